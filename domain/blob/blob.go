@@ -1,0 +1,41 @@
+// Package blob is the claim check: text too big for an event is written to a stream of its own before anything refers to it.
+package blob
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// ChunkSize is the most bytes that one chunk holds.
+const ChunkSize = 512 << 10
+
+// InlineLimit is the largest encoded event; above it the text of the event goes into a blob. In bytes of JSON.
+const InlineLimit = 256 << 10
+
+// Opened begins a blob. Owner is the data point (or the send, for a stage) whose erasure takes the blob along;
+// Deadline is the time after which a blob that nothing refers to may be swept.
+type Opened struct {
+	ProjectID uuid.UUID `json:"projectId"`
+	Owner     uuid.UUID `json:"owner"`
+	Deadline  time.Time `json:"deadline"`
+}
+
+// EventType implements event.Event.
+func (Opened) EventType() string { return "blob.opened.v1" }
+
+// ChunkType is the stored name of a chunk, whose data is up to ChunkSize raw bytes and not JSON.
+const ChunkType = "blob.chunk.v1"
+
+// Chunk is a piece of a blob, in order of the stream.
+type Chunk struct{ Data []byte }
+
+// EventType implements event.Event.
+func (Chunk) EventType() string { return ChunkType }
+
+// Ref points at a blob that is complete. SHA256 (lower-case hexadecimal) is of the whole.
+type Ref struct {
+	Stream string `json:"stream"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}

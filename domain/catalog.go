@@ -1,0 +1,58 @@
+// Package domain lists every fact that Annals stores. Its subpackages hold the facts and the decisions of each
+// aggregate: no clock, no I/O, no logging.
+package domain
+
+import (
+	"encoding/json"
+
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/project"
+	"github.com/annals-project/annals/domain/registry"
+)
+
+// Entry is one stored event name. An entry has New where the name is written today, or Up where it is only read:
+// Up turns a payload of the old name into one of a newer name.
+type Entry struct {
+	Name string
+	New  func() event.Event
+	Up   func(json.RawMessage) (newer string, payload json.RawMessage, err error)
+}
+
+// Catalog is every name that was ever stored; each has a golden payload in testdata/events that must decode for ever.
+// blob.ChunkType is not here: its data is not JSON.
+var Catalog = []Entry{
+	{Name: "registry.log-opened.v1", New: func() event.Event { return new(registry.LogOpened) }},
+	{Name: "registry.organization-created.v1", New: func() event.Event { return new(registry.OrganizationCreated) }},
+	{Name: "registry.project-created.v1", New: func() event.Event { return new(registry.ProjectCreated) }},
+	{Name: "organization.management-key-set.v1", New: func() event.Event { return new(organization.ManagementKeySet) }},
+	{Name: "project.key-created.v1", New: func() event.Event { return new(project.KeyCreated) }},
+	{Name: "project.key-revoked.v1", New: func() event.Event { return new(project.KeyRevoked) }},
+	{Name: "project.archived.v1", New: func() event.Event { return new(project.Archived) }},
+	{Name: "project.unarchived.v1", New: func() event.Event { return new(project.Unarchived) }},
+	{Name: "identity.appeared.v1", New: func() event.Event { return new(identity.Appeared) }},
+	{Name: "datapoint.revision-accepted.v1", New: func() event.Event { return new(datapoint.RevisionAccepted) }},
+	{Name: "datapoint.moved.v1", New: func() event.Event { return new(datapoint.Moved) }},
+	{Name: "datapoint.resent.v1", New: func() event.Event { return new(datapoint.Resent) }},
+	{Name: "datapoint.deleted.v1", New: func() event.Event { return new(datapoint.Deleted) }},
+	{Name: "memory.derivation-started.v1", New: func() event.Event { return new(memory.DerivationStarted) }},
+	{Name: "memory.derived.v1", New: func() event.Event { return new(memory.Derived) }},
+	{Name: "memory.failed.v1", New: func() event.Event { return new(memory.Failed) }},
+	{Name: "ingestion.claimed.v1", New: func() event.Event { return new(ingestion.Claimed) }},
+	{Name: "ingestion.accepted.v1", New: func() event.Event { return new(ingestion.Accepted) }},
+	{Name: "ingestion.fanned-out.v1", New: func() event.Event { return new(ingestion.FannedOut) }},
+	{Name: "ingestion.indexed.v1", New: func() event.Event { return new(ingestion.Indexed) }},
+	{Name: "ingestion.failed.v1", New: func() event.Event { return new(ingestion.Failed) }},
+	{Name: "ingestion.retried.v1", New: func() event.Event { return new(ingestion.Retried) }},
+	{Name: "deletion.accepted.v1", New: func() event.Event { return new(deletion.Accepted) }},
+	{Name: "deletion.fanned-out.v1", New: func() event.Event { return new(deletion.FannedOut) }},
+	{Name: "deletion.facts-kept.v1", New: func() event.Event { return new(deletion.FactsKept) }},
+	{Name: "deletion.cleaned.v1", New: func() event.Event { return new(deletion.Cleaned) }},
+	{Name: "blob.opened.v1", New: func() event.Event { return new(blob.Opened) }},
+}

@@ -1,0 +1,141 @@
+// Package datapoint decides everything about one source id: revisions, re-sends, moves between audiences, deletion.
+//
+// Each event carries the state that the next decision needs, so a decision reads the last event of the stream only.
+package datapoint
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/blob"
+)
+
+// Text is a piece of customer text, inline or (when the event would pass blob.InlineLimit) in a blob.
+type Text struct {
+	Inline string    `json:"inline,omitempty"`
+	Blob   *blob.Ref `json:"blob,omitempty"`
+}
+
+// Body is what one revision says. Metadata is JSON as sent, nil when there is none.
+type Body struct {
+	Content  Text  `json:"content"`
+	Metadata *Text `json:"metadata,omitempty"`
+}
+
+// Send says which send an event belongs to and what it costs.
+type Send struct {
+	ProjectID   uuid.UUID `json:"projectId"`
+	IngestionID uuid.UUID `json:"ingestionId"`
+	// Ordinal is the position of the item in its batch, 0 for a single send; Items is how many items the send has.
+	Ordinal int `json:"ordinal"`
+	Items   int `json:"items"`
+	// AcceptedAt is the time of the request, in UTC, at microsecond precision.
+	AcceptedAt time.Time `json:"acceptedAt"`
+	RequestID  uuid.UUID `json:"requestId"`
+	// Author is the customer id of the author, "" when the send names none.
+	Author string `json:"author,omitempty"`
+	// Commit is the log position of the batch's commit, 0 for a single send: where in the order of effects the item stands.
+	Commit uint64 `json:"commit,omitempty"`
+	// Bytes is the size of the content in UTF-8, CreditTenths its price in tenths of a credit (0 when nothing is processed),
+	// Month the UTC calendar month that it counts in ("2026-11").
+	Bytes        int64  `json:"bytes"`
+	CreditTenths int64  `json:"creditTenths"`
+	Month        string `json:"month"`
+}
+
+// State is what stands of a data point after an event, in the order of effects.
+type State struct {
+	SourceID string `json:"sourceId"`
+	// Revision is the number of the newest revision, from 1; LastNumber the highest number given, also to history.
+	Revision   int `json:"revision"`
+	LastNumber int `json:"lastNumber"`
+	// BodyAt is the stream revision of the event that holds the body of Revision.
+	BodyAt int64 `json:"bodyAt"`
+	// Content is the SHA-256 of the content, Metadata of its canonical JSON ("" for none), in lower-case hexadecimal.
+	Content    string    `json:"content"`
+	Metadata   string    `json:"metadata,omitempty"`
+	Label      *string   `json:"label,omitempty"`
+	OccurredAt time.Time `json:"occurredAt"`
+	// Audience is the audience's own id, zero for project-visible.
+	Audience uuid.UUID `json:"audience,omitzero"`
+	// IngestionID is the send of Revision.
+	IngestionID uuid.UUID `json:"ingestionId"`
+}
+
+// Standing is what each event of a data point carries: the effect of the event itself and, where later
+// effects were stored before it (the event is history), the state that stands at the head of the stream.
+type Standing struct {
+	Effect  State  `json:"effect"`
+	Current *State `json:"current,omitempty"`
+}
+
+// Head is the state that the next decision starts from.
+func (s Standing) Head() State {
+	if s.Current != nil {
+		return *s.Current
+	}
+	return s.Effect
+}
+
+// Historic reports whether the event was stored behind later effects.
+func (s Standing) Historic() bool { return s.Current != nil }
+
+// RevisionAccepted is a new revision: changed content, label, metadata or timestamp, or the first.
+// Its number is Effect.Revision.
+type RevisionAccepted struct {
+	Send
+	Standing
+	Body
+}
+
+// EventType implements event.Event.
+func (RevisionAccepted) EventType() string { return "datapoint.revision-accepted.v1" }
+
+// Moved is a send that changed the audience only; nothing is processed again.
+type Moved struct {
+	Send
+	Standing
+}
+
+// EventType implements event.Event.
+func (Moved) EventType() string { return "datapoint.moved.v1" }
+
+// Resent is a send that changed nothing.
+type Resent struct {
+	Send
+	Standing
+}
+
+// EventType implements event.Event.
+func (Resent) EventType() string { return "datapoint.resent.v1" }
+
+// Deleted ends a data point; a tombstone follows once the facts that outlive it are kept.
+type Deleted struct {
+	ProjectID  uuid.UUID `json:"projectId"`
+	DeletionID uuid.UUID `json:"deletionId"`
+	RequestID  uuid.UUID `json:"requestId"`
+	DeletedAt  time.Time `json:"deletedAt"`
+	// IngestionID is the send of the newest revision.
+	IngestionID uuid.UUID `json:"ingestionId"`
+	// Single is true when this event is the whole operation (deletion of one id), false for a fan-out.
+	Single bool `json:"single"`
+}
+
+// EventType implements event.Event.
+func (Deleted) EventType() string { return "datapoint.deleted.v1" }
+
+// NodeID is the id under which a revision appears as a document of recall and as a node of the trace.
+func NodeID(dataPoint uuid.UUID, revision int) uuid.UUID {
+	return uuid.NewSHA1(dataPoint, []byte("revision:"+strconv.Itoa(revision)))
+}
+
+// RawMetadata is the inline metadata as JSON, nil when there is none or it is in a blob.
+func (b Body) RawMetadata() json.RawMessage {
+	if b.Metadata == nil || b.Metadata.Blob != nil {
+		return nil
+	}
+	return json.RawMessage(b.Metadata.Inline)
+}

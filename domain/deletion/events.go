@@ -1,0 +1,76 @@
+// Package deletion is one deletion: its commit, its fan-out, the facts that outlive what it erased, and the end of its cleaning.
+package deletion
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Target is a data point that the deletion takes.
+type Target struct {
+	DataPoint uuid.UUID `json:"dataPoint"`
+	// Decided is the stream revision that the deletion was decided on.
+	Decided int64 `json:"decided"`
+}
+
+// Accepted commits a deletion of several ids, or of a send. Where IngestionID is set, a data point is
+// taken only where the newest revision is still that send's.
+type Accepted struct {
+	ProjectID   uuid.UUID `json:"projectId"`
+	IngestionID uuid.UUID `json:"ingestionId,omitzero"`
+	RequestID   uuid.UUID `json:"requestId"`
+	Principal   string    `json:"principal"`
+	FanOut      uuid.UUID `json:"fanOut"`
+	Targets     []Target  `json:"targets"`
+	AcceptedAt  time.Time `json:"acceptedAt"`
+}
+
+// EventType implements event.Event.
+func (Accepted) EventType() string { return "deletion.accepted.v1" }
+
+// FannedOut says that every target was deleted, or (Kept) was left because a later send revised it.
+type FannedOut struct {
+	ProjectID uuid.UUID   `json:"projectId"`
+	Deleted   []uuid.UUID `json:"deleted"`
+	Kept      []uuid.UUID `json:"kept,omitempty"`
+}
+
+// EventType implements event.Event.
+func (FannedOut) EventType() string { return "deletion.fanned-out.v1" }
+
+// Fact is what outlives an item of an erased data point.
+type Fact struct {
+	IngestionID  uuid.UUID `json:"ingestionId"`
+	Ordinal      int       `json:"ordinal"`
+	Items        int       `json:"items"`
+	RequestID    uuid.UUID `json:"requestId"`
+	AcceptedAt   time.Time `json:"acceptedAt"`
+	Bytes        int64     `json:"bytes"`
+	CreditTenths int64     `json:"creditTenths"`
+	Month        string    `json:"month"`
+	// Outcome is what the item was answered with: created, updated, unchanged or moved.
+	Outcome  string `json:"outcome"`
+	Revision int    `json:"revision"`
+}
+
+// FactsKept keeps the facts of one erased data point, before its streams are tombstoned.
+type FactsKept struct {
+	ProjectID uuid.UUID `json:"projectId"`
+	DataPoint uuid.UUID `json:"dataPoint"`
+	Facts     []Fact    `json:"facts"`
+	Blobs     []string  `json:"blobs,omitempty"`
+	DeletedAt time.Time `json:"deletedAt"`
+}
+
+// EventType implements event.Event.
+func (FactsKept) EventType() string { return "deletion.facts-kept.v1" }
+
+// Cleaned says that the streams are tombstoned and that no table and no index holds the text any more.
+type Cleaned struct {
+	ProjectID uuid.UUID `json:"projectId"`
+	CleanedAt time.Time `json:"cleanedAt"`
+}
+
+// EventType implements event.Event.
+func (Cleaned) EventType() string { return "deletion.cleaned.v1" }

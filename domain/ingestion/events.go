@@ -1,0 +1,115 @@
+// Package ingestion holds what concerns a send as a whole: whose idempotency key it is, the commit of a batch, its end, its retries.
+package ingestion
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/blob"
+)
+
+// Failure codes of a stopped send.
+const (
+	ModelUnavailable        = "model-unavailable"
+	ModelResponseUnreadable = "model-response-unreadable"
+	IndexUnavailable        = "index-unavailable"
+	ContentRejected         = "content-rejected"
+	Internal                = "internal"
+)
+
+// Claimed ties an idempotency key to the payload of a keyed single send. A claim alone is no send.
+type Claimed struct {
+	ProjectID uuid.UUID `json:"projectId"`
+	// Fingerprint is the HMAC of the canonical request without its key, in lower-case hexadecimal.
+	Fingerprint string    `json:"fingerprint"`
+	DataPoint   uuid.UUID `json:"dataPoint"`
+	// RevisionRead is the stream revision the first try decided on: the send stands above it, if it stands.
+	RevisionRead int64     `json:"revisionRead"`
+	ClaimedAt    time.Time `json:"claimedAt"`
+}
+
+// EventType implements event.Event.
+func (Claimed) EventType() string { return "ingestion.claimed.v1" }
+
+// Item is one item of a committed batch, in the order sent.
+type Item struct {
+	DataPoint uuid.UUID `json:"dataPoint"`
+	// Decided is the stream revision of the data point that the item was decided on, -1 for none.
+	Decided      int64 `json:"decided"`
+	Bytes        int64 `json:"bytes"`
+	CreditTenths int64 `json:"creditTenths"`
+}
+
+// Accepted commits a batch. Its items are staged in a blob; from here on nothing is refused.
+type Accepted struct {
+	ProjectID   uuid.UUID `json:"projectId"`
+	Namespace   uuid.UUID `json:"namespace"`
+	Fingerprint string    `json:"fingerprint,omitempty"`
+	RequestID   uuid.UUID `json:"requestId"`
+	Principal   string    `json:"principal"`
+	// FanOut is the command id that every fan-out of this batch appends under, whoever runs it.
+	FanOut     uuid.UUID `json:"fanOut"`
+	Stage      blob.Ref  `json:"stage"`
+	Items      []Item    `json:"items"`
+	AcceptedAt time.Time `json:"acceptedAt"`
+	Month      string    `json:"month"`
+}
+
+// EventType implements event.Event.
+func (Accepted) EventType() string { return "ingestion.accepted.v1" }
+
+// The outcomes of an item.
+const (
+	Created   = "created"   // the first revision of a source id
+	Updated   = "updated"   // a new revision of a live one
+	Unchanged = "unchanged" // nothing changed
+	Moved     = "moved"     // only the audience changed
+	Deleted   = "deleted"   // the data point was deleted
+)
+
+// Outcome is what fan-out made of an item. Revision is the revision it stands for, 0 where the data point was deleted first.
+type Outcome struct {
+	Outcome  string `json:"outcome"`
+	Revision int    `json:"revision"`
+}
+
+// FannedOut says that every item of the batch stands in its own stream.
+type FannedOut struct {
+	ProjectID uuid.UUID `json:"projectId"`
+	Outcomes  []Outcome `json:"outcomes"`
+}
+
+// EventType implements event.Event.
+func (FannedOut) EventType() string { return "ingestion.fanned-out.v1" }
+
+// Indexed says that everything of the send was verified to be searchable.
+type Indexed struct {
+	ProjectID uuid.UUID `json:"projectId"`
+	IndexedAt time.Time `json:"indexedAt"`
+}
+
+// EventType implements event.Event.
+func (Indexed) EventType() string { return "ingestion.indexed.v1" }
+
+// Failed says that the send stopped: every item is done or failed, and this is the first failure.
+type Failed struct {
+	ProjectID uuid.UUID `json:"projectId"`
+	Code      string    `json:"code"`
+	Message   string    `json:"message"`
+	FailedAt  time.Time `json:"failedAt"`
+}
+
+// EventType implements event.Event.
+func (Failed) EventType() string { return "ingestion.failed.v1" }
+
+// Retried puts the failed items of a stopped send back into the queue. Round counts from 1.
+type Retried struct {
+	ProjectID uuid.UUID `json:"projectId"`
+	Round     int       `json:"round"`
+	RequestID uuid.UUID `json:"requestId"`
+	RetriedAt time.Time `json:"retriedAt"`
+}
+
+// EventType implements event.Event.
+func (Retried) EventType() string { return "ingestion.retried.v1" }

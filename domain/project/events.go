@@ -1,0 +1,51 @@
+// Package project is one project: its keys, and whether it is archived.
+package project
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// KeyCreated gives a project a key. Hash is the SHA-256 of the clear key in lower-case hexadecimal; the clear key is in no event.
+type KeyCreated struct {
+	ProjectID uuid.UUID `json:"projectId"`
+	KeyID     uuid.UUID `json:"keyId"`
+	Name      string    `json:"name"`
+	Hash      string    `json:"hash"`
+	// Prefix and Suffix are the first and the last characters of the clear key, for people to recognise it by.
+	Prefix    string    `json:"prefix"`
+	Suffix    string    `json:"suffix"`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// EventType implements event.Event.
+func (KeyCreated) EventType() string { return "project.key-created.v1" }
+
+// KeyRevoked ends a key from its next call.
+type KeyRevoked struct {
+	ProjectID uuid.UUID `json:"projectId"`
+	KeyID     uuid.UUID `json:"keyId"`
+	RevokedAt time.Time `json:"revokedAt"`
+}
+
+// EventType implements event.Event.
+func (KeyRevoked) EventType() string { return "project.key-revoked.v1" }
+
+// Archived stops every call of the project's keys.
+type Archived struct {
+	ProjectID  uuid.UUID `json:"projectId"`
+	ArchivedAt time.Time `json:"archivedAt"`
+}
+
+// EventType implements event.Event.
+func (Archived) EventType() string { return "project.archived.v1" }
+
+// Unarchived takes the project back into service.
+type Unarchived struct {
+	ProjectID    uuid.UUID `json:"projectId"`
+	UnarchivedAt time.Time `json:"unarchivedAt"`
+}
+
+// EventType implements event.Event.
+func (Unarchived) EventType() string { return "project.unarchived.v1" }

@@ -1,0 +1,139 @@
+// Package eventstore is the port to the log: what Annals asks of an event store, and the codec of its events.
+//
+// There is no "any" revision in this port: every append names the revision that it was decided on.
+package eventstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/event"
+)
+
+// Revision numbers the events of one stream from 0.
+type Revision int64
+
+// NoStream is the revision of a stream without events.
+const NoStream Revision = -1
+
+// Position orders all events of the log. Positions rise with gaps; no event has position 0, which stands for "before the first".
+type Position uint64
+
+// MaxAppend is the most bytes of data, metadata and types that one append of ours may carry; a server refuses 1 MiB by default.
+const MaxAppend = 768 << 10
+
+// Proposed is an event to append, already encoded.
+type Proposed struct {
+	ID   uuid.UUID
+	Type string
+	// Data is JSON, unless Type is blob.ChunkType.
+	Data []byte
+	Meta []byte
+}
+
+// Size is what the event counts towards MaxAppend.
+func (p Proposed) Size() int { return len(p.Data) + len(p.Meta) + 2*len(p.Type) }
+
+// Recorded is a stored event. Data and Meta must not be changed: readers share them.
+type Recorded struct {
+	Stream   string
+	Revision Revision
+	Position Position
+	ID       uuid.UUID
+	Type     string
+	Data     []byte
+	Meta     []byte
+	// Created is the store's own clock, for operators; decisions and rows use the times within events.
+	Created time.Time
+}
+
+// Appended says where an append ended: the revision and the position of its last event.
+type Appended struct {
+	Revision Revision
+	Position Position
+}
+
+// Direction is the order of a read.
+type Direction int
+
+// The two directions.
+const (
+	Forwards Direction = iota
+	Backwards
+)
+
+// Store is an event store. Every call ends with its context; an implementation is safe for concurrent use.
+type Store interface {
+	// Append stores the events, all or none, at the end of a stream whose last revision is expected.
+	//
+	// Another last revision is ErrConflict, unless the very events stand behind expected already: then the append has
+	// happened before and its outcome is answered again. A deleted stream is ErrDeleted. An append without a definite
+	// answer (a lost connection, a deadline) is ErrUnknown: it may or may not have happened; the same call may be repeated.
+	Append(ctx context.Context, stream string, expected Revision, events []Proposed) (Appended, error)
+
+	// Read reads at most limit events of a stream from a revision (inclusive) on. Backwards from Revision(math.MaxInt64)
+	// begins at the last event. A stream without events reads as none; a tombstoned stream is ErrDeleted.
+	Read(ctx context.Context, stream string, from Revision, direction Direction, limit int) ([]Recorded, error)
+
+	// ReadLast reads the last event of a stream; ok is false where there is none. A tombstoned stream is ErrDeleted.
+	ReadLast(ctx context.Context, stream string) (last Recorded, ok bool, err error)
+
+	// ReadAll reads at most limit events of the whole log behind a position (exclusive), in order, system events left out.
+	ReadAll(ctx context.Context, after Position, limit int) ([]Recorded, error)
+
+	// Head is the position of the newest event of the log, 0 for an empty log. An event that was acknowledged
+	// before the call is not above it.
+	Head(ctx context.Context) (Position, error)
+
+	// Subscribe follows the whole log behind a position, unfiltered, system events left out. It does not resubscribe by itself.
+	Subscribe(ctx context.Context, after Position) (Subscription, error)
+
+	// Delete ends a stream so that it can be written again later, from where it ended.
+	Delete(ctx context.Context, stream string, expected Revision) (Position, error)
+
+	// Tombstone ends a stream for ever. A tombstoned stream is ErrDeleted.
+	Tombstone(ctx context.Context, stream string, expected Revision) (Position, error)
+
+	// Close releases the connections. It is called once, after every other call has returned.
+	Close() error
+}
+
+// Subscription delivers events in order.
+type Subscription interface {
+	// Next waits for the next event. After an error the subscription is over.
+	Next(ctx context.Context) (Recorded, error)
+	Close() error
+}
+
+// The errors that callers tell apart, with errors.Is. Everything else is a failure of the store.
+var (
+	ErrConflict = errors.New("stream is at another revision")
+	ErrDeleted  = errors.New("stream was deleted")
+	ErrUnknown  = errors.New("outcome of the append is unknown")
+	ErrTooLarge = errors.New("append is larger than the store takes")
+	// ErrUnavailable is a store that cannot be reached or is not ready; a read may be repeated.
+	ErrUnavailable = errors.New("event store is unavailable")
+)
+
+// UnknownEventError is an event whose name the catalogue does not hold.
+type UnknownEventError struct {
+	Stream string
+	Type   string
+}
+
+func (e *UnknownEventError) Error() string {
+	return fmt.Sprintf("unknown event %q in stream %q", e.Type, e.Stream)
+}
+
+// Fact is a recorded event with its decoded form. Err is set, and Event nil, where it could not be decoded;
+// that concerns only who owns the family of the stream.
+type Fact struct {
+	Recorded
+	Event   event.Event
+	Details event.Meta
+	Err     error
+}

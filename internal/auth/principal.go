@@ -1,0 +1,44 @@
+// Package auth says who calls: the kinds of credentials, the table from routes to the kinds they take, and the principal of a request.
+package auth
+
+import "github.com/google/uuid"
+
+// Kind is a kind of credential.
+type Kind string
+
+// The kinds of credentials.
+const (
+	ProjectKey    Kind = "project key"
+	ManagementKey Kind = "management key"
+	AgentToken    Kind = "agent token"
+)
+
+// Principal is who calls, as the authentication middleware found it.
+type Principal struct {
+	Kind           Kind
+	KeyID          uuid.UUID
+	KeyName        string
+	OrganizationID uuid.UUID
+	// Project is the one project that the call may touch; zero for a management key.
+	Project Project
+}
+
+// Project is what every query and command of a call is scoped by.
+type Project struct {
+	ID        uuid.UUID
+	Number    int64
+	Slug      string
+	Namespace uuid.UUID
+}
+
+// Name is the principal as events and logs name it; it holds no secret.
+func (p Principal) Name() string {
+	switch p.Kind {
+	case ProjectKey:
+		return "key:" + p.KeyID.String()
+	case ManagementKey:
+		return "management-key:" + p.KeyID.String()
+	default:
+		return string(p.Kind)
+	}
+}
