@@ -76,6 +76,8 @@ type Derived struct {
 	// Extractor names what derived it, with its version ("builtin/1").
 	Extractor string    `json:"extractor"`
 	DerivedAt time.Time `json:"derivedAt"`
+	// OccurredAt is the time of the revision, which is the time of each of its memories.
+	OccurredAt time.Time `json:"occurredAt"`
 	Memories  []Memory  `json:"memories,omitempty"`
 	// Blob holds the memories as a JSON array where they would pass blob.InlineLimit.
 	Blob *blob.Ref `json:"blob,omitempty"`

@@ -1,0 +1,34 @@
+-- Who may call: organizations, projects, keys. Only hashes of keys are here.
+create table organizations (
+	id                     uuid primary key,
+	name                   text not null,
+	created_at             timestamptz not null,
+	management_key_id      uuid,
+	management_key_hash    bytea unique,
+	management_key_prefix  text,
+	management_key_suffix  text
+);
+
+create table projects (
+	id              uuid primary key,
+	organization_id uuid not null,
+	number          bigint not null unique,
+	slug            text not null,
+	name            text not null,
+	namespace       uuid not null,
+	archived        boolean not null default false,
+	created_at      timestamptz not null,
+	unique (organization_id, slug)
+);
+
+create table keys (
+	id         uuid primary key,
+	project_id uuid not null,
+	name       text not null,
+	hash       bytea not null unique,
+	prefix     text not null,
+	suffix     text not null,
+	created_at timestamptz not null,
+	revoked_at timestamptz
+);
+create index keys_by_project on keys (project_id);

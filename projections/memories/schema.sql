@@ -1,0 +1,40 @@
+-- Derived memory, of every captured revision, with what it was built from. The text columns are bytes: a source may hold U+0000.
+create table memories (
+	id            uuid primary key,
+	project_id    uuid not null,
+	data_point    uuid not null,
+	revision      int not null,
+	ordinal       int not null,
+	kind          text not null,
+	content       bytea not null,
+	excerpt       bytea not null,
+	span_start    int not null,
+	span_end      int not null,
+	subject       text not null,
+	attribute     text not null,
+	occurred_at   timestamptz not null,
+	resolved_from timestamptz,
+	resolved_to   timestamptz,
+	derived_at    timestamptz not null,
+	position      bigint not null
+);
+create index memories_by_data_point on memories (data_point, revision);
+create index memories_by_statement on memories (project_id, subject, attribute, occurred_at, id) where kind = 'claim' and subject <> '';
+
+create table edges (
+	input_id   uuid not null,
+	derived_id uuid not null,
+	project_id uuid not null,
+	data_point uuid not null,
+	primary key (derived_id, input_id)
+);
+create index edges_by_input on edges (input_id);
+create index edges_by_data_point on edges (data_point);
+
+-- The newest captured revision of each live data point: memories of older ones are history.
+create table captured (
+	data_point uuid primary key,
+	project_id uuid not null,
+	revision   int not null,
+	position   bigint not null
+);
