@@ -1,0 +1,62 @@
+# Every target does its own set-up. `make help` lists them.
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+
+GO            ?= go
+DATA          ?= ./data
+T             ?= ./...
+FUZZTIME      ?= 20s
+KILLS         ?= 20
+GOLANGCI      := bin/golangci-lint
+GOLANGCI_VERSION    := v2.15.0
+STATICCHECK_VERSION := v0.8.2
+
+export GOTOOLCHAIN ?= local
+
+.PHONY: help run build test check lint bench fuzz soak golden clean
+
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: build ## Build and start the service with its data in ./data (DATA=folder for another place).
+	./bin/annals serve --data-dir $(DATA)
+
+build: ## Build bin/annals.
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/annals ./cmd/annals
+
+test: ## Run every test (T=./folder/... for some of them).
+	$(GO) test -timeout 20m $(T)
+
+check: lint ## Format, vet, lint, and run every test under the race detector.
+	$(GO) test -race -timeout 30m $(T)
+
+lint: ## Format, vet and lint.
+	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; \
+	if [[ -n "$$unformatted" ]]; then echo "not formatted by gofmt: $$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	@if [[ -x $(GOLANGCI) ]] || GOBIN=$(CURDIR)/bin GOFLAGS=-mod=mod $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION); then \
+		echo "$(GOLANGCI) run"; $(GOLANGCI) run ./...; \
+	else \
+		echo "golangci-lint cannot be built here: staticcheck instead"; \
+		GOFLAGS=-mod=mod $(GO) run honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION) ./...; \
+	fi
+
+fuzz: ## Fuzz every fuzz target for FUZZTIME each.
+	@$(GO) test -run '^$$' -list '^Fuzz' $(T) | \
+	awk '/^Fuzz/ { targets[n++] = $$1 } /^ok/ { for (i = 0; i < n; i++) print $$2, targets[i]; n = 0 }' | \
+	while read -r package target; do \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"; \
+	done
+
+soak: ## Kill the service KILLS times under load and check that nothing acknowledged is lost.
+	ANNALS_TEST_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -v -run 'TestKill' ./cmd/annals
+
+golden: ## Write the golden files anew; read the difference before you keep it.
+	@for package in $$(grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs -r -n1 dirname | sort -u); do \
+		$(GO) test -count=1 "$$package" -update; \
+	done
+
+clean: ## Remove what was built. Data folders stay.
+	rm -rf bin

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// The exit codes of every command.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// CLI is the grammar of the command line.
+type CLI struct {
+	Serve ServeCmd `cmd:"" help:"Run the service: API, projections and pipeline in one process."`
+}
+
+// ServeCmd is "annals serve".
+type ServeCmd struct {
+	Settings
+}
+
+// Env is all that a command may touch of the process around it.
+type Env struct {
+	Getenv func(string) string
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+}
+
+// exited carries the code of an exit that the parser asked for, such as after --help.
+type exited int
+
+// run parses args and runs one command. It returns the exit code and never exits; a failure is one line on stderr.
+func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
+	env := &Env{Getenv: getenv, Stdin: stdin, Stdout: stdout, Stderr: stderr}
+	defer func() {
+		if r := recover(); r != nil {
+			exit, ok := r.(exited)
+			if !ok {
+				panic(r)
+			}
+			code = int(exit)
+		}
+	}()
+	var cli CLI
+	parser, err := kong.New(&cli,
+		kong.Name("annals"),
+		kong.Description("A memory service: text in, memory derived, recalled with its sources."),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.Resolvers(fromEnvironment(getenv)),
+		kong.ValueFormatter(showVariable),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(env),
+	)
+	if err != nil {
+		return complain(stderr, err)
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		_, _ = fmt.Fprintf(stderr, "annals: %v (annals --help shows every command and setting)\n", err)
+		return exitUsage
+	}
+	if err := command.Run(); err != nil {
+		return complain(stderr, err)
+	}
+	return exitOK
+}
+
+// errSaid ends a command with exit code 1 that has already said what is wrong.
+var errSaid = errors.New("the command has said what is wrong")
+
+// complain writes an error as one line and returns the exit code.
+func complain(stderr io.Writer, err error) int {
+	if errors.Is(err, errSaid) {
+		return exitFailed
+	}
+	line := strings.Join(strings.Fields(err.Error()), " ")
+	_, _ = fmt.Fprintf(stderr, "annals: %s\n", line)
+	return exitFailed
+}
+
+// fromEnvironment resolves a flag that was not given from the variable that its `setting` tag names.
+// An empty variable counts as unset.
+func fromEnvironment(getenv func(string) string) kong.Resolver {
+	return kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+		name := flag.Tag.Get("setting")
+		if name == "" {
+			return nil, nil //nolint:nilnil // the resolver's way to say "not here"
+		}
+		if value := getenv(name); value != "" {
+			return value, nil
+		}
+		return nil, nil //nolint:nilnil // the resolver's way to say "not here"
+	})
+}
+
+// showVariable adds to the help of a flag the environment variable that sets it.
+func showVariable(value *kong.Value) string {
+	if name := value.Tag.Get("setting"); name != "" {
+		return strings.TrimSuffix(value.Help, ".") + " [$" + name + "]."
+	}
+	return value.Help
+}

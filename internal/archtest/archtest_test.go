@@ -1,0 +1,97 @@
+package archtest_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/annals-project/annals/internal/archtest"
+)
+
+func TestTheTreeKeepsTheRules(t *testing.T) {
+	found, err := archtest.Check(os.DirFS("../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range found {
+		t.Error(v)
+	}
+}
+
+func TestPlantedViolationsAreFound(t *testing.T) {
+	const ours = archtest.Module + "/"
+	machine := "/ho" + "me/ana/annals"
+	for name, c := range map[string]struct {
+		file, src, says string
+	}{
+		"domain imports us":            {"domain/a/a.go", imports(ours + "internal/auth"), "domain may not import internal/auth"},
+		"domain does output":           {"domain/a/a.go", imports("github.com/jackc/pgx/v5"), "domain may import the standard library"},
+		"event store imports commands": {"eventstore/a.go", imports(ours + "commands"), "eventstore may not import commands"},
+		"internal imports projections": {"internal/a/a.go", imports(ours + "projections"), "internal may not import projections"},
+		"commands import projections":  {"commands/a.go", imports(ours + "projections/access"), "commands may not import projections/access"},
+		"projections import commands":  {"projections/a.go", imports(ours + "commands"), "projections may not import commands"},
+		"write side reads":             {"writeapi/a.go", imports(ours + "projections"), "writeapi may not import projections"},
+		"read side writes":             {"readapi/a.go", imports(ours + "commands"), "readapi may not import commands"},
+		"unknown folder":               {"util/a.go", imports(ours + "domain"), "folder util is not in the table"},
+		"client outside the adapter":   {"eventstore/node/a.go", imports("github.com/EventStore/EventStore-Client-Go/v4/esdb"), "eventstore/esdb only"},
+		"protos outside the node":      {"commands/a.go", imports("github.com/EventStore/EventStore-Client-Go/v4/protos/streams"), "eventstore/node only"},
+		"echo in commands":             {"commands/a.go", imports("github.com/labstack/echo/v4"), "may be imported in writeapi"},
+		"test module in the product":   {"commands/a.go", imports("github.com/google/go-cmp/cmp"), "is for tests"},
+		"suite in the product":         {"commands/a.go", imports(ours + "eventstore/eventstoretest"), "is for tests"},
+		"long file":                    {"commands/a.go", imports("fmt") + strings.Repeat("\n", archtest.MaxLines), "split the file"},
+		"init":                         {"commands/a.go", imports("fmt") + "func init() {}\n", "registers itself in init"},
+		"no package comment":           {"commands/a.go", "package a\n", "has no package comment"},
+		"sleeping test":                {"commands/a_test.go", imports("time") + "func f() { time.Sleep(1) }\n", "a test that sleeps"},
+		"unfinished":                   {"commands/a.go", imports("fmt") + "// TO" + "DO: later.\n", "unfinished work"},
+		"path of a machine in Go":      {"commands/a.go", imports("fmt") + "const dir = \"" + machine + "\"\n", "path of one machine"},
+		"path of a machine in a doc":   {"README.md", "Look in `" + machine + "`.\n", "path of one machine"},
+		"path of a machine in make":    {"Makefile", "DIR=" + machine + "\n", "path of one machine"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found, err := archtest.Check(fstest.MapFS{c.file: &fstest.MapFile{Data: []byte(c.src)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(found) != 1 || !strings.Contains(found[0].String(), c.says) || !strings.HasPrefix(found[0].File, strings.Split(c.file, "/")[0]) {
+				t.Fatalf("got %v, want one violation in %s that says %q", found, c.file, c.says)
+			}
+		})
+	}
+}
+
+func TestWhatIsAllowedIsNotFound(t *testing.T) {
+	const ours = archtest.Module + "/"
+	tree := fstest.MapFS{}
+	for file, src := range map[string]string{
+		"domain/a/a.go":                      imports("github.com/google/uuid", "github.com/clipperhouse/uax29/v2/words", ours+"domain/event"),
+		"domain/a/a_test.go":                 imports("pgregory.net/rapid"),
+		"eventstore/esdb/a.go":               imports("github.com/EventStore/EventStore-Client-Go/v4/esdb", ours+"eventstore"),
+		"eventstore/node/a.go":               imports("github.com/EventStore/EventStore-Client-Go/v4/protos/streams", "github.com/cockroachdb/pebble/v2"),
+		"eventstore/node/a_test.go":          imports("github.com/EventStore/EventStore-Client-Go/v4/esdb"),
+		"eventstore/eventstoretest/suite.go": imports("github.com/google/go-cmp/cmp"),
+		"commands/a_test.go":                 imports(ours + "projections"),
+		"internal/httpx/a.go":                imports("github.com/labstack/echo/v4"),
+		"cmd/annals/a.go":                    imports(ours+"commands", ours+"projections", ours+"readapi", "github.com/alecthomas/kong"),
+		"testdata/broken.go":                 "not Go at all",
+		".cache/a.go":                        "not Go at all",
+	} {
+		tree[file] = &fstest.MapFile{Data: []byte(src)}
+	}
+	found, err := archtest.Check(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range found {
+		t.Error(v)
+	}
+}
+
+// imports writes a Go file that imports the paths.
+func imports(paths ...string) string {
+	src := "// Package a is planted.\npackage a\n\nimport (\n"
+	for _, p := range paths {
+		src += "\t_ \"" + p + "\"\n"
+	}
+	return src + ")\n\n"
+}

@@ -1,0 +1,145 @@
+package archtest
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Violation is one breach of a rule.
+type Violation struct {
+	// File is the path below the root, with slashes.
+	File string
+	Line int
+	// What says which rule is broken, in words for the person who broke it.
+	What string
+}
+
+func (v Violation) String() string { return fmt.Sprintf("%s:%d: %s", v.File, v.Line, v.What) }
+
+var pathOfAMachine = regexp.MustCompile(forbidden)
+
+// Check reads every file of a source tree and returns the breaches, in the order of the files.
+// Hidden folders, testdata and folders without source are passed over.
+func Check(tree fs.FS) ([]Violation, error) {
+	var found []Violation
+	documented := map[string]bool{}
+	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if name != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || name == "data" || name == "bin") {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !isText(entry.Name()) {
+			return nil
+		}
+		src, err := fs.ReadFile(tree, name)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", name, err)
+		}
+		found = append(found, checkText(name, src)...)
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		more, err := checkGo(name, src, documented)
+		if err != nil {
+			return err
+		}
+		found = append(found, more...)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("walk the source tree: %w", err)
+	}
+	for dir, ok := range documented {
+		if !ok {
+			found = append(found, Violation{dir, 0, "the package has no package comment"})
+		}
+	}
+	slices.SortFunc(found, func(a, b Violation) int { return strings.Compare(a.String(), b.String()) })
+	return found, nil
+}
+
+func isText(base string) bool {
+	switch path.Ext(base) {
+	case ".go", ".md", ".sql", ".yml", ".yaml", ".sh", ".mod":
+		return true
+	default:
+		return base == "Makefile" || base == "Dockerfile"
+	}
+}
+
+func checkText(name string, src []byte) []Violation {
+	var found []Violation
+	for i, line := range bytes.Split(src, []byte("\n")) {
+		if m := pathOfAMachine.Find(line); m != nil {
+			found = append(found, Violation{name, i + 1, fmt.Sprintf("%q is a path of one machine", strings.TrimSpace(string(m)))})
+		}
+	}
+	return found
+}
+
+// checkGo checks one Go file and notes in documented whether its package has a comment.
+func checkGo(name string, src []byte, documented map[string]bool) ([]Violation, error) {
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, name, src, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return nil, fmt.Errorf("parse %s: %w", name, err)
+	}
+	line := func(p token.Pos) int { return files.Position(p).Line }
+	test := strings.HasSuffix(name, "_test.go")
+	var found []Violation
+	add := func(p token.Pos, format string, args ...any) {
+		found = append(found, Violation{name, line(p), fmt.Sprintf(format, args...)})
+	}
+	for _, spec := range file.Imports {
+		imported, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return nil, fmt.Errorf("import of %s: %w", name, err)
+		}
+		if what := checkImport(path.Dir(name), imported, test); what != "" {
+			add(spec.Pos(), "%s", what)
+		}
+	}
+	if !test {
+		documented[path.Dir(name)] = documented[path.Dir(name)] || file.Doc != nil
+		if n := bytes.Count(src, []byte("\n")); n > MaxLines && !ast.IsGenerated(file) {
+			add(file.End(), "%d lines are too many for one concept: split the file (at most %d)", n, MaxLines)
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			if !test && n.Recv == nil && n.Name.Name == "init" {
+				add(n.Pos(), "no package registers itself in init: construct it in cmd")
+			}
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && test && x.Name == "time" && n.Sel.Name == "Sleep" {
+				add(n.Pos(), "a test that sleeps is slow or flaky: wait for what it waits for, or use testing/synctest")
+			}
+		}
+		return true
+	})
+	for _, group := range file.Comments {
+		for _, c := range group.List {
+			if unfinished.MatchString(c.Text) {
+				add(c.Pos(), "unfinished work belongs in an issue, not in a comment")
+			}
+		}
+	}
+	return found, nil
+}
+
+var unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b`)

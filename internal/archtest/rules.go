@@ -1,0 +1,50 @@
+// Package archtest holds the rules of the house that a machine can check, and checks them on the source tree.
+package archtest
+
+// Module is the path of this module.
+const Module = "github.com/annals-project/annals"
+
+// MaxLines is the most lines of a Go file that is no test.
+const MaxLines = 450
+
+// may lists, per top-level folder, which of our folders its packages may import; cmd may import all.
+// Test files are free to cross.
+var may = map[string][]string{
+	"domain":      {"domain"},
+	"eventstore":  {"eventstore", "domain"},
+	"internal":    {"internal", "domain", "eventstore"},
+	"commands":    {"commands", "eventstore", "domain", "internal"},
+	"projections": {"projections", "eventstore", "domain", "internal"},
+	"writeapi":    {"writeapi", "commands", "domain", "internal"},
+	"readapi":     {"readapi", "projections", "eventstore", "domain", "internal"},
+	"console":     {"console", "commands", "projections", "domain", "internal"},
+	"cmd":         {"cmd", "domain", "eventstore", "internal", "commands", "projections", "writeapi", "readapi", "console"},
+}
+
+// domainMay are the modules beside the standard library that domain may import: none of them does input or output.
+var domainMay = []string{
+	"github.com/google/uuid",
+	"github.com/kljensen/snowball",
+	"github.com/clipperhouse/uax29",
+}
+
+// only says of an import path (and all below it) in which folders it may appear. The longest path that fits decides.
+var only = map[string][]string{
+	"github.com/EventStore/EventStore-Client-Go":           {"eventstore/esdb"},
+	"github.com/EventStore/EventStore-Client-Go/v4/protos": {"eventstore/esdb", "eventstore/node"},
+	"github.com/cockroachdb/pebble":                        {"eventstore/node"},
+	"github.com/labstack/echo":                             {"writeapi", "readapi", "console", "internal/httpx", "internal/auth"},
+	"github.com/blevesearch":                               {"projections/recallindex"},
+	"github.com/alecthomas/kong":                           {"cmd"},
+}
+
+// testOnly are modules that no file but a test, or a package of tests, may import.
+var testOnly = []string{
+	"github.com/google/go-cmp",
+	"github.com/stretchr/testify",
+	"go.uber.org/goleak",
+	"pgregory.net/rapid",
+}
+
+// forbidden are pieces of text that no file of the tree may hold: a path of somebody's machine works on no other.
+const forbidden = "(^|[\\s\"'=(`])/(home|root|Users|work)/[A-Za-z0-9_.-]+"
