@@ -1,0 +1,125 @@
+package pg
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// oldest is the oldest major version that the projections' SQL runs on.
+const oldest = 14
+
+// installation is a folder with the programs of one Postgres.
+type installation struct {
+	dir     string
+	version string // as it says, "15.14"
+	major   int
+}
+
+func (i installation) program(name string) string { return filepath.Join(i.dir, name) }
+
+// binaries finds the programs for a database folder of a major version, 0 for a new one: the machine's, else fetched ones.
+func (s *Server) binaries(ctx context.Context, major int, home string) (installation, error) {
+	cache := filepath.Join(home, "cache")
+	dirs := s.cfg.searchPath
+	if dirs == nil {
+		dirs = machineFolders()
+	}
+	found := installations(ctx, append(slices.Clone(dirs), cachedFolders(cache)...))
+	for _, i := range found {
+		if i.major == major || major == 0 && i.major >= oldest {
+			return i, nil
+		}
+	}
+	s.log.InfoContext(ctx, "fetching postgres, since this machine has none that fits", "major", major)
+	fetched, err := fetch(ctx, cache, major, s.cfg.repository)
+	if err == nil {
+		return fetched, nil
+	}
+	if major == 0 {
+		return installation{}, fmt.Errorf("no Postgres %d or newer on this machine (looked on PATH and in /usr/lib/postgresql), and none could be fetched: install one, or name a server: %w", oldest, err)
+	}
+	var have []string
+	for _, i := range found {
+		have = append(have, i.version)
+	}
+	return installation{}, fmt.Errorf("%s was made by Postgres %d, this machine has %s: install Postgres %d, or move the folder away to have it built anew from the log (fetching it failed: %w)",
+		home, major, cmp.Or(strings.Join(have, ", "), "none"), major, err)
+}
+
+// machineFolders are the folders that may hold Postgres on this machine; some do not exist.
+func machineFolders() []string {
+	var dirs []string
+	for _, name := range []string{"postgres", "initdb", "pg_ctl"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		// A link on PATH leads to the folder that has the other programs too.
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+		}
+		dirs = append(dirs, filepath.Dir(path))
+	}
+	for _, pattern := range []string{
+		"/usr/lib/postgresql/*/bin", "/usr/lib/postgresql*/bin", "/usr/pgsql-*/bin", "/usr/libexec/postgresql*", "/usr/local/pgsql/bin",
+		"/opt/homebrew/opt/postgresql@*/bin", "/usr/local/opt/postgresql@*/bin", "/Applications/Postgres.app/Contents/Versions/*/bin",
+	} {
+		// The patterns are constant and right, which is all that Glob could complain of.
+		matches, _ := filepath.Glob(pattern)
+		dirs = append(dirs, matches...)
+	}
+	return dirs
+}
+
+// installations asks each folder for its version, and returns those that can answer, newest first.
+func installations(ctx context.Context, dirs []string) []installation {
+	var found []installation
+	seen := map[string]bool{}
+	for _, dir := range dirs {
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			dir = real
+		}
+		if seen[dir] {
+			continue
+		}
+		seen[dir] = true
+		if i, err := inspect(ctx, dir); err == nil {
+			found = append(found, i)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b installation) int { return cmp.Compare(b.major, a.major) })
+	return found
+}
+
+var versionPattern = regexp.MustCompile(`\(PostgreSQL\) ((\d+)\S*)`)
+
+// inspect asks the programs of a folder for their version. A folder without both programs is an error.
+func inspect(ctx context.Context, dir string) (installation, error) {
+	i := installation{dir: dir}
+	if _, err := exec.LookPath(i.program("initdb")); err != nil {
+		return i, fmt.Errorf("inspect %s: %w", dir, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, i.program("postgres"), "--version").Output()
+	if err != nil {
+		return i, fmt.Errorf("inspect %s: %w", dir, err)
+	}
+	match := versionPattern.FindStringSubmatch(string(out))
+	if match == nil {
+		return i, fmt.Errorf("inspect %s: no version in %q", dir, out)
+	}
+	i.version = match[1]
+	if i.major, err = strconv.Atoi(match[2]); err != nil {
+		return i, fmt.Errorf("inspect %s: %w", dir, err)
+	}
+	return i, nil
+}

@@ -1,0 +1,52 @@
+package pg
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// migrationLock is the advisory lock that lets one process migrate at a time.
+const migrationLock = 0x616e6e616c73 // "annals"
+
+// Migrate brings schema ops, which holds what is not derived from the log, up to this program's version. Processes that start
+// together wait for each other. It uses connections of its own, not the pool's.
+func Migrate(ctx context.Context, pool *pgxpool.Pool) (err error) {
+	db := stdlib.OpenDB(*pool.Config().ConnConfig)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	lock, err := db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("migrate schema ops: %w", err)
+	}
+	// Closing the session lets go of the lock too.
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	if _, err := lock.ExecContext(ctx, "select pg_advisory_lock($1)", int64(migrationLock)); err != nil {
+		return fmt.Errorf("migrate schema ops: %w", err)
+	}
+	if _, err := lock.ExecContext(ctx, "create schema if not exists ops"); err != nil {
+		return fmt.Errorf("migrate schema ops: %w", err)
+	}
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return fmt.Errorf("migrate schema ops: %w", err)
+	}
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
+		goose.WithTableName("ops.migrations"), goose.WithSlog(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return fmt.Errorf("migrate schema ops: %w", err)
+	}
+	if _, err := provider.Up(ctx); err != nil {
+		return fmt.Errorf("migrate schema ops: %w", err)
+	}
+	return nil
+}

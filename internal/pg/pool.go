@@ -1,0 +1,56 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// OpenPool opens a pool of connections and waits for its first one. Times are read in UTC. A setting of url, such as
+// pool_max_conns, wins over the defaults of this function, and configure over both; at most 16 connections by default.
+func OpenPool(ctx context.Context, url string, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("address of postgres: %w", err)
+	}
+	plain, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("address of postgres: %w", err)
+	}
+	// Without pool's parser in between, the setting shows up among the parameters of the session.
+	if _, chosen := plain.RuntimeParams["pool_max_conns"]; !chosen {
+		cfg.MaxConns = 16
+	}
+	if cfg.ConnConfig.ConnectTimeout == 0 {
+		cfg.ConnConfig.ConnectTimeout = 10 * time.Second
+	}
+	if _, named := cfg.ConnConfig.RuntimeParams["application_name"]; !named {
+		cfg.ConnConfig.RuntimeParams["application_name"] = "annals"
+	}
+	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		readTimesInUTC(conn.TypeMap())
+		return nil
+	}
+	for _, change := range configure {
+		change(cfg)
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open pool: %w", err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect to postgres: %w", err)
+	}
+	return pool, nil
+}
+
+func readTimesInUTC(types *pgtype.Map) {
+	element := &pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}}
+	types.RegisterType(element)
+	types.RegisterType(&pgtype.Type{Name: "_timestamptz", OID: pgtype.TimestamptzArrayOID, Codec: &pgtype.ArrayCodec{ElementType: element}})
+}

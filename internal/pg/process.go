@@ -1,0 +1,156 @@
+package pg
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// process is a running server.
+type process struct {
+	os   *os.Process
+	done chan struct{} // closed once it is gone and all that it said was read
+	err  error         // how it ended, once done
+	said *lastLines
+}
+
+// startProcess starts a program that must not outlive this process nor be reached by the terminal's signals.
+//
+// Where a process can be made to end with its parent, it ends with the thread that started it. So it is started on a thread of
+// its own, which lives until the process ends.
+func startProcess(cmd *exec.Cmd, who identity, deathSignal bool, log *slog.Logger) (*process, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if deathSignal {
+		die(cmd.SysProcAttr)
+	}
+	who.apply(cmd.SysProcAttr)
+	output, input, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("output of %s: %w", cmd.Path, err)
+	}
+	cmd.Stdout, cmd.Stderr = input, input
+	p := &process{done: make(chan struct{}), said: &lastLines{}}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		err := cmd.Start()
+		closeErr := input.Close()
+		p.os = cmd.Process
+		started <- errors.Join(err, closeErr)
+		if err != nil {
+			return
+		}
+		read := make(chan struct{})
+		go func() {
+			defer close(read)
+			p.said.read(output, log)
+		}()
+		p.err = cmd.Wait()
+		<-read
+		p.err = errors.Join(p.err, output.Close())
+		close(p.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", cmd.Path, err), output.Close())
+	}
+	return p, nil
+}
+
+// stop asks for a fast shutdown, and for harder ones after the limit.
+func (p *process) stop(limit time.Duration) error {
+	var errs []error
+	for _, ask := range []struct {
+		signal syscall.Signal
+		limit  time.Duration
+	}{{syscall.SIGINT, limit}, {syscall.SIGQUIT, 5 * time.Second}, {syscall.SIGKILL, 5 * time.Second}} {
+		if err := p.os.Signal(ask.signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("stop postgres: %w", err)
+		}
+		select {
+		case <-p.done:
+			if len(errs) == 0 && p.err != nil {
+				errs = append(errs, fmt.Errorf("postgres ended: %w", p.err))
+			}
+			return errors.Join(errs...)
+		case <-time.After(ask.limit):
+			errs = append(errs, fmt.Errorf("postgres did not end within %s of %s", ask.limit, ask.signal))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// run runs a program to its end; an error carries what it said last.
+func run(ctx context.Context, cmd *exec.Cmd, who identity, log *slog.Logger) error {
+	p, err := startProcess(cmd, who, true, log)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("%s: %w", cmd.Path, context.Cause(ctx)), p.stop(time.Second))
+	case <-p.done:
+	}
+	if p.err != nil {
+		return fmt.Errorf("%s: %w: %s", cmd.Path, p.err, p.said)
+	}
+	return nil
+}
+
+// lastLines logs what a program says, and keeps the last lines for an error.
+type lastLines struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+const linesKept = 8
+
+func (l *lastLines) read(r io.Reader, log *slog.Logger) {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadString('\n')
+		if line = strings.TrimRight(line, "\n"); line != "" {
+			l.add(line)
+			logLine(log, line)
+		}
+		if err != nil {
+			return // the program has ended or closed its output
+		}
+	}
+}
+
+func (l *lastLines) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lines = append(l.lines, line); len(l.lines) > linesKept {
+		l.lines = slices.Delete(l.lines, 0, 1)
+	}
+}
+
+func (l *lastLines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.lines, "; ")
+}
+
+// logLine logs a line of the server with the level that it says.
+func logLine(log *slog.Logger, line string) {
+	level := slog.LevelDebug
+	switch severity, _, _ := strings.Cut(line, ":"); severity {
+	case "WARNING", "ERROR":
+		level = slog.LevelWarn
+	case "FATAL", "PANIC":
+		level = slog.LevelError
+	}
+	log.Log(context.Background(), level, "postgres says", "line", line)
+}
