@@ -26,6 +26,9 @@ type Position uint64
 // MaxAppend is the most bytes of data, metadata and types that one append of ours may carry; a server refuses 1 MiB by default.
 const MaxAppend = 768 << 10
 
+// MaxPage is about how many bytes one read of the whole log answers at most.
+const MaxPage = 8 << 20
+
 // Proposed is an event to append, already encoded.
 type Proposed struct {
 	ID   uuid.UUID
@@ -50,6 +53,9 @@ type Recorded struct {
 	// Created is the store's own clock, for operators; decisions and rows use the times within events.
 	Created time.Time
 }
+
+// Size is about how many bytes the event takes.
+func (r Recorded) Size() int { return len(r.Data) + len(r.Meta) + len(r.Stream) + 2*len(r.Type) }
 
 // Appended says where an append ended: the revision and the position of its last event.
 type Appended struct {
@@ -83,19 +89,23 @@ type Store interface {
 	ReadLast(ctx context.Context, stream string) (last Recorded, ok bool, err error)
 
 	// ReadAll reads at most limit events of the whole log behind a position (exclusive), in order, system events left out.
+	// It answers fewer where they would pass MaxPage: only no events at all means the end of the log.
 	ReadAll(ctx context.Context, after Position, limit int) ([]Recorded, error)
 
-	// Head is the position of the newest event of the log, 0 for an empty log. An event that was acknowledged
-	// before the call is not above it.
+	// Head is the position of the newest event of the log that is not the system's, 0 where there is none. An event that
+	// was acknowledged before the call is not above it, and a reader of the whole log comes to it.
 	Head(ctx context.Context) (Position, error)
 
-	// Subscribe follows the whole log behind a position, unfiltered, system events left out. It does not resubscribe by itself.
+	// Subscribe follows the whole log behind a position, unfiltered, system events left out, until the context ends or the
+	// subscription is closed or dropped. It does not resubscribe by itself.
 	Subscribe(ctx context.Context, after Position) (Subscription, error)
 
-	// Delete ends a stream so that it can be written again later, from where it ended.
+	// Delete ends a stream so that it can be written again later, from where it ended: behind its last revision or, where that
+	// is no longer known, behind NoStream. The position is of a system event: no reader of the log comes to it.
 	Delete(ctx context.Context, stream string, expected Revision) (Position, error)
 
-	// Tombstone ends a stream for ever. A tombstoned stream is ErrDeleted.
+	// Tombstone ends a stream for ever, also one that never had an event (at NoStream). A tombstoned stream is ErrDeleted.
+	// The position is of a system event, as with Delete. Both end in ErrConflict and ErrUnknown as Append does.
 	Tombstone(ctx context.Context, stream string, expected Revision) (Position, error)
 
 	// Close releases the connections. It is called once, after every other call has returned.

@@ -1,0 +1,102 @@
+package esdb
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"strings"
+
+	driver "github.com/EventStore/EventStore-Client-Go/v4/esdb"
+
+	"github.com/annals-project/annals/eventstore"
+)
+
+// lost says that a read is made again after a lost connection.
+func lost(why kind) bool { return why == unreachable }
+
+// Read implements eventstore.Store.
+func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision, direction eventstore.Direction, limit int) ([]eventstore.Recorded, error) {
+	if limit <= 0 || direction == eventstore.Backwards && from < 0 {
+		return nil, nil
+	}
+	opts := driver.ReadStreamOptions{Direction: driver.Forwards, From: driver.Revision(uint64(max(from, 0))), RequiresLeader: true}
+	if direction == eventstore.Backwards {
+		opts.Direction = driver.Backwards
+		if from == math.MaxInt64 {
+			opts.From = driver.End{}
+		}
+	}
+	events, err := do(ctx, s.pool, lost, func(ctx context.Context, c *driver.Client) ([]eventstore.Recorded, error) {
+		read, err := c.ReadStream(ctx, stream, opts, uint64(limit))
+		if err != nil {
+			return nil, err
+		}
+		var events []eventstore.Recorded
+		err = each(read, func(r eventstore.Recorded) bool { events = append(events, r); return true })
+		return events, err
+	})
+	if refusal(err) == missing {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, readError(ctx, "read "+stream, err)
+	}
+	return events, nil
+}
+
+// ReadLast implements eventstore.Store.
+func (s *Store) ReadLast(ctx context.Context, stream string) (eventstore.Recorded, bool, error) {
+	events, err := s.Read(ctx, stream, math.MaxInt64, eventstore.Backwards, 1)
+	if err != nil || len(events) == 0 {
+		return eventstore.Recorded{}, false, err
+	}
+	return events[0], true, nil
+}
+
+// each hands over what a read answers, until visit has enough of it or the answer ends.
+func each(read *driver.ReadStream, visit func(eventstore.Recorded) bool) error {
+	defer read.Close()
+	for {
+		resolved, err := read.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if r, ok := recorded(resolved); ok && !visit(r) {
+			return nil
+		}
+	}
+}
+
+// recorded takes over an event; ok is false for one that was a link to what is gone.
+func recorded(resolved *driver.ResolvedEvent) (eventstore.Recorded, bool) {
+	e := resolved.OriginalEvent()
+	if e == nil {
+		return eventstore.Recorded{}, false
+	}
+	return eventstore.Recorded{
+		Stream:   e.StreamID,
+		Revision: eventstore.Revision(e.EventNumber),
+		Position: eventstore.Position(e.Position.Commit),
+		ID:       e.EventID,
+		Type:     e.EventType,
+		Data:     e.Data,
+		Meta:     e.UserMetadata,
+		Created:  e.CreatedDate,
+	}, true
+}
+
+// system says whether an event is the server's own: metadata of streams, ends of streams, links, statistics.
+func system(r eventstore.Recorded) bool {
+	return strings.HasPrefix(r.Type, "$") || strings.HasPrefix(r.Stream, "$")
+}
+
+func allPosition(after eventstore.Position) driver.AllPosition {
+	if after == 0 {
+		return driver.Start{}
+	}
+	return driver.Position{Commit: uint64(after), Prepare: uint64(after)}
+}

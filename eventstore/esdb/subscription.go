@@ -1,0 +1,126 @@
+package esdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	driver "github.com/EventStore/EventStore-Client-Go/v4/esdb"
+
+	"github.com/annals-project/annals/eventstore"
+)
+
+// ahead is how many events a subscription takes from the connection before they are asked for.
+const ahead = 64
+
+// subscription hands over what a goroutine of its own receives, since the driver's Recv knows no context.
+type subscription struct {
+	cancel context.CancelFunc
+	events chan eventstore.Recorded
+	// ended is closed once err says why nothing more comes.
+	ended chan struct{}
+	err   error
+}
+
+// Subscribe implements eventstore.Store.
+func (s *Store) Subscribe(ctx context.Context, after eventstore.Position) (eventstore.Subscription, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	sub := &subscription{cancel: cancel, events: make(chan eventstore.Recorded, ahead), ended: make(chan struct{})}
+	opened := make(chan struct{})
+	go func() {
+		defer close(sub.ended)
+		defer cancel()
+		sub.err = s.follow(ctx, after, sub.events, opened)
+	}()
+	select {
+	case <-opened:
+		return sub, nil
+	case <-sub.ended:
+		cancel()
+		return nil, sub.err
+	case <-ctx.Done():
+		cancel()
+		return nil, fmt.Errorf("subscribe to the log: %w", context.Cause(ctx))
+	}
+}
+
+// follow runs a subscription until it ends; the error says why.
+func (s *Store) follow(ctx context.Context, after eventstore.Position, events chan<- eventstore.Recorded, opened chan<- struct{}) error {
+	const what = "follow the log"
+	for try := 1; ; try++ {
+		l, err := s.pool.acquire()
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		begun := false
+		_, err = guarded(toLeader(ctx), l.client, func(ctx context.Context, c *driver.Client) (struct{}, error) {
+			sub, err := c.SubscribeToAll(ctx, driver.SubscribeToAllOptions{From: allPosition(after), RequiresLeader: true})
+			if err != nil {
+				return struct{}{}, err
+			}
+			begun = true
+			close(opened)
+			return struct{}{}, receive(ctx, sub, events)
+		})
+		s.pool.judge(l, err)
+		s.pool.release(l)
+		why := refusal(err)
+		if begun || try == tries || ctx.Err() != nil || !(why == neverSent || why == notLeader || why == noLeader || lost(why)) {
+			return readError(ctx, what, err)
+		}
+	}
+}
+
+// receive hands over the events of a subscription until it is dropped or its context ends.
+func receive(ctx context.Context, sub *driver.Subscription, events chan<- eventstore.Recorded) error {
+	for {
+		got := sub.Recv()
+		switch {
+		case got.SubscriptionDropped != nil:
+			return errors.Join(errDropped, got.SubscriptionDropped.Error, sub.Close())
+		case got.EventAppeared == nil:
+			// Checkpoints come with filters only; to have caught up means nothing to us.
+			continue
+		}
+		r, ok := recorded(got.EventAppeared)
+		if !ok || system(r) {
+			continue
+		}
+		select {
+		case events <- r:
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), sub.Close())
+		}
+	}
+}
+
+var errDropped = errors.New("subscription was dropped")
+
+// Next implements eventstore.Subscription.
+func (sub *subscription) Next(ctx context.Context) (eventstore.Recorded, error) {
+	// What was received before the end comes first.
+	select {
+	case r := <-sub.events:
+		return r, nil
+	default:
+	}
+	select {
+	case r := <-sub.events:
+		return r, nil
+	case <-ctx.Done():
+		return eventstore.Recorded{}, context.Cause(ctx)
+	case <-sub.ended:
+		select {
+		case r := <-sub.events:
+			return r, nil
+		default:
+			return eventstore.Recorded{}, sub.err
+		}
+	}
+}
+
+// Close implements eventstore.Subscription. It does not wait: while the driver is setting up its connection it cannot be stopped.
+func (sub *subscription) Close() error {
+	sub.cancel()
+	return nil
+}

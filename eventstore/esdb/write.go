@@ -1,0 +1,127 @@
+package esdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	driver "github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// never says that a write is not made again by itself after any error but those that prove that it was not done.
+func never(kind) bool { return false }
+
+// Append implements eventstore.Store.
+func (s *Store) Append(ctx context.Context, stream string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	what := "append to " + stream
+	data, err := eventData(events)
+	if err != nil {
+		return eventstore.Appended{}, fmt.Errorf("%s: %w", what, err)
+	}
+	at, err := expectedRevision(expected)
+	if err != nil {
+		return eventstore.Appended{}, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return eventstore.Appended{}, fmt.Errorf("%s: %w", what, err)
+	}
+	result, err := do(ctx, s.pool, never, func(ctx context.Context, c *driver.Client) (*driver.WriteResult, error) {
+		return c.AppendToStream(ctx, stream, driver.AppendToStreamOptions{ExpectedRevision: at, RequiresLeader: true}, data...)
+	})
+	if err != nil {
+		return eventstore.Appended{}, writeError(ctx, what, err)
+	}
+	// The server numbers the events from behind expected, except where it goes on behind what was deleted.
+	done := eventstore.Appended{Revision: eventstore.Revision(result.NextExpectedVersion), Position: eventstore.Position(result.CommitPosition)}
+	if done.Position == 0 || result.CommitPosition == noPosition {
+		// An append that was recognised may be answered without its position, but callers wait for that.
+		return s.located(ctx, what, stream, done)
+	}
+	return done, nil
+}
+
+// noPosition is how a server says that it does not know a position.
+const noPosition = 1<<64 - 1
+
+func (s *Store) located(ctx context.Context, what, stream string, done eventstore.Appended) (eventstore.Appended, error) {
+	events, err := s.Read(ctx, stream, done.Revision, eventstore.Forwards, 1)
+	if err != nil {
+		return eventstore.Appended{}, fmt.Errorf("%s: %w: %w", what, eventstore.ErrUnknown, err)
+	}
+	if len(events) == 0 || events[0].Revision != done.Revision {
+		return eventstore.Appended{}, fmt.Errorf("%s: %w: it was stored before, but is no longer to be read", what, eventstore.ErrDeleted)
+	}
+	done.Position = events[0].Position
+	return done, nil
+}
+
+// Delete implements eventstore.Store.
+func (s *Store) Delete(ctx context.Context, stream string, expected eventstore.Revision) (eventstore.Position, error) {
+	return s.end(ctx, "delete "+stream, expected, func(ctx context.Context, c *driver.Client, at driver.ExpectedRevision) (*driver.DeleteResult, error) {
+		return c.DeleteStream(ctx, stream, driver.DeleteStreamOptions{ExpectedRevision: at, RequiresLeader: true})
+	})
+}
+
+// Tombstone implements eventstore.Store.
+func (s *Store) Tombstone(ctx context.Context, stream string, expected eventstore.Revision) (eventstore.Position, error) {
+	return s.end(ctx, "tombstone "+stream, expected, func(ctx context.Context, c *driver.Client, at driver.ExpectedRevision) (*driver.DeleteResult, error) {
+		return c.TombstoneStream(ctx, stream, driver.TombstoneStreamOptions{ExpectedRevision: at, RequiresLeader: true})
+	})
+}
+
+func (s *Store) end(ctx context.Context, what string, expected eventstore.Revision,
+	call func(context.Context, *driver.Client, driver.ExpectedRevision) (*driver.DeleteResult, error),
+) (eventstore.Position, error) {
+	at, err := expectedRevision(expected)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, fmt.Errorf("%s: %w", what, err)
+	}
+	result, err := do(ctx, s.pool, never, func(ctx context.Context, c *driver.Client) (*driver.DeleteResult, error) { return call(ctx, c, at) })
+	if err != nil {
+		return 0, writeError(ctx, what, err)
+	}
+	return eventstore.Position(result.Position.Commit), nil
+}
+
+func expectedRevision(r eventstore.Revision) (driver.ExpectedRevision, error) {
+	switch {
+	case r == eventstore.NoStream:
+		return driver.NoStream{}, nil
+	case r < 0:
+		return nil, fmt.Errorf("%d is no revision", r)
+	default:
+		return driver.Revision(uint64(r)), nil
+	}
+}
+
+// eventData checks an append before anything is sent: a server that refuses an append for its size ends the call in
+// the middle, and the driver then cannot say why.
+func eventData(events []eventstore.Proposed) ([]driver.EventData, error) {
+	if len(events) == 0 {
+		return nil, errors.New("no events")
+	}
+	size := 0
+	data := make([]driver.EventData, len(events))
+	for i, e := range events {
+		if e.ID == uuid.Nil || e.Type == "" {
+			return nil, fmt.Errorf("event %d has no id or no type", i)
+		}
+		size += e.Size()
+		content := driver.ContentTypeJson
+		if e.Type == blob.ChunkType {
+			content = driver.ContentTypeBinary
+		}
+		data[i] = driver.EventData{EventID: e.ID, EventType: e.Type, ContentType: content, Data: e.Data, Metadata: e.Meta}
+	}
+	if size > eventstore.MaxAppend {
+		return nil, fmt.Errorf("%w: %d bytes of at most %d", eventstore.ErrTooLarge, size, eventstore.MaxAppend)
+	}
+	return data, nil
+}
