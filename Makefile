@@ -12,8 +12,6 @@ GOLANGCI      := bin/golangci-lint
 GOLANGCI_VERSION    := v2.15.0
 STATICCHECK_VERSION := v0.8.2
 
-export GOTOOLCHAIN ?= local
-
 .PHONY: help run build test check lint bench fuzz soak golden clean
 
 help: ## List the targets.

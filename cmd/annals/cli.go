@@ -95,12 +95,12 @@ func fromEnvironment(getenv func(string) string) kong.Resolver {
 	return kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 		name := flag.Tag.Get("setting")
 		if name == "" {
-			return nil, nil //nolint:nilnil // the resolver's way to say "not here"
+			return nil, nil
 		}
 		if value := getenv(name); value != "" {
 			return value, nil
 		}
-		return nil, nil //nolint:nilnil // the resolver's way to say "not here"
+		return nil, nil
 	})
 }
 

@@ -1,0 +1,140 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+const api = "/api/v1"
+
+// Ingest sends one data point; idempotencyKey may be "".
+func (c *Client) Ingest(ctx context.Context, p DataPoint, idempotencyKey string) (Receipt, error) {
+	body := struct {
+		DataPoint
+		IdempotencyKey string `json:"idempotencyKey,omitempty"`
+	}{p, idempotencyKey}
+	var out Receipt
+	_, err := c.do(ctx, call{method: http.MethodPost, path: api + "/ingest", body: body}, &out)
+	return out, err
+}
+
+// IngestBatch sends 1 to 1,000 items, each one JSON object in the shape of a data point; idempotencyKey may be "".
+func (c *Client) IngestBatch(ctx context.Context, items []json.RawMessage, idempotencyKey string) (BatchReceipt, error) {
+	body := struct {
+		Items          []json.RawMessage `json:"items"`
+		IdempotencyKey string            `json:"idempotencyKey,omitempty"`
+	}{items, idempotencyKey}
+	var out BatchReceipt
+	_, err := c.do(ctx, call{method: http.MethodPost, path: api + "/ingest/batch", body: body}, &out)
+	return out, err
+}
+
+// Status polls one send.
+func (c *Client) Status(ctx context.Context, ingestionID string) (IngestionStatus, error) {
+	var out IngestionStatus
+	_, err := c.do(ctx, call{method: http.MethodGet, path: api + "/ingest/" + url.PathEscape(ingestionID)}, &out)
+	return out, err
+}
+
+// Retry puts a stopped send back into the queue.
+func (c *Client) Retry(ctx context.Context, ingestionID string) error {
+	_, err := c.do(ctx, call{method: http.MethodPost, path: api + "/ingest/" + url.PathEscape(ingestionID) + "/retry", once: true}, nil)
+	return err
+}
+
+// DeleteIngestion deletes what one send brought.
+func (c *Client) DeleteIngestion(ctx context.Context, ingestionID string) error {
+	_, err := c.do(ctx, call{method: http.MethodDelete, path: api + "/ingest/" + url.PathEscape(ingestionID)}, nil)
+	return err
+}
+
+// DeleteDataPoints deletes 1 to 1,000 data points by their source ids, all or none. It is sent once: a second
+// deletion of the same ids is refused.
+func (c *Client) DeleteDataPoints(ctx context.Context, ids []string) (DeletionReceipt, error) {
+	body := struct {
+		IDs []string `json:"ids"`
+	}{ids}
+	var out DeletionReceipt
+	_, err := c.do(ctx, call{method: http.MethodPost, path: api + "/data-points/delete", body: body, once: true}, &out)
+	return out, err
+}
+
+// Recall asks a question.
+func (c *Client) Recall(ctx context.Context, q RecallRequest) (RecallPage, error) {
+	var out RecallPage
+	_, err := c.do(ctx, call{method: http.MethodPost, path: api + "/recall", body: q}, &out)
+	return out, err
+}
+
+// Projects lists the projects of the organization; it takes the management key.
+func (c *Client) Projects(ctx context.Context) ([]Project, error) {
+	var out struct {
+		Projects []Project `json:"projects"`
+	}
+	_, err := c.do(ctx, call{method: http.MethodGet, path: api + "/projects"}, &out)
+	return out.Projects, err
+}
+
+// CreateProject creates a project; it takes the management key, and is sent once: a second call would make a second project.
+func (c *Client) CreateProject(ctx context.Context, name string) (Project, error) {
+	body := struct {
+		Name string `json:"name"`
+	}{name}
+	var out Project
+	_, err := c.do(ctx, call{method: http.MethodPost, path: api + "/projects", body: body, once: true}, &out)
+	return out, err
+}
+
+// CreateKey creates a key of a project; it takes the management key, and is sent once.
+func (c *Client) CreateKey(ctx context.Context, project, name string) (Key, error) {
+	body := struct {
+		Name string `json:"name"`
+	}{name}
+	var out Key
+	_, err := c.do(ctx, call{method: http.MethodPost, path: api + "/projects/" + url.PathEscape(project) + "/keys", body: body, once: true}, &out)
+	return out, err
+}
+
+// RevokeKey revokes a key of a project; it takes the management key.
+func (c *Client) RevokeKey(ctx context.Context, project, keyID string) error {
+	path := api + "/projects/" + url.PathEscape(project) + "/keys/" + url.PathEscape(keyID)
+	_, err := c.do(ctx, call{method: http.MethodDelete, path: path, once: true}, nil)
+	return err
+}
+
+// Ready asks once whether the server is ready. The text is what the server says of itself, ready or not.
+func (c *Client) Ready(ctx context.Context) (ready bool, text string, err error) {
+	got, err := c.attempt(ctx, call{method: http.MethodGet, path: "/readyz"}, nil)
+	if err != nil {
+		return false, "", &UnreachableError{c.base, err}
+	}
+	return got.status == http.StatusOK, string(got.body), nil
+}
+
+// WaitSettled polls a send until nothing of its project is in progress any more. Where sends have stopped, they are
+// left: the status then says Blocked. It ends with ctx.
+func (c *Client) WaitSettled(ctx context.Context, ingestionID string, progress func(IngestionStatus)) (IngestionStatus, error) {
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		status, err := c.Status(ctx, ingestionID)
+		if err != nil {
+			return status, err
+		}
+		if progress != nil {
+			progress(status)
+		}
+		if status.Settled || status.Blocked {
+			return status, nil
+		}
+		select {
+		case <-ctx.Done():
+			return status, fmt.Errorf("the project has not settled: %w", ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package client
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// The bounds of a wait between two attempts.
+const (
+	firstWait = 200 * time.Millisecond
+	maxWait   = 10 * time.Second
+	// maxRetryAfter is the longest wait that a server is granted.
+	maxRetryAfter = time.Minute
+)
+
+// again decides whether a call is tried once more, and after which wait.
+func (c *Client) again(what call, attempt int, got answer, err error) (time.Duration, bool) {
+	wait := backoff(attempt)
+	switch {
+	case err != nil && isDial(err):
+		return wait, attempt < c.dials // nothing was sent
+	case err != nil:
+		return wait, !what.once && attempt < c.tries
+	case got.status == http.StatusTooManyRequests && envelopeless(got):
+		return retryAfter(got, wait), attempt < c.tries
+	case got.status == http.StatusServiceUnavailable && !final503(got):
+		return retryAfter(got, wait), !what.once && attempt < c.tries
+	default:
+		return 0, false
+	}
+}
+
+// envelopeless tells the 429 of the per-minute limit, which passes, from that of a cap, which does not pass soon.
+func envelopeless(a answer) bool { return len(a.body) == 0 }
+
+// final503 is a refusal that waiting does not change.
+func final503(a answer) bool {
+	_, err := a.failure("", nil)
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code == "pipeline-disabled"
+}
+
+// isDial says that no connection was made, so that the server saw nothing of the call.
+func isDial(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
+}
+
+// backoff doubles from firstWait to maxWait; the upper half is drawn, so that many clients do not come back at once.
+func backoff(attempt int) time.Duration {
+	d := maxWait
+	if attempt < 6 {
+		d = firstWait << (attempt - 1)
+	}
+	return d/2 + rand.N(d/2)
+}
+
+// retryAfter is the wait that the server asks for, in seconds or as a date, else the one given.
+func retryAfter(a answer, otherwise time.Duration) time.Duration {
+	if s, err := strconv.Atoi(a.retryAfter); err == nil && s >= 0 {
+		return min(time.Duration(s)*time.Second, maxRetryAfter)
+	}
+	if at, err := http.ParseTime(a.retryAfter); err == nil {
+		return min(max(time.Until(at), 0), maxRetryAfter)
+	}
+	return otherwise
+}
