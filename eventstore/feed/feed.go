@@ -1,0 +1,130 @@
+// Package feed hands the log to whoever builds something from it: all of it, in order, page by page, each page until it is acknowledged.
+//
+// It is a Watermill subscriber whose topics are the names of checkpoints. A topic that stands at the end of the log takes its
+// pages from one live subscription that all topics of the process share; a topic that is behind, or too slow, reads the log for
+// itself until it has caught up, and holds up nobody.
+package feed
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/annals-project/annals/eventstore"
+)
+
+// Checkpoints answers how far a topic has come: the position to go on behind.
+type Checkpoints func(ctx context.Context, topic string) (eventstore.Position, error)
+
+// Feed is a message.Subscriber over the log. It is safe for concurrent use.
+type Feed struct {
+	store       eventstore.Store
+	codec       *eventstore.Codec
+	checkpoints Checkpoints
+	log         *slog.Logger
+
+	mu     sync.Mutex
+	topics map[*topic]context.CancelFunc
+	// live is there as long as there are topics.
+	live     *live
+	stopLive context.CancelFunc
+	closed   bool
+	running  sync.WaitGroup
+}
+
+var _ message.Subscriber = (*Feed)(nil)
+
+// ErrClosed is the answer of a feed that was closed.
+var ErrClosed = errors.New("feed is closed")
+
+// New makes a feed. Nothing is read before the first Subscribe.
+func New(store eventstore.Store, codec *eventstore.Codec, checkpoints Checkpoints, log *slog.Logger) *Feed {
+	return &Feed{store: store, codec: codec, checkpoints: checkpoints, log: log, topics: map[*topic]context.CancelFunc{}}
+}
+
+// Subscribe begins to hand over what lies behind the checkpoint of the topic, one page at a time: Ack asks for the next page, Nack for the
+// same one again (see Rewind). A store or a checkpoint that cannot be read is tried again until the context ends.
+//
+// The context is that of the messages too. Once it ends, or the feed is closed, the channel is closed, but not before the message
+// that is out has been answered: a handler must answer every message that it takes.
+func (f *Feed) Subscribe(ctx context.Context, name string) (<-chan *message.Message, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, ErrClosed
+	}
+	if f.live == nil {
+		f.startLive()
+	}
+	running, stop := context.WithCancel(ctx)
+	t := &topic{
+		name: name, store: f.store, codec: f.codec, checkpoints: f.checkpoints, live: f.live,
+		log: f.log.With("topic", name), out: make(chan *message.Message),
+	}
+	f.topics[t] = stop
+	f.running.Add(1)
+	go func() {
+		defer f.running.Done()
+		defer f.leave(t)
+		t.run(running, ctx)
+	}()
+	return t.out, nil
+}
+
+// startLive begins the shared subscription; the caller holds the lock.
+func (f *Feed) startLive() {
+	ctx, stop := context.WithCancel(context.Background())
+	l := newLive(f.store, f.codec, f.log)
+	f.live, f.stopLive = l, stop
+	f.running.Add(1)
+	go func() {
+		defer f.running.Done()
+		l.run(ctx)
+	}()
+}
+
+func (f *Feed) leave(t *topic) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.topics[t]()
+	delete(f.topics, t)
+	if len(f.topics) == 0 {
+		f.stopLive()
+		f.live, f.stopLive = nil, nil
+	}
+}
+
+// Close ends all topics: each after the page that is out has been answered, for which Close waits. A handler must not call it.
+func (f *Feed) Close() error {
+	f.mu.Lock()
+	f.closed = true
+	for _, stop := range f.topics {
+		stop()
+	}
+	f.mu.Unlock()
+	f.running.Wait()
+	return nil
+}
+
+// Status is where a topic stands.
+type Status struct {
+	Topic string
+	// Position is up to where everything was acknowledged; Known is the newest position that this process has heard of.
+	Position, Known eventstore.Position
+	// Live is true for a topic that takes its pages from the shared subscription.
+	Live bool
+}
+
+// Status says where each topic stands.
+func (f *Feed) Status() []Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := make([]Status, 0, len(f.topics))
+	for t := range f.topics {
+		all = append(all, t.status())
+	}
+	return all
+}
