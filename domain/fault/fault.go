@@ -48,3 +48,11 @@ func (e *Error) With(key string, value any) *Error {
 	data[key] = value
 	return &Error{Kind: e.Kind, Code: e.Code, Msg: e.Msg, Data: data}
 }
+
+// WithAll returns a copy of the fault with further fields of data.
+func (e *Error) WithAll(data map[string]any) *Error {
+	for k, v := range data {
+		e = e.With(k, v)
+	}
+	return e
+}

@@ -78,7 +78,7 @@ type Derived struct {
 	DerivedAt time.Time `json:"derivedAt"`
 	// OccurredAt is the time of the revision, which is the time of each of its memories.
 	OccurredAt time.Time `json:"occurredAt"`
-	Memories  []Memory  `json:"memories,omitempty"`
+	Memories   []Memory  `json:"memories,omitempty"`
 	// Blob holds the memories as a JSON array where they would pass blob.InlineLimit.
 	Blob *blob.Ref `json:"blob,omitempty"`
 }

@@ -1,0 +1,243 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// fanOutWidth is how many streams a batch or a deletion reads or writes at once.
+const fanOutWidth = 32
+
+// fanOutTimeout bounds what a commit sets off, which goes on when the caller is gone.
+const fanOutTimeout = 60 * time.Second
+
+// IngestBatch accepts all items or refuses the batch whole: it stages the items, commits on the send's own stream, and fans
+// out into the streams of the data points. After the commit nothing is refused.
+//
+// Its faults are those of Ingest; debugMessage names the position of the item. Items hold each source id once.
+func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint, key string) (BatchReceipt, error) {
+	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	id, fingerprint := uuid.Must(uuid.NewV7()), ""
+	if key != "" {
+		var err error
+		if fingerprint, err = s.fingerprint("batch", items); err != nil {
+			return BatchReceipt{}, err
+		}
+		id = stream.IngestionID(call.Principal.Project.Namespace, key)
+		if first, done, err := s.replayBatch(decideCtx, call, id, key, fingerprint, items); done || err != nil {
+			return first, err
+		}
+	}
+	b := &batch{id: id, prepared: make([]prepared, len(items)), bases: make([]datapoint.Base, len(items))}
+	for i, in := range items {
+		var err error
+		if b.prepared[i], err = s.prepare(call, in); err != nil {
+			return BatchReceipt{}, atItem(err, i)
+		}
+		send := &b.prepared[i].ingest.Send
+		send.IngestionID, send.Ordinal, send.Items = id, i, len(items)
+	}
+	if err := s.readBases(decideCtx, b); err != nil {
+		return BatchReceipt{}, err
+	}
+	if err := s.appearAll(decideCtx, call, items); err != nil {
+		return BatchReceipt{}, err
+	}
+	if err := s.commit(decideCtx, call, b, fingerprint); err != nil {
+		if errors.Is(err, eventstore.ErrConflict) { // another try of the same key was first
+			first, done, err := s.replayBatch(decideCtx, call, id, key, fingerprint, items)
+			if !done && err == nil {
+				err = fmt.Errorf("send %s: neither new nor known", id)
+			}
+			return first, err
+		}
+		return BatchReceipt{}, err
+	}
+	// From here on the batch is accepted whatever becomes of the caller.
+	fanCtx, cancelFan := context.WithTimeout(context.WithoutCancel(ctx), fanOutTimeout)
+	defer cancelFan()
+	outcomes, err := s.Log.fanOutBatch(fanCtx, b)
+	if err != nil {
+		s.Log.Logger.ErrorContext(ctx, "fan-out is left to the finisher", "send", id, "err", err)
+		return BatchReceipt{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+			"the batch is accepted but not answered in time; it is processed all the same").With("committed", true).With("ingestionId", id)
+	}
+	return batchReceipt(call, id, items, outcomes), nil
+}
+
+// batch is a batch on its way through commit and fan-out.
+type batch struct {
+	id       uuid.UUID
+	accepted ingestion.Accepted
+	commit   eventstore.Position
+	prepared []prepared
+	bases    []datapoint.Base // what each item was decided on; State is nil also where the finisher has not read it
+	unread   bool             // the bases are to be read: the finisher goes on with what another process left
+}
+
+// readBases reads what each item is decided on, and refuses the batch for a deleted data point.
+func (s *Service) readBases(ctx context.Context, b *batch) error {
+	return s.each(ctx, len(b.prepared), func(ctx context.Context, i int) error {
+		p := &b.prepared[i]
+		last, ok, err := s.Log.Last(ctx, p.stream)
+		if errors.Is(err, eventstore.ErrDeleted) {
+			return atItem(dataPointDeleted(p.ingest.SourceID), i)
+		}
+		if err != nil || !ok {
+			return err
+		}
+		_, standing, live := datapoint.SendOf(last.Event)
+		if !live {
+			return atItem(dataPointDeleted(p.ingest.SourceID), i)
+		}
+		head := standing.Head()
+		b.bases[i] = datapoint.Base{State: &head, LastNumber: head.LastNumber, Next: int64(last.Revision) + 1}
+		return nil
+	})
+}
+
+// appearAll makes sure that each author has a record.
+func (s *Service) appearAll(ctx context.Context, call Call, items []DataPoint) error {
+	var authors []string
+	seen := make(map[string]bool)
+	for _, in := range items {
+		if in.Identity != nil && !seen[*in.Identity] {
+			seen[*in.Identity] = true
+			authors = append(authors, *in.Identity)
+		}
+	}
+	return s.each(ctx, len(authors), func(ctx context.Context, i int) error { return s.appear(ctx, call, authors[i]) })
+}
+
+// commit stages the items and appends the batch to the send's own stream, whose emptiness decides whose key it is.
+func (s *Service) commit(ctx context.Context, call Call, b *batch, fingerprint string) error {
+	command := uuid.New()
+	ref, err := s.Log.writeStage(ctx, call, b, command)
+	if err != nil {
+		return err
+	}
+	b.accepted = ingestion.Accepted{
+		ProjectID: call.Principal.Project.ID, Namespace: call.Principal.Project.Namespace, Fingerprint: fingerprint, RequestID: call.RequestID,
+		Principal: call.Principal.Name(), FanOut: uuid.NewSHA1(command, []byte("fan-out")), Stage: ref,
+		Items: make([]ingestion.Item, len(b.prepared)), AcceptedAt: call.ReceivedAt, Month: b.prepared[0].ingest.Month,
+	}
+	for i, p := range b.prepared {
+		b.accepted.Items[i] = ingestion.Item{
+			DataPoint: p.dataPoint, Decided: b.bases[i].Next - 1, Bytes: p.ingest.Bytes, CreditTenths: p.ingest.CreditTenths,
+		}
+	}
+	done, err := s.Log.Append(ctx, stream.Name(stream.Ingestion, b.id), eventstore.NoStream, call.meta(command), b.accepted)
+	b.commit = done.Position
+	return err
+}
+
+// replayBatch answers what the key stands for: the outcomes that its fan-out stored.
+func (s *Service) replayBatch(ctx context.Context, call Call, id uuid.UUID, key, fingerprint string, items []DataPoint) (BatchReceipt, bool, error) {
+	facts, err := s.Log.ReadFrom(ctx, stream.Name(stream.Ingestion, id), 0)
+	if err != nil || len(facts) == 0 {
+		return BatchReceipt{}, false, err
+	}
+	accepted, ok := facts[0].Event.(*ingestion.Accepted)
+	if !ok || accepted.Fingerprint != fingerprint {
+		return BatchReceipt{}, false, idempotencyConflict(key, id)
+	}
+	outcomes := fannedOut(facts)
+	if outcomes == nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fanOutTimeout)
+		defer cancel()
+		if outcomes, err = s.Log.resumeBatch(ctx, facts[0], accepted, id); err != nil {
+			return BatchReceipt{}, false, err
+		}
+	}
+	err = s.each(ctx, len(accepted.Items), func(ctx context.Context, i int) error {
+		last, _, err := s.Log.Last(ctx, stream.Name(stream.DataPoint, accepted.Items[i].DataPoint))
+		if _, deleted := last.Event.(*datapoint.Deleted); deleted || errors.Is(err, eventstore.ErrDeleted) {
+			return atItem(dataPointDeleted(sourceIDOf(items[i])), i)
+		}
+		return err
+	})
+	if err != nil {
+		return BatchReceipt{}, false, err
+	}
+	return batchReceipt(call, id, items, outcomes), true, nil
+}
+
+// fannedOut is the outcomes that a finished fan-out stored, nil where it is not finished.
+func fannedOut(facts []eventstore.Fact) []ingestion.Outcome {
+	for _, f := range facts {
+		if done, ok := f.Event.(*ingestion.FannedOut); ok {
+			return done.Outcomes
+		}
+	}
+	return nil
+}
+
+func batchReceipt(call Call, id uuid.UUID, items []DataPoint, outcomes []ingestion.Outcome) BatchReceipt {
+	r := BatchReceipt{ProjectID: call.Principal.Project.Number, IngestionID: id, Status: StatusCompleted, Items: make([]ItemReceipt, len(items))}
+	unchanged := true
+	for i, in := range items {
+		item := ItemReceipt{Ordinal: i, SourceID: sourceIDOf(in)}
+		item.Status, item.Unchanged = statusOf(outcomes[i].Outcome)
+		r.Items[i] = item
+		unchanged = unchanged && item.Unchanged != nil
+		if item.Status == StatusQueued {
+			r.Status = StatusQueued
+		}
+	}
+	if unchanged {
+		r.Unchanged = &unchanged
+	}
+	return r
+}
+
+// sourceIDOf is the source id of a data point as sent.
+func sourceIDOf(in DataPoint) string {
+	if in.ID != nil {
+		return *in.ID
+	}
+	return datapoint.Digest([]byte(in.Content))
+}
+
+// each runs work on 0 to n-1, fanOutWidth at a time, and stops at the first error.
+func (s *Service) each(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
+	return each(ctx, n, work)
+}
+
+func each(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(fanOutWidth)
+	for i := range n {
+		if ctx.Err() != nil {
+			break
+		}
+		g.Go(func() error { return work(ctx, i) })
+	}
+	return g.Wait()
+}
+
+// atItem names the position of the item in a refusal.
+func atItem(err error, i int) error {
+	var f *fault.Error
+	if !errors.As(err, &f) {
+		return err
+	}
+	return fault.New(f.Kind, f.Code, "items[%d]: %s", i, f.Msg).WithAll(f.Data).With("item", i)
+}
+
+// stagedMeta is the metadata of what the fan-out of a batch appends, whoever runs it.
+func stagedMeta(accepted *ingestion.Accepted) event.Meta {
+	return event.Meta{RequestID: accepted.RequestID, CommandID: accepted.FanOut, Principal: accepted.Principal, CorrelationID: accepted.RequestID}
+}

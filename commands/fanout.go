@@ -1,0 +1,176 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// fanOutBatch writes each item of a committed batch into the stream of its data point, then the outcomes into the stream
+// of the send. It may run any number of times, also in several processes at once: all append under the same ids.
+func (l *Log) fanOutBatch(ctx context.Context, b *batch) ([]ingestion.Outcome, error) {
+	outcomes := make([]ingestion.Outcome, len(b.prepared))
+	err := each(ctx, len(b.prepared), func(ctx context.Context, i int) error {
+		var err error
+		outcomes[i], err = l.fanOutItem(ctx, b, i)
+		if err != nil {
+			return fmt.Errorf("item %d of send %s: %w", i, b.id, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	name := stream.Name(stream.Ingestion, b.id)
+	meta := stagedMeta(&b.accepted)
+	_, err = l.Append(ctx, name, 0, meta, ingestion.FannedOut{ProjectID: b.accepted.ProjectID, Outcomes: outcomes})
+	if errors.Is(err, eventstore.ErrConflict) { // another run was first; what it stored is the answer
+		facts, err := l.ReadFrom(ctx, name, 1)
+		if err != nil {
+			return nil, err
+		}
+		if outcomes = fannedOut(facts); outcomes == nil {
+			return nil, fmt.Errorf("send %s: went on without a fan-out", b.id)
+		}
+	} else if err != nil {
+		return nil, err
+	}
+	l.dropStage(ctx, b.accepted.Stage.Stream)
+	return outcomes, nil
+}
+
+// dropStage ends a stage that nothing refers to any more. What fails here is left to the sweep.
+func (l *Log) dropStage(ctx context.Context, name string) {
+	if err := l.tombstone(ctx, name); err != nil {
+		l.Logger.WarnContext(ctx, "stage is left to the sweep", "stream", name, "err", err)
+	}
+}
+
+// tombstone ends a stream for ever, wherever it stands; one that is ended already, or never was, is fine.
+func (l *Log) tombstone(ctx context.Context, name string) error {
+	for {
+		last, ok, err := l.Store.ReadLast(ctx, name)
+		if errors.Is(err, eventstore.ErrDeleted) || (err == nil && !ok) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		_, err = l.Store.Tombstone(ctx, name, last.Revision)
+		if err == nil || errors.Is(err, eventstore.ErrDeleted) {
+			return nil
+		}
+		if !errors.Is(err, eventstore.ErrConflict) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// resumeBatch fans out a batch that another run left, from its stage.
+func (l *Log) resumeBatch(ctx context.Context, commit eventstore.Fact, accepted *ingestion.Accepted, id uuid.UUID) ([]ingestion.Outcome, error) {
+	b, err := l.readStage(ctx, commit, accepted, id)
+	if err != nil {
+		// The run that finished it drops the stage: then its outcomes stand.
+		if facts, readErr := l.ReadFrom(ctx, stream.Name(stream.Ingestion, id), 1); readErr == nil && fannedOut(facts) != nil {
+			return fannedOut(facts), nil
+		}
+		return nil, err
+	}
+	return l.fanOutBatch(ctx, b)
+}
+
+// fanOutItem writes one item. It is decided again wherever its data point has moved on since the commit.
+func (l *Log) fanOutItem(ctx context.Context, b *batch, i int) (ingestion.Outcome, error) {
+	p := &b.prepared[i]
+	p.ingest.Commit = uint64(b.commit)
+	decided := eventstore.Revision(b.accepted.Items[i].Decided)
+	texts := uuid.NewSHA1(b.accepted.FanOut, fmt.Appendf(nil, "texts:%d", i))
+	meta := stagedMeta(&b.accepted)
+	meta.CommandID = uuid.NewSHA1(b.accepted.FanOut, fmt.Appendf(nil, "item:%d", i))
+	base, at := b.bases[i], decided
+	reread := b.unread
+	for {
+		if reread {
+			var outcome ingestion.Outcome
+			var done bool
+			var err error
+			base, at, outcome, done, err = l.rebase(ctx, p.stream, decided, b.commit, meta.CommandID)
+			if errors.Is(err, eventstore.ErrDeleted) {
+				return ingestion.Outcome{Outcome: ingestion.Deleted}, nil
+			}
+			if done || err != nil {
+				return outcome, err
+			}
+		}
+		e, err := l.decideItem(ctx, base, p, texts, meta)
+		if err != nil {
+			return ingestion.Outcome{}, err
+		}
+		_, err = l.Append(ctx, p.stream, at, meta, e)
+		switch {
+		case err == nil:
+			return outcomeOfDecision(e), nil
+		case errors.Is(err, eventstore.ErrDeleted):
+			return ingestion.Outcome{Outcome: ingestion.Deleted}, nil
+		case !errors.Is(err, eventstore.ErrConflict):
+			return ingestion.Outcome{}, err
+		}
+		reread = true
+	}
+}
+
+// rebase finds what an item stands on once its data point has moved on: the newest effect below the commit is its base,
+// and where effects above it are stored already the item becomes history before them. done is true where
+// the item stands already, or its data point was deleted.
+func (l *Log) rebase(ctx context.Context, name string, decided eventstore.Revision, commit eventstore.Position, command uuid.UUID) (
+	base datapoint.Base, at eventstore.Revision, outcome ingestion.Outcome, done bool, err error,
+) {
+	facts, err := l.ReadFrom(ctx, name, max(decided, 0))
+	if err != nil {
+		return base, 0, outcome, false, err
+	}
+	at = eventstore.NoStream
+	var below eventstore.Position
+	for _, f := range facts {
+		at = f.Revision
+		if f.Details.CommandID == command {
+			outcome, _ := datapoint.OutcomeOf(f.Event)
+			return base, at, outcome, true, nil
+		}
+		send, standing, live := datapoint.SendOf(f.Event)
+		if !live {
+			return base, at, ingestion.Outcome{Outcome: ingestion.Deleted}, true, nil
+		}
+		effect := f.Position
+		if send.Commit != 0 {
+			effect = eventstore.Position(send.Commit)
+		}
+		head := standing.Head()
+		base.LastNumber = head.LastNumber
+		switch {
+		case f.Revision == decided:
+			// What the item was decided on stands before the commit, whatever of it is history itself.
+			base.State = &head
+			if below = effect; standing.Historic() {
+				below = commit - 1 // its head took effect after it did
+			}
+		case effect > commit:
+			base.Later = &head
+		case effect >= below:
+			state := standing.Effect
+			base.State, below = &state, effect
+		}
+		if base.Later != nil {
+			base.Later = &head
+		}
+	}
+	base.Next = int64(at) + 1
+	return base, at, outcome, false, nil
+}

@@ -1,0 +1,131 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/todo"
+)
+
+const (
+	confirmSize = 512
+	// indexPatience is how long the index may take no writes before the sends that wait for it stop.
+	indexPatience = 2 * time.Minute
+)
+
+// Confirmations is the list of sends whose items have all come to an end.
+type Confirmations interface {
+	Confirmable(ctx context.Context, limit int) ([]todo.Send, error)
+}
+
+// Confirmer ends sends: indexed once everything of them was seen to be searchable, else failed with the first failure.
+type Confirmer struct {
+	Log      *commands.Log
+	Sends    Confirmations
+	Progress Progress
+	// Stalled tells since when a projection cannot go on, and that it can not.
+	Stalled func(projection string) (since time.Time, stalled bool)
+	Logger  *slog.Logger
+	Now     func() time.Time
+
+	// answered remembers what was confirmed until the list shows it.
+	answered map[uuid.UUID]eventstore.Position
+}
+
+// Run confirms until the context ends.
+func (c *Confirmer) Run(ctx context.Context) error {
+	c.answered = make(map[uuid.UUID]eventstore.Position)
+	for ctx.Err() == nil {
+		changed := c.Progress.Changed()
+		worked, err := c.round(ctx)
+		if err != nil && ctx.Err() == nil {
+			c.Logger.WarnContext(ctx, "sends cannot be confirmed", "err", err)
+		}
+		if !worked || err != nil {
+			await(ctx, changed, idlePoll)
+		}
+	}
+	return nil
+}
+
+// round confirms what can be confirmed now; worked is false where that is nothing.
+func (c *Confirmer) round(ctx context.Context) (worked bool, err error) {
+	seen := c.Progress.Position("datapoints")
+	for id, position := range c.answered {
+		if position <= seen {
+			delete(c.answered, id)
+		}
+	}
+	sends, err := c.Sends.Confirmable(ctx, confirmSize+len(c.answered))
+	if err != nil {
+		return false, err
+	}
+	searchable := min(c.Progress.Position("memories"), c.Progress.Position("recallindex"))
+	since, stalled := c.Stalled("recallindex")
+	unwritable := stalled && c.Now().Sub(since) > indexPatience
+	var group errgroup.Group
+	group.SetLimit(width)
+	ended := make([]eventstore.Position, len(sends))
+	for i, send := range sends {
+		var e event.Event
+		switch _, done := c.answered[send.IngestionID]; {
+		case done:
+			continue
+		case send.Failure != nil:
+			e = ingestion.Failed{ProjectID: send.ProjectID, Code: send.Failure.Code, Message: send.Failure.Message, FailedAt: c.Now()}
+		case send.Position <= searchable:
+			e = ingestion.Indexed{ProjectID: send.ProjectID, IndexedAt: c.Now()}
+		case unwritable:
+			e = ingestion.Failed{
+				ProjectID: send.ProjectID, Code: ingestion.IndexUnavailable, Message: "the search index takes no writes", FailedAt: c.Now(),
+			}
+		default:
+			continue
+		}
+		group.Go(func() error {
+			var err error
+			ended[i], err = c.end(ctx, send.IngestionID, e)
+			return err
+		})
+	}
+	err = group.Wait()
+	for i, send := range sends {
+		if ended[i] > 0 {
+			c.answered[send.IngestionID] = ended[i]
+			worked = true
+		}
+	}
+	return worked, err
+}
+
+// end appends how a send ended, unless its stream says so already.
+func (c *Confirmer) end(ctx context.Context, id uuid.UUID, e event.Event) (eventstore.Position, error) {
+	name := stream.Name(stream.Ingestion, id)
+	meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline", CorrelationID: id}
+	at := eventstore.NoStream // a keyless single send has no stream before its end
+	for {
+		done, err := c.Log.Append(ctx, name, at, meta, e)
+		if !errors.Is(err, eventstore.ErrConflict) {
+			return done.Position, err
+		}
+		last, _, err := c.Log.Last(ctx, name)
+		if err != nil {
+			return 0, err
+		}
+		switch last.Event.(type) {
+		case *ingestion.Indexed, *ingestion.Failed:
+			return last.Position, nil
+		}
+		at = last.Revision
+	}
+}

@@ -1,0 +1,173 @@
+// Package pipeline turns accepted revisions into memory and finishes what commits set off.
+//
+// The worker derives, the confirmer ends sends, the finisher completes fan-outs and erasures. Each takes its to-do list
+// from the projections and decides on the streams: a list that lags costs a look, never a double.
+package pipeline
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/comprehend"
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/todo"
+)
+
+const (
+	// maxAttempts is how often an item is tried before its send stops.
+	maxAttempts = 5
+	// firstBackoff is the pause after a failed attempt; it doubles with each.
+	firstBackoff = time.Second
+	// leaseFor outlives an attempt: a model has 60 seconds.
+	leaseFor = 3 * time.Minute
+	// claimSize and width are how many items are taken at a time, and how many of them are worked on at once.
+	claimSize = 128
+	width     = 8
+	// idlePoll is how often a list is looked at although nothing was reported: leases run out silently.
+	idlePoll = time.Second
+)
+
+// Queue is the to-do list of derivation.
+type Queue interface {
+	// Claim leases the next items to derive, oldest first, fair between projects, one at a time per data point.
+	Claim(ctx context.Context, holder string, limit int, now, until time.Time) ([]todo.Item, error)
+	// Release gives leases back.
+	Release(ctx context.Context, holder string, dataPoints []uuid.UUID) error
+}
+
+// Progress tells how far projections are.
+type Progress interface {
+	Wait(ctx context.Context, position eventstore.Position, projections ...string) error
+	// Position is what a projection has applied, 0 where that is not known.
+	Position(projection string) eventstore.Position
+	// Changed is closed at the next move of any projection.
+	Changed() <-chan struct{}
+}
+
+// Extractor reads memory in one revision. An error is a *Failure where the attempt's end is known, else internal.
+type Extractor interface {
+	// Name is stored with what it derived, with its version.
+	Name() string
+	Extract(ctx context.Context, in comprehend.Input) ([]memory.Memory, error)
+}
+
+// Failure is a failed attempt with its public code. Retryable is false where another attempt would end the same way.
+type Failure struct {
+	Code      string
+	Message   string
+	Retryable bool
+}
+
+func (f *Failure) Error() string { return f.Code + ": " + f.Message }
+
+// Worker derives memory from the items of the queue.
+type Worker struct {
+	Log       *commands.Log
+	Queue     Queue
+	Progress  Progress
+	Extractor Extractor
+	Logger    *slog.Logger
+	// Holder names this process in the leases.
+	Holder string
+	Now    func() time.Time
+}
+
+// Run works until the context ends. Work that was started is finished as far as its appends go.
+func (w *Worker) Run(ctx context.Context) error {
+	background, ctx := errgroup.WithContext(ctx)
+	background.Go(func() error {
+		for ctx.Err() == nil {
+			changed := w.Progress.Changed()
+			now := w.Now()
+			items, err := w.Queue.Claim(ctx, w.Holder, claimSize, now, now.Add(leaseFor))
+			if err != nil && ctx.Err() == nil {
+				w.Logger.WarnContext(ctx, "the queue cannot be read", "err", err)
+			}
+			if len(items) == 0 {
+				await(ctx, changed, idlePoll)
+				continue
+			}
+			w.deriveAll(ctx, background, items)
+		}
+		return nil
+	})
+	return background.Wait()
+}
+
+// result is what an attempt leaves to be waited for before its lease is given back.
+type result struct {
+	dataPoint uuid.UUID
+	position  eventstore.Position
+	backoff   time.Duration
+}
+
+// deriveAll works on the claimed items and gives their leases back once the queue shows what became of them.
+func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, items []todo.Item) {
+	results := make([]result, len(items))
+	var group errgroup.Group
+	group.SetLimit(width)
+	for i, item := range items {
+		group.Go(func() error {
+			results[i] = result{dataPoint: item.DataPoint}
+			if ctx.Err() != nil {
+				return nil
+			}
+			var err error
+			results[i], err = w.derive(ctx, item)
+			if err != nil && ctx.Err() == nil {
+				w.Logger.ErrorContext(ctx, "an attempt could not be recorded", "data_point", item.DataPoint, "revision", item.Revision, "err", err)
+				results[i].backoff = firstBackoff
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // the goroutines return no error: each failure is logged and its item is tried again
+	background.Go(func() error { w.release(ctx, results); return nil })
+}
+
+// release gives leases back: at once those whose outcome the queue shows, later those that are to wait.
+func (w *Worker) release(ctx context.Context, results []result) {
+	var last eventstore.Position
+	waiting := make(map[time.Duration][]uuid.UUID)
+	for _, r := range results {
+		last = max(last, r.position)
+		waiting[r.backoff] = append(waiting[r.backoff], r.dataPoint)
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, leaseFor)
+	defer cancel()
+	if err := w.Progress.Wait(waitCtx, last, "datapoints"); err != nil {
+		return // the leases run out by themselves
+	}
+	var elapsed time.Duration
+	for len(waiting) > 0 {
+		next := time.Duration(-1)
+		for backoff := range waiting {
+			if next < 0 || backoff < next {
+				next = backoff
+			}
+		}
+		await(ctx, nil, next-elapsed)
+		elapsed = next
+		if err := w.Queue.Release(context.WithoutCancel(ctx), w.Holder, waiting[next]); err != nil {
+			w.Logger.WarnContext(ctx, "leases are left to run out", "err", err)
+		}
+		delete(waiting, next)
+	}
+}
+
+// await waits for a change, a time or the end of the context, whichever is first.
+func await(ctx context.Context, changed <-chan struct{}, at time.Duration) {
+	timer := time.NewTimer(max(at, 0))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-changed:
+	case <-timer.C:
+	}
+}

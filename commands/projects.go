@@ -1,0 +1,141 @@
+package commands
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/project"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/secret"
+)
+
+// CreateProject creates a project of the caller's organization; its slug derives from the name and never changes.
+// Its fault is project-name-invalid.
+func (s *Service) CreateProject(ctx context.Context, call Call, name string) (ProjectReceipt, error) {
+	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	if !project.ValidName(name) {
+		return ProjectReceipt{}, fault.New(fault.Invalid, fault.CodeProjectNameInvalid,
+			"name must have up to 255 characters, at least two of them letters or digits")
+	}
+	release, err := s.Log.Serialize(decideCtx, stream.Registry)
+	if err != nil {
+		return ProjectReceipt{}, unavailable(err)
+	}
+	defer release()
+	for {
+		state, err := s.registry.read(decideCtx)
+		if err != nil {
+			return ProjectReceipt{}, err
+		}
+		organization := call.Principal.OrganizationID
+		created := registry.ProjectCreated{
+			OrganizationID: organization, ProjectID: uuid.New(), Number: state.NextNumber(), Name: name, Namespace: uuid.New(), CreatedAt: call.ReceivedAt,
+			Slug: project.FreeSlug(name, func(slug string) bool { _, taken := state.Project(organization, slug); return taken }),
+		}
+		done, err := s.Log.Append(decideCtx, stream.Registry, eventstore.Revision(state.Events-1), call.meta(uuid.New()), created)
+		if errors.Is(err, eventstore.ErrConflict) {
+			continue
+		}
+		if err != nil {
+			return ProjectReceipt{}, err
+		}
+		receipt := ProjectReceipt{ID: created.ProjectID, Slug: created.Slug, Name: name, CreatedAt: created.CreatedAt}
+		return receipt, visible(ctx, s.Waiter, done.Position, projectionAccess)
+	}
+}
+
+// CreateKey creates a key of a project and answers its clear value, which is stored nowhere.
+// Its fault is not-found.
+func (s *Service) CreateKey(ctx context.Context, call Call, slug, name string) (KeyReceipt, error) {
+	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	p, err := s.project(decideCtx, call, slug)
+	if err != nil {
+		return KeyReceipt{}, err
+	}
+	drawn, err := secret.NewProjectKey()
+	if err != nil {
+		return KeyReceipt{}, err
+	}
+	created := project.KeyCreated{
+		ProjectID: p.ProjectID, KeyID: uuid.New(), Name: name, Hash: drawn.Hash, Prefix: drawn.Prefix, Suffix: drawn.Suffix, CreatedAt: call.ReceivedAt,
+	}
+	done, err := s.appendToProject(decideCtx, call, p.ProjectID, func(project.State) (event.Event, error) { return created, nil })
+	if err != nil {
+		return KeyReceipt{}, err
+	}
+	receipt := KeyReceipt{
+		ID: created.KeyID.String(), Name: name, KeyPrefix: created.Prefix, KeySuffix: created.Suffix, CreatedAt: created.CreatedAt, Key: drawn.Clear,
+	}
+	return receipt, visible(ctx, s.Waiter, done, projectionAccess)
+}
+
+// RevokeKey ends a key; it is refused from its next call. Its fault is not-found, also for a key that is revoked already.
+func (s *Service) RevokeKey(ctx context.Context, call Call, slug, keyID string) error {
+	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	p, err := s.project(decideCtx, call, slug)
+	if err != nil {
+		return err
+	}
+	unknown := fault.New(fault.NotFound, fault.CodeNotFound, "the project has no live key %q", keyID)
+	id, err := uuid.Parse(keyID)
+	if err != nil || id.String() != keyID {
+		return unknown
+	}
+	done, err := s.appendToProject(decideCtx, call, p.ProjectID, func(state project.State) (event.Event, error) {
+		if !state.LiveKeys[id] {
+			return nil, unknown
+		}
+		return project.KeyRevoked{ProjectID: p.ProjectID, KeyID: id, RevokedAt: call.ReceivedAt}, nil
+	})
+	if err != nil {
+		return err
+	}
+	return visible(ctx, s.Waiter, done, projectionAccess)
+}
+
+// project is the project of the caller's organization that a slug names.
+func (s *Service) project(ctx context.Context, call Call, slug string) (registry.ProjectCreated, error) {
+	p, ok, err := s.registry.projectBySlug(ctx, call.Principal.OrganizationID, slug)
+	if err == nil && !ok {
+		err = fault.New(fault.NotFound, fault.CodeNotFound, "the organization has no project %q", slug)
+	}
+	return p, err
+}
+
+// appendToProject decides on a project's stream and appends at the revision that it decided on.
+func (s *Service) appendToProject(ctx context.Context, call Call, id uuid.UUID, decide func(project.State) (event.Event, error)) (eventstore.Position, error) {
+	name := stream.Name(stream.Project, id)
+	release, err := s.Log.Serialize(ctx, name)
+	if err != nil {
+		return 0, unavailable(err)
+	}
+	defer release()
+	for {
+		facts, err := s.Log.ReadFrom(ctx, name, 0)
+		if err != nil {
+			return 0, err
+		}
+		state := project.State{LiveKeys: make(map[uuid.UUID]bool)}
+		for _, f := range facts {
+			state.Evolve(f.Event)
+		}
+		change, err := decide(state)
+		if err != nil {
+			return 0, err
+		}
+		done, err := s.Log.Append(ctx, name, eventstore.Revision(len(facts)-1), call.meta(uuid.New()), change)
+		if errors.Is(err, eventstore.ErrConflict) {
+			continue
+		}
+		return done.Position, err
+	}
+}

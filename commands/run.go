@@ -1,0 +1,140 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// Waiter waits until projections have applied a position.
+type Waiter interface {
+	Wait(ctx context.Context, position eventstore.Position, projections ...string) error
+}
+
+const (
+	// decideTimeout bounds a command as a whole: reads, blobs, the append and its repetitions.
+	decideTimeout = 20 * time.Second
+	// visibleTimeout is how long an answer that promises "now" waits for the projections.
+	visibleTimeout = 5 * time.Second
+)
+
+// Log is the write side's way to the event store: it encodes, appends at exact revisions, and repeats an append
+// whose outcome is unknown, with the same event ids, until it is answered.
+type Log struct {
+	Store  eventstore.Store
+	Codec  *eventstore.Codec
+	Logger *slog.Logger
+	queues queues
+}
+
+// NewLog makes a Log.
+func NewLog(store eventstore.Store, codec *eventstore.Codec, logger *slog.Logger) *Log {
+	return &Log{Store: store, Codec: codec, Logger: logger, queues: newQueues()}
+}
+
+// Append encodes the events of one command and appends them at the revision that it was decided on.
+// The errors are eventstore.ErrConflict and ErrDeleted, or a fault.Unavailable once the deadline passed without an answer.
+func (l *Log) Append(ctx context.Context, stream string, expected eventstore.Revision, meta event.Meta, events ...event.Event) (eventstore.Appended, error) {
+	proposed, err := l.Codec.EncodeAll(events, meta)
+	if err != nil {
+		return eventstore.Appended{}, err
+	}
+	return l.AppendEncoded(ctx, stream, expected, proposed)
+}
+
+// AppendEncoded is Append of events that are encoded already.
+func (l *Log) AppendEncoded(ctx context.Context, stream string, expected eventstore.Revision, proposed []eventstore.Proposed) (eventstore.Appended, error) {
+	done, err := eventstore.AppendUntilKnown(ctx, l.Store, stream, expected, proposed)
+	if errors.Is(err, eventstore.ErrUnknown) {
+		return eventstore.Appended{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+			"the event store did not answer in time; whether the write happened is unknown: repeat it with the same id or idempotency key")
+	}
+	return done, unavailable(err)
+}
+
+// Last reads and decodes the last event of a stream; ok is false where there is none.
+func (l *Log) Last(ctx context.Context, stream string) (last eventstore.Fact, ok bool, err error) {
+	recorded, ok, err := l.Store.ReadLast(ctx, stream)
+	if err != nil || !ok {
+		return eventstore.Fact{}, false, unavailable(err)
+	}
+	last = l.Codec.Fact(recorded)
+	return last, true, last.Err
+}
+
+// ReadFrom reads and decodes all events of a stream from a revision on.
+func (l *Log) ReadFrom(ctx context.Context, stream string, from eventstore.Revision) ([]eventstore.Fact, error) {
+	const page = 256
+	var facts []eventstore.Fact
+	for {
+		records, err := l.Store.Read(ctx, stream, from, eventstore.Forwards, page)
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		for _, r := range records {
+			f := l.Codec.Fact(r)
+			if f.Err != nil {
+				return nil, f.Err
+			}
+			facts = append(facts, f)
+		}
+		if len(records) < page {
+			return facts, nil
+		}
+		from = records[len(records)-1].Revision + 1
+	}
+}
+
+// At reads and decodes the event at one revision of a stream.
+func (l *Log) At(ctx context.Context, stream string, revision eventstore.Revision) (eventstore.Fact, bool, error) {
+	records, err := l.Store.Read(ctx, stream, revision, eventstore.Forwards, 1)
+	if err != nil || len(records) == 0 || records[0].Revision != revision {
+		return eventstore.Fact{}, false, unavailable(err)
+	}
+	f := l.Codec.Fact(records[0])
+	return f, true, f.Err
+}
+
+// Serialize waits for the callers of the same stream in this process, so that they do not race each other. The release must be called.
+func (l *Log) Serialize(ctx context.Context, stream string) (release func(), err error) {
+	return l.queues.enter(ctx, stream)
+}
+
+// unavailable keeps what callers tell apart and turns a store that cannot be reached into a fault.
+func unavailable(err error) error {
+	switch {
+	case err == nil, errors.Is(err, eventstore.ErrDeleted), errors.Is(err, eventstore.ErrConflict):
+		return err
+	case errors.Is(err, eventstore.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the event store cannot be reached; retry")
+	default:
+		return err
+	}
+}
+
+// visible waits until what was committed is seen by the projections; late is a 503 that says so.
+func visible(ctx context.Context, w Waiter, position eventstore.Position, projections ...string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), visibleTimeout)
+	defer cancel()
+	if err := w.Wait(ctx, position, projections...); err != nil {
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+			"the write is stored and takes effect shortly, but is not visible everywhere yet").With("committed", true)
+	}
+	return nil
+}
+
+// meta is the metadata of the events that a call causes.
+func (c Call) meta(command uuid.UUID) event.Meta {
+	return event.Meta{RequestID: c.RequestID, CommandID: command, Principal: c.Principal.Name(), CorrelationID: c.RequestID}
+}
+
+// EndOfStream is where a backwards read of a whole stream begins.
+const EndOfStream = eventstore.Revision(math.MaxInt64)

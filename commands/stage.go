@@ -1,0 +1,84 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// staged is one item of a batch as its stage holds it: all that a fan-out needs when the process that took the batch is gone.
+type staged struct {
+	SourceID   string          `json:"sourceId"`
+	Content    string          `json:"content"`
+	Label      *string         `json:"label,omitempty"`
+	OccurredAt *time.Time      `json:"occurredAt,omitempty"`
+	Metadata   json.RawMessage `json:"metadata,omitempty"`
+	Audience   uuid.UUID       `json:"audience,omitzero"`
+	Author     string          `json:"author,omitempty"`
+}
+
+// writeStage writes the items of a batch, one JSON value a line, to a blob of the send.
+func (l *Log) writeStage(ctx context.Context, call Call, b *batch, command uuid.UUID) (blob.Ref, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	for _, p := range b.prepared {
+		item := staged{
+			SourceID: p.ingest.SourceID, Content: p.content, Label: p.ingest.Label, OccurredAt: p.ingest.OccurredAt,
+			Metadata: p.metadata, Audience: p.ingest.Audience, Author: p.ingest.Author,
+		}
+		if err := enc.Encode(item); err != nil {
+			return blob.Ref{}, fmt.Errorf("stage item %d: %w", p.ingest.Ordinal, err)
+		}
+	}
+	project := call.Principal.Project.ID
+	ref, err := eventstore.WriteBlob(ctx, l.Store, l.Codec, b.id, command, project, call.ReceivedAt.Add(BlobKeep), call.meta(command), buf.Bytes())
+	if err != nil {
+		return blob.Ref{}, unavailable(err)
+	}
+	return ref, nil
+}
+
+// readStage makes a committed batch ready to be fanned out again.
+func (l *Log) readStage(ctx context.Context, commit eventstore.Fact, accepted *ingestion.Accepted, id uuid.UUID) (*batch, error) {
+	data, err := eventstore.ReadBlob(ctx, l.Store, l.Codec, accepted.Stage)
+	if err != nil {
+		return nil, fmt.Errorf("stage of send %s: %w", id, err)
+	}
+	b := &batch{id: id, accepted: *accepted, commit: commit.Position, unread: true}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	for i, item := range accepted.Items {
+		var in staged
+		if err := dec.Decode(&in); err != nil {
+			return nil, fmt.Errorf("stage of send %s: item %d: %w", id, i, err)
+		}
+		p := prepared{dataPoint: item.DataPoint, stream: stream.Name(stream.DataPoint, item.DataPoint), content: in.Content, metadata: in.Metadata}
+		p.ingest = datapoint.Ingest{
+			Send: datapoint.Send{
+				ProjectID: accepted.ProjectID, IngestionID: id, Ordinal: i, Items: len(accepted.Items), AcceptedAt: accepted.AcceptedAt,
+				RequestID: accepted.RequestID, Author: in.Author, Bytes: item.Bytes, CreditTenths: item.CreditTenths, Month: accepted.Month,
+			},
+			SourceID: in.SourceID, ContentDigest: datapoint.Digest([]byte(in.Content)), Label: in.Label, OccurredAt: in.OccurredAt, Audience: in.Audience,
+		}
+		if in.Metadata != nil {
+			canonical, err := datapoint.CanonicalMetadata(in.Metadata)
+			if err != nil {
+				return nil, fmt.Errorf("stage of send %s: item %d: %w", id, i, err)
+			}
+			p.ingest.MetadataSent, p.ingest.MetadataDigest = true, datapoint.Digest(canonical)
+		}
+		b.prepared = append(b.prepared, p)
+	}
+	b.bases = make([]datapoint.Base, len(b.prepared))
+	return b, nil
+}

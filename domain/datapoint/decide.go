@@ -1,0 +1,162 @@
+package datapoint
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/ingestion"
+)
+
+// Ingest is a send of one data point, with everything looked up that the decision needs. Nil means omitted.
+type Ingest struct {
+	Send
+	SourceID string
+	// ContentDigest is the SHA-256 of the content in lower-case hexadecimal.
+	ContentDigest string
+	Content       Text
+	Label         *string
+	OccurredAt    *time.Time
+	// MetadataSent is false where the metadata is omitted; MetadataDigest is of its canonical JSON.
+	MetadataSent   bool
+	MetadataDigest string
+	Metadata       *Text
+	// Audience is the audience's own id, zero for project-visible.
+	Audience uuid.UUID
+}
+
+// Base is what a decision stands on: the state in effect before it, and the head of the stream that it is stored at.
+type Base struct {
+	// State is what stands before the send in the order of effects, nil for nothing.
+	State *State
+	// LastNumber is the highest revision number given in the stream.
+	LastNumber int
+	// Next is the stream revision that the event will have.
+	Next int64
+	// Later is the state at the head where later effects are stored already: the send becomes history. Nil otherwise.
+	Later *State
+}
+
+// Outcome says what the send is on this base: ingestion.Created, Updated, Moved or Unchanged.
+func (b Base) Outcome(c Ingest) string {
+	if b.State == nil {
+		return ingestion.Created
+	}
+	after := b.State.with(c)
+	switch {
+	case after.Content != b.State.Content, !equal(after.Label, b.State.Label),
+		after.Metadata != b.State.Metadata, !after.OccurredAt.Equal(b.State.OccurredAt):
+		return ingestion.Updated
+	case after.Audience != b.State.Audience:
+		return ingestion.Moved
+	default:
+		return ingestion.Unchanged
+	}
+}
+
+// NeedsStoredMetadata reports whether the new revision takes over metadata that stands in the event at State.BodyAt.
+func (b Base) NeedsStoredMetadata(c Ingest) bool {
+	return !c.MetadataSent && b.State != nil && b.State.Metadata != "" && b.Outcome(c) == ingestion.Updated
+}
+
+// Decide is the event that the send becomes. Stored is the stored metadata, asked for where NeedsStoredMetadata says so.
+func (b Base) Decide(c Ingest, stored *Text) event.Event {
+	outcome := b.Outcome(c)
+	number := b.LastNumber
+	var after State
+	if b.State != nil {
+		after = b.State.with(c)
+	} else {
+		after = State{}.with(c)
+		if c.OccurredAt == nil {
+			after.OccurredAt = c.AcceptedAt
+		}
+	}
+	isRevision := outcome == ingestion.Created || outcome == ingestion.Updated
+	if isRevision {
+		number++
+		after.Revision = number
+		after.BodyAt = b.Next
+		after.IngestionID = c.IngestionID
+	}
+	after.LastNumber = number
+	standing := Standing{Effect: after}
+	if b.Later != nil {
+		current := *b.Later
+		current.LastNumber = number
+		standing.Current = &current
+	}
+	if !isRevision {
+		// Nothing is processed, so nothing is charged.
+		c.CreditTenths = 0
+	}
+	switch {
+	case outcome == ingestion.Moved:
+		return Moved{Send: c.Send, Standing: standing}
+	case outcome == ingestion.Unchanged:
+		return Resent{Send: c.Send, Standing: standing}
+	default:
+		body := Body{Content: c.Content, Metadata: c.Metadata}
+		if !c.MetadataSent {
+			body.Metadata = stored
+		}
+		return RevisionAccepted{Send: c.Send, Standing: standing, Body: body}
+	}
+}
+
+// with is the state after the send, numbers and positions aside: what is omitted keeps its stored value,
+// but an omitted audience makes the data point project-visible.
+func (s State) with(c Ingest) State {
+	s.SourceID = c.SourceID
+	s.Content = c.ContentDigest
+	s.Audience = c.Audience
+	if c.Label != nil {
+		s.Label = c.Label
+	}
+	if c.OccurredAt != nil {
+		s.OccurredAt = *c.OccurredAt
+	}
+	if c.MetadataSent {
+		s.Metadata = c.MetadataDigest
+	}
+	return s
+}
+
+// OutcomeOf is the outcome that a stored event of a send stands for, with its revision. ok is false for other events.
+func OutcomeOf(e event.Event) (outcome ingestion.Outcome, ok bool) {
+	switch e := e.(type) {
+	case *RevisionAccepted:
+		if e.Effect.Revision == 1 {
+			return ingestion.Outcome{Outcome: ingestion.Created, Revision: 1}, true
+		}
+		return ingestion.Outcome{Outcome: ingestion.Updated, Revision: e.Effect.Revision}, true
+	case *Moved:
+		return ingestion.Outcome{Outcome: ingestion.Moved, Revision: e.Effect.Revision}, true
+	case *Resent:
+		return ingestion.Outcome{Outcome: ingestion.Unchanged, Revision: e.Effect.Revision}, true
+	default:
+		return ingestion.Outcome{}, false
+	}
+}
+
+// SendOf is the send and the standing that a stored event carries. ok is false for a deletion.
+func SendOf(e event.Event) (send Send, standing Standing, ok bool) {
+	switch e := e.(type) {
+	case *RevisionAccepted:
+		return e.Send, e.Standing, true
+	case *Moved:
+		return e.Send, e.Standing, true
+	case *Resent:
+		return e.Send, e.Standing, true
+	default:
+		return Send{}, Standing{}, false
+	}
+}
+
+func equal(a, b *string) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}

@@ -1,0 +1,16 @@
+// Package metering prices what is ingested. Credits are counted in tenths, so that no rounding of floats ever shows.
+package metering
+
+import "time"
+
+// BytesPerCredit is how many bytes of content one credit buys.
+const BytesPerCredit = 350
+
+// IngestTenths is the price of a content of that many bytes of UTF-8, in tenths of a credit: one credit per started 350 bytes, at least one.
+func IngestTenths(size int64) int64 {
+	credits := (size + BytesPerCredit - 1) / BytesPerCredit
+	return max(credits, 1) * 10
+}
+
+// Month is the UTC calendar month that an instant counts in, as "2006-01".
+func Month(at time.Time) string { return at.UTC().Format("2006-01") }

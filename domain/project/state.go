@@ -1,0 +1,27 @@
+package project
+
+import (
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/event"
+)
+
+// State is a project as far as decisions need it.
+type State struct {
+	LiveKeys map[uuid.UUID]bool
+	Archived bool
+}
+
+// Evolve folds one event.
+func (s *State) Evolve(e event.Event) {
+	switch e := e.(type) {
+	case *KeyCreated:
+		s.LiveKeys[e.KeyID] = true
+	case *KeyRevoked:
+		delete(s.LiveKeys, e.KeyID)
+	case *Archived:
+		s.Archived = true
+	case *Unarchived:
+		s.Archived = false
+	}
+}

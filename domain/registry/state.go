@@ -1,0 +1,58 @@
+package registry
+
+import (
+	"maps"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/event"
+)
+
+// State is the registry as far as decisions need it.
+type State struct {
+	// Events is how many events were folded, which is the revision that the next one will have.
+	Events        int64
+	LogID         uuid.UUID
+	Organizations []OrganizationCreated
+	lastNumber    int64
+	projects      map[slugKey]ProjectCreated
+}
+
+type slugKey struct {
+	organization uuid.UUID
+	slug         string
+}
+
+// Evolve folds one event.
+func (s *State) Evolve(e event.Event) {
+	s.Events++
+	switch e := e.(type) {
+	case *LogOpened:
+		s.LogID = e.LogID
+	case *OrganizationCreated:
+		s.Organizations = append(s.Organizations, *e)
+	case *ProjectCreated:
+		if s.projects == nil {
+			s.projects = make(map[slugKey]ProjectCreated)
+		}
+		s.projects[slugKey{e.OrganizationID, e.Slug}] = *e
+		s.lastNumber = max(s.lastNumber, e.Number)
+	}
+}
+
+// Clone is a copy that shares nothing.
+func (s *State) Clone() State {
+	c := *s
+	c.Organizations = append([]OrganizationCreated(nil), s.Organizations...)
+	c.projects = maps.Clone(s.projects)
+	return c
+}
+
+// Project is the project of an organization that a slug names.
+func (s *State) Project(organization uuid.UUID, slug string) (ProjectCreated, bool) {
+	p, ok := s.projects[slugKey{organization, slug}]
+	return p, ok
+}
+
+// NextNumber is the number that the next project gets: from 1, across all organizations.
+func (s *State) NextNumber() int64 { return s.lastNumber + 1 }
