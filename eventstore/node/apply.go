@@ -1,0 +1,203 @@
+package node
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/google/uuid"
+)
+
+// decide checks one request and puts what it writes into the batch.
+func (w *writer) decide(r *request) (decision, error) {
+	s, err := w.state(r.stream)
+	if err != nil {
+		return decision{}, err
+	}
+	if isMeta(r.stream) { // a tombstone ends the metadata of the stream too
+		original, err := w.state(r.stream[len(metaPrefix):])
+		if err != nil {
+			return decision{}, err
+		}
+		if original.deleted() {
+			return decision{verdict: streamDeleted}, nil
+		}
+	}
+	check := r.events
+	if r.kind != kindAppend {
+		check = []proposed{{id: uuid.New()}}
+	}
+	d, err := w.check(r.stream, s, r.expected, check)
+	if err != nil || d.verdict != write {
+		return d, err
+	}
+	switch r.kind {
+	case kindDelete:
+		if s.last < 0 && !s.hasMeta {
+			return w.wrong(s), nil
+		}
+		err = w.writeMeta(r.stream, []byte(fmt.Sprintf(`{"$tb":%d}`, int64(softDeleted))))
+		d.position = w.head
+	case kindTombstone:
+		err = w.writeTombstone(r.stream, s)
+		d.position = w.head
+	default:
+		d, err = w.append(r, s)
+	}
+	return d, err
+}
+
+// append writes the events of a request and, where the stream was soft-deleted, the metadata that shows it again.
+func (w *writer) append(r *request, s *streamState) (decision, error) {
+	if len(r.events) == 0 {
+		return decision{verdict: write, revision: s.last}, nil
+	}
+	w.stats.appends.Add(1)
+	if s.softDeleted() {
+		if err := w.writeMeta(r.stream, truncatedJSON(nil, s.last+1)); err != nil {
+			return decision{}, err
+		}
+	}
+	undelete := false
+	if isMeta(r.stream) {
+		original, err := w.state(r.stream[len(metaPrefix):])
+		if err != nil {
+			return decision{}, err
+		}
+		undelete = original.softDeleted()
+	}
+	if err := w.write(r.stream, s, r.events); err != nil {
+		return decision{}, err
+	}
+	d := decision{verdict: write, revision: s.last, position: w.head}
+	if newest := r.events[len(r.events)-1].metadata; undelete && validMeta(newest) {
+		name := r.stream[len(metaPrefix):]
+		original, err := w.state(name)
+		if err != nil {
+			return decision{}, err
+		}
+		return d, w.writeMeta(name, truncatedJSON(newest, original.last+1))
+	}
+	return d, nil
+}
+
+// writeMeta appends metadata of the node's own to the metastream of a stream.
+func (w *writer) writeMeta(stream string, metadata []byte) error {
+	name := metaPrefix + stream
+	s, err := w.state(name)
+	if err != nil {
+		return err
+	}
+	return w.write(name, s, []proposed{propose(name, uuid.New(), metadataType, true, metadata, nil)})
+}
+
+// writeTombstone ends a stream for ever.
+func (w *writer) writeTombstone(stream string, s *streamState) error {
+	p := propose(stream, uuid.New(), tombstoneType, false, nil, nil)
+	if err := w.place(stream, s, p, tombstoneRevision); err != nil {
+		return err
+	}
+	s.tombstone = w.head
+	w.tombstones = true
+	if err := w.batch.Set(tombstoneKey(stream), nil, nil); err != nil {
+		return fmt.Errorf("write the log: %w", err)
+	}
+	return w.store(stream, s)
+}
+
+// write puts events at the end of a stream.
+func (w *writer) write(stream string, s *streamState, events []proposed) error {
+	for _, p := range events {
+		if err := w.place(stream, s, p, s.last+1); err != nil {
+			return err
+		}
+		s.last++
+		w.lately.add(p.id, written{stream: stream, revision: s.last, position: w.head})
+	}
+	if isMeta(stream) {
+		if err := w.applyMeta(stream[len(metaPrefix):], events[len(events)-1].metadata); err != nil {
+			return err
+		}
+	}
+	return w.store(stream, s)
+}
+
+// place gives one event the next position and puts it into the batch.
+func (w *writer) place(stream string, s *streamState, p proposed, revision int64) error {
+	w.head++
+	if s.id == 0 {
+		s.id = w.head
+	}
+	record := p.record(revision, w.head, ticks(w.now()))
+	if err := w.batch.Set(eventKey(w.head), record, nil); err != nil {
+		return fmt.Errorf("write the log: %w", err)
+	}
+	if err := w.batch.Set(revisionKey(s.id, revision), encodePosition(w.head), nil); err != nil {
+		return fmt.Errorf("write the log: %w", err)
+	}
+	w.entries = append(w.entries, entry{position: w.head, revision: revision, stream: stream, record: record})
+	return nil
+}
+
+// applyMeta lets the state of a stream follow its newest metadata.
+func (w *writer) applyMeta(stream string, metadata []byte) error {
+	s, err := w.state(stream)
+	if err != nil {
+		return err
+	}
+	s.hasMeta, s.meta = true, parseMeta(metadata)
+	return w.store(stream, s)
+}
+
+// store puts the state of a stream into the batch.
+func (w *writer) store(stream string, s *streamState) error {
+	s.group = w.group
+	if err := w.batch.Set(streamKey(stream), s.encode(), nil); err != nil {
+		return fmt.Errorf("write the log: %w", err)
+	}
+	return nil
+}
+
+// state returns the state of a stream as the group so far leaves it.
+func (w *writer) state(stream string) (*streamState, error) {
+	if s, ok := w.young[stream]; ok {
+		return s, nil
+	}
+	s, ok := w.old[stream]
+	if !ok {
+		var err error
+		if s, err = loadState(w.db, stream); err != nil {
+			return nil, err
+		}
+	}
+	w.young[stream] = s
+	return s, nil
+}
+
+// loadState reads the state of a stream.
+func loadState(from pebble.Reader, stream string) (*streamState, error) {
+	value, found, err := get(from, streamKey(stream))
+	if err != nil {
+		return nil, err
+	}
+	s := &streamState{last: noStream}
+	if found {
+		if s, err = decodeState(value); err != nil {
+			return nil, fmt.Errorf("stream %s: %w", strconv.Quote(stream), err)
+		}
+	}
+	if isMeta(stream) {
+		s.meta = metaMeta
+	}
+	return s, nil
+}
+
+func encodePosition(position uint64) []byte { return binary.BigEndian.AppendUint64(nil, position) }
+
+func decodePosition(b []byte) (uint64, error) {
+	if len(b) != 8 {
+		return 0, errRecord
+	}
+	return binary.BigEndian.Uint64(b), nil
+}

@@ -1,0 +1,103 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"github.com/google/go-cmp/cmp"
+)
+
+func officialClient(t testing.TB, n *Node) *esdb.Client {
+	t.Helper()
+	cfg, err := esdb.ParseConnectionString(n.Connection().ConnectionString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Username, cfg.Password, cfg.RootCAs = n.Connection().Username, n.Connection().Password, n.Connection().RootCAs
+	c, err := esdb.NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// The official client does what a service does with it: append, read, subscribe, delete.
+func TestOfficialClient(t *testing.T) {
+	ctx := testContext(t)
+	c := officialClient(t, startNode(t, Config{}))
+
+	var sent []string
+	for i := range 3 {
+		data := fmt.Sprintf(`{"n":%d}`, i)
+		sent = append(sent, data)
+		_, err := c.AppendToStream(ctx, "account-1", esdb.AppendToStreamOptions{ExpectedRevision: expectedRevision(i)},
+			esdb.EventData{EventType: "opened", ContentType: esdb.ContentTypeJson, Data: []byte(data), Metadata: []byte(`{}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	read, err := c.ReadStream(ctx, "account-1", esdb.ReadStreamOptions{}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for {
+		e, err := read.Recv()
+		if err != nil {
+			break
+		}
+		got = append(got, string(e.Event.Data))
+	}
+	read.Close()
+	if diff := cmp.Diff(sent, got); diff != "" {
+		t.Error(diff)
+	}
+
+	sub, err := c.SubscribeToAll(ctx, esdb.SubscribeToAllOptions{From: esdb.Start{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if e := sub.Recv().EventAppeared; e == nil || e.Event.EventNumber != uint64(i) {
+			t.Fatalf("event %d: got %v", i, e)
+		}
+	}
+	if sub.Recv().CaughtUp == nil {
+		t.Fatal("no caught-up after the stored events")
+	}
+	if _, err := c.DeleteStream(ctx, "account-1", esdb.DeleteStreamOptions{ExpectedRevision: esdb.Revision(2)}); err != nil {
+		t.Fatal(err)
+	}
+	if e := sub.Recv().EventAppeared; e == nil || e.Event.StreamID != "$$account-1" {
+		t.Fatalf("live event: got %v", e)
+	}
+	if err := sub.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.TombstoneStream(ctx, "account-1", esdb.TombstoneStreamOptions{ExpectedRevision: esdb.Any{}}); err != nil {
+		t.Fatal(err)
+	}
+	read, err = c.ReadStream(ctx, "account-1", esdb.ReadStreamOptions{}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = read.Recv()
+	var failure *esdb.Error
+	if !errors.As(err, &failure) || failure.Code() != esdb.ErrorCodeStreamDeleted {
+		t.Errorf("read of a tombstoned stream: %v", err)
+	}
+}
+
+func expectedRevision(before int) esdb.ExpectedRevision {
+	if before == 0 {
+		return esdb.NoStream{}
+	}
+	return esdb.Revision(uint64(before - 1))
+}

@@ -1,0 +1,73 @@
+package node
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/gossip"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/serverfeatures"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+	"github.com/google/uuid"
+)
+
+// serverVersion is the release of EventStoreDB whose behaviour the node keeps to. Clients take numbers only.
+const serverVersion = "24.10.4"
+
+// supported are the methods of Streams that the node serves, in the lower case by which clients look for them.
+var supported = []string{"append", "read", "delete", "tombstone"}
+
+// features tells clients what they may call.
+type features struct {
+	serverfeatures.UnimplementedServerFeaturesServer
+}
+
+// GetSupportedMethods lists what the node serves.
+func (features) GetSupportedMethods(context.Context, *shared.Empty) (*serverfeatures.SupportedMethods, error) {
+	all := &serverfeatures.SupportedMethods{EventStoreServerVersion: serverVersion}
+	for _, method := range supported {
+		all.Methods = append(all.Methods, &serverfeatures.SupportedMethod{
+			MethodName: method, ServiceName: "event_store.client.streams.streams",
+		})
+	}
+	return all, nil
+}
+
+// membership tells clients that discover a cluster that this node is all of it.
+type membership struct {
+	gossip.UnimplementedGossipServer
+	instance uuid.UUID
+	host     string
+	port     uint32
+}
+
+func newMembership(addr net.Addr) *membership {
+	host, port, err := net.SplitHostPort(reachable(addr))
+	number, parsed := strconv.ParseUint(port, 10, 16)
+	if err != nil || parsed != nil { // a listener of ours is TCP
+		panic("event store node: listens on " + addr.String())
+	}
+	return &membership{instance: uuid.New(), host: host, port: uint32(number)}
+}
+
+// Read lists the one member.
+func (m *membership) Read(context.Context, *shared.Empty) (*gossip.ClusterInfo, error) {
+	return &gossip.ClusterInfo{Members: []*gossip.MemberInfo{{
+		InstanceId:   structuredID(m.instance),
+		TimeStamp:    time.Now().UnixNano() / 100,
+		State:        gossip.MemberInfo_Leader,
+		IsAlive:      true,
+		HttpEndPoint: &gossip.EndPoint{Address: m.host, Port: m.port},
+	}}}, nil
+}
+
+func structuredID(id uuid.UUID) *shared.UUID {
+	most, least := uuidHalves(id)
+	return &shared.UUID{Value: &shared.UUID_Structured_{Structured: &shared.UUID_Structured{
+		MostSignificantBits: int64(most), LeastSignificantBits: int64(least),
+	}}}
+}
+
+var _ streams.StreamsServer = (*service)(nil)

@@ -1,0 +1,157 @@
+// Package node is an event store of its own inside the process: a log on disk that speaks the EventStoreDB protocol
+// to the callers it knows.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/gossip"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/serverfeatures"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+)
+
+const (
+	// maxMessage is the largest message that is taken: one event may be larger than the limit that refuses it.
+	maxMessage = 17 << 20
+	// clientPing is the least distance of a client's keepalive pings; the official client sends one every 10 s.
+	clientPing = 5 * time.Second
+	// bufferSize is what a connection gathers before it writes.
+	bufferSize = 256 << 10
+	// drainTime bounds how long Close waits for calls that are under way.
+	drainTime = 5 * time.Second
+)
+
+// Config says where the node keeps its log and where it listens.
+type Config struct {
+	// Dir is the folder of the log; it is made if it does not exist.
+	Dir string
+	// FS is the file system that holds Dir: nil is the disk.
+	FS vfs.FS
+	// Addr is where the node listens: 127.0.0.1:0 if empty, a free port of the loopback.
+	Addr string
+	// Logger hears of failures; nil discards them.
+	Logger *slog.Logger
+	// CacheBytes bounds the cache of blocks read from the disk: 64 MiB if 0.
+	CacheBytes int64
+}
+
+// Node is a running event store.
+type Node struct {
+	log        *slog.Logger
+	store      *store
+	views      *views
+	tail       *tail
+	writer     *writer
+	scavenger  *scavenger
+	stats      counters
+	server     *grpc.Server
+	connection Connection
+
+	closing   chan struct{} // closed when subscriptions are to end
+	served    chan error
+	closeOnce sync.Once
+	closed    error
+}
+
+// Stats counts what the node wrote since it started.
+type Stats struct {
+	// Appends are the appends that wrote events, Events the events written, system events included.
+	Appends, Events uint64
+	// Fsyncs are the group commits.
+	Fsyncs uint64
+}
+
+// Start opens the log and serves it; the node is reachable when it returns. The context bounds the start only: the
+// node runs until Close. A folder that another process uses is an error that says so.
+func Start(ctx context.Context, cfg Config) (*Node, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Addr == "" {
+		cfg.Addr = "127.0.0.1:0"
+	}
+	st, err := openStore(cfg)
+	if err != nil {
+		return nil, err
+	}
+	n, err := start(ctx, cfg, st)
+	if err != nil {
+		return nil, errors.Join(err, st.close())
+	}
+	return n, nil
+}
+
+func start(ctx context.Context, cfg Config, st *store) (*Node, error) {
+	head, err := st.head()
+	if err != nil {
+		return nil, err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen for event store clients: %w", err)
+	}
+	id, err := newIdentity(listener.Addr())
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	n := &Node{
+		log: cfg.Logger, store: st, views: &views{db: st.db}, tail: newTail(head),
+		connection: id.connection(listener.Addr()), closing: make(chan struct{}), served: make(chan error, 1),
+	}
+	if err := n.views.publish(head); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	n.scavenger = newScavenger(st.db, cfg.Logger)
+	n.writer = newWriter(st.db, n.views, n.tail, &n.stats, head, n.scavenger.wake)
+	n.server = grpc.NewServer(
+		grpc.Creds(credentials.NewServerTLSFromCert(&id.certificate)),
+		grpc.UnaryInterceptor(id.unary), grpc.StreamInterceptor(id.stream),
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.WriteBufferSize(bufferSize), grpc.ReadBufferSize(bufferSize),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: clientPing, PermitWithoutStream: true}),
+		grpc.WaitForHandlers(true),
+	)
+	streams.RegisterStreamsServer(n.server, &service{node: n})
+	serverfeatures.RegisterServerFeaturesServer(n.server, features{})
+	gossip.RegisterGossipServer(n.server, newMembership(listener.Addr()))
+	go n.writer.run()
+	go n.scavenger.run()
+	go func() { n.served <- n.server.Serve(listener) }()
+	return n, nil
+}
+
+// Connection says how a client of this process reaches the node.
+func (n *Node) Connection() Connection { return n.connection }
+
+// Stats returns the counts so far.
+func (n *Node) Stats() Stats {
+	return Stats{Appends: n.stats.appends.Load(), Events: n.stats.events.Load(), Fsyncs: n.stats.fsyncs.Load()}
+}
+
+// Close ends the subscriptions, lets other calls finish for a few seconds, and releases the folder. It may be called more than once.
+func (n *Node) Close() error {
+	n.closeOnce.Do(func() { n.closed = n.close() })
+	return n.closed
+}
+
+func (n *Node) close() error {
+	close(n.closing)
+	force := time.AfterFunc(drainTime, n.server.Stop)
+	n.server.GracefulStop()
+	force.Stop()
+	served := <-n.served
+	written := n.writer.close()
+	n.scavenger.close()
+	return errors.Join(served, written, n.views.close(), n.store.close())
+}

@@ -1,0 +1,265 @@
+package node
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// testTime bounds every call of a test; nothing waits that long unless it hangs.
+const testTime = 30 * time.Second
+
+// testLog writes what the node logs to the test.
+func testLog(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
+
+func startNode(t testing.TB, cfg Config) *Node {
+	t.Helper()
+	if cfg.FS == nil && cfg.Dir == "" {
+		cfg.FS = vfs.NewMem()
+	}
+	if cfg.Dir == "" {
+		cfg.Dir = "log"
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = testLog(t)
+	}
+	n, err := Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// client is a raw client of the protocol.
+type client struct {
+	t testing.TB
+	streams.StreamsClient
+	conn *grpc.ClientConn
+}
+
+func dial(t testing.TB, n *Node) client {
+	t.Helper()
+	c := n.Connection()
+	conn, err := grpc.NewClient(c.Addr,
+		grpc.WithTransportCredentials(credentials.NewClientTLSFromCert(c.RootCAs, "")),
+		grpc.WithPerRPCCredentials(basic{c.Username, c.Password}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return client{t: t, StreamsClient: streams.NewStreamsClient(conn), conn: conn}
+}
+
+func testContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), testTime)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// basic are the credentials of one user.
+type basic struct{ user, password string }
+
+func (b basic) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Basic " + base64.StdEncoding.EncodeToString([]byte(b.user+":"+b.password))}, nil
+}
+func (basic) RequireTransportSecurity() bool { return true }
+
+// event is an event of a test; its id derives from nothing, so two are never equal.
+type event struct {
+	id         uuid.UUID
+	typ        string
+	data, meta string
+	raw        bool
+}
+
+func newEvent(data string) event { return event{id: uuid.New(), typ: "tested", data: data} }
+
+func newEvents(n int) []event {
+	out := make([]event, n)
+	for i := range out {
+		out[i] = newEvent(`{"n":` + uuid.NewString()[:1] + `}`)
+	}
+	return out
+}
+
+func (e event) message() *streams.AppendReq {
+	contentType := contentTypeJSON
+	if e.raw {
+		contentType = contentTypeRaw
+	}
+	return &streams.AppendReq{Content: &streams.AppendReq_ProposedMessage_{ProposedMessage: &streams.AppendReq_ProposedMessage{
+		Id: structuredID(e.id), Data: []byte(e.data), CustomMetadata: []byte(e.meta),
+		Metadata: map[string]string{keyType: e.typ, keyContentType: contentType},
+	}}}
+}
+
+func appendOptions(stream string, expected expectation) *streams.AppendReq {
+	o := &streams.AppendReq_Options{StreamIdentifier: &shared.StreamIdentifier{StreamName: []byte(stream)}}
+	switch {
+	case expected.kind == expectAny:
+		o.ExpectedStreamRevision = &streams.AppendReq_Options_Any{Any: &shared.Empty{}}
+	case expected.kind == expectExists:
+		o.ExpectedStreamRevision = &streams.AppendReq_Options_StreamExists{StreamExists: &shared.Empty{}}
+	case expected.revision < 0:
+		o.ExpectedStreamRevision = &streams.AppendReq_Options_NoStream{NoStream: &shared.Empty{}}
+	default:
+		o.ExpectedStreamRevision = &streams.AppendReq_Options_Revision{Revision: uint64(expected.revision)}
+	}
+	return &streams.AppendReq{Content: &streams.AppendReq_Options_{Options: o}}
+}
+
+var (
+	anyRevision = expectation{kind: expectAny}
+	existing    = expectation{kind: expectExists}
+	none        = expectation{revision: noStream}
+)
+
+func at(revision int64) expectation { return expectation{revision: revision} }
+
+// tryAppend makes one append as clients do.
+func (c client) tryAppend(ctx context.Context, stream string, expected expectation, events ...event) (*streams.AppendResp, error) {
+	call, err := c.Append(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := call.Send(appendOptions(stream, expected)); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	for _, e := range events {
+		if err := call.Send(e.message()); err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+	}
+	return call.CloseAndRecv()
+}
+
+// append makes an append that must succeed, and returns revision and position of its last event.
+func (c client) append(stream string, expected expectation, events ...event) (revision, position uint64) {
+	c.t.Helper()
+	resp, err := c.tryAppend(testContext(c.t), stream, expected, events...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	success := resp.GetSuccess()
+	if success == nil {
+		c.t.Fatalf("append to %s: %v", stream, resp)
+	}
+	return success.GetCurrentRevision(), success.GetPosition().GetCommitPosition()
+}
+
+// recordedEvent is an event as a reader sees it.
+type recordedEvent struct {
+	stream     string
+	revision   uint64
+	position   uint64
+	id         uuid.UUID
+	typ        string
+	data, meta string
+}
+
+func recordedOf(t testing.TB, resp *streams.ReadResp) recordedEvent {
+	t.Helper()
+	e := resp.GetEvent().GetEvent()
+	if e == nil {
+		t.Fatalf("not an event: %v", resp)
+	}
+	id, err := idOf(e.GetId())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.GetMetadata()[keyCreated] == "" || e.GetMetadata()[keyContentType] == "" || e.GetMetadata()[keyType] == "" {
+		t.Fatalf("system metadata is not whole: %v", e.GetMetadata())
+	}
+	if p := resp.GetEvent().GetCommitPosition(); p == 0 || p != e.GetCommitPosition() || p != e.GetPreparePosition() {
+		t.Fatalf("positions differ: %d, %d, %d", p, e.GetCommitPosition(), e.GetPreparePosition())
+	}
+	return recordedEvent{
+		stream: string(e.GetStreamIdentifier().GetStreamName()), revision: e.GetStreamRevision(), position: e.GetCommitPosition(),
+		id: id, typ: e.GetMetadata()[keyType], data: string(e.GetData()), meta: string(e.GetCustomMetadata()),
+	}
+}
+
+// readRequest is a read under construction.
+func readRequest() *streams.ReadReq_Options {
+	return &streams.ReadReq_Options{
+		UuidOption:   &streams.ReadReq_Options_UUIDOption{Content: &streams.ReadReq_Options_UUIDOption_Structured{Structured: &shared.Empty{}}},
+		FilterOption: &streams.ReadReq_Options_NoFilter{NoFilter: &shared.Empty{}},
+		CountOption:  &streams.ReadReq_Options_Count{Count: 1 << 30},
+	}
+}
+
+func ofStream(stream string) *streams.ReadReq_Options {
+	o := readRequest()
+	o.StreamOption = &streams.ReadReq_Options_Stream{Stream: &streams.ReadReq_Options_StreamOptions{
+		StreamIdentifier: &shared.StreamIdentifier{StreamName: []byte(stream)},
+		RevisionOption:   &streams.ReadReq_Options_StreamOptions_Start{Start: &shared.Empty{}},
+	}}
+	return o
+}
+
+func ofAll() *streams.ReadReq_Options {
+	o := readRequest()
+	o.StreamOption = &streams.ReadReq_Options_All{All: &streams.ReadReq_Options_AllOptions{
+		AllOption: &streams.ReadReq_Options_AllOptions_Start{Start: &shared.Empty{}},
+	}}
+	return o
+}
+
+// tryRead reads to the end of an answer; found is false where the stream was not there.
+func (c client) tryRead(o *streams.ReadReq_Options) (events []recordedEvent, found bool, trailer metadata.MD, err error) {
+	call, err := c.Read(testContext(c.t), &streams.ReadReq{Options: o})
+	if err != nil {
+		return nil, false, nil, err
+	}
+	found = true
+	for {
+		resp, err := call.Recv()
+		if errors.Is(err, io.EOF) {
+			return events, found, call.Trailer(), nil
+		}
+		if err != nil {
+			return events, found, call.Trailer(), err
+		}
+		if resp.GetStreamNotFound() != nil {
+			found = false
+			continue
+		}
+		events = append(events, recordedOf(c.t, resp))
+	}
+}
+
+// read reads what must be there.
+func (c client) read(o *streams.ReadReq_Options) []recordedEvent {
+	c.t.Helper()
+	events, found, _, err := c.tryRead(o)
+	if err != nil || !found {
+		c.t.Fatalf("read: found %v, %v", found, err)
+	}
+	return events
+}
+
+// message is the text of a status.
+func message(err error) string { return status.Convert(err).Message() }

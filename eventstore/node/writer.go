@@ -1,0 +1,222 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// The bounds of one group commit, and of the stream states that the writer keeps in memory.
+const (
+	groupRequests = 1024
+	groupBytes    = 4 << 20
+	queueLength   = 1024
+	statesKept    = 1 << 15
+)
+
+type requestKind int
+
+const (
+	kindAppend requestKind = iota
+	kindDelete
+	kindTombstone
+)
+
+// request is one write that waits for its group commit.
+type request struct {
+	kind     requestKind
+	stream   string
+	expected expectation
+	events   []proposed
+	answer   chan decision // receives exactly once, after the fsync; capacity 1
+}
+
+// writer is the one goroutine that decides and writes. It gathers the requests that came in while the last commit
+// was being fsynced, decides them one after the other, and commits them together: that gives the order of the log,
+// and one fsync for many appends.
+type writer struct {
+	db       *pebble.DB
+	views    *views
+	tail     *tail
+	stats    *counters
+	now      func() time.Time
+	entombed func() // called after a commit that ended a stream
+
+	requests chan *request
+	stop     chan struct{}
+	done     chan struct{}
+	failure  error // why the writer ended; readable once done is closed
+
+	// Everything below belongs to the goroutine.
+	head       uint64
+	group      uint64
+	young, old map[string]*streamState
+	lately     *lately
+	batch      *pebble.Batch
+	entries    []entry
+	answers    []pendingAnswer
+	tombstones bool
+}
+
+type pendingAnswer struct {
+	to     *request
+	answer decision
+}
+
+type counters struct {
+	appends, fsyncs, events atomic.Uint64
+}
+
+var errClosing = errors.New("the node is closing")
+
+func newWriter(db *pebble.DB, vs *views, t *tail, stats *counters, head uint64, entombed func()) *writer {
+	return &writer{
+		db: db, views: vs, tail: t, stats: stats, now: time.Now, entombed: entombed,
+		requests: make(chan *request, queueLength), stop: make(chan struct{}), done: make(chan struct{}),
+		head: head, young: map[string]*streamState{}, old: map[string]*streamState{}, lately: newLately(),
+	}
+}
+
+// do hands a request to the writer and waits for its answer. A context that ends first leaves the outcome open.
+func (w *writer) do(ctx context.Context, r *request) (decision, error) {
+	r.answer = make(chan decision, 1)
+	select {
+	case w.requests <- r:
+	case <-ctx.Done():
+		return decision{}, ctx.Err()
+	case <-w.done:
+		return decision{}, w.ended()
+	}
+	select {
+	case d := <-r.answer:
+		return d, nil
+	case <-ctx.Done():
+		return decision{}, ctx.Err()
+	case <-w.done:
+	}
+	select { // the answer may have come with the last commit
+	case d := <-r.answer:
+		return d, nil
+	default:
+		return decision{}, w.ended()
+	}
+}
+
+func (w *writer) ended() error {
+	if w.failure != nil {
+		return w.failure
+	}
+	return errClosing
+}
+
+// run writes until close. An error of the storage ends it, since what is in memory then no longer stands for what is on disk.
+func (w *writer) run() {
+	defer close(w.done)
+	var carried *request
+	for {
+		first := carried
+		carried = nil
+		if first == nil {
+			select {
+			case first = <-w.requests:
+			case <-w.stop:
+				w.failure = w.drain()
+				return
+			}
+		}
+		var err error
+		if carried, err = w.commit(first); err != nil {
+			w.failure = err
+			return
+		}
+	}
+}
+
+// drain writes what had been queued before close.
+func (w *writer) drain() error {
+	for {
+		select {
+		case r := <-w.requests:
+			for r != nil {
+				var err error
+				if r, err = w.commit(r); err != nil {
+					return err
+				}
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// close ends the writer after what is queued.
+func (w *writer) close() error {
+	close(w.stop)
+	<-w.done
+	return w.failure
+}
+
+// commit decides a request and those that wait behind it, writes them with one fsync, and answers them. A request that
+// must be decided after this commit is handed back.
+func (w *writer) commit(first *request) (carried *request, err error) {
+	w.group++
+	w.batch = w.db.NewBatch()
+	w.entries, w.answers, w.tombstones = nil, w.answers[:0], false
+	next, open := first, true
+	for open && next != nil {
+		d, err := w.decide(next)
+		if err != nil {
+			return nil, errors.Join(err, w.batch.Close())
+		}
+		if d.verdict == notYet {
+			carried = next
+			break
+		}
+		w.answers = append(w.answers, pendingAnswer{to: next, answer: d})
+		if len(w.answers) >= groupRequests || w.batch.Len() >= groupBytes {
+			break
+		}
+		select {
+		case next = <-w.requests:
+		default:
+			open = false
+		}
+	}
+	if err := w.flush(); err != nil {
+		return nil, err
+	}
+	for i, a := range w.answers {
+		a.to.answer <- a.answer
+		w.answers[i] = pendingAnswer{}
+	}
+	if w.tombstones {
+		w.entombed()
+	}
+	if len(w.young) >= statesKept {
+		w.young, w.old = map[string]*streamState{}, w.young
+	}
+	return carried, nil
+}
+
+// flush commits the group, shows it to readers, and wakes subscribers.
+func (w *writer) flush() error {
+	if !w.batch.Empty() {
+		if err := w.batch.Commit(pebble.Sync); err != nil {
+			return fmt.Errorf("write the log: %w", err)
+		}
+		w.stats.fsyncs.Add(1)
+		w.stats.events.Add(uint64(len(w.entries)))
+		if err := w.views.publish(w.head); err != nil {
+			return fmt.Errorf("show what was written: %w", err)
+		}
+		w.tail.push(w.entries)
+	}
+	if err := w.batch.Close(); err != nil {
+		return fmt.Errorf("write the log: %w", err)
+	}
+	return nil
+}
