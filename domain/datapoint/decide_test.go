@@ -1,0 +1,176 @@
+package datapoint_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/event"
+)
+
+var (
+	noon     = time.Date(2026, 5, 12, 12, 0, 0, 0, time.UTC)
+	evening  = noon.Add(6 * time.Hour)
+	first    = uuid.MustParse("00000000-0000-4000-8000-000000000001")
+	second   = uuid.MustParse("00000000-0000-4000-8000-000000000002")
+	team     = uuid.MustParse("00000000-0000-4000-8000-00000000000a")
+	oldLabel = "standup"
+)
+
+// stored is a data point at its first revision, stored at stream revision 0.
+func stored(change ...func(*datapoint.State)) *datapoint.State {
+	s := &datapoint.State{
+		SourceID: "s", Revision: 1, LastNumber: 1, BodyAt: 0, Content: "aa", Metadata: "mm", Label: &oldLabel, OccurredAt: noon, IngestionID: first,
+	}
+	for _, c := range change {
+		c(s)
+	}
+	return s
+}
+
+// send is a re-send of the same content that omits everything else.
+func send(change ...func(*datapoint.Ingest)) datapoint.Ingest {
+	c := datapoint.Ingest{
+		Send:     datapoint.Send{IngestionID: second, AcceptedAt: evening, CreditTenths: 10, Bytes: 2},
+		SourceID: "s", ContentDigest: "aa", Content: datapoint.Text{Inline: "text"},
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	return c
+}
+
+func TestDecide(t *testing.T) {
+	label := "retro"
+	storedMetadata := &datapoint.Text{Inline: `{"a":1}`}
+	revision := func(number int, change ...func(*datapoint.State)) event.Event {
+		after := stored(func(s *datapoint.State) {
+			s.Revision, s.LastNumber, s.BodyAt, s.IngestionID = number, number, 5, second
+		})
+		for _, f := range change {
+			f(after)
+		}
+		return datapoint.RevisionAccepted{
+			Send: send().Send, Standing: datapoint.Standing{Effect: *after},
+			Body: datapoint.Body{Content: datapoint.Text{Inline: "text"}, Metadata: storedMetadata},
+		}
+	}
+	free := send().Send
+	free.CreditTenths = 0
+	tests := []struct {
+		name  string
+		given *datapoint.State
+		later *datapoint.State
+		when  datapoint.Ingest
+		then  event.Event
+	}{
+		{
+			name: "first send: now is when it occurred",
+			when: send(),
+			then: datapoint.RevisionAccepted{
+				Send: send().Send,
+				Standing: datapoint.Standing{Effect: datapoint.State{
+					SourceID: "s", Revision: 1, LastNumber: 1, BodyAt: 5, Content: "aa", OccurredAt: evening, IngestionID: second,
+				}},
+				Body: datapoint.Body{Content: datapoint.Text{Inline: "text"}},
+			},
+		},
+		{
+			name: "identical content, everything else omitted", given: stored(), when: send(),
+			then: datapoint.Resent{Send: free, Standing: datapoint.Standing{Effect: *stored()}},
+		},
+		{
+			name: "another author alone is unchanged", given: stored(), when: send(func(c *datapoint.Ingest) { c.Author = "bo" }),
+			then: datapoint.Resent{Send: func() datapoint.Send { s := free; s.Author = "bo"; return s }(), Standing: datapoint.Standing{Effect: *stored()}},
+		},
+		{
+			name: "audience only", given: stored(), when: send(func(c *datapoint.Ingest) { c.Audience = team }),
+			then: datapoint.Moved{Send: free, Standing: datapoint.Standing{Effect: *stored(func(s *datapoint.State) { s.Audience = team })}},
+		},
+		{
+			name: "omitted audience makes it project-visible", given: stored(func(s *datapoint.State) { s.Audience = team }), when: send(),
+			then: datapoint.Moved{Send: free, Standing: datapoint.Standing{Effect: *stored()}},
+		},
+		{
+			name: "changed content keeps label, metadata and time", given: stored(), when: send(func(c *datapoint.Ingest) { c.ContentDigest = "bb" }),
+			then: revision(2, func(s *datapoint.State) { s.Content = "bb" }),
+		},
+		{
+			name: "changed label", given: stored(), when: send(func(c *datapoint.Ingest) { c.Label = &label }),
+			then: revision(2, func(s *datapoint.State) { s.Label = &label }),
+		},
+		{
+			name: "changed timestamp", given: stored(), when: send(func(c *datapoint.Ingest) { c.OccurredAt = &evening }),
+			then: revision(2, func(s *datapoint.State) { s.OccurredAt = evening }),
+		},
+		{
+			name: "the same timestamp is unchanged", given: stored(), when: send(func(c *datapoint.Ingest) { c.OccurredAt = &noon }),
+			then: datapoint.Resent{Send: free, Standing: datapoint.Standing{Effect: *stored()}},
+		},
+		{
+			name: "behind later effects it is history", given: stored(),
+			later: stored(func(s *datapoint.State) { s.Revision, s.LastNumber, s.Content = 4, 4, "dd" }),
+			when:  send(func(c *datapoint.Ingest) { c.ContentDigest = "bb" }),
+			then: func() event.Event {
+				e := revision(5, func(s *datapoint.State) { s.Content = "bb" }).(datapoint.RevisionAccepted)
+				e.Current = stored(func(s *datapoint.State) { s.Revision, s.LastNumber, s.Content = 4, 5, "dd" })
+				return e
+			}(),
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			base := datapoint.Base{State: tt.given, Next: 5, Later: tt.later}
+			switch {
+			case tt.later != nil:
+				base.LastNumber = tt.later.LastNumber
+			case tt.given != nil:
+				base.LastNumber = tt.given.LastNumber
+			}
+			var metadata *datapoint.Text
+			if base.NeedsStoredMetadata(tt.when) {
+				metadata = storedMetadata
+			}
+			if diff := cmp.Diff(tt.then, base.Decide(tt.when, metadata)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestMetadataChanges(t *testing.T) {
+	tests := []struct {
+		name, a, b string
+		same       bool
+	}{
+		{"key order and white space", `{"a":1,"b":[1, 2]}`, "{\"b\":[1,2],\n\"a\":1}", true},
+		{"the last of two equal keys counts", `{"a":1,"a":2}`, `{"a":2}`, true},
+		{"numbers as written", `{"a":1.0}`, `{"a":1}`, false},
+		{"big numbers keep every digit", `12345678901234567890`, `12345678901234567891`, false},
+		{"escapes say the same", `"\u0041"`, `"A"`, true},
+		{"null is a value", `null`, `{}`, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a, err := datapoint.CanonicalMetadata([]byte(tt.a))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := datapoint.CanonicalMetadata([]byte(tt.b))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if same := string(a) == string(b); same != tt.same {
+				t.Errorf("same = %v: %s and %s", same, a, b)
+			}
+		})
+	}
+	for _, bad := range []string{``, `{`, `1 2`, `{"a":}`} {
+		if _, err := datapoint.CanonicalMetadata([]byte(bad)); err == nil {
+			t.Errorf("%q was taken for JSON", bad)
+		}
+	}
+}
