@@ -1,0 +1,35 @@
+package auth
+
+// ResourcePath is where the protected-resource document of the API stands, on the console's and on the API's host.
+const ResourcePath = "/.well-known/oauth-protected-resource" + Prefix
+
+// URLs are the public addresses of the deployment, without a trailing slash.
+type URLs struct {
+	API, Console, Auth string
+}
+
+// Resource is the protected-resource document (RFC 9728) of the API.
+type Resource struct {
+	Resource             string   `json:"resource"`
+	ResourceName         string   `json:"resource_name"`
+	AuthorizationServers []string `json:"authorization_servers"`
+	ScopesSupported      []string `json:"scopes_supported"`
+	BearerMethods        []string `json:"bearer_methods_supported"`
+}
+
+// APIResource is the document of the API under its public address.
+func APIResource(u URLs) Resource {
+	return Resource{
+		Resource: u.API + Prefix, ResourceName: "Memory", AuthorizationServers: []string{u.Auth},
+		ScopesSupported: Scopes(), BearerMethods: []string{"header"},
+	}
+}
+
+// Challenge is the WWW-Authenticate value of a 401. The address is quoted: unquoted, clients read it as "https".
+func Challenge(u URLs, invalidToken bool) string {
+	challenge := `Bearer resource_metadata="` + u.Console + ResourcePath + `"`
+	if invalidToken {
+		challenge += `, error="invalid_token"`
+	}
+	return challenge
+}

@@ -1,0 +1,118 @@
+package auth
+
+import (
+	"net/http"
+	"slices"
+)
+
+// Prefix is the path below which every route of the API stands.
+const Prefix = "/api/v1"
+
+// Scope is what an agent token must carry for a route.
+type Scope string
+
+// The scopes. None means that the route takes no agent token.
+const (
+	None  Scope = ""
+	Read  Scope = "memory:read"
+	Write Scope = "memory:write"
+)
+
+// Scopes lists the scopes as the protected-resource document names them.
+func Scopes() []string { return []string{string(Read), string(Write)} }
+
+// Route is one route of the contract and the credentials that it takes.
+type Route struct {
+	Method string
+	// Path is the template with ":name" for a parameter, from the root of the host.
+	Path string
+	// Keys are the kinds of keys that the route takes.
+	Keys []Kind
+	// Agent is the scope that an agent token needs here, None where the route takes keys only.
+	Agent Scope
+	// Open routes take no credential in a header: theirs stands in the URL.
+	Open bool
+}
+
+// Takes reports whether the route takes a kind of credential.
+func (r Route) Takes(kind Kind) bool {
+	if kind == AgentToken {
+		return r.Agent != None
+	}
+	return slices.Contains(r.Keys, kind)
+}
+
+// Routes is every route of the contract, built or not, in the order of the specification.
+func Routes() []Route {
+	project := []Kind{ProjectKey}
+	management := []Kind{ManagementKey}
+	either := []Kind{ProjectKey, ManagementKey}
+	const get, post, put, patch, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
+	return []Route{
+		{Method: post, Path: Prefix + "/ingest", Keys: project, Agent: Write},
+		{Method: post, Path: Prefix + "/ingest/batch", Keys: project, Agent: Write},
+		{Method: post, Path: Prefix + "/ingest/estimate", Keys: project, Agent: Read},
+		{Method: get, Path: Prefix + "/ingest/:ingestionId", Keys: project, Agent: Read},
+		{Method: del, Path: Prefix + "/ingest/:ingestionId", Keys: project, Agent: Write},
+		{Method: post, Path: Prefix + "/ingest/:ingestionId/retry", Keys: project, Agent: Write},
+		{Method: get, Path: Prefix + "/ingest/:ingestionId/explain", Keys: project, Agent: Read},
+		{Method: del, Path: Prefix + "/data-points/:sourceId", Keys: project},
+		{Method: post, Path: Prefix + "/data-points/delete", Keys: project},
+
+		{Method: post, Path: Prefix + "/recall", Keys: project, Agent: Read},
+
+		{Method: put, Path: Prefix + "/identities/:identity", Keys: either, Agent: Write},
+		{Method: patch, Path: Prefix + "/identities/:identity", Keys: either, Agent: Write},
+		{Method: post, Path: Prefix + "/identities/bulk", Keys: either, Agent: Write},
+		{Method: get, Path: Prefix + "/identities", Keys: either, Agent: Read},
+		{Method: get, Path: Prefix + "/identities/:identity", Keys: either, Agent: Read},
+		{Method: del, Path: Prefix + "/identities/:identity", Keys: either, Agent: Write},
+
+		{Method: get, Path: Prefix + "/audiences", Keys: project},
+		{Method: put, Path: Prefix + "/audiences/:slug", Keys: project},
+		{Method: get, Path: Prefix + "/audiences/:slug", Keys: project},
+		{Method: del, Path: Prefix + "/audiences/:slug", Keys: project},
+		{Method: post, Path: Prefix + "/audiences/:slug/recompute", Keys: project},
+
+		{Method: get, Path: Prefix + "/projects", Keys: management},
+		{Method: post, Path: Prefix + "/projects", Keys: management},
+		{Method: post, Path: Prefix + "/projects/:slug/keys", Keys: management},
+		{Method: del, Path: Prefix + "/projects/:slug/keys/:keyId", Keys: management},
+
+		{Method: get, Path: Prefix + "/requests", Keys: project, Agent: Read},
+		{Method: get, Path: Prefix + "/requests/histogram", Keys: project, Agent: Read},
+		{Method: get, Path: Prefix + "/requests/:requestId", Keys: project, Agent: Read},
+		{Method: get, Path: Prefix + "/trace/roots", Keys: project, Agent: Read},
+		{Method: get, Path: Prefix + "/trace/nodes/:id", Keys: project, Agent: Read},
+		{Method: get, Path: Prefix + "/trace/lineage/:rootId", Keys: project, Agent: Read},
+		{Method: get, Path: Prefix + "/trace/timeline/:rootId", Keys: project, Agent: Read},
+		{Method: get, Path: Prefix + "/usage", Keys: either, Agent: Read},
+
+		{Method: post, Path: Prefix + "/webhooks/:webhookId/:token", Open: true},
+	}
+}
+
+// Table finds the route of a request by its method and template.
+type Table map[string]Route
+
+// NewTable makes the table of every route.
+func NewTable() Table {
+	t := Table{}
+	for _, r := range Routes() {
+		t[r.Method+" "+r.Path] = r
+	}
+	return t
+}
+
+// Find is the route of a method and template. A path or method of no route takes every credential, so that the caller
+// is known before it is told that nothing is there; next to an open route it takes none, as the route itself.
+func (t Table) Find(method, template string) Route {
+	if r, ok := t[method+" "+template]; ok {
+		return r
+	}
+	open := false
+	for _, r := range t {
+		open = open || r.Open && r.Path == template
+	}
+	return Route{Method: method, Path: template, Keys: []Kind{ProjectKey, ManagementKey}, Agent: Read, Open: open}
+}

@@ -1,0 +1,77 @@
+package httpx
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// refuseBrowsers refuses every call of the API that names an origin, preflight or not, before it looks at a credential:
+// the API is called from servers. No response of the API carries Access-Control-Allow-Origin.
+func refuseBrowsers(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if isAPI(c) && len(c.Request().Header.Values(echo.HeaderOrigin)) > 0 {
+			return fault.New(fault.Forbidden, fault.CodeCORSRefused, "the API is called from a server: requests from a browser origin are refused")
+		}
+		return next(c)
+	}
+}
+
+// authenticate finds the principal of every call of the API, also on paths that are no route.
+func authenticate(a *auth.Authenticator) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if !isAPI(c) {
+				return next(c)
+			}
+			req := c.Request()
+			principal, err := a.Authenticate(req.Context(), req.Method, c.Path(), req.Header)
+			if err != nil {
+				stateOf(c).invalidToken = auth.CarriesAgentToken(req.Header)
+				return err
+			}
+			stateOf(c).principal = principal
+			return next(c)
+		}
+	}
+}
+
+// exactRoute refuses what the router takes too generously: a last parameter with slashes in it, and OPTIONS.
+func exactRoute(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if c.Path() == "" {
+			return next(c)
+		}
+		if strings.Count(c.Path(), "/") != strings.Count(c.Request().URL.EscapedPath(), "/") {
+			return echo.ErrNotFound
+		}
+		if c.Request().Method == http.MethodOptions && c.Get(echo.ContextKeyHeaderAllow) != nil {
+			return echo.ErrMethodNotAllowed
+		}
+		return next(c)
+	}
+}
+
+// registerResource serves the protected-resource document, which any origin may read.
+func registerResource(e *echo.Echo, doc auth.Resource) {
+	open := func(c echo.Context) {
+		header := c.Response().Header()
+		header.Set(echo.HeaderAccessControlAllowOrigin, "*")
+		header.Set(echo.HeaderAccessControlAllowMethods, http.MethodGet)
+		header.Set(echo.HeaderCacheControl, "public, max-age=300")
+	}
+	for _, path := range []string{auth.ResourcePath, strings.TrimSuffix(auth.ResourcePath, auth.Prefix)} {
+		e.GET(path, func(c echo.Context) error {
+			open(c)
+			return c.JSON(http.StatusOK, doc)
+		})
+		e.OPTIONS(path, func(c echo.Context) error {
+			open(c)
+			return c.NoContent(http.StatusNoContent)
+		})
+	}
+}

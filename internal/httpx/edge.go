@@ -1,0 +1,85 @@
+package httpx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+)
+
+// edge is the outermost middleware: it gives the request its id, time and deadline, turns whatever comes back into one
+// response, and notes it once in the log and the metrics.
+type edge struct {
+	cfg Config
+}
+
+func (e edge) serve(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		started := e.cfg.Now()
+		id, err := uuid.NewV7()
+		if err != nil {
+			return fmt.Errorf("draw a request id: %w", err)
+		}
+		state := &request{id: id, receivedAt: started.UTC().Truncate(time.Microsecond), release: func() {}}
+		c.Set(requestKey, state)
+		c.Set(bodiesKey, e.cfg.Bodies)
+		c.Response().Header().Set(HeaderRequestID, id.String())
+
+		ctx, cancel := context.WithTimeout(c.Request().Context(), e.cfg.Timeout+arrival(c.Request()))
+		defer cancel()
+		c.SetRequest(c.Request().WithContext(ctx))
+		defer func() { state.release() }()
+
+		e.cfg.Metrics.begin()
+		if err := e.guard(c, next); err != nil {
+			c.Error(err)
+		}
+		e.note(c, state, e.cfg.Now().Sub(started))
+		return nil
+	}
+}
+
+// guard runs the rest of the chain and turns a panic into an error.
+func (e edge) guard(c echo.Context, next echo.HandlerFunc) (err error) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		if failed, ok := v.(error); ok && errors.Is(failed, http.ErrAbortHandler) {
+			panic(v)
+		}
+		e.cfg.Log.ErrorContext(c.Request().Context(), "panic while serving a request", "requestId", RequestID(c), "route", c.Path(),
+			"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+		err = errPanic
+	}()
+	return next(c)
+}
+
+var errPanic = errors.New("panic while serving a request")
+
+func (e edge) note(c echo.Context, state *request, took time.Duration) {
+	req, res := c.Request(), c.Response()
+	e.cfg.Metrics.end(req.Method, c.Path(), res.Status, state.code, took)
+	// The template, not the path: a path may hold a customer's id or a webhook's token.
+	attrs := []slog.Attr{
+		slog.String("requestId", state.id.String()), slog.String("method", req.Method), slog.String("route", c.Path()),
+		slog.Int("status", res.Status), slog.Duration("took", took), slog.Int64("bytesOut", res.Size), slog.Int64("bytesIn", req.ContentLength),
+	}
+	if state.principal.Kind != "" {
+		attrs = append(attrs, slog.String("principal", state.principal.Name()))
+	}
+	if state.principal.Project.Slug != "" {
+		attrs = append(attrs, slog.String("project", state.principal.Project.Slug))
+	}
+	if state.code != "" {
+		attrs = append(attrs, slog.String("code", state.code))
+	}
+	e.cfg.Log.LogAttrs(req.Context(), slog.LevelInfo, "request", attrs...)
+}

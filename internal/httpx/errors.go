@@ -1,0 +1,120 @@
+package httpx
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// Envelope is the body of every error.
+type Envelope struct {
+	Code         string         `json:"code"`
+	Status       int            `json:"status"`
+	DebugMessage string         `json:"debugMessage"`
+	Data         map[string]any `json:"data"`
+}
+
+// statuses maps kinds of faults to HTTP.
+var statuses = map[fault.Kind]int{
+	fault.Internal:         http.StatusInternalServerError,
+	fault.Invalid:          http.StatusBadRequest,
+	fault.Unauthenticated:  http.StatusUnauthorized,
+	fault.PaymentRequired:  http.StatusPaymentRequired,
+	fault.Forbidden:        http.StatusForbidden,
+	fault.NotFound:         http.StatusNotFound,
+	fault.MethodNotAllowed: http.StatusMethodNotAllowed,
+	fault.Conflict:         http.StatusConflict,
+	fault.TooLarge:         http.StatusRequestEntityTooLarge,
+	fault.UnsupportedMedia: http.StatusUnsupportedMediaType,
+	fault.LimitReached:     http.StatusTooManyRequests,
+	fault.Unavailable:      http.StatusServiceUnavailable,
+	fault.Timeout:          http.StatusGatewayTimeout,
+}
+
+// retryAfter is how many seconds a client had better wait, by code.
+var retryAfter = map[string]string{
+	fault.CodeServiceUnavailable:   "2",
+	fault.CodeOrganizationNotReady: "5",
+}
+
+// errorWriter is the one place that turns an error into a response.
+type errorWriter struct {
+	urls auth.URLs
+	log  *slog.Logger
+}
+
+func (w errorWriter) write(err error, c echo.Context) {
+	ctx, state := c.Request().Context(), stateOf(c)
+	f := faultOf(err, c)
+	state.code = f.Code
+	switch {
+	case c.Response().Committed:
+		w.log.WarnContext(ctx, "response broke off", "requestId", state.id, "route", c.Path(), "err", err)
+		return
+	case errors.Is(err, errPanic), errors.Is(err, context.Canceled):
+		// The panic is logged where it was caught; a client that went away is no fault of ours.
+	case f.Kind == fault.Internal, f.Kind == fault.Unavailable:
+		w.log.ErrorContext(ctx, "request failed", "requestId", state.id, "route", c.Path(), "err", err)
+	}
+	header := c.Response().Header()
+	if seconds, ok := retryAfter[f.Code]; ok {
+		header.Set(echo.HeaderRetryAfter, seconds)
+	}
+	if f.Kind == fault.Unauthenticated && isAPI(c) {
+		header.Set(echo.HeaderWWWAuthenticate, auth.Challenge(w.urls, state.invalidToken))
+	}
+	if allow, ok := c.Get(echo.ContextKeyHeaderAllow).(string); ok && f.Kind == fault.MethodNotAllowed {
+		header.Set(echo.HeaderAllow, allowed(allow))
+	}
+	status := statuses[f.Kind]
+	data := f.Data
+	if data == nil {
+		data = map[string]any{}
+	}
+	if err := c.JSON(status, Envelope{Code: f.Code, Status: status, DebugMessage: f.Msg, Data: data}); err != nil {
+		w.log.WarnContext(ctx, "response broke off", "requestId", state.id, "route", c.Path(), "err", err)
+	}
+}
+
+// faultOf is the fault that an error is answered as. Whatever is not known is internal, and says nothing of itself.
+func faultOf(err error, c echo.Context) *fault.Error {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return f
+	}
+	if h, ok := errors.AsType[*echo.HTTPError](err); ok {
+		switch h.Code {
+		case http.StatusNotFound:
+			return fault.New(fault.NotFound, fault.CodeNotFound, "there is no %s %s", c.Request().Method, c.Request().URL.Path)
+		case http.StatusMethodNotAllowed:
+			return fault.New(fault.MethodNotAllowed, fault.CodeMethodNotAllowed, "%s is not a method of this route", c.Request().Method)
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return fault.New(fault.Timeout, fault.CodeTimeout, "the request did not finish in time; whether it took effect is not known")
+	}
+	return fault.New(fault.Internal, fault.CodeInternal, "the request failed; quote its X-Request-Id to support")
+}
+
+// allowed is the Allow header without OPTIONS, which the router adds and no route answers.
+func allowed(router string) string {
+	methods := strings.Split(router, ", ")
+	return strings.Join(slices.DeleteFunc(methods, func(m string) bool { return m == http.MethodOptions }), ", ")
+}
+
+// isAPI reports whether the request is for a path under /api/v1, known or not.
+func isAPI(c echo.Context) bool {
+	for _, p := range []string{c.Request().URL.Path, c.Path()} {
+		if p == auth.Prefix || strings.HasPrefix(p, auth.Prefix+"/") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,95 @@
+package httpx
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// Config is what the API's edge is made of.
+type Config struct {
+	// Log takes the access log and what went wrong inside.
+	Log *slog.Logger
+	// URLs are the public addresses, for the 401 challenge and the protected-resource document.
+	URLs auth.URLs
+	// Keys finds who a key belongs to.
+	Keys auth.Keys
+	// Metrics counts requests; nil counts nothing.
+	Metrics *Metrics
+	// Bodies bounds the bytes of request bodies in flight; nil means NewBodies(DefaultBodyBytes).
+	Bodies *Bodies
+	// Timeout is how long a request may take beside the time its body may take to arrive; 0 means DefaultTimeout.
+	Timeout time.Duration
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// DefaultTimeout is how long a request may take once its body is there.
+const DefaultTimeout = 30 * time.Second
+
+// New makes the router of the API with its edge, the protected-resource document, and an answer of "not found", behind the
+// credentials that the contract asks for, on every route of the contract. Packages writeapi and readapi register over those.
+func New(cfg Config) *echo.Echo {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	if cfg.Bodies == nil {
+		cfg.Bodies = NewBodies(DefaultBodyBytes)
+	}
+	e := echo.New()
+	e.HideBanner, e.HidePort = true, true
+	e.JSONSerializer = serializer{}
+	answer := errorWriter{urls: cfg.URLs, log: cfg.Log}
+	e.HTTPErrorHandler = answer.write
+	e.Use(
+		edge{cfg: cfg}.serve,
+		refuseBrowsers,
+		authenticate(auth.NewAuthenticator(cfg.Keys)),
+		exactRoute,
+	)
+	for _, r := range auth.Routes() {
+		e.Add(r.Method, r.Path, echo.NotFoundHandler)
+	}
+	registerResource(e, auth.APIResource(cfg.URLs))
+	return e
+}
+
+// serializer writes JSON as text was sent: "<" stays "<".
+type serializer struct{}
+
+func (serializer) Serialize(c echo.Context, v any, _ string) error {
+	enc := json.NewEncoder(c.Response())
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("write the response: %w", err)
+	}
+	return nil
+}
+
+// Deserialize is not used: bodies are read by Body.
+func (serializer) Deserialize(echo.Context, any) error {
+	return fmt.Errorf("bodies are read by httpx.Body")
+}
+
+// NewServer makes the HTTP server around a handler. Bodies have a deadline of their own (see Body); the times here are the
+// backstop for peers that stop reading or sending.
+func NewServer(handler http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       5 * time.Minute,
+		WriteTimeout:      6 * time.Minute,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}

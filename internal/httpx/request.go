@@ -1,0 +1,44 @@
+// Package httpx is the edge of every HTTP surface: request ids, the error envelope, bodies, path parameters, credentials, access log and metrics.
+package httpx
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// HeaderRequestID is on every response; its value is made here, never taken from the caller.
+const HeaderRequestID = "X-Request-Id"
+
+const requestKey = "annals.request"
+
+// request is what the edge knows of a request while it is served.
+type request struct {
+	id           uuid.UUID
+	receivedAt   time.Time
+	principal    auth.Principal
+	invalidToken bool
+	// code is the code of the answered fault, "" for a success.
+	code string
+	// bodies is the body allowance that stays taken until the response is written, since the decoded body lives that long.
+	release func()
+}
+
+func stateOf(c echo.Context) *request {
+	if r, ok := c.Get(requestKey).(*request); ok {
+		return r
+	}
+	return &request{}
+}
+
+// RequestID is the UUIDv7 of the request, the same as its X-Request-Id header.
+func RequestID(c echo.Context) uuid.UUID { return stateOf(c).id }
+
+// ReceivedAt is the time of the request, in UTC, cut to microseconds.
+func ReceivedAt(c echo.Context) time.Time { return stateOf(c).receivedAt }
+
+// Principal is who calls. It is zero on routes that take no credential.
+func Principal(c echo.Context) auth.Principal { return stateOf(c).principal }

@@ -1,0 +1,45 @@
+package readapi
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/internal/httpx"
+)
+
+// Project is one project with what it holds and used. Caps are null where none is set; credits are null where nothing is metered.
+type Project struct {
+	Slug            string    `json:"slug"`
+	Name            string    `json:"name"`
+	Description     string    `json:"description"`
+	IsArchived      bool      `json:"isArchived"`
+	MemoryCount     int64     `json:"memoryCount"`
+	IngestionCap    *int64    `json:"ingestionCap"`
+	MonthIngestions int64     `json:"monthIngestions"`
+	CreditCap       *float64  `json:"creditCap"`
+	MonthCredits    *float64  `json:"monthCredits"`
+	CreatedAt       time.Time `json:"createdAt"`
+}
+
+// projectList is all projects of an organization.
+type projectList struct {
+	Projects []Project `json:"projects"`
+}
+
+type projectAPI struct {
+	queries projects
+}
+
+// list is GET /api/v1/projects.
+func (a projectAPI) list(c echo.Context) error {
+	found, err := a.queries.Projects(c.Request().Context(), httpx.Principal(c).OrganizationID)
+	if err != nil {
+		return err
+	}
+	if found == nil {
+		found = []Project{}
+	}
+	return c.JSON(http.StatusOK, projectList{Projects: found})
+}

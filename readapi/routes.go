@@ -1,0 +1,44 @@
+// Package readapi is the routes of the API that only read, the service's own reads beside it, and the OpenAPI document of both sides.
+package readapi
+
+import (
+	"context"
+	_ "embed"
+	"net/http"
+
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// OpenAPI is the OpenAPI document of every route that is built.
+//
+//go:embed openapi.yaml
+var OpenAPI []byte
+
+// statuses reads the sends of a project.
+type statuses interface {
+	// Status is the state of one send and of its whole project. The fault is not-found for an id that no send of the project has.
+	Status(ctx context.Context, project auth.Project, id uuid.UUID) (Status, error)
+}
+
+// projects reads the projects of an organization, archived ones too, oldest first.
+type projects interface {
+	Projects(ctx context.Context, organization uuid.UUID) ([]Project, error)
+}
+
+// Deps are the queries that the routes ask.
+type Deps struct {
+	Statuses statuses
+	Projects projects
+}
+
+// Register adds the routes to a router of httpx.New.
+func Register(e *echo.Echo, d Deps) {
+	e.GET(auth.Prefix+"/ingest/:ingestionId", statusAPI{d.Statuses}.get)
+	e.GET(auth.Prefix+"/projects", projectAPI{d.Projects}.list)
+	e.GET("/openapi.yaml", func(c echo.Context) error {
+		return c.Blob(http.StatusOK, "application/yaml", OpenAPI)
+	})
+}

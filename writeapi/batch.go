@@ -1,0 +1,118 @@
+package writeapi
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/rawjson"
+)
+
+// batch is POST /api/v1/ingest/batch.
+func (a ingestAPI) batch(c echo.Context) error {
+	body, err := httpx.Body(c, httpx.IngestLimit)
+	if err != nil {
+		return err
+	}
+	items, key, err := batchOf(body)
+	if err != nil {
+		return err
+	}
+	receipt, err := a.commands.IngestBatch(c.Request().Context(), callOf(c), items, key)
+	if err != nil {
+		return err
+	}
+	return c.JSON(receiptStatus(receipt.Status), receipt)
+}
+
+// batchOf reads the body of a batch. The fault is invalid-ingestion for an empty batch, more than 1,000 items or a repeated source
+// id, content-too-large for more than 16 MiB of content, and invalid-request, with the item's position, for an item that is wrong.
+func batchOf(body []byte) (items []commands.DataPoint, key string, err error) {
+	var problems httpx.Problems
+	f := httpx.FieldsOf(body, "", &problems, "items", "idempotencyKey")
+	if err := problems.Err(); err != nil {
+		return nil, "", err
+	}
+	key = keyOf(f)
+	texts, err := elementsOf(f, &problems)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := problems.Err(); err != nil {
+		return nil, "", err
+	}
+	items = make([]commands.DataPoint, len(texts))
+	size := 0
+	for i, text := range texts {
+		at := fmt.Sprintf("items[%d]", i)
+		item := httpx.FieldsOf(text, at, &problems, dataPointFields...)
+		if err := problems.Err(); err != nil {
+			return nil, "", itemFault(err, i)
+		}
+		items[i] = dataPointOf(item, &problems)
+		if err := problems.Err(); err != nil {
+			return nil, "", itemFault(err, i)
+		}
+		size += len(items[i].Content)
+	}
+	if err := checkSize("the content of the batch", size); err != nil {
+		return nil, "", err
+	}
+	return items, key, checkDistinct(items)
+}
+
+// elementsOf is the JSON of each item, counted before any is read.
+func elementsOf(f httpx.Fields, problems *httpx.Problems) ([][]byte, error) {
+	if !f.Has("items") {
+		problems.Add("items", "is required")
+		return nil, nil
+	}
+	var texts [][]byte
+	count := 0
+	isArray := rawjson.Elements(f.Raw("items"), func(i int, element []byte) bool {
+		count++
+		if count <= maxItems {
+			texts = append(texts, element)
+		}
+		return true
+	})
+	switch {
+	case !isArray:
+		problems.Add("items", "want an array, got %s", rawjson.KindOf(f.Raw("items")))
+	case count == 0:
+		return nil, fault.New(fault.Invalid, fault.CodeInvalidIngestion, "the batch has no items: want 1 to %d", maxItems)
+	case count > maxItems:
+		return nil, fault.New(fault.Invalid, fault.CodeInvalidIngestion, "the batch has %d items: want 1 to %d", count, maxItems)
+	}
+	return texts, nil
+}
+
+// checkDistinct refuses a source id that stands twice, also one that is made of the content.
+func checkDistinct(items []commands.DataPoint) error {
+	first := make(map[string]int, len(items))
+	for i, item := range items {
+		id := datapoint.Digest([]byte(item.Content))
+		if item.ID != nil {
+			id = *item.ID
+		}
+		if before, ok := first[id]; ok {
+			return fault.New(fault.Invalid, fault.CodeInvalidIngestion, "items[%d] repeats the source id of items[%d]: %q", i, before, id).
+				With("ordinal", i)
+		}
+		first[id] = i
+	}
+	return nil
+}
+
+// itemFault adds the position of the item to what is wrong with it.
+func itemFault(err error, ordinal int) error {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return f.With("ordinal", ordinal)
+	}
+	return err
+}

@@ -1,0 +1,103 @@
+package writeapi
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/rawjson"
+)
+
+type deletionAPI struct {
+	commands deleter
+}
+
+// send is DELETE /api/v1/ingest/:ingestionId.
+func (a deletionAPI) send(c echo.Context) error {
+	id, err := httpx.PathUUID(c, "ingestionId")
+	if err != nil {
+		return err
+	}
+	if err := a.commands.DeleteSend(c.Request().Context(), callOf(c), id); err != nil {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
+// one is DELETE /api/v1/data-points/:sourceId.
+func (a deletionAPI) one(c echo.Context) error {
+	id, err := httpx.PathParam(c, "sourceId")
+	if err != nil {
+		return err
+	}
+	if err := httpx.CheckName(id, 1, maxSourceID); err != nil {
+		return httpx.Invalid("sourceId", "%v", err)
+	}
+	receipt, err := a.commands.DeleteDataPoints(c.Request().Context(), callOf(c), []string{id})
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusAccepted, receipt)
+}
+
+// bulk is POST /api/v1/data-points/delete.
+func (a deletionAPI) bulk(c echo.Context) error {
+	body, err := httpx.Body(c, bulkDeleteBody)
+	if err != nil {
+		return err
+	}
+	ids, err := deletionOf(body)
+	if err != nil {
+		return err
+	}
+	receipt, err := a.commands.DeleteDataPoints(c.Request().Context(), callOf(c), ids)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusAccepted, receipt)
+}
+
+// deletionOf reads the ids of a bulk deletion: each once, in the order of its first mention. The fault is invalid-deletion
+// for none or more than 1,000 of them.
+func deletionOf(body []byte) (ids []string, err error) {
+	var problems httpx.Problems
+	f := httpx.FieldsOf(body, "", &problems, "ids")
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	if !f.Has("ids") {
+		return nil, httpx.Invalid("ids", "is required")
+	}
+	seen := map[string]bool{}
+	isArray := rawjson.Elements(f.Raw("ids"), func(i int, element []byte) bool {
+		at := fmt.Sprintf("ids[%d]", i)
+		id, ok := rawjson.Text(element)
+		if !ok {
+			err = httpx.Invalid(at, "want a string, got %s", rawjson.KindOf(element))
+			return false
+		}
+		if wrong := httpx.CheckName(id, 1, maxSourceID); wrong != nil {
+			err = httpx.Invalid(at, "%v", wrong)
+			return false
+		}
+		if !seen[id] {
+			seen[id] = true
+			ids = append(ids, id)
+		}
+		return len(ids) <= maxItems
+	})
+	switch {
+	case !isArray:
+		return nil, httpx.Invalid("ids", "want an array, got %s", rawjson.KindOf(f.Raw("ids")))
+	case err != nil:
+		return nil, err
+	case len(ids) == 0:
+		return nil, fault.New(fault.Invalid, fault.CodeInvalidDeletion, "there are no ids: want 1 to %d", maxItems)
+	case len(ids) > maxItems:
+		return nil, fault.New(fault.Invalid, fault.CodeInvalidDeletion, "there are more than %d ids", maxItems)
+	}
+	return ids, nil
+}

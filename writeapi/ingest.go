@@ -1,0 +1,81 @@
+package writeapi
+
+import (
+	"net/http"
+
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/internal/httpx"
+)
+
+type ingestAPI struct {
+	commands ingester
+}
+
+// single is POST /api/v1/ingest.
+func (a ingestAPI) single(c echo.Context) error {
+	body, err := httpx.Body(c, httpx.IngestLimit)
+	if err != nil {
+		return err
+	}
+	in, key, err := singleOf(body)
+	if err != nil {
+		return err
+	}
+	receipt, err := a.commands.Ingest(c.Request().Context(), callOf(c), in, key)
+	if err != nil {
+		return err
+	}
+	return c.JSON(receiptStatus(receipt.Status), receipt)
+}
+
+// singleOf reads the body of a single send: a data point and its idempotency key.
+func singleOf(body []byte) (in commands.DataPoint, key string, err error) {
+	var problems httpx.Problems
+	f := httpx.FieldsOf(body, "", &problems, append([]string{"idempotencyKey"}, dataPointFields...)...)
+	if err := problems.Err(); err != nil {
+		return in, "", err
+	}
+	in = dataPointOf(f, &problems)
+	key = keyOf(f)
+	if err := checkSize("the content", len(in.Content)); err != nil {
+		return in, "", err
+	}
+	return in, key, problems.Err()
+}
+
+// keyOf is the idempotency key, "" for none.
+func keyOf(f httpx.Fields) string {
+	if key := f.Name("idempotencyKey", 1, maxIdentity); key != nil {
+		return *key
+	}
+	return ""
+}
+
+// receiptStatus is 202 where something is queued, 200 where nothing is left to do.
+func receiptStatus(status string) int {
+	if status == commands.StatusQueued {
+		return http.StatusAccepted
+	}
+	return http.StatusOK
+}
+
+// retried answers a retry.
+type retried struct {
+	IngestionID uuid.UUID `json:"ingestionId"`
+	Status      string    `json:"status"`
+}
+
+// retry is POST /api/v1/ingest/:ingestionId/retry. It takes no body.
+func (a ingestAPI) retry(c echo.Context) error {
+	id, err := httpx.PathUUID(c, "ingestionId")
+	if err != nil {
+		return err
+	}
+	if err := a.commands.Retry(c.Request().Context(), callOf(c), id); err != nil {
+		return err
+	}
+	return c.JSON(http.StatusAccepted, retried{IngestionID: id, Status: commands.StatusQueued})
+}

@@ -1,0 +1,104 @@
+package writeapi
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/project"
+	"github.com/annals-project/annals/internal/httpx"
+)
+
+type projectAPI struct {
+	commands administrator
+}
+
+// newProject is a project as its creation answers it: empty, live, without caps.
+type newProject struct {
+	Slug            string    `json:"slug"`
+	Name            string    `json:"name"`
+	Description     string    `json:"description"`
+	IsArchived      bool      `json:"isArchived"`
+	MemoryCount     int64     `json:"memoryCount"`
+	IngestionCap    *int64    `json:"ingestionCap"`
+	MonthIngestions int64     `json:"monthIngestions"`
+	CreditCap       *float64  `json:"creditCap"`
+	MonthCredits    *float64  `json:"monthCredits"`
+	CreatedAt       time.Time `json:"createdAt"`
+}
+
+// create is POST /api/v1/projects.
+func (a projectAPI) create(c echo.Context) error {
+	name, err := nameOf(c)
+	if err != nil {
+		return err
+	}
+	if name == nil || !project.ValidName(*name) {
+		return fault.New(fault.Invalid, fault.CodeProjectNameInvalid,
+			"name is required: up to %d characters, at least two of them letters or digits", maxProjectName)
+	}
+	receipt, err := a.commands.CreateProject(c.Request().Context(), callOf(c), *name)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusCreated, projectOf(receipt))
+}
+
+// projectOf is a project just made. Its credits are null, since a deployment without plans meters none.
+func projectOf(r commands.ProjectReceipt) newProject {
+	return newProject{Slug: r.Slug, Name: r.Name, CreatedAt: r.CreatedAt}
+}
+
+// createKey is POST /api/v1/projects/:slug/keys.
+func (a projectAPI) createKey(c echo.Context) error {
+	slug, err := httpx.PathParam(c, "slug")
+	if err != nil {
+		return err
+	}
+	name, err := nameOf(c)
+	if err != nil {
+		return err
+	}
+	if name == nil || httpx.CheckName(*name, 1, maxKeyName) != nil {
+		return fault.New(fault.Invalid, fault.CodeKeyNameInvalid, "name is required: 1 to %d characters", maxKeyName)
+	}
+	receipt, err := a.commands.CreateKey(c.Request().Context(), callOf(c), slug, *name)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusCreated, receipt)
+}
+
+// revokeKey is DELETE /api/v1/projects/:slug/keys/:keyId.
+func (a projectAPI) revokeKey(c echo.Context) error {
+	slug, err := httpx.PathParam(c, "slug")
+	if err != nil {
+		return err
+	}
+	keyID, err := httpx.PathParam(c, "keyId")
+	if err != nil {
+		return err
+	}
+	if err := a.commands.RevokeKey(c.Request().Context(), callOf(c), slug, keyID); err != nil {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
+// nameOf reads the one field of a body; nil where it is omitted. A name of another type is an invalid-request.
+func nameOf(c echo.Context) (*string, error) {
+	body, err := httpx.Body(c, httpx.SmallLimit)
+	if err != nil {
+		return nil, err
+	}
+	var problems httpx.Problems
+	f := httpx.FieldsOf(body, "", &problems, "name")
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	name := f.Text("name")
+	return name, problems.Err()
+}

@@ -1,0 +1,63 @@
+// Package writeapi is the routes of the API that change something: each decodes, gives one command, and answers with one status.
+package writeapi
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+)
+
+// ingester takes data points in. A key of "" is none.
+type ingester interface {
+	Ingest(ctx context.Context, call commands.Call, in commands.DataPoint, key string) (commands.Receipt, error)
+	IngestBatch(ctx context.Context, call commands.Call, items []commands.DataPoint, key string) (commands.BatchReceipt, error)
+	Retry(ctx context.Context, call commands.Call, id uuid.UUID) error
+}
+
+// deleter deletes what was sent, by send or by source id. The ids are checked and distinct, in the order sent.
+type deleter interface {
+	DeleteSend(ctx context.Context, call commands.Call, id uuid.UUID) error
+	DeleteDataPoints(ctx context.Context, call commands.Call, ids []string) (commands.DeletionReceipt, error)
+}
+
+// administrator keeps the projects and keys of an organization.
+type administrator interface {
+	CreateProject(ctx context.Context, call commands.Call, name string) (commands.ProjectReceipt, error)
+	CreateKey(ctx context.Context, call commands.Call, slug, name string) (commands.KeyReceipt, error)
+	RevokeKey(ctx context.Context, call commands.Call, slug, keyID string) error
+}
+
+// Deps are the commands that the routes give.
+type Deps struct {
+	Ingest   ingester
+	Delete   deleter
+	Projects administrator
+}
+
+// Register adds the routes to a router of httpx.New.
+func Register(e *echo.Echo, d Deps) {
+	ingest := ingestAPI{d.Ingest}
+	e.POST(auth.Prefix+"/ingest", ingest.single)
+	e.POST(auth.Prefix+"/ingest/batch", ingest.batch)
+	e.POST(auth.Prefix+"/ingest/:ingestionId/retry", ingest.retry)
+
+	deletion := deletionAPI{d.Delete}
+	e.DELETE(auth.Prefix+"/ingest/:ingestionId", deletion.send)
+	e.DELETE(auth.Prefix+"/data-points/:sourceId", deletion.one)
+	e.POST(auth.Prefix+"/data-points/delete", deletion.bulk)
+
+	projects := projectAPI{d.Projects}
+	e.POST(auth.Prefix+"/projects", projects.create)
+	e.POST(auth.Prefix+"/projects/:slug/keys", projects.createKey)
+	e.DELETE(auth.Prefix+"/projects/:slug/keys/:keyId", projects.revokeKey)
+}
+
+// callOf is what a command needs to know of a request.
+func callOf(c echo.Context) commands.Call {
+	return commands.Call{Principal: httpx.Principal(c), RequestID: httpx.RequestID(c), ReceivedAt: httpx.ReceivedAt(c)}
+}
