@@ -40,6 +40,9 @@ var _ message.Subscriber = (*Feed)(nil)
 // ErrClosed is the answer of a feed that was closed.
 var ErrClosed = errors.New("feed is closed")
 
+// ErrAhead is a checkpoint that lies behind the end of the log: the log is another one, or an older copy.
+var ErrAhead = errors.New("checkpoint is ahead of the log")
+
 // New makes a feed. Nothing is read before the first Subscribe.
 func New(store eventstore.Store, codec *eventstore.Codec, checkpoints Checkpoints, log *slog.Logger) *Feed {
 	return &Feed{store: store, codec: codec, checkpoints: checkpoints, log: log, topics: map[*topic]context.CancelFunc{}}
@@ -116,6 +119,8 @@ type Status struct {
 	Position, Known eventstore.Position
 	// Live is true for a topic that takes its pages from the shared subscription.
 	Live bool
+	// Err is why the topic gets no pages at present: ErrAhead, or that the store or the checkpoint cannot be read.
+	Err error
 }
 
 // Status says where each topic stands.

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"sync/atomic"
@@ -27,6 +28,8 @@ type topic struct {
 
 	acked  atomic.Uint64
 	joined atomic.Bool
+	// trouble is why nothing goes on at present.
+	trouble atomic.Pointer[error]
 }
 
 // reading is a page of the log that is being read while the one before it is at work.
@@ -68,18 +71,38 @@ func (t *topic) rewind(ctx context.Context) bool {
 		if err == nil {
 			t.cursor = at
 			t.acked.Store(uint64(at))
+			t.trouble.Store(nil)
 			return true
 		}
-		t.log.WarnContext(ctx, "checkpoint not read", "err", err)
+		if ctx.Err() == nil {
+			t.trouble.Store(&err)
+			t.log.ErrorContext(ctx, "topic cannot begin", "err", err)
+		}
 		pause.wait(ctx)
 	}
 	return false
 }
 
+// checkpoint is where to go on. One that lies behind the end of the log belongs to another log, or to a later state of this one:
+// what will be appended below it would never be handed over, so the topic waits there for an operator.
 func (t *topic) checkpoint(ctx context.Context) (eventstore.Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return t.checkpoints(ctx, t.name)
+	at, err := t.checkpoints(ctx, t.name)
+	if err != nil {
+		return 0, fmt.Errorf("read the checkpoint: %w", err)
+	}
+	if at <= t.live.reached() {
+		return at, nil
+	}
+	head, err := t.store.Head(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read the head: %w", err)
+	}
+	if at > head {
+		return 0, fmt.Errorf("%w: checkpoint %d, end of the log %d", ErrAhead, at, head)
+	}
+	return at, nil
 }
 
 // next waits for the page behind what was acknowledged; false means that the context ended.
@@ -92,10 +115,14 @@ func (t *topic) next(ctx context.Context) (Page, bool) {
 		case v.behind:
 			facts, err := t.read(ctx)
 			if err != nil {
-				t.log.WarnContext(ctx, "page not read", "after", t.cursor, "err", err)
+				if ctx.Err() == nil {
+					t.trouble.Store(&err)
+					t.log.WarnContext(ctx, "page not read", "after", t.cursor, "err", err)
+				}
 				pause.wait(ctx)
 				continue
 			}
+			t.trouble.Store(nil)
 			if len(facts) == 0 {
 				// The log held nothing between here and the begin of the window when that was already there.
 				t.cursor = max(t.cursor, v.base)
@@ -177,7 +204,7 @@ const (
 // deliver hands over a page until it is acknowledged.
 func (t *topic) deliver(ctx, messages context.Context, page Page) answer {
 	var pause backoff
-	for try := 0; ; try++ {
+	for try := 0; ctx.Err() == nil; try++ {
 		// The first repetition comes at once: most of what fails once is over then.
 		if try > 1 {
 			pause.wait(ctx)
@@ -201,8 +228,13 @@ func (t *topic) deliver(ctx, messages context.Context, page Page) answer {
 			return rewound
 		}
 	}
+	return stopped
 }
 
 func (t *topic) status() Status {
-	return Status{Topic: t.name, Position: eventstore.Position(t.acked.Load()), Known: t.live.reached(), Live: t.joined.Load()}
+	s := Status{Topic: t.name, Position: eventstore.Position(t.acked.Load()), Known: t.live.reached(), Live: t.joined.Load()}
+	if err := t.trouble.Load(); err != nil {
+		s.Err = *err
+	}
+	return s
 }

@@ -1,0 +1,233 @@
+package eventstoretest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/eventstore"
+)
+
+var appendTests = []test{
+	{"to a stream without events", func(b *bench) {
+		name, first := b.stream(), events(3)
+		done := b.append(name, eventstore.NoStream, first...)
+		read := b.all(name)
+		b.same(name, 0, read, first)
+		if done.Revision != 2 || done.Position != read[2].Position {
+			b.Errorf("answered %+v, want revision 2 at %d", done, read[2].Position)
+		}
+		if since := time.Since(read[0].Created); since < -time.Hour || since > time.Hour {
+			b.Errorf("created %s ago", since)
+		}
+	}},
+	{"behind the last revision", func(b *bench) {
+		name, first, second := b.stream(), events(2), events(2)
+		before := b.append(name, eventstore.NoStream, first...)
+		after := b.append(name, 1, second...)
+		if after.Revision != 3 || after.Position <= before.Position {
+			b.Errorf("answered %+v after %+v", after, before)
+		}
+		b.same(name, 0, b.all(name), append(first, second...))
+	}},
+	{"at another revision is a conflict", func(b *bench) {
+		name, stored := b.stream(), events(3)
+		b.appendFails(name, 0, eventstore.ErrConflict, event("beyond an empty stream"))
+		b.append(name, eventstore.NoStream, stored...)
+		for _, at := range []eventstore.Revision{eventstore.NoStream, 0, 1, 3, 1 << 40} {
+			b.appendFails(name, at, eventstore.ErrConflict, event("late"))
+		}
+		b.same(name, 0, b.all(name), stored)
+	}},
+	{"repeated is answered again", func(b *bench) {
+		name, first, second := b.stream(), events(3), events(2)
+		one := b.append(name, eventstore.NoStream, first...)
+		if again := b.append(name, eventstore.NoStream, first...); again != one {
+			b.Errorf("at the end of the stream: answered %+v, then %+v", one, again)
+		}
+		two := b.append(name, 2, second...)
+		if again := b.append(name, eventstore.NoStream, first...); again != one {
+			b.Errorf("with others behind it: answered %+v, then %+v", one, again)
+		}
+		if again := b.append(name, 2, second...); again != two {
+			b.Errorf("behind others: answered %+v, then %+v", two, again)
+		}
+		b.same(name, 0, b.all(name), append(first, second...))
+	}},
+	{"repeated in part", func(b *bench) {
+		name, stored := b.stream(), events(4)
+		b.append(name, eventstore.NoStream, stored...)
+		// The beginning of what stands there stands there.
+		done := b.append(name, eventstore.NoStream, stored[:2]...)
+		if done.Revision != 1 || done.Position != b.all(name)[1].Position {
+			b.Errorf("first half: answered %+v", done)
+		}
+		done = b.append(name, 1, stored[2:3]...)
+		if done.Revision != 2 {
+			b.Errorf("third of four: answered %+v", done)
+		}
+		// What goes on beyond it, or is in another order, or has a stranger within, does not.
+		b.appendFails(name, 1, eventstore.ErrConflict, stored[2], stored[3], event("one more"))
+		b.appendFails(name, 1, eventstore.ErrConflict, stored[3], stored[2])
+		b.appendFails(name, 1, eventstore.ErrConflict, stored[2], event("another"))
+		b.appendFails(name, 1, eventstore.ErrConflict, event("another"), stored[3])
+		b.appendFails(name, 0, eventstore.ErrConflict, stored[2:]...)
+		b.same(name, 0, b.all(name), stored)
+	}},
+	{"of ids that stand in another stream is new", func(b *bench) {
+		one, other, same := b.stream(), b.stream(), events(2)
+		b.append(one, eventstore.NoStream, same...)
+		b.append(other, eventstore.NoStream, same...)
+		b.same(other, 0, b.all(other), same)
+	}},
+	{"that fails stores nothing", func(b *bench) {
+		name := b.stream()
+		b.appendFails(name, 5, eventstore.ErrConflict, events(10)...)
+		b.appendFails(name, eventstore.NoStream, eventstore.ErrTooLarge, event("small"), chunk(eventstore.MaxAppend))
+		if read := b.all(name); len(read) != 0 {
+			b.Errorf("%d events are stored", len(read))
+		}
+	}},
+	{"of the largest size", func(b *bench) {
+		name, half := b.stream(), chunk(eventstore.MaxAppend/2)
+		rest := chunk(0)
+		rest.Data = make([]byte, eventstore.MaxAppend-half.Size()-rest.Size())
+		b.append(name, eventstore.NoStream, half, rest)
+		b.same(name, 0, b.all(name), []eventstore.Proposed{half, rest})
+		rest.ID, rest.Data = uuid.New(), append(rest.Data, 0)
+		b.appendFails(name, 1, eventstore.ErrTooLarge, half, rest)
+	}},
+	{"of many events", func(b *bench) {
+		name, many := b.stream(), events(3000)
+		done := b.append(name, eventstore.NoStream, many...)
+		if done.Revision != 2999 {
+			b.Errorf("answered %+v", done)
+		}
+		b.same(name, 0, b.all(name), many)
+	}},
+	{"of an event without data and metadata", func(b *bench) {
+		name, bare := b.stream(), eventstore.Proposed{ID: uuid.New(), Type: "conformance.bare.v1"}
+		b.append(name, eventstore.NoStream, bare)
+		b.same(name, 0, b.all(name), []eventstore.Proposed{bare})
+	}},
+	{"of nonsense is refused for good", func(b *bench) {
+		name := b.stream()
+		nameless, anonymous := event("no type"), event("no id")
+		nameless.Type, anonymous.ID = "", uuid.Nil
+		for what, call := range map[string]func() error{
+			"no events": func() error { _, err := b.store.Append(b.ctx, name, eventstore.NoStream, nil); return err },
+			"no type": func() error {
+				_, err := b.store.Append(b.ctx, name, eventstore.NoStream, []eventstore.Proposed{nameless})
+				return err
+			},
+			"no id": func() error {
+				_, err := b.store.Append(b.ctx, name, eventstore.NoStream, []eventstore.Proposed{anonymous})
+				return err
+			},
+			"no revision": func() error { _, err := b.store.Append(b.ctx, name, -2, events(1)); return err },
+		} {
+			err := call()
+			if err == nil || errors.Is(err, eventstore.ErrUnknown) || errors.Is(err, eventstore.ErrConflict) {
+				b.Errorf("%s: %v", what, err)
+			}
+		}
+		if read := b.all(name); len(read) != 0 {
+			b.Errorf("%d events are stored", len(read))
+		}
+	}},
+	{"under a context that has ended", func(b *bench) {
+		name := b.stream()
+		ctx, cancel := context.WithCancel(b.ctx)
+		cancel()
+		if _, err := b.store.Append(ctx, name, eventstore.NoStream, events(1)); !errors.Is(err, context.Canceled) {
+			b.Errorf("got %v, want %v", err, context.Canceled)
+		}
+		if read := b.all(name); len(read) != 0 {
+			b.Errorf("%d events are stored", len(read))
+		}
+	}},
+	{"race for each revision has one winner", raceForRevisions},
+	{"race of the same append has one outcome", raceOfOneAppend},
+}
+
+// raceForRevisions has 32 writers who each read the last revision and append one event behind it, until the stream is full.
+func raceForRevisions(b *bench) {
+	const writers, length = 32, 96
+	name := b.stream()
+	var mu sync.Mutex
+	won := map[eventstore.Revision]uuid.UUID{}
+	lost := 0
+	var all sync.WaitGroup
+	for range writers {
+		all.Go(func() {
+			for {
+				last, ok, err := b.store.ReadLast(b.ctx, name)
+				if err != nil {
+					b.Errorf("read last: %v", err)
+					return
+				}
+				at := eventstore.NoStream
+				if ok {
+					at = last.Revision
+				}
+				if at >= length-1 {
+					return
+				}
+				mine := event("race")
+				done, err := b.store.Append(b.ctx, name, at, []eventstore.Proposed{mine})
+				mu.Lock()
+				switch {
+				case errors.Is(err, eventstore.ErrConflict):
+					lost++
+				case err != nil:
+					b.Errorf("append at %d: %v", at, err)
+				case done.Revision != at+1:
+					b.Errorf("append at %d: answered %d", at, done.Revision)
+				case won[done.Revision] != uuid.Nil:
+					b.Errorf("revision %d was won twice", done.Revision)
+				default:
+					won[done.Revision] = mine.ID
+				}
+				mu.Unlock()
+				if err != nil && !errors.Is(err, eventstore.ErrConflict) {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	read := b.all(name)
+	if len(read) != length || len(won) != length {
+		b.Fatalf("%d events are stored and %d were won, want %d (%d races were lost)", len(read), len(won), length, lost)
+	}
+	for i, r := range read {
+		if r.ID != won[eventstore.Revision(i)] {
+			b.Errorf("revision %d is %s, but %s was told that it won", i, r.ID, won[eventstore.Revision(i)])
+		}
+	}
+}
+
+// raceOfOneAppend has 32 callers repeat one append at once, as after a lost answer.
+func raceOfOneAppend(b *bench) {
+	name, same := b.stream(), events(3)
+	answers := make([]eventstore.Appended, 32)
+	var all sync.WaitGroup
+	for i := range answers {
+		all.Go(func() {
+			done, err := b.store.Append(b.ctx, name, eventstore.NoStream, same)
+			if err != nil {
+				b.Errorf("append: %v", err)
+			}
+			answers[i] = done
+		})
+	}
+	all.Wait()
+	if distinct := slices.Compact(answers); len(distinct) != 1 || distinct[0].Revision != 2 {
+		b.Errorf("answers differ: %+v", distinct)
+	}
+	b.same(name, 0, b.all(name), same)
+}

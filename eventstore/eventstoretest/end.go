@@ -1,0 +1,128 @@
+package eventstoretest
+
+import (
+	"errors"
+
+	"github.com/annals-project/annals/eventstore"
+)
+
+var endTests = []test{
+	{"deleted stream reads as none and goes on behind its last revision", func(b *bench) {
+		name, stored, later := b.stream(), events(3), events(2)
+		b.append(name, eventstore.NoStream, stored...)
+		b.delete(name, 2)
+		b.empty(name)
+		b.appendFails(name, 0, eventstore.ErrConflict, event("not behind the last"))
+		done := b.append(name, 2, later...)
+		if done.Revision != 4 {
+			b.Errorf("answered %+v", done)
+		}
+		b.same(name, 3, b.all(name), later)
+		if again := b.append(name, 2, later...); again != done {
+			b.Errorf("repeated: answered %+v, then %+v", done, again)
+		}
+		b.same(name, 3, b.all(name), later)
+	}},
+	{"deleted stream goes on for who takes it as new", func(b *bench) {
+		name, later := b.stream(), events(2)
+		b.append(name, eventstore.NoStream, events(3)...)
+		b.delete(name, 2)
+		if done := b.append(name, eventstore.NoStream, later...); done.Revision != 4 {
+			b.Errorf("answered %+v", done)
+		}
+		b.same(name, 3, b.all(name), later)
+	}},
+	{"deleted stream stays in the log", func(b *bench) {
+		before := b.head()
+		name, stored := b.stream(), events(3)
+		b.append(name, eventstore.NoStream, stored...)
+		b.delete(name, 2)
+		b.same(name, 0, b.pages(before, 10, name), stored)
+	}},
+	{"deletion at another revision is a conflict", func(b *bench) {
+		name, stored := b.stream(), events(3)
+		b.append(name, eventstore.NoStream, stored...)
+		for _, at := range []eventstore.Revision{eventstore.NoStream, 0, 1, 3} {
+			if _, err := b.store.Delete(b.ctx, name, at); !errors.Is(err, eventstore.ErrConflict) {
+				b.Errorf("delete at %d: %v", at, err)
+			}
+			if _, err := b.store.Tombstone(b.ctx, name, at); !errors.Is(err, eventstore.ErrConflict) {
+				b.Errorf("tombstone at %d: %v", at, err)
+			}
+		}
+		b.same(name, 0, b.all(name), stored)
+	}},
+	{"deletion of what never was is a conflict", func(b *bench) {
+		if _, err := b.store.Delete(b.ctx, b.stream(), eventstore.NoStream); !errors.Is(err, eventstore.ErrConflict) {
+			b.Errorf("got %v", err)
+		}
+	}},
+	{"tombstoned stream is gone for ever", func(b *bench) {
+		name, stored := b.stream(), events(3)
+		b.append(name, eventstore.NoStream, stored...)
+		if position, err := b.store.Tombstone(b.ctx, name, 2); err != nil || position == 0 {
+			b.Fatalf("got %d, %v", position, err)
+		}
+		b.gone(name, 2)
+		b.appendFails(name, eventstore.NoStream, eventstore.ErrDeleted, stored...)
+	}},
+	{"tombstone of a stream that never had an event", func(b *bench) {
+		name := b.stream()
+		if _, err := b.store.Tombstone(b.ctx, name, eventstore.NoStream); err != nil {
+			b.Fatal(err)
+		}
+		b.gone(name, eventstore.NoStream)
+	}},
+	{"tombstone of a deleted stream", func(b *bench) {
+		name := b.stream()
+		b.append(name, eventstore.NoStream, events(2)...)
+		b.delete(name, 1)
+		if _, err := b.store.Tombstone(b.ctx, name, 1); err != nil {
+			b.Fatal(err)
+		}
+		b.gone(name, 1)
+	}},
+	{"tombstoned stream stays in the log", func(b *bench) {
+		before := b.head()
+		name, stored := b.stream(), events(3)
+		b.append(name, eventstore.NoStream, stored...)
+		if _, err := b.store.Tombstone(b.ctx, name, 2); err != nil {
+			b.Fatal(err)
+		}
+		b.same(name, 0, b.pages(before, 10, name), stored)
+	}},
+}
+
+func (b *bench) delete(name string, at eventstore.Revision) {
+	b.Helper()
+	if position, err := b.store.Delete(b.ctx, name, at); err != nil || position == 0 {
+		b.Fatalf("delete at %d: %d, %v", at, position, err)
+	}
+}
+
+func (b *bench) empty(name string) {
+	b.Helper()
+	if read := b.all(name); len(read) != 0 {
+		b.Errorf("%d events are still read", len(read))
+	}
+	if last, ok, err := b.store.ReadLast(b.ctx, name); ok || err != nil {
+		b.Errorf("last: %+v, %t, %v", last, ok, err)
+	}
+}
+
+// gone wants every call on a tombstoned stream to say so.
+func (b *bench) gone(name string, at eventstore.Revision) {
+	b.Helper()
+	b.appendFails(name, at, eventstore.ErrDeleted, event("too late"))
+	for what, call := range map[string]func() error{
+		"read":            func() error { _, err := b.store.Read(b.ctx, name, 0, eventstore.Forwards, 1); return err },
+		"read backwards":  func() error { _, err := b.store.Read(b.ctx, name, 1, eventstore.Backwards, 1); return err },
+		"last":            func() error { _, _, err := b.store.ReadLast(b.ctx, name); return err },
+		"delete":          func() error { _, err := b.store.Delete(b.ctx, name, at); return err },
+		"tombstone again": func() error { _, err := b.store.Tombstone(b.ctx, name, at); return err },
+	} {
+		if err := call(); !errors.Is(err, eventstore.ErrDeleted) {
+			b.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+// Package eventstoretest is what every event store has to pass: one suite over the whole port, and a store in memory for tests that need no server.
+package eventstoretest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// patience ends a test against a server that does not answer.
+const patience = 30 * time.Second
+
+// Run checks a store against the port. open is called once for each test and may answer the same log each time, also one that
+// others write to: the suite writes to streams of its own only. It must close the store with the test.
+func Run(t *testing.T, open func(t *testing.T) eventstore.Store) {
+	for _, group := range []struct {
+		name  string
+		tests []test
+	}{
+		{"append", appendTests},
+		{"read", readTests},
+		{"log", logTests},
+		{"subscribe", subscribeTests},
+		{"end", endTests},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for _, test := range group.tests {
+				t.Run(test.name, func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					test.run(&bench{T: t, ctx: ctx, store: open(t)})
+				})
+			}
+		})
+	}
+}
+
+type test struct {
+	name string
+	run  func(b *bench)
+}
+
+// bench is what each test works with.
+type bench struct {
+	*testing.T
+	ctx   context.Context
+	store eventstore.Store
+}
+
+// stream is a name that no other test has.
+func (b *bench) stream() string { return "conformance-" + uuid.NewString() }
+
+// event is a small event with an id of its own.
+func event(note string) eventstore.Proposed {
+	data, err := json.Marshal(map[string]string{"note": note})
+	if err != nil {
+		panic(err)
+	}
+	return eventstore.Proposed{ID: uuid.New(), Type: "conformance.noted.v1", Data: data, Meta: []byte(`{"schema":1}`)}
+}
+
+func events(n int) []eventstore.Proposed {
+	all := make([]eventstore.Proposed, n)
+	for i := range all {
+		all[i] = event(fmt.Sprint(i))
+	}
+	return all
+}
+
+// chunk is an event of raw bytes that are not JSON.
+func chunk(size int) eventstore.Proposed {
+	return eventstore.Proposed{ID: uuid.New(), Type: blob.ChunkType, Data: bytes.Repeat([]byte{0xff, 0x00, '"'}, size/3+1)[:size], Meta: []byte(`{"schema":1}`)}
+}
+
+func (b *bench) append(stream string, expected eventstore.Revision, events ...eventstore.Proposed) eventstore.Appended {
+	b.Helper()
+	done, err := b.store.Append(b.ctx, stream, expected, events)
+	if err != nil {
+		b.Fatalf("append of %d at %d: %v", len(events), expected, err)
+	}
+	if done.Position == 0 {
+		b.Fatalf("append of %d at %d: answered position 0, which stands for before the first event", len(events), expected)
+	}
+	return done
+}
+
+func (b *bench) appendFails(stream string, expected eventstore.Revision, want error, events ...eventstore.Proposed) {
+	b.Helper()
+	done, err := b.store.Append(b.ctx, stream, expected, events)
+	if !errors.Is(err, want) {
+		b.Fatalf("append of %d at %d: got %+v, %v; want %v", len(events), expected, done, err, want)
+	}
+	for _, other := range []error{eventstore.ErrConflict, eventstore.ErrDeleted, eventstore.ErrTooLarge, eventstore.ErrUnknown} {
+		if other != want && errors.Is(err, other) {
+			b.Fatalf("append of %d at %d: %v is %v and %v at once", len(events), expected, err, want, other)
+		}
+	}
+}
+
+func (b *bench) read(stream string, from eventstore.Revision, direction eventstore.Direction, limit int) []eventstore.Recorded {
+	b.Helper()
+	read, err := b.store.Read(b.ctx, stream, from, direction, limit)
+	if err != nil {
+		b.Fatalf("read %d from %d: %v", limit, from, err)
+	}
+	return read
+}
+
+func (b *bench) all(stream string) []eventstore.Recorded {
+	b.Helper()
+	return b.read(stream, 0, eventstore.Forwards, 1<<20)
+}
+
+func (b *bench) head() eventstore.Position {
+	b.Helper()
+	head, err := b.store.Head(b.ctx)
+	if err != nil {
+		b.Fatalf("head: %v", err)
+	}
+	return head
+}
+
+// same compares what was read with what was appended, from a revision on.
+func (b *bench) same(stream string, first eventstore.Revision, read []eventstore.Recorded, want []eventstore.Proposed) {
+	b.Helper()
+	if len(read) != len(want) {
+		b.Fatalf("got %d events, want %d", len(read), len(want))
+	}
+	for i, r := range read {
+		if r.Stream != stream || r.Revision != first+eventstore.Revision(i) {
+			b.Errorf("event %d is number %d of %s, want number %d of %s", i, r.Revision, r.Stream, first+eventstore.Revision(i), stream)
+		}
+		if r.ID != want[i].ID || r.Type != want[i].Type || !bytes.Equal(r.Data, want[i].Data) || !bytes.Equal(r.Meta, want[i].Meta) {
+			b.Errorf("event %d came back as %s %s, %d bytes with %d of metadata; want %s %s, %d and %d",
+				i, r.ID, r.Type, len(r.Data), len(r.Meta), want[i].ID, want[i].Type, len(want[i].Data), len(want[i].Meta))
+		}
+		if r.Position == 0 {
+			b.Errorf("event %d has position 0", i)
+		}
+		if i > 0 && r.Position <= read[i-1].Position {
+			b.Errorf("event %d has position %d, behind %d", i, r.Position, read[i-1].Position)
+		}
+	}
+}
+
+func ids(read []eventstore.Recorded) []uuid.UUID {
+	all := make([]uuid.UUID, len(read))
+	for i, r := range read {
+		all[i] = r.ID
+	}
+	return all
+}
+
+func proposedIDs(events []eventstore.Proposed) []uuid.UUID {
+	all := make([]uuid.UUID, len(events))
+	for i, e := range events {
+		all[i] = e.ID
+	}
+	return all
+}
