@@ -1,0 +1,193 @@
+package pg
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+)
+
+// childVariable makes the test binary a process that starts a server on the named folder, says so, and waits to be killed.
+const (
+	childVariable         = "ANNALS_PG_TEST_CHILD"
+	noDeathSignalVariable = "ANNALS_PG_TEST_NO_DEATH_SIGNAL"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childVariable); dir != "" {
+		_, err := Start(context.Background(), Config{DataDir: dir, Settings: fast(), noDeathSignal: os.Getenv(noDeathSignalVariable) != ""})
+		if err != nil {
+			fmt.Println("failed:", err)
+			os.Exit(1)
+		}
+		fmt.Println("started")
+		if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(3) // only a kill is expected
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// fast leaves out what only a crash of the machine needs.
+func fast() map[string]string { return map[string]string{"fsync": "off"} }
+
+// start starts a server that the end of the test stops.
+func start(t *testing.T, cfg Config) *Server {
+	t.Helper()
+	cfg.Settings = fast()
+	s, err := Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// query reads one value of the server.
+func query[T any](t *testing.T, s *Server, sql string) T {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := conn.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	var value T
+	if err := conn.QueryRow(t.Context(), sql).Scan(&value); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// statements runs statements on the server.
+func statements(t *testing.T, s *Server, sql string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = conn.PgConn().Exec(t.Context(), sql).ReadAll()
+	if err := errors.Join(err, conn.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// killedChild starts a process that runs a server on the folder, kills it, and returns the process id of the server.
+func killedChild(t *testing.T, dir string, environment ...string) int {
+	t.Helper()
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), append(environment, childVariable+"="+dir)...)
+	if _, err := child.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || line != "started\n" {
+		t.Fatalf("child says %q, %v", line, err)
+	}
+	pid := postmaster(t, dir)
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Wait(); err == nil {
+		t.Fatal("the child ended by itself")
+	}
+	return pid
+}
+
+// postmaster is the process id of the server that runs on a folder.
+func postmaster(t *testing.T, dir string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "postgres", "data", "postmaster.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// alive says whether the server of a folder still runs under a process id; one that nobody has waited for yet does not.
+func alive(t *testing.T, pid int, dir string) bool {
+	t.Helper()
+	running, err := isServerOf(pid, filepath.Join(dir, "postgres", "data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return running
+}
+
+// eventually waits for a condition, at most ten seconds.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for wait := newBackoff(time.Millisecond, 50*time.Millisecond); !condition(); {
+		if !wait.sleep(ctx) {
+			t.Fatalf("%s: not within ten seconds", what)
+		}
+	}
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root has this difficulty")
+	}
+}
+
+// openDir is a folder that every user may enter, unlike t.TempDir.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "annals-pg-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func ownerOf(t *testing.T, path string) int {
+	t.Helper()
+	var stat syscall.Stat_t
+	if err := syscall.Stat(path, &stat); err != nil {
+		t.Fatal(err)
+	}
+	return int(stat.Uid)
+}

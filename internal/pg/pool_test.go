@@ -1,0 +1,74 @@
+package pg
+
+import (
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+)
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func TestPoolReadsUTCAndKnowsUUIDs(t *testing.T) {
+	s := start(t, Config{DataDir: t.TempDir()})
+	pool, err := OpenPool(t.Context(), s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if got := pool.Config().MaxConns; got != 16 {
+		t.Errorf("at most %d connections, want 16", got)
+	}
+	ids := []uuid.UUID{uuid.Nil, uuid.NewSHA1(uuid.Nil, []byte("a"))}
+	now := time.Date(2026, 3, 4, 5, 6, 7, 8000, time.FixedZone("somewhere", 7200))
+	var gotIDs []uuid.UUID
+	var gotID uuid.UUID
+	var gotTime time.Time
+	var gotTimes []time.Time
+	err = pool.QueryRow(t.Context(), "select $1::uuid[], $2::uuid, $3::timestamptz, $4::timestamptz[]", ids, ids[1], now, []time.Time{now}).Scan(&gotIDs, &gotID, &gotTime, &gotTimes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(ids, gotIDs); diff != "" || gotID != ids[1] {
+		t.Errorf("ids: %s %s", diff, gotID)
+	}
+	if gotTime != now.UTC() || gotTimes[0] != now.UTC() {
+		t.Errorf("read %v and %v, want %v", gotTime, gotTimes[0], now.UTC())
+	}
+}
+
+func TestPoolSizeOfTheAddressWins(t *testing.T) {
+	s := start(t, Config{DataDir: t.TempDir()})
+	pool, err := OpenPool(t.Context(), s.URL()+"&pool_max_conns=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if got := pool.Config().MaxConns; got != 3 {
+		t.Errorf("at most %d connections, want 3", got)
+	}
+}
+
+func TestProcessesMigrateOneAfterTheOther(t *testing.T) {
+	s := start(t, Config{DataDir: t.TempDir()})
+	pool, err := OpenPool(t.Context(), s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			if err := Migrate(t.Context(), pool); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := query[int](t, s, "select count(*) from pg_tables where schemaname = 'ops' and tablename in ('leases', 'sealed_keys', 'migrations')"); n != 3 {
+		t.Errorf("%d of 3 tables", n)
+	}
+}

@@ -1,0 +1,118 @@
+package pg
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestRestartKeepsWhatWasCommitted(t *testing.T) {
+	dir := t.TempDir()
+	first, err := Start(t.Context(), Config{DataDir: dir, Settings: fast()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	statements(t, first, "create table kept as select 42 as n")
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-first.Exited():
+	default:
+		t.Error("the server still runs behind Close")
+	}
+	if n := query[int](t, start(t, Config{DataDir: dir}), "select n from kept"); n != 42 {
+		t.Errorf("kept %d, want 42", n)
+	}
+}
+
+func TestListensOnTheSocketOnly(t *testing.T) {
+	dir := t.TempDir()
+	s := start(t, Config{DataDir: dir})
+	if got := query[string](t, s, "show listen_addresses"); got != "" {
+		t.Errorf("listens on %q", got)
+	}
+	for _, folder := range []string{s.socket.path, filepath.Join(dir, "postgres")} {
+		info, err := os.Stat(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != 0o700 {
+			t.Errorf("%s has mode %v, want 0700", folder, info.Mode().Perm())
+		}
+	}
+	for name, want := range map[string]string{"synchronous_commit": "on", "jit": "off", "autovacuum": "on", "max_connections": "60", "server_encoding": "UTF8", "lc_collate": "C"} {
+		if got := query[string](t, s, "show "+name); got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestFolderInUse(t *testing.T) {
+	dir := t.TempDir()
+	start(t, Config{DataDir: dir})
+	_, err := Start(t.Context(), Config{DataDir: dir})
+	if err == nil || !strings.Contains(err.Error(), "the data folder is in use by another annals") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("second start: %v", err)
+	}
+}
+
+func TestDeepFolderGetsAShortSocket(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("deep/", 25), "a,b")
+	s, err := Start(t.Context(), Config{DataDir: dir, Settings: fast()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := s.socket.path
+	if strings.HasPrefix(socket, dir) {
+		t.Errorf("socket folder %s is below the data folder", socket)
+	}
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("socket folder: %v, %v", info, err)
+	}
+	if n := query[int](t, s, "select 7"); n != 7 {
+		t.Errorf("answered %d", n)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(socket); !os.IsNotExist(err) {
+		t.Errorf("socket folder is left: %v", err)
+	}
+}
+
+func TestOtherMajorVersionSaysWhatToDo(t *testing.T) {
+	nothing := httptest.NewServer(http.NotFoundHandler())
+	defer nothing.Close()
+	for _, major := range []string{"12", "14"} {
+		dir := t.TempDir()
+		data := filepath.Join(dir, "postgres", "data")
+		if err := os.MkdirAll(data, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte(major+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Start(t.Context(), Config{DataDir: dir, repository: nothing.URL})
+		if err == nil || !strings.Contains(err.Error(), "was made by Postgres "+major) || !strings.Contains(err.Error(), "install Postgres "+major) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("start on a folder of version %s: %v", major, err)
+		}
+	}
+}
+
+func TestHalfInitialisedFolderIsMadeAnew(t *testing.T) {
+	dir := t.TempDir()
+	fresh := filepath.Join(dir, "postgres", "data.new")
+	if err := os.MkdirAll(filepath.Join(fresh, "base"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if n := query[int](t, start(t, Config{DataDir: dir}), "select 1"); n != 1 {
+		t.Errorf("answered %d", n)
+	}
+	if _, err := os.Stat(fresh); !os.IsNotExist(err) {
+		t.Errorf("the half-made folder is left: %v", err)
+	}
+}
