@@ -1,0 +1,188 @@
+package recall_test
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/kljensen/snowball/english"
+	"pgregory.net/rapid"
+
+	"github.com/annals-project/annals/domain/recall"
+)
+
+func TestTerms(t *testing.T) {
+	cases := []struct {
+		text string
+		want string
+	}{
+		{"Ana's favourite editor is Helix.", "ana favourit editor helix"},
+		{"Ana’s CHILDREN went swimming", "ana child swim"},
+		{"We'll never deploy; he'd say don't.", "deploy"},
+		{"Mail ana.ruiz@example.com or @aruiz", "mail ana ruiz exampl com ana.ruiz@example.com aruiz"},
+		{"On 7th May 2023 at 13:56", "7 may 2023 13 56 13:56"},
+		{"v2.6.1 costs 1,000.50", "v2 6 1 v2.6.1 cost 1 000 50 1,000.50"},
+		{"well-known snake_case", "well snake case snake_case"},
+		{"café CAFÉ cafe\u0301", "cafe cafe cafe"},
+		{"東京都 に", "東京 京都 に"},
+		{"who am i", "who am i"},
+		{"👍👍 !", "👍 !"},
+		{"a\x00b\xff\xfec", "b c"},
+		{"", ""},
+		{" \n\t", ""},
+		{"ｆｕｌｌ　ｗｉｄｔｈ", "full width"},
+		{"rock'n'roll", "rocknrol"},
+	}
+	a := recall.NewAnalyzer()
+	for _, c := range cases {
+		if diff := cmp.Diff(c.want, strings.Join(a.Terms(c.text), " ")); diff != "" {
+			t.Errorf("%q: %s", c.text, diff)
+		}
+	}
+}
+
+// TestStemsAgreeWithSnowball compares our stemmer with another one, by words of English beginnings and endings.
+func TestStemsAgreeWithSnowball(t *testing.T) {
+	beginnings := strings.Fields(`relat condit rational valenc digit conform radic differ vile analog vietnam predic oper feudal decis hope call
+		form sensit triplic electric good reviv allow infer airlin gyroscop adjust defens irrit replac depend adopt commun activ effect bowdler
+		probat ceas control roll fall hopp tann fizz fail fil happ sk cr tr gener arsen plan run program wri paint camp hik support group beaut
+		pla enjo stud day toy boy say buy employ cit famil countr agre fre see guarant use us bus class pass kiss gas this`)
+	endings := strings.Fields(`- s es ed ing ingly edly eed eedly ies ied y ly ational tional enci anci izer bli alli entli eli ousli ization ation ator
+		alism iveness fulness ousness aliti iviti biliti logi fulli lessli icate ative alize iciti ical ful ness al ance ence er ic able ible ant
+		ement ment ent ion ism ate iti ous ive ize e l ll i ying ying ement ers ings sses`)
+	a := recall.NewAnalyzer()
+	stop := strings.Fields("this thing things says saying")
+	for _, b := range beginnings {
+		for _, e := range endings {
+			word := strings.TrimSuffix(b+e, "-")
+			if skip(stop, word) {
+				continue
+			}
+			got := a.Terms(word)
+			if len(got) != 1 {
+				continue
+			}
+			if want := english.Stem(word, true); got[0] != want && !irregular(word) {
+				t.Errorf("stem of %s is %s, want %s", word, got[0], want)
+			}
+		}
+	}
+}
+
+func skip(list []string, word string) bool {
+	for _, w := range list {
+		if w == word {
+			return true
+		}
+	}
+	return false
+}
+
+// irregular names the words of the test whose base our table knows and a stemmer does not.
+func irregular(word string) bool {
+	return skip(strings.Fields("fell seen sat rang"), word)
+}
+
+func TestSplit(t *testing.T) {
+	paragraph := strings.Repeat("A sentence of some forty characters here. ", 20)
+	cases := []struct {
+		name string
+		text string
+		want int
+	}{
+		{"empty", "", 0},
+		{"short", "one line", 1},
+		{"paragraphs", strings.Repeat(paragraph+"\n\n", 5), 4},
+		{"one long line", strings.Repeat("word ", 2000), 9},
+		{"no break at all", strings.Repeat("x", 4001), 3},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			spans := collect(c.text)
+			if len(spans) != c.want {
+				t.Errorf("%d passages, want %d", len(spans), c.want)
+			}
+		})
+	}
+}
+
+// TestSplitLaw: passages cover the text without gap or overlap, and none is longer than the limit.
+func TestSplitLaw(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		piece := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"\n", "\n\n", ". ", " ", "word", "日本語。", "\x00", "\xff", "\r\n \n"}))
+		text := strings.Repeat(strings.Join(rapid.SliceOfN(piece, 0, 40).Draw(t, "pieces"), ""), rapid.IntRange(1, 200).Draw(t, "times"))
+		checkSpans(t, text)
+	})
+}
+
+type failer interface {
+	Fatalf(format string, args ...any)
+}
+
+func checkSpans(t failer, text string) {
+	at := 0
+	for span := range recall.Split(text) {
+		if span.Start != at || span.End <= span.Start {
+			t.Fatalf("passage %v behind %d", span, at)
+		}
+		if n := utf8.RuneCountInString(text[span.Start:span.End]); n > 2000 {
+			t.Fatalf("a passage of %d characters", n)
+		}
+		at = span.End
+	}
+	if at != len(text) {
+		t.Fatalf("passages end at %d of %d", at, len(text))
+	}
+}
+
+func collect(text string) []recall.Span {
+	var spans []recall.Span
+	for s := range recall.Split(text) {
+		spans = append(spans, s)
+	}
+	return spans
+}
+
+// FuzzPassages: any bytes can be analysed, terms fit an index, and hold no space.
+func FuzzPassages(f *testing.F) {
+	for _, seed := range []string{"Ana's mail is ana@example.com.", "\x00\xff\xfe", "日本語のテキスト", "don't 1,2.3 a_b-c@d", "e\u0301\u200b'", "''s@@..", strings.Repeat("a.", 300)} {
+		f.Add(seed, "label")
+	}
+	a := recall.NewAnalyzer()
+	f.Fuzz(func(t *testing.T, content, label string) {
+		checkSpans(t, content)
+		for _, p := range a.Passages(recall.Document{Content: content, Label: label, Author: content}) {
+			for _, term := range append(p.Text, p.Label...) {
+				if term == "" || len(term) > 64 || !utf8.ValidString(term) || strings.ContainsAny(term, " \t\r\n\x00") {
+					t.Fatalf("term %q", term)
+				}
+			}
+		}
+		for _, term := range a.Query(content) {
+			if term == "" {
+				t.Fatal("an empty term")
+			}
+		}
+	})
+}
+
+// BenchmarkPassages analyses 16 MiB; its time per byte must not depend on how the text is broken.
+func BenchmarkPassages(b *testing.B) {
+	texts := map[string]string{
+		"sentences": strings.Repeat("Ana moved the launch of Helix to the third of June. ", 16<<20/52),
+		"one word":  strings.Repeat("x", 16<<20),
+		"dots":      strings.Repeat("a.", 8<<20),
+		"newlines":  strings.Repeat("\n", 16<<20),
+		"blank":     strings.Repeat("\n ", 8<<20),
+	}
+	a := recall.NewAnalyzer()
+	for name, text := range texts {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				a.Passages(recall.Document{Content: text})
+			}
+		})
+	}
+}

@@ -1,0 +1,83 @@
+// Package recall turns text into search terms and hits into a page: analysis, passages, ranking, budget and order, all of it
+// pure functions of their arguments.
+package recall
+
+import "strings"
+
+// Document is what one revision of a data point says, as far as it can be searched.
+type Document struct {
+	Content string
+	// Label is "" for none, Author the customer id of the author or "".
+	Label  string
+	Author string
+}
+
+// Terms are the search terms of one passage, in the order of the text, with repetitions.
+type Terms struct {
+	Text []string
+	// Label holds the terms of label and author, each once.
+	Label []string
+}
+
+// Passages analyses a document: one Terms per passage that holds any, the label's with each of them.
+// A document without any term yields none.
+func (a *Analyzer) Passages(d Document) []Terms {
+	label := a.Label(d.Label, d.Author)
+	var passages []Terms
+	for span := range Split(d.Content) {
+		if text := a.Terms(d.Content[span.Start:span.End]); len(text) > 0 {
+			passages = append(passages, Terms{Text: text, Label: label})
+		}
+	}
+	if len(passages) == 0 && len(label) > 0 {
+		passages = append(passages, Terms{Label: label})
+	}
+	return passages
+}
+
+// Label analyses label and author: each term once, in order of appearance.
+func (a *Analyzer) Label(label, author string) []string {
+	if label == "" && author == "" {
+		return nil
+	}
+	return distinct(a.Terms(label + "\n" + author))
+}
+
+// Query analyses the text of a query: each term once, at most QueryTerms of them, in order of appearance.
+func (a *Analyzer) Query(text string) []string {
+	terms := distinct(a.Terms(cut(text, queryBytes)))
+	if len(terms) > QueryTerms {
+		terms = terms[:QueryTerms]
+	}
+	return terms
+}
+
+// QueryTerms is the most terms that a query is searched by; queryBytes the most bytes of a query that are read for them.
+const (
+	QueryTerms = 64
+	queryBytes = 64 << 10
+)
+
+func distinct(terms []string) []string {
+	seen := make(map[string]struct{}, len(terms))
+	kept := terms[:0]
+	for _, t := range terms {
+		if _, twice := seen[t]; twice {
+			continue
+		}
+		seen[t] = struct{}{}
+		kept = append(kept, t)
+	}
+	return kept
+}
+
+// cut shortens a text to at most n bytes, at the beginning of a code point.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && text[n]&0xC0 == 0x80 {
+		n--
+	}
+	return strings.ToValidUTF8(text[:n], "")
+}

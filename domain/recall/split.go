@@ -1,0 +1,140 @@
+package recall
+
+import (
+	"iter"
+	"strings"
+	"unicode/utf8"
+)
+
+// Span is a part of a text in bytes, End exclusive.
+type Span struct{ Start, End int }
+
+// Sizes of passages in code points. A text of at most passageMax is one passage; a longer one is cut between
+// passageMin and passageMax, at the best place that is nearest to passageTarget.
+const (
+	passageMin    = 400
+	passageTarget = 1000
+	passageMax    = 2000
+)
+
+// Split cuts a text into passages, in order and without gaps or overlap, at paragraphs, else lines, else sentences,
+// else spaces, else between two code points. It reads each byte a bounded number of times. An empty text has no passage.
+func Split(text string) iter.Seq[Span] {
+	return func(yield func(Span) bool) {
+		for start := 0; start < len(text); {
+			end := start + passageEnd(text[start:])
+			if !yield(Span{start, end}) {
+				return
+			}
+			start = end
+		}
+	}
+}
+
+// passageEnd is where the first passage of a text ends, in bytes.
+func passageEnd(text string) int {
+	// min, target and max are the byte offsets of the limits in code points.
+	var lower, target int
+	upper, n := 0, 0
+	for upper < len(text) && n < passageMax {
+		switch n {
+		case passageMin:
+			lower = upper
+		case passageTarget:
+			target = upper
+		}
+		upper += width(text[upper:])
+		n++
+	}
+	if upper == len(text) {
+		return len(text)
+	}
+	for _, find := range []func(string, int, int) int{paragraphEnd, lineEnd, sentenceEnd, spaceEnd} {
+		if end := nearest(text[:upper], lower, target, find); end > 0 {
+			return end
+		}
+	}
+	return upper
+}
+
+// nearest is the end that find gives nearest to target: the last one in (lower, target], else the first one behind it.
+func nearest(text string, lower, target int, find func(string, int, int) int) int {
+	last := 0
+	for at := lower; at < len(text); {
+		end := find(text, at, len(text))
+		if end <= at {
+			break
+		}
+		if end > target {
+			if last == 0 || end-target < target-last {
+				return end
+			}
+			return last
+		}
+		last, at = end, end
+	}
+	return last
+}
+
+// paragraphEnd is the offset behind the next empty line from at on, 0 for none.
+func paragraphEnd(text string, at, to int) int {
+	for at < to {
+		i := strings.IndexByte(text[at:to], '\n')
+		if i < 0 {
+			return 0
+		}
+		at += i + 1
+		rest := strings.TrimLeft(text[at:to], " \t\r")
+		if strings.HasPrefix(rest, "\n") {
+			return to - len(rest) + 1
+		}
+		at = max(at, to-len(rest))
+	}
+	return 0
+}
+
+// lineEnd is the offset behind the next line break, 0 for none.
+func lineEnd(text string, at, to int) int {
+	if i := strings.IndexByte(text[at:to], '\n'); i >= 0 {
+		return at + i + 1
+	}
+	return 0
+}
+
+// sentenceEnd is the offset behind the next full stop, question or exclamation mark with a space behind it, 0 for none.
+func sentenceEnd(text string, at, to int) int {
+	for i := at; i < to; i++ {
+		switch text[i] {
+		case '.', '!', '?':
+			if i+1 < to && isSpace(text[i+1]) {
+				return i + 2
+			}
+		case 0xE3: // the ideographic full stop, U+3002
+			if strings.HasPrefix(text[i:to], "。") {
+				return i + len("。")
+			}
+		}
+	}
+	return 0
+}
+
+// spaceEnd is the offset behind the next space, 0 for none.
+func spaceEnd(text string, at, to int) int {
+	for i := at; i < to; i++ {
+		if isSpace(text[i]) {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
+
+// width is the number of bytes of the first code point; a byte that is not UTF-8 is one.
+func width(text string) int {
+	if text[0] < utf8.RuneSelf {
+		return 1
+	}
+	_, size := utf8.DecodeRuneInString(text)
+	return size
+}
