@@ -1,0 +1,189 @@
+package importer
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+
+	"github.com/annals-project/annals/internal/client"
+)
+
+// Sender takes a batch. *client.Client is one.
+type Sender interface {
+	IngestBatch(ctx context.Context, items []json.RawMessage, idempotencyKey string) (client.BatchReceipt, error)
+}
+
+// Import is one run over one input.
+type Import struct {
+	To Sender
+	// In is the whole input, from its first byte.
+	In io.Reader
+	// State is where to begin: NewState, or what an earlier run left.
+	State State
+	// Parallel is how many batches are in flight at once; 0 is 4.
+	Parallel int
+	// Items bounds a batch; 0 is MaxItems.
+	Items int
+	// Moved is told every time that the acknowledged part of the input grows, from one goroutine; an error ends the run. It may be nil.
+	Moved func(State) error
+	// Taken is told of every receipt, from one goroutine. It may be nil.
+	Taken func(client.BatchReceipt)
+}
+
+// Run sends what State has not sent yet, and returns how far it came, with an error or without. Batches that are in
+// flight when one is refused are still awaited.
+func (im Import) Run(ctx context.Context) (State, error) {
+	l := newLines(im.In)
+	if err := l.skip(im.State.Offset); err != nil {
+		return im.State, err
+	}
+	if l.sum() != im.State.Sum {
+		return im.State, errors.New("the part of the input that was sent has changed since: remove the progress file to send everything again")
+	}
+	r := &flight{
+		im:      im,
+		cut:     &batches{lines: l, limit: cmp.Or(im.Items, MaxItems), end: im.State.Offset},
+		results: make(chan *sent),
+		busy:    map[string]int{},
+		state:   im.State,
+		limit:   cmp.Or(im.Parallel, 4),
+	}
+	return r.run(ctx)
+}
+
+// sent is a batch with its outcome.
+type sent struct {
+	*batch
+	number  int
+	receipt client.BatchReceipt
+	err     error
+}
+
+// flight is the state of a run; only the goroutine of run touches it.
+type flight struct {
+	im      Import
+	cut     *batches
+	limit   int
+	results chan *sent
+	// busy counts, for each source id, the batches in flight that carry it: at most one.
+	busy map[string]int
+	// started and flying count batches; done holds those that came back before one that was sent earlier.
+	started, flying int
+	done            map[int]*sent
+	acknowledged    int
+	state           State
+}
+
+func (f *flight) run(ctx context.Context) (State, error) {
+	f.done = map[int]*sent{}
+	next, failed := f.cut.next()
+	for {
+		for failed == nil && f.flying < f.limit && !f.collides(next) {
+			f.start(ctx, next)
+			next, failed = f.cut.next()
+		}
+		if f.flying == 0 {
+			break
+		}
+		// A batch that was sent is awaited even after ctx is over: its request ends with ctx.
+		if err := f.land(<-f.results); err != nil && (failed == nil || errors.Is(failed, io.EOF)) {
+			failed = err
+		}
+	}
+	if errors.Is(failed, io.EOF) {
+		failed = nil
+	}
+	return f.state, failed
+}
+
+// collides says that a batch in flight carries one of the ids: the order of an id's revisions must stay.
+func (f *flight) collides(b *batch) bool {
+	for _, id := range b.ids {
+		if f.busy[id] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *flight) start(ctx context.Context, b *batch) {
+	for _, id := range b.ids {
+		f.busy[id]++
+	}
+	s := &sent{batch: b, number: f.started}
+	f.started++
+	f.flying++
+	go func() {
+		s.receipt, s.err = f.im.To.IngestBatch(ctx, b.items, b.key(f.im.State.ImportID))
+		f.results <- s
+	}()
+}
+
+// land takes the outcome of a batch and moves the acknowledged part forward as far as it goes without a gap.
+func (f *flight) land(s *sent) error {
+	f.flying--
+	for _, id := range s.ids {
+		if f.busy[id]--; f.busy[id] == 0 {
+			delete(f.busy, id)
+		}
+	}
+	if s.err != nil {
+		return s.explain()
+	}
+	if f.state.ProjectID != 0 && s.receipt.ProjectID != f.state.ProjectID {
+		return errors.New("the key opens another project than the one that this import began with: remove the progress file to send everything to it")
+	}
+	if f.im.Taken != nil {
+		f.im.Taken(s.receipt)
+	}
+	f.done[s.number] = s
+	moved := false
+	for {
+		b, ok := f.done[f.acknowledged]
+		if !ok {
+			break
+		}
+		delete(f.done, f.acknowledged)
+		f.acknowledged++
+		f.state.advance(b)
+		moved = true
+	}
+	if moved && f.im.Moved != nil {
+		return f.im.Moved(f.state)
+	}
+	return nil
+}
+
+func (s *State) advance(b *sent) {
+	s.ProjectID, s.LastIngestion = b.receipt.ProjectID, b.receipt.IngestionID
+	s.Offset, s.Sum = b.end, b.sum
+	s.Points += len(b.items)
+	s.Batches++
+	for _, item := range b.receipt.Items {
+		if item.Unchanged != nil && *item.Unchanged {
+			s.Unchanged++
+		}
+	}
+}
+
+var namedItem = regexp.MustCompile(`\bitems?(?:\[| (?:at )?(?:position )?)(\d+)\b`)
+
+// explain names the lines of the input that a refused batch came from.
+func (s *sent) explain() error {
+	refused, ok := errors.AsType[*client.Error](s.err)
+	if !ok {
+		return s.err
+	}
+	// The server names an item by its position in the batch; the reader of the file knows lines.
+	if m := namedItem.FindStringSubmatch(refused.Message); m != nil {
+		if i, err := strconv.Atoi(m[1]); err == nil && i < len(s.lines) {
+			return fmt.Errorf("line %d was refused: %w", s.lines[i], s.err)
+		}
+	}
+	return fmt.Errorf("lines %d to %d were refused: %w", s.lines[0], s.lines[len(s.lines)-1], s.err)
+}

@@ -1,0 +1,339 @@
+package importer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/annals-project/annals/internal/client"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// server keeps batches by key as the service does: the same key has the same receipt and takes effect once.
+type server struct {
+	mu    sync.Mutex
+	keys  map[string]client.BatchReceipt
+	taken []string
+	// flying and most count requests that are answered at the same time.
+	flying, most int
+	delay        func(content string) time.Duration
+	refuse       func(contents []string) error
+}
+
+func (s *server) IngestBatch(ctx context.Context, items []json.RawMessage, key string) (client.BatchReceipt, error) {
+	var contents []string
+	for _, item := range items {
+		var p client.DataPoint
+		if err := json.Unmarshal(item, &p); err != nil {
+			return client.BatchReceipt{}, err
+		}
+		contents = append(contents, p.Content)
+	}
+	s.mu.Lock()
+	s.flying++
+	s.most = max(s.most, s.flying)
+	s.mu.Unlock()
+	if s.delay != nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(s.delay(contents[0])):
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flying--
+	if ctx.Err() != nil {
+		return client.BatchReceipt{}, ctx.Err()
+	}
+	if s.refuse != nil {
+		if err := s.refuse(contents); err != nil {
+			return client.BatchReceipt{}, err
+		}
+	}
+	if known, ok := s.keys[key]; ok {
+		return known, nil
+	}
+	if s.keys == nil {
+		s.keys = map[string]client.BatchReceipt{}
+	}
+	s.taken = append(s.taken, contents...)
+	receipt := client.BatchReceipt{ProjectID: 1, IngestionID: fmt.Sprintf("send-%d", len(s.keys)), Items: make([]client.ItemReceipt, len(items))}
+	s.keys[key] = receipt
+	return receipt, nil
+}
+
+// input writes data points with these contents; "id=content" has an id of its own.
+func input(points ...string) string {
+	var b strings.Builder
+	for _, p := range points {
+		id, content, ok := strings.Cut(p, "=")
+		if !ok {
+			id, content = "", p
+		}
+		line, err := Line(client.DataPoint{ID: id, Content: content})
+		if err != nil {
+			panic(err)
+		}
+		b.Write(line)
+	}
+	return b.String()
+}
+
+func TestEverythingIsSentOnceInFewBatches(t *testing.T) {
+	var points []string
+	for i := range 1201 {
+		points = append(points, fmt.Sprintf("content %d", i))
+	}
+	s := &server{}
+	state, err := Import{To: s, In: strings.NewReader(input(points...)), State: NewState("s"), Parallel: 1}.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(points, s.taken); diff != "" {
+		t.Error(diff)
+	}
+	if state.Points != 1201 || state.Batches != 3 || state.Offset != int64(len(input(points...))) {
+		t.Errorf("got %+v", state)
+	}
+}
+
+func TestSeveralAreInFlightAndOneIdStaysInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// The first batch that carries an id is the slowest, so a second one in flight would overtake it.
+		s := &server{delay: func(content string) time.Duration {
+			if content == "x1" {
+				return time.Minute
+			}
+			return time.Second
+		}}
+		in := input("x=x1", "a", "b", "c", "x=x2", "d", "x=x3")
+		if _, err := (Import{To: s, In: strings.NewReader(in), State: NewState("s"), Parallel: 3, Items: 1}).Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var xs []string
+		for _, c := range s.taken {
+			if strings.HasPrefix(c, "x") {
+				xs = append(xs, c)
+			}
+		}
+		if diff := cmp.Diff([]string{"x1", "x2", "x3"}, xs); diff != "" {
+			t.Error(diff)
+		}
+		if s.most != 3 || len(s.taken) != 7 {
+			t.Errorf("%d in flight at most, want 3; took %v", s.most, s.taken)
+		}
+	})
+}
+
+func TestARepeatedIdBeginsANewBatch(t *testing.T) {
+	for name, points := range map[string][]string{
+		"given":          {"x=1", "y=2", "x=3"},
+		"of the content": {"same", "other", "same"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &server{}
+			state, err := Import{To: s, In: strings.NewReader(input(points...)), State: NewState("s")}.Run(t.Context())
+			if err != nil || state.Batches != 2 || len(s.taken) != 3 {
+				t.Fatalf("%+v, %v, took %v", state, err, s.taken)
+			}
+		})
+	}
+}
+
+func TestABatchEndsBeforeItIsTooLarge(t *testing.T) {
+	big := strings.Repeat("x", 3<<20)
+	s := &server{}
+	state, err := Import{To: s, In: strings.NewReader(input("1"+big, "2"+big, "3"+big, strings.Repeat("y", 9<<20))), State: NewState("s")}.Run(t.Context())
+	if err != nil || state.Batches != 3 {
+		t.Fatalf("%d batches, %v: want 2 + 1 + 1 items", state.Batches, err)
+	}
+}
+
+func TestGoingOnAfterAStopSendsNothingTwice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var points []string
+		for i := range rapid.IntRange(1, 40).Draw(t, "points") {
+			points = append(points, fmt.Sprintf("%d=content %d", rapid.IntRange(0, 9).Draw(t, "id"), i))
+		}
+		items, parallel := rapid.IntRange(1, 5).Draw(t, "items"), rapid.IntRange(1, 4).Draw(t, "parallel")
+		s := &server{}
+		state := NewState("s")
+		for run := 0; ; run++ {
+			// Each run but the last one meets refusals, at batches that are drawn.
+			failures := rapid.SliceOfN(rapid.Bool(), 10, 10).Draw(t, "failures")
+			calls := 0
+			s.refuse = func([]string) error {
+				calls++
+				if run < 3 && failures[calls%len(failures)] {
+					return errors.New("gone")
+				}
+				return nil
+			}
+			var err error
+			state, err = Import{To: s, In: strings.NewReader(input(points...)), State: state, Parallel: parallel, Items: items}.Run(context.Background())
+			if err == nil {
+				break
+			}
+			if run == 3 {
+				t.Fatal(err)
+			}
+		}
+		if len(s.taken) != len(points) || state.Points != len(points) {
+			t.Fatalf("took %d of %d points, state says %d", len(s.taken), len(points), state.Points)
+		}
+		last := map[string]string{}
+		for _, p := range points {
+			id, content, _ := strings.Cut(p, "=")
+			last[id] = content
+		}
+		got := map[string]string{}
+		for _, content := range s.taken {
+			for _, p := range points {
+				if id, c, _ := strings.Cut(p, "="); c == content {
+					got[id] = content
+				}
+			}
+		}
+		if diff := cmp.Diff(last, got); diff != "" {
+			t.Fatalf("an id does not end with its last line: %s", diff)
+		}
+	})
+}
+
+func TestAStoppedImportKeepsWhatCameBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{delay: func(content string) time.Duration { return time.Duration(len(content)) * time.Second }}
+		ctx, cancel := context.WithTimeout(t.Context(), 4500*time.Millisecond)
+		defer cancel()
+		state, err := Import{To: s, In: strings.NewReader(input("1", "22", "333", "4444")), State: NewState("s"), Parallel: 1, Items: 1}.Run(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || state.Points != 2 {
+			t.Fatalf("got %+v, %v", state, err)
+		}
+	})
+}
+
+func TestLinesThatAreNoDataPointAreNamed(t *testing.T) {
+	good := `{"content":"tea"}` + "\n"
+	for name, c := range map[string]struct{ in, says string }{
+		"no JSON":          {good + "tea\n", "line 2: is no data point: invalid character"},
+		"cut short":        {good + `{"content":"t`, "line 2: is no data point: unexpected EOF"},
+		"unknown field":    {good + "\n" + `{"content":"t","text":"t"}`, `line 3: is no data point: unknown field "text"`},
+		"wrong type":       {`{"content":7}`, "line 1: is no data point: cannot unmarshal number"},
+		"two values":       {`{"content":"a"} {"content":"b"}`, "line 1: holds more than one JSON value"},
+		"no content":       {`{"id":"a"}`, "line 1: has no content"},
+		"only white space": {`{"content":" \n"}`, "line 1: has no content"},
+		"empty id":         {`{"content":"a","id":""}`, "line 1: has an empty id"},
+		"not UTF-8":        {"{\"content\":\"\xff\"}", "line 1: is not UTF-8"},
+		"too much content": {input(strings.Repeat("x", MaxContent+1)), "line 1: has more than 16 MiB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Check(strings.NewReader(c.in), nil)
+			if bad, ok := errors.AsType[*LineError](err); !ok || !strings.HasPrefix(bad.Error(), c.says) {
+				t.Fatalf("got %v, want %s", err, c.says)
+			}
+		})
+	}
+}
+
+func TestWhatStandsBeforeABadLineIsSent(t *testing.T) {
+	s := &server{}
+	state, err := Import{To: s, In: strings.NewReader(input("a", "b") + "nonsense\n" + input("c")), State: NewState("s")}.Run(t.Context())
+	if bad, ok := errors.AsType[*LineError](err); !ok || bad.Line != 3 {
+		t.Fatalf("got %v", err)
+	}
+	if state.Points != 2 || len(s.taken) != 2 {
+		t.Errorf("got %+v, took %v", state, s.taken)
+	}
+}
+
+func TestCheckCountsAndPassesOverBlankLinesAndAByteOrderMark(t *testing.T) {
+	got, err := Check(strings.NewReader("\xef\xbb\xbf"+`{"content":"a"}`+"\r\n\r\n"+`{"content":"b"}`), nil)
+	if err != nil || got.Points != 2 {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+}
+
+func TestARefusalNamesTheLine(t *testing.T) {
+	for name, c := range map[string]struct{ message, says string }{
+		"of one item":   {"items[1].audience: no audience is called team", "line 3 was refused"},
+		"of all of it":  {"spent", "lines 1 to 3 were refused"},
+		"item and word": {"item 0: label is too long", "line 1 was refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &server{refuse: func([]string) error { return &client.Error{Status: 400, Code: "x", Message: c.message} }}
+			_, err := Import{To: s, In: strings.NewReader(input("a") + "\n" + input("b")), State: NewState("s")}.Run(t.Context())
+			if err == nil || !strings.HasPrefix(err.Error(), c.says) {
+				t.Fatalf("got %v, want %s", err, c.says)
+			}
+		})
+	}
+}
+
+func TestAnInputThatChangedIsNotGoneOnWith(t *testing.T) {
+	s := &server{}
+	state, err := Import{To: s, In: strings.NewReader(input("a", "b")), State: NewState("s")}.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, in := range map[string]string{"changed": input("c", "b"), "shorter": input("a")} {
+		if _, err := (Import{To: s, In: strings.NewReader(in), State: state}).Run(t.Context()); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	longer, err := Import{To: s, In: strings.NewReader(input("a", "b", "c")), State: state}.Run(t.Context())
+	if err != nil || longer.Points != 3 || len(s.taken) != 3 {
+		t.Errorf("an input that grew: %+v, %v, took %v", longer, err, s.taken)
+	}
+}
+
+func TestAnotherProjectIsNotGoneOnWith(t *testing.T) {
+	state := NewState("s")
+	state.ProjectID = 9
+	_, err := Import{To: &server{}, In: strings.NewReader(input("a")), State: state}.Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "another project") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestStateOutlivesTheProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "in.jsonl.progress")
+	if _, ok, err := LoadState(path); ok || err != nil {
+		t.Fatalf("a file that is not there: %v, %v", ok, err)
+	}
+	want := NewState("http://s")
+	want.Offset, want.Batches = 7, 1
+	for _, s := range []State{NewState("http://s"), want} {
+		if err := s.Save(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, ok, err := LoadState(path)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := LoadState(path); err == nil {
+		t.Error("a foreign file was taken for a progress file")
+	}
+}

@@ -1,0 +1,200 @@
+// Package importer sends a file of data points, one JSON object a line, in batches: several in flight, in order for each source id, and able to go on after a stop.
+package importer
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/annals-project/annals/internal/client"
+)
+
+// MaxLine is the longest line that is read: 16 MiB of content with every byte escaped, and some metadata.
+const MaxLine = 104 << 20
+
+// MaxContent is the most bytes of content that a data point may have.
+const MaxContent = 16 << 20
+
+// LineError is a line that is no data point.
+type LineError struct {
+	Line int
+	Err  error
+}
+
+func (e *LineError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
+
+func (e *LineError) Unwrap() error { return e.Err }
+
+// point is one line that was read.
+type point struct {
+	line int
+	// id is the source id, as sent or as the server makes it where none is.
+	id string
+	// raw is the object as written.
+	raw json.RawMessage
+	// end is the offset in the input behind the line, and sum the SHA-256 of all before it.
+	end int64
+	sum string
+}
+
+// lines reads points from an input. It begins with an empty hash: what is skipped has to be read through it.
+type lines struct {
+	in     *bufio.Reader
+	line   int
+	offset int64
+	hash   hash.Hash
+}
+
+func newLines(in io.Reader) *lines {
+	return &lines{in: bufio.NewReaderSize(in, 1<<20), hash: sha256.New()}
+}
+
+func (l *lines) sum() string { return hex.EncodeToString(l.hash.Sum(nil)) }
+
+// next returns the next data point; io.EOF at the end. Blank lines are passed over.
+func (l *lines) next() (point, error) {
+	for {
+		text, err := l.read()
+		if err != nil {
+			return point{}, err
+		}
+		trimmed := bytes.TrimSpace(text)
+		if l.line == 1 {
+			trimmed = bytes.TrimPrefix(trimmed, []byte("\xef\xbb\xbf"))
+		}
+		if len(trimmed) == 0 {
+			continue
+		}
+		id, err := check(trimmed)
+		if err != nil {
+			return point{}, &LineError{l.line, err}
+		}
+		return point{line: l.line, id: id, raw: trimmed, end: l.offset, sum: l.sum()}, nil
+	}
+}
+
+// read returns one line, which may lack its newline at the end of the input.
+func (l *lines) read() ([]byte, error) {
+	var text []byte
+	for {
+		part, err := l.in.ReadSlice('\n')
+		text = append(text, part...)
+		if len(text) > MaxLine {
+			return nil, &LineError{l.line + 1, fmt.Errorf("is longer than %d MiB", MaxLine>>20)}
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("read input: %w", err)
+		}
+		if len(text) == 0 {
+			return nil, io.EOF
+		}
+		l.line++
+		l.offset += int64(len(text))
+		_, _ = l.hash.Write(text) // a hash takes everything
+		return text, nil
+	}
+}
+
+// skip reads on to an offset, without looking at what it passes.
+func (l *lines) skip(offset int64) error {
+	for l.offset < offset {
+		if _, err := l.read(); err != nil {
+			if errors.Is(err, io.EOF) {
+				return errors.New("the input is shorter than what was sent of it")
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// check says whether a line is a data point and which source id it has. The server checks again; this finds
+// the line while its number is known.
+func check(line []byte) (id string, err error) {
+	if !utf8.Valid(line) {
+		return "", errors.New("is not UTF-8")
+	}
+	// Pointers tell what is omitted from what is empty.
+	var p struct {
+		Content   *string         `json:"content"`
+		ID        *string         `json:"id"`
+		Label     *string         `json:"label"`
+		Timestamp *string         `json:"timestamp"`
+		Metadata  json.RawMessage `json:"metadata"`
+		Audience  *string         `json:"audience"`
+		Identity  *string         `json:"identity"`
+	}
+	dec := json.NewDecoder(bytes.NewReader(line))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&p); err != nil {
+		return "", fmt.Errorf("is no data point: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return "", errors.New("holds more than one JSON value")
+	}
+	switch {
+	case p.Content == nil || strings.TrimSpace(*p.Content) == "":
+		return "", errors.New("has no content")
+	case len(*p.Content) > MaxContent:
+		return "", fmt.Errorf("has more than %d MiB of content", MaxContent>>20)
+	case p.ID != nil && *p.ID != "":
+		return *p.ID, nil
+	case p.ID != nil:
+		return "", errors.New("has an empty id: leave it out, or give one")
+	default:
+		return DefaultID(*p.Content), nil
+	}
+}
+
+// DefaultID is the source id of a data point that is sent without one.
+func DefaultID(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+// Line writes a data point as one line of an input.
+func Line(p client.DataPoint) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(p); err != nil {
+		return nil, fmt.Errorf("encode data point: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// Count is what a check of an input found.
+type Count struct {
+	Points int
+	Bytes  int64
+}
+
+// Check reads a whole input and finds the first line that is no data point, as *LineError. seen is told the bytes read so far; it may be nil.
+func Check(in io.Reader, seen func(bytes int64)) (Count, error) {
+	l := newLines(in)
+	var n int
+	for {
+		p, err := l.next()
+		if errors.Is(err, io.EOF) {
+			return Count{n, l.offset}, nil
+		}
+		if err != nil {
+			return Count{}, err
+		}
+		n++
+		if seen != nil && n%1000 == 0 {
+			seen(p.end)
+		}
+	}
+}
