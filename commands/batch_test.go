@@ -1,0 +1,256 @@
+package commands_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+)
+
+func (w *world) batch(items []commands.DataPoint, key string) commands.BatchReceipt {
+	w.t.Helper()
+	r, err := w.IngestBatch(w.t.Context(), w.call, items, key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+func TestBatch(t *testing.T) {
+	w := newWorld(t)
+	w.ingest(text("b", "two"), "")
+	r := w.batch([]commands.DataPoint{text("a", "one", by("ana")), text("b", "two"), text("c", "three")}, "key")
+	if r.Status != commands.StatusQueued || r.Unchanged != nil || len(r.Items) != 3 {
+		t.Errorf("receipt %+v", r)
+	}
+	for i, want := range []string{commands.StatusQueued, commands.StatusCompleted, commands.StatusQueued} {
+		if item := r.Items[i]; item.Ordinal != i || item.Status != want || (item.Unchanged != nil) != (want == commands.StatusCompleted) {
+			t.Errorf("item %d: %+v", i, item)
+		}
+	}
+	wantTypes(t, w.types("b"), accepted, resent)
+	send, _, _ := datapoint.SendOf(w.history("c")[0].Event)
+	if send.IngestionID != r.IngestionID || send.Ordinal != 2 || send.Items != 3 || send.Commit == 0 {
+		t.Errorf("item %+v", send)
+	}
+	again := w.batch([]commands.DataPoint{text("a", "one", by("ana")), text("b", "two"), text("c", "three")}, "key")
+	if again.IngestionID != r.IngestionID || again.Status != r.Status || again.Items[1].Status != commands.StatusCompleted {
+		t.Errorf("the same key answers %+v", again)
+	}
+	same := w.batch([]commands.DataPoint{text("a", "one"), text("b", "two")}, "")
+	if same.Status != commands.StatusCompleted || same.Unchanged == nil || !*same.Unchanged {
+		t.Errorf("an unchanged batch answers %+v", same)
+	}
+	_, err := w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("a", "one")}, "key")
+	wantFault(t, err, fault.CodeIdempotencyConflict)
+}
+
+func TestBatchIsRefusedWhole(t *testing.T) {
+	w := newWorld(t)
+	w.ingest(text("gone", "x"), "")
+	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"gone"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("new", "y"), text("gone", "x")}, "key")
+	if f := wantFault(t, err, fault.CodeDataPointDeleted); f.Data["item"] != 1 {
+		t.Errorf("data %v", f.Data)
+	}
+	if got := w.types("new"); got != nil {
+		t.Errorf("the refused batch left %v", got)
+	}
+	// A refused call spends no key.
+	w.batch([]commands.DataPoint{text("new", "y")}, "key")
+}
+
+// Overlapping batches and single sends: nothing is doubled, every answer is true, and what stands in the end is what the
+// order of the effects gives.
+func TestOverlappingBatches(t *testing.T) {
+	w := newWorld(t)
+	worlds := []*world{w, worldOver(t, w.store)}
+	ids := []string{"a", "b", "c", "d"}
+	single := make([]commands.Receipt, 32)
+	many := make([]commands.BatchReceipt, 32)
+	errs := make([]error, 32)
+	race(32, func(i int) {
+		on := worlds[i%2]
+		content := func(id string) string { return fmt.Sprintf("%s %d", id, i%3) }
+		if i%4 == 0 {
+			id := ids[i%len(ids)]
+			single[i], errs[i] = on.Ingest(t.Context(), on.call, text(id, content(id)), "")
+			return
+		}
+		var items []commands.DataPoint
+		for n := range 3 {
+			id := ids[(i+n)%len(ids)]
+			items = append(items, text(id, content(id)))
+		}
+		many[i], errs[i] = on.IngestBatch(t.Context(), on.call, items, "")
+	})
+	told := make(map[string]string) // send and source id → status
+	for i := range 32 {
+		if errs[i] != nil {
+			t.Fatalf("caller %d: %v", i, errs[i])
+		}
+		if single[i].SourceID != "" {
+			told[single[i].IngestionID.String()+single[i].SourceID] = single[i].Status
+		}
+		for _, item := range many[i].Items {
+			told[many[i].IngestionID.String()+item.SourceID] = item.Status
+		}
+	}
+	for _, id := range ids {
+		wantCommitOrder(t, w.history(id))
+		for _, f := range w.history(id) {
+			send, _, _ := datapoint.SendOf(f.Event)
+			key := send.IngestionID.String() + id
+			outcome, _ := datapoint.OutcomeOf(f.Event)
+			queued := outcome.Outcome == ingestion.Created || outcome.Outcome == ingestion.Updated
+			if status, ok := told[key]; !ok || queued != (status == commands.StatusQueued) {
+				t.Errorf("%s stands as %s and was told %q", key, outcome.Outcome, status)
+			}
+			delete(told, key)
+		}
+	}
+	if len(told) > 0 {
+		t.Errorf("acknowledged and not there: %v", told)
+	}
+}
+
+// wantCommitOrder checks that the content at the head is that of the newest effect, that numbers are given once, and
+// that an item that is history changed nothing.
+func wantCommitOrder(t *testing.T, facts []eventstore.Fact) {
+	t.Helper()
+	head := facts[len(facts)-1]
+	_, standing, _ := datapoint.SendOf(head.Event)
+	numbers := make(map[int]bool)
+	for _, f := range facts {
+		if e, ok := f.Event.(*datapoint.RevisionAccepted); ok {
+			if numbers[e.Effect.Revision] {
+				t.Errorf("revision %d is there twice", e.Effect.Revision)
+			}
+			numbers[e.Effect.Revision] = true
+		}
+	}
+	newest := slices.MaxFunc(facts, func(a, b eventstore.Fact) int { return cmp.Compare(effectOf(a), effectOf(b)) })
+	_, last, _ := datapoint.SendOf(newest.Event)
+	if standing.Head().Content != last.Effect.Content {
+		t.Errorf("the head holds %.8s, the newest effect is %.8s", standing.Head().Content, last.Effect.Content)
+	}
+}
+
+func effectOf(f eventstore.Fact) eventstore.Position {
+	if send, _, _ := datapoint.SendOf(f.Event); send.Commit != 0 {
+		return eventstore.Position(send.Commit)
+	}
+	return f.Position
+}
+
+// dying is a store that stops answering after some appends, as for a process that is killed there.
+type dying struct {
+	eventstore.Store
+	left atomic.Int64
+}
+
+var errKilled = errors.New("killed")
+
+func (d *dying) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	if d.left.Add(-1) < 0 {
+		return eventstore.Appended{}, errKilled
+	}
+	return d.Store.Append(ctx, name, expected, events)
+}
+
+func (d *dying) Tombstone(ctx context.Context, name string, expected eventstore.Revision) (eventstore.Position, error) {
+	if d.left.Add(-1) < 0 {
+		return 0, errKilled
+	}
+	return d.Store.Tombstone(ctx, name, expected)
+}
+
+// Wherever the process dies, a batch is either not there at all or is completed as if it had not.
+func TestBatchSurvivesEveryCrash(t *testing.T) {
+	for survived := range int64(10) {
+		t.Run(fmt.Sprintf("after %d appends", survived), func(t *testing.T) {
+			w := newWorld(t)
+			w.ingest(text("a", "old"), "")
+			w.ingest(text("b", "two"), "")
+			d := &dying{Store: w.store}
+			d.left.Store(survived)
+			victim := worldOver(t, d)
+			items := []commands.DataPoint{text("a", "new"), text("b", "two"), text("c", "three", with(`{"k":1}`))}
+			_, err := victim.IngestBatch(t.Context(), victim.call, items, "key")
+			if survived < 6 && err == nil { // stage, commit, three items, outcomes
+				t.Fatalf("answered after %d appends", survived)
+			}
+			// A later send of another process stands above the batch, if the batch was committed.
+			w.ingest(text("a", "newest"), "")
+
+			id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
+			committed, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, id), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(committed) == 0 {
+				if got := w.types("c"); got != nil {
+					t.Errorf("not committed, yet there is %v", got)
+				}
+				return
+			}
+			for range 2 { // finishing twice is finishing once
+				if err := w.log.ResumeBatch(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantTypes(t, w.types("a"), accepted, accepted, accepted)
+			wantTypes(t, w.types("b"), accepted, resent)
+			wantTypes(t, w.types("c"), accepted)
+			wantCommitOrder(t, w.history("a"))
+			if got := w.head("a").Content; got != datapoint.Digest([]byte("newest")) {
+				t.Errorf("the later send was overwritten by %.8s", got)
+			}
+			r := w.batch(items, "key")
+			if r.IngestionID != id || r.Items[0].Status != commands.StatusQueued || r.Items[1].Status != commands.StatusCompleted {
+				t.Errorf("the key answers %+v", r)
+			}
+		})
+	}
+}
+
+// An item whose data point was deleted between commit and fan-out ends as deleted.
+func TestBatchMeetsDeletion(t *testing.T) {
+	w := newWorld(t)
+	w.ingest(text("a", "old"), "")
+	d := &dying{Store: w.store}
+	d.left.Store(2) // stage and commit
+	victim := worldOver(t, d)
+	items := []commands.DataPoint{text("a", "new"), text("b", "two")}
+	if _, err := victim.IngestBatch(t.Context(), victim.call, items, "key"); err == nil {
+		t.Fatal("answered without a fan-out")
+	}
+	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
+	if err := w.log.ResumeBatch(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	wantTypes(t, w.types("a"), accepted, deleted)
+	wantTypes(t, w.types("b"), accepted)
+	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, id), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := facts[0].Event.(*ingestion.FannedOut).Outcomes[0]; got != (ingestion.Outcome{Outcome: ingestion.Deleted}) {
+		t.Errorf("outcome %+v", got)
+	}
+}

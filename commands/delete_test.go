@@ -1,0 +1,204 @@
+package commands_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+)
+
+func TestBulkDeletionTakesAllOrNone(t *testing.T) {
+	w := newWorld(t)
+	for _, id := range []string{"a", "b", "c"} {
+		w.ingest(text(id, "text of "+id), "")
+	}
+	_, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a", "x", "b", "y"})
+	f := wantFault(t, err, fault.CodeDataPointNotFound)
+	if ids, _ := f.Data["ids"].([]string); !slices.Equal(ids, []string{"x", "y"}) {
+		t.Errorf("data %v", f.Data)
+	}
+	wantTypes(t, w.types("a"), accepted)
+	r, err := w.DeleteDataPoints(t.Context(), w.call, []string{"b", "a"})
+	if err != nil || !slices.Equal(r.IDs, []string{"b", "a"}) {
+		t.Fatalf("receipt %+v, %v", r, err)
+	}
+	wantTypes(t, w.types("a"), accepted, deleted)
+	wantTypes(t, w.types("b"), accepted, deleted)
+	wantTypes(t, w.types("c"), accepted)
+	_, err = w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
+	wantFault(t, err, fault.CodeDataPointNotFound)
+}
+
+func TestNeighbourDeletesNothing(t *testing.T) {
+	w := newWorld(t)
+	mine := w.ingest(text("a", "text"), "")
+	neighbour := w.call
+	neighbour.Principal.Project.ID, neighbour.Principal.Project.Namespace = uuid.New(), uuid.New()
+	_, err := w.DeleteDataPoints(t.Context(), neighbour, []string{"a"})
+	wantFault(t, err, fault.CodeDataPointNotFound)
+	wantFault(t, w.DeleteSend(t.Context(), neighbour, mine.IngestionID), fault.CodeNotFound)
+	wantFault(t, w.Retry(t.Context(), neighbour, mine.IngestionID), fault.CodeNotFound)
+	wantTypes(t, w.types("a"), accepted)
+}
+
+func TestDeletionOfASend(t *testing.T) {
+	w := newWorld(t)
+	batch := w.batch([]commands.DataPoint{text("a", "one"), text("b", "two"), text("c", "three")}, "")
+	w.ingest(text("b", "two, revised"), "")
+	if err := w.DeleteSend(t.Context(), w.call, batch.IngestionID); err != nil {
+		t.Fatal(err)
+	}
+	wantTypes(t, w.types("a"), accepted, deleted)
+	wantTypes(t, w.types("b"), accepted, accepted) // revised since: it stays
+	wantTypes(t, w.types("c"), accepted, deleted)
+	if err := w.DeleteSend(t.Context(), w.call, batch.IngestionID); err != nil {
+		t.Errorf("a second deletion: %v", err)
+	}
+	wantTypes(t, w.types("b"), accepted, accepted)
+	wantFault(t, w.DeleteSend(t.Context(), w.call, uuid.New()), fault.CodeNotFound)
+}
+
+func TestDeletionSurvivesEveryCrash(t *testing.T) {
+	for survived := range int64(5) {
+		t.Run(fmt.Sprintf("after %d appends", survived), func(t *testing.T) {
+			w := newWorld(t)
+			w.ingest(text("a", "one"), "")
+			w.ingest(text("b", "two"), "")
+			d := &dying{Store: w.store}
+			d.left.Store(survived)
+			victim := worldOver(t, d)
+			_, err := victim.DeleteDataPoints(t.Context(), victim.call, []string{"a", "b"})
+			if survived < 4 && err == nil { // commit, two data points, the end
+				t.Fatalf("answered after %d appends", survived)
+			}
+			id := w.committedDeletion()
+			if id == uuid.Nil {
+				wantTypes(t, w.types("a"), accepted)
+				wantTypes(t, w.types("b"), accepted)
+				return
+			}
+			w.ingestOrDeleted(text("a", "later"))
+			for range 2 {
+				if err := w.log.ResumeDeletion(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, s := range []string{"a", "b"} {
+				if types := w.types(s); types[len(types)-1] != deleted {
+					t.Errorf("%s ends with %v", s, types)
+				}
+			}
+		})
+	}
+}
+
+// committedDeletion is the id of the one deletion of the log, uuid.Nil where none is committed.
+func (w *world) committedDeletion() uuid.UUID {
+	w.t.Helper()
+	records, err := w.store.ReadAll(w.t.Context(), 0, 1000)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, r := range records {
+		if stream.Family(r.Stream) == stream.Deletion {
+			return stream.Owner(r.Stream)
+		}
+	}
+	return uuid.Nil
+}
+
+func (w *world) ingestOrDeleted(in commands.DataPoint) {
+	w.t.Helper()
+	var f *fault.Error
+	if _, err := w.Ingest(w.t.Context(), w.call, in, ""); err != nil && !(errors.As(err, &f) && f.Code == fault.CodeDataPointDeleted) {
+		w.t.Fatal(err)
+	}
+}
+
+func TestCleaningKeepsFactsAndErasesText(t *testing.T) {
+	w := newWorld(t)
+	send := w.ingest(text("a", "one"), "")
+	w.ingest(text("a", "two"), "")
+	r, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dataPoint := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
+	for range 2 {
+		if err := w.log.KeepFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := w.log.Clean(t.Context(), r.OperationID, func(context.Context, eventstore.Position) error { return nil }, w.call.ReceivedAt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.store.Read(t.Context(), stream.Name(stream.DataPoint, dataPoint), 0, eventstore.Forwards, 1); !errors.Is(err, eventstore.ErrDeleted) {
+		t.Errorf("the stream of the data point reads: %v", err)
+	}
+	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Deletion, r.OperationID), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(facts) != 2 || facts[1].Type != "deletion.cleaned.v1" {
+		t.Fatalf("the deletion holds %d events", len(facts))
+	}
+	kept := facts[0].Event.(*deletion.FactsKept)
+	if len(kept.Facts) != 2 || kept.Facts[0].IngestionID != send.IngestionID || kept.Facts[0].Outcome != ingestion.Created || kept.Facts[1].Revision != 2 {
+		t.Errorf("facts %+v", kept.Facts)
+	}
+}
+
+func TestRetry(t *testing.T) {
+	w := newWorld(t)
+	send := w.ingest(text("a", "one"), "")
+	wantFault(t, w.Retry(t.Context(), w.call, uuid.New()), fault.CodeNotFound)
+	wantFault(t, w.Retry(t.Context(), w.call, send.IngestionID), fault.CodeIngestionNotStopped)
+	name := stream.Name(stream.Ingestion, send.IngestionID)
+	stop := func(at eventstore.Revision) {
+		t.Helper()
+		failed := ingestion.Failed{ProjectID: w.call.Principal.Project.ID, Code: ingestion.Internal}
+		meta := w.history("a")[0].Details
+		meta.CommandID = uuid.New()
+		if _, err := w.log.Append(t.Context(), name, at, meta, failed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop(eventstore.NoStream)
+	errs := make([]error, 8)
+	race(8, func(i int) { errs[i] = w.Retry(t.Context(), w.call, send.IngestionID) })
+	granted := 0
+	for _, err := range errs {
+		if err == nil {
+			granted++
+			continue
+		}
+		wantFault(t, err, fault.CodeIngestionNotStopped)
+	}
+	if granted != 1 {
+		t.Errorf("%d of 8 retries were granted", granted)
+	}
+	stop(1)
+	if err := w.Retry(t.Context(), w.call, send.IngestionID); err != nil {
+		t.Fatal(err)
+	}
+	facts, err := w.log.ReadFrom(t.Context(), name, 3)
+	if err != nil || facts[0].Event.(*ingestion.Retried).Round != 2 {
+		t.Errorf("second retry: %+v, %v", facts, err)
+	}
+	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	wantFault(t, w.Retry(t.Context(), w.call, send.IngestionID), fault.CodeDataPointDeleted)
+}

@@ -1,0 +1,184 @@
+package commands_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// world is the write side over a real node, with the projections' part of it read from the log itself.
+type world struct {
+	*commands.Service
+	t     *testing.T
+	log   *commands.Log
+	store eventstore.Store
+	call  commands.Call
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	n, err := node.Start(t.Context(), node.Config{Dir: "log", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c := n.Connection()
+	store, err := esdb.Open(esdb.Config{
+		ConnectionString: c.ConnectionString(), Username: c.Username, Password: c.Password, RootCAs: c.RootCAs, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return worldOver(t, store)
+}
+
+// worldOver is another process on the same log, under the same project.
+func worldOver(t *testing.T, store eventstore.Store) *world {
+	t.Helper()
+	codec, err := eventstore.NewCodec(domain.Catalog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, store: store, log: commands.NewLog(store, codec, slog.New(slog.DiscardHandler))}
+	w.Service = commands.New(commands.Config{Log: w.log, Waiter: noWait{}, Sends: w, HashKey: make([]byte, 32), Pipeline: true})
+	w.call = commands.Call{
+		Principal: auth.Principal{
+			Kind: auth.ProjectKey, KeyID: uuid.MustParse("00000000-0000-4000-8000-0000000000aa"),
+			Project: auth.Project{
+				ID: uuid.MustParse("00000000-0000-4000-8000-0000000000bb"), Number: 7,
+				Namespace: uuid.MustParse("00000000-0000-4000-8000-0000000000cc"),
+			},
+		},
+		RequestID: uuid.New(), ReceivedAt: time.Date(2026, 5, 12, 12, 0, 0, 0, time.UTC),
+	}
+	return w
+}
+
+// noWait stands for projections that are always there: what waits for them is tested with them.
+type noWait struct{}
+
+func (noWait) Wait(context.Context, eventstore.Position, ...string) error { return nil }
+
+// Targets implements commands.Sends by a fold of the log.
+func (w *world) Targets(ctx context.Context, project auth.Project, id uuid.UUID) (targets []uuid.UUID, found bool, err error) {
+	records, err := w.store.ReadAll(ctx, 0, 1<<20)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, r := range records {
+		e, err := w.log.Codec.Decode(r)
+		if err != nil {
+			return nil, false, err
+		}
+		send, _, ok := datapoint.SendOf(e)
+		if !ok || send.IngestionID != id || send.ProjectID != project.ID {
+			continue
+		}
+		found = true
+		if _, brought := e.(*datapoint.RevisionAccepted); brought {
+			targets = append(targets, stream.Owner(r.Stream))
+		}
+	}
+	return targets, found, nil
+}
+
+func (w *world) ingest(in commands.DataPoint, key string) commands.Receipt {
+	w.t.Helper()
+	r, err := w.Ingest(w.t.Context(), w.call, in, key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// history is the decoded events of a data point.
+func (w *world) history(sourceID string) []eventstore.Fact {
+	w.t.Helper()
+	name := stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, sourceID))
+	facts, err := w.log.ReadFrom(w.t.Context(), name, 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return facts
+}
+
+// head is the state at the head of a data point's stream.
+func (w *world) head(sourceID string) datapoint.State {
+	w.t.Helper()
+	facts := w.history(sourceID)
+	if len(facts) == 0 {
+		w.t.Fatalf("no data point %q", sourceID)
+	}
+	_, standing, _ := datapoint.SendOf(facts[len(facts)-1].Event)
+	return standing.Head()
+}
+
+func (w *world) types(sourceID string) []string {
+	var types []string
+	for _, f := range w.history(sourceID) {
+		types = append(types, f.Type)
+	}
+	return types
+}
+
+func wantTypes(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("events %v, want %v", got, want)
+	}
+}
+
+func wantFault(t *testing.T, err error, code string) *fault.Error {
+	t.Helper()
+	f, ok := err.(*fault.Error)
+	if !ok || f.Code != code {
+		t.Fatalf("error %v, want %s", err, code)
+	}
+	return f
+}
+
+// text is a data point with an id.
+func text(id, content string, change ...func(*commands.DataPoint)) commands.DataPoint {
+	in := commands.DataPoint{Content: content, ID: &id}
+	for _, c := range change {
+		c(&in)
+	}
+	return in
+}
+
+func labelled(label string) func(*commands.DataPoint) {
+	return func(in *commands.DataPoint) { in.Label = &label }
+}
+
+func by(author string) func(*commands.DataPoint) {
+	return func(in *commands.DataPoint) { in.Identity = &author }
+}
+
+func with(metadata string) func(*commands.DataPoint) {
+	return func(in *commands.DataPoint) { in.Metadata = json.RawMessage(metadata) }
+}
