@@ -1,0 +1,441 @@
+package feed_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/eventstore/feed"
+)
+
+func TestTopicReadsTheLogInPages(t *testing.T) {
+	r := newRig(t, nil)
+	for range 3 {
+		r.append(500)
+	}
+	messages := r.subscribe(r.ctx, "access")
+	var built reader
+	var sizes []int
+	for len(built.ids) < 1500 {
+		page := r.ack(messages)
+		if err := built.apply(page); err != nil {
+			t.Fatal(err)
+		}
+		sizes = append(sizes, len(page.Facts))
+		if want := page.Next == r.head(); page.AtHead != want {
+			t.Errorf("page up to %d of %d: at head %t", page.Next, r.head(), page.AtHead)
+		}
+	}
+	if diff := cmp.Diff(r.written(), built.ids); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]int{512, 512, 476}, sizes); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTopicBeginsBehindItsCheckpoint(t *testing.T) {
+	r := newRig(t, nil)
+	r.append(2)
+	r.setCheckpoint("access", r.head())
+	r.append(3)
+	page := r.ack(r.subscribe(r.ctx, "access"))
+	if diff := cmp.Diff([]string{"0", "1", "2"}, numbers(page)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWhatArrivesMeanwhileComesAsOnePage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		messages := r.subscribe(r.ctx, "access")
+		r.append(1)
+		msg, page := r.take(messages)
+		if len(page.Facts) != 1 || !page.AtHead {
+			t.Errorf("first page: %d facts, at head %t", len(page.Facts), page.AtHead)
+		}
+		for range 40 {
+			r.append(2)
+		}
+		synctest.Wait()
+		msg.Ack()
+		if page := r.ack(messages); len(page.Facts) != 80 || !page.AtHead {
+			t.Errorf("second page: %d facts, at head %t; want 80 and true", len(page.Facts), page.AtHead)
+		}
+		r.close()
+	})
+}
+
+func TestTopicsShareOneSubscriptionAndEachDecodedFact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counting := &countingStore{}
+		r := newRig(t, func(m *eventstoretest.Memory) eventstore.Store { counting.Memory = m; return counting })
+		one, other := r.subscribe(r.ctx, "access"), r.subscribe(r.ctx, "memories")
+		synctest.Wait()
+		for range 20 {
+			r.append(1)
+			a, b := r.ack(one), r.ack(other)
+			if len(a.Facts) != 1 || len(b.Facts) != 1 || a.Facts[0].Event != b.Facts[0].Event {
+				t.Fatalf("the topics hold different facts: %d up to %d, %d up to %d", len(a.Facts), a.Next, len(b.Facts), b.Next)
+			}
+		}
+		if n := counting.subscriptions.Load(); n != 1 {
+			t.Errorf("%d subscriptions", n)
+		}
+		if n := counting.reads.Load(); n != 0 {
+			t.Errorf("%d reads of the log at its head", n)
+		}
+		r.close()
+	})
+}
+
+func TestNackBringsTheSamePageAgain(t *testing.T) {
+	r := newRig(t, nil)
+	r.append(3)
+	messages := r.subscribe(r.ctx, "access")
+	msg, first := r.take(messages)
+	msg.Nack()
+	r.append(1)
+	for range 3 {
+		msg, again := r.take(messages)
+		if again.After != first.After || again.Next != first.Next || len(again.Facts) != 3 {
+			t.Fatalf("page behind %d up to %d, want behind %d up to %d", again.After, again.Next, first.After, first.Next)
+		}
+		if msg.Context().Err() != nil {
+			t.Error("the message has ended before it was answered")
+		}
+		msg.Nack()
+	}
+	if again := r.ack(messages); again.Next != first.Next {
+		t.Errorf("page up to %d, want %d", again.Next, first.Next)
+	}
+	if next := r.ack(messages); next.After != first.Next || len(next.Facts) != 1 {
+		t.Errorf("page behind %d with %d facts, want behind %d with 1", next.After, len(next.Facts), first.Next)
+	}
+	if r.asked["access"] != 1 {
+		t.Errorf("the checkpoint was read %d times", r.asked["access"])
+	}
+}
+
+func TestRewindGoesOnFromTheCheckpoint(t *testing.T) {
+	r := newRig(t, nil)
+	for range 3 {
+		r.append(600)
+	}
+	messages := r.subscribe(r.ctx, "access")
+	var built reader
+	for range 2 {
+		if err := built.apply(r.ack(messages)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The database fell back to the first page.
+	fallen := reader{ids: slices.Clone(built.ids[:512])}
+	fallen.at = r.positionOf(fallen.ids[511])
+	r.setCheckpoint("access", fallen.at)
+	msg, page := r.take(messages)
+	if page.After != built.at {
+		t.Fatalf("page behind %d, want %d", page.After, built.at)
+	}
+	feed.Rewind(msg)
+	msg.Nack()
+	for len(fallen.ids) < 1800 {
+		if err := fallen.apply(r.ack(messages)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(r.written(), fallen.ids); diff != "" {
+		t.Error(diff)
+	}
+	// And once more at the head, where pages come from the shared subscription.
+	r.append(5)
+	at := fallen.at
+	msg, _ = r.take(messages)
+	r.setCheckpoint("access", 0)
+	feed.Rewind(msg)
+	msg.Nack()
+	if page := r.ack(messages); page.After != 0 || len(page.Facts) != feed.PageEvents {
+		t.Errorf("page behind %d (head was %d) with %d facts", page.After, at, len(page.Facts))
+	}
+}
+
+func TestRewindBeforeAckChangesNothing(t *testing.T) {
+	r := newRig(t, nil)
+	messages := r.subscribe(r.ctx, "access")
+	r.append(1)
+	msg, page := r.take(messages)
+	feed.Rewind(msg)
+	msg.Ack()
+	r.append(1)
+	if next := r.ack(messages); next.After != page.Next {
+		t.Errorf("page behind %d, want %d", next.After, page.Next)
+	}
+}
+
+func TestSlowTopicHoldsUpNobody(t *testing.T) {
+	r := newRig(t, nil)
+	slow, quick := r.subscribe(r.ctx, "slow"), r.subscribe(r.ctx, "quick")
+	r.append(1)
+	var late, early reader
+	held, page := r.take(slow)
+	if err := late.apply(page); err != nil {
+		t.Fatal(err)
+	}
+	// More than the feed keeps for those who are late.
+	const rounds, each = 40, 250
+	for i := range rounds {
+		r.append(each)
+		for len(early.ids) < 1+each*(i+1) {
+			if err := early.apply(r.ack(quick)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	held.Ack()
+	for len(late.ids) < 1+rounds*each {
+		if err := late.apply(r.ack(slow)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	written := r.written()
+	if !slices.Equal(early.ids, written) || !slices.Equal(late.ids, written) {
+		t.Errorf("read %d and %d facts, want the %d of the log", len(early.ids), len(late.ids), len(written))
+	}
+}
+
+func TestPagesAreBoundInBytes(t *testing.T) {
+	r := newRig(t, nil)
+	ref := r.writeBlob(20 << 20)
+	messages := r.subscribe(r.ctx, "behind")
+	r.drain(messages, r.head())
+	// The same at the head.
+	msg := r.hold(messages)
+	r.writeBlob(20 << 20)
+	msg.Ack()
+	r.drain(messages, r.head())
+	if data, err := eventstore.ReadBlob(r.ctx, r.memory, r.codec, ref); err != nil || len(data) != 20<<20 {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+}
+
+func TestUnknownEventsAreHandedOverAsSuch(t *testing.T) {
+	r := newRig(t, nil)
+	foreign := r.proposed(1)
+	foreign.Type = "somebody.else.v1"
+	name := stream.Name(stream.Project, uuid.New())
+	if _, err := r.memory.Append(r.ctx, name, eventstore.NoStream, []eventstore.Proposed{foreign}); err != nil {
+		t.Fatal(err)
+	}
+	page := r.ack(r.subscribe(r.ctx, "access"))
+	var unknown *eventstore.UnknownEventError
+	if len(page.Facts) != 1 || !errors.As(page.Facts[0].Err, &unknown) || unknown.Stream != name || page.Facts[0].Event != nil {
+		t.Errorf("got %+v", page.Facts)
+	}
+}
+
+func TestCheckpointAheadOfTheLogStopsItsTopic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.append(2)
+		r.setCheckpoint("access", r.head()+1)
+		messages := r.subscribe(r.ctx, "access")
+		synctest.Wait()
+		if all := r.feed.Status(); len(all) != 1 || !errors.Is(all[0].Err, feed.ErrAhead) {
+			t.Errorf("status is %+v, want %v", all, feed.ErrAhead)
+		}
+		r.append(1)
+		synctest.Wait()
+		select {
+		case <-messages:
+			t.Error("a page was handed over")
+		default:
+		}
+		r.setCheckpoint("access", 0)
+		if page := r.ack(messages); len(page.Facts) != 3 {
+			t.Errorf("%d facts", len(page.Facts))
+		}
+		synctest.Wait()
+		if all := r.feed.Status(); len(all) != 1 || all[0].Err != nil || all[0].Position != r.head() || all[0].Known != r.head() || !all[0].Live {
+			t.Errorf("status is %+v", all)
+		}
+		r.close()
+	})
+}
+
+func TestCloseWaitsForThePageThatIsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.append(1)
+		messages := r.subscribe(r.ctx, "access")
+		msg, _ := r.take(messages)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.close()
+		}()
+		synctest.Wait()
+		select {
+		case <-done:
+			t.Error("closed with a page out")
+		case <-messages:
+			t.Error("the channel was closed, or gave another page")
+		default:
+		}
+		if err := msg.Context().Err(); err != nil {
+			t.Errorf("the message was ended: %v", err)
+		}
+		msg.Ack()
+		<-done
+		if _, open := <-messages; open {
+			t.Error("the channel is still open")
+		}
+		if _, err := r.feed.Subscribe(r.ctx, "access"); !errors.Is(err, feed.ErrClosed) {
+			t.Errorf("subscribe after close: %v", err)
+		}
+	})
+}
+
+func TestContextEndsTopicAndItsMessages(t *testing.T) {
+	r := newRig(t, nil)
+	r.append(1)
+	ctx, cancel := context.WithCancel(r.ctx)
+	busy, idle := r.subscribe(ctx, "busy"), r.subscribe(ctx, "idle")
+	r.ack(idle)
+	msg, _ := r.take(busy)
+	stays := r.subscribe(r.ctx, "stays")
+	r.ack(stays)
+	cancel()
+	r.closed(idle)
+	<-msg.Context().Done()
+	msg.Nack()
+	r.closed(busy)
+	r.append(1)
+	if page := r.ack(stays); len(page.Facts) != 1 {
+		t.Errorf("%d facts", len(page.Facts))
+	}
+}
+
+func TestTopicsComeBackAfterAllHadGone(t *testing.T) {
+	r := newRig(t, nil)
+	for i := range 5 {
+		ctx, cancel := context.WithCancel(r.ctx)
+		messages := r.subscribe(ctx, "access")
+		r.append(1)
+		page := r.ack(messages)
+		if diff := cmp.Diff(1, len(page.Facts)); diff != "" {
+			t.Errorf("round %d: %s", i, diff)
+		}
+		r.setCheckpoint("access", page.Next)
+		cancel()
+		r.closed(messages)
+	}
+}
+
+func TestRouterHandlesEachPageUntilItSucceeds(t *testing.T) {
+	r := newRig(t, nil)
+	router, err := message.NewRouter(message.RouterConfig{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		r.append(100)
+	}
+	want := r.written()
+	var built reader
+	done := make(chan struct{})
+	tries := 0
+	router.AddConsumerHandler("access", "access", r.feed, func(msg *message.Message) error {
+		page, ok := feed.PageOf(msg)
+		if !ok {
+			return errors.New("no page")
+		}
+		if tries++; tries%2 == 1 {
+			return errors.New("try " + strconv.Itoa(tries) + " fails")
+		}
+		if err := built.apply(page); err != nil {
+			t.Error(err)
+		}
+		if len(built.ids) == len(want) {
+			close(done)
+		}
+		return nil
+	})
+	running := make(chan error, 1)
+	go func() { running <- router.Run(r.ctx) }()
+	select {
+	case <-done:
+	case <-r.ctx.Done():
+		t.Fatal("the log was not read")
+	}
+	if err := router.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-running; err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(want, built.ids); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func (r *rig) positionOf(id uuid.UUID) eventstore.Position {
+	r.Helper()
+	for after := eventstore.Position(0); ; {
+		page, err := r.memory.ReadAll(r.ctx, after, 1000)
+		if err != nil || len(page) == 0 {
+			r.Fatalf("event %s is not in the log: %v", id, err)
+		}
+		for _, e := range page {
+			if e.ID == id {
+				return e.Position
+			}
+		}
+		after = page[len(page)-1].Position
+	}
+}
+
+func (r *rig) writeBlob(size int) blob.Ref {
+	r.Helper()
+	ref, err := eventstore.WriteBlob(r.ctx, r.memory, r.codec, uuid.New(), uuid.New(), uuid.New(), later, meta, make([]byte, size))
+	if err != nil {
+		r.Fatal(err)
+	}
+	return ref
+}
+
+// drain acknowledges pages up to a position, none of which may be over the bound.
+func (r *rig) drain(messages <-chan *message.Message, to eventstore.Position) {
+	r.Helper()
+	for {
+		page := r.ack(messages)
+		size := 0
+		for _, f := range page.Facts {
+			size += f.Size()
+		}
+		if size > feed.PageBytes+eventstore.MaxAppend {
+			r.Errorf("page of %d facts and %d bytes", len(page.Facts), size)
+		}
+		if page.Next >= to {
+			return
+		}
+	}
+}
+
+// hold takes a page of one event and keeps it.
+func (r *rig) hold(messages <-chan *message.Message) *message.Message {
+	r.Helper()
+	r.append(1)
+	msg, _ := r.take(messages)
+	return msg
+}
