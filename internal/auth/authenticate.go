@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -61,7 +62,8 @@ func (a *Authenticator) lookup(ctx context.Context, kind Kind, value string) (Pr
 	p, archived, ok, err := a.keys.KeyByHash(ctx, kind, secret.Hash(value))
 	switch {
 	case err != nil:
-		return Principal{}, err
+		unavailable := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the key could not be looked up; send the request again")
+		return Principal{}, fmt.Errorf("%w: %w", unavailable, err)
 	case !ok:
 		return Principal{}, fault.New(fault.Unauthenticated, fault.CodeUnauthorized, "the key is unknown, expired or revoked")
 	case archived:

@@ -29,7 +29,7 @@ func authenticate(a *auth.Authenticator) echo.MiddlewareFunc {
 				return next(c)
 			}
 			req := c.Request()
-			principal, err := a.Authenticate(req.Context(), req.Method, c.Path(), req.Header)
+			principal, err := a.Authenticate(req.Context(), req.Method, template(c), req.Header)
 			if err != nil {
 				stateOf(c).invalidToken = auth.CarriesAgentToken(req.Header)
 				return err
@@ -40,13 +40,18 @@ func authenticate(a *auth.Authenticator) echo.MiddlewareFunc {
 	}
 }
 
-// exactRoute refuses what the router takes too generously: a last parameter with slashes in it, and OPTIONS.
+// template is the template of the request's route, "" where it is none: the router takes a last parameter with slashes in it, the API does not.
+func template(c echo.Context) string {
+	if strings.Count(c.Path(), "/") != strings.Count(c.Request().URL.EscapedPath(), "/") {
+		return ""
+	}
+	return c.Path()
+}
+
+// exactRoute refuses what the router takes too generously: see template, and OPTIONS.
 func exactRoute(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if c.Path() == "" {
-			return next(c)
-		}
-		if strings.Count(c.Path(), "/") != strings.Count(c.Request().URL.EscapedPath(), "/") {
+		if template(c) == "" {
 			return echo.ErrNotFound
 		}
 		if c.Request().Method == http.MethodOptions && c.Get(echo.ContextKeyHeaderAllow) != nil {

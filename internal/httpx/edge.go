@@ -66,10 +66,10 @@ var errPanic = errors.New("panic while serving a request")
 
 func (e edge) note(c echo.Context, state *request, took time.Duration) {
 	req, res := c.Request(), c.Response()
-	e.cfg.Metrics.end(req.Method, c.Path(), res.Status, state.code, took)
+	e.cfg.Metrics.end(req.Method, template(c), res.Status, state.code, took)
 	// The template, not the path: a path may hold a customer's id or a webhook's token.
 	attrs := []slog.Attr{
-		slog.String("requestId", state.id.String()), slog.String("method", req.Method), slog.String("route", c.Path()),
+		slog.String("requestId", state.id.String()), slog.String("method", req.Method), slog.String("route", template(c)),
 		slog.Int("status", res.Status), slog.Duration("took", took), slog.Int64("bytesOut", res.Size), slog.Int64("bytesIn", req.ContentLength),
 	}
 	if state.principal.Kind != "" {

@@ -1,0 +1,186 @@
+// Package apitest holds responses against the OpenAPI document, in every test that calls the API.
+package apitest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/google/uuid"
+)
+
+const prefix = "/api/v1"
+
+// Contract is the OpenAPI document, read strictly: a response with a field, a status or a code that the document does not
+// have is wrong, although clients are told to expect new fields.
+type Contract struct {
+	doc *openapi3.T
+	// edgeOnly leaves out what is particular to a route.
+	edgeOnly bool
+}
+
+// Load reads the document; it ends the test where the document itself is invalid.
+func Load(t testing.TB, document []byte) *Contract {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(document)
+	if err != nil {
+		t.Fatalf("read the OpenAPI document: %v", err)
+	}
+	if err := doc.Validate(context.Background()); err != nil {
+		t.Fatalf("the OpenAPI document is not valid: %v", err)
+	}
+	closed := false
+	for _, ref := range doc.Components.Schemas {
+		if s := ref.Value; s.Type.Is("object") && s.AdditionalProperties.Has == nil && s.AdditionalProperties.Schema == nil {
+			s.AdditionalProperties.Has = &closed
+		}
+	}
+	return &Contract{doc: doc}
+}
+
+// formats are the formats of the document, which the library itself leaves unchecked or checks loosely.
+var formats = []openapi3.SchemaValidationOption{
+	openapi3.WithStringFormatValidator("uuid", openapi3.NewCallbackValidator(func(text string) error {
+		if id, err := uuid.Parse(text); err != nil || id.String() != text {
+			return fmt.Errorf("%q is no UUID", text)
+		}
+		return nil
+	})),
+	openapi3.WithStringFormatValidator("date-time", openapi3.NewCallbackValidator(func(text string) error {
+		at, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil || !strings.HasSuffix(text, "Z") || !at.Equal(at.Truncate(time.Microsecond)) {
+			return fmt.Errorf("%q is no instant in UTC at microsecond precision", text)
+		}
+		return nil
+	})),
+}
+
+// Document is the document as read.
+func (c *Contract) Document() *openapi3.T { return c.doc }
+
+// Transport is a transport that checks every response of the API that it brings.
+func (c *Contract) Transport(t testing.TB, next http.RoundTripper) http.RoundTripper {
+	return transport{contract: c, t: t, next: next}
+}
+
+type transport struct {
+	contract *Contract
+	t        testing.TB
+	next     http.RoundTripper
+}
+
+func (tr transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := tr.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read the response: %w", err)
+	}
+	if err := res.Body.Close(); err != nil {
+		return nil, fmt.Errorf("close the response: %w", err)
+	}
+	res.Body = io.NopCloser(bytes.NewReader(body))
+	if err := tr.contract.Check(req, res.StatusCode, res.Header, body); err != nil {
+		tr.t.Errorf("%s %s answered %d: %v\n%s", req.Method, req.URL.EscapedPath(), res.StatusCode, err, body)
+	}
+	return res, nil
+}
+
+// Check says how a response breaks the contract. Responses of paths outside the API are not looked at.
+func (c *Contract) Check(req *http.Request, status int, header http.Header, body []byte) error {
+	path := req.URL.EscapedPath()
+	if path != prefix && !strings.HasPrefix(path, prefix+"/") {
+		return nil
+	}
+	if id, err := uuid.Parse(header.Get("X-Request-Id")); err != nil || id.Version() != 7 {
+		return fmt.Errorf("X-Request-Id is %q: want a UUIDv7", header.Get("X-Request-Id"))
+	}
+	if origin, ok := header["Access-Control-Allow-Origin"]; ok {
+		return fmt.Errorf("Access-Control-Allow-Origin is %q: want none", origin)
+	}
+	if status >= 400 && req.Method != http.MethodHead {
+		if err := c.checkEnvelope(status, header, body); err != nil {
+			return err
+		}
+	}
+	if c.edgeOnly {
+		return nil
+	}
+	route := c.route(req.Method, path)
+	if route == nil {
+		switch status {
+		case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
+			return nil
+		}
+		return fmt.Errorf("the document has no such route")
+	}
+	if status == http.StatusNoContent && len(body) > 0 {
+		return fmt.Errorf("a 204 has a body")
+	}
+	input := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: req, Route: route},
+		Status:                 status, Header: header,
+		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true, SchemaValidationOptions: formats},
+	}
+	input.SetBodyBytes(body)
+	return openapi3filter.ValidateResponse(req.Context(), input)
+}
+
+func (c *Contract) checkEnvelope(status int, header http.Header, body []byte) error {
+	if kind := header.Get("Content-Type"); !strings.HasPrefix(kind, "application/json") {
+		return fmt.Errorf("the error is %q: want JSON", kind)
+	}
+	var envelope map[string]any
+	if err := json.Unmarshal(body, &envelope); err != nil {
+		return fmt.Errorf("the error is not JSON: %w", err)
+	}
+	if err := c.doc.Components.Schemas["Error"].Value.VisitJSON(envelope); err != nil {
+		return fmt.Errorf("the error is no envelope: %w", err)
+	}
+	if said, ok := envelope["status"].(float64); !ok || int(said) != status {
+		return fmt.Errorf("the envelope says status %v", envelope["status"])
+	}
+	return nil
+}
+
+// route finds the operation of a request; of two templates that fit, the one with fewer parameters.
+func (c *Contract) route(method, path string) *routers.Route {
+	var found *routers.Route
+	fewest := 0
+	for template, item := range c.doc.Paths.Map() {
+		params, ok := match(template, path)
+		op := item.GetOperation(method)
+		if ok && op != nil && (found == nil || params < fewest) {
+			found = &routers.Route{Spec: c.doc, Path: template, PathItem: item, Method: method, Operation: op}
+			fewest = params
+		}
+	}
+	return found
+}
+
+func match(template, path string) (params int, ok bool) {
+	want, got := strings.Split(template, "/"), strings.Split(path, "/")
+	if len(want) != len(got) {
+		return 0, false
+	}
+	for i := range want {
+		switch {
+		case strings.HasPrefix(want[i], "{") && got[i] != "":
+			params++
+		case want[i] != got[i]:
+			return 0, false
+		}
+	}
+	return params, true
+}
