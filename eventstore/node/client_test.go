@@ -101,3 +101,5 @@ func expectedRevision(before int) esdb.ExpectedRevision {
 	}
 	return esdb.Revision(uint64(before - 1))
 }
+
+var subscribeFromStart = esdb.SubscribeToAllOptions{From: esdb.Start{}}

@@ -113,6 +113,7 @@ func start(ctx context.Context, cfg Config, st *store) (*Node, error) {
 	}
 	n.scavenger = newScavenger(st.db, cfg.Logger)
 	n.writer = newWriter(st.db, n.views, n.tail, &n.stats, head, n.scavenger.wake)
+	n.scavenger.removed = n.writer.renew
 	n.server = grpc.NewServer(
 		grpc.Creds(credentials.NewServerTLSFromCert(&id.certificate)),
 		grpc.UnaryInterceptor(id.unary), grpc.StreamInterceptor(id.stream),

@@ -263,3 +263,125 @@ func (c client) read(o *streams.ReadReq_Options) []recordedEvent {
 
 // message is the text of a status.
 func message(err error) string { return status.Convert(err).Message() }
+
+func readOf(o *streams.ReadReq_Options) *streams.ReadReq { return &streams.ReadReq{Options: o} }
+
+func backwards(o *streams.ReadReq_Options) *streams.ReadReq_Options {
+	o.ReadDirection = streams.ReadReq_Options_Backwards
+	return o
+}
+
+func limited(o *streams.ReadReq_Options, count uint64) *streams.ReadReq_Options {
+	o.CountOption = &streams.ReadReq_Options_Count{Count: count}
+	return o
+}
+
+func subscribed(o *streams.ReadReq_Options) *streams.ReadReq_Options {
+	o.CountOption = &streams.ReadReq_Options_Subscription{Subscription: &streams.ReadReq_Options_SubscriptionOptions{}}
+	return o
+}
+
+// atEnd lets a read begin behind the last event.
+func atEnd(o *streams.ReadReq_Options) *streams.ReadReq_Options {
+	if s := o.GetStream(); s != nil {
+		s.RevisionOption = &streams.ReadReq_Options_StreamOptions_End{End: &shared.Empty{}}
+	} else {
+		o.GetAll().AllOption = &streams.ReadReq_Options_AllOptions_End{End: &shared.Empty{}}
+	}
+	return o
+}
+
+// from lets a read begin at a revision of a stream or a position of the whole log.
+func from(o *streams.ReadReq_Options, place uint64) *streams.ReadReq_Options {
+	if s := o.GetStream(); s != nil {
+		s.RevisionOption = &streams.ReadReq_Options_StreamOptions_Revision{Revision: place}
+	} else {
+		o.GetAll().AllOption = &streams.ReadReq_Options_AllOptions_Position{
+			Position: &streams.ReadReq_Options_Position{CommitPosition: place, PreparePosition: place},
+		}
+	}
+	return o
+}
+
+// memoryConfig is a node in memory; a second node with the same configuration finds what the first one wrote.
+func memoryConfig() Config { return Config{Dir: "log", FS: vfs.NewMem()} }
+
+func metadataEvent(data string) event { return event{id: uuid.New(), typ: metadataType, data: data} }
+
+func textID(id string) *shared.UUID {
+	return &shared.UUID{Value: &shared.UUID_String_{String_: id}}
+}
+
+// exceptionTrailers leaves out what grpc adds of its own.
+func exceptionTrailers(md metadata.MD) metadata.MD {
+	out := md.Copy()
+	delete(out, "content-type")
+	return out
+}
+
+func (c client) tryDelete(stream string, expected expectation) (uint64, metadata.MD, error) {
+	o := &streams.DeleteReq_Options{StreamIdentifier: &shared.StreamIdentifier{StreamName: []byte(stream)}}
+	switch {
+	case expected.kind == expectAny:
+		o.ExpectedStreamRevision = &streams.DeleteReq_Options_Any{Any: &shared.Empty{}}
+	case expected.kind == expectExists:
+		o.ExpectedStreamRevision = &streams.DeleteReq_Options_StreamExists{StreamExists: &shared.Empty{}}
+	case expected.revision < 0:
+		o.ExpectedStreamRevision = &streams.DeleteReq_Options_NoStream{NoStream: &shared.Empty{}}
+	default:
+		o.ExpectedStreamRevision = &streams.DeleteReq_Options_Revision{Revision: uint64(expected.revision)}
+	}
+	var trailer metadata.MD
+	resp, err := c.Delete(testContext(c.t), &streams.DeleteReq{Options: o}, grpc.Trailer(&trailer))
+	return resp.GetPosition().GetCommitPosition(), trailer, err
+}
+
+func (c client) delete(stream string, expected expectation) uint64 {
+	c.t.Helper()
+	position, _, err := c.tryDelete(stream, expected)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return position
+}
+
+func (c client) tryTombstone(stream string, expected expectation) (uint64, metadata.MD, error) {
+	o := &streams.TombstoneReq_Options{StreamIdentifier: &shared.StreamIdentifier{StreamName: []byte(stream)}}
+	switch {
+	case expected.kind == expectAny:
+		o.ExpectedStreamRevision = &streams.TombstoneReq_Options_Any{Any: &shared.Empty{}}
+	case expected.kind == expectExists:
+		o.ExpectedStreamRevision = &streams.TombstoneReq_Options_StreamExists{StreamExists: &shared.Empty{}}
+	case expected.revision < 0:
+		o.ExpectedStreamRevision = &streams.TombstoneReq_Options_NoStream{NoStream: &shared.Empty{}}
+	default:
+		o.ExpectedStreamRevision = &streams.TombstoneReq_Options_Revision{Revision: uint64(expected.revision)}
+	}
+	var trailer metadata.MD
+	resp, err := c.Tombstone(testContext(c.t), &streams.TombstoneReq{Options: o}, grpc.Trailer(&trailer))
+	return resp.GetPosition().GetCommitPosition(), trailer, err
+}
+
+func (c client) tombstone(stream string, expected expectation) uint64 {
+	c.t.Helper()
+	position, _, err := c.tryTombstone(stream, expected)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return position
+}
+
+func last(events []recordedEvent) recordedEvent {
+	if len(events) == 0 {
+		return recordedEvent{}
+	}
+	return events[len(events)-1]
+}
+
+// lastPosition is the position of the newest event of the log, 0 for an empty one.
+func lastPosition(c client) uint64 {
+	c.t.Helper()
+	return last(c.read(limited(backwards(atEnd(ofAll())), 1))).position
+}
+
+type readOptions = streams.ReadReq_Options

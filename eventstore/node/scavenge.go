@@ -15,11 +15,12 @@ const scavengeBatch = 256
 // scavenger removes the events of tombstoned streams, and their metadata. The tombstones stay. What it has to do
 // stands in the log beside the tombstones, so a restart goes on with it.
 type scavenger struct {
-	db   *pebble.DB
-	log  *slog.Logger
-	due  chan struct{}
-	stop chan struct{}
-	done sync.WaitGroup
+	db      *pebble.DB
+	log     *slog.Logger
+	removed func() // called after events were removed
+	due     chan struct{}
+	stop    chan struct{}
+	done    sync.WaitGroup
 }
 
 func newScavenger(db *pebble.DB, log *slog.Logger) *scavenger {
@@ -71,6 +72,7 @@ func (s *scavenger) sweep() error {
 		if err := s.db.Delete(tombstoneKey(stream), pebble.Sync); err != nil {
 			return err
 		}
+		s.removed()
 	}
 }
 

@@ -36,7 +36,7 @@ func openStore(cfg Config) (*store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data folder %s: %w", cfg.Dir, err)
 	}
-	if err := fs.MkdirAll(dir, 0o700); err != nil {
+	if err := makeFolder(fs, dir); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
 	lock, err := pebble.LockDirectory(dir, fs)
@@ -59,10 +59,39 @@ func openStore(cfg Config) (*store, error) {
 	return &store{db: db, lock: lock, cache: cache}, nil
 }
 
+// makeFolder makes a folder that only its owner reads, and fsyncs the folders above those that it made: else the log
+// could be lost together with the name of its folder.
+func makeFolder(fs vfs.FS, dir string) error {
+	var parents []string
+	for d := dir; ; d = fs.PathDir(d) {
+		if _, err := fs.Stat(d); err == nil {
+			break
+		} else if !os.IsNotExist(err) {
+			return err
+		}
+		if fs.PathDir(d) == d {
+			break
+		}
+		parents = append(parents, fs.PathDir(d))
+	}
+	if err := fs.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, parent := range parents {
+		f, err := fs.OpenDir(parent)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // inUse tells a folder that is locked from one that cannot be locked. Within one process pebble only says it in words.
 func inUse(err error) bool {
-	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) && !errors.Is(err, os.ErrPermission) ||
-		err != nil && strings.Contains(err.Error(), "lock held by current process")
+	return errors.Is(err, syscall.EAGAIN) || err != nil && strings.Contains(err.Error(), "lock held by current process")
 }
 
 func options(fs vfs.FS, lock *pebble.Lock, cache *pebble.Cache, log *slog.Logger) *pebble.Options {

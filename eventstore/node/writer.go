@@ -47,6 +47,7 @@ type writer struct {
 	entombed func() // called after a commit that ended a stream
 
 	requests chan *request
+	removed  chan struct{} // says that the scavenger removed something: readers are to see a new view
 	stop     chan struct{}
 	done     chan struct{}
 	failure  error // why the writer ended; readable once done is closed
@@ -76,8 +77,16 @@ var errClosing = errors.New("the node is closing")
 func newWriter(db *pebble.DB, vs *views, t *tail, stats *counters, head uint64, entombed func()) *writer {
 	return &writer{
 		db: db, views: vs, tail: t, stats: stats, now: time.Now, entombed: entombed,
-		requests: make(chan *request, queueLength), stop: make(chan struct{}), done: make(chan struct{}),
+		requests: make(chan *request, queueLength), removed: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		head: head, young: map[string]*streamState{}, old: map[string]*streamState{}, lately: newLately(),
+	}
+}
+
+// renew lets readers see that something was removed; an old view would show it, and keep it on the disk.
+func (w *writer) renew() {
+	select {
+	case w.removed <- struct{}{}:
+	default:
 	}
 }
 
@@ -123,6 +132,11 @@ func (w *writer) run() {
 		if first == nil {
 			select {
 			case first = <-w.requests:
+			case <-w.removed:
+				if w.failure = w.views.publish(w.head); w.failure != nil {
+					return
+				}
+				continue
 			case <-w.stop:
 				w.failure = w.drain()
 				return

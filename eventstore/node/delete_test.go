@@ -1,0 +1,148 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// A soft-deleted stream is gone for readers, keeps its numbers, and shows only what is written afterwards.
+func TestSoftDelete(t *testing.T) {
+	c := dial(t, startNode(t, memoryConfig()))
+	c.append("s", none, newEvents(3)...)
+	c.append("$$s", none, metadataEvent(`{"$maxCount":2,"owner":"x"}`))
+	position := c.delete("s", at(2))
+
+	if _, found, _, err := c.tryRead(ofStream("s")); found || err != nil {
+		t.Errorf("read of a deleted stream: found %v, %v", found, err)
+	}
+	if got := c.read(ofStream("$$s")); len(got) != 1 || got[0].data != `{"$tb":9223372036854775807}` || got[0].typ != "$metadata" || got[0].position != position {
+		t.Errorf("metadata after the delete: %v", got)
+	}
+	again := newEvents(2)
+	c.append("s", none, again...)
+	want := []recordedEvent{{stream: "s", revision: 3, id: again[0].id}, {stream: "s", revision: 4, id: again[1].id}}
+	if diff := cmp.Diff(want, c.read(ofStream("s")), places); diff != "" {
+		t.Error(diff)
+	}
+	if got := c.read(ofStream("$$s")); len(got) != 1 || got[0].data != `{"$tb":3}` {
+		t.Errorf("metadata after the next append: %v", got)
+	}
+	if got := len(c.read(ofAll())); got != 3+1+1+1+2 {
+		t.Errorf("the whole log shows %d events", got)
+	}
+}
+
+// Metadata that is written to a soft-deleted stream shows the stream again, and keeps what it says.
+func TestMetadataEndsSoftDelete(t *testing.T) {
+	c := dial(t, startNode(t, memoryConfig()))
+	c.append("s", none, newEvents(2)...)
+	c.delete("s", anyRevision)
+	revision, _ := c.append("$$s", anyRevision, metadataEvent(`{"owner":"x"}`))
+	if revision != 1 {
+		t.Errorf("answered revision %d, want that of the client's event", revision)
+	}
+	if got := c.read(ofStream("$$s")); len(got) != 1 || got[0].data != `{"$tb":2,"owner":"x"}` {
+		t.Errorf("metadata: %v", got)
+	}
+	events, found, _, err := c.tryRead(ofStream("s"))
+	if len(events) != 0 || !found || err != nil {
+		t.Errorf("got %v, found %v, %v", events, found, err)
+	}
+}
+
+// Deletes check the revision as appends do, and say so in trailers.
+func TestDeleteExpectations(t *testing.T) {
+	c := dial(t, startNode(t, memoryConfig()))
+	c.append("s", none, newEvents(2)...)
+	tests := []struct {
+		name     string
+		stream   string
+		expected expectation
+		trailers metadata.MD
+	}{
+		{"an old revision", "s", at(0), wrongTrailers("s", "0", "1")},
+		{"beyond the last", "s", at(5), wrongTrailers("s", "5", "1")},
+		{"no stream", "s", none, wrongTrailers("s", "-1", "1")},
+		{"exists, on nothing", "x", existing, wrongTrailers("x", "-4", "-1")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, end := range []func(string, expectation) (uint64, metadata.MD, error){c.tryDelete, c.tryTombstone} {
+				_, trailer, err := end(tt.stream, tt.expected)
+				if status.Code(err) != codes.FailedPrecondition {
+					t.Errorf("got %v", err)
+				}
+				if diff := cmp.Diff(tt.trailers, exceptionTrailers(trailer)); diff != "" {
+					t.Error(diff)
+				}
+			}
+		})
+	}
+	if _, trailer, err := c.tryDelete("x", anyRevision); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("delete of what never was: %v, %v", err, trailer)
+	}
+	if _, _, err := c.tryDelete("$$s", anyRevision); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("delete of metadata: %v", err)
+	}
+	if got := c.read(ofStream("s")); len(got) != 2 {
+		t.Errorf("the stream holds %d events", len(got))
+	}
+}
+
+// A tombstone ends a stream and its metadata for ever, for readers and writers, also after a restart.
+func TestTombstone(t *testing.T) {
+	cfg := memoryConfig()
+	n := startNode(t, cfg)
+	c := dial(t, n)
+	c.append("s", none, newEvents(2)...)
+	c.append("$$s", none, metadataEvent(`{"$maxCount":2}`))
+	position := c.tombstone("s", at(1))
+	c.tombstone("never written", none)
+	deleted := metadata.Pairs("exception", "stream-deleted", "stream-name", "s")
+
+	for range 2 {
+		for _, stream := range []string{"s", "$$s"} {
+			want := deleted
+			if stream == "$$s" {
+				want = metadata.Pairs("exception", "stream-deleted", "stream-name", "$$s")
+			}
+			_, _, trailer, err := c.tryRead(ofStream(stream))
+			if status.Code(err) != codes.FailedPrecondition {
+				t.Errorf("read of %s: %v", stream, err)
+			}
+			if diff := cmp.Diff(want, exceptionTrailers(trailer)); diff != "" {
+				t.Error(diff)
+			}
+			if _, err := c.tryAppend(testContext(t), stream, anyRevision, newEvents(1)...); status.Code(err) != codes.FailedPrecondition {
+				t.Errorf("append to %s: %v", stream, err)
+			}
+		}
+		_, trailer, err := c.tryTombstone("s", anyRevision)
+		if diff := cmp.Diff(deleted, exceptionTrailers(trailer)); diff != "" || status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("second tombstone: %v %s", err, diff)
+		}
+		if got := last(c.read(limited(from(ofAll(), position), 1))); got.typ != "$streamDeleted" || got.revision != 1<<63-1 || got.stream != "s" {
+			t.Errorf("the tombstone is %+v", got)
+		}
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
+		n = startNode(t, cfg)
+		c = dial(t, n)
+	}
+}
+
+// places compares what is stored where, and leaves out what a test does not set.
+var places = cmp.Options{
+	cmp.AllowUnexported(recordedEvent{}),
+	cmpopts.IgnoreFields(recordedEvent{}, "position", "typ", "data", "meta"),
+}
+
+func wrongTrailers(stream, expected, actual string) metadata.MD {
+	return metadata.Pairs("exception", "wrong-expected-version", "stream-name", stream, "expected-version", expected, "actual-version", actual)
+}

@@ -1,0 +1,269 @@
+package node
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"pgregory.net/rapid"
+)
+
+// revisions are what a read of one stream brought.
+func revisions(events []recordedEvent) []uint64 {
+	out := []uint64{}
+	for _, e := range events {
+		out = append(out, e.revision)
+	}
+	return out
+}
+
+func TestReadStream(t *testing.T) {
+	c := dial(t, startNode(t, memoryConfig()))
+	c.append("before", none, newEvents(2)...)
+	c.append("s", none, newEvents(5)...)
+	c.append("s2", none, newEvents(2)...)
+
+	tests := []struct {
+		name string
+		read func() []recordedEvent
+		want []uint64
+	}{
+		{"from the start", func() []recordedEvent { return c.read(ofStream("s")) }, []uint64{0, 1, 2, 3, 4}},
+		{"from the start, two", func() []recordedEvent { return c.read(limited(ofStream("s"), 2)) }, []uint64{0, 1}},
+		{"from a revision, inclusive", func() []recordedEvent { return c.read(from(ofStream("s"), 3)) }, []uint64{3, 4}},
+		{"from behind the last", func() []recordedEvent { return c.read(from(ofStream("s"), 5)) }, []uint64{}},
+		{"from the end", func() []recordedEvent { return c.read(atEnd(ofStream("s"))) }, []uint64{}},
+		{"from the greatest revision", func() []recordedEvent { return c.read(from(ofStream("s"), math.MaxUint64)) }, []uint64{}},
+		{"backwards from the end", func() []recordedEvent { return c.read(backwards(atEnd(ofStream("s")))) }, []uint64{4, 3, 2, 1, 0}},
+		{"backwards from the end, one", func() []recordedEvent { return c.read(limited(backwards(atEnd(ofStream("s"))), 1)) }, []uint64{4}},
+		{"backwards from a revision, inclusive", func() []recordedEvent { return c.read(backwards(from(ofStream("s"), 1))) }, []uint64{1, 0}},
+		{"backwards from the start", func() []recordedEvent { return c.read(backwards(ofStream("s"))) }, []uint64{0}},
+		{"backwards from behind the last", func() []recordedEvent { return c.read(limited(backwards(from(ofStream("s"), 9)), 2)) }, []uint64{4, 3}},
+		{"none", func() []recordedEvent { return c.read(limited(ofStream("s"), 0)) }, []uint64{}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, revisions(tt.read())); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	for _, o := range []uint64{0, 1, 10} {
+		if _, found, _, err := c.tryRead(limited(ofStream("missing"), o)); found || err != nil {
+			t.Errorf("read of %d events of a missing stream: found %v, %v", o, found, err)
+		}
+	}
+}
+
+// What a client appends is what a client reads, byte for byte.
+func TestReadBringsWhatWasAppended(t *testing.T) {
+	c := dial(t, startNode(t, memoryConfig()))
+	before := time.Now().Add(-time.Second)
+	sent := []event{newEvent(`{"a":1}`), newEvent(""), newEvent("\x00\xff")}
+	sent[0].meta = `{"by":"x"}`
+	sent[1].typ = "käse"
+	sent[2].raw = true
+	_, position := c.append("s", none, sent...)
+	events := c.read(ofStream("s"))
+	for i, want := range sent {
+		got := events[i]
+		diff := cmp.Diff(recordedEvent{stream: "s", revision: uint64(i), position: position - 2 + uint64(i), id: want.id, typ: want.typ, data: want.data, meta: want.meta},
+			got, cmp.AllowUnexported(recordedEvent{}))
+		if diff != "" {
+			t.Error(diff)
+		}
+	}
+	call, err := c.Read(testContext(t), readOf(ofStream("s")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, contentType := range []string{contentTypeJSON, contentTypeJSON, contentTypeRaw} {
+		resp, err := call.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		system := resp.GetEvent().GetEvent().GetMetadata()
+		created, ok := parseTicks([]byte(system[keyCreated]))
+		if len(system) != 3 || system[keyContentType] != contentType || !ok || created.Before(before) || created.After(time.Now()) {
+			t.Errorf("system metadata of event %d: %v", i, system)
+		}
+	}
+}
+
+func TestReadAll(t *testing.T) {
+	c := dial(t, startNode(t, memoryConfig()))
+	if got := c.read(ofAll()); len(got) != 0 {
+		t.Errorf("an empty log holds %v", got)
+	}
+	var positions []uint64
+	for i := range 5 {
+		_, p := c.append(fmt.Sprintf("s%d", i%2), anyRevision, newEvent("{}"))
+		positions = append(positions, p)
+	}
+	for i, p := range positions {
+		if p == 0 || i > 0 && p <= positions[i-1] {
+			t.Fatalf("positions do not rise from above 0: %v", positions)
+		}
+	}
+	at := func(events []recordedEvent) []uint64 {
+		out := []uint64{}
+		for _, e := range events {
+			out = append(out, e.position)
+		}
+		return out
+	}
+	p := positions
+	tests := []struct {
+		name string
+		got  []recordedEvent
+		want []uint64
+	}{
+		{"from the start", c.read(ofAll()), p},
+		{"from position 0", c.read(from(ofAll(), 0)), p},
+		{"from a position, inclusive", c.read(from(ofAll(), p[2])), p[2:]},
+		{"from a position, two", c.read(limited(from(ofAll(), p[1]), 2)), p[1:3]},
+		{"behind the last", c.read(from(ofAll(), p[4]+1)), []uint64{}},
+		{"from the end", c.read(atEnd(ofAll())), []uint64{}},
+		{"backwards from the end", c.read(backwards(atEnd(ofAll()))), []uint64{p[4], p[3], p[2], p[1], p[0]}},
+		{"backwards from the greatest position", c.read(limited(backwards(from(ofAll(), math.MaxUint64)), 1)), []uint64{p[4]}},
+		{"backwards from a position, exclusive", c.read(backwards(from(ofAll(), p[2]))), []uint64{p[1], p[0]}},
+		{"backwards from the start", c.read(backwards(ofAll())), []uint64{}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, at(tt.got)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Pages are of the node's making: a read of any size, in either direction, brings the same events as one look would.
+func TestReadsAcrossPages(t *testing.T) {
+	c := dial(t, startNode(t, memoryConfig()))
+	const total = 2*pageEvents + 37
+	for left := total; left > 0; {
+		n := min(left, 300)
+		c.append("s", anyRevision, newEvents(n)...)
+		c.append("other", anyRevision, newEvents(1)...)
+		left -= n
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		start := rapid.Uint64Range(0, total-1).Draw(t, "from")
+		count := rapid.Uint64Range(1, total).Draw(t, "count")
+		var want, got []uint64
+		if rapid.Bool().Draw(t, "backwards") {
+			for r, n := int64(start), count; r >= 0 && n > 0; r, n = r-1, n-1 {
+				want = append(want, uint64(r))
+			}
+			got = revisions(c.read(limited(backwards(from(ofStream("s"), start)), count)))
+		} else {
+			for r := start; r < total && r < start+count; r++ {
+				want = append(want, r)
+			}
+			got = revisions(c.read(limited(from(ofStream("s"), start), count)))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+	if got := c.read(ofAll()); len(got) != total+4 {
+		t.Errorf("the whole log brought %d events", len(got))
+	}
+}
+
+// A reader sees what the metadata of a stream leaves; the whole log shows everything.
+func TestStreamMetadata(t *testing.T) {
+	tests := []struct {
+		metadata string
+		want     []uint64
+	}{
+		{`{"$tb":2}`, []uint64{2, 3, 4}},
+		{`{"$maxCount":2}`, []uint64{3, 4}},
+		{`{"$maxCount":2,"$tb":4}`, []uint64{4}},
+		{`{"$tb":17}`, []uint64{}},
+		{`{"$maxAge":3600}`, []uint64{0, 1, 2, 3, 4}},
+		{`{"$maxAge":9223372036854775807}`, []uint64{0, 1, 2, 3, 4}},
+		{`{"$acl":{"$r":"x"},"own":[1]}`, []uint64{0, 1, 2, 3, 4}},
+		{`{"$maxCount":0,"$tb":3}`, []uint64{0, 1, 2, 3, 4}},
+		{`{"$maxCount":"2"}`, []uint64{0, 1, 2, 3, 4}},
+		{`{"$tb":-1}`, []uint64{0, 1, 2, 3, 4}},
+		{`not json`, []uint64{0, 1, 2, 3, 4}},
+		{`null`, []uint64{0, 1, 2, 3, 4}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.metadata, func(t *testing.T) {
+			c := dial(t, startNode(t, memoryConfig()))
+			c.append("s", none, newEvents(5)...)
+			c.append("$$s", none, metadataEvent(`{"$maxCount":1}`))
+			c.append("$$s", at(0), metadataEvent(tt.metadata))
+			if diff := cmp.Diff(tt.want, revisions(c.read(ofStream("s")))); diff != "" {
+				t.Errorf("forwards: %s", diff)
+			}
+			back := c.read(backwards(atEnd(ofStream("s"))))
+			if len(back) != len(tt.want) || len(back) > 0 && last(back).revision != tt.want[0] {
+				t.Errorf("backwards: %v", revisions(back))
+			}
+			if got := c.read(limited(ofStream("$$s"), 1)); len(got) != 1 || got[0].revision != 1 || got[0].data != tt.metadata {
+				t.Errorf("the metadata is %v", got)
+			}
+			if got := len(c.read(ofAll())); got != 7 {
+				t.Errorf("the whole log shows %d events", got)
+			}
+		})
+	}
+}
+
+// Events beyond their age are not shown, once it is over.
+func TestMaxAge(t *testing.T) {
+	n := startNode(t, memoryConfig())
+	c := dial(t, n)
+	c.append("s", none, newEvents(2)...)
+	c.append("$$s", none, metadataEvent(`{"$maxAge":60}`))
+	for age, want := range map[time.Duration]int{0: 2, 59 * time.Second: 2, 2 * time.Minute: 0} {
+		v, err := n.views.acquire()
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, err := v.state("s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := v.stream(state, 0, false, 10, time.Now().Add(age))
+		if err != nil || len(p.events) != want || !p.end {
+			t.Errorf("%v later: %d events, %v", age, len(p.events), err)
+		}
+		if err := v.release(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A request that says too little is refused.
+func TestReadRefusesWhatItCannotRead(t *testing.T) {
+	c := dial(t, startNode(t, memoryConfig()))
+	noCount := ofAll()
+	noCount.CountOption = nil
+	noStart := ofAll()
+	noStart.GetAll().AllOption = nil
+	noRevision := ofStream("s")
+	noRevision.GetStream().RevisionOption = nil
+	nothing := ofAll()
+	nothing.StreamOption = nil
+	tests := map[string]error{}
+	for name, o := range map[string]*readOptions{
+		"no options": nil, "no count": noCount, "no start": noStart, "no revision": noRevision, "neither stream nor log": nothing,
+		"no name": ofStream(""), "subscription backwards": backwards(subscribed(ofAll())),
+	} {
+		_, _, _, tests[name] = c.tryRead(o)
+	}
+	for name, err := range tests {
+		if status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
