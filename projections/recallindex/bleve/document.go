@@ -1,0 +1,149 @@
+package bleve
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/blevesearch/bleve/v2/document"
+	index "github.com/blevesearch/bleve_index_api"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/projections/recallindex"
+)
+
+// The fields of a document. Text of sources and of memories are two fields, so that each part has its own frequencies.
+const (
+	partField     = "p"
+	audienceField = "a"
+	dayField      = "d"
+	textField     = "t"
+	memoryField   = "m"
+	labelField    = "l"
+)
+
+// textOf is the field that holds the text of a part.
+func textOf(part recallindex.Part) string {
+	if part == recallindex.Memories {
+		return memoryField
+	}
+	return textField
+}
+
+const (
+	countedTerms  = index.IndexField
+	distinctTerms = index.IndexField | index.SkipFreqNorm
+	filterTerms   = index.IndexField | index.SkipFreqNorm | index.DocValues
+)
+
+func newDocument(d recallindex.Document) *document.Document {
+	part := d.Part()
+	doc := document.NewDocument(identifier(d.Key))
+	doc.AddField(&terms{name: partField, terms: []string{string(part)}, options: distinctTerms})
+	doc.AddField(&terms{name: audienceField, terms: []string{d.Audience.String()}, options: filterTerms})
+	doc.AddField(&terms{name: dayField, terms: []string{day(d.OccurredAt)}, options: filterTerms})
+	if len(d.Terms.Text) > 0 {
+		doc.AddField(&terms{name: textOf(part), terms: d.Terms.Text, options: countedTerms})
+	}
+	if len(d.Terms.Label) > 0 {
+		doc.AddField(&terms{name: labelField, terms: d.Terms.Label, options: distinctTerms})
+	}
+	return doc
+}
+
+// day is the day of an instant in eight digits that sort as time does: enough to choose candidates by. What a filter reads
+// is text, because the engine sets terms apart by a byte that text never holds.
+func day(at time.Time) string {
+	const epoch = 1 << 30 // before year 0
+	days := at.Unix() / 86400
+	if at.Unix()%86400 < 0 {
+		days--
+	}
+	return fmt.Sprintf("%08x", days+epoch)
+}
+
+// identifier is the id of a document: data point, revision, and passage or memory.
+func identifier(k recallindex.Key) string {
+	last := strconv.Itoa(k.N)
+	if k.Memory != uuid.Nil {
+		last = base64.RawURLEncoding.EncodeToString(k.Memory[:])
+	}
+	return base64.RawURLEncoding.EncodeToString(k.DataPoint[:]) + ":" + strconv.Itoa(k.Revision) + ":" + last
+}
+
+// key reads what identifier wrote.
+func key(id string) (recallindex.Key, error) {
+	parts := strings.Split(id, ":")
+	if len(parts) != 3 {
+		return recallindex.Key{}, fmt.Errorf("document id %q is unreadable", id)
+	}
+	var k recallindex.Key
+	var err error
+	if k.DataPoint, err = parseID(parts[0]); err != nil {
+		return recallindex.Key{}, err
+	}
+	if k.Revision, err = strconv.Atoi(parts[1]); err != nil {
+		return recallindex.Key{}, fmt.Errorf("document id %q is unreadable: %w", id, err)
+	}
+	if len(parts[2]) == 22 {
+		k.Memory, err = parseID(parts[2])
+	} else {
+		k.N, err = strconv.Atoi(parts[2])
+	}
+	if err != nil {
+		return recallindex.Key{}, fmt.Errorf("document id %q is unreadable: %w", id, err)
+	}
+	return k, nil
+}
+
+func parseID(text string) (uuid.UUID, error) {
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("document id: %w", err)
+	}
+	return uuid.FromBytes(raw)
+}
+
+// terms is a field whose text was analysed before: it hands its terms over as they are.
+type terms struct {
+	name        string
+	terms       []string
+	options     index.FieldIndexingOptions
+	frequencies index.TokenFrequencies
+}
+
+var _ document.Field = (*terms)(nil)
+
+func (f *terms) Name() string                                     { return f.name }
+func (f *terms) ArrayPositions() []uint64                         { return nil }
+func (f *terms) Options() index.FieldIndexingOptions              { return f.options }
+func (f *terms) Value() []byte                                    { return nil }
+func (f *terms) EncodedFieldType() byte                           { return 't' }
+func (f *terms) AnalyzedLength() int                              { return len(f.terms) }
+func (f *terms) AnalyzedTokenFrequencies() index.TokenFrequencies { return f.frequencies }
+
+func (f *terms) NumPlainTextBytes() uint64 {
+	n := 0
+	for _, t := range f.terms {
+		n += len(t)
+	}
+	return uint64(n)
+}
+
+func (f *terms) Size() int { return int(f.NumPlainTextBytes()) + 24*len(f.terms) }
+
+func (f *terms) Analyze() {
+	f.frequencies = make(index.TokenFrequencies, len(f.terms))
+	for _, t := range f.terms {
+		frequency := f.frequencies[t]
+		if frequency == nil {
+			frequency = &index.TokenFreq{Term: []byte(t)}
+			f.frequencies[t] = frequency
+		}
+		if !f.options.SkipFreqNorm() {
+			frequency.SetFrequency(frequency.Frequency() + 1)
+		}
+	}
+}

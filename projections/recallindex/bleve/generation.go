@@ -1,0 +1,117 @@
+package bleve
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// format is part of every generation: an index whose documents mean something else is another generation.
+// Raise it whenever the analysis of text, or the mapping, changes.
+const format = "1"
+
+const currentFile = "CURRENT"
+
+// current is the generation that stands in the folder, or why none can be used.
+func (x *Index) current() (string, error) {
+	data, err := os.ReadFile(filepath.Join(x.folder, currentFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", errors.New("the folder holds none")
+	}
+	if err != nil {
+		return "", err
+	}
+	generation := strings.TrimSpace(string(data))
+	version, id, ok := strings.Cut(generation, "-")
+	if !ok || version != format {
+		return "", fmt.Errorf("generation %q is of another format", generation)
+	}
+	if _, err := uuid.Parse(id); err != nil {
+		return "", fmt.Errorf("generation %q is unreadable", generation)
+	}
+	entries, err := os.ReadDir(filepath.Join(x.folder, generation))
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		project, known := strings.CutSuffix(e.Name(), knownSuffix)
+		if !known {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(x.folder, generation, project, "index_meta.json")); err != nil {
+			return "", fmt.Errorf("project %s is missing: %w", project, err)
+		}
+	}
+	return generation, nil
+}
+
+// begin makes a new generation and puts it into use.
+func (x *Index) begin() (string, error) {
+	generation := format + "-" + uuid.NewString()
+	if err := os.Mkdir(filepath.Join(x.folder, generation), 0o700); err != nil {
+		return "", err
+	}
+	if err := writeDurably(filepath.Join(x.folder, currentFile), []byte(generation+"\n")); err != nil {
+		return "", err
+	}
+	return generation, nil
+}
+
+// sweep removes what earlier generations left, and projects that were never finished making.
+func (x *Index) sweep() error {
+	entries, err := os.ReadDir(x.folder)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if name := e.Name(); name != currentFile && name != x.generation {
+			if err := os.RemoveAll(filepath.Join(x.folder, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// void makes the generation unusable for the next start: it lost something.
+func (x *Index) void() error {
+	err := os.Remove(filepath.Join(x.folder, currentFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// writeDurably replaces a file so that after a crash either the old or the new one is there.
+func writeDurably(path string, data []byte) error {
+	temporary := path + ".new"
+	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(data); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := f.Sync(); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+func syncFolder(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,106 @@
+// Package recallindex keeps the search index of recall in step with the log: the port to an engine, and the projector that feeds it.
+//
+// An index answers which passages may matter and how often the words of a query stand in them. It decides nothing: what a
+// reader may see, and the order, is decided by who asks, from Postgres.
+package recallindex
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/recall"
+)
+
+// Part is one of the two bodies of documents of a project, each with frequencies of its own.
+type Part string
+
+// The parts: passages of the newest revisions of sources, and derived memories.
+const (
+	Sources  Part = "source"
+	Memories Part = "memory"
+)
+
+// Key names a document: the N-th passage of a revision, from 0, or where Memory is set that memory of a revision.
+type Key struct {
+	DataPoint uuid.UUID
+	Revision  int
+	N         int
+	Memory    uuid.UUID
+}
+
+// Part is the body that the document belongs to.
+func (k Key) Part() Part {
+	if k.Memory != uuid.Nil {
+		return Memories
+	}
+	return Sources
+}
+
+// Document is one entry of the index. Audience is zero for project-visible.
+type Document struct {
+	Key
+	Audience   uuid.UUID
+	OccurredAt time.Time
+	Terms      recall.Terms
+}
+
+// Change is what one page does to the index of one project: deletes first, then upserts, which replace equal keys.
+type Change struct {
+	Upserts []Document
+	Deletes []Key
+}
+
+// Query asks for the documents of one part that hold any of the terms.
+type Query struct {
+	Project uuid.UUID
+	Part    Part
+	// Terms are distinct; without any, nothing is found.
+	Terms []string
+	// Audiences are those that the reader reaches, uuid.Nil for what is project-visible; none reaches nothing.
+	Audiences []uuid.UUID
+	// From and To bound OccurredAt, inclusive; nil is open. An index may find what lies outside of them, never less than what lies inside.
+	From, To *time.Time
+	// Size is the most hits, the best ones by the index's own reckoning.
+	Size int
+}
+
+// Hit is a document that was found: how often each term of the query stands in it, and how many terms its text has.
+type Hit struct {
+	Key
+	Counts []recall.Count
+	Length int
+}
+
+// Found is the answer to a query. Hits are in no promised order; Statistics are of the whole part of the project, at the
+// same moment, for the terms of the query in its order.
+type Found struct {
+	Hits       []Hit
+	Statistics recall.Statistics
+}
+
+// Index is a search engine. It is safe for concurrent use; every call ends with its context.
+type Index interface {
+	// Apply changes the index of one project. When it returns nil, the change is durable and every later search sees it.
+	// A repeated Apply changes nothing; one that failed may have happened in part.
+	Apply(ctx context.Context, project uuid.UUID, change Change) error
+	// Search finds documents. A project without documents has none.
+	Search(ctx context.Context, q Query) (Found, error)
+	// Count is the number of documents of a project, both parts.
+	Count(ctx context.Context, project uuid.UUID) (int, error)
+	// DropProject removes a project with all its documents.
+	DropProject(ctx context.Context, project uuid.UUID) error
+	// Generation names the contents: while it is the same, nothing that Apply made durable was lost. A new one is empty.
+	Generation() string
+	// Close ends the index; calls that run are waited for, later ones are ErrClosed.
+	Close() error
+}
+
+// The errors that callers tell apart, with errors.Is.
+var (
+	ErrClosed = errors.New("recall index is closed")
+	// ErrDamaged is an index that lost documents: it has to be opened anew, and filled from the beginning of the log.
+	ErrDamaged = errors.New("recall index is damaged")
+)
