@@ -80,3 +80,17 @@ func registerResource(e *echo.Echo, doc auth.Resource) {
 		})
 	}
 }
+
+// gate holds up the calls of the API while the service cannot take them.
+func gate(ask func() error) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if ask != nil && isAPI(c) {
+				if err := ask(); err != nil {
+					return err
+				}
+			}
+			return next(c)
+		}
+	}
+}

@@ -24,6 +24,8 @@ type Config struct {
 	Metrics *Metrics
 	// Bodies bounds the bytes of request bodies in flight; nil means NewBodies(DefaultBodyBytes).
 	Bodies *Bodies
+	// Gate is asked before every call of the API; its error is the answer. Nil lets all through.
+	Gate func() error
 	// Timeout is how long a request may take beside the time its body may take to arrive; 0 means DefaultTimeout.
 	Timeout time.Duration
 	// Now is the clock; nil means time.Now.
@@ -53,6 +55,7 @@ func New(cfg Config) *echo.Echo {
 	e.Use(
 		edge{cfg: cfg}.serve,
 		refuseBrowsers,
+		gate(cfg.Gate),
 		authenticate(auth.NewAuthenticator(cfg.Keys)),
 		exactRoute,
 	)
