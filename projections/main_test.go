@@ -1,0 +1,260 @@
+package projections
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/goleak"
+
+	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+)
+
+func TestMain(m *testing.M) {
+	code := pgtest.Run(m)
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// added is the one event of the tests.
+type added struct {
+	N int `json:"n"`
+}
+
+func (added) EventType() string { return "tally.added.v1" }
+
+func codec(t testing.TB) *eventstore.Codec {
+	t.Helper()
+	c, err := eventstore.NewCodec([]domain.Entry{
+		{Name: "tally.added.v1", New: func() event.Event { return new(added) }},
+		{Name: "registry.log-opened.v1", New: func() event.Event { return new(registry.LogOpened) }},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// tally counts what its family adds, per stream. It adds to rows, so a page that is applied twice, or not at all, shows.
+type tally struct {
+	family  string
+	version int
+	// apply, where set, is asked before each page.
+	apply func(ctx context.Context, page []eventstore.Fact) error
+	reset *atomic.Int64
+}
+
+// The numbers that a tally cannot apply.
+const (
+	refusedByApply    = 13
+	refusedByPanic    = 14
+	refusedByDatabase = 15
+)
+
+func (p tally) Name() string       { return p.family + "s" }
+func (p tally) Version() int       { return max(p.version, 1) }
+func (p tally) Families() []string { return []string{p.family} }
+func (p tally) Schema() string {
+	return `create table totals (stream text primary key, total bigint not null check (total >= 0), events bigint not null);`
+}
+
+func (p tally) Reset(context.Context) error {
+	if p.reset != nil {
+		p.reset.Add(1)
+	}
+	return nil
+}
+
+func (p tally) Apply(ctx context.Context, tx pgx.Tx, page []eventstore.Fact) error {
+	if p.apply != nil {
+		if err := p.apply(ctx, page); err != nil {
+			return err
+		}
+	}
+	for _, f := range page {
+		if stream.Family(f.Stream) != p.family {
+			return fmt.Errorf("%s was given %s", p.Name(), f.Stream)
+		}
+		n := f.Event.(*added).N
+		switch n {
+		case refusedByApply:
+			return errors.New("thirteen")
+		case refusedByPanic:
+			panic("fourteen")
+		case refusedByDatabase:
+			n = -1000000
+		}
+		if _, err := tx.Exec(ctx, `insert into `+p.Name()+`.totals as t values ($1, $2, 1) on conflict (stream) do update set total = t.total + excluded.total, events = t.events + 1`, f.Stream, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// world is a database and a log.
+type world struct {
+	db    *pgxpool.Pool
+	store *eventstoretest.Memory
+	codec *eventstore.Codec
+	logID uuid.UUID
+	next  map[string]eventstore.Revision
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	return &world{db: pgtest.Database(t), store: eventstoretest.NewMemory(), codec: codec(t), logID: uuid.New(), next: map[string]eventstore.Revision{}}
+}
+
+// add appends numbers to a stream and returns the position of the last.
+func (w *world) add(t testing.TB, name string, numbers ...int) eventstore.Position {
+	t.Helper()
+	var last eventstore.Position
+	for _, n := range numbers {
+		last = w.append(t, name, added{}.EventType(), added{N: n})
+	}
+	return last
+}
+
+func (w *world) append(t testing.TB, name, typ string, data any) eventstore.Position {
+	t.Helper()
+	body, err := json.Marshal(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta, err := json.Marshal(event.Meta{CommandID: uuid.New(), Schema: event.MetaSchema})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := w.store.Append(t.Context(), name, w.next[name]-1, []eventstore.Proposed{{ID: uuid.New(), Type: typ, Data: body, Meta: meta}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.next[name]++
+	return done.Position
+}
+
+func (w *world) runtime(t testing.TB, change func(*Config), projectors ...Projector) *Runtime {
+	t.Helper()
+	cfg := Config{
+		DB: w.db, Store: w.store, Codec: w.codec, Projectors: projectors, Lease: 2 * time.Second,
+		LogID:  func(context.Context) (uuid.UUID, error) { return w.logID, nil },
+		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	rt, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rt
+}
+
+// run runs a runtime until stop is called, at the latest to the end of the test.
+func run(t testing.TB, rt *Runtime) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- rt.Run(ctx) }()
+	ended := false
+	stop = func() {
+		if ended {
+			return
+		}
+		ended = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func limited(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func mustWait(t testing.TB, w *Waiter, pos eventstore.Position, names ...string) {
+	t.Helper()
+	if err := w.Wait(limited(t), pos, names...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// total is a row of a tally.
+type total struct {
+	Stream        string
+	Total, Events int64
+}
+
+func (w *world) totals(t testing.TB, projection string) []total {
+	t.Helper()
+	rows, err := w.db.Query(t.Context(), "select stream, total, events from "+projection+".totals order by stream")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[total])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func (w *world) wantTotals(t testing.TB, projection string, want ...total) {
+	t.Helper()
+	if diff := cmp.Diff(want, w.totals(t, projection)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", projection, diff)
+	}
+}
+
+func (w *world) exec(t testing.TB, sql string, args ...any) {
+	t.Helper()
+	if _, err := w.db.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits for a condition, at most twenty seconds.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	ctx := limited(t)
+	for p := newPause(time.Millisecond, 50*time.Millisecond); !condition(); {
+		if p.wait(ctx); ctx.Err() != nil {
+			t.Fatalf("%s: not within twenty seconds", what)
+		}
+	}
+}
+
+func status(t testing.TB, rt *Runtime, name string) Status {
+	t.Helper()
+	for _, s := range rt.Health(t.Context()) {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("no status of %s", name)
+	return Status{}
+}

@@ -1,0 +1,158 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/feed"
+)
+
+// pageLimit ends a transaction that hangs. A page that is at work when the process is told to stop is finished within it.
+const pageLimit = 30 * time.Second
+
+// withoutDisk begins a transaction that does not wait for the disk when it commits.
+var withoutDisk = pgx.TxOptions{BeginQuery: "begin; set local synchronous_commit = off"}
+
+// handle applies one page. An error is one that may be over when the page comes again.
+func (r *runner) handle(msg *message.Message) error {
+	page, ok := feed.PageOf(msg)
+	if !ok {
+		return errors.New("message is not a page of the feed")
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(msg.Context()), pageLimit)
+	defer cancel()
+	t := r.turn.Load()
+	err := r.apply(ctx, t, page)
+	stop, stops := errors.AsType[*Stop](err)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errStale):
+		r.log.WarnContext(ctx, "checkpoint is not where the page follows, reading it again", "after", page.After, "epoch", t.epoch)
+		feed.Rewind(msg)
+		msg.Nack()
+		return nil
+	case stops:
+		r.stopped(ctx, stop)
+		t.end()
+		msg.Nack()
+		return nil
+	default:
+		r.progress.change(func(p *progress) { p.trouble = err })
+		return fmt.Errorf("%s: page after %d: %w", r.topic(), page.After, err)
+	}
+}
+
+// apply applies the facts of a page that are the projector's, and stops before the first that it cannot apply.
+func (r *runner) apply(ctx context.Context, t *turn, page feed.Page) error {
+	sound := len(page.Facts)
+	for i, f := range page.Facts {
+		if f.Err != nil && r.owns(f) {
+			sound = i
+			break
+		}
+	}
+	if sound > 0 {
+		if err := r.applySound(ctx, t, page.After, page.Facts[:sound]); err != nil {
+			return err
+		}
+	}
+	if sound < len(page.Facts) {
+		bad := page.Facts[sound]
+		return r.blame(ctx, t, bad, bad.Err)
+	}
+	return nil
+}
+
+// applySound applies facts as one page, and where one of them cannot be applied, those before it.
+func (r *runner) applySound(ctx context.Context, t *turn, after eventstore.Position, facts []eventstore.Fact) error {
+	whole := r.commit(ctx, t, after, facts)
+	if whole == nil || errors.Is(whole, errStale) || transient(whole) {
+		return whole
+	}
+	for i, f := range facts {
+		if !r.owns(f) {
+			continue
+		}
+		// What is not ours and lies before it moves the checkpoint along with it.
+		err := r.commit(ctx, t, after, facts[i:i+1])
+		switch {
+		case err == nil:
+			after = f.Position
+		case errors.Is(err, errStale) || transient(err):
+			return err
+		default:
+			return r.blame(ctx, t, f, err)
+		}
+	}
+	r.log.WarnContext(ctx, "page was applied event by event only", "after", after, "err", whole)
+	if last := facts[len(facts)-1]; last.Position > after {
+		return r.commit(ctx, t, after, []eventstore.Fact{last})
+	}
+	return nil
+}
+
+// blame is the Stop at an event, unless it was another process that got in the way.
+func (r *runner) blame(ctx context.Context, t *turn, f eventstore.Fact, err error) error {
+	row, readErr := r.table.read(ctx)
+	if readErr != nil {
+		return readErr
+	}
+	if row.epoch != t.epoch {
+		return errStale
+	}
+	return &Stop{Projection: r.projector.Name(), Position: f.Position, Stream: f.Stream, Type: f.Type, Err: err}
+}
+
+// commit applies what is the projector's among facts and moves the checkpoint behind them, in one transaction.
+func (r *runner) commit(ctx context.Context, t *turn, after eventstore.Position, facts []eventstore.Fact) error {
+	began := time.Now()
+	var own []eventstore.Fact
+	for _, f := range facts {
+		if r.owns(f) {
+			own = append(own, f)
+		}
+	}
+	last := facts[len(facts)-1]
+	if err := r.write(ctx, t, after, last.Position, last.ID, own); err != nil {
+		return err
+	}
+	t.renewed.Store(began.UnixNano())
+	r.progress.moved(last.Position)
+	r.hooks.page(r.projector.Name(), len(facts), len(own), time.Since(began))
+	return nil
+}
+
+func (r *runner) write(ctx context.Context, t *turn, after, next eventstore.Position, last uuid.UUID, own []eventstore.Fact) error {
+	if len(own) == 0 {
+		return r.table.moveAlone(ctx, t.epoch, r.lease, after, next, last)
+	}
+	return pgx.BeginTxFunc(ctx, r.db, withoutDisk, func(tx pgx.Tx) error {
+		if err := r.guarded(ctx, tx, own); err != nil {
+			if tx.Conn().IsClosed() {
+				return Transient(err)
+			}
+			return err
+		}
+		return r.table.move(ctx, tx, t.epoch, r.lease, after, next, last)
+	})
+}
+
+// guarded is Apply whose panic is an error that its events are to blame for.
+func (r *runner) guarded(ctx context.Context, tx pgx.Tx, own []eventstore.Fact) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.log.ErrorContext(ctx, "projector panicked", "panic", v, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", v)
+		}
+	}()
+	return r.projector.Apply(ctx, tx, own)
+}

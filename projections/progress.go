@@ -1,0 +1,74 @@
+package projections
+
+import (
+	"sync"
+
+	"github.com/annals-project/annals/eventstore"
+)
+
+// progress is where a projection stands, as this process knows it.
+type progress struct {
+	mu       sync.Mutex
+	position eventstore.Position
+	// active is true while this process has the turn: then position is the newest there is.
+	active  bool
+	stop    *Stop
+	trouble error
+	// changed is closed at the next change; nil while nobody waits.
+	changed  chan struct{}
+	watchers map[chan struct{}]struct{}
+}
+
+// standing is what a reader of a progress sees.
+type standing struct {
+	position eventstore.Position
+	active   bool
+	stop     *Stop
+	trouble  error
+	changed  <-chan struct{}
+}
+
+func (p *progress) look() standing {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.changed == nil {
+		p.changed = make(chan struct{})
+	}
+	return standing{position: p.position, active: p.active, stop: p.stop, trouble: p.trouble, changed: p.changed}
+}
+
+// change changes the progress and wakes all who wait for it.
+func (p *progress) change(how func(*progress)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	how(p)
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = nil
+	}
+	for w := range p.watchers {
+		select {
+		case w <- struct{}{}:
+		default: // it has not taken the last wake-up yet
+		}
+	}
+}
+
+func (p *progress) moved(to eventstore.Position) {
+	p.change(func(p *progress) { p.position, p.trouble = to, nil })
+}
+
+func (p *progress) watch() (<-chan struct{}, func()) {
+	w := make(chan struct{}, 1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.watchers == nil {
+		p.watchers = map[chan struct{}]struct{}{}
+	}
+	p.watchers[w] = struct{}{}
+	return w, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.watchers, w)
+	}
+}

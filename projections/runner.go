@@ -1,0 +1,275 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/feed"
+)
+
+// runner runs one projector whenever it has the turn among all processes on the database. To the router it is the subscriber
+// whose messages are the pages of its turns.
+type runner struct {
+	projector Projector
+	table     checkpoints
+	db        *pgxpool.Pool
+	store     eventstore.Store
+	feed      *feed.Feed
+	logID     func(context.Context) (uuid.UUID, error)
+	holder    string
+	lease     time.Duration
+	log       *slog.Logger
+	hooks     Hooks
+	progress  *progress
+
+	// turn is the one whose pages are out; it changes only while no page is.
+	turn atomic.Pointer[turn]
+}
+
+// turn is the time from taking the checkpoint to losing it.
+type turn struct {
+	epoch   int64
+	ctx     context.Context
+	end     context.CancelFunc
+	renewed atomic.Int64 // when it was last prolonged, in nanoseconds of the process
+}
+
+func (r *runner) topic() string {
+	return fmt.Sprintf("%s@%d", r.projector.Name(), r.projector.Version())
+}
+
+// Subscribe hands out the pages of one turn after the other, until the context ends or the projector stops.
+func (r *runner) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	out := make(chan *message.Message)
+	go func() {
+		defer close(out)
+		for ctx.Err() == nil {
+			t := r.await(ctx)
+			if t != nil {
+				r.serve(ctx, t, topic, out)
+			}
+			if r.progress.look().stop != nil {
+				<-ctx.Done()
+			}
+		}
+	}()
+	return out, nil
+}
+
+// Close closes the feed, which all runners share.
+func (r *runner) Close() error { return r.feed.Close() }
+
+// await waits for the turn. It is nil where the context ended or the projector stopped.
+func (r *runner) await(ctx context.Context) *turn {
+	pause := newPause(20*time.Millisecond, time.Second)
+	standby := false
+	for ctx.Err() == nil {
+		t, err := r.take(ctx)
+		if err == nil {
+			return t
+		}
+		held, waits := errors.AsType[*heldError](err)
+		stop, stops := errors.AsType[*Stop](err)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case stops:
+			r.stopped(ctx, stop)
+			return nil
+		case waits:
+			if !standby {
+				r.log.InfoContext(ctx, "standing by for a projection", "holder", held.holder)
+			}
+			standby = true
+			// A turn that is given back early is noticed within half a second.
+			wait(ctx, min(max(held.left, 10*time.Millisecond), 500*time.Millisecond))
+		default:
+			r.progress.change(func(p *progress) { p.trouble = err })
+			r.log.WarnContext(ctx, "projection not taken", "err", err)
+			pause.wait(ctx)
+		}
+	}
+	return nil
+}
+
+// take takes the turn where nobody has it, with a schema of this version, and looks whether the log is the one that the rows are built from.
+func (r *runner) take(ctx context.Context) (*turn, error) {
+	limited, cancel := context.WithTimeout(ctx, takeLimit)
+	defer cancel()
+	logID, err := r.logID(limited)
+	if err != nil {
+		return nil, fmt.Errorf("id of the log: %w", err)
+	}
+	var row checkpoint
+	err = pgx.BeginFunc(limited, r.db, func(tx pgx.Tx) error {
+		var found bool
+		if row, found, err = r.table.find(limited, tx, r.holder); err != nil {
+			return err
+		}
+		if found && row.logID != logID {
+			return r.stopFor(fmt.Errorf("its rows are built from log %s, and the event store holds log %s: connect it to its own log, or drop schema %s to have it built anew",
+				row.logID, logID, r.projector.Name()))
+		}
+		if !found || row.version != r.projector.Version() {
+			r.log.InfoContext(limited, "building projection anew from the log", "version", r.projector.Version(), "before", row.version)
+			if resetter, ok := r.projector.(Resetter); ok {
+				if err := resetter.Reset(limited); err != nil {
+					return fmt.Errorf("reset: %w", err)
+				}
+			}
+			if row, err = r.table.make(limited, tx, r.projector, row.epoch, logID); err != nil {
+				return err
+			}
+		}
+		row.epoch, err = r.table.raise(limited, tx, r.holder, r.lease)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := r.sameLog(limited, row); err != nil {
+		stop, _ := errors.AsType[*Stop](err)
+		return nil, errors.Join(err, r.table.release(limited, row.epoch, stop))
+	}
+	t := &turn{epoch: row.epoch}
+	t.ctx, t.end = context.WithCancel(ctx)
+	t.renewed.Store(time.Now().UnixNano())
+	r.progress.change(func(p *progress) { p.position, p.active, p.trouble = row.position, true, nil })
+	return t, nil
+}
+
+// sameLog is a Stop where the log ends before the checkpoint or has another event there: an older copy, or one that went on by itself.
+func (r *runner) sameLog(ctx context.Context, row checkpoint) error {
+	if row.position == 0 {
+		return nil
+	}
+	head, err := r.store.Head(ctx)
+	if err != nil {
+		return fmt.Errorf("head of the log: %w", err)
+	}
+	if head < row.position {
+		return r.stopFor(fmt.Errorf("it was built up to position %d, and log %s ends at %d: the event store is an older copy", row.position, row.logID, head))
+	}
+	at, err := r.store.ReadAll(ctx, row.position-1, 1)
+	if err != nil {
+		return fmt.Errorf("last applied event: %w", err)
+	}
+	// An event that was erased since cannot be compared.
+	if len(at) == 1 && at[0].Position == row.position && row.last != nil && at[0].ID != *row.last {
+		return r.stopFor(fmt.Errorf("the event at position %d of log %s is %s, and was %s when it was applied: the event store is a copy that went on by itself",
+			row.position, row.logID, at[0].ID, *row.last))
+	}
+	return nil
+}
+
+func (r *runner) stopFor(err error) *Stop { return &Stop{Projection: r.projector.Name(), Err: err} }
+
+// serve hands out the pages of a turn until it ends.
+func (r *runner) serve(ctx context.Context, t *turn, topic string, out chan<- *message.Message) {
+	r.turn.Store(t)
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		r.keep(t)
+	}()
+	pages, err := r.feed.Subscribe(t.ctx, topic)
+	if err != nil {
+		// A closed feed: the router is on its way down.
+		r.log.WarnContext(ctx, "feed not subscribed", "err", err)
+	} else {
+		for page := range pages {
+			select {
+			case out <- page:
+			case <-ctx.Done():
+				page.Nack()
+			}
+		}
+	}
+	t.end()
+	<-kept
+	r.progress.change(func(p *progress) { p.active = false })
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
+	defer cancel()
+	if err := r.table.release(limited, t.epoch, r.progress.look().stop); err != nil {
+		r.log.WarnContext(ctx, "turn not given back", "err", err)
+	}
+	if err != nil {
+		<-ctx.Done()
+	}
+}
+
+// keep prolongs a turn that no page prolongs, and ends it where that fails for as long as the lease is.
+func (r *runner) keep(t *turn) {
+	ticker := time.NewTicker(r.lease / 4)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		age := time.Since(time.Unix(0, t.renewed.Load()))
+		if age < r.lease/4 {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(t.ctx, r.lease/4)
+		began := time.Now()
+		err := r.table.renew(ctx, t.epoch, r.lease)
+		cancel()
+		switch {
+		case err == nil:
+			t.renewed.Store(began.UnixNano())
+		case t.ctx.Err() != nil:
+			return
+		case errors.Is(err, errStale) || age > r.lease:
+			r.log.WarnContext(t.ctx, "turn lost", "err", err)
+			t.end()
+			return
+		default:
+			r.log.WarnContext(t.ctx, "turn not prolonged", "err", err)
+		}
+	}
+}
+
+// position is the checkpoint of the running turn, for the feed. It ends a turn that is over.
+func (r *runner) position(ctx context.Context) (eventstore.Position, error) {
+	t := r.turn.Load()
+	row, err := r.table.read(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if row.epoch != t.epoch {
+		t.end()
+		return 0, fmt.Errorf("turn of %s: %w", r.projector.Name(), errStale)
+	}
+	r.progress.change(func(p *progress) { p.position = row.position })
+	return row.position, nil
+}
+
+func (r *runner) owns(f eventstore.Fact) bool {
+	return slices.Contains(r.projector.Families(), stream.Family(f.Stream))
+}
+
+// stopped ends the projector for good in this process.
+func (r *runner) stopped(ctx context.Context, stop *Stop) {
+	r.log.ErrorContext(ctx, "projection stopped", "position", stop.Position, "stream", stop.Stream, "type", stop.Type, "err", stop.Err)
+	r.progress.change(func(p *progress) { p.stop = stop })
+	r.hooks.stopped(r.projector.Name())
+}
+
+const (
+	takeLimit    = time.Minute
+	releaseLimit = 5 * time.Second
+)

@@ -1,0 +1,156 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/feed"
+)
+
+// Config is what a Runtime works with. All but Holder, Lease and Hooks are required.
+type Config struct {
+	DB    *pgxpool.Pool
+	Store eventstore.Store
+	Codec *eventstore.Codec
+	// LogID answers the id of the log in Store; it may fail until the log is opened. See LogIDOf.
+	LogID      func(context.Context) (uuid.UUID, error)
+	Projectors []Projector
+	Logger     *slog.Logger
+	// Holder names this process among those on the database. One that starts under the name of an earlier one goes on at
+	// once; so two that run together must differ. By default it is drawn at random.
+	Holder string
+	// Lease is how long another process waits after this one was last heard of; 10 s by default.
+	Lease time.Duration
+	Hooks Hooks
+}
+
+// Hooks are called, where set, as things happen, by several goroutines at once.
+type Hooks struct {
+	// Page is a page that was committed: how many events it had, how many were the projector's, and how long it took.
+	Page func(projection string, events, applied int, took time.Duration)
+	// Stopped is a projector that stopped.
+	Stopped func(projection string)
+}
+
+func (h Hooks) page(name string, events, applied int, took time.Duration) {
+	if h.Page != nil {
+		h.Page(name, events, applied, took)
+	}
+}
+
+func (h Hooks) stopped(name string) {
+	if h.Stopped != nil {
+		h.Stopped(name)
+	}
+}
+
+// Runtime runs the projectors of a process: each whenever no other process on the database does.
+type Runtime struct {
+	log     *slog.Logger
+	feed    *feed.Feed
+	runners []*runner
+	topics  map[string]*runner
+	waiter  *Waiter
+}
+
+// New makes a runtime. Nothing runs before Run.
+func New(cfg Config) (*Runtime, error) {
+	if cfg.DB == nil || cfg.Store == nil || cfg.Codec == nil || cfg.LogID == nil || cfg.Logger == nil {
+		return nil, errors.New("projections: database, store, codec, log id and logger are required")
+	}
+	if cfg.Holder == "" {
+		cfg.Holder = uuid.NewString()
+	}
+	if cfg.Lease <= 0 {
+		cfg.Lease = 10 * time.Second
+	}
+	rt := &Runtime{log: cfg.Logger, topics: map[string]*runner{}, waiter: NewWaiter(cfg.DB)}
+	rt.waiter.holder = cfg.Holder
+	rt.feed = feed.New(cfg.Store, cfg.Codec, rt.position, cfg.Logger)
+	for _, p := range cfg.Projectors {
+		r := &runner{
+			projector: p, table: newCheckpoints(cfg.DB, p.Name()), db: cfg.DB, store: cfg.Store, feed: rt.feed, logID: cfg.LogID,
+			holder: cfg.Holder, lease: cfg.Lease, log: cfg.Logger.With("projection", p.Name()), hooks: cfg.Hooks,
+		}
+		if _, twice := rt.waiter.local[p.Name()]; twice {
+			return nil, fmt.Errorf("projections: two projectors are named %s", p.Name())
+		}
+		r.progress = &progress{}
+		rt.waiter.local[p.Name()] = r.progress
+		rt.topics[r.topic()] = r
+		rt.runners = append(rt.runners, r)
+	}
+	return rt, nil
+}
+
+// Run runs the projectors until the context ends, and returns when each has finished the page at hand and given back its turn.
+// A projector that stops does not end Run: see Health.
+func (rt *Runtime) Run(ctx context.Context) error {
+	if len(rt.runners) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: pageLimit + releaseLimit}, watermill.NewSlogLoggerWithLevelMapping(rt.log,
+		map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug}))
+	if err != nil {
+		return fmt.Errorf("projections: %w", err)
+	}
+	router.AddMiddleware(middleware.Recoverer, middleware.Retry{
+		MaxRetries: 6, InitialInterval: 20 * time.Millisecond, MaxInterval: time.Second, Multiplier: 2, MaxElapsedTime: 5 * time.Second,
+		ResetContextOnRetry: true,
+	}.Middleware)
+	for _, r := range rt.runners {
+		router.AddConsumerHandler(r.topic(), r.topic(), r, r.handle)
+	}
+	err = router.Run(ctx)
+	if err = errors.Join(err, rt.feed.Close()); err != nil {
+		return fmt.Errorf("projections: %w", err)
+	}
+	return nil
+}
+
+// position is the checkpoint of a topic, for the feed.
+func (rt *Runtime) position(ctx context.Context, topic string) (eventstore.Position, error) {
+	r, ok := rt.topics[topic]
+	if !ok {
+		return 0, fmt.Errorf("no projection has topic %s", topic)
+	}
+	return r.position(ctx)
+}
+
+// Waiter waits for the projections, those of this process and those of others.
+func (rt *Runtime) Waiter() *Waiter { return rt.waiter }
+
+// LogIDOf reads the id of the log from the first event of its registry, and fails until that is written.
+func LogIDOf(store eventstore.Store, codec *eventstore.Codec) func(context.Context) (uuid.UUID, error) {
+	return func(ctx context.Context) (uuid.UUID, error) {
+		first, err := store.Read(ctx, stream.Registry, 0, eventstore.Forwards, 1)
+		if err != nil {
+			return uuid.Nil, fmt.Errorf("read registry: %w", err)
+		}
+		if len(first) == 0 {
+			return uuid.Nil, errors.New("the log is not opened yet")
+		}
+		decoded, err := codec.Decode(first[0])
+		if err != nil {
+			return uuid.Nil, err
+		}
+		opened, ok := decoded.(*registry.LogOpened)
+		if !ok {
+			return uuid.Nil, fmt.Errorf("the log begins with %s instead of its id", first[0].Type)
+		}
+		return opened.LogID, nil
+	}
+}

@@ -1,0 +1,125 @@
+package projections
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/eventstore"
+)
+
+func TestOneOfTwoRuntimesIsActive(t *testing.T) {
+	w := newWorld(t)
+	a := w.runtime(t, nil, tally{family: "apple"})
+	b := w.runtime(t, nil, tally{family: "apple"})
+	stops := map[*Runtime]func(){a: run(t, a), b: run(t, b)}
+	sum := int64(0)
+	for n := range 20 {
+		last := w.add(t, "apple-1", n%5)
+		sum += int64(n % 5)
+		mustWait(t, a.Waiter(), last, "apples")
+		mustWait(t, b.Waiter(), last, "apples")
+		if status(t, a, "apples").Active && status(t, b, "apples").Active {
+			t.Fatal("both are active")
+		}
+	}
+	// The active one goes; the other goes on well before a lease is over, since the turn was given back.
+	active, other := a, b
+	if status(t, b, "apples").Active {
+		active, other = b, a
+	}
+	stops[active]()
+	mustWait(t, other.Waiter(), w.add(t, "apple-1", 1), "apples")
+	if !status(t, other, "apples").Active {
+		t.Error("the other one did not take over")
+	}
+	w.wantTotals(t, "apples", total{"apple-1", sum + 1, 21})
+}
+
+func TestTurnOfADeadProcessIsTakenWhenItsLeaseIsOver(t *testing.T) {
+	w := newWorld(t)
+	first := w.runtime(t, nil, tally{family: "apple"})
+	stop := run(t, first)
+	mustWait(t, first.Waiter(), w.add(t, "apple-1", 1), "apples")
+	stop()
+	var until time.Time
+	if err := w.db.QueryRow(t.Context(), `update apples.checkpoint set holder = 'dead', until = clock_timestamp() + interval '700 ms' returning until`).Scan(&until); err != nil {
+		t.Fatal(err)
+	}
+	second := w.runtime(t, nil, tally{family: "apple"})
+	run(t, second)
+	mustWait(t, second.Waiter(), w.add(t, "apple-1", 2), "apples")
+	var now time.Time
+	if err := w.db.QueryRow(t.Context(), `select clock_timestamp()`).Scan(&now); err != nil {
+		t.Fatal(err)
+	}
+	if now.Before(until) {
+		t.Errorf("taken over %s before the lease was over", until.Sub(now))
+	}
+	w.wantTotals(t, "apples", total{"apple-1", 3, 2})
+}
+
+func TestProcessGoesOnAtOnceUnderTheNameOfADeadOne(t *testing.T) {
+	w := newWorld(t)
+	named := func(c *Config) { c.Holder = "embedded" }
+	first := w.runtime(t, named, tally{family: "apple"})
+	stop := run(t, first)
+	mustWait(t, first.Waiter(), w.add(t, "apple-1", 1), "apples")
+	stop()
+	w.exec(t, `update apples.checkpoint set until = clock_timestamp() + interval '1 hour'`)
+	second := w.runtime(t, named, tally{family: "apple"})
+	run(t, second)
+	mustWait(t, second.Waiter(), w.add(t, "apple-1", 2), "apples")
+}
+
+// A process that was thought dead comes back in the middle of a page.
+func TestTurnThatWasLostCommitsNothing(t *testing.T) {
+	w := newWorld(t)
+	within, resume := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	zombie := w.runtime(t, func(c *Config) { c.Lease = time.Hour }, tally{family: "apple", apply: func(context.Context, []eventstore.Fact) error {
+		once.Do(func() {
+			close(within)
+			<-resume
+		})
+		return nil
+	}})
+	run(t, zombie)
+	last := w.add(t, "apple-1", 1, 2)
+	<-within
+	w.exec(t, `update apples.checkpoint set until = clock_timestamp()`)
+	heir := w.runtime(t, nil, tally{family: "apple"})
+	run(t, heir)
+	mustWait(t, heir.Waiter(), last, "apples")
+	close(resume)
+	eventually(t, "the zombie lets go", func() bool { return !status(t, zombie, "apples").Active })
+	mustWait(t, zombie.Waiter(), w.add(t, "apple-1", 4), "apples")
+	if s := status(t, zombie, "apples"); s.Stop != nil {
+		t.Errorf("the zombie stopped: %v", s.Stop)
+	}
+	w.wantTotals(t, "apples", total{"apple-1", 7, 3})
+}
+
+func TestIdleTurnIsKept(t *testing.T) {
+	w := newWorld(t)
+	a := w.runtime(t, func(c *Config) { c.Lease = 400 * time.Millisecond }, tally{family: "apple"})
+	run(t, a)
+	mustWait(t, a.Waiter(), w.add(t, "apple-1", 1), "apples")
+	b := w.runtime(t, func(c *Config) { c.Lease = 400 * time.Millisecond }, tally{family: "apple"})
+	run(t, b)
+	var begun time.Time
+	if err := w.db.QueryRow(t.Context(), `select clock_timestamp()`).Scan(&begun); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "three leases pass", func() bool {
+		var passed bool
+		if err := w.db.QueryRow(t.Context(), `select clock_timestamp() > $1`, begun.Add(1200*time.Millisecond)).Scan(&passed); err != nil {
+			t.Fatal(err)
+		}
+		return passed
+	})
+	if !status(t, a, "apples").Active || status(t, b, "apples").Active {
+		t.Error("an idle turn changed hands")
+	}
+}

@@ -1,0 +1,128 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// Waiter knows how far the projections are: from memory those that run in this process, from the database those of others.
+type Waiter struct {
+	db    *pgxpool.Pool
+	local map[string]*progress
+	// holder is the name of this process in the checkpoints.
+	holder string
+}
+
+// NewWaiter makes a waiter for a process that runs no projections.
+func NewWaiter(db *pgxpool.Pool) *Waiter {
+	return &Waiter{db: db, local: map[string]*progress{}}
+}
+
+// How often a projection of another process is looked at.
+const (
+	firstLook   = 20 * time.Millisecond
+	longestLook = 200 * time.Millisecond
+)
+
+// Wait returns nil once every named projection has applied everything up to pos. A stopped one that is not there is
+// service-unavailable at once, one that is late when the deadline of ctx passes is so then; a cancelled ctx is its own error.
+func (w *Waiter) Wait(ctx context.Context, pos eventstore.Position, names ...string) error {
+	for _, name := range names {
+		if err := w.waitOne(ctx, pos, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Waiter) waitOne(ctx context.Context, pos eventstore.Position, name string) error {
+	if pos == 0 {
+		return nil
+	}
+	look := newPause(firstLook, longestLook)
+	for {
+		now, err := w.standing(ctx, name, pos)
+		switch {
+		case ctx.Err() != nil:
+			return late(ctx, name)
+		case err != nil:
+			return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "how far projection %s is cannot be read", name)
+		case now.position >= pos:
+			return nil
+		case now.stop != nil:
+			return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "projection %s has stopped; /readyz says why", name)
+		}
+		if now.active {
+			select {
+			case <-now.changed:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		look.waitOr(ctx, now.changed)
+	}
+}
+
+func late(ctx context.Context, name string) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return fmt.Errorf("wait for projection %s: %w", name, context.Cause(ctx))
+	}
+	return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "projection %s is late; retry", name)
+}
+
+// standing is where a projection is. What this process knows is enough where it has the turn, or is at enough already.
+func (w *Waiter) standing(ctx context.Context, name string, enough eventstore.Position) (standing, error) {
+	var now standing
+	if local, ok := w.local[name]; ok {
+		now = local.look()
+		if now.active || now.position >= enough && enough > 0 {
+			return now, nil
+		}
+	}
+	row, err := newCheckpoints(w.db, name).read(ctx)
+	if err != nil {
+		return now, err
+	}
+	now.position = row.position
+	// What stopped here may run elsewhere, with a program that knows more.
+	if row.holder != "" && row.holder != w.holder {
+		now.stop = nil
+	} else if now.stop == nil {
+		now.stop = row.stopped
+	}
+	return now, nil
+}
+
+// Position is up to where a projection has applied everything; 0 for one that was not made yet.
+func (w *Waiter) Position(ctx context.Context, name string) (eventstore.Position, error) {
+	now, err := w.standing(ctx, name, 0)
+	return now.position, err
+}
+
+// Stopped is the *Stop of a projection that stopped and runs nowhere, nil for one that runs; any other error is a failure to find out.
+func (w *Waiter) Stopped(ctx context.Context, name string) error {
+	now, err := w.standing(ctx, name, 0)
+	if err != nil {
+		return err
+	}
+	if now.stop != nil {
+		return now.stop
+	}
+	return nil
+}
+
+// Watch wakes the caller after every move of a projection that runs in this process; moves that come while it is not
+// listening are one. A projection of another process wakes nobody: look at it from time to time. stop ends the watch.
+func (w *Waiter) Watch(name string) (moved <-chan struct{}, stop func()) {
+	if local, ok := w.local[name]; ok {
+		return local.watch()
+	}
+	return nil, func() {}
+}
