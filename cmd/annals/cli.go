@@ -19,7 +19,12 @@ const (
 
 // CLI is the grammar of the command line.
 type CLI struct {
-	Serve ServeCmd `cmd:"" help:"Run the service: API, projections and pipeline in one process."`
+	Serve  ServeCmd  `cmd:"" help:"Run the service: API, projections and pipeline in one process."`
+	Import ImportCmd `cmd:"" help:"Send a file of data points, in batches; a second run goes on where the first one stopped."`
+	Recall RecallCmd `cmd:"" help:"Ask a question and print what is remembered, with its sources."`
+	Status StatusCmd `cmd:"" help:"Show whether the server is ready, or how far one send has come."`
+	Failed FailedCmd `cmd:"" help:"List the sends that stopped, with the reason, and put them back with --retry."`
+	Bench  BenchCmd  `cmd:"" help:"Measure a running server."`
 }
 
 // ServeCmd is "annals serve".

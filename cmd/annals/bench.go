@@ -1,0 +1,9 @@
+package main
+
+// BenchCmd is "annals bench".
+type BenchCmd struct {
+	Recall struct {
+		Locomo LocomoCmd `cmd:"" help:"Score recall on dialogues whose questions name the turns that answer them."`
+	} `cmd:"" help:"Measure how well recall finds what it should."`
+	Load LoadCmd `cmd:"" help:"Measure speed under load, against the budgets of the design."`
+}

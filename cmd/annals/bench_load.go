@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/loadtest"
+)
+
+// LoadCmd is "annals bench load". It writes to projects that it makes, and leaves them there.
+type LoadCmd struct {
+	Remote
+	ManagementKey string        `name:"management-key" setting:"ANNALS_MANAGEMENT_KEY" help:"Management key, which makes the projects; better given by its variable."`
+	Own           bool          `name:"own" help:"Start a server of its own on a new folder, measure its start too, and remove it."`
+	Bare          string        `name:"bare" placeholder:"FILE" help:"Output of go test -bench of the parts below, for the ratios."`
+	Clients       int           `name:"clients" default:"32" help:"Clients that send at once, 1 to 256."`
+	For           time.Duration `name:"for" default:"10s" help:"How long a load lasts, at most 5m."`
+	Batches       int           `name:"batches" default:"20" help:"Batches of 1,000 short texts, 1 to 1,000."`
+	Passages      int           `name:"passages" default:"100000" help:"Texts to recall from, in thousands: 1,000 to 1,000,000."`
+	Queries       int           `name:"queries" default:"500" help:"Recalls to measure, 1 to 100,000."`
+	Wait          time.Duration `name:"wait" default:"15m" help:"Longest wait until what was sent can be recalled."`
+	Strict        bool          `name:"strict" help:"Fail where a bound is missed."`
+	JSON          bool          `name:"json" help:"Print the rows as one JSON value."`
+}
+
+// Validate is called by the parser.
+func (c *LoadCmd) Validate() error {
+	var errs []error
+	within := func(name string, value, least, most int) {
+		if value < least || value > most {
+			errs = append(errs, fmt.Errorf("--%s is %d: want %d to %d", name, value, least, most))
+		}
+	}
+	within("clients", c.Clients, 1, 256)
+	within("batches", c.Batches, 1, 1000)
+	within("passages", c.Passages, 1000, 1_000_000)
+	within("queries", c.Queries, 1, 100_000)
+	if c.For <= 0 || c.For > 5*time.Minute {
+		errs = append(errs, fmt.Errorf("--for is %v: want at most 5m", c.For))
+	}
+	return errors.Join(errs...)
+}
+
+// passageWords is the length of a text to recall from: about 250 bytes.
+const passageWords = 40
+
+// Run measures, one load after the other.
+func (c *LoadCmd) Run(ctx context.Context, env *Env) (err error) {
+	m := &measurement{cmd: c, log: env.Stderr, run: strconv.FormatInt(time.Now().UnixNano(), 36)}
+	if c.Bare != "" {
+		if err := m.readBare(); err != nil {
+			return err
+		}
+	}
+	if c.Own {
+		own, err := startOwn(ctx, env)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, own.remove()) }()
+		c.DataDir, c.URL = own.dir, own.url
+		m.row(loadtest.Row{What: "start to ready, empty", Value: own.ready.Seconds(), Unit: "s", Must: 3, Aim: 1})
+	}
+	if m.manager, err = c.management(c.ManagementKey, client.Options{}); err != nil {
+		return err
+	}
+	if _, _, err := m.manager.Ready(ctx); err != nil {
+		return err
+	}
+	for _, part := range []func(context.Context) error{m.single, m.searchable, m.batches, m.recall} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		err = printJSON(env.Stdout, map[string]any{"rows": m.rows})
+	} else {
+		err = loadtest.Table(env.Stdout, m.rows)
+	}
+	if err != nil || !c.Strict {
+		return err
+	}
+	return m.missed()
+}
+
+// measurement is one run of the bench.
+type measurement struct {
+	cmd     *LoadCmd
+	manager *client.Client
+	bare    loadtest.Bare
+	log     io.Writer
+	// run makes the ids of this run its own.
+	run  string
+	rate float64
+	rows []loadtest.Row
+}
+
+func (m *measurement) readBare() error {
+	f, err := os.Open(m.cmd.Bare)
+	if err != nil {
+		return fmt.Errorf("open benchmarks: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	m.bare, err = loadtest.ReadBare(f)
+	return err
+}
+
+func (m *measurement) row(r loadtest.Row) {
+	m.rows = append(m.rows, r)
+	_, _ = fmt.Fprintf(m.log, "%s: %.1f %s\n", r.What, r.Value, r.Unit)
+}
+
+func (m *measurement) missed() error {
+	var errs []error
+	for _, r := range m.rows {
+		if !r.Met() {
+			errs = append(errs, fmt.Errorf("%s is %.1f %s", r.What, r.Value, r.Unit))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("bounds are missed: %w", err)
+	}
+	return nil
+}
+
+// project makes a project with a key, and a client that uses it.
+func (m *measurement) project(ctx context.Context, name string) (*client.Client, error) {
+	p, err := m.manager.CreateProject(ctx, "Load "+name+" "+m.run)
+	if err != nil {
+		return nil, fmt.Errorf("make a project: %w", err)
+	}
+	key, err := m.manager.CreateKey(ctx, p.Slug, "bench")
+	if err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	to, err := client.New(m.manager.Base(), key.Key, client.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("address of the server: %w", err)
+	}
+	return to, nil
+}
+
+// settle waits until nothing of a project is in progress; the loads must not run into each other.
+func (m *measurement) settle(ctx context.Context, to *client.Client) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.cmd.Wait)
+	defer cancel()
+	began := time.Now()
+	receipt, err := to.Ingest(ctx, client.DataPoint{ID: m.run + "/last", Content: "The last text."}, "")
+	if err != nil {
+		return 0, fmt.Errorf("wait for the server: %w", err)
+	}
+	status, err := to.WaitSettled(ctx, receipt.IngestionID, nil)
+	if err == nil && status.Readiness.Failed > 0 {
+		err = fmt.Errorf("%d sends have stopped: annals failed lists them", status.Readiness.Failed)
+	}
+	return time.Since(began), err
+}
+
+func (m *measurement) single(ctx context.Context) error {
+	to, err := m.project(ctx, "single")
+	if err != nil {
+		return err
+	}
+	got, err := loadtest.Single(ctx, to, m.cmd.Clients, m.cmd.For, m.run)
+	if err != nil {
+		return err
+	}
+	m.rate = got.PerSecond
+	what := fmt.Sprintf("single ingest, %d clients", m.cmd.Clients)
+	m.row(loadtest.Row{What: what, Value: got.PerSecond, Unit: "/s", Must: 1500, AtLeast: true, Aim: m.bare.Appends / 2, Bare: m.bare.Appends, BareOf: "bare node"})
+	m.row(loadtest.Row{What: what + ", p50", Value: got.Times.Percentile(0.50), Unit: "ms"})
+	m.row(loadtest.Row{What: what + ", p99", Value: got.Times.Percentile(0.99), Unit: "ms", Must: 60})
+	behind, err := m.settle(ctx, to)
+	if err != nil {
+		return err
+	}
+	m.row(loadtest.Row{What: "derivation behind single ingest", Value: behind.Seconds(), Unit: "s"})
+	return nil
+}
+
+func (m *measurement) searchable(ctx context.Context) error {
+	to, err := m.project(ctx, "searchable")
+	if err != nil {
+		return err
+	}
+	times, err := loadtest.Searchable(ctx, to, m.rate/2, m.cmd.For, 400, m.run)
+	if err != nil {
+		return err
+	}
+	m.row(loadtest.Row{What: "accepted to searchable at half that load, p50", Value: times.Percentile(0.50), Unit: "ms"})
+	m.row(loadtest.Row{What: "accepted to searchable at half that load, p99", Value: times.Percentile(0.99), Unit: "ms", Must: 1000, Aim: 250})
+	_, err = m.settle(ctx, to)
+	return err
+}
+
+func (m *measurement) batches(ctx context.Context) error {
+	to, err := m.project(ctx, "batches")
+	if err != nil {
+		return err
+	}
+	got, _, err := loadtest.Batches(ctx, to, m.cmd.Batches, 1000, 20, 4, m.run)
+	if err != nil {
+		return err
+	}
+	m.row(loadtest.Row{What: "batches of 1,000 short texts", Value: got.PerSecond, Unit: "items/s", Must: 5000, AtLeast: true, Aim: 15000})
+	m.row(loadtest.Row{What: "one such batch, p50", Value: got.Times.Percentile(0.50), Unit: "ms"})
+	behind, err := m.settle(ctx, to)
+	if err != nil {
+		return err
+	}
+	m.row(loadtest.Row{What: "derivation behind batches", Value: behind.Seconds(), Unit: "s"})
+	return nil
+}
+
+func (m *measurement) recall(ctx context.Context) error {
+	to, err := m.project(ctx, "recall")
+	if err != nil {
+		return err
+	}
+	count := m.cmd.Passages / 1000
+	if _, _, err := loadtest.Batches(ctx, to, count, 1000, passageWords, 2, m.run); err != nil {
+		return err
+	}
+	if _, err := m.settle(ctx, to); err != nil {
+		return err
+	}
+	from, until := loadtest.Window(count * 1000)
+	times, err := loadtest.Recalls(ctx, to, m.cmd.Queries, from, until)
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("recall at %sk passages, three filters", thousands(int64(count)))
+	row := loadtest.Row{What: what + ", p50", Value: times.Percentile(0.50), Unit: "ms", Must: 10, Aim: 1.5 * m.bare.Query, Bare: m.bare.Query, BareOf: "bare engine"}
+	m.row(row)
+	m.row(loadtest.Row{What: what + ", p99", Value: times.Percentile(0.99), Unit: "ms", Must: 40})
+	return nil
+}

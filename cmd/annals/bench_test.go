@@ -1,0 +1,50 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/annals-project/annals/internal/locomo"
+)
+
+const conversation = `{"sample_id": "talk-1",
+  "conversation": {"speaker_a": "Ana", "speaker_b": "Ben", "session_1_date_time": "1:56 pm on 8 May, 2024",
+    "session_1": [{"speaker": "Ana", "dia_id": "D1:1", "text": "I like green tea."}, {"speaker": "Ben", "dia_id": "D1:2", "text": "I sail a boat."}]},
+  "qa": [{"question": "tea", "answer": "x", "evidence": ["D1:1"], "category": 4}, {"question": "plane", "answer": "x", "evidence": ["D1:2"], "category": 1}]}`
+
+func TestBenchRecallLocomo(t *testing.T) {
+	f, dir := startFake(t)
+	one, two := write(t, "one.json", conversation), write(t, "two.json", strings.ReplaceAll(conversation, "talk-1", "talk-2"))
+	got := annals(t.Context(), nil, "", "bench", "recall", "locomo", one, two, "--data-dir", dir, "--json")
+	var report locomo.Report
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil {
+		t.Fatalf("%v: %+v", err, got)
+	}
+	if report.Conversations != 2 || report.Turns != 4 || report.Overall.At[10] != 0.5 || report.Categories[4].At[5] != 1 {
+		t.Errorf("got %+v", report)
+	}
+	if f.projects != 2 || len(f.texts["svc_sk_p1"]) != 2 || f.texts["svc_sk_p2"][0].ID != "talk-2/D1:1" {
+		t.Errorf("the server took %+v", f.texts)
+	}
+}
+
+func TestBenchRecallLocomoFailsBelowItsBounds(t *testing.T) {
+	_, dir := startFake(t)
+	file := write(t, "one.json", conversation)
+	got := annals(t.Context(), nil, "", "bench", "recall", "locomo", file, "--data-dir", dir, "--min-r10=0.6", "--min-r100=0.5")
+	if got.code != exitFailed || !strings.Contains(got.stderr, "R@10 is 0.500, below 0.600") || strings.Contains(got.stderr, "R@100") {
+		t.Errorf("got %+v", got)
+	}
+	if !strings.Contains(got.stdout, "single-hop") {
+		t.Errorf("the table is missing: %s", got.stdout)
+	}
+}
+
+func TestBenchLoadIsBounded(t *testing.T) {
+	for _, flag := range []string{"--clients=0", "--clients=1000", "--for=1h", "--batches=0", "--passages=5", "--queries=0"} {
+		if got := annals(t.Context(), nil, "", "bench", "load", flag); got.code != exitUsage {
+			t.Errorf("%s: %+v", flag, got)
+		}
+	}
+}

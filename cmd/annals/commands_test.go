@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/operator"
+)
+
+// points writes n lines.
+func points(n int) string {
+	var b strings.Builder
+	for i := range n {
+		_, _ = fmt.Fprintf(&b, "{\"id\":\"p%d\",\"content\":\"text %d of tea\"}\n", i, i)
+	}
+	return b.String()
+}
+
+func TestImportSendsAFileAndASecondRunNothing(t *testing.T) {
+	f, dir := startFake(t)
+	file := write(t, "in.jsonl", points(1200))
+	got := annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file, "--wait")
+	if got.code != exitOK || !strings.HasPrefix(got.stdout, "1,200 data points sent in 3 batches") || !strings.Contains(got.stdout, "everything can be recalled") {
+		t.Fatalf("got %+v", got)
+	}
+	if n := len(f.texts["svc_sk_secret"]); n != 1200 {
+		t.Errorf("the server took %d", n)
+	}
+	got = annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file)
+	if got.code != exitOK || !strings.HasPrefix(got.stdout, "0 data points sent in 0 batches") {
+		t.Fatalf("second run: %+v", got)
+	}
+	if n := len(f.texts["svc_sk_secret"]); n != 1200 {
+		t.Errorf("the server took %d after the second run", n)
+	}
+}
+
+func TestImportGoesOnWhereItWasRefused(t *testing.T) {
+	f, dir := startFake(t)
+	file := write(t, "in.jsonl", points(1200))
+	f.refuse = func(items []client.DataPoint) (int, string) {
+		if items[0].ID == "p500" {
+			return 400, `{"code":"audience-unknown","debugMessage":"items[7].audience: no such audience"}`
+		}
+		return 0, ""
+	}
+	got := annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file, "--parallel=1")
+	want := "annals: import stopped after 500 data points: line 508 was refused: the server answered 400 audience-unknown: items[7].audience: no such audience (request request-1); run the same command again to go on\n"
+	if got.code != exitFailed || got.stderr != want {
+		t.Fatalf("got %+v, want %s", got, want)
+	}
+	f.refuse = nil
+	got = annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file, "--json")
+	var sum importSummary
+	if err := json.Unmarshal([]byte(got.stdout), &sum); err != nil || sum.Points != 1200 || sum.Sent != 700 {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	if n := len(f.texts["svc_sk_secret"]); n != 1200 {
+		t.Errorf("the server took %d", n)
+	}
+}
+
+func TestImportFromStandardInput(t *testing.T) {
+	f, dir := startFake(t)
+	got := annals(t.Context(), nil, points(3), "import", "--data-dir", dir, "--points=-")
+	if got.code != exitOK || len(f.texts["svc_sk_secret"]) != 3 {
+		t.Fatalf("got %+v, took %v", got, f.texts)
+	}
+}
+
+func TestImportSendsNothingOfAFileWithABadLine(t *testing.T) {
+	f, dir := startFake(t)
+	file := write(t, "in.jsonl", points(2)+"{}\n")
+	got := annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file)
+	if got.code != exitFailed || got.stderr != "annals: "+file+": line 3: has no content\n" || len(f.texts) != 0 {
+		t.Fatalf("got %+v, took %v", got, f.texts)
+	}
+}
+
+func TestImportOfAnotherServersProgress(t *testing.T) {
+	_, one := startFake(t)
+	_, two := startFake(t)
+	file := write(t, "in.jsonl", points(2))
+	if got := annals(t.Context(), nil, "", "import", "--data-dir", one, "--points", file); got.code != exitOK {
+		t.Fatal(got.stderr)
+	}
+	got := annals(t.Context(), nil, "", "import", "--data-dir", two, "--points", file)
+	if got.code != exitFailed || !strings.Contains(got.stderr, "name another file with --state") {
+		t.Fatalf("got %+v", got)
+	}
+}
+
+func TestImportThatWaitsSaysWhatStopped(t *testing.T) {
+	f, dir := startFake(t)
+	f.status = client.IngestionStatus{Status: "completed", Blocked: true, Readiness: client.Readiness{Failed: 2}}
+	got := annals(t.Context(), nil, points(1), "import", "--data-dir", dir, "--points=-", "--wait")
+	if got.code != exitFailed || !strings.Contains(got.stderr, "2 sends of the project have stopped") {
+		t.Fatalf("got %+v", got)
+	}
+}
+
+func TestRecall(t *testing.T) {
+	_, dir := startFake(t)
+	if got := annals(t.Context(), nil, points(2), "import", "--data-dir", dir, "--points=-"); got.code != exitOK {
+		t.Fatal(got.stderr)
+	}
+	got := annals(t.Context(), nil, "", "recall", "tea", "--identity=ana", "--data-dir", dir)
+	want := "1. source, 2025-05-12 09:00\n   text 0 of tea\n   from p0\n"
+	if got.code != exitOK || !strings.HasPrefix(got.stdout, want) {
+		t.Errorf("got %+v", got)
+	}
+	var page client.RecallPage
+	got = annals(t.Context(), nil, "", "recall", "tea", "--identity=ana", "--data-dir", dir, "--json")
+	if err := json.Unmarshal([]byte(got.stdout), &page); err != nil || len(page.Results) != 2 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	got = annals(t.Context(), nil, "", "recall", "coffee", "--identity=ana", "--data-dir", dir)
+	if got.code != exitOK || got.stdout != "nothing is remembered that matches\n" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	f, dir := startFake(t)
+	if got := annals(t.Context(), nil, "", "status", "--data-dir", dir); got.code != exitOK || !strings.HasSuffix(got.stdout, "is ready\n") {
+		t.Errorf("server: %+v", got)
+	}
+	f.notReady = `{"notReady":["projection datapoints is behind"]}`
+	if got := annals(t.Context(), nil, "", "status", "--data-dir", dir); got.code != exitFailed || !strings.Contains(got.stderr, "datapoints is behind") {
+		t.Errorf("server that is not ready: %+v", got)
+	}
+	f.status = client.IngestionStatus{Status: "failed", Blocked: true, Failure: &client.Failure{Code: "content-rejected", Message: "nothing to index"}}
+	if got := annals(t.Context(), nil, "", "status", "i", "--data-dir", dir); got.code != exitFailed || !strings.Contains(got.stdout, "send: failed") || !strings.Contains(got.stderr, "content-rejected: nothing to index") {
+		t.Errorf("send that stopped: %+v", got)
+	}
+}
+
+// stoppedSends is the service behind the operator's socket.
+type stoppedSends struct {
+	list    []operator.Failed
+	retried []uuid.UUID
+}
+
+func (s *stoppedSends) FailedSends(context.Context, int, uuid.UUID) ([]operator.Failed, error) {
+	return s.list, nil
+}
+
+func (s *stoppedSends) Retry(_ context.Context, id uuid.UUID) error {
+	s.retried = append(s.retried, id)
+	return nil
+}
+
+func TestFailedListsAndPutsBack(t *testing.T) {
+	dir := t.TempDir()
+	l, err := operator.Listen(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stoppedSends{list: []operator.Failed{
+		{IngestionID: uuid.UUID{1}, Project: "default", Code: "index-unavailable", Message: "disk full", Items: 3, Retryable: true},
+		{IngestionID: uuid.UUID{2}, Project: "default", Code: "content-rejected", Message: "nothing to index", Items: 1},
+	}}
+	server := &http.Server{Handler: operator.Handler(s, slog.New(slog.DiscardHandler)), ReadHeaderTimeout: time.Second}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(l) }()
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	got := annals(t.Context(), nil, "", "failed", "--data-dir", dir)
+	if got.code != exitOK || !strings.Contains(got.stdout, "index-unavailable: disk full") || len(s.retried) != 0 {
+		t.Errorf("got %+v, retried %v", got, s.retried)
+	}
+	got = annals(t.Context(), nil, "", "failed", "--retry", "--data-dir", dir)
+	if got.code != exitOK || !strings.HasSuffix(got.stdout, "1 of 2 put back\n") || len(s.retried) != 1 {
+		t.Errorf("got %+v, retried %v", got, s.retried)
+	}
+	got = annals(t.Context(), nil, "", "failed", "--json", "--data-dir", dir)
+	var list struct{ Failed []operator.Failed }
+	if err := json.Unmarshal([]byte(got.stdout), &list); err != nil || len(list.Failed) != 2 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestAServerThatDoesNotAnswerIsOneClearLine(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil { // now nobody listens there
+		t.Fatal(err)
+	}
+	dir := dataFolder(t, "http://"+l.Addr().String())
+	talk := write(t, "talk.json", conversation)
+	for name, args := range map[string][]string{
+		"recall":              {"recall", "q", "--identity=a"},
+		"status":              {"status"},
+		"status of a send":    {"status", "i"},
+		"failed":              {"failed"},
+		"import":              {"import", "--points=-"},
+		"bench recall locomo": {"bench", "recall", "locomo", talk},
+		"bench load":          {"bench", "load"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := annals(t.Context(), nil, points(1), append(args, "--data-dir", dir)...)
+			if got.code != exitFailed || strings.Count(got.stderr, "\n") != 1 || got.stdout != "" {
+				t.Errorf("got %+v, want one line", got)
+			}
+			if !strings.Contains(got.stderr, "no answer from http://127.0.0.1:") && !strings.Contains(got.stderr, "no server is running") {
+				t.Errorf("unclear: %s", got.stderr)
+			}
+			if strings.Contains(got.stderr, "secret") {
+				t.Errorf("the key is in %s", got.stderr)
+			}
+		})
+	}
+}
+
+func TestNoKeySaysWhereToGetOne(t *testing.T) {
+	got := annals(t.Context(), nil, "", "recall", "q", "--identity=a", "--data-dir", t.TempDir())
+	if got.code != exitFailed || !strings.Contains(got.stderr, "ANNALS_PROJECT_KEY") {
+		t.Fatalf("got %+v", got)
+	}
+}
+
+func TestVariablesWinOverTheDataFolder(t *testing.T) {
+	f, dir := startFake(t)
+	env := map[string]string{"ANNALS_DATA_DIR": dir, "ANNALS_PROJECT_KEY": "svc_sk_other"}
+	if got := annals(t.Context(), env, points(1), "import", "--points=-"); got.code != exitOK {
+		t.Fatal(got.stderr)
+	}
+	if len(f.texts["svc_sk_other"]) != 1 {
+		t.Errorf("took %v", f.texts)
+	}
+}
+
+func TestCredentialsThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(dir+"/"+CredentialsFile, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := annals(t.Context(), nil, "", "status", "i", "--data-dir", dir); got.code != exitFailed || !strings.Contains(got.stderr, "read credentials") {
+		t.Fatalf("got %+v", got)
+	}
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/annals-project/annals/internal/operator"
+)
+
+// FailedCmd is "annals failed". It asks the server through the socket in the data folder, so it needs no key, but the
+// rights of the user that runs the server.
+type FailedCmd struct {
+	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
+	Retry   bool   `name:"retry" help:"Put back the stopped sends that a retry can help."`
+	JSON    bool   `name:"json" help:"Print the list as one JSON value."`
+}
+
+// failedSend is a stopped send as it is printed.
+type failedSend struct {
+	operator.Failed
+	// Retried is set where --retry put the send back.
+	Retried bool `json:"retried,omitempty"`
+}
+
+// Run lists the stopped sends of every project, oldest first.
+func (c *FailedCmd) Run(ctx context.Context, env *Env) error {
+	server := operator.Dial(c.DataDir)
+	list, err := allFailed(ctx, server)
+	if err != nil {
+		return err
+	}
+	if c.Retry {
+		if err := retryAll(ctx, server, list); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return printJSON(env.Stdout, map[string]any{"failed": list})
+	}
+	return c.print(env, list)
+}
+
+func allFailed(ctx context.Context, server *operator.Client) ([]failedSend, error) {
+	list := []failedSend{}
+	for after := ""; ; {
+		page, err := server.Failed(ctx, operator.MaxPage, after)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range page.Failed {
+			list = append(list, failedSend{Failed: f})
+		}
+		if after = page.After; after == "" {
+			return list, nil
+		}
+	}
+}
+
+// retryAll puts back what a retry can help. A send that another caller put back or deleted meanwhile is passed over.
+func retryAll(ctx context.Context, server *operator.Client, list []failedSend) error {
+	for i := range list {
+		if !list[i].Retryable {
+			continue
+		}
+		err := server.Retry(ctx, list[i].IngestionID)
+		switch {
+		case err == nil:
+			list[i].Retried = true
+		case errors.Is(err, operator.ErrNotStopped), errors.Is(err, operator.ErrNotFound):
+		default:
+			return fmt.Errorf("retry %s: %w", list[i].IngestionID, err)
+		}
+	}
+	return nil
+}
+
+func (c *FailedCmd) print(env *Env, list []failedSend) error {
+	if len(list) == 0 {
+		_, _ = fmt.Fprintln(env.Stdout, "no send has stopped")
+		return nil
+	}
+	w := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "SEND\tPROJECT\tSTOPPED\tITEMS\tREASON")
+	var retried int
+	for _, f := range list {
+		note := ""
+		switch {
+		case f.Retried:
+			note, retried = " (put back)", retried+1
+		case !f.Retryable:
+			note = " (a retry does not help: change the content and send it again)"
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s: %s%s\n", f.IngestionID, f.Project, f.FailedAt.UTC().Format(time.RFC3339), f.Items, f.Code, f.Message, note)
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("write list: %w", err)
+	}
+	if c.Retry {
+		_, _ = fmt.Fprintf(env.Stdout, "%d of %d put back\n", retried, len(list))
+	}
+	return nil
+}

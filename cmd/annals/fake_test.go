@@ -1,0 +1,124 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/internal/client"
+)
+
+// fakeServer answers as far as the command line asks: it keeps texts by project key and finds them by any word.
+type fakeServer struct {
+	mu    sync.Mutex
+	texts map[string][]client.DataPoint
+	// refuse, where set, answers a batch instead.
+	refuse   func(items []client.DataPoint) (status int, body string)
+	status   client.IngestionStatus
+	notReady string
+	projects int
+}
+
+func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	var body struct {
+		Items []client.DataPoint `json:"items"`
+		Query string             `json:"query"`
+	}
+	if r.Method == http.MethodPost {
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+	}
+	w.Header().Set("X-Request-Id", "request-1")
+	switch path := r.URL.Path; {
+	case path == "/readyz" && f.notReady != "":
+		http.Error(w, f.notReady, http.StatusServiceUnavailable)
+	case path == "/readyz":
+	case path == "/api/v1/projects":
+		f.projects++
+		_, _ = fmt.Fprintf(w, `{"slug":"p%d"}`, f.projects)
+	case strings.HasSuffix(path, "/keys"):
+		_, _ = fmt.Fprintf(w, `{"key":"svc_sk_%s"}`, strings.Split(path, "/")[4])
+	case path == "/api/v1/ingest/batch":
+		f.batch(w, key, body.Items)
+	case path == "/api/v1/recall":
+		reply(w, f.recall(key, body.Query))
+	default:
+		reply(w, f.status)
+	}
+}
+
+func (f *fakeServer) batch(w http.ResponseWriter, key string, items []client.DataPoint) {
+	if f.refuse != nil {
+		if status, text := f.refuse(items); status != 0 {
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(text))
+			return
+		}
+	}
+	f.texts[key] = append(f.texts[key], items...)
+	reply(w, client.BatchReceipt{ProjectID: 1, IngestionID: "send-1", Items: make([]client.ItemReceipt, len(items))})
+}
+
+func (f *fakeServer) recall(key, query string) client.RecallPage {
+	var page client.RecallPage
+	for _, p := range f.texts[key] {
+		for _, word := range strings.Fields(query) {
+			if strings.Contains(strings.ToLower(p.Content), strings.ToLower(word)) {
+				at := time.Date(2025, 5, 12, 9, 0, 0, 0, time.UTC)
+				page.Results = append(page.Results, client.Result{
+					Rank: len(page.Results) + 1, Content: p.Content, OccurredAt: at, Artifact: client.Artifact{Kind: "source"},
+					Sources: []client.Source{{SourceID: p.ID, Label: p.Label, Excerpts: []string{}}},
+				})
+				break
+			}
+		}
+	}
+	return page
+}
+
+func reply(w http.ResponseWriter, body any) {
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		panic(err)
+	}
+}
+
+// startFake serves and returns a data folder whose credentials name the server.
+func startFake(t *testing.T) (*fakeServer, string) {
+	t.Helper()
+	f := &fakeServer{texts: map[string][]client.DataPoint{}, status: client.IngestionStatus{Status: "completed", Settled: true}}
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	return f, dataFolder(t, server.URL)
+}
+
+func dataFolder(t *testing.T, url string) string {
+	t.Helper()
+	dir := t.TempDir()
+	text := "# written by the first start\nANNALS_API_URL=" + url + "\nANNALS_PROJECT_KEY='svc_sk_secret'\nANNALS_MANAGEMENT_KEY=svc_mk_secret\n"
+	if err := os.WriteFile(filepath.Join(dir, CredentialsFile), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// write writes a file for a command to read.
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestProgressOnATerminalIsOneLineThatIsDrawnAnew(t *testing.T) {
+	now := time.Unix(0, 0)
+	var out bytes.Buffer
+	p := newProgress(&out, func() time.Time { return now }, 0)
+	p.terminal = true
+	for i := 1; i <= 4; i++ {
+		now = now.Add(time.Second)
+		p.show(step{done: int64(i) * 25, total: 100, items: i * 1000, what: "data points"})
+	}
+	p.end()
+	got := out.String()
+	for _, want := range []string{"\r[#######.......................]  25% 1,000 data points, 1,000/s, 3s left", "\r[##############################] 100% 4,000 data points, 1,000/s"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("lacks %q: %q", want, got)
+		}
+	}
+	if strings.Count(got, "\n") != 1 || !strings.HasSuffix(got, "\n") {
+		t.Errorf("more than one line: %q", got)
+	}
+}
+
+func TestProgressElsewhereIsALineNowAndThen(t *testing.T) {
+	now := time.Unix(0, 0)
+	var out bytes.Buffer
+	p := newProgress(&out, func() time.Time { return now }, 50)
+	for i := range 11 {
+		now = now.Add(time.Second)
+		p.show(step{done: 50 + int64(i), total: 100, items: i, what: "data points"})
+	}
+	want := " 54% 4 data points, 0/s, 58s left\n 59% 9 data points, 0/s, 46s left\n"
+	if got := out.String(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestThousands(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", -123: "-123"} {
+		if got := thousands(n); got != want {
+			t.Errorf("%d: got %s, want %s", n, got, want)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/annals-project/annals/internal/client"
+)
+
+// Remote says which server a command calls, and as whom. What no flag and no variable sets is read from the data
+// folder's credentials.
+type Remote struct {
+	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder, whose credentials.env holds the address and the keys."`
+	URL     string `name:"url" setting:"ANNALS_API_URL" help:"Address of the server."`
+	Key     string `name:"key" setting:"ANNALS_PROJECT_KEY" help:"Project key; better given by its variable, since others can see the flags of a process."`
+}
+
+// defaultURL is where a server listens that was started without settings.
+const defaultURL = "http://127.0.0.1:8080"
+
+// fill completes the flags from the data folder.
+func (r *Remote) fill() (map[string]string, error) {
+	file, err := readCredentials(r.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	r.URL = cmp.Or(r.URL, file["ANNALS_API_URL"], defaultURL)
+	r.Key = cmp.Or(r.Key, file["ANNALS_PROJECT_KEY"])
+	return file, nil
+}
+
+// client makes a client with the project key.
+func (r *Remote) client(o client.Options) (*client.Client, error) {
+	if _, err := r.fill(); err != nil {
+		return nil, err
+	}
+	if r.Key == "" {
+		return nil, fmt.Errorf("no project key: set ANNALS_PROJECT_KEY, or name with --data-dir the data folder of the server (no key in %s)", r.DataDir)
+	}
+	c, err := client.New(r.URL, r.Key, o)
+	if err != nil {
+		return nil, fmt.Errorf("address of the server: %w", err)
+	}
+	return c, nil
+}
+
+// management makes a client with the management key, given or read from the data folder.
+func (r *Remote) management(key string, o client.Options) (*client.Client, error) {
+	file, err := r.fill()
+	if err != nil {
+		return nil, err
+	}
+	if key = cmp.Or(key, file["ANNALS_MANAGEMENT_KEY"]); key == "" {
+		return nil, fmt.Errorf("no management key: set ANNALS_MANAGEMENT_KEY, or name with --data-dir the data folder of the server (no key in %s)", r.DataDir)
+	}
+	c, err := client.New(r.URL, key, o)
+	if err != nil {
+		return nil, fmt.Errorf("address of the server: %w", err)
+	}
+	return c, nil
+}
+
+// printJSON writes one JSON value and nothing else.
+func printJSON(w io.Writer, value any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(value); err != nil {
+		return fmt.Errorf("write answer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,203 @@
+//go:build wip
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/pipeline"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/operator"
+	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/memories"
+	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/readapi"
+	"github.com/annals-project/annals/writeapi"
+)
+
+// startLimit is how long the parts may take to open, a first initialisation of the database included.
+const startLimit = 3 * time.Minute
+
+// Run is "annals serve": it opens the parts, serves until the context ends, and closes them in order.
+func (c *ServeCmd) Run(ctx context.Context, env *Env) (err error) {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	level, err := c.Level()
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewJSONHandler(env.Stderr, &slog.HandlerOptions{Level: level}))
+	listener, err := listen(ctx, c.APIAddr)
+	if err != nil {
+		return err
+	}
+	startCtx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	st, err := openStorage(startCtx, &c.Settings, log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer func() { err = errors.Join(err, st.close()) }()
+	p, err := newProcess(startCtx, &c.Settings, st, listener, log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	p.ready = func() {
+		_, _ = fmt.Fprintf(env.Stdout, "annals is ready: API on %s, credentials in %s\n", p.urls.API, filepath.Join(c.DataDir, CredentialsFile))
+	}
+	return p.run(ctx)
+}
+
+// process is the parts of a running service and what holds them together.
+type process struct {
+	settings  *Settings
+	log       *slog.Logger
+	st        *storage
+	urls      PublicURLs
+	listener  net.Listener
+	door      *door
+	api       http.Handler
+	runtime   *projections.Runtime
+	waiter    *projections.Waiter
+	worker    *pipeline.Worker
+	confirmer *pipeline.Confirmer
+	finisher  *pipeline.Finisher
+	sends     operator.Sends
+	// ready is called once, when the service is.
+	ready func()
+}
+
+func newProcess(ctx context.Context, s *Settings, st *storage, listener net.Listener, log *slog.Logger) (*process, error) {
+	p := &process{settings: s, log: log, st: st, listener: listener, urls: s.PublicURLs(listener.Addr().String()), door: &door{}}
+	events := commands.NewLog(st.store, st.codec, log)
+	key, err := hashKey(s)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := openLog(ctx, events, s, p.urls); err != nil {
+		return nil, err
+	}
+	registry := prometheus.NewRegistry()
+	blobs := blobReader{st.store, st.codec}
+	p.runtime, err = projections.New(projections.Config{
+		DB: st.db, Store: st.store, Codec: st.codec, LogID: projections.LogIDOf(st.store, st.codec), Logger: log, Hooks: projectionMetrics(registry),
+		Projectors: []projections.Projector{
+			access.New(), datapoints.New(), memories.New(blobs), recallindex.New(st.index, blobs, revisionReader{events}),
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.waiter = p.runtime.Waiter()
+	queries := datapoints.Queries{DB: st.db, Log: st.store, Wait: p.waiter}
+	if s.EventStore == Embedded {
+		// One process alone works on an embedded log, so whatever is leased was leased by one that is gone.
+		if err := queries.DropLeases(ctx); err != nil {
+			return nil, err
+		}
+	}
+	p.worker = &pipeline.Worker{
+		Log: events, Queue: queries, Progress: p.waiter, Extractor: pipeline.Builtin{}, Logger: log, Holder: uuid.NewString(), Now: now,
+	}
+	p.confirmer = &pipeline.Confirmer{Log: events, Sends: queries, Progress: p.waiter, IndexTrouble: p.indexTrouble, Logger: log, Now: now}
+	p.finisher = &pipeline.Finisher{Log: events, List: queries, Progress: p.waiter, Logger: log, Now: now}
+
+	write := commands.New(commands.Config{Log: events, Waiter: p.waiter, Sends: queries, HashKey: key, Pipeline: s.PipelineOn()})
+	p.sends = stoppedSends{queries: queries, commands: write}
+	return p, p.routes(registry, queries, write, blobs)
+}
+
+// routes builds the API in front of the parts.
+func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queries, write *commands.Service, blobs blobReader) error {
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &partMetrics{p})
+	metrics, err := httpx.NewMetrics(registry)
+	if err != nil {
+		return err
+	}
+	keys := access.Queries{DB: p.st.db}
+	e := httpx.New(httpx.Config{
+		Log: p.log, Metrics: metrics, Keys: liveKeys{keys, p.waiter}, Gate: p.door.gate,
+		URLs: auth.URLs{API: p.urls.API, Console: p.urls.Console, Auth: p.urls.Auth},
+	})
+	writeapi.Register(e, writeapi.Deps{Ingest: write, Delete: write, Projects: write})
+	readapi.Register(e, readapi.Deps{
+		Statuses: sendStatuses{queries}, Projects: projectList{keys, p.st.db}, Recall: recall.New(p.st.db, p.st.index, blobs),
+	})
+	readapi.RegisterOperation(e, readapi.Operation{Ready: p.notReady, Metrics: registry})
+	p.api = e
+	return nil
+}
+
+// run serves until the context ends or a part fails.
+func (p *process) run(ctx context.Context) error {
+	socket, err := operator.Listen(ctx, p.settings.DataDir)
+	if err != nil {
+		return errors.Join(err, p.listener.Close())
+	}
+	edge := []role{
+		{"api", serveHTTP(p.listener, p.api, p.door, p.settings, p.log)},
+		{"operator socket", serveOperator(socket, operator.Handler(p.sends, p.log))},
+		{"start", p.start},
+	}
+	core := []role{{"confirmer", p.confirmer.Run}, {"finisher", p.finisher.Run}}
+	if p.settings.PipelineOn() {
+		core = append(core, role{"pipeline", p.worker.Run})
+	}
+	return runTiers(ctx, edge, core, []role{{"projections", p.runtime.Run}})
+}
+
+// start opens the door once the projections are where the log was at the start, and nothing that a commit set off stands open.
+func (p *process) start(ctx context.Context) error {
+	head, err := p.st.store.Head(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"access", "datapoints", "memories", "recallindex"} {
+		for p.waiter.Wait(ctx, head, name) != nil {
+			// A projection that stopped keeps the door shut and is named on /readyz; an operator's remedy opens it.
+			if !sleep(ctx, time.Second) {
+				return nil
+			}
+		}
+	}
+	for p.finisher.CatchUp(ctx) != nil {
+		if !sleep(ctx, time.Second) {
+			return nil
+		}
+	}
+	p.door.open.Store(true)
+	p.ready()
+	<-ctx.Done()
+	return nil
+}
+
+// sleep waits, and reports false where the context ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }

@@ -1,0 +1,109 @@
+//go:build wip
+
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/readapi"
+)
+
+// checkLimit bounds one look at a part.
+const checkLimit = 2 * time.Second
+
+// notReady names what cannot do its work, and why.
+func (p *process) notReady(ctx context.Context) []readapi.NotReady {
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	var parts []readapi.NotReady
+	add := func(part, reason string) { parts = append(parts, readapi.NotReady{Part: part, Reason: reason}) }
+	for _, s := range p.runtime.Health(ctx) {
+		switch {
+		case s.Stop != nil:
+			add("projection "+s.Name, s.Stop.Error())
+		case s.Trouble != nil:
+			add("projection "+s.Name, s.Trouble.Error())
+		}
+	}
+	if _, err := p.st.store.Head(ctx); err != nil {
+		add("event store", "it does not answer: "+err.Error())
+	}
+	if err := p.st.db.Ping(ctx); err != nil {
+		add("postgres", "it does not answer: "+err.Error())
+	}
+	if reason := p.door.reason(); reason != "" {
+		add("service", reason)
+	}
+	return parts
+}
+
+// indexTrouble is what keeps the recall index from taking writes, nil for nothing.
+func (p *process) indexTrouble(ctx context.Context) error {
+	for _, s := range p.runtime.Health(ctx) {
+		if s.Name != "recallindex" {
+			continue
+		}
+		if s.Stop != nil {
+			return s.Stop
+		}
+		return s.Trouble
+	}
+	return errors.New("the recall index is not fed by this process")
+}
+
+// projectionMetrics counts what the projectors do.
+func projectionMetrics(registry prometheus.Registerer) projections.Hooks {
+	events := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "annals_projection_events_total", Help: "Events of the log that a projection has passed.",
+	}, []string{"projection"})
+	pages := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "annals_projection_page_seconds", Help: "Time that a page took from its arrival to its commit.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5},
+	}, []string{"projection"})
+	stopped := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "annals_projection_stopped_total", Help: "How often a projection stopped at an event that it cannot apply.",
+	}, []string{"projection"})
+	registry.MustRegister(events, pages, stopped)
+	return projections.Hooks{
+		Page: func(name string, passed, _ int, took time.Duration) {
+			events.WithLabelValues(name).Add(float64(passed))
+			pages.WithLabelValues(name).Observe(took.Seconds())
+		},
+		Stopped: func(name string) { stopped.WithLabelValues(name).Inc() },
+	}
+}
+
+var (
+	lagMetric = prometheus.NewDesc("annals_projection_lag", "How far a projection is behind the log, in positions.", []string{"projection"}, nil)
+	logMetric = prometheus.NewDesc("annals_node_total", "What the embedded event store wrote since its start.", []string{"what"}, nil)
+)
+
+// partMetrics reads the state of the parts when it is asked for.
+type partMetrics struct{ p *process }
+
+// Describe implements prometheus.Collector.
+func (m *partMetrics) Describe(out chan<- *prometheus.Desc) {
+	out <- lagMetric
+	out <- logMetric
+}
+
+// Collect implements prometheus.Collector.
+func (m *partMetrics) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
+	defer cancel()
+	for _, s := range m.p.runtime.Health(ctx) {
+		out <- prometheus.MustNewConstMetric(lagMetric, prometheus.GaugeValue, float64(s.Lag()), s.Name)
+	}
+	if m.p.st.node == nil {
+		return
+	}
+	stats := m.p.st.node.Stats()
+	out <- prometheus.MustNewConstMetric(logMetric, prometheus.CounterValue, float64(stats.Appends), "appends")
+	out <- prometheus.MustNewConstMetric(logMetric, prometheus.CounterValue, float64(stats.Events), "events")
+	out <- prometheus.MustNewConstMetric(logMetric, prometheus.CounterValue, float64(stats.Fsyncs), "fsyncs")
+}

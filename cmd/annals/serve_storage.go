@@ -1,0 +1,111 @@
+//go:build wip
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/bleve"
+)
+
+// connections is how many connections to the event store share the calls: one HTTP/2 connection serialises its writes.
+const connections = 4
+
+// storage is what the process keeps: the log, the database and the index, embedded or not.
+type storage struct {
+	node     *node.Node // nil for a cluster
+	postgres *pg.Server // nil for a server of its own
+	store    *esdb.Store
+	codec    *eventstore.Codec
+	db       *pgxpool.Pool
+	index    recallindex.Index
+}
+
+// openStorage opens everything at once: the log and the database do not need each other.
+func openStorage(ctx context.Context, s *Settings, log *slog.Logger) (_ *storage, err error) {
+	if err := os.MkdirAll(s.DataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data folder: %w", err)
+	}
+	st := &storage{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, st.close())
+		}
+	}()
+	if st.codec, err = eventstore.NewCodec(domain.Catalog); err != nil {
+		return nil, err
+	}
+	var g errgroup.Group
+	g.Go(func() error { return st.openLog(ctx, s, log) })
+	g.Go(func() error { return st.openDatabase(ctx, s, log) })
+	g.Go(func() error {
+		index, err := bleve.Open(filepath.Join(s.DataDir, "recall"), log)
+		if err == nil {
+			st.index = index
+		}
+		return err
+	})
+	return st, g.Wait()
+}
+
+func (st *storage) openLog(ctx context.Context, s *Settings, log *slog.Logger) (err error) {
+	cfg := esdb.Config{ConnectionString: s.EventStore, Logger: log, Connections: connections}
+	if s.EventStore == Embedded {
+		if st.node, err = node.Start(ctx, node.Config{Dir: filepath.Join(s.DataDir, "log"), Logger: log}); err != nil {
+			return err
+		}
+		c := st.node.Connection()
+		cfg.ConnectionString, cfg.Username, cfg.Password, cfg.RootCAs = c.ConnectionString(), c.Username, c.Password, c.RootCAs
+	}
+	st.store, err = esdb.Open(cfg)
+	return err
+}
+
+func (st *storage) openDatabase(ctx context.Context, s *Settings, log *slog.Logger) (err error) {
+	url := s.Postgres
+	if s.Postgres == Embedded {
+		if st.postgres, err = pg.Start(ctx, pg.Config{DataDir: s.DataDir, Logger: log}); err != nil {
+			return err
+		}
+		url = st.postgres.URL()
+	}
+	if st.db, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) { c.MaxConns = 32 }); err != nil {
+		return err
+	}
+	return pg.Migrate(ctx, st.db)
+}
+
+// close closes what was opened, the users before what they use.
+func (st *storage) close() error {
+	var errs []error
+	if st.index != nil {
+		errs = append(errs, st.index.Close())
+	}
+	if st.db != nil {
+		st.db.Close()
+	}
+	if st.postgres != nil {
+		errs = append(errs, st.postgres.Close())
+	}
+	if st.store != nil {
+		errs = append(errs, st.store.Close())
+	}
+	if st.node != nil {
+		errs = append(errs, st.node.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/annals-project/annals/internal/client"
+)
+
+// StatusCmd is "annals status".
+type StatusCmd struct {
+	Remote
+	IngestionID string `arg:"" optional:"" help:"A send, as its receipt names it; without one, the server is asked whether it is ready."`
+	JSON        bool   `name:"json" help:"Print the answer as one JSON value."`
+}
+
+// Run shows the state; it fails where the server is not ready or the send has stopped.
+func (c *StatusCmd) Run(ctx context.Context, env *Env) error {
+	if c.IngestionID == "" {
+		return c.server(ctx, env)
+	}
+	to, err := c.client(client.Options{})
+	if err != nil {
+		return err
+	}
+	s, err := to.Status(ctx, c.IngestionID)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		if err := printJSON(env.Stdout, s); err != nil {
+			return err
+		}
+	} else {
+		_, _ = fmt.Fprintf(env.Stdout, "send: %s\nproject: %s; sends waiting %d, in progress %d, stopped %d\n",
+			s.Status, projectState(s), s.Readiness.Raw, s.Readiness.Comprehension, s.Readiness.Failed)
+	}
+	if s.Failure != nil {
+		return fmt.Errorf("the send has stopped: %s: %s", s.Failure.Code, s.Failure.Message)
+	}
+	return nil
+}
+
+func projectState(s client.IngestionStatus) string {
+	switch {
+	case s.Settled:
+		return "settled"
+	case s.Blocked:
+		return "blocked by stopped sends"
+	default:
+		return "working"
+	}
+}
+
+// server asks whether the server is ready; that needs no key.
+func (c *StatusCmd) server(ctx context.Context, env *Env) error {
+	if _, err := c.fill(); err != nil {
+		return err
+	}
+	to, err := client.New(c.URL, "", client.Options{})
+	if err != nil {
+		return fmt.Errorf("address of the server: %w", err)
+	}
+	ready, text, err := to.Ready(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		if err := printJSON(env.Stdout, map[string]any{"ready": ready, "url": to.Base(), "says": text}); err != nil {
+			return err
+		}
+	} else if ready {
+		_, _ = fmt.Fprintf(env.Stdout, "%s is ready\n", to.Base())
+	}
+	if !ready {
+		return fmt.Errorf("%s is not ready: %s", to.Base(), strings.TrimSpace(text))
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+// Package loadtest measures a running server under load, over its public API, within bounds of count and time.
+package loadtest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+)
+
+// Texts makes up texts whose words are as unevenly common as those of a language. Equal seeds make equal texts.
+// It is for one goroutine.
+type Texts struct {
+	words []string
+	zipf  *rand.Zipf
+	rand  *rand.Rand
+}
+
+// vocabulary is how many different words there are.
+const vocabulary = 20_000
+
+// NewTexts begins a sequence of texts.
+func NewTexts(seed uint64) *Texts {
+	// The vocabulary is the same for every seed, so that a query by one finds what another wrote.
+	r := rand.New(rand.NewPCG(1, 1))
+	const consonants, vowels = "bcdfghklmnprstvz", "aeiou"
+	seen := map[string]bool{}
+	t := &Texts{rand: rand.New(rand.NewPCG(seed, 2))}
+	for len(t.words) < vocabulary {
+		var w strings.Builder
+		for range 2 + r.IntN(3) {
+			w.WriteByte(consonants[r.IntN(len(consonants))])
+			w.WriteByte(vowels[r.IntN(len(vowels))])
+		}
+		if !seen[w.String()] {
+			seen[w.String()] = true
+			t.words = append(t.words, w.String())
+		}
+	}
+	t.zipf = rand.NewZipf(t.rand, 1.07, 4, vocabulary-1)
+	return t
+}
+
+// Text is so many words, as one sentence.
+func (t *Texts) Text(words int) string {
+	var b strings.Builder
+	for i := range words {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(t.words[t.zipf.Uint64()])
+	}
+	b.WriteByte('.')
+	return b.String()
+}
+
+// Query is a question of a few words, common and rare ones.
+func (t *Texts) Query() string {
+	return strings.TrimSuffix(t.Text(3+t.rand.IntN(4)), ".")
+}
+
+// Rare is a word that no text holds.
+func (t *Texts) Rare() string {
+	return fmt.Sprintf("xq%016x", t.rand.Uint64())
+}
