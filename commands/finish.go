@@ -105,11 +105,12 @@ func (l *Log) facts(ctx context.Context, dataPoint uuid.UUID) (deletion.FactsKep
 			kept.ProjectID, kept.DeletedAt = e.ProjectID, e.DeletedAt
 			continue
 		}
-		send, _, _ := datapoint.SendOf(f.Event)
+		send, standing, _ := datapoint.SendOf(f.Event)
 		outcome, _ := datapoint.OutcomeOf(f.Event)
 		kept.Facts = append(kept.Facts, deletion.Fact{
 			IngestionID: send.IngestionID, Ordinal: send.Ordinal, Items: send.Items, RequestID: send.RequestID, AcceptedAt: send.AcceptedAt,
 			Bytes: send.Bytes, CreditTenths: send.CreditTenths, Month: send.Month, Outcome: outcome.Outcome, Revision: outcome.Revision,
+			Historic: standing.Historic(),
 		})
 		if e, ok := f.Event.(*datapoint.RevisionAccepted); ok {
 			for _, text := range []*datapoint.Text{&e.Content, e.Metadata} {

@@ -33,26 +33,29 @@ type Confirmer struct {
 	Log      *commands.Log
 	Sends    Confirmations
 	Progress Progress
-	// Stalled tells since when a projection cannot go on, and that it can not.
-	Stalled func(projection string) (since time.Time, stalled bool)
-	Logger  *slog.Logger
-	Now     func() time.Time
+	// IndexTrouble is what keeps the index from taking writes at the moment, nil for nothing.
+	IndexTrouble func(ctx context.Context) error
+	Logger       *slog.Logger
+	Now          func() time.Time
 
 	// answered remembers what was confirmed until the list shows it.
 	answered map[uuid.UUID]eventstore.Position
+	// troubled is since when the index takes no writes, zero while it does.
+	troubled time.Time
 }
 
 // Run confirms until the context ends.
 func (c *Confirmer) Run(ctx context.Context) error {
 	c.answered = make(map[uuid.UUID]eventstore.Position)
+	moved, stop := watchAll(c.Progress, dataPoints, memories, recallIndex)
+	defer stop()
 	for ctx.Err() == nil {
-		changed := c.Progress.Changed()
 		worked, err := c.round(ctx)
 		if err != nil && ctx.Err() == nil {
 			c.Logger.WarnContext(ctx, "sends cannot be confirmed", "err", err)
 		}
 		if !worked || err != nil {
-			await(ctx, changed, idlePoll)
+			await(ctx, moved, idlePoll)
 		}
 	}
 	return nil
@@ -60,19 +63,29 @@ func (c *Confirmer) Run(ctx context.Context) error {
 
 // round confirms what can be confirmed now; worked is false where that is nothing.
 func (c *Confirmer) round(ctx context.Context) (worked bool, err error) {
-	seen := c.Progress.Position("datapoints")
+	seen, err := c.Progress.Position(ctx, dataPoints)
+	if err != nil {
+		return false, err
+	}
 	for id, position := range c.answered {
 		if position <= seen {
 			delete(c.answered, id)
 		}
 	}
 	sends, err := c.Sends.Confirmable(ctx, confirmSize+len(c.answered))
+	if err != nil || len(sends) == 0 {
+		return false, err
+	}
+	remembered, err := c.Progress.Position(ctx, memories)
 	if err != nil {
 		return false, err
 	}
-	searchable := min(c.Progress.Position("memories"), c.Progress.Position("recallindex"))
-	since, stalled := c.Stalled("recallindex")
-	unwritable := stalled && c.Now().Sub(since) > indexPatience
+	indexed, err := c.Progress.Position(ctx, recallIndex)
+	if err != nil {
+		return false, err
+	}
+	searchable := min(remembered, indexed)
+	unwritable := c.unwritable(ctx)
 	var group errgroup.Group
 	group.SetLimit(width)
 	ended := make([]eventstore.Position, len(sends))
@@ -127,5 +140,46 @@ func (c *Confirmer) end(ctx context.Context, id uuid.UUID, e event.Event) (event
 			return last.Position, nil
 		}
 		at = last.Revision
+	}
+}
+
+// unwritable reports whether the index has taken no writes for longer than a send is to wait.
+func (c *Confirmer) unwritable(ctx context.Context) bool {
+	if c.IndexTrouble(ctx) == nil {
+		c.troubled = time.Time{}
+		return false
+	}
+	if c.troubled.IsZero() {
+		c.troubled = c.Now()
+	}
+	return c.Now().Sub(c.troubled) > indexPatience
+}
+
+// watchAll wakes after every move of any of the projections.
+func watchAll(p Progress, names ...string) (moved <-chan struct{}, stop func()) {
+	any := make(chan struct{}, 1)
+	done := make(chan struct{})
+	stops := []func(){func() { close(done) }}
+	for _, name := range names {
+		one, stopOne := p.Watch(name)
+		stops = append(stops, stopOne)
+		go func() {
+			for {
+				select {
+				case <-one:
+				case <-done:
+					return
+				}
+				select {
+				case any <- struct{}{}:
+				default: // the last wake-up was not taken yet
+				}
+			}
+		}()
+	}
+	return any, func() {
+		for _, s := range stops {
+			s()
+		}
 	}
 }

@@ -53,7 +53,7 @@ func (f *Finisher) CatchUp(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := f.Progress.Wait(ctx, head, "datapoints"); err != nil {
+		if err := f.Progress.Wait(ctx, head, dataPoints); err != nil {
 			return err
 		}
 	}
@@ -61,11 +61,11 @@ func (f *Finisher) CatchUp(ctx context.Context) error {
 
 // Run finishes until the context ends.
 func (f *Finisher) Run(ctx context.Context) error {
+	moved, stop := f.Progress.Watch(dataPoints)
+	defer stop()
 	for ctx.Err() == nil {
-		changed := f.Progress.Changed()
-		worked := f.round(ctx)
-		if !worked {
-			await(ctx, changed, idlePoll)
+		if worked := f.round(ctx); !worked {
+			await(ctx, moved, idlePoll)
 			// What is to finish is seldom and never urgent: one look a moment is enough, however much else moves.
 			await(ctx, nil, idlePoll/4)
 		}
@@ -105,7 +105,7 @@ func (f *Finisher) round(ctx context.Context) bool {
 	for _, d := range cleanable {
 		step("cleaning", f.bounded(ctx, func(ctx context.Context) error {
 			return f.Log.Clean(ctx, d.ID, func(ctx context.Context, position eventstore.Position) error {
-				return f.Progress.Wait(ctx, position, "datapoints", "memories", "recallindex")
+				return f.Progress.Wait(ctx, position, dataPoints, memories, recallIndex)
 			}, f.Now())
 		}))
 		worked = true
@@ -113,7 +113,7 @@ func (f *Finisher) round(ctx context.Context) bool {
 	if worked {
 		// The lists must show what was done before they are worked on again.
 		if last, err = f.Log.Store.Head(ctx); err == nil {
-			err = f.bounded(ctx, func(ctx context.Context) error { return f.Progress.Wait(ctx, last, "datapoints") })
+			err = f.bounded(ctx, func(ctx context.Context) error { return f.Progress.Wait(ctx, last, dataPoints) })
 		}
 		step("lists", err)
 		worked = err == nil

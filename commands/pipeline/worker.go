@@ -44,11 +44,18 @@ type Queue interface {
 // Progress tells how far projections are.
 type Progress interface {
 	Wait(ctx context.Context, position eventstore.Position, projections ...string) error
-	// Position is what a projection has applied, 0 where that is not known.
-	Position(projection string) eventstore.Position
-	// Changed is closed at the next move of any projection.
-	Changed() <-chan struct{}
+	// Position is up to where a projection has applied everything.
+	Position(ctx context.Context, projection string) (eventstore.Position, error)
+	// Watch wakes after every move of a projection; moves that come while nobody listens are one.
+	Watch(projection string) (moved <-chan struct{}, stop func())
 }
+
+// The projections that the to-do lists and the ends of sends rest on.
+const (
+	dataPoints  = "datapoints"
+	memories    = "memories"
+	recallIndex = "recallindex"
+)
 
 // Extractor reads memory in one revision. An error is a *Failure where the attempt's end is known, else internal.
 type Extractor interface {
@@ -81,16 +88,17 @@ type Worker struct {
 // Run works until the context ends. Work that was started is finished as far as its appends go.
 func (w *Worker) Run(ctx context.Context) error {
 	background, ctx := errgroup.WithContext(ctx)
+	moved, stop := w.Progress.Watch(dataPoints)
+	defer stop()
 	background.Go(func() error {
 		for ctx.Err() == nil {
-			changed := w.Progress.Changed()
 			now := w.Now()
 			items, err := w.Queue.Claim(ctx, w.Holder, claimSize, now, now.Add(leaseFor))
 			if err != nil && ctx.Err() == nil {
 				w.Logger.WarnContext(ctx, "the queue cannot be read", "err", err)
 			}
 			if len(items) == 0 {
-				await(ctx, changed, idlePoll)
+				await(ctx, moved, idlePoll)
 				continue
 			}
 			w.deriveAll(ctx, background, items)
@@ -141,7 +149,7 @@ func (w *Worker) release(ctx context.Context, results []result) {
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, leaseFor)
 	defer cancel()
-	if err := w.Progress.Wait(waitCtx, last, "datapoints"); err != nil {
+	if err := w.Progress.Wait(waitCtx, last, dataPoints); err != nil {
 		return // the leases run out by themselves
 	}
 	var elapsed time.Duration
@@ -161,13 +169,13 @@ func (w *Worker) release(ctx context.Context, results []result) {
 	}
 }
 
-// await waits for a change, a time or the end of the context, whichever is first.
-func await(ctx context.Context, changed <-chan struct{}, at time.Duration) {
+// await waits for a move, a time or the end of the context, whichever is first.
+func await(ctx context.Context, moved <-chan struct{}, at time.Duration) {
 	timer := time.NewTimer(max(at, 0))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-changed:
+	case <-moved:
 	case <-timer.C:
 	}
 }
