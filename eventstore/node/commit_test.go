@@ -6,29 +6,100 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// slowSync is a file system whose fsync gives way to the callers that wait, as one of a disk does.
-type slowSync struct{ vfs.FS }
+// gatedSync is a file system whose fsyncs call a function first.
+type gatedSync struct {
+	vfs.FS
+	before func()
+}
 
-func (s *slowSync) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (s *gatedSync) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := s.FS.Create(name, category)
 	if err != nil {
 		return nil, err
 	}
-	return slowFile{f}, nil
+	return gatedFile{f, s.before}, nil
 }
 
-type slowFile struct{ vfs.File }
+type gatedFile struct {
+	vfs.File
+	before func()
+}
 
-func (f slowFile) SyncData() error {
-	for range 2000 {
+func (f gatedFile) Sync() error {
+	f.before()
+	return f.File.Sync()
+}
+
+func (f gatedFile) SyncData() error {
+	f.before()
+	return f.File.SyncData()
+}
+
+// While an event is not fsynced, nothing is answered from it: no read shows it, no subscriber hears of it, and neither
+// its append, nor the same append again, nor one that it makes wrong has an answer.
+func TestNothingIsAnsweredBeforeTheFsync(t *testing.T) {
+	reached, gate := make(chan struct{}, 64), make(chan struct{})
+	var closed atomic.Bool
+	fs := &gatedSync{FS: vfs.NewMem(), before: func() {
+		if closed.Load() {
+			reached <- struct{}{}
+			<-gate
+		}
+	}}
+	n := startNode(t, Config{Dir: "log", FS: fs})
+	c := dial(t, n)
+	c.append("before", none, newEvents(1)...)
+	live := c.subscribe(atEnd(ofAll()))
+	live.caughtUp()
+
+	closed.Store(true)
+	sent := newEvent("{}")
+	answers := make(chan string, 3)
+	send := func(e event, expected expectation) {
+		go func() {
+			resp, err := c.tryAppend(context.Background(), "s", expected, e)
+			answers <- fmt.Sprint(resp.GetSuccess().GetCurrentRevision(), resp.GetWrongExpectedVersion() != nil, err)
+		}()
+	}
+	send(sent, none)
+	<-reached // the event is written, and its fsync is under way
+	send(sent, none)
+	send(newEvent("{}"), none)
+	for len(n.writer.requests) < 2 {
 		runtime.Gosched()
 	}
-	return f.File.SyncData()
+	if events, found, _, err := c.tryRead(ofStream("s")); found || err != nil {
+		t.Errorf("the stream shows %d events, %v", len(events), err)
+	}
+	if got := c.read(ofAll()); len(got) != 1 {
+		t.Errorf("the whole log shows %d events", len(got))
+	}
+	if got, _, _ := n.tail.after(1, make([]entry, 0, 1)); len(got) != 0 {
+		t.Error("subscribers hear of the event")
+	}
+	select {
+	case a := <-answers:
+		t.Errorf("answered: %s", a)
+	default:
+	}
+	closed.Store(false)
+	close(gate)
+	got := map[string]int{}
+	for range 3 {
+		got[<-answers]++
+	}
+	if got["0 false <nil>"] != 2 || got["0 true <nil>"] != 1 {
+		t.Errorf("answers: %v", got)
+	}
+	if e := live.event(); e.id != sent.id {
+		t.Errorf("live: %+v", e)
+	}
 }
 
 // What was acknowledged before a crash is there after it, what was read before it too, and each append is there whole
@@ -103,7 +174,11 @@ func TestCrashLosesNothingAcknowledged(t *testing.T) {
 // Concurrent appends share fsyncs, and each is answered for itself.
 func TestGroupCommit(t *testing.T) {
 	const callers, each = 32, 40
-	fs := &slowSync{FS: vfs.NewMem()}
+	fs := &gatedSync{FS: vfs.NewMem(), before: func() { // gives way to the callers that wait, as an fsync of a disk does
+		for range 2000 {
+			runtime.Gosched()
+		}
+	}}
 	n := startNode(t, Config{Dir: "log", FS: fs})
 	c := dial(t, n)
 	var wg sync.WaitGroup

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bufio"
 	"context"
 	"crypto/x509"
 	"fmt"
@@ -88,15 +89,18 @@ func TestFolderInUse(t *testing.T) {
 	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}
-	line := make([]byte, 16)
-	if got, err := stdout.Read(line); err != nil || strings.TrimSpace(string(line[:got])) != "open" {
-		t.Fatalf("another process: %q, %v", line[:got], err)
+	lines := bufio.NewScanner(stdout)
+	if !lines.Scan() || lines.Text() != "open" {
+		t.Fatalf("another process: %q, %v", lines.Text(), lines.Err())
 	}
 	if second, err := Start(t.Context(), Config{Dir: dir}); err == nil || err.Error() != want {
 		t.Errorf("while another process has it: %v, %v", second, err)
 	}
 	if err := in.Close(); err != nil {
 		t.Fatal(err)
+	}
+	for lines.Scan() {
+		t.Errorf("another process: %s", lines.Text())
 	}
 	if err := other.Wait(); err != nil {
 		t.Fatal(err)

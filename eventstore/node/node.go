@@ -128,8 +128,19 @@ func start(ctx context.Context, cfg Config, st *store) (*Node, error) {
 	gossip.RegisterGossipServer(n.server, newMembership(listener.Addr()))
 	go n.writer.run()
 	go n.scavenger.run()
-	go func() { n.served <- n.server.Serve(listener) }()
+	go n.serve(listener)
 	return n, nil
+}
+
+func (n *Node) serve(listener net.Listener) {
+	err := n.server.Serve(listener)
+	if errors.Is(err, grpc.ErrServerStopped) { // closed before it came to serve
+		err = nil
+	}
+	if err != nil {
+		n.log.Error("event store stopped listening", "err", err)
+	}
+	n.served <- err
 }
 
 // Connection says how a client of this process reaches the node.
