@@ -20,13 +20,14 @@ type ownServer struct {
 	// ready is how long its start took.
 	ready   time.Duration
 	process *exec.Cmd
-	exited  chan error
+	// exited is closed once the process has ended.
+	exited chan struct{}
 }
 
 // The longest that a server of a bench may take.
 const (
-	startLimit = 2 * time.Minute
-	stopLimit  = time.Minute
+	ownStartLimit = 2 * time.Minute
+	ownStopLimit  = time.Minute
 )
 
 // startOwn runs this program as a server on a new folder and waits until it is ready. Its log goes to a file in the folder.
@@ -48,14 +49,17 @@ func startOwn(ctx context.Context, env *Env) (*ownServer, error) {
 		return nil, errors.Join(fmt.Errorf("make a log: %w", err), os.RemoveAll(dir))
 	}
 	defer func() { _ = log.Close() }() // the child holds it open
-	s := &ownServer{dir: filepath.Join(dir, "data"), url: "http://" + addr, exited: make(chan error, 1)}
+	s := &ownServer{dir: filepath.Join(dir, "data"), url: "http://" + addr, exited: make(chan struct{})}
 	s.process = exec.Command(self, "serve", "--data-dir", s.dir, "--api-addr", addr, "--log-level", "warn") //nolint:noctx // it is stopped by a signal, so that it ends in order
 	s.process.Stdout, s.process.Stderr = log, log
 	began := time.Now()
 	if err := s.process.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start a server: %w", err), os.RemoveAll(dir))
 	}
-	go func() { s.exited <- s.process.Wait() }()
+	go func() {
+		defer close(s.exited)
+		_ = s.process.Wait() // how it ended is in ProcessState
+	}()
 	if err := s.awaitReady(ctx); err != nil {
 		text, _ := os.ReadFile(log.Name()) // best effort: the error says the rest
 		_, _ = env.Stderr.Write(text)
@@ -76,7 +80,7 @@ func freeAddr(ctx context.Context) (string, error) {
 }
 
 func (s *ownServer) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	ctx, cancel := context.WithTimeout(ctx, ownStartLimit)
 	defer cancel()
 	c, err := client.New(s.url, "", client.Options{Timeout: 5 * time.Second})
 	if err != nil {
@@ -91,9 +95,8 @@ func (s *ownServer) awaitReady(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("the server did not become ready: %w", ctx.Err())
-		case err := <-s.exited:
-			s.exited <- err
-			return fmt.Errorf("the server ended before it was ready: %v", err)
+		case <-s.exited:
+			return fmt.Errorf("the server ended before it was ready, with %v", s.process.ProcessState)
 		case <-tick.C:
 		}
 	}
@@ -107,7 +110,7 @@ func (s *ownServer) remove() error {
 	}
 	select {
 	case <-s.exited:
-	case <-time.After(stopLimit):
+	case <-time.After(ownStopLimit):
 		err = errors.Join(err, errors.New("the server did not stop and was killed"), s.process.Process.Kill())
 		<-s.exited
 	}

@@ -18,7 +18,7 @@ func (c *Client) Ingest(ctx context.Context, p DataPoint, idempotencyKey string)
 		IdempotencyKey string `json:"idempotencyKey,omitempty"`
 	}{p, idempotencyKey}
 	var out Receipt
-	_, err := c.do(ctx, call{method: http.MethodPost, path: api + "/ingest", body: body}, &out)
+	err := c.do(ctx, call{method: http.MethodPost, path: api + "/ingest", body: body}, &out)
 	return out, err
 }
 
@@ -29,27 +29,25 @@ func (c *Client) IngestBatch(ctx context.Context, items []json.RawMessage, idemp
 		IdempotencyKey string            `json:"idempotencyKey,omitempty"`
 	}{items, idempotencyKey}
 	var out BatchReceipt
-	_, err := c.do(ctx, call{method: http.MethodPost, path: api + "/ingest/batch", body: body}, &out)
+	err := c.do(ctx, call{method: http.MethodPost, path: api + "/ingest/batch", body: body}, &out)
 	return out, err
 }
 
 // Status polls one send.
 func (c *Client) Status(ctx context.Context, ingestionID string) (IngestionStatus, error) {
 	var out IngestionStatus
-	_, err := c.do(ctx, call{method: http.MethodGet, path: api + "/ingest/" + url.PathEscape(ingestionID)}, &out)
+	err := c.do(ctx, call{method: http.MethodGet, path: api + "/ingest/" + url.PathEscape(ingestionID)}, &out)
 	return out, err
 }
 
 // Retry puts a stopped send back into the queue.
 func (c *Client) Retry(ctx context.Context, ingestionID string) error {
-	_, err := c.do(ctx, call{method: http.MethodPost, path: api + "/ingest/" + url.PathEscape(ingestionID) + "/retry", once: true}, nil)
-	return err
+	return c.do(ctx, call{method: http.MethodPost, path: api + "/ingest/" + url.PathEscape(ingestionID) + "/retry", once: true}, nil)
 }
 
 // DeleteIngestion deletes what one send brought.
 func (c *Client) DeleteIngestion(ctx context.Context, ingestionID string) error {
-	_, err := c.do(ctx, call{method: http.MethodDelete, path: api + "/ingest/" + url.PathEscape(ingestionID)}, nil)
-	return err
+	return c.do(ctx, call{method: http.MethodDelete, path: api + "/ingest/" + url.PathEscape(ingestionID)}, nil)
 }
 
 // DeleteDataPoints deletes 1 to 1,000 data points by their source ids, all or none. It is sent once: a second
@@ -59,14 +57,14 @@ func (c *Client) DeleteDataPoints(ctx context.Context, ids []string) (DeletionRe
 		IDs []string `json:"ids"`
 	}{ids}
 	var out DeletionReceipt
-	_, err := c.do(ctx, call{method: http.MethodPost, path: api + "/data-points/delete", body: body, once: true}, &out)
+	err := c.do(ctx, call{method: http.MethodPost, path: api + "/data-points/delete", body: body, once: true}, &out)
 	return out, err
 }
 
 // Recall asks a question.
 func (c *Client) Recall(ctx context.Context, q RecallRequest) (RecallPage, error) {
 	var out RecallPage
-	_, err := c.do(ctx, call{method: http.MethodPost, path: api + "/recall", body: q}, &out)
+	err := c.do(ctx, call{method: http.MethodPost, path: api + "/recall", body: q}, &out)
 	return out, err
 }
 
@@ -75,7 +73,7 @@ func (c *Client) Projects(ctx context.Context) ([]Project, error) {
 	var out struct {
 		Projects []Project `json:"projects"`
 	}
-	_, err := c.do(ctx, call{method: http.MethodGet, path: api + "/projects"}, &out)
+	err := c.do(ctx, call{method: http.MethodGet, path: api + "/projects"}, &out)
 	return out.Projects, err
 }
 
@@ -85,7 +83,7 @@ func (c *Client) CreateProject(ctx context.Context, name string) (Project, error
 		Name string `json:"name"`
 	}{name}
 	var out Project
-	_, err := c.do(ctx, call{method: http.MethodPost, path: api + "/projects", body: body, once: true}, &out)
+	err := c.do(ctx, call{method: http.MethodPost, path: api + "/projects", body: body, once: true}, &out)
 	return out, err
 }
 
@@ -95,15 +93,14 @@ func (c *Client) CreateKey(ctx context.Context, project, name string) (Key, erro
 		Name string `json:"name"`
 	}{name}
 	var out Key
-	_, err := c.do(ctx, call{method: http.MethodPost, path: api + "/projects/" + url.PathEscape(project) + "/keys", body: body, once: true}, &out)
+	err := c.do(ctx, call{method: http.MethodPost, path: api + "/projects/" + url.PathEscape(project) + "/keys", body: body, once: true}, &out)
 	return out, err
 }
 
 // RevokeKey revokes a key of a project; it takes the management key.
 func (c *Client) RevokeKey(ctx context.Context, project, keyID string) error {
 	path := api + "/projects/" + url.PathEscape(project) + "/keys/" + url.PathEscape(keyID)
-	_, err := c.do(ctx, call{method: http.MethodDelete, path: path, once: true}, nil)
-	return err
+	return c.do(ctx, call{method: http.MethodDelete, path: path, once: true}, nil)
 }
 
 // Ready asks once whether the server is ready. The text is what the server says of itself, ready or not.

@@ -124,21 +124,21 @@ type call struct {
 }
 
 // do makes a call, repeats it as far as that is right, and decodes a 2xx answer into out, unless that is nil.
-func (c *Client) do(ctx context.Context, what call, out any) (status int, err error) {
+func (c *Client) do(ctx context.Context, what call, out any) error {
 	var body []byte
 	if what.body != nil {
 		var text bytes.Buffer
 		enc := json.NewEncoder(&text)
 		enc.SetEscapeHTML(false) // < and & stay one byte: a batch is cut by the bytes that it was read as
 		if err := enc.Encode(what.body); err != nil {
-			return 0, fmt.Errorf("encode request: %w", err)
+			return fmt.Errorf("encode request: %w", err)
 		}
 		body = bytes.TrimSuffix(text.Bytes(), []byte("\n"))
 	}
 	for attempt := 1; ; attempt++ {
 		answer, err := c.attempt(ctx, what, body)
 		if err == nil && answer.status/100 == 2 {
-			return answer.status, answer.decode(out)
+			return answer.decode(out)
 		}
 		wait, again := c.again(what, attempt, answer, err)
 		if !again || ctx.Err() != nil {
@@ -197,9 +197,9 @@ func (a answer) decode(out any) error {
 }
 
 // failure turns an attempt that was the last into an error.
-func (a answer) failure(base string, err error) (int, error) {
+func (a answer) failure(base string, err error) error {
 	if err != nil {
-		return 0, &UnreachableError{base, err}
+		return &UnreachableError{base, err}
 	}
 	var envelope struct {
 		Code         string `json:"code"`
@@ -210,5 +210,5 @@ func (a answer) failure(base string, err error) (int, error) {
 	if json.Unmarshal(a.body, &envelope) == nil {
 		e.Code, e.Message = envelope.Code, envelope.DebugMessage
 	}
-	return a.status, e
+	return e
 }

@@ -39,8 +39,7 @@ func envelopeless(a answer) bool { return len(a.body) == 0 }
 
 // final503 is a refusal that waiting does not change.
 func final503(a answer) bool {
-	_, err := a.failure("", nil)
-	e, ok := errors.AsType[*Error](err)
+	e, ok := errors.AsType[*Error](a.failure("", nil))
 	return ok && e.Code == "pipeline-disabled"
 }
 

@@ -131,7 +131,7 @@ func TestTextsAreTheSameForEqualSeeds(t *testing.T) {
 	if x, y := a.Text(50), b.Text(50); x != y || x == other.Text(50) {
 		t.Errorf("%q, %q", x, y)
 	}
-	if a.Rare() == a.Rare() {
+	if one, two := a.Rare(), a.Rare(); one == two {
 		t.Error("a rare word came twice")
 	}
 }

@@ -53,9 +53,20 @@ func (t *Texts) Text(words int) string {
 	return b.String()
 }
 
-// Query is a question of a few words, common and rare ones.
+// commonest are as many of the words as a language has that say nothing: no question is about them.
+const commonest = 100
+
+// Query is a question of three to six words, rather common and rare ones.
 func (t *Texts) Query() string {
-	return strings.TrimSuffix(t.Text(3+t.rand.IntN(4)), ".")
+	words := make([]string, 3+t.rand.IntN(4))
+	for i := range words {
+		rank := t.zipf.Uint64()
+		for rank < commonest {
+			rank = t.zipf.Uint64()
+		}
+		words[i] = t.words[rank]
+	}
+	return strings.Join(words, " ")
 }
 
 // Rare is a word that no text holds.
