@@ -92,6 +92,8 @@ type Index interface {
 	Count(ctx context.Context, project uuid.UUID) (int, error)
 	// DropProject removes a project with all its documents.
 	DropProject(ctx context.Context, project uuid.UUID) error
+	// Reset removes everything and begins a new generation.
+	Reset(ctx context.Context) error
 	// Generation names the contents: while it is the same, nothing that Apply made durable was lost. A new one is empty.
 	Generation() string
 	// Close ends the index; calls that run are waited for, later ones are ErrClosed.

@@ -14,7 +14,7 @@ func (x *Index) Apply(ctx context.Context, project uuid.UUID, change recallindex
 	if err := x.enter(ctx); err != nil {
 		return err
 	}
-	defer x.calls.Done()
+	defer x.leave()
 	if len(change.Upserts) == 0 && len(change.Deletes) == 0 {
 		return nil
 	}
@@ -73,7 +73,7 @@ func (x *Index) Count(ctx context.Context, project uuid.UUID) (int, error) {
 	if err := x.enter(ctx); err != nil {
 		return 0, err
 	}
-	defer x.calls.Done()
+	defer x.leave()
 	var n uint64
 	err := x.with(project, false, func(h *handle) error {
 		if h.index == nil {

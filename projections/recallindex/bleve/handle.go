@@ -1,7 +1,6 @@
 package bleve
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -42,20 +41,6 @@ func (h *handle) close() error {
 	err := h.index.Close()
 	h.index = nil
 	return err
-}
-
-// enter counts a call in; the caller must count it out with x.calls.Done.
-func (x *Index) enter(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.closed {
-		return recallindex.ErrClosed
-	}
-	x.calls.Add(1)
-	return nil
 }
 
 // with calls fn with the index of a project, which stays open until fn returns; with nil where the project has none
@@ -118,7 +103,7 @@ func (x *Index) evict(keep *handle) {
 			return // all are in use: more are open than wished, for a moment
 		}
 		if err := oldest.close(); err != nil {
-			x.options.Log.Error("recall index of a project did not close", "project", project, "error", err)
+			x.options.Log.Error("recall index of a project did not close", "project", project, "err", err)
 		}
 		delete(x.handles, project)
 		oldest.life.Unlock()
@@ -126,6 +111,8 @@ func (x *Index) evict(keep *handle) {
 }
 
 func (x *Index) path(project uuid.UUID) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	return filepath.Join(x.folder, x.generation, project.String())
 }
 
@@ -179,7 +166,7 @@ func (x *Index) failed(project uuid.UUID, cause error) error {
 	defer x.mu.Unlock()
 	if x.damaged == nil {
 		x.damaged = err
-		x.options.Log.Error("recall index is damaged and begins anew at the next start", "project", project, "error", cause)
+		x.options.Log.Error("recall index is damaged and begins anew at the next start", "project", project, "err", cause)
 		if voided := x.void(); voided != nil {
 			return errors.Join(err, voided)
 		}

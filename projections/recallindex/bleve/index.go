@@ -32,15 +32,16 @@ type Index struct {
 	folder  string
 	options Options
 
+	// calls is held for reading by every call, for writing by what ends or replaces all projects.
+	calls  sync.RWMutex
+	closed bool // under calls
+
 	mu         sync.Mutex
 	generation string
-	closed     bool
 	damaged    error
 	// handles are the open projects, and those being opened; clock orders their use.
 	handles map[uuid.UUID]*handle
 	clock   uint64
-	// calls counts what runs, so that Close can wait for it.
-	calls sync.WaitGroup
 }
 
 var _ recallindex.Index = (*Index)(nil)
@@ -76,36 +77,78 @@ func Open(folder string, options Options) (*Index, error) {
 }
 
 // Generation implements recallindex.Index.
-func (x *Index) Generation() string { return "bleve:" + x.generation }
+func (x *Index) Generation() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return "bleve:" + x.generation
+}
 
 // Close implements recallindex.Index.
 func (x *Index) Close() error {
-	x.mu.Lock()
-	if x.closed {
-		x.mu.Unlock()
-		return nil
-	}
+	x.calls.Lock()
+	defer x.calls.Unlock()
 	x.closed = true
-	x.mu.Unlock()
-	x.calls.Wait()
+	return x.closeAll()
+}
 
+// Reset implements recallindex.Index.
+func (x *Index) Reset(ctx context.Context) error {
+	x.calls.Lock()
+	defer x.calls.Unlock()
+	if x.closed {
+		return recallindex.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := x.closeAll(); err != nil {
+		x.options.Log.WarnContext(ctx, "recall index did not close before it begins anew", "err", err)
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	generation, err := x.begin()
+	if err != nil {
+		return fmt.Errorf("recall index: %w", err)
+	}
+	x.generation, x.damaged = generation, nil
+	if err := x.sweep(); err != nil {
+		return fmt.Errorf("recall index: %w", err)
+	}
+	return nil
+}
+
+// closeAll closes every project, while no call runs.
+func (x *Index) closeAll() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var errs []error
 	for project, h := range x.handles {
-		h.life.Lock()
 		errs = append(errs, h.close())
-		h.life.Unlock()
 		delete(x.handles, project)
 	}
 	return errors.Join(errs...)
 }
+
+// enter begins a call; where it returns nil the caller must leave.
+func (x *Index) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	x.calls.RLock()
+	if x.closed {
+		x.calls.RUnlock()
+		return recallindex.ErrClosed
+	}
+	return nil
+}
+
+func (x *Index) leave() { x.calls.RUnlock() }
 
 // DropProject implements recallindex.Index.
 func (x *Index) DropProject(ctx context.Context, project uuid.UUID) error {
 	if err := x.enter(ctx); err != nil {
 		return err
 	}
-	defer x.calls.Done()
+	defer x.leave()
 	return x.drop(project)
 }

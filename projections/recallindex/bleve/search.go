@@ -22,7 +22,7 @@ func (x *Index) Search(ctx context.Context, q recallindex.Query) (recallindex.Fo
 	if err := x.enter(ctx); err != nil {
 		return recallindex.Found{}, err
 	}
-	defer x.calls.Done()
+	defer x.leave()
 	found := recallindex.Found{Statistics: recall.Statistics{Frequencies: make([]recall.Count, len(q.Terms))}}
 	err := x.with(q.Project, false, func(h *handle) error {
 		if h.index == nil || len(q.Terms) == 0 {

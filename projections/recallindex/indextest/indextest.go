@@ -41,6 +41,7 @@ func Run(t *testing.T, newStorage func(t *testing.T) Open) {
 		{"long change", longChange},
 		{"readers beside a writer", readersBesideWriter},
 		{"opened again", openedAgain},
+		{"reset", reset},
 		{"closed", closed},
 		{"model", model},
 	}
@@ -386,6 +387,22 @@ func openedAgain(t *testing.T, open Open) {
 	x = opened(t, open)
 	equal(t, "generation", x.Generation(), generation)
 	equal(t, "found", search(t, x, query(project, "helix editor")), before)
+}
+
+func reset(t *testing.T, open Open) {
+	x, project := opened(t, open), uuid.New()
+	change := recallindex.Change{Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix", "")}}
+	apply(t, x, project, change)
+	before := x.Generation()
+	if err := x.Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if x.Generation() == before {
+		t.Error("the generation is the same")
+	}
+	equal(t, "emptied", len(search(t, x, query(project, "helix")).Hits), 0)
+	apply(t, x, project, change)
+	equal(t, "filled again", len(search(t, x, query(project, "helix")).Hits), 1)
 }
 
 func closed(t *testing.T, open Open) {
