@@ -1,0 +1,259 @@
+package comprehend
+
+import (
+	"slices"
+	"strings"
+)
+
+// claimRules read what somebody holds or what is so. The first that fits a clause decides, so the narrow ones come first.
+//
+// Where a thing can have one value only (a favourite, a home, a date), the attribute names the thing and not the value: a
+// later value supersedes the earlier one. Where it can have many (what somebody likes, owns, plans), the attribute holds the
+// value too, so that only what contradicts it ("no longer likes tea") supersedes it.
+var claimRules = []reader{
+	{"favourite", favourite},
+	{"inverted favourite", invertedFavourite},
+	{"date of something", dateOf},
+	{"attribute", attributeIs},
+	{"home", home},
+	{"work", work},
+	{"preference", preference},
+	{"opinion", opinion},
+	{"trait", trait},
+	{"occupation", occupation},
+	{"possession", possession},
+	{"plan", plan},
+	{"pursuit", pursuit},
+	{"practice", practice},
+	{"habit", habit},
+	{"definition", definition},
+	{"works with", worksWith},
+}
+
+// favourite: "Ana's favourite editor is now Zed", "my favourite colour is green".
+func favourite(c *clause) []draft {
+	owner, attribute, ok := c.owned()
+	if !ok || !c.copula() || c.past || !isFavourite(attribute) || !c.hasValue() {
+		return nil
+	}
+	return c.claim(owner, attribute)
+}
+
+func isFavourite(attribute string) bool {
+	first, rest, _ := strings.Cut(strings.ToLower(attribute), " ")
+	return (spellings[first] == "favourite" || first == "favourite") && rest != ""
+}
+
+// invertedFavourite: "Helix is Ana's favourite editor", "Green is my favourite colour".
+func invertedFavourite(c *clause) []draft {
+	if !c.copula() || c.past || c.kind != named && c.kind != thing {
+		return nil
+	}
+	for i := c.rest; i < c.to-1; i++ {
+		if low := c.low(i); low != "favourite" && low != "favorite" {
+			continue
+		}
+		end := i + 1
+		for end < c.to && c.s.tokens[end].word && !prepositions[c.low(end)] && !conjunctions[c.low(end)] && !adverbs[c.low(end)] {
+			end++
+		}
+		switch {
+		case end == i+1:
+			return nil
+		case c.low(i-1) == "my" && i-1 == c.rest:
+			who := fold(c.s.who.name)
+			if who == "" {
+				who = "i"
+			}
+			return c.claim(who, c.text(i, end))
+		case c.low(i-1) == "'s":
+			return c.claim(c.foldTokens(c.rest, i-1), c.text(i, end))
+		}
+	}
+	return nil
+}
+
+// hasValue reports whether something that can be understood alone follows "is".
+func (c *clause) hasValue() bool {
+	if c.rest >= c.to || vagueObjects[c.low(c.rest)] || c.to-c.rest > 16 {
+		return false
+	}
+	return c.s.tokens[c.rest].word || c.low(c.rest) == `"`
+}
+
+// dateOf: "the launch is on 3 June", "the launch is scheduled for next Tuesday", "Ana's birthday party starts tomorrow".
+func dateOf(c *clause) []draft {
+	if c.kind != thing && c.kind != named && c.kind != ours || c.past || c.modal != "" && c.modal != "will" {
+		return nil
+	}
+	i := c.rest
+	settled := c.copula() || c.passive && dateSettings[c.lemma]
+	if c.copula() && (c.low(i) == "due" || c.low(i) == "set" || c.low(i) == "planned" || c.low(i) == "scheduled") {
+		i++
+	}
+	if !settled && !happenings[c.lemma] {
+		return nil
+	}
+	for c.low(i) == "on" || c.low(i) == "for" || c.low(i) == "at" || c.low(i) == "by" || c.low(i) == "the" || c.low(i) == "in" {
+		i++
+	}
+	if _, ok := c.dateAt(i); !ok {
+		return nil
+	}
+	subject, attribute := c.subjectKey(), "date"
+	if owner, what, ok := c.owned(); ok && (strings.EqualFold(what, "date") || strings.EqualFold(what, "deadline") || strings.EqualFold(what, "birthday")) {
+		subject, attribute = owner, what
+	} else if happenings[c.lemma] && c.lemma != "happen" && c.lemma != "launch" {
+		attribute = c.lemma + " date"
+	}
+	return c.claim(subject, attribute)
+}
+
+var (
+	dateSettings = set(`schedule plan set book move postpone delay arrange`)
+	happenings   = set(`start begin end open close launch ship leave arrive happen expire depart finish land`)
+)
+
+// attributeIs: "Ana's manager is Bo", "the launch date is 3 June 2025", "the capital of France is Paris", for attributes that
+// have one value at a time.
+func attributeIs(c *clause) []draft {
+	owner, attribute, ok := c.owned()
+	if !ok || !c.copula() || c.past || !c.hasValue() || c.modal != "" {
+		return nil
+	}
+	words := strings.Fields(strings.ToLower(attribute))
+	if len(words) == 0 || len(words) > 4 || !attributes[words[len(words)-1]] || c.low(c.rest) == "to" && !aims[words[len(words)-1]] {
+		return nil
+	}
+	return c.claim(owner, attribute)
+}
+
+var attributes = set(`date deadline birthday anniversary age budget owner port version price capital limit status region goal dream hobby hobbies job title occupation profession
+	manager boss mentor spouse husband wife partner girlfriend boyfriend fiance fiancé diet hometown timezone zone salary size height weight breed motto specialty speciality passion
+	major degree nationality religion employer domain endpoint database provider supplier vendor rate schedule location venue threshold quota capacity default timeout cost fee
+	doctor dentist therapist teacher coach lead leader captain ceo cto allergy allergies`)
+
+var aims = set(`goal dream hobby hobbies job plan passion motto`)
+
+// home: "Ana lives in Berlin", "I'm based in Lisbon", "I'm from Sweden".
+func home(c *clause) []draft {
+	if c.kind == thing || !(c.present() || c.progressive && !c.past) || c.modal != "" {
+		return nil
+	}
+	next := c.low(c.rest)
+	switch {
+	case c.lemma == "live" && (next == "in" || next == "at" || next == "near" || next == "on"):
+		if _, _, ok := c.object(c.rest + 1); ok {
+			return c.claim(c.subjectKey(), "home")
+		}
+	case c.lemma == "live" && next == "with":
+		if _, _, ok := c.object(c.rest + 1); ok {
+			return c.claim(c.subjectKey(), "lives with")
+		}
+	case c.copula() && next == "based" && (c.low(c.rest+1) == "in" || c.low(c.rest+1) == "at"), c.copula() && next == "located" && c.low(c.rest+1) == "in":
+		return c.claim(c.subjectKey(), "home")
+	case (c.copula() || c.lemma == "come") && next == "from" && c.rest+1 < c.to && isName(c.s.tokens[c.rest+1]):
+		return c.claim(c.subjectKey(), "origin")
+	}
+	return nil
+}
+
+// work: "Ana works at Acme", "I work as a nurse", "I'm studying law".
+func work(c *clause) []draft {
+	if c.kind == thing || !(c.present() || c.progressive && !c.past) || c.modal != "" {
+		return nil
+	}
+	next := c.low(c.rest)
+	if c.lemma == "study" {
+		text, _, ok := c.object(c.rest)
+		if !ok || prepositions[next] && next != "at" {
+			return nil
+		}
+		if next == "at" {
+			text = "place"
+		}
+		return c.claim(c.subjectKey(), "studies "+trimAttribute(text))
+	}
+	if c.lemma != "work" {
+		return nil
+	}
+	object := c.rest + 1
+	switch next {
+	case "as":
+		if _, _, ok := c.object(object); ok {
+			return c.claim(c.subjectKey(), "occupation")
+		}
+	case "at", "for":
+		if object < c.to && (isName(c.s.tokens[object]) || determiners[c.low(object)] && c.low(object) != "this" && c.low(object) != "that") && !c.dateWord(object) {
+			return c.claim(c.subjectKey(), "employer")
+		}
+	case "in", "from":
+		if text, _, ok := c.object(object); ok && !c.dateWord(object) {
+			return c.claim(c.subjectKey(), "works "+next+" "+trimAttribute(text))
+		}
+	}
+	return nil
+}
+
+// preference: "Ana prefers Helix over Vim", "I prefer Zed for Go".
+func preference(c *clause) []draft {
+	if c.lemma != "prefer" || !c.present() {
+		return nil
+	}
+	text, end, ok := c.object(c.rest)
+	if !ok {
+		return nil
+	}
+	for i := c.rest + 1; i < end; i++ {
+		switch c.low(i) {
+		case "over", "to":
+			if c.low(i) == "to" && isBase(c.low(i+1)) {
+				continue
+			}
+			pair := []string{c.foldTokens(c.rest, i), c.foldTokens(i+1, end)}
+			slices.Sort(pair)
+			return c.claim(c.subjectKey(), "preference between "+pair[0]+" and "+pair[1])
+		case "for":
+			return c.claim(c.subjectKey(), "preferred for "+c.text(i+1, end))
+		}
+	}
+	return c.claim(c.subjectKey(), "opinion of "+trimAttribute(text))
+}
+
+var opinionVerbs = set(`love like enjoy adore hate dislike`)
+
+// opinion: "Ana loves tea", "Bo no longer likes coffee", "I can't stand mornings", "I'm a big fan of jazz", "I'm into chess".
+func opinion(c *clause) []draft {
+	if c.kind == thing || c.past {
+		return nil
+	}
+	at := c.rest
+	switch {
+	case opinionVerbs[c.lemma] && c.present():
+	case c.lemma == "stand" && (c.modal == "can" || c.modal == "cannot") && c.negated:
+	case c.copula() && c.modal == "" && (c.low(at) == "into" || (c.low(at) == "fond" || c.low(at) == "tired" || c.low(at) == "afraid" || c.low(at) == "scared" || c.low(at) == "terrified") && c.low(at+1) == "of"):
+		at++
+		if c.low(at) == "of" {
+			at++
+		}
+	case c.copula() && c.modal == "" && (c.low(at) == "passionate" || c.low(at) == "crazy") && c.low(at+1) == "about":
+		at += 2
+	case c.copula() && c.modal == "" && c.low(at) == "interested" && c.low(at+1) == "in":
+		at += 2
+	case c.copula() && c.modal == "" && c.low(at) == "a" && (c.low(at+1) == "fan" && c.low(at+2) == "of" || c.low(at+2) == "fan" && c.low(at+3) == "of"):
+		for c.low(at) != "of" {
+			at++
+		}
+		at++
+	default:
+		return nil
+	}
+	text, _, ok := c.object(at)
+	if !ok || c.low(at) == "to" && vagueWishes[c.low(at+1)] || prepositions[c.low(at)] && c.low(at) != "to" {
+		return nil
+	}
+	return c.claim(c.subjectKey(), "opinion of "+strings.TrimPrefix(trimAttribute(strings.ToLower(text)), "to "))
+}
+
+// vagueWishes are verbs after "like to", "want to", "hope to" that say something to a listener.
+var vagueWishes = set(`say know thank ask tell see hear think share be have get do go come make let talk believe imagine mention point add help give keep show take start try check hope wish put`)

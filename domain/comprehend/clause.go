@@ -1,0 +1,232 @@
+package comprehend
+
+// subjectKind is what stands before the verb of a clause.
+type subjectKind int
+
+const (
+	noSubject   subjectKind = iota
+	first                   // I
+	firstPlural             // we
+	ours                    // my daughter, our team's budget
+	named                   // Ana, Ana Ruiz and Bo, Ana's favourite editor
+	thing                   // the launch, the payments service
+)
+
+// clause is one statement: a subject, a verb and what follows. Its tokens are those of its sentence.
+type clause struct {
+	doc      *document
+	s        *sentence
+	from, to int // without greetings and conjunctions before it and punctuation after it
+	kind     subjectKind
+	subj     int // the subject is [subj, subjEnd)
+	subjEnd  int
+	finite   int    // the token that agrees with the subject: the first auxiliary, or the verb
+	verb     int    // the main verb, or the form of "be" where there is no other
+	lemma    string // of the main verb
+	rest     int    // what follows the verb
+
+	plural      bool // the subject is more than one
+	past        bool // the finite verb is in the past
+	negated     bool
+	modal       string // will, would, can … or "used to", "going to"
+	perfect     bool   // has done
+	progressive bool   // is doing
+	passive     bool   // was done
+	addressed   bool   // it speaks of "you"
+}
+
+func (c *clause) low(i int) string {
+	if i < c.from || i >= c.to {
+		return ""
+	}
+	return c.s.tokens[i].low
+}
+
+// copula reports whether the verb is "be" itself.
+func (c *clause) copula() bool { return c.lemma == "be" }
+
+// plain reports whether the clause states its verb as a fact: not denied, not possible, not wished.
+func (c *clause) plain() bool { return !c.negated && c.modal == "" }
+
+// present reports whether the clause states its verb of the present, denied or not.
+func (c *clause) present() bool {
+	return !c.past && c.modal == "" && !c.perfect && !c.progressive && !c.passive
+}
+
+// parse reads the clause that the tokens [from, to) hold; ok is false when no rule can be sure of it.
+func parse(doc *document, s *sentence, from, to int) (c clause, ok bool) {
+	c = clause{doc: doc, s: s, from: from, to: to, verb: -1}
+	for c.to > c.from && !c.s.tokens[c.to-1].word && c.s.tokens[c.to-1].low != ")" && c.s.tokens[c.to-1].low != `"` {
+		c.to--
+	}
+	c.skipOpening()
+	for i := c.from; i < c.to; i++ {
+		if addressing[c.low(i)] {
+			c.addressed = true
+		}
+	}
+	c.subj = c.afterLeadingDate()
+	if !c.findSubject() || !c.findVerb() {
+		return c, false
+	}
+	return c, true
+}
+
+// addressing words speak to somebody who is not known.
+var addressing = set(`you your yours yourself yourselves u ur ya y'all`)
+
+// skipOpening moves the beginning past conjunctions, interjections and names that are called: "Hey Bo, and".
+func (c *clause) skipOpening() {
+	for c.from < c.to {
+		t := c.s.tokens[c.from]
+		next := c.low(c.from + 1)
+		_, isDate := c.dateAt(c.from)
+		switch {
+		case !t.word && t.low != `"` && t.low != "'":
+			c.from++
+		case isDate:
+			return
+		case interjections[t.low] && !(t.low == "thank" || t.low == "please"):
+			c.from++
+		case t.capital() && next == "," && (c.doc.names[t.low] || c.from > 0 && !determiners[t.low] && interjections[c.s.tokens[c.from-1].low]):
+			c.from += 2
+		default:
+			return
+		}
+	}
+}
+
+// dateAt is the date expression that begins at a token.
+func (c *clause) dateAt(i int) (dated, bool) {
+	for _, d := range c.s.dates {
+		if d.from == i {
+			return d, true
+		}
+	}
+	return dated{}, false
+}
+
+// afterLeadingDate is where the subject stands after "Last week," or "On 3 June".
+func (c *clause) afterLeadingDate() int {
+	i := c.from
+	if l := c.low(i); l == "on" || l == "in" {
+		i++
+	}
+	d, ok := c.dateAt(i)
+	if !ok || d.to >= c.to {
+		return c.from
+	}
+	if c.low(d.to) == "," {
+		return d.to + 1
+	}
+	return d.to
+}
+
+// findSubject reads the subject.
+func (c *clause) findSubject() bool {
+	i := c.subj
+	switch low := c.low(i); {
+	case low == "i":
+		c.kind, c.subjEnd = first, i+1
+	case low == "we":
+		c.kind, c.subjEnd, c.plural = firstPlural, i+1, true
+	case low == "my" || low == "our":
+		c.kind, c.subjEnd = ours, c.phraseEnd(i+2)
+	case low == "the":
+		c.kind, c.subjEnd = thing, c.phraseEnd(i+2)
+	default:
+		return c.findNames()
+	}
+	if adverbs[c.low(i)] {
+		return false
+	}
+	if c.kind == ours && (c.low(c.subjEnd-2) == "and" || c.low(c.subjEnd-2) == "&") || c.low(i+2) == "and" && c.low(i+3) == "i" {
+		c.plural = true
+	}
+	return c.subjEnd > i && c.subjEnd < c.to
+}
+
+// findNames reads a subject made of names: "Ana", "Ana Ruiz and Bo", "Bo and I", "Ana's team".
+func (c *clause) findNames() bool {
+	i := c.subj
+	end := nameEnd(c.s.tokens[:c.to], i)
+	if end == i {
+		return false
+	}
+	c.kind = named
+	for c.low(end) == "and" || c.low(end) == "," || c.low(end) == "&" {
+		next := nameEnd(c.s.tokens[:c.to], end+1)
+		if c.low(end+1) == "i" {
+			next = end + 2
+		}
+		if next == end+1 {
+			break
+		}
+		c.plural = true
+		end = next
+	}
+	if c.low(end) == "(" { // "Ana (the new lead) moved …"
+		for k := end; k < c.to && k < end+8; k++ {
+			if c.low(k) == ")" {
+				end = k + 1
+				break
+			}
+		}
+	}
+	if c.low(end) == "'s" && !c.saysIs(end) {
+		end = c.phraseEnd(end + 2)
+	}
+	c.subjEnd = end
+	return end < c.to
+}
+
+// saysIs reports whether the 's at a token is "is" or "has", not a possessive.
+func (c *clause) saysIs(i int) bool {
+	next := c.low(i + 1)
+	if _, ok := is(next, gerund); ok && c.low(i+2) != "is" && c.low(i+2) != "was" {
+		return true
+	}
+	return determiners[next] || next == "not" || next == "been" || prepositions[next] || adverbs[next] && next != "first" && next != "last" && next != "long"
+}
+
+// phraseEnd is where a noun phrase ends whose first noun stands before i: at the first word that must be a verb.
+func (c *clause) phraseEnd(i int) int {
+	for k := i; k < c.to && k < i+7; k++ {
+		t := c.s.tokens[k]
+		if !t.word {
+			return -1
+		}
+		if modals[t.low] || t.low != "'s" && beForms[t.low] || haveForms[t.low] && t.low != "having" || doForms[t.low] {
+			return k
+		}
+		if t.low == "'s" {
+			if c.saysIs(k) {
+				return k
+			}
+			k++ // what is possessed is a noun
+			continue
+		}
+		if lemma, ok := is(t.low, third|past); ok {
+			_, baseToo := is(t.low, base)
+			if baseToo && !c.s.tense.past {
+				continue
+			}
+			// "the release plans changed": before another verb, this one is a noun.
+			if next := c.low(k + 1); lemma != "" {
+				if _, verb := is(next, past); (verb || beForms[next] && next != "'s" || modals[next] || haveForms[next]) && next != "" {
+					continue
+				}
+			}
+			return k
+		}
+		if adverbs[t.low] && k+1 < c.to {
+			if _, ok := is(c.low(k+1), third|past); ok {
+				return k
+			}
+		}
+		if conjunctions[t.low] && t.low != "and" {
+			return -1
+		}
+	}
+	return -1
+}

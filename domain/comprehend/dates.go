@@ -1,0 +1,165 @@
+package comprehend
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// dated is a date expression in a sentence and the span of time that it names.
+type dated struct {
+	from, to   int // tokens, half open
+	start, end time.Time
+	relative   bool // it can be understood only with the time at which it was said
+	clock      bool // it names a time of day
+}
+
+// dateReader reads the date expressions of one sentence.
+type dateReader struct {
+	tokens []token
+	tense  tense
+	today  time.Time // midnight, UTC
+}
+
+// findDates finds the date expressions of a sentence, in order, the longest at each place.
+func findDates(s *sentence, said time.Time) []dated {
+	r := dateReader{tokens: s.tokens, tense: s.tense, today: said.Truncate(0)}
+	r.today = time.Date(said.Year(), said.Month(), said.Day(), 0, 0, 0, 0, time.UTC)
+	found := s.dates
+	for i := 0; i < len(r.tokens); {
+		d, ok := r.at(i)
+		if !ok || d.start.Year() < 1 || d.end.Year() > 9999 || !d.start.Before(d.end) {
+			i++
+			continue
+		}
+		found = append(found, r.withClock(d))
+		i = found[len(found)-1].to
+	}
+	return found
+}
+
+// at reads the date expression that begins with token i.
+func (r *dateReader) at(i int) (dated, bool) {
+	if !r.tokens[i].word {
+		return dated{}, false
+	}
+	for _, read := range []func(int) (dated, bool){r.written, r.dayMonth, r.monthDay, r.weekdayDate, r.monthYear, r.quarter, r.nearby, r.lastNext, r.ago, r.within, r.onWeekday, r.inMonth} {
+		if d, ok := read(i); ok {
+			return d, true
+		}
+	}
+	return dated{}, false
+}
+
+// low is the token i in lower case, "" outside of the sentence.
+func (r *dateReader) low(i int) string {
+	if i < 0 || i >= len(r.tokens) {
+		return ""
+	}
+	return r.tokens[i].low
+}
+
+// day is the day that lies n days after today.
+func (r *dateReader) day(n int) time.Time { return r.today.AddDate(0, 0, n) }
+
+// days is an expression of tokens [from, to) that names n days from start on.
+func days(from, to int, start time.Time, n int, relative bool) dated {
+	return dated{from: from, to: to, start: start, end: start.AddDate(0, 0, n), relative: relative}
+}
+
+func monthOf(from, to int, year int, month time.Month, relative bool) dated {
+	start := time.Date(year, month, 1, 0, 0, 0, 0, time.UTC)
+	return dated{from: from, to: to, start: start, end: start.AddDate(0, 1, 0), relative: relative}
+}
+
+// monday is the beginning of the week of t, in the calendar of ISO 8601.
+func monday(t time.Time) time.Time { return t.AddDate(0, 0, -(int(t.Weekday())+6)%7) }
+
+// number reads a small number in digits or in words.
+func number(low string) (int, bool) {
+	if n, ok := numberWords[low]; ok {
+		return n, true
+	}
+	if len(low) == 0 || len(low) > 4 || low[0] < '0' || low[0] > '9' {
+		return 0, false
+	}
+	n, err := strconv.Atoi(low)
+	return n, err == nil
+}
+
+// dayOfMonth reads "3", "3rd" or "03".
+func dayOfMonth(low string) (int, bool) {
+	for _, suffix := range []string{"st", "nd", "rd", "th"} {
+		if cut, ok := strings.CutSuffix(low, suffix); ok {
+			low = cut
+			break
+		}
+	}
+	if len(low) == 0 || len(low) > 2 || low[0] < '0' || low[0] > '9' {
+		return 0, false
+	}
+	n, err := strconv.Atoi(low)
+	return n, err == nil && n >= 1 && n <= 31
+}
+
+// dayRange reads "3-5" or "3–5" as two days of a month.
+func dayRange(low string) (first, last int, ok bool) {
+	a, b, found := strings.Cut(low, "-")
+	if !found {
+		first, ok = dayOfMonth(low)
+		return first, first, ok
+	}
+	first, ok1 := dayOfMonth(a)
+	last, ok2 := dayOfMonth(b)
+	return first, last, ok1 && ok2 && first < last
+}
+
+// yearOf reads a year of four digits.
+func yearOf(low string) (int, bool) {
+	if len(low) != 4 {
+		return 0, false
+	}
+	n, err := strconv.Atoi(low)
+	return n, err == nil && n >= 1000 && n <= 2999
+}
+
+// month reads the name of a month. "may", "march" and the short forms count with a capital only.
+func (r *dateReader) month(i int) (time.Month, bool) {
+	m, ok := months[r.low(i)]
+	if !ok || !r.tokens[i].capital() {
+		return 0, false
+	}
+	return time.Month(m), true
+}
+
+// nearest is a day of a month in the year that the tense asks for, else in the year that brings it closest to today.
+func (r *dateReader) nearest(month time.Month, day int) (time.Time, bool) {
+	var best time.Time
+	for year := r.today.Year() - 1; year <= r.today.Year()+1; year++ {
+		t := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+		if t.Day() != day || r.tense.past && !r.tense.future && t.After(r.today) {
+			continue
+		}
+		if best.IsZero() || t.Sub(r.today).Abs() < best.Sub(r.today).Abs() {
+			best = t
+		}
+	}
+	return best, !best.IsZero()
+}
+
+// describe is the span of time in words: "13 May 2025", "5 May 2025 to 11 May 2025", "June 2025", "2024".
+func (d dated) describe() string {
+	const day = "2 January 2006"
+	last := d.end.AddDate(0, 0, -1)
+	switch {
+	case d.clock:
+		return d.start.Format(day + ", 15:04")
+	case d.start.AddDate(0, 0, 1).Equal(d.end):
+		return d.start.Format(day)
+	case d.start.Day() == 1 && d.start.AddDate(0, 1, 0).Equal(d.end):
+		return d.start.Format("January 2006")
+	case d.start.YearDay() == 1 && d.start.AddDate(1, 0, 0).Equal(d.end):
+		return d.start.Format("2006")
+	}
+	return d.start.Format(day) + " to " + last.Format(day)
+}

@@ -1,0 +1,248 @@
+package comprehend
+
+import "time"
+
+// partsOfDay may follow a day and leave it that day.
+var partsOfDay = set(`morning afternoon evening night noon`)
+
+// nearby reads today, tomorrow, yesterday, the days beyond them, last night and this morning.
+func (r *dateReader) nearby(i int) (dated, bool) {
+	low, next := r.low(i), r.low(i+1)
+	offset, to := 0, i+1
+	switch {
+	case low == "today" || low == "tonight":
+	case low == "tomorrow" || low == "tmrw":
+		offset = 1
+	case low == "yesterday":
+		offset = -1
+	case low == "day" && next == "after" && r.low(i+2) == "tomorrow":
+		offset, to = 2, i+3
+	case low == "day" && next == "before" && r.low(i+2) == "yesterday":
+		offset, to = -2, i+3
+	case low == "last" && next == "night":
+		offset, to = -1, i+2
+	case low == "this" && (next == "morning" || next == "afternoon" || next == "evening"):
+		to = i + 2
+	default:
+		return dated{}, false
+	}
+	if low != "day" && partsOfDay[r.low(to)] && to == i+1 {
+		to++
+	}
+	return days(i, to, r.day(offset), 1, true), true
+}
+
+// direction of a word before a unit of time: -1 for last, 0 for this, 1 for next.
+func (r *dateReader) direction(i int) (sign, to int, ok bool) {
+	switch r.low(i) {
+	case "last", "past", "previous":
+		return -1, i + 1, true
+	case "next", "coming", "upcoming":
+		return 1, i + 1, true
+	case "this":
+		switch r.low(i + 1) {
+		case "past", "last":
+			return -1, i + 2, true
+		case "coming", "next":
+			return 1, i + 2, true
+		}
+		return 0, i + 1, true
+	}
+	return 0, 0, false
+}
+
+// lastNext reads "last Friday", "next month", "this weekend", "last March", "the week before last". After "the", "last week"
+// and its like count from another day than today, so they are not read.
+func (r *dateReader) lastNext(i int) (dated, bool) {
+	if before, after := r.low(i+1) == "before" && r.low(i+2) == "last", r.low(i+1) == "after" && r.low(i+2) == "next"; before || after {
+		sign := 2
+		if before {
+			sign = -2
+		}
+		return r.unit(i, i+3, r.low(i), sign)
+	}
+	sign, at, ok := r.direction(i)
+	if !ok || at >= len(r.tokens) || r.low(at+1) == "of" || repeats[r.low(i-1)] {
+		return dated{}, false
+	}
+	the := r.low(i-1) == "the" || r.low(i-1) == "these"
+	if day, ok := weekdays[r.low(at)]; ok && r.tokens[at].capital() && !(the && sign != 1) {
+		if plural[r.low(at+1)] {
+			return dated{}, false
+		}
+		to := at + 1
+		if partsOfDay[r.low(to)] {
+			to++
+		}
+		return days(i, to, r.weekday(day, sign), 1, true), true
+	}
+	if the {
+		return dated{}, false
+	}
+	if month, ok := r.month(at); ok {
+		return r.namedMonth(i, at+1, month, sign)
+	}
+	return r.unit(i, at+1, r.low(at), sign)
+}
+
+// repeats are words before a date that make it one of many; plural are words after a weekday that do.
+var (
+	repeats = set(`every each most some these those many`)
+	plural  = set(`nights mornings evenings afternoons`)
+)
+
+// unit is the week, weekend, month, quarter or year that lies n from the present one.
+func (r *dateReader) unit(from, to int, name string, n int) (dated, bool) {
+	d := dated{from: from, to: to, relative: true}
+	first := time.Date(r.today.Year(), r.today.Month(), 1, 0, 0, 0, 0, time.UTC)
+	switch name {
+	case "week":
+		d.start = monday(r.today).AddDate(0, 0, 7*n)
+		d.end = d.start.AddDate(0, 0, 7)
+	case "weekend":
+		// Told early in the week in the past, "this weekend" is the one that is over.
+		if n == 0 && r.tense.past && !r.tense.future && r.today.Weekday() >= time.Monday && r.today.Weekday() <= time.Wednesday {
+			n = -1
+		}
+		d.start = monday(r.today).AddDate(0, 0, 7*n+5)
+		d.end = d.start.AddDate(0, 0, 2)
+	case "month":
+		d.start = first.AddDate(0, n, 0)
+		d.end = d.start.AddDate(0, 1, 0)
+	case "quarter":
+		d.start = first.AddDate(0, -int(first.Month()-1)%3+3*n, 0)
+		d.end = d.start.AddDate(0, 3, 0)
+	case "year":
+		d.start = time.Date(r.today.Year()+n, 1, 1, 0, 0, 0, 0, time.UTC)
+		d.end = d.start.AddDate(1, 0, 0)
+	default:
+		return dated{}, false
+	}
+	return d, true
+}
+
+// weekday is the last such day before today, the next after it, or for "this" the first from today on.
+func (r *dateReader) weekday(day, sign int) time.Time {
+	ahead := (day - int(r.today.Weekday()) + 7) % 7
+	switch {
+	case sign < 0:
+		ahead -= 7
+	case sign > 0 && ahead == 0:
+		ahead = 7
+	}
+	return r.day(ahead)
+}
+
+// namedMonth is the last such month before this one, the next after it, or for "this" the one of this year.
+func (r *dateReader) namedMonth(from, to int, month time.Month, sign int) (dated, bool) {
+	year := r.today.Year()
+	switch {
+	case sign < 0 && month >= r.today.Month():
+		year--
+	case sign > 0 && month <= r.today.Month():
+		year++
+	}
+	return monthOf(from, to, year, month, true), true
+}
+
+// ago reads "two days ago", "a week from now", "3 months back".
+func (r *dateReader) ago(i int) (dated, bool) {
+	n, ok := number(r.low(i))
+	if !ok || r.low(i-1) == "half" || r.low(i-1) == "." {
+		return dated{}, false
+	}
+	sign, to := 0, i+3
+	switch after, then := r.low(i+2), r.low(i+3); {
+	case after == "ago" || after == "back" && r.tense.past:
+		sign = -1
+	case after == "from" && (then == "now" || then == "today"):
+		sign, to = 1, i+4
+	case after == "before" && then == "yesterday", after == "after" && then == "tomorrow":
+		return dated{}, false
+	}
+	if sign == 0 {
+		return dated{}, false
+	}
+	return r.away(i, to, r.low(i+1), sign*n)
+}
+
+// within reads "in two weeks", where the sentence does not tell of the past ("I lost it in two weeks").
+func (r *dateReader) within(i int) (dated, bool) {
+	n, ok := number(r.low(i + 1))
+	if r.low(i) != "in" || !ok || r.tense.past || r.low(i+3) == "'s" || r.low(i+3) == "of" {
+		return dated{}, false
+	}
+	to := i + 3
+	if r.low(to) == "time" {
+		to++
+	}
+	return r.away(i, to, r.low(i+2), n)
+}
+
+// away is the day, month or year that lies n units from today: weeks count in days, months and years as wholes.
+func (r *dateReader) away(from, to int, unit string, n int) (dated, bool) {
+	if n < -1000 || n > 1000 {
+		return dated{}, false
+	}
+	switch unit {
+	case "day", "days":
+		return days(from, to, r.day(n), 1, true), true
+	case "week", "weeks":
+		return days(from, to, r.day(7*n), 1, true), true
+	case "month", "months":
+		first := time.Date(r.today.Year(), r.today.Month(), 1, 0, 0, 0, 0, time.UTC).AddDate(0, n, 0)
+		return monthOf(from, to, first.Year(), first.Month(), true), true
+	case "year", "years":
+		return r.unit(from, to, "year", n)
+	}
+	return dated{}, false
+}
+
+// onWeekday reads "on Friday", "by Friday evening", in the direction of the tense.
+func (r *dateReader) onWeekday(i int) (dated, bool) {
+	day, ok := weekdays[r.low(i)]
+	if !ok || len(r.low(i)) < 4 || !r.tokens[i].capital() || plural[r.low(i+1)] {
+		return dated{}, false
+	}
+	switch r.low(i - 1) {
+	case "on", "by", "until", "till", "before", "since", "for", "this":
+	default:
+		return dated{}, false
+	}
+	sign := 0
+	switch {
+	case r.tense.past && r.tense.future:
+		return dated{}, false
+	case r.tense.past, r.low(i-1) == "since":
+		sign = -1
+	default:
+		sign = 1
+	}
+	to := i + 1
+	if partsOfDay[r.low(to)] {
+		to++
+	}
+	return days(i, to, r.weekday(day, sign), 1, true), true
+}
+
+// inMonth reads "in March", in the direction of the tense; a sentence without one leaves the year open.
+func (r *dateReader) inMonth(i int) (dated, bool) {
+	month, ok := r.month(i)
+	if !ok || len(r.low(i)) < 4 && month != time.May {
+		return dated{}, false
+	}
+	switch r.low(i - 1) {
+	case "in", "until", "by", "since", "early", "late":
+	default:
+		return dated{}, false
+	}
+	switch {
+	case r.tense.past == r.tense.future:
+		return dated{}, false
+	case r.tense.past && month == r.today.Month(), r.tense.future && month == r.today.Month():
+		return r.namedMonth(i, i+1, month, 0)
+	case r.tense.past:
+		return r.namedMonth(i, i+1, month, -1)
+	}
+	return r.namedMonth(i, i+1, month, 1)
+}

@@ -1,0 +1,127 @@
+package comprehend
+
+import (
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// document is one revision while it is read.
+type document struct {
+	content  string
+	label    string
+	metadata []byte
+	said     time.Time       // OccurredAt
+	author   speaker         // who sent it
+	names    map[string]bool // first words of names known from author, label and chat lines, in lower case
+	chat     bool            // the content is a written dialogue
+	speakers map[string]bool // the folded names that begin its turns
+	tokens   []token         // scratch
+	english  bool            // the content looks like English: capitals mean names
+	capitals map[string]bool // words with a capital where no sentence begins
+	excerpt  string          // what memories from label, metadata and author cite
+}
+
+// sampleBytes is how much of the content is read for its language and its capitals.
+const sampleBytes = 64 << 10
+
+func newDocument(in Input) *document {
+	doc := &document{
+		content: in.Content, label: flat(in.Label), said: in.OccurredAt,
+		names: map[string]bool{}, speakers: map[string]bool{}, capitals: map[string]bool{},
+	}
+	if len(in.Metadata) <= MaxMetadata {
+		doc.metadata = in.Metadata
+	}
+	doc.author = authorOf(in.Author, doc.label)
+	doc.know(doc.author.name)
+	doc.findSpeakers()
+	doc.sample()
+	doc.excerpt = doc.firstSentence()
+	return doc
+}
+
+// know remembers the first word of a name.
+func (d *document) know(name string) {
+	if first, _, _ := strings.Cut(name, " "); first != "" {
+		d.names[strings.ToLower(first)] = true
+	}
+}
+
+// sample reads the beginning of the content for its language and for words that have a capital within sentences.
+func (d *document) sample() {
+	words, common := 0, 0
+	var tokens []token
+	text := d.content
+	if len(text) > sampleBytes {
+		text = text[:sampleBytes]
+	}
+	for line := range strings.Lines(text) {
+		if len(line) > 4*MaxSentence {
+			line = line[:4*MaxSentence]
+		}
+		tokens = tokenize(mask(line), tokens[:0])
+		for i, t := range tokens {
+			if !t.word || t.numeric() {
+				continue
+			}
+			words++
+			if englishWords[t.low] {
+				common++
+			}
+			if i > 0 && t.capital() && !t.shouted() && tokens[i-1].word && !tokens[i-1].capital() {
+				d.capitals[t.low] = true
+			}
+		}
+	}
+	d.english = words <= 4 || common*8 >= words
+}
+
+// firstSentence is the first sentence of the content, cut at MaxExcerpt code points.
+func (d *document) firstSentence() string {
+	first := ""
+	d.eachSpan(func(start, end int, _ speaker) bool {
+		first = d.content[start:end]
+		return first == ""
+	})
+	if first == "" {
+		first = strings.TrimSpace(d.content)
+	}
+	n := 0
+	for i := range first {
+		if n++; n > MaxExcerpt {
+			return strings.TrimSpace(first[:i])
+		}
+	}
+	return first
+}
+
+// mask is text with every control character as a space, of the same length byte for byte.
+func mask(text string) string {
+	for i := 0; i < len(text); i++ {
+		if text[i] < ' ' || text[i] == 0x7f {
+			b := []byte(text)
+			for ; i < len(b); i++ {
+				if b[i] < ' ' || b[i] == 0x7f {
+					b[i] = ' '
+				}
+			}
+			return string(b)
+		}
+	}
+	return text
+}
+
+// flat is text on one line: white space and control characters as single spaces, none at the ends, valid UTF-8.
+func flat(text string) string {
+	if !utf8.ValidString(text) {
+		text = strings.ToValidUTF8(text, "")
+	}
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r <= 0x9f || r == '\u2028' || r == '\u2029' || r == '\ufeff' || r == '\u200b' {
+			return ' '
+		}
+		return r
+	}, text)
+	return strings.Join(strings.Fields(text), " ")
+}

@@ -1,0 +1,49 @@
+package comprehend
+
+import "github.com/annals-project/annals/domain/memory"
+
+// readMentions states which names a sentence holds, but not whom it calls ("Thanks, Bo!") and not its own speaker.
+func readMentions(d *document, s *sentence) []draft {
+	var drafts []draft
+	for _, e := range d.entities(s, 0, len(s.tokens)) {
+		if called(s.tokens, e) || sameName(e.text, s.who.name) {
+			continue
+		}
+		line := e.text + " is mentioned"
+		if s.who.name != "" {
+			line = s.who.name + " mentions " + e.text
+		}
+		drafts = append(drafts, draft{kind: memory.Mention, line: line, entities: []string{e.text}})
+	}
+	return drafts
+}
+
+// called reports whether a name only calls somebody: alone at an end of the sentence or between commas, after a greeting or
+// before what is said to them.
+func called(tokens []token, e entity) bool {
+	before, after := "", ""
+	if e.from > 0 {
+		before = tokens[e.from-1].low
+	}
+	if e.to < len(tokens) {
+		after = tokens[e.to].low
+	}
+	closed := e.to >= len(tokens) || !tokens[e.to].word && after != "(" && after != `"`
+	switch {
+	case interjections[before] && before != "and" && before != "but" && before != "also" && before != "plus" && before != "see" && before != "then":
+		return closed
+	case e.from == 0:
+		return closed
+	case before == ",":
+		if e.from >= 2 && isName(tokens[e.from-2]) {
+			return false // one of a list
+		}
+		return closed && after != ","
+	}
+	return !tokens[e.from-1].word && closed && (after == "!" || after == "?") && before != `"`
+}
+
+// sameName reports whether two names are of one person as far as their first words say.
+func sameName(a, b string) bool {
+	return b != "" && (fold(a) == fold(b) || hasFirst(a, b) || hasFirst(b, a))
+}

@@ -1,0 +1,140 @@
+package comprehend
+
+import "strings"
+
+// neverNames are words that begin with a capital for another reason than being a name, in lower case.
+var neverNames = set(`i ok okay tv dvd pc usa uk eu us faq asap fyi btw lol omg wtf imo idk diy am pm bc ad ceo cto cfo coo hr pr qa ui ux api url http https json xml sql html css
+	christmas easter thanksgiving halloween hanukkah ramadan xmas god gosh jesus lord heaven mom mum dad mommy daddy mama papa grandma grandpa granny auntie uncle aunt
+	today tomorrow yesterday tonight morning afternoon evening night spring summer autumn fall winter north south east west
+	mr mrs ms dr prof sir madam king queen ma'am buddy pal dear hugs xoxo
+	english american british french german italian spanish chinese japanese korean indian russian mexican canadian australian european african asian irish scottish welsh dutch
+	swedish norwegian danish finnish polish turkish greek portuguese brazilian thai vietnamese arabic hebrew latin hindi ukrainian swiss austrian belgian egyptian
+	christian jewish muslim catholic buddhist hindu lgbt lgbtq lgbtqia bbq bff irl diy covid ptsd adhd phd mba gps wifi usb pdf
+	monday tuesday wednesday thursday friday saturday sunday january february march april may june july august september october november december
+	mondays tuesdays wednesdays thursdays fridays saturdays sundays new day week month year hour yours sincerely regards best love kind warm looking let don't
+	never always everyone nobody somebody anyone things stuff people life time work school home family friends kids nature music art food dinner lunch breakfast
+	how what when where who why which whose whom whether can could would should will shall may might must do does did is are was were be been has have had am
+	yes no not none only just even still also too very really quite more most less least much many some any all both each every other another such same than then
+	there here now again once twice soon later ever else maybe perhaps hopefully please thanks thank sorry welcome congrats congratulations
+	good great nice awesome amazing cool wow wonderful fantastic perfect lovely beautiful happy glad excited sure right true real keep hope guess sounds seems looks feels
+	being having doing going getting making taking seeing image photo picture video link here's
+	usually often sometimes rarely recently lately finally basically apparently obviously absolutely definitely totally certainly exactly indeed instead overall meanwhile
+	first second third fourth next last another both either neither nothing something anything everything several few plenty lots part due given based according`)
+
+// isName reports whether a token can be a word of a name where no sentence begins.
+func isName(t token) bool {
+	return t.word && t.capital() && !neverNames[t.low] && !pronouns[t.low] && !determiners[t.low] && !prepositions[t.low] &&
+		!conjunctions[t.low] && !interjections[t.low] && !strings.HasPrefix(t.low, "@") && len(t.low) > 1
+}
+
+// nameEnd is where the name that begins at token i ends, i when none does.
+func nameEnd(tokens []token, i int) int {
+	if i < 0 || i >= len(tokens) || !isName(tokens[i]) {
+		return i
+	}
+	end := i + 1
+	for end < len(tokens) && tokens[end].word {
+		t := tokens[end]
+		switch {
+		case isName(t), t.numeric() && len(t.low) <= 2 && !t.possessive() && end-i == 1 && t.gap && dateless(tokens, end):
+			end++
+		case joins(tokens, end):
+			end += 2
+			if !isName(tokens[end-1]) {
+				end++
+			}
+		default:
+			return end
+		}
+	}
+	return end
+}
+
+// joins reports whether a small word stands within a name: "Bank of America", "Ludwig van Beethoven", "Lord of the Rings".
+func joins(tokens []token, i int) bool {
+	if i+1 >= len(tokens) {
+		return false
+	}
+	switch low := tokens[i].low; {
+	case low == "of" || particles[low] && low != "do":
+		if isName(tokens[i+1]) {
+			return true
+		}
+		return low == "of" && tokens[i+1].low == "the" && i+2 < len(tokens) && isName(tokens[i+2])
+	}
+	return false
+}
+
+// dateless reports whether the number at token i belongs to a name ("Apollo 11") and is no count of what follows.
+func dateless(tokens []token, i int) bool {
+	return i+1 >= len(tokens) || !tokens[i+1].word || prepositions[tokens[i+1].low] || beForms[tokens[i+1].low]
+}
+
+// entity is a name in a sentence.
+type entity struct {
+	from, to int
+	text     string
+}
+
+// entities finds the names in the tokens [from, to) of a sentence. A capital at the beginning of a sentence or in a
+// headline says nothing, so there a name counts only where it is known from elsewhere or goes on for two words.
+func (d *document) entities(s *sentence, from, to int) []entity {
+	if !d.english || headline(s.tokens) {
+		return nil
+	}
+	var found []entity
+	for i := from; i < to; {
+		end := nameEnd(s.tokens[:to], i)
+		if end == i {
+			i++
+			continue
+		}
+		if (!opens(s.tokens, i) || d.surely(s.tokens, i, end)) && s.tokens[end-1].end()-s.tokens[i].at <= maxName {
+			found = append(found, entity{i, end, flat(s.text[s.tokens[i].at:s.tokens[end-1].end()])})
+		}
+		i = end
+	}
+	return found
+}
+
+// opens reports whether a sentence, or a quotation or clause that writes its first word with a capital, begins at token i.
+func opens(tokens []token, i int) bool {
+	for i--; i >= 0; i-- {
+		if tokens[i].word {
+			return false
+		}
+		if strings.ContainsAny(tokens[i].low, `.:!?…"*-–—([`) {
+			return true
+		}
+		if tokens[i].low == "," {
+			return false
+		}
+	}
+	return true
+}
+
+// surely reports whether the words [i, end) at the beginning of a sentence are a name all the same.
+func (d *document) surely(tokens []token, i, end int) bool {
+	low := tokens[i].low
+	if d.names[low] || d.capitals[low] {
+		return true
+	}
+	if _, verb := is(low, base|third|past|participle|gerund); verb {
+		return false
+	}
+	return end-i >= 2 && !adverbs[low]
+}
+
+// headline reports whether most words of a sentence have a capital: then capitals name nothing.
+func headline(tokens []token) bool {
+	words, capitals := 0, 0
+	for _, t := range tokens {
+		if t.word && !t.numeric() && len(t.low) > 3 {
+			words++
+			if t.capital() {
+				capitals++
+			}
+		}
+	}
+	return words >= 4 && capitals*3 >= words*2
+}

@@ -1,0 +1,104 @@
+package comprehend
+
+import "github.com/annals-project/annals/domain/memory"
+
+// eventVerbs tell that something happened. Verbs of feeling, thinking and being are not among them.
+var eventVerbs = set(`accept accompany achieve acquire adopt announce appear apply appoint approve arrange arrive assemble assign attend audit back bake ban become begin book
+	break bring build buy call camp cancel carve catch celebrate change chat check choose clean climb close code collaborate collapse collect come commit complete compose conduct configure
+	connect contribute convert cook coordinate crash create cross cure cut cycle dance debug decide decorate delay delete deliver deploy design destroy develop die dig
+	discover discuss dive donate download draw drive drop earn eat edit elect email end enroll enter escape establish exhibit expand explain explore fail fall
+	feed file film find finish fire fish fix fly form found gather get give go graduate grill grow hand hang harvest hear help hike hire hit host hug hunt hurt implement improve injure inherit install
+	interview introduce invent invest invite join kayak kick kiss knit land launch lead learn leave lend lift light list load lose make map mark marry master meet mentor merge migrate miss mix
+	move notice offer open order organize organise pack paint park participate pass pay perform photograph pick pitch plant play postpone pour practice practise prepare present print produce promote propose protest
+	publish pull purchase push quit race raise reach read receive record recover recruit redesign reduce refactor register reject release relocate remodel remove rename renew renovate rent reopen repair
+	replace report request rescue reschedule research reserve resign resolve restart restore resume retire return reunite reveal revert review revise ride roast run sail save schedule score see sell send
+	serve set settle sew share ship shoot show shut sign sing ski sketch skip snow speak spend split sponsor spot start steal stop submit surf survive swap swim switch take teach tear test throw tour train
+	transfer translate travel trek try turn undergo unveil update upgrade upload vacation visit volunteer vote walk wander wash watch win withdraw wrap write rebuild rewrite reset resend restock
+	onboard offboard provision decommission patch archive revoke sprain twist fracture carpool hitchhike snorkel repaint adjourn tell say ask agree escalate audit audition ban block sculpt`)
+
+// objectless verbs tell an event only together with what it concerned; with "to" and an infinitive, or with a bare
+// preposition, they tell nothing.
+var vagueEvents = set(`get make take see come go try set turn give hear find say tell ask show help start begin stop end keep put let become back hit pass change learn notice decide agree leave run lead play check improve`)
+
+// readObservation states an event that the clause tells of as done: in the past or the perfect, active or passive.
+func readObservation(c *clause) []draft {
+	if !eventVerbs[c.lemma] || c.negated || c.modal != "" || c.progressive || !(c.past || c.perfect) || hedged(c) {
+		return nil
+	}
+	if c.perfect && c.past { // "had done" sets the scene of another event
+		return nil
+	}
+	if c.passive && (c.kind == first || c.kind == firstPlural) && vagueEvents[c.lemma] {
+		return nil
+	}
+	if !c.passive && !c.concrete() {
+		return nil
+	}
+	if c.low(c.rest) == "to" && isBase(c.low(c.rest+1)) && c.lemma != "decide" && c.lemma != "agree" && c.lemma != "volunteer" {
+		return nil
+	}
+	line := c.line()
+	if line == "" {
+		return nil
+	}
+	return []draft{c.draft(memory.Observation, line)}
+}
+
+// hedged reports whether words of the clause take the event back, or make it a condition or a wish.
+func hedged(c *clause) bool {
+	for i := c.from; i < c.to; i++ {
+		switch c.low(i) {
+		case "if", "almost", "nearly", "wish", "hardly", "barely", "unless", "nothing", "nobody", "supposedly", "allegedly", "maybe", "perhaps", "like", "ever":
+			if c.low(i) != "like" || i <= c.verb {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// concrete reports whether what follows the verb can be understood alone: a noun that is no bare pronoun, and for verbs that
+// say little by themselves more than one word of it.
+func (c *clause) concrete() bool {
+	i := c.rest
+	for i < c.to && (adverbs[c.low(i)] || particlesOf[c.low(i)] && !determiners[c.low(i+1)]) {
+		i++
+	}
+	if i < c.to && vagueObjects[c.low(i)] && !(c.low(i) == "this" || c.low(i) == "these" || c.low(i) == "her" || c.low(i) == "that" || c.low(i) == "us" || c.low(i) == "one") {
+		return false
+	}
+	switch c.low(i) {
+	case "that", "this", "these", "those", "her", "his", "their", "its", "one":
+		return false
+	}
+	nouns := 0
+	for k := c.rest; k < c.to; k++ {
+		low := c.low(k)
+		if c.s.tokens[k].word && !adverbs[low] && !prepositions[low] && !determiners[low] && !vagueObjects[low] && !pronouns[low] && !c.dateWord(k) {
+			nouns++
+		}
+	}
+	if nouns == 0 {
+		// "The server crashed", "Ana resigned yesterday": with a named subject the verb is enough.
+		return (c.kind == named || c.kind == thing || c.kind == ours) && !vagueEvents[c.lemma] && !transitive[c.lemma]
+	}
+	return !vagueEvents[c.lemma] || nouns >= 1
+}
+
+// particlesOf are words that belong to the verb before them.
+var particlesOf = set(`up out off down away over back in on around together forward`)
+
+// transitive verbs say nothing without an object.
+var transitive = set(`accept achieve acquire adopt appoint assign attend bring build buy carve catch choose collect create discover discuss donate enter feed file film hand host implement
+	install introduce invent invite join knit lend lift list load lose master meet mention miss mix offer order photograph pick plant postpone propose purchase raise reach receive record reduce replace
+	request rescue reserve restore reveal score sell send share sign spend throw wrap sculpt`)
+
+// dateWord reports whether token i is part of a date expression.
+func (c *clause) dateWord(i int) bool {
+	for _, d := range c.s.dates {
+		if i >= d.from && i < d.to {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,189 @@
+package comprehend
+
+import (
+	"strings"
+
+	"github.com/annals-project/annals/domain/memory"
+)
+
+// readRules reads a standing instruction: an order that names no single occasion, or what all of a kind must or must not do.
+func readRules(d *document, s *sentence) []draft {
+	if s.question || len(s.tokens) < 3 || len(s.tokens) > maxClause || quotesSpeech(s) {
+		return nil
+	}
+	i := ruleStart(s.tokens)
+	if !standing(s.tokens, i) && !obliges(s, i) {
+		return nil
+	}
+	c := clause{doc: d, s: s, from: i, to: len(s.tokens), subj: i, subjEnd: i}
+	line := c.say(i, len(s.tokens))
+	if line == "" {
+		return nil
+	}
+	return []draft{c.draft(memory.Rule, line)}
+}
+
+// ruleStart is where the instruction begins behind "Rule:", "Remember:", "and", "ok,".
+func ruleStart(tokens []token) int {
+	i := 0
+	for i < len(tokens)-1 {
+		low := tokens[i].low
+		switch {
+		case !tokens[i].word, interjections[low] && low != "please" && low != "see" && low != "look":
+		case (low == "rule" || low == "remember" || low == "reminder" || low == "note" || low == "policy" || low == "important") && (tokens[i+1].low == ":" || tokens[i+1].low == "," || tokens[i+1].low == "-"):
+		default:
+			return i
+		}
+		i++
+	}
+	return i
+}
+
+// standing reports whether tokens from i on are an order for every occasion: "Never deploy on Fridays", "Always run the tests",
+// "Don't push to main", "From now on, answer in French", "Please always call me Ana".
+func standing(tokens []token, i int) bool {
+	low := func(k int) string {
+		if k < 0 || k >= len(tokens) {
+			return ""
+		}
+		return tokens[k].low
+	}
+	forever := false
+	for _, open := range [][]string{{"from", "now", "on"}, {"going", "forward"}, {"in", "future"}, {"in", "the", "future"}, {"whenever"}, {"every", "time"}} {
+		match := true
+		for k, w := range open {
+			match = match && low(i+k) == w
+		}
+		if match {
+			forever = true
+			for i += len(open); i < len(tokens) && tokens[i].low != ","; i++ {
+				if len(open) > 1 && open[0] != "every" {
+					break
+				}
+			}
+			if low(i) == "," {
+				i++
+			}
+			break
+		}
+	}
+	for low(i) == "please" || low(i) == "," && forever {
+		i++
+	}
+	if low(i) == "you" && (low(i+1) == "must" || low(i+1) == "should" || low(i+1) == "have" && low(i+2) == "to") {
+		i += 2
+		if low(i) == "to" {
+			i++
+		}
+		if low(i) != "always" && low(i) != "never" && !forever {
+			return false
+		}
+	}
+	switch {
+	case low(i) == "never" || low(i) == "always":
+		return orders(tokens, i+1)
+	case low(i) == "do" && low(i+1) == "not":
+		return orders(tokens, i+2) && !occasion(tokens, i+3) && (forever || general(tokens, i+2))
+	case forever:
+		return orders(tokens, i)
+	}
+	// "Run the tests before every merge", "Call me Ana from now on".
+	return orders(tokens, i) && tokens[i].capital() && everyTime(tokens, i+1)
+}
+
+// orders reports whether token i is the verb of an order with an object, and not one of the phrases that order nothing
+// ("never mind", "never heard of it", "don't worry").
+func orders(tokens []token, i int) bool {
+	if i >= len(tokens)-1 || !isBase(tokens[i].low) || idle[tokens[i].low] {
+		return false
+	}
+	if _, also := is(tokens[i].low, past|participle); also && i > 0 && tokens[i-1].low == "never" && tokens[i].low != "put" && tokens[i].low != "run" && tokens[i].low != "set" && tokens[i].low != "let" {
+		return false
+	}
+	return tokens[i+1].word && !vagueObjects[tokens[i+1].low] || tokens[i+1].low == "me" || tokens[i+1].low == "it" && i+2 < len(tokens) && prepositions[tokens[i+2].low]
+}
+
+// idle verbs order nothing of consequence after "never", "always" and "don't".
+var idle = set(`mind worry know think forget hear feel want get see hesitate look seem remember understand give stop underestimate lose say believe doubt wait judge love enjoy hope dream wish be have believe miss try make need like tell`)
+
+// occasion reports whether the tokens name a single time or thing: "today", "this one", "yet".
+func occasion(tokens []token, i int) bool {
+	for ; i < len(tokens); i++ {
+		switch tokens[i].low {
+		case "today", "tonight", "tomorrow", "yet", "this", "that", "now", "here", "these", "those", "anymore", "there", "him", "her", "them", "too", "much":
+			return true
+		}
+	}
+	return false
+}
+
+// general reports whether the tokens hold something that is so in every case: a plural, a name, "without".
+func general(tokens []token, i int) bool {
+	for k := i + 1; k < len(tokens); k++ {
+		low := tokens[k].low
+		if low == "without" || low == "on" || low == "after" || low == "before" || low == "in" || low == "to" || low == "ever" || low == "unless" || low == "any" || isName(tokens[k]) {
+			return true
+		}
+		if len(low) > 3 && strings.HasSuffix(low, "s") && !strings.HasSuffix(low, "ss") && k == len(tokens)-2 {
+			return true
+		}
+	}
+	return false
+}
+
+// everyTime reports whether the tokens say that an order holds each time.
+func everyTime(tokens []token, i int) bool {
+	for ; i+1 < len(tokens); i++ {
+		next := tokens[i+1].low
+		switch tokens[i].low {
+		case "every", "each", "any":
+			if before := tokens[i-1].low; before == "before" || before == "after" || before == "on" || before == "for" || before == "in" || before == "at" || before == "with" || timeUnits[next] || next == "time" {
+				return true
+			}
+		case "from":
+			if next == "now" && i+2 < len(tokens) && tokens[i+2].low == "on" {
+				return true
+			}
+		case "whenever":
+			return true
+		}
+	}
+	return false
+}
+
+// obliges reports whether the sentence says what all of a kind must do or must not do: "All pull requests must be reviewed",
+// "Nobody may deploy on Fridays", "Deployments are not allowed on Fridays", "Secrets must never be committed".
+func obliges(s *sentence, i int) bool {
+	tokens := s.tokens
+	if s.tense.past {
+		return false
+	}
+	switch tokens[i].low {
+	case "i", "you", "it", "he", "she", "that", "this", "there", "they", "we", "what", "which", "if", "someone", "something":
+		return false
+	}
+	all := false
+	switch tokens[i].low {
+	case "all", "every", "each", "any", "no", "nobody", "everyone", "everybody", "anyone", "anybody", "only":
+		all = true
+	}
+	for k := i + 1; k < len(tokens)-1 && k < i+8; k++ {
+		low, next := tokens[k].low, tokens[k+1].low
+		plural := strings.HasSuffix(tokens[k-1].low, "s") && len(tokens[k-1].low) > 3
+		switch {
+		case (low == "must" || low == "shall") && (all || plural || tokens[i].low == "the") && next != "have" && next != "of":
+			return true
+		case low == "may" && (all || next == "not" && plural):
+			return tokens[k].text == "may"
+		case (low == "should" || low == "can" || low == "cannot") && (tokens[i].low == "nobody" || tokens[i].low == "no" || tokens[i].low == "only") && k+1 < len(tokens) && isBase(next):
+			return true
+		case low == "should" && (next == "always" || next == "never" || all && next == "be"):
+			return true
+		case low == "are" && next == "not" && k+2 < len(tokens) && (tokens[k+2].low == "allowed" || tokens[k+2].low == "permitted"), (low == "is" || low == "are") && (next == "forbidden" || next == "prohibited" || next == "mandatory"):
+			return true
+		case !tokens[k].word && low != "'" && low != `"` && low != "(" && low != ")" && low != "/":
+			return false
+		}
+	}
+	return false
+}

@@ -1,0 +1,166 @@
+package comprehend
+
+import "github.com/annals-project/annals/domain/memory"
+
+// reader is one named rule: it reads one kind of statement in a clause and answers nothing where it is not sure.
+type reader struct {
+	name string
+	read func(*clause) []draft
+}
+
+// readSentence derives what one sentence says: dates, instructions, then what each of its clauses states, then names.
+func readSentence(d *document, s *sentence) []draft {
+	drafts := readAnchors(d, s)
+	if s.who.machine || !d.english {
+		return drafts
+	}
+	if rules := readRules(d, s); len(rules) > 0 {
+		drafts = append(drafts, rules...)
+	} else if !s.question && !quotesSpeech(s) {
+		for _, part := range clauseSpans(s.tokens) {
+			if part[1]-part[0] > maxClause {
+				continue
+			}
+			c, ok := parse(d, s, part[0], part[1])
+			if ok {
+				drafts = append(drafts, readClause(&c)...)
+			}
+		}
+	}
+	drafts = append(drafts, readHandles(d, s)...)
+	return append(drafts, readMentions(d, s)...)
+}
+
+// maxClause is the longest clause that is read, in tokens.
+const maxClause = 45
+
+// readClause applies the rules of all kinds to a clause. What says who somebody is or belongs to is no plain claim as well.
+func readClause(c *clause) []draft {
+	if c.addressed {
+		return nil
+	}
+	drafts := readObservation(c)
+	for _, kind := range [][]reader{identityRules, membershipRules, claimRules} {
+		for _, r := range kind {
+			if found := r.read(c); len(found) > 0 {
+				return append(drafts, found...)
+			}
+		}
+	}
+	return drafts
+}
+
+// draft is a memory of the clause. It cites the sentence, or the clause alone where the sentence is long.
+func (c *clause) draft(kind, line string) draft {
+	d := draft{kind: kind, line: line, entities: c.entityNames()}
+	if len(c.s.text) > MaxExcerpt {
+		d.start = c.s.start + c.s.tokens[c.from].at
+		d.end = c.s.start + c.s.tokens[c.to-1].end()
+	}
+	for _, date := range c.s.dates {
+		if date.relative && date.from >= c.from && date.to <= c.to {
+			d.basis = append(d.basis, anchorLine(c.s, date, c.doc.said))
+		}
+	}
+	return d
+}
+
+// claim is a claim of the clause about a subject, "" when it has no line.
+func (c *clause) claim(subject, attribute string) []draft {
+	line := c.line()
+	attribute = foldAttribute(attribute)
+	if line == "" || subject == "" || attribute == "" {
+		return nil
+	}
+	d := c.draft(memory.Claim, line)
+	d.subject, d.attribute = subject, attribute
+	return []draft{d}
+}
+
+// entityNames are the names in the clause, the speaker's first where it is spoken of.
+func (c *clause) entityNames() []string {
+	var names []string
+	if c.s.who.name != "" && (c.kind == first || c.kind == firstPlural || c.kind == ours) {
+		names = append(names, c.s.who.name)
+	}
+	for _, e := range c.doc.entities(c.s, c.from, c.to) {
+		if len(names) < 16 && (len(names) == 0 || names[0] != e.text) {
+			names = append(names, e.text)
+		}
+	}
+	return names
+}
+
+// clauseSpans cuts a sentence where another statement begins: at a dash or a semicolon, and where a conjunction or a comma is
+// followed by a new subject.
+func clauseSpans(tokens []token) [][2]int {
+	var spans [][2]int
+	from := 0
+	cut := func(to, next int) {
+		if to > from {
+			spans = append(spans, [2]int{from, to})
+		}
+		from = next
+	}
+	for i, t := range tokens {
+		if i == 0 || i+1 >= len(tokens) {
+			continue
+		}
+		next := tokens[i+1]
+		switch {
+		case t.low == ";" || t.low == "…" || len(t.low) > 1 && t.low[0] == '.' || t.low[0] == '!' || t.low[0] == '?',
+			!t.word && t.gap && next.gap && isDash(t.low), t.low == "—", t.low == ":":
+			cut(i, i+1)
+		case t.low == "," && (next.low == "which" || next.low == "who" || next.low == "where" || next.low == "so" || next.low == "but"):
+			cut(i, i+1)
+		case t.low == "," && startsClause(tokens, i+1):
+			cut(i, i+1)
+		case splitters[t.low] && tokens[i-1].low != "both" && startsClause(tokens, i+1):
+			cut(i, i+1)
+		}
+	}
+	cut(len(tokens), len(tokens))
+	return spans
+}
+
+var splitters = set(`and but so or yet though although plus while whereas`)
+
+func isDash(low string) bool { return low == "-" || low == "–" || low == "--" || low == "—" }
+
+// startsClause reports whether a pronoun that can only be a subject, with a verb behind it, begins at token i.
+func startsClause(tokens []token, i int) bool {
+	if i+1 >= len(tokens) {
+		return false
+	}
+	next := tokens[i+1].low
+	switch tokens[i].low {
+	case "i", "we", "they", "he", "she", "it", "you", "there", "this", "that", "these", "those":
+		_, verb := is(next, base|third|past)
+		return verb || beForms[next] || modals[next] || haveForms[next] || doForms[next] || adverbs[next]
+	case "my", "our", "the":
+		if i+2 >= len(tokens) {
+			return false
+		}
+		after := tokens[i+2].low
+		_, verb := is(after, past|third)
+		return beForms[after] && after != "'s" || modals[after] || verb
+	}
+	return false
+}
+
+// quotesSpeech reports whether the sentence quotes words in the first person, so that nobody knows whose they are.
+func quotesSpeech(s *sentence) bool {
+	inside, seen := false, false
+	for _, t := range s.tokens {
+		switch t.low {
+		case `"`:
+			inside = !inside
+			seen = true
+		case "i", "my", "we", "our", "me", "you", "your":
+			if inside {
+				return true
+			}
+		}
+	}
+	return seen && inside
+}

@@ -1,0 +1,222 @@
+package comprehend
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+)
+
+// speaker is who says "I". The zero speaker is nobody known: a sentence is then kept as it stands.
+type speaker struct {
+	name    string // as written, on one line
+	machine bool   // an assistant, a system, a bot: what it says of itself is no memory
+}
+
+// maxName is the longest name of a speaker, in bytes.
+const maxName = 60
+
+// authorOf is who speaks in a data point without turns: the author, under the name that the label gives where the author's
+// id is no name.
+func authorOf(author, label string) speaker {
+	id := flat(author)
+	if len(id) > maxName {
+		id = ""
+	}
+	name := labelSpeaker(label)
+	switch {
+	case machines[strings.ToLower(id)]:
+		return speaker{name: id, machine: true}
+	case id == "" || people[strings.ToLower(id)]:
+		if machines[strings.ToLower(name)] {
+			return speaker{name: name, machine: true}
+		}
+		return speaker{name: name}
+	case name != "" && (fold(name) == fold(id) || opaque(id) || hasFirst(name, id)):
+		return speaker{name: name}
+	}
+	return speaker{name: id}
+}
+
+// hasFirst reports whether id is the first word of name, as "ana" is of "Ana Ruiz".
+func hasFirst(name, id string) bool {
+	first, _, _ := strings.Cut(name, " ")
+	return strings.EqualFold(first, id)
+}
+
+// opaque reports whether an author's id says nothing to a person: a UUID, a number, a key.
+func opaque(id string) bool {
+	if _, err := uuid.Parse(id); err == nil {
+		return true
+	}
+	digits := strings.IndexFunc(id, unicode.IsDigit) >= 0
+	return digits || strings.ContainsAny(id, "@|:/_")
+}
+
+// labelSpeaker is the speaker that a label of the shape "Ana, session 3" names.
+func labelSpeaker(label string) string {
+	cut := strings.IndexAny(label, ",|(·")
+	for _, dash := range []string{" - ", " – ", " — ", ": "} {
+		if i := strings.Index(label, dash); i > 0 && (cut < 0 || i < cut) {
+			cut = i
+		}
+	}
+	if cut <= 0 {
+		return ""
+	}
+	name, rest := strings.TrimSpace(label[:cut]), strings.ToLower(label[cut:])
+	if !personName(name) {
+		return ""
+	}
+	for _, word := range sittings {
+		if i := strings.Index(rest, word); i >= 0 {
+			return name
+		}
+	}
+	return ""
+}
+
+// sittings are the words of a label that say that its first part is who speaks.
+var sittings = []string{"session", "turn", "message", "chat", "conversation", "call", "interview", "dialog", "speaker", "said", "speaking", "utterance"}
+
+// personName reports whether text has the shape of a person's name: one to three words that begin with a capital, none of
+// them a word that heads a section or a kind of document.
+func personName(text string) bool {
+	words := strings.Fields(text)
+	if len(words) == 0 || len(words) > 3 || len(text) > maxName {
+		return false
+	}
+	for i, w := range words {
+		r, _ := utf8.DecodeRuneInString(w)
+		if !unicode.IsUpper(r) && !(i > 0 && particles[w]) || notNames[strings.ToLower(w)] {
+			return false
+		}
+		for _, r := range w {
+			if !unicode.IsLetter(r) && !unicode.IsMark(r) && !strings.ContainsRune("'’-.", r) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// maxSpeakers is how many names of speakers are told apart in one revision.
+const maxSpeakers = 256
+
+// findSpeakers decides whether the content is a written dialogue: two turns or more that begin with the name of a speaker, or
+// one that begins with a known name or whose speaker goes on in the first person.
+func (d *document) findSpeakers() {
+	turns := map[string]int{}
+	total, sure := 0, false
+	for line := range strings.Lines(d.content) {
+		name, skip := turnOf(line)
+		if skip == 0 {
+			continue
+		}
+		key := fold(name)
+		if _, seen := turns[key]; !seen && len(turns) >= maxSpeakers {
+			continue
+		}
+		turns[key]++
+		total++
+		first, _, _ := strings.Cut(strings.ToLower(name), " ")
+		rest := line[skip:]
+		sure = sure || d.names[first] || roleOf(name) || firstPerson(rest)
+	}
+	if total == 0 || !sure && (total < 2 || total < 2*len(turns) && len(turns) != 2) {
+		return
+	}
+	d.chat = true
+	for key := range turns {
+		d.speakers[key] = true
+		d.know(key)
+	}
+}
+
+// turn is the speaker that a line of a dialogue begins with, and where what is said begins; skip is 0 for other lines.
+func (d *document) turn(line string) (name string, skip int) {
+	if !d.chat {
+		return "", 0
+	}
+	name, skip = turnOf(line)
+	if skip == 0 || !d.speakers[fold(name)] {
+		return "", 0
+	}
+	return name, skip
+}
+
+// speakerOf is who a turn's name stands for.
+func (d *document) speakerOf(name string) speaker {
+	low := strings.ToLower(name)
+	switch {
+	case machines[low]:
+		return speaker{name: name, machine: true}
+	case people[low]:
+		return d.author
+	case d.author.name != "" && (hasFirst(name, d.author.name) || hasFirst(d.author.name, name)):
+		return d.author
+	}
+	return speaker{name: name}
+}
+
+func roleOf(name string) bool {
+	low := strings.ToLower(name)
+	return machines[low] || people[low]
+}
+
+// turnOf is the name and the beginning of what is said in a line such as "Ana: …", "[10:02] Ana: …", "**Ana** (10:02): …".
+func turnOf(line string) (name string, skip int) {
+	i := len(line) - len(strings.TrimLeft(line, " \t"))
+	rest := line[i:]
+	if strings.HasPrefix(rest, "[") {
+		if end := strings.IndexByte(rest, ']'); end > 0 && end < 40 && strings.ContainsAny(rest[:end], "0123456789") {
+			i += end + 1
+		}
+	}
+	for i < len(line) && strings.IndexByte(" \t*_-0123456789:.,", line[i]) >= 0 {
+		i++
+	}
+	window := line[i:min(len(line), i+maxName+20)]
+	colon := strings.IndexByte(window, ':')
+	if colon <= 0 {
+		return "", 0
+	}
+	head := window[:colon]
+	if open := strings.IndexAny(head, "([,"); open > 0 && strings.ContainsAny(head[open:], "0123456789") {
+		// The time stands between the name and the colon, and may hold a colon itself.
+		head = head[:open]
+		if strings.IndexByte(window[open:], ':') >= 0 {
+			if end := strings.IndexAny(window[open+1:], ")]"); end >= 0 {
+				after := strings.IndexByte(window[open+1+end:], ':')
+				if after < 0 {
+					return "", 0
+				}
+				colon = open + 1 + end + after
+			}
+		}
+	}
+	name = strings.Trim(head, " \t*_")
+	skip = i + colon + 1
+	for skip < len(line) && strings.IndexByte(" \t*", line[skip]) >= 0 {
+		skip++
+	}
+	if strings.HasPrefix(line[i+colon:], "://") || !personName(name) && !roleOf(name) {
+		return "", 0
+	}
+	return flat(name), skip
+}
+
+// firstPerson reports whether a line begins in the first person.
+func firstPerson(text string) bool {
+	for i, t := range tokenize(mask(text[:min(len(text), 120)]), nil) {
+		switch t.low {
+		case "i", "my", "we", "our", "me":
+			return true
+		}
+		if i > 5 {
+			return false
+		}
+	}
+	return false
+}

@@ -1,0 +1,41 @@
+package comprehend
+
+// tense is what the verbs of a sentence say about when it happens.
+type tense struct{ past, future bool }
+
+// tenseOf reads the verbs of a sentence. Of a participle after a form of "be", the form of "be" counts.
+func tenseOf(tokens []token) tense {
+	var t tense
+	be := false // a present form of "be", perhaps with adverbs behind it, stands before
+	for i, tok := range tokens {
+		next := ""
+		if i+1 < len(tokens) {
+			next = tokens[i+1].low
+		}
+		switch low := tok.low; {
+		case low == "was" || low == "were" || low == "did" || low == "had":
+			t.past = true
+		case low == "will" || low == "shall" || low == "gonna" || low == "must" || low == "should" || low == "let" && next == "'s":
+			t.future = true
+		case (low == "plan" || low == "planning" || low == "hope" || low == "hoping" || low == "need" || low == "have" || low == "want") && next == "to":
+			t.future = true
+		case low == "due" || low == "upcoming" || low == "deadline" || low == "scheduled":
+			t.future = t.future || be
+		case low == "am" || low == "are" || low == "is" || low == "'s" || low == "be":
+			be = true
+			continue
+		case adverbs[low]:
+			continue
+		default:
+			if _, ok := is(low, gerund); ok && be && i > 0 {
+				t.future = true
+			} else if _, ok := is(low, past); ok && !be {
+				if _, present := is(low, base); !present {
+					t.past = true
+				}
+			}
+		}
+		be = false
+	}
+	return t
+}
