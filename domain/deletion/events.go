@@ -52,9 +52,12 @@ type Fact struct {
 	// Outcome is what the item was answered with: created, updated, unchanged or moved.
 	Outcome  string `json:"outcome"`
 	Revision int    `json:"revision"`
+	// Historic is true where the event of the item stood behind later effects (datapoint.Standing).
+	Historic bool `json:"historic,omitempty"`
 }
 
-// FactsKept keeps the facts of one erased data point, before its streams are tombstoned.
+// FactsKept keeps the facts of one erased data point, one of every item that its stream holds, in the order of the stream,
+// before its streams are tombstoned. DeletedAt is that of the datapoint.Deleted.
 type FactsKept struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	DataPoint uuid.UUID `json:"dataPoint"`

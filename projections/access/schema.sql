@@ -1,4 +1,9 @@
 -- Who may call: organizations, projects, keys. Only hashes of keys are here.
+create table log (
+	id        uuid primary key,
+	opened_at timestamptz not null
+);
+
 create table organizations (
 	id                     uuid primary key,
 	name                   text not null,
@@ -16,7 +21,7 @@ create table projects (
 	slug            text not null,
 	name            text not null,
 	namespace       uuid not null,
-	archived        boolean not null default false,
+	archived        boolean not null,
 	created_at      timestamptz not null,
 	unique (organization_id, slug)
 );

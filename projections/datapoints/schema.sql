@@ -5,11 +5,12 @@ create table data_points (
 	project_id   uuid not null,
 	source_id    text not null,
 	revision     int not null,                 -- the newest accepted one
+	captured     int not null default 0,       -- the newest one with memories, 0 for none
 	audience     uuid not null,                -- zero: project-visible
 	occurred_at  timestamptz not null,
 	ingestion_id uuid not null,                -- the send of that revision
 	accepted_at  timestamptz not null,
-	position     bigint not null               -- of the newest event applied
+	position     bigint not null               -- of the newest revision or move
 );
 create index data_points_by_project on data_points (project_id, accepted_at, id);
 
@@ -31,26 +32,61 @@ create table revisions (
 	primary key (data_point, number)
 );
 
+-- The phase follows from the verdict of the send's own stream and from the counts of its items (send.go). What is
+-- counted nowhere is not fanned out yet.
 create table sends (
-	id              uuid primary key,
-	project_id      uuid not null,
-	request_id      uuid not null,
-	accepted_at     timestamptz not null,
-	item_count      int not null,
-	phase           text not null,              -- queued, processing, captured, indexed, failed, nothing-changed
-	settled_at      timestamptz,                -- when it reached indexed, failed or nothing-changed
-	failure_code    text,
-	failure_message text,
-	failure_stands  boolean not null default false, -- failed, and not made moot by a deletion or a newer completed revision
-	round           int not null default 0,     -- how many retries
-	bytes           bigint not null,
-	credit_tenths   bigint not null,
-	month           text not null,
-	fanned_out      boolean not null,           -- false for a batch between its commit and the end of its fan-out
-	position        bigint not null             -- of the event that brought it to its phase
-);
-create index sends_open on sends (project_id, phase) where phase in ('queued', 'processing', 'captured', 'failed');
+	id               uuid primary key,
+	project_id       uuid not null,
+	request_id       uuid not null,
+	accepted_at      timestamptz not null,
+	item_count       int not null,
+	batch            boolean not null,          -- committed on its own stream; false for a single send
+	phase            text not null,             -- queued, processing, captured, indexed, failed, nothing-changed
+	settled_at       timestamptz,               -- when it reached indexed, failed or nothing-changed
+	failure_code     text,
+	failure_message  text,
+	failure_stands   boolean not null,          -- failed, and not made moot by a deletion or a newer completed revision
+	round            int not null,              -- how many retries
+	bytes            bigint not null,
+	credit_tenths    bigint not null,
+	month            text not null,
+	fanned_out       boolean not null,          -- false for a batch between its commit and the end of its fan-out
+	deleted_at       timestamptz,               -- when the send as a whole was deleted: what lives on left its list
+	verdict          text not null,             -- '', indexed or failed, as its own stream says
+	verdict_at       timestamptz,
+	verdict_position bigint not null,           -- of the newest event of its own stream that moved the verdict
+	queued           int not null,
+	processing       int not null,
+	captured         int not null,
+	failed           int not null,
+	standing         int not null,              -- of the failed those that are not moot
+	unchanged        int not null,              -- unchanged or moved
+	deleted          int not null,
+	last_deleted_at  timestamptz,               -- when the last of the deleted ones went
+	position         bigint not null            -- of the event that brought it to its phase
+) with (fillfactor = 80);
 create index sends_unfanned on sends (position) where not fanned_out;
+create index sends_confirmable on sends (position) where phase = 'captured';
+create index sends_failed on sends (accepted_at, id) where failure_stands;
+
+-- What the streams of sends say whose data point was erased before a replay began, until its kept facts come by.
+create table verdicts (
+	id               uuid primary key,
+	project_id       uuid not null,
+	verdict          text not null,
+	verdict_at       timestamptz,
+	verdict_position bigint not null,
+	failure_code     text,
+	failure_message  text,
+	round            int not null,
+	deleted_at       timestamptz
+);
+
+-- The data points of a committed batch whose fan-out is not complete, in the order sent.
+create table batches (
+	id          uuid primary key,
+	data_points uuid[] not null
+);
 
 create table items (
 	ingestion_id    uuid not null,
@@ -58,41 +94,52 @@ create table items (
 	project_id      uuid not null,
 	data_point      uuid not null,
 	revision        int not null,               -- 0 where the data point was deleted before it
+	historic        boolean not null,           -- stored behind later effects
 	outcome         text not null,              -- created, updated, unchanged, moved, deleted
-	phase           text not null,              -- queued, processing, captured, failed, done
-	attempt         int not null default 0,
+	phase           text not null,              -- queued, processing, captured, failed, done; unindexed: captured, but its send
+	                                            -- failed on the index; erased: its data point is, and the facts come later in a replay
+	attempt         int not null,
 	failure_code    text,
 	failure_message text,
+	moot            boolean not null,           -- failed or unindexed, while a newer revision is captured
+	deleted_at      timestamptz,                -- when its data point was deleted
+	superseded      boolean not null,           -- deleted while another send had brought the newest revision
 	position        bigint not null,            -- of the event that brought it to its phase
 	primary key (ingestion_id, ordinal)
-);
-create index items_by_data_point on items (data_point, revision);
+) with (fillfactor = 80);
+create index items_by_data_point on items (data_point);
+create index items_stopped on items (data_point) where phase in ('failed', 'unindexed');
 create index items_todo on items (project_id, position) where phase in ('queued', 'processing');
+create index items_open on items (data_point, revision) where phase in ('queued', 'processing');
 
 -- Counts of sends per project, kept by the page that changes them.
 create table readiness (
 	project_id    uuid primary key,
-	raw           bigint not null default 0,
-	comprehension bigint not null default 0,
-	failed        bigint not null default 0
+	raw           bigint not null,
+	comprehension bigint not null,
+	failed        bigint not null
 );
 
 create table deletions (
-	id          uuid primary key,
-	project_id  uuid not null,
-	accepted_at timestamptz not null,
-	fanned_out  boolean not null,
-	cleaned     boolean not null default false,
-	position    bigint not null
+	id           uuid primary key,
+	project_id   uuid not null,
+	ingestion_id uuid,                          -- the send that is deleted, null for a deletion by source ids
+	accepted_at  timestamptz not null,
+	fanned_out   boolean not null,
+	cleaned      boolean not null,
+	position     bigint not null
 );
+create index deletions_unfanned on deletions (position) where not fanned_out;
 create index deletions_open on deletions (position) where not cleaned;
 
--- Data points that a deletion took and whose streams are not tombstoned yet.
+-- Data points that a deletion took and that it has not cleaned yet.
 create table erasures (
 	data_point  uuid primary key,
 	project_id  uuid not null,
 	deletion_id uuid not null,
-	facts_kept  boolean not null default false,
+	facts_kept  boolean not null,
+	blobs       jsonb not null,                 -- names of streams, known once the facts are kept
 	position    bigint not null
 );
 create index erasures_by_deletion on erasures (deletion_id);
+create index erasures_open on erasures (position) where not facts_kept;

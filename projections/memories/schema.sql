@@ -10,7 +10,7 @@ create table memories (
 	excerpt       bytea not null,
 	span_start    int not null,
 	span_end      int not null,
-	subject       text not null,
+	subject       text not null,                -- compared only, and so shortened where no index could hold it (statement.go)
 	attribute     text not null,
 	occurred_at   timestamptz not null,
 	resolved_from timestamptz,
@@ -36,5 +36,13 @@ create table captured (
 	data_point uuid primary key,
 	project_id uuid not null,
 	revision   int not null,
-	position   bigint not null
+	position   bigint not null                  -- of the event that captured it
 );
+
+-- Deleted data points whose streams may still be written: what a worker derives of them too late is passed over.
+create table gone (
+	data_point  uuid primary key,
+	project_id  uuid not null,
+	deletion_id uuid not null
+);
+create index gone_by_deletion on gone (deletion_id);

@@ -1,0 +1,532 @@
+package projectiontest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// History is a log as the write side could have written it: sends and batches of few data points, in two projects, with their
+// derivations, ends and retries, and deletions of every kind as far as they happen to come.
+type History struct {
+	Log
+	// Erased are the data points whose facts are kept: their streams may be gone.
+	Erased map[uuid.UUID]bool
+	// Deleted are the data points whose deletion is in the log, erased or not.
+	Deleted map[uuid.UUID]bool
+
+	t      *rapid.T
+	ids    int
+	points []*point
+	sends  []*send
+	wipes  []*wipe
+}
+
+// point is a data point as the writers know it.
+type point struct {
+	project  uuid.UUID
+	id       uuid.UUID
+	name     string
+	exists   bool
+	state    datapoint.State
+	newest   eventstore.Position // where its newest effect stands
+	work     []*work             // its revisions to derive, in order
+	facts    []deletion.Fact
+	deletion *wipe
+	deleted  time.Time
+	kept     bool
+	closed   bool // the memory stream is tombstoned
+}
+
+// work is an item with a revision to derive.
+type work struct {
+	send     *send
+	ordinal  int
+	point    *point
+	revision int
+	phase    string // queued, processing, captured, failed
+	attempt  int
+}
+
+type send struct {
+	project uuid.UUID
+	id      uuid.UUID
+	request uuid.UUID
+	at      time.Time
+	commit  eventstore.Position // 0 for a single send
+	points  []*point
+	stood   []*ingestion.Outcome // what became of each item, nil while it is not fanned out
+	fanned  bool
+	work    []*work
+	verdict string
+	round   int
+	gone    bool // deleted as a send
+}
+
+// wipe is a deletion.
+type wipe struct {
+	project uuid.UUID
+	id      uuid.UUID
+	send    *send
+	at      time.Time
+	targets []*point
+	next    int // of the targets
+	taken   []*point
+	kept    []uuid.UUID
+	fanned  bool
+	cleaned bool
+}
+
+// DrawHistory draws a history.
+func DrawHistory(t *rapid.T) *History {
+	h := &History{t: t, Erased: map[uuid.UUID]bool{}, Deleted: map[uuid.UUID]bool{}}
+	for p := range 2 {
+		project := h.id()
+		for n := range 3 {
+			name := fmt.Sprintf("source %d/%d", p, n)
+			h.points = append(h.points, &point{project: project, id: h.id(), name: name})
+		}
+	}
+	steps := []func(){
+		h.single, h.single, h.batch, h.fanOut, h.fanOut, h.fanOut, h.start, h.start, h.finish, h.finish, h.finish, h.confirm, h.confirm,
+		h.retry, h.deleteOne, h.deleteSome, h.deleteSend, h.wipeNext, h.wipeNext, h.keepFacts, h.keepFacts, h.clean, h.rederive,
+	}
+	for range rapid.IntRange(5, 60).Draw(t, "steps") {
+		steps[h.pick("step", len(steps))]()
+	}
+	return h
+}
+
+// id draws nothing: ids are told apart, that is all that counts.
+func (h *History) id() uuid.UUID {
+	h.ids++
+	return uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%d", h.ids))
+}
+
+func (h *History) pick(label string, n int) int { return rapid.IntRange(0, n-1).Draw(h.t, label) }
+
+func (h *History) chance(label string) bool { return rapid.Bool().Draw(h.t, label) }
+
+// now rises with the log, mostly: clocks of machines differ.
+func (h *History) now() time.Time {
+	skew := time.Duration(rapid.IntRange(-3, 3).Draw(h.t, "skew")) * time.Second
+	return time.Date(2026, 11, 21, 12, 0, 0, 123456000, time.UTC).Add(time.Duration(h.Next())*time.Second/10 + skew)
+}
+
+func some[V any](h *History, label string, list []V, ok func(V) bool) (v V, found bool) {
+	var fit []V
+	for _, v := range list {
+		if ok(v) {
+			fit = append(fit, v)
+		}
+	}
+	if len(fit) == 0 {
+		return v, false
+	}
+	return fit[h.pick(label, len(fit))], true
+}
+
+func live(p *point) bool { return p.deletion == nil }
+
+// sendOf makes the part of an event that says which send it belongs to.
+func (h *History) sendOf(s *send, ordinal int) datapoint.Send {
+	return datapoint.Send{
+		ProjectID: s.project, IngestionID: s.id, Ordinal: ordinal, Items: len(s.points), AcceptedAt: s.at, RequestID: s.request,
+		Commit: uint64(s.commit), Bytes: int64(10 + ordinal), CreditTenths: 10, Month: "2026-11",
+	}
+}
+
+// land stores what an item says of its data point: a revision, a move or a re-send, as history where later effects are there.
+func (h *History) land(s *send, ordinal int, p *point) {
+	historic := s.commit != 0 && p.exists && p.newest > s.commit
+	kind := 0
+	if p.exists {
+		kind = h.pick("kind", 3)
+	}
+	effect, from := p.state, h.sendOf(s, ordinal)
+	var standing datapoint.Standing
+	var e event.Event
+	switch kind {
+	case 0:
+		effect.SourceID, effect.Revision, effect.OccurredAt, effect.IngestionID = p.name, p.state.LastNumber+1, s.at, s.id
+		effect.LastNumber = effect.Revision
+		if standing = h.standing(p, effect, historic); !historic {
+			w := &work{send: s, ordinal: ordinal, point: p, revision: effect.Revision, phase: "queued"}
+			p.work, s.work = append(p.work, w), append(s.work, w)
+		}
+		body := datapoint.Body{Content: datapoint.Text{Inline: fmt.Sprintf("%s, revision %d\x00", p.name, effect.Revision)}}
+		e = &datapoint.RevisionAccepted{Send: from, Standing: standing, Body: body}
+	case 1:
+		effect.Audience = h.id()
+		standing = h.standing(p, effect, historic)
+		e = &datapoint.Moved{Send: from, Standing: standing}
+	default:
+		standing = h.standing(p, effect, historic)
+		e = &datapoint.Resent{Send: from, Standing: standing}
+	}
+	at := h.Append(stream.Name(stream.DataPoint, p.id), e)
+	p.state, p.exists = standing.Head(), true
+	if s.commit != 0 {
+		at = s.commit
+	}
+	p.newest = max(p.newest, at)
+	outcome, _ := datapoint.OutcomeOf(e)
+	s.stood[ordinal] = &outcome
+	p.facts = append(p.facts, deletion.Fact{
+		IngestionID: s.id, Ordinal: ordinal, Items: from.Items, RequestID: s.request, AcceptedAt: s.at, Bytes: from.Bytes,
+		CreditTenths: from.CreditTenths, Month: from.Month, Outcome: outcome.Outcome, Revision: outcome.Revision, Historic: historic,
+	})
+}
+
+func (h *History) standing(p *point, effect datapoint.State, historic bool) datapoint.Standing {
+	if !historic {
+		return datapoint.Standing{Effect: effect}
+	}
+	current := p.state
+	current.LastNumber = max(current.LastNumber, effect.LastNumber)
+	return datapoint.Standing{Effect: effect, Current: &current}
+}
+
+func (h *History) single() {
+	p, ok := some(h, "point", h.points, live)
+	if !ok {
+		return
+	}
+	s := &send{project: p.project, id: h.id(), request: h.id(), at: h.now(), points: []*point{p}, stood: make([]*ingestion.Outcome, 1), fanned: true}
+	if h.chance("keyed") {
+		h.Append(stream.Name(stream.Ingestion, s.id), &ingestion.Claimed{ProjectID: s.project, DataPoint: p.id, ClaimedAt: s.at})
+	}
+	h.sends = append(h.sends, s)
+	h.land(s, 0, p)
+}
+
+func (h *History) batch() {
+	project := h.points[h.pick("project", len(h.points))].project
+	s := &send{project: project, id: h.id(), request: h.id(), at: h.now()}
+	accepted := &ingestion.Accepted{ProjectID: project, RequestID: s.request, AcceptedAt: s.at, Month: "2026-11"}
+	for _, p := range h.points {
+		if p.project == project && live(p) && (len(s.points) == 0 || h.chance("in batch")) {
+			accepted.Items = append(accepted.Items, ingestion.Item{DataPoint: p.id, Bytes: int64(10 + len(s.points)), CreditTenths: 10})
+			s.points = append(s.points, p)
+		}
+	}
+	if len(s.points) == 0 {
+		return
+	}
+	s.stood = make([]*ingestion.Outcome, len(s.points))
+	s.commit = h.Append(stream.Name(stream.Ingestion, s.id), accepted)
+	h.sends = append(h.sends, s)
+}
+
+// fanOut does the next piece of a fan-out: an item, or its end.
+func (h *History) fanOut() {
+	s, ok := some(h, "batch", h.sends, func(s *send) bool { return !s.fanned })
+	if !ok {
+		return
+	}
+	for ordinal, p := range s.points {
+		if s.stood[ordinal] != nil {
+			continue
+		}
+		if !live(p) {
+			s.stood[ordinal] = &ingestion.Outcome{Outcome: ingestion.Deleted}
+			continue
+		}
+		h.land(s, ordinal, p)
+		return
+	}
+	done := &ingestion.FannedOut{ProjectID: s.project}
+	for _, o := range s.stood {
+		done.Outcomes = append(done.Outcomes, *o)
+	}
+	h.Append(stream.Name(stream.Ingestion, s.id), done)
+	s.fanned = true
+}
+
+// next is the lowest open revision of a data point. A worker that has not heard of a deletion goes on until the stream ends.
+func next(p *point) *work {
+	for _, w := range p.work {
+		if !p.closed && (w.phase == "queued" || w.phase == "processing") {
+			return w
+		}
+	}
+	return nil
+}
+
+func (h *History) start() {
+	p, ok := some(h, "start", h.points, func(p *point) bool { return next(p) != nil })
+	if !ok {
+		return
+	}
+	w := next(p)
+	w.phase, w.attempt = "processing", w.attempt+1
+	h.Append(stream.Name(stream.Memory, p.id), &memory.DerivationStarted{
+		ProjectID: p.project, IngestionID: w.send.id, Ordinal: w.ordinal, Revision: w.revision, Attempt: w.attempt, Round: w.send.round, StartedAt: h.now(),
+	})
+}
+
+func (h *History) finish() {
+	p, ok := some(h, "finish", h.points, func(p *point) bool { return next(p) != nil && next(p).phase == "processing" })
+	if !ok {
+		return
+	}
+	w := next(p)
+	if outcome := h.pick("outcome", 4); outcome > 1 {
+		w.phase = "captured"
+		h.Append(stream.Name(stream.Memory, p.id), h.derived(w))
+	} else {
+		final := outcome == 1
+		if w.phase = "queued"; final {
+			w.phase = "failed"
+		}
+		h.Append(stream.Name(stream.Memory, p.id), &memory.Failed{
+			ProjectID: p.project, IngestionID: w.send.id, Ordinal: w.ordinal, Revision: w.revision, Attempt: w.attempt, Round: w.send.round,
+			Code: ingestion.ModelUnavailable, Message: fmt.Sprintf("attempt %d", w.attempt), FailedAt: h.now(), Final: final,
+		})
+	}
+}
+
+func (h *History) derived(w *work) *memory.Derived {
+	e := &memory.Derived{
+		ProjectID: w.point.project, IngestionID: w.send.id, Ordinal: w.ordinal, Revision: w.revision, Extractor: "builtin/1",
+		DerivedAt: h.now(), OccurredAt: w.send.at,
+	}
+	node := datapoint.NodeID(w.point.id, w.revision)
+	for n := range h.pick("memories", 4) {
+		m := memory.Memory{
+			ID: memory.ID(w.point.id, w.revision, n), Kind: memory.Claim, Content: fmt.Sprintf("line %d\x00", h.ids), Excerpt: "line",
+			Subject: "ana", Attribute: "editor\x00", Inputs: []uuid.UUID{node, node},
+		}
+		if n > 0 {
+			m.Inputs = []uuid.UUID{memory.ID(w.point.id, w.revision, n-1)}
+		}
+		e.Memories = append(e.Memories, m)
+	}
+	return e
+}
+
+// rederive derives a captured revision again.
+func (h *History) rederive() {
+	p, ok := some(h, "rederive", h.points, func(p *point) bool { return !p.closed && len(p.work) > 0 })
+	if !ok {
+		return
+	}
+	w, ok := some(h, "revision", p.work, func(w *work) bool { return w.phase == "captured" })
+	if ok {
+		h.Append(stream.Name(stream.Memory, p.id), h.derived(w))
+	}
+}
+
+// ended reports whether every item of a send came to an end, as the confirmer sees it.
+func (s *send) ended() (ended, failed, captured bool) {
+	if !s.fanned {
+		return false, false, false
+	}
+	for _, w := range s.work {
+		switch {
+		case !live(w.point):
+		case w.phase == "failed":
+			failed = true
+		case w.phase == "captured":
+			captured = true
+		default:
+			return false, false, false
+		}
+	}
+	return true, failed, captured
+}
+
+// confirm ends a send. It may be about to when a deletion comes between.
+func (h *History) confirm() {
+	s, ok := some(h, "confirm", h.sends, func(s *send) bool {
+		ended, _, _ := s.ended()
+		return ended && s.verdict == "" && len(s.work) > 0
+	})
+	if !ok {
+		return
+	}
+	_, stopped, captured := s.ended()
+	name := stream.Name(stream.Ingestion, s.id)
+	if stopped || (captured && h.pick("index", 3) == 0) {
+		code := ingestion.ModelUnavailable
+		if !stopped {
+			code = ingestion.IndexUnavailable
+		}
+		s.verdict = "failed"
+		h.Append(name, &ingestion.Failed{ProjectID: s.project, Code: code, Message: "it failed", FailedAt: h.now()})
+		return
+	}
+	s.verdict = "indexed"
+	h.Append(name, &ingestion.Indexed{ProjectID: s.project, IndexedAt: h.now()})
+}
+
+func (h *History) retry() {
+	s, ok := some(h, "retry", h.sends, func(s *send) bool { return s.verdict == "failed" })
+	if !ok {
+		return
+	}
+	s.verdict = ""
+	s.round++
+	for _, w := range s.work {
+		if w.phase == "failed" {
+			w.phase, w.attempt = "queued", 0
+		}
+	}
+	h.Append(stream.Name(stream.Ingestion, s.id), &ingestion.Retried{ProjectID: s.project, Round: s.round, RequestID: h.id(), RetriedAt: h.now()})
+}
+
+// take deletes a data point.
+func (h *History) take(p *point, w *wipe, single bool) {
+	p.deletion, p.deleted = w, w.at
+	h.Deleted[p.id] = true
+	w.taken = append(w.taken, p)
+	h.Append(stream.Name(stream.DataPoint, p.id), &datapoint.Deleted{
+		ProjectID: p.project, DeletionID: w.id, DeletedAt: w.at, IngestionID: p.state.IngestionID, Single: single,
+	})
+}
+
+func stands(p *point) bool { return live(p) && p.exists }
+
+func (h *History) deleteOne() {
+	p, ok := some(h, "delete", h.points, stands)
+	if !ok {
+		return
+	}
+	w := &wipe{project: p.project, id: h.id(), at: h.now(), fanned: true}
+	h.wipes = append(h.wipes, w)
+	h.take(p, w, true)
+}
+
+func (h *History) deleteSome() {
+	w := &wipe{project: h.points[h.pick("project", len(h.points))].project, id: h.id(), at: h.now()}
+	for _, p := range h.points {
+		if p.project == w.project && stands(p) && h.chance("target") {
+			w.targets = append(w.targets, p)
+		}
+	}
+	h.accept(w)
+}
+
+func (h *History) deleteSend() {
+	s, ok := some(h, "delete send", h.sends, func(s *send) bool { return s.fanned && !s.gone })
+	if !ok {
+		return
+	}
+	w := &wipe{project: s.project, id: h.id(), at: h.now(), send: s}
+	for _, p := range s.points {
+		if stands(p) && p.state.IngestionID == s.id {
+			w.targets = append(w.targets, p)
+		}
+	}
+	h.accept(w)
+}
+
+func (h *History) accept(w *wipe) {
+	if len(w.targets) == 0 {
+		return
+	}
+	accepted := &deletion.Accepted{ProjectID: w.project, AcceptedAt: w.at}
+	if w.send != nil {
+		accepted.IngestionID = w.send.id
+		w.send.gone = true
+	}
+	for _, p := range w.targets {
+		accepted.Targets = append(accepted.Targets, deletion.Target{DataPoint: p.id})
+	}
+	h.Append(stream.Name(stream.Deletion, w.id), accepted)
+	h.wipes = append(h.wipes, w)
+}
+
+// wipeNext does the next piece of a deletion's fan-out: a target, or its end.
+func (h *History) wipeNext() {
+	w, ok := some(h, "wipe", h.wipes, func(w *wipe) bool { return !w.fanned })
+	if !ok {
+		return
+	}
+	for w.next < len(w.targets) {
+		p := w.targets[w.next]
+		w.next++
+		if live(p) && w.send != nil && p.state.IngestionID != w.send.id {
+			w.kept = append(w.kept, p.id)
+			continue
+		}
+		if live(p) {
+			h.take(p, w, false)
+			return
+		}
+	}
+	done := &deletion.FannedOut{ProjectID: w.project, Kept: w.kept}
+	for _, p := range w.targets {
+		if !live(p) {
+			done.Deleted = append(done.Deleted, p.id)
+		}
+	}
+	h.Append(stream.Name(stream.Deletion, w.id), done)
+	w.fanned = true
+}
+
+func (h *History) keepFacts() {
+	p, ok := some(h, "keep", h.points, func(p *point) bool { return p.deletion != nil && p.deletion.fanned && !p.kept })
+	if !ok {
+		return
+	}
+	h.Append(stream.Name(stream.Deletion, p.deletion.id), &deletion.FactsKept{
+		ProjectID: p.project, DataPoint: p.id, Facts: p.facts, Blobs: []string{"blob-" + p.id.String()}, DeletedAt: p.deleted,
+	})
+	p.kept = true
+	h.Erased[p.id] = true
+}
+
+func (h *History) clean() {
+	w, ok := some(h, "clean", h.wipes, func(w *wipe) bool {
+		for _, p := range w.taken {
+			if !p.kept {
+				return false
+			}
+		}
+		return w.fanned && !w.cleaned
+	})
+	if !ok {
+		return
+	}
+	for _, p := range w.taken {
+		p.closed = true
+	}
+	w.cleaned = true
+	h.Append(stream.Name(stream.Deletion, w.id), &deletion.Cleaned{ProjectID: w.project, CleanedAt: h.now()})
+}
+
+// WithoutErased draws a log that lacks events of erased streams: some of them, or all.
+func (h *History) WithoutErased(t *rapid.T) []eventstore.Fact {
+	all := rapid.Bool().Draw(t, "all erased")
+	var left []eventstore.Fact
+	for _, f := range h.Facts {
+		family := stream.Family(f.Stream)
+		erasable := (family == stream.DataPoint || family == stream.Memory) && h.Erased[stream.Owner(f.Stream)]
+		if erasable && (all || rapid.Bool().Draw(t, "erased")) {
+			continue
+		}
+		left = append(left, f)
+	}
+	return left
+}
+
+// Cut draws pages of a log.
+func Cut(t *rapid.T, facts []eventstore.Fact) [][]eventstore.Fact {
+	var pages [][]eventstore.Fact
+	for len(facts) > 0 {
+		n := rapid.IntRange(1, min(len(facts), 25)).Draw(t, "page")
+		pages, facts = append(pages, facts[:n]), facts[n:]
+	}
+	return pages
+}

@@ -1,0 +1,38 @@
+package projectiontest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/eventstore"
+)
+
+// errDone ends a transaction whose rows were looked at.
+var errDone = errors.New("seen")
+
+// Rows is the dump that pages leave in empty tables. Nothing of it stays.
+func Rows(ctx context.Context, db *pgxpool.Pool, p Projector, pages [][]eventstore.Fact, without ...string) (dump map[string][]string, err error) {
+	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		for n, page := range pages {
+			own := Own(p, page)
+			if len(own) == 0 {
+				continue
+			}
+			if err := p.Apply(ctx, tx, own); err != nil {
+				return fmt.Errorf("page %d: %w", n, err)
+			}
+		}
+		if dump, err = Dump(ctx, tx, p, without...); err != nil {
+			return err
+		}
+		return errDone
+	})
+	if !errors.Is(err, errDone) {
+		return nil, err
+	}
+	return dump, nil
+}

@@ -1,0 +1,118 @@
+// Package projectiontest applies given facts to a projector and shows the rows that they leave.
+package projectiontest
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// Projector is a projector as far as its rows are concerned.
+type Projector interface {
+	Name() string
+	Families() []string
+	Schema() string
+	Apply(ctx context.Context, tx pgx.Tx, page []eventstore.Fact) error
+}
+
+// Log is a log that is written by hand. The zero value is empty.
+type Log struct {
+	Facts     []eventstore.Fact
+	revisions map[string]eventstore.Revision
+}
+
+// Append adds an event, which must be a pointer as the codec makes it, and answers its position.
+func (l *Log) Append(stream string, e event.Event) eventstore.Position {
+	if l.revisions == nil {
+		l.revisions = map[string]eventstore.Revision{}
+	}
+	position := l.Next()
+	l.Facts = append(l.Facts, eventstore.Fact{
+		Recorded: eventstore.Recorded{Stream: stream, Revision: l.revisions[stream], Position: position, Type: e.EventType()},
+		Event:    e,
+	})
+	l.revisions[stream]++
+	return position
+}
+
+// Next is the position of the event that Append adds next. Positions rise with gaps.
+func (l *Log) Next() eventstore.Position { return eventstore.Position(len(l.Facts)*10 + 10) }
+
+// Make makes the schema of a projector.
+func Make(t testing.TB, db *pgxpool.Pool, p Projector) {
+	t.Helper()
+	err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
+		for _, ddl := range []string{"create schema " + p.Name(), "set local search_path = " + p.Name(), p.Schema()} {
+			if _, err := tx.Exec(t.Context(), ddl); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("make schema %s: %v", p.Name(), err)
+	}
+}
+
+// Apply applies a page in a transaction of its own.
+func Apply(t testing.TB, db *pgxpool.Pool, p Projector, page ...eventstore.Fact) {
+	t.Helper()
+	err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return p.Apply(t.Context(), tx, Own(p, page)) })
+	if err != nil {
+		t.Fatalf("apply: %v", err)
+	}
+}
+
+// Own is the facts of the families of a projector.
+func Own(p Projector, facts []eventstore.Fact) []eventstore.Fact {
+	var own []eventstore.Fact
+	for _, f := range facts {
+		for _, family := range p.Families() {
+			if strings.HasPrefix(f.Stream, family+"-") || f.Stream == family {
+				own = append(own, f)
+			}
+		}
+	}
+	return own
+}
+
+// Querier is a pool or a transaction.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// Dump is every row of the tables of a projector as JSON without some columns, in an order that follows from the rows alone.
+func Dump(ctx context.Context, db Querier, p Projector, without ...string) (map[string][]string, error) {
+	tables, err := texts(ctx, db, `select table_name::text from information_schema.tables where table_schema = $1`, p.Name())
+	if err != nil {
+		return nil, err
+	}
+	dump := map[string][]string{}
+	for _, table := range tables {
+		rows, err := texts(ctx, db, fmt.Sprintf(`select (to_jsonb(t) - $1::text[])::text from %s.%s t`, p.Name(), table), append([]string{}, without...))
+		if err != nil {
+			return nil, err
+		}
+		sort.Strings(rows)
+		if len(rows) > 0 {
+			dump[table] = rows
+		}
+	}
+	return dump, nil
+}
+
+func texts(ctx context.Context, db Querier, sql string, args ...any) ([]string, error) {
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}

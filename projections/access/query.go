@@ -1,0 +1,139 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// Queries answers from the tables of this projection.
+type Queries struct {
+	DB *pgxpool.Pool
+}
+
+// Project is a project of an organization.
+type Project struct {
+	auth.Project
+	OrganizationID uuid.UUID
+	Name           string
+	Archived       bool
+	CreatedAt      time.Time
+}
+
+// Key is a key of a project without its secret.
+type Key struct {
+	ID        uuid.UUID
+	Name      string
+	Prefix    string
+	Suffix    string
+	CreatedAt time.Time
+	RevokedAt *time.Time
+}
+
+// KeyByHash finds who a key belongs to by the SHA-256 of its clear value. archived says that the key's project is archived; ok is
+// false for a key that is unknown or revoked, or of a kind that is no key.
+func (q Queries) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (p auth.Principal, archived bool, ok bool, err error) {
+	p = auth.Principal{Kind: kind}
+	switch kind {
+	case auth.ProjectKey:
+		err = q.DB.QueryRow(ctx, `select k.id, k.name, p.organization_id, p.id, p.number, p.slug, p.namespace, p.archived
+			from access.keys k join access.projects p on p.id = k.project_id where k.hash = $1 and k.revoked_at is null`, hash[:]).
+			Scan(&p.KeyID, &p.KeyName, &p.OrganizationID, &p.Project.ID, &p.Project.Number, &p.Project.Slug, &p.Project.Namespace, &archived)
+	case auth.ManagementKey:
+		err = q.DB.QueryRow(ctx, `select management_key_id, id from access.organizations where management_key_hash = $1`, hash[:]).
+			Scan(&p.KeyID, &p.OrganizationID)
+	default:
+		return auth.Principal{}, false, false, nil
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return auth.Principal{}, false, false, nil
+	}
+	if err != nil {
+		return auth.Principal{}, false, false, fmt.Errorf("find key: %w", err)
+	}
+	return p, archived, true, nil
+}
+
+const selectProjects = `select id, number, slug, namespace, organization_id, name, archived, created_at from access.projects `
+
+func scanProject(row pgx.CollectableRow) (p Project, err error) {
+	err = row.Scan(&p.ID, &p.Number, &p.Slug, &p.Namespace, &p.OrganizationID, &p.Name, &p.Archived, &p.CreatedAt)
+	return p, err
+}
+
+// Projects lists the projects of an organization, archived ones too, oldest first.
+func (q Queries) Projects(ctx context.Context, organizationID uuid.UUID) ([]Project, error) {
+	rows, err := q.DB.Query(ctx, selectProjects+`where organization_id = $1 order by number`, organizationID)
+	if err != nil {
+		return nil, fmt.Errorf("list projects: %w", err)
+	}
+	projects, err := pgx.CollectRows(rows, scanProject)
+	if err != nil {
+		return nil, fmt.Errorf("list projects: %w", err)
+	}
+	return projects, nil
+}
+
+// ProjectBySlug finds a project of an organization, also an archived one.
+func (q Queries) ProjectBySlug(ctx context.Context, organizationID uuid.UUID, slug string) (p Project, ok bool, err error) {
+	rows, err := q.DB.Query(ctx, selectProjects+`where organization_id = $1 and slug = $2`, organizationID, slug)
+	if err != nil {
+		return Project{}, false, fmt.Errorf("find project: %w", err)
+	}
+	p, err = pgx.CollectExactlyOneRow(rows, scanProject)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Project{}, false, nil
+	}
+	if err != nil {
+		return Project{}, false, fmt.Errorf("find project: %w", err)
+	}
+	return p, true, nil
+}
+
+// ProjectByID finds a project of any organization: for the operator, who sees all.
+func (q Queries) ProjectByID(ctx context.Context, id uuid.UUID) (p Project, ok bool, err error) {
+	rows, err := q.DB.Query(ctx, selectProjects+`where id = $1`, id)
+	if err != nil {
+		return Project{}, false, fmt.Errorf("find project: %w", err)
+	}
+	p, err = pgx.CollectExactlyOneRow(rows, scanProject)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Project{}, false, nil
+	}
+	if err != nil {
+		return Project{}, false, fmt.Errorf("find project: %w", err)
+	}
+	return p, true, nil
+}
+
+// Keys lists the keys of a project, revoked ones too, oldest first.
+func (q Queries) Keys(ctx context.Context, project auth.Project) ([]Key, error) {
+	rows, err := q.DB.Query(ctx, `select id, name, prefix, suffix, created_at, revoked_at from access.keys where project_id = $1 order by created_at, id`, project.ID)
+	if err != nil {
+		return nil, fmt.Errorf("list keys: %w", err)
+	}
+	keys, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Key])
+	if err != nil {
+		return nil, fmt.Errorf("list keys: %w", err)
+	}
+	return keys, nil
+}
+
+// LogID is the id of the log that the tables are built from; ok is false before the log is opened.
+func (q Queries) LogID(ctx context.Context) (id uuid.UUID, ok bool, err error) {
+	err = q.DB.QueryRow(ctx, `select id from access.log order by opened_at, id limit 1`).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return uuid.Nil, false, nil
+	}
+	if err != nil {
+		return uuid.Nil, false, fmt.Errorf("read the log's id: %w", err)
+	}
+	return id, true, nil
+}

@@ -1,0 +1,120 @@
+package datapoints
+
+import (
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/unnest"
+)
+
+// committed applies the commit of a batch: the send is there, its items follow as they are fanned out.
+func (p *page) committed(at eventstore.Position, id uuid.UUID, e *ingestion.Accepted) {
+	s := p.send(id, e.ProjectID)
+	if s.known {
+		return // applied before
+	}
+	s.known, s.batch, s.request, s.acceptedAt, s.items = true, true, e.RequestID, unnest.Instant(e.AcceptedAt), len(e.Items)
+	s.month, s.dirty = e.Month, true
+	dataPoints := make([]uuid.UUID, len(e.Items))
+	for n, i := range e.Items {
+		s.bytes += i.Bytes
+		s.creditTenths += i.CreditTenths
+		dataPoints[n] = i.DataPoint
+	}
+	p.batches[id] = dataPoints
+	p.opened.add(id)
+	s.settle(at)
+}
+
+// fannedOut applies the end of a fan-out: its outcomes are what stands for the items, whatever their own events said.
+func (p *page) fannedOut(at eventstore.Position, id uuid.UUID, e *ingestion.FannedOut) error {
+	s := p.sends[id]
+	if s == nil || !s.known {
+		return fmt.Errorf("fan-out of a batch that was not committed")
+	}
+	if s.fannedOut {
+		return nil // applied before
+	}
+	dataPoints := p.batches[id]
+	if len(e.Outcomes) != s.items || len(dataPoints) != s.items {
+		return fmt.Errorf("%d outcomes for %d items on %d data points", len(e.Outcomes), s.items, len(dataPoints))
+	}
+	for ordinal, o := range e.Outcomes {
+		i := p.items[itemKey{send: id, ordinal: ordinal}]
+		switch {
+		case i == nil:
+			i = &item{
+				itemKey: itemKey{send: id, ordinal: ordinal}, project: e.ProjectID, dataPoint: dataPoints[ordinal],
+				revision: o.Revision, outcome: o.Outcome, phase: done,
+			}
+			if brought(o.Outcome) {
+				i.phase = erased
+			}
+			p.insert(at, i)
+		case i.outcome != o.Outcome || i.revision != o.Revision:
+			p.change(i.position, i, func(i *item) {
+				i.outcome, i.revision = o.Outcome, o.Revision
+				if !brought(o.Outcome) {
+					i.phase = done
+				}
+			})
+		}
+	}
+	s.fannedOut, s.dirty = true, true
+	p.batches[id] = nil
+	s.settle(at)
+	return nil
+}
+
+// indexed applies the confirmation that everything of a send is searchable.
+func (p *page) indexed(at eventstore.Position, id uuid.UUID, e *ingestion.Indexed) {
+	s := p.send(id, e.ProjectID)
+	if s.decided(indexed, unnest.Instant(e.IndexedAt), at) {
+		s.settle(at)
+	}
+}
+
+// stopped applies the failure of a send. Where it is the index that failed, the items are why, though each is captured.
+func (p *page) stopped(at eventstore.Position, id uuid.UUID, e *ingestion.Failed) {
+	s := p.send(id, e.ProjectID)
+	if !s.decided(failed, unnest.Instant(e.FailedAt), at) {
+		return
+	}
+	s.code, s.message = &e.Code, &e.Message
+	if e.Code == ingestion.IndexUnavailable {
+		for _, i := range p.bySend[id] {
+			if i.phase == captured && !i.historic {
+				p.change(at, i, func(i *item) {
+					i.phase, i.code, i.message, i.moot = unindexed, &e.Code, &e.Message, p.overtaken(i.dataPoint, i.revision)
+				})
+			}
+		}
+	}
+	s.settle(at)
+}
+
+// retried applies a retry: what failed is queued again from its first attempt, what was captured need not be derived again.
+func (p *page) retried(at eventstore.Position, id uuid.UUID, e *ingestion.Retried) {
+	s := p.send(id, e.ProjectID)
+	if !s.decided("", unnest.Instant(e.RetriedAt), at) {
+		return
+	}
+	s.verdictAt, s.round = nil, e.Round
+	for _, i := range p.bySend[id] {
+		if !i.stopped() {
+			continue
+		}
+		p.change(at, i, func(i *item) {
+			if i.phase == unindexed {
+				i.phase = captured
+			} else {
+				i.phase, i.attempt = queued, 0
+			}
+			i.code, i.message, i.moot = nil, nil, false
+		})
+	}
+	s.settle(at)
+}

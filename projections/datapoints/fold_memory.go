@@ -1,0 +1,68 @@
+package datapoints
+
+import (
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// attempted finds the item that an attempt is about. It is nil where the attempt changes nothing: its data point was
+// deleted or is erased, it was applied before, or no worker may work on the item any more.
+func (p *page) attempted(at eventstore.Position, send uuid.UUID, ordinal int) *item {
+	i := p.items[itemKey{send: send, ordinal: ordinal}]
+	if i == nil || i.gone() || i.position >= at {
+		return nil
+	}
+	return i
+}
+
+// started applies the begin of an attempt.
+func (p *page) started(at eventstore.Position, e *memory.DerivationStarted) {
+	i := p.attempted(at, e.IngestionID, e.Ordinal)
+	if i == nil || !i.open() || e.Round < p.sends[e.IngestionID].round {
+		return
+	}
+	p.change(at, i, func(i *item) { i.phase, i.attempt = processing, e.Attempt }).settle(at)
+}
+
+// failed applies the failure of an attempt.
+func (p *page) failed(at eventstore.Position, dataPoint uuid.UUID, e *memory.Failed) {
+	i := p.attempted(at, e.IngestionID, e.Ordinal)
+	if i == nil || !i.open() || e.Round < p.sends[e.IngestionID].round {
+		return
+	}
+	p.change(at, i, func(i *item) {
+		i.phase, i.attempt = queued, e.Attempt
+		i.code, i.message = &e.Code, &e.Message
+		if e.Final {
+			i.phase, i.moot = failed, p.overtaken(dataPoint, i.revision)
+		}
+	}).settle(at)
+}
+
+// derived applies the memories of a revision. Those of an older one, derived anew, move no item.
+func (p *page) derived(at eventstore.Position, dataPoint uuid.UUID, e *memory.Derived) {
+	i := p.attempted(at, e.IngestionID, e.Ordinal)
+	if i == nil || !(i.open() || i.phase == failed) {
+		return
+	}
+	p.change(at, i, func(i *item) { i.phase, i.code, i.message, i.moot = captured, nil, nil, false }).settle(at)
+	row := p.points[dataPoint]
+	if row == nil || row.captured >= e.Revision {
+		return
+	}
+	row.captured, row.dirty = e.Revision, true
+	for _, older := range p.itemsOf[dataPoint] {
+		if older.stopped() && !older.moot && older.revision < row.captured {
+			position := older.position // it stays the failure that came first
+			p.change(position, older, func(i *item) { i.moot = true }).settle(at)
+		}
+	}
+}
+
+// overtaken reports whether a newer revision of the data point is captured: then a failure of this one does not stand.
+func (p *page) overtaken(dataPoint uuid.UUID, revision int) bool {
+	row := p.points[dataPoint]
+	return row != nil && revision < row.captured
+}

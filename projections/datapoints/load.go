@@ -1,0 +1,182 @@
+package datapoints
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/internal/unnest"
+)
+
+const (
+	selectItems = `select i.ingestion_id, i.ordinal, i.project_id, i.data_point, i.revision, i.historic, i.outcome, i.phase, i.attempt,
+		i.failure_code, i.failure_message, i.moot, i.deleted_at, i.superseded, i.position from datapoints.items i `
+	itemsByKey = selectItems + `join unnest($1::uuid[], $2::int[]) k (ingestion_id, ordinal) using (ingestion_id, ordinal)`
+	itemsOf    = selectItems + `where data_point = any($1::uuid[])`
+	stoppedOf  = selectItems + `where data_point = any($1::uuid[]) and phase in ('failed', 'unindexed')`
+	itemsWhole = selectItems + `where ingestion_id = any($1::uuid[])`
+	itemsEnded = selectItems + `where ingestion_id = any($1::uuid[]) and phase in ('captured', 'failed', 'unindexed')`
+
+	selectPoints = `select id, project_id, source_id, revision, captured, audience, occurred_at, ingestion_id, accepted_at, position
+		from datapoints.data_points where id = any($1::uuid[])`
+	selectDeletions = `select id, project_id, ingestion_id, accepted_at, fanned_out, cleaned, position from datapoints.deletions where id = any($1::uuid[])`
+	selectErasures  = `select data_point, project_id, deletion_id, facts_kept, blobs, position from datapoints.erasures where data_point = any($1::uuid[])`
+	selectBatches   = `select id, data_points from datapoints.batches where id = any($1::uuid[])`
+	selectSends     = `select id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at, failure_code, failure_message,
+		failure_stands, round, bytes, credit_tenths, month, fanned_out, deleted_at, verdict, verdict_at, verdict_position,
+		queued, processing, captured, failed, standing, unchanged, deleted, last_deleted_at, position
+		from datapoints.sends where id = any($1::uuid[])`
+	selectVerdicts = `select id, project_id, verdict, verdict_at, verdict_position, failure_code, failure_message, round, deleted_at
+		from datapoints.verdicts where id = any($1::uuid[])`
+)
+
+// load reads the rows that a page touches, in two round trips: what the events name, then what those rows lead to.
+func load(ctx context.Context, tx pgx.Tx, k *keys) (*page, error) {
+	p, first := newPage(), &pgx.Batch{}
+	if len(k.items) > 0 {
+		sends, ordinals := make([][16]byte, 0, len(k.items)), make([]int32, 0, len(k.items))
+		for key := range k.items {
+			sends, ordinals = append(sends, key.send), append(ordinals, int32(key.ordinal))
+		}
+		first.Queue(itemsByKey, sends, ordinals).Query(p.readItems)
+	}
+	queue(first, itemsOf, k.itemsOf, p.readItems)
+	queue(first, stoppedOf, k.stoppedOf, p.readItems)
+	queue(first, itemsWhole, k.whole, p.readItems)
+	queue(first, itemsEnded, k.ended, p.readItems)
+	queue(first, selectPoints, k.points, p.readPoints)
+	queue(first, selectDeletions, k.deletions, p.readDeletions)
+	queue(first, selectErasures, k.erasures, p.readErasures)
+	queue(first, selectBatches, k.batches, p.readBatches)
+	if err := flush(ctx, tx, first); err != nil {
+		return nil, fmt.Errorf("load the rows of the page: %w", err)
+	}
+
+	second, points := &pgx.Batch{}, ids{}
+	for key, i := range p.items {
+		k.sends.add(key.send)
+		if _, ended := k.ended[key.send]; ended && p.points[i.dataPoint] == nil {
+			points.add(i.dataPoint)
+		}
+	}
+	for _, d := range p.deletions {
+		if d.send != uuid.Nil {
+			k.sends.add(d.send)
+		}
+	}
+	queue(second, selectPoints, points, p.readPoints)
+	queue(second, selectSends, k.sends, p.readSends)
+	queue(second, selectVerdicts, k.sends, p.readVerdicts)
+	if err := flush(ctx, tx, second); err != nil {
+		return nil, fmt.Errorf("load the sends of the page: %w", err)
+	}
+	return p, nil
+}
+
+func queue(b *pgx.Batch, sql string, of ids, read func(pgx.Rows) error) {
+	if len(of) > 0 {
+		b.Queue(sql, unnest.Keys(of)).Query(read)
+	}
+}
+
+func flush(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
+	if b.Len() == 0 {
+		return nil
+	}
+	return tx.SendBatch(ctx, b).Close()
+}
+
+func (p *page) readItems(rows pgx.Rows) error {
+	for rows.Next() {
+		i := &item{}
+		if err := rows.Scan((*[16]byte)(&i.send), &i.ordinal, (*[16]byte)(&i.project), (*[16]byte)(&i.dataPoint), &i.revision, &i.historic,
+			&i.outcome, &i.phase, &i.attempt, &i.code, &i.message, &i.moot, &i.deletedAt, &i.superseded, (*uint64)(&i.position)); err != nil {
+			return err
+		}
+		if p.items[i.itemKey] == nil {
+			p.put(i)
+		}
+	}
+	return rows.Err()
+}
+
+func (p *page) readPoints(rows pgx.Rows) error {
+	for rows.Next() {
+		d := &point{}
+		if err := rows.Scan((*[16]byte)(&d.id), (*[16]byte)(&d.project), &d.sourceID, &d.revision, &d.captured, (*[16]byte)(&d.audience),
+			&d.occurredAt, (*[16]byte)(&d.send), &d.acceptedAt, (*uint64)(&d.position)); err != nil {
+			return err
+		}
+		p.points[d.id] = d
+	}
+	return rows.Err()
+}
+
+func (p *page) readDeletions(rows pgx.Rows) error {
+	for rows.Next() {
+		d, send := &deletionRow{}, (*[16]byte)(nil)
+		if err := rows.Scan((*[16]byte)(&d.id), (*[16]byte)(&d.project), &send, &d.acceptedAt, &d.fannedOut, &d.cleaned, (*uint64)(&d.position)); err != nil {
+			return err
+		}
+		if send != nil {
+			d.send = *send
+		}
+		p.deletions[d.id] = d
+	}
+	return rows.Err()
+}
+
+func (p *page) readErasures(rows pgx.Rows) error {
+	for rows.Next() {
+		e := &erasure{}
+		if err := rows.Scan((*[16]byte)(&e.dataPoint), (*[16]byte)(&e.project), (*[16]byte)(&e.deletion), &e.factsKept, &e.blobs, (*uint64)(&e.position)); err != nil {
+			return err
+		}
+		p.erasures[e.dataPoint] = e
+	}
+	return rows.Err()
+}
+
+func (p *page) readBatches(rows pgx.Rows) error {
+	for rows.Next() {
+		var (
+			id         uuid.UUID
+			dataPoints []uuid.UUID
+		)
+		if err := rows.Scan((*[16]byte)(&id), &dataPoints); err != nil {
+			return err
+		}
+		p.batches[id] = dataPoints
+	}
+	return rows.Err()
+}
+
+func (p *page) readSends(rows pgx.Rows) error {
+	for rows.Next() {
+		s := &send{known: true, stored: inSends}
+		if err := rows.Scan((*[16]byte)(&s.id), (*[16]byte)(&s.project), (*[16]byte)(&s.request), &s.acceptedAt, &s.items, &s.batch,
+			&s.phase, &s.settledAt, &s.code, &s.message, &s.stands, &s.round, &s.bytes, &s.creditTenths, &s.month, &s.fannedOut,
+			&s.deletedAt, &s.verdict, &s.verdictAt, (*uint64)(&s.verdictBy),
+			&s.queued, &s.processing, &s.captured, &s.failed, &s.standing, &s.unchanged, &s.deleted, &s.lastDeletedAt,
+			(*uint64)(&s.position)); err != nil {
+			return err
+		}
+		s.before = s.readiness()
+		p.sends[s.id] = s
+	}
+	return rows.Err()
+}
+
+func (p *page) readVerdicts(rows pgx.Rows) error {
+	for rows.Next() {
+		s := &send{stored: inVerdicts}
+		if err := rows.Scan((*[16]byte)(&s.id), (*[16]byte)(&s.project), &s.verdict, &s.verdictAt, (*uint64)(&s.verdictBy),
+			&s.code, &s.message, &s.round, &s.deletedAt); err != nil {
+			return err
+		}
+		p.sends[s.id] = s
+	}
+	return rows.Err()
+}

@@ -1,0 +1,71 @@
+// Package datapoints projects data points with their revisions, the sends that brought them with their phases and counters,
+// and the to-do lists of the pipeline and the finisher.
+//
+// Its rows obey the erasure law: what a client reads of sends and items follows from the kept facts of a deletion alone
+// once the streams of a data point are erased (fold_deletion.go).
+package datapoints
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/projections"
+)
+
+// Name is the projection's name: its schema, its topic, and what answers wait for.
+const Name = "datapoints"
+
+//go:embed schema.sql
+var schema string
+
+// Projector keeps schema datapoints.
+type Projector struct{}
+
+var _ projections.Projector = Projector{}
+
+// New makes the projector.
+func New() Projector { return Projector{} }
+
+// Name implements projections.Projector.
+func (Projector) Name() string { return Name }
+
+// Version implements projections.Projector.
+func (Projector) Version() int { return 1 }
+
+// Families implements projections.Projector.
+func (Projector) Families() []string {
+	return []string{stream.DataPoint, stream.Memory, stream.Ingestion, stream.Deletion}
+}
+
+// Schema implements projections.Projector.
+func (Projector) Schema() string { return schema }
+
+// Apply folds the page over the rows that it touches, then writes one statement per table. Facts that were applied before
+// change nothing. It fails on an event that it does not know or that contradicts what was committed.
+func (Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) error {
+	if len(facts) == 0 {
+		return nil
+	}
+	touched := newKeys()
+	for _, f := range facts {
+		if f.Err != nil {
+			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, f.Err)
+		}
+		touched.add(f)
+	}
+	p, err := load(ctx, tx, touched)
+	if err != nil {
+		return err
+	}
+	for _, f := range facts {
+		if err := p.apply(f); err != nil {
+			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, err)
+		}
+	}
+	return p.save(ctx, tx)
+}

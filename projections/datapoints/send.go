@@ -1,0 +1,170 @@
+package datapoints
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/eventstore"
+)
+
+// The phases of a send that its items do not have.
+const (
+	indexed        = "indexed"
+	nothingChanged = "nothing-changed"
+)
+
+// send is a row of table sends, or of table verdicts while only its own stream is known.
+type send struct {
+	id           uuid.UUID
+	project      uuid.UUID
+	known        bool
+	request      uuid.UUID
+	acceptedAt   time.Time
+	items        int
+	batch        bool
+	bytes        int64
+	creditTenths int64
+	month        string
+	fannedOut    bool
+
+	// What its own stream says.
+	verdict   string // "", indexed or failed
+	verdictAt *time.Time
+	verdictBy eventstore.Position
+	code      *string // of the verdict
+	message   *string
+	round     int
+	deletedAt *time.Time
+
+	counts
+
+	// What follows.
+	phase     string
+	settledAt *time.Time
+	stands    bool
+	position  eventstore.Position
+
+	before readiness // what the stored row counts for
+	stored place
+	dirty  bool
+}
+
+// place says which table holds a send.
+type place int
+
+const (
+	nowhere place = iota
+	inSends
+	inVerdicts
+)
+
+// counts is how many items of a send are where. An item that is not fanned out, or erased with its facts to come, is in none.
+type counts struct {
+	queued, processing, captured, failed, standing, unchanged, deleted int
+	lastDeletedAt                                                      *time.Time
+}
+
+// count adds an item to the counts, or with n = -1 takes it out.
+func (c *counts) count(i *item, n int) {
+	switch {
+	case i.phase == erased:
+	case i.changedNothing():
+		c.unchanged += n
+	case i.gone():
+		c.deleted += n
+		if at := i.deletedAt; n > 0 && at != nil && (c.lastDeletedAt == nil || c.lastDeletedAt.Before(*at)) {
+			c.lastDeletedAt = at
+		}
+	case i.phase == queued:
+		c.queued += n
+	case i.phase == processing:
+		c.processing += n
+	case i.phase == captured:
+		c.captured += n
+	case i.stopped():
+		c.failed += n
+		if !i.moot {
+			c.standing += n
+		}
+	}
+}
+
+// settle works the phase out anew after an event.
+//
+// It looks at nothing but what the facts that outlive a data point say as well: so a replay that finds the data point
+// erased comes to the same row.
+func (s *send) settle(at eventstore.Position) {
+	if !s.known {
+		return
+	}
+	phase := s.phase
+	s.settledAt, s.stands = nil, false
+	switch {
+	case s.unchanged == s.items:
+		s.phase, s.settledAt = nothingChanged, &s.acceptedAt
+	case s.verdict == indexed:
+		s.phase, s.settledAt = indexed, s.verdictAt
+	case s.deletedAt != nil:
+		s.phase, s.settledAt = indexed, s.deletedAt
+	case !s.fannedOut:
+		s.phase = queued
+	case s.unchanged+s.deleted == s.items: // nothing is left of it, and so nothing to wait for
+		s.phase, s.settledAt = indexed, &s.acceptedAt
+		if s.lastDeletedAt != nil && s.lastDeletedAt.After(s.acceptedAt) {
+			s.settledAt = s.lastDeletedAt
+		}
+	case s.verdict == failed:
+		s.phase, s.settledAt, s.stands = failed, s.verdictAt, s.standing > 0
+	case s.processing+s.captured+s.failed+s.unchanged+s.deleted < s.items:
+		s.phase = queued
+	case s.processing > 0:
+		s.phase = processing
+	default:
+		s.phase = captured
+	}
+	if s.phase != phase {
+		s.position = at
+	}
+}
+
+// failure is what a client reads as the reason of a failed send.
+func (s *send) failure() (code, message *string) {
+	if s.phase != failed {
+		return nil, nil
+	}
+	return s.code, s.message
+}
+
+// decided takes a verdict of the send's own stream. It is false for an event that was applied before.
+func (s *send) decided(verdict string, at time.Time, by eventstore.Position) bool {
+	if by <= s.verdictBy {
+		return false
+	}
+	s.verdict, s.verdictAt, s.verdictBy, s.code, s.message, s.dirty = verdict, &at, by, nil, nil, true
+	return true
+}
+
+// readiness is what sends count for in the counters of their project.
+type readiness struct{ raw, comprehension, failed int64 }
+
+func (s *send) readiness() readiness {
+	switch {
+	case !s.known:
+		return readiness{}
+	case s.phase == queued:
+		return readiness{raw: 1}
+	case s.phase == processing, s.phase == captured:
+		return readiness{comprehension: 1}
+	case s.phase == failed && s.stands:
+		return readiness{failed: 1}
+	default:
+		return readiness{}
+	}
+}
+
+func (r *readiness) add(o readiness, n int64) {
+	r.raw += n * o.raw
+	r.comprehension += n * o.comprehension
+	r.failed += n * o.failed
+}

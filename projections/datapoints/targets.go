@@ -1,0 +1,44 @@
+package datapoints
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// Targets are the data points of the items of a send that brought a revision, in order, also those that were deleted since;
+// of a batch that is not fanned out, all of them. An item that changed nothing is none. found is false only once the projection
+// has passed the head of the log.
+func (q Queries) Targets(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (dataPoints []uuid.UUID, found bool, err error) {
+	if dataPoints, found, err = q.targets(ctx, project, ingestionID); found || err != nil {
+		return dataPoints, found, err
+	}
+	if err := q.passHead(ctx); err != nil {
+		return nil, false, err
+	}
+	return q.targets(ctx, project, ingestionID)
+}
+
+func (q Queries) targets(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (dataPoints []uuid.UUID, found bool, err error) {
+	rows, err := q.DB.Query(ctx, `select coalesce(b.data_points,
+			(select array_agg(i.data_point order by i.ordinal) from datapoints.items i
+				where i.ingestion_id = s.id and i.outcome not in ('unchanged', 'moved')),
+			'{}')
+		from datapoints.sends s left join datapoints.batches b on b.id = s.id
+		where s.id = $2 and s.project_id = $1`, project.ID, ingestionID)
+	if err != nil {
+		return nil, false, fmt.Errorf("read targets: %w", err)
+	}
+	lists, err := pgx.CollectRows(rows, pgx.RowTo[[]uuid.UUID])
+	if err != nil {
+		return nil, false, fmt.Errorf("read targets: %w", err)
+	}
+	if len(lists) == 0 {
+		return nil, false, nil
+	}
+	return lists[0], true, nil
+}

@@ -1,0 +1,102 @@
+package datapoints
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/todo"
+)
+
+// Confirmable lists at most limit sends, oldest first, all of whose items are captured, failed or done and whose end is still
+// to be confirmed.
+func (q Queries) Confirmable(ctx context.Context, limit int) ([]todo.Send, error) {
+	rows, err := q.DB.Query(ctx, `select s.project_id, s.id, s.position, f.failure_code, f.failure_message
+		from (select * from datapoints.sends where phase = 'captured' order by position, id limit $1) s
+		left join lateral (
+			select i.failure_code, i.failure_message from datapoints.items i
+			where s.failed > 0 and i.ingestion_id = s.id and i.phase = 'failed' order by i.position, i.ordinal limit 1
+		) f on true
+		order by s.position, s.id`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list confirmable sends: %w", err)
+	}
+	sends, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s todo.Send, err error) {
+		var code, message *string
+		err = row.Scan((*[16]byte)(&s.ProjectID), (*[16]byte)(&s.IngestionID), (*uint64)(&s.Position), &code, &message)
+		if code != nil && message != nil {
+			s.Failure = &todo.Failure{Code: *code, Message: *message}
+		}
+		return s, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list confirmable sends: %w", err)
+	}
+	return sends, nil
+}
+
+// Unfanned lists at most limit committed batches and deletions whose fan-out is not known to be complete, oldest first.
+func (q Queries) Unfanned(ctx context.Context, limit int) ([]todo.Operation, error) {
+	rows, err := q.DB.Query(ctx, `(select project_id, $2::text, id, accepted_at, position from datapoints.sends where not fanned_out order by position limit $1)
+		union all (select project_id, $3::text, id, accepted_at, position from datapoints.deletions where not fanned_out order by position limit $1)
+		order by position limit $1`, limit, stream.Ingestion, stream.Deletion)
+	if err != nil {
+		return nil, fmt.Errorf("list open fan-outs: %w", err)
+	}
+	operations, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (o todo.Operation, err error) {
+		err = row.Scan((*[16]byte)(&o.ProjectID), &o.Family, (*[16]byte)(&o.ID), &o.AcceptedAt, (*uint64)(&o.Position))
+		return o, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list open fan-outs: %w", err)
+	}
+	return operations, nil
+}
+
+// Erasures lists at most limit data points that a fanned-out deletion took and whose facts are not kept yet, oldest first.
+func (q Queries) Erasures(ctx context.Context, limit int) ([]todo.Erasure, error) {
+	rows, err := q.DB.Query(ctx, `select e.project_id, e.data_point, e.deletion_id, e.position
+		from datapoints.erasures e join datapoints.deletions d on d.id = e.deletion_id and d.fanned_out
+		where not e.facts_kept order by e.position, e.data_point limit $1`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list erasures: %w", err)
+	}
+	erasures, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e todo.Erasure, err error) {
+		err = row.Scan((*[16]byte)(&e.ProjectID), (*[16]byte)(&e.DataPoint), (*[16]byte)(&e.DeletionID), (*uint64)(&e.Position))
+		return e, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list erasures: %w", err)
+	}
+	return erasures, nil
+}
+
+// CleanableDeletions lists at most limit fanned-out deletions, oldest first, that are not cleaned and whose facts are all kept,
+// with what is to be tombstoned of them.
+func (q Queries) CleanableDeletions(ctx context.Context, limit int) ([]todo.Deletion, error) {
+	rows, err := q.DB.Query(ctx, `select d.project_id, d.id, d.accepted_at, d.position, e.data_points, e.blobs
+		from (
+			select * from datapoints.deletions d where not cleaned and fanned_out
+				and not exists (select from datapoints.erasures e where e.deletion_id = d.id and not e.facts_kept)
+			order by position, id limit $1
+		) d cross join lateral (
+			select coalesce(array_agg(e.data_point order by e.data_point), '{}') as data_points,
+				coalesce((select array_agg(b.name order by b.name) from datapoints.erasures o, jsonb_array_elements_text(o.blobs) as b (name)
+					where o.deletion_id = d.id), '{}') as blobs
+			from datapoints.erasures e where e.deletion_id = d.id
+		) e
+		order by d.position, d.id`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list deletions to clean: %w", err)
+	}
+	deletions, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d todo.Deletion, err error) {
+		err = row.Scan((*[16]byte)(&d.ProjectID), (*[16]byte)(&d.ID), &d.AcceptedAt, (*uint64)(&d.Position), &d.DataPoints, &d.Blobs)
+		return d, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list deletions to clean: %w", err)
+	}
+	return deletions, nil
+}
