@@ -2,6 +2,7 @@ package httpx
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -17,12 +18,15 @@ const (
 	SmallBody = 256 << 10
 	// bodyWait is how long a request waits for its share before it is told to come again.
 	bodyWait = 5 * time.Second
+	// bodyGrace and bodyRate say how long a body may take to arrive: the grace, and a second for each bodyRate bytes.
+	bodyGrace = 10 * time.Second
+	bodyRate  = 512 << 10
 )
 
 // Bodies is the allowance of bytes that request bodies in flight share: a quarter for the small ones, the rest for the big ones.
 type Bodies struct {
-	small, big *share
-	wait       time.Duration
+	small, big  *share
+	wait, grace time.Duration
 }
 
 type share struct {
@@ -33,7 +37,7 @@ type share struct {
 // NewBodies makes an allowance of total bytes.
 func NewBodies(total int64) *Bodies {
 	make := func(size int64) *share { return &share{size: size, free: semaphore.NewWeighted(size)} }
-	return &Bodies{small: make(max(total/4, SmallBody)), big: make(max(total-total/4, 1)), wait: bodyWait}
+	return &Bodies{small: make(max(total/4, SmallBody)), big: make(max(total-total/4, 1)), wait: bodyWait, grace: bodyGrace}
 }
 
 // take waits for n bytes and returns what gives them back, which may be called once. A body bigger than the whole share takes all of it.
@@ -51,4 +55,21 @@ func (b *Bodies) take(ctx context.Context, n int64) (release func(), err error) 
 		}
 	}
 	return func() { from.free.Release(n) }, nil
+}
+
+// arrival is how long n bytes may take to arrive.
+func (b *Bodies) arrival(n int64) time.Duration {
+	return b.grace + time.Duration(n)*time.Second/bodyRate
+}
+
+// longest is how long the body of a request may take to arrive, before it is known which route it is for.
+func (b *Bodies) longest(req *http.Request) time.Duration {
+	switch n := req.ContentLength; {
+	case n == 0:
+		return 0
+	case n < 0:
+		return b.wait + b.arrival(SmallBody) + b.wait + b.arrival(IngestLimit)
+	default:
+		return b.wait + b.arrival(min(n, IngestLimit))
+	}
 }

@@ -2,7 +2,9 @@ package httpx
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -21,11 +23,6 @@ const (
 	SmallLimit = 1 << 20
 	// IngestLimit is the most bytes of a body that carries content: 16 MiB of it may be 96 MiB of escapes, and metadata comes on top.
 	IngestLimit = 98 << 20
-
-	bodiesKey = "annals.bodies"
-	// bodyGrace and bodyRate say how long a body may take to arrive: the grace, and a second for each bodyRate bytes.
-	bodyGrace = 10 * time.Second
-	bodyRate  = 512 << 10
 )
 
 // Body reads the body of a request as one JSON value of at most limit bytes.
@@ -59,87 +56,102 @@ func Body(c echo.Context, limit int64) ([]byte, error) {
 }
 
 // read takes the whole body into memory, once the allowance for it is there. The allowance goes back when the response is written.
+// From then on the request has the time that one without a body has.
 func read(c echo.Context, limit int64) ([]byte, error) {
 	req, state := c.Request(), stateOf(c)
 	if req.ContentLength == 0 {
 		return nil, nil
 	}
-	bodies, ok := c.Get(bodiesKey).(*Bodies)
-	if !ok {
+	if state.bodies == nil {
 		return nil, errors.New("the request did not come through the edge")
 	}
-	controller := http.NewResponseController(c.Response())
-	if err := controller.SetReadDeadline(time.Now().Add(arrival(req))); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return nil, err
+	r := bodyReader{
+		ctx: req.Context(), body: req.Body, bodies: state.bodies, controller: http.NewResponseController(c.Response()),
+		release: func() {},
 	}
-	raw, release, err := readSized(c, bodies, limit)
+	raw, err := r.read(req.ContentLength, limit)
 	if err != nil {
+		r.release()
 		return nil, err
 	}
-	state.release = release
+	ctx, cancel := context.WithTimeout(req.Context(), state.timeout)
+	c.SetRequest(req.WithContext(ctx))
+	state.release = func() { cancel(); r.release() }
 	// Without this the watch for a client that goes away would end the request at the deadline of its body.
-	if err := controller.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	return raw, r.deadline(time.Time{})
+}
+
+// bodyReader reads one body. Release gives back what it holds of the allowance.
+type bodyReader struct {
+	ctx        context.Context
+	body       io.Reader
+	bodies     *Bodies
+	controller *http.ResponseController
+	release    func()
+}
+
+func (r *bodyReader) read(length, limit int64) ([]byte, error) {
+	if length > 0 {
+		return r.all(length)
+	}
+	return r.chunks(limit)
+}
+
+// all reads a body of known length.
+func (r *bodyReader) all(length int64) ([]byte, error) {
+	if err := r.take(length); err != nil {
 		return nil, err
+	}
+	raw := make([]byte, length)
+	if _, err := io.ReadFull(r.body, raw); err != nil {
+		return nil, unread(err)
 	}
 	return raw, nil
 }
 
-func readSized(c echo.Context, bodies *Bodies, limit int64) (raw []byte, release func(), err error) {
-	req := c.Request()
-	if req.ContentLength >= 0 {
-		if release, err = bodies.take(req.Context(), req.ContentLength); err != nil {
-			return nil, nil, err
+// chunks reads a body of unknown length: under the share and in the time of a small one, and only if it is longer under what the route allows.
+func (r *bodyReader) chunks(limit int64) ([]byte, error) {
+	if err := r.take(SmallBody); err != nil {
+		return nil, err
+	}
+	var raw bytes.Buffer
+	small := min(SmallBody, limit)
+	if _, err := raw.ReadFrom(io.LimitReader(r.body, small+1)); err != nil {
+		return nil, unread(err)
+	}
+	if int64(raw.Len()) > small && small < limit {
+		releaseSmall := r.release
+		err := r.take(limit)
+		releaseSmall()
+		if err != nil {
+			r.release = func() {}
+			return nil, err
 		}
-		raw = make([]byte, req.ContentLength)
-		if _, err = io.ReadFull(req.Body, raw); err != nil {
-			release()
-			return nil, nil, unread(err)
+		if _, err := raw.ReadFrom(io.LimitReader(r.body, limit-int64(raw.Len())+1)); err != nil {
+			return nil, unread(err)
 		}
-		return raw, release, nil
 	}
-	// Of unknown length: a small body is read under the share of the small, and only what is longer takes what the route allows.
-	if release, err = bodies.take(req.Context(), SmallBody); err != nil {
-		return nil, nil, err
+	if int64(raw.Len()) > limit {
+		return nil, tooLarge(limit)
 	}
-	head, err := io.ReadAll(io.LimitReader(req.Body, min(SmallBody, limit)+1))
-	switch {
-	case err != nil:
-		release()
-		return nil, nil, unread(err)
-	case int64(len(head)) > limit:
-		release()
-		return nil, nil, tooLarge(limit)
-	case len(head) <= SmallBody:
-		return head, release, nil
-	}
-	releaseBig, err := bodies.take(req.Context(), limit)
-	release()
-	if err != nil {
-		return nil, nil, err
-	}
-	var all bytes.Buffer
-	all.Write(head)
-	if _, err := all.ReadFrom(io.LimitReader(req.Body, limit-int64(len(head))+1)); err != nil {
-		releaseBig()
-		return nil, nil, unread(err)
-	}
-	if int64(all.Len()) > limit {
-		releaseBig()
-		return nil, nil, tooLarge(limit)
-	}
-	return all.Bytes(), releaseBig, nil
+	return raw.Bytes(), nil
 }
 
-// arrival is how long the body of a request may take to arrive.
-func arrival(req *http.Request) time.Duration {
-	size := req.ContentLength
-	switch {
-	case size == 0:
-		return 0
-	case size < 0, size > IngestLimit:
-		size = IngestLimit
+// take waits for the allowance of n bytes and gives them their time to arrive.
+func (r *bodyReader) take(n int64) error {
+	release, err := r.bodies.take(r.ctx, n)
+	if err != nil {
+		return err
 	}
-	return bodyGrace + time.Duration(size)*time.Second/bodyRate
+	r.release = release
+	return r.deadline(time.Now().Add(r.bodies.arrival(n)))
+}
+
+func (r *bodyReader) deadline(at time.Time) error {
+	if err := r.controller.SetReadDeadline(at); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fmt.Errorf("set the deadline of a body: %w", err)
+	}
+	return nil
 }
 
 func unread(err error) error {

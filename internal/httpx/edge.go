@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/domain/instant"
 )
 
 // edge is the outermost middleware: it gives the request its id, time and deadline, turns whatever comes back into one
@@ -26,12 +28,11 @@ func (e edge) serve(next echo.HandlerFunc) echo.HandlerFunc {
 		if err != nil {
 			return fmt.Errorf("draw a request id: %w", err)
 		}
-		state := &request{id: id, receivedAt: started.UTC().Truncate(time.Microsecond), release: func() {}}
+		state := &request{id: id, receivedAt: instant.Truncate(started), timeout: e.cfg.Timeout, bodies: e.cfg.Bodies, release: func() {}}
 		c.Set(requestKey, state)
-		c.Set(bodiesKey, e.cfg.Bodies)
 		c.Response().Header().Set(HeaderRequestID, id.String())
 
-		ctx, cancel := context.WithTimeout(c.Request().Context(), e.cfg.Timeout+arrival(c.Request()))
+		ctx, cancel := context.WithTimeout(c.Request().Context(), e.cfg.Timeout+e.cfg.Bodies.longest(c.Request()))
 		defer cancel()
 		c.SetRequest(c.Request().WithContext(ctx))
 		defer func() { state.release() }()

@@ -23,7 +23,10 @@ type request struct {
 	invalidToken bool
 	// code is the code of the answered fault, "" for a success.
 	code string
-	// bodies is the body allowance that stays taken until the response is written, since the decoded body lives that long.
+	// timeout is how long the request may take once its body is there; bodies is the allowance that the body is read under.
+	timeout time.Duration
+	bodies  *Bodies
+	// release gives back the share of the body. It runs when the response is written, since what is decoded lives that long.
 	release func()
 }
 

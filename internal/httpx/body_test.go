@@ -1,0 +1,223 @@
+package httpx_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/httpx"
+)
+
+// echoBody answers with how long the body is.
+func echoBody(limit int64) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		body, err := httpx.Body(c, limit)
+		if err != nil {
+			return err
+		}
+		return c.JSON(http.StatusOK, map[string]int{"length": len(body)})
+	}
+}
+
+// nested is an array n deep.
+func nested(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+
+func TestBodies(t *testing.T) {
+	api, _ := start(t, httpx.Config{}, at(http.MethodPost, "/ingest", echoBody(30000)))
+	for _, c := range []struct {
+		name, body, header string
+		status             int
+		says               string
+	}{
+		{"object", `{"a":1}`, "", 200, `"length":7`},
+		{"space around", " \n{} \t", "", 200, `"length":6`},
+		{"empty", "", "", 400, "the body is empty"},
+		{"space only", "  ", "", 400, "invalid-request"},
+		{"not JSON", "{a:1}", "", 400, "invalid-request"},
+		{"cut off", `{"a":`, "", 400, "invalid-request"},
+		{"more after the value", `{} {}`, "", 400, "invalid-request"},
+		{"comma after the value", `{},`, "", 400, "invalid-request"},
+		{"NUL after the value", "{}\x00", "", 400, "invalid-request"},
+		{"byte order mark", "\ufeff{}", "", 400, "invalid-request"},
+		{"not UTF-8", "{\"a\":\"\xff\"}", "", 400, "not UTF-8"},
+		{"half of UTF-16 in UTF-8", "{\"a\":\"\xed\xa0\x80\"}", "", 400, "not UTF-8"},
+		{"10,000 deep", nested(10000), "", 200, `"length":20000`},
+		{"10,001 deep", nested(10001), "", 400, "exceeded max depth"},
+		{"at the limit", `"` + strings.Repeat("x", 29998) + `"`, "", 200, `"length":30000`},
+		{"over the limit", `"` + strings.Repeat("x", 29999) + `"`, "", 413, `"data":{"bytes":30001,"limitBytes":30000}`},
+		{"no content type", `{}`, "Content-Type:", 200, ""},
+		{"charset", `{}`, "Content-Type: application/json; charset=utf-8", 200, ""},
+		{"capitals", `{}`, "Content-Type: Application/JSON", 200, ""},
+		{"problem json", `{}`, "Content-Type: application/problem+json", 200, ""},
+		{"text", `{}`, "Content-Type: text/plain", 415, "unsupported-media-type"},
+		{"form", `{}`, "Content-Type: application/x-www-form-urlencoded", 415, "unsupported-media-type"},
+		{"not a media type", `{}`, "Content-Type: ;;", 415, "unsupported-media-type"},
+		{"json in the name only", `{}`, "Content-Type: text/jsonp", 415, "unsupported-media-type"},
+		{"text, empty", "", "Content-Type: text/plain", 400, "the body is empty"},
+		{"packed", `{}`, "Content-Encoding: gzip", 415, "unsupported-media-type"},
+		{"identity", `{}`, "Content-Encoding: identity", 200, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var headers []string
+			if c.header != "" {
+				headers = append(headers, c.header)
+			}
+			api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, c.body, headers...).Want(t, c.status, c.says)
+		})
+	}
+}
+
+func TestBodiesOfUnknownLength(t *testing.T) {
+	const limit = 3 * httpx.SmallBody
+	api, _ := start(t, httpx.Config{}, at(http.MethodPost, "/ingest", echoBody(limit)))
+	for _, c := range []struct {
+		length int
+		kind   string
+		status int
+		says   string
+	}{
+		{0, "text/plain", 400, "the body is empty"},
+		{10, "application/json", 200, `"length":10`},
+		{10, "text/plain", 415, "unsupported-media-type"},
+		{httpx.SmallBody, "", 200, fmt.Sprintf(`"length":%d`, httpx.SmallBody)},
+		{httpx.SmallBody + 1, "", 200, fmt.Sprintf(`"length":%d`, httpx.SmallBody+1)},
+		{limit, "", 200, fmt.Sprintf(`"length":%d`, limit)},
+		{limit + 1, "", 413, fmt.Sprintf(`"data":{"limitBytes":%d}`, limit)},
+	} {
+		t.Run(fmt.Sprint(c.length), func(t *testing.T) {
+			body := ""
+			if c.length > 0 {
+				body = `"` + strings.Repeat("x", c.length-2) + `"`
+			}
+			// A reader of a type that net/http does not know goes out in chunks.
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api.URL()+"/api/v1/ingest", io.MultiReader(strings.NewReader(body)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+apitest.ProjectKey)
+			req.Header.Set("Content-Type", c.kind)
+			if c.kind == "" {
+				req.Header.Del("Content-Type")
+			}
+			api.Do(req).Want(t, c.status, c.says)
+		})
+	}
+}
+
+func TestBodiesWaitForTheirShare(t *testing.T) {
+	bodies := httpx.NewBodies(4 * httpx.SmallBody)
+	httpx.SetWait(bodies, 0)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	api, _ := start(t, httpx.Config{Bodies: bodies}, func(e *echo.Echo) {
+		e.POST("/api/v1/ingest", func(c echo.Context) error {
+			if _, err := httpx.Body(c, httpx.IngestLimit); err != nil {
+				return err
+			}
+			entered <- struct{}{}
+			<-leave
+			return c.NoContent(http.StatusNoContent)
+		})
+		e.POST("/api/v1/recall", echoBody(httpx.IngestLimit))
+	})
+	big := `"` + strings.Repeat("x", 2*httpx.SmallBody) + `"`
+	done := make(chan apitest.Response)
+	go func() { done <- api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, big) }()
+	<-entered
+	refused := api.Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, big)
+	refused.Want(t, 503, `"code":"service-unavailable"`)
+	if refused.Header.Get("Retry-After") == "" {
+		t.Error("a refusal for lack of room has no Retry-After")
+	}
+	api.Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, `{"small":true}`).Want(t, 200)
+	close(leave)
+	(<-done).Want(t, 204)
+	api.Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, big).Want(t, 200)
+	// Longer than the whole share: it takes all of it, and is served.
+	api.Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, `"`+strings.Repeat("x", 5*httpx.SmallBody)+`"`).Want(t, 200)
+	api.Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, big).Want(t, 200)
+}
+
+func TestBodiesAreGivenBackAfterEveryRefusal(t *testing.T) {
+	bodies := httpx.NewBodies(4 * httpx.SmallBody)
+	httpx.SetWait(bodies, 0)
+	api, _ := start(t, httpx.Config{Bodies: bodies}, func(e *echo.Echo) {
+		e.POST("/api/v1/ingest", func(c echo.Context) error {
+			if _, err := httpx.Body(c, 2*httpx.SmallBody); err != nil {
+				return err
+			}
+			panic("after the body")
+		})
+	})
+	send := func(body io.Reader) apitest.Response {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api.URL()+"/api/v1/ingest", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+apitest.ProjectKey)
+		return api.Do(req)
+	}
+	long := `"` + strings.Repeat("x", httpx.SmallBody+1) + `"`
+	for range 20 {
+		send(strings.NewReader(long)).Want(t, 500)
+		send(strings.NewReader(long[1:])).Want(t, 400)
+		send(io.MultiReader(strings.NewReader(long))).Want(t, 500)
+		send(io.MultiReader(strings.NewReader(long+long))).Want(t, 413)
+		send(strings.NewReader(`"`)).Want(t, 400)
+	}
+}
+
+// A peer that promises a body and does not send it holds its share only until the body's deadline.
+func TestABodyThatDoesNotArrive(t *testing.T) {
+	bodies := httpx.NewBodies(4 * httpx.SmallBody)
+	httpx.SetGrace(bodies, 10*time.Millisecond)
+	api, _ := start(t, httpx.Config{Bodies: bodies}, at(http.MethodPost, "/ingest", echoBody(1000)))
+	for name, c := range map[string]struct{ headers, says string }{
+		"of known length":   {"Content-Length: 100\r\n\r\n{", `"code":"timeout"`},
+		"of unknown length": {"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", `"code":"timeout"`},
+		"broken chunks":     {"Transfer-Encoding: chunked\r\n\r\nzz\r\n", `"code":"invalid-request"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var dialer net.Dialer
+			conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(api.URL(), "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			if _, err := io.WriteString(conn, "POST /api/v1/ingest HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+apitest.ProjectKey+"\r\n"+c.headers); err != nil {
+				t.Fatal(err)
+			}
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = res.Body.Close() }()
+			body, err := io.ReadAll(res.Body)
+			if err != nil || !strings.Contains(string(body), c.says) {
+				t.Errorf("%d %s %v, want %s", res.StatusCode, body, err, c.says)
+			}
+		})
+	}
+}
+
+func TestAPackedBodyIsNotUnpacked(t *testing.T) {
+	api, _ := start(t, httpx.Config{}, at(http.MethodPost, "/ingest", echoBody(1000)))
+	var packed bytes.Buffer
+	zip := gzip.NewWriter(&packed)
+	if _, err := zip.Write(bytes.Repeat([]byte(" "), 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, packed.String()[:500], "Content-Encoding: gzip").Want(t, 415)
+}
