@@ -8,6 +8,7 @@ DATA          ?= ./data
 T             ?= ./...
 FUZZTIME      ?= 20s
 KILLS         ?= 20
+BENCH         ?=
 GOLANGCI      := bin/golangci-lint
 GOLANGCI_VERSION    := v2.15.0
 STATICCHECK_VERSION := v0.8.2
@@ -27,8 +28,9 @@ build: ## Build bin/annals.
 test: ## Run every test (T=./folder/... for some of them).
 	$(GO) test -timeout 20m $(T)
 
-check: lint ## Format, vet, lint, and run every test under the race detector.
-	$(GO) test -race -timeout 30m $(T)
+check: lint ## Format, vet, lint, and run the tests under the race detector.
+	@# Package e2e runs the built program, which has no detector in it: make test runs it.
+	$(GO) test -race -timeout 30m $$($(GO) list $(T) | grep -v '/internal/e2e$$')
 
 lint: ## Format, vet and lint.
 	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; \
@@ -48,8 +50,13 @@ fuzz: ## Fuzz every fuzz target for FUZZTIME each.
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"; \
 	done
 
+bench: build ## Measure against the budgets of the design, with ratios to the parts below (BENCH="--passages 10000" for less).
+	$(GO) test -run '^$$' -bench '^BenchmarkAppend$$/callers=32$$' -benchtime 3s ./eventstore/node | tee bin/bare.txt
+	$(GO) test -run '^$$' -bench '^BenchmarkEngineQuery$$' -benchtime 300x ./cmd/annals | tee -a bin/bare.txt
+	./bin/annals bench load --own --bare bin/bare.txt $(BENCH)
+
 soak: ## Kill the service KILLS times under load and check that nothing acknowledged is lost.
-	ANNALS_TEST_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -v -run 'TestKill' ./cmd/annals
+	ANNALS_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -v -run '^TestKill' ./internal/e2e
 
 golden: ## Write the golden files anew; read the difference before you keep it.
 	@for package in $$(grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs -r -n1 dirname | sort -u); do \
