@@ -137,9 +137,14 @@ func TestStatus(t *testing.T) {
 	if got := annals(t.Context(), nil, "", "status", "--data-dir", dir); got.code != exitOK || !strings.HasSuffix(got.stdout, "is ready\n") {
 		t.Errorf("server: %+v", got)
 	}
-	f.notReady = `{"notReady":["projection datapoints is behind"]}`
-	if got := annals(t.Context(), nil, "", "status", "--data-dir", dir); got.code != exitFailed || !strings.Contains(got.stderr, "datapoints is behind") {
-		t.Errorf("server that is not ready: %+v", got)
+	for body, says := range map[string]string{
+		`{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer"},{"part":"service","reason":"starting"}]}}`: "is not ready: postgres: no answer; service: starting\n",
+		`bad gateway`: "is not ready: the server answered 503 (request request-1)\n",
+	} {
+		f.notReady = body
+		if got := annals(t.Context(), nil, "", "status", "--data-dir", dir); got.code != exitFailed || !strings.HasSuffix(got.stderr, says) {
+			t.Errorf("server that is not ready: %+v", got)
+		}
 	}
 	f.status = client.IngestionStatus{Status: "failed", Blocked: true, Failure: &client.Failure{Code: "content-rejected", Message: "nothing to index"}}
 	if got := annals(t.Context(), nil, "", "status", "i", "--data-dir", dir); got.code != exitFailed || !strings.Contains(got.stdout, "send: failed") || !strings.Contains(got.stderr, "content-rejected: nothing to index") {

@@ -43,7 +43,8 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Request-Id", "request-1")
 	switch path := r.URL.Path; {
 	case path == "/readyz" && f.notReady != "":
-		http.Error(w, f.notReady, http.StatusServiceUnavailable)
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = w.Write([]byte(f.notReady))
 	case path == "/readyz":
 	case path == "/api/v1/projects":
 		f.projects++

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/annals-project/annals/internal/client"
 )
@@ -62,19 +61,19 @@ func (c *StatusCmd) server(ctx context.Context, env *Env) error {
 	if err != nil {
 		return fmt.Errorf("address of the server: %w", err)
 	}
-	ready, text, err := to.Ready(ctx)
+	ready, why, err := to.Ready(ctx)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		if err := printJSON(env.Stdout, map[string]any{"ready": ready, "url": to.Base(), "says": text}); err != nil {
+		if err := printJSON(env.Stdout, map[string]any{"ready": ready, "url": to.Base(), "why": why}); err != nil {
 			return err
 		}
 	} else if ready {
 		_, _ = fmt.Fprintf(env.Stdout, "%s is ready\n", to.Base())
 	}
 	if !ready {
-		return fmt.Errorf("%s is not ready: %s", to.Base(), strings.TrimSpace(text))
+		return fmt.Errorf("%s is not ready: %s", to.Base(), why)
 	}
 	return nil
 }

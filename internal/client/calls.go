@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -103,13 +104,36 @@ func (c *Client) RevokeKey(ctx context.Context, project, keyID string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: path, once: true}, nil)
 }
 
-// Ready asks once whether the server is ready. The text is what the server says of itself, ready or not.
-func (c *Client) Ready(ctx context.Context) (ready bool, text string, err error) {
+// Ready asks once whether the server is ready; where it is not, why is one line that names what is missing.
+func (c *Client) Ready(ctx context.Context) (ready bool, why string, err error) {
 	got, err := c.attempt(ctx, call{method: http.MethodGet, path: "/readyz"}, nil)
 	if err != nil {
 		return false, "", &UnreachableError{c.base, err}
 	}
-	return got.status == http.StatusOK, string(got.body), nil
+	if got.status == http.StatusOK {
+		return true, "", nil
+	}
+	return false, notReady(got), nil
+}
+
+// notReady reads the parts that the answer names, or whatever else it says.
+func notReady(a answer) string {
+	var body struct {
+		Data struct {
+			NotReady []struct {
+				Part   string `json:"part"`
+				Reason string `json:"reason"`
+			} `json:"notReady"`
+		} `json:"data"`
+	}
+	if json.Unmarshal(a.body, &body) != nil || len(body.Data.NotReady) == 0 {
+		return a.failure("", nil).Error()
+	}
+	parts := make([]string, len(body.Data.NotReady))
+	for i, p := range body.Data.NotReady {
+		parts[i] = p.Part + ": " + p.Reason
+	}
+	return strings.Join(parts, "; ")
 }
 
 // WaitSettled polls a send until nothing of its project is in progress any more. Where sends have stopped, they are
