@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -54,6 +55,11 @@ type Recorded struct {
 	Created time.Time
 }
 
+// System says whether the event is the store's own: the end of a stream, metadata of one, a link.
+func (r Recorded) System() bool {
+	return strings.HasPrefix(r.Type, "$") || strings.HasPrefix(r.Stream, "$")
+}
+
 // Size is about how many bytes the event takes.
 func (r Recorded) Size() int { return len(r.Data) + len(r.Meta) + len(r.Stream) + 2*len(r.Type) }
 
@@ -88,24 +94,27 @@ type Store interface {
 	// ReadLast reads the last event of a stream; ok is false where there is none. A tombstoned stream is ErrDeleted.
 	ReadLast(ctx context.Context, stream string) (last Recorded, ok bool, err error)
 
-	// ReadAll reads at most limit events of the whole log behind a position (exclusive), in order, system events left out.
-	// It answers fewer where they would pass MaxPage: only no events at all means the end of the log.
+	// ReadAll reads at most limit events of the whole log behind a position (exclusive) in order, the system's among them. The
+	// position is 0 or one that an event had. It answers fewer where they would pass MaxPage: only no events at all means the end of the log.
 	ReadAll(ctx context.Context, after Position, limit int) ([]Recorded, error)
 
-	// Head is the position of the newest event of the log that is not the system's, 0 where there is none. An event that
-	// was acknowledged before the call is not above it, and a reader of the whole log comes to it.
+	// ReadAt reads the event at a position; ok is false where there is none, or none any more.
+	ReadAt(ctx context.Context, at Position) (r Recorded, ok bool, err error)
+
+	// Head is the position of the newest event of the log, 0 for an empty log. An event that was acknowledged
+	// before the call is not above it, and a reader of the whole log comes to it.
 	Head(ctx context.Context) (Position, error)
 
-	// Subscribe follows the whole log behind a position, unfiltered, system events left out, until the context ends or the
+	// Subscribe follows the whole log behind a position as ReadAll reads it, unfiltered, until the context ends or the
 	// subscription is closed or dropped. It does not resubscribe by itself.
 	Subscribe(ctx context.Context, after Position) (Subscription, error)
 
 	// Delete ends a stream so that it can be written again later, from where it ended: behind its last revision or, where that
-	// is no longer known, behind NoStream. The position is of a system event: no reader of the log comes to it.
+	// is no longer known, behind NoStream. It and Tombstone fail with ErrConflict and ErrUnknown as Append does.
 	Delete(ctx context.Context, stream string, expected Revision) (Position, error)
 
 	// Tombstone ends a stream for ever, also one that never had an event (at NoStream). A tombstoned stream is ErrDeleted.
-	// The position is of a system event, as with Delete. Both end in ErrConflict and ErrUnknown as Append does.
+	// What it held goes from the log at a time of the store's own choosing; the tombstone stays.
 	Tombstone(ctx context.Context, stream string, expected Revision) (Position, error)
 
 	// Close releases the connections. It is called once, after every other call has returned.

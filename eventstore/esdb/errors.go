@@ -31,6 +31,8 @@ const (
 	deleted
 	missing
 	oversize
+	// noPlace: no event begins at the position that was asked for.
+	noPlace
 	// refused: the server understood, and will not do it however often it is asked.
 	refused
 )
@@ -84,6 +86,9 @@ func refusal(err error) kind {
 		if strings.Contains(st.Message(), "Maximum Append") {
 			return oversize
 		}
+		if strings.Contains(st.Message(), "invalid position") {
+			return noPlace
+		}
 		return refused
 	case codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented:
 		return refused
@@ -100,7 +105,7 @@ func readError(ctx context.Context, what string, err error) error {
 	switch refusal(err) {
 	case deleted:
 		return fmt.Errorf("%s: %w", what, eventstore.ErrDeleted)
-	case refused:
+	case refused, noPlace:
 		return fmt.Errorf("%s: %w", what, err)
 	default:
 		return fmt.Errorf("%s: %w: %w", what, eventstore.ErrUnavailable, err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"strings"
 
 	driver "github.com/EventStore/EventStore-Client-Go/v4/esdb"
 
@@ -89,11 +88,8 @@ func recorded(resolved *driver.ResolvedEvent) (eventstore.Recorded, bool) {
 	}, true
 }
 
-// system says whether an event is the server's own: metadata of streams, ends of streams, links, statistics.
-func system(r eventstore.Recorded) bool {
-	return strings.HasPrefix(r.Type, "$") || strings.HasPrefix(r.Stream, "$")
-}
-
+// allPosition is where a read of the log begins: forwards it includes the event at the position, backwards and in a
+// subscription it does not.
 func allPosition(after eventstore.Position) driver.AllPosition {
 	if after == 0 {
 		return driver.Start{}

@@ -35,7 +35,6 @@ type Config struct {
 // Store is an eventstore.Store over EventStoreDB.
 type Store struct {
 	pool *pool
-	head headCache
 }
 
 var _ eventstore.Store = (*Store)(nil)

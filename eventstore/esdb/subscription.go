@@ -24,19 +24,18 @@ type subscription struct {
 
 // Subscribe implements eventstore.Store.
 func (s *Store) Subscribe(ctx context.Context, after eventstore.Position) (eventstore.Subscription, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	following, cancel := context.WithCancel(ctx)
 	sub := &subscription{cancel: cancel, events: make(chan eventstore.Recorded, ahead), ended: make(chan struct{})}
 	opened := make(chan struct{})
 	go func() {
-		defer close(sub.ended)
 		defer cancel()
-		sub.err = s.follow(ctx, after, sub.events, opened)
+		defer close(sub.ended)
+		sub.err = s.follow(following, after, sub.events, opened)
 	}()
 	select {
 	case <-opened:
 		return sub, nil
 	case <-sub.ended:
-		cancel()
 		return nil, sub.err
 	case <-ctx.Done():
 		cancel()
@@ -83,7 +82,7 @@ func receive(ctx context.Context, sub *driver.Subscription, events chan<- events
 			continue
 		}
 		r, ok := recorded(got.EventAppeared)
-		if !ok || system(r) {
+		if !ok {
 			continue
 		}
 		select {

@@ -2,7 +2,6 @@ package eventstoretest
 
 import (
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/google/uuid"
@@ -49,79 +48,67 @@ var logTests = []test{
 		}
 	}},
 	{"has a head that readers come to, whatever the system wrote", func(b *bench) {
-		name, deleted, gone := b.stream(), b.stream(), b.stream()
-		done := b.append(name, eventstore.NoStream, event("last"))
-		b.append(deleted, eventstore.NoStream, event("to be deleted"))
-		newest := b.append(gone, eventstore.NoStream, event("to be gone"))
-		if _, err := b.store.Delete(b.ctx, deleted, 0); err != nil {
-			b.Fatal(err)
-		}
-		if _, err := b.store.Tombstone(b.ctx, gone, 0); err != nil {
-			b.Fatal(err)
-		}
-		for range 2 {
-			head := b.head()
-			if head < newest.Position {
-				b.Errorf("head %d is below the event at %d", head, newest.Position)
-			}
-			for after := done.Position; after < head; {
-				read, err := b.store.ReadAll(b.ctx, after, 100)
-				if err != nil || len(read) == 0 {
-					b.Fatalf("the log ends at %d, before its head at %d: %v", after, head, err)
-				}
-				after = read[len(read)-1].Position
-			}
-		}
-		// Tombstones and soft deletes in a row at the end, one after each look at the head.
-		for range 5 {
-			end := b.stream()
-			if _, err := b.store.Tombstone(b.ctx, end, eventstore.NoStream); err != nil {
-				b.Fatal(err)
-			}
-			if head := b.head(); head < newest.Position {
-				b.Errorf("head %d fell below %d", head, newest.Position)
-			}
-		}
-		more := b.append(name, 0, event("behind the system's"))
-		if head := b.head(); head < more.Position {
-			b.Errorf("head %d is below the event at %d", head, more.Position)
-		}
-	}},
-	{"leaves the system's events out", func(b *bench) {
 		before := b.head()
-		name := b.stream()
-		b.append(name, eventstore.NoStream, events(2)...)
-		if _, err := b.store.Delete(b.ctx, name, 1); err != nil {
-			b.Fatal(err)
+		deleted, gone := b.stream(), b.stream()
+		b.append(deleted, eventstore.NoStream, event("to be deleted"))
+		b.append(gone, eventstore.NoStream, event("to be gone"))
+		ends := []eventstore.Position{b.delete(deleted, 0), b.tombstone(gone, 0)}
+		for range 5 {
+			ends = append(ends, b.tombstone(b.stream(), eventstore.NoStream))
 		}
-		b.append(name, 1, events(1)...)
-		for after := before; ; {
-			read, err := b.store.ReadAll(b.ctx, after, 3)
-			if err != nil {
-				b.Fatal(err)
+		for i, end := range ends {
+			if head := b.head(); head < end {
+				b.Errorf("head %d is below end %d at %d", head, i, end)
 			}
-			if len(read) == 0 {
-				break
+		}
+		for after, head := before, b.head(); after < head; {
+			read, err := b.store.ReadAll(b.ctx, after, 100)
+			if err != nil || len(read) == 0 {
+				b.Fatalf("the log ends at %d, before its head at %d: %v", after, head, err)
 			}
 			for _, r := range read {
-				if strings.HasPrefix(r.Type, "$") || strings.HasPrefix(r.Stream, "$") {
-					b.Errorf("%s of %s was answered", r.Type, r.Stream)
-				}
+				ends = slices.DeleteFunc(ends, func(end eventstore.Position) bool { return end == r.Position })
 			}
 			after = read[len(read)-1].Position
 		}
+		if len(ends) > 0 {
+			b.Errorf("a reader never came to the ends at %d", ends)
+		}
 	}},
-	{"goes on behind a stretch of the system's events", func(b *bench) {
+	{"tells the system's events apart", func(b *bench) {
 		before := b.head()
-		for range 12 {
-			if _, err := b.store.Tombstone(b.ctx, b.stream(), eventstore.NoStream); err != nil {
-				b.Fatal(err)
+		name := b.stream()
+		one := event("one")
+		b.append(name, eventstore.NoStream, one)
+		end := b.delete(name, 0)
+		two := event("two")
+		b.append(name, 0, two)
+		own := map[uuid.UUID]bool{one.ID: true, two.ID: true}
+		for _, r := range b.pagesAll(before, 3) {
+			if r.Stream != name && r.Stream != "$$"+name {
+				continue
+			}
+			if r.System() == own[r.ID] {
+				b.Errorf("%s of %s: the system's is %t", r.Type, r.Stream, r.System())
+			}
+			if r.Position == end && !r.System() {
+				b.Errorf("the end at %d is %s of %s", end, r.Type, r.Stream)
 			}
 		}
-		name, last := b.stream(), event("behind them")
-		b.append(name, eventstore.NoStream, last)
-		if got := b.pages(before, 2, name); len(got) != 1 || got[0].ID != last.ID {
-			b.Errorf("got %+v", got)
+	}},
+	{"is read at a position", func(b *bench) {
+		name, stored := b.stream(), events(3)
+		b.append(name, eventstore.NoStream, stored...)
+		for _, want := range b.all(name) {
+			r, ok, err := b.store.ReadAt(b.ctx, want.Position)
+			if err != nil || !ok || r.ID != want.ID || r.Position != want.Position {
+				b.Errorf("at %d: %+v, %t, %v", want.Position, r, ok, err)
+			}
+		}
+		for _, at := range []eventstore.Position{0, b.head() + 1<<40} {
+			if r, ok, err := b.store.ReadAt(b.ctx, at); ok || err != nil {
+				b.Errorf("at %d: %+v, %t, %v", at, r, ok, err)
+			}
 		}
 	}},
 	{"answers large pages in parts", func(b *bench) {
@@ -192,6 +179,11 @@ var logTests = []test{
 // pages reads the log behind a position to its end in pages, and answers what belongs to the named streams.
 func (b *bench) pages(after eventstore.Position, limit int, names ...string) []eventstore.Recorded {
 	b.Helper()
+	return slices.DeleteFunc(b.pagesAll(after, limit), func(r eventstore.Recorded) bool { return r.System() || !slices.Contains(names, r.Stream) })
+}
+
+func (b *bench) pagesAll(after eventstore.Position, limit int) []eventstore.Recorded {
+	b.Helper()
 	var got []eventstore.Recorded
 	for {
 		page, err := b.store.ReadAll(b.ctx, after, limit)
@@ -209,9 +201,7 @@ func (b *bench) pages(after eventstore.Position, limit int, names ...string) []e
 				b.Fatalf("event at %d after %d", r.Position, after)
 			}
 			after = r.Position
-			if slices.Contains(names, r.Stream) {
-				got = append(got, r)
-			}
 		}
+		got = append(got, page...)
 	}
 }

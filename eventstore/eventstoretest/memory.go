@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -182,12 +181,23 @@ func (m *Memory) ReadAll(ctx context.Context, after eventstore.Position, limit i
 func (m *Memory) behind(after eventstore.Position, limit int) []eventstore.Recorded {
 	var read []eventstore.Recorded
 	for i, size := int(min(after/gap, eventstore.Position(len(m.log)))), 0; i < len(m.log) && len(read) < limit && size < eventstore.MaxPage; i++ {
-		if !strings.HasPrefix(m.log[i].Type, "$") {
-			read = append(read, m.log[i])
-			size += m.log[i].Size()
-		}
+		read = append(read, m.log[i])
+		size += m.log[i].Size()
 	}
 	return read
+}
+
+// ReadAt implements eventstore.Store.
+func (m *Memory) ReadAt(ctx context.Context, at eventstore.Position) (eventstore.Recorded, bool, error) {
+	if err := ctx.Err(); err != nil {
+		return eventstore.Recorded{}, false, fmt.Errorf("read the log: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at == 0 || at%gap != 0 || at/gap > eventstore.Position(len(m.log)) {
+		return eventstore.Recorded{}, false, nil
+	}
+	return m.log[at/gap-1], true, nil
 }
 
 // Head implements eventstore.Store.
@@ -197,12 +207,7 @@ func (m *Memory) Head(ctx context.Context) (eventstore.Position, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, r := range slices.Backward(m.log) {
-		if !strings.HasPrefix(r.Type, "$") {
-			return r.Position, nil
-		}
-	}
-	return 0, nil
+	return eventstore.Position(len(m.log)) * gap, nil
 }
 
 // Delete implements eventstore.Store.
@@ -240,6 +245,9 @@ func (m *Memory) end(ctx context.Context, stream string, expected eventstore.Rev
 	name, err := change(s)
 	if err != nil {
 		return 0, fmt.Errorf("end %s at %d: %w", stream, expected, err)
+	}
+	if name == "$metadata" {
+		stream = "$$" + stream
 	}
 	r := m.record(stream, 1<<62, eventstore.Proposed{ID: uuid.New(), Type: name})
 	m.rouse()

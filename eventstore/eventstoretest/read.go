@@ -90,6 +90,7 @@ var readTests = []test{
 			"read":      func() error { _, err := b.store.Read(ctx, name, 0, eventstore.Forwards, 1); return err },
 			"last":      func() error { _, _, err := b.store.ReadLast(ctx, name); return err },
 			"all":       func() error { _, err := b.store.ReadAll(ctx, 0, 1); return err },
+			"at":        func() error { _, _, err := b.store.ReadAt(ctx, 1); return err },
 			"head":      func() error { _, err := b.store.Head(ctx); return err },
 			"subscribe": func() error { _, err := b.store.Subscribe(ctx, 0); return err },
 			"delete":    func() error { _, err := b.store.Delete(ctx, name, 0); return err },

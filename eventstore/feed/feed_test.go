@@ -244,6 +244,26 @@ func TestUnknownEventsAreHandedOverAsSuch(t *testing.T) {
 	}
 }
 
+func TestTheStoresOwnEventsMoveTheFeedAndAreNobodys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		early := r.subscribe(r.ctx, "early")
+		synctest.Wait()
+		end, err := r.memory.Tombstone(r.ctx, stream.Name(stream.DataPoint, uuid.New()), eventstore.NoStream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// One topic has it from the shared subscription, the other from the log.
+		for i, page := range []feed.Page{r.ack(early), r.ack(r.subscribe(r.ctx, "late"))} {
+			last := page.Facts[len(page.Facts)-1]
+			if page.Next != end || last.Position != end || last.Stream != feed.SystemStream || last.Event != nil || last.Err != nil || !last.System() {
+				t.Errorf("topic %d: page up to %d ends with %+v, want the tombstone at %d", i, page.Next, last, end)
+			}
+		}
+		r.close()
+	})
+}
+
 func TestCheckpointAheadOfTheLogStopsItsTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)

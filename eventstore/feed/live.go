@@ -88,7 +88,7 @@ func (l *live) follow(ctx context.Context, pause *backoff) error {
 			return err
 		}
 		pause.reset()
-		l.keep(l.codec.Fact(r))
+		l.keep(factOf(l.codec, r))
 	}
 }
 

@@ -20,10 +20,25 @@ type Page struct {
 	// After is the Next of the page before, or the checkpoint that the topic began at.
 	After eventstore.Position
 	// Next is the position of the last fact.
-	Next  eventstore.Position
+	Next eventstore.Position
+	// Facts are everything that lies between. An event of the store's own is among them, as it moves Next like any other: as a
+	// fact of the stream SystemStream, without an Event and without an Err.
 	Facts []eventstore.Fact
 	// AtHead says that nothing newer was known when the page was made.
 	AtHead bool
+}
+
+// SystemStream is in place of the stream of every event of the store's own. It is of no family: a tombstone stands in the stream
+// that it ends, and is nothing to those who own the family of that.
+const SystemStream = "$system"
+
+// factOf decodes an event for a page.
+func factOf(codec *eventstore.Codec, r eventstore.Recorded) eventstore.Fact {
+	if r.System() {
+		r.Stream, r.Data, r.Meta = SystemStream, nil, nil
+		return eventstore.Fact{Recorded: r}
+	}
+	return codec.Fact(r)
 }
 
 // delivery is a page in the hands of a handler.

@@ -124,7 +124,7 @@ func (t *topic) next(ctx context.Context) (Page, bool) {
 			}
 			t.trouble.Store(nil)
 			if len(facts) == 0 {
-				// The log held nothing between here and the begin of the window when that was already there.
+				// All between here and the begin of the window was erased: it was there before the log was read.
 				t.cursor = max(t.cursor, v.base)
 				continue
 			}
@@ -178,7 +178,7 @@ func (t *topic) readAhead(ctx context.Context) {
 		}
 		r.facts = make([]eventstore.Fact, len(events))
 		for i, e := range events {
-			r.facts[i] = t.codec.Fact(e)
+			r.facts[i] = factOf(t.codec, e)
 		}
 	}()
 }
