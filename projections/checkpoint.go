@@ -138,10 +138,15 @@ func staleUnlessOne(tag pgconn.CommandTag, err error) error {
 	return err
 }
 
-// renew prolongs a turn; errStale where it is over.
-func (c checkpoints) renew(ctx context.Context, epoch int64, lease time.Duration) error {
-	tag, err := c.db.Exec(ctx, `update `+c.schema+`.checkpoint set until = clock_timestamp() + make_interval(secs => $1) where epoch = $2`, lease.Seconds(), epoch)
-	return staleUnlessOne(tag, err)
+// renew prolongs a turn and answers where the checkpoint is; errStale where the turn is over.
+func (c checkpoints) renew(ctx context.Context, epoch int64, lease time.Duration) (eventstore.Position, error) {
+	var position int64
+	err := c.db.QueryRow(ctx, `update `+c.schema+`.checkpoint set until = clock_timestamp() + make_interval(secs => $1) where epoch = $2 returning position`,
+		lease.Seconds(), epoch).Scan(&position)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, errStale
+	}
+	return eventstore.Position(position), err
 }
 
 // release ends a turn at once, with the reason where nobody can go on.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/eventstore"
@@ -122,19 +121,24 @@ func (r *runner) commit(ctx context.Context, t *turn, after eventstore.Position,
 		}
 	}
 	last := facts[len(facts)-1]
-	if err := r.write(ctx, t, after, last.Position, last.ID, own); err != nil {
+	var err error
+	if len(own) == 0 {
+		err = t.pass(after, last.Position, last.ID)
+	} else {
+		err = t.store(after, last.Position, last.ID, func(from eventstore.Position) error {
+			return r.write(ctx, t, from, last, own)
+		})
+	}
+	if err != nil {
 		return err
 	}
-	t.renewed.Store(began.UnixNano())
 	r.progress.moved(last.Position)
 	r.hooks.page(r.projector.Name(), len(facts), len(own), time.Since(began))
 	return nil
 }
 
-func (r *runner) write(ctx context.Context, t *turn, after, next eventstore.Position, last uuid.UUID, own []eventstore.Fact) error {
-	if len(own) == 0 {
-		return r.table.moveAlone(ctx, t.epoch, r.lease, after, next, last)
-	}
+// write writes rows and checkpoint in one transaction.
+func (r *runner) write(ctx context.Context, t *turn, from eventstore.Position, last eventstore.Fact, own []eventstore.Fact) error {
 	return pgx.BeginTxFunc(ctx, r.db, withoutDisk, func(tx pgx.Tx) error {
 		if err := r.guarded(ctx, tx, own); err != nil {
 			if tx.Conn().IsClosed() {
@@ -142,7 +146,7 @@ func (r *runner) write(ctx context.Context, t *turn, after, next eventstore.Posi
 			}
 			return err
 		}
-		return r.table.move(ctx, tx, t.epoch, r.lease, after, next, last)
+		return r.table.move(ctx, tx, t.epoch, r.lease, from, last.Position, last.ID)
 	})
 }
 

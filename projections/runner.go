@@ -38,14 +38,6 @@ type runner struct {
 	turn atomic.Pointer[turn]
 }
 
-// turn is the time from taking the checkpoint to losing it.
-type turn struct {
-	epoch   int64
-	ctx     context.Context
-	end     context.CancelFunc
-	renewed atomic.Int64 // when it was last prolonged, in nanoseconds of the process
-}
-
 func (r *runner) topic() string {
 	return fmt.Sprintf("%s@%d", r.projector.Name(), r.projector.Version())
 }
@@ -143,9 +135,8 @@ func (r *runner) take(ctx context.Context) (*turn, error) {
 		stop, _ := errors.AsType[*Stop](err)
 		return nil, errors.Join(err, r.table.release(limited, row.epoch, stop))
 	}
-	t := &turn{epoch: row.epoch}
+	t := &turn{epoch: row.epoch, stored: row.position, reached: row.position, prolonged: time.Now()}
 	t.ctx, t.end = context.WithCancel(ctx)
-	t.renewed.Store(time.Now().UnixNano())
 	r.progress.change(func(p *progress) { p.position, p.active, p.trouble = row.position, true, nil })
 	return t, nil
 }
@@ -202,44 +193,11 @@ func (r *runner) serve(ctx context.Context, t *turn, topic string, out chan<- *m
 	r.progress.change(func(p *progress) { p.active = false })
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
 	defer cancel()
-	if err := r.table.release(limited, t.epoch, r.progress.look().stop); err != nil {
+	if err := errors.Join(r.flush(limited, t), r.table.release(limited, t.epoch, r.progress.look().stop)); err != nil {
 		r.log.WarnContext(ctx, "turn not given back", "err", err)
 	}
 	if err != nil {
 		<-ctx.Done()
-	}
-}
-
-// keep prolongs a turn that no page prolongs, and ends it where that fails for as long as the lease is.
-func (r *runner) keep(t *turn) {
-	ticker := time.NewTicker(r.lease / 4)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-t.ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		age := time.Since(time.Unix(0, t.renewed.Load()))
-		if age < r.lease/4 {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(t.ctx, r.lease/4)
-		began := time.Now()
-		err := r.table.renew(ctx, t.epoch, r.lease)
-		cancel()
-		switch {
-		case err == nil:
-			t.renewed.Store(began.UnixNano())
-		case t.ctx.Err() != nil:
-			return
-		case errors.Is(err, errStale) || age > r.lease:
-			r.log.WarnContext(t.ctx, "turn lost", "err", err)
-			t.end()
-			return
-		default:
-			r.log.WarnContext(t.ctx, "turn not prolonged", "err", err)
-		}
 	}
 }
 
@@ -254,6 +212,7 @@ func (r *runner) position(ctx context.Context) (eventstore.Position, error) {
 		t.end()
 		return 0, fmt.Errorf("turn of %s: %w", r.projector.Name(), errStale)
 	}
+	t.rewind(row.position)
 	r.progress.change(func(p *progress) { p.position = row.position })
 	return row.position, nil
 }

@@ -101,6 +101,58 @@ func TestTurnThatWasLostCommitsNothing(t *testing.T) {
 	w.wantTotals(t, "apples", total{"apple-1", 7, 3})
 }
 
+func TestDatabaseThatFellBackIsNoticedWhileNothingHappens(t *testing.T) {
+	w := newWorld(t)
+	rt := w.runtime(t, func(c *Config) { c.Lease = 400 * time.Millisecond }, tally{family: "apple"})
+	run(t, rt)
+	first := w.add(t, "apple-1", 1)
+	mustWait(t, rt.Waiter(), first, "apples")
+	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 2, 3), "apples")
+	w.exec(t, `with fallen as (update apples.totals set total = 1, events = 1) update apples.checkpoint set position = $1, last_event_id = null`, int64(first))
+	eventually(t, "all is applied again", func() bool { return w.totals(t, "apples")[0].Total == 6 })
+}
+
+// Waiters of other processes see the checkpoint only.
+func TestCheckpointFollowsPagesWithoutFacts(t *testing.T) {
+	w := newWorld(t)
+	rt := w.runtime(t, nil, tally{family: "apple"})
+	stop := run(t, rt)
+	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
+	for n := range 3 {
+		mustWait(t, NewWaiter(w.db), w.add(t, "pear-1", n), "apples")
+	}
+	last := w.add(t, "pear-1", 1)
+	mustWait(t, rt.Waiter(), last, "apples")
+	stop()
+	if at, err := NewWaiter(w.db).Position(t.Context(), "apples"); err != nil || at != last {
+		t.Errorf("the checkpoint is left at %d, %v; want %d", at, err, last)
+	}
+}
+
+// Otherwise two processes would take the turn from each other for ever, and neither would finish the page.
+func TestTurnIsKeptWhileAPageTakesLong(t *testing.T) {
+	w := newWorld(t)
+	within, resume := make(chan struct{}), make(chan struct{})
+	a := w.runtime(t, func(c *Config) { c.Lease = 400 * time.Millisecond }, tally{family: "apple", apply: func(context.Context, []eventstore.Fact) error {
+		close(within)
+		<-resume
+		return nil
+	}})
+	run(t, a)
+	last := w.add(t, "apple-1", 1)
+	<-within
+	w.afterwards(t, 1200*time.Millisecond)
+	var left bool
+	if err := w.db.QueryRow(t.Context(), `select until > clock_timestamp() from apples.checkpoint`).Scan(&left); err != nil {
+		t.Fatal(err)
+	}
+	if !left {
+		t.Error("the lease ran out within the page")
+	}
+	close(resume)
+	mustWait(t, a.Waiter(), last, "apples")
+}
+
 func TestIdleTurnIsKept(t *testing.T) {
 	w := newWorld(t)
 	a := w.runtime(t, func(c *Config) { c.Lease = 400 * time.Millisecond }, tally{family: "apple"})
@@ -108,18 +160,16 @@ func TestIdleTurnIsKept(t *testing.T) {
 	mustWait(t, a.Waiter(), w.add(t, "apple-1", 1), "apples")
 	b := w.runtime(t, func(c *Config) { c.Lease = 400 * time.Millisecond }, tally{family: "apple"})
 	run(t, b)
-	var begun time.Time
-	if err := w.db.QueryRow(t.Context(), `select clock_timestamp()`).Scan(&begun); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "three leases pass", func() bool {
-		var passed bool
-		if err := w.db.QueryRow(t.Context(), `select clock_timestamp() > $1`, begun.Add(1200*time.Millisecond)).Scan(&passed); err != nil {
-			t.Fatal(err)
-		}
-		return passed
-	})
+	w.afterwards(t, 1200*time.Millisecond)
 	if !status(t, a, "apples").Active || status(t, b, "apples").Active {
 		t.Error("an idle turn changed hands")
+	}
+}
+
+// afterwards returns when the database's clock, which leases go by, is that much later.
+func (w *world) afterwards(t *testing.T, d time.Duration) {
+	t.Helper()
+	if _, err := w.db.Exec(t.Context(), `select pg_sleep($1)`, d.Seconds()); err != nil {
+		t.Fatal(err)
 	}
 }

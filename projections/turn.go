@@ -1,0 +1,158 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/eventstore"
+)
+
+// turn is the time from taking the checkpoint of a projection to losing it.
+type turn struct {
+	epoch int64
+	ctx   context.Context
+	end   context.CancelFunc
+
+	// moving is held while the checkpoint is moved, which takes as long as the rows of a page take.
+	moving sync.Mutex
+
+	mu sync.Mutex
+	// stored is where the checkpoint is, reached where the runner is: further by pages that held nothing for the projector.
+	// Those would otherwise cost every projection a write for every append.
+	stored, reached eventstore.Position
+	last            uuid.UUID // the event at reached
+	prolonged       time.Time
+}
+
+// idleFlush is how long the checkpoint may stay behind the runner. Waiters of this process do not notice it, those of others do.
+const idleFlush = 50 * time.Millisecond
+
+// pass moves on behind events that hold nothing for the projector.
+func (t *turn) pass(after, next eventstore.Position, last uuid.UUID) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.reached != after {
+		return errStale
+	}
+	t.reached, t.last = next, last
+	return nil
+}
+
+// store moves on behind events that write makes rows of, together with the checkpoint, which it finds at from.
+func (t *turn) store(after, next eventstore.Position, last uuid.UUID, write func(from eventstore.Position) error) error {
+	t.moving.Lock()
+	defer t.moving.Unlock()
+	stored, reached, _ := t.at()
+	if reached != after {
+		return errStale
+	}
+	began := time.Now()
+	if err := write(stored); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stored, t.reached, t.last, t.prolonged = next, next, last, began
+	return nil
+}
+
+// rewind goes back, or on, to where the checkpoint was found.
+func (t *turn) rewind(to eventstore.Position) {
+	t.moving.Lock()
+	defer t.moving.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stored, t.reached = to, to
+}
+
+func (t *turn) at() (stored, reached eventstore.Position, last uuid.UUID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.stored, t.reached, t.last
+}
+
+// age is how long ago the turn was prolonged.
+func (t *turn) age() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Since(t.prolonged)
+}
+
+// flush moves the checkpoint to where the runner is.
+func (r *runner) flush(ctx context.Context, t *turn) error {
+	t.moving.Lock()
+	defer t.moving.Unlock()
+	stored, reached, last := t.at()
+	if reached == stored {
+		return nil
+	}
+	began := time.Now()
+	if err := r.table.moveAlone(ctx, t.epoch, r.lease, stored, reached, last); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stored, t.prolonged = reached, began
+	return nil
+}
+
+// renew prolongs a turn in which nothing happens, or a page takes long. It is errStale where the checkpoint is behind what was
+// stored: the database fell back.
+func (r *runner) renew(ctx context.Context, t *turn) error {
+	stored, _, _ := t.at()
+	began := time.Now()
+	position, err := r.table.renew(ctx, t.epoch, r.lease)
+	if err != nil {
+		return err
+	}
+	if position < stored {
+		return errStale
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.prolonged = began
+	return nil
+}
+
+// keep keeps the checkpoint of a turn up to date and the turn prolonged, and ends it where it is over, or cannot be prolonged
+// for as long as the lease is.
+func (r *runner) keep(t *turn) {
+	ticker := time.NewTicker(idleFlush)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		err := r.tend(t)
+		switch {
+		case t.ctx.Err() != nil:
+			return
+		case err != nil && (errors.Is(err, errStale) || t.age() > r.lease):
+			r.log.WarnContext(t.ctx, "turn lost", "err", err)
+			t.end()
+			return
+		case err != nil:
+			r.log.WarnContext(t.ctx, "turn not prolonged", "err", err)
+		}
+	}
+}
+
+// tend does what is due of keep's work.
+func (r *runner) tend(t *turn) error {
+	ctx, cancel := context.WithTimeout(t.ctx, max(r.lease/4, time.Second))
+	defer cancel()
+	if t.age() >= r.lease/4 {
+		return r.renew(ctx, t)
+	}
+	if !t.moving.TryLock() {
+		return nil // a page is at work, and takes the checkpoint along
+	}
+	t.moving.Unlock()
+	return r.flush(ctx, t)
+}
