@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/google/uuid"
@@ -99,9 +100,8 @@ func (w *writer) writeTombstone(stream string, s *streamState) error {
 		return err
 	}
 	s.tombstone = w.head
-	w.tombstones = true
-	if err := w.batch.Set(tombstoneKey(stream), nil, nil); err != nil {
-		return fmt.Errorf("write the log: %w", err)
+	if err := w.remove(stream, 0); err != nil {
+		return err
 	}
 	return w.store(stream, s)
 }
@@ -146,8 +146,31 @@ func (w *writer) applyMeta(stream string, metadata []byte) error {
 	if err != nil {
 		return err
 	}
+	before := s.meta.truncateBefore
 	s.hasMeta, s.meta = true, parseMeta(metadata)
+	if s.last >= 0 && s.meta.truncateBefore > before || before == softDeleted {
+		grace := time.Duration(0)
+		if s.softDeleted() {
+			grace = softDeleteGrace
+		}
+		if err := w.remove(stream, grace); err != nil {
+			return err
+		}
+	}
 	return w.store(stream, s)
+}
+
+// remove lets the scavenger remove, after a time, what the newest event of the log took from the readers of a stream.
+func (w *writer) remove(stream string, grace time.Duration) error {
+	w.removals = true
+	p := pending{cause: w.head, stream: stream, due: time.Unix(0, 0)}
+	if grace > 0 {
+		p.due = w.now().Add(grace)
+	}
+	if err := w.batch.Set(pendingKey(p.cause), p.encode(), nil); err != nil {
+		return fmt.Errorf("write the log: %w", err)
+	}
+	return nil
 }
 
 // store puts the state of a stream into the batch.

@@ -10,12 +10,14 @@ import (
 //	e <position>             the event as it goes over the wire
 //	r <stream id> <revision> its position
 //	s <stream name>          the streamState
-//	t <stream name>          a tombstoned stream whose events are still to be removed
+//	p <position>             what the event there left to remove
+//	h <position> <position>  a range with removed events whose files are still to be rewritten
 const (
-	spaceEvent     = 'e'
-	spaceRevision  = 'r'
-	spaceStream    = 's'
-	spaceTombstone = 't'
+	spaceEvent    = 'e'
+	spaceRevision = 'r'
+	spaceStream   = 's'
+	spacePending  = 'p'
+	spaceHole     = 'h'
 )
 
 // tombstoneRevision is the revision of the event that ends a stream for ever.
@@ -32,8 +34,11 @@ func revisionKey(streamID uint64, revision int64) []byte {
 	return binary.BigEndian.AppendUint64(key, uint64(revision))
 }
 
-func streamKey(name string) []byte    { return append([]byte{spaceStream}, name...) }
-func tombstoneKey(name string) []byte { return append([]byte{spaceTombstone}, name...) }
+func pendingKey(position uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{spacePending}, position)
+}
+
+func streamKey(name string) []byte { return append([]byte{spaceStream}, name...) }
 
 func positionOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[1:9]) }
 func revisionOf(key []byte) int64  { return int64(binary.BigEndian.Uint64(key[9:17])) }

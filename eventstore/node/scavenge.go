@@ -1,36 +1,59 @@
 package node
 
 import (
-	"errors"
-	"fmt"
+	"context"
 	"log/slog"
-	"sync"
+	"math"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// scavengeBatch is how many events are removed at once, so that appends are not held up.
-const scavengeBatch = 256
+const (
+	// scavengeBatch is how many events are removed at once, so that appends are not held up.
+	scavengeBatch = 256
+	// softDeleteGrace is how long the events of a soft-deleted stream are kept.
+	softDeleteGrace = time.Hour
+	// rewritePause lies between two rewrites of the files that held removed events: a rewrite also copies their neighbours.
+	rewritePause = 10 * time.Minute
+	// never is longer than any process runs.
+	never = time.Duration(math.MaxInt64)
+)
 
-// scavenger removes the events of tombstoned streams, and their metadata. The tombstones stay. What it has to do
-// stands in the log beside the tombstones, so a restart goes on with it.
+// scavenger removes the events that no reader of their stream sees any more: those of tombstoned streams, their
+// metadata too, and those below $tb. Tombstones stay. What it has to do stands in the log beside what caused it, so a
+// restart goes on with it.
+//
+// A removal is final for readers at once. From the files the events go when the files are rewritten, which the
+// scavenger asks for; the storage engine also keeps up to five 16 MiB files of its write-ahead log for reuse, whose old
+// content stays until it is overwritten or the node starts anew.
 type scavenger struct {
 	db      *pebble.DB
+	views   *views
 	log     *slog.Logger
 	removed func() // called after events were removed
-	due     chan struct{}
-	stop    chan struct{}
-	done    sync.WaitGroup
+	now     func() time.Time
+	pause   time.Duration
+
+	due    chan struct{}
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	rewriteAt time.Time // belongs to run
 }
 
-func newScavenger(db *pebble.DB, log *slog.Logger) *scavenger {
-	s := &scavenger{db: db, log: log, due: make(chan struct{}, 1), stop: make(chan struct{})}
-	s.done.Add(1)
+func newScavenger(db *pebble.DB, views *views, log *slog.Logger) *scavenger {
+	s := &scavenger{
+		db: db, views: views, log: log, removed: func() {}, now: time.Now, pause: rewritePause,
+		due: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wake()
 	return s
 }
 
-// wake says that a stream was tombstoned.
+// wake says that there may be something to remove.
 func (s *scavenger) wake() {
 	select {
 	case s.due <- struct{}{}:
@@ -39,99 +62,33 @@ func (s *scavenger) wake() {
 }
 
 func (s *scavenger) run() {
-	defer s.done.Done()
+	defer close(s.done)
+	s.rewriteAt = s.now().Add(s.pause)
+	timer := time.NewTimer(never)
+	defer timer.Stop()
 	for {
 		select {
-		case <-s.stop:
+		case <-s.ctx.Done():
 			return
 		case <-s.due:
+		case <-timer.C:
 		}
-		if err := s.sweep(); err != nil && !errors.Is(err, errClosing) {
+		wait, err := s.sweep()
+		if err == nil && !s.now().Before(s.rewriteAt) {
+			s.rewriteAt = s.now().Add(s.pause)
+			err = s.rewrite()
+		}
+		if s.ctx.Err() != nil {
+			return
+		}
+		if err != nil {
 			s.log.Error("removal of deleted events failed", "err", err)
 		}
+		timer.Reset(min(wait, s.pause))
 	}
 }
 
 func (s *scavenger) close() {
-	close(s.stop)
-	s.done.Wait()
-}
-
-// sweep removes what every pending tombstone ended.
-func (s *scavenger) sweep() error {
-	for {
-		stream, found, err := s.next()
-		if err != nil || !found {
-			return err
-		}
-		for _, name := range []string{stream, metaPrefix + stream} {
-			if err := s.remove(name); err != nil {
-				return fmt.Errorf("stream %q: %w", name, err)
-			}
-		}
-		if err := s.db.Delete(tombstoneKey(stream), pebble.Sync); err != nil {
-			return err
-		}
-		s.removed()
-	}
-}
-
-func (s *scavenger) next() (stream string, found bool, err error) {
-	iter, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{spaceTombstone}, UpperBound: []byte{spaceTombstone + 1}})
-	if err != nil {
-		return "", false, err
-	}
-	if found = iter.First(); found {
-		stream = string(iter.Key()[1:])
-	}
-	return stream, found, errors.Join(iter.Error(), iter.Close())
-}
-
-// remove deletes the events of a stream, its tombstone left out.
-func (s *scavenger) remove(stream string) error {
-	state, err := loadState(s.db, stream)
-	if err != nil || state.id == 0 {
-		return err
-	}
-	for {
-		select {
-		case <-s.stop:
-			return errClosing
-		default:
-		}
-		removed, err := s.removeSome(state)
-		if err != nil || removed == 0 {
-			return err
-		}
-	}
-}
-
-func (s *scavenger) removeSome(state *streamState) (removed int, err error) {
-	iter, err := s.db.NewIter(&pebble.IterOptions{
-		LowerBound: revisionKey(state.id, 0), UpperBound: revisionKey(state.id, tombstoneRevision),
-	})
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, iter.Close()) }()
-	batch := s.db.NewBatch()
-	defer func() { err = errors.Join(err, batch.Close()) }()
-	for valid := iter.First(); valid && removed < scavengeBatch; valid = iter.Next() {
-		value, err := iter.ValueAndErr()
-		if err != nil {
-			return 0, err
-		}
-		position, err := decodePosition(value)
-		if err != nil {
-			return 0, err
-		}
-		if err := errors.Join(batch.Delete(eventKey(position), nil), batch.Delete(iter.Key(), nil)); err != nil {
-			return 0, err
-		}
-		removed++
-	}
-	if err := iter.Error(); err != nil || removed == 0 {
-		return 0, err
-	}
-	return removed, batch.Commit(pebble.Sync)
+	s.cancel()
+	<-s.done
 }

@@ -1,28 +1,35 @@
 package node
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 )
 
-// awaitScavenged waits until no tombstone has events left to remove.
+// awaitScavenged waits until nothing is left to remove, save what is not due yet.
 func awaitScavenged(t testing.TB, n *Node) {
 	t.Helper()
 	deadline := time.After(testTime)
 	for {
-		_, found, err := n.scavenger.next()
+		left, err := pendingOf(n.store.db)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !found {
+		if len(left) == 0 || left[0].due.After(time.Now()) {
+			awaitRenewed(t, n)
 			return
 		}
 		select {
 		case <-deadline:
-			t.Fatal("the tombstoned streams were not removed")
+			t.Fatal("what is due was not removed")
 		case <-time.Tick(time.Millisecond):
 		}
 	}
@@ -82,7 +89,6 @@ func TestTombstonedEventsAreRemoved(t *testing.T) {
 	if got := storedCount(t, n, "the secret"); got != 0 {
 		t.Errorf("the secret still stands in the log %d times", got)
 	}
-	awaitRenewed(t, n)
 	all := c.read(ofAll())
 	if len(all) != 4 || last(all).position != position || all[0].id != kept[0].id {
 		t.Errorf("the whole log shows %d events", len(all))
@@ -129,5 +135,141 @@ func TestRemovalGoesOnAfterRestart(t *testing.T) {
 	awaitScavenged(t, n)
 	if got := storedCount(t, n, "the secret"); got != 0 {
 		t.Errorf("the secret still stands in the log %d times", got)
+	}
+}
+
+// Events below $tb are removed: the text of a stream that was cut is gone, what is written afterwards stays, and the
+// numbers go on.
+func TestCutEventsAreRemoved(t *testing.T) {
+	n := startNode(t, memoryConfig())
+	c := dial(t, n)
+	told := []event{{id: uuid.New(), typ: "told", data: `"the secret"`}, {id: uuid.New(), typ: "told", data: `"the secret"`}}
+	c.append("s", none, told...)
+	c.append("$$s", none, metadataEvent(`{"$tb":2}`))
+	awaitScavenged(t, n)
+	if got := storedCount(t, n, "the secret"); got != 0 {
+		t.Errorf("the secret still stands in the log %d times", got)
+	}
+	if revision, _ := c.append("s", at(1), newEvent(`"kept"`)); revision != 2 {
+		t.Errorf("appended as revision %d", revision)
+	}
+	c.append("$$s", at(0), metadataEvent(`{"$tb":1,"$maxCount":1}`))
+	awaitScavenged(t, n)
+	if got := c.read(ofStream("s")); len(got) != 1 || got[0].data != `"kept"` {
+		t.Errorf("the stream shows %d events", len(got))
+	}
+	if resp, err := c.tryAppend(testContext(t), "s", none, told...); err != nil || resp.GetWrongExpectedVersion().GetCurrentRevision() != 2 {
+		t.Errorf("the removed events again: %v, %v", resp, err)
+	}
+}
+
+// The events of a soft-deleted stream stay for a while, and no longer than until it is written again.
+func TestSoftDeletedEventsAreRemovedLater(t *testing.T) {
+	n := startNode(t, memoryConfig())
+	c := dial(t, n)
+	for _, stream := range []string{"s", "again"} {
+		c.append(stream, none, event{id: uuid.New(), typ: "told", data: `"the secret"`})
+		c.delete(stream, at(0))
+	}
+	awaitScavenged(t, n)
+	if got := storedCount(t, n, "the secret"); got != 2 {
+		t.Fatalf("the secrets stand in the log %d times", got)
+	}
+	c.append("again", at(0), newEvent("{}"))
+	awaitScavenged(t, n)
+	if got := storedCount(t, n, "the secret"); got != 1 {
+		t.Errorf("after one was written again the secrets stand in the log %d times", got)
+	}
+	if got := c.read(ofStream("again")); len(got) != 1 || got[0].revision != 1 {
+		t.Errorf("the stream shows %v", revisions(got))
+	}
+
+	later := newScavenger(n.store.db, n.views, testLog(t))
+	later.now = func() time.Time { return time.Now().Add(softDeleteGrace + time.Minute) }
+	if _, err := later.sweep(); err != nil {
+		t.Fatal(err)
+	}
+	if got := storedCount(t, n, "the secret"); got != 0 {
+		t.Errorf("later the secrets stand in the log %d times", got)
+	}
+	if revision, _ := c.append("s", none, newEvent("{}")); revision != 1 {
+		t.Errorf("appended as revision %d", revision)
+	}
+}
+
+// After the files were rewritten and the log was opened anew, no file holds a byte of what was removed.
+func TestRemovedBytesLeaveTheFiles(t *testing.T) {
+	secret := strings.Repeat("tell nobody of this ", 20)
+	dir := t.TempDir()
+	n := startNode(t, Config{Dir: dir, FS: vfs.Default})
+	c := dial(t, n)
+	// Bytes that do not compress, so that the text would be found as it is.
+	for i := range 50 {
+		c.append(fmt.Sprintf("kept-%d", i), none, newEvent(uuid.NewString()))
+		c.append(fmt.Sprintf("gone-%d", i), none, event{id: uuid.New(), typ: "told", data: secret})
+	}
+	if err := n.store.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if got := filesWith(t, dir, secret[:15]); got == 0 {
+		t.Fatal("no file holds the secret: this test tests nothing")
+	}
+	for i := range 50 {
+		c.tombstone(fmt.Sprintf("gone-%d", i), at(0))
+	}
+	awaitScavenged(t, n)
+	if err := n.scavenger.rewrite(); err != nil {
+		t.Fatal(err)
+	}
+	if keys, holes, err := n.scavenger.holes(); len(keys) != 0 || len(holes) != 0 || err != nil {
+		t.Errorf("still to be rewritten: %v, %v", holes, err)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n = startNode(t, Config{Dir: dir, FS: vfs.Default})
+	if got := len(dial(t, n).read(ofAll())); got != 100 {
+		t.Errorf("the log shows %d events", got)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := filesWith(t, dir, secret[:15]); got != 0 {
+		t.Errorf("%d files still hold the secret", got)
+	}
+}
+
+// filesWith counts the files below a folder that hold a text.
+func filesWith(t testing.TB, dir, text string) (count int) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if strings.Contains(string(content), text) {
+			count++
+			t.Logf("%s holds the text", filepath.Base(path))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return count
+}
+
+// Ranges that lie near each other are rewritten together.
+func TestHolesAreJoined(t *testing.T) {
+	var s spans
+	for _, next := range []span{{1, 1}, {2, 2}, {2 + holeGap, 10 + holeGap}, {5, 7}, {100 + 3*holeGap, 100 + 3*holeGap}} {
+		s.add(next)
+	}
+	want := spans{{1, 10 + holeGap}, {100 + 3*holeGap, 100 + 3*holeGap}}
+	if diff := cmp.Diff(want, s, cmp.AllowUnexported(span{})); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -44,7 +44,7 @@ type writer struct {
 	tail     *tail
 	stats    *counters
 	now      func() time.Time
-	entombed func() // called after a commit that ended a stream
+	leftover func() // called after a commit that left something to remove
 
 	requests chan *request
 	removed  chan struct{} // says that the scavenger removed something: readers are to see a new view
@@ -60,7 +60,7 @@ type writer struct {
 	batch      *pebble.Batch
 	entries    []entry
 	answers    []pendingAnswer
-	tombstones bool
+	removals   bool
 }
 
 type pendingAnswer struct {
@@ -74,9 +74,9 @@ type counters struct {
 
 var errClosing = errors.New("the node is closing")
 
-func newWriter(db *pebble.DB, vs *views, t *tail, stats *counters, head uint64, entombed func()) *writer {
+func newWriter(db *pebble.DB, vs *views, t *tail, stats *counters, head uint64, leftover func()) *writer {
 	return &writer{
-		db: db, views: vs, tail: t, stats: stats, now: time.Now, entombed: entombed,
+		db: db, views: vs, tail: t, stats: stats, now: time.Now, leftover: leftover,
 		requests: make(chan *request, queueLength), removed: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		head: head, young: map[string]*streamState{}, old: map[string]*streamState{}, lately: newLately(),
 	}
@@ -179,7 +179,7 @@ func (w *writer) close() error {
 func (w *writer) commit(first *request) (carried *request, err error) {
 	w.group++
 	w.batch = w.db.NewBatch()
-	w.entries, w.answers, w.tombstones = nil, w.answers[:0], false
+	w.entries, w.answers, w.removals = nil, w.answers[:0], false
 	next, open := first, true
 	for open && next != nil {
 		d, err := w.decide(next)
@@ -207,8 +207,8 @@ func (w *writer) commit(first *request) (carried *request, err error) {
 		a.to.answer <- a.answer
 		w.answers[i] = pendingAnswer{}
 	}
-	if w.tombstones {
-		w.entombed()
+	if w.removals {
+		w.leftover()
 	}
 	if len(w.young) >= statesKept {
 		w.young, w.old = map[string]*streamState{}, w.young
