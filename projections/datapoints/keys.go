@@ -80,7 +80,12 @@ func (k *keys) add(f eventstore.Fact) {
 	case *ingestion.Retried:
 		k.sends.add(owner)
 		k.ended.add(owner)
-	case *deletion.Accepted, *deletion.FannedOut, *deletion.Cleaned:
+	case *deletion.Accepted:
+		k.deletions.add(owner)
+		if e.IngestionID != uuid.Nil {
+			k.sends.add(e.IngestionID) // its fan-out may end within the page
+		}
+	case *deletion.FannedOut, *deletion.Cleaned:
 		k.deletions.add(owner)
 	case *deletion.FactsKept:
 		k.deletions.add(owner)
