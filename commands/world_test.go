@@ -91,6 +91,9 @@ func (w *world) Targets(ctx context.Context, project auth.Project, id uuid.UUID)
 		return nil, false, err
 	}
 	for _, r := range records {
+		if r.System() {
+			continue
+		}
 		e, err := w.log.Codec.Decode(r)
 		if err != nil {
 			return nil, false, err
