@@ -1,0 +1,267 @@
+package writeapi_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/apitest"
+)
+
+const mib = 1 << 20
+
+func ptr[T any](v T) *T { return &v }
+
+// text is n characters of three bytes each.
+func text(n int) string { return strings.Repeat("€", n) }
+
+func TestSingleIsReadAsSent(t *testing.T) {
+	for name, c := range map[string]struct {
+		body string
+		want commands.DataPoint
+		key  string
+	}{
+		"content only": {`{"content":"Anna likes tea"}`, commands.DataPoint{Content: "Anna likes tea"}, ""},
+		"everything": {
+			`{"content":" tea\n","id":"call-1","label":"Call","timestamp":"2026-11-20T10:00:00.1234567+02:00","metadata":{"b":1.50,"a":[null]},` +
+				`"audience":"team","identity":"ana","idempotencyKey":"k-1"}`,
+			commands.DataPoint{
+				Content: " tea\n", ID: ptr("call-1"), Label: ptr("Call"), Timestamp: ptr(time.Date(2026, 11, 20, 8, 0, 0, 123456000, time.UTC)),
+				Metadata: json.RawMessage(`{"b":1.50,"a":[null]}`), Audience: ptr("team"), Identity: ptr("ana"),
+			}, "k-1",
+		},
+		"null is omitted, but for metadata": {
+			`{"content":"x","id":null,"label":null,"timestamp":null,"metadata":null,"audience":null,"identity":null,"idempotencyKey":null}`,
+			commands.DataPoint{Content: "x", Metadata: json.RawMessage("null")}, "",
+		},
+		"unknown fields are ignored":       {`{"content":"x","projectId":7,"Id":"y","key":"svc_sk_1"}`, commands.DataPoint{Content: "x"}, ""},
+		"the last of a field counts":       {`{"content":7,"content":"x","id":"a","id":"b"}`, commands.DataPoint{Content: "x", ID: ptr("b")}, ""},
+		"names are exact":                  {`{"content":"x","CONTENT":"y","Label":"z"}`, commands.DataPoint{Content: "x"}, ""},
+		"U+0000 in content and metadata":   {`{"content":"a\u0000b","metadata":"\u0000"}`, commands.DataPoint{Content: "a\x00b", Metadata: json.RawMessage(`"\u0000"`)}, ""},
+		"half a surrogate pair":            {`{"content":"a\ud83d"}`, commands.DataPoint{Content: "a\ufffd"}, ""},
+		"an empty label is a label":        {`{"content":"x","label":""}`, commands.DataPoint{Content: "x", Label: ptr("")}, ""},
+		"ids keep their spaces":            {`{"content":"x","id":" a ","identity":" b "}`, commands.DataPoint{Content: "x", ID: ptr(" a "), Identity: ptr(" b ")}, ""},
+		"a date alone":                     {`{"content":"x","timestamp":"2025-06-03"}`, commands.DataPoint{Content: "x", Timestamp: ptr(time.Date(2025, 6, 3, 0, 0, 0, 0, time.UTC))}, ""},
+		"an audience that is none of ours": {`{"content":"x","audience":""}`, commands.DataPoint{Content: "x", Audience: ptr("")}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{}
+			serve(t, f).Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, c.body).Want(t, 202, `"status":"queued"`, `"unchanged":null`)
+			if diff := cmp.Diff(c.want, f.point); diff != "" {
+				t.Error(diff)
+			}
+			if f.key != c.key {
+				t.Errorf("key %q, want %q", f.key, c.key)
+			}
+		})
+	}
+}
+
+func TestSingleKnowsWhoCalls(t *testing.T) {
+	f := &fake{}
+	got := serve(t, f).Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, `{"content":"x"}`)
+	got.Want(t, 202, `{"projectId":1,"ingestionId":"`+sendID.String()+`","sourceId":"s1","status":"queued","unchanged":null}`)
+	if f.call.Principal != apitest.Principal || f.call.RequestID.String() != got.Header.Get("X-Request-Id") {
+		t.Errorf("call %+v", f.call)
+	}
+	if want := time.Date(2026, 11, 21, 9, 0, 0, 123456000, time.UTC); !f.call.ReceivedAt.Equal(want) {
+		t.Errorf("received at %s, want %s", f.call.ReceivedAt, want)
+	}
+}
+
+func TestUnchangedSends(t *testing.T) {
+	api := serve(t, &fake{unchanged: true})
+	api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, `{"content":"x"}`).Want(t, 200, `"status":"completed","unchanged":true`)
+	api.Call(http.MethodPost, "/api/v1/ingest/batch", apitest.ProjectKey, `{"items":[{"content":"x"}]}`).
+		Want(t, 200, `"status":"completed","unchanged":true,"items":[{"ordinal":0,"sourceId":"s","status":"completed","unchanged":true}]`)
+}
+
+// field is a refusal or not of one field with a value.
+type field struct {
+	name, value string
+	message     string // of data.errors; "" where it is accepted
+}
+
+func fieldCases() []field {
+	quoted := func(s string) string { b, _ := json.Marshal(s); return string(b) }
+	return []field{
+		{"content", `""`, "is empty or white space"},
+		{"content", `" \t\r\n\u00a0\u2003"`, "is empty or white space"},
+		{"content", `null`, "is required"},
+		{"content", `7`, "want a string, got a number"},
+		{"content", `{}`, "want a string, got an object"},
+		{"id", `""`, "is empty"},
+		{"id", quoted(text(1000)), ""},
+		{"id", quoted(text(1001)), "has 1001 characters: want 1 to 1000"},
+		{"id", `"a\u0000"`, "holds U+0000"},
+		{"id", `1`, "want a string, got a number"},
+		{"label", quoted(text(1000)), ""},
+		{"label", quoted(text(1001)), "has 1001 characters: want 0 to 1000"},
+		{"label", `"\u0000"`, "holds U+0000"},
+		{"label", `[]`, "want a string, got an array"},
+		{"identity", `""`, "is empty"},
+		{"identity", quoted(text(200)), ""},
+		{"identity", quoted(text(201)), "has 201 characters: want 1 to 200"},
+		{"identity", `"\u0000"`, "holds U+0000"},
+		{"identity", `true`, "want a string, got a boolean"},
+		{"audience", `1`, "want a string, got a number"},
+		{"timestamp", `"yesterday"`, "want an ISO 8601 instant"},
+		{"timestamp", `"2025-02-30"`, "want an ISO 8601 instant"},
+		{"timestamp", `1763719200`, "want a string, got a number"},
+		{"metadata", `"` + strings.Repeat("x", mib-2) + `"`, ""},
+		{"metadata", `"` + strings.Repeat("x", mib-1) + `"`, "has 1048577 bytes of JSON: want at most 1048576"},
+		{"metadata", `7`, ""},
+	}
+}
+
+func TestFieldsOfASingle(t *testing.T) {
+	cases := append(fieldCases(),
+		field{"idempotencyKey", `""`, "is empty"},
+		field{"idempotencyKey", `"` + text(200) + `"`, ""},
+		field{"idempotencyKey", `"` + text(201) + `"`, "has 201 characters: want 1 to 200"},
+		field{"idempotencyKey", `"\u0000"`, "holds U+0000"},
+		field{"idempotencyKey", `5`, "want a string, got a number"},
+	)
+	f := &fake{}
+	api := serve(t, f)
+	for _, c := range cases {
+		t.Run(fmt.Sprintf("%s %.20s %s", c.name, c.value, c.message), func(t *testing.T) {
+			f.calls = 0
+			body := fmt.Sprintf(`{"content":"x",%q:%s}`, c.name, c.value)
+			got := api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, body)
+			if c.message == "" {
+				got.Want(t, 202)
+				return
+			}
+			got.Want(t, 400, `"code":"invalid-request"`, fmt.Sprintf(`"data":{"errors":[{"field":%q,"message":"%s`, c.name, c.message), `"debugMessage":"`+c.name+": "+c.message)
+			if f.calls != 0 {
+				t.Error("the command was given all the same")
+			}
+		})
+	}
+}
+
+func TestFieldsOfAnItem(t *testing.T) {
+	f := &fake{}
+	api := serve(t, f)
+	for _, c := range append(fieldCases(), field{"idempotencyKey", `5`, ""}) {
+		t.Run(fmt.Sprintf("%s %.20s %s", c.name, c.value, c.message), func(t *testing.T) {
+			f.calls = 0
+			body := fmt.Sprintf(`{"items":[{"content":"first"},{"content":"x",%q:%s}]}`, c.name, c.value)
+			got := api.Call(http.MethodPost, "/api/v1/ingest/batch", apitest.ProjectKey, body)
+			if c.message == "" {
+				got.Want(t, 202)
+				return
+			}
+			name := "items[1]." + c.name
+			got.Want(t, 400, `"code":"invalid-request"`, fmt.Sprintf(`{"field":%q,"message":"%s`, name, c.message), `"debugMessage":"`+name+": "+c.message, `"ordinal":1`)
+			if f.calls != 0 {
+				t.Error("the command was given all the same")
+			}
+		})
+	}
+}
+
+func TestEveryProblemIsNamed(t *testing.T) {
+	serve(t, &fake{}).Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, `{"id":"","label":7}`).Want(t, 400,
+		`"errors":[{"field":"id","message":"is empty"},{"field":"label","message":"want a string, got a number"},{"field":"content","message":"is required"}]`)
+}
+
+func TestBodiesThatAreNoObject(t *testing.T) {
+	f := &fake{}
+	api := serve(t, f)
+	for _, path := range []string{"/ingest", "/ingest/batch", "/data-points/delete", "/projects", "/projects/default/keys"} {
+		key := apitest.ProjectKey
+		if strings.HasPrefix(path, "/projects") {
+			key = apitest.ManagementKey
+		}
+		call := func(body string, headers ...string) apitest.Response {
+			return api.Call(http.MethodPost, "/api/v1"+path, key, body, headers...)
+		}
+		for _, body := range []string{"", " ", "[]", `"x"`, "null", "7", `{"content":"x"`, `{"content":"x"}{}`, `{content:"x"}`, "{\"content\":\"\xff\"}", strings.Repeat("[", 10001)} {
+			call(body).Want(t, 400, `"code":"invalid-request"`)
+		}
+		call("{}", "Content-Type: text/plain").Want(t, 415, `"code":"unsupported-media-type"`)
+	}
+	if f.calls != 0 {
+		t.Error("a command was given all the same")
+	}
+}
+
+func TestContentAtItsLimit(t *testing.T) {
+	api := serve(t, &fake{})
+	single := func(content string) apitest.Response {
+		return api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, `{"content":"`+content+`"}`)
+	}
+	single(strings.Repeat("x", 16*mib)).Want(t, 202)
+	single(strings.Repeat(`\u0041`, 16*mib)).Want(t, 202)
+	single(strings.Repeat("x", 16*mib+1)).Want(t, 413, `"code":"content-too-large"`, `"data":{"bytes":16777217,"limitBytes":16777216}`)
+	single(strings.Repeat("é", 8*mib)).Want(t, 202)
+	single(strings.Repeat("é", 8*mib)+"x").Want(t, 413, `"bytes":16777217`)
+	single(strings.Repeat(" ", 98*mib)).Want(t, 413, `"limitBytes":102760448`)
+
+	half := strings.Repeat("x", 8*mib)
+	batch := func(a, b string) apitest.Response {
+		return api.Call(http.MethodPost, "/api/v1/ingest/batch", apitest.ProjectKey, `{"items":[{"content":"`+a+`"},{"content":"`+b+`","id":"b"}]}`)
+	}
+	batch(half, half).Want(t, 202)
+	batch(half, half+"y").Want(t, 413, `"code":"content-too-large"`, `"data":{"bytes":16777217,"limitBytes":16777216}`)
+}
+
+func TestCommandFaultsAreAnswered(t *testing.T) {
+	for _, c := range []struct {
+		method, path, body string
+		err                *fault.Error
+		status             int
+	}{
+		{http.MethodPost, "/ingest", `{"content":"x"}`, fault.New(fault.Invalid, fault.CodeAudienceUnknown, "no audience").With("audience", "x"), 400},
+		{http.MethodPost, "/ingest", `{"content":"x"}`, fault.New(fault.Conflict, fault.CodeDataPointDeleted, "deleted"), 409},
+		{http.MethodPost, "/ingest", `{"content":"x"}`, fault.New(fault.Conflict, fault.CodeIdempotencyConflict, "used").With("idempotencyKey", "k").With("ingestionId", sendID), 409},
+		{http.MethodPost, "/ingest", `{"content":"x"}`, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "no store"), 503},
+		{http.MethodPost, "/ingest/batch", `{"items":[{"content":"x"}]}`, fault.New(fault.Invalid, fault.CodeAudienceUnknown, "items[0]: no audience"), 400},
+		{http.MethodPost, "/ingest/batch", `{"items":[{"content":"x"}]}`, fault.New(fault.Conflict, fault.CodeDataPointDeleted, "items[0]: deleted"), 409},
+		{http.MethodPost, "/ingest/" + sendID.String() + "/retry", "", fault.New(fault.NotFound, fault.CodeNotFound, "unknown"), 404},
+		{http.MethodPost, "/ingest/" + sendID.String() + "/retry", "", fault.New(fault.Conflict, fault.CodeIngestionNotStopped, "runs"), 409},
+		{http.MethodPost, "/ingest/" + sendID.String() + "/retry", "", fault.New(fault.Conflict, fault.CodeDataPointDeleted, "deleted"), 409},
+		{http.MethodPost, "/ingest/" + sendID.String() + "/retry", "", fault.New(fault.Unavailable, fault.CodePipelineDisabled, "off"), 503},
+		{http.MethodDelete, "/ingest/" + sendID.String(), "", fault.New(fault.NotFound, fault.CodeNotFound, "unknown"), 404},
+		{http.MethodDelete, "/data-points/a", "", fault.New(fault.NotFound, fault.CodeDataPointNotFound, "not live").With("ids", []string{"a"}), 404},
+		{http.MethodPost, "/data-points/delete", `{"ids":["a"]}`, fault.New(fault.NotFound, fault.CodeDataPointNotFound, "not live").With("ids", []string{"a"}), 404},
+		{http.MethodPost, "/projects", `{"name":"ab"}`, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "late").With("committed", true), 503},
+		{http.MethodPost, "/projects/x/keys", `{"name":"k"}`, fault.New(fault.NotFound, fault.CodeNotFound, "no project"), 404},
+		{http.MethodDelete, "/projects/x/keys/k", "", fault.New(fault.NotFound, fault.CodeNotFound, "no key"), 404},
+	} {
+		t.Run(c.path+" "+c.err.Code, func(t *testing.T) {
+			key := apitest.ProjectKey
+			if strings.HasPrefix(c.path, "/projects") {
+				key = apitest.ManagementKey
+			}
+			serve(t, &fake{err: c.err}).Call(c.method, "/api/v1"+c.path, key, c.body).Want(t, c.status, `"code":"`+c.err.Code+`"`, `"debugMessage":"`+c.err.Msg+`"`)
+		})
+	}
+}
+
+func TestRetry(t *testing.T) {
+	f := &fake{}
+	api := serve(t, f)
+	for _, body := range []string{"", "{}", "anything"} {
+		api.Call(http.MethodPost, "/api/v1/ingest/"+strings.ToUpper(sendID.String())+"/retry", apitest.ProjectKey, body, "Content-Type: text/plain").
+			Want(t, 202, `{"ingestionId":"`+sendID.String()+`","status":"queued"}`)
+		if f.id != sendID {
+			t.Errorf("id %s", f.id)
+		}
+	}
+	f.id = uuid.Nil
+	api.Call(http.MethodPost, "/api/v1/ingest/nothing/retry", apitest.ProjectKey, "").Want(t, 404, `"code":"not-found"`)
+	if f.id != uuid.Nil {
+		t.Error("the command was given all the same")
+	}
+}

@@ -1,0 +1,93 @@
+package writeapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/annals-project/annals/internal/apitest"
+)
+
+func TestCreateAProject(t *testing.T) {
+	f := &fake{}
+	api := serve(t, f)
+	api.Call(http.MethodPost, "/api/v1/projects", apitest.ManagementKey, `{"name":"My Project"}`).Want(t, 201,
+		`{"slug":"my-project","name":"My Project","description":"","isArchived":false,"memoryCount":0,"ingestionCap":null,"monthIngestions":0,"creditCap":null,"monthCredits":null,"createdAt":"2026-11-21T09:00:00.123456Z"}`)
+	if f.name != "My Project" || f.call.Principal != apitest.Manager {
+		t.Errorf("name %q, call %+v", f.name, f.call)
+	}
+	for name, c := range map[string]struct {
+		body string
+		code string
+	}{
+		"two letters":     {`{"name":"ab"}`, ""},
+		"two digits":      {`{"name":"- 1.2 -"}`, ""},
+		"other alphabets": {`{"name":"é日"}`, ""},
+		"255 characters":  {`{"name":"` + strings.Repeat("é", 255) + `"}`, ""},
+		"256 characters":  {`{"name":"` + strings.Repeat("é", 256) + `"}`, "project-name-invalid"},
+		"one letter":      {`{"name":"a!"}`, "project-name-invalid"},
+		"no letter":       {`{"name":"!!"}`, "project-name-invalid"},
+		"empty":           {`{"name":""}`, "project-name-invalid"},
+		"missing":         {`{}`, "project-name-invalid"},
+		"null":            {`{"name":null}`, "project-name-invalid"},
+		"U+0000":          {`{"name":"ab\u0000"}`, "project-name-invalid"},
+		"a number":        {`{"name":12}`, "invalid-request"},
+		"more than 1 MiB": {`{"name":"ab","x":"` + strings.Repeat("x", mib) + `"}`, "content-too-large"},
+	} {
+		t.Run(name, func(t *testing.T) { named(t, f, api, "/api/v1/projects", c.body, c.code) })
+	}
+}
+
+func TestCreateAKey(t *testing.T) {
+	f := &fake{}
+	api := serve(t, f)
+	api.Call(http.MethodPost, "/api/v1/projects/a%20b%2Fc/keys", apitest.ManagementKey, `{"name":"first"}`).Want(t, 201,
+		`{"id":"k1","name":"first","keyPrefix":"svc_sk_0000","keySuffix":"0009","createdAt":"2026-11-21T09:00:00.123456Z","key":"svc_sk_`)
+	if f.slug != "a b/c" || f.name != "first" {
+		t.Errorf("slug %q, name %q", f.slug, f.name)
+	}
+	for name, c := range map[string]struct {
+		body string
+		code string
+	}{
+		"1 character":   {`{"name":"x"}`, ""},
+		"64 characters": {`{"name":"` + text(64) + `"}`, ""},
+		"65 characters": {`{"name":"` + text(65) + `"}`, "key-name-invalid"},
+		"empty":         {`{"name":""}`, "key-name-invalid"},
+		"missing":       {`{}`, "key-name-invalid"},
+		"null":          {`{"name":null}`, "key-name-invalid"},
+		"U+0000":        {`{"name":"\u0000"}`, "key-name-invalid"},
+		"an array":      {`{"name":[]}`, "invalid-request"},
+	} {
+		t.Run(name, func(t *testing.T) { named(t, f, api, "/api/v1/projects/default/keys", c.body, c.code) })
+	}
+}
+
+// named posts a body with a name and wants a 201, or the code.
+func named(t *testing.T, f *fake, api *apitest.Client, path, body, code string) {
+	t.Helper()
+	f.calls = 0
+	got := api.Call(http.MethodPost, path, apitest.ManagementKey, body)
+	switch code {
+	case "":
+		got.Want(t, 201)
+	case "content-too-large":
+		got.Want(t, 413, fmt.Sprintf(`"code":%q`, code))
+	default:
+		got.Want(t, 400, fmt.Sprintf(`"code":%q`, code))
+	}
+	if given := f.calls == 1; given != (code == "") {
+		t.Errorf("%d commands were given", f.calls)
+	}
+}
+
+func TestRevokeAKey(t *testing.T) {
+	f := &fake{}
+	api := serve(t, f)
+	got := api.Call(http.MethodDelete, "/api/v1/projects/default/keys/k%2F1", apitest.ManagementKey, "")
+	if got.Status != 204 || got.Body != "" || f.slug != "default" || f.keyID != "k/1" {
+		t.Errorf("%d %q, slug %q, key %q", got.Status, got.Body, f.slug, f.keyID)
+	}
+	api.Call(http.MethodDelete, "/api/v1/projects/default/keys/%00", apitest.ManagementKey, "").Want(t, 400, `"code":"invalid-request"`)
+}
