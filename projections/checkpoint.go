@@ -24,10 +24,11 @@ const checkpointTable = `create table checkpoint (
 	epoch         bigint not null,      -- raised with every turn
 	holder        text not null,        -- whose turn it is
 	until         timestamptz not null, -- when another process may take over
+	server        timestamptz not null, -- when the server was started that the turn was taken at; it does not outlive that
 	position      bigint not null,      -- everything up to here is applied
 	log_id        uuid not null,        -- of the log that the rows are built from
 	last_event_id uuid,                 -- of the event at position
-	target        text,                 -- what the projection writes to outside Postgres, if anything
+	target        text not null,        -- what the projection writes to outside Postgres; empty for nothing
 	stopped       jsonb                 -- the Stop that the last turn ended with
 )`
 
@@ -49,6 +50,7 @@ type checkpoint struct {
 	position eventstore.Position
 	logID    uuid.UUID
 	last     *uuid.UUID
+	target   string
 	stopped  *Stop
 	// holder has the turn; nobody where it is empty.
 	holder string
@@ -76,8 +78,9 @@ func (c checkpoints) find(ctx context.Context, tx pgx.Tx, holder string) (row ch
 		other    string
 		left     float64
 	)
-	err = tx.QueryRow(ctx, `select version, epoch, position, log_id, last_event_id, holder, extract(epoch from until - clock_timestamp())::float8
-		from `+c.schema+`.checkpoint for update`).Scan(&row.version, &row.epoch, &position, &row.logID, &row.last, &other, &left)
+	err = tx.QueryRow(ctx, `select version, epoch, position, log_id, last_event_id, target, holder,
+			case when server = pg_postmaster_start_time() then extract(epoch from until - clock_timestamp())::float8 else 0 end
+		from `+c.schema+`.checkpoint for update`).Scan(&row.version, &row.epoch, &position, &row.logID, &row.last, &row.target, &other, &left)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return row, false, nil
 	}
@@ -94,23 +97,24 @@ func (c checkpoints) find(ctx context.Context, tx pgx.Tx, holder string) (row ch
 // make makes the schema anew, empty, and its checkpoint before the first event. A rebuild beside the live schema would make
 // another one here and switch later.
 func (c checkpoints) make(ctx context.Context, tx pgx.Tx, p Projector, epoch int64, logID uuid.UUID) (checkpoint, error) {
-	row := checkpoint{version: p.Version(), epoch: epoch, logID: logID}
+	row := checkpoint{version: p.Version(), epoch: epoch, logID: logID, target: targetOf(p)}
 	for _, ddl := range []string{"drop schema if exists " + c.schema + " cascade", "create schema " + c.schema, "set local search_path = " + c.schema, p.Schema(), checkpointTable} {
 		if _, err := tx.Exec(ctx, ddl); err != nil {
 			return row, fmt.Errorf("make schema %s: %w", c.name, err)
 		}
 	}
-	_, err := tx.Exec(ctx, `insert into checkpoint (name, version, epoch, holder, until, position, log_id) values ($1, $2, $3, '', clock_timestamp(), 0, $4)`,
-		c.name, row.version, row.epoch, logID)
+	_, err := tx.Exec(ctx, `insert into checkpoint (name, version, epoch, holder, until, server, position, log_id, target)
+		values ($1, $2, $3, '', clock_timestamp(), pg_postmaster_start_time(), 0, $4, $5)`, c.name, row.version, row.epoch, logID, row.target)
 	if err != nil {
 		return row, fmt.Errorf("make schema %s: %w", c.name, err)
 	}
 	return row, nil
 }
 
-// raise begins a turn.
+// raise begins a turn. Where the server is started anew the embedded one's process was too, and need not wait for its own lease.
 func (c checkpoints) raise(ctx context.Context, tx pgx.Tx, holder string, lease time.Duration) (epoch int64, err error) {
-	err = tx.QueryRow(ctx, `update `+c.schema+`.checkpoint set epoch = epoch + 1, holder = $1, until = clock_timestamp() + make_interval(secs => $2), stopped = null returning epoch`,
+	err = tx.QueryRow(ctx, `update `+c.schema+`.checkpoint set epoch = epoch + 1, holder = $1, until = clock_timestamp() + make_interval(secs => $2),
+		server = pg_postmaster_start_time(), stopped = null returning epoch`,
 		holder, lease.Seconds()).Scan(&epoch)
 	return epoch, err
 }
@@ -168,7 +172,7 @@ func (c checkpoints) read(ctx context.Context) (row checkpoint, err error) {
 		position int64
 		stopped  []byte
 	)
-	err = c.db.QueryRow(ctx, `select version, epoch, position, stopped, case when until > clock_timestamp() then holder else '' end from `+c.schema+`.checkpoint`).
+	err = c.db.QueryRow(ctx, `select version, epoch, position, stopped, case when until > clock_timestamp() and server = pg_postmaster_start_time() then holder else '' end from `+c.schema+`.checkpoint`).
 		Scan(&row.version, &row.epoch, &position, &stopped, &row.holder)
 	if missing, ok := errors.AsType[*pgconn.PgError](err); ok && (missing.Code == undefinedTable || missing.Code == undefinedSchema) {
 		return checkpoint{}, nil

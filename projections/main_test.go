@@ -59,8 +59,9 @@ type tally struct {
 	family  string
 	version int
 	// apply, where set, is asked before each page.
-	apply func(ctx context.Context, page []eventstore.Fact) error
-	reset *atomic.Int64
+	apply  func(ctx context.Context, page []eventstore.Fact) error
+	reset  *atomic.Int64
+	target string
 }
 
 // The numbers that a tally cannot apply.
@@ -76,6 +77,8 @@ func (p tally) Families() []string { return []string{p.family} }
 func (p tally) Schema() string {
 	return `create table totals (stream text primary key, total bigint not null check (total >= 0), events bigint not null);`
 }
+
+func (p tally) Target() string { return p.target }
 
 func (p tally) Reset(context.Context) error {
 	if p.reset != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/annals-project/annals/eventstore/feed"
 )
 
-// pageLimit ends a transaction that hangs. A page that is at work when the process is told to stop is finished within it.
+// pageLimit ends a transaction that hangs. One that is at work when the process is told to stop is finished within it.
 const pageLimit = 30 * time.Second
 
 // withoutDisk begins a transaction that does not wait for the disk when it commits.
@@ -26,9 +26,7 @@ func (r *runner) handle(msg *message.Message) error {
 	if !ok {
 		return errors.New("message is not a page of the feed")
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(msg.Context()), pageLimit)
-	defer cancel()
-	t := r.turn.Load()
+	ctx, t := msg.Context(), r.turn.Load()
 	err := r.apply(ctx, t, page)
 	stop, stops := errors.AsType[*Stop](err)
 	switch {
@@ -81,6 +79,9 @@ func (r *runner) applySound(ctx context.Context, t *turn, after eventstore.Posit
 		if !r.owns(f) {
 			continue
 		}
+		if err := ctx.Err(); err != nil {
+			return err // what is committed is committed; the rest is the next process's
+		}
 		// What is not ours and lies before it moves the checkpoint along with it.
 		err := r.commit(ctx, t, after, facts[i:i+1])
 		switch {
@@ -101,6 +102,8 @@ func (r *runner) applySound(ctx context.Context, t *turn, after eventstore.Posit
 
 // blame is the Stop at an event, unless it was another process that got in the way.
 func (r *runner) blame(ctx context.Context, t *turn, f eventstore.Fact, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pageLimit)
+	defer cancel()
 	row, readErr := r.table.read(ctx)
 	if readErr != nil {
 		return readErr
@@ -113,6 +116,8 @@ func (r *runner) blame(ctx context.Context, t *turn, f eventstore.Fact, err erro
 
 // commit applies what is the projector's among facts and moves the checkpoint behind them, in one transaction.
 func (r *runner) commit(ctx context.Context, t *turn, after eventstore.Position, facts []eventstore.Fact) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pageLimit)
+	defer cancel()
 	began := time.Now()
 	var own []eventstore.Fact
 	for _, f := range facts {

@@ -34,6 +34,19 @@ type Resetter interface {
 	Reset(ctx context.Context) error
 }
 
+// Targeted is a Projector that keeps something outside its schema, which can be lost without it. Target names what that is; a
+// projection whose checkpoint was made with another target is built anew. It is asked again behind Reset.
+type Targeted interface {
+	Target() string
+}
+
+func targetOf(p Projector) string {
+	if targeted, ok := p.(Targeted); ok {
+		return targeted.Target()
+	}
+	return ""
+}
+
 // Transient marks an error of Apply that is not the event's fault, such as an index that cannot be reached.
 func Transient(err error) error {
 	if err == nil {

@@ -114,8 +114,8 @@ func (r *runner) take(ctx context.Context) (*turn, error) {
 			return r.stopFor(fmt.Errorf("its rows are built from log %s, and the event store holds log %s: connect it to its own log, or drop schema %s to have it built anew",
 				row.logID, logID, r.projector.Name()))
 		}
-		if !found || row.version != r.projector.Version() {
-			r.log.InfoContext(limited, "building projection anew from the log", "version", r.projector.Version(), "before", row.version)
+		if target := targetOf(r.projector); !found || row.version != r.projector.Version() || row.target != target {
+			r.log.InfoContext(limited, "building projection anew from the log", "version", r.projector.Version(), "before", row.version, "target", target)
 			if resetter, ok := r.projector.(Resetter); ok {
 				if err := resetter.Reset(limited); err != nil {
 					return fmt.Errorf("reset: %w", err)
@@ -153,14 +153,14 @@ func (r *runner) sameLog(ctx context.Context, row checkpoint) error {
 	if head < row.position {
 		return r.stopFor(fmt.Errorf("it was built up to position %d, and log %s ends at %d: the event store is an older copy", row.position, row.logID, head))
 	}
-	at, err := r.store.ReadAll(ctx, row.position-1, 1)
+	at, found, err := r.store.ReadAt(ctx, row.position)
 	if err != nil {
 		return fmt.Errorf("last applied event: %w", err)
 	}
 	// An event that was erased since cannot be compared.
-	if len(at) == 1 && at[0].Position == row.position && row.last != nil && at[0].ID != *row.last {
+	if found && row.last != nil && at.ID != *row.last {
 		return r.stopFor(fmt.Errorf("the event at position %d of log %s is %s, and was %s when it was applied: the event store is a copy that went on by itself",
-			row.position, row.logID, at[0].ID, *row.last))
+			row.position, row.logID, at.ID, *row.last))
 	}
 	return nil
 }

@@ -68,6 +68,21 @@ func TestOtherVersionIsBuiltAnew(t *testing.T) {
 	}
 }
 
+func TestLostTargetIsBuiltAnew(t *testing.T) {
+	w := newWorld(t)
+	var resets atomic.Int64
+	for _, target := range []string{"a", "a", "b", "b"} {
+		rt := w.runtime(t, nil, tally{family: "apple", target: target, reset: &resets})
+		stop := run(t, rt)
+		mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
+		stop()
+	}
+	w.wantTotals(t, "apples", total{"apple-1", 4, 4})
+	if n := resets.Load(); n != 2 {
+		t.Errorf("%d resets, want 2", n)
+	}
+}
+
 func TestDatabaseThatFellBackIsCaughtUp(t *testing.T) {
 	w := newWorld(t)
 	rt := w.runtime(t, nil, tally{family: "apple"})

@@ -73,6 +73,19 @@ func TestProcessGoesOnAtOnceUnderTheNameOfADeadOne(t *testing.T) {
 	mustWait(t, second.Waiter(), w.add(t, "apple-1", 2), "apples")
 }
 
+// As the embedded one is with its process.
+func TestTurnDoesNotOutliveTheServer(t *testing.T) {
+	w := newWorld(t)
+	first := w.runtime(t, nil, tally{family: "apple"})
+	stop := run(t, first)
+	mustWait(t, first.Waiter(), w.add(t, "apple-1", 1), "apples")
+	stop()
+	w.exec(t, `update apples.checkpoint set until = clock_timestamp() + interval '1 hour', server = server - interval '1 second'`)
+	second := w.runtime(t, nil, tally{family: "apple"})
+	run(t, second)
+	mustWait(t, second.Waiter(), w.add(t, "apple-1", 2), "apples")
+}
+
 // A process that was thought dead comes back in the middle of a page.
 func TestTurnThatWasLostCommitsNothing(t *testing.T) {
 	w := newWorld(t)
