@@ -217,7 +217,7 @@ func preference(c *clause) []draft {
 			return c.claim(c.subjectKey(), "preferred for "+c.text(i+1, end))
 		}
 	}
-	return c.claim(c.subjectKey(), "opinion of "+trimAttribute(text))
+	return c.claim(c.subjectKey(), "opinion of "+strings.TrimPrefix(trimAttribute(strings.ToLower(text)), "to "))
 }
 
 var opinionVerbs = set(`love like enjoy adore hate dislike`)

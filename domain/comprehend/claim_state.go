@@ -136,7 +136,11 @@ func plan(c *clause) []draft {
 	if c.to-at < 3 || vagueWishes[verb] && verb != "take" && verb != "start" && verb != "try" && verb != "go" && verb != "get" || vagueObjects[c.low(at+1)] {
 		return nil
 	}
-	return c.claim(c.subjectKey(), "plan "+c.text(at, min(c.to, at+6)))
+	text, _, ok := c.object(at)
+	if !ok || strings.HasSuffix(text, " first") {
+		return nil
+	}
+	return c.claim(c.subjectKey(), "plan "+trimAttribute(text))
 }
 
 // pursuit: "I'm learning the piano", "Ana is reading Dune", "I'm training for a marathon", "I've been practising yoga for two years".
@@ -224,6 +228,9 @@ func habit(c *clause) []draft {
 		}
 	}
 	text, _, ok := c.object(c.rest)
+	if _, activity := is(c.low(c.rest), gerund); c.lemma == "go" && !activity {
+		return nil
+	}
 	if !often || !ok && !timeUnits[c.low(c.rest+1)] {
 		return nil
 	}
@@ -252,7 +259,7 @@ func definition(c *clause) []draft {
 		}
 		end++
 	}
-	if end-c.rest < 3 && low == "the" || end-c.rest < 2 || end-c.rest > 14 || vagueNouns[c.low(end-1)] || vagueNouns[c.low(c.rest+1)] || superlative(c.low(c.rest+1)) {
+	if end-c.rest < 3 && low == "the" || end-c.rest < 2 || end-c.rest > 14 || vagueNouns[c.low(end-1)] || c.refersBack(c.rest, c.to) || vagueNouns[c.low(c.rest+1)] || superlative(c.low(c.rest+1)) {
 		return nil
 	}
 	if low == "the" {
@@ -262,6 +269,17 @@ func definition(c *clause) []draft {
 		return c.claim(c.foldTokens(of+1, end), c.text(c.rest+1, of))
 	}
 	return c.claim(c.subjectKey(), "is a "+trimAttribute(c.text(c.rest+1, end)))
+}
+
+// refersBack reports whether the tokens hold a word that means something said before, or a noun that says next to nothing.
+func (c *clause) refersBack(from, to int) bool {
+	for i := from; i < to; i++ {
+		switch c.low(i) {
+		case "this", "that", "it", "these", "those", "way", "thing", "reminder", "lot", "bit":
+			return true
+		}
+	}
+	return false
 }
 
 var vagueNouns = set(`lot bit thing things one way kind sort blast joy star legend gem treat delight pleasure hit must mess nightmare disaster dream genius hero champ rock sweetheart angel beauty big good great real true

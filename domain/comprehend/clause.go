@@ -1,5 +1,7 @@
 package comprehend
 
+import "strings"
+
 // subjectKind is what stands before the verb of a clause.
 type subjectKind int
 
@@ -153,6 +155,9 @@ func (c *clause) findNames() bool {
 	if end == i {
 		return false
 	}
+	if _, activity := is(c.low(i), gerund); (activity || strings.HasSuffix(c.low(i), "ing")) && end == i+1 {
+		return false // "Painting helped": a capital only because the sentence begins
+	}
 	c.kind = named
 	for c.low(end) == "and" || c.low(end) == "," || c.low(end) == "&" {
 		next := nameEnd(c.s.tokens[:c.to], end+1)
@@ -224,8 +229,8 @@ func (c *clause) phraseEnd(i int) int {
 				return k
 			}
 		}
-		if conjunctions[t.low] && t.low != "and" {
-			return -1
+		if conjunctions[t.low] && t.low != "and" || pronouns[t.low] && !(t.low == "i" && c.low(k-1) == "and") {
+			return -1 // a relative clause: its verb is not this subject's
 		}
 	}
 	return -1

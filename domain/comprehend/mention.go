@@ -38,7 +38,7 @@ func called(tokens []token, e entity) bool {
 		if e.from >= 2 && isName(tokens[e.from-2]) {
 			return false // one of a list
 		}
-		return closed && after != ","
+		return closed && (after != "," || e.from <= 4)
 	}
 	return !tokens[e.from-1].word && closed && (after == "!" || after == "?") && before != `"`
 }

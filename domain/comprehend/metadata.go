@@ -1,3 +1,141 @@
 package comprehend
 
-func readMetadata(d *document, out *collector, a *allowance) {}
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+)
+
+// field is one string or number of the metadata and where it stands.
+type field struct {
+	path   []string // keys from the outermost, in words: "favouriteEditor" is "favourite editor"
+	value  string
+	number bool
+	object int // which JSON object holds it, from 0 for the outermost
+}
+
+// maxFields is how many fields of the metadata are read, and maxDepth how deep they may lie.
+const (
+	maxFields = 2000
+	maxDepth  = 12
+)
+
+// readMetadata derives what the metadata states in a clear shape; see factRules. Texts in it are read as sentences are.
+func readMetadata(d *document, out *collector, a *allowance) {
+	fields := fieldsOf(d.metadata)
+	objects := map[int][]field{}
+	for _, f := range fields {
+		objects[f.object] = append(objects[f.object], f)
+	}
+	s := &sentence{aside: true}
+	for _, f := range fields {
+		for _, read := range factRules {
+			if found := read(d, f, objects[f.object]); len(found) > 0 {
+				out.add(s, found, a)
+				break
+			}
+		}
+		if strings.Count(f.value, " ") >= 2 {
+			d.asideSentences(f.value, func(s *sentence) { out.add(s, readSentence(d, s), a) })
+		}
+	}
+}
+
+// fieldsOf walks over metadata in the order it is written. Metadata that is not JSON has no fields.
+func fieldsOf(raw []byte) []field {
+	if len(raw) == 0 || !json.Valid(raw) {
+		return nil
+	}
+	type level struct {
+		object int
+		key    string
+		inKey  bool // the next string is a key
+		array  bool
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var fields []field
+	var stack []level
+	objects := 0
+	// done ends a value: within an object, the next string is a key.
+	done := func() {
+		if n := len(stack); n > 0 && !stack[n-1].array {
+			stack[n-1].inKey = true
+		}
+	}
+	for len(fields) < maxFields {
+		tok, err := dec.Token()
+		if err != nil {
+			return fields // the end: it was valid JSON
+		}
+		switch v := tok.(type) {
+		case json.Delim:
+			switch v {
+			case '{':
+				stack = append(stack, level{object: objects, inKey: true})
+				objects++
+			case '[':
+				holder := 0
+				if n := len(stack); n > 0 {
+					holder = stack[n-1].object
+				}
+				stack = append(stack, level{object: holder, array: true})
+			default:
+				stack = stack[:len(stack)-1]
+				done()
+			}
+			continue
+		case string:
+			n := len(stack)
+			if n > 0 && stack[n-1].inKey {
+				stack[n-1].key, stack[n-1].inKey = v, false
+				continue
+			}
+			if n > 0 && n <= maxDepth {
+				fields = append(fields, field{path: pathOf(stack, func(l level) string { return l.key }), value: flat(v), object: stack[n-1].object})
+			}
+		case json.Number:
+			if n := len(stack); n > 0 && n <= maxDepth {
+				fields = append(fields, field{path: pathOf(stack, func(l level) string { return l.key }), value: v.String(), number: true, object: stack[n-1].object})
+			}
+		}
+		done()
+	}
+	return fields
+}
+
+func pathOf[L any](stack []L, key func(L) string) []string {
+	var path []string
+	for _, l := range stack {
+		if k := key(l); k != "" {
+			path = append(path, keyWords(k))
+		}
+	}
+	return path
+}
+
+// keyWords is a key in words and lower case: "favouriteEditor", "favourite_editor" and "Favourite Editor" are "favourite editor".
+func keyWords(key string) string {
+	if len(key) > 100 {
+		return ""
+	}
+	var b strings.Builder
+	lower := false
+	for _, r := range flat(key) {
+		switch {
+		case r == '_' || r == '-' || r == '.':
+			b.WriteByte(' ')
+			lower = false
+		case r >= 'A' && r <= 'Z':
+			if lower {
+				b.WriteByte(' ')
+			}
+			b.WriteRune(r)
+			lower = false
+		default:
+			b.WriteRune(r)
+			lower = true
+		}
+	}
+	return strings.Join(strings.Fields(strings.ToLower(b.String())), " ")
+}

@@ -10,7 +10,7 @@ var neverNames = set(`i ok okay tv dvd pc usa uk eu us faq asap fyi btw lol omg 
 	english american british french german italian spanish chinese japanese korean indian russian mexican canadian australian european african asian irish scottish welsh dutch
 	swedish norwegian danish finnish polish turkish greek portuguese brazilian thai vietnamese arabic hebrew latin hindi ukrainian swiss austrian belgian egyptian
 	christian jewish muslim catholic buddhist hindu lgbt lgbtq lgbtqia bbq bff irl diy covid ptsd adhd phd mba gps wifi usb pdf
-	monday tuesday wednesday thursday friday saturday sunday january february march april may june july august september october november december
+	monday tuesday wednesday thursday friday saturday sunday mon tue tues wed thu thur thurs fri sat sun jan feb mar apr jun jul aug sep sept oct nov dec january february march april may june july august september october november december
 	mondays tuesdays wednesdays thursdays fridays saturdays sundays new day week month year hour yours sincerely regards best love kind warm looking let don't
 	never always everyone nobody somebody anyone things stuff people life time work school home family friends kids nature music art food dinner lunch breakfast
 	how what when where who why which whose whom whether can could would should will shall may might must do does did is are was were be been has have had am
@@ -21,6 +21,8 @@ var neverNames = set(`i ok okay tv dvd pc usa uk eu us faq asap fyi btw lol omg 
 	usually often sometimes rarely recently lately finally basically apparently obviously absolutely definitely totally certainly exactly indeed instead overall meanwhile
 	first second third fourth next last another both either neither nothing something anything everything several few plenty lots part due given based according`)
 
+var compass = set(`north south east west new san los las el la santa saint st great lake mount mt fort cape port the`)
+
 // isName reports whether a token can be a word of a name where no sentence begins.
 func isName(t token) bool {
 	return t.word && t.capital() && !neverNames[t.low] && !pronouns[t.low] && !determiners[t.low] && !prepositions[t.low] &&
@@ -29,10 +31,15 @@ func isName(t token) bool {
 
 // nameEnd is where the name that begins at token i ends, i when none does.
 func nameEnd(tokens []token, i int) int {
-	if i < 0 || i >= len(tokens) || !isName(tokens[i]) {
+	if i < 0 || i >= len(tokens) {
 		return i
 	}
 	end := i + 1
+	if compass[tokens[i].low] && tokens[i].capital() && end < len(tokens) && tokens[end].gap && isName(tokens[end]) {
+		end++ // "East Coast", though "East" alone is no name
+	} else if !isName(tokens[i]) {
+		return i
+	}
 	for end < len(tokens) && tokens[end].word {
 		t := tokens[end]
 		switch {

@@ -22,17 +22,23 @@ var vagueEvents = set(`get make take see come go try set turn give hear find say
 
 // readObservation states an event that the clause tells of as done: in the past or the perfect, active or passive.
 func readObservation(c *clause) []draft {
-	if !eventVerbs[c.lemma] || c.negated || c.modal != "" || c.progressive || !(c.past || c.perfect) || hedged(c) {
+	if !(eventVerbs[c.lemma] || c.lemma == "have" && c.past && c.occasion()) || c.negated || c.modal != "" || c.progressive || !(c.past || c.perfect) || hedged(c) {
 		return nil
 	}
-	if c.perfect && c.past { // "had done" sets the scene of another event
+	if c.perfect && (c.past || vagueEvents[c.lemma]) { // "had done" sets the scene of another event, "has got" is "has"
+		return nil
+	}
+	if c.lemma == "get" && !c.acquires() {
 		return nil
 	}
 	if c.passive && (c.kind == first || c.kind == firstPlural) && vagueEvents[c.lemma] {
 		return nil
 	}
-	if !c.passive && !c.concrete() {
+	if !c.passive && !c.concrete() || c.dangles() {
 		return nil
+	}
+	if c.lemma == "help" && (c.kind == thing || c.kind == named) {
+		return nil // "Yoga helped": that something was good, not that it happened
 	}
 	if c.low(c.rest) == "to" && isBase(c.low(c.rest+1)) && c.lemma != "decide" && c.lemma != "agree" && c.lemma != "volunteer" {
 		return nil
@@ -43,6 +49,66 @@ func readObservation(c *clause) []draft {
 	}
 	return []draft{c.draft(memory.Observation, line)}
 }
+
+// occasion reports whether "had" tells of an event: "had a picnic", "had surgery on Monday".
+func (c *clause) occasion() bool {
+	for i := c.rest; i < min(c.to, c.rest+6); i++ {
+		if occasions[c.low(i)] {
+			return true
+		}
+		if prepositions[c.low(i)] || conjunctions[c.low(i)] {
+			return false
+		}
+	}
+	return false
+}
+
+var occasions = set(`picnic party meeting baby surgery accident breakthrough conversation interview appointment wedding dinner lunch breakfast brunch barbecue bbq call setback injury session class
+	lesson exam operation outage incident demo workshop concert gig performance recital ceremony reunion date checkup check-up scan crash fight argument celebration retreat sleepover`)
+
+// dangles reports whether the clause points at something that only the words around it show: "this one", "about it".
+func (c *clause) dangles() bool {
+	for i := c.rest; i < c.to; i++ {
+		if c.dateWord(i) {
+			continue
+		}
+		switch next := c.low(i + 1); c.low(i) {
+		case "this", "these", "those":
+			return true
+		case "that":
+			if prepositions[c.low(i-1)] || next == "" {
+				return true
+			}
+		case "it", "one", "them":
+			if next == "" || !c.s.tokens[i+1].word || conjunctions[next] || c.low(i) == "it" && prepositions[c.low(i-1)] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// acquires reports whether "got" tells of an event: "got a new job", "got promoted", not "got the idea", "got to", "got lost in it".
+func (c *clause) acquires() bool {
+	low := c.low(c.rest)
+	if gotDone[low] {
+		return true
+	}
+	if _, count := number(low); !count && low != "my" && low != "our" && low != "another" && low != "the" {
+		return false
+	}
+	for i := c.rest; i < min(c.to, c.rest+4); i++ {
+		if empty[c.low(i)] {
+			return false
+		}
+	}
+	return true
+}
+
+var (
+	gotDone = set(`married engaged divorced promoted fired hired accepted rejected injured hurt sick elected nominated certified vaccinated licensed invited robbed laid`)
+	empty   = set(`idea chance feeling point lot bit point sense kick blast hang best back hold taste time way urge impression minute opportunity`)
+)
 
 // hedged reports whether words of the clause take the event back, or make it a condition or a wish.
 func hedged(c *clause) bool {
@@ -64,11 +130,11 @@ func (c *clause) concrete() bool {
 	for i < c.to && (adverbs[c.low(i)] || particlesOf[c.low(i)] && !determiners[c.low(i+1)]) {
 		i++
 	}
-	if i < c.to && vagueObjects[c.low(i)] && !(c.low(i) == "this" || c.low(i) == "these" || c.low(i) == "her" || c.low(i) == "that" || c.low(i) == "us" || c.low(i) == "one") {
+	if i < c.to && vagueObjects[c.low(i)] && c.low(i) != "us" {
 		return false
 	}
 	switch c.low(i) {
-	case "that", "this", "these", "those", "her", "his", "their", "its", "one":
+	case "his", "their", "its":
 		return false
 	}
 	nouns := 0

@@ -92,9 +92,12 @@ func standing(tokens []token, i int) bool {
 }
 
 // orders reports whether token i is the verb of an order with an object, and not one of the phrases that order nothing
-// ("never mind", "never heard of it", "don't worry").
+// ("never mind", "never heard of it", "don't worry") or a noun ("exercise and nature").
 func orders(tokens []token, i int) bool {
 	if i >= len(tokens)-1 || !isBase(tokens[i].low) || idle[tokens[i].low] {
+		return false
+	}
+	if next := tokens[i+1].low; conjunctions[next] && next != "as" && next != "before" && next != "after" || beForms[next] || modals[next] || haveForms[next] {
 		return false
 	}
 	if _, also := is(tokens[i].low, past|participle); also && i > 0 && tokens[i-1].low == "never" && tokens[i].low != "put" && tokens[i].low != "run" && tokens[i].low != "set" && tokens[i].low != "let" {
@@ -137,7 +140,7 @@ func everyTime(tokens []token, i int) bool {
 		next := tokens[i+1].low
 		switch tokens[i].low {
 		case "every", "each", "any":
-			if before := tokens[i-1].low; before == "before" || before == "after" || before == "on" || before == "for" || before == "in" || before == "at" || before == "with" || timeUnits[next] || next == "time" {
+			if before := tokens[i-1].low; before == "before" || before == "after" || before == "on" || before == "for" || before == "in" || before == "at" || before == "with" || next == "time" {
 				return true
 			}
 		case "from":

@@ -168,7 +168,7 @@ func (d *document) cut(start, end int, who speaker, yield func(start, end int, w
 		from := 0
 		for it := sentences.FromString(text); it.Next(); {
 			to := it.End()
-			if to < len(text) && abbreviated(text[from:to]) {
+			if to < len(text) && abbreviated(text[from:to], text[to:]) {
 				continue
 			}
 			s, e := trimSpan(text, from, to)
@@ -183,7 +183,7 @@ func (d *document) cut(start, end int, who speaker, yield func(start, end int, w
 }
 
 // abbreviated reports whether a sentence only seems to end, at an abbreviation or an initial.
-func abbreviated(text string) bool {
+func abbreviated(text, next string) bool {
 	text = strings.TrimRight(text, " ")
 	if !strings.HasSuffix(text, ".") {
 		return false
@@ -192,7 +192,9 @@ func abbreviated(text string) bool {
 	if len(word) == 1 && word[0] >= 'A' && word[0] <= 'Z' {
 		return word != "I"
 	}
-	return abbreviations[strings.ToLower(word)]
+	word = strings.ToLower(word)
+	r, _ := utf8.DecodeRuneInString(strings.TrimLeft(next, " "))
+	return titles[word] || abbreviations[word] && !unicode.IsUpper(r)
 }
 
 // trimSpan takes white space off both ends of a span.

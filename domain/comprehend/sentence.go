@@ -16,8 +16,12 @@ func readSentence(d *document, s *sentence) []draft {
 	}
 	if rules := readRules(d, s); len(rules) > 0 {
 		drafts = append(drafts, rules...)
-	} else if !s.question && !quotesSpeech(s) {
-		for _, part := range clauseSpans(s.tokens) {
+	} else if !quotesSpeech(s) {
+		parts := clauseSpans(s)
+		if s.question { // what stands before "- want to see it?" is no question
+			parts = parts[:len(parts)-1]
+		}
+		for _, part := range parts {
 			if part[1]-part[0] > maxClause {
 				continue
 			}
@@ -93,10 +97,14 @@ func (c *clause) entityNames() []string {
 
 // clauseSpans cuts a sentence where another statement begins: at a dash or a semicolon, and where a conjunction or a comma is
 // followed by a new subject.
-func clauseSpans(tokens []token) [][2]int {
+func clauseSpans(s *sentence) [][2]int {
+	tokens := s.tokens
 	var spans [][2]int
 	from := 0
 	cut := func(to, next int) {
+		if next < len(tokens) && tokens[next].low == "i" && !hasVerb(tokens[from:to]) {
+			return // "My colleagues and I went"
+		}
 		if to > from {
 			spans = append(spans, [2]int{from, to})
 		}
@@ -109,18 +117,40 @@ func clauseSpans(tokens []token) [][2]int {
 		next := tokens[i+1]
 		switch {
 		case t.low == ";" || t.low == "…" || len(t.low) > 1 && t.low[0] == '.' || t.low[0] == '!' || t.low[0] == '?',
-			!t.word && t.gap && next.gap && isDash(t.low), t.low == "—", t.low == ":":
+			!t.word && next.gap && isDash(t.low), t.low == "—", t.low == ":":
 			cut(i, i+1)
 		case t.low == "," && (next.low == "which" || next.low == "who" || next.low == "where" || next.low == "so" || next.low == "but"):
 			cut(i, i+1)
 		case t.low == "," && startsClause(tokens, i+1):
 			cut(i, i+1)
-		case splitters[t.low] && tokens[i-1].low != "both" && startsClause(tokens, i+1):
+		case splitters[t.low] && tokens[i-1].low != "both" && (startsClause(tokens, i+1) || startsClause(tokens, s.afterDate(i+1))):
 			cut(i, i+1)
 		}
 	}
 	cut(len(tokens), len(tokens))
 	return spans
+}
+
+func hasVerb(tokens []token) bool {
+	for _, t := range tokens {
+		if _, ok := is(t.low, base|third|past|participle|gerund); ok || beForms[t.low] || modals[t.low] || haveForms[t.low] {
+			return true
+		}
+	}
+	return false
+}
+
+// afterDate is the token behind a date expression and a comma at token i, past the end where there is none.
+func (s *sentence) afterDate(i int) int {
+	for _, d := range s.dates {
+		if d.from == i {
+			if d.to < len(s.tokens) && s.tokens[d.to].low == "," {
+				return d.to + 1
+			}
+			return d.to
+		}
+	}
+	return len(s.tokens)
 }
 
 var splitters = set(`and but so or yet though although plus while whereas`)

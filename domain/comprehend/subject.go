@@ -113,8 +113,13 @@ func (c *clause) object(i int) (text string, end int, ok bool) {
 	for end > i && (!c.s.tokens[end-1].word || adverbs[c.low(end-1)] || c.low(end-1) == "and") {
 		end--
 	}
-	if end <= i {
+	if end <= i || prepositions[c.low(end-1)] || vagueObjects[c.low(end-1)] || !c.s.tokens[i].word && end-i < 2 {
 		return "", i, false
+	}
+	for k := i; k < end; k++ {
+		if low := c.low(k); low == "this" || low == "these" || low == "those" || low == "certain" || low == "he" || low == "she" {
+			return "", i, false
+		}
 	}
 	return c.text(i, end), end, true
 }

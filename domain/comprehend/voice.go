@@ -127,7 +127,9 @@ func (v *voice) word(i int, name string) (string, bool) {
 			v.pend = 'p'
 		}
 		return said, true
-	case "me", "us":
+	case "me":
+		return said, true // "them" could be anybody
+	case "us":
 		if v.they {
 			return "them", true
 		}
@@ -148,6 +150,9 @@ func (v *voice) word(i int, name string) (string, bool) {
 	if v.they && v.coordinated(i) {
 		lemma, _ := is(t.low, base)
 		return thirdPerson(lemma), true
+	}
+	if v.they && v.c.kind == first && !v.c.plural && i > v.c.verb && (t.low == "have" || t.low == "am") && (v.c.low(i-1) == "and" || v.c.low(i-1) == "but") && t.gap {
+		return map[string]string{"have": "has", "am": "is"}[t.low], true
 	}
 	return t.text, true
 }

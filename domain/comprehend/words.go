@@ -34,8 +34,10 @@ var (
 		thanks thank please remember reminder rule rules policy fact facts fyi ps nb edit caution danger hint see image photo picture
 		session meeting minutes call chat conversation interview message draft report plan review retro standup kickoff release sprint weekly daily`)
 	particles = set(`de da di van von der den la le el bin ibn al y e du dos`)
-	// abbreviations end with a full stop that ends no sentence, in lower case and without it.
-	abbreviations = set(`mr mrs ms dr prof sr jr st vs etc e.g i.e eg ie no nos vol fig approx dept inc ltd co corp gen col lt sgt capt hon rev
+	// titles and abbreviations end with a full stop that ends no sentence, abbreviations only where no capital follows; in
+	// lower case and without the full stop.
+	titles        = set(`mr mrs ms dr prof st vs e.g i.e gen col lt sgt capt hon rev`)
+	abbreviations = set(`sr jr etc eg ie no nos vol fig approx dept inc ltd co corp
 		jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thurs fri sat sun a.m p.m u.s u.k cf al`)
 
 	negations = set(`not never no nothing nobody none hardly barely neither nor`)
@@ -52,11 +54,11 @@ var (
 	doForms   = set(`do does did`)
 
 	pronouns      = set(`i we you he she it they this that these those there someone somebody everyone everybody anyone anybody nobody one`)
-	vagueObjects  = set(`it that this them those these him her us you so one ones something anything everything nothing someone somebody anyone everyone there here what how when where why who which whatever mine yours his hers ours theirs too either both neither same such`)
+	vagueObjects  = set(`myself ourselves yourself himself herself themselves it that this them those these him her us you so one ones something anything everything nothing someone somebody anyone everyone there here what how when where why who which whatever mine yours his hers ours theirs too either both neither same such`)
 	determiners   = set(`the a an my our your his her its their this that these those some any every each no another both all many several few most`)
 	prepositions  = set(`of in on at to for from with by about into onto over under between among through during after before since until till against without within around near behind beside besides beyond across along towards toward upon per via than as like off out up down`)
 	conjunctions  = set(`and but or so yet nor plus because although though while whereas if unless when whenever where which who whom whose that since until after before as than`)
-	interjections = set(`oh wow yeah yes yep yup no nope nah well ok okay so hey hi hello hiya thanks thank haha hahaha lol omg ah aha aw aww awww hmm hm um uh yay ooh
+	interjections = set(`oh wow woah whoa yeah agreed indeed yes yep yup no nope nah well ok okay so hey hi hello hiya thanks thank haha hahaha lol omg ah aha aw aww awww hmm hm um uh yay ooh
 		cool great nice awesome amazing sure right true exactly absolutely definitely totally indeed sweet good hooray congrats congratulations
 		sorry please bye goodbye cheers anyway anyways also plus honestly actually btw fyi luckily fortunately unfortunately sadly frankly
 		and but then update ps gosh man dude sounds look listen see and still besides meanwhile though however therefore thus hence personally recently lately finally currently yesterday`)
