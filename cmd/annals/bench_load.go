@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/internal/client"
-	"github.com/annals-project/annals/internal/loadtest"
+	"github.com/annals-project/annals/internal/load"
 )
 
 // LoadCmd is "annals bench load". It writes to projects that it makes, and leaves them there.
@@ -65,7 +65,7 @@ func (c *LoadCmd) Run(ctx context.Context, env *Env) (err error) {
 		}
 		defer func() { err = errors.Join(err, own.remove()) }()
 		c.DataDir, c.URL = own.dir, own.url
-		m.row(loadtest.Row{What: "start to ready, empty", Value: own.ready.Seconds(), Unit: "s", Must: 3, Aim: 1})
+		m.row(load.Row{What: "start to ready, empty", Value: own.ready.Seconds(), Unit: "s", Must: 3, Aim: 1})
 	}
 	if m.manager, err = c.management(c.ManagementKey, client.Options{}); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (c *LoadCmd) Run(ctx context.Context, env *Env) (err error) {
 	if c.JSON {
 		err = printJSON(env.Stdout, map[string]any{"rows": m.rows})
 	} else {
-		err = loadtest.Table(env.Stdout, m.rows)
+		err = load.Table(env.Stdout, m.rows)
 	}
 	if err != nil || !c.Strict {
 		return err
@@ -93,12 +93,12 @@ func (c *LoadCmd) Run(ctx context.Context, env *Env) (err error) {
 type measurement struct {
 	cmd     *LoadCmd
 	manager *client.Client
-	bare    loadtest.Bare
+	bare    load.Bare
 	log     io.Writer
 	// run makes the ids of this run its own.
 	run  string
 	rate float64
-	rows []loadtest.Row
+	rows []load.Row
 }
 
 func (m *measurement) readBare() error {
@@ -107,11 +107,11 @@ func (m *measurement) readBare() error {
 		return fmt.Errorf("open benchmarks: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	m.bare, err = loadtest.ReadBare(f)
+	m.bare, err = load.ReadBare(f)
 	return err
 }
 
-func (m *measurement) row(r loadtest.Row) {
+func (m *measurement) row(r load.Row) {
 	m.rows = append(m.rows, r)
 	_, _ = fmt.Fprintf(m.log, "%s: %.1f %s\n", r.What, r.Value, r.Unit)
 }
@@ -167,20 +167,20 @@ func (m *measurement) single(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	got, err := loadtest.Single(ctx, to, m.cmd.Clients, m.cmd.For, m.run)
+	got, err := load.Single(ctx, to, m.cmd.Clients, m.cmd.For, m.run)
 	if err != nil {
 		return err
 	}
 	m.rate = got.PerSecond
 	what := fmt.Sprintf("single ingest, %d clients", m.cmd.Clients)
-	m.row(loadtest.Row{What: what, Value: got.PerSecond, Unit: "/s", Must: 1500, AtLeast: true, Aim: m.bare.Appends / 2, Bare: m.bare.Appends, BareOf: "bare node"})
-	m.row(loadtest.Row{What: what + ", p50", Value: got.Times.Percentile(0.50), Unit: "ms"})
-	m.row(loadtest.Row{What: what + ", p99", Value: got.Times.Percentile(0.99), Unit: "ms", Must: 60})
+	m.row(load.Row{What: what, Value: got.PerSecond, Unit: "/s", Must: 1500, AtLeast: true, Aim: m.bare.Appends / 2, Bare: m.bare.Appends, BareOf: "bare node"})
+	m.row(load.Row{What: what + ", p50", Value: got.Times.Percentile(0.50), Unit: "ms"})
+	m.row(load.Row{What: what + ", p99", Value: got.Times.Percentile(0.99), Unit: "ms", Must: 60})
 	behind, err := m.settle(ctx, to)
 	if err != nil {
 		return err
 	}
-	m.row(loadtest.Row{What: "derivation behind single ingest", Value: behind.Seconds(), Unit: "s"})
+	m.row(load.Row{What: "derivation behind single ingest", Value: behind.Seconds(), Unit: "s"})
 	return nil
 }
 
@@ -189,12 +189,12 @@ func (m *measurement) searchable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	times, err := loadtest.Searchable(ctx, to, m.rate/2, m.cmd.For, 400, m.run)
+	times, err := load.Searchable(ctx, to, m.rate/2, m.cmd.For, 400, m.run)
 	if err != nil {
 		return err
 	}
-	m.row(loadtest.Row{What: "accepted to searchable at half that load, p50", Value: times.Percentile(0.50), Unit: "ms"})
-	m.row(loadtest.Row{What: "accepted to searchable at half that load, p99", Value: times.Percentile(0.99), Unit: "ms", Must: 1000, Aim: 250})
+	m.row(load.Row{What: "accepted to searchable at half that load, p50", Value: times.Percentile(0.50), Unit: "ms"})
+	m.row(load.Row{What: "accepted to searchable at half that load, p99", Value: times.Percentile(0.99), Unit: "ms", Must: 1000, Aim: 250})
 	_, err = m.settle(ctx, to)
 	return err
 }
@@ -204,17 +204,17 @@ func (m *measurement) batches(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	got, _, err := loadtest.Batches(ctx, to, m.cmd.Batches, 1000, 20, 4, m.run)
+	got, _, err := load.Batches(ctx, to, m.cmd.Batches, 1000, 20, 4, m.run)
 	if err != nil {
 		return err
 	}
-	m.row(loadtest.Row{What: "batches of 1,000 short texts", Value: got.PerSecond, Unit: "items/s", Must: 5000, AtLeast: true, Aim: 15000})
-	m.row(loadtest.Row{What: "one such batch, p50", Value: got.Times.Percentile(0.50), Unit: "ms"})
+	m.row(load.Row{What: "batches of 1,000 short texts", Value: got.PerSecond, Unit: "items/s", Must: 5000, AtLeast: true, Aim: 15000})
+	m.row(load.Row{What: "one such batch, p50", Value: got.Times.Percentile(0.50), Unit: "ms"})
 	behind, err := m.settle(ctx, to)
 	if err != nil {
 		return err
 	}
-	m.row(loadtest.Row{What: "derivation behind batches", Value: behind.Seconds(), Unit: "s"})
+	m.row(load.Row{What: "derivation behind batches", Value: behind.Seconds(), Unit: "s"})
 	return nil
 }
 
@@ -224,20 +224,20 @@ func (m *measurement) recall(ctx context.Context) error {
 		return err
 	}
 	count := m.cmd.Passages / 1000
-	if _, _, err := loadtest.Batches(ctx, to, count, 1000, passageWords, 2, m.run); err != nil {
+	if _, _, err := load.Batches(ctx, to, count, 1000, passageWords, 2, m.run); err != nil {
 		return err
 	}
 	if _, err := m.settle(ctx, to); err != nil {
 		return err
 	}
-	from, until := loadtest.Window(count * 1000)
-	times, err := loadtest.Recalls(ctx, to, m.cmd.Queries, from, until)
+	from, until := load.Window(count * 1000)
+	times, err := load.Recalls(ctx, to, m.cmd.Queries, from, until)
 	if err != nil {
 		return err
 	}
 	what := fmt.Sprintf("recall at %sk passages, three filters", thousands(int64(count)))
-	row := loadtest.Row{What: what + ", p50", Value: times.Percentile(0.50), Unit: "ms", Must: 10, Aim: 1.5 * m.bare.Query, Bare: m.bare.Query, BareOf: "bare engine"}
+	row := load.Row{What: what + ", p50", Value: times.Percentile(0.50), Unit: "ms", Must: 10, Aim: 1.5 * m.bare.Query, Bare: m.bare.Query, BareOf: "bare engine"}
 	m.row(row)
-	m.row(loadtest.Row{What: what + ", p99", Value: times.Percentile(0.99), Unit: "ms", Must: 40})
+	m.row(load.Row{What: what + ", p99", Value: times.Percentile(0.99), Unit: "ms", Must: 40})
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/recall"
-	"github.com/annals-project/annals/internal/loadtest"
+	"github.com/annals-project/annals/internal/load"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
 )
@@ -27,7 +27,7 @@ func BenchmarkEngineQuery(b *testing.B) {
 			b.Error(err)
 		}
 	})
-	project, analyzer, texts := uuid.UUID{1}, recall.NewAnalyzer(), loadtest.NewTexts(10_000)
+	project, analyzer, texts := uuid.UUID{1}, recall.NewAnalyzer(), load.NewTexts(10_000)
 	start := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 	for from := 0; from < benchPassages; from += 1000 {
 		var change recallindex.Change
@@ -43,8 +43,8 @@ func BenchmarkEngineQuery(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	from, to := loadtest.Window(benchPassages)
-	questions := loadtest.NewTexts(7)
+	from, to := load.Window(benchPassages)
+	questions := load.NewTexts(7)
 	hits := 0
 	for b.Loop() {
 		found, err := index.Search(b.Context(), recallindex.Query{

@@ -4,7 +4,7 @@ package archtest
 // Module is the path of this module.
 const Module = "github.com/annals-project/annals"
 
-// MaxLines is the most lines of a Go file that is no test.
+// MaxLines is the most lines of a Go file that is neither a test nor a suite of tests.
 const MaxLines = 450
 
 // may lists, per top-level folder, which of our folders its packages may import; cmd may import all.
@@ -28,7 +28,8 @@ var domainMay = []string{
 	"github.com/clipperhouse/uax29",
 }
 
-// only says of an import path (and all below it) in which folders it may appear. The longest path that fits decides.
+// only says of an import path (and all below it) in which folders it may appear. The longest path that fits
+// decides. Test files are free.
 var only = map[string][]string{
 	"github.com/EventStore/EventStore-Client-Go":           {"eventstore/esdb"},
 	"github.com/EventStore/EventStore-Client-Go/v4/protos": {"eventstore/esdb", "eventstore/node"},

@@ -1,4 +1,4 @@
-package loadtest
+package load
 
 import (
 	"context"
@@ -37,19 +37,22 @@ type Rate struct {
 	Times     Times
 }
 
-// Single sends one data point after another from so many clients for a while; each send counts once it is acknowledged.
+// Single sends one data point after another from so many clients for a while, each at least one; each send counts once it is acknowledged.
 func Single(ctx context.Context, to *client.Client, clients int, lasts time.Duration, run string) (Rate, error) {
 	times := make([]Times, clients)
+	texts := make([]*Texts, clients)
+	for c := range texts {
+		texts[c] = NewTexts(uint64(c) + 100)
+	}
 	began := time.Now()
 	end := began.Add(lasts)
 	group, ctx := errgroup.WithContext(ctx)
 	for c := range clients {
 		group.Go(func() error {
-			texts := NewTexts(uint64(c) + 100)
-			for n := 0; time.Now().Before(end); n++ {
+			for n := 0; n == 0 || time.Now().Before(end); n++ {
 				start := time.Now()
 				_, err := to.Ingest(ctx, client.DataPoint{
-					ID: fmt.Sprintf("%s/single/%d/%d", run, c, n), Content: texts.Text(shortWords), Identity: identity,
+					ID: fmt.Sprintf("%s/single/%d/%d", run, c, n), Content: texts[c].Text(shortWords), Identity: identity,
 				}, "")
 				if err != nil {
 					return fmt.Errorf("single send: %w", err)

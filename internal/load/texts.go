@@ -1,5 +1,5 @@
-// Package loadtest measures a running server under load, over its public API, within bounds of count and time.
-package loadtest
+// Package load measures a running server under load, over its public API, within bounds of count and time.
+package load
 
 import (
 	"fmt"

@@ -1,0 +1,74 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// tested finds the lines of the README that are shown to work: fenced sh blocks behind a comment that says so.
+var tested = regexp.MustCompile("(?s)<!-- (tested[^>]*) -->\n```sh\n(.*?)```")
+
+// TestReadme types the lines of the README, exactly as they are printed, in one shell in the folder of a clone.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := tested.FindAllSubmatch(readme, -1)
+	if len(blocks) < 4 {
+		t.Fatalf("the README has %d blocks that are tested", len(blocks))
+	}
+	s := newService(t)
+	s.start()
+	clone := t.TempDir()
+	for name, target := range map[string]string{"data": s.dir, "bin/annals": binary} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(clone, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(target, filepath.Join(clone, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	credentials := string(blocks[0][2])
+	var said strings.Builder
+	for _, b := range blocks {
+		kind, lines := string(b[1]), string(b[2])
+		out := shell(t, clone, credentials+lines)
+		// "A moment later": a reader who is faster than the index asks again.
+		for end := time.Now().Add(readyLimit); kind == "tested: recall" && !strings.Contains(out, "call-2025-05-12") && time.Now().Before(end); {
+			out = shell(t, clone, credentials+lines)
+		}
+		said.WriteString(out)
+		if strings.Contains(out, `"debugMessage"`) {
+			t.Errorf("refused: %s\n%s", lines, out)
+		}
+	}
+	for _, want := range []string{
+		`"status":"queued"`, `"sourceId":"call-2025-05-12"`, `"label":"Planning call"`, `{"channel":`, "3 June 2025",
+		`"operationId"`, "everything can be recalled", "My favourite editor is Helix.", "is ready",
+	} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("the answers lack %s:\n%s", want, said.String())
+		}
+	}
+}
+
+// shell runs lines as a reader's shell does, and fails the test when one of them fails.
+func shell(t *testing.T, dir, lines string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), readyLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", lines)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s\n%s", err, lines, out)
+	}
+	return string(out)
+}
