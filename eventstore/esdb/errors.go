@@ -20,7 +20,9 @@ const (
 	// unclear is everything that says nothing certain, among it a lost connection in the middle of a call.
 	unclear kind = iota
 	none
-	// neverSent: the client has no connection and will never have one.
+	// noServer: none was found, so nothing was sent.
+	noServer
+	// neverSent: the client lost its connection and will never have one again.
 	neverSent
 	// notLeader: refused by a follower; the driver goes over to the leader by itself.
 	notLeader
@@ -45,6 +47,9 @@ func refusal(err error) kind {
 	}
 	if errors.Is(err, errClosed) {
 		return refused
+	}
+	if errors.Is(err, errNotConnected) {
+		return noServer
 	}
 	st, _ := status.FromError(err)
 	var e *driver.Error
@@ -125,7 +130,7 @@ func writeError(ctx context.Context, what string, err error) error {
 		return fmt.Errorf("%s: %w: %w", what, eventstore.ErrTooLarge, err)
 	case refused:
 		return fmt.Errorf("%s: %w", what, err)
-	case neverSent, notLeader, noLeader, unreachable:
+	case noServer, neverSent, notLeader, noLeader, unreachable:
 		return fmt.Errorf("%s: %w: %w: %w", what, eventstore.ErrUnknown, eventstore.ErrUnavailable, err)
 	default:
 		if ctx.Err() != nil {

@@ -8,40 +8,72 @@ import (
 	"sync"
 
 	driver "github.com/EventStore/EventStore-Client-Go/v4/esdb"
-
-	"github.com/annals-project/annals/eventstore"
 )
 
 // link is one client of the driver, which is one connection, and how many calls are on it.
 type link struct {
-	client  *driver.Client
-	slot    int
+	client *driver.Client
+	slot   int
+	// ready is closed once the driver found a server, or failed says that it found none, which is the end of the client.
+	ready  chan struct{}
+	failed error
+
+	// Under the lock of the pool:
 	calls   int
 	retired bool
 }
 
-// pool holds the clients. A client that lost its server is retired: new calls get a new one, and it is closed when its
-// last call has ended, since the driver neither closes the connection that it leaves nor survives a close during a call.
+// pool holds the clients. The driver searches for a server at the first call, for as long as that takes and whatever the contexts of
+// the calls say; so calls wait outside until it has one. A client that lost its server is retired: new calls get a new client, and it is
+// closed when its last call has ended, since the driver neither closes the connection that it leaves nor bears being closed during a call.
 type pool struct {
 	conf driver.Configuration
 	log  *slog.Logger
+	// done ends when the pool is closed.
+	done context.Context
+	end  context.CancelFunc
 
-	mu     sync.Mutex
-	links  []*link
-	turn   int
-	closed bool
+	mu    sync.Mutex
+	links []*link
+	turn  int
 }
 
-var errClosed = errors.New("event store was closed")
+var (
+	errClosed       = errors.New("event store was closed")
+	errNotConnected = errors.New("no event store was found")
+)
 
 func newPool(conf driver.Configuration, size int, log *slog.Logger) *pool {
-	return &pool{conf: conf, log: log, links: make([]*link, size)}
+	p := &pool{conf: conf, log: log, links: make([]*link, size)}
+	p.done, p.end = context.WithCancel(context.Background())
+	return p
 }
 
-func (p *pool) acquire() (*link, error) {
+// acquire waits for a connected client; the clients take turns.
+func (p *pool) acquire(ctx context.Context) (*link, error) {
+	l, err := p.next()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-l.ready:
+		if l.failed != nil {
+			err = fmt.Errorf("%w: %w", errNotConnected, l.failed)
+		}
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		p.release(l)
+		return nil, err
+	}
+	return l, nil
+}
+
+func (p *pool) next() (*link, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.done.Err() != nil {
 		return nil, errClosed
 	}
 	p.turn = (p.turn + 1) % len(p.links)
@@ -52,11 +84,24 @@ func (p *pool) acquire() (*link, error) {
 		if err != nil {
 			return nil, fmt.Errorf("make an event store client: %w", err)
 		}
-		l = &link{client: client, slot: p.turn}
+		l = &link{client: client, slot: p.turn, ready: make(chan struct{}), calls: 1}
 		p.links[p.turn] = l
+		go p.connect(l)
 	}
 	l.calls++
 	return l, nil
+}
+
+// connect has the driver search for a server: to ask for the version of one takes no call to it.
+func (p *pool) connect(l *link) {
+	defer p.release(l)
+	defer close(l.ready)
+	_, l.failed = guarded(p.done, l.client, func(_ context.Context, c *driver.Client) (*driver.ServerVersion, error) {
+		return c.GetServerVersion()
+	})
+	if l.failed != nil {
+		p.retire(l, l.failed)
+	}
 }
 
 func (p *pool) release(l *link) {
@@ -67,28 +112,37 @@ func (p *pool) release(l *link) {
 	}
 }
 
-// judge retires a client after an error that says that its server is gone. A client that is dead is closed at once:
-// calls that wait within it would wait for ever otherwise.
+// judge retires a client after an error that says that its server is gone. A client that died of it is closed at once:
+// calls that came to it in that moment would wait within it for ever otherwise.
 func (p *pool) judge(l *link, err error) {
-	why := refusal(err)
-	if why != unreachable && why != neverSent && why != noLeader {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !l.retired {
-		l.retired = true
-		if p.links[l.slot] == l {
-			p.links[l.slot] = nil
-		}
-		p.log.Warn("event store connection given up", "err", err)
-	}
-	if why == neverSent {
+	switch refusal(err) {
+	case unreachable, noLeader:
+		p.retire(l, err)
+	case neverSent:
+		p.retire(l, err)
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		p.drop(l)
+	default:
 	}
 }
 
-// drop closes a client; closing twice does nothing.
+func (p *pool) retire(l *link, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.retired {
+		return
+	}
+	l.retired = true
+	if p.links[l.slot] == l {
+		p.links[l.slot] = nil
+	}
+	if p.done.Err() == nil {
+		p.log.Warn("event store connection given up", "err", err)
+	}
+}
+
+// drop closes a client, under the lock; closing twice does nothing.
 func (p *pool) drop(l *link) {
 	if err := l.client.Close(); err != nil {
 		p.log.Warn("event store connection not closed", "err", err)
@@ -96,13 +150,17 @@ func (p *pool) drop(l *link) {
 }
 
 func (p *pool) close() error {
+	p.end()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.closed = true
 	for i, l := range p.links {
-		if l != nil {
+		if l == nil {
+			continue
+		}
+		l.retired = true
+		p.links[i] = nil
+		if l.calls == 0 {
 			p.drop(l)
-			p.links[i] = nil
 		}
 	}
 	return nil
@@ -111,8 +169,8 @@ func (p *pool) close() error {
 // tries is how often a call is made that certainly did not reach a server that could answer it.
 const tries = 3
 
-// do makes one call. It returns with the context, also while the driver still waits for a connection, and it makes
-// the call again where the error proves that nothing was done; again says of which other errors that is true.
+// do makes one call. It returns with the context, also where the driver does not. It makes the call again where the error proves
+// that nothing was done; again says of which other errors it may.
 func do[T any](ctx context.Context, p *pool, again func(kind) bool, call func(context.Context, *driver.Client) (T, error)) (T, error) {
 	var zero T
 	for try := 1; ; try++ {
@@ -123,12 +181,14 @@ func do[T any](ctx context.Context, p *pool, again func(kind) bool, call func(co
 		if err == nil {
 			return value, nil
 		}
-		why := refusal(err)
-		if try == tries || !(why == neverSent || why == notLeader || why == noLeader || again(why)) {
+		if why := refusal(err); try == tries || !undone(why) && !again(why) {
 			return zero, err
 		}
 	}
 }
+
+// undone says that a call was not done and may be by another server or over another connection.
+func undone(why kind) bool { return why == neverSent || why == notLeader || why == noLeader }
 
 func once[T any](ctx context.Context, p *pool, call func(context.Context, *driver.Client) (T, error)) (T, error) {
 	type answer struct {
@@ -136,7 +196,7 @@ func once[T any](ctx context.Context, p *pool, call func(context.Context, *drive
 		err   error
 	}
 	var zero T
-	l, err := p.acquire()
+	l, err := p.acquire(ctx)
 	if err != nil {
 		return zero, err
 	}
@@ -159,7 +219,7 @@ func once[T any](ctx context.Context, p *pool, call func(context.Context, *drive
 func guarded[T any](ctx context.Context, c *driver.Client, call func(context.Context, *driver.Client) (T, error)) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: driver panicked: %v", eventstore.ErrUnavailable, p)
+			err = fmt.Errorf("driver panicked: %v", p)
 		}
 	}()
 	return call(ctx, c)

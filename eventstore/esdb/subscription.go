@@ -27,8 +27,11 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position) (event
 	following, cancel := context.WithCancel(ctx)
 	sub := &subscription{cancel: cancel, events: make(chan eventstore.Recorded, ahead), ended: make(chan struct{})}
 	opened := make(chan struct{})
+	// A store that is closed takes its subscriptions along.
+	detach := context.AfterFunc(s.pool.done, cancel)
 	go func() {
 		defer cancel()
+		defer detach()
 		defer close(sub.ended)
 		sub.err = s.follow(following, after, sub.events, opened)
 	}()
@@ -47,9 +50,9 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position) (event
 func (s *Store) follow(ctx context.Context, after eventstore.Position, events chan<- eventstore.Recorded, opened chan<- struct{}) error {
 	const what = "follow the log"
 	for try := 1; ; try++ {
-		l, err := s.pool.acquire()
+		l, err := s.pool.acquire(ctx)
 		if err != nil {
-			return fmt.Errorf("%s: %w", what, err)
+			return readError(ctx, what, err)
 		}
 		begun := false
 		_, err = guarded(toLeader(ctx), l.client, func(ctx context.Context, c *driver.Client) (struct{}, error) {
@@ -64,7 +67,7 @@ func (s *Store) follow(ctx context.Context, after eventstore.Position, events ch
 		s.pool.judge(l, err)
 		s.pool.release(l)
 		why := refusal(err)
-		if begun || try == tries || ctx.Err() != nil || !(why == neverSent || why == notLeader || why == noLeader || lost(why)) {
+		if begun || try == tries || ctx.Err() != nil || !undone(why) && !lost(why) {
 			return readError(ctx, what, err)
 		}
 	}
