@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -16,10 +17,8 @@ import (
 
 // ownServer is a server that a bench started for itself.
 type ownServer struct {
-	dir, url string
-	// ready is how long its start took.
-	ready   time.Duration
-	process *exec.Cmd
+	self, dir, addr, url string
+	process              *exec.Cmd
 	// exited is closed once the process has ended.
 	exited chan struct{}
 }
@@ -30,31 +29,36 @@ const (
 	ownStopLimit  = time.Minute
 )
 
-// startOwn runs this program as a server on a new folder and waits until it is ready. Its log goes to a file in the folder.
-func startOwn(ctx context.Context, env *Env) (*ownServer, error) {
+// newOwn makes a folder and an address for a server that runs this program.
+func newOwn(ctx context.Context) (*ownServer, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	addr, err := freeAddr(ctx)
+	if err != nil {
+		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "annals-bench-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
-	addr, err := freeAddr(ctx)
+	return &ownServer{self: self, dir: filepath.Join(dir, "data"), addr: addr, url: "http://" + addr}, nil
+}
+
+// start runs the server and waits until it is ready, and says how long that took. Its log goes to a file beside its data.
+func (s *ownServer) start(ctx context.Context, complaints io.Writer) (time.Duration, error) {
+	log, err := os.Create(filepath.Join(filepath.Dir(s.dir), "serve.log"))
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	log, err := os.Create(filepath.Join(dir, "serve.log"))
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make a log: %w", err), os.RemoveAll(dir))
+		return 0, fmt.Errorf("make a log: %w", err)
 	}
 	defer func() { _ = log.Close() }() // the child holds it open
-	s := &ownServer{dir: filepath.Join(dir, "data"), url: "http://" + addr, exited: make(chan struct{})}
-	s.process = exec.Command(self, "serve", "--data-dir", s.dir, "--api-addr", addr, "--log-level", "warn") //nolint:noctx // it is stopped by a signal, so that it ends in order
+	s.process = exec.Command(s.self, "serve", "--data-dir", s.dir, "--api-addr", s.addr, "--log-level", "warn")
 	s.process.Stdout, s.process.Stderr = log, log
+	s.exited = make(chan struct{})
 	began := time.Now()
 	if err := s.process.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start a server: %w", err), os.RemoveAll(dir))
+		return 0, fmt.Errorf("start a server: %w", err)
 	}
 	go func() {
 		defer close(s.exited)
@@ -62,11 +66,10 @@ func startOwn(ctx context.Context, env *Env) (*ownServer, error) {
 	}()
 	if err := s.awaitReady(ctx); err != nil {
 		text, _ := os.ReadFile(log.Name()) // best effort: the error says the rest
-		_, _ = env.Stderr.Write(text)
-		return nil, errors.Join(err, s.remove())
+		_, _ = complaints.Write(text)
+		return 0, errors.Join(err, s.stop())
 	}
-	s.ready = time.Since(began)
-	return s, nil
+	return time.Since(began), nil
 }
 
 func freeAddr(ctx context.Context) (string, error) {
@@ -102,8 +105,11 @@ func (s *ownServer) awaitReady(ctx context.Context) error {
 	}
 }
 
-// remove stops the server and removes its folder.
-func (s *ownServer) remove() error {
+// stop asks the server to end in order, and waits for it; one that does not run is fine.
+func (s *ownServer) stop() error {
+	if s.process == nil {
+		return nil
+	}
 	err := s.process.Process.Signal(syscall.SIGTERM)
 	if errors.Is(err, os.ErrProcessDone) {
 		err = nil
@@ -114,5 +120,11 @@ func (s *ownServer) remove() error {
 		err = errors.Join(err, errors.New("the server did not stop and was killed"), s.process.Process.Kill())
 		<-s.exited
 	}
-	return errors.Join(err, os.RemoveAll(filepath.Dir(s.dir)))
+	s.process = nil
+	return err
+}
+
+// remove stops the server and removes its folder.
+func (s *ownServer) remove() error {
+	return errors.Join(s.stop(), os.RemoveAll(filepath.Dir(s.dir)))
 }

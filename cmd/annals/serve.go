@@ -1,5 +1,3 @@
-//go:build wip
-
 package main
 
 import (
@@ -18,6 +16,7 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/commands/pipeline"
+	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/operator"
@@ -80,12 +79,14 @@ type process struct {
 	confirmer *pipeline.Confirmer
 	finisher  *pipeline.Finisher
 	sends     operator.Sends
+	// started is closed once the projections have caught up and nothing that a commit set off stands open.
+	started chan struct{}
 	// ready is called once, when the service is.
 	ready func()
 }
 
 func newProcess(ctx context.Context, s *Settings, st *storage, listener net.Listener, log *slog.Logger) (*process, error) {
-	p := &process{settings: s, log: log, st: st, listener: listener, urls: s.PublicURLs(listener.Addr().String()), door: &door{}}
+	p := &process{settings: s, log: log, st: st, listener: listener, urls: s.PublicURLs(listener.Addr().String()), door: &door{}, started: make(chan struct{})}
 	events := commands.NewLog(st.store, st.codec, log)
 	key, err := hashKey(s)
 	if err != nil {
@@ -96,10 +97,12 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 	}
 	registry := prometheus.NewRegistry()
 	blobs := blobReader{st.store, st.codec}
+	analyzer := domainrecall.NewAnalyzer()
 	p.runtime, err = projections.New(projections.Config{
 		DB: st.db, Store: st.store, Codec: st.codec, LogID: projections.LogIDOf(st.store, st.codec), Logger: log, Hooks: projectionMetrics(registry),
 		Projectors: []projections.Projector{
-			access.New(), datapoints.New(), memories.New(blobs), recallindex.New(st.index, blobs, revisionReader{events}),
+			access.New(), datapoints.New(), memories.New(blobs, log),
+			recallindex.New(st.index, recallindex.Log{Store: st.store, Codec: st.codec}, analyzer, log),
 		},
 	})
 	if err != nil {
@@ -120,12 +123,14 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 	p.finisher = &pipeline.Finisher{Log: events, List: queries, Progress: p.waiter, Logger: log, Now: now}
 
 	write := commands.New(commands.Config{Log: events, Waiter: p.waiter, Sends: queries, HashKey: key, Pipeline: s.PipelineOn()})
-	p.sends = stoppedSends{queries: queries, commands: write}
-	return p, p.routes(registry, queries, write, blobs)
+	p.sends = operatorSends{queries: queries, access: access.Queries{DB: st.db}, commands: write}
+	return p, p.routes(registry, queries, write, blobs, analyzer)
 }
 
 // routes builds the API in front of the parts.
-func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queries, write *commands.Service, blobs blobReader) error {
+func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queries, write *commands.Service, blobs blobReader,
+	analyzer *domainrecall.Analyzer,
+) error {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &partMetrics{p})
 	metrics, err := httpx.NewMetrics(registry)
 	if err != nil {
@@ -138,7 +143,8 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 	})
 	writeapi.Register(e, writeapi.Deps{Ingest: write, Delete: write, Projects: write})
 	readapi.Register(e, readapi.Deps{
-		Statuses: sendStatuses{queries}, Projects: projectList{keys, p.st.db}, Recall: recall.New(p.st.db, p.st.index, blobs),
+		Statuses: sendStatuses{queries}, Projects: projectCounts{keys, queries, memories.Queries{DB: p.st.db}},
+		Recall: recall.New(recall.Config{DB: p.st.db, Index: p.st.index, Analyzer: analyzer, Blobs: blobs, Projections: p.waiter, Log: p.log}),
 	})
 	readapi.RegisterOperation(e, readapi.Operation{Ready: p.notReady, Metrics: registry})
 	p.api = e
@@ -156,9 +162,9 @@ func (p *process) run(ctx context.Context) error {
 		{"operator socket", serveOperator(socket, operator.Handler(p.sends, p.log))},
 		{"start", p.start},
 	}
-	core := []role{{"confirmer", p.confirmer.Run}, {"finisher", p.finisher.Run}}
+	core := []role{{"confirmer", p.afterStart(p.confirmer.Run)}, {"finisher", p.afterStart(p.finisher.Run)}}
 	if p.settings.PipelineOn() {
-		core = append(core, role{"pipeline", p.worker.Run})
+		core = append(core, role{"pipeline", p.afterStart(p.worker.Run)})
 	}
 	return runTiers(ctx, edge, core, []role{{"projections", p.runtime.Run}})
 }
@@ -182,10 +188,23 @@ func (p *process) start(ctx context.Context) error {
 			return nil
 		}
 	}
+	close(p.started)
 	p.door.open.Store(true)
 	p.ready()
 	<-ctx.Done()
 	return nil
+}
+
+// afterStart holds a role back until the projections are where the log was at the start: its lists mean nothing before.
+func (p *process) afterStart(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-p.started:
+			return run(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // sleep waits, and reports false where the context ended first.

@@ -1,11 +1,8 @@
-//go:build wip
-
 package main
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 
@@ -13,15 +10,16 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/blob"
-	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/operator"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -33,21 +31,6 @@ type blobReader struct {
 
 func (b blobReader) ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error) {
 	return eventstore.ReadBlob(ctx, b.store, b.codec, ref)
-}
-
-// revisionReader reads the event that holds a revision's body.
-type revisionReader struct{ log *commands.Log }
-
-func (r revisionReader) Revision(ctx context.Context, dataPoint uuid.UUID, at int64) (*datapoint.RevisionAccepted, error) {
-	f, ok, err := r.log.At(ctx, stream.Name(stream.DataPoint, dataPoint), eventstore.Revision(at))
-	if err != nil {
-		return nil, err
-	}
-	e, is := f.Event.(*datapoint.RevisionAccepted)
-	if !ok || !is {
-		return nil, fmt.Errorf("data point %s has no body at %d", dataPoint, at)
-	}
-	return e, nil
 }
 
 // liveKeys looks keys up, and refuses to answer while the projection that it rests on is stopped: a key could have been revoked.
@@ -80,13 +63,67 @@ func (s sendStatuses) Status(ctx context.Context, project auth.Project, id uuid.
 	return status, nil
 }
 
-// stoppedSends is what an operator asks about sends that stopped.
-type stoppedSends struct {
+// projectCounts lists projects with what they hold.
+type projectCounts struct {
+	access   access.Queries
+	points   datapoints.Queries
+	memories memories.Queries
+}
+
+func (p projectCounts) Projects(ctx context.Context, organization uuid.UUID) ([]readapi.Project, error) {
+	found, err := p.access.Projects(ctx, organization)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]uuid.UUID, len(found))
+	for i, f := range found {
+		ids[i] = f.ID
+	}
+	counts, err := p.points.Counts(ctx, ids, metering.Month(now()))
+	if err != nil {
+		return nil, err
+	}
+	derived, err := p.memories.Current(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]readapi.Project, len(found))
+	for i, f := range found {
+		list[i] = readapi.Project{
+			Slug: f.Slug, Name: f.Name, IsArchived: f.Archived, CreatedAt: f.CreatedAt,
+			MemoryCount: counts[f.ID].Live + derived[f.ID], MonthIngestions: counts[f.ID].Ingested,
+		}
+	}
+	return list, nil
+}
+
+// operatorSends is what an operator asks about sends that stopped.
+type operatorSends struct {
 	queries  datapoints.Queries
+	access   access.Queries
 	commands *commands.Service
 }
 
-func (s stoppedSends) Retry(ctx context.Context, id uuid.UUID) error {
+func (s operatorSends) FailedSends(ctx context.Context, limit int, after uuid.UUID) ([]operator.Failed, error) {
+	found, err := s.queries.FailedSends(ctx, uuid.Nil, limit, after)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]operator.Failed, len(found))
+	for i, f := range found {
+		project, _, err := s.access.ProjectByID(ctx, f.ProjectID)
+		if err != nil {
+			return nil, err
+		}
+		list[i] = operator.Failed{
+			IngestionID: f.IngestionID, Project: project.Slug, Code: f.Failure.Code, Message: f.Failure.Message, Items: f.Items,
+			AcceptedAt: f.AcceptedAt, FailedAt: f.FailedAt, Retryable: f.Failure.Code != ingestion.ContentRejected,
+		}
+	}
+	return list, nil
+}
+
+func (s operatorSends) Retry(ctx context.Context, id uuid.UUID) error {
 	project, found, err := s.queries.ProjectOf(ctx, id)
 	if err != nil {
 		return err

@@ -1,5 +1,3 @@
-//go:build wip
-
 package main
 
 import (
@@ -53,7 +51,7 @@ func openStorage(ctx context.Context, s *Settings, log *slog.Logger) (_ *storage
 	g.Go(func() error { return st.openLog(ctx, s, log) })
 	g.Go(func() error { return st.openDatabase(ctx, s, log) })
 	g.Go(func() error {
-		index, err := bleve.Open(filepath.Join(s.DataDir, "recall"), log)
+		index, err := bleve.Open(filepath.Join(s.DataDir, "recall"), bleve.Options{Log: log})
 		if err == nil {
 			st.index = index
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/domain/datapoint"

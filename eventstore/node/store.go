@@ -66,7 +66,7 @@ func makeFolder(fs vfs.FS, dir string) error {
 	for d := dir; ; d = fs.PathDir(d) {
 		if _, err := fs.Stat(d); err == nil {
 			break
-		} else if !os.IsNotExist(err) {
+		} else if !errors.Is(err, os.ErrNotExist) { // the file system wraps it
 			return err
 		}
 		if fs.PathDir(d) == d {

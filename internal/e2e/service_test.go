@@ -1,0 +1,234 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/internal/client"
+)
+
+// binary is the built program.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "annals-e2e-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		if binary = os.Getenv("ANNALS_TEST_BINARY"); binary != "" {
+			return m.Run() // built by who has the modules; this user may not
+		}
+		binary = filepath.Join(dir, "annals")
+		build := exec.Command("go", "build", "-o", binary, "github.com/annals-project/annals/cmd/annals")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "%s\n%v\n", out, err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// readyLimit is how long a start may take before a test gives up on it; budgets are measured elsewhere.
+const readyLimit = 90 * time.Second
+
+// service is one installation, running or not.
+type service struct {
+	t    *testing.T
+	dir  string
+	addr string
+	env  []string
+	cmd  *exec.Cmd
+	log  *logs
+	done chan error
+}
+
+// logs keeps what a service says, for the report of a failed test.
+type logs struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// newService makes an installation on a free port; it is stopped when the test ends.
+func newService(t *testing.T, env ...string) *service {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := &service{t: t, dir: filepath.Join(t.TempDir(), "data"), addr: addr, env: env, log: &logs{}}
+	t.Cleanup(func() {
+		s.stop()
+		if t.Failed() {
+			text := s.log.String()
+			t.Logf("the service said:\n%s", text[max(0, len(text)-8<<10):])
+		}
+	})
+	return s
+}
+
+// begin starts the process without waiting for it.
+func (s *service) begin() {
+	s.t.Helper()
+	s.cmd = exec.Command(binary, "serve", "--data-dir", s.dir, "--api-addr", s.addr)
+	s.cmd.Env = append(append(os.Environ(), "ANNALS_LOG_LEVEL=warn"), s.env...)
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.done = make(chan error, 1)
+	go func(cmd *exec.Cmd, done chan error) { done <- cmd.Wait() }(s.cmd, s.done)
+}
+
+// start starts the process and waits until it is ready.
+func (s *service) start() {
+	s.t.Helper()
+	s.begin()
+	if err := s.awaitReady(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *service) awaitReady() error {
+	deadline := time.After(readyLimit)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		res, err := http.Get("http://" + s.addr + "/readyz")
+		if err == nil {
+			_ = res.Body.Close()
+			if res.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case err := <-s.done:
+			s.done <- err
+			return fmt.Errorf("the service ended: %w\n%s", err, s.log)
+		case <-deadline:
+			return fmt.Errorf("the service is not ready after %s", readyLimit)
+		case <-tick.C:
+		}
+	}
+}
+
+// kill ends the process as a crash does.
+func (s *service) kill() {
+	s.t.Helper()
+	if err := s.cmd.Process.Kill(); err != nil {
+		s.t.Fatal(err)
+	}
+	<-s.done
+	s.cmd = nil
+}
+
+// stop asks the process to end and waits for it; one that is not running is fine.
+func (s *service) stop() {
+	s.t.Helper()
+	if s.cmd == nil {
+		return
+	}
+	if err := s.cmd.Process.Signal(os.Interrupt); err != nil {
+		<-s.done
+		s.cmd = nil
+		return
+	}
+	select {
+	case err := <-s.done:
+		if err != nil {
+			s.t.Errorf("the service ended with %v", err)
+		}
+	case <-time.After(time.Minute):
+		s.t.Error("the service does not stop")
+		_ = s.cmd.Process.Kill()
+		<-s.done
+	}
+	s.cmd = nil
+}
+
+// credentials are the values of the file that the first start writes.
+func (s *service) credentials() map[string]string {
+	s.t.Helper()
+	data, err := os.ReadFile(filepath.Join(s.dir, "credentials.env"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	values := make(map[string]string)
+	for line := range strings.Lines(string(data)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		values[name] = value
+	}
+	return values
+}
+
+// client is a client with the project key of the first start, management one with the management key.
+func (s *service) client(o client.Options) *client.Client {
+	return s.with(s.credentials()["ANNALS_PROJECT_KEY"], o)
+}
+
+func (s *service) management() *client.Client {
+	return s.with(s.credentials()["ANNALS_MANAGEMENT_KEY"], client.Options{})
+}
+
+func (s *service) with(key string, o client.Options) *client.Client {
+	s.t.Helper()
+	c, err := client.New("http://"+s.addr, key, o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}
+
+// completed waits until a send is completed.
+func completed(ctx context.Context, t *testing.T, c *client.Client, id string) {
+	t.Helper()
+	deadline, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		status, err := c.Status(deadline, id)
+		if err != nil {
+			t.Fatalf("send %s: %v", id, err)
+		}
+		switch status.Status {
+		case "completed":
+			return
+		case "failed":
+			t.Fatalf("send %s failed: %+v", id, status.Failure)
+		}
+		select {
+		case <-deadline.Done():
+			t.Fatalf("send %s is still %s: %+v", id, status.Status, status)
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package datapoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Counts are what a project holds and took.
+type Counts struct {
+	// Live is the number of live data points.
+	Live int64
+	// Ingested is how many revisions were accepted in the month that was asked for, also of data points deleted since.
+	Ingested int64
+}
+
+// Counts counts the projects of a list in one month ("2026-11"). A project that has nothing is not in the answer.
+func (q Queries) Counts(ctx context.Context, projects []uuid.UUID, month string) (map[uuid.UUID]Counts, error) {
+	rows, err := q.DB.Query(ctx, `
+		select p.id,
+			(select count(*) from datapoints.data_points d where d.project_id = p.id),
+			(select count(*) from datapoints.sends s join datapoints.items i on i.ingestion_id = s.id
+				where s.project_id = p.id and s.month = $2 and i.outcome in ('created', 'updated'))
+		from unnest($1::uuid[]) as p (id)`, idsOf(projects), month)
+	if err != nil {
+		return nil, fmt.Errorf("count projects: %w", err)
+	}
+	counts := make(map[uuid.UUID]Counts, len(projects))
+	var id [16]byte
+	var c Counts
+	_, err = pgx.ForEachRow(rows, []any{&id, &c.Live, &c.Ingested}, func() error {
+		counts[id] = c
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count projects: %w", err)
+	}
+	return counts, nil
+}
+
+// ProjectOf is the project of a send: for the operator, who sees all.
+func (q Queries) ProjectOf(ctx context.Context, ingestionID uuid.UUID) (project uuid.UUID, found bool, err error) {
+	err = q.DB.QueryRow(ctx, `select project_id from datapoints.sends where id = $1`, ingestionID).Scan((*[16]byte)(&project))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return uuid.Nil, false, nil
+	}
+	if err != nil {
+		return uuid.Nil, false, fmt.Errorf("find the project of a send: %w", err)
+	}
+	return project, true, nil
+}
