@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -134,6 +135,27 @@ func notReady(a answer) string {
 		parts[i] = p.Part + ": " + p.Reason
 	}
 	return strings.Join(parts, "; ")
+}
+
+// Metric reads one series of the server's metrics, named as the text format writes it; 0 where the server has none of that name.
+func (c *Client) Metric(ctx context.Context, series string) (float64, error) {
+	got, err := c.attempt(ctx, call{method: http.MethodGet, path: "/metrics"}, nil)
+	if err != nil {
+		return 0, &UnreachableError{c.base, err}
+	}
+	if got.status != http.StatusOK {
+		return 0, got.failure(c.base, nil)
+	}
+	for line := range strings.Lines(string(got.body)) {
+		if value, ok := strings.CutPrefix(line, series+" "); ok {
+			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				return 0, fmt.Errorf("metric %s: %w", series, err)
+			}
+			return n, nil
+		}
+	}
+	return 0, nil
 }
 
 // WaitSettled polls a send until nothing of its project is in progress any more. Where sends have stopped, they are

@@ -253,3 +253,17 @@ func TestResultTokensRoundUpOnce(t *testing.T) {
 		t.Errorf("got %d, want 2", got)
 	}
 }
+
+func TestMetric(t *testing.T) {
+	text := "# TYPE a counter\na{x=\"1\"} 7\na{x=\"2\"} 1.5e+06\n"
+	client, _ := scripted(t, step{status: 200, body: text}, step{status: 200, body: text}, step{status: 404})
+	if got, err := client.Metric(t.Context(), `a{x="2"}`); got != 1.5e6 || err != nil {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if got, err := client.Metric(t.Context(), "b"); got != 0 || err != nil {
+		t.Errorf("a metric that is not there: %v, %v", got, err)
+	}
+	if _, err := client.Metric(t.Context(), "a"); err == nil {
+		t.Error("no error")
+	}
+}

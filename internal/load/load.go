@@ -34,6 +34,7 @@ func (t Times) Percentile(p float64) float64 {
 // Rate is what a load came to.
 type Rate struct {
 	PerSecond float64
+	Lasted    time.Duration
 	Times     Times
 }
 
@@ -65,8 +66,8 @@ func Single(ctx context.Context, to *client.Client, clients int, lasts time.Dura
 	if err := group.Wait(); err != nil {
 		return Rate{}, err
 	}
-	all := slices.Concat(times...)
-	return Rate{float64(len(all)) / time.Since(began).Seconds(), all}, nil
+	all, lasted := Times(slices.Concat(times...)), time.Since(began)
+	return Rate{float64(len(all)) / lasted.Seconds(), lasted, all}, nil
 }
 
 // Batches sends count batches of size short texts, parallel at a time. The rate is of items. The receipt of the last
@@ -104,7 +105,8 @@ func Batches(ctx context.Context, to *client.Client, count, size, words, paralle
 	if err := group.Wait(); err != nil {
 		return Rate{}, client.BatchReceipt{}, err
 	}
-	return Rate{float64(count*size) / time.Since(began).Seconds(), times}, last, nil
+	lasted := time.Since(began)
+	return Rate{float64(count*size) / lasted.Seconds(), lasted, times}, last, nil
 }
 
 // epoch is when the first text of a batch occurred; each next one occurred a minute later.
