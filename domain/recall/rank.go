@@ -36,6 +36,23 @@ func (s Statistics) Weights() Weights {
 	return weights
 }
 
+// OfMemories are the statistics that lines of memory are ranked by. They are those of the sources, so that the scores of both
+// compare; a term that stands in no source is as rare as it is among the memories.
+func (s Statistics) OfMemories(memories Statistics) Statistics {
+	of := Statistics{Docs: max(s.Docs, 1), Frequencies: make([]Count, len(memories.Frequencies))}
+	for i, m := range memories.Frequencies {
+		f := 0
+		if i < len(s.Frequencies) {
+			f = max(s.Frequencies[i].Text, s.Frequencies[i].Label)
+		}
+		if f == 0 && memories.Docs > 0 {
+			f = m.Text * of.Docs / memories.Docs
+		}
+		of.Frequencies[i].Text = f
+	}
+	return of
+}
+
 // rarity is the inverse document frequency of BM25, of a share that is rounded to a power of two.
 func rarity(docs, frequency int) float64 {
 	n, df := float64(docs), float64(min(frequency, docs))

@@ -1,0 +1,200 @@
+// Package recall answers what a project remembers about a text: candidates from the search index, judged in one snapshot of
+// Postgres, ranked, and shown whole under a budget.
+package recall
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/recallindex"
+)
+
+// Query is a checked request. Times are instants; everything else is as the request says.
+type Query struct {
+	Project auth.Project
+	// Audiences are those that the identity reaches, with uuid.Nil for what is project-visible.
+	Audiences []uuid.UUID
+	Text      string
+	Identity  string
+	// Limit is the most documents, Budget the most tokens.
+	Limit, Budget int
+	// At is the perspective; nil is now. From and To bound when a source occurred, inclusive; nil is open.
+	At       *time.Time
+	From, To *time.Time
+	// Chronological sorts the page oldest first; ranks stay those of relevance.
+	Chronological bool
+}
+
+// Page is the answer.
+type Page struct {
+	AsOf               time.Time `json:"asOf"`
+	UsedEvidenceTokens int       `json:"usedEvidenceTokens"`
+	Results            []Result  `json:"results"`
+}
+
+// Result is one document: a source, whose text is Content, or a memory, whose line is Content and whose proof is in Sources.
+type Result struct {
+	ID         uuid.UUID `json:"id"`
+	Rank       int       `json:"rank"`
+	OccurredAt time.Time `json:"occurredAt"`
+	Content    string    `json:"content"`
+	Artifact   Artifact  `json:"artifact"`
+	Sources    []Source  `json:"sources"`
+}
+
+// Artifact says what a result is. SupersededAt is when a later statement that the reader may read replaced it.
+type Artifact struct {
+	ID           uuid.UUID  `json:"id"`
+	Kind         string     `json:"kind"`
+	OccurredAt   time.Time  `json:"occurredAt"`
+	SupersededAt *time.Time `json:"supersededAt,omitempty"`
+}
+
+// KindSource is the kind of a result that is what was sent.
+const KindSource = "source"
+
+// Source is evidence: what was sent under an id. Label and Metadata are as sent, nil where nothing was.
+type Source struct {
+	SourceID   string          `json:"sourceId"`
+	OccurredAt time.Time       `json:"occurredAt"`
+	Label      *string         `json:"label,omitempty"`
+	Metadata   json.RawMessage `json:"metadata,omitempty"`
+	Excerpts   []string        `json:"excerpts"`
+}
+
+// Config is what a Service works with.
+type Config struct {
+	DB    *pgxpool.Pool
+	Index recallindex.Index
+	// Analyzer is nil for one of the service's own.
+	Analyzer *recall.Analyzer
+	Blobs    interface {
+		// ReadBlob reads a blob whole.
+		ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error)
+	}
+	// Projections says whether a projection stopped: then nobody knows what was deleted since. Nil trusts them all.
+	Projections interface {
+		Stopped(ctx context.Context, projection string) error
+	}
+	// Now is nil for the clock.
+	Now func() time.Time
+	Log *slog.Logger
+}
+
+// Service recalls. It is safe for concurrent use.
+type Service struct{ config Config }
+
+// New makes a service.
+func New(config Config) *Service {
+	if config.Analyzer == nil {
+		config.Analyzer = recall.NewAnalyzer()
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Service{config: config}
+}
+
+// Candidates that the index is asked for at first; and how often it is asked for more where too few of them can be shown.
+const (
+	firstSources  = 300
+	firstMemories = 150
+	growth        = 4
+	rounds        = 4
+)
+
+// rest are the projections that the gate rests on.
+var rest = []string{"datapoints", "memories"}
+
+// Recall answers a query. Results is never nil. A failure of database or index is a fault service-unavailable.
+func (s *Service) Recall(ctx context.Context, q Query) (Page, error) {
+	page, err := s.recall(ctx, q)
+	if err == nil || ctx.Err() != nil {
+		return page, err
+	}
+	if _, told := errors.AsType[*fault.Error](err); told {
+		return Page{}, err
+	}
+	s.config.Log.ErrorContext(ctx, "recall failed", "err", err)
+	return Page{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "memory cannot be searched at the moment")
+}
+
+func (s *Service) recall(ctx context.Context, q Query) (Page, error) {
+	if s.config.Projections != nil {
+		for _, name := range rest {
+			if err := s.config.Projections.Stopped(ctx, name); err != nil {
+				return Page{}, fmt.Errorf("projection %s: %w", name, err)
+			}
+		}
+	}
+	now := instant(s.config.Now())
+	ask := question{Query: q, terms: s.config.Analyzer.Query(q.Text), sources: max(firstSources, 3*q.Limit), memories: max(firstMemories, q.Limit)}
+	// The index is asked before the snapshot is taken: what it found and has gone since is judged by what stands.
+	found, err := s.search(ctx, &ask)
+	if err != nil {
+		return Page{}, err
+	}
+	var page Page
+	err = pgx.BeginTxFunc(ctx, s.config.DB, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		g := newGate(tx, q)
+		if err := g.perspective(ctx, now); err != nil {
+			return err
+		}
+		for round := 1; ; round++ {
+			if err := g.judge(ctx, found); err != nil {
+				return err
+			}
+			if round == rounds || !found.more(&ask) || g.showable(q.Budget) >= q.Limit {
+				break
+			}
+			ask.sources, ask.memories = ask.sources*growth, ask.memories*growth
+			if found, err = s.search(ctx, &ask); err != nil {
+				return err
+			}
+		}
+		page, err = s.compose(ctx, g, &ask, found)
+		return err
+	})
+	return page, err
+}
+
+// instant is a time as answers say it.
+func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+
+// compose ranks what passed the gate and makes the page.
+func (s *Service) compose(ctx context.Context, g *gate, ask *question, found *found) (Page, error) {
+	page := Page{AsOf: g.at, Results: []Result{}}
+	ranking, err := s.rank(ctx, g, ask, found)
+	if err != nil {
+		return Page{}, err
+	}
+	texts := &texts{gate: g, blobs: s.config.Blobs, ranking: ranking, log: s.config.Log}
+	entries, used := recall.Compose(ranking.candidates, ask.Limit, ask.Budget, func(e recall.Entry) (int, bool) { return texts.cost(ctx, e, ask.Budget) })
+	if texts.err != nil {
+		return Page{}, texts.err
+	}
+	page.UsedEvidenceTokens = used
+	for i, e := range entries {
+		page.Results = append(page.Results, texts.result(e, i+1))
+	}
+	if ask.Chronological {
+		slices.SortStableFunc(page.Results, func(a, b Result) int { return a.OccurredAt.Compare(b.OccurredAt) })
+	}
+	return page, nil
+}
