@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/recall"
 )
 
 // OpenAPI is the OpenAPI document of every route that is built.
@@ -28,15 +29,22 @@ type projects interface {
 	Projects(ctx context.Context, organization uuid.UUID) ([]Project, error)
 }
 
+// recaller searches the memory of a project. Results of a page are never nil.
+type recaller interface {
+	Recall(ctx context.Context, q recall.Query) (recall.Page, error)
+}
+
 // Deps are the queries that the routes ask.
 type Deps struct {
 	Statuses statuses
 	Projects projects
+	Recall   recaller
 }
 
 // Register adds the routes to a router of httpx.New.
 func Register(e *echo.Echo, d Deps) {
 	e.GET(auth.Prefix+"/ingest/:ingestionId", statusAPI{d.Statuses}.get)
+	e.POST(auth.Prefix+"/recall", recallAPI{d.Recall}.recall)
 	e.GET(auth.Prefix+"/projects", projectAPI{d.Projects}.list)
 	e.GET("/openapi.yaml", func(c echo.Context) error {
 		return c.Blob(http.StatusOK, "application/yaml", OpenAPI)

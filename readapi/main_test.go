@@ -1,0 +1,71 @@
+package readapi_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/readapi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var sendID = uuid.MustParse("66666666-6666-4666-8666-666666666666")
+
+// fake is every query of the read side: it notes what it is asked and answers with err, or with what it holds.
+type fake struct {
+	err      error
+	status   readapi.Status
+	projects []readapi.Project
+	page     recall.Page
+	notReady []readapi.NotReady
+
+	calls        int
+	project      auth.Project
+	organization uuid.UUID
+	id           uuid.UUID
+	query        recall.Query
+}
+
+func (f *fake) Status(_ context.Context, project auth.Project, id uuid.UUID) (readapi.Status, error) {
+	f.calls++
+	f.project, f.id = project, id
+	return f.status, f.err
+}
+
+func (f *fake) Projects(_ context.Context, organization uuid.UUID) ([]readapi.Project, error) {
+	f.calls++
+	f.organization = organization
+	return f.projects, f.err
+}
+
+func (f *fake) Recall(_ context.Context, q recall.Query) (recall.Page, error) {
+	f.calls++
+	f.query = q
+	return f.page, f.err
+}
+
+// serve serves the read side over a fake, with the real edge.
+func serve(t *testing.T, f *fake) *apitest.Client {
+	t.Helper()
+	e := httpx.New(httpx.Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Keys: apitest.Keys{}, URLs: apitest.URLs})
+	readapi.Register(e, readapi.Deps{Statuses: f, Projects: f, Recall: f})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "annals_test_total", Help: "A metric of a test."}))
+	readapi.RegisterOperation(e, readapi.Operation{Ready: func(context.Context) []readapi.NotReady { return f.notReady }, Metrics: registry})
+	return apitest.Start(t, readapi.OpenAPI, e)
+}
+
+func instant(hour int) time.Time { return time.Date(2026, 11, 21, hour, 0, 0, 0, time.UTC) }
+
+func ptr[T any](v T) *T { return &v }

@@ -1,0 +1,143 @@
+package readapi_test
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/readapi"
+	"github.com/annals-project/annals/writeapi"
+)
+
+func TestStatusOfASend(t *testing.T) {
+	f := &fake{status: readapi.Status{Status: readapi.StatusProcessing, Readiness: readapi.Readiness{Raw: 2, Comprehension: 1}}}
+	api := serve(t, f)
+	api.Call(http.MethodGet, "/api/v1/ingest/"+sendID.String(), apitest.ProjectKey, "").Want(t, 200,
+		`{"status":"processing","settled":false,"blocked":false,"readiness":{"raw":2,"comprehension":1,"consolidation":0,"failed":0},"failure":null}`)
+	if f.id != sendID || f.project != apitest.Principal.Project {
+		t.Errorf("id %s of %+v", f.id, f.project)
+	}
+	f.status = readapi.Status{
+		Status: readapi.StatusFailed, Blocked: true, Readiness: readapi.Readiness{Failed: 1},
+		Failure: &readapi.Failure{Code: "content-rejected", Message: "nothing to index"},
+	}
+	api.Call(http.MethodGet, "/api/v1/ingest/"+sendID.String(), apitest.ProjectKey, "").Want(t, 200,
+		`{"status":"failed","settled":false,"blocked":true,"readiness":{"raw":0,"comprehension":0,"consolidation":0,"failed":1},"failure":{"code":"content-rejected","message":"nothing to index"}}`)
+
+	f.err = fault.New(fault.NotFound, fault.CodeNotFound, "unknown")
+	api.Call(http.MethodGet, "/api/v1/ingest/"+sendID.String(), apitest.ProjectKey, "").Want(t, 404, `"code":"not-found"`)
+	f.calls = 0
+	for _, id := range []string{"x", "batch", "estimate", strings.ReplaceAll(sendID.String(), "-", ""), "%7B" + sendID.String() + "%7D"} {
+		api.Call(http.MethodGet, "/api/v1/ingest/"+id, apitest.ProjectKey, "").Want(t, 404, `"code":"not-found"`)
+	}
+	if f.calls != 0 {
+		t.Error("an id that is none was looked for")
+	}
+}
+
+func TestProjects(t *testing.T) {
+	f := &fake{}
+	api := serve(t, f)
+	api.Call(http.MethodGet, "/api/v1/projects", apitest.ManagementKey, "").Want(t, 200, `{"projects":[]}`)
+	if f.organization != apitest.Manager.OrganizationID {
+		t.Errorf("organization %s", f.organization)
+	}
+	f.projects = []readapi.Project{
+		{Slug: "default", Name: "Default", MemoryCount: 7, MonthIngestions: 3, CreatedAt: instant(9)},
+		{Slug: "old-2", Name: "Old", IsArchived: true, IngestionCap: ptr(int64(5)), CreditCap: ptr(1.5), MonthCredits: ptr(0.1), CreatedAt: instant(8)},
+	}
+	api.Call(http.MethodGet, "/api/v1/projects", apitest.ManagementKey, "").Want(t, 200,
+		`{"projects":[{"slug":"default","name":"Default","description":"","isArchived":false,"memoryCount":7,"ingestionCap":null,"monthIngestions":3,"creditCap":null,"monthCredits":null,"createdAt":"2026-11-21T09:00:00Z"},`,
+		`"isArchived":true,"memoryCount":0,"ingestionCap":5,"monthIngestions":0,"creditCap":1.5,"monthCredits":0.1`)
+	f.err = errors.New("no database")
+	api.Call(http.MethodGet, "/api/v1/projects", apitest.ManagementKey, "").Want(t, 500, `"code":"internal"`)
+}
+
+func TestOperatorsReads(t *testing.T) {
+	f := &fake{}
+	api := serve(t, f)
+	api.Call(http.MethodGet, "/healthz", "", "").Want(t, 200, `{"status":"ok"}`)
+	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 200, `{"status":"ready"}`)
+	api.Call(http.MethodHead, "/readyz", "", "").Want(t, 200)
+	metrics := api.Call(http.MethodGet, "/metrics", "", "")
+	metrics.Want(t, 200, "annals_test_total 0")
+	if kind := metrics.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/plain") {
+		t.Errorf("metrics are %q", kind)
+	}
+	f.notReady = []readapi.NotReady{{Part: "datapoints", Reason: "event 7 cannot be applied"}, {Part: "recallindex", Reason: "behind"}}
+	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 503, `"debugMessage":"datapoints: event 7 cannot be applied`,
+		`"data":{"notReady":[{"part":"datapoints","reason":"event 7 cannot be applied"},{"part":"recallindex","reason":"behind"}]}`)
+	api.Call(http.MethodGet, "/healthz", "", "").Want(t, 200)
+	api.Call(http.MethodPost, "/healthz", "", "").Want(t, 405, `"code":"method-not-allowed"`)
+}
+
+func TestTheDocumentIsServed(t *testing.T) {
+	got := serve(t, &fake{}).Call(http.MethodGet, "/openapi.yaml", "", "")
+	got.Want(t, 200, "openapi: 3.0.3", "version: 1.0.0")
+	if got.Body != string(readapi.OpenAPI) || got.Header.Get("Content-Type") != "application/yaml" {
+		t.Errorf("served as %q, %d bytes", got.Header.Get("Content-Type"), len(got.Body))
+	}
+}
+
+// TestTheDocumentHasEveryRouteThatIsBuilt holds the document, the table of credentials and the router against each other.
+func TestTheDocumentHasEveryRouteThatIsBuilt(t *testing.T) {
+	e := httpx.New(httpx.Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Keys: apitest.Keys{}, URLs: apitest.URLs})
+	inTable := map[string]bool{}
+	for _, r := range e.Routes() {
+		inTable[r.Method+" "+r.Path] = true
+	}
+	readapi.Register(e, readapi.Deps{})
+	writeapi.Register(e, writeapi.Deps{})
+	var built []string
+	for _, r := range e.Routes() {
+		if !strings.HasPrefix(r.Path, auth.Prefix) {
+			continue
+		}
+		if !inTable[r.Method+" "+r.Path] {
+			t.Errorf("%s %s is not in the table of credentials", r.Method, r.Path)
+		}
+		// A route that is not built is answered by the router's own handler.
+		if strings.Contains(r.Name, "readapi") || strings.Contains(r.Name, "writeapi") {
+			built = append(built, r.Method+" "+r.Path)
+		}
+	}
+	table := auth.NewTable()
+	schemes := map[auth.Kind]string{auth.ProjectKey: "projectKey", auth.ManagementKey: "managementKey", auth.AgentToken: "agentToken"}
+	var documented []string
+	doc := apitest.Load(t, readapi.OpenAPI).Document()
+	if doc.Info.Version != "1.0.0" {
+		t.Errorf("version %s", doc.Info.Version)
+	}
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			template := strings.NewReplacer("{", ":", "}", "").Replace(path)
+			documented = append(documented, method+" "+template)
+			route := table.Find(method, template)
+			for kind, scheme := range schemes {
+				asked := false
+				for _, requirement := range *op.Security {
+					_, ok := requirement[scheme]
+					asked = asked || ok
+				}
+				if asked != route.Takes(kind) {
+					t.Errorf("%s %s: the document takes a %s %v, the table %v", method, path, kind, asked, route.Takes(kind))
+				}
+			}
+		}
+	}
+	sort.Strings(built)
+	sort.Strings(documented)
+	if diff := cmp.Diff(built, documented); diff != "" {
+		t.Errorf("built, but not documented (-), or the other way round (+):\n%s", diff)
+	}
+}
