@@ -222,15 +222,10 @@ type Line struct {
 	Kind, Content, Excerpt, Subject, Attribute string
 }
 
-// Derive stores memories of a revision; with big in a blob.
+// Derive stores lines as the memories of a revision; with big in a blob.
 func (h *House) Derive(sourceID string, revision int, occurredAt time.Time, big bool, lines ...Line) []uuid.UUID {
 	h.t.Helper()
 	id := h.DataPoint(sourceID)
-	derived := memory.Derived{ProjectID: h.Project.ID, IngestionID: uuid.New(), Revision: revision, Extractor: "test/1", DerivedAt: h.Now, OccurredAt: occurredAt}
-	state, _ := h.State(sourceID)
-	if state != nil {
-		derived.IngestionID = state.IngestionID
-	}
 	var ids []uuid.UUID
 	var list []memory.Memory
 	for n, l := range lines {
@@ -239,6 +234,19 @@ func (h *House) Derive(sourceID string, revision int, occurredAt time.Time, big 
 			Inputs: []uuid.UUID{datapoint.NodeID(id, revision)},
 		}
 		list, ids = append(list, m), append(ids, m.ID)
+	}
+	h.DeriveMemories(sourceID, revision, occurredAt, big, list)
+	return ids
+}
+
+// DeriveMemories stores the memories of a revision; with big in a blob.
+func (h *House) DeriveMemories(sourceID string, revision int, occurredAt time.Time, big bool, list []memory.Memory) {
+	h.t.Helper()
+	id := h.DataPoint(sourceID)
+	derived := memory.Derived{ProjectID: h.Project.ID, IngestionID: uuid.New(), Revision: revision, Extractor: "test/1", DerivedAt: h.Now, OccurredAt: occurredAt}
+	state, _ := h.State(sourceID)
+	if state != nil {
+		derived.IngestionID = state.IngestionID
 	}
 	if big {
 		data, err := memory.Encode(list)
@@ -251,7 +259,6 @@ func (h *House) Derive(sourceID string, revision int, occurredAt time.Time, big 
 		derived.Memories = list
 	}
 	h.Append(stream.Name(stream.Memory, id), derived)
-	return ids
 }
 
 // Delete deletes a data point, as a deletion of one id does.
