@@ -62,6 +62,18 @@ func Make(t testing.TB, db *pgxpool.Pool, p Projector) {
 	}
 }
 
+// Empty empties the tables of a projector.
+func Empty(t testing.TB, db *pgxpool.Pool, p Projector) {
+	t.Helper()
+	tables, err := texts(t.Context(), db, `select table_schema || '.' || table_name from information_schema.tables where table_schema = $1`, p.Name())
+	if err == nil {
+		_, err = db.Exec(t.Context(), "truncate "+strings.Join(tables, ", "))
+	}
+	if err != nil {
+		t.Fatalf("empty schema %s: %v", p.Name(), err)
+	}
+}
+
 // Apply applies a page in a transaction of its own.
 func Apply(t testing.TB, db *pgxpool.Pool, p Projector, page ...eventstore.Fact) {
 	t.Helper()

@@ -1,0 +1,208 @@
+package datapoints_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/projections/datapoints"
+)
+
+func TestStatus(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		given func(w *world) // and applied
+		late  func(w *world) // in the log only, until it is waited for
+		want  datapoints.Status
+		waits bool
+	}{
+		{
+			name:  "under way: nothing is waited for",
+			given: func(w *world) { w.revised("s", "a", alone) },
+			late:  func(w *world) { w.derived("s", "a", 0, 1) },
+			want:  datapoints.Status{Status: "processing", Readiness: datapoints.Readiness{Raw: 1}},
+		},
+		{
+			name: "settled",
+			given: func(w *world) {
+				w.revised("s", "a", alone)
+				w.derived("s", "a", 0, 1)
+				w.indexed("s")
+			},
+			want:  datapoints.Status{Status: "completed", Settled: true},
+			waits: true,
+		},
+		{
+			name: "settled as far as the projection is, but another send was answered meanwhile",
+			given: func(w *world) {
+				w.revised("s", "a", alone)
+				w.derived("s", "a", 0, 1)
+				w.indexed("s")
+			},
+			late:  func(w *world) { w.revised("other", "b", alone) },
+			want:  datapoints.Status{Status: "completed", Readiness: datapoints.Readiness{Raw: 1}},
+			waits: true,
+		},
+		{
+			name: "blocked",
+			given: func(w *world) {
+				w.revised("s", "a", alone)
+				w.missed("s", "a", 0, 1, 1, 0, true)
+				w.stopped("s", ingestion.ContentRejected)
+			},
+			want: datapoints.Status{
+				Status: "failed", Blocked: true, Readiness: datapoints.Readiness{Failed: 1}, Failure: &datapoints.Failure{Code: "content-rejected", Message: "s stopped"},
+			},
+			waits: true,
+		},
+		{
+			name: "blocked as far as the projection is, but it was retried",
+			given: func(w *world) {
+				w.revised("s", "a", alone)
+				w.missed("s", "a", 0, 1, 1, 0, true)
+				w.stopped("s", ingestion.ContentRejected)
+			},
+			late:  func(w *world) { w.retried("s", 1) },
+			want:  datapoints.Status{Status: "processing", Readiness: datapoints.Readiness{Raw: 1}},
+			waits: true,
+		},
+		{
+			name:  "answered, and the projection is behind",
+			given: func(*world) {},
+			late:  func(w *world) { w.revised("s", "a", alone) },
+			want:  datapoints.Status{Status: "processing", Readiness: datapoints.Readiness{Raw: 1}},
+			waits: true,
+		},
+		{
+			name: "nothing changed",
+			given: func(w *world) {
+				w.revised("first", "a", alone)
+				w.resent("s", "a", alone)
+			},
+			want: datapoints.Status{Status: "completed", Readiness: datapoints.Readiness{Raw: 1}},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			c.given(w)
+			w.apply()
+			if c.late != nil {
+				c.late(w)
+			}
+			waiter := &waits{world: w}
+			w.Queries.Wait = waiter
+			got, err := w.Queries.Status(t.Context(), project, id("s"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("status (-want +got):\n%s", diff)
+			}
+			if waited := waiter.position == w.last && w.last > 0; waited != c.waits {
+				t.Errorf("waited for the head: %v, want %v (position %d)", waited, c.waits, waiter.position)
+			}
+		})
+	}
+}
+
+// waits notes what is waited for.
+type waits struct {
+	*world
+	position eventstore.Position
+	err      error
+}
+
+func (w *waits) Wait(ctx context.Context, position eventstore.Position, names ...string) error {
+	if len(names) != 1 || names[0] != datapoints.Name {
+		w.t.Errorf("waits for %v", names)
+	}
+	w.position = position
+	if w.err != nil {
+		return w.err
+	}
+	return w.world.Wait(ctx, position, names...)
+}
+
+func wantFault(t *testing.T, err error, code string) {
+	t.Helper()
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Code != code {
+		t.Errorf("error is %v, want fault %s", err, code)
+	}
+}
+
+func TestStatusIsNotSaidByAProjectionThatIsLate(t *testing.T) {
+	w := newWorld(t)
+	w.revised("s", "a", alone)
+	w.derived("s", "a", 0, 1)
+	w.indexed("s")
+	w.apply()
+	w.Queries.Wait = &waits{world: w, err: fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "late")}
+	for _, send := range []string{"s", "unknown"} {
+		_, err := w.Queries.Status(t.Context(), project, id(send))
+		wantFault(t, err, fault.CodeServiceUnavailable)
+	}
+	if _, found, err := w.Queries.Targets(t.Context(), project, id("unknown")); found || err == nil {
+		t.Errorf("targets: found %v, %v", found, err)
+	}
+}
+
+func TestTheNeighbourFindsNothing(t *testing.T) {
+	w := newWorld(t)
+	w.revised("s", "a", alone)
+	w.missed("s", "a", 0, 1, 1, 0, true)
+	w.stopped("s", ingestion.Internal)
+	w.apply()
+	ctx := t.Context()
+	_, err := w.Queries.Status(ctx, neighbour, id("s"))
+	wantFault(t, err, fault.CodeNotFound)
+	_, err = w.Queries.Status(ctx, project, id("unknown"))
+	wantFault(t, err, fault.CodeNotFound)
+	if _, ok, err := w.Queries.Send(ctx, neighbour, id("s")); ok || err != nil {
+		t.Errorf("send: %v, %v", ok, err)
+	}
+	if _, found, err := w.Queries.Targets(ctx, neighbour, id("s")); found || err != nil {
+		t.Errorf("targets: %v, %v", found, err)
+	}
+	if items, total, err := w.Queries.Items(ctx, neighbour, id("s"), 10); len(items) != 0 || total != 0 || err != nil {
+		t.Errorf("items: %v, %d, %v", items, total, err)
+	}
+	if ready, err := w.Queries.Readiness(ctx, neighbour); ready != (datapoints.Readiness{}) || err != nil {
+		t.Errorf("readiness: %v, %v", ready, err)
+	}
+	if sends, err := w.Queries.FailedSends(ctx, neighbour.ID, 10, uuid.Nil); len(sends) != 0 || err != nil {
+		t.Errorf("failed sends: %v, %v", sends, err)
+	}
+}
+
+func TestTargets(t *testing.T) {
+	w := newWorld(t)
+	w.revised("first", "same", alone)
+	in := w.committed("s", "same", "b", "a")
+	w.resent("s", "same", in(0))
+	w.revised("s", "b", in(1))
+	w.revised("s", "a", in(2))
+	w.apply()
+	want := func(targets ...uuid.UUID) {
+		t.Helper()
+		got, found, err := w.Queries.Targets(t.Context(), project, id("s"))
+		if err != nil || !found {
+			t.Fatal(found, err)
+		}
+		if diff := cmp.Diff(targets, got); diff != "" {
+			t.Errorf("targets (-want +got):\n%s", diff)
+		}
+	}
+	want(id("same"), id("b"), id("a")) // not fanned out: any may bring a revision
+	created := ingestion.Outcome{Outcome: ingestion.Created, Revision: 1}
+	w.fannedOut("s", ingestion.Outcome{Outcome: ingestion.Unchanged, Revision: 1}, created, created)
+	w.deleted("d", "b", true)
+	w.apply()
+	want(id("b"), id("a"))
+}
