@@ -1,0 +1,164 @@
+package indextest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/projections/recallindex"
+)
+
+// Memory is an index in memory that keeps every promise of the port but to outlive the process. Documents shows what it holds.
+type Memory struct {
+	mu         sync.Mutex
+	projects   map[uuid.UUID]map[recallindex.Key]recallindex.Document
+	generation uuid.UUID
+	closed     bool
+}
+
+var _ recallindex.Index = (*Memory)(nil)
+
+// NewMemory makes an empty index.
+func NewMemory() *Memory {
+	return &Memory{projects: map[uuid.UUID]map[recallindex.Key]recallindex.Document{}, generation: uuid.New()}
+}
+
+// Documents is everything in the index, by project and key; projects without documents are left out.
+func (m *Memory) Documents() map[uuid.UUID]map[recallindex.Key]recallindex.Document {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := map[uuid.UUID]map[recallindex.Key]recallindex.Document{}
+	for project, documents := range m.projects {
+		if len(documents) > 0 {
+			all[project] = maps.Clone(documents)
+		}
+	}
+	return all
+}
+
+// Reopen takes back Close, as a new process does.
+func (m *Memory) Reopen() *Memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = false
+	return m
+}
+
+func (m *Memory) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if m.closed {
+		return recallindex.ErrClosed
+	}
+	return nil
+}
+
+// Apply implements recallindex.Index.
+func (m *Memory) Apply(ctx context.Context, project uuid.UUID, change recallindex.Change) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.enter(ctx); err != nil {
+		return err
+	}
+	if m.projects[project] == nil {
+		m.projects[project] = map[recallindex.Key]recallindex.Document{}
+	}
+	for _, k := range change.Deletes {
+		delete(m.projects[project], k)
+	}
+	for _, d := range change.Upserts {
+		m.projects[project][d.Key] = d
+	}
+	return nil
+}
+
+// Search implements recallindex.Index.
+func (m *Memory) Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.enter(ctx); err != nil {
+		return recallindex.Found{}, err
+	}
+	found := recallindex.Found{Statistics: recall.Statistics{Frequencies: make([]recall.Count, len(q.Terms))}}
+	for _, d := range m.projects[q.Project] {
+		if d.Part() != q.Part {
+			continue
+		}
+		hit, matches := recallindex.Hit{Key: d.Key, Counts: recall.Counts(q.Terms, d.Terms)}, false
+		for i, c := range hit.Counts {
+			if c.Text > 0 {
+				found.Statistics.Frequencies[i].Text++
+				hit.Length, matches = len(d.Terms.Text), true
+			}
+			if c.Label > 0 {
+				found.Statistics.Frequencies[i].Label++
+				matches = true
+			}
+		}
+		found.Statistics.Docs++
+		if matches && slices.Contains(q.Audiences, d.Audience) && within(d.OccurredAt, q.From, q.To) {
+			found.Hits = append(found.Hits, hit)
+		}
+	}
+	weights := found.Statistics.Weights()
+	slices.SortFunc(found.Hits, func(a, b recallindex.Hit) int {
+		if weights.Score(a.Counts, a.Length) > weights.Score(b.Counts, b.Length) {
+			return -1
+		}
+		return 1
+	})
+	found.Hits = found.Hits[:min(len(found.Hits), q.Size)]
+	if len(q.Terms) == 0 {
+		found.Statistics.Docs = 0
+	}
+	return found, nil
+}
+
+func within(at time.Time, from, to *time.Time) bool {
+	return (from == nil || !at.Before(*from)) && (to == nil || !at.After(*to))
+}
+
+// Count implements recallindex.Index.
+func (m *Memory) Count(ctx context.Context, project uuid.UUID) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.projects[project]), m.enter(ctx)
+}
+
+// DropProject implements recallindex.Index.
+func (m *Memory) DropProject(ctx context.Context, project uuid.UUID) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.projects, project)
+	return m.enter(ctx)
+}
+
+// Reset implements recallindex.Index.
+func (m *Memory) Reset(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.projects)
+	m.generation = uuid.New()
+	return m.enter(ctx)
+}
+
+// Generation implements recallindex.Index.
+func (m *Memory) Generation() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return "memory:" + m.generation.String()
+}
+
+// Close implements recallindex.Index.
+func (m *Memory) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	return nil
+}

@@ -1,0 +1,301 @@
+package recallindex_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"pgregory.net/rapid"
+
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// texts reads events of a given log, and blobs of a map.
+type texts struct {
+	facts []eventstore.Fact
+	blobs map[string][]byte
+	reads int
+	err   error
+}
+
+func (l *texts) Event(_ context.Context, name string, at eventstore.Revision) (event.Event, bool, error) {
+	l.reads++
+	for _, f := range l.facts {
+		if f.Stream == name && f.Revision == at {
+			return f.Event, true, l.err
+		}
+	}
+	return nil, false, l.err
+}
+
+func (l *texts) Blob(_ context.Context, ref blob.Ref) ([]byte, bool, error) {
+	data, ok := l.blobs[ref.Stream]
+	return data, ok, l.err
+}
+
+func projector(index recallindex.Index, l recallindex.Texts) *recallindex.Projector {
+	return recallindex.New(index, l, recall.NewAnalyzer(), slog.New(slog.DiscardHandler))
+}
+
+type documents = map[uuid.UUID]map[recallindex.Key]recallindex.Document
+
+// expected is what an index holds of a log: for each live data point the passages of its newest revision and the memories of its newest
+// derivation, all of its newest audience.
+func expected(facts []eventstore.Fact) documents {
+	type standing struct {
+		project  uuid.UUID
+		accepted *datapoint.RevisionAccepted
+		audience uuid.UUID
+		derived  *memory.Derived
+	}
+	points := map[uuid.UUID]*standing{}
+	for _, f := range facts {
+		id := stream.Owner(f.Stream)
+		switch e := f.Event.(type) {
+		case *datapoint.RevisionAccepted:
+			if e.Historic() {
+				continue
+			}
+			if points[id] == nil {
+				points[id] = &standing{project: e.ProjectID}
+			}
+			points[id].accepted, points[id].audience = e, e.Effect.Audience
+		case *datapoint.Moved:
+			if !e.Historic() && points[id] != nil {
+				points[id].audience = e.Effect.Audience
+			}
+		case *datapoint.Deleted:
+			delete(points, id)
+		case *memory.Derived:
+			if p := points[id]; p != nil && (p.derived == nil || e.Revision >= p.derived.Revision) {
+				p.derived = e
+			}
+		}
+	}
+	all, analyzer := documents{}, recall.NewAnalyzer()
+	put := func(project uuid.UUID, d recallindex.Document) {
+		if all[project] == nil {
+			all[project] = map[recallindex.Key]recallindex.Document{}
+		}
+		all[project][d.Key] = d
+	}
+	for id, p := range points {
+		effect := p.accepted.Effect
+		for n, terms := range analyzer.Passages(recall.Document{Content: p.accepted.Content.Inline, Author: p.accepted.Author}) {
+			put(p.project, recallindex.Document{
+				Key: recallindex.Key{DataPoint: id, Revision: effect.Revision, N: n}, Audience: p.audience, OccurredAt: effect.OccurredAt, Terms: terms,
+			})
+		}
+		if p.derived == nil {
+			continue
+		}
+		for _, m := range p.derived.Memories {
+			put(p.project, recallindex.Document{
+				Key: recallindex.Key{DataPoint: id, Revision: p.derived.Revision, Memory: m.ID}, Audience: p.audience, OccurredAt: p.derived.OccurredAt,
+				Terms: recall.Terms{Text: analyzer.Terms(m.Content)},
+			})
+		}
+	}
+	return all
+}
+
+// apply applies pages in transactions of their own; lose says which of them are lost after the index was written.
+func apply(ctx context.Context, begin func(context.Context) (pgx.Tx, error), p *recallindex.Projector, pages [][]eventstore.Fact, lose func() bool) error {
+	for _, page := range pages {
+		own := projectiontest.Own(p, page)
+		if len(own) == 0 {
+			continue
+		}
+		for lost := lose(); ; lost = false {
+			tx, err := begin(ctx)
+			if err != nil {
+				return err
+			}
+			if err := p.Apply(ctx, tx, own); err != nil {
+				return errors.Join(err, tx.Rollback(ctx))
+			}
+			if !lost {
+				if err := tx.Commit(ctx); err != nil {
+					return err
+				}
+				break
+			}
+			if err := tx.Rollback(ctx); err != nil {
+				return err
+			}
+			if len(own) > 1 {
+				// The first half comes alone, as a page that is cut differently the second time.
+				if err := apply(ctx, begin, p, [][]eventstore.Fact{own[:len(own)/2]}, func() bool { return false }); err != nil {
+					return err
+				}
+				own = own[len(own)/2:]
+			}
+		}
+	}
+	return nil
+}
+
+// TestHistories: whatever the pages, and though transactions are lost after the index was written, the index holds what the log
+// says, and the rows are those of any other way to cut it. Without the events of erased streams it is the same.
+func TestHistories(t *testing.T) {
+	db := pgtest.Database(t)
+	projectiontest.Make(t, db, projector(indextest.NewMemory(), &texts{}))
+	rapid.Check(t, func(r *rapid.T) {
+		h := projectiontest.DrawHistory(r)
+		run := func(facts []eventstore.Fact, lose func() bool) (documents, map[string][]string) {
+			index := indextest.NewMemory()
+			p := projector(index, &texts{facts: facts})
+			if _, err := db.Exec(t.Context(), `truncate recallindex.data_points`); err != nil {
+				r.Fatal(err)
+			}
+			if err := apply(t.Context(), db.Begin, p, projectiontest.Cut(r, facts), lose); err != nil {
+				r.Fatal(err)
+			}
+			rows, err := projectiontest.Dump(t.Context(), db, p)
+			if err != nil {
+				r.Fatal(err)
+			}
+			return index.Documents(), rows
+		}
+		held, rows := run(h.Facts, func() bool { return false })
+		want := expected(h.Facts)
+		if diff := cmp.Diff(want, held); diff != "" {
+			r.Fatalf("index (-want +got):\n%s", diff)
+		}
+		again, otherRows := run(h.Facts, func() bool { return rapid.Bool().Draw(r, "lost") })
+		if diff := cmp.Diff(want, again); diff != "" {
+			r.Fatalf("index after lost transactions (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(rows, otherRows); diff != "" {
+			r.Fatalf("rows of other pages (-one +other):\n%s", diff)
+		}
+		erased, _ := run(h.WithoutErased(r), func() bool { return false })
+		if diff := cmp.Diff(want, erased); diff != "" {
+			r.Fatalf("index without erased events (-want +got):\n%s", diff)
+		}
+	})
+}
+
+var when = time.Date(2025, 5, 12, 9, 0, 0, 0, time.UTC)
+
+// accepted is a revision as it is sent.
+func accepted(revision int, content datapoint.Text) *datapoint.RevisionAccepted {
+	return &datapoint.RevisionAccepted{
+		Send:     datapoint.Send{ProjectID: uuid.UUID{1}, IngestionID: uuid.New(), Items: 1, AcceptedAt: when},
+		Standing: datapoint.Standing{Effect: datapoint.State{SourceID: "a", Revision: revision, LastNumber: revision, OccurredAt: when}},
+		Body:     datapoint.Body{Content: content},
+	}
+}
+
+func TestBlobs(t *testing.T) {
+	db, index := pgtest.Database(t), indextest.NewMemory()
+	l := &texts{blobs: map[string][]byte{}}
+	p := projector(index, l)
+	projectiontest.Make(t, db, p)
+	id := uuid.New()
+	log := new(projectiontest.Log)
+	l.blobs["content"] = []byte("helix")
+	data, err := memory.Encode([]memory.Memory{{ID: uuid.New(), Content: "helix line"}, {ID: uuid.New(), Content: "helix line"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.blobs["memories"] = data
+	log.Append(stream.Name(stream.DataPoint, id), accepted(1, datapoint.Text{Blob: &blob.Ref{Stream: "content", Size: 5}}))
+	log.Append(stream.Name(stream.Memory, id), &memory.Derived{ProjectID: uuid.UUID{1}, Revision: 1, OccurredAt: when, Blob: &blob.Ref{Stream: "memories"}})
+	count := func(want int) {
+		t.Helper()
+		if n := len(index.Documents()[uuid.UUID{1}]); n != want {
+			t.Fatalf("%d documents, want %d", n, want)
+		}
+	}
+	projectiontest.Apply(t, db, p, log.Facts...)
+	count(3)
+
+	// The content of the next revision is gone already, and memories that nobody can read are none: neither stops the projector.
+	l.blobs["broken"] = []byte("{")
+	log.Append(stream.Name(stream.DataPoint, id), accepted(2, datapoint.Text{Blob: &blob.Ref{Stream: "gone", Size: 5}}))
+	projectiontest.Apply(t, db, p, log.Facts[2:]...)
+	count(2)
+	log.Append(stream.Name(stream.Memory, id), &memory.Derived{ProjectID: uuid.UUID{1}, Revision: 2, OccurredAt: when, Blob: &blob.Ref{Stream: "broken"}})
+	log.Append(stream.Name(stream.DataPoint, id), accepted(3, datapoint.Text{Inline: "vim"}))
+	projectiontest.Apply(t, db, p, log.Facts[3:]...)
+	count(1)
+}
+
+func TestMovedAfterItsTextWasErased(t *testing.T) {
+	db, index := pgtest.Database(t), indextest.NewMemory()
+	l := new(texts)
+	p := projector(index, l)
+	projectiontest.Make(t, db, p)
+	id, log := uuid.New(), new(projectiontest.Log)
+	log.Append(stream.Name(stream.DataPoint, id), accepted(1, datapoint.Text{Inline: "helix"}))
+	log.Append(stream.Name(stream.Memory, id), &memory.Derived{ProjectID: uuid.UUID{1}, Revision: 1, OccurredAt: when, Memories: []memory.Memory{{ID: uuid.New(), Content: "helix"}}})
+	projectiontest.Apply(t, db, p, log.Facts...)
+	moved := accepted(1, datapoint.Text{})
+	moved.Effect.Audience = uuid.New()
+	log.Append(stream.Name(stream.DataPoint, id), &datapoint.Moved{Send: moved.Send, Standing: moved.Standing})
+	projectiontest.Apply(t, db, p, log.Facts[2:]...)
+	if diff := cmp.Diff(documents{}, index.Documents()); diff != "" {
+		t.Fatal(diff)
+	}
+	if l.reads != 2 {
+		t.Errorf("%d reads of the log", l.reads)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	db := pgtest.Database(t)
+	index, l := indextest.NewMemory(), &texts{err: eventstore.ErrUnavailable}
+	p := projector(index, l)
+	projectiontest.Make(t, db, p)
+	attempt := func(facts ...eventstore.Fact) error {
+		tx, err := db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return errors.Join(p.Apply(t.Context(), tx, facts), tx.Rollback(t.Context()))
+	}
+	log, id := new(projectiontest.Log), uuid.New()
+	log.Append(stream.Name(stream.DataPoint, id), accepted(1, datapoint.Text{Blob: &blob.Ref{Stream: "content", Size: 20 << 20}}))
+	if err := attempt(log.Facts...); !errors.Is(err, eventstore.ErrUnavailable) {
+		t.Errorf("a blob that cannot be read now: %v", err)
+	}
+	l.err = nil
+	log.Append(stream.Name(stream.DataPoint, uuid.New()), log.Facts[0].Event)
+	if err := attempt(log.Facts...); err == nil {
+		t.Error("a page of 40 MiB is applied at once")
+	}
+	if err := attempt(log.Facts[0]); err != nil {
+		t.Errorf("an event of 20 MiB alone: %v", err)
+	}
+	unknown := eventstore.Fact{Recorded: eventstore.Recorded{Stream: stream.Name(stream.Memory, id)}, Err: fmt.Errorf("unknown")}
+	if err := attempt(unknown); err == nil {
+		t.Error("an event that could not be decoded is passed over")
+	}
+	if err := index.Close(); err != nil {
+		t.Fatal(err)
+	}
+	small := new(projectiontest.Log)
+	small.Append(stream.Name(stream.DataPoint, id), accepted(1, datapoint.Text{Inline: "helix"}))
+	if err := attempt(small.Facts...); !errors.Is(err, recallindex.ErrClosed) {
+		t.Errorf("a closed index: %v", err)
+	}
+}
