@@ -1,0 +1,273 @@
+package access_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"pgregory.net/rapid"
+
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/project"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/projections/access"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func id(name string) uuid.UUID { return uuid.NewSHA1(uuid.NameSpaceURL, []byte(name)) }
+
+func hash(key string) [32]byte { return sha256.Sum256([]byte(key)) }
+
+func hashText(key string) string {
+	sum := hash(key)
+	return hex.EncodeToString(sum[:])
+}
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// writer writes the events of this projection.
+type writer struct{ projectiontest.Log }
+
+func (w *writer) organization(name string) {
+	w.Append(stream.Registry, &registry.OrganizationCreated{OrganizationID: id(name), Name: name, CreatedAt: noon})
+}
+
+func (w *writer) managementKey(name, key string) {
+	w.Append(stream.Name(stream.Organization, id(name)), &organization.ManagementKeySet{
+		OrganizationID: id(name), KeyID: id(key), Hash: hashText(key), Prefix: "svc_mk_", Suffix: "xyz", SetAt: noon,
+	})
+}
+
+func (w *writer) project(org, slug string, number int64) {
+	w.Append(stream.Registry, &registry.ProjectCreated{
+		OrganizationID: id(org), ProjectID: id(slug), Number: number, Slug: slug, Name: strings.ToUpper(slug), Namespace: id("namespace of " + slug), CreatedAt: noon,
+	})
+}
+
+func (w *writer) key(slug, key string) {
+	w.Append(stream.Name(stream.Project, id(slug)), &project.KeyCreated{
+		ProjectID: id(slug), KeyID: id(key), Name: key, Hash: hashText(key), Prefix: "svc_sk_", Suffix: "abc", CreatedAt: noon,
+	})
+}
+
+func (w *writer) revoke(slug, key string) {
+	w.Append(stream.Name(stream.Project, id(slug)), &project.KeyRevoked{ProjectID: id(slug), KeyID: id(key), RevokedAt: noon.Add(time.Hour)})
+}
+
+func (w *writer) archive(slug string, archived bool) {
+	if archived {
+		w.Append(stream.Name(stream.Project, id(slug)), &project.Archived{ProjectID: id(slug), ArchivedAt: noon})
+	} else {
+		w.Append(stream.Name(stream.Project, id(slug)), &project.Unarchived{ProjectID: id(slug), UnarchivedAt: noon})
+	}
+}
+
+func applied(t *testing.T, w *writer) access.Queries {
+	t.Helper()
+	db := pgtest.Database(t)
+	projectiontest.Make(t, db, access.New())
+	projectiontest.Apply(t, db, access.New(), w.Facts...)
+	return access.Queries{DB: db}
+}
+
+func projectOf(slug string, number int64) auth.Project {
+	return auth.Project{ID: id(slug), Number: number, Slug: slug, Namespace: id("namespace of " + slug)}
+}
+
+func TestKeyByHash(t *testing.T) {
+	w := &writer{}
+	w.organization("org")
+	w.managementKey("org", "old management key")
+	w.managementKey("org", "management key")
+	w.project("org", "live", 1)
+	w.project("org", "archived", 2)
+	w.project("org", "back", 3)
+	w.key("live", "key")
+	w.key("live", "revoked")
+	w.key("archived", "key of the archived")
+	w.key("back", "key of the back")
+	w.revoke("live", "revoked")
+	w.archive("archived", true)
+	w.archive("back", true)
+	w.archive("back", false)
+	q := applied(t, w)
+	type answer struct {
+		Principal auth.Principal
+		Archived  bool
+		OK        bool
+	}
+	key := func(name string, p auth.Project) auth.Principal {
+		return auth.Principal{Kind: auth.ProjectKey, KeyID: id(name), KeyName: name, OrganizationID: id("org"), Project: p}
+	}
+	for _, c := range []struct {
+		kind auth.Kind
+		key  string
+		want answer
+	}{
+		{auth.ProjectKey, "key", answer{Principal: key("key", projectOf("live", 1)), OK: true}},
+		{auth.ProjectKey, "key of the archived", answer{Principal: key("key of the archived", projectOf("archived", 2)), Archived: true, OK: true}},
+		{auth.ProjectKey, "key of the back", answer{Principal: key("key of the back", projectOf("back", 3)), OK: true}},
+		{auth.ProjectKey, "revoked", answer{}},
+		{auth.ProjectKey, "unknown", answer{}},
+		{auth.ProjectKey, "management key", answer{}},
+		{auth.ManagementKey, "management key", answer{Principal: auth.Principal{Kind: auth.ManagementKey, KeyID: id("management key"), OrganizationID: id("org")}, OK: true}},
+		{auth.ManagementKey, "old management key", answer{}},
+		{auth.ManagementKey, "key", answer{}},
+		{auth.AgentToken, "key", answer{}},
+	} {
+		t.Run(fmt.Sprint(c.kind, ", ", c.key), func(t *testing.T) {
+			var got answer
+			var err error
+			if got.Principal, got.Archived, got.OK, err = q.KeyByHash(t.Context(), c.kind, hash(c.key)); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("answer (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestProjectsAndKeysOfAnOrganizationOnly(t *testing.T) {
+	w := &writer{}
+	w.Append(stream.Registry, &registry.LogOpened{LogID: id("log"), OpenedAt: noon})
+	w.organization("org")
+	w.organization("other")
+	w.project("org", "one", 1)
+	w.project("other", "foreign", 2)
+	w.project("org", "two", 3)
+	w.key("one", "first")
+	w.key("foreign", "second")
+	w.revoke("one", "first")
+	w.archive("two", true)
+	q := applied(t, w)
+	ctx := t.Context()
+
+	row := func(slug string, number int64, archived bool) access.Project {
+		return access.Project{Project: projectOf(slug, number), OrganizationID: id("org"), Name: strings.ToUpper(slug), Archived: archived, CreatedAt: noon}
+	}
+	projects, err := q.Projects(ctx, id("org"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]access.Project{row("one", 1, false), row("two", 3, true)}, projects); diff != "" {
+		t.Errorf("projects (-want +got):\n%s", diff)
+	}
+	if got, ok, err := q.ProjectBySlug(ctx, id("org"), "two"); err != nil || !ok || !cmp.Equal(got, row("two", 3, true)) {
+		t.Errorf("project two: %v, %v, %v", got, ok, err)
+	}
+	if got, ok, err := q.ProjectBySlug(ctx, id("org"), "foreign"); err != nil || ok {
+		t.Errorf("a slug of another organization: %v, %v, %v", got, ok, err)
+	}
+	if got, ok, err := q.ProjectByID(ctx, id("one")); err != nil || !ok || !cmp.Equal(got, row("one", 1, false)) {
+		t.Errorf("project one: %v, %v, %v", got, ok, err)
+	}
+	revoked := noon.Add(time.Hour)
+	keys, err := q.Keys(ctx, projectOf("one", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]access.Key{{ID: id("first"), Name: "first", Prefix: "svc_sk_", Suffix: "abc", CreatedAt: noon, RevokedAt: &revoked}}, keys); diff != "" {
+		t.Errorf("keys (-want +got):\n%s", diff)
+	}
+	if got, ok, err := q.LogID(ctx); err != nil || !ok || got != id("log") {
+		t.Errorf("log: %v, %v, %v", got, ok, err)
+	}
+}
+
+func TestAnEmptyLogHasNoID(t *testing.T) {
+	if got, ok, err := applied(t, &writer{}).LogID(t.Context()); err != nil || ok {
+		t.Errorf("log: %v, %v, %v", got, ok, err)
+	}
+}
+
+func TestWhatContradictsTheLogStopsTheProjector(t *testing.T) {
+	for name, write := range map[string]func(*writer){
+		"a key of no organization": func(w *writer) { w.managementKey("unknown", "key") },
+		"the end of no key":        func(w *writer) { w.revoke("unknown", "key") },
+		"the archive of nothing":   func(w *writer) { w.archive("unknown", true) },
+		"a hash that is none": func(w *writer) {
+			w.Append(stream.Name(stream.Project, id("p")), &project.KeyCreated{Hash: "abc"})
+		},
+		"a foreign event": func(w *writer) { w.Append(stream.Registry, foreign{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, w := pgtest.Database(t), &writer{}
+			projectiontest.Make(t, db, access.New())
+			write(w)
+			if _, err := projectiontest.Rows(t.Context(), db, access.New(), [][]eventstore.Fact{w.Facts}); err == nil {
+				t.Error("it was applied")
+			}
+		})
+	}
+}
+
+type foreign struct{}
+
+func (foreign) EventType() string { return "registry.unheard-of.v1" }
+
+func TestPagesOfAnySizeLeaveTheSameRows(tt *testing.T) {
+	db := pgtest.Database(tt)
+	projectiontest.Make(tt, db, access.New())
+	rapid.Check(tt, func(t *rapid.T) {
+		w := draw(t)
+		var single [][]eventstore.Fact
+		for _, f := range w.Facts {
+			single = append(single, []eventstore.Fact{f})
+		}
+		want := rows(t, tt, db, single)
+		if diff := cmp.Diff(want, rows(t, tt, db, projectiontest.Cut(t, w.Facts))); diff != "" {
+			t.Fatalf("rows of pages differ from those of single events (-single +pages):\n%s", diff)
+		}
+	})
+}
+
+func rows(t *rapid.T, tt *testing.T, db *pgxpool.Pool, pages [][]eventstore.Fact) map[string][]string {
+	tt.Helper()
+	dump, err := projectiontest.Rows(tt.Context(), db, access.New(), pages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dump
+}
+
+// draw draws what a registry and its organizations may say.
+func draw(t *rapid.T) *writer {
+	w := &writer{}
+	w.Append(stream.Registry, &registry.LogOpened{LogID: id("log"), OpenedAt: noon})
+	w.organization("org 0")
+	var slugs, keys []string
+	owners := map[string]string{}
+	for n := range rapid.IntRange(1, 30).Draw(t, "steps") {
+		name := fmt.Sprint(n)
+		switch step := rapid.IntRange(0, 5).Draw(t, "step"); {
+		case step == 0:
+			w.managementKey("org 0", "management "+name)
+		case step == 1 || len(slugs) == 0:
+			slugs = append(slugs, name)
+			w.project("org 0", name, int64(n))
+		case step == 2 || len(keys) == 0:
+			slug := rapid.SampledFrom(slugs).Draw(t, "slug")
+			keys, owners["key "+name] = append(keys, "key "+name), slug
+			w.key(slug, "key "+name)
+		case step == 3:
+			key := rapid.SampledFrom(keys).Draw(t, "key")
+			w.revoke(owners[key], key)
+		default:
+			w.archive(rapid.SampledFrom(slugs).Draw(t, "slug"), step == 4)
+		}
+	}
+	return w
+}
