@@ -1,8 +1,8 @@
 // Package feed hands the log to whoever builds something from it: all of it, in order, page by page, each page until it is acknowledged.
 //
 // It is a Watermill subscriber whose topics are the names of checkpoints. A topic that stands at the end of the log takes its
-// pages from one live subscription that all topics of the process share; a topic that is behind, or too slow, reads the log for
-// itself until it has caught up, and holds up nobody.
+// pages from one live subscription that all topics of the process share; a topic that is behind, or too slow, reads the log
+// itself (together with those who are as far behind) until it has caught up, and holds up nobody.
 package feed
 
 import (
@@ -28,8 +28,9 @@ type Feed struct {
 
 	mu     sync.Mutex
 	topics map[*topic]context.CancelFunc
-	// live is there as long as there are topics.
+	// live and pages are there as long as there are topics.
 	live     *live
+	pages    *pages
 	stopLive context.CancelFunc
 	closed   bool
 	running  sync.WaitGroup
@@ -64,7 +65,7 @@ func (f *Feed) Subscribe(ctx context.Context, name string) (<-chan *message.Mess
 	}
 	running, stop := context.WithCancel(ctx)
 	t := &topic{
-		name: name, store: f.store, codec: f.codec, checkpoints: f.checkpoints, live: f.live,
+		name: name, store: f.store, checkpoints: f.checkpoints, live: f.live, pages: f.pages,
 		log: f.log.With("topic", name), out: make(chan *message.Message),
 	}
 	f.topics[t] = stop
@@ -82,6 +83,7 @@ func (f *Feed) startLive() {
 	ctx, stop := context.WithCancel(context.Background())
 	l := newLive(f.store, f.codec, f.log)
 	f.live, f.stopLive = l, stop
+	f.pages = &pages{store: f.store, codec: f.codec, ctx: ctx, running: &f.running}
 	f.running.Add(1)
 	go func() {
 		defer f.running.Done()
@@ -96,7 +98,7 @@ func (f *Feed) leave(t *topic) {
 	delete(f.topics, t)
 	if len(f.topics) == 0 {
 		f.stopLive()
-		f.live, f.stopLive = nil, nil
+		f.live, f.pages, f.stopLive = nil, nil, nil
 	}
 }
 

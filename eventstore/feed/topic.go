@@ -16,14 +16,16 @@ import (
 type topic struct {
 	name        string
 	store       eventstore.Store
-	codec       *eventstore.Codec
 	checkpoints Checkpoints
 	live        *live
+	pages       *pages
 	log         *slog.Logger
 	out         chan *message.Message
 
 	// cursor is up to where was read: the Next of the page at hand, or further where nothing of ours lies between.
 	cursor eventstore.Position
+	// behind is true while pages come from the log; ahead is the one that is being read while the one before it is at work.
+	behind bool
 	ahead  *reading
 
 	acked  atomic.Uint64
@@ -32,18 +34,10 @@ type topic struct {
 	trouble atomic.Pointer[error]
 }
 
-// reading is a page of the log that is being read while the one before it is at work.
-type reading struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	facts  []eventstore.Fact
-	err    error
-}
-
 // run hands over pages until ctx ends; messages lives on until the page that is out has been answered.
 func (t *topic) run(ctx, messages context.Context) {
 	defer close(t.out)
-	defer t.forget()
+	defer t.place(false)
 	for t.rewind(ctx) {
 		for {
 			page, ok := t.next(ctx)
@@ -64,7 +58,7 @@ func (t *topic) run(ctx, messages context.Context) {
 
 // rewind asks for the checkpoint until it is answered; false means that the context ended.
 func (t *topic) rewind(ctx context.Context) bool {
-	t.forget()
+	t.ahead = nil
 	var pause backoff
 	for ctx.Err() == nil {
 		at, err := t.checkpoint(ctx)
@@ -110,31 +104,35 @@ func (t *topic) next(ctx context.Context) (Page, bool) {
 	var pause backoff
 	for ctx.Err() == nil {
 		v := t.live.after(t.cursor)
-		t.joined.Store(!v.behind)
+		t.place(v.behind)
 		switch {
 		case v.behind:
-			facts, err := t.read(ctx)
-			if err != nil {
-				if ctx.Err() == nil {
-					t.trouble.Store(&err)
-					t.log.WarnContext(ctx, "page not read", "after", t.cursor, "err", err)
-				}
+			r, fresh := t.reading()
+			select {
+			case <-r.done:
+			case <-ctx.Done():
+				return Page{}, false
+			}
+			if r.err != nil {
+				t.trouble.Store(&r.err)
+				t.log.WarnContext(ctx, "page not read", "after", t.cursor, "err", r.err)
 				pause.wait(ctx)
 				continue
 			}
 			t.trouble.Store(nil)
-			if len(facts) == 0 {
-				// All between here and the begin of the window was erased: it was there before the log was read.
-				t.cursor = max(t.cursor, v.base)
+			if len(r.facts) == 0 {
+				if fresh {
+					// The window was there before the log was read: all between here and its begin was erased.
+					t.cursor = max(t.cursor, v.base)
+				}
 				continue
 			}
-			page := t.page(facts)
+			page := t.page(r.facts)
 			if page.Next < v.base {
-				t.readAhead(ctx)
+				t.ahead, _ = t.pages.read(t.cursor)
 			}
 			return page, true
 		case len(v.facts) > 0:
-			t.forget()
 			return t.page(v.facts), true
 		}
 		select {
@@ -152,44 +150,25 @@ func (t *topic) page(facts []eventstore.Fact) Page {
 	return Page{After: eventstore.Position(t.acked.Load()), Next: next, Facts: facts, AtHead: next >= t.live.reached()}
 }
 
-// read reads the page behind the cursor from the log, or takes the one that is being read already.
-func (t *topic) read(ctx context.Context) ([]eventstore.Fact, error) {
-	if t.ahead == nil {
-		t.readAhead(ctx)
+// reading is the page behind the cursor, which may be at hand already; fresh says that it was asked for only now.
+func (t *topic) reading() (r *reading, fresh bool) {
+	if r, t.ahead = t.ahead, nil; r != nil && r.after == t.cursor {
+		return r, false
 	}
-	r := t.ahead
-	<-r.done
-	t.forget()
-	return r.facts, r.err
+	return t.pages.read(t.cursor)
 }
 
-// readAhead begins to read the page behind the cursor.
-func (t *topic) readAhead(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	r := &reading{cancel: cancel, done: make(chan struct{})}
-	t.ahead = r
-	after := t.cursor
-	go func() {
-		defer close(r.done)
-		events, err := t.store.ReadAll(ctx, after, PageEvents)
-		if err != nil {
-			r.err = err
-			return
-		}
-		r.facts = make([]eventstore.Fact, len(events))
-		for i, e := range events {
-			r.facts[i] = factOf(t.codec, e)
-		}
-	}()
-}
-
-// forget lets go of a page that was read ahead.
-func (t *topic) forget() {
-	if t.ahead != nil {
-		t.ahead.cancel()
-		<-t.ahead.done
+// place notes whether the topic reads the log for itself.
+func (t *topic) place(behind bool) {
+	switch {
+	case behind && !t.behind:
+		t.pages.enter()
+	case !behind && t.behind:
 		t.ahead = nil
+		t.pages.leave()
 	}
+	t.behind = behind
+	t.joined.Store(!behind)
 }
 
 // answer is what became of a page.

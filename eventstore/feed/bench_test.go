@@ -1,0 +1,137 @@
+package feed_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/feed"
+	"github.com/annals-project/annals/eventstore/node"
+)
+
+// newNode starts a node in memory and opens a store of it.
+func newNode(b testing.TB) (eventstore.Store, *eventstore.Codec) {
+	b.Helper()
+	n, err := node.Start(context.Background(), node.Config{Dir: "log", FS: vfs.NewMem(), Logger: quiet()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	conn := n.Connection()
+	store, err := esdb.Open(esdb.Config{
+		ConnectionString: conn.ConnectionString(), Username: conn.Username, Password: conn.Password, RootCAs: conn.RootCAs, Logger: quiet(),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	codec, err := eventstore.NewCodec(domain.Catalog)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return store, codec
+}
+
+func accepted(b testing.TB, codec *eventstore.Codec) eventstore.Proposed {
+	b.Helper()
+	p, err := codec.Encode(&datapoint.RevisionAccepted{
+		Send: datapoint.Send{ProjectID: uuid.New(), IngestionID: uuid.New(), Items: 1, AcceptedAt: later, RequestID: uuid.New(), Bytes: 300, Month: "2026-11"},
+		Standing: datapoint.Standing{Effect: datapoint.State{
+			SourceID: "bench", Revision: 1, LastNumber: 1, Content: strings.Repeat("0", 64), OccurredAt: later, IngestionID: uuid.New(),
+		}},
+		Body: datapoint.Body{Content: datapoint.Text{Inline: strings.Repeat("memory ", 43)}},
+	}, 0, event.Meta{CommandID: uuid.New(), RequestID: uuid.New(), Principal: "key:bench"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return p
+}
+
+func noCheckpoint(context.Context, string) (eventstore.Position, error) { return 0, nil }
+
+// BenchmarkReplay is how many events a second topics that apply nothing read from the beginning.
+func BenchmarkReplay(b *testing.B) {
+	const total, each = 100_000, 500
+	store, codec := newNode(b)
+	for range total / each {
+		events := make([]eventstore.Proposed, each)
+		for i := range events {
+			events[i] = accepted(b, codec)
+		}
+		if _, err := store.Append(b.Context(), stream.Name(stream.DataPoint, uuid.New()), eventstore.NoStream, events); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, topics := range []int{1, 4} {
+		b.Run(fmt.Sprint("topics=", topics), func(b *testing.B) {
+			begun := time.Now()
+			for b.Loop() {
+				f := feed.New(store, codec, noCheckpoint, quiet())
+				done := make(chan struct{}, topics)
+				for i := range topics {
+					messages, err := f.Subscribe(b.Context(), fmt.Sprint(i))
+					if err != nil {
+						b.Fatal(err)
+					}
+					go func() {
+						n := 0
+						for msg := range messages {
+							page, _ := feed.PageOf(msg)
+							msg.Ack()
+							if n += len(page.Facts); n >= total {
+								break
+							}
+						}
+						done <- struct{}{}
+					}()
+				}
+				for range topics {
+					<-done
+				}
+				if err := f.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.N*total)/time.Since(begun).Seconds(), "events/s")
+		})
+	}
+}
+
+// BenchmarkLive is the time from an append to its page in the hands of a topic.
+func BenchmarkLive(b *testing.B) {
+	store, codec := newNode(b)
+	f := feed.New(store, codec, noCheckpoint, quiet())
+	messages, err := f.Subscribe(b.Context(), "live")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := store.Append(b.Context(), stream.Name(stream.DataPoint, uuid.New()), eventstore.NoStream, []eventstore.Proposed{accepted(b, codec)}); err != nil {
+			b.Fatal(err)
+		}
+		msg := <-messages
+		msg.Ack()
+	}
+	if err := f.Close(); err != nil {
+		b.Fatal(err)
+	}
+}

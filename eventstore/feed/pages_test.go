@@ -1,0 +1,101 @@
+package feed_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/eventstore/feed"
+)
+
+func TestTopicsThatAreBehindTogetherReadTogether(t *testing.T) {
+	counting := &countingStore{}
+	r := newRig(t, func(m *eventstoretest.Memory) eventstore.Store { counting.Memory = m; return counting })
+	const pages = 6
+	for range pages {
+		r.append(feed.PageEvents)
+	}
+	var topics []<-chan *message.Message
+	for i := range 4 {
+		topics = append(topics, r.subscribe(r.ctx, fmt.Sprint(i)))
+	}
+	built := make([]reader, len(topics))
+	for range pages {
+		for i, messages := range topics {
+			if err := built[i].apply(r.ack(messages)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i, b := range built {
+		if !slices.Equal(b.ids, r.written()) {
+			t.Errorf("topic %d built %d facts of %d", i, len(b.ids), len(r.written()))
+		}
+	}
+	if n := counting.reads.Load(); n > pages {
+		t.Errorf("%d pages were read %d times", pages, n)
+	}
+}
+
+func TestPagesOfLongAgoAreNotKept(t *testing.T) {
+	counting := &countingStore{}
+	r := newRig(t, func(m *eventstoretest.Memory) eventstore.Store { counting.Memory = m; return counting })
+	const pages = 24
+	for range pages {
+		r.append(feed.PageEvents)
+	}
+	quick, slow := r.subscribe(r.ctx, "quick"), r.subscribe(r.ctx, "slow")
+	var ahead, behind reader
+	for range pages {
+		if err := ahead.apply(r.ack(quick)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := counting.reads.Load(); n > pages {
+		t.Errorf("%d pages were read %d times", pages, n)
+	}
+	for range pages {
+		if err := behind.apply(r.ack(slow)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The slow one reads most of them again: what it would need all along is too much to keep.
+	if n := counting.reads.Load(); n < pages+pages/2 || n > 2*pages {
+		t.Errorf("%d pages were read %d times by two", pages, n)
+	}
+	if !slices.Equal(ahead.ids, behind.ids) {
+		t.Error("the topics built different things")
+	}
+}
+
+// erasingStore hides the oldest events, as a store does that took them from its log, but not from its head.
+type erasingStore struct {
+	*eventstoretest.Memory
+	erased eventstore.Position
+}
+
+func (s *erasingStore) ReadAll(ctx context.Context, after eventstore.Position, limit int) ([]eventstore.Recorded, error) {
+	return s.Memory.ReadAll(ctx, max(after, s.erased), limit)
+}
+
+func TestTopicPassesWhatWasErased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		erasing := &erasingStore{}
+		r := newRig(t, func(m *eventstoretest.Memory) eventstore.Store { erasing.Memory = m; return erasing })
+		r.append(10)
+		erasing.erased = r.head()
+		messages := r.subscribe(r.ctx, "access")
+		synctest.Wait()
+		r.append(1)
+		if page := r.ack(messages); page.After != 0 || len(page.Facts) != 1 || page.Next != r.head() {
+			t.Errorf("page behind %d up to %d with %d facts, want 1 behind 0 up to %d", page.After, page.Next, len(page.Facts), r.head())
+		}
+		r.close()
+	})
+}
