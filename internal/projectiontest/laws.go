@@ -16,7 +16,16 @@ var errDone = errors.New("seen")
 
 // Rows is the dump that pages leave in empty tables. Nothing of it stays.
 func Rows(ctx context.Context, db *pgxpool.Pool, p Projector, pages [][]eventstore.Fact, without ...string) (dump map[string][]string, err error) {
-	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+	err = Look(ctx, db, p, pages, func(tx pgx.Tx) (err error) {
+		dump, err = Dump(ctx, tx, p, without...)
+		return err
+	})
+	return dump, err
+}
+
+// Look looks at what pages leave in empty tables. Nothing of it stays.
+func Look(ctx context.Context, db *pgxpool.Pool, p Projector, pages [][]eventstore.Fact, look func(pgx.Tx) error) error {
+	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		for n, page := range pages {
 			own := Own(p, page)
 			if len(own) == 0 {
@@ -26,13 +35,13 @@ func Rows(ctx context.Context, db *pgxpool.Pool, p Projector, pages [][]eventsto
 				return fmt.Errorf("page %d: %w", n, err)
 			}
 		}
-		if dump, err = Dump(ctx, tx, p, without...); err != nil {
+		if err := look(tx); err != nil {
 			return err
 		}
 		return errDone
 	})
-	if !errors.Is(err, errDone) {
-		return nil, err
+	if errors.Is(err, errDone) {
+		return nil
 	}
-	return dump, nil
+	return err
 }

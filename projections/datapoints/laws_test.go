@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/eventstore"
@@ -56,6 +58,75 @@ func TestErasedStreamsLeaveTheSameRows(tt *testing.T) {
 		want := rowsAfter(t, tt, rows, projectiontest.Cut(t, h.Facts), "position")
 		if diff := cmp.Diff(want, rowsAfter(t, tt, rows, projectiontest.Cut(t, left), "position")); diff != "" {
 			t.Fatalf("%d of %d events left, %d data points erased: rows differ (-whole +erased):\n%s", len(left), len(h.Facts), len(h.Erased), diff)
+		}
+	})
+}
+
+// contradictions are rows that no history may leave, as text: counts that are not those of the items or sends, and what is
+// left of deleted data points or of sends that nothing is known of.
+const contradictions = `
+	select 'send ' || s.id || ' counts ' || (s.queued, s.processing, s.captured, s.failed, s.standing, s.unchanged, s.deleted)::text || ' for ' || c.counts::text
+	from datapoints.sends s cross join lateral (
+		select (
+			count(*) filter (where i.phase = 'queued'), count(*) filter (where i.phase = 'processing'), count(*) filter (where i.phase = 'captured'),
+			count(*) filter (where i.phase in ('failed', 'unindexed')), count(*) filter (where i.phase in ('failed', 'unindexed') and not i.moot),
+			count(*) filter (where i.outcome in ('unchanged', 'moved')),
+			count(*) filter (where i.outcome not in ('unchanged', 'moved') and (i.deleted_at is not null or i.outcome = 'deleted'))
+		) as counts from datapoints.items i where i.ingestion_id = s.id
+	) c where (s.queued, s.processing, s.captured, s.failed, s.standing, s.unchanged, s.deleted)::text <> c.counts::text
+	union all
+	select 'project ' || project_id || ' counts ' || (raw, comprehension, failed)::text || ' for ' || c.counts::text
+	from datapoints.readiness r cross join lateral (
+		select (count(*) filter (where phase = 'queued'), count(*) filter (where phase in ('processing', 'captured')), count(*) filter (where phase = 'failed' and failure_stands))
+			as counts from datapoints.sends s where s.project_id = r.project_id
+	) c where (raw, comprehension, failed)::text <> c.counts::text
+	union all
+	select 'deleted, but still there: ' || id from datapoints.data_points where id = any($1)
+	union all
+	select 'deleted, but its text is still there: ' || data_point from datapoints.revisions where data_point = any($1)
+	union all
+	select 'deleted, but to be worked on: ' || data_point from datapoints.items where data_point = any($1) and phase in ('queued', 'processing', 'failed', 'unindexed')
+	union all
+	select 'nothing is known of send ' || id from datapoints.verdicts
+	union all
+	select 'facts are kept, and not of item ' || ingestion_id || '/' || ordinal from datapoints.items where phase = 'erased'
+	union all
+	select 'moot or not: ' || i.ingestion_id from datapoints.items i join datapoints.data_points d on d.id = i.data_point
+		where i.phase in ('failed', 'unindexed') and i.moot <> (i.revision < d.captured)
+	union all
+	select 'captured of ' || d.id || ' is ' || d.captured || ' for ' || c.newest from datapoints.data_points d cross join lateral (
+		select coalesce(max(i.revision), 0) as newest from datapoints.items i where i.data_point = d.id and i.phase in ('captured', 'unindexed') and not i.historic
+	) c where c.newest <> d.captured
+	union all
+	select 'send ' || id || ' is ' || phase from datapoints.sends
+		where (phase in ('indexed', 'failed', 'nothing-changed')) <> (settled_at is not null) or (phase = 'failed') <> (failure_code is not null) or failure_stands and phase <> 'failed'`
+
+func TestNoHistoryLeavesAContradiction(tt *testing.T) {
+	db, p := pgtest.Database(tt), datapoints.New()
+	projectiontest.Make(tt, db, p)
+	rapid.Check(tt, func(t *rapid.T) {
+		h := projectiontest.DrawHistory(t)
+		facts := h.Facts
+		if rapid.Bool().Draw(t, "erased streams are gone") {
+			facts = h.WithoutErased(t)
+		}
+		deleted := make([]uuid.UUID, 0, len(h.Deleted))
+		for id := range h.Deleted {
+			deleted = append(deleted, id)
+		}
+		err := projectiontest.Look(tt.Context(), db, p, projectiontest.Cut(t, facts), func(tx pgx.Tx) error {
+			rows, err := tx.Query(tt.Context(), contradictions, deleted)
+			if err != nil {
+				return err
+			}
+			found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if len(found) > 0 {
+				t.Errorf("contradictions: %s", found)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	})
 }
