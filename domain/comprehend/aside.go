@@ -15,7 +15,7 @@ func (d *document) asideSentences(text string, yield func(*sentence)) {
 		return
 	}
 	whole := *d
-	whole.content, whole.chat = text, false
+	whole.content, whole.chat, whole.share = text, false, 1
 	whole.eachSentence(func(s *sentence) bool {
 		s.aside = true
 		yield(s)

@@ -227,7 +227,11 @@ func habit(c *clause) []draft {
 			often = often || c.low(i-1) == "on"
 		}
 	}
-	text, _, ok := c.object(c.rest)
+	at := c.rest
+	if c.low(at) == "the" {
+		at++ // "the train", "the bus": whichever it is
+	}
+	text, _, ok := c.object(at)
 	if _, activity := is(c.low(c.rest), gerund); c.lemma == "go" && !activity {
 		return nil
 	}
@@ -239,7 +243,7 @@ func habit(c *clause) []draft {
 
 var (
 	timeUnits = set(`day morning afternoon evening night week weekend month year summer winter spring autumn weekday monday tuesday wednesday thursday friday saturday sunday`)
-	states    = set(`think know feel want love hate like need hope guess mean believe remember find make get see hear say tell look seem wish keep help try let have give take wonder appreciate forget dream worry end`)
+	states    = set(`think know feel want love hate like need hope guess mean believe remember find make get see hear say tell look seem wish keep help try let have give wonder appreciate forget dream worry end`)
 )
 
 // definition: "Helix is a text editor", "Paris is the capital of France".

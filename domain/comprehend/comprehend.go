@@ -32,6 +32,8 @@ const (
 	// MaxLine is the longest line of a memory, and MaxExcerpt the longest excerpt that label or metadata cite, in code points.
 	MaxLine    = 300
 	MaxExcerpt = 300
+	// MaxRead is how much of a content is cut into sentences, in bytes. Of a longer one, evenly spread pieces of about 2 KiB are.
+	MaxRead = 2 << 20
 	// MaxSentence is the longest sentence that is read, in bytes. Longer ones are data, code or lists.
 	MaxSentence = 800
 	// MaxMetadata is the most metadata that is read, in bytes.

@@ -43,7 +43,7 @@ func (r *dateReader) at(i int) (dated, bool) {
 	if !r.tokens[i].word {
 		return dated{}, false
 	}
-	for _, read := range []func(int) (dated, bool){r.written, r.dayMonth, r.monthDay, r.weekdayDate, r.monthYear, r.quarter, r.nearby, r.lastNext, r.ago, r.within, r.onWeekday, r.inMonth} {
+	for _, read := range []func(int) (dated, bool){r.written, r.dayMonth, r.monthDay, r.weekdayDate, r.monthYear, r.quarter, r.nearby, r.lastNext, r.ago, r.within, r.onWeekday, r.onDay, r.inMonth} {
 		if d, ok := read(i); ok {
 			return d, true
 		}

@@ -29,6 +29,10 @@ func (r *dateReader) written(i int) (dated, bool) {
 	sep := "/"
 	if strings.Count(text, ".") == 2 {
 		sep = "."
+		switch r.low(i - 1) {
+		case "version", "release", "v", "section", "build":
+			return dated{}, false
+		}
 	}
 	parts := strings.Split(text, sep)
 	if len(parts) != 3 {
@@ -162,7 +166,7 @@ func (r *dateReader) weekdayDate(i int) (dated, bool) {
 // monthYear reads "June 2025" and "June of 2025".
 func (r *dateReader) monthYear(i int) (dated, bool) {
 	month, ok := r.month(i)
-	if !ok {
+	if _, impossible := dayOfMonth(r.low(i - 1)); !ok || impossible { // "31 June 2025"
 		return dated{}, false
 	}
 	at := r.afterMonth(i)

@@ -1,6 +1,9 @@
 package comprehend
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // partsOfDay may follow a day and leave it that day.
 var partsOfDay = set(`morning afternoon evening night noon`)
@@ -204,13 +207,24 @@ func (r *dateReader) onWeekday(i int) (dated, bool) {
 	if !ok || len(r.low(i)) < 4 || !r.tokens[i].capital() || plural[r.low(i+1)] {
 		return dated{}, false
 	}
+	moved := false
 	switch r.low(i - 1) {
 	case "on", "by", "until", "till", "before", "since", "for", "this":
+	case "to":
+		for k := i - 2; k > 0; k-- {
+			lemma, ok := is(r.low(k), past|participle|base)
+			moved = moved || ok && rescheduled[lemma]
+		}
+		if !moved {
+			return dated{}, false
+		}
 	default:
 		return dated{}, false
 	}
 	sign := 0
 	switch {
+	case moved:
+		sign = 1 // what was put off lies ahead
 	case r.tense.past && r.tense.future:
 		return dated{}, false
 	case r.tense.past, r.low(i-1) == "since":
@@ -223,6 +237,31 @@ func (r *dateReader) onWeekday(i int) (dated, bool) {
 		to++
 	}
 	return days(i, to, r.weekday(day, sign), 1, true), true
+}
+
+// onDay reads "17th" in "on the 17th", in the direction of the tense.
+func (r *dateReader) onDay(i int) (dated, bool) {
+	day, ok := dayOfMonth(r.low(i))
+	before := r.low(i - 2)
+	if !ok || r.tokens[i].text == strconv.Itoa(day) || r.low(i-1) != "the" || before != "on" && before != "by" && before != "until" || r.tense.past == r.tense.future {
+		return dated{}, false
+	}
+	if next := r.low(i + 1); next != "" && r.tokens[i+1].word && !conjunctions[next] && !prepositions[next] {
+		return dated{}, false // "on the 17th floor"
+	}
+	if r.low(i+1) == "of" {
+		return dated{}, false
+	}
+	step := 1
+	if r.tense.past {
+		step = -1
+	}
+	for n := 0; n < 62; n++ {
+		if t := r.day(step * n); t.Day() == day {
+			return days(i, i+1, t, 1, true), true
+		}
+	}
+	return dated{}, false
 }
 
 // inMonth reads "in March", in the direction of the tense; a sentence without one leaves the year open.

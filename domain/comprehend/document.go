@@ -20,6 +20,8 @@ type document struct {
 	english  bool            // the content looks like English: capitals mean names
 	capitals map[string]bool // words with a capital where no sentence begins
 	excerpt  string          // what memories from label, metadata and author cite
+	share    float64         // the part of the content that is read, 1 unless it is longer than MaxRead
+	credit   float64         // bytes that may be read now
 }
 
 // sampleBytes is how much of the content is read for its language and its capitals.
@@ -27,6 +29,7 @@ const sampleBytes = 64 << 10
 
 func newDocument(in Input) *document {
 	doc := &document{
+		share:   min(1, MaxRead/float64(max(len(in.Content), 1))),
 		content: in.Content, label: flat(in.Label), said: in.OccurredAt,
 		names: map[string]bool{}, speakers: map[string]bool{}, capitals: map[string]bool{},
 	}
@@ -50,7 +53,7 @@ func (d *document) know(name string) {
 
 // sample reads the beginning of the content for its language and for words that have a capital within sentences.
 func (d *document) sample() {
-	words, common := 0, 0
+	words, common, known, foreign := 0, 0, 0, 0
 	var tokens []token
 	text := d.content
 	if len(text) > sampleBytes {
@@ -66,15 +69,21 @@ func (d *document) sample() {
 				continue
 			}
 			words++
-			if englishWords[t.low] {
+			switch {
+			case englishWords[t.low]:
 				common++
+			case foreignWords[t.low]:
+				foreign++
+			case lexicon[t.low] != nil || adverbs[t.low] || determiners[t.low]:
+				known++
 			}
 			if i > 0 && t.capital() && !t.shouted() && tokens[i-1].word && !tokens[i-1].capital() {
 				d.capitals[t.low] = true
 			}
 		}
 	}
-	d.english = words <= 4 || common*8 >= words
+	// A short text may hold none of the common words.
+	d.english = foreign <= common && (words <= 4 || common*8 >= words || words <= 16 && common+known > 0)
 }
 
 // firstSentence is the first sentence of the content, cut at MaxExcerpt code points.

@@ -38,9 +38,19 @@ func called(tokens []token, e entity) bool {
 		if e.from >= 2 && isName(tokens[e.from-2]) {
 			return false // one of a list
 		}
-		return closed && (after != "," || e.from <= 4)
+		return closed && (after != "," || !introduces(tokens, e.from-1))
 	}
 	return !tokens[e.from-1].word && closed && (after == "!" || after == "?") && before != `"`
+}
+
+// introduces reports whether the words before the comma at i are what a name stands for, as in "my sister, Dee, …".
+func introduces(tokens []token, i int) bool {
+	for k := i - 1; k >= 0 && k >= i-4; k-- {
+		if determiners[tokens[k].low] {
+			return true
+		}
+	}
+	return false
 }
 
 // sameName reports whether two names are of one person as far as their first words say.

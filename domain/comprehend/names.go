@@ -1,6 +1,9 @@
 package comprehend
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // neverNames are words that begin with a capital for another reason than being a name, in lower case.
 var neverNames = set(`i ok okay tv dvd pc usa uk eu us faq asap fyi btw lol omg wtf imo idk diy am pm bc ad ceo cto cfo coo hr pr qa ui ux api url http https json xml sql html css
@@ -21,7 +24,7 @@ var neverNames = set(`i ok okay tv dvd pc usa uk eu us faq asap fyi btw lol omg 
 	usually often sometimes rarely recently lately finally basically apparently obviously absolutely definitely totally certainly exactly indeed instead overall meanwhile
 	first second third fourth next last another both either neither nothing something anything everything several few plenty lots part due given based according`)
 
-var compass = set(`north south east west new san los las el la santa saint st great lake mount mt fort cape port the`)
+var compass = set(`north south east west new san los las el la santa saint st great lake mount mt fort cape port`)
 
 // isName reports whether a token can be a word of a name where no sentence begins.
 func isName(t token) bool {
@@ -96,7 +99,7 @@ func (d *document) entities(s *sentence, from, to int) []entity {
 			i++
 			continue
 		}
-		if (!opens(s.tokens, i) || d.surely(s.tokens, i, end)) && s.tokens[end-1].end()-s.tokens[i].at <= maxName {
+		if (!opens(s.tokens, i) || slices.Contains(s.named, s.tokens[i].at) || d.surely(s.tokens, i, end)) && s.tokens[end-1].end()-s.tokens[i].at <= maxName {
 			found = append(found, entity{i, end, flat(s.text[s.tokens[i].at:s.tokens[end-1].end()])})
 		}
 		i = end
@@ -134,8 +137,11 @@ func (d *document) surely(tokens []token, i, end int) bool {
 
 // headline reports whether most words of a sentence have a capital: then capitals name nothing.
 func headline(tokens []token) bool {
-	words, capitals := 0, 0
+	words, capitals, shouts := 0, 0, 0
 	for _, t := range tokens {
+		if t.shouted() {
+			shouts++
+		}
 		if t.word && !t.numeric() && len(t.low) > 3 {
 			words++
 			if t.capital() {
@@ -143,5 +149,5 @@ func headline(tokens []token) bool {
 			}
 		}
 	}
-	return words >= 4 && capitals*3 >= words*2
+	return shouts >= 3 && shouts >= words/2 || words >= 5 && capitals*4 >= words*3
 }

@@ -130,7 +130,7 @@ func (c *clause) concrete() bool {
 	for i < c.to && (adverbs[c.low(i)] || particlesOf[c.low(i)] && !determiners[c.low(i+1)]) {
 		i++
 	}
-	if i < c.to && vagueObjects[c.low(i)] && c.low(i) != "us" {
+	if i < c.to && vagueObjects[c.low(i)] && c.low(i) != "us" && !(c.low(i) == "that" && reports[c.lemma]) {
 		return false
 	}
 	switch c.low(i) {
@@ -150,6 +150,9 @@ func (c *clause) concrete() bool {
 	}
 	return !vagueEvents[c.lemma] || nouns >= 1
 }
+
+// reports are verbs that tell what somebody else stated.
+var reports = set(`say tell announce report explain reveal decide agree notice hear learn discover`)
 
 // particlesOf are words that belong to the verb before them.
 var particlesOf = set(`up out off down away over back in on around together forward`)

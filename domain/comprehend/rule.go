@@ -107,7 +107,7 @@ func orders(tokens []token, i int) bool {
 }
 
 // idle verbs order nothing of consequence after "never", "always" and "don't".
-var idle = set(`mind worry know think forget hear feel want get see hesitate look seem remember understand give stop underestimate lose say believe doubt wait judge love enjoy hope dream wish be have believe miss try make need like tell`)
+var idle = set(`mind worry know think forget hear feel want get see hesitate look seem remember understand give stop underestimate lose say believe doubt wait judge love enjoy hope dream wish be have believe miss try make need like`)
 
 // occasion reports whether the tokens name a single time or thing: "today", "this one", "yet".
 func occasion(tokens []token, i int) bool {
@@ -154,6 +154,12 @@ func everyTime(tokens []token, i int) bool {
 	return false
 }
 
+// isPast reports whether a word is the participle of "must have gone".
+func isPast(low string) bool {
+	_, ok := is(low, participle)
+	return ok || low == "been"
+}
+
 // obliges reports whether the sentence says what all of a kind must do or must not do: "All pull requests must be reviewed",
 // "Nobody may deploy on Fridays", "Deployments are not allowed on Fridays", "Secrets must never be committed".
 func obliges(s *sentence, i int) bool {
@@ -174,7 +180,7 @@ func obliges(s *sentence, i int) bool {
 		low, next := tokens[k].low, tokens[k+1].low
 		plural := strings.HasSuffix(tokens[k-1].low, "s") && len(tokens[k-1].low) > 3
 		switch {
-		case (low == "must" || low == "shall") && (all || plural || tokens[i].low == "the") && next != "have" && next != "of":
+		case (low == "must" || low == "shall") && (all || plural || tokens[i].low == "the") && next != "of" && !(next == "have" && isPast(lowAt(tokens, k+2))):
 			return true
 		case low == "may" && (all || next == "not" && plural):
 			return tokens[k].text == "may"

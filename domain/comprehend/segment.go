@@ -19,11 +19,12 @@ type sentence struct {
 	exclaimed  bool
 	tense      tense
 	dates      []dated // the date expressions in it, in order
+	named      []int   // where names begin that are subjects of statements
 }
 
 // maxBlock is the longest run of text that is cut into sentences at once, in bytes. The rules of sentence boundaries look
 // ahead without limit, so an unbounded run could take quadratic time.
-const maxBlock = 4096
+const maxBlock = 2048
 
 // eachSentence calls yield for each sentence that is worth reading, until yield answers false. The sentence and what it
 // points to are used again for the next one.
@@ -33,7 +34,7 @@ func (d *document) eachSentence(yield func(*sentence) bool) {
 		if end-start > MaxSentence || end-start < 2 || !utf8.ValidString(d.content[start:end]) {
 			return true
 		}
-		s = sentence{start: start, end: end, text: mask(d.content[start:end]), who: who, tokens: s.tokens, dates: s.dates[:0]}
+		s = sentence{start: start, end: end, text: mask(d.content[start:end]), who: who, tokens: s.tokens, dates: s.dates[:0], named: s.named[:0]}
 		d.prepare(&s)
 		return yield(&s)
 	})
@@ -56,6 +57,7 @@ func (d *document) prepare(s *sentence) {
 
 // eachSpan calls yield with the span and the speaker of each sentence of the content, in order.
 func (d *document) eachSpan(yield func(start, end int, who speaker) bool) {
+	d.credit = 0
 	who := d.author
 	if d.chat {
 		who = speaker{}
@@ -164,6 +166,11 @@ func (d *document) cut(start, end int, who speaker, yield func(start, end int, w
 				stop--
 			}
 		}
+		if d.credit += d.share * float64(stop-start); d.credit < float64(stop-start) {
+			start = stop
+			continue
+		}
+		d.credit -= float64(stop - start)
 		text := mask(d.content[start:stop])
 		from := 0
 		for it := sentences.FromString(text); it.Next(); {

@@ -1,6 +1,10 @@
 package comprehend
 
-import "github.com/annals-project/annals/domain/memory"
+import (
+	"slices"
+
+	"github.com/annals-project/annals/domain/memory"
+)
 
 // reader is one named rule: it reads one kind of statement in a clause and answers nothing where it is not sure.
 type reader struct {
@@ -25,8 +29,11 @@ func readSentence(d *document, s *sentence) []draft {
 			if part[1]-part[0] > maxClause {
 				continue
 			}
-			c, ok := parse(d, s, part[0], part[1])
-			if ok {
+			whole, ok := parse(d, s, part[0], part[1])
+			if !ok || whole.addressed {
+				continue
+			}
+			for _, c := range coordinated(whole) {
 				drafts = append(drafts, readClause(&c)...)
 			}
 		}
@@ -40,18 +47,37 @@ const maxClause = 45
 
 // readClause applies the rules of all kinds to a clause. What says who somebody is or belongs to is no plain claim as well.
 func readClause(c *clause) []draft {
-	if c.addressed {
-		return nil
-	}
 	drafts := readObservation(c)
+	if len(drafts) > 0 {
+		drafts = append(drafts, leaves(c, drafts[0])...)
+	}
+kinds:
 	for _, kind := range [][]reader{identityRules, membershipRules, claimRules} {
 		for _, r := range kind {
 			if found := r.read(c); len(found) > 0 {
-				return append(drafts, found...)
+				drafts = append(drafts, found...)
+				break kinds
 			}
 		}
 	}
+	if len(drafts) > 0 && c.kind == named {
+		c.s.named = append(c.s.named, c.s.tokens[c.subj].at)
+		for i := range drafts {
+			drafts[i].entities = c.withName(drafts[i].entities)
+		}
+	}
 	return drafts
+}
+
+// withName puts the name that is the subject before the other names: a rule that read the clause takes it for one, also where
+// its capital could be that of the sentence.
+func (c *clause) withName(names []string) []string {
+	end := nameEnd(c.s.tokens[:c.subjEnd], c.subj)
+	name := flat(c.text(c.subj, end))
+	if name == "" || slices.Contains(names, name) {
+		return names
+	}
+	return append([]string{name}, names...)
 }
 
 // draft is a memory of the clause. It cites the sentence, or the clause alone where the sentence is long.

@@ -109,7 +109,7 @@ const maxSpeakers = 256
 func (d *document) findSpeakers() {
 	turns := map[string]int{}
 	total, sure := 0, false
-	for line := range strings.Lines(d.content) {
+	for line := range strings.Lines(d.content[:min(len(d.content), MaxRead)]) {
 		name, skip := turnOf(line)
 		if skip == 0 {
 			continue
@@ -122,7 +122,7 @@ func (d *document) findSpeakers() {
 		total++
 		first, _, _ := strings.Cut(strings.ToLower(name), " ")
 		rest := line[skip:]
-		sure = sure || d.names[first] || roleOf(name) || firstPerson(rest)
+		sure = sure || d.names[first] || roleOf(name) || total < 1000 && firstPerson(rest)
 	}
 	if total == 0 || !sure && (total < 2 || total < 2*len(turns) && len(turns) != 2) {
 		return
@@ -169,6 +169,9 @@ func roleOf(name string) bool {
 func turnOf(line string) (name string, skip int) {
 	i := len(line) - len(strings.TrimLeft(line, " \t"))
 	rest := line[i:]
+	if strings.IndexByte(rest[:min(len(rest), 2*maxName+20)], ':') < 0 {
+		return "", 0
+	}
 	if strings.HasPrefix(rest, "[") {
 		if end := strings.IndexByte(rest, ']'); end > 0 && end < 40 && strings.ContainsAny(rest[:end], "0123456789") {
 			i += end + 1

@@ -168,7 +168,7 @@ func possessive(name string) string {
 func (v *voice) agree(i int, glue string) (string, bool) {
 	t := v.c.s.tokens[i]
 	number := v.pend
-	if adverbs[t.low] || t.low == "and" || t.low == "," || t.low == "both" {
+	if adverbs[t.low] || t.low == "no" && v.c.low(i+1) == "longer" || t.low == "longer" || t.low == "and" || t.low == "," || t.low == "both" {
 		v.glue = t.low != ","
 		return glue + t.text, true
 	}

@@ -17,6 +17,9 @@ var (
 	englishWords = set(`the and is of my with that for are it this you have i to a was not be by or at from we he she they has had on in
 		but so do your his her our their there what when who how just like love think about would will can if up out been
 		'm 's 're 've 'll me as an all its more one get`)
+	// foreignWords are common words of other languages that are no English words.
+	foreignWords = set(`der das und ich nicht ist ein eine mit von den dem zu auf für sich auch wir sie le les des et est je il elle une du que qui dans pour pas nous vous el los las un una es por con
+		para del se su lo che di il per non è sono och att det är jag som på het een van dat ik je niet zijn op voor um uma não`)
 	// machines are roles of speakers whose words are generated.
 	machines = set(`assistant ai bot system chatbot copilot chatgpt gpt claude gemini model tool function developer`)
 	// people are roles that stand for the author.

@@ -1,0 +1,65 @@
+package comprehend
+
+// coordinated cuts a clause that says two things of one subject in the present into two: "Ana lives in Berlin and works at
+// Acme". What happened stays together: "Ana went to Rome and saw the Forum" is one event.
+func coordinated(c clause) []clause {
+	if !c.present() && !c.progressive || c.negated || c.past {
+		return []clause{c}
+	}
+	for i := c.rest + 1; i+2 < c.to; i++ {
+		if low := c.low(i); low != "and" && low != "but" || c.low(i-1) == "to" {
+			continue
+		}
+		next := i + 1
+		for adverbs[c.low(next)] {
+			next++
+		}
+		if !c.agrees(next) {
+			continue
+		}
+		second, ok := c.withSubject(i+1, c.to)
+		if !ok {
+			return []clause{c}
+		}
+		head := c
+		head.to = i
+		for head.to > head.rest && !head.s.tokens[head.to-1].word {
+			head.to--
+		}
+		return append([]clause{head}, coordinated(second)...)
+	}
+	return []clause{c}
+}
+
+// agrees reports whether token i is a verb in the present that can have the subject of the clause, and is no noun.
+func (c *clause) agrees(i int) bool {
+	low, next := c.low(i), c.low(i+1)
+	_, activity := is(next, gerund)
+	if c.kind == first || c.kind == firstPlural || c.plural {
+		_, ok := is(low, base)
+		return low == "am" || low == "have" && determiners[next] || ok && (determiners[next] || prepositions[next] || activity || nounAfter[low] && next != "")
+	}
+	_, ok := is(low, third)
+	return low == "is" || low == "has" || ok && (determiners[next] || prepositions[next] || activity || nounAfter[c.lemmaOf(low)] && next != "")
+}
+
+func (c *clause) lemmaOf(low string) string {
+	lemma, _ := is(low, third)
+	return lemma
+}
+
+// nounAfter are verbs that take a bare noun and are no nouns themselves.
+var nounAfter = set(`hate enjoy prefer speak adore dislike own eat drive teach learn`)
+
+// withSubject is the tokens [from, to) as a clause of the same subject. It stands in a sentence of its own, made of the tokens
+// of both, which keep their places in the text.
+func (c *clause) withSubject(from, to int) (clause, bool) {
+	s := *c.s
+	s.tokens = append(append([]token(nil), c.s.tokens[c.subj:c.subjEnd]...), c.s.tokens[from:to]...)
+	if n := c.subjEnd - c.subj; n < len(s.tokens) {
+		s.tokens[n].gap = true
+	}
+	s.dates = nil
+	s.dates = findDates(&s, c.doc.said)
+	return parse(c.doc, &s, 0, len(s.tokens))
+}

@@ -1,0 +1,226 @@
+package comprehend_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/annals-project/annals/domain/comprehend"
+	"github.com/annals-project/annals/domain/memory"
+)
+
+const stored = "2006-01-02T15:04"
+
+// anchors are the date expressions of a sentence, each as `expression = from/to`.
+func anchors(text string, at time.Time) []string {
+	var got []string
+	for _, m := range comprehend.Extract(comprehend.Input{DataPoint: dataPoint, Revision: 1, Content: text, OccurredAt: at}) {
+		if m.Kind == memory.TemporalAnchor {
+			expression := strings.Split(m.Content, `"`)[1]
+			from, to := m.ResolvedFrom.Format(stored), m.ResolvedTo.Format(stored)
+			got = append(got, expression+" = "+strings.TrimSuffix(from, "T00:00")+"/"+strings.TrimSuffix(to, "T00:00"))
+		}
+	}
+	return got
+}
+
+// Said on Monday 12 May 2025.
+func TestAnchorsResolve(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want []string
+	}{
+		// Days near the one it was said on.
+		{"We meet next Tuesday.", []string{"next Tuesday = 2025-05-13/2025-05-14"}},
+		{"We meet next Monday.", []string{"next Monday = 2025-05-19/2025-05-20"}},
+		{"I saw Bo yesterday.", []string{"yesterday = 2025-05-11/2025-05-12"}},
+		{"I saw Bo last night.", []string{"last night = 2025-05-11/2025-05-12"}},
+		{"I'll come tomorrow morning.", []string{"tomorrow morning = 2025-05-13/2025-05-14"}},
+		{"I'll call tomorrow at 5 pm.", []string{"tomorrow at 5 pm = 2025-05-13T17:00/2025-05-13T17:01"}},
+		{"I'll call tomorrow at 17:30.", []string{"tomorrow at 17:30 = 2025-05-13T17:30/2025-05-13T17:31"}},
+		{"I'll call tomorrow at 5:15pm.", []string{"tomorrow at 5:15pm = 2025-05-13T17:15/2025-05-13T17:16"}},
+		{"I'll call tomorrow at noon.", []string{"tomorrow at noon = 2025-05-13T12:00/2025-05-13T12:01"}},
+		{"I'll call tomorrow at 5.", []string{"tomorrow = 2025-05-13/2025-05-14"}},
+		{"I came the day before yesterday.", []string{"day before yesterday = 2025-05-10/2025-05-11"}},
+		{"I come the day after tomorrow.", []string{"day after tomorrow = 2025-05-14/2025-05-15"}},
+		{"I went for a walk this morning.", []string{"this morning = 2025-05-12/2025-05-13"}},
+		// Weekdays.
+		{"I went hiking last Friday.", []string{"last Friday = 2025-05-09/2025-05-10"}},
+		{"I went hiking last Monday.", []string{"last Monday = 2025-05-05/2025-05-06"}},
+		{"I went hiking on Friday.", []string{"Friday = 2025-05-09/2025-05-10"}},
+		{"I'll go hiking on Friday.", []string{"Friday = 2025-05-16/2025-05-17"}},
+		{"We will meet this Friday evening.", []string{"this Friday evening = 2025-05-16/2025-05-17"}},
+		{"Bo came this past Saturday.", []string{"this past Saturday = 2025-05-10/2025-05-11"}},
+		{"I saw her last Tues.", []string{"last Tues = 2025-05-06/2025-05-07"}},
+		{"Send it by Wednesday.", []string{"Wednesday = 2025-05-14/2025-05-15"}},
+		// Weeks, weekends, months, years.
+		{"I was ill last week.", []string{"last week = 2025-05-05/2025-05-12"}},
+		{"I travel next week.", []string{"next week = 2025-05-19/2025-05-26"}},
+		{"I go hiking this weekend.", []string{"this weekend = 2025-05-17/2025-05-19"}},
+		{"I went hiking this weekend.", []string{"this weekend = 2025-05-10/2025-05-12"}},
+		{"I went hiking last weekend.", []string{"last weekend = 2025-05-10/2025-05-12"}},
+		{"I moved last month.", []string{"last month = 2025-04-01/2025-05-01"}},
+		{"I move next month.", []string{"next month = 2025-06-01/2025-07-01"}},
+		{"I moved last year.", []string{"last year = 2024-01-01/2025-01-01"}},
+		{"It was the week before last.", []string{"week before last = 2025-04-28/2025-05-05"}},
+		{"We ship next quarter.", []string{"next quarter = 2025-07-01/2025-10-01"}},
+		// So many units away.
+		{"I saw Bo two days ago.", []string{"two days ago = 2025-05-10/2025-05-11"}},
+		{"I saw Bo 3 weeks ago.", []string{"3 weeks ago = 2025-04-21/2025-04-22"}},
+		{"I saw Bo a month ago.", []string{"a month ago = 2025-04-01/2025-05-01"}},
+		{"I met Bo ten years ago.", []string{"ten years ago = 2015-01-01/2016-01-01"}},
+		{"I fly in two weeks.", []string{"in two weeks = 2025-05-26/2025-05-27"}},
+		{"I fly a week from now.", []string{"a week from now = 2025-05-19/2025-05-20"}},
+		{"The exam is in 10 days.", []string{"in 10 days = 2025-05-22/2025-05-23"}},
+		// Months by name.
+		{"I moved here last March.", []string{"last March = 2025-03-01/2025-04-01"}},
+		{"I move there next March.", []string{"next March = 2026-03-01/2026-04-01"}},
+		{"I moved here in November.", []string{"November = 2024-11-01/2024-12-01"}},
+		{"I will move there in November.", []string{"November = 2025-11-01/2025-12-01"}},
+		// Dates as written.
+		{"The launch is on 3 June 2025.", []string{"3 June 2025 = 2025-06-03/2025-06-04"}},
+		{"The launch is on June 3, 2025.", []string{"June 3, 2025 = 2025-06-03/2025-06-04"}},
+		{"The launch is on the 3rd of June 2025.", []string{"3rd of June 2025 = 2025-06-03/2025-06-04"}},
+		{"The launch is on 2025-06-03.", []string{"2025-06-03 = 2025-06-03/2025-06-04"}},
+		{"It fell over at 2025-06-03T10:15:30Z.", []string{"2025-06-03T10:15:30Z = 2025-06-03T10:15/2025-06-03T10:16"}},
+		{"The launch is on 03.06.2025.", []string{"03.06.2025 = 2025-06-03/2025-06-04"}},
+		{"The launch is on 2025/06/03.", []string{"2025/06/03 = 2025-06-03/2025-06-04"}},
+		{"The launch is on 25/06/2025.", []string{"25/06/2025 = 2025-06-25/2025-06-26"}},
+		{"The launch is on 06/25/2025.", []string{"06/25/2025 = 2025-06-25/2025-06-26"}},
+		{"The launch is on Tuesday, 3 June 2025.", []string{"Tuesday, 3 June 2025 = 2025-06-03/2025-06-04"}},
+		{"The launch is on June 3.", []string{"June 3 = 2025-06-03/2025-06-04"}},
+		{"I was born on June 3.", []string{"June 3 = 2024-06-03/2024-06-04"}},
+		{"The fair is on 3-5 June 2025.", []string{"3-5 June 2025 = 2025-06-03/2025-06-06"}},
+		{"The fair is in June 2025.", []string{"June 2025 = 2025-06-01/2025-07-01"}},
+		{"We ship in Q3 2025.", []string{"Q3 2025 = 2025-07-01/2025-10-01"}},
+		{"I bought it on the 3rd.", []string{"3rd = 2025-05-03/2025-05-04"}},
+		{"From 3 June 2025 to 7 July 2025 I am away.", []string{"3 June 2025 = 2025-06-03/2025-06-04", "7 July 2025 = 2025-07-07/2025-07-08"}},
+		{"Said on 29 Feb 2024.", []string{"29 Feb 2024 = 2024-02-29/2024-03-01"}},
+		// No dates, or none that can be known.
+		{"Never deploy on Fridays.", nil},
+		{"I work on Friday nights.", nil},
+		{"Every Friday we meet.", nil},
+		{"A few days ago I saw Bo.", nil},
+		{"I lost five kilos in two weeks.", nil},
+		{"We had met the last week of the trip.", nil},
+		{"I may march soon.", nil},
+		{"Version 1.2.2025 fails, 10.0.0.1 too.", nil},
+		{"The launch is on 03/06/2025.", nil},
+		{"The launch is on 31 June 2025.", nil},
+		{"The launch is on 2025-02-30.", nil},
+		{"It is on the 17th floor.", nil},
+		{"How was your day today?", nil},
+		{"The second week was hard.", nil},
+		{"We got 3 june bugs.", nil},
+		{"See 2025.", nil},
+	} {
+		if got := anchors(tc.text, monday); !slices.Equal(got, tc.want) {
+			t.Errorf("%q: got %q, want %q", tc.text, got, tc.want)
+		}
+	}
+}
+
+func TestAnchorLines(t *testing.T) {
+	check(t, memory.TemporalAnchor, "Ana",
+		yes("We meet next Tuesday.", `"next Tuesday", said on 12 May 2025, is 13 May 2025`),
+		yes("I was ill last week.", `"last week", said on 12 May 2025, is 5 May 2025 to 11 May 2025`),
+		yes("I moved last month.", `"last month", said on 12 May 2025, is April 2025`),
+		yes("I moved last year.", `"last year", said on 12 May 2025, is 2024`),
+		yes("I'll call tomorrow at 5 pm.", `"tomorrow at 5 pm", said on 12 May 2025, is 13 May 2025, 17:00`),
+		yes("The launch is on 2025-06-03.", `"2025-06-03" is Tuesday, 3 June 2025`),
+		yes("The launch is on June 3.", `"June 3", said on 12 May 2025, is 3 June 2025`),
+	)
+}
+
+// day draws a day that all of the grammar's arithmetic stays in range of.
+func day(t *rapid.T) time.Time {
+	return time.Date(1900, 1, 1, 9, 0, 0, 0, time.UTC).AddDate(0, 0, rapid.IntRange(0, 100_000).Draw(t, "day"))
+}
+
+// A weekday named after "next" is the first of its kind after the day it is said on, after "last" the last before it.
+func TestWeekdaysAreNearest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		said, weekday := day(t), time.Weekday(rapid.IntRange(0, 6).Draw(t, "weekday"))
+		word := rapid.SampledFrom([]string{"next", "last"}).Draw(t, "word")
+		date, step := midnight(said), 1
+		if word == "last" {
+			step = -1
+		}
+		for date = date.AddDate(0, 0, step); date.Weekday() != weekday; {
+			date = date.AddDate(0, 0, step)
+		}
+		wantAnchor(t, said, fmt.Sprintf("%s %s", word, weekday), date, date.AddDate(0, 0, 1))
+	})
+}
+
+// What lies n days ahead or behind is n days ahead or behind, in digits and in words.
+func TestDistancesCount(t *testing.T) {
+	words := []string{"", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"}
+	rapid.Check(t, func(t *rapid.T) {
+		said, n := day(t), rapid.IntRange(1, 999).Draw(t, "n")
+		count := fmt.Sprint(n)
+		if n < len(words) && rapid.Bool().Draw(t, "in words") {
+			count = words[n]
+		}
+		unit, size := "days", 1
+		if rapid.Bool().Draw(t, "weeks") {
+			unit, size = "weeks", 7
+		}
+		ago, ahead := midnight(said).AddDate(0, 0, -n*size), midnight(said).AddDate(0, 0, n*size)
+		wantAnchor(t, said, count+" "+unit+" ago", ago, ago.AddDate(0, 0, 1))
+		wantAnchor(t, said, "in "+count+" "+unit, ahead, ahead.AddDate(0, 0, 1))
+	})
+}
+
+// A date that is complete is the same whenever it is said and however it is written.
+func TestWrittenDatesAreThemselves(t *testing.T) {
+	layouts := []string{"2 January 2006", "January 2, 2006", "2 Jan 2006", "Jan 2, 2006", "2006-01-02", "2006/01/02", "02.01.2006", "Monday, 2 January 2006", "January 2 2006"}
+	rapid.Check(t, func(t *rapid.T) {
+		date := midnight(day(t))
+		text := date.Format(rapid.SampledFrom(layouts).Draw(t, "layout"))
+		wantAnchor(t, day(t), text, date, date.AddDate(0, 0, 1))
+	})
+}
+
+// The units that hold the present one, the one before and the one after touch each other and hold the days they should.
+func TestUnitsTouch(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		said := day(t)
+		for _, unit := range []string{"week", "month", "quarter", "year"} {
+			last, this, next := span(t, said, "last "+unit), span(t, said, "this "+unit), span(t, said, "next "+unit)
+			if last[1] != this[0] || this[1] != next[0] {
+				t.Errorf("%s: %v %v %v do not touch", unit, last, this, next)
+			}
+			if said.Before(this[0]) || !said.Before(this[1]) {
+				t.Errorf("this %s %v does not hold %v", unit, this, said)
+			}
+		}
+		if weekend := span(t, said, "this weekend"); weekend[0].Weekday() != time.Saturday || weekend[1].Sub(weekend[0]) != 48*time.Hour {
+			t.Errorf("weekend %v", weekend)
+		}
+	})
+}
+
+func midnight(t time.Time) time.Time {
+	return time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC)
+}
+
+func span(t *rapid.T, said time.Time, expression string) [2]time.Time {
+	for _, m := range comprehend.Extract(comprehend.Input{DataPoint: dataPoint, Revision: 1, Content: "The plan is for " + expression + ".", OccurredAt: said}) {
+		if m.Kind == memory.TemporalAnchor {
+			return [2]time.Time{m.ResolvedFrom, m.ResolvedTo}
+		}
+	}
+	t.Fatalf("%q gives no date", expression)
+	return [2]time.Time{}
+}
+
+func wantAnchor(t *rapid.T, said time.Time, expression string, from, to time.Time) {
+	if got := span(t, said, expression); got != [2]time.Time{from, to} {
+		t.Fatalf("%q said on %v: got %v, want %v to %v", expression, said, got, from, to)
+	}
+}

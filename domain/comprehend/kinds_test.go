@@ -1,0 +1,270 @@
+package comprehend_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/annals-project/annals/domain/memory"
+)
+
+// said is a sentence and the lines of one kind that it must give, in order; none for a sentence that must give none.
+type said struct {
+	text string
+	want []string
+}
+
+func yes(text string, want ...string) said { return said{text, want} }
+
+// same is a sentence that is its own memory.
+func same(text string) said { return said{text, []string{text}} }
+
+func no(texts ...string) []said {
+	var out []said
+	for _, text := range texts {
+		out = append(out, said{text, nil})
+	}
+	return out
+}
+
+// check extracts from each sentence, said by author on Monday 12 May 2025, and compares the lines of one kind.
+func check(t *testing.T, kind, author string, sentences ...said) {
+	t.Helper()
+	for _, s := range sentences {
+		var got []string
+		for _, m := range extract(s.text, author) {
+			if m.Kind == kind {
+				got = append(got, m.Content)
+			}
+		}
+		if diff := cmp.Diff(s.want, got); diff != "" {
+			t.Errorf("%s in %q by %q (-want +got):\n%s", kind, s.text, author, diff)
+		}
+	}
+}
+
+func TestObservation(t *testing.T) {
+	check(t, memory.Observation, "Ana", append(no(
+		"Hey Bo! Good to see you!", "Thanks for the help yesterday!", "Did you finish the report?", "How was your weekend?", "I love painting.", "I was so happy.",
+		"I didn't go to Rome.", "I would have gone to Rome.", "I almost bought a car.", "If I had bought the car, I would drive to work.", "I wish I had visited Rome.",
+		"I should have called the bank.", "I did it!", "It happened again.", "She went home.", "They moved the launch.", "I got the idea from a book.", "I got to go.",
+		"We will move the launch.", "I'm going to visit Rome.", "You told me about the concert.", "That made me think.", "I thought about the launch.", "I have got a dog.",
+		"I felt great at the concert.", "Maybe Bo moved the launch.", "Bo never visited Rome.", "I came across this one.", "Let's meet on Friday.", "Great job!", "Wow, that's amazing!"),
+		yes("I went to a support group yesterday and it was so powerful.", "Ana went to a support group yesterday (11 May 2025)"),
+		yes("Yesterday I took the kids to the museum!", "Yesterday (11 May 2025) Ana took the kids to the museum"),
+		yes("Bo moved the launch to 3 June 2025.", "Bo moved the launch to 3 June 2025"),
+		yes("The launch was moved to 3 June 2025.", "The launch was moved to 3 June 2025"),
+		yes("Hey Bo, I just finished my first marathon!", "Ana just finished their first marathon"),
+		yes("My daughter graduated last week.", "Ana's daughter graduated last week (5 May 2025 to 11 May 2025)"),
+		yes("We hiked the Grand Canyon last summer.", "Ana and others hiked the Grand Canyon last summer"),
+		yes("I've already booked the flights.", "Ana has already booked the flights"),
+		yes("The server crashed.", "The server crashed"),
+		yes("Bo resigned yesterday.", "Bo resigned yesterday (11 May 2025)"),
+		yes("Bo and Cy shipped the new billing page on Friday.", "Bo and Cy shipped the new billing page on Friday (9 May 2025)"),
+		yes("My colleagues and I went to Rome.", "Ana's colleagues and Ana went to Rome"),
+		yes("I got promoted!", "Ana got promoted"),
+		yes("I bought a new bike, but I haven't tried it.", "Ana bought a new bike"),
+		yes("So, I finally signed up for a pottery class.", "Ana finally signed up for a pottery class"),
+		yes("I had a picnic with some friends last Saturday.", "Ana had a picnic with some friends last Saturday (10 May 2025)"),
+		yes("The payments service was deployed on 2 May 2025.", "The payments service was deployed on 2 May 2025"),
+		yes("My colleague Rob invited me to a yoga class.", "Ana's colleague Rob invited Ana to a yoga class"),
+		yes("I ran into Bo at the station and we had lunch together.", "Ana ran into Bo at the station", "Ana and others had lunch together"),
+		yes("Bo said that the launch slips.", "Bo said that the launch slips"),
+	)...)
+	check(t, memory.Observation, "", same("I went to Rome"), same("The board approved the budget"), yes("We adopted a dog yesterday.", "We adopted a dog yesterday (11 May 2025)"))
+}
+
+func TestClaim(t *testing.T) {
+	check(t, memory.Claim, "Ana", append(no(
+		"Hi!", "Do you like tea?", "I'd love to see that!", "I love that!", "I love it so much.", "I love your painting!", "I like how it looks.", "She loves tea.", "I love this song.",
+		"I want to thank everybody.", "I hope to see you soon.", "It is a nice editor.", "That's my favourite!", "What's your favourite editor?", "My point is that nobody knows.",
+		"My heart is racing.", "I would work at Acme.", "If I lived in Berlin, I would cycle.", "This is a big step.", "I loved the concert.", "You live in Berlin.", "Things are good.",
+		"Painting is a great way to relax.", "I have to go.", "I have a feeling.", "I think Bo likes tea.", "I love to!", "Is Ana's favourite editor Helix?"),
+		yes("I love tea.", "Ana loves tea"),
+		yes("Bo's favourite editor is Helix.", "Bo's favourite editor is Helix"),
+		yes("My favorite color is green!", "Ana's favorite color is green"),
+		yes("Helix is my favourite editor.", "Helix is Ana's favourite editor"),
+		yes("I live in Berlin and work at Acme.", "Ana lives in Berlin", "Ana works at Acme"),
+		yes("Bo works as a nurse.", "Bo works as a nurse"),
+		yes("I'm a software engineer.", "Ana is a software engineer"),
+		yes("The launch date is 3 June 2025.", "The launch date is 3 June 2025"),
+		yes("The launch is on 3 June 2025.", "The launch is on 3 June 2025"),
+		yes("The demo is scheduled for next Tuesday.", "The demo is scheduled for next Tuesday (13 May 2025)"),
+		yes("I prefer Helix over Vim.", "Ana prefers Helix over Vim"),
+		yes("Bo prefers Zed for Go.", "Bo prefers Zed for Go"),
+		yes("I don't like coffee.", "Ana doesn't like coffee"),
+		yes("I can't stand loud music.", "Ana can't stand loud music"),
+		yes("I'm allergic to peanuts.", "Ana is allergic to peanuts"),
+		yes("I've been practising yoga for two years.", "Ana has been practising yoga for two years"),
+		yes("I have two kids.", "Ana has two kids"),
+		yes("I have a dog named Rex.", "Ana has a dog named Rex"),
+		yes("I'm learning the piano.", "Ana is learning the piano"),
+		yes("I plan to visit Rome in two weeks.", "Ana plans to visit Rome in two weeks (26 May 2025)"),
+		yes("I usually take the train to work.", "Ana usually takes the train to work"),
+		yes("My manager is Cy.", "Ana's manager is Cy"),
+		yes("The capital of France is Paris.", "The capital of France is Paris"),
+		yes("Helix is a text editor.", "Helix is a text editor"),
+		yes("The payments service uses Postgres.", "The payments service uses Postgres"),
+		yes("I'm vegan.", "Ana is vegan"),
+		yes("My daughter loves ballet.", "Ana's daughter loves ballet"),
+		yes("I'm a big fan of jazz.", "Ana is a big fan of jazz"),
+		yes("Bo moved the launch to 3 June 2025.", "The launch is on 3 June 2025"),
+		yes("I moved my dentist appointment to Friday.", "Ana's dentist appointment is on 16 May 2025"),
+		yes("I play the guitar and love hiking.", "Ana plays the guitar", "Ana loves hiking"),
+		yes("I no longer work at Acme.", "Ana no longer works at Acme"),
+		yes("Bo is from Sweden.", "Bo is from Sweden"),
+		yes("I'm 34 years old.", "Ana is 34 years old"),
+	)...)
+	check(t, memory.Claim, "", same("I love tea"), same("Ana lives in Lisbon"), same("We use Postgres for storage"))
+}
+
+func TestRule(t *testing.T) {
+	check(t, memory.Rule, "Ana", append(no(
+		"Never mind.", "Never heard of it.", "Don't worry!", "Don't forget the milk.", "Always a pleasure!", "I never deploy on Fridays.", "I always run the tests.", "Never thought of that.",
+		"Do you always deploy on Fridays?", "Don't do it.", "Don't go today.", "Always happy to help.", "You never know.", "Run the tests.", "Please send me the report.", "We must have missed it.",
+		"You must be tired!", "I must say it looks good.", "It must be hard.", "Never been there.", "Take care!", "Keep it up!", "Exercise and music are always great.", "Never give up!", "Always remember you are loved.",
+		"She must always win.", "The bus never came."),
+		yes("Never deploy on Fridays.", "Never deploy on Fridays"),
+		yes("Always run the tests before merging.", "Always run the tests before merging"),
+		yes("Do not push to main without a review.", "Do not push to main without a review"),
+		yes("Don't use tabs in Go files.", "Don't use tabs in Go files"),
+		yes("From now on, answer in French.", "From now on, answer in French"),
+		yes("Please always call me Annie.", "Please always call Ana Annie"),
+		yes("All pull requests must be reviewed by two people.", "All pull requests must be reviewed by two people"),
+		yes("Secrets must never be committed.", "Secrets must never be committed"),
+		yes("Nobody may deploy on Fridays.", "Nobody may deploy on Fridays"),
+		yes("Deployments are not allowed on Fridays.", "Deployments are not allowed on Fridays"),
+		yes("Rule: never share customer data.", "Never share customer data"),
+		yes("Remember: always lock the door.", "Always lock the door"),
+		yes("Run the linter before every commit.", "Run the linter before every commit"),
+		yes("You must always sign the visitors' book.", "You must always sign the visitors' book"),
+		yes("Every release must have a changelog.", "Every release must have a changelog"),
+		yes("Whenever you deploy, tell the on-call engineer.", "Whenever you deploy, tell the on-call engineer"),
+		yes("Never store passwords in plain text!", "Never store passwords in plain text"),
+		yes("Passwords should never be logged.", "Passwords should never be logged"),
+		yes("Smoking is forbidden in the office.", "Smoking is forbidden in the office"),
+		yes("Only admins can delete projects.", "Only admins can delete projects"),
+	)...)
+}
+
+func TestMembership(t *testing.T) {
+	check(t, memory.Membership, "Ana", append(no(
+		"I'm on the bus.", "I'm in the kitchen.", "Is Bo on the platform team?", "I love the platform team.", "The team is great.", "I'm not on the platform team.", "Bo was on the platform team.",
+		"I would join the platform team.", "Bo left the platform team.", "She is on the platform team.", "I'm part of it.", "I'm on it.", "You're on the platform team.", "I'm in love.", "Bo is in Rome.",
+		"I'm in good company.", "We talked to the platform team.", "The team won the match.", "Bo is a lead.", "That book belongs to me.", "I'm the best.", "I'm on my way.", "They joined the team."),
+		yes("Bo is on the platform team.", "Bo is on the platform team"),
+		yes("I'm on the design team.", "Ana is on the design team"),
+		yes("I'm in a book club.", "Ana is in a book club"),
+		yes("Bo works in the finance department.", "Bo works in the finance department"),
+		yes("Cy is a member of the board.", "Cy is a member of the board"),
+		yes("I'm part of the security team.", "Ana is part of the security team"),
+		yes("The payments service belongs to the billing group.", "The payments service belongs to the billing group"),
+		yes("Bo joined the platform team yesterday.", "Bo is a member of the platform team"),
+		yes("I just joined a running club.", "Ana is a member of a running club"),
+		yes("Bo leads the platform team.", "Bo leads the platform team"),
+		yes("I manage the support team.", "Ana manages the support team"),
+		yes("Cy is the tech lead of the payments team.", "Cy is the tech lead of the payments team"),
+		yes("Bo is our product owner.", "Bo is Ana's product owner"),
+		yes("I'm the captain of the chess club.", "Ana is the captain of the chess club"),
+		yes("Cy is the CTO of Acme.", "Cy is the CTO of Acme"),
+		yes("The platform team consists of Bo, Cy and Dee.", "Bo is a member of the platform team", "Cy is a member of the platform team", "Dee is a member of the platform team"),
+		yes("The members of the board are Bo and Cy.", "Bo is a member of the board", "Cy is a member of the board"),
+		yes("My brother is on the football team.", "Ana's brother is on the football team"),
+		yes("I sing in the church choir.", "Ana sings in the church choir"),
+		yes("Bo and Cy are on the hiring committee.", "Bo and Cy are on the hiring committee"),
+		yes("We are members of the sailing club.", "Ana and others are members of the sailing club"),
+		yes("Dee is a founding member of Acme.", "Dee is a founding member of Acme"),
+	)...)
+}
+
+func TestIdentity(t *testing.T) {
+	check(t, memory.Identity, "Ana", append(no(
+		"What's your name?", "My name is on the list.", "I go by bus.", "Time goes by.", "Call me later!", "Call me when you arrive.", "Bo calls me every day.", "My email is broken.", "My phone is dead.",
+		"Her name is Bo.", "I know Bo as a friend.", "It's also known to be slow.", "The email was sent.", "Send it to bo@example.com.", "Is Bo also known as Bobby?", "My number is wrong.", "My username is not working.",
+		"The address is hard to find.", "You can call me.", "I'm called to the office.", "Everyone calls me lazy.", "My alias is gone.", "She goes by Bobby."),
+		yes("Ana Ruiz goes by aruiz.", "Ana Ruiz goes by aruiz"),
+		yes("I go by Annie.", "Ana goes by Annie"),
+		yes("My name is Ana Ruiz.", "Ana's name is Ana Ruiz"),
+		yes("Bo is also known as Bobby.", "Bo is also known as Bobby"),
+		yes("Bo's email is bo@example.com.", "Bo's email is bo@example.com"),
+		yes("My GitHub handle is aruiz.", "Ana's GitHub handle is aruiz"),
+		yes("My phone number is 030 123456.", "Ana's phone number is 030 123456"),
+		yes("Everyone calls me Annie.", "Ana goes by Annie"),
+		yes("Please call me Annie.", "Ana goes by Annie"),
+		yes("Bo Berg (aka bobby99) wrote the parser.", "Bo Berg is also known as bobby99"),
+		yes("You can reach me at ana@example.com.", "Ana's email is ana@example.com"),
+		yes("Bo Berg <bo@example.com> will help.", "Bo Berg's email is bo@example.com"),
+		yes("Bo's nickname is Speedy.", "Bo's nickname is Speedy"),
+		yes("My pronouns are she/her.", "Ana's pronouns are she/her"),
+		yes("The service is called Hermes.", "The service is called Hermes"),
+		yes("Bo's Slack handle is @bobby.", "Bo's Slack handle is @bobby"),
+		yes("My dog's name is Rex.", "Ana's dog's name is Rex"),
+		yes("PG is short for Postgres.", "PG is short for Postgres"),
+		yes("The name of the ship is Aurora.", "The name of the ship is Aurora"),
+		yes("My username is aruiz_92.", "Ana's username is aruiz_92"),
+	)...)
+}
+
+func TestMention(t *testing.T) {
+	check(t, memory.Mention, "Ana", append(no(
+		"Hey Bo! How are you?", "Thanks, Bo!", "Bo, can you help?", "Wow, Bo, that's great!", "I love tea.", "See you on Friday.", "We met in June.", "I'm learning French.", "OK, LOL!", "That's Awesome News For Everybody Here.",
+		"Today was great. Painting helps. Things changed.", "I like Italian food.", "My TV is broken.", "Ana loves tea.", "Merry Christmas!", "How about Monday?", "Mom called.", "I KNOW THAT VERY WELL.", "Good morning!",
+		"What a day it was!", "Ich liebe den Hund und die Katze von Frau Weber.", "I think I am late."),
+		yes("I use Helix for Go.", "Ana mentions Helix", "Ana mentions Go"),
+		yes("I talked to Bo Berg about Acme.", "Ana mentions Bo Berg", "Ana mentions Acme"),
+		yes("We visited Rome, Paris, and Milan.", "Ana mentions Rome", "Ana mentions Paris", "Ana mentions Milan"),
+		yes("The Bank of America called.", "Ana mentions Bank of America"),
+		yes("Bo moved the launch to 3 June 2025.", "Ana mentions Bo"),
+		yes("Bo Berg will come.", "Ana mentions Bo Berg"),
+		yes("I met Bo. Bo is nice.", "Ana mentions Bo"),
+		yes("I flew to Rio de Janeiro.", "Ana mentions Rio de Janeiro"),
+		yes("Have you heard of Apollo 11?", "Ana mentions Apollo 11"),
+		yes("My sister, Dee, lives in Lisbon.", "Ana mentions Dee", "Ana mentions Lisbon"),
+		yes("I read a book by Neal Stephenson.", "Ana mentions Neal Stephenson"),
+		yes("I love the East Coast.", "Ana mentions East Coast"),
+	)...)
+	check(t, memory.Mention, "", yes("I use Helix.", "Helix is mentioned"))
+}
+
+func TestSuperseding(t *testing.T) {
+	key := func(text, author string) [2]string {
+		for _, m := range extract(text, author) {
+			if m.Kind == memory.Claim {
+				return [2]string{m.Subject, m.Attribute}
+			}
+		}
+		t.Errorf("no claim in %q", text)
+		return [2]string{text}
+	}
+	for _, group := range [][]string{
+		{"Ana's favourite editor is Helix", "Ana's favourite editor is now Zed", "My favorite editor is Vim.", "Emacs is my favourite editor.", "Ana’s favourite editor is Kakoune!"},
+		{"I live in Berlin.", "Ana lives in Lisbon now", "Ana is based in Porto", "I no longer live in Berlin."},
+		{"I work at Acme.", "Ana works for Globex", "I don't work at Acme anymore."},
+		{"I work as a nurse.", "Ana is a teacher."},
+		{"The launch date is 3 June 2025.", "The launch is on 4 June 2025.", "Bo moved the launch to 5 June 2025.", "The launch was postponed to next month.", "The date of the launch is 7 June 2025."},
+		{"I love tea.", "Ana no longer likes tea.", "I hate tea."},
+		{"I prefer Helix over Vim.", "I now prefer Vim over Helix."},
+		{"I prefer Helix for Go.", "Ana prefers Zed for Go."},
+		{"I have two kids.", "Ana has three kids"},
+		{"I'm vegetarian.", "I'm vegan."},
+		{"I'm single.", "I'm married."},
+		{"My manager is Bo.", "Ana's manager is Cy."},
+		{"I love to paint.", "I don't like painting."},
+	} {
+		for _, text := range group[1:] {
+			if a, b := key(group[0], "Ana"), key(text, "Ana"); a != b {
+				t.Errorf("%q is about %q, %q about %q", group[0], a, text, b)
+			}
+		}
+	}
+	var keys [][2]string
+	for _, text := range []string{"I love tea.", "I love coffee.", "I live in Berlin.", "I work at Acme.", "I prefer Helix over Vim.", "I have a dog.", "I have a cat.", "My favourite editor is Helix.", "My favourite colour is green.",
+		"Bo loves tea.", "My daughter loves tea.", "The launch is on 3 June 2025.", "The demo is on 3 June 2025.", "I play the guitar.", "I play chess."} {
+		k := key(text, "Ana")
+		if slices.Contains(keys, k) {
+			t.Errorf("%q is about %q, as a sentence before it", text, k)
+		}
+		keys = append(keys, k)
+	}
+}
