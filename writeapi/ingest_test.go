@@ -201,19 +201,31 @@ func TestContentAtItsLimit(t *testing.T) {
 	single := func(content string) apitest.Response {
 		return api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, `{"content":"`+content+`"}`)
 	}
-	single(strings.Repeat("x", 16*mib)).Want(t, 202)
-	single(strings.Repeat(`\u0041`, 16*mib)).Want(t, 202)
-	single(strings.Repeat("x", 16*mib+1)).Want(t, 413, `"code":"content-too-large"`, `"data":{"bytes":16777217,"limitBytes":16777216}`)
+	most := strings.Repeat("x", 16*mib)
+	single(most).Want(t, 202)
+	single(most+"x").Want(t, 413, `"code":"content-too-large"`, `"data":{"bytes":16777217,"limitBytes":16777216}`)
 	single(strings.Repeat("é", 8*mib)).Want(t, 202)
 	single(strings.Repeat("é", 8*mib)+"x").Want(t, 413, `"bytes":16777217`)
 	single(strings.Repeat(" ", 98*mib)).Want(t, 413, `"limitBytes":102760448`)
 
-	half := strings.Repeat("x", 8*mib)
+	half := most[:8*mib]
 	batch := func(a, b string) apitest.Response {
 		return api.Call(http.MethodPost, "/api/v1/ingest/batch", apitest.ProjectKey, `{"items":[{"content":"`+a+`"},{"content":"`+b+`","id":"b"}]}`)
 	}
 	batch(half, half).Want(t, 202)
 	batch(half, half+"y").Want(t, 413, `"code":"content-too-large"`, `"data":{"bytes":16777217,"limitBytes":16777216}`)
+}
+
+// The most content in its longest spelling fits the body.
+func TestContentInEscapes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads a body of 96 MiB")
+	}
+	f := &fake{}
+	serve(t, f).Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, `{"content":"`+strings.Repeat(`\u0041`, 16*mib)+`"}`).Want(t, 202)
+	if len(f.point.Content) != 16*mib {
+		t.Errorf("%d bytes of content", len(f.point.Content))
+	}
 }
 
 func TestCommandFaultsAreAnswered(t *testing.T) {

@@ -114,6 +114,10 @@ func Text(value []byte) (text string, ok bool) {
 	if KindOf(value) != String {
 		return "", false
 	}
+	value = bytes.TrimSpace(value)
+	if inside := value[1 : len(value)-1]; bytes.IndexByte(inside, '\\') < 0 {
+		return string(inside), true
+	}
 	return text, json.Unmarshal(value, &text) == nil
 }
 

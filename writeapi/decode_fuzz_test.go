@@ -1,0 +1,119 @@
+package writeapi
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/rawjson"
+)
+
+// FuzzDecode reads any body as each request: what is accepted keeps every limit, and what is refused is a fault of the caller.
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{
+		`{"content":"x"}`, `{"content":" ","id":"","label":null}`, `{"items":[{"content":"x"},{"content":"x"}]}`, `{"items":[],"idempotencyKey":"k"}`,
+		`{"items":[7,null,{"content":7}]}`, `{"ids":["a","a","b"]}`, `{"ids":[null]}`, `{"ids":[]}`, `{"content":"\u0000","id":"\u0000"}`,
+		`{"content":"x","metadata":{"a":[1.50,null]},"timestamp":"2025-06-03T10:00Z","audience":"team","identity":"ana","idempotencyKey":"k"}`,
+		`{"content":"\ud800","label":"\udfff"}`, `{"\u0063ontent":"x","content":null}`, `[]`, `"x"`, `{"items":{"0":1}}`, `{"content":"x","timestamp":"9999-12-31T23:59:60Z"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if rawjson.Check(body) != nil {
+			return
+		}
+		if in, key, err := singleOf(body); err == nil {
+			keeps(t, in)
+			keepsName(t, "idempotencyKey", &key, 0, 200)
+		} else {
+			refuses(t, err)
+		}
+		if items, key, err := batchOf(body); err == nil {
+			if len(items) < 1 || len(items) > 1000 {
+				t.Fatalf("%d items", len(items))
+			}
+			ids := map[string]bool{}
+			for _, in := range items {
+				keeps(t, in)
+				id := datapoint.Digest([]byte(in.Content))
+				if in.ID != nil {
+					id = *in.ID
+				}
+				if ids[id] {
+					t.Fatalf("the source id %q stands twice", id)
+				}
+				ids[id] = true
+			}
+			keepsName(t, "idempotencyKey", &key, 0, 200)
+		} else {
+			refuses(t, err)
+		}
+		if ids, err := deletionOf(body); err == nil {
+			seen := map[string]bool{}
+			for _, id := range ids {
+				keepsName(t, "ids", &id, 1, 1000)
+				if seen[id] {
+					t.Fatalf("the id %q stands twice", id)
+				}
+				seen[id] = true
+			}
+			if len(ids) < 1 || len(ids) > 1000 {
+				t.Fatalf("%d ids", len(ids))
+			}
+		} else {
+			refuses(t, err)
+		}
+	})
+}
+
+func keeps(t *testing.T, in commands.DataPoint) {
+	t.Helper()
+	if strings.TrimSpace(in.Content) == "" || !utf8.ValidString(in.Content) || len(in.Content) > 16<<20 {
+		t.Fatalf("content %q", in.Content)
+	}
+	keepsName(t, "id", in.ID, 1, 1000)
+	keepsName(t, "label", in.Label, 0, 1000)
+	keepsName(t, "identity", in.Identity, 1, 200)
+	if in.Audience != nil && !utf8.ValidString(*in.Audience) {
+		t.Fatalf("audience %q", *in.Audience)
+	}
+	if in.Metadata != nil {
+		if len(in.Metadata) > 1<<20 || !json.Valid(in.Metadata) {
+			t.Fatalf("metadata %q", in.Metadata)
+		}
+		if _, err := datapoint.CanonicalMetadata(in.Metadata); err != nil {
+			t.Fatalf("metadata that cannot be compared: %v", err)
+		}
+	}
+	if at := in.Timestamp; at != nil {
+		if text, err := at.MarshalJSON(); err != nil || at.Nanosecond()%1000 != 0 {
+			t.Fatalf("timestamp %s: %v", text, err)
+		}
+	}
+}
+
+func keepsName(t *testing.T, what string, name *string, least, most int) {
+	t.Helper()
+	if name == nil {
+		return
+	}
+	if n := utf8.RuneCountInString(*name); n < least || n > most || strings.ContainsRune(*name, 0) || !utf8.ValidString(*name) {
+		t.Fatalf("%s %q", what, *name)
+	}
+}
+
+func refuses(t *testing.T, err error) {
+	t.Helper()
+	f, ok := errors.AsType[*fault.Error](err)
+	if !ok || f.Kind != fault.Invalid && f.Kind != fault.TooLarge || f.Code == "" || f.Msg == "" {
+		t.Fatalf("refused with %v", err)
+	}
+	if _, err := json.Marshal(f.Data); err != nil {
+		t.Fatalf("data that is no JSON: %v", err)
+	}
+}
