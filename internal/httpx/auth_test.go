@@ -7,6 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
@@ -218,6 +219,29 @@ func TestBrowsersAreRefused(t *testing.T) {
 		}
 	}
 	api.Call(http.MethodDelete, "/api/v1/ingest/x", apitest.ProjectKey, "").Want(t, 204)
+}
+
+func TestAClosedGateHoldsUpTheAPIOnly(t *testing.T) {
+	closed := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the service is starting")
+	api, _ := start(t, httpx.Config{Gate: func() error { return closed }}, func(e *echo.Echo) { e.GET("/healthz", noContent) })
+	for _, key := range []string{"", apitest.ProjectKey, apitest.UnknownKey} {
+		got := api.Call(http.MethodPost, "/api/v1/recall", key, "{}")
+		got.Want(t, 503, `"code":"service-unavailable"`, "starting")
+		if got.Header.Get("Retry-After") == "" {
+			t.Error("no Retry-After")
+		}
+	}
+	api.Call(http.MethodGet, "/healthz", "", "").Want(t, 204)
+	api.Call(http.MethodGet, "/.well-known/oauth-protected-resource", "", "").Want(t, 200)
+}
+
+func TestTheTokenOfAWebhookIsRepeatedNowhere(t *testing.T) {
+	api, said := start(t, httpx.Config{}, nil)
+	got := api.Call(http.MethodPost, "/api/v1/webhooks/whk_1/token-in-the-path", "", "{}")
+	got.Want(t, 404, `"code":"not-found"`)
+	if strings.Contains(got.Body+said.String(), "token-in-the-path") {
+		t.Errorf("the token is in the answer or the log: %s %s", got.Body, said)
+	}
 }
 
 func TestProtectedResourceDocument(t *testing.T) {

@@ -92,7 +92,8 @@ func faultOf(err error, c echo.Context) *fault.Error {
 	if h, ok := errors.AsType[*echo.HTTPError](err); ok {
 		switch h.Code {
 		case http.StatusNotFound:
-			return fault.New(fault.NotFound, fault.CodeNotFound, "there is no %s %s", c.Request().Method, c.Request().URL.Path)
+			// The path is not repeated: it may hold the token of a webhook.
+			return fault.New(fault.NotFound, fault.CodeNotFound, "nothing is served at this path")
 		case http.StatusMethodNotAllowed:
 			return fault.New(fault.MethodNotAllowed, fault.CodeMethodNotAllowed, "%s is not a method of this route", c.Request().Method)
 		}
