@@ -62,7 +62,12 @@ func (c *LoadCmd) Run(ctx context.Context, env *Env) (err error) {
 		if m.own, err = newOwn(ctx); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, m.own.remove()) }()
+		defer func() {
+			if err != nil {
+				m.own.lastWords(env.Stderr)
+			}
+			err = errors.Join(err, m.own.remove())
+		}()
 		c.DataDir, c.URL, c.Key, c.ManagementKey = m.own.dir, m.own.url, "", ""
 		if err := m.start(ctx, "start to ready, empty", 3, 1); err != nil {
 			return err
@@ -166,7 +171,7 @@ func (m *measurement) settle(ctx context.Context, to *client.Client) (time.Durat
 
 // start starts the own server and says how long it took until it was ready.
 func (m *measurement) start(ctx context.Context, what string, must, aim float64) error {
-	took, err := m.own.start(ctx, m.log)
+	took, err := m.own.start(ctx)
 	if err != nil {
 		return err
 	}
@@ -190,8 +195,28 @@ func (m *measurement) appends(ctx context.Context) (float64, error) {
 	return m.manager.Metric(ctx, `annals_node_total{what="appends"}`)
 }
 
+// cpu is the processor time that the service has used, in seconds, without that of its Postgres. It tells what a thing
+// costs also on a machine that is busy with something else.
+func (m *measurement) cpu(ctx context.Context) (float64, error) {
+	return m.manager.Metric(ctx, "process_cpu_seconds_total")
+}
+
+// spent shows what each of count things took of the processor since it stood at before.
+func (m *measurement) spent(ctx context.Context, what string, before float64, count int) error {
+	after, err := m.cpu(ctx)
+	if err != nil {
+		return err
+	}
+	m.row(load.Row{What: what + ", processor time of each", Value: 1e6 * (after - before) / float64(count), Unit: "µs"})
+	return nil
+}
+
 func (m *measurement) single(ctx context.Context) error {
 	to, err := m.project(ctx, "single")
+	if err != nil {
+		return err
+	}
+	spent, err := m.cpu(ctx)
 	if err != nil {
 		return err
 	}
@@ -224,7 +249,7 @@ func (m *measurement) single(ctx context.Context) error {
 		return err
 	}
 	m.row(load.Row{What: "derivation behind single ingest", Value: behind.Seconds(), Unit: "s"})
-	return nil
+	return m.spent(ctx, what+" with derivation", spent, len(got.Times))
 }
 
 func (m *measurement) searchable(ctx context.Context) error {
@@ -247,6 +272,10 @@ func (m *measurement) batches(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	spent, err := m.cpu(ctx)
+	if err != nil {
+		return err
+	}
 	got, _, err := load.Batches(ctx, to, m.cmd.Batches, 1000, 20, 4, m.run)
 	if err != nil {
 		return err
@@ -258,7 +287,7 @@ func (m *measurement) batches(ctx context.Context) error {
 		return err
 	}
 	m.row(load.Row{What: "derivation behind batches", Value: behind.Seconds(), Unit: "s"})
-	return nil
+	return m.spent(ctx, "item of a batch with derivation", spent, 1000*m.cmd.Batches)
 }
 
 func (m *measurement) recall(ctx context.Context) error {
@@ -267,10 +296,14 @@ func (m *measurement) recall(ctx context.Context) error {
 		return err
 	}
 	count := m.cmd.Passages / 1000
-	if _, _, err := load.Batches(ctx, to, count, 1000, passageWords, 2, m.run); err != nil {
+	if _, _, err = load.Batches(ctx, to, count, 1000, passageWords, 2, m.run); err != nil {
 		return err
 	}
-	if _, err := m.settle(ctx, to); err != nil {
+	if _, err = m.settle(ctx, to); err != nil {
+		return err
+	}
+	spent, err := m.cpu(ctx)
+	if err != nil {
 		return err
 	}
 	from, until := load.Window(count * 1000)
@@ -282,5 +315,5 @@ func (m *measurement) recall(ctx context.Context) error {
 	row := load.Row{What: what + ", p50", Value: times.Percentile(0.50), Unit: "ms", Must: 10, Aim: 1.5 * m.bare.Query, Bare: m.bare.Query, BareOf: "bare engine"}
 	m.row(row)
 	m.row(load.Row{What: what + ", p99", Value: times.Percentile(0.99), Unit: "ms", Must: 40})
-	return nil
+	return m.spent(ctx, "recall", spent, len(times))
 }

@@ -47,8 +47,8 @@ func newOwn(ctx context.Context) (*ownServer, error) {
 }
 
 // start runs the server and waits until it is ready, and says how long that took. Its log goes to a file beside its data.
-func (s *ownServer) start(ctx context.Context, complaints io.Writer) (time.Duration, error) {
-	log, err := os.Create(filepath.Join(filepath.Dir(s.dir), "serve.log"))
+func (s *ownServer) start(ctx context.Context) (time.Duration, error) {
+	log, err := os.Create(s.logName())
 	if err != nil {
 		return 0, fmt.Errorf("make a log: %w", err)
 	}
@@ -65,12 +65,21 @@ func (s *ownServer) start(ctx context.Context, complaints io.Writer) (time.Durat
 		_ = s.process.Wait() // how it ended is in ProcessState
 	}()
 	if err := s.awaitReady(ctx); err != nil {
-		text, _ := os.ReadFile(log.Name()) // best effort: the error says the rest
-		_, _ = complaints.Write(text)
 		return 0, errors.Join(err, s.stop())
 	}
 	return time.Since(began), nil
 }
+
+// lastWords shows the end of the server's log, for a bench that failed.
+func (s *ownServer) lastWords(w io.Writer) {
+	text, err := os.ReadFile(s.logName())
+	if err != nil {
+		return // it never began; the error of the bench says why
+	}
+	_, _ = w.Write(text[max(0, len(text)-4<<10):])
+}
+
+func (s *ownServer) logName() string { return filepath.Join(filepath.Dir(s.dir), "serve.log") }
 
 func freeAddr(ctx context.Context) (string, error) {
 	var lc net.ListenConfig
