@@ -125,6 +125,9 @@ func attributeIs(c *clause) []draft {
 	if len(words) == 0 || len(words) > 4 || !attributes[words[len(words)-1]] || c.low(c.rest) == "to" && !aims[words[len(words)-1]] {
 		return nil
 	}
+	if aims[words[len(words)-1]] { // one may have many
+		attribute += " " + c.text(c.rest, c.to)
+	}
 	return c.claim(owner, attribute)
 }
 

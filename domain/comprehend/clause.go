@@ -58,7 +58,7 @@ func (c *clause) present() bool {
 // parse reads the clause that the tokens [from, to) hold; ok is false when no rule can be sure of it.
 func parse(doc *document, s *sentence, from, to int) (c clause, ok bool) {
 	c = clause{doc: doc, s: s, from: from, to: to, verb: -1}
-	for c.to > c.from && !c.s.tokens[c.to-1].word && c.s.tokens[c.to-1].low != ")" && c.s.tokens[c.to-1].low != `"` {
+	for c.to > c.from && !c.s.tokens[c.to-1].word && !strings.Contains(")\"`", c.s.tokens[c.to-1].low) {
 		c.to--
 	}
 	c.skipOpening()
@@ -154,6 +154,9 @@ func (c *clause) findNames() bool {
 	end := nameEnd(c.s.tokens[:c.to], i)
 	if end == i {
 		return false
+	}
+	if _, order := is(c.low(i), base); end == i+1 && !c.doc.names[c.low(i)] && !c.doc.capitals[c.low(i)] && (order || adverbs[c.low(i)] || strings.HasSuffix(c.low(i), "ly")) {
+		return false // "Add failed calls to the queue", "Successfully deployed"
 	}
 	if _, activity := is(c.low(i), gerund); (activity || strings.HasSuffix(c.low(i), "ing")) && end == i+1 {
 		return false // "Painting helped": a capital only because the sentence begins

@@ -1,12 +1,16 @@
 package comprehend
 
-import "github.com/annals-project/annals/domain/memory"
+import (
+	"strings"
+
+	"github.com/annals-project/annals/domain/memory"
+)
 
 // readMentions states which names a sentence holds, but not whom it calls ("Thanks, Bo!") and not its own speaker.
 func readMentions(d *document, s *sentence) []draft {
 	var drafts []draft
 	for _, e := range d.entities(s, 0, len(s.tokens)) {
-		if called(s.tokens, e) || sameName(e.text, s.who.name) {
+		if called(s.tokens, e) || e.to == e.from+1 && s.technical(e.from) || sameName(e.text, s.who.name) {
 			continue
 		}
 		line := e.text + " is mentioned"
@@ -16,6 +20,20 @@ func readMentions(d *document, s *sentence) []draft {
 		drafts = append(drafts, draft{kind: memory.Mention, line: line, entities: []string{e.text}})
 	}
 	return drafts
+}
+
+// technical reports whether a single word has its capitals for another reason than being a name: an abbreviation (MVP, URLs),
+// which are far more than names like NASA; a word quoted from a program ('Submit', `Request`); a status behind its number.
+func (s *sentence) technical(i int) bool {
+	t := s.tokens[i]
+	if short := strings.TrimSuffix(t.text, "s"); t.shouted() || len(short) > 1 && strings.ToUpper(short) == short {
+		return true
+	}
+	if i == 0 {
+		return false
+	}
+	before := s.tokens[i-1]
+	return before.numeric() || !before.word && strings.Contains("`'\"‘“<{[/#.", before.text) && !t.gap || strings.HasSuffix(t.text, "Error") || strings.HasSuffix(t.text, "Exception")
 }
 
 // called reports whether a name only calls somebody: alone at an end of the sentence or between commas, after a greeting or

@@ -16,7 +16,7 @@ var neverNames = set(`i ok okay tv dvd pc usa uk eu us faq asap fyi btw lol omg 
 	monday tuesday wednesday thursday friday saturday sunday mon tue tues wed thu thur thurs fri sat sun jan feb mar apr jun jul aug sep sept oct nov dec january february march april may june july august september october november december
 	mondays tuesdays wednesdays thursdays fridays saturdays sundays new day week month year hour yours sincerely regards best love kind warm looking let don't
 	never always everyone nobody somebody anyone things stuff people life time work school home family friends kids nature music art food dinner lunch breakfast
-	how what when where who why which whose whom whether can could would should will shall may might must do does did is are was were be been has have had am
+	cannot how what when where who why which whose whom whether can could would should will shall may might must do does did is are was were be been has have had am
 	yes no not none only just even still also too very really quite more most less least much many some any all both each every other another such same than then
 	there here now again once twice soon later ever else maybe perhaps hopefully please thanks thank sorry welcome congrats congratulations
 	good great nice awesome amazing cool wow wonderful fantastic perfect lovely beautiful happy glad excited sure right true real keep hope guess sounds seems looks feels
@@ -38,7 +38,9 @@ func nameEnd(tokens []token, i int) int {
 		return i
 	}
 	end := i + 1
-	if compass[tokens[i].low] && tokens[i].capital() && end < len(tokens) && tokens[end].gap && isName(tokens[end]) {
+	if after := titleEnd(tokens, i); after > i {
+		end = after // "Dr. Berg"
+	} else if compass[tokens[i].low] && tokens[i].capital() && end < len(tokens) && tokens[end].gap && isName(tokens[end]) {
 		end++ // "East Coast", though "East" alone is no name
 	} else if !isName(tokens[i]) {
 		return i
@@ -58,6 +60,21 @@ func nameEnd(tokens []token, i int) int {
 		}
 	}
 	return end
+}
+
+// titleEnd is where the word ends that a title at token i stands before, i for other words.
+func titleEnd(tokens []token, i int) int {
+	if !titles[tokens[i].low] || !tokens[i].capital() {
+		return i
+	}
+	k := i + 1
+	if k < len(tokens) && tokens[k].low == "." {
+		k++
+	}
+	if k < len(tokens) && isName(tokens[k]) {
+		return k + 1
+	}
+	return i
 }
 
 // joins reports whether a small word stands within a name: "Bank of America", "Ludwig van Beethoven", "Lord of the Rings".

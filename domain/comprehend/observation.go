@@ -34,7 +34,7 @@ func readObservation(c *clause) []draft {
 	if c.passive && (c.kind == first || c.kind == firstPlural) && vagueEvents[c.lemma] {
 		return nil
 	}
-	if !c.passive && !c.concrete() || c.dangles() {
+	if !c.passive && !(c.lemma == "get" && gotDone[c.low(c.rest)]) && !c.concrete() || c.dangles() {
 		return nil
 	}
 	if c.lemma == "help" && (c.kind == thing || c.kind == named) {
@@ -140,6 +140,9 @@ func (c *clause) concrete() bool {
 	nouns := 0
 	for k := c.rest; k < c.to; k++ {
 		low := c.low(k)
+		if _, verb := is(low, participle); verb {
+			continue
+		}
 		if c.s.tokens[k].word && !adverbs[low] && !prepositions[low] && !determiners[low] && !vagueObjects[low] && !pronouns[low] && !c.dateWord(k) {
 			nouns++
 		}
@@ -160,7 +163,7 @@ var particlesOf = set(`up out off down away over back in on around together forw
 // transitive verbs say nothing without an object.
 var transitive = set(`accept achieve acquire adopt appoint assign attend bring build buy carve catch choose collect create discover discuss donate enter feed file film hand host implement
 	install introduce invent invite join knit lend lift list load lose master meet mention miss mix offer order photograph pick plant postpone propose purchase raise reach receive record reduce replace
-	request rescue reserve restore reveal score sell send share sign spend throw wrap sculpt`)
+	request rescue reserve restore reveal score sell send share sign spend throw wrap sculpt review refactor deploy verify test complete fix merge update configure improve design publish submit approve`)
 
 // dateWord reports whether token i is part of a date expression.
 func (c *clause) dateWord(i int) bool {

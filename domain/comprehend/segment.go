@@ -51,9 +51,22 @@ func (d *document) prepare(s *sentence) {
 			s.exclaimed = true
 		}
 	}
+	// What follows the end of the sentence without a letter is a mark of whoever kept it: "… on Fridays. -> 1,25".
+	letters := len(s.tokens)
+	for letters > 0 && !hasLetter(s.tokens[letters-1].text) {
+		letters--
+	}
+	for i := letters; i < len(s.tokens)-1; i++ {
+		if s.tokens[i].low == "." || s.tokens[i].low == "!" {
+			s.tokens = s.tokens[:i+1]
+			break
+		}
+	}
 	s.tense = tenseOf(s.tokens)
 	s.dates = findDates(s, d.said)
 }
+
+func hasLetter(text string) bool { return strings.IndexFunc(text, unicode.IsLetter) >= 0 }
 
 // eachSpan calls yield with the span and the speaker of each sentence of the content, in order.
 func (d *document) eachSpan(yield func(start, end int, who speaker) bool) {

@@ -128,7 +128,7 @@ func clauseSpans(s *sentence) [][2]int {
 	var spans [][2]int
 	from := 0
 	cut := func(to, next int) {
-		if next < len(tokens) && tokens[next].low == "i" && !hasVerb(tokens[from:to]) {
+		if next < len(tokens) && tokens[next].low == "i" && tokens[next-1].word && !hasVerb(tokens[from:to]) {
 			return // "My colleagues and I went"
 		}
 		if to > from {
@@ -147,7 +147,7 @@ func clauseSpans(s *sentence) [][2]int {
 			cut(i, i+1)
 		case t.low == "," && (next.low == "which" || next.low == "who" || next.low == "where" || next.low == "so" || next.low == "but"):
 			cut(i, i+1)
-		case t.low == "," && startsClause(tokens, i+1):
+		case t.low == "," && asides[next.low], t.low == "," && startsClause(tokens, i+1):
 			cut(i, i+1)
 		case splitters[t.low] && tokens[i-1].low != "both" && (startsClause(tokens, i+1) || startsClause(tokens, s.afterDate(i+1))):
 			cut(i, i+1)
@@ -178,6 +178,9 @@ func (s *sentence) afterDate(i int) int {
 	}
 	return len(s.tokens)
 }
+
+// asides begin, behind a comma, a question or a request: "I want to parse dates, can you help?"
+var asides = set(`can could would do does did how what why is are please let here any haha lol huh right though thanks`)
 
 var splitters = set(`and but so or yet though although plus while whereas`)
 

@@ -89,8 +89,13 @@ func personName(text string) bool {
 	}
 	for i, w := range words {
 		r, _ := utf8.DecodeRuneInString(w)
-		if !unicode.IsUpper(r) && !(i > 0 && particles[w]) || notNames[strings.ToLower(w)] {
+		low := strings.ToLower(w)
+		if !unicode.IsUpper(r) && !(i > 0 && particles[w]) || notNames[low] {
 			return false
+		}
+		_, activity := is(low, gerund)
+		if _, verb := is(low, base); activity || verb && len(words) > 1 {
+			return false // "Loading Speed", "Use Redis"
 		}
 		for _, r := range w {
 			if !unicode.IsLetter(r) && !unicode.IsMark(r) && !strings.ContainsRune("'’-.", r) {
@@ -104,27 +109,40 @@ func personName(text string) bool {
 // maxSpeakers is how many names of speakers are told apart in one revision.
 const maxSpeakers = 256
 
-// findSpeakers decides whether the content is a written dialogue: two turns or more that begin with the name of a speaker, or
-// one that begins with a known name or whose speaker goes on in the first person.
+// findSpeakers decides whether the content is a written dialogue. One turn is enough where its name is known or a role, or
+// where the whole content is one turn in the first person; else some name must come again, or the turns must be in the first
+// person: "Storage: Postgres" over "Cache: Redis" is a list. What a machine writes has no turns, only examples of them.
 func (d *document) findSpeakers() {
+	if d.author.machine {
+		return
+	}
 	turns := map[string]int{}
-	total, sure := 0, false
+	total, lines, again, personal, known := 0, 0, false, 0, false
 	for line := range strings.Lines(d.content[:min(len(d.content), MaxRead)]) {
+		lines++
 		name, skip := turnOf(line)
 		if skip == 0 {
 			continue
 		}
 		key := fold(name)
-		if _, seen := turns[key]; !seen && len(turns) >= maxSpeakers {
+		if turns[key] == 0 && len(turns) >= maxSpeakers {
 			continue
 		}
 		turns[key]++
 		total++
+		again = again || turns[key] > 1
 		first, _, _ := strings.Cut(strings.ToLower(name), " ")
-		rest := line[skip:]
-		sure = sure || d.names[first] || roleOf(name) || total < 1000 && firstPerson(rest)
+		known = known || d.names[first] || roleOf(name)
+		if total <= 1000 && firstPerson(line[skip:]) {
+			personal++
+		}
 	}
-	if total == 0 || !sure && (total < 2 || total < 2*len(turns) && len(turns) != 2) {
+	switch {
+	case known:
+	case total == 1 && lines == 1 && personal == 1:
+	case total >= 2 && again && len(turns) >= 2 && 2*len(turns) <= total+2:
+	case total >= 2 && 2*personal >= min(total, 1000):
+	default:
 		return
 	}
 	d.chat = true
@@ -177,7 +195,8 @@ func turnOf(line string) (name string, skip int) {
 			i += end + 1
 		}
 	}
-	for i < len(line) && strings.IndexByte(" \t*_-0123456789:.,", line[i]) >= 0 {
+	i += clockBefore(line[i:])
+	for i < len(line) && strings.IndexByte(" \t*_", line[i]) >= 0 {
 		i++
 	}
 	window := line[i:min(len(line), i+maxName+20)]
@@ -210,11 +229,23 @@ func turnOf(line string) (name string, skip int) {
 	return flat(name), skip
 }
 
+// clockBefore is how many bytes a time of day takes at the beginning of a line ("10:02 Ana: …").
+func clockBefore(line string) int {
+	i := 0
+	for i < len(line) && i < 12 && strings.IndexByte(" 0123456789:", line[i]) >= 0 {
+		i++
+	}
+	if i == 0 || i == len(line) || line[i-1] != ' ' || strings.IndexByte(line[:i], ':') < 0 {
+		return 0
+	}
+	return i
+}
+
 // firstPerson reports whether a line begins in the first person.
 func firstPerson(text string) bool {
 	for i, t := range tokenize(mask(text[:min(len(text), 120)]), nil) {
 		switch t.low {
-		case "i", "my", "we", "our", "me":
+		case "i", "my", "me":
 			return true
 		}
 		if i > 5 {

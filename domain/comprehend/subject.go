@@ -105,7 +105,7 @@ func (c *clause) object(i int) (text string, end int, ok bool) {
 	end = i
 	for end < c.to && end-i < 14 {
 		t := c.s.tokens[end]
-		if conjunctions[t.low] && t.low != "and" && t.low != "as" && t.low != "before" && t.low != "after" && t.low != "or" || !t.word && t.low != `"` && t.low != "'" && t.low != "(" && t.low != ")" && t.low != "&" && t.low != "/" && t.low != "," {
+		if conjunctions[t.low] && t.low != "and" && t.low != "as" && t.low != "before" && t.low != "after" && t.low != "or" || !t.word && t.low != "`" && t.low != `"` && t.low != "'" && t.low != "(" && t.low != ")" && t.low != "&" && t.low != "/" && t.low != "," {
 			break
 		}
 		end++

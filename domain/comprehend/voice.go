@@ -52,7 +52,7 @@ func finishLine(line, name string) string {
 // trimLine takes white space, emoji and closing punctuation off a line and joins its white space.
 func trimLine(line string) string {
 	line = strings.TrimRightFunc(flat(line), func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) && !strings.ContainsRune(`)"”'’%€$£+#]`, r)
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) && !strings.ContainsRune(")\"”'’%€$£+#]`", r)
 	})
 	if strings.Count(line, `"`)%2 == 1 {
 		line = strings.Trim(line, `"`)
