@@ -58,11 +58,15 @@ func TestOnTheNode(t *testing.T) {
 		})
 	}
 	writers.Wait()
+	head, err := w.store.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustWait(t, rt.Waiter(), head, "apples", "pears") // before the events of one stream are gone
 	if _, err := w.store.Tombstone(t.Context(), "apple-0", w.next["apple-0"]-1); err != nil {
 		t.Fatal(err)
 	}
-	head, err := w.store.Head(t.Context())
-	if err != nil {
+	if head, err = w.store.Head(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	mustWait(t, rt.Waiter(), head, "apples", "pears")

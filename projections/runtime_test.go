@@ -85,7 +85,7 @@ func TestLostTargetIsBuiltAnew(t *testing.T) {
 
 func TestDatabaseThatFellBackIsCaughtUp(t *testing.T) {
 	w := newWorld(t)
-	rt := w.runtime(t, nil, tally{family: "apple"})
+	rt := w.runtime(t, func(c *Config) { c.Lease = time.Hour }, tally{family: "apple"})
 	run(t, rt)
 	first := w.add(t, "apple-1", 1)
 	mustWait(t, rt.Waiter(), first, "apples")

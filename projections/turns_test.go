@@ -2,11 +2,13 @@ package projections
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/feed"
 )
 
 func TestOneOfTwoRuntimesIsActive(t *testing.T) {
@@ -146,7 +148,7 @@ func TestCheckpointFollowsPagesWithoutFacts(t *testing.T) {
 func TestTurnIsKeptWhileAPageTakesLong(t *testing.T) {
 	w := newWorld(t)
 	within, resume := make(chan struct{}), make(chan struct{})
-	a := w.runtime(t, func(c *Config) { c.Lease = 400 * time.Millisecond }, tally{family: "apple", apply: func(context.Context, []eventstore.Fact) error {
+	a := w.runtime(t, nil, tally{family: "apple", apply: func(context.Context, []eventstore.Fact) error {
 		close(within)
 		<-resume
 		return nil
@@ -154,35 +156,64 @@ func TestTurnIsKeptWhileAPageTakesLong(t *testing.T) {
 	run(t, a)
 	last := w.add(t, "apple-1", 1)
 	<-within
-	w.afterwards(t, 1200*time.Millisecond)
-	var left bool
-	if err := w.db.QueryRow(t.Context(), `select until > clock_timestamp() from apples.checkpoint`).Scan(&left); err != nil {
-		t.Fatal(err)
-	}
-	if !left {
-		t.Error("the lease ran out within the page")
-	}
+	w.awaitProlonged(t)
 	close(resume)
 	mustWait(t, a.Waiter(), last, "apples")
 }
 
-func TestIdleTurnIsKept(t *testing.T) {
+// What an index was given cannot be rolled back, so the older turn fails even where the younger has not moved yet.
+func TestOlderTurnIsStaleAtOnce(t *testing.T) {
 	w := newWorld(t)
-	a := w.runtime(t, func(c *Config) { c.Lease = 400 * time.Millisecond }, tally{family: "apple"})
-	run(t, a)
-	mustWait(t, a.Waiter(), w.add(t, "apple-1", 1), "apples")
-	b := w.runtime(t, func(c *Config) { c.Lease = 400 * time.Millisecond }, tally{family: "apple"})
-	run(t, b)
-	w.afterwards(t, 1200*time.Millisecond)
-	if !status(t, a, "apples").Active || status(t, b, "apples").Active {
-		t.Error("an idle turn changed hands")
+	runtime := w.runtime(t, nil, tally{family: "apple"})
+	r := runtime.runners[0]
+	older, err := r.take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer older.end()
+	younger, err := r.take(t.Context()) // under the same name, so without waiting
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer younger.end()
+	page := feed.Page{Next: 5, Facts: []eventstore.Fact{{Recorded: eventstore.Recorded{Stream: "apple-1", Position: 5}, Event: &added{N: 1}}}}
+	if err := r.apply(t.Context(), older, page); !errors.Is(err, errStale) {
+		t.Errorf("the older turn ended a page with %v", err)
+	}
+	page.Facts[0].Stream = "pear-1"
+	if err := errors.Join(r.apply(t.Context(), older, page), r.flush(t.Context(), older)); !errors.Is(err, errStale) {
+		t.Errorf("the older turn moved the checkpoint: %v", err)
+	}
+	if _, err := r.table.renew(t.Context(), older.epoch, time.Second); !errors.Is(err, errStale) {
+		t.Errorf("the older turn was prolonged: %v", err)
+	}
+	page.Facts[0].Stream = "apple-1"
+	if err := r.apply(t.Context(), younger, page); err != nil {
+		t.Errorf("the younger turn: %v", err)
 	}
 }
 
-// afterwards returns when the database's clock, which leases go by, is that much later.
-func (w *world) afterwards(t *testing.T, d time.Duration) {
+func TestIdleTurnIsKept(t *testing.T) {
+	w := newWorld(t)
+	a := w.runtime(t, nil, tally{family: "apple"})
+	run(t, a)
+	mustWait(t, a.Waiter(), w.add(t, "apple-1", 1), "apples")
+	w.awaitProlonged(t)
+	w.awaitProlonged(t)
+}
+
+// awaitProlonged waits until somebody has prolonged the turn.
+func (w *world) awaitProlonged(t *testing.T) {
 	t.Helper()
-	if _, err := w.db.Exec(t.Context(), `select pg_sleep($1)`, d.Seconds()); err != nil {
+	var before int64
+	if err := w.db.QueryRow(t.Context(), `select extract(epoch from until)::bigint from apples.checkpoint`).Scan(&before); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the turn is prolonged", func() bool {
+		var later bool
+		if err := w.db.QueryRow(t.Context(), `select extract(epoch from until)::bigint > $1 from apples.checkpoint`, before).Scan(&later); err != nil {
+			t.Fatal(err)
+		}
+		return later
+	})
 }

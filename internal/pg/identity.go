@@ -89,6 +89,9 @@ func (s *Server) settle(ctx context.Context, dataDir string) (identity, string, 
 		homes = homes[1:]
 	}
 	var errs []error
+	if len(candidates) == 0 {
+		errs = append(errs, errors.New("the machine knows neither a user postgres nor nobody"))
+	}
 	for _, folder := range homes {
 		for _, who := range candidates {
 			if err := who.reaches(ctx, "/"); err != nil && !errors.As(err, new(*exec.ExitError)) {
