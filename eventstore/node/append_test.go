@@ -1,7 +1,9 @@
 package node
 
 import (
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -268,5 +270,25 @@ func TestAppendTakesTextIDs(t *testing.T) {
 	}
 	if got := c.read(ofStream("s")); len(got) != 1 || got[0].id != id {
 		t.Errorf("got %v", got)
+	}
+}
+
+// More large appends at once than there are places all come through: none waits for one that waits for it.
+func TestLargeAppendsWaitTheirTurn(t *testing.T) {
+	n := startNode(t, memoryConfig())
+	c := dial(t, n)
+	var wg sync.WaitGroup
+	for i := range largeAppends + 16 {
+		wg.Go(func() {
+			half := strings.Repeat("x", smallAppend+1)
+			resp, err := c.tryAppend(testContext(t), fmt.Sprintf("s%d", i), none, newEvent(half), newEvent(half))
+			if err != nil || resp.GetSuccess().GetCurrentRevision() != 1 {
+				t.Errorf("append: %v, %v", resp, err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := n.Stats().Appends; got != largeAppends+16 {
+		t.Errorf("%d appends", got)
 	}
 }

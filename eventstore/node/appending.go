@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"io"
 	"math"
@@ -14,16 +15,28 @@ import (
 // maxAppend is the most bytes of data, metadata and types that one append may carry: the server's default.
 const maxAppend = 1 << 20
 
+// An append larger than smallAppend takes one of largeAppends places while it is under way: so many at most are in memory.
+const (
+	smallAppend  = 64 << 10
+	largeAppends = 64
+)
+
 // service answers the Streams protocol.
 type service struct {
 	streams.UnimplementedStreamsServer
 	node *Node
+	// large holds one token for each large append under way.
+	large chan struct{}
 }
+
+func newService(n *Node) *service { return &service{node: n, large: make(chan struct{}, largeAppends)} }
 
 // Append stores the events of one client stream, all or none. What is refused is refused after the last message:
 // a client that is still sending would lose the answer.
 func (s *service) Append(call streams.Streams_AppendServer) error {
-	r, err := receiveAppend(call)
+	var place place
+	defer place.leave()
+	r, err := receiveAppend(call, func() error { return place.take(call.Context(), s.large) })
 	if err != nil {
 		return s.node.fail(call, err)
 	}
@@ -40,8 +53,32 @@ func (s *service) Append(call streams.Streams_AppendServer) error {
 	return call.SendAndClose(successResponse(d))
 }
 
-// receiveAppend reads a whole append. Beyond the limit it reads on without keeping anything.
-func receiveAppend(call streams.Streams_AppendServer) (*request, error) {
+// place is the place of one large append.
+type place struct{ among chan struct{} }
+
+// take takes a place, once.
+func (p *place) take(ctx context.Context, among chan struct{}) error {
+	if p.among != nil {
+		return nil
+	}
+	select {
+	case among <- struct{}{}:
+		p.among = among
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *place) leave() {
+	if p.among != nil {
+		<-p.among
+	}
+}
+
+// receiveAppend reads a whole append, and calls large before it reads on in one that is. Beyond the limit it reads on
+// without keeping anything.
+func receiveAppend(call streams.Streams_AppendServer, large func() error) (*request, error) {
 	first, err := call.Recv()
 	if errors.Is(err, io.EOF) {
 		return nil, errInvalid("an append begins with its options")
@@ -74,6 +111,11 @@ func receiveAppend(call streams.Streams_AppendServer) (*request, error) {
 			continue
 		}
 		r.events = append(r.events, p)
+		if size > smallAppend {
+			if err := large(); err != nil {
+				return nil, err
+			}
+		}
 	}
 }
 

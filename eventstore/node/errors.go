@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -70,13 +71,25 @@ func answered(err error) error {
 	return status.Error(codes.Internal, "the event store failed; its log says why")
 }
 
-// trailersOf returns what goes beside the status of an error.
+// trailersOf returns what goes beside the status of an error. A stream may have any bytes as its name, a header may not.
 func trailersOf(err error) metadata.MD {
 	var f *failed
-	if errors.As(err, &f) {
-		return f.trailers
+	if !errors.As(err, &f) {
+		return nil
 	}
-	return nil
+	for _, values := range f.trailers {
+		for i, value := range values {
+			values[i] = strings.Map(printable, value)
+		}
+	}
+	return f.trailers
+}
+
+func printable(r rune) rune {
+	if r < ' ' || r > '~' {
+		return '?'
+	}
+	return r
 }
 
 // fail answers a streaming call with an error and its trailers; nil stays nil.

@@ -249,7 +249,7 @@ func TestPositionsGoOnAfterRestart(t *testing.T) {
 		}
 		if i%2 == 1 {
 			position = c.tombstone(name, anyRevision)
-			awaitScavenged(t, n)
+			scavenge(t, n)
 		}
 		head = position
 		if err := n.Close(); err != nil {

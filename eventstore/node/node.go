@@ -123,7 +123,7 @@ func start(ctx context.Context, cfg Config, st *store) (*Node, error) {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: clientPing, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
 	)
-	streams.RegisterStreamsServer(n.server, &service{node: n})
+	streams.RegisterStreamsServer(n.server, newService(n))
 	serverfeatures.RegisterServerFeaturesServer(n.server, features{})
 	gossip.RegisterGossipServer(n.server, newMembership(listener.Addr()))
 	go n.writer.run()

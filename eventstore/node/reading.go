@@ -7,7 +7,6 @@ import (
 
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
-	"google.golang.org/grpc/codes"
 )
 
 // reading is what a client asks to read.
@@ -22,6 +21,10 @@ type reading struct {
 	// count is how many events a read asks for; subscribe asks for all that come.
 	count     uint64
 	subscribe bool
+	// filter is nil where everything is wanted; only the whole log is filtered.
+	filter *filter
+	// textIDs and resolveLinks are forms of the answer.
+	textIDs, resolveLinks bool
 }
 
 // Read reads a stream or the whole log, or subscribes to one.
@@ -30,15 +33,16 @@ func (s *service) Read(in *streams.ReadReq, call streams.Streams_ReadServer) err
 	if err != nil {
 		return s.node.fail(call, err)
 	}
+	to := &sender{call: call, views: s.node.views, textIDs: r.textIDs, resolve: r.resolveLinks}
 	switch {
 	case r.subscribe && r.stream == "":
-		err = s.subscribeAll(call, r)
+		err = s.subscribeAll(to, r)
 	case r.subscribe:
-		err = s.subscribeStream(call, r)
+		err = s.subscribeStream(to, r)
 	case r.stream == "":
-		err = s.readAll(call, r)
+		err = s.readAll(to, r)
 	default:
-		err = s.readStream(call, r)
+		err = s.readStream(to, r)
 	}
 	return s.node.fail(call, err)
 }
@@ -57,16 +61,19 @@ func readingOf(o *streams.ReadReq_Options) (reading, error) {
 	if r.subscribe && r.backwards {
 		return r, errInvalid("a subscription goes forwards")
 	}
-	if o.GetFilter() != nil {
-		return r, &failed{code: codes.Unimplemented, message: "this event store does not filter"}
-	}
-	if _, text := o.GetUuidOption().GetContent().(*streams.ReadReq_Options_UUIDOption_String_); text {
-		return r, &failed{code: codes.Unimplemented, message: "this event store sends structured ids only"}
+	_, r.textIDs = o.GetUuidOption().GetContent().(*streams.ReadReq_Options_UUIDOption_String_)
+	r.resolveLinks = o.GetResolveLinks()
+	var err error
+	if r.filter, err = filterOf(o.GetFilter()); err != nil {
+		return r, err
 	}
 	switch from := o.GetStreamOption().(type) {
 	case *streams.ReadReq_Options_All:
 		return r, r.fromAll(from.All)
 	case *streams.ReadReq_Options_Stream:
+		if r.filter != nil {
+			return r, errInvalid("only the whole log is filtered")
+		}
 		return r, r.fromStream(from.Stream)
 	}
 	return r, errInvalid("a read names a stream or the whole log")
@@ -107,20 +114,38 @@ func (r *reading) fromStream(o *streams.ReadReq_Options_StreamOptions) error {
 }
 
 // readAll answers a read of the whole log: forwards from a position (inclusive), backwards from below it.
-func (s *service) readAll(call streams.Streams_ReadServer, r reading) error {
+func (s *service) readAll(to *sender, r reading) error {
 	from, left := r.position, r.count
 	for left > 0 {
-		p, _, err := s.allPage(from, r.backwards, left)
+		limit := left
+		if r.filter != nil { // what passes the filter is counted, not what is considered
+			limit = pageEvents
+		}
+		p, _, err := s.allPage(from, r.backwards, limit)
 		if err != nil {
 			return err
 		}
-		if err := sendAll(call, p.events); err != nil {
-			return err
+		for _, e := range p.events {
+			wanted, err := r.filter.wants(e)
+			if err != nil {
+				return err
+			}
+			if !wanted {
+				continue
+			}
+			if err := to.send(e); err != nil {
+				return err
+			}
+			if left--; left == 0 {
+				return nil
+			}
 		}
 		if p.end {
 			return nil
 		}
-		left -= uint64(len(p.events))
+		if err := s.interrupted(to.call.Context()); err != nil {
+			return err
+		}
 		from = p.events[len(p.events)-1].position
 		if !r.backwards {
 			from++
@@ -130,7 +155,7 @@ func (s *service) readAll(call streams.Streams_ReadServer, r reading) error {
 }
 
 // readStream answers a read of one stream, inclusive of its first revision in both directions.
-func (s *service) readStream(call streams.Streams_ReadServer, r reading) error {
+func (s *service) readStream(to *sender, r reading) error {
 	from, left := r.revision, r.count
 	for first := true; first || left > 0; first = false {
 		p, state, _, err := s.streamPage(r.stream, from, r.backwards, left)
@@ -138,16 +163,19 @@ func (s *service) readStream(call streams.Streams_ReadServer, r reading) error {
 			return err
 		}
 		if first && !state.exists() {
-			return call.Send(streamNotFound(r.stream))
+			return to.call.Send(streamNotFound(r.stream))
 		}
 		if left == 0 {
 			return nil
 		}
-		if err := sendAll(call, p.events); err != nil {
+		if err := to.sendAll(p.events); err != nil {
 			return err
 		}
 		if p.end {
 			return nil
+		}
+		if err := s.interrupted(to.call.Context()); err != nil {
+			return err
 		}
 		left -= uint64(len(p.events))
 		from = p.events[len(p.events)-1].revision + 1
@@ -197,15 +225,6 @@ func (v *view) state(stream string) (*streamState, error) {
 	}
 	s.tombstone = original.tombstone
 	return s, nil
-}
-
-func sendAll(call streams.Streams_ReadServer, events []entry) error {
-	for _, e := range events {
-		if err := call.SendMsg(encoded(e.record)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func streamNotFound(stream string) *streams.ReadResp {

@@ -14,25 +14,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// awaitScavenged waits until nothing is left to remove, save what is not due yet.
-func awaitScavenged(t testing.TB, n *Node) {
+// scavenge removes what is due, beside the node's own scavenger, which may be at it or not have begun.
+func scavenge(t testing.TB, n *Node) {
 	t.Helper()
-	deadline := time.After(testTime)
-	for {
-		left, err := pendingOf(n.store.db)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(left) == 0 || left[0].due.After(time.Now()) {
-			awaitRenewed(t, n)
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatal("what is due was not removed")
-		case <-time.Tick(time.Millisecond):
-		}
+	if _, err := n.scavenger.sweep(); err != nil {
+		t.Fatal(err)
 	}
+	awaitRenewed(t, n)
 }
 
 // awaitRenewed waits until readers see a view that is newer than the removals so far.
@@ -85,7 +73,7 @@ func TestTombstonedEventsAreRemoved(t *testing.T) {
 	c.append("other", none, kept...)
 	c.append("$$other", none, metadataEvent(`{"$maxCount":5}`))
 	position := c.tombstone("s", anyRevision)
-	awaitScavenged(t, n)
+	scavenge(t, n)
 	if got := storedCount(t, n, "the secret"); got != 0 {
 		t.Errorf("the secret still stands in the log %d times", got)
 	}
@@ -132,7 +120,7 @@ func TestRemovalGoesOnAfterRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := startNode(t, cfg)
-	awaitScavenged(t, n)
+	scavenge(t, n)
 	if got := storedCount(t, n, "the secret"); got != 0 {
 		t.Errorf("the secret still stands in the log %d times", got)
 	}
@@ -146,7 +134,7 @@ func TestCutEventsAreRemoved(t *testing.T) {
 	told := []event{{id: uuid.New(), typ: "told", data: `"the secret"`}, {id: uuid.New(), typ: "told", data: `"the secret"`}}
 	c.append("s", none, told...)
 	c.append("$$s", none, metadataEvent(`{"$tb":2}`))
-	awaitScavenged(t, n)
+	scavenge(t, n)
 	if got := storedCount(t, n, "the secret"); got != 0 {
 		t.Errorf("the secret still stands in the log %d times", got)
 	}
@@ -154,7 +142,7 @@ func TestCutEventsAreRemoved(t *testing.T) {
 		t.Errorf("appended as revision %d", revision)
 	}
 	c.append("$$s", at(0), metadataEvent(`{"$tb":1,"$maxCount":1}`))
-	awaitScavenged(t, n)
+	scavenge(t, n)
 	if got := c.read(ofStream("s")); len(got) != 1 || got[0].data != `"kept"` {
 		t.Errorf("the stream shows %d events", len(got))
 	}
@@ -171,12 +159,12 @@ func TestSoftDeletedEventsAreRemovedLater(t *testing.T) {
 		c.append(stream, none, event{id: uuid.New(), typ: "told", data: `"the secret"`})
 		c.delete(stream, at(0))
 	}
-	awaitScavenged(t, n)
+	scavenge(t, n)
 	if got := storedCount(t, n, "the secret"); got != 2 {
 		t.Fatalf("the secrets stand in the log %d times", got)
 	}
 	c.append("again", at(0), newEvent("{}"))
-	awaitScavenged(t, n)
+	scavenge(t, n)
 	if got := storedCount(t, n, "the secret"); got != 1 {
 		t.Errorf("after one was written again the secrets stand in the log %d times", got)
 	}
@@ -217,7 +205,7 @@ func TestRemovedBytesLeaveTheFiles(t *testing.T) {
 	for i := range 50 {
 		c.tombstone(fmt.Sprintf("gone-%d", i), at(0))
 	}
-	awaitScavenged(t, n)
+	scavenge(t, n)
 	if err := n.scavenger.rewrite(); err != nil {
 		t.Fatal(err)
 	}
@@ -260,6 +248,36 @@ func filesWith(t testing.TB, dir, text string) (count int) {
 		t.Fatal(err)
 	}
 	return count
+}
+
+// The node's own scavenger comes to a tombstone without being asked.
+func TestScavengerRunsByItself(t *testing.T) {
+	n := startNode(t, memoryConfig())
+	ran := make(chan struct{}, 1)
+	n.scavenger.close() // replaced by one that tells the test
+	s := newScavenger(n.store.db, n.views, testLog(t))
+	s.removed = func() {
+		n.writer.renew()
+		select {
+		case ran <- struct{}{}:
+		default:
+		}
+	}
+	s.pause = time.Millisecond // rewrite the files at once, too
+	n.scavenger, n.writer.leftover = s, s.wake
+	go s.run()
+	c := dial(t, n)
+	c.append("s", none, event{id: uuid.New(), typ: "told", data: `"the secret"`})
+	c.tombstone("s", at(0))
+	select {
+	case <-ran:
+	case <-time.After(testTime):
+		t.Fatal("nothing was removed")
+	}
+	awaitRenewed(t, n)
+	if got := storedCount(t, n, "the secret"); got != 0 {
+		t.Errorf("the secret still stands in the log %d times", got)
+	}
 }
 
 // Ranges that lie near each other are rewritten together.

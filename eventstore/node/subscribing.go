@@ -11,7 +11,7 @@ import (
 const liveEvents = 256
 
 // subscribeAll sends the whole log behind a position, and what follows, until the client leaves.
-func (s *service) subscribeAll(call streams.Streams_ReadServer, r reading) error {
+func (s *service) subscribeAll(to *sender, r reading) error {
 	after := r.position
 	if r.atEnd {
 		_, head, err := s.allPage(r.position, false, 0)
@@ -20,45 +20,61 @@ func (s *service) subscribeAll(call streams.Streams_ReadServer, r reading) error
 		}
 		after = head
 	}
-	if err := call.Send(confirmation()); err != nil {
+	if err := to.call.Send(confirmation()); err != nil {
 		return err
 	}
+	told := newCheckpoints(r.filter, after, to.call.Send)
+	consider := func(e entry) error {
+		wanted, err := r.filter.wants(e)
+		if err == nil && wanted {
+			err = to.send(e)
+		}
+		if err != nil {
+			return err
+		}
+		return told.considered(e.position)
+	}
 	for {
-		if err := s.catchUpAll(call, &after); err != nil {
+		if err := s.catchUpAll(to.call.Context(), &after, consider); err != nil {
 			return err
 		}
-		if err := call.Send(caughtUp()); err != nil {
+		if err := told.tell(after); err != nil {
 			return err
 		}
-		if err := s.follow(call, &after, func(e entry) error { return call.SendMsg(encoded(e.record)) }); err != nil {
+		if err := to.call.Send(caughtUp()); err != nil {
+			return err
+		}
+		if err := s.follow(to.call.Context(), &after, consider); err != nil {
 			return err
 		}
 	}
 }
 
-// catchUpAll sends what is stored behind after, and moves it.
-func (s *service) catchUpAll(call streams.Streams_ReadServer, after *uint64) error {
+// catchUpAll hands on what is stored behind after, and moves it.
+func (s *service) catchUpAll(ctx context.Context, after *uint64, consider func(entry) error) error {
 	for {
-		if err := s.interrupted(call.Context()); err != nil {
+		if err := s.interrupted(ctx); err != nil {
 			return err
 		}
 		p, head, err := s.allPage(*after+1, false, pageEvents)
 		if err != nil {
 			return err
 		}
-		if err := sendAll(call, p.events); err != nil {
-			return err
+		for _, e := range p.events {
+			if err := consider(e); err != nil {
+				return err
+			}
+			*after = e.position
 		}
 		if p.end {
 			*after = max(*after, head)
 			return nil
 		}
-		*after = p.events[len(p.events)-1].position
 	}
 }
 
 // subscribeStream sends the events of one stream behind a revision, and what follows, until the client leaves or the stream is tombstoned.
-func (s *service) subscribeStream(call streams.Streams_ReadServer, r reading) error {
+func (s *service) subscribeStream(to *sender, r reading) error {
 	last := r.revision
 	if r.atEnd {
 		_, state, _, err := s.streamPage(r.stream, r.revision, false, 0)
@@ -67,23 +83,23 @@ func (s *service) subscribeStream(call streams.Streams_ReadServer, r reading) er
 		}
 		last = state.last
 	}
-	if err := call.Send(confirmation()); err != nil {
+	if err := to.call.Send(confirmation()); err != nil {
 		return err
 	}
 	for {
-		considered, err := s.catchUpStream(call, r.stream, &last)
+		considered, err := s.catchUpStream(to, r.stream, &last)
 		if err != nil {
 			return err
 		}
-		if err := call.Send(caughtUp()); err != nil {
+		if err := to.call.Send(caughtUp()); err != nil {
 			return err
 		}
-		err = s.follow(call, &considered, func(e entry) error {
+		err = s.follow(to.call.Context(), &considered, func(e entry) error {
 			if e.stream != r.stream || e.revision <= last {
 				return nil
 			}
 			last = e.revision
-			if err := call.SendMsg(encoded(e.record)); err != nil {
+			if err := to.send(e); err != nil {
 				return err
 			}
 			if e.revision == tombstoneRevision {
@@ -98,9 +114,9 @@ func (s *service) subscribeStream(call streams.Streams_ReadServer, r reading) er
 }
 
 // catchUpStream sends what is stored of a stream behind last, moves it, and returns the position up to which the log was considered.
-func (s *service) catchUpStream(call streams.Streams_ReadServer, stream string, last *int64) (uint64, error) {
+func (s *service) catchUpStream(to *sender, stream string, last *int64) (uint64, error) {
 	for {
-		if err := s.interrupted(call.Context()); err != nil {
+		if err := s.interrupted(to.call.Context()); err != nil {
 			return 0, err
 		}
 		if *last == tombstoneRevision { // no revision follows
@@ -111,7 +127,7 @@ func (s *service) catchUpStream(call streams.Streams_ReadServer, stream string, 
 		if err != nil {
 			return 0, err
 		}
-		if err := sendAll(call, p.events); err != nil {
+		if err := to.sendAll(p.events); err != nil {
 			return 0, err
 		}
 		if len(p.events) > 0 {
@@ -125,7 +141,7 @@ func (s *service) catchUpStream(call streams.Streams_ReadServer, stream string, 
 
 // follow hands on the events behind a position as they are written, and moves the position. It returns nil where the
 // subscriber fell behind what is in memory: then it catches up again, from the disk.
-func (s *service) follow(call streams.Streams_ReadServer, after *uint64, send func(entry) error) error {
+func (s *service) follow(ctx context.Context, after *uint64, consider func(entry) error) error {
 	buf := make([]entry, 0, liveEvents)
 	for {
 		events, changed, behind := s.node.tail.after(*after, buf[:0])
@@ -135,15 +151,15 @@ func (s *service) follow(call streams.Streams_ReadServer, after *uint64, send fu
 		if len(events) == 0 {
 			select {
 			case <-changed:
-			case <-call.Context().Done():
-				return call.Context().Err()
+			case <-ctx.Done():
+				return ctx.Err()
 			case <-s.node.closing:
 				return errClosing
 			}
 			continue
 		}
 		for _, e := range events {
-			if err := send(e); err != nil {
+			if err := consider(e); err != nil {
 				return err
 			}
 			*after = e.position
