@@ -3,6 +3,7 @@ package httpx
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -23,10 +24,12 @@ const (
 	bodyRate  = 512 << 10
 )
 
-// Bodies is the allowance of bytes that request bodies in flight share: a quarter for the small ones, the rest for the big ones.
+// Bodies is the allowance of bytes that request bodies in flight share: an eighth for the small ones, the rest for the big ones,
+// which of DefaultBodyBytes is two of the longest.
 type Bodies struct {
 	small, big  *share
 	wait, grace time.Duration
+	taken       atomic.Int64
 }
 
 type share struct {
@@ -34,10 +37,14 @@ type share struct {
 	free *semaphore.Weighted
 }
 
+func newShare(size int64) *share { return &share{size: size, free: semaphore.NewWeighted(size)} }
+
+// InFlight is how many bytes are taken.
+func (b *Bodies) InFlight() int64 { return b.taken.Load() }
+
 // NewBodies makes an allowance of total bytes.
 func NewBodies(total int64) *Bodies {
-	make := func(size int64) *share { return &share{size: size, free: semaphore.NewWeighted(size)} }
-	return &Bodies{small: make(max(total/4, SmallBody)), big: make(max(total-total/4, 1)), wait: bodyWait, grace: bodyGrace}
+	return &Bodies{small: newShare(max(total/8, SmallBody)), big: newShare(max(total-total/8, 1)), wait: bodyWait, grace: bodyGrace}
 }
 
 // take waits for n bytes and returns what gives them back, which may be called once. A body bigger than the whole share takes all of it.
@@ -54,7 +61,8 @@ func (b *Bodies) take(ctx context.Context, n int64) (release func(), err error) 
 			return nil, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "too many request bodies are in flight; send the request again")
 		}
 	}
-	return func() { from.free.Release(n) }, nil
+	b.taken.Add(n)
+	return func() { b.taken.Add(-n); from.free.Release(n) }, nil
 }
 
 // arrival is how long n bytes may take to arrive.

@@ -133,6 +133,9 @@ func TestBodiesWaitForTheirShare(t *testing.T) {
 	done := make(chan apitest.Response)
 	go func() { done <- api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, big) }()
 	<-entered
+	if got, want := bodies.InFlight(), int64(len(big)); got != want {
+		t.Errorf("%d bytes in flight, want %d", got, want)
+	}
 	refused := api.Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, big)
 	refused.Want(t, 503, `"code":"service-unavailable"`)
 	if refused.Header.Get("Retry-After") == "" {
@@ -173,6 +176,16 @@ func TestBodiesAreGivenBackAfterEveryRefusal(t *testing.T) {
 		send(io.MultiReader(strings.NewReader(long))).Want(t, 500)
 		send(io.MultiReader(strings.NewReader(long+long))).Want(t, 413)
 		send(strings.NewReader(`"`)).Want(t, 400)
+	}
+	// A short response goes out when its handler has returned, so its share is back.
+	if n := bodies.InFlight(); n != 0 {
+		t.Errorf("%d bytes are still taken", n)
+	}
+}
+
+func TestTheAllowanceHoldsTwoOfTheLongestBodies(t *testing.T) {
+	if rest := httpx.DefaultBodyBytes - httpx.DefaultBodyBytes/8; rest < 2*httpx.IngestLimit {
+		t.Errorf("%d bytes for the big ones, want room for two of %d", rest, httpx.IngestLimit)
 	}
 }
 

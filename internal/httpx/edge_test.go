@@ -132,8 +132,11 @@ annals_http_requests_total{code="not-found",method="other",route="none",status="
 # HELP annals_http_requests_in_flight Requests being served.
 # TYPE annals_http_requests_in_flight gauge
 annals_http_requests_in_flight 0
+# HELP annals_http_body_bytes_in_flight Bytes of request bodies that are taken of their allowance.
+# TYPE annals_http_body_bytes_in_flight gauge
+annals_http_body_bytes_in_flight 0
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "annals_http_requests_total", "annals_http_requests_in_flight"); err != nil {
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "annals_http_requests_total", "annals_http_requests_in_flight", "annals_http_body_bytes_in_flight"); err != nil {
 		t.Error(err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +15,9 @@ type Metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	inFlight prometheus.Gauge
+	bodies   prometheus.GaugeFunc
+	// allowance is what bodies reads, once there is one.
+	allowance atomic.Pointer[Bodies]
 }
 
 // NewMetrics registers the metrics of the API with a registry.
@@ -28,12 +32,27 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		}, []string{"method", "route"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "annals_http_requests_in_flight", Help: "Requests being served."}),
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inFlight} {
+	m.bodies = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "annals_http_body_bytes_in_flight", Help: "Bytes of request bodies that are taken of their allowance.",
+	}, func() float64 {
+		if b := m.allowance.Load(); b != nil {
+			return float64(b.InFlight())
+		}
+		return 0
+	})
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inFlight, m.bodies} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// watch tells whose bytes in flight to show.
+func (m *Metrics) watch(b *Bodies) {
+	if m != nil {
+		m.allowance.Store(b)
+	}
 }
 
 func (m *Metrics) begin() {

@@ -47,6 +47,7 @@ func New(cfg Config) *echo.Echo {
 	if cfg.Bodies == nil {
 		cfg.Bodies = NewBodies(DefaultBodyBytes)
 	}
+	cfg.Metrics.watch(cfg.Bodies)
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
 	e.JSONSerializer = serializer{}
