@@ -82,5 +82,9 @@ func (e edge) note(c echo.Context, state *request, took time.Duration) {
 	if state.code != "" {
 		attrs = append(attrs, slog.String("code", state.code))
 	}
-	e.cfg.Log.LogAttrs(req.Context(), slog.LevelInfo, "request", attrs...)
+	level := slog.LevelInfo
+	if !isAPI(c) {
+		level = slog.LevelDebug // probes and scrapes
+	}
+	e.cfg.Log.LogAttrs(req.Context(), level, "request", attrs...)
 }

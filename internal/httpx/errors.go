@@ -61,6 +61,8 @@ func (w errorWriter) write(err error, c echo.Context) {
 		return
 	case errors.Is(err, errPanic), errors.Is(err, context.Canceled):
 		// The panic is logged where it was caught; a client that went away is no fault of ours.
+	case f.Kind == fault.Unavailable && !isAPI(c):
+		// An operator's probe before the service is ready.
 	case f.Kind == fault.Internal, f.Kind == fault.Unavailable:
 		w.log.ErrorContext(ctx, "request failed", "requestId", state.id, "route", c.Path(), "err", err)
 	}

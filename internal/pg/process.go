@@ -143,13 +143,14 @@ func (l *lastLines) String() string {
 	return strings.Join(l.lines, "; ")
 }
 
-// logLine logs a line of the server with the level that it says.
+// logLine logs a line of the server. ERROR and FATAL end a statement or a session whose client, this program, is told and
+// says what it makes of it; only a PANIC is the server's own.
 func logLine(log *slog.Logger, line string) {
 	level := slog.LevelDebug
 	switch severity, _, _ := strings.Cut(line, ":"); severity {
-	case "WARNING", "ERROR":
+	case "WARNING":
 		level = slog.LevelWarn
-	case "FATAL", "PANIC":
+	case "PANIC":
 		level = slog.LevelError
 	}
 	log.Log(context.Background(), level, "postgres says", "line", line)
