@@ -24,6 +24,7 @@ var claimRules = []reader{
 	{"possession", possession},
 	{"plan", plan},
 	{"pursuit", pursuit},
+	{"former habit", formerHabit},
 	{"practice", practice},
 	{"habit", habit},
 	{"definition", definition},
@@ -187,7 +188,7 @@ func work(c *clause) []draft {
 			return c.claim(c.subjectKey(), "occupation")
 		}
 	case "at", "for":
-		if object < c.to && (isName(c.s.tokens[object]) || determiners[c.low(object)] && c.low(object) != "this" && c.low(object) != "that") && !c.dateWord(object) {
+		if object < c.to && (nameEnd(c.s.tokens[:c.to], object) > object || determiners[c.low(object)] && c.low(object) != "this" && c.low(object) != "that") && !c.dateWord(object) {
 			return c.claim(c.subjectKey(), "employer")
 		}
 	case "in", "from":

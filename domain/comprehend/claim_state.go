@@ -152,7 +152,8 @@ func pursuit(c *clause) []draft {
 	for i := c.rest; c.perfect && i < c.to; i++ {
 		long = long || c.low(i) == "for" && i+1 < c.to && (c.s.tokens[i+1].numeric() || numberWords[c.low(i+1)] > 0) || c.low(i) == "since"
 	}
-	if !(pursuits[c.lemma] && !c.perfect || long && !vagueWishes[c.lemma] && c.lemma != "feel" && c.lemma != "wonder" && c.lemma != "mean" && c.lemma != "look") {
+	searches := c.lemma == "look" && !c.perfect && (c.low(c.rest) == "for" || c.low(c.rest) == "into")
+	if !(searches || pursuits[c.lemma] && !c.perfect || long && !vagueWishes[c.lemma] && c.lemma != "feel" && c.lemma != "wonder" && c.lemma != "mean" && c.lemma != "look") {
 		return nil
 	}
 	at := c.rest
@@ -245,6 +246,31 @@ var (
 	timeUnits = set(`day morning afternoon evening night week weekend month year summer winter spring autumn weekday monday tuesday wednesday thursday friday saturday sunday`)
 	states    = set(`think know feel want love hate like need hope guess mean believe remember find make get see hear say tell look seem wish keep help try let have give wonder appreciate forget dream worry end`)
 )
+
+// formerHabit: "I used to play football", "Bo used to live in Rome".
+func formerHabit(c *clause) []draft {
+	if c.modal != "used to" || c.kind == thing || c.negated {
+		return nil
+	}
+	if c.copula() {
+		if low := c.low(c.rest); low != "a" && low != "an" || vagueNouns[c.low(c.rest+1)] || c.rest+1 >= c.to {
+			return nil
+		}
+		return c.claim(c.subjectKey(), "used to be "+c.text(c.rest, c.to))
+	}
+	at := c.rest
+	for prepositions[c.low(at)] && at < c.to {
+		at++
+	}
+	if states[c.lemma] && c.lemma != "love" && c.lemma != "hate" || c.lemma == "like" || c.lemma == "do" {
+		return nil
+	}
+	text, _, ok := c.object(at)
+	if !ok {
+		return nil
+	}
+	return c.claim(c.subjectKey(), "used to "+c.lemma+" "+trimAttribute(text))
+}
 
 // definition: "Helix is a text editor", "Paris is the capital of France".
 func definition(c *clause) []draft {

@@ -3,7 +3,7 @@ package comprehend
 // coordinated cuts a clause that says two things of one subject in the present into two: "Ana lives in Berlin and works at
 // Acme". What happened stays together: "Ana went to Rome and saw the Forum" is one event.
 func coordinated(c clause) []clause {
-	if !c.present() && !c.progressive || c.negated || c.past {
+	if !c.present() && !c.progressive || c.negated || c.past || c.infinitive() {
 		return []clause{c}
 	}
 	for i := c.rest + 1; i+2 < c.to; i++ {
@@ -30,6 +30,9 @@ func coordinated(c clause) []clause {
 	}
 	return []clause{c}
 }
+
+// infinitive reports whether the verb governs another ("hopes to build …"): a verb after "and" is then one more of those.
+func (c *clause) infinitive() bool { return c.low(c.rest) == "to" && isBase(c.low(c.rest+1)) }
 
 // agrees reports whether token i is a verb in the present that can have the subject of the clause, and is no noun.
 func (c *clause) agrees(i int) bool {

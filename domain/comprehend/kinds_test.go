@@ -80,6 +80,7 @@ func TestClaim(t *testing.T) {
 		"Hi!", "Do you like tea?", "I'd love to see that!", "I love that!", "I love it so much.", "I love your painting!", "I like how it looks.", "She loves tea.", "I love this song.",
 		"I want to thank everybody.", "I hope to see you soon.", "It is a nice editor.", "That's my favourite!", "What's your favourite editor?", "My point is that nobody knows.",
 		"My heart is racing.", "I would work at Acme.", "If I lived in Berlin, I would cycle.", "This is a big step.", "I loved the concert.", "You live in Berlin.", "Things are good.",
+		"I used to like it.", "I'm looking forward to it.", "I'm looking for it.", "I used to do that.",
 		"Painting is a great way to relax.", "I have to go.", "I have a feeling.", "I think Bo likes tea.", "I love to!", "Is Ana's favourite editor Helix?"),
 		yes("I love tea.", "Ana loves tea"),
 		yes("Bo's favourite editor is Helix.", "Bo's favourite editor is Helix"),
@@ -114,6 +115,9 @@ func TestClaim(t *testing.T) {
 		yes("I play the guitar and love hiking.", "Ana plays the guitar", "Ana loves hiking"),
 		yes("I no longer work at Acme.", "Ana no longer works at Acme"),
 		yes("Bo is from Sweden.", "Bo is from Sweden"),
+		yes("I used to play football.", "Ana used to play football"),
+		yes("I'm looking for a new flat.", "Ana is looking for a new flat"),
+		yes("I hope to build my own family and put a roof over kids.", "Ana hopes to build their own family and put a roof over kids"),
 		yes("I'm 34 years old.", "Ana is 34 years old"),
 	)...)
 	check(t, memory.Claim, "", same("I love tea"), same("Ana lives in Lisbon"), same("We use Postgres for storage"))
@@ -174,6 +178,7 @@ func TestMembership(t *testing.T) {
 		yes("I sing in the church choir.", "Ana sings in the church choir"),
 		yes("Bo and Cy are on the hiring committee.", "Bo and Cy are on the hiring committee"),
 		yes("We are members of the sailing club.", "Ana and others are members of the sailing club"),
+		yes("I'm now part of the fire-fighting brigade.", "Ana is now part of the fire-fighting brigade"),
 		yes("Dee is a founding member of Acme.", "Dee is a founding member of Acme"),
 	)...)
 }

@@ -225,7 +225,7 @@ func (v *voice) agree(i int, glue string) (string, bool) {
 // coordinated reports whether token i is a second verb of a first-person subject in the present: "I work here and live there".
 func (v *voice) coordinated(i int) bool {
 	c := v.c
-	if c.kind != first || c.past || c.modal != "" || c.finite != c.verb || c.copula() || i <= c.verb {
+	if c.kind != first || c.past || c.infinitive() || c.modal != "" || c.finite != c.verb || c.copula() || i <= c.verb {
 		return false
 	}
 	if before := c.low(i - 1); before != "and" && before != "but" && before != "or" {
