@@ -20,7 +20,7 @@ const currentFile = "CURRENT"
 func (x *Index) current() (string, error) {
 	data, err := os.ReadFile(filepath.Join(x.folder, currentFile))
 	if errors.Is(err, os.ErrNotExist) {
-		return "", errors.New("the folder holds none")
+		return "", errNone
 	}
 	if err != nil {
 		return "", err
@@ -115,3 +115,6 @@ func syncFolder(path string) error {
 	}
 	return errors.Join(d.Sync(), d.Close())
 }
+
+// errNone is a folder without an index, as at the first start.
+var errNone = errors.New("the folder holds none")

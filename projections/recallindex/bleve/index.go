@@ -64,7 +64,9 @@ func Open(folder string, options Options) (*Index, error) {
 	x := &Index{folder: folder, options: options, handles: make(map[uuid.UUID]*handle)}
 	generation, err := x.current()
 	if err != nil {
-		options.Log.Warn("recall index begins anew", "folder", folder, "reason", err)
+		if !errors.Is(err, errNone) {
+			options.Log.Warn("recall index begins anew", "folder", folder, "reason", err)
+		}
 		if generation, err = x.begin(); err != nil {
 			return nil, fmt.Errorf("recall index: %w", err)
 		}
