@@ -168,7 +168,7 @@ func tooLarge(limit int64) *fault.Error {
 // checkMediaType refuses a Content-Type that is there and is not JSON, and a body that is packed. None at all is JSON.
 func checkMediaType(header http.Header) error {
 	if packed := header.Get(echo.HeaderContentEncoding); packed != "" && !strings.EqualFold(packed, "identity") {
-		return fault.New(fault.UnsupportedMedia, fault.CodeUnsupportedMediaType, "the Content-Encoding is %q: want none", packed)
+		return fault.New(fault.UnsupportedMedia, fault.CodeUnsupportedMediaType, "the Content-Encoding is %.100q: want none", packed)
 	}
 	sent := header.Get(echo.HeaderContentType)
 	if sent == "" {
@@ -178,5 +178,5 @@ func checkMediaType(header http.Header) error {
 	if err == nil && (kind == echo.MIMEApplicationJSON || kind == "text/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")) {
 		return nil
 	}
-	return fault.New(fault.UnsupportedMedia, fault.CodeUnsupportedMediaType, "the Content-Type is %q: want application/json", sent)
+	return fault.New(fault.UnsupportedMedia, fault.CodeUnsupportedMediaType, "the Content-Type is %.100q: want application/json", sent)
 }

@@ -30,7 +30,13 @@ func (e edge) serve(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		state := &request{id: id, receivedAt: instant.Truncate(started), timeout: e.cfg.Timeout, bodies: e.cfg.Bodies, release: func() {}}
 		c.Set(requestKey, state)
-		c.Response().Header().Set(HeaderRequestID, id.String())
+		header := c.Response().Header()
+		header.Set(HeaderRequestID, id.String())
+		header.Set(echo.HeaderXContentTypeOptions, "nosniff")
+		if isAPI(c) {
+			// Answers hold customers' text and new keys: no cache between keeps them.
+			header.Set(echo.HeaderCacheControl, "no-store")
+		}
 
 		ctx, cancel := context.WithTimeout(c.Request().Context(), e.cfg.Timeout+e.cfg.Bodies.longest(c.Request()))
 		defer cancel()

@@ -82,6 +82,9 @@ func TestRequestIDs(t *testing.T) {
 	if at7.Location() != time.UTC || !at7.Equal(at7.Truncate(time.Microsecond)) || time.Since(at7) > time.Minute {
 		t.Errorf("received at %s", at7)
 	}
+	if got.Header.Get("Cache-Control") != "no-store" || got.Header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("headers %v", got.Header)
+	}
 	ids := map[string]bool{}
 	for _, path := range []string{"/", "/api/v1/ingest", "/api/v1/nothing", "/.well-known/oauth-protected-resource"} {
 		for _, method := range []string{http.MethodGet, http.MethodOptions, http.MethodHead, http.MethodPost} {

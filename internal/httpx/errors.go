@@ -63,7 +63,9 @@ func (w errorWriter) write(err error, c echo.Context) {
 		// The panic is logged where it was caught; a client that went away is no fault of ours.
 	case f.Kind == fault.Unavailable && !isAPI(c):
 		// An operator's probe before the service is ready.
-	case f.Kind == fault.Internal, f.Kind == fault.Unavailable:
+	case f.Kind == fault.Unavailable:
+		w.log.WarnContext(ctx, "request cannot be served now", "requestId", state.id, "route", c.Path(), "err", err)
+	case f.Kind == fault.Internal:
 		w.log.ErrorContext(ctx, "request failed", "requestId", state.id, "route", c.Path(), "err", err)
 	}
 	header := c.Response().Header()

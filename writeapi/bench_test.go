@@ -1,0 +1,32 @@
+package writeapi_test
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/writeapi"
+)
+
+// BenchmarkSingle is what the edge itself costs a single send: no network, and a command that does nothing.
+func BenchmarkSingle(b *testing.B) {
+	f := &fake{}
+	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
+	writeapi.Register(e, writeapi.Deps{Ingest: f, Delete: f, Projects: f})
+	body := `{"content":"` + strings.Repeat("Anna likes tea. ", 20) + `","id":"s1","metadata":{"a":1},"timestamp":"2026-11-21T09:00:00Z"}`
+	b.ReportAllocs()
+	for b.Loop() {
+		req := httptest.NewRequestWithContext(b.Context(), http.MethodPost, "/api/v1/ingest", strings.NewReader(body))
+		req.Header.Set("Authorization", "Bearer "+apitest.ProjectKey)
+		req.Header.Set("Content-Type", "application/json")
+		res := httptest.NewRecorder()
+		e.ServeHTTP(res, req)
+		if res.Code != http.StatusAccepted {
+			b.Fatal(res.Body)
+		}
+	}
+}
