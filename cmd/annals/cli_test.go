@@ -27,7 +27,7 @@ func TestHelpShowsEverySettingWithItsVariable(t *testing.T) {
 	}
 	for _, name := range []string{
 		"DATA_DIR", "API_ADDR", "CONSOLE_ADDR", "API_URL", "CONSOLE_URL", "AUTH_URL", "EVENTSTORE", "POSTGRES",
-		"INDEX", "PIPELINE", "SEAL_KEY", "HASH_KEY", "TLS_CERT", "TLS_KEY", "LOG_LEVEL",
+		"INDEX", "PIPELINE", "HASH_KEY", "TLS_CERT", "TLS_KEY", "LOG_LEVEL",
 	} {
 		if !strings.Contains(got.stdout, "$ANNALS_"+name) {
 			t.Errorf("help lacks ANNALS_%s", name)

@@ -16,7 +16,7 @@ import (
 // Embedded is the value of a setting that asks for the part inside the process.
 const Embedded = "embedded"
 
-// SecretBytes is the length of a sealing or hashing key.
+// SecretBytes is the length of the hashing key.
 const SecretBytes = 32
 
 // Settings are the settings of "serve". Each is a flag and a variable of the environment; the flag wins.
@@ -31,7 +31,6 @@ type Settings struct {
 	Postgres    string `name:"postgres" setting:"ANNALS_POSTGRES" default:"embedded" help:"Database: embedded, or postgres://user@host/database."`
 	Index       string `name:"index" setting:"ANNALS_INDEX" default:"embedded" help:"Recall index: embedded."`
 	Pipeline    string `name:"pipeline" setting:"ANNALS_PIPELINE" default:"on" help:"Derive memory from what was sent: on or off."`
-	SealKey     string `name:"seal-key" setting:"ANNALS_SEAL_KEY" help:"Key that seals stored project keys, 32 bytes as base64 or hex; default: drawn once into the data folder."`
 	HashKey     string `name:"hash-key" setting:"ANNALS_HASH_KEY" help:"Key of the hashes that stand for customer text, 32 bytes as base64 or hex, never changed; default: drawn once into the data folder."`
 	TLSCert     string `name:"tls-cert" setting:"ANNALS_TLS_CERT" help:"Certificate file (PEM); with a key the API speaks HTTPS."`
 	TLSKey      string `name:"tls-key" setting:"ANNALS_TLS_KEY" help:"Private key file (PEM) of the certificate."`
@@ -72,10 +71,8 @@ func (s *Settings) Validate() error {
 	if _, err := s.Level(); err != nil {
 		bad("LOG_LEVEL", "is %q: want debug, info, warn or error", s.LogLevel)
 	}
-	for _, k := range []struct{ name, value string }{{"SEAL_KEY", s.SealKey}, {"HASH_KEY", s.HashKey}} {
-		if _, err := DecodeSecret(k.value); err != nil {
-			bad(k.name, "%v", err)
-		}
+	if _, err := DecodeSecret(s.HashKey); err != nil {
+		bad("HASH_KEY", "%v", err)
 	}
 	s.validateTLS(bad)
 	return errors.Join(errs...)

@@ -30,7 +30,7 @@ func TestSettingsThatWork(t *testing.T) {
 		"database by socket": func(s *Settings) { s.Postgres = "postgresql:///annals?host=/run/postgresql" },
 		"public address":     func(s *Settings) { s.APIURL = "https://memory.example.com/" },
 		"key as hex":         func(s *Settings) { s.HashKey = strings.Repeat("0f", SecretBytes) },
-		"key as base64":      func(s *Settings) { s.SealKey = base64.StdEncoding.EncodeToString(make([]byte, SecretBytes)) },
+		"key as base64":      func(s *Settings) { s.HashKey = base64.StdEncoding.EncodeToString(make([]byte, SecretBytes)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := valid()

@@ -5,9 +5,3 @@ create table ops.leases (
 	holder     text not null,
 	until      timestamptz not null
 );
-
--- API keys that a console may show again, sealed under the deployment's key.
-create table ops.sealed_keys (
-	key_id uuid primary key,
-	sealed bytea not null
-);
