@@ -99,3 +99,50 @@ func TestTopicPassesWhatWasErased(t *testing.T) {
 		r.close()
 	})
 }
+
+// lateStore holds back the answer of its first read of the log, which is then of long ago.
+type lateStore struct {
+	erasingStore
+	reads   int
+	release chan struct{}
+}
+
+func (s *lateStore) ReadAll(ctx context.Context, after eventstore.Position, limit int) ([]eventstore.Recorded, error) {
+	events, err := s.erasingStore.ReadAll(ctx, after, limit)
+	if s.reads++; s.reads == 1 {
+		<-s.release
+	}
+	return events, err
+}
+
+func TestNobodyTrustsAnEndOfTheLogOfLongAgo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := &lateStore{release: make(chan struct{})}
+		r := newRig(t, func(m *eventstoretest.Memory) eventstore.Store { late.Memory = m; return late })
+		r.append(10)
+		late.erased = r.head()
+		first := r.subscribe(r.ctx, "first")
+		synctest.Wait()
+		// By now the first topic was told that there is nothing, and has not heard it yet. More comes than the feed keeps.
+		const more = 6000
+		for range more / 500 {
+			r.append(500)
+		}
+		synctest.Wait()
+		second := r.subscribe(r.ctx, "second")
+		synctest.Wait()
+		close(late.release)
+		for name, messages := range map[string]<-chan *message.Message{"first": first, "second": second} {
+			var built reader
+			for len(built.ids) < more {
+				if err := built.apply(r.ack(messages)); err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+			}
+			if !slices.Equal(built.ids, r.written()[10:]) {
+				t.Errorf("%s built %d other facts", name, len(built.ids))
+			}
+		}
+		r.close()
+	})
+}

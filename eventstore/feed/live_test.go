@@ -1,0 +1,33 @@
+package feed
+
+import (
+	"testing"
+
+	"github.com/annals-project/annals/eventstore"
+)
+
+// TestWindowIsBoundInBytes has facts so large that few of them are too many: what is let go is behind the window, and is not missed silently.
+func TestWindowIsBoundInBytes(t *testing.T) {
+	l := newLive(nil, nil, nil)
+	l.known = true
+	const size, n = 512 << 10, 100
+	for i := range n {
+		l.keep(eventstore.Fact{Recorded: eventstore.Recorded{Position: eventstore.Position(i + 1), Data: make([]byte, size)}})
+	}
+	if l.bytes > windowBytes || l.bytes < windowBytes-size {
+		t.Errorf("%d bytes are kept, want about %d", l.bytes, windowBytes)
+	}
+	if want := eventstore.Position(n - len(l.facts)); l.base != want {
+		t.Errorf("%d facts are kept and the window begins behind %d, want %d", len(l.facts), l.base, want)
+	}
+	if v := l.after(l.base - 1); !v.behind {
+		t.Error("a topic before the window is not behind")
+	}
+	v := l.after(l.base)
+	if v.behind || len(v.facts) == 0 || v.facts[0].Position != l.base+1 {
+		t.Errorf("a topic at the begin of the window gets %d facts", len(v.facts))
+	}
+	if got := len(v.facts) * size; got > PageBytes {
+		t.Errorf("a page of %d bytes", got)
+	}
+}
