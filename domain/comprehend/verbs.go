@@ -25,7 +25,7 @@ build built built|rebuild rebuilt rebuilt|burn burned/burnt burned/burnt|buy bou
 deal dealt dealt|dig dug dug|do did done|draw drew drawn|dream dreamed/dreamt dreamed/dreamt|drink drank drunk|drive drove driven|eat ate eaten|fall fell fallen|
 feed fed fed|feel felt felt|fight fought fought|find found found|fly flew flown|forget forgot forgotten|forgive forgave forgiven|freeze froze frozen|get got got/gotten|
 give gave given|go went gone|grow grew grown|hang hung hung|have had had|hear heard heard|hide hid hidden|hit hit hit|hold held held|hurt hurt hurt|keep kept kept|
-know knew known|lay laid laid|lead led led|learn learned/learnt learned/learnt|leave left left|lend lent lent|let let let|lose lost lost|make made made|mean meant meant|
+know knew known|lay laid laid|lead led led|learn learned/learnt learned/learnt|leave left left|lend lent lent|let let let|light lit lit|lose lost lost|make made made|mean meant meant|
 meet met met|overcome overcame overcome|pay paid paid|put put put|quit quit quit|read read read|ride rode ridden|ring rang rung|rise rose risen|run ran run|say said said|
 see saw seen|seek sought sought|sell sold sold|send sent sent|resend resent resent|set set set|reset reset reset|sew sewed sewn|shake shook shaken|shoot shot shot|show showed shown|shut shut shut|
 sing sang sung|sink sank sunk|sit sat sat|sleep slept slept|speak spoke spoken|spend spent spent|split split split|spread spread spread|stand stood stood|steal stole stolen|
@@ -58,10 +58,11 @@ stage start state stay step stop store stream stretch struggle study subscribe s
 talk taste tax test text thank tidy tie toast top touch tour track trade train transfer transform translate transport travel treat trek trim trip triage trust try
 turn type undertake unlock unpack unveil update upgrade upload use vacation validate value verify visit volunteer vote wait walk wander want warn wash waste watch water welcome whip wipe
 wish wonder work worry wrap yell surprise sprain twist fracture bruise faint recover adjourn onboard offboard provision decommission patch benchmark snapshot archive restrict revoke grant rollout
-crochet sculpt doodle photograph narrate rehearse rap busk strum tutor homeschool carpool hitchhike snorkel kickbox spar sweat stretch rearrange repaint repot rewire `
+crochet sculpt doodle photograph narrate rehearse rap busk strum tutor homeschool hope seem require register hand swap reschedule advance expire audition form hesitate doubt underestimate zip gain weigh roll compile encrypt sync alert trigger reboot leak
+throttle unblock assume estimate scale tag queue kneel carpool hitchhike snorkel kickbox spar sweat stretch rearrange repaint repot rewire `
 
 // doubling verbs repeat their last consonant before -ed and -ing.
-var doubling = set(`stop plan ship drop hug chat jog commit refer prefer admit transfer submit ban fit grab knit log map scan skip slip spot step trim trip wrap whip flip 
+var doubling = set(`swap tag stop plan ship drop hug chat jog commit refer prefer admit transfer submit ban fit grab knit log map scan skip slip spot step trim trip wrap whip flip 
 	chop drag shop strum spar rap travel cancel model label transfer program bet get put run sit swim win cut set hit let quit shut begin forget dig split reset zip forbid`)
 
 // plainEnds are verbs that look as if they doubled but need not (British and American spellings are both read).
