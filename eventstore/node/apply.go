@@ -10,34 +10,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// decide checks one request and puts what it writes into the batch.
+// decide checks one request and puts what it writes into the batch. An error leaves the batch half written.
 func (w *writer) decide(r *request) (decision, error) {
-	s, err := w.state(r.stream)
+	s, d, err := w.examine(r)
 	if err != nil {
-		return decision{}, err
+		return decision{failure: err}, nil
 	}
-	if isMeta(r.stream) { // a tombstone ends the metadata of the stream too
-		original, err := w.state(r.stream[len(metaPrefix):])
-		if err != nil {
-			return decision{}, err
-		}
-		if original.deleted() {
-			return decision{verdict: streamDeleted}, nil
-		}
-	}
-	check := r.events
-	if r.kind != kindAppend {
-		check = []proposed{{id: uuid.New()}}
-	}
-	d, err := w.check(r.stream, s, r.expected, check)
-	if err != nil || d.verdict != write {
-		return d, err
+	if d.verdict != write {
+		return d, nil
 	}
 	switch r.kind {
 	case kindDelete:
-		if s.last < 0 && !s.hasMeta {
-			return w.wrong(s), nil
-		}
 		err = w.writeMeta(r.stream, []byte(fmt.Sprintf(`{"$tb":%d}`, int64(softDeleted))))
 		d.position = w.head
 	case kindTombstone:
@@ -47,6 +30,36 @@ func (w *writer) decide(r *request) (decision, error) {
 		d, err = w.append(r, s)
 	}
 	return d, err
+}
+
+// examine checks one request and writes nothing. All states that writing it needs are read here.
+func (w *writer) examine(r *request) (*streamState, decision, error) {
+	s, err := w.state(r.stream)
+	if err != nil {
+		return nil, decision{}, err
+	}
+	if isMeta(r.stream) {
+		original, err := w.state(r.stream[len(metaPrefix):])
+		if err != nil {
+			return nil, decision{}, err
+		}
+		if original.deleted() { // a tombstone ends the metadata of the stream too
+			return s, decision{verdict: streamDeleted}, nil
+		}
+	} else if r.kind == kindDelete || s.softDeleted() { // writes metadata
+		if _, err := w.state(metaPrefix + r.stream); err != nil {
+			return nil, decision{}, err
+		}
+	}
+	check := r.events
+	if r.kind != kindAppend {
+		check = []proposed{{id: uuid.New()}}
+	}
+	d, err := w.check(r.stream, s, r.expected, check)
+	if err == nil && d.verdict == write && r.kind == kindDelete && s.last < 0 && !s.hasMeta {
+		d = w.wrong(s)
+	}
+	return s, d, err
 }
 
 // append writes the events of a request and, where the stream was soft-deleted, the metadata that shows it again.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +38,24 @@ func BenchmarkAppend(b *testing.B) {
 			b.ReportMetric(float64(s.Appends)/float64(max(s.Fsyncs, 1)), "appends/fsync")
 		})
 	}
+}
+
+// BenchmarkAppendLarge is one chunk of a large content an append: 512 KiB that do not compress.
+func BenchmarkAppendLarge(b *testing.B) {
+	n := startNode(b, Config{Dir: b.TempDir(), FS: vfs.Default})
+	c := dial(b, n)
+	chunk := make([]byte, 512<<10)
+	if _, err := rand.Read(chunk); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(chunk)))
+	spread(b, 4, func(ctx context.Context) error {
+		resp, err := c.tryAppend(ctx, "blob-"+uuid.NewString(), none, event{id: uuid.New(), typ: "chunk", data: string(chunk), raw: true})
+		if err == nil && resp.GetSuccess() == nil {
+			err = fmt.Errorf("append: %v", resp)
+		}
+		return err
+	})
 }
 
 // BenchmarkBarePebble is what the storage engine alone makes of the same writes: one synced batch each.

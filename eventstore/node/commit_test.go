@@ -3,13 +3,17 @@ package node
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // gatedSync is a file system whose fsyncs call a function first.
@@ -227,5 +231,34 @@ func TestGroupCommit(t *testing.T) {
 	}
 	if got := len(c.read(ofAll())); got != int(s.Events) {
 		t.Errorf("the log holds %d events, want %d", got, s.Events)
+	}
+}
+
+// A stream whose state cannot be read fails its own calls and no others.
+func TestDamageIsConfined(t *testing.T) {
+	n := startNode(t, Config{Dir: "log", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
+	c := dial(t, n)
+	for _, name := range []string{"damaged", "$$cut"} {
+		if err := n.store.db.Set(streamKey(name), []byte("no state"), pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.append("cut", none, newEvents(1)...)
+	if _, err := c.tryAppend(testContext(t), "damaged", anyRevision, newEvents(1)...); status.Code(err) != codes.Internal {
+		t.Errorf("append: %v", err)
+	}
+	if _, _, err := c.tryDelete("cut", at(0)); status.Code(err) != codes.Internal {
+		t.Errorf("delete: %v", err)
+	}
+	if _, _, err := c.tryDelete("damaged", anyRevision); status.Code(err) != codes.Internal {
+		t.Errorf("delete: %v", err)
+	}
+	c.append("cut", at(0), newEvents(1)...)
+	c.append("sound", none, newEvents(1)...)
+	if _, _, _, err := c.tryRead(ofStream("damaged")); status.Code(err) != codes.Internal {
+		t.Errorf("read: %v", err)
+	}
+	if got := len(c.read(ofAll())); got != 3 {
+		t.Errorf("the log holds %d events", got)
 	}
 }

@@ -52,6 +52,8 @@ type decision struct {
 	verdict  verdict
 	revision int64  // already: of the last original event; wrongVersion: current
 	position uint64 // already: of the last original event
+	// failure is why there is no verdict: what it would rest on could not be read. It concerns this request only.
+	failure error
 }
 
 // check decides an append by the rules of the server, in their order.

@@ -102,14 +102,14 @@ func (w *writer) do(ctx context.Context, r *request) (decision, error) {
 	}
 	select {
 	case d := <-r.answer:
-		return d, nil
+		return d, d.failure
 	case <-ctx.Done():
 		return decision{}, ctx.Err()
 	case <-w.done:
 	}
 	select { // the answer may have come with the last commit
 	case d := <-r.answer:
-		return d, nil
+		return d, d.failure
 	default:
 		return decision{}, w.ended()
 	}
@@ -180,8 +180,7 @@ func (w *writer) commit(first *request) (carried *request, err error) {
 	w.group++
 	w.batch = w.db.NewBatch()
 	w.entries, w.answers, w.removals = nil, w.answers[:0], false
-	next, open := first, true
-	for open && next != nil {
+	for next, more := first, true; more; {
 		d, err := w.decide(next)
 		if err != nil {
 			return nil, errors.Join(err, w.batch.Close())
@@ -197,7 +196,7 @@ func (w *writer) commit(first *request) (carried *request, err error) {
 		select {
 		case next = <-w.requests:
 		default:
-			open = false
+			more = false
 		}
 	}
 	if err := w.flush(); err != nil {
