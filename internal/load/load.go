@@ -66,7 +66,7 @@ func Single(ctx context.Context, to *client.Client, clients int, lasts time.Dura
 	if err := group.Wait(); err != nil {
 		return Rate{}, err
 	}
-	all, lasted := Times(slices.Concat(times...)), time.Since(began)
+	all, lasted := slices.Concat(times...), time.Since(began)
 	return Rate{float64(len(all)) / lasted.Seconds(), lasted, all}, nil
 }
 
