@@ -115,6 +115,9 @@ func TestTheDocumentHasEveryRouteThatIsBuilt(t *testing.T) {
 	schemes := map[auth.Kind]string{auth.ProjectKey: "projectKey", auth.ManagementKey: "managementKey", auth.AgentToken: "agentToken"}
 	var documented []string
 	doc := apitest.Load(t, readapi.OpenAPI).Document()
+	if err := doc.Validate(t.Context()); err != nil {
+		t.Errorf("the document is not valid: %v", err)
+	}
 	if doc.Info.Version != "1.0.0" {
 		t.Errorf("version %s", doc.Info.Version)
 	}
