@@ -50,19 +50,20 @@ func (c cluster) init(ctx context.Context, bin installation) error {
 		return fmt.Errorf("initialise database folder: %w", err)
 	}
 	// Order is by bytes, so that it is the same on every machine. Who reaches the socket's folder is the one user there is.
-	args := []string{"-D", fresh, "--username=" + role, "--auth=trust", "--encoding=UTF8", "--no-locale"}
-	if c.settings["fsync"] == "off" {
-		args = append(args, "--no-sync")
-	}
-	cmd := exec.Command(bin.program("initdb"), args...)
+	cmd := exec.Command(bin.program("initdb"), "-D", fresh, "--username="+role, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
 	cmd.Dir, cmd.Env = c.home, environment()
 	if err := run(ctx, cmd, c.who, slog.New(slog.DiscardHandler)); err != nil {
 		return fmt.Errorf("initialise database folder: %w", err)
 	}
+	if c.settings["fsync"] != "off" {
+		if err := syncTree(ctx, fresh); err != nil {
+			return fmt.Errorf("initialise database folder: %w", err)
+		}
+	}
 	if err := os.Rename(fresh, c.data()); err != nil {
 		return fmt.Errorf("initialise database folder: %w", err)
 	}
-	return nil
+	return syncPath(c.home)
 }
 
 // run starts the server on the folder.

@@ -44,10 +44,12 @@ func TestMain(m *testing.M) {
 // fast leaves out what only a crash of the machine needs.
 func fast() map[string]string { return map[string]string{"fsync": "off"} }
 
-// start starts a server that the end of the test stops.
+// start starts a server, without care for the disk unless told otherwise, that the end of the test stops.
 func start(t *testing.T, cfg Config) *Server {
 	t.Helper()
-	cfg.Settings = fast()
+	if cfg.Settings == nil {
+		cfg.Settings = fast()
+	}
 	s, err := Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

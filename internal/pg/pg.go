@@ -110,7 +110,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.awaitReady(ctx); err != nil {
 		return err
 	}
-	s.log.InfoContext(ctx, "postgres is ready", "version", bin.version, "as", who.name, "folder", home, "took", time.Since(began).Round(time.Millisecond))
+	s.log.InfoContext(ctx, "postgres is ready", "version", bin.version, "as", who.name, "folder", home, "took", time.Since(began).Round(time.Millisecond).String())
 	return nil
 }
 

@@ -12,8 +12,14 @@ import (
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-func TestPoolReadsUTCAndKnowsUUIDs(t *testing.T) {
+func TestPool(t *testing.T) {
 	s := start(t, Config{DataDir: t.TempDir()})
+	t.Run("reads times in UTC and knows uuids", func(t *testing.T) { readsUTCAndKnowsUUIDs(t, s) })
+	t.Run("takes its size from the address", func(t *testing.T) { takesItsSizeFromTheAddress(t, s) })
+	t.Run("processes migrate one after the other", func(t *testing.T) { processesMigrateOneAfterTheOther(t, s) })
+}
+
+func readsUTCAndKnowsUUIDs(t *testing.T, s *Server) {
 	pool, err := OpenPool(t.Context(), s.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -40,8 +46,7 @@ func TestPoolReadsUTCAndKnowsUUIDs(t *testing.T) {
 	}
 }
 
-func TestPoolSizeOfTheAddressWins(t *testing.T) {
-	s := start(t, Config{DataDir: t.TempDir()})
+func takesItsSizeFromTheAddress(t *testing.T, s *Server) {
 	pool, err := OpenPool(t.Context(), s.URL()+"&pool_max_conns=3")
 	if err != nil {
 		t.Fatal(err)
@@ -52,8 +57,7 @@ func TestPoolSizeOfTheAddressWins(t *testing.T) {
 	}
 }
 
-func TestProcessesMigrateOneAfterTheOther(t *testing.T) {
-	s := start(t, Config{DataDir: t.TempDir()})
+func processesMigrateOneAfterTheOther(t *testing.T, s *Server) {
 	pool, err := OpenPool(t.Context(), s.URL())
 	if err != nil {
 		t.Fatal(err)

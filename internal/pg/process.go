@@ -143,15 +143,22 @@ func (l *lastLines) String() string {
 	return strings.Join(l.lines, "; ")
 }
 
-// logLine logs a line of the server. ERROR and FATAL end a statement or a session whose client, this program, is told and
-// says what it makes of it; only a PANIC is the server's own.
+// expected are lines that a start and a stop of ours always bring.
+var expected = []string{
+	"FATAL:  the database system is starting up", "FATAL:  the database system is shutting down",
+	`FATAL:  database "` + database + `" does not exist`, "FATAL:  terminating connection due to administrator command",
+}
+
+// logLine logs a line of the server with the weight that it has for us: an ERROR is told to the client whose statement it is.
 func logLine(log *slog.Logger, line string) {
 	level := slog.LevelDebug
 	switch severity, _, _ := strings.Cut(line, ":"); severity {
 	case "WARNING":
 		level = slog.LevelWarn
-	case "PANIC":
-		level = slog.LevelError
+	case "FATAL", "PANIC":
+		if !slices.Contains(expected, line) {
+			level = slog.LevelError
+		}
 	}
 	log.Log(context.Background(), level, "postgres says", "line", line)
 }

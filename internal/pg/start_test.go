@@ -1,12 +1,17 @@
 package pg
 
 import (
+	"bytes"
+	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 )
 
 func TestRestartKeepsWhatWasCommitted(t *testing.T) {
@@ -29,9 +34,9 @@ func TestRestartKeepsWhatWasCommitted(t *testing.T) {
 	}
 }
 
-func TestListensOnTheSocketOnly(t *testing.T) {
+func TestSettings(t *testing.T) {
 	dir := t.TempDir()
-	s := start(t, Config{DataDir: dir})
+	s := start(t, Config{DataDir: dir, Settings: map[string]string{"work_mem": "9MB"}})
 	if got := query[string](t, s, "show listen_addresses"); got != "" {
 		t.Errorf("listens on %q", got)
 	}
@@ -44,10 +49,33 @@ func TestListensOnTheSocketOnly(t *testing.T) {
 			t.Errorf("%s has mode %v, want 0700", folder, info.Mode().Perm())
 		}
 	}
-	for name, want := range map[string]string{"synchronous_commit": "on", "jit": "off", "autovacuum": "on", "max_connections": "60", "server_encoding": "UTF8", "lc_collate": "C"} {
+	for name, want := range map[string]string{
+		"work_mem": "9MB", "fsync": "on", "synchronous_commit": "on", "jit": "off", "autovacuum": "on", "max_connections": "60", "server_encoding": "UTF8", "lc_collate": "C",
+	} {
 		if got := query[string](t, s, "show "+name); got != want {
 			t.Errorf("%s is %s, want %s", name, got, want)
 		}
+	}
+}
+
+func TestUsualStartAndStopSayNothingAlarming(t *testing.T) {
+	var said bytes.Buffer
+	dir := t.TempDir()
+	for range 2 {
+		s, err := Start(t.Context(), Config{DataDir: dir, Settings: fast(), Logger: slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := pgx.Connect(t.Context(), s.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(s.Close(), conn.Close(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if said.Len() > 0 {
+		t.Errorf("said %s", &said)
 	}
 }
 
