@@ -261,6 +261,10 @@ func TestTailBounds(t *testing.T) {
 	if _, _, behind := tl.after(position-3, nil); !behind {
 		t.Error("an event larger than the bound was kept")
 	}
+	push(4, pageBytes/2)
+	if got, _, _ := tl.after(position-4, make([]entry, 0, 5)); len(got) != 2 {
+		t.Errorf("a subscriber takes %d large events at once", len(got))
+	}
 	got, changed, _ := tl.after(position, nil)
 	if len(got) != 0 {
 		t.Errorf("behind the head: %v", got)

@@ -63,7 +63,7 @@ func (t *tail) evict() {
 	t.first++
 }
 
-// after appends to buf the events behind a position, as many as fit its capacity. Where there are none, changed is
+// after appends to buf the events behind a position, as many as fit its capacity and pageBytes, one at least. Where there are none, changed is
 // closed once there are. behind says that events behind the position are no longer in memory.
 func (t *tail) after(position uint64, buf []entry) (events []entry, changed <-chan struct{}, behind bool) {
 	t.mu.RLock()
@@ -71,8 +71,11 @@ func (t *tail) after(position uint64, buf []entry) (events []entry, changed <-ch
 	if position+1 < t.first {
 		return buf, nil, true
 	}
-	for p := position + 1; p <= t.head && len(buf) < cap(buf); p++ {
-		buf = append(buf, *t.slot(p))
+	size := 0
+	for p := position + 1; p <= t.head && len(buf) < cap(buf) && size < pageBytes; p++ {
+		e := *t.slot(p)
+		buf = append(buf, e)
+		size += len(e.record)
 	}
 	return buf, t.changed, false
 }
