@@ -102,7 +102,7 @@ func checkDistinct(items []commands.DataPoint) error {
 		}
 		if before, ok := first[id]; ok {
 			return fault.New(fault.Invalid, fault.CodeInvalidIngestion, "items[%d] repeats the source id of items[%d]: %q", i, before, id).
-				With("ordinal", i)
+				With("item", i)
 		}
 		first[id] = i
 	}
@@ -112,7 +112,7 @@ func checkDistinct(items []commands.DataPoint) error {
 // itemFault adds the position of the item to what is wrong with it.
 func itemFault(err error, ordinal int) error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
-		return f.With("ordinal", ordinal)
+		return f.With("item", ordinal)
 	}
 	return err
 }

@@ -37,16 +37,16 @@ func TestBatches(t *testing.T) {
 		"missing":                       {`{}`, 400, []string{`"code":"invalid-request"`, `{"field":"items","message":"is required"}`}},
 		"null":                          {`{"items":null}`, 400, []string{`"code":"invalid-request"`, "items: is required"}},
 		"object":                        {`{"items":{}}`, 400, []string{`"code":"invalid-request"`, "items: want an array, got an object"}},
-		"item is null":                  {`{"items":[{"content":"x"},null]}`, 400, []string{`"code":"invalid-request"`, "items[1]: want an object, got null", `"ordinal":1`}},
+		"item is null":                  {`{"items":[{"content":"x"},null]}`, 400, []string{`"code":"invalid-request"`, "items[1]: want an object, got null", `"item":1`}},
 		"item is text":                  {`{"items":["x"]}`, 400, []string{`"code":"invalid-request"`, "items[0]: want an object, got a string"}},
-		"repeated id":                   {`{"items":[{"content":"x","id":"a"},{"content":"y"},{"content":"z","id":"a"}]}`, 400, []string{`"code":"invalid-ingestion"`, "items[2] repeats the source id of items[0]", `"ordinal":2`}},
+		"repeated id":                   {`{"items":[{"content":"x","id":"a"},{"content":"y"},{"content":"z","id":"a"}]}`, 400, []string{`"code":"invalid-ingestion"`, "items[2] repeats the source id of items[0]", `"item":2`}},
 		"repeated content":              {`{"items":[{"content":"x"},{"content":"x"}]}`, 400, []string{`"code":"invalid-ingestion"`, "items[1] repeats"}},
 		"id that is the other's digest": {`{"items":[{"content":"x"},{"content":"y","id":"` + digest + `"}]}`, 400, []string{`"code":"invalid-ingestion"`, "items[1] repeats"}},
 		"digest in capitals":            {`{"items":[{"content":"x"},{"content":"y","id":"` + strings.ToUpper(digest) + `"}]}`, 202, nil},
 		"equal contents, other ids":     {`{"items":[{"content":"x","id":"a"},{"content":"x","id":"b"},{"content":"x"}]}`, 202, nil},
 		"key of 200":                    {`{"items":` + itemsOf(1) + `,"idempotencyKey":"` + text(200) + `"}`, 202, nil},
 		"key of 201":                    {`{"items":` + itemsOf(1) + `,"idempotencyKey":"` + text(201) + `"}`, 400, []string{`"code":"invalid-request"`, `"field":"idempotencyKey"`}},
-		"the first wrong item is named": {`{"items":[{"content":"x"},{"content":""},{"content":7}]}`, 400, []string{"items[1].content", `"ordinal":1`}},
+		"the first wrong item is named": {`{"items":[{"content":"x"},{"content":""},{"content":7}]}`, 400, []string{"items[1].content", `"item":1`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{}

@@ -162,7 +162,7 @@ func TestFieldsOfAnItem(t *testing.T) {
 				return
 			}
 			name := "items[1]." + c.name
-			got.Want(t, 400, `"code":"invalid-request"`, fmt.Sprintf(`{"field":%q,"message":"%s`, name, c.message), `"debugMessage":"`+name+": "+c.message, `"ordinal":1`)
+			got.Want(t, 400, `"code":"invalid-request"`, fmt.Sprintf(`{"field":%q,"message":"%s`, name, c.message), `"debugMessage":"`+name+": "+c.message, `"item":1`)
 			if f.calls != 0 {
 				t.Error("the command was given all the same")
 			}
