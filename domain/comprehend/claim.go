@@ -13,7 +13,9 @@ import (
 var claimRules = []reader{
 	{"favourite", favourite},
 	{"inverted favourite", invertedFavourite},
+	{"relation", relation},
 	{"date of something", dateOf},
+	{"birth", born},
 	{"attribute", attributeIs},
 	{"home", home},
 	{"work", work},
@@ -70,6 +72,48 @@ func invertedFavourite(c *clause) []draft {
 		case c.low(i-1) == "'s":
 			return c.claim(c.foldTokens(c.rest, i-1), c.text(i, end))
 		}
+	}
+	return nil
+}
+
+// relation: "Alice is Bob's manager", "Bo is my dentist", "Alice reports to Bob".
+func relation(c *clause) []draft {
+	if c.kind != named || c.past || c.plural {
+		return nil
+	}
+	if c.lemma == "report" && c.present() && c.low(c.rest) == "to" && nameEnd(c.s.tokens[:c.to], c.rest+1) > c.rest+1 {
+		return c.claim(c.subjectKey(), "manager")
+	}
+	if !c.copula() || !c.plain() {
+		return nil
+	}
+	owner, at := "", c.rest
+	if c.low(at) == "my" {
+		owner = c.firstOwner()
+		at++
+	} else if end := nameEnd(c.s.tokens[:c.to], at); end > at && c.low(end) == "'s" {
+		owner = c.foldTokens(at, end)
+		at = end + 1
+	}
+	if owner == "" || at != c.to-1 || !attributes[c.low(at)] {
+		return nil
+	}
+	return c.claim(owner, c.low(at))
+}
+
+// born: "Our daughter was born on 3 March 2021", "Bo was born in Oslo".
+func born(c *clause) []draft {
+	if !c.copula() || !c.past || !c.plain() || c.kind == thing || c.low(c.rest) != "born" || c.rest+2 >= c.to {
+		return nil
+	}
+	_, dated := c.dateAt(c.rest + 2)
+	switch next := c.low(c.rest + 1); {
+	case next == "on" && dated:
+		return c.claim(c.subjectKey(), "birthday")
+	case next == "in" && isName(c.s.tokens[c.rest+2]):
+		return c.claim(c.subjectKey(), "place of birth")
+	case next == "in" && (dated || len(c.low(c.rest+2)) == 4 && c.s.tokens[c.rest+2].numeric()):
+		return c.claim(c.subjectKey(), "year of birth")
 	}
 	return nil
 }

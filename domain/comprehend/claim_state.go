@@ -40,8 +40,6 @@ func trait(c *clause) []draft {
 		}
 	case c.s.tokens[min(c.rest, c.to-1)].numeric() && next == "years" && c.low(c.rest+2) == "old", c.s.tokens[min(c.rest, c.to-1)].numeric() && c.rest+1 == c.to && len(low) == 2 && c.kind != ours:
 		return c.claim(c.subjectKey(), "age")
-	case low == "born" && (next == "in" || next == "on"):
-		return nil // told in the past: see bornIn
 	}
 	return nil
 }
@@ -84,7 +82,9 @@ func possession(c *clause) []draft {
 		return nil
 	}
 	for i := c.rest; i < end; i++ {
-		if low := c.low(i); possessions[low] || possessions[strings.TrimSuffix(low, "s")] {
+		if low := c.low(i); occasions[low] && c.comes() && determiners[c.low(c.rest)] {
+			return c.claim(c.subjectKey(), "has "+trimAttribute(text))
+		} else if possessions[low] || possessions[strings.TrimSuffix(low, "s")] {
 			if _, count := number(c.low(c.rest)); count && c.low(c.rest) != "a" && c.low(c.rest) != "an" || c.low(c.rest) == "no" {
 				return c.claim(c.subjectKey(), "number of "+c.text(c.rest+1, i+1))
 			}
@@ -126,6 +126,10 @@ func plan(c *clause) []draft {
 	case c.lemma == "consider" && c.progressive:
 	case c.modal == "going to":
 		at = c.verb
+	case c.progressive && !c.perfect && !states[c.lemma] && c.ahead(c.rest-1) < c.to && c.comes():
+		at = c.verb
+	case c.modal == "will" && (c.kind == named || c.kind == firstPlural || c.comes()) && (willDo[c.lemma] || c.comes() && eventVerbs[c.lemma]):
+		at = c.verb
 	default:
 		return nil
 	}
@@ -141,6 +145,15 @@ func plan(c *clause) []draft {
 		return nil
 	}
 	return c.claim(c.subjectKey(), "plan "+trimAttribute(text))
+}
+
+// willDo are verbs that announce something with "will" also without a date.
+var willDo = set(`use launch ship migrate switch lead join deploy release replace host represent own maintain coordinate relocate`)
+
+// comes reports whether the clause names a time that is still to come.
+func (c *clause) comes() bool {
+	date, ok := c.lastDate()
+	return ok && date.end.After(c.doc.said) && !c.doc.said.After(date.end) && date.start.After(c.doc.said.AddDate(0, 0, -1))
 }
 
 // pursuit: "I'm learning the piano", "Ana is reading Dune", "I'm training for a marathon", "I've been practising yoga for two years".
@@ -321,6 +334,9 @@ func superlative(word string) bool {
 
 // worksWith: "the payments service uses Postgres", "we use Helix for Go", "the API requires a key".
 func worksWith(c *clause) []draft {
+	if c.present() && c.lemma == "run" && c.low(c.rest) == "on" && c.rest+1 < c.to && isName(c.s.tokens[c.rest+1]) && c.kind != first && c.kind != firstPlural {
+		return c.claim(c.subjectKey(), "runs on")
+	}
 	if !c.present() || c.kind == named || !technical[c.lemma] {
 		return nil
 	}

@@ -132,12 +132,14 @@ func (r *dateReader) month(i int) (time.Month, bool) {
 	return time.Month(m), true
 }
 
-// nearest is a day of a month in the year that the tense asks for, else in the year that brings it closest to today.
-func (r *dateReader) nearest(month time.Month, day int) (time.Time, bool) {
+// nearest is a day of a month in the year that the tense asks for, else in the year that brings it closest to today. Its
+// expression begins at token i.
+func (r *dateReader) nearest(i int, month time.Month, day int) (time.Time, bool) {
+	told := r.tense.past && !r.tense.future && !r.putOff(i)
 	var best time.Time
 	for year := r.today.Year() - 1; year <= r.today.Year()+1; year++ {
 		t := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
-		if t.Day() != day || r.tense.past && !r.tense.future && t.After(r.today) {
+		if t.Day() != day || told && t.After(r.today) {
 			continue
 		}
 		if best.IsZero() || t.Sub(r.today).Abs() < best.Sub(r.today).Abs() {

@@ -131,7 +131,7 @@ func (r *dateReader) daysOfMonth(from, at int, month time.Month, first, last int
 		b, ok2 := calendar(year, month, last)
 		return dated{from: from, to: yearAt + 1, start: a, end: b.AddDate(0, 0, 1)}, ok1 && ok2
 	}
-	a, ok := r.nearest(month, first)
+	a, ok := r.nearest(from, month, first)
 	if !ok {
 		return dated{}, false
 	}

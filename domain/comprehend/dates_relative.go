@@ -207,19 +207,13 @@ func (r *dateReader) onWeekday(i int) (dated, bool) {
 	if !ok || len(r.low(i)) < 4 || !r.tokens[i].capital() || plural[r.low(i+1)] {
 		return dated{}, false
 	}
-	moved := false
+	moved := r.putOff(i)
 	switch r.low(i - 1) {
 	case "on", "by", "until", "till", "before", "since", "for", "this":
-	case "to":
-		for k := i - 2; k > 0; k-- {
-			lemma, ok := is(r.low(k), past|participle|base)
-			moved = moved || ok && rescheduled[lemma]
-		}
+	default:
 		if !moved {
 			return dated{}, false
 		}
-	default:
-		return dated{}, false
 	}
 	sign := 0
 	switch {
@@ -237,6 +231,25 @@ func (r *dateReader) onWeekday(i int) (dated, bool) {
 		to++
 	}
 	return days(i, to, r.weekday(day, sign), 1, true), true
+}
+
+// putOff reports whether the date at token i is where something was moved or set to: it lies ahead, though the verb is in the past.
+func (r *dateReader) putOff(i int) bool {
+	k := i - 1
+	if r.low(k) == "the" {
+		k--
+	}
+	switch r.low(k) {
+	case "to", "until", "till", "for":
+	default:
+		return false
+	}
+	for k--; k >= 0; k-- {
+		if lemma, ok := is(r.low(k), past|participle|base); ok && rescheduled[lemma] {
+			return true
+		}
+	}
+	return false
 }
 
 // onDay reads "17th" in "on the 17th", in the direction of the tense.

@@ -94,6 +94,8 @@ func TestAnchorsResolve(t *testing.T) {
 		{"The launch is on Tuesday, 3 June 2025.", []string{"Tuesday, 3 June 2025 = 2025-06-03/2025-06-04"}},
 		{"The launch is on June 3.", []string{"June 3 = 2025-06-03/2025-06-04"}},
 		{"I was born on June 3.", []string{"June 3 = 2024-06-03/2024-06-04"}},
+		{"We postponed the release until June 10.", []string{"June 10 = 2025-06-10/2025-06-11"}},
+		{"Bo moved the demo from Monday to Thursday.", []string{"Thursday = 2025-05-15/2025-05-16"}},
 		{"The fair is on 3-5 June 2025.", []string{"3-5 June 2025 = 2025-06-03/2025-06-06"}},
 		{"The fair is in June 2025.", []string{"June 2025 = 2025-06-01/2025-07-01"}},
 		{"We ship in Q3 2025.", []string{"Q3 2025 = 2025-07-01/2025-10-01"}},

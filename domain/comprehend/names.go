@@ -26,6 +26,15 @@ var neverNames = set(`i ok okay tv dvd pc usa uk eu us faq asap fyi btw lol omg 
 
 var compass = set(`north south east west new san los las el la santa saint st great lake mount mt fort cape port`)
 
+// commonNouns begin sentences often and are then no names.
+var commonNouns = set(`temperature temperatures work sales revenue traffic production service services students customers users prices price tests builds deployments deployment dinner school class classes
+	children parents friends teachers doctors engineers developers managers employees members management support marketing engineering finance legal security operations research data code software hardware
+	water rain snow weather health money music food coffee tea breakfast lunch exercise yoga meditation pottery gardening hiking travel tickets orders order payment payments invoices invoice meetings
+	version task tasks item items step steps option options team teams staff everyone others society science technology politics history nature progress success failure error errors issue issues bug bugs
+	response responses request requests access status performance quality memory storage application applications system systems server servers database databases network file files user customer manager
+	profits inflation demand supply interest rates stocks shares unemployment costs growth police firefighters workers scientists researchers experts critics voters residents neighbors neighbours volunteers
+	dogs cats animals birds plants trees flowers books movies games sports soccer football basketball tennis chess art love life death time progress packages email emails messages calls`)
+
 // isName reports whether a token can be a word of a name where no sentence begins.
 func isName(t token) bool {
 	return t.word && t.capital() && !neverNames[t.low] && !pronouns[t.low] && !determiners[t.low] && !prepositions[t.low] &&
@@ -146,7 +155,7 @@ func (d *document) surely(tokens []token, i, end int) bool {
 	if d.names[low] || d.capitals[low] {
 		return true
 	}
-	if _, verb := is(low, base|third|past|participle|gerund); verb {
+	if _, verb := is(low, base|third|past|participle|gerund); verb || commonNouns[low] {
 		return false
 	}
 	return end-i >= 2 && !adverbs[low]

@@ -12,7 +12,8 @@ func readRules(d *document, s *sentence) []draft {
 		return nil
 	}
 	i := ruleStart(s.tokens)
-	if !standing(s.tokens, i) && !obliges(s, i) {
+	announced := i > 0 && s.tokens[i-1].low == ":" && announcing[lowAt(s.tokens, i-2)]
+	if !standing(s.tokens, i, announced) && !obliges(s, i) {
 		return nil
 	}
 	c := clause{doc: d, s: s, from: i, to: len(s.tokens), subj: i, subjEnd: i}
@@ -23,14 +24,17 @@ func readRules(d *document, s *sentence) []draft {
 	return []draft{c.draft(memory.Rule, line)}
 }
 
+// announcing words say, with a colon, that an instruction follows.
+var announcing = set(`rule remember reminder note policy important guideline instruction`)
+
 // ruleStart is where the instruction begins behind "Rule:", "Remember:", "and", "ok,".
 func ruleStart(tokens []token) int {
 	i := 0
 	for i < len(tokens)-1 {
 		low := tokens[i].low
 		switch {
-		case !tokens[i].word, interjections[low] && low != "please" && low != "see" && low != "look":
-		case (low == "rule" || low == "remember" || low == "reminder" || low == "note" || low == "policy" || low == "important") && (tokens[i+1].low == ":" || tokens[i+1].low == "," || tokens[i+1].low == "-"):
+		case !tokens[i].word, interjections[low] && low != "please" && !(low == "no" && tokens[i+1].word) && low != "see" && low != "look":
+		case announcing[low] && (tokens[i+1].low == ":" || tokens[i+1].low == "," || tokens[i+1].low == "-"):
 		default:
 			return i
 		}
@@ -41,7 +45,8 @@ func ruleStart(tokens []token) int {
 
 // standing reports whether tokens from i on are an order for every occasion: "Never deploy on Fridays", "Always run the tests",
 // "Don't push to main", "From now on, answer in French", "Please always call me Ana".
-func standing(tokens []token, i int) bool {
+func standing(tokens []token, i int, announced bool) bool {
+	begins := i
 	low := func(k int) string {
 		if k < 0 || k >= len(tokens) {
 			return ""
@@ -80,15 +85,26 @@ func standing(tokens []token, i int) bool {
 		}
 	}
 	switch {
-	case low(i) == "never" || low(i) == "always":
+	case low(i) == "never" || low(i) == "always" || low(i) == "only" && len(tokens) > i+3:
 		return orders(tokens, i+1)
 	case low(i) == "do" && low(i+1) == "not":
-		return orders(tokens, i+2) && !occasion(tokens, i+3) && (forever || general(tokens, i+2))
+		return orders(tokens, i+2) && !occasion(tokens, i+3) && (forever || announced || general(tokens, i+2))
+	case (low(i) == "when" || low(i) == "if" || low(i) == "before" || low(i) == "after") && !forever:
+		// "When deploying, always tag the commit."
+		for k := i + 1; k < len(tokens)-2; k++ {
+			if tokens[k].low == "," {
+				return (low(k+1) == "always" || low(k+1) == "never") && orders(tokens, k+2)
+			}
+		}
+		return false
 	case forever:
 		return orders(tokens, i)
 	}
 	// "Run the tests before every merge", "Call me Ana from now on".
-	return orders(tokens, i) && tokens[i].capital() && everyTime(tokens, i+1)
+	if low(i) == "make" && low(i+1) == "sure" && low(i+2) == "to" {
+		i += 3
+	}
+	return orders(tokens, i) && (tokens[begins].capital() || announced) && everyTime(tokens, i+1)
 }
 
 // orders reports whether token i is the verb of an order with an object, and not one of the phrases that order nothing
@@ -139,7 +155,7 @@ func everyTime(tokens []token, i int) bool {
 	for ; i+1 < len(tokens); i++ {
 		next := tokens[i+1].low
 		switch tokens[i].low {
-		case "every", "each", "any":
+		case "every", "each", "any", "all":
 			if before := tokens[i-1].low; before == "before" || before == "after" || before == "on" || before == "for" || before == "in" || before == "at" || before == "with" || next == "time" {
 				return true
 			}
@@ -180,13 +196,15 @@ func obliges(s *sentence, i int) bool {
 		low, next := tokens[k].low, tokens[k+1].low
 		plural := strings.HasSuffix(tokens[k-1].low, "s") && len(tokens[k-1].low) > 3
 		switch {
-		case (low == "must" || low == "shall") && (all || plural || tokens[i].low == "the") && next != "of" && !(next == "have" && isPast(lowAt(tokens, k+2))):
+		case (low == "must" || low == "shall") && (all || plural || tokens[i].low == "the") && next != "of" && !(next == "have" && (isPast(lowAt(tokens, k+2)) || !all && !plural)):
 			return true
 		case low == "may" && (all || next == "not" && plural):
 			return tokens[k].text == "may"
 		case (low == "should" || low == "can" || low == "cannot") && (tokens[i].low == "nobody" || tokens[i].low == "no" || tokens[i].low == "only") && k+1 < len(tokens) && isBase(next):
 			return true
 		case low == "should" && (next == "always" || next == "never" || all && next == "be"):
+			return true
+		case (low == "is" || low == "are") && (tokens[i].low == "nobody" || tokens[i].low == "no" || tokens[i].low == "only") && (next == "allowed" || next == "permitted"):
 			return true
 		case low == "are" && next == "not" && k+2 < len(tokens) && (tokens[k+2].low == "allowed" || tokens[k+2].low == "permitted"), (low == "is" || low == "are") && (next == "forbidden" || next == "prohibited" || next == "mandatory"):
 			return true

@@ -60,7 +60,7 @@ kinds:
 			}
 		}
 	}
-	if len(drafts) > 0 && c.kind == named {
+	if len(drafts) > 0 && c.kind == named && !commonNouns[c.low(c.subj)] {
 		c.s.named = append(c.s.named, c.s.tokens[c.subj].at)
 		for i := range drafts {
 			drafts[i].entities = c.withName(drafts[i].entities)
@@ -128,8 +128,8 @@ func clauseSpans(s *sentence) [][2]int {
 	var spans [][2]int
 	from := 0
 	cut := func(to, next int) {
-		if next < len(tokens) && tokens[next].low == "i" && tokens[next-1].word && !hasVerb(tokens[from:to]) {
-			return // "My colleagues and I went"
+		if next < len(tokens) && (tokens[next].low == "i" && tokens[next-1].word || isName(tokens[next]) && tokens[next-1].low != ":") && !hasVerb(tokens[from:to]) {
+			return // "My colleagues and I went", "Bo and Cy are"
 		}
 		if to > from {
 			spans = append(spans, [2]int{from, to})
@@ -192,6 +192,9 @@ func startsClause(tokens []token, i int) bool {
 		return false
 	}
 	next := tokens[i+1].low
+	if isName(tokens[i]) && (beForms[next] && next != "'s" && next != "be" || modals[next] && next != "'d" || next == "has") {
+		return true
+	}
 	switch tokens[i].low {
 	case "i", "we", "they", "he", "she", "it", "you", "there", "this", "that", "these", "those":
 		_, verb := is(next, base|third|past)

@@ -21,9 +21,17 @@ func (c *clause) subjectKey() string {
 		if who == "" {
 			who = "i"
 		}
-		return who + "'s " + c.foldTokens(c.subj+1, c.subjEnd)
+		key := who + "'s " + c.foldTokens(c.subj+1, c.subjEnd)
+		if both, ok := strings.CutSuffix(key, " and i"); ok {
+			key = both + " and " + who
+		}
+		return key
 	}
-	return c.foldTokens(c.subj, c.subjEnd)
+	end := c.subj
+	for end < c.subjEnd && c.low(end) != "(" { // "Sam (he/him)"
+		end++
+	}
+	return c.foldTokens(c.subj, end)
 }
 
 func (c *clause) foldTokens(from, to int) string {
