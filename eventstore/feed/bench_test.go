@@ -7,49 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/feed"
-	"github.com/annals-project/annals/eventstore/node"
 )
-
-// newNode starts a node in memory and opens a store of it.
-func newNode(b testing.TB) (eventstore.Store, *eventstore.Codec) {
-	b.Helper()
-	n, err := node.Start(context.Background(), node.Config{Dir: "log", FS: vfs.NewMem(), Logger: quiet()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			b.Error(err)
-		}
-	})
-	conn := n.Connection()
-	store, err := esdb.Open(esdb.Config{
-		ConnectionString: conn.ConnectionString(), Username: conn.Username, Password: conn.Password, RootCAs: conn.RootCAs, Logger: quiet(),
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			b.Error(err)
-		}
-	})
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return store, codec
-}
 
 func accepted(b testing.TB, codec *eventstore.Codec) eventstore.Proposed {
 	b.Helper()
@@ -71,7 +36,7 @@ func noCheckpoint(context.Context, string) (eventstore.Position, error) { return
 // BenchmarkReplay is how many events a second topics that apply nothing read from the beginning.
 func BenchmarkReplay(b *testing.B) {
 	const total, each = 100_000, 500
-	store, codec := newNode(b)
+	store, codec := newNode(b, nil)
 	for range total / each {
 		events := make([]eventstore.Proposed, each)
 		for i := range events {
@@ -118,7 +83,7 @@ func BenchmarkReplay(b *testing.B) {
 
 // BenchmarkLive is the time from an append to its page in the hands of a topic.
 func BenchmarkLive(b *testing.B) {
-	store, codec := newNode(b)
+	store, codec := newNode(b, nil)
 	f := feed.New(store, codec, noCheckpoint, quiet())
 	messages, err := f.Subscribe(b.Context(), "live")
 	if err != nil {
