@@ -73,6 +73,6 @@ func processesMigrateOneAfterTheOther(t *testing.T, s *Server) {
 	}
 	all.Wait()
 	if n := query[int](t, s, "select count(*) from pg_tables where schemaname = 'ops' and tablename in ('leases', 'migrations')"); n != 2 {
-		t.Errorf("%d of 3 tables", n)
+		t.Errorf("%d of 2 tables", n)
 	}
 }
