@@ -3,12 +3,30 @@ package httpx
 import (
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/auth"
 )
+
+// atMost refuses calls of the API while n of them are being served; what an operator reads always gets through.
+func atMost(n int64) echo.MiddlewareFunc {
+	var serving atomic.Int64
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if !isAPI(c) {
+				return next(c)
+			}
+			defer serving.Add(-1)
+			if serving.Add(1) > n {
+				return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "too many requests are being served; send the request again")
+			}
+			return next(c)
+		}
+	}
+}
 
 // refuseBrowsers refuses every call of the API that names an origin, preflight or not, before it looks at a credential:
 // the API is called from servers. No response of the API carries Access-Control-Allow-Origin.

@@ -77,7 +77,7 @@ func (e edge) note(c echo.Context, state *request, took time.Duration) {
 	// The template, not the path: a path may hold a customer's id or a webhook's token.
 	attrs := []slog.Attr{
 		slog.String("requestId", state.id.String()), slog.String("method", req.Method), slog.String("route", template(c)),
-		slog.Int("status", res.Status), slog.Duration("took", took), slog.Int64("bytesOut", res.Size), slog.Int64("bytesIn", req.ContentLength),
+		slog.Int("status", res.Status), slog.Float64("durationMs", float64(took.Microseconds())/1000), slog.Int64("bytesOut", res.Size), slog.Int64("bytesIn", req.ContentLength),
 	}
 	if state.principal.Kind != "" {
 		attrs = append(attrs, slog.String("principal", state.principal.Name()))

@@ -26,6 +26,8 @@ type Config struct {
 	Bodies *Bodies
 	// Gate is asked before every call of the API; its error is the answer. Nil lets all through.
 	Gate func() error
+	// MaxRequests bounds the calls of the API that are served at once, and with them every queue behind; 0 means DefaultMaxRequests.
+	MaxRequests int64
 	// Timeout is how long a request may take beside the time its body may take to arrive; 0 means DefaultTimeout.
 	Timeout time.Duration
 	// Now is the clock; nil means time.Now.
@@ -35,6 +37,9 @@ type Config struct {
 // DefaultTimeout is how long a request may take once its body is there.
 const DefaultTimeout = 30 * time.Second
 
+// DefaultMaxRequests is how many calls of the API are served at once.
+const DefaultMaxRequests = 4096
+
 // New makes the router of the API with its edge, the protected-resource document, and an answer of "not found", behind the
 // credentials that the contract asks for, on every route of the contract. Packages writeapi and readapi register over those.
 func New(cfg Config) *echo.Echo {
@@ -43,6 +48,9 @@ func New(cfg Config) *echo.Echo {
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
+	}
+	if cfg.MaxRequests == 0 {
+		cfg.MaxRequests = DefaultMaxRequests
 	}
 	if cfg.Bodies == nil {
 		cfg.Bodies = NewBodies(DefaultBodyBytes)
@@ -55,6 +63,7 @@ func New(cfg Config) *echo.Echo {
 	e.HTTPErrorHandler = answer.write
 	e.Use(
 		edge{cfg: cfg}.serve,
+		atMost(cfg.MaxRequests),
 		refuseBrowsers,
 		gate(cfg.Gate),
 		authenticate(auth.NewAuthenticator(cfg.Keys)),
