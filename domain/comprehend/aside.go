@@ -1,10 +1,21 @@
 package comprehend
 
-// readAside derives what label and metadata say.
+import (
+	"slices"
+
+	"github.com/annals-project/annals/domain/memory"
+)
+
+// readAside derives what label and metadata say. A label is read as a sentence, but for names: the capitals of a title name
+// nothing.
 func readAside(d *document, out *collector, a *allowance) {
-	for _, text := range []string{d.label} {
-		d.asideSentences(text, func(s *sentence) { out.add(s, readAnchors(d, s), a) })
-	}
+	d.asideSentences(d.label, func(s *sentence) {
+		drafts := readAnchors(d, s)
+		if !headline(s.tokens) {
+			drafts = slices.DeleteFunc(readSentence(d, s), func(d draft) bool { return d.kind == memory.Mention })
+		}
+		out.add(s, drafts, a)
+	})
 	readMetadata(d, out, a)
 }
 

@@ -56,7 +56,7 @@ func newCollector(content int) *collector {
 	return &collector{byLine: make(map[string]int, min(content/256, MaxMemories))}
 }
 
-// add takes the drafts of one sentence, best first where the allowance does not reach for all of them.
+// add takes the drafts of one sentence, the first of them where the allowance does not reach for all.
 func (c *collector) add(s *sentence, drafts []draft, a *allowance) {
 	for _, d := range drafts {
 		if a.left < 1 || len(c.drafts) >= MaxMemories {

@@ -24,8 +24,8 @@ const Extractor = "builtin/1"
 const (
 	// MaxMemories is how many memories one revision gives at most.
 	MaxMemories = 2000
-	// MemoriesPer10KiB is how many memories each started 10 KiB of content gives at most. Content too long for that rate
-	// under MaxMemories is sampled evenly from its beginning to its end.
+	// MemoriesPer10KiB is how many memories 10 KiB of content give at most on the average, with as many again for one dense
+	// part. Content too long for that rate under MaxMemories gives them evenly from its beginning to its end.
 	MemoriesPer10KiB = 64
 	// MaxFromMetadata is how many memories label and metadata give at most, together.
 	MaxFromMetadata = 64

@@ -81,7 +81,7 @@ func TestClaim(t *testing.T) {
 		"I want to thank everybody.", "I hope to see you soon.", "It is a nice editor.", "That's my favourite!", "What's your favourite editor?", "My point is that nobody knows.",
 		"My heart is racing.", "I would work at Acme.", "If I lived in Berlin, I would cycle.", "This is a big step.", "I loved the concert.", "You live in Berlin.", "Things are good.",
 		"We'll see.", "I will do it tomorrow.", "I'm going tomorrow.", "It will use Kafka.", "I'm leaving it for now.",
-		"I used to like it.", "I'm looking forward to it.", "I'm looking for it.", "I used to do that.",
+		"I used to like it.", "I'm looking forward to it.", "I'm looking for some advice.", "I'm looking for it.", "I used to do that.",
 		"Painting is a great way to relax.", "I have to go.", "I have a feeling.", "I think Bo likes tea.", "I love to!", "Is Ana's favourite editor Helix?"),
 		yes("I love tea.", "Ana loves tea"),
 		yes("Bo's favourite editor is Helix.", "Bo's favourite editor is Helix"),

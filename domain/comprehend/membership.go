@@ -113,17 +113,15 @@ func joined(c *clause) []draft {
 	if !ok {
 		return nil
 	}
-	line := c.say(c.subj, c.subjEnd) // too short to be a line of its own
-	who := c.phraseOfSubject()
-	group := c.text(c.rest, end)
-	if who == "" || line == who || group == "" {
+	who, group := c.phraseOfSubject(), c.phrase(c.rest, end)
+	if who == "" || group == "" {
 		return nil
 	}
 	verb := " is a member of "
 	if c.plural || c.kind == firstPlural {
 		verb = " are members of "
 	}
-	d := c.draft(memory.Membership, finishLine(who+verb+c.phrase(c.rest, end), who))
+	d := c.draft(memory.Membership, finishLine(who+verb+group, who))
 	d.basis = append(d.basis, c.line())
 	return []draft{d}
 }

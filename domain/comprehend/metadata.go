@@ -41,16 +41,18 @@ func readMetadata(d *document, out *collector, a *allowance) {
 	}
 }
 
+// level is one array or object that the walk is within.
+type level struct {
+	object int
+	key    string // the key of the value that is next, "" in arrays
+	inKey  bool   // the next string is a key
+	array  bool
+}
+
 // fieldsOf walks over metadata in the order it is written. Metadata that is not JSON has no fields.
 func fieldsOf(raw []byte) []field {
 	if len(raw) == 0 || !json.Valid(raw) {
 		return nil
-	}
-	type level struct {
-		object int
-		key    string
-		inKey  bool // the next string is a key
-		array  bool
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -92,11 +94,11 @@ func fieldsOf(raw []byte) []field {
 				continue
 			}
 			if n > 0 && n <= maxDepth {
-				fields = append(fields, field{path: pathOf(stack, func(l level) string { return l.key }), value: flat(v), object: stack[n-1].object})
+				fields = append(fields, field{path: pathOf(stack), value: flat(v), object: stack[n-1].object})
 			}
 		case json.Number:
 			if n := len(stack); n > 0 && n <= maxDepth {
-				fields = append(fields, field{path: pathOf(stack, func(l level) string { return l.key }), value: v.String(), number: true, object: stack[n-1].object})
+				fields = append(fields, field{path: pathOf(stack), value: v.String(), number: true, object: stack[n-1].object})
 			}
 		}
 		done()
@@ -104,11 +106,12 @@ func fieldsOf(raw []byte) []field {
 	return fields
 }
 
-func pathOf[L any](stack []L, key func(L) string) []string {
+// pathOf is the keys on the way to a value.
+func pathOf(stack []level) []string {
 	var path []string
 	for _, l := range stack {
-		if k := key(l); k != "" {
-			path = append(path, keyWords(k))
+		if l.key != "" {
+			path = append(path, keyWords(l.key))
 		}
 	}
 	return path

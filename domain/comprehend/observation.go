@@ -22,26 +22,13 @@ var vagueEvents = set(`get make take see come go try set turn give hear find say
 
 // readObservation states an event that the clause tells of as done: in the past or the perfect, active or passive.
 func readObservation(c *clause) []draft {
-	if !(eventVerbs[c.lemma] || c.lemma == "have" && c.past && c.occasion()) || c.negated || c.modal != "" || c.progressive || !(c.past || c.perfect) || hedged(c) {
+	if !(eventVerbs[c.lemma] || c.lemma == "have" && c.past && c.occasion()) {
 		return nil
 	}
-	if c.perfect && (c.past || vagueEvents[c.lemma]) { // "had done" sets the scene of another event, "has got" is "has"
-		return nil
-	}
-	if c.lemma == "get" && !c.acquires() {
-		return nil
-	}
-	if c.passive && (c.kind == first || c.kind == firstPlural) && vagueEvents[c.lemma] {
-		return nil
-	}
-	if !c.passive && !(c.lemma == "get" && gotDone[c.low(c.rest)]) && !c.concrete() || c.dangles() {
-		return nil
-	}
-	if c.lemma == "help" && (c.kind == thing || c.kind == named) {
-		return nil // "Yoga helped": that something was good, not that it happened
-	}
-	if c.low(c.rest) == "to" && isBase(c.low(c.rest+1)) && c.lemma != "decide" && c.lemma != "agree" && c.lemma != "volunteer" {
-		return nil
+	for _, d := range doubts {
+		if d.holds(c) {
+			return nil
+		}
 	}
 	line := c.line()
 	if line == "" {
@@ -50,127 +37,37 @@ func readObservation(c *clause) []draft {
 	return []draft{c.draft(memory.Observation, line)}
 }
 
-// occasion reports whether "had" tells of an event: "had a picnic", "had surgery on Monday".
-func (c *clause) occasion() bool {
-	for i := c.rest; i < min(c.to, c.rest+6); i++ {
-		if occasions[c.low(i)] {
-			return true
-		}
-		if prepositions[c.low(i)] || conjunctions[c.low(i)] {
-			return false
-		}
-	}
-	return false
+// doubts are the reasons why a clause with the verb of an event states none, or none that can be understood alone.
+var doubts = []struct {
+	name  string
+	holds func(*clause) bool
+}{
+	{"not done", func(c *clause) bool { return !c.plain() || c.progressive || !c.past && !c.perfect }},
+	{"hedged", hedged},
+	{"before another event", func(c *clause) bool { return c.perfect && c.past }},
+	{"has got", func(c *clause) bool { return c.perfect && vagueEvents[c.lemma] }},
+	{"got nothing", func(c *clause) bool { return c.lemma == "get" && !c.acquires() }},
+	{"was taken", func(c *clause) bool {
+		return c.passive && (c.kind == first || c.kind == firstPlural) && vagueEvents[c.lemma]
+	}},
+	{"says too little", func(c *clause) bool { return !c.passive && !c.becomes() && !c.concrete() }},
+	{"points elsewhere", (*clause).dangles},
+	// "Yoga helped": that something was good, not that it happened.
+	{"was good for", func(c *clause) bool { return c.lemma == "help" && (c.kind == thing || c.kind == named) }},
+	{"of another verb", func(c *clause) bool { return c.infinitive() && !resolves[c.lemma] }},
 }
 
-var occasions = set(`picnic party meeting baby surgery accident breakthrough conversation interview appointment wedding dinner lunch breakfast brunch barbecue bbq call setback injury session class
-	lesson exam operation outage incident demo workshop concert gig performance recital ceremony reunion date checkup check-up scan crash fight argument celebration retreat sleepover`)
-
-// dangles reports whether the clause points at something that only the words around it show: "this one", "about it".
-func (c *clause) dangles() bool {
-	for i := c.rest; i < c.to; i++ {
-		if c.dateWord(i) {
-			continue
-		}
-		switch next := c.low(i + 1); c.low(i) {
-		case "this", "these", "those":
-			return true
-		case "that":
-			if prepositions[c.low(i-1)] || next == "" {
-				return true
-			}
-		case "it", "one", "them":
-			if next == "" || !c.s.tokens[i+1].word || conjunctions[next] || c.low(i) == "it" && prepositions[c.low(i-1)] {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// acquires reports whether "got" tells of an event: "got a new job", "got promoted", not "got the idea", "got to", "got lost in it".
-func (c *clause) acquires() bool {
-	low := c.low(c.rest)
-	if gotDone[low] {
-		return true
-	}
-	if _, count := number(low); !count && low != "my" && low != "our" && low != "another" && low != "the" {
-		return false
-	}
-	for i := c.rest; i < min(c.to, c.rest+4); i++ {
-		if empty[c.low(i)] {
-			return false
-		}
-	}
-	return true
-}
-
-var (
-	gotDone = set(`married engaged divorced promoted fired hired accepted rejected injured hurt sick elected nominated certified vaccinated licensed invited robbed laid`)
-	empty   = set(`idea chance feeling point lot bit point sense kick blast hang best back hold taste time way urge impression minute opportunity`)
-)
+// resolves are verbs whose infinitive is what was done: "decided to postpone the release".
+var resolves = set(`decide agree volunteer`)
 
 // hedged reports whether words of the clause take the event back, or make it a condition or a wish.
 func hedged(c *clause) bool {
 	for i := c.from; i < c.to; i++ {
-		switch c.low(i) {
-		case "if", "almost", "nearly", "wish", "hardly", "barely", "unless", "nothing", "nobody", "supposedly", "allegedly", "maybe", "perhaps", "like", "ever":
-			if c.low(i) != "like" || i <= c.verb {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// concrete reports whether what follows the verb can be understood alone: a noun that is no bare pronoun, and for verbs that
-// say little by themselves more than one word of it.
-func (c *clause) concrete() bool {
-	i := c.rest
-	for i < c.to && (adverbs[c.low(i)] || particlesOf[c.low(i)] && !determiners[c.low(i+1)]) {
-		i++
-	}
-	if i < c.to && vagueObjects[c.low(i)] && c.low(i) != "us" && !(c.low(i) == "that" && reports[c.lemma]) {
-		return false
-	}
-	switch c.low(i) {
-	case "his", "their", "its":
-		return false
-	}
-	nouns := 0
-	for k := c.rest; k < c.to; k++ {
-		low := c.low(k)
-		if _, verb := is(low, participle); verb {
-			continue
-		}
-		if c.s.tokens[k].word && !adverbs[low] && !prepositions[low] && !determiners[low] && !vagueObjects[low] && !pronouns[low] && !c.dateWord(k) {
-			nouns++
-		}
-	}
-	if nouns == 0 {
-		// "The server crashed", "Ana resigned yesterday": with a named subject the verb is enough.
-		return (c.kind == named || c.kind == thing || c.kind == ours) && !vagueEvents[c.lemma] && !transitive[c.lemma]
-	}
-	return !vagueEvents[c.lemma] || nouns >= 1
-}
-
-// reports are verbs that tell what somebody else stated.
-var reports = set(`say tell announce report explain reveal decide agree notice hear learn discover`)
-
-// particlesOf are words that belong to the verb before them.
-var particlesOf = set(`up out off down away over back in on around together forward`)
-
-// transitive verbs say nothing without an object.
-var transitive = set(`accept achieve acquire adopt appoint assign attend bring build buy carve catch choose collect create discover discuss donate enter feed file film hand host implement
-	install introduce invent invite join knit lend lift list load lose master meet mention miss mix offer order photograph pick plant postpone propose purchase raise reach receive record reduce replace
-	request rescue reserve restore reveal score sell send share sign spend throw wrap sculpt review refactor deploy verify test complete fix merge update configure improve design publish submit approve`)
-
-// dateWord reports whether token i is part of a date expression.
-func (c *clause) dateWord(i int) bool {
-	for _, d := range c.s.dates {
-		if i >= d.from && i < d.to {
+		if hedges[c.low(i)] || c.low(i) == "like" && i <= c.verb {
 			return true
 		}
 	}
 	return false
 }
+
+var hedges = set(`if almost nearly wish hardly barely unless nothing nobody supposedly allegedly maybe perhaps ever`)

@@ -74,6 +74,10 @@ func TestLabelAndMetadata(t *testing.T) {
 		want                          []string
 	}{
 		{"date in the label", "Planning for 3 June 2025", "Ana", ``, []string{`temporal-anchor: "3 June 2025" is Tuesday, 3 June 2025`}},
+		{"statement in the label", "Bo moved the demo to 3 June 2025", "Ana", ``,
+			[]string{`temporal-anchor: "3 June 2025" is Tuesday, 3 June 2025`, "observation: Bo moved the demo to 3 June 2025", "claim: The demo is on 3 June 2025"}},
+		{"title in the label", "Weekly Sync With Bo About Apollo", "Ana", ``, nil},
+		{"speaker in the label", "Ana, session 3", "Ana", ``, nil},
 		{"attendees", "", "Ana", `{"attendees":["Bo","Cy"]}`, []string{"mention: Bo is named as an attendee", "mention: Cy is named as an attendee"}},
 		{"people in objects", "", "", `{"assignee":{"name":"Bo Berg","email":"bo@example.com"}}`, []string{"mention: Bo Berg is named as an assignee", "identity: Bo Berg's email is bo@example.com"}},
 		{"the author's team", "", "Ana", `{"team":"platform"}`, []string{"membership: Ana is on the platform team"}},

@@ -136,9 +136,9 @@ func (c *clause) object(i int) (text string, end int, ok bool) {
 var commonGround = set(`outdoors beach ocean sea mountains rain snow piano guitar violin cello drums flute trumpet saxophone clarinet ukulele cold heat city countryside sun sunshine
 	water internet night moon stars sky earth world environment forest woods lake weather gym theatre theater cinema opera ballet harp bass banjo accordion keyboard trombone`)
 
-// trimAttribute is the part of an object that a claim is compared by: up to the first comma or word of time or reason.
+// trimAttribute is the part of an object that a claim is compared by: up to a bracket or a word of time or degree.
 func trimAttribute(text string) string {
-	if i := strings.IndexAny(text, ",("); i > 0 {
+	if i := strings.IndexByte(text, '('); i > 0 {
 		text = text[:i]
 	}
 	for _, word := range []string{" now", " anymore", " any more", " these days", " lately", " today", " at the moment", " so much", " a lot", " very much", " too"} {

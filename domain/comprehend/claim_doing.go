@@ -1,0 +1,187 @@
+package comprehend
+
+import "strings"
+
+// plan: "I plan to visit Rome", "Ana wants to become a counsellor", "I'm going to start a blog", "my goal is to …".
+func plan(c *clause) []draft {
+	if c.kind == thing || c.past || c.negated {
+		return nil
+	}
+	at := c.rest
+	switch {
+	case (c.lemma == "want" || c.lemma == "plan" || c.lemma == "hope" || c.lemma == "intend" || c.lemma == "aim" || c.lemma == "wish") && (c.present() || c.progressive) && c.low(at) == "to":
+		at++
+	case c.lemma == "plan" && (c.present() || c.progressive) && c.low(at) == "on":
+		at++
+	case c.lemma == "think" && c.progressive && (c.low(at) == "of" || c.low(at) == "about"):
+		at++
+		if _, ok := is(c.low(at), gerund); !ok {
+			return nil
+		}
+	case c.lemma == "consider" && c.progressive:
+	case c.modal == "going to":
+		at = c.verb
+	case c.progressive && !c.perfect && !states[c.lemma] && c.ahead(c.rest-1) < c.to && c.comes():
+		at = c.verb
+	case c.modal == "will" && (c.kind == named || c.kind == firstPlural || c.comes()) && (willDo[c.lemma] || c.comes() && eventVerbs[c.lemma]):
+		at = c.verb
+	default:
+		return nil
+	}
+	for at < c.to && adverbs[c.low(at)] {
+		at++
+	}
+	verb := c.low(at)
+	if c.to-at < 3 || vagueWishes[verb] && verb != "take" && verb != "start" && verb != "try" && verb != "go" && verb != "get" || vagueObjects[c.low(at+1)] {
+		return nil
+	}
+	text, _, ok := c.object(at)
+	if !ok || strings.HasSuffix(text, " first") {
+		return nil
+	}
+	return c.claim(c.subjectKey(), "plan "+trimAttribute(text))
+}
+
+// willDo are verbs that announce something with "will" also without a date.
+var willDo = set(`use launch ship migrate switch lead join deploy release replace host represent own maintain coordinate relocate`)
+
+// comes reports whether the clause names a time that is still to come.
+func (c *clause) comes() bool {
+	date, ok := c.lastDate()
+	return ok && date.end.After(c.doc.said) && !c.doc.said.After(date.end) && date.start.After(c.doc.said.AddDate(0, 0, -1))
+}
+
+// pursuit: "I'm learning the piano", "Ana is reading Dune", "I'm training for a marathon", "I've been practising yoga for two years".
+func pursuit(c *clause) []draft {
+	if !c.progressive || c.past || c.negated || c.modal != "" || c.kind == thing {
+		return nil
+	}
+	long := false
+	for i := c.rest; c.perfect && i < c.to; i++ {
+		long = long || c.low(i) == "for" && i+1 < c.to && (c.s.tokens[i+1].numeric() || numberWords[c.low(i+1)] > 0) || c.low(i) == "since"
+	}
+	searches := c.lemma == "look" && !c.perfect && (c.low(c.rest) == "for" || c.low(c.rest) == "into")
+	if searches && requests[c.low(c.rest+1)] || searches && requests[c.low(c.rest+2)] {
+		return nil
+	}
+	if !(searches || pursuits[c.lemma] && !c.perfect || long && !vagueWishes[c.lemma] && c.lemma != "feel" && c.lemma != "wonder" && c.lemma != "mean" && c.lemma != "look") {
+		return nil
+	}
+	at := c.rest
+	if prepositions[c.low(at)] && c.low(at) != "to" {
+		at++
+	}
+	text, _, ok := c.object(at)
+	if !ok && !(c.low(at) == "the" && c.lemma == "learn") {
+		return nil
+	}
+	return c.claim(c.subjectKey(), c.lemma+" "+trimAttribute(text))
+}
+
+// requests are what somebody looks for who asks something of the listener.
+var requests = set(`advice help tips ways suggestions ideas guidance feedback recommendations more some forward`)
+
+var pursuits = set(`learn read train write build save prepare practice practise work organize organise apply volunteer teach take develop renovate raise run design paint knit campaign recover grow`)
+
+// practice: "I play the guitar", "Ana speaks French", "Bo drives a Prius", "I don't eat meat".
+func practice(c *clause) []draft {
+	if c.kind == thing || !c.present() {
+		return nil
+	}
+	text, end, ok := c.object(c.rest)
+	if !ok {
+		return nil
+	}
+	low := c.low(end - 1)
+	switch c.lemma {
+	case "play":
+		if !commonGround[low] && !games[low] && !games[c.low(c.rest)] {
+			return nil
+		}
+	case "speak":
+		if !c.s.tokens[c.rest].capital() {
+			return nil
+		}
+	case "drive":
+		if !determiners[c.low(c.rest)] || c.low(c.rest) == "my" {
+			return nil
+		}
+	case "eat", "drink", "smoke":
+		if !c.negated || determiners[c.low(c.rest)] {
+			return nil
+		}
+	case "use", "need", "require", "support", "cost", "teach", "coach", "maintain", "manage", "run":
+		if c.kind != named || c.lemma == "need" && c.low(c.rest) == "to" {
+			return nil
+		}
+	default:
+		return nil
+	}
+	return c.claim(c.subjectKey(), c.lemma+" "+trimAttribute(text))
+}
+
+var games = set(`piano guitar violin cello drums flute trumpet saxophone clarinet ukulele bass harp football soccer basketball baseball tennis golf hockey rugby cricket volleyball badminton chess poker
+	squash softball lacrosse bridge go ping-pong pool darts keyboard banjo`)
+
+// habit: "I run every morning", "Ana usually works from home", "Bo goes climbing twice a week".
+func habit(c *clause) []draft {
+	if c.kind == thing || !c.present() || c.copula() || states[c.lemma] {
+		return nil
+	}
+	often := false
+	for i := c.subjEnd; i < c.to; i++ {
+		next := c.low(i + 1)
+		switch c.low(i) {
+		case "usually", "normally", "typically", "always", "never":
+			often = often || i < c.verb
+		case "every", "each":
+			often = often || timeUnits[next] || weekdays[next] != 0
+		case "once", "twice", "times":
+			often = often || (next == "a" || next == "per") && timeUnits[c.low(i+2)]
+		case "mondays", "tuesdays", "wednesdays", "thursdays", "fridays", "saturdays", "sundays", "weekends":
+			often = often || c.low(i-1) == "on"
+		}
+	}
+	at := c.rest
+	if c.low(at) == "the" {
+		at++ // "the train", "the bus": whichever it is
+	}
+	text, _, ok := c.object(at)
+	if _, activity := is(c.low(c.rest), gerund); c.lemma == "go" && !activity {
+		return nil
+	}
+	if !often || !ok && !timeUnits[c.low(c.rest+1)] {
+		return nil
+	}
+	return c.claim(c.subjectKey(), "habit "+c.lemma+" "+trimAttribute(text))
+}
+
+var (
+	timeUnits = set(`day morning afternoon evening night week weekend month year summer winter spring autumn weekday monday tuesday wednesday thursday friday saturday sunday`)
+	states    = set(`think know feel want love hate like need hope guess mean believe remember find make get see hear say tell look seem wish keep help try let have give wonder appreciate forget dream worry end`)
+)
+
+// formerHabit: "I used to play football", "Bo used to live in Rome".
+func formerHabit(c *clause) []draft {
+	if c.modal != "used to" || c.kind == thing || c.negated {
+		return nil
+	}
+	if c.copula() {
+		if low := c.low(c.rest); low != "a" && low != "an" || vagueNouns[c.low(c.rest+1)] || c.rest+1 >= c.to {
+			return nil
+		}
+		return c.claim(c.subjectKey(), "used to be "+c.text(c.rest, c.to))
+	}
+	at := c.rest
+	for prepositions[c.low(at)] && at < c.to {
+		at++
+	}
+	if states[c.lemma] && c.lemma != "love" && c.lemma != "hate" || c.lemma == "like" || c.lemma == "do" {
+		return nil
+	}
+	text, _, ok := c.object(at)
+	if !ok {
+		return nil
+	}
+	return c.claim(c.subjectKey(), "used to "+c.lemma+" "+trimAttribute(text))
+}
