@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"testing"
 	"time"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
@@ -22,10 +21,22 @@ import (
 // testTime bounds every call of a test; nothing waits that long unless it hangs.
 const testTime = 30 * time.Second
 
-// testLog writes what the node logs to the test.
-func testLog(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
+// tester is what a test, a benchmark and a property check have in common.
+type tester interface {
+	Helper()
+	Context() context.Context
+	Cleanup(func())
+	Output() io.Writer
+	Error(...any)
+	Errorf(string, ...any)
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
 
-func startNode(t testing.TB, cfg Config) *Node {
+// testLog writes what the node logs to the test.
+func testLog(t tester) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
+
+func startNode(t tester, cfg Config) *Node {
 	t.Helper()
 	if cfg.FS == nil && cfg.Dir == "" {
 		cfg.FS = vfs.NewMem()
@@ -50,12 +61,12 @@ func startNode(t testing.TB, cfg Config) *Node {
 
 // client is a raw client of the protocol.
 type client struct {
-	t testing.TB
+	t tester
 	streams.StreamsClient
 	conn *grpc.ClientConn
 }
 
-func dial(t testing.TB, n *Node) client {
+func dial(t tester, n *Node) client {
 	t.Helper()
 	c := n.Connection()
 	conn, err := grpc.NewClient(c.Addr,
@@ -73,7 +84,7 @@ func dial(t testing.TB, n *Node) client {
 	return client{t: t, StreamsClient: streams.NewStreamsClient(conn), conn: conn}
 }
 
-func testContext(t testing.TB) context.Context {
+func testContext(t tester) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), testTime)
 	t.Cleanup(cancel)
 	return ctx
@@ -180,7 +191,7 @@ type recordedEvent struct {
 	data, meta string
 }
 
-func recordedOf(t testing.TB, resp *streams.ReadResp) recordedEvent {
+func recordedOf(t tester, resp *streams.ReadResp) recordedEvent {
 	t.Helper()
 	e := resp.GetEvent().GetEvent()
 	if e == nil {

@@ -14,7 +14,7 @@ import (
 
 // subscription reads what a subscription brings, message by message.
 type subscription struct {
-	t      testing.TB
+	t      tester
 	call   streams.Streams_ReadClient
 	cancel context.CancelFunc
 }
