@@ -155,6 +155,10 @@ func TestAnIndexThatLies(t *testing.T) {
 		lines = append(lines, h.Derive(id, 1, when, false, recalltest.Line{Kind: "rule", Content: "rule of " + id})...)
 	}
 	old := h.Derive("live", 1, at(1), false, recalltest.Line{Kind: "rule", Content: "rule of live"})
+	h.Send(recalltest.Point{ID: "revised", Content: "helix of old", OccurredAt: at(1)})
+	old = append(old, h.Derive("revised", 1, at(1), false, recalltest.Line{Kind: "rule", Content: "rule of old"})...)
+	h.Send(recalltest.Point{ID: "revised", Content: "something else"})
+	h.Derive("revised", 2, at(1), false)
 	h.Delete("gone")
 	h.CatchUp()
 	other := h.Project
@@ -169,7 +173,7 @@ func TestAnIndexThatLies(t *testing.T) {
 		l.hits = append(l.hits, recallindex.Key{DataPoint: h.DataPoint("live"), Revision: 1, Memory: uuid.New()})
 	}
 	for i, m := range append(lines, old...) {
-		for _, id := range []string{"live", "gone", "team"} {
+		for _, id := range []string{"live", "gone", "team", "revised"} {
 			l.hits = append(l.hits, recallindex.Key{DataPoint: h.DataPoint(id), Revision: i, Memory: m})
 		}
 	}

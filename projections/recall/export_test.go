@@ -1,0 +1,49 @@
+package recall
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/projections/recallindex"
+)
+
+// Judged is what the gate says of candidates: the live revision of each data point that passes, with whether it lies within the
+// windows; and of each memory that passes when it was superseded, nil for not.
+type Judged struct {
+	Revisions map[uuid.UUID]int
+	Within    map[uuid.UUID]bool
+	Memories  map[uuid.UUID]*time.Time
+}
+
+// Judge lets the gate judge any candidates.
+func Judge(ctx context.Context, db *pgxpool.Pool, q Query, now time.Time, points, memories []uuid.UUID) (Judged, error) {
+	judged := Judged{map[uuid.UUID]int{}, map[uuid.UUID]bool{}, map[uuid.UUID]*time.Time{}}
+	f := new(found)
+	for _, id := range points {
+		f.sources.Hits = append(f.sources.Hits, recallindex.Hit{Key: recallindex.Key{DataPoint: id}})
+	}
+	for _, id := range memories {
+		f.memories.Hits = append(f.memories.Hits, recallindex.Hit{Key: recallindex.Key{Memory: id}})
+	}
+	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		g := newGate(tx, q)
+		if err := g.perspective(ctx, now); err != nil {
+			return err
+		}
+		if err := g.judge(ctx, f); err != nil {
+			return err
+		}
+		for id, p := range g.points {
+			judged.Revisions[id], judged.Within[id] = p.revision, p.within
+		}
+		for id, l := range g.lines {
+			judged.Memories[id] = l.supersededAt
+		}
+		return nil
+	})
+	return judged, err
+}

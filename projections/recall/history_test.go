@@ -1,0 +1,276 @@
+package recall_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/memory"
+	domainrecall "github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/memories"
+	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
+)
+
+// truth is what stands of the data points by the events that one projection applied.
+type truth struct {
+	accepted map[uuid.UUID]*datapoint.RevisionAccepted
+	audience map[uuid.UUID]uuid.UUID
+	derived  map[uuid.UUID]*memory.Derived
+}
+
+func truthOf(facts []eventstore.Fact) truth {
+	w := truth{map[uuid.UUID]*datapoint.RevisionAccepted{}, map[uuid.UUID]uuid.UUID{}, map[uuid.UUID]*memory.Derived{}}
+	gone := map[uuid.UUID]bool{}
+	for _, f := range facts {
+		id := stream.Owner(f.Stream)
+		switch e := f.Event.(type) {
+		case *datapoint.RevisionAccepted:
+			if !e.Historic() {
+				w.accepted[id], w.audience[id] = e, e.Effect.Audience
+			}
+		case *datapoint.Moved:
+			if !e.Historic() {
+				w.audience[id] = e.Effect.Audience
+			}
+		case *datapoint.Deleted:
+			delete(w.accepted, id)
+			delete(w.derived, id)
+			gone[id] = true
+		case *memory.Derived:
+			if before := w.derived[id]; !gone[id] && (before == nil || e.Revision >= before.Revision) {
+				w.derived[id] = e
+			}
+		}
+	}
+	return w
+}
+
+// statement is a claim as the reader of a query finds it.
+type statement struct {
+	id         uuid.UUID
+	occurredAt time.Time
+	content    string
+}
+
+// TestHistories: however far behind each projection is, a page holds only what the rows of the gate let the reader read, whole
+// and as it stands there; and where all are at the head, it holds all of it.
+func TestHistories(t *testing.T) {
+	db := pgtest.Database(t)
+	log := slog.New(slog.DiscardHandler)
+	points, lines := datapoints.New(), memories.New(nil, log)
+	projectiontest.Make(t, db, points)
+	projectiontest.Make(t, db, lines)
+	projectiontest.Make(t, db, recallindex.New(nil, nil, nil, log))
+	analyzer := domainrecall.NewAnalyzer()
+	rapid.Check(t, func(r *rapid.T) {
+		_, err := db.Exec(t.Context(), `do $$ declare t record; begin
+			for t in select table_schema, table_name from information_schema.tables where table_schema in ('datapoints', 'memories', 'recallindex') loop
+				execute format('truncate %I.%I', t.table_schema, t.table_name);
+			end loop; end $$`)
+		if err != nil {
+			r.Fatal(err)
+		}
+		h := projectiontest.DrawHistory(r)
+		index := indextest.NewMemory()
+		indexer := recallindex.New(index, facts(h.Facts), analyzer, log)
+		lag := rapid.Bool().Draw(r, "lag")
+		upTo := func(name string) []eventstore.Fact {
+			if !lag {
+				return h.Facts
+			}
+			return h.Facts[:rapid.IntRange(0, len(h.Facts)).Draw(r, name)]
+		}
+		pointFacts, lineFacts := upTo("data points"), upTo("memories")
+		projectiontest.Apply(t, db, points, pointFacts...)
+		projectiontest.Apply(t, db, lines, lineFacts...)
+		projectiontest.Apply(t, db, indexer, upTo("index")...)
+
+		stands, captured := truthOf(pointFacts), truthOf(lineFacts)
+		audiences := []uuid.UUID{uuid.Nil}
+		projects := map[uuid.UUID]bool{}
+		for id, e := range stands.accepted {
+			projects[e.ProjectID] = true
+			if rapid.Bool().Draw(r, "reaches") {
+				audiences = append(audiences, stands.audience[id])
+			}
+		}
+		base := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+		perspective := base.Add(time.Duration(rapid.IntRange(-5, 700).Draw(r, "perspective")) * time.Second)
+		for project := range projects {
+			q := recall.Query{
+				Project: auth.Project{ID: project}, Audiences: audiences, Text: "source revision line", Limit: rapid.IntRange(1, 200).Draw(r, "limit"),
+				Budget: rapid.SampledFrom([]int{3, 10, 40, 32000}).Draw(r, "budget"), At: &perspective, Chronological: rapid.Bool().Draw(r, "chronological"),
+			}
+			if rapid.Bool().Draw(r, "window") {
+				from := base.Add(time.Duration(rapid.IntRange(0, 60).Draw(r, "from")) * time.Second)
+				q.From = &from
+			}
+			service := recall.New(recall.Config{DB: db, Index: index, Analyzer: analyzer, Now: func() time.Time { return base }})
+			page, err := service.Recall(t.Context(), q)
+			if err != nil {
+				r.Fatal(err)
+			}
+			check(r, page, q, stands, captured, !lag)
+			judged, err := recall.Judge(t.Context(), db, q, base, everyPoint(h.Facts), everyMemory(h.Facts))
+			if err != nil {
+				r.Fatal(err)
+			}
+			if diff := cmp.Diff(expected(q, stands, captured), judged); diff != "" {
+				r.Fatalf("gate (-want +got):\n%s", diff)
+			}
+		}
+	})
+}
+
+// everyPoint and everyMemory are what an index could ever have found.
+func everyPoint(log []eventstore.Fact) []uuid.UUID {
+	var ids []uuid.UUID
+	for _, f := range log {
+		if stream.Family(f.Stream) == stream.DataPoint {
+			ids = append(ids, stream.Owner(f.Stream))
+		}
+	}
+	return ids
+}
+
+func everyMemory(log []eventstore.Fact) []uuid.UUID {
+	var ids []uuid.UUID
+	for _, f := range log {
+		if d, ok := f.Event.(*memory.Derived); ok {
+			for _, m := range d.Memories {
+				ids = append(ids, m.ID)
+			}
+		}
+	}
+	return ids
+}
+
+// expected is what the gate must say of every candidate there could be.
+func expected(q recall.Query, stands, captured truth) recall.Judged {
+	judged := recall.Judged{Revisions: map[uuid.UUID]int{}, Within: map[uuid.UUID]bool{}, Memories: map[uuid.UUID]*time.Time{}}
+	for id, e := range stands.accepted {
+		if readable(q, stands, id) {
+			judged.Revisions[id], judged.Within[id] = e.Effect.Revision, within(q, e.Effect.OccurredAt)
+		}
+	}
+	claims := statements(q, stands, captured)
+	for i, c := range claims {
+		if !within(q, c.occurredAt) {
+			continue
+		}
+		judged.Memories[c.id] = nil
+		if i+1 < len(claims) {
+			judged.Memories[c.id] = &claims[i+1].occurredAt
+		}
+	}
+	return judged
+}
+
+func readable(q recall.Query, stands truth, id uuid.UUID) bool {
+	e := stands.accepted[id]
+	return e != nil && e.ProjectID == q.Project.ID && slices.Contains(q.Audiences, stands.audience[id])
+}
+
+func within(q recall.Query, at time.Time) bool {
+	return !at.After(*q.At) && (q.From == nil || !at.Before(*q.From))
+}
+
+// statements are the claims that the reader may read at the perspective, in the order in which they supersede one another: all
+// of a history are about the same.
+func statements(q recall.Query, stands, captured truth) []statement {
+	var claims []statement
+	for id := range stands.accepted {
+		if d := captured.derived[id]; d != nil && readable(q, stands, id) && !d.OccurredAt.After(*q.At) {
+			for _, m := range d.Memories {
+				claims = append(claims, statement{m.ID, d.OccurredAt, m.Content})
+			}
+		}
+	}
+	slices.SortFunc(claims, func(a, b statement) int {
+		if c := a.occurredAt.Compare(b.occurredAt); c != 0 {
+			return c
+		}
+		return bytes.Compare(a.id[:], b.id[:])
+	})
+	return claims
+}
+
+func check(r *rapid.T, page recall.Page, q recall.Query, stands, captured truth, complete bool) {
+	sources, shown := map[uuid.UUID]*datapoint.RevisionAccepted{}, map[uuid.UUID]bool{}
+	claims := statements(q, stands, captured)
+	content := map[uuid.UUID]string{}
+	for id, e := range stands.accepted {
+		if readable(q, stands, id) && within(q, e.Effect.OccurredAt) {
+			sources[datapoint.NodeID(id, e.Effect.Revision)] = e
+		}
+	}
+	for _, c := range claims {
+		if within(q, c.occurredAt) {
+			content[c.id] = c.content
+		}
+	}
+	tokens, ranks := 0, map[int]bool{}
+	for n, result := range page.Results {
+		if result.ID != result.Artifact.ID || shown[result.ID] || len(result.Sources) != 1 {
+			r.Fatalf("result %+v", result)
+		}
+		shown[result.ID], ranks[result.Rank] = true, true
+		tokens += domainrecall.Tokens(result.Content, result.Sources[0].Excerpts...)
+		if !q.Chronological && result.Rank != n+1 || q.Chronological && n > 0 && result.OccurredAt.Before(page.Results[n-1].OccurredAt) {
+			r.Fatalf("result %d has rank %d", n, result.Rank)
+		}
+		if e := sources[result.ID]; e != nil {
+			want := recall.Source{SourceID: e.Effect.SourceID, OccurredAt: e.Effect.OccurredAt, Excerpts: []string{}}
+			if diff := cmp.Diff(want, result.Sources[0]); diff != "" || result.Content != e.Content.Inline || result.Artifact.SupersededAt != nil {
+				r.Fatalf("source %+v\n%s", result, diff)
+			}
+			continue
+		}
+		text, known := content[result.ID]
+		if !known || text != result.Content || result.Artifact.Kind != memory.Claim {
+			r.Fatalf("a result that may not be shown: %+v", result)
+		}
+		place := slices.IndexFunc(claims, func(s statement) bool { return s.id == result.ID })
+		var superseded *time.Time
+		if place+1 < len(claims) {
+			superseded = &claims[place+1].occurredAt
+		}
+		if diff := cmp.Diff(superseded, result.Artifact.SupersededAt); diff != "" {
+			r.Fatalf("superseded (-want +got):\n%s", diff)
+		}
+	}
+	if tokens != page.UsedEvidenceTokens || tokens > q.Budget || len(page.Results) > q.Limit {
+		r.Fatalf("%d results of %d tokens, %d are said; limits %d, %d", len(page.Results), tokens, page.UsedEvidenceTokens, q.Limit, q.Budget)
+	}
+	for rank := 1; rank <= len(page.Results); rank++ {
+		if !ranks[rank] {
+			r.Fatalf("rank %d is missing", rank)
+		}
+	}
+	if complete && q.Limit > 50 && q.Budget > 10000 {
+		for id, e := range sources {
+			if !shown[id] {
+				r.Fatalf("%s is not found", e.Effect.SourceID)
+			}
+		}
+	}
+	if !page.AsOf.Equal(*q.At) {
+		r.Fatal(fmt.Sprint("as of ", page.AsOf))
+	}
+}
