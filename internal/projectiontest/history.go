@@ -246,7 +246,10 @@ func (h *History) fanOut() {
 		return
 	}
 	done := &ingestion.FannedOut{ProjectID: s.project}
-	for _, o := range s.stood {
+	for ordinal, o := range s.stood {
+		if s.points[ordinal].closed && h.chance("another run found the stream gone") {
+			o = &ingestion.Outcome{Outcome: ingestion.Deleted}
+		}
 		done.Outcomes = append(done.Outcomes, *o)
 	}
 	h.Append(stream.Name(stream.Ingestion, s.id), done)

@@ -16,7 +16,7 @@ import (
 func (p *page) deleted(at eventstore.Position, id uuid.UUID, e *datapoint.Deleted) {
 	deletedAt, row := unnest.Instant(e.DeletedAt), p.points[id]
 	for _, i := range p.itemsOf[id] {
-		if i.gone() || i.phase == erased {
+		if i.gone() {
 			continue
 		}
 		p.change(at, i, func(i *item) {
@@ -34,8 +34,6 @@ func (p *page) deleted(at eventstore.Position, id uuid.UUID, e *datapoint.Delete
 
 // factsKept applies what outlives an erased data point. It writes the items anew from the facts alone, whether or not this
 // replay saw the events of the data point: that is the erasure law.
-//
-// The outcome of an item of a batch is what its fan-out says, which outlives the data point too.
 func (p *page) factsKept(at eventstore.Position, id uuid.UUID, e *deletion.FactsKept) {
 	deletedAt, newest := unnest.Instant(e.DeletedAt), 0
 	for _, fact := range e.Facts {
@@ -56,10 +54,7 @@ func (p *page) factsKept(at eventstore.Position, id uuid.UUID, e *deletion.Facts
 			p.insert(at, i)
 		}
 		p.change(at, i, func(i *item) {
-			if !s.batch || !s.fannedOut {
-				i.outcome, i.revision = fact.Outcome, fact.Revision
-			}
-			i.historic = fact.Historic
+			i.outcome, i.revision, i.historic = fact.Outcome, fact.Revision, fact.Historic
 			i.superseded = !brought(fact.Outcome) || fact.Historic || fact.Revision != newest
 			i.end(deletedAt)
 		})

@@ -72,17 +72,14 @@ func (p *page) fannedOut(at eventstore.Position, id uuid.UUID, e *ingestion.Fann
 // indexed applies the confirmation that everything of a send is searchable.
 func (p *page) indexed(at eventstore.Position, id uuid.UUID, e *ingestion.Indexed) {
 	s := p.send(id, e.ProjectID)
-	if s.decided(indexed, unnest.Instant(e.IndexedAt), at) {
-		s.settle(at)
-	}
+	s.decide(indexed, unnest.Instant(e.IndexedAt))
+	s.settle(at)
 }
 
 // stopped applies the failure of a send. Where it is the index that failed, the items are why, though each is captured.
 func (p *page) stopped(at eventstore.Position, id uuid.UUID, e *ingestion.Failed) {
 	s := p.send(id, e.ProjectID)
-	if !s.decided(failed, unnest.Instant(e.FailedAt), at) {
-		return
-	}
+	s.decide(failed, unnest.Instant(e.FailedAt))
 	s.code, s.message = &e.Code, &e.Message
 	if e.Code == ingestion.IndexUnavailable {
 		for _, i := range p.bySend[id] {
@@ -99,9 +96,7 @@ func (p *page) stopped(at eventstore.Position, id uuid.UUID, e *ingestion.Failed
 // retried applies a retry: what failed is queued again from its first attempt, what was captured need not be derived again.
 func (p *page) retried(at eventstore.Position, id uuid.UUID, e *ingestion.Retried) {
 	s := p.send(id, e.ProjectID)
-	if !s.decided("", unnest.Instant(e.RetriedAt), at) {
-		return
-	}
+	s.decide("", unnest.Instant(e.RetriedAt))
 	s.verdictAt, s.round = nil, e.Round
 	for _, i := range p.bySend[id] {
 		if !i.stopped() {

@@ -7,11 +7,11 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// attempted finds the item that an attempt is about. It is nil where the attempt changes nothing: its data point was
-// deleted or is erased, it was applied before, or no worker may work on the item any more.
-func (p *page) attempted(at eventstore.Position, send uuid.UUID, ordinal int) *item {
+// attempted finds the item that an attempt is about. It is nil where the attempt changes nothing: no worker may work on the
+// item any more, since it came to an end or its data point was deleted, or a retry came between.
+func (p *page) attempted(send uuid.UUID, ordinal, round int) *item {
 	i := p.items[itemKey{send: send, ordinal: ordinal}]
-	if i == nil || i.gone() || i.position >= at {
+	if i == nil || !i.open() || round < p.sends[send].round {
 		return nil
 	}
 	return i
@@ -19,8 +19,8 @@ func (p *page) attempted(at eventstore.Position, send uuid.UUID, ordinal int) *i
 
 // started applies the begin of an attempt.
 func (p *page) started(at eventstore.Position, e *memory.DerivationStarted) {
-	i := p.attempted(at, e.IngestionID, e.Ordinal)
-	if i == nil || !i.open() || e.Round < p.sends[e.IngestionID].round {
+	i := p.attempted(e.IngestionID, e.Ordinal, e.Round)
+	if i == nil {
 		return
 	}
 	p.change(at, i, func(i *item) { i.phase, i.attempt = processing, e.Attempt }).settle(at)
@@ -28,8 +28,8 @@ func (p *page) started(at eventstore.Position, e *memory.DerivationStarted) {
 
 // failed applies the failure of an attempt.
 func (p *page) failed(at eventstore.Position, dataPoint uuid.UUID, e *memory.Failed) {
-	i := p.attempted(at, e.IngestionID, e.Ordinal)
-	if i == nil || !i.open() || e.Round < p.sends[e.IngestionID].round {
+	i := p.attempted(e.IngestionID, e.Ordinal, e.Round)
+	if i == nil {
 		return
 	}
 	p.change(at, i, func(i *item) {
@@ -43,8 +43,8 @@ func (p *page) failed(at eventstore.Position, dataPoint uuid.UUID, e *memory.Fai
 
 // derived applies the memories of a revision. Those of an older one, derived anew, move no item.
 func (p *page) derived(at eventstore.Position, dataPoint uuid.UUID, e *memory.Derived) {
-	i := p.attempted(at, e.IngestionID, e.Ordinal)
-	if i == nil || !(i.open() || i.phase == failed) {
+	i := p.items[itemKey{send: e.IngestionID, ordinal: e.Ordinal}]
+	if i == nil || !i.open() && i.phase != failed {
 		return
 	}
 	p.change(at, i, func(i *item) { i.phase, i.code, i.message, i.moot = captured, nil, nil, false }).settle(at)

@@ -1,6 +1,7 @@
 package datapoints_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -225,6 +226,25 @@ func TestFacts(t *testing.T) {
 			ready: datapoints.Readiness{Failed: 1, Comprehension: 1},
 		},
 		{
+			name: "the index failed on what is overtaken already, or history: it does not count",
+			given: func(w *world) {
+				in := w.committed("s", "a", "b")
+				w.revised("later", "b", alone)
+				w.revised("s", "a", in(0))
+				w.revised("s", "b", in(1), true)
+				w.fannedOut("s", created, updated)
+				w.derived("s", "a", 0, 1)
+				w.revised("newer", "a", alone)
+				w.derived("newer", "a", 0, 2)
+				w.stopped("s", ingestion.IndexUnavailable)
+			},
+			sends: map[string]sendRow{
+				"s":     {Phase: "failed", Settled: at(8), Code: "index-unavailable"},
+				"later": {Phase: "queued"}, "newer": {Phase: "captured"},
+			},
+			ready: datapoints.Readiness{Raw: 1, Comprehension: 1},
+		},
+		{
 			name:  "a batch that is committed only",
 			given: func(w *world) { w.committed("s", "a", "b") },
 			sends: map[string]sendRow{"s": {Phase: "queued"}},
@@ -334,6 +354,16 @@ func TestFacts(t *testing.T) {
 			items: map[string][]datapoints.Item{"s": {{DataPoint: id("a"), Revision: 1, Outcome: "deleted", Phase: "done"}}},
 		},
 		{
+			name: "facts that are kept in another order than the deletions came in",
+			given: func(w *world) {
+				w.committed("s", "a", "b")
+				w.fannedOut("s", created, created)
+				w.kept("d2", "b", deletion.Fact{IngestionID: id("s"), Ordinal: 1, Items: 2, Outcome: ingestion.Created, Revision: 1})
+				w.keptOf(at(1), "d1", "a", deletion.Fact{IngestionID: id("s"), Ordinal: 0, Items: 2, Outcome: ingestion.Created, Revision: 1})
+			},
+			sends: map[string]sendRow{"s": {Phase: "indexed", Settled: at(2)}},
+		},
+		{
 			name: "only the kept facts are left of an erased data point",
 			given: func(w *world) {
 				w.indexed("s")
@@ -352,34 +382,42 @@ func TestFacts(t *testing.T) {
 			},
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			projectiontest.Empty(t, db, datapoints.New())
-			w := worldOf(t, db)
-			c.given(w)
-			w.apply()
-			want := map[uuid.UUID]sendRow{}
-			for name, row := range c.sends {
-				want[id(name)] = row
-			}
-			if diff := cmp.Diff(want, w.sends()); diff != "" {
-				t.Errorf("sends (-want +got):\n%s", diff)
-			}
-			for name, items := range c.items {
-				got := w.shown(name)
-				if len(items) == 0 && len(got) == 0 {
-					continue
+		for _, whole := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, in one page %v", c.name, whole), func(t *testing.T) {
+				projectiontest.Empty(t, db, datapoints.New())
+				w := worldOf(t, db)
+				c.given(w)
+				if whole {
+					w.apply()
+				} else {
+					for _, f := range w.Facts {
+						projectiontest.Apply(t, db, datapoints.New(), f)
+					}
 				}
-				if diff := cmp.Diff(items, got); diff != "" {
-					t.Errorf("items of %s (-want +got):\n%s", name, diff)
+				want := map[uuid.UUID]sendRow{}
+				for name, row := range c.sends {
+					want[id(name)] = row
 				}
-			}
-			ready, err := w.Queries.Readiness(t.Context(), project)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(c.ready, ready); diff != "" {
-				t.Errorf("readiness (-want +got):\n%s", diff)
-			}
-		})
+				if diff := cmp.Diff(want, w.sends()); diff != "" {
+					t.Errorf("sends (-want +got):\n%s", diff)
+				}
+				for name, items := range c.items {
+					got := w.shown(name)
+					if len(items) == 0 && len(got) == 0 {
+						continue
+					}
+					if diff := cmp.Diff(items, got); diff != "" {
+						t.Errorf("items of %s (-want +got):\n%s", name, diff)
+					}
+				}
+				ready, err := w.Queries.Readiness(t.Context(), project)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(c.ready, ready); diff != "" {
+					t.Errorf("readiness (-want +got):\n%s", diff)
+				}
+			})
+		}
 	}
 }

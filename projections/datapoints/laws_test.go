@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
+	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
@@ -62,6 +63,34 @@ func TestErasedStreamsLeaveTheSameRows(tt *testing.T) {
 	})
 }
 
+func TestKeepingFactsChangesNoRowOfAClient(tt *testing.T) {
+	db, p := pgtest.Database(tt), datapoints.New()
+	projectiontest.Make(tt, db, p)
+	rapid.Check(tt, func(t *rapid.T) {
+		h := projectiontest.DrawHistory(t)
+		var unkept []eventstore.Fact
+		for _, f := range h.Facts {
+			switch f.Event.(type) {
+			case *deletion.FactsKept, *deletion.Cleaned:
+			default:
+				unkept = append(unkept, f)
+			}
+		}
+		rows := func(facts []eventstore.Fact) map[string][]string {
+			dump, err := projectiontest.Rows(tt.Context(), db, p, projectiontest.Cut(t, facts), "position")
+			if err != nil {
+				t.Fatal(err)
+			}
+			delete(dump, "deletions") // the finisher's lists do change
+			delete(dump, "erasures")
+			return dump
+		}
+		if diff := cmp.Diff(rows(unkept), rows(h.Facts)); diff != "" {
+			t.Fatalf("rows differ (-before cleaning +cleaned):\n%s", diff)
+		}
+	})
+}
+
 // contradictions are rows that no history may leave, as text: counts that are not those of the items or sends, and what is
 // left of deleted data points or of sends that nothing is known of.
 const contradictions = `
@@ -97,6 +126,10 @@ const contradictions = `
 	select 'captured of ' || d.id || ' is ' || d.captured || ' for ' || c.newest from datapoints.data_points d cross join lateral (
 		select coalesce(max(i.revision), 0) as newest from datapoints.items i where i.data_point = d.id and i.phase in ('captured', 'unindexed') and not i.historic
 	) c where c.newest <> d.captured
+	union all
+	select 'newest of ' || d.id || ' is ' || d.revision from datapoints.data_points d
+		where not exists (select from datapoints.revisions r where r.data_point = d.id and r.number = d.revision and r.ingestion_id = d.ingestion_id and not r.historic)
+			or exists (select from datapoints.revisions r where r.data_point = d.id and r.number > d.revision and not r.historic)
 	union all
 	select 'send ' || id || ' is ' || phase from datapoints.sends
 		where (phase in ('indexed', 'failed', 'nothing-changed')) <> (settled_at is not null) or (phase = 'failed') <> (failure_code is not null) or failure_stands and phase <> 'failed'`

@@ -25,10 +25,10 @@ const (
 	selectErasures  = `select data_point, project_id, deletion_id, facts_kept, blobs, position from datapoints.erasures where data_point = any($1::uuid[])`
 	selectBatches   = `select id, data_points from datapoints.batches where id = any($1::uuid[])`
 	selectSends     = `select id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at, failure_code, failure_message,
-		failure_stands, round, bytes, credit_tenths, month, fanned_out, deleted_at, verdict, verdict_at, verdict_position,
+		failure_stands, round, bytes, credit_tenths, month, fanned_out, deleted_at, verdict, verdict_at,
 		queued, processing, captured, failed, standing, unchanged, deleted, last_deleted_at, position
 		from datapoints.sends where id = any($1::uuid[])`
-	selectVerdicts = `select id, project_id, verdict, verdict_at, verdict_position, failure_code, failure_message, round, deleted_at
+	selectVerdicts = `select id, project_id, verdict, verdict_at, failure_code, failure_message, round, deleted_at
 		from datapoints.verdicts where id = any($1::uuid[])`
 )
 
@@ -158,7 +158,7 @@ func (p *page) readSends(rows pgx.Rows) error {
 		s := &send{known: true, stored: inSends}
 		if err := rows.Scan((*[16]byte)(&s.id), (*[16]byte)(&s.project), (*[16]byte)(&s.request), &s.acceptedAt, &s.items, &s.batch,
 			&s.phase, &s.settledAt, &s.code, &s.message, &s.stands, &s.round, &s.bytes, &s.creditTenths, &s.month, &s.fannedOut,
-			&s.deletedAt, &s.verdict, &s.verdictAt, (*uint64)(&s.verdictBy),
+			&s.deletedAt, &s.verdict, &s.verdictAt,
 			&s.queued, &s.processing, &s.captured, &s.failed, &s.standing, &s.unchanged, &s.deleted, &s.lastDeletedAt,
 			(*uint64)(&s.position)); err != nil {
 			return err
@@ -172,7 +172,7 @@ func (p *page) readSends(rows pgx.Rows) error {
 func (p *page) readVerdicts(rows pgx.Rows) error {
 	for rows.Next() {
 		s := &send{stored: inVerdicts}
-		if err := rows.Scan((*[16]byte)(&s.id), (*[16]byte)(&s.project), &s.verdict, &s.verdictAt, (*uint64)(&s.verdictBy),
+		if err := rows.Scan((*[16]byte)(&s.id), (*[16]byte)(&s.project), &s.verdict, &s.verdictAt,
 			&s.code, &s.message, &s.round, &s.deletedAt); err != nil {
 			return err
 		}

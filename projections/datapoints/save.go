@@ -25,21 +25,21 @@ const (
 			superseded = excluded.superseded, position = excluded.position`
 	upsertSends = `insert into datapoints.sends (id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at,
 			failure_code, failure_message, failure_stands, round, bytes, credit_tenths, month, fanned_out, deleted_at, verdict, verdict_at,
-			verdict_position, queued, processing, captured, failed, standing, unchanged, deleted, last_deleted_at, position)
+			queued, processing, captured, failed, standing, unchanged, deleted, last_deleted_at, position)
 		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::int[], $6::boolean[], $7::text[], $8::timestamptz[],
 			$9::text[], $10::text[], $11::boolean[], $12::int[], $13::bigint[], $14::bigint[], $15::text[], $16::boolean[], $17::timestamptz[],
-			$18::text[], $19::timestamptz[], $20::bigint[], $21::int[], $22::int[], $23::int[], $24::int[], $25::int[], $26::int[], $27::int[],
-			$28::timestamptz[], $29::bigint[])
+			$18::text[], $19::timestamptz[], $20::int[], $21::int[], $22::int[], $23::int[], $24::int[], $25::int[], $26::int[],
+			$27::timestamptz[], $28::bigint[])
 		on conflict (id) do update set phase = excluded.phase, settled_at = excluded.settled_at, failure_code = excluded.failure_code,
 			failure_message = excluded.failure_message, failure_stands = excluded.failure_stands, round = excluded.round,
 			fanned_out = excluded.fanned_out, deleted_at = excluded.deleted_at, verdict = excluded.verdict, verdict_at = excluded.verdict_at,
-			verdict_position = excluded.verdict_position, queued = excluded.queued, processing = excluded.processing,
+			queued = excluded.queued, processing = excluded.processing,
 			captured = excluded.captured, failed = excluded.failed, standing = excluded.standing, unchanged = excluded.unchanged,
 			deleted = excluded.deleted, last_deleted_at = excluded.last_deleted_at, position = excluded.position`
-	upsertVerdicts = `insert into datapoints.verdicts (id, project_id, verdict, verdict_at, verdict_position, failure_code, failure_message,
+	upsertVerdicts = `insert into datapoints.verdicts (id, project_id, verdict, verdict_at, failure_code, failure_message,
 			round, deleted_at)
-		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::timestamptz[], $5::bigint[], $6::text[], $7::text[], $8::int[], $9::timestamptz[])
-		on conflict (id) do update set verdict = excluded.verdict, verdict_at = excluded.verdict_at, verdict_position = excluded.verdict_position,
+		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::timestamptz[], $5::text[], $6::text[], $7::int[], $8::timestamptz[])
+		on conflict (id) do update set verdict = excluded.verdict, verdict_at = excluded.verdict_at,
 			failure_code = excluded.failure_code, failure_message = excluded.failure_message, round = excluded.round, deleted_at = excluded.deleted_at`
 	deleteVerdicts = `delete from datapoints.verdicts where id = any($1::uuid[])`
 	addReadiness   = `insert into datapoints.readiness as r (project_id, raw, comprehension, failed)
@@ -158,7 +158,6 @@ func (p *page) saveSends(b *pgx.Batch) {
 			unnest.IDs(rows, func(s *send) uuid.UUID { return s.project }),
 			unnest.Column(rows, func(s *send) string { return s.verdict }),
 			unnest.Column(rows, func(s *send) *time.Time { return s.verdictAt }),
-			unnest.Column(rows, func(s *send) int64 { return int64(s.verdictBy) }),
 			unnest.Column(rows, func(s *send) *string { return s.code }),
 			unnest.Column(rows, func(s *send) *string { return s.message }),
 			unnest.Column(rows, func(s *send) int32 { return int32(s.round) }),
@@ -203,7 +202,6 @@ func queueSends(b *pgx.Batch, rows []*send) {
 		unnest.Column(rows, func(s *send) *time.Time { return s.deletedAt }),
 		unnest.Column(rows, func(s *send) string { return s.verdict }),
 		unnest.Column(rows, func(s *send) *time.Time { return s.verdictAt }),
-		unnest.Column(rows, func(s *send) int64 { return int64(s.verdictBy) }),
 		unnest.Column(rows, func(s *send) int32 { return int32(s.queued) }),
 		unnest.Column(rows, func(s *send) int32 { return int32(s.processing) }),
 		unnest.Column(rows, func(s *send) int32 { return int32(s.captured) }),

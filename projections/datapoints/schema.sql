@@ -54,7 +54,6 @@ create table sends (
 	deleted_at       timestamptz,               -- when the send as a whole was deleted: what lives on left its list
 	verdict          text not null,             -- '', indexed or failed, as its own stream says
 	verdict_at       timestamptz,
-	verdict_position bigint not null,           -- of the newest event of its own stream that moved the verdict
 	queued           int not null,
 	processing       int not null,
 	captured         int not null,
@@ -75,7 +74,6 @@ create table verdicts (
 	project_id       uuid not null,
 	verdict          text not null,
 	verdict_at       timestamptz,
-	verdict_position bigint not null,
 	failure_code     text,
 	failure_message  text,
 	round            int not null,

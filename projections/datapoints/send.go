@@ -31,7 +31,6 @@ type send struct {
 	// What its own stream says.
 	verdict   string // "", indexed or failed
 	verdictAt *time.Time
-	verdictBy eventstore.Position
 	code      *string // of the verdict
 	message   *string
 	round     int
@@ -110,9 +109,8 @@ func (s *send) settle(at eventstore.Position) {
 	case !s.fannedOut:
 		s.phase = queued
 	case s.unchanged+s.deleted == s.items: // nothing is left of it, and so nothing to wait for
-		s.phase, s.settledAt = indexed, &s.acceptedAt
-		if s.lastDeletedAt != nil && s.lastDeletedAt.After(s.acceptedAt) {
-			s.settledAt = s.lastDeletedAt
+		if s.phase, s.settledAt = indexed, s.lastDeletedAt; s.settledAt == nil { // its batch met deletions only
+			s.settledAt = &s.acceptedAt
 		}
 	case s.verdict == failed:
 		s.phase, s.settledAt, s.stands = failed, s.verdictAt, s.standing > 0
@@ -136,13 +134,9 @@ func (s *send) failure() (code, message *string) {
 	return s.code, s.message
 }
 
-// decided takes a verdict of the send's own stream. It is false for an event that was applied before.
-func (s *send) decided(verdict string, at time.Time, by eventstore.Position) bool {
-	if by <= s.verdictBy {
-		return false
-	}
-	s.verdict, s.verdictAt, s.verdictBy, s.code, s.message, s.dirty = verdict, &at, by, nil, nil, true
-	return true
+// decide takes a verdict of the send's own stream.
+func (s *send) decide(verdict string, at time.Time) {
+	s.verdict, s.verdictAt, s.code, s.message, s.dirty = verdict, &at, nil, nil, true
 }
 
 // readiness is what sends count for in the counters of their project.

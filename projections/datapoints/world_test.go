@@ -188,8 +188,12 @@ func (w *world) wipeFannedOut(operation string) {
 }
 
 func (w *world) kept(operation, source string, facts ...deletion.Fact) {
+	w.keptOf(w.at(), operation, source, facts...)
+}
+
+func (w *world) keptOf(deletedAt time.Time, operation, source string, facts ...deletion.Fact) {
 	w.last = w.Append(stream.Name(stream.Deletion, id(operation)), &deletion.FactsKept{
-		ProjectID: w.project, DataPoint: id(source), Facts: facts, Blobs: []string{"blob-of-" + source}, DeletedAt: w.at(),
+		ProjectID: w.project, DataPoint: id(source), Facts: facts, Blobs: []string{"blob-of-" + source}, DeletedAt: deletedAt,
 	})
 }
 
