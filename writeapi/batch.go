@@ -74,7 +74,7 @@ func elementsOf(f httpx.Fields, problems *httpx.Problems) ([][]byte, error) {
 	}
 	var texts [][]byte
 	count := 0
-	isArray := rawjson.Elements(f.Raw("items"), func(i int, element []byte) bool {
+	isArray := rawjson.Elements(f.Raw("items"), func(_ int, element []byte) bool {
 		count++
 		if count <= maxItems {
 			texts = append(texts, element)
