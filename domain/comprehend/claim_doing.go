@@ -147,7 +147,7 @@ func habit(c *clause) []draft {
 		at++ // "the train", "the bus": whichever it is
 	}
 	text, _, ok := c.object(at)
-	if _, activity := is(c.low(c.rest), gerund); c.lemma == "go" && !activity {
+	if _, activity := is(c.low(c.rest), gerund); c.lemma == "go" && !activity && c.low(c.rest) != "to" {
 		return nil
 	}
 	if !often || !ok && !timeUnits[c.low(c.rest+1)] {

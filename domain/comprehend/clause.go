@@ -227,6 +227,11 @@ func (c *clause) phraseEnd(i int) int {
 			}
 			return k
 		}
+		if _, ok := is(t.low, base); ok && c.manyAs(k-1) {
+			if next := c.low(k + 1); prepositions[next] || determiners[next] {
+				return k
+			}
+		}
 		if adverbs[t.low] && k+1 < c.to {
 			if _, ok := is(c.low(k+1), third|past); ok {
 				return k

@@ -56,6 +56,7 @@ func TestAnchorsResolve(t *testing.T) {
 		{"We will meet this Friday evening.", []string{"this Friday evening = 2025-05-16/2025-05-17"}},
 		{"Bo came this past Saturday.", []string{"this past Saturday = 2025-05-10/2025-05-11"}},
 		{"I saw her last Tues.", []string{"last Tues = 2025-05-06/2025-05-07"}},
+		{"Please review the attached document by Friday.", []string{"Friday = 2025-05-16/2025-05-17"}},
 		{"Send it by Wednesday.", []string{"Wednesday = 2025-05-14/2025-05-15"}},
 		// Weeks, weekends, months, years.
 		{"I was ill last week.", []string{"last week = 2025-05-05/2025-05-12"}},

@@ -38,6 +38,17 @@ func (c *clause) dangles() bool {
 	return false
 }
 
+// tellsOf reports whether a pronoun for somebody else stands behind the verb: "the vet said that she needs rest".
+func (c *clause) tellsOf() bool {
+	for i := c.rest; i < c.to; i++ {
+		switch c.low(i) {
+		case "he", "she", "they", "it", "him", "her":
+			return true
+		}
+	}
+	return false
+}
+
 // becomes reports whether the clause is "got promoted", "got married" and the like.
 func (c *clause) becomes() bool { return c.lemma == "get" && gotDone[c.low(c.rest)] }
 
@@ -106,7 +117,7 @@ var reports = set(`say tell announce report explain reveal decide agree notice h
 var particlesOf = set(`up out off down away over back in on around together forward`)
 
 // transitive verbs say nothing without an object.
-var transitive = set(`accept achieve acquire adopt appoint assign attend bring build buy carve catch choose collect create discover discuss donate enter feed file film hand host implement
+var transitive = set(`write read accept achieve acquire adopt appoint assign attend bring build buy carve catch choose collect create discover discuss donate enter feed file film hand host implement
 	install introduce invent invite join knit lend lift list load lose master meet mention miss mix offer order photograph pick plant postpone propose purchase raise reach receive record reduce replace
 	request rescue reserve restore reveal score sell send share sign spend throw wrap sculpt review refactor deploy verify test complete fix merge update configure improve design publish submit approve`)
 

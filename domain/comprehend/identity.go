@@ -24,7 +24,7 @@ func (c *clause) identity() []draft {
 
 // nameAt reports whether a name or a handle stands at token i.
 func (c *clause) nameAt(i int) bool {
-	for c.low(i) == `"` || c.low(i) == "'" || c.low(i) == "the" && c.low(i+1) == "name" || c.low(i) == "name" {
+	for c.low(i) == `"` || c.low(i) == "'" || c.low(i) == "name" || c.low(i) == "the" && (c.low(i+1) == "name" || i+1 < c.to && isName(c.s.tokens[i+1])) {
 		i++
 	}
 	if i >= c.to {

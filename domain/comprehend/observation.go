@@ -54,6 +54,7 @@ var doubts = []struct {
 	{"points elsewhere", (*clause).dangles},
 	// "Yoga helped": that something was good, not that it happened.
 	{"was good for", func(c *clause) bool { return c.lemma == "help" && (c.kind == thing || c.kind == named) }},
+	{"says of somebody", func(c *clause) bool { return reports[c.lemma] && c.kind != named && c.tellsOf() }},
 	{"of another verb", func(c *clause) bool { return c.infinitive() && !resolves[c.lemma] }},
 }
 

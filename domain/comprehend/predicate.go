@@ -1,5 +1,7 @@
 package comprehend
 
+import "strings"
+
 // findVerb reads auxiliaries and the main verb after the subject.
 func (c *clause) findVerb() bool {
 	i := c.subjEnd
@@ -130,6 +132,9 @@ func (c *clause) mainVerb(i int) bool {
 	case c.kind == first || c.kind == firstPlural || c.plural:
 		c.lemma, ok = is(low, past)
 		c.past = ok
+		if low == "quit" {
+			return true // nobody quits as a habit
+		}
 		if present, can := is(low, base); can && (!ok || !c.s.tense.past && !c.pastDated()) {
 			c.lemma, c.past = present, false
 			return !ok // of "I read" and "we cut" nobody can say which
@@ -139,8 +144,18 @@ func (c *clause) mainVerb(i int) bool {
 			c.lemma, ok = is(low, past)
 			c.past = ok
 		}
+		if !ok && c.manyAs(c.subjEnd-1) {
+			c.lemma, ok = is(low, base)
+			c.plural = ok
+		}
 	}
 	return ok
+}
+
+// manyAs reports whether the word at token i is a plural noun, as "parents" in "my parents live in Ohio".
+func (c *clause) manyAs(i int) bool {
+	low := c.low(i)
+	return low == "children" || low == "people" || len(low) > 3 && strings.HasSuffix(low, "s") && !strings.HasSuffix(low, "ss") && !strings.HasSuffix(low, "us") && !c.s.tokens[i].capital()
 }
 
 // pastDated reports whether the sentence names a time before it was said.

@@ -29,7 +29,7 @@ func tenseOf(tokens []token) tense {
 		default:
 			if _, ok := is(low, gerund); ok && be && i > 0 {
 				t.future = true
-			} else if _, ok := is(low, past); ok && !be {
+			} else if _, ok := is(low, past); ok && !be && !(i > 0 && determiners[tokens[i-1].low]) { // "the attached document" tells of no past
 				if _, present := is(low, base); !present {
 					t.past = true
 				}

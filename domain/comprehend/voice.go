@@ -143,7 +143,7 @@ func (v *voice) word(i int, name string) (string, bool) {
 		if v.they {
 			return "theirs", true
 		}
-		return possessive(said), true
+		return "", false
 	case "myself", "ourselves":
 		return "themselves", v.they
 	}
