@@ -164,7 +164,7 @@ func (m *measurement) settle(ctx context.Context, to *client.Client) (time.Durat
 	}
 	status, err := to.WaitSettled(ctx, receipt.IngestionID, nil)
 	if err == nil && status.Readiness.Failed > 0 {
-		err = fmt.Errorf("%d sends have stopped: annals failed lists them", status.Readiness.Failed)
+		err = fmt.Errorf("%s stopped: annals failed lists them", plural(status.Readiness.Failed, "send", "sends"))
 	}
 	return time.Since(began), err
 }

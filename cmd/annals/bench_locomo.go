@@ -131,7 +131,7 @@ func (c *LocomoCmd) load(ctx context.Context, manager *client.Client, talk locom
 		return nil, err
 	}
 	if status.Blocked {
-		return nil, fmt.Errorf("%d of its sends have stopped: annals failed lists them", status.Readiness.Failed)
+		return nil, fmt.Errorf("%s stopped: annals failed lists them", plural(status.Readiness.Failed, "send", "sends"))
 	}
 	_, _ = fmt.Fprintf(out, "%s: %d turns in project %s, settled in %.1f s\n", talk.ID, state.Points, project.Slug, time.Since(began).Seconds())
 	return to, nil

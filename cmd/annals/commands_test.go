@@ -106,7 +106,7 @@ func TestImportThatWaitsSaysWhatStopped(t *testing.T) {
 	f, dir := startFake(t)
 	f.status = client.IngestionStatus{Status: "completed", Blocked: true, Readiness: client.Readiness{Failed: 2}}
 	got := annals(t.Context(), nil, points(1), "import", "--data-dir", dir, "--points=-", "--wait")
-	if got.code != exitFailed || !strings.Contains(got.stderr, "2 sends of the project have stopped") {
+	if got.code != exitFailed || !strings.Contains(got.stderr, "2 sends of the project stopped") {
 		t.Fatalf("got %+v", got)
 	}
 }

@@ -161,7 +161,7 @@ func (c *ImportCmd) stopped(ctx context.Context, s importer.State, err error) er
 func (c *ImportCmd) wait(ctx context.Context, to *client.Client, ingestion string, out io.Writer) (client.IngestionStatus, error) {
 	bar := newProgress(out, time.Now, 0)
 	status, err := to.WaitSettled(ctx, ingestion, func(s client.IngestionStatus) {
-		bar.show(step{plain: fmt.Sprintf("waiting for %d sends", s.Readiness.Raw+s.Readiness.Comprehension)})
+		bar.show(step{plain: "waiting for " + plural(s.Readiness.Raw+s.Readiness.Comprehension, "send", "sends")})
 	})
 	bar.end()
 	if err != nil {
@@ -178,14 +178,15 @@ func (c *ImportCmd) report(env *Env, s importSummary) error {
 		}
 	} else {
 		rate := int64(float64(s.Sent) / max(s.Seconds, 0.001))
-		_, _ = fmt.Fprintf(env.Stdout, "%s data points sent in %d batches in %.1f s (%s/s), %s of them unchanged; %s in all\n",
-			thousands(int64(s.Sent)), s.Batches, s.Seconds, thousands(rate), thousands(int64(s.Unchanged)), thousands(int64(s.Points)))
+		_, _ = fmt.Fprintf(env.Stdout, "%s sent in %s in %.1f s (%s/s), %s of them unchanged; %s in all\n",
+			plural(s.Sent, "data point", "data points"), plural(s.Batches, "batch", "batches"), s.Seconds, thousands(rate),
+			thousands(int64(s.Unchanged)), thousands(int64(s.Points)))
 		if s.Status != nil && !failed {
 			_, _ = fmt.Fprintln(env.Stdout, "everything can be recalled")
 		}
 	}
 	if failed {
-		return fmt.Errorf("%d sends of the project have stopped: annals failed lists them", s.Status.Readiness.Failed)
+		return fmt.Errorf("%s of the project stopped: annals failed lists them", plural(s.Status.Readiness.Failed, "send", "sends"))
 	}
 	return nil
 }

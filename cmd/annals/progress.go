@@ -115,3 +115,11 @@ func thousands(n int64) string {
 	}
 	return text
 }
+
+// plural writes a number with its noun.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return thousands(int64(n)) + " " + many
+}

@@ -49,3 +49,11 @@ func TestThousands(t *testing.T) {
 		}
 	}
 }
+
+func TestPlural(t *testing.T) {
+	for n, want := range map[int]string{0: "0 sends", 1: "1 send", 1200: "1,200 sends"} {
+		if got := plural(n, "send", "sends"); got != want {
+			t.Errorf("%d: got %s, want %s", n, got, want)
+		}
+	}
+}

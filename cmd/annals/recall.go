@@ -75,7 +75,7 @@ func recallText(page client.RecallPage) string {
 			}
 		}
 	}
-	_, _ = fmt.Fprintf(&b, "%d results, %d tokens\n", len(page.Results), page.UsedEvidenceTokens)
+	_, _ = fmt.Fprintf(&b, "%s, %s\n", plural(len(page.Results), "result", "results"), plural(page.UsedEvidenceTokens, "token", "tokens"))
 	return b.String()
 }
 
