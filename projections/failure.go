@@ -15,6 +15,9 @@ import (
 
 // transient says that a failure may be over when the page comes again: it says nothing about the events.
 func transient(err error) bool {
+	if err == nil {
+		return false
+	}
 	for _, known := range []error{
 		context.Canceled, context.DeadlineExceeded, os.ErrDeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, eventstore.ErrUnavailable, eventstore.ErrUnknown,
 	} {

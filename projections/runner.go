@@ -193,7 +193,11 @@ func (r *runner) serve(ctx context.Context, t *turn, topic string, out chan<- *m
 	r.progress.change(func(p *progress) { p.active = false })
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
 	defer cancel()
-	if err := errors.Join(r.flush(limited, t), r.table.release(limited, t.epoch, r.progress.look().stop)); err != nil {
+	flushed := r.flush(limited, t)
+	if errors.Is(flushed, errStale) {
+		flushed = nil // a turn that was lost has nothing to give back
+	}
+	if err := errors.Join(flushed, r.table.release(limited, t.epoch, r.progress.look().stop)); err != nil {
 		r.log.WarnContext(ctx, "turn not given back", "err", err)
 	}
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -59,6 +60,7 @@ func (h Hooks) stopped(name string) {
 // Runtime runs the projectors of a process: each whenever no other process on the database does.
 type Runtime struct {
 	log     *slog.Logger
+	db      *pgxpool.Pool
 	feed    *feed.Feed
 	runners []*runner
 	topics  map[string]*runner
@@ -76,7 +78,7 @@ func New(cfg Config) (*Runtime, error) {
 	if cfg.Lease <= 0 {
 		cfg.Lease = 10 * time.Second
 	}
-	rt := &Runtime{log: cfg.Logger, topics: map[string]*runner{}, waiter: NewWaiter(cfg.DB)}
+	rt := &Runtime{log: cfg.Logger, db: cfg.DB, topics: map[string]*runner{}, waiter: NewWaiter(cfg.DB)}
 	rt.waiter.holder = cfg.Holder
 	rt.feed = feed.New(cfg.Store, cfg.Codec, rt.position, cfg.Logger)
 	for _, p := range cfg.Projectors {
@@ -114,7 +116,12 @@ func (rt *Runtime) Run(ctx context.Context) error {
 	for _, r := range rt.runners {
 		router.AddConsumerHandler(r.topic(), r.topic(), r, r.handle)
 	}
+	watching, stop := context.WithCancel(ctx)
+	var sentinel sync.WaitGroup
+	sentinel.Go(func() { rt.sentinel(watching) })
 	err = router.Run(ctx)
+	stop()
+	sentinel.Wait()
 	if err = errors.Join(err, rt.feed.Close()); err != nil {
 		return fmt.Errorf("projections: %w", err)
 	}

@@ -32,7 +32,8 @@ const (
 )
 
 // Wait returns nil once every named projection has applied everything up to pos. A stopped one that is not there is
-// service-unavailable at once, one that is late when the deadline of ctx passes is so then; a cancelled ctx is its own error.
+// service-unavailable at once, one that is late, or cannot be looked at, when the deadline of ctx passes is so then; a
+// cancelled ctx is its own error.
 func (w *Waiter) Wait(ctx context.Context, pos eventstore.Position, names ...string) error {
 	for _, name := range names {
 		if err := w.waitOne(ctx, pos, name); err != nil {
@@ -52,8 +53,11 @@ func (w *Waiter) waitOne(ctx context.Context, pos eventstore.Position, name stri
 		switch {
 		case ctx.Err() != nil:
 			return late(ctx, name)
+		case transient(err):
+			look.wait(ctx)
+			continue
 		case err != nil:
-			return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "how far projection %s is cannot be read", name)
+			return fmt.Errorf("wait for projection %s: %w", name, err)
 		case now.position >= pos:
 			return nil
 		case now.stop != nil:
