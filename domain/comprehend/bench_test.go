@@ -46,7 +46,7 @@ func TestLargestContent(t *testing.T) {
 			if len(got) > comprehend.MaxMemories {
 				t.Errorf("%d memories", len(got))
 			}
-			if took > 20*time.Second {
+			if took > time.Minute { // seconds in practice; the room is for busy machines and the race detector
 				t.Errorf("took %v", took)
 			}
 		})

@@ -111,7 +111,7 @@ func (c *clause) dateAt(i int) (dated, bool) {
 // afterLeadingDate is where the subject stands after "Last week," or "On 3 June".
 func (c *clause) afterLeadingDate() int {
 	i := c.from
-	if l := c.low(i); l == "on" || l == "in" {
+	if l := c.low(i); l == "on" || l == "in" || l == "just" {
 		i++
 	}
 	d, ok := c.dateAt(i)

@@ -128,8 +128,8 @@ func clauseSpans(s *sentence) [][2]int {
 	var spans [][2]int
 	from := 0
 	cut := func(to, next int) {
-		if next < len(tokens) && (tokens[next].low == "i" && tokens[next-1].word || isName(tokens[next]) && tokens[next-1].low != ":") && !hasVerb(tokens[from:to]) {
-			return // "My colleagues and I went", "Bo and Cy are"
+		if next < len(tokens) && !hasVerb(tokens[from:to]) && (tokens[next-1].word || tokens[next-1].low == "," && (isName(tokens[next]) && tokens[next].low != "i" || s.onlyDate(from, to))) {
+			return // "My colleagues and I went", "Bo, Cy and Dee are", "Last week, I went"
 		}
 		if to > from {
 			spans = append(spans, [2]int{from, to})
@@ -157,11 +157,31 @@ func clauseSpans(s *sentence) [][2]int {
 	return spans
 }
 
+// hasVerb reports whether one of the tokens is a verb. What can be a noun as well ("my partner") counts behind a pronoun only.
 func hasVerb(tokens []token) bool {
-	for _, t := range tokens {
-		if _, ok := is(t.low, base|third|past|participle|gerund); ok || beForms[t.low] || modals[t.low] || haveForms[t.low] {
+	for i, t := range tokens {
+		if _, ok := is(t.low, third|past|participle|gerund); ok || beForms[t.low] || modals[t.low] || haveForms[t.low] {
 			return true
 		}
+		if _, ok := is(t.low, base); ok && i > 0 && t.low != "last" && (pronouns[tokens[i-1].low] || adverbs[tokens[i-1].low] || tokens[i-1].low == "to") {
+			return true
+		}
+	}
+	return false
+}
+
+// onlyDate reports whether the tokens [from, to) are a date expression and small words before it.
+func (s *sentence) onlyDate(from, to int) bool {
+	for _, d := range s.dates {
+		if d.to != to || d.from < from {
+			continue
+		}
+		for _, t := range s.tokens[from:d.from] {
+			if t.word && !interjections[t.low] && !adverbs[t.low] && !prepositions[t.low] {
+				return false
+			}
+		}
+		return true
 	}
 	return false
 }
