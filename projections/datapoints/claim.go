@@ -49,16 +49,19 @@ order by p.turn, p.position, p.ingestion_id, p.ordinal`
 // Claim takes at most limit items to derive for a holder, until a time, oldest first and fair between projects: those that are
 // queued, or that a worker began and whose lease has run out by now, and of each data point the lowest open revision only.
 func (q Queries) Claim(ctx context.Context, holder string, limit int, now, until time.Time) ([]todo.Item, error) {
-	rows, err := q.DB.Query(ctx, claim, limit, holder, now, until)
-	if err != nil {
-		return nil, fmt.Errorf("claim items: %w", err)
-	}
-	items, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (i todo.Item, err error) {
-		err = row.Scan((*[16]byte)(&i.ProjectID), (*[16]byte)(&i.IngestionID), (*[16]byte)(&i.DataPoint), &i.Ordinal, &i.Revision,
-			&i.Attempt, &i.Round, &i.Phase, (*uint64)(&i.Position))
-		return i, err
+	var items []todo.Item
+	b := &pgx.Batch{}
+	// How many projects the statement steps through cannot be estimated, and compiling it for many takes far longer than running it.
+	b.Queue(`select set_config('jit', 'off', true)`)
+	b.Queue(claim, limit, holder, now, until).Query(func(rows pgx.Rows) (err error) {
+		items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (i todo.Item, err error) {
+			err = row.Scan((*[16]byte)(&i.ProjectID), (*[16]byte)(&i.IngestionID), (*[16]byte)(&i.DataPoint), &i.Ordinal, &i.Revision,
+				&i.Attempt, &i.Round, &i.Phase, (*uint64)(&i.Position))
+			return i, err
+		})
+		return err
 	})
-	if err != nil {
+	if err := q.DB.SendBatch(ctx, b).Close(); err != nil {
 		return nil, fmt.Errorf("claim items: %w", err)
 	}
 	return items, nil
