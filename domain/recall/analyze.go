@@ -20,7 +20,7 @@ func NewAnalyzer() *Analyzer { return &Analyzer{stems: make(map[string]string)} 
 func (a *Analyzer) Terms(text string) []string {
 	terms := make([]string, 0, len(text)/8+1)
 	stopped := false
-	words(text, func(word string) {
+	words(text, func(word []byte) {
 		term := a.stem(word)
 		if term == "" {
 			stopped = true
@@ -34,18 +34,19 @@ func (a *Analyzer) Terms(text string) []string {
 	if !stopped {
 		return symbols(text)
 	}
-	words(text, func(word string) { terms = append(terms, word) })
+	words(text, func(word []byte) { terms = append(terms, string(word)) })
 	return terms
 }
 
 // stem is the term of a word, "" for a stop word.
-func (a *Analyzer) stem(word string) string {
+func (a *Analyzer) stem(spelled []byte) string {
 	a.mu.RLock()
-	term, known := a.stems[word]
+	term, known := a.stems[string(spelled)]
 	a.mu.RUnlock()
 	if known {
 		return term
 	}
+	word := string(spelled)
 	term = termOf(word)
 	a.mu.Lock()
 	if len(a.stems) >= stemsKept {

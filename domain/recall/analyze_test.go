@@ -152,7 +152,7 @@ func FuzzPassages(f *testing.F) {
 	a := recall.NewAnalyzer()
 	f.Fuzz(func(t *testing.T, content, label string) {
 		checkSpans(t, content)
-		for _, p := range a.Passages(recall.Document{Content: content, Label: label, Author: content}) {
+		for _, p := range a.Passages(recall.Document{Content: content, Label: label, Author: label}) {
 			for _, term := range append(p.Text, p.Label...) {
 				if term == "" || len(term) > 64 || !utf8.ValidString(term) || strings.ContainsAny(term, " \t\r\n\x00") {
 					t.Fatalf("term %q", term)

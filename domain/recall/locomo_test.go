@@ -1,179 +1,117 @@
 package recall_test
 
 import (
-	"encoding/json"
-	"fmt"
-	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"sort"
-	"strings"
 	"testing"
 
 	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/locomo"
 )
 
-type turn struct {
-	id, speaker, session, text string
-}
-
-type question struct {
-	text     string
-	evidence []string
-	category int
-}
-
-type dialogue struct {
-	turns     []turn
-	questions []question
-}
-
-var evidenceID = regexp.MustCompile(`D(\d+):(\d+)`)
-
-// load reads the dialogues of a folder.
-func load(t testing.TB) []dialogue {
-	t.Helper()
-	dir := os.Getenv("ANNALS_TEST_LOCOMO")
-	if dir == "" {
+// TestDialogues ranks every turn for every question, without an engine and a budget: what analysis and ranking alone are worth.
+// It reads the folder that ANNALS_TEST_LOCOMO names.
+func TestDialogues(t *testing.T) {
+	folder := os.Getenv("ANNALS_TEST_LOCOMO")
+	if folder == "" {
 		t.Skip("ANNALS_TEST_LOCOMO names no folder of dialogues")
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no dialogue in %s: %v", dir, err)
+		t.Fatalf("no dialogue in %s: %v", folder, err)
 	}
-	var out []dialogue
-	for _, f := range files {
-		data, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var raw struct {
-			Conversation map[string]json.RawMessage `json:"conversation"`
-			QA           []struct {
-				Question string   `json:"question"`
-				Evidence []string `json:"evidence"`
-				Category int      `json:"category"`
-			} `json:"qa"`
-		}
-		if err := json.Unmarshal(data, &raw); err != nil {
-			t.Fatal(err)
-		}
-		var d dialogue
-		known := map[string]bool{}
-		for key, value := range raw.Conversation {
-			var turns []struct {
-				Speaker string `json:"speaker"`
-				ID      string `json:"dia_id"`
-				Text    string `json:"text"`
-				Caption string `json:"blip_caption"`
-			}
-			if !strings.HasPrefix(key, "session_") || json.Unmarshal(value, &turns) != nil {
+	analyzer := recall.NewAnalyzer()
+	at10, at100, questions := 0.0, 0.0, 0
+	for _, name := range files {
+		ranked := ranker(t, analyzer, name)
+		for _, q := range ranked.Questions {
+			if q.Category == locomo.Adversarial {
 				continue
 			}
-			for _, tn := range turns {
-				text := tn.Text
-				if tn.Caption != "" {
-					text += "\n[image: " + tn.Caption + "]"
+			questions++
+			ranks := ranked.rank(q.Text)
+			for _, turn := range q.Evidence {
+				if rank := ranks[turn]; rank > 0 && rank <= 10 {
+					at10 += 1 / float64(len(q.Evidence))
 				}
-				d.turns = append(d.turns, turn{tn.ID, tn.Speaker, strings.TrimPrefix(key, "session_"), text})
-				known[tn.ID] = true
-			}
-		}
-		for _, q := range raw.QA {
-			var ev []string
-			for _, e := range q.Evidence {
-				for _, m := range evidenceID.FindAllString(e, -1) {
-					if known[m] {
-						ev = append(ev, m)
-					}
+				if rank := ranks[turn]; rank > 0 && rank <= 100 {
+					at100 += 1 / float64(len(q.Evidence))
 				}
 			}
-			if len(ev) > 0 {
-				d.questions = append(d.questions, question{q.Question, ev, q.Category})
-			}
 		}
-		sort.Slice(d.turns, func(i, j int) bool { return d.turns[i].id < d.turns[j].id })
-		out = append(out, d)
 	}
-	return out
+	at10, at100 = at10/float64(questions), at100/float64(questions)
+	t.Logf("%d questions: R@10 %.3f, R@100 %.3f", questions, at10, at100)
+	if at10 < 0.62 || at100 < 0.78 {
+		t.Error("that is less than plain BM25 with this analysis was worth")
+	}
 }
 
-// TestDialogues ranks every turn for every question, without an engine: what the ranking itself is worth.
-func TestDialogues(t *testing.T) {
-	dialogues := load(t)
-	a := recall.NewAnalyzer()
-	cuts := []int{1, 5, 10, 20, 50, 100}
-	sum := make([]float64, len(cuts))
-	n := 0
-	for _, d := range dialogues {
-		var docs []recall.Terms
-		df := map[string]recall.Count{}
-		for _, tn := range d.turns {
-			doc := recall.Document{Content: tn.text, Label: tn.speaker + ", session " + tn.session, Author: tn.speaker}
-			p := a.Passages(doc)
-			if len(p) != 1 {
-				t.Fatalf("%d passages of %q", len(p), tn.text)
-			}
-			docs = append(docs, p[0])
-			seen := map[string]bool{}
-			for _, w := range p[0].Text {
-				if !seen[w] {
-					c := df[w]
-					c.Text++
-					df[w] = c
-					seen[w] = true
-				}
-			}
-			for _, w := range p[0].Label {
-				c := df[w]
-				c.Label++
-				df[w] = c
+// ranking is a dialogue, analysed.
+type ranking struct {
+	locomo.Conversation
+	analyzer *recall.Analyzer
+	turns    []recall.Terms
+	// frequencies is in how many turns a term stands.
+	frequencies map[string]recall.Count
+}
+
+func ranker(t *testing.T, analyzer *recall.Analyzer, name string) *ranking {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c, err := locomo.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &ranking{Conversation: c, analyzer: analyzer, frequencies: map[string]recall.Count{}}
+	for _, p := range c.DataPoints() {
+		passages := analyzer.Passages(recall.Document{Content: p.Content, Label: p.Label, Author: p.Identity})
+		if len(passages) != 1 {
+			t.Fatalf("%d passages of %q", len(passages), p.Content)
+		}
+		terms := passages[0]
+		r.turns = append(r.turns, terms)
+		seen := map[string]bool{}
+		for _, term := range terms.Text {
+			if !seen[term] {
+				seen[term] = true
+				count := r.frequencies[term]
+				count.Text++
+				r.frequencies[term] = count
 			}
 		}
-		for _, q := range d.questions {
-			if q.category == 5 {
-				continue
-			}
-			query := a.Query(q.text)
-			st := recall.Statistics{Docs: len(docs)}
-			for _, w := range query {
-				st.Frequencies = append(st.Frequencies, df[w])
-			}
-			w := st.Weights()
-			type scored struct {
-				id    string
-				score float64
-			}
-			var list []scored
-			for i, doc := range docs {
-				if s := w.Score(recall.Counts(query, doc), len(doc.Text)); s > 0 {
-					list = append(list, scored{d.turns[i].id, s})
-				}
-			}
-			sort.SliceStable(list, func(i, j int) bool { return list[i].score > list[j].score })
-			rank := map[string]int{}
-			for i, s := range list {
-				rank[s.id] = i + 1
-			}
-			for i, k := range cuts {
-				found := 0
-				for _, e := range q.evidence {
-					if r := rank[e]; r > 0 && r <= k {
-						found++
-					}
-				}
-				sum[i] += float64(found) / float64(len(q.evidence))
-			}
-			n++
+		for _, term := range terms.Label {
+			count := r.frequencies[term]
+			count.Label++
+			r.frequencies[term] = count
 		}
 	}
-	var line strings.Builder
-	for i, k := range cuts {
-		fmt.Fprintf(&line, " R@%d %.3f", k, sum[i]/float64(n))
+	return r
+}
+
+// rank is the rank of every turn that a question finds, from 1.
+func (r *ranking) rank(question string) map[string]int {
+	query := r.analyzer.Query(question)
+	statistics := recall.Statistics{Docs: len(r.turns)}
+	for _, term := range query {
+		statistics.Frequencies = append(statistics.Frequencies, r.frequencies[term])
 	}
-	t.Logf("%d questions:%s", n, line.String())
-	if math.IsNaN(sum[0]) {
-		t.Fatal("no questions")
+	weights, scores := statistics.Weights(), make([]float64, len(r.turns))
+	var found []int
+	for i, terms := range r.turns {
+		if scores[i] = weights.Score(recall.Counts(query, terms), len(terms.Text)); scores[i] > 0 {
+			found = append(found, i)
+		}
 	}
+	sort.SliceStable(found, func(a, b int) bool { return scores[found[a]] > scores[found[b]] })
+	ranks := map[string]int{}
+	for place, i := range found {
+		ranks[r.Turns[i].ID] = place + 1
+	}
+	return ranks
 }

@@ -11,8 +11,8 @@ const termBytes = 64
 
 // words calls yield for every word of a text: lower case, without marks and possessives, in order. Words that are joined by
 // one of @ . _ - : / + come one by one and, where the whole has a digit, an @ or a _, once more together. Scripts that
-// are written without spaces come as pairs of characters.
-func words(text string, yield func(word string)) {
+// are written without spaces come as pairs of characters. A word is valid until yield returns.
+func words(text string, yield func(word []byte)) {
 	s := scanner{yield: yield}
 	for i := 0; i < len(text); {
 		r, size := rune(text[i]), 1
@@ -27,7 +27,7 @@ func words(text string, yield func(word string)) {
 
 // scanner collects words from code points in one pass. Its buffers never grow beyond a few terms.
 type scanner struct {
-	yield func(string)
+	yield func([]byte)
 	// word is the current word, folded; apostrophe is the index behind an apostrophe in it, 0 for none.
 	word       []byte
 	apostrophe int
@@ -157,7 +157,7 @@ func (s *scanner) endWord() {
 		word = withoutContraction(word, s.apostrophe)
 	}
 	word = withoutOrdinal(word)
-	s.yield(string(word))
+	s.yield(word)
 	s.parts++
 	if len(s.compound) < 2*termBytes {
 		s.compound = append(s.compound, word...)
@@ -169,14 +169,14 @@ func (s *scanner) endCompound() {
 	s.endWord()
 	s.endPairs()
 	if s.parts > 1 && s.whole {
-		s.yield(cut(string(s.compound), termBytes))
+		s.yield([]byte(cut(string(s.compound), termBytes)))
 	}
 	s.compound, s.parts, s.whole, s.pending = s.compound[:0], 0, false, 0
 }
 
 func (s *scanner) pair(r rune) {
 	if s.previous != 0 {
-		s.yield(string([]rune{s.previous, r}))
+		s.yield(utf8.AppendRune(utf8.AppendRune(nil, s.previous), r))
 	}
 	s.alone = s.previous == 0
 	s.previous = r
@@ -184,7 +184,7 @@ func (s *scanner) pair(r rune) {
 
 func (s *scanner) endPairs() {
 	if s.previous != 0 && s.alone {
-		s.yield(string(s.previous))
+		s.yield(utf8.AppendRune(nil, s.previous))
 	}
 	s.previous, s.alone = 0, false
 }
