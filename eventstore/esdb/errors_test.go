@@ -1,0 +1,33 @@
+package esdb
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// TestRefusals has the errors that a server cannot be made to cause at will.
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		err  error
+		want kind
+	}{
+		{"no error", nil, none},
+		{"a search that failed for whatever reason", fmt.Errorf("maximum discovery attempt count reached: 10. Last Error: %w", status.Error(codes.Unauthenticated, "who?")), neverSent},
+		{"no server, though the search failed for a refusal", fmt.Errorf("%w: %w", errNotConnected, status.Error(codes.PermissionDenied, "no")), noServer},
+		{"an append that was cut off", fmt.Errorf("could not send append request. Reason: %w", io.EOF), unclear},
+		{"a status within a dropped subscription", errors.Join(errDropped, status.Error(codes.Unavailable, "gone")), unreachable},
+		{"a precondition of another kind", status.Error(codes.FailedPrecondition, "something else"), refused},
+		{"an argument of another kind", status.Error(codes.InvalidArgument, "something else"), refused},
+		{"a closed store", fmt.Errorf("read: %w", errClosed), refused},
+	} {
+		if got := refusal(c.err); got != c.want {
+			t.Errorf("%s: got %d, want %d", c.name, got, c.want)
+		}
+	}
+}
