@@ -37,7 +37,9 @@ func TestLargestContent(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads 16 MiB many times")
 	}
-	for name, content := range heavy(16 << 20) {
+	texts := heavy(4 << 20)
+	texts["largest"] = heavy(16 << 20)["lines"]
+	for name, content := range texts {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
 			got := comprehend.Extract(comprehend.Input{DataPoint: dataPoint, Revision: 1, Content: content, Author: "Ana", OccurredAt: monday})

@@ -38,10 +38,23 @@ func findDates(s *sentence, said time.Time) []dated {
 	return found
 }
 
+// dateStarts are the words that a date expression can begin with, beside numbers.
+var dateStarts = union(months, weekdays, numberWords, set(`today tonight tomorrow tmrw yesterday day last past previous next coming upcoming this week weekend month quarter year in q1 q2 q3 q4`))
+
+// union is all words of tables.
+func union(months, weekdays, numbers map[string]int, words map[string]bool) map[string]bool {
+	for _, table := range []map[string]int{months, weekdays, numbers} {
+		for w := range table {
+			words[w] = true
+		}
+	}
+	return words
+}
+
 // at reads the date expression that begins with token i.
 func (r *dateReader) at(i int) (dated, bool) {
-	if !r.tokens[i].word {
-		return dated{}, false
+	if t := r.tokens[i]; !t.numeric() && !dateStarts[t.low] {
+		return dated{}, false // nearly all tokens
 	}
 	for _, read := range []func(int) (dated, bool){r.written, r.dayMonth, r.monthDay, r.weekdayDate, r.monthYear, r.quarter, r.nearby, r.lastNext, r.ago, r.within, r.onWeekday, r.onDay, r.inMonth} {
 		if d, ok := read(i); ok {
