@@ -143,7 +143,7 @@ func (x *Index) open(project uuid.UUID, h *handle, create bool) error {
 	if err := os.RemoveAll(path); err != nil {
 		return fmt.Errorf("recall index of project %s: %w", project, err)
 	}
-	index, err := bleve.NewUsing(path, bleve.NewIndexMapping(), scorch.Name, scorch.Name, nil)
+	index, err := bleve.NewUsing(path, bleve.NewIndexMapping(), scorch.Name, scorch.Name, tuning())
 	if err != nil {
 		return fmt.Errorf("recall index of project %s: %w", project, err)
 	}
@@ -196,4 +196,14 @@ func (x *Index) drop(project uuid.UUID) error {
 		h.life.Unlock()
 		return err
 	}
+}
+
+// tuning is how the segments of an index are merged: as Bleve does by default, but for the floor. Below it segments count as
+// equally large; at the default of 2,000 documents a page of a few new ones is merged with nearly all of those again and
+// again, which doubled the processor time of a document (20,000 documents in pages of 5: 1,797 µs each, with 50 925 µs).
+func tuning() map[string]any {
+	return map[string]any{"scorchMergePlanOptions": map[string]any{
+		"MaxSegmentsPerTier": 10, "MaxSegmentSize": 5_000_000, "MaxSegmentFileSize": 4 << 30, "TierGrowth": 10.0, "SegmentsPerMergeTask": 10,
+		"FloorSegmentSize": 50, "ReclaimDeletesWeight": 2.0,
+	}}
 }
