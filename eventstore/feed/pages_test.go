@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -103,13 +104,13 @@ func TestTopicPassesWhatWasErased(t *testing.T) {
 // lateStore holds back the answer of its first read of the log, which is then of long ago.
 type lateStore struct {
 	erasingStore
-	reads   int
+	reads   atomic.Int64
 	release chan struct{}
 }
 
 func (s *lateStore) ReadAll(ctx context.Context, after eventstore.Position, limit int) ([]eventstore.Recorded, error) {
 	events, err := s.erasingStore.ReadAll(ctx, after, limit)
-	if s.reads++; s.reads == 1 {
+	if s.reads.Add(1) == 1 {
 		<-s.release
 	}
 	return events, err
