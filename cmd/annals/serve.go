@@ -166,7 +166,7 @@ func (p *process) run(ctx context.Context) error {
 	if p.settings.PipelineOn() {
 		core = append(core, role{"pipeline", p.afterStart(p.worker.Run)})
 	}
-	return runTiers(ctx, edge, core, []role{{"projections", p.runtime.Run}})
+	return runTiers(ctx, edge, core, []role{{"projections", p.runtime.Run}, {"postgres", p.watchPostgres}})
 }
 
 // start opens the door once the projections are where the log was at the start, and nothing that a commit set off stands open.
@@ -193,6 +193,20 @@ func (p *process) start(ctx context.Context) error {
 	p.ready()
 	<-ctx.Done()
 	return nil
+}
+
+// watchPostgres fails where the private Postgres ends by itself: nothing of the service works without it, and a start puts it right.
+func (p *process) watchPostgres(ctx context.Context) error {
+	if p.st.postgres == nil {
+		<-ctx.Done()
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-p.st.postgres.Exited():
+		return errors.New("the private Postgres ended by itself; its last words are in the log above")
+	}
 }
 
 // afterStart holds a role back until the projections are where the log was at the start: its lists mean nothing before.

@@ -11,7 +11,7 @@ import (
 type Builtin struct{}
 
 // Name implements Extractor.
-func (Builtin) Name() string { return "builtin/1" }
+func (Builtin) Name() string { return comprehend.Extractor }
 
 // Extract implements Extractor.
 func (Builtin) Extract(_ context.Context, in comprehend.Input) ([]memory.Memory, error) {
