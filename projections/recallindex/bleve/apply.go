@@ -48,7 +48,8 @@ func (x *Index) apply(ctx context.Context, h *handle, change recallindex.Change)
 		if err := h.index.Batch(batch); err != nil {
 			return fmt.Errorf("write recall index: %w", err)
 		}
-		batch.Reset()
+		// Bleve may still look at the old one.
+		batch = h.index.NewBatch()
 		return nil
 	}
 	for _, k := range change.Deletes {
