@@ -33,7 +33,7 @@ check: lint ## Format, vet, lint, and run the tests under the race detector.
 	$(GO) test -race -timeout 30m $$($(GO) list $(T) | grep -v '/internal/e2e$$')
 
 lint: ## Format, vet and lint.
-	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; \
+	@unformatted="$$(gofmt -l .)"; \
 	if [[ -n "$$unformatted" ]]; then echo "not formatted by gofmt: $$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	@if [[ -x $(GOLANGCI) ]] || GOBIN=$(CURDIR)/bin GOFLAGS=-mod=mod $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION); then \
