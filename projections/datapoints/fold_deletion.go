@@ -20,8 +20,7 @@ func (p *page) deleted(at eventstore.Position, id uuid.UUID, e *datapoint.Delete
 			continue
 		}
 		p.change(at, i, func(i *item) {
-			newest := row != nil && brought(i.outcome) && !i.historic && i.revision == row.revision
-			i.superseded = !newest
+			i.superseded = row == nil || !brought(i.outcome) || i.revision != row.revision
 			i.end(deletedAt)
 		}).settle(at)
 	}
@@ -55,7 +54,7 @@ func (p *page) factsKept(at eventstore.Position, id uuid.UUID, e *deletion.Facts
 		}
 		p.change(at, i, func(i *item) {
 			i.outcome, i.revision, i.historic = fact.Outcome, fact.Revision, fact.Historic
-			i.superseded = !brought(fact.Outcome) || fact.Historic || fact.Revision != newest
+			i.superseded = !brought(fact.Outcome) || fact.Revision != newest
 			i.end(deletedAt)
 		})
 		s.settle(at)

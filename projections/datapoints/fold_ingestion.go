@@ -80,12 +80,12 @@ func (p *page) indexed(at eventstore.Position, id uuid.UUID, e *ingestion.Indexe
 func (p *page) stopped(at eventstore.Position, id uuid.UUID, e *ingestion.Failed) {
 	s := p.send(id, e.ProjectID)
 	s.decide(failed, unnest.Instant(e.FailedAt))
-	s.code, s.message = &e.Code, &e.Message
+	s.code, s.message = holdable(e.Code), holdable(e.Message)
 	if e.Code == ingestion.IndexUnavailable {
 		for _, i := range p.bySend[id] {
 			if i.phase == captured && !i.historic {
 				p.change(at, i, func(i *item) {
-					i.phase, i.code, i.message, i.moot = unindexed, &e.Code, &e.Message, p.overtaken(i.dataPoint, i.revision)
+					i.phase, i.code, i.message, i.moot = unindexed, s.code, s.message, p.overtaken(i.dataPoint, i.revision)
 				})
 			}
 		}

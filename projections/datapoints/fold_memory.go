@@ -34,7 +34,7 @@ func (p *page) failed(at eventstore.Position, dataPoint uuid.UUID, e *memory.Fai
 	}
 	p.change(at, i, func(i *item) {
 		i.phase, i.attempt = queued, e.Attempt
-		i.code, i.message = &e.Code, &e.Message
+		i.code, i.message = holdable(e.Code), holdable(e.Message)
 		if e.Final {
 			i.phase, i.moot = failed, p.overtaken(dataPoint, i.revision)
 		}

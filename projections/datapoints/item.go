@@ -1,6 +1,7 @@
 package datapoints
 
 import (
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -71,4 +72,10 @@ func (i *item) open() bool { return i.phase == queued || i.phase == processing }
 // end takes what the item was in the middle of. What was tried and failed on a deleted data point is not told any more.
 func (i *item) end(at time.Time) {
 	i.deletedAt, i.phase, i.attempt, i.code, i.message, i.moot = &at, done, 0, nil, nil, false
+}
+
+// holdable is a text for people as a column of text holds it: without U+0000, which a failure may quote from elsewhere.
+func holdable(text string) *string {
+	text = strings.ReplaceAll(text, "\x00", "\uFFFD")
+	return &text
 }
