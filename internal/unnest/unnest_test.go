@@ -1,0 +1,45 @@
+package unnest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/internal/unnest"
+)
+
+func TestInstantIsWhatPostgresKeeps(t *testing.T) {
+	for _, c := range []struct{ in, want time.Time }{
+		{time.Date(2026, 11, 21, 13, 0, 0, 123456789, time.FixedZone("", 3600)), time.Date(2026, 11, 21, 12, 0, 0, 123456000, time.UTC)},
+		{time.Date(0, 1, 1, 0, 0, 0, 999, time.UTC), time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)},
+	} {
+		if got := unnest.Instant(c.in); !got.Equal(c.want) || got.Location() != time.UTC {
+			t.Errorf("%s is kept as %s, want %s", c.in, got, c.want)
+		}
+	}
+}
+
+func TestOptional(t *testing.T) {
+	if got := unnest.Optional(""); got != nil {
+		t.Errorf("empty is %q", *got)
+	}
+	if got := unnest.Optional("a"); got == nil || *got != "a" {
+		t.Errorf("a is %v", got)
+	}
+}
+
+func TestColumnsKeepTheOrderOfRows(t *testing.T) {
+	rows := []uuid.UUID{{1}, {2}}
+	same := func(id uuid.UUID) uuid.UUID { return id }
+	if diff := cmp.Diff([][16]byte{{1}, {2}}, unnest.IDs(rows, same)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]byte{1, 2}, unnest.Column(rows, func(id uuid.UUID) byte { return id[0] })); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([][16]byte{{7}}, unnest.Keys(map[uuid.UUID]bool{{7}: true})); diff != "" {
+		t.Error(diff)
+	}
+}
