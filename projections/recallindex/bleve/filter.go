@@ -36,7 +36,9 @@ func newFilter(ctx context.Context, reader index.IndexReader, q recallindex.Quer
 		if err != nil {
 			return nil, err
 		}
-		reached += n
+		if reached += n; reached >= int(all) {
+			break
+		}
 	}
 	if reached < int(all) {
 		fields = append(fields, audienceField)

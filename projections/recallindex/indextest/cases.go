@@ -129,8 +129,12 @@ func audiences(t *testing.T, open Open) {
 		audiences []uuid.UUID
 		want      int
 	}{
-		{nil, 0}, {[]uuid.UUID{uuid.Nil}, 5}, {[]uuid.UUID{uuid.Nil, team}, 10}, {[]uuid.UUID{uuid.Nil, team, board}, 15},
-		{[]uuid.UUID{team, team, team}, 5}, {[]uuid.UUID{uuid.New()}, 0},
+		{nil, 0},
+		{[]uuid.UUID{uuid.Nil}, 5},
+		{[]uuid.UUID{uuid.Nil, team}, 10},
+		{[]uuid.UUID{uuid.Nil, team, board}, 15},
+		{[]uuid.UUID{team, team, team}, 5},
+		{[]uuid.UUID{uuid.New()}, 0},
 	}
 	for _, c := range cases {
 		q := query(project, "plan")
