@@ -26,9 +26,10 @@ const (
 	firstBackoff = time.Second
 	// leaseFor outlives an attempt: a model has 60 seconds.
 	leaseFor = 3 * time.Minute
-	// claimSize and width are how many items are taken at a time, and how many of them are worked on at once.
-	claimSize = 128
-	width     = 8
+	// claimSize and width are how many items are taken at a time, and how many of them are worked on at once. An item waits
+	// for the disk twice, and appends that wait together share one fsync: so the width is that of the disk, not of the processor.
+	claimSize = 256
+	width     = 32
 	// idlePoll is how often a list is looked at although nothing was reported: leases run out silently.
 	idlePoll = time.Second
 )
