@@ -1,0 +1,33 @@
+package projectiontest
+
+import (
+	"pgregory.net/rapid"
+
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// WithoutErased draws a log that lacks events of erased streams: some of them, or all.
+func (h *History) WithoutErased(t *rapid.T) []eventstore.Fact {
+	all := rapid.Bool().Draw(t, "all erased")
+	var left []eventstore.Fact
+	for _, f := range h.Facts {
+		family := stream.Family(f.Stream)
+		erasable := (family == stream.DataPoint || family == stream.Memory) && h.Erased[stream.Owner(f.Stream)]
+		if erasable && (all || rapid.Bool().Draw(t, "erased")) {
+			continue
+		}
+		left = append(left, f)
+	}
+	return left
+}
+
+// Cut draws pages of a log.
+func Cut(t *rapid.T, facts []eventstore.Fact) [][]eventstore.Fact {
+	var pages [][]eventstore.Fact
+	for len(facts) > 0 {
+		n := rapid.IntRange(1, min(len(facts), 25)).Draw(t, "page")
+		pages, facts = append(pages, facts[:n]), facts[n:]
+	}
+	return pages
+}

@@ -1,0 +1,128 @@
+package projectiontest
+
+import (
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/stream"
+)
+
+// take deletes a data point.
+func (h *History) take(p *point, w *wipe, single bool) {
+	p.deletion, p.deleted = w, w.at
+	h.Deleted[p.id] = true
+	w.taken = append(w.taken, p)
+	h.Append(stream.Name(stream.DataPoint, p.id), &datapoint.Deleted{
+		ProjectID: p.project, DeletionID: w.id, DeletedAt: w.at, IngestionID: p.state.IngestionID, Single: single,
+	})
+}
+
+func stands(p *point) bool { return live(p) && p.exists }
+
+func (h *History) deleteOne() {
+	p, ok := some(h, "delete", h.points, stands)
+	if !ok {
+		return
+	}
+	w := &wipe{project: p.project, id: h.id(), at: h.now(), fanned: true}
+	h.wipes = append(h.wipes, w)
+	h.take(p, w, true)
+}
+
+func (h *History) deleteSome() {
+	w := &wipe{project: h.points[h.pick("project", len(h.points))].project, id: h.id(), at: h.now()}
+	for _, p := range h.points {
+		if p.project == w.project && stands(p) && h.chance("target") {
+			w.targets = append(w.targets, p)
+		}
+	}
+	h.accept(w)
+}
+
+func (h *History) deleteSend() {
+	s, ok := some(h, "delete send", h.sends, func(s *send) bool { return s.fanned && !s.gone })
+	if !ok {
+		return
+	}
+	w := &wipe{project: s.project, id: h.id(), at: h.now(), send: s}
+	for _, p := range s.points {
+		if stands(p) && p.state.IngestionID == s.id {
+			w.targets = append(w.targets, p)
+		}
+	}
+	h.accept(w)
+}
+
+func (h *History) accept(w *wipe) {
+	if len(w.targets) == 0 {
+		return
+	}
+	accepted := &deletion.Accepted{ProjectID: w.project, AcceptedAt: w.at}
+	if w.send != nil {
+		accepted.IngestionID = w.send.id
+		w.send.gone = true
+	}
+	for _, p := range w.targets {
+		accepted.Targets = append(accepted.Targets, deletion.Target{DataPoint: p.id})
+	}
+	h.Append(stream.Name(stream.Deletion, w.id), accepted)
+	h.wipes = append(h.wipes, w)
+}
+
+// wipeNext does the next piece of a deletion's fan-out: a target, or its end.
+func (h *History) wipeNext() {
+	w, ok := some(h, "wipe", h.wipes, func(w *wipe) bool { return !w.fanned })
+	if !ok {
+		return
+	}
+	for w.next < len(w.targets) {
+		p := w.targets[w.next]
+		w.next++
+		if live(p) && w.send != nil && p.state.IngestionID != w.send.id {
+			w.kept = append(w.kept, p.id)
+			continue
+		}
+		if live(p) {
+			h.take(p, w, false)
+			return
+		}
+	}
+	done := &deletion.FannedOut{ProjectID: w.project, Kept: w.kept}
+	for _, p := range w.targets {
+		if !live(p) {
+			done.Deleted = append(done.Deleted, p.id)
+		}
+	}
+	h.Append(stream.Name(stream.Deletion, w.id), done)
+	w.fanned = true
+}
+
+func (h *History) keepFacts() {
+	p, ok := some(h, "keep", h.points, func(p *point) bool { return p.deletion != nil && p.deletion.fanned && !p.kept })
+	if !ok {
+		return
+	}
+	h.Append(stream.Name(stream.Deletion, p.deletion.id), &deletion.FactsKept{
+		ProjectID: p.project, DataPoint: p.id, Facts: p.facts, Blobs: []string{"blob-" + p.id.String()}, DeletedAt: p.deleted,
+	})
+	p.kept = true
+	h.Erased[p.id] = true
+}
+
+func (h *History) clean() {
+	w, ok := some(h, "clean", h.wipes, func(w *wipe) bool {
+		for _, p := range w.taken {
+			if !p.kept {
+				return false
+			}
+		}
+		return w.fanned && !w.cleaned
+	})
+	if !ok {
+		return
+	}
+	for _, p := range w.taken {
+		p.closed = true
+	}
+	w.cleaned = true
+	h.Append(stream.Name(stream.Deletion, w.id), &deletion.Cleaned{ProjectID: w.project, CleanedAt: h.now()})
+}
