@@ -3,6 +3,7 @@ package commands_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"slices"
 	"testing"
@@ -158,7 +159,7 @@ func wantTypes(t *testing.T, got []string, want ...string) {
 
 func wantFault(t *testing.T, err error, code string) *fault.Error {
 	t.Helper()
-	f, ok := err.(*fault.Error)
+	f, ok := errors.AsType[*fault.Error](err)
 	if !ok || f.Code != code {
 		t.Fatalf("error %v, want %s", err, code)
 	}

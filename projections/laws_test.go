@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -60,7 +61,7 @@ func (w *world) rowsAfter(t *testing.T, rt *rapid.T, facts []eventstore.Fact, si
 		size := min(sizes[min(i, len(sizes)-1)], len(facts))
 		page := feed.Page{After: after, Next: facts[size-1].Position, Facts: facts[:size]}
 		if err := r.apply(t.Context(), turn, page); err != nil {
-			if _, ok := err.(*Stop); !ok {
+			if _, ok := errors.AsType[*Stop](err); !ok {
 				rt.Fatal(err)
 			}
 			return w.totals(t, "apples"), true

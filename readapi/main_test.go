@@ -2,7 +2,6 @@ package readapi_test
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -58,7 +57,7 @@ func (f *fake) Recall(_ context.Context, q recall.Query) (recall.Page, error) {
 // serve serves the read side over a fake, with the real edge.
 func serve(t *testing.T, f *fake) *apitest.Client {
 	t.Helper()
-	e := httpx.New(httpx.Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Keys: apitest.Keys{}, URLs: apitest.URLs})
+	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
 	readapi.Register(e, readapi.Deps{Statuses: f, Projects: f, Recall: f})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "annals_test_total", Help: "A metric of a test."}))

@@ -2,7 +2,6 @@ package readapi_test
 
 import (
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"sort"
@@ -91,7 +90,7 @@ func TestTheDocumentIsServed(t *testing.T) {
 
 // TestTheDocumentHasEveryRouteThatIsBuilt holds the document, the table of credentials and the router against each other.
 func TestTheDocumentHasEveryRouteThatIsBuilt(t *testing.T) {
-	e := httpx.New(httpx.Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Keys: apitest.Keys{}, URLs: apitest.URLs})
+	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
 	inTable := map[string]bool{}
 	for _, r := range e.Routes() {
 		inTable[r.Method+" "+r.Path] = true

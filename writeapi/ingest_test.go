@@ -36,11 +36,13 @@ func TestSingleIsReadAsSent(t *testing.T) {
 			commands.DataPoint{
 				Content: " tea\n", ID: ptr("call-1"), Label: ptr("Call"), Timestamp: ptr(time.Date(2026, 11, 20, 8, 0, 0, 123456000, time.UTC)),
 				Metadata: json.RawMessage(`{"b":1.50,"a":[null]}`), Audience: ptr("team"), Identity: ptr("ana"),
-			}, "k-1",
+			},
+			"k-1",
 		},
 		"null is omitted, but for metadata": {
 			`{"content":"x","id":null,"label":null,"timestamp":null,"metadata":null,"audience":null,"identity":null,"idempotencyKey":null}`,
-			commands.DataPoint{Content: "x", Metadata: json.RawMessage("null")}, "",
+			commands.DataPoint{Content: "x", Metadata: json.RawMessage("null")},
+			"",
 		},
 		"unknown fields are ignored":       {`{"content":"x","projectId":7,"Id":"y","key":"svc_sk_1"}`, commands.DataPoint{Content: "x"}, ""},
 		"the last of a field counts":       {`{"content":7,"content":"x","id":"a","id":"b"}`, commands.DataPoint{Content: "x", ID: ptr("b")}, ""},

@@ -2,7 +2,6 @@ package writeapi_test
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -106,7 +105,7 @@ func (f *fake) RevokeKey(_ context.Context, call commands.Call, slug, keyID stri
 func serve(t *testing.T, f *fake) *apitest.Client {
 	t.Helper()
 	e := httpx.New(httpx.Config{
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Keys: apitest.Keys{}, URLs: apitest.URLs,
+		Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs,
 		Now: func() time.Time { return time.Date(2026, 11, 21, 9, 0, 0, 123456789, time.UTC) },
 	})
 	writeapi.Register(e, writeapi.Deps{Ingest: f, Delete: f, Projects: f})

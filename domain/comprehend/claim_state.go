@@ -118,7 +118,7 @@ func definition(c *clause) []draft {
 	}
 	end := c.rest + 1
 	of := -1
-	for end < c.to && (c.s.tokens[end].word) && !conjunctions[c.low(end)] {
+	for end < c.to && c.s.tokens[end].word && !conjunctions[c.low(end)] {
 		if c.low(end) == "of" && of < 0 {
 			of = end
 		}

@@ -75,9 +75,9 @@ func (r *dateReader) low(i int) string {
 // day is the day that lies n days after today.
 func (r *dateReader) day(n int) time.Time { return r.today.AddDate(0, 0, n) }
 
-// days is an expression of tokens [from, to) that names n days from start on.
-func days(from, to int, start time.Time, n int, relative bool) dated {
-	return dated{from: from, to: to, start: start, end: start.AddDate(0, 0, n), relative: relative}
+// oneDay is an expression of tokens [from, to) that names a day.
+func oneDay(from, to int, day time.Time, relative bool) dated {
+	return dated{from: from, to: to, start: day, end: day.AddDate(0, 0, 1), relative: relative}
 }
 
 func monthOf(from, to int, year int, month time.Month, relative bool) dated {

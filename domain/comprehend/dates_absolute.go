@@ -21,7 +21,7 @@ func (r *dateReader) written(i int) (dated, bool) {
 			return dated{}, false
 		}
 		if len(text) == 10 {
-			return days(i, i+1, t, 1, false), true
+			return oneDay(i, i+1, t, false), true
 		}
 		start := t.Truncate(time.Minute)
 		return dated{from: i, to: i + 1, start: start, end: start.Add(time.Minute), clock: true}, true
@@ -62,7 +62,7 @@ func (r *dateReader) written(i int) (dated, bool) {
 		return dated{}, false // more often a version or an address
 	}
 	t, ok := calendar(year, time.Month(month), day)
-	return days(i, i+1, t, 1, false), ok
+	return oneDay(i, i+1, t, false), ok
 }
 
 // calendar is a day that exists.

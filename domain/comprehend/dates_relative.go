@@ -32,7 +32,7 @@ func (r *dateReader) nearby(i int) (dated, bool) {
 	if low != "day" && partsOfDay[r.low(to)] && to == i+1 {
 		to++
 	}
-	return days(i, to, r.day(offset), 1, true), true
+	return oneDay(i, to, r.day(offset), true), true
 }
 
 // direction of a word before a unit of time: -1 for last, 0 for this, 1 for next.
@@ -77,7 +77,7 @@ func (r *dateReader) lastNext(i int) (dated, bool) {
 		if partsOfDay[r.low(to)] {
 			to++
 		}
-		return days(i, to, r.weekday(day, sign), 1, true), true
+		return oneDay(i, to, r.weekday(day, sign), true), true
 	}
 	if the {
 		return dated{}, false
@@ -189,9 +189,9 @@ func (r *dateReader) away(from, to int, unit string, n int) (dated, bool) {
 	}
 	switch unit {
 	case "day", "days":
-		return days(from, to, r.day(n), 1, true), true
+		return oneDay(from, to, r.day(n), true), true
 	case "week", "weeks":
-		return days(from, to, r.day(7*n), 1, true), true
+		return oneDay(from, to, r.day(7*n), true), true
 	case "month", "months":
 		first := time.Date(r.today.Year(), r.today.Month(), 1, 0, 0, 0, 0, time.UTC).AddDate(0, n, 0)
 		return monthOf(from, to, first.Year(), first.Month(), true), true
@@ -230,7 +230,7 @@ func (r *dateReader) onWeekday(i int) (dated, bool) {
 	if partsOfDay[r.low(to)] {
 		to++
 	}
-	return days(i, to, r.weekday(day, sign), 1, true), true
+	return oneDay(i, to, r.weekday(day, sign), true), true
 }
 
 // putOff reports whether the date at token i is where something was moved or set to: it lies ahead, though the verb is in the past.
@@ -271,7 +271,7 @@ func (r *dateReader) onDay(i int) (dated, bool) {
 	}
 	for n := 0; n < 62; n++ {
 		if t := r.day(step * n); t.Day() == day {
-			return days(i, i+1, t, 1, true), true
+			return oneDay(i, i+1, t, true), true
 		}
 	}
 	return dated{}, false

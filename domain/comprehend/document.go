@@ -16,7 +16,6 @@ type document struct {
 	names    map[string]bool // first words of names known from author, label and chat lines, in lower case
 	chat     bool            // the content is a written dialogue
 	speakers map[string]bool // the folded names that begin its turns
-	tokens   []token         // scratch
 	english  bool            // the content looks like English: capitals mean names
 	capitals map[string]bool // words with a capital where no sentence begins
 	excerpt  string          // what memories from label, metadata and author cite

@@ -24,8 +24,10 @@ func foldAttribute(text string) string {
 }
 
 // spellings are words that are written in two ways, or short.
-var spellings = map[string]string{"favorite": "favourite", "fave": "favourite", "fav": "favourite", "color": "colour", "flavor": "flavour", "neighbor": "neighbour",
-	"hobbies": "hobby", "birthdate": "birthday", "timezone": "zone", "movie": "film", "movies": "film"}
+var spellings = map[string]string{
+	"favorite": "favourite", "fave": "favourite", "fav": "favourite", "color": "colour", "flavor": "flavour", "neighbor": "neighbour",
+	"hobbies": "hobby", "birthdate": "birthday", "timezone": "zone", "movie": "film", "movies": "film",
+}
 
 func foldWords(text string) []string {
 	words := strings.FieldsFunc(straight(flat(text)), func(r rune) bool {

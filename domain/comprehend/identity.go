@@ -138,7 +138,7 @@ func calledBy(c *clause) []draft {
 
 // readHandles reads aliases that stand in a sentence outside of a clause's grammar: "Ana Ruiz (aka aruiz)", "Ana a.k.a. Annie",
 // "call me Annie", "everyone calls me Annie", "Ana Ruiz <ana@example.com>", "you can reach me at ana@example.com".
-func readHandles(d *document, s *sentence) []draft {
+func readHandles(s *sentence) []draft {
 	if s.question {
 		return nil
 	}

@@ -290,8 +290,10 @@ func TestSuperseding(t *testing.T) {
 		}
 	}
 	var keys [][2]string
-	for _, text := range []string{"I love tea.", "I love coffee.", "I live in Berlin.", "I work at Acme.", "I prefer Helix over Vim.", "I have a dog.", "I have a cat.", "My favourite editor is Helix.", "My favourite colour is green.",
-		"Bo loves tea.", "My daughter loves tea.", "The launch is on 3 June 2025.", "The demo is on 3 June 2025.", "I play the guitar.", "I play chess."} {
+	for _, text := range []string{
+		"I love tea.", "I love coffee.", "I live in Berlin.", "I work at Acme.", "I prefer Helix over Vim.", "I have a dog.", "I have a cat.", "My favourite editor is Helix.", "My favourite colour is green.",
+		"Bo loves tea.", "My daughter loves tea.", "The launch is on 3 June 2025.", "The demo is on 3 June 2025.", "I play the guitar.", "I play chess.",
+	} {
 		k := key(text, "Ana")
 		if slices.Contains(keys, k) {
 			t.Errorf("%q is about %q, as a sentence before it", text, k)

@@ -40,9 +40,11 @@ func shortName(value string) bool {
 	return value != "" && len(value) <= maxName && strings.Count(value, " ") <= 3 && strings.IndexFunc(value, unicode.IsLetter) >= 0 && !strings.ContainsAny(value, "{}[]<>\"\\\n")
 }
 
-var contactKeys = map[string]string{"email": "email", "e mail": "email", "email address": "email", "mail": "email", "phone": "phone number", "phone number": "phone number", "mobile": "phone number",
+var contactKeys = map[string]string{
+	"email": "email", "e mail": "email", "email address": "email", "mail": "email", "phone": "phone number", "phone number": "phone number", "mobile": "phone number",
 	"username": "username", "user name": "username", "handle": "handle", "login": "login", "github": "GitHub handle", "gitlab": "GitLab handle", "slack": "Slack handle", "twitter": "Twitter handle",
-	"nickname": "nickname", "alias": "alias", "aliases": "alias", "pronouns": "pronouns"}
+	"nickname": "nickname", "alias": "alias", "aliases": "alias", "pronouns": "pronouns",
+}
 
 // contactFact: {"email": "ana@example.com"} with an author, {"name": "Ana Ruiz", "github": "aruiz"}.
 func contactFact(d *document, f field, beside []field) []draft {
@@ -181,10 +183,12 @@ func dateFact(d *document, f field, _ []field) []draft {
 	return []draft{{kind: memory.TemporalAnchor, line: key + ": " + anchorLine(&s, date, d.said), from: date.start, to: date.end}}
 }
 
-var peopleKeys = map[string]string{"attendees": "attendee", "attendee": "attendee", "participants": "participant", "participant": "participant", "guests": "guest", "invitees": "invitee", "speakers": "speaker",
+var peopleKeys = map[string]string{
+	"attendees": "attendee", "attendee": "attendee", "participants": "participant", "participant": "participant", "guests": "guest", "invitees": "invitee", "speakers": "speaker",
 	"speaker": "speaker", "people": "person", "persons": "person", "reviewers": "reviewer", "reviewer": "reviewer", "assignee": "assignee", "assignees": "assignee", "reporter": "reporter", "owner": "owner",
 	"owners": "owner", "customer": "customer", "client": "client", "manager": "manager", "contact": "contact", "contacts": "contact", "interviewer": "interviewer", "candidate": "candidate", "patient": "patient",
-	"recipient": "recipient", "recipients": "recipient", "cc": "recipient", "project": "project", "product": "product", "vendor": "vendor", "members": "member"}
+	"recipient": "recipient", "recipients": "recipient", "cc": "recipient", "project": "project", "product": "product", "vendor": "vendor", "members": "member",
+}
 
 // peopleFact: {"attendees": ["Ana", "Bo"]}, {"assignee": {"name": "Cy"}}, {"project": "Apollo"}.
 func peopleFact(_ *document, f field, _ []field) []draft {

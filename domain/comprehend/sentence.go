@@ -38,7 +38,7 @@ func readSentence(d *document, s *sentence) []draft {
 			}
 		}
 	}
-	drafts = append(drafts, readHandles(d, s)...)
+	drafts = append(drafts, readHandles(s)...)
 	return append(drafts, readMentions(d, s)...)
 }
 

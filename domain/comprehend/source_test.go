@@ -74,8 +74,10 @@ func TestLabelAndMetadata(t *testing.T) {
 		want                          []string
 	}{
 		{"date in the label", "Planning for 3 June 2025", "Ana", ``, []string{`temporal-anchor: "3 June 2025" is Tuesday, 3 June 2025`}},
-		{"statement in the label", "Bo moved the demo to 3 June 2025", "Ana", ``,
-			[]string{`temporal-anchor: "3 June 2025" is Tuesday, 3 June 2025`, "observation: Bo moved the demo to 3 June 2025", "claim: The demo is on 3 June 2025"}},
+		{
+			"statement in the label", "Bo moved the demo to 3 June 2025", "Ana", ``,
+			[]string{`temporal-anchor: "3 June 2025" is Tuesday, 3 June 2025`, "observation: Bo moved the demo to 3 June 2025", "claim: The demo is on 3 June 2025"},
+		},
 		{"title in the label", "Weekly Sync With Bo About Apollo", "Ana", ``, nil},
 		{"speaker in the label", "Ana, session 3", "Ana", ``, nil},
 		{"attendees", "", "Ana", `{"attendees":["Bo","Cy"]}`, []string{"mention: Bo is named as an attendee", "mention: Cy is named as an attendee"}},
@@ -89,13 +91,19 @@ func TestLabelAndMetadata(t *testing.T) {
 		{"the author is the address", "", "ana@x", `{"email":"ana@x"}`, nil},
 		{"a nested profile", "", "Ana", `{"user":{"github":"aruiz","phone":"+49 30 123456"}}`, []string{"identity: Ana's GitHub handle is aruiz", "identity: Ana's phone number is +49 30 123456"}},
 		{"too deep to be the author's", "", "Ana", `{"repo":{"config":{"email":"ci@example.com"}}}`, nil},
-		{"preferences", "", "Ana", `{"preferences":{"theme":"dark"},"favouriteEditor":"Helix","timezone":"Europe/Berlin"}`,
-			[]string{"claim: Ana's preferred theme is dark", "claim: Ana's favourite editor is Helix", "claim: Ana's time zone is Europe/Berlin"}},
+		{
+			"preferences", "", "Ana", `{"preferences":{"theme":"dark"},"favouriteEditor":"Helix","timezone":"Europe/Berlin"}`,
+			[]string{"claim: Ana's preferred theme is dark", "claim: Ana's favourite editor is Helix", "claim: Ana's time zone is Europe/Berlin"},
+		},
 		{"rules", "", "", `{"rules":["Never deploy on Fridays.","x"]}`, []string{"rule: Never deploy on Fridays"}},
-		{"dates", "", "", `{"due":"2025-06-03","launchDate":"2025-06-04","created_at":"2025-01-01T00:00:00Z","end":"soon"}`,
-			[]string{`temporal-anchor: due: "2025-06-03" is Tuesday, 3 June 2025`, `temporal-anchor: launch date: "2025-06-04" is Wednesday, 4 June 2025`}},
-		{"texts", "", "Ana", `{"summary":"Bo moved the launch to 3 June 2025. Thanks!"}`,
-			[]string{`temporal-anchor: "3 June 2025" is Tuesday, 3 June 2025`, "observation: Bo moved the launch to 3 June 2025", "claim: The launch is on 3 June 2025", "mention: Ana mentions Bo"}},
+		{
+			"dates", "", "", `{"due":"2025-06-03","launchDate":"2025-06-04","created_at":"2025-01-01T00:00:00Z","end":"soon"}`,
+			[]string{`temporal-anchor: due: "2025-06-03" is Tuesday, 3 June 2025`, `temporal-anchor: launch date: "2025-06-04" is Wednesday, 4 June 2025`},
+		},
+		{
+			"texts", "", "Ana", `{"summary":"Bo moved the launch to 3 June 2025. Thanks!"}`,
+			[]string{`temporal-anchor: "3 June 2025" is Tuesday, 3 June 2025`, "observation: Bo moved the launch to 3 June 2025", "claim: The launch is on 3 June 2025", "mention: Ana mentions Bo"},
+		},
 		{"role in a dialogue", "", "Ana", `{"role":"assistant"}`, nil},
 		{"technical fields", "", "Ana", `{"id":17,"tags":["a","b"],"source":"slack","url":"https://example.com","score":0.5,"nested":{"a":[{"b":null}]},"ok":true}`, nil},
 		{"no JSON", "", "Ana", `{"team":"platform"`, nil},

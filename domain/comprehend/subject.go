@@ -26,6 +26,7 @@ func (c *clause) subjectKey() string {
 			key = both + " and " + who
 		}
 		return key
+	default: // a name or a thing is its own words
 	}
 	end := c.subj
 	for end < c.subjEnd && c.low(end) != "(" { // "Sam (he/him)"
@@ -80,6 +81,7 @@ func (c *clause) owned() (owner, attribute string, ok bool) {
 			return c.foldTokens(c.subj, c.subjEnd-1), c.text(c.subjEnd-1, c.subjEnd), true
 		}
 		return c.foldTokens(c.subj, c.subjEnd), "value", c.subjEnd-c.subj == 2
+	default: // nobody owns anything
 	}
 	return "", "", false
 }

@@ -114,11 +114,10 @@ func wordEnd(text string, i int) int {
 // appendWord appends a word, a contraction as its two parts.
 func appendWord(buf []token, word string, at int, gap bool) []token {
 	low := straight(word)
-	cut := -1
 	if strings.Contains(low, "'") {
 		for _, tail := range contractions {
 			if stem := len(low) - len(tail.text); stem > 0 && strings.HasSuffix(low, tail.text) {
-				cut = strings.LastIndexAny(word, "'’")
+				cut := strings.LastIndexAny(word, "'’")
 				if tail.text == "n't" {
 					cut--
 				}

@@ -22,10 +22,31 @@ func TestInflections(t *testing.T) {
 		form  form
 		lemma string
 	}{
-		{"went", past, "go"}, {"gone", participle, "go"}, {"goes", third, "go"}, {"going", gerund, "go"}, {"moved", past | participle, "move"}, {"moving", gerund, "move"},
-		{"planned", past, "plan"}, {"planning", gerund, "plan"}, {"travelled", past, "travel"}, {"traveled", past, "travel"}, {"studies", third, "study"}, {"studied", past, "study"},
-		{"plays", third, "play"}, {"watches", third, "watch"}, {"has", third, "have"}, {"does", third, "do"}, {"tied", past, "tie"}, {"tying", gerund, "tie"}, {"agreeing", gerund, "agree"},
-		{"wrote", past, "write"}, {"written", participle, "write"}, {"taught", past, "teach"}, {"lit", past, "light"}, {"preferred", past, "prefer"}, {"swapping", gerund, "swap"},
+		{"went", past, "go"},
+		{"gone", participle, "go"},
+		{"goes", third, "go"},
+		{"going", gerund, "go"},
+		{"moved", past | participle, "move"},
+		{"moving", gerund, "move"},
+		{"planned", past, "plan"},
+		{"planning", gerund, "plan"},
+		{"travelled", past, "travel"},
+		{"traveled", past, "travel"},
+		{"studies", third, "study"},
+		{"studied", past, "study"},
+		{"plays", third, "play"},
+		{"watches", third, "watch"},
+		{"has", third, "have"},
+		{"does", third, "do"},
+		{"tied", past, "tie"},
+		{"tying", gerund, "tie"},
+		{"agreeing", gerund, "agree"},
+		{"wrote", past, "write"},
+		{"written", participle, "write"},
+		{"taught", past, "teach"},
+		{"lit", past, "light"},
+		{"preferred", past, "prefer"},
+		{"swapping", gerund, "swap"},
 	} {
 		if lemma, ok := is(tc.word, tc.form); !ok || lemma != tc.lemma {
 			t.Errorf("%q is %q (%v), want %q", tc.word, lemma, ok, tc.lemma)

@@ -175,26 +175,24 @@ func (v *voice) agree(i int, glue string) (string, bool) {
 	v.pend = 0
 	pick := func(singular, plural string) (string, bool) {
 		v.glue = false
+		word := plural
 		if number == 's' {
-			return " " + singular, true
+			word = singular
 		}
-		return " " + plural, true
-	}
-	spaced := func(word string, ok bool) (string, bool) {
-		if t.gap {
-			word = strings.TrimPrefix(word, " ")
+		if !t.gap {
+			word = " " + word
 		}
-		return word, ok
+		return word, true
 	}
 	switch t.low {
 	case "am", "are":
-		return spaced(pick("is", "are"))
+		return pick("is", "are")
 	case "was", "were":
-		return spaced(pick("was", "were"))
+		return pick("was", "were")
 	case "have":
-		return spaced(pick("has", "have"))
+		return pick("has", "have")
 	case "do":
-		return spaced(pick("does", "do"))
+		return pick("does", "do")
 	case "'d":
 		if v.c.perfect && i == v.c.finite {
 			return " had", true

@@ -43,7 +43,6 @@ var (
 	abbreviations = set(`sr jr etc eg ie no nos vol fig approx dept inc ltd co corp
 		jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thurs fri sat sun a.m p.m u.s u.k cf al`)
 
-	negations = set(`not never no nothing nobody none hardly barely neither nor`)
 	// adverbs may stand between a subject, its auxiliaries and its verb.
 	adverbs = set(`really just also always never usually still actually finally recently already often sometimes even only both all now currently
 		absolutely totally definitely probably certainly truly simply quickly suddenly eventually once twice generally normally typically mostly
@@ -65,11 +64,17 @@ var (
 		cool great nice awesome amazing sure right true exactly absolutely definitely totally indeed sweet good hooray congrats congratulations
 		sorry please bye goodbye cheers anyway anyways also plus honestly actually btw fyi luckily fortunately unfortunately sadly frankly
 		and but then update ps gosh man dude sounds look listen see and still besides meanwhile though however therefore thus hence personally recently lately finally currently yesterday`)
-	weekdays = map[string]int{"sunday": 0, "monday": 1, "tuesday": 2, "wednesday": 3, "thursday": 4, "friday": 5, "saturday": 6,
-		"sun": 0, "mon": 1, "tue": 2, "tues": 2, "wed": 3, "thu": 4, "thur": 4, "thurs": 4, "fri": 5, "sat": 6}
-	months = map[string]int{"january": 1, "february": 2, "march": 3, "april": 4, "may": 5, "june": 6, "july": 7, "august": 8, "september": 9,
+	weekdays = map[string]int{
+		"sunday": 0, "monday": 1, "tuesday": 2, "wednesday": 3, "thursday": 4, "friday": 5, "saturday": 6,
+		"sun": 0, "mon": 1, "tue": 2, "tues": 2, "wed": 3, "thu": 4, "thur": 4, "thurs": 4, "fri": 5, "sat": 6,
+	}
+	months = map[string]int{
+		"january": 1, "february": 2, "march": 3, "april": 4, "may": 5, "june": 6, "july": 7, "august": 8, "september": 9,
 		"october": 10, "november": 11, "december": 12, "jan": 1, "feb": 2, "mar": 3, "apr": 4, "jun": 6, "jul": 7, "aug": 8, "sep": 9,
-		"sept": 9, "oct": 10, "nov": 11, "dec": 12}
-	numberWords = map[string]int{"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
-		"nine": 9, "ten": 10, "eleven": 11, "twelve": 12}
+		"sept": 9, "oct": 10, "nov": 11, "dec": 12,
+	}
+	numberWords = map[string]int{
+		"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
+		"nine": 9, "ten": 10, "eleven": 11, "twelve": 12,
+	}
 )

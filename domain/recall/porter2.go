@@ -181,10 +181,30 @@ func (p *porter) step1c() {
 type suffixes [][2]string
 
 var step2Suffixes = suffixes{
-	{"ational", "ate"}, {"fulness", "ful"}, {"iveness", "ive"}, {"ization", "ize"}, {"ousness", "ous"}, {"biliti", "ble"},
-	{"lessli", "less"}, {"tional", "tion"}, {"alism", "al"}, {"aliti", "al"}, {"ation", "ate"}, {"entli", "ent"}, {"fulli", "ful"},
-	{"iviti", "ive"}, {"ousli", "ous"}, {"abli", "able"}, {"alli", "al"}, {"anci", "ance"}, {"ator", "ate"}, {"enci", "ence"},
-	{"izer", "ize"}, {"bli", "ble"}, {"ogi", "og"}, {"li", ""},
+	{"ational", "ate"},
+	{"fulness", "ful"},
+	{"iveness", "ive"},
+	{"ization", "ize"},
+	{"ousness", "ous"},
+	{"biliti", "ble"},
+	{"lessli", "less"},
+	{"tional", "tion"},
+	{"alism", "al"},
+	{"aliti", "al"},
+	{"ation", "ate"},
+	{"entli", "ent"},
+	{"fulli", "ful"},
+	{"iviti", "ive"},
+	{"ousli", "ous"},
+	{"abli", "able"},
+	{"alli", "al"},
+	{"anci", "ance"},
+	{"ator", "ate"},
+	{"enci", "ence"},
+	{"izer", "ize"},
+	{"bli", "ble"},
+	{"ogi", "og"},
+	{"li", ""},
 }
 
 func (p *porter) step2() {
@@ -212,8 +232,15 @@ func (p *porter) step2() {
 }
 
 var step3Suffixes = suffixes{
-	{"ational", "ate"}, {"tional", "tion"}, {"alize", "al"}, {"ative", ""}, {"icate", "ic"}, {"iciti", "ic"}, {"ical", "ic"},
-	{"ness", ""}, {"ful", ""},
+	{"ational", "ate"},
+	{"tional", "tion"},
+	{"alize", "al"},
+	{"ative", ""},
+	{"icate", "ic"},
+	{"iciti", "ic"},
+	{"ical", "ic"},
+	{"ness", ""},
+	{"ful", ""},
 }
 
 func (p *porter) step3() {

@@ -87,7 +87,8 @@ func TestWhatAnAppendIsToldAboutItsFailure(t *testing.T) {
 		{"deleted", failing{codes.FailedPrecondition, "Event stream 'a-1' is deleted.", []string{"exception", "stream-deleted", "stream-name", "a-1"}}, eventstore.ErrDeleted},
 		{"deleted, but a trailer is missing", failing{codes.FailedPrecondition, "Event stream 'a-1' is deleted.", []string{"exception", "stream-deleted"}}, eventstore.ErrUnknown},
 		{
-			"too large", failing{codes.InvalidArgument, "Maximum Append Size of 1024 Exceeded.", []string{"exception", "maximum-append-size-exceeded"}},
+			"too large",
+			failing{codes.InvalidArgument, "Maximum Append Size of 1024 Exceeded.", []string{"exception", "maximum-append-size-exceeded"}},
 			eventstore.ErrTooLarge,
 		},
 		{"not allowed", failing{codes.PermissionDenied, "Access Denied", []string{"exception", "access-denied"}}, nil},

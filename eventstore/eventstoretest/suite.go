@@ -100,7 +100,7 @@ func (b *bench) appendFails(stream string, expected eventstore.Revision, want er
 		b.Fatalf("append of %d at %d: got %+v, %v; want %v", len(events), expected, done, err, want)
 	}
 	for _, other := range []error{eventstore.ErrConflict, eventstore.ErrDeleted, eventstore.ErrTooLarge, eventstore.ErrUnknown} {
-		if other != want && errors.Is(err, other) {
+		if !errors.Is(want, other) && errors.Is(err, other) {
 			b.Fatalf("append of %d at %d: %v is %v and %v at once", len(events), expected, err, want, other)
 		}
 	}

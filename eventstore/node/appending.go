@@ -49,8 +49,9 @@ func (s *service) Append(call streams.Streams_AppendServer) error {
 		return s.node.fail(call, errStreamDeleted(r.stream))
 	case wrongVersion:
 		return call.SendAndClose(wrongVersionResponse(r.expected, d.revision))
+	default:
+		return call.SendAndClose(successResponse(d))
 	}
-	return call.SendAndClose(successResponse(d))
 }
 
 // place is the place of one large append.

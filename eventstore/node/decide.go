@@ -31,8 +31,9 @@ func (e expectation) String() string {
 		return "-2"
 	case expectExists:
 		return "-4"
+	default:
+		return strconv.FormatInt(e.revision, 10)
 	}
-	return strconv.FormatInt(e.revision, 10)
 }
 
 // verdict is the outcome of a check.

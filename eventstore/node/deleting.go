@@ -73,6 +73,7 @@ func (s *service) end(ctx context.Context, r *request) (uint64, error) {
 		return 0, errStreamDeleted(r.stream)
 	case wrongVersion:
 		return 0, errWrongVersion(r.stream, r.expected, d.revision)
+	default:
+		return d.position, nil
 	}
-	return d.position, nil
 }

@@ -26,24 +26,32 @@ func (f *failed) Error() string { return f.message }
 func (f *failed) GRPCStatus() *status.Status { return status.New(f.code, f.message) }
 
 func errStreamDeleted(stream string) error {
-	return &failed{codes.FailedPrecondition, fmt.Sprintf("Event stream '%s' is deleted.", stream),
-		metadata.Pairs("exception", "stream-deleted", "stream-name", stream)}
+	return &failed{
+		codes.FailedPrecondition, fmt.Sprintf("Event stream '%s' is deleted.", stream),
+		metadata.Pairs("exception", "stream-deleted", "stream-name", stream),
+	}
 }
 
 func errWrongVersion(stream string, expected expectation, current int64) error {
-	return &failed{codes.FailedPrecondition,
+	return &failed{
+		codes.FailedPrecondition,
 		fmt.Sprintf("Append failed due to WrongExpectedVersion. Stream: %s, Expected version: %s, Actual version: %d", stream, expected, current),
-		metadata.Pairs("exception", "wrong-expected-version", "stream-name", stream, "expected-version", expected.String(), "actual-version", strconv.FormatInt(current, 10))}
+		metadata.Pairs("exception", "wrong-expected-version", "stream-name", stream, "expected-version", expected.String(), "actual-version", strconv.FormatInt(current, 10)),
+	}
 }
 
 func errTooLarge(limit int) error {
-	return &failed{codes.InvalidArgument, fmt.Sprintf("Maximum Append Size of %d Exceeded.", limit),
-		metadata.Pairs("exception", "maximum-append-size-exceeded", "maximum-append-size", strconv.Itoa(limit))}
+	return &failed{
+		codes.InvalidArgument, fmt.Sprintf("Maximum Append Size of %d Exceeded.", limit),
+		metadata.Pairs("exception", "maximum-append-size-exceeded", "maximum-append-size", strconv.Itoa(limit)),
+	}
 }
 
 func errMissingProperty(name string) error {
-	return &failed{codes.InvalidArgument, "Required Metadata Property '" + name + "' is missing",
-		metadata.Pairs("exception", "missing-required-metadata-property", "required-metadata-properties", keyType+","+keyContentType)}
+	return &failed{
+		codes.InvalidArgument, "Required Metadata Property '" + name + "' is missing",
+		metadata.Pairs("exception", "missing-required-metadata-property", "required-metadata-properties", keyType+","+keyContentType),
+	}
 }
 
 func errInvalid(message string) error {

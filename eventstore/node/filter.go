@@ -23,7 +23,7 @@ type filter struct {
 // filterOf reads a filter; nil where the client wants everything.
 func filterOf(o *streams.ReadReq_Options_FilterOptions) (*filter, error) {
 	if o == nil {
-		return nil, nil
+		return nil, nil //nolint:nilnil // no filter, and nothing wrong
 	}
 	f := &filter{interval: defaultWindow}
 	if window, ok := o.GetWindow().(*streams.ReadReq_Options_FilterOptions_Max); ok && window.Max > 0 {

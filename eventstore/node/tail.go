@@ -13,7 +13,6 @@ type entry struct {
 	position uint64
 	revision int64
 	stream   string
-	typ      string
 	record   []byte
 }
 

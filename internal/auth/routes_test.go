@@ -117,7 +117,10 @@ func (u unasked) KeyByHash(context.Context, auth.Kind, [32]byte) (p auth.Princip
 func TestAKeyThatARouteDoesNotTakeIsNotLookedUp(t *testing.T) {
 	a := auth.NewAuthenticator(unasked{t})
 	for _, c := range []struct{ method, path, value string }{
-		{http.MethodPost, "/recall", "svc_mk_1"}, {http.MethodGet, "/projects", "svc_sk_1"}, {http.MethodGet, "/audiences", "a.b.c"}, {http.MethodPost, "/recall", "a.b.c"},
+		{http.MethodPost, "/recall", "svc_mk_1"},
+		{http.MethodGet, "/projects", "svc_sk_1"},
+		{http.MethodGet, "/audiences", "a.b.c"},
+		{http.MethodPost, "/recall", "a.b.c"},
 		{http.MethodPost, "/webhooks/:webhookId/:token", "svc_sk_1"},
 	} {
 		_, err := a.Authenticate(t.Context(), c.method, auth.Prefix+c.path, http.Header{"Authorization": {"Bearer " + c.value}})

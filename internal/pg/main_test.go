@@ -170,7 +170,7 @@ func needRoot(t *testing.T) {
 // openDir is a folder that every user may enter, unlike t.TempDir.
 func openDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "annals-pg-test-")
+	dir, err := os.MkdirTemp("", "annals-pg-test-") //nolint:usetesting // its parent is closed to others
 	if err != nil {
 		t.Fatal(err)
 	}
