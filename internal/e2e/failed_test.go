@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/internal/client"
+)
+
+// A send that cannot be derived stops with its reason, blocks nobody, and can be retried by its owner and by the operator.
+func TestStoppedSend(t *testing.T) {
+	s := newService(t)
+	s.start()
+	c := s.client(client.Options{Attempts: 1})
+	r, err := c.IngestBatch(t.Context(), []json.RawMessage{
+		json.RawMessage(`{"id":"good","content":"Bo moved to Lisbon"}`), json.RawMessage(`{"id":"bad","content":"... !!! ---"}`),
+	}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := stopped(t.Context(), t, c, r.IngestionID)
+	if status.Failure == nil || status.Failure.Code != "content-rejected" || !status.Blocked || status.Settled || status.Readiness.Failed != 1 {
+		t.Errorf("status %+v", status)
+	}
+	page, err := c.Recall(t.Context(), client.RecallRequest{Query: "Where does Bo live? Lisbon", Identity: "x"})
+	if err != nil || len(page.Results) == 0 || page.Results[0].Sources[0].SourceID != "good" {
+		t.Errorf("recall beside it: %+v, %v", page.Results, err)
+	}
+	out, err := exec.Command(binary, "failed", "--data-dir", s.dir).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), r.IngestionID) || !strings.Contains(string(out), "content-rejected") {
+		t.Errorf("annals failed: %v\n%s", err, out)
+	}
+	if err := c.Retry(t.Context(), r.IngestionID); err != nil {
+		t.Fatal(err)
+	}
+	stopped(t.Context(), t, c, r.IngestionID) // the same content stops the same way
+	// Changed and sent as a new revision, it completes, and the failure does not count any more.
+	fixed, err := c.Ingest(t.Context(), client.DataPoint{ID: "bad", Content: "Now with words"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	completed(t.Context(), t, c, fixed.IngestionID)
+	if status, err := c.Status(t.Context(), r.IngestionID); err != nil || status.Status != "failed" || !status.Settled || status.Readiness.Failed != 0 {
+		t.Errorf("behind a newer revision: %+v, %v", status, err)
+	}
+	wantRefused(t, c.Retry(t.Context(), fixed.IngestionID), http.StatusConflict, "ingestion-not-stopped")
+}
+
+// stopped waits until a send has failed.
+func stopped(ctx context.Context, t *testing.T, c *client.Client, id string) client.IngestionStatus {
+	t.Helper()
+	var status client.IngestionStatus
+	var err error
+	await(t, func() bool {
+		limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		status, err = c.Status(limited, id)
+		return err != nil || status.Status == "failed"
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status
+}
