@@ -62,11 +62,17 @@ type single struct {
 }
 
 // run decides and appends until the send stands or is refused.
+//
+// Most sends bring a source id for the first time. Where nothing but the append itself would be done for that, it is decided
+// on an empty stream without a look at it: the store refuses the append where the stream is not empty, and then it is read.
 func (n *single) run(ctx context.Context, in DataPoint) (Receipt, error) {
-	for {
-		base, read, err := n.load(ctx)
-		if err != nil {
-			return Receipt{}, err
+	for look := !n.guessable(); ; look = true {
+		base, read := datapoint.Base{}, eventstore.NoStream
+		if look {
+			var err error
+			if base, read, err = n.load(ctx); err != nil {
+				return Receipt{}, err
+			}
 		}
 		if n.hasClaim {
 			// Another try with this key may have landed since the claim was read.
@@ -103,6 +109,13 @@ func (n *single) run(ctx context.Context, in DataPoint) (Receipt, error) {
 		// Decided anew, it is another event: the store must not take it for the one that lost.
 		n.command = uuid.New()
 	}
+}
+
+// guessable reports whether a wrong guess costs nothing but the refused append: no key is spent, no record made, no blob written.
+func (n *single) guessable() bool {
+	author := n.prepared.ingest.Author
+	return n.key == "" && (author == "" || n.service.authors.has(stream.IdentityID(n.call.Principal.Project.Namespace, author))) &&
+		jsonSize(n.prepared.content)+jsonSize(string(n.prepared.metadata)) <= inlineBody
 }
 
 // load reads what the decision stands on. A deleted data point is refused.

@@ -29,40 +29,48 @@ func (w *Worker) derive(ctx context.Context, item todo.Item) (result, error) {
 	name := stream.Name(stream.Memory, item.DataPoint)
 	meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline", CorrelationID: item.IngestionID}
 
-	last, ok, err := w.Log.Last(ctx, name)
-	if errors.Is(err, eventstore.ErrDeleted) {
-		return res, nil // erased meanwhile
-	}
-	if err != nil {
-		return res, err
-	}
-	at := eventstore.NoStream
-	attempt := 1
-	if ok {
-		at = last.Revision
-		done := false
-		if attempt, done = nextAttempt(last.Event, item); done {
-			res.position = last.Position // the queue lags; it will see
-			return res, nil
+	at, attempt := eventstore.NoStream, 1
+	// The first attempt at the first revision finds an empty stream; the append is refused where that is wrong.
+	for look := item.Revision > 1 || item.Round > 0 || item.Attempt > 0; ; look = true {
+		if look {
+			last, ok, err := w.Log.Last(ctx, name)
+			if errors.Is(err, eventstore.ErrDeleted) {
+				return res, nil // erased meanwhile
+			}
+			if err != nil {
+				return res, err
+			}
+			if ok {
+				at = last.Revision
+				ended := false
+				if attempt, ended = nextAttempt(last.Event, item); ended {
+					res.position = last.Position // the queue lags; it will see
+					return res, nil
+				}
+			}
 		}
+		if attempt > maxAttempts {
+			// The process died in each attempt, so none of them could say why.
+			failed := w.failed(item, maxAttempts, &Failure{Code: ingestion.Internal, Message: fmt.Sprintf("the work was cut off %d times", maxAttempts)})
+			return w.end(ctx, res, name, at, meta, failed)
+		}
+		done, err := w.Log.Append(ctx, name, at, meta, memory.DerivationStarted{
+			ProjectID: item.ProjectID, IngestionID: item.IngestionID, Ordinal: item.Ordinal, Revision: item.Revision,
+			Attempt: attempt, Round: item.Round, StartedAt: w.Now(),
+		})
+		if errors.Is(err, eventstore.ErrConflict) && !look {
+			meta.CommandID = uuid.New()
+			continue
+		}
+		if errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrDeleted) {
+			return res, nil // another worker was first, or it was erased
+		}
+		if err != nil {
+			return res, err
+		}
+		res.position, at = done.Position, done.Revision
+		break
 	}
-	if attempt > maxAttempts {
-		// The process died in each attempt, so none of them could say why.
-		failed := w.failed(item, maxAttempts, &Failure{Code: ingestion.Internal, Message: fmt.Sprintf("the work was cut off %d times", maxAttempts)})
-		return w.end(ctx, res, name, at, meta, failed)
-	}
-	started := memory.DerivationStarted{
-		ProjectID: item.ProjectID, IngestionID: item.IngestionID, Ordinal: item.Ordinal, Revision: item.Revision,
-		Attempt: attempt, Round: item.Round, StartedAt: w.Now(),
-	}
-	done, err := w.Log.Append(ctx, name, at, meta, started)
-	if errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrDeleted) {
-		return res, nil // another worker was first, or it was erased
-	}
-	if err != nil {
-		return res, err
-	}
-	res.position, at = done.Position, done.Revision
 	meta.CommandID = uuid.New()
 
 	derived, err := w.extract(ctx, item)
