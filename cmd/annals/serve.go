@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,6 +31,10 @@ import (
 	"github.com/annals-project/annals/writeapi"
 )
 
+// gcPercent lets the heap grow to three times what lives in it between collections: most of what is allocated is gone with
+// its request or its page, and the part that lives is small. GOGC in the environment wins.
+const gcPercent = 200
+
 // startLimit is how long the parts may take to open, a first initialisation of the database included.
 const startLimit = 3 * time.Minute
 
@@ -43,6 +48,9 @@ func (c *ServeCmd) Run(ctx context.Context, env *Env) (err error) {
 		return err
 	}
 	log := slog.New(slog.NewJSONHandler(env.Stderr, &slog.HandlerOptions{Level: level}))
+	if env.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	listener, err := listen(ctx, c.APIAddr)
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ const (
 	// claimSize and width are how many items are taken at a time, and how many of them are worked on at once. An item waits
 	// for the disk twice, and appends that wait together share one fsync: so the width is that of the disk, not of the processor.
 	claimSize = 256
-	width     = 32
+	width     = 16
 	// idlePoll is how often a list is looked at although nothing was reported: leases run out silently.
 	idlePoll = time.Second
 )
