@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strconv"
 	"sync"
@@ -56,7 +57,8 @@ func TestKill(t *testing.T) {
 		var group sync.WaitGroup
 		var serial atomic.Int64
 		load := func(work func(ctx context.Context, c *client.Client, word string) error) {
-			c := s.client(client.Options{Attempts: 1, Timeout: 10 * time.Second})
+			// A connection that the kill cuts off is nothing to hold against the document.
+			c := s.client(client.Options{Attempts: 1, Timeout: 10 * time.Second, Transport: http.DefaultTransport})
 			group.Go(func() {
 				for ctx.Err() == nil {
 					word := fmt.Sprintf("w%dx%d", round, serial.Add(1))

@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/readapi"
 )
 
 // binary is the built program.
@@ -198,8 +200,14 @@ func (s *service) management() *client.Client {
 	return s.with(s.credentials()["ANNALS_MANAGEMENT_KEY"], client.Options{})
 }
 
+// with is a client whose every response is held against the OpenAPI document, but for one that brings its own transport.
 func (s *service) with(key string, o client.Options) *client.Client {
 	s.t.Helper()
+	if o.Transport == nil {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		s.t.Cleanup(transport.CloseIdleConnections)
+		o.Transport = apitest.Load(s.t, readapi.OpenAPI).Transport(s.t, transport)
+	}
 	c, err := client.New("http://"+s.addr, key, o)
 	if err != nil {
 		s.t.Fatal(err)
