@@ -183,9 +183,14 @@ func (p *process) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{"access", "datapoints", "memories", "recallindex"} {
+	for _, name := range []string{access.Name, datapoints.Name, memories.Name, recallindex.Name} {
 		for p.waiter.Wait(ctx, head, name) != nil {
-			// A projection that stopped keeps the door shut and is named on /readyz; an operator's remedy opens it.
+			// Who calls and what stands cannot be told without these two: the door stays shut, and /readyz says why. Where one of the
+			// others stopped, the reads that rest on it are refused, and the rest goes on.
+			needed := name == access.Name || name == datapoints.Name
+			if _, stopped := errors.AsType[*projections.Stop](p.waiter.Stopped(ctx, name)); stopped && !needed {
+				break
+			}
 			if !sleep(ctx, time.Second) {
 				return nil
 			}
