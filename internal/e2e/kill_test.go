@@ -16,11 +16,15 @@ import (
 	"github.com/annals-project/annals/internal/client"
 )
 
-// kills is how often TestKill kills the service: few in a quick run, as many as ANNALS_KILLS says in a long one.
+// kills is how often TestKill kills the service: as often as ANNALS_KILLS says, else 20 times, few in a short run.
 func kills(t *testing.T) int {
 	n, err := strconv.Atoi(os.Getenv("ANNALS_KILLS"))
-	if err != nil {
+	switch {
+	case err == nil:
+	case testing.Short():
 		n = 4
+	default:
+		n = 20
 	}
 	t.Logf("%d kills (ANNALS_KILLS)", n)
 	return n
