@@ -196,6 +196,12 @@ func (p *process) start(ctx context.Context) error {
 			}
 		}
 	}
+	// An embedded index is fed by its own process alone: one that stands by for another would answer from an empty index.
+	for !p.feedsIndex(ctx) {
+		if !sleep(ctx, 100*time.Millisecond) {
+			return nil
+		}
+	}
 	for p.finisher.CatchUp(ctx) != nil {
 		if !sleep(ctx, time.Second) {
 			return nil

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -26,6 +27,8 @@ func (p *process) notReady(ctx context.Context) []readapi.NotReady {
 			add("projection "+s.Name, s.Stop.Error())
 		case s.Trouble != nil:
 			add("projection "+s.Name, s.Trouble.Error())
+		case s.Name == recallindex.Name && !s.Active:
+			add("projection "+s.Name, "another process feeds its index, and an embedded index serves one process only: stop the other")
 		}
 	}
 	if _, err := p.st.store.Head(ctx); err != nil {
@@ -40,10 +43,20 @@ func (p *process) notReady(ctx context.Context) []readapi.NotReady {
 	return parts
 }
 
+// feedsIndex reports whether this process feeds its index, or the projection stopped and nobody does.
+func (p *process) feedsIndex(ctx context.Context) bool {
+	for _, s := range p.runtime.Health(ctx) {
+		if s.Name == recallindex.Name {
+			return s.Active || s.Stop != nil
+		}
+	}
+	return false
+}
+
 // indexTrouble is what keeps the recall index from taking writes, nil for nothing.
 func (p *process) indexTrouble(ctx context.Context) error {
 	for _, s := range p.runtime.Health(ctx) {
-		if s.Name != "recallindex" {
+		if s.Name != recallindex.Name {
 			continue
 		}
 		if s.Stop != nil {

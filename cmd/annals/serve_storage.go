@@ -33,7 +33,7 @@ type storage struct {
 	index    recallindex.Index
 }
 
-// openStorage opens everything at once: the log and the database do not need each other.
+// openStorage opens the log, then the database and the index at once, which do not need each other.
 func openStorage(ctx context.Context, s *Settings, log *slog.Logger) (_ *storage, err error) {
 	if err := os.MkdirAll(s.DataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data folder: %w", err)
@@ -47,8 +47,11 @@ func openStorage(ctx context.Context, s *Settings, log *slog.Logger) (_ *storage
 	if st.codec, err = eventstore.NewCodec(domain.Catalog); err != nil {
 		return nil, err
 	}
+	// The log comes first: it is there in a moment, and it says at once where another process has the data folder.
+	if err := st.openLog(ctx, s, log); err != nil {
+		return nil, err
+	}
 	var g errgroup.Group
-	g.Go(func() error { return st.openLog(ctx, s, log) })
 	g.Go(func() error { return st.openDatabase(ctx, s, log) })
 	g.Go(func() error {
 		index, err := bleve.Open(filepath.Join(s.DataDir, "recall"), bleve.Options{Log: log})

@@ -38,7 +38,22 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(3) // only a kill is expected
 	}
-	goleak.VerifyTestMain(m)
+	// The library that fetches Postgres leaves a log in the folder of temporary files.
+	temporary, err := os.MkdirTemp("", "pg-")
+	if err == nil {
+		err = errors.Join(os.Chmod(temporary, 0o755), os.Setenv("TMPDIR", temporary))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if err := os.RemoveAll(temporary); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		os.Exit(code)
+	}))
 }
 
 // fast leaves out what only a crash of the machine needs.
