@@ -90,7 +90,7 @@ type batch struct {
 
 // readBases reads what each item is decided on, and refuses the batch for a deleted data point.
 func (s *Service) readBases(ctx context.Context, b *batch) error {
-	return s.each(ctx, len(b.prepared), func(ctx context.Context, i int) error {
+	return each(ctx, len(b.prepared), func(ctx context.Context, i int) error {
 		p := &b.prepared[i]
 		last, ok, err := s.Log.Last(ctx, p.stream)
 		if errors.Is(err, eventstore.ErrDeleted) {
@@ -119,7 +119,7 @@ func (s *Service) appearAll(ctx context.Context, call Call, items []DataPoint) e
 			authors = append(authors, *in.Identity)
 		}
 	}
-	return s.each(ctx, len(authors), func(ctx context.Context, i int) error { return s.appear(ctx, call, authors[i]) })
+	return each(ctx, len(authors), func(ctx context.Context, i int) error { return s.appear(ctx, call, authors[i]) })
 }
 
 // commit stages the items and appends the batch to the send's own stream, whose emptiness decides whose key it is.
@@ -162,7 +162,7 @@ func (s *Service) replayBatch(ctx context.Context, call Call, id uuid.UUID, key,
 			return BatchReceipt{}, false, err
 		}
 	}
-	err = s.each(ctx, len(accepted.Items), func(ctx context.Context, i int) error {
+	err = each(ctx, len(accepted.Items), func(ctx context.Context, i int) error {
 		last, _, err := s.Log.Last(ctx, stream.Name(stream.DataPoint, accepted.Items[i].DataPoint))
 		if _, deleted := last.Event.(*datapoint.Deleted); deleted || errors.Is(err, eventstore.ErrDeleted) {
 			return atItem(dataPointDeleted(sourceIDOf(items[i])), i)
@@ -212,10 +212,6 @@ func sourceIDOf(in DataPoint) string {
 }
 
 // each runs work on 0 to n-1, fanOutWidth at a time, and stops at the first error.
-func (s *Service) each(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
-	return each(ctx, n, work)
-}
-
 func each(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(fanOutWidth)

@@ -25,13 +25,6 @@ type FirstStart struct {
 	At            time.Time
 }
 
-// Opened is the log that a process works on.
-type Opened struct {
-	LogID uuid.UUID
-	// Position is where the projections must be to know what Bootstrap created, 0 where it created nothing.
-	Position eventstore.Position
-}
-
 // Registered reports whether the log was opened before, by whom ever.
 func Registered(ctx context.Context, l *Log) (bool, error) {
 	_, ok, err := l.Last(ctx, stream.Registry)
@@ -40,11 +33,11 @@ func Registered(ctx context.Context, l *Log) (bool, error) {
 
 // Bootstrap opens an empty log, or goes on where a crash interrupted that. The first append decides: of two processes that
 // start at once one creates, and the other finds it created. A log that is open already, with its keys, is left as it is.
-func Bootstrap(ctx context.Context, l *Log, first FirstStart) (Opened, error) {
+func Bootstrap(ctx context.Context, l *Log, first FirstStart) error {
 	reader := &registryReader{log: l}
 	state, err := reader.read(ctx)
 	if err != nil {
-		return Opened{}, err
+		return err
 	}
 	if state.Events == 0 {
 		meta := event.Meta{CommandID: uuid.New(), Principal: "first start"}
@@ -56,37 +49,34 @@ func Bootstrap(ctx context.Context, l *Log, first FirstStart) (Opened, error) {
 				OrganizationID: organizationID, ProjectID: uuid.New(), Number: 1, Slug: "default", Name: "default", Namespace: uuid.New(), CreatedAt: first.At,
 			})
 		if err != nil && !errors.Is(err, eventstore.ErrConflict) {
-			return Opened{}, err
+			return err
 		}
 		if state, err = reader.read(ctx); err != nil {
-			return Opened{}, err
+			return err
 		}
 	}
-	opened := Opened{LogID: state.LogID}
 	owner := state.Organizations[0]
 	p, ok := state.Project(owner.OrganizationID, "default")
 	if !ok || first.ManagementKey.Hash == "" {
-		return opened, nil
+		return nil
 	}
-	if err := l.firstEvent(ctx, stream.Name(stream.Organization, owner.OrganizationID), &opened, organization.ManagementKeySet{
+	if err := l.firstEvent(ctx, stream.Name(stream.Organization, owner.OrganizationID), organization.ManagementKeySet{
 		OrganizationID: owner.OrganizationID, KeyID: uuid.New(), Hash: first.ManagementKey.Hash,
 		Prefix: first.ManagementKey.Prefix, Suffix: first.ManagementKey.Suffix, SetAt: first.At,
 	}); err != nil {
-		return Opened{}, err
+		return err
 	}
-	err = l.firstEvent(ctx, stream.Name(stream.Project, p.ProjectID), &opened, project.KeyCreated{
+	return l.firstEvent(ctx, stream.Name(stream.Project, p.ProjectID), project.KeyCreated{
 		ProjectID: p.ProjectID, KeyID: uuid.New(), Name: "default", Hash: first.ProjectKey.Hash,
 		Prefix: first.ProjectKey.Prefix, Suffix: first.ProjectKey.Suffix, CreatedAt: first.At,
 	})
-	return opened, err
 }
 
 // firstEvent appends to an empty stream; a stream that has events is left as it is.
-func (l *Log) firstEvent(ctx context.Context, name string, opened *Opened, e event.Event) error {
-	done, err := l.Append(ctx, name, eventstore.NoStream, event.Meta{CommandID: uuid.New(), Principal: "first start"}, e)
+func (l *Log) firstEvent(ctx context.Context, name string, e event.Event) error {
+	_, err := l.Append(ctx, name, eventstore.NoStream, event.Meta{CommandID: uuid.New(), Principal: "first start"}, e)
 	if errors.Is(err, eventstore.ErrConflict) {
 		return nil
 	}
-	opened.Position = max(opened.Position, done.Position)
 	return err
 }

@@ -27,24 +27,24 @@ const (
 
 // openLog makes the log ready: an empty one gets its organization, project and keys. The keys are drawn, written and fsynced
 // before the first append decides, so that no crash leaves a log whose keys nobody has.
-func openLog(ctx context.Context, l *commands.Log, s *Settings, urls PublicURLs) (commands.Opened, error) {
+func openLog(ctx context.Context, l *commands.Log, s *Settings, urls PublicURLs) error {
 	values, err := readCredentials(s.DataDir)
 	if err != nil {
-		return commands.Opened{}, err
+		return err
 	}
 	registered, err := commands.Registered(ctx, l)
 	if err != nil {
-		return commands.Opened{}, fmt.Errorf("read the registry: %w", err)
+		return fmt.Errorf("read the registry: %w", err)
 	}
 	if !registered {
 		if err := drawKeys(values); err != nil {
-			return commands.Opened{}, err
+			return err
 		}
 	}
 	if len(values) > 0 {
 		values["ANNALS_API_URL"], values["ANNALS_CONSOLE_URL"], values["ANNALS_AUTH_URL"] = urls.API, urls.Console, urls.Auth
 		if err := writeCredentials(s.DataDir, values); err != nil {
-			return commands.Opened{}, err
+			return err
 		}
 	}
 	first := commands.FirstStart{Organization: "Annals", At: time.Now().UTC().Truncate(time.Microsecond)}

@@ -100,7 +100,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 	if err != nil {
 		return nil, err
 	}
-	if _, err := openLog(ctx, events, s, p.urls); err != nil {
+	if err := openLog(ctx, events, s, p.urls); err != nil {
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()
@@ -202,7 +202,12 @@ func (p *process) start(ctx context.Context) error {
 			return nil
 		}
 	}
-	for p.finisher.CatchUp(ctx) != nil {
+	for {
+		err := p.finisher.CatchUp(ctx)
+		if err == nil {
+			break
+		}
+		p.log.WarnContext(ctx, "a deletion stands open, and is completed before calls are taken", "err", err)
 		if !sleep(ctx, time.Second) {
 			return nil
 		}

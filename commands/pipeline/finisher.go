@@ -38,16 +38,33 @@ type Finisher struct {
 }
 
 // CatchUp completes every fan-out that stands open, whoever left it: before writes are taken, the projections being at the head.
+//
+// What was deleted must not be seen again, so a deletion that cannot be completed is an error. A batch that cannot is left to
+// the later rounds: it concerns its own send alone.
 func (f *Finisher) CatchUp(ctx context.Context) error {
+	left := make(map[uuid.UUID]bool)
 	for {
-		open, err := f.List.Unfanned(ctx, finishSize)
-		if err != nil || len(open) == 0 {
+		open, err := f.List.Unfanned(ctx, finishSize+len(left))
+		if err != nil {
 			return err
 		}
+		worked := false
 		for _, op := range open {
-			if err := f.resume(ctx, op); err != nil {
+			if left[op.ID] {
+				continue
+			}
+			worked = true
+			err := f.resume(ctx, op)
+			if err != nil && op.Family == stream.Deletion {
 				return err
 			}
+			if err != nil {
+				f.Logger.ErrorContext(ctx, "a batch cannot be fanned out", "send", op.ID, "err", err)
+				left[op.ID] = true
+			}
+		}
+		if !worked {
+			return nil
 		}
 		head, err := f.Log.Store.Head(ctx)
 		if err != nil {

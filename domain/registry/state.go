@@ -12,7 +12,6 @@ import (
 type State struct {
 	// Events is how many events were folded, which is the revision that the next one will have.
 	Events        int64
-	LogID         uuid.UUID
 	Organizations []OrganizationCreated
 	lastNumber    int64
 	projects      map[slugKey]ProjectCreated
@@ -27,8 +26,6 @@ type slugKey struct {
 func (s *State) Evolve(e event.Event) {
 	s.Events++
 	switch e := e.(type) {
-	case *LogOpened:
-		s.LogID = e.LogID
 	case *OrganizationCreated:
 		s.Organizations = append(s.Organizations, *e)
 	case *ProjectCreated:

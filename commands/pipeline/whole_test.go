@@ -1,0 +1,297 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/datapoints"
+	derived "github.com/annals-project/annals/projections/memories"
+	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/bleve"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// whole is the write side, the projections and the background work over real parts.
+type whole struct {
+	t        *testing.T
+	store    *esdb.Store
+	log      *commands.Log
+	db       *pgxpool.Pool
+	index    recallindex.Index
+	queries  datapoints.Queries
+	waiter   *projections.Waiter
+	write    *commands.Service
+	finisher *Finisher
+	call     commands.Call
+}
+
+type reader struct {
+	store eventstore.Store
+	codec *eventstore.Codec
+}
+
+func (r reader) ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error) {
+	return eventstore.ReadBlob(ctx, r.store, r.codec, ref)
+}
+
+func newWhole(t *testing.T) *whole {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	closing := func(close func() error) {
+		t.Cleanup(func() {
+			if err := close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	n, err := node.Start(t.Context(), node.Config{Dir: "log", FS: vfs.NewMem()})
+	must(err)
+	closing(n.Close)
+	c := n.Connection()
+	w := &whole{t: t, db: pgtest.Database(t)}
+	w.store, err = esdb.Open(esdb.Config{ConnectionString: c.ConnectionString(), Username: c.Username, Password: c.Password, RootCAs: c.RootCAs, Logger: quiet})
+	must(err)
+	closing(w.store.Close)
+	codec, err := eventstore.NewCodec(domain.Catalog)
+	must(err)
+	w.log = commands.NewLog(w.store, codec, quiet)
+	w.index, err = bleve.Open(filepath.Join(t.TempDir(), "index"), bleve.Options{})
+	must(err)
+	closing(w.index.Close)
+	_, err = w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.Meta{CommandID: uuid.New()}, registry.LogOpened{LogID: uuid.New(), OpenedAt: at})
+	must(err)
+	runtime, err := projections.New(projections.Config{
+		DB: w.db, Store: w.store, Codec: codec, LogID: projections.LogIDOf(w.store, codec), Logger: quiet,
+		Projectors: []projections.Projector{
+			datapoints.New(), derived.New(reader{w.store, codec}, quiet),
+			recallindex.New(w.index, recallindex.Log{Store: w.store, Codec: codec}, recall.NewAnalyzer(), quiet),
+		},
+	})
+	must(err)
+	w.waiter = runtime.Waiter()
+	w.queries = datapoints.Queries{DB: w.db, Log: w.store, Wait: w.waiter}
+	w.write = commands.New(commands.Config{Log: w.log, Waiter: w.waiter, Sends: w.queries, HashKey: make([]byte, 32), Pipeline: true})
+	w.finisher = &Finisher{Log: w.log, List: w.queries, Progress: w.waiter, Logger: quiet, Now: time.Now}
+	w.call = commands.Call{
+		Principal: auth.Principal{Kind: auth.ProjectKey, Project: auth.Project{ID: uuid.New(), Number: 1, Namespace: uuid.New()}}, RequestID: uuid.New(), ReceivedAt: at,
+	}
+	worker := &Worker{Log: w.log, Queue: w.queries, Progress: w.waiter, Extractor: Builtin{}, Logger: quiet, Holder: "test", Now: time.Now}
+	confirmer := &Confirmer{
+		Log: w.log, Sends: w.queries, Progress: w.waiter, IndexTrouble: func(context.Context) error { return nil }, Logger: quiet, Now: time.Now,
+	}
+	w.run(runtime.Run)
+	w.passHead()
+	w.run(worker.Run)
+	w.run(confirmer.Run)
+	return w
+}
+
+// run runs a part until the test ends; the parts end in the opposite order.
+func (w *whole) run(part func(context.Context) error) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- part(ctx) }()
+	w.t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			w.t.Error(err)
+		}
+	})
+}
+
+func (w *whole) passHead() {
+	w.t.Helper()
+	head, err := w.store.Head(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	for _, name := range []string{datapoints.Name, derived.Name, recallindex.Name} {
+		for w.waiter.Wait(ctx, head, name) != nil && ctx.Err() == nil {
+			await(ctx, nil, 10*time.Millisecond) // the schema is being made
+		}
+	}
+	if ctx.Err() != nil {
+		w.t.Fatal("the projections do not get to the head")
+	}
+}
+
+func (w *whole) until(what string, condition func() bool) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	for !condition() {
+		if await(ctx, nil, 10*time.Millisecond); ctx.Err() != nil {
+			w.t.Fatalf("%s: it does not come about", what)
+		}
+	}
+}
+
+// holders are the tables, the index and the streams that hold a word.
+func (w *whole) holders(word string) []string {
+	w.t.Helper()
+	var holders []string
+	rows, err := w.db.Query(w.t.Context(), `select schemaname || '.' || tablename from pg_tables where schemaname in ('datapoints', 'memories', 'recallindex', 'ops')`)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(tables) < 10 {
+		w.t.Fatalf("tables %v: %v", tables, err)
+	}
+	for _, table := range tables {
+		var found bool
+		// A text column holds the word itself, a column of bytes its hexadecimal digits.
+		query := fmt.Sprintf(`select exists (select from %s r where r::text ilike '%%' || $1 || '%%' or r::text ilike '%%' || encode(convert_to($1, 'UTF8'), 'hex') || '%%')`, table)
+		if err := w.db.QueryRow(w.t.Context(), query, word).Scan(&found); err != nil {
+			w.t.Fatal(err)
+		}
+		if found {
+			holders = append(holders, table)
+		}
+	}
+	for _, part := range []recallindex.Part{recallindex.Sources, recallindex.Memories} {
+		found, err := w.index.Search(w.t.Context(), recallindex.Query{
+			Project: w.call.Principal.Project.ID, Part: part, Terms: recall.NewAnalyzer().Query(word), Audiences: []uuid.UUID{uuid.Nil}, Size: 10,
+		})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if len(found.Hits) > 0 {
+			holders = append(holders, "index of "+string(part))
+		}
+	}
+	for after := eventstore.Position(0); ; {
+		page, err := w.store.ReadAll(w.t.Context(), after, 500)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if len(page) == 0 {
+			return holders
+		}
+		for _, r := range page {
+			if after = r.Position; bytes.Contains(bytes.ToLower(r.Data), []byte(word)) {
+				holders = append(holders, "stream of "+stream.Family(r.Stream))
+			}
+		}
+	}
+}
+
+// What is deleted is gone from every table, from the index and from the log once the deletion is cleaned; what the send was stays known.
+func TestDeletedTextIsGone(t *testing.T) {
+	w := newWhole(t)
+	short, long, label := "note", "long note", "quokkalabel"
+	r, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{
+		{ID: &short, Label: &label, Content: "Ana's favourite editor is quokkazebra.", Metadata: []byte(`{"tag":"quokkazebra"}`)},
+		{ID: &long, Content: strings.Repeat("quokkazebra rests.\n", 20_000)},
+	}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := func() datapoints.Status {
+		s, err := w.queries.Status(t.Context(), w.call.Principal.Project, r.IngestionID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	w.until("the send is indexed", func() bool { return status().Status == datapoints.StatusCompleted })
+	if found := strings.Join(w.holders("quokkazebra"), " "); !strings.Contains(found, "datapoints.revisions") || !strings.Contains(found, "memories.memories") ||
+		!strings.Contains(found, "index of source") || !strings.Contains(found, "stream of blob") || !strings.Contains(found, "stream of memory") {
+		t.Fatalf("before its deletion the text is in: %s", found)
+	}
+	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{short, long}); err != nil {
+		t.Fatal(err)
+	}
+	w.run(w.finisher.Run)
+	w.until("the deletion is cleaned", func() bool {
+		var cleaned bool
+		if err := w.db.QueryRow(t.Context(), `select coalesce(bool_and(cleaned), false) from datapoints.deletions`).Scan(&cleaned); err != nil {
+			t.Fatal(err)
+		}
+		return cleaned
+	})
+	for _, word := range []string{"quokkazebra", "quokkalabel"} {
+		w.until("the text is gone", func() bool { return len(w.holders(word)) == 0 })
+	}
+	if s := status(); s.Status != datapoints.StatusCompleted || !s.Settled {
+		t.Errorf("the send reads %+v", s)
+	}
+}
+
+// dying is a store that takes some more appends and then none, as for a process that is killed there.
+type dying struct {
+	eventstore.Store
+	left atomic.Int64
+}
+
+func (d *dying) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	if d.left.Add(-1) < 0 {
+		return eventstore.Appended{}, errors.New("killed")
+	}
+	return d.Store.Append(ctx, name, expected, events)
+}
+
+// A batch whose process died behind its commit is completed before calls are taken, and then derived and indexed like any other.
+func TestCatchUpCompletesWhatACrashLeft(t *testing.T) {
+	w := newWhole(t)
+	d := &dying{Store: w.store}
+	d.left.Store(2) // stage and commit
+	victim := commands.New(commands.Config{Log: commands.NewLog(d, w.log.Codec, w.log.Logger), Waiter: w.waiter, Sends: w.queries, HashKey: make([]byte, 32)})
+	a, b := "a", "b"
+	items := []commands.DataPoint{{ID: &a, Content: "Bo moved to Lisbon"}, {ID: &b, Content: "Cy lives in Porto"}}
+	if _, err := victim.IngestBatch(t.Context(), w.call, items, "key"); err == nil {
+		t.Fatal("answered behind a dead store")
+	}
+	w.passHead()
+	if err := w.finisher.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
+	w.until("the batch is indexed", func() bool {
+		s, err := w.queries.Status(t.Context(), w.call.Principal.Project, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Status == datapoints.StatusCompleted
+	})
+	for _, word := range []string{"lisbon", "porto"} {
+		if found := strings.Join(w.holders(word), " "); !strings.Contains(found, "index of source") {
+			t.Errorf("%s is in: %s", word, found)
+		}
+	}
+}
