@@ -202,3 +202,39 @@ func TestRetry(t *testing.T) {
 	}
 	wantFault(t, w.Retry(t.Context(), w.call, send.IngestionID), fault.CodeDataPointDeleted)
 }
+
+// A stage that a crash left behind a finished fan-out goes with the first deletion of what it holds.
+func TestErasureTakesAForgottenStageAlong(t *testing.T) {
+	w := newWorld(t)
+	d := &dying{Store: w.store}
+	d.left.Store(5) // stage, commit, two items, outcomes: all but the stage's end
+	victim := worldOver(t, d)
+	batch, err := victim.IngestBatch(t.Context(), victim.call, []commands.DataPoint{text("a", "one"), text("b", "two")}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, batch.IngestionID), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stage := facts[0].Event.(*ingestion.Accepted).Stage
+	if _, err := eventstore.ReadBlob(t.Context(), w.store, w.log.Codec, stage); err != nil {
+		t.Fatalf("the stage is gone before: %v", err)
+	}
+	r, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dataPoint := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
+	if err := w.log.KeepFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint}); err != nil {
+		t.Fatal(err)
+	}
+	seen := func(context.Context, eventstore.Position) error { return nil }
+	if err := w.log.Clean(t.Context(), r.OperationID, seen, w.call.ReceivedAt); err != nil {
+		t.Fatal(err)
+	}
+	var gone *eventstore.BlobError
+	if _, err := eventstore.ReadBlob(t.Context(), w.store, w.log.Codec, stage); !errors.As(err, &gone) || !gone.Missing {
+		t.Errorf("the stage reads: %v", err)
+	}
+}

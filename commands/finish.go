@@ -151,6 +151,9 @@ func (l *Log) Clean(ctx context.Context, deletionID uuid.UUID, wait func(ctx con
 			continue
 		}
 		project = kept.ProjectID
+		if err := l.dropStagesOf(ctx, kept.Facts); err != nil {
+			return err
+		}
 		streams := append([]string{stream.Name(stream.Memory, kept.DataPoint), stream.Name(stream.DataPoint, kept.DataPoint)}, kept.Blobs...)
 		for _, s := range streams {
 			if err := l.tombstone(ctx, s); err != nil {
@@ -170,4 +173,29 @@ func (l *Log) Clean(ctx context.Context, deletionID uuid.UUID, wait func(ctx con
 		return nil // another finisher was first
 	}
 	return err
+}
+
+// dropStagesOf ends the stages of the batches that brought erased items, where a crash behind the fan-out left them: they hold
+// the same text. A batch that is not fanned out needs its stage still, so the erasure waits for it.
+func (l *Log) dropStagesOf(ctx context.Context, facts []deletion.Fact) error {
+	for _, fact := range facts {
+		events, err := l.ReadFrom(ctx, stream.Name(stream.Ingestion, fact.IngestionID), 0)
+		if err != nil {
+			return err
+		}
+		if len(events) == 0 {
+			continue
+		}
+		accepted, batch := events[0].Event.(*ingestion.Accepted)
+		if !batch {
+			continue
+		}
+		if fannedOut(events) == nil {
+			return fmt.Errorf("send %s, which holds an erased text, is not fanned out yet", fact.IngestionID)
+		}
+		if err := l.tombstone(ctx, accepted.Stage.Stream); err != nil {
+			return fmt.Errorf("erase stage of send %s: %w", fact.IngestionID, err)
+		}
+	}
+	return nil
 }
