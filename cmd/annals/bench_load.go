@@ -195,28 +195,12 @@ func (m *measurement) appends(ctx context.Context) (float64, error) {
 	return m.manager.Metric(ctx, `annals_node_total{what="appends"}`)
 }
 
-// cpu is the processor time that the service has used, in seconds, without that of its Postgres. It tells what a thing
-// costs also on a machine that is busy with something else.
-func (m *measurement) cpu(ctx context.Context) (float64, error) {
-	return m.manager.Metric(ctx, "process_cpu_seconds_total")
-}
-
-// spent shows what each of count things took of the processor since it stood at before.
-func (m *measurement) spent(ctx context.Context, what string, before float64, count int) error {
-	after, err := m.cpu(ctx)
-	if err != nil {
-		return err
-	}
-	m.row(load.Row{What: what + ", processor time of each", Value: 1e6 * (after - before) / float64(count), Unit: "µs"})
-	return nil
-}
-
 func (m *measurement) single(ctx context.Context) error {
 	to, err := m.project(ctx, "single")
 	if err != nil {
 		return err
 	}
-	spent, err := m.cpu(ctx)
+	spent, err := m.processor(ctx)
 	if err != nil {
 		return err
 	}
@@ -244,6 +228,9 @@ func (m *measurement) single(ctx context.Context) error {
 	}
 	m.row(load.Row{What: what + ", p50", Value: got.Times.Percentile(0.50), Unit: "ms"})
 	m.row(load.Row{What: what + ", p99", Value: got.Times.Percentile(0.99), Unit: "ms", Must: 60})
+	if err := m.spent(ctx, what+" until the last receipt", spent, len(got.Times)); err != nil {
+		return err
+	}
 	behind, err := m.settle(ctx, to)
 	if err != nil {
 		return err
@@ -272,7 +259,7 @@ func (m *measurement) batches(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	spent, err := m.cpu(ctx)
+	spent, err := m.processor(ctx)
 	if err != nil {
 		return err
 	}
@@ -282,6 +269,9 @@ func (m *measurement) batches(ctx context.Context) error {
 	}
 	m.row(load.Row{What: "batches of 1,000 short texts", Value: got.PerSecond, Unit: "items/s", Must: 5000, AtLeast: true, Aim: 15000})
 	m.row(load.Row{What: "one such batch, p50", Value: got.Times.Percentile(0.50), Unit: "ms"})
+	if err := m.spent(ctx, "item of a batch until the last receipt", spent, 1000*m.cmd.Batches); err != nil {
+		return err
+	}
 	behind, err := m.settle(ctx, to)
 	if err != nil {
 		return err
@@ -302,7 +292,7 @@ func (m *measurement) recall(ctx context.Context) error {
 	if _, err = m.settle(ctx, to); err != nil {
 		return err
 	}
-	spent, err := m.cpu(ctx)
+	spent, err := m.processor(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/annals-project/annals/internal/load"
+)
+
+// processorTime is what the parts of a run have used of the processor, in seconds. What it grows by for each thing done tells
+// what that costs also on a machine that is busy with something else.
+type processorTime struct {
+	service  float64 // without its Postgres
+	postgres float64 // 0 where it is another's than the own server's
+	load     float64 // of this process, which makes the calls
+}
+
+// processor reads what was used until now.
+func (m *measurement) processor(ctx context.Context) (now processorTime, err error) {
+	if now.service, err = m.manager.Metric(ctx, "process_cpu_seconds_total"); err != nil {
+		return now, err
+	}
+	if m.own != nil && m.own.process != nil {
+		if now.postgres, err = processorBelow("/proc", m.own.process.Process.Pid); err != nil {
+			return now, err
+		}
+	}
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		return now, fmt.Errorf("processor time of this process: %w", err)
+	}
+	now.load = (time.Duration(used.Utime.Nano()) + time.Duration(used.Stime.Nano())).Seconds()
+	return now, nil
+}
+
+// spent shows what each of count things took of the processor since it stood at before.
+func (m *measurement) spent(ctx context.Context, what string, before processorTime, count int) error {
+	after, err := m.processor(ctx)
+	if err != nil {
+		return err
+	}
+	show := func(of string, seconds float64) {
+		m.row(load.Row{What: what + ", processor time of " + of, Value: 1e6 * seconds / float64(count), Unit: "µs"})
+	}
+	show("the service", after.service-before.service)
+	if after.postgres > 0 {
+		show("Postgres", after.postgres-before.postgres)
+	}
+	show("the load", after.load-before.load)
+	return nil
+}
+
+// ticksPerSecond is the unit of times in /proc on every Linux that Go runs on.
+const ticksPerSecond = 100
+
+// processorBelow is the processor time of all processes below one, with that of those which have ended and were waited for;
+// 0 where the system shows none. The only child of an own server is its Postgres.
+func processorBelow(proc string, pid int) (seconds float64, err error) {
+	names, err := filepath.Glob(filepath.Join(proc, "[0-9]*", "stat"))
+	if err != nil {
+		return 0, fmt.Errorf("list processes: %w", err)
+	}
+	parents, ticks := map[int]int{}, map[int]float64{}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // it has just ended
+		}
+		if err != nil {
+			return 0, fmt.Errorf("look at a process: %w", err)
+		}
+		id, parent, used, err := parseStat(string(text))
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", name, err)
+		}
+		parents[id], ticks[id] = parent, used
+	}
+	for id, used := range ticks {
+		for up, known := parents[id]; known; up, known = parents[up] {
+			if up == pid {
+				seconds += used / ticksPerSecond
+				break
+			}
+		}
+	}
+	return seconds, nil
+}
+
+// parseStat reads a line of /proc/<pid>/stat. The name in it is in parentheses and may hold anything.
+func parseStat(text string) (id, parent int, used float64, err error) {
+	open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
+	if open < 0 || end < open {
+		return 0, 0, 0, fmt.Errorf("%q is no state of a process", text)
+	}
+	fields := strings.Fields(text[end+1:])
+	const parentAt, firstTime, times = 1, 11, 4 // user, system, and both of the children that were waited for
+	if len(fields) < firstTime+times {
+		return 0, 0, 0, fmt.Errorf("%q is no state of a process", text)
+	}
+	id, idErr := strconv.Atoi(strings.TrimSpace(text[:open]))
+	parent, parentErr := strconv.Atoi(fields[parentAt])
+	for _, field := range fields[firstTime : firstTime+times] {
+		ticks, tickErr := strconv.ParseFloat(field, 64)
+		used, err = used+ticks, errors.Join(err, tickErr)
+	}
+	return id, parent, used, errors.Join(idErr, parentErr, err)
+}
