@@ -24,6 +24,7 @@ type CLI struct {
 	Recall RecallCmd `cmd:"" help:"Ask a question and print what is remembered, with its sources."`
 	Status StatusCmd `cmd:"" help:"Show whether the server is ready, or how far one send has come."`
 	Failed FailedCmd `cmd:"" help:"List the sends that stopped, with the reason, and put them back with --retry."`
+	Events EventsCmd `cmd:"" help:"Read the log of events, as the person who runs the server."`
 	Bench  BenchCmd  `cmd:"" help:"Measure a running server."`
 }
 

@@ -167,7 +167,7 @@ func (p *process) run(ctx context.Context) error {
 	}
 	edge := []role{
 		{"api", serveHTTP(p.listener, p.api, p.door, p.settings, p.log)},
-		{"operator socket", serveOperator(socket, operator.Handler(p.sends, p.log))},
+		{"operator socket", serveOperator(socket, operator.Handler(p.sends, p.log, operator.EventRoutes(p.st.store)))},
 		{"start", p.start},
 	}
 	core := []role{{"confirmer", p.afterStart(p.confirmer.Run)}, {"finisher", p.afterStart(p.finisher.Run)}}

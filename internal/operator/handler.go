@@ -25,20 +25,30 @@ const (
 	codeFailed     = "failed"
 )
 
-// Handler serves the operator's routes: GET /operator/failed?limit=&after= and POST /operator/failed/{id}/retry.
+// Routes adds the routes of one concern to the handler; each lies in a file of its own, with its half of the client.
+type Routes func(mux *http.ServeMux, out answers)
+
+// Handler serves the operator's routes: GET /operator/failed?limit=&after=, POST /operator/failed/{id}/retry, and more.
 // It asks for no credential: it must be served on the socket only.
-func Handler(sends Sends, log *slog.Logger) http.Handler {
-	h := &handler{sends, log}
+func Handler(sends Sends, log *slog.Logger, more ...Routes) http.Handler {
+	out := answers{log}
+	h := &handler{sends, out}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /operator/failed", h.failed)
 	mux.HandleFunc("POST /operator/failed/{id}/retry", h.retry)
+	for _, add := range more {
+		add(mux, out)
+	}
 	return mux
 }
 
 type handler struct {
 	sends Sends
-	log   *slog.Logger
+	answers
 }
+
+// answers writes what every route answers alike.
+type answers struct{ log *slog.Logger }
 
 func (h *handler) failed(w http.ResponseWriter, r *http.Request) {
 	limit, after := MaxPage, uuid.Nil
@@ -87,7 +97,7 @@ func (h *handler) retry(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+func (h answers) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, ErrNotFound):
 		h.write(w, r, http.StatusNotFound, refusal{codeNotFound, err.Error()})
@@ -101,7 +111,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-func (h *handler) write(w http.ResponseWriter, r *http.Request, status int, body any) {
+func (h answers) write(w http.ResponseWriter, r *http.Request, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	if err := json.NewEncoder(w).Encode(body); err != nil {
