@@ -106,7 +106,7 @@ func (p tally) Apply(ctx context.Context, tx pgx.Tx, page []eventstore.Fact) err
 		case refusedByDatabase:
 			n = -1000000
 		}
-		if _, err := tx.Exec(ctx, `insert into `+p.Name()+`.totals as t values ($1, $2, 1) on conflict (stream) do update set total = t.total + excluded.total, events = t.events + 1`, f.Stream, n); err != nil {
+		if _, err := tx.Exec(ctx, `insert into totals as t values ($1, $2, 1) on conflict (stream) do update set total = t.total + excluded.total, events = t.events + 1`, f.Stream, n); err != nil {
 			return err
 		}
 	}
@@ -275,7 +275,7 @@ func (q quick) Apply(ctx context.Context, tx pgx.Tx, page []eventstore.Fact) err
 	for name, sum := range totals {
 		streams, sums = append(streams, name), append(sums, sum)
 	}
-	_, err := tx.Exec(ctx, `insert into `+q.Name()+`.totals as t select s, n, 1 from unnest($1::text[], $2::int[]) as p(s, n)
+	_, err := tx.Exec(ctx, `insert into totals as t select s, n, 1 from unnest($1::text[], $2::int[]) as p(s, n)
 		on conflict (stream) do update set total = t.total + excluded.total, events = t.events + 1`, streams, sums)
 	return err
 }

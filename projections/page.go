@@ -17,8 +17,11 @@ import (
 // pageLimit ends a transaction that hangs. One that is at work when the process is told to stop is finished within it.
 const pageLimit = 30 * time.Second
 
-// withoutDisk begins a transaction that does not wait for the disk when it commits.
-var withoutDisk = pgx.TxOptions{BeginQuery: "begin; set local synchronous_commit = off"}
+// beginIn begins a transaction that does not wait for the disk when it commits, and whose statements find the tables of a
+// schema (quoted) without naming it: in the same round trip.
+func beginIn(schema string) pgx.TxOptions {
+	return pgx.TxOptions{BeginQuery: "begin; set local synchronous_commit = off; set local search_path = " + schema}
+}
 
 // handle applies one page. An error is one that may be over when the page comes again.
 func (r *runner) handle(msg *message.Message) error {
@@ -144,7 +147,7 @@ func (r *runner) commit(ctx context.Context, t *turn, after eventstore.Position,
 
 // write writes rows and checkpoint in one transaction.
 func (r *runner) write(ctx context.Context, t *turn, from eventstore.Position, last eventstore.Fact, own []eventstore.Fact) error {
-	return pgx.BeginTxFunc(ctx, r.db, withoutDisk, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, r.db, beginIn(r.table.schema), func(tx pgx.Tx) error {
 		if err := r.guarded(ctx, tx, own); err != nil {
 			if tx.Conn().IsClosed() {
 				return Transient(err)

@@ -24,6 +24,10 @@ type Projector interface {
 	// Apply applies facts of its families, in order, all of them decoded. Pages of any size give the same rows; a page may
 	// come again after its transaction was lost, never after it was committed, except for what Apply writes elsewhere.
 	//
+	// Its statements name tables without a schema: the transaction's search_path is the schema that it builds, which is not
+	// always the one that readers see. A statement's text should be no other projector's too, or its plan is made anew whenever
+	// a connection serves the other one.
+	//
 	// An error means that an event cannot be applied and stops the projector for good, unless it is the database's, the event
 	// store's or the context's, or was wrapped by Transient: then the page comes again.
 	Apply(ctx context.Context, tx pgx.Tx, page []eventstore.Fact) error

@@ -26,6 +26,9 @@ func Rows(ctx context.Context, db *pgxpool.Pool, p Projector, pages [][]eventsto
 // Look looks at what pages leave in empty tables. Nothing of it stays.
 func Look(ctx context.Context, db *pgxpool.Pool, p Projector, pages [][]eventstore.Fact, look func(pgx.Tx) error) error {
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		if err := Enter(ctx, tx, p); err != nil {
+			return err
+		}
 		for n, page := range pages {
 			own := Own(p, page)
 			if len(own) == 0 {

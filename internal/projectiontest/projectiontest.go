@@ -3,6 +3,7 @@ package projectiontest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sort"
 	"strings"
@@ -77,10 +78,18 @@ func Empty(t testing.TB, db *pgxpool.Pool, p Projector) {
 // Apply applies a page in a transaction of its own.
 func Apply(t testing.TB, db *pgxpool.Pool, p Projector, page ...eventstore.Fact) {
 	t.Helper()
-	err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return p.Apply(t.Context(), tx, Own(p, page)) })
+	err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
+		return errors.Join(Enter(t.Context(), tx, p), p.Apply(t.Context(), tx, Own(p, page)))
+	})
 	if err != nil {
 		t.Fatalf("apply: %v", err)
 	}
+}
+
+// Enter lets the statements of a projector find its tables, until the transaction ends.
+func Enter(ctx context.Context, tx pgx.Tx, p Projector) error {
+	_, err := tx.Exec(ctx, "set local search_path = "+p.Name())
+	return err
 }
 
 // Own is the facts of the families of a projector.

@@ -34,7 +34,7 @@ func load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) (*page, error
 	b := &pgx.Batch{}
 	if len(organizations) > 0 {
 		b.Queue(`select id, name, created_at, management_key_id, management_key_hash, management_key_prefix, management_key_suffix
-			from access.organizations where id = any($1::uuid[])`, unnest.Keys(organizations)).Query(func(rows pgx.Rows) error {
+			from organizations where id = any($1::uuid[])`, unnest.Keys(organizations)).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				o := &organizationRow{}
 				if err := rows.Scan((*[16]byte)(&o.id), &o.name, &o.createdAt, &o.keyID, &o.keyHash, &o.keyPrefix, &o.keySuffix); err != nil {
@@ -47,7 +47,7 @@ func load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) (*page, error
 	}
 	if len(projects) > 0 {
 		b.Queue(`select id, organization_id, number, slug, name, namespace, archived, created_at
-			from access.projects where id = any($1::uuid[])`, unnest.Keys(projects)).Query(func(rows pgx.Rows) error {
+			from projects where id = any($1::uuid[])`, unnest.Keys(projects)).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				r := &projectRow{}
 				if err := rows.Scan((*[16]byte)(&r.id), (*[16]byte)(&r.organization), &r.number, &r.slug, &r.name, (*[16]byte)(&r.namespace),
@@ -61,7 +61,7 @@ func load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) (*page, error
 	}
 	if len(keys) > 0 {
 		b.Queue(`select id, project_id, name, hash, prefix, suffix, created_at, revoked_at
-			from access.keys where id = any($1::uuid[])`, unnest.Keys(keys)).Query(func(rows pgx.Rows) error {
+			from keys where id = any($1::uuid[])`, unnest.Keys(keys)).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				k := &keyRow{}
 				if err := rows.Scan((*[16]byte)(&k.id), (*[16]byte)(&k.project), &k.name, &k.hash, &k.prefix, &k.suffix, &k.createdAt, &k.revokedAt); err != nil {
@@ -82,12 +82,12 @@ func load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) (*page, error
 func (p *page) save(ctx context.Context, tx pgx.Tx) error {
 	b := &pgx.Batch{}
 	if rows := p.opened; len(rows) > 0 {
-		b.Queue(`insert into access.log (id, opened_at) select * from unnest($1::uuid[], $2::timestamptz[]) on conflict (id) do nothing`,
+		b.Queue(`insert into log (id, opened_at) select * from unnest($1::uuid[], $2::timestamptz[]) on conflict (id) do nothing`,
 			unnest.IDs(rows, func(e *registry.LogOpened) uuid.UUID { return e.LogID }),
 			unnest.Column(rows, func(e *registry.LogOpened) time.Time { return unnest.Instant(e.OpenedAt) }))
 	}
 	if rows := changed(p.organizations, func(o *organizationRow) bool { return o.dirty }); len(rows) > 0 {
-		b.Queue(`insert into access.organizations (id, name, created_at, management_key_id, management_key_hash, management_key_prefix, management_key_suffix)
+		b.Queue(`insert into organizations (id, name, created_at, management_key_id, management_key_hash, management_key_prefix, management_key_suffix)
 			select * from unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::uuid[], $5::bytea[], $6::text[], $7::text[])
 			on conflict (id) do update set name = excluded.name, management_key_id = excluded.management_key_id,
 				management_key_hash = excluded.management_key_hash, management_key_prefix = excluded.management_key_prefix,
@@ -101,7 +101,7 @@ func (p *page) save(ctx context.Context, tx pgx.Tx) error {
 			unnest.Column(rows, func(o *organizationRow) *string { return o.keySuffix }))
 	}
 	if rows := changed(p.projects, func(r *projectRow) bool { return r.dirty }); len(rows) > 0 {
-		b.Queue(`insert into access.projects (id, organization_id, number, slug, name, namespace, archived, created_at)
+		b.Queue(`insert into projects (id, organization_id, number, slug, name, namespace, archived, created_at)
 			select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::boolean[], $8::timestamptz[])
 			on conflict (id) do update set archived = excluded.archived`,
 			unnest.IDs(rows, func(r *projectRow) uuid.UUID { return r.id }),
@@ -114,7 +114,7 @@ func (p *page) save(ctx context.Context, tx pgx.Tx) error {
 			unnest.Column(rows, func(r *projectRow) time.Time { return r.createdAt }))
 	}
 	if rows := changed(p.keys, func(k *keyRow) bool { return k.dirty }); len(rows) > 0 {
-		b.Queue(`insert into access.keys (id, project_id, name, hash, prefix, suffix, created_at, revoked_at)
+		b.Queue(`insert into keys (id, project_id, name, hash, prefix, suffix, created_at, revoked_at)
 			select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::timestamptz[], $8::timestamptz[])
 			on conflict (id) do update set revoked_at = excluded.revoked_at`,
 			unnest.IDs(rows, func(k *keyRow) uuid.UUID { return k.id }),

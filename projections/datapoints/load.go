@@ -12,7 +12,7 @@ import (
 
 const (
 	selectItems = `select i.ingestion_id, i.ordinal, i.project_id, i.data_point, i.revision, i.historic, i.outcome, i.phase, i.attempt,
-		i.failure_code, i.failure_message, i.moot, i.deleted_at, i.superseded, i.position from datapoints.items i `
+		i.failure_code, i.failure_message, i.moot, i.deleted_at, i.superseded, i.position from items i `
 	itemsByKey = selectItems + `join unnest($1::uuid[], $2::int[]) k (ingestion_id, ordinal) using (ingestion_id, ordinal)`
 	itemsOf    = selectItems + `where data_point = any($1::uuid[])`
 	stoppedOf  = selectItems + `where data_point = any($1::uuid[]) and phase in ('failed', 'unindexed')`
@@ -20,16 +20,16 @@ const (
 	itemsEnded = selectItems + `where ingestion_id = any($1::uuid[]) and phase in ('captured', 'failed', 'unindexed')`
 
 	selectPoints = `select id, project_id, source_id, revision, captured, audience, occurred_at, ingestion_id, accepted_at, position
-		from datapoints.data_points where id = any($1::uuid[])`
-	selectDeletions = `select id, project_id, ingestion_id, accepted_at, fanned_out, cleaned, position from datapoints.deletions where id = any($1::uuid[])`
-	selectErasures  = `select data_point, project_id, deletion_id, facts_kept, blobs, position from datapoints.erasures where data_point = any($1::uuid[])`
-	selectBatches   = `select id, data_points from datapoints.batches where id = any($1::uuid[])`
+		from data_points where id = any($1::uuid[])`
+	selectDeletions = `select id, project_id, ingestion_id, accepted_at, fanned_out, cleaned, position from deletions where id = any($1::uuid[])`
+	selectErasures  = `select data_point, project_id, deletion_id, facts_kept, blobs, position from erasures where data_point = any($1::uuid[])`
+	selectBatches   = `select id, data_points from batches where id = any($1::uuid[])`
 	selectSends     = `select id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at, failure_code, failure_message,
 		failure_stands, round, bytes, credit_tenths, month, fanned_out, deleted_at, verdict, verdict_at,
 		queued, processing, captured, failed, standing, unchanged, deleted, last_deleted_at, position
-		from datapoints.sends where id = any($1::uuid[])`
+		from sends where id = any($1::uuid[])`
 	selectVerdicts = `select id, project_id, verdict, verdict_at, failure_code, failure_message, round, deleted_at
-		from datapoints.verdicts where id = any($1::uuid[])`
+		from verdicts where id = any($1::uuid[])`
 )
 
 // load reads the rows that a page touches, in two round trips: what the events name, then what those rows lead to.

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	upsertItems = `insert into datapoints.items (ingestion_id, ordinal, project_id, data_point, revision, historic, outcome, phase, attempt,
+	upsertItems = `insert into items (ingestion_id, ordinal, project_id, data_point, revision, historic, outcome, phase, attempt,
 			failure_code, failure_message, moot, deleted_at, superseded, position)
 		select * from unnest($1::uuid[], $2::int[], $3::uuid[], $4::uuid[], $5::int[], $6::boolean[], $7::text[], $8::text[], $9::int[],
 			$10::text[], $11::text[], $12::boolean[], $13::timestamptz[], $14::boolean[], $15::bigint[])
@@ -23,7 +23,7 @@ const (
 			outcome = excluded.outcome, phase = excluded.phase, attempt = excluded.attempt, failure_code = excluded.failure_code,
 			failure_message = excluded.failure_message, moot = excluded.moot, deleted_at = excluded.deleted_at,
 			superseded = excluded.superseded, position = excluded.position`
-	upsertSends = `insert into datapoints.sends (id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at,
+	upsertSends = `insert into sends (id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at,
 			failure_code, failure_message, failure_stands, round, bytes, credit_tenths, month, fanned_out, deleted_at, verdict, verdict_at,
 			queued, processing, captured, failed, standing, unchanged, deleted, last_deleted_at, position)
 		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::int[], $6::boolean[], $7::text[], $8::timestamptz[],
@@ -36,24 +36,24 @@ const (
 			queued = excluded.queued, processing = excluded.processing,
 			captured = excluded.captured, failed = excluded.failed, standing = excluded.standing, unchanged = excluded.unchanged,
 			deleted = excluded.deleted, last_deleted_at = excluded.last_deleted_at, position = excluded.position`
-	upsertVerdicts = `insert into datapoints.verdicts (id, project_id, verdict, verdict_at, failure_code, failure_message,
+	upsertVerdicts = `insert into verdicts (id, project_id, verdict, verdict_at, failure_code, failure_message,
 			round, deleted_at)
 		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::timestamptz[], $5::text[], $6::text[], $7::int[], $8::timestamptz[])
 		on conflict (id) do update set verdict = excluded.verdict, verdict_at = excluded.verdict_at,
 			failure_code = excluded.failure_code, failure_message = excluded.failure_message, round = excluded.round, deleted_at = excluded.deleted_at`
-	deleteVerdicts = `delete from datapoints.verdicts where id = any($1::uuid[])`
-	addReadiness   = `insert into datapoints.readiness as r (project_id, raw, comprehension, failed)
+	deleteVerdicts = `delete from verdicts where id = any($1::uuid[])`
+	addReadiness   = `insert into readiness as r (project_id, raw, comprehension, failed)
 		select * from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[])
 		on conflict (project_id) do update set raw = r.raw + excluded.raw, comprehension = r.comprehension + excluded.comprehension,
 			failed = r.failed + excluded.failed`
 
-	upsertPoints = `insert into datapoints.data_points (id, project_id, source_id, revision, captured, audience, occurred_at, ingestion_id,
+	upsertPoints = `insert into data_points (id, project_id, source_id, revision, captured, audience, occurred_at, ingestion_id,
 			accepted_at, position)
 		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::int[], $6::uuid[], $7::timestamptz[], $8::uuid[],
 			$9::timestamptz[], $10::bigint[])
 		on conflict (id) do update set revision = excluded.revision, captured = excluded.captured, audience = excluded.audience,
 			occurred_at = excluded.occurred_at, ingestion_id = excluded.ingestion_id, accepted_at = excluded.accepted_at, position = excluded.position`
-	insertRevisions = `insert into datapoints.revisions (data_point, number, project_id, node_id, historic, content, content_blob, metadata,
+	insertRevisions = `insert into revisions (data_point, number, project_id, node_id, historic, content, content_blob, metadata,
 			metadata_blob, label, author, occurred_at, ingestion_id, accepted_at)
 		select data_point, number, project_id, node_id, historic, content, content_blob::jsonb, metadata, metadata_blob::jsonb, label, author,
 			occurred_at, ingestion_id, accepted_at
@@ -62,22 +62,22 @@ const (
 			as r (data_point, number, project_id, node_id, historic, content, content_blob, metadata, metadata_blob, label, author,
 				occurred_at, ingestion_id, accepted_at)
 		on conflict (data_point, number) do nothing`
-	deletePoints    = `delete from datapoints.data_points where id = any($1::uuid[])`
-	deleteRevisions = `delete from datapoints.revisions where data_point = any($1::uuid[])`
+	deletePoints    = `delete from data_points where id = any($1::uuid[])`
+	deleteRevisions = `delete from revisions where data_point = any($1::uuid[])`
 
-	insertBatches = `insert into datapoints.batches (id, data_points)
+	insertBatches = `insert into batches (id, data_points)
 		select id, array_agg(data_point order by ordinal) from unnest($1::uuid[], $2::int[], $3::uuid[]) as b (id, ordinal, data_point) group by id
 		on conflict (id) do nothing`
-	deleteBatches   = `delete from datapoints.batches where id = any($1::uuid[])`
-	upsertDeletions = `insert into datapoints.deletions (id, project_id, ingestion_id, accepted_at, fanned_out, cleaned, position)
+	deleteBatches   = `delete from batches where id = any($1::uuid[])`
+	upsertDeletions = `insert into deletions (id, project_id, ingestion_id, accepted_at, fanned_out, cleaned, position)
 		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::boolean[], $6::boolean[], $7::bigint[])
 		on conflict (id) do update set fanned_out = excluded.fanned_out, cleaned = excluded.cleaned`
-	upsertErasures = `insert into datapoints.erasures (data_point, project_id, deletion_id, facts_kept, blobs, position)
+	upsertErasures = `insert into erasures (data_point, project_id, deletion_id, facts_kept, blobs, position)
 		select data_point, project_id, deletion_id, facts_kept, blobs::jsonb, position
 		from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::boolean[], $5::text[], $6::bigint[])
 			as e (data_point, project_id, deletion_id, facts_kept, blobs, position)
 		on conflict (data_point) do update set facts_kept = excluded.facts_kept, blobs = excluded.blobs`
-	deleteErasures = `delete from datapoints.erasures where deletion_id = any($1::uuid[])`
+	deleteErasures = `delete from erasures where deletion_id = any($1::uuid[])`
 )
 
 // save writes the rows that the page changed, in one round trip.

@@ -20,29 +20,29 @@ import (
 )
 
 const (
-	selectCaptured = `select data_point, project_id, revision, position from memories.captured where data_point = any($1::uuid[])`
-	selectGone     = `select data_point, project_id, deletion_id from memories.gone where data_point = any($1::uuid[])`
+	selectCaptured = `select data_point, project_id, revision, position from captured where data_point = any($1::uuid[])`
+	selectGone     = `select data_point, project_id, deletion_id from gone where data_point = any($1::uuid[])`
 
-	deleteGoneMemories = `delete from memories.memories where data_point = any($1::uuid[])`
-	deleteGoneEdges    = `delete from memories.edges where data_point = any($1::uuid[])`
-	deleteGoneCaptured = `delete from memories.captured where data_point = any($1::uuid[])`
+	deleteGoneMemories = `delete from memories where data_point = any($1::uuid[])`
+	deleteGoneEdges    = `delete from edges where data_point = any($1::uuid[])`
+	deleteGoneCaptured = `delete from captured where data_point = any($1::uuid[])`
 	deleteReplaced     = `with replaced as (
-			delete from memories.memories m using unnest($1::uuid[], $2::int[]) as r (data_point, revision)
+			delete from memories m using unnest($1::uuid[], $2::int[]) as r (data_point, revision)
 			where m.data_point = r.data_point and m.revision = r.revision returning m.id
-		) delete from memories.edges e using replaced r where e.derived_id = r.id`
-	insertMemories = `insert into memories.memories (id, project_id, data_point, revision, ordinal, kind, content, excerpt, span_start, span_end,
+		) delete from edges e using replaced r where e.derived_id = r.id`
+	insertMemories = `insert into memories (id, project_id, data_point, revision, ordinal, kind, content, excerpt, span_start, span_end,
 			subject, attribute, occurred_at, resolved_from, resolved_to, derived_at, position)
 		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::int[], $6::text[], $7::bytea[], $8::bytea[], $9::int[], $10::int[],
 			$11::text[], $12::text[], $13::timestamptz[], $14::timestamptz[], $15::timestamptz[], $16::timestamptz[], $17::bigint[])
 		on conflict (id) do nothing`
-	insertEdges = `insert into memories.edges (input_id, derived_id, project_id, data_point)
+	insertEdges = `insert into edges (input_id, derived_id, project_id, data_point)
 		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[]) on conflict (derived_id, input_id) do nothing`
-	upsertCaptured = `insert into memories.captured (data_point, project_id, revision, position)
+	upsertCaptured = `insert into captured (data_point, project_id, revision, position)
 		select * from unnest($1::uuid[], $2::uuid[], $3::int[], $4::bigint[])
 		on conflict (data_point) do update set revision = excluded.revision, position = excluded.position`
-	insertGone = `insert into memories.gone (data_point, project_id, deletion_id)
+	insertGone = `insert into gone (data_point, project_id, deletion_id)
 		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[]) on conflict (data_point) do nothing`
-	deleteCleaned = `delete from memories.gone where deletion_id = any($1::uuid[])`
+	deleteCleaned = `delete from gone where deletion_id = any($1::uuid[])`
 )
 
 // load reads the rows that the events lead to.

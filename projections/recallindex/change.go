@@ -129,8 +129,8 @@ func (p *Projector) keys(ctx context.Context, past passing) ([]Key, error) {
 }
 
 const (
-	deletePoints = `delete from recallindex.data_points where id = any($1::uuid[])`
-	upsertPoints = `insert into recallindex.data_points
+	deletePoints = `delete from data_points d where d.id = any($1::uuid[])`
+	upsertPoints = `insert into data_points
 			(id, project_id, audience, revision, body_at, passages, occurred_at, memory_revision, memory_at, memories, position)
 		select id, project_id, audience, revision, body_at, passages, occurred_at, memory_revision, memory_at,
 			string_to_array(memories, ',')::uuid[], position

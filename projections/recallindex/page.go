@@ -56,7 +56,7 @@ type passing struct {
 }
 
 const selectPoints = `select id, project_id, audience, revision, body_at, passages, occurred_at, memory_revision, memory_at, memories, position
-	from recallindex.data_points where id = any($1::uuid[])`
+	from data_points where id = any($1::uuid[])`
 
 // load reads the rows of the data points that the facts are about.
 func load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) (*page, error) {

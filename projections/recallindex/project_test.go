@@ -129,6 +129,9 @@ func apply(ctx context.Context, begin func(context.Context) (pgx.Tx, error), p *
 			if err != nil {
 				return err
 			}
+			if err := projectiontest.Enter(ctx, tx, p); err != nil {
+				return errors.Join(err, tx.Rollback(ctx))
+			}
 			if err := p.Apply(ctx, tx, own); err != nil {
 				return errors.Join(err, tx.Rollback(ctx))
 			}
@@ -271,7 +274,7 @@ func TestErrors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return errors.Join(p.Apply(t.Context(), tx, facts), tx.Rollback(t.Context()))
+		return errors.Join(projectiontest.Enter(t.Context(), tx, p), p.Apply(t.Context(), tx, facts), tx.Rollback(t.Context()))
 	}
 	log, id := new(projectiontest.Log), uuid.New()
 	log.Append(stream.Name(stream.DataPoint, id), accepted(1, datapoint.Text{Blob: &blob.Ref{Stream: "content", Size: 20 << 20}}))

@@ -26,6 +26,7 @@ import (
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/projectiontest"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/memories"
@@ -328,6 +329,9 @@ func (h *House) ApplyPage(p projections.Projector, size int, commit bool) bool {
 		h.t.Fatal(err)
 	}
 	if len(facts) > 0 {
+		if err := projectiontest.Enter(h.t.Context(), tx, p); err != nil {
+			h.t.Fatal(err)
+		}
 		if err := p.Apply(h.t.Context(), tx, facts); err != nil {
 			h.t.Fatalf("%s: %v", p.Name(), err)
 		}
