@@ -8,12 +8,15 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/eventstore"
 )
 
 // benchData is an event body of the size that a short text has.
@@ -36,6 +39,46 @@ func BenchmarkAppend(b *testing.B) {
 			})
 			s := n.Stats()
 			b.ReportMetric(float64(s.Appends)/float64(max(s.Fsyncs, 1)), "appends/fsync")
+		})
+	}
+}
+
+// BenchmarkServiceAppend is BenchmarkAppend through the client that the service uses.
+func BenchmarkServiceAppend(b *testing.B) {
+	for _, callers := range benchCallers {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+			n := startNode(b, Config{Dir: b.TempDir(), FS: vfs.Default})
+			store := serviceClient(b, n)
+			spread(b, callers, func(ctx context.Context) error {
+				_, err := store.Append(ctx, "bench-"+uuid.NewString(), eventstore.NoStream, figureEvents(1))
+				return err
+			})
+			s := n.Stats()
+			b.ReportMetric(float64(s.Appends)/float64(max(s.Fsyncs, 1)), "appends/fsync")
+		})
+	}
+}
+
+// BenchmarkServiceRead is the look at the last event of a stream that every decision begins with.
+func BenchmarkServiceRead(b *testing.B) {
+	for _, callers := range []int{1, 32} {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+			n := startNode(b, Config{Dir: b.TempDir(), FS: vfs.Default})
+			store := serviceClient(b, n)
+			const kept = 1000
+			for i := range kept {
+				if _, err := store.Append(b.Context(), fmt.Sprintf("bench-%d", i), eventstore.NoStream, figureEvents(1)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			var turn atomic.Uint64
+			spread(b, callers, func(ctx context.Context) error {
+				_, ok, err := store.ReadLast(ctx, fmt.Sprintf("bench-%d", turn.Add(1)%kept))
+				if err == nil && !ok {
+					err = errors.New("there is no last event")
+				}
+				return err
+			})
 		})
 	}
 }
@@ -94,6 +137,7 @@ func spread(b *testing.B, callers int, call func(context.Context) error) {
 	work := make(chan struct{}, callers)
 	failures := make(chan error, callers)
 	var wg sync.WaitGroup
+	cpu := cpuTime()
 	b.ResetTimer()
 	for range callers {
 		wg.Go(func() {
@@ -118,6 +162,7 @@ func spread(b *testing.B, callers int, call func(context.Context) error) {
 		}
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+	b.ReportMetric(float64((cpuTime()-cpu).Microseconds())/float64(b.N), "cpu-µs/call")
 }
 
 // BenchmarkRead reads the whole log, stored by large appends, with the official client and with a raw one, and one

@@ -16,6 +16,7 @@ func officialClient(t testing.TB, n *Node) *esdb.Client {
 		t.Fatal(err)
 	}
 	cfg.Username, cfg.Password, cfg.RootCAs = n.Connection().Username, n.Connection().Password, n.Connection().RootCAs
+	cfg.Logger = esdb.NoopLogging()
 	c, err := esdb.NewClient(cfg)
 	if err != nil {
 		t.Fatal(err)
