@@ -88,27 +88,6 @@ type batch struct {
 	unread   bool             // the bases are to be read: the finisher goes on with what another process left
 }
 
-// readBases reads what each item is decided on, and refuses the batch for a deleted data point.
-func (s *Service) readBases(ctx context.Context, b *batch) error {
-	return each(ctx, len(b.prepared), func(ctx context.Context, i int) error {
-		p := &b.prepared[i]
-		last, ok, err := s.Log.Last(ctx, p.stream)
-		if errors.Is(err, eventstore.ErrDeleted) {
-			return atItem(dataPointDeleted(p.ingest.SourceID), i)
-		}
-		if err != nil || !ok {
-			return err
-		}
-		_, standing, live := datapoint.SendOf(last.Event)
-		if !live {
-			return atItem(dataPointDeleted(p.ingest.SourceID), i)
-		}
-		head := standing.Head()
-		b.bases[i] = datapoint.Base{State: &head, LastNumber: head.LastNumber, Next: int64(last.Revision) + 1}
-		return nil
-	})
-}
-
 // appearAll makes sure that each author has a record.
 func (s *Service) appearAll(ctx context.Context, call Call, items []DataPoint) error {
 	var authors []string

@@ -23,12 +23,21 @@ type Sends interface {
 	Targets(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (dataPoints []uuid.UUID, found bool, err error)
 }
 
+// DataPoints knows which data points were ever sent, as far as a projection has seen.
+type DataPoints interface {
+	// Sent are those of the data points that it has seen a send of, deleted ones too. Those whose deletion was answered are among
+	// them, since that answer waits for it. For the rest it is a hint, which may be late.
+	Sent(ctx context.Context, dataPoints []uuid.UUID) (map[uuid.UUID]struct{}, error)
+}
+
 // Config is what the write side needs.
 type Config struct {
-	Log     *Log
-	Waiter  Waiter
-	Sends   Sends
-	HashKey []byte // key of the fingerprints, at least 32 bytes
+	Log    *Log
+	Waiter Waiter
+	Sends  Sends
+	// DataPoints saves a batch the reads of what is new; nil where each is read.
+	DataPoints DataPoints
+	HashKey    []byte // key of the fingerprints, at least 32 bytes
 	// Pipeline is false where background derivation is switched off: then nothing can be retried.
 	Pipeline bool
 }

@@ -130,7 +130,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 	p.confirmer = &pipeline.Confirmer{Log: events, Sends: queries, Progress: p.waiter, IndexTrouble: p.indexTrouble, Logger: log, Now: now}
 	p.finisher = &pipeline.Finisher{Log: events, List: queries, Progress: p.waiter, Logger: log, Now: now}
 
-	write := commands.New(commands.Config{Log: events, Waiter: p.waiter, Sends: queries, HashKey: key, Pipeline: s.PipelineOn()})
+	write := commands.New(commands.Config{Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, HashKey: key, Pipeline: s.PipelineOn()})
 	p.sends = operatorSends{queries: queries, access: access.Queries{DB: st.db}, commands: write}
 	return p, p.routes(registry, queries, write, blobs, analyzer)
 }
