@@ -131,11 +131,13 @@ type DeletionReceipt struct {
 
 // Project is a project as the management routes show it.
 type Project struct {
-	Slug        string    `json:"slug"`
-	Name        string    `json:"name"`
-	IsArchived  bool      `json:"isArchived"`
-	MemoryCount int64     `json:"memoryCount"`
-	CreatedAt   time.Time `json:"createdAt"`
+	Slug        string `json:"slug"`
+	Name        string `json:"name"`
+	IsArchived  bool   `json:"isArchived"`
+	MemoryCount int64  `json:"memoryCount"`
+	// MonthIngestions is how many revisions were accepted in this month, in UTC.
+	MonthIngestions int64     `json:"monthIngestions"`
+	CreatedAt       time.Time `json:"createdAt"`
 }
 
 // Key is a project key; Key.Key is its clear value, told once.

@@ -2,145 +2,233 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/annals-project/annals/internal/client"
 )
 
-// kills is how often TestKill kills the service: as often as ANNALS_KILLS says, else 20 times, few in a short run.
-func kills(t *testing.T) int {
-	n, err := strconv.Atoi(os.Getenv("ANNALS_KILLS"))
-	switch {
-	case err == nil:
-	case testing.Short():
-		n = 4
-	default:
-		n = 20
+// setting reads a count from the environment.
+func setting(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
 	}
-	t.Logf("%d kills (ANNALS_KILLS)", n)
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
 	return n
 }
 
-// ledger is what was acknowledged.
-type ledger struct {
-	mu    sync.Mutex
-	sends map[string]string // ingestion id → the word that recall must find
-	texts map[string]string // source id → word
+// killWorkers is how many workers call at once.
+const killWorkers = 8
+
+// storm is a service that is killed again and again, and its workers.
+type storm struct {
+	t       *testing.T
+	s       *service
+	m       *model
+	rng     *rand.Rand
+	workers []*worker
 }
 
-func (l *ledger) add(ingestionID, sourceID, word string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sends[ingestionID] = word
-	l.texts[sourceID] = word
-}
-
-func (l *ledger) len() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.sends)
-}
-
-// What was acknowledged is there after a kill -9, completes and is recalled, and nothing is there twice.
+// TestKill kills the service as often as ANNALS_KILLS says, 8 times else, while workers send, delete, retry, poll and recall.
+// After each start and at the end what was acknowledged is there, what was cut off is wholly there or wholly not, and nothing
+// is there twice. ANNALS_SEED repeats the draws of a run; what the calls meet is up to the machine.
 func TestKill(t *testing.T) {
-	s := newService(t)
-	s.start()
-	l := &ledger{sends: make(map[string]string), texts: make(map[string]string)}
-	for round := range kills(t) {
-		before := l.len()
-		ctx, cancel := context.WithCancel(t.Context())
-		var group sync.WaitGroup
-		var serial atomic.Int64
-		load := func(work func(ctx context.Context, c *client.Client, word string) error) {
-			// A connection that the kill cuts off is nothing to hold against the document.
-			c := s.client(client.Options{Attempts: 1, Timeout: 10 * time.Second, Transport: http.DefaultTransport})
-			group.Go(func() {
-				for ctx.Err() == nil {
-					word := fmt.Sprintf("w%dx%d", round, serial.Add(1))
-					if err := work(ctx, c, word); err != nil && ctx.Err() == nil {
-						// A refusal is a fault of the service; no answer is what a kill looks like.
-						var refused *client.Error
-						if errors.As(err, &refused) {
-							t.Errorf("round %d: %v", round, err)
-						}
-						return
-					}
-				}
-			})
-		}
-		for range 6 {
-			load(func(ctx context.Context, c *client.Client, word string) error {
-				r, err := c.Ingest(ctx, client.DataPoint{Content: "The code word is " + word, ID: "s-" + word, Identity: "ana"}, "")
-				if err == nil {
-					l.add(r.IngestionID, r.SourceID, word)
-				}
-				return err
-			})
-		}
-		for range 2 {
-			load(func(ctx context.Context, c *client.Client, word string) error {
-				items := make([]json.RawMessage, 20)
-				for i := range items {
-					items[i] = json.RawMessage(fmt.Sprintf(`{"content":"The code word is %[1]sn%[2]d","id":"b-%[1]s-%[2]d"}`, word, i))
-				}
-				r, err := c.IngestBatch(ctx, items, "key-"+word)
-				if err == nil {
-					for i := range items {
-						l.add(r.IngestionID, fmt.Sprintf("b-%s-%d", word, i), fmt.Sprintf("%sn%d", word, i))
-					}
-				}
-				return err
-			})
-		}
-		await(t, func() bool { return l.len() >= before+50+round*7 })
-		s.kill()
-		cancel()
-		group.Wait()
-		s.start()
+	kills, seed := int(setting(t, "ANNALS_KILLS", 8)), setting(t, "ANNALS_SEED", rand.Uint64())
+	t.Logf("ANNALS_KILLS=%d ANNALS_SEED=%d", kills, seed)
+	k := &storm{t: t, s: newService(t), m: &model{}, rng: rand.New(rand.NewPCG(seed, 0))}
+	for n := range killWorkers {
+		k.workers = append(k.workers, &worker{t: t, s: k.s, m: k.m, number: n, rng: rand.New(rand.NewPCG(seed, uint64(n+1)))})
 	}
-	c := s.client(client.Options{})
-	for id := range l.sends {
-		completed(t.Context(), t, c, id)
+	for range kills {
+		k.start(k.rng.IntN(4) == 0)
+		k.settle()
+		k.load(20 + k.rng.IntN(130))
+		if t.Failed() {
+			return
+		}
+		for k.rng.IntN(4) == 0 { // a crash while the service recovers from the one before
+			k.s.begin()
+			k.after(time.Duration(k.rng.IntN(1500)) * time.Millisecond)
+			k.s.kill()
+			k.m.crashed("killed at its start")
+		}
 	}
-	checked := 0
-	for sourceID, word := range l.texts {
-		if checked++; checked > 400 {
-			break
+	k.start(false)
+	k.settle()
+	k.finish()
+	t.Logf("%d calls, %d sends, %d data points, %d shared", len(k.m.history), len(k.m.sends), len(k.m.points), len(k.m.shared))
+}
+
+// after waits for a moment that the rounds draw, not for anything to happen.
+func (k *storm) after(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-k.t.Context().Done():
+	}
+}
+
+// start starts the service, with the pipeline on or off, and gives the workers connections of their own.
+func (k *storm) start(off bool) {
+	k.t.Helper()
+	k.s.env = nil
+	if off {
+		k.s.env = []string{"ANNALS_PIPELINE=off"}
+	}
+	k.s.start()
+	for _, w := range k.workers {
+		w.c, w.off = k.client(), off
+	}
+}
+
+// client is one that makes each call once. A connection that a kill cuts off is nothing to hold against the document.
+func (k *storm) client() *client.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	k.t.Cleanup(transport.CloseIdleConnections)
+	return k.s.client(client.Options{Attempts: 1, Timeout: time.Minute, Transport: transport})
+}
+
+// settle finds out what became of the calls that the last kill cut off, and looks at some of what was acknowledged.
+func (k *storm) settle() {
+	k.t.Helper()
+	c := k.client()
+	barrier(k.t, k.m, c)
+	eachOf(k.workers, (*worker).resolve)
+	barrier(k.t, k.m, c)
+	some := k.m.points
+	if len(some) > 60 {
+		some = nil
+		for _, i := range k.rng.Perm(len(k.m.points))[:60] {
+			some = append(some, k.m.points[i])
 		}
-		page, err := c.Recall(t.Context(), client.RecallRequest{Query: word, Identity: "ana", Limit: 5})
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := 0
-		for _, r := range page.Results {
-			if r.Artifact.Kind == "source" && r.Sources[0].SourceID == sourceID {
-				found++
+	}
+	eachOf(some, func(p *point) { k.m.checkPoint(k.t, c, p) })
+	if k.t.Failed() {
+		k.t.FailNow()
+	}
+}
+
+// load lets the workers work until that many calls were made, and kills the service.
+func (k *storm) load(calls int) {
+	ctx, cancel := context.WithCancel(k.t.Context())
+	defer cancel()
+	var group sync.WaitGroup
+	for _, w := range k.workers {
+		group.Go(func() {
+			for ctx.Err() == nil && w.step(ctx) && !k.t.Failed() {
+			}
+		})
+	}
+	reader, pick := k.client(), rand.New(rand.NewPCG(k.rng.Uint64(), 0))
+	group.Go(func() {
+		for ctx.Err() == nil {
+			var p *point
+			k.m.locked(func() {
+				if n := len(k.m.points); n > 0 {
+					p = k.m.points[pick.IntN(n)]
+				}
+			})
+			if p != nil && !k.m.glance(ctx, k.t, reader, p) {
+				return
 			}
 		}
-		if found != 1 {
-			t.Errorf("%s is recalled %d times by %q", sourceID, found, word)
+	})
+	ticks := func() (n int) {
+		k.m.locked(func() { n = k.m.ticks })
+		return n
+	}
+	until := ticks() + 2*calls
+	await(k.t, func() bool { return ticks() >= until || k.t.Failed() })
+	k.after(time.Duration(k.rng.IntN(40_000)) * time.Microsecond)
+	k.s.kill()
+	group.Wait() // each ends with its call that is cut off
+	k.m.crashed("killed under load")
+}
+
+// finish waits until everything is done, and holds all of it against the model.
+func (k *storm) finish() {
+	t, m := k.t, k.m
+	c := k.s.client(client.Options{})
+	w := k.workers[0]
+	eachOf(m.sends, func(s *send) {
+		if s.id != "" {
+			w.checkStatus(s, ended(t, c, s.id), nil)
+		}
+	})
+	eachOf(m.points, func(p *point) { m.checkPoint(t, c, p) })
+	if t.Failed() {
+		return
+	}
+	derived, live, least, most := 0, 0, m.ingested, m.ingested
+	for _, p := range m.points {
+		derived += memories(p)
+		if p.now() != nil {
+			live++
 		}
 	}
-	// What was sent again is unchanged: no revision was lost, none doubled.
-	for sourceID, word := range l.texts {
-		r, err := c.Ingest(t.Context(), client.DataPoint{Content: "The code word is " + word, ID: sourceID}, "")
-		if err != nil || r.Unchanged == nil || !*r.Unchanged {
-			t.Fatalf("%s sent again: %+v, %v", sourceID, r, err)
+	for _, p := range m.shared {
+		if got := p.check(t, c); got != nil {
+			live, derived = live+1, derived+extracted(fields{content: got.Content}, "")
 		}
-		if checked--; checked < 0 {
-			break
+		a, b := p.bounds()
+		least, most = least+a, most+b
+	}
+	for _, text := range m.markers {
+		live, derived = live+1, derived+extracted(fields{content: text}, "")
+		least, most = least+1, most+1
+	}
+	var status client.IngestionStatus
+	failed := m.failedSends()
+	await(t, func() bool { // sends whose id nobody was told end too
+		var err error
+		if status, err = c.Status(t.Context(), k.anySend()); err != nil {
+			t.Fatal(err)
+		}
+		return status.Readiness.Raw == 0 && status.Readiness.Comprehension == 0
+	})
+	if status.Readiness.Failed != failed || status.Settled != (failed == 0) || status.Blocked != (failed > 0) {
+		t.Errorf("the counters are %+v, and %d sends failed", status, failed)
+	}
+	projects, err := k.s.management().Projects(t.Context())
+	if err != nil || len(projects) != 1 {
+		t.Fatalf("projects: %+v, %v", projects, err)
+	}
+	if got := projects[0]; int(got.MemoryCount) != live+derived || int(got.MonthIngestions) < least || int(got.MonthIngestions) > most {
+		t.Errorf("the project counts %+v; it holds %d data points and %d memories, and took %d to %d revisions", got, live, derived, least, most)
+	}
+}
+
+// anySend is the id of a send that was answered.
+func (k *storm) anySend() string {
+	for _, s := range k.m.sends {
+		if s.id != "" {
+			return s.id
 		}
 	}
-	t.Logf("%d sends of %d data points were acknowledged", len(l.sends), len(l.texts))
+	k.t.Fatal("no send was answered")
+	return ""
+}
+
+// ended waits until a send has come to an end.
+func ended(t *testing.T, c *client.Client, id string) (status client.IngestionStatus) {
+	var err error
+	await(t, func() bool {
+		if status, err = c.Status(t.Context(), id); err != nil {
+			t.Errorf("send %s: %v", id, err)
+			return true
+		}
+		return status.Status != "processing"
+	})
+	return status
 }
 
 // await waits for a condition of the test's own making.
