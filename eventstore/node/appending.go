@@ -162,6 +162,18 @@ func proposedOf(stream string, msg *streams.AppendReq) (proposed, int, error) {
 	if m == nil {
 		return proposed{}, 0, errInvalid("the options of an append come once")
 	}
+	return proposedFrom(stream, m)
+}
+
+// sentEvent is an event as clients send it, in either form of append.
+type sentEvent interface {
+	GetId() *shared.UUID
+	GetMetadata() map[string]string
+	GetCustomMetadata() []byte
+	GetData() []byte
+}
+
+func proposedFrom(stream string, m sentEvent) (proposed, int, error) {
 	id, err := idOf(m.GetId())
 	if err != nil {
 		return proposed{}, 0, err

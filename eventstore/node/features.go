@@ -17,7 +17,7 @@ import (
 const serverVersion = "24.10.4"
 
 // supported are the methods of Streams that the node serves, in the lower case by which clients look for them.
-var supported = []string{"append", "read", "delete", "tombstone"}
+var supported = []string{"append", "read", "delete", "tombstone", "batchappend"}
 
 // features tells clients what they may call.
 type features struct {

@@ -92,26 +92,40 @@ func (w *writer) renew() {
 
 // do hands a request to the writer and waits for its answer. A context that ends first leaves the outcome open.
 func (w *writer) do(ctx context.Context, r *request) (decision, error) {
+	if err := w.submit(ctx, r); err != nil {
+		return decision{}, err
+	}
+	return w.await(ctx, r)
+}
+
+// submit hands a request to the writer. Requests that one goroutine submits are decided in their order.
+func (w *writer) submit(ctx context.Context, r *request) error {
 	r.answer = make(chan decision, 1)
 	select {
 	case w.requests <- r:
+		return nil
 	case <-ctx.Done():
-		return decision{}, ctx.Err()
+		return ctx.Err()
 	case <-w.done:
-		return decision{}, w.ended()
+		return w.ended()
 	}
+}
+
+// await waits for the answer to a request that was submitted. A context that ends first leaves the outcome open.
+func (w *writer) await(ctx context.Context, r *request) (decision, error) {
+	ended := w.ended
 	select {
 	case d := <-r.answer:
 		return d, d.failure
 	case <-ctx.Done():
-		return decision{}, ctx.Err()
+		ended = ctx.Err
 	case <-w.done:
 	}
-	select { // the answer may have come with the last commit
+	select { // an answer that came at the same time counts
 	case d := <-r.answer:
 		return d, d.failure
 	default:
-		return decision{}, w.ended()
+		return decision{}, ended()
 	}
 }
 
