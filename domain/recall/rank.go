@@ -76,6 +76,21 @@ func (w Weights) Score(counts []Count, length int) float64 {
 	return score
 }
 
+// Text is what a term of a query counts for in a text, times its impact there.
+func (w Weights) Text(term int) float64 { return w[term].text }
+
+// Label is what a term of a query adds to the score where it stands in the label.
+func (w Weights) Label(term int) float64 { return w[term].label }
+
+// Impact is how much of a term's weight a text of length terms gets in which it stands so often; it is less than MaxImpact.
+func Impact(count, length int) float64 {
+	tf := float64(count)
+	return tf * (bm25K1 + 1) / (tf + bm25K1*(1-bm25B+bm25B*float64(length)/average))
+}
+
+// MaxImpact bounds every Impact.
+const MaxImpact = bm25K1 + 1
+
 // Counts says how often each term of a query stands in a passage.
 func Counts(query []string, passage Terms) []Count {
 	counts := make([]Count, len(query))

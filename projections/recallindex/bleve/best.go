@@ -1,12 +1,12 @@
 package bleve
 
 import (
-	"container/heap"
+	"math"
 
 	"github.com/annals-project/annals/domain/recall"
 )
 
-// candidate is a document that may be among the best.
+// candidate is a document that may be among the best. id is its number in the whole snapshot.
 type candidate struct {
 	id     uint64
 	score  float64
@@ -14,34 +14,67 @@ type candidate struct {
 	length int
 }
 
-// best keeps the candidates with the highest scores; of equal ones the first in the index.
+// best keeps the candidates with the highest scores; of equal ones the first in the index. It is a heap with the worst on top.
 type best struct {
 	size int
 	list []candidate
 }
 
-func (b *best) Len() int           { return len(b.list) }
-func (b *best) Less(i, j int) bool { return worse(b.list[i], b.list[j]) }
-func (b *best) Swap(i, j int)      { b.list[i], b.list[j] = b.list[j], b.list[i] }
-func (b *best) Push(c any)         { b.list = append(b.list, c.(candidate)) }
-func (b *best) Pop() any           { panic("never called: the worst is replaced, not taken out") }
-
-func worse(a, b candidate) bool {
+func (a *candidate) worse(b *candidate) bool {
 	if a.score != b.score {
 		return a.score < b.score
 	}
 	return a.id > b.id
 }
 
-func (b *best) takes(score float64) bool {
-	return len(b.list) < b.size || b.size > 0 && score > b.list[0].score
+// bound is the score that a later document has to exceed.
+func (b *best) bound() float64 {
+	switch {
+	case b.size <= 0:
+		return math.Inf(1)
+	case len(b.list) < b.size:
+		return math.Inf(-1)
+	default:
+		return b.list[0].score
+	}
 }
 
-func (b *best) add(c candidate) {
+// add takes a document whose score exceeds the bound. It keeps a copy of the counts.
+func (b *best) add(id uint64, score float64, counts []recall.Count, length int) {
 	if len(b.list) < b.size {
-		heap.Push(b, c)
+		b.list = append(b.list, candidate{id, score, append([]recall.Count(nil), counts...), length})
+		b.up(len(b.list) - 1)
 		return
 	}
-	b.list[0] = c
-	heap.Fix(b, 0)
+	worst := &b.list[0]
+	copy(worst.counts, counts)
+	worst.id, worst.score, worst.length = id, score, length
+	b.down()
+}
+
+func (b *best) up(i int) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !b.list[i].worse(&b.list[parent]) {
+			return
+		}
+		b.list[i], b.list[parent] = b.list[parent], b.list[i]
+		i = parent
+	}
+}
+
+func (b *best) down() {
+	for i := 0; ; {
+		least := i
+		for _, child := range [2]int{2*i + 1, 2*i + 2} {
+			if child < len(b.list) && b.list[child].worse(&b.list[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		b.list[i], b.list[least] = b.list[least], b.list[i]
+		i = least
+	}
 }

@@ -35,15 +35,14 @@ func textOf(part recallindex.Part) string {
 const (
 	countedTerms  = index.IndexField
 	distinctTerms = index.IndexField | index.SkipFreqNorm
-	filterTerms   = index.IndexField | index.SkipFreqNorm | index.DocValues
 )
 
 func newDocument(d recallindex.Document) *document.Document {
 	part := d.Part()
 	doc := document.NewDocument(identifier(d.Key))
 	doc.AddField(&terms{name: partField, terms: []string{string(part)}, options: distinctTerms})
-	doc.AddField(&terms{name: audienceField, terms: []string{d.Audience.String()}, options: filterTerms})
-	doc.AddField(&terms{name: dayField, terms: []string{day(d.OccurredAt)}, options: filterTerms})
+	doc.AddField(&terms{name: audienceField, terms: []string{d.Audience.String()}, options: distinctTerms})
+	doc.AddField(&terms{name: dayField, terms: []string{day(d.OccurredAt)}, options: distinctTerms})
 	if len(d.Terms.Text) > 0 {
 		doc.AddField(&terms{name: textOf(part), terms: d.Terms.Text, options: countedTerms})
 	}

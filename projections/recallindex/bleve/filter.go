@@ -1,123 +1,93 @@
 package bleve
 
 import (
-	"bytes"
-	"context"
-	"errors"
-	"slices"
+	"sort"
 
-	index "github.com/blevesearch/bleve_index_api"
-	"github.com/google/uuid"
+	segment "github.com/blevesearch/scorch_segment_api/v2"
 
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// filter lets documents of some audiences and days pass. Its zero value lets everything pass.
+// filter lets documents of some audiences and days pass.
 type filter struct {
-	values    index.DocValueReader
-	audiences [][]byte
-	from, to  []byte
+	audiences map[string]struct{}
+	// from and to are days, inclusive; "" is open.
+	from, to string
 }
 
-// newFilter asks nothing of documents that all of them fulfil: mostly, everything is project-visible and in the past.
-func newFilter(ctx context.Context, reader index.IndexReader, q recallindex.Query) (*filter, error) {
-	f := new(filter)
-	var fields []string
-	all, err := reader.DocCount()
-	if err != nil {
-		return nil, err
-	}
-	audiences := slices.Clone(q.Audiences)
-	slices.SortFunc(audiences, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
-	audiences = slices.Compact(audiences)
-	reached := 0
-	for _, a := range audiences {
-		n, err := count(ctx, reader, audienceField, a.String())
-		if err != nil {
-			return nil, err
-		}
-		if reached += n; reached >= int(all) {
-			break
-		}
-	}
-	if reached < int(all) {
-		fields = append(fields, audienceField)
-		f.audiences = make([][]byte, len(audiences))
-		for i, a := range audiences {
-			f.audiences[i] = []byte(a.String())
-		}
+func newFilter(q recallindex.Query) *filter {
+	f := &filter{audiences: make(map[string]struct{}, len(q.Audiences))}
+	for _, a := range q.Audiences {
+		f.audiences[a.String()] = struct{}{}
 	}
 	if q.From != nil {
-		if outside, err := holds(reader, "", day(*q.From)); err != nil {
-			return nil, err
-		} else if outside {
-			f.from = []byte(day(*q.From))
-		}
+		f.from = day(*q.From)
 	}
 	if q.To != nil {
-		if outside, err := holds(reader, day(*q.To), ""); err != nil {
-			return nil, err
-		} else if outside {
-			f.to = []byte(day(*q.To))
-		}
+		f.to = day(*q.To)
 	}
-	if f.from != nil || f.to != nil {
-		fields = append(fields, dayField)
-	}
-	if len(fields) > 0 {
-		if f.values, err = reader.DocValueReader(fields); err != nil {
-			return nil, err
-		}
-	}
-	return f, nil
+	return f
 }
 
-// holds says whether there is a day behind after and before before; "" is open.
-func holds(reader index.IndexReader, after, before string) (bool, error) {
-	var start, end []byte
-	if after != "" {
-		start = []byte(after)
-	}
-	if before != "" {
-		end = []byte(before)
-	}
-	dict, err := reader.FieldDictRange(dayField, start, end)
+// segmentFilter is a filter for the documents of one segment. Its zero value lets everything pass: mostly, everything is
+// project-visible and in the past.
+type segmentFilter struct {
+	// audiences are by document, reached by audience; nil asks for none.
+	audiences []uint32
+	reached   []bool
+	// days are by document; from and to number those that pass. Nil asks for none.
+	days     []uint32
+	from, to uint32
+}
+
+// of is the filter for a segment. some is false where nothing of it passes.
+func (f *filter) of(s segment.Segment, c *column) (passing segmentFilter, some bool, err error) {
+	audiences, err := c.audiencesOf(s)
 	if err != nil {
-		return false, err
+		return segmentFilter{}, false, err
 	}
-	found := false
-	for range 2 { // the bound itself may be there
-		entry, err := dict.Next()
-		if err != nil {
-			return false, errors.Join(err, dict.Close())
-		}
-		if entry == nil {
-			break
-		}
-		if entry.Term != after && entry.Term != before {
-			found = true
-			break
-		}
+	reached, all := make([]bool, len(audiences.names)), true
+	for i, name := range audiences.names {
+		_, reached[i] = f.audiences[name]
+		some, all = some || reached[i], all && reached[i]
 	}
-	return found, dict.Close()
+	if !some {
+		return segmentFilter{}, false, nil
+	}
+	if !all {
+		passing.audiences, passing.reached = audiences.of, reached
+	}
+	if f.from == "" && f.to == "" {
+		return passing, true, nil
+	}
+	days, err := c.daysOf(s)
+	if err != nil {
+		return segmentFilter{}, false, err
+	}
+	from, to := 0, len(days.names)
+	if f.from != "" {
+		from = sort.SearchStrings(days.names, f.from)
+	}
+	if f.to != "" {
+		to = sort.Search(len(days.names), func(i int) bool { return days.names[i] > f.to })
+	}
+	if from >= to {
+		return segmentFilter{}, false, nil
+	}
+	if from > 0 || to < len(days.names) {
+		passing.days, passing.from, passing.to = days.of, uint32(from), uint32(to)
+	}
+	return passing, true, nil
 }
 
-func (f *filter) passes(id uint64) (bool, error) {
-	if f.values == nil {
-		return true, nil
+// passes says whether a document passes.
+func (f *segmentFilter) passes(doc uint64) bool {
+	if f.audiences != nil && !f.reached[f.audiences[doc]] {
+		return false
 	}
-	audience, window := f.audiences == nil, true
-	err := f.values.VisitDocValues(index.NewIndexInternalID(nil, id), func(field string, term []byte) {
-		switch field {
-		case audienceField:
-			for _, a := range f.audiences {
-				audience = audience || bytes.Equal(a, term)
-			}
-		case dayField:
-			if f.from != nil && bytes.Compare(term, f.from) < 0 || f.to != nil && bytes.Compare(term, f.to) > 0 {
-				window = false
-			}
-		}
-	})
-	return audience && window, err
+	if f.days == nil {
+		return true
+	}
+	day := f.days[doc]
+	return f.from <= day && day < f.to
 }

@@ -31,6 +31,8 @@ type handle struct {
 	gone bool
 	// write lets one change of the project happen at a time.
 	write sync.Mutex
+	// columns are of the segments of index.
+	columns columns
 }
 
 func (h *handle) close() error {

@@ -2,91 +2,121 @@ package bleve
 
 import (
 	"context"
-	"errors"
 	"math"
-
-	index "github.com/blevesearch/bleve_index_api"
+	"slices"
 
 	"github.com/annals-project/annals/domain/recall"
 )
 
-// walk goes through the postings of several terms at once.
+// walk goes through the postings of a query in one segment, all lists at once in the order of documents, and offers what
+// may be among the best.
+//
+// It leaves out what cannot be (MaxScore): lists are in the order of their bounds, and once the first ones together bound less
+// than the worst of the best, a document that stands only in those is nobody. They are not walked any more, but asked
+// about documents that the others bring, and no further than these still have a chance. What is found is the same.
 type walk struct {
 	postings []*posting
-	// counts and length describe the document that next found last.
-	counts []recall.Count
-	length int
-	err    error
+	// sums[i] is the most that postings 0 to i add together.
+	sums   []float64
+	filter segmentFilter
+	// base is the number of the segment's first document in the snapshot.
+	base    uint64
+	weights recall.Weights
+	best    *best
+	counts  []recall.Count
 }
 
-// posting is the list of documents of one term in one field. at is the document it stands at, math.MaxUint64 at the end.
-type posting struct {
-	reader index.TermFieldReader
-	doc    index.TermFieldDoc
-	at     uint64
-	term   int
-	label  bool
-}
+// slack makes up for sums that are rounded in another order than a score is.
+const slack = 1 + 1e-9
 
-// add adds the postings of a term; n is how many documents hold it.
-func (w *walk) add(ctx context.Context, reader index.IndexReader, term, field string, i int, label bool) (n int, err error) {
-	postings, err := reader.TermFieldReader(ctx, []byte(term), field, !label, !label, false)
-	if err != nil {
-		return 0, err
-	}
-	if n = int(postings.Count()); n == 0 {
-		return 0, postings.Close()
-	}
-	p := &posting{reader: postings, term: i, label: label}
-	w.postings = append(w.postings, p)
-	return n, p.step()
-}
-
-func (p *posting) step() error {
-	doc, err := p.reader.Next(&p.doc)
-	if err != nil {
-		return err
-	}
-	p.at = math.MaxUint64
-	if doc != nil {
-		p.at = doc.ID.Value()
-	}
-	return nil
-}
-
-// next goes to the next document that holds any of the terms. ok is false at the end, and after an error.
-func (w *walk) next() (id uint64, ok bool) {
-	id = math.MaxUint64
-	for _, p := range w.postings {
-		id = min(id, p.at)
-	}
-	if id == math.MaxUint64 {
-		return 0, false
-	}
-	clear(w.counts)
-	w.length = 0
-	for _, p := range w.postings {
-		if p.at != id {
-			continue
+// run walks to the end.
+func (w *walk) run(ctx context.Context) error {
+	slices.SortStableFunc(w.postings, func(a, b *posting) int {
+		switch {
+		case a.bound < b.bound:
+			return -1
+		case a.bound > b.bound:
+			return 1
 		}
+		return 0
+	})
+	sum := 0.0
+	w.sums = w.sums[:0]
+	for _, p := range w.postings {
+		sum += p.bound * slack
+		w.sums = append(w.sums, sum)
+		if err := p.step(); err != nil {
+			return err
+		}
+	}
+	// Lists before first are asked only.
+	first := 0
+	for n := 0; ; n++ {
+		if n%4096 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		bound := w.best.bound()
+		for first < len(w.postings) && w.sums[first] <= bound {
+			first++
+		}
+		doc := uint64(math.MaxUint64)
+		for _, p := range w.postings[first:] {
+			doc = min(doc, p.at)
+		}
+		if doc == math.MaxUint64 {
+			return nil
+		}
+		if w.filter.passes(doc) {
+			if err := w.offer(doc, first, bound); err != nil {
+				return err
+			}
+		}
+		for _, p := range w.postings[first:] {
+			if p.at == doc {
+				if err := p.step(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// offer scores a document, as soon as that is worth it.
+func (w *walk) offer(doc uint64, first int, bound float64) error {
+	clear(w.counts)
+	length, reached := 0, 0.0
+	take := func(p *posting) {
 		if p.label {
 			w.counts[p.term].Label = 1
-		} else {
-			w.counts[p.term].Text = int(p.doc.Freq)
-			// Bleve hands out one over the root of the length.
-			w.length = int(math.Round(1 / (p.doc.Norm * p.doc.Norm)))
+			reached += p.weight
+			return
 		}
-		if w.err = p.step(); w.err != nil {
-			return 0, false
+		var n int
+		n, length = p.count()
+		w.counts[p.term].Text = n
+		if first > 0 {
+			reached += p.weight * recall.Impact(n, length) * slack
 		}
 	}
-	return id, true
-}
-
-func (w *walk) close() error {
-	var errs []error
-	for _, p := range w.postings {
-		errs = append(errs, p.reader.Close())
+	for _, p := range w.postings[first:] {
+		if p.at == doc {
+			take(p)
+		}
 	}
-	return errors.Join(errs...)
+	for i := first - 1; i >= 0; i-- {
+		if reached+w.sums[i] <= bound {
+			return nil
+		}
+		p := w.postings[i]
+		if err := p.seek(doc); err != nil {
+			return err
+		}
+		if p.at == doc {
+			take(p)
+		}
+	}
+	if score := w.weights.Score(w.counts, length); score > bound {
+		w.best.add(w.base+doc, score, w.counts, length)
+	}
+	return nil
 }

@@ -32,6 +32,7 @@ func Run(t *testing.T, newStorage func(t *testing.T) Open) {
 		{"audiences", audiences},
 		{"windows", windows},
 		{"size", size},
+		{"best", best},
 		{"awkward terms", awkwardTerms},
 		{"long change", longChange},
 		{"readers beside a writer", readersBesideWriter},
