@@ -132,6 +132,11 @@ func (w *writer) write(stream string, s *streamState, events []proposed) error {
 		if err := w.applyMeta(stream[len(metaPrefix):], events[len(events)-1].metadata); err != nil {
 			return err
 		}
+		if s.last > 0 { // readers see the newest metadata only
+			if err := w.remove(stream, supersededGrace); err != nil {
+				return err
+			}
+		}
 	}
 	return w.store(stream, s)
 }
@@ -159,8 +164,13 @@ func (w *writer) applyMeta(stream string, metadata []byte) error {
 	if err != nil {
 		return err
 	}
-	before := s.meta.truncateBefore
+	before, bounded := s.meta.truncateBefore, s.meta.bounded()
 	s.hasMeta, s.meta = true, parseMeta(metadata)
+	if s.meta.bounded() != bounded {
+		if err := w.bound(stream, s.meta.bounded()); err != nil {
+			return err
+		}
+	}
 	if s.last >= 0 && s.meta.truncateBefore > before || before == softDeleted {
 		grace := time.Duration(0)
 		if s.softDeleted() {
@@ -173,6 +183,18 @@ func (w *writer) applyMeta(stream string, metadata []byte) error {
 	return w.store(stream, s)
 }
 
+// bound tells the scavenger that a stream loses events without anybody deleting them, or does so no more.
+func (w *writer) bound(stream string, bounded bool) error {
+	set := func() error { return w.batch.Set(boundedKey(stream), nil, nil) }
+	if !bounded {
+		set = func() error { return w.batch.Delete(boundedKey(stream), nil) }
+	}
+	if err := set(); err != nil {
+		return fmt.Errorf("write the log: %w", err)
+	}
+	return nil
+}
+
 // remove lets the scavenger remove, after a time, what the newest event of the log took from the readers of a stream.
 func (w *writer) remove(stream string, grace time.Duration) error {
 	w.removals = true
@@ -180,7 +202,7 @@ func (w *writer) remove(stream string, grace time.Duration) error {
 	if grace > 0 {
 		p.due = w.now().Add(grace)
 	}
-	if err := w.batch.Set(pendingKey(p.cause), p.encode(), nil); err != nil {
+	if err := w.batch.Set(p.key(), p.encode(), nil); err != nil {
 		return fmt.Errorf("write the log: %w", err)
 	}
 	return nil

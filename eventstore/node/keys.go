@@ -11,12 +11,14 @@ import (
 //	r <stream id> <revision> its position
 //	s <stream name>          the streamState
 //	p <position>             what the event there left to remove
+//	b <stream name>          a stream that $maxCount or $maxAge bounds
 //	h <position> <position>  a range with removed events whose files are still to be rewritten
 const (
 	spaceEvent    = 'e'
 	spaceRevision = 'r'
 	spaceStream   = 's'
 	spacePending  = 'p'
+	spaceBounded  = 'b'
 	spaceHole     = 'h'
 )
 

@@ -9,11 +9,20 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// pending is a stream with events to remove, not before a time. It is stored under the position of the event that caused it.
+// pending is a stream with events to remove, not before a time. It is stored under the position of the event that caused
+// it, which may leave something to remove in two streams: the one that metadata describes, and its own.
 type pending struct {
 	cause  uint64
 	stream string
 	due    time.Time
+}
+
+func (p pending) key() []byte {
+	key := pendingKey(p.cause)
+	if isMeta(p.stream) {
+		key = append(key, metaPrefix...)
+	}
+	return key
 }
 
 func (p pending) encode() []byte {
@@ -21,7 +30,7 @@ func (p pending) encode() []byte {
 }
 
 func decodePending(key, value []byte) (pending, error) {
-	if len(key) != 9 || len(value) < 8 {
+	if len(key) < 9 || len(value) < 8 {
 		return pending{}, errRecord
 	}
 	return pending{
@@ -31,8 +40,16 @@ func decodePending(key, value []byte) (pending, error) {
 	}, nil
 }
 
+// sweeping says how much a sweep takes.
+type sweeping struct {
+	// all takes what is not due yet, too.
+	all bool
+	// bounded looks at the streams with a bound of number or age.
+	bounded bool
+}
+
 // sweep removes what is due, and says how long nothing else will be.
-func (s *scavenger) sweep() (wait time.Duration, err error) {
+func (s *scavenger) sweep(what sweeping) (wait time.Duration, err error) {
 	wait = never
 	v, err := s.views.acquire()
 	if err != nil {
@@ -45,14 +62,29 @@ func (s *scavenger) sweep() (wait time.Duration, err error) {
 	}
 	swept := false
 	for _, p := range todo {
-		if left := p.due.Sub(s.now()); left > 0 {
+		if left := p.due.Sub(s.now()); left > 0 && !what.all {
 			wait = min(wait, left)
 			continue
 		}
-		if err := s.remove(v, p); err != nil {
+		if err := s.remove(v, p.stream, isMeta(p.stream)); err != nil {
 			return wait, fmt.Errorf("stream %q: %w", p.stream, err)
 		}
+		if err := s.store.db.Delete(p.key(), pebble.Sync); err != nil {
+			return wait, fmt.Errorf("write the log: %w", err)
+		}
 		swept = true
+	}
+	if what.bounded {
+		bounded, err := boundedOf(v.snapshot)
+		if err != nil {
+			return wait, err
+		}
+		for _, stream := range bounded {
+			if err := s.remove(v, stream, true); err != nil {
+				return wait, fmt.Errorf("stream %q: %w", stream, err)
+			}
+		}
+		swept = swept || len(bounded) > 0
 	}
 	if swept {
 		s.removed()
@@ -80,27 +112,55 @@ func pendingOf(from pebble.Reader) (out []pending, err error) {
 	return out, iter.Error()
 }
 
-// remove removes what a stream has to lose as of a view. What was written after the view is above what it removes.
-func (s *scavenger) remove(v *view, p pending) error {
-	state, err := loadState(v.snapshot, p.stream)
+// remove removes what a stream has to lose as of a view, by its bounds too or by $tb alone. What was written after the view is above what it removes.
+func (s *scavenger) remove(v *view, stream string, bounds bool) error {
+	state, err := loadState(v.snapshot, stream)
 	if err != nil {
 		return err
 	}
-	below := min(max(state.meta.truncateBefore, 0), state.last+1)
 	if state.deleted() {
-		below = tombstoneRevision
-		meta, err := loadState(v.snapshot, metaPrefix+p.stream)
+		meta, err := loadState(v.snapshot, metaPrefix+stream)
 		if err != nil {
 			return err
 		}
-		if err := s.removeBelow(meta, below); err != nil {
+		return errors.Join(s.removeBelow(meta, tombstoneRevision), s.removeBelow(state, tombstoneRevision))
+	}
+	below := state.meta.truncateBefore
+	if bounds {
+		below = state.firstReadable()
+	}
+	if bounds && state.meta.maxAge > 0 {
+		if below, err = v.firstYoung(state, below, s.now()); err != nil {
 			return err
 		}
 	}
-	if err := s.removeBelow(state, below); err != nil {
-		return err
+	// The last event stays as long as the stream is not ended, as servers have it: the newest event of the log is never removed.
+	return s.removeBelow(state, min(below, state.last))
+}
+
+// firstYoung is the revision of the first event, from a revision on, that is not older than its stream allows; behind the last one where all are.
+func (v *view) firstYoung(state *streamState, from int64, now time.Time) (int64, error) {
+	stored := *state
+	stored.meta = streamMeta{} // whatever is still there
+	for {
+		p, err := v.stream(&stored, from, false, pageEvents, now)
+		if err != nil {
+			return 0, err
+		}
+		for _, e := range p.events {
+			r, err := parseRecord(e.record)
+			if err != nil {
+				return 0, fmt.Errorf("event at position %d: %w", e.position, err)
+			}
+			if !r.created.Before(now.Add(-state.meta.maxAge)) {
+				return e.revision, nil
+			}
+			from = e.revision + 1
+		}
+		if p.end {
+			return from, nil
+		}
 	}
-	return s.db.Delete(pendingKey(p.cause), pebble.Sync)
 }
 
 // removeBelow deletes the events of a stream below a revision, a batch at a time.
@@ -120,13 +180,18 @@ func (s *scavenger) removeBelow(state *streamState, below int64) error {
 }
 
 func (s *scavenger) removeSome(state *streamState, below int64) (removed int, err error) {
-	iter, err := s.db.NewIter(&pebble.IterOptions{LowerBound: revisionKey(state.id, 0), UpperBound: revisionKey(state.id, below)})
+	iter, err := s.store.db.NewIter(&pebble.IterOptions{LowerBound: revisionKey(state.id, 0), UpperBound: revisionKey(state.id, below)})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, iter.Close()) }()
-	batch := s.db.NewBatch()
-	defer func() { err = errors.Join(err, batch.Close()) }()
+	batch := s.store.db.NewBatch()
+	committed := false
+	defer func() {
+		if !committed {
+			err = errors.Join(err, batch.Close())
+		}
+	}()
 	var holes spans
 	for valid := iter.First(); valid && removed < scavengeBatch; valid = iter.Next() {
 		value, err := iter.ValueAndErr()
@@ -151,5 +216,6 @@ func (s *scavenger) removeSome(state *streamState, below int64) (removed int, er
 			return 0, err
 		}
 	}
-	return removed, batch.Commit(pebble.Sync)
+	committed = true
+	return removed, s.store.commit(batch)
 }

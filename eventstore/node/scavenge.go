@@ -4,34 +4,72 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"sync"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 )
 
 const (
 	// scavengeBatch is how many events are removed at once, so that appends are not held up.
 	scavengeBatch = 256
-	// softDeleteGrace is how long the events of a soft-deleted stream are kept.
+	// softDeleteGrace is how long the events of a soft-deleted stream are kept where nobody asks for a scavenge.
 	softDeleteGrace = time.Hour
+	// supersededGrace is how long metadata is kept that newer metadata replaced.
+	supersededGrace = time.Hour
 	// rewritePause lies between two rewrites of the files that held removed events: a rewrite also copies their neighbours.
 	rewritePause = 10 * time.Minute
 	// never is longer than any process runs.
 	never = time.Duration(math.MaxInt64)
 )
 
-// scavenger removes the events that no reader of their stream sees any more: those of tombstoned streams, their
-// metadata too, and those below $tb. Tombstones stay. What it has to do stands in the log beside what caused it, so a
-// restart goes on with it.
+// Scavenge removes for good what tombstones, deletions, $tb, $maxCount and $maxAge took from the readers before the call: of a
+// tombstoned stream everything but the tombstone, its metadata too; of any other stream all that its metadata hides
+// except its last event. Positions and revisions stay as they are, and the whole log shows what is removed no longer.
+// When it returns nil, no file of the data folder holds a byte of it.
 //
-// A removal is final for readers at once. From the files the events go when the files are rewritten, which the
-// scavenger asks for; the storage engine also keeps up to five 16 MiB files of its write-ahead log for reuse, whose old
-// content stays until it is overwritten or the node starts anew.
+// Reads, appends and subscriptions go on meanwhile. Calls that come while a scavenge runs share the next one. The end of the
+// context ends the wait and not the scavenge. The node also removes by itself, some minutes later.
+func (n *Node) Scavenge(ctx context.Context) error {
+	r := n.scavenger.request()
+	select {
+	case <-r.done:
+		return r.err
+	default:
+	}
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-n.Failed():
+		return n.Err()
+	case <-n.scavenger.done:
+	}
+	select { // it may have been the last thing that was done
+	case <-r.done:
+		return r.err
+	default:
+		return errClosing
+	}
+}
+
+// round is one scavenge and those who wait for it.
+type round struct {
+	done chan struct{}
+	err  error // readable once done is closed
+}
+
+// scavenger removes the events that no reader of their stream sees any more. What it has to do stands in the log beside
+// what caused it, so a restart goes on with it.
+//
+// A removal is final for readers at once. From the files the events go when the files are rewritten and the old logs are taken
+// away: at the latest with the next call of Scavenge, or after rewritePause.
 type scavenger struct {
-	db      *pebble.DB
+	store   *store
 	views   *views
 	log     *slog.Logger
 	removed func() // called after events were removed
+	// renewed returns once readers see a view that is newer than the removals so far.
+	renewed func(context.Context) error
 	now     func() time.Time
 	pause   time.Duration
 
@@ -40,12 +78,15 @@ type scavenger struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
+	mu    sync.Mutex
+	asked *round // the round that has not begun, nil while nobody asks for one
+
 	rewriteAt time.Time // belongs to run
 }
 
-func newScavenger(db *pebble.DB, views *views, log *slog.Logger) *scavenger {
+func newScavenger(st *store, views *views, log *slog.Logger) *scavenger {
 	s := &scavenger{
-		db: db, views: views, log: log, removed: func() {}, now: time.Now, pause: rewritePause,
+		store: st, views: views, log: log, removed: func() {}, renewed: func(context.Context) error { return nil }, now: time.Now, pause: rewritePause,
 		due: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -61,6 +102,25 @@ func (s *scavenger) wake() {
 	}
 }
 
+// request joins the next round: the one that runs may have looked at the log before the caller's deletions.
+func (s *scavenger) request() *round {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asked == nil {
+		s.asked = &round{done: make(chan struct{})}
+		s.wake()
+	}
+	return s.asked
+}
+
+func (s *scavenger) begin() *round {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.asked
+	s.asked = nil
+	return r
+}
+
 func (s *scavenger) run() {
 	defer close(s.done)
 	s.rewriteAt = s.now().Add(s.pause)
@@ -73,11 +133,7 @@ func (s *scavenger) run() {
 		case <-s.due:
 		case <-timer.C:
 		}
-		wait, err := s.sweep()
-		if err == nil && !s.now().Before(s.rewriteAt) {
-			s.rewriteAt = s.now().Add(s.pause)
-			err = s.rewrite()
-		}
+		wait, err := s.once(s.begin())
 		if s.ctx.Err() != nil {
 			return
 		}
@@ -86,6 +142,24 @@ func (s *scavenger) run() {
 		}
 		timer.Reset(min(wait, s.pause))
 	}
+}
+
+// once removes what is due; for a round that was asked for, or after the pause, from the files too. It says how long nothing else will be due.
+func (s *scavenger) once(asked *round) (wait time.Duration, err error) {
+	pause := !s.now().Before(s.rewriteAt)
+	wait, err = s.sweep(sweeping{all: asked != nil, bounded: asked != nil || pause})
+	if err == nil && (asked != nil || pause) {
+		s.rewriteAt = s.now().Add(s.pause)
+		err = s.erase(asked != nil)
+	}
+	if asked != nil {
+		asked.err = err
+		if s.ctx.Err() != nil {
+			asked.err = errClosing
+		}
+		close(asked.done)
+	}
+	return wait, err
 }
 
 func (s *scavenger) close() {

@@ -17,7 +17,7 @@ import (
 // scavenge removes what is due, beside the node's own scavenger, which may be at it or not have begun.
 func scavenge(t testing.TB, n *Node) {
 	t.Helper()
-	if _, err := n.scavenger.sweep(); err != nil {
+	if _, err := n.scavenger.sweep(sweeping{}); err != nil {
 		t.Fatal(err)
 	}
 	awaitRenewed(t, n)
@@ -126,8 +126,8 @@ func TestRemovalGoesOnAfterRestart(t *testing.T) {
 	}
 }
 
-// Events below $tb are removed: the text of a stream that was cut is gone, what is written afterwards stays, and the
-// numbers go on.
+// Events below $tb are removed, the last one of the stream as soon as another follows: the text of a stream that was cut is
+// gone, what is written afterwards stays, and the numbers go on.
 func TestCutEventsAreRemoved(t *testing.T) {
 	n := startNode(t, memoryConfig())
 	c := dial(t, n)
@@ -135,14 +135,19 @@ func TestCutEventsAreRemoved(t *testing.T) {
 	c.append("s", none, told...)
 	c.append("$$s", none, metadataEvent(`{"$tb":2}`))
 	scavenge(t, n)
-	if got := storedCount(t, n, "the secret"); got != 0 {
-		t.Errorf("the secret still stands in the log %d times", got)
+	if got := storedCount(t, n, "the secret"); got != 1 {
+		t.Errorf("the secret stands in the log %d times", got)
 	}
 	if revision, _ := c.append("s", at(1), newEvent(`"kept"`)); revision != 2 {
 		t.Errorf("appended as revision %d", revision)
 	}
-	c.append("$$s", at(0), metadataEvent(`{"$tb":1,"$maxCount":1}`))
-	scavenge(t, n)
+	c.append("$$s", at(0), metadataEvent(`{"$tb":2,"$maxCount":1}`))
+	if err := n.Scavenge(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got := storedCount(t, n, "the secret"); got != 0 {
+		t.Errorf("the secret still stands in the log %d times", got)
+	}
 	if got := c.read(ofStream("s")); len(got) != 1 || got[0].data != `"kept"` {
 		t.Errorf("the stream shows %d events", len(got))
 	}
@@ -157,30 +162,34 @@ func TestSoftDeletedEventsAreRemovedLater(t *testing.T) {
 	c := dial(t, n)
 	for _, stream := range []string{"s", "again"} {
 		c.append(stream, none, event{id: uuid.New(), typ: "told", data: `"the secret"`})
-		c.delete(stream, at(0))
+		c.append(stream, at(0), event{id: uuid.New(), typ: "told", data: `"the last words"`})
+		c.delete(stream, at(1))
 	}
 	scavenge(t, n)
 	if got := storedCount(t, n, "the secret"); got != 2 {
 		t.Fatalf("the secrets stand in the log %d times", got)
 	}
-	c.append("again", at(0), newEvent("{}"))
+	c.append("again", at(1), newEvent("{}"))
 	scavenge(t, n)
 	if got := storedCount(t, n, "the secret"); got != 1 {
 		t.Errorf("after one was written again the secrets stand in the log %d times", got)
 	}
-	if got := c.read(ofStream("again")); len(got) != 1 || got[0].revision != 1 {
+	if got := c.read(ofStream("again")); len(got) != 1 || got[0].revision != 2 {
 		t.Errorf("the stream shows %v", revisions(got))
 	}
 
-	later := newScavenger(n.store.db, n.views, testLog(t))
+	later := newScavenger(n.store, n.views, testLog(t))
 	later.now = func() time.Time { return time.Now().Add(softDeleteGrace + time.Minute) }
-	if _, err := later.sweep(); err != nil {
+	if _, err := later.sweep(sweeping{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := storedCount(t, n, "the secret"); got != 0 {
 		t.Errorf("later the secrets stand in the log %d times", got)
 	}
-	if revision, _ := c.append("s", none, newEvent("{}")); revision != 1 {
+	if got := storedCount(t, n, "the last words"); got != 1 {
+		t.Errorf("the last event of a stream, which servers keep, stands in the log %d times", got)
+	}
+	if revision, _ := c.append("s", none, newEvent("{}")); revision != 2 {
 		t.Errorf("appended as revision %d", revision)
 	}
 }
@@ -206,7 +215,7 @@ func TestRemovedBytesLeaveTheFiles(t *testing.T) {
 		c.tombstone(fmt.Sprintf("gone-%d", i), at(0))
 	}
 	scavenge(t, n)
-	if err := n.scavenger.rewrite(); err != nil {
+	if err := n.scavenger.erase(false); err != nil {
 		t.Fatal(err)
 	}
 	if keys, holes, err := n.scavenger.holes(); len(keys) != 0 || len(holes) != 0 || err != nil {
@@ -255,7 +264,7 @@ func TestScavengerRunsByItself(t *testing.T) {
 	n := startNode(t, memoryConfig())
 	ran := make(chan struct{}, 1)
 	n.scavenger.close() // replaced by one that tells the test
-	s := newScavenger(n.store.db, n.views, testLog(t))
+	s := newScavenger(n.store, n.views, testLog(t))
 	s.removed = func() {
 		n.writer.renew()
 		select {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -22,9 +23,14 @@ const (
 
 // store is the opened folder.
 type store struct {
-	db    *pebble.DB
-	lock  *pebble.Lock
-	cache *pebble.Cache
+	db      *pebble.DB
+	disk    *disk
+	jobs    *jobs
+	lock    *pebble.Lock
+	cache   *pebble.Cache
+	failure *failure
+	// files is held while files are taken away or copied beside the engine; capacity 1.
+	files chan struct{}
 }
 
 func openStore(cfg Config) (*store, error) {
@@ -50,13 +56,30 @@ func openStore(cfg Config) (*store, error) {
 	if size == 0 {
 		size = defaultCache
 	}
-	cache := pebble.NewCache(size)
-	db, err := pebble.Open(dir, options(fs, lock, cache, cfg.Logger))
-	if err != nil {
-		cache.Unref()
+	s := &store{
+		disk: newDisk(fs, dir), jobs: newJobs(), lock: lock, cache: pebble.NewCache(size),
+		failure: newFailure(), files: make(chan struct{}, 1),
+	}
+	if err := s.open(cfg.Logger); err != nil {
+		s.cache.Unref()
 		return nil, errors.Join(fmt.Errorf("open the log in %s: %w", cfg.Dir, err), lock.Close())
 	}
-	return &store{db: db, lock: lock, cache: cache}, nil
+	return s, nil
+}
+
+// open opens the engine, in a goroutine of its own: a failure that the engine calls fatal ends the goroutine that it happens in.
+func (s *store) open(log *slog.Logger) error {
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.db, err = pebble.Open(s.disk.dir, s.options(log))
+	}()
+	<-done
+	if s.db == nil && err == nil {
+		return s.failure.get()
+	}
+	return err
 }
 
 // makeFolder makes a folder that only its owner reads, and fsyncs the folders above those that it made: else the log
@@ -94,14 +117,15 @@ func inUse(err error) bool {
 	return errors.Is(err, syscall.EAGAIN) || err != nil && strings.Contains(err.Error(), "lock held by current process")
 }
 
-func options(fs vfs.FS, lock *pebble.Lock, cache *pebble.Cache, log *slog.Logger) *pebble.Options {
+func (s *store) options(log *slog.Logger) *pebble.Options {
 	o := &pebble.Options{
-		FS: fs, Lock: lock, Cache: cache,
+		FS: s.disk, Lock: s.lock, Cache: s.cache,
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                memtableBytes,
 		MemTableStopWritesThreshold: 4,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
-		Logger:                      pebbleLog{log},
+		EventListener:               s.jobs.listener(),
+		Logger:                      pebbleLog{log, s.failure},
 	}
 	// Most appends go to a stream that is new, and the filter answers "not there" without the disk.
 	for i := range o.Levels {
@@ -136,7 +160,10 @@ func (s *store) close() error {
 }
 
 // pebbleLog hands the storage engine's failures to the logger of the node. Its chatter is left out.
-type pebbleLog struct{ log *slog.Logger }
+type pebbleLog struct {
+	log     *slog.Logger
+	failure *failure
+}
 
 func (pebbleLog) Infof(string, ...any) {}
 
@@ -145,9 +172,11 @@ func (l pebbleLog) Errorf(format string, args ...any) {
 }
 
 // Fatalf is called where the engine cannot know any more what is on disk, such as after a failed fsync. Going on could
-// acknowledge what is lost, so the process ends; the next start reads what the disk really holds.
+// acknowledge what is lost, so the node writes no more; the next start reads what the disk really holds. The engine expects
+// that the call does not return: the goroutine ends, be it the writer or one of the engine's own, and reads go on.
 func (l pebbleLog) Fatalf(format string, args ...any) {
 	detail := fmt.Sprintf(format, args...)
 	l.log.Error("log storage cannot go on", "detail", detail)
-	panic("event store node: " + detail)
+	l.failure.set(fmt.Errorf("the log can be written no more, until a new start: %s", detail))
+	runtime.Goexit()
 }

@@ -48,6 +48,7 @@ type writer struct {
 
 	requests chan *request
 	removed  chan struct{} // says that the scavenger removed something: readers are to see a new view
+	renewals chan chan error
 	stop     chan struct{}
 	done     chan struct{}
 	failure  error // why the writer ended; readable once done is closed
@@ -77,7 +78,7 @@ var errClosing = errors.New("the node is closing")
 func newWriter(db *pebble.DB, vs *views, t *tail, stats *counters, head uint64, leftover func()) *writer {
 	return &writer{
 		db: db, views: vs, tail: t, stats: stats, now: time.Now, leftover: leftover,
-		requests: make(chan *request, queueLength), removed: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		requests: make(chan *request, queueLength), removed: make(chan struct{}, 1), renewals: make(chan chan error), stop: make(chan struct{}), done: make(chan struct{}),
 		head: head, young: map[string]*streamState{}, old: map[string]*streamState{}, lately: newLately(),
 	}
 }
@@ -88,6 +89,22 @@ func (w *writer) renew() {
 	case w.removed <- struct{}{}:
 	default:
 	}
+}
+
+// renewed returns once readers see a new view, and no reader holds an older one.
+func (w *writer) renewed(ctx context.Context) error {
+	published := make(chan error, 1)
+	select {
+	case w.renewals <- published:
+	case <-w.done:
+		return w.ended()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := <-published; err != nil {
+		return err
+	}
+	return w.views.drain(ctx)
 }
 
 // do hands a request to the writer and waits for its answer. A context that ends first leaves the outcome open.
@@ -148,6 +165,12 @@ func (w *writer) run() {
 			case first = <-w.requests:
 			case <-w.removed:
 				if w.failure = w.views.publish(w.head); w.failure != nil {
+					return
+				}
+				continue
+			case published := <-w.renewals:
+				w.failure = w.views.publish(w.head)
+				if published <- w.failure; w.failure != nil {
 					return
 				}
 				continue
