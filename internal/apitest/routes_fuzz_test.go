@@ -1,0 +1,150 @@
+package apitest_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/readapi"
+	"github.com/annals-project/annals/writeapi"
+)
+
+// willing does whatever it is asked for.
+type willing struct{}
+
+func (willing) Ingest(_ context.Context, _ commands.Call, in commands.DataPoint, _ string) (commands.Receipt, error) {
+	r := commands.Receipt{ProjectID: 1, IngestionID: uuid.New(), SourceID: "digest", Status: commands.StatusQueued}
+	if in.ID != nil {
+		r.SourceID = *in.ID
+	}
+	return r, nil
+}
+
+func (willing) IngestBatch(_ context.Context, _ commands.Call, items []commands.DataPoint, _ string) (commands.BatchReceipt, error) {
+	r := commands.BatchReceipt{ProjectID: 1, IngestionID: uuid.New(), Status: commands.StatusQueued}
+	for i := range items {
+		r.Items = append(r.Items, commands.ItemReceipt{Ordinal: i, SourceID: "s", Status: commands.StatusQueued})
+	}
+	return r, nil
+}
+
+func (willing) Retry(context.Context, commands.Call, uuid.UUID) error      { return nil }
+func (willing) DeleteSend(context.Context, commands.Call, uuid.UUID) error { return nil }
+
+func (willing) DeleteDataPoints(_ context.Context, _ commands.Call, ids []string) (commands.DeletionReceipt, error) {
+	return commands.DeletionReceipt{OperationID: uuid.New(), IDs: ids}, nil
+}
+
+func (willing) CreateProject(_ context.Context, _ commands.Call, name string) (commands.ProjectReceipt, error) {
+	return commands.ProjectReceipt{Slug: "made", Name: name, CreatedAt: time.Unix(1, 0).UTC()}, nil
+}
+
+func (willing) CreateKey(_ context.Context, _ commands.Call, _, name string) (commands.KeyReceipt, error) {
+	return commands.KeyReceipt{ID: uuid.NewString(), Name: name, KeyPrefix: "svc_sk_0000", KeySuffix: "0001", CreatedAt: time.Unix(1, 0).UTC(), Key: apitest.ProjectKey}, nil
+}
+
+func (willing) RevokeKey(context.Context, commands.Call, string, string) error { return nil }
+
+func (willing) Status(context.Context, auth.Project, uuid.UUID) (readapi.Status, error) {
+	return readapi.Status{Status: readapi.StatusCompleted, Settled: true}, nil
+}
+
+func (willing) Projects(context.Context, uuid.UUID) ([]readapi.Project, error) { return nil, nil }
+
+func (willing) Recall(_ context.Context, q recall.Query) (recall.Page, error) {
+	return recall.Page{AsOf: time.Unix(1, 0).UTC(), Results: []recall.Result{{
+		ID: uuid.New(), Rank: 1, Content: q.Text, OccurredAt: time.Unix(1, 0).UTC(),
+		Artifact: recall.Artifact{ID: uuid.New(), Kind: "source", OccurredAt: time.Unix(1, 0).UTC()},
+		Sources: []recall.Source{{SourceID: "s", OccurredAt: time.Unix(1, 0).UTC(), Excerpts: []string{}}},
+	}}}, nil
+}
+
+// routes is the whole API over something that does whatever it is asked for.
+func routes() http.Handler {
+	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
+	writeapi.Register(e, writeapi.Deps{Ingest: willing{}, Delete: willing{}, Projects: willing{}})
+	readapi.Register(e, readapi.Deps{Statuses: willing{}, Projects: willing{}, Recall: willing{}})
+	readapi.RegisterOperation(e, readapi.Operation{Ready: func(context.Context) []readapi.NotReady { return nil }, Metrics: prometheus.NewRegistry()})
+	return e
+}
+
+// FuzzRoutes sends any request that net/http lets through: whatever it is, the answer is one that the document has, an error is
+// an envelope, and nothing fails inside.
+func FuzzRoutes(f *testing.F) {
+	id := uuid.NewString()
+	for _, seed := range []struct{ line, headers, body string }{
+		{"POST /api/v1/ingest", "", `{"content":"I like tea","id":"a/b","metadata":{"a":[1e999,null]},"timestamp":"9999-12-31T23:59:59Z"}`},
+		{"POST /api/v1/ingest?x=%zz", "Content-Type: text/plain", `{"content":"\ud800"}`},
+		{"POST /api/v1/ingest/batch", "", `{"items":[{"content":"x"},{"content":"y","id":"z"}],"idempotencyKey":"k"}`},
+		{"GET /api/v1/ingest/" + id, "", ""},
+		{"DELETE /api/v1/ingest/" + id, "Content-Length: 3", "abc"},
+		{"POST /api/v1/ingest/" + id + "/retry", "", "{}"},
+		{"DELETE /api/v1/data-points/a%2Fb%00%ff", "", ""},
+		{"DELETE /api/v1/data-points/..%2f..", "", ""},
+		{"POST /api/v1/data-points/delete", "Content-Encoding: gzip", `{"ids":["a","a"]}`},
+		{"POST /api/v1/recall", "", `{"query":"tea","identity":"ana","limit":1e2,"occurredFrom":"2026-W01-1"}`},
+		{"GET /api/v1/projects?project=a&project=b", "Origin: null", ""},
+		{"POST /api/v1/projects", "", `{"name":"Ünïcode 日本"}`},
+		{"POST /api/v1/projects/default/keys", "", `{"name":"agent"}`},
+		{"DELETE /api/v1/projects/default/keys/" + id, "", ""},
+		{"OPTIONS *", "", ""}, {"GET http://elsewhere/api/v1/projects", "", ""}, {"BREW /api/v1//recall;x=1", "Expect: 100-continue", ""},
+		{"GET /openapi.yaml", "", ""}, {"HEAD /readyz", "", ""}, {"GET /metrics", "Accept-Encoding: gzip", ""},
+	} {
+		for key := range 3 {
+			f.Add(seed.line, seed.headers, []byte(seed.body), uint8(key))
+		}
+	}
+	api, contract := routes(), apitest.Load(f, readapi.OpenAPI)
+	keys := []string{apitest.ProjectKey, apitest.ManagementKey, "", apitest.ArchivedKey, apitest.UnknownKey, apitest.AgentToken, "x y"}
+	f.Fuzz(func(t *testing.T, line, headers string, body []byte, key uint8) {
+		if strings.ContainsAny(line, "\r\n") {
+			return
+		}
+		var text bytes.Buffer
+		fmt.Fprintf(&text, "%s HTTP/1.1\r\nHost: annals\r\n", line)
+		if k := keys[int(key)%len(keys)]; k != "" {
+			fmt.Fprintf(&text, "Authorization: Bearer %s\r\n", k)
+		}
+		if !strings.Contains(strings.ToLower(headers), "content-type") && len(body) > 0 {
+			text.WriteString("Content-Type: application/json\r\n")
+		}
+		if !strings.Contains(strings.ToLower(headers), "content-length") && !strings.Contains(strings.ToLower(headers), "transfer-encoding") {
+			fmt.Fprintf(&text, "Content-Length: %d\r\n", len(body))
+		}
+		if headers != "" {
+			text.WriteString(headers + "\r\n")
+		}
+		text.WriteString("\r\n")
+		text.Write(body)
+		req, err := http.ReadRequest(bufio.NewReader(&text))
+		if err != nil {
+			return // net/http answers such a request itself
+		}
+		res := httptest.NewRecorder()
+		api.ServeHTTP(res, req)
+		if res.Code >= 500 || res.Code < 200 {
+			t.Fatalf("%q is answered %d: %s", line, res.Code, res.Body)
+		}
+		if err := contract.Check(req, res.Code, res.Header(), res.Body.Bytes()); err != nil {
+			t.Fatalf("%q is answered %d: %v\n%s", line, res.Code, err, res.Body)
+		}
+		if res.Header().Get("X-Request-Id") == "" {
+			t.Fatalf("%q is answered %d without X-Request-Id", line, res.Code)
+		}
+	})
+}
