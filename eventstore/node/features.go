@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strconv"
 	"time"
@@ -43,13 +44,16 @@ type membership struct {
 	port     uint32
 }
 
-func newMembership(addr net.Addr) *membership {
-	host, port, err := net.SplitHostPort(reachable(addr))
-	number, parsed := strconv.ParseUint(port, 10, 16)
-	if err != nil || parsed != nil { // a listener of ours is TCP
-		panic("event store node: listens on " + addr.String())
+func newMembership(addr string) (*membership, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("address of the event store: %w", err)
 	}
-	return &membership{instance: uuid.New(), host: host, port: uint32(number)}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("port of the event store: %w", err)
+	}
+	return &membership{instance: uuid.New(), host: host, port: uint32(number)}, nil
 }
 
 // Read lists the one member.

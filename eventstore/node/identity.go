@@ -2,25 +2,23 @@ package node
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
+	"errors"
 	"fmt"
-	"math/big"
 	"net"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/gossip"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/serverfeatures"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
@@ -28,73 +26,78 @@ import (
 // userName is the only user that the node knows.
 const userName = "admin"
 
-// certificateLife is longer than any process runs.
-const certificateLife = 10 * 365 * 24 * time.Hour
-
-// Connection is what a client needs to reach a node. It is new at every start and is kept in memory only.
+// Connection is what a client needs to reach a node.
 type Connection struct {
 	// Addr is host:port.
-	Addr     string
+	Addr string
+	// Username and Password are empty where the node is insecure. A password that was not configured is new at every start.
 	Username string
 	Password string
-	// RootCAs holds the certificate of the node and nothing else.
+	// RootCAs holds the certificate of the node and nothing else; nil where the node is insecure.
 	RootCAs *x509.CertPool
 }
 
-// ConnectionString is the address as EventStoreDB clients take it. The credentials are not in it.
-func (c Connection) ConnectionString() string { return "esdb://" + c.Addr }
+// ConnectionString is the address as EventStoreDB clients take it. Neither credentials nor certificate are in it.
+func (c Connection) ConnectionString() string {
+	if c.RootCAs == nil {
+		return "esdb://" + c.Addr + "?tls=false"
+	}
+	return "esdb://" + c.Addr
+}
 
 // identity is the certificate by which clients know the node, and the password by which it knows them.
 type identity struct {
-	certificate tls.Certificate
-	leaf        *x509.Certificate
-	password    string
-	// credentials is the hash of the authorization header that is let in: comparing hashes takes equally long for all.
+	connection Connection
+	// certificate is nil where the node is insecure: then everybody is let in.
+	certificate *tls.Certificate
+	// credentials is the hash of the user and password that are let in: comparing hashes takes equally long for all.
 	credentials [sha256.Size]byte
 }
 
-func newIdentity(addr net.Addr) (*identity, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// newIdentity makes up what the configuration leaves open. An insecure node listens on the loopback only.
+func newIdentity(cfg Config, addr net.Addr) (*identity, error) {
+	if cfg.Insecure {
+		if ip := hostOf(addr); ip == nil || !ip.IsLoopback() {
+			return nil, fmt.Errorf("without TLS and a password the event store listens on a loopback address only, not on %s", addr)
+		}
+		if cfg.Certificate != nil || cfg.Password != "" {
+			return nil, errors.New("an insecure event store has neither a certificate nor a password")
+		}
+		return &identity{connection: Connection{Addr: reachable(addr, nil)}}, nil
+	}
+	certificate, err := cfg.Certificate, error(nil)
+	if certificate == nil {
+		certificate, err = newCertificate(addr)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("make the key of the event store: %w", err)
+		return nil, err
 	}
-	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber:          big.NewInt(now.UnixNano()),
-		Subject:               pkix.Name{CommonName: "annals event store"},
-		NotBefore:             now.Add(-time.Hour),
-		NotAfter:              now.Add(certificateLife),
-		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		BasicConstraintsValid: true,
-		IsCA:                  true,
-		DNSNames:              []string{"localhost"},
-		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
-	}
-	if ip := hostOf(addr).To16(); ip != nil && !ip.IsLoopback() {
-		template.IPAddresses = append(template.IPAddresses, ip)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	leaf, err := leafOf(certificate)
 	if err != nil {
-		return nil, fmt.Errorf("make the certificate of the event store: %w", err)
+		return nil, err
 	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("make the certificate of the event store: %w", err)
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	c := Connection{Addr: reachable(addr, leaf), Username: userName, Password: cfg.Password, RootCAs: pool}
+	if c.Password == "" {
+		c.Password = rand.Text()
 	}
-	id := &identity{
-		certificate: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf},
-		leaf:        leaf,
-		password:    rand.Text(),
-	}
-	id.credentials = sha256.Sum256([]byte(userName + ":" + id.password))
-	return id, nil
+	return &identity{connection: c, certificate: certificate, credentials: sha256.Sum256([]byte(c.Username + ":" + c.Password))}, nil
 }
 
-func (id *identity) connection(addr net.Addr) Connection {
-	pool := x509.NewCertPool()
-	pool.AddCert(id.leaf)
-	return Connection{Addr: reachable(addr), Username: userName, Password: id.password, RootCAs: pool}
+// options let grpc ask for TLS and for the password. Who calls a service that is not there is asked first, too.
+func (id *identity) options() []grpc.ServerOption {
+	unknown := grpc.UnknownServiceHandler(func(_ any, call grpc.ServerStream) error {
+		method, _ := grpc.MethodFromServerStream(call)
+		return status.Errorf(codes.Unimplemented, "the event store does not serve %s", method)
+	})
+	if id.certificate == nil {
+		return []grpc.ServerOption{unknown}
+	}
+	return []grpc.ServerOption{
+		unknown, grpc.UnaryInterceptor(id.unary), grpc.StreamInterceptor(id.stream),
+		grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{*id.certificate}, MinVersion: tls.VersionTLS12})),
+	}
 }
 
 // open are the services that clients call before they send credentials.
@@ -147,10 +150,21 @@ func hostOf(addr net.Addr) net.IP {
 	return nil
 }
 
-// reachable is the address by which a client of this machine reaches a listener, also one that is bound to all addresses.
-func reachable(addr net.Addr) string {
-	if ip := hostOf(addr); ip != nil && ip.IsUnspecified() {
-		return net.JoinHostPort("127.0.0.1", fmt.Sprint(addr.(*net.TCPAddr).Port))
+// reachable is host:port by which clients reach a listener: under a name of its certificate where that does not stand for
+// the address itself, and through the loopback where the listener is bound to all addresses.
+func reachable(addr net.Addr, certificate *x509.Certificate) string {
+	ip, port := hostOf(addr), addr.(*net.TCPAddr).Port // a listener of ours is TCP
+	if ip.IsUnspecified() {
+		ip = net.IPv4(127, 0, 0, 1)
 	}
-	return addr.String()
+	host := ip.String()
+	if certificate != nil && certificate.VerifyHostname(host) != nil {
+		for _, name := range certificate.DNSNames {
+			if !strings.HasPrefix(name, "*") {
+				host = name
+				break
+			}
+		}
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port))
 }

@@ -4,6 +4,7 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,7 +17,6 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 )
 
@@ -39,6 +39,12 @@ type Config struct {
 	FS vfs.FS
 	// Addr is where the node listens: 127.0.0.1:0 if empty, a free port of the loopback.
 	Addr string
+	// Certificate is what the node shows to clients; nil makes one, which clients find in Connection.
+	Certificate *tls.Certificate
+	// Password is that of the user "admin"; empty draws one, which clients find in Connection.
+	Password string
+	// Insecure serves everybody, without TLS and without a password; it is refused on an address that is not of the loopback.
+	Insecure bool
 	// Logger hears of failures; nil discards them.
 	Logger *slog.Logger
 	// CacheBytes bounds the cache of blocks read from the disk: 64 MiB if 0.
@@ -100,32 +106,34 @@ func start(ctx context.Context, cfg Config, st *store) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for event store clients: %w", err)
 	}
-	id, err := newIdentity(listener.Addr())
+	id, err := newIdentity(cfg, listener.Addr())
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	members, err := newMembership(id.connection.Addr)
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	n := &Node{
 		log: cfg.Logger, store: st, views: &views{db: st.db}, tail: newTail(head),
-		connection: id.connection(listener.Addr()), closing: make(chan struct{}), served: make(chan error, 1),
+		connection: id.connection, closing: make(chan struct{}), served: make(chan error, 1),
 	}
 	if err := n.views.publish(head); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	n.scavenger = newScavenger(st, n.views, cfg.Logger)
+	n.scavenger = newScavenger(st.db, n.views, cfg.Logger)
 	n.writer = newWriter(st.db, n.views, n.tail, &n.stats, head, n.scavenger.wake)
-	n.scavenger.removed, n.scavenger.renewed = n.writer.renew, n.writer.renewed
-	n.server = grpc.NewServer(
-		grpc.Creds(credentials.NewServerTLSFromCert(&id.certificate)),
-		grpc.UnaryInterceptor(id.unary), grpc.StreamInterceptor(id.stream),
+	n.scavenger.removed = n.writer.renew
+	n.server = grpc.NewServer(append(id.options(),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.WriteBufferSize(bufferSize), grpc.ReadBufferSize(bufferSize),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: clientPing, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
-	)
+	)...)
 	streams.RegisterStreamsServer(n.server, newService(n))
 	serverfeatures.RegisterServerFeaturesServer(n.server, features{})
-	gossip.RegisterGossipServer(n.server, newMembership(listener.Addr()))
+	gossip.RegisterGossipServer(n.server, members)
 	go n.writer.run()
 	go n.scavenger.run()
 	go n.serve(listener)

@@ -1,0 +1,214 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/gossip"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/persistent"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/projections"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/serverfeatures"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// rawConn is a connection without credentials.
+func rawConn(t *testing.T, addr string, transport credentials.TransportCredentials) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(transport))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return conn
+}
+
+// methodsOf lists what a service has.
+func methodsOf(services ...grpc.ServiceDesc) []string {
+	var out []string
+	for _, s := range services {
+		for _, m := range s.Methods {
+			out = append(out, "/"+s.ServiceName+"/"+m.MethodName)
+		}
+		for _, m := range s.Streams {
+			out = append(out, "/"+s.ServiceName+"/"+m.StreamName)
+		}
+	}
+	return out
+}
+
+// called is the status that a method ends with for a caller who sends nothing but a header.
+func called(t *testing.T, conn *grpc.ClientConn, method, authorization string) codes.Code {
+	t.Helper()
+	ctx := testContext(t)
+	if authorization != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", authorization)
+	}
+	call, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+	if err != nil {
+		return status.Code(err)
+	}
+	if err := call.SendMsg(&shared.Empty{}); err != nil { // the answer may have come first
+		t.Logf("%s: %v", method, err)
+	}
+	if err := call.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	return status.Code(call.RecvMsg(&shared.Empty{}))
+}
+
+func basicHeader(credentials string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(credentials))
+}
+
+// Every method but those of discovery asks for the password, also one that is not there; a caller who knows it is told what is not there.
+func TestEveryMethodAsksForThePassword(t *testing.T) {
+	n := startNode(t, memoryConfig())
+	c := n.Connection()
+	conn := rawConn(t, c.Addr, credentials.NewClientTLSFromCert(c.RootCAs, ""))
+	served := methodsOf(streams.Streams_ServiceDesc)
+	missing := append(methodsOf(persistent.PersistentSubscriptions_ServiceDesc, projections.Projections_ServiceDesc),
+		"/event_store.client.users.Users/Create", "/event_store.client.users.Users/ResetPassword", "/event_store.client.users.Users/Details",
+		"/event_store.client.operations.Operations/StartScavenge", "/event_store.client.operations.Operations/Shutdown",
+		"/event_store.client.monitoring.Monitoring/Stats", "/nobody.knows/This")
+	if len(served) != 5 || len(missing) < 20 {
+		t.Fatalf("%d methods served, %d not", len(served), len(missing))
+	}
+	for name, header := range map[string]string{
+		"nothing":            "",
+		"another password":   basicHeader("admin:changeit"),
+		"another user":       basicHeader("ops:" + c.Password),
+		"no user":            basicHeader(":" + c.Password),
+		"the password alone": basicHeader(c.Password),
+		"more than it":       basicHeader("admin:" + c.Password + "x"),
+		"less than it":       basicHeader("admin:" + c.Password[1:]),
+		"another scheme":     "Bearer " + strings.TrimPrefix(basicHeader("admin:"+c.Password), "Basic "),
+		"no base64":          "Basic admin:" + c.Password,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, method := range append(missing, served...) {
+				if got := called(t, conn, method, header); got != codes.Unauthenticated {
+					t.Errorf("%s: %v", method, got)
+				}
+			}
+		})
+	}
+	for _, method := range missing {
+		if got := called(t, conn, method, basicHeader("admin:"+c.Password)); got != codes.Unimplemented {
+			t.Errorf("%s: %v with the password", method, got)
+		}
+	}
+	for _, method := range served {
+		if got := called(t, conn, method, "basic "+strings.TrimPrefix(basicHeader("admin:"+c.Password), "Basic ")); got == codes.Unauthenticated || got == codes.Unimplemented {
+			t.Errorf("%s: %v with the password", method, got)
+		}
+	}
+	for _, method := range methodsOf(serverfeatures.ServerFeatures_ServiceDesc, gossip.Gossip_ServiceDesc) {
+		if got := called(t, conn, method, ""); got != codes.OK {
+			t.Errorf("%s: %v", method, got)
+		}
+	}
+}
+
+// The official client says of what is not there that the server does not have it.
+func TestWhatIsNotThereIsUnsupported(t *testing.T) {
+	c := officialClient(t, startNode(t, memoryConfig()))
+	err := c.CreatePersistentSubscription(testContext(t), "s", "g", esdb.PersistentStreamSubscriptionOptions{})
+	if got, ok := esdb.FromError(err); ok || got.Code() != esdb.ErrorCodeUnsupportedFeature {
+		t.Errorf("persistent subscription: %v", err)
+	}
+	err = c.CreatePersistentSubscriptionToAll(testContext(t), "g", esdb.PersistentAllSubscriptionOptions{})
+	if got, ok := esdb.FromError(err); ok || got.Code() != esdb.ErrorCodeUnsupportedFeature {
+		t.Errorf("persistent subscription to all: %v", err)
+	}
+}
+
+// An insecure node serves everybody, and its connection string is all that a client needs.
+func TestInsecureNode(t *testing.T) {
+	cfg := memoryConfig()
+	cfg.Insecure = true
+	n := startNode(t, cfg)
+	if c := n.Connection(); c.Username != "" || c.Password != "" || c.RootCAs != nil || c.ConnectionString() != "esdb://"+c.Addr+"?tls=false" {
+		t.Fatalf("connection %+v", c)
+	}
+	conf, err := esdb.ParseConnectionString(n.Connection().ConnectionString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := esdb.NewClient(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.AppendToStream(testContext(t), "s", esdb.AppendToStreamOptions{ExpectedRevision: esdb.NoStream{}},
+		esdb.EventData{EventType: "t", ContentType: esdb.ContentTypeJson, Data: []byte("{}")}); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	conn := rawConn(t, n.Connection().Addr, insecure.NewCredentials())
+	for _, method := range methodsOf(persistent.PersistentSubscriptions_ServiceDesc) {
+		if got := called(t, conn, method, ""); got != codes.Unimplemented {
+			t.Errorf("%s: %v", method, got)
+		}
+	}
+}
+
+// A node without TLS is refused where others could reach it, and where it was given secrets that it would not use.
+func TestInsecureNodeIsRefused(t *testing.T) {
+	some := &tls.Certificate{}
+	for name, change := range map[string]func(*Config){
+		"on all addresses":   func(c *Config) { c.Addr = "0.0.0.0:0" },
+		"on all of IPv6":     func(c *Config) { c.Addr = "[::]:0" },
+		"with a password":    func(c *Config) { c.Password = "secret" },
+		"with a certificate": func(c *Config) { c.Certificate = some },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := memoryConfig()
+			cfg.Insecure = true
+			change(&cfg)
+			n, err := Start(context.Background(), cfg)
+			if err == nil {
+				t.Fatalf("started, close: %v", n.Close())
+			}
+			if !strings.Contains(err.Error(), "loopback") && !strings.Contains(err.Error(), "insecure") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// A certificate and a password that are given stay the same over restarts, and clients reach the node under the name that the certificate bears.
+func TestConfiguredIdentity(t *testing.T) {
+	made, err := newCertificate(newLoopback(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := memoryConfig()
+	cfg.Certificate, cfg.Password = made, "open sesame"
+	for range 2 {
+		n := startNode(t, cfg)
+		c := n.Connection()
+		if c.Password != "open sesame" || c.Username != "admin" || !strings.HasPrefix(c.Addr, "127.0.0.1:") {
+			t.Fatalf("connection %+v", c)
+		}
+		dial(t, n).append("s", anyRevision, newEvents(1)...)
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
