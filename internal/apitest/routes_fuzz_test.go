@@ -70,7 +70,7 @@ func (willing) Recall(_ context.Context, q recall.Query) (recall.Page, error) {
 	return recall.Page{AsOf: time.Unix(1, 0).UTC(), Results: []recall.Result{{
 		ID: uuid.New(), Rank: 1, Content: q.Text, OccurredAt: time.Unix(1, 0).UTC(),
 		Artifact: recall.Artifact{ID: uuid.New(), Kind: "source", OccurredAt: time.Unix(1, 0).UTC()},
-		Sources: []recall.Source{{SourceID: "s", OccurredAt: time.Unix(1, 0).UTC(), Excerpts: []string{}}},
+		Sources:  []recall.Source{{SourceID: "s", OccurredAt: time.Unix(1, 0).UTC(), Excerpts: []string{}}},
 	}}}, nil
 }
 
