@@ -121,9 +121,9 @@ func start(ctx context.Context, cfg Config, st *store) (*Node, error) {
 	if err := n.views.publish(head); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	n.scavenger = newScavenger(st.db, n.views, cfg.Logger)
+	n.scavenger = newScavenger(st, n.views, cfg.Logger)
 	n.writer = newWriter(st.db, n.views, n.tail, &n.stats, head, n.scavenger.wake)
-	n.scavenger.removed = n.writer.renew
+	n.scavenger.removed, n.scavenger.renewed = n.writer.renew, n.writer.renewed
 	n.server = grpc.NewServer(append(id.options(),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
