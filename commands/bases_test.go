@@ -22,7 +22,9 @@ type hint struct {
 	err  error
 }
 
-func (h hint) Sent(context.Context, []uuid.UUID) (map[uuid.UUID]struct{}, error) { return h.sent, h.err }
+func (h hint) Sent(context.Context, []uuid.UUID) (map[uuid.UUID]struct{}, error) {
+	return h.sent, h.err
+}
 
 // reads counts the reads of streams of data points.
 type reads struct {

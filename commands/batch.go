@@ -28,6 +28,7 @@ const fanOutTimeout = 60 * time.Second
 //
 // Its faults are those of Ingest; debugMessage names the position of the item. Items hold each source id once.
 func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint, key string) (BatchReceipt, error) {
+	defer s.Foreground.enter(len(items))()
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	id, fingerprint := uuid.Must(uuid.NewV7()), ""

@@ -17,6 +17,7 @@ import (
 //
 // Its faults are audience-unknown, data-point-deleted, idempotency-conflict and service-unavailable.
 func (s *Service) Ingest(ctx context.Context, call Call, in DataPoint, key string) (Receipt, error) {
+	defer s.Foreground.enter(1)()
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	send := single{service: s, call: call, command: uuid.New(), texts: uuid.New(), claimed: eventstore.NoStream, key: key}

@@ -40,6 +40,8 @@ type Config struct {
 	HashKey    []byte // key of the fingerprints, at least 32 bytes
 	// Pipeline is false where background derivation is switched off: then nothing can be retried.
 	Pipeline bool
+	// Foreground counts the callers that wait for sends; nil counts nothing.
+	Foreground *Foreground
 }
 
 // Service is the commands of the API.
@@ -51,6 +53,9 @@ type Service struct {
 
 // New makes the write side.
 func New(cfg Config) *Service {
+	if cfg.Foreground == nil {
+		cfg.Foreground = &Foreground{}
+	}
 	return &Service{Config: cfg, authors: newAuthors(), registry: &registryReader{log: cfg.Log}}
 }
 

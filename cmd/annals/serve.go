@@ -124,13 +124,14 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 			return nil, err
 		}
 	}
+	foreground := &commands.Foreground{}
 	p.worker = &pipeline.Worker{
-		Log: events, Queue: queries, Progress: p.waiter, Extractor: pipeline.Builtin{}, Logger: log, Holder: uuid.NewString(), Now: now,
+		Foreground: foreground, Log: events, Queue: queries, Progress: p.waiter, Extractor: pipeline.Builtin{}, Logger: log, Holder: uuid.NewString(), Now: now,
 	}
 	p.confirmer = &pipeline.Confirmer{Log: events, Sends: queries, Progress: p.waiter, IndexTrouble: p.indexTrouble, Logger: log, Now: now}
 	p.finisher = &pipeline.Finisher{Log: events, List: queries, Progress: p.waiter, Logger: log, Now: now}
 
-	write := commands.New(commands.Config{Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, HashKey: key, Pipeline: s.PipelineOn()})
+	write := commands.New(commands.Config{Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, HashKey: key, Pipeline: s.PipelineOn(), Foreground: foreground})
 	p.sends = operatorSends{queries: queries, access: access.Queries{DB: st.db}, commands: write}
 	return p, p.routes(registry, queries, write, blobs, analyzer)
 }

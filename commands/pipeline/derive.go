@@ -141,30 +141,42 @@ type extraction struct {
 
 // extract loads the revision and asks the extractor, which is given this one revision and nothing else.
 func (w *Worker) extract(ctx context.Context, item todo.Item) (extraction, error) {
+	text := item.Text
+	if text == nil {
+		var err error
+		if text, err = w.read(ctx, item); err != nil {
+			return extraction{}, err
+		}
+	}
+	if !indexable(text.Content) {
+		return extraction{}, &Failure{Code: ingestion.ContentRejected, Message: "the text holds nothing to index"}
+	}
+	memories, err := w.Extractor.Extract(ctx, comprehend.Input{
+		DataPoint: item.DataPoint, Revision: item.Revision, Content: text.Content, Metadata: text.Metadata,
+		Label: text.Label, Author: text.Author, OccurredAt: text.OccurredAt,
+	})
+	return extraction{memories: memories, occurredAt: text.OccurredAt}, err
+}
+
+// read reads the text of the item's revision from the data point's stream.
+func (w *Worker) read(ctx context.Context, item todo.Item) (*todo.Text, error) {
 	accepted, err := w.revision(ctx, item)
 	if err != nil {
-		return extraction{}, err
+		return nil, err
 	}
 	content, err := w.text(ctx, &accepted.Content)
 	if err != nil {
-		return extraction{}, err
+		return nil, err
 	}
 	metadata, err := w.text(ctx, accepted.Metadata)
 	if err != nil {
-		return extraction{}, err
+		return nil, err
 	}
-	if !indexable(content) {
-		return extraction{}, &Failure{Code: ingestion.ContentRejected, Message: "the text holds nothing to index"}
-	}
-	in := comprehend.Input{
-		DataPoint: item.DataPoint, Revision: item.Revision, Content: content, Metadata: json.RawMessage(metadata),
-		Author: accepted.Author, OccurredAt: accepted.Effect.OccurredAt,
-	}
+	text := &todo.Text{Content: content, Metadata: json.RawMessage(metadata), Author: accepted.Author, OccurredAt: accepted.Effect.OccurredAt}
 	if accepted.Effect.Label != nil {
-		in.Label = *accepted.Effect.Label
+		text.Label = *accepted.Effect.Label
 	}
-	memories, err := w.Extractor.Extract(ctx, in)
-	return extraction{memories: memories, occurredAt: accepted.Effect.OccurredAt}, err
+	return text, nil
 }
 
 // revision finds the event of the item's revision, from the end of the stream, where it nearly always is.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
@@ -278,5 +279,22 @@ func TestStartIsTheLock(t *testing.T) {
 	}
 	if derived != 1 {
 		t.Errorf("derived %d times", derived)
+	}
+}
+
+// The list may have the text of a revision at hand; then it is what the extractor is given.
+func TestDeriveTakesTheTextOfTheList(t *testing.T) {
+	b := newBench(t, "in the stream")
+	b.item.Text = &todo.Text{Content: "in the list", Metadata: []byte(`{"k":2}`), Label: "retro", Author: "bo", OccurredAt: at.Add(time.Hour)}
+	b.attempt()
+	b.wantTypes("derivation-started", "derived")
+	want := comprehend.Input{
+		DataPoint: b.item.DataPoint, Revision: 1, Content: "in the list", Metadata: []byte(`{"k":2}`), Label: "retro", Author: "bo", OccurredAt: at.Add(time.Hour),
+	}
+	if diff := cmp.Diff([]comprehend.Input{want}, b.extractor.asked); diff != "" {
+		t.Error(diff)
+	}
+	if e, ok := b.history()[1].Event.(*memory.Derived); !ok || !e.OccurredAt.Equal(at.Add(time.Hour)) {
+		t.Errorf("stored as %+v", b.history()[1].Event)
 	}
 }

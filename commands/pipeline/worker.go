@@ -7,6 +7,7 @@ package pipeline
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,6 +31,12 @@ const (
 	// for the disk twice, and appends that wait together share one fsync: so the width is that of the disk, not of the processor.
 	claimSize = 256
 	width     = 16
+	// busyClaim is how many items are taken at a time while callers wait for the same disk and processor, and trickle how many of
+	// them are worked on at once: derivation steps back then, and never stops.
+	busyClaim = 16
+	trickle   = 1
+	// claimPause is how long what is new may gather before the list is looked at.
+	claimPause = 20 * time.Millisecond
 	// idlePoll is how often a list is looked at although nothing was reported: leases run out silently.
 	idlePoll = time.Second
 )
@@ -74,6 +81,12 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Code + ": " + f.Message }
 
+// Foreground tells how busy those are whom callers wait for.
+type Foreground interface {
+	// Busy reports whether callers crowd at the moment.
+	Busy() bool
+}
+
 // Worker derives memory from the items of the queue.
 type Worker struct {
 	Log       *commands.Log
@@ -81,6 +94,8 @@ type Worker struct {
 	Progress  Progress
 	Extractor Extractor
 	Logger    *slog.Logger
+	// Foreground comes first: while it is busy little is derived. Nil is never busy.
+	Foreground Foreground
 	// Holder names this process in the leases.
 	Holder string
 	Now    func() time.Time
@@ -93,16 +108,20 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer stop()
 	background.Go(func() error {
 		for ctx.Err() == nil {
-			now := w.Now()
-			items, err := w.Queue.Claim(ctx, w.Holder, claimSize, now, now.Add(leaseFor))
+			now, size := w.Now(), claimSize
+			if w.busy() {
+				size = busyClaim
+			}
+			items, err := w.Queue.Claim(ctx, w.Holder, size, now, now.Add(leaseFor))
 			if err != nil && ctx.Err() == nil {
 				w.Logger.WarnContext(ctx, "the queue cannot be read", "err", err)
 			}
 			if len(items) == 0 {
 				await(ctx, moved, idlePoll)
+				await(ctx, nil, claimPause)
 				continue
 			}
-			w.deriveAll(ctx, background, items)
+			w.deriveAll(ctx, background, items, len(items) < size)
 		}
 		return nil
 	})
@@ -116,17 +135,19 @@ type result struct {
 	backoff   time.Duration
 }
 
-// deriveAll works on the claimed items and gives their leases back once the queue shows what became of them.
-func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, items []todo.Item) {
+// deriveAll works on the claimed items and gives their leases back once the queue shows what became of them. Where these were
+// the last that could be taken it waits for that: what is left may stand behind them, as the next revision of a data point does.
+func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, items []todo.Item, last bool) {
 	results := make([]result, len(items))
+	lanes := newLanes(width, trickle, w.busy)
 	var group errgroup.Group
-	group.SetLimit(width)
 	for i, item := range items {
+		results[i] = result{dataPoint: item.DataPoint}
+		if !lanes.enter(ctx) {
+			continue
+		}
 		group.Go(func() error {
-			results[i] = result{dataPoint: item.DataPoint}
-			if ctx.Err() != nil {
-				return nil
-			}
+			defer lanes.leave()
 			var err error
 			results[i], err = w.derive(ctx, item)
 			if err != nil && ctx.Err() == nil {
@@ -137,8 +158,17 @@ func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, item
 		})
 	}
 	_ = group.Wait() // the goroutines return no error: each failure is logged and its item is tried again
-	background.Go(func() error { w.release(ctx, results); return nil })
+	if last {
+		settled := slices.DeleteFunc(slices.Clone(results), func(r result) bool { return r.backoff > 0 })
+		w.release(ctx, settled)
+		results = slices.DeleteFunc(results, func(r result) bool { return r.backoff == 0 })
+	}
+	if len(results) > 0 {
+		background.Go(func() error { w.release(ctx, results); return nil })
+	}
 }
+
+func (w *Worker) busy() bool { return w.Foreground != nil && w.Foreground.Busy() }
 
 // release gives leases back: at once those whose outcome the queue shows, later those that are to wait.
 func (w *Worker) release(ctx context.Context, results []result) {

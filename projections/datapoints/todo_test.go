@@ -161,6 +161,7 @@ func TestClaimSaysAttemptAndRound(t *testing.T) {
 	}
 	want := []todo.Item{{
 		ProjectID: project.ID, IngestionID: id("s"), DataPoint: id("b"), Ordinal: 1, Revision: 1, Attempt: 1, Round: 1, Phase: todo.Queued, Position: last,
+		Text: &todo.Text{Content: "content of b", OccurredAt: noon},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("claimed (-want +got):\n%s", diff)
