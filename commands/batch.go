@@ -138,7 +138,7 @@ func (s *Service) replayBatch(ctx context.Context, call Call, id uuid.UUID, key,
 	if outcomes == nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fanOutTimeout)
 		defer cancel()
-		if outcomes, err = s.Log.resumeBatch(ctx, facts[0], accepted, id); err != nil {
+		if outcomes, err = s.Log.resumeOrGiveUp(ctx, facts, accepted, id, call.ReceivedAt); err != nil {
 			return BatchReceipt{}, false, err
 		}
 	}

@@ -207,7 +207,7 @@ func TestBatchSurvivesEveryCrash(t *testing.T) {
 				return
 			}
 			for range 2 { // finishing twice is finishing once
-				if err := w.log.ResumeBatch(t.Context(), id); err != nil {
+				if err := w.log.ResumeBatch(t.Context(), id, w.call.ReceivedAt); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -241,7 +241,7 @@ func TestBatchMeetsDeletion(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
-	if err := w.log.ResumeBatch(t.Context(), id); err != nil {
+	if err := w.log.ResumeBatch(t.Context(), id, w.call.ReceivedAt); err != nil {
 		t.Fatal(err)
 	}
 	wantTypes(t, w.types("a"), accepted, deleted)

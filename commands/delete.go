@@ -80,14 +80,25 @@ func (s *Service) DeleteSend(ctx context.Context, call Call, id uuid.UUID) error
 		}
 	}
 	if len(d.targets) == 0 {
-		return nil
+		facts, err := s.Log.ReadFrom(decideCtx, stream.Name(stream.Ingestion, id), 0)
+		if err != nil || !givenUp(facts) {
+			return err
+		}
+		// It holds nothing to delete, but it counts as stopped until it is deleted. Once is enough.
+		d.id = endOf(id)
 	}
 	position, err := s.remove(decideCtx, ctx, call, d)
+	if errors.Is(err, eventstore.ErrConflict) && len(d.targets) == 0 {
+		return nil // deleted already
+	}
 	if err != nil {
 		return err
 	}
 	return visible(ctx, s.Waiter, position, projectionDataPoints)
 }
+
+// endOf is the id of the one deletion of a batch that was given up.
+func endOf(send uuid.UUID) uuid.UUID { return uuid.NewSHA1(send, []byte("deletion")) }
 
 // removal is a deletion on its way.
 type removal struct {

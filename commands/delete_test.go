@@ -1,7 +1,6 @@
 package commands_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -140,9 +139,7 @@ func TestCleaningKeepsFactsAndErasesText(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if err := w.log.Clean(t.Context(), r.OperationID, func(context.Context, eventstore.Position) error { return nil }, w.call.ReceivedAt); err != nil {
-			t.Fatal(err)
-		}
+		w.clean(r.OperationID)
 	}
 	if _, err := w.store.Read(t.Context(), stream.Name(stream.DataPoint, dataPoint), 0, eventstore.Forwards, 1); !errors.Is(err, eventstore.ErrDeleted) {
 		t.Errorf("the stream of the data point reads: %v", err)
@@ -157,6 +154,18 @@ func TestCleaningKeepsFactsAndErasesText(t *testing.T) {
 	kept := facts[0].Event.(*deletion.FactsKept)
 	if len(kept.Facts) != 2 || kept.Facts[0].IngestionID != send.IngestionID || kept.Facts[0].Outcome != ingestion.Created || kept.Facts[1].Revision != 2 {
 		t.Errorf("facts %+v", kept.Facts)
+	}
+}
+
+// clean erases what a deletion took, and says so.
+func (w *world) clean(id uuid.UUID) {
+	w.t.Helper()
+	e, ok, err := w.log.Erase(w.t.Context(), id)
+	if err == nil && ok {
+		err = w.log.SayCleaned(w.t.Context(), e, w.call.ReceivedAt)
+	}
+	if err != nil {
+		w.t.Fatal(err)
 	}
 }
 
@@ -229,10 +238,7 @@ func TestErasureTakesAForgottenStageAlong(t *testing.T) {
 	if err := w.log.KeepFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint}); err != nil {
 		t.Fatal(err)
 	}
-	seen := func(context.Context, eventstore.Position) error { return nil }
-	if err := w.log.Clean(t.Context(), r.OperationID, seen, w.call.ReceivedAt); err != nil {
-		t.Fatal(err)
-	}
+	w.clean(r.OperationID)
 	var gone *eventstore.BlobError
 	if _, err := eventstore.ReadBlob(t.Context(), w.store, w.log.Codec, stage); !errors.As(err, &gone) || !gone.Missing {
 		t.Errorf("the stage reads: %v", err)

@@ -30,17 +30,23 @@ func (l *Log) fanOutBatch(ctx context.Context, b *batch) ([]ingestion.Outcome, e
 	}
 	name := stream.Name(stream.Ingestion, b.id)
 	meta := stagedMeta(&b.accepted)
-	_, err = l.Append(ctx, name, 0, meta, ingestion.FannedOut{ProjectID: b.accepted.ProjectID, Outcomes: outcomes})
-	if errors.Is(err, eventstore.ErrConflict) { // another run was first; what it stored is the answer
-		facts, err := l.ReadFrom(ctx, name, 1)
+	for at := eventstore.Revision(0); ; {
+		_, err = l.Append(ctx, name, at, meta, ingestion.FannedOut{ProjectID: b.accepted.ProjectID, Outcomes: outcomes})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, eventstore.ErrConflict) {
+			return nil, err
+		}
+		facts, err := l.ReadFrom(ctx, name, 0)
 		if err != nil {
 			return nil, err
 		}
-		if outcomes = fannedOut(facts); outcomes == nil {
-			return nil, fmt.Errorf("send %s: went on without a fan-out", b.id)
+		if stored := fannedOut(facts); stored != nil { // another run was first; what it stored is the answer
+			outcomes = stored
+			break
 		}
-	} else if err != nil {
-		return nil, err
+		at = eventstore.Revision(len(facts) - 1) // another run gave it up, or it was put back after that
 	}
 	l.dropStage(ctx, b.accepted.Stage.Stream)
 	return outcomes, nil
@@ -48,27 +54,31 @@ func (l *Log) fanOutBatch(ctx context.Context, b *batch) ([]ingestion.Outcome, e
 
 // dropStage ends a stage that nothing refers to any more. What fails here is left to the sweep.
 func (l *Log) dropStage(ctx context.Context, name string) {
-	if err := l.tombstone(ctx, name); err != nil {
+	if _, err := l.tombstone(ctx, name); err != nil {
 		l.Logger.WarnContext(ctx, "stage is left to the sweep", "stream", name, "err", err)
 	}
 }
 
-// tombstone ends a stream for ever, wherever it stands; one that is ended already, or never was, is fine.
-func (l *Log) tombstone(ctx context.Context, name string) error {
+// tombstone ends a stream for ever, wherever it stands. One that is ended already, or never was, is left as it is: ended is
+// false then.
+func (l *Log) tombstone(ctx context.Context, name string) (ended bool, err error) {
 	for {
 		last, ok, err := l.Store.ReadLast(ctx, name)
 		if errors.Is(err, eventstore.ErrDeleted) || (err == nil && !ok) {
-			return nil
+			return false, nil
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 		_, err = l.Store.Tombstone(ctx, name, last.Revision)
-		if err == nil || errors.Is(err, eventstore.ErrDeleted) {
-			return nil
+		if errors.Is(err, eventstore.ErrDeleted) {
+			return false, nil
+		}
+		if err == nil {
+			return true, nil
 		}
 		if !errors.Is(err, eventstore.ErrConflict) || ctx.Err() != nil {
-			return err
+			return false, err
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -26,6 +27,16 @@ type staged struct {
 	Audience   uuid.UUID       `json:"audience,omitzero"`
 	Author     string          `json:"author,omitempty"`
 }
+
+// stageError is a stage that is missing or damaged: no other try reads more of it.
+type stageError struct {
+	send uuid.UUID
+	err  error
+}
+
+func (e *stageError) Error() string { return fmt.Sprintf("stage of send %s: %v", e.send, e.err) }
+
+func (e *stageError) Unwrap() error { return e.err }
 
 // writeStage writes the items of a batch, one JSON value a line, to a blob of the send.
 func (l *Log) writeStage(ctx context.Context, call Call, b *batch, command uuid.UUID) (blob.Ref, error) {
@@ -52,6 +63,9 @@ func (l *Log) writeStage(ctx context.Context, call Call, b *batch, command uuid.
 // readStage makes a committed batch ready to be fanned out again.
 func (l *Log) readStage(ctx context.Context, commit eventstore.Fact, accepted *ingestion.Accepted, id uuid.UUID) (*batch, error) {
 	data, err := eventstore.ReadBlob(ctx, l.Store, l.Codec, accepted.Stage)
+	if _, is := errors.AsType[*eventstore.BlobError](err); is {
+		return nil, &stageError{send: id, err: err}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("stage of send %s: %w", id, err)
 	}
@@ -60,7 +74,7 @@ func (l *Log) readStage(ctx context.Context, commit eventstore.Fact, accepted *i
 	for i, item := range accepted.Items {
 		var in staged
 		if err := dec.Decode(&in); err != nil {
-			return nil, fmt.Errorf("stage of send %s: item %d: %w", id, i, err)
+			return nil, &stageError{send: id, err: fmt.Errorf("item %d: %w", i, err)}
 		}
 		p := prepared{dataPoint: item.DataPoint, stream: stream.Name(stream.DataPoint, item.DataPoint), content: in.Content, metadata: in.Metadata}
 		p.ingest = datapoint.Ingest{
@@ -73,7 +87,7 @@ func (l *Log) readStage(ctx context.Context, commit eventstore.Fact, accepted *i
 		if in.Metadata != nil {
 			canonical, err := datapoint.CanonicalMetadata(in.Metadata)
 			if err != nil {
-				return nil, fmt.Errorf("stage of send %s: item %d: %w", id, i, err)
+				return nil, &stageError{send: id, err: fmt.Errorf("item %d: %w", i, err)}
 			}
 			p.ingest.MetadataSent, p.ingest.MetadataDigest = true, datapoint.Digest(canonical)
 		}

@@ -60,6 +60,19 @@ func (r Recorded) System() bool {
 	return strings.HasPrefix(r.Type, "$") || strings.HasPrefix(r.Stream, "$")
 }
 
+// SystemStream stands in a fact for the stream of every event of the store's own. It is of no family: a tombstone stands in
+// the stream that it ends, and is nothing to those who own the family of that.
+const SystemStream = "$system"
+
+// TombstoneType is the type of the event that ends a stream for ever.
+const TombstoneType = "$streamDeleted"
+
+// Ended is the event of a fact that a stream was tombstoned. It is the store's own, and never written by us.
+type Ended struct{ Stream string }
+
+// EventType implements event.Event.
+func (Ended) EventType() string { return TombstoneType }
+
 // Size is about how many bytes the event takes.
 func (r Recorded) Size() int { return len(r.Data) + len(r.Meta) + len(r.Stream) + 2*len(r.Type) }
 

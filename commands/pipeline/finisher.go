@@ -2,39 +2,66 @@ package pipeline
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/stream"
-	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/todo"
 )
 
 const (
 	finishSize = 64
+	// cleanSize is how many data points, deletions or blobs are taken from a list at a time.
+	cleanSize = 256
+	// finishWidth is how many operations are worked on at once; each works on several streams at once.
+	finishWidth = 8
 	// finishAfter is how long a committed operation is left to the process that committed it.
 	finishAfter = 15 * time.Second
 	// finishTimeout bounds one piece of the finisher's work.
 	finishTimeout = time.Minute
+	// sweepEvery is how often loose blobs are looked for. They wait a day; a minute more is nothing.
+	sweepEvery = time.Minute
 )
 
 // Unfinished is the list of what commits left to do.
 type Unfinished interface {
 	Unfanned(ctx context.Context, limit int) ([]todo.Operation, error)
 	Erasures(ctx context.Context, limit int) ([]todo.Erasure, error)
-	CleanableDeletions(ctx context.Context, limit int) ([]todo.Deletion, error)
+	CleanableDeletions(ctx context.Context, behind *todo.Deletion, limit int) ([]todo.Deletion, error)
+	LooseBlobs(ctx context.Context, at time.Time, limit int) ([]todo.Blob, error)
+	BlobsOf(ctx context.Context, owners []uuid.UUID) ([]string, error)
+	BatchesOf(ctx context.Context, dataPoints []uuid.UUID) ([]todo.Batch, error)
+	Unanswered(ctx context.Context, deletions []todo.Deletion) (map[uuid.UUID]bool, error)
+	Open(ctx context.Context) (todo.Open, error)
 }
 
-// Finisher completes fan-outs that a crash left, and erases what was deleted. It runs also where derivation is switched off.
+// Finisher completes fan-outs that a crash left, erases what was deleted and sweeps what nothing refers to. It runs also where
+// derivation is switched off.
 type Finisher struct {
 	Log      *commands.Log
 	List     Unfinished
 	Progress Progress
 	Logger   *slog.Logger
 	Now      func() time.Time
+	// Tables, Index and Store remove what was deleted from the disk, before a deletion is said to be cleaned. Store is nil where
+	// the log is a cluster's, whose own scavenge does it. The other two may be nil in tests.
+	Tables Tables
+	Index  Index
+	Store  Physical
+
+	// turn is held by the round at work: a round that an operator asked for, or one of Run's.
+	turn sync.Mutex
+	// What follows is under turn. Times are those before which the next one is not due.
+	cleanAt, sweepAt time.Time
+	// parked are deletions whose streams are ended and that wait for loose blobs of their project.
+	parked map[uuid.UUID]bool
 }
 
 // CatchUp completes every fan-out that stands open, whoever left it: before writes are taken, the projections being at the head.
@@ -81,61 +108,106 @@ func (f *Finisher) Run(ctx context.Context) error {
 	moved, stop := f.Progress.Watch(dataPoints)
 	defer stop()
 	for ctx.Err() == nil {
-		if worked := f.round(ctx); !worked {
-			await(ctx, moved, idlePoll)
-			// What is to finish is seldom and never urgent: one look a moment is enough, however much else moves.
-			await(ctx, nil, idlePoll/4)
-		}
+		var done Erasure
+		next := f.round(ctx, false, &done)
+		done.log(ctx, f.Logger)
+		await(ctx, moved, next)
+		// What is to finish is seldom and never urgent: one look a moment is enough, however much else moves.
+		await(ctx, nil, idlePoll)
 	}
 	return nil
 }
 
-// round does one piece of each kind of work; worked is false where there was none.
-func (f *Finisher) round(ctx context.Context) bool {
-	worked := false
-	step := func(what string, err error) {
+// round does what is due, or with all whatever can be done now. It answers after what time there may be something to do again
+// though nothing moves; what it did is added to done.
+func (f *Finisher) round(ctx context.Context, all bool, done *Erasure) (next time.Duration) {
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	next = sweepEvery
+	step := func(what string, wait time.Duration, err error) {
 		if err != nil && ctx.Err() == nil {
-			f.Logger.WarnContext(ctx, "left for the next round", "work", what, "err", err)
+			done.fail(what, err)
+			wait = idlePoll
+		}
+		if wait > 0 {
+			next = min(next, wait)
 		}
 	}
+	wait, err := f.fanOuts(ctx, all)
+	step("fan-outs", wait, err)
+	step("facts", 0, f.keepFacts(ctx))
+	wait, err = f.clean(ctx, all, done)
+	step("cleaning", wait, err)
+	wait, err = f.sweep(ctx, all, done)
+	step("sweep", wait, err)
+	return next
+}
+
+// fanOuts completes what its process left long enough ago.
+func (f *Finisher) fanOuts(ctx context.Context, all bool) (wait time.Duration, err error) {
 	open, err := f.List.Unfanned(ctx, finishSize)
-	step("fan-outs", err)
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	worked := false
 	for _, op := range open {
-		if f.Now().Sub(op.AcceptedAt) < finishAfter {
+		if left := finishAfter - f.Now().Sub(op.AcceptedAt); left > 0 && !all {
+			if wait == 0 || left < wait {
+				wait = left
+			}
 			continue
 		}
-		step("fan-out", f.resume(ctx, op))
-	}
-	erasures, err := f.List.Erasures(ctx, finishSize)
-	step("erasures", err)
-	byDeletion := make(map[uuid.UUID][]uuid.UUID)
-	var last eventstore.Position
-	for _, e := range erasures {
-		byDeletion[e.DeletionID] = append(byDeletion[e.DeletionID], e.DataPoint)
-	}
-	for id, dataPoints := range byDeletion {
-		step("facts", f.bounded(ctx, func(ctx context.Context) error { return f.Log.KeepFacts(ctx, id, dataPoints) }))
 		worked = true
-	}
-	cleanable, err := f.List.CleanableDeletions(ctx, finishSize)
-	step("deletions", err)
-	for _, d := range cleanable {
-		step("cleaning", f.bounded(ctx, func(ctx context.Context) error {
-			return f.Log.Clean(ctx, d.ID, func(ctx context.Context, position eventstore.Position) error {
-				return f.Progress.Wait(ctx, position, dataPoints, memories, recallIndex)
-			}, f.Now())
-		}))
-		worked = true
-	}
-	if worked {
-		// The lists must show what was done before they are worked on again.
-		if last, err = f.Log.Store.Head(ctx); err == nil {
-			err = f.bounded(ctx, func(ctx context.Context) error { return f.Progress.Wait(ctx, last, dataPoints) })
+		if err := f.resume(ctx, op); err != nil {
+			errs = append(errs, fmt.Errorf("%s %s: %w", op.Family, op.ID, err))
 		}
-		step("lists", err)
-		worked = err == nil
 	}
-	return worked
+	if worked && len(errs) == 0 {
+		wait = idlePoll // there may be more of them
+		errs = append(errs, f.passHead(ctx, dataPoints))
+	}
+	return wait, errors.Join(errs...)
+}
+
+// keepFacts keeps the facts of everything that a fanned-out deletion took.
+func (f *Finisher) keepFacts(ctx context.Context) error {
+	for ctx.Err() == nil {
+		erasures, err := f.List.Erasures(ctx, cleanSize)
+		if err != nil || len(erasures) == 0 {
+			return err
+		}
+		byDeletion := make(map[uuid.UUID][]uuid.UUID)
+		for _, e := range erasures {
+			byDeletion[e.DeletionID] = append(byDeletion[e.DeletionID], e.DataPoint)
+		}
+		var group errgroup.Group
+		group.SetLimit(finishWidth)
+		for id, taken := range byDeletion {
+			group.Go(func() error {
+				return f.bounded(ctx, func(ctx context.Context) error { return f.Log.KeepFacts(ctx, id, taken) })
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+		// The list must show what was done before it is worked on again.
+		if err := f.passHead(ctx, dataPoints); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// passHead waits until projections are where the log is now.
+func (f *Finisher) passHead(ctx context.Context, projections ...string) error {
+	return f.bounded(ctx, func(ctx context.Context) error {
+		head, err := f.Log.Store.Head(ctx)
+		if err != nil {
+			return err
+		}
+		return f.Progress.Wait(ctx, head, projections...)
+	})
 }
 
 func (f *Finisher) resume(ctx context.Context, op todo.Operation) error {
@@ -143,7 +215,7 @@ func (f *Finisher) resume(ctx context.Context, op todo.Operation) error {
 		if op.Family == stream.Deletion {
 			return f.Log.ResumeDeletion(ctx, op.ID)
 		}
-		return f.Log.ResumeBatch(ctx, op.ID)
+		return f.Log.ResumeBatch(ctx, op.ID, f.Now())
 	})
 }
 

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/ingestion"
 )
 
 // Target is a data point that the deletion takes.
@@ -56,14 +58,30 @@ type Fact struct {
 	Historic bool `json:"historic,omitempty"`
 }
 
+// Brought reports whether the item brought a revision.
+func (f Fact) Brought() bool { return f.Outcome == ingestion.Created || f.Outcome == ingestion.Updated }
+
 // FactsKept keeps the facts of one erased data point, one of every item that its stream holds, in the order of the stream,
 // before its streams are tombstoned. DeletedAt is that of the datapoint.Deleted.
+//
+// Facts that are too many for one event stand in several, each of which has that of the revision that stood at the end too.
 type FactsKept struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	DataPoint uuid.UUID `json:"dataPoint"`
 	Facts     []Fact    `json:"facts"`
 	Blobs     []string  `json:"blobs,omitempty"`
 	DeletedAt time.Time `json:"deletedAt"`
+}
+
+// Standing is the revision that stood when the data point was deleted, 0 for none.
+func (e FactsKept) Standing() int {
+	newest := 0
+	for _, fact := range e.Facts {
+		if fact.Brought() && !fact.Historic {
+			newest = max(newest, fact.Revision)
+		}
+	}
+	return newest
 }
 
 // EventType implements event.Event.

@@ -165,14 +165,16 @@ func TestTheStoresOwnEventsMoveTheFeedAndAreNobodys(t *testing.T) {
 		r := newRig(t, nil)
 		early := r.subscribe(r.ctx, "early")
 		synctest.Wait()
-		end, err := r.memory.Tombstone(r.ctx, stream.Name(stream.DataPoint, uuid.New()), eventstore.NoStream)
+		name := stream.Name(stream.DataPoint, uuid.New())
+		end, err := r.memory.Tombstone(r.ctx, name, eventstore.NoStream)
 		if err != nil {
 			t.Fatal(err)
 		}
 		// One topic has it from the shared subscription, the other from the log.
 		for i, page := range []feed.Page{r.ack(early), r.ack(r.subscribe(r.ctx, "late"))} {
 			last := page.Facts[len(page.Facts)-1]
-			if page.Next != end || last.Position != end || last.Stream != feed.SystemStream || last.Event != nil || last.Err != nil || !last.System() {
+			ended, ok := last.Event.(*eventstore.Ended)
+			if page.Next != end || last.Position != end || last.Stream != feed.SystemStream || !ok || ended.Stream != name || last.Err != nil || !last.System() {
 				t.Errorf("topic %d: page up to %d ends with %+v, want the tombstone at %d", i, page.Next, last, end)
 			}
 		}

@@ -22,21 +22,25 @@ type Page struct {
 	// Next is the position of the last fact.
 	Next eventstore.Position
 	// Facts are everything that lies between. An event of the store's own is among them, as it moves Next like any other: as a
-	// fact of the stream SystemStream, without an Event and without an Err.
+	// fact of the stream SystemStream, without an Err; of a tombstone the Event is an eventstore.Ended, else there is none.
 	Facts []eventstore.Fact
 	// AtHead says that nothing newer was known when the page was made.
 	AtHead bool
 }
 
-// SystemStream is in place of the stream of every event of the store's own. It is of no family: a tombstone stands in the stream
-// that it ends, and is nothing to those who own the family of that.
-const SystemStream = "$system"
+// SystemStream is in place of the stream of every event of the store's own.
+const SystemStream = eventstore.SystemStream
 
 // factOf decodes an event for a page.
 func factOf(codec *eventstore.Codec, r eventstore.Recorded) eventstore.Fact {
 	if r.System() {
+		f := eventstore.Fact{}
+		if r.Type == eventstore.TombstoneType {
+			f.Event = &eventstore.Ended{Stream: r.Stream}
+		}
 		r.Stream, r.Data, r.Meta = SystemStream, nil, nil
-		return eventstore.Fact{Recorded: r}
+		f.Recorded = r
+		return f
 	}
 	return codec.Fact(r)
 }

@@ -34,12 +34,7 @@ func (p *page) deleted(at eventstore.Position, id uuid.UUID, e *datapoint.Delete
 // factsKept applies what outlives an erased data point. It writes the items anew from the facts alone, whether or not this
 // replay saw the events of the data point: that is the erasure law.
 func (p *page) factsKept(at eventstore.Position, id uuid.UUID, e *deletion.FactsKept) {
-	deletedAt, newest := unnest.Instant(e.DeletedAt), 0
-	for _, fact := range e.Facts {
-		if brought(fact.Outcome) && !fact.Historic {
-			newest = max(newest, fact.Revision)
-		}
-	}
+	deletedAt, newest := unnest.Instant(e.DeletedAt), e.Standing()
 	for _, fact := range e.Facts {
 		s := p.send(fact.IngestionID, e.ProjectID)
 		if !s.known {

@@ -13,6 +13,7 @@ import (
 // committed applies the commit of a batch: the send is there, its items follow as they are fanned out.
 func (p *page) committed(at eventstore.Position, id uuid.UUID, e *ingestion.Accepted) {
 	s := p.send(id, e.ProjectID)
+	p.staged(id, e)
 	if s.known {
 		return // applied before
 	}
@@ -64,6 +65,9 @@ func (p *page) fannedOut(at eventstore.Position, id uuid.UUID, e *ingestion.Fann
 		}
 	}
 	s.fannedOut, s.dirty = true, true
+	if s.verdict == failed {
+		s.verdict, s.verdictAt, s.code, s.message = "", nil, nil, nil // it was given up too early
+	}
 	p.batches[id] = nil
 	s.settle(at)
 	return nil

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/ingestion"
@@ -27,6 +28,7 @@ type page struct {
 	cleaned   ids                       // deletions whose erasures go
 	batches   map[uuid.UUID][]uuid.UUID // nil for one that is fanned out within the page
 	opened    ids                       // batches that were committed within the page
+	blobs     map[string]*blobRow       // that were begun, referred to or ended within the page
 }
 
 func newPage() *page {
@@ -35,12 +37,14 @@ func newPage() *page {
 		sends: map[uuid.UUID]*send{}, points: map[uuid.UUID]*point{}, forgotten: ids{},
 		deletions: map[uuid.UUID]*deletionRow{}, erasures: map[uuid.UUID]*erasure{}, cleaned: ids{},
 		batches: map[uuid.UUID][]uuid.UUID{}, opened: ids{},
+		blobs: map[string]*blobRow{},
 	}
 }
 
 // apply folds one event.
 func (p *page) apply(f eventstore.Fact) error {
 	owner := stream.Owner(f.Stream)
+	p.refer(f.Event)
 	if send, standing, ok := datapoint.SendOf(f.Event); ok {
 		p.sent(f, owner, send, standing)
 		return nil
@@ -65,6 +69,11 @@ func (p *page) apply(f eventstore.Fact) error {
 		p.stopped(f.Position, owner, e)
 	case *ingestion.Retried:
 		p.retried(f.Position, owner, e)
+	case *blob.Opened:
+		p.begun(f.Position, f.Stream, e)
+	case blob.Chunk, nil: // a piece of a blob; an event of the store's own
+	case *eventstore.Ended:
+		p.ended(e.Stream)
 	case *deletion.Accepted:
 		p.deletionAccepted(f.Position, owner, e)
 	case *deletion.FannedOut:

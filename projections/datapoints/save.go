@@ -86,6 +86,7 @@ func (p *page) save(ctx context.Context, tx pgx.Tx) error {
 	p.saveSends(b)
 	p.saveItems(b)
 	p.saveBatches(b)
+	p.saveBlobs(b)
 	if err := p.savePoints(b); err != nil {
 		return err
 	}

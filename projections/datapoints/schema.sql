@@ -86,6 +86,19 @@ create table batches (
 	data_points uuid[] not null
 );
 
+-- Every blob that is not ended yet. One that nothing refers to at its deadline is swept; that of an erased owner goes with it.
+create table blobs (
+	stream     text primary key,
+	project_id uuid not null,
+	owner      uuid not null,                   -- a data point, or the send of a stage
+	deadline   timestamptz not null,
+	referred   boolean not null,                -- by a revision or by memories, of its owner
+	send       uuid,                            -- the batch that it is the stage of, once that is committed
+	position   bigint not null                  -- of its begin
+);
+create index blobs_by_owner on blobs (owner);
+create index blobs_loose on blobs (deadline) where not referred;
+
 create table items (
 	ingestion_id    uuid not null,
 	ordinal         int not null,

@@ -106,6 +106,8 @@ func (s *send) settle(at eventstore.Position) {
 		s.phase, s.settledAt = indexed, s.verdictAt
 	case s.deletedAt != nil:
 		s.phase, s.settledAt = indexed, s.deletedAt
+	case !s.fannedOut && s.verdict == failed: // its stage is lost
+		s.phase, s.settledAt, s.stands = failed, s.verdictAt, true
 	case !s.fannedOut:
 		s.phase = queued
 	case s.unchanged+s.deleted == s.items: // nothing is left of it, and so nothing to wait for

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/stream"
@@ -37,9 +38,10 @@ func (q Queries) Confirmable(ctx context.Context, limit int) ([]todo.Send, error
 	return sends, nil
 }
 
-// Unfanned lists at most limit committed batches and deletions whose fan-out is not known to be complete, oldest first.
+// Unfanned lists at most limit committed batches and deletions whose fan-out is not known to be complete, oldest first; without
+// the batches that were given up and not put back.
 func (q Queries) Unfanned(ctx context.Context, limit int) ([]todo.Operation, error) {
-	rows, err := q.DB.Query(ctx, `(select project_id, $2::text, id, accepted_at, position from datapoints.sends where not fanned_out order by position limit $1)
+	rows, err := q.DB.Query(ctx, `(select project_id, $2::text, id, accepted_at, position from datapoints.sends where not fanned_out and verdict <> 'failed' order by position limit $1)
 		union all (select project_id, $3::text, id, accepted_at, position from datapoints.deletions where not fanned_out order by position limit $1)
 		order by position limit $1`, limit, stream.Ingestion, stream.Deletion)
 	if err != nil {
@@ -73,12 +75,16 @@ func (q Queries) Erasures(ctx context.Context, limit int) ([]todo.Erasure, error
 	return erasures, nil
 }
 
-// CleanableDeletions lists at most limit fanned-out deletions, oldest first, that are not cleaned and whose facts are all kept,
-// with what is to be tombstoned of them.
-func (q Queries) CleanableDeletions(ctx context.Context, limit int) ([]todo.Deletion, error) {
+// CleanableDeletions lists at most limit fanned-out deletions behind one (nil begins), oldest first, that are not cleaned and whose
+// facts are all kept, with what is to be tombstoned of them.
+func (q Queries) CleanableDeletions(ctx context.Context, behind *todo.Deletion, limit int) ([]todo.Deletion, error) {
+	after, id := int64(0), uuid.Nil
+	if behind != nil {
+		after, id = int64(behind.Position), behind.ID
+	}
 	rows, err := q.DB.Query(ctx, `select d.project_id, d.id, d.accepted_at, d.position, e.data_points, e.blobs
 		from (
-			select * from datapoints.deletions d where not cleaned and fanned_out
+			select * from datapoints.deletions d where not cleaned and fanned_out and (position, id) > ($2, $3)
 				and not exists (select from datapoints.erasures e where e.deletion_id = d.id and not e.facts_kept)
 			order by position, id limit $1
 		) d cross join lateral (
@@ -87,7 +93,7 @@ func (q Queries) CleanableDeletions(ctx context.Context, limit int) ([]todo.Dele
 					where o.deletion_id = d.id), '{}') as blobs
 			from datapoints.erasures e where e.deletion_id = d.id
 		) e
-		order by d.position, d.id`, limit)
+		order by d.position, d.id`, limit, after, id)
 	if err != nil {
 		return nil, fmt.Errorf("list deletions to clean: %w", err)
 	}

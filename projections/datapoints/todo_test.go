@@ -248,7 +248,7 @@ func TestErasureFromDeletionToItsEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		gotDeletions, err := w.Queries.CleanableDeletions(t.Context(), 10)
+		gotDeletions, err := w.Queries.CleanableDeletions(t.Context(), nil, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,7 +286,7 @@ func TestADeletionThatTookNothingIsCleaned(t *testing.T) {
 	w.revised("newer", "a", alone)
 	w.wipeFannedOut("wipe")
 	w.apply()
-	got, err := w.Queries.CleanableDeletions(t.Context(), 10)
+	got, err := w.Queries.CleanableDeletions(t.Context(), nil, 10)
 	if err != nil || len(got) != 1 || got[0].ID != id("wipe") || len(got[0].DataPoints) != 0 || len(got[0].Blobs) != 0 {
 		t.Errorf("deletions to clean: %v, %v", got, err)
 	}

@@ -1,0 +1,108 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/todo"
+)
+
+// Sweep ends a blob that nothing refers to, if the streams say so too at this time: its deadline is over, or it is the stage of
+// a batch that is fanned out; and no event of its owner refers to it. swept is false where it stays, or is ended already.
+//
+// The caller has seen, from the projection at the head of the log, that no batch is to be fanned out that may still refer to it.
+func (l *Log) Sweep(ctx context.Context, b todo.Blob, now time.Time) (swept bool, err error) {
+	first, ok, err := l.At(ctx, b.Stream, 0)
+	if errors.Is(err, eventstore.ErrDeleted) || (err == nil && !ok) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	opened, ok := first.Event.(*blob.Opened)
+	if !ok {
+		return false, &eventstore.BlobError{Stream: b.Stream, Detail: "it begins with " + first.Type}
+	}
+	finished, referred, err := l.stageOf(ctx, opened.Owner, b.Stream)
+	if err != nil || referred {
+		return false, err
+	}
+	if !finished && now.Before(opened.Deadline) {
+		return false, nil
+	}
+	for _, family := range []string{stream.DataPoint, stream.Memory} {
+		facts, err := l.ReadFrom(ctx, stream.Name(family, opened.Owner), 0)
+		if errors.Is(err, eventstore.ErrDeleted) {
+			continue // what is erased refers to nothing
+		}
+		if err != nil {
+			return false, err
+		}
+		if refers(facts, b.Stream) {
+			return false, nil
+		}
+	}
+	return l.tombstone(ctx, b.Stream)
+}
+
+// stageOf looks at a blob as the stage of a batch: finished where it is that of one that needs it no more, referred where it is
+// that of one that does.
+func (l *Log) stageOf(ctx context.Context, send uuid.UUID, name string) (finished, referred bool, err error) {
+	facts, err := l.ReadFrom(ctx, stream.Name(stream.Ingestion, send), 0)
+	if err != nil || len(facts) == 0 {
+		return false, false, err
+	}
+	accepted, ok := facts[0].Event.(*ingestion.Accepted)
+	if !ok || accepted.Stage.Stream != name {
+		return false, false, nil
+	}
+	if fannedOut(facts) != nil {
+		return true, false, nil
+	}
+	deleted := false
+	if givenUp(facts) {
+		if _, deleted, err = l.Last(ctx, stream.Name(stream.Deletion, endOf(send))); err != nil {
+			return false, false, err
+		}
+	}
+	return deleted, !deleted, nil
+}
+
+// refers reports whether an event of a data point, or of its memories, refers to a blob.
+func refers(facts []eventstore.Fact, name string) bool {
+	for _, f := range facts {
+		for _, used := range blobsOf(f) {
+			if used == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// blobsOf names the blobs that an event refers to.
+func blobsOf(f eventstore.Fact) []string {
+	var names []string
+	switch e := f.Event.(type) {
+	case *datapoint.RevisionAccepted:
+		for _, text := range []*datapoint.Text{&e.Content, e.Metadata} {
+			if text != nil && text.Blob != nil {
+				names = append(names, text.Blob.Stream)
+			}
+		}
+	case *memory.Derived:
+		if e.Blob != nil {
+			names = append(names, e.Blob.Stream)
+		}
+	}
+	return names
+}

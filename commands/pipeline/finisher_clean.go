@@ -1,0 +1,192 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/internal/todo"
+)
+
+const (
+	// cleanPause lies between two rounds of cleaning at least, and the cost of a round restShare times: what is removed from
+	// the disk is removed for all deletions at once, so that a large store spends a twentieth of its time on it at most.
+	cleanPause = 5 * time.Second
+	restShare  = 20
+)
+
+// clean erases what deletions took. A deletion is said to be cleaned once
+//
+//   - the facts that outlive it are kept, and all its streams are ended: memories, data points, blobs;
+//   - the projections have passed that, so that no row and no document names it;
+//   - no batch is open, and no blob loose, that may hold a copy;
+//   - the tables are vacuumed, the indexes rewritten without it, and the store scavenged, if that is ours.
+func (f *Finisher) clean(ctx context.Context, all bool, done *Erasure) (wait time.Duration, err error) {
+	if left := f.cleanAt.Sub(f.Now()); left > 0 && !all {
+		open, err := f.List.CleanableDeletions(ctx, nil, 1)
+		if err != nil || len(open) == 0 {
+			return 0, err
+		}
+		return left, nil
+	}
+	erased, err := f.erase(ctx, done)
+	if len(erased) == 0 && !all {
+		return 0, err
+	}
+	began := f.Now()
+	cleaned, bodyErr := f.removeAndSay(ctx, erased, all, done)
+	done.Deletions += cleaned
+	f.cleanAt = f.Now().Add(max(cleanPause, restShare*f.Now().Sub(began)))
+	return cleanPause, errors.Join(err, bodyErr)
+}
+
+// erasedDeletion is a deletion whose streams are ended.
+type erasedDeletion struct {
+	commands.Erased
+	// unanswered is true while a blob is loose that may be a copy.
+	unanswered bool
+}
+
+// erase ends the streams of every deletion that can be cleaned. One that has to wait for something else comes again.
+func (f *Finisher) erase(ctx context.Context, done *Erasure) ([]erasedDeletion, error) {
+	var (
+		erased []erasedDeletion
+		errs   []error
+		behind *todo.Deletion
+	)
+	parked := make(map[uuid.UUID]bool)
+	for ctx.Err() == nil {
+		page, err := f.List.CleanableDeletions(ctx, behind, cleanSize)
+		if err != nil {
+			return erased, errors.Join(append(errs, err)...)
+		}
+		if len(page) == 0 {
+			break
+		}
+		unanswered, err := f.List.Unanswered(ctx, page)
+		if err != nil {
+			return erased, errors.Join(append(errs, err)...)
+		}
+		var group errgroup.Group
+		group.SetLimit(finishWidth)
+		var mu sync.Mutex
+		for _, d := range page {
+			if unanswered[d.ID] && f.parked[d.ID] {
+				parked[d.ID] = true
+				continue
+			}
+			group.Go(func() error {
+				var e commands.Erased
+				var ok bool
+				err := f.bounded(ctx, func(ctx context.Context) (err error) {
+					e, ok, err = f.Log.Erase(ctx, d.ID)
+					return err
+				})
+				mu.Lock()
+				defer mu.Unlock()
+				done.Streams += e.Streams
+				switch {
+				case errors.Is(err, commands.ErrNotYet):
+					f.Logger.DebugContext(ctx, "a deletion waits", "deletion", d.ID, "err", err)
+				case err != nil:
+					errs = append(errs, fmt.Errorf("deletion %s: %w", d.ID, err))
+				case ok:
+					erased = append(erased, erasedDeletion{e, unanswered[d.ID]})
+					if unanswered[d.ID] {
+						parked[d.ID] = true
+					}
+				}
+				return nil
+			})
+		}
+		errs = append(errs, group.Wait())
+		behind = &page[len(page)-1]
+	}
+	f.parked = parked
+	return erased, errors.Join(errs...)
+}
+
+// removeAndSay removes what is left of erased deletions and says which are cleaned; with all it removes from the disk whatever
+// is to be removed, though no deletion waits for it.
+func (f *Finisher) removeAndSay(ctx context.Context, erased []erasedDeletion, all bool, done *Erasure) (cleaned int, err error) {
+	if err := f.passHead(ctx, dataPoints, memories, recallIndex); err != nil {
+		return 0, err
+	}
+	waits, err := f.removeRest(ctx, erased, done)
+	if err != nil {
+		return 0, err
+	}
+	projects := make(map[uuid.UUID]bool)
+	for _, e := range erased {
+		projects[e.ProjectID] = true
+	}
+	if err := f.removeFromDisk(ctx, projects, all, done); err != nil {
+		return 0, err
+	}
+	var group errgroup.Group
+	group.SetLimit(finishWidth)
+	for _, e := range erased {
+		if e.unanswered || waits[e.ID] {
+			continue
+		}
+		cleaned++
+		group.Go(func() error {
+			return f.bounded(ctx, func(ctx context.Context) error { return f.Log.SayCleaned(ctx, e.Erased, f.Now()) })
+		})
+	}
+	return cleaned, errors.Join(group.Wait(), f.passHead(ctx, dataPoints))
+}
+
+// removeRest ends what came to be of erased data points until their streams ended, and the stages of batches that were given up.
+// It answers which deletions have to wait for a batch that is still to be fanned out.
+func (f *Finisher) removeRest(ctx context.Context, erased []erasedDeletion, done *Erasure) (waits map[uuid.UUID]bool, err error) {
+	waits = make(map[uuid.UUID]bool)
+	of := make(map[uuid.UUID][]uuid.UUID)
+	var points []uuid.UUID
+	for _, e := range erased {
+		for _, p := range e.DataPoints {
+			of[p] = append(of[p], e.ID)
+			points = append(points, p)
+		}
+	}
+	for some := range slices.Chunk(points, cleanSize) {
+		names, err := f.List.BlobsOf(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		batches, err := f.List.BatchesOf(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range batches {
+			if b.Lost {
+				if b.Stage != "" {
+					names = append(names, b.Stage)
+				}
+				continue
+			}
+			for _, p := range b.DataPoints {
+				for _, id := range of[p] {
+					waits[id] = true
+				}
+			}
+		}
+		ended := 0
+		err = f.bounded(ctx, func(ctx context.Context) (err error) {
+			ended, err = f.Log.EndBlobs(ctx, names)
+			return err
+		})
+		done.Streams += ended
+		if err != nil {
+			return nil, err
+		}
+	}
+	return waits, nil
+}
