@@ -106,15 +106,3 @@ func (d *disk) removeLogs(upTo uint64) error {
 	}
 	return nil
 }
-
-// syncDir makes removals last.
-func (d *disk) syncDir() error {
-	f, err := d.OpenDir(d.dir)
-	if err != nil {
-		return fmt.Errorf("fsync the data folder: %w", err)
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("fsync the data folder: %w", err)
-	}
-	return nil
-}

@@ -72,7 +72,7 @@ func (s *scavenger) erase(force bool) error {
 	if err := s.store.awaitDeleted(s.ctx); err != nil {
 		return err
 	}
-	if err := s.store.disk.syncDir(); err != nil {
+	if err := syncFolder(s.store.disk.FS, s.store.disk.dir); err != nil {
 		return err
 	}
 	if len(keys) == 0 {

@@ -18,7 +18,7 @@ import (
 const (
 	defaultCache  = 64 << 20
 	memtableBytes = 16 << 20
-	filterBits    = 10
+	filterPolicy  = bloom.FilterPolicy(10) // ten bits for each key
 )
 
 // store is the opened folder.
@@ -52,6 +52,10 @@ func openStore(cfg Config) (*store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data folder %s: %w", cfg.Dir, err)
 	}
+	format, err := readFormat(fs, dir)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
 	size := cfg.CacheBytes
 	if size == 0 {
 		size = defaultCache
@@ -63,6 +67,9 @@ func openStore(cfg Config) (*store, error) {
 	if err := s.open(cfg.Logger); err != nil {
 		s.cache.Unref()
 		return nil, errors.Join(fmt.Errorf("open the log in %s: %w", cfg.Dir, err), lock.Close())
+	}
+	if err := s.upgrade(format); err != nil {
+		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
 }
@@ -129,7 +136,7 @@ func (s *store) options(log *slog.Logger) *pebble.Options {
 	}
 	// Most appends go to a stream that is new, and the filter answers "not there" without the disk.
 	for i := range o.Levels {
-		o.Levels[i].FilterPolicy = bloom.FilterPolicy(filterBits)
+		o.Levels[i].FilterPolicy = filterPolicy
 	}
 	return o
 }

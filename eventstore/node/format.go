@@ -1,0 +1,165 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// formatFile says in which format the log of a folder is, in one line of formatName and a number. Folders from before it
+// was there are of format 1.
+const (
+	formatFile = "FORMAT"
+	formatName = "annals-log"
+	// notWhole stands in the place of the number while a restore fills the folder.
+	notWhole = "unfinished"
+)
+
+// The formats.
+//
+//	1  events, revisions, states, removals
+//	2  the streams that are bounded by number or age are listed (boundedKey)
+const newestFormat = 2
+
+// readFormat says in which format the log of a folder is; 0 where there is none yet. The engine must not have opened the folder: it
+// would begin an empty log where the files of the old one are not what it expects.
+func readFormat(fs vfs.FS, dir string) (int, error) {
+	desc, err := pebble.Peek(dir, fs)
+	if err != nil {
+		return 0, damaged(dir, err)
+	}
+	text, err := readSmall(fs, fs.PathJoin(dir, formatFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return formatOfOld(fs, dir, desc.Exists)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("data folder %s: %w", dir, err)
+	}
+	name, value, _ := strings.Cut(strings.TrimSpace(text), " ")
+	if name == formatName && value == notWhole {
+		return 0, fmt.Errorf("data folder %s holds a restore that did not finish: remove the folder and restore again", dir)
+	}
+	format, err := strconv.Atoi(value)
+	switch {
+	case name != formatName || err != nil || format < 1:
+		return 0, damaged(dir, fmt.Errorf("the file %s does not hold the number of a format", formatFile))
+	case format > newestFormat:
+		return 0, fmt.Errorf("data folder %s was written by a newer version of this program (format %d; this one knows formats up to %d): run that version, or restore a backup that this one made",
+			dir, format, newestFormat)
+	case !desc.Exists:
+		return 0, damaged(dir, errors.New("the marker of its manifest is missing"))
+	}
+	return format, nil
+}
+
+// formatOfOld judges a folder without formatFile: one that was never used, or one from before there was that file.
+func formatOfOld(fs vfs.FS, dir string, exists bool) (int, error) {
+	if exists {
+		return 1, nil
+	}
+	names, err := fs.List(dir)
+	if err != nil {
+		return 0, fmt.Errorf("data folder %s: %w", dir, err)
+	}
+	for _, name := range names {
+		if _, isLog := logNumber(name); isLog || strings.HasSuffix(name, ".sst") {
+			return 0, damaged(dir, errors.New("the marker of its manifest is missing"))
+		}
+	}
+	return 0, nil
+}
+
+// damaged is what is said of a log that cannot be opened as it is. Nothing was changed in it.
+func damaged(dir string, detail error) error {
+	return fmt.Errorf("the log in %s is damaged: %w; restore it from a backup into a new folder", dir, detail)
+}
+
+// writeFormat says in which format the log of a folder is: a number, or notWhole.
+func writeFormat(fs vfs.FS, dir, format string) error {
+	return writeWhole(fs, dir, formatFile, []byte(formatName+" "+format+"\n"))
+}
+
+// upgrade brings a log to the newest format.
+func (s *store) upgrade(from int) error {
+	if from == newestFormat {
+		return nil
+	}
+	if from == 1 {
+		if err := s.listBounded(); err != nil {
+			return fmt.Errorf("bring the log to format %d: %w", newestFormat, err)
+		}
+	}
+	return writeFormat(s.disk.FS, s.disk.dir, strconv.Itoa(newestFormat))
+}
+
+// listBounded marks the streams that are bounded.
+func (s *store) listBounded() (err error) {
+	iter, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{spaceStream}, UpperBound: []byte{spaceStream + 1}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, iter.Close()) }()
+	batch := s.db.NewBatch()
+	for valid := iter.First(); valid; valid = iter.Next() {
+		value, err := iter.ValueAndErr()
+		if err != nil {
+			return errors.Join(err, batch.Close())
+		}
+		// A state that cannot be read fails the calls of its stream, not the start.
+		if state, err := decodeState(value); err != nil || !state.meta.bounded() {
+			continue
+		}
+		if err := batch.Set(boundedKey(string(iter.Key()[1:])), nil, nil); err != nil {
+			return errors.Join(err, batch.Close())
+		}
+	}
+	if err := iter.Error(); err != nil {
+		return errors.Join(err, batch.Close())
+	}
+	return s.commit(batch)
+}
+
+// readSmall reads a file of a few lines.
+func readSmall(fs vfs.FS, path string) (_ string, err error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	text, err := io.ReadAll(io.LimitReader(f, 64<<20))
+	return string(text), err
+}
+
+// writeWhole replaces a file so that after a crash it is either the old one or the new one.
+func writeWhole(fs vfs.FS, dir, name string, content []byte) error {
+	path := fs.PathJoin(dir, name)
+	f, err := fs.Create(path+".tmp", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := fs.Rename(path+".tmp", path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return syncFolder(fs, dir)
+}
+
+func syncFolder(fs vfs.FS, dir string) error {
+	f, err := fs.OpenDir(dir)
+	if err != nil {
+		return fmt.Errorf("fsync %s: %w", dir, err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("fsync %s: %w", dir, err)
+	}
+	return nil
+}
