@@ -20,6 +20,7 @@ const (
 // CLI is the grammar of the command line.
 type CLI struct {
 	Serve  ServeCmd  `cmd:"" help:"Run the service: API, projections and pipeline in one process."`
+	Node   NodeCmd   `cmd:"" help:"Run the event store alone, for EventStoreDB clients."`
 	Import ImportCmd `cmd:"" help:"Send a file of data points, in batches; a second run goes on where the first one stopped."`
 	Recall RecallCmd `cmd:"" help:"Ask a question and print what is remembered, with its sources."`
 	Status StatusCmd `cmd:"" help:"Show whether the server is ready, or how far one send has come."`

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/esdb"
+)
+
+// runningNode is "annals node" in this process.
+type runningNode struct {
+	// address is what it printed behind "annals node is ready: ".
+	address string
+	stop    func() outcome
+}
+
+// startNode runs "annals node" until the test ends or stop is called.
+func startNode(t *testing.T, args ...string) *runningNode {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	out, in := io.Pipe()
+	var stderr bytes.Buffer
+	done := make(chan outcome, 1)
+	go func() {
+		code := run(ctx, append([]string{"node", "--addr", "127.0.0.1:0"}, args...), func(string) string { return "" }, strings.NewReader(""), in, &stderr)
+		_ = in.Close()
+		done <- outcome{code: code, stderr: stderr.String()}
+	}()
+	lines := bufio.NewScanner(out)
+	n := &runningNode{}
+	var ended *outcome
+	n.stop = func() outcome {
+		if ended == nil {
+			cancel()
+			for lines.Scan() {
+				t.Errorf("printed more than one line: %s", lines.Text())
+			}
+			o := <-done
+			ended = &o
+		}
+		return *ended
+	}
+	t.Cleanup(func() {
+		if o := n.stop(); o.code != exitOK {
+			t.Errorf("node ended with %+v", o)
+		}
+	})
+	if !lines.Scan() {
+		t.Fatalf("node ended: %+v", <-done)
+	}
+	address, ok := strings.CutPrefix(lines.Text(), "annals node is ready: ")
+	if !ok {
+		t.Fatalf("printed %q", lines.Text())
+	}
+	n.address = address
+	return n
+}
+
+// certificateFiles writes a certificate for the loopback, its key and a password file.
+func certificateFiles(t *testing.T, password string) (cert, key, passwordFile string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert = write(t, "cert and more.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	key = write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})))
+	return cert, key, write(t, "password", password+"\n")
+}
+
+// openStore connects with a connection string and nothing else.
+func openStore(t *testing.T, address string) *esdb.Store {
+	t.Helper()
+	store, err := esdb.Open(esdb.Config{ConnectionString: address, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+func TestNodeAloneServesWhoeverHasItsAddress(t *testing.T) {
+	dir := t.TempDir()
+	for start := range 2 {
+		n := startNode(t, "--data-dir", dir, "--insecure")
+		if !strings.HasPrefix(n.address, "esdb://127.0.0.1:") || !strings.HasSuffix(n.address, "?tls=false") {
+			t.Fatalf("address %q", n.address)
+		}
+		appendEvents(t, openStore(t, n.address), "s", start, `{"n":1}`)
+		if o := n.stop(); o.code != exitOK || o.stderr != "" {
+			t.Fatalf("got %+v", o)
+		}
+	}
+}
+
+func TestNodeAloneAsksForItsPassword(t *testing.T) {
+	cert, key, file := certificateFiles(t, "open sesame")
+	n := startNode(t, "--data-dir", t.TempDir(), "--cert", cert, "--key", key, "--password-file", file)
+	address, note, _ := strings.Cut(n.address, " ")
+	if note != "(user admin, password in "+file+")" || strings.Contains(n.address, "sesame") {
+		t.Fatalf("address %q", n.address)
+	}
+	known := strings.Replace(address, "esdb://", "esdb://admin:open%20sesame@", 1)
+	appendEvents(t, openStore(t, known), "s", 0, "{}")
+	for _, wrong := range []string{address, strings.Replace(address, "esdb://", "esdb://admin:changeit@", 1)} {
+		if _, err := openStore(t, wrong).Head(t.Context()); err == nil || !strings.Contains(err.Error(), "password") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestNodeAloneThatCannotStartIsOneLine(t *testing.T) {
+	cert, key, file := certificateFiles(t, "secret")
+	_, otherKey, _ := certificateFiles(t, "secret")
+	open := write(t, "open", "secret")
+	if err := os.Chmod(open, 0o604); err != nil {
+		t.Fatal(err)
+	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	used := t.TempDir()
+	startNode(t, "--data-dir", used, "--insecure")
+	tls := []string{"--cert", cert, "--key", key, "--password-file"}
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+	}{
+		"neither":               {nil, "a node needs --cert, --key and --password-file, or --insecure on a loopback address"},
+		"half":                  {[]string{"--cert", cert, "--key", key}, "a node needs --cert, --key and --password-file"},
+		"both":                  {append([]string{"--insecure"}, append(tls, file)...), "--insecure goes without"},
+		"insecure for all":      {[]string{"--insecure", "--addr", "0.0.0.0:0"}, "loopback address only"},
+		"no certificate":        {[]string{"--cert", "missing.pem", "--key", key, "--password-file", file}, "load the certificate: open missing.pem"},
+		"another key":           {[]string{"--cert", cert, "--key", otherKey, "--password-file", file}, "private key does not match"},
+		"no password file":      {append(tls, "missing"), "read the password: open missing"},
+		"an empty password":     {append(tls, write(t, "empty", "\n")), "holds no password"},
+		"two lines":             {append(tls, write(t, "two", "a\nb\n")), "holds no password, or more than one line"},
+		"a password for all":    {append(tls, open), "every user of this machine may open the password file " + open + " (mode 0604): chmod 600 it"},
+		"an address in use":     {[]string{"--insecure", "--addr", l.Addr().String()}, "the address " + l.Addr().String() + " is in use"},
+		"no address":            {[]string{"--insecure", "--addr", "nowhere"}, "missing port"},
+		"a folder in use":       {[]string{"--insecure", "--data-dir", used}, "data folder " + filepath.Join(used, "log") + " is in use"},
+		"a folder that is none": {[]string{"--insecure", "--data-dir", open}, "data folder"},
+		"a level that is none":  {[]string{"--insecure", "--log-level", "loud"}, `--log-level is "loud"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := annals(t.Context(), nil, "", append([]string{"node", "--data-dir", t.TempDir(), "--addr", "127.0.0.1:0"}, tt.args...)...)
+			if got.code != exitFailed || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 || !strings.Contains(got.stderr, tt.want) {
+				t.Errorf("got %+v, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// appendEvents appends one event for each payload, at a revision.
+func appendEvents(t *testing.T, store *esdb.Store, stream string, at int, payloads ...string) {
+	t.Helper()
+	var events []eventstore.Proposed
+	for i, p := range payloads {
+		events = append(events, eventstore.Proposed{ID: uuid.New(), Type: fmt.Sprintf("tested.v%d", i+1), Data: []byte(p), Meta: []byte(`{"by":"test"}`)})
+	}
+	if _, err := store.Append(t.Context(), stream, eventstore.Revision(at-1), events); err != nil {
+		t.Fatal(err)
+	}
+}
+
