@@ -44,10 +44,15 @@ func BenchmarkAppend(b *testing.B) {
 }
 
 // BenchmarkServiceAppend is BenchmarkAppend through the client that the service uses.
-func BenchmarkServiceAppend(b *testing.B) {
+func BenchmarkServiceAppend(b *testing.B) { serviceAppend(b, vfs.Default) }
+
+// BenchmarkServiceAppendUnsynced is the same without fsync: what remains is the processors' work.
+func BenchmarkServiceAppendUnsynced(b *testing.B) { serviceAppend(b, unsynced{vfs.Default}) }
+
+func serviceAppend(b *testing.B, fs vfs.FS) {
 	for _, callers := range benchCallers {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
-			n := startNode(b, Config{Dir: b.TempDir(), FS: vfs.Default})
+			n := startNode(b, Config{Dir: b.TempDir(), FS: fs})
 			store := serviceClient(b, n)
 			spread(b, callers, func(ctx context.Context) error {
 				_, err := store.Append(ctx, "bench-"+uuid.NewString(), eventstore.NoStream, figureEvents(1))

@@ -27,6 +27,12 @@ const (
 	clientPing = 5 * time.Second
 	// bufferSize is what a connection gathers before it writes.
 	bufferSize = 256 << 10
+	// streamWindow and connectionWindow are how much a client may send unasked. Fixed windows spare the pings by which grpc would measure
+	// what is good for the line: two writes for each append.
+	streamWindow     = 2 * maxAppend
+	connectionWindow = 8 << 20
+	// streamWorkers are the goroutines that calls reuse: a new one would have to grow its stack for every call.
+	streamWorkers = 64
 	// drainTime bounds how long Close waits for calls that are under way.
 	drainTime = 5 * time.Second
 )
@@ -128,6 +134,8 @@ func start(ctx context.Context, cfg Config, st *store) (*Node, error) {
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.WriteBufferSize(bufferSize), grpc.ReadBufferSize(bufferSize),
+		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow),
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: clientPing, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
 	)...)

@@ -62,6 +62,7 @@ type writer struct {
 	entries    []entry
 	answers    []pendingAnswer
 	removals   bool
+	gathering  gathering
 }
 
 type pendingAnswer struct {
@@ -214,6 +215,7 @@ func (w *writer) close() error {
 // commit decides a request and those that wait behind it, writes them with one fsync, and answers them. A request that
 // must be decided after this commit is handed back.
 func (w *writer) commit(first *request) (carried *request, err error) {
+	begun := time.Now()
 	w.group++
 	w.batch = w.db.NewBatch()
 	w.entries, w.answers, w.removals = nil, w.answers[:0], false
@@ -230,15 +232,14 @@ func (w *writer) commit(first *request) (carried *request, err error) {
 		if len(w.answers) >= groupRequests || w.batch.Len() >= groupBytes {
 			break
 		}
-		select {
-		case next = <-w.requests:
-		default:
-			more = false
-		}
+		next = w.next(begun)
+		more = next != nil
 	}
+	written := time.Now()
 	if err := w.flush(); err != nil {
 		return nil, err
 	}
+	w.gathering.done(len(w.answers), len(w.requests), time.Since(written))
 	for i, a := range w.answers {
 		a.to.answer <- a.answer
 		w.answers[i] = pendingAnswer{}
