@@ -3,6 +3,7 @@ package recall_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"testing"
 
@@ -52,7 +53,8 @@ func TestDialogues(t *testing.T) {
 type ranking struct {
 	locomo.Conversation
 	analyzer *recall.Analyzer
-	turns    []recall.Terms
+	terms    []recall.Terms
+	turns    []recall.Turn
 	// frequencies is in how many turns a term stands.
 	frequencies map[string]recall.Count
 }
@@ -69,13 +71,21 @@ func ranker(t *testing.T, analyzer *recall.Analyzer, name string) *ranking {
 		t.Fatal(err)
 	}
 	r := &ranking{Conversation: c, analyzer: analyzer, frequencies: map[string]recall.Count{}}
-	for _, p := range c.DataPoints() {
+	for i, p := range c.DataPoints() {
 		passages := analyzer.Passages(recall.Document{Content: p.Content, Label: p.Label, Author: p.Identity})
 		if len(passages) != 1 {
 			t.Fatalf("%d passages of %q", len(passages), p.Content)
 		}
 		terms := passages[0]
-		r.turns = append(r.turns, terms)
+		r.terms = append(r.terms, terms)
+		turn := recall.Turn{
+			Length: len(terms.Text), Traits: recall.TraitsOf(p.Content), Author: p.Identity, OccurredAt: c.Turns[i].At,
+			Before: recall.None, After: recall.None,
+		}
+		if i > 0 && recall.SameThread(r.turns[i-1].OccurredAt, turn.OccurredAt) {
+			turn.Before, r.turns[i-1].After = i-1, i
+		}
+		r.turns = append(r.turns, turn)
 		seen := map[string]bool{}
 		for _, term := range terms.Text {
 			if !seen[term] {
@@ -95,16 +105,23 @@ func ranker(t *testing.T, analyzer *recall.Analyzer, name string) *ranking {
 }
 
 // rank is the rank of every turn that a question finds, from 1.
-func (r *ranking) rank(question string) map[string]int {
-	query := r.analyzer.Query(question)
+func (r *ranking) rank(text string, without ...string) map[string]int {
+	question := r.analyzer.Question(text, r.AskedAt())
 	statistics := recall.Statistics{Docs: len(r.turns)}
-	for _, term := range query {
-		statistics.Frequencies = append(statistics.Frequencies, r.frequencies[term])
+	for _, term := range question.Terms {
+		statistics.Frequencies = append(statistics.Frequencies, r.frequencies[term.Text])
 	}
-	weights, scores := statistics.Weights(), make([]float64, len(r.turns))
+	turns := slices.Clone(r.turns)
+	for i := range turns {
+		counts := recall.Counts(question.Texts(), r.terms[i])
+		if slices.ContainsFunc(counts, func(c recall.Count) bool { return c != (recall.Count{}) }) {
+			turns[i].Counts = counts
+		}
+	}
+	scores := r.analyzer.Rank(question, statistics.Weights(), turns, without...)
 	var found []int
-	for i, terms := range r.turns {
-		if scores[i] = weights.Score(recall.Counts(query, terms), len(terms.Text)); scores[i] > 0 {
+	for i, score := range scores {
+		if score > 0 {
 			found = append(found, i)
 		}
 	}
