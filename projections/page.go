@@ -29,11 +29,12 @@ func (r *runner) handle(msg *message.Message) error {
 	if !ok {
 		return errors.New("message is not a page of the feed")
 	}
-	ctx, t := msg.Context(), r.turn.Load()
+	ctx, t, began := msg.Context(), r.turn.Load(), time.Now()
 	err := r.apply(ctx, t, page)
 	stop, stops := errors.AsType[*Stop](err)
 	switch {
 	case err == nil:
+		r.rest(ctx, began, page)
 		return nil
 	case errors.Is(err, errStale):
 		r.log.WarnContext(ctx, "checkpoint is not where the page follows, reading it again", "after", page.After, "epoch", t.epoch)

@@ -15,7 +15,10 @@ type progress struct {
 	stop    *Stop
 	trouble error
 	// changed is closed at the next change; nil while nobody waits.
-	changed  chan struct{}
+	changed chan struct{}
+	// wanted is the newest position that somebody waits, or waited, for; hurried is closed when a newer one is asked for.
+	wanted   eventstore.Position
+	hurried  chan struct{}
 	watchers map[chan struct{}]struct{}
 }
 

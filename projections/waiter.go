@@ -47,6 +47,9 @@ func (w *Waiter) waitOne(ctx context.Context, pos eventstore.Position, name stri
 	if pos == 0 {
 		return nil
 	}
+	if local, ok := w.local[name]; ok {
+		local.want(pos)
+	}
 	look := newPause(firstLook, longestLook)
 	for {
 		now, err := w.standing(ctx, name, pos)

@@ -42,12 +42,6 @@ func (Projector) Families() []string {
 	return []string{stream.DataPoint, stream.Memory, stream.Ingestion, stream.Deletion, stream.Blob, eventstore.SystemStream}
 }
 
-// Pace implements projections.Paced.
-func (*Projector) Pace() time.Duration { return pace }
-
-// pace is short: the lists of the pipeline and the statuses of sends are read here.
-const pace = 20 * time.Millisecond
-
 // Schema implements projections.Projector.
 func (Projector) Schema() string { return schema }
 

@@ -1,0 +1,7 @@
+package recallindex
+
+import "time"
+
+// Pace implements projections.Paced. A page of the index costs as much as some dozens of its documents, and what was
+// sent is to be found within a quarter of a second.
+func (*Projector) Pace() time.Duration { return 80 * time.Millisecond }
