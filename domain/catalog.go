@@ -31,6 +31,7 @@ var Catalog = []Entry{
 	{Name: "registry.log-opened.v1", New: func() event.Event { return new(registry.LogOpened) }},
 	{Name: "registry.organization-created.v1", New: func() event.Event { return new(registry.OrganizationCreated) }},
 	{Name: "registry.project-created.v1", New: func() event.Event { return new(registry.ProjectCreated) }},
+	{Name: "registry.event-set-aside.v1", New: func() event.Event { return new(registry.EventSetAside) }},
 	{Name: "organization.management-key-set.v1", New: func() event.Event { return new(organization.ManagementKeySet) }},
 	{Name: "project.key-created.v1", New: func() event.Event { return new(project.KeyCreated) }},
 	{Name: "project.key-revoked.v1", New: func() event.Event { return new(project.KeyRevoked) }},

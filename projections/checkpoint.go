@@ -35,13 +35,19 @@ const checkpointTable = `create table checkpoint (
 // checkpoints is the access to the checkpoint of one projection.
 type checkpoints struct {
 	db     *pgxpool.Pool
-	name   string
-	schema string // quoted
+	name   string // of the schema
+	schema string // the same quoted
 }
 
 func newCheckpoints(db *pgxpool.Pool, name string) checkpoints {
 	return checkpoints{db: db, name: name, schema: pgx.Identifier{name}.Sanitize()}
 }
+
+// besideSuffix and oldSuffix name the schema that a projection is built in beside the live one, and those that were live before.
+const (
+	besideSuffix = "_next"
+	oldSuffix    = "_old_"
+)
 
 // checkpoint is a row as a turn finds it.
 type checkpoint struct {
@@ -94,8 +100,7 @@ func (c checkpoints) find(ctx context.Context, tx pgx.Tx, holder string) (row ch
 	return row, true, nil
 }
 
-// make makes the schema anew, empty, and its checkpoint before the first event. A rebuild beside the live schema would make
-// another one here and switch later.
+// make makes the schema anew, empty, and its checkpoint before the first event.
 func (c checkpoints) make(ctx context.Context, tx pgx.Tx, p Projector, epoch int64, logID uuid.UUID) (checkpoint, error) {
 	row := checkpoint{version: p.Version(), epoch: epoch, logID: logID, target: targetOf(p)}
 	for _, ddl := range []string{"drop schema if exists " + c.schema + " cascade", "create schema " + c.schema, "set local search_path = " + c.schema, p.Schema(), checkpointTable} {
@@ -104,7 +109,7 @@ func (c checkpoints) make(ctx context.Context, tx pgx.Tx, p Projector, epoch int
 		}
 	}
 	_, err := tx.Exec(ctx, `insert into checkpoint (name, version, epoch, holder, until, server, position, log_id, target)
-		values ($1, $2, $3, '', clock_timestamp(), pg_postmaster_start_time(), 0, $4, $5)`, c.name, row.version, row.epoch, logID, row.target)
+		values ($1, $2, $3, '', clock_timestamp(), pg_postmaster_start_time(), 0, $4, $5)`, p.Name(), row.version, row.epoch, logID, row.target)
 	if err != nil {
 		return row, fmt.Errorf("make schema %s: %w", c.name, err)
 	}
@@ -172,8 +177,8 @@ func (c checkpoints) read(ctx context.Context) (row checkpoint, err error) {
 		position int64
 		stopped  []byte
 	)
-	err = c.db.QueryRow(ctx, `select version, epoch, position, stopped, case when until > clock_timestamp() and server = pg_postmaster_start_time() then holder else '' end from `+c.schema+`.checkpoint`).
-		Scan(&row.version, &row.epoch, &position, &stopped, &row.holder)
+	err = c.db.QueryRow(ctx, `select version, epoch, position, log_id, target, stopped, case when until > clock_timestamp() and server = pg_postmaster_start_time() then holder else '' end from `+c.schema+`.checkpoint`).
+		Scan(&row.version, &row.epoch, &position, &row.logID, &row.target, &stopped, &row.holder)
 	if missing, ok := errors.AsType[*pgconn.PgError](err); ok && (missing.Code == undefinedTable || missing.Code == undefinedSchema) {
 		return checkpoint{}, nil
 	}

@@ -73,35 +73,36 @@ func (r *runner) apply(ctx context.Context, t *turn, page feed.Page) error {
 	return nil
 }
 
-// applySound applies facts as one page, and where one of them cannot be applied, those before it.
+// applySound applies facts as one page, and where they cannot be applied as one, in halves: up to the first that cannot be applied.
 func (r *runner) applySound(ctx context.Context, t *turn, after eventstore.Position, facts []eventstore.Fact) error {
 	whole := r.commit(ctx, t, after, facts)
 	if whole == nil || errors.Is(whole, errStale) || transient(whole) {
 		return whole
 	}
+	var own []int
 	for i, f := range facts {
-		if !r.owns(f) {
-			continue
-		}
-		if err := ctx.Err(); err != nil {
-			return err // what is committed is committed; the rest is the next process's
-		}
-		// What is not ours and lies before it moves the checkpoint along with it.
-		err := r.commit(ctx, t, after, facts[i:i+1])
-		switch {
-		case err == nil:
-			after = f.Position
-		case errors.Is(err, errStale) || transient(err):
-			return err
-		default:
-			return r.blame(ctx, t, f, err)
+		if r.owns(f) {
+			own = append(own, i)
 		}
 	}
-	r.log.WarnContext(ctx, "page was applied event by event only", "after", after, "err", whole)
-	if last := facts[len(facts)-1]; last.Position > after {
-		return r.commit(ctx, t, after, []eventstore.Fact{last})
+	if len(own) == 1 {
+		// What is not the projector's and lies before it moves the checkpoint along with what comes before.
+		if first := own[0]; first > 0 {
+			if err := r.commit(ctx, t, after, facts[:first]); err != nil {
+				return err
+			}
+		}
+		return r.blame(ctx, t, facts[own[0]], whole)
 	}
-	return nil
+	if err := ctx.Err(); err != nil {
+		return err // what is committed is committed; the rest is the next process's
+	}
+	r.log.WarnContext(ctx, "page is applied in halves", "after", after, "events", len(facts), "err", whole)
+	middle := own[len(own)/2]
+	if err := r.applySound(ctx, t, after, facts[:middle]); err != nil {
+		return err
+	}
+	return r.applySound(ctx, t, facts[middle-1].Position, facts[middle:])
 }
 
 // blame is the Stop at an event, unless it was another process that got in the way.

@@ -44,6 +44,20 @@ type Targeted interface {
 	Target() string
 }
 
+// Outside is a Targeted Projector that can build what it keeps outside its schema beside what is in use. A target is in use in one
+// process only.
+type Outside interface {
+	Targeted
+	Resetter
+	// Beside begins an empty target beside the one in use, and answers the projector that fills it. What an earlier call began is removed.
+	Beside(ctx context.Context) (Projector, error)
+	// Adopt puts a target that Beside began into use, for good once it returns, and removes the one before; calls that run finish
+	// on that. ok is false where there is no such target here. It may be called again, also by the next process.
+	Adopt(ctx context.Context, target string) (ok bool, err error)
+	// Discard removes what Beside began and nothing adopted.
+	Discard(ctx context.Context) error
+}
+
 func targetOf(p Projector) string {
 	if targeted, ok := p.(Targeted); ok {
 		return targeted.Target()

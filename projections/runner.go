@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,7 @@ type runner struct {
 	table     checkpoints
 	db        *pgxpool.Pool
 	store     eventstore.Store
+	codec     *eventstore.Codec
 	feed      *feed.Feed
 	logID     func(context.Context) (uuid.UUID, error)
 	holder    string
@@ -33,7 +35,11 @@ type runner struct {
 	log       *slog.Logger
 	hooks     Hooks
 	progress  *progress
+	aside     *aside
 
+	// rebuilding is held while the projection is built beside the live one by this process, and while what such a build left is removed.
+	rebuilding sync.Mutex
+	swept      bool // under rebuilding
 	// turn is the one whose pages are out; it changes only while no page is.
 	turn atomic.Pointer[turn]
 }
@@ -52,9 +58,7 @@ func (r *runner) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 			if t != nil {
 				r.serve(ctx, t, topic, out)
 			}
-			if r.progress.look().stop != nil {
-				<-ctx.Done()
-			}
+			r.standStill(ctx)
 		}
 	}()
 	return out, nil
@@ -74,6 +78,12 @@ func (r *runner) await(ctx context.Context) *turn {
 		}
 		held, waits := errors.AsType[*heldError](err)
 		stop, stops := errors.AsType[*Stop](err)
+		if outdated, ok := errors.AsType[*outdatedError](err); ok && ctx.Err() == nil {
+			if err = r.upgrade(ctx, outdated); err == nil {
+				continue
+			}
+			stop, stops = errors.AsType[*Stop](err)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -104,17 +114,27 @@ func (r *runner) take(ctx context.Context) (*turn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("id of the log: %w", err)
 	}
+	if err := r.aside.refresh(limited); err != nil {
+		return nil, err
+	}
 	var row checkpoint
 	err = pgx.BeginFunc(limited, r.db, func(tx pgx.Tx) error {
 		var found bool
-		if row, found, err = r.table.find(limited, tx, r.holder); err != nil {
-			return err
+		row, found, err = r.table.find(limited, tx, r.holder)
+		if _, held := errors.AsType[*heldError](err); err != nil && (!held || row.version == r.projector.Version()) {
+			return err // a turn of a process of the same version is waited for, one of another version is not
 		}
 		if found && row.logID != logID {
 			return r.stopFor(fmt.Errorf("its rows are built from log %s, and the event store holds log %s: connect it to its own log, or drop schema %s to have it built anew",
 				row.logID, logID, r.projector.Name()))
 		}
-		if target := targetOf(r.projector); !found || row.version != r.projector.Version() || row.target != target {
+		if found && row.version != r.projector.Version() {
+			return r.otherVersion(row)
+		}
+		if err := r.adopt(limited, row); err != nil {
+			return err
+		}
+		if target := targetOf(r.projector); !found || row.target != target {
 			r.log.InfoContext(limited, "building projection anew from the log", "version", r.projector.Version(), "before", row.version, "target", target)
 			if resetter, ok := r.projector.(Resetter); ok {
 				if err := resetter.Reset(limited); err != nil {
@@ -138,7 +158,36 @@ func (r *runner) take(ctx context.Context) (*turn, error) {
 	t := &turn{epoch: row.epoch, stored: row.position, reached: row.position, prolonged: time.Now()}
 	t.ctx, t.end = context.WithCancel(ctx)
 	r.progress.change(func(p *progress) { p.position, p.active, p.trouble = row.position, true, nil })
+	r.sweepOnce(limited)
 	return t, nil
+}
+
+// adopt finishes a switch of what is kept outside, where the process ended behind that of the schemas.
+func (r *runner) adopt(ctx context.Context, row checkpoint) error {
+	outside, ok := r.projector.(Outside)
+	if !ok || row.target == "" || row.target == outside.Target() {
+		return nil
+	}
+	if _, err := outside.Adopt(ctx, row.target); err != nil {
+		return fmt.Errorf("put the new index into use: %w", err)
+	}
+	return nil
+}
+
+// sweepOnce removes what rebuilds of an earlier process left behind, when the first turn is taken.
+func (r *runner) sweepOnce(ctx context.Context) {
+	if !r.rebuilding.TryLock() {
+		return
+	}
+	defer r.rebuilding.Unlock()
+	if r.swept {
+		return
+	}
+	if err := r.sweep(ctx); err != nil {
+		r.log.WarnContext(ctx, "what a rebuild left is not removed yet", "err", err)
+		return
+	}
+	r.swept = true
 }
 
 // sameLog is a Stop where the log ends before the checkpoint or has another event there: an older copy, or one that went on by itself.
@@ -175,6 +224,7 @@ func (r *runner) serve(ctx context.Context, t *turn, topic string, out chan<- *m
 		defer close(kept)
 		r.keep(t)
 	}()
+	r.catchUpAlone(t)
 	pages, err := r.feed.Subscribe(t.ctx, topic)
 	if err != nil {
 		// A closed feed: the router is on its way down.
@@ -222,10 +272,32 @@ func (r *runner) position(ctx context.Context) (eventstore.Position, error) {
 }
 
 func (r *runner) owns(f eventstore.Fact) bool {
-	return slices.Contains(r.projector.Families(), stream.Family(f.Stream))
+	return slices.Contains(r.projector.Families(), stream.Family(f.Stream)) && !r.aside.covers(f.Position, r.projector.Name())
 }
 
-// stopped ends the projector for good in this process.
+// standStill waits where the projector stopped, until its event is set aside.
+func (r *runner) standStill(ctx context.Context) {
+	for {
+		changed, now := r.aside.changed(), r.progress.look()
+		stop := now.stop
+		if stop == nil {
+			return
+		}
+		if stop.Position > 0 && r.aside.covers(stop.Position, stop.Projection) {
+			r.log.InfoContext(ctx, "projection goes on behind an event that was set aside", "position", stop.Position)
+			r.progress.change(func(p *progress) { p.stop = nil })
+			return
+		}
+		select {
+		case <-changed:
+		case <-now.changed: // a rebuild came past the event
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// stopped ends the work of the projector in this process, unless its event is set aside.
 func (r *runner) stopped(ctx context.Context, stop *Stop) {
 	r.log.ErrorContext(ctx, "projection stopped", "position", stop.Position, "stream", stop.Stream, "type", stop.Type, "err", stop.Err)
 	r.progress.change(func(p *progress) { p.stop = stop })

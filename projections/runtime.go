@@ -65,6 +65,7 @@ type Runtime struct {
 	runners []*runner
 	topics  map[string]*runner
 	waiter  *Waiter
+	aside   *aside
 }
 
 // New makes a runtime. Nothing runs before Run.
@@ -80,17 +81,19 @@ func New(cfg Config) (*Runtime, error) {
 	}
 	rt := &Runtime{log: cfg.Logger, db: cfg.DB, topics: map[string]*runner{}, waiter: NewWaiter(cfg.DB)}
 	rt.waiter.holder = cfg.Holder
+	rt.aside = newAside(cfg.Store, cfg.Codec)
 	rt.feed = feed.New(cfg.Store, cfg.Codec, rt.position, cfg.Logger)
 	for _, p := range cfg.Projectors {
 		r := &runner{
-			projector: p, table: newCheckpoints(cfg.DB, p.Name()), db: cfg.DB, store: cfg.Store, feed: rt.feed, logID: cfg.LogID,
-			holder: cfg.Holder, lease: cfg.Lease, log: cfg.Logger.With("projection", p.Name()), hooks: cfg.Hooks,
+			projector: p, table: newCheckpoints(cfg.DB, p.Name()), db: cfg.DB, store: cfg.Store, codec: cfg.Codec, feed: rt.feed, logID: cfg.LogID,
+			aside: rt.aside, holder: cfg.Holder, lease: cfg.Lease, log: cfg.Logger.With("projection", p.Name()), hooks: cfg.Hooks,
 		}
 		if _, twice := rt.waiter.local[p.Name()]; twice {
 			return nil, fmt.Errorf("projections: two projectors are named %s", p.Name())
 		}
 		r.progress = &progress{}
 		rt.waiter.local[p.Name()] = r.progress
+		rt.waiter.versions[p.Name()] = p.Version()
 		rt.topics[r.topic()] = r
 		rt.runners = append(rt.runners, r)
 	}
@@ -119,6 +122,7 @@ func (rt *Runtime) Run(ctx context.Context) error {
 	watching, stop := context.WithCancel(ctx)
 	var sentinel sync.WaitGroup
 	sentinel.Go(func() { rt.sentinel(watching) })
+	sentinel.Go(func() { rt.followAside(watching) })
 	err = router.Run(ctx)
 	stop()
 	sentinel.Wait()

@@ -53,19 +53,27 @@ func TestNextProcessGoesOnFromTheCheckpoint(t *testing.T) {
 	}
 }
 
-func TestOtherVersionIsBuiltAnew(t *testing.T) {
+func TestNewerVersionIsBuiltAnewAndAnOlderOneStops(t *testing.T) {
 	w := newWorld(t)
-	var resets atomic.Int64
-	for _, version := range []int{1, 2, 1, 1} {
-		rt := w.runtime(t, nil, tally{family: "apple", version: version, reset: &resets})
+	for _, version := range []int{1, 2, 2, 4} {
+		rt := w.runtime(t, nil, tally{family: "apple", version: version})
 		stop := run(t, rt)
 		mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
 		stop()
 	}
-	w.wantTotals(t, "apples", total{"apple-1", 4, 4})
-	if n := resets.Load(); n != 3 {
-		t.Errorf("%d resets, want 3", n)
+	older := w.runtime(t, nil, tally{family: "apple", version: 3})
+	run(t, older)
+	last := w.add(t, "apple-1", 1)
+	eventually(t, "the older program stops", func() bool { return status(t, older, "apples").Stop != nil })
+	if err := older.Waiter().Wait(limited(t), last, "apples"); err == nil {
+		t.Error("the older program answers from rows of the newer one")
 	}
+	// Unless it is told to go back.
+	if err := older.Rebuild(t.Context(), "apples", nil); err != nil {
+		t.Fatal(err)
+	}
+	mustWait(t, older.Waiter(), w.add(t, "apple-1", 1), "apples")
+	w.wantTotals(t, "apples", total{"apple-1", 6, 6})
 }
 
 func TestLostTargetIsBuiltAnew(t *testing.T) {

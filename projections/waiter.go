@@ -18,11 +18,13 @@ type Waiter struct {
 	local map[string]*progress
 	// holder is the name of this process in the checkpoints.
 	holder string
+	// versions are those that the queries of this process were written for.
+	versions map[string]int
 }
 
 // NewWaiter makes a waiter for a process that runs no projections.
 func NewWaiter(db *pgxpool.Pool) *Waiter {
-	return &Waiter{db: db, local: map[string]*progress{}}
+	return &Waiter{db: db, local: map[string]*progress{}, versions: map[string]int{}}
 }
 
 // How often a projection of another process is looked at.
@@ -98,6 +100,10 @@ func (w *Waiter) standing(ctx context.Context, name string, enough eventstore.Po
 		return now, err
 	}
 	now.position = row.position
+	if version, local := w.versions[name]; local && row.epoch > 0 && row.version != version {
+		now.position = 0 // rows of another version answer no query of this process
+		return now, nil
+	}
 	// What stopped here may run elsewhere, with a program that knows more.
 	if row.holder != "" && row.holder != w.holder {
 		now.stop = nil

@@ -2,6 +2,7 @@
 package registry
 
 import (
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -40,3 +41,39 @@ type ProjectCreated struct {
 
 // EventType implements event.Event.
 func (ProjectCreated) EventType() string { return "registry.project-created.v1" }
+
+// EventSetAside lets projections pass over an event that they cannot apply, from now on and whenever they are built anew. The
+// event itself stays in the log.
+type EventSetAside struct {
+	// Position, EventID, Stream and Type are the event's.
+	Position uint64    `json:"position"`
+	EventID  uuid.UUID `json:"eventId"`
+	Stream   string    `json:"stream"`
+	Type     string    `json:"type"`
+	// Projections are those that pass over it; none are all.
+	Projections []string `json:"projections"`
+	Reason      string   `json:"reason"`
+	// By is who decided it.
+	By string    `json:"by"`
+	At time.Time `json:"at"`
+}
+
+// EventType implements event.Event.
+func (EventSetAside) EventType() string { return "registry.event-set-aside.v1" }
+
+// Covers says that a projection passes over the event.
+func (e EventSetAside) Covers(projection string) bool {
+	return len(e.Projections) == 0 || slices.Contains(e.Projections, projection)
+}
+
+// With is the later of two that are about the same event, for the projections of both.
+func (e EventSetAside) With(before EventSetAside) EventSetAside {
+	if len(e.Projections) == 0 || len(before.Projections) == 0 {
+		e.Projections = nil
+		return e
+	}
+	all := append(slices.Clone(before.Projections), e.Projections...)
+	slices.Sort(all)
+	e.Projections = slices.Compact(all)
+	return e
+}

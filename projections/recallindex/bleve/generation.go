@@ -14,11 +14,18 @@ import (
 // Raise it whenever the analysis of text, or the mapping, changes.
 const format = "1"
 
-const currentFile = "CURRENT"
+// currentFile names the generation in use, nextFile one that is built beside it.
+const (
+	currentFile = "CURRENT"
+	nextFile    = "NEXT"
+)
 
 // current is the generation that stands in the folder, or why none can be used.
-func (x *Index) current() (string, error) {
-	data, err := os.ReadFile(filepath.Join(x.folder, currentFile))
+func (x *Index) current() (string, error) { return x.named(currentFile) }
+
+// named is the generation that a file names, or why it cannot be used.
+func (x *Index) named(file string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(x.folder, file))
 	if errors.Is(err, os.ErrNotExist) {
 		return "", errNone
 	}
@@ -49,26 +56,30 @@ func (x *Index) current() (string, error) {
 	return generation, nil
 }
 
-// begin makes a new generation and puts it into use.
-func (x *Index) begin() (string, error) {
+// begin makes a new, empty generation, which a file names from now on.
+func (x *Index) begin(file string) (string, error) {
 	generation := format + "-" + uuid.NewString()
 	if err := os.Mkdir(filepath.Join(x.folder, generation), 0o700); err != nil {
 		return "", err
 	}
-	if err := writeDurably(filepath.Join(x.folder, currentFile), []byte(generation+"\n")); err != nil {
+	if err := writeDurably(filepath.Join(x.folder, file), []byte(generation+"\n")); err != nil {
 		return "", err
 	}
 	return generation, nil
 }
 
-// sweep removes what earlier generations left, and projects that were never finished making.
+// sweep removes what earlier generations left. One that a rebuild made stays until it is adopted or discarded.
 func (x *Index) sweep() error {
+	next, err := x.named(nextFile)
+	if err != nil {
+		next = nextFile // there is none, or it is of no use: it goes
+	}
 	entries, err := os.ReadDir(x.folder)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if name := e.Name(); name != currentFile && name != x.generation {
+		if name := e.Name(); name != currentFile && name != x.generation && name != next && (name != nextFile || next == nextFile) {
 			if err := os.RemoveAll(filepath.Join(x.folder, name)); err != nil {
 				return err
 			}
@@ -79,6 +90,9 @@ func (x *Index) sweep() error {
 
 // void makes the generation unusable for the next start: it lost something.
 func (x *Index) void() error {
+	if x.beside {
+		return nil // nobody uses it yet, and whoever builds it is told
+	}
 	err := os.Remove(filepath.Join(x.folder, currentFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

@@ -26,6 +26,7 @@ type Options struct {
 // Index implements recallindex.Index on files under one folder:
 //
 //	CURRENT            the generation that is in use
+//	NEXT               the generation that is built beside it, where one is
 //	<generation>/<project>/   one Bleve index
 //	<generation>/<project>.known   says that the project's index was made: without it, a missing one is a loss
 type Index struct {
@@ -36,8 +37,12 @@ type Index struct {
 	calls  sync.RWMutex
 	closed bool // under calls
 
+	// beside says that the generation is built beside the one in use, by the Index whose next this is.
+	beside bool
+
 	mu         sync.Mutex
 	generation string
+	next       *Index
 	damaged    error
 	// handles are the open projects, and those being opened; clock orders their use.
 	handles map[uuid.UUID]*handle
@@ -67,7 +72,7 @@ func Open(folder string, options Options) (*Index, error) {
 		if !errors.Is(err, errNone) {
 			options.Log.Warn("recall index begins anew", "folder", folder, "reason", err)
 		}
-		if generation, err = x.begin(); err != nil {
+		if generation, err = x.begin(currentFile); err != nil {
 			return nil, fmt.Errorf("recall index: %w", err)
 		}
 	}
@@ -108,7 +113,7 @@ func (x *Index) Reset(ctx context.Context) error {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	generation, err := x.begin()
+	generation, err := x.begin(currentFile)
 	if err != nil {
 		return fmt.Errorf("recall index: %w", err)
 	}
