@@ -69,7 +69,7 @@ func serveHTTP(l net.Listener, handler http.Handler, d *door, s *Settings, log *
 			l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
 		}
 		served := make(chan error, 1)
-		go func() { served <- server.Serve(l) }()
+		go func() { served <- server.Serve(httpx.Listener(l)) }()
 		select {
 		case err := <-served:
 			return err

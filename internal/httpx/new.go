@@ -93,8 +93,11 @@ func (serializer) Deserialize(echo.Context, any) error {
 	return fmt.Errorf("bodies are read by httpx.Body")
 }
 
+// maxHeader is the most bytes of a request line and its headers.
+const maxHeader = 64 << 10
+
 // NewServer makes the HTTP server around a handler. Bodies have a deadline of their own (see Body); the times here are the
-// backstop for peers that stop reading or sending.
+// backstop for peers that stop reading or sending. It is to serve a Listener.
 func NewServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
@@ -102,7 +105,9 @@ func NewServer(handler http.Handler, log *slog.Logger) *http.Server {
 		ReadTimeout:       5 * time.Minute,
 		WriteTimeout:      6 * time.Minute,
 		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
+		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		// OPTIONS * is a path that is not there, like any other.
+		DisableGeneralOptionsHandler: true,
 	}
 }
