@@ -143,11 +143,13 @@ func FuzzCalls(f *testing.F) {
 	})
 }
 
-// isUndecodable reports whether a call was refused since its bytes are no message, or there is none: gRPC itself calls that internal.
+// isUndecodable reports whether gRPC itself refused a call, since its bytes are no message, or there is none.
 func isUndecodable(err error) bool {
 	said := status.Convert(err).Message()
-	return status.Code(err) == codes.Internal &&
-		(strings.Contains(said, "unmarshal") || strings.Contains(said, "cannot parse") || strings.Contains(said, "cardinality violation"))
+	if status.Code(err) == codes.Unknown {
+		return said == "EOF"
+	}
+	return strings.Contains(said, "unmarshal") || strings.Contains(said, "cannot parse") || strings.Contains(said, "cardinality violation")
 }
 
 // callRaw makes a call and reads what it answers, until it ends or goes on for ever, as subscriptions do.
