@@ -43,3 +43,10 @@ func foldWords(text string) []string {
 	}
 	return kept
 }
+
+// Subject is a subject of a claim as claims are compared by it, and Attribute what a claim says about it. Whoever else than
+// Extract derives claims uses both, so that a claim supersedes an earlier one whoever read it.
+func Subject(text string) string { return fold(text) }
+
+// Attribute is described at Subject.
+func Attribute(text string) string { return foldAttribute(text) }

@@ -1,0 +1,146 @@
+package model
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/comprehend"
+	"github.com/annals-project/annals/domain/memory"
+)
+
+var errNoMemories = errors.New("the message has no list of memories")
+
+// kinds are the kinds of memory that a model may state.
+var kinds = []string{
+	memory.Observation, memory.Claim, memory.Rule, memory.Membership, memory.Identity, memory.Mention, memory.TemporalAnchor,
+}
+
+// Limits of one memory: names that stand in its line, and the bytes of each, of its subject and of its attribute.
+const (
+	maxEntities = 16
+	maxName     = 200
+)
+
+// reading collects the memories of one revision.
+type reading struct {
+	in       comprehend.Input
+	memories []memory.Memory
+	lines    map[string]struct{}
+}
+
+func newReading(in comprehend.Input) *reading {
+	return &reading{in: in, lines: make(map[string]struct{})}
+}
+
+// add takes what the model states of a part, where it holds: a known kind, a readable line, and words that stand in the part.
+func (r *reading) add(said statement, part span) {
+	line := oneLine(said.Content)
+	if !slices.Contains(kinds, said.Kind) || line == "" || utf8.RuneCountInString(line) > comprehend.MaxLine || len(r.memories) >= comprehend.MaxMemories {
+		return
+	}
+	start, end, ok := find(r.in.Content[part.start:part.end], said.Excerpt)
+	if !ok {
+		return
+	}
+	key := said.Kind + "\x00" + strings.ToLower(line)
+	if _, twice := r.lines[key]; twice {
+		return
+	}
+	r.lines[key] = struct{}{}
+	start, end = start+part.start, end+part.start
+	m := memory.Memory{
+		ID: memory.ID(r.in.DataPoint, r.in.Revision, len(r.memories)), Kind: said.Kind, Content: line,
+		Excerpt: r.in.Content[start:end], Start: start, End: end, Inputs: []uuid.UUID{sourceOf(r.in)},
+	}
+	for _, name := range said.Entities {
+		if name = oneLine(name); name != "" && len(name) <= maxName && len(m.Entities) < maxEntities && !slices.Contains(m.Entities, name) {
+			m.Entities = append(m.Entities, name)
+		}
+	}
+	switch said.Kind {
+	case memory.Claim:
+		subject, attribute := comprehend.Subject(said.Subject), comprehend.Attribute(said.Attribute)
+		if subject != "" && attribute != "" && len(subject) <= maxName && len(attribute) <= maxName {
+			m.Subject, m.Attribute = subject, attribute
+		}
+	case memory.TemporalAnchor:
+		from, to, ok := days(said.From, said.To)
+		if !ok {
+			return
+		}
+		m.ResolvedFrom, m.ResolvedTo = from, to
+	}
+	r.memories = append(r.memories, m)
+}
+
+// oneLine is a text in one line, without what does not show.
+func oneLine(text string) string {
+	if !utf8.ValidString(text) {
+		return ""
+	}
+	text = strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return ' '
+		}
+		return c
+	}, text)
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// find finds an excerpt in a text: as it is, else with any space for any space. It is the span in bytes.
+func find(text, excerpt string) (start, end int, ok bool) {
+	excerpt = strings.TrimSpace(excerpt)
+	if excerpt == "" {
+		return 0, 0, false
+	}
+	if i := strings.Index(text, excerpt); i >= 0 {
+		return i, i + len(excerpt), true
+	}
+	words := strings.Fields(excerpt)
+	for from := 0; from < len(text); {
+		i := strings.Index(text[from:], words[0])
+		if i < 0 {
+			return 0, 0, false
+		}
+		start = from + i
+		if end, ok = follow(text, start+len(words[0]), words[1:]); ok {
+			return start, end, true
+		}
+		from = start + len(words[0])
+	}
+	return 0, 0, false
+}
+
+// follow says where the words end that are to follow at a place of a text, with spaces between them.
+func follow(text string, at int, words []string) (end int, ok bool) {
+	for _, w := range words {
+		rest := strings.TrimLeftFunc(text[at:], unicode.IsSpace)
+		if len(rest) == len(text[at:]) || !strings.HasPrefix(rest, w) {
+			return 0, false
+		}
+		at = len(text) - len(rest) + len(w)
+	}
+	return at, true
+}
+
+// days reads the first and the last day that a date expression names, as a half-open span of time.
+func days(first, last string) (from, to time.Time, ok bool) {
+	from, err := time.Parse(time.DateOnly, first)
+	if err != nil {
+		return from, to, false
+	}
+	to = from
+	if last != "" {
+		if to, err = time.Parse(time.DateOnly, last); err != nil || to.Before(from) {
+			return from, to, false
+		}
+	}
+	to = to.AddDate(0, 0, 1)
+	return from, to, from.Year() >= 1 && to.Year() <= 9999
+}
