@@ -19,6 +19,9 @@ func (w *writer) decide(r *request) (decision, error) {
 	if d.verdict != write {
 		return d, nil
 	}
+	if r.kind == kindAppend && len(r.events) > 0 && w.isShort() {
+		return decision{failure: errFull()}, nil
+	}
 	switch r.kind {
 	case kindDelete:
 		err = w.writeMeta(r.stream, []byte(fmt.Sprintf(`{"$tb":%d}`, int64(softDeleted))))
@@ -30,6 +33,16 @@ func (w *writer) decide(r *request) (decision, error) {
 		d, err = w.append(r, s)
 	}
 	return d, err
+}
+
+// isShort says whether appends are to be refused for want of space; deletions are not, since they make some. It asks the
+// disk once for a group, and only after the log was looked at: what is in it already is answered as ever.
+func (w *writer) isShort() bool {
+	if w.full == nil {
+		short := w.short()
+		w.full = &short
+	}
+	return *w.full
 }
 
 // examine checks one request and writes nothing. All states that writing it needs are read here.

@@ -3,10 +3,12 @@ package node
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -14,19 +16,29 @@ import (
 // disk is the file system as the storage engine sees it. It knows the write-ahead logs: the engine keeps old ones and
 // writes new content over them, which spares the disk work at every fsync, but leaves behind the new content what the old one
 // was. For a scavenge the disk therefore hands out new files only, and takes the old ones away.
+//
+// It also keeps a disk without space from the engine, which would give up for good (space.go).
 type disk struct {
 	vfs.FS
-	dir string
+	dir   string
+	space *space
 
 	mu     sync.Mutex
 	newest uint64 // the number of the newest log
 	fresh  bool   // no old file becomes a new log
+
+	fenced atomic.Bool
 }
 
-func newDisk(fs vfs.FS, dir string) *disk { return &disk{FS: fs, dir: dir} }
+func newDisk(fs vfs.FS, dir string, log *slog.Logger) *disk {
+	return &disk{FS: fs, dir: dir, space: newSpace(log)}
+}
 
 // Unwrap returns the file system below.
 func (d *disk) Unwrap() vfs.FS { return d.FS }
+
+// owns says whether a file is the log's own: the engine also writes copies of it, which simply fail where they cannot be written.
+func (d *disk) owns(name string) bool { return d.PathDir(name) == d.dir }
 
 // logNumber reads the number of a write-ahead log out of its name.
 func logNumber(name string) (uint64, bool) {
@@ -41,42 +53,59 @@ func logNumber(name string) (uint64, bool) {
 }
 
 func (d *disk) created(name string) {
-	if n, ok := logNumber(d.PathBase(name)); ok {
+	if n, ok := logNumber(d.PathBase(name)); ok && d.owns(name) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
 		d.newest = max(d.newest, n)
 	}
 }
 
 // Create makes a new file.
-func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.create(name, category)
-}
-
-func (d *disk) create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := d.FS.Create(name, category)
-	if err == nil {
-		d.created(name)
+func (d *disk) Create(name string, category vfs.DiskWriteCategory) (f vfs.File, err error) {
+	err = d.space.try(d.patience(name), func() error {
+		return d.unlessFenced(func() error {
+			f, err = d.FS.Create(name, category)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, err
 	}
-	return f, err
+	d.created(name)
+	return &diskFile{File: f, disk: d, patience: d.patience(name)}, nil
 }
 
 // ReuseForWrite makes a new log, out of an old one where that may be.
 func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := d.reuse(oldname, newname, category)
+	if err != nil {
+		return nil, err
+	}
+	if f == nil {
+		return d.Create(newname, category)
+	}
+	return &diskFile{File: f, disk: d, patience: d.patience(newname)}, nil
+}
+
+// reuse returns no file where the old one is not to be used, or was taken by a scavenge.
+func (d *disk) reuse(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fresh {
 		if err := d.Remove(oldname); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
-		return d.create(newname, category)
+		return nil, nil
+	}
+	if d.fenced.Load() {
+		return nil, errFenced
 	}
 	f, err := d.FS.ReuseForWrite(oldname, newname, category)
-	if errors.Is(err, os.ErrNotExist) { // a scavenge took it
-		return d.create(newname, category)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
 	}
-	if err == nil {
-		d.created(newname)
+	if n, ok := logNumber(d.PathBase(newname)); ok && err == nil {
+		d.newest = max(d.newest, n)
 	}
 	return f, err
 }

@@ -290,3 +290,12 @@ func must(t tester, err error) {
 		t.Fatal(err)
 	}
 }
+
+// noise is text that does not compress.
+func noise(size int) string {
+	var b strings.Builder
+	for b.Len() < size {
+		b.WriteString(uuid.NewString())
+	}
+	return b.String()[:size]
+}

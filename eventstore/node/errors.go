@@ -54,6 +54,22 @@ func errMissingProperty(name string) error {
 	}
 }
 
+// errFull refuses an append for good: nothing of it is in the log.
+func errFull() error {
+	return &failed{
+		codes.ResourceExhausted, "The disk of the event store is full: nothing was written.",
+		metadata.Pairs("exception", "disk-full"),
+	}
+}
+
+// errStalled leaves the outcome of a write open: it waits for space on the disk, and may be written yet.
+func errStalled() error {
+	return &failed{
+		codes.Aborted, "Operation timed out: the disk of the event store is full, and what waits for space may be written later.",
+		metadata.Pairs("exception", "disk-stalled"),
+	}
+}
+
 func errInvalid(message string) error {
 	return &failed{code: codes.InvalidArgument, message: message}
 }

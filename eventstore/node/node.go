@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -55,6 +56,10 @@ type Config struct {
 	Logger *slog.Logger
 	// CacheBytes bounds the cache of blocks read from the disk: 64 MiB if 0.
 	CacheBytes int64
+	// reserve is the space on the disk that appends leave free: defaultReserve if 0. memtable is what is held in memory before it
+	// goes to a table, in bytes: memtableBytes if 0. now is the clock: that of the machine if nil. Tests set them.
+	reserve, memtable uint64
+	now               func() time.Time
 }
 
 // Node is a running event store.
@@ -66,6 +71,7 @@ type Node struct {
 	writer     *writer
 	scavenger  *scavenger
 	stats      counters
+	now        func() time.Time
 	server     *grpc.Server
 	connection Connection
 
@@ -91,6 +97,9 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	if cfg.Addr == "" {
 		cfg.Addr = "127.0.0.1:0"
+	}
+	if cfg.now == nil {
+		cfg.now = time.Now
 	}
 	st, err := openStore(cfg)
 	if err != nil {
@@ -129,6 +138,9 @@ func start(ctx context.Context, cfg Config, st *store) (*Node, error) {
 	}
 	n.scavenger = newScavenger(st, n.views, cfg.Logger)
 	n.writer = newWriter(st.db, n.views, n.tail, &n.stats, head, n.scavenger.wake)
+	n.now, n.writer.now, n.scavenger.now = cfg.now, cfg.now, cfg.now
+	n.writer.broken, n.writer.stall = st.failure, st.disk.space.stall
+	n.writer.short = func() bool { return st.disk.short(cmp.Or(cfg.reserve, defaultReserve)) }
 	n.scavenger.removed, n.scavenger.renewed = n.writer.renew, n.writer.renewed
 	n.server = grpc.NewServer(append(id.options(),
 		grpc.ForceServerCodecV2(newCodec()),
@@ -179,6 +191,7 @@ func (n *Node) close() error {
 	n.server.GracefulStop()
 	force.Stop()
 	served := <-n.served
+	n.store.disk.space.giveUp()
 	written := n.writer.close()
 	n.scavenger.close()
 	return errors.Join(served, written, n.views.close(), n.store.close())

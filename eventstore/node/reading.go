@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"math"
-	"time"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
@@ -208,7 +207,7 @@ func (s *service) streamPage(stream string, from int64, backwards bool, limit ui
 		err = errStreamDeleted(stream)
 	}
 	if err == nil {
-		p, err = v.stream(state, from, backwards, int(min(limit, pageEvents)), time.Now())
+		p, err = v.stream(state, from, backwards, int(min(limit, pageEvents)), s.node.now())
 	}
 	return p, state, v.head, errors.Join(err, v.release())
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -31,6 +33,8 @@ type store struct {
 	failure *failure
 	// files is held while files are taken away or copied beside the engine; capacity 1.
 	files chan struct{}
+	// memtable is how many bytes are held in memory before they go to a table.
+	memtable uint64
 }
 
 func openStore(cfg Config) (*store, error) {
@@ -56,13 +60,9 @@ func openStore(cfg Config) (*store, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	size := cfg.CacheBytes
-	if size == 0 {
-		size = defaultCache
-	}
 	s := &store{
-		disk: newDisk(fs, dir), jobs: newJobs(), lock: lock, cache: pebble.NewCache(size),
-		failure: newFailure(), files: make(chan struct{}, 1),
+		disk: newDisk(fs, dir, cfg.Logger), jobs: newJobs(), lock: lock, cache: pebble.NewCache(cmp.Or(cfg.CacheBytes, defaultCache)),
+		failure: newFailure(), files: make(chan struct{}, 1), memtable: cmp.Or(cfg.memtable, memtableBytes),
 	}
 	if err := s.open(cfg.Logger); err != nil {
 		s.cache.Unref()
@@ -128,7 +128,7 @@ func (s *store) options(log *slog.Logger) *pebble.Options {
 	o := &pebble.Options{
 		FS: s.disk, Lock: s.lock, Cache: s.cache,
 		FormatMajorVersion:          pebble.FormatNewest,
-		MemTableSize:                memtableBytes,
+		MemTableSize:                s.memtable,
 		MemTableStopWritesThreshold: 4,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 		EventListener:               s.jobs.listener(),
@@ -158,12 +158,47 @@ func (s *store) head() (uint64, error) {
 }
 
 func (s *store) close() error {
-	err := errors.Join(s.db.Close(), s.lock.Close())
-	s.cache.Unref()
+	var err error
+	if s.failure.get() == nil {
+		err = s.db.Close()
+	} else {
+		err = s.abandon()
+	}
+	err = errors.Join(err, s.lock.Close())
 	if err != nil {
 		return fmt.Errorf("close the log: %w", err)
 	}
+	s.cache.Unref()
 	return nil
+}
+
+// abandonTime is how long a store that failed may take to close.
+const abandonTime = 5 * time.Second
+
+// abandon closes an engine that failed, as far as it can be: it may have ended in the middle of anything, holding its own
+// locks. Nothing that is left of it reaches the disk any more.
+func (s *store) abandon() error {
+	s.disk.fence()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if r := recover(); r != nil {
+				s.failure.set(fmt.Errorf("close the log: %v", r))
+			}
+		}()
+		if err := s.db.Close(); err != nil { // what it could not write is known
+			s.failure.set(err)
+		}
+	}()
+	timer := time.NewTimer(abandonTime)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-timer.C:
+		return errors.New("the engine does not end; the process should")
+	}
 }
 
 // pebbleLog hands the storage engine's failures to the logger of the node. Its chatter is left out.

@@ -44,7 +44,10 @@ type writer struct {
 	tail     *tail
 	stats    *counters
 	now      func() time.Time
-	leftover func() // called after a commit that left something to remove
+	leftover func()                 // called after a commit that left something to remove
+	short    func() bool            // whether there is too little space for appends
+	stall    func() <-chan struct{} // closed while writes wait for space
+	broken   *failure               // why the storage can be written no more
 
 	requests chan *request
 	removed  chan struct{} // says that the scavenger removed something: readers are to see a new view
@@ -62,6 +65,7 @@ type writer struct {
 	entries    []entry
 	answers    []pendingAnswer
 	removals   bool
+	full       *bool // whether the disk is short of space, once it was asked for this group
 	gathering  gathering
 }
 
@@ -79,6 +83,7 @@ var errClosing = errors.New("the node is closing")
 func newWriter(db *pebble.DB, vs *views, t *tail, stats *counters, head uint64, leftover func()) *writer {
 	return &writer{
 		db: db, views: vs, tail: t, stats: stats, now: time.Now, leftover: leftover,
+		short: func() bool { return false }, stall: func() <-chan struct{} { return nil }, broken: newFailure(),
 		requests: make(chan *request, queueLength), removed: make(chan struct{}, 1), renewals: make(chan chan error), stop: make(chan struct{}), done: make(chan struct{}),
 		head: head, young: map[string]*streamState{}, old: map[string]*streamState{}, lately: newLately(),
 	}
@@ -126,6 +131,8 @@ func (w *writer) submit(ctx context.Context, r *request) error {
 		return ctx.Err()
 	case <-w.done:
 		return w.ended()
+	case <-w.stall():
+		return errStalled()
 	}
 }
 
@@ -137,6 +144,8 @@ func (w *writer) await(ctx context.Context, r *request) (decision, error) {
 		return d, d.failure
 	case <-ctx.Done():
 		ended = ctx.Err
+	case <-w.stall():
+		ended = errStalled
 	case <-w.done:
 	}
 	select { // an answer that came at the same time counts
@@ -151,12 +160,20 @@ func (w *writer) ended() error {
 	if w.failure != nil {
 		return w.failure
 	}
+	if err := w.broken.get(); err != nil {
+		return err
+	}
 	return errClosing
 }
 
 // run writes until close. An error of the storage ends it, since what is in memory then no longer stands for what is on disk.
 func (w *writer) run() {
 	defer close(w.done)
+	defer func() {
+		if w.failure != nil {
+			w.broken.set(w.failure)
+		}
+	}()
 	var carried *request
 	for {
 		first := carried
@@ -218,7 +235,7 @@ func (w *writer) commit(first *request) (carried *request, err error) {
 	begun := time.Now()
 	w.group++
 	w.batch = w.db.NewBatch()
-	w.entries, w.answers, w.removals = nil, w.answers[:0], false
+	w.entries, w.answers, w.removals, w.full = nil, w.answers[:0], false, nil
 	for next, more := first, true; more; {
 		d, err := w.decide(next)
 		if err != nil {

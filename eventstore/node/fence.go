@@ -1,0 +1,88 @@
+package node
+
+import (
+	"errors"
+	"os"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// errFenced keeps an engine that failed from writing behind the back of the next one that opens the folder.
+var errFenced = errors.New("the log was closed after a failure")
+
+// fence lets nothing reach the disk any more.
+func (d *disk) fence() {
+	d.fenced.Store(true)
+	d.space.giveUp()
+}
+
+func (d *disk) unlessFenced(do func() error) error {
+	if d.fenced.Load() {
+		return errFenced
+	}
+	return do()
+}
+
+// Rename moves a file.
+func (d *disk) Rename(oldname, newname string) error {
+	return d.space.try(d.patience(newname), func() error {
+		return d.unlessFenced(func() error { return d.FS.Rename(oldname, newname) })
+	})
+}
+
+// Remove removes a file.
+func (d *disk) Remove(name string) error {
+	return d.unlessFenced(func() error { return d.FS.Remove(name) })
+}
+
+// RemoveAll removes a folder.
+func (d *disk) RemoveAll(name string) error {
+	return d.unlessFenced(func() error { return d.FS.RemoveAll(name) })
+}
+
+// Link gives a file another name.
+func (d *disk) Link(oldname, newname string) error {
+	return d.unlessFenced(func() error { return d.FS.Link(oldname, newname) })
+}
+
+// MkdirAll makes a folder.
+func (d *disk) MkdirAll(dir string, perm os.FileMode) error {
+	return d.unlessFenced(func() error { return d.FS.MkdirAll(dir, perm) })
+}
+
+// OpenReadWrite opens a file to change it.
+func (d *disk) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	if d.fenced.Load() {
+		return nil, errFenced
+	}
+	f, err := d.FS.OpenReadWrite(name, category, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &diskFile{File: f, disk: d, patience: d.patience(name)}, nil
+}
+
+// diskFile is a file that the engine writes.
+type diskFile struct {
+	vfs.File
+	disk     *disk
+	patience patience
+}
+
+// Write writes all of p, where need be in parts and later.
+func (f *diskFile) Write(p []byte) (written int, err error) {
+	err = f.disk.space.try(f.patience, func() error {
+		return f.disk.unlessFenced(func() error {
+			n, err := f.File.Write(p[written:])
+			written += n
+			return err
+		})
+	})
+	return written, err
+}
+
+// Sync makes what was written last.
+func (f *diskFile) Sync() error { return f.disk.unlessFenced(f.File.Sync) }
+
+// SyncData makes what was written last, but for what the file system knows of the file.
+func (f *diskFile) SyncData() error { return f.disk.unlessFenced(f.File.SyncData) }
