@@ -1,0 +1,348 @@
+package projectiontest_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/comprehend"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/memory"
+	domainrecall "github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/memories"
+	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/bleve"
+	"github.com/annals-project/annals/readapi"
+	"github.com/annals-project/annals/writeapi"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// house is what the edge leads to, for one project that nothing else is in.
+type house struct {
+	t          *testing.T
+	db         *pgxpool.Pool
+	index      recallindex.Index
+	analyzer   *domainrecall.Analyzer
+	store      *eventstoretest.Memory
+	log        *commands.Log
+	project    auth.Project
+	contract   *apitest.Contract
+	api        http.Handler
+	projectors []projectiontest.Projector
+	applied    int
+}
+
+// KeyByHash implements auth.Keys: every key is the project's.
+func (h *house) KeyByHash(_ context.Context, kind auth.Kind, _ [32]byte) (auth.Principal, bool, bool, error) {
+	return auth.Principal{Kind: kind, KeyID: uuid.New(), OrganizationID: uuid.New(), Project: h.project}, false, true, nil
+}
+
+// Wait implements commands.Waiter: the projections are applied by the test.
+func (*house) Wait(context.Context, eventstore.Position, ...string) error { return nil }
+
+// ReadBlob reads a blob of the log.
+func (h *house) ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error) {
+	return eventstore.ReadBlob(ctx, h.store, h.log.Codec, ref)
+}
+
+// sends stands for the sends of the projection, which no call of this test asks for.
+type sends struct{}
+
+func (sends) Targets(context.Context, auth.Project, uuid.UUID) ([]uuid.UUID, bool, error) {
+	return nil, false, nil
+}
+
+func (h *house) furnish(codec *eventstore.Codec) {
+	discard := slog.New(slog.DiscardHandler)
+	h.store = eventstoretest.NewMemory()
+	h.log = commands.NewLog(h.store, codec, discard)
+	h.project = auth.Project{ID: uuid.New(), Number: 1, Slug: "default", Namespace: uuid.New()}
+	service := commands.New(commands.Config{Log: h.log, Waiter: h, Sends: sends{}, HashKey: make([]byte, 32), Pipeline: true})
+	e := httpx.New(httpx.Config{Log: discard, Keys: h, URLs: apitest.URLs})
+	writeapi.Register(e, writeapi.Deps{Ingest: service, Delete: service})
+	readapi.Register(e, readapi.Deps{Recall: recall.New(recall.Config{DB: h.db, Index: h.index, Analyzer: h.analyzer, Blobs: h})})
+	h.api = e
+	h.projectors = []projectiontest.Projector{
+		datapoints.New(), memories.New(h, discard), recallindex.New(h.index, recallindex.Log{Store: h.store, Codec: codec}, h.analyzer, discard),
+	}
+}
+
+// call sends a body to a route; what is answered is what the document has, and nothing fails inside.
+func (h *house) call(path string, body []byte) *httptest.ResponseRecorder {
+	h.t.Helper()
+	req := httptest.NewRequestWithContext(h.t.Context(), http.MethodPost, auth.Prefix+path, bytes.NewReader(body))
+	req.Header.Set(echo.HeaderAuthorization, "Bearer "+apitest.ProjectKey)
+	req.Header.Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
+	res := httptest.NewRecorder()
+	h.api.ServeHTTP(res, req)
+	if res.Code >= 500 {
+		h.t.Fatalf("%s is answered %d: %s\n%q", path, res.Code, res.Body, body)
+	}
+	if err := h.contract.Check(req, res.Code, res.Header(), res.Body.Bytes()); err != nil {
+		h.t.Fatalf("%s is answered %d: %v\n%s\n%q", path, res.Code, err, res.Body, body)
+	}
+	return res
+}
+
+// facts is the log so far.
+func (h *house) facts() []eventstore.Fact {
+	h.t.Helper()
+	records, err := h.store.ReadAll(h.t.Context(), 0, 1<<20)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var facts []eventstore.Fact
+	for _, r := range records {
+		if r.System() { // as a page of the feed has it
+			f := eventstore.Fact{Recorded: eventstore.Recorded{Stream: eventstore.SystemStream, Type: r.Type, Position: r.Position}}
+			if r.Type == eventstore.TombstoneType {
+				f.Event = &eventstore.Ended{Stream: r.Stream}
+			}
+			facts = append(facts, f)
+			continue
+		}
+		f := h.log.Codec.Fact(r)
+		if f.Err != nil {
+			h.t.Fatalf("%s at %d of %s cannot be read back: %v\n%q", r.Type, r.Revision, r.Stream, f.Err, r.Data)
+		}
+		facts = append(facts, f)
+	}
+	return facts
+}
+
+// text reads a text wherever it stands.
+func (h *house) text(t *datapoint.Text) string {
+	h.t.Helper()
+	switch {
+	case t == nil:
+		return ""
+	case t.Blob == nil:
+		return t.Inline
+	}
+	data, err := h.ReadBlob(h.t.Context(), *t.Blob)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// derive appends the memories of every revision, as the pipeline does.
+func (h *house) derive() {
+	h.t.Helper()
+	heads := map[uuid.UUID]eventstore.Revision{}
+	for _, f := range h.facts() {
+		e, ok := f.Event.(*datapoint.RevisionAccepted)
+		if !ok {
+			continue
+		}
+		id := stream.Owner(f.Stream)
+		in := comprehend.Input{
+			DataPoint: id, Revision: e.Effect.Revision, Content: h.text(&e.Content), Metadata: json.RawMessage(h.text(e.Metadata)),
+			Author: e.Author, OccurredAt: e.Effect.OccurredAt,
+		}
+		if e.Effect.Label != nil {
+			in.Label = *e.Effect.Label
+		}
+		derived := memory.Derived{
+			ProjectID: e.ProjectID, IngestionID: e.IngestionID, Ordinal: e.Ordinal, Revision: e.Effect.Revision, Extractor: comprehend.Extractor,
+			DerivedAt: time.Unix(1, 0).UTC(), OccurredAt: e.Effect.OccurredAt, Memories: comprehend.Extract(in),
+		}
+		head, begun := heads[id]
+		if !begun {
+			head = eventstore.NoStream
+		}
+		meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline", CorrelationID: e.IngestionID}
+		encoded, err := memory.Encode(derived.Memories)
+		if err != nil {
+			h.t.Fatalf("memories cannot be stored: %v", err)
+		}
+		if len(encoded) > blob.InlineLimit {
+			ref, err := eventstore.WriteBlob(h.t.Context(), h.store, h.log.Codec, id, meta.CommandID, e.ProjectID, time.Now().Add(time.Hour), meta, encoded)
+			if err != nil {
+				h.t.Fatal(err)
+			}
+			derived.Memories, derived.Blob = nil, &ref
+		}
+		done, err := h.log.Append(h.t.Context(), stream.Name(stream.Memory, id), head, meta, derived)
+		if err != nil {
+			h.t.Fatalf("memories cannot be stored: %v", err)
+		}
+		heads[id] = done.Revision
+	}
+}
+
+// apply puts what is new in the log through every projector, as one page.
+func (h *house) apply() {
+	h.t.Helper()
+	facts := h.facts()[h.applied:]
+	h.applied += len(facts)
+	for _, p := range h.projectors {
+		own := projectiontest.Own(p, facts)
+		if len(own) == 0 {
+			continue
+		}
+		err := pgx.BeginFunc(h.t.Context(), h.db, func(tx pgx.Tx) error {
+			if err := projectiontest.Enter(h.t.Context(), tx, p); err != nil {
+				return err
+			}
+			return p.Apply(h.t.Context(), tx, own)
+		})
+		if err != nil {
+			h.t.Fatalf("%s stops on what the edge let through: %v", p.Name(), err)
+		}
+	}
+}
+
+// recall asks for a text, and holds what is shown against what stands.
+func (h *house) recall(text string, live map[string]sent) {
+	h.t.Helper()
+	query, err := json.Marshal(map[string]any{"query": text, "identity": "ana", "maxTokens": 32000, "queryTimestamp": "9999-12-31T23:59:59Z"})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	res := h.call("/recall", query)
+	if res.Code != http.StatusOK {
+		return
+	}
+	var page struct {
+		Results []struct {
+			Content  string
+			Artifact struct{ Kind string }
+			Sources  []struct {
+				SourceID string
+				Label    string
+				Metadata json.RawMessage
+			}
+		}
+	}
+	if err := json.Unmarshal(res.Body.Bytes(), &page); err != nil {
+		h.t.Fatal(err)
+	}
+	for _, r := range page.Results {
+		s := r.Sources[0]
+		want, ok := live[s.SourceID]
+		if !ok {
+			h.t.Fatalf("recall shows %q, which is not there", s.SourceID)
+		}
+		if r.Artifact.Kind == "source" && (r.Content != want.content || s.Label != want.label || !bytes.Equal(s.Metadata, want.metadata)) {
+			h.t.Fatalf("recall shows %q %q %s for %+v", r.Content, s.Label, s.Metadata, want)
+		}
+	}
+}
+
+// sent is what stands of a data point.
+type sent struct {
+	content, label string
+	metadata       json.RawMessage
+}
+
+// standing is what stands of every data point, by the log.
+func (h *house) standing() map[string]sent {
+	live := map[string]sent{}
+	for _, f := range h.facts() {
+		switch e := f.Event.(type) {
+		case *datapoint.RevisionAccepted:
+			s := sent{content: h.text(&e.Content)}
+			if e.Effect.Label != nil {
+				s.label = *e.Effect.Label
+			}
+			if text := h.text(e.Metadata); text != "" {
+				s.metadata = json.RawMessage(text)
+			}
+			live[e.Effect.SourceID] = s
+		case *datapoint.Deleted:
+			for id := range live {
+				if stream.DataPointID(h.project.Namespace, id) == stream.Owner(f.Stream) {
+					delete(live, id)
+				}
+			}
+		}
+	}
+	return live
+}
+
+// built is what every house stands on: a database, an index, and the tables of the projectors.
+type built struct {
+	db       *pgxpool.Pool
+	index    recallindex.Index
+	codec    *eventstore.Codec
+	contract *apitest.Contract
+	analyzer *domainrecall.Analyzer
+}
+
+func build(f *testing.F) *built {
+	f.Helper()
+	codec, err := eventstore.NewCodec(domain.Catalog)
+	if err != nil {
+		f.Fatal(err)
+	}
+	index, err := bleve.Open(filepath.Join(f.TempDir(), "bleve"), bleve.Options{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() {
+		if err := index.Close(); err != nil {
+			f.Errorf("close the index: %v", err)
+		}
+	})
+	b := &built{db: pgtest.Database(f), index: index, codec: codec, contract: apitest.Load(f, readapi.OpenAPI), analyzer: domainrecall.NewAnalyzer()}
+	for _, p := range []projectiontest.Projector{datapoints.New(), memories.New(nil, nil), recallindex.New(index, nil, b.analyzer, nil)} {
+		projectiontest.Make(f, b.db, p)
+	}
+	return b
+}
+
+// house makes a house for the length of one test.
+func (b *built) house(t *testing.T) *house {
+	t.Helper()
+	h := &house{t: t, db: b.db, index: b.index, contract: b.contract, analyzer: b.analyzer}
+	h.furnish(b.codec)
+	t.Cleanup(func() {
+		if err := b.index.DropProject(context.WithoutCancel(t.Context()), h.project.ID); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+// live takes what was accepted through everything, and recalls it.
+func (h *house) live() {
+	h.t.Helper()
+	if len(h.facts()) == 0 {
+		return
+	}
+	h.derive()
+	h.apply()
+	standing := h.standing()
+	for id, s := range standing {
+		h.recall(s.content, standing)
+		h.recall(fmt.Sprintf("%s %s", id, s.label), standing)
+	}
+}
