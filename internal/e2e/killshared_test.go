@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,17 +34,21 @@ func (p *shared) String() string {
 	return p.id + b.String()
 }
 
-// pick is the shared point that is written to now; a deleted one is replaced.
+// pick is one of the three shared points that are written to now.
 func (m *model) pick(n int) (p *shared) {
 	m.locked(func() {
-		for len(m.shared) <= n {
-			m.serial++
-			id := fmt.Sprintf("shared-%d", m.serial)
-			m.shared = append(m.shared, &shared{id: id, word: fmt.Sprintf("h%dx", m.serial)})
+		for len(m.shared) < 3 {
+			m.share()
 		}
 		p = m.shared[len(m.shared)-1-n]
 	})
 	return p
+}
+
+// share begins a shared point, which takes the place of the oldest.
+func (m *model) share() {
+	m.serial++
+	m.shared = append(m.shared, &shared{id: fmt.Sprintf("shared-%d", m.serial), word: fmt.Sprintf("h%dx", m.serial)})
 }
 
 // sendShared writes to a shared point, and now and then deletes it.
@@ -51,7 +56,7 @@ func (w *worker) sendShared(ctx context.Context) bool {
 	p := w.m.pick(w.rng.IntN(3))
 	n := w.m.next()
 	c := &sharedCall{key: fmt.Sprintf("key-%d", n), content: fmt.Sprintf("The code word is %s, revision %d.", p.word, n)}
-	if w.rng.IntN(25) == 0 {
+	if w.rng.IntN(12) == 0 {
 		c.key, c.content = "", ""
 	}
 	w.m.locked(func() {
@@ -83,6 +88,9 @@ func (w *worker) callShared(ctx context.Context, p *shared, c *sharedCall) bool 
 	w.m.locked(func() {
 		w.m.ticks++
 		c.end, c.refused = w.m.ticks, gone
+		if latest := w.m.shared[len(w.m.shared)-3:]; (c.content == "") != gone && slices.Contains(latest, p) {
+			w.m.share()
+		}
 	})
 	return true
 }
