@@ -41,6 +41,8 @@ type scene struct {
 	named string
 	// base is what each turn scores by its own words, threads what the conversation of each does.
 	base, threads []float64
+	// related is room for what related words say of one turn.
+	related []float64
 }
 
 func newScene(a *Analyzer, q Question, weights Weights, turns []Turn) *scene {
@@ -65,6 +67,7 @@ func newScene(a *Analyzer, q Question, weights Weights, turns []Turn) *scene {
 		}
 	}
 	s.usual /= float64(max(met, 1))
+	s.related = make([]float64, own)
 	s.base = make([]float64, len(turns))
 	for i := range turns {
 		s.base[i] = ownWords(s, i)

@@ -75,9 +75,9 @@ func ownWords(s *scene, turn int) float64 {
 	for _, term := range s.content {
 		score += gain(term)
 	}
-	own := s.question.own()
-	best := make([]float64, own)
-	for term := own; term < len(s.question.Terms); term++ {
+	best := s.related
+	clear(best)
+	for term := len(best); term < len(s.question.Terms); term++ {
 		of := s.question.Terms[term].For
 		value := gain(term)
 		if asked := s.weights[of].text; asked > 0 && s.weights[term].text > asked {

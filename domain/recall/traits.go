@@ -97,19 +97,22 @@ func traitsOfWord(word string, first bool) Traits {
 		}
 		return traits
 	}
-	var folded [longestKind]byte
-	if len(word) <= len(folded) {
-		for i := range len(word) {
-			c := word[i]
-			if c >= 'A' && c <= 'Z' {
-				c += 'a' - 'A'
-			}
-			folded[i] = c
+	var buffer [longestKind]byte
+	folded := buffer[:0]
+	for _, r := range word {
+		if len(folded) == longestKind || r >= utf8.RuneSelf && r != '’' {
+			folded = nil
+			break
 		}
-		traits |= traitOfWord[string(folded[:len(word)])]
-	} else if strings.Contains(word, "’") {
-		traits |= traitOfWord[strings.ToLower(strings.ReplaceAll(word, "’", "'"))]
+		switch {
+		case r == '’':
+			r = '\''
+		case r >= 'A' && r <= 'Z':
+			r += 'a' - 'A'
+		}
+		folded = append(folded, byte(r))
 	}
+	traits |= traitOfWord[string(folded)]
 	if r, size := utf8.DecodeRuneInString(word); !first && unicode.IsUpper(r) && size < len(word) && traits == 0 {
 		traits |= TellsName
 	}

@@ -149,7 +149,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		"404":                {status(404), ingestion.ModelUnavailable, true},
 		"429":                {status(429), ingestion.ModelUnavailable, true},
 		"500":                {status(500), ingestion.ModelUnavailable, true},
-		"redirect":           {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://127.0.0.1:1/", 307) }, ingestion.ModelUnavailable, true},
+		"redirect":           {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect) }, ingestion.ModelUnavailable, true},
 		"no JSON":            {raw("<html>"), ingestion.ModelResponseUnreadable, true},
 		"no choices":         {raw(`{"choices":[]}`), ingestion.ModelResponseUnreadable, true},
 		"refusal":            {raw(`{"choices":[{"message":{"content":null,"refusal":"no"}}]}`), ingestion.ModelResponseUnreadable, true},

@@ -1,0 +1,196 @@
+package recall_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/annals-project/annals/domain/comprehend"
+	"github.com/annals-project/annals/domain/recall"
+)
+
+// said is one turn of a talk.
+type said struct {
+	by, text string
+	at       time.Duration // since the beginning
+}
+
+// began is when the talks of these tests begin.
+var began = time.Date(2025, 5, 12, 9, 0, 0, 0, time.UTC)
+
+// talk is turns as they are ranked. Those within an hour are neighbours.
+func talk(a *recall.Analyzer, question recall.Question, lines []said) (turns []recall.Turn, weights recall.Weights) {
+	statistics := recall.Statistics{Docs: 64, Frequencies: make([]recall.Count, len(question.Terms))}
+	for i, l := range lines {
+		passage := a.Passages(recall.Document{Content: l.text, Author: l.by})[0]
+		turn := recall.Turn{
+			Length: len(passage.Text), Traits: recall.TraitsOf(l.text), Author: l.by, OccurredAt: began.Add(l.at),
+			Before: recall.None, After: recall.None,
+		}
+		counts := recall.Counts(question.Texts(), passage)
+		if slices.ContainsFunc(counts, func(c recall.Count) bool { return c != recall.Count{} }) {
+			turn.Counts = counts
+		}
+		for t, c := range counts {
+			statistics.Frequencies[t].Text += min(c.Text, 1)
+			statistics.Frequencies[t].Label += c.Label
+		}
+		if i > 0 && recall.SameThread(turns[i-1].OccurredAt, turn.OccurredAt) {
+			turn.Before, turns[i-1].After = i-1, i
+		}
+		turns = append(turns, turn)
+	}
+	return turns, statistics.Weights()
+}
+
+// TestSignals shows each signal at work: with all of them one line is above another, and by less without this one.
+func TestSignals(t *testing.T) {
+	day := 24 * time.Hour
+	for _, c := range []struct {
+		signal, question string
+		above, below     int // places in lines
+		lines            []said
+	}{
+		{"words", "Who likes tea?", 0, 1, []said{{"Ana", "Tea is what counts", 0}, {"Ana", "Rain is what counts", day}}},
+		{"author", "What does Ana drink?", 1, 0, []said{{"Ben", "A drink of tea", 0}, {"Ana", "A drink of tea", day}}},
+		{"first person", "What does Ana drink?", 1, 0, []said{{"Ana", "A drink of tea", 0}, {"Ana", "I drink tea", day}}},
+		{"before", "What about the harbour?", 2, 0, []said{{"Ana", "Ships were there", 0}, {"Ben", "The harbour is old", day}, {"Ana", "Ships were there", day + time.Minute}}},
+		{"after", "What about the harbour?", 1, 0, []said{{"Ana", "Ships were there", 0}, {"Ana", "Ships were there", day}, {"Ben", "The harbour is old", day + time.Minute}}},
+		{"two before", "What about the harbour?", 3, 0, []said{
+			{"Ana", "Ships were there", 0}, {"Ben", "The harbour is old", day}, {"Ana", "Ships", day + time.Minute}, {"Ben", "Ships were there", day + 2*time.Minute},
+		}},
+		{"two after", "What about the harbour?", 1, 0, []said{
+			{"Ana", "Ships were there", 0}, {"Ben", "Ships were there", day}, {"Ana", "Ships", day + time.Minute}, {"Ben", "The harbour is old", day + 2*time.Minute},
+		}},
+		{"answers", "What about the harbour?", 3, 1, []said{
+			{"Ben", "The harbour is old.", 0}, {"Ana", "Ships were there", time.Minute}, {"Ben", "And the harbour?", day}, {"Ana", "Ships were there", day + time.Minute},
+		}},
+		{"conversation", "What about the old harbour?", 3, 0, []said{
+			{"Ana", "The harbour", 0},
+			{"Ben", "The old one", day}, {"Ana", "Nice", day + time.Minute}, {"Ben", "The harbour", day + 2*time.Minute},
+			{"Ana", "Ships", day + 3*time.Minute},
+		}},
+		{"together", "What about the old harbour?", 3, 0, []said{
+			{"Ana", "The harbour", 0},
+			{"Ben", "The old one", day}, {"Ana", "Nice", day + time.Minute}, {"Ben", "The harbour", day + 2*time.Minute},
+		}},
+		{"time told", "When was the launch?", 1, 0, []said{{"Ana", "The launch was fine", 0}, {"Ana", "The launch was yesterday", day}}},
+		{"number told", "How many ships came?", 1, 0, []said{{"Ana", "Ships came slowly", 0}, {"Ana", "Ships came, seven", day}}},
+		{"name told", "Who built the ship?", 1, 0, []said{{"Ana", "The ship was built by somebody", 0}, {"Ana", "The ship was built by Brunel", day}}},
+		{"date", "What happened to the ship on 20 June 2025?", 1, 0, []said{{"Ana", "The ship left", 0}, {"Ana", "The ship left", 40 * day}}},
+		{"asks", "Where is the ship?", 1, 0, []said{{"Ana", "The ship?", 0}, {"Ana", "The ship.", day}}},
+		{"label", "Where is Ben?", 0, 1, []said{{"Ben", "Ships were there", 0}, {"Ana", "Ships were there", day}}},
+	} {
+		t.Run(c.signal, func(t *testing.T) {
+			a := recall.NewAnalyzer()
+			question := a.Question(c.question, began.Add(60*day))
+			turns, weights := talk(a, question, c.lines)
+			with := a.Rank(question, weights, turns)
+			if with[c.above] <= with[c.below] {
+				t.Errorf("with it: %v", with)
+			}
+			without := a.Rank(question, weights, turns, c.signal)
+			if without[c.above]-without[c.below] >= with[c.above]-with[c.below] {
+				t.Errorf("with it: %v, without it: %v", with, without)
+			}
+		})
+	}
+}
+
+func TestRelatedWords(t *testing.T) {
+	a := recall.NewAnalyzer()
+	question := a.Question("Which instrument is it?", began)
+	turns, weights := talk(a, question, []said{{"Ana", "It is a violin", 0}, {"Ana", "It is an instrument", 48 * time.Hour}, {"Ana", "It is a ship", 96 * time.Hour}})
+	scores := a.Rank(question, weights, turns)
+	if !(scores[1] > scores[0] && scores[0] > scores[2]) {
+		t.Errorf("a related word is less than the word and more than another: %v", scores)
+	}
+}
+
+func TestQuestions(t *testing.T) {
+	a := recall.NewAnalyzer()
+	for _, c := range []struct {
+		text   string
+		answer recall.Traits
+	}{
+		{"When did Ana leave?", recall.TellsTime},
+		{"In what year did Ana leave?", recall.TellsTime},
+		{"What year did Ana leave?", recall.TellsTime},
+		{"And since when is that?", recall.TellsTime},
+		{"For how long was Ana there?", recall.TellsTime},
+		{"How many ships are there?", recall.TellsNumber},
+		{"Do you know how old she is?", recall.TellsNumber},
+		{"Who was it?", recall.TellsName},
+		{"What is the name of the ship?", recall.TellsName},
+		{"What is it?", 0},
+		{"Whenever it rains", 0},
+		{"", 0},
+	} {
+		if got := a.Question(c.text, began).Answer; got != c.answer {
+			t.Errorf("%q asks for %b, want %b", c.text, got, c.answer)
+		}
+	}
+	question := a.Question("What did Ana do in June and on 3 May 2024?", began)
+	want := []comprehend.Period{
+		{Start: time.Date(2024, 6, 1, 0, 0, 0, 0, time.UTC), End: time.Date(2024, 7, 1, 0, 0, 0, 0, time.UTC)},
+		{Start: time.Date(2024, 5, 3, 0, 0, 0, 0, time.UTC), End: time.Date(2024, 5, 4, 0, 0, 0, 0, time.UTC)},
+	}
+	if diff := cmp.Diff(want, question.Periods); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestQuestionsAreBounded(t *testing.T) {
+	a := recall.NewAnalyzer()
+	question := a.Question(strings.Repeat("family food country sport animal pet event activity music art emotion health clothes ", 5), began)
+	own := 0
+	seen := map[string]bool{}
+	for i, term := range question.Terms {
+		if seen[term.Text] {
+			t.Errorf("%q twice", term.Text)
+		}
+		seen[term.Text] = true
+		if term.For == i {
+			own++
+		} else if term.For >= own {
+			t.Errorf("%q stands for no word of the query", term.Text)
+		}
+	}
+	if related := len(question.Terms) - own; own != 13 || related == 0 || related > 48 {
+		t.Errorf("%d own terms and %d related ones", own, related)
+	}
+}
+
+func TestTraits(t *testing.T) {
+	for text, want := range map[string]recall.Traits{
+		"":                             0,
+		"It rains":                     0,
+		"It rains. Heavily":            0,
+		"I think so":                   recall.FirstPerson,
+		"I’ve been":                    recall.FirstPerson,
+		"i'm here":                     recall.FirstPerson,
+		"Are you sure?":                recall.SecondPerson | recall.Asks,
+		"Are you sure?\n[a photo]":     recall.SecondPerson | recall.Asks,
+		"So it is “sure?”":             recall.Asks,
+		"Sure? It is":                  0,
+		"It was in 2019":               recall.TellsTime | recall.TellsNumber,
+		"It was 12":                    recall.TellsNumber,
+		"on Tuesday":                   recall.TellsTime,
+		"twelve of them":               recall.TellsNumber,
+		"They saw Paris":               recall.TellsName,
+		"A Paris":                      recall.TellsName,
+		"Paris is big":                 0,
+		"Вчера был Париж":              recall.TellsName,
+		strings.Repeat("long", 40):     0,
+		"\xff\xfe broken":              0,
+		"Look:\nParis":                 0,
+		"last year, we met Ana twice.": recall.TellsTime | recall.FirstPerson | recall.TellsName | recall.TellsNumber,
+	} {
+		if got := recall.TraitsOf(text); got != want {
+			t.Errorf("%q has %06b, want %06b", text, got, want)
+		}
+	}
+}
