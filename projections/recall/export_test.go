@@ -30,11 +30,9 @@ func Judge(ctx context.Context, db *pgxpool.Pool, q Query, now time.Time, points
 		f.memories.Hits = append(f.memories.Hits, recallindex.Hit{Key: recallindex.Key{Memory: id}})
 	}
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		g := newGate(tx, q)
-		if err := g.perspective(ctx, now); err != nil {
-			return err
-		}
-		if err := g.judge(ctx, f); err != nil {
+		g := newGate(tx, q, now)
+		f.arrange()
+		if err := g.judge(ctx, f, len(f.order), false); err != nil {
 			return err
 		}
 		for id, p := range g.points {

@@ -15,14 +15,24 @@ import (
 
 // gate lets pass what the reader may read, as it stands in one snapshot. What the index says is believed of nothing.
 type gate struct {
-	tx pgx.Tx
+	db database
 	q  Query
-	at time.Time
+	// now is the time of the request, and at the instant that the answer is given at, once the first judgement has settled it.
+	now, at time.Time
+	settled bool
 	// points and lines are what passed; judged is everything that was asked about.
 	points       map[uuid.UUID]*point
 	lines        map[uuid.UUID]*line
 	judgedPoints map[uuid.UUID]struct{}
 	judgedLines  map[uuid.UUID]struct{}
+	// texts are the short ones, which came along with their points.
+	texts map[revisionKey]*body
+}
+
+// database is what a gate asks: a connection that has no transaction yet, or a transaction.
+type database interface {
+	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
 // point is a live data point that the reader may read, by its newest revision.
@@ -52,41 +62,39 @@ type line struct {
 	supersededAt *time.Time
 }
 
-func newGate(tx pgx.Tx, q Query) *gate {
-	return &gate{
-		tx: tx, q: q, points: map[uuid.UUID]*point{}, lines: map[uuid.UUID]*line{},
-		judgedPoints: map[uuid.UUID]struct{}{}, judgedLines: map[uuid.UUID]struct{}{},
-	}
-}
-
-const selectNewest = `select max(accepted_at) from datapoints.data_points where project_id = $1`
-
-// perspective settles the instant that the answer is given at. Without one it is now, or the newest acceptance where
+// newGate makes a gate that answers as of the perspective of the query. Without one it is now, or the newest acceptance where
 // that is later: clocks differ between machines, and what was accepted is not in the future.
-func (g *gate) perspective(ctx context.Context, now time.Time) error {
-	if g.q.At != nil {
-		g.at = instant(*g.q.At)
-		return nil
+func newGate(db database, q Query, now time.Time) *gate {
+	g := &gate{
+		db: db, q: q, now: now, points: map[uuid.UUID]*point{}, lines: map[uuid.UUID]*line{},
+		judgedPoints: map[uuid.UUID]struct{}{}, judgedLines: map[uuid.UUID]struct{}{}, texts: map[revisionKey]*body{},
 	}
-	g.at = now
-	var newest *time.Time
-	if err := g.tx.QueryRow(ctx, selectNewest, g.q.Project.ID).Scan(&newest); err != nil {
-		return fmt.Errorf("newest acceptance: %w", err)
+	if q.At != nil {
+		g.at, g.settled = instant(*q.At), true
 	}
-	if newest != nil && newest.After(now) {
-		g.at = newest.UTC()
-	}
-	return nil
+	return g
 }
 
-const selectPoints = `select d.id, d.revision, d.source_id, r.node_id, d.occurred_at, r.label, r.author, coalesce(octet_length(r.content), 0), r.content_blob
+// begin makes what follows see one snapshot. It goes ahead of the first question, in the same message.
+const begin = "begin isolation level repeatable read read only"
+
+const selectAt = `select greatest($2::timestamptz, (select max(accepted_at) from datapoints.data_points where project_id = $1))`
+
+// Most texts are short, and lie in the row that is read anyway: they come along, so that the page needs not ask for them.
+const selectPoints = `select d.id, d.revision, d.source_id, r.node_id, d.occurred_at, r.label, r.author, coalesce(octet_length(r.content), 0), r.content_blob,
+		s.short, case when s.short then r.content end, case when s.short then r.metadata end
 	from unnest($1::uuid[]) c (id)
 	join datapoints.data_points d on d.id = c.id
 	join datapoints.revisions r on r.data_point = d.id and r.number = d.revision
+	cross join lateral (select $4 and r.content_blob is null and r.metadata_blob is null
+		and octet_length(r.content) <= 1024 and coalesce(octet_length(r.metadata), 0) <= 1024) s (short)
 	where d.project_id = $2 and d.audience = any($3::uuid[])`
 
 // The superseding claim is the first later one on the same subject and attribute that the reader may read at the perspective.
-const selectLines = `select m.id, m.data_point, m.revision, m.kind, m.content, m.excerpt, m.occurred_at, later.occurred_at
+const selectLines = `with perspective as materialized (
+		select coalesce($4::timestamptz, greatest($7::timestamptz, (select max(accepted_at) from datapoints.data_points where project_id = $2))) as at
+	)
+	select m.id, m.data_point, m.revision, m.kind, m.content, m.excerpt, m.occurred_at, later.occurred_at
 	from unnest($1::uuid[]) c (id)
 	join memories.memories m on m.id = c.id
 	join memories.captured k on k.data_point = m.data_point and k.revision = m.revision
@@ -97,54 +105,84 @@ const selectLines = `select m.id, m.data_point, m.revision, m.kind, m.content, m
 		join memories.captured nk on nk.data_point = n.data_point and nk.revision = n.revision
 		join datapoints.data_points nd on nd.id = n.data_point
 		where n.project_id = $2 and n.subject = m.subject and n.attribute = m.attribute and n.kind = 'claim' and n.subject <> ''
-			and (n.occurred_at, n.id) > (m.occurred_at, m.id) and n.occurred_at <= $4
+			and (n.occurred_at, n.id) > (m.occurred_at, m.id) and n.occurred_at <= (select at from perspective)
 			and nd.project_id = $2 and nd.audience = any($3::uuid[])
 		order by n.occurred_at, n.id limit 1
 	) later on m.kind = 'claim' and m.subject <> ''
-	where m.project_id = $2 and d.project_id = $2 and d.audience = any($3::uuid[]) and m.occurred_at <= $4
+	where m.project_id = $2 and d.project_id = $2 and d.audience = any($3::uuid[]) and m.occurred_at <= (select at from perspective)
 		and ($5::timestamptz is null or m.occurred_at >= $5) and ($6::timestamptz is null or m.occurred_at <= $6)`
 
-// judge looks up what the index found and was not judged yet.
-func (g *gate) judge(ctx context.Context, f *found) error {
-	points, lines := map[uuid.UUID]struct{}{}, map[uuid.UUID]struct{}{}
-	for _, h := range f.sources.Hits {
-		if _, known := g.judgedPoints[h.DataPoint]; !known {
-			points[h.DataPoint] = struct{}{}
+// judge looks up the first n data points that the index found, with their memories, as far as they were not judged yet. The first
+// judgement settles the perspective, and with opening it begins the transaction; all of it is one message to the database.
+func (g *gate) judge(ctx context.Context, f *found, n int, opening bool) error {
+	var points, lines []uuid.UUID
+	for _, id := range f.order[:n] {
+		if _, known := g.judgedPoints[id]; !known {
+			points = append(points, id)
+			g.judgedPoints[id] = struct{}{}
 		}
 	}
 	for _, h := range f.memories.Hits {
+		if _, asked := g.judgedPoints[h.DataPoint]; !asked {
+			continue
+		}
 		if _, known := g.judgedLines[h.Memory]; !known {
-			lines[h.Memory] = struct{}{}
+			lines = append(lines, h.Memory)
+			g.judgedLines[h.Memory] = struct{}{}
 		}
-		if _, known := g.judgedPoints[h.DataPoint]; !known {
-			points[h.DataPoint] = struct{}{}
-		}
-	}
-	if len(points) == 0 && len(lines) == 0 {
-		return nil
 	}
 	batch := new(pgx.Batch)
-	audiences := unnest.IDs(g.q.Audiences, func(a uuid.UUID) uuid.UUID { return a })
-	batch.Queue(selectPoints, unnest.Keys(points), g.q.Project.ID, audiences).Query(g.readPoints)
-	batch.Queue(selectLines, unnest.Keys(lines), g.q.Project.ID, audiences, g.at, g.q.From, g.q.To).Query(g.readLines)
-	if err := g.tx.SendBatch(ctx, batch).Close(); err != nil {
+	if opening {
+		batch.Queue(begin)
+	}
+	var at *time.Time
+	if g.settled {
+		at = &g.at
+	} else {
+		batch.Queue(selectAt, g.q.Project.ID, g.now).QueryRow(g.settle)
+	}
+	audiences := ids(g.q.Audiences)
+	if len(points) > 0 {
+		batch.Queue(selectPoints, ids(points), g.q.Project.ID, audiences, !g.beyond(n)).Query(g.readPoints)
+	}
+	if len(lines) > 0 {
+		batch.Queue(selectLines, ids(lines), g.q.Project.ID, audiences, at, g.q.From, g.q.To, g.now).Query(g.readLines)
+	}
+	if batch.Len() == 0 {
+		return nil
+	}
+	if err := g.db.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("judge candidates: %w", err)
 	}
-	for id := range points {
-		g.judgedPoints[id] = struct{}{}
+	return nil
+}
+
+// beyond says whether so many data points are more than a page is likely to show.
+func (g *gate) beyond(n int) bool { return n > likely(g.q.Limit) }
+
+func ids(list []uuid.UUID) [][16]byte {
+	return unnest.IDs(list, func(id uuid.UUID) uuid.UUID { return id })
+}
+
+func (g *gate) settle(row pgx.Row) error {
+	if err := row.Scan(&g.at); err != nil {
+		return err
 	}
-	for id := range lines {
-		g.judgedLines[id] = struct{}{}
-	}
+	g.at, g.settled = g.at.UTC(), true
 	return nil
 }
 
 func (g *gate) readPoints(rows pgx.Rows) error {
 	for rows.Next() {
 		var id uuid.UUID
-		p := new(point)
-		if err := rows.Scan(&id, &p.revision, &p.sourceID, &p.node, &p.occurredAt, &p.label, &p.author, &p.size, &p.big); err != nil {
+		p, b := new(point), new(body)
+		if err := rows.Scan(&id, &p.revision, &p.sourceID, &p.node, &p.occurredAt, &p.label, &p.author, &p.size, &p.big,
+			&b.whole, &b.content, &b.metadata); err != nil {
 			return err
+		}
+		if b.whole {
+			b.label = p.label
+			g.texts[revisionKey{id, p.revision}] = b
 		}
 		p.occurredAt = p.occurredAt.UTC()
 		if p.big != nil {

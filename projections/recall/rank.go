@@ -8,7 +8,6 @@ import (
 
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/recall"
-	"github.com/annals-project/annals/projections/recallindex"
 )
 
 // ranking is the candidates of a page with what they stand for: candidates[i] is of points[i], its Memories[j] is lines[i][j].
@@ -33,14 +32,17 @@ func score(w recall.Weights, counts []recall.Count, length int) float64 {
 	return sum
 }
 
+// mostWorth is the most that any line counts.
+const mostWorth = 0.9
+
 // worth is what a kind of memory adds to its source, and weight what its line counts as a key to it. A line that only repeats
 // its source, shorter, must not outrank another source by being short.
 func worth(l *line) (recall.Worth, float64) {
 	switch {
 	case l.supersededAt != nil:
-		return recall.Replaced, 0.9
+		return recall.Replaced, mostWorth
 	case slices.Contains([]string{memory.Claim, memory.Rule, memory.Membership, memory.Identity, memory.TemporalAnchor}, l.kind):
-		return recall.Distilled, 0.9
+		return recall.Distilled, mostWorth
 	default:
 		return recall.Repeated, 0.8
 	}
@@ -49,8 +51,8 @@ func worth(l *line) (recall.Worth, float64) {
 // rank makes candidates of what the gate let pass. A data point counts by the best of its passages; one that the index
 // knows by another revision counts by its live text.
 func (s *Service) rank(ctx context.Context, g *gate, ask *question, f *found) (*ranking, error) {
-	scores, stale := map[uuid.UUID]float64{}, map[uuid.UUID]struct{}{}
-	for _, h := range f.sources.Hits {
+	scores, stale := make(map[uuid.UUID]float64, len(g.points)), map[uuid.UUID]struct{}{}
+	for i, h := range f.sources.Hits {
 		p := g.points[h.DataPoint]
 		if p == nil || !p.within {
 			continue
@@ -59,15 +61,15 @@ func (s *Service) rank(ctx context.Context, g *gate, ask *question, f *found) (*
 			stale[h.DataPoint] = struct{}{}
 			continue
 		}
-		scores[h.DataPoint] = max(scores[h.DataPoint], score(f.weights, h.Counts, h.Length))
+		scores[h.DataPoint] = max(scores[h.DataPoint], f.sourceScores[i])
 	}
 	if err := s.rankLive(ctx, g, ask, f, stale, scores); err != nil {
 		return nil, err
 	}
-	derived := map[uuid.UUID][]recallindex.Hit{}
-	for _, h := range f.memories.Hits {
+	derived := map[uuid.UUID][]int{}
+	for i, h := range f.memories.Hits {
 		if l := g.lines[h.Memory]; l != nil && l.dataPoint == h.DataPoint && g.points[h.DataPoint] != nil {
-			derived[h.DataPoint] = append(derived[h.DataPoint], h)
+			derived[h.DataPoint] = append(derived[h.DataPoint], i)
 		}
 	}
 	r := new(ranking)
@@ -79,14 +81,14 @@ func (s *Service) rank(ctx context.Context, g *gate, ask *question, f *found) (*
 		}
 		c := recall.Candidate{ID: p.node, OccurredAt: p.occurredAt, Score: own, Hidden: !p.within, Least: int(recall.LeastTokens(p.size))}
 		var lines []*line
-		for _, h := range hits {
-			l := g.lines[h.Memory]
+		for _, i := range hits {
+			l := g.lines[f.memories.Hits[i].Memory]
 			if slices.Contains(lines, l) {
 				continue
 			}
 			value, weight := worth(l)
 			c.Memories = append(c.Memories, recall.Derived{
-				ID: l.id, OccurredAt: l.occurredAt, Content: l.content, Worth: value, Score: weight * score(f.memoryWeights, h.Counts, h.Length),
+				ID: l.id, OccurredAt: l.occurredAt, Content: l.content, Worth: value, Score: weight * f.memoryScores[i],
 			})
 			lines = append(lines, l)
 		}

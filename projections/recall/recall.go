@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/blob"
@@ -151,43 +150,66 @@ func (s *Service) recall(ctx context.Context, q Query) (Page, error) {
 		return Page{}, err
 	}
 	var page Page
-	err = pgx.BeginTxFunc(ctx, s.config.DB, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		g := newGate(tx, q)
-		if err := g.perspective(ctx, now); err != nil {
+	err = s.config.DB.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		page, err = s.answer(ctx, newGate(conn, q, now), &ask, found)
+		if conn.Conn().PgConn().TxStatus() == 'I' {
 			return err
 		}
-		for round := 1; ; round++ {
-			if err := g.judge(ctx, found); err != nil {
-				return err
-			}
-			if round == rounds || !found.more(&ask) || g.showable(q.Budget) >= q.Limit {
-				break
-			}
-			ask.sources, ask.memories = ask.sources*growth, ask.memories*growth
-			if found, err = s.search(ctx, &ask); err != nil {
-				return err
-			}
+		// Nothing was written. A connection on which this fails is given up by the pool.
+		if _, e := conn.Exec(ctx, "rollback"); e != nil && err == nil {
+			err = fmt.Errorf("end the snapshot: %w", e)
 		}
-		page, err = s.compose(ctx, g, &ask, found)
 		return err
 	})
 	return page, err
 }
 
+// likely is how many data points are judged at first, for a page of so many: some do not pass, and some do not fit.
+func likely(limit int) int { return limit + limit/4 + 8 }
+
+// answer judges as many of the data points that were found as the page depends on, the most promising first, and asks the index
+// for more where too few of them can be shown.
+func (s *Service) answer(ctx context.Context, g *gate, ask *question, found *found) (Page, error) {
+	for n, opening, round := likely(ask.Limit), true, 1; ; opening = false {
+		n = min(n, len(found.order))
+		if err := g.judge(ctx, found, n, opening); err != nil {
+			return Page{}, err
+		}
+		if n == len(found.order) && round < rounds && found.more(ask) && g.showable(ask.Budget) < ask.Limit {
+			round++
+			ask.sources, ask.memories = ask.sources*growth, ask.memories*growth
+			var err error
+			if found, err = s.search(ctx, ask); err != nil {
+				return Page{}, err
+			}
+			n = len(found.order)
+			continue
+		}
+		page, complete, err := s.compose(ctx, g, ask, found, found.floor(n))
+		if err != nil || complete {
+			return page, err
+		}
+		n = len(found.order)
+	}
+}
+
 // instant is a time as answers say it.
 func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// compose ranks what passed the gate and makes the page.
-func (s *Service) compose(ctx context.Context, g *gate, ask *question, found *found) (Page, error) {
-	page := Page{AsOf: g.at, Results: []Result{}}
+// compose ranks what passed the gate and makes the page. It is not complete where a data point that was not judged, and
+// comes below the floor, may belong into it.
+func (s *Service) compose(ctx context.Context, g *gate, ask *question, found *found, floor *recall.Floor) (page Page, complete bool, err error) {
+	page = Page{AsOf: g.at, Results: []Result{}}
 	ranking, err := s.rank(ctx, g, ask, found)
 	if err != nil {
-		return Page{}, err
+		return Page{}, false, err
 	}
-	texts := &texts{gate: g, blobs: s.config.Blobs, ranking: ranking, log: s.config.Log}
-	entries, used := recall.Compose(ranking.candidates, ask.Limit, ask.Budget, func(e recall.Entry) (int, bool) { return texts.cost(ctx, e, ask.Budget) })
-	if texts.err != nil {
-		return Page{}, texts.err
+	texts := &texts{gate: g, blobs: s.config.Blobs, ranking: ranking, log: s.config.Log, bodies: g.texts}
+	entries, used, complete := recall.ComposeAbove(floor, ranking.candidates, ask.Limit, ask.Budget, func(e recall.Entry) (int, bool) {
+		return texts.cost(ctx, e, ask.Budget)
+	})
+	if texts.err != nil || !complete {
+		return Page{}, false, texts.err
 	}
 	page.UsedEvidenceTokens = used
 	for i, e := range entries {
@@ -196,5 +218,5 @@ func (s *Service) compose(ctx context.Context, g *gate, ask *question, found *fo
 	if ask.Chronological {
 		slices.SortStableFunc(page.Results, func(a, b Result) int { return a.OccurredAt.Compare(b.OccurredAt) })
 	}
-	return page, nil
+	return page, true, nil
 }

@@ -41,7 +41,7 @@ const selectBodies = `select r.data_point, r.number, c.whole, case when c.whole 
 // bodies reads revisions of data points that passed, all of them with their content but the first where it is not to be whole.
 func (g *gate) bodies(ctx context.Context, wanted []revisionKey, firstWhole bool) (map[revisionKey]*body, error) {
 	found := make(map[revisionKey]*body, len(wanted))
-	rows, err := g.tx.Query(ctx, selectBodies, unnest.IDs(wanted, func(k revisionKey) uuid.UUID { return k.dataPoint }),
+	rows, err := g.db.Query(ctx, selectBodies, unnest.IDs(wanted, func(k revisionKey) uuid.UUID { return k.dataPoint }),
 		unnest.Column(wanted, func(k revisionKey) int32 { return int32(k.revision) }),
 		unnest.Column(wanted, func(k revisionKey) bool { return firstWhole || k != wanted[0] }))
 	if err != nil {
@@ -70,14 +70,16 @@ type texts struct {
 	}
 	ranking *ranking
 	log     *slog.Logger
-	bodies  map[revisionKey]*body
-	// order is the candidates by score; those before loaded were read.
+	// bodies are those that were read, nil where there was nothing.
+	bodies map[revisionKey]*body
+	// order is the candidates by score; those before loaded were read. The next time so many bytes are read.
 	order  []int
 	loaded int
+	reach  int64
 	err    error
 }
 
-// What is read at a time, in documents and in bytes.
+// What is read at a time: at first what a page of plain ASCII holds, then more and more, up to so many documents and bytes.
 const (
 	readDocuments = 128
 	readBytes     = 4 << 20
@@ -151,8 +153,8 @@ func (t *texts) blob(ctx context.Context, b *body, ref *blob.Ref) []byte {
 
 // load reads a revision, and with it the sources that come next and may fit.
 func (t *texts) load(ctx context.Context, first revisionKey, whole bool, budget int) {
-	if t.bodies == nil {
-		t.bodies = make(map[revisionKey]*body)
+	if t.order == nil {
+		t.reach = 4 * int64(budget)
 		t.order = make([]int, len(t.ranking.candidates))
 		for i := range t.order {
 			t.order[i] = i
@@ -161,19 +163,23 @@ func (t *texts) load(ctx context.Context, first revisionKey, whole bool, budget 
 	}
 	wanted := []revisionKey{first}
 	size := int64(0)
-	for t.loaded < len(t.order) && len(wanted) < readDocuments && size < readBytes {
+	for t.loaded < len(t.order) && len(wanted) < readDocuments && size < min(t.reach, readBytes) {
 		i := t.order[t.loaded]
 		t.loaded++
 		p := t.ranking.points[i]
-		key := revisionKey{t.ranking.ids[i], p.revision}
-		if _, read := t.bodies[key]; read || key == first || !p.within || recall.LeastTokens(p.size) > int64(budget) {
+		if !p.within || recall.LeastTokens(p.size) > int64(budget) {
 			continue
 		}
 		if p.big == nil {
 			size += p.size
 		}
+		key := revisionKey{t.ranking.ids[i], p.revision}
+		if _, read := t.bodies[key]; read || key == first {
+			continue
+		}
 		wanted = append(wanted, key)
 	}
+	t.reach *= growth
 	found, err := t.gate.bodies(ctx, wanted, whole)
 	if err != nil {
 		t.err = err

@@ -30,6 +30,14 @@ type values struct {
 	of    []uint32
 }
 
+// name is the term of a document.
+func (v *values) name(doc uint64) string {
+	if v.of == nil {
+		return v.names[0]
+	}
+	return v.names[v.of[doc]]
+}
+
 // in gives the columns of a snapshot, in the order of its segments, and forgets those of segments that were merged away.
 func (c *columns) in(segments []*scorch.SegmentSnapshot) []*column {
 	found := make([]*column, len(segments))

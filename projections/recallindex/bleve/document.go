@@ -54,13 +54,18 @@ func newDocument(d recallindex.Document) *document.Document {
 
 // day is the day of an instant in eight digits that sort as time does: enough to choose candidates by. What a filter reads
 // is text, because the engine sets terms apart by a byte that text never holds.
-func day(at time.Time) string {
-	const epoch = 1 << 30 // before year 0
-	days := at.Unix() / 86400
-	if at.Unix()%86400 < 0 {
-		days--
+func day(at time.Time) string { return fmt.Sprintf("%08x", recallindex.Day(at)+dayZero) }
+
+// dayZero is added to days so that those before 1970 are not negative.
+const dayZero = 1 << 30
+
+// parseDay reads what day wrote.
+func parseDay(term string) (int, error) {
+	n, err := strconv.ParseUint(term, 16, 32)
+	if err != nil {
+		return 0, fmt.Errorf("day %q is unreadable: %w", term, err)
 	}
-	return fmt.Sprintf("%08x", days+epoch)
+	return int(n) - dayZero, nil
 }
 
 // identifier is the id of a document: data point, revision, and passage or memory.

@@ -173,15 +173,23 @@ func (s *search) name(candidates []candidate) error {
 	for _, c := range candidates {
 		i := sort.Search(len(ends), func(i int) bool { return ends[i] > c.id })
 		in := s.segments[i].Segment()
-		id, err := in.DocID(c.id - (ends[i] - in.Count()))
+		doc := c.id - (ends[i] - in.Count())
+		hit := recallindex.Hit{Counts: c.counts, Length: c.length}
+		id, err := in.DocID(doc)
 		if err != nil {
 			return err
 		}
-		k, err := key(string(id))
+		if hit.Key, err = key(string(id)); err != nil {
+			return err
+		}
+		days, err := s.columns[i].daysOf(in)
 		if err != nil {
 			return err
 		}
-		s.found.Hits = append(s.found.Hits, recallindex.Hit{Key: k, Counts: c.counts, Length: c.length})
+		if hit.Day, err = parseDay(days.name(doc)); err != nil {
+			return err
+		}
+		s.found.Hits = append(s.found.Hits, hit)
 	}
 	return nil
 }

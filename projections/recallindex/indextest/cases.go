@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -42,8 +43,8 @@ func counts(t *testing.T, open Open) {
 	want := sorted(recallindex.Found{
 		Statistics: recall.Statistics{Docs: 3, Frequencies: []recall.Count{{Text: 1, Label: 2}, {Text: 1}, {}}},
 		Hits: []recallindex.Hit{
-			{Key: recallindex.Key{DataPoint: a, Revision: 1, N: 0}, Counts: []recall.Count{{Text: 2, Label: 1}, {}, {}}, Length: 5},
-			{Key: recallindex.Key{DataPoint: a, Revision: 1, N: 1}, Counts: []recall.Count{{Label: 1}, {Text: 1}, {}}, Length: 1},
+			{Key: recallindex.Key{DataPoint: a, Revision: 1, N: 0}, Counts: []recall.Count{{Text: 2, Label: 1}, {}, {}}, Length: 5, Day: dayOfPassages},
+			{Key: recallindex.Key{DataPoint: a, Revision: 1, N: 1}, Counts: []recall.Count{{Label: 1}, {Text: 1}, {}}, Length: 1, Day: dayOfPassages},
 		},
 	})
 	equal(t, "found", found, want)
@@ -87,12 +88,12 @@ func parts(t *testing.T, open Open) {
 	q := query(project, "helix")
 	equal(t, "sources", search(t, x, q), recallindex.Found{
 		Statistics: recall.Statistics{Docs: 1, Frequencies: []recall.Count{{Text: 1}}},
-		Hits:       []recallindex.Hit{{Key: recallindex.Key{DataPoint: a, Revision: 1}, Counts: []recall.Count{{Text: 1}}, Length: 3}},
+		Hits:       []recallindex.Hit{{Key: recallindex.Key{DataPoint: a, Revision: 1}, Counts: []recall.Count{{Text: 1}}, Length: 3, Day: dayOfPassages}},
 	})
 	q.Part = recallindex.Memories
 	equal(t, "memories", search(t, x, q), recallindex.Found{
 		Statistics: recall.Statistics{Docs: 1, Frequencies: []recall.Count{{Text: 1}}},
-		Hits:       []recallindex.Hit{{Key: recallindex.Key{DataPoint: a, Revision: 1, Memory: m}, Counts: []recall.Count{{Text: 2}}, Length: 4}},
+		Hits:       []recallindex.Hit{{Key: recallindex.Key{DataPoint: a, Revision: 1, Memory: m}, Counts: []recall.Count{{Text: 2}}, Length: 4, Day: dayOfPassages}},
 	})
 	apply(t, x, project, recallindex.Change{Deletes: []recallindex.Key{{DataPoint: a, Revision: 1, Memory: m}}})
 	equal(t, "memories", len(search(t, x, q).Hits), 0)
@@ -174,6 +175,10 @@ func windows(t *testing.T, open Open) {
 			hits := map[uuid.UUID]bool{}
 			for _, h := range search(t, x, q).Hits {
 				hits[h.DataPoint] = true
+				at := docs[slices.IndexFunc(docs, func(d recallindex.Document) bool { return d.DataPoint == h.DataPoint })].OccurredAt
+				if h.Day != int(at.Truncate(24*time.Hour).Unix()/(24*60*60)) {
+					t.Errorf("%s is day %d", at, h.Day)
+				}
 			}
 			for k := i; k <= j; k++ {
 				if !hits[docs[k].DataPoint] {
@@ -358,7 +363,7 @@ func model(t *testing.T, open Open) {
 		q.Terms = rapid.SliceOfNDistinct(word, 1, 5, rapid.ID[string]).Draw(r, "query")
 		want := recallindex.Found{Statistics: recall.Statistics{Docs: len(held), Frequencies: make([]recall.Count, len(q.Terms))}}
 		for _, d := range held {
-			hit, any := recallindex.Hit{Key: d.Key, Counts: recall.Counts(q.Terms, d.Terms)}, false
+			hit, any := recallindex.Hit{Key: d.Key, Counts: recall.Counts(q.Terms, d.Terms), Day: dayOfPassages}, false
 			for i, c := range hit.Counts {
 				if c.Text > 0 {
 					want.Statistics.Frequencies[i].Text++
