@@ -64,7 +64,7 @@ func openStorage(ctx context.Context, s *Settings, log *slog.Logger) (_ *storage
 }
 
 func (st *storage) openLog(ctx context.Context, s *Settings, log *slog.Logger) (err error) {
-	cfg := esdb.Config{ConnectionString: s.EventStore, Logger: log, Connections: connections}
+	cfg := esdb.Config{ConnectionString: s.EventStore, Logger: log, Connections: connections, Together: true}
 	if s.EventStore == Embedded {
 		if st.node, err = node.Start(ctx, node.Config{Dir: filepath.Join(s.DataDir, "log"), Logger: log}); err != nil {
 			return err

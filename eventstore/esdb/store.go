@@ -30,11 +30,16 @@ type Config struct {
 	Logger  *slog.Logger
 	// Connections is how many connections share the calls, at least 1.
 	Connections int
+	// Together sends small appends over one common call, where the address names one server and that takes them so. They are
+	// the same appends, with the same answers, for a fraction of the processor time.
+	Together bool
 }
 
 // Store is an eventstore.Store over EventStoreDB.
 type Store struct {
 	pool *pool
+	// together is nil where every append is a call.
+	together *together
 }
 
 var _ eventstore.Store = (*Store)(nil)
@@ -59,11 +64,20 @@ func Open(cfg Config) (*Store, error) {
 	if err := conf.Validate(); err != nil {
 		return nil, fmt.Errorf("esdb: %w", err)
 	}
-	return &Store{pool: newPool(*conf, max(cfg.Connections, 1), cfg.Logger)}, nil
+	s := &Store{pool: newPool(*conf, max(cfg.Connections, 1), cfg.Logger)}
+	if cfg.Together {
+		s.together = newTogether(conf, cfg.Logger)
+	}
+	return s, nil
 }
 
 // Close implements eventstore.Store.
-func (s *Store) Close() error { return s.pool.close() }
+func (s *Store) Close() error {
+	if s.together == nil {
+		return s.pool.close()
+	}
+	return errors.Join(s.together.close(), s.pool.close())
+}
 
 // driverLog hands on what the driver has to say. All of it is for debugging: it calls a deleted stream an error, and what
 // matters of the rest reaches the caller.

@@ -37,7 +37,7 @@ func TestServer(t *testing.T) {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-func startNode(t *testing.T) node.Connection {
+func startNode(t testing.TB) node.Connection {
 	t.Helper()
 	n, err := node.Start(context.Background(), node.Config{Dir: "log", FS: vfs.NewMem(), Logger: quiet()})
 	if err != nil {

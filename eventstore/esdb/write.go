@@ -29,6 +29,11 @@ func (s *Store) Append(ctx context.Context, stream string, expected eventstore.R
 	if err := ctx.Err(); err != nil {
 		return eventstore.Appended{}, fmt.Errorf("%s: %w", what, err)
 	}
+	if s.together != nil {
+		if done, ok := s.together.append(ctx, stream, expected, events); ok {
+			return done, nil
+		}
+	}
 	result, err := do(ctx, s.pool, never, func(ctx context.Context, c *driver.Client) (*driver.WriteResult, error) {
 		return c.AppendToStream(ctx, stream, driver.AppendToStreamOptions{ExpectedRevision: at, RequiresLeader: true}, data...)
 	})
