@@ -201,4 +201,3 @@ func appendEvents(t *testing.T, store *esdb.Store, stream string, at int, payloa
 		t.Fatal(err)
 	}
 }
-
