@@ -70,12 +70,16 @@ func TestSignals(t *testing.T) {
 		}},
 		{"conversation", "What about the old harbour?", 3, 0, []said{
 			{"Ana", "The harbour", 0},
-			{"Ben", "The old one", day}, {"Ana", "Nice", day + time.Minute}, {"Ben", "The harbour", day + 2*time.Minute},
+			{"Ben", "The old one", day},
+			{"Ana", "Nice", day + time.Minute},
+			{"Ben", "The harbour", day + 2*time.Minute},
 			{"Ana", "Ships", day + 3*time.Minute},
 		}},
 		{"together", "What about the old harbour?", 3, 0, []said{
 			{"Ana", "The harbour", 0},
-			{"Ben", "The old one", day}, {"Ana", "Nice", day + time.Minute}, {"Ben", "The harbour", day + 2*time.Minute},
+			{"Ben", "The old one", day},
+			{"Ana", "Nice", day + time.Minute},
+			{"Ben", "The harbour", day + 2*time.Minute},
 		}},
 		{"time told", "When was the launch?", 1, 0, []said{{"Ana", "The launch was fine", 0}, {"Ana", "The launch was yesterday", day}}},
 		{"number told", "How many ships came?", 1, 0, []said{{"Ana", "Ships came slowly", 0}, {"Ana", "Ships came, seven", day}}},
