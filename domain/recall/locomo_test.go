@@ -79,7 +79,7 @@ func ranker(t *testing.T, analyzer *recall.Analyzer, name string) *ranking {
 		terms := passages[0]
 		r.terms = append(r.terms, terms)
 		turn := recall.Turn{
-			Length: len(terms.Text), Traits: recall.TraitsOf(p.Content), Author: p.Identity, OccurredAt: c.Turns[i].At,
+			Length: len(terms.Text), Size: int64(len(p.Content)), Traits: recall.TraitsOf(p.Content), Author: p.Identity, OccurredAt: c.Turns[i].At,
 			Before: recall.None, After: recall.None,
 		}
 		if i > 0 && recall.SameThread(r.turns[i-1].OccurredAt, turn.OccurredAt) {
@@ -106,7 +106,7 @@ func ranker(t *testing.T, analyzer *recall.Analyzer, name string) *ranking {
 
 // rank is the rank of every turn that a question finds, from 1.
 func (r *ranking) rank(text string, without ...string) map[string]int {
-	question := r.analyzer.Question(text, r.AskedAt())
+	question := r.analyzer.Question(text, r.Turns[0].Speaker, r.AskedAt())
 	statistics := recall.Statistics{Docs: len(r.turns)}
 	for _, term := range question.Terms {
 		statistics.Frequencies = append(statistics.Frequencies, r.frequencies[term.Text])

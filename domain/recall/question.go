@@ -16,6 +16,8 @@ type Question struct {
 	Answer Traits
 	// Periods are the spans of time that it names.
 	Periods []comprehend.Period
+	// Asker is the author that "I" and "my" stand for in it, "" where it does not speak of its asker.
+	Asker string
 }
 
 // Term is one term of a question.
@@ -31,10 +33,13 @@ const (
 	relatedToAll = 48
 )
 
-// Question reads the text of a query, as asked at an instant.
-func (a *Analyzer) Question(text string, asked time.Time) Question {
+// Question reads the text of a query, as asked by somebody at an instant.
+func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 	own := a.Query(text)
 	q := Question{Answer: answerOf(text), Periods: comprehend.Periods(text, asked)}
+	if TraitsOf(cut(text, queryBytes)).Has(FirstPerson) {
+		q.Asker = asker
+	}
 	known := make(map[string]struct{}, len(own))
 	for i, term := range own {
 		q.Terms = append(q.Terms, Term{term, i})

@@ -11,7 +11,7 @@ import (
 // BenchmarkRank ranks 400 candidates, half of them neighbours of each other.
 func BenchmarkRank(b *testing.B) {
 	a := recall.NewAnalyzer()
-	question := a.Question("Which countries did Ana visit with her family in June, and when did they hike in the mountains?", began)
+	question := a.Question("Which countries did Ana visit with her family in June, and when did they hike in the mountains?", "", began)
 	var lines []said
 	for i := range 400 {
 		lines = append(lines, said{

@@ -6,16 +6,18 @@ import (
 	"time"
 )
 
-// Turn is a passage as it is ranked: a candidate, or a neighbour of one. All of them are such that the reader may read them.
+// Turn is a data point as it is ranked, by that of its passages whose words fit best: a candidate, or a neighbour of one. All of
+// them are such that the reader may read them.
 type Turn struct {
 	// Counts say how often each term of the question stands in it; nil where none does.
 	Counts []Count
-	// Length is the number of terms of its text.
+	// Length is the number of terms of its text, Size the bytes of the whole that would be shown for it.
 	Length     int
+	Size       int64
 	Traits     Traits
 	Author     string
 	OccurredAt time.Time
-	// Before and After are the places of the passages that come right before and after it, None for none or unknown.
+	// Before and After are the places of the data points right before and after it in its conversation, None for none or unknown.
 	Before, After int
 }
 
@@ -37,7 +39,7 @@ type scene struct {
 	content []int
 	// usual is the mean weight of these terms: what a signal without terms of its own is measured in.
 	usual float64
-	// named is the one author whom the question names, "" for none or several.
+	// named is the one author whom the question names or, naming none, calls "I"; "" for none or several.
 	named string
 	// base is what each turn scores by its own words, threads what the conversation of each does.
 	base, threads []float64
@@ -94,7 +96,10 @@ func (s *scene) findNamed(a *Analyzer) (names []int) {
 		s.named = author
 		names = append(names, place)
 	}
-	if authors != 1 {
+	switch {
+	case authors == 0:
+		s.named = s.question.Asker
+	case authors > 1:
 		s.named = ""
 	}
 	return names

@@ -1,6 +1,9 @@
 package recall
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // signal is one thing that a turn is ranked by. The score of a turn is the sum of what its signals say, each times its weight.
 type signal struct {
@@ -29,11 +32,17 @@ var signals = []signal{
 	{"date", 2.5, date},
 }
 
-// askedOff is what a turn loses that asks instead of telling.
+// askedOff is the share that a turn loses that asks instead of telling.
 const askedOff = 0.2
 
+// worthItsSize is the share that a document keeps that takes the room of others in a page: a long one must say more than a short one.
+func worthItsSize(bytes int64) float64 {
+	const off, from, least = 0.12, 1000, 0.4
+	return max(least, 1-off*math.Log2(1+float64(bytes)/from))
+}
+
 // Rank scores turns for a question: the higher, the sooner it is shown; 0 is nothing in common. Weights are those of the question's
-// terms. Without names a signal by its name in signals, or "asks", to leave out; it is for measurements.
+// terms. Without names a signal by its name in signals, "asks" or "size", to leave out; it is for measurements.
 func (a *Analyzer) Rank(q Question, weights Weights, turns []Turn, without ...string) []float64 {
 	s := newScene(a, q, weights, turns)
 	off := make(map[string]bool, len(without))
@@ -49,6 +58,9 @@ func (a *Analyzer) Rank(q Question, weights Weights, turns []Turn, without ...st
 		}
 		if turns[i].Traits.Has(Asks) && !off["asks"] {
 			scores[i] *= 1 - askedOff
+		}
+		if !off["size"] {
+			scores[i] *= worthItsSize(turns[i].Size)
 		}
 	}
 	return scores

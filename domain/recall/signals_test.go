@@ -27,7 +27,7 @@ func talk(a *recall.Analyzer, question recall.Question, lines []said) (turns []r
 	for i, l := range lines {
 		passage := a.Passages(recall.Document{Content: l.text, Author: l.by})[0]
 		turn := recall.Turn{
-			Length: len(passage.Text), Traits: recall.TraitsOf(l.text), Author: l.by, OccurredAt: began.Add(l.at),
+			Length: len(passage.Text), Size: int64(len(l.text)), Traits: recall.TraitsOf(l.text), Author: l.by, OccurredAt: began.Add(l.at),
 			Before: recall.None, After: recall.None,
 		}
 		counts := recall.Counts(question.Texts(), passage)
@@ -86,11 +86,12 @@ func TestSignals(t *testing.T) {
 		{"name told", "Who built the ship?", 1, 0, []said{{"Ana", "The ship was built by somebody", 0}, {"Ana", "The ship was built by Brunel", day}}},
 		{"date", "What happened to the ship on 20 June 2025?", 1, 0, []said{{"Ana", "The ship left", 0}, {"Ana", "The ship left", 40 * day}}},
 		{"asks", "Where is the ship?", 1, 0, []said{{"Ana", "The ship?", 0}, {"Ana", "The ship.", day}}},
+		{"size", "Where is the ship?", 1, 0, []said{{"Ana", "The ship is here" + strings.Repeat(" …", 4000), 0}, {"Ana", "The ship is here", day}}},
 		{"label", "Where is Ben?", 0, 1, []said{{"Ben", "Ships were there", 0}, {"Ana", "Ships were there", day}}},
 	} {
 		t.Run(c.signal, func(t *testing.T) {
 			a := recall.NewAnalyzer()
-			question := a.Question(c.question, began.Add(60*day))
+			question := a.Question(c.question, "", began.Add(60*day))
 			turns, weights := talk(a, question, c.lines)
 			with := a.Rank(question, weights, turns)
 			if with[c.above] <= with[c.below] {
@@ -104,9 +105,21 @@ func TestSignals(t *testing.T) {
 	}
 }
 
+func TestAskersAreMeantByI(t *testing.T) {
+	a := recall.NewAnalyzer()
+	for text, above := range map[string]int{"What did I drink?": 1, "What did Ben drink, I wonder?": 0, "What did one drink?": 0} {
+		question := a.Question(text, "Ana", began)
+		turns, weights := talk(a, question, []said{{"Ben", "A drink of tea", 0}, {"Ana", "A drink of tea", 48 * time.Hour}})
+		scores := a.Rank(question, weights, turns)
+		if scores[above] < scores[1-above] || (above == 1) != (scores[1] > scores[0]) {
+			t.Errorf("%q: %v", text, scores)
+		}
+	}
+}
+
 func TestRelatedWords(t *testing.T) {
 	a := recall.NewAnalyzer()
-	question := a.Question("Which instrument is it?", began)
+	question := a.Question("Which instrument is it?", "", began)
 	turns, weights := talk(a, question, []said{{"Ana", "It is a violin", 0}, {"Ana", "It is an instrument", 48 * time.Hour}, {"Ana", "It is a ship", 96 * time.Hour}})
 	scores := a.Rank(question, weights, turns)
 	if !(scores[1] > scores[0] && scores[0] > scores[2]) {
@@ -133,11 +146,11 @@ func TestQuestions(t *testing.T) {
 		{"Whenever it rains", 0},
 		{"", 0},
 	} {
-		if got := a.Question(c.text, began).Answer; got != c.answer {
+		if got := a.Question(c.text, "", began).Answer; got != c.answer {
 			t.Errorf("%q asks for %b, want %b", c.text, got, c.answer)
 		}
 	}
-	question := a.Question("What did Ana do in June and on 3 May 2024?", began)
+	question := a.Question("What did Ana do in June and on 3 May 2024?", "", began)
 	want := []comprehend.Period{
 		{Start: time.Date(2024, 6, 1, 0, 0, 0, 0, time.UTC), End: time.Date(2024, 7, 1, 0, 0, 0, 0, time.UTC)},
 		{Start: time.Date(2024, 5, 3, 0, 0, 0, 0, time.UTC), End: time.Date(2024, 5, 4, 0, 0, 0, 0, time.UTC)},
@@ -149,7 +162,7 @@ func TestQuestions(t *testing.T) {
 
 func TestQuestionsAreBounded(t *testing.T) {
 	a := recall.NewAnalyzer()
-	question := a.Question(strings.Repeat("family food country sport animal pet event activity music art emotion health clothes ", 5), began)
+	question := a.Question(strings.Repeat("family food country sport animal pet event activity music art emotion health clothes ", 5), "", began)
 	own := 0
 	seen := map[string]bool{}
 	for i, term := range question.Terms {
