@@ -19,14 +19,16 @@ const (
 
 // CLI is the grammar of the command line.
 type CLI struct {
-	Serve  ServeCmd  `cmd:"" help:"Run the service: API, projections and pipeline in one process."`
-	Node   NodeCmd   `cmd:"" help:"Run the event store alone, for EventStoreDB clients."`
-	Import ImportCmd `cmd:"" help:"Send a file of data points, in batches; a second run goes on where the first one stopped."`
-	Recall RecallCmd `cmd:"" help:"Ask a question and print what is remembered, with its sources."`
-	Status StatusCmd `cmd:"" help:"Show whether the server is ready, or how far one send has come."`
-	Failed FailedCmd `cmd:"" help:"List the sends that stopped, with the reason, and put them back with --retry."`
-	Events EventsCmd `cmd:"" help:"Read the log of events, as the person who runs the server."`
-	Bench  BenchCmd  `cmd:"" help:"Measure a running server."`
+	Serve   ServeCmd   `cmd:"" help:"Run the service: API, projections and pipeline in one process."`
+	Node    NodeCmd    `cmd:"" help:"Run the event store alone, for EventStoreDB clients."`
+	Import  ImportCmd  `cmd:"" help:"Send a file of data points, in batches; a second run goes on where the first one stopped."`
+	Recall  RecallCmd  `cmd:"" help:"Ask a question and print what is remembered, with its sources."`
+	Status  StatusCmd  `cmd:"" help:"Show whether the server is ready, or how far one send has come."`
+	Failed  FailedCmd  `cmd:"" help:"List the sends that stopped, with the reason, and put them back with --retry."`
+	Backup  BackupCmd  `cmd:"" help:"Back up the log and the keys into a folder, while the server runs or not."`
+	Restore RestoreCmd `cmd:"" help:"Make a data folder out of a backup."`
+	Events  EventsCmd  `cmd:"" help:"Read the log of events, as the person who runs the server."`
+	Bench   BenchCmd   `cmd:"" help:"Measure a running server."`
 }
 
 // ServeCmd is "annals serve".

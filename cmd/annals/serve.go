@@ -87,6 +87,7 @@ type process struct {
 	confirmer *pipeline.Confirmer
 	finisher  *pipeline.Finisher
 	sends     operator.Sends
+	backups   operator.Backups
 	// started is closed once the projections have caught up and nothing that a commit set off stands open.
 	started chan struct{}
 	// ready is called once, when the service is.
@@ -132,6 +133,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 	p.finisher = &pipeline.Finisher{Log: events, List: queries, Progress: p.waiter, Logger: log, Now: now}
 
 	write := commands.New(commands.Config{Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, HashKey: key, Pipeline: s.PipelineOn(), Foreground: foreground})
+	p.backups = backups{node: st.node, dataDir: s.DataDir, hashKey: key}
 	p.sends = operatorSends{queries: queries, access: access.Queries{DB: st.db}, commands: write}
 	return p, p.routes(registry, queries, write, blobs, analyzer)
 }
@@ -168,7 +170,7 @@ func (p *process) run(ctx context.Context) error {
 	}
 	edge := []role{
 		{"api", serveHTTP(p.listener, p.api, p.door, p.settings, p.log)},
-		{"operator socket", serveOperator(socket, operator.Handler(p.sends, p.log, operator.EventRoutes(p.st.store)))},
+		{"operator socket", serveOperator(socket, operator.Handler(p.sends, p.log, operator.EventRoutes(p.st.store), operator.BackupRoutes(p.backups)))},
 		{"start", p.start},
 	}
 	core := []role{{"confirmer", p.afterStart(p.confirmer.Run)}, {"finisher", p.afterStart(p.finisher.Run)}}

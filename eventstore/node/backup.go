@@ -80,6 +80,12 @@ func (n *Node) Backup(ctx context.Context, dir string) (err error) {
 	return writeWhole(fs, dir, backupList, append(text, '\n'))
 }
 
+// BackedUp reads from the list of a backup the position of its newest event.
+func BackedUp(backup string) (position uint64, err error) {
+	content, err := readBackup(vfs.Default, backup)
+	return content.Position, err
+}
+
 // Restore fills a folder, which must be empty or not be there, with the log of a backup: the same events at the same
 // positions. Every file is compared with the list of the backup first; a damaged backup is refused, and nothing is left behind.
 func Restore(ctx context.Context, backup, dir string) error {

@@ -26,21 +26,24 @@ type Client struct {
 
 // Dial makes a client of the server that runs on a data folder. It opens nothing: a server that is not there shows at the first call.
 func Dial(dataDir string) *Client {
-	path := Socket(dataDir)
-	return &Client{path, &http.Client{
+	c := &Client{path: Socket(dataDir)}
+	c.http = &http.Client{
 		Timeout: 30 * time.Second,
 		Transport: &http.Transport{
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				var d net.Dialer
-				var conn net.Conn
-				err := reach(path, func(path string) (err error) {
-					conn, err = d.DialContext(ctx, "unix", path)
-					return err
-				})
-				return conn, err
-			},
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
 		},
-	}}
+	}
+	return c
+}
+
+func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	var conn net.Conn
+	err := reach(c.path, func(path string) (err error) {
+		conn, err = d.DialContext(ctx, "unix", path)
+		return err
+	})
+	return conn, err
 }
 
 // Failed lists one page of stopped sends, oldest first; after is "" or that of the page before.

@@ -1,0 +1,72 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/annals-project/annals/internal/client"
+)
+
+// A backup made under load and restored elsewhere serves everything that was acknowledged before it began: it is recalled, its
+// status stands, and the keys that the first installation handed out are good at the second. The first one goes on.
+func TestBackupUnderLoadAndRestore(t *testing.T) {
+	s := newService(t)
+	s.start()
+	c := s.client(client.Options{})
+	before := map[string]string{} // ingestion ids by source
+	for i := range 12 {
+		id := fmt.Sprintf("before-%d", i)
+		r, err := c.Ingest(t.Context(), client.DataPoint{ID: id, Content: fmt.Sprintf("Person%d lives in Town%d and likes tea", i, i)}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		before[id] = r.IngestionID
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	for w := range 3 {
+		load.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				point := client.DataPoint{ID: fmt.Sprintf("during-%d-%d", w, i), Content: fmt.Sprintf("Visitor%d saw House%d", w, i)}
+				if _, err := c.Ingest(context.WithoutCancel(ctx), point, ""); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	backup := filepath.Join(t.TempDir(), "backup")
+	out, err := exec.CommandContext(t.Context(), binary, "backup", backup, "--data-dir", s.dir).CombinedOutput()
+	stop()
+	load.Wait()
+	if err != nil || !strings.Contains(string(out), "backed up to "+backup) {
+		t.Fatalf("annals backup: %v\n%s", err, out)
+	}
+	s.stop()
+
+	restored := newService(t)
+	out, err = exec.CommandContext(t.Context(), binary, "restore", backup, "--data-dir", restored.dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("annals restore: %v\n%s", err, out)
+	}
+	restored.start()
+	rc := restored.client(client.Options{})
+	for i := range 12 {
+		id := fmt.Sprintf("before-%d", i)
+		completed(t.Context(), t, rc, before[id])
+		page, err := rc.Recall(t.Context(), client.RecallRequest{Query: fmt.Sprintf("Where does Person%d live? Town%d", i, i), Identity: "x"})
+		if err != nil || len(page.Results) == 0 || page.Results[0].Sources[0].SourceID != id {
+			t.Errorf("recall of %s: %+v, %v", id, page.Results, err)
+		}
+	}
+	r, err := rc.Ingest(t.Context(), client.DataPoint{ID: "after", Content: "Anna moved to Porto"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	completed(t.Context(), t, rc, r.IngestionID)
+}
