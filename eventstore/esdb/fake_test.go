@@ -83,13 +83,24 @@ func (f *fake) Tombstone(ctx context.Context, _ *streams.TombstoneReq) (*streams
 // serve starts the server at an address; stop ends it at once.
 func (f *fake) serve(t *testing.T, addr string) (at string, stop func()) {
 	t.Helper()
+	return f.serveWith(t, addr)
+}
+
+func (f *fake) serveWith(t *testing.T, addr string, opts ...grpc.ServerOption) (at string, stop func()) {
+	t.Helper()
+	server := grpc.NewServer(append(opts, grpc.MaxRecvMsgSize(17<<20))...)
+	streams.RegisterStreamsServer(server, f)
+	serverfeatures.RegisterServerFeaturesServer(server, f)
+	return serving(t, addr, server)
+}
+
+// serving runs a server at an address.
+func serving(t *testing.T, addr string, server *grpc.Server) (at string, stop func()) {
+	t.Helper()
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(17 << 20))
-	streams.RegisterStreamsServer(server, f)
-	serverfeatures.RegisterServerFeaturesServer(server, f)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	var once sync.Once

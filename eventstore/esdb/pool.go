@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	driver "github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // link is one client of the driver, which is one connection, and how many calls are on it.
@@ -17,6 +21,8 @@ type link struct {
 	// ready is closed once the driver found a server, or failed says that it found none, which is the end of the client.
 	ready  chan struct{}
 	failed error
+	// entering are the calls that were given the client and have not got its connection yet. None is added once it is retired.
+	entering sync.WaitGroup
 
 	// Under the lock of the pool:
 	calls   int
@@ -26,12 +32,15 @@ type link struct {
 // pool holds the clients. The driver searches for a server at the first call, for as long as that takes and whatever the contexts of
 // the calls say; so calls wait outside until it has one. A client that lost its server is retired: new calls get a new client, and it is
 // closed when its last call has ended, since the driver neither closes the connection that it leaves nor bears being closed during a call.
+// So the driver must never make a second connection: see leave.
 type pool struct {
 	conf driver.Configuration
 	log  *slog.Logger
 	// done ends when the pool is closed.
 	done context.Context
 	end  context.CancelFunc
+	// redirected is set once a server named another one as the leader: the driver then goes there, and may hold calls meanwhile.
+	redirected atomic.Bool
 
 	mu    sync.Mutex
 	links []*link
@@ -49,47 +58,120 @@ func newPool(conf driver.Configuration, size int, log *slog.Logger) *pool {
 	return p
 }
 
-// acquire waits for a connected client; the clients take turns.
+// acquire waits for a connected client; the clients take turns. The caller enters it with on, and releases it.
 func (p *pool) acquire(ctx context.Context) (*link, error) {
-	l, err := p.next()
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case <-l.ready:
-		if l.failed != nil {
-			err = fmt.Errorf("%w: %w", errNotConnected, l.failed)
+	for {
+		l, entered, err := p.next()
+		if err != nil || entered {
+			return l, err
 		}
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	if err != nil {
+		select {
+		case <-l.ready:
+			if l.failed != nil {
+				err = fmt.Errorf("%w: %w", errNotConnected, l.failed)
+			}
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		if err == nil && p.enter(l) {
+			return l, nil
+		}
 		p.release(l)
-		return nil, err
+		if err != nil {
+			return nil, err
+		}
 	}
-	return l, nil
 }
 
-func (p *pool) next() (*link, error) {
+// next is the client whose turn it is; it is entered at once where it is connected.
+func (p *pool) next() (l *link, entered bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.done.Err() != nil {
-		return nil, errClosed
+		return nil, false, errClosed
 	}
 	p.turn = (p.turn + 1) % len(p.links)
-	l := p.links[p.turn]
-	if l == nil {
+	if l = p.links[p.turn]; l == nil {
+		l = &link{slot: p.turn, ready: make(chan struct{}), calls: 1}
 		conf := p.conf
-		client, err := driver.NewClient(&conf)
-		if err != nil {
-			return nil, fmt.Errorf("make an event store client: %w", err)
+		conf.Logger = p.listen(l)
+		if l.client, err = driver.NewClient(&conf); err != nil {
+			return nil, false, fmt.Errorf("make an event store client: %w", err)
 		}
-		l = &link{client: client, slot: p.turn, ready: make(chan struct{}), calls: 1}
 		p.links[p.turn] = l
 		go p.connect(l)
 	}
 	l.calls++
-	return l, nil
+	select {
+	case <-l.ready:
+		// It stands in its slot, so it is not retired.
+		if l.failed == nil {
+			l.entering.Add(1)
+			return l, true, nil
+		}
+	default:
+	}
+	return l, false, nil
+}
+
+// enter says whether a call may still go into a client.
+func (p *pool) enter(l *link) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.retired {
+		return false
+	}
+	l.entering.Add(1)
+	return true
+}
+
+// listen hears of a lost connection in time. The driver says that a call failed before it forgets the connection of the call, which
+// nobody could close any more if another call came for a connection then and were given a new one. So the client is retired first, and
+// those who are on their way into it get the old connection still.
+func (p *pool) listen(l *link) driver.LoggingFunc {
+	tell := p.conf.Logger
+	return func(level driver.LogLevel, format string, args ...any) {
+		tell(level, format, args...)
+		if level != driver.LogError || len(args) != 1 {
+			return
+		}
+		if err, ok := args[0].(error); ok && status.Code(err) == codes.Unavailable {
+			p.leave(l, err)
+		}
+	}
+}
+
+// leave retires a client and waits until nobody is on the way into it. That is soon: a client that is connected keeps nobody waiting.
+func (p *pool) leave(l *link, err error) {
+	p.retire(l, err)
+	l.entering.Wait()
+}
+
+// entry is the context of a call on its way into a client. The driver looks at the deadline of its caller as soon as it has the
+// connection, and before it makes use of it.
+type entry struct {
+	context.Context
+	link *link
+	in   atomic.Bool
+}
+
+// Deadline implements context.Context.
+func (e *entry) Deadline() (time.Time, bool) {
+	e.arrive()
+	return e.Context.Deadline()
+}
+
+func (e *entry) arrive() {
+	if !e.in.Swap(true) {
+		e.link.entering.Done()
+	}
+}
+
+// on makes a call of a client that was acquired.
+func on[T any](ctx context.Context, l *link, call func(context.Context, *driver.Client) (T, error)) (T, error) {
+	e := &entry{Context: toLeader(ctx), link: l}
+	defer e.arrive() // also where the driver did not come to it
+	return guarded(e, l.client, call)
 }
 
 // connect has the driver search for a server: to ask for the version of one takes no call to it.
@@ -118,6 +200,8 @@ func (p *pool) judge(l *link, err error) {
 	switch refusal(err) {
 	case unreachable, noLeader:
 		p.retire(l, err)
+	case notLeader:
+		p.redirected.Store(true)
 	case neverSent:
 		p.retire(l, err)
 		p.mu.Lock()
@@ -200,10 +284,17 @@ func once[T any](ctx context.Context, p *pool, call func(context.Context, *drive
 	if err != nil {
 		return zero, err
 	}
+	if !p.redirected.Load() {
+		// A client that is connected and stays where it is ends its calls with their contexts.
+		defer p.release(l)
+		value, err := on(ctx, l, call)
+		p.judge(l, err)
+		return value, err
+	}
 	answers := make(chan answer, 1)
 	go func() {
 		defer p.release(l)
-		value, err := guarded(toLeader(ctx), l.client, call)
+		value, err := on(ctx, l, call)
 		p.judge(l, err)
 		answers <- answer{value, err}
 	}()

@@ -55,7 +55,7 @@ func (s *Store) follow(ctx context.Context, after eventstore.Position, events ch
 			return readError(ctx, what, err)
 		}
 		begun := false
-		_, err = guarded(toLeader(ctx), l.client, func(ctx context.Context, c *driver.Client) (struct{}, error) {
+		_, err = on(ctx, l, func(ctx context.Context, c *driver.Client) (struct{}, error) {
 			sub, err := c.SubscribeToAll(ctx, driver.SubscribeToAllOptions{From: allPosition(after), RequiresLeader: true})
 			if err != nil {
 				return struct{}{}, err

@@ -20,10 +20,7 @@ import (
 	"github.com/annals-project/annals/eventstore/feed"
 )
 
-func TestMain(m *testing.M) {
-	// The driver of the event store forgets to close a connection where two of its calls lose it at the same moment.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience ends a test in which nothing happens any more.
 const patience = 30 * time.Second
