@@ -102,6 +102,11 @@ type Index interface {
 	Search(ctx context.Context, q Query) (Found, error)
 	// Count is the number of documents of a project, both parts.
 	Count(ctx context.Context, project uuid.UUID) (int, error)
+	// Expunge returns once no file holds anything of the documents of a project that were deleted before. A project without any
+	// has none.
+	Expunge(ctx context.Context, project uuid.UUID) error
+	// Projects are those that have documents, or had some.
+	Projects(ctx context.Context) ([]uuid.UUID, error)
 	// DropProject removes a project with all its documents.
 	DropProject(ctx context.Context, project uuid.UUID) error
 	// Reset removes everything and begins a new generation.

@@ -81,7 +81,13 @@ func (x *Index) Count(ctx context.Context, project uuid.UUID) (int, error) {
 			return nil
 		}
 		var err error
-		n, err = h.index.DocCount()
+		if n, err = h.index.DocCount(); err != nil || n == 0 {
+			return err
+		}
+		filler, err := h.index.Document(fillerID)
+		if filler != nil {
+			n--
+		}
 		return err
 	})
 	return int(n), err

@@ -31,6 +31,8 @@ type handle struct {
 	gone bool
 	// write lets one change of the project happen at a time.
 	write sync.Mutex
+	// expunging is held by who rewrites the files.
+	expunging sync.Mutex
 	// columns are of the segments of index.
 	columns columns
 }

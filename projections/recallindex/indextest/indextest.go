@@ -38,6 +38,8 @@ func Run(t *testing.T, newStorage func(t *testing.T) Open) {
 		{"readers beside a writer", readersBesideWriter},
 		{"opened again", openedAgain},
 		{"reset", reset},
+		{"expunged", expunged},
+		{"expunged beside others", expungedBesideOthers},
 		{"closed", closed},
 		{"model", model},
 	}

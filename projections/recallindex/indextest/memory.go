@@ -131,6 +131,20 @@ func (m *Memory) Count(ctx context.Context, project uuid.UUID) (int, error) {
 	return len(m.projects[project]), m.enter(ctx)
 }
 
+// Expunge implements recallindex.Index: nothing that was deleted is kept.
+func (m *Memory) Expunge(ctx context.Context, _ uuid.UUID) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.enter(ctx)
+}
+
+// Projects implements recallindex.Index.
+func (m *Memory) Projects(ctx context.Context) ([]uuid.UUID, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.projects)), m.enter(ctx)
+}
+
 // DropProject implements recallindex.Index.
 func (m *Memory) DropProject(ctx context.Context, project uuid.UUID) error {
 	m.mu.Lock()

@@ -1,0 +1,80 @@
+// Package blevetest looks into the files of a recall index, as somebody would who got hold of the disk.
+package blevetest
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	zap "github.com/blevesearch/zapx/v17"
+)
+
+// Holding names the files under a folder that hold a word in lower case: in their bytes as they are or, for segments, in the
+// terms of any field. A segment keeps its terms in a form that does not show them as bytes.
+func Holding(t testing.TB, folder, word string) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if os.IsNotExist(err) {
+			return nil // removed since it was listed
+		}
+		if err != nil {
+			return err
+		}
+		found := bytes.Contains(bytes.ToLower(data), []byte(word))
+		if !found && filepath.Ext(path) == ".zap" {
+			found, err = inTerms(path, word)
+		}
+		if found {
+			files = append(files, filepath.Base(path))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// inTerms looks through the terms of all fields of a segment, also those of deleted documents.
+func inTerms(path, word string) (found bool, err error) {
+	s, err := new(zap.ZapPlugin).Open(path)
+	if os.IsNotExist(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		if e := s.Close(); err == nil {
+			err = e
+		}
+	}()
+	for _, field := range s.Fields() {
+		dict, err := s.Dictionary(field)
+		if err != nil {
+			return false, err
+		}
+		terms := dict.AutomatonIterator(nil, nil, nil)
+		for {
+			entry, err := terms.Next()
+			if err != nil {
+				return false, err
+			}
+			if entry == nil {
+				break
+			}
+			if strings.Contains(strings.ToLower(entry.Term), word) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
