@@ -1,0 +1,173 @@
+// Package nodejs_test runs the official Node.js client against "annals node", as clients in other languages meet it.
+package nodejs_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	clientVersion = "6.2.1"
+	// patience bounds one run of the client; it takes seconds unless it hangs.
+	patience = 3 * time.Minute
+)
+
+func TestOfficialNodeJSClient(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes and may download a client")
+	}
+	installClient(t)
+	binary := build(t)
+	t.Run("insecure", func(t *testing.T) {
+		address := startNode(t, binary, "--insecure")
+		runClient(t, address)
+	})
+	t.Run("TLS", func(t *testing.T) {
+		cert, key, password := certificate(t)
+		address := startNode(t, binary, "--cert", cert, "--key", key, "--password-file", password)
+		runClient(t, strings.Replace(address, "esdb://", "esdb://admin:open%20sesame@", 1))
+	})
+}
+
+// demanded says whether the client must be there: then what is missing is no reason to skip.
+func demanded() bool { return os.Getenv("CI") == "true" }
+
+// installClient puts the client into node_modules, which git does not see.
+func installClient(t *testing.T) {
+	t.Helper()
+	missing := t.Skipf
+	if demanded() {
+		missing = t.Fatalf
+	}
+	for _, program := range []string{"node", "npm"} {
+		if _, err := exec.LookPath(program); err != nil {
+			missing("the Node.js client is not tested: %v", err)
+		}
+	}
+	var installed struct{ Version string }
+	if text, err := os.ReadFile("node_modules/@eventstore/db-client/package.json"); err == nil {
+		if err := json.Unmarshal(text, &installed); err == nil && installed.Version == clientVersion {
+			return
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	npm := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	if out, err := npm.CombinedOutput(); err != nil {
+		missing("the Node.js client cannot be installed: %v\n%s", err, out)
+	}
+}
+
+// build builds the program, or takes the one that ANNALS_TEST_BINARY names.
+func build(t *testing.T) string {
+	t.Helper()
+	if binary := os.Getenv("ANNALS_TEST_BINARY"); binary != "" {
+		return binary
+	}
+	binary := filepath.Join(t.TempDir(), "annals")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../../cmd/annals").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// startNode starts the program and returns the connection string that it prints. At the end of the test it is asked to
+// stop, and must do so in order.
+func startNode(t *testing.T, binary string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(binary, append([]string{"node", "--data-dir", t.TempDir(), "--addr", "127.0.0.1:0"}, args...)...)
+	cmd.Stderr = t.Output()
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(stdout)
+	t.Cleanup(func() {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Error(err)
+		}
+		for lines.Scan() {
+			t.Errorf("the node printed: %s", lines.Text())
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the node ended with %v", err)
+		}
+	})
+	if !lines.Scan() {
+		t.Fatalf("the node did not start: %v", lines.Err())
+	}
+	address, ok := strings.CutPrefix(lines.Text(), "annals node is ready: ")
+	if !ok {
+		t.Fatalf("the node printed %q", lines.Text())
+	}
+	address, _, _ = strings.Cut(address, " ")
+	return address
+}
+
+func runClient(t *testing.T, address string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "node", "--test", "client.test.js")
+	cmd.Env = append(os.Environ(), "ANNALS_ADDRESS="+address)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if !strings.Contains(string(out), "# fail 0") || strings.Contains(string(out), "# pass 0") {
+		t.Fatalf("the client ran no test:\n%s", out)
+	}
+}
+
+// certificate writes a certificate for the loopback, its key, and a password.
+func certificate(t *testing.T) (cert, key, password string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name string, text []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	return write("cert.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		write("key.pem", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})),
+		write("password", []byte("open sesame\n"))
+}
