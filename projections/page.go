@@ -142,8 +142,9 @@ func (r *runner) commit(ctx context.Context, t *turn, after eventstore.Position,
 	if err != nil {
 		return err
 	}
-	r.progress.moved(last.Position)
+	// Whoever waits is told last: what the hook does about the change is done by then.
 	r.hooks.page(r.projector.Name(), len(facts), len(own), time.Since(began))
+	r.progress.moved(last.Position)
 	return nil
 }
 

@@ -39,7 +39,8 @@ type Config struct {
 
 // Hooks are called, where set, as things happen, by several goroutines at once.
 type Hooks struct {
-	// Page is a page that was committed: how many events it had, how many were the projector's, and how long it took.
+	// Page is a page that was committed: how many events it had, how many were the projector's, and how long it took. Nobody
+	// who waits for the page goes on before it returns.
 	Page func(projection string, events, applied int, took time.Duration)
 	// Stopped is a projector that stopped.
 	Stopped func(projection string)

@@ -87,6 +87,7 @@ type process struct {
 	confirmer *pipeline.Confirmer
 	finisher  *pipeline.Finisher
 	sends     operator.Sends
+	keys      auth.Keys
 	backups   operator.Backups
 	// started is closed once the projections have caught up and nothing that a commit set off stands open.
 	started chan struct{}
@@ -107,8 +108,10 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 	registry := prometheus.NewRegistry()
 	blobs := blobReader{st.store, st.codec}
 	analyzer := domainrecall.NewAnalyzer()
+	hooks := projectionMetrics(registry)
+	p.keys = keysOf(s, access.Queries{DB: st.db}, &hooks)
 	p.runtime, err = projections.New(projections.Config{
-		DB: st.db, Store: st.store, Codec: st.codec, LogID: projections.LogIDOf(st.store, st.codec), Logger: log, Hooks: projectionMetrics(registry),
+		DB: st.db, Store: st.store, Codec: st.codec, LogID: projections.LogIDOf(st.store, st.codec), Logger: log, Hooks: hooks,
 		Projectors: []projections.Projector{
 			access.New(), datapoints.New(), memories.New(blobs, log),
 			recallindex.New(st.index, recallindex.Log{Store: st.store, Codec: st.codec}, analyzer, log),
@@ -149,7 +152,7 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 	}
 	keys := access.Queries{DB: p.st.db}
 	e := httpx.New(httpx.Config{
-		Log: p.log, Metrics: metrics, Keys: liveKeys{keys, p.waiter}, Gate: p.door.gate,
+		Log: p.log, Metrics: metrics, Keys: liveKeys{p.keys, p.waiter}, Gate: p.door.gate,
 		URLs: auth.URLs{API: p.urls.API, Console: p.urls.Console, Auth: p.urls.Auth},
 	})
 	writeapi.Register(e, writeapi.Deps{Ingest: write, Delete: write, Projects: write})

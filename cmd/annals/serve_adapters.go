@@ -16,7 +16,6 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/operator"
-	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/memories"
@@ -31,19 +30,6 @@ type blobReader struct {
 
 func (b blobReader) ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error) {
 	return eventstore.ReadBlob(ctx, b.store, b.codec, ref)
-}
-
-// liveKeys looks keys up, and refuses to answer while the projection that it rests on is stopped: a key could have been revoked.
-type liveKeys struct {
-	access.Queries
-	waiter *projections.Waiter
-}
-
-func (k liveKeys) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (auth.Principal, bool, bool, error) {
-	if err := k.waiter.Stopped(ctx, access.Name); err != nil {
-		return auth.Principal{}, false, false, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "keys cannot be checked; /readyz says why")
-	}
-	return k.Queries.KeyByHash(ctx, kind, hash)
 }
 
 // sendStatuses answers the polls of sends.

@@ -1,0 +1,104 @@
+package auth
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// table is keys that can be revoked, and that count how often they are asked.
+type table struct {
+	live   map[[32]byte]Principal
+	asked  int
+	err    error
+	during func()
+}
+
+func (t *table) KeyByHash(_ context.Context, kind Kind, hash [32]byte) (Principal, bool, bool, error) {
+	t.asked++
+	p, ok := t.live[hash]
+	if t.during != nil {
+		t.during()
+	}
+	return p, false, ok && kind == p.Kind, t.err
+}
+
+func TestCache(t *testing.T) {
+	one, two := [32]byte{1}, [32]byte{2}
+	keys := &table{live: map[[32]byte]Principal{one: {Kind: ProjectKey, KeyName: "one"}}}
+	c := NewCache(keys)
+	want := func(hash [32]byte, kind Kind, name string, asked int) {
+		t.Helper()
+		p, _, ok, err := c.KeyByHash(t.Context(), kind, hash)
+		if err != nil || ok != (name != "") || p.KeyName != name && ok || keys.asked != asked {
+			t.Errorf("%q, %t, %v after %d lookups, want %q after %d", p.KeyName, ok, err, keys.asked, name, asked)
+		}
+	}
+	want(one, ProjectKey, "one", 1)
+	want(one, ProjectKey, "one", 1)
+	want(one, ManagementKey, "", 2) // the same value as another kind is another key
+	want(two, ProjectKey, "", 3)
+	keys.live[two] = Principal{Kind: ProjectKey, KeyName: "two"}
+	want(two, ProjectKey, "two", 4) // a key is known as soon as it is there
+	delete(keys.live, one)
+	c.Forget()
+	want(one, ProjectKey, "", 5)
+	want(two, ProjectKey, "two", 6)
+}
+
+func TestCacheKeepsNothingThatWasReadDuringAChange(t *testing.T) {
+	hash := [32]byte{1}
+	keys := &table{live: map[[32]byte]Principal{hash: {Kind: ProjectKey}}}
+	c := NewCache(keys)
+	keys.during = func() { // revoked between the read of the table and its answer
+		delete(keys.live, hash)
+		c.Forget()
+	}
+	if _, _, ok, err := c.KeyByHash(t.Context(), ProjectKey, hash); !ok || err != nil {
+		t.Fatalf("%t, %v", ok, err)
+	}
+	if _, _, ok, err := c.KeyByHash(t.Context(), ProjectKey, hash); ok || err != nil {
+		t.Errorf("the revoked key is known: %t, %v", ok, err)
+	}
+}
+
+func TestCacheLooksAgainAfterAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hash := [32]byte{1}
+		keys := &table{live: map[[32]byte]Principal{hash: {Kind: ProjectKey}}}
+		c := NewCache(keys)
+		for n, wait := range []time.Duration{0, cachedFor - 1, 1, cachedFor} {
+			<-time.After(wait)
+			if _, _, ok, err := c.KeyByHash(t.Context(), ProjectKey, hash); !ok || err != nil {
+				t.Fatalf("%t, %v", ok, err)
+			}
+			if want := []int{1, 1, 2, 3}[n]; keys.asked != want {
+				t.Errorf("look %d: the table was asked %d times, want %d", n, keys.asked, want)
+			}
+		}
+	})
+}
+
+func TestCacheKeepsNoFailureAndIsBounded(t *testing.T) {
+	hash := [32]byte{1}
+	keys := &table{live: map[[32]byte]Principal{hash: {Kind: ProjectKey}}, err: errors.New("no database")}
+	c := NewCache(keys)
+	if _, _, _, err := c.KeyByHash(t.Context(), ProjectKey, hash); err == nil {
+		t.Error("no error")
+	}
+	keys.err = nil
+	for n := range maxCached + 1 {
+		var hash [32]byte
+		binary.BigEndian.PutUint32(hash[:], uint32(n))
+		keys.live[hash] = Principal{Kind: ProjectKey}
+		if _, _, ok, err := c.KeyByHash(t.Context(), ProjectKey, hash); !ok || err != nil {
+			t.Fatalf("key %d: %t, %v", n, ok, err)
+		}
+		if len(c.known) > maxCached {
+			t.Fatalf("%d keys are kept", len(c.known))
+		}
+	}
+}
