@@ -47,6 +47,7 @@ func codec(t testing.TB) *eventstore.Codec {
 	c, err := eventstore.NewCodec([]domain.Entry{
 		{Name: "tally.added.v1", New: func() event.Event { return new(added) }},
 		{Name: "registry.log-opened.v1", New: func() event.Event { return new(registry.LogOpened) }},
+		{Name: "registry.event-set-aside.v1", New: func() event.Event { return new(registry.EventSetAside) }},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -28,7 +28,9 @@ type CLI struct {
 	Backup  BackupCmd  `cmd:"" help:"Back up the log and the keys into a folder, while the server runs or not."`
 	Restore RestoreCmd `cmd:"" help:"Make a data folder out of a backup."`
 	Events  EventsCmd  `cmd:"" help:"Read the log of events, as the person who runs the server."`
-	Bench   BenchCmd   `cmd:"" help:"Measure a running server."`
+	Rebuild RebuildCmd `cmd:"" help:"Build a projection anew from the log, beside the live one, and switch."`
+
+	Bench BenchCmd `cmd:"" help:"Measure a running server."`
 }
 
 // ServeCmd is "annals serve".

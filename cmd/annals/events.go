@@ -21,6 +21,8 @@ import (
 type EventsCmd struct {
 	Tail EventsTailCmd `cmd:"" help:"Show events as they are written, until interrupted."`
 	Read EventsReadCmd `cmd:"" help:"Show the events of one stream."`
+
+	SetAside EventsSetAsideCmd `cmd:"" name:"set-aside" help:"Let projections pass over an event that they cannot apply, or list such events."`
 }
 
 // LogSource says whose log a command reads: that of the server that runs on a data folder, through its socket, or that of an

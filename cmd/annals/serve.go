@@ -87,8 +87,12 @@ type process struct {
 	confirmer *pipeline.Confirmer
 	finisher  *pipeline.Finisher
 	sends     operator.Sends
-	keys      auth.Keys
-	backups   operator.Backups
+	pressure  *pressure
+
+	operatorProjections operatorProjections
+
+	keys    auth.Keys
+	backups operator.Backups
 	// started is closed once the projections have caught up and nothing that a commit set off stands open.
 	started chan struct{}
 	// ready is called once, when the service is.
@@ -112,15 +116,17 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 	p.keys = keysOf(s, access.Queries{DB: st.db}, &hooks)
 	p.runtime, err = projections.New(projections.Config{
 		DB: st.db, Store: st.store, Codec: st.codec, LogID: projections.LogIDOf(st.store, st.codec), Logger: log, Hooks: hooks,
-		Projectors: []projections.Projector{
-			access.New(), datapoints.New(), memories.New(blobs, log),
-			recallindex.New(st.index, recallindex.Log{Store: st.store, Codec: st.codec}, analyzer, log),
-		},
+		Projectors: projectors(st, analyzer, log),
 	})
 	if err != nil {
 		return nil, err
 	}
 	p.waiter = p.runtime.Waiter()
+	p.operatorProjections = operatorProjections{runtime: p.runtime, log: events}
+	p.pressure = &pressure{
+		minFree: uint64(s.MinFreeDisk) << 20, free: diskFree(s.DataDir), head: st.store.Head, behind: eventsBehind(st.store),
+		health: p.runtime.Health, now: time.Now, log: log,
+	}
 	queries := datapoints.Queries{DB: st.db, Log: st.store, Wait: p.waiter}
 	if s.EventStore == Embedded {
 		// One process alone works on an embedded log, so whatever is leased was leased by one that is gone.
@@ -130,7 +136,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 	}
 	foreground := &commands.Foreground{}
 	p.worker = &pipeline.Worker{
-		Foreground: foreground, Log: events, Queue: queries, Progress: p.waiter, Extractor: pipeline.Builtin{}, Logger: log, Holder: uuid.NewString(), Now: now,
+		Foreground: foreground, Log: events, Queue: roomyQueue{queries, p.pressure}, Progress: p.waiter, Extractor: pipeline.Builtin{}, Logger: log, Holder: uuid.NewString(), Now: now,
 	}
 	p.confirmer = &pipeline.Confirmer{Log: events, Sends: queries, Progress: p.waiter, IndexTrouble: p.indexTrouble, Logger: log, Now: now}
 	p.finisher = &pipeline.Finisher{Log: events, List: queries, Progress: p.waiter, Logger: log, Now: now}
@@ -139,6 +145,14 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 	p.backups = backups{node: st.node, dataDir: s.DataDir, hashKey: key}
 	p.sends = operatorSends{queries: queries, access: access.Queries{DB: st.db}, commands: write}
 	return p, p.routes(registry, queries, write, blobs, analyzer)
+}
+
+// projectors are the projections of the service, in the order in which all of them are rebuilt.
+func projectors(st *storage, analyzer *domainrecall.Analyzer, log *slog.Logger) []projections.Projector {
+	return []projections.Projector{
+		access.New(), datapoints.New(), memories.New(blobReader{st.store, st.codec}, log),
+		recallindex.New(st.index, recallindex.Log{Store: st.store, Codec: st.codec}, analyzer, log),
+	}
 }
 
 // routes builds the API in front of the parts.
@@ -152,7 +166,7 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 	}
 	keys := access.Queries{DB: p.st.db}
 	e := httpx.New(httpx.Config{
-		Log: p.log, Metrics: metrics, Keys: liveKeys{p.keys, p.waiter}, Gate: p.door.gate,
+		Log: p.log, Metrics: metrics, Keys: liveKeys{p.keys, p.waiter}, Gate: p.door.gate, Writes: p.pressure.refuse,
 		URLs: auth.URLs{API: p.urls.API, Console: p.urls.Console, Auth: p.urls.Auth},
 	})
 	writeapi.Register(e, writeapi.Deps{Ingest: write, Delete: write, Projects: write})
@@ -173,14 +187,14 @@ func (p *process) run(ctx context.Context) error {
 	}
 	edge := []role{
 		{"api", serveHTTP(p.listener, p.api, p.door, p.settings, p.log)},
-		{"operator socket", serveOperator(socket, operator.Handler(p.sends, p.log, operator.EventRoutes(p.st.store), operator.BackupRoutes(p.backups)))},
+		{"operator socket", serveOperator(socket, operator.Handler(p.sends, p.log, operator.EventRoutes(p.st.store), operator.ProjectionRoutes(p.operatorProjections), operator.BackupRoutes(p.backups)))},
 		{"start", p.start},
 	}
 	core := []role{{"confirmer", p.afterStart(p.confirmer.Run)}, {"finisher", p.afterStart(p.finisher.Run)}}
 	if p.settings.PipelineOn() {
 		core = append(core, role{"pipeline", p.afterStart(p.worker.Run)})
 	}
-	return runTiers(ctx, edge, core, []role{{"projections", p.runtime.Run}, {"postgres", p.watchPostgres}})
+	return runTiers(ctx, edge, core, []role{{"projections", p.runtime.Run}, {"pressure", p.pressure.run}, {"postgres", p.watchPostgres}})
 }
 
 // start opens the door once the projections are where the log was at the start, and nothing that a commit set off stands open.

@@ -90,6 +90,9 @@ func projectionMetrics(registry prometheus.Registerer) projections.Hooks {
 }
 
 var (
+	refusedMetric = prometheus.NewDesc("annals_writes_refused", "1 while writes are refused: projections are far behind, or the disk is nearly full.", []string{"why"}, nil)
+	asideMetric   = prometheus.NewDesc("annals_events_set_aside", "How many events projections pass over.", nil, nil)
+
 	lagMetric = prometheus.NewDesc("annals_projection_lag", "How far a projection is behind the log, in positions.", []string{"projection"}, nil)
 	logMetric = prometheus.NewDesc("annals_node_total", "What the embedded event store wrote since its start.", []string{"what"}, nil)
 )
@@ -99,6 +102,8 @@ type partMetrics struct{ p *process }
 
 // Describe implements prometheus.Collector.
 func (m *partMetrics) Describe(out chan<- *prometheus.Desc) {
+	out <- refusedMetric
+	out <- asideMetric
 	out <- lagMetric
 	out <- logMetric
 }
@@ -110,6 +115,15 @@ func (m *partMetrics) Collect(out chan<- prometheus.Metric) {
 	for _, s := range m.p.runtime.Health(ctx) {
 		out <- prometheus.MustNewConstMetric(lagMetric, prometheus.GaugeValue, float64(s.Lag()), s.Name)
 	}
+	refused := m.p.pressure.found()
+	for why, reason := range map[string]string{"behind": refused.behind, "disk": refused.nearlyFull} {
+		value := 0.0
+		if reason != "" {
+			value = 1
+		}
+		out <- prometheus.MustNewConstMetric(refusedMetric, prometheus.GaugeValue, value, why)
+	}
+	out <- prometheus.MustNewConstMetric(asideMetric, prometheus.GaugeValue, float64(len(m.p.runtime.Aside())))
 	if m.p.st.node == nil {
 		return
 	}

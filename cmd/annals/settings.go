@@ -34,6 +34,7 @@ type Settings struct {
 	HashKey     string `name:"hash-key" setting:"ANNALS_HASH_KEY" help:"Key of the hashes that stand for customer text, 32 bytes as base64 or hex, never changed; default: drawn once into the data folder."`
 	TLSCert     string `name:"tls-cert" setting:"ANNALS_TLS_CERT" help:"Certificate file (PEM); with a key the API speaks HTTPS."`
 	TLSKey      string `name:"tls-key" setting:"ANNALS_TLS_KEY" help:"Private key file (PEM) of the certificate."`
+	MinFreeDisk int    `name:"min-free-disk" setting:"ANNALS_MIN_FREE_DISK" default:"1024" help:"MiB of the data folder's disk that must be free for writes to be taken; 0 looks at no disk."`
 	LogLevel    string `name:"log-level" setting:"ANNALS_LOG_LEVEL" default:"info" help:"Least level that is logged: debug, info, warn or error."`
 }
 
@@ -64,6 +65,9 @@ func (s *Settings) Validate() error {
 	}
 	if s.Index != Embedded {
 		bad("INDEX", `can only be "embedded"`)
+	}
+	if s.MinFreeDisk < 0 {
+		bad("MIN_FREE_DISK", "is %d: want a number of MiB, 0 for none", s.MinFreeDisk)
 	}
 	if s.Pipeline != "on" && s.Pipeline != "off" {
 		bad("PIPELINE", "is %q: want on or off", s.Pipeline)

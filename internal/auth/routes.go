@@ -42,6 +42,19 @@ func (r Route) Takes(kind Kind) bool {
 	return slices.Contains(r.Keys, kind)
 }
 
+// readingPosts are the routes that read although their method is POST: the question is in the body.
+var readingPosts = []string{Prefix + "/recall", Prefix + "/ingest/estimate"}
+
+// Writes reports whether a call of the route may append to the log.
+func (r Route) Writes() bool {
+	return r.Method != http.MethodGet && !(r.Method == http.MethodPost && slices.Contains(readingPosts, r.Path))
+}
+
+// Deletes reports whether a call of the route only takes away.
+func (r Route) Deletes() bool {
+	return r.Method == http.MethodDelete || r.Path == Prefix+"/data-points/delete"
+}
+
 // Routes is every route of the contract, built or not, in the order of the specification.
 func Routes() []Route {
 	project := []Kind{ProjectKey}

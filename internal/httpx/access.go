@@ -112,3 +112,20 @@ func gate(ask func() error) echo.MiddlewareFunc {
 		}
 	}
 }
+
+// writesGate holds up the calls that write while the service takes none.
+func writesGate(ask func(deletion bool) error) echo.MiddlewareFunc {
+	routes := auth.NewTable()
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if ask != nil && isAPI(c) {
+				if r := routes.Find(c.Request().Method, template(c)); r.Writes() {
+					if err := ask(r.Deletes()); err != nil {
+						return err
+					}
+				}
+			}
+			return next(c)
+		}
+	}
+}

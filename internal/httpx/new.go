@@ -26,6 +26,8 @@ type Config struct {
 	Bodies *Bodies
 	// Gate is asked before every call of the API; its error is the answer. Nil lets all through.
 	Gate func() error
+	// Writes is asked before every call that writes, once it is known who calls; its error is the answer. Nil lets all through.
+	Writes func(deletion bool) error
 	// MaxRequests bounds the calls of the API that are served at once, and with them every queue behind; 0 means DefaultMaxRequests.
 	MaxRequests int64
 	// Timeout is how long a request may take beside the time its body may take to arrive; 0 means DefaultTimeout.
@@ -68,6 +70,7 @@ func New(cfg Config) *echo.Echo {
 		gate(cfg.Gate),
 		authenticate(auth.NewAuthenticator(cfg.Keys)),
 		exactRoute,
+		writesGate(cfg.Writes),
 	)
 	for _, r := range auth.Routes() {
 		e.Add(r.Method, r.Path, echo.NotFoundHandler)
