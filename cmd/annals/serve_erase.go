@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/pipeline"
+	"github.com/annals-project/annals/internal/operator"
+	"github.com/annals-project/annals/internal/todo"
+	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/memories"
+)
+
+// newFinisher makes the finisher with what it removes from the disk.
+func (p *process) newFinisher(events *commands.Log, queries datapoints.Queries) *pipeline.Finisher {
+	f := &pipeline.Finisher{
+		Log: events, List: queries, Progress: p.waiter, Logger: p.log, Now: now,
+		Tables: projections.Vacuum{DB: p.st.db, Keepers: []projections.TextKeeper{datapoints.Projector{}, &memories.Projector{}}}, Index: p.st.index,
+	}
+	if p.st.node != nil {
+		f.Store = p.st.node
+	} else {
+		p.log.Info("what deletions leave in the event store goes with the cluster's own scavenge; cleaned does not wait for that")
+	}
+	return f
+}
+
+// operatorErasures is what an operator asks of the finisher.
+type operatorErasures struct{ finisher *pipeline.Finisher }
+
+// PendingErasures implements operator.Eraser.
+func (o operatorErasures) PendingErasures(ctx context.Context) (operator.Pending, error) {
+	open, err := o.finisher.Pending(ctx)
+	return pending(open), err
+}
+
+// EraseNow implements operator.Eraser.
+func (o operatorErasures) EraseNow(ctx context.Context) (operator.Erased, error) {
+	done, err := o.finisher.EraseNow(ctx)
+	return operator.Erased{
+		Deletions: done.Deletions, Streams: done.Streams, Blobs: done.Blobs, Tables: done.Tables, Indexes: done.Indexes, Store: done.Store,
+		Left: pending(done.Left),
+	}, err
+}
+
+func pending(open todo.Open) operator.Pending {
+	return operator.Pending{FanOuts: open.FanOuts, Deletions: open.Deletions, DataPoints: open.Erasures, Blobs: open.Blobs, Until: open.Until}
+}
