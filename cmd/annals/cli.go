@@ -27,6 +27,7 @@ type CLI struct {
 	Failed  FailedCmd  `cmd:"" help:"List the sends that stopped, with the reason, and put them back with --retry."`
 	Backup  BackupCmd  `cmd:"" help:"Back up the log and the keys into a folder, while the server runs or not."`
 	Restore RestoreCmd `cmd:"" help:"Make a data folder out of a backup."`
+	Erase   EraseCmd   `cmd:"" help:"Show what waits to be erased, or erase it now."`
 	Events  EventsCmd  `cmd:"" help:"Read the log of events, as the person who runs the server."`
 	Rebuild RebuildCmd `cmd:"" help:"Build a projection anew from the log, beside the live one, and switch."`
 

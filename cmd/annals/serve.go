@@ -139,7 +139,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 		Foreground: foreground, Log: events, Queue: roomyQueue{queries, p.pressure}, Progress: p.waiter, Extractor: pipeline.Builtin{}, Logger: log, Holder: uuid.NewString(), Now: now,
 	}
 	p.confirmer = &pipeline.Confirmer{Log: events, Sends: queries, Progress: p.waiter, IndexTrouble: p.indexTrouble, Logger: log, Now: now}
-	p.finisher = &pipeline.Finisher{Log: events, List: queries, Progress: p.waiter, Logger: log, Now: now}
+	p.finisher = p.newFinisher(events, queries)
 
 	write := commands.New(commands.Config{Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, HashKey: key, Pipeline: s.PipelineOn(), Foreground: foreground})
 	p.backups = backups{node: st.node, dataDir: s.DataDir, hashKey: key}
@@ -187,7 +187,7 @@ func (p *process) run(ctx context.Context) error {
 	}
 	edge := []role{
 		{"api", serveHTTP(p.listener, p.api, p.door, p.settings, p.log)},
-		{"operator socket", serveOperator(socket, operator.Handler(p.sends, p.log, operator.EventRoutes(p.st.store), operator.ProjectionRoutes(p.operatorProjections), operator.BackupRoutes(p.backups)))},
+		{"operator socket", serveOperator(socket, operator.Handler(p.sends, p.log, operator.EventRoutes(p.st.store), operator.ProjectionRoutes(p.operatorProjections), operator.EraseRoutes(operatorErasures{p.finisher}), operator.BackupRoutes(p.backups)))},
 		{"start", p.start},
 	}
 	core := []role{{"confirmer", p.afterStart(p.confirmer.Run)}, {"finisher", p.afterStart(p.finisher.Run)}}
