@@ -6,4 +6,5 @@ type BenchCmd struct {
 		Locomo LocomoCmd `cmd:"" help:"Score recall on dialogues whose questions name the turns that answer them."`
 	} `cmd:"" help:"Measure how well recall finds what it should."`
 	Load LoadCmd `cmd:"" help:"Measure speed under load, against the budgets of the design."`
+	Size SizeCmd `cmd:"" help:"Measure recall, memory and start as the store grows, against the budgets of the design."`
 }

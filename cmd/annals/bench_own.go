@@ -18,7 +18,9 @@ import (
 // ownServer is a server that a bench started for itself.
 type ownServer struct {
 	self, dir, addr, url string
-	process              *exec.Cmd
+	// limit is the longest that a start may take.
+	limit   time.Duration
+	process *exec.Cmd
 	// exited is closed once the process has ended.
 	exited chan struct{}
 }
@@ -43,7 +45,7 @@ func newOwn(ctx context.Context) (*ownServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
-	return &ownServer{self: self, dir: filepath.Join(dir, "data"), addr: addr, url: "http://" + addr}, nil
+	return &ownServer{self: self, dir: filepath.Join(dir, "data"), addr: addr, url: "http://" + addr, limit: ownStartLimit}, nil
 }
 
 // start runs the server and waits until it is ready, and says how long that took. Its log goes to a file beside its data.
@@ -92,7 +94,7 @@ func freeAddr(ctx context.Context) (string, error) {
 }
 
 func (s *ownServer) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, ownStartLimit)
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	c, err := client.New(s.url, "", client.Options{Timeout: 5 * time.Second})
 	if err != nil {

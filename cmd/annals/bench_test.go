@@ -48,3 +48,11 @@ func TestBenchLoadIsBounded(t *testing.T) {
 		}
 	}
 }
+
+func TestBenchSizeIsBounded(t *testing.T) {
+	for _, flag := range []string{"--passages=999", "--passages=2000,1000", "--passages=3000000", "--queries=0"} {
+		if got := annals(t.Context(), nil, "", "bench", "size", flag); got.code != exitUsage {
+			t.Errorf("%s: %+v", flag, got)
+		}
+	}
+}

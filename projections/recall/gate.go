@@ -80,14 +80,19 @@ const begin = "begin isolation level repeatable read read only"
 
 const selectAt = `select greatest($2::timestamptz, (select max(accepted_at) from datapoints.data_points where project_id = $1))`
 
+// Of each statement the planner is left no choice: "offset 0" keeps every look-up by key one. Before the first analysis of a table, or
+// long after it, it takes to reading whole tables instead.
+
 // Most texts are short, and lie in the row that is read anyway: they come along, so that the page needs not ask for them.
-const selectPoints = `select d.id, d.revision, d.source_id, r.node_id, d.occurred_at, r.label, r.author, coalesce(octet_length(r.content), 0), r.content_blob,
-		s.short, case when s.short then r.content end, case when s.short then r.metadata end
+const selectPoints = `select d.id, d.revision, d.source_id, r.node_id, d.occurred_at, r.label, r.author, r.size, r.content_blob,
+		r.short, case when r.short then r.content end, case when r.short then r.metadata end
 	from unnest($1::uuid[]) c (id)
-	join datapoints.data_points d on d.id = c.id
-	join datapoints.revisions r on r.data_point = d.id and r.number = d.revision
-	cross join lateral (select $4 and r.content_blob is null and r.metadata_blob is null
-		and octet_length(r.content) <= 1024 and coalesce(octet_length(r.metadata), 0) <= 1024) s (short)
+	cross join lateral (select * from datapoints.data_points where id = c.id offset 0) d
+	cross join lateral (
+		select *, coalesce(octet_length(content), 0) as size, $4 and content_blob is null and metadata_blob is null
+			and octet_length(content) <= 1024 and coalesce(octet_length(metadata), 0) <= 1024 as short
+		from datapoints.revisions where data_point = d.id and number = d.revision offset 0
+	) r
 	where d.project_id = $2 and d.audience = any($3::uuid[])`
 
 // The superseding claim is the first later one on the same subject and attribute that the reader may read at the perspective.
@@ -96,14 +101,14 @@ const selectLines = `with perspective as materialized (
 	)
 	select m.id, m.data_point, m.revision, m.kind, m.content, m.excerpt, m.occurred_at, later.occurred_at
 	from unnest($1::uuid[]) c (id)
-	join memories.memories m on m.id = c.id
-	join memories.captured k on k.data_point = m.data_point and k.revision = m.revision
-	join datapoints.data_points d on d.id = m.data_point
+	cross join lateral (select * from memories.memories where id = c.id offset 0) m
+	cross join lateral (select from memories.captured where data_point = m.data_point and revision = m.revision offset 0) k
+	cross join lateral (select * from datapoints.data_points where id = m.data_point offset 0) d
 	left join lateral (
 		select n.occurred_at
 		from memories.memories n
-		join memories.captured nk on nk.data_point = n.data_point and nk.revision = n.revision
-		join datapoints.data_points nd on nd.id = n.data_point
+		cross join lateral (select from memories.captured where data_point = n.data_point and revision = n.revision offset 0) nk
+		cross join lateral (select * from datapoints.data_points where id = n.data_point offset 0) nd
 		where n.project_id = $2 and n.subject = m.subject and n.attribute = m.attribute and n.kind = 'claim' and n.subject <> ''
 			and (n.occurred_at, n.id) > (m.occurred_at, m.id) and n.occurred_at <= (select at from perspective)
 			and nd.project_id = $2 and nd.audience = any($3::uuid[])

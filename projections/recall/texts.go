@@ -36,7 +36,7 @@ type body struct {
 
 const selectBodies = `select r.data_point, r.number, c.whole, case when c.whole then r.content end, r.content_blob, r.metadata, r.metadata_blob, r.label
 	from unnest($1::uuid[], $2::int[], $3::bool[]) c (id, number, whole)
-	join datapoints.revisions r on r.data_point = c.id and r.number = c.number`
+	cross join lateral (select * from datapoints.revisions where data_point = c.id and number = c.number offset 0) r`
 
 // bodies reads revisions of data points that passed, all of them with their content but the first where it is not to be whole.
 func (g *gate) bodies(ctx context.Context, wanted []revisionKey, firstWhole bool) (map[revisionKey]*body, error) {
