@@ -8,6 +8,9 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
+// usualPage is for how many events room is made before a read of the log.
+const usualPage = 512
+
 // ReadAll implements eventstore.Store.
 func (s *Store) ReadAll(ctx context.Context, after eventstore.Position, limit int) ([]eventstore.Recorded, error) {
 	if limit <= 0 {
@@ -60,7 +63,7 @@ func (s *Store) stretch(ctx context.Context, direction driver.Direction, from dr
 		if err != nil {
 			return nil, err
 		}
-		var events []eventstore.Recorded
+		events := make([]eventstore.Recorded, 0, min(limit, usualPage))
 		size := 0
 		err = each(read, func(r eventstore.Recorded) bool {
 			if r.Position != skip {

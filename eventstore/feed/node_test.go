@@ -57,10 +57,10 @@ func newNode(t testing.TB, via func(addr string) string) (eventstore.Store, *eve
 // wire passes on bytes between the clients of an address and a server, until it is cut.
 type wire struct {
 	listener net.Listener
-	to       string
 	running  sync.WaitGroup
 
 	mu   sync.Mutex
+	to   string
 	open map[net.Conn]bool
 }
 
@@ -77,10 +77,10 @@ func newWire(t *testing.T, to string) *wire {
 			if err != nil {
 				return
 			}
-			server, err := net.Dial("tcp", to)
-			if err != nil {
-				t.Errorf("dial: %v", err)
-				return
+			server, err := net.Dial("tcp", w.server())
+			if err != nil { // a server that is down: the client sees its connection end
+				_ = client.Close()
+				continue
 			}
 			w.pass(client, server)
 		}
@@ -93,6 +93,19 @@ func newWire(t *testing.T, to string) *wire {
 		w.running.Wait()
 	})
 	return w
+}
+
+func (w *wire) server() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to
+}
+
+// lead lets new connections go to another server.
+func (w *wire) lead(to string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.to = to
 }
 
 func (w *wire) pass(client, server net.Conn) {

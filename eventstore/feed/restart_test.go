@@ -1,0 +1,190 @@
+package feed_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/feed"
+	"github.com/annals-project/annals/eventstore/node"
+)
+
+// restarting is a node that can be started anew over the same log, behind a wire that knows where it is.
+type restarting struct {
+	*testing.T
+	disk  vfs.FS
+	node  *node.Node
+	wire  *wire
+	store eventstore.Store
+	codec *eventstore.Codec
+}
+
+func newRestarting(t *testing.T) *restarting {
+	t.Helper()
+	r := &restarting{T: t, disk: vfs.NewMem()}
+	r.start()
+	r.wire = newWire(t, r.node.Connection().Addr)
+	store, err := esdb.Open(esdb.Config{
+		ConnectionString: "esdb://" + r.wire.listener.Addr().String() + "?tls=false&discoveryInterval=5", Logger: quiet(), Connections: 2,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r.store = store
+	if r.codec, err = eventstore.NewCodec(domain.Catalog); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *restarting) start() {
+	r.Helper()
+	n, err := node.Start(context.Background(), node.Config{Dir: "log", FS: r.disk, Insecure: true, Logger: quiet()})
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.node = n
+	r.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			r.Error(err)
+		}
+	})
+}
+
+func (r *restarting) restart() {
+	r.Helper()
+	if err := r.node.Close(); err != nil {
+		r.Fatal(err)
+	}
+	r.start()
+	r.wire.lead(r.node.Connection().Addr)
+}
+
+// append stores n events one by one behind a revision, through whatever happens to the server.
+func (r *restarting) append(ctx context.Context, name string, at eventstore.Revision, n int) eventstore.Revision {
+	r.Helper()
+	for range n {
+		done, err := eventstore.AppendUntilKnown(ctx, r.store, name, at, []eventstore.Proposed{accepted(r, r.codec)})
+		if err != nil {
+			r.Fatal(err)
+		}
+		at = done.Revision
+	}
+	return at
+}
+
+// TestTopicsGoOnOverRestartsOfTheServer has topics at the head of the log, and topics that begin behind it, while the server goes and comes.
+func TestTopicsGoOnOverRestartsOfTheServer(t *testing.T) {
+	const restarts, each = 5, 40
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	r := newRestarting(t)
+	f := feed.New(r.store, r.codec, noCheckpoint, quiet())
+	built := make([]reader, restarts+1)
+	var reading sync.WaitGroup
+	begin := func(i int) {
+		messages, err := f.Subscribe(ctx, string(rune('a'+i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reading.Go(func() {
+			for msg := range messages {
+				page, _ := feed.PageOf(msg)
+				if err := built[i].apply(page); err != nil {
+					t.Errorf("topic %d: %v", i, err)
+				}
+				msg.Ack()
+				if len(built[i].ids) >= restarts*each {
+					return
+				}
+			}
+		})
+	}
+	begin(0)
+	name, at := "project-"+uuid.NewString(), eventstore.NoStream
+	for i := range restarts {
+		at = r.append(ctx, name, at, each)
+		begin(i + 1)
+		r.restart()
+	}
+	reading.Wait()
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	for i, b := range built {
+		if len(b.ids) != restarts*each || !slices.Equal(b.ids, built[0].ids) {
+			t.Errorf("topic %d built %d facts of %d, or in another order", i, len(b.ids), restarts*each)
+		}
+	}
+}
+
+// TestPageThatIsBeingAppliedOutlivesItsConnection holds a page while the connection goes, and more happens: the page stays what it was,
+// and the next one goes on behind it.
+func TestPageThatIsBeingAppliedOutlivesItsConnection(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r := newRestarting(t)
+	name := "project-" + uuid.NewString()
+	at := r.append(ctx, name, eventstore.NoStream, 3)
+	f := feed.New(r.store, r.codec, noCheckpoint, quiet())
+	messages, err := f.Subscribe(ctx, "access")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var built reader
+	for _, cut := range []func(){r.wire.cut, r.restart, r.wire.cut} {
+		want := len(built.ids)
+		held, open := <-messages
+		if !open {
+			t.Fatal("the channel was closed")
+		}
+		page, _ := feed.PageOf(held)
+		before := slices.Clone(page.Facts)
+		cut()
+		at = r.append(ctx, name, at, 3)
+		if held.Context().Err() != nil {
+			t.Error("the message ended with the connection")
+		}
+		if !slices.EqualFunc(before, page.Facts, func(a, b eventstore.Fact) bool { return a.ID == b.ID }) {
+			t.Error("the page changed while it was held")
+		}
+		held.Nack() // it could not be applied: the same page comes again
+		again := <-messages
+		if same, _ := feed.PageOf(again); same.After != page.After || same.Next != page.Next {
+			t.Errorf("page behind %d up to %d came again behind %d up to %d", page.After, page.Next, same.After, same.Next)
+		}
+		if err := built.apply(page); err != nil {
+			t.Error(err)
+		}
+		again.Ack()
+		if len(built.ids) <= want {
+			t.Errorf("%d facts after %d", len(built.ids), want)
+		}
+	}
+	for len(built.ids) < 12 {
+		msg := <-messages
+		page, _ := feed.PageOf(msg)
+		if err := built.apply(page); err != nil {
+			t.Fatal(err)
+		}
+		msg.Ack()
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	if stored := readWhole(ctx, t, r.store, name); len(stored) != 12 {
+		t.Errorf("%d events are stored, want 12", len(stored))
+	}
+}
