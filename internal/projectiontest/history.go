@@ -65,11 +65,14 @@ type send struct {
 	commit  eventstore.Position // 0 for a single send
 	points  []*point
 	stood   []*ingestion.Outcome // what became of each item, nil while it is not fanned out
+	said    []ingestion.Outcome  // what the end of a fan-out says of them
 	fanned  bool
 	work    []*work
 	verdict string
-	round   int
-	gone    bool // deleted as a send
+	// unindexed says that the verdict is that the index failed.
+	unindexed bool
+	round     int
+	gone      bool // deleted as a send
 }
 
 // wipe is a deletion.
@@ -91,7 +94,8 @@ func DrawHistory(t *rapid.T) *History {
 	h := &History{t: t, Erased: map[uuid.UUID]bool{}, Deleted: map[uuid.UUID]bool{}}
 	for p := range 2 {
 		project := h.id()
-		for n := range 3 {
+		// Few of them, so that much happens to each.
+		for n := range rapid.IntRange(1, 3).Draw(t, "data points") {
 			name := fmt.Sprintf("source %d/%d", p, n)
 			h.points = append(h.points, &point{project: project, id: h.id(), name: name})
 		}
@@ -100,7 +104,8 @@ func DrawHistory(t *rapid.T) *History {
 		h.single, h.single, h.batch, h.fanOut, h.fanOut, h.fanOut, h.start, h.start, h.finish, h.finish, h.finish, h.confirm, h.confirm,
 		h.retry, h.deleteOne, h.deleteSome, h.deleteSend, h.wipeNext, h.wipeNext, h.keepFacts, h.keepFacts, h.clean, h.rederive,
 	}
-	for range rapid.IntRange(5, 60).Draw(t, "steps") {
+	// Counted down from the most, since small numbers are drawn more often than large ones.
+	for range 80 - rapid.IntRange(0, 75).Draw(t, "steps left out") {
 		steps[h.pick("step", len(steps))]()
 	}
 	return h
@@ -252,5 +257,5 @@ func (h *History) fanOut() {
 		done.Outcomes = append(done.Outcomes, *o)
 	}
 	h.Append(stream.Name(stream.Ingestion, s.id), done)
-	s.fanned = true
+	s.fanned, s.said = true, done.Outcomes
 }

@@ -117,7 +117,7 @@ func (h *History) confirm() {
 	name := stream.Name(stream.Ingestion, s.id)
 	if stopped || (captured && h.pick("index", 3) == 0) {
 		code := ingestion.ModelUnavailable
-		if !stopped {
+		if s.unindexed = !stopped; s.unindexed {
 			code = ingestion.IndexUnavailable
 		}
 		s.verdict = "failed"
@@ -133,7 +133,7 @@ func (h *History) retry() {
 	if !ok {
 		return
 	}
-	s.verdict = ""
+	s.verdict, s.unindexed = "", false
 	s.round++
 	for _, w := range s.work {
 		if w.phase == "failed" {

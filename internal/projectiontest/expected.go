@@ -1,0 +1,151 @@
+package projectiontest
+
+import (
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/ingestion"
+)
+
+// SendState is what is true of a send, as its writers know it.
+type SendState struct {
+	Items        int
+	Bytes        int64
+	CreditTenths int64
+	// Phase is queued, processing, captured, indexed, failed or nothing-changed.
+	Phase string
+	// Stands says of a failed send that it counts: something of it failed that lives, and that no newer revision made up for.
+	Stands bool
+}
+
+// Totals are what is true of a project.
+type Totals struct {
+	// Live is how many data points live, Ingested how many revisions were accepted.
+	Live, Ingested int64
+	// Raw, Comprehension and Failed count sends by how far they are.
+	Raw, Comprehension, Failed int64
+}
+
+// Sends is the state of each send.
+func (h *History) Sends() map[uuid.UUID]SendState {
+	states := map[uuid.UUID]SendState{}
+	for _, s := range h.sends {
+		state := SendState{Items: len(s.points), CreditTenths: int64(10 * len(s.points))}
+		for ordinal := range s.points {
+			state.Bytes += int64(10 + ordinal)
+		}
+		state.Phase = h.phaseOf(s)
+		state.Stands = state.Phase == "failed" && s.stands()
+		states[s.id] = state
+	}
+	return states
+}
+
+// Totals are those of each project that has a send.
+func (h *History) Totals() map[uuid.UUID]Totals {
+	totals := map[uuid.UUID]Totals{}
+	for _, s := range h.sends {
+		sum := totals[s.project]
+		for ordinal := range s.points {
+			if o := s.outcome(ordinal); o == ingestion.Created || o == ingestion.Updated {
+				sum.Ingested++
+			}
+		}
+		switch phase := h.phaseOf(s); {
+		case phase == "queued":
+			sum.Raw++
+		case phase == "processing", phase == "captured":
+			sum.Comprehension++
+		case phase == "failed" && s.stands():
+			sum.Failed++
+		}
+		totals[s.project] = sum
+	}
+	for _, p := range h.points {
+		if sum, ok := totals[p.project]; ok && p.exists && live(p) {
+			sum.Live++
+			totals[p.project] = sum
+		}
+	}
+	return totals
+}
+
+// outcome is what is said of an item, "" while nothing is in the log.
+func (s *send) outcome(ordinal int) string {
+	o := s.stood[ordinal]
+	switch {
+	case s.said != nil:
+		return s.said[ordinal].Outcome
+	case o == nil || o.Outcome == ingestion.Deleted: // the end of the fan-out says so, which did not come
+		return ""
+	default:
+		return o.Outcome
+	}
+}
+
+// workOf is the work on an item, nil where it brought none.
+func (s *send) workOf(ordinal int) *work {
+	for _, w := range s.work {
+		if w.ordinal == ordinal {
+			return w
+		}
+	}
+	return nil
+}
+
+// phaseOf is the least phase of the items of a send, unless its own stream ended it.
+func (h *History) phaseOf(s *send) string {
+	count := map[string]int{}
+	for ordinal, p := range s.points {
+		switch o := s.outcome(ordinal); {
+		case o == "":
+		case o == ingestion.Unchanged || o == ingestion.Moved:
+			count["unchanged"]++
+		case o == ingestion.Deleted || !live(p):
+			count["deleted"]++
+		case s.workOf(ordinal) == nil:
+			count["captured"]++ // it was history when it was stored
+		default:
+			count[s.workOf(ordinal).phase]++
+		}
+	}
+	wiped := false
+	for _, w := range h.wipes {
+		wiped = wiped || w.send == s && w.fanned
+	}
+	items := len(s.points)
+	switch {
+	case count["unchanged"] == items:
+		return "nothing-changed"
+	case s.verdict == "indexed", wiped:
+		return "indexed"
+	case !s.fanned:
+		return "queued"
+	case count["unchanged"]+count["deleted"] == items:
+		return "indexed"
+	case s.verdict == "failed":
+		return "failed"
+	case count["queued"] > 0:
+		return "queued"
+	case count["processing"] > 0:
+		return "processing"
+	default:
+		return "captured"
+	}
+}
+
+// stands reports whether a failure of the send counts. Where the index failed, whatever was captured is why.
+func (s *send) stands() bool {
+	for _, w := range s.work {
+		if s.outcome(w.ordinal) == ingestion.Deleted || !live(w.point) || w.phase != "failed" && !(s.unindexed && w.phase == "captured") {
+			continue
+		}
+		newer := false
+		for _, other := range w.point.work {
+			newer = newer || other.phase == "captured" && other.revision > w.revision
+		}
+		if !newer {
+			return true
+		}
+	}
+	return false
+}
