@@ -36,6 +36,8 @@ type pressure struct {
 	// minFree is how many bytes of the disk must be free; 0 looks at no disk.
 	minFree uint64
 	free    func() (bytes uint64, err error)
+	// stopped says why the log takes no more writes until a new start, nil while it does.
+	stopped func() error
 	head    func(ctx context.Context) (eventstore.Position, error)
 	// behind counts the events behind a position, up to a limit.
 	behind  func(ctx context.Context, after eventstore.Position, limit int) (int, error)
@@ -146,6 +148,8 @@ func (p *pressure) lookDisk(before refusals) (nearlyFull, full string) {
 func (p *pressure) refuse(deletion bool) error {
 	r := p.found()
 	switch {
+	case p.stopped() != nil:
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the event store can write no more until the service is started anew; reads go on")
 	case r.behind != "":
 		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s: writes are refused until it has caught up, retry later; reads go on", r.behind)
 	case r.full != "", r.nearlyFull != "" && !deletion:
@@ -158,6 +162,9 @@ func (p *pressure) refuse(deletion bool) error {
 // reasons are why writes are refused, for the operator.
 func (p *pressure) reasons() (list []string) {
 	r := p.found()
+	if err := p.stopped(); err != nil {
+		list = append(list, "writes are refused: "+err.Error())
+	}
 	for _, reason := range []string{r.behind, r.nearlyFull} {
 		if reason != "" {
 			list = append(list, "writes are refused: "+reason)
@@ -166,7 +173,7 @@ func (p *pressure) reasons() (list []string) {
 	return list
 }
 
-// roomyQueue gives nothing to derive while the disk is nearly full.
+// roomyQueue gives nothing to derive while the disk is nearly full, or the log takes no more writes.
 type roomyQueue struct {
 	pipeline.Queue
 	pressure *pressure
@@ -174,7 +181,7 @@ type roomyQueue struct {
 
 // Claim implements pipeline.Queue.
 func (q roomyQueue) Claim(ctx context.Context, holder string, limit int, now, until time.Time) ([]todo.Item, error) {
-	if q.pressure.found().nearlyFull != "" {
+	if q.pressure.stopped() != nil || q.pressure.found().nearlyFull != "" {
 		return nil, nil
 	}
 	return q.Queue.Claim(ctx, holder, limit, now, until)

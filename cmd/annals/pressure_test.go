@@ -16,22 +16,29 @@ import (
 // scales is a pressure whose disk, log and clock are given.
 type scales struct {
 	*pressure
-	clock    time.Time
-	freeNow  uint64
-	broken   error
-	headNow  eventstore.Position
-	position eventstore.Position
+	clock   time.Time
+	freeNow uint64
+	broken  error
+	headNow eventstore.Position
+	// stoppedBy is why the log takes no more writes.
+	stoppedBy error
+	position  eventstore.Position
 }
 
 func newScales() *scales {
 	s := &scales{clock: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), freeNow: 1 << 40}
 	s.pressure = &pressure{
 		minFree: 1000, log: slog.New(slog.DiscardHandler),
-		free:   func() (uint64, error) { return s.freeNow, s.broken },
-		head:   func(context.Context) (eventstore.Position, error) { return s.headNow, s.broken },
-		behind: func(_ context.Context, after eventstore.Position, limit int) (int, error) { return min(int(s.headNow-after), limit), s.broken },
-		health: func(context.Context) []projections.Status { return []projections.Status{{Name: "datapoints", Position: s.position}} },
-		now:    func() time.Time { return s.clock },
+		free:    func() (uint64, error) { return s.freeNow, s.broken },
+		stopped: func() error { return s.stoppedBy },
+		head:    func(context.Context) (eventstore.Position, error) { return s.headNow, s.broken },
+		behind: func(_ context.Context, after eventstore.Position, limit int) (int, error) {
+			return min(int(s.headNow-after), limit), s.broken
+		},
+		health: func(context.Context) []projections.Status {
+			return []projections.Status{{Name: "datapoints", Position: s.position}}
+		},
+		now: func() time.Time { return s.clock },
 	}
 	return s
 }
@@ -107,5 +114,18 @@ func TestAProjectionThatIsAlwaysALittleLateIsNotFarBehind(t *testing.T) {
 		s.clock = s.clock.Add(time.Second)
 		s.position, s.headNow = s.headNow, s.headNow+5000
 		s.want(t, "a second late", true, true)
+	}
+}
+
+func TestWritesAreRefusedOnceTheLogTakesNoMore(t *testing.T) {
+	s := newScales()
+	s.want(t, "while it writes", true, true)
+	s.stoppedBy = errors.New("input/output error")
+	s.want(t, "once it cannot", false, false)
+	if err := s.refuse(false); !strings.Contains(err.Error(), "started anew") || strings.Contains(err.Error(), "input/output") {
+		t.Errorf("a caller is told %v", err)
+	}
+	if got := s.reasons(); len(got) != 1 || !strings.Contains(got[0], "input/output error") {
+		t.Errorf("the operator is told %q", got)
 	}
 }

@@ -87,12 +87,11 @@ type process struct {
 	confirmer *pipeline.Confirmer
 	finisher  *pipeline.Finisher
 	sends     operator.Sends
+	keys      auth.Keys
 	pressure  *pressure
 
 	operatorProjections operatorProjections
-
-	keys    auth.Keys
-	backups operator.Backups
+	backups             operator.Backups
 	// started is closed once the projections have caught up and nothing that a commit set off stands open.
 	started chan struct{}
 	// ready is called once, when the service is.
@@ -124,7 +123,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 	p.waiter = p.runtime.Waiter()
 	p.operatorProjections = operatorProjections{runtime: p.runtime, log: events}
 	p.pressure = &pressure{
-		minFree: uint64(s.MinFreeDisk) << 20, free: diskFree(s.DataDir), head: st.store.Head, behind: eventsBehind(st.store),
+		minFree: uint64(s.MinFreeDisk) << 20, free: diskFree(s.DataDir), stopped: st.logStopped, head: st.store.Head, behind: eventsBehind(st.store),
 		health: p.runtime.Health, now: time.Now, log: log,
 	}
 	queries := datapoints.Queries{DB: st.db, Log: st.store, Wait: p.waiter}

@@ -31,8 +31,8 @@ func (p *process) notReady(ctx context.Context) []readapi.NotReady {
 			add("projection "+s.Name, "another process feeds its index, and an embedded index serves one process only: stop the other")
 		}
 	}
-	if _, err := p.st.store.Head(ctx); err != nil {
-		add("event store", "it does not answer: "+err.Error())
+	if reason := p.st.logTrouble(ctx); reason != "" {
+		add("event store", reason)
 	}
 	if err := p.st.db.Ping(ctx); err != nil {
 		add("postgres", "it does not answer: "+err.Error())

@@ -90,6 +90,25 @@ func (st *storage) openDatabase(ctx context.Context, s *Settings, log *slog.Logg
 	return pg.Migrate(ctx, st.db)
 }
 
+// logStopped says why the embedded log can write no more until a new start, nil while it can. Of a cluster it knows nothing.
+func (st *storage) logStopped() error {
+	if st.node == nil {
+		return nil
+	}
+	return st.node.Err()
+}
+
+// logTrouble is why the log does not do all of its work, "" where it does.
+func (st *storage) logTrouble(ctx context.Context) string {
+	if err := st.logStopped(); err != nil {
+		return "writes are refused, start the service anew: " + err.Error()
+	}
+	if _, err := st.store.Head(ctx); err != nil {
+		return "it does not answer: " + err.Error()
+	}
+	return ""
+}
+
 // close closes what was opened, the users before what they use.
 func (st *storage) close() error {
 	var errs []error

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/node"
+)
+
+// A disk that fails under the log makes the service not ready and says why; what is in the log is still read.
+func TestLogThatCanWriteNoMore(t *testing.T) {
+	var broken atomic.Bool
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) {
+			return errors.New("input/output error")
+		}
+		return nil
+	}))
+	log := slog.New(slog.DiscardHandler)
+	n, err := node.Start(t.Context(), node.Config{Dir: "log", FS: fs, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := n.Connection()
+	store, err := esdb.Open(esdb.Config{ConnectionString: c.ConnectionString(), Username: c.Username, Password: c.Password, RootCAs: c.RootCAs, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	st := &storage{node: n, store: store}
+	appendEvents(t, store, "s", 0, "{}")
+	if reason := st.logTrouble(t.Context()); reason != "" || st.logStopped() != nil {
+		t.Errorf("before: %q, %v", reason, st.logStopped())
+	}
+	broken.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := store.Append(ctx, "s", 0, []eventstore.Proposed{{ID: uuid.New(), Type: "tested.v1", Data: []byte("{}")}}); !errors.Is(err, eventstore.ErrUnknown) {
+		t.Errorf("append: %v", err)
+	}
+	select {
+	case <-n.Failed():
+	case <-ctx.Done():
+		t.Fatal("the node does not say that it failed")
+	}
+	if reason := st.logTrouble(t.Context()); !strings.Contains(reason, "input/output error") || !strings.Contains(reason, "start the service anew") {
+		t.Errorf("after: %q", reason)
+	}
+	if st.logStopped() == nil {
+		t.Error("writes go on")
+	}
+	if got, err := store.Read(t.Context(), "s", 0, eventstore.Forwards, 10); err != nil || len(got) != 1 {
+		t.Errorf("read: %v, %v", got, err)
+	}
+	if err := (&storage{}).logStopped(); err != nil {
+		t.Errorf("of a cluster: %v", err)
+	}
+}
