@@ -26,6 +26,9 @@ type disk struct {
 	mu     sync.Mutex
 	newest uint64 // the number of the newest log
 	fresh  bool   // no old file becomes a new log
+	// manifest is the newest manifest, and manifestSize what of it was fsynced.
+	manifest     string
+	manifestSize int64
 
 	fenced atomic.Bool
 }
@@ -72,7 +75,11 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (f vfs.File, 
 		return nil, err
 	}
 	d.created(name)
-	return &diskFile{File: f, disk: d, patience: d.patience(name)}, nil
+	file := &diskFile{File: f, disk: d, patience: d.patience(name)}
+	if base := d.PathBase(name); d.owns(name) && isManifest(base) {
+		file.manifest = base
+	}
+	return file, nil
 }
 
 // ReuseForWrite makes a new log, out of an old one where that may be.

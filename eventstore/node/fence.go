@@ -67,6 +67,8 @@ type diskFile struct {
 	vfs.File
 	disk     *disk
 	patience patience
+	manifest string // its name, where it is a manifest
+	written  int64
 }
 
 // Write writes all of p, where need be in parts and later.
@@ -78,11 +80,22 @@ func (f *diskFile) Write(p []byte) (written int, err error) {
 			return err
 		})
 	})
+	f.written += int64(written)
 	return written, err
 }
 
 // Sync makes what was written last.
-func (f *diskFile) Sync() error { return f.disk.unlessFenced(f.File.Sync) }
+func (f *diskFile) Sync() error {
+	if err := f.disk.unlessFenced(f.File.Sync); err != nil {
+		return err
+	}
+	if f.manifest != "" {
+		f.disk.mu.Lock()
+		defer f.disk.mu.Unlock()
+		f.disk.manifest, f.disk.manifestSize = f.manifest, f.written
+	}
+	return nil
+}
 
 // SyncData makes what was written last, but for what the file system knows of the file.
 func (f *diskFile) SyncData() error { return f.disk.unlessFenced(f.File.SyncData) }

@@ -32,14 +32,14 @@ const newestFormat = 2
 func readFormat(fs vfs.FS, dir string) (int, error) {
 	desc, err := pebble.Peek(dir, fs)
 	if err != nil {
-		return 0, damaged(dir, err)
+		return 0, unopened(dir, err)
 	}
 	text, err := readSmall(fs, fs.PathJoin(dir, formatFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return formatOfOld(fs, dir, desc.Exists)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("data folder %s: %w", dir, err)
+		return 0, unopened(dir, err)
 	}
 	name, value, _ := strings.Cut(strings.TrimSpace(text), " ")
 	if name == formatName && value == notWhole {
@@ -50,8 +50,7 @@ func readFormat(fs vfs.FS, dir string) (int, error) {
 	case name != formatName || err != nil || format < 1:
 		return 0, damaged(dir, fmt.Errorf("the file %s does not hold the number of a format", formatFile))
 	case format > newestFormat:
-		return 0, fmt.Errorf("data folder %s was written by a newer version of this program (format %d; this one knows formats up to %d): run that version, or restore a backup that this one made",
-			dir, format, newestFormat)
+		return 0, newer(dir, fmt.Sprintf("format %d; this one knows formats up to %d", format, newestFormat))
 	case !desc.Exists:
 		return 0, damaged(dir, errors.New("the marker of its manifest is missing"))
 	}
@@ -73,11 +72,6 @@ func formatOfOld(fs vfs.FS, dir string, exists bool) (int, error) {
 		}
 	}
 	return 0, nil
-}
-
-// damaged is what is said of a log that cannot be opened as it is. Nothing was changed in it.
-func damaged(dir string, detail error) error {
-	return fmt.Errorf("the log in %s is damaged: %w; restore it from a backup into a new folder", dir, detail)
 }
 
 // writeFormat says in which format the log of a folder is: a number, or notWhole.

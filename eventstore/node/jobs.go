@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -71,8 +72,12 @@ func (j *jobs) settle(ctx context.Context) error {
 }
 
 // listener is how the engine tells of its work.
-func (j *jobs) listener() *pebble.EventListener {
+func (j *jobs) listener(log *slog.Logger) *pebble.EventListener {
 	return &pebble.EventListener{
+		// What is read of the file fails; the rest of the log is good.
+		DataCorruption: func(i pebble.DataCorruptionInfo) {
+			log.Error("a file of the log is damaged", "path", i.Path, "err", i.Details)
+		},
 		CompactionBegin: func(i pebble.CompactionInfo) { j.began(i.JobID) },
 		CompactionEnd:   func(i pebble.CompactionInfo) { j.ended(i.JobID) },
 		FlushBegin:      func(i pebble.FlushInfo) { j.began(i.JobID) },

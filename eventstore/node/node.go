@@ -117,6 +117,12 @@ func start(ctx context.Context, cfg Config, st *store) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := st.before.checkHead(cfg.Dir, head); err != nil {
+		return nil, err
+	}
+	if err := st.writeMark(head); err != nil {
+		return nil, unopened(cfg.Dir, err)
+	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen for event store clients: %w", err)
@@ -194,5 +200,5 @@ func (n *Node) close() error {
 	n.store.disk.space.giveUp()
 	written := n.writer.close()
 	n.scavenger.close()
-	return errors.Join(served, written, n.views.close(), n.store.close())
+	return errors.Join(served, written, n.views.close(), n.store.closeAt(n.writer.head))
 }

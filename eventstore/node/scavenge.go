@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"sync"
@@ -134,6 +135,9 @@ func (s *scavenger) run() {
 		case <-timer.C:
 		}
 		wait, err := s.once(s.begin())
+		if err == nil {
+			err = s.note()
+		}
 		if s.ctx.Err() != nil {
 			return
 		}
@@ -160,6 +164,15 @@ func (s *scavenger) once(asked *round) (wait time.Duration, err error) {
 		close(asked.done)
 	}
 	return wait, err
+}
+
+// note notes how far the log has come.
+func (s *scavenger) note() error {
+	v, err := s.views.acquire()
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.store.writeMark(v.head), v.release())
 }
 
 func (s *scavenger) close() {

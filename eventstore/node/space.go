@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -37,6 +38,8 @@ type space struct {
 	log *slog.Logger
 	// told is stallPatience; tests are less patient.
 	told time.Duration
+	// patient is set once the log is open: a start that finds no space fails.
+	patient atomic.Bool
 
 	mu      sync.Mutex
 	waiting int
@@ -67,7 +70,7 @@ func (d *disk) patience(name string) patience {
 // try does something until it finds space, or as long as it may.
 func (s *space) try(p patience, do func() error) error {
 	err := do()
-	if !noSpace(err) || p == atOnce {
+	if !noSpace(err) || p == atOnce || !s.patient.Load() {
 		return err
 	}
 	if p == later {

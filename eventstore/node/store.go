@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -33,6 +31,8 @@ type store struct {
 	failure *failure
 	// files is held while files are taken away or copied beside the engine; capacity 1.
 	files chan struct{}
+	// marked is what markFile says; before belongs to the last process.
+	before, marked mark
 	// memtable is how many bytes are held in memory before they go to a table.
 	memtable uint64
 }
@@ -47,30 +47,35 @@ func openStore(cfg Config) (*store, error) {
 		return nil, fmt.Errorf("data folder %s: %w", cfg.Dir, err)
 	}
 	if err := makeFolder(fs, dir); err != nil {
-		return nil, fmt.Errorf("data folder: %w", err)
+		return nil, unopened(cfg.Dir, err)
 	}
 	lock, err := pebble.LockDirectory(dir, fs)
-	if inUse(err) {
-		return nil, fmt.Errorf("data folder %s is in use by another process", cfg.Dir)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("data folder %s: %w", cfg.Dir, err)
+		return nil, unopened(cfg.Dir, err)
 	}
 	format, err := readFormat(fs, dir)
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
+	before, err := readMark(fs, dir)
+	if err == nil {
+		err = before.checkManifest(fs, dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
 	s := &store{
-		disk: newDisk(fs, dir, cfg.Logger), jobs: newJobs(), lock: lock, cache: pebble.NewCache(cmp.Or(cfg.CacheBytes, defaultCache)),
+		before: before, disk: newDisk(fs, dir, cfg.Logger), jobs: newJobs(), lock: lock, cache: pebble.NewCache(cmp.Or(cfg.CacheBytes, defaultCache)),
 		failure: newFailure(), files: make(chan struct{}, 1), memtable: cmp.Or(cfg.memtable, memtableBytes),
 	}
 	if err := s.open(cfg.Logger); err != nil {
 		s.cache.Unref()
-		return nil, errors.Join(fmt.Errorf("open the log in %s: %w", cfg.Dir, err), lock.Close())
+		return nil, errors.Join(unopened(cfg.Dir, err), lock.Close())
 	}
 	if err := s.upgrade(format); err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, errors.Join(unopened(cfg.Dir, err), s.close())
 	}
+	s.disk.space.patient.Store(true)
 	return s, nil
 }
 
@@ -80,6 +85,11 @@ func (s *store) open(log *slog.Logger) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		defer func() {
+			if r := recover(); r != nil {
+				err = &panicked{r}
+			}
+		}()
 		s.db, err = pebble.Open(s.disk.dir, s.options(log))
 	}()
 	<-done
@@ -119,11 +129,6 @@ func makeFolder(fs vfs.FS, dir string) error {
 	return nil
 }
 
-// inUse tells a folder that is locked from one that cannot be locked. Within one process pebble only says it in words.
-func inUse(err error) bool {
-	return errors.Is(err, syscall.EAGAIN) || err != nil && strings.Contains(err.Error(), "lock held by current process")
-}
-
 func (s *store) options(log *slog.Logger) *pebble.Options {
 	o := &pebble.Options{
 		FS: s.disk, Lock: s.lock, Cache: s.cache,
@@ -131,7 +136,7 @@ func (s *store) options(log *slog.Logger) *pebble.Options {
 		MemTableSize:                s.memtable,
 		MemTableStopWritesThreshold: 4,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
-		EventListener:               s.jobs.listener(),
+		EventListener:               s.jobs.listener(log),
 		Logger:                      pebbleLog{log, s.failure},
 	}
 	// Most appends go to a stream that is new, and the filter answers "not there" without the disk.
@@ -157,10 +162,16 @@ func (s *store) head() (uint64, error) {
 	return head, nil
 }
 
-func (s *store) close() error {
+// close gives the folder back.
+func (s *store) close() error { return s.closeAt(0) }
+
+// closeAt gives the folder back, and notes the head where it is known.
+func (s *store) closeAt(head uint64) error {
 	var err error
 	if s.failure.get() == nil {
-		err = s.db.Close()
+		if err = s.db.Close(); err == nil && head > 0 {
+			err = s.writeMark(head)
+		}
 	} else {
 		err = s.abandon()
 	}
