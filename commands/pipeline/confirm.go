@@ -19,6 +19,8 @@ import (
 
 const (
 	confirmSize = 512
+	// confirmPause is how long sends may gather before the list is looked at.
+	confirmPause = 50 * time.Millisecond
 	// indexPatience is how long the index may take no writes before the sends that wait for it stop.
 	indexPatience = 2 * time.Minute
 )
@@ -57,6 +59,7 @@ func (c *Confirmer) Run(ctx context.Context) error {
 		if !worked || err != nil {
 			await(ctx, moved, idlePoll)
 		}
+		await(ctx, nil, confirmPause)
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ order by p.turn, p.position, p.ingestion_id, p.ordinal`
 const (
 	// claimWindow is how many of the oldest items of a project are looked at for each that is asked for, and claimGrowth by how
 	// much that grows where none of them may be worked on, until all were looked at.
-	claimWindow = 4
+	claimWindow = 2
 	claimGrowth = 16
 	// claimText is how many bytes of content, and of metadata, are handed out with an item.
 	claimText = 16 << 10
@@ -78,16 +78,29 @@ const (
 func (q Queries) Claim(ctx context.Context, holder string, limit int, now, until time.Time) ([]todo.Item, error) {
 	statement := claim
 	for window := limit * claimWindow; ; window *= claimGrowth {
-		items, more, err := q.claim(ctx, statement, holder, limit, now, until, window)
-		if len(items) > 0 || !more || err != nil {
+		items, err := q.claim(ctx, statement, holder, limit, now, until, window)
+		if len(items) > 0 || err != nil {
 			return items, err
+		}
+		more, err := q.open(ctx, window)
+		if !more || err != nil {
+			return nil, err
 		}
 		statement = claimFurther
 	}
 }
 
-// claim claims within the oldest items of each project; more says that there may be others.
-func (q Queries) claim(ctx context.Context, statement, holder string, limit int, now, until time.Time, window int) (items []todo.Item, more bool, err error) {
+// open reports whether more items than so many are open.
+func (q Queries) open(ctx context.Context, than int) (more bool, err error) {
+	err = q.DB.QueryRow(ctx, `select exists (select from datapoints.items where phase in ('queued', 'processing') offset $1)`, than).Scan(&more)
+	if err != nil {
+		return false, fmt.Errorf("count open items: %w", err)
+	}
+	return more, nil
+}
+
+// claim claims within the oldest items of each project.
+func (q Queries) claim(ctx context.Context, statement, holder string, limit int, now, until time.Time, window int) (items []todo.Item, err error) {
 	b := &pgx.Batch{}
 	// How many projects the statement steps through cannot be estimated, and compiling it for many takes far longer than running
 	// it. A lease is a hint: it need not wait for the disk.
@@ -96,13 +109,10 @@ func (q Queries) claim(ctx context.Context, statement, holder string, limit int,
 		items, err = pgx.CollectRows(rows, scanClaimed)
 		return err
 	})
-	b.Queue(`select exists (select from datapoints.items where phase in ('queued', 'processing') offset $1)`, window).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&more)
-	})
 	if err := q.DB.SendBatch(ctx, b).Close(); err != nil {
-		return nil, false, fmt.Errorf("claim items: %w", err)
+		return nil, fmt.Errorf("claim items: %w", err)
 	}
-	return items, more, nil
+	return items, nil
 }
 
 func scanClaimed(row pgx.CollectableRow) (i todo.Item, err error) {

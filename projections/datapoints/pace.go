@@ -2,5 +2,6 @@ package datapoints
 
 import "time"
 
-// Pace implements projections.Paced. It is short: the lists of the pipeline and the statuses of sends are read here.
-func (Projector) Pace() time.Duration { return 20 * time.Millisecond }
+// Pace implements projections.Paced. An item changes its phase several times within a moment;
+// what falls into one page is one change of its rows.
+func (Projector) Pace() time.Duration { return 50 * time.Millisecond }
