@@ -103,7 +103,7 @@ func nextAttempt(last event.Event, item todo.Item) (attempt int, done bool) {
 		if e.Revision == item.Revision && e.Round == item.Round {
 			return e.Attempt + 1, false
 		}
-		return 1, e.Revision > item.Revision
+		return 1, e.Revision > item.Revision && item.Round == 0
 	case *memory.Failed:
 		if e.Revision == item.Revision && e.Round == item.Round {
 			return e.Attempt + 1, e.Final

@@ -178,6 +178,21 @@ func TestFailedAttemptsAreRetriedWithBackoffAndEnd(t *testing.T) {
 	}
 }
 
+// A retry of an older revision is worked on also where the attempt at a newer one was cut off: the newer one waits for it.
+func TestRetryGoesOnBehindAnAttemptThatWasCutOff(t *testing.T) {
+	b := newBench(t, "text", &Failure{Code: ingestion.ContentRejected, Message: "refused"})
+	b.attempt()
+	facts := b.history()
+	cut := memory.DerivationStarted{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Revision: 2, Attempt: 1, StartedAt: at}
+	meta := event.Meta{CommandID: uuid.New()}
+	if _, err := b.Log.Append(t.Context(), stream.Name(stream.Memory, b.item.DataPoint), facts[len(facts)-1].Revision, meta, cut); err != nil {
+		t.Fatal(err)
+	}
+	b.item.Round = 1
+	b.attempt()
+	b.wantTypes("derivation-started", "failed", "derivation-started", "derivation-started", "derived")
+}
+
 func TestRejectedContentStopsAtOnce(t *testing.T) {
 	b := newBench(t, "text", &Failure{Code: ingestion.ContentRejected, Message: "refused"})
 	b.attempt()
