@@ -136,10 +136,11 @@ func (f *Finisher) round(ctx context.Context, all bool, done *Erasure) (next tim
 	wait, err := f.fanOuts(ctx, all)
 	step("fan-outs", wait, err)
 	step("facts", 0, f.keepFacts(ctx))
-	wait, err = f.clean(ctx, all, done)
-	step("cleaning", wait, err)
+	// What is swept lets deletions be cleaned that wait for it.
 	wait, err = f.sweep(ctx, all, done)
 	step("sweep", wait, err)
+	wait, err = f.clean(ctx, all, done)
+	step("cleaning", wait, err)
 	return next
 }
 

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -50,7 +49,16 @@ type whole struct {
 	write    *commands.Service
 	finisher *Finisher
 	call     commands.Call
+	// clock is the finisher's; folder holds the files of the log and of the index.
+	clock  *clock
+	folder string
 }
+
+// clock is a time that a test moves.
+type clock struct{ ahead atomic.Int64 }
+
+func (c *clock) now() time.Time       { return at.Add(time.Duration(c.ahead.Load())) }
+func (c *clock) move(d time.Duration) { c.ahead.Add(int64(d)) }
 
 type reader struct {
 	store eventstore.Store
@@ -77,18 +85,19 @@ func newWhole(t *testing.T) *whole {
 		})
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	n, err := node.Start(t.Context(), node.Config{Dir: "log", FS: vfs.NewMem()})
+	folder := t.TempDir()
+	n, err := node.Start(t.Context(), node.Config{Dir: filepath.Join(folder, "log"), Logger: quiet})
 	must(err)
 	closing(n.Close)
 	c := n.Connection()
-	w := &whole{t: t, db: pgtest.Database(t)}
+	w := &whole{t: t, db: pgtest.Database(t), clock: &clock{}, folder: folder}
 	w.store, err = esdb.Open(esdb.Config{ConnectionString: c.ConnectionString(), Username: c.Username, Password: c.Password, RootCAs: c.RootCAs, Logger: quiet})
 	must(err)
 	closing(w.store.Close)
 	codec, err := eventstore.NewCodec(domain.Catalog)
 	must(err)
 	w.log = commands.NewLog(w.store, codec, quiet)
-	w.index, err = bleve.Open(filepath.Join(t.TempDir(), "index"), bleve.Options{})
+	w.index, err = bleve.Open(filepath.Join(folder, "index"), bleve.Options{})
 	must(err)
 	closing(w.index.Close)
 	_, err = w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.Meta{CommandID: uuid.New()}, registry.LogOpened{LogID: uuid.New(), OpenedAt: at})
@@ -104,7 +113,10 @@ func newWhole(t *testing.T) *whole {
 	w.waiter = runtime.Waiter()
 	w.queries = datapoints.Queries{DB: w.db, Log: w.store, Wait: w.waiter}
 	w.write = commands.New(commands.Config{Log: w.log, Waiter: w.waiter, Sends: w.queries, HashKey: make([]byte, 32), Pipeline: true})
-	w.finisher = &Finisher{Log: w.log, List: w.queries, Progress: w.waiter, Logger: quiet, Now: time.Now}
+	w.finisher = &Finisher{
+		Log: w.log, List: w.queries, Progress: w.waiter, Logger: quiet, Now: w.clock.now, Store: n, Index: w.index,
+		Tables: projections.Vacuum{DB: w.db, Keepers: []projections.TextKeeper{datapoints.Projector{}, &derived.Projector{}}},
+	}
 	w.call = commands.Call{
 		Principal: auth.Principal{Kind: auth.ProjectKey, Project: auth.Project{ID: uuid.New(), Number: 1, Namespace: uuid.New()}}, RequestID: uuid.New(), ReceivedAt: at,
 	}
@@ -264,6 +276,13 @@ func (d *dying) Append(ctx context.Context, name string, expected eventstore.Rev
 		return eventstore.Appended{}, errors.New("killed")
 	}
 	return d.Store.Append(ctx, name, expected, events)
+}
+
+func (d *dying) Tombstone(ctx context.Context, name string, expected eventstore.Revision) (eventstore.Position, error) {
+	if d.left.Add(-1) < 0 {
+		return 0, errors.New("killed")
+	}
+	return d.Store.Tombstone(ctx, name, expected)
 }
 
 // A batch whose process died behind its commit is completed before calls are taken, and then derived and indexed like any other.

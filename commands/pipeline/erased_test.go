@@ -1,0 +1,237 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
+)
+
+// word is letters that no compression shortens, and that nobody else writes.
+func word() string {
+	letters := make([]byte, 28)
+	for i := range letters {
+		letters[i] = "bcdfghjklmnpqrtvwxz"[rand.IntN(19)] //nolint:gosec // it is to differ, not to be secret
+	}
+	return string(letters)
+}
+
+// places are the tables of every schema, the events, the keys of the log and the files of log and index that hold a word. Of a
+// word that was stemmed, its beginning is looked for.
+func (w *whole) places(word string) []string {
+	w.t.Helper()
+	var places []string
+	rows, err := w.db.Query(w.t.Context(), `select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables where schemaname not in ('pg_catalog', 'information_schema')`)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(tables) < 15 {
+		w.t.Fatalf("tables %v: %v", tables, err)
+	}
+	for _, table := range tables {
+		var found bool
+		query := fmt.Sprintf(`select exists (select from %s r where strpos(lower(r::text), $1) > 0 or strpos(r::text, $2) > 0)`, table)
+		if err := w.db.QueryRow(w.t.Context(), query, word, hex.EncodeToString([]byte(word))).Scan(&found); err != nil {
+			w.t.Fatal(err)
+		}
+		if found {
+			places = append(places, table)
+		}
+	}
+	for after := eventstore.Position(0); ; {
+		page, err := w.store.ReadAll(w.t.Context(), after, 500)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if len(page) == 0 {
+			break
+		}
+		for _, r := range page {
+			after = r.Position
+			if whole := bytes.Join([][]byte{r.Data, r.Meta, []byte(r.Stream), []byte(r.Type)}, nil); bytes.Contains(bytes.ToLower(whole), []byte(word)) {
+				places = append(places, "event "+r.Type)
+			}
+		}
+	}
+	for _, file := range blevetest.Holding(w.t, w.folder, word) {
+		places = append(places, "file "+file)
+	}
+	return places
+}
+
+// stop is a process that dies behind so many appends and ends of streams.
+func (w *whole) stop(after int64) *commands.Service {
+	d := &dying{Store: w.store}
+	d.left.Store(after)
+	log := commands.NewLog(d, w.log.Codec, w.log.Logger)
+	return commands.New(commands.Config{Log: log, Waiter: w.waiter, Sends: w.queries, HashKey: make([]byte, 32)})
+}
+
+// Once its deletion is cleaned, a text is nowhere: not in a row, an event, a key, nor in a file of the log or of the index, whichever
+// way it came in: inline, in a blob, as label and metadata, as memory, in a stage that a crash left, in a send that was never stored.
+func TestErasedTextIsNowhere(t *testing.T) {
+	w := newWhole(t)
+	short, long, label, metadata, staged, unstored, kept := word(), word(), word(), word(), word(), word(), word()
+	text := func(id, content string) commands.DataPoint { return commands.DataPoint{ID: &id, Content: content} }
+	note := text("note", "Ana's favourite editor is "+short+".")
+	note.Label, note.Metadata = &label, []byte(`{"tag":"`+metadata+`"}`)
+	sends := []uuid.UUID{}
+	send := func(items ...commands.DataPoint) {
+		t.Helper()
+		r, err := w.write.IngestBatch(t.Context(), w.call, items, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sends = append(sends, r.IngestionID)
+	}
+	send(note, text("long note", strings.Repeat(long+" rests.\n", 20_000)))
+	send(text("other", "Bo lives in "+kept))
+	// A crash behind the fan-out leaves the stage; one behind the stage leaves a send that nobody knows of.
+	r, err := w.stop(5).IngestBatch(t.Context(), w.call, []commands.DataPoint{text("c", "Cy met "+staged), text("d", "Di met "+staged)}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sends = append(sends, r.IngestionID)
+	if _, err := w.stop(1).IngestBatch(t.Context(), w.call, []commands.DataPoint{text("e", "Ed met "+unstored)}, ""); err == nil {
+		t.Fatal("answered behind a dead store")
+	}
+	w.until("all is indexed", func() bool {
+		for _, id := range sends {
+			s, err := w.queries.Status(t.Context(), w.call.Principal.Project, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Status != "completed" {
+				return false
+			}
+		}
+		return true
+	})
+	for word, want := range map[string]string{
+		short: "datapoints.revisions memories.memories datapoint.revision-accepted memory.derived .zap .log", long: "blob.chunk .zap .log",
+		label: "datapoints.revisions .zap .log", metadata: "datapoints.revisions .log", staged: "blob.chunk datapoints.revisions .zap .log",
+		unstored: "blob.chunk .log", kept: "datapoints.revisions datapoint.revision-accepted .zap .log",
+	} {
+		found := strings.Join(w.places(word), " ")
+		for _, place := range strings.Fields(want) {
+			if !strings.Contains(found, place) {
+				t.Fatalf("before the deletion a word is not in %s, but in: %s", place, found)
+			}
+		}
+	}
+	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"note", "long note", "c", "d"}); err != nil {
+		t.Fatal(err)
+	}
+	// While a send that was never stored may be a copy, nothing is said to be cleaned; what was deleted goes all the same.
+	done, err := w.finisher.EraseNow(t.Context())
+	if err != nil || done.Deletions != 0 || done.Left.Deletions != 1 || done.Left.Blobs != 1 || done.Store != StoreScavenged || done.Tables == 0 || done.Indexes == 0 {
+		t.Fatalf("before the blob of the lost send is loose: %+v, %v", done, err)
+	}
+	for _, word := range []string{short, long, label, metadata, staged} {
+		if found := w.places(word); len(found) > 0 {
+			t.Errorf("erased, a word is in %v", found)
+		}
+	}
+	w.clock.move(commands.BlobKeep + time.Second)
+	if done, err = w.finisher.EraseNow(t.Context()); err != nil || done.Deletions != 1 || done.Blobs != 1 || done.Left.Deletions != 0 {
+		t.Fatalf("a day later: %+v, %v", done, err)
+	}
+	for _, word := range []string{short, long, label, metadata, staged, unstored} {
+		if found := w.places(word[:20]); len(found) > 0 {
+			t.Errorf("cleaned, a word is in %v", found)
+		}
+	}
+	if found := strings.Join(w.places(kept), " "); !strings.Contains(found, "datapoints.revisions") || !strings.Contains(found, ".zap") {
+		t.Errorf("what was not deleted is in: %s", found)
+	}
+}
+
+// A deletion is said to be cleaned only after all of it: where the disk refuses, it comes again.
+func TestNothingIsCleanedThatIsNotRemoved(t *testing.T) {
+	w := newWhole(t)
+	id := "a"
+	if _, err := w.write.Ingest(t.Context(), w.call, commands.DataPoint{ID: &id, Content: "Ana likes tea"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{id}); err != nil {
+		t.Fatal(err)
+	}
+	sound := w.finisher.Store
+	w.finisher.Store = refusing{}
+	if done, err := w.finisher.EraseNow(t.Context()); err == nil || done.Deletions != 0 || done.Left.Deletions != 1 || len(done.Trouble) == 0 {
+		t.Fatalf("with a disk that refuses: %+v, %v", done, err)
+	}
+	w.finisher.Store = sound
+	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Deletions != 1 || done.Left.Deletions != 0 {
+		t.Fatalf("once it does not: %+v, %v", done, err)
+	}
+	w.finisher.Store = nil
+	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Store != StoreCluster {
+		t.Fatalf("of a cluster: %+v, %v", done, err)
+	}
+}
+
+type refusing struct{}
+
+func (refusing) Scavenge(context.Context) error { return fmt.Errorf("no space left on device") }
+
+// However many deletions there are, the disk is cleaned once for all of them, and then not again for a while.
+func TestManyDeletionsAreRemovedFromTheDiskAtOnce(t *testing.T) {
+	w := newWhole(t)
+	counting := &countingStore{}
+	w.finisher.Store = counting
+	items := make([]commands.DataPoint, 300)
+	ids := make([]string, len(items))
+	for i := range items {
+		ids[i] = fmt.Sprint("id ", i)
+		items[i] = commands.DataPoint{ID: &ids[i], Content: fmt.Sprint("Ana likes tea ", i)}
+	}
+	if _, err := w.write.IngestBatch(t.Context(), w.call, items, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var done Erasure
+	w.finisher.round(t.Context(), false, &done)
+	if len(done.errs) > 0 || done.Deletions != len(ids) || counting.n != 1 {
+		t.Errorf("cleaned %d of %d deletions in %d removals, errors %v", done.Deletions, len(ids), counting.n, done.errs)
+	}
+	if _, err := w.write.Ingest(t.Context(), w.call, commands.DataPoint{Content: "Bo likes tea"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{datapoint.Digest([]byte("Bo likes tea"))}); err != nil {
+		t.Fatal(err)
+	}
+	w.finisher.round(t.Context(), false, &done)
+	if counting.n != 1 {
+		t.Error("the disk was cleaned again at once")
+	}
+	w.clock.move(time.Hour)
+	w.finisher.round(t.Context(), false, &done)
+	if counting.n != 2 || done.Deletions != len(ids)+1 {
+		t.Errorf("an hour later: %d removals, %d deletions, errors %v", counting.n, done.Deletions, done.errs)
+	}
+}
+
+type countingStore struct{ n int }
+
+func (c *countingStore) Scavenge(context.Context) error {
+	c.n++
+	return nil
+}
