@@ -3,7 +3,8 @@ package main
 // BenchCmd is "annals bench".
 type BenchCmd struct {
 	Recall struct {
-		Locomo LocomoCmd `cmd:"" help:"Score recall on dialogues whose questions name the turns that answer them."`
+		Locomo LocomoCmd `cmd:"" help:"Score recall on dialogues of two people whose questions name the turns that answer them."`
+		Beam   BeamCmd   `cmd:"" help:"Score recall on chats with an assistant whose questions name the messages that answer them."`
 	} `cmd:"" help:"Measure how well recall finds what it should."`
 	Load LoadCmd `cmd:"" help:"Measure speed under load, against the budgets of the design."`
 	Size SizeCmd `cmd:"" help:"Measure recall, memory and start as the store grows, against the budgets of the design."`

@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/annals-project/annals/internal/locomo"
+	"github.com/annals-project/annals/internal/recallscore"
 )
 
 const conversation = `{"sample_id": "talk-1",
@@ -17,11 +19,11 @@ func TestBenchRecallLocomo(t *testing.T) {
 	f, dir := startFake(t)
 	one, two := write(t, "one.json", conversation), write(t, "two.json", strings.ReplaceAll(conversation, "talk-1", "talk-2"))
 	got := annals(t.Context(), nil, "", "bench", "recall", "locomo", one, two, "--data-dir", dir, "--json")
-	var report locomo.Report
+	var report recallscore.Report
 	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil {
 		t.Fatalf("%v: %+v", err, got)
 	}
-	if report.Conversations != 2 || report.Turns != 4 || report.Overall.At[10] != 0.5 || report.Categories[4].At[5] != 1 {
+	if report.Dialogues != 2 || report.Turns != 4 || report.Overall.At[10] != 0.5 || report.Categories["single-hop"].At[5] != 1 {
 		t.Errorf("got %+v", report)
 	}
 	if f.projects != 2 || len(f.texts["svc_sk_p1"]) != 2 || f.texts["svc_sk_p2"][0].ID != "talk-2/D1:1" {
@@ -38,6 +40,37 @@ func TestBenchRecallLocomoFailsBelowItsBounds(t *testing.T) {
 	}
 	if !strings.Contains(got.stdout, "single-hop") {
 		t.Errorf("the table is missing: %s", got.stdout)
+	}
+}
+
+func TestBenchRecallBeam(t *testing.T) {
+	f, dir := startFake(t)
+	chat := t.TempDir()
+	for name, text := range map[string]string{
+		"chat.json": `[{"batch_number": 1, "turns": [[
+			{"role": "user", "id": 0, "time_anchor": "March-15-2024", "content": "My deadline is Friday"}, {"role": "assistant", "id": 1, "content": "Noted: a deadline"}
+		]]}]`,
+		"probing_questions.json": `{"information_extraction": [{"question": "deadline", "source_chat_ids": [0]}], "summarization": [{"question": "deadline", "source_chat_ids": {"all": [[0], 1]}}],
+			"abstention": [{"question": "plane"}]}`,
+	} {
+		if err := os.WriteFile(filepath.Join(chat, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := annals(t.Context(), nil, "", "bench", "recall", "beam", chat, "--data-dir", dir, "--json", "--ablate", "--min-gain=0.1")
+	var report recallscore.Report
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil {
+		t.Fatalf("%v: %+v", err, got)
+	}
+	if report.Turns != 2 || report.Skipped != 1 || report.Overall.Questions != 1 || report.Overall.Within[8000] != 1 || report.Baseline.Within[8000] != 1 ||
+		len(report.Ablation) < 10 || report.Ablation[0].Score.At[5] != 1 {
+		t.Errorf("got %+v", report)
+	}
+	if got.code != exitFailed || !strings.Contains(got.stderr, "the gain over BM25 within 8,000 tokens is 0.000, below 0.100") {
+		t.Errorf("got %+v", got)
+	}
+	if len(f.texts["svc_sk_p1"]) != 2 || f.texts["svc_sk_p1"][1].Timestamp != "2024-03-15T00:00:02Z" {
+		t.Errorf("the server took %+v", f.texts)
 	}
 }
 

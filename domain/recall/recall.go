@@ -17,6 +17,8 @@ type Terms struct {
 	Text []string
 	// Label holds the terms of label and author, each once.
 	Label []string
+	// Traits are what kind of thing the text says.
+	Traits Traits
 }
 
 // Passages analyses a document: one Terms per passage that holds any, the label's with each of them.
@@ -25,8 +27,9 @@ func (a *Analyzer) Passages(d Document) []Terms {
 	label := a.Label(d.Label, d.Author)
 	var passages []Terms
 	for span := range Split(d.Content) {
-		if text := a.Terms(d.Content[span.Start:span.End]); len(text) > 0 {
-			passages = append(passages, Terms{Text: text, Label: label})
+		said := d.Content[span.Start:span.End]
+		if text := a.Terms(said); len(text) > 0 {
+			passages = append(passages, Terms{Text: text, Label: label, Traits: TraitsOf(said)})
 		}
 	}
 	if len(passages) == 0 && len(label) > 0 {

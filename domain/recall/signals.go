@@ -183,3 +183,12 @@ func date(s *scene, turn int) float64 {
 	}
 	return 0
 }
+
+// Signals are the names that Rank can leave out.
+func Signals() []string {
+	var names []string
+	for _, s := range signals {
+		names = append(names, s.name)
+	}
+	return append(names, "asks", "size")
+}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/annals-project/annals/internal/client"
-	"github.com/annals-project/annals/internal/locomo"
+	"github.com/annals-project/annals/internal/recallscore"
 )
 
 // identity is whom the load writes and asks as.
@@ -28,7 +28,7 @@ type Times []time.Duration
 // Percentile is in milliseconds; the times are sorted by it.
 func (t Times) Percentile(p float64) float64 {
 	slices.Sort(t)
-	return float64(locomo.Percentile(t, p).Microseconds()) / 1000
+	return float64(recallscore.Percentile(t, p).Microseconds()) / 1000
 }
 
 // Rate is what a load came to.

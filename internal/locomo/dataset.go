@@ -1,4 +1,4 @@
-// Package locomo measures recall on dialogues with questions whose evidence is known, in the form of the LoCoMo data set.
+// Package locomo reads dialogues of two people with questions whose evidence is known, in the form of the LoCoMo data set.
 package locomo
 
 import (
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/recallscore"
 )
 
 // Adversarial is the category of questions that the dialogue does not answer; they are reported apart.
@@ -188,4 +189,20 @@ func (c Conversation) AskedAt() time.Time {
 		}
 	}
 	return last.Add(time.Hour)
+}
+
+// Dialogue is the conversation as it is sent and asked about.
+func (c Conversation) Dialogue() recallscore.Dialogue {
+	d := recallscore.Dialogue{ID: c.ID, Points: c.DataPoints(), AskedAt: c.AskedAt(), Skipped: c.Skipped}
+	if len(c.Turns) > 0 {
+		d.Asker = c.Turns[0].Speaker
+	}
+	for _, q := range c.Questions {
+		question := recallscore.Question{Text: q.Text, Category: CategoryName(q.Category), Aside: q.Category == Adversarial}
+		for _, turn := range q.Evidence {
+			question.Evidence = append(question.Evidence, c.SourceID(turn))
+		}
+		d.Questions = append(d.Questions, question)
+	}
+	return d
 }

@@ -1,7 +1,6 @@
 package locomo
 
 import (
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/recallscore"
 )
 
 const sample = `{
@@ -88,72 +88,21 @@ func TestFilesThatAreNoConversation(t *testing.T) {
 	}
 }
 
-// result is a result of so many tokens that cites these sources.
-func result(tokens int, ids ...string) client.Result {
-	r := client.Result{Content: strings.Repeat("abcd", tokens)}
-	for _, id := range ids {
-		r.Sources = append(r.Sources, client.Source{SourceID: id})
-	}
-	return r
-}
-
-func TestMeasure(t *testing.T) {
-	filler := make([]client.Result, 9)
-	for i := range filler {
-		filler[i] = result(100, "f")
-	}
-	answers := []Answer{
-		// Half of the evidence is first, the other half tenth beyond it, behind 1,000 tokens.
-		{Category: 1, Evidence: []string{"a", "b"}, Results: append(append([]client.Result{result(100, "a", "a2")}, filler...), result(100, "b")), Took: 10 * time.Millisecond},
-		// A memory that cites the turn counts as the turn.
-		{Category: 4, Evidence: []string{"c"}, Results: []client.Result{result(1, "x"), result(1, "y", "c")}, Took: 20 * time.Millisecond},
-		{Category: 4, Evidence: []string{"d"}, Took: 30 * time.Millisecond},
-		// Too long for 1,000 tokens; what stands behind it still fits.
-		{Category: 5, Evidence: []string{"e", "g"}, Results: []client.Result{result(1500, "e"), result(1, "g")}, Took: 40 * time.Millisecond},
-	}
-	got := Measure(answers)
-	want := map[string]float64{
-		"multi-hop R@5": 0.5, "multi-hop R@10": 0.5, "multi-hop R@20": 1, "multi-hop 1000": 0.5, "multi-hop 2000": 1,
-		"single-hop R@5": 0.5, "overall R@5": 0.5, "overall R@100": 2.0 / 3, "adversarial 1000": 0.5, "adversarial 2000": 1,
-		"sources": 17.0 / 15, "p50": 20, "p99": 40,
-	}
-	is := map[string]float64{
-		"multi-hop R@5": got.Categories[1].At[5], "multi-hop R@10": got.Categories[1].At[10], "multi-hop R@20": got.Categories[1].At[20],
-		"multi-hop 1000": got.Categories[1].Within[1000], "multi-hop 2000": got.Categories[1].Within[2000],
-		"single-hop R@5": got.Categories[4].At[5], "overall R@5": got.Overall.At[5], "overall R@100": got.Overall.At[100],
-		"adversarial 1000": got.Categories[5].Within[1000], "adversarial 2000": got.Categories[5].Within[2000],
-		"sources": got.SourcesPerResult, "p50": got.P50, "p99": got.P99,
-	}
-	for name, w := range want {
-		if math.Abs(is[name]-w) > 1e-9 {
-			t.Errorf("%s is %v, want %v", name, is[name], w)
-		}
-	}
-	if got.Overall.Questions != 3 || got.Categories[5].Questions != 1 {
-		t.Errorf("counted %+v", got)
-	}
-	var table strings.Builder
-	if err := got.Table(&table); err != nil {
+func TestDialogueOfAConversation(t *testing.T) {
+	c, err := Read(strings.NewReader(sample))
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"R@100", "8000 tok", "multi-hop", "1 to 4", "66.7", "p99 40.0 ms"} {
-		if !strings.Contains(table.String(), text) {
-			t.Errorf("table lacks %q:\n%s", text, table.String())
-		}
+	d := c.Dialogue()
+	want := []recallscore.Question{
+		{Text: "What does Ana like?", Category: "single-hop", Evidence: []string{"talk-1/D2:1"}},
+		{Text: "What came when?", Category: "multi-hop", Evidence: []string{"talk-1/D2:1", "talk-1/D2:2", "talk-1/D10:1"}},
+		{Text: "Trick?", Category: "adversarial", Aside: true, Evidence: []string{"talk-1/D10:1"}},
 	}
-}
-
-func TestPercentile(t *testing.T) {
-	if got := Percentile([]int{}, 0.5); got != 0 {
-		t.Errorf("of nothing: %d", got)
+	if diff := cmp.Diff(want, d.Questions); diff != "" {
+		t.Error(diff)
 	}
-	hundred := make([]int, 100)
-	for i := range hundred {
-		hundred[i] = i + 1
-	}
-	for p, want := range map[float64]int{0: 1, 0.5: 50, 0.99: 99, 1: 100} {
-		if got := Percentile(hundred, p); got != want {
-			t.Errorf("p%v is %d, want %d", p, got, want)
-		}
+	if d.Asker != "Ana" || len(d.Points) != 3 || d.Skipped != 2 || !d.AskedAt.Equal(c.AskedAt()) {
+		t.Errorf("got %+v", d)
 	}
 }

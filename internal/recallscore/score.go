@@ -1,4 +1,4 @@
-package locomo
+package recallscore
 
 import (
 	"cmp"
@@ -15,13 +15,11 @@ func Ks() []int { return []int{5, 10, 20, 50, 100} }
 // Budgets are the numbers of tokens that recall is reported within.
 func Budgets() []int { return []int{1000, 2000, 4000, 8000} }
 
-// Answer is one question with what recall returned for it.
+// Answer is one question with what was returned for it.
 type Answer struct {
-	Category int
-	// Evidence are the source ids that hold the answer: at least one.
-	Evidence []string
-	Results  []client.Result
-	Took     time.Duration
+	Question
+	Results []client.Result
+	Took    time.Duration
 }
 
 // Score is the mean over the questions of one category, or of several.
@@ -34,29 +32,34 @@ type Score struct {
 
 // Report is what a measurement found.
 type Report struct {
-	Conversations int           `json:"conversations"`
-	Turns         int           `json:"turns"`
-	Skipped       int           `json:"questionsWithoutEvidence"`
-	Categories    map[int]Score `json:"categories"`
-	// Overall covers categories 1 to 4.
-	Overall Score `json:"overall"`
+	Dialogues  int              `json:"dialogues"`
+	Turns      int              `json:"turns"`
+	Skipped    int              `json:"questionsWithoutEvidence"`
+	Categories map[string]Score `json:"categories"`
+	// Overall covers the categories that are not aside; Aside names those that are.
+	Overall Score    `json:"overall"`
+	Aside   []string `json:"aside"`
+	// Baseline is Overall of BM25 on the same turns, which ranks whole turns by stems without the commonest words.
+	Baseline Score `json:"baseline"`
 	// SourcesPerResult is the mean number of distinct sources that a result cites.
 	SourcesPerResult float64 `json:"sourcesPerResult"`
 	// P50 and P99 are the times of a recall over HTTP, in milliseconds.
 	P50 float64 `json:"p50Ms"`
 	P99 float64 `json:"p99Ms"`
+	// Ablation is what is left without one signal each, where it was asked for.
+	Ablation []Ablated `json:"ablation,omitempty"`
 }
 
-// Measure scores the answers. Counts of conversations and turns are the caller's to fill in.
-func Measure(answers []Answer) Report {
-	byCategory := map[int][]Answer{}
-	var overall []Answer
+// Measure scores the answers to the questions of dialogues.
+func Measure(dialogues []Dialogue, answers []Answer) Report {
+	r := Report{Dialogues: len(dialogues), Categories: map[string]Score{}, Aside: []string{}}
+	byCategory := map[string][]Answer{}
 	var took []time.Duration
 	var results, sources int
 	for _, a := range answers {
 		byCategory[a.Category] = append(byCategory[a.Category], a)
-		if a.Category != Adversarial {
-			overall = append(overall, a)
+		if a.Aside && !slices.Contains(r.Aside, a.Category) {
+			r.Aside = append(r.Aside, a.Category)
 		}
 		took = append(took, a.Took)
 		results += len(a.Results)
@@ -64,16 +67,29 @@ func Measure(answers []Answer) Report {
 			sources += len(sourceIDs(r))
 		}
 	}
-	r := Report{Categories: map[int]Score{}, Overall: score(overall)}
 	for category, of := range byCategory {
 		r.Categories[category] = score(of)
 	}
+	slices.Sort(r.Aside)
+	r.Overall = score(counted(answers))
+	var plain []Answer
+	for _, d := range dialogues {
+		r.Turns += len(d.Points)
+		r.Skipped += d.Skipped
+		plain = append(plain, baseline(d)...)
+	}
+	r.Baseline = score(counted(plain))
 	if results > 0 {
 		r.SourcesPerResult = float64(sources) / float64(results)
 	}
 	slices.Sort(took)
 	r.P50, r.P99 = ms(Percentile(took, 0.50)), ms(Percentile(took, 0.99))
 	return r
+}
+
+// counted is the answers that are part of the figures over all.
+func counted(answers []Answer) []Answer {
+	return slices.DeleteFunc(slices.Clone(answers), func(a Answer) bool { return a.Aside })
 }
 
 func score(answers []Answer) Score {

@@ -1,4 +1,4 @@
-package locomo
+package recallscore
 
 import (
 	"fmt"
@@ -20,13 +20,16 @@ func (r Report) Table(w io.Writer) error {
 	}
 	lines := []string{head}
 	for _, category := range slices.Sorted(maps.Keys(r.Categories)) {
-		if category != Adversarial {
-			lines = append(lines, line(CategoryName(category), r.Categories[category]))
+		if !slices.Contains(r.Aside, category) {
+			lines = append(lines, line(category, r.Categories[category]))
 		}
 	}
-	lines = append(lines, line("1 to 4", r.Overall))
-	if s, ok := r.Categories[Adversarial]; ok {
-		lines = append(lines, line(CategoryName(Adversarial), s))
+	lines = append(lines, line("all of these", r.Overall), line("BM25 on these", r.Baseline))
+	for _, category := range r.Aside {
+		lines = append(lines, line(category, r.Categories[category]))
+	}
+	for _, a := range r.Ablation {
+		lines = append(lines, line(a.name(), a.Score))
 	}
 	for _, l := range lines {
 		if _, err := fmt.Fprintln(t, l); err != nil {
@@ -36,8 +39,8 @@ func (r Report) Table(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}
-	_, err := fmt.Fprintf(w, "%d conversations, %d turns; %d questions without evidence left out; %.2f sources a result; recall p50 %.1f ms, p99 %.1f ms\n",
-		r.Conversations, r.Turns, r.Skipped, r.SourcesPerResult, r.P50, r.P99)
+	_, err := fmt.Fprintf(w, "%d dialogues, %d turns; %d questions without evidence left out; %.2f sources a result; recall p50 %.1f ms, p99 %.1f ms\n",
+		r.Dialogues, r.Turns, r.Skipped, r.SourcesPerResult, r.P50, r.P99)
 	if err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}
