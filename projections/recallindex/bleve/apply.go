@@ -37,9 +37,9 @@ func (x *Index) Apply(ctx context.Context, project uuid.UUID, change recallindex
 
 // apply writes in batches. A key that is deleted and upserted is replaced; each batch is on disk when Batch returns.
 func (x *Index) apply(ctx context.Context, h *handle, change recallindex.Change) error {
-	batch := h.index.NewBatch()
+	batch, terms := h.index.NewBatch(), 0
 	flush := func(least int) error {
-		if batch.Size() < least {
+		if batch.Size() < least && terms < batchTerms {
 			return nil
 		}
 		if err := ctx.Err(); err != nil {
@@ -49,7 +49,7 @@ func (x *Index) apply(ctx context.Context, h *handle, change recallindex.Change)
 			return fmt.Errorf("write recall index: %w", err)
 		}
 		// Bleve may still look at the old one.
-		batch = h.index.NewBatch()
+		batch, terms = h.index.NewBatch(), 0
 		return nil
 	}
 	for _, k := range change.Deletes {
@@ -62,12 +62,16 @@ func (x *Index) apply(ctx context.Context, h *handle, change recallindex.Change)
 		if err := batch.IndexAdvanced(newDocument(d)); err != nil {
 			return fmt.Errorf("write recall index: %w", err)
 		}
+		terms += len(d.Terms.Text) + len(d.Terms.Label)
 		if err := flush(x.options.Batch); err != nil {
 			return err
 		}
 	}
 	return flush(1)
 }
+
+// batchTerms is the most terms that are written at once, give or take one document: some 50 MiB of memory.
+const batchTerms = 200_000
 
 // Count implements recallindex.Index.
 func (x *Index) Count(ctx context.Context, project uuid.UUID) (int, error) {

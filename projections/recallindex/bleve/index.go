@@ -18,7 +18,7 @@ import (
 type Options struct {
 	// OpenProjects is the most projects whose files are open at a time; 0 means 64. Each takes some goroutines and files.
 	OpenProjects int
-	// Batch is the most documents that are written at once; 0 means 1000.
+	// Batch is the most documents that are written at once; 0 means 4000. Of long ones it is fewer.
 	Batch int
 	Log   *slog.Logger
 }
@@ -58,7 +58,7 @@ func Open(folder string, options Options) (*Index, error) {
 		options.OpenProjects = 64
 	}
 	if options.Batch == 0 {
-		options.Batch = 1000
+		options.Batch = 4000
 	}
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
