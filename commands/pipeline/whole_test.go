@@ -71,6 +71,19 @@ func (r reader) ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error) {
 
 func newWhole(t *testing.T) *whole {
 	t.Helper()
+	w := newWholeWithout(t)
+	worker := &Worker{Log: w.log, Queue: w.queries, Progress: w.waiter, Extractor: Builtin{}, Logger: w.log.Logger, Holder: "test", Now: time.Now}
+	confirmer := &Confirmer{
+		Log: w.log, Sends: w.queries, Progress: w.waiter, IndexTrouble: func(context.Context) error { return nil }, Logger: w.log.Logger, Now: time.Now,
+	}
+	w.run(worker.Run)
+	w.run(confirmer.Run)
+	return w
+}
+
+// newWholeWithout is a whole without derivation, as with the pipeline switched off.
+func newWholeWithout(t *testing.T) *whole {
+	t.Helper()
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -120,14 +133,8 @@ func newWhole(t *testing.T) *whole {
 	w.call = commands.Call{
 		Principal: auth.Principal{Kind: auth.ProjectKey, Project: auth.Project{ID: uuid.New(), Number: 1, Namespace: uuid.New()}}, RequestID: uuid.New(), ReceivedAt: at,
 	}
-	worker := &Worker{Log: w.log, Queue: w.queries, Progress: w.waiter, Extractor: Builtin{}, Logger: quiet, Holder: "test", Now: time.Now}
-	confirmer := &Confirmer{
-		Log: w.log, Sends: w.queries, Progress: w.waiter, IndexTrouble: func(context.Context) error { return nil }, Logger: quiet, Now: time.Now,
-	}
 	w.run(runtime.Run)
 	w.passHead()
-	w.run(worker.Run)
-	w.run(confirmer.Run)
 	return w
 }
 

@@ -1,0 +1,368 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// victim is a store that dies at one of its writes: before it is stored, or after, without an answer.
+type victim struct {
+	eventstore.Store
+	left   int
+	stored bool
+	died   bool
+}
+
+var errDied = errors.New("killed")
+
+// write counts a write; do is called where it is to be stored.
+func (v *victim) write(do func() error) error {
+	switch {
+	case v.died:
+		return errDied
+	case v.left > 0:
+		v.left--
+		return do()
+	default:
+		v.died = true
+		if v.stored {
+			return errors.Join(errDied, do())
+		}
+		return errDied
+	}
+}
+
+func (v *victim) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (done eventstore.Appended, err error) {
+	err = v.write(func() (err error) {
+		done, err = v.Store.Append(ctx, name, expected, events)
+		return err
+	})
+	return done, err
+}
+
+func (v *victim) Tombstone(ctx context.Context, name string, expected eventstore.Revision) (at eventstore.Position, err error) {
+	err = v.write(func() (err error) {
+		at, err = v.Store.Tombstone(ctx, name, expected)
+		return err
+	})
+	return at, err
+}
+
+// serial is a store that takes one write at a time, so that the steps of an operation have an order.
+type serial struct {
+	*victim
+	turn chan struct{}
+}
+
+func (s serial) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	return s.victim.Append(ctx, name, expected, events)
+}
+
+func (s serial) Tombstone(ctx context.Context, name string, expected eventstore.Revision) (eventstore.Position, error) {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	return s.victim.Tombstone(ctx, name, expected)
+}
+
+// scene is one run of an operation, in a project of its own.
+type scene struct {
+	*whole
+	start eventstore.Position
+	send  uuid.UUID
+}
+
+// operation is something that takes several writes, and what is there before it.
+type operation struct {
+	name string
+	// method is the command of commands.Service that it is, "" for work of the finisher.
+	method  string
+	prepare func(*scene)
+	act     func(*scene, *commands.Service, *Finisher) error
+}
+
+// alone are the commands that are one append, decided on the stream that it goes to: a crash leaves all of it or nothing.
+var alone = []string{"CreateProject", "CreateKey", "RevokeKey"}
+
+func item(id, content string) commands.DataPoint {
+	return commands.DataPoint{ID: &id, Content: content}
+}
+
+var big = strings.Repeat("A text that does not fit into its event. ", 8_000)
+
+func (s *scene) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *scene) ingest(items ...commands.DataPoint) {
+	s.t.Helper()
+	r, err := s.write.IngestBatch(s.t.Context(), s.call, items, "")
+	s.must(err)
+	s.send = r.IngestionID
+}
+
+func (s *scene) remove(ids ...string) {
+	s.t.Helper()
+	_, err := s.write.DeleteDataPoints(s.t.Context(), s.call, ids)
+	s.must(err)
+}
+
+func operations() []operation {
+	batch := []commands.DataPoint{item("new", "one"), item("same", "two"), item("changed", "four"), item("large", big)}
+	known := func(s *scene) { s.ingest(item("same", "two"), item("changed", "three")) }
+	single := func(in commands.DataPoint, key string) func(*scene, *commands.Service, *Finisher) error {
+		return func(s *scene, c *commands.Service, _ *Finisher) error {
+			_, err := c.Ingest(s.t.Context(), s.call, in, key)
+			return err
+		}
+	}
+	deletion := func(ids ...string) func(*scene, *commands.Service, *Finisher) error {
+		return func(s *scene, c *commands.Service, _ *Finisher) error {
+			_, err := c.DeleteDataPoints(s.t.Context(), s.call, ids)
+			return err
+		}
+	}
+	finish := func(s *scene, _ *commands.Service, f *Finisher) error {
+		_, err := f.EraseNow(s.t.Context())
+		return err
+	}
+	author := "ana"
+	signed := item("new", "one")
+	signed.Identity = &author
+	return []operation{
+		{name: "single send", method: "Ingest", act: single(signed, "")},
+		{name: "single send with key", method: "Ingest", prepare: known, act: single(item("changed", "four"), "key")},
+		{name: "single send with key and blob", method: "Ingest", act: single(item("large", big), "key")},
+		{name: "batch", method: "IngestBatch", prepare: known, act: func(s *scene, c *commands.Service, _ *Finisher) error {
+			_, err := c.IngestBatch(s.t.Context(), s.call, batch, "key")
+			return err
+		}},
+		{name: "deletion of one id", method: "DeleteDataPoints", prepare: known, act: deletion("same")},
+		{name: "bulk deletion", method: "DeleteDataPoints", prepare: func(s *scene) { s.ingest(batch...) }, act: deletion("new", "large", "same")},
+		{name: "deletion of a send", method: "DeleteSend", prepare: func(s *scene) {
+			s.ingest(batch...)
+			send := s.send
+			s.ingest(item("changed", "five")) // stays: a later send revised it
+			s.send = send
+		}, act: func(s *scene, c *commands.Service, _ *Finisher) error {
+			return c.DeleteSend(s.t.Context(), s.call, s.send)
+		}},
+		{name: "retry", method: "Retry", prepare: func(s *scene) {
+			known(s)
+			_, err := s.log.Append(s.t.Context(), stream.Name(stream.Ingestion, s.send), 1, event.Meta{CommandID: uuid.New()},
+				ingestion.Failed{ProjectID: s.call.Principal.Project.ID, Code: ingestion.ModelUnavailable, FailedAt: at})
+			s.must(err)
+		}, act: func(s *scene, c *commands.Service, _ *Finisher) error { return c.Retry(s.t.Context(), s.call, s.send) }},
+		{name: "cleaning", prepare: func(s *scene) {
+			s.ingest(batch...)
+			s.remove("new", "large")
+			s.remove("same")
+		}, act: finish},
+		{name: "completing and giving up", prepare: func(s *scene) {
+			if _, err := s.stop(3).IngestBatch(s.t.Context(), s.call, batch, "whole"); err == nil {
+				s.t.Fatal("answered behind a dead store")
+			}
+			if _, err := s.stop(2).IngestBatch(s.t.Context(), s.call, []commands.DataPoint{item("lost", "one")}, "lost"); err == nil {
+				s.t.Fatal("answered behind a dead store")
+			}
+			s.loseStage(stream.IngestionID(s.call.Principal.Project.Namespace, "lost"))
+			s.passHead()
+		}, act: finish},
+		{name: "sweep", prepare: func(s *scene) {
+			for range 3 {
+				if _, err := s.stop(1).IngestBatch(s.t.Context(), s.call, batch, ""); err == nil {
+					s.t.Fatal("answered behind a dead store")
+				}
+			}
+			if _, err := s.stop(1).Ingest(s.t.Context(), s.call, item("large", big), ""); err == nil {
+				s.t.Fatal("answered behind a dead store")
+			}
+			s.passHead()
+		}, act: finish},
+	}
+}
+
+// loseStage ends the stage of a committed batch, as a fault would.
+func (w *whole) loseStage(send uuid.UUID) {
+	w.t.Helper()
+	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Ingestion, send), 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	stage := facts[0].Event.(*ingestion.Accepted).Stage.Stream
+	last, _, err := w.store.ReadLast(w.t.Context(), stage)
+	if err == nil {
+		_, err = w.store.Tombstone(w.t.Context(), stage, last.Revision)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// begin makes a project, and what an operation finds in it.
+func (w *whole) begin(op operation) *scene {
+	w.t.Helper()
+	head, err := w.store.Head(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s := &scene{whole: w, start: head}
+	w.call.Principal.Project.ID, w.call.Principal.Project.Namespace = uuid.New(), uuid.New()
+	if op.prepare != nil {
+		op.prepare(s)
+	}
+	w.passHead()
+	return s
+}
+
+// services are the commands and the finisher over a store, with a clock on which every deadline of the test is over.
+func (w *whole) services(store eventstore.Store) (*commands.Service, *Finisher) {
+	log := commands.NewLog(store, w.log.Codec, w.log.Logger)
+	later := func() time.Time { return at.Add(commands.BlobKeep + time.Minute) }
+	return commands.New(commands.Config{Log: log, Waiter: w.waiter, Sends: w.queries, HashKey: make([]byte, 32), Pipeline: true}),
+		&Finisher{Log: log, List: w.queries, Progress: w.waiter, Logger: w.log.Logger, Now: later}
+}
+
+// settle lets a new process complete what is open.
+func (s *scene) settle() {
+	s.t.Helper()
+	s.passHead()
+	_, finisher := s.services(s.store)
+	if err := finisher.CatchUp(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+	if done, err := finisher.EraseNow(s.t.Context()); err != nil || done.Left.Deletions+done.Left.Blobs+done.Left.FanOuts > 0 {
+		s.t.Fatalf("left %+v, %v", done.Left, err)
+	}
+	s.passHead()
+}
+
+// outcome is what stands in the end, without ids, positions and times: the streams, and the rows of the project. A claim alone is no
+// send, and of a blob that is ended nothing is left.
+func (s *scene) outcome() []string {
+	s.t.Helper()
+	labels, streams := map[uuid.UUID]string{}, map[string][]string{}
+	for _, id := range []string{"new", "same", "changed", "large", "lost"} {
+		point := stream.DataPointID(s.call.Principal.Project.Namespace, id)
+		labels[point] = id
+		// What an ended stream held may be gone from the log already.
+		streams[stream.Name(stream.DataPoint, point)] = nil
+		streams[stream.Name(stream.Memory, point)] = nil
+	}
+	for after := s.start; ; {
+		page, err := s.store.ReadAll(s.t.Context(), after, 500)
+		s.must(err)
+		if len(page) == 0 {
+			break
+		}
+		for _, r := range page {
+			after = r.Position
+			if !r.System() {
+				streams[r.Stream] = append(streams[r.Stream], r.Type)
+			}
+		}
+	}
+	var all []string
+	for name, types := range streams {
+		family := stream.Family(name)
+		if _, _, err := s.store.ReadLast(s.t.Context(), name); errors.Is(err, eventstore.ErrDeleted) {
+			types = []string{"ended"}
+		} else {
+			s.must(err)
+		}
+		if len(types) == 0 || family == stream.Blob && types[0] == "ended" || family == stream.Ingestion && slices.Equal(types, []string{"ingestion.claimed.v1"}) || family == stream.Identity {
+			continue
+		}
+		all = append(all, fmt.Sprint(family, " ", labels[stream.Owner(name)], ": ", strings.Join(types, " ")))
+	}
+	for _, table := range []string{"data_points", "revisions", "sends", "items", "deletions", "erasures", "blobs", "readiness", "verdicts"} {
+		rows, err := s.db.Query(s.t.Context(), fmt.Sprintf(`select (to_jsonb(r) - $2::text[])::text from datapoints.%s r where project_id = $1`, table),
+			s.call.Principal.Project.ID, []string{
+				"id", "project_id", "ingestion_id", "data_point", "node_id", "request_id", "deletion_id", "owner", "stream", "send", "position", "content_blob",
+				"metadata_blob", "blobs", "deadline", "accepted_at", "deleted_at", "settled_at", "verdict_at", "last_deleted_at", "occurred_at",
+			})
+		s.must(err)
+		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		s.must(err)
+		for _, row := range list {
+			all = append(all, table+" "+row)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Wherever a process dies in the middle of anything, the next one leaves what an uninterrupted run would have left, or what was there
+// before; and what was answered is there. All of it is the finisher's: nothing is derived in this test.
+func TestEveryOperationSurvivesEveryCrash(t *testing.T) {
+	w := newWholeWithout(t)
+	covered := slices.Clone(alone)
+	for _, op := range operations() {
+		covered = append(covered, op.method)
+		t.Run(op.name, func(t *testing.T) {
+			w.t = t
+			untouched := w.begin(op)
+			untouched.settle()
+			before := untouched.outcome()
+
+			whole := w.begin(op)
+			service, finisher := w.services(w.store)
+			if err := op.act(whole, service, finisher); err != nil {
+				t.Fatal(err)
+			}
+			whole.settle()
+			after := whole.outcome()
+
+			steps := 0
+			for _, stored := range []bool{false, true} {
+				for n := 0; ; n++ {
+					s := w.begin(op)
+					v := &victim{Store: w.store, left: n, stored: stored}
+					service, finisher := w.services(serial{v, make(chan struct{}, 1)})
+					err := op.act(s, service, finisher)
+					s.settle()
+					got := s.outcome()
+					if err == nil && !slices.Equal(got, after) {
+						t.Fatalf("answered, though killed at write %d (stored %t), and it is not there (-uninterrupted +killed):\n%s", n, stored, cmp.Diff(after, got))
+					}
+					if !slices.Equal(got, after) && !slices.Equal(got, before) {
+						t.Fatalf("killed at write %d (stored %t) (-uninterrupted +killed):\n%s", n, stored, cmp.Diff(after, got))
+					}
+					if !v.died {
+						break
+					}
+					steps++
+				}
+			}
+			if steps == 0 {
+				t.Error("it writes nothing")
+			}
+		})
+	}
+	service := reflect.TypeFor[*commands.Service]()
+	for m := range service.Methods() {
+		if !slices.Contains(covered, m.Name) {
+			t.Errorf("command %s has no case", m.Name)
+		}
+	}
+}
