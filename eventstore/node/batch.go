@@ -145,15 +145,13 @@ func nameOf(stream string) *shared.StreamIdentifier {
 	return &shared.StreamIdentifier{StreamName: []byte(stream)}
 }
 
-// statusOf says why an append has no answer: its outcome is open.
+// statusOf says why an append was not decided. Where its outcome is open, the code is the one that Append ends with.
 func (n *Node) statusOf(err error) *status.Status {
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
+	if errors.Is(err, context.DeadlineExceeded) {
 		return statusTimeout()
-	case errors.Is(err, errClosing), errors.Is(err, context.Canceled):
-		return detailed(codes.Unavailable, "Server Is Not Ready", &emptypb.Empty{})
 	}
-	return detailed(codes.Internal, status.Convert(n.answer(err)).Message(), &emptypb.Empty{})
+	answer := status.Convert(n.answer(err))
+	return detailed(answer.Code(), answer.Message(), &emptypb.Empty{})
 }
 
 func statusWrongVersion(expected expectation, current int64) *status.Status {

@@ -204,7 +204,7 @@ func (b *batches) submit(a *batch) error {
 		}
 		if err := b.service.node.writer.submit(b.ctx, a.request); err != nil {
 			a.place.leave()
-			return err
+			a.refuse(b.service.node.statusOf(err))
 		}
 	}
 	return b.enqueue(a)
@@ -225,12 +225,22 @@ func (b *batches) answer(call streams.Streams_BatchAppendServer, a *batch) error
 	if a.refused != nil {
 		return call.Send(a.error(a.refused))
 	}
-	ctx, cancel := context.WithDeadline(b.ctx, a.deadline)
-	d, err := b.service.node.writer.await(ctx, a.request)
-	cancel()
+	d, err := b.await(a)
 	a.place.leave()
 	if err != nil {
 		return call.Send(a.error(b.service.node.statusOf(err)))
 	}
 	return call.Send(a.response(d))
+}
+
+// await waits for the decision of an append, until its deadline. Most answers of a group are there when the first one is.
+func (b *batches) await(a *batch) (decision, error) {
+	select {
+	case d := <-a.request.answer:
+		return d, d.failure
+	default:
+	}
+	ctx, cancel := context.WithDeadline(b.ctx, a.deadline)
+	defer cancel()
+	return b.service.node.writer.await(ctx, a.request)
 }

@@ -32,10 +32,11 @@ func errStreamDeleted(stream string) error {
 	}
 }
 
+// errWrongVersion refuses a deletion of either kind; an append says it in its answer.
 func errWrongVersion(stream string, expected expectation, current int64) error {
 	return &failed{
 		codes.FailedPrecondition,
-		fmt.Sprintf("Append failed due to WrongExpectedVersion. Stream: %s, Expected version: %s, Actual version: %d", stream, expected, current),
+		fmt.Sprintf("Delete failed due to WrongExpectedVersion. Stream: %s, Expected version: %s, Actual version: %d", stream, expected, current),
 		metadata.Pairs("exception", "wrong-expected-version", "stream-name", stream, "expected-version", expected.String(), "actual-version", strconv.FormatInt(current, 10)),
 	}
 }
