@@ -206,6 +206,21 @@ func TestRetry(t *testing.T) {
 	if err != nil || facts[0].Event.(*ingestion.Retried).Round != 2 {
 		t.Errorf("second retry: %+v, %v", facts, err)
 	}
+	stop(3)
+	// A newer send took its place: its deletion has nothing to delete, and says nothing of it.
+	w.ingest(text("a", "two"), "")
+	if err := w.DeleteSend(t.Context(), w.call, send.IngestionID); err != nil {
+		t.Fatal(err)
+	}
+	all, err := w.store.ReadAll(t.Context(), 0, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		if stream.Family(r.Stream) == stream.Deletion {
+			t.Errorf("%s is in %s", r.Type, r.Stream)
+		}
+	}
 	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"}); err != nil {
 		t.Fatal(err)
 	}

@@ -65,11 +65,22 @@ func finisherMeta(operation uuid.UUID) event.Meta {
 	return event.Meta{CommandID: uuid.New(), Principal: "finisher", CorrelationID: operation}
 }
 
-// givenUp reports whether a batch ended without a fan-out.
+// unfanned reports whether a send is a batch without a fan-out.
+func unfanned(facts []eventstore.Fact) bool {
+	if len(facts) == 0 {
+		return false
+	}
+	_, batch := facts[0].Event.(*ingestion.Accepted)
+	return batch && fannedOut(facts) == nil
+}
+
+// givenUp reports whether a batch ended without a fan-out. A single send, which has none, is never given up.
 func givenUp(facts []eventstore.Fact) bool {
-	up := false
+	batch, up := false, false
 	for _, f := range facts {
 		switch f.Event.(type) {
+		case *ingestion.Accepted:
+			batch = true
 		case *ingestion.Failed:
 			up = true
 		case *ingestion.Retried:
@@ -78,7 +89,7 @@ func givenUp(facts []eventstore.Fact) bool {
 			return false
 		}
 	}
-	return up
+	return batch && up
 }
 
 // ResumeDeletion completes the fan-out of a committed deletion that its process left. One that is complete is left as it is.
