@@ -102,8 +102,12 @@ func FuzzRoutes(f *testing.F) {
 		{"POST /api/v1/projects", "", `{"name":"Ünïcode 日本"}`},
 		{"POST /api/v1/projects/default/keys", "", `{"name":"agent"}`},
 		{"DELETE /api/v1/projects/default/keys/" + id, "", ""},
-		{"OPTIONS *", "", ""}, {"GET http://elsewhere/api/v1/projects", "", ""}, {"BREW /api/v1//recall;x=1", "Expect: 100-continue", ""},
-		{"GET /openapi.yaml", "", ""}, {"HEAD /readyz", "", ""}, {"GET /metrics", "Accept-Encoding: gzip", ""},
+		{"OPTIONS *", "", ""},
+		{"GET http://elsewhere/api/v1/projects", "", ""},
+		{"BREW /api/v1//recall;x=1", "Expect: 100-continue", ""},
+		{"GET /openapi.yaml", "", ""},
+		{"HEAD /readyz", "", ""},
+		{"GET /metrics", "Accept-Encoding: gzip", ""},
 	} {
 		for key := range 3 {
 			f.Add(seed.line, seed.headers, []byte(seed.body), uint8(key))

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -66,6 +67,11 @@ func TestKill(t *testing.T) {
 	k.start(false)
 	k.settle()
 	k.finish()
+	for line := range strings.Lines(k.s.log.String()) {
+		if strings.Contains(line, `"level":"ERROR"`) || strings.Contains(line, "panic") {
+			t.Errorf("the service said: %s", line)
+		}
+	}
 	t.Logf("%d calls, %d sends, %d data points, %d shared", len(k.m.history), len(k.m.sends), len(k.m.points), len(k.m.shared))
 }
 
@@ -117,7 +123,7 @@ func (k *storm) settle() {
 	}
 }
 
-// load lets the workers work until that many calls were made, and kills the service.
+// load lets the workers work until that many calls were made, and kills the service; now and then it is asked to stop.
 func (k *storm) load(calls int) {
 	ctx, cancel := context.WithCancel(k.t.Context())
 	defer cancel()
@@ -149,9 +155,15 @@ func (k *storm) load(calls int) {
 	until := ticks() + 2*calls
 	await(k.t, func() bool { return ticks() >= until || k.t.Failed() })
 	k.after(time.Duration(k.rng.IntN(40_000)) * time.Microsecond)
-	k.s.kill()
+	how := "killed under load"
+	if k.rng.IntN(6) == 0 {
+		how = "stopped under load"
+		k.s.stop()
+	} else {
+		k.s.kill()
+	}
 	group.Wait() // each ends with its call that is cut off
-	k.m.crashed("killed under load")
+	k.m.crashed(how)
 }
 
 // finish waits until everything is done, and holds all of it against the model.

@@ -293,7 +293,7 @@ func (w *worker) retry(ctx context.Context) bool {
 	w.m.finish(c, "%v", err)
 	switch {
 	case w.off && isRefused(err, http.StatusServiceUnavailable, fault.CodePipelineDisabled):
-	case err == nil && !w.off && slices.Contains(s.statuses(), "failed"):
+	case err == nil && !w.off && slices.Contains(s.statuses(), "failed") && s.holds():
 	case isRefused(err, http.StatusConflict, fault.CodeIngestionNotStopped), isRefused(err, http.StatusConflict, fault.CodeDataPointDeleted):
 	default:
 		w.errorf(c, "a retry of a send that can only be %v is answered %v", s.statuses(), err)

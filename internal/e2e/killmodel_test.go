@@ -286,6 +286,16 @@ func indexOf(list []*revision, r *revision) int {
 	return -1
 }
 
+// holds reports whether a point lives that the send brought a revision of.
+func (s *send) holds() bool {
+	for i, r := range s.brought {
+		if r != nil && !s.call.items[i].point.deleted {
+			return true
+		}
+	}
+	return false
+}
+
 // statuses are those that a send may end with.
 func (s *send) statuses() []string {
 	bad, live := false, true

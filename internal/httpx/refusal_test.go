@@ -43,7 +43,7 @@ func serveRaw(t *testing.T, register func(e *echo.Echo)) string {
 }
 
 // exchange sends bytes on a connection of its own and reads the answer.
-func exchange(t *testing.T, address, request string) (*http.Response, string) {
+func exchange(t *testing.T, address, request string) (status int, header http.Header, body string) {
 	t.Helper()
 	var dialer net.Dialer
 	c, err := dialer.DialContext(t.Context(), "tcp", address)
@@ -58,14 +58,14 @@ func exchange(t *testing.T, address, request string) (*http.Response, string) {
 	if err != nil {
 		t.Fatalf("%.80q: %v", request, err)
 	}
-	body, err := io.ReadAll(res.Body)
+	read, err := io.ReadAll(res.Body)
 	if err != nil {
 		t.Fatalf("%.80q: %v", request, err)
 	}
 	if err := res.Body.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return res, string(body)
+	return res.StatusCode, res.Header, string(read)
 }
 
 // What is no HTTP is refused before any handler sees it, and the refusal is an envelope all the same.
@@ -89,16 +89,16 @@ func TestWhatIsNoHTTPIsRefusedByAnEnvelope(t *testing.T) {
 		"options of the whole":   {"OPTIONS * HTTP/1.1\r\n" + key + "\r\n", 404},
 	} {
 		t.Run(name, func(t *testing.T) {
-			res, body := exchange(t, address, c.request)
-			if res.StatusCode != c.status {
-				t.Errorf("status %d, want %d: %s", res.StatusCode, c.status, body)
+			status, header, body := exchange(t, address, c.request)
+			if status != c.status {
+				t.Errorf("status %d, want %d: %s", status, c.status, body)
 			}
 			// Only that it is an envelope with a request id can be asked of a path that was not read.
 			asked, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, "/api/v1/nothing", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := contract.Check(asked, res.StatusCode, res.Header, []byte(body)); err != nil && !strings.Contains(err.Error(), "no such route") {
+			if err := contract.Check(asked, status, header, []byte(body)); err != nil && !strings.Contains(err.Error(), "no such route") {
 				t.Errorf("%v: %s", err, body)
 			}
 		})
@@ -116,9 +116,9 @@ func TestWhatHandlersWriteIsLeftAlone(t *testing.T) {
 		e.GET("/long", func(c echo.Context) error { return c.String(http.StatusOK, strings.Repeat("x", 100<<10)) })
 	})
 	for path, want := range map[string]string{"/text": looks, "/long": strings.Repeat("x", 100<<10)} {
-		res, body := exchange(t, address, fmt.Sprintf("GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path))
-		if body != want || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain") {
-			t.Errorf("%s: %d bytes, headers %v", path, len(body), res.Header)
+		_, header, body := exchange(t, address, fmt.Sprintf("GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path))
+		if body != want || !strings.HasPrefix(header.Get("Content-Type"), "text/plain") {
+			t.Errorf("%s: %d bytes, headers %v", path, len(body), header)
 		}
 	}
 }
