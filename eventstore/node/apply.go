@@ -134,6 +134,7 @@ func (w *writer) writeTombstone(stream string, s *streamState) error {
 
 // write puts events at the end of a stream.
 func (w *writer) write(stream string, s *streamState, events []proposed) error {
+	before := s.last
 	for _, p := range events {
 		if err := w.place(stream, s, p, s.last+1); err != nil {
 			return err
@@ -149,6 +150,12 @@ func (w *writer) write(stream string, s *streamState, events []proposed) error {
 			if err := w.remove(stream, supersededGrace); err != nil {
 				return err
 			}
+		}
+	}
+	// What was the last event is that no longer, and $tb may lie ahead of what is written.
+	if !isMeta(stream) && s.last > 0 && s.meta.truncateBefore > before {
+		if err := w.remove(stream, 0); err != nil {
+			return err
 		}
 	}
 	return w.store(stream, s)

@@ -2,186 +2,233 @@ package node
 
 import (
 	"fmt"
-	"testing"
+	"math"
+	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"pgregory.net/rapid"
 )
 
-// modelStream is what a stream should be after what was done to it.
+// modelEvent is an event as the rules make it.
+type modelEvent struct {
+	stream   string
+	revision int64
+	position uint64
+	id       uuid.UUID
+	typ      string
+	data     string
+	created  time.Time
+	// taken says that a scavenge took it.
+	taken bool
+}
+
+// modelStream is a stream as the rules make it: all events that it ever had, and what its metadata says.
 type modelStream struct {
-	ids        []uuid.UUID
-	cut        int64 // $tb
-	maxCount   int64
-	hasMeta    bool
-	soft, gone bool
+	events    []*modelEvent
+	cut       int64
+	maxCount  int64
+	maxAge    time.Duration
+	hasMeta   bool
+	tombstone bool
 }
 
-func (m *modelStream) last() int64 { return int64(len(m.ids)) - 1 }
+func (s *modelStream) last() int64   { return int64(len(s.events)) - 1 }
+func (s *modelStream) deleted() bool { return s.cut == math.MaxInt64 }
 
-// visible are the revisions that a reader sees; found is false where the stream is not there for readers.
-func (m *modelStream) visible() (revisions []uint64, found bool) {
-	revisions = []uint64{}
-	if m.soft || len(m.ids) == 0 {
-		return revisions, false
-	}
-	first := m.cut
-	if m.maxCount > 0 {
-		first = max(first, m.last()-m.maxCount+1)
-	}
-	for r := first; r <= m.last(); r++ {
-		revisions = append(revisions, uint64(r))
-	}
-	return revisions, true
+// model is a plain event store: slices and maps, and the rules of the server written down once more.
+type model struct {
+	now     time.Time
+	head    uint64
+	streams map[string]*modelStream
+	log     []*modelEvent
+	// lately are the ids since the last start, which an append at no exact revision is recognised by.
+	lately map[uuid.UUID]*modelEvent
 }
 
-// accepts says whether events that are all new may be written.
-func (m *modelStream) accepts(e expectation) bool {
-	switch {
-	case m.gone:
-		return false
-	case e.kind == expectAny:
-		return true
-	case e.kind == expectExists:
-		return !m.soft && (len(m.ids) > 0 || m.hasMeta)
-	}
-	return e.revision == m.last() || e.revision == noStream && m.soft
+func newModel(now time.Time) *model {
+	return &model{now: now, streams: map[string]*modelStream{}, lately: map[uuid.UUID]*modelEvent{}}
 }
 
-func drawExpectation(t *rapid.T, last int64) expectation {
-	return rapid.OneOf(
-		rapid.Just(at(last)), rapid.Just(at(last)), rapid.Just(anyRevision), rapid.Just(existing), rapid.Just(none),
-		rapid.Map(rapid.Int64Range(0, 6), at),
-	).Draw(t, "expected")
-}
-
-// Whatever is done in whatever order, with restarts in between: every stream, and the whole log, is what the rules make of it.
-func TestModel(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		cfg := memoryConfig()
-		n := startNode(rt, cfg)
-		c := dial(rt, n)
-		model := map[string]*modelStream{"a": {}, "b": {}}
-		stream := func(t *rapid.T) (string, *modelStream) {
-			name := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "stream")
-			return name, model[name]
+func (m *model) stream(name string) *modelStream {
+	s, ok := m.streams[name]
+	if !ok {
+		s = &modelStream{}
+		if isMeta(name) {
+			s.maxCount = 1
 		}
-		rt.Repeat(map[string]func(*rapid.T){
-			"append": func(t *rapid.T) {
-				name, m := stream(t)
-				events := newEvents(rapid.IntRange(1, 3).Draw(t, "events"))
-				expected := drawExpectation(t, m.last())
-				resp, err := c.tryAppend(testContext(rt), name, expected, events...)
-				if written := resp.GetSuccess() != nil; written != m.accepts(expected) {
-					t.Fatalf("append at %v: %v, %v", expected, resp, err)
-				}
-				if !m.accepts(expected) {
-					return
-				}
-				if m.soft {
-					m.soft, m.cut, m.maxCount = false, m.last()+1, 0
-				}
-				for _, e := range events {
-					m.ids = append(m.ids, e.id)
-				}
-				if got := int64(resp.GetSuccess().GetCurrentRevision()); got != m.last() {
-					t.Fatalf("appended up to %d, want %d", got, m.last())
-				}
-			},
-			"append again": func(t *rapid.T) {
-				name, m := stream(t)
-				if len(m.ids) < 2 || m.cut > 0 || m.gone || m.soft {
-					t.Skip("nothing that is surely still there")
-				}
-				first := rapid.Int64Range(0, m.last()-1).Draw(t, "first")
-				count := rapid.Int64Range(1, m.last()-first).Draw(t, "count")
-				var events []event
-				for _, id := range m.ids[first : first+count] {
-					events = append(events, event{id: id, typ: "tested", data: "{}"})
-				}
-				revision, _ := c.append(name, at(first-1), events...)
-				if int64(revision) != first+count-1 {
-					t.Fatalf("again %d to %d: answered %d", first, first+count-1, revision)
-				}
-			},
-			"metadata": func(t *rapid.T) {
-				name, m := stream(t)
-				cut, count := rapid.Int64Range(0, m.last()+1).Draw(t, "cut"), rapid.Int64Range(1, 4).Draw(t, "maxCount")
-				cut = max(cut, m.cut) // what was cut may be removed already
-				resp, err := c.tryAppend(testContext(rt), "$$"+name, anyRevision, metadataEvent(fmt.Sprintf(`{"$tb":%d,"$maxCount":%d}`, cut, count)))
-				if (resp.GetSuccess() != nil) == m.gone {
-					t.Fatalf("metadata: %v, %v", resp, err)
-				}
-				if m.gone {
-					return
-				}
-				if m.soft {
-					m.soft, cut = false, m.last()+1
-				}
-				m.hasMeta, m.cut, m.maxCount = true, cut, count
-			},
-			"delete": func(t *rapid.T) {
-				name, m := stream(t)
-				expected := drawExpectation(t, m.last())
-				want := m.accepts(expected) && (len(m.ids) > 0 || m.hasMeta)
-				if _, _, err := c.tryDelete(name, expected); (err == nil) != want {
-					t.Fatalf("delete at %v: %v", expected, err)
-				}
-				if want {
-					m.soft, m.hasMeta = true, true
-				}
-			},
-			"tombstone": func(t *rapid.T) {
-				name, m := stream(t)
-				if rapid.IntRange(0, 4).Draw(t, "seldom") > 0 {
-					t.Skip("a tombstone ends the play of its stream")
-				}
-				expected := drawExpectation(t, m.last())
-				if _, _, err := c.tryTombstone(name, expected); (err == nil) != m.accepts(expected) {
-					t.Fatalf("tombstone at %v: %v", expected, err)
-				}
-				m.gone = m.gone || m.accepts(expected)
-			},
-			"restart": func(t *rapid.T) {
-				if err := n.Close(); err != nil {
-					t.Fatal(err)
-				}
-				n = startNode(rt, cfg)
-				c = dial(rt, n)
-			},
-			"": func(t *rapid.T) {
-				for name, m := range model {
-					events, found, _, err := c.tryRead(ofStream(name))
-					if m.gone {
-						if status.Code(err) != codes.FailedPrecondition {
-							t.Fatalf("%s is tombstoned: %v", name, err)
-						}
-						continue
-					}
-					want, there := m.visible()
-					if err != nil || found != there {
-						t.Fatalf("%s: found %v, %v", name, found, err)
-					}
-					if diff := cmp.Diff(want, revisions(events)); diff != "" {
-						t.Fatalf("%s: %s", name, diff)
-					}
-					for _, e := range events {
-						if e.id != m.ids[e.revision] {
-							t.Fatalf("%s: another event at %d", name, e.revision)
-						}
-					}
-				}
-				before := uint64(0)
-				for _, e := range c.read(ofAll()) {
-					if e.position <= before {
-						t.Fatalf("position %d after %d", e.position, before)
-					}
-					before = e.position
-				}
-			},
-		})
-	})
+		m.streams[name] = s
+	}
+	return s
 }
+
+// ended says whether a stream was tombstoned, or is the metadata of one that was.
+func (m *model) ended(name string) bool {
+	if isMeta(name) {
+		return m.stream(name[len(metaPrefix):]).tombstone
+	}
+	return m.stream(name).tombstone
+}
+
+// ruling is how a write ends.
+type ruling struct {
+	verdict  verdict
+	revision int64
+	position uint64
+}
+
+// decide judges a write by the order of the server's checks.
+func (m *model) decide(name string, e expectation, events []event) ruling {
+	s := m.stream(name)
+	wrong := ruling{verdict: wrongVersion, revision: s.last()}
+	switch {
+	case m.ended(name):
+		return ruling{verdict: streamDeleted}
+	case e.kind == expectExists && s.deleted():
+		return ruling{verdict: streamDeleted}
+	case e.kind == expectExists && len(s.events) == 0 && !s.hasMeta:
+		return wrong
+	case e.kind != expectExact:
+		return m.decideByID(name, wrong, events)
+	case e.revision > s.last():
+		return wrong
+	case e.revision == s.last():
+		return ruling{verdict: write}
+	}
+	var last *modelEvent
+	for i, sent := range events {
+		at := e.revision + 1 + int64(i)
+		if at <= s.last() && !s.events[at].taken && s.events[at].id == sent.id {
+			last = s.events[at]
+			continue
+		}
+		if i == 0 && e.revision == noStream && s.deleted() {
+			return ruling{verdict: write}
+		}
+		return wrong
+	}
+	return ruling{verdict: already, revision: last.revision, position: last.position}
+}
+
+func (m *model) decideByID(name string, wrong ruling, events []event) ruling {
+	var last *modelEvent
+	for i, sent := range events {
+		known, ok := m.lately[sent.id]
+		switch {
+		case ok && known.stream == name:
+			last = known
+		case i == 0:
+			return ruling{verdict: write}
+		default:
+			return wrong
+		}
+	}
+	return ruling{verdict: already, revision: last.revision, position: last.position}
+}
+
+// append does what an append does, and says how it is answered.
+func (m *model) append(name string, e expectation, events []event) ruling {
+	o := m.decide(name, e, events)
+	if o.verdict != write {
+		return o
+	}
+	s := m.stream(name)
+	if s.deleted() && !isMeta(name) { // shows the stream again, from here on
+		m.describe(name, event{id: uuid.Nil, typ: metadataType, data: string(truncatedJSON(nil, s.last()+1))})
+	}
+	for _, sent := range events {
+		m.write(name, sent)
+	}
+	o.revision, o.position = s.last(), m.head
+	if isMeta(name) {
+		described := name[len(metaPrefix):]
+		original, newest := m.stream(described), events[len(events)-1]
+		undelete := original.deleted()
+		m.apply(described, newest)
+		if undelete && validMeta([]byte(newest.data)) {
+			m.describe(described, event{id: uuid.Nil, typ: metadataType, data: string(truncatedJSON([]byte(newest.data), original.last()+1))})
+		}
+	}
+	return o
+}
+
+// describe writes metadata of the node's own.
+func (m *model) describe(name string, sent event) {
+	m.write(metaPrefix+name, sent)
+	m.apply(name, sent)
+}
+
+func (m *model) write(name string, sent event) {
+	s := m.stream(name)
+	m.head++
+	e := &modelEvent{stream: name, revision: s.last() + 1, position: m.head, id: sent.id, typ: sent.typ, data: sent.data, created: m.now}
+	s.events, m.log = append(s.events, e), append(m.log, e)
+	if sent.id != uuid.Nil {
+		m.lately[sent.id] = e
+	}
+}
+
+func (m *model) apply(name string, newest event) {
+	s, meta := m.stream(name), parseMeta([]byte(newest.data))
+	s.hasMeta, s.cut, s.maxCount, s.maxAge = true, meta.truncateBefore, meta.maxCount, meta.maxAge
+}
+
+// delete hides a stream.
+func (m *model) delete(name string, e expectation) ruling {
+	o := m.decide(name, e, []event{{id: uuid.New()}})
+	s := m.stream(name)
+	if o.verdict == write && len(s.events) == 0 && !s.hasMeta {
+		o = ruling{verdict: wrongVersion, revision: s.last()}
+	}
+	if o.verdict == write {
+		m.describe(name, event{typ: metadataType, data: fmt.Sprintf(`{"$tb":%d}`, int64(math.MaxInt64))})
+		o.position = m.head
+	}
+	return o
+}
+
+// entomb ends a stream.
+func (m *model) entomb(name string, e expectation) ruling {
+	o := m.decide(name, e, []event{{id: uuid.New()}})
+	if o.verdict == write {
+		m.head++
+		o.position = m.head
+		m.stream(name).tombstone = true
+		m.log = append(m.log, &modelEvent{stream: name, revision: tombstoneRevision, position: m.head, typ: tombstoneType, created: m.now})
+	}
+	return o
+}
+
+// visible are the events that a reader of a stream sees; found is false where there is no such stream for readers.
+func (m *model) visible(name string) (events []*modelEvent, found bool) {
+	s := m.stream(name)
+	if len(s.events) == 0 || s.deleted() {
+		return nil, false
+	}
+	for _, e := range s.events {
+		if !e.taken && !s.hides(e, m.now) {
+			events = append(events, e)
+		}
+	}
+	return events, true
+}
+
+// hides says whether the metadata of a stream takes one of its events from its readers.
+func (s *modelStream) hides(e *modelEvent, now time.Time) bool {
+	return e.revision < s.cut || s.maxCount > 0 && e.revision <= s.last()-s.maxCount || s.maxAge > 0 && e.created.Before(now.Add(-s.maxAge))
+}
+
+// scavenge takes what a scavenge takes.
+func (m *model) scavenge() {
+	for name, s := range m.streams {
+		ended := m.ended(name)
+		young := false // age takes from the front only
+		for _, e := range s.events {
+			byAge := s.maxAge > 0 && e.created.Before(m.now.Add(-s.maxAge))
+			young = young || !byAge
+			hidden := e.revision < s.cut || s.maxCount > 0 && e.revision <= s.last()-s.maxCount || byAge && !young
+			e.taken = e.taken || ended || hidden && e.revision < s.last()
+		}
+	}
+}
+
+// restarted forgets what a start forgets.
+func (m *model) restarted() { m.lately = map[uuid.UUID]*modelEvent{} }

@@ -60,6 +60,8 @@ type Config struct {
 	// goes to a table, in bytes: memtableBytes if 0. now is the clock: that of the machine if nil. Tests set them.
 	reserve, memtable uint64
 	now               func() time.Time
+	// asleep removes nothing before Scavenge is called.
+	asleep bool
 }
 
 // Node is a running event store.
@@ -144,7 +146,7 @@ func start(ctx context.Context, cfg Config, st *store) (*Node, error) {
 	}
 	n.scavenger = newScavenger(st, n.views, cfg.Logger)
 	n.writer = newWriter(st.db, n.views, n.tail, &n.stats, head, n.scavenger.wake)
-	n.now, n.writer.now, n.scavenger.now = cfg.now, cfg.now, cfg.now
+	n.now, n.writer.now, n.scavenger.now, n.scavenger.asleep = cfg.now, cfg.now, cfg.now, cfg.asleep
 	n.writer.broken, n.writer.stall = st.failure, st.disk.space.stall
 	n.writer.short = func() bool { return st.disk.short(cmp.Or(cfg.reserve, defaultReserve)) }
 	n.scavenger.removed, n.scavenger.renewed = n.writer.renew, n.writer.renewed

@@ -73,6 +73,8 @@ type scavenger struct {
 	renewed func(context.Context) error
 	now     func() time.Time
 	pause   time.Duration
+	// asleep removes nothing unless it is asked, so that a test knows what is there.
+	asleep bool
 
 	due    chan struct{}
 	ctx    context.Context // ends with close
@@ -134,7 +136,11 @@ func (s *scavenger) run() {
 		case <-s.due:
 		case <-timer.C:
 		}
-		wait, err := s.once(s.begin())
+		asked := s.begin()
+		if asked == nil && s.asleep {
+			continue
+		}
+		wait, err := s.once(asked)
 		if err == nil {
 			err = s.note()
 		}
