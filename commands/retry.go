@@ -47,7 +47,7 @@ func (s *Service) Retry(ctx context.Context, call Call, id uuid.UUID) error {
 		}
 		if gone, err := s.allDeleted(decideCtx, dataPoints); err != nil {
 			return err
-		} else if gone && !givenUp(facts) { // what was given up never came to be
+		} else if gone && !unfanned(facts) { // what is not fanned out never came to be
 			return fault.New(fault.Conflict, fault.CodeDataPointDeleted, "every data point of the send was deleted")
 		}
 		if !stopped {

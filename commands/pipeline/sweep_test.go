@@ -1,0 +1,266 @@
+package pipeline
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/projections/datapoints"
+)
+
+// blobs are the blobs that are not ended.
+func (w *whole) blobs() int {
+	w.t.Helper()
+	w.passHead()
+	var n int
+	if err := w.db.QueryRow(w.t.Context(), `select count(*) from datapoints.blobs`).Scan(&n); err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+// swept runs the sweep alone, and answers how many blobs it took.
+func (w *whole) swept() int {
+	w.t.Helper()
+	w.passHead()
+	var done Erasure
+	w.finisher.turn.Lock()
+	defer w.finisher.turn.Unlock()
+	if _, err := w.finisher.sweep(w.t.Context(), true, &done); err != nil {
+		w.t.Fatal(err)
+	}
+	return done.Blobs
+}
+
+// What no send came to refer to goes once its deadline is reached, and not a microsecond before.
+func TestSweepTakesWhatNothingRefersToADayLater(t *testing.T) {
+	w := newWholeWithout(t)
+	if _, err := w.stop(1).IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one")}, ""); err == nil {
+		t.Fatal("answered behind a dead store")
+	}
+	if _, err := w.stop(1).Ingest(t.Context(), w.call, item("b", big), ""); err == nil {
+		t.Fatal("answered behind a dead store")
+	}
+	if n := w.blobs(); n != 2 {
+		t.Fatalf("%d blobs, want a stage and a text", n)
+	}
+	w.clock.move(commands.BlobKeep - time.Microsecond)
+	if n := w.swept(); n != 0 || w.blobs() != 2 {
+		t.Errorf("%d blobs were taken before their deadline", n)
+	}
+	w.clock.move(time.Microsecond)
+	if n := w.swept(); n != 2 || w.blobs() != 0 {
+		t.Errorf("%d of 2 blobs were taken, %d are left", n, w.blobs())
+	}
+	if n := w.swept(); n != 0 {
+		t.Errorf("%d blobs were taken again", n)
+	}
+}
+
+// What is referred to stays for ever: the text of a revision, also of one that was replaced, the stage of a batch that is to be fanned out,
+// and what its fan-out has written already. A send that lost its data point to a deletion leaves nothing.
+func TestSweepTakesNothingThatIsReferredTo(t *testing.T) {
+	w := newWholeWithout(t)
+	for _, in := range []commands.DataPoint{item("a", big), item("a", big+"and more"), item("b", "two")} {
+		if _, err := w.write.Ingest(t.Context(), w.call, in, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	items := []commands.DataPoint{item("c", big), item("d", "four")}
+	if _, err := w.stop(3).IngestBatch(t.Context(), w.call, items, "key"); err == nil { // stage, commit, a blob or an item
+		t.Fatal("answered behind a dead store")
+	}
+	if _, err := w.stop(1).Ingest(t.Context(), w.call, item("b", big), ""); err == nil { // a blob
+		t.Fatal("answered behind a dead store")
+	}
+	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"b"}); err != nil {
+		t.Fatal(err)
+	}
+	before := w.blobs()
+	w.clock.move(30 * commands.BlobKeep)
+	if n := w.swept(); n != 1 || w.blobs() != before-1 {
+		t.Errorf("%d blobs were taken, want that of the send that was lost", n)
+	}
+	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Deletions != 1 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	// The batch that was completed a month later has its text.
+	id := stream.DataPointID(w.call.Principal.Project.Namespace, "c")
+	last, ok, err := w.log.Last(t.Context(), stream.Name(stream.DataPoint, id))
+	if err != nil || !ok {
+		t.Fatalf("the batch was not completed: %v", err)
+	}
+	var read int
+	for _, name := range []string{"a", "c"} {
+		facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, name)), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range facts {
+			text := textOf(f)
+			if text == nil || text.Blob == nil {
+				continue
+			}
+			if _, err := eventstore.ReadBlob(t.Context(), w.store, w.log.Codec, *text.Blob); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			read++
+		}
+	}
+	if read != 3 || last.Revision != 0 {
+		t.Errorf("%d texts are in blobs, want 3", read)
+	}
+	if n := w.swept(); n != 0 || w.blobs() != 3 {
+		t.Errorf("%d blobs were taken, %d are left, want 3", n, w.blobs())
+	}
+}
+
+// A batch whose stage is lost stops as internal: polls say so, its key answers its own receipt, a retry tries again, and its deletion settles
+// the project.
+func TestABatchWhoseStageIsLostStops(t *testing.T) {
+	w := newWholeWithout(t)
+	items := []commands.DataPoint{item("a", "one"), item("b", "two")}
+	if _, err := w.stop(2).IngestBatch(t.Context(), w.call, items, "key"); err == nil {
+		t.Fatal("answered behind a dead store")
+	}
+	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
+	w.loseStage(id)
+	finish := func() {
+		t.Helper()
+		w.passHead()
+		if _, err := w.finisher.EraseNow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.passHead()
+	}
+	status := func() datapoints.Status {
+		t.Helper()
+		s, err := w.queries.Status(t.Context(), w.call.Principal.Project, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if s := status(); s.Status != datapoints.StatusProcessing {
+		t.Fatalf("before: %+v", s)
+	}
+	for try := range 2 {
+		finish()
+		if s := status(); s.Status != datapoints.StatusFailed || s.Failure == nil || s.Failure.Code != ingestion.Internal || !s.Blocked {
+			t.Fatalf("try %d: %+v", try, s)
+		}
+		if try == 1 {
+			break
+		}
+		r, err := w.write.IngestBatch(t.Context(), w.call, items, "key")
+		if err != nil || r.IngestionID != id || r.Status != commands.StatusQueued || len(r.Items) != 2 {
+			t.Fatalf("its key answers %+v, %v", r, err)
+		}
+		if err := w.write.Retry(t.Context(), w.call, id); err != nil {
+			t.Fatal(err)
+		}
+		if s := status(); s.Status != datapoints.StatusProcessing {
+			t.Fatalf("put back: %+v", s)
+		}
+		var f *fault.Error
+		if err := w.write.Retry(t.Context(), w.call, id); !errors.As(err, &f) || f.Code != fault.CodeIngestionNotStopped {
+			t.Fatalf("put back twice: %v", err)
+		}
+	}
+	for range 2 {
+		if err := w.write.DeleteSend(t.Context(), w.call, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	finish()
+	if s := status(); s.Status != datapoints.StatusCompleted || !s.Settled {
+		t.Errorf("deleted: %+v", s)
+	}
+}
+
+// Facts that are too many for one event, or for one append, are kept all the same, also where a crash came between.
+func TestFactsOfManySendsAreKept(t *testing.T) {
+	w := newWholeWithout(t)
+	const sends = 2300
+	for i := range sends {
+		if _, err := w.write.Ingest(t.Context(), w.call, item("a", "one"), ""); err != nil {
+			t.Fatalf("send %d: %v", i, err)
+		}
+	}
+	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	w.passHead()
+	rows := func() (n, superseded int) {
+		t.Helper()
+		w.passHead()
+		if err := w.db.QueryRow(t.Context(), `select count(*) filter (where deleted_at is not null), count(*) filter (where superseded) from datapoints.items`).Scan(&n, &superseded); err != nil {
+			t.Fatal(err)
+		}
+		return n, superseded
+	}
+	deleted, superseded := rows()
+	// The first append holds two parts of three.
+	v := &victim{Store: w.store, left: 1}
+	_, dies := w.services(v)
+	if _, err := dies.EraseNow(t.Context()); err == nil {
+		t.Fatal("finished behind a dead store")
+	}
+	w.passHead()
+	for range 2 {
+		if _, err := w.finisher.EraseNow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.clock.move(time.Hour)
+	}
+	if n, s := rows(); n != deleted || s != superseded || n != sends {
+		t.Errorf("%d items are deleted, %d superseded; before the cleaning %d and %d", n, s, deleted, superseded)
+	}
+	if open, err := w.queries.Open(t.Context()); err != nil || open.Deletions != 0 {
+		t.Errorf("left %+v, %v", open, err)
+	}
+	page, err := w.store.ReadAll(t.Context(), 0, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := map[uuid.UUID]bool{}
+	for _, r := range page {
+		if r.Type == "deletion.facts-kept.v1" {
+			for _, id := range factsIn(t, w, r) {
+				kept[id] = true
+			}
+		}
+	}
+	if len(kept) != sends {
+		t.Errorf("facts of %d sends are kept, want %d", len(kept), sends)
+	}
+}
+
+func textOf(f eventstore.Fact) *datapoint.Text {
+	if e, ok := f.Event.(*datapoint.RevisionAccepted); ok {
+		return &e.Content
+	}
+	return nil
+}
+
+// factsIn are the sends whose facts an event keeps.
+func factsIn(t *testing.T, w *whole, r eventstore.Recorded) (sends []uuid.UUID) {
+	t.Helper()
+	e, err := w.log.Codec.Decode(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range e.(*deletion.FactsKept).Facts {
+		sends = append(sends, f.IngestionID)
+	}
+	return sends
+}
