@@ -18,6 +18,8 @@ type candidate struct {
 type best struct {
 	size int
 	list []candidate
+	// room is what counts are copied to, made for some candidates at a time.
+	room []recall.Count
 }
 
 func (a *candidate) worse(b *candidate) bool {
@@ -42,7 +44,13 @@ func (b *best) bound() float64 {
 // add takes a document whose score exceeds the bound. It keeps a copy of the counts.
 func (b *best) add(id uint64, score float64, counts []recall.Count, length int) {
 	if len(b.list) < b.size {
-		b.list = append(b.list, candidate{id, score, append([]recall.Count(nil), counts...), length})
+		if len(b.room) < len(counts) {
+			b.room = make([]recall.Count, min(64, b.size-len(b.list))*len(counts))
+		}
+		own := b.room[:len(counts):len(counts)]
+		b.room = b.room[len(counts):]
+		copy(own, counts)
+		b.list = append(b.list, candidate{id, score, own, length})
 		b.up(len(b.list) - 1)
 		return
 	}

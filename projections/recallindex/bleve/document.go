@@ -1,10 +1,10 @@
 package bleve
 
 import (
+	"bytes"
 	"encoding/base64"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/blevesearch/bleve/v2/document"
@@ -77,24 +77,24 @@ func identifier(k recallindex.Key) string {
 	return base64.RawURLEncoding.EncodeToString(k.DataPoint[:]) + ":" + strconv.Itoa(k.Revision) + ":" + last
 }
 
+// idLength is how long the sixteen bytes of an id are as text.
+const idLength = 22
+
 // key reads what identifier wrote.
-func key(id string) (recallindex.Key, error) {
-	parts := strings.Split(id, ":")
-	if len(parts) != 3 {
+func key(id []byte) (k recallindex.Key, err error) {
+	point, rest, ok := bytes.Cut(id, []byte{':'})
+	revision, last, ok2 := bytes.Cut(rest, []byte{':'})
+	if !ok || !ok2 {
 		return recallindex.Key{}, fmt.Errorf("document id %q is unreadable", id)
 	}
-	var k recallindex.Key
-	var err error
-	if k.DataPoint, err = parseID(parts[0]); err != nil {
-		return recallindex.Key{}, err
+	err = parseID(&k.DataPoint, point)
+	if err == nil {
+		k.Revision, err = strconv.Atoi(string(revision))
 	}
-	if k.Revision, err = strconv.Atoi(parts[1]); err != nil {
-		return recallindex.Key{}, fmt.Errorf("document id %q is unreadable: %w", id, err)
-	}
-	if len(parts[2]) == 22 {
-		k.Memory, err = parseID(parts[2])
-	} else {
-		k.N, err = strconv.Atoi(parts[2])
+	if err == nil && len(last) == idLength {
+		err = parseID(&k.Memory, last)
+	} else if err == nil {
+		k.N, err = strconv.Atoi(string(last))
 	}
 	if err != nil {
 		return recallindex.Key{}, fmt.Errorf("document id %q is unreadable: %w", id, err)
@@ -102,12 +102,12 @@ func key(id string) (recallindex.Key, error) {
 	return k, nil
 }
 
-func parseID(text string) (uuid.UUID, error) {
-	raw, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil {
-		return uuid.Nil, fmt.Errorf("document id: %w", err)
+func parseID(id *uuid.UUID, text []byte) error {
+	if len(text) != idLength {
+		return fmt.Errorf("%d characters, want %d", len(text), idLength)
 	}
-	return uuid.FromBytes(raw)
+	_, err := base64.RawURLEncoding.Decode(id[:], text)
+	return err
 }
 
 // terms is a field whose text was analysed before: it hands its terms over as they are.

@@ -179,7 +179,7 @@ func (s *search) name(candidates []candidate) error {
 		if err != nil {
 			return err
 		}
-		if hit.Key, err = key(string(id)); err != nil {
+		if hit.Key, err = key(id); err != nil {
 			return err
 		}
 		days, err := s.columns[i].daysOf(in)
