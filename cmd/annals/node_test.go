@@ -160,26 +160,32 @@ func TestNodeAloneThatCannotStartIsOneLine(t *testing.T) {
 	t.Cleanup(func() { _ = l.Close() })
 	used := t.TempDir()
 	startNode(t, "--data-dir", used, "--insecure")
+	newer := t.TempDir()
+	startNode(t, "--data-dir", newer, "--insecure").stop()
+	if err := os.WriteFile(filepath.Join(newer, "log", "FORMAT"), []byte("annals-log 99\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	tls := []string{"--cert", cert, "--key", key, "--password-file"}
 	for name, tt := range map[string]struct {
 		args []string
 		want string
 	}{
-		"neither":               {nil, "a node needs --cert, --key and --password-file, or --insecure on a loopback address"},
-		"half":                  {[]string{"--cert", cert, "--key", key}, "a node needs --cert, --key and --password-file"},
-		"both":                  {append([]string{"--insecure"}, append(tls, file)...), "--insecure goes without"},
-		"insecure for all":      {[]string{"--insecure", "--addr", "0.0.0.0:0"}, "loopback address only"},
-		"no certificate":        {[]string{"--cert", "missing.pem", "--key", key, "--password-file", file}, "load the certificate: open missing.pem"},
-		"another key":           {[]string{"--cert", cert, "--key", otherKey, "--password-file", file}, "private key does not match"},
-		"no password file":      {append(tls, "missing"), "read the password: open missing"},
-		"an empty password":     {append(tls, write(t, "empty", "\n")), "holds no password"},
-		"two lines":             {append(tls, write(t, "two", "a\nb\n")), "holds no password, or more than one line"},
-		"a password for all":    {append(tls, open), "every user of this machine may open the password file " + open + " (mode 0604): chmod 600 it"},
-		"an address in use":     {[]string{"--insecure", "--addr", l.Addr().String()}, "the address " + l.Addr().String() + " is in use"},
-		"no address":            {[]string{"--insecure", "--addr", "nowhere"}, "missing port"},
-		"a folder in use":       {[]string{"--insecure", "--data-dir", used}, "data folder " + filepath.Join(used, "log") + " is in use"},
-		"a folder that is none": {[]string{"--insecure", "--data-dir", open}, "data folder"},
-		"a level that is none":  {[]string{"--insecure", "--log-level", "loud"}, `--log-level is "loud"`},
+		"neither":                 {nil, "a node needs --cert, --key and --password-file, or --insecure on a loopback address"},
+		"half":                    {[]string{"--cert", cert, "--key", key}, "a node needs --cert, --key and --password-file"},
+		"both":                    {append([]string{"--insecure"}, append(tls, file)...), "--insecure goes without"},
+		"insecure for all":        {[]string{"--insecure", "--addr", "0.0.0.0:0"}, "loopback address only"},
+		"no certificate":          {[]string{"--cert", "missing.pem", "--key", key, "--password-file", file}, "load the certificate: open missing.pem"},
+		"another key":             {[]string{"--cert", cert, "--key", otherKey, "--password-file", file}, "private key does not match"},
+		"no password file":        {append(tls, "missing"), "read the password: open missing"},
+		"an empty password":       {append(tls, write(t, "empty", "\n")), "holds no password"},
+		"two lines":               {append(tls, write(t, "two", "a\nb\n")), "holds no password, or more than one line"},
+		"a password for all":      {append(tls, open), "every user of this machine may open the password file " + open + " (mode 0604): chmod 600 it"},
+		"an address in use":       {[]string{"--insecure", "--addr", l.Addr().String()}, "the address " + l.Addr().String() + " is in use"},
+		"no address":              {[]string{"--insecure", "--addr", "nowhere"}, "missing port"},
+		"a folder in use":         {[]string{"--insecure", "--data-dir", used}, "data folder " + filepath.Join(used, "log") + " is in use"},
+		"a folder of a newer one": {[]string{"--insecure", "--data-dir", newer}, "format 99"},
+		"a folder that is none":   {[]string{"--insecure", "--data-dir", open}, "data folder"},
+		"a level that is none":    {[]string{"--insecure", "--log-level", "loud"}, `--log-level is "loud"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := annals(t.Context(), nil, "", append([]string{"node", "--data-dir", t.TempDir(), "--addr", "127.0.0.1:0"}, tt.args...)...)

@@ -66,8 +66,17 @@ func TestWritesAreRefusedWhileTheDiskIsNearlyFull(t *testing.T) {
 		free             uint64
 		sends, deletions bool
 	}{
-		{1000, true, true}, {999, false, true}, {1249, false, true}, {1250, true, true}, {1000, true, true},
-		{999, false, true}, {120, false, true}, {119, false, false}, {149, false, false}, {150, false, true}, {1250, true, true},
+		{1000, true, true},
+		{999, false, true},
+		{1249, false, true},
+		{1250, true, true},
+		{1000, true, true},
+		{999, false, true},
+		{120, false, true},
+		{119, false, false},
+		{149, false, false},
+		{150, false, true},
+		{1250, true, true},
 	} {
 		s.freeNow = step.free
 		s.want(t, "free", step.sends, step.deletions)
