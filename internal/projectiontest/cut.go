@@ -13,7 +13,7 @@ func (h *History) WithoutErased(t *rapid.T) []eventstore.Fact {
 	var left []eventstore.Fact
 	for _, f := range h.Facts {
 		family := stream.Family(f.Stream)
-		erasable := (family == stream.DataPoint || family == stream.Memory) && h.Erased[stream.Owner(f.Stream)]
+		erasable := (family == stream.DataPoint || family == stream.Memory) && h.Erased[stream.Owner(f.Stream)] || h.Ended[f.Stream]
 		if erasable && (all || rapid.Bool().Draw(t, "erased")) {
 			continue
 		}

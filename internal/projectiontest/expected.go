@@ -118,6 +118,8 @@ func (h *History) phaseOf(s *send) string {
 		return "nothing-changed"
 	case s.verdict == "indexed", wiped:
 		return "indexed"
+	case !s.fanned && s.verdict == "failed": // given up
+		return "failed"
 	case !s.fanned:
 		return "queued"
 	case count["unchanged"]+count["deleted"] == items:
@@ -135,6 +137,9 @@ func (h *History) phaseOf(s *send) string {
 
 // stands reports whether a failure of the send counts. Where the index failed, whatever was captured is why.
 func (s *send) stands() bool {
+	if !s.fanned {
+		return true
+	}
 	for _, w := range s.work {
 		if s.outcome(w.ordinal) == ingestion.Deleted || !live(w.point) || w.phase != "failed" && !(s.unindexed && w.phase == "captured") {
 			continue

@@ -23,12 +23,15 @@ type History struct {
 	Erased map[uuid.UUID]bool
 	// Deleted are the data points whose deletion is in the log, erased or not.
 	Deleted map[uuid.UUID]bool
+	// Ended are the blobs whose streams are ended.
+	Ended map[string]bool
 
 	t      *rapid.T
 	ids    int
 	points []*point
 	sends  []*send
 	wipes  []*wipe
+	blobs  []string
 }
 
 // point is a data point as the writers know it.
@@ -63,6 +66,7 @@ type send struct {
 	request uuid.UUID
 	at      time.Time
 	commit  eventstore.Position // 0 for a single send
+	stage   string
 	points  []*point
 	stood   []*ingestion.Outcome // what became of each item, nil while it is not fanned out
 	said    []ingestion.Outcome  // what the end of a fan-out says of them
@@ -91,7 +95,7 @@ type wipe struct {
 
 // DrawHistory draws a history.
 func DrawHistory(t *rapid.T) *History {
-	h := &History{t: t, Erased: map[uuid.UUID]bool{}, Deleted: map[uuid.UUID]bool{}}
+	h := &History{t: t, Erased: map[uuid.UUID]bool{}, Deleted: map[uuid.UUID]bool{}, Ended: map[string]bool{}}
 	for p := range 2 {
 		project := h.id()
 		// Few of them, so that much happens to each.
@@ -102,7 +106,7 @@ func DrawHistory(t *rapid.T) *History {
 	}
 	steps := []func(){
 		h.single, h.single, h.batch, h.fanOut, h.fanOut, h.fanOut, h.start, h.start, h.finish, h.finish, h.finish, h.confirm, h.confirm,
-		h.retry, h.deleteOne, h.deleteSome, h.deleteSend, h.wipeNext, h.wipeNext, h.keepFacts, h.keepFacts, h.clean, h.rederive,
+		h.retry, h.deleteOne, h.deleteSome, h.deleteSend, h.wipeNext, h.wipeNext, h.keepFacts, h.keepFacts, h.clean, h.rederive, h.giveUp, h.loose, h.sweep,
 	}
 	// Counted down from the most, since small numbers are drawn more often than large ones.
 	for range 80 - rapid.IntRange(0, 75).Draw(t, "steps left out") {
@@ -228,6 +232,8 @@ func (h *History) batch() {
 		return
 	}
 	s.stood = make([]*ingestion.Outcome, len(s.points))
+	accepted.Stage.Stream = h.begin(project, s.id)
+	s.stage = accepted.Stage.Stream
 	s.commit = h.Append(stream.Name(stream.Ingestion, s.id), accepted)
 	h.sends = append(h.sends, s)
 }
@@ -258,4 +264,10 @@ func (h *History) fanOut() {
 	}
 	h.Append(stream.Name(stream.Ingestion, s.id), done)
 	s.fanned, s.said = true, done.Outcomes
+	if s.verdict == "failed" {
+		s.verdict = "" // it was given up while another run went on
+	}
+	if h.chance("stage dropped") {
+		h.end(s.stage)
+	}
 }

@@ -1,0 +1,46 @@
+package projectiontest
+
+import (
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// begin begins a blob.
+func (h *History) begin(project, owner uuid.UUID) string {
+	name := stream.BlobName(owner, h.id())
+	h.Append(name, &blob.Opened{ProjectID: project, Owner: owner, Deadline: h.now()})
+	return name
+}
+
+// end ends a blob: what it held may be gone from the log.
+func (h *History) end(name string) {
+	h.Append(eventstore.SystemStream, &eventstore.Ended{Stream: name})
+	h.Ended[name] = true
+}
+
+// giveUp ends a batch whose stage is lost.
+func (h *History) giveUp() {
+	s, ok := some(h, "give up", h.sends, func(s *send) bool { return !s.fanned && s.verdict == "" })
+	if !ok {
+		return
+	}
+	s.verdict = "failed"
+	h.Append(stream.Name(stream.Ingestion, s.id), &ingestion.Failed{ProjectID: s.project, Code: ingestion.Internal, Message: "it was lost", FailedAt: h.now()})
+}
+
+// loose begins a blob that nothing comes to refer to.
+func (h *History) loose() {
+	p := h.points[h.pick("loose", len(h.points))]
+	h.blobs = append(h.blobs, h.begin(p.project, p.id))
+}
+
+// sweep ends one of those.
+func (h *History) sweep() {
+	if name, ok := some(h, "sweep", h.blobs, func(name string) bool { return !h.Ended[name] }); ok {
+		h.end(name)
+	}
+}
