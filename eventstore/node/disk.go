@@ -84,37 +84,37 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (f vfs.File, 
 
 // ReuseForWrite makes a new log, out of an old one where that may be.
 func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := d.reuse(oldname, newname, category)
+	f, reused, err := d.reuse(oldname, newname, category)
 	if err != nil {
 		return nil, err
 	}
-	if f == nil {
+	if !reused {
 		return d.Create(newname, category)
 	}
 	return &diskFile{File: f, disk: d, patience: d.patience(newname)}, nil
 }
 
-// reuse returns no file where the old one is not to be used, or was taken by a scavenge.
-func (d *disk) reuse(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+// reuse makes a new log out of an old one; it does not where that one is not to be used, or was taken by a scavenge.
+func (d *disk) reuse(oldname, newname string, category vfs.DiskWriteCategory) (f vfs.File, reused bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fresh {
 		if err := d.Remove(oldname); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
+			return nil, false, err
 		}
-		return nil, nil
+		return nil, false, nil
 	}
 	if d.fenced.Load() {
-		return nil, errFenced
+		return nil, false, errFenced
 	}
-	f, err := d.FS.ReuseForWrite(oldname, newname, category)
+	f, err = d.FS.ReuseForWrite(oldname, newname, category)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+		return nil, false, nil
 	}
 	if n, ok := logNumber(d.PathBase(newname)); ok && err == nil {
 		d.newest = max(d.newest, n)
 	}
-	return f, err
+	return f, err == nil, err
 }
 
 // freshLogs lets every log from now on be a new file, or lets old ones be used again. It returns the number of the newest log so far.
