@@ -21,6 +21,8 @@ type building struct {
 	next *runner
 	turn *turn
 	kept chan struct{}
+	// vacuumed is true once what was deleted while it was built is gone.
+	vacuumed bool
 }
 
 // besideConnections is what a building takes: pages, the keeping of its turn, the switch.
@@ -114,6 +116,9 @@ func (b *building) run(ctx context.Context, report func(passed int, at eventstor
 		if err := b.next.catchUp(b.turn.ctx, b.turn, 0, report); err != nil {
 			return b.ended(ctx, err)
 		}
+		if err := b.vacuum(ctx); err != nil {
+			return b.ended(ctx, err)
+		}
 		err := b.change(ctx)
 		switch {
 		case err == nil:
@@ -124,6 +129,22 @@ func (b *building) run(ctx context.Context, report func(passed int, at eventstor
 			return b.ended(ctx, err)
 		}
 	}
+}
+
+// vacuum removes, once, the text that was built and deleted again: a deletion may be said to be cleaned already.
+func (b *building) vacuum(ctx context.Context) error {
+	keeper, keeps := b.next.projector.(TextKeeper)
+	if !keeps || b.vacuumed {
+		return nil
+	}
+	for _, table := range keeper.TextTables() {
+		name := pgx.Identifier{b.next.table.name, table}.Sanitize()
+		if _, err := b.next.db.Exec(ctx, "vacuum (index_cleanup on, truncate off) "+name, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("vacuum %s: %w", name, err)
+		}
+	}
+	b.vacuumed = true
+	return nil
 }
 
 func (b *building) ended(ctx context.Context, err error) error {

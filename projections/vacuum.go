@@ -48,7 +48,8 @@ func (v Vacuum) Vacuum(ctx context.Context) (tables int, err error) {
 	}
 	defer conn.Release()
 	var beside bool
-	err = conn.QueryRow(ctx, `select exists (select from pg_tables where tablename = 'checkpoint' and right(schemaname, length($1)) = $1)`, besideSuffix).Scan(&beside)
+	err = conn.QueryRow(ctx, `select exists (select from pg_tables where tablename = 'checkpoint'
+		and (right(schemaname, length($1)) = $1 or schemaname ~ ($2 || '[0-9]+$')))`, besideSuffix, oldSuffix).Scan(&beside)
 	if err == nil && beside {
 		err = errBeside
 	}

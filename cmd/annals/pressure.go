@@ -199,7 +199,7 @@ func diskFree(folder string) func() (uint64, error) {
 		if err := syscall.Statfs(folder, &s); err != nil {
 			return 0, fmt.Errorf("look at the disk of %s: %w", folder, err)
 		}
-		return uint64(s.Bavail) * uint64(s.Bsize), nil //nolint:gosec // the kernel's, and positive
+		return s.Bavail * uint64(s.Bsize), nil //nolint:gosec // the size of a block is positive
 	}
 }
 

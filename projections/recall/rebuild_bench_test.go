@@ -1,4 +1,4 @@
-package projections_test
+package recall_test
 
 import (
 	"context"
