@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"path/filepath"
 	"time"
@@ -169,7 +168,7 @@ const eventsOfText = 4
 
 // fill writes to the log while the server is stopped.
 func (m *sizes) fill(ctx context.Context, size int) (err error) {
-	silent := slog.New(slog.NewTextHandler(io.Discard, nil))
+	silent := slog.New(slog.DiscardHandler)
 	n, err := node.Start(ctx, node.Config{Dir: filepath.Join(m.own.dir, "log"), Logger: silent})
 	if err != nil {
 		return err
