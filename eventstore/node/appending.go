@@ -9,7 +9,6 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 	"github.com/google/uuid"
-	"google.golang.org/grpc/codes"
 )
 
 // maxAppend is the most bytes of data, metadata and types that one append may carry: the server's default.
@@ -90,8 +89,9 @@ func receiveAppend(call streams.Streams_AppendServer, large func() error) (*requ
 	r := &request{kind: kindAppend}
 	refused := r.options(first)
 	size := 0
+	var msg received
 	for {
-		msg, err := call.Recv()
+		err := call.RecvMsg(&msg)
 		if errors.Is(err, io.EOF) {
 			return r, refused
 		}
@@ -101,7 +101,7 @@ func receiveAppend(call streams.Streams_AppendServer, large func() error) (*requ
 		if refused != nil {
 			continue
 		}
-		p, counted, err := proposedOf(r.stream, msg)
+		p, counted, err := msg.proposed(r.stream)
 		if err == nil {
 			if size += counted; size > maxAppend {
 				err = errTooLarge(maxAppend)
@@ -156,15 +156,6 @@ func exact(revision uint64) expectation {
 	return expectation{revision: int64(min(revision, math.MaxInt64))}
 }
 
-// proposedOf reads one event of an append, and what it counts towards maxAppend.
-func proposedOf(stream string, msg *streams.AppendReq) (proposed, int, error) {
-	m := msg.GetProposedMessage()
-	if m == nil {
-		return proposed{}, 0, errInvalid("the options of an append come once")
-	}
-	return proposedFrom(stream, m)
-}
-
 // sentEvent is an event as clients send it, in either form of append.
 type sentEvent interface {
 	GetId() *shared.UUID
@@ -174,23 +165,11 @@ type sentEvent interface {
 }
 
 func proposedFrom(stream string, m sentEvent) (proposed, int, error) {
-	id, err := idOf(m.GetId())
+	e, err := sentOf(m)
 	if err != nil {
 		return proposed{}, 0, err
 	}
-	typ, ok := m.GetMetadata()[keyType]
-	if !ok {
-		return proposed{}, 0, errMissingProperty(keyType)
-	}
-	contentType, ok := m.GetMetadata()[keyContentType]
-	if !ok {
-		return proposed{}, 0, errMissingProperty(keyContentType)
-	}
-	if id == uuid.Nil || typ == "" {
-		return proposed{}, 0, &failed{code: codes.Unknown, message: "an event has an id and a type"}
-	}
-	size := len(m.GetData()) + len(m.GetCustomMetadata()) + 2*len(typ)
-	return propose(stream, id, typ, contentType == contentTypeJSON, m.GetData(), m.GetCustomMetadata()), size, nil
+	return e.proposed(stream)
 }
 
 func idOf(id *shared.UUID) (uuid.UUID, error) {

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"slices"
+
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
@@ -9,7 +11,7 @@ import (
 // encoded is a message that is encoded already. Its bytes must never change.
 type encoded []byte
 
-// codec sends encoded messages as they are and leaves all others to the protobuf codec.
+// codec sends encoded messages and takes received ones as they are, and leaves all others to the protobuf codec.
 type codec struct {
 	encoding.CodecV2
 }
@@ -22,4 +24,14 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 		return mem.BufferSlice{mem.SliceBuffer(b)}, nil
 	}
 	return c.CodecV2.Marshal(v)
+}
+
+// Unmarshal decodes a message, or takes it as it is.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if r, ok := v.(*received); ok {
+		r.bytes = slices.Grow(r.bytes[:0], data.Len())[:data.Len()]
+		data.CopyTo(r.bytes)
+		return nil
+	}
+	return c.CodecV2.Unmarshal(data, v)
 }
