@@ -37,7 +37,7 @@ func Check(tree fs.FS) ([]Violation, error) {
 			return err
 		}
 		if entry.IsDir() {
-			if name != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || name == "data" || name == "bin") {
+			if name != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || entry.Name() == "node_modules" || name == "data" || name == "bin") {
 				return fs.SkipDir
 			}
 			return nil
