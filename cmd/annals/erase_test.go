@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/annals-project/annals/internal/operator"
+)
+
+// deletedThings is a service with things to erase behind the operator's socket.
+type deletedThings struct {
+	pending operator.Pending
+	erased  operator.Erased
+	refuse  error
+	asked   int
+}
+
+func (d *deletedThings) PendingErasures(context.Context) (operator.Pending, error) {
+	return d.pending, d.refuse
+}
+
+func (d *deletedThings) EraseNow(context.Context) (operator.Erased, error) {
+	d.asked++
+	return d.erased, d.refuse
+}
+
+// startEraser serves the erasure of a data folder, which it returns.
+func startEraser(t *testing.T, d *deletedThings) string {
+	t.Helper()
+	dir := t.TempDir()
+	l, err := operator.Listen(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: operator.Handler(&stoppedSends{}, slog.New(slog.DiscardHandler), operator.EraseRoutes(d)), ReadHeaderTimeout: time.Second}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(l) }()
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+func TestEraseSaysWhatWaits(t *testing.T) {
+	until := time.Date(2026, 11, 22, 8, 0, 0, 0, time.FixedZone("", 3600))
+	tests := []struct {
+		name    string
+		pending operator.Pending
+		want    string
+	}{
+		{"nothing", operator.Pending{}, "nothing waits to be erased\n"},
+		{"deletions", operator.Pending{Deletions: 2, DataPoints: 7}, "waiting: 2 deletions of 7 data points, 0 operations to be completed\n"},
+		{
+			"blobs", operator.Pending{FanOuts: 1, Deletions: 2, DataPoints: 7, Blobs: 3, Until: &until},
+			"waiting: 2 deletions of 7 data points, 1 operations to be completed, 3 texts of sends that were never stored (until 2026-11-22T07:00:00Z)\n",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			d := &deletedThings{pending: tt.pending}
+			dir := startEraser(t, d)
+			if got := annals(t.Context(), nil, "", "erase", "--data-dir", dir); got.code != exitOK || got.stdout != tt.want {
+				t.Errorf("got %+v, want %q", got, tt.want)
+			}
+			got := annals(t.Context(), nil, "", "erase", "--json", "--data-dir", dir)
+			var read operator.Pending
+			err := json.Unmarshal([]byte(got.stdout), &read)
+			if diff := cmp.Diff(tt.pending, read); got.code != exitOK || err != nil || diff != "" {
+				t.Errorf("as JSON: %+v, %v\n%s", got, err, diff)
+			}
+			if d.asked != 0 {
+				t.Error("asking what waits erased it")
+			}
+		})
+	}
+}
+
+func TestEraseNowSaysWhatWasErased(t *testing.T) {
+	d := &deletedThings{erased: operator.Erased{Deletions: 5, Streams: 6, Blobs: 7, Tables: 8, Indexes: 9, Store: "scavenged", Left: operator.Pending{Deletions: 1, DataPoints: 4}}}
+	dir := startEraser(t, d)
+	want := "deletions cleaned: 5\nstreams ended: 6\nblobs swept: 7\ntables vacuumed: 8\nindexes rewritten: 9\nevent store: scavenged\n" +
+		"waiting: 1 deletions of 4 data points, 0 operations to be completed\n"
+	if got := annals(t.Context(), nil, "", "erase", "--now", "--data-dir", dir); got.code != exitOK || got.stdout != want {
+		t.Errorf("got %+v, want %q", got, want)
+	}
+	got := annals(t.Context(), nil, "", "erase", "--now", "--json", "--data-dir", dir)
+	var read operator.Erased
+	err := json.Unmarshal([]byte(got.stdout), &read)
+	if diff := cmp.Diff(d.erased, read); got.code != exitOK || err != nil || diff != "" {
+		t.Errorf("as JSON: %+v, %v\n%s", got, err, diff)
+	}
+	if d.asked != 2 {
+		t.Errorf("erased %d times", d.asked)
+	}
+	d.refuse = errors.New("no space left on device")
+	for _, args := range [][]string{{"erase"}, {"erase", "--now"}, {"erase", "--now", "--json"}} {
+		got := annals(t.Context(), nil, "", append(args, "--data-dir", dir)...)
+		if got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, "no space left") || strings.Count(got.stderr, "\n") != 1 {
+			t.Errorf("%v that is refused: %+v", args, got)
+		}
+	}
+}
+
+func TestEraseWithoutAServer(t *testing.T) {
+	for _, args := range [][]string{{"erase"}, {"erase", "--now"}} {
+		got := annals(t.Context(), nil, "", append(args, "--data-dir", t.TempDir())...)
+		if got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, "no server is running") || strings.Count(got.stderr, "\n") != 1 {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+}
