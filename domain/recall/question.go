@@ -73,8 +73,8 @@ func (q *Question) Texts() []string {
 	return texts
 }
 
-// own is how many of the terms are the query's.
-func (q *Question) own() int {
+// Own is how many of the terms are the query's; the others are related to them.
+func (q *Question) Own() int {
 	n := 0
 	for n < len(q.Terms) && q.Terms[n].For == n {
 		n++

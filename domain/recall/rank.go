@@ -76,6 +76,20 @@ func (w Weights) Score(counts []Count, length int) float64 {
 	return score
 }
 
+// RelatedWeight is what a related word counts beside the one that was asked for.
+const RelatedWeight = 0.4
+
+// Lessened are the weights by which an index chooses candidates: terms from own on, which are related ones, count less.
+func (w Weights) Lessened(own int) Weights {
+	lessened := make(Weights, len(w))
+	copy(lessened, w)
+	for i := own; i < len(w); i++ {
+		lessened[i].text *= RelatedWeight
+		lessened[i].label *= RelatedWeight
+	}
+	return lessened
+}
+
 // Text is what a term of a query counts for in a text, times its impact there.
 func (w Weights) Text(term int) float64 { return w[term].text }
 

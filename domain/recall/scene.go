@@ -15,6 +15,8 @@ type Turn struct {
 	Length     int
 	Size       int64
 	Traits     Traits
+	// Key is what the best memory of it says of the question, measured as words are; 0 for none.
+	Key        float64
 	Author     string
 	OccurredAt time.Time
 	// Before and After are the places of the data points right before and after it in its conversation, None for none or unknown.
@@ -50,7 +52,7 @@ type scene struct {
 func newScene(a *Analyzer, q Question, weights Weights, turns []Turn) *scene {
 	s := &scene{question: q, turns: turns, weights: weights}
 	names := s.findNamed(a)
-	own := q.own()
+	own := q.Own()
 	for i := range own {
 		if !slices.Contains(names, i) {
 			s.content = append(s.content, i)
@@ -111,7 +113,7 @@ func (s *scene) nameOf(a *Analyzer, author string) int {
 	if len(terms) == 0 {
 		return None
 	}
-	for i := range s.question.own() {
+	for i := range s.question.Own() {
 		if s.question.Terms[i].Text == terms[0] {
 			return i
 		}

@@ -35,10 +35,11 @@ var signals = []signal{
 // askedOff is the share that a turn loses that asks instead of telling.
 const askedOff = 0.2
 
-// worthItsSize is the share that a document keeps that takes the room of others in a page: a long one must say more than a short one.
-func worthItsSize(bytes int64) float64 {
-	const off, from, least = 0.12, 1000, 0.4
-	return max(least, 1-off*math.Log2(1+float64(bytes)/from))
+// SizeShare is the share of its score that a document keeps that takes the room of others in a page: a long one must say more than a
+// short one. One of up to 500 bytes keeps all of it.
+func SizeShare(bytes int64) float64 {
+	const off, from, least = 0.1, 500, 0.4
+	return max(least, 1-off*math.Log2(max(1, float64(bytes)/from)))
 }
 
 // Rank scores turns for a question: the higher, the sooner it is shown; 0 is nothing in common. Weights are those of the question's
@@ -60,20 +61,17 @@ func (a *Analyzer) Rank(q Question, weights Weights, turns []Turn, without ...st
 			scores[i] *= 1 - askedOff
 		}
 		if !off["size"] {
-			scores[i] *= worthItsSize(turns[i].Size)
+			scores[i] *= SizeShare(turns[i].Size)
 		}
 	}
 	return scores
 }
 
-// relatedWeight is what a related word counts beside the one that was asked for.
-const relatedWeight = 0.4
-
-// ownWords is BM25 of the words that were asked for, and of the best related one for each.
+// ownWords is BM25 of the words that were asked for, and of the best related one for each; or the key to the turn, where that says more.
 func ownWords(s *scene, turn int) float64 {
 	t := &s.turns[turn]
 	if t.Counts == nil {
-		return 0
+		return t.Key
 	}
 	norm := bm25K1 * (1 - bm25B + bm25B*float64(t.Length)/average)
 	gain := func(term int) float64 {
@@ -98,9 +96,9 @@ func ownWords(s *scene, turn int) float64 {
 		best[of] = max(best[of], value)
 	}
 	for _, term := range s.content {
-		score += relatedWeight * best[term]
+		score += RelatedWeight * best[term]
 	}
-	return score
+	return max(score, t.Key)
 }
 
 // label is the words that were asked for in the label.

@@ -86,7 +86,7 @@ func TestSignals(t *testing.T) {
 		{"name told", "Who built the ship?", 1, 0, []said{{"Ana", "The ship was built by somebody", 0}, {"Ana", "The ship was built by Brunel", day}}},
 		{"date", "What happened to the ship on 20 June 2025?", 1, 0, []said{{"Ana", "The ship left", 0}, {"Ana", "The ship left", 40 * day}}},
 		{"asks", "Where is the ship?", 1, 0, []said{{"Ana", "The ship?", 0}, {"Ana", "The ship.", day}}},
-		{"size", "Where is the ship?", 1, 0, []said{{"Ana", "The ship is here" + strings.Repeat(" …", 4000), 0}, {"Ana", "The ship is here", day}}},
+		{"size", "Where is the ship?", 1, 0, []said{{"Ana", "The ship is here" + strings.Repeat(" …", 400), 0}, {"Ana", "The ship is here", day}}},
 		{"label", "Where is Ben?", 0, 1, []said{{"Ben", "Ships were there", 0}, {"Ana", "Ships were there", day}}},
 	} {
 		t.Run(c.signal, func(t *testing.T) {

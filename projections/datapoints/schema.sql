@@ -13,6 +13,7 @@ create table data_points (
 	position     bigint not null               -- of the newest revision or move
 );
 create index data_points_by_project on data_points (project_id, accepted_at, id);
+create index data_points_by_time on data_points (project_id, occurred_at, id);
 
 create table revisions (
 	data_point    uuid not null,

@@ -27,6 +27,9 @@ type gate struct {
 	judgedLines  map[uuid.UUID]struct{}
 	// texts are the short ones, which came along with their points.
 	texts map[revisionKey]*body
+	// next is what was said next, as far as it was looked up, and around those that were looked around.
+	next   map[uuid.UUID]uuid.UUID
+	around map[uuid.UUID]struct{}
 }
 
 // database is what a gate asks: a connection that has no transaction yet, or a transaction.
@@ -48,6 +51,9 @@ type point struct {
 	big  *blob.Ref
 	// within says that the newest revision occurred within the windows.
 	within bool
+	// beside says that it stands beside one that the query found; traits are told then, where its text is short.
+	beside bool
+	traits recall.Traits
 }
 
 // line is a memory of the newest captured revision of such a data point, which occurred within the windows.
@@ -68,6 +74,7 @@ func newGate(db database, q Query, now time.Time) *gate {
 	g := &gate{
 		db: db, q: q, now: now, points: map[uuid.UUID]*point{}, lines: map[uuid.UUID]*line{},
 		judgedPoints: map[uuid.UUID]struct{}{}, judgedLines: map[uuid.UUID]struct{}{}, texts: map[revisionKey]*body{},
+		next: map[uuid.UUID]uuid.UUID{}, around: map[uuid.UUID]struct{}{},
 	}
 	if q.At != nil {
 		g.at, g.settled = instant(*q.At), true
@@ -162,7 +169,7 @@ func (g *gate) judge(ctx context.Context, f *found, n int, opening bool) error {
 	return nil
 }
 
-// beyond says whether so many data points are more than a page is likely to show.
+// beyond says whether so many data points are more than are judged at first.
 func (g *gate) beyond(n int) bool { return n > likely(g.q.Limit) }
 
 func ids(list []uuid.UUID) [][16]byte {

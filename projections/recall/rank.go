@@ -1,6 +1,8 @@
 package recall
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"slices"
 
@@ -16,20 +18,6 @@ type ranking struct {
 	ids        []uuid.UUID
 	points     []*point
 	lines      [][]*line
-}
-
-// signal is one thing that a passage is ranked by; its score is the sum of all signals.
-type signal func(w recall.Weights, counts []recall.Count, length int) float64
-
-// signals is the list that ranking is made of. What looks at neighbours, dates or speakers joins here, behind the gate.
-var signals = []signal{recall.Weights.Score}
-
-func score(w recall.Weights, counts []recall.Count, length int) float64 {
-	sum := 0.0
-	for _, s := range signals {
-		sum += s(w, counts, length)
-	}
-	return sum
 }
 
 // mostWorth is the most that any line counts.
@@ -48,10 +36,66 @@ func worth(l *line) (recall.Worth, float64) {
 	}
 }
 
-// rank makes candidates of what the gate let pass. A data point counts by the best of its passages; one that the index
-// knows by another revision counts by its live text.
+// rank makes candidates of what the gate let pass, and of what stands beside the best of it. A data point counts by the best of its
+// passages; one that the index knows by another revision counts by its live text.
 func (s *Service) rank(ctx context.Context, g *gate, ask *question, f *found) (*ranking, error) {
-	scores, stale := make(map[uuid.UUID]float64, len(g.points)), map[uuid.UUID]struct{}{}
+	best, err := s.passages(ctx, g, ask, f)
+	if err != nil {
+		return nil, err
+	}
+	lines := make(map[uuid.UUID][]int)
+	keys := make(map[uuid.UUID]float64)
+	for i, h := range f.memories.Hits {
+		if l := g.lines[h.Memory]; l != nil && l.dataPoint == h.DataPoint && g.points[h.DataPoint] != nil {
+			lines[h.DataPoint] = append(lines[h.DataPoint], i)
+			_, weight := worth(l)
+			keys[h.DataPoint] = max(keys[h.DataPoint], weight*f.memoryScores[i])
+		}
+	}
+	if err := g.lookAround(ctx, promising(g, best, keys)); err != nil {
+		return nil, err
+	}
+	scores := s.score(g, ask, f, best, keys)
+	r := new(ranking)
+	for id, p := range g.points {
+		score, ranked := scores[id]
+		if !ranked && len(lines[id]) == 0 {
+			continue
+		}
+		c := recall.Candidate{ID: p.node, OccurredAt: p.occurredAt, Score: score, Hidden: !p.within, Least: int(recall.LeastTokens(p.size))}
+		own := 0.0
+		if passage := best[id]; passage != nil {
+			own = f.chooseBy.Score(passage.Counts, passage.Length)
+		}
+		var shown []*line
+		for _, i := range lines[id] {
+			l := g.lines[f.memories.Hits[i].Memory]
+			if slices.Contains(shown, l) {
+				continue
+			}
+			value, weight := worth(l)
+			said := weight * f.memoryScores[i]
+			if ranked && said > 0 {
+				// What its source is worth but for the room that it takes, as far as the line says what the source says.
+				said = score / recall.SizeShare(p.size) * said / max(said, own)
+			}
+			c.Memories = append(c.Memories, recall.Derived{ID: l.id, OccurredAt: l.occurredAt, Content: l.content, Worth: value, Score: said})
+			shown = append(shown, l)
+		}
+		r.candidates, r.ids, r.points, r.lines = append(r.candidates, c), append(r.ids, id), append(r.points, p), append(r.lines, shown)
+	}
+	return r, nil
+}
+
+// passage is the best passage of a data point, as far as it is ranked by its own words.
+type passage struct {
+	recall.Turn
+	score float64
+}
+
+// passages finds the best passage of each data point that passed and lies within the windows.
+func (s *Service) passages(ctx context.Context, g *gate, ask *question, f *found) (map[uuid.UUID]*passage, error) {
+	best, stale := make(map[uuid.UUID]*passage, len(g.points)), map[uuid.UUID]struct{}{}
 	for i, h := range f.sources.Hits {
 		p := g.points[h.DataPoint]
 		if p == nil || !p.within {
@@ -61,52 +105,86 @@ func (s *Service) rank(ctx context.Context, g *gate, ask *question, f *found) (*
 			stale[h.DataPoint] = struct{}{}
 			continue
 		}
-		scores[h.DataPoint] = max(scores[h.DataPoint], f.sourceScores[i])
-	}
-	if err := s.rankLive(ctx, g, ask, f, stale, scores); err != nil {
-		return nil, err
-	}
-	derived := map[uuid.UUID][]int{}
-	for i, h := range f.memories.Hits {
-		if l := g.lines[h.Memory]; l != nil && l.dataPoint == h.DataPoint && g.points[h.DataPoint] != nil {
-			derived[h.DataPoint] = append(derived[h.DataPoint], i)
+		if known := best[h.DataPoint]; known == nil || f.sourceScores[i] > known.score {
+			best[h.DataPoint] = &passage{recall.Turn{Counts: h.Counts, Length: h.Length, Traits: h.Traits}, f.sourceScores[i]}
 		}
 	}
-	r := new(ranking)
+	return best, s.live(ctx, g, ask, f, stale, best)
+}
+
+// promising are the data points whose neighbours are worth a look, the best first.
+func promising(g *gate, best map[uuid.UUID]*passage, keys map[uuid.UUID]float64) []uuid.UUID {
+	scores := make(map[uuid.UUID]float64, len(best))
+	var order []uuid.UUID
 	for id, p := range g.points {
-		own, matched := scores[id]
-		hits := derived[id]
-		if !matched && len(hits) == 0 {
-			continue
+		score := keys[id]
+		if b := best[id]; b != nil {
+			score = max(score, b.score)
 		}
-		c := recall.Candidate{ID: p.node, OccurredAt: p.occurredAt, Score: own, Hidden: !p.within, Least: int(recall.LeastTokens(p.size))}
-		var lines []*line
-		for _, i := range hits {
-			l := g.lines[f.memories.Hits[i].Memory]
-			if slices.Contains(lines, l) {
-				continue
-			}
-			value, weight := worth(l)
-			c.Memories = append(c.Memories, recall.Derived{
-				ID: l.id, OccurredAt: l.occurredAt, Content: l.content, Worth: value, Score: weight * f.memoryScores[i],
-			})
-			lines = append(lines, l)
+		if p.within && p.author != nil && score > 0 {
+			order = append(order, id)
+			scores[id] = score
 		}
-		r.candidates, r.ids, r.points, r.lines = append(r.candidates, c), append(r.ids, id), append(r.points, p), append(r.lines, lines)
 	}
-	return r, nil
+	slices.SortFunc(order, func(a, b uuid.UUID) int { return cmp.Or(cmp.Compare(scores[b], scores[a]), bytes.Compare(a[:], b[:])) })
+	return order[:min(len(order), lookedAround)]
+}
+
+// lookedAround is how many data points are looked around.
+const lookedAround = 96
+
+// score ranks all data points that are known, whether the query found them or they stand beside one that it did.
+func (s *Service) score(g *gate, ask *question, f *found, best map[uuid.UUID]*passage, keys map[uuid.UUID]float64) map[uuid.UUID]float64 {
+	var ids []uuid.UUID
+	for id, p := range g.points {
+		if p.within && (best[id] != nil || keys[id] > 0 || p.beside) {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b uuid.UUID) int {
+		return cmp.Or(g.points[a].occurredAt.Compare(g.points[b].occurredAt), bytes.Compare(a[:], b[:]))
+	})
+	places := make(map[uuid.UUID]int, len(ids))
+	turns := make([]recall.Turn, len(ids))
+	for i, id := range ids {
+		places[id] = i
+		p := g.points[id]
+		turn := recall.Turn{Traits: p.traits}
+		if b := best[id]; b != nil {
+			turn = b.Turn
+		}
+		turn.Key, turn.Size, turn.OccurredAt, turn.Before, turn.After = keys[id], p.size, p.occurredAt, recall.None, recall.None
+		if p.author != nil {
+			turn.Author = *p.author
+		}
+		turns[i] = turn
+	}
+	for earlier, later := range g.next {
+		a, knownA := places[earlier]
+		b, knownB := places[later]
+		if knownA && knownB {
+			turns[a].After, turns[b].Before = b, a
+		}
+	}
+	scores := make(map[uuid.UUID]float64, len(ids))
+	for i, score := range s.config.Analyzer.Rank(ask.asked, f.weights, turns) {
+		if score > 0 {
+			scores[ids[i]] = score
+		}
+	}
+	return scores
 }
 
 // liveText is the most text, in bytes, that is analysed for candidates of which the index knows an older revision.
 const liveText = 4 << 20
 
-// rankLive scores data points by their live text. Those beyond liveText wait until the index has caught up.
-func (s *Service) rankLive(ctx context.Context, g *gate, ask *question, f *found, stale map[uuid.UUID]struct{}, scores map[uuid.UUID]float64) error {
+// live finds the best passage of data points in their live text. Those beyond liveText wait until the index has caught up.
+func (s *Service) live(ctx context.Context, g *gate, ask *question, f *found, stale map[uuid.UUID]struct{}, best map[uuid.UUID]*passage) error {
 	var wanted []revisionKey
 	size := int64(0)
 	for id := range stale {
 		p := g.points[id]
-		if _, known := scores[id]; known || p.big != nil || size+p.size > liveText {
+		if best[id] != nil || p.big != nil || size+p.size > liveText {
 			continue
 		}
 		size += p.size
@@ -132,8 +210,10 @@ func (s *Service) rankLive(ctx context.Context, g *gate, ask *question, f *found
 			document.Author = *p.author
 		}
 		for _, terms := range s.config.Analyzer.Passages(document) {
-			if value := score(f.weights, recall.Counts(ask.terms, terms), len(terms.Text)); value > 0 {
-				scores[key.dataPoint] = max(scores[key.dataPoint], value)
+			counts := recall.Counts(ask.terms, terms)
+			value := f.chooseBy.Score(counts, len(terms.Text))
+			if known := best[key.dataPoint]; value > 0 && (known == nil || value > known.score) {
+				best[key.dataPoint] = &passage{recall.Turn{Counts: counts, Length: len(terms.Text), Traits: terms.Traits}, value}
 			}
 		}
 	}

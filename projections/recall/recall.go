@@ -143,7 +143,7 @@ func (s *Service) recall(ctx context.Context, q Query) (Page, error) {
 		}
 	}
 	now := instant(s.config.Now())
-	ask := question{Query: q, terms: s.config.Analyzer.Query(q.Text), sources: max(firstSources, 3*q.Limit), memories: max(firstMemories, q.Limit)}
+	ask := s.newQuestion(q, now)
 	// The index is asked before the snapshot is taken: what it found and has gone since is judged by what stands.
 	found, err := s.search(ctx, &ask)
 	if err != nil {
@@ -164,8 +164,9 @@ func (s *Service) recall(ctx context.Context, q Query) (Page, error) {
 	return page, err
 }
 
-// likely is how many data points are judged at first, for a page of so many: some do not pass, and some do not fit.
-func likely(limit int) int { return limit + limit/4 + 8 }
+// likely is how many data points are judged and ranked at first, for a page of so many: some do not pass, some do not fit, and what
+// the index takes for the best need not be.
+func likely(limit int) int { return max(160, limit+limit/2) }
 
 // answer judges as many of the data points that were found as the page depends on, the most promising first, and asks the index
 // for more where too few of them can be shown.
@@ -185,8 +186,9 @@ func (s *Service) answer(ctx context.Context, g *gate, ask *question, found *fou
 			n = len(found.order)
 			continue
 		}
-		page, complete, err := s.compose(ctx, g, ask, found, found.floor(n))
-		if err != nil || complete {
+		page, err := s.compose(ctx, g, ask, found)
+		// A page that still has room takes from all the others too.
+		if full := len(page.Results) == ask.Limit; err != nil || full || n == len(found.order) {
 			return page, err
 		}
 		n = len(found.order)
@@ -196,20 +198,19 @@ func (s *Service) answer(ctx context.Context, g *gate, ask *question, found *fou
 // instant is a time as answers say it.
 func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// compose ranks what passed the gate and makes the page. It is not complete where a data point that was not judged, and
-// comes below the floor, may belong into it.
-func (s *Service) compose(ctx context.Context, g *gate, ask *question, found *found, floor *recall.Floor) (page Page, complete bool, err error) {
-	page = Page{AsOf: g.at, Results: []Result{}}
+// compose ranks what passed the gate and makes the page.
+func (s *Service) compose(ctx context.Context, g *gate, ask *question, found *found) (Page, error) {
+	page := Page{AsOf: g.at, Results: []Result{}}
 	ranking, err := s.rank(ctx, g, ask, found)
 	if err != nil {
-		return Page{}, false, err
+		return Page{}, err
 	}
 	texts := &texts{gate: g, blobs: s.config.Blobs, ranking: ranking, log: s.config.Log, bodies: g.texts}
-	entries, used, complete := recall.ComposeAbove(floor, ranking.candidates, ask.Limit, ask.Budget, func(e recall.Entry) (int, bool) {
+	entries, used := recall.Compose(ranking.candidates, ask.Limit, ask.Budget, func(e recall.Entry) (int, bool) {
 		return texts.cost(ctx, e, ask.Budget)
 	})
-	if texts.err != nil || !complete {
-		return Page{}, false, texts.err
+	if texts.err != nil {
+		return Page{}, texts.err
 	}
 	page.UsedEvidenceTokens = used
 	for i, e := range entries {
@@ -218,5 +219,5 @@ func (s *Service) compose(ctx context.Context, g *gate, ask *question, found *fo
 	if ask.Chronological {
 		slices.SortStableFunc(page.Results, func(a, b Result) int { return a.OccurredAt.Compare(b.OccurredAt) })
 	}
-	return page, true, nil
+	return page, nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"math"
 	"slices"
 	"time"
 
@@ -15,29 +14,36 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// question is a query with its terms and how many candidates of each part the index is asked for.
+// question is a query, what it asks for, and how many candidates of each part the index is asked for.
 type question struct {
 	Query
+	asked             recall.Question
 	terms             []string
+	own               int
 	sources, memories int
+}
+
+func (s *Service) newQuestion(q Query, now time.Time) question {
+	if q.At != nil {
+		now = *q.At
+	}
+	asked := s.config.Analyzer.Question(q.Text, q.Identity, now)
+	return question{
+		Query: q, asked: asked, terms: asked.Texts(), own: asked.Own(),
+		sources: max(firstSources, 3*q.Limit), memories: max(firstMemories, q.Limit),
+	}
 }
 
 // found is what the index answered.
 type found struct {
 	sources, memories recallindex.Found
-	// weights rank a passage, memoryWeights a line.
-	weights, memoryWeights recall.Weights
+	// weights rank a passage, chooseBy chooses those that are ranked, memoryWeights rank a line.
+	weights, chooseBy, memoryWeights recall.Weights
 	// sourceScores and memoryScores are of the hits, in their order.
 	sourceScores, memoryScores []float64
-	// order is the data points that were found, the most promising first.
+	// order is the data points that were found, the most promising first, which is told by the score of their best document.
 	order  []uuid.UUID
-	places map[uuid.UUID]place
-}
-
-// place is where a data point may come at best: the most that it can be ranked by, and before others of that since when.
-type place struct {
-	score float64
-	day   int
+	scores map[uuid.UUID]float64
 }
 
 // more says whether the index may hold more sources than it was asked for.
@@ -53,7 +59,7 @@ func (s *Service) search(ctx context.Context, ask *question) (*found, error) {
 	if ask.To != nil && (to == nil || ask.To.Before(*to)) {
 		to = ask.To
 	}
-	query := recallindex.Query{Project: ask.Project.ID, Terms: ask.terms, Audiences: ask.Audiences, From: ask.From, To: to}
+	query := recallindex.Query{Project: ask.Project.ID, Terms: ask.terms, Own: ask.own, Audiences: ask.Audiences, From: ask.From, To: to}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
 		q := query
@@ -63,7 +69,8 @@ func (s *Service) search(ctx context.Context, ask *question) (*found, error) {
 	})
 	group.Go(func() (err error) {
 		q := query
-		q.Part, q.Size = recallindex.Memories, ask.memories
+		// A line of memory is a key to its source by the very words of the query only.
+		q.Part, q.Size, q.Terms = recallindex.Memories, ask.memories, ask.terms[:ask.own]
 		f.memories, err = s.config.Index.Search(ctx, q)
 		return err
 	})
@@ -71,6 +78,7 @@ func (s *Service) search(ctx context.Context, ask *question) (*found, error) {
 		return nil, err
 	}
 	f.weights = f.sources.Statistics.Weights()
+	f.chooseBy = f.weights.Lessened(ask.own)
 	f.memoryWeights = f.sources.Statistics.OfMemories(f.memories.Statistics).Weights()
 	f.arrange()
 	return f, nil
@@ -79,38 +87,23 @@ func (s *Service) search(ctx context.Context, ask *question) (*found, error) {
 // arrange scores the hits and puts their data points into order.
 func (f *found) arrange() {
 	f.sourceScores, f.memoryScores = make([]float64, len(f.sources.Hits)), make([]float64, len(f.memories.Hits))
-	f.places = make(map[uuid.UUID]place, len(f.sources.Hits)+len(f.memories.Hits))
-	add := func(id uuid.UUID, score float64, day int) {
-		best, known := f.places[id]
+	f.scores = make(map[uuid.UUID]float64, len(f.sources.Hits)+len(f.memories.Hits))
+	add := func(id uuid.UUID, score float64) {
+		best, known := f.scores[id]
 		if !known {
 			f.order = append(f.order, id)
-			best.day = day
 		}
-		f.places[id] = place{max(best.score, score), min(best.day, day)}
+		f.scores[id] = max(best, score)
 	}
 	for i, h := range f.sources.Hits {
-		f.sourceScores[i] = score(f.weights, h.Counts, h.Length)
-		add(h.DataPoint, f.sourceScores[i], h.Day)
+		f.sourceScores[i] = f.chooseBy.Score(h.Counts, h.Length)
+		add(h.DataPoint, f.sourceScores[i])
 	}
 	for i, h := range f.memories.Hits {
-		f.memoryScores[i] = score(f.memoryWeights, h.Counts, h.Length)
-		// The source of a memory may have another time.
-		add(h.DataPoint, mostWorth*f.memoryScores[i], math.MinInt)
+		f.memoryScores[i] = f.memoryWeights.Score(h.Counts, h.Length)
+		add(h.DataPoint, mostWorth*f.memoryScores[i])
 	}
 	slices.SortFunc(f.order, func(a, b uuid.UUID) int {
-		x, y := f.places[a], f.places[b]
-		return cmp.Or(cmp.Compare(y.score, x.score), cmp.Compare(x.day, y.day), bytes.Compare(a[:], b[:]))
+		return cmp.Or(cmp.Compare(f.scores[b], f.scores[a]), bytes.Compare(a[:], b[:]))
 	})
-}
-
-// floor bounds the places of all but the first n data points; nil where there are no more.
-func (f *found) floor(n int) *recall.Floor {
-	if n >= len(f.order) {
-		return nil
-	}
-	p := f.places[f.order[n]]
-	if p.day == math.MinInt {
-		return &recall.Floor{Score: p.score}
-	}
-	return &recall.Floor{Score: p.score, From: time.Unix(int64(p.day)*24*60*60, 0)}
 }

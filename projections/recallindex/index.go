@@ -57,8 +57,9 @@ type Change struct {
 type Query struct {
 	Project uuid.UUID
 	Part    Part
-	// Terms are distinct; without any, nothing is found.
+	// Terms are distinct; without any, nothing is found. Those from Own on are related to the first ones, and count less.
 	Terms []string
+	Own   int
 	// Audiences are those that the reader reaches, uuid.Nil for what is project-visible; none reaches nothing.
 	Audiences []uuid.UUID
 	// From and To bound OccurredAt, inclusive; nil is open. An index may find what lies outside of them, never less than what lies inside.
@@ -67,12 +68,13 @@ type Query struct {
 	Size int
 }
 
-// Hit is a document that was found: how often each term of the query stands in it, how many terms its text has, and on which
-// day it occurred, in days since 1970 in UTC.
+// Hit is a document that was found: how often each term of the query stands in it, how many terms its text has, what kind of
+// thing it says, and on which day it occurred, in days since 1970 in UTC.
 type Hit struct {
 	Key
 	Counts []recall.Count
 	Length int
+	Traits recall.Traits
 	Day    int
 }
 

@@ -41,7 +41,7 @@ func New(index Index, texts Texts, analyzer *recall.Analyzer, log *slog.Logger) 
 func (*Projector) Name() string { return Name }
 
 // Version implements projections.Projector.
-func (*Projector) Version() int { return 1 }
+func (*Projector) Version() int { return 2 }
 
 // Families implements projections.Projector.
 func (*Projector) Families() []string {

@@ -21,6 +21,7 @@ type column struct {
 	mu        sync.Mutex
 	audiences *values
 	days      *values
+	traits    *values
 	impacts   map[impactKey]float64
 }
 
@@ -78,6 +79,17 @@ func (c *column) daysOf(s segment.Segment) (*values, error) {
 		c.days, err = readValues(s, dayField)
 	}
 	return c.days, err
+}
+
+// traitsOf are the traits of the documents of the segment.
+func (c *column) traitsOf(s segment.Segment) (*values, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var err error
+	if c.traits == nil {
+		c.traits, err = readValues(s, traitsField)
+	}
+	return c.traits, err
 }
 
 // readValues goes through all terms of a field with their documents. Deleted documents are as good as others here.

@@ -11,6 +11,7 @@ import (
 	index "github.com/blevesearch/bleve_index_api"
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
@@ -22,6 +23,7 @@ const (
 	textField     = "t"
 	memoryField   = "m"
 	labelField    = "l"
+	traitsField   = "x"
 )
 
 // textOf is the field that holds the text of a part.
@@ -43,6 +45,7 @@ func newDocument(d recallindex.Document) *document.Document {
 	doc.AddField(&terms{name: partField, terms: []string{string(part)}, options: distinctTerms})
 	doc.AddField(&terms{name: audienceField, terms: []string{d.Audience.String()}, options: distinctTerms})
 	doc.AddField(&terms{name: dayField, terms: []string{day(d.OccurredAt)}, options: distinctTerms})
+	doc.AddField(&terms{name: traitsField, terms: []string{strconv.FormatUint(uint64(d.Terms.Traits), 16)}, options: distinctTerms})
 	if len(d.Terms.Text) > 0 {
 		doc.AddField(&terms{name: textOf(part), terms: d.Terms.Text, options: countedTerms})
 	}
@@ -66,6 +69,15 @@ func parseDay(term string) (int, error) {
 		return 0, fmt.Errorf("day %q is unreadable: %w", term, err)
 	}
 	return int(n) - dayZero, nil
+}
+
+// parseTraits reads what newDocument wrote.
+func parseTraits(term string) (recall.Traits, error) {
+	n, err := strconv.ParseUint(term, 16, 8)
+	if err != nil {
+		return 0, fmt.Errorf("traits %q are unreadable: %w", term, err)
+	}
+	return recall.Traits(n), nil
 }
 
 // identifier is the id of a document: data point, revision, and passage or memory.

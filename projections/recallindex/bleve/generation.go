@@ -12,7 +12,7 @@ import (
 
 // format is part of every generation: an index whose documents mean something else is another generation.
 // Raise it whenever the analysis of text, or the mapping, changes.
-const format = "1"
+const format = "2"
 
 // currentFile names the generation in use, nextFile one that is built beside it.
 const (

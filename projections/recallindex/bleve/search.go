@@ -67,7 +67,7 @@ func (s *search) run(ctx context.Context) error {
 		return err
 	}
 	filter, best := newFilter(s.query), &best{size: s.query.Size}
-	walk := walk{weights: s.found.Statistics.Weights(), best: best, counts: make([]recall.Count, len(s.query.Terms))}
+	walk := walk{weights: s.found.Statistics.Weights().Lessened(s.query.Own), best: best, counts: make([]recall.Count, len(s.query.Terms))}
 	for i, snapshot := range s.segments {
 		if len(s.lists[i]) > 0 {
 			passing, some, err := filter.of(snapshot.Segment(), s.columns[i])
@@ -187,6 +187,13 @@ func (s *search) name(candidates []candidate) error {
 			return err
 		}
 		if hit.Day, err = parseDay(days.name(doc)); err != nil {
+			return err
+		}
+		traits, err := s.columns[i].traitsOf(in)
+		if err != nil {
+			return err
+		}
+		if hit.Traits, err = parseTraits(traits.name(doc)); err != nil {
 			return err
 		}
 		s.found.Hits = append(s.found.Hits, hit)

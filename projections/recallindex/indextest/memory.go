@@ -90,7 +90,7 @@ func (m *Memory) Search(ctx context.Context, q recallindex.Query) (recallindex.F
 		if d.Part() != q.Part {
 			continue
 		}
-		hit, matches := recallindex.Hit{Key: d.Key, Counts: recall.Counts(q.Terms, d.Terms), Day: recallindex.Day(d.OccurredAt)}, false
+		hit, matches := recallindex.Hit{Key: d.Key, Counts: recall.Counts(q.Terms, d.Terms), Traits: d.Terms.Traits, Day: recallindex.Day(d.OccurredAt)}, false
 		for i, c := range hit.Counts {
 			if c.Text > 0 {
 				found.Statistics.Frequencies[i].Text++
@@ -106,7 +106,7 @@ func (m *Memory) Search(ctx context.Context, q recallindex.Query) (recallindex.F
 			found.Hits = append(found.Hits, hit)
 		}
 	}
-	weights := found.Statistics.Weights()
+	weights := found.Statistics.Weights().Lessened(q.Own)
 	slices.SortFunc(found.Hits, func(a, b recallindex.Hit) int {
 		if weights.Score(a.Counts, a.Length) > weights.Score(b.Counts, b.Length) {
 			return -1
