@@ -62,37 +62,20 @@ const fewSources = share
 // fifth rounded up. The memories of a source that is not in the page, because it is too long or out of the window,
 // stand in for it, and take part by their scores.
 func Compose(candidates []Candidate, limit, budget int, cost func(Entry) (tokens int, ok bool)) (page []Entry, used int) {
-	page, used, _ = ComposeAbove(nil, candidates, limit, budget, cost)
-	return page, used
-}
-
-// Floor is what is known of candidates that are missing: their places are at most Score, and those with that very place
-// occurred at From or later.
-type Floor struct {
-	Score float64
-	From  time.Time
-}
-
-// ComposeAbove makes the page of Compose while candidates below a floor are missing; nil misses none. complete is false where
-// one of them might have mattered: then the page is not to be shown.
-func ComposeAbove(floor *Floor, candidates []Candidate, limit, budget int, cost func(Entry) (tokens int, ok bool)) (page []Entry, used int, complete bool) {
-	c := composer{candidates: candidates, limit: limit, budget: budget, cost: cost, floor: floor}
+	c := composer{candidates: candidates, limit: limit, budget: budget, cost: cost}
 	c.order()
 	for len(c.page) < limit {
 		if !c.step() {
 			break
 		}
 	}
-	return c.page, c.used, !c.short
+	return c.page, c.used
 }
 
 type composer struct {
 	candidates    []Candidate
 	limit, budget int
 	cost          func(Entry) (int, bool)
-	// floor bounds the candidates that are missing; short says that one of them may be next.
-	floor *Floor
-	short bool
 
 	// waiting are the candidates to come, best first; places their scores.
 	waiting []int
@@ -132,10 +115,6 @@ func (c *composer) step() bool {
 	if c.used >= c.budget {
 		return false
 	}
-	if c.floor != nil && !c.certain() {
-		c.short = true
-		return false
-	}
 	next := 0.0
 	if len(c.waiting) > 0 {
 		next = c.places[c.waiting[0]]
@@ -161,15 +140,6 @@ func (c *composer) step() bool {
 	c.waiting = c.waiting[1:]
 	c.candidate(i)
 	return true
-}
-
-// certain says that no missing candidate belongs before the next one, nor changes how many memories there may be.
-func (c *composer) certain() bool {
-	if c.sources < fewSources || len(c.waiting) == 0 {
-		return false
-	}
-	next := c.waiting[0]
-	return c.places[next] > c.floor.Score || c.places[next] == c.floor.Score && c.candidates[next].OccurredAt.Before(c.floor.From)
 }
 
 // candidate places a source and, where there is cause, a memory right above it; the other memories wait for their turn.

@@ -1,9 +1,7 @@
 package recall_test
 
 import (
-	cmpto "cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -178,70 +176,7 @@ func TestComposeLaws(t *testing.T) {
 		if diff := cmp.Diff(page, again); diff != "" {
 			t.Fatal(diff)
 		}
-		// Of candidates in the order of their places the first ones alone make the same page, or say that they do not suffice.
-		place := func(c recall.Candidate) float64 {
-			best := c.Score
-			for _, m := range c.Memories {
-				best = max(best, m.Score)
-			}
-			return best
-		}
-		order := make([]int, len(candidates))
-		for i := range order {
-			order[i] = i
-		}
-		slices.SortStableFunc(order, func(i, j int) int {
-			a, b := candidates[i], candidates[j]
-			return cmpto.Or(cmpto.Compare(place(b), place(a)), a.OccurredAt.Compare(b.OccurredAt))
-		})
-		for n := range order {
-			var first []recall.Candidate
-			for _, i := range order[:n] {
-				first = append(first, candidates[i])
-			}
-			floor := &recall.Floor{Score: place(candidates[order[n]]), From: candidates[order[n]].OccurredAt}
-			part, spent, complete := recall.ComposeAbove(floor, first, limit, budget, func(e recall.Entry) (int, bool) {
-				return costs[recall.Entry{Candidate: order[e.Candidate], Memory: e.Memory}], true
-			})
-			if !complete {
-				continue
-			}
-			for i := range part {
-				part[i].Candidate = order[part[i].Candidate]
-			}
-			if diff := cmp.Diff(page, part); diff != "" || spent != used {
-				t.Fatalf("of the first %d: %s", n, diff)
-			}
-		}
 	})
-}
-
-// TestComposeAboveIsCompleteWhereItCanBe: what is full needs no candidates below the floor, and what is not needs them.
-func TestComposeAboveIsCompleteWhereItCanBe(t *testing.T) {
-	var candidates []recall.Candidate
-	for i := range 10 {
-		candidates = append(candidates, recall.Candidate{ID: uuid.UUID{byte(i)}, Score: float64(20 - i), OccurredAt: time.Unix(100, 0)})
-	}
-	cases := []struct {
-		name     string
-		floor    recall.Floor
-		limit    int
-		budget   int
-		complete bool
-	}{
-		{"full", recall.Floor{Score: 10}, 10, 1000, true},
-		{"a budget that is spent", recall.Floor{Score: 10}, 100, 5, true},
-		{"room for more", recall.Floor{Score: 10}, 11, 1000, false},
-		{"budget for more", recall.Floor{Score: 10}, 100, 1000, false},
-		{"an equal one that is later", recall.Floor{Score: 11, From: time.Unix(101, 0)}, 10, 1000, true},
-		{"an equal one that may be earlier", recall.Floor{Score: 11, From: time.Unix(100, 0)}, 10, 1000, false},
-	}
-	for _, c := range cases {
-		_, _, complete := recall.ComposeAbove(&c.floor, candidates, c.limit, c.budget, func(recall.Entry) (int, bool) { return 1, true })
-		if complete != c.complete {
-			t.Errorf("%s: complete is %t", c.name, complete)
-		}
-	}
 }
 
 func TestTokens(t *testing.T) {

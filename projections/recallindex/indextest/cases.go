@@ -54,6 +54,25 @@ func counts(t *testing.T, open Open) {
 	}
 }
 
+// related: terms from Own on count less, so that of two documents the one with the very word is kept; traits come back as they were given.
+func related(t *testing.T, open Open) {
+	x, project, very, other := opened(t, open), uuid.New(), uuid.New(), uuid.New()
+	first, second := passage(very, 1, 0, "helix and more words", ""), passage(other, 1, 0, "vim", "")
+	first.Terms.Traits, second.Terms.Traits = recall.Asks|recall.SecondPerson, 0
+	apply(t, x, project, recallindex.Change{Upserts: []recallindex.Document{first, second}})
+	q := query(project, "helix vim")
+	q.Own = 1
+	traits := map[uuid.UUID]recall.Traits{}
+	for _, h := range search(t, x, q).Hits {
+		traits[h.DataPoint] = h.Traits
+	}
+	equal(t, "traits", traits, map[uuid.UUID]recall.Traits{very: first.Terms.Traits, other: 0})
+	q.Size = 1
+	equal(t, "the very word first", keys(search(t, x, q)), []recallindex.Key{first.Key})
+	q.Own = 2
+	equal(t, "the shorter text first", keys(search(t, x, q)), []recallindex.Key{second.Key})
+}
+
 func replaceAndDelete(t *testing.T, open Open) {
 	x, project, a := opened(t, open), uuid.New(), uuid.New()
 	first := recallindex.Change{Upserts: []recallindex.Document{passage(a, 1, 0, "old word", ""), passage(a, 1, 1, "old end", "")}}

@@ -28,6 +28,7 @@ func Run(t *testing.T, newStorage func(t *testing.T) Open) {
 		{"counts", counts},
 		{"replace and delete", replaceAndDelete},
 		{"parts", parts},
+		{"related terms and traits", related},
 		{"projects", projects},
 		{"audiences", audiences},
 		{"windows", windows},
