@@ -35,6 +35,8 @@ const (
 	oversize
 	// noPlace: no event begins at the position that was asked for.
 	noPlace
+	// full: the server has no space left, and wrote nothing of what was asked.
+	full
 	// refused: the server understood, and will not do it however often it is asked.
 	refused
 )
@@ -95,6 +97,12 @@ func refusal(err error) kind {
 			return noPlace
 		}
 		return refused
+	case codes.ResourceExhausted:
+		// gRPC itself answers so where a message is too large, perhaps the answer to what was done; the driver keeps the trailer to itself.
+		if strings.Contains(st.Message(), "disk of the event store is full: nothing was written") {
+			return full
+		}
+		return unclear
 	case codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented:
 		return refused
 	default:
@@ -119,7 +127,8 @@ func readError(ctx context.Context, what string, err error) error {
 
 // writeError is how the failure of an append or a deletion is told: with a definite answer where there is one, as
 // ErrUnknown where there is none. A server that was never reached is both unknown and ErrUnavailable, so that a caller who
-// repeats what is unknown needs no second rule.
+// repeats what is unknown needs no second rule. A server without space is ErrUnavailable alone: nothing is to be repeated before
+// somebody made space.
 func writeError(ctx context.Context, what string, err error) error {
 	switch refusal(err) {
 	case wrongRevision:
@@ -130,6 +139,8 @@ func writeError(ctx context.Context, what string, err error) error {
 		return fmt.Errorf("%s: %w: %w", what, eventstore.ErrTooLarge, err)
 	case refused:
 		return fmt.Errorf("%s: %w", what, err)
+	case full:
+		return fmt.Errorf("%s: %w: %w", what, eventstore.ErrUnavailable, err)
 	case noServer, neverSent, notLeader, noLeader, unreachable:
 		return fmt.Errorf("%s: %w: %w: %w", what, eventstore.ErrUnknown, eventstore.ErrUnavailable, err)
 	default:

@@ -24,6 +24,8 @@ func TestRefusals(t *testing.T) {
 		{"a status within a dropped subscription", errors.Join(errDropped, status.Error(codes.Unavailable, "gone")), unreachable},
 		{"a precondition of another kind", status.Error(codes.FailedPrecondition, "something else"), refused},
 		{"an argument of another kind", status.Error(codes.InvalidArgument, "something else"), refused},
+		{"a full disk", status.Error(codes.ResourceExhausted, "The disk of the event store is full: nothing was written."), full},
+		{"an answer too large for gRPC", status.Error(codes.ResourceExhausted, "grpc: received message larger than max (9 vs. 8)"), unclear},
 		{"a closed store", fmt.Errorf("read: %w", errClosed), refused},
 	} {
 		if got := refusal(c.err); got != c.want {

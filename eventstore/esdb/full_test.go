@@ -1,0 +1,54 @@
+package esdb_test
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/esdb"
+)
+
+// smallDisk is a disk that can be full.
+type smallDisk struct {
+	vfs.FS
+	full atomic.Bool
+}
+
+func (d *smallDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	if d.full.Load() {
+		return vfs.DiskUsage{}, nil
+	}
+	return vfs.DiskUsage{AvailBytes: 1 << 40}, nil
+}
+
+// An append that a full node refused was not done, and who repeats what is unknown does not repeat it.
+func TestAppendToAFullDiskIsRefusedForGood(t *testing.T) {
+	for _, together := range []bool{false, true} {
+		t.Run(fmt.Sprint("together=", together), func(t *testing.T) {
+			disk := &smallDisk{FS: vfs.NewMem()}
+			n := startInsecure(t, disk)
+			store := closing(t, esdb.Config{ConnectionString: "esdb://" + n.Connection().Addr + "?tls=false", Logger: quiet(), Together: together})
+			ctx := within(t, 30*time.Second)
+			for range 20 { // the common call is made behind the first append
+				if _, err := store.Append(ctx, "warm-"+uuid.NewString(), eventstore.NoStream, oneEvent()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			disk.full.Store(true)
+			_, err := eventstore.AppendUntilKnown(ctx, store, "account-1", eventstore.NoStream, oneEvent())
+			if !errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, eventstore.ErrUnknown) || ctx.Err() != nil {
+				t.Fatalf("got %v", err)
+			}
+			disk.full.Store(false)
+			if done, err := store.Append(ctx, "account-1", eventstore.NoStream, oneEvent()); err != nil || done.Revision != 0 {
+				t.Errorf("once there is space: %+v, %v", done, err)
+			}
+		})
+	}
+}
