@@ -23,6 +23,7 @@ func (shelf) TextTables() []string { return []string{"books"} }
 func (shelf) Schema() string {
 	return `create table books (id int primary key, title text not null); create index books_by_title on books (title)`
 }
+
 func newShelf(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	db := pgtest.Database(t)

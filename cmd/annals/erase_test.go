@@ -64,7 +64,8 @@ func TestEraseSaysWhatWaits(t *testing.T) {
 		{"nothing", operator.Pending{}, "nothing waits to be erased\n"},
 		{"deletions", operator.Pending{Deletions: 2, DataPoints: 7}, "waiting: 2 deletions of 7 data points, 0 operations to be completed\n"},
 		{
-			"blobs", operator.Pending{FanOuts: 1, Deletions: 2, DataPoints: 7, Blobs: 3, Until: &until},
+			"blobs",
+			operator.Pending{FanOuts: 1, Deletions: 2, DataPoints: 7, Blobs: 3, Until: &until},
 			"waiting: 2 deletions of 7 data points, 1 operations to be completed, 3 texts of sends that were never stored (until 2026-11-22T07:00:00Z)\n",
 		},
 	}

@@ -12,9 +12,9 @@ type Turn struct {
 	// Counts say how often each term of the question stands in it; nil where none does.
 	Counts []Count
 	// Length is the number of terms of its text, Size the bytes of the whole that would be shown for it.
-	Length     int
-	Size       int64
-	Traits     Traits
+	Length int
+	Size   int64
+	Traits Traits
 	// Key is what the best memory of it says of the question, measured as words are; 0 for none.
 	Key        float64
 	Author     string
