@@ -24,7 +24,7 @@ var signals = []signal{
 	{"two before", 0.25, func(s *scene, turn int) float64 { return s.at(s.base, turn, -2) }},
 	{"two after", 0.2, func(s *scene, turn int) float64 { return s.at(s.base, turn, 2) }},
 	{"answers", 0.1, answers},
-	{"together", 0.2, together},
+	{"together", 0.1, together},
 	{"conversation", 0.3, func(s *scene, turn int) float64 { return s.threads[turn] }},
 	{"time told", 0.6, told(TellsTime)},
 	{"number told", 0.4, told(TellsNumber)},
@@ -38,7 +38,7 @@ const askedOff = 0.2
 // SizeShare is the share of its score that a document keeps that takes the room of others in a page: a long one must say more than a
 // short one. One of up to 500 bytes keeps all of it.
 func SizeShare(bytes int64) float64 {
-	const off, from, least = 0.1, 500, 0.4
+	const off, from, least = 0.15, 500, 0.3
 	return max(least, 1-off*math.Log2(max(1, float64(bytes)/from)))
 }
 

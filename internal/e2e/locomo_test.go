@@ -11,19 +11,29 @@ import (
 
 // TestLocomo loads real dialogues, where a folder of them is named, and asks for the evidence of their questions.
 func TestLocomo(t *testing.T) {
-	folder := os.Getenv("ANNALS_TEST_LOCOMO")
+	scoreRecall(t, "locomo", "ANNALS_TEST_LOCOMO", "*.json", "--min-r10=0.78", "--min-r20=0.83", "--min-r100=0.92", "--min-within-1000=0.78",
+		"--min-within-8000=0.90", "--max-sources=1.5", "--max-p50=20ms")
+}
+
+// TestBeam loads real chats with an assistant, where a folder of them is named, and asks for the evidence of their questions.
+func TestBeam(t *testing.T) {
+	scoreRecall(t, "beam", "ANNALS_TEST_BEAM", "*", "--min-gain=0.08")
+}
+
+func scoreRecall(t *testing.T, kind, variable, pattern string, bounds ...string) {
+	folder := os.Getenv(variable)
 	if folder == "" {
-		t.Skip("ANNALS_TEST_LOCOMO names no folder of dialogues")
+		t.Skipf("%s names no folder", variable)
 	}
-	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
-	if err != nil || len(files) == 0 {
+	dialogues, err := filepath.Glob(filepath.Join(folder, pattern))
+	if err != nil || len(dialogues) == 0 {
 		t.Fatalf("no dialogues in %s: %v", folder, err)
 	}
 	s := newService(t)
 	s.start()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	args := append([]string{"bench", "recall", "locomo", "--data-dir", s.dir, "--min-r10=0.55", "--min-r100=0.75", "--max-p50=20ms"}, files...)
+	args := append([]string{"bench", "recall", kind, "--data-dir", s.dir}, append(bounds, dialogues...)...)
 	out, err := exec.CommandContext(ctx, binary, args...).CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
