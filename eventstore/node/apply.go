@@ -153,7 +153,7 @@ func (w *writer) write(stream string, s *streamState, events []proposed) error {
 		}
 	}
 	// What was the last event is that no longer, and $tb may lie ahead of what is written.
-	if !isMeta(stream) && s.last > 0 && s.meta.truncateBefore > before {
+	if !isMeta(stream) && s.last > 0 && s.meta.truncateBefore > max(before, 0) {
 		if err := w.remove(stream, 0); err != nil {
 			return err
 		}

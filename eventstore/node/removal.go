@@ -17,6 +17,23 @@ type pending struct {
 	due    time.Time
 }
 
+// overtaken says that a stream was deleted behind what would be removed at once: the deletion has a time of its own.
+func (p pending) overtaken(v *view) (bool, error) {
+	if p.due.UnixNano() != 0 {
+		return false, nil
+	}
+	return v.ended(p.stream)
+}
+
+// ended says whether a stream is deleted and may be written again: its events wait for their time.
+func (v *view) ended(stream string) (bool, error) {
+	state, err := loadState(v.snapshot, stream)
+	if err != nil {
+		return false, err
+	}
+	return state.softDeleted() && !state.deleted(), nil
+}
+
 func (p pending) key() []byte {
 	key := pendingKey(p.cause)
 	if isMeta(p.stream) {
@@ -66,7 +83,11 @@ func (s *scavenger) sweep(what sweeping) (wait time.Duration, err error) {
 			wait = min(wait, left)
 			continue
 		}
-		if err := s.remove(v, p.stream, isMeta(p.stream)); err != nil {
+		overtaken, err := p.overtaken(v)
+		if err == nil && (what.all || !overtaken) {
+			err = s.remove(v, p.stream, isMeta(p.stream))
+		}
+		if err != nil {
 			return wait, fmt.Errorf("stream %q: %w", p.stream, err)
 		}
 		if err := s.store.db.Delete(p.key(), pebble.Sync); err != nil {
@@ -80,7 +101,11 @@ func (s *scavenger) sweep(what sweeping) (wait time.Duration, err error) {
 			return wait, err
 		}
 		for _, stream := range bounded {
-			if err := s.remove(v, stream, true); err != nil {
+			ended, err := v.ended(stream)
+			if err == nil && (what.all || !ended) {
+				err = s.remove(v, stream, true)
+			}
+			if err != nil {
 				return wait, fmt.Errorf("stream %q: %w", stream, err)
 			}
 		}

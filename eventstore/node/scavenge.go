@@ -18,6 +18,9 @@ const (
 	supersededGrace = time.Hour
 	// rewritePause lies between two rewrites of the files that held removed events: a rewrite also copies their neighbours.
 	rewritePause = 10 * time.Minute
+	// failurePause follows a removal that failed; it doubles up to failureRest while they fail.
+	failurePause = time.Second
+	failureRest  = time.Minute
 	// never is longer than any process runs.
 	never = time.Duration(math.MaxInt64)
 )
@@ -77,6 +80,7 @@ type scavenger struct {
 	asleep bool
 
 	due    chan struct{}
+	urgent chan struct{}   // somebody asks for a round
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -90,7 +94,7 @@ type scavenger struct {
 func newScavenger(st *store, views *views, log *slog.Logger) *scavenger {
 	s := &scavenger{
 		store: st, views: views, log: log, removed: func() {}, renewed: func(context.Context) error { return nil }, now: time.Now, pause: rewritePause,
-		due: make(chan struct{}, 1), done: make(chan struct{}),
+		due: make(chan struct{}, 1), urgent: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wake()
@@ -112,6 +116,10 @@ func (s *scavenger) request() *round {
 	if s.asked == nil {
 		s.asked = &round{done: make(chan struct{})}
 		s.wake()
+		select {
+		case s.urgent <- struct{}{}:
+		default:
+		}
 	}
 	return s.asked
 }
@@ -129,6 +137,7 @@ func (s *scavenger) run() {
 	s.rewriteAt = s.now().Add(s.pause)
 	timer := time.NewTimer(never)
 	defer timer.Stop()
+	failing := failurePause
 	for {
 		select {
 		case <-s.ctx.Done():
@@ -147,11 +156,31 @@ func (s *scavenger) run() {
 		if s.ctx.Err() != nil {
 			return
 		}
-		if err != nil {
-			s.log.Error("removal of deleted events failed", "err", err)
+		if err == nil {
+			failing = failurePause
+			timer.Reset(min(wait, s.pause))
+			continue
 		}
-		timer.Reset(min(wait, s.pause))
+		s.log.Error("removal of deleted events failed", "err", err)
+		if !s.rest(failing) {
+			return
+		}
+		failing = min(2*failing, failureRest)
+		s.wake()
 	}
+}
+
+// rest lets time pass after a failure, unless somebody asks for a round; false says that the node closes.
+func (s *scavenger) rest(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.urgent:
+	case <-s.ctx.Done():
+		return false
+	}
+	return true
 }
 
 // once removes what is due; for a round that was asked for, or after the pause, from the files too. It says how long nothing else will be due.
