@@ -3,6 +3,7 @@ package esdb
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"sync"
 	"time"
 
@@ -16,22 +17,30 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// batchPatience is how long the server may take for one append before it answers that it did not get to it.
-const batchPatience = 20 * time.Second
+const (
+	// batchPatience is how long the server may take for one append before it answers that it did not get to it.
+	batchPatience = 20 * time.Second
+	// silence is how long an append waits for any answer; then the whole call is taken for broken.
+	silence = batchPatience + 10*time.Second
+)
+
+var errSilent = errors.New("an append was not answered")
 
 // batchCall is one call that carries appends of many callers. One goroutine sends, one receives.
 type batchCall struct {
-	ctx   context.Context
-	call  streams.Streams_BatchAppendClient
-	queue chan *streams.BatchAppendReq
+	ctx     context.Context
+	fail    context.CancelCauseFunc
+	silence time.Duration
+	call    streams.Streams_BatchAppendClient
+	queue   chan *streams.BatchAppendReq
 
 	mu      sync.Mutex
 	count   uint64
 	waiting map[uint64]chan<- *streams.BatchAppendResp
 }
 
-func newBatchCall(ctx context.Context, call streams.Streams_BatchAppendClient) *batchCall {
-	return &batchCall{ctx: ctx, call: call, queue: make(chan *streams.BatchAppendReq, 64), waiting: map[uint64]chan<- *streams.BatchAppendResp{}}
+func newBatchCall(ctx context.Context, fail context.CancelCauseFunc, call streams.Streams_BatchAppendClient) *batchCall {
+	return &batchCall{ctx: ctx, fail: fail, silence: silence, call: call, queue: make(chan *streams.BatchAppendReq, 64), waiting: map[uint64]chan<- *streams.BatchAppendResp{}}
 }
 
 // ask sends an append and waits for its answer: nil where none came before the context or the call ended.
@@ -47,25 +56,34 @@ func (c *batchCall) ask(ctx context.Context, stream string, expected eventstore.
 		delete(c.waiting, number)
 		c.mu.Unlock()
 	}()
-	select {
-	case c.queue <- batchRequest(number, stream, expected, events):
-	case <-ctx.Done():
-		return nil
-	case <-c.ctx.Done():
-		return nil
+	patience := batchPatience
+	if until, bounded := ctx.Deadline(); bounded {
+		// Nobody hears of what the server does later than that.
+		patience = min(patience, time.Until(until))
 	}
-	select {
-	case response := <-answer:
-		return response
-	case <-ctx.Done():
-		return nil
-	case <-c.ctx.Done():
-		return nil
+	broken := time.NewTimer(c.silence)
+	defer broken.Stop()
+	queue := c.queue
+	request := batchRequest(number, stream, expected, events, patience)
+	for {
+		select {
+		case queue <- request:
+			queue = nil // from now on it waits for the answer
+		case response := <-answer:
+			return response
+		case <-broken.C:
+			c.fail(errSilent)
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-c.ctx.Done():
+			return nil
+		}
 	}
 }
 
-// run sends and receives until the call ends, and says why it did.
-func (c *batchCall) run(cancel context.CancelFunc) error {
+// run sends and receives until the call ends, and says why it did, and whether it was of any use.
+func (c *batchCall) run() (useful bool, why error) {
 	var sender sync.WaitGroup
 	sender.Go(func() {
 		for {
@@ -81,12 +99,16 @@ func (c *batchCall) run(cancel context.CancelFunc) error {
 		}
 	})
 	defer sender.Wait()
-	defer cancel()
+	defer c.fail(nil)
 	for {
 		response, err := c.call.Recv()
 		if err != nil {
-			return err
+			if cause := context.Cause(c.ctx); cause != nil {
+				err = cause
+			}
+			return useful, err
 		}
+		useful = useful || response.GetSuccess() != nil
 		number := uint64(response.GetCorrelationId().GetStructured().GetLeastSignificantBits())
 		if text, is := response.GetCorrelationId().GetValue().(*shared.UUID_String_); is {
 			id, _ := uuid.Parse(text.String_) // one that is none is nobody's
@@ -102,10 +124,10 @@ func (c *batchCall) run(cancel context.CancelFunc) error {
 	}
 }
 
-func batchRequest(number uint64, stream string, expected eventstore.Revision, events []eventstore.Proposed) *streams.BatchAppendReq {
+func batchRequest(number uint64, stream string, expected eventstore.Revision, events []eventstore.Proposed, patience time.Duration) *streams.BatchAppendReq {
 	options := &streams.BatchAppendReq_Options{
 		StreamIdentifier: &shared.StreamIdentifier{StreamName: []byte(stream)},
-		DeadlineOption:   &streams.BatchAppendReq_Options_Deadline{Deadline: durationpb.New(batchPatience)},
+		DeadlineOption:   &streams.BatchAppendReq_Options_Deadline{Deadline: durationpb.New(patience)},
 	}
 	if expected == eventstore.NoStream {
 		options.ExpectedStreamPosition = &streams.BatchAppendReq_Options_NoStream{NoStream: &emptypb.Empty{}}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/annals-project/annals/eventstore"
@@ -23,8 +24,10 @@ import (
 const (
 	// togetherBytes is the largest append that goes with others: a bigger one would hold them up.
 	togetherBytes = 64 << 10
-	// togetherPause is how long appends go each by a call of its own after the common one was lost.
+	// togetherPause is how long appends go each by a call of its own after the common one was lost; it doubles up to
+	// togetherRest while calls end without having done anything.
 	togetherPause = time.Second
+	togetherRest  = time.Minute
 )
 
 // together sends appends over one call of BatchAppend, of which the driver has none: an append of its own call costs several
@@ -43,6 +46,8 @@ type together struct {
 	// call is nil while there is none; next is when one may be made.
 	call *batchCall
 	next time.Time
+	// pause follows a call that did nothing.
+	pause time.Duration
 	// lacking says that the server takes none.
 	lacking bool
 }
@@ -62,7 +67,12 @@ func newTogether(conf *driver.Configuration, log *slog.Logger) *together {
 			options = append(options, grpc.WithPerRPCCredentials(password("Basic "+base64.StdEncoding.EncodeToString([]byte(conf.Username+":"+conf.Password)))))
 		}
 	}
-	t := &together{address: conf.Address, options: append(options, grpc.WithTransportCredentials(transport)), log: log}
+	if conf.KeepAliveInterval >= 0 { // as the driver does: else a server that vanished is noticed by nobody
+		options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time: conf.KeepAliveInterval, Timeout: conf.KeepAliveTimeout, PermitWithoutStream: true,
+		}))
+	}
+	t := &together{address: conf.Address, options: append(options, grpc.WithTransportCredentials(transport)), log: log, pause: togetherPause}
 	t.done, t.end = context.WithCancel(toLeader(context.Background()))
 	return t
 }
@@ -76,30 +86,37 @@ func (p password) GetRequestMetadata(context.Context, ...string) (map[string]str
 
 func (password) RequireTransportSecurity() bool { return true }
 
-// append appends; ok is false where that is not known to have been done. It may have been done all the same.
-func (t *together) append(ctx context.Context, stream string, expected eventstore.Revision, events []eventstore.Proposed) (done eventstore.Appended, ok bool) {
-	size := 0
-	for _, e := range events {
-		size += e.Size()
-	}
+// known is what the common call knows of an append.
+type known int
+
+const (
+	// nothing: it was not sent.
+	nothing known = iota
+	// notDone: it was sent, and no success came back. It may have been done all the same.
+	notDone
+	success
+)
+
+// append appends events of that size altogether, in bytes.
+func (t *together) append(ctx context.Context, stream string, expected eventstore.Revision, events []eventstore.Proposed, size int) (eventstore.Appended, known) {
+	var done eventstore.Appended
 	if size > togetherBytes {
-		return done, false
+		return done, nothing
 	}
 	call := t.current()
 	if call == nil {
-		return done, false
+		return done, nothing
 	}
-	response := call.ask(ctx, stream, expected, events)
-	success := response.GetSuccess()
-	if success == nil {
-		return done, false
+	answer := call.ask(ctx, stream, expected, events).GetSuccess()
+	if _, is := answer.GetCurrentRevisionOption().(*streams.BatchAppendResp_Success_CurrentRevision); !is {
+		return done, notDone
 	}
-	if _, is := success.GetCurrentRevisionOption().(*streams.BatchAppendResp_Success_CurrentRevision); !is {
-		return done, false
+	done.Revision = eventstore.Revision(answer.GetCurrentRevision())
+	done.Position = eventstore.Position(answer.GetPosition().GetCommitPosition())
+	if done.Position == 0 || uint64(done.Position) == noPosition {
+		return done, notDone
 	}
-	done.Revision = eventstore.Revision(success.GetCurrentRevision())
-	done.Position = eventstore.Position(success.GetPosition().GetCommitPosition())
-	return done, done.Position != 0 && uint64(done.Position) != noPosition
+	return done, success
 }
 
 // current is the call that stands, nil for none; then one is begun, for those who come later.
@@ -109,7 +126,7 @@ func (t *together) current() *batchCall {
 	if t.call != nil || t.lacking || t.done.Err() != nil || time.Now().Before(t.next) {
 		return t.call
 	}
-	t.next = time.Now().Add(togetherPause)
+	t.next = time.Now().Add(t.pause)
 	if t.conn == nil {
 		conn, err := grpc.NewClient(t.address, t.options...)
 		if err != nil {
@@ -126,19 +143,26 @@ func (t *together) current() *batchCall {
 
 // run makes a call and keeps it until it ends.
 func (t *together) run(conn *grpc.ClientConn) {
-	ctx, cancel := context.WithCancel(t.done)
-	defer cancel()
+	ctx, fail := context.WithCancelCause(t.done)
+	defer fail(nil)
 	requests, err := streams.NewStreamsClient(conn).BatchAppend(ctx)
+	useful := false
 	if err == nil {
-		call := newBatchCall(ctx, requests)
+		call := newBatchCall(ctx, fail, requests)
 		t.mu.Lock()
 		t.call = call
 		t.mu.Unlock()
-		err = call.run(cancel)
+		useful, err = call.run()
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.call, t.next = nil, time.Now().Add(togetherPause)
+	if useful {
+		t.pause = togetherPause
+	}
+	t.call, t.next = nil, time.Now().Add(t.pause)
+	if !useful {
+		t.pause = min(2*t.pause, togetherRest)
+	}
 	switch {
 	case t.done.Err() != nil:
 	case status.Code(err) == codes.Unimplemented:
@@ -150,7 +174,9 @@ func (t *together) run(conn *grpc.ClientConn) {
 }
 
 func (t *together) close() error {
-	t.end()
+	t.mu.Lock()
+	t.end() // no call is begun from here on
+	t.mu.Unlock()
 	t.running.Wait()
 	t.mu.Lock()
 	defer t.mu.Unlock()

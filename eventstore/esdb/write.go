@@ -18,7 +18,7 @@ func never(kind) bool { return false }
 // Append implements eventstore.Store.
 func (s *Store) Append(ctx context.Context, stream string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
 	what := "append to " + stream
-	data, err := eventData(events)
+	size, err := checked(events)
 	if err != nil {
 		return eventstore.Appended{}, fmt.Errorf("%s: %w", what, err)
 	}
@@ -29,16 +29,23 @@ func (s *Store) Append(ctx context.Context, stream string, expected eventstore.R
 	if err := ctx.Err(); err != nil {
 		return eventstore.Appended{}, fmt.Errorf("%s: %w", what, err)
 	}
+	so := nothing
 	if s.together != nil {
-		if done, ok := s.together.append(ctx, stream, expected, events); ok {
+		var done eventstore.Appended
+		if done, so = s.together.append(ctx, stream, expected, events, size); so == success {
 			return done, nil
 		}
 	}
+	data := eventData(events)
 	result, err := do(ctx, s.pool, never, func(ctx context.Context, c *driver.Client) (*driver.WriteResult, error) {
 		return c.AppendToStream(ctx, stream, driver.AppendToStreamOptions{ExpectedRevision: at, RequiresLeader: true}, data...)
 	})
 	if err != nil {
-		return eventstore.Appended{}, writeError(ctx, what, err)
+		err = writeError(ctx, what, err)
+		if so == notDone && errors.Is(err, errClosed) {
+			err = fmt.Errorf("%w: %w", eventstore.ErrUnknown, err)
+		}
+		return eventstore.Appended{}, err
 	}
 	// The server numbers the events from behind expected, except where it goes on behind what was deleted.
 	done := eventstore.Appended{Revision: eventstore.Revision(result.NextExpectedVersion), Position: eventstore.Position(result.CommitPosition)}
@@ -106,27 +113,32 @@ func expectedRevision(r eventstore.Revision) (driver.ExpectedRevision, error) {
 	}
 }
 
-// eventData checks an append before anything is sent: a server that refuses an append for its size ends the call in
-// the middle, and the driver then cannot say why.
-func eventData(events []eventstore.Proposed) ([]driver.EventData, error) {
+// checked checks an append before anything is sent, and counts its bytes: a server that refuses an append for its size
+// ends the call in the middle, and the driver then cannot say why.
+func checked(events []eventstore.Proposed) (size int, err error) {
 	if len(events) == 0 {
-		return nil, errors.New("no events")
+		return 0, errors.New("no events")
 	}
-	size := 0
-	data := make([]driver.EventData, len(events))
 	for i, e := range events {
 		if e.ID == uuid.Nil || e.Type == "" {
-			return nil, fmt.Errorf("event %d has no id or no type", i)
+			return 0, fmt.Errorf("event %d has no id or no type", i)
 		}
 		size += e.Size()
+	}
+	if size > eventstore.MaxAppend {
+		return 0, fmt.Errorf("%w: %d bytes of at most %d", eventstore.ErrTooLarge, size, eventstore.MaxAppend)
+	}
+	return size, nil
+}
+
+func eventData(events []eventstore.Proposed) []driver.EventData {
+	data := make([]driver.EventData, len(events))
+	for i, e := range events {
 		content := driver.ContentTypeJson
 		if e.Type == blob.ChunkType {
 			content = driver.ContentTypeBinary
 		}
 		data[i] = driver.EventData{EventID: e.ID, EventType: e.Type, ContentType: content, Data: e.Data, Metadata: e.Meta}
 	}
-	if size > eventstore.MaxAppend {
-		return nil, fmt.Errorf("%w: %d bytes of at most %d", eventstore.ErrTooLarge, size, eventstore.MaxAppend)
-	}
-	return data, nil
+	return data
 }
