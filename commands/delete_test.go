@@ -10,6 +10,7 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/stream"
@@ -225,6 +226,28 @@ func TestRetry(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFault(t, w.Retry(t.Context(), w.call, send.IngestionID), fault.CodeDataPointDeleted)
+}
+
+// A send that was deleted as a whole is completed, also where a later send keeps one of its data points alive.
+func TestRetryOfADeletedSend(t *testing.T) {
+	w := newWorld(t)
+	send, err := w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("a", "one"), text("b", "one")}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.ingest(text("a", "two"), "")
+	name := stream.Name(stream.Ingestion, send.IngestionID)
+	meta := event.Meta{CommandID: uuid.New()}
+	if _, err := w.log.Append(t.Context(), name, 1, meta, ingestion.Failed{ProjectID: w.call.Principal.Project.ID, Code: ingestion.Internal}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.DeleteSend(t.Context(), w.call, send.IngestionID); err != nil {
+		t.Fatal(err)
+	}
+	wantFault(t, w.Retry(t.Context(), w.call, send.IngestionID), fault.CodeIngestionNotStopped)
+	if last, _, err := w.log.Last(t.Context(), name); err != nil || last.Revision != 2 {
+		t.Errorf("something was said of it: %+v, %v", last, err)
+	}
 }
 
 // A stage that a crash left behind a finished fan-out goes with the first deletion of what it holds.

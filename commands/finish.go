@@ -36,6 +36,15 @@ func (l *Log) resumeOrGiveUp(ctx context.Context, facts []eventstore.Fact, accep
 	if givenUp(facts) {
 		return unknown, nil
 	}
+	if len(facts) > 1 { // it was put back, maybe while it was being deleted: then it brings nothing any more
+		_, deleted, err := l.Last(ctx, stream.Name(stream.Deletion, endOf(id)))
+		if err != nil {
+			return nil, err
+		}
+		if deleted {
+			return unknown, l.giveUp(ctx, id, accepted.ProjectID, now)
+		}
+	}
 	outcomes, err := l.resumeBatch(ctx, facts[0], accepted, id)
 	if lost, is := errors.AsType[*stageError](err); is {
 		l.Logger.ErrorContext(ctx, "a batch is given up since its stage is lost", "send", id, "err", lost)

@@ -15,7 +15,9 @@ import (
 
 // Retry puts the failed items of a stopped send back into the queue. It is free and looks at no cap.
 //
-// Its faults are not-found, pipeline-disabled, ingestion-not-stopped, and data-point-deleted where nothing of the send is left.
+// Its faults are not-found, pipeline-disabled, data-point-deleted where nothing of the send is left, and ingestion-not-stopped, also of
+// a send that was deleted as a whole: polls say that it is completed, though a later send kept some of its data points alive, or it was
+// given up before it had any.
 func (s *Service) Retry(ctx context.Context, call Call, id uuid.UUID) error {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
@@ -49,6 +51,13 @@ func (s *Service) Retry(ctx context.Context, call Call, id uuid.UUID) error {
 			return err
 		} else if gone && !unfanned(facts) { // what is not fanned out never came to be
 			return fault.New(fault.Conflict, fault.CodeDataPointDeleted, "every data point of the send was deleted")
+		}
+		if stopped {
+			deleted, err := s.Sends.Deleted(decideCtx, call.Principal.Project, id)
+			if err != nil {
+				return err
+			}
+			stopped = !deleted
 		}
 		if !stopped {
 			return fault.New(fault.Conflict, fault.CodeIngestionNotStopped, "the send has not stopped")

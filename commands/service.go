@@ -15,12 +15,13 @@ const (
 	projectionDataPoints = "datapoints"
 )
 
-// Sends finds the send that an id stands for. Both say not found only once the projection has passed the head of the log,
-// and never find a send of another project.
+// Sends finds the send that an id stands for, and never one of another project.
 type Sends interface {
 	// Targets are the data points of the items of a send that brought a revision, in order, also those that were deleted
-	// since. An item that changed nothing is none.
+	// since. An item that changed nothing is none. found is false only once the projection has passed the head of the log.
 	Targets(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (dataPoints []uuid.UUID, found bool, err error)
+	// Deleted reports whether a send was deleted as a whole, by a deletion that was answered.
+	Deleted(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (bool, error)
 }
 
 // DataPoints knows which data points were ever sent, as far as a projection has seen.

@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -109,6 +110,27 @@ func (w *world) Targets(ctx context.Context, project auth.Project, id uuid.UUID)
 		}
 	}
 	return targets, found, nil
+}
+
+// Deleted implements commands.Sends by a fold of the log.
+func (w *world) Deleted(ctx context.Context, project auth.Project, id uuid.UUID) (bool, error) {
+	records, err := w.store.ReadAll(ctx, 0, 1<<20)
+	if err != nil {
+		return false, err
+	}
+	for _, r := range records {
+		if stream.Family(r.Stream) != stream.Deletion {
+			continue
+		}
+		e, err := w.log.Codec.Decode(r)
+		if err != nil {
+			return false, err
+		}
+		if d, ok := e.(*deletion.Accepted); ok && d.IngestionID == id && d.ProjectID == project.ID {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 func (w *world) ingest(in commands.DataPoint, key string) commands.Receipt {

@@ -10,6 +10,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/stream"
@@ -184,6 +185,63 @@ func TestABatchWhoseStageIsLostStops(t *testing.T) {
 	finish()
 	if s := status(); s.Status != datapoints.StatusCompleted || !s.Settled {
 		t.Errorf("deleted: %+v", s)
+	}
+	// It is completed, so there is nothing to retry, and nothing is said of it any more.
+	name := stream.Name(stream.Ingestion, id)
+	events := func() int {
+		t.Helper()
+		facts, err := w.log.ReadFrom(t.Context(), name, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(facts)
+	}
+	said := events()
+	var f *fault.Error
+	if err := w.write.Retry(t.Context(), w.call, id); !errors.As(err, &f) || f.Code != fault.CodeIngestionNotStopped {
+		t.Errorf("put back once it was deleted: %v", err)
+	}
+	if finish(); events() != said {
+		t.Errorf("%d events are in the send, before the retry %d", events(), said)
+	}
+}
+
+// A retry that crosses the deletion of a batch that was given up brings nothing back, though its stage can be read again.
+func TestARetryThatCrossesADeletionBringsNothingBack(t *testing.T) {
+	w := newWholeWithout(t)
+	if _, err := w.stop(2).IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one")}, "key"); err == nil {
+		t.Fatal("answered behind a dead store")
+	}
+	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
+	name := stream.Name(stream.Ingestion, id)
+	say := func(at eventstore.Revision, e event.Event) {
+		t.Helper()
+		if _, err := w.log.Append(t.Context(), name, at, event.Meta{CommandID: uuid.New()}, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	project := w.call.Principal.Project.ID
+	say(0, ingestion.Failed{ProjectID: project, Code: ingestion.Internal, FailedAt: at})
+	w.passHead()
+	if err := w.write.DeleteSend(t.Context(), w.call, id); err != nil {
+		t.Fatal(err)
+	}
+	say(1, ingestion.Retried{ProjectID: project, Round: 1, RetriedAt: at}) // decided before the deletion, stored after it
+	w.clock.move(commands.BlobKeep + time.Second)
+	for range 2 {
+		w.passHead()
+		if _, err := w.finisher.EraseNow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	point := stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, "a"))
+	if _, ok, err := w.log.Last(t.Context(), point); ok || err != nil {
+		t.Errorf("the data point is there: %t, %v", ok, err)
+	}
+	w.passHead()
+	open, err := w.queries.Open(t.Context())
+	if err != nil || open.FanOuts+open.Deletions+open.Erasures != 0 || w.blobs() != 0 {
+		t.Errorf("%d blobs are left, and %+v, %v", w.blobs(), open, err)
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 
 // SendState is what is true of a send, as its writers know it.
 type SendState struct {
-	Items        int
-	Bytes        int64
-	CreditTenths int64
+	Items int
+	// Bytes and CreditTenths are of the items that brought a revision; before the fan-out of a batch is complete, of all.
+	Bytes, CreditTenths int64
 	// Phase is queued, processing, captured, indexed, failed or nothing-changed.
 	Phase string
 	// Stands says of a failed send that it counts: something of it failed that lives, and that no newer revision made up for.
@@ -29,9 +29,12 @@ type Totals struct {
 func (h *History) Sends() map[uuid.UUID]SendState {
 	states := map[uuid.UUID]SendState{}
 	for _, s := range h.sends {
-		state := SendState{Items: len(s.points), CreditTenths: int64(10 * len(s.points))}
+		state := SendState{Items: len(s.points)}
 		for ordinal := range s.points {
-			state.Bytes += int64(10 + ordinal)
+			if o := s.outcome(ordinal); !s.fanned || o == ingestion.Created || o == ingestion.Updated {
+				state.Bytes += int64(10 + ordinal)
+				state.CreditTenths += int64(10 * (1 + ordinal))
+			}
 		}
 		state.Phase = h.phaseOf(s)
 		state.Stands = state.Phase == "failed" && s.stands()

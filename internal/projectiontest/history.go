@@ -150,7 +150,7 @@ func live(p *point) bool { return p.deletion == nil }
 func (h *History) sendOf(s *send, ordinal int) datapoint.Send {
 	return datapoint.Send{
 		ProjectID: s.project, IngestionID: s.id, Ordinal: ordinal, Items: len(s.points), AcceptedAt: s.at, RequestID: s.request,
-		Commit: uint64(s.commit), Bytes: int64(10 + ordinal), CreditTenths: 10, Month: "2026-11",
+		Commit: uint64(s.commit), Bytes: int64(10 + ordinal), CreditTenths: int64(10 * (1 + ordinal)), Month: "2026-11",
 	}
 }
 
@@ -162,6 +162,9 @@ func (h *History) land(s *send, ordinal int, p *point) {
 		kind = h.pick("kind", 3)
 	}
 	effect, from := p.state, h.sendOf(s, ordinal)
+	if kind != 0 {
+		from.CreditTenths = 0
+	}
 	var standing datapoint.Standing
 	var e event.Event
 	switch kind {
@@ -224,7 +227,7 @@ func (h *History) batch() {
 	accepted := &ingestion.Accepted{ProjectID: project, RequestID: s.request, AcceptedAt: s.at, Month: "2026-11"}
 	for _, p := range h.points {
 		if p.project == project && live(p) && (len(s.points) == 0 || h.chance("in batch")) {
-			accepted.Items = append(accepted.Items, ingestion.Item{DataPoint: p.id, Bytes: int64(10 + len(s.points)), CreditTenths: 10})
+			accepted.Items = append(accepted.Items, ingestion.Item{DataPoint: p.id, Bytes: int64(10 + len(s.points)), CreditTenths: int64(10 * (1 + len(s.points)))})
 			s.points = append(s.points, p)
 		}
 	}

@@ -79,6 +79,8 @@ func (sends) Targets(context.Context, auth.Project, uuid.UUID) ([]uuid.UUID, boo
 	return nil, false, nil
 }
 
+func (sends) Deleted(context.Context, auth.Project, uuid.UUID) (bool, error) { return false, nil }
+
 func (h *house) furnish(codec *eventstore.Codec) {
 	discard := slog.New(slog.DiscardHandler)
 	h.store = eventstoretest.NewMemory()

@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
+	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
 	"github.com/annals-project/annals/projections/datapoints"
@@ -45,6 +47,39 @@ func TestCountersAreThoseOfTheWriters(tt *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// What is unchanged, moved or deleted costs nothing; until that is known of a batch, all of it counts.
+func TestOnlyWhatBringsARevisionIsCharged(t *testing.T) {
+	w := newWorld(t)
+	w.revised("single", "a", alone)
+	w.resent("again", "a", alone)
+	w.moved("moved", "a", id("audience"), alone)
+	in := w.committed("batch", "a", "b", "c", "d")
+	w.resent("batch", "a", in(0))
+	w.revised("batch", "b", in(1))
+	want := func(want map[string][2]int64) {
+		t.Helper()
+		w.apply()
+		for name, charged := range want {
+			var got [2]int64
+			if err := w.Queries.DB.QueryRow(t.Context(), `select bytes, credit_tenths from datapoints.sends where id = $1`, id(name)).Scan(&got[0], &got[1]); err != nil {
+				t.Fatal(err)
+			}
+			if got != charged {
+				t.Errorf("%s is charged %v, want %v", name, got, charged)
+			}
+		}
+	}
+	want(map[string][2]int64{"single": {7, 10}, "again": {0, 0}, "moved": {0, 0}, "batch": {28, 40}})
+	w.fannedOut("batch", ingestion.Outcome{Outcome: ingestion.Unchanged, Revision: 1}, ingestion.Outcome{Outcome: ingestion.Created, Revision: 1},
+		ingestion.Outcome{Outcome: ingestion.Deleted}, ingestion.Outcome{Outcome: ingestion.Moved, Revision: 3})
+	want(map[string][2]int64{"batch": {7, 10}})
+	w.deleted("d", "b", true)
+	w.kept("d", "b", deletion.Fact{IngestionID: id("batch"), Ordinal: 1, Items: 4, Bytes: 7, CreditTenths: 10, Month: "2026-11", Outcome: ingestion.Created, Revision: 1})
+	w.kept("d2", "gone before", deletion.Fact{IngestionID: id("old"), Items: 1, Bytes: 9, CreditTenths: 10, Month: "2026-11", Outcome: ingestion.Updated, Revision: 2},
+		deletion.Fact{IngestionID: id("old again"), Items: 1, Bytes: 9, Month: "2026-11", Outcome: ingestion.Unchanged, Revision: 2})
+	want(map[string][2]int64{"batch": {7, 10}, "old": {9, 10}, "old again": {0, 0}})
 }
 
 func sendStates(t *testing.T, tx pgx.Tx) (map[uuid.UUID]projectiontest.SendState, error) {

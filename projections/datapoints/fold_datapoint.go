@@ -14,12 +14,15 @@ func (p *page) sent(f eventstore.Fact, id uuid.UUID, from datapoint.Send, standi
 	if p.items[key] != nil {
 		return // applied before, or its data point is known to be erased
 	}
+	outcome, _ := datapoint.OutcomeOf(f.Event)
 	s := p.send(from.IngestionID, from.ProjectID)
 	if !s.known && from.Commit == 0 {
 		s.known, s.request, s.acceptedAt, s.items = true, from.RequestID, unnest.Instant(from.AcceptedAt), from.Items
-		s.bytes, s.creditTenths, s.month, s.fannedOut = from.Bytes, from.CreditTenths, from.Month, true
+		s.month, s.fannedOut = from.Month, true
+		if brought(outcome.Outcome) {
+			s.charge(from.Bytes, from.CreditTenths)
+		}
 	}
-	outcome, _ := datapoint.OutcomeOf(f.Event)
 	i := &item{
 		itemKey: key, project: from.ProjectID, dataPoint: id, revision: outcome.Revision, historic: standing.Historic(),
 		outcome: outcome.Outcome, phase: done,

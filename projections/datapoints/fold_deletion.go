@@ -39,7 +39,10 @@ func (p *page) factsKept(at eventstore.Position, id uuid.UUID, e *deletion.Facts
 		s := p.send(fact.IngestionID, e.ProjectID)
 		if !s.known {
 			s.known, s.request, s.acceptedAt, s.items = true, fact.RequestID, unnest.Instant(fact.AcceptedAt), fact.Items
-			s.bytes, s.creditTenths, s.month, s.fannedOut, s.dirty = fact.Bytes, fact.CreditTenths, fact.Month, true, true
+			s.month, s.fannedOut, s.dirty = fact.Month, true, true
+			if brought(fact.Outcome) {
+				s.charge(fact.Bytes, fact.CreditTenths)
+			}
 		}
 		key := itemKey{send: fact.IngestionID, ordinal: fact.Ordinal}
 		i := p.items[key]

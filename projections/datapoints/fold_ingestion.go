@@ -19,18 +19,18 @@ func (p *page) committed(at eventstore.Position, id uuid.UUID, e *ingestion.Acce
 	}
 	s.known, s.batch, s.request, s.acceptedAt, s.items = true, true, e.RequestID, unnest.Instant(e.AcceptedAt), len(e.Items)
 	s.month, s.dirty = e.Month, true
-	dataPoints := make([]uuid.UUID, len(e.Items))
+	items := make([]offered, len(e.Items))
 	for n, i := range e.Items {
-		s.bytes += i.Bytes
-		s.creditTenths += i.CreditTenths
-		dataPoints[n] = i.DataPoint
+		s.charge(i.Bytes, i.CreditTenths)
+		items[n] = offered{dataPoint: i.DataPoint, bytes: i.Bytes, creditTenths: i.CreditTenths}
 	}
-	p.batches[id] = dataPoints
+	p.batches[id] = items
 	p.opened.add(id)
 	s.settle(at)
 }
 
-// fannedOut applies the end of a fan-out: its outcomes are what stands for the items, whatever their own events said.
+// fannedOut applies the end of a fan-out: its outcomes are what stands for the items, whatever their own events said, and say
+// which of them are charged.
 func (p *page) fannedOut(at eventstore.Position, id uuid.UUID, e *ingestion.FannedOut) error {
 	s := p.sends[id]
 	if s == nil || !s.known {
@@ -39,16 +39,20 @@ func (p *page) fannedOut(at eventstore.Position, id uuid.UUID, e *ingestion.Fann
 	if s.fannedOut {
 		return nil // applied before
 	}
-	dataPoints := p.batches[id]
-	if len(e.Outcomes) != s.items || len(dataPoints) != s.items {
-		return fmt.Errorf("%d outcomes for %d items on %d data points", len(e.Outcomes), s.items, len(dataPoints))
+	items := p.batches[id]
+	if len(e.Outcomes) != s.items || len(items) != s.items {
+		return fmt.Errorf("%d outcomes for %d items on %d data points", len(e.Outcomes), s.items, len(items))
 	}
+	s.bytes, s.creditTenths = 0, 0
 	for ordinal, o := range e.Outcomes {
+		if brought(o.Outcome) {
+			s.charge(items[ordinal].bytes, items[ordinal].creditTenths)
+		}
 		i := p.items[itemKey{send: id, ordinal: ordinal}]
 		switch {
 		case i == nil:
 			i = &item{
-				itemKey: itemKey{send: id, ordinal: ordinal}, project: e.ProjectID, dataPoint: dataPoints[ordinal],
+				itemKey: itemKey{send: id, ordinal: ordinal}, project: e.ProjectID, dataPoint: items[ordinal].dataPoint,
 				revision: o.Revision, outcome: o.Outcome, phase: done,
 			}
 			if brought(o.Outcome) {

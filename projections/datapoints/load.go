@@ -23,7 +23,7 @@ const (
 		from data_points where id = any($1::uuid[])`
 	selectDeletions = `select id, project_id, ingestion_id, accepted_at, fanned_out, cleaned, position from deletions where id = any($1::uuid[])`
 	selectErasures  = `select data_point, project_id, deletion_id, facts_kept, blobs, position from erasures where data_point = any($1::uuid[])`
-	selectBatches   = `select id, data_points from batches where id = any($1::uuid[])`
+	selectBatches   = `select id, data_points, bytes, credit_tenths from batches where id = any($1::uuid[])`
 	selectSends     = `select id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at, failure_code, failure_message,
 		failure_stands, round, bytes, credit_tenths, month, fanned_out, deleted_at, verdict, verdict_at,
 		queued, processing, captured, failed, standing, unchanged, deleted, last_deleted_at, position
@@ -142,13 +142,18 @@ func (p *page) readErasures(rows pgx.Rows) error {
 func (p *page) readBatches(rows pgx.Rows) error {
 	for rows.Next() {
 		var (
-			id         uuid.UUID
-			dataPoints []uuid.UUID
+			id                  uuid.UUID
+			dataPoints          []uuid.UUID
+			bytes, creditTenths []int64
 		)
-		if err := rows.Scan((*[16]byte)(&id), &dataPoints); err != nil {
+		if err := rows.Scan((*[16]byte)(&id), &dataPoints, &bytes, &creditTenths); err != nil {
 			return err
 		}
-		p.batches[id] = dataPoints
+		items := make([]offered, len(dataPoints))
+		for n, dataPoint := range dataPoints {
+			items[n] = offered{dataPoint: dataPoint, bytes: bytes[n], creditTenths: creditTenths[n]}
+		}
+		p.batches[id] = items
 	}
 	return rows.Err()
 }

@@ -25,10 +25,10 @@ type page struct {
 	revisions []revision
 	deletions map[uuid.UUID]*deletionRow
 	erasures  map[uuid.UUID]*erasure
-	cleaned   ids                       // deletions whose erasures go
-	batches   map[uuid.UUID][]uuid.UUID // nil for one that is fanned out within the page
-	opened    ids                       // batches that were committed within the page
-	blobs     map[string]*blobRow       // that were begun, referred to or ended within the page
+	cleaned   ids                     // deletions whose erasures go
+	batches   map[uuid.UUID][]offered // nil for one that is fanned out within the page
+	opened    ids                     // batches that were committed within the page
+	blobs     map[string]*blobRow     // that were begun, referred to or ended within the page
 }
 
 func newPage() *page {
@@ -36,7 +36,7 @@ func newPage() *page {
 		items: map[itemKey]*item{}, itemsOf: map[uuid.UUID][]*item{}, bySend: map[uuid.UUID][]*item{},
 		sends: map[uuid.UUID]*send{}, points: map[uuid.UUID]*point{}, forgotten: ids{},
 		deletions: map[uuid.UUID]*deletionRow{}, erasures: map[uuid.UUID]*erasure{}, cleaned: ids{},
-		batches: map[uuid.UUID][]uuid.UUID{}, opened: ids{},
+		batches: map[uuid.UUID][]offered{}, opened: ids{},
 		blobs: map[string]*blobRow{},
 	}
 }

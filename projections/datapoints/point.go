@@ -31,6 +31,12 @@ type revision struct {
 	event     *datapoint.RevisionAccepted
 }
 
+// offered is an item of a committed batch before its fan-out is complete. Its price is charged where it brings a revision.
+type offered struct {
+	dataPoint           uuid.UUID
+	bytes, creditTenths int64
+}
+
 // deletionRow is a row of table deletions.
 type deletionRow struct {
 	id         uuid.UUID

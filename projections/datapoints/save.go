@@ -32,7 +32,7 @@ const (
 			$27::timestamptz[], $28::bigint[])
 		on conflict (id) do update set phase = excluded.phase, settled_at = excluded.settled_at, failure_code = excluded.failure_code,
 			failure_message = excluded.failure_message, failure_stands = excluded.failure_stands, round = excluded.round,
-			fanned_out = excluded.fanned_out, deleted_at = excluded.deleted_at, verdict = excluded.verdict, verdict_at = excluded.verdict_at,
+			bytes = excluded.bytes, credit_tenths = excluded.credit_tenths, fanned_out = excluded.fanned_out, deleted_at = excluded.deleted_at, verdict = excluded.verdict, verdict_at = excluded.verdict_at,
 			queued = excluded.queued, processing = excluded.processing,
 			captured = excluded.captured, failed = excluded.failed, standing = excluded.standing, unchanged = excluded.unchanged,
 			deleted = excluded.deleted, last_deleted_at = excluded.last_deleted_at, position = excluded.position`
@@ -65,8 +65,9 @@ const (
 	deletePoints    = `delete from data_points where id = any($1::uuid[])`
 	deleteRevisions = `delete from revisions where data_point = any($1::uuid[])`
 
-	insertBatches = `insert into batches (id, data_points)
-		select id, array_agg(data_point order by ordinal) from unnest($1::uuid[], $2::int[], $3::uuid[]) as b (id, ordinal, data_point) group by id
+	insertBatches = `insert into batches (id, data_points, bytes, credit_tenths)
+		select id, array_agg(data_point order by ordinal), array_agg(bytes order by ordinal), array_agg(credit_tenths order by ordinal)
+		from unnest($1::uuid[], $2::int[], $3::uuid[], $4::bigint[], $5::bigint[]) as b (id, ordinal, data_point, bytes, credit_tenths) group by id
 		on conflict (id) do nothing`
 	deleteBatches   = `delete from batches where id = any($1::uuid[])`
 	upsertDeletions = `insert into deletions (id, project_id, ingestion_id, accepted_at, fanned_out, cleaned, position)
@@ -296,19 +297,21 @@ func encode[V blob.Ref | []string](v V) (*string, error) {
 	return &text, nil
 }
 
-// saveBatches keeps the data points of what is committed and not fanned out yet.
+// saveBatches keeps the items of what is committed and not fanned out yet.
 func (p *page) saveBatches(b *pgx.Batch) {
 	var closed []uuid.UUID
 	var ids, dataPoints [][16]byte
 	var ordinals []int32
+	var bytes, creditTenths []int64
 	for id, list := range p.batches {
 		_, opened := p.opened[id]
 		if list == nil && !opened {
 			closed = append(closed, id)
 		}
 		if opened {
-			for n, dataPoint := range list {
-				ids, ordinals, dataPoints = append(ids, id), append(ordinals, int32(n)), append(dataPoints, dataPoint)
+			for n, i := range list {
+				ids, ordinals, dataPoints = append(ids, id), append(ordinals, int32(n)), append(dataPoints, i.dataPoint)
+				bytes, creditTenths = append(bytes, i.bytes), append(creditTenths, i.creditTenths)
 			}
 		}
 	}
@@ -316,7 +319,7 @@ func (p *page) saveBatches(b *pgx.Batch) {
 		b.Queue(deleteBatches, closed)
 	}
 	if len(ids) > 0 {
-		b.Queue(insertBatches, ids, ordinals, dataPoints)
+		b.Queue(insertBatches, ids, ordinals, dataPoints, bytes, creditTenths)
 	}
 }
 

@@ -48,8 +48,8 @@ create table sends (
 	failure_message  text,
 	failure_stands   boolean not null,          -- failed, and not made moot by a deletion or a newer completed revision
 	round            int not null,              -- how many retries
-	bytes            bigint not null,
-	credit_tenths    bigint not null,
+	bytes            bigint not null,           -- of the items that are charged: those that brought a revision; of a batch that is
+	credit_tenths    bigint not null,           -- not fanned out those that may, which is all
 	month            text not null,
 	fanned_out       boolean not null,          -- false for a batch between its commit and the end of its fan-out
 	deleted_at       timestamptz,               -- when the send as a whole was deleted: what lives on left its list
@@ -81,10 +81,13 @@ create table verdicts (
 	deleted_at       timestamptz
 );
 
--- The data points of a committed batch whose fan-out is not complete, in the order sent.
+-- The items of a committed batch whose fan-out is not complete, in the order sent: their data points, and what each costs where it
+-- brings a revision.
 create table batches (
-	id          uuid primary key,
-	data_points uuid[] not null
+	id            uuid primary key,
+	data_points   uuid[] not null,
+	bytes         bigint[] not null,
+	credit_tenths bigint[] not null
 );
 
 -- Every blob that is not ended yet. One that nothing refers to at its deadline is swept; that of an erased owner goes with it.

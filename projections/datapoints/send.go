@@ -136,6 +136,12 @@ func (s *send) failure() (code, message *string) {
 	return s.code, s.message
 }
 
+// charge adds the price of an item.
+func (s *send) charge(bytes, creditTenths int64) {
+	s.bytes += bytes
+	s.creditTenths += creditTenths
+}
+
 // decide takes a verdict of the send's own stream.
 func (s *send) decide(verdict string, at time.Time) {
 	s.verdict, s.verdictAt, s.code, s.message, s.dirty = verdict, &at, nil, nil, true

@@ -23,6 +23,16 @@ func (q Queries) Targets(ctx context.Context, project auth.Project, ingestionID 
 	return q.targets(ctx, project, ingestionID)
 }
 
+// Deleted reports whether a send was deleted as a whole, as far as the projection has come. The answer to a deletion waits for it.
+func (q Queries) Deleted(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (deleted bool, err error) {
+	err = q.DB.QueryRow(ctx, `select exists (select from datapoints.sends where id = $2 and project_id = $1 and deleted_at is not null)`, project.ID, ingestionID).
+		Scan(&deleted)
+	if err != nil {
+		return false, fmt.Errorf("look for the deletion of a send: %w", err)
+	}
+	return deleted, nil
+}
+
 func (q Queries) targets(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (dataPoints []uuid.UUID, found bool, err error) {
 	rows, err := q.DB.Query(ctx, `select coalesce(b.data_points,
 			(select array_agg(i.data_point order by i.ordinal) from datapoints.items i
