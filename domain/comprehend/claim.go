@@ -23,7 +23,10 @@ var claimRules = []reader{
 	{"opinion", opinion},
 	{"trait", trait},
 	{"occupation", occupation},
+	{"absence", absence},
+	{"recurrence", recurs},
 	{"possession", possession},
+	{"ownership", owns},
 	{"plan", plan},
 	{"pursuit", pursuit},
 	{"former habit", formerHabit},
@@ -36,16 +39,31 @@ var claimRules = []reader{
 // favourite: "Ana's favourite editor is now Zed", "my favourite colour is green".
 func favourite(c *clause) []draft {
 	owner, attribute, ok := c.owned()
-	if !ok || !c.copula() || c.past || !isFavourite(attribute) || !c.hasValue() {
+	if !ok || !c.copula() || c.past {
 		return nil
 	}
-	return c.claim(owner, attribute)
+	what := favoured(attribute)
+	if what == "" || !c.hasValue() {
+		return nil
+	}
+	return c.claim(owner, "favourite "+what)
 }
 
-func isFavourite(attribute string) bool {
-	first, rest, _ := strings.Cut(strings.ToLower(attribute), " ")
-	return (spellings[first] == "favourite" || first == "favourite") && rest != ""
+// favoured is what a favourite is one of: "editor" in "favourite editor", "preferred editor", "go-to editor" and "editor of
+// choice", "" for what is no favourite. All of them are one attribute.
+func favoured(attribute string) string {
+	low := strings.ToLower(attribute)
+	if what, ok := strings.CutSuffix(low, " of choice"); ok {
+		return what
+	}
+	first, rest, _ := strings.Cut(low, " ")
+	if favours[first] {
+		return rest
+	}
+	return ""
 }
+
+var favours = set(`favourite favorite fave fav preferred go-to`)
 
 // invertedFavourite: "Helix is Ana's favourite editor", "Green is my favourite colour".
 func invertedFavourite(c *clause) []draft {
@@ -53,11 +71,11 @@ func invertedFavourite(c *clause) []draft {
 		return nil
 	}
 	for i := c.rest; i < c.to-1; i++ {
-		if low := c.low(i); low != "favourite" && low != "favorite" {
+		if !favours[c.low(i)] {
 			continue
 		}
 		end := i + 1
-		for end < c.to && c.s.tokens[end].word && !prepositions[c.low(end)] && !conjunctions[c.low(end)] && !adverbs[c.low(end)] {
+		for end < c.to && c.s.tokens[end].word && !determiners[c.low(end)] && !prepositions[c.low(end)] && !conjunctions[c.low(end)] && !adverbs[c.low(end)] {
 			end++
 		}
 		switch {
@@ -68,9 +86,9 @@ func invertedFavourite(c *clause) []draft {
 			if who == "" {
 				who = "i"
 			}
-			return c.claim(who, c.text(i, end))
+			return c.claim(who, "favourite "+c.text(i+1, end))
 		case c.low(i-1) == "'s":
-			return c.claim(c.foldTokens(c.rest, i-1), c.text(i, end))
+			return c.claim(c.foldTokens(c.rest, i-1), "favourite "+c.text(i+1, end))
 		}
 	}
 	return nil
@@ -95,7 +113,11 @@ func relation(c *clause) []draft {
 		owner = c.foldTokens(at, end)
 		at = end + 1
 	}
-	if owner == "" || at != c.to-1 || !attributes[c.low(at)] {
+	end := c.to
+	for end > at && adverbs[c.low(end-1)] {
+		end-- // "my doctor now"
+	}
+	if owner == "" || at != end-1 || !attributes[c.low(at)] {
 		return nil
 	}
 	return c.claim(owner, c.low(at))
@@ -123,7 +145,7 @@ func (c *clause) hasValue() bool {
 	if c.rest >= c.to || vagueObjects[c.low(c.rest)] || c.to-c.rest > 16 {
 		return false
 	}
-	return c.s.tokens[c.rest].word || c.low(c.rest) == `"`
+	return c.s.tokens[c.rest].word || c.low(c.rest) == `"` || (c.low(c.rest) == "+" || c.low(c.rest) == "(") && c.rest+1 < c.to && c.s.tokens[c.rest+1].numeric()
 }
 
 // dateOf: "the launch is on 3 June", "the launch is scheduled for next Tuesday", "Ana's birthday party starts tomorrow".
@@ -139,7 +161,10 @@ func dateOf(c *clause) []draft {
 	if !settled && !happenings[c.lemma] {
 		return nil
 	}
-	for c.low(i) == "on" || c.low(i) == "for" || c.low(i) == "at" || c.low(i) == "by" || c.low(i) == "the" || c.low(i) == "in" {
+	for i < c.to {
+		if _, ok := c.dateAt(i); ok || !beforeDates[c.low(i)] {
+			break
+		}
 		i++
 	}
 	if _, ok := c.dateAt(i); !ok {
@@ -183,66 +208,6 @@ var attributes = set(`date deadline birthday anniversary age budget owner port v
 
 var aims = set(`goal dream hobby hobbies job plan passion motto`)
 
-// home: "Ana lives in Berlin", "I'm based in Lisbon", "I'm from Sweden".
-func home(c *clause) []draft {
-	if c.kind == thing || !(c.present() || c.progressive && !c.past) || c.modal != "" {
-		return nil
-	}
-	next := c.low(c.rest)
-	switch {
-	case c.lemma == "live" && (next == "in" || next == "at" || next == "near" || next == "on"):
-		if _, _, ok := c.object(c.rest + 1); ok {
-			return c.claim(c.subjectKey(), "home")
-		}
-	case c.lemma == "live" && next == "with":
-		if _, _, ok := c.object(c.rest + 1); ok {
-			return c.claim(c.subjectKey(), "lives with")
-		}
-	case c.copula() && next == "based" && (c.low(c.rest+1) == "in" || c.low(c.rest+1) == "at"), c.copula() && next == "located" && c.low(c.rest+1) == "in":
-		return c.claim(c.subjectKey(), "home")
-	case (c.copula() || c.lemma == "come") && next == "from" && c.rest+1 < c.to && isName(c.s.tokens[c.rest+1]):
-		return c.claim(c.subjectKey(), "origin")
-	}
-	return nil
-}
-
-// work: "Ana works at Acme", "I work as a nurse", "I'm studying law".
-func work(c *clause) []draft {
-	if c.kind == thing || !(c.present() || c.progressive && !c.past) || c.modal != "" {
-		return nil
-	}
-	next := c.low(c.rest)
-	if c.lemma == "study" {
-		text, _, ok := c.object(c.rest)
-		if !ok || prepositions[next] && next != "at" {
-			return nil
-		}
-		if next == "at" {
-			text = "place"
-		}
-		return c.claim(c.subjectKey(), "studies "+trimAttribute(text))
-	}
-	if c.lemma != "work" {
-		return nil
-	}
-	object := c.rest + 1
-	switch next {
-	case "as":
-		if _, _, ok := c.object(object); ok {
-			return c.claim(c.subjectKey(), "occupation")
-		}
-	case "at", "for":
-		if object < c.to && (nameEnd(c.s.tokens[:c.to], object) > object || determiners[c.low(object)] && c.low(object) != "this" && c.low(object) != "that") && !c.dateWord(object) {
-			return c.claim(c.subjectKey(), "employer")
-		}
-	case "in", "from":
-		if text, _, ok := c.object(object); ok && !c.dateWord(object) {
-			return c.claim(c.subjectKey(), "works "+next+" "+trimAttribute(text))
-		}
-	}
-	return nil
-}
-
 // preference: "Ana prefers Helix over Vim", "I prefer Zed for Go".
 func preference(c *clause) []draft {
 	if c.lemma != "prefer" || !c.present() {
@@ -269,6 +234,9 @@ func preference(c *clause) []draft {
 }
 
 var opinionVerbs = set(`love like enjoy adore hate dislike`)
+
+// beforeDates are words that may stand between "is" and a date.
+var beforeDates = set(`on for at by the in from between until end beginning start middle of late early`)
 
 // opinion: "Ana loves tea", "Bo no longer likes coffee", "I can't stand mornings", "I'm a big fan of jazz", "I'm into chess".
 func opinion(c *clause) []draft {

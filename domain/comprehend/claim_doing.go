@@ -83,6 +83,68 @@ var requests = set(`advice help tips ways suggestions ideas guidance feedback re
 
 var pursuits = set(`learn read train write build save prepare practice practise work organize organise apply volunteer teach take develop renovate raise run design paint knit campaign recover grow`)
 
+// owns: "Jonas owns the deploy scripts", "Ana maintains the wiki".
+func owns(c *clause) []draft {
+	if c.kind != named && c.kind != first || !c.present() || c.negated || c.lemma != "own" && c.lemma != "maintain" || c.low(c.rest) != "the" || c.to-c.rest > 7 || c.to-c.rest < 2 {
+		return nil
+	}
+	for i := c.rest; i < c.to; i++ {
+		if low := c.low(i); !c.s.tokens[i].word || conjunctions[low] || vagueObjects[low] || low == "one" {
+			return nil
+		}
+	}
+	return c.claim(c.subjectKey(), "owns "+c.text(c.rest, c.to))
+}
+
+// recurs: "The retro takes place every second Thursday at 10:00", "our standup is on Mondays".
+func recurs(c *clause) []draft {
+	if c.kind != thing && c.kind != ours || !c.plain() || !c.present() {
+		return nil
+	}
+	at := c.rest
+	switch {
+	case c.copula() || c.lemma == "happen" || c.lemma == "meet" || c.lemma == "start" || c.lemma == "run":
+	case c.lemma == "take" && c.low(at) == "place":
+		at++
+	default:
+		return nil
+	}
+	if c.low(at) == "on" {
+		at++
+	}
+	day, many := strings.CutSuffix(c.low(at), "s")
+	if !(many && timeUnits[day]) && !((c.low(at) == "every" || c.low(at) == "each") && repeated(c.s.tokens[:c.to], at) || c.low(at) == "every" && timeUnits[c.low(at+2)]) {
+		return nil
+	}
+	return c.claim(c.subjectKey(), "recurrence")
+}
+
+// absence: "Elif will be on parental leave from 1 April to 30 September", "I'm on vacation until Friday".
+func absence(c *clause) []draft {
+	if c.kind == thing || !c.copula() || c.past || c.negated || c.modal != "" && c.modal != "will" {
+		return nil
+	}
+	at := c.rest
+	switch c.low(at) {
+	case "on":
+		if at++; leaveKinds[c.low(at)] {
+			at++
+		}
+		if low := c.low(at); low != "leave" && low != "vacation" && low != "holiday" && low != "sabbatical" {
+			return nil
+		}
+	case "away", "off", "out":
+	default:
+		return nil
+	}
+	if _, ok := c.lastDate(); !ok || !c.comes() {
+		return nil
+	}
+	return c.claim(c.subjectKey(), "absence")
+}
+
+var leaveKinds = set(`parental maternity paternity annual sick paid unpaid`)
+
 // practice: "I play the guitar", "Ana speaks French", "Bo drives a Prius", "I don't eat meat".
 func practice(c *clause) []draft {
 	if c.kind == thing || !c.present() {
@@ -110,6 +172,7 @@ func practice(c *clause) []draft {
 		if !c.negated || determiners[c.low(c.rest)] {
 			return nil
 		}
+	case "wear":
 	case "use", "need", "require", "support", "cost", "teach", "coach", "maintain", "manage", "run":
 		if c.kind != named || c.lemma == "need" && c.low(c.rest) == "to" {
 			return nil

@@ -1,9 +1,14 @@
 package comprehend
 
-import "github.com/annals-project/annals/domain/memory"
+import (
+	"strings"
+	"unicode"
+
+	"github.com/annals-project/annals/domain/memory"
+)
 
 // rescheduled verbs leave what they move, or set, on the date that they name.
-var rescheduled = set(`move reschedule postpone schedule set push delay shift plan book fix arrange bring advance`)
+var rescheduled = set(`slip move reschedule postpone schedule set push delay shift plan book fix arrange bring advance`)
 
 // leaves states what is so since an event: "Ana moved the launch to 3 June 2025" leaves the launch on 3 June 2025. The claim
 // is built from the observation.
@@ -23,9 +28,10 @@ func leaves(c *clause, event draft) []draft {
 		return nil
 	}
 	from, to := c.rest, at
-	if c.passive {
+	itself := c.kind == thing && (c.lemma == "move" || c.lemma == "shift" || c.lemma == "slip") // "the launch moved from … to …"
+	if c.passive || itself {
 		from, to = c.subj, c.subjEnd
-		if c.rest != at && c.low(c.rest) != "back" && c.low(c.rest) != "forward" {
+		if low := c.low(c.rest); c.rest != at && low != "back" && low != "forward" && low != "from" {
 			return nil
 		}
 	}
@@ -40,6 +46,69 @@ func leaves(c *clause, event draft) []draft {
 	d.subject, d.attribute = key, "date"
 	d.basis = append(d.basis, event.line)
 	return []draft{d}
+}
+
+// movesHome: "Ana moved to Lisbon in March" leaves her home in Lisbon. Of "we moved to Kubernetes" nobody can say what moved,
+// so the subject must be somebody.
+func movesHome(c *clause, event draft) []draft {
+	if c.lemma != "move" && c.lemma != "relocate" && c.lemma != "emigrate" || c.passive || c.kind == thing || c.kind == firstPlural {
+		return nil
+	}
+	for i := c.rest; i < c.to; i++ {
+		if c.low(i) != "to" || c.dateWord(i+1) {
+			continue
+		}
+		end := nameEnd(c.s.tokens[:c.to], i+1)
+		if end == i+1 || !placeLike(c.s.tokens[i+1:end]) || groups[c.low(end)] || c.low(end) == "'s" {
+			return nil
+		}
+		who, verb := c.phraseOfSubject(), " lives in "
+		if c.plural || c.manyAs(c.subjEnd-1) {
+			verb = " live in "
+		}
+		if who == "" {
+			return c.claim(c.subjectKey(), "home") // without a speaker: "I moved to Lisbon"
+		}
+		d := c.draft(memory.Claim, finishLine(who+verb+c.text(i+1, end), c.s.who.name))
+		d.subject, d.attribute = c.subjectKey(), foldAttribute("home")
+		d.basis = append(d.basis, event.line)
+		return []draft{d}
+	}
+	return nil
+}
+
+// placeLike reports whether words are written as places are: "Lisbon", "New York", but not "GitLab", "iOS" or "Postgres 16".
+func placeLike(words []token) bool {
+	for _, t := range words {
+		if t.numeric() || t.shouted() && len(t.text) > 3 || strings.IndexFunc(t.text[1:], unicode.IsUpper) >= 0 && !t.shouted() && !strings.ContainsAny(t.text, "-'’.") {
+			return false
+		}
+	}
+	return true
+}
+
+// switches: after "Ana switched from Vim to Emacs" she uses the one and no longer the other.
+func switches(c *clause, event draft) []draft {
+	if low := c.low(c.rest); c.lemma != "switch" && c.lemma != "migrate" || low != "from" && low != "to" && low != "over" || c.passive || c.kind == thing {
+		return nil
+	}
+	who := c.phraseOfSubject()
+	if who == "" && c.kind == first {
+		who = "I"
+	}
+	var drafts []draft
+	for i := c.rest; i < c.to && len(drafts) < 2; i++ {
+		end := nameEnd(c.s.tokens[:c.to], i+1)
+		verb := map[string]string{"to": " switched to ", "from": " switched away from "}[c.low(i)]
+		if verb == "" || end == i+1 || c.dateWord(i+1) || who == "" {
+			continue
+		}
+		d := c.draft(memory.Claim, finishLine(who+verb+c.text(i+1, end), c.s.who.name))
+		d.subject, d.attribute = c.subjectKey(), foldAttribute("use "+c.text(i+1, end))
+		d.basis = append(d.basis, event.line)
+		drafts = append(drafts, d)
+	}
+	return drafts
 }
 
 // lastDate is the last date expression of the clause.

@@ -166,6 +166,13 @@ func worksWith(c *clause) []draft {
 		return nil
 	}
 	text, end, ok := c.object(c.rest)
+	if !ok && c.lemma == "use" { // "for everything" is for no purpose
+		for k := c.rest + 1; k < c.to-1 && !ok; k++ {
+			if c.low(k) == "for" && vagueObjects[c.low(k+1)] {
+				text, end, ok = c.text(c.rest, k), k, !vagueObjects[c.low(c.rest)]
+			}
+		}
+	}
 	if !ok || determiners[c.low(c.rest)] && c.low(c.rest) != "a" && c.low(c.rest) != "an" {
 		return nil
 	}

@@ -155,7 +155,7 @@ func (c *clause) findNames() bool {
 	if end == i {
 		return false
 	}
-	if _, order := is(c.low(i), base); end == i+1 && !c.doc.names[c.low(i)] && !c.doc.capitals[c.low(i)] && (order || adverbs[c.low(i)] || strings.HasSuffix(c.low(i), "ly")) {
+	if _, order := is(c.low(i), base); end == i+1 && !c.doc.names[c.low(i)] && !c.doc.capitals[c.low(i)] && (order && !beForms[c.low(end)] || adverbs[c.low(i)] || strings.HasSuffix(c.low(i), "ly")) {
 		return false // "Add failed calls to the queue", "Successfully deployed"
 	}
 	if _, activity := is(c.low(i), gerund); (activity || strings.HasSuffix(c.low(i), "ing")) && end == i+1 {
@@ -176,6 +176,14 @@ func (c *clause) findNames() bool {
 	if c.low(end) == "(" { // "Ana (the new lead) moved …"
 		for k := end; k < c.to && k < end+8; k++ {
 			if c.low(k) == ")" {
+				end = k + 1
+				break
+			}
+		}
+	}
+	if c.low(end) == "," && (c.low(end+1) == "aka" || c.low(end+1) == "a.k.a") { // "William Chen, a.k.a. Bill, runs …"
+		for k := end + 2; k < c.to && k < end+8; k++ {
+			if c.low(k) == "," {
 				end = k + 1
 				break
 			}

@@ -18,7 +18,7 @@ import (
 )
 
 // Extractor names this grammar and its version in what is stored. A change that alters memories is a new version.
-const Extractor = "builtin/1"
+const Extractor = "builtin/2"
 
 // Limits of one revision. They bound time and memory; what lies beyond them is in the source, verbatim.
 const (

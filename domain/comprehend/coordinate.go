@@ -3,7 +3,8 @@ package comprehend
 // coordinated cuts a clause that says two things of one subject in the present into two: "Ana lives in Berlin and works at
 // Acme". What happened stays together: "Ana went to Rome and saw the Forum" is one event.
 func coordinated(c clause) []clause {
-	if !c.present() && !c.progressive || c.negated || c.past || c.infinitive() {
+	since := c.past && !c.passive && c.modal == "" // "Ana left Acme and now works for Globex"
+	if !since && (!c.present() && !c.progressive || c.past) || c.negated || c.infinitive() {
 		return []clause{c}
 	}
 	for i := c.rest + 1; i+2 < c.to; i++ {
@@ -14,7 +15,7 @@ func coordinated(c clause) []clause {
 		for adverbs[c.low(next)] {
 			next++
 		}
-		if !c.agrees(next) {
+		if since && c.low(i+1) != "now" || !c.agrees(next) {
 			continue
 		}
 		second, ok := c.withSubject(i+1, c.to)
@@ -37,6 +38,9 @@ func (c *clause) infinitive() bool { return c.low(c.rest) == "to" && isBase(c.lo
 // agrees reports whether token i is a verb in the present that can have the subject of the clause, and is no noun.
 func (c *clause) agrees(i int) bool {
 	low, next := c.low(i), c.low(i+1)
+	if next == "not" && (low == "can" || low == "cannot" || low == "do" || low == "does") && isBase(c.low(i+2)) {
+		return true
+	}
 	_, activity := is(next, gerund)
 	if c.kind == first || c.kind == firstPlural || c.plural {
 		_, ok := is(low, base)

@@ -32,10 +32,28 @@ func findDates(s *sentence, said time.Time) []dated {
 			i++
 			continue
 		}
+		if len(found) > 0 {
+			d = r.inRange(found[len(found)-1], d)
+		}
 		found = append(found, r.withClock(d))
 		i = found[len(found)-1].to
 	}
 	return found
+}
+
+// inRange is a date as the end of the range that a date before it begins: of "from 1 April to 30 September" the second lies
+// behind the first.
+func (r *dateReader) inRange(first, d dated) dated {
+	if !d.relative || d.clock || first.to+1 != d.from || !d.start.Before(first.start) {
+		return d
+	}
+	switch r.low(first.to) {
+	case "to", "until", "till", "-", "–", "and", "through":
+		if next := d.start.AddDate(1, 0, 0); next.Day() == d.start.Day() && months[r.low(d.to-1)]+months[r.low(d.from)] > 0 {
+			d.start, d.end = next, d.end.AddDate(1, 0, 0)
+		}
+	}
+	return d
 }
 
 // dateStarts are the words that a date expression can begin with, beside numbers.
@@ -148,11 +166,13 @@ func (r *dateReader) month(i int) (time.Month, bool) {
 // nearest is a day of a month in the year that the tense asks for, else in the year that brings it closest to today. Its
 // expression begins at token i.
 func (r *dateReader) nearest(i int, month time.Month, day int) (time.Time, bool) {
-	told := r.tense.past && !r.tense.future && !r.putOff(i)
+	moved := r.putOff(i)
+	told := r.tense.past && !r.tense.future && !moved
+	ahead := moved || r.tense.future && !r.tense.past
 	var best time.Time
 	for year := r.today.Year() - 1; year <= r.today.Year()+1; year++ {
 		t := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
-		if t.Day() != day || told && t.After(r.today) {
+		if t.Day() != day || told && t.After(r.today) || ahead && t.Before(r.today) {
 			continue
 		}
 		if best.IsZero() || t.Sub(r.today).Abs() < best.Sub(r.today).Abs() {

@@ -78,6 +78,13 @@ func (r *dateReader) dayMonth(i int) (dated, bool) {
 		return dated{}, false
 	}
 	at := i + 1
+	if low := r.low(at); low == "to" || low == "-" || low == "–" || low == "and" && r.low(i-1) == "between" {
+		end, ok := dayOfMonth(r.low(at + 1))
+		if !ok || end <= first || first != last {
+			return dated{}, false
+		}
+		last, at = end, at+2
+	}
 	if r.low(at) == "of" {
 		at++
 	}

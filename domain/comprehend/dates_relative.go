@@ -207,7 +207,7 @@ func (r *dateReader) onWeekday(i int) (dated, bool) {
 	if !ok || len(r.low(i)) < 4 || !r.tokens[i].capital() || plural[r.low(i+1)] {
 		return dated{}, false
 	}
-	moved := r.putOff(i)
+	moved := r.putOff(i) && r.low(i-1) != "from"
 	switch r.low(i - 1) {
 	case "on", "by", "until", "till", "before", "since", "for", "this":
 	default:
@@ -240,7 +240,7 @@ func (r *dateReader) putOff(i int) bool {
 		k--
 	}
 	switch r.low(k) {
-	case "to", "until", "till", "for":
+	case "to", "until", "till", "for", "from":
 	default:
 		return false
 	}
@@ -283,12 +283,21 @@ func (r *dateReader) inMonth(i int) (dated, bool) {
 	if !ok || len(r.low(i)) < 4 && month != time.May {
 		return dated{}, false
 	}
-	switch r.low(i - 1) {
-	case "in", "until", "by", "since", "early", "late":
+	switch before := r.low(i - 1); before {
+	case "in", "until", "till", "by", "since", "early", "late", "mid":
+	case "of":
+		if part := r.low(i - 2); part != "end" && part != "beginning" && part != "start" && part != "middle" {
+			return dated{}, false
+		}
+		if r.tense == (tense{}) { // "our lease ends at the end of November"
+			return r.namedMonth(i, i+1, month, 1)
+		}
 	default:
 		return dated{}, false
 	}
 	switch {
+	case r.putOff(i):
+		return r.namedMonth(i, i+1, month, 1)
 	case r.tense.past == r.tense.future:
 		return dated{}, false
 	case r.tense.past && month == r.today.Month(), r.tense.future && month == r.today.Month():

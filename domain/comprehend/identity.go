@@ -86,6 +86,9 @@ func knownAs(c *clause) []draft {
 		if c.kind != named {
 			return nil
 		}
+		if c.low(at) == `"` {
+			return c.identity()
+		}
 	default:
 		return nil
 	}
@@ -155,6 +158,11 @@ func readHandles(s *sentence) []draft {
 			if left, right := nameBefore(tokens, i), nameAfter(s, i+1); left >= 0 && right != "" {
 				name := flat(s.text[tokens[left].at:lastWord(tokens, left, i).end()])
 				add(name+" is also known as "+right, name, right)
+			}
+		case low[0] == '@' && len(low) > 2 && lowAt(tokens, i-1) == "(" && lowAt(tokens, i+1) == ")":
+			if left := nameBefore(tokens, i); left >= 0 {
+				name := flat(s.text[tokens[left].at:lastWord(tokens, left, i).end()])
+				add(possessive(name)+" handle is "+tokens[i].text, name)
 			}
 		case (low == "call" || low == "calls") && i+2 < len(tokens) && tokens[i+1].low == "me" && s.who.name != "":
 			if before := lowAt(tokens, i-1); low == "call" && i > 0 && before != "please" && before != "just" && before != "can" && before != "everyone" && before != "friends" && before != "people" && before != "," {

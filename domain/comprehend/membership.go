@@ -1,6 +1,10 @@
 package comprehend
 
-import "github.com/annals-project/annals/domain/memory"
+import (
+	"strings"
+
+	"github.com/annals-project/annals/domain/memory"
+)
 
 // membershipRules read that somebody or something belongs to a group, a team, a role.
 var membershipRules = []reader{
@@ -64,6 +68,11 @@ func onTeam(c *clause) []draft {
 	at := c.rest
 	if c.copula() && (c.low(at) == "part" || c.low(at) == "back") {
 		at++
+	}
+	for i := at; (c.lemma == "sing" || c.lemma == "play") && i < at+3 && c.s.tokens[min(i, c.to-1)].word; i++ { // "sings alto in the choir"
+		if low := c.low(i); (low == "in" || low == "for") && i > at {
+			at = i
+		}
 	}
 	if low := c.low(at); low != "on" && low != "in" && low != "of" && low != "for" || low == "of" && at == c.rest {
 		return nil
@@ -171,13 +180,21 @@ func hasRole(c *clause) []draft {
 	if !c.copula() || !c.plain() || c.past || c.kind == thing || c.plural {
 		return nil
 	}
-	switch c.low(c.rest) {
+	begin := c.rest + 1
+	switch low := c.low(c.rest); low {
 	case "the", "our", "a", "an", "my":
+	case "acting", "interim", "deputy", "head", "cto", "ceo", "cfo", "coo", "co-founder", "president", "chair", "captain", "treasurer", "secretary":
+		begin = c.rest // "Mei is acting head of design"
 	default:
 		return nil
 	}
-	for i := c.rest + 1; i < c.to && i < c.rest+5 && c.s.tokens[i].word; i++ {
+	for i := begin; i < c.to && i < c.rest+5 && c.s.tokens[i].word; i++ {
 		low := c.low(i)
+		if (c.low(i+1) == "of" || c.low(i+1) == "in" || c.low(i+1) == "for") && doer(low) {
+			if end, ok := c.group(i+2, false); ok && (end >= c.to || !c.s.tokens[end].word || conjunctions[c.low(end)] || prepositions[c.low(end)] || adverbs[c.low(end)]) {
+				return c.member() // "the drummer of a punk band"
+			}
+		}
 		if roles[low] {
 			next := c.low(i + 1)
 			of := next == "of" || next == "at" || next == "for" || next == "on" || next == "in"
@@ -194,6 +211,14 @@ func hasRole(c *clause) []draft {
 		}
 	}
 	return nil
+}
+
+// doer reports whether a noun says what somebody does: "drummer", "goalkeeper", "pianist".
+func doer(noun string) bool {
+	if roles[noun] || isOccupation(noun) {
+		return true
+	}
+	return len(noun) > 5 && (strings.HasSuffix(noun, "er") || strings.HasSuffix(noun, "ist") || strings.HasSuffix(noun, "ian")) && noun != "member" && noun != "number" && noun != "center"
 }
 
 // consistsOf: "The platform team consists of Ana, Bo and Cy", "the members of the board are Ana and Bo".

@@ -10,7 +10,7 @@ import (
 func readMentions(d *document, s *sentence) []draft {
 	var drafts []draft
 	for _, e := range d.entities(s, 0, len(s.tokens)) {
-		if called(s.tokens, e) || e.to == e.from+1 && s.technical(e.from) || sameName(e.text, s.who.name) {
+		if e.to == e.from+1 && commonNouns[s.tokens[e.from].low] || called(s.tokens, e) || e.to == e.from+1 && s.technical(e.from) || sameName(e.text, s.who.name) {
 			continue
 		}
 		line := e.text + " is mentioned"
@@ -33,8 +33,11 @@ func (s *sentence) technical(i int) bool {
 		return false
 	}
 	before := s.tokens[i-1]
-	return before.numeric() || !before.word && strings.Contains("`'\"‘“<{[/#.", before.text) && !t.gap || strings.HasSuffix(t.text, "Error") || strings.HasSuffix(t.text, "Exception")
+	return before.numeric() && len(before.text) == 3 || pressed[before.low] || !before.word && strings.Contains("`'\"‘“<{[/#.", before.text) && !t.gap || strings.HasSuffix(t.text, "Error") || strings.HasSuffix(t.text, "Exception")
 }
+
+// pressed stand before the words on a screen.
+var pressed = set(`click press tap select grep`)
 
 // called reports whether a name only calls somebody: alone at an end of the sentence or between commas, after a greeting or
 // before what is said to them.

@@ -137,7 +137,7 @@ func favouriteFact(d *document, f field, beside []field) []draft {
 	key := f.key()
 	attribute := ""
 	switch inner := len(f.path) >= 2 && f.path[len(f.path)-2] == "preferences"; {
-	case isFavourite(key):
+	case favoured(key) != "":
 		attribute = key
 	case inner && len(strings.Fields(key)) <= 3 && !f.number:
 		attribute = "preferred " + key
@@ -148,7 +148,11 @@ func favouriteFact(d *document, f field, beside []field) []draft {
 	default:
 		return nil
 	}
-	return []draft{{kind: memory.Claim, line: possessive(who) + " " + attribute + " is " + f.value, subject: fold(who), attribute: foldAttribute(attribute), entities: []string{who}}}
+	compared := attribute
+	if what := favoured(attribute); what != "" {
+		compared = "favourite " + what
+	}
+	return []draft{{kind: memory.Claim, line: possessive(who) + " " + attribute + " is " + f.value, subject: fold(who), attribute: foldAttribute(compared), entities: []string{who}}}
 }
 
 // ruleFact: {"rules": ["Never deploy on Fridays"]}, {"instructions": "Answer in French."}.

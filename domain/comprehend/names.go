@@ -22,7 +22,14 @@ var neverNames = set(`i ok okay tv dvd pc usa uk eu us faq asap fyi btw lol omg 
 	good great nice awesome amazing cool wow wonderful fantastic perfect lovely beautiful happy glad excited sure right true real keep hope guess sounds seems looks feels
 	being having doing going getting making taking seeing image photo picture video link here's
 	usually often sometimes rarely recently lately finally basically apparently obviously absolutely definitely totally certainly exactly indeed instead overall meanwhile
-	first second third fourth next last another both either neither nothing something anything everything several few plenty lots part due given based according`)
+	first second third fourth next last another both either neither nothing something anything everything several few plenty lots part due given based according makefile makefiles dockerfile dockerfiles readme changelog`)
+
+// nations begin the names of institutions, and organs are what such names end with.
+var (
+	nations = set(`american british french german italian spanish chinese japanese korean indian russian mexican canadian australian european african asian irish scottish welsh dutch
+	swedish norwegian danish finnish polish turkish greek portuguese brazilian thai vietnamese ukrainian swiss austrian belgian egyptian`)
+	organs = set(`museum library airlines airways bank club parliament embassy institute academy association society council navy army school university red`)
+)
 
 var compass = set(`north south east west new san los las el la santa saint st great lake mount mt fort cape port`)
 
@@ -31,6 +38,9 @@ var commonNouns = set(`temperature temperatures work sales revenue traffic produ
 	children parents friends teachers doctors engineers developers managers employees members management support marketing engineering finance legal security operations research data code software hardware
 	water rain snow weather health money music food coffee tea breakfast lunch exercise yoga meditation pottery gardening hiking travel tickets orders order payment payments invoices invoice meetings
 	version task tasks item items step steps option options team teams staff everyone others society science technology politics history nature progress success failure error errors issue issues bug bugs
+	latency throughput uptime downtime timeout timeouts bandwidth capacity availability onboarding compliance procurement logistics attendance turnout enrolment enrollment registration parking catering
+	churn retention adoption engagement conversion documentation infrastructure backend frontend staging checkout login billing shipping delivery recruiting hiring accounting purchasing facilities
+	groceries laundry breathing sleep breakfasts dinners meals temperatures humidity wind fog traffic construction repairs maintenance negotiations talks discussions feedback approval approvals nothing
 	response responses request requests access status performance quality memory storage application applications system systems server servers database databases network file files user customer manager
 	profits inflation demand supply interest rates stocks shares unemployment costs growth police firefighters workers scientists researchers experts critics voters residents neighbors neighbours volunteers
 	dogs cats animals birds plants trees flowers books movies games sports soccer football basketball tennis chess art love life death time progress packages email emails messages calls`)
@@ -49,6 +59,8 @@ func nameEnd(tokens []token, i int) int {
 	end := i + 1
 	if after := titleEnd(tokens, i); after > i {
 		end = after // "Dr. Berg"
+	} else if nations[tokens[i].low] && tokens[i].capital() && i+2 < len(tokens) && tokens[i+1].gap && isName(tokens[i+1]) && (isName(tokens[i+2]) || organs[tokens[i+1].low]) {
+		end++ // "Dutch Alpine Club", though "Dutch" alone is no name
 	} else if compass[tokens[i].low] && tokens[i].capital() && end < len(tokens) && tokens[end].gap && isName(tokens[end]) {
 		end++ // "East Coast", though "East" alone is no name
 	} else if !isName(tokens[i]) {
@@ -127,6 +139,8 @@ func (d *document) entities(s *sentence, from, to int) []entity {
 		}
 		if (!opens(s.tokens, i) || slices.Contains(s.named, s.tokens[i].at) || d.surely(s.tokens, i, end)) && s.tokens[end-1].end()-s.tokens[i].at <= maxName {
 			found = append(found, entity{i, end, flat(s.text[s.tokens[i].at:s.tokens[end-1].end()])})
+		} else if _, order := is(s.tokens[i].low, base); order && end > i+1 {
+			end = i + 1 // "Tell Mei": an order and a name
 		}
 		i = end
 	}

@@ -1,6 +1,10 @@
 package comprehend
 
-import "github.com/annals-project/annals/domain/memory"
+import (
+	"slices"
+
+	"github.com/annals-project/annals/domain/memory"
+)
 
 // eventVerbs tell that something happened. Verbs of feeling, thinking and being are not among them.
 var eventVerbs = set(`accept accompany achieve acquire adopt announce appear apply appoint approve arrange arrive assemble assign attend audit back bake ban become begin book
@@ -14,7 +18,7 @@ var eventVerbs = set(`accept accompany achieve acquire adopt announce appear app
 	replace report request rescue reschedule research reserve resign resolve restart restore resume retire return reunite reveal revert review revise ride roast run sail save schedule score see sell send
 	serve set settle sew share ship shoot show shut sign sing ski sketch skip snow speak spend split sponsor spot start steal stop submit surf survive swap swim switch take teach tear test throw tour train
 	transfer translate travel trek try turn undergo unveil update upgrade upload vacation visit volunteer vote walk wander wash watch win withdraw wrap write rebuild rewrite reset resend restock
-	diagnose onboard offboard provision decommission patch archive revoke sprain twist fracture carpool hitchhike snorkel repaint adjourn tell say ask agree escalate audit audition ban block sculpt`)
+	diagnose onboard offboard provision decommission patch archive revoke roll study divorce deprecate suggest recommend sprain twist fracture carpool hitchhike snorkel repaint adjourn tell say ask agree escalate audit audition ban block sculpt`)
 
 // objectless verbs tell an event only together with what it concerned; with "to" and an infinitive, or with a bare
 // preposition, they tell nothing.
@@ -25,10 +29,12 @@ func readObservation(c *clause) []draft {
 	if !(eventVerbs[c.lemma] || c.lemma == "have" && c.past && c.occasion()) {
 		return nil
 	}
-	for _, d := range doubts {
-		if d.holds(c) {
+	if doubtful(c) {
+		head, ok := c.firstOfMany()
+		if !ok || doubtful(&head) {
 			return nil
 		}
+		c = &head
 	}
 	line := c.line()
 	if line == "" {
@@ -37,15 +43,40 @@ func readObservation(c *clause) []draft {
 	return []draft{c.draft(memory.Observation, line)}
 }
 
-// doubts are the reasons why a clause with the verb of an event states none, or none that can be understood alone.
-var doubts = []struct {
+// doubt is one reason.
+type doubt struct {
 	name  string
 	holds func(*clause) bool
-}{
+}
+
+func doubtful(c *clause) bool {
+	return slices.ContainsFunc(doubts, func(d doubt) bool { return d.holds(c) })
+}
+
+// firstOfMany is the clause up to a comma behind which a next event is told: of "we drove across Iceland in a van, slept in
+// it, and saw …" the first can be understood alone.
+func (c *clause) firstOfMany() (head clause, ok bool) {
+	for i := c.rest + 1; i < c.to-1; i++ {
+		if c.low(i) != "," {
+			continue
+		}
+		if _, tells := is(c.low(i+1), past); tells {
+			head = *c
+			head.to = i
+			return head, true
+		}
+	}
+	return *c, false
+}
+
+// doubts are the reasons why a clause with the verb of an event states none, or none that can be understood alone.
+var doubts = []doubt{
 	{"not done", func(c *clause) bool { return !c.plain() || c.progressive || !c.past && !c.perfect }},
 	{"hedged", hedged},
 	{"before another event", func(c *clause) bool { return c.perfect && c.past }},
-	{"has got", func(c *clause) bool { return c.perfect && vagueEvents[c.lemma] }},
+	{"has got", func(c *clause) bool {
+		return c.perfect && vagueEvents[c.lemma] && c.lemma != "leave" && c.lemma != "agree" && c.lemma != "decide"
+	}},
 	{"got nothing", func(c *clause) bool { return c.lemma == "get" && !c.acquires() }},
 	{"was taken", func(c *clause) bool {
 		return c.passive && (c.kind == first || c.kind == firstPlural) && vagueEvents[c.lemma]

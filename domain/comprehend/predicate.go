@@ -184,7 +184,7 @@ func (c *clause) finish() bool {
 
 var (
 	// nounLike are gerunds that stand as nouns after "is".
-	nounLike = set(`painting building meeting reading writing running swimming cooking baking hiking camping dancing singing fishing gardening`)
+	nounLike = set(`acting painting building meeting reading writing running swimming cooking baking hiking camping dancing singing fishing gardening`)
 	// adjectives are participles that describe after "be", rather than tell what was done.
 	adjectives = set(`excited tired interested married divorced engaged worried concerned surprised scared lost done finished known
 		allergic retired experienced inspired amazed stressed relaxed pleased blessed bored confused thrilled loved open closed born used supposed involved

@@ -13,7 +13,7 @@ func readRules(d *document, s *sentence) []draft {
 	}
 	i := ruleStart(s.tokens)
 	announced := i > 0 && s.tokens[i-1].low == ":" && announcing[lowAt(s.tokens, i-2)]
-	if !standing(s.tokens, i, announced) && !obliges(s, i) {
+	if !standing(s.tokens, i, announced) && !obliges(s, i) && !bans(s, i, announced) {
 		return nil
 	}
 	c := clause{doc: d, s: s, from: i, to: len(s.tokens), subj: i, subjEnd: i}
@@ -34,6 +34,7 @@ func ruleStart(tokens []token) int {
 		low := tokens[i].low
 		switch {
 		case !tokens[i].word, interjections[low] && low != "please" && !(low == "no" && tokens[i+1].word) && low != "see" && low != "look":
+		case low == "new" && announcing[tokens[i+1].low] && lowAt(tokens, i+2) == ":":
 		case announcing[low] && (tokens[i+1].low == ":" || tokens[i+1].low == "," || tokens[i+1].low == "-"):
 		default:
 			return i
@@ -87,6 +88,8 @@ func standing(tokens []token, i int, announced bool) bool {
 	switch {
 	case low(i) == "never" || low(i) == "always" || low(i) == "only" && len(tokens) > i+3:
 		return orders(tokens, i+1)
+	case low(i) == "do" && low(i+1) == "not" && low(i+2) == "ever":
+		return orders(tokens, i+3)
 	case low(i) == "do" && low(i+1) == "not":
 		return orders(tokens, i+2) && !occasion(tokens, i+3) && (forever || announced || general(tokens, i+2))
 	case (low(i) == "when" || low(i) == "if" || low(i) == "before" || low(i) == "after") && !forever:
@@ -104,7 +107,7 @@ func standing(tokens []token, i int, announced bool) bool {
 	if low(i) == "make" && low(i+1) == "sure" && low(i+2) == "to" {
 		i += 3
 	}
-	return orders(tokens, i) && (tokens[begins].capital() || announced) && everyTime(tokens, i+1)
+	return orders(tokens, i) && (tokens[begins].capital() || announced) && (everyTime(tokens, i+1) || low(i) != "let" && repeated(tokens, i+1) || choices[low(i)] && chooses(tokens, i+1))
 }
 
 // orders reports whether token i is the verb of an order with an object, and not one of the phrases that order nothing
@@ -170,6 +173,92 @@ func everyTime(tokens []token, i int) bool {
 	return false
 }
 
+// repeated reports whether the tokens say how often something is to be done: "every 90 days", "every night".
+func repeated(tokens []token, i int) bool {
+	for ; i+1 < len(tokens); i++ {
+		if low := tokens[i].low; low != "every" && low != "each" {
+			continue
+		}
+		if _, count := number(tokens[i+1].low); count || timeUnits[tokens[i+1].low] || tokens[i+1].low == "other" {
+			return true
+		}
+	}
+	return false
+}
+
+// choices are verbs of an order that chooses one way of two, and chooses reports whether the tokens name both: "Use tabs, not
+// spaces, in Makefiles".
+var choices = set(`use prefer write say name put spell format`)
+
+func chooses(tokens []token, i int) bool {
+	if occasion(tokens, i) {
+		return false
+	}
+	for ; i+1 < len(tokens); i++ {
+		next := tokens[i+1].low
+		switch tokens[i].low {
+		case ",":
+			if next == "not" || next == "never" {
+				return true
+			}
+		case "instead":
+			return next == "of"
+		case "rather":
+			return next == "than"
+		}
+	}
+	return false
+}
+
+// bans reports whether the sentence forbids without a verb: "No deployments after 16:00 on Fridays", "No merges without a review".
+func bans(s *sentence, i int, announced bool) bool {
+	tokens := s.tokens
+	if tokens[i].low != "no" || i+2 >= len(tokens) || !tokens[i+1].word || s.tense != (tense{}) || hasFinite(tokens[i+1:]) {
+		return false
+	}
+	for k := i + 2; k < len(tokens)-1; k++ {
+		next := tokens[k+1].low
+		switch tokens[k].low {
+		case "on", "at":
+			if day, ok := strings.CutSuffix(next, "s"); ok && (timeUnits[day] || weekdays[day] != 0 || day == "weekend") {
+				return true
+			}
+		case "without":
+			if next == "a" || next == "an" || next == "prior" || next == "written" {
+				return true
+			}
+		case "after", "before":
+			if _, _, clock := (&dateReader{tokens: tokens}).clock(k + 1); clock {
+				return true
+			}
+		}
+	}
+	return announced
+}
+
+// hasFinite reports whether one of the tokens can only be a verb that agrees with a subject.
+func hasFinite(tokens []token) bool {
+	for _, t := range tokens {
+		if beForms[t.low] && t.low != "'s" || modals[t.low] || haveForms[t.low] || doForms[t.low] || pronouns[t.low] && t.low != "one" {
+			return true
+		}
+	}
+	return false
+}
+
+// generic reports whether a sentence speaks of all of a kind, at no time in particular: its subject has no article and is no name.
+func generic(s *sentence, i int) bool {
+	return !determiners[s.tokens[i].low] && len(s.dates) == 0 && !occasion(s.tokens, i) && !s.tokens[i+1].capital()
+}
+
+// beDone reports whether "be" and a participle stand at token i, perhaps behind "to".
+func beDone(tokens []token, i int) bool {
+	if lowAt(tokens, i) == "to" {
+		i++
+	}
+	return lowAt(tokens, i) == "be" && isPast(lowAt(tokens, i+1)) && lowAt(tokens, i+1) != "done" && lowAt(tokens, i+1) != "fixed"
+}
+
 // isPast reports whether a word is the participle of "must have gone".
 func isPast(low string) bool {
 	_, ok := is(low, participle)
@@ -182,6 +271,15 @@ func obliges(s *sentence, i int) bool {
 	tokens := s.tokens
 	if s.tense.past {
 		return false
+	}
+	if tokens[i].low == "it" && beForms[tokens[i+1].low] { // "It is forbidden to share …"
+		k := i + 2
+		not := lowAt(tokens, k) == "not"
+		if not || lowAt(tokens, k) == "strictly" {
+			k++
+		}
+		low := lowAt(tokens, k)
+		return lowAt(tokens, k+1) == "to" && (not && (low == "allowed" || low == "permitted") || !not && (low == "forbidden" || low == "prohibited" || low == "mandatory"))
 	}
 	switch tokens[i].low {
 	case "i", "you", "it", "he", "she", "that", "this", "there", "they", "we", "what", "which", "if", "someone", "something":
@@ -201,6 +299,10 @@ func obliges(s *sentence, i int) bool {
 		case low == "may" && (all || next == "not" && plural):
 			return tokens[k].text == "may"
 		case (low == "should" || low == "can" || low == "cannot") && (tokens[i].low == "nobody" || tokens[i].low == "no" || tokens[i].low == "only") && k+1 < len(tokens) && isBase(next):
+			return true
+		case (low == "should" || (low == "have" || low == "need") && next == "to") && plural && generic(s, i) && beDone(tokens, k+1):
+			return true
+		case (low == "needs" || low == "requires") && (tokens[i].low == "every" || tokens[i].low == "each") && (determiners[next] || next == "to"):
 			return true
 		case low == "should" && (next == "always" || next == "never" || all && next == "be"):
 			return true

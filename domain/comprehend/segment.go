@@ -99,7 +99,7 @@ func (d *document) eachSpan(yield func(start, end int, who speaker) bool) {
 			if !flush() {
 				return
 			}
-		case fenced, body == "", body[0] == '>', body[0] == '|':
+		case fenced, body == "", body[0] == '>', body[0] == '|', strings.HasPrefix(body, "$ "):
 			if !flush() {
 				return
 			}

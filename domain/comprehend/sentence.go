@@ -30,6 +30,9 @@ func readSentence(d *document, s *sentence) []draft {
 				continue
 			}
 			whole, ok := parse(d, s, part[0], part[1])
+			if ok && whole.kind == named && sayings[whole.lemma] {
+				s.named = append(s.named, s.tokens[whole.subj].at)
+			}
 			if !ok || whole.addressed {
 				continue
 			}
@@ -42,6 +45,9 @@ func readSentence(d *document, s *sentence) []draft {
 	return append(drafts, readMentions(d, s)...)
 }
 
+// sayings are verbs whose subject is somebody, so that a capital before one is that of a name.
+var sayings = set(`say tell think suggest ask believe want know promise claim argue mention explain recommend reply answer prefer love like hate hope agree disagree doubt insist complain warn confirm`)
+
 // maxClause is the longest clause that is read, in tokens.
 const maxClause = 45
 
@@ -49,7 +55,9 @@ const maxClause = 45
 func readClause(c *clause) []draft {
 	drafts := readObservation(c)
 	if len(drafts) > 0 {
-		drafts = append(drafts, leaves(c, drafts[0])...)
+		for _, follows := range []func(*clause, draft) []draft{leaves, movesHome, switches} {
+			drafts = append(drafts, follows(c, drafts[0])...)
+		}
 	}
 kinds:
 	for _, kind := range [][]reader{identityRules, membershipRules, claimRules} {

@@ -115,6 +115,9 @@ func (c *clause) object(i int) (text string, end int, ok bool) {
 	end = i
 	for end < c.to && end-i < 14 {
 		t := c.s.tokens[end]
+		if end > i && c.nowadays(end) {
+			break
+		}
 		if conjunctions[t.low] && t.low != "and" && t.low != "as" && t.low != "before" && t.low != "after" && t.low != "or" || !t.word && t.low != "`" && t.low != `"` && t.low != "'" && t.low != "(" && t.low != ")" && t.low != "&" && t.low != "/" && t.low != "," {
 			break
 		}
@@ -132,6 +135,23 @@ func (c *clause) object(i int) (text string, end int, ok bool) {
 		}
 	}
 	return c.text(i, end), end, true
+}
+
+// nowadays reports whether "these days" or the like stands at token i.
+func (c *clause) nowadays(i int) bool {
+	switch low, next := c.low(i), c.low(i+1); low {
+	case "these":
+		return next == "days"
+	case "right":
+		return next == "now"
+	case "at":
+		return next == "the" && c.low(i+2) == "moment"
+	case "nowadays", "anymore":
+		return true
+	case "any":
+		return next == "more" || next == "longer"
+	}
+	return false
 }
 
 // commonGround are things that everybody knows which one of is meant.

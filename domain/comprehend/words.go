@@ -39,7 +39,7 @@ var (
 	particles = set(`de da di van von der den la le el bin ibn al y e du dos`)
 	// titles and abbreviations end with a full stop that ends no sentence, abbreviations only where no capital follows; in
 	// lower case and without the full stop.
-	titles        = set(`mr mrs ms dr prof st vs e.g i.e gen col lt sgt capt hon rev`)
+	titles        = set(`mr mrs ms dr prof st vs e.g i.e a.k.a gen col lt sgt capt hon rev`)
 	abbreviations = set(`sr jr etc eg ie no nos vol fig approx dept inc ltd co corp
 		jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thurs fri sat sun a.m p.m u.s u.k cf al`)
 
