@@ -25,6 +25,8 @@ type History struct {
 	Deleted map[uuid.UUID]bool
 	// Ended are the blobs whose streams are ended.
 	Ended map[string]bool
+	// Blobs is what the blobs hold that texts lie in, by stream, ended or not. It is nil where all text lies in the events.
+	Blobs map[string][]byte
 
 	t      *rapid.T
 	ids    int
@@ -48,6 +50,7 @@ type point struct {
 	deleted  time.Time
 	kept     bool
 	closed   bool // the memory stream is tombstoned
+	blobs    []string
 }
 
 // work is an item with a revision to derive.
@@ -93,9 +96,14 @@ type wipe struct {
 	cleaned bool
 }
 
-// DrawHistory draws a history.
-func DrawHistory(t *rapid.T) *History {
-	h := &History{t: t, Erased: map[uuid.UUID]bool{}, Deleted: map[uuid.UUID]bool{}, Ended: map[string]bool{}}
+// DrawHistory draws a history whose text lies in the events.
+func DrawHistory(t *rapid.T) *History { return drawHistory(t, nil) }
+
+// DrawBlobHistory draws a history in which some texts of revisions, and some memories, lie in blobs.
+func DrawBlobHistory(t *rapid.T) *History { return drawHistory(t, map[string][]byte{}) }
+
+func drawHistory(t *rapid.T, blobs map[string][]byte) *History {
+	h := &History{t: t, Erased: map[uuid.UUID]bool{}, Deleted: map[uuid.UUID]bool{}, Ended: map[string]bool{}, Blobs: blobs}
 	for p := range 2 {
 		project := h.id()
 		// Few of them, so that much happens to each.
@@ -175,7 +183,11 @@ func (h *History) land(s *send, ordinal int, p *point) {
 			w := &work{send: s, ordinal: ordinal, point: p, revision: effect.Revision, phase: "queued"}
 			p.work, s.work = append(p.work, w), append(s.work, w)
 		}
-		body := datapoint.Body{Content: datapoint.Text{Inline: fmt.Sprintf("%s, revision %d\x00", p.name, effect.Revision)}}
+		body := datapoint.Body{Content: h.text(p, fmt.Sprintf("%s, revision %d\x00", p.name, effect.Revision))}
+		if h.Blobs != nil && h.chance("metadata") {
+			metadata := h.text(p, `{"a":1}`)
+			body.Metadata = &metadata
+		}
 		e = &datapoint.RevisionAccepted{Send: from, Standing: standing, Body: body}
 	case 1:
 		effect.Audience = h.id()

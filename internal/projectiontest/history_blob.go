@@ -4,6 +4,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -14,6 +15,47 @@ func (h *History) begin(project, owner uuid.UUID) string {
 	name := stream.BlobName(owner, h.id())
 	h.Append(name, &blob.Opened{ProjectID: project, Owner: owner, Deadline: h.now()})
 	return name
+}
+
+// put puts a text of a data point into a blob of its own where that is drawn, before an event refers to it.
+func (h *History) put(p *point, data []byte) *blob.Ref {
+	if h.Blobs == nil || !h.chance("blob") {
+		return nil
+	}
+	name := h.begin(p.project, p.id)
+	h.Blobs[name] = data
+	p.blobs = append(p.blobs, name)
+	return &blob.Ref{Stream: name, Size: int64(len(data))}
+}
+
+func (h *History) text(p *point, content string) datapoint.Text {
+	if ref := h.put(p, []byte(content)); ref != nil {
+		return datapoint.Text{Blob: ref}
+	}
+	return datapoint.Text{Inline: content}
+}
+
+// holds reports whether a data point has blobs that are not ended.
+func (h *History) holds(id uuid.UUID) bool {
+	for _, p := range h.points {
+		for _, name := range p.blobs {
+			if p.id == id && !h.Ended[name] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// LeftBlobs is what the blobs hold that are not ended: what a replay of the log can read.
+func (h *History) LeftBlobs() map[string][]byte {
+	left := map[string][]byte{}
+	for name, data := range h.Blobs {
+		if !h.Ended[name] {
+			left[name] = data
+		}
+	}
+	return left
 }
 
 // end ends a blob: what it held may be gone from the log.

@@ -1,6 +1,8 @@
 package projectiontest
 
 import (
+	"slices"
+
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/stream"
@@ -102,7 +104,7 @@ func (h *History) keepFacts() {
 		return
 	}
 	h.Append(stream.Name(stream.Deletion, p.deletion.id), &deletion.FactsKept{
-		ProjectID: p.project, DataPoint: p.id, Facts: p.facts, Blobs: []string{"blob-" + p.id.String()}, DeletedAt: p.deleted,
+		ProjectID: p.project, DataPoint: p.id, Facts: p.facts, Blobs: slices.Clone(p.blobs), DeletedAt: p.deleted,
 	})
 	p.kept = true
 	h.Erased[p.id] = true
@@ -122,6 +124,9 @@ func (h *History) clean() {
 	}
 	for _, p := range w.taken {
 		p.closed = true
+		for _, name := range p.blobs {
+			h.end(name)
+		}
 	}
 	w.cleaned = true
 	h.Append(stream.Name(stream.Deletion, w.id), &deletion.Cleaned{ProjectID: w.project, CleanedAt: h.now()})

@@ -70,6 +70,16 @@ func (h *History) derived(w *work) *memory.Derived {
 		}
 		e.Memories = append(e.Memories, m)
 	}
+	if h.Blobs == nil {
+		return e
+	}
+	data, err := memory.Encode(e.Memories)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if e.Blob = h.put(w.point, data); e.Blob != nil {
+		e.Memories = nil
+	}
 	return e
 }
 

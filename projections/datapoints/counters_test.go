@@ -21,7 +21,7 @@ func TestCountersAreThoseOfTheWriters(tt *testing.T) {
 	db, p := pgtest.Database(tt), datapoints.New()
 	projectiontest.Make(tt, db, p)
 	rapid.Check(tt, func(t *rapid.T) {
-		h := projectiontest.DrawHistory(t)
+		h := projectiontest.DrawBlobHistory(t)
 		facts := h.Facts
 		if rapid.Bool().Draw(t, "erased streams are gone") {
 			facts = h.WithoutErased(t)

@@ -31,7 +31,7 @@ func TestPagesOfAnySizeLeaveTheSameRows(tt *testing.T) {
 		return projectiontest.Rows(tt.Context(), db, p, pages, without...)
 	}
 	rapid.Check(tt, func(t *rapid.T) {
-		h := projectiontest.DrawHistory(t)
+		h := projectiontest.DrawBlobHistory(t)
 		var single, twice [][]eventstore.Fact
 		for _, f := range h.Facts {
 			single = append(single, []eventstore.Fact{f})
@@ -54,7 +54,7 @@ func TestErasedStreamsLeaveTheSameRows(tt *testing.T) {
 		return projectiontest.Rows(tt.Context(), db, p, pages, without...)
 	}
 	rapid.Check(tt, func(t *rapid.T) {
-		h := projectiontest.DrawHistory(t)
+		h := projectiontest.DrawBlobHistory(t)
 		left := h.WithoutErased(t)
 		want := rowsAfter(t, tt, rows, projectiontest.Cut(t, h.Facts), "position")
 		if diff := cmp.Diff(want, rowsAfter(t, tt, rows, projectiontest.Cut(t, left), "position")); diff != "" {
@@ -67,7 +67,7 @@ func TestKeepingFactsChangesNoRowOfAClient(tt *testing.T) {
 	db, p := pgtest.Database(tt), datapoints.New()
 	projectiontest.Make(tt, db, p)
 	rapid.Check(tt, func(t *rapid.T) {
-		h := projectiontest.DrawHistory(t)
+		h := projectiontest.DrawBlobHistory(t)
 		var unkept []eventstore.Fact
 		for _, f := range h.Facts {
 			switch f.Event.(type) {
@@ -138,7 +138,7 @@ func TestNoHistoryLeavesAContradiction(tt *testing.T) {
 	db, p := pgtest.Database(tt), datapoints.New()
 	projectiontest.Make(tt, db, p)
 	rapid.Check(tt, func(t *rapid.T) {
-		h := projectiontest.DrawHistory(t)
+		h := projectiontest.DrawBlobHistory(t)
 		facts := h.Facts
 		if rapid.Bool().Draw(t, "erased streams are gone") {
 			facts = h.WithoutErased(t)
