@@ -45,12 +45,14 @@ type scene struct {
 	named string
 	// base is what each turn scores by its own words, threads what the conversation of each does.
 	base, threads []float64
+	// literal leaves out related words.
+	literal bool
 	// related is room for what related words say of one turn.
 	related []float64
 }
 
-func newScene(a *Analyzer, q Question, weights Weights, turns []Turn) *scene {
-	s := &scene{question: q, turns: turns, weights: weights}
+func newScene(a *Analyzer, q Question, weights Weights, turns []Turn, literal bool) *scene {
+	s := &scene{question: q, turns: turns, weights: weights, literal: literal}
 	names := s.findNamed(a)
 	own := q.Own()
 	for i := range own {

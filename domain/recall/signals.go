@@ -25,7 +25,7 @@ var signals = []signal{
 	{"two after", 0.2, func(s *scene, turn int) float64 { return s.at(s.base, turn, 2) }},
 	{"answers", 0.1, answers},
 	{"together", 0.1, together},
-	{"conversation", 0.3, func(s *scene, turn int) float64 { return s.threads[turn] }},
+	{"conversation", 0.15, func(s *scene, turn int) float64 { return s.threads[turn] }},
 	{"time told", 0.6, told(TellsTime)},
 	{"number told", 0.4, told(TellsNumber)},
 	{"name told", 0.2, told(TellsName)},
@@ -43,13 +43,13 @@ func SizeShare(bytes int64) float64 {
 }
 
 // Rank scores turns for a question: the higher, the sooner it is shown; 0 is nothing in common. Weights are those of the question's
-// terms. Without names a signal by its name in signals, "asks" or "size", to leave out; it is for measurements.
+// terms. Without names a signal by its name in signals, "related words", "asks" or "size", to leave out; it is for measurements.
 func (a *Analyzer) Rank(q Question, weights Weights, turns []Turn, without ...string) []float64 {
-	s := newScene(a, q, weights, turns)
 	off := make(map[string]bool, len(without))
 	for _, name := range without {
 		off[name] = true
 	}
+	s := newScene(a, q, weights, turns, off["related words"])
 	scores := make([]float64, len(turns))
 	for i := range turns {
 		for _, signal := range signals {
@@ -84,6 +84,9 @@ func ownWords(s *scene, turn int) float64 {
 	score := 0.0
 	for _, term := range s.content {
 		score += gain(term)
+	}
+	if s.literal {
+		return max(score, t.Key)
 	}
 	best := s.related
 	clear(best)
@@ -188,5 +191,5 @@ func Signals() []string {
 	for _, s := range signals {
 		names = append(names, s.name)
 	}
-	return append(names, "asks", "size")
+	return append(names, "related words", "asks", "size")
 }

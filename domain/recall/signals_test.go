@@ -125,6 +125,9 @@ func TestRelatedWords(t *testing.T) {
 	if !(scores[1] > scores[0] && scores[0] > scores[2]) {
 		t.Errorf("a related word is less than the word and more than another: %v", scores)
 	}
+	if scores = a.Rank(question, weights, turns, "related words"); scores[0] != scores[2] {
+		t.Errorf("without related words: %v", scores)
+	}
 }
 
 func TestQuestions(t *testing.T) {
