@@ -359,7 +359,7 @@ func TestFullFileSystem(t *testing.T) {
 		if status.Code(err) != codes.Aborted {
 			t.Errorf("a deletion on the full disk: %v", err)
 		}
-	case <-time.After(testTime):
+	case <-time.After(4 * testTime):
 		t.Fatal("the disk does not become full")
 	}
 	o.check(t, c.read(ofAll()))

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -77,24 +78,18 @@ func (s *scavenger) sweep(what sweeping) (wait time.Duration, err error) {
 	if err != nil {
 		return wait, err
 	}
-	swept := false
+	due := make([]pending, 0, len(todo))
 	for _, p := range todo {
 		if left := p.due.Sub(s.now()); left > 0 && !what.all {
 			wait = min(wait, left)
 			continue
 		}
-		overtaken, err := p.overtaken(v)
-		if err == nil && (what.all || !overtaken) {
-			err = s.remove(v, p.stream, isMeta(p.stream))
-		}
-		if err != nil {
-			return wait, fmt.Errorf("stream %q: %w", p.stream, err)
-		}
-		if err := s.store.db.Delete(p.key(), pebble.Sync); err != nil {
-			return wait, fmt.Errorf("write the log: %w", err)
-		}
-		swept = true
+		due = append(due, p)
 	}
+	if err := s.removeDue(v, due, what.all); err != nil {
+		return wait, err
+	}
+	swept := len(due) > 0
 	if what.bounded {
 		bounded, err := boundedOf(v.snapshot)
 		if err != nil {
@@ -115,6 +110,31 @@ func (s *scavenger) sweep(what sweeping) (wait time.Duration, err error) {
 		s.removed()
 	}
 	return wait, nil
+}
+
+// removeDue removes what is due, and forgets that it was. A stream that is named many times has to lose no more for that.
+func (s *scavenger) removeDue(v *view, due []pending, all bool) error {
+	for some := range slices.Chunk(due, scavengeBatch) {
+		batch := s.store.db.NewBatch()
+		seen := map[string]bool{}
+		for _, p := range some {
+			overtaken, err := p.overtaken(v)
+			if err == nil && (all || !overtaken) && !seen[p.stream] {
+				seen[p.stream] = true
+				err = s.remove(v, p.stream, isMeta(p.stream))
+			}
+			if err == nil {
+				err = batch.Delete(p.key(), nil)
+			}
+			if err != nil {
+				return errors.Join(fmt.Errorf("stream %q: %w", p.stream, err), batch.Close())
+			}
+		}
+		if err := s.store.commit(batch); err != nil {
+			return fmt.Errorf("write the log: %w", err)
+		}
+	}
+	return nil
 }
 
 func pendingOf(from pebble.Reader) (out []pending, err error) {
