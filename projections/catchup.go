@@ -17,7 +17,8 @@ const (
 	readEvents = 1024
 	mostEvents = 4096
 	mostBytes  = 2 * feed.PageBytes
-	readAhead  = 3
+	// readAhead stretches wait decoded: a page of the most events, and what of the next is read while that is applied.
+	readAhead = 5
 	// A page that takes longer than slowPage is followed by a smaller one, one that takes less than quickPage by a larger one.
 	quickPage = 400 * time.Millisecond
 	slowPage  = 1500 * time.Millisecond
@@ -104,9 +105,25 @@ func (r *runner) applyAgain(ctx context.Context, t *turn, page feed.Page) error 
 	}
 }
 
-// read reads the log ahead of who applies it, and decodes it with all processors.
+// read reads the log ahead of who applies it, and decodes it while it reads on.
 func (r *runner) read(ctx context.Context, after eventstore.Position, out chan<- stretch) {
 	defer close(out)
+	type raw struct {
+		events []eventstore.Recorded
+		err    error
+	}
+	encoded := make(chan raw, 1)
+	var decoder sync.WaitGroup
+	defer decoder.Wait()
+	defer close(encoded)
+	decoder.Go(func() {
+		for got := range encoded {
+			select {
+			case out <- stretch{facts: r.decode(got.events), err: got.err}:
+			case <-ctx.Done():
+			}
+		}
+	})
 	for p := newPause(50*time.Millisecond, time.Second); ctx.Err() == nil; {
 		events, err := r.store.ReadAll(ctx, after, readEvents)
 		if err != nil && transient(err) && ctx.Err() == nil {
@@ -114,9 +131,8 @@ func (r *runner) read(ctx context.Context, after eventstore.Position, out chan<-
 			p.wait(ctx)
 			continue
 		}
-		s := stretch{err: err, facts: r.decode(events)}
 		select {
-		case out <- s:
+		case encoded <- raw{events, err}:
 		case <-ctx.Done():
 			return
 		}
