@@ -9,14 +9,15 @@ T             ?= ./...
 FUZZTIME      ?= 20s
 KILLS         ?= 100
 BENCH         ?=
+SIZES         ?= 100000,1000000
 GOLANGCI      := bin/golangci-lint
 GOLANGCI_VERSION    := v2.15.0
 STATICCHECK_VERSION := v0.8.2
 
-.PHONY: help run build test check lint bench fuzz soak golden clean
+.PHONY: help run build test check lint bench bench-size fuzz soak golden clean
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: build ## Build and start the service with its data in ./data (DATA=folder for another place).
 	./bin/annals serve --data-dir $(DATA)
@@ -47,16 +48,24 @@ fuzz: ## Fuzz every fuzz target for FUZZTIME each.
 	@$(GO) test -run '^$$' -list '^Fuzz' $(T) | \
 	awk '/^Fuzz/ { targets[n++] = $$1 } /^ok/ { for (i = 0; i < n; i++) print $$2, targets[i]; n = 0 }' | \
 	while read -r package target; do \
-		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"; \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x -parallel 1 "$$package"; \
 	done
 
 bench: build ## Measure against the budgets of the design, with ratios to the parts below (BENCH="--passages 10000" for less).
+	$(GO) test -run '^$$' -bench '^BenchmarkFigures$$' -benchtime 1x -timeout 30m ./eventstore/node
+	$(GO) test -run '^$$' -bench '^BenchmarkRebuild$$' -benchtime 1x ./projections/recall
 	$(GO) test -run '^$$' -bench '^BenchmarkAppend$$/callers=32$$' -benchtime 3s ./eventstore/node | tee bin/bare.txt
 	$(GO) test -run '^$$' -bench '^BenchmarkEngineQuery$$' -benchtime 300x ./cmd/annals | tee -a bin/bare.txt
 	./bin/annals bench load --own --bare bin/bare.txt $(BENCH)
 
-soak: ## Kill the service KILLS times under load and check that nothing acknowledged is lost.
+bench-size: build ## Measure recall, memory and start at 100,000 and a million passages (SIZES=10000 for less).
+	./bin/annals bench size --passages $(SIZES)
+
+soak: ## The long walks, whole: kills under load, crashes and random operations of the event store, reconnects.
 	ANNALS_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -v -run '^TestKill' ./internal/e2e
+	ANNALS_NODE_STEPS=8 $(GO) test -count=1 -timeout 60m ./eventstore/node
+	ANNALS_RECONNECTS=1000 $(GO) test -count=1 -timeout 30m -run '^TestReconnects' ./eventstore/esdb
+	$(GO) test -count=1 -timeout 60m ./projections/... ./commands/... -rapid.checks=400
 
 golden: ## Write the golden files anew; read the difference before you keep it.
 	@for package in $$(grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs -r -n1 dirname | sort -u); do \
