@@ -17,6 +17,7 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/commands/pipeline"
+	"github.com/annals-project/annals/commands/pipeline/model"
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
@@ -136,6 +137,12 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 	foreground := &commands.Foreground{}
 	p.worker = &pipeline.Worker{
 		Foreground: foreground, Log: events, Queue: roomyQueue{queries, p.pressure}, Progress: p.waiter, Extractor: pipeline.Builtin{}, Logger: log, Holder: uuid.NewString(), Now: now,
+	}
+	if s.ModelURL != "" {
+		if p.worker.Extractor, err = model.NewExtractor(s.model()); err != nil {
+			return nil, err
+		}
+		p.worker.Slow = true
 	}
 	p.confirmer = &pipeline.Confirmer{Log: events, Sends: queries, Progress: p.waiter, IndexTrouble: p.indexTrouble, Logger: log, Now: now}
 	p.finisher = p.newFinisher(events, queries)

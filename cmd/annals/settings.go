@@ -31,6 +31,9 @@ type Settings struct {
 	Postgres    string `name:"postgres" setting:"ANNALS_POSTGRES" default:"embedded" help:"Database: embedded, or postgres://user@host/database."`
 	Index       string `name:"index" setting:"ANNALS_INDEX" default:"embedded" help:"Recall index: embedded."`
 	Pipeline    string `name:"pipeline" setting:"ANNALS_PIPELINE" default:"on" help:"Derive memory from what was sent: on or off."`
+	ModelURL    string `name:"model-url" setting:"ANNALS_MODEL_URL" help:"Base address of an OpenAI-compatible endpoint that extracts memory, such as https://models.example.com/v1; default: the built-in extractor."`
+	ModelName   string `name:"model-name" setting:"ANNALS_MODEL_NAME" help:"Model that the endpoint is asked for."`
+	ModelKey    string `name:"model-key" setting:"ANNALS_MODEL_KEY" help:"Key of the endpoint, where it wants one; better set in the environment than as a flag."`
 	HashKey     string `name:"hash-key" setting:"ANNALS_HASH_KEY" help:"Key of the hashes that stand for customer text, 32 bytes as base64 or hex, never changed; default: drawn once into the data folder."`
 	TLSCert     string `name:"tls-cert" setting:"ANNALS_TLS_CERT" help:"Certificate file (PEM); with a key the API speaks HTTPS."`
 	TLSKey      string `name:"tls-key" setting:"ANNALS_TLS_KEY" help:"Private key file (PEM) of the certificate."`
@@ -79,6 +82,7 @@ func (s *Settings) Validate() error {
 		bad("HASH_KEY", "%v", err)
 	}
 	s.validateTLS(bad)
+	validateModel("MODEL", s.model(), bad)
 	return errors.Join(errs...)
 }
 

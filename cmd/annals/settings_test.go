@@ -29,6 +29,8 @@ func TestSettingsThatWork(t *testing.T) {
 		"database":           func(s *Settings) { s.Postgres = "postgres://annals@db/annals" },
 		"database by socket": func(s *Settings) { s.Postgres = "postgresql:///annals?host=/run/postgresql" },
 		"public address":     func(s *Settings) { s.APIURL = "https://memory.example.com/" },
+		"model":              func(s *Settings) { s.ModelURL, s.ModelName, s.ModelKey = "https://models.example.com/v1", "small", "k" },
+		"model without key":  func(s *Settings) { s.ModelURL, s.ModelName = "http://127.0.0.1:11434/v1", "small" },
 		"key as hex":         func(s *Settings) { s.HashKey = strings.Repeat("0f", SecretBytes) },
 		"key as base64":      func(s *Settings) { s.HashKey = base64.StdEncoding.EncodeToString(make([]byte, SecretBytes)) },
 	} {
@@ -59,6 +61,10 @@ func TestSettingsThatCannotWork(t *testing.T) {
 		"pipeline":             {func(s *Settings) { s.Pipeline = "maybe" }, "on or off"},
 		"level":                {func(s *Settings) { s.LogLevel = "loud" }, "debug, info, warn or error"},
 		"short key":            {func(s *Settings) { s.HashKey = "abcd" }, "openssl rand"},
+		"model without URL":    {func(s *Settings) { s.ModelName = "small" }, "ANNALS_MODEL_URL is not set"},
+		"model's key alone":    {func(s *Settings) { s.ModelKey = "secret" }, "ANNALS_MODEL_URL is not set"},
+		"model without name":   {func(s *Settings) { s.ModelURL = "https://u:secret@models.example.com/v1" }, "ANNALS_MODEL_NAME is not set"},
+		"model's URL":          {func(s *Settings) { s.ModelURL, s.ModelName = "models:secret/v1", "small" }, "ANNALS_MODEL_URL cannot be used"},
 		"certificate alone":    {func(s *Settings) { s.TLSCert = missing }, "ANNALS_TLS_KEY"},
 		"missing certificate":  {func(s *Settings) { s.TLSCert, s.TLSKey = missing, missing }, "cannot be read"},
 	} {

@@ -90,6 +90,16 @@ func (w *Worker) derive(ctx context.Context, item todo.Item) (result, error) {
 		failure = &Failure{Code: ingestion.Internal, Message: "the work failed inside the service", Retryable: true}
 	}
 	failed := w.failed(item, attempt, failure)
+	if !failed.Final && attempt > 1 {
+		spent, err := w.spent(ctx, name, item)
+		if errors.Is(err, eventstore.ErrDeleted) {
+			return res, nil // erased meanwhile
+		}
+		if err != nil {
+			return res, err
+		}
+		failed.Final = spent+firstBackoff<<(attempt-1) > lastStart
+	}
 	if !failed.Final {
 		res.backoff = firstBackoff << (attempt - 1)
 	}

@@ -25,7 +25,7 @@ const (
 	maxAttempts = 5
 	// firstBackoff is the pause after a failed attempt; it doubles with each.
 	firstBackoff = time.Second
-	// leaseFor outlives an attempt: a model has 60 seconds.
+	// leaseFor outlives an attempt: a model has two minutes for one text.
 	leaseFor = 3 * time.Minute
 	// claimSize and width are how many items are taken at a time, and how many of them are worked on at once. An item waits
 	// for the disk twice, and appends that wait together share one fsync: so the width is that of the disk, not of the processor.
@@ -96,6 +96,8 @@ type Worker struct {
 	Logger    *slog.Logger
 	// Foreground comes first: while it is busy little is derived. Nil is never busy.
 	Foreground Foreground
+	// Slow is true where the extractor mostly waits for somebody else: then no item waits for another one's answer.
+	Slow bool
 	// Holder names this process in the leases.
 	Holder string
 	Now    func() time.Time
@@ -106,6 +108,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	background, ctx := errgroup.WithContext(ctx)
 	moved, stop := w.Progress.Watch(dataPoints)
 	defer stop()
+	if w.Slow {
+		background.Go(func() error { w.deriveEach(ctx, background, moved); return nil })
+		return background.Wait()
+	}
 	background.Go(func() error {
 		for ctx.Err() == nil {
 			now, size := w.Now(), claimSize

@@ -142,14 +142,16 @@ func TestAnswersThatAreNone(t *testing.T) {
 		code      string
 		retryable bool
 	}{
-		"400":                {status(400), ingestion.ContentRejected, false},
-		"403":                {status(403), ingestion.ContentRejected, false},
-		"413":                {status(413), ingestion.ContentRejected, false},
-		"401":                {status(401), ingestion.ModelUnavailable, true},
-		"404":                {status(404), ingestion.ModelUnavailable, true},
-		"429":                {status(429), ingestion.ModelUnavailable, true},
-		"500":                {status(500), ingestion.ModelUnavailable, true},
-		"redirect":           {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect) }, ingestion.ModelUnavailable, true},
+		"400": {status(400), ingestion.ContentRejected, false},
+		"403": {status(403), ingestion.ContentRejected, false},
+		"413": {status(413), ingestion.ContentRejected, false},
+		"401": {status(401), ingestion.ModelUnavailable, true},
+		"404": {status(404), ingestion.ModelUnavailable, true},
+		"429": {status(429), ingestion.ModelUnavailable, true},
+		"500": {status(500), ingestion.ModelUnavailable, true},
+		"redirect": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)
+		}, ingestion.ModelUnavailable, true},
 		"no JSON":            {raw("<html>"), ingestion.ModelResponseUnreadable, true},
 		"no choices":         {raw(`{"choices":[]}`), ingestion.ModelResponseUnreadable, true},
 		"refusal":            {raw(`{"choices":[{"message":{"content":null,"refusal":"no"}}]}`), ingestion.ModelResponseUnreadable, true},
