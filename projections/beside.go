@@ -65,7 +65,7 @@ func (r *runner) buildBeside(ctx context.Context) (*building, error) {
 	return b, nil
 }
 
-// mayReplace is an error where what is live belongs to another log, or to an index of another process.
+// mayReplace is an error where what is live belongs to another log or to one that is further, or to an index of another process.
 func (r *runner) mayReplace(ctx context.Context, logID uuid.UUID) error {
 	row, err := r.table.read(ctx)
 	if err != nil || row.epoch == 0 {
@@ -78,7 +78,7 @@ func (r *runner) mayReplace(ctx context.Context, logID uuid.UUID) error {
 	if _, outside := r.projector.(Outside); outside && row.holder != "" && row.holder != r.holder {
 		return fmt.Errorf("%w: process %s feeds it, and its index is there", ErrElsewhere, row.holder)
 	}
-	return nil
+	return r.sameLog(ctx, row)
 }
 
 // take makes the schema beside the live one, unless another process is at it.

@@ -177,8 +177,8 @@ func (c checkpoints) read(ctx context.Context) (row checkpoint, err error) {
 		position int64
 		stopped  []byte
 	)
-	err = c.db.QueryRow(ctx, `select version, epoch, position, log_id, target, stopped, case when until > clock_timestamp() and server = pg_postmaster_start_time() then holder else '' end from `+c.schema+`.checkpoint`).
-		Scan(&row.version, &row.epoch, &position, &row.logID, &row.target, &stopped, &row.holder)
+	err = c.db.QueryRow(ctx, `select version, epoch, position, log_id, last_event_id, target, stopped, case when until > clock_timestamp() and server = pg_postmaster_start_time() then holder else '' end from `+c.schema+`.checkpoint`).
+		Scan(&row.version, &row.epoch, &position, &row.logID, &row.last, &row.target, &stopped, &row.holder)
 	if missing, ok := errors.AsType[*pgconn.PgError](err); ok && (missing.Code == undefinedTable || missing.Code == undefinedSchema) {
 		return checkpoint{}, nil
 	}

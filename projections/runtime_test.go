@@ -2,6 +2,7 @@ package projections
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
@@ -165,6 +167,55 @@ func TestEventThatCannotBeAppliedStopsItsProjectorOnly(t *testing.T) {
 	}
 }
 
+// An event of a newer release stops the projector of an older one. The newer one goes on from there: nothing has to be rebuilt.
+func TestProjectorThatStoppedGoesOnOnceItsEventIsKnown(t *testing.T) {
+	w := newWorld(t)
+	w.add(t, "apple-1", 1)
+	bad := w.append(t, "apple-1", "tally.of-tomorrow.v1", added{N: 2})
+	last := w.add(t, "apple-1", 4)
+	old := w.runtime(t, nil, tally{family: "apple"})
+	stop := run(t, old)
+	wantUnavailable(t, old.Waiter().Wait(limited(t), last, "apples"), "has stopped")
+	if s := status(t, old, "apples"); s.Stop == nil || s.Stop.Position != bad || !strings.Contains(s.Stop.Error(), "tally.of-tomorrow.v1") {
+		t.Fatalf("stopped at %+v", s.Stop)
+	}
+	stop()
+	t.Run("not yet", func(t *testing.T) {
+		again := w.runtime(t, nil, tally{family: "apple"})
+		run(t, again)
+		eventually(t, "it stops at the same event", func() bool {
+			s := status(t, again, "apples")
+			return s.Stop != nil && s.Stop.Position == bad && !s.Active
+		})
+		w.wantTotals(t, "apples", total{"apple-1", 1, 1})
+	})
+
+	var err error
+	w.codec, err = eventstore.NewCodec([]domain.Entry{
+		{Name: "tally.added.v1", New: func() event.Event { return new(added) }},
+		{Name: "tally.of-tomorrow.v1", Up: func(data json.RawMessage) (string, json.RawMessage, error) { return "tally.added.v1", data, nil }},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := w.runtime(t, func(c *Config) {
+		c.Hooks.Page = func(_ string, events, _ int, _ time.Duration) {
+			if events > 2 {
+				t.Errorf("a page of %d events: what stood before the stop came again", events)
+			}
+		}
+	}, tally{family: "apple"})
+	run(t, newer)
+	eventually(t, "it goes on", func() bool { return newer.Waiter().Wait(limited(t), last, "apples") == nil })
+	w.wantTotals(t, "apples", total{"apple-1", 7, 3})
+	if s := status(t, newer, "apples"); s.Stop != nil || !s.Active {
+		t.Errorf("status %+v", s)
+	}
+	if stop := NewWaiter(w.db).Stopped(t.Context(), "apples"); stop != nil {
+		t.Errorf("the checkpoint still says %v", stop)
+	}
+}
+
 func TestEventsOfOthersNeedNotBeKnown(t *testing.T) {
 	w := newWorld(t)
 	rt := w.runtime(t, nil, tally{family: "apple"})
@@ -192,6 +243,9 @@ func TestAnotherLogStopsTheRunner(t *testing.T) {
 		if s.Stop == nil || !strings.Contains(s.Stop.Error(), first.String()) || !strings.Contains(s.Stop.Error(), w.logID.String()) {
 			t.Errorf("stop %v, want both ids", s.Stop)
 		}
+		if err := rt.Rebuild(limited(t), "apples", nil); err == nil || !strings.Contains(err.Error(), first.String()) {
+			t.Errorf("a rebuild ends with %v", err)
+		}
 		w.wantTotals(t, "apples", total{"apple-1", 3, 2})
 	})
 	t.Run("an older copy", func(t *testing.T) {
@@ -199,6 +253,10 @@ func TestAnotherLogStopsTheRunner(t *testing.T) {
 		rt := w.runtime(t, nil, tally{family: "apple"})
 		run(t, rt)
 		wantStop(t, rt, "the event store is an older copy")
+		if err := rt.Rebuild(limited(t), "apples", nil); err == nil || !strings.Contains(err.Error(), "an older copy") {
+			t.Errorf("a rebuild ends with %v", err)
+		}
+		w.wantTotals(t, "apples", total{"apple-1", 3, 2})
 	})
 	t.Run("a copy that went on", func(t *testing.T) {
 		w := &world{db: w.db, store: eventstoretest.NewMemory(), codec: w.codec, logID: first, next: map[string]eventstore.Revision{}}
@@ -206,6 +264,10 @@ func TestAnotherLogStopsTheRunner(t *testing.T) {
 		rt := w.runtime(t, nil, tally{family: "apple"})
 		run(t, rt)
 		wantStop(t, rt, "went on by itself")
+		if err := rt.Rebuild(limited(t), "apples", nil); err == nil || !strings.Contains(err.Error(), "went on by itself") {
+			t.Errorf("a rebuild ends with %v", err)
+		}
+		w.wantTotals(t, "apples", total{"apple-1", 3, 2})
 	})
 }
 
