@@ -99,15 +99,15 @@ func relation(c *clause) []draft {
 	if c.kind != named || c.past || c.plural {
 		return nil
 	}
-	if c.lemma == "report" && c.present() && c.low(c.rest) == "to" && nameEnd(c.s.tokens[:c.to], c.rest+1) > c.rest+1 {
+	if c.lemma == "report" && c.present() && c.low(c.rest) == "to" && (nameEnd(c.s.tokens[:c.to], c.rest+1) > c.rest+1 || determiners[c.low(c.rest+1)] && roles[c.low(c.to-1)] && c.to-c.rest < 7) {
 		return c.claim(c.subjectKey(), "manager")
 	}
 	if !c.copula() || !c.plain() {
 		return nil
 	}
 	owner, at := "", c.rest
-	if c.low(at) == "my" {
-		owner = c.firstOwner()
+	if c.low(at) == "my" || c.low(at) == "our" {
+		owner = c.ownerAt(at)
 		at++
 	} else if end := nameEnd(c.s.tokens[:c.to], at); end > at && c.low(end) == "'s" {
 		owner = c.foldTokens(at, end)
@@ -117,11 +117,18 @@ func relation(c *clause) []draft {
 	for end > at && adverbs[c.low(end-1)] {
 		end-- // "my doctor now"
 	}
+	if relatives[c.low(at)] && (at+1 >= end || prepositions[c.low(at+1)] && end-at < 8) {
+		return c.claim(c.subjectKey(), "relation to "+owner) // one may have many of them
+	}
 	if owner == "" || at != end-1 || !attributes[c.low(at)] {
 		return nil
 	}
 	return c.claim(owner, c.low(at))
 }
+
+// relatives are what somebody may have many of.
+var relatives = set(`contact friend colleague coworker co-worker neighbour neighbor cousin uncle aunt nephew niece brother sister son daughter father mother dad mum mom grandfather grandmother roommate flatmate
+	landlord landlady client customer supplier vendor classmate teammate tenant accountant lawyer tutor babysitter`)
 
 // born: "Our daughter was born on 3 March 2021", "Bo was born in Oslo".
 func born(c *clause) []draft {
@@ -158,12 +165,21 @@ func dateOf(c *clause) []draft {
 	if c.copula() && (c.low(i) == "due" || c.low(i) == "set" || c.low(i) == "planned" || c.low(i) == "scheduled") {
 		i++
 	}
-	if !settled && !happenings[c.lemma] {
+	happens := happenings[c.lemma]
+	if c.lemma == "take" && c.low(i) == "place" {
+		happens = true
+		i++
+	}
+	if !settled && !happens {
 		return nil
 	}
 	for i < c.to {
 		if _, ok := c.dateAt(i); ok || !beforeDates[c.low(i)] {
 			break
+		}
+		if _, to, clock := (&dateReader{tokens: c.s.tokens[:c.to]}).clock(i + 1); clock && c.low(i) == "at" { // "at 6:40 am on 3 October"
+			i = to
+			continue
 		}
 		i++
 	}
@@ -173,7 +189,7 @@ func dateOf(c *clause) []draft {
 	subject, attribute := c.subjectKey(), "date"
 	if owner, what, ok := c.owned(); ok && (strings.EqualFold(what, "date") || strings.EqualFold(what, "deadline") || strings.EqualFold(what, "birthday")) {
 		subject, attribute = owner, what
-	} else if happenings[c.lemma] && c.lemma != "happen" && c.lemma != "launch" {
+	} else if happenings[c.lemma] && c.lemma != "happen" && c.lemma != "launch" && c.lemma != "take" {
 		attribute = c.lemma + " date"
 	}
 	return c.claim(subject, attribute)
@@ -192,7 +208,7 @@ func attributeIs(c *clause) []draft {
 		return nil
 	}
 	words := strings.Fields(strings.ToLower(attribute))
-	if len(words) == 0 || len(words) > 4 || !attributes[words[len(words)-1]] && !strings.HasSuffix(strings.Join(words, " "), "blood type") && !strings.HasSuffix(strings.Join(words, " "), "shoe size") || c.low(c.rest) == "to" && !aims[words[len(words)-1]] {
+	if len(words) == 0 || len(words) > 4 || !c.measured() && !attributes[words[len(words)-1]] && !strings.HasSuffix(strings.Join(words, " "), "blood type") && !strings.HasSuffix(strings.Join(words, " "), "shoe size") || c.low(c.rest) == "to" && !aims[words[len(words)-1]] {
 		return nil
 	}
 	if aims[words[len(words)-1]] { // one may have many
@@ -201,7 +217,28 @@ func attributeIs(c *clause) []draft {
 	return c.claim(owner, attribute)
 }
 
-var attributes = set(`date deadline birthday anniversary age budget owner port version price capital limit status region goal dream hobby hobbies job title occupation profession
+// measured reports whether the clause says of a thing that it is a number: "The SLA for Globex is 99.95%".
+func (c *clause) measured() bool {
+	if c.kind != thing || c.rest >= c.to || c.to-c.rest > 6 {
+		return false
+	}
+	if _, dated := c.lastDate(); dated {
+		return false
+	}
+	at := c.rest
+	if low := c.low(at); (low == "$" || low == "€" || low == "£") && at+1 < c.to {
+		at++
+	}
+	for i := at; i < c.to; i++ {
+		switch c.low(i) {
+		case "away", "late", "old", "ago", "left", "long", "behind", "ahead":
+			return false
+		}
+	}
+	return c.s.tokens[at].numeric()
+}
+
+var attributes = set(`sla date deadline birthday anniversary age budget owner port version price capital limit status region goal dream hobby hobbies job title occupation profession
 	manager boss mentor spouse husband wife partner girlfriend boyfriend fiance fiancé diet hometown timezone zone salary size height weight breed motto specialty speciality passion
 	major degree nationality religion employer domain endpoint database provider supplier vendor rate schedule location venue threshold quota capacity default timeout cost fee
 	doctor dentist therapist teacher coach lead leader captain ceo cto allergy allergies`)

@@ -85,7 +85,8 @@ var pursuits = set(`learn read train write build save prepare practice practise 
 
 // owns: "Jonas owns the deploy scripts", "Ana maintains the wiki".
 func owns(c *clause) []draft {
-	if c.kind != named && c.kind != first || !c.present() || c.negated || c.lemma != "own" && c.lemma != "maintain" || c.low(c.rest) != "the" || c.to-c.rest > 7 || c.to-c.rest < 2 {
+	team := c.kind == thing && groups[c.low(c.subjEnd-1)]
+	if c.kind != named && c.kind != first && !team || !c.present() || c.negated || c.lemma != "own" && c.lemma != "maintain" || c.low(c.rest) != "the" || c.to-c.rest > 7 || c.to-c.rest < 2 {
 		return nil
 	}
 	for i := c.rest; i < c.to; i++ {
@@ -147,11 +148,12 @@ var leaveKinds = set(`parental maternity paternity annual sick paid unpaid`)
 
 // practice: "I play the guitar", "Ana speaks French", "Bo drives a Prius", "I don't eat meat".
 func practice(c *clause) []draft {
-	if c.kind == thing || !c.present() {
+	unable := c.modal == "can" && c.negated && !c.past // "Ana can't eat gluten"
+	if c.kind == thing || !c.present() && !unable {
 		return nil
 	}
 	text, end, ok := c.object(c.rest)
-	if !ok {
+	if !ok || unable && c.lemma != "eat" && c.lemma != "drink" {
 		return nil
 	}
 	low := c.low(end - 1)

@@ -63,7 +63,7 @@ func (c *clause) lasting() bool {
 
 // work: "Ana works at Acme", "I work as a nurse", "I'm studying law".
 func work(c *clause) []draft {
-	if c.kind == thing || !(c.present() || c.progressive && !c.past) || c.modal != "" {
+	if c.kind == thing || !(c.present() || c.progressive && !c.past || c.perfect && !c.past && c.lasting()) || c.modal != "" {
 		return nil
 	}
 	next := c.low(c.rest)

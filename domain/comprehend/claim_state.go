@@ -162,7 +162,7 @@ func worksWith(c *clause) []draft {
 	if !c.present() || c.kind == named || !technical[c.lemma] {
 		return nil
 	}
-	if c.kind != thing && c.lemma != "use" {
+	if c.kind != thing && c.lemma != "use" && !(c.kind == firstPlural && c.lemma == "store") {
 		return nil
 	}
 	text, end, ok := c.object(c.rest)
@@ -187,4 +187,4 @@ func worksWith(c *clause) []draft {
 	return c.claim(c.subjectKey(), c.lemma+" "+trimAttribute(text))
 }
 
-var technical = set(`use require support cost contain include need`)
+var technical = set(`store use require support cost contain include need`)

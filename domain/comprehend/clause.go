@@ -58,7 +58,7 @@ func (c *clause) present() bool {
 // parse reads the clause that the tokens [from, to) hold; ok is false when no rule can be sure of it.
 func parse(doc *document, s *sentence, from, to int) (c clause, ok bool) {
 	c = clause{doc: doc, s: s, from: from, to: to, verb: -1}
-	for c.to > c.from && !c.s.tokens[c.to-1].word && !strings.Contains(")\"`", c.s.tokens[c.to-1].low) {
+	for c.to > c.from && !c.s.tokens[c.to-1].word && !strings.Contains(")\"`%€$£", c.s.tokens[c.to-1].low) {
 		c.to--
 	}
 	c.skipOpening()
@@ -88,6 +88,8 @@ func (c *clause) skipOpening() {
 			c.from++
 		case isDate:
 			return
+		case (t.low == "remember" || t.low == "note") && next == "that":
+			c.from += 2
 		case interjections[t.low] && !(t.low == "thank" || t.low == "please"):
 			c.from++
 		case t.capital() && next == "," && (c.doc.names[t.low] || c.from > 0 && !determiners[t.low] && interjections[c.s.tokens[c.from-1].low]):
@@ -116,12 +118,40 @@ func (c *clause) afterLeadingDate() int {
 	}
 	d, ok := c.dateAt(i)
 	if !ok || d.to >= c.to {
-		return c.from
+		if _, year := yearOf(c.low(i)); year && i > c.from && c.low(c.from) == "in" && i+1 < c.to { // "In 1998 the company …"
+			d, ok = dated{to: i + 1}, true
+		}
+	}
+	if low := c.low(i); !ok && (low == "last" || low == "this") && seasons[c.low(i+1)] && i+2 < c.to {
+		d, ok = dated{to: i + 2}, true
+	}
+	if !ok || d.to >= c.to {
+		return c.afterOpeningPhrase()
 	}
 	if c.low(d.to) == "," {
 		return d.to + 1
 	}
 	return d.to
+}
+
+var seasons = set(`summer winter spring autumn fall season`)
+
+// afterOpeningPhrase is where the subject stands after "Per our call on Friday,": behind a preposition, a few words and a comma.
+func (c *clause) afterOpeningPhrase() int {
+	switch c.low(c.from) {
+	case "per", "during", "after", "before", "since", "at", "in", "according", "following":
+	default:
+		return c.from
+	}
+	for i := c.from + 1; i < min(c.to-2, c.from+9); i++ {
+		if c.low(i) == "," {
+			return i + 1
+		}
+		if pronouns[c.low(i)] || beForms[c.low(i)] && c.low(i) != "'s" {
+			return c.from
+		}
+	}
+	return c.from
 }
 
 // findSubject reads the subject.
@@ -228,7 +258,7 @@ func (c *clause) phraseEnd(i int) int {
 				continue
 			}
 			// "the release plans changed": before another verb, this one is a noun.
-			if next := c.low(k + 1); lemma != "" {
+			if next := c.low(k + 1); lemma != "get" { // "my parents got divorced"
 				if _, verb := is(next, past); (verb || beForms[next] && next != "'s" || modals[next] || haveForms[next]) && next != "" {
 					continue
 				}

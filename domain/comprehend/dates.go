@@ -167,7 +167,7 @@ func (r *dateReader) month(i int) (time.Month, bool) {
 // expression begins at token i.
 func (r *dateReader) nearest(i int, month time.Month, day int) (time.Time, bool) {
 	moved := r.putOff(i)
-	told := r.tense.past && !r.tense.future && !moved
+	told := r.tense.past && !r.tense.future && !moved && !r.said(i)
 	ahead := moved || r.tense.future && !r.tense.past
 	var best time.Time
 	for year := r.today.Year() - 1; year <= r.today.Year()+1; year++ {
@@ -180,6 +180,45 @@ func (r *dateReader) nearest(i int, month time.Month, day int) (time.Time, bool)
 		}
 	}
 	return best, !best.IsZero()
+}
+
+// said reports whether the verb right before the date at token i is in the present, as in "Omar resigned; his last day is 27 February".
+func (r *dateReader) said(i int) bool {
+	for i--; beforeDates[r.low(i)] || r.low(i) == "due" || r.low(i) == "planned" || r.low(i) == "now"; i-- {
+	}
+	return r.low(i) == "is" || r.low(i) == "are"
+}
+
+// aimed reports whether the date at token i is when something is to be done by, as in "agreed to fix the boiler by Monday".
+func (r *dateReader) aimed(i int) bool {
+	if low := r.low(i - 1); low != "by" && low != "until" && low != "till" && low != "before" {
+		return false
+	}
+	for k := i - 2; k > 0; k-- {
+		if r.low(k-1) == "to" && isBase(r.low(k)) {
+			return true
+		}
+	}
+	return false
+}
+
+// recalled reports whether the date at token i belongs to what a sentence refers to: "Per our call on Friday, …".
+func (r *dateReader) recalled(i int) bool {
+	switch r.low(0) {
+	case "per", "following":
+	case "as":
+		if low := r.low(1); low != "discussed" && low != "agreed" && low != "mentioned" && low != "promised" {
+			return false
+		}
+	default:
+		return false
+	}
+	for k := 1; k < i; k++ {
+		if r.low(k) == "," {
+			return false
+		}
+	}
+	return true
 }
 
 // describe is the span of time in words: "13 May 2025", "5 May 2025 to 11 May 2025", "June 2025", "2024".

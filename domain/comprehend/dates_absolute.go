@@ -78,9 +78,9 @@ func (r *dateReader) dayMonth(i int) (dated, bool) {
 		return dated{}, false
 	}
 	at := i + 1
-	if low := r.low(at); low == "to" || low == "-" || low == "–" || low == "and" && r.low(i-1) == "between" {
+	if low := r.low(at); low == "to" || low == "-" || low == "–" || low == "and" {
 		end, ok := dayOfMonth(r.low(at + 1))
-		if !ok || end <= first || first != last {
+		if !ok || end <= first || first != last || low == "and" && end > first+1 && r.low(i-1) != "between" {
 			return dated{}, false
 		}
 		last, at = end, at+2

@@ -217,8 +217,10 @@ func (r *dateReader) onWeekday(i int) (dated, bool) {
 	}
 	sign := 0
 	switch {
-	case moved:
+	case moved, r.aimed(i), r.said(i):
 		sign = 1 // what was put off lies ahead
+	case r.recalled(i):
+		sign = -1
 	case r.tense.past && r.tense.future:
 		return dated{}, false
 	case r.tense.past, r.low(i-1) == "since":
@@ -296,7 +298,7 @@ func (r *dateReader) inMonth(i int) (dated, bool) {
 		return dated{}, false
 	}
 	switch {
-	case r.putOff(i):
+	case r.putOff(i), r.aimed(i):
 		return r.namedMonth(i, i+1, month, 1)
 	case r.tense.past == r.tense.future:
 		return dated{}, false

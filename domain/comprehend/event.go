@@ -83,7 +83,9 @@ func (c *clause) concrete() bool {
 	}
 	switch low := c.low(i); low {
 	case "his", "their", "its":
-		return false
+		if c.kind != named || c.plural != (low == "their") { // "Globex renewed its contract"
+			return false
+		}
 	case "that":
 		if !reports[c.lemma] {
 			return false

@@ -39,6 +39,12 @@ var commonNouns = set(`temperature temperatures work sales revenue traffic produ
 	water rain snow weather health money music food coffee tea breakfast lunch exercise yoga meditation pottery gardening hiking travel tickets orders order payment payments invoices invoice meetings
 	version task tasks item items step steps option options team teams staff everyone others society science technology politics history nature progress success failure error errors issue issues bug bugs
 	latency throughput uptime downtime timeout timeouts bandwidth capacity availability onboarding compliance procurement logistics attendance turnout enrolment enrollment registration parking catering
+	sugar salt bread milk butter cheese meat beef pork chicken fish rice pasta fruit wine beer alcohol smoke air fire ice gold silver steel wood plastic paper cotton wool leather glass
+	luck hope faith fear anger joy grief pain stress advice news information knowledge wisdom beauty truth justice peace war crime poverty wealth fame power energy oil gas electricity
+	math maths physics chemistry biology geography literature philosophy poetry homework housework luggage furniture equipment jewellery clothing cash money tax rent debt credit
+	daylight sunlight moonlight darkness noise silence dust mud sand grass hair skin blood sweat weight height speed heat cold sunshine thunder lightning jazz rock pop rap classical
+	rumour rumor word legend tradition someone somebody santa nature mankind humanity society daddy mommy baby doctor nurse teacher coach boss chef brother sister cousin hubby dude folks guys gang crew
+	email mail text code data content context feedback input output spam malware source target root cache index queue disk cpu ram node cluster prod dev main master head trunk
 	churn retention adoption engagement conversion documentation infrastructure backend frontend staging checkout login billing shipping delivery recruiting hiring accounting purchasing facilities
 	groceries laundry breathing sleep breakfasts dinners meals temperatures humidity wind fog traffic construction repairs maintenance negotiations talks discussions feedback approval approvals nothing
 	response responses request requests access status performance quality memory storage application applications system systems server servers database databases network file files user customer manager
@@ -115,6 +121,9 @@ func joins(tokens []token, i int) bool {
 
 // dateless reports whether the number at token i belongs to a name ("Apollo 11") and is no count of what follows.
 func dateless(tokens []token, i int) bool {
+	if i+2 < len(tokens) && tokens[i+1].low == "." && !tokens[i+2].capital() {
+		return false // "click Save 3. nothing happens"
+	}
 	return i+1 >= len(tokens) || !tokens[i+1].word || prepositions[tokens[i+1].low] || beForms[tokens[i+1].low]
 }
 
@@ -163,6 +172,29 @@ func opens(tokens []token, i int) bool {
 	return true
 }
 
+// properName reports whether the single capitalised subject of a statement without an article is a name: it is no plural, no
+// verb, and nothing that is uncountable ("Latency went up", "Registration closes").
+func properName(t token) bool {
+	if commonNouns[t.low] || len(t.low) < 3 || adverbs[t.low] || t.shouted() || strings.HasSuffix(t.low, "s") && !strings.HasSuffix(t.low, "as") && !strings.HasSuffix(t.low, "is") && !strings.HasSuffix(t.low, "us") {
+		return false
+	}
+	if _, verb := is(t.low, base|third|past|participle|gerund); verb {
+		return false
+	}
+	for _, ending := range abstract {
+		if len(t.low) > len(ending)+2 && strings.HasSuffix(t.low, ending) {
+			return false
+		}
+	}
+	return true
+}
+
+// abstract are the endings of nouns that need no article.
+var abstract = []string{
+	"tion", "sion", "ment", "ness", "ity", "ism", "ing", "ance", "ence", "ency", "ancy", "ship", "hood", "ware", "work", "time", "age", "ure", "logy", "graphy", "ics", "dom", "body", "thing",
+	"where", "ery", "ful", "cy", "ty", "phy", "ble", "al", "ive", "ous", "less", "wise", "ward", "ly",
+}
+
 // surely reports whether the words [i, end) at the beginning of a sentence are a name all the same.
 func (d *document) surely(tokens []token, i, end int) bool {
 	low := tokens[i].low
@@ -178,7 +210,9 @@ func (d *document) surely(tokens []token, i, end int) bool {
 // headline reports whether most words of a sentence have a capital: then capitals name nothing.
 func headline(tokens []token) bool {
 	words, capitals, shouts := 0, 0, 0
+	stated := false // titles tell nothing with "was" and end without a full stop
 	for _, t := range tokens {
+		stated = stated || t.low == "was" || t.low == "were" || t.low == "is" || t.low == "are"
 		if t.shouted() {
 			shouts++
 		}
@@ -189,5 +223,6 @@ func headline(tokens []token) bool {
 			}
 		}
 	}
-	return shouts >= 3 && shouts >= words/2 || words >= 5 && capitals*4 >= words*3
+	stated = stated && tokens[len(tokens)-1].low == "."
+	return shouts >= 3 && shouts >= words/2 || words >= 5 && capitals*4 >= words*3 && !stated
 }

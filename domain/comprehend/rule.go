@@ -90,24 +90,32 @@ func standing(tokens []token, i int, announced bool) bool {
 		return orders(tokens, i+1)
 	case low(i) == "do" && low(i+1) == "not" && low(i+2) == "ever":
 		return orders(tokens, i+3)
+	case low(i) == "do" && low(i+1) == "not" && personal[low(i+2)] && !forever && !announced:
+		return false // "don't tell Bo"
 	case low(i) == "do" && low(i+1) == "not":
 		return orders(tokens, i+2) && !occasion(tokens, i+3) && (forever || announced || general(tokens, i+2))
 	case (low(i) == "when" || low(i) == "if" || low(i) == "before" || low(i) == "after") && !forever:
 		// "When deploying, always tag the commit."
 		for k := i + 1; k < len(tokens)-2; k++ {
 			if tokens[k].low == "," {
+				if low(i) == "when" && low(i+1) == "you" && tasks[low(i+2)] && !occasion(tokens, i) {
+					return orders(tokens, k+1)
+				}
 				return (low(k+1) == "always" || low(k+1) == "never") && orders(tokens, k+2)
 			}
 		}
 		return false
 	case forever:
-		return orders(tokens, i)
+		return orders(tokens, i) || granted[low(i)] && i+2 < len(tokens)
+	case low(i) == "avoid":
+		_, activity := is(low(i+1), gerund)
+		return (activity || i+2 < len(tokens) && !determiners[low(i+1)]) && !vagueObjects[low(i+1)] && !occasion(tokens, i)
 	}
 	// "Run the tests before every merge", "Call me Ana from now on".
 	if low(i) == "make" && low(i+1) == "sure" && low(i+2) == "to" {
 		i += 3
 	}
-	return orders(tokens, i) && (tokens[begins].capital() || announced) && (everyTime(tokens, i+1) || low(i) != "let" && repeated(tokens, i+1) || choices[low(i)] && chooses(tokens, i+1))
+	return orders(tokens, i) && (tokens[begins].capital() || announced) && (everyTime(tokens, i+1) || low(i) != "let" && repeated(tokens, i+1) || choices[low(i)] && chooses(tokens, i+1) || yours(tokens, i))
 }
 
 // orders reports whether token i is the verb of an order with an object, and not one of the phrases that order nothing
@@ -181,6 +189,38 @@ func repeated(tokens []token, i int) bool {
 		}
 		if _, count := number(tokens[i+1].low); count || timeUnits[tokens[i+1].low] || tokens[i+1].low == "other" {
 			return true
+		}
+	}
+	return false
+}
+
+var (
+	// personal verbs tell somebody something once.
+	personal = set(`tell ask invite remind`)
+	// granted verbs order something in "whenever I ask for a recipe, give me metric units", though nothing alone.
+	granted = set(`give keep make try remember`)
+	// tasks are done again and again: "when you summarise, use bullet points".
+	tasks    = set(`write answer reply respond summarise summarize review deploy commit merge refactor test translate explain format quote list release code cite draft name add change push create`)
+	answers  = set(`answers replies responses messages summaries emails e-mails code output text`)
+	speaking = set(`answer reply respond write speak talk`)
+)
+
+// yours reports whether an order is about the way in which somebody always writes or answers: "Keep your answers short", "Answer in
+// French", "Use my first name in e-mails".
+func yours(tokens []token, i int) bool {
+	if occasion(tokens, i) {
+		return false
+	}
+	for k := i + 1; k < len(tokens); k++ {
+		switch next := lowAt(tokens, k+1); tokens[k].low {
+		case "your":
+			if answers[next] || answers[lowAt(tokens, k+2)] {
+				return true
+			}
+		case "in":
+			if nations[next] && speaking[tokens[i].low] || tokens[i].low == "use" && answers[next] {
+				return true
+			}
 		}
 	}
 	return false
@@ -292,7 +332,7 @@ func obliges(s *sentence, i int) bool {
 	}
 	for k := i + 1; k < len(tokens)-1 && k < i+8; k++ {
 		low, next := tokens[k].low, tokens[k+1].low
-		plural := strings.HasSuffix(tokens[k-1].low, "s") && len(tokens[k-1].low) > 3
+		plural := strings.HasSuffix(tokens[k-1].low, "s") && len(tokens[k-1].low) > 3 || tokens[k-1].low == "data"
 		switch {
 		case (low == "must" || low == "shall") && (all || plural || tokens[i].low == "the") && next != "of" && !(next == "have" && (isPast(lowAt(tokens, k+2)) || !all && !plural)):
 			return true

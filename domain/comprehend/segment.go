@@ -134,7 +134,13 @@ func (d *document) continues(start, end int, line string) bool {
 	last, _ := utf8.DecodeLastRuneInString(before)
 	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(line, unicode.IsSpace))
 	width := len(before) - (strings.LastIndexByte(before, '\n') + 1)
-	return end-start < maxBlock && width >= 40 && !strings.ContainsRune(".!?:;", last) && (unicode.IsLower(first) || last == ',' || unicode.IsLower(last) && unicode.IsLetter(first))
+	return end-start < maxBlock && width >= 40 && !strings.ContainsRune(".!?:;", last) && (unicode.IsLower(first) || hanging(before) || last == ',' || unicode.IsLower(last) && unicode.IsLetter(first))
+}
+
+// hanging reports whether a line ends with a word that cannot end a sentence: "to", "the".
+func hanging(line string) bool {
+	last := line[strings.LastIndexByte(line, ' ')+1:]
+	return len(last) < 8 && (determiners[last] || last == "to" || last == "of" || last == "and" || last == "for" || last == "at" || last == "from" || last == "with")
 }
 
 // bulletEnd is where the text of a list item or a heading begins, 0 for other lines.

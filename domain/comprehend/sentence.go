@@ -2,6 +2,7 @@ package comprehend
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/annals-project/annals/domain/memory"
 )
@@ -18,6 +19,9 @@ func readSentence(d *document, s *sentence) []draft {
 	if s.who.machine || !d.english {
 		return drafts
 	}
+	if changeLine(s.tokens) {
+		return nil
+	}
 	if rules := readRules(d, s); len(rules) > 0 {
 		drafts = append(drafts, rules...)
 	} else if !quotesSpeech(s) {
@@ -30,7 +34,7 @@ func readSentence(d *document, s *sentence) []draft {
 				continue
 			}
 			whole, ok := parse(d, s, part[0], part[1])
-			if ok && whole.kind == named && sayings[whole.lemma] {
+			if ok && whole.kind == named && (sayings[whole.lemma] || whole.plural && whole.low(whole.subjEnd-1) == "i" || properName(s.tokens[whole.subj])) {
 				s.named = append(s.named, s.tokens[whole.subj].at)
 			}
 			if !ok || whole.addressed {
@@ -44,6 +48,24 @@ func readSentence(d *document, s *sentence) []draft {
 	drafts = append(drafts, readHandles(s)...)
 	return append(drafts, readMentions(d, s)...)
 }
+
+// changeLine reports whether a sentence is the subject line of a change in the form "feat(api): …".
+func changeLine(tokens []token) bool {
+	if len(tokens) < 4 || !changes[tokens[0].low] || tokens[1].gap {
+		return false
+	}
+	if tokens[1].low == "(" {
+		for i := 2; i < min(len(tokens)-1, 8); i++ {
+			if tokens[i].low == ")" {
+				return strings.HasSuffix(tokens[i+1].low, ":")
+			}
+		}
+		return false
+	}
+	return tokens[1].low == ":" && !tokens[0].capital()
+}
+
+var changes = set(`fix feat chore refactor docs test tests build ci perf style revert wip hotfix bugfix`)
 
 // sayings are verbs whose subject is somebody, so that a capital before one is that of a name.
 var sayings = set(`say tell think suggest ask believe want know promise claim argue mention explain recommend reply answer prefer love like hate hope agree disagree doubt insist complain warn confirm`)

@@ -51,7 +51,11 @@ func TestWhoSpeaks(t *testing.T) {
 		{"quoted speech is another's", comprehend.Input{Content: `Bo said, "I love tea."`, Author: "Ana"}, nil},
 		{"code says nothing", comprehend.Input{Content: "```\n// I love tea.\n```\nI love cats.", Author: "Ana"}, []string{"claim: Ana loves cats"}},
 		{"list items", comprehend.Input{Content: "- I love tea.\n- [x] I love cats.\n2. I love dogs.", Author: "Ana"}, []string{"claim: Ana loves tea", "claim: Ana loves cats", "claim: Ana loves dogs"}},
-		{"wrapped lines are one sentence", comprehend.Input{Content: "After a long day of meetings and reviews, Bo\nmoved the launch of the payments service to\n3 June 2025.", Author: "Ana"}, []string{`temporal-anchor: "3 June 2025" is Tuesday, 3 June 2025`}},
+		{"wrapped lines are one sentence", comprehend.Input{Content: "After a long day of meetings and reviews, Bo\nmoved the launch of the payments service to\n3 June 2025.", Author: "Ana"}, []string{
+			`temporal-anchor: "3 June 2025" is Tuesday, 3 June 2025`,
+			"observation: After a long day of meetings and reviews, Bo moved the launch of the payments service to 3 June 2025",
+			"claim: The launch of the payments service is on 3 June 2025",
+		}},
 		{"equal statements once", comprehend.Input{Content: "I love tea. I love tea! I LOVE tea.", Author: "Ana"}, []string{"claim: Ana loves tea"}},
 		{"abbreviations end nothing", comprehend.Input{Content: "I work for Dr. Berg at St. Mary.", Author: "Ana"}, []string{"claim: Ana works for Dr. Berg at St. Mary"}},
 		{"marks behind the end", comprehend.Input{Content: "I love tea. -> 1,25", Author: "Ana"}, []string{"claim: Ana loves tea"}},

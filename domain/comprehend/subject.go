@@ -86,15 +86,17 @@ func (c *clause) owned() (owner, attribute string, ok bool) {
 	return "", "", false
 }
 
-// firstOwner is the subject key of "my" and "our".
-func (c *clause) firstOwner() string {
+// firstOwner is the subject key of "my" and "our" at the subject, and ownerAt of those at token i.
+func (c *clause) firstOwner() string { return c.ownerAt(c.subj) }
+
+func (c *clause) ownerAt(i int) string {
 	who := fold(c.s.who.name)
 	switch {
-	case who == "" && c.low(c.subj) == "our":
+	case who == "" && c.low(i) == "our":
 		return "we"
 	case who == "":
 		return "i"
-	case c.low(c.subj) == "our":
+	case c.low(i) == "our":
 		return who + " and others"
 	}
 	return who

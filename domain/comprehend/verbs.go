@@ -58,7 +58,7 @@ stage start state stay step stop store stream stretch struggle study subscribe s
 talk taste tax test text thank tidy tie toast top touch tour track trade train transfer transform translate transport travel treat trek trim trip triage trust try
 turn type undertake unlock unpack unveil update upgrade upload use vacation validate value verify visit volunteer vote wait walk wander want warn wash waste watch water welcome whip wipe
 wish wonder work worry wrap yell surprise sprain twist fracture bruise faint recover adjourn onboard offboard provision decommission patch benchmark snapshot archive restrict revoke grant rollout
-crochet sculpt doodle captain deprecate photograph narrate rehearse rap busk strum tutor homeschool hope seem diagnose require register hand swap reschedule advance expire audition form hesitate doubt underestimate zip gain weigh roll compile encrypt sync alert trigger reboot leak
+crochet sculpt doodle captain deprecate chair photograph narrate rehearse rap busk strum tutor homeschool hope seem diagnose require register hand swap reschedule advance expire audition form hesitate doubt underestimate zip gain weigh roll compile encrypt sync alert trigger reboot leak
 throttle unblock assume estimate scale tag queue kneel carpool hitchhike snorkel kickbox spar sweat stretch rearrange repaint repot rewire `
 
 // doubling verbs repeat their last consonant before -ed and -ing.
