@@ -297,7 +297,7 @@ func serviceClient(b *testing.B, n *Node) *esdb.Store {
 	c := n.Connection()
 	store, err := esdb.Open(esdb.Config{
 		ConnectionString: c.ConnectionString(), Username: c.Username, Password: c.Password, RootCAs: c.RootCAs,
-		Logger: testLog(b), Connections: figureConnections,
+		Logger: testLog(b), Connections: figureConnections, Together: true,
 	})
 	if err != nil {
 		b.Fatal(err)
