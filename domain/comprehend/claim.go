@@ -208,7 +208,7 @@ func attributeIs(c *clause) []draft {
 		return nil
 	}
 	words := strings.Fields(strings.ToLower(attribute))
-	if len(words) == 0 || len(words) > 4 || !c.measured() && !attributes[words[len(words)-1]] && !strings.HasSuffix(strings.Join(words, " "), "blood type") && !strings.HasSuffix(strings.Join(words, " "), "shoe size") || c.low(c.rest) == "to" && !aims[words[len(words)-1]] {
+	if len(words) == 0 || len(words) > 4 || !c.measured() && !attributes[words[len(words)-1]] && !strings.HasSuffix(strings.Join(words, " "), "blood type") && !strings.HasSuffix(strings.Join(words, " "), "blood group") && !strings.HasSuffix(strings.Join(words, " "), "shoe size") || c.low(c.rest) == "to" && !aims[words[len(words)-1]] {
 		return nil
 	}
 	if aims[words[len(words)-1]] { // one may have many

@@ -23,6 +23,8 @@ func plan(c *clause) []draft {
 		at = c.verb
 	case c.progressive && !c.perfect && !states[c.lemma] && c.ahead(c.rest-1) < c.to && c.comes():
 		at = c.verb
+	case c.present() && departures[c.lemma] && c.comes():
+		at = c.verb // "Bo starts at Acme on Monday"
 	case c.modal == "will" && (c.kind == named || c.kind == firstPlural || c.comes()) && (willDo[c.lemma] || c.comes() && eventVerbs[c.lemma]):
 		at = c.verb
 	default:
@@ -41,6 +43,9 @@ func plan(c *clause) []draft {
 	}
 	return c.claim(c.subjectKey(), "plan "+trimAttribute(text))
 }
+
+// departures are verbs that tell in the present of what is to come.
+var departures = set(`start begin leave arrive fly retire graduate travel return join move`)
 
 // willDo are verbs that announce something with "will" also without a date.
 var willDo = set(`use launch ship migrate switch lead join deploy release replace host represent own maintain coordinate relocate`)

@@ -203,9 +203,9 @@ func (c *clause) findNames() bool {
 		c.plural = true
 		end = next
 	}
-	if c.low(end) == "(" { // "Ana (the new lead) moved …"
+	if c.low(end) == "(" || c.low(end) == "<" { // "Ana (the new lead) moved …"
 		for k := end; k < c.to && k < end+8; k++ {
-			if c.low(k) == ")" {
+			if c.low(k) == ")" || c.low(k) == ">" {
 				end = k + 1
 				break
 			}

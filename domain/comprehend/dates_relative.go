@@ -221,6 +221,8 @@ func (r *dateReader) onWeekday(i int) (dated, bool) {
 		sign = 1 // what was put off lies ahead
 	case r.recalled(i):
 		sign = -1
+	case r.tense.past && r.tense.future && (r.low(i-1) == "until" || r.low(i-1) == "till" || r.low(i-1) == "by"):
+		sign = 1 // "it started late and will take until Friday"
 	case r.tense.past && r.tense.future:
 		return dated{}, false
 	case r.tense.past, r.low(i-1) == "since":

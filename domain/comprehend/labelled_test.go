@@ -101,18 +101,21 @@ func (l label) accepts(m memory.Memory) bool {
 		return false
 	}
 	line := strings.ToLower(strings.TrimRight(brackets.ReplaceAllString(m.Content, ""), "."))
-	line = strings.ReplaceAll(line, "s' ", "s's ") // "Jonas' dog" and "Jonas's dog" are one
+	line = plainGenitive(line)
 	if l.kind == memory.Mention {
 		_, name, _ := strings.Cut(line, " mentions ")
 		line = name
 	}
 	for _, p := range l.patterns {
-		if fits(strings.ToLower(p), line) {
+		if fits(plainGenitive(strings.ToLower(p)), line) {
 			return true
 		}
 	}
 	return false
 }
+
+// plainGenitive makes "Jonas' dog" and "Jonas's dog" one.
+func plainGenitive(line string) string { return strings.ReplaceAll(line, "s' ", "s's ") }
 
 // fits matches a line with a pattern in which "*" stands for any text.
 func fits(pattern, line string) bool {

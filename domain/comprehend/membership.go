@@ -18,7 +18,7 @@ var membershipRules = []reader{
 }
 
 // groups are the words that a group's name ends with.
-var groups = set(`team squad group crew department division committee board council guild tribe chapter club band choir orchestra society association union league party
+var groups = set(`circle team squad group crew department division committee board council guild tribe chapter club band choir orchestra society association union league party
 	faculty staff panel program programme cohort unit office workgroup brigade troop regiment battalion collective cooperative union organization organisation community church troupe ensemble alliance coalition network cast class family`)
 
 // member is a membership with the clause's own words as its line.

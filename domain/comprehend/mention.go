@@ -10,7 +10,7 @@ import (
 func readMentions(d *document, s *sentence) []draft {
 	var drafts []draft
 	for _, e := range d.entities(s, 0, len(s.tokens)) {
-		if e.to == e.from+1 && commonNouns[s.tokens[e.from].low] || called(s.tokens, e) || e.to == e.from+1 && s.technical(e.from) || sameName(e.text, s.who.name) {
+		if e.to == e.from+1 && s.department(e.from) || called(s.tokens, e) || e.to == e.from+1 && s.technical(e.from) || sameName(e.text, s.who.name) {
 			continue
 		}
 		line := e.text + " is mentioned"
@@ -34,6 +34,15 @@ func (s *sentence) technical(i int) bool {
 	}
 	before := s.tokens[i-1]
 	return before.numeric() && len(before.text) == 3 || pressed[before.low] || !before.word && strings.Contains("`'\"‘“<{[/#.", before.text) && !t.gap || strings.HasSuffix(t.text, "Error") || strings.HasSuffix(t.text, "Exception")
+}
+
+// department reports whether a common noun has its capital as a field of work: "Head of Data", "the Marketing team".
+func (s *sentence) department(i int) bool {
+	if !commonNouns[s.tokens[i].low] {
+		return false
+	}
+	before := lowAt(s.tokens, i-1)
+	return before == "of" || determiners[before] || groups[lowAt(s.tokens, i+1)]
 }
 
 // pressed stand before the words on a screen.

@@ -175,7 +175,7 @@ func opens(tokens []token, i int) bool {
 // properName reports whether the single capitalised subject of a statement without an article is a name: it is no plural, no
 // verb, and nothing that is uncountable ("Latency went up", "Registration closes").
 func properName(t token) bool {
-	if commonNouns[t.low] || len(t.low) < 3 || adverbs[t.low] || t.shouted() || strings.HasSuffix(t.low, "s") && !strings.HasSuffix(t.low, "as") && !strings.HasSuffix(t.low, "is") && !strings.HasSuffix(t.low, "us") {
+	if commonNouns[t.low] || bareWords[t.low] || commonGround[t.low] || games[t.low] || len(t.low) < 3 || adverbs[t.low] || t.shouted() || strings.HasSuffix(t.low, "s") && !strings.HasSuffix(t.low, "as") && !strings.HasSuffix(t.low, "is") && !strings.HasSuffix(t.low, "us") {
 		return false
 	}
 	if _, verb := is(t.low, base|third|past|participle|gerund); verb {
@@ -188,6 +188,17 @@ func properName(t token) bool {
 	}
 	return true
 }
+
+// bareWords begin statements without an article, as what somebody speaks of in general or in a hurry.
+var bareWords = set(`standup retro sync kickoff recap little small big large huge tiny old young new good bad great long short high low early late full free open close hard soft easy difficult simple strong weak happy sad tough true real whole half
+	red green blue yellow orange purple pink brown black white grey gray gold silver gonna gotta wanna kinda sorta ain't till til cuz coz thx pls bro sis hon babe sweetie
+	clay paint wood stone metal storm storms hurricane flood earthquake drought summer winter autumn spring weekend breakfast brunch lunch dinner supper dessert cake pizza pasta soup salad coffee tea
+	painting photography pottery dance ballet theatre theater cinema film television radio internet school college university church work home bed town hospital prison court class practice training
+	family marriage divorce childhood motherhood fatherhood parenthood pregnancy birth life death youth age time money travel sport art craft design science history nature beauty memory imagination
+	hiking camping cooking baking reading writing running cycling swimming sleep rest fun joy laughter kindness love hope courage support respect trust patience gratitude self-care self-love mindfulness
+	karma fate destiny fortune gossip traffic transport public private local global human animal cat dog bird horse baby mother father mom dad uncle aunt grandma grandpa
+	chapter page part section figure table appendix exercise question problem level phase stage round sprint epic story bug defect patch build release version branch commit merge review sign-off
+	check today's tomorrow's yesterday's monday's friday's lots tons heaps loads dozens hundreds thousands millions half most everyone's nobody's someone's whoever whatever whichever`)
 
 // abstract are the endings of nouns that need no article.
 var abstract = []string{

@@ -18,7 +18,7 @@ var eventVerbs = set(`accept accompany achieve acquire adopt announce appear app
 	replace report request rescue reschedule research reserve resign resolve restart restore resume retire return reunite reveal revert review revise ride roast run sail save schedule score see sell send
 	serve set settle sew share ship shoot show shut sign sing ski sketch skip snow speak spend split sponsor spot start steal stop submit surf survive swap swim switch take teach tear test throw tour train
 	transfer translate travel trek try turn undergo unveil update upgrade upload vacation visit volunteer vote walk wander wash watch win withdraw wrap write rebuild rewrite reset resend restock
-	diagnose onboard offboard provision decommission patch archive revoke roll study divorce expire deprecate suggest recommend sprain twist fracture carpool hitchhike snorkel repaint adjourn tell say ask agree escalate audit audition ban block sculpt`)
+	diagnose onboard offboard provision decommission patch archive revoke roll study divorce expire hold demo deprecate suggest recommend sprain twist fracture carpool hitchhike snorkel repaint adjourn tell say ask agree escalate audit audition ban block sculpt`)
 
 // objectless verbs tell an event only together with what it concerned; with "to" and an infinitive, or with a bare
 // preposition, they tell nothing.

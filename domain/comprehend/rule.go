@@ -86,6 +86,8 @@ func standing(tokens []token, i int, announced bool) bool {
 		}
 	}
 	switch {
+	case low(i) == "always" && low(i+1) == "give" && low(i+2) == "me":
+		return i+3 < len(tokens)
 	case low(i) == "never" || low(i) == "always" || low(i) == "only" && len(tokens) > i+3:
 		return orders(tokens, i+1)
 	case low(i) == "do" && low(i+1) == "not" && low(i+2) == "ever":
@@ -184,7 +186,7 @@ func everyTime(tokens []token, i int) bool {
 // repeated reports whether the tokens say how often something is to be done: "every 90 days", "every night".
 func repeated(tokens []token, i int) bool {
 	for ; i+1 < len(tokens); i++ {
-		if low := tokens[i].low; low != "every" && low != "each" {
+		if tokens[i].low != "every" {
 			continue
 		}
 		if _, count := number(tokens[i+1].low); count || timeUnits[tokens[i+1].low] || tokens[i+1].low == "other" {

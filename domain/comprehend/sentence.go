@@ -34,7 +34,7 @@ func readSentence(d *document, s *sentence) []draft {
 				continue
 			}
 			whole, ok := parse(d, s, part[0], part[1])
-			if ok && whole.kind == named && (sayings[whole.lemma] || whole.plural && whole.low(whole.subjEnd-1) == "i" || properName(s.tokens[whole.subj])) {
+			if ok && whole.kind == named && (sayings[whole.lemma] && !commonNouns[whole.low(whole.subj)] || whole.plural && whole.low(whole.subjEnd-1) == "i" || properName(s.tokens[whole.subj])) {
 				s.named = append(s.named, s.tokens[whole.subj].at)
 			}
 			if !ok || whole.addressed {
@@ -177,6 +177,8 @@ func clauseSpans(s *sentence) [][2]int {
 			cut(i, i+1)
 		case t.low == "," && (next.low == "which" || next.low == "who" || next.low == "where" || next.low == "so" || next.low == "but"):
 			cut(i, i+1)
+		case t.low == "," && i+2 < len(tokens) && isName(next) && !conditions[tokens[from].low] && happened(tokens[i+2].low):
+			cut(i, i+1) // "Idris is out sick, Wen finished the importer"
 		case t.low == "," && asides[next.low], t.low == "," && startsClause(tokens, i+1):
 			cut(i, i+1)
 		case splitters[t.low] && tokens[i-1].low != "both" && (startsClause(tokens, i+1) || startsClause(tokens, s.afterDate(i+1))):
@@ -185,6 +187,14 @@ func clauseSpans(s *sentence) [][2]int {
 	}
 	cut(len(tokens), len(tokens))
 	return spans
+}
+
+// conditions begin what is not said to be so.
+var conditions = set(`if unless when whenever suppose supposing imagine once until before after while because since as had`)
+
+func happened(low string) bool {
+	lemma, ok := is(low, past)
+	return ok && eventVerbs[lemma]
 }
 
 // hasVerb reports whether one of the tokens is a verb. What can be a noun as well ("my partner") counts behind a pronoun only.

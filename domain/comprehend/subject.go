@@ -29,7 +29,7 @@ func (c *clause) subjectKey() string {
 	default: // a name or a thing is its own words
 	}
 	end := c.subj
-	for end < c.subjEnd && c.low(end) != "(" { // "Sam (he/him)"
+	for end < c.subjEnd && c.low(end) != "(" && c.low(end) != "<" { // "Sam (he/him)"
 		end++
 	}
 	return c.foldTokens(c.subj, end)
