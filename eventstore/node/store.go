@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,8 +17,11 @@ import (
 )
 
 const (
-	defaultCache  = 64 << 20
-	memtableBytes = 16 << 20
+	defaultCache = 64 << 20
+	// What is in memory stands in the write-ahead logs, and a start after a crash reads it from there: memtablesKept times memtableBytes at
+	// most, since writes wait for more to reach tables.
+	memtableBytes = 8 << 20
+	memtablesKept = 4
 	filterPolicy  = bloom.FilterPolicy(10) // ten bits for each key
 )
 
@@ -134,7 +138,7 @@ func (s *store) options(log *slog.Logger) *pebble.Options {
 		FS: s.disk, Lock: s.lock, Cache: s.cache,
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                s.memtable,
-		MemTableStopWritesThreshold: 4,
+		MemTableStopWritesThreshold: memtablesKept,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 		EventListener:               s.jobs.listener(log),
 		Logger:                      pebbleLog{log, s.failure},
@@ -169,6 +173,9 @@ func (s *store) close() error { return s.closeAt(0) }
 func (s *store) closeAt(head uint64) error {
 	var err error
 	if s.failure.get() == nil {
+		s.flushAtLast()
+	}
+	if s.failure.get() == nil {
 		if err = s.db.Close(); err == nil && head > 0 {
 			err = s.writeMark(head)
 		}
@@ -181,6 +188,27 @@ func (s *store) closeAt(head uint64) error {
 	}
 	s.cache.Unref()
 	return nil
+}
+
+// flushTime is how long a store that closes may take to write to tables what is in memory.
+const flushTime = 10 * time.Second
+
+// flushAtLast leaves the next start nothing to read from the write-ahead log. What stays there, for want of time or of space on the disk,
+// is not lost. The engine is flushed in a goroutine of its own, as it may end the one that it fails in.
+func (s *store) flushAtLast() {
+	if s.disk.short(defaultReserve) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.flush(ctx); err != nil {
+			s.disk.space.log.Info("the next start of the event store reads its write-ahead log", "err", err)
+		}
+	}()
+	<-done
 }
 
 // abandonTime is how long a store that failed may take to close.
