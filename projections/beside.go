@@ -131,10 +131,20 @@ func (b *building) run(ctx context.Context, report func(passed int, at eventstor
 	}
 }
 
-// vacuum removes, once, the text that was built and deleted again: a deletion may be said to be cleaned already.
+// vacuum removes, once, the text that was built and deleted again: a deletion may be said to be cleaned already, by a round that
+// began before the building. Those that begin later wait for its end.
 func (b *building) vacuum(ctx context.Context) error {
+	if b.vacuumed {
+		return nil
+	}
+	if outside, ok := b.next.projector.(Expunger); ok {
+		if err := outside.Expunge(ctx); err != nil {
+			return fmt.Errorf("expunge what was built beside: %w", err)
+		}
+	}
 	keeper, keeps := b.next.projector.(TextKeeper)
-	if !keeps || b.vacuumed {
+	if !keeps {
+		b.vacuumed = true
 		return nil
 	}
 	for _, table := range keeper.TextTables() {

@@ -58,6 +58,11 @@ type Outside interface {
 	Discard(ctx context.Context) error
 }
 
+// Expunger is a Projector that keeps text outside its schema. Expunge returns once nothing of what was deleted there is on the disk.
+type Expunger interface {
+	Expunge(ctx context.Context) error
+}
+
 func targetOf(p Projector) string {
 	if targeted, ok := p.(Targeted); ok {
 		return targeted.Target()

@@ -3,6 +3,7 @@ package recallindex
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/annals-project/annals/projections"
 )
@@ -19,7 +20,10 @@ type Rebuildable interface {
 	Discard(ctx context.Context) error
 }
 
-var _ projections.Outside = (*Projector)(nil)
+var (
+	_ projections.Outside  = (*Projector)(nil)
+	_ projections.Expunger = (*Projector)(nil)
+)
 
 // errFixed is an index that holds one set of contents only.
 var errFixed = errors.New("this index cannot be built beside the one in use")
@@ -55,4 +59,18 @@ func (p *Projector) Discard(ctx context.Context) error {
 		return nil
 	}
 	return index.Discard(ctx)
+}
+
+// Expunge implements projections.Expunger.
+func (p *Projector) Expunge(ctx context.Context) error {
+	projects, err := p.index.Projects(ctx)
+	if err != nil {
+		return fmt.Errorf("list indexes: %w", err)
+	}
+	for _, id := range projects {
+		if err := p.index.Expunge(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
