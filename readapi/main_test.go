@@ -28,6 +28,7 @@ type fake struct {
 	projects []readapi.Project
 	page     recall.Page
 	notReady []readapi.NotReady
+	remarks  readapi.Remarks
 
 	calls        int
 	project      auth.Project
@@ -61,7 +62,7 @@ func serve(t *testing.T, f *fake) *apitest.Client {
 	readapi.Register(e, readapi.Deps{Statuses: f, Projects: f, Recall: f})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "annals_test_total", Help: "A metric of a test."}))
-	readapi.RegisterOperation(e, readapi.Operation{Ready: func(context.Context) []readapi.NotReady { return f.notReady }, Metrics: registry})
+	readapi.RegisterOperation(e, readapi.Operation{Ready: func(context.Context) []readapi.NotReady { return f.notReady }, Remarks: func() readapi.Remarks { return f.remarks }, Metrics: registry})
 	return apitest.Start(t, readapi.OpenAPI, e)
 }
 

@@ -17,10 +17,27 @@ type NotReady struct {
 	Reason string `json:"reason"`
 }
 
+// Remarks are what an operator should know of a service, ready or not.
+type Remarks struct {
+	// WritesRefused are the reasons why calls that write are refused for the time being; none where they are taken.
+	WritesRefused []string `json:"writesRefused,omitempty"`
+	// SetAside are the events that projections pass over.
+	SetAside []SetAside `json:"setAside,omitempty"`
+}
+
+// SetAside is an event that projections pass over; none named are all.
+type SetAside struct {
+	Position    uint64   `json:"position"`
+	Type        string   `json:"type"`
+	Projections []string `json:"projections,omitempty"`
+}
+
 // Operation is what the reads of an operator ask, which take no credential and stand outside /api/v1.
 type Operation struct {
 	// Ready lists what is not ready; nothing means ready.
 	Ready func(ctx context.Context) []NotReady
+	// Remarks are told along with that; nil has none.
+	Remarks func() Remarks
 	// Metrics are served in the Prometheus text format.
 	Metrics prometheus.Gatherer
 }
@@ -32,10 +49,25 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 		return c.JSON(http.StatusOK, map[string]string{"status": "ok"})
 	})
 	e.Match(read, "/readyz", func(c echo.Context) error {
-		if parts := o.Ready(c.Request().Context()); len(parts) > 0 {
-			return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s: %s", parts[0].Part, parts[0].Reason).With("notReady", parts)
+		var also Remarks
+		if o.Remarks != nil {
+			also = o.Remarks()
 		}
-		return c.JSON(http.StatusOK, map[string]string{"status": "ready"})
+		parts := o.Ready(c.Request().Context())
+		if len(parts) == 0 {
+			return c.JSON(http.StatusOK, struct {
+				Status string `json:"status"`
+				Remarks
+			}{"ready", also})
+		}
+		unready := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s: %s", parts[0].Part, parts[0].Reason).With("notReady", parts)
+		if len(also.WritesRefused) > 0 {
+			unready = unready.With("writesRefused", also.WritesRefused)
+		}
+		if len(also.SetAside) > 0 {
+			unready = unready.With("setAside", also.SetAside)
+		}
+		return unready
 	})
 	e.GET("/metrics", echo.WrapHandler(promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{})))
 }

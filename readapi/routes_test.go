@@ -76,6 +76,11 @@ func TestOperatorsReads(t *testing.T) {
 	f.notReady = []readapi.NotReady{{Part: "datapoints", Reason: "event 7 cannot be applied"}, {Part: "recallindex", Reason: "behind"}}
 	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 503, `"debugMessage":"datapoints: event 7 cannot be applied`,
 		`"data":{"notReady":[{"part":"datapoints","reason":"event 7 cannot be applied"},{"part":"recallindex","reason":"behind"}]}`)
+	f.remarks = readapi.Remarks{WritesRefused: []string{"the disk is nearly full"}, SetAside: []readapi.SetAside{{Position: 7, Type: "memory.derived.v1", Projections: []string{"memories"}}}}
+	const remarks = `"setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories"]}]`
+	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 503, `"notReady":[{"part":"datapoints"`, `"writesRefused":["the disk is nearly full"]`, remarks)
+	f.notReady = nil
+	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 200, `{"status":"ready","writesRefused":["the disk is nearly full"],`+remarks+"}")
 	api.Call(http.MethodGet, "/healthz", "", "").Want(t, 200)
 	api.Call(http.MethodPost, "/healthz", "", "").Want(t, 405, `"code":"method-not-allowed"`)
 }

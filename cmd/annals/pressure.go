@@ -163,11 +163,11 @@ func (p *pressure) refuse(deletion bool) error {
 func (p *pressure) reasons() (list []string) {
 	r := p.found()
 	if err := p.stopped(); err != nil {
-		list = append(list, "writes are refused: "+err.Error())
+		list = append(list, "the event store can write no more until the service is started anew: "+err.Error())
 	}
 	for _, reason := range []string{r.behind, r.nearlyFull} {
 		if reason != "" {
-			list = append(list, "writes are refused: "+reason)
+			list = append(list, reason)
 		}
 	}
 	return list

@@ -38,6 +38,8 @@ type house struct {
 	stop func()
 	// sends are the ids of all sends, by the key that may ask for them.
 	sends map[string][]string
+	// arrange, where set, changes the service before it runs.
+	arrange func(*process)
 }
 
 // start starts the service on its data folder.
@@ -59,6 +61,9 @@ func (h *house) start() {
 	}
 	if h.process, err = newProcess(ctx, s, st, listener, log); err != nil {
 		h.t.Fatal(err)
+	}
+	if h.arrange != nil {
+		h.arrange(h.process)
 	}
 	ready, done := make(chan struct{}), make(chan error, 1)
 	h.ready = func() { close(ready) }

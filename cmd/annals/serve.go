@@ -180,7 +180,7 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 		Statuses: sendStatuses{queries}, Projects: projectCounts{keys, queries, memories.Queries{DB: p.st.db}},
 		Recall: recall.New(recall.Config{DB: p.st.db, Index: p.st.index, Analyzer: analyzer, Blobs: blobs, Projections: p.waiter, Log: p.log}),
 	})
-	readapi.RegisterOperation(e, readapi.Operation{Ready: p.notReady, Metrics: registry})
+	readapi.RegisterOperation(e, readapi.Operation{Ready: p.notReady, Remarks: p.remarks, Metrics: registry})
 	p.api = e
 	return nil
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,6 +43,16 @@ func (p *process) notReady(ctx context.Context) []readapi.NotReady {
 		add("service", reason)
 	}
 	return parts
+}
+
+// remarks are what is refused, and what is set aside.
+func (p *process) remarks() readapi.Remarks {
+	r := readapi.Remarks{WritesRefused: p.pressure.reasons()}
+	for _, e := range p.runtime.Aside() {
+		r.SetAside = append(r.SetAside, readapi.SetAside{Position: e.Position, Type: e.Type, Projections: e.Projections})
+	}
+	slices.SortFunc(r.SetAside, func(a, b readapi.SetAside) int { return cmp.Compare(a.Position, b.Position) })
+	return r
 }
 
 // feedsIndex reports whether this process feeds its index, or the projection stopped and nobody does.
@@ -90,7 +102,7 @@ func projectionMetrics(registry prometheus.Registerer) projections.Hooks {
 }
 
 var (
-	refusedMetric = prometheus.NewDesc("annals_writes_refused", "1 while writes are refused: projections are far behind, or the disk is nearly full.", []string{"why"}, nil)
+	refusedMetric = prometheus.NewDesc("annals_writes_refused", "1 while writes are refused: projections are far behind, the disk is nearly full, or the event store can write no more.", []string{"why"}, nil)
 	asideMetric   = prometheus.NewDesc("annals_events_set_aside", "How many events projections pass over.", nil, nil)
 
 	lagMetric = prometheus.NewDesc("annals_projection_lag", "How far a projection is behind the log, in positions.", []string{"projection"}, nil)
@@ -115,10 +127,10 @@ func (m *partMetrics) Collect(out chan<- prometheus.Metric) {
 	for _, s := range m.p.runtime.Health(ctx) {
 		out <- prometheus.MustNewConstMetric(lagMetric, prometheus.GaugeValue, float64(s.Lag()), s.Name)
 	}
-	refused := m.p.pressure.found()
-	for why, reason := range map[string]string{"behind": refused.behind, "disk": refused.nearlyFull} {
+	found := m.p.pressure.found()
+	for why, refused := range map[string]bool{"behind": found.behind != "", "disk": found.nearlyFull != "", "log": m.p.pressure.stopped() != nil} {
 		value := 0.0
-		if reason != "" {
+		if refused {
 			value = 1
 		}
 		out <- prometheus.MustNewConstMetric(refusedMetric, prometheus.GaugeValue, value, why)

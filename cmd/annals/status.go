@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/annals-project/annals/internal/client"
 )
@@ -61,19 +63,43 @@ func (c *StatusCmd) server(ctx context.Context, env *Env) error {
 	if err != nil {
 		return fmt.Errorf("address of the server: %w", err)
 	}
-	ready, why, err := to.Ready(ctx)
+	is, err := to.Condition(ctx)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		if err := printJSON(env.Stdout, map[string]any{"ready": ready, "url": to.Base(), "why": why}); err != nil {
-			return err
-		}
-	} else if ready {
-		_, _ = fmt.Fprintf(env.Stdout, "%s is ready\n", to.Base())
+		err = printJSON(env.Stdout, struct {
+			URL string `json:"url"`
+			client.Condition
+		}{to.Base(), is})
+	} else {
+		err = tellCondition(env.Stdout, to.Base(), is)
 	}
-	if !ready {
-		return fmt.Errorf("%s is not ready: %s", to.Base(), why)
+	if err == nil && !is.Ready {
+		err = fmt.Errorf("%s is not ready: %s", to.Base(), is.Why)
+	}
+	return err
+}
+
+func tellCondition(w io.Writer, url string, is client.Condition) error {
+	var lines []string
+	if is.Ready {
+		lines = append(lines, url+" is ready")
+	}
+	for _, reason := range is.WritesRefused {
+		lines = append(lines, "writes are refused: "+reason)
+	}
+	for _, e := range is.SetAside {
+		by := "all projections"
+		if len(e.Projections) > 0 {
+			by = strings.Join(e.Projections, ", ")
+		}
+		lines = append(lines, fmt.Sprintf("set aside: position %d, %s, passed over by %s", e.Position, e.Type, by))
+	}
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return fmt.Errorf("write answer: %w", err)
+		}
 	}
 	return nil
 }

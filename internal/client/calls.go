@@ -105,16 +105,56 @@ func (c *Client) RevokeKey(ctx context.Context, project, keyID string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: path, once: true}, nil)
 }
 
+// Condition is how a server is.
+type Condition struct {
+	Ready bool `json:"ready"`
+	// Why is one line that names what is missing, where the server is not ready.
+	Why string `json:"why"`
+	// WritesRefused are the reasons why calls that write are refused for the time being.
+	WritesRefused []string `json:"writesRefused,omitempty"`
+	// SetAside are the events that projections pass over.
+	SetAside []SetAside `json:"setAside,omitempty"`
+}
+
+// SetAside is an event that projections pass over; none named are all.
+type SetAside struct {
+	Position    uint64   `json:"position"`
+	Type        string   `json:"type"`
+	Projections []string `json:"projections,omitempty"`
+}
+
 // Ready asks once whether the server is ready; where it is not, why is one line that names what is missing.
 func (c *Client) Ready(ctx context.Context) (ready bool, why string, err error) {
+	is, err := c.Condition(ctx)
+	return is.Ready, is.Why, err
+}
+
+// Condition asks once how the server is.
+func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 	got, err := c.attempt(ctx, call{method: http.MethodGet, path: "/readyz"}, nil)
 	if err != nil {
-		return false, "", &UnreachableError{c.base, err}
+		return Condition{}, &UnreachableError{c.base, err}
 	}
-	if got.status == http.StatusOK {
-		return true, "", nil
+	remarks := []byte(got.body)
+	if got.status != http.StatusOK {
+		is.Why = notReady(got)
+		var envelope struct {
+			Data json.RawMessage `json:"data"`
+		}
+		if json.Unmarshal(got.body, &envelope) != nil {
+			return is, nil // whatever answered, it is not the server
+		}
+		remarks = envelope.Data
 	}
-	return false, notReady(got), nil
+	var also struct {
+		WritesRefused []string   `json:"writesRefused"`
+		SetAside      []SetAside `json:"setAside"`
+	}
+	if json.Unmarshal(remarks, &also) == nil {
+		is.WritesRefused, is.SetAside = also.WritesRefused, also.SetAside
+	}
+	is.Ready = got.status == http.StatusOK
+	return is, nil
 }
 
 // notReady reads the parts that the answer names, or whatever else it says.
