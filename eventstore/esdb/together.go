@@ -183,7 +183,9 @@ func (t *together) close() error {
 	if t.conn == nil {
 		return nil
 	}
-	if err := t.conn.Close(); err != nil {
+	conn := t.conn
+	t.conn = nil
+	if err := conn.Close(); err != nil {
 		return fmt.Errorf("close the connection of appends: %w", err)
 	}
 	return nil

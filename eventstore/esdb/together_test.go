@@ -206,6 +206,88 @@ func TestAppendTogetherEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// The server hears how long the caller waits: what it did later would be heard of by nobody.
+func TestAppendTogetherTellsItsDeadline(t *testing.T) {
+	var patience atomic.Int64
+	b := &batching{answer: func(r *streams.BatchAppendReq) *streams.BatchAppendResp {
+		patience.Store(int64(r.GetOptions().GetDeadline().AsDuration()))
+		return stored(1, 2)(r)
+	}}
+	store := b.open(t)
+	b.until(t, store, func() bool { return b.together.Load() > 0 })
+	if _, err := store.Append(t.Context(), "a-1", eventstore.NoStream, oneEvent()); err != nil {
+		t.Fatal(err)
+	}
+	if got := time.Duration(patience.Load()); got != 20*time.Second {
+		t.Errorf("without a deadline the server has %s", got)
+	}
+	if _, err := store.Append(within(t, 10*time.Second), "a-1", eventstore.NoStream, oneEvent()); err != nil {
+		t.Fatal(err)
+	}
+	if got := time.Duration(patience.Load()); got > 10*time.Second || got <= 0 {
+		t.Errorf("with a deadline in 10 s the server has %s", got)
+	}
+}
+
+// Appends that are under way when the store is closed end, and say that nobody knows of them.
+func TestAppendTogetherThatIsUnderWayAtTheClose(t *testing.T) {
+	arrived := make(chan struct{}, 1)
+	b := &batching{answer: func(r *streams.BatchAppendReq) *streams.BatchAppendResp {
+		if string(r.GetOptions().GetStreamIdentifier().GetStreamName()) == "silent-1" {
+			arrived <- struct{}{}
+			return nil
+		}
+		return stored(1, 2)(r)
+	}}
+	store := b.open(t)
+	b.until(t, store, func() bool { return b.together.Load() > 0 })
+	failed := make(chan error, 1)
+	go func() {
+		_, err := store.Append(within(t, 20*time.Second), "silent-1", eventstore.NoStream, oneEvent())
+		failed <- err
+	}()
+	<-arrived
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// It may have gone on to a call of its own before the driver was closed.
+	if err := <-failed; err != nil && !errors.Is(err, eventstore.ErrUnknown) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// An append that waits for its answer does not hold up those of others.
+func TestAppendThatIsSlowHoldsUpNobody(t *testing.T) {
+	b := &batching{answer: func(r *streams.BatchAppendReq) *streams.BatchAppendResp {
+		if string(r.GetOptions().GetStreamIdentifier().GetStreamName()) == "silent-1" {
+			return nil
+		}
+		return stored(1, 2)(r)
+	}}
+	store := b.open(t)
+	b.until(t, store, func() bool { return b.together.Load() > 0 })
+	ctx, cancel := context.WithCancel(t.Context())
+	var slow sync.WaitGroup
+	for range 100 {
+		slow.Go(func() {
+			if _, err := store.Append(ctx, "silent-1", eventstore.NoStream, oneEvent()); !errors.Is(err, eventstore.ErrUnknown) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	alone := b.single.Load()
+	for range 200 {
+		if _, err := store.Append(t.Context(), "a-1", eventstore.NoStream, oneEvent()); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := b.single.Load() - alone; got != 0 {
+		t.Errorf("%d appends went alone", got)
+	}
+	cancel()
+	slow.Wait()
+}
+
 func BenchmarkAppend(b *testing.B) {
 	conn := startNode(b)
 	for _, together := range []bool{false, true} {
