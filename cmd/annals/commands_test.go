@@ -146,6 +146,13 @@ func TestStatus(t *testing.T) {
 			t.Errorf("server that is not ready: %+v", got)
 		}
 	}
+	f.notReady = `{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer"}],"writesRefused":["the disk is nearly full"],` +
+		`"setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories","recallindex"]},{"position":9,"type":"x.v1"}]}}`
+	got := annals(t.Context(), nil, "", "status", "--data-dir", dir)
+	if want := "writes are refused: the disk is nearly full\nset aside: position 7, memory.derived.v1, passed over by memories, recallindex\n" +
+		"set aside: position 9, x.v1, passed over by all projections\n"; got.stdout != want || !strings.HasSuffix(got.stderr, "is not ready: postgres: no answer\n") {
+		t.Errorf("server that refuses writes: %+v", got)
+	}
 	f.status = client.IngestionStatus{Status: "failed", Blocked: true, Failure: &client.Failure{Code: "content-rejected", Message: "nothing to index"}}
 	if got := annals(t.Context(), nil, "", "status", "i", "--data-dir", dir); got.code != exitFailed || !strings.Contains(got.stdout, "send: failed") || !strings.Contains(got.stderr, "content-rejected: nothing to index") {
 		t.Errorf("send that stopped: %+v", got)

@@ -135,7 +135,7 @@ func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 	if err != nil {
 		return Condition{}, &UnreachableError{c.base, err}
 	}
-	remarks := []byte(got.body)
+	remarks := got.body
 	if got.status != http.StatusOK {
 		is.Why = notReady(got)
 		var envelope struct {
