@@ -211,6 +211,9 @@ func attributeIs(c *clause) []draft {
 	if len(words) == 0 || len(words) > 4 || !c.measured() && !attributes[words[len(words)-1]] && !strings.HasSuffix(strings.Join(words, " "), "blood type") && !strings.HasSuffix(strings.Join(words, " "), "blood group") && !strings.HasSuffix(strings.Join(words, " "), "shoe size") || c.low(c.rest) == "to" && !aims[words[len(words)-1]] {
 		return nil
 	}
+	if len(words) > 1 && (words[0] == "new" || words[0] == "current" || words[0] == "present") {
+		attribute = strings.Join(words[1:], " ") // the new boss is the boss
+	}
 	if aims[words[len(words)-1]] { // one may have many
 		attribute += " " + c.text(c.rest, c.to)
 	}

@@ -119,6 +119,9 @@ func recurs(c *clause) []draft {
 		at++
 	}
 	day, many := strings.CutSuffix(c.low(at), "s")
+	if of := c.low(at + 4); c.low(at) == "the" && timeUnits[c.low(at+2)] && c.low(at+3) == "of" && (of == "each" || of == "every" || of == "the") {
+		return c.claim(c.subjectKey(), "recurrence") // "on the first Monday of each month"
+	}
 	if !(many && timeUnits[day]) && !((c.low(at) == "every" || c.low(at) == "each") && repeated(c.s.tokens[:c.to], at) || c.low(at) == "every" && timeUnits[c.low(at+2)]) {
 		return nil
 	}
@@ -135,6 +138,12 @@ func absence(c *clause) []draft {
 	case "on":
 		if at++; leaveKinds[c.low(at)] {
 			at++
+		}
+		if low := c.low(at); at == c.rest+1 && (low == "call" || low == "duty") {
+			if _, ok := c.lastDate(); ok {
+				return c.claim(c.subjectKey(), "duty") // "Dana is on call this week"
+			}
+			return nil
 		}
 		if low := c.low(at); low != "leave" && low != "vacation" && low != "holiday" && low != "sabbatical" {
 			return nil

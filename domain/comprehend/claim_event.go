@@ -28,7 +28,7 @@ func leaves(c *clause, event draft) []draft {
 		return nil
 	}
 	from, to := c.rest, at
-	itself := c.kind == thing && (c.lemma == "move" || c.lemma == "shift" || c.lemma == "slip") // "the launch moved from … to …"
+	itself := c.kind == thing && (c.lemma == "move" || c.lemma == "shift" || c.lemma == "slip") && prepositions[c.low(c.rest)] // "the launch moved from … to …"
 	if c.passive || itself {
 		from, to = c.subj, c.subjEnd
 		if low := c.low(c.rest); c.rest != at && low != "back" && low != "forward" && low != "from" {
@@ -37,6 +37,11 @@ func leaves(c *clause, event draft) []draft {
 	}
 	for c.low(to-1) == "back" || c.low(to-1) == "forward" || c.low(to-1) == "out" || c.low(to-1) == "up" {
 		to--
+	}
+	for i := from + 1; i < to; i++ { // "moved the kickoff from 14 October to 21 October"
+		if _, dated := c.dateAt(i + 1); dated && c.low(i) == "from" {
+			to = i
+		}
 	}
 	what, key := c.scheduled(from, to)
 	if what == "" {

@@ -3,7 +3,7 @@ package comprehend
 // home: "Ana lives in Berlin", "I'm based in Lisbon", "I'm from Sweden".
 func home(c *clause) []draft {
 	next := c.low(c.rest)
-	if c.kind == thing {
+	if c.kind == thing || sites[c.low(c.subjEnd-1)] {
 		return c.location()
 	}
 	if !(c.present() || c.progressive && !c.past || c.perfect && !c.past && c.lasting()) || c.modal != "" {
@@ -31,6 +31,7 @@ func (c *clause) location() []draft {
 	at := c.rest
 	switch next := c.low(at + 1); {
 	case c.lemma == "live" && c.present() && c.low(at) == "in":
+	case c.copula() && !c.past && c.plain() && sites[c.low(c.subjEnd-1)] && (c.low(at) == "in" || c.low(at) == "at"):
 	case c.copula() && !c.past && c.plain() && (c.low(at) == "based" || c.low(at) == "located") && (next == "in" || next == "at"):
 		at++
 	default:
@@ -41,6 +42,9 @@ func (c *clause) location() []draft {
 	}
 	return c.claim(c.subjectKey(), "location")
 }
+
+// sites are what is at a place for long.
+var sites = set(`headquarters headquarter office offices warehouse factory datacenter datacentre server servers branch store shop studio lab laboratory school clinic`)
 
 // lasting reports whether the clause says that something has been so for long: "for ten years", "since 2019", "all my life".
 func (c *clause) lasting() bool {

@@ -164,6 +164,9 @@ func (c *clause) findSubject() bool {
 		c.kind, c.subjEnd, c.plural = firstPlural, i+1, true
 	case low == "my" || low == "our":
 		c.kind, c.subjEnd = ours, c.phraseEnd(i+2)
+		if c.subjEnd < 0 {
+			c.subjEnd = c.apposed(i + 2)
+		}
 	case low == "the":
 		c.kind, c.subjEnd = thing, c.phraseEnd(i+2)
 	default:
@@ -176,6 +179,19 @@ func (c *clause) findSubject() bool {
 		c.plural = true
 	}
 	return c.subjEnd > i && c.subjEnd < c.to
+}
+
+// apposed is where a subject ends that names who is meant between commas, as in "my boss, Leonie, resigned"; -1 for others.
+func (c *clause) apposed(i int) int {
+	for ; i < c.to && c.s.tokens[i].word; i++ {
+		if i > c.subj+3 {
+			return -1
+		}
+	}
+	if end := nameEnd(c.s.tokens[:c.to], i+1); c.low(i) == "," && end > i+1 && c.low(end) == "," {
+		return end + 1
+	}
+	return -1
 }
 
 // findNames reads a subject made of names: "Ana", "Ana Ruiz and Bo", "Bo and I", "Ana's team".

@@ -123,8 +123,11 @@ func standing(tokens []token, i int, announced bool) bool {
 // orders reports whether token i is the verb of an order with an object, and not one of the phrases that order nothing
 // ("never mind", "never heard of it", "don't worry") or a noun ("exercise and nature").
 func orders(tokens []token, i int) bool {
-	if i >= len(tokens)-1 || !isBase(tokens[i].low) || idle[tokens[i].low] {
+	if i >= len(tokens)-1 || idle[tokens[i].low] {
 		return false
+	}
+	if !isBase(tokens[i].low) {
+		return commands(tokens, i)
 	}
 	if next := tokens[i+1].low; conjunctions[next] && next != "as" && next != "before" && next != "after" || beForms[next] || modals[next] || haveForms[next] {
 		return false
@@ -133,6 +136,21 @@ func orders(tokens []token, i int) bool {
 		return false
 	}
 	return tokens[i+1].word && !vagueObjects[tokens[i+1].low] || tokens[i+1].low == "me" || tokens[i+1].low == "it" && i+2 < len(tokens) && prepositions[tokens[i+2].low]
+}
+
+// commands reports whether a word that the lexicon does not know is a verb all the same: between "never" or "always" and an
+// article, as in "Always salt the water".
+func commands(tokens []token, i int) bool {
+	t := tokens[i]
+	before := lowAt(tokens, i-1)
+	if before != "never" && before != "always" || lexicon[t.low] != nil || t.capital() || adverbs[t.low] || determiners[t.low] || prepositions[t.low] || pronouns[t.low] || i+2 >= len(tokens) {
+		return false
+	}
+	switch tokens[i+1].low {
+	case "the", "a", "an", "any", "your", "my":
+		return true
+	}
+	return false
 }
 
 // idle verbs order nothing of consequence after "never", "always" and "don't".
@@ -153,7 +171,7 @@ func occasion(tokens []token, i int) bool {
 func general(tokens []token, i int) bool {
 	for k := i + 1; k < len(tokens); k++ {
 		low := tokens[k].low
-		if low == "without" || low == "on" || low == "after" || low == "before" || low == "in" || low == "to" || low == "ever" || low == "unless" || low == "any" || isName(tokens[k]) {
+		if low == "without" || low == "on" || low == "after" || low == "before" || low == "in" || low == "to" || low == "ever" || low == "unless" || low == "any" || low == "word" || low == "words" || low == "term" || low == "phrase" || isName(tokens[k]) {
 			return true
 		}
 		if len(low) > 3 && strings.HasSuffix(low, "s") && !strings.HasSuffix(low, "ss") && k == len(tokens)-2 {
@@ -178,6 +196,10 @@ func everyTime(tokens []token, i int) bool {
 			}
 		case "whenever":
 			return true
+		case "before", "after", "when":
+			if lemma, activity := is(next, gerund); activity && tasks[lemma] || next == "you" && tasks[lowAt(tokens, i+2)] {
+				return true // "before you push", "before merging"
+			}
 		}
 	}
 	return false
@@ -202,7 +224,7 @@ var (
 	// granted verbs order something in "whenever I ask for a recipe, give me metric units", though nothing alone.
 	granted = set(`give keep make try remember`)
 	// tasks are done again and again: "when you summarise, use bullet points".
-	tasks    = set(`write answer reply respond summarise summarize review deploy commit merge refactor test translate explain format quote list release code cite draft name add change push create`)
+	tasks    = set(`write answer reply respond summarise summarize review deploy commit merge refactor test translate explain format quote list release code ship cite draft name add change push create`)
 	answers  = set(`answers replies responses messages summaries emails e-mails code output text`)
 	speaking = set(`answer reply respond write speak talk`)
 )
@@ -311,7 +333,7 @@ func isPast(low string) bool {
 // "Nobody may deploy on Fridays", "Deployments are not allowed on Fridays", "Secrets must never be committed".
 func obliges(s *sentence, i int) bool {
 	tokens := s.tokens
-	if s.tense.past {
+	if s.tense.past && !(isPast(lowAt(tokens, i+1)) && strings.HasSuffix(tokens[i].low, "s")) { // but "tickets labelled urgent must …"
 		return false
 	}
 	if tokens[i].low == "it" && beForms[tokens[i+1].low] { // "It is forbidden to share …"
@@ -334,7 +356,8 @@ func obliges(s *sentence, i int) bool {
 	}
 	for k := i + 1; k < len(tokens)-1 && k < i+8; k++ {
 		low, next := tokens[k].low, tokens[k+1].low
-		plural := strings.HasSuffix(tokens[k-1].low, "s") && len(tokens[k-1].low) > 3 || tokens[k-1].low == "data"
+		plural := k > i+1 && strings.HasSuffix(tokens[i].low, "s") && len(tokens[i].low) > 3 && (isPast(tokens[i+1].low) || prepositions[tokens[i+1].low]) || // "Tickets labelled …"
+			strings.HasSuffix(tokens[k-1].low, "s") && len(tokens[k-1].low) > 3 || tokens[k-1].low == "data"
 		switch {
 		case (low == "must" || low == "shall") && (all || plural || tokens[i].low == "the") && next != "of" && !(next == "have" && (isPast(lowAt(tokens, k+2)) || !all && !plural)):
 			return true

@@ -58,11 +58,11 @@ stage start state stay step stop store stream stretch struggle study subscribe s
 talk taste tax test text thank tidy tie toast top touch tour track trade train transfer transform translate transport travel treat trek trim trip triage trust try
 turn type undertake unlock unpack unveil update upgrade upload use vacation validate value verify visit volunteer vote wait walk wander want warn wash waste watch water welcome whip wipe
 wish wonder work worry wrap yell surprise sprain twist fracture bruise faint recover adjourn onboard offboard provision decommission patch benchmark snapshot archive restrict revoke grant rollout
-crochet sculpt doodle captain deprecate chair photograph narrate rehearse rap busk strum tutor homeschool hope seem diagnose require register hand swap reschedule advance expire audition form hesitate doubt underestimate zip gain weigh roll compile encrypt sync alert trigger reboot leak
+crochet sculpt doodle captain deprecate chair cite omit paraphrase capitalise capitalize indent abbreviate hardcode ping mute photograph narrate rehearse rap busk strum tutor homeschool hope seem diagnose require register hand swap reschedule advance expire audition form hesitate doubt underestimate zip gain weigh roll compile encrypt sync alert trigger reboot leak
 throttle unblock assume estimate scale tag queue kneel carpool hitchhike snorkel kickbox spar sweat stretch rearrange repaint repot rewire `
 
 // doubling verbs repeat their last consonant before -ed and -ing.
-var doubling = set(`swap tag stop plan ship drop hug chat jog commit refer prefer admit transfer submit ban fit grab knit log map scan skip slip spot step trim trip wrap whip flip 
+var doubling = set(`omit swap tag stop plan ship drop hug chat jog commit refer prefer admit transfer submit ban fit grab knit log map scan skip slip spot step trim trip wrap whip flip 
 	chop drag shop strum spar rap travel cancel model label transfer program bet get put run sit swim win cut set hit let quit shut begin forget dig split reset zip forbid`)
 
 // plainEnds are verbs that look as if they doubled but need not (British and American spellings are both read).
