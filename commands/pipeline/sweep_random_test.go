@@ -36,8 +36,13 @@ func (s *story) alive() *commands.Service {
 	if s.rand.IntN(3) == 0 {
 		return s.write
 	}
-	service, _ := s.services(&victim{Store: s.store, left: s.rand.IntN(5), stored: s.rand.IntN(2) == 0})
+	service, _ := s.services(s.mortal(5))
 	return service
+}
+
+// mortal is a store that dies at one of its next writes.
+func (s *story) mortal(writes int) eventstore.Store {
+	return serial{&victim{Store: s.store, left: s.rand.IntN(writes), stored: s.rand.IntN(2) == 0}, make(chan struct{}, 1)}
 }
 
 // done looks at how an operation ended: a refusal is an answer, and so is death.
@@ -122,7 +127,7 @@ func (s *story) wait() { s.clock.move(time.Duration(s.rand.Int64N(int64(3 * comm
 func (s *story) finish() {
 	s.passHead()
 	if s.rand.IntN(3) == 0 {
-		_, finisher := s.services(&victim{Store: s.store, left: s.rand.IntN(6), stored: s.rand.IntN(2) == 0})
+		_, finisher := s.services(s.mortal(6))
 		finisher.Now = s.clock.now
 		done, err := finisher.EraseNow(s.t.Context())
 		s.swept += done.Blobs
