@@ -45,6 +45,7 @@ var Catalog = []Entry{
 	{Name: "memory.derivation-started.v1", New: func() event.Event { return new(memory.DerivationStarted) }},
 	{Name: "memory.derived.v1", New: func() event.Event { return new(memory.Derived) }},
 	{Name: "memory.failed.v1", New: func() event.Event { return new(memory.Failed) }},
+	{Name: "memory.embedded.v1", New: func() event.Event { return new(memory.Embedded) }},
 	{Name: "ingestion.claimed.v1", New: func() event.Event { return new(ingestion.Claimed) }},
 	{Name: "ingestion.accepted.v1", New: func() event.Event { return new(ingestion.Accepted) }},
 	{Name: "ingestion.fanned-out.v1", New: func() event.Event { return new(ingestion.FannedOut) }},

@@ -144,8 +144,10 @@ func fill(v reflect.Value, name string, n *int64) {
 		v.SetString(text(name))
 	case reflect.Int, reflect.Int64:
 		v.SetInt(*n)
-	case reflect.Uint64:
+	case reflect.Uint8, reflect.Uint64:
 		v.SetUint(uint64(*n))
+	case reflect.Float32:
+		v.SetFloat(float64(*n) + 0.5)
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Pointer:

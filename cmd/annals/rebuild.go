@@ -78,7 +78,7 @@ func (c *RebuildCmd) alone(ctx context.Context, env *Env) (_ rebuilder, done fun
 	}
 	runtime, err := projections.New(projections.Config{
 		DB: st.db, Store: st.store, Codec: st.codec, LogID: projections.LogIDOf(st.store, st.codec), Logger: log,
-		Projectors: projectors(st, domainrecall.NewAnalyzer(), log),
+		Projectors: append(projectors(st, domainrecall.NewAnalyzer(), log), c.embeddingProjectors()...),
 	})
 	if err != nil {
 		return nil, nil, errors.Join(err, st.close())

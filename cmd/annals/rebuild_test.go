@@ -25,7 +25,9 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/project"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/operator"
 )
@@ -327,6 +329,10 @@ func (h *house) direct() {
 		switch a := fact.Event.(type) {
 		case *datapoint.RevisionAccepted:
 			if a.Effect.SourceID == "b1" {
+				to(stream.Name(stream.Memory, stream.Owner(e.Stream)), memory.Embedded{
+					ProjectID: a.ProjectID, Revision: a.Effect.Revision, Model: "gone", Dims: 1, Part: 1, Parts: 1, EmbeddedAt: at,
+					Vectors: []memory.Vector{{Scale: 1, Code: []byte{1}}},
+				})
 				moved := datapoint.Moved{Send: a.Send, Standing: datapoint.Standing{Effect: a.Effect}}
 				moved.IngestionID, moved.RequestID, moved.Ordinal, moved.Items, moved.Commit, moved.AcceptedAt = uuid.New(), uuid.New(), 0, 1, 0, at
 				moved.Effect.Audience = uuid.New()

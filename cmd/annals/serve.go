@@ -87,6 +87,7 @@ type process struct {
 	worker    *pipeline.Worker
 	confirmer *pipeline.Confirmer
 	finisher  *pipeline.Finisher
+	embedding embedding
 	sends     operator.Sends
 	keys      auth.Keys
 	pressure  *pressure
@@ -116,7 +117,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 	p.keys = keysOf(s, access.Queries{DB: st.db}, &hooks)
 	p.runtime, err = projections.New(projections.Config{
 		DB: st.db, Store: st.store, Codec: st.codec, LogID: projections.LogIDOf(st.store, st.codec), Logger: log, Hooks: hooks,
-		Projectors: projectors(st, analyzer, log),
+		Projectors: append(projectors(st, analyzer, log), s.embeddingProjectors()...),
 	})
 	if err != nil {
 		return nil, err
@@ -145,6 +146,9 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 		p.worker.Slow = true
 	}
 	p.confirmer = &pipeline.Confirmer{Log: events, Sends: queries, Progress: p.waiter, IndexTrouble: p.indexTrouble, Logger: log, Now: now}
+	if p.embedding, err = p.newEmbedding(ctx, events); err != nil {
+		return nil, err
+	}
 	p.finisher = p.newFinisher(events, queries)
 
 	write := commands.New(commands.Config{Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, HashKey: key, Pipeline: s.PipelineOn(), Foreground: foreground})
@@ -166,6 +170,7 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 	analyzer *domainrecall.Analyzer,
 ) error {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &partMetrics{p})
+	p.embedding.metrics(registry)
 	metrics, err := httpx.NewMetrics(registry)
 	if err != nil {
 		return err
@@ -178,7 +183,7 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 	writeapi.Register(e, writeapi.Deps{Ingest: write, Delete: write, Projects: write})
 	readapi.Register(e, readapi.Deps{
 		Statuses: sendStatuses{queries}, Projects: projectCounts{keys, queries, memories.Queries{DB: p.st.db}},
-		Recall: recall.New(recall.Config{DB: p.st.db, Index: p.st.index, Analyzer: analyzer, Blobs: blobs, Projections: p.waiter, Log: p.log}),
+		Recall: recall.New(recall.Config{DB: p.st.db, Index: p.st.index, Analyzer: analyzer, Blobs: blobs, Projections: p.waiter, Log: p.log, Meaning: p.embedding.meaning()}),
 	})
 	readapi.RegisterOperation(e, readapi.Operation{Ready: p.notReady, Remarks: p.remarks, Metrics: registry})
 	p.api = e
@@ -200,6 +205,7 @@ func (p *process) run(ctx context.Context) error {
 	if p.settings.PipelineOn() {
 		core = append(core, role{"pipeline", p.afterStart(p.worker.Run)})
 	}
+	core = append(core, p.embedding.roles(p)...)
 	return runTiers(ctx, edge, core, []role{{"projections", p.runtime.Run}, {"pressure", p.pressure.run}, {"postgres", p.watchPostgres}})
 }
 

@@ -34,6 +34,9 @@ type Settings struct {
 	ModelURL    string `name:"model-url" setting:"ANNALS_MODEL_URL" help:"Base address of an OpenAI-compatible endpoint that extracts memory, such as https://models.example.com/v1; default: the built-in extractor."`
 	ModelName   string `name:"model-name" setting:"ANNALS_MODEL_NAME" help:"Model that the endpoint is asked for."`
 	ModelKey    string `name:"model-key" setting:"ANNALS_MODEL_KEY" help:"Key of the endpoint, where it wants one; better set in the environment than as a flag."`
+	EmbedURL    string `name:"embeddings-url" setting:"ANNALS_EMBEDDINGS_URL" help:"Base address of an OpenAI-compatible endpoint for embeddings; default: recall goes by words alone."`
+	EmbedName   string `name:"embeddings-name" setting:"ANNALS_EMBEDDINGS_NAME" help:"Model of the embeddings; another one embeds everything anew."`
+	EmbedKey    string `name:"embeddings-key" setting:"ANNALS_EMBEDDINGS_KEY" help:"Key of that endpoint, where it wants one; better set in the environment than as a flag."`
 	HashKey     string `name:"hash-key" setting:"ANNALS_HASH_KEY" help:"Key of the hashes that stand for customer text, 32 bytes as base64 or hex, never changed; default: drawn once into the data folder."`
 	TLSCert     string `name:"tls-cert" setting:"ANNALS_TLS_CERT" help:"Certificate file (PEM); with a key the API speaks HTTPS."`
 	TLSKey      string `name:"tls-key" setting:"ANNALS_TLS_KEY" help:"Private key file (PEM) of the certificate."`
@@ -83,6 +86,7 @@ func (s *Settings) Validate() error {
 	}
 	s.validateTLS(bad)
 	validateModel("MODEL", s.model(), bad)
+	validateModel("EMBEDDINGS", s.embeddings(), bad)
 	return errors.Join(errs...)
 }
 

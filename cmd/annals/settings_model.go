@@ -7,6 +7,11 @@ func (s *Settings) model() model.Endpoint {
 	return model.Endpoint{URL: s.ModelURL, Name: s.ModelName, Key: s.ModelKey}
 }
 
+// embeddings is the endpoint for embeddings, zero for none.
+func (s *Settings) embeddings() model.Endpoint {
+	return model.Endpoint{URL: s.EmbedURL, Name: s.EmbedName, Key: s.EmbedKey}
+}
+
 // validateModel reports an endpoint that is set in part, or cannot work. The address may hold a password, and is not repeated.
 func validateModel(family string, e model.Endpoint, bad func(name, format string, args ...any)) {
 	switch {

@@ -42,6 +42,9 @@ func (w *Worker) derive(ctx context.Context, item todo.Item) (result, error) {
 			}
 			if ok {
 				at = last.Revision
+				if last, err = lastAttempt(ctx, w.Log, name, last); err != nil {
+					return res, err
+				}
 				ended := false
 				if attempt, ended = nextAttempt(last.Event, item); ended {
 					res.position = last.Position // the queue lags; it will see

@@ -56,6 +56,9 @@ type Finisher struct {
 	Index  Index
 	Store  Physical
 
+	// Beside are projections that keep something of what was deleted, beside those that every service has.
+	Beside []string
+
 	// turn is held by the round at work: a round that an operator asked for, or one of Run's.
 	turn sync.Mutex
 	// What follows is under turn. Times are those before which the next one is not due.

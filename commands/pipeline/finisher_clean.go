@@ -116,7 +116,7 @@ func (f *Finisher) erase(ctx context.Context, done *Erasure) ([]erasedDeletion, 
 // removeAndSay removes what is left of erased deletions and says which are cleaned; with all it removes from the disk whatever
 // is to be removed, though no deletion waits for it.
 func (f *Finisher) removeAndSay(ctx context.Context, erased []erasedDeletion, all bool, done *Erasure) (cleaned int, err error) {
-	if err := f.passHead(ctx, dataPoints, memories, recallIndex); err != nil {
+	if err := f.passHead(ctx, append([]string{dataPoints, memories, recallIndex}, f.Beside...)...); err != nil {
 		return 0, err
 	}
 	waits, err := f.removeRest(ctx, erased, done)

@@ -79,6 +79,21 @@ func (w Weights) Score(counts []Count, length int) float64 {
 // RelatedWeight is what a related word counts beside the one that was asked for.
 const RelatedWeight = 0.4
 
+// Usual is the mean weight of the first terms, of those that stand anywhere; 1 where none does.
+func (w Weights) Usual(own int) float64 {
+	sum, met := 0.0, 0
+	for _, weight := range w[:min(own, len(w))] {
+		if weight.text > 0 {
+			sum += weight.text
+			met++
+		}
+	}
+	if met == 0 {
+		return 1
+	}
+	return sum / float64(met)
+}
+
 // Lessened are the weights by which an index chooses candidates: terms from own on, which are related ones, count less.
 func (w Weights) Lessened(own int) Weights {
 	lessened := make(Weights, len(w))

@@ -16,7 +16,9 @@ type Turn struct {
 	Size   int64
 	Traits Traits
 	// Key is what the best memory of it says of the question, measured as words are; 0 for none.
-	Key        float64
+	Key float64
+	// Meaning is how much nearer than others it is to the question in meaning, in standard deviations; 0 for no more, or unknown.
+	Meaning    float64
 	Author     string
 	OccurredAt time.Time
 	// Before and After are the places of the data points right before and after it in its conversation, None for none or unknown.

@@ -30,7 +30,11 @@ var signals = []signal{
 	{"number told", 0.4, told(TellsNumber)},
 	{"name told", 0.2, told(TellsName)},
 	{"date", 2.5, date},
+	{"meaning", MeaningWeight, meaning},
 }
+
+// MeaningWeight is what a standard deviation of nearness in meaning counts, in weights of a usual term.
+const MeaningWeight = 0.1
 
 // askedOff is the share that a turn loses that asks instead of telling.
 const askedOff = 0.2
@@ -183,6 +187,15 @@ func date(s *scene, turn int) float64 {
 		}
 	}
 	return 0
+}
+
+// meaning is how near the turn is to the question in meaning, where a model says it: it adds to what words say and takes nothing away.
+func meaning(s *scene, turn int) float64 {
+	value := max(0, s.turns[turn].Meaning)
+	if s.usual == 0 { // nobody ever used these words
+		return value
+	}
+	return value * s.usual
 }
 
 // Signals are the names that Rank can leave out.

@@ -58,6 +58,7 @@ func (p *page) apply(f eventstore.Fact) error {
 		p.derived(f.Position, owner, e)
 	case *memory.Failed:
 		p.failed(f.Position, owner, e)
+	case *memory.Embedded: // projection embeddings keeps them
 	case *ingestion.Claimed: // a claim alone is no send
 	case *ingestion.Accepted:
 		p.committed(f.Position, owner, e)

@@ -60,7 +60,7 @@ func (p *page) apply(f eventstore.Fact) error {
 		p.forget(e.DataPoint, e.ProjectID, owner)
 	case *deletion.Cleaned:
 		p.cleaned[owner] = struct{}{}
-	case *memory.DerivationStarted, *memory.Failed, *datapoint.RevisionAccepted, *datapoint.Moved, *datapoint.Resent,
+	case *memory.DerivationStarted, *memory.Failed, *memory.Embedded, *datapoint.RevisionAccepted, *datapoint.Moved, *datapoint.Resent,
 		*deletion.Accepted, *deletion.FannedOut:
 	default:
 		return fmt.Errorf("no rule for %s", f.Type)

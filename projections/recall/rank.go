@@ -52,7 +52,7 @@ func (s *Service) rank(ctx context.Context, g *gate, ask *question, f *found) (*
 			keys[h.DataPoint] = max(keys[h.DataPoint], weight*f.memoryScores[i])
 		}
 	}
-	if err := g.lookAround(ctx, promising(g, best, keys)); err != nil {
+	if err := g.lookAround(ctx, promising(g, ask, f, best, keys)); err != nil {
 		return nil, err
 	}
 	scores := s.score(g, ask, f, best, keys)
@@ -113,14 +113,16 @@ func (s *Service) passages(ctx context.Context, g *gate, ask *question, f *found
 }
 
 // promising are the data points whose neighbours are worth a look, the best first.
-func promising(g *gate, best map[uuid.UUID]*passage, keys map[uuid.UUID]float64) []uuid.UUID {
+func promising(g *gate, ask *question, f *found, best map[uuid.UUID]*passage, keys map[uuid.UUID]float64) []uuid.UUID {
 	scores := make(map[uuid.UUID]float64, len(best))
 	var order []uuid.UUID
+	usual := recall.MeaningWeight * f.weights.Usual(ask.own)
 	for id, p := range g.points {
 		score := keys[id]
 		if b := best[id]; b != nil {
 			score = max(score, b.score)
 		}
+		score += usual * f.meaning(id, p)
 		if p.within && p.author != nil && score > 0 {
 			order = append(order, id)
 			scores[id] = score
@@ -137,7 +139,7 @@ const lookedAround = 96
 func (s *Service) score(g *gate, ask *question, f *found, best map[uuid.UUID]*passage, keys map[uuid.UUID]float64) map[uuid.UUID]float64 {
 	var ids []uuid.UUID
 	for id, p := range g.points {
-		if p.within && (best[id] != nil || keys[id] > 0 || p.beside) {
+		if p.within && (best[id] != nil || keys[id] > 0 || p.beside || f.meaning(id, p) > 0) {
 			ids = append(ids, id)
 		}
 	}
@@ -152,6 +154,11 @@ func (s *Service) score(g *gate, ask *question, f *found, best map[uuid.UUID]*pa
 		turn := recall.Turn{Traits: p.traits}
 		if b := best[id]; b != nil {
 			turn = b.Turn
+		}
+		if turn.Meaning = f.meaning(id, p); best[id] == nil && !p.beside {
+			if body := g.texts[revisionKey{id, p.revision}]; body != nil {
+				turn.Traits = recall.TraitsOf(string(body.content))
+			}
 		}
 		turn.Key, turn.Size, turn.OccurredAt, turn.Before, turn.After = keys[id], p.size, p.occurredAt, recall.None, recall.None
 		if p.author != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
@@ -74,6 +75,12 @@ type Source struct {
 	Excerpts   []string        `json:"excerpts"`
 }
 
+// Meaning finds the data points that are nearest to a text in meaning, each with how much nearer than the others it is. It believes
+// the table's state of audiences and times, which the gate judges again.
+type Meaning interface {
+	Near(ctx context.Context, q embeddings.Query, text string) []embeddings.Hit
+}
+
 // Config is what a Service works with.
 type Config struct {
 	DB    *pgxpool.Pool
@@ -84,6 +91,8 @@ type Config struct {
 		// ReadBlob reads a blob whole.
 		ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error)
 	}
+	// Meaning finds data points by what the query means, and gives up in time; nil goes by words alone.
+	Meaning Meaning
 	// Projections says whether a projection stopped: then nobody knows what was deleted since. Nil trusts them all.
 	Projections interface {
 		Stopped(ctx context.Context, projection string) error

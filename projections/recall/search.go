@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
@@ -21,7 +22,13 @@ type question struct {
 	terms             []string
 	own               int
 	sources, memories int
+	// near is what is nearest in meaning, once it was asked for.
+	near []embeddings.Hit
+	felt bool
 }
+
+// mostNear is how many data points are looked at because of what they mean.
+const mostNear = 200
 
 func (s *Service) newQuestion(q Query, now time.Time) question {
 	if q.At != nil {
@@ -44,6 +51,8 @@ type found struct {
 	// order is the data points that were found, the most promising first, which is told by the score of their best document.
 	order  []uuid.UUID
 	scores map[uuid.UUID]float64
+	// near is what was found by its meaning.
+	near map[uuid.UUID]embeddings.Hit
 }
 
 // more says whether the index may hold more sources than it was asked for.
@@ -52,7 +61,7 @@ func (f *found) more(ask *question) bool { return len(f.sources.Hits) >= ask.sou
 // search asks the index for both parts at once.
 func (s *Service) search(ctx context.Context, ask *question) (*found, error) {
 	f := new(found)
-	if len(ask.terms) == 0 {
+	if len(ask.terms) == 0 && s.config.Meaning == nil {
 		return f, nil
 	}
 	to := ask.At
@@ -61,6 +70,13 @@ func (s *Service) search(ctx context.Context, ask *question) (*found, error) {
 	}
 	query := recallindex.Query{Project: ask.Project.ID, Terms: ask.terms, Own: ask.own, Audiences: ask.Audiences, From: ask.From, To: to}
 	group, ctx := errgroup.WithContext(ctx)
+	if s.config.Meaning != nil && !ask.felt {
+		ask.felt = true
+		group.Go(func() error {
+			ask.near = s.config.Meaning.Near(ctx, embeddings.Query{Project: ask.Project.ID, Audiences: ask.Audiences, From: ask.From, To: to, Size: mostNear}, ask.Text)
+			return nil
+		})
+	}
 	group.Go(func() (err error) {
 		q := query
 		q.Part, q.Size = recallindex.Sources, ask.sources
@@ -81,10 +97,12 @@ func (s *Service) search(ctx context.Context, ask *question) (*found, error) {
 	f.chooseBy = f.weights.Lessened(ask.own)
 	f.memoryWeights = f.sources.Statistics.OfMemories(f.memories.Statistics).Weights()
 	f.arrange()
+	f.feel(ask)
+	f.sort()
 	return f, nil
 }
 
-// arrange scores the hits and puts their data points into order.
+// arrange scores the hits and lists their data points.
 func (f *found) arrange() {
 	f.sourceScores, f.memoryScores = make([]float64, len(f.sources.Hits)), make([]float64, len(f.memories.Hits))
 	f.scores = make(map[uuid.UUID]float64, len(f.sources.Hits)+len(f.memories.Hits))
@@ -103,6 +121,35 @@ func (f *found) arrange() {
 		f.memoryScores[i] = f.memoryWeights.Score(h.Counts, h.Length)
 		add(h.DataPoint, mostWorth*f.memoryScores[i])
 	}
+}
+
+// feel adds what is near in meaning to what was found by words.
+func (f *found) feel(ask *question) {
+	if len(ask.near) == 0 {
+		return
+	}
+	f.near = make(map[uuid.UUID]embeddings.Hit, len(ask.near))
+	usual := recall.MeaningWeight * f.weights.Usual(ask.own)
+	for _, h := range ask.near {
+		f.near[h.DataPoint] = h
+		score, known := f.scores[h.DataPoint]
+		if !known {
+			f.order = append(f.order, h.DataPoint)
+		}
+		f.scores[h.DataPoint] = score + usual*h.Similarity
+	}
+}
+
+// meaning is how near a data point is that passed the gate; vectors of a revision that stands no more say nothing.
+func (f *found) meaning(id uuid.UUID, p *point) float64 {
+	if h, near := f.near[id]; near && h.Revision == p.revision {
+		return h.Similarity
+	}
+	return 0
+}
+
+// sort puts the data points that were found into order, the most promising first.
+func (f *found) sort() {
 	slices.SortFunc(f.order, func(a, b uuid.UUID) int {
 		return cmp.Or(cmp.Compare(f.scores[b], f.scores[a]), bytes.Compare(a[:], b[:]))
 	})

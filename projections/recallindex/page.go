@@ -108,7 +108,7 @@ func (p *page) apply(f eventstore.Fact) error {
 		p.derived(f, id, e)
 	case *deletion.FactsKept:
 		p.forget(e.DataPoint)
-	case *datapoint.Resent, *memory.DerivationStarted, *memory.Failed, *deletion.Accepted, *deletion.FannedOut, *deletion.Cleaned:
+	case *datapoint.Resent, *memory.DerivationStarted, *memory.Failed, *memory.Embedded, *deletion.Accepted, *deletion.FannedOut, *deletion.Cleaned:
 	default:
 		return fmt.Errorf("no rule for %s", f.Type)
 	}

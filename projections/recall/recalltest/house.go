@@ -29,6 +29,7 @@ import (
 	"github.com/annals-project/annals/internal/projectiontest"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/recallindex"
@@ -50,6 +51,9 @@ type House struct {
 	projectors []projections.Projector
 	applied    map[string]eventstore.Position
 	service    *recall.Service
+	// feels says that vectors are stored; embedded is up to where they are.
+	feels    bool
+	embedded eventstore.Position
 }
 
 // New makes a house. Where index is nil it has a Bleve index of its own.
@@ -80,11 +84,16 @@ func New(t testing.TB, index recallindex.Index) *House {
 	analyzer := domainrecall.NewAnalyzer()
 	h.projectors = []projections.Projector{
 		datapoints.New(), memories.New(h, slog.New(slog.DiscardHandler)), recallindex.New(index, log, analyzer, slog.New(slog.DiscardHandler)),
+		embeddings.Projector{},
 	}
 	for _, p := range h.projectors {
 		h.MakeSchema(p)
 	}
-	h.service = recall.New(recall.Config{DB: h.DB, Index: index, Analyzer: analyzer, Blobs: h, Now: func() time.Time { return h.Now }})
+	config := recall.Config{DB: h.DB, Index: index, Analyzer: analyzer, Blobs: h, Now: func() time.Time { return h.Now }}
+	if feelsAlways() {
+		config.Meaning = h.Feel(nil)
+	}
+	h.service = recall.New(config)
 	return h
 }
 
@@ -293,6 +302,9 @@ func (h *House) Projector(name string) projections.Projector {
 // CatchUp applies what the log holds to the projections of these names, all of them where none is named.
 func (h *House) CatchUp(names ...string) {
 	h.t.Helper()
+	if h.feels {
+		h.embed()
+	}
 	for _, p := range h.projectors {
 		wanted := len(names) == 0
 		for _, name := range names {

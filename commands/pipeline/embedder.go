@@ -1,0 +1,181 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/todo"
+)
+
+const (
+	// embedClaim is how many revisions are embedded at a time, embedTexts how many texts one call has at most.
+	embedClaim = 32
+	embedTexts = 64
+	// embedPause lets what is new gather, and embedPoll is how often the list is looked at although nothing was reported.
+	embedPause = 100 * time.Millisecond
+	embedPoll  = 5 * time.Second
+	// A failing endpoint is left alone for firstEmbedRest, then for twice as long, up to lastEmbedRest.
+	firstEmbedRest = time.Second
+	lastEmbedRest  = 2 * time.Minute
+	// embeddings is the projection that the list is taken from.
+	embeddings = "embeddings"
+)
+
+// Vectors makes vectors of texts.
+type Vectors interface {
+	// Name names the model: vectors of different names do not compare.
+	Name() string
+	// Embed answers a vector for each text, all of the same dimensions. An error is a *Failure, or the context's.
+	Embed(ctx context.Context, texts []string) ([][]float32, error)
+}
+
+// Unembedded is the list of captured revisions without vectors of a model.
+type Unembedded interface {
+	Unembedded(ctx context.Context, model string, but []uuid.UUID, limit int) ([]todo.Embedding, error)
+}
+
+// Embedder stores where captured revisions point to in the space of meanings. No send waits for it, and none fails by it: what
+// cannot be embedded now is recalled by its words, and embedded later.
+type Embedder struct {
+	Log      *commands.Log
+	List     Unembedded
+	Progress Progress
+	Vectors  Vectors
+	Logger   *slog.Logger
+	Now      func() time.Time
+}
+
+// Run embeds until the context ends.
+func (e *Embedder) Run(ctx context.Context) error {
+	moved, stop := e.Progress.Watch(embeddings)
+	defer stop()
+	later := make(map[uuid.UUID]time.Time) // what is not to be looked at before
+	rest := firstEmbedRest
+	for ctx.Err() == nil {
+		worked, err := e.round(ctx, later)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			e.Logger.WarnContext(ctx, "texts cannot be embedded at the moment", "again_in", rest, "err", err)
+			await(ctx, nil, rest)
+			rest = min(2*rest, lastEmbedRest)
+			continue
+		case !worked:
+			await(ctx, moved, embedPoll)
+		}
+		rest = firstEmbedRest
+		await(ctx, nil, embedPause)
+	}
+	return nil
+}
+
+// round embeds what stands on the list; worked is false where that is nothing.
+func (e *Embedder) round(ctx context.Context, later map[uuid.UUID]time.Time) (worked bool, err error) {
+	var but []uuid.UUID
+	for id, at := range later {
+		if e.Now().After(at) {
+			delete(later, id)
+		} else {
+			but = append(but, id)
+		}
+	}
+	items, err := e.List.Unembedded(ctx, e.Vectors.Name(), but, embedClaim)
+	if err != nil || len(items) == 0 {
+		return false, err
+	}
+	var due []*embedding
+	for _, item := range items {
+		work, err := e.prepare(ctx, item)
+		if err != nil {
+			return false, err
+		}
+		if work == nil {
+			later[item.DataPoint] = e.Now().Add(embedPoll) // the list lags, or somebody works on it
+			continue
+		}
+		due = append(due, work)
+	}
+	if len(due) == 0 {
+		return true, nil
+	}
+	if err := e.embed(ctx, due); err != nil {
+		return false, err
+	}
+	var last eventstore.Position
+	for _, work := range due {
+		position, err := e.store(ctx, work)
+		if err != nil {
+			return false, err
+		}
+		if position == 0 {
+			later[work.DataPoint] = e.Now().Add(embedPoll)
+		}
+		last = max(last, position)
+	}
+	return true, e.Progress.Wait(ctx, last, embeddings)
+}
+
+// embed asks for the vectors of all, several texts in a call. A text that the model refuses has none.
+func (e *Embedder) embed(ctx context.Context, due []*embedding) error {
+	var texts []*passage
+	for _, work := range due {
+		for i := range work.passages {
+			texts = append(texts, &work.passages[i])
+		}
+	}
+	for len(texts) > 0 {
+		n := min(len(texts), embedTexts)
+		if err := e.call(ctx, texts[:n]); err != nil {
+			return err
+		}
+		texts = texts[n:]
+	}
+	return nil
+}
+
+// call embeds some texts. Where the model refuses them it is asked for halves, so that one text spoils no other's vector.
+func (e *Embedder) call(ctx context.Context, texts []*passage) error {
+	asked := make([]string, len(texts))
+	for i, p := range texts {
+		asked[i] = p.text
+	}
+	vectors, err := e.Vectors.Embed(ctx, asked)
+	var failure *Failure
+	if errors.As(err, &failure) && failure.Code == ingestion.ContentRejected {
+		if len(texts) == 1 {
+			return e.takesAny(ctx)
+		}
+		half := len(texts) / 2
+		if err := e.call(ctx, texts[:half]); err != nil {
+			return err
+		}
+		return e.call(ctx, texts[half:])
+	}
+	if err != nil {
+		return err
+	}
+	for i, vector := range vectors {
+		if scale, code, ok := memory.Quantize(vector); ok {
+			texts[i].vector.Scale, texts[i].vector.Code = scale, code
+		}
+	}
+	return nil
+}
+
+// takesAny tells a text that the model refuses from an endpoint that refuses all of them, as one does that was given a wrong key.
+func (e *Embedder) takesAny(ctx context.Context) error {
+	_, err := e.Vectors.Embed(ctx, []string{"hello"})
+	var failure *Failure
+	if errors.As(err, &failure) && failure.Code == ingestion.ContentRejected {
+		return &Failure{Code: ingestion.ModelUnavailable, Message: "the model refuses every text", Retryable: true}
+	}
+	return err
+}

@@ -1,0 +1,150 @@
+package embeddings
+
+import (
+	"cmp"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// entry is a data point of a column. Its vectors are those of the places from first on, of which there are count.
+type entry struct {
+	id, audience uuid.UUID
+	occurredAt   time.Time
+	revision     int
+	first, count int
+}
+
+// column is the vectors of one project. sync is held by who brings it up to date, mu guards what both readers and they use.
+type column struct {
+	asked, size atomic.Int64
+
+	sync               sync.Mutex
+	position, removals int64
+
+	mu      sync.RWMutex
+	dims    int
+	entries []entry
+	places  map[uuid.UUID]int
+	scales  []float32
+	codes   []byte
+	live    int
+}
+
+// tolerated is how many data points may have gone before the column is read anew.
+func (col *column) tolerated() int64 { return int64(64 + len(col.entries)/16) }
+
+// wasteful says that most of it is vectors that were replaced.
+func (col *column) wasteful() bool { return len(col.scales) > 1024 && len(col.scales) > 2*col.live }
+
+func (col *column) clear(removals int64) {
+	col.mu.Lock()
+	defer col.mu.Unlock()
+	col.position, col.removals = 0, removals
+	col.dims, col.entries, col.places, col.scales, col.codes, col.live = 0, nil, nil, nil, nil, 0
+}
+
+// put takes the vectors of a data point in place of those that it had. Vectors of other dimensions than those before replace all.
+func (col *column) put(e entry, dims int, packed []byte) {
+	col.mu.Lock()
+	defer col.mu.Unlock()
+	if dims > 0 && col.dims != dims {
+		for i := range col.entries {
+			col.entries[i].count = 0
+		}
+		col.dims, col.scales, col.codes, col.live = dims, nil, nil, 0
+	}
+	e.first = len(col.scales)
+	if dims > 0 {
+		unpack(packed, dims, func(scale float32, code []byte) {
+			col.scales, col.codes = append(col.scales, scale), append(col.codes, code...)
+		})
+	}
+	e.count = len(col.scales) - e.first
+	col.live += e.count
+	if i, known := col.places[e.id]; known {
+		col.live -= col.entries[i].count
+		col.entries[i] = e
+	} else {
+		if col.places == nil {
+			col.places = make(map[uuid.UUID]int)
+		}
+		col.places[e.id] = len(col.entries)
+		col.entries = append(col.entries, e)
+	}
+	col.size.Store(int64(cap(col.codes) + 4*cap(col.scales) + 128*len(col.entries)))
+}
+
+// alone is how many entries one goroutine compares rather than share them.
+const alone = 4096
+
+// nearest compares all vectors that the reader may know of.
+func (col *column) nearest(q Query, scale float32, code []byte) []Hit {
+	col.mu.RLock()
+	defer col.mu.RUnlock()
+	if col.dims != len(code) || q.Size <= 0 {
+		return nil
+	}
+	workers := 1
+	if len(col.entries) > alone {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	found := make([][]Hit, workers)
+	var group sync.WaitGroup
+	for w := range workers {
+		group.Go(func() {
+			from, to := len(col.entries)*w/workers, len(col.entries)*(w+1)/workers
+			found[w] = col.compare(q, scale, code, col.entries[from:to])
+		})
+	}
+	group.Wait()
+	return best(slices.Concat(found...), q.Size)
+}
+
+func (col *column) compare(q Query, scale float32, code []byte, entries []entry) []Hit {
+	var hits []Hit
+	for i := range entries {
+		e := &entries[i]
+		if e.count == 0 || !slices.Contains(q.Audiences, e.audience) || q.From != nil && e.occurredAt.Before(*q.From) || q.To != nil && e.occurredAt.After(*q.To) {
+			continue
+		}
+		most := float32(-2)
+		for n := e.first; n < e.first+e.count; n++ {
+			most = max(most, col.scales[n]*float32(dot(code, col.codes[n*col.dims:(n+1)*col.dims])))
+		}
+		hits = append(hits, Hit{DataPoint: e.id, Revision: e.revision, Similarity: float64(most * scale)})
+		if len(hits) >= 8*q.Size { // now and then only the best go on
+			hits = best(hits, q.Size)
+		}
+	}
+	return hits
+}
+
+// best are the best hits, the best first.
+func best(hits []Hit, size int) []Hit {
+	slices.SortFunc(hits, func(a, b Hit) int {
+		return cmp.Or(cmp.Compare(b.Similarity, a.Similarity), slices.Compare(a.DataPoint[:], b.DataPoint[:]))
+	})
+	return hits[:min(len(hits), size)]
+}
+
+// dot multiplies two codes of the same length.
+func dot(a, b []byte) int32 {
+	b = b[:len(a)]
+	var s0, s1, s2, s3 int32
+	i := 0
+	for ; i+4 <= len(a); i += 4 {
+		s0 += int32(int8(a[i])) * int32(int8(b[i]))
+		s1 += int32(int8(a[i+1])) * int32(int8(b[i+1]))
+		s2 += int32(int8(a[i+2])) * int32(int8(b[i+2]))
+		s3 += int32(int8(a[i+3])) * int32(int8(b[i+3]))
+	}
+	for ; i < len(a); i++ {
+		s0 += int32(int8(a[i])) * int32(int8(b[i]))
+	}
+	return s0 + s1 + s2 + s3
+}
