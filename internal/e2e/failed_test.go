@@ -27,8 +27,13 @@ func TestStoppedSend(t *testing.T) {
 	if status.Failure == nil || status.Failure.Code != "content-rejected" || !status.Blocked || status.Settled || status.Readiness.Failed != 1 {
 		t.Errorf("status %+v", status)
 	}
-	page, err := c.Recall(t.Context(), client.RecallRequest{Query: "Where does Bo live? Lisbon", Identity: "x"})
-	if err != nil || len(page.Results) == 0 || page.Results[0].Sources[0].SourceID != "good" {
+	// The send ended before the text beside it was searched for: it becomes searchable by itself.
+	var page client.RecallPage
+	await(t, func() bool {
+		page, err = c.Recall(t.Context(), client.RecallRequest{Query: "Where does Bo live? Lisbon", Identity: "x"})
+		return err != nil || len(page.Results) > 0
+	})
+	if err != nil || page.Results[0].Sources[0].SourceID != "good" {
 		t.Errorf("recall beside it: %+v, %v", page.Results, err)
 	}
 	out, err := exec.Command(binary, "failed", "--data-dir", s.dir).CombinedOutput()
