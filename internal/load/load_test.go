@@ -100,7 +100,7 @@ func TestBatchesSendEveryItemOnce(t *testing.T) {
 
 func TestSearchableWaitsUntilTheSendIsFound(t *testing.T) {
 	c, m := start(t, 3)
-	got, err := Searchable(t.Context(), c, 200, 5*time.Second, 8, "r")
+	got, err := Searchable(t.Context(), c, 200, 5*time.Minute, 8, "r")
 	if err != nil {
 		t.Fatal(err)
 	}
