@@ -27,6 +27,7 @@ func usedFolder(t *testing.T) (dir string, events int) {
 	for i := range 40 {
 		c.append("s", at(int64(i)+39), newEvent(noise(1000)))
 	}
+	n.store.asItIs = true
 	must(t, n.Close())
 	return dir, 80
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,12 +43,15 @@ func TestNodeAgainstModel(t *testing.T) {
 		rapid.Check(t, func(rt *rapid.T) {
 			now := time.Unix(1_700_000_000, 0).UTC()
 			p := &pair{t: rt, model: newModel(now)}
-			p.cfg = Config{Dir: "log", FS: vfs.NewCrashableMem(), asleep: true, now: func() time.Time { return p.model.now }, memtable: 256 << 10}
+			var clock atomic.Int64 // the node looks at it whenever it likes
+			clock.Store(now.UnixNano())
+			p.cfg = Config{Dir: "log", FS: vfs.NewCrashableMem(), asleep: true, now: func() time.Time { return time.Unix(0, clock.Load()).UTC() }, memtable: 256 << 10}
 			p.start()
 			rt.Repeat(map[string]func(*rapid.T){
 				"append": p.append, "append again": p.appendAgain, "metadata": p.describe, "delete": p.delete, "tombstone": p.tombstone,
 				"time passes": func(t *rapid.T) {
 					p.model.now = p.model.now.Add(time.Duration(rapid.IntRange(1, 30).Draw(t, "seconds")) * time.Second)
+					clock.Store(p.model.now.UnixNano())
 				},
 				"scavenge": p.scavenge, "restart": p.restart, "crash": p.crash, "restore": p.restore,
 				"read a stretch": p.readStretch, "read the log": p.readLog, "filter": p.filter,
