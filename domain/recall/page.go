@@ -51,6 +51,9 @@ const Source = -1
 // share is how many results there are for each memory whose source stands in the page.
 const share = 5
 
+// besideShare is what a memory counts whose source stands in the page: it says again, so another source comes first that says half as much.
+const besideShare = 0.5
+
 // fewSources is below how many sources a page would never show a memory, if it kept to the share.
 const fewSources = share
 
@@ -125,7 +128,7 @@ func (c *composer) step() bool {
 		return true
 	}
 	if len(c.beside) > 0 && (c.paired+1)*share <= len(c.page)+1 {
-		if m := c.memory(c.beside[0]); len(c.waiting) == 0 || m.Worth < Repeated && m.Score >= next {
+		if m := c.memory(c.beside[0]); len(c.waiting) == 0 || m.Worth < Repeated && m.Score*besideShare >= next {
 			if c.admit(c.beside[0]) {
 				c.paired++
 			}
