@@ -42,6 +42,8 @@ type house struct {
 	sends map[string][]string
 	// arrange, where set, changes the service before it runs.
 	arrange func(*process)
+	// set, where set, changes the settings.
+	set func(*Settings)
 }
 
 // start starts the service on its data folder.
@@ -50,6 +52,9 @@ func (h *house) start() {
 	s := &Settings{
 		DataDir: h.dir, APIAddr: "127.0.0.1:0", ConsoleAddr: "127.0.0.1:0", EventStore: Embedded, Postgres: Embedded, Index: Embedded, Pipeline: "on",
 		LogLevel: "warn",
+	}
+	if h.set != nil {
+		h.set(s)
 	}
 	log := slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(h.t.Context()))

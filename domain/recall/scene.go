@@ -17,7 +17,7 @@ type Turn struct {
 	Traits Traits
 	// Key is what the best memory of it says of the question, measured as words are; 0 for none.
 	Key float64
-	// Meaning is how much nearer than others it is to the question in meaning, in standard deviations; 0 for no more, or unknown.
+	// Meaning is how much nearer to the question in meaning it is than what is ordinary, in standard deviations; 0 for no more, or unknown.
 	Meaning    float64
 	Author     string
 	OccurredAt time.Time

@@ -34,7 +34,7 @@ var signals = []signal{
 }
 
 // MeaningWeight is what a standard deviation of nearness in meaning counts, in weights of a usual term.
-const MeaningWeight = 0.1
+const MeaningWeight = 0.25
 
 // askedOff is the share that a turn loses that asks instead of telling.
 const askedOff = 0.2

@@ -42,7 +42,7 @@ func NewFinder(embed Embed, columns *Columns, log *slog.Logger) *Finder {
 	return &Finder{embed: embed, columns: columns, log: log}
 }
 
-// Near answers the nearest data points, each with how much nearer than the others it is: in standard deviations, none that is not.
+// Near answers the nearest data points, each with how much nearer than ordinary ones it is.
 // It is nil where nobody can tell in time.
 func (f *Finder) Near(ctx context.Context, q Query, text string) []Hit {
 	limited, cancel := context.WithTimeout(ctx, askLimit)
@@ -127,10 +127,13 @@ func (f *Finder) Up() (up bool, without uint64) {
 	return f.until.IsZero(), f.without
 }
 
+// ordinary is how many deviations above the mean say nothing: of two hundred hits some are there by chance.
+const ordinary = 2
+
 // few is how many hits have no distribution: those that are near at all count by what their cosine says, as one in so many would.
 const few = 8
 
-// standardize makes similarities comparable with each other and with nothing else: deviations from the mean of the hits.
+// standardize says of each hit how much nearer than the ordinary one it is, in standard deviations, and leaves out those that are not.
 func standardize(hits []Hit) []Hit {
 	mean, deviation := 0.0, 0.0
 	for _, h := range hits {
@@ -147,7 +150,7 @@ func standardize(hits []Hit) []Hit {
 			continue
 		case len(hits) < few || deviation < 1e-9:
 		default:
-			h.Similarity = (h.Similarity - mean) / deviation
+			h.Similarity = (h.Similarity-mean)/deviation - ordinary
 		}
 		if h.Similarity > 0 {
 			near = append(near, h)

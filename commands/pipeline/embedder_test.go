@@ -1,0 +1,150 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/todo"
+)
+
+// pointers makes vectors; fails is asked before each call.
+type pointers struct {
+	fails func(texts []string) error
+	texts []string
+}
+
+func (*pointers) Name() string { return "pointers" }
+
+func (p *pointers) Embed(_ context.Context, texts []string) ([][]float32, error) {
+	if err := p.fails(texts); err != nil {
+		return nil, err
+	}
+	p.texts = append(p.texts, texts...)
+	vectors := make([][]float32, len(texts))
+	for i, text := range texts {
+		vectors[i] = []float32{float32(len(text)), 1}
+	}
+	return vectors, nil
+}
+
+// list is the to-do list of one item, and a projection that is always where it should be.
+type list struct {
+	item todo.Item
+	Progress
+}
+
+func (l list) Unembedded(_ context.Context, _ string, but []uuid.UUID, _ int) ([]todo.Embedding, error) {
+	if slices.Contains(but, l.item.DataPoint) {
+		return nil, nil
+	}
+	return []todo.Embedding{{ProjectID: l.item.ProjectID, DataPoint: l.item.DataPoint, Revision: l.item.Revision}}, nil
+}
+
+func (list) Wait(context.Context, eventstore.Position, ...string) error { return nil }
+
+func newEmbedder(b *bench, fails func([]string) error) (*Embedder, *pointers) {
+	p := &pointers{fails: fails}
+	l := list{item: b.item}
+	return &Embedder{Log: b.Log, List: l, Progress: l, Vectors: p, Logger: b.Logger, Now: b.Now}, p
+}
+
+func TestARevisionIsEmbeddedOnceItIsCaptured(t *testing.T) {
+	down := errors.New("down")
+	b := newBench(t, "Ana likes tea")
+	b.extractor.found = []memory.Memory{{ID: memory.ID(b.item.DataPoint, 1, 0), Kind: memory.Claim, Content: "Ana's drink is tea"}}
+	e, p := newEmbedder(b, func([]string) error { return down })
+	later := map[uuid.UUID]time.Time{}
+	if _, err := e.round(t.Context(), later); err != nil || len(later) != 1 {
+		t.Fatalf("before it is captured: %v, later %v", err, later)
+	}
+	b.attempt()
+	clear(later)
+	if _, err := e.round(t.Context(), later); !errors.Is(err, down) {
+		t.Fatalf("error %v", err)
+	}
+	b.wantTypes("derivation-started", "derived")
+	p.fails = func([]string) error { return nil }
+	if worked, err := e.round(t.Context(), later); err != nil || !worked {
+		t.Fatal(worked, err)
+	}
+	b.wantTypes("derivation-started", "derived", "embedded")
+	if want := []string{"ana (12 May 2026): Ana likes tea", "ana (12 May 2026): Ana's drink is tea"}; !slices.Equal(p.texts, want) {
+		t.Errorf("texts %q, want %q", p.texts, want)
+	}
+	got := b.history()[2].Event.(*memory.Embedded)
+	if got.Model != "pointers" || got.Dims != 2 || got.Part != 1 || got.Parts != 1 || len(got.Vectors) != 2 || got.Vectors[1].Memory != memory.ID(b.item.DataPoint, 1, 0) {
+		t.Errorf("embedded %+v", got)
+	}
+	// What is derived already stays so, and what comes next is derived behind the vectors.
+	b.item.Attempt = 1
+	b.attempt()
+	b.wantTypes("derivation-started", "derived", "embedded")
+	b.item.Text, b.item.Revision, b.item.Attempt = &todo.Text{Content: "Ana likes coffee", OccurredAt: at}, 2, 0
+	b.attempt()
+	b.wantTypes("derivation-started", "derived", "embedded", "derivation-started", "derived")
+	// The vectors of the first revision come too late now.
+	clear(later)
+	if _, err := e.round(t.Context(), later); err != nil || len(later) != 1 {
+		t.Errorf("%v, later %v", err, later)
+	}
+	b.wantTypes("derivation-started", "derived", "embedded", "derivation-started", "derived")
+}
+
+// A text that the model refuses has no vector, and costs no other its own. One that refuses all of them is not believed.
+func TestRefusedTextsHaveNoVector(t *testing.T) {
+	refused := &Failure{Code: ingestion.ContentRejected, Message: "refused"}
+	b := newBench(t, strings.Repeat("Fine words. ", 150)+strings.Repeat("Bad words. ", 150)+strings.Repeat("Fine words. ", 150))
+	b.attempt()
+	e, p := newEmbedder(b, func([]string) error { return refused })
+	if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err == nil {
+		t.Error("an endpoint that refuses everything is believed")
+	}
+	b.wantTypes("derivation-started", "derived")
+	p.fails = func(texts []string) error {
+		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, "Bad") }) {
+			return refused
+		}
+		return nil
+	}
+	if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	got := b.history()[2].Event.(*memory.Embedded)
+	if len(got.Vectors) == 0 || got.Vectors[0].Passage != 0 || got.Vectors[len(got.Vectors)-1].Passage < len(got.Vectors) {
+		t.Errorf("vectors %+v", got.Vectors)
+	}
+}
+
+// Many vectors are stored in parts, each small enough for an event.
+func TestManyVectorsAreParts(t *testing.T) {
+	b := newBench(t, "text")
+	for n := range 3000 {
+		b.extractor.found = append(b.extractor.found, memory.Memory{ID: memory.ID(b.item.DataPoint, 1, n), Kind: memory.Mention, Content: strings.Repeat("m", 1+n%99)})
+	}
+	b.attempt()
+	e, _ := newEmbedder(b, func([]string) error { return nil })
+	if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	vectors := 0
+	parts := b.history()[2:]
+	for i, f := range parts {
+		got := f.Event.(*memory.Embedded)
+		vectors += len(got.Vectors)
+		if got.Part != i+1 || got.Parts != len(parts) {
+			t.Errorf("part %d of %d", got.Part, got.Parts)
+		}
+	}
+	if len(parts) < 2 || vectors != 3001 {
+		t.Errorf("%d vectors in %d parts", vectors, len(parts))
+	}
+}

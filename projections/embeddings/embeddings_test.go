@@ -1,0 +1,150 @@
+package embeddings_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/projections/embeddings"
+	"github.com/annals-project/annals/projections/recall/recalltest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// world is a house that feels, with columns to look into.
+type world struct {
+	*recalltest.House
+	t       *testing.T
+	columns *embeddings.Columns
+}
+
+func newWorld(t *testing.T) *world {
+	h := recalltest.New(t, nil)
+	h.Feel(nil)
+	return &world{h, t, embeddings.NewColumns(h.DB, recalltest.HashModel)}
+}
+
+// near are the source ids that are found, the best first, of those given.
+func (w *world) near(columns *embeddings.Columns, q embeddings.Query, text string, among ...string) (found []string) {
+	w.t.Helper()
+	q.Project, q.Size = w.Project.ID, max(q.Size, 1)
+	direction, err := recalltest.Hashed(w.t.Context(), text)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	hits, err := columns.Nearest(w.t.Context(), q, direction)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, hit := range hits {
+		if hit.Similarity < 0.1 {
+			continue
+		}
+		i := slices.IndexFunc(among, func(id string) bool { return w.DataPoint(id) == hit.DataPoint })
+		if i < 0 {
+			w.t.Fatalf("found %s, which is none of %v", hit.DataPoint, among)
+		}
+		found = append(found, among[i])
+	}
+	return found
+}
+
+func (w *world) want(what string, got []string, want ...string) {
+	w.t.Helper()
+	if !slices.Equal(got, want) {
+		w.t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+func TestNearestWithinReach(t *testing.T) {
+	w := newWorld(t)
+	team, noon := uuid.New(), w.Now
+	w.Send(recalltest.Point{ID: "green", Content: "green tea from Japan", OccurredAt: noon.Add(-48 * time.Hour)})
+	w.Send(recalltest.Point{ID: "black", Content: "black tea", OccurredAt: noon})
+	w.Send(recalltest.Point{ID: "secret", Content: "green tea", Audience: team, OccurredAt: noon})
+	w.CatchUp()
+	all := []string{"green", "black", "secret"}
+	public := embeddings.Query{Audiences: []uuid.UUID{uuid.Nil}, Size: 9}
+	w.want("for everybody", w.near(w.columns, public, "green tea", all...), "green", "black")
+	w.want("for the team", w.near(w.columns, embeddings.Query{Audiences: []uuid.UUID{uuid.Nil, team}, Size: 9}, "green tea", all...), "secret", "green", "black")
+	w.want("for nobody", w.near(w.columns, embeddings.Query{Size: 9}, "green tea", all...))
+	late, early := noon.Add(-time.Hour), noon.Add(-24*time.Hour)
+	w.want("late", w.near(w.columns, embeddings.Query{Audiences: public.Audiences, From: &late, Size: 9}, "green tea", all...), "black")
+	w.want("early", w.near(w.columns, embeddings.Query{Audiences: public.Audiences, To: &early, Size: 9}, "green tea", all...), "green")
+	w.want("the best", w.near(w.columns, embeddings.Query{Audiences: public.Audiences, Size: 1}, "green tea", all...), "green")
+	w.want("by another model", w.near(embeddings.NewColumns(w.DB, "other"), public, "green tea", all...))
+
+	// What changes is known at once: a move, a new revision, a deletion.
+	w.Send(recalltest.Point{ID: "green", Content: "green tea from Japan", Audience: team, OccurredAt: noon})
+	w.Send(recalltest.Point{ID: "black", Content: "coffee", OccurredAt: noon})
+	w.CatchUp()
+	w.want("after the move", w.near(w.columns, public, "green tea", all...))
+	w.want("of the new revision", w.near(w.columns, public, "coffee", all...), "black")
+	w.Delete("black")
+	w.CatchUp()
+	var rows int
+	if err := w.DB.QueryRow(t.Context(), "select count(*) from embeddings.points").Scan(&rows); err != nil || rows != 2 {
+		t.Errorf("%d rows after the deletion, %v", rows, err)
+	}
+	w.want("read anew", w.near(embeddings.NewColumns(w.DB, recalltest.HashModel), public, "coffee", all...))
+}
+
+// Vectors count once all parts are there; those of another revision, or that begin anew, do not mix.
+func TestPartsAreOneAnswer(t *testing.T) {
+	w := newWorld(t)
+	revision := w.Send(recalltest.Point{ID: "a", Content: "..."})
+	w.Derive("a", revision, w.Now, false)
+	w.CatchUp()
+	queries := embeddings.Queries{DB: w.DB}
+	due := func(model string) int {
+		t.Helper()
+		list, err := queries.Unembedded(t.Context(), model, nil, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list {
+			if e.DataPoint != w.DataPoint("a") || e.Revision != revision || e.ProjectID != w.Project.ID {
+				t.Errorf("due %+v", e)
+			}
+		}
+		return len(list)
+	}
+	if due(recalltest.HashModel) != 0 || due("a model") != 1 || due("the model") != 1 {
+		t.Fatal("the list is not of what has no vectors of the model")
+	}
+	part := func(revision, n, of int, code ...byte) {
+		t.Helper()
+		w.Append(stream.Name(stream.Memory, w.DataPoint("a")), memory.Embedded{
+			ProjectID: w.Project.ID, Revision: revision, Model: "parts", Dims: 2, Part: n, Parts: of, EmbeddedAt: w.Now,
+			Vectors: []memory.Vector{{Scale: 1, Code: code}},
+		})
+		w.CatchUp(embeddings.Name)
+	}
+	vectors := func() (packed []byte) {
+		t.Helper()
+		if err := w.DB.QueryRow(t.Context(), "select vectors from embeddings.points where model = 'parts'").Scan(&packed); err != nil {
+			return nil
+		}
+		return packed
+	}
+	part(revision, 1, 2, 9, 9)
+	part(revision, 1, 2, 1, 2)
+	part(revision+1, 2, 2, 8, 8)
+	part(revision, 2, 3, 3, 4)
+	if vectors() != nil || due("parts") != 1 {
+		t.Error("a part alone counts")
+	}
+	part(revision, 3, 3, 5, 6)
+	want := []byte{0, 0, 128, 63, 1, 2, 0, 0, 128, 63, 3, 4, 0, 0, 128, 63, 5, 6}
+	if got := vectors(); !slices.Equal(got, want) || due("parts") != 0 {
+		t.Errorf("vectors %v, want %v", got, want)
+	}
+	if list, err := queries.Unembedded(t.Context(), "x", []uuid.UUID{w.DataPoint("a")}, 10); err != nil || len(list) != 0 {
+		t.Errorf("but for it: %v, %v", list, err)
+	}
+}

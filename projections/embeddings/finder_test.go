@@ -1,0 +1,100 @@
+package embeddings
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// A dead endpoint costs the limit once; it is tried again beside the recalls, and none waits for that.
+func TestADeadEndpointCostsTheLimitOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, dead := 0, true
+		f := NewFinder(func(ctx context.Context, _ string) ([]float32, error) {
+			calls++
+			if dead {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return []float32{0}, nil // it points nowhere: nothing is looked up
+		}, NewColumns(nil, "m"), slog.New(slog.DiscardHandler))
+		ask := func(want time.Duration) {
+			t.Helper()
+			began := time.Now()
+			if hits := f.Near(t.Context(), Query{Size: 1}, "text"); hits != nil {
+				t.Errorf("hits %v", hits)
+			}
+			if took := time.Since(began); took != want {
+				t.Errorf("it took %s, want %s", took, want)
+			}
+			synctest.Wait()
+		}
+		ask(askLimit)
+		ask(0)
+		ask(0)
+		if up, without := f.Up(); up || without != 3 || calls != 1 {
+			t.Errorf("up %v, %d without, %d calls", up, without, calls)
+		}
+		time.Sleep(firstRest)
+		ask(0) // has it tried
+		if calls != 2 {
+			t.Errorf("%d calls", calls)
+		}
+		time.Sleep(tryLimit)
+		synctest.Wait()
+		ask(0) // rests for twice as long now
+		if calls != 2 {
+			t.Errorf("%d calls within the second rest", calls)
+		}
+		dead = false
+		time.Sleep(2 * firstRest)
+		ask(0)
+		if up, _ := f.Up(); !up || calls != 3 {
+			t.Errorf("up %v after %d calls", up, calls)
+		}
+		ask(0)
+		if _, without := f.Up(); without != 6 || calls != 4 {
+			t.Errorf("%d without, %d calls", without, calls)
+		}
+	})
+}
+
+func TestWhoLeavesSaysNothingAboutTheEndpoint(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	f := NewFinder(func(context.Context, string) ([]float32, error) {
+		cancel()
+		return nil, errors.New("canceled")
+	}, NewColumns(nil, "m"), slog.New(slog.DiscardHandler))
+	f.Near(ctx, Query{Size: 1}, "text")
+	if up, _ := f.Up(); !up {
+		t.Error("it rests")
+	}
+}
+
+func TestStandardize(t *testing.T) {
+	hits := func(list ...float64) (hits []Hit) {
+		for _, s := range list {
+			hits = append(hits, Hit{DataPoint: uuid.New(), Similarity: s})
+		}
+		return hits
+	}
+	if got := standardize(hits(0.9, 0.4, -0.1)); len(got) != 2 || got[0].Similarity != 0.9 {
+		t.Errorf("few: %v", got)
+	}
+	list := slices.Repeat([]float64{0.5}, 17)
+	list[3] = 0.9 // four deviations above the mean
+	got := standardize(hits(list...))
+	if len(got) != 1 || math.Abs(got[0].Similarity-2) > 1e-9 {
+		t.Errorf("many: %v", got)
+	}
+	if got := standardize(nil); got != nil {
+		t.Errorf("none: %v", got)
+	}
+}
