@@ -48,7 +48,8 @@ func printPending(to io.Writer, p operator.Pending) {
 		_, _ = fmt.Fprintln(to, "nothing waits to be erased")
 		return
 	}
-	_, _ = fmt.Fprintf(to, "waiting: %d deletions of %d data points, %d operations to be completed", p.Deletions, p.DataPoints, p.FanOuts)
+	_, _ = fmt.Fprintf(to, "waiting: %s of %s, %s to be completed", plural(p.Deletions, "deletion", "deletions"), plural(p.DataPoints, "data point", "data points"),
+		plural(p.FanOuts, "operation", "operations"))
 	if p.Blobs > 0 {
 		_, _ = fmt.Fprintf(to, ", %d texts of sends that were never stored", p.Blobs)
 		if p.Until != nil {
