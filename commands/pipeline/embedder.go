@@ -93,11 +93,11 @@ func (e *Embedder) round(ctx context.Context, later map[uuid.UUID]time.Time) (wo
 	}
 	var due []*embedding
 	for _, item := range items {
-		work, err := e.prepare(ctx, item)
+		work, isDue, err := e.prepare(ctx, item)
 		if err != nil {
 			return false, err
 		}
-		if work == nil {
+		if !isDue {
 			later[item.DataPoint] = e.Now().Add(embedPoll) // the list lags, or somebody works on it
 			continue
 		}

@@ -41,44 +41,44 @@ type passage struct {
 	vector memory.Vector
 }
 
-// prepare reads what is to be embedded. It is nil where there is nothing to do, or an attempt at another revision is under way.
-func (e *Embedder) prepare(ctx context.Context, item todo.Embedding) (*embedding, error) {
+// prepare reads what is to be embedded. It is not due where there is nothing to do, or an attempt at another revision is under way.
+func (e *Embedder) prepare(ctx context.Context, item todo.Embedding) (work *embedding, due bool, err error) {
 	name := stream.Name(stream.Memory, item.DataPoint)
 	last, ok, err := e.Log.Last(ctx, name)
 	if errors.Is(err, eventstore.ErrDeleted) || err == nil && !ok {
-		return nil, nil
+		return nil, false, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	at := last.Revision
 	if last, err = lastAttempt(ctx, e.Log, name, last); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	derived, ok := last.Event.(*memory.Derived)
 	if !ok || derived.Revision != item.Revision {
-		return nil, nil
+		return nil, false, nil
 	}
 	reader := &Worker{Log: e.Log, Logger: e.Logger}
 	text, err := reader.read(ctx, todo.Item{ProjectID: item.ProjectID, DataPoint: item.DataPoint, Revision: item.Revision})
 	var failure *Failure
 	switch {
 	case errors.Is(err, eventstore.ErrDeleted):
-		return nil, nil
+		return nil, false, nil
 	case errors.As(err, &failure):
 		text = &todo.Text{} // a damaged blob is logged, and has no vectors
 	case err != nil:
-		return nil, err
+		return nil, false, err
 	}
 	memories := derived.Memories
 	if derived.Blob != nil {
 		if memories, err = e.memories(ctx, derived); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
-	work := &embedding{Embedding: item, at: at}
+	work = &embedding{Embedding: item, at: at}
 	work.add(text, memories)
-	return work, nil
+	return work, true, nil
 }
 
 // lastAttempt is the last event of a memory stream that is about an attempt, given the last of all.
