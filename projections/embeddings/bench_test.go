@@ -28,7 +28,7 @@ func BenchmarkNearest(b *testing.B) {
 	}
 	scale, code := vector()
 	for b.Loop() {
-		if len(col.nearest(Query{Audiences: []uuid.UUID{uuid.Nil}, Size: 200}, scale, code)) != 200 {
+		if len(col.nearest(b.Context(), Query{Audiences: []uuid.UUID{uuid.Nil}, Size: 200}, scale, code)) != 200 {
 			b.Fatal("not all are compared")
 		}
 	}

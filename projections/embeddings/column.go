@@ -2,6 +2,7 @@ package embeddings
 
 import (
 	"cmp"
+	"context"
 	"runtime"
 	"slices"
 	"sync"
@@ -79,11 +80,14 @@ func (col *column) put(e entry, dims int, packed []byte) {
 	col.size.Store(int64(cap(col.codes) + 4*cap(col.scales) + 128*len(col.entries)))
 }
 
+// look is after how many entries it is looked whether anybody waits still.
+const look = 512
+
 // alone is how many entries one goroutine compares rather than share them.
 const alone = 4096
 
-// nearest compares all vectors that the reader may know of.
-func (col *column) nearest(q Query, scale float32, code []byte) []Hit {
+// nearest compares all vectors that the reader may know of. It is worth nothing where the context ended first.
+func (col *column) nearest(ctx context.Context, q Query, scale float32, code []byte) []Hit {
 	col.mu.RLock()
 	defer col.mu.RUnlock()
 	if col.dims != len(code) || q.Size <= 0 {
@@ -98,16 +102,19 @@ func (col *column) nearest(q Query, scale float32, code []byte) []Hit {
 	for w := range workers {
 		group.Go(func() {
 			from, to := len(col.entries)*w/workers, len(col.entries)*(w+1)/workers
-			found[w] = col.compare(q, scale, code, col.entries[from:to])
+			found[w] = col.compare(ctx, q, scale, code, col.entries[from:to])
 		})
 	}
 	group.Wait()
 	return best(slices.Concat(found...), q.Size)
 }
 
-func (col *column) compare(q Query, scale float32, code []byte, entries []entry) []Hit {
+func (col *column) compare(ctx context.Context, q Query, scale float32, code []byte, entries []entry) []Hit {
 	var hits []Hit
 	for i := range entries {
+		if i%look == 0 && ctx.Err() != nil {
+			return nil
+		}
 		e := &entries[i]
 		if e.count == 0 || !slices.Contains(q.Audiences, e.audience) || q.From != nil && e.occurredAt.Before(*q.From) || q.To != nil && e.occurredAt.After(*q.To) {
 			continue

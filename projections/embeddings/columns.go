@@ -59,7 +59,8 @@ func (c *Columns) Nearest(ctx context.Context, q Query, vector []float32) ([]Hit
 		return nil, err
 	}
 	c.makeRoom(col)
-	return col.nearest(q, scale, code), nil
+	hits := col.nearest(ctx, q, scale, code)
+	return hits, ctx.Err()
 }
 
 func (c *Columns) of(project uuid.UUID) *column {

@@ -1,6 +1,7 @@
 package embeddings_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -146,5 +147,21 @@ func TestPartsAreOneAnswer(t *testing.T) {
 	}
 	if list, err := queries.Unembedded(t.Context(), "x", []uuid.UUID{w.DataPoint("a")}, 10); err != nil || len(list) != 0 {
 		t.Errorf("but for it: %v, %v", list, err)
+	}
+}
+
+func TestComparingEndsWithItsContext(t *testing.T) {
+	w := newWorld(t)
+	w.Send(recalltest.Point{ID: "a", Content: "green tea"})
+	w.CatchUp()
+	direction, err := recalltest.Hashed(t.Context(), "tea")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	q := embeddings.Query{Project: w.Project.ID, Audiences: []uuid.UUID{uuid.Nil}, Size: 1}
+	if hits, err := w.columns.Nearest(ended, q, direction); err == nil {
+		t.Errorf("hits %v", hits)
 	}
 }
