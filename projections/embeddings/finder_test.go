@@ -42,19 +42,19 @@ func TestADeadEndpointCostsTheLimitOnce(t *testing.T) {
 		if up, without := f.Up(); up || without != 3 || calls != 1 {
 			t.Errorf("up %v, %d without, %d calls", up, without, calls)
 		}
-		time.Sleep(firstRest)
+		<-time.After(firstRest)
 		ask(0) // has it tried
 		if calls != 2 {
 			t.Errorf("%d calls", calls)
 		}
-		time.Sleep(tryLimit)
+		<-time.After(tryLimit)
 		synctest.Wait()
 		ask(0) // rests for twice as long now
 		if calls != 2 {
 			t.Errorf("%d calls within the second rest", calls)
 		}
 		dead = false
-		time.Sleep(2 * firstRest)
+		<-time.After(2 * firstRest)
 		ask(0)
 		if up, _ := f.Up(); !up || calls != 3 {
 			t.Errorf("up %v after %d calls", up, calls)
