@@ -65,7 +65,8 @@ soak: ## The long walks, whole: kills under load, crashes and random operations 
 	ANNALS_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -v -run '^TestKill' ./internal/e2e
 	ANNALS_NODE_STEPS=8 $(GO) test -count=1 -timeout 60m ./eventstore/node
 	ANNALS_RECONNECTS=1000 $(GO) test -count=1 -timeout 30m -run '^TestReconnects' ./eventstore/esdb
-	$(GO) test -count=1 -timeout 60m ./projections/... ./commands/... -rapid.checks=400
+	ANNALS_SWEEPS=150 $(GO) test -count=1 -timeout 30m -run NeverTakes ./commands/pipeline
+	ANNALS_TEST_OPEN=10000000 $(GO) test -count=1 -timeout 60m -run '^TestOpenTime' ./eventstore/node
 
 golden: ## Write the golden files anew; read the difference before you keep it.
 	@for package in $$(grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs -r -n1 dirname | sort -u); do \

@@ -145,7 +145,7 @@ func (s *Server) settings() map[string]string {
 		"listen_addresses":                "",
 		"unix_socket_permissions":         "0700",
 		"max_connections":                 "60",
-		"shared_buffers":                  "64MB",
+		"shared_buffers":                  "128MB",
 		"work_mem":                        "8MB",
 		"maintenance_work_mem":            "64MB",
 		"effective_cache_size":            "512MB",

@@ -114,8 +114,11 @@ func (s *Service) passages(ctx context.Context, g *gate, ask *question, f *found
 
 // promising are the data points whose neighbours are worth a look, the best first.
 func promising(g *gate, ask *question, f *found, best map[uuid.UUID]*passage, keys map[uuid.UUID]float64) []uuid.UUID {
-	scores := make(map[uuid.UUID]float64, len(best))
-	var order []uuid.UUID
+	type scored struct {
+		id    uuid.UUID
+		score float64
+	}
+	order := make([]scored, 0, len(best))
 	usual := recall.MeaningWeight * f.weights.Usual(ask.own)
 	for id, p := range g.points {
 		score := keys[id]
@@ -124,28 +127,30 @@ func promising(g *gate, ask *question, f *found, best map[uuid.UUID]*passage, ke
 		}
 		score += usual * f.meaning(id, p)
 		if p.within && p.author != nil && score > 0 {
-			order = append(order, id)
-			scores[id] = score
+			order = append(order, scored{id, score})
 		}
 	}
-	slices.SortFunc(order, func(a, b uuid.UUID) int { return cmp.Or(cmp.Compare(scores[b], scores[a]), bytes.Compare(a[:], b[:])) })
-	return order[:min(len(order), lookedAround)]
+	slices.SortFunc(order, func(a, b scored) int { return cmp.Or(cmp.Compare(b.score, a.score), bytes.Compare(a.id[:], b.id[:])) })
+	ids := make([]uuid.UUID, min(len(order), lookedAround))
+	for i := range ids {
+		ids[i] = order[i].id
+	}
+	return ids
 }
 
 // lookedAround is how many data points are looked around.
-const lookedAround = 96
+const lookedAround = 32
 
 // score ranks all data points that are known, whether the query found them or they stand beside one that it did.
 func (s *Service) score(g *gate, ask *question, f *found, best map[uuid.UUID]*passage, keys map[uuid.UUID]float64) map[uuid.UUID]float64 {
-	var ids []uuid.UUID
+	ids := make([]uuid.UUID, 0, len(g.points))
 	for id, p := range g.points {
 		if p.within && (best[id] != nil || keys[id] > 0 || p.beside || f.meaning(id, p) > 0) {
 			ids = append(ids, id)
 		}
 	}
-	slices.SortFunc(ids, func(a, b uuid.UUID) int {
-		return cmp.Or(g.points[a].occurredAt.Compare(g.points[b].occurredAt), bytes.Compare(a[:], b[:]))
-	})
+	// Sums of fractions depend on their order, so that has to be the same each time.
+	slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
 	places := make(map[uuid.UUID]int, len(ids))
 	turns := make([]recall.Turn, len(ids))
 	for i, id := range ids {

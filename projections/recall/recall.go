@@ -175,7 +175,7 @@ func (s *Service) recall(ctx context.Context, q Query) (Page, error) {
 
 // likely is how many data points are judged and ranked at first, for a page of so many: some do not pass, some do not fit, and what
 // the index takes for the best need not be.
-func likely(limit int) int { return max(160, limit+limit/2) }
+func likely(limit int) int { return max(128, limit+limit/4) }
 
 // answer judges as many of the data points that were found as the page depends on, the most promising first, and asks the index
 // for more where too few of them can be shown.

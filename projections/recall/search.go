@@ -150,7 +150,16 @@ func (f *found) meaning(id uuid.UUID, p *point) float64 {
 
 // sort puts the data points that were found into order, the most promising first.
 func (f *found) sort() {
-	slices.SortFunc(f.order, func(a, b uuid.UUID) int {
-		return cmp.Or(cmp.Compare(f.scores[b], f.scores[a]), bytes.Compare(a[:], b[:]))
-	})
+	type scored struct {
+		id    uuid.UUID
+		score float64
+	}
+	order := make([]scored, len(f.order))
+	for i, id := range f.order {
+		order[i] = scored{id, f.scores[id]}
+	}
+	slices.SortFunc(order, func(a, b scored) int { return cmp.Or(cmp.Compare(b.score, a.score), bytes.Compare(a.id[:], b.id[:])) })
+	for i, o := range order {
+		f.order[i] = o.id
+	}
 }

@@ -3,6 +3,7 @@ package blevetest
 
 import (
 	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -29,8 +30,23 @@ func Holding(t testing.TB, folder, word string) []string {
 			return err
 		}
 		found := bytes.Contains(bytes.ToLower(data), []byte(word))
-		if !found && filepath.Ext(path) == ".zap" {
+		for !found && filepath.Ext(path) == ".zap" {
 			found, err = inTerms(path, word)
+			if err == nil {
+				break
+			}
+			// A segment that is being written cannot be opened yet: it is looked at again once it has grown.
+			before := len(data)
+			if data, err = os.ReadFile(path); os.IsNotExist(err) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if len(data) == before && before > 0 {
+				return errWhole
+			}
+			found = bytes.Contains(bytes.ToLower(data), []byte(word))
 		}
 		if found {
 			files = append(files, filepath.Base(path))
@@ -42,6 +58,9 @@ func Holding(t testing.TB, folder, word string) []string {
 	}
 	return files
 }
+
+// errWhole is a segment that cannot be opened although nobody writes it.
+var errWhole = errors.New("a segment is damaged")
 
 // inTerms looks through the terms of all fields of a segment, also those of deleted documents.
 func inTerms(path, word string) (found bool, err error) {
