@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/beam"
 	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/importer"
@@ -90,7 +91,7 @@ func (c *scoring) run(ctx context.Context, env *Env, names []string, read func(n
 	}
 	report := recallscore.Measure(dialogues, answers)
 	if c.Ablate {
-		if report.Ablation, err = recallscore.Ablate(dialogues); err != nil {
+		if report.Ablation, err = recallscore.Ablate(dialogues, recall.Signals()...); err != nil {
 			return err
 		}
 	}

@@ -23,9 +23,9 @@ func (a Ablated) name() string {
 	return "without " + a.Without
 }
 
-// Ablate ranks all turns of each dialogue in this process, by the ranker alone and then without one of its signals at a time. The service
+// Ablate ranks all turns of each dialogue in this process, by the ranker alone and then without one of the signals at a time. The service
 // ranks those that its index proposes, and shows memories among them: its figures differ by a little.
-func Ablate(dialogues []Dialogue) ([]Ablated, error) {
+func Ablate(dialogues []Dialogue, signals ...string) ([]Ablated, error) {
 	analyzer := recall.NewAnalyzer()
 	scenes := make([]*scene, len(dialogues))
 	for i, d := range dialogues {
@@ -34,7 +34,7 @@ func Ablate(dialogues []Dialogue) ([]Ablated, error) {
 			return nil, fmt.Errorf("%s: %w", d.ID, err)
 		}
 	}
-	without := append([]string{""}, recall.Signals()...)
+	without := append([]string{""}, signals...)
 	ablated := make([]Ablated, len(without))
 	for i, signal := range without {
 		var answers []Answer

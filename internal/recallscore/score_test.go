@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/client"
 )
 
@@ -116,7 +117,7 @@ func TestBaselineIsPlainSearch(t *testing.T) {
 }
 
 func TestAblation(t *testing.T) {
-	ablated, err := Ablate([]Dialogue{talk()})
+	ablated, err := Ablate([]Dialogue{talk()}, recall.Signals()...)
 	if err != nil {
 		t.Fatal(err)
 	}
