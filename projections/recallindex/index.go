@@ -68,24 +68,13 @@ type Query struct {
 	Size int
 }
 
-// Hit is a document that was found: how often each term of the query stands in it, how many terms its text has, what kind of
-// thing it says, and on which day it occurred, in days since 1970 in UTC.
+// Hit is a document that was found: how often each term of the query stands in it, how many terms its text has, and what kind of
+// thing it says.
 type Hit struct {
 	Key
 	Counts []recall.Count
 	Length int
 	Traits recall.Traits
-	Day    int
-}
-
-// Day is the day of an instant.
-func Day(at time.Time) int {
-	const seconds = 24 * 60 * 60
-	unix := at.Unix()
-	if unix < 0 {
-		unix -= seconds - 1
-	}
-	return int(unix / seconds)
 }
 
 // Found is the answer to a query. Hits are in no promised order; Statistics are of the whole part of the project, at the

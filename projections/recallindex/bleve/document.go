@@ -57,18 +57,19 @@ func newDocument(d recallindex.Document) *document.Document {
 
 // day is the day of an instant in eight digits that sort as time does: enough to choose candidates by. What a filter reads
 // is text, because the engine sets terms apart by a byte that text never holds.
-func day(at time.Time) string { return fmt.Sprintf("%08x", recallindex.Day(at)+dayZero) }
+func day(at time.Time) string { return fmt.Sprintf("%08x", days(at)+dayZero) }
 
 // dayZero is added to days so that those before 1970 are not negative.
 const dayZero = 1 << 30
 
-// parseDay reads what day wrote.
-func parseDay(term string) (int, error) {
-	n, err := strconv.ParseUint(term, 16, 32)
-	if err != nil {
-		return 0, fmt.Errorf("day %q is unreadable: %w", term, err)
+// days is the day of an instant, in days since 1970 in UTC.
+func days(at time.Time) int {
+	const seconds = 24 * 60 * 60
+	unix := at.Unix()
+	if unix < 0 {
+		unix -= seconds - 1
 	}
-	return int(n) - dayZero, nil
+	return int(unix / seconds)
 }
 
 // parseTraits reads what newDocument wrote.

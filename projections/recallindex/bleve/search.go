@@ -182,13 +182,6 @@ func (s *search) name(candidates []candidate) error {
 		if hit.Key, err = key(id); err != nil {
 			return err
 		}
-		days, err := s.columns[i].daysOf(in)
-		if err != nil {
-			return err
-		}
-		if hit.Day, err = parseDay(days.name(doc)); err != nil {
-			return err
-		}
 		traits, err := s.columns[i].traitsOf(in)
 		if err != nil {
 			return err

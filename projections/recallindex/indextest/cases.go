@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -43,8 +42,8 @@ func counts(t *testing.T, open Open) {
 	want := sorted(recallindex.Found{
 		Statistics: recall.Statistics{Docs: 3, Frequencies: []recall.Count{{Text: 1, Label: 2}, {Text: 1}, {}}},
 		Hits: []recallindex.Hit{
-			{Key: recallindex.Key{DataPoint: a, Revision: 1, N: 0}, Counts: []recall.Count{{Text: 2, Label: 1}, {}, {}}, Length: 5, Day: dayOfPassages},
-			{Key: recallindex.Key{DataPoint: a, Revision: 1, N: 1}, Counts: []recall.Count{{Label: 1}, {Text: 1}, {}}, Length: 1, Day: dayOfPassages},
+			{Key: recallindex.Key{DataPoint: a, Revision: 1, N: 0}, Counts: []recall.Count{{Text: 2, Label: 1}, {}, {}}, Length: 5},
+			{Key: recallindex.Key{DataPoint: a, Revision: 1, N: 1}, Counts: []recall.Count{{Label: 1}, {Text: 1}, {}}, Length: 1},
 		},
 	})
 	equal(t, "found", found, want)
@@ -107,12 +106,12 @@ func parts(t *testing.T, open Open) {
 	q := query(project, "helix")
 	equal(t, "sources", search(t, x, q), recallindex.Found{
 		Statistics: recall.Statistics{Docs: 1, Frequencies: []recall.Count{{Text: 1}}},
-		Hits:       []recallindex.Hit{{Key: recallindex.Key{DataPoint: a, Revision: 1}, Counts: []recall.Count{{Text: 1}}, Length: 3, Day: dayOfPassages}},
+		Hits:       []recallindex.Hit{{Key: recallindex.Key{DataPoint: a, Revision: 1}, Counts: []recall.Count{{Text: 1}}, Length: 3}},
 	})
 	q.Part = recallindex.Memories
 	equal(t, "memories", search(t, x, q), recallindex.Found{
 		Statistics: recall.Statistics{Docs: 1, Frequencies: []recall.Count{{Text: 1}}},
-		Hits:       []recallindex.Hit{{Key: recallindex.Key{DataPoint: a, Revision: 1, Memory: m}, Counts: []recall.Count{{Text: 2}}, Length: 4, Day: dayOfPassages}},
+		Hits:       []recallindex.Hit{{Key: recallindex.Key{DataPoint: a, Revision: 1, Memory: m}, Counts: []recall.Count{{Text: 2}}, Length: 4}},
 	})
 	apply(t, x, project, recallindex.Change{Deletes: []recallindex.Key{{DataPoint: a, Revision: 1, Memory: m}}})
 	equal(t, "memories", len(search(t, x, q).Hits), 0)
@@ -194,10 +193,6 @@ func windows(t *testing.T, open Open) {
 			hits := map[uuid.UUID]bool{}
 			for _, h := range search(t, x, q).Hits {
 				hits[h.DataPoint] = true
-				at := docs[slices.IndexFunc(docs, func(d recallindex.Document) bool { return d.DataPoint == h.DataPoint })].OccurredAt
-				if h.Day != int(at.Truncate(24*time.Hour).Unix()/(24*60*60)) {
-					t.Errorf("%s is day %d", at, h.Day)
-				}
 			}
 			for k := i; k <= j; k++ {
 				if !hits[docs[k].DataPoint] {
@@ -382,7 +377,7 @@ func model(t *testing.T, open Open) {
 		q.Terms = rapid.SliceOfNDistinct(word, 1, 5, rapid.ID[string]).Draw(r, "query")
 		want := recallindex.Found{Statistics: recall.Statistics{Docs: len(held), Frequencies: make([]recall.Count, len(q.Terms))}}
 		for _, d := range held {
-			hit, any := recallindex.Hit{Key: d.Key, Counts: recall.Counts(q.Terms, d.Terms), Day: dayOfPassages}, false
+			hit, any := recallindex.Hit{Key: d.Key, Counts: recall.Counts(q.Terms, d.Terms)}, false
 			for i, c := range hit.Counts {
 				if c.Text > 0 {
 					want.Statistics.Frequencies[i].Text++

@@ -58,9 +58,6 @@ func passage(dataPoint uuid.UUID, revision, n int, text, label string) recallind
 	}
 }
 
-// dayOfPassages is the day of every passage, 12 May 2025.
-const dayOfPassages = 20220
-
 func memoryOf(dataPoint uuid.UUID, revision int, id uuid.UUID, text string) recallindex.Document {
 	d := passage(dataPoint, revision, 0, text, "")
 	d.Memory = id

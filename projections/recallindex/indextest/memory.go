@@ -90,7 +90,7 @@ func (m *Memory) Search(ctx context.Context, q recallindex.Query) (recallindex.F
 		if d.Part() != q.Part {
 			continue
 		}
-		hit, matches := recallindex.Hit{Key: d.Key, Counts: recall.Counts(q.Terms, d.Terms), Traits: d.Terms.Traits, Day: recallindex.Day(d.OccurredAt)}, false
+		hit, matches := recallindex.Hit{Key: d.Key, Counts: recall.Counts(q.Terms, d.Terms), Traits: d.Terms.Traits}, false
 		for i, c := range hit.Counts {
 			if c.Text > 0 {
 				found.Statistics.Frequencies[i].Text++
