@@ -58,9 +58,10 @@ func TestRebuildUnderLoad(t *testing.T) {
 		if both {
 			run(t, w.runtime(t, nil, quick{tally{family: "apple"}})) // which of the two has the turn is left to chance
 		}
-		for range 1500 {
+		for range 1499 {
 			w.add(t, "apple-0", 1)
 		}
+		mustWait(t, rt.Waiter(), w.add(t, "apple-0", 1), "apples") // the first build is a build too, and refuses another
 		ctx, cancel := context.WithCancel(t.Context())
 		var busy sync.WaitGroup
 		var written atomic.Int64
