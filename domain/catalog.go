@@ -5,6 +5,7 @@ package domain
 import (
 	"encoding/json"
 
+	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
@@ -12,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/domain/registry"
@@ -29,15 +31,33 @@ type Entry struct {
 // blob.ChunkType is not here: its data is not JSON.
 var Catalog = []Entry{
 	{Name: "registry.log-opened.v1", New: func() event.Event { return new(registry.LogOpened) }},
-	{Name: "registry.organization-created.v1", New: func() event.Event { return new(registry.OrganizationCreated) }},
+	{Name: "registry.organization-created.v1", Up: registry.UpOrganizationCreated},
+	{Name: "registry.organization-created.v2", New: func() event.Event { return new(registry.OrganizationCreated) }},
 	{Name: "registry.project-created.v1", New: func() event.Event { return new(registry.ProjectCreated) }},
 	{Name: "registry.event-set-aside.v1", New: func() event.Event { return new(registry.EventSetAside) }},
 	{Name: "organization.management-key-set.v1", New: func() event.Event { return new(organization.ManagementKeySet) }},
+	{Name: "organization.member-added.v1", New: func() event.Event { return new(organization.MemberAdded) }},
+	{Name: "organization.plan-set.v1", New: func() event.Event { return new(organization.PlanSet) }},
+	{Name: "organization.credits-granted.v1", New: func() event.Event { return new(organization.CreditsGranted) }},
+	{Name: "organization.spend-cap-set.v1", New: func() event.Event { return new(organization.SpendCapSet) }},
+	{Name: "organization.prepared.v1", New: func() event.Event { return new(organization.Prepared) }},
 	{Name: "project.key-created.v1", New: func() event.Event { return new(project.KeyCreated) }},
 	{Name: "project.key-revoked.v1", New: func() event.Event { return new(project.KeyRevoked) }},
 	{Name: "project.archived.v1", New: func() event.Event { return new(project.Archived) }},
 	{Name: "project.unarchived.v1", New: func() event.Event { return new(project.Unarchived) }},
+	{Name: "project.caps-set.v1", New: func() event.Event { return new(project.CapsSet) }},
 	{Name: "identity.appeared.v1", New: func() event.Event { return new(identity.Appeared) }},
+	{Name: "identity.traits-replaced.v1", New: func() event.Event { return new(identity.TraitsReplaced) }},
+	{Name: "identity.traits-merged.v1", New: func() event.Event { return new(identity.TraitsMerged) }},
+	{Name: "identity.bulk-row-applied.v1", New: func() event.Event { return new(identity.BulkRowApplied) }},
+	{Name: "identity.removed.v1", New: func() event.Event { return new(identity.Removed) }},
+	{Name: "identity.cleared.v1", New: func() event.Event { return new(identity.Cleared) }},
+	{Name: "bulk.accepted.v1", New: func() event.Event { return new(identity.BulkAccepted) }},
+	{Name: "bulk.fanned-out.v1", New: func() event.Event { return new(identity.BulkFannedOut) }},
+	{Name: "audience.put.v1", New: func() event.Event { return new(audience.Put) }},
+	{Name: "audience.removed.v1", New: func() event.Event { return new(audience.Removed) }},
+	{Name: "audience.recomputed.v1", New: func() event.Event { return new(audience.Recomputed) }},
+	{Name: "usage.charged.v1", New: func() event.Event { return new(metering.Charged) }},
 	{Name: "datapoint.revision-accepted.v1", New: func() event.Event { return new(datapoint.RevisionAccepted) }},
 	{Name: "datapoint.moved.v1", New: func() event.Event { return new(datapoint.Moved) }},
 	{Name: "datapoint.resent.v1", New: func() event.Event { return new(datapoint.Resent) }},
@@ -54,7 +74,8 @@ var Catalog = []Entry{
 	{Name: "ingestion.retried.v1", New: func() event.Event { return new(ingestion.Retried) }},
 	{Name: "deletion.accepted.v1", New: func() event.Event { return new(deletion.Accepted) }},
 	{Name: "deletion.fanned-out.v1", New: func() event.Event { return new(deletion.FannedOut) }},
-	{Name: "deletion.facts-kept.v1", New: func() event.Event { return new(deletion.FactsKept) }},
+	{Name: "deletion.facts-kept.v1", Up: deletion.UpFactsKept},
+	{Name: "deletion.facts-kept.v2", New: func() event.Event { return new(deletion.FactsKept) }},
 	{Name: "deletion.cleaned.v1", New: func() event.Event { return new(deletion.Cleaned) }},
 	{Name: "blob.opened.v1", New: func() event.Event { return new(blob.Opened) }},
 }

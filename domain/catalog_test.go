@@ -47,7 +47,7 @@ func TestEveryEventHasAGoldenPayloadThatDecodesForEver(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if path := zeroField(reflect.ValueOf(fact).Elem(), ""); path != "" {
+			if path := zeroField(reflect.ValueOf(fact).Elem(), ""); path != "" && entry.New != nil { // an old name lacks what came later
 				t.Errorf("the golden payload does not set %s", path)
 			}
 			again, err := codec.Encode(fact, 0, event.Meta{CommandID: uuid.NameSpaceOID})
@@ -156,6 +156,9 @@ func fill(v reflect.Value, name string, n *int64) {
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		fill(v.Index(0), name, n)
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.ValueOf(text(name+" key")), reflect.ValueOf(text(name)))
 	case reflect.Struct:
 		for i := range v.NumField() {
 			fill(v.Field(i), v.Type().Field(i).Name, n)

@@ -292,7 +292,7 @@ func TestFactsOfManySendsAreKept(t *testing.T) {
 	}
 	kept := map[uuid.UUID]bool{}
 	for _, r := range page {
-		if r.Type == "deletion.facts-kept.v1" {
+		if r.Type == "deletion.facts-kept.v2" {
 			for _, id := range factsIn(t, w, r) {
 				kept[id] = true
 			}

@@ -2,6 +2,7 @@
 package deletion
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -56,6 +57,9 @@ type Fact struct {
 	Revision int    `json:"revision"`
 	// Historic is true where the event of the item stood behind later effects (datapoint.Standing).
 	Historic bool `json:"historic,omitempty"`
+	// AuthorID is the directory record of the author (stream.IdentityID), zero where the item named none, or was erased before
+	// this was kept.
+	AuthorID uuid.UUID `json:"authorId,omitzero"`
 }
 
 // Brought reports whether the item brought a revision.
@@ -85,7 +89,12 @@ func (e FactsKept) Standing() int {
 }
 
 // EventType implements event.Event.
-func (FactsKept) EventType() string { return "deletion.facts-kept.v1" }
+func (FactsKept) EventType() string { return "deletion.facts-kept.v2" }
+
+// UpFactsKept reads the first version, which kept no authors.
+func UpFactsKept(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
+	return FactsKept{}.EventType(), payload, nil
+}
 
 // Cleaned says that the streams are tombstoned and that no table and no index holds the text any more.
 type Cleaned struct {

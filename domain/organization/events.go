@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/metering"
 )
 
 // ManagementKeySet gives the organization its one management key; a former one ends with it.
@@ -20,3 +22,69 @@ type ManagementKeySet struct {
 
 // EventType implements event.Event.
 func (ManagementKeySet) EventType() string { return "organization.management-key-set.v1" }
+
+// Role is what a member may do in the organization.
+type Role string
+
+// The roles.
+const (
+	Owner  Role = "owner"
+	Admin  Role = "admin"
+	Member Role = "member"
+)
+
+// MemberAdded makes a person a member.
+type MemberAdded struct {
+	OrganizationID uuid.UUID `json:"organizationId"`
+	MemberID       uuid.UUID `json:"memberId"`
+	Email          string    `json:"email"`
+	Role           Role      `json:"role"`
+	AddedAt        time.Time `json:"addedAt"`
+}
+
+// EventType implements event.Event.
+func (MemberAdded) EventType() string { return "organization.member-added.v1" }
+
+// PlanSet puts the organization on a plan from SetAt on. ChargedTenths is what all its projects had been charged by then in Month, so
+// that what was used while nothing was metered is not taken from a balance, whatever comes to be metered in the same month.
+type PlanSet struct {
+	OrganizationID uuid.UUID     `json:"organizationId"`
+	Plan           metering.Plan `json:"plan"`
+	Month          string        `json:"month"`
+	ChargedTenths  int64         `json:"chargedTenths"`
+	SetAt          time.Time     `json:"setAt"`
+}
+
+// EventType implements event.Event.
+func (PlanSet) EventType() string { return "organization.plan-set.v1" }
+
+// CreditsGranted adds credits to the balance of a month, or takes some back where Tenths is negative.
+type CreditsGranted struct {
+	OrganizationID uuid.UUID      `json:"organizationId"`
+	Kind           metering.Grant `json:"kind"`
+	Tenths         int64          `json:"tenths"`
+	Month          string         `json:"month"`
+	GrantedAt      time.Time      `json:"grantedAt"`
+}
+
+// EventType implements event.Event.
+func (CreditsGranted) EventType() string { return "organization.credits-granted.v1" }
+
+// SpendCapSet bounds what the organization may be charged in a month, in tenths of a credit; nil is no bound.
+type SpendCapSet struct {
+	OrganizationID uuid.UUID `json:"organizationId"`
+	Tenths         *int64    `json:"tenths"`
+	SetAt          time.Time `json:"setAt"`
+}
+
+// EventType implements event.Event.
+func (SpendCapSet) EventType() string { return "organization.spend-cap-set.v1" }
+
+// Prepared says that every part of the organization exists: from here on its keys are served.
+type Prepared struct {
+	OrganizationID uuid.UUID `json:"organizationId"`
+	PreparedAt     time.Time `json:"preparedAt"`
+}
+
+// EventType implements event.Event.
+func (Prepared) EventType() string { return "organization.prepared.v1" }

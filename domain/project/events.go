@@ -49,3 +49,14 @@ type Unarchived struct {
 
 // EventType implements event.Event.
 func (Unarchived) EventType() string { return "project.unarchived.v1" }
+
+// CapsSet sets both monthly caps of a project: data points, and tenths of a credit; nil is none.
+type CapsSet struct {
+	ProjectID       uuid.UUID `json:"projectId"`
+	IngestionCap    *int64    `json:"ingestionCap"`
+	CreditCapTenths *int64    `json:"creditCapTenths"`
+	SetAt           time.Time `json:"setAt"`
+}
+
+// EventType implements event.Event.
+func (CapsSet) EventType() string { return "project.caps-set.v1" }

@@ -2,10 +2,14 @@
 package registry
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/metering"
 )
 
 // LogOpened is the first event of a log. LogID tells this log from any other, also from an older copy that went on by itself.
@@ -17,15 +21,28 @@ type LogOpened struct {
 // EventType implements event.Event.
 func (LogOpened) EventType() string { return "registry.log-opened.v1" }
 
-// OrganizationCreated creates an organization.
+// OrganizationCreated creates an organization, which is being prepared until organization.Prepared. Plan and OwnerEmail are what it
+// is prepared with; the owner is "" where none was named.
 type OrganizationCreated struct {
-	OrganizationID uuid.UUID `json:"organizationId"`
-	Name           string    `json:"name"`
-	CreatedAt      time.Time `json:"createdAt"`
+	OrganizationID uuid.UUID     `json:"organizationId"`
+	Name           string        `json:"name"`
+	Plan           metering.Plan `json:"plan"`
+	OwnerEmail     string        `json:"ownerEmail"`
+	CreatedAt      time.Time     `json:"createdAt"`
 }
 
 // EventType implements event.Event.
-func (OrganizationCreated) EventType() string { return "registry.organization-created.v1" }
+func (OrganizationCreated) EventType() string { return "registry.organization-created.v2" }
+
+// UpOrganizationCreated reads the first version, which knew no plans and named no owner.
+func UpOrganizationCreated(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
+	e := OrganizationCreated{Plan: metering.SelfHosted}
+	if err := json.Unmarshal(payload, &e); err != nil {
+		return "", nil, fmt.Errorf("organization created: %w", err)
+	}
+	up, err = json.Marshal(e)
+	return e.EventType(), up, err
+}
 
 // ProjectCreated creates a project: this append decides its number (from 1, across the log) and its slug (within the organization).
 type ProjectCreated struct {

@@ -16,6 +16,9 @@ const (
 	Organization = "organization"
 	Project      = "project"
 	Identity     = "identity"
+	Bulk         = "bulk"
+	Audiences    = "audiences"
+	Usage        = "usage"
 	DataPoint    = "datapoint"
 	Memory       = "memory"
 	Ingestion    = "ingestion"
@@ -25,6 +28,9 @@ const (
 
 // Name is the stream of one id within a family.
 func Name(family string, id uuid.UUID) string { return family + "-" + id.String() }
+
+// UsageName is the stream of what a project was charged in a UTC calendar month ("2006-01") beside its sends.
+func UsageName(project uuid.UUID, month string) string { return Name(Usage, project) + "-" + month }
 
 // BlobName is the stream of a blob: the owner whose erasure takes it along, and the command that wrote it.
 func BlobName(owner, command uuid.UUID) string {

@@ -1,7 +1,11 @@
 // Package auth says who calls: the kinds of credentials, the table from routes to the kinds they take, and the principal of a request.
 package auth
 
-import "github.com/google/uuid"
+import (
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/metering"
+)
 
 // Kind is a kind of credential.
 type Kind string
@@ -19,8 +23,10 @@ type Principal struct {
 	KeyID          uuid.UUID
 	KeyName        string
 	OrganizationID uuid.UUID
-	// Project is the one project that the call may touch; zero for a management key.
+	// Project is the one project that the call may touch; zero for a management key that names none.
 	Project Project
+	// Limits are those of the organization and of Project.
+	Limits metering.Limits
 }
 
 // Project is what every query and command of a call is scoped by.

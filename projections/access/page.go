@@ -99,6 +99,7 @@ func (p *page) apply(f eventstore.Fact) error {
 		return p.archive(e.ProjectID, true)
 	case *project.Unarchived:
 		return p.archive(e.ProjectID, false)
+	case *organization.MemberAdded, *organization.PlanSet, *organization.CreditsGranted, *organization.SpendCapSet, *organization.Prepared, *project.CapsSet:
 	case *registry.EventSetAside: // the runner's
 	default:
 		return fmt.Errorf("no rule for %s", f.Type)

@@ -1,0 +1,51 @@
+package identity
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/blob"
+)
+
+// MaxBulkRows is the most rows of a bulk write.
+const MaxBulkRows = 1000
+
+// BulkTarget is the record that a row is about.
+type BulkTarget struct {
+	IdentityID uuid.UUID `json:"identityId"`
+	// Decided is the stream revision of the record that the row was decided on, -1 for none.
+	Decided int64 `json:"decided"`
+}
+
+// BulkAccepted commits a bulk write of distinct identities: each row replaces the traits of its record, or creates it. The rows are
+// staged in a blob, one Row as JSON a line, in the order of Targets. From here on nothing is refused.
+type BulkAccepted struct {
+	ProjectID uuid.UUID `json:"projectId"`
+	RequestID uuid.UUID `json:"requestId"`
+	Principal string    `json:"principal"`
+	Origin    Origin    `json:"origin"`
+	// FanOut is the command id that every fan-out of this write appends under, whoever runs it.
+	FanOut     uuid.UUID    `json:"fanOut"`
+	Rows       blob.Ref     `json:"rows"`
+	Targets    []BulkTarget `json:"targets"`
+	AcceptedAt time.Time    `json:"acceptedAt"`
+}
+
+// EventType implements event.Event.
+func (BulkAccepted) EventType() string { return "bulk.accepted.v1" }
+
+// Row is one row of a staged bulk write.
+type Row struct {
+	Identity string            `json:"identity"`
+	Traits   map[string]string `json:"traits"`
+}
+
+// BulkFannedOut says that every row stands in the stream of its record. Statuses are Created or Updated, in the order of the targets.
+type BulkFannedOut struct {
+	ProjectID uuid.UUID `json:"projectId"`
+	Statuses  []string  `json:"statuses"`
+}
+
+// EventType implements event.Event.
+func (BulkFannedOut) EventType() string { return "bulk.fanned-out.v1" }

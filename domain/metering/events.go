@@ -1,0 +1,31 @@
+package metering
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Charged is what a project was charged in a month beside its sends, summed up over a few seconds by one process.
+type Charged struct {
+	ProjectID      uuid.UUID `json:"projectId"`
+	OrganizationID uuid.UUID `json:"organizationId"`
+	// FlushID tells this sum from any other, so that none counts twice.
+	FlushID uuid.UUID `json:"flushId"`
+	Month   string    `json:"month"`
+	// Recalls were answered, for RecallTenths in all.
+	Recalls      int64 `json:"recalls"`
+	RecallTenths int64 `json:"recallTenths"`
+	// Seen are the identities that recalled.
+	Seen []Seen    `json:"seen"`
+	At   time.Time `json:"at"`
+}
+
+// Seen is when an identity was last seen. IdentityID is stream.IdentityID of it, whether there is a record or not.
+type Seen struct {
+	IdentityID uuid.UUID `json:"identityId"`
+	At         time.Time `json:"at"`
+}
+
+// EventType implements event.Event.
+func (Charged) EventType() string { return "usage.charged.v1" }

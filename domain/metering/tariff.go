@@ -1,0 +1,32 @@
+package metering
+
+// Terms are what a plan gives and takes. Zero is no limit where a limit is meant.
+type Terms struct {
+	// RequestsPerMinute bounds the calls of an organization in any 60 seconds.
+	RequestsPerMinute int `json:"requestsPerMinute"`
+	// Projects bounds how many an organization has, archived ones too.
+	Projects int `json:"projects"`
+	// AllowanceTenths are given each month, and expire with it.
+	AllowanceTenths int64 `json:"allowanceTenths"`
+	// RecallTenths is the price of a recall. Where it is not 0, recall is refused without credits.
+	RecallTenths int64 `json:"recallTenths"`
+	// EvidenceCeiling is the most tokens of a page of recall.
+	EvidenceCeiling int `json:"evidenceCeiling"`
+	// Webhooks are included.
+	Webhooks bool `json:"webhooks"`
+	// RetentionDays is how long bodies of logged requests are kept.
+	RetentionDays int `json:"retentionDays"`
+}
+
+// Tariff is the terms of every plan.
+type Tariff map[Plan]Terms
+
+// DefaultTariff is the terms of a deployment that sets none.
+func DefaultTariff() Tariff {
+	return Tariff{
+		SelfHosted: {EvidenceCeiling: 32000, Webhooks: true, RetentionDays: 14},
+		PayAsYouGo: {RequestsPerMinute: 120, Projects: 3, RecallTenths: 1, EvidenceCeiling: 8000, RetentionDays: 3},
+		Flex:       {RequestsPerMinute: 600, Projects: 20, EvidenceCeiling: 8000, Webhooks: true, RetentionDays: 14},
+		Enterprise: {RequestsPerMinute: 3000, EvidenceCeiling: 32000, Webhooks: true, RetentionDays: 30},
+	}
+}
