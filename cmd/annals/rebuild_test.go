@@ -1,21 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -31,186 +24,6 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/operator"
 )
-
-// house is a service that runs in this process, whose parts a test can reach.
-type house struct {
-	*process
-	t    *testing.T
-	dir  string
-	stop func()
-	// sends are the ids of all sends, by the key that may ask for them.
-	sends map[string][]string
-	// arrange, where set, changes the service before it runs.
-	arrange func(*process)
-	// set, where set, changes the settings.
-	set func(*Settings)
-}
-
-// start starts the service on its data folder.
-func (h *house) start() {
-	h.t.Helper()
-	s := &Settings{
-		DataDir: h.dir, APIAddr: "127.0.0.1:0", ConsoleAddr: "127.0.0.1:0", EventStore: Embedded, Postgres: Embedded, Index: Embedded, Pipeline: "on",
-		LogLevel: "warn",
-	}
-	if h.set != nil {
-		h.set(s)
-	}
-	log := slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	ctx, cancel := context.WithCancel(context.WithoutCancel(h.t.Context()))
-	listener, err := listen(ctx, s.APIAddr)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	st, err := openStorage(ctx, s, log)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	if h.process, err = newProcess(ctx, s, st, listener, log); err != nil {
-		h.t.Fatal(err)
-	}
-	if h.arrange != nil {
-		h.arrange(h.process)
-	}
-	ready, done := make(chan struct{}), make(chan error, 1)
-	h.ready = func() { close(ready) }
-	go func() { done <- h.run(ctx) }()
-	h.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			h.t.Errorf("run: %v", err)
-		}
-		if err := st.close(); err != nil {
-			h.t.Errorf("close: %v", err)
-		}
-	})
-	h.t.Cleanup(func() { h.stop() })
-	select {
-	case <-ready:
-	case <-time.After(time.Minute):
-		h.t.Fatal("the service does not get ready")
-	}
-}
-
-// call makes a request and answers its status and body. It reports failures without ending the test, so that any goroutine may call it.
-func (h *house) call(key, method, path string, body any, headers ...string) (int, []byte) {
-	h.t.Helper()
-	var text []byte
-	if body != nil {
-		var err error
-		if text, err = json.Marshal(body); err != nil {
-			h.t.Error(err)
-		}
-	}
-	req, err := http.NewRequestWithContext(context.WithoutCancel(h.t.Context()), method, h.urls.API+path, bytes.NewReader(text))
-	if err != nil {
-		h.t.Error(err)
-		return 0, nil
-	}
-	req.Header.Set("Authorization", "Bearer "+key)
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		h.t.Errorf("%s %s: %v", method, path, err)
-		return 0, nil
-	}
-	defer func() { _ = res.Body.Close() }()
-	answer, err := io.ReadAll(res.Body)
-	if err != nil {
-		h.t.Errorf("%s %s: %v", method, path, err)
-	}
-	return res.StatusCode, answer
-}
-
-// must is call that has to succeed; out takes the answer.
-func (h *house) must(key, method, path string, body, out any, headers ...string) {
-	h.t.Helper()
-	status, answer := h.call(key, method, path, body, headers...)
-	if status/100 != 2 {
-		h.t.Errorf("%s %s: %d %s", method, path, status, answer)
-		return
-	}
-	if out != nil {
-		if err := json.Unmarshal(answer, out); err != nil {
-			h.t.Error(err)
-		}
-	}
-}
-
-const api = "/api/v1"
-
-type point map[string]any
-
-// send sends, and waits until the send ends as wanted.
-func (h *house) send(key, path, end string, body any, headers ...string) string {
-	h.t.Helper()
-	var receipt struct {
-		IngestionID string `json:"ingestionId"`
-	}
-	h.must(key, http.MethodPost, api+path, body, &receipt, headers...)
-	if h.t.Failed() {
-		h.t.FailNow()
-	}
-	h.sends[key] = append(h.sends[key], receipt.IngestionID)
-	h.await(key, receipt.IngestionID, end)
-	return receipt.IngestionID
-}
-
-func (h *house) await(key, id, end string) {
-	h.t.Helper()
-	h.eventually("send "+id+" is "+end, func() bool {
-		var status struct {
-			Status string `json:"status"`
-		}
-		h.must(key, http.MethodGet, api+"/ingest/"+id, nil, &status)
-		return status.Status == end
-	})
-}
-
-func (h *house) eventually(what string, is func() bool) {
-	h.t.Helper()
-	deadline := time.NewTimer(time.Minute)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			h.t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
-
-// log is every event of the log.
-func (h *house) events() (all []eventstore.Recorded) {
-	h.t.Helper()
-	for after := eventstore.Position(0); ; {
-		page, err := h.st.store.ReadAll(h.t.Context(), after, 1000)
-		if err != nil {
-			h.t.Fatal(err)
-		}
-		if len(page) == 0 {
-			return all
-		}
-		all, after = append(all, page...), page[len(page)-1].Position
-	}
-}
-
-func (h *house) count(typ string) (n int) {
-	h.t.Helper()
-	for _, e := range h.events() {
-		if e.Type == typ {
-			n++
-		}
-	}
-	return n
-}
 
 // answers is what every read of the API answers. When it was asked is all that may differ.
 func (h *house) answers(keys ...string) map[string]string {
@@ -436,42 +249,4 @@ func TestEveryAnswerIsRebuilt(t *testing.T) {
 	}
 	h.start()
 	same("rebuilt without a server")
-}
-
-// underLoad does something while callers send, recall and poll; none of their requests may fail.
-func (h *house) underLoad(key string, do func()) {
-	h.t.Helper()
-	var callers sync.WaitGroup
-	var ended atomic.Bool
-	var mu sync.Mutex
-	for caller := range 3 {
-		callers.Go(func() {
-			for n := 0; !ended.Load(); n++ {
-				id := fmt.Sprintf("load-%d-%d", caller, n)
-				var receipt struct {
-					IngestionID string `json:"ingestionId"`
-				}
-				h.must(key, http.MethodPost, api+"/ingest", point{"id": id, "content": "Load " + id + " likes plums."}, &receipt)
-				h.must(key, http.MethodPost, api+"/recall", point{"query": "Who likes plums?", "identity": "Ana"}, nil)
-				h.must(key, http.MethodGet, api+"/ingest/"+receipt.IngestionID, nil, nil)
-				mu.Lock()
-				h.sends[key] = append(h.sends[key], receipt.IngestionID)
-				mu.Unlock()
-			}
-		})
-	}
-	do()
-	ended.Store(true)
-	callers.Wait()
-	for _, id := range h.sends[key][len(h.sends[key])-min(3, len(h.sends[key])):] {
-		h.await(key, id, "completed")
-	}
-	h.eventually("all sends have ended", func() bool {
-		var s struct {
-			Readiness struct{ Raw, Comprehension int } `json:"readiness"`
-		}
-		h.must(key, http.MethodGet, api+"/ingest/"+h.sends[key][0], nil, &s)
-		return s.Readiness.Raw == 0 && s.Readiness.Comprehension == 0
-	})
-	h.t.Logf("%d sends during it", len(h.sends[key]))
 }
