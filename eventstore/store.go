@@ -67,6 +67,9 @@ const SystemStream = "$system"
 // TombstoneType is the type of the event that ends a stream for ever.
 const TombstoneType = "$streamDeleted"
 
+// MetadataType is the type of the events of a stream "$$name", the last of which says what is cut off the stream "name".
+const MetadataType = "$metadata"
+
 // Ended is the event of a fact that a stream was tombstoned. It is the store's own, and never written by us.
 type Ended struct{ Stream string }
 
@@ -129,6 +132,11 @@ type Store interface {
 	// Tombstone ends a stream for ever, also one that never had an event (at NoStream). A tombstoned stream is ErrDeleted.
 	// What it held goes from the log at a time of the store's own choosing; the tombstone stays.
 	Tombstone(ctx context.Context, stream string, expected Revision) (Position, error)
+
+	// Truncate cuts off the events of a stream before a revision, which is not above its last one, else it is ErrConflict. They are
+	// read no more and go from the log as those of an ended stream do; the stream goes on. What is cut off already stays so: a lower
+	// revision changes nothing. It fails with ErrUnknown as Append does, and may be repeated after any error.
+	Truncate(ctx context.Context, stream string, before Revision) error
 
 	// Close releases the connections. It is called once, after every other call has returned.
 	Close() error

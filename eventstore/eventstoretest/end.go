@@ -76,6 +76,58 @@ var endTests = []test{
 		b.tombstone(name, 1)
 		b.gone(name, 1)
 	}},
+	{"truncated stream keeps its last events and goes on", func(b *bench) {
+		name, stored := b.stream(), events(4)
+		b.append(name, eventstore.NoStream, stored...)
+		b.truncate(name, 0)
+		b.same(name, 0, b.all(name), stored)
+		b.truncate(name, 2)
+		b.same(name, 2, b.all(name), stored[2:])
+		b.truncate(name, 2)
+		b.truncate(name, 1) // brings nothing back
+		b.same(name, 2, b.all(name), stored[2:])
+		b.appendFails(name, eventstore.NoStream, eventstore.ErrConflict, event("not new"))
+		later := events(2)
+		if done := b.append(name, 3, later...); done.Revision != 5 {
+			b.Errorf("answered %+v", done)
+		}
+		b.truncate(name, 5)
+		b.same(name, 5, b.all(name), later[1:])
+		if last, ok, err := b.store.ReadLast(b.ctx, name); !ok || err != nil || last.Revision != 5 {
+			b.Errorf("last: %+v, %t, %v", last, ok, err)
+		}
+	}},
+	{"truncated stream is ended as any other", func(b *bench) {
+		name := b.stream()
+		b.append(name, eventstore.NoStream, events(2)...)
+		b.truncate(name, 1)
+		b.tombstone(name, 1)
+		b.gone(name, 1)
+	}},
+	{"truncation takes neither the last event nor what never was", func(b *bench) {
+		name, stored := b.stream(), events(2)
+		if err := b.store.Truncate(b.ctx, name, 0); !errors.Is(err, eventstore.ErrConflict) {
+			b.Errorf("nothing: %v", err)
+		}
+		b.append(name, eventstore.NoStream, stored...)
+		for _, before := range []eventstore.Revision{eventstore.NoStream, 2, 9} {
+			if err := b.store.Truncate(b.ctx, name, before); !errors.Is(err, eventstore.ErrConflict) {
+				b.Errorf("before %d: %v", before, err)
+			}
+		}
+		b.same(name, 0, b.all(name), stored)
+		b.delete(name, 1)
+		if err := b.store.Truncate(b.ctx, name, 1); !errors.Is(err, eventstore.ErrConflict) {
+			b.Errorf("deleted: %v", err)
+		}
+	}},
+}
+
+func (b *bench) truncate(name string, before eventstore.Revision) {
+	b.Helper()
+	if err := b.store.Truncate(b.ctx, name, before); err != nil {
+		b.Fatalf("truncate before %d: %v", before, err)
+	}
 }
 
 func (b *bench) delete(name string, at eventstore.Revision) eventstore.Position {
@@ -115,6 +167,7 @@ func (b *bench) gone(name string, at eventstore.Revision) {
 		"read backwards":  func() error { _, err := b.store.Read(b.ctx, name, 1, eventstore.Backwards, 1); return err },
 		"last":            func() error { _, _, err := b.store.ReadLast(b.ctx, name); return err },
 		"delete":          func() error { _, err := b.store.Delete(b.ctx, name, at); return err },
+		"truncate":        func() error { return b.store.Truncate(b.ctx, name, 1) },
 		"tombstone again": func() error { _, err := b.store.Tombstone(b.ctx, name, at); return err },
 	} {
 		if err := call(); !errors.Is(err, eventstore.ErrDeleted) {

@@ -229,6 +229,28 @@ func (m *Memory) Tombstone(ctx context.Context, stream string, expected eventsto
 	})
 }
 
+// Truncate implements eventstore.Store.
+func (m *Memory) Truncate(ctx context.Context, stream string, before eventstore.Revision) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("truncate %s: %w", stream, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.stream(stream)
+	switch {
+	case s.tombstoned:
+		return fmt.Errorf("truncate %s: %w", stream, eventstore.ErrDeleted)
+	case before > s.last(), s.softDeleted(), before < 0:
+		return fmt.Errorf("truncate %s before %d: %w", stream, before, eventstore.ErrConflict)
+	case int(before) <= s.cut:
+		return nil
+	}
+	s.cut = int(before)
+	m.record("$$"+stream, 1<<62, eventstore.Proposed{ID: uuid.New(), Type: eventstore.MetadataType})
+	m.rouse()
+	return nil
+}
+
 func (m *Memory) end(ctx context.Context, stream string, expected eventstore.Revision, change func(*memoryStream) (string, error)) (eventstore.Position, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("end %s: %w", stream, err)

@@ -95,6 +95,7 @@ var readTests = []test{
 			"subscribe": func() error { _, err := b.store.Subscribe(ctx, 0); return err },
 			"delete":    func() error { _, err := b.store.Delete(ctx, name, 0); return err },
 			"tombstone": func() error { _, err := b.store.Tombstone(ctx, name, 0); return err },
+			"truncate":  func() error { return b.store.Truncate(ctx, name, 0) },
 		} {
 			if err := call(); !errors.Is(err, context.Canceled) {
 				b.Errorf("%s: %v", what, err)
