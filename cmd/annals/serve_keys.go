@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/projections"
@@ -16,11 +18,25 @@ type liveKeys struct {
 	waiter *projections.Waiter
 }
 
-func (k liveKeys) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (auth.Principal, bool, bool, error) {
-	if err := k.waiter.Stopped(ctx, access.Name); err != nil {
-		return auth.Principal{}, false, false, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "keys cannot be checked; /readyz says why")
+func (k liveKeys) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (auth.Holder, bool, error) {
+	if err := k.stopped(ctx); err != nil {
+		return auth.Holder{}, false, err
 	}
 	return k.Keys.KeyByHash(ctx, kind, hash)
+}
+
+func (k liveKeys) ProjectNamed(ctx context.Context, organizationID uuid.UUID, slug string) (auth.Named, bool, error) {
+	if err := k.stopped(ctx); err != nil {
+		return auth.Named{}, false, err
+	}
+	return k.Keys.ProjectNamed(ctx, organizationID, slug)
+}
+
+func (k liveKeys) stopped(ctx context.Context) error {
+	if err := k.waiter.Stopped(ctx, access.Name); err != nil {
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "keys cannot be checked; /readyz says why")
+	}
+	return nil
 }
 
 // keysOf are the keys of the process. Where the log is embedded this process alone changes them, and knows those that it has

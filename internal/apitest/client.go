@@ -22,6 +22,7 @@ const (
 	ArchivedKey       = "svc_sk_0000000000000000000000000000000000000002"
 	UnknownKey        = "svc_sk_0000000000000000000000000000000000000003"
 	UnreachableKey    = "svc_sk_0000000000000000000000000000000000000004"
+	PreparingKey      = "svc_sk_0000000000000000000000000000000000000005"
 	ManagementKey     = "svc_mk_0000000000000000000000000000000000000001"
 	UnknownManagement = "svc_mk_0000000000000000000000000000000000000003"
 	AgentToken        = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJhbmEifQ.c2lnbmF0dXJl"
@@ -47,18 +48,41 @@ var Manager = auth.Principal{Kind: auth.ManagementKey, KeyID: uuid.MustParse("55
 type Keys struct{}
 
 // KeyByHash implements auth.Keys.
-func (Keys) KeyByHash(_ context.Context, kind auth.Kind, hash [32]byte) (p auth.Principal, archived, ok bool, err error) {
+func (Keys) KeyByHash(_ context.Context, kind auth.Kind, hash [32]byte) (h auth.Holder, ok bool, err error) {
 	switch {
 	case secret.Equal(hash, secret.Hash(ProjectKey)) && kind == auth.ProjectKey:
-		return Principal, false, true, nil
+		return auth.Holder{Principal: Principal}, true, nil
 	case secret.Equal(hash, secret.Hash(ArchivedKey)) && kind == auth.ProjectKey:
-		return Principal, true, true, nil
+		return auth.Holder{Principal: Principal, Archived: true}, true, nil
+	case secret.Equal(hash, secret.Hash(PreparingKey)) && kind == auth.ProjectKey:
+		return auth.Holder{Principal: Principal, Archived: true, Preparing: true}, true, nil
 	case secret.Equal(hash, secret.Hash(ManagementKey)) && kind == auth.ManagementKey:
-		return Manager, false, true, nil
+		return auth.Holder{Principal: Manager}, true, nil
 	case secret.Equal(hash, secret.Hash(UnreachableKey)):
-		return auth.Principal{}, false, false, errors.New("the database does not answer")
+		return auth.Holder{}, false, errors.New("the database does not answer")
 	}
-	return auth.Principal{}, false, false, nil
+	return auth.Holder{}, false, nil
+}
+
+// ArchivedSlug names an archived project of the organization, UnreachableSlug one that cannot be looked up.
+const (
+	ArchivedSlug    = "archived"
+	UnreachableSlug = "unreachable"
+)
+
+// ProjectNamed implements auth.Keys: the organization has the project of ProjectKey, and an archived one.
+func (Keys) ProjectNamed(_ context.Context, organizationID uuid.UUID, slug string) (auth.Named, bool, error) {
+	switch {
+	case slug == UnreachableSlug:
+		return auth.Named{}, false, errors.New("the database does not answer")
+	case organizationID != Principal.OrganizationID:
+		return auth.Named{}, false, nil
+	case slug == Principal.Project.Slug:
+		return auth.Named{Project: Principal.Project, IngestionCap: Principal.Limits.IngestionCap, CreditCapTenths: Principal.Limits.CreditCapTenths}, true, nil
+	case slug == ArchivedSlug:
+		return auth.Named{Project: auth.Project{ID: uuid.MustParse("66666666-6666-4666-8666-666666666666"), Number: 2, Slug: ArchivedSlug}, Archived: true}, true, nil
+	}
+	return auth.Named{}, false, nil
 }
 
 // Client calls an API over HTTP; every response is held against the contract.

@@ -6,15 +6,36 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/secret"
 )
 
-// Keys finds who a key belongs to.
+// Keys finds who a key belongs to, in the state of the newest applied event.
 type Keys interface {
-	// KeyByHash finds the live key of a kind by the SHA-256 of its clear value, in the state of the newest applied event.
-	// Archived says that the key's project is archived; ok is false for a key that is unknown, expired or revoked.
-	KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (p Principal, archived bool, ok bool, err error)
+	// KeyByHash finds the live key of a kind by the SHA-256 of its clear value. ok is false for a key that is unknown, expired or
+	// revoked.
+	KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (h Holder, ok bool, err error)
+	// ProjectNamed finds the project of an organization that a slug names, also an archived one.
+	ProjectNamed(ctx context.Context, organizationID uuid.UUID, slug string) (n Named, ok bool, err error)
+}
+
+// Holder is who a key belongs to.
+type Holder struct {
+	Principal
+	// Archived says that the key's project is archived.
+	Archived bool
+	// Preparing says that parts of the organization are still being made.
+	Preparing bool
+}
+
+// Named is a project that a call names beside its key, with the caps of the project.
+type Named struct {
+	Project         Project
+	IngestionCap    *int64
+	CreditCapTenths *int64
+	Archived        bool
 }
 
 // Authenticator applies the rules of authentication, from the header to the principal.
@@ -59,17 +80,17 @@ func (a *Authenticator) Authenticate(ctx context.Context, method, template strin
 
 func (a *Authenticator) lookup(ctx context.Context, kind Kind, value string) (Principal, error) {
 	// The key is found by its hash: what a lookup takes longer for tells nothing of a key that hashes to anything near.
-	p, archived, ok, err := a.keys.KeyByHash(ctx, kind, secret.Hash(value))
+	h, ok, err := a.keys.KeyByHash(ctx, kind, secret.Hash(value))
 	switch {
 	case err != nil:
 		unavailable := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the key could not be looked up; send the request again")
 		return Principal{}, fmt.Errorf("%w: %w", unavailable, err)
 	case !ok:
 		return Principal{}, fault.New(fault.Unauthenticated, fault.CodeUnauthorized, "the key is unknown, expired or revoked")
-	case archived:
+	case h.Archived:
 		return Principal{}, fault.New(fault.Forbidden, fault.CodeProjectArchived, "the project of this key is archived")
 	}
-	return p, nil
+	return h.Principal, nil
 }
 
 // bearer reads the value of "Authorization: Bearer <value>"; the scheme is read without regard to case.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // cachedFor is how long a key is remembered, however sure it is that nothing changed.
@@ -20,6 +22,7 @@ type Cache struct {
 	mu      sync.Mutex
 	changes uint64 // how often it was told to forget
 	known   map[cached]found
+	named   map[namedKey]foundNamed
 }
 
 type cached struct {
@@ -28,29 +31,40 @@ type cached struct {
 }
 
 type found struct {
-	principal Principal
-	archived  bool
-	until     time.Time
+	holder Holder
+	until  time.Time
+}
+
+type namedKey struct {
+	organization uuid.UUID
+	slug         string
+}
+
+type foundNamed struct {
+	named Named
+	until time.Time
 }
 
 var _ Keys = (*Cache)(nil)
 
 // NewCache makes a cache in front of keys.
-func NewCache(keys Keys) *Cache { return &Cache{keys: keys, known: map[cached]found{}} }
+func NewCache(keys Keys) *Cache {
+	return &Cache{keys: keys, known: map[cached]found{}, named: map[namedKey]foundNamed{}}
+}
 
 // KeyByHash implements Keys. What is unknown is looked up each time, so a new key works at once.
-func (c *Cache) KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (p Principal, archived bool, ok bool, err error) {
+func (c *Cache) KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (Holder, bool, error) {
 	key := cached{kind, hash}
 	c.mu.Lock()
 	changes := c.changes
 	f, known := c.known[key]
 	c.mu.Unlock()
 	if known && time.Now().Before(f.until) {
-		return f.principal, f.archived, true, nil
+		return f.holder, true, nil
 	}
-	p, archived, ok, err = c.keys.KeyByHash(ctx, kind, hash)
+	h, ok, err := c.keys.KeyByHash(ctx, kind, hash)
 	if err != nil || !ok {
-		return p, archived, ok, err
+		return h, ok, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,9 +73,34 @@ func (c *Cache) KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (p Prin
 		if len(c.known) >= maxCached {
 			clear(c.known)
 		}
-		c.known[key] = found{p, archived, time.Now().Add(cachedFor)}
+		c.known[key] = found{h, time.Now().Add(cachedFor)}
 	}
-	return p, archived, true, nil
+	return h, true, nil
+}
+
+// ProjectNamed implements Keys. A slug that names nothing is looked up each time.
+func (c *Cache) ProjectNamed(ctx context.Context, organizationID uuid.UUID, slug string) (Named, bool, error) {
+	key := namedKey{organizationID, slug}
+	c.mu.Lock()
+	changes := c.changes
+	f, known := c.named[key]
+	c.mu.Unlock()
+	if known && time.Now().Before(f.until) {
+		return f.named, true, nil
+	}
+	n, ok, err := c.keys.ProjectNamed(ctx, organizationID, slug)
+	if err != nil || !ok {
+		return n, ok, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changes == changes {
+		if len(c.named) >= maxCached {
+			clear(c.named)
+		}
+		c.named[key] = foundNamed{n, time.Now().Add(cachedFor)}
+	}
+	return n, true, nil
 }
 
 // Forget drops all that is remembered, and what is being looked up at the moment is not remembered.
@@ -70,4 +109,5 @@ func (c *Cache) Forget() {
 	defer c.mu.Unlock()
 	c.changes++
 	clear(c.known)
+	clear(c.named)
 }

@@ -7,23 +7,35 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // table is keys that can be revoked, and that count how often they are asked.
 type table struct {
 	live   map[[32]byte]Principal
+	named  map[string]Named // by organization and slug
 	asked  int
 	err    error
 	during func()
 }
 
-func (t *table) KeyByHash(_ context.Context, kind Kind, hash [32]byte) (Principal, bool, bool, error) {
+func (t *table) KeyByHash(_ context.Context, kind Kind, hash [32]byte) (Holder, bool, error) {
 	t.asked++
 	p, ok := t.live[hash]
 	if t.during != nil {
 		t.during()
 	}
-	return p, false, ok && kind == p.Kind, t.err
+	return Holder{Principal: p}, ok && kind == p.Kind, t.err
+}
+
+func (t *table) ProjectNamed(_ context.Context, organization uuid.UUID, slug string) (Named, bool, error) {
+	t.asked++
+	n, ok := t.named[organization.String()+slug]
+	if t.during != nil {
+		t.during()
+	}
+	return n, ok, t.err
 }
 
 func TestCache(t *testing.T) {
@@ -32,7 +44,7 @@ func TestCache(t *testing.T) {
 	c := NewCache(keys)
 	want := func(hash [32]byte, kind Kind, name string, asked int) {
 		t.Helper()
-		p, _, ok, err := c.KeyByHash(t.Context(), kind, hash)
+		p, ok, err := c.KeyByHash(t.Context(), kind, hash)
 		if err != nil || ok != (name != "") || p.KeyName != name && ok || keys.asked != asked {
 			t.Errorf("%q, %t, %v after %d lookups, want %q after %d", p.KeyName, ok, err, keys.asked, name, asked)
 		}
@@ -57,10 +69,10 @@ func TestCacheKeepsNothingThatWasReadDuringAChange(t *testing.T) {
 		delete(keys.live, hash)
 		c.Forget()
 	}
-	if _, _, ok, err := c.KeyByHash(t.Context(), ProjectKey, hash); !ok || err != nil {
+	if _, ok, err := c.KeyByHash(t.Context(), ProjectKey, hash); !ok || err != nil {
 		t.Fatalf("%t, %v", ok, err)
 	}
-	if _, _, ok, err := c.KeyByHash(t.Context(), ProjectKey, hash); ok || err != nil {
+	if _, ok, err := c.KeyByHash(t.Context(), ProjectKey, hash); ok || err != nil {
 		t.Errorf("the revoked key is known: %t, %v", ok, err)
 	}
 }
@@ -72,7 +84,7 @@ func TestCacheLooksAgainAfterAWhile(t *testing.T) {
 		c := NewCache(keys)
 		for n, wait := range []time.Duration{0, cachedFor - 1, 1, cachedFor} {
 			<-time.After(wait)
-			if _, _, ok, err := c.KeyByHash(t.Context(), ProjectKey, hash); !ok || err != nil {
+			if _, ok, err := c.KeyByHash(t.Context(), ProjectKey, hash); !ok || err != nil {
 				t.Fatalf("%t, %v", ok, err)
 			}
 			if want := []int{1, 1, 2, 3}[n]; keys.asked != want {
@@ -86,7 +98,7 @@ func TestCacheKeepsNoFailureAndIsBounded(t *testing.T) {
 	hash := [32]byte{1}
 	keys := &table{live: map[[32]byte]Principal{hash: {Kind: ProjectKey}}, err: errors.New("no database")}
 	c := NewCache(keys)
-	if _, _, _, err := c.KeyByHash(t.Context(), ProjectKey, hash); err == nil {
+	if _, _, err := c.KeyByHash(t.Context(), ProjectKey, hash); err == nil {
 		t.Error("no error")
 	}
 	keys.err = nil
@@ -94,11 +106,42 @@ func TestCacheKeepsNoFailureAndIsBounded(t *testing.T) {
 		var hash [32]byte
 		binary.BigEndian.PutUint32(hash[:], uint32(n))
 		keys.live[hash] = Principal{Kind: ProjectKey}
-		if _, _, ok, err := c.KeyByHash(t.Context(), ProjectKey, hash); !ok || err != nil {
+		if _, ok, err := c.KeyByHash(t.Context(), ProjectKey, hash); !ok || err != nil {
 			t.Fatalf("key %d: %t, %v", n, ok, err)
 		}
 		if len(c.known) > maxCached {
 			t.Fatalf("%d keys are kept", len(c.known))
 		}
+	}
+}
+
+func TestCacheOfNamedProjects(t *testing.T) {
+	one, other := uuid.New(), uuid.New()
+	keys := &table{named: map[string]Named{one.String() + "a": {Project: Project{Slug: "a"}}}}
+	c := NewCache(keys)
+	want := func(organization uuid.UUID, slug string, ok, archived bool, asked int) {
+		t.Helper()
+		n, got, err := c.ProjectNamed(t.Context(), organization, slug)
+		if err != nil || got != ok || n.Archived != archived || keys.asked != asked {
+			t.Errorf("%+v, %t, %v after %d lookups, want %t, archived %t after %d", n, got, err, keys.asked, ok, archived, asked)
+		}
+	}
+	want(one, "a", true, false, 1)
+	want(one, "a", true, false, 1)
+	want(other, "a", false, false, 2) // the slug of a neighbour is the neighbour's
+	want(other, "a", false, false, 3)
+	keys.named[one.String()+"a"] = Named{Archived: true}
+	c.Forget()
+	want(one, "a", true, true, 4)
+	keys.during = func() { // unarchived between the read of the table and its answer
+		keys.named[one.String()+"a"] = Named{}
+		c.Forget()
+	}
+	c.Forget()
+	want(one, "a", true, true, 5)
+	want(one, "a", true, false, 6)
+	keys.err = errors.New("no database")
+	if _, _, err := c.ProjectNamed(t.Context(), other, "a"); err == nil {
+		t.Error("no error")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/internal/auth"
 )
@@ -109,9 +110,14 @@ func TestAgentTokensAreKnownByTheirForm(t *testing.T) {
 // unasked fails the test when a key is looked up.
 type unasked struct{ t *testing.T }
 
-func (u unasked) KeyByHash(context.Context, auth.Kind, [32]byte) (p auth.Principal, archived, ok bool, err error) {
+func (u unasked) KeyByHash(context.Context, auth.Kind, [32]byte) (h auth.Holder, ok bool, err error) {
 	u.t.Error("a key was looked up that the route does not take")
-	return p, false, false, nil
+	return h, false, nil
+}
+
+func (u unasked) ProjectNamed(context.Context, uuid.UUID, string) (n auth.Named, ok bool, err error) {
+	u.t.Error("a project was looked up")
+	return n, false, nil
 }
 
 func TestAKeyThatARouteDoesNotTakeIsNotLookedUp(t *testing.T) {

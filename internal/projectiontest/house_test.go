@@ -60,8 +60,13 @@ type house struct {
 }
 
 // KeyByHash implements auth.Keys: every key is the project's.
-func (h *house) KeyByHash(_ context.Context, kind auth.Kind, _ [32]byte) (auth.Principal, bool, bool, error) {
-	return auth.Principal{Kind: kind, KeyID: uuid.New(), OrganizationID: uuid.New(), Project: h.project}, false, true, nil
+func (h *house) KeyByHash(_ context.Context, kind auth.Kind, _ [32]byte) (auth.Holder, bool, error) {
+	return auth.Holder{Principal: auth.Principal{Kind: kind, KeyID: uuid.New(), OrganizationID: uuid.New(), Project: h.project}}, true, nil
+}
+
+// ProjectNamed implements auth.Keys.
+func (h *house) ProjectNamed(context.Context, uuid.UUID, string) (auth.Named, bool, error) {
+	return auth.Named{Project: h.project}, true, nil
 }
 
 // Wait implements commands.Waiter: the projections are applied by the test.

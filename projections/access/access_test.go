@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/domain/registry"
@@ -41,7 +43,32 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 type writer struct{ projectiontest.Log }
 
 func (w *writer) organization(name string) {
-	w.Append(stream.Registry, &registry.OrganizationCreated{OrganizationID: id(name), Name: name, CreatedAt: noon})
+	w.Append(stream.Registry, &registry.OrganizationCreated{OrganizationID: id(name), Name: name, Plan: metering.SelfHosted, CreatedAt: noon})
+}
+
+// of writes an event of an organization.
+func (w *writer) of(org string, e event.Event) {
+	w.Append(stream.Name(stream.Organization, id(org)), e)
+}
+
+func (w *writer) prepared(org string) {
+	w.of(org, &organization.Prepared{OrganizationID: id(org), PreparedAt: noon})
+}
+
+func (w *writer) plan(org string, plan metering.Plan) {
+	w.of(org, &organization.PlanSet{OrganizationID: id(org), Plan: plan, Month: "2026-11", SetAt: noon})
+}
+
+func (w *writer) spendCap(org string, tenths *int64) {
+	w.of(org, &organization.SpendCapSet{OrganizationID: id(org), Tenths: tenths, SetAt: noon})
+}
+
+func (w *writer) member(org, email string, role organization.Role) {
+	w.of(org, &organization.MemberAdded{OrganizationID: id(org), MemberID: id(email), Email: email, Role: role, AddedAt: noon})
+}
+
+func (w *writer) caps(slug string, ingestion, credit *int64) {
+	w.Append(stream.Name(stream.Project, id(slug)), &project.CapsSet{ProjectID: id(slug), IngestionCap: ingestion, CreditCapTenths: credit, SetAt: noon})
 }
 
 func (w *writer) managementKey(name, key string) {
@@ -89,6 +116,14 @@ func projectOf(slug string, number int64) auth.Project {
 func TestKeyByHash(t *testing.T) {
 	w := &writer{}
 	w.organization("org")
+	w.organization("new")
+	w.managementKey("new", "management key of the new")
+	w.project("new", "first", 4)
+	w.key("first", "key of the new")
+	w.prepared("org")
+	w.plan("org", metering.Enterprise)
+	w.plan("org", metering.Flex)
+	w.spendCap("org", new(int64(70)))
 	w.managementKey("org", "old management key")
 	w.managementKey("org", "management key")
 	w.project("org", "live", 1)
@@ -102,27 +137,41 @@ func TestKeyByHash(t *testing.T) {
 	w.archive("archived", true)
 	w.archive("back", true)
 	w.archive("back", false)
+	w.caps("live", new(int64(5)), new(int64(60)))
+	w.caps("back", new(int64(5)), new(int64(60)))
+	w.caps("back", nil, new(int64(0)))
 	q := applied(t, w)
 	type answer struct {
-		Principal auth.Principal
-		Archived  bool
-		OK        bool
+		Holder auth.Holder
+		OK     bool
 	}
-	key := func(name string, p auth.Project) auth.Principal {
-		return auth.Principal{Kind: auth.ProjectKey, KeyID: id(name), KeyName: name, OrganizationID: id("org"), Project: p}
+	flex := metering.Limits{Plan: metering.Flex, SpendCapTenths: new(int64(70))}
+	capped := func(ingestion, credit *int64) metering.Limits {
+		l := flex
+		l.IngestionCap, l.CreditCapTenths = ingestion, credit
+		return l
 	}
+	key := func(name, org string, p auth.Project, l metering.Limits) auth.Principal {
+		return auth.Principal{Kind: auth.ProjectKey, KeyID: id(name), KeyName: name, OrganizationID: id(org), Project: p, Limits: l}
+	}
+	manager := func(name, org string, l metering.Limits) auth.Principal {
+		return auth.Principal{Kind: auth.ManagementKey, KeyID: id(name), OrganizationID: id(org), Limits: l}
+	}
+	selfHosted := metering.Limits{Plan: metering.SelfHosted}
 	for _, c := range []struct {
 		kind auth.Kind
 		key  string
 		want answer
 	}{
-		{auth.ProjectKey, "key", answer{Principal: key("key", projectOf("live", 1)), OK: true}},
-		{auth.ProjectKey, "key of the archived", answer{Principal: key("key of the archived", projectOf("archived", 2)), Archived: true, OK: true}},
-		{auth.ProjectKey, "key of the back", answer{Principal: key("key of the back", projectOf("back", 3)), OK: true}},
+		{auth.ProjectKey, "key", answer{auth.Holder{Principal: key("key", "org", projectOf("live", 1), capped(new(int64(5)), new(int64(60))))}, true}},
+		{auth.ProjectKey, "key of the archived", answer{auth.Holder{Principal: key("key of the archived", "org", projectOf("archived", 2), flex), Archived: true}, true}},
+		{auth.ProjectKey, "key of the back", answer{auth.Holder{Principal: key("key of the back", "org", projectOf("back", 3), capped(nil, new(int64(0))))}, true}},
+		{auth.ProjectKey, "key of the new", answer{auth.Holder{Principal: key("key of the new", "new", projectOf("first", 4), selfHosted), Preparing: true}, true}},
 		{auth.ProjectKey, "revoked", answer{}},
 		{auth.ProjectKey, "unknown", answer{}},
 		{auth.ProjectKey, "management key", answer{}},
-		{auth.ManagementKey, "management key", answer{Principal: auth.Principal{Kind: auth.ManagementKey, KeyID: id("management key"), OrganizationID: id("org")}, OK: true}},
+		{auth.ManagementKey, "management key", answer{auth.Holder{Principal: manager("management key", "org", flex)}, true}},
+		{auth.ManagementKey, "management key of the new", answer{auth.Holder{Principal: manager("management key of the new", "new", selfHosted), Preparing: true}, true}},
 		{auth.ManagementKey, "old management key", answer{}},
 		{auth.ManagementKey, "key", answer{}},
 		{auth.AgentToken, "key", answer{}},
@@ -130,7 +179,7 @@ func TestKeyByHash(t *testing.T) {
 		t.Run(fmt.Sprint(c.kind, ", ", c.key), func(t *testing.T) {
 			var got answer
 			var err error
-			if got.Principal, got.Archived, got.OK, err = q.KeyByHash(t.Context(), c.kind, hash(c.key)); err != nil {
+			if got.Holder, got.OK, err = q.KeyByHash(t.Context(), c.kind, hash(c.key)); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {
@@ -152,11 +201,16 @@ func TestProjectsAndKeysOfAnOrganizationOnly(t *testing.T) {
 	w.key("foreign", "second")
 	w.revoke("one", "first")
 	w.archive("two", true)
+	w.caps("two", new(int64(7)), nil)
 	q := applied(t, w)
 	ctx := t.Context()
 
 	row := func(slug string, number int64, archived bool) access.Project {
-		return access.Project{Project: projectOf(slug, number), OrganizationID: id("org"), Name: strings.ToUpper(slug), Archived: archived, CreatedAt: noon}
+		var ingestionCap *int64
+		if slug == "two" {
+			ingestionCap = new(int64(7))
+		}
+		return access.Project{Project: projectOf(slug, number), OrganizationID: id("org"), Name: strings.ToUpper(slug), Archived: archived, IngestionCap: ingestionCap, CreatedAt: noon}
 	}
 	projects, err := q.Projects(ctx, id("org"))
 	if err != nil {
@@ -170,6 +224,15 @@ func TestProjectsAndKeysOfAnOrganizationOnly(t *testing.T) {
 	}
 	if got, ok, err := q.ProjectBySlug(ctx, id("org"), "foreign"); err != nil || ok {
 		t.Errorf("a slug of another organization: %v, %v, %v", got, ok, err)
+	}
+	named := auth.Named{Project: projectOf("two", 3), IngestionCap: new(int64(7)), Archived: true}
+	if got, ok, err := q.ProjectNamed(ctx, id("org"), "two"); err != nil || !ok || !cmp.Equal(got, named) {
+		t.Errorf("project named two: %v, %v, %v", got, ok, err)
+	}
+	for _, slug := range []string{"foreign", "Two", ""} {
+		if got, ok, err := q.ProjectNamed(ctx, id("org"), slug); err != nil || ok || got != (auth.Named{}) {
+			t.Errorf("the project named %q: %v, %v, %v", slug, got, ok, err)
+		}
 	}
 	if got, ok, err := q.ProjectByID(ctx, id("one")); err != nil || !ok || !cmp.Equal(got, row("one", 1, false)) {
 		t.Errorf("project one: %v, %v, %v", got, ok, err)
@@ -187,6 +250,38 @@ func TestProjectsAndKeysOfAnOrganizationOnly(t *testing.T) {
 	}
 }
 
+func TestOrganizations(t *testing.T) {
+	w := &writer{}
+	w.organization("first")
+	w.Append(stream.Registry, &registry.OrganizationCreated{OrganizationID: id("second"), Name: "second", Plan: metering.PayAsYouGo, OwnerEmail: "ana@example.com", CreatedAt: noon.Add(time.Hour)})
+	w.managementKey("first", "key")
+	w.prepared("first")
+	w.plan("first", metering.Enterprise)
+	w.member("first", "owner@example.com", organization.Owner)
+	w.member("first", "member@example.com", organization.Member)
+	w.spendCap("first", new(int64(1)))
+	w.spendCap("first", nil)
+	w.spendCap("second", new(int64(0)))
+	w.of("first", &organization.CreditsGranted{OrganizationID: id("first"), Kind: metering.Bought, Tenths: 5, Month: "2026-11", GrantedAt: noon})
+	q := applied(t, w)
+	owner, key := id("owner@example.com"), id("key")
+	first := access.Organization{ID: id("first"), Name: "first", Plan: metering.Enterprise, OwnerID: &owner, OwnerEmail: "owner@example.com", Prepared: true, ManagementKeyID: &key, CreatedAt: noon}
+	second := access.Organization{ID: id("second"), Name: "second", Plan: metering.PayAsYouGo, SpendCapTenths: new(int64(0)), OwnerEmail: "ana@example.com", CreatedAt: noon.Add(time.Hour)}
+	list, err := q.Organizations(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]access.Organization{first, second}, list); diff != "" {
+		t.Errorf("organizations (-want +got):\n%s", diff)
+	}
+	if got, ok, err := q.OrganizationByID(t.Context(), id("second")); err != nil || !ok || !cmp.Equal(got, second) {
+		t.Errorf("second: %v, %v, %v", got, ok, err)
+	}
+	if got, ok, err := q.OrganizationByID(t.Context(), id("third")); err != nil || ok {
+		t.Errorf("third: %v, %v, %v", got, ok, err)
+	}
+}
+
 func TestAnEmptyLogHasNoID(t *testing.T) {
 	if got, ok, err := applied(t, &writer{}).LogID(t.Context()); err != nil || ok {
 		t.Errorf("log: %v, %v, %v", got, ok, err)
@@ -197,6 +292,8 @@ func TestWhatContradictsTheLogStopsTheProjector(t *testing.T) {
 	for name, write := range map[string]func(*writer){
 		"a key of no organization": func(w *writer) { w.managementKey("unknown", "key") },
 		"the end of no key":        func(w *writer) { w.revoke("unknown", "key") },
+		"the plan of nothing":      func(w *writer) { w.plan("unknown", metering.Flex) },
+		"the caps of nothing":      func(w *writer) { w.caps("unknown", nil, nil) },
 		"the archive of nothing":   func(w *writer) { w.archive("unknown", true) },
 		"a hash that is none": func(w *writer) {
 			w.Append(stream.Name(stream.Project, id("p")), &project.KeyCreated{Hash: "abc"})
@@ -252,7 +349,7 @@ func draw(t *rapid.T) *writer {
 	owners := map[string]string{}
 	for n := range rapid.IntRange(1, 30).Draw(t, "steps") {
 		name := fmt.Sprint(n)
-		switch step := rapid.IntRange(0, 5).Draw(t, "step"); {
+		switch step := rapid.IntRange(0, 10).Draw(t, "step"); {
 		case step == 0:
 			w.managementKey("org 0", "management "+name)
 		case step == 1 || len(slugs) == 0:
@@ -265,6 +362,16 @@ func draw(t *rapid.T) *writer {
 		case step == 3:
 			key := rapid.SampledFrom(keys).Draw(t, "key")
 			w.revoke(owners[key], key)
+		case step == 6:
+			w.plan("org 0", rapid.SampledFrom([]metering.Plan{metering.SelfHosted, metering.PayAsYouGo, metering.Enterprise}).Draw(t, "plan"))
+		case step == 7:
+			w.spendCap("org 0", rapid.Ptr(rapid.Int64Range(0, 3), true).Draw(t, "spend cap"))
+		case step == 8:
+			w.prepared("org 0")
+		case step == 9:
+			w.member("org 0", name, rapid.SampledFrom([]organization.Role{organization.Owner, organization.Member}).Draw(t, "role"))
+		case step == 10:
+			w.caps(rapid.SampledFrom(slugs).Draw(t, "slug"), rapid.Ptr(rapid.Int64Range(0, 3), true).Draw(t, "ingestion cap"), rapid.Ptr(rapid.Int64Range(0, 3), true).Draw(t, "credit cap"))
 		default:
 			w.archive(rapid.SampledFrom(slugs).Draw(t, "slug"), step == 4)
 		}

@@ -18,6 +18,11 @@ type organizationRow struct {
 	id        uuid.UUID
 	name      string
 	createdAt time.Time
+	plan      string
+	spendCap  *int64
+	ownerID   *[16]byte
+	owner     string
+	prepared  bool
 	keyID     *[16]byte
 	keyHash   []byte
 	keyPrefix *string
@@ -33,6 +38,8 @@ type projectRow struct {
 	name         string
 	namespace    uuid.UUID
 	archived     bool
+	ingestionCap *int64
+	creditCap    *int64
 	createdAt    time.Time
 	dirty        bool
 }
@@ -63,22 +70,35 @@ func (p *page) apply(f eventstore.Fact) error {
 	case *registry.LogOpened:
 		p.opened = append(p.opened, e)
 	case *registry.OrganizationCreated:
-		p.organizations[e.OrganizationID] = &organizationRow{id: e.OrganizationID, name: e.Name, createdAt: unnest.Instant(e.CreatedAt), dirty: true}
+		p.organizations[e.OrganizationID] = &organizationRow{
+			id: e.OrganizationID, name: e.Name, createdAt: unnest.Instant(e.CreatedAt), plan: string(e.Plan), owner: e.OwnerEmail, dirty: true,
+		}
 	case *registry.ProjectCreated:
 		p.projects[e.ProjectID] = &projectRow{
 			id: e.ProjectID, organization: e.OrganizationID, number: e.Number, slug: e.Slug, name: e.Name, namespace: e.Namespace,
 			createdAt: unnest.Instant(e.CreatedAt), dirty: true,
 		}
 	case *organization.ManagementKeySet:
-		row := p.organizations[e.OrganizationID]
-		if row == nil {
-			return fmt.Errorf("key of an organization that nothing created: %s", e.OrganizationID)
-		}
 		hash, err := hashOf(e.Hash)
 		if err != nil {
 			return err
 		}
-		row.keyID, row.keyHash, row.keyPrefix, row.keySuffix, row.dirty = (*[16]byte)(&e.KeyID), hash, &e.Prefix, &e.Suffix, true
+		return p.organization(e.OrganizationID, func(row *organizationRow) {
+			row.keyID, row.keyHash, row.keyPrefix, row.keySuffix = (*[16]byte)(&e.KeyID), hash, &e.Prefix, &e.Suffix
+		})
+	case *organization.MemberAdded:
+		return p.organization(e.OrganizationID, func(row *organizationRow) {
+			if e.Role == organization.Owner {
+				row.ownerID, row.owner = (*[16]byte)(&e.MemberID), e.Email
+			}
+		})
+	case *organization.PlanSet:
+		return p.organization(e.OrganizationID, func(row *organizationRow) { row.plan = string(e.Plan) })
+	case *organization.SpendCapSet:
+		return p.organization(e.OrganizationID, func(row *organizationRow) { row.spendCap = e.Tenths })
+	case *organization.Prepared:
+		return p.organization(e.OrganizationID, func(row *organizationRow) { row.prepared = true })
+	case *organization.CreditsGranted: // the usage projection's
 	case *project.KeyCreated:
 		hash, err := hashOf(e.Hash)
 		if err != nil {
@@ -96,10 +116,11 @@ func (p *page) apply(f eventstore.Fact) error {
 		at := unnest.Instant(e.RevokedAt)
 		row.revokedAt, row.dirty = &at, true
 	case *project.Archived:
-		return p.archive(e.ProjectID, true)
+		return p.project(e.ProjectID, func(row *projectRow) { row.archived = true })
 	case *project.Unarchived:
-		return p.archive(e.ProjectID, false)
-	case *organization.MemberAdded, *organization.PlanSet, *organization.CreditsGranted, *organization.SpendCapSet, *organization.Prepared, *project.CapsSet:
+		return p.project(e.ProjectID, func(row *projectRow) { row.archived = false })
+	case *project.CapsSet:
+		return p.project(e.ProjectID, func(row *projectRow) { row.ingestionCap, row.creditCap = e.IngestionCap, e.CreditCapTenths })
 	case *registry.EventSetAside: // the runner's
 	default:
 		return fmt.Errorf("no rule for %s", f.Type)
@@ -107,12 +128,25 @@ func (p *page) apply(f eventstore.Fact) error {
 	return nil
 }
 
-func (p *page) archive(id uuid.UUID, archived bool) error {
+// organization changes the row of an organization.
+func (p *page) organization(id uuid.UUID, change func(*organizationRow)) error {
+	row := p.organizations[id]
+	if row == nil {
+		return fmt.Errorf("event of an organization that nothing created: %s", id)
+	}
+	change(row)
+	row.dirty = true
+	return nil
+}
+
+// project changes the row of a project.
+func (p *page) project(id uuid.UUID, change func(*projectRow)) error {
 	row := p.projects[id]
 	if row == nil {
-		return fmt.Errorf("archive of a project that nothing created: %s", id)
+		return fmt.Errorf("event of a project that nothing created: %s", id)
 	}
-	row.archived, row.dirty = archived, true
+	change(row)
+	row.dirty = true
 	return nil
 }
 

@@ -1,4 +1,5 @@
-// Package access projects who may call: the log's id, organizations with their management key, projects and their keys.
+// Package access projects who may call, and what binds the calls: the log's id, organizations with plan, spend cap and management
+// key, projects with their caps, and the projects' keys.
 package access
 
 import (
@@ -31,7 +32,7 @@ func New() Projector { return Projector{} }
 func (Projector) Name() string { return Name }
 
 // Version implements projections.Projector.
-func (Projector) Version() int { return 1 }
+func (Projector) Version() int { return 2 }
 
 // Families implements projections.Projector.
 func (Projector) Families() []string {

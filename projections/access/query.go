@@ -24,7 +24,10 @@ type Project struct {
 	OrganizationID uuid.UUID
 	Name           string
 	Archived       bool
-	CreatedAt      time.Time
+	// IngestionCap (data points a month) and CreditCapTenths (tenths of a credit a month) are nil where there is none.
+	IngestionCap    *int64
+	CreditCapTenths *int64
+	CreatedAt       time.Time
 }
 
 // Key is a key of a project without its secret.
@@ -37,34 +40,45 @@ type Key struct {
 	RevokedAt *time.Time
 }
 
-// KeyByHash finds who a key belongs to by the SHA-256 of its clear value. archived says that the key's project is archived; ok is
-// false for a key that is unknown or revoked, or of a kind that is no key.
-func (q Queries) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (p auth.Principal, archived bool, ok bool, err error) {
-	p = auth.Principal{Kind: kind}
+// KeyByHash implements auth.Keys by the SHA-256 of the key's clear value. ok is false for a key that is unknown or revoked, or of a
+// kind that is no key.
+func (q Queries) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (h auth.Holder, ok bool, err error) {
+	h.Kind = kind
+	p, l := &h.Project, &h.Limits
 	switch kind {
 	case auth.ProjectKey:
-		err = q.DB.QueryRow(ctx, `select k.id, k.name, p.organization_id, p.id, p.number, p.slug, p.namespace, p.archived
-			from access.keys k join access.projects p on p.id = k.project_id where k.hash = $1 and k.revoked_at is null`, hash[:]).
-			Scan(&p.KeyID, &p.KeyName, &p.OrganizationID, &p.Project.ID, &p.Project.Number, &p.Project.Slug, &p.Project.Namespace, &archived)
+		err = q.DB.QueryRow(ctx, `select k.id, k.name, o.id, not o.prepared, o.plan, o.spend_cap_tenths,
+				p.id, p.number, p.slug, p.namespace, p.archived, p.ingestion_cap, p.credit_cap_tenths
+			from access.keys k join access.projects p on p.id = k.project_id join access.organizations o on o.id = p.organization_id
+			where k.hash = $1 and k.revoked_at is null`, hash[:]).
+			Scan(&h.KeyID, &h.KeyName, &h.OrganizationID, &h.Preparing, &l.Plan, &l.SpendCapTenths,
+				&p.ID, &p.Number, &p.Slug, &p.Namespace, &h.Archived, &l.IngestionCap, &l.CreditCapTenths)
 	case auth.ManagementKey:
-		err = q.DB.QueryRow(ctx, `select management_key_id, id from access.organizations where management_key_hash = $1`, hash[:]).
-			Scan(&p.KeyID, &p.OrganizationID)
+		err = q.DB.QueryRow(ctx, `select management_key_id, id, not prepared, plan, spend_cap_tenths
+			from access.organizations where management_key_hash = $1`, hash[:]).
+			Scan(&h.KeyID, &h.OrganizationID, &h.Preparing, &l.Plan, &l.SpendCapTenths)
 	default:
-		return auth.Principal{}, false, false, nil
+		return auth.Holder{}, false, nil
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
-		return auth.Principal{}, false, false, nil
+		return auth.Holder{}, false, nil
 	}
 	if err != nil {
-		return auth.Principal{}, false, false, fmt.Errorf("find key: %w", err)
+		return auth.Holder{}, false, fmt.Errorf("find key: %w", err)
 	}
-	return p, archived, true, nil
+	return h, true, nil
 }
 
-const selectProjects = `select id, number, slug, namespace, organization_id, name, archived, created_at from access.projects `
+// ProjectNamed implements auth.Keys.
+func (q Queries) ProjectNamed(ctx context.Context, organizationID uuid.UUID, slug string) (auth.Named, bool, error) {
+	p, ok, err := q.ProjectBySlug(ctx, organizationID, slug)
+	return auth.Named{Project: p.Project, IngestionCap: p.IngestionCap, CreditCapTenths: p.CreditCapTenths, Archived: p.Archived}, ok, err
+}
+
+const selectProjects = `select id, number, slug, namespace, organization_id, name, archived, ingestion_cap, credit_cap_tenths, created_at from access.projects `
 
 func scanProject(row pgx.CollectableRow) (p Project, err error) {
-	err = row.Scan(&p.ID, &p.Number, &p.Slug, &p.Namespace, &p.OrganizationID, &p.Name, &p.Archived, &p.CreatedAt)
+	err = row.Scan(&p.ID, &p.Number, &p.Slug, &p.Namespace, &p.OrganizationID, &p.Name, &p.Archived, &p.IngestionCap, &p.CreditCapTenths, &p.CreatedAt)
 	return p, err
 }
 

@@ -23,21 +23,33 @@ func load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) (*page, error
 		switch e := f.Event.(type) {
 		case *organization.ManagementKeySet:
 			organizations[e.OrganizationID] = true
+		case *organization.MemberAdded:
+			organizations[e.OrganizationID] = true
+		case *organization.PlanSet:
+			organizations[e.OrganizationID] = true
+		case *organization.SpendCapSet:
+			organizations[e.OrganizationID] = true
+		case *organization.Prepared:
+			organizations[e.OrganizationID] = true
 		case *project.KeyRevoked:
 			keys[e.KeyID] = true
 		case *project.Archived:
 			projects[e.ProjectID] = true
 		case *project.Unarchived:
 			projects[e.ProjectID] = true
+		case *project.CapsSet:
+			projects[e.ProjectID] = true
 		}
 	}
 	b := &pgx.Batch{}
 	if len(organizations) > 0 {
-		b.Queue(`select id, name, created_at, management_key_id, management_key_hash, management_key_prefix, management_key_suffix
+		b.Queue(`select id, name, created_at, plan, spend_cap_tenths, owner_id, owner_email, prepared,
+			management_key_id, management_key_hash, management_key_prefix, management_key_suffix
 			from organizations where id = any($1::uuid[])`, unnest.Keys(organizations)).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				o := &organizationRow{}
-				if err := rows.Scan((*[16]byte)(&o.id), &o.name, &o.createdAt, &o.keyID, &o.keyHash, &o.keyPrefix, &o.keySuffix); err != nil {
+				if err := rows.Scan((*[16]byte)(&o.id), &o.name, &o.createdAt, &o.plan, &o.spendCap, &o.ownerID, &o.owner, &o.prepared,
+					&o.keyID, &o.keyHash, &o.keyPrefix, &o.keySuffix); err != nil {
 					return err
 				}
 				p.organizations[o.id] = o
@@ -46,12 +58,12 @@ func load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) (*page, error
 		})
 	}
 	if len(projects) > 0 {
-		b.Queue(`select id, organization_id, number, slug, name, namespace, archived, created_at
+		b.Queue(`select id, organization_id, number, slug, name, namespace, archived, ingestion_cap, credit_cap_tenths, created_at
 			from projects where id = any($1::uuid[])`, unnest.Keys(projects)).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				r := &projectRow{}
 				if err := rows.Scan((*[16]byte)(&r.id), (*[16]byte)(&r.organization), &r.number, &r.slug, &r.name, (*[16]byte)(&r.namespace),
-					&r.archived, &r.createdAt); err != nil {
+					&r.archived, &r.ingestionCap, &r.creditCap, &r.createdAt); err != nil {
 					return err
 				}
 				p.projects[r.id] = r
@@ -87,23 +99,32 @@ func (p *page) save(ctx context.Context, tx pgx.Tx) error {
 			unnest.Column(rows, func(e *registry.LogOpened) time.Time { return unnest.Instant(e.OpenedAt) }))
 	}
 	if rows := changed(p.organizations, func(o *organizationRow) bool { return o.dirty }); len(rows) > 0 {
-		b.Queue(`insert into organizations (id, name, created_at, management_key_id, management_key_hash, management_key_prefix, management_key_suffix)
-			select * from unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::uuid[], $5::bytea[], $6::text[], $7::text[])
-			on conflict (id) do update set name = excluded.name, management_key_id = excluded.management_key_id,
+		b.Queue(`insert into organizations (id, name, created_at, plan, spend_cap_tenths, owner_id, owner_email, prepared,
+				management_key_id, management_key_hash, management_key_prefix, management_key_suffix)
+			select * from unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::text[], $5::bigint[], $6::uuid[], $7::text[], $8::boolean[],
+				$9::uuid[], $10::bytea[], $11::text[], $12::text[])
+			on conflict (id) do update set name = excluded.name, plan = excluded.plan, spend_cap_tenths = excluded.spend_cap_tenths,
+				owner_id = excluded.owner_id, owner_email = excluded.owner_email, prepared = excluded.prepared, management_key_id = excluded.management_key_id,
 				management_key_hash = excluded.management_key_hash, management_key_prefix = excluded.management_key_prefix,
 				management_key_suffix = excluded.management_key_suffix`,
 			unnest.IDs(rows, func(o *organizationRow) uuid.UUID { return o.id }),
 			unnest.Column(rows, func(o *organizationRow) string { return o.name }),
 			unnest.Column(rows, func(o *organizationRow) time.Time { return o.createdAt }),
+			unnest.Column(rows, func(o *organizationRow) string { return o.plan }),
+			unnest.Column(rows, func(o *organizationRow) *int64 { return o.spendCap }),
+			unnest.Column(rows, func(o *organizationRow) *[16]byte { return o.ownerID }),
+			unnest.Column(rows, func(o *organizationRow) string { return o.owner }),
+			unnest.Column(rows, func(o *organizationRow) bool { return o.prepared }),
 			unnest.Column(rows, func(o *organizationRow) *[16]byte { return o.keyID }),
 			unnest.Column(rows, func(o *organizationRow) []byte { return o.keyHash }),
 			unnest.Column(rows, func(o *organizationRow) *string { return o.keyPrefix }),
 			unnest.Column(rows, func(o *organizationRow) *string { return o.keySuffix }))
 	}
 	if rows := changed(p.projects, func(r *projectRow) bool { return r.dirty }); len(rows) > 0 {
-		b.Queue(`insert into projects (id, organization_id, number, slug, name, namespace, archived, created_at)
-			select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::boolean[], $8::timestamptz[])
-			on conflict (id) do update set archived = excluded.archived`,
+		b.Queue(`insert into projects (id, organization_id, number, slug, name, namespace, archived, ingestion_cap, credit_cap_tenths, created_at)
+			select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::boolean[], $8::bigint[], $9::bigint[],
+				$10::timestamptz[])
+			on conflict (id) do update set archived = excluded.archived, ingestion_cap = excluded.ingestion_cap, credit_cap_tenths = excluded.credit_cap_tenths`,
 			unnest.IDs(rows, func(r *projectRow) uuid.UUID { return r.id }),
 			unnest.IDs(rows, func(r *projectRow) uuid.UUID { return r.organization }),
 			unnest.Column(rows, func(r *projectRow) int64 { return r.number }),
@@ -111,6 +132,8 @@ func (p *page) save(ctx context.Context, tx pgx.Tx) error {
 			unnest.Column(rows, func(r *projectRow) string { return r.name }),
 			unnest.IDs(rows, func(r *projectRow) uuid.UUID { return r.namespace }),
 			unnest.Column(rows, func(r *projectRow) bool { return r.archived }),
+			unnest.Column(rows, func(r *projectRow) *int64 { return r.ingestionCap }),
+			unnest.Column(rows, func(r *projectRow) *int64 { return r.creditCap }),
 			unnest.Column(rows, func(r *projectRow) time.Time { return r.createdAt }))
 	}
 	if rows := changed(p.keys, func(k *keyRow) bool { return k.dirty }); len(rows) > 0 {

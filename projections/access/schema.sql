@@ -1,4 +1,5 @@
--- Who may call: organizations, projects, keys. Only hashes of keys are here.
+-- Who may call, and what binds the calls: organizations, projects, keys. Only hashes of keys are here. Caps are null where there is
+-- none; tenths are of a credit.
 create table log (
 	id        uuid primary key,
 	opened_at timestamptz not null
@@ -8,6 +9,11 @@ create table organizations (
 	id                     uuid primary key,
 	name                   text not null,
 	created_at             timestamptz not null,
+	plan                   text not null,
+	spend_cap_tenths       bigint,
+	owner_id               uuid,
+	owner_email            text not null,
+	prepared               boolean not null,
 	management_key_id      uuid,
 	management_key_hash    bytea unique,
 	management_key_prefix  text,
@@ -22,6 +28,8 @@ create table projects (
 	name            text not null,
 	namespace       uuid not null,
 	archived        boolean not null,
+	ingestion_cap     bigint,
+	credit_cap_tenths bigint,
 	created_at      timestamptz not null,
 	unique (organization_id, slug)
 );
