@@ -4,12 +4,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/metering"
 )
 
 // SendState is what is true of a send, as its writers know it.
 type SendState struct {
 	Items int
-	// Bytes and CreditTenths are of the items that brought a revision; before the fan-out of a batch is complete, of all.
+	// Bytes and CreditTenths are of the items that brought a revision; before the fan-out of a batch is complete, of those priced.
 	Bytes, CreditTenths int64
 	// Phase is queued, processing, captured, indexed, failed or nothing-changed.
 	Phase string
@@ -19,8 +20,8 @@ type SendState struct {
 
 // Totals are what is true of a project.
 type Totals struct {
-	// Live is how many data points live, Ingested how many revisions were accepted.
-	Live, Ingested int64
+	// Live is how many data points live, Ingested how many items are charged, for CreditTenths in all.
+	Live, Ingested, CreditTenths int64
 	// Raw, Comprehension and Failed count sends by how far they are.
 	Raw, Comprehension, Failed int64
 }
@@ -31,9 +32,9 @@ func (h *History) Sends() map[uuid.UUID]SendState {
 	for _, s := range h.sends {
 		state := SendState{Items: len(s.points)}
 		for ordinal := range s.points {
-			if o := s.outcome(ordinal); !s.fanned || o == ingestion.Created || o == ingestion.Updated {
-				state.Bytes += int64(10 + ordinal)
-				state.CreditTenths += int64(10 * (1 + ordinal))
+			if s.charged(ordinal) {
+				state.Bytes += size(ordinal)
+				state.CreditTenths += price(ordinal)
 			}
 		}
 		state.Phase = h.phaseOf(s)
@@ -49,8 +50,9 @@ func (h *History) Totals() map[uuid.UUID]Totals {
 	for _, s := range h.sends {
 		sum := totals[s.project]
 		for ordinal := range s.points {
-			if o := s.outcome(ordinal); o == ingestion.Created || o == ingestion.Updated {
+			if s.charged(ordinal) {
 				sum.Ingested++
+				sum.CreditTenths += price(ordinal)
 			}
 		}
 		switch phase := h.phaseOf(s); {
@@ -70,6 +72,23 @@ func (h *History) Totals() map[uuid.UUID]Totals {
 		}
 	}
 	return totals
+}
+
+// size and price are those of an item, by its place in its send.
+func size(ordinal int) int64 { return int64(metering.BytesPerCredit*ordinal + 10) }
+
+func price(ordinal int) int64 { return int64(10 * (1 + ordinal)) }
+
+// month is the one that a send counts in: of each request one or the other, as its id has it.
+func (s *send) month() string { return [...]string{"2026-11", "2026-12"}[s.request[15]%2] }
+
+// charged reports whether an item costs something.
+func (s *send) charged(ordinal int) bool {
+	if !s.fanned {
+		return !s.unpriced[ordinal]
+	}
+	o := s.outcome(ordinal)
+	return o == ingestion.Created || o == ingestion.Updated
 }
 
 // outcome is what is said of an item, "" while nothing is in the log.

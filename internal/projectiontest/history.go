@@ -73,9 +73,11 @@ type send struct {
 	points  []*point
 	stood   []*ingestion.Outcome // what became of each item, nil while it is not fanned out
 	said    []ingestion.Outcome  // what the end of a fan-out says of them
-	fanned  bool
-	work    []*work
-	verdict string
+	// unpriced are the items that looked unchanged at the commit.
+	unpriced map[int]bool
+	fanned   bool
+	work     []*work
+	verdict  string
 	// unindexed says that the verdict is that the index failed.
 	unindexed bool
 	round     int
@@ -158,7 +160,7 @@ func live(p *point) bool { return p.deletion == nil }
 func (h *History) sendOf(s *send, ordinal int) datapoint.Send {
 	return datapoint.Send{
 		ProjectID: s.project, IngestionID: s.id, Ordinal: ordinal, Items: len(s.points), AcceptedAt: s.at, RequestID: s.request,
-		Commit: uint64(s.commit), Bytes: int64(10 + ordinal), CreditTenths: int64(10 * (1 + ordinal)), Month: "2026-11",
+		Commit: uint64(s.commit), Bytes: size(ordinal), CreditTenths: price(ordinal), Month: s.month(),
 	}
 }
 
@@ -235,12 +237,15 @@ func (h *History) single() {
 
 func (h *History) batch() {
 	project := h.points[h.pick("project", len(h.points))].project
-	s := &send{project: project, id: h.id(), request: h.id(), at: h.now()}
-	accepted := &ingestion.Accepted{ProjectID: project, RequestID: s.request, AcceptedAt: s.at, Month: "2026-11"}
+	s := &send{project: project, id: h.id(), request: h.id(), at: h.now(), unpriced: map[int]bool{}}
+	accepted := &ingestion.Accepted{ProjectID: project, RequestID: s.request, AcceptedAt: s.at, Month: s.month()}
 	for _, p := range h.points {
 		if p.project == project && live(p) && (len(s.points) == 0 || h.chance("in batch")) {
-			accepted.Items = append(accepted.Items, ingestion.Item{DataPoint: p.id, Bytes: int64(10 + len(s.points)), CreditTenths: int64(10 * (1 + len(s.points)))})
-			s.points = append(s.points, p)
+			item := ingestion.Item{DataPoint: p.id, Bytes: size(len(s.points)), CreditTenths: price(len(s.points))}
+			if p.exists && h.chance("looks unchanged") {
+				s.unpriced[len(s.points)], item.CreditTenths = true, 0
+			}
+			accepted.Items, s.points = append(accepted.Items, item), append(s.points, p)
 		}
 	}
 	if len(s.points) == 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
 	"github.com/annals-project/annals/projections/datapoints"
@@ -49,7 +50,8 @@ func TestCountersAreThoseOfTheWriters(tt *testing.T) {
 	})
 }
 
-// What is unchanged, moved or deleted costs nothing; until that is known of a batch, all of it counts.
+// What is unchanged, moved or deleted costs nothing; until that is known of a batch, what its commit priced counts, in the month of
+// its acceptance.
 func TestOnlyWhatBringsARevisionIsCharged(t *testing.T) {
 	w := newWorld(t)
 	w.revised("single", "a", alone)
@@ -82,6 +84,39 @@ func TestOnlyWhatBringsARevisionIsCharged(t *testing.T) {
 	want(map[string][2]int64{"batch": {7, 10}, "old": {9, 10}, "old again": {0, 0}})
 }
 
+// A batch counts in the month of its commit with what that priced, from the commit on; its fan-out prices anew.
+func TestAMonthCountsWhatItsSendsTook(t *testing.T) {
+	w := newWorld(t)
+	want := func(month string, ingested, tenths int64) {
+		t.Helper()
+		w.apply()
+		counts, err := w.Queries.Counts(t.Context(), []uuid.UUID{project.ID, neighbour.ID}, month)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := counts[project.ID]; got.Ingested != ingested || got.CreditTenths != tenths {
+			t.Errorf("%s counts %d for %d, want %d for %d", month, got.Ingested, got.CreditTenths, ingested, tenths)
+		}
+		if got := counts[neighbour.ID]; got != (datapoints.Counts{}) {
+			t.Errorf("the neighbour has %+v", got)
+		}
+	}
+	want("2026-11", 0, 0)
+	w.revised("single", "a", alone)
+	want("2026-11", 1, 10)
+	want("2026-10", 0, 0)
+	accepted := &ingestion.Accepted{ProjectID: w.project, AcceptedAt: w.at(), Month: "2026-12", Items: []ingestion.Item{
+		{DataPoint: id("a"), Bytes: 700}, {DataPoint: id("b"), Bytes: 351, CreditTenths: 20},
+	}}
+	w.Append(stream.Name(stream.Ingestion, id("batch")), accepted)
+	want("2026-12", 1, 20)
+	w.fannedOut("batch", ingestion.Outcome{Outcome: ingestion.Updated, Revision: 2}, ingestion.Outcome{Outcome: ingestion.Created, Revision: 1})
+	want("2026-12", 2, 40)
+	w.deleted("d", "a", true)
+	want("2026-11", 1, 10)
+	want("2026-12", 2, 40)
+}
+
 func sendStates(t *testing.T, tx pgx.Tx) (map[uuid.UUID]projectiontest.SendState, error) {
 	t.Helper()
 	rows, err := tx.Query(t.Context(), `select id, item_count, bytes, credit_tenths, phase, failure_stands from datapoints.sends`)
@@ -103,16 +138,17 @@ func totalsOf(t *testing.T, tx pgx.Tx) (map[uuid.UUID]projectiontest.Totals, err
 	t.Helper()
 	rows, err := tx.Query(t.Context(), `select r.id, coalesce(c.raw, 0), coalesce(c.comprehension, 0), coalesce(c.failed, 0),
 			(select count(*) from datapoints.data_points d where d.project_id = r.id),
-			(select count(*) from datapoints.sends s join datapoints.items i on i.ingestion_id = s.id
-				where s.project_id = r.id and s.month = '2026-11' and i.outcome in ('created', 'updated'))
-		from (select distinct project_id as id from datapoints.sends) r left join datapoints.readiness c on c.project_id = r.id`)
+			coalesce(u.ingestions, 0), coalesce(u.credit_tenths, 0)
+		from (select distinct project_id as id from datapoints.sends) r left join datapoints.readiness c on c.project_id = r.id
+			left join (select project_id as id, sum(ingestions)::bigint as ingestions, sum(credit_tenths)::bigint as credit_tenths
+				from datapoints.month_usage group by 1) u on u.id = r.id`)
 	if err != nil {
 		return nil, err
 	}
 	totals := map[uuid.UUID]projectiontest.Totals{}
 	var id [16]byte
 	var sum projectiontest.Totals
-	_, err = pgx.ForEachRow(rows, []any{&id, &sum.Raw, &sum.Comprehension, &sum.Failed, &sum.Live, &sum.Ingested}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &sum.Raw, &sum.Comprehension, &sum.Failed, &sum.Live, &sum.Ingested, &sum.CreditTenths}, func() error {
 		totals[id] = sum
 		return nil
 	})

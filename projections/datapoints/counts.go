@@ -13,8 +13,9 @@ import (
 type Counts struct {
 	// Live is the number of live data points.
 	Live int64
-	// Ingested is how many revisions were accepted in the month that was asked for, also of data points deleted since.
-	Ingested int64
+	// Ingested is how many data points brought a revision in the month that was asked for, also those deleted since, and CreditTenths
+	// what they cost in tenths of a credit. A batch that is not fanned out counts with what its commit priced.
+	Ingested, CreditTenths int64
 }
 
 // Counts counts the projects of a list in one month ("2026-11"). A project that has nothing is not in the answer.
@@ -22,16 +23,15 @@ func (q Queries) Counts(ctx context.Context, projects []uuid.UUID, month string)
 	rows, err := q.DB.Query(ctx, `
 		select p.id,
 			(select count(*) from datapoints.data_points d where d.project_id = p.id),
-			(select count(*) from datapoints.sends s join datapoints.items i on i.ingestion_id = s.id
-				where s.project_id = p.id and s.month = $2 and i.outcome in ('created', 'updated'))
-		from unnest($1::uuid[]) as p (id)`, idsOf(projects), month)
+			coalesce(u.ingestions, 0), coalesce(u.credit_tenths, 0)
+		from unnest($1::uuid[]) as p (id) left join datapoints.month_usage u on u.project_id = p.id and u.month = $2`, idsOf(projects), month)
 	if err != nil {
 		return nil, fmt.Errorf("count projects: %w", err)
 	}
 	counts := make(map[uuid.UUID]Counts, len(projects))
 	var id [16]byte
 	var c Counts
-	_, err = pgx.ForEachRow(rows, []any{&id, &c.Live, &c.Ingested}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &c.Live, &c.Ingested, &c.CreditTenths}, func() error {
 		counts[id] = c
 		return nil
 	})

@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/unnest"
 )
@@ -21,8 +22,10 @@ func (p *page) committed(at eventstore.Position, id uuid.UUID, e *ingestion.Acce
 	s.month, s.dirty = e.Month, true
 	items := make([]offered, len(e.Items))
 	for n, i := range e.Items {
-		s.charge(i.Bytes, i.CreditTenths)
-		items[n] = offered{dataPoint: i.DataPoint, bytes: i.Bytes, creditTenths: i.CreditTenths}
+		if i.CreditTenths > 0 { // else it looked unchanged when it was committed
+			s.charge(i.Bytes, i.CreditTenths)
+		}
+		items[n] = offered{dataPoint: i.DataPoint, bytes: i.Bytes}
 	}
 	p.batches[id] = items
 	p.opened.add(id)
@@ -43,10 +46,10 @@ func (p *page) fannedOut(at eventstore.Position, id uuid.UUID, e *ingestion.Fann
 	if len(e.Outcomes) != s.items || len(items) != s.items {
 		return fmt.Errorf("%d outcomes for %d items on %d data points", len(e.Outcomes), s.items, len(items))
 	}
-	s.bytes, s.creditTenths = 0, 0
+	s.charges = charges{}
 	for ordinal, o := range e.Outcomes {
 		if brought(o.Outcome) {
-			s.charge(items[ordinal].bytes, items[ordinal].creditTenths)
+			s.charge(items[ordinal].bytes, metering.IngestTenths(items[ordinal].bytes))
 		}
 		i := p.items[itemKey{send: id, ordinal: ordinal}]
 		switch {

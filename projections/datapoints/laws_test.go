@@ -110,6 +110,11 @@ const contradictions = `
 			as counts from datapoints.sends s where s.project_id = r.project_id
 	) c where (raw, comprehension, failed)::text <> c.counts::text
 	union all
+	select 'project ' || s.project_id || ' used ' || (u.ingestions, u.credit_tenths)::text || ' in ' || s.month || ' for ' || s.sums::text
+	from (select project_id, month, (sum(ingestions), sum(credit_tenths)) as sums from datapoints.sends group by 1, 2) s
+		full join datapoints.month_usage u using (project_id, month)
+	where (u.ingestions, u.credit_tenths)::text is distinct from s.sums::text
+	union all
 	select 'deleted, but still there: ' || id from datapoints.data_points where id = any($1)
 	union all
 	select 'deleted, but its text is still there: ' || data_point from datapoints.revisions where data_point = any($1)

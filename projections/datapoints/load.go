@@ -23,9 +23,9 @@ const (
 		from data_points where id = any($1::uuid[])`
 	selectDeletions = `select id, project_id, ingestion_id, accepted_at, fanned_out, cleaned, position from deletions where id = any($1::uuid[])`
 	selectErasures  = `select data_point, project_id, deletion_id, facts_kept, blobs, position from erasures where data_point = any($1::uuid[])`
-	selectBatches   = `select id, data_points, bytes, credit_tenths from batches where id = any($1::uuid[])`
+	selectBatches   = `select id, data_points, bytes from batches where id = any($1::uuid[])`
 	selectSends     = `select id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at, failure_code, failure_message,
-		failure_stands, round, bytes, credit_tenths, month, fanned_out, deleted_at, verdict, verdict_at,
+		failure_stands, round, ingestions, bytes, credit_tenths, month, fanned_out, deleted_at, verdict, verdict_at,
 		queued, processing, captured, failed, standing, unchanged, deleted, last_deleted_at, position
 		from sends where id = any($1::uuid[])`
 	selectVerdicts = `select id, project_id, verdict, verdict_at, failure_code, failure_message, round, deleted_at
@@ -142,16 +142,16 @@ func (p *page) readErasures(rows pgx.Rows) error {
 func (p *page) readBatches(rows pgx.Rows) error {
 	for rows.Next() {
 		var (
-			id                  uuid.UUID
-			dataPoints          []uuid.UUID
-			bytes, creditTenths []int64
+			id         uuid.UUID
+			dataPoints []uuid.UUID
+			bytes      []int64
 		)
-		if err := rows.Scan((*[16]byte)(&id), &dataPoints, &bytes, &creditTenths); err != nil {
+		if err := rows.Scan((*[16]byte)(&id), &dataPoints, &bytes); err != nil {
 			return err
 		}
 		items := make([]offered, len(dataPoints))
 		for n, dataPoint := range dataPoints {
-			items[n] = offered{dataPoint: dataPoint, bytes: bytes[n], creditTenths: creditTenths[n]}
+			items[n] = offered{dataPoint: dataPoint, bytes: bytes[n]}
 		}
 		p.batches[id] = items
 	}
@@ -162,13 +162,13 @@ func (p *page) readSends(rows pgx.Rows) error {
 	for rows.Next() {
 		s := &send{known: true, stored: inSends}
 		if err := rows.Scan((*[16]byte)(&s.id), (*[16]byte)(&s.project), (*[16]byte)(&s.request), &s.acceptedAt, &s.items, &s.batch,
-			&s.phase, &s.settledAt, &s.code, &s.message, &s.stands, &s.round, &s.bytes, &s.creditTenths, &s.month, &s.fannedOut,
+			&s.phase, &s.settledAt, &s.code, &s.message, &s.stands, &s.round, &s.ingestions, &s.bytes, &s.creditTenths, &s.month, &s.fannedOut,
 			&s.deletedAt, &s.verdict, &s.verdictAt,
 			&s.queued, &s.processing, &s.captured, &s.failed, &s.standing, &s.unchanged, &s.deleted, &s.lastDeletedAt,
 			(*uint64)(&s.position)); err != nil {
 			return err
 		}
-		s.before = s.readiness()
+		s.before, s.charged = s.readiness(), s.charges
 		p.sends[s.id] = s
 	}
 	return rows.Err()

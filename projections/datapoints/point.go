@@ -31,10 +31,10 @@ type revision struct {
 	event     *datapoint.RevisionAccepted
 }
 
-// offered is an item of a committed batch before its fan-out is complete. Its price is charged where it brings a revision.
+// offered is an item of a committed batch before its fan-out is complete. The price of its size is charged where it brings a revision.
 type offered struct {
-	dataPoint           uuid.UUID
-	bytes, creditTenths int64
+	dataPoint uuid.UUID
+	bytes     int64
 }
 
 // deletionRow is a row of table deletions.

@@ -35,7 +35,7 @@ func New() Projector { return Projector{} }
 func (Projector) Name() string { return Name }
 
 // Version implements projections.Projector.
-func (Projector) Version() int { return 4 }
+func (Projector) Version() int { return 5 }
 
 // Families implements projections.Projector.
 func (Projector) Families() []string {

@@ -24,15 +24,15 @@ const (
 			failure_message = excluded.failure_message, moot = excluded.moot, deleted_at = excluded.deleted_at,
 			superseded = excluded.superseded, position = excluded.position`
 	upsertSends = `insert into sends (id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at,
-			failure_code, failure_message, failure_stands, round, bytes, credit_tenths, month, fanned_out, deleted_at, verdict, verdict_at,
+			failure_code, failure_message, failure_stands, round, ingestions, bytes, credit_tenths, month, fanned_out, deleted_at, verdict, verdict_at,
 			queued, processing, captured, failed, standing, unchanged, deleted, last_deleted_at, position)
 		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::int[], $6::boolean[], $7::text[], $8::timestamptz[],
-			$9::text[], $10::text[], $11::boolean[], $12::int[], $13::bigint[], $14::bigint[], $15::text[], $16::boolean[], $17::timestamptz[],
-			$18::text[], $19::timestamptz[], $20::int[], $21::int[], $22::int[], $23::int[], $24::int[], $25::int[], $26::int[],
-			$27::timestamptz[], $28::bigint[])
+			$9::text[], $10::text[], $11::boolean[], $12::int[], $13::int[], $14::bigint[], $15::bigint[], $16::text[], $17::boolean[],
+			$18::timestamptz[], $19::text[], $20::timestamptz[], $21::int[], $22::int[], $23::int[], $24::int[], $25::int[], $26::int[],
+			$27::int[], $28::timestamptz[], $29::bigint[])
 		on conflict (id) do update set phase = excluded.phase, settled_at = excluded.settled_at, failure_code = excluded.failure_code,
 			failure_message = excluded.failure_message, failure_stands = excluded.failure_stands, round = excluded.round,
-			bytes = excluded.bytes, credit_tenths = excluded.credit_tenths, fanned_out = excluded.fanned_out, deleted_at = excluded.deleted_at, verdict = excluded.verdict, verdict_at = excluded.verdict_at,
+			ingestions = excluded.ingestions, bytes = excluded.bytes, credit_tenths = excluded.credit_tenths, fanned_out = excluded.fanned_out, deleted_at = excluded.deleted_at, verdict = excluded.verdict, verdict_at = excluded.verdict_at,
 			queued = excluded.queued, processing = excluded.processing,
 			captured = excluded.captured, failed = excluded.failed, standing = excluded.standing, unchanged = excluded.unchanged,
 			deleted = excluded.deleted, last_deleted_at = excluded.last_deleted_at, position = excluded.position`
@@ -42,10 +42,6 @@ const (
 		on conflict (id) do update set verdict = excluded.verdict, verdict_at = excluded.verdict_at,
 			failure_code = excluded.failure_code, failure_message = excluded.failure_message, round = excluded.round, deleted_at = excluded.deleted_at`
 	deleteVerdicts = `delete from verdicts where id = any($1::uuid[])`
-	addReadiness   = `insert into readiness as r (project_id, raw, comprehension, failed)
-		select * from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[])
-		on conflict (project_id) do update set raw = r.raw + excluded.raw, comprehension = r.comprehension + excluded.comprehension,
-			failed = r.failed + excluded.failed`
 
 	upsertPoints = `insert into data_points (id, project_id, source_id, revision, captured, audience, occurred_at, ingestion_id,
 			accepted_at, position)
@@ -65,9 +61,9 @@ const (
 	deletePoints    = `delete from data_points where id = any($1::uuid[])`
 	deleteRevisions = `delete from revisions where data_point = any($1::uuid[])`
 
-	insertBatches = `insert into batches (id, data_points, bytes, credit_tenths)
-		select id, array_agg(data_point order by ordinal), array_agg(bytes order by ordinal), array_agg(credit_tenths order by ordinal)
-		from unnest($1::uuid[], $2::int[], $3::uuid[], $4::bigint[], $5::bigint[]) as b (id, ordinal, data_point, bytes, credit_tenths) group by id
+	insertBatches = `insert into batches (id, data_points, bytes)
+		select id, array_agg(data_point order by ordinal), array_agg(bytes order by ordinal)
+		from unnest($1::uuid[], $2::int[], $3::uuid[], $4::bigint[]) as b (id, ordinal, data_point, bytes) group by id
 		on conflict (id) do nothing`
 	deleteBatches   = `delete from batches where id = any($1::uuid[])`
 	upsertDeletions = `insert into deletions (id, project_id, ingestion_id, accepted_at, fanned_out, cleaned, position)
@@ -135,19 +131,9 @@ func (p *page) saveItems(b *pgx.Batch) {
 }
 
 func (p *page) saveSends(b *pgx.Batch) {
-	changes := map[uuid.UUID]readiness{}
-	counted := map[uuid.UUID]bool{} // a project has a row from its first send on
 	var found []uuid.UUID
 	for _, s := range p.sends {
-		if !s.dirty {
-			continue
-		}
-		change := changes[s.project]
-		change.add(s.readiness(), +1)
-		change.add(s.before, -1)
-		changes[s.project] = change
-		counted[s.project] = counted[s.project] || change != (readiness{}) || s.known && s.stored != inSends
-		if s.known && s.stored == inVerdicts {
+		if s.dirty && s.known && s.stored == inVerdicts {
 			found = append(found, s.id)
 		}
 	}
@@ -168,19 +154,7 @@ func (p *page) saveSends(b *pgx.Batch) {
 	if len(found) > 0 {
 		b.Queue(deleteVerdicts, found)
 	}
-	var projects []uuid.UUID
-	for project, touched := range counted {
-		if touched {
-			projects = append(projects, project)
-		}
-	}
-	if len(projects) > 0 {
-		b.Queue(addReadiness,
-			unnest.IDs(projects, func(id uuid.UUID) uuid.UUID { return id }),
-			unnest.Column(projects, func(id uuid.UUID) int64 { return changes[id].raw }),
-			unnest.Column(projects, func(id uuid.UUID) int64 { return changes[id].comprehension }),
-			unnest.Column(projects, func(id uuid.UUID) int64 { return changes[id].failed }))
-	}
+	p.countSends(b)
 }
 
 func queueSends(b *pgx.Batch, rows []*send) {
@@ -197,6 +171,7 @@ func queueSends(b *pgx.Batch, rows []*send) {
 		unnest.Column(rows, func(s *send) *string { _, message := s.failure(); return message }),
 		unnest.Column(rows, func(s *send) bool { return s.stands }),
 		unnest.Column(rows, func(s *send) int32 { return int32(s.round) }),
+		unnest.Column(rows, func(s *send) int32 { return int32(s.ingestions) }),
 		unnest.Column(rows, func(s *send) int64 { return s.bytes }),
 		unnest.Column(rows, func(s *send) int64 { return s.creditTenths }),
 		unnest.Column(rows, func(s *send) string { return s.month }),
@@ -302,7 +277,7 @@ func (p *page) saveBatches(b *pgx.Batch) {
 	var closed []uuid.UUID
 	var ids, dataPoints [][16]byte
 	var ordinals []int32
-	var bytes, creditTenths []int64
+	var bytes []int64
 	for id, list := range p.batches {
 		_, opened := p.opened[id]
 		if list == nil && !opened {
@@ -311,7 +286,7 @@ func (p *page) saveBatches(b *pgx.Batch) {
 		if opened {
 			for n, i := range list {
 				ids, ordinals, dataPoints = append(ids, id), append(ordinals, int32(n)), append(dataPoints, i.dataPoint)
-				bytes, creditTenths = append(bytes, i.bytes), append(creditTenths, i.creditTenths)
+				bytes = append(bytes, i.bytes)
 			}
 		}
 	}
@@ -319,7 +294,7 @@ func (p *page) saveBatches(b *pgx.Batch) {
 		b.Queue(deleteBatches, closed)
 	}
 	if len(ids) > 0 {
-		b.Queue(insertBatches, ids, ordinals, dataPoints, bytes, creditTenths)
+		b.Queue(insertBatches, ids, ordinals, dataPoints, bytes)
 	}
 }
 

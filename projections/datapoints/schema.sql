@@ -48,8 +48,9 @@ create table sends (
 	failure_message  text,
 	failure_stands   boolean not null,          -- failed, and not made moot by a deletion or a newer completed revision
 	round            int not null,              -- how many retries
-	bytes            bigint not null,           -- of the items that are charged: those that brought a revision; of a batch that is
-	credit_tenths    bigint not null,           -- not fanned out those that may, which is all
+	ingestions       int not null,              -- how many items are charged: those that brought a revision; of a batch that is
+	bytes            bigint not null,           -- not fanned out those that its commit priced
+	credit_tenths    bigint not null,
 	month            text not null,
 	fanned_out       boolean not null,          -- false for a batch between its commit and the end of its fan-out
 	deleted_at       timestamptz,               -- when the send as a whole was deleted: what lives on left its list
@@ -81,13 +82,12 @@ create table verdicts (
 	deleted_at       timestamptz
 );
 
--- The items of a committed batch whose fan-out is not complete, in the order sent: their data points, and what each costs where it
--- brings a revision.
+-- The items of a committed batch whose fan-out is not complete, in the order sent: their data points, and the size of each, which
+-- is its price where it brings a revision.
 create table batches (
 	id            uuid primary key,
 	data_points   uuid[] not null,
-	bytes         bigint[] not null,
-	credit_tenths bigint[] not null
+	bytes         bigint[] not null
 );
 
 -- Every blob that is not ended yet. One that nothing refers to at its deadline is swept; that of an erased owner goes with it.
@@ -133,6 +133,15 @@ create table readiness (
 	raw           bigint not null,
 	comprehension bigint not null,
 	failed        bigint not null
+);
+
+-- What the sends of a project took in a UTC calendar month ("2026-11"), kept by the page that changes it.
+create table month_usage (
+	project_id    uuid not null,
+	month         text not null,
+	ingestions    bigint not null,              -- data points that brought a revision, deleted since or not
+	credit_tenths bigint not null,
+	primary key (project_id, month)
 );
 
 create table deletions (

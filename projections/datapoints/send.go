@@ -16,17 +16,16 @@ const (
 
 // send is a row of table sends, or of table verdicts while only its own stream is known.
 type send struct {
-	id           uuid.UUID
-	project      uuid.UUID
-	known        bool
-	request      uuid.UUID
-	acceptedAt   time.Time
-	items        int
-	batch        bool
-	bytes        int64
-	creditTenths int64
-	month        string
-	fannedOut    bool
+	id         uuid.UUID
+	project    uuid.UUID
+	known      bool
+	request    uuid.UUID
+	acceptedAt time.Time
+	items      int
+	batch      bool
+	charges
+	month     string
+	fannedOut bool
 
 	// What its own stream says.
 	verdict   string // "", indexed or failed
@@ -44,9 +43,10 @@ type send struct {
 	stands    bool
 	position  eventstore.Position
 
-	before readiness // what the stored row counts for
-	stored place
-	dirty  bool
+	before  readiness // what the stored row counts for
+	charged charges   // what the stored row is charged
+	stored  place
+	dirty   bool
 }
 
 // place says which table holds a send.
@@ -136,10 +136,14 @@ func (s *send) failure() (code, message *string) {
 	return s.code, s.message
 }
 
-// charge adds the price of an item.
-func (s *send) charge(bytes, creditTenths int64) {
-	s.bytes += bytes
-	s.creditTenths += creditTenths
+// charges is what a send is charged: for how many items, of how many bytes, and how much.
+type charges struct{ ingestions, bytes, creditTenths int64 }
+
+// charge adds an item.
+func (c *charges) charge(bytes, creditTenths int64) {
+	c.ingestions++
+	c.bytes += bytes
+	c.creditTenths += creditTenths
 }
 
 // decide takes a verdict of the send's own stream.
