@@ -1,0 +1,54 @@
+package audience
+
+import (
+	"maps"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/event"
+)
+
+// State is the audiences of a project as far as decisions need them: whose a slug is, not who belongs.
+type State struct {
+	// Events is how many events were folded, which is the revision that the next one will have.
+	Events int64
+	live   map[uuid.UUID]Standing
+	slugs  map[string]uuid.UUID
+}
+
+// Standing is a live audience.
+type Standing struct {
+	ID        uuid.UUID
+	Slug      string
+	Name      string
+	Kind      Kind
+	CreatedAt time.Time
+}
+
+// Evolve folds one event.
+func (s *State) Evolve(e event.Event) {
+	s.Events++
+	switch e := e.(type) {
+	case *Put:
+		if s.live == nil {
+			s.live, s.slugs = make(map[uuid.UUID]Standing), make(map[string]uuid.UUID)
+		}
+		s.live[e.AudienceID] = Standing{ID: e.AudienceID, Slug: e.Slug, Name: e.Name, Kind: e.Kind, CreatedAt: e.CreatedAt}
+		s.slugs[e.Slug] = e.AudienceID
+	case *Removed:
+		delete(s.slugs, s.live[e.AudienceID].Slug)
+		delete(s.live, e.AudienceID)
+	}
+}
+
+// Clone is a copy that shares nothing.
+func (s *State) Clone() State {
+	return State{Events: s.Events, live: maps.Clone(s.live), slugs: maps.Clone(s.slugs)}
+}
+
+// Find is the live audience that a slug names. The default one is no audience of its own, and is not found.
+func (s *State) Find(slug string) (Standing, bool) {
+	id, ok := s.slugs[slug]
+	return s.live[id], ok
+}

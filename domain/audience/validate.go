@@ -1,0 +1,116 @@
+package audience
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/annals-project/annals/domain/fault"
+)
+
+// The limits of an audience; lengths are in code points. Slugs have ASCII only.
+const (
+	MinSlug = 2
+	MaxSlug = 40
+	MaxName = 200
+	// MaxTrait and MaxValue are those of the traits that a rule compares: what is longer is nobody's.
+	MaxTrait = 200
+	MaxValue = 2000
+)
+
+// ValidSlug reports whether a text can name an audience: 2 to 40 lower-case letters, digits and dashes, with a letter or digit at
+// each end. The default slug is valid.
+func ValidSlug(slug string) bool {
+	if len(slug) < MinSlug || len(slug) > MaxSlug {
+		return false
+	}
+	for i := range len(slug) {
+		switch c := slug[i]; {
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
+		case c == '-' && i > 0 && i < len(slug)-1:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// CheckSlug is the fault audience-slug-invalid or audience-slug-reserved of a slug that nothing can be put to, nil for any other.
+func CheckSlug(slug string) error {
+	if !ValidSlug(slug) {
+		return fault.New(fault.Invalid, fault.CodeAudienceSlugInvalid,
+			"a slug has %d to %d lower-case letters, digits and dashes, with a letter or digit at each end", MinSlug, MaxSlug)
+	}
+	if slug == Default {
+		return fault.New(fault.Invalid, fault.CodeAudienceSlugReserved,
+			"the audience %q is what every identity reaches: it can be neither put, nor deleted, nor recomputed", Default)
+	}
+	return nil
+}
+
+// Check is the fault audience-rule-invalid of a rule that breaks the limits, nil for one that does not.
+func (r Rule) Check() error {
+	if r.Match != MatchAll && r.Match != MatchAny {
+		return RuleInvalid("rule.match", "is %.100q: want %q or %q", r.Match, MatchAll, MatchAny)
+	}
+	if n := len(r.Conditions); n < 1 || n > MaxConditions {
+		return RuleInvalid("rule.conditions", "there are %d: want 1 to %d", n, MaxConditions)
+	}
+	for i, c := range r.Conditions {
+		if err := c.check(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c Condition) check(i int) error {
+	if wrong := lengthWrong(c.Trait, MaxTrait); wrong != "" {
+		return RuleInvalid(ConditionPath(i, "trait"), "%s", wrong)
+	}
+	least, most := 0, 0
+	switch c.Operator {
+	case Exists, DoesNotExist:
+	case Is, IsNot:
+		least, most = 1, 1
+	case IsOneOf, IsNotOneOf:
+		least, most = 1, MaxValues
+	default:
+		return RuleInvalid(ConditionPath(i, "operator"), "is %.100q: want one of %s", c.Operator, operatorNames())
+	}
+	if n := len(c.Values); n < least || n > most {
+		if least == most {
+			return RuleInvalid(ConditionPath(i, "values"), "there are %d: %s takes %d", n, c.Operator, most)
+		}
+		return RuleInvalid(ConditionPath(i, "values"), "there are %d: %s takes %d to %d", n, c.Operator, least, most)
+	}
+	for _, v := range c.Values {
+		if wrong := lengthWrong(v, MaxValue); wrong != "" {
+			return RuleInvalid(ConditionPath(i, "values"), "one of them %s", wrong)
+		}
+	}
+	return nil
+}
+
+// Operators are all there are.
+func Operators() []Operator { return []Operator{Is, IsNot, IsOneOf, IsNotOneOf, Exists, DoesNotExist} }
+
+func operatorNames() string {
+	var names []string
+	for _, o := range Operators() {
+		names = append(names, string(o))
+	}
+	return strings.Join(names, ", ")
+}
+
+// lengthWrong says what keeps a text from being a trait's key or value, "" where nothing does.
+func lengthWrong(text string, most int) string {
+	switch {
+	case text == "":
+		return "is empty"
+	case utf8.RuneCountInString(text) > most:
+		return "is too long"
+	case strings.ContainsRune(text, 0):
+		return "holds U+0000"
+	}
+	return ""
+}
