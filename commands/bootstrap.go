@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/domain/registry"
@@ -40,11 +41,10 @@ func Bootstrap(ctx context.Context, l *Log, first FirstStart) error {
 		return err
 	}
 	if state.Events == 0 {
-		meta := event.Meta{CommandID: uuid.New(), Principal: "first start"}
 		organizationID := uuid.New()
-		_, err := l.Append(ctx, stream.Registry, eventstore.NoStream, meta,
+		_, err := l.Append(ctx, stream.Registry, eventstore.NoStream, firstMeta(),
 			registry.LogOpened{LogID: uuid.New(), OpenedAt: first.At},
-			registry.OrganizationCreated{OrganizationID: organizationID, Name: first.Organization, CreatedAt: first.At},
+			registry.OrganizationCreated{OrganizationID: organizationID, Name: first.Organization, Plan: metering.SelfHosted, CreatedAt: first.At},
 			registry.ProjectCreated{
 				OrganizationID: organizationID, ProjectID: uuid.New(), Number: 1, Slug: "default", Name: "default", Namespace: uuid.New(), CreatedAt: first.At,
 			})
@@ -60,10 +60,14 @@ func Bootstrap(ctx context.Context, l *Log, first FirstStart) error {
 	if !ok || first.ManagementKey.Hash == "" {
 		return nil
 	}
-	if err := l.firstEvent(ctx, stream.Name(stream.Organization, owner.OrganizationID), organization.ManagementKeySet{
-		OrganizationID: owner.OrganizationID, KeyID: uuid.New(), Hash: first.ManagementKey.Hash,
-		Prefix: first.ManagementKey.Prefix, Suffix: first.ManagementKey.Suffix, SetAt: first.At,
-	}); err != nil {
+	parts := partsOf(owner, &first.ManagementKey, first.At)
+	_, err = l.decideOrganization(ctx, owner.OrganizationID, firstMeta, func(state organization.State) ([]event.Event, error) {
+		if len(state.KeyHashes) > 0 {
+			return nil, nil // what else is missing is added when the organization's preparation is ended
+		}
+		return state.Missing(parts), nil
+	})
+	if err != nil {
 		return err
 	}
 	return l.firstEvent(ctx, stream.Name(stream.Project, p.ProjectID), project.KeyCreated{
@@ -72,9 +76,12 @@ func Bootstrap(ctx context.Context, l *Log, first FirstStart) error {
 	})
 }
 
+// firstMeta is the metadata of what the first start writes.
+func firstMeta() event.Meta { return event.Meta{CommandID: uuid.New(), Principal: "first start"} }
+
 // firstEvent appends to an empty stream; a stream that has events is left as it is.
 func (l *Log) firstEvent(ctx context.Context, name string, e event.Event) error {
-	_, err := l.Append(ctx, name, eventstore.NoStream, event.Meta{CommandID: uuid.New(), Principal: "first start"}, e)
+	_, err := l.Append(ctx, name, eventstore.NoStream, firstMeta(), e)
 	if errors.Is(err, eventstore.ErrConflict) {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/auth"
 )
 
@@ -13,6 +14,7 @@ import (
 const (
 	projectionAccess     = "access"
 	projectionDataPoints = "datapoints"
+	projectionDirectory  = "directory"
 )
 
 // Sends finds the send that an id stands for, and never one of another project.
@@ -38,9 +40,13 @@ type Config struct {
 	Sends  Sends
 	// DataPoints saves a batch the reads of what is new; nil where each is read.
 	DataPoints DataPoints
-	HashKey    []byte // key of the fingerprints, at least 32 bytes
+	// Limits take what sends cost; nil bounds nothing.
+	Limits  Limits
+	HashKey []byte // key of the fingerprints, at least 32 bytes
 	// Pipeline is false where background derivation is switched off: then nothing can be retried.
 	Pipeline bool
+	// Tariff is the terms of the plans; nil is metering.DefaultTariff.
+	Tariff metering.Tariff
 	// Foreground counts the callers that wait for sends; nil counts nothing.
 	Foreground *Foreground
 }
@@ -48,8 +54,9 @@ type Config struct {
 // Service is the commands of the API.
 type Service struct {
 	Config
-	authors  *authors
-	registry *registryReader
+	authors   *authors
+	registry  *registryReader
+	audiences *audienceReader
 }
 
 // New makes the write side.
@@ -57,15 +64,10 @@ func New(cfg Config) *Service {
 	if cfg.Foreground == nil {
 		cfg.Foreground = &Foreground{}
 	}
-	return &Service{Config: cfg, authors: newAuthors(), registry: &registryReader{log: cfg.Log}}
-}
-
-// audience is the id of the audience that a slug names: zero for project-visible.
-func (s *Service) audience(slug *string) (uuid.UUID, error) {
-	if slug == nil || *slug == "project" {
-		return uuid.Nil, nil
+	if cfg.Tariff == nil {
+		cfg.Tariff = metering.DefaultTariff()
 	}
-	return uuid.Nil, fault.New(fault.Invalid, fault.CodeAudienceUnknown, "the project has no audience %q", *slug).With("audience", *slug)
+	return &Service{Config: cfg, authors: newAuthors(), registry: &registryReader{log: cfg.Log}, audiences: newAudienceReader(cfg.Log)}
 }
 
 func dataPointDeleted(sourceID string) *fault.Error {

@@ -87,6 +87,8 @@ type process struct {
 	worker    *pipeline.Worker
 	confirmer *pipeline.Confirmer
 	finisher  *pipeline.Finisher
+	// prepare ends the preparation of every organization.
+	prepare   func(context.Context) error
 	embedding embedding
 	sends     operator.Sends
 	keys      auth.Keys
@@ -152,6 +154,9 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 	p.finisher = p.newFinisher(events, queries)
 
 	write := commands.New(commands.Config{Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, HashKey: key, Pipeline: s.PipelineOn(), Foreground: foreground})
+	p.prepare = func(ctx context.Context) error {
+		return write.PrepareOrganizations(ctx, operatorCall("start", now()))
+	}
 	p.backups = backups{node: st.node, dataDir: s.DataDir, hashKey: key}
 	p.sends = operatorSends{queries: queries, access: access.Queries{DB: st.db}, commands: write}
 	return p, p.routes(registry, queries, write, blobs, analyzer)
@@ -160,7 +165,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 // projectors are the projections of the service, in the order in which all of them are rebuilt.
 func projectors(st *storage, analyzer *domainrecall.Analyzer, log *slog.Logger) []projections.Projector {
 	return []projections.Projector{
-		access.New(), datapoints.New(), memories.New(blobReader{st.store, st.codec}, log),
+		access.New(), datapoints.New(blobReader{st.store, st.codec}), memories.New(blobReader{st.store, st.codec}, log),
 		recallindex.New(st.index, recallindex.Log{Store: st.store, Codec: st.codec}, analyzer, log),
 	}
 }
@@ -240,6 +245,16 @@ func (p *process) start(ctx context.Context) error {
 			break
 		}
 		p.log.WarnContext(ctx, "a deletion stands open, and is completed before calls are taken", "err", err)
+		if !sleep(ctx, time.Second) {
+			return nil
+		}
+	}
+	for {
+		err := p.prepare(ctx)
+		if err == nil {
+			break
+		}
+		p.log.WarnContext(ctx, "an organization is not prepared yet, and is before calls are taken", "err", err)
 		if !sleep(ctx, time.Second) {
 			return nil
 		}

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"maps"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -53,3 +54,34 @@ func (s *State) Project(organization uuid.UUID, slug string) (ProjectCreated, bo
 
 // NextNumber is the number that the next project gets: from 1, across all organizations.
 func (s *State) NextNumber() int64 { return s.lastNumber + 1 }
+
+// Projects is how many projects an organization has, archived ones too.
+func (s *State) Projects(organization uuid.UUID) int {
+	n := 0
+	for key := range s.projects {
+		if key.organization == organization {
+			n++
+		}
+	}
+	return n
+}
+
+// Organization finds an organization by its name, without regard to case, or by its id.
+func (s *State) Organization(nameOrID string) (OrganizationCreated, bool) {
+	for _, o := range s.Organizations {
+		if strings.EqualFold(o.Name, nameOrID) || o.OrganizationID.String() == nameOrID {
+			return o, true
+		}
+	}
+	return OrganizationCreated{}, false
+}
+
+// OrganizationByID finds an organization by its id.
+func (s *State) OrganizationByID(id uuid.UUID) (OrganizationCreated, bool) {
+	for _, o := range s.Organizations {
+		if o.OrganizationID == id {
+			return o, true
+		}
+	}
+	return OrganizationCreated{}, false
+}

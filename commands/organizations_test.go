@@ -1,0 +1,192 @@
+package commands_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/secret"
+)
+
+// bootstrapped opens the log as a first start does.
+func (w *world) bootstrapped() {
+	w.t.Helper()
+	first := commands.FirstStart{
+		Organization: "Annals", ManagementKey: secret.Describe("svc_mk_first"), ProjectKey: secret.Describe("svc_sk_first"), At: w.call.ReceivedAt,
+	}
+	if err := commands.Bootstrap(w.t.Context(), w.log, first); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// given writes events that stand before, onto an empty stream.
+func (w *world) given(name string, events ...event.Event) {
+	w.t.Helper()
+	if _, err := w.log.Append(w.t.Context(), name, eventstore.NoStream, event.Meta{CommandID: uuid.New()}, events...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// registry folds the registry.
+func (w *world) registry() registry.State {
+	w.t.Helper()
+	facts, err := w.log.ReadFrom(w.t.Context(), stream.Registry, 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var state registry.State
+	for _, f := range facts {
+		state.Evolve(f.Event)
+	}
+	return state
+}
+
+// eventsOf is the decoded events of an organization, named.
+func (w *world) eventsOf(name string) []eventstore.Fact {
+	w.t.Helper()
+	state := w.registry()
+	o, ok := state.Organization(name)
+	if !ok {
+		w.t.Fatalf("no organization %q", name)
+	}
+	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Organization, o.OrganizationID), 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return facts
+}
+
+func typesOf(facts []eventstore.Fact) []string {
+	types := make([]string, len(facts))
+	for i, f := range facts {
+		types[i] = f.Type
+	}
+	return types
+}
+
+const (
+	memberAdded = "organization.member-added.v1"
+	planSet     = "organization.plan-set.v1"
+	granted     = "organization.credits-granted.v1"
+	keySet      = "organization.management-key-set.v1"
+	prepared    = "organization.prepared.v1"
+)
+
+func TestTheFirstStartPreparesItsOrganization(t *testing.T) {
+	w := newWorld(t)
+	w.bootstrapped()
+	w.bootstrapped() // a second process
+	wantTypes(t, typesOf(w.eventsOf("annals")), planSet, keySet)
+	for range 2 {
+		if err := w.PrepareOrganizations(t.Context(), w.call); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantTypes(t, typesOf(w.eventsOf("annals")), planSet, keySet, prepared)
+}
+
+func TestACrashBeforeThePartsIsGoneOnFrom(t *testing.T) {
+	w := newWorld(t)
+	w.given(stream.Registry, registry.LogOpened{LogID: uuid.New(), OpenedAt: w.call.ReceivedAt},
+		registry.OrganizationCreated{OrganizationID: uuid.New(), Name: "Crashed", Plan: metering.Flex, OwnerEmail: "ana@acme.example", CreatedAt: w.call.ReceivedAt})
+	if err := w.PrepareOrganizations(t.Context(), w.call); err != nil {
+		t.Fatal(err)
+	}
+	facts := w.eventsOf("Crashed")
+	wantTypes(t, typesOf(facts), memberAdded, planSet, granted, prepared)
+	if g := facts[2].Event.(*organization.CreditsGranted); g.Kind != metering.Starting || g.Tenths != 4_000_000 {
+		t.Errorf("granted %+v", g)
+	}
+}
+
+func TestALogFromBeforeIsPrepared(t *testing.T) {
+	w := newWorld(t)
+	id := uuid.New()
+	w.given(stream.Registry, registry.LogOpened{LogID: uuid.New(), OpenedAt: w.call.ReceivedAt},
+		registry.OrganizationCreated{OrganizationID: id, Name: "Old", CreatedAt: w.call.ReceivedAt})
+	w.given(stream.Name(stream.Organization, id), organization.ManagementKeySet{OrganizationID: id, KeyID: uuid.New(), Hash: "h", SetAt: w.call.ReceivedAt})
+	if err := w.PrepareOrganizations(t.Context(), w.call); err != nil {
+		t.Fatal(err)
+	}
+	facts := w.eventsOf("Old")
+	wantTypes(t, typesOf(facts), keySet, planSet, prepared)
+	if p := facts[1].Event.(*organization.PlanSet); p.Plan != metering.SelfHosted {
+		t.Errorf("plan %+v", p)
+	}
+}
+
+func TestCreateAnOrganization(t *testing.T) {
+	w := newWorld(t)
+	w.bootstrapped()
+	got, err := w.CreateOrganization(t.Context(), w.call, commands.NewOrganization{Name: "Acme", Plan: metering.PayAsYouGo, OwnerEmail: "ana@gmail.com"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts := w.eventsOf(got.ID.String())
+	wantTypes(t, typesOf(facts), memberAdded, planSet, granted, keySet, prepared)
+	if set := facts[3].Event.(*organization.ManagementKeySet); set.Hash != secret.HashText(got.ManagementKey) || got.StartingTenths != 1_500_000 {
+		t.Errorf("key %+v of receipt %+v", set, got)
+	}
+	for _, name := range []string{"Acme", "ACME", "annals"} {
+		_, err := w.CreateOrganization(t.Context(), w.call, commands.NewOrganization{Name: name, Plan: metering.Flex})
+		wantFault(t, err, "conflict")
+	}
+	for name, in := range map[string]commands.NewOrganization{
+		"no name":            {Plan: metering.Flex},
+		"an id for a name":   {Name: got.ID.String(), Plan: metering.Flex},
+		"an unknown plan":    {Name: "Other", Plan: "gold"},
+		"no plan":            {Name: "Other"},
+		"an address that is": {Name: "Other", Plan: metering.Flex, OwnerEmail: "ana"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := w.CreateOrganization(t.Context(), w.call, in)
+			wantFault(t, err, "invalid-request")
+		})
+	}
+	state := w.registry()
+	if n := len(state.Organizations); n != 2 {
+		t.Errorf("%d organizations", n)
+	}
+}
+
+// Two processes that create the same name at once: one does.
+func TestOneOfTwoProcessesCreatesTheName(t *testing.T) {
+	w := newWorld(t)
+	w.bootstrapped()
+	other := worldOver(t, w.store)
+	errs := make(chan error, 8)
+	for i := range 8 {
+		service := []*world{w, other}[i%2]
+		go func() {
+			_, err := service.CreateOrganization(t.Context(), w.call, commands.NewOrganization{Name: "Acme", Plan: metering.Flex})
+			errs <- err
+		}()
+	}
+	created := 0
+	for range 8 {
+		if err := <-errs; err == nil {
+			created++
+		} else {
+			wantFault(t, err, "conflict")
+		}
+	}
+	state := w.registry()
+	names := slices.Collect(func(yield func(string) bool) {
+		for _, o := range state.Organizations {
+			if !yield(o.Name) {
+				return
+			}
+		}
+	})
+	if created != 1 || !slices.Equal(names, []string{"Annals", "Acme"}) {
+		t.Errorf("%d created: %v", created, names)
+	}
+}

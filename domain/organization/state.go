@@ -1,0 +1,107 @@
+package organization
+
+import (
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/metering"
+)
+
+// State is an organization as far as decisions need it.
+type State struct {
+	// Events is how many events were folded, which is the revision that the next one will have.
+	Events  int64
+	Members int
+	// Plan is "" until one was set.
+	Plan           metering.Plan
+	SpendCapTenths *int64
+	// Started says that starting credits were granted, which they are once for ever.
+	Started  bool
+	Prepared bool
+	// KeyHashes are those of every management key that the organization ever had, the live one last.
+	KeyHashes []string
+}
+
+// Evolve folds one event.
+func (s *State) Evolve(e event.Event) {
+	s.Events++
+	switch e := e.(type) {
+	case *ManagementKeySet:
+		s.KeyHashes = append(s.KeyHashes, e.Hash)
+	case *MemberAdded:
+		s.Members++
+	case *PlanSet:
+		s.Plan = e.Plan
+	case *CreditsGranted:
+		s.Started = s.Started || e.Kind == metering.Starting
+	case *SpendCapSet:
+		s.SpendCapTenths = e.Tenths
+	case *Prepared:
+		s.Prepared = true
+	}
+}
+
+// Held reports whether a hash is that of a management key that the organization has or had.
+func (s *State) Held(hash string) bool { return slices.Contains(s.KeyHashes, hash) }
+
+// Parts is what an organization is prepared with.
+type Parts struct {
+	OrganizationID uuid.UUID
+	Plan           metering.Plan
+	// OwnerEmail is "" where no owner was named; MemberID is what the owner becomes known by.
+	OwnerEmail string
+	MemberID   uuid.UUID
+	// Key is the management key, nil where nobody has the clear value of one: then the organization gets one when it is rotated.
+	Key *ManagementKeySet
+	At  time.Time
+}
+
+// Missing are the events that give the organization the parts that it lacks; none where it has all of them.
+func (s *State) Missing(p Parts) []event.Event {
+	var events []event.Event
+	if s.Members == 0 && p.OwnerEmail != "" {
+		events = append(events, MemberAdded{OrganizationID: p.OrganizationID, MemberID: p.MemberID, Email: p.OwnerEmail, Role: Owner, AddedAt: p.At})
+	}
+	plan := s.Plan
+	if plan == "" {
+		plan = p.Plan
+		events = append(events, PlanSet{OrganizationID: p.OrganizationID, Plan: plan, Month: metering.Month(p.At), SetAt: p.At})
+	}
+	events = append(events, s.starting(p.OrganizationID, plan, p.OwnerEmail, p.At)...)
+	if len(s.KeyHashes) == 0 && p.Key != nil {
+		events = append(events, *p.Key)
+	}
+	return events
+}
+
+// Change is a change of plan.
+type Change struct {
+	OrganizationID uuid.UUID
+	Plan           metering.Plan
+	OwnerEmail     string
+	// ChargedTenths is what the organization was charged in the month of At so far.
+	ChargedTenths int64
+	At            time.Time
+}
+
+// SetPlan are the events that put the organization on a plan; none where it is on it.
+func (s *State) SetPlan(c Change) []event.Event {
+	if s.Plan == c.Plan {
+		return nil
+	}
+	set := PlanSet{OrganizationID: c.OrganizationID, Plan: c.Plan, Month: metering.Month(c.At), ChargedTenths: c.ChargedTenths, SetAt: c.At}
+	return append([]event.Event{set}, s.starting(c.OrganizationID, c.Plan, c.OwnerEmail, c.At)...)
+}
+
+// starting grants the starting credits, once for ever and on a metered plan only.
+func (s *State) starting(id uuid.UUID, plan metering.Plan, owner string, at time.Time) []event.Event {
+	if s.Started || !plan.Metered() {
+		return nil
+	}
+	return []event.Event{CreditsGranted{
+		OrganizationID: id, Kind: metering.Starting, Tenths: StartingTenths(owner), Month: metering.Month(at), GrantedAt: at,
+	}}
+}

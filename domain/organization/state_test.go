@@ -1,0 +1,162 @@
+package organization_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/organization"
+)
+
+var (
+	org    = uuid.MustParse("00000000-0000-4000-8000-0000000000aa")
+	member = uuid.MustParse("00000000-0000-4000-8000-0000000000bb")
+	noon   = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+)
+
+func keySet(hash string) *organization.ManagementKeySet {
+	return &organization.ManagementKeySet{OrganizationID: org, KeyID: member, Hash: hash, SetAt: noon}
+}
+
+func planSet(plan metering.Plan, charged int64) organization.PlanSet {
+	return organization.PlanSet{OrganizationID: org, Plan: plan, Month: "2026-11", ChargedTenths: charged, SetAt: noon}
+}
+
+func granted(tenths int64) organization.CreditsGranted {
+	return organization.CreditsGranted{OrganizationID: org, Kind: metering.Starting, Tenths: tenths, Month: "2026-11", GrantedAt: noon}
+}
+
+func owner(email string) organization.MemberAdded {
+	return organization.MemberAdded{OrganizationID: org, MemberID: member, Email: email, Role: organization.Owner, AddedAt: noon}
+}
+
+func folded(events ...event.Event) *organization.State {
+	s := &organization.State{}
+	for _, e := range events {
+		s.Evolve(e)
+	}
+	return s
+}
+
+// pointer is an event as the codec decodes it.
+func pointer(e event.Event) event.Event {
+	switch e := e.(type) {
+	case organization.MemberAdded:
+		return &e
+	case organization.PlanSet:
+		return &e
+	case organization.CreditsGranted:
+		return &e
+	case organization.ManagementKeySet:
+		return &e
+	default:
+		return e
+	}
+}
+
+func TestAnOrganizationGetsThePartsThatItLacks(t *testing.T) {
+	bought := organization.CreditsGranted{OrganizationID: org, Kind: metering.Bought, Tenths: 10, Month: "2026-11", GrantedAt: noon}
+	for _, c := range []struct {
+		name  string
+		given []event.Event
+		parts organization.Parts
+		want  []event.Event
+	}{
+		{"nothing yet, unmetered, nobody", nil, organization.Parts{Plan: metering.SelfHosted}, []event.Event{planSet(metering.SelfHosted, 0)}},
+		{
+			"nothing yet, metered, with owner and key", nil, organization.Parts{Plan: metering.Flex, OwnerEmail: "ana@gmail.com", Key: keySet("h")},
+			[]event.Event{owner("ana@gmail.com"), planSet(metering.Flex, 0), granted(1_500_000), *keySet("h")},
+		},
+		{
+			"a work email", nil, organization.Parts{Plan: metering.PayAsYouGo, OwnerEmail: "ana@acme.example"},
+			[]event.Event{owner("ana@acme.example"), planSet(metering.PayAsYouGo, 0), granted(4_000_000)},
+		},
+		{"a log from before", []event.Event{keySet("h")}, organization.Parts{Plan: metering.SelfHosted, Key: keySet("other")}, []event.Event{planSet(metering.SelfHosted, 0)}},
+		{"the plan that was set stays", []event.Event{pointer(planSet(metering.Enterprise, 0))}, organization.Parts{Plan: metering.SelfHosted}, []event.Event{granted(1_500_000)}},
+		{"bought credits are no start", []event.Event{pointer(planSet(metering.Flex, 0)), &bought}, organization.Parts{Plan: metering.Flex}, []event.Event{granted(1_500_000)}},
+		{"a start is once", []event.Event{pointer(planSet(metering.Flex, 0)), pointer(granted(1))}, organization.Parts{Plan: metering.Flex}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.parts.OrganizationID, c.parts.MemberID, c.parts.At = org, member, noon
+			s := folded(c.given...)
+			got := s.Missing(c.parts)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Fatalf("missing (-want +got):\n%s", diff)
+			}
+			for _, e := range got {
+				s.Evolve(pointer(e))
+			}
+			if again := s.Missing(c.parts); again != nil {
+				t.Errorf("still missing: %v", again)
+			}
+		})
+	}
+}
+
+func TestAChangeOfPlan(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		given []event.Event
+		plan  metering.Plan
+		want  []event.Event
+	}{
+		{"to a metered plan", []event.Event{pointer(planSet(metering.SelfHosted, 0))}, metering.Flex, []event.Event{planSet(metering.Flex, 70), granted(1_500_000)}},
+		{"a second start", []event.Event{pointer(planSet(metering.SelfHosted, 0)), pointer(granted(1))}, metering.Flex, []event.Event{planSet(metering.Flex, 70)}},
+		{"to none", []event.Event{pointer(planSet(metering.Flex, 0))}, metering.SelfHosted, []event.Event{planSet(metering.SelfHosted, 70)}},
+		{"the same", []event.Event{pointer(planSet(metering.Flex, 0))}, metering.Flex, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := folded(c.given...).SetPlan(organization.Change{OrganizationID: org, Plan: c.plan, ChargedTenths: 70, At: noon})
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEveryManagementKeyIsRemembered(t *testing.T) {
+	s := folded(keySet("first"), keySet("second"), &organization.SpendCapSet{Tenths: new(int64)}, &organization.Prepared{})
+	if !s.Held("first") || !s.Held("second") || s.Held("third") || s.KeyHashes[1] != "second" || !s.Prepared || s.SpendCapTenths == nil || s.Events != 4 {
+		t.Errorf("state %+v", s)
+	}
+}
+
+func TestWorkEmail(t *testing.T) {
+	for email, want := range map[string]bool{
+		"ana@acme.example": true, "ana@mail.acme.example": true, "Ana@ACME.example": true, "ana@notgmail.com": true,
+		"ana@gmail.com": false, "Ana@GMail.com": false, "ana@sub.gmail.com": false, "ana@web.de": false, "": false, "ana": false, "ana@localhost": false,
+	} {
+		if got := organization.WorkEmail(email); got != want {
+			t.Errorf("WorkEmail(%q) = %v", email, got)
+		}
+	}
+}
+
+func TestValidEmail(t *testing.T) {
+	for email, want := range map[string]bool{
+		"a@b.c": true, "a.b+c@d.example": true, "ö@exämple.de": true, `"a@b"@c.de`: true,
+		"": false, "@b.c": false, "a@": false, "a@b": false, "a@.c": false, "a@b.": false, "a b@c.de": false, "a@b.c\n": false, "a\x00@b.c": false, "\xff@b.c": false,
+		strings.Repeat("a", 250) + "@b.c": true, strings.Repeat("a", 251) + "@b.c": false,
+	} {
+		if got := organization.ValidEmail(email); got != want {
+			t.Errorf("ValidEmail(%.20q) = %v", email, got)
+		}
+	}
+}
+
+func TestValidName(t *testing.T) {
+	for name, want := range map[string]bool{
+		"Acme": true, "A1": true, "日本": true, strings.Repeat("é", 255): true,
+		"": false, "A": false, "--": false, " Acme": false, "Acme ": false, "Ac\nme": false, "Ac\x00me": false, strings.Repeat("é", 256): false,
+		org.String(): false,
+	} {
+		if got := organization.ValidName(name); got != want {
+			t.Errorf("ValidName(%.20q) = %v", name, got)
+		}
+	}
+}
