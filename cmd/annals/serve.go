@@ -28,6 +28,7 @@ import (
 	"github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/usage"
 	"github.com/annals-project/annals/readapi"
 	"github.com/annals-project/annals/writeapi"
 )
@@ -166,7 +167,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listener net.List
 func projectors(st *storage, analyzer *domainrecall.Analyzer, log *slog.Logger) []projections.Projector {
 	return []projections.Projector{
 		access.New(), datapoints.New(blobReader{st.store, st.codec}), memories.New(blobReader{st.store, st.codec}, log),
-		recallindex.New(st.index, recallindex.Log{Store: st.store, Codec: st.codec}, analyzer, log),
+		recallindex.New(st.index, recallindex.Log{Store: st.store, Codec: st.codec}, analyzer, log), usage.New(),
 	}
 }
 
@@ -220,11 +221,11 @@ func (p *process) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{access.Name, datapoints.Name, memories.Name, recallindex.Name} {
+	for _, name := range []string{access.Name, datapoints.Name, usage.Name, memories.Name, recallindex.Name} {
 		for p.waiter.Wait(ctx, head, name) != nil {
-			// Who calls and what stands cannot be told without these two: the door stays shut, and /readyz says why. Where one of the
-			// others stopped, the reads that rest on it are refused, and the rest goes on.
-			needed := name == access.Name || name == datapoints.Name
+			// Who calls, what stands and what is left cannot be told without these: the door stays shut, and /readyz says why. Where one
+			// of the others stopped, the reads that rest on it are refused, and the rest goes on.
+			needed := name == access.Name || name == datapoints.Name || name == usage.Name
 			if _, stopped := errors.AsType[*projections.Stop](p.waiter.Stopped(ctx, name)); stopped && !needed {
 				break
 			}
