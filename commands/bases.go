@@ -14,7 +14,8 @@ import (
 //
 // Most items of most batches bring a source id for the first time. An item that the projection knows nothing of is decided on
 // an empty stream without a look at it: where that is wrong the store refuses the append, and the fan-out decides again on what
-// stands there. Nothing that was answered gets lost by it: an answered deletion is known, and is read.
+// stands there. Nothing that was answered gets lost by it: an answered deletion is known, and is read. Where limits bind, each is
+// read: an item that changes nothing must not be refused for what it would cost.
 func (s *Service) readBases(ctx context.Context, b *batch) error {
 	known := s.known(ctx, b)
 	return each(ctx, len(known), func(ctx context.Context, n int) error {
@@ -41,7 +42,7 @@ func (s *Service) readBases(ctx context.Context, b *batch) error {
 func (s *Service) known(ctx context.Context, b *batch) []int {
 	items := make([]int, 0, len(b.prepared))
 	var sent map[uuid.UUID]struct{}
-	ask := s.DataPoints != nil
+	ask := s.DataPoints != nil && !b.quota.binds()
 	if ask {
 		ids := make([]uuid.UUID, len(b.prepared))
 		for i := range b.prepared {

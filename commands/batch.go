@@ -52,8 +52,15 @@ func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint,
 		send := &b.prepared[i].ingest.Send
 		send.IngestionID, send.Ordinal, send.Items = id, i, len(items)
 	}
+	b.quota = s.quotaOf(call, id)
+	defer b.quota.give(ctx)
 	if err := s.readBases(decideCtx, b); err != nil {
 		return BatchReceipt{}, err
+	}
+	if items, tenths := b.brings(); items > 0 {
+		if err := b.quota.take(decideCtx, items, tenths); err != nil {
+			return BatchReceipt{}, err
+		}
 	}
 	if err := s.appearAll(decideCtx, call, items); err != nil {
 		return BatchReceipt{}, err
@@ -88,6 +95,18 @@ type batch struct {
 	prepared []prepared
 	bases    []datapoint.Base // what each item was decided on; State is nil also where the finisher has not read it
 	unread   bool             // the bases are to be read: the finisher goes on with what another process left
+	quota    *quota           // nil where it was committed already
+}
+
+// brings is how many items look as if they brought a revision, and what those cost.
+func (b *batch) brings() (items, tenths int64) {
+	for i, p := range b.prepared {
+		if brings(b.bases[i], p.ingest) {
+			items++
+			tenths += p.ingest.CreditTenths
+		}
+	}
+	return items, tenths
 }
 
 // appearAll makes sure that each author has a record.
@@ -116,11 +135,14 @@ func (s *Service) commit(ctx context.Context, call Call, b *batch, fingerprint s
 		Items: make([]ingestion.Item, len(b.prepared)), AcceptedAt: call.ReceivedAt, Month: b.prepared[0].ingest.Month,
 	}
 	for i, p := range b.prepared {
-		b.accepted.Items[i] = ingestion.Item{
-			DataPoint: p.dataPoint, Decided: b.bases[i].Next - 1, Bytes: p.ingest.Bytes, CreditTenths: p.ingest.CreditTenths,
+		item := ingestion.Item{DataPoint: p.dataPoint, Decided: b.bases[i].Next - 1, Bytes: p.ingest.Bytes}
+		if brings(b.bases[i], p.ingest) {
+			item.CreditTenths = p.ingest.CreditTenths
 		}
+		b.accepted.Items[i] = item
 	}
 	done, err := s.Log.Append(ctx, stream.Name(stream.Ingestion, b.id), eventstore.NoStream, call.meta(command), b.accepted)
+	b.quota.appended(err)
 	b.commit = done.Position
 	return err
 }

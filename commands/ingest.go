@@ -39,6 +39,8 @@ func (s *Service) Ingest(ctx context.Context, call Call, in DataPoint, key strin
 		return Receipt{}, err
 	}
 	send.prepared.ingest.IngestionID = send.id
+	send.quota = s.quotaOf(call, send.id)
+	defer send.quota.give(ctx)
 	release, err := s.Log.Serialize(ctx, send.prepared.stream)
 	if err != nil {
 		return Receipt{}, unavailable(err)
@@ -60,6 +62,7 @@ type single struct {
 	// claimed is the revision that the first try with this key read: the send stands above it, if it stands.
 	claimed  eventstore.Revision
 	prepared prepared
+	quota    *quota
 }
 
 // run decides and appends until the send stands or is refused.
@@ -81,6 +84,9 @@ func (n *single) run(ctx context.Context, in DataPoint) (Receipt, error) {
 				return receipt, err
 			}
 		}
+		if err := n.reserve(ctx, base); err != nil {
+			return Receipt{}, err
+		}
 		if err := n.service.appear(ctx, n.call, n.prepared.ingest.Author); err != nil {
 			return Receipt{}, err
 		}
@@ -99,6 +105,7 @@ func (n *single) run(ctx context.Context, in DataPoint) (Receipt, error) {
 			return Receipt{}, err
 		}
 		_, err = n.service.Log.Append(ctx, n.prepared.stream, read, n.call.meta(n.command), e)
+		n.quota.appended(err)
 		switch {
 		case err == nil:
 			return n.receipt(outcomeOfDecision(e)), nil
@@ -112,10 +119,20 @@ func (n *single) run(ctx context.Context, in DataPoint) (Receipt, error) {
 	}
 }
 
-// guessable reports whether a wrong guess costs nothing but the refused append: no key is spent, no record made, no blob written.
+// reserve takes what the send costs on this base; one that brings no revision costs nothing.
+func (n *single) reserve(ctx context.Context, base datapoint.Base) error {
+	if !brings(base, n.prepared.ingest) {
+		n.quota.give(ctx)
+		return nil
+	}
+	return n.quota.take(ctx, 1, n.prepared.ingest.CreditTenths)
+}
+
+// guessable reports whether a wrong guess costs nothing but the refused append: no limit is asked, no key spent, no record made,
+// no blob written.
 func (n *single) guessable() bool {
 	author := n.prepared.ingest.Author
-	return n.key == "" && (author == "" || n.service.authors.has(stream.IdentityID(n.call.Principal.Project.Namespace, author))) &&
+	return !n.quota.binds() && n.key == "" && (author == "" || n.service.authors.has(stream.IdentityID(n.call.Principal.Project.Namespace, author))) &&
 		jsonSize(n.prepared.content)+jsonSize(string(n.prepared.metadata)) <= inlineBody
 }
 
