@@ -118,7 +118,7 @@ func newWholeWithout(t *testing.T) *whole {
 	runtime, err := projections.New(projections.Config{
 		DB: w.db, Store: w.store, Codec: codec, LogID: projections.LogIDOf(w.store, codec), Logger: quiet,
 		Projectors: []projections.Projector{
-			datapoints.New(), derived.New(reader{w.store, codec}, quiet),
+			datapoints.New(reader{w.store, codec}), derived.New(reader{w.store, codec}, quiet),
 			recallindex.New(w.index, recallindex.Log{Store: w.store, Codec: codec}, recall.NewAnalyzer(), quiet),
 		},
 	})

@@ -22,6 +22,8 @@ type SendState struct {
 type Totals struct {
 	// Live is how many data points live, Ingested how many items are charged, for CreditTenths in all.
 	Live, Ingested, CreditTenths int64
+	// Scopes count the live data points by audience, together with the memories of their newest captured revisions.
+	Scopes map[uuid.UUID]int64
 	// Raw, Comprehension and Failed count sends by how far they are.
 	Raw, Comprehension, Failed int64
 }
@@ -49,6 +51,9 @@ func (h *History) Totals() map[uuid.UUID]Totals {
 	totals := map[uuid.UUID]Totals{}
 	for _, s := range h.sends {
 		sum := totals[s.project]
+		if sum.Scopes == nil {
+			sum.Scopes = map[uuid.UUID]int64{}
+		}
 		for ordinal := range s.points {
 			if s.charged(ordinal) {
 				sum.Ingested++
@@ -68,10 +73,22 @@ func (h *History) Totals() map[uuid.UUID]Totals {
 	for _, p := range h.points {
 		if sum, ok := totals[p.project]; ok && p.exists && live(p) {
 			sum.Live++
+			sum.Scopes[p.state.Audience] += 1 + p.memories()
 			totals[p.project] = sum
 		}
 	}
 	return totals
+}
+
+// memories is how many the newest captured revision has.
+func (p *point) memories() int64 {
+	newest, memories := 0, 0
+	for _, w := range p.work {
+		if w.phase == "captured" && w.revision > newest {
+			newest, memories = w.revision, w.memories
+		}
+	}
+	return int64(memories)
 }
 
 // size and price are those of an item, by its place in its send.

@@ -61,6 +61,7 @@ type work struct {
 	revision int
 	phase    string // queued, processing, captured, failed
 	attempt  int
+	memories int // that were derived last
 }
 
 type send struct {
@@ -192,7 +193,9 @@ func (h *History) land(s *send, ordinal int, p *point) {
 		}
 		e = &datapoint.RevisionAccepted{Send: from, Standing: standing, Body: body}
 	case 1:
-		effect.Audience = h.id()
+		if effect.Audience = uuid.Nil; !h.chance("to the project") {
+			effect.Audience = h.id()
+		}
 		standing = h.standing(p, effect, historic)
 		e = &datapoint.Moved{Send: from, Standing: standing}
 	default:

@@ -70,6 +70,7 @@ func (h *History) derived(w *work) *memory.Derived {
 		}
 		e.Memories = append(e.Memories, m)
 	}
+	w.memories = len(e.Memories)
 	if h.Blobs == nil {
 		return e
 	}

@@ -97,7 +97,7 @@ func (h *house) furnish(codec *eventstore.Codec) {
 	readapi.Register(e, readapi.Deps{Recall: recall.New(recall.Config{DB: h.db, Index: h.index, Analyzer: h.analyzer, Blobs: h})})
 	h.api = e
 	h.projectors = []projectiontest.Projector{
-		datapoints.New(), memories.New(h, discard), recallindex.New(h.index, recallindex.Log{Store: h.store, Codec: codec}, h.analyzer, discard),
+		datapoints.New(h), memories.New(h, discard), recallindex.New(h.index, recallindex.Log{Store: h.store, Codec: codec}, h.analyzer, discard),
 	}
 }
 
@@ -320,7 +320,7 @@ func build(f *testing.F) *built {
 		}
 	})
 	b := &built{db: pgtest.Database(f), index: index, codec: codec, contract: apitest.Load(f, readapi.OpenAPI), analyzer: domainrecall.NewAnalyzer()}
-	for _, p := range []projectiontest.Projector{datapoints.New(), memories.New(nil, nil), recallindex.New(index, nil, b.analyzer, nil)} {
+	for _, p := range []projectiontest.Projector{datapoints.New(nil), memories.New(nil, nil), recallindex.New(index, nil, b.analyzer, nil)} {
 		projectiontest.Make(f, b.db, p)
 	}
 	return b

@@ -19,7 +19,7 @@ import (
 
 // BenchmarkApply applies pages of 512 events of single sends from their acceptance to their end.
 func BenchmarkApply(b *testing.B) {
-	db, p := pgtest.Database(b), datapoints.New()
+	db, p := pgtest.Database(b), datapoints.New(nil)
 	projectiontest.Make(b, db, p)
 	const page = 512
 	var position eventstore.Position

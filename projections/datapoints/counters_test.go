@@ -19,13 +19,13 @@ import (
 // Whatever happens to sends and data points, and whatever of it was erased since: the tables say of each send and each project
 // what those know who wrote the log.
 func TestCountersAreThoseOfTheWriters(tt *testing.T) {
-	db, p := pgtest.Database(tt), datapoints.New()
-	projectiontest.Make(tt, db, p)
+	db := pgtest.Database(tt)
+	projectiontest.Make(tt, db, datapoints.New(nil))
 	rapid.Check(tt, func(t *rapid.T) {
 		h := projectiontest.DrawBlobHistory(t)
-		facts := h.Facts
+		facts, p := h.Facts, datapoints.New(shelf(h.Blobs))
 		if rapid.Bool().Draw(t, "erased streams are gone") {
-			facts = h.WithoutErased(t)
+			facts, p = h.WithoutErased(t), datapoints.New(shelf(h.LeftBlobs()))
 		}
 		err := projectiontest.Look(tt.Context(), db, p, projectiontest.Cut(t, facts), func(tx pgx.Tx) error {
 			sends, err := sendStates(tt, tx)
@@ -137,7 +137,7 @@ func sendStates(t *testing.T, tx pgx.Tx) (map[uuid.UUID]projectiontest.SendState
 func totalsOf(t *testing.T, tx pgx.Tx) (map[uuid.UUID]projectiontest.Totals, error) {
 	t.Helper()
 	rows, err := tx.Query(t.Context(), `select r.id, coalesce(c.raw, 0), coalesce(c.comprehension, 0), coalesce(c.failed, 0),
-			(select count(*) from datapoints.data_points d where d.project_id = r.id),
+			(select coalesce(sum(live), 0)::bigint from datapoints.scopes l where l.project_id = r.id),
 			coalesce(u.ingestions, 0), coalesce(u.credit_tenths, 0)
 		from (select distinct project_id as id from datapoints.sends) r left join datapoints.readiness c on c.project_id = r.id
 			left join (select project_id as id, sum(ingestions)::bigint as ingestions, sum(credit_tenths)::bigint as credit_tenths
@@ -149,7 +149,21 @@ func totalsOf(t *testing.T, tx pgx.Tx) (map[uuid.UUID]projectiontest.Totals, err
 	var id [16]byte
 	var sum projectiontest.Totals
 	_, err = pgx.ForEachRow(rows, []any{&id, &sum.Raw, &sum.Comprehension, &sum.Failed, &sum.Live, &sum.Ingested, &sum.CreditTenths}, func() error {
+		sum.Scopes = map[uuid.UUID]int64{}
 		totals[id] = sum
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	rows, err = tx.Query(t.Context(), `select project_id, audience, live + memories from datapoints.scopes`)
+	if err != nil {
+		return nil, err
+	}
+	var audience [16]byte
+	var n int64
+	_, err = pgx.ForEachRow(rows, []any{&id, &audience, &n}, func() error {
+		totals[id].Scopes[audience] = n
 		return nil
 	})
 	return totals, err

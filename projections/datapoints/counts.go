@@ -11,8 +11,8 @@ import (
 
 // Counts are what a project holds and took.
 type Counts struct {
-	// Live is the number of live data points.
-	Live int64
+	// Live is the number of live data points, Memories that of the memories of their newest captured revisions.
+	Live, Memories int64
 	// Ingested is how many data points brought a revision in the month that was asked for, also those deleted since, and CreditTenths
 	// what they cost in tenths of a credit. A batch that is not fanned out counts with what its commit priced.
 	Ingested, CreditTenths int64
@@ -22,16 +22,16 @@ type Counts struct {
 func (q Queries) Counts(ctx context.Context, projects []uuid.UUID, month string) (map[uuid.UUID]Counts, error) {
 	rows, err := q.DB.Query(ctx, `
 		select p.id,
-			(select count(*) from datapoints.data_points d where d.project_id = p.id),
-			coalesce(u.ingestions, 0), coalesce(u.credit_tenths, 0)
-		from unnest($1::uuid[]) as p (id) left join datapoints.month_usage u on u.project_id = p.id and u.month = $2`, idsOf(projects), month)
+			coalesce(s.live, 0), coalesce(s.memories, 0), coalesce(u.ingestions, 0), coalesce(u.credit_tenths, 0)
+		from unnest($1::uuid[]) as p (id) left join datapoints.month_usage u on u.project_id = p.id and u.month = $2
+			left join lateral (select sum(live)::bigint as live, sum(memories)::bigint as memories from datapoints.scopes s where s.project_id = p.id) s on true`, idsOf(projects), month)
 	if err != nil {
 		return nil, fmt.Errorf("count projects: %w", err)
 	}
 	counts := make(map[uuid.UUID]Counts, len(projects))
 	var id [16]byte
 	var c Counts
-	_, err = pgx.ForEachRow(rows, []any{&id, &c.Live, &c.Ingested, &c.CreditTenths}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &c.Live, &c.Memories, &c.Ingested, &c.CreditTenths}, func() error {
 		counts[id] = c
 		return nil
 	})

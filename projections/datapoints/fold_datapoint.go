@@ -70,6 +70,9 @@ func (p *page) stand(f eventstore.Fact, id uuid.UUID, from datapoint.Send, stand
 
 // forget drops what holds the text of a data point.
 func (p *page) forget(id uuid.UUID) {
+	if row := p.points[id]; row != nil && row.counted != nil {
+		p.uncounted = append(p.uncounted, *row.counted)
+	}
 	delete(p.points, id)
 	p.forgotten.add(id)
 	kept := p.revisions[:0]

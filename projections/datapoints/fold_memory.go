@@ -41,24 +41,32 @@ func (p *page) failed(at eventstore.Position, dataPoint uuid.UUID, e *memory.Fai
 	}).settle(at)
 }
 
-// derived applies the memories of a revision. Those of an older one, derived anew, move no item.
+// derived applies the memories of a revision. Those of one that has memories, derived anew, move no item.
 func (p *page) derived(at eventstore.Position, dataPoint uuid.UUID, e *memory.Derived) {
-	i := p.items[itemKey{send: e.IngestionID, ordinal: e.Ordinal}]
+	i, row := p.items[itemKey{send: e.IngestionID, ordinal: e.Ordinal}], p.points[dataPoint]
 	if i == nil || !i.open() && i.phase != failed {
+		if row != nil && row.captured == e.Revision {
+			row.hold(e)
+		}
 		return
 	}
 	p.change(at, i, func(i *item) { i.phase, i.code, i.message, i.moot = captured, nil, nil, false }).settle(at)
-	row := p.points[dataPoint]
 	if row == nil || row.captured >= e.Revision {
 		return
 	}
-	row.captured, row.dirty = e.Revision, true
+	row.captured = e.Revision
+	row.hold(e)
 	for _, older := range p.itemsOf[dataPoint] {
 		if older.stopped() && !older.moot && older.revision < row.captured {
 			position := older.position // it stays the failure that came first
 			p.change(position, older, func(i *item) { i.moot = true }).settle(at)
 		}
 	}
+}
+
+// hold takes the memories of the newest captured revision.
+func (d *point) hold(e *memory.Derived) {
+	d.memories, d.derived, d.dirty = len(e.Memories), e.Blob, true
 }
 
 // overtaken reports whether a newer revision of the data point is captured: then a failure of this one does not stand.

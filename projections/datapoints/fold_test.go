@@ -16,7 +16,7 @@ import (
 
 func TestFacts(t *testing.T) {
 	db := pgtest.Database(t)
-	projectiontest.Make(t, db, datapoints.New())
+	projectiontest.Make(t, db, datapoints.New(nil))
 	created, updated := ingestion.Outcome{Outcome: ingestion.Created, Revision: 1}, ingestion.Outcome{Outcome: ingestion.Updated, Revision: 2}
 	unchanged := ingestion.Outcome{Outcome: ingestion.Unchanged, Revision: 1}
 	for _, c := range []struct {
@@ -344,14 +344,14 @@ func TestFacts(t *testing.T) {
 	} {
 		for _, whole := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, in one page %v", c.name, whole), func(t *testing.T) {
-				projectiontest.Empty(t, db, datapoints.New())
+				projectiontest.Empty(t, db, datapoints.New(nil))
 				w := worldOf(t, db)
 				c.given(w)
 				if whole {
 					w.apply()
 				} else {
 					for _, f := range w.Facts {
-						projectiontest.Apply(t, db, datapoints.New(), f)
+						projectiontest.Apply(t, db, datapoints.New(nil), f)
 					}
 				}
 				want := map[uuid.UUID]sendRow{}

@@ -22,7 +22,7 @@ import (
 
 func TestWhatTheEdgeLetsThroughIsHeld(tt *testing.T) {
 	db := pgtest.Database(tt)
-	projectiontest.Make(tt, db, datapoints.New())
+	projectiontest.Make(tt, db, datapoints.New(nil))
 	name := rapid.StringOf(rapid.Rune().Filter(func(r rune) bool { return r != 0 })) // U+0000 is refused in ids and labels
 	rapid.Check(tt, func(t *rapid.T) {
 		w := &world{t: tt, project: project.ID}
@@ -54,7 +54,7 @@ func TestWhatTheEdgeLetsThroughIsHeld(tt *testing.T) {
 			Metadata      *string
 			OccurredAt    time.Time
 		}
-		err := projectiontest.Look(tt.Context(), db, datapoints.New(), [][]eventstore.Fact{w.Facts}, func(tx pgx.Tx) error {
+		err := projectiontest.Look(tt.Context(), db, datapoints.New(nil), [][]eventstore.Fact{w.Facts}, func(tx pgx.Tx) error {
 			var got row
 			if err := tx.QueryRow(tt.Context(), `select d.source_id, r.label, r.content, r.metadata, d.occurred_at
 				from datapoints.data_points d join datapoints.revisions r on r.data_point = d.id`).

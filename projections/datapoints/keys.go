@@ -90,6 +90,7 @@ func (k *keys) add(f eventstore.Fact) {
 	case *deletion.FactsKept:
 		k.deletions.add(owner)
 		k.erasures.add(e.DataPoint)
+		k.points.add(e.DataPoint)
 		for _, fact := range e.Facts {
 			k.item(fact.IngestionID, fact.Ordinal)
 		}

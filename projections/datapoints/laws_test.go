@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/domain/deletion"
@@ -15,9 +16,9 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
-func rowsAfter(t *rapid.T, tt *testing.T, rows func([][]eventstore.Fact, ...string) (map[string][]string, error), pages [][]eventstore.Fact, without ...string) map[string][]string {
+func rowsAfter(t *rapid.T, tt *testing.T, db *pgxpool.Pool, blobs shelf, pages [][]eventstore.Fact, without ...string) map[string][]string {
 	tt.Helper()
-	dump, err := rows(pages, without...)
+	dump, err := projectiontest.Rows(tt.Context(), db, datapoints.New(blobs), pages, without...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,11 +26,8 @@ func rowsAfter(t *rapid.T, tt *testing.T, rows func([][]eventstore.Fact, ...stri
 }
 
 func TestPagesOfAnySizeLeaveTheSameRows(tt *testing.T) {
-	db, p := pgtest.Database(tt), datapoints.New()
-	projectiontest.Make(tt, db, p)
-	rows := func(pages [][]eventstore.Fact, without ...string) (map[string][]string, error) {
-		return projectiontest.Rows(tt.Context(), db, p, pages, without...)
-	}
+	db := pgtest.Database(tt)
+	projectiontest.Make(tt, db, datapoints.New(nil))
 	rapid.Check(tt, func(t *rapid.T) {
 		h := projectiontest.DrawBlobHistory(t)
 		var single, twice [][]eventstore.Fact
@@ -37,35 +35,32 @@ func TestPagesOfAnySizeLeaveTheSameRows(tt *testing.T) {
 			single = append(single, []eventstore.Fact{f})
 			twice = append(twice, []eventstore.Fact{f}, []eventstore.Fact{f})
 		}
-		want := rowsAfter(t, tt, rows, single)
-		if diff := cmp.Diff(want, rowsAfter(t, tt, rows, projectiontest.Cut(t, h.Facts))); diff != "" {
+		want := rowsAfter(t, tt, db, h.Blobs, single)
+		if diff := cmp.Diff(want, rowsAfter(t, tt, db, h.Blobs, projectiontest.Cut(t, h.Facts))); diff != "" {
 			t.Fatalf("rows of pages differ from those of single events (-single +pages):\n%s", diff)
 		}
-		if diff := cmp.Diff(want, rowsAfter(t, tt, rows, twice)); diff != "" {
+		if diff := cmp.Diff(want, rowsAfter(t, tt, db, h.Blobs, twice)); diff != "" {
 			t.Fatalf("events that come twice change rows (-once +twice):\n%s", diff)
 		}
 	})
 }
 
 func TestErasedStreamsLeaveTheSameRows(tt *testing.T) {
-	db, p := pgtest.Database(tt), datapoints.New()
-	projectiontest.Make(tt, db, p)
-	rows := func(pages [][]eventstore.Fact, without ...string) (map[string][]string, error) {
-		return projectiontest.Rows(tt.Context(), db, p, pages, without...)
-	}
+	db := pgtest.Database(tt)
+	projectiontest.Make(tt, db, datapoints.New(nil))
 	rapid.Check(tt, func(t *rapid.T) {
 		h := projectiontest.DrawBlobHistory(t)
 		left := h.WithoutErased(t)
-		want := rowsAfter(t, tt, rows, projectiontest.Cut(t, h.Facts), "position")
-		if diff := cmp.Diff(want, rowsAfter(t, tt, rows, projectiontest.Cut(t, left), "position")); diff != "" {
+		want := rowsAfter(t, tt, db, h.Blobs, projectiontest.Cut(t, h.Facts), "position")
+		if diff := cmp.Diff(want, rowsAfter(t, tt, db, h.LeftBlobs(), projectiontest.Cut(t, left), "position")); diff != "" {
 			t.Fatalf("%d of %d events left, %d data points erased: rows differ (-whole +erased):\n%s", len(left), len(h.Facts), len(h.Erased), diff)
 		}
 	})
 }
 
 func TestKeepingFactsChangesNoRowOfAClient(tt *testing.T) {
-	db, p := pgtest.Database(tt), datapoints.New()
-	projectiontest.Make(tt, db, p)
+	db := pgtest.Database(tt)
+	projectiontest.Make(tt, db, datapoints.New(nil))
 	rapid.Check(tt, func(t *rapid.T) {
 		h := projectiontest.DrawBlobHistory(t)
 		var unkept []eventstore.Fact
@@ -77,10 +72,7 @@ func TestKeepingFactsChangesNoRowOfAClient(tt *testing.T) {
 			}
 		}
 		rows := func(facts []eventstore.Fact) map[string][]string {
-			dump, err := projectiontest.Rows(tt.Context(), db, p, projectiontest.Cut(t, facts), "position")
-			if err != nil {
-				t.Fatal(err)
-			}
+			dump := rowsAfter(t, tt, db, h.Blobs, projectiontest.Cut(t, facts), "position")
 			delete(dump, "deletions") // the finisher's lists do change
 			delete(dump, "erasures")
 			return dump
@@ -115,6 +107,11 @@ const contradictions = `
 		full join datapoints.month_usage u using (project_id, month)
 	where (u.ingestions, u.credit_tenths)::text is distinct from s.sums::text
 	union all
+	select 'audience ' || s.audience || ' counts ' || (s.live, s.memories)::text || ' for ' || d.sums::text
+	from (select project_id, audience, (count(*), sum(memories)) as sums from datapoints.data_points group by 1, 2) d
+		full join datapoints.scopes s using (project_id, audience)
+	where (s.live, s.memories)::text is distinct from d.sums::text
+	union all
 	select 'deleted, but still there: ' || id from datapoints.data_points where id = any($1)
 	union all
 	select 'deleted, but its text is still there: ' || data_point from datapoints.revisions where data_point = any($1)
@@ -140,13 +137,13 @@ const contradictions = `
 		where (phase in ('indexed', 'failed', 'nothing-changed')) <> (settled_at is not null) or (phase = 'failed') <> (failure_code is not null) or failure_stands and phase <> 'failed'`
 
 func TestNoHistoryLeavesAContradiction(tt *testing.T) {
-	db, p := pgtest.Database(tt), datapoints.New()
-	projectiontest.Make(tt, db, p)
+	db := pgtest.Database(tt)
+	projectiontest.Make(tt, db, datapoints.New(nil))
 	rapid.Check(tt, func(t *rapid.T) {
 		h := projectiontest.DrawBlobHistory(t)
-		facts := h.Facts
+		facts, p := h.Facts, datapoints.New(shelf(h.Blobs))
 		if rapid.Bool().Draw(t, "erased streams are gone") {
-			facts = h.WithoutErased(t)
+			facts, p = h.WithoutErased(t), datapoints.New(shelf(h.LeftBlobs()))
 		}
 		deleted := make([]uuid.UUID, 0, len(h.Deleted))
 		for id := range h.Deleted {

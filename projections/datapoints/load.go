@@ -19,7 +19,7 @@ const (
 	itemsWhole = selectItems + `where ingestion_id = any($1::uuid[])`
 	itemsEnded = selectItems + `where ingestion_id = any($1::uuid[]) and phase in ('captured', 'failed', 'unindexed')`
 
-	selectPoints = `select id, project_id, source_id, revision, captured, audience, occurred_at, ingestion_id, accepted_at, position
+	selectPoints = `select id, project_id, source_id, revision, captured, memories, audience, occurred_at, ingestion_id, accepted_at, position
 		from data_points where id = any($1::uuid[])`
 	selectDeletions = `select id, project_id, ingestion_id, accepted_at, fanned_out, cleaned, position from deletions where id = any($1::uuid[])`
 	selectErasures  = `select data_point, project_id, deletion_id, facts_kept, blobs, position from erasures where data_point = any($1::uuid[])`
@@ -105,10 +105,11 @@ func (p *page) readItems(rows pgx.Rows) error {
 func (p *page) readPoints(rows pgx.Rows) error {
 	for rows.Next() {
 		d := &point{}
-		if err := rows.Scan((*[16]byte)(&d.id), (*[16]byte)(&d.project), &d.sourceID, &d.revision, &d.captured, (*[16]byte)(&d.audience),
+		if err := rows.Scan((*[16]byte)(&d.id), (*[16]byte)(&d.project), &d.sourceID, &d.revision, &d.captured, &d.memories, (*[16]byte)(&d.audience),
 			&d.occurredAt, (*[16]byte)(&d.send), &d.acceptedAt, (*uint64)(&d.position)); err != nil {
 			return err
 		}
+		d.counted = d.scoped()
 		p.points[d.id] = d
 	}
 	return rows.Err()

@@ -21,7 +21,8 @@ type page struct {
 	bySend    map[uuid.UUID][]*item
 	sends     map[uuid.UUID]*send
 	points    map[uuid.UUID]*point
-	forgotten ids // data points whose rows and revisions go
+	forgotten ids      // data points whose rows and revisions go
+	uncounted []scoped // what the rows counted for that go
 	revisions []revision
 	deletions map[uuid.UUID]*deletionRow
 	erasures  map[uuid.UUID]*erasure

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/eventstore"
 )
@@ -16,13 +17,29 @@ type point struct {
 	sourceID   string
 	revision   int
 	captured   int
+	memories   int
 	audience   uuid.UUID
 	occurredAt time.Time
 	send       uuid.UUID
 	acceptedAt time.Time
 	position   eventstore.Position
 
-	dirty bool
+	derived *blob.Ref // where the memories lie that are to be counted yet
+	counted *scoped   // what the stored row counts for, nil where there is none
+	dirty   bool
+}
+
+// scoped is what a data point counts for in table scopes.
+type scoped struct {
+	scope    scope
+	memories int
+}
+
+// scope is what a row of table scopes is about.
+type scope struct{ project, audience uuid.UUID }
+
+func (d *point) scoped() *scoped {
+	return &scoped{scope: scope{project: d.project, audience: d.audience}, memories: d.memories}
 }
 
 // revision is a row of table revisions.

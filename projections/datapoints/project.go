@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/projections"
@@ -23,13 +24,19 @@ const Name = "datapoints"
 //go:embed schema.sql
 var schema string
 
+// blobs reads the memories that were too big for their event, for they are counted.
+type blobs interface {
+	// ReadBlob reads a blob whole. One that is gone or damaged is an *eventstore.BlobError.
+	ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error)
+}
+
 // Projector keeps schema datapoints.
-type Projector struct{}
+type Projector struct{ blobs blobs }
 
 var _ projections.Projector = Projector{}
 
-// New makes the projector.
-func New() Projector { return Projector{} }
+// New makes the projector. Where no memories lie in blobs, nil is enough to read them with.
+func New(blobs blobs) Projector { return Projector{blobs: blobs} }
 
 // Name implements projections.Projector.
 func (Projector) Name() string { return Name }
@@ -46,8 +53,9 @@ func (Projector) Families() []string {
 func (Projector) Schema() string { return schema }
 
 // Apply folds the page over the rows that it touches, then writes one statement per table. Facts that were applied before
-// change nothing. It fails on an event that it does not know or that contradicts what was committed.
-func (Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) error {
+// change nothing. It fails on an event that it does not know or that contradicts what was committed, and where the event store
+// cannot tell now what a blob holds.
+func (r Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) error {
 	if len(facts) == 0 {
 		return nil
 	}
@@ -66,6 +74,9 @@ func (Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) 
 		if err := p.apply(f); err != nil {
 			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, err)
 		}
+	}
+	if err := r.countDerived(ctx, p.points); err != nil {
+		return err
 	}
 	return p.save(ctx, tx)
 }

@@ -43,11 +43,11 @@ const (
 			failure_code = excluded.failure_code, failure_message = excluded.failure_message, round = excluded.round, deleted_at = excluded.deleted_at`
 	deleteVerdicts = `delete from verdicts where id = any($1::uuid[])`
 
-	upsertPoints = `insert into data_points (id, project_id, source_id, revision, captured, audience, occurred_at, ingestion_id,
+	upsertPoints = `insert into data_points (id, project_id, source_id, revision, captured, memories, audience, occurred_at, ingestion_id,
 			accepted_at, position)
-		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::int[], $6::uuid[], $7::timestamptz[], $8::uuid[],
-			$9::timestamptz[], $10::bigint[])
-		on conflict (id) do update set revision = excluded.revision, captured = excluded.captured, audience = excluded.audience,
+		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::int[], $6::int[], $7::uuid[], $8::timestamptz[], $9::uuid[],
+			$10::timestamptz[], $11::bigint[])
+		on conflict (id) do update set revision = excluded.revision, captured = excluded.captured, memories = excluded.memories, audience = excluded.audience,
 			occurred_at = excluded.occurred_at, ingestion_id = excluded.ingestion_id, accepted_at = excluded.accepted_at, position = excluded.position`
 	insertRevisions = `insert into revisions (data_point, number, project_id, node_id, historic, content, content_blob, metadata,
 			metadata_blob, label, author, occurred_at, ingestion_id, accepted_at)
@@ -191,6 +191,7 @@ func queueSends(b *pgx.Batch, rows []*send) {
 }
 
 func (p *page) savePoints(b *pgx.Batch) error {
+	p.countPoints(b)
 	if len(p.forgotten) > 0 {
 		gone := unnest.Keys(p.forgotten)
 		b.Queue(deletePoints, gone)
@@ -203,6 +204,7 @@ func (p *page) savePoints(b *pgx.Batch) error {
 			unnest.Column(rows, func(d *point) string { return d.sourceID }),
 			unnest.Column(rows, func(d *point) int32 { return int32(d.revision) }),
 			unnest.Column(rows, func(d *point) int32 { return int32(d.captured) }),
+			unnest.Column(rows, func(d *point) int32 { return int32(d.memories) }),
 			unnest.IDs(rows, func(d *point) uuid.UUID { return d.audience }),
 			unnest.Column(rows, func(d *point) time.Time { return d.occurredAt }),
 			unnest.IDs(rows, func(d *point) uuid.UUID { return d.send }),

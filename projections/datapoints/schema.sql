@@ -6,6 +6,7 @@ create table data_points (
 	source_id    text not null,
 	revision     int not null,                 -- the newest accepted one
 	captured     int not null default 0,       -- the newest one with memories, 0 for none
+	memories     int not null default 0,       -- how many that one has
 	audience     uuid not null,                -- zero: project-visible
 	occurred_at  timestamptz not null,
 	ingestion_id uuid not null,                -- the send of that revision
@@ -142,6 +143,16 @@ create table month_usage (
 	ingestions    bigint not null,              -- data points that brought a revision, deleted since or not
 	credit_tenths bigint not null,
 	primary key (project_id, month)
+);
+
+-- What recall could return of a project to those who reach an audience, kept by the page that changes it. Where nothing is left
+-- there is no row.
+create table scopes (
+	project_id uuid not null,
+	audience   uuid not null,                   -- zero: project-visible
+	live       bigint not null,                 -- data points
+	memories   bigint not null,                 -- of their newest captured revisions
+	primary key (project_id, audience)
 );
 
 create table deletions (

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/ingestion"
@@ -33,6 +34,23 @@ var (
 // noon is when tests begin; each event is at the second of its place in the log.
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
+// shelf is blobs by stream; any other is gone.
+type shelf map[string][]byte
+
+func (s shelf) ReadBlob(_ context.Context, ref blob.Ref) ([]byte, error) {
+	if data, ok := s[ref.Stream]; ok {
+		return data, nil
+	}
+	return nil, &eventstore.BlobError{Stream: ref.Stream, Missing: true}
+}
+
+// away is a store that cannot be reached.
+type away struct{}
+
+func (away) ReadBlob(context.Context, blob.Ref) ([]byte, error) {
+	return nil, eventstore.ErrUnavailable
+}
+
 // world is a log, and the projection of as much of it as was applied.
 type world struct {
 	t *testing.T
@@ -47,7 +65,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	db := pgtest.Database(t)
-	projectiontest.Make(t, db, datapoints.New())
+	projectiontest.Make(t, db, datapoints.New(nil))
 	return worldOf(t, db)
 }
 
@@ -69,7 +87,7 @@ func (w *world) Wait(context.Context, eventstore.Position, ...string) error {
 // apply applies what is not applied yet.
 func (w *world) apply() {
 	w.t.Helper()
-	projectiontest.Apply(w.t, w.Queries.DB, datapoints.New(), w.Facts[w.applied:]...)
+	projectiontest.Apply(w.t, w.Queries.DB, datapoints.New(nil), w.Facts[w.applied:]...)
 	w.applied = len(w.Facts)
 }
 

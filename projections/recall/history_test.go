@@ -73,7 +73,7 @@ type statement struct {
 func TestHistories(t *testing.T) {
 	db := pgtest.Database(t)
 	log := slog.New(slog.DiscardHandler)
-	points, lines := datapoints.New(), memories.New(nil, log)
+	points, lines := datapoints.New(nil), memories.New(nil, log)
 	projectiontest.Make(t, db, points)
 	projectiontest.Make(t, db, lines)
 	projectiontest.Make(t, db, recallindex.New(nil, nil, nil, log))

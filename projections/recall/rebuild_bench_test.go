@@ -86,7 +86,7 @@ func BenchmarkRebuild(b *testing.B) {
 	runtime, err := projections.New(projections.Config{
 		DB: db, Store: store, Codec: codec, Logger: log, LogID: func(context.Context) (uuid.UUID, error) { return logID, nil },
 		Projectors: []projections.Projector{
-			access.New(), datapoints.New(), memories.New(noBlobs{}, log),
+			access.New(), datapoints.New(noBlobs{}), memories.New(noBlobs{}, log),
 			recallindex.New(index, recallindex.Log{Store: store, Codec: codec}, recall.NewAnalyzer(), log),
 		},
 	})

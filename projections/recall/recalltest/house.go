@@ -83,7 +83,7 @@ func New(t testing.TB, index recallindex.Index) *House {
 	log := recallindex.Log{Store: h.Store, Codec: codec}
 	analyzer := domainrecall.NewAnalyzer()
 	h.projectors = []projections.Projector{
-		datapoints.New(), memories.New(h, slog.New(slog.DiscardHandler)), recallindex.New(index, log, analyzer, slog.New(slog.DiscardHandler)),
+		datapoints.New(h), memories.New(h, slog.New(slog.DiscardHandler)), recallindex.New(index, log, analyzer, slog.New(slog.DiscardHandler)),
 		embeddings.Projector{},
 	}
 	for _, p := range h.projectors {
