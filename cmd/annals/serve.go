@@ -188,7 +188,7 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 	})
 	writeapi.Register(e, writeapi.Deps{Ingest: write, Delete: write, Projects: write})
 	readapi.Register(e, readapi.Deps{
-		Statuses: sendStatuses{queries}, Projects: projectCounts{keys, queries, memories.Queries{DB: p.st.db}},
+		Statuses: sendStatuses{queries}, Projects: projectCounts{keys, queries},
 		Recall: recall.New(recall.Config{DB: p.st.db, Index: p.st.index, Analyzer: analyzer, Blobs: blobs, Projections: p.waiter, Log: p.log, Meaning: p.embedding.meaning()}),
 	})
 	readapi.RegisterOperation(e, readapi.Operation{Ready: p.notReady, Remarks: p.remarks, Metrics: registry})

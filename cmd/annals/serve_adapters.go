@@ -18,7 +18,6 @@ import (
 	"github.com/annals-project/annals/internal/operator"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
-	"github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -51,9 +50,8 @@ func (s sendStatuses) Status(ctx context.Context, project auth.Project, id uuid.
 
 // projectCounts lists projects with what they hold.
 type projectCounts struct {
-	access   access.Queries
-	points   datapoints.Queries
-	memories memories.Queries
+	access access.Queries
+	points datapoints.Queries
 }
 
 func (p projectCounts) Projects(ctx context.Context, organization uuid.UUID) ([]readapi.Project, error) {
@@ -69,15 +67,11 @@ func (p projectCounts) Projects(ctx context.Context, organization uuid.UUID) ([]
 	if err != nil {
 		return nil, err
 	}
-	derived, err := p.memories.Current(ctx, ids)
-	if err != nil {
-		return nil, err
-	}
 	list := make([]readapi.Project, len(found))
 	for i, f := range found {
 		list[i] = readapi.Project{
 			Slug: f.Slug, Name: f.Name, IsArchived: f.Archived, CreatedAt: f.CreatedAt,
-			MemoryCount: counts[f.ID].Live + derived[f.ID], MonthIngestions: counts[f.ID].Ingested,
+			MemoryCount: counts[f.ID].Live + counts[f.ID].Memories, MonthIngestions: counts[f.ID].Ingested,
 		}
 	}
 	return list, nil
