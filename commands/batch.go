@@ -44,9 +44,10 @@ func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint,
 		}
 	}
 	b := &batch{id: id, prepared: make([]prepared, len(items)), bases: make([]datapoint.Base, len(items))}
+	audiences := s.audienceNames(call)
 	for i, in := range items {
 		var err error
-		if b.prepared[i], err = s.prepare(call, in); err != nil {
+		if b.prepared[i], err = s.prepare(decideCtx, call, in, audiences); err != nil {
 			return BatchReceipt{}, atItem(err, i)
 		}
 		send := &b.prepared[i].ingest.Send
@@ -84,7 +85,7 @@ func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint,
 		return BatchReceipt{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
 			"the batch is accepted but not answered in time; it is processed all the same").With("committed", true).With("ingestionId", id)
 	}
-	return batchReceipt(call, id, items, outcomes), nil
+	return batchReceipt(call, id, items, outcomes), s.followedBatch(fanCtx, b, outcomes)
 }
 
 // batch is a batch on its way through commit and fan-out.
@@ -175,7 +176,7 @@ func (s *Service) replayBatch(ctx context.Context, call Call, id uuid.UUID, key,
 	if err != nil {
 		return BatchReceipt{}, false, err
 	}
-	return batchReceipt(call, id, items, outcomes), true, nil
+	return batchReceipt(call, id, items, outcomes), true, s.followedReplay(ctx, items, outcomes)
 }
 
 // fannedOut is the outcomes that a finished fan-out stored, nil where it is not finished.

@@ -35,7 +35,7 @@ func (s *Service) Ingest(ctx context.Context, call Call, in DataPoint, key strin
 		send.id = uuid.Must(uuid.NewV7())
 	}
 	var err error
-	if send.prepared, err = s.prepare(call, in); err != nil {
+	if send.prepared, err = s.prepare(ctx, call, in, s.audienceNames(call)); err != nil {
 		return Receipt{}, err
 	}
 	send.prepared.ingest.IngestionID = send.id
@@ -104,9 +104,11 @@ func (n *single) run(ctx context.Context, in DataPoint) (Receipt, error) {
 		if err != nil {
 			return Receipt{}, err
 		}
-		_, err = n.service.Log.Append(ctx, n.prepared.stream, read, n.call.meta(n.command), e)
+		done, err := n.service.Log.Append(ctx, n.prepared.stream, read, n.call.meta(n.command), e)
 		n.quota.appended(err)
 		switch {
+		case err == nil && moves(base, n.prepared.ingest):
+			return n.receipt(outcomeOfDecision(e)), n.service.followed(ctx, done.Position)
 		case err == nil:
 			return n.receipt(outcomeOfDecision(e)), nil
 		case errors.Is(err, eventstore.ErrDeleted):
@@ -225,6 +227,7 @@ func (n *single) find(ctx context.Context) (Receipt, bool, error) {
 		return Receipt{}, false, err
 	}
 	var receipt Receipt
+	var moved eventstore.Position
 	found := false
 	for _, f := range facts {
 		if _, gone := f.Event.(*datapoint.Deleted); gone {
@@ -233,9 +236,12 @@ func (n *single) find(ctx context.Context) (Receipt, bool, error) {
 		if send, _, ok := datapoint.SendOf(f.Event); ok && send.IngestionID == n.id {
 			outcome, _ := datapoint.OutcomeOf(f.Event)
 			receipt, found = n.receipt(outcome), true
+			if outcome.Outcome != ingestion.Created {
+				moved = f.Position
+			}
 		}
 	}
-	return receipt, found, nil
+	return receipt, found, n.service.followed(ctx, moved)
 }
 
 func (n *single) receipt(outcome ingestion.Outcome) Receipt {

@@ -32,9 +32,9 @@ type prepared struct {
 	placed    bool // the texts are where the event will refer to them
 }
 
-// prepare digests one data point of a send. The ids of the send and of its items are left to the caller.
-func (s *Service) prepare(call Call, in DataPoint) (prepared, error) {
-	audience, err := s.audience(in.Audience)
+// prepare digests one data point of a send and finds the audience that it names. The ids of the send and of its items are left to the caller.
+func (s *Service) prepare(ctx context.Context, call Call, in DataPoint, audiences *audienceNames) (prepared, error) {
+	audience, err := audiences.id(ctx, in.Audience)
 	if err != nil {
 		return prepared{}, err
 	}

@@ -1,0 +1,191 @@
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// AudiencePut is an audience as sent. Identities are distinct, each within its limits.
+type AudiencePut struct {
+	Slug string
+	// Name is nil where it is omitted.
+	Name *string
+	Kind audience.Kind
+	// Identities is nil where they are omitted, and empty for a list of nobody.
+	Identities []string
+	// Rule is nil where it is omitted.
+	Rule *audience.Rule
+}
+
+// AudienceReceipt says which audience a command was about.
+type AudienceReceipt struct {
+	ID   uuid.UUID
+	Slug string
+	// Created is false where it stood before.
+	Created bool
+}
+
+// putTimeout bounds the put of an audience, which makes a record for each member that has none.
+const putTimeout = fanOutTimeout
+
+// PutAudience creates an audience or replaces its definition. Recall follows it before the answer.
+//
+// Its faults are audience-slug-invalid, audience-slug-reserved, audience-kind-invalid, audience-kind-mismatch,
+// audience-kind-switch-invalid, audience-rule-invalid, and invalid-request for a definition that is missing.
+func (s *Service) PutAudience(ctx context.Context, call Call, in AudiencePut) (AudienceReceipt, error) {
+	putCtx, cancel := context.WithTimeout(ctx, putTimeout)
+	defer cancel()
+	draft := audience.Draft{Slug: in.Slug, Name: in.Name, Kind: in.Kind, HasIdentities: in.Identities != nil, HasRule: in.Rule != nil}
+	project := call.Principal.Project.ID
+	// A put that is refused makes no record and writes no blob.
+	state, err := s.audiences.read(putCtx, project)
+	if err != nil {
+		return AudienceReceipt{}, err
+	}
+	fresh := uuid.New()
+	if _, _, err := state.Decide(draft, project, fresh, call.ReceivedAt); err != nil {
+		return AudienceReceipt{}, err
+	}
+	definition, err := s.define(putCtx, call, in)
+	if err != nil {
+		return AudienceReceipt{}, err
+	}
+	created := false
+	put, position, err := appendToAudiences(putCtx, s, call, func(state *audience.State) (put audience.Put, err error) {
+		put, created, err = state.Decide(draft, project, fresh, call.ReceivedAt)
+		put.Members, put.MembersBlob, put.Rule, put.RuleBlob = definition.Members, definition.MembersBlob, definition.Rule, definition.RuleBlob
+		return put, err
+	})
+	if err != nil {
+		return AudienceReceipt{}, err
+	}
+	return AudienceReceipt{ID: put.AudienceID, Slug: put.Slug, Created: created}, visible(ctx, s.Waiter, position, projectionDirectory)
+}
+
+// DeleteAudience ends an audience: what is scoped to it reaches nobody, and its slug is free. Recall follows it before the answer.
+// Its faults are audience-slug-invalid, audience-slug-reserved and not-found.
+func (s *Service) DeleteAudience(ctx context.Context, call Call, slug string) error {
+	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	_, position, err := appendToAudiences(decideCtx, s, call, func(state *audience.State) (audience.Removed, error) {
+		return state.Remove(slug, call.Principal.Project.ID, call.ReceivedAt)
+	})
+	if err != nil {
+		return err
+	}
+	return visible(ctx, s.Waiter, position, projectionDirectory)
+}
+
+// RecomputeAudience counts the members of an audience anew. Its faults are those of DeleteAudience.
+func (s *Service) RecomputeAudience(ctx context.Context, call Call, slug string) (AudienceReceipt, error) {
+	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	done, position, err := appendToAudiences(decideCtx, s, call, func(state *audience.State) (audience.Recomputed, error) {
+		return state.Recompute(slug, call.Principal.Project.ID, call.ReceivedAt)
+	})
+	if err != nil {
+		return AudienceReceipt{}, err
+	}
+	return AudienceReceipt{ID: done.AudienceID, Slug: slug}, visible(ctx, s.Waiter, position, projectionDirectory)
+}
+
+// appendToAudiences decides on the audiences of the caller's project and appends at the revision that it decided on.
+func appendToAudiences[E event.Event](ctx context.Context, s *Service, call Call, decide func(*audience.State) (E, error)) (E, eventstore.Position, error) {
+	var none E
+	name := stream.Name(stream.Audiences, call.Principal.Project.ID)
+	release, err := s.Log.Serialize(ctx, name)
+	if err != nil {
+		return none, 0, unavailable(err)
+	}
+	defer release()
+	for {
+		state, err := s.audiences.read(ctx, call.Principal.Project.ID)
+		if err != nil {
+			return none, 0, err
+		}
+		change, err := decide(state)
+		if err != nil {
+			return none, 0, err
+		}
+		done, err := s.Log.Append(ctx, name, eventstore.Revision(state.Events-1), call.meta(uuid.New()), change)
+		if errors.Is(err, eventstore.ErrConflict) {
+			continue
+		}
+		return change, done.Position, err
+	}
+}
+
+// define makes the part of a put that says who belongs: members get their records, and what is too big for the event goes to a blob
+// of the project.
+func (s *Service) define(ctx context.Context, call Call, in AudiencePut) (audience.Put, error) {
+	var put audience.Put
+	if in.Rule != nil {
+		if err := in.Rule.Check(); err != nil {
+			return put, err
+		}
+		return put, s.defineRule(ctx, call, in.Rule, &put)
+	}
+	members, err := s.appearMembers(ctx, call, in.Identities)
+	if err != nil {
+		return put, err
+	}
+	if len(members) <= inlineMembers {
+		put.Members = members
+		return put, nil
+	}
+	raw := make([]byte, 0, len(members)*len(uuid.UUID{}))
+	for _, id := range members {
+		raw = append(raw, id[:]...)
+	}
+	put.MembersBlob, err = s.definitionBlob(ctx, call, raw)
+	return put, err
+}
+
+// inlineMembers is how many members stand in the event itself: an id is 36 characters, quotes and a comma.
+const inlineMembers = inlineBody / 39
+
+func (s *Service) defineRule(ctx context.Context, call Call, rule *audience.Rule, put *audience.Put) error {
+	text, err := json.Marshal(rule)
+	if err != nil {
+		return err
+	}
+	if len(text) <= inlineBody {
+		put.Rule = rule
+		return nil
+	}
+	put.RuleBlob, err = s.definitionBlob(ctx, call, text)
+	return err
+}
+
+// definitionBlob writes a definition to a blob of the project, which stays as long as the audiences' stream does.
+func (s *Service) definitionBlob(ctx context.Context, call Call, data []byte) (*blob.Ref, error) {
+	project, command := call.Principal.Project.ID, uuid.New()
+	ref, err := eventstore.WriteBlob(ctx, s.Log.Store, s.Log.Codec, project, command, project, call.ReceivedAt.Add(BlobKeep), call.meta(command), data)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return &ref, nil
+}
+
+// appearMembers makes a record for each identity that has none, and answers the sorted ids of all of them.
+func (s *Service) appearMembers(ctx context.Context, call Call, identities []string) ([]uuid.UUID, error) {
+	ids := make([]uuid.UUID, len(identities))
+	for i, name := range identities {
+		ids[i] = stream.IdentityID(call.Principal.Project.Namespace, name)
+	}
+	err := each(ctx, len(ids), func(ctx context.Context, i int) error {
+		return s.appearMember(ctx, call, identities[i], ids[i])
+	})
+	slices.SortFunc(ids, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
+	return slices.Compact(ids), err
+}

@@ -1,0 +1,381 @@
+package commands_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// waits notes which projections answers waited for, and up to where.
+type waits struct {
+	at    eventstore.Position
+	names []string
+}
+
+func (w *waits) Wait(_ context.Context, position eventstore.Position, names ...string) error {
+	if position > 0 {
+		w.at, w.names = position, names
+	}
+	return nil
+}
+
+func (w *waits) take() (names []string) {
+	names, w.names = w.names, nil
+	return names
+}
+
+func fixedOf(slug string, identities ...string) commands.AudiencePut {
+	return commands.AudiencePut{Slug: slug, Kind: audience.KindFixed, Identities: append([]string{}, identities...)}
+}
+
+func ruleOf(slug string, conditions ...audience.Condition) commands.AudiencePut {
+	return commands.AudiencePut{Slug: slug, Kind: audience.KindRule, Rule: &audience.Rule{Match: audience.MatchAll, Conditions: conditions}}
+}
+
+func to(slug string) func(*commands.DataPoint) {
+	return func(in *commands.DataPoint) { in.Audience = &slug }
+}
+
+func (w *world) put(in commands.AudiencePut) commands.AudienceReceipt {
+	w.t.Helper()
+	r, err := w.PutAudience(w.t.Context(), w.call, in)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// audiences is the decoded events of the project's audiences.
+func (w *world) audiences() []eventstore.Fact {
+	w.t.Helper()
+	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Audiences, w.call.Principal.Project.ID), 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return facts
+}
+
+func (w *world) identityID(name string) uuid.UUID {
+	return stream.IdentityID(w.call.Principal.Project.Namespace, name)
+}
+
+// records is the decoded events of an identity.
+func (w *world) records(name string) []eventstore.Fact {
+	w.t.Helper()
+	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Identity, w.identityID(name)), 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return facts
+}
+
+func TestPutAFixedAudience(t *testing.T) {
+	w := newWorld(t)
+	seen := &waits{}
+	w.Waiter = seen
+	w.ingest(text("a", "x", by("ana")), "")
+	first := w.put(fixedOf("leads", "bo", "ana"))
+	facts := w.audiences()
+	put, ok := facts[0].Event.(*audience.Put)
+	want := []uuid.UUID{w.identityID("ana"), w.identityID("bo")}
+	slices.SortFunc(want, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
+	if !ok || !first.Created || put.AudienceID != first.ID || put.Slug != "leads" || put.Name != "leads" || !slices.Equal(put.Members, want) ||
+		put.MembersBlob != nil || put.ProjectID != w.call.Principal.Project.ID || !put.CreatedAt.Equal(w.call.ReceivedAt) {
+		t.Errorf("%+v, %+v", put, first)
+	}
+	if got := seen.take(); !slices.Equal(got, []string{"directory"}) || seen.at != facts[0].Position {
+		t.Errorf("waited for %v up to %d", got, seen.at)
+	}
+	// Who had no record got one before the put, and keeps where it came from; who had one is left alone.
+	for name, origin := range map[string]identity.Origin{"ana": identity.OriginIngest, "bo": identity.OriginAudience} {
+		records := w.records(name)
+		appeared, ok := records[0].Event.(*identity.Appeared)
+		if len(records) != 1 || !ok || appeared.Origin != origin || appeared.Identity != name || records[0].Position >= facts[0].Position {
+			t.Errorf("%s: %+v", name, records)
+		}
+	}
+	// Nobody at all.
+	second := w.put(fixedOf("leads"))
+	facts = w.audiences()
+	if put := facts[1].Event.(*audience.Put); second.Created || second.ID != first.ID || len(put.Members) != 0 || put.AudienceID != first.ID {
+		t.Errorf("%+v, %+v", put, second)
+	}
+}
+
+func TestPutMakesARecordAgainThatWasRemoved(t *testing.T) {
+	w := newWorld(t)
+	w.put(fixedOf("leads", "ana"))
+	name := stream.Name(stream.Identity, w.identityID("ana"))
+	meta := event.Meta{CommandID: uuid.New()}
+	if _, err := w.log.Append(t.Context(), name, 0, meta, identity.Removed{ProjectID: w.call.Principal.Project.ID, RemovedAt: w.call.ReceivedAt}); err != nil {
+		t.Fatal(err)
+	}
+	w.put(fixedOf("leads", "ana"))
+	w.put(fixedOf("leads", "ana"))
+	var types []string
+	for _, f := range w.records("ana") {
+		types = append(types, f.Type)
+	}
+	wantTypes(t, types, "identity.appeared.v1", "identity.removed.v1", "identity.appeared.v1")
+}
+
+func TestPutOfWhatIsBigGoesToABlobOfTheProject(t *testing.T) {
+	w := newWorld(t)
+	names := make([]string, 6500)
+	for i := range names {
+		names[i] = fmt.Sprint("person ", i)
+	}
+	w.put(fixedOf("crowd", names...))
+	put := w.audiences()[0].Event.(*audience.Put)
+	if put.MembersBlob == nil || put.Members != nil || stream.Owner(put.MembersBlob.Stream) != w.call.Principal.Project.ID {
+		t.Fatalf("%d members inline, blob %+v", len(put.Members), put.MembersBlob)
+	}
+	data, err := eventstore.ReadBlob(t.Context(), w.store, w.log.Codec, *put.MembersBlob)
+	if err != nil || len(data) != 16*len(names) {
+		t.Fatalf("%d bytes, %v", len(data), err)
+	}
+	ids := make(map[uuid.UUID]bool)
+	for i := 0; i < len(data); i += 16 {
+		ids[uuid.UUID(data[i:i+16])] = true
+	}
+	for _, name := range names {
+		if !ids[w.identityID(name)] {
+			t.Fatalf("%s is no member", name)
+		}
+	}
+
+	var big []audience.Condition
+	for i := range 20 {
+		values := make([]string, 50)
+		for v := range values {
+			values[v] = fmt.Sprintf("%0500d", i*50+v)
+		}
+		big = append(big, audience.Condition{Trait: "team", Operator: audience.IsOneOf, Values: values})
+	}
+	w.put(ruleOf("rules", big...))
+	put = w.audiences()[1].Event.(*audience.Put)
+	if put.RuleBlob == nil || put.Rule != nil || stream.Owner(put.RuleBlob.Stream) != w.call.Principal.Project.ID {
+		t.Errorf("rule %+v, blob %+v", put.Rule, put.RuleBlob)
+	}
+}
+
+func TestARefusedPutLeavesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.put(ruleOf("rules", audience.Condition{Trait: "team", Operator: audience.Exists}))
+	stood := len(w.audiences())
+	mismatch := fixedOf("rules", "ana")
+	mismatch.Rule = &audience.Rule{}
+	for code, in := range map[string]commands.AudiencePut{
+		"audience-slug-invalid":        fixedOf("Leads", "ana"),
+		"audience-slug-reserved":       fixedOf("project", "ana"),
+		"audience-kind-invalid":        {Slug: "leads", Kind: "default", Identities: []string{"ana"}},
+		"audience-kind-mismatch":       mismatch,
+		"audience-kind-switch-invalid": {Slug: "rules", Kind: audience.KindFixed},
+		"audience-rule-invalid":        ruleOf("rules"),
+		"invalid-request":              {Slug: "leads", Kind: audience.KindFixed},
+	} {
+		_, err := w.PutAudience(t.Context(), w.call, in)
+		wantFault(t, err, code)
+	}
+	if n := len(w.audiences()); n != stood || len(w.records("ana")) != 0 {
+		t.Errorf("%d events, %d of ana", n-stood, len(w.records("ana")))
+	}
+}
+
+func TestSlugsAreTheProjects(t *testing.T) {
+	w := newWorld(t)
+	r := w.put(fixedOf("leads"))
+	neighbour := *w
+	neighbour.call.Principal.Project.ID, neighbour.call.Principal.Project.Namespace = uuid.New(), uuid.New()
+	_, err := neighbour.Ingest(t.Context(), neighbour.call, text("a", "x", to("leads")), "")
+	wantFault(t, err, "audience-unknown")
+	wantFault(t, neighbour.DeleteAudience(t.Context(), neighbour.call, "leads"), "not-found")
+	_, err = neighbour.RecomputeAudience(t.Context(), neighbour.call, "leads")
+	wantFault(t, err, "not-found")
+	if other := neighbour.put(fixedOf("leads")); !other.Created || other.ID == r.ID {
+		t.Errorf("%+v, the neighbour's is %s", other, r.ID)
+	}
+	if n := len(w.audiences()); n != 1 {
+		t.Errorf("%d events of the first project", n)
+	}
+}
+
+func TestAReusedSlugIsAnotherAudience(t *testing.T) {
+	w := newWorld(t)
+	seen := &waits{}
+	w.Waiter = seen
+	first := w.put(fixedOf("leads"))
+	w.ingest(text("a", "x", to("leads")), "")
+	seen.take()
+	if err := w.DeleteAudience(t.Context(), w.call, "leads"); err != nil {
+		t.Fatal(err)
+	}
+	if got := seen.take(); !slices.Equal(got, []string{"directory"}) {
+		t.Errorf("the deletion waited for %v", got)
+	}
+	wantFault(t, w.DeleteAudience(t.Context(), w.call, "leads"), "not-found")
+	_, err := w.Ingest(t.Context(), w.call, text("b", "x", to("leads")), "")
+	if f := wantFault(t, err, "audience-unknown"); f.Data["audience"] != "leads" {
+		t.Errorf("data %v", f.Data)
+	}
+	// A second process decides on the same log, whatever it remembered.
+	other := worldOver(t, w.store)
+	second := other.put(fixedOf("leads"))
+	if !second.Created || second.ID == first.ID {
+		t.Errorf("%+v after %+v", second, first)
+	}
+	if got := w.head("a").Audience; got != first.ID {
+		t.Errorf("the data point moved to %s", got)
+	}
+	w.ingest(text("a", "x", to("leads")), "")
+	if got := w.head("a").Audience; got != second.ID {
+		t.Errorf("the data point is in %s, want %s", got, second.ID)
+	}
+	if done, err := w.RecomputeAudience(t.Context(), w.call, "leads"); err != nil || done.ID != second.ID {
+		t.Errorf("%+v, %v", done, err)
+	}
+}
+
+func TestMovesAreFollowed(t *testing.T) {
+	w := newWorld(t)
+	seen := &waits{}
+	leads, staff := "leads", "staff"
+	w.put(fixedOf(leads))
+	w.put(fixedOf(staff))
+	w.Waiter = seen
+	for _, c := range []struct {
+		name   string
+		in     commands.DataPoint
+		waits  bool
+		last   string
+		status string
+	}{
+		{"new", text("a", "x", to(leads)), false, "datapoint.revision-accepted.v1", "queued"},
+		{"moved", text("a", "x", to(staff)), true, "datapoint.moved.v1", "completed"},
+		{"again, where the first was perhaps not answered", text("a", "x", to(staff)), true, "datapoint.resent.v1", "completed"},
+		{"new text there", text("a", "y", to(staff)), false, "datapoint.revision-accepted.v1", "queued"},
+		{"new text elsewhere", text("a", "z", to(leads)), true, "datapoint.revision-accepted.v1", "queued"},
+		{"without one", text("a", "z"), true, "datapoint.moved.v1", "completed"},
+		{"said in full", text("a", "z", to("project")), false, "datapoint.resent.v1", "completed"},
+	} {
+		for _, way := range []string{"single", "batch"} {
+			if way == "batch" {
+				id := "in a batch"
+				c.in.ID = &id
+			}
+			status := ""
+			if way == "single" {
+				status = w.ingest(c.in, "").Status
+			} else {
+				r, err := w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("b", "other"), c.in}, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				status = r.Items[1].Status
+			}
+			types := w.types(*c.in.ID)
+			got := seen.take()
+			if types[len(types)-1] != c.last || status != c.status || slices.Equal(got, []string{"datapoints"}) != c.waits {
+				t.Errorf("%s, %s: %s, %s, waited for %v", c.name, way, types[len(types)-1], status, got)
+			}
+		}
+	}
+}
+
+func TestAMoveIsFollowedWhenItsKeyIsSentAgain(t *testing.T) {
+	w := newWorld(t)
+	w.put(fixedOf("leads"))
+	w.ingest(text("a", "x"), "")
+	w.ingest(text("a", "x", to("leads")), "k1")
+	batch := []commands.DataPoint{text("a", "x", to("leads"))}
+	if _, err := w.IngestBatch(t.Context(), w.call, batch, "k2"); err != nil {
+		t.Fatal(err)
+	}
+	seen := &waits{}
+	w.Waiter = seen
+	// The audience is gone, and the key is the answer all the same.
+	if err := w.DeleteAudience(t.Context(), w.call, "leads"); err != nil {
+		t.Fatal(err)
+	}
+	seen.take()
+	w.ingest(text("a", "x", to("leads")), "k1")
+	if got := seen.take(); !slices.Equal(got, []string{"datapoints"}) {
+		t.Errorf("waited for %v", got)
+	}
+	if _, err := w.IngestBatch(t.Context(), w.call, batch, "k2"); err != nil {
+		t.Fatal(err)
+	}
+	if got := seen.take(); !slices.Equal(got, []string{"datapoints"}) {
+		t.Errorf("the batch waited for %v", got)
+	}
+}
+
+func TestAnUnknownAudienceRefusesTheBatchWhole(t *testing.T) {
+	w := newWorld(t)
+	w.put(fixedOf("leads"))
+	for _, slug := range []string{"lead", "LEADS", "", "a/b"} {
+		_, err := w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("a", "x", to("leads")), text("b", "x", to(slug))}, "")
+		if f := wantFault(t, err, "audience-unknown"); f.Data["audience"] != slug || f.Data["item"] != 1 {
+			t.Errorf("%q: %v", slug, f.Data)
+		}
+	}
+	if n := len(w.history("a")); n != 0 {
+		t.Errorf("%d events of the item before", n)
+	}
+}
+
+// Two processes that decide at once on one audience agree on an order.
+func TestPutsOfTwoProcesses(t *testing.T) {
+	w := newWorld(t)
+	others := []*world{w, worldOver(t, w.store), worldOver(t, w.store)}
+	const each = 10
+	errs := make(chan error)
+	for n, o := range others {
+		go func() {
+			for i := range each {
+				_, err := o.PutAudience(t.Context(), o.call, fixedOf("leads", fmt.Sprint(n, i)))
+				errs <- err
+			}
+		}()
+	}
+	for range len(others) * each {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	facts := w.audiences()
+	if len(facts) != len(others)*each {
+		t.Errorf("%d puts", len(facts))
+	}
+	first := facts[0].Event.(*audience.Put)
+	for _, f := range facts {
+		if put := f.Event.(*audience.Put); put.AudienceID != first.AudienceID {
+			t.Errorf("the slug is of %s and of %s", first.AudienceID, put.AudienceID)
+		}
+	}
+}
+
+func TestTheMemoryOfAudiencesIsBounded(t *testing.T) {
+	w := newWorld(t)
+	w.put(fixedOf("leads"))
+	first := w.call
+	for range 1100 {
+		w.call.Principal.Project.ID = uuid.New()
+		w.put(fixedOf("leads"))
+	}
+	w.call = first
+	w.ingest(text("a", "x", to("leads")), "")
+	if n := commands.RememberedAudiences(w.Service); n > 1000 {
+		t.Errorf("%d projects are remembered", n)
+	}
+}
