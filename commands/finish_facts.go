@@ -142,10 +142,14 @@ func (l *Log) facts(ctx context.Context, dataPoint uuid.UUID) ([]deletion.FactsK
 		}
 		send, standing, _ := datapoint.SendOf(f.Event)
 		outcome, _ := datapoint.OutcomeOf(f.Event)
+		author, err := l.authorID(ctx, send.ProjectID, send.Author)
+		if err != nil {
+			return nil, err
+		}
 		whole.Facts = append(whole.Facts, deletion.Fact{
 			IngestionID: send.IngestionID, Ordinal: send.Ordinal, Items: send.Items, RequestID: send.RequestID, AcceptedAt: send.AcceptedAt,
 			Bytes: send.Bytes, CreditTenths: send.CreditTenths, Month: send.Month, Outcome: outcome.Outcome, Revision: outcome.Revision,
-			Historic: standing.Historic(),
+			Historic: standing.Historic(), AuthorID: author,
 		})
 		whole.Blobs = append(whole.Blobs, blobsOf(f)...)
 	}

@@ -33,6 +33,8 @@ type Log struct {
 	Codec  *eventstore.Codec
 	Logger *slog.Logger
 	queues queues
+
+	namespaces namespaces
 }
 
 // NewLog makes a Log.

@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 )
@@ -80,7 +81,7 @@ func (l *Log) readStage(ctx context.Context, commit eventstore.Fact, accepted *i
 		p.ingest = datapoint.Ingest{
 			Send: datapoint.Send{
 				ProjectID: accepted.ProjectID, IngestionID: id, Ordinal: i, Items: len(accepted.Items), AcceptedAt: accepted.AcceptedAt,
-				RequestID: accepted.RequestID, Author: in.Author, Bytes: item.Bytes, CreditTenths: item.CreditTenths, Month: accepted.Month,
+				RequestID: accepted.RequestID, Author: in.Author, Bytes: item.Bytes, CreditTenths: metering.IngestTenths(item.Bytes), Month: accepted.Month,
 			},
 			SourceID: in.SourceID, ContentDigest: datapoint.Digest([]byte(in.Content)), Label: in.Label, OccurredAt: in.OccurredAt, Audience: in.Audience,
 		}

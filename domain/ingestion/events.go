@@ -36,8 +36,12 @@ func (Claimed) EventType() string { return "ingestion.claimed.v1" }
 type Item struct {
 	DataPoint uuid.UUID `json:"dataPoint"`
 	// Decided is the stream revision of the data point that the item was decided on, -1 for none.
-	Decided      int64 `json:"decided"`
-	Bytes        int64 `json:"bytes"`
+	Decided int64 `json:"decided"`
+	// Bytes is the size of the content in UTF-8. It is the price where the fan-out finds that the item brings a revision
+	// (metering.IngestTenths), whatever the commit said.
+	Bytes int64 `json:"bytes"`
+	// CreditTenths is what the item counts for until then: its price, or 0 where it looked unchanged or moved when it was committed,
+	// and then it takes nothing of a cap either. Earlier batches priced every item.
 	CreditTenths int64 `json:"creditTenths"`
 }
 

@@ -6,9 +6,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
@@ -45,17 +47,38 @@ func (p *page) begun(at eventstore.Position, name string, e *blob.Opened) {
 func (p *page) refer(e event.Event) {
 	switch e := e.(type) {
 	case *datapoint.RevisionAccepted:
-		for _, text := range []*datapoint.Text{&e.Content, e.Metadata} {
-			if text != nil && text.Blob != nil {
-				p.blob(text.Blob.Stream).referred = true
-			}
+		p.referTo(e.Content.Blob)
+		if e.Metadata != nil {
+			p.referTo(e.Metadata.Blob)
 		}
 	case *memory.Derived:
-		if e.Blob != nil {
-			p.blob(e.Blob.Stream).referred = true
+		p.referTo(e.Blob)
+	case *identity.TraitsReplaced:
+		p.referTo(e.Record.Traits.Blob)
+	case *identity.TraitsMerged:
+		p.referTo(e.Patch.Blob, e.Record.Traits.Blob)
+	case *identity.BulkRowApplied:
+		if e.Record != nil {
+			p.referTo(e.Record.Traits.Blob)
+		}
+	case *identity.BulkAccepted:
+		p.referTo(&e.Rows)
+	case *audience.Put:
+		p.referTo(e.MembersBlob, e.RuleBlob)
+	}
+}
+
+func (p *page) referTo(refs ...*blob.Ref) {
+	for _, ref := range refs {
+		if ref != nil && ref.Stream != "" {
+			p.blob(ref.Stream).referred = true
 		}
 	}
 }
+
+// bulkFannedOut applies the end of a bulk write: nothing refers to its rows any more. They are ended right after it, and what a crash
+// leaves of them is loose.
+func (p *page) bulkFannedOut(id uuid.UUID) { p.spent.add(id) }
 
 // staged notes which batch a blob is the stage of.
 func (p *page) staged(send uuid.UUID, e *ingestion.Accepted) {
@@ -77,7 +100,8 @@ const (
 		on conflict (stream) do nothing`
 	updateBlobs = `update blobs b set referred = b.referred or n.referred, send = coalesce(n.send, b.send)
 		from unnest($1::text[], $2::boolean[], $3::uuid[]) n (stream, referred, send) where b.stream = n.stream`
-	deleteBlobs = `delete from blobs where stream = any($1::text[])`
+	releaseBlobs = `update blobs set referred = false where owner = any($1::uuid[])`
+	deleteBlobs  = `delete from blobs where stream = any($1::text[])`
 )
 
 func (p *page) saveBlobs(b *pgx.Batch) {
@@ -102,6 +126,9 @@ func (p *page) saveBlobs(b *pgx.Batch) {
 			unnest.Column(rows, func(r *blobRow) string { return r.stream }),
 			unnest.Column(rows, func(r *blobRow) bool { return r.referred }),
 			unnest.Column(rows, func(r *blobRow) *[16]byte { return (*[16]byte)(unnest.Optional(r.send)) }))
+	}
+	if len(p.spent) > 0 {
+		b.Queue(releaseBlobs, unnest.Keys(p.spent))
 	}
 	if len(ended) > 0 {
 		b.Queue(deleteBlobs, ended)

@@ -5,9 +5,11 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
@@ -30,6 +32,7 @@ type page struct {
 	batches   map[uuid.UUID][]offered // nil for one that is fanned out within the page
 	opened    ids                     // batches that were committed within the page
 	blobs     map[string]*blobRow     // that were begun, referred to or ended within the page
+	spent     ids                     // bulk writes of identities whose rows are of no more use
 }
 
 func newPage() *page {
@@ -38,7 +41,7 @@ func newPage() *page {
 		sends: map[uuid.UUID]*send{}, points: map[uuid.UUID]*point{}, forgotten: ids{},
 		deletions: map[uuid.UUID]*deletionRow{}, erasures: map[uuid.UUID]*erasure{}, cleaned: ids{},
 		batches: map[uuid.UUID][]offered{}, opened: ids{},
-		blobs: map[string]*blobRow{},
+		blobs: map[string]*blobRow{}, spent: ids{},
 	}
 }
 
@@ -76,6 +79,10 @@ func (p *page) apply(f eventstore.Fact) error {
 	case blob.Chunk, nil: // a piece of a blob; an event of the store's own
 	case *eventstore.Ended:
 		p.ended(e.Stream)
+	case *identity.Appeared, *identity.TraitsReplaced, *identity.TraitsMerged, *identity.BulkRowApplied, *identity.Removed, *identity.Cleared,
+		*identity.BulkAccepted, *audience.Put, *audience.Removed, *audience.Recomputed: // only their blobs count here
+	case *identity.BulkFannedOut:
+		p.bulkFannedOut(owner)
 	case *deletion.Accepted:
 		p.deletionAccepted(f.Position, owner, e)
 	case *deletion.FannedOut:

@@ -46,7 +46,10 @@ func (Projector) Version() int { return 5 }
 
 // Families implements projections.Projector.
 func (Projector) Families() []string {
-	return []string{stream.DataPoint, stream.Memory, stream.Ingestion, stream.Deletion, stream.Blob, eventstore.SystemStream}
+	return []string{
+		stream.DataPoint, stream.Memory, stream.Ingestion, stream.Deletion, stream.Blob, eventstore.SystemStream,
+		stream.Identity, stream.Bulk, stream.Audiences, // they refer to blobs
+	}
 }
 
 // Schema implements projections.Projector.

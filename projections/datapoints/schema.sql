@@ -95,9 +95,9 @@ create table batches (
 create table blobs (
 	stream     text primary key,
 	project_id uuid not null,
-	owner      uuid not null,                   -- a data point, or the send of a stage
+	owner      uuid not null,                   -- a data point, the send of a stage, an identity, a bulk write, or the project (audiences)
 	deadline   timestamptz not null,
-	referred   boolean not null,                -- by a revision or by memories, of its owner
+	referred   boolean not null,                -- by an event of its owner that needs it
 	send       uuid,                            -- the batch that it is the stage of, once that is committed
 	position   bigint not null                  -- of its begin
 );

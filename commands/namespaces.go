@@ -1,0 +1,56 @@
+package commands
+
+import (
+	"context"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// namespaces are those of the projects, which never change, for whoever knows a project by its id only. The zero value knows none yet.
+type namespaces struct {
+	mu    sync.Mutex
+	known map[uuid.UUID]uuid.UUID
+	next  eventstore.Revision // of the registry
+}
+
+// namespaceOf is the namespace of a project; ok is false where the registry has no such project.
+func (l *Log) namespaceOf(ctx context.Context, project uuid.UUID) (namespace uuid.UUID, ok bool, err error) {
+	n := &l.namespaces
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if namespace, ok = n.known[project]; ok {
+		return namespace, true, nil
+	}
+	facts, err := l.ReadFrom(ctx, stream.Registry, n.next)
+	if err != nil {
+		return uuid.Nil, false, err
+	}
+	if n.known == nil {
+		n.known = make(map[uuid.UUID]uuid.UUID)
+	}
+	for _, f := range facts {
+		if e, created := f.Event.(*registry.ProjectCreated); created {
+			n.known[e.ProjectID] = e.Namespace
+		}
+		n.next = f.Revision + 1
+	}
+	namespace, ok = n.known[project]
+	return namespace, ok, nil
+}
+
+// authorID is the directory record of an author, zero for none. A project that the registry does not know has no records.
+func (l *Log) authorID(ctx context.Context, project uuid.UUID, author string) (uuid.UUID, error) {
+	if author == "" {
+		return uuid.Nil, nil
+	}
+	namespace, ok, err := l.namespaceOf(ctx, project)
+	if err != nil || !ok {
+		return uuid.Nil, err
+	}
+	return stream.IdentityID(namespace, author), nil
+}
