@@ -1,0 +1,326 @@
+package usage_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/usage"
+)
+
+// ledger is meters over tables that the projectors fill from a log written by hand.
+type ledger struct {
+	*usage.Meters
+	t            *testing.T
+	db           *pgxpool.Pool
+	mu           sync.Mutex // of log
+	log          projectiontest.Log
+	organization uuid.UUID
+	project      uuid.UUID
+	limits       metering.Limits
+	at           time.Time
+}
+
+const hold = 30 * time.Second
+
+func newLedger(t *testing.T, limits metering.Limits) *ledger {
+	t.Helper()
+	l := &ledger{
+		t: t, db: pgtest.Database(t), organization: uuid.New(), limits: limits, at: time.Date(2026, 11, 30, 23, 0, 0, 0, time.UTC),
+	}
+	projectiontest.Make(t, l.db, datapoints.Projector{})
+	projectiontest.Make(t, l.db, usage.New())
+	l.Meters = l.process(nil)
+	l.project = l.newProject(l.organization)
+	return l
+}
+
+// process is the meters of another process.
+func (l *ledger) process(p usage.Projections) *usage.Meters {
+	return usage.NewMeters(l.db, metering.DefaultTariff(), p, slog.New(slog.DiscardHandler))
+}
+
+func (l *ledger) newProject(organization uuid.UUID) uuid.UUID {
+	l.t.Helper()
+	id := uuid.New()
+	from := len(l.log.Facts)
+	l.log.Append(stream.Registry, &registry.ProjectCreated{ProjectID: id, OrganizationID: organization})
+	projectiontest.Apply(l.t, l.db, usage.New(), l.log.Facts[from:]...)
+	return id
+}
+
+// plan puts the organization on a metered plan with so many starting credits, in tenths.
+func (l *ledger) plan(plan metering.Plan, tenths int64) {
+	l.t.Helper()
+	from := len(l.log.Facts)
+	name := stream.Name(stream.Organization, l.organization)
+	month := metering.Month(l.at)
+	l.log.Append(name, &organization.PlanSet{OrganizationID: l.organization, Plan: plan, Month: month})
+	l.log.Append(name, &organization.CreditsGranted{OrganizationID: l.organization, Kind: metering.Starting, Tenths: tenths, Month: month})
+	projectiontest.Apply(l.t, l.db, usage.New(), l.log.Facts[from:]...)
+	l.limits.Plan = plan
+}
+
+// of is a reservation of so many items at a credit each, for a send of its own.
+func (l *ledger) of(items int64) metering.Reservation {
+	return metering.Reservation{
+		OrganizationID: l.organization, ProjectID: l.project, SendID: uuid.New(), Try: uuid.New(), Limits: l.limits, At: l.at,
+		Items: items, CreditTenths: 10 * items,
+	}
+}
+
+// fact stores a send, as the projection sees it. A reservation of several items is told as one that costs as much.
+func (l *ledger) fact(r metering.Reservation) {
+	l.t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	id := uuid.New()
+	from := len(l.log.Facts)
+	l.log.Append(stream.Name(stream.DataPoint, id), &datapoint.RevisionAccepted{
+		Send: datapoint.Send{
+			ProjectID: r.ProjectID, IngestionID: r.SendID, Items: 1, AcceptedAt: r.At, Bytes: 1, CreditTenths: r.CreditTenths, Month: metering.Month(r.At),
+		},
+		Standing: datapoint.Standing{Effect: datapoint.State{SourceID: id.String(), Revision: 1, LastNumber: 1, OccurredAt: r.At, IngestionID: r.SendID}},
+		Body:     datapoint.Body{Content: datapoint.Text{Inline: "x"}},
+	})
+	projectiontest.Apply(l.t, l.db, datapoints.Projector{}, l.log.Facts[from:]...)
+}
+
+func (l *ledger) reserve(r metering.Reservation) metering.Reservation {
+	l.t.Helper()
+	if err := l.Reserve(l.t.Context(), r, hold); err != nil {
+		l.t.Fatal(err)
+	}
+	return r
+}
+
+func (l *ledger) refuse(r metering.Reservation, code string) *fault.Error {
+	l.t.Helper()
+	err := l.Reserve(l.t.Context(), r, hold)
+	f, ok := errors.AsType[*fault.Error](err)
+	if !ok || f.Code != code {
+		l.t.Fatalf("error %v, want %s", err, code)
+	}
+	return f
+}
+
+// open is how many reservations are kept.
+func (l *ledger) open() (n int) {
+	l.t.Helper()
+	if err := l.db.QueryRow(l.t.Context(), `select count(*) from ops.reservations`).Scan(&n); err != nil {
+		l.t.Fatal(err)
+	}
+	return n
+}
+
+func limit(n int64) *int64 { return &n }
+
+func TestReserveUpToTheCap(t *testing.T) {
+	l := newLedger(t, metering.Limits{IngestionCap: limit(3)})
+	first := l.reserve(l.of(2))
+	l.refuse(l.of(2), fault.CodeProjectCapReached)
+	l.reserve(l.of(1))
+	if f := l.refuse(l.of(1), fault.CodeProjectCapReached); f.Data["used"] != int64(3) {
+		t.Errorf("data %v", f.Data)
+	}
+	if err := l.Release(t.Context(), first.SendID, first.Try); err != nil {
+		t.Fatal(err)
+	}
+	l.reserve(l.of(2))
+	// Neither another month, nor another project of the same or of another organization, is touched by that.
+	december := l.of(3)
+	december.At = l.at.Add(time.Hour)
+	l.reserve(december)
+	sister, stranger := l.of(3), l.of(3)
+	sister.ProjectID = l.newProject(l.organization)
+	l.reserve(sister)
+	stranger.OrganizationID = uuid.New()
+	stranger.ProjectID = l.newProject(stranger.OrganizationID)
+	l.reserve(stranger)
+	l.refuse(l.of(1), fault.CodeProjectCapReached)
+}
+
+// A send counts once, from its reservation until it is a fact and after, and however many tries it has.
+func TestReservationBecomesFact(t *testing.T) {
+	l := newLedger(t, metering.Limits{CreditCapTenths: limit(30)})
+	first := l.reserve(l.of(2))
+	again := first
+	again.Try = uuid.New()
+	l.limits.CreditCapTenths = limit(40)
+	again.Limits = l.limits
+	l.reserve(again)
+	last := l.reserve(l.of(1))
+	l.limits.CreditCapTenths = limit(30)
+	full := func(when string) {
+		t.Helper()
+		if f := l.refuse(l.of(1), fault.CodeProjectCapReached); f.Data["used"] != metering.Credits(30) {
+			t.Errorf("%s the data is %v", when, f.Data)
+		}
+	}
+	full("reserved,")
+	l.fact(first)
+	full("half stored,")
+	if next, err := l.DropFacts(t.Context()); err != nil || next <= 0 || l.open() != 1 {
+		t.Fatalf("next %s, %v, and %d reservations", next, err, l.open())
+	}
+	full("half dropped,")
+	l.fact(last)
+	full("stored,")
+	if next, err := l.DropFacts(t.Context()); err != nil || next != 0 || l.open() != 0 {
+		t.Fatalf("next %s, %v, and %d reservations", next, err, l.open())
+	}
+	full("dropped,")
+	if next, err := l.DropFacts(t.Context()); err != nil || next != 0 {
+		t.Errorf("of nothing: next %s, %v", next, err)
+	}
+}
+
+func TestOverdueReservationsAreDropped(t *testing.T) {
+	l := newLedger(t, metering.Limits{IngestionCap: limit(2)})
+	late := l.of(1)
+	if err := l.Reserve(t.Context(), late, -time.Second); err != nil {
+		t.Fatal(err)
+	}
+	l.reserve(l.of(1))
+	l.refuse(l.of(1), fault.CodeProjectCapReached) // one that is late counts until it is dropped
+	overdue, err := l.Overdue(t.Context(), 10)
+	if err != nil || len(overdue) != 1 || overdue[0].SendID != late.SendID || overdue[0].Try != late.Try {
+		t.Fatalf("overdue %v, %v", overdue, err)
+	}
+	if err := l.Drop(t.Context(), overdue); err != nil {
+		t.Fatal(err)
+	}
+	l.reserve(l.of(1))
+	l.refuse(l.of(1), fault.CodeProjectCapReached)
+}
+
+func TestCreditsAndSpendCap(t *testing.T) {
+	l := newLedger(t, metering.Limits{})
+	l.plan(metering.Flex, 45)
+	l.reserve(l.of(2))
+	l.fact(l.reserve(l.of(1)))
+	sister := l.newProject(l.organization)
+	other := l.of(1)
+	other.ProjectID = sister
+	l.reserve(other)
+	f := l.refuse(l.of(1), fault.CodeOutOfCredits)
+	if f.Data["creditsLeft"] != metering.Credits(5) || f.Data["creditsNeeded"] != metering.Credits(10) {
+		t.Errorf("data %v", f.Data)
+	}
+	capped := l.of(1)
+	capped.Limits.SpendCapTenths = limit(40)
+	if f := l.refuse(capped, fault.CodeSpendCapReached); f.Data["spent"] != metering.Credits(40) {
+		t.Errorf("data %v", f.Data)
+	}
+	// The month's turn opens the spend cap; of the balance what is reserved in the month before is gone.
+	capped.At = l.at.Add(time.Hour)
+	f = l.refuse(capped, fault.CodeOutOfCredits)
+	if f.Data["creditsLeft"] != metering.Credits(5) {
+		t.Errorf("data %v", f.Data)
+	}
+	exact := l.of(1)
+	exact.CreditTenths = 5
+	l.reserve(exact)
+}
+
+type stopped string
+
+func (s stopped) Stopped(_ context.Context, name string) error {
+	if name == string(s) {
+		return errors.New("stopped")
+	}
+	return nil
+}
+
+func TestNothingIsReservedOnStoppedProjections(t *testing.T) {
+	l := newLedger(t, metering.Limits{IngestionCap: limit(2)})
+	for _, name := range []string{"datapoints", "usage"} {
+		l.Meters = l.process(stopped(name))
+		l.refuse(l.of(1), fault.CodeServiceUnavailable)
+	}
+	l.Meters = l.process(stopped("memories"))
+	l.reserve(l.of(1))
+}
+
+// Callers of two processes, some of which give back what they took, while sends become facts and are dropped: what is accepted is
+// the cap at last, and never more.
+func TestExactUnderLoad(t *testing.T) {
+	const items, callers = 200, 16
+	l := newLedger(t, metering.Limits{IngestionCap: limit(items)})
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	processes := []*usage.Meters{l.Meters, l.process(nil)}
+	stored := make(chan metering.Reservation, 16)
+	var accepted atomic.Int64
+	var group, projector sync.WaitGroup
+	projector.Go(func() {
+		n := 0
+		for r := range stored {
+			l.fact(r)
+			if n++; n%8 == 0 {
+				if _, err := l.DropFacts(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	for i := range callers {
+		group.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, uint64(i)))
+			on := processes[i%2]
+			for {
+				r := l.of(1 + rng.Int64N(2))
+				r.Items = 1 // a fact is one item, whatever it costs
+				err := on.Reserve(t.Context(), r, hold)
+				if f, ok := errors.AsType[*fault.Error](err); ok && f.Code == fault.CodeProjectCapReached {
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if rng.IntN(4) == 0 {
+					if err := on.Release(t.Context(), r.SendID, r.Try); err != nil {
+						t.Error(err)
+						return
+					}
+					continue
+				}
+				accepted.Add(1)
+				stored <- r
+			}
+		})
+	}
+	group.Wait()
+	close(stored)
+	projector.Wait()
+	if n := accepted.Load(); n > items || n < items-callers {
+		t.Errorf("accepted %d of %d", n, items)
+	}
+	for accepted.Load() < items {
+		l.fact(l.reserve(l.of(1)))
+		accepted.Add(1)
+	}
+	l.refuse(l.of(1), fault.CodeProjectCapReached)
+	var facts int64
+	if err := l.db.QueryRow(t.Context(), `select ingestions from datapoints.month_usage where project_id = $1 and month = '2026-11'`, l.project).Scan(&facts); err != nil || facts != items {
+		t.Errorf("%d facts, %v", facts, err)
+	}
+}
