@@ -55,7 +55,7 @@ func (s *ownServer) start(ctx context.Context) (time.Duration, error) {
 		return 0, fmt.Errorf("make a log: %w", err)
 	}
 	defer func() { _ = log.Close() }() // the child holds it open
-	s.process = exec.Command(s.self, "serve", "--data-dir", s.dir, "--api-addr", s.addr, "--log-level", "warn")
+	s.process = exec.Command(s.self, "serve", "--data-dir", s.dir, "--api-addr", s.addr, "--console-addr", "127.0.0.1:0", "--log-level", "warn")
 	s.process.Stdout, s.process.Stderr = log, log
 	s.exited = make(chan struct{})
 	began := time.Now()

@@ -42,7 +42,7 @@ func (h *house) start() {
 	}
 	log := slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(h.t.Context()))
-	listener, err := listen(ctx, s.APIAddr)
+	listener, err := listenAll(ctx, s)
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"path/filepath"
 	"runtime/debug"
@@ -18,6 +17,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/commands/pipeline/model"
+	"github.com/annals-project/annals/domain/metering"
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
@@ -53,7 +53,7 @@ func (c *ServeCmd) Run(ctx context.Context, env *Env) (err error) {
 	if env.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	listener, err := listen(ctx, c.APIAddr)
+	listening, err := listenAll(ctx, &c.Settings)
 	if err != nil {
 		return err
 	}
@@ -61,12 +61,12 @@ func (c *ServeCmd) Run(ctx context.Context, env *Env) (err error) {
 	defer cancel()
 	st, err := openStorage(startCtx, &c.Settings, log)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return errors.Join(err, listening.close())
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
-	p, err := newProcess(startCtx, &c.Settings, st, listener, log)
+	p, err := newProcess(startCtx, &c.Settings, st, listening, log)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return errors.Join(err, listening.close())
 	}
 	p.ready = func() {
 		_, _ = fmt.Fprintf(env.Stdout, "annals is ready: API on %s, credentials in %s\n", p.urls.API, filepath.Join(c.DataDir, CredentialsFile))
@@ -80,7 +80,7 @@ type process struct {
 	log       *slog.Logger
 	st        *storage
 	urls      PublicURLs
-	listener  net.Listener
+	listening listeners
 	door      *door
 	api       http.Handler
 	runtime   *projections.Runtime
@@ -103,8 +103,8 @@ type process struct {
 	ready func()
 }
 
-func newProcess(ctx context.Context, s *Settings, st *storage, listener net.Listener, log *slog.Logger) (*process, error) {
-	p := &process{settings: s, log: log, st: st, listener: listener, urls: s.PublicURLs(listener.Addr().String()), door: &door{}, started: make(chan struct{})}
+func newProcess(ctx context.Context, s *Settings, st *storage, listening listeners, log *slog.Logger) (*process, error) {
+	p := &process{settings: s, log: log, st: st, listening: listening, urls: s.PublicURLs(listening.api.Addr().String(), listening.console.Addr().String()), door: &door{}, started: make(chan struct{})}
 	events := commands.NewLog(st.store, st.codec, log)
 	key, err := hashKey(s)
 	if err != nil {
@@ -184,7 +184,8 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 	keys := access.Queries{DB: p.st.db}
 	e := httpx.New(httpx.Config{
 		Log: p.log, Metrics: metrics, Keys: liveKeys{p.keys, p.waiter}, Gate: p.door.gate, Writes: p.pressure.refuse,
-		URLs: auth.URLs{API: p.urls.API, Console: p.urls.Console, Auth: p.urls.Auth},
+		Limit: newRateLimits(p.settings, metering.DefaultTariff(), time.Now).allow,
+		URLs:  p.urls.auth(),
 	})
 	writeapi.Register(e, writeapi.Deps{Ingest: write, Delete: write, Projects: write})
 	readapi.Register(e, readapi.Deps{
@@ -200,10 +201,11 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 func (p *process) run(ctx context.Context) error {
 	socket, err := operator.Listen(ctx, p.settings.DataDir)
 	if err != nil {
-		return errors.Join(err, p.listener.Close())
+		return errors.Join(err, p.listening.close())
 	}
 	edge := []role{
-		{"api", serveHTTP(p.listener, p.api, p.door, p.settings, p.log)},
+		{"api", serveHTTP(p.listening.api, p.api, p.door, p.settings, p.log)},
+		{"console", serveHTTP(p.listening.console, p.consoleEdge(), p.door, p.settings, p.log)},
 		{"operator socket", serveOperator(socket, operator.Handler(p.sends, p.log, operator.EventRoutes(p.st.store), operator.ProjectionRoutes(p.operatorProjections), operator.EraseRoutes(operatorErasures{p.finisher}), operator.BackupRoutes(p.backups)))},
 		{"start", p.start},
 	}

@@ -19,11 +19,11 @@ import (
 // drainPatience is how long requests under way may take to end once the process is asked to.
 const drainPatience = 10 * time.Second
 
-// listen opens the address of the API before anything else, so that a port in use is known at once.
-func listen(ctx context.Context, addr string) (net.Listener, error) {
+// listen opens an address; setting is what chooses another one.
+func listen(ctx context.Context, addr, setting string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("the address %s is in use: stop what listens there, or choose another with --api-addr (ANNALS_API_ADDR)", addr)
+		return nil, fmt.Errorf("the address %s is in use: stop what listens there, or choose another with %s", addr, setting)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", addr, err)

@@ -11,6 +11,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/annals-project/annals/internal/auth"
 )
 
 // Embedded is the value of a setting that asks for the part inside the process.
@@ -41,6 +43,7 @@ type Settings struct {
 	TLSCert     string `name:"tls-cert" setting:"ANNALS_TLS_CERT" help:"Certificate file (PEM); with a key the API speaks HTTPS."`
 	TLSKey      string `name:"tls-key" setting:"ANNALS_TLS_KEY" help:"Private key file (PEM) of the certificate."`
 	MinFreeDisk int    `name:"min-free-disk" setting:"ANNALS_MIN_FREE_DISK" default:"1024" help:"MiB of the data folder's disk that must be free for writes to be taken; 0 looks at no disk."`
+	RateLimit   *int   `name:"rate-limit-per-minute" setting:"ANNALS_RATE_LIMIT_PER_MINUTE" help:"Requests that an organization may send in any 60 seconds, whatever its plan; 0 is no limit; default: as its plan says."`
 	LogLevel    string `name:"log-level" setting:"ANNALS_LOG_LEVEL" default:"info" help:"Least level that is logged: debug, info, warn or error."`
 }
 
@@ -74,6 +77,9 @@ func (s *Settings) Validate() error {
 	}
 	if s.MinFreeDisk < 0 {
 		bad("MIN_FREE_DISK", "is %d: want a number of MiB, 0 for none", s.MinFreeDisk)
+	}
+	if s.RateLimit != nil && *s.RateLimit < 0 {
+		bad("RATE_LIMIT_PER_MINUTE", "is %d: want a number of requests, 0 for no limit", *s.RateLimit)
 	}
 	if s.Pipeline != "on" && s.Pipeline != "off" {
 		bad("PIPELINE", "is %q: want on or off", s.Pipeline)
@@ -127,16 +133,19 @@ type PublicURLs struct {
 	API, Console, Auth string
 }
 
-// PublicURLs derives the addresses that are not set from those listened on; apiAddr is what the API
-// really listens on, which tells more than the setting where that asks for port 0.
-func (s *Settings) PublicURLs(apiAddr string) PublicURLs {
+// auth is the addresses as the edge tells them.
+func (u PublicURLs) auth() auth.URLs { return auth.URLs{API: u.API, Console: u.Console, Auth: u.Auth} }
+
+// PublicURLs derives the addresses that are not set from those that are really listened on, which tell more than the settings
+// where these ask for port 0.
+func (s *Settings) PublicURLs(apiAddr, consoleAddr string) PublicURLs {
 	scheme := "http"
 	if s.TLSCert != "" {
 		scheme = "https"
 	}
 	u := PublicURLs{
 		API:     or(s.APIURL, urlOf(scheme, apiAddr)),
-		Console: or(s.ConsoleURL, urlOf(scheme, s.ConsoleAddr)),
+		Console: or(s.ConsoleURL, urlOf(scheme, consoleAddr)),
 	}
 	u.Auth = or(s.AuthURL, u.Console)
 	return u

@@ -32,6 +32,7 @@ func TestSettingsThatWork(t *testing.T) {
 		"model":              func(s *Settings) { s.ModelURL, s.ModelName, s.ModelKey = "https://models.example.com/v1", "small", "k" },
 		"embeddings":         func(s *Settings) { s.EmbedURL, s.EmbedName = "http://127.0.0.1:11434/v1", "small" },
 		"model without key":  func(s *Settings) { s.ModelURL, s.ModelName = "http://127.0.0.1:11434/v1", "small" },
+		"no rate limit":      func(s *Settings) { s.RateLimit = new(0) },
 		"key as hex":         func(s *Settings) { s.HashKey = strings.Repeat("0f", SecretBytes) },
 		"key as base64":      func(s *Settings) { s.HashKey = base64.StdEncoding.EncodeToString(make([]byte, SecretBytes)) },
 	} {
@@ -67,6 +68,7 @@ func TestSettingsThatCannotWork(t *testing.T) {
 		"embeddings in part":   {func(s *Settings) { s.EmbedKey = "secret" }, "ANNALS_EMBEDDINGS_URL is not set"},
 		"model without name":   {func(s *Settings) { s.ModelURL = "https://u:secret@models.example.com/v1" }, "ANNALS_MODEL_NAME is not set"},
 		"model's URL":          {func(s *Settings) { s.ModelURL, s.ModelName = "models:secret/v1", "small" }, "ANNALS_MODEL_URL cannot be used"},
+		"rate limit":           {func(s *Settings) { s.RateLimit = new(-1) }, "ANNALS_RATE_LIMIT_PER_MINUTE is -1"},
 		"certificate alone":    {func(s *Settings) { s.TLSCert = missing }, "ANNALS_TLS_KEY"},
 		"missing certificate":  {func(s *Settings) { s.TLSCert, s.TLSKey = missing, missing }, "cannot be read"},
 	} {
@@ -97,20 +99,20 @@ func TestEveryWrongSettingIsNamedAtOnce(t *testing.T) {
 
 func TestPublicURLs(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*Settings)
-		listen string
-		want   PublicURLs
+		change       func(*Settings)
+		api, console string
+		want         PublicURLs
 	}{
-		"from what is listened on": {func(*Settings) {}, "127.0.0.1:41234", PublicURLs{"http://127.0.0.1:41234", "http://127.0.0.1:8081", "http://127.0.0.1:8081"}},
-		"every interface":          {func(s *Settings) { s.ConsoleAddr = "0.0.0.0:8081" }, "[::]:8080", PublicURLs{"http://localhost:8080", "http://localhost:8081", "http://localhost:8081"}},
-		"HTTPS":                    {func(s *Settings) { s.TLSCert = "c" }, "h:1", PublicURLs{"https://h:1", "https://127.0.0.1:8081", "https://127.0.0.1:8081"}},
-		"set":                      {func(s *Settings) { s.APIURL, s.ConsoleURL = "https://a/", "https://c/" }, "h:1", PublicURLs{"https://a", "https://c", "https://c"}},
-		"own authorization server": {func(s *Settings) { s.AuthURL = "https://auth" }, "h:1", PublicURLs{"http://h:1", "http://127.0.0.1:8081", "https://auth"}},
+		"from what is listened on": {func(*Settings) {}, "127.0.0.1:41234", "127.0.0.1:41235", PublicURLs{"http://127.0.0.1:41234", "http://127.0.0.1:41235", "http://127.0.0.1:41235"}},
+		"every interface":          {func(*Settings) {}, "[::]:8080", "0.0.0.0:8081", PublicURLs{"http://localhost:8080", "http://localhost:8081", "http://localhost:8081"}},
+		"HTTPS":                    {func(s *Settings) { s.TLSCert = "c" }, "h:1", "127.0.0.1:8081", PublicURLs{"https://h:1", "https://127.0.0.1:8081", "https://127.0.0.1:8081"}},
+		"set":                      {func(s *Settings) { s.APIURL, s.ConsoleURL = "https://a/", "https://c/" }, "h:1", "h:2", PublicURLs{"https://a", "https://c", "https://c"}},
+		"own authorization server": {func(s *Settings) { s.AuthURL = "https://auth" }, "h:1", "h:2", PublicURLs{"http://h:1", "http://h:2", "https://auth"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := valid()
 			c.change(&s)
-			if diff := cmp.Diff(c.want, s.PublicURLs(c.listen)); diff != "" {
+			if diff := cmp.Diff(c.want, s.PublicURLs(c.api, c.console)); diff != "" {
 				t.Error(diff)
 			}
 		})

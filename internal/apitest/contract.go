@@ -105,7 +105,9 @@ func (c *Contract) Check(req *http.Request, status int, header http.Header, body
 	if origin, ok := header["Access-Control-Allow-Origin"]; ok {
 		return fmt.Errorf("Access-Control-Allow-Origin is %q: want none", origin)
 	}
-	if status >= 400 && req.Method != http.MethodHead {
+	// Beyond the limit of requests per minute the answer has no body; every other 429 is an envelope.
+	overLimit := status == http.StatusTooManyRequests && len(body) == 0
+	if status >= 400 && req.Method != http.MethodHead && !overLimit {
 		if err := c.checkEnvelope(status, header, body); err != nil {
 			return err
 		}

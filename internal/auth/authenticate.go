@@ -51,8 +51,8 @@ func NewAuthenticator(keys Keys) *Authenticator {
 
 // Authenticate says who calls a route, given by its method and template ("" for a path of no route).
 //
-// The fault is missing-api-key, malformed-api-key or unauthorized (401), project-archived (403), or service-unavailable (503)
-// where the key could not be looked up. An open route gives a zero principal.
+// The fault is missing-api-key, malformed-api-key or unauthorized (401), organization-not-ready (503), project-archived (403), or
+// service-unavailable (503) where the key could not be looked up. An open route gives a zero principal.
 func (a *Authenticator) Authenticate(ctx context.Context, method, template string, header http.Header) (Principal, error) {
 	route := a.table.Find(method, template)
 	if route.Open {
@@ -87,6 +87,8 @@ func (a *Authenticator) lookup(ctx context.Context, kind Kind, value string) (Pr
 		return Principal{}, fmt.Errorf("%w: %w", unavailable, err)
 	case !ok:
 		return Principal{}, fault.New(fault.Unauthenticated, fault.CodeUnauthorized, "the key is unknown, expired or revoked")
+	case h.Preparing:
+		return Principal{}, fault.New(fault.Unavailable, fault.CodeOrganizationNotReady, "the organization of this key is still being prepared; send the request again")
 	case h.Archived:
 		return Principal{}, fault.New(fault.Forbidden, fault.CodeProjectArchived, "the project of this key is archived")
 	}

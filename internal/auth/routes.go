@@ -32,6 +32,10 @@ type Route struct {
 	Agent Scope
 	// Open routes take no credential in a header: theirs stands in the URL.
 	Open bool
+	// ProjectQuery routes need ?project=<slug> of a management key.
+	ProjectQuery bool
+	// Unlimited routes are outside the limit of requests per minute.
+	Unlimited bool
 }
 
 // Takes reports whether the route takes a kind of credential.
@@ -65,7 +69,7 @@ func Routes() []Route {
 		{Method: post, Path: Prefix + "/ingest", Keys: project, Agent: Write},
 		{Method: post, Path: Prefix + "/ingest/batch", Keys: project, Agent: Write},
 		{Method: post, Path: Prefix + "/ingest/estimate", Keys: project, Agent: Read},
-		{Method: get, Path: Prefix + "/ingest/:ingestionId", Keys: project, Agent: Read},
+		{Method: get, Path: Prefix + "/ingest/:ingestionId", Keys: project, Agent: Read, Unlimited: true},
 		{Method: del, Path: Prefix + "/ingest/:ingestionId", Keys: project, Agent: Write},
 		{Method: post, Path: Prefix + "/ingest/:ingestionId/retry", Keys: project, Agent: Write},
 		{Method: get, Path: Prefix + "/ingest/:ingestionId/explain", Keys: project, Agent: Read},
@@ -74,12 +78,12 @@ func Routes() []Route {
 
 		{Method: post, Path: Prefix + "/recall", Keys: project, Agent: Read},
 
-		{Method: put, Path: Prefix + "/identities/:identity", Keys: either, Agent: Write},
-		{Method: patch, Path: Prefix + "/identities/:identity", Keys: either, Agent: Write},
-		{Method: post, Path: Prefix + "/identities/bulk", Keys: either, Agent: Write},
-		{Method: get, Path: Prefix + "/identities", Keys: either, Agent: Read},
-		{Method: get, Path: Prefix + "/identities/:identity", Keys: either, Agent: Read},
-		{Method: del, Path: Prefix + "/identities/:identity", Keys: either, Agent: Write},
+		{Method: put, Path: Prefix + "/identities/:identity", Keys: either, Agent: Write, ProjectQuery: true},
+		{Method: patch, Path: Prefix + "/identities/:identity", Keys: either, Agent: Write, ProjectQuery: true},
+		{Method: post, Path: Prefix + "/identities/bulk", Keys: either, Agent: Write, ProjectQuery: true},
+		{Method: get, Path: Prefix + "/identities", Keys: either, Agent: Read, ProjectQuery: true},
+		{Method: get, Path: Prefix + "/identities/:identity", Keys: either, Agent: Read, ProjectQuery: true},
+		{Method: del, Path: Prefix + "/identities/:identity", Keys: either, Agent: Write, ProjectQuery: true},
 
 		{Method: get, Path: Prefix + "/audiences", Keys: project},
 		{Method: put, Path: Prefix + "/audiences/:slug", Keys: project},
@@ -101,7 +105,7 @@ func Routes() []Route {
 		{Method: get, Path: Prefix + "/trace/timeline/:rootId", Keys: project, Agent: Read},
 		{Method: get, Path: Prefix + "/usage", Keys: either, Agent: Read},
 
-		{Method: post, Path: Prefix + "/webhooks/:webhookId/:token", Open: true},
+		{Method: post, Path: Prefix + "/webhooks/:webhookId/:token", Open: true, Unlimited: true},
 	}
 }
 

@@ -167,7 +167,8 @@ func TestStartErrors(t *testing.T) {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
 	}
-	fails("is in use", "--data-dir", t.TempDir(), "--api-addr", s.addr)
-	fails("in use by another process", "--data-dir", s.dir, "--api-addr", "127.0.0.1:0")
+	fails("choose another with --api-addr", "--data-dir", t.TempDir(), "--api-addr", s.addr, "--console-addr", "127.0.0.1:0")
+	fails("choose another with --console-addr", "--data-dir", t.TempDir(), "--api-addr", "127.0.0.1:0", "--console-addr", s.addr)
+	fails("in use by another process", "--data-dir", s.dir, "--api-addr", "127.0.0.1:0", "--console-addr", "127.0.0.1:0")
 	fails("ANNALS_PIPELINE", "--data-dir", t.TempDir(), "--pipeline", "maybe")
 }

@@ -100,7 +100,7 @@ func newService(t *testing.T, env ...string) *service {
 // begin starts the process without waiting for it.
 func (s *service) begin() {
 	s.t.Helper()
-	s.cmd = exec.Command(binary, "serve", "--data-dir", s.dir, "--api-addr", s.addr)
+	s.cmd = exec.Command(binary, "serve", "--data-dir", s.dir, "--api-addr", s.addr, "--console-addr", "127.0.0.1:0")
 	s.cmd.Env = append(append(os.Environ(), "ANNALS_LOG_LEVEL=warn"), s.env...)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	if err := s.cmd.Start(); err != nil {

@@ -2,8 +2,10 @@ package httpx
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -53,6 +55,43 @@ func authenticate(a *auth.Authenticator) echo.MiddlewareFunc {
 				return err
 			}
 			stateOf(c).principal = principal
+			return next(c)
+		}
+	}
+}
+
+// limitRate refuses calls beyond what the caller's organization may send in a minute, with no body. Routes outside of the limit
+// neither count nor are refused.
+func limitRate(ask func(auth.Principal) (retry time.Duration, ok bool)) echo.MiddlewareFunc {
+	routes := auth.NewTable()
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if ask == nil || !isAPI(c) || routes.Find(c.Request().Method, template(c)).Unlimited {
+				return next(c)
+			}
+			if retry, ok := ask(stateOf(c).principal); !ok {
+				seconds := max(int64((retry+time.Second-1)/time.Second), 1)
+				c.Response().Header().Set(echo.HeaderRetryAfter, strconv.FormatInt(seconds, 10))
+				return c.NoContent(http.StatusTooManyRequests)
+			}
+			return next(c)
+		}
+	}
+}
+
+// narrow finds the project that a call names beside its key.
+func narrow(a *auth.Authenticator) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if !isAPI(c) {
+				return next(c)
+			}
+			req, state := c.Request(), stateOf(c)
+			principal, err := a.Narrow(req.Context(), req.Method, template(c), req.URL.Query(), state.principal)
+			if err != nil {
+				return err
+			}
+			state.principal = principal
 			return next(c)
 		}
 	}

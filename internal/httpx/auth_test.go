@@ -1,6 +1,7 @@
 package httpx_test
 
 import (
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/readapi"
 )
 
 const challenge = `Bearer resource_metadata="https://console.example.com/.well-known/oauth-protected-resource/api/v1"`
@@ -32,7 +34,11 @@ func TestEveryRouteTakesItsCredentials(t *testing.T) {
 	api, _ := start(t, httpx.Config{}, nil)
 	for _, r := range auth.Routes() {
 		t.Run(r.Method+" "+r.Path, func(t *testing.T) {
-			call := func(key string) apitest.Response { return api.Call(r.Method, pathOf(r.Path), key, "") }
+			path := pathOf(r.Path)
+			if r.ProjectQuery {
+				path += "?project=" + apitest.Principal.Project.Slug
+			}
+			call := func(key string) apitest.Response { return api.Call(r.Method, path, key, "") }
 			if r.Open {
 				for _, key := range []string{"", apitest.ProjectKey, apitest.UnknownKey, "nonsense"} {
 					call(key).Want(t, 404, `"code":"not-found"`)
@@ -44,6 +50,7 @@ func TestEveryRouteTakesItsCredentials(t *testing.T) {
 			if r.Takes(auth.ProjectKey) {
 				call(apitest.ProjectKey).Want(t, 404, `"code":"not-found"`)
 				call(apitest.ArchivedKey).Want(t, 403, `"code":"project-archived"`)
+				call(apitest.PreparingKey).Want(t, 503, `"code":"organization-not-ready"`)
 				call(apitest.UnknownKey).Want(t, 401, `"code":"unauthorized"`, "unknown, expired or revoked")
 				call(apitest.UnreachableKey).Want(t, 503, `"code":"service-unavailable"`)
 			} else {
@@ -245,7 +252,29 @@ func TestTheTokenOfAWebhookIsRepeatedNowhere(t *testing.T) {
 }
 
 func TestProtectedResourceDocument(t *testing.T) {
-	api, _ := start(t, httpx.Config{}, nil)
+	edge, _ := start(t, httpx.Config{}, nil)
+	console := startConsole(t)
+	for name, api := range map[string]*apitest.Client{"API": edge, "console": console} {
+		t.Run(name, func(t *testing.T) { resourceDocument(t, api) })
+	}
+	for _, path := range []string{"/", "/api/v1/recall", "/healthz", "/.well-known/oauth-protected-resource/", "/.well-known/oauth-protected-resource/mcp"} {
+		got := console.Call(http.MethodGet, path, apitest.ProjectKey, "")
+		got.Want(t, 404, `"code":"not-found"`)
+		if got.Header.Get("WWW-Authenticate") != "" {
+			t.Errorf("%s: challenged", path)
+		}
+	}
+	console.Call(http.MethodPost, auth.ResourcePath, "", "").Want(t, 405, `"code":"method-not-allowed"`)
+}
+
+// startConsole serves the console's address.
+func startConsole(t *testing.T) *apitest.Client {
+	t.Helper()
+	return apitest.StartEdge(t, readapi.OpenAPI, httpx.NewConsole(httpx.Config{Log: slog.New(slog.DiscardHandler), URLs: apitest.URLs}))
+}
+
+func resourceDocument(t *testing.T, api *apitest.Client) {
+	t.Helper()
 	const want = `{"resource":"https://api.example.com/api/v1","resource_name":"Memory","authorization_servers":["https://auth.example.com"],` +
 		`"scopes_supported":["memory:read","memory:write"],"bearer_methods_supported":["header"]}`
 	for _, path := range []string{"/.well-known/oauth-protected-resource/api/v1", "/.well-known/oauth-protected-resource"} {

@@ -28,6 +28,9 @@ type Config struct {
 	Gate func() error
 	// Writes is asked before every call that writes, once it is known who calls; its error is the answer. Nil lets all through.
 	Writes func(deletion bool) error
+	// Limit is asked before every call of a known caller, but for those that are outside of the limit; where ok is false the call is
+	// refused, and the caller told to wait for so long. Nil lets all through.
+	Limit func(p auth.Principal) (retry time.Duration, ok bool)
 	// MaxRequests bounds the calls of the API that are served at once, and with them every queue behind; 0 means DefaultMaxRequests.
 	MaxRequests int64
 	// Timeout is how long a request may take beside the time its body may take to arrive; 0 means DefaultTimeout.
@@ -58,18 +61,17 @@ func New(cfg Config) *echo.Echo {
 		cfg.Bodies = NewBodies(DefaultBodyBytes)
 	}
 	cfg.Metrics.watch(cfg.Bodies)
-	e := echo.New()
-	e.HideBanner, e.HidePort = true, true
-	e.JSONSerializer = serializer{}
-	answer := errorWriter{urls: cfg.URLs, log: cfg.Log}
-	e.HTTPErrorHandler = answer.write
+	e := newEcho(cfg)
+	authenticator := auth.NewAuthenticator(cfg.Keys)
 	e.Use(
 		edge{cfg: cfg}.serve,
 		atMost(cfg.MaxRequests),
 		refuseBrowsers,
 		gate(cfg.Gate),
-		authenticate(auth.NewAuthenticator(cfg.Keys)),
+		authenticate(authenticator),
+		limitRate(cfg.Limit),
 		exactRoute,
+		narrow(authenticator),
 		writesGate(cfg.Writes),
 	)
 	for _, r := range auth.Routes() {

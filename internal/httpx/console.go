@@ -1,0 +1,38 @@
+package httpx
+
+import (
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// Console is the router of the console's address.
+type Console struct{ *echo.Echo }
+
+// NewConsole makes the router of the console's address: the protected-resource document, which the challenge of every 401 names, and an
+// answer of "not found" for everything else, the paths of the API too. Of the configuration it takes the log, the addresses, the
+// timeout and the clock.
+func NewConsole(cfg Config) *Console {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	cfg.Metrics, cfg.Bodies = nil, NewBodies(DefaultBodyBytes)
+	e := newEcho(cfg)
+	e.Use(edge{cfg: cfg}.serve)
+	registerResource(e, auth.APIResource(cfg.URLs))
+	return &Console{e}
+}
+
+// newEcho makes a router whose errors are envelopes.
+func newEcho(cfg Config) *echo.Echo {
+	e := echo.New()
+	e.HideBanner, e.HidePort = true, true
+	e.JSONSerializer = serializer{}
+	e.HTTPErrorHandler = errorWriter{urls: cfg.URLs, log: cfg.Log}.write
+	return e
+}
