@@ -73,7 +73,8 @@ func (l Ledger) Balance(tariff Tariff, month string) Balance {
 }
 
 // month is the plan at the end of a month, the allowance of the month, and what was spent in it while a metered plan was in
-// force. A change of plan within the month gives the larger of the allowances, so that no change takes away what was spent already.
+// force. A change of plan within the month gives the larger of the allowances for all of
+// it, so that no change takes away what was spent already.
 func (l Ledger) month(tariff Tariff, month string) (plan Plan, allowance, spent int64) {
 	plan = SelfHosted
 	var since int64

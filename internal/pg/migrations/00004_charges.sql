@@ -16,10 +16,11 @@ create index charges_by_organization on ops.charges (organization_id);
 
 -- When identities recalled, as far as the log does not know it: the rows go once their flush is in every projection that shows them.
 create table ops.seen (
-	project_id  uuid not null,
-	identity_id uuid not null,
-	flush_id    uuid not null,
-	at          timestamptz not null,
+	project_id      uuid not null,
+	identity_id     uuid not null,
+	flush_id        uuid not null,
+	organization_id uuid not null,
+	at              timestamptz not null,
 	primary key (project_id, identity_id, flush_id)
 );
 create index seen_by_flush on ops.seen (flush_id) where flush_id <> '00000000-0000-0000-0000-000000000000';
