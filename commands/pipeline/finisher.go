@@ -56,6 +56,9 @@ type Finisher struct {
 	Index  Index
 	Store  Physical
 
+	// Reservations are dropped once they count no longer; nil where nothing is reserved.
+	Reservations Reservations
+
 	// Beside are projections that keep something of what was deleted, beside those that every service has.
 	Beside []string
 
@@ -138,6 +141,8 @@ func (f *Finisher) round(ctx context.Context, all bool, done *Erasure) (next tim
 	}
 	wait, err := f.fanOuts(ctx, all)
 	step("fan-outs", wait, err)
+	wait, err = f.dropReservations(ctx)
+	step("reservations", wait, err)
 	step("facts", 0, f.keepFacts(ctx))
 	// What is swept lets deletions be cleaned that wait for it.
 	wait, err = f.sweep(ctx, all, done)

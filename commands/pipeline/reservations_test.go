@@ -1,0 +1,162 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/todo"
+	"github.com/annals-project/annals/projections/usage"
+)
+
+// capped lets the project of the world take so many data points a month.
+func (w *whole) capped(items int64) *usage.Meters {
+	w.t.Helper()
+	p := &w.call.Principal
+	p.OrganizationID = uuid.New()
+	p.Limits = metering.Limits{IngestionCap: &items}
+	projectiontest.Make(w.t, w.db, usage.New())
+	var log projectiontest.Log
+	log.Append(stream.Registry, &registry.ProjectCreated{ProjectID: p.Project.ID, OrganizationID: p.OrganizationID})
+	projectiontest.Apply(w.t, w.db, usage.New(), log.Facts...)
+	m := usage.NewMeters(w.db, metering.DefaultTariff(), w.waiter, slog.New(slog.DiscardHandler))
+	w.write.Limits, w.finisher.Reservations = m, m
+	return m
+}
+
+func (w *whole) refused(id string) bool {
+	w.t.Helper()
+	_, err := w.write.Ingest(w.t.Context(), w.call, item(id, "text of "+id), "")
+	f, is := errors.AsType[*fault.Error](err)
+	if err != nil && (!is || f.Code != fault.CodeProjectCapReached) {
+		w.t.Fatal(err)
+	}
+	return err != nil
+}
+
+// reservations is how many are kept, after the finisher has looked.
+func (w *whole) reservations() (n int) {
+	w.t.Helper()
+	w.passHead()
+	if _, err := w.finisher.dropReservations(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.db.QueryRow(w.t.Context(), `select count(*) from ops.reservations`).Scan(&n); err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+// age makes every reservation overdue.
+func (w *whole) age() {
+	w.t.Helper()
+	if _, err := w.db.Exec(w.t.Context(), `update ops.reservations set until = clock_timestamp() - interval '1 second'`); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// What a process that died had reserved is given back once its time is over, and not before; what it had stored in its last
+// moment stays taken.
+func TestReservationsOfADeadProcess(t *testing.T) {
+	w := newWholeWithout(t)
+	m := w.capped(3)
+	if w.refused("a") {
+		t.Fatal("the first is refused")
+	}
+	if n := w.reservations(); n != 0 {
+		t.Fatalf("%d reservations of what is a fact", n)
+	}
+	dead := w.stop(0)
+	dead.Limits = m
+	for range 2 {
+		if _, err := dead.Ingest(t.Context(), w.call, item("lost", "a text that is lost"), ""); err == nil {
+			t.Fatal("answered behind a dead store")
+		}
+	}
+	if n := w.reservations(); n != 2 || !w.refused("b") {
+		t.Fatalf("%d reservations, want those of the dead process, which fill the cap", n)
+	}
+	w.age()
+	if n := w.reservations(); n != 0 {
+		t.Fatalf("%d reservations are left", n)
+	}
+	if w.refused("b") || w.refused("c") || !w.refused("d") {
+		t.Error("the cap is not met")
+	}
+}
+
+// recorder tells in what order the finisher asks.
+type recorder struct {
+	Progress
+	calls   []string
+	overdue []todo.Reservation
+}
+
+func (r *recorder) say(call string) { r.calls = append(r.calls, call) }
+
+func (r *recorder) Wait(_ context.Context, p eventstore.Position, names ...string) error {
+	for _, name := range names {
+		r.say("wait for " + name)
+	}
+	if p == 0 {
+		return errors.New("waits for nothing")
+	}
+	return nil
+}
+
+func (r *recorder) DropFacts(context.Context) (time.Duration, error) {
+	r.say("facts")
+	return time.Second, nil
+}
+
+func (r *recorder) Overdue(context.Context, int) ([]todo.Reservation, error) {
+	r.say("overdue")
+	return r.overdue, nil
+}
+
+func (r *recorder) Drop(_ context.Context, some []todo.Reservation) error {
+	r.say("drop")
+	r.overdue = r.overdue[len(some):]
+	return nil
+}
+
+// heads tells of the look at the head of the log.
+type heads struct {
+	eventstore.Store
+	told *recorder
+}
+
+func (h heads) Head(context.Context) (eventstore.Position, error) {
+	h.told.say("head")
+	return 7, nil
+}
+
+// A reservation is dropped once the projection has passed a head that was read after the reservation was found overdue.
+func TestOverdueReservationsWaitForTheHead(t *testing.T) {
+	r := &recorder{overdue: []todo.Reservation{{SendID: uuid.New(), Try: uuid.New()}}}
+	f := &Finisher{Log: &commands.Log{Store: heads{told: r}}, Progress: r, Reservations: r, Logger: slog.New(slog.DiscardHandler), Now: time.Now}
+	next, err := f.dropReservations(t.Context())
+	if err != nil || next != time.Second {
+		t.Fatalf("next %s, %v", next, err)
+	}
+	want := []string{"facts", "overdue", "head", "wait for " + dataPoints, "drop", "overdue"}
+	if len(r.calls) != len(want) {
+		t.Fatalf("calls %v, want %v", r.calls, want)
+	}
+	for i := range want {
+		if r.calls[i] != want[i] {
+			t.Errorf("calls %v, want %v", r.calls, want)
+		}
+	}
+}
