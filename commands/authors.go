@@ -2,26 +2,30 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
-	"github.com/annals-project/annals/eventstore"
 )
 
-// authors remembers which authors have a directory record, so that their streams are not read on every send.
+// authors remembers which authors have a directory record, so that their streams are not read on every send. It remembers only where
+// this process alone writes the log: nobody else tells it of a removal.
 type authors struct {
-	mu    sync.Mutex
-	known map[uuid.UUID]struct{}
+	alone bool
+
+	mu       sync.Mutex
+	known    map[uuid.UUID]struct{}
+	removals uint64
 }
 
 // maxAuthors bounds the memory; past it the oldest half of nothing in particular is forgotten and read again.
 const maxAuthors = 100_000
 
-func newAuthors() *authors { return &authors{known: make(map[uuid.UUID]struct{})} }
+func newAuthors(alone bool) *authors {
+	return &authors{alone: alone, known: make(map[uuid.UUID]struct{})}
+}
 
 func (a *authors) has(id uuid.UUID) bool {
 	a.mu.Lock()
@@ -30,9 +34,20 @@ func (a *authors) has(id uuid.UUID) bool {
 	return ok
 }
 
-func (a *authors) add(id uuid.UUID) {
+// look is what add wants to know of the time before the stream was read.
+func (a *authors) look() (removals uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.removals
+}
+
+// add remembers a record that was seen, unless one was removed since the look before that.
+func (a *authors) add(id uuid.UUID, since uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.alone || a.removals != since {
+		return
+	}
 	if len(a.known) >= maxAuthors {
 		drop := maxAuthors / 2
 		for k := range a.known {
@@ -45,6 +60,14 @@ func (a *authors) add(id uuid.UUID) {
 	a.known[id] = struct{}{}
 }
 
+// forget is called once a record is removed, or may be, and before that is answered.
+func (a *authors) forget(id uuid.UUID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.removals++
+	delete(a.known, id)
+}
+
 // appear makes sure that the author of a send has a directory record. It runs before the append of the send rather than
 // behind it: then no crash leaves a send without its author, and nobody needs to look for one.
 func (s *Service) appear(ctx context.Context, call Call, author string) error {
@@ -55,18 +78,10 @@ func (s *Service) appear(ctx context.Context, call Call, author string) error {
 	if s.authors.has(id) {
 		return nil
 	}
-	name := stream.Name(stream.Identity, id)
-	_, exists, err := s.Log.Last(ctx, name)
-	if err != nil {
+	since := s.authors.look()
+	if _, err := s.Log.appearIn(ctx, call, id, author, identity.OriginIngest); err != nil {
 		return err
 	}
-	if !exists {
-		appeared := identity.Appeared{ProjectID: call.Principal.Project.ID, Identity: author, Origin: identity.OriginIngest, AppearedAt: call.ReceivedAt}
-		// A conflict means that another send of the author was first.
-		if _, err := s.Log.Append(ctx, name, eventstore.NoStream, call.meta(uuid.New()), appeared); err != nil && !errors.Is(err, eventstore.ErrConflict) {
-			return err
-		}
-	}
-	s.authors.add(id)
+	s.authors.add(id, since)
 	return nil
 }

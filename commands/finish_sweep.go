@@ -7,8 +7,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
@@ -17,7 +19,7 @@ import (
 )
 
 // Sweep ends a blob that nothing refers to, if the streams say so too at this time: its deadline is over, or it is the stage of
-// a batch that is fanned out; and no event of its owner refers to it. swept is false where it stays, or is ended already.
+// a batch or a bulk write that is fanned out; and no event of its owner refers to it. swept is false where it stays, or is ended already.
 //
 // The caller has seen, from the projection at the head of the log, that no batch is to be fanned out that may still refer to it.
 func (l *Log) Sweep(ctx context.Context, b todo.Blob, now time.Time) (swept bool, err error) {
@@ -36,10 +38,15 @@ func (l *Log) Sweep(ctx context.Context, b todo.Blob, now time.Time) (swept bool
 	if err != nil || referred {
 		return false, err
 	}
+	if !finished {
+		if finished, referred, err = l.rowsOf(ctx, opened.Owner, b.Stream); err != nil || referred {
+			return false, err
+		}
+	}
 	if !finished && now.Before(opened.Deadline) {
 		return false, nil
 	}
-	for _, family := range []string{stream.DataPoint, stream.Memory} {
+	for _, family := range []string{stream.DataPoint, stream.Memory, stream.Identity, stream.Audiences} {
 		facts, err := l.ReadFrom(ctx, stream.Name(family, opened.Owner), 0)
 		if errors.Is(err, eventstore.ErrDeleted) {
 			continue // what is erased refers to nothing
@@ -77,7 +84,20 @@ func (l *Log) stageOf(ctx context.Context, send uuid.UUID, name string) (finishe
 	return deleted, !deleted, nil
 }
 
-// refers reports whether an event of a data point, or of its memories, refers to a blob.
+// rowsOf is stageOf for the rows of a bulk write of identities.
+func (l *Log) rowsOf(ctx context.Context, bulk uuid.UUID, name string) (finished, referred bool, err error) {
+	facts, err := l.ReadFrom(ctx, stream.Name(stream.Bulk, bulk), 0)
+	if err != nil || len(facts) == 0 {
+		return false, false, err
+	}
+	accepted, ok := facts[0].Event.(*identity.BulkAccepted)
+	if !ok || accepted.Rows.Stream != name {
+		return false, false, nil
+	}
+	return len(facts) > 1, len(facts) == 1, nil
+}
+
+// refers reports whether an event of an owner refers to a blob.
 func refers(facts []eventstore.Fact, name string) bool {
 	for _, f := range facts {
 		for _, used := range blobsOf(f) {
@@ -95,13 +115,31 @@ func blobsOf(f eventstore.Fact) []string {
 	switch e := f.Event.(type) {
 	case *datapoint.RevisionAccepted:
 		for _, text := range []*datapoint.Text{&e.Content, e.Metadata} {
-			if text != nil && text.Blob != nil {
-				names = append(names, text.Blob.Stream)
+			if text != nil {
+				names = referred(names, text.Blob)
 			}
 		}
 	case *memory.Derived:
-		if e.Blob != nil {
-			names = append(names, e.Blob.Stream)
+		names = referred(names, e.Blob)
+	case *identity.TraitsReplaced:
+		names = referred(names, e.Record.Traits.Blob)
+	case *identity.TraitsMerged:
+		names = referred(names, e.Record.Traits.Blob, e.Patch.Blob)
+	case *identity.BulkRowApplied:
+		if e.Record != nil {
+			names = referred(names, e.Record.Traits.Blob)
+		}
+	case *audience.Put:
+		names = referred(names, e.MembersBlob, e.RuleBlob)
+	}
+	return names
+}
+
+// referred adds the names of the blobs that are referred to, of which each may be none.
+func referred(names []string, refs ...*blob.Ref) []string {
+	for _, ref := range refs {
+		if ref != nil {
+			names = append(names, ref.Stream)
 		}
 	}
 	return names

@@ -47,6 +47,10 @@ type Config struct {
 	Pipeline bool
 	// Tariff is the terms of the plans; nil is metering.DefaultTariff.
 	Tariff metering.Tariff
+	// Directory is asked before identities are written; nil in tests that write none.
+	Directory Directory
+	// SoleWriter is true where no other process writes the log: then what this one has seen of it holds until it writes itself.
+	SoleWriter bool
 	// Foreground counts the callers that wait for sends; nil counts nothing.
 	Foreground *Foreground
 }
@@ -67,7 +71,7 @@ func New(cfg Config) *Service {
 	if cfg.Tariff == nil {
 		cfg.Tariff = metering.DefaultTariff()
 	}
-	return &Service{Config: cfg, authors: newAuthors(), registry: &registryReader{log: cfg.Log}, audiences: newAudienceReader(cfg.Log)}
+	return &Service{Config: cfg, authors: newAuthors(cfg.SoleWriter), registry: &registryReader{log: cfg.Log}, audiences: newAudienceReader(cfg.Log)}
 }
 
 func dataPointDeleted(sourceID string) *fault.Error {

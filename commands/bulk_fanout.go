@@ -1,0 +1,260 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// fanOutBulk writes each row of a committed bulk write into the stream of its record, then the statuses into the stream of the write.
+// It may run any number of times, also in several processes at once: all append under the same ids.
+func (l *Log) fanOutBulk(ctx context.Context, directory Directory, waiter Waiter, b *bulk) ([]string, error) {
+	// The directory reads the rows where it shows the commit; they may end only behind that. From there on it also knows of every
+	// bulk write that was committed earlier.
+	waitCtx, cancel := context.WithTimeout(ctx, visibleTimeout)
+	defer cancel()
+	if err := waiter.Wait(waitCtx, b.commit, projectionDirectory); err != nil {
+		return nil, err
+	}
+	if err := l.completeEarlier(ctx, directory, b); err != nil {
+		return nil, err
+	}
+	statuses := make([]string, len(b.rows))
+	err := each(ctx, len(b.rows), func(ctx context.Context, i int) error {
+		var err error
+		if statuses[i], err = l.applyRow(ctx, b, i); err != nil {
+			return fmt.Errorf("row %d of bulk write %s: %w", i, b.id, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return l.endBulk(ctx, b, statuses)
+}
+
+// endBulk says that a bulk write is fanned out, and ends its rows. Where another run was first, what that stored is the answer.
+func (l *Log) endBulk(ctx context.Context, b *bulk, statuses []string) ([]string, error) {
+	name := stream.Name(stream.Bulk, b.id)
+	_, err := l.Append(ctx, name, 0, b.meta("done"), identity.BulkFannedOut{ProjectID: b.accepted.ProjectID, Statuses: statuses})
+	if errors.Is(err, eventstore.ErrConflict) {
+		facts, err := l.ReadFrom(ctx, name, 1)
+		if err != nil {
+			return nil, err
+		}
+		done := bulkFannedOut(facts)
+		if done == nil {
+			return nil, fmt.Errorf("bulk write %s: neither open nor fanned out", b.id)
+		}
+		statuses = done.Statuses
+	} else if err != nil {
+		return nil, err
+	}
+	l.dropStage(ctx, b.accepted.Rows.Stream)
+	return statuses, nil
+}
+
+// completeEarlier writes those rows of bulk writes that were committed before this one which concern the same records: then this one
+// tells what it created and what it updated as if they had been done one after the other.
+func (l *Log) completeEarlier(ctx context.Context, directory Directory, b *bulk) error {
+	return l.completeOpen(ctx, directory, b.project(), b.ids, b.deadline.Add(-BlobKeep), func(other *bulk) bool { return other.commit < b.commit })
+}
+
+// completeRows writes the rows of every open bulk write that concern the records.
+func (l *Log) completeRows(ctx context.Context, directory Directory, project auth.Project, ids []uuid.UUID, now time.Time) error {
+	return l.completeOpen(ctx, directory, project, ids, now, func(*bulk) bool { return true })
+}
+
+func (l *Log) completeOpen(ctx context.Context, directory Directory, project auth.Project, ids []uuid.UUID, now time.Time, want func(*bulk) bool) error {
+	open, err := directory.OpenBulks(ctx, project, ids)
+	if err != nil || len(open) == 0 {
+		return err
+	}
+	var bulks []*bulk
+	for _, id := range open {
+		b, _, err := l.readBulk(ctx, id, now)
+		if _, lost := errors.AsType[*stageError](err); lost {
+			l.Logger.ErrorContext(ctx, "the rows of a bulk write are lost", "bulk", id, "err", err)
+			continue // nobody can write them; the finisher ends it
+		}
+		if err != nil {
+			return err
+		}
+		if b != nil && want(b) {
+			bulks = append(bulks, b)
+		}
+	}
+	slices.SortFunc(bulks, func(a, b *bulk) int {
+		if a.commit < b.commit {
+			return -1
+		}
+		return 1
+	})
+	concerned := make(map[uuid.UUID]bool, len(ids))
+	for _, id := range ids {
+		concerned[id] = true
+	}
+	for _, b := range bulks {
+		var rows []int
+		for i, id := range b.ids {
+			if concerned[id] {
+				rows = append(rows, i)
+			}
+		}
+		if err := each(ctx, len(rows), func(ctx context.Context, n int) error {
+			_, err := l.applyRow(ctx, b, rows[n])
+			return err
+		}); err != nil {
+			return fmt.Errorf("bulk write %s: %w", b.id, err)
+		}
+	}
+	return nil
+}
+
+// applyRow writes one row, where it stands among what its record has become since the commit. A row that stands already is left.
+func (l *Log) applyRow(ctx context.Context, b *bulk, i int) (status string, err error) {
+	target, meta := b.accepted.Targets[i], b.meta(fmt.Sprintf("row:%d", i))
+	name := stream.Name(stream.Identity, target.IdentityID)
+	o := owner{project: b.accepted.ProjectID, identity: target.IdentityID, deadline: b.deadline, meta: meta}
+	row := bulkRow{bulk: b, ordinal: i, owner: o}
+	for look := target.Decided >= 0; ; look = true {
+		var place identity.Placement
+		at := eventstore.NoStream
+		if look {
+			var applied *identity.BulkRowApplied
+			if place, at, applied, err = l.placeOf(ctx, name, eventstore.Revision(target.Decided), b.commit, meta.CommandID); err != nil {
+				return "", err
+			}
+			if applied != nil {
+				return applied.Status, nil
+			}
+		} else {
+			place = identity.Place(nil, nil, uint64(b.commit)) // a record that is new, as long as the store does not say otherwise
+		}
+		e, err := l.rowEvent(ctx, &row, place)
+		if err != nil {
+			return "", err
+		}
+		_, err = l.Append(ctx, name, at, meta, e)
+		if !errors.Is(err, eventstore.ErrConflict) {
+			return e.Status, err
+		}
+	}
+}
+
+// placeOf finds where a row stands in the stream of its record; applied is the row itself where it is there.
+func (l *Log) placeOf(ctx context.Context, name string, decided eventstore.Revision, commit eventstore.Position, command uuid.UUID) (
+	place identity.Placement, at eventstore.Revision, applied *identity.BulkRowApplied, err error,
+) {
+	facts, err := l.ReadFrom(ctx, name, max(decided, 0))
+	if err != nil {
+		return place, 0, nil, err
+	}
+	var base *identity.Record
+	var stored []identity.Effect
+	at = eventstore.NoStream
+	for _, f := range facts {
+		at = f.Revision
+		row, isRow := f.Event.(*identity.BulkRowApplied)
+		if isRow && f.Details.CommandID == command {
+			return place, at, row, nil
+		}
+		if f.Revision == decided {
+			if base, err = l.recordAt(ctx, f); err != nil {
+				return place, 0, nil, err
+			}
+			continue
+		}
+		effect := identity.Effect{At: uint64(f.Position), Event: f.Event}
+		if isRow {
+			effect.At = row.Commit
+		}
+		stored = append(stored, effect)
+	}
+	return identity.Place(base, stored, uint64(commit)), at, nil, nil
+}
+
+// bulkRow is one row on its way into the stream of its record. Its own traits are written once, however often it is decided.
+type bulkRow struct {
+	*bulk
+	ordinal int
+	owner   owner
+	own     *identity.Traits
+}
+
+// rowEvent makes the event of a row in its place.
+func (l *Log) rowEvent(ctx context.Context, r *bulkRow, place identity.Placement) (e identity.BulkRowApplied, err error) {
+	e = identity.BulkRowApplied{
+		ProjectID: r.accepted.ProjectID, BulkID: r.id, Ordinal: r.ordinal, Commit: uint64(r.commit), Status: place.Status, History: place.History,
+	}
+	row := r.rows[r.ordinal]
+	var traits identity.Traits
+	switch {
+	case place.Stands: // says its own
+	case len(place.Patches) > 0:
+		under := row.Traits
+		for _, patch := range place.Patches {
+			if patch, err = l.patchOf(ctx, patch); err != nil {
+				return e, err
+			}
+			under = patch.Apply(under)
+		}
+		if traits, err = l.placeTraits(ctx, r.owner, under); err != nil {
+			return e, err
+		}
+	default:
+		if r.own == nil {
+			own, err := l.placeTraits(ctx, r.owner, row.Traits)
+			if err != nil {
+				return e, err
+			}
+			r.own = &own
+		}
+		traits = *r.own
+	}
+	e.Record = place.Record(row, traits, r.accepted.Origin, r.accepted.AcceptedAt)
+	return e, nil
+}
+
+// ResumeBulk completes the fan-out of a committed bulk write that its process left; one that is complete is left as it is. One whose
+// rows are lost ends with what stands of it: no other try reads more.
+func (l *Log) ResumeBulk(ctx context.Context, directory Directory, waiter Waiter, id uuid.UUID, now time.Time) error {
+	b, _, err := l.readBulk(ctx, id, now)
+	if lost, is := errors.AsType[*stageError](err); is {
+		l.Logger.ErrorContext(ctx, "a bulk write is given up since its rows are lost", "bulk", id, "err", lost)
+		return l.giveUpBulk(ctx, b)
+	}
+	if err != nil || b == nil {
+		return err
+	}
+	_, err = l.fanOutBulk(ctx, directory, waiter, b)
+	return err
+}
+
+// giveUpBulk ends a bulk write whose rows cannot be read. The statuses of rows that do not stand are empty.
+func (l *Log) giveUpBulk(ctx context.Context, b *bulk) error {
+	statuses := make([]string, len(b.accepted.Targets))
+	err := each(ctx, len(statuses), func(ctx context.Context, i int) error {
+		target := b.accepted.Targets[i]
+		name := stream.Name(stream.Identity, target.IdentityID)
+		_, _, applied, err := l.placeOf(ctx, name, eventstore.Revision(target.Decided), b.commit, b.meta(fmt.Sprintf("row:%d", i)).CommandID)
+		if applied != nil {
+			statuses[i] = applied.Status
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = l.endBulk(ctx, b, statuses)
+	return err
+}
