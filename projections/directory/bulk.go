@@ -1,0 +1,76 @@
+package directory
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/unnest"
+)
+
+// bulkAccepted shows a bulk write whole. Where its stage is gone, which is so in a replay, the records that it makes are known to be
+// there, and their own events bring the rest.
+func (g *page) bulkAccepted(ctx context.Context, at eventstore.Position, bulk uuid.UUID, e *identity.BulkAccepted) error {
+	rows, err := g.stagedRows(ctx, e)
+	if err != nil {
+		return err
+	}
+	acceptedAt := unnest.Instant(e.AcceptedAt)
+	g.bulks[bulk] = &bulkRow{project: e.ProjectID, acceptedAt: acceptedAt, position: at}
+	for i, target := range e.Targets {
+		x := g.entry(target.IdentityID, e.ProjectID)
+		if at <= x.position {
+			continue
+		}
+		x.project, x.position, x.dirty, x.open[bulk] = e.ProjectID, at, true, at
+		switch {
+		case rows == nil && x.now == nil:
+			x.now = &record{values: map[string]string{}, origin: string(e.Origin), createdAt: acceptedAt, updatedAt: acceptedAt}
+		case rows == nil:
+		case !x.now.visible():
+			x.now = &record{identity: &rows[i].Identity, values: rows[i].Traits, origin: string(e.Origin), createdAt: acceptedAt, updatedAt: acceptedAt}
+		default:
+			x.now = &record{identity: x.now.identity, values: rows[i].Traits, origin: x.now.origin, createdAt: x.now.createdAt, updatedAt: acceptedAt}
+		}
+	}
+	return nil
+}
+
+// stagedRows are the rows of a bulk write in the order of its targets, nil where the stage is gone.
+func (g *page) stagedRows(ctx context.Context, e *identity.BulkAccepted) ([]identity.Row, error) {
+	data, ok, err := g.readBlob(ctx, e.Rows, "rows of a bulk write")
+	if err != nil || !ok {
+		return nil, err
+	}
+	lines := json.NewDecoder(bytes.NewReader(data))
+	rows := make([]identity.Row, 0, len(e.Targets))
+	for lines.More() {
+		var row identity.Row
+		if err := lines.Decode(&row); err != nil {
+			g.projector.log.WarnContext(ctx, "rows of a bulk write cannot be read", "blob", e.Rows.Stream, "err", err)
+			return nil, nil
+		}
+		if row.Traits == nil {
+			row.Traits = map[string]string{}
+		}
+		rows = append(rows, row)
+	}
+	if len(rows) != len(e.Targets) {
+		g.projector.log.WarnContext(ctx, "a bulk write has another number of rows than of targets", "blob", e.Rows.Stream, "rows", len(rows), "targets", len(e.Targets))
+		return nil, nil
+	}
+	return rows, nil
+}
+
+// bulkFannedOut closes a bulk write. Of records that were erased since no row may have come by.
+func (g *page) bulkFannedOut(bulk uuid.UUID) {
+	delete(g.bulks, bulk)
+	g.ended.add(bulk)
+	for _, x := range g.entries {
+		delete(x.open, bulk)
+	}
+}

@@ -1,0 +1,186 @@
+package directory
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/unnest"
+)
+
+const (
+	selectProjects   = `select project_id, namespace, rules_at from projects where project_id = any($1::uuid[])`
+	selectIdentities = `select id, project_id, identity, traits, origin, created_at, updated_at from identities where id = any($1::uuid[])`
+	selectHeads      = `select id, project_id, revision, position from heads where id = any($1::uuid[])`
+	selectBulkRows   = `select identity_id, bulk_id, position from bulk_rows where identity_id = any($1::uuid[])`
+	selectAudiences  = `select id, project_id, slug, name, kind, rule, created_at, recomputed_at, position from audiences where id = any($1::uuid[])`
+	selectKnown      = `select id from identities where id = any($1::uuid[])`
+)
+
+// touched is what a page of events names.
+type touched struct {
+	projects, identities, audiences, members ids
+}
+
+// touch collects what the events name. Lists of members that are in blobs are read for it.
+func (g *page) touch(ctx context.Context, facts []eventstore.Fact) (touched, error) {
+	t := touched{projects: ids{}, identities: ids{}, audiences: ids{}, members: ids{}}
+	for _, f := range facts {
+		if send, _, ok := datapoint.SendOf(f.Event); ok {
+			if send.Author != "" {
+				t.projects.add(send.ProjectID)
+			}
+			continue
+		}
+		switch e := f.Event.(type) {
+		case *identity.BulkAccepted:
+			t.projects.add(e.ProjectID)
+			for _, target := range e.Targets {
+				t.identities.add(target.IdentityID)
+			}
+		case *audience.Put:
+			t.projects.add(e.ProjectID)
+			t.audiences.add(e.AudienceID)
+			list, err := g.list(ctx, e)
+			if err != nil {
+				return touched{}, err
+			}
+			for _, id := range list {
+				t.members.add(id)
+			}
+		case *audience.Removed:
+			t.projects.add(e.ProjectID)
+			t.audiences.add(e.AudienceID)
+		case *audience.Recomputed:
+			t.projects.add(e.ProjectID)
+			t.audiences.add(e.AudienceID)
+		default:
+			if project := projectOf(f); project != uuid.Nil {
+				t.projects.add(project)
+				t.identities.add(stream.Owner(f.Stream))
+			}
+		}
+	}
+	return t, nil
+}
+
+// load reads the rows that the events lead to.
+func (p *Projector) load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) (*page, error) {
+	g := newPage(p)
+	t, err := g.touch(ctx, facts)
+	if err != nil {
+		return nil, err
+	}
+	b := &pgx.Batch{}
+	queue(b, selectProjects, t.projects, g.readProjects)
+	// The heads come first: each makes an entry, which the record and the open rows are put to.
+	queue(b, selectHeads, t.identities, g.readHeads)
+	queue(b, selectIdentities, t.identities, g.readIdentities)
+	queue(b, selectBulkRows, t.identities, g.readBulkRows)
+	queue(b, selectAudiences, t.audiences, g.readAudiences)
+	queue(b, selectKnown, t.members, g.readKnown)
+	if err := flush(ctx, tx, b); err != nil {
+		return nil, fmt.Errorf("load the rows of the page: %w", err)
+	}
+	return g, nil
+}
+
+func queue(b *pgx.Batch, sql string, of ids, read func(pgx.Rows) error) {
+	if len(of) > 0 {
+		b.Queue(sql, unnest.Keys(of)).Query(read)
+	}
+}
+
+func flush(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
+	if b.Len() == 0 {
+		return nil
+	}
+	return tx.SendBatch(ctx, b).Close()
+}
+
+func (g *page) readProjects(rows pgx.Rows) error {
+	for rows.Next() {
+		id, row := uuid.UUID{}, &projectRow{}
+		if err := rows.Scan((*[16]byte)(&id), (*[16]byte)(&row.namespace), (*uint64)(&row.before)); err != nil {
+			return err
+		}
+		row.rulesAt = row.before
+		g.projects[id] = row
+	}
+	return rows.Err()
+}
+
+func (g *page) readHeads(rows pgx.Rows) error {
+	for rows.Next() {
+		x := &entry{open: map[uuid.UUID]eventstore.Position{}}
+		if err := rows.Scan((*[16]byte)(&x.id), (*[16]byte)(&x.project), (*int64)(&x.revision), (*uint64)(&x.position)); err != nil {
+			return err
+		}
+		g.entries[x.id] = x
+	}
+	return rows.Err()
+}
+
+func (g *page) readIdentities(rows pgx.Rows) error {
+	for rows.Next() {
+		id, project, r := uuid.UUID{}, uuid.UUID{}, &record{}
+		if err := rows.Scan((*[16]byte)(&id), (*[16]byte)(&project), &r.identity, &r.text, &r.origin, &r.createdAt, &r.updatedAt); err != nil {
+			return err
+		}
+		r.createdAt, r.updatedAt = unnest.Instant(r.createdAt), unnest.Instant(r.updatedAt)
+		x := g.entry(id, project)
+		x.before, x.now = r, r
+	}
+	return rows.Err()
+}
+
+func (g *page) readBulkRows(rows pgx.Rows) error {
+	for rows.Next() {
+		var (
+			id, bulk uuid.UUID
+			commit   eventstore.Position
+		)
+		if err := rows.Scan((*[16]byte)(&id), (*[16]byte)(&bulk), (*uint64)(&commit)); err != nil {
+			return err
+		}
+		x := g.entries[id]
+		if x == nil {
+			return fmt.Errorf("a row of bulk write %s is open of a record that was never read: %s", bulk, id)
+		}
+		if x.loaded == nil {
+			x.loaded = map[uuid.UUID]eventstore.Position{}
+		}
+		x.loaded[bulk], x.open[bulk] = commit, commit
+	}
+	return rows.Err()
+}
+
+func (g *page) readAudiences(rows pgx.Rows) error {
+	for rows.Next() {
+		a := &audienceRow{}
+		if err := rows.Scan((*[16]byte)(&a.id), (*[16]byte)(&a.project), &a.slug, &a.name, &a.kind, &a.rule, &a.createdAt, &a.recomputedAt,
+			(*uint64)(&a.position)); err != nil {
+			return err
+		}
+		g.audiences[a.id] = a
+	}
+	return rows.Err()
+}
+
+func (g *page) readKnown(rows pgx.Rows) error {
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan((*[16]byte)(&id)); err != nil {
+			return err
+		}
+		g.known.add(id)
+	}
+	return rows.Err()
+}

@@ -1,0 +1,93 @@
+// Package directory projects who is known in each project, and which audiences they belong to.
+//
+// Its rows obey the erasure law: the removal of a record is the last that its stream says of it, so what came before may be missing.
+package directory
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/projections"
+)
+
+// Name is the projection's name: its schema, its topic, and what answers wait for.
+const Name = "directory"
+
+//go:embed schema.sql
+var schema string
+
+// blobs reads what was too big for its event: traits, rules, lists of members, and the rows of bulk writes.
+type blobs interface {
+	// ReadBlob reads a blob whole. One that is gone or damaged is an *eventstore.BlobError.
+	ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error)
+}
+
+// Projector keeps schema directory.
+type Projector struct {
+	blobs blobs
+	log   *slog.Logger
+	rules *ruleCache
+}
+
+var (
+	_ projections.Projector = (*Projector)(nil)
+	_ projections.Paced     = (*Projector)(nil)
+)
+
+// New makes the projector.
+func New(blobs blobs, log *slog.Logger) *Projector {
+	return &Projector{blobs: blobs, log: log, rules: newRuleCache()}
+}
+
+// Name implements projections.Projector.
+func (*Projector) Name() string { return Name }
+
+// Version implements projections.Projector.
+func (*Projector) Version() int { return 1 }
+
+// Families implements projections.Projector.
+func (*Projector) Families() []string {
+	return []string{stream.Registry, stream.Identity, stream.Bulk, stream.Audiences, stream.DataPoint, stream.Deletion, stream.Usage}
+}
+
+// Schema implements projections.Projector.
+func (*Projector) Schema() string { return schema }
+
+// Pace implements projections.Paced. Most of what comes by is who wrote a data point, which nobody waits for.
+func (*Projector) Pace() time.Duration { return 50 * time.Millisecond }
+
+// Apply folds the page over the rows that it touches, writes one statement per table, and counts anew who belongs to the audiences
+// that were put or recomputed. Facts that were applied before change nothing. A blob that is gone or damaged stands for no
+// traits, no members or a rule that nobody meets: that stops no projector, and is logged. A blob that cannot be read now is an error of
+// the event store.
+func (p *Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) error {
+	for _, f := range facts {
+		if f.Err != nil {
+			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, f.Err)
+		}
+	}
+	g, err := p.load(ctx, tx, facts)
+	if err != nil {
+		return err
+	}
+	for _, f := range facts {
+		if err := g.apply(ctx, f); err != nil {
+			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, err)
+		}
+	}
+	if err := g.settle(ctx, tx); err != nil {
+		return err
+	}
+	if err := g.save(ctx, tx); err != nil {
+		return err
+	}
+	return g.recount(ctx, tx)
+}

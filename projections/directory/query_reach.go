@@ -1,0 +1,105 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// selectViewer reads in one snapshot where the audiences of a project changed last, and an identity's traits and fixed audiences.
+const selectViewer = `select p.rules_at, i.traits, case when i.id is null then '{}' else array(
+		select a.id from directory.members m join directory.audiences a on a.id = m.audience_id and a.project_id = p.project_id
+		where m.identity_id = i.id) end
+	from directory.projects p
+	left join directory.identities i on i.id = $2 and i.project_id = p.project_id and i.identity is not null
+	where p.project_id = $1`
+
+// viewer is what decides what an identity reaches.
+type viewer struct {
+	rulesAt eventstore.Position
+	traits  *string // nil for no record
+	fixed   []uuid.UUID
+}
+
+// Reach is what an identity reaches now: uuid.Nil, which is what is project-visible, and then, in the order of their ids, every
+// audience that it belongs to. Who has no record reaches what is project-visible only, whatever the rules say of absent traits.
+//
+// It is as of the last position that the projection applied, in one snapshot. The fault is service-unavailable while the
+// projection is stopped.
+func (q *Queries) Reach(ctx context.Context, project auth.Project, identity string) ([]uuid.UUID, error) {
+	if err := q.running(ctx); err != nil {
+		return nil, err
+	}
+	v, rules, err := q.look(ctx, project, stream.IdentityID(project.Namespace, identity))
+	if err != nil {
+		return nil, fmt.Errorf("find what an identity reaches: %w", err)
+	}
+	return v.reach(rules)
+}
+
+// reach are the audiences of a viewer.
+func (v viewer) reach(rules []rule) ([]uuid.UUID, error) {
+	reached := []uuid.UUID{uuid.Nil}
+	if v.traits == nil {
+		return reached, nil
+	}
+	reached = append(reached, v.fixed...)
+	if len(rules) > 0 {
+		traits, err := decodeTraits(*v.traits)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rules {
+			if r.rule.Matches(traits) {
+				reached = append(reached, r.audience)
+			}
+		}
+	}
+	slices.SortFunc(reached, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) }) // uuid.Nil is the first of all
+	return reached, nil
+}
+
+// look reads a viewer and the rules of its project as of the same moment: those that are remembered where no audience of the project
+// changed since.
+func (q *Queries) look(ctx context.Context, project auth.Project, id uuid.UUID) (v viewer, rules []rule, err error) {
+	if v, err = readViewer(ctx, q.db, project.ID, id); err != nil || v.traits == nil || v.rulesAt == 0 {
+		return v, nil, err
+	}
+	if rules, ok := q.rules.get(project.ID, v.rulesAt); ok {
+		return v, rules, nil
+	}
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = pgx.BeginTxFunc(ctx, q.db, snapshot, func(tx pgx.Tx) (err error) {
+		if v, err = readViewer(ctx, tx, project.ID, id); err != nil {
+			return err
+		}
+		rules, err = readRules(ctx, tx, selectRulesQualified, project.ID)
+		return err
+	})
+	if err != nil {
+		return viewer{}, nil, err
+	}
+	q.rules.put(project.ID, v.rulesAt, rules)
+	return v, rules, nil
+}
+
+// rowQuerier is a pool or a transaction.
+type rowQuerier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func readViewer(ctx context.Context, db rowQuerier, project, id uuid.UUID) (v viewer, err error) {
+	err = db.QueryRow(ctx, selectViewer, [16]byte(project), [16]byte(id)).Scan((*uint64)(&v.rulesAt), &v.traits, &v.fixed)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return viewer{}, nil
+	}
+	return v, err
+}

@@ -1,0 +1,88 @@
+package directory
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/todo"
+)
+
+// Revisions are the revisions of the newest events that were applied of the streams of records of a project, also of those that were
+// removed. What has no events yet is not in the answer. The fault is service-unavailable while the projection is stopped.
+func (q *Queries) Revisions(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]int64, error) {
+	if err := q.running(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := q.db.Query(ctx, `select id, revision from directory.heads where id = any($2::uuid[]) and project_id = $1 and revision >= 0`,
+		[16]byte(project.ID), idsOf(ids))
+	if err != nil {
+		return nil, fmt.Errorf("read revisions of identities: %w", err)
+	}
+	revisions := make(map[uuid.UUID]int64, len(ids))
+	var (
+		id       [16]byte
+		revision int64
+	)
+	_, err = pgx.ForEachRow(rows, []any{&id, &revision}, func() error {
+		revisions[id] = revision
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read revisions of identities: %w", err)
+	}
+	return revisions, nil
+}
+
+// OpenBulks are the committed bulk writes of a project with a row for one of the identities that does not stand in the stream of its
+// record yet, in the order of their commits. The fault is service-unavailable while the projection is stopped.
+func (q *Queries) OpenBulks(ctx context.Context, project auth.Project, ids []uuid.UUID) ([]uuid.UUID, error) {
+	if err := q.running(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := q.db.Query(ctx, `select bulk_id from directory.bulk_rows where identity_id = any($2::uuid[]) and project_id = $1
+		group by bulk_id, position order by position`, [16]byte(project.ID), idsOf(ids))
+	if err != nil {
+		return nil, fmt.Errorf("list open bulk writes of identities: %w", err)
+	}
+	open, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("list open bulk writes of identities: %w", err)
+	}
+	return open, nil
+}
+
+// OpenRemovals lists at most limit removals of records, oldest first, that were not said to be cut off.
+func (q *Queries) OpenRemovals(ctx context.Context, limit int) ([]todo.Removal, error) {
+	rows, err := q.db.Query(ctx, `select project_id, id, revision, removed_at, position from directory.removals order by position limit $1`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list open removals: %w", err)
+	}
+	removals, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r todo.Removal, err error) {
+		err = row.Scan((*[16]byte)(&r.ProjectID), (*[16]byte)(&r.IdentityID), (*int64)(&r.Revision), &r.RemovedAt, (*uint64)(&r.Position))
+		return r, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list open removals: %w", err)
+	}
+	return removals, nil
+}
+
+// UnfannedBulks lists at most limit committed bulk writes, oldest first, that are not fanned out.
+func (q *Queries) UnfannedBulks(ctx context.Context, limit int) ([]todo.Bulk, error) {
+	rows, err := q.db.Query(ctx, `select project_id, id, accepted_at, position from directory.bulks order by position limit $1`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list open bulk writes: %w", err)
+	}
+	bulks, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (b todo.Bulk, err error) {
+		err = row.Scan((*[16]byte)(&b.ProjectID), (*[16]byte)(&b.ID), &b.AcceptedAt, (*uint64)(&b.Position))
+		return b, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list open bulk writes: %w", err)
+	}
+	return bulks, nil
+}

@@ -1,0 +1,252 @@
+package directory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/unnest"
+)
+
+// entry is what is known of an identity: its record, how far its stream was read, and the rows of bulk writes that do not stand there.
+type entry struct {
+	id, project uuid.UUID
+	before, now *record // nil for none
+	revision    eventstore.Revision
+	position    eventstore.Position
+	dirty       bool
+	// loaded are the open rows as they were before the page, open as they are, by bulk write with the position of the commit.
+	loaded, open map[uuid.UUID]eventstore.Position
+}
+
+// record is a row of table identities. What is shared between before and now is replaced, never changed.
+type record struct {
+	identity             *string // nil for one of which nothing but its being there is known
+	values               map[string]string
+	text                 string // values as JSON, "" where they are not encoded
+	big                  *blob.Ref
+	origin               string
+	createdAt, updatedAt time.Time
+}
+
+// visible reports whether anybody can read the record.
+func (r *record) visible() bool { return r != nil && r.identity != nil }
+
+func (g *page) entry(id, project uuid.UUID) *entry {
+	x := g.entries[id]
+	if x == nil {
+		x = &entry{id: id, project: project, revision: eventstore.NoStream, open: map[uuid.UUID]eventstore.Position{}}
+		g.entries[id] = x
+	}
+	return x
+}
+
+// record folds an event of the stream of a record.
+func (g *page) record(ctx context.Context, f eventstore.Fact, id uuid.UUID) error {
+	x := g.entries[id]
+	if x == nil {
+		x = g.entry(id, projectOf(f))
+	}
+	if f.Position <= x.position {
+		return nil
+	}
+	x.project, x.revision, x.position, x.dirty = projectOf(f), f.Revision, f.Position, true
+	switch e := f.Event.(type) {
+	case *identity.Appeared:
+		if !x.now.visible() {
+			at := unnest.Instant(e.AppearedAt)
+			x.now = &record{identity: &e.Identity, values: map[string]string{}, origin: string(e.Origin), createdAt: at, updatedAt: at}
+		}
+	case *identity.TraitsReplaced:
+		x.now = recordOf(e.Record)
+	case *identity.TraitsMerged:
+		return g.merge(ctx, x, e)
+	case *identity.BulkRowApplied:
+		g.rowApplied(x, e)
+	case *identity.Removed:
+		g.drop(x)
+		g.removals[id] = &removalRow{project: e.ProjectID, revision: f.Revision, removedAt: unnest.Instant(e.RemovedAt), position: f.Position}
+	case *identity.Cleared:
+		cut := eventstore.Revision(e.Removal)
+		g.cleared[id] = max(cut, g.cleared[id])
+		if row := g.removals[id]; row != nil && row.revision <= cut {
+			delete(g.removals, id)
+		}
+	}
+	return nil
+}
+
+// drop ends a record and its membership in every audience.
+func (g *page) drop(x *entry) {
+	x.now = nil
+	g.gone.add(x.id)
+	for _, members := range g.members {
+		delete(members, x.id)
+	}
+}
+
+// merge changes some traits. Where a row of a bulk write stands open, the decision may not have known of it: what stands is changed.
+func (g *page) merge(ctx context.Context, x *entry, e *identity.TraitsMerged) error {
+	if len(x.open) == 0 || !x.now.visible() {
+		x.now = recordOf(e.Record)
+		return nil
+	}
+	values, err := g.values(ctx, x.now)
+	if err != nil {
+		return err
+	}
+	patch, err := g.patch(ctx, e.Patch)
+	if err != nil {
+		return err
+	}
+	merged := maps.Clone(values)
+	for key, value := range patch {
+		if value == nil {
+			delete(merged, key)
+		} else {
+			merged[key] = *value
+		}
+	}
+	x.now = &record{identity: x.now.identity, values: merged, origin: x.now.origin, createdAt: x.now.createdAt, updatedAt: unnest.Instant(e.Record.UpdatedAt)}
+	return nil
+}
+
+// rowApplied sets the record to what the event says stands at the head. What is shown already is later where a row of a bulk write that
+// was committed behind this one stands open.
+func (g *page) rowApplied(x *entry, e *identity.BulkRowApplied) {
+	delete(x.open, e.BulkID)
+	for _, commit := range x.open {
+		if commit > eventstore.Position(e.Commit) {
+			return
+		}
+	}
+	if e.Record == nil {
+		g.drop(x)
+		return
+	}
+	x.now = recordOf(*e.Record)
+}
+
+func recordOf(r identity.Record) *record {
+	values := r.Traits.Inline
+	if values == nil {
+		values = map[string]string{}
+	}
+	return &record{
+		identity: &r.Identity, values: values, big: r.Traits.Blob, origin: string(r.Origin),
+		createdAt: unnest.Instant(r.CreatedAt), updatedAt: unnest.Instant(r.UpdatedAt),
+	}
+}
+
+// values are the traits of a record.
+func (g *page) values(ctx context.Context, r *record) (map[string]string, error) {
+	switch {
+	case r.big != nil:
+		values := map[string]string{}
+		if err := g.readJSON(ctx, *r.big, "traits", &values); err != nil {
+			return nil, err
+		}
+		r.values, r.big = values, nil
+	case r.values == nil:
+		values, err := decodeTraits(r.text)
+		if err != nil {
+			return nil, err
+		}
+		r.values = values
+	}
+	return r.values, nil
+}
+
+// encoded are the traits of a record as JSON with sorted keys.
+func (g *page) encoded(ctx context.Context, r *record) (string, error) {
+	if r.text != "" {
+		return r.text, nil
+	}
+	values, err := g.values(ctx, r)
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(values)
+	if err != nil {
+		return "", fmt.Errorf("encode traits: %w", err)
+	}
+	r.text = string(text)
+	return r.text, nil
+}
+
+func decodeTraits(text string) (map[string]string, error) {
+	values := map[string]string{}
+	if err := json.Unmarshal([]byte(text), &values); err != nil {
+		return nil, fmt.Errorf("decode traits: %w", err)
+	}
+	return values, nil
+}
+
+// patch is a change of traits, nil for those that go.
+func (g *page) patch(ctx context.Context, p identity.Patch) (map[string]*string, error) {
+	patch := map[string]*string{}
+	if p.Blob != nil {
+		return patch, g.readJSON(ctx, *p.Blob, "patch", &patch)
+	}
+	for key, value := range p.Set {
+		patch[key] = &value
+	}
+	for _, key := range p.Removed {
+		patch[key] = nil
+	}
+	return patch, nil
+}
+
+// readBlob reads a blob; ok is false for one that is gone or damaged.
+func (g *page) readBlob(ctx context.Context, ref blob.Ref, what string) (data []byte, ok bool, err error) {
+	data, err = g.projector.blobs.ReadBlob(ctx, ref)
+	var lost *eventstore.BlobError
+	if errors.As(err, &lost) {
+		g.projector.log.InfoContext(ctx, "blob of the directory is gone", "what", what, "blob", ref.Stream, "err", err)
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read %s of %s: %w", what, ref.Stream, err)
+	}
+	return data, true, nil
+}
+
+// readJSON decodes a blob into a value, which stays as it is where the blob is gone or damaged.
+func (g *page) readJSON(ctx context.Context, ref blob.Ref, what string, into any) error {
+	data, ok, err := g.readBlob(ctx, ref, what)
+	if err != nil || !ok {
+		return err
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("decode %s of %s: %w", what, ref.Stream, err)
+	}
+	return nil
+}
+
+// projectOf is the project of an event of a record.
+func projectOf(f eventstore.Fact) uuid.UUID {
+	switch e := f.Event.(type) {
+	case *identity.Appeared:
+		return e.ProjectID
+	case *identity.TraitsReplaced:
+		return e.ProjectID
+	case *identity.TraitsMerged:
+		return e.ProjectID
+	case *identity.BulkRowApplied:
+		return e.ProjectID
+	case *identity.Removed:
+		return e.ProjectID
+	case *identity.Cleared:
+		return e.ProjectID
+	default:
+		return uuid.Nil
+	}
+}

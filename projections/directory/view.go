@@ -1,0 +1,96 @@
+package directory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// View is what an identity reaches as of one moment, and what that rests on, so that another snapshot can be held against it.
+type View struct {
+	// Audiences are those of Reach.
+	Audiences []uuid.UUID
+
+	project, identity uuid.UUID
+	// rules are those of the project as of rulesAt, read only where the identity has a record.
+	rulesAt eventstore.Position
+	rules   []rule
+	known   bool
+}
+
+// View is Reach with what it rests on.
+func (q *Queries) View(ctx context.Context, project auth.Project, identity string) (View, error) {
+	if err := q.running(ctx); err != nil {
+		return View{}, err
+	}
+	id := stream.IdentityID(project.Namespace, identity)
+	v, rules, err := q.look(ctx, project, id)
+	if err != nil {
+		return View{}, fmt.Errorf("find what an identity reaches: %w", err)
+	}
+	return viewOf(project.ID, id, v, rules)
+}
+
+// Snapshot is a transaction that sees one snapshot.
+type Snapshot interface {
+	querier
+	rowQuerier
+}
+
+// ViewIn is View in the snapshot of a transaction.
+func (q *Queries) ViewIn(ctx context.Context, tx Snapshot, project auth.Project, identity string) (View, error) {
+	if err := q.running(ctx); err != nil {
+		return View{}, err
+	}
+	id := stream.IdentityID(project.Namespace, identity)
+	v, err := readViewer(ctx, tx, project.ID, id)
+	if err != nil {
+		return View{}, fmt.Errorf("find what an identity reaches: %w", err)
+	}
+	var rules []rule
+	if v.traits != nil && v.rulesAt != 0 {
+		kept, ok := q.rules.get(project.ID, v.rulesAt)
+		if !ok {
+			if kept, err = readRules(ctx, tx, selectRulesQualified, project.ID); err != nil {
+				return View{}, err
+			}
+		}
+		rules = kept
+	}
+	return viewOf(project.ID, id, v, rules)
+}
+
+func viewOf(project, identity uuid.UUID, v viewer, rules []rule) (View, error) {
+	reached, err := v.reach(rules)
+	return View{Audiences: reached, project: project, identity: identity, rulesAt: v.rulesAt, rules: rules, known: v.traits != nil}, err
+}
+
+// Confirm queues the question whether the identity reaches the very same in the snapshot that the batch sees. What is told is false
+// also where that cannot be said without more questions: the rules of the project changed, or the identity appeared.
+func (v View) Confirm(batch *pgx.Batch, tell func(same bool)) {
+	batch.Queue(selectViewer, [16]byte(v.project), [16]byte(v.identity)).Query(func(rows pgx.Rows) error {
+		var now viewer
+		for rows.Next() {
+			if err := rows.Scan((*uint64)(&now.rulesAt), &now.traits, &now.fixed); err != nil {
+				return err
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		if now.traits != nil && (!v.known || now.rulesAt != v.rulesAt) {
+			tell(false)
+			return nil
+		}
+		reached, err := now.reach(v.rules)
+		tell(slices.Equal(reached, v.Audiences))
+		return err
+	})
+}

@@ -1,0 +1,224 @@
+package directory_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/projections/directory"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func id(name string) uuid.UUID { return uuid.NewSHA1(uuid.NameSpaceURL, []byte(name)) }
+
+func project(slug string) auth.Project {
+	return auth.Project{ID: id(slug), Number: 1, Slug: slug, Namespace: id("namespace of " + slug)}
+}
+
+// here is the project of most tests.
+var here = project("here")
+
+// who is the id of the record that a name has in the project of most tests.
+func who(name string) uuid.UUID { return stream.IdentityID(here.Namespace, name) }
+
+func whos(names ...string) []uuid.UUID {
+	list := make([]uuid.UUID, len(names))
+	for i, name := range names {
+		list[i] = who(name)
+	}
+	return list
+}
+
+// blobs are those that a test wrote; what is not there is gone.
+type blobs map[string][]byte
+
+func (b blobs) ReadBlob(_ context.Context, ref blob.Ref) ([]byte, error) {
+	data, ok := b[ref.Stream]
+	if !ok {
+		return nil, &eventstore.BlobError{Stream: ref.Stream, Missing: true}
+	}
+	return data, nil
+}
+
+func (b blobs) write(name string, v any) *blob.Ref {
+	data, raw := v.([]byte)
+	if !raw {
+		var err error
+		if data, err = json.Marshal(v); err != nil {
+			panic(err)
+		}
+	}
+	ref := &blob.Ref{Stream: stream.BlobName(id(name), id("command of "+name)), Size: int64(len(data))}
+	b[ref.Stream] = data
+	return ref
+}
+
+// traits are what a record says, by key.
+type traits = map[string]string
+
+// writer writes the events of this projection. Its clock goes on by a second with each.
+type writer struct {
+	projectiontest.Log
+	blobs blobs
+}
+
+func newWriter(projects ...string) *writer {
+	w := &writer{blobs: blobs{}}
+	for n, slug := range append([]string{"here"}, projects...) {
+		p := project(slug)
+		w.Append(stream.Registry, &registry.ProjectCreated{
+			OrganizationID: id("org"), ProjectID: p.ID, Number: int64(n + 1), Slug: slug, Name: slug, Namespace: p.Namespace, CreatedAt: noon,
+		})
+	}
+	return w
+}
+
+func (w *writer) now() time.Time { return noon.Add(time.Duration(len(w.Facts)) * time.Second) }
+
+func (w *writer) record(name string, t traits) identity.Record {
+	return identity.Record{Identity: name, Traits: identity.Traits{Inline: t}, Origin: identity.OriginAPI, CreatedAt: w.now(), UpdatedAt: w.now()}
+}
+
+func (w *writer) put(name string, t traits) {
+	w.Append(stream.Name(stream.Identity, who(name)), &identity.TraitsReplaced{ProjectID: here.ID, Record: w.record(name, t)})
+}
+
+func (w *writer) appear(name string) {
+	w.Append(stream.Name(stream.Identity, who(name)), &identity.Appeared{ProjectID: here.ID, Identity: name, Origin: identity.OriginIngest, AppearedAt: w.now()})
+}
+
+func (w *writer) remove(name string) {
+	w.Append(stream.Name(stream.Identity, who(name)), &identity.Removed{ProjectID: here.ID, RemovedAt: w.now()})
+}
+
+func (w *writer) fixed(slug string, names ...string) {
+	members := whos(names...)
+	slices.SortFunc(members, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
+	w.Append(stream.Name(stream.Audiences, here.ID), &audience.Put{
+		ProjectID: here.ID, AudienceID: id(slug), Slug: slug, Name: slug, Kind: audience.KindFixed, Members: members, CreatedAt: w.now(), PutAt: w.now(),
+	})
+}
+
+func (w *writer) rule(slug string, match audience.Match, conditions ...audience.Condition) {
+	w.Append(stream.Name(stream.Audiences, here.ID), &audience.Put{
+		ProjectID: here.ID, AudienceID: id(slug), Slug: slug, Name: slug, Kind: audience.KindRule,
+		Rule: &audience.Rule{Match: match, Conditions: conditions}, CreatedAt: w.now(), PutAt: w.now(),
+	})
+}
+
+func (w *writer) endAudience(slug string) {
+	w.Append(stream.Name(stream.Audiences, here.ID), &audience.Removed{ProjectID: here.ID, AudienceID: id(slug), RemovedAt: w.now()})
+}
+
+func (w *writer) recompute(slug string) {
+	w.Append(stream.Name(stream.Audiences, here.ID), &audience.Recomputed{ProjectID: here.ID, AudienceID: id(slug), RecomputedAt: w.now()})
+}
+
+// bulk commits a bulk write of rows, whose stage is written.
+func (w *writer) bulk(name string, rows map[string]traits) eventstore.Position {
+	var (
+		lines   []byte
+		targets []identity.BulkTarget
+	)
+	for _, row := range slices.Sorted(maps.Keys(rows)) {
+		line, err := json.Marshal(identity.Row{Identity: row, Traits: rows[row]})
+		if err != nil {
+			panic(err)
+		}
+		lines, targets = append(append(lines, line...), '\n'), append(targets, identity.BulkTarget{IdentityID: who(row), Decided: -1})
+	}
+	ref := w.blobs.write("stage of "+name, lines)
+	return w.Append(stream.Name(stream.Bulk, id(name)), &identity.BulkAccepted{
+		ProjectID: here.ID, Origin: identity.OriginAPI, FanOut: id("fan-out of " + name), Rows: *ref, Targets: targets, AcceptedAt: w.now(),
+	})
+}
+
+func (w *writer) bulkRow(name, row string, commit eventstore.Position, record *identity.Record) {
+	w.Append(stream.Name(stream.Identity, who(row)), &identity.BulkRowApplied{ProjectID: here.ID, BulkID: id(name), Commit: uint64(commit), Status: identity.Created, Record: record})
+}
+
+func (w *writer) fannedOut(name string) {
+	w.Append(stream.Name(stream.Bulk, id(name)), &identity.BulkFannedOut{ProjectID: here.ID})
+}
+
+func is(trait string, value string) audience.Condition {
+	return audience.Condition{Trait: trait, Operator: audience.Is, Values: []string{value}}
+}
+
+// head is the end of a log that is applied whole.
+type head struct{ stopped error }
+
+func (head) Head(context.Context) (eventstore.Position, error)                 { return 1, nil }
+func (head) Wait(context.Context, eventstore.Position, ...string) error        { return nil }
+func (h head) Stopped(context.Context, string) error                           { return h.stopped }
+func (head) Scopes(context.Context, auth.Project) (map[uuid.UUID]int64, error) { return nil, nil }
+func (head) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]time.Time, error) {
+	return nil, nil
+}
+
+// world is a database that facts are applied to.
+type world struct {
+	*testing.T
+	*writer
+	queries   *directory.Queries
+	projector *directory.Projector
+	apply     func()
+}
+
+// newWorld makes a world whose apply applies what was written since, as one page.
+func newWorld(t *testing.T, projects ...string) *world {
+	t.Helper()
+	w := &world{T: t, writer: newWriter(projects...)}
+	w.projector = directory.New(w.blobs, slog.New(slog.DiscardHandler))
+	db := pgtest.Database(t)
+	projectiontest.Make(t, db, w.projector)
+	w.queries = directory.NewQueries(db, head{}, head{}, head{}, head{})
+	done := 0
+	w.apply = func() {
+		t.Helper()
+		projectiontest.Apply(t, db, w.projector, w.Facts[done:]...)
+		done = len(w.Facts)
+	}
+	return w
+}
+
+// reach is the slugs that a name reaches beside what is project-visible, of the audiences that a test may have made.
+func (w *world) reach(name string) string {
+	w.Helper()
+	reached, err := w.queries.Reach(w.Context(), here, name)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if len(reached) == 0 || reached[0] != uuid.Nil {
+		w.Fatalf("reach of %s does not begin with what is project-visible: %v", name, reached)
+	}
+	var slugs []string
+	for _, slug := range []string{"a", "b", "c", "d"} {
+		if slices.Contains(reached, id(slug)) {
+			slugs = append(slugs, slug)
+		}
+	}
+	if len(slugs)+1 != len(reached) {
+		w.Errorf("reach of %s holds what it should not: %v", name, reached)
+	}
+	return fmt.Sprint(slugs)
+}
