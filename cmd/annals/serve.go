@@ -25,6 +25,7 @@ import (
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/recallindex"
@@ -91,6 +92,7 @@ type process struct {
 	// prepare ends the preparation of every organization.
 	prepare   func(context.Context) error
 	embedding embedding
+	directory *directory.Queries
 	sends     operator.Sends
 	keys      auth.Keys
 	pressure  *pressure
@@ -152,6 +154,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 	if p.embedding, err = p.newEmbedding(ctx, events); err != nil {
 		return nil, err
 	}
+	p.directory = newDirectory(st, p.waiter, queries)
 	p.finisher = p.newFinisher(events, queries)
 
 	write := commands.New(commands.Config{Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, HashKey: key, Pipeline: s.PipelineOn(), Foreground: foreground})
@@ -168,6 +171,7 @@ func projectors(st *storage, analyzer *domainrecall.Analyzer, log *slog.Logger) 
 	return []projections.Projector{
 		access.New(), datapoints.New(blobReader{st.store, st.codec}), memories.New(blobReader{st.store, st.codec}, log),
 		recallindex.New(st.index, recallindex.Log{Store: st.store, Codec: st.codec}, analyzer, log), usage.New(),
+		directory.New(blobReader{st.store, st.codec}, log),
 	}
 }
 
@@ -223,11 +227,11 @@ func (p *process) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{access.Name, datapoints.Name, usage.Name, memories.Name, recallindex.Name} {
+	for _, name := range []string{access.Name, datapoints.Name, usage.Name, directory.Name, memories.Name, recallindex.Name} {
 		for p.waiter.Wait(ctx, head, name) != nil {
 			// Who calls, what stands and what is left cannot be told without these: the door stays shut, and /readyz says why. Where one
 			// of the others stopped, the reads that rest on it are refused, and the rest goes on.
-			needed := name == access.Name || name == datapoints.Name || name == usage.Name
+			needed := name == access.Name || name == datapoints.Name || name == usage.Name || name == directory.Name
 			if _, stopped := errors.AsType[*projections.Stop](p.waiter.Stopped(ctx, name)); stopped && !needed {
 				break
 			}
