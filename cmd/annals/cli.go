@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 )
@@ -45,6 +46,8 @@ type Env struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
+	// Now is what time it is for a service; nil is the clock of the machine.
+	Now func() time.Time
 }
 
 // exited carries the code of an exit that the parser asked for, such as after --help.
@@ -52,7 +55,12 @@ type exited int
 
 // run parses args and runs one command. It returns the exit code and never exits; a failure is one line on stderr.
 func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
-	env := &Env{Getenv: getenv, Stdin: stdin, Stdout: stdout, Stderr: stderr}
+	return runIn(ctx, args, &Env{Getenv: getenv, Stdin: stdin, Stdout: stdout, Stderr: stderr})
+}
+
+// runIn is run with everything that a command may touch.
+func runIn(ctx context.Context, args []string, env *Env) (code int) {
+	getenv, stdout, stderr := env.Getenv, env.Stdout, env.Stderr
 	defer func() {
 		if r := recover(); r != nil {
 			exit, ok := r.(exited)

@@ -50,7 +50,7 @@ func (h *house) start() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	if h.process, err = newProcess(ctx, s, st, listener, log); err != nil {
+	if h.process, err = newProcess(ctx, s, st, listener, log, nil); err != nil {
 		h.t.Fatal(err)
 	}
 	if h.arrange != nil {

@@ -65,7 +65,7 @@ func (c *ServeCmd) Run(ctx context.Context, env *Env) (err error) {
 		return errors.Join(err, listening.close())
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
-	p, err := newProcess(startCtx, &c.Settings, st, listening, log)
+	p, err := newProcess(startCtx, &c.Settings, st, listening, log, env.Now)
 	if err != nil {
 		return errors.Join(err, listening.close())
 	}
@@ -103,10 +103,16 @@ type process struct {
 	started chan struct{}
 	// ready is called once, when the service is.
 	ready func()
+	// clock is what time requests and commands count in.
+	clock func() time.Time
 }
 
-func newProcess(ctx context.Context, s *Settings, st *storage, listening listeners, log *slog.Logger) (*process, error) {
-	p := &process{settings: s, log: log, st: st, listening: listening, urls: s.PublicURLs(listening.api.Addr().String(), listening.console.Addr().String()), door: &door{}, started: make(chan struct{})}
+// newProcess makes the parts. A nil clock is that of the machine.
+func newProcess(ctx context.Context, s *Settings, st *storage, listening listeners, log *slog.Logger, clock func() time.Time) (*process, error) {
+	p := &process{settings: s, log: log, st: st, listening: listening, urls: s.PublicURLs(listening.api.Addr().String(), listening.console.Addr().String()), door: &door{}, started: make(chan struct{}), clock: clock}
+	if clock == nil {
+		p.clock = time.Now
+	}
 	events := commands.NewLog(st.store, st.codec, log)
 	key, err := hashKey(s)
 	if err != nil {
@@ -128,7 +134,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 		return nil, err
 	}
 	p.waiter = p.runtime.Waiter()
-	p.operatorProjections = operatorProjections{runtime: p.runtime, log: events}
+	p.operatorProjections = operatorProjections{runtime: p.runtime, log: events, now: p.now}
 	p.pressure = &pressure{
 		minFree: uint64(s.MinFreeDisk) << 20, free: diskFree(s.DataDir), stopped: st.logStopped, head: st.store.Head, behind: eventsBehind(st.store),
 		health: p.runtime.Health, now: time.Now, log: log,
@@ -142,7 +148,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 	}
 	foreground := &commands.Foreground{}
 	p.worker = &pipeline.Worker{
-		Foreground: foreground, Log: events, Queue: roomyQueue{queries, p.pressure}, Progress: p.waiter, Extractor: pipeline.Builtin{}, Logger: log, Holder: uuid.NewString(), Now: now,
+		Foreground: foreground, Log: events, Queue: roomyQueue{queries, p.pressure}, Progress: p.waiter, Extractor: pipeline.Builtin{}, Logger: log, Holder: uuid.NewString(), Now: p.now,
 	}
 	if s.ModelURL != "" {
 		if p.worker.Extractor, err = model.NewExtractor(s.model()); err != nil {
@@ -150,19 +156,19 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 		}
 		p.worker.Slow = true
 	}
-	p.confirmer = &pipeline.Confirmer{Log: events, Sends: queries, Progress: p.waiter, IndexTrouble: p.indexTrouble, Logger: log, Now: now}
+	p.confirmer = &pipeline.Confirmer{Log: events, Sends: queries, Progress: p.waiter, IndexTrouble: p.indexTrouble, Logger: log, Now: p.now}
 	if p.embedding, err = p.newEmbedding(ctx, events); err != nil {
 		return nil, err
 	}
 	p.directory = newDirectory(st, p.waiter, queries)
 	p.finisher = p.newFinisher(events, queries)
 
-	write := commands.New(commands.Config{Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, HashKey: key, Pipeline: s.PipelineOn(), Foreground: foreground})
+	write := commands.New(commands.Config{Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, HashKey: key, Pipeline: s.PipelineOn(), Foreground: foreground, Limits: p.newMeters(metering.DefaultTariff())})
 	p.prepare = func(ctx context.Context) error {
-		return write.PrepareOrganizations(ctx, operatorCall("start", now()))
+		return write.PrepareOrganizations(ctx, operatorCall("start", p.now()))
 	}
 	p.backups = backups{node: st.node, dataDir: s.DataDir, hashKey: key}
-	p.sends = operatorSends{queries: queries, access: access.Queries{DB: st.db}, commands: write}
+	p.sends = operatorSends{queries: queries, access: access.Queries{DB: st.db}, commands: write, now: p.now}
 	return p, p.routes(registry, queries, write, blobs, analyzer)
 }
 
@@ -189,12 +195,12 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 	e := httpx.New(httpx.Config{
 		Log: p.log, Metrics: metrics, Keys: liveKeys{p.keys, p.waiter}, Gate: p.door.gate, Writes: p.pressure.refuse,
 		Limit: newRateLimits(p.settings, metering.DefaultTariff(), time.Now).allow,
-		URLs:  p.urls.auth(),
+		URLs:  p.urls.auth(), Now: p.clock,
 	})
 	writeapi.Register(e, writeapi.Deps{Ingest: write, Delete: write, Projects: write})
 	readapi.Register(e, readapi.Deps{
-		Statuses: sendStatuses{queries}, Projects: projectCounts{keys, queries},
-		Recall: recall.New(recall.Config{DB: p.st.db, Index: p.st.index, Analyzer: analyzer, Blobs: blobs, Projections: p.waiter, Log: p.log, Meaning: p.embedding.meaning()}),
+		Statuses: sendStatuses{queries}, Projects: projectCounts{keys, queries, p.now},
+		Recall: recall.New(recall.Config{DB: p.st.db, Index: p.st.index, Analyzer: analyzer, Blobs: blobs, Projections: p.waiter, Log: p.log, Meaning: p.embedding.meaning(), Now: p.clock}),
 	})
 	readapi.RegisterOperation(e, readapi.Operation{Ready: p.notReady, Remarks: p.remarks, Metrics: registry})
 	p.api = e
@@ -310,5 +316,3 @@ func sleep(ctx context.Context, d time.Duration) bool {
 		return true
 	}
 }
-
-func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -52,6 +53,7 @@ func (s sendStatuses) Status(ctx context.Context, project auth.Project, id uuid.
 type projectCounts struct {
 	access access.Queries
 	points datapoints.Queries
+	now    func() time.Time
 }
 
 func (p projectCounts) Projects(ctx context.Context, organization uuid.UUID) ([]readapi.Project, error) {
@@ -63,7 +65,7 @@ func (p projectCounts) Projects(ctx context.Context, organization uuid.UUID) ([]
 	for i, f := range found {
 		ids[i] = f.ID
 	}
-	counts, err := p.points.Counts(ctx, ids, metering.Month(now()))
+	counts, err := p.points.Counts(ctx, ids, metering.Month(p.now()))
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +84,7 @@ type operatorSends struct {
 	queries  datapoints.Queries
 	access   access.Queries
 	commands *commands.Service
+	now      func() time.Time
 }
 
 func (s operatorSends) FailedSends(ctx context.Context, limit int, after uuid.UUID) ([]operator.Failed, error) {
@@ -111,7 +114,7 @@ func (s operatorSends) Retry(ctx context.Context, id uuid.UUID) error {
 	if !found {
 		return operator.ErrNotFound
 	}
-	call := commands.Call{Principal: auth.Principal{Kind: "operator", Project: auth.Project{ID: project}}, RequestID: uuid.Must(uuid.NewV7()), ReceivedAt: now()}
+	call := commands.Call{Principal: auth.Principal{Kind: "operator", Project: auth.Project{ID: project}}, RequestID: uuid.Must(uuid.NewV7()), ReceivedAt: s.now()}
 	err = s.commands.Retry(ctx, call, id)
 	var f *fault.Error
 	if errors.As(err, &f) {

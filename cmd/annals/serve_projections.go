@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/registry"
@@ -18,6 +19,7 @@ import (
 type operatorProjections struct {
 	runtime *projections.Runtime
 	log     *commands.Log
+	now     func() time.Time
 }
 
 var _ operator.Projections = operatorProjections{}
@@ -51,7 +53,7 @@ func (o operatorProjections) SetAside(ctx context.Context, s operator.SetAside) 
 			stand = append(stand, h.Name)
 		}
 	}
-	ask := commands.SetAside{Position: eventstore.Position(s.Position), Reason: s.Reason, By: s.By, At: now()}
+	ask := commands.SetAside{Position: eventstore.Position(s.Position), Reason: s.Reason, By: s.By, At: o.now()}
 	switch {
 	case s.Projection == allProjections:
 	case s.Projection == "":

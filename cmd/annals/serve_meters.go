@@ -1,0 +1,13 @@
+package main
+
+import (
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/projections/usage"
+)
+
+// newMeters makes what takes sends out of the limits of their organizations, and lets the finisher drop what counts no longer.
+func (p *process) newMeters(tariff metering.Tariff) *usage.Meters {
+	meters := usage.NewMeters(p.st.db, tariff, p.waiter, p.log)
+	p.finisher.Reservations = meters
+	return meters
+}
