@@ -11,6 +11,7 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/unnest"
+	"github.com/annals-project/annals/projections/directory"
 )
 
 // gate lets pass what the reader may read, as it stands in one snapshot. What the index says is believed of nothing.
@@ -20,6 +21,9 @@ type gate struct {
 	// now is the time of the request, and at the instant that the answer is given at, once the first judgement has settled it.
 	now, at time.Time
 	settled bool
+	// view is what the snapshot is held against where it begins, nil for nothing; moved says that it did not hold.
+	view  *directory.View
+	moved bool
 	// points and lines are what passed; judged is everything that was asked about.
 	points       map[uuid.UUID]*point
 	lines        map[uuid.UUID]*line
@@ -146,6 +150,9 @@ func (g *gate) judge(ctx context.Context, f *found, n int, opening bool) error {
 	batch := new(pgx.Batch)
 	if opening {
 		batch.Queue(begin)
+		if g.view != nil {
+			g.view.Confirm(batch, func(same bool) { g.moved = !same })
+		}
 	}
 	var at *time.Time
 	if g.settled {
@@ -165,6 +172,9 @@ func (g *gate) judge(ctx context.Context, f *found, n int, opening bool) error {
 	}
 	if err := g.db.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("judge candidates: %w", err)
+	}
+	if g.moved {
+		return errMoved
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/recallindex"
 )
@@ -25,7 +26,8 @@ import (
 // Query is a checked request. Times are instants; everything else is as the request says.
 type Query struct {
 	Project auth.Project
-	// Audiences are those that the identity reaches, with uuid.Nil for what is project-visible.
+	// Audiences are those that the identity reaches, with uuid.Nil for what is project-visible. A service with Viewers finds
+	// them itself.
 	Audiences []uuid.UUID
 	Text      string
 	Identity  string
@@ -81,6 +83,14 @@ type Meaning interface {
 	Near(ctx context.Context, q embeddings.Query, text string) []embeddings.Hit
 }
 
+// Viewers say what identities reach.
+type Viewers interface {
+	// View is what an identity reaches now.
+	View(ctx context.Context, project auth.Project, identity string) (directory.View, error)
+	// ViewIn is what it reaches in the snapshot of a transaction.
+	ViewIn(ctx context.Context, tx directory.Snapshot, project auth.Project, identity string) (directory.View, error)
+}
+
 // Config is what a Service works with.
 type Config struct {
 	DB    *pgxpool.Pool
@@ -91,6 +101,8 @@ type Config struct {
 		// ReadBlob reads a blob whole.
 		ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error)
 	}
+	// Viewers say what the identity of a query reaches; nil where the query says it.
+	Viewers Viewers
 	// Meaning finds data points by what the query means, and gives up in time; nil goes by words alone.
 	Meaning Meaning
 	// Projections says whether a projection stopped: then nobody knows what was deleted since. Nil trusts them all.
@@ -152,25 +164,81 @@ func (s *Service) recall(ctx context.Context, q Query) (Page, error) {
 		}
 	}
 	now := instant(s.config.Now())
+	if s.config.Viewers == nil {
+		return s.ask(ctx, q, nil, now)
+	}
+	for range looks {
+		view, err := s.config.Viewers.View(ctx, q.Project, q.Identity)
+		if err != nil {
+			return Page{}, err
+		}
+		q.Audiences = view.Audiences
+		if page, err := s.ask(ctx, q, &view, now); !errors.Is(err, errMoved) {
+			return page, err
+		}
+	}
+	return s.askInside(ctx, q, now)
+}
+
+// looks is how often what the identity reaches is read apart from the snapshot, which spares a transaction that waits for the index.
+const looks = 3
+
+// errMoved says that in the snapshot of the gate the identity reaches something else than was read before.
+var errMoved = errors.New("what the identity reaches has changed meanwhile")
+
+// ask answers in a snapshot that begins once the index has answered. In it the identity must reach what the view says: what came
+// into an audience after the identity had left it was never for this reader.
+func (s *Service) ask(ctx context.Context, q Query, view *directory.View, now time.Time) (page Page, err error) {
 	ask := s.newQuestion(q, now)
 	// The index is asked before the snapshot is taken: what it found and has gone since is judged by what stands.
 	found, err := s.search(ctx, &ask)
 	if err != nil {
 		return Page{}, err
 	}
-	var page Page
 	err = s.config.DB.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		page, err = s.answer(ctx, newGate(conn, q, now), &ask, found)
-		if conn.Conn().PgConn().TxStatus() == 'I' {
-			return err
-		}
-		// Nothing was written. A connection on which this fails is given up by the pool.
-		if _, e := conn.Exec(ctx, "rollback"); e != nil && err == nil {
-			err = fmt.Errorf("end the snapshot: %w", e)
-		}
-		return err
+		g := newGate(conn, q, now)
+		g.view = view
+		page, err = s.answer(ctx, g, &ask, found, true)
+		return end(ctx, conn, err)
 	})
 	return page, err
+}
+
+// askInside answers in a snapshot that begins with what the identity reaches, and waits for the index.
+func (s *Service) askInside(ctx context.Context, q Query, now time.Time) (page Page, err error) {
+	err = s.config.DB.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		page, err = s.inside(ctx, conn, q, now)
+		return end(ctx, conn, err)
+	})
+	return page, err
+}
+
+func (s *Service) inside(ctx context.Context, conn *pgxpool.Conn, q Query, now time.Time) (Page, error) {
+	if _, err := conn.Exec(ctx, begin); err != nil {
+		return Page{}, fmt.Errorf("begin the snapshot: %w", err)
+	}
+	view, err := s.config.Viewers.ViewIn(ctx, conn, q.Project, q.Identity)
+	if err != nil {
+		return Page{}, err
+	}
+	q.Audiences = view.Audiences
+	ask := s.newQuestion(q, now)
+	found, err := s.search(ctx, &ask)
+	if err != nil {
+		return Page{}, err
+	}
+	return s.answer(ctx, newGate(conn, q, now), &ask, found, false)
+}
+
+// end ends the snapshot of a connection. Nothing was written. A connection on which this fails is given up by the pool.
+func end(ctx context.Context, conn *pgxpool.Conn, err error) error {
+	if conn.Conn().PgConn().TxStatus() == 'I' {
+		return err
+	}
+	if _, e := conn.Exec(ctx, "rollback"); e != nil && err == nil {
+		err = fmt.Errorf("end the snapshot: %w", e)
+	}
+	return err
 }
 
 // likely is how many data points are judged and ranked at first, for a page of so many: some do not pass, some do not fit, and what
@@ -178,9 +246,9 @@ func (s *Service) recall(ctx context.Context, q Query) (Page, error) {
 func likely(limit int) int { return max(128, limit+limit/4) }
 
 // answer judges as many of the data points that were found as the page depends on, the most promising first, and asks the index
-// for more where too few of them can be shown.
-func (s *Service) answer(ctx context.Context, g *gate, ask *question, found *found) (Page, error) {
-	for n, opening, round := likely(ask.Limit), true, 1; ; opening = false {
+// for more where too few of them can be shown. With opening the first judgement begins the snapshot.
+func (s *Service) answer(ctx context.Context, g *gate, ask *question, found *found, opening bool) (Page, error) {
+	for n, round := likely(ask.Limit), 1; ; opening = false {
 		n = min(n, len(found.order))
 		if err := g.judge(ctx, found, n, opening); err != nil {
 			return Page{}, err

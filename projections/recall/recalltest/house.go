@@ -115,6 +115,13 @@ func (h *House) MakeSchema(p projections.Projector) {
 	h.applied[p.Name()] = 0
 }
 
+// Follow adds a projector, and makes its tables.
+func (h *House) Follow(p projections.Projector) {
+	h.t.Helper()
+	h.projectors = append(h.projectors, p)
+	h.MakeSchema(p)
+}
+
 // ReadBlob reads a blob of the log.
 func (h *House) ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error) {
 	return eventstore.ReadBlob(ctx, h.Store, h.Codec, ref)

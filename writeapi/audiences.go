@@ -1,0 +1,224 @@
+package writeapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/rawjson"
+)
+
+// audienceKeeper keeps the audiences of a project. What it answered is seen by every read.
+type audienceKeeper interface {
+	PutAudience(ctx context.Context, call commands.Call, in commands.AudiencePut) (commands.AudienceReceipt, error)
+	DeleteAudience(ctx context.Context, call commands.Call, slug string) error
+	RecomputeAudience(ctx context.Context, call commands.Call, slug string) (commands.AudienceReceipt, error)
+}
+
+// audienceViewer shows an audience as GET /api/v1/audiences/:slug answers it; ok is false where the project has none of that slug.
+type audienceViewer interface {
+	ViewAudience(ctx context.Context, project auth.Project, slug string) (view any, ok bool, err error)
+}
+
+type audienceAPI struct {
+	commands audienceKeeper
+	views    audienceViewer
+}
+
+// put is PUT /api/v1/audiences/:slug: 201 with the audience where it is new, 200 where it replaced one.
+func (a audienceAPI) put(c echo.Context) error {
+	slug, err := httpx.PathParam(c, "slug")
+	if err != nil {
+		return err
+	}
+	body, err := httpx.Body(c, audienceBody)
+	if err != nil {
+		return err
+	}
+	in, err := audienceOf(slug, body)
+	if err != nil {
+		return err
+	}
+	receipt, err := a.commands.PutAudience(c.Request().Context(), callOf(c), in)
+	if err != nil {
+		return err
+	}
+	if receipt.Created {
+		return a.show(c, http.StatusCreated, slug)
+	}
+	return a.show(c, http.StatusOK, slug)
+}
+
+// recompute is POST /api/v1/audiences/:slug/recompute. Whatever body comes along is left unread.
+func (a audienceAPI) recompute(c echo.Context) error {
+	slug, err := httpx.PathParam(c, "slug")
+	if err != nil {
+		return err
+	}
+	if _, err := a.commands.RecomputeAudience(c.Request().Context(), callOf(c), slug); err != nil {
+		return err
+	}
+	return a.show(c, http.StatusOK, slug)
+}
+
+// remove is DELETE /api/v1/audiences/:slug.
+func (a audienceAPI) remove(c echo.Context) error {
+	slug, err := httpx.PathParam(c, "slug")
+	if err != nil {
+		return err
+	}
+	if err := a.commands.DeleteAudience(c.Request().Context(), callOf(c), slug); err != nil {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
+// show answers with the audience as it stands after a write.
+func (a audienceAPI) show(c echo.Context, status int, slug string) error {
+	view, ok, err := a.views.ViewAudience(c.Request().Context(), httpx.Principal(c).Project, slug)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fault.New(fault.Conflict, fault.CodeConflict, "the write is stored, and another call deleted the audience before it was shown").
+			With("committed", true)
+	}
+	return c.JSON(status, view)
+}
+
+// audienceOf reads an audience to put. The faults are audience-slug-invalid, audience-slug-reserved, audience-kind-invalid,
+// audience-kind-mismatch, invalid-request about name and identities, and audience-rule-invalid for whatever is wrong with the rule.
+func audienceOf(slug string, body []byte) (commands.AudiencePut, error) {
+	var problems httpx.Problems
+	f := httpx.FieldsOf(body, "", &problems, "kind", "name", "identities", "rule")
+	if err := problems.Err(); err != nil {
+		return commands.AudiencePut{}, err
+	}
+	in := commands.AudiencePut{Slug: slug}
+	if f.Has("kind") {
+		kind, _ := rawjson.Text(f.Raw("kind")) // of another type it is none
+		in.Kind = audience.Kind(kind)
+	}
+	draft := audience.Draft{Slug: slug, Kind: in.Kind, HasIdentities: f.Has("identities"), HasRule: f.Has("rule")}
+	if err := draft.Check(); err != nil {
+		return commands.AudiencePut{}, err
+	}
+	in.Name = f.Name("name", 1, audience.MaxName)
+	err := problems.Err()
+	if err == nil && draft.HasIdentities {
+		in.Identities, err = membersOf(f.Raw("identities"))
+	}
+	if err == nil && draft.HasRule {
+		in.Rule, err = ruleOf(f.Raw("rule"))
+	}
+	return in, err
+}
+
+// membersOf reads the members of a fixed audience: each once, in the order of its first mention. It is not nil.
+func membersOf(raw []byte) (identities []string, err error) {
+	identities = []string{}
+	seen := map[string]bool{}
+	isArray := rawjson.Elements(raw, func(i int, element []byte) bool {
+		at := fmt.Sprintf("identities[%d]", i)
+		name, ok := rawjson.Text(element)
+		if !ok {
+			err = httpx.Invalid(at, "want a string, got %s", rawjson.KindOf(element))
+			return false
+		}
+		if wrong := httpx.CheckName(name, 1, maxIdentity); wrong != nil {
+			err = httpx.Invalid(at, "%v", wrong)
+			return false
+		}
+		if !seen[name] {
+			seen[name] = true
+			identities = append(identities, name)
+		}
+		return true
+	})
+	if !isArray {
+		err = httpx.Invalid("identities", "want an array, got %s", rawjson.KindOf(raw))
+	}
+	return identities, err
+}
+
+// ruleOf reads a rule. Its fault is audience-rule-invalid, also for members of another type.
+func ruleOf(raw []byte) (*audience.Rule, error) {
+	members, ok := rawjson.Members(raw, "match", "conditions")
+	if !ok {
+		return nil, audience.RuleInvalid("rule", "want an object, got %s", rawjson.KindOf(raw))
+	}
+	match, err := ruleText(members, "match", "rule.match")
+	if err != nil {
+		return nil, err
+	}
+	rule := &audience.Rule{Match: audience.Match(match)}
+	conditions, some := members["conditions"]
+	if !some {
+		return nil, audience.RuleInvalid("rule.conditions", "is required")
+	}
+	isArray := rawjson.Elements(conditions, func(i int, element []byte) bool {
+		var condition audience.Condition
+		condition, err = conditionOf(i, element)
+		rule.Conditions = append(rule.Conditions, condition)
+		return err == nil && len(rule.Conditions) <= audience.MaxConditions
+	})
+	if !isArray {
+		return nil, audience.RuleInvalid("rule.conditions", "want an array, got %s", rawjson.KindOf(conditions))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return rule, rule.Check()
+}
+
+func conditionOf(i int, raw []byte) (c audience.Condition, err error) {
+	members, ok := rawjson.Members(raw, "trait", "operator", "values")
+	if !ok {
+		return c, audience.RuleInvalid(fmt.Sprintf("rule.conditions[%d]", i), "want an object, got %s", rawjson.KindOf(raw))
+	}
+	if c.Trait, err = ruleText(members, "trait", audience.ConditionPath(i, "trait")); err != nil {
+		return c, err
+	}
+	operator, err := ruleText(members, "operator", audience.ConditionPath(i, "operator"))
+	if err != nil {
+		return c, err
+	}
+	c.Operator, c.Values = audience.Operator(operator), []string{}
+	values, some := members["values"]
+	if !some || rawjson.KindOf(values) == rawjson.Null {
+		return c, nil
+	}
+	at := audience.ConditionPath(i, "values")
+	isArray := rawjson.Elements(values, func(n int, element []byte) bool {
+		value, ok := rawjson.Text(element)
+		if !ok {
+			err = audience.RuleInvalid(fmt.Sprintf("%s[%d]", at, n), "want a string, got %s", rawjson.KindOf(element))
+		}
+		c.Values = append(c.Values, value)
+		return ok && len(c.Values) <= audience.MaxValues
+	})
+	if !isArray {
+		err = audience.RuleInvalid(at, "want an array, got %s", rawjson.KindOf(values))
+	}
+	return c, err
+}
+
+// ruleText is a string member of a rule, which is required.
+func ruleText(members map[string][]byte, name, at string) (string, error) {
+	raw, some := members[name]
+	if !some {
+		return "", audience.RuleInvalid(at, "is required")
+	}
+	text, ok := rawjson.Text(raw)
+	if !ok {
+		return "", audience.RuleInvalid(at, "want a string, got %s", rawjson.KindOf(raw))
+	}
+	return text, nil
+}
