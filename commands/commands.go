@@ -76,6 +76,8 @@ type ProjectReceipt struct {
 	Slug      string
 	Name      string
 	CreatedAt time.Time
+	// Metered says that the credits of the organization are counted.
+	Metered bool
 }
 
 // KeyReceipt answers the creation of a key. Key is the clear value, shown only here.

@@ -19,7 +19,7 @@ import (
 )
 
 // organizationProjections are those that hold what belongs to an organization: it is prepared once they have all of it.
-var organizationProjections = [...]string{projectionAccess}
+var organizationProjections = [...]string{projectionAccess, projectionUsage}
 
 // NewOrganization is what an operator creates an organization with; OwnerEmail "" names no owner.
 type NewOrganization struct {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
@@ -16,7 +17,7 @@ import (
 )
 
 // CreateProject creates a project of the caller's organization; its slug derives from the name and never changes.
-// Its fault is project-name-invalid.
+// Its faults are project-name-invalid and project-limit-reached, with the plan's limit and the number of projects, archived ones too.
 func (s *Service) CreateProject(ctx context.Context, call Call, name string) (ProjectReceipt, error) {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
@@ -35,6 +36,10 @@ func (s *Service) CreateProject(ctx context.Context, call Call, name string) (Pr
 			return ProjectReceipt{}, err
 		}
 		organization := call.Principal.OrganizationID
+		plan, err := s.roomForProject(decideCtx, organization, state)
+		if err != nil {
+			return ProjectReceipt{}, err
+		}
 		created := registry.ProjectCreated{
 			OrganizationID: organization, ProjectID: uuid.New(), Number: state.NextNumber(), Name: name, Namespace: uuid.New(), CreatedAt: call.ReceivedAt,
 			Slug: project.FreeSlug(name, func(slug string) bool { _, taken := state.Project(organization, slug); return taken }),
@@ -46,9 +51,23 @@ func (s *Service) CreateProject(ctx context.Context, call Call, name string) (Pr
 		if err != nil {
 			return ProjectReceipt{}, err
 		}
-		receipt := ProjectReceipt{ID: created.ProjectID, Slug: created.Slug, Name: name, CreatedAt: created.CreatedAt}
+		receipt := ProjectReceipt{ID: created.ProjectID, Slug: created.Slug, Name: name, CreatedAt: created.CreatedAt, Metered: plan.Metered()}
 		return receipt, visible(ctx, s.Waiter, done.Position, projectionAccess)
 	}
+}
+
+// roomForProject is the plan of an organization that may have one more project.
+func (s *Service) roomForProject(ctx context.Context, organization uuid.UUID, state registry.State) (metering.Plan, error) {
+	standing, _, err := readOrganization(ctx, s.Log, organization)
+	if err != nil {
+		return "", err
+	}
+	limit, projects := s.Tariff[standing.Plan].Projects, state.Projects(organization)
+	if limit > 0 && projects >= limit {
+		return "", fault.New(fault.PaymentRequired, fault.CodeProjectLimitReached, "the plan has %d projects, archived ones too, and the organization has %d", limit, projects).
+			With("limit", limit).With("projects", projects)
+	}
+	return standing.Plan, nil
 }
 
 // CreateKey creates a key of a project and answers its clear value, which is stored nowhere.
@@ -67,7 +86,7 @@ func (s *Service) CreateKey(ctx context.Context, call Call, slug, name string) (
 	created := project.KeyCreated{
 		ProjectID: p.ProjectID, KeyID: uuid.New(), Name: name, Hash: drawn.Hash, Prefix: drawn.Prefix, Suffix: drawn.Suffix, CreatedAt: call.ReceivedAt,
 	}
-	done, err := s.appendToProject(decideCtx, call, p.ProjectID, func(project.State) (event.Event, error) { return created, nil })
+	done, err := s.appendToProject(decideCtx, call, p.ProjectID, func(project.State) ([]event.Event, error) { return []event.Event{created}, nil })
 	if err != nil {
 		return KeyReceipt{}, err
 	}
@@ -90,11 +109,11 @@ func (s *Service) RevokeKey(ctx context.Context, call Call, slug, keyID string) 
 	if err != nil || id.String() != keyID {
 		return unknown
 	}
-	done, err := s.appendToProject(decideCtx, call, p.ProjectID, func(state project.State) (event.Event, error) {
+	done, err := s.appendToProject(decideCtx, call, p.ProjectID, func(state project.State) ([]event.Event, error) {
 		if !state.LiveKeys[id] {
 			return nil, unknown
 		}
-		return project.KeyRevoked{ProjectID: p.ProjectID, KeyID: id, RevokedAt: call.ReceivedAt}, nil
+		return []event.Event{project.KeyRevoked{ProjectID: p.ProjectID, KeyID: id, RevokedAt: call.ReceivedAt}}, nil
 	})
 	if err != nil {
 		return err
@@ -111,8 +130,9 @@ func (s *Service) project(ctx context.Context, call Call, slug string) (registry
 	return p, err
 }
 
-// appendToProject decides on a project's stream and appends at the revision that it decided on.
-func (s *Service) appendToProject(ctx context.Context, call Call, id uuid.UUID, decide func(project.State) (event.Event, error)) (eventstore.Position, error) {
+// appendToProject decides on a project's stream and appends at the revision that it decided on. The position is that of the change
+// or, where nothing is to be changed, that of the last event.
+func (s *Service) appendToProject(ctx context.Context, call Call, id uuid.UUID, decide func(project.State) ([]event.Event, error)) (eventstore.Position, error) {
 	name := stream.Name(stream.Project, id)
 	release, err := s.Log.Serialize(ctx, name)
 	if err != nil {
@@ -125,14 +145,16 @@ func (s *Service) appendToProject(ctx context.Context, call Call, id uuid.UUID, 
 			return 0, err
 		}
 		state := project.State{LiveKeys: make(map[uuid.UUID]bool)}
+		var at eventstore.Position
 		for _, f := range facts {
 			state.Evolve(f.Event)
+			at = f.Position
 		}
-		change, err := decide(state)
-		if err != nil {
-			return 0, err
+		changes, err := decide(state)
+		if err != nil || len(changes) == 0 {
+			return at, err
 		}
-		done, err := s.Log.Append(ctx, name, eventstore.Revision(len(facts)-1), call.meta(uuid.New()), change)
+		done, err := s.Log.Append(ctx, name, eventstore.Revision(len(facts)-1), call.meta(uuid.New()), changes...)
 		if errors.Is(err, eventstore.ErrConflict) {
 			continue
 		}

@@ -15,6 +15,7 @@ const (
 	projectionAccess     = "access"
 	projectionDataPoints = "datapoints"
 	projectionDirectory  = "directory"
+	projectionUsage      = "usage"
 )
 
 // Sends finds the send that an id stands for, and never one of another project.
@@ -45,6 +46,8 @@ type Config struct {
 	HashKey []byte // key of the fingerprints, at least 32 bytes
 	// Pipeline is false where background derivation is switched off: then nothing can be retried.
 	Pipeline bool
+	// Accounts say what organizations were charged and have left.
+	Accounts Accounts
 	// Tariff is the terms of the plans; nil is metering.DefaultTariff.
 	Tariff metering.Tariff
 	// Directory is asked before identities are written; nil in tests that write none.

@@ -47,9 +47,13 @@ func (a projectAPI) create(c echo.Context) error {
 	return c.JSON(http.StatusCreated, projectOf(receipt))
 }
 
-// projectOf is a project just made. Its credits are null, since a deployment without plans meters none.
+// projectOf is a project just made. Its credits are null where none are counted.
 func projectOf(r commands.ProjectReceipt) newProject {
-	return newProject{Slug: r.Slug, Name: r.Name, CreatedAt: r.CreatedAt}
+	p := newProject{Slug: r.Slug, Name: r.Name, CreatedAt: r.CreatedAt}
+	if r.Metered {
+		p.MonthCredits = new(float64)
+	}
+	return p
 }
 
 // createKey is POST /api/v1/projects/:slug/keys.

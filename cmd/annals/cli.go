@@ -31,6 +31,8 @@ type CLI struct {
 	Erase   EraseCmd   `cmd:"" help:"Show what waits to be erased, or erase it now."`
 	Events  EventsCmd  `cmd:"" help:"Read the log of events, as the person who runs the server."`
 	Rebuild RebuildCmd `cmd:"" help:"Build a projection anew from the log, beside the live one, and switch."`
+	Org     OrgCmd     `cmd:"" help:"Create organizations, and set their plan, credits, spend cap and management key."`
+	Project ProjectCmd `cmd:"" help:"Archive projects, and set their caps."`
 
 	Bench BenchCmd `cmd:"" help:"Measure a running server."`
 }
@@ -85,7 +87,7 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 	if err != nil {
 		return complain(stderr, err)
 	}
-	command, err := parser.Parse(args)
+	command, err := parser.Parse(joinNegative(args))
 	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "annals: %v (annals --help shows every command and setting)\n", err)
 		return exitUsage

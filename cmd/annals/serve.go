@@ -99,6 +99,7 @@ type process struct {
 
 	operatorProjections operatorProjections
 	backups             operator.Backups
+	organizations       organizations
 	// started is closed once the projections have caught up and nothing that a commit set off stands open.
 	started chan struct{}
 	// ready is called once, when the service is.
@@ -163,7 +164,12 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 	p.directory = newDirectory(st, p.waiter, queries)
 	p.finisher = p.newFinisher(events, queries)
 
-	write := commands.New(commands.Config{Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, HashKey: key, Pipeline: s.PipelineOn(), Foreground: foreground, Limits: p.newMeters(metering.DefaultTariff())})
+	tariff := metering.DefaultTariff()
+	write := commands.New(commands.Config{
+		Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, HashKey: key, Pipeline: s.PipelineOn(), Foreground: foreground, Limits: p.newMeters(tariff),
+		Tariff: tariff, Accounts: usage.Queries{DB: st.db, Tariff: tariff},
+	})
+	p.organizations = organizations{commands: write, dataDir: s.DataDir, now: p.now}
 	p.prepare = func(ctx context.Context) error {
 		return write.PrepareOrganizations(ctx, operatorCall("start", p.now()))
 	}
@@ -199,6 +205,7 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 	})
 	writeapi.Register(e, writeapi.Deps{Ingest: write, Delete: write, Projects: write})
 	readapi.Register(e, readapi.Deps{
+		Identities: p.directory, Audiences: p.directory,
 		Statuses: sendStatuses{queries}, Projects: projectCounts{keys, queries, p.now},
 		Recall: recall.New(recall.Config{DB: p.st.db, Index: p.st.index, Analyzer: analyzer, Blobs: blobs, Projections: p.waiter, Log: p.log, Meaning: p.embedding.meaning(), Now: p.clock}),
 	})
@@ -216,7 +223,7 @@ func (p *process) run(ctx context.Context) error {
 	edge := []role{
 		{"api", serveHTTP(p.listening.api, p.api, p.door, p.settings, p.log)},
 		{"console", serveHTTP(p.listening.console, p.consoleEdge(), p.door, p.settings, p.log)},
-		{"operator socket", serveOperator(socket, operator.Handler(p.sends, p.log, operator.EventRoutes(p.st.store), operator.ProjectionRoutes(p.operatorProjections), operator.EraseRoutes(operatorErasures{p.finisher}), operator.BackupRoutes(p.backups)))},
+		{"operator socket", serveOperator(socket, operator.Handler(p.sends, p.log, operator.EventRoutes(p.st.store), operator.ProjectionRoutes(p.operatorProjections), operator.EraseRoutes(operatorErasures{p.finisher}), operator.BackupRoutes(p.backups), operator.OrganizationRoutes(p.organizations)))},
 		{"start", p.start},
 	}
 	core := []role{{"confirmer", p.afterStart(p.confirmer.Run)}, {"finisher", p.afterStart(p.finisher.Run)}}

@@ -10,6 +10,9 @@ import (
 type State struct {
 	LiveKeys map[uuid.UUID]bool
 	Archived bool
+	// IngestionCap and CreditCapTenths are the monthly caps, nil where there is none.
+	IngestionCap    *int64
+	CreditCapTenths *int64
 }
 
 // Evolve folds one event.
@@ -23,5 +26,7 @@ func (s *State) Evolve(e event.Event) {
 		s.Archived = true
 	case *Unarchived:
 		s.Archived = false
+	case *CapsSet:
+		s.IngestionCap, s.CreditCapTenths = e.IngestionCap, e.CreditCapTenths
 	}
 }

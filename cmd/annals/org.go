@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/annals-project/annals/internal/operator"
+)
+
+// OrgCmd is the group "annals org".
+type OrgCmd struct {
+	Create   OrgCreateCmd   `cmd:"" help:"Create an organization and print its management key."`
+	Plan     OrgPlanCmd     `cmd:"" help:"Put an organization on a plan."`
+	Credits  OrgCreditsCmd  `cmd:"" help:"Grant credits, or take some back."`
+	SpendCap OrgSpendCapCmd `cmd:"" name:"spend-cap" help:"Bound what an organization is charged in a month."`
+	Rotate   OrgRotateCmd   `cmd:"" name:"rotate-management-key" help:"Replace the management key and print the new one."`
+}
+
+// OrgCreateCmd is "annals org create".
+type OrgCreateCmd struct {
+	Operated
+	Name       string `arg:"" help:"Name, which no other organization has."`
+	Plan       string `name:"plan" default:"self-hosted" help:"Plan: self-hosted, payg, flex or enterprise."`
+	OwnerEmail string `name:"owner-email" help:"Address of the owner."`
+}
+
+// Run creates the organization.
+func (c *OrgCreateCmd) Run(ctx context.Context, env *Env) error {
+	by, err := operatorName()
+	if err != nil {
+		return err
+	}
+	made, err := operate(ctx, c.Operated, func(to operator.Organizations) (operator.Organization, error) {
+		return to.CreateOrganization(ctx, operator.NewOrganization{Name: c.Name, Plan: c.Plan, OwnerEmail: c.OwnerEmail, By: by})
+	})
+	if err != nil {
+		return err
+	}
+	return c.print(env, made, func(b *strings.Builder) {
+		fmt.Fprintf(b, "organization %q (%s) is created, on plan %s\n", made.Name, made.ID, made.Plan)
+		if made.Granted != "" {
+			fmt.Fprintf(b, "starting credits: %s\n", made.Granted)
+		}
+		fmt.Fprintf(b, "management key, shown only now: %s\n", made.ManagementKey)
+		warn(b, made)
+	})
+}
+
+// OrgPlanCmd is "annals org plan".
+type OrgPlanCmd struct {
+	Operated
+	Whose
+	Plan string `arg:"" help:"Plan: self-hosted, payg, flex or enterprise."`
+}
+
+// Run sets the plan.
+func (c *OrgPlanCmd) Run(ctx context.Context, env *Env) error {
+	whom, err := c.whom()
+	if err != nil {
+		return err
+	}
+	changed, err := operate(ctx, c.Operated, func(to operator.Organizations) (operator.Organization, error) {
+		return to.SetPlan(ctx, operator.PlanRequest{Whom: whom, Plan: c.Plan})
+	})
+	if err != nil {
+		return err
+	}
+	return c.print(env, changed, func(b *strings.Builder) {
+		fmt.Fprintf(b, "organization %q is on plan %s\n", changed.Name, changed.Plan)
+		if changed.Granted != "" {
+			fmt.Fprintf(b, "starting credits: %s\n", changed.Granted)
+		}
+	})
+}
+
+// OrgCreditsCmd is "annals org credits".
+type OrgCreditsCmd struct {
+	Operated
+	Whose
+	Grant string `name:"grant" required:"" placeholder:"N" help:"Credits to grant; a number below 0 takes credits back, at most those that are left."`
+}
+
+// Run grants credits.
+func (c *OrgCreditsCmd) Run(ctx context.Context, env *Env) error {
+	tenths, err := readCredits(c.Grant)
+	if err != nil {
+		return err
+	}
+	whom, err := c.whom()
+	if err != nil {
+		return err
+	}
+	changed, err := operate(ctx, c.Operated, func(to operator.Organizations) (operator.Organization, error) {
+		return to.GrantCredits(ctx, operator.CreditsRequest{Whom: whom, Tenths: tenths})
+	})
+	if err != nil {
+		return err
+	}
+	return c.print(env, changed, func(b *strings.Builder) {
+		granted := changed.Granted.String()
+		if back, less := strings.CutPrefix(granted, "-"); less {
+			fmt.Fprintf(b, "%s credits were taken back from organization %q, which has %s left\n", back, changed.Name, changed.Left)
+			return
+		}
+		fmt.Fprintf(b, "%s credits were granted to organization %q, which has %s left\n", granted, changed.Name, changed.Left)
+	})
+}
+
+// OrgSpendCapCmd is "annals org spend-cap".
+type OrgSpendCapCmd struct {
+	Operated
+	Whose
+	Cap string `arg:"" help:"Credits that may be charged in a UTC calendar month, or none."`
+}
+
+// Run sets the spend cap.
+func (c *OrgSpendCapCmd) Run(ctx context.Context, env *Env) error {
+	tenths, err := readCreditCap(c.Cap)
+	if err != nil {
+		return err
+	}
+	whom, err := c.whom()
+	if err != nil {
+		return err
+	}
+	changed, err := operate(ctx, c.Operated, func(to operator.Organizations) (operator.Organization, error) {
+		return to.SetSpendCap(ctx, operator.SpendCapRequest{Whom: whom, Tenths: tenths})
+	})
+	if err != nil {
+		return err
+	}
+	return c.print(env, changed, func(b *strings.Builder) {
+		if changed.SpendCap == nil {
+			fmt.Fprintf(b, "organization %q has no spend cap\n", changed.Name)
+			return
+		}
+		fmt.Fprintf(b, "organization %q is charged at most %s credits a month\n", changed.Name, *changed.SpendCap)
+	})
+}
+
+// OrgRotateCmd is "annals org rotate-management-key".
+type OrgRotateCmd struct {
+	Operated
+	Whose
+}
+
+// Run replaces the management key.
+func (c *OrgRotateCmd) Run(ctx context.Context, env *Env) error {
+	whom, err := c.whom()
+	if err != nil {
+		return err
+	}
+	changed, err := operate(ctx, c.Operated, func(to operator.Organizations) (operator.Organization, error) {
+		return to.RotateManagementKey(ctx, operator.RotateRequest{Whom: whom})
+	})
+	if err != nil {
+		return err
+	}
+	return c.print(env, changed, func(b *strings.Builder) {
+		fmt.Fprintf(b, "management key of organization %q, shown only now: %s\n", changed.Name, changed.ManagementKey)
+		if changed.CredentialsFile != "" {
+			fmt.Fprintf(b, "%s has it too\n", changed.CredentialsFile)
+		}
+		warn(b, changed)
+	})
+}
+
+// warn adds what is not as it should be.
+func warn(b *strings.Builder, o operator.Organization) {
+	if o.Warning != "" {
+		fmt.Fprintf(b, "warning: %s\n", o.Warning)
+	}
+}
+
+// print writes an answer as JSON or in words.
+func (o Operated) print(env *Env, answer any, words func(*strings.Builder)) error {
+	if o.JSON {
+		return printJSON(env.Stdout, answer)
+	}
+	var b strings.Builder
+	words(&b)
+	if _, err := fmt.Fprint(env.Stdout, b.String()); err != nil {
+		return fmt.Errorf("write answer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package commands_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/secret"
+)
+
+// accounts folds plans and grants of the log itself; what projects were charged is given.
+type accounts struct {
+	*world
+	charged int64
+}
+
+func (a *accounts) Charged(context.Context, uuid.UUID, string) (int64, error) { return a.charged, nil }
+
+func (a *accounts) Balance(ctx context.Context, id uuid.UUID, at time.Time) (metering.Balance, error) {
+	facts, err := a.log.ReadFrom(ctx, "organization-"+id.String(), 0)
+	l := metering.Ledger{Granted: map[string]metering.Granted{}, Charged: map[string]int64{metering.Month(at): a.charged}}
+	for _, f := range facts {
+		switch e := f.Event.(type) {
+		case *organization.PlanSet:
+			l.Plans = append(l.Plans, metering.PlanChange{Plan: e.Plan, Month: e.Month, ChargedTenths: e.ChargedTenths})
+		case *organization.CreditsGranted:
+			g := l.Granted[e.Month]
+			if e.Kind == metering.Starting {
+				g.StartingTenths += e.Tenths
+			} else {
+				g.BoughtTenths += e.Tenths
+			}
+			l.Granted[e.Month] = g
+		}
+	}
+	return l.Balance(metering.DefaultTariff(), metering.Month(at)), err
+}
+
+// metered is a world with accounts and the first organization.
+func metered(t *testing.T) (*world, *accounts) {
+	t.Helper()
+	w := newWorld(t)
+	a := &accounts{world: w}
+	w.Service = commands.New(commands.Config{Log: w.log, Waiter: noWait{}, Accounts: a})
+	w.bootstrapped()
+	if err := w.PrepareOrganizations(t.Context(), w.call); err != nil {
+		t.Fatal(err)
+	}
+	w.call.Principal.OrganizationID = w.registry().Organizations[0].OrganizationID
+	return w, a
+}
+
+func (w *world) setPlan(plan metering.Plan) commands.Changed {
+	w.t.Helper()
+	changed, err := w.SetPlan(w.t.Context(), w.call, "Annals", plan)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return changed
+}
+
+func (w *world) grant(tenths int64) commands.Changed {
+	w.t.Helper()
+	changed, err := w.GrantCredits(w.t.Context(), w.call, "", tenths)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return changed
+}
+
+func TestAPlanKeepsWhatWasUsedBeforeOut(t *testing.T) {
+	w, a := metered(t)
+	a.charged = 120
+	if got := w.setPlan(metering.Flex); got.Plan != metering.Flex || got.GrantedTenths != 1_500_000 || got.Name != "Annals" {
+		t.Errorf("changed %+v", got)
+	}
+	facts := w.eventsOf("Annals")
+	wantTypes(t, typesOf(facts), planSet, keySet, prepared, planSet, granted)
+	if e := facts[3].Event.(*organization.PlanSet); e.ChargedTenths != 120 || e.Month != "2026-05" {
+		t.Errorf("event %+v", e)
+	}
+	w.setPlan(metering.Flex)
+	if got := w.setPlan(metering.Enterprise); got.GrantedTenths != 0 {
+		t.Errorf("a second start: %+v", got)
+	}
+	w.setPlan(metering.SelfHosted)
+	wantTypes(t, typesOf(w.eventsOf("Annals")), planSet, keySet, prepared, planSet, granted, planSet, planSet)
+	_, err := w.SetPlan(t.Context(), w.call, "", "gold")
+	wantFault(t, err, "invalid-request")
+}
+
+func TestCreditsAreGrantedAndTakenBackNotBelowNothing(t *testing.T) {
+	w, a := metered(t)
+	_, err := w.GrantCredits(t.Context(), w.call, "", 10)
+	wantFault(t, err, "invalid-request") // nothing is metered
+	w.setPlan(metering.Flex)
+	for _, c := range []struct {
+		name          string
+		charged       int64
+		tenths        int64
+		granted, left int64
+	}{
+		{"granted", 0, 55, 55, 1_500_055},
+		{"taken back", 0, -55, -55, 1_500_000},
+		{"all but one", 0, -1_499_999, -1_499_999, 1},
+		{"more than is left", 0, -2, -1, 0},
+		{"nothing is left", 0, -1, 0, 0},
+		{"again", 0, 100, 100, 100},
+		{"after some was spent", 70, -40, -30, 0},
+		{"after more was spent than there is", 300, -1, 0, 0},
+	} {
+		a.charged = c.charged
+		got := w.grant(c.tenths)
+		if got.GrantedTenths != c.granted || got.LeftTenths == nil || *got.LeftTenths != c.left {
+			t.Fatalf("%s: granted %d, left %v", c.name, got.GrantedTenths, got.LeftTenths)
+		}
+	}
+	before := len(w.eventsOf("Annals"))
+	for _, tenths := range []int64{0, 1e15 + 1, -1e15 - 1} {
+		_, err := w.GrantCredits(t.Context(), w.call, "", tenths)
+		wantFault(t, err, "invalid-request")
+	}
+	if after := len(w.eventsOf("Annals")); after != before {
+		t.Errorf("%d events were written", after-before)
+	}
+}
+
+func TestASpendCap(t *testing.T) {
+	w, _ := metered(t)
+	number := func(n int64) *int64 { return &n }
+	for _, c := range []*int64{number(0), number(0), number(1e15), nil, nil} {
+		got, err := w.SetSpendCap(t.Context(), w.call, "", c)
+		if err != nil || !cmp.Equal(got.SpendCapTenths, c) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	const spendCapSet = "organization.spend-cap-set.v1"
+	wantTypes(t, typesOf(w.eventsOf("Annals"))[3:], spendCapSet, spendCapSet, spendCapSet)
+	for _, c := range []*int64{number(-1), number(1e15 + 1)} {
+		_, err := w.SetSpendCap(t.Context(), w.call, "", c)
+		wantFault(t, err, "invalid-request")
+	}
+}
+
+func TestARotatedKeyKnowsTheFormerOnes(t *testing.T) {
+	w, _ := metered(t)
+	first, err := w.RotateManagementKey(t.Context(), w.call, "annals")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := w.RotateManagementKey(t.Context(), w.call, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts := w.eventsOf("Annals")
+	set := facts[len(facts)-1].Event.(*organization.ManagementKeySet)
+	if set.Hash != secret.HashText(second.Key.Clear) || first.Key.Clear == second.Key.Clear {
+		t.Errorf("set %+v", set)
+	}
+	if !second.Held(first.Key.Hash) || !second.Held(secret.HashText("svc_mk_first")) || second.Held(secret.HashText("svc_mk_other")) {
+		t.Error("it does not know the former keys")
+	}
+}
+
+func TestWhichOrganizationIsMeant(t *testing.T) {
+	w, _ := metered(t)
+	other, err := w.CreateOrganization(t.Context(), w.call, commands.NewOrganization{Name: "Acme", Plan: metering.Flex})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, org := range []string{"acme", "ACME", other.ID.String()} {
+		got, err := w.SetSpendCap(t.Context(), w.call, org, nil)
+		if err != nil || got.ID != other.ID {
+			t.Errorf("%s: %+v, %v", org, got, err)
+		}
+	}
+	_, err = w.SetSpendCap(t.Context(), w.call, "", nil)
+	f := wantFault(t, err, "invalid-request")
+	for _, name := range []string{"Annals (", "Acme (" + other.ID.String()} {
+		if !contains(f.Msg, name) {
+			t.Errorf("%q does not name %s", f.Msg, name)
+		}
+	}
+	_, err = w.SetSpendCap(t.Context(), w.call, "none such", nil)
+	wantFault(t, err, "not-found")
+}
+
+// An organization is prepared only once the projections have its parts, and a start that finds them late says so.
+func TestNothingIsPreparedBeforeTheProjectionsHaveIt(t *testing.T) {
+	w := newWorld(t)
+	w.bootstrapped()
+	late := commands.New(commands.Config{Log: commands.NewLog(w.store, w.log.Codec, slog.New(slog.DiscardHandler)), Waiter: neverThere{}})
+	f := wantFault(t, late.PrepareOrganizations(t.Context(), w.call), "service-unavailable")
+	if f.Data["committed"] != true {
+		t.Errorf("data %v", f.Data)
+	}
+	wantTypes(t, typesOf(w.eventsOf("Annals")), planSet, keySet)
+}
+
+// neverThere stands for projections that are stopped.
+type neverThere struct{}
+
+func (neverThere) Wait(context.Context, eventstore.Position, ...string) error {
+	return context.DeadlineExceeded
+}

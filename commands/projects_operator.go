@@ -1,0 +1,102 @@
+package commands
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/project"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// ProjectChanged is a project as an operator's change of it answers. Caps are nil where there is none.
+type ProjectChanged struct {
+	ID              uuid.UUID
+	Organization    string
+	Slug            string
+	Name            string
+	Archived        bool
+	IngestionCap    *int64
+	CreditCapTenths *int64
+}
+
+// SetArchived stops every call of a project's keys, or takes the project back into service, from the next call on. What is so already
+// is no fault. The organization is named by name or id, "" is the only one. Its faults are not-found and invalid-request.
+func (s *Service) SetArchived(ctx context.Context, call Call, org, slug string, archived bool) (ProjectChanged, error) {
+	return s.changeProject(ctx, call, org, slug, func(id uuid.UUID, state project.State) ([]event.Event, error) {
+		switch {
+		case state.Archived == archived:
+			return nil, nil
+		case archived:
+			return []event.Event{&project.Archived{ProjectID: id, ArchivedAt: call.ReceivedAt}}, nil
+		default:
+			return []event.Event{&project.Unarchived{ProjectID: id, UnarchivedAt: call.ReceivedAt}}, nil
+		}
+	})
+}
+
+// Caps is a change of a project's monthly caps: of those that are set to change, nil is none.
+type Caps struct {
+	SetIngestion bool
+	Ingestion    *int64 // data points
+	SetCredit    bool
+	CreditTenths *int64
+}
+
+// SetCaps changes the caps of a project that are set to change and keeps the other one, from the next call on; where neither is, it
+// answers what stands. Its faults are not-found, and invalid-request for a cap below 0.
+func (s *Service) SetCaps(ctx context.Context, call Call, org, slug string, c Caps) (ProjectChanged, error) {
+	if c.SetIngestion && c.Ingestion != nil && (*c.Ingestion < 0 || *c.Ingestion > maxGrant) {
+		return ProjectChanged{}, fault.New(fault.Invalid, fault.CodeInvalidRequest, "an ingestion cap is 0 to %d data points, or none", int64(maxGrant))
+	}
+	if c.SetCredit && c.CreditTenths != nil && (*c.CreditTenths < 0 || *c.CreditTenths > maxGrant) {
+		return ProjectChanged{}, fault.New(fault.Invalid, fault.CodeInvalidRequest, "a credit cap is 0 to %s credits, or none", metering.Credits(maxGrant))
+	}
+	return s.changeProject(ctx, call, org, slug, func(id uuid.UUID, state project.State) ([]event.Event, error) {
+		set := &project.CapsSet{ProjectID: id, IngestionCap: state.IngestionCap, CreditCapTenths: state.CreditCapTenths, SetAt: call.ReceivedAt}
+		if c.SetIngestion {
+			set.IngestionCap = c.Ingestion
+		}
+		if c.SetCredit {
+			set.CreditCapTenths = c.CreditTenths
+		}
+		if same(set.IngestionCap, state.IngestionCap) && same(set.CreditCapTenths, state.CreditCapTenths) {
+			return nil, nil
+		}
+		return []event.Event{set}, nil
+	})
+}
+
+// changeProject decides on the stream of a project and answers once its keys are looked up with the change.
+func (s *Service) changeProject(ctx context.Context, call Call, org, slug string, decide func(uuid.UUID, project.State) ([]event.Event, error)) (ProjectChanged, error) {
+	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	o, err := s.organization(decideCtx, org)
+	if err != nil {
+		return ProjectChanged{}, err
+	}
+	p, ok, err := s.registry.projectBySlug(decideCtx, o.OrganizationID, slug)
+	if err != nil {
+		return ProjectChanged{}, err
+	}
+	if !ok {
+		return ProjectChanged{}, fault.New(fault.NotFound, fault.CodeNotFound, "organization %q has no project %q", o.Name, slug)
+	}
+	out := ProjectChanged{ID: p.ProjectID, Organization: o.Name, Slug: p.Slug, Name: p.Name}
+	var at eventstore.Position
+	at, err = s.appendToProject(decideCtx, call, p.ProjectID, func(state project.State) ([]event.Event, error) {
+		changes, err := decide(p.ProjectID, state)
+		for _, e := range changes {
+			state.Evolve(e)
+		}
+		out.Archived, out.IngestionCap, out.CreditCapTenths = state.Archived, state.IngestionCap, state.CreditCapTenths
+		return changes, err
+	})
+	if err != nil {
+		return ProjectChanged{}, err
+	}
+	return out, visible(ctx, s.Waiter, at, projectionAccess)
+}

@@ -1,0 +1,124 @@
+package commands_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/stream"
+)
+
+func contains(text, part string) bool { return strings.Contains(text, part) }
+
+func (w *world) projectTypes(slug string) []string {
+	w.t.Helper()
+	state := w.registry()
+	p, ok := state.Project(w.call.Principal.OrganizationID, slug)
+	if !ok {
+		w.t.Fatalf("no project %q", slug)
+	}
+	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Project, p.ProjectID), 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return typesOf(facts)
+}
+
+func TestArchive(t *testing.T) {
+	w, _ := metered(t)
+	for _, archived := range []bool{true, true, false, false} {
+		got, err := w.SetArchived(t.Context(), w.call, "", "default", archived)
+		if err != nil || got.Archived != archived || got.Slug != "default" {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	wantTypes(t, w.projectTypes("default"), "project.key-created.v1", "project.archived.v1", "project.unarchived.v1")
+	_, err := w.SetArchived(t.Context(), w.call, "", "none-such", true)
+	wantFault(t, err, "not-found")
+}
+
+func TestCaps(t *testing.T) {
+	w, _ := metered(t)
+	number := func(n int64) *int64 { return &n }
+	ingestion := func(n *int64) commands.Caps { return commands.Caps{SetIngestion: true, Ingestion: n} }
+	credit := func(n *int64) commands.Caps { return commands.Caps{SetCredit: true, CreditTenths: n} }
+	for _, c := range []struct {
+		name              string
+		set               commands.Caps
+		ingestion, credit *int64
+	}{
+		{"nothing", commands.Caps{}, nil, nil},
+		{"one", ingestion(number(5)), number(5), nil},
+		{"the other keeps the first", credit(number(0)), number(5), number(0)},
+		{"the same", credit(number(0)), number(5), number(0)},
+		{"none keeps the other", ingestion(nil), nil, number(0)},
+		{"both", commands.Caps{SetIngestion: true, SetCredit: true, Ingestion: number(0), CreditTenths: number(1e15)}, number(0), number(1e15)},
+	} {
+		got, err := w.SetCaps(t.Context(), w.call, "", "default", c.set)
+		if err != nil || !cmp.Equal(got.IngestionCap, c.ingestion) || !cmp.Equal(got.CreditCapTenths, c.credit) {
+			t.Fatalf("%s: %+v, %v", c.name, got, err)
+		}
+	}
+	const capsSet = "project.caps-set.v1"
+	wantTypes(t, w.projectTypes("default"), "project.key-created.v1", capsSet, capsSet, capsSet, capsSet)
+	for _, set := range []commands.Caps{ingestion(number(-1)), credit(number(-1)), ingestion(number(1e15 + 1)), credit(number(1e15 + 1))} {
+		_, err := w.SetCaps(t.Context(), w.call, "", "default", set)
+		wantFault(t, err, "invalid-request")
+	}
+}
+
+func TestAProjectOfAnotherOrganizationIsNotFound(t *testing.T) {
+	w, _ := metered(t)
+	if _, err := w.CreateOrganization(t.Context(), w.call, commands.NewOrganization{Name: "Acme", Plan: metering.Flex}); err != nil {
+		t.Fatal(err)
+	}
+	before := w.projectTypes("default")
+	_, err := w.SetArchived(t.Context(), w.call, "Acme", "default", true)
+	wantFault(t, err, "not-found")
+	_, err = w.SetCaps(t.Context(), w.call, "Acme", "default", commands.Caps{SetIngestion: true})
+	wantFault(t, err, "not-found")
+	wantTypes(t, w.projectTypes("default"), before...)
+}
+
+func TestProjectsPerPlan(t *testing.T) {
+	w, _ := metered(t)
+	w.setPlan(metering.PayAsYouGo) // three, and "default" is one
+	for range 2 {
+		if got, err := w.CreateProject(t.Context(), w.call, "More"); err != nil || !got.Metered {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	if _, err := w.SetArchived(t.Context(), w.call, "", "more", true); err != nil {
+		t.Fatal(err) // an archived project counts
+	}
+	_, err := w.CreateProject(t.Context(), w.call, "More")
+	f := wantFault(t, err, "project-limit-reached")
+	if diff := cmp.Diff(map[string]any{"limit": 3, "projects": 3}, f.Data); diff != "" {
+		t.Error(diff)
+	}
+	neighbour, err := w.CreateOrganization(t.Context(), w.call, commands.NewOrganization{Name: "Acme", Plan: metering.PayAsYouGo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := w.call
+	call.Principal.OrganizationID = neighbour.ID
+	if got, err := w.CreateProject(t.Context(), call, "More"); err != nil || got.Slug != "more" {
+		t.Errorf("the neighbour's first: %+v, %v", got, err)
+	}
+	w.setPlan(metering.Flex)
+	if _, err := w.CreateProject(t.Context(), w.call, "More"); err != nil {
+		t.Errorf("after a change of plan: %v", err)
+	}
+	w.setPlan(metering.SelfHosted)
+	for range 20 {
+		if got, err := w.CreateProject(t.Context(), w.call, "More"); err != nil || got.Metered {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	w.setPlan(metering.Flex)
+	_, err = w.CreateProject(t.Context(), w.call, "More")
+	wantFault(t, err, "project-limit-reached")
+}
