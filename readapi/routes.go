@@ -39,6 +39,9 @@ type Deps struct {
 	Statuses statuses
 	Projects projects
 	Recall   recaller
+	// Identities and Audiences read the directory.
+	Identities identities
+	Audiences  audiences
 }
 
 // Register adds the routes to a router of httpx.New.
@@ -46,6 +49,10 @@ func Register(e *echo.Echo, d Deps) {
 	e.GET(auth.Prefix+"/ingest/:ingestionId", statusAPI{d.Statuses}.get)
 	e.POST(auth.Prefix+"/recall", recallAPI{d.Recall}.recall)
 	e.GET(auth.Prefix+"/projects", projectAPI{d.Projects}.list)
+	e.GET(auth.Prefix+"/identities", identityAPI{d.Identities}.list)
+	e.GET(auth.Prefix+"/identities/:identity", identityAPI{d.Identities}.get)
+	e.GET(auth.Prefix+"/audiences", audienceAPI{d.Audiences}.list)
+	e.GET(auth.Prefix+"/audiences/:slug", audienceAPI{d.Audiences}.get)
 	e.GET("/openapi.yaml", func(c echo.Context) error {
 		return c.Blob(http.StatusOK, "application/yaml", OpenAPI)
 	})

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	selectProjects   = `select project_id, namespace, rules_at from projects where project_id = any($1::uuid[])`
+	selectProjects   = `select project_id, namespace, created_at, rules_at from projects where project_id = any($1::uuid[])`
 	selectIdentities = `select id, project_id, identity, traits, origin, created_at, updated_at from identities where id = any($1::uuid[])`
 	selectHeads      = `select id, project_id, revision, position from heads where id = any($1::uuid[])`
 	selectBulkRows   = `select identity_id, bulk_id, position from bulk_rows where identity_id = any($1::uuid[])`
@@ -108,7 +108,7 @@ func flush(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
 func (g *page) readProjects(rows pgx.Rows) error {
 	for rows.Next() {
 		id, row := uuid.UUID{}, &projectRow{}
-		if err := rows.Scan((*[16]byte)(&id), (*[16]byte)(&row.namespace), (*uint64)(&row.before)); err != nil {
+		if err := rows.Scan((*[16]byte)(&id), (*[16]byte)(&row.namespace), &row.createdAt, (*uint64)(&row.before)); err != nil {
 			return err
 		}
 		row.rulesAt = row.before

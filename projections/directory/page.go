@@ -28,6 +28,7 @@ func (s ids) has(id uuid.UUID) bool { _, ok := s[id]; return ok }
 // projectRow is a row of table projects.
 type projectRow struct {
 	namespace uuid.UUID
+	createdAt time.Time
 	// before is where its audiences changed last before the page, rulesAt where they did behind it.
 	before, rulesAt eventstore.Position
 	dirty           bool
@@ -90,7 +91,7 @@ func (g *page) apply(ctx context.Context, f eventstore.Fact) error {
 	switch e := f.Event.(type) {
 	case *registry.ProjectCreated:
 		if g.projects[e.ProjectID] == nil {
-			g.projects[e.ProjectID] = &projectRow{namespace: e.Namespace, dirty: true}
+			g.projects[e.ProjectID] = &projectRow{namespace: e.Namespace, createdAt: unnest.Instant(e.CreatedAt), dirty: true}
 		}
 	case *registry.LogOpened, *registry.OrganizationCreated, *registry.EventSetAside:
 	case *identity.Appeared, *identity.TraitsReplaced, *identity.TraitsMerged, *identity.BulkRowApplied, *identity.Removed, *identity.Cleared:

@@ -76,15 +76,25 @@ func (q *Queries) look(ctx context.Context, project auth.Project, id uuid.UUID) 
 	if rules, ok := q.rules.get(project.ID, v.rulesAt); ok {
 		return v, rules, nil
 	}
-	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, q.db, snapshot, func(tx pgx.Tx) (err error) {
-		if v, err = readViewer(ctx, tx, project.ID, id); err != nil {
-			return err
-		}
-		rules, err = readRules(ctx, tx, selectRulesQualified, project.ID)
+		v, rules, err = q.lookIn(ctx, tx, project, id)
 		return err
 	})
-	if err != nil {
+	return v, rules, err
+}
+
+// snapshot is a transaction all of whose statements see the same moment.
+var snapshot = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+
+// lookIn is look within a snapshot.
+func (q *Queries) lookIn(ctx context.Context, tx pgx.Tx, project auth.Project, id uuid.UUID) (v viewer, rules []rule, err error) {
+	if v, err = readViewer(ctx, tx, project.ID, id); err != nil || v.rulesAt == 0 {
+		return v, nil, err
+	}
+	if rules, ok := q.rules.get(project.ID, v.rulesAt); ok {
+		return v, rules, nil
+	}
+	if rules, err = readRules(ctx, tx, selectRulesQualified, project.ID); err != nil {
 		return viewer{}, nil, err
 	}
 	q.rules.put(project.ID, v.rulesAt, rules)

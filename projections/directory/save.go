@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	upsertProjects = `insert into projects (project_id, namespace, rules_at) select * from unnest($1::uuid[], $2::uuid[], $3::bigint[])
+	upsertProjects = `insert into projects (project_id, namespace, created_at, rules_at)
+		select * from unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::bigint[])
 		on conflict (project_id) do update set rules_at = excluded.rules_at`
 	upsertSeen = `insert into seen (id, project_id, at) select * from unnest($1::uuid[], $2::uuid[], $3::timestamptz[])
 		on conflict (id) do update set at = excluded.at where seen.at < excluded.at`
@@ -71,6 +72,7 @@ func (g *page) saveProjects(b *pgx.Batch) {
 	if len(keys) > 0 {
 		b.Queue(upsertProjects, unnest.IDs(keys, same),
 			unnest.IDs(keys, func(id uuid.UUID) uuid.UUID { return g.projects[id].namespace }),
+			unnest.Column(keys, func(id uuid.UUID) time.Time { return g.projects[id].createdAt }),
 			unnest.Column(keys, func(id uuid.UUID) int64 { return int64(g.projects[id].rulesAt) }))
 	}
 }

@@ -2,6 +2,7 @@
 create table projects (
 	project_id uuid primary key,
 	namespace  uuid not null,
+	created_at timestamptz not null,
 	rules_at   bigint not null                  -- position of the newest change of its audiences, 0 for none
 );
 

@@ -1,0 +1,220 @@
+package directory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// Identity is a record of the directory as the API shows it.
+type Identity struct {
+	Identity string `json:"identity"`
+	// Traits is an object of strings.
+	Traits json.RawMessage `json:"traits"`
+	Origin string          `json:"origin"`
+	// LastSeenAt is when the identity last wrote a data point or recalled since the record was made, nil where it did not.
+	LastSeenAt *time.Time `json:"lastSeenAt"`
+	CreatedAt  time.Time  `json:"createdAt"`
+	UpdatedAt  time.Time  `json:"updatedAt"`
+	// Audiences are the slugs of the named audiences that the identity belongs to, sorted; nil where they were not asked for.
+	Audiences []string `json:"audiences"`
+
+	id uuid.UUID
+}
+
+// Mark is where a page of identities ends.
+type Mark struct {
+	CreatedAt time.Time
+	ID        uuid.UUID
+}
+
+// Listing asks for a page of identities.
+type Listing struct {
+	// After is where the page before ended, nil for the first.
+	After *Mark
+	// Limit is the most identities of the page, at least 1.
+	Limit int
+	// Key is a trait that they have, "" for any; Value is the value of that trait, nil for any.
+	Key   string
+	Value *string
+}
+
+// Identities is a page of identities, newest first.
+type Identities struct {
+	List []Identity
+	// More says that there are further ones behind End, which is nil for an empty page.
+	More bool
+	End  *Mark
+}
+
+const identityColumns = `i.id, i.identity, i.traits, i.origin, i.created_at, i.updated_at, s.at`
+
+func scanIdentity(row pgx.CollectableRow) (i Identity, err error) {
+	var traits string
+	if err := row.Scan((*[16]byte)(&i.id), &i.Identity, &traits, &i.Origin, &i.CreatedAt, &i.UpdatedAt, &i.LastSeenAt); err != nil {
+		return Identity{}, err
+	}
+	i.Traits, i.CreatedAt, i.UpdatedAt = json.RawMessage(traits), i.CreatedAt.UTC(), i.UpdatedAt.UTC()
+	return i, nil
+}
+
+// Identity finds a record with the audiences that it belongs to. ok is false only once the projection has passed the head of the log.
+// The fault is service-unavailable while the projection is stopped, or late where that matters.
+func (q *Queries) Identity(ctx context.Context, project auth.Project, name string) (i Identity, ok bool, err error) {
+	if err := q.running(ctx); err != nil {
+		return Identity{}, false, err
+	}
+	if i, ok, err = q.identity(ctx, project, name); err != nil || ok {
+		return i, ok, err
+	}
+	if err := q.passHead(ctx); err != nil {
+		return Identity{}, false, err
+	}
+	return q.identity(ctx, project, name)
+}
+
+func (q *Queries) identity(ctx context.Context, project auth.Project, name string) (found Identity, ok bool, err error) {
+	id := stream.IdentityID(project.Namespace, name)
+	err = pgx.BeginTxFunc(ctx, q.db, snapshot, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `select `+identityColumns+` from directory.identities i left join directory.seen s on s.id = i.id
+			where i.id = $2 and i.project_id = $1 and i.identity is not null`, [16]byte(project.ID), [16]byte(id))
+		if err != nil {
+			return err
+		}
+		if found, err = pgx.CollectExactlyOneRow(rows, scanIdentity); err != nil {
+			return err
+		}
+		v, rules, err := q.lookIn(ctx, tx, project, id)
+		if err != nil {
+			return err
+		}
+		reached, err := v.reach(rules)
+		if err != nil {
+			return err
+		}
+		rows, err = tx.Query(ctx, `select slug from directory.audiences where project_id = $1 and id = any($2::uuid[]) order by slug collate "C"`,
+			[16]byte(project.ID), idsOf(reached))
+		if err != nil {
+			return err
+		}
+		found.Audiences, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Identity{}, false, nil
+	}
+	if err == nil {
+		err = q.lastSeen(ctx, project, []*Identity{&found})
+	}
+	if err != nil {
+		return Identity{}, false, fmt.Errorf("find an identity: %w", err)
+	}
+	return found, true, nil
+}
+
+// lastSeen adds to what the tables know when identities were seen what the log does not say yet. What was before the record was
+// made was of an earlier one of the same name.
+func (q *Queries) lastSeen(ctx context.Context, project auth.Project, list []*Identity) error {
+	if len(list) == 0 {
+		return nil
+	}
+	ids := make([]uuid.UUID, len(list))
+	for n, i := range list {
+		ids[n] = i.id
+	}
+	pending, err := q.pending.PendingSeen(ctx, project, ids)
+	if err != nil {
+		return err
+	}
+	for _, i := range list {
+		if at, ok := pending[i.id]; ok && (i.LastSeenAt == nil || at.After(*i.LastSeenAt)) {
+			i.LastSeenAt = &at
+		}
+		if i.LastSeenAt == nil {
+			continue
+		}
+		if i.LastSeenAt.Before(i.CreatedAt) {
+			i.LastSeenAt = nil
+			continue
+		}
+		at := i.LastSeenAt.UTC()
+		i.LastSeenAt = &at
+	}
+	return nil
+}
+
+const (
+	// listAll, listMarked and listBroad find one more than asked for. Those with more traits than are marked are few, and looked through.
+	listAll = `select ` + identityColumns + ` from directory.identities i left join directory.seen s on s.id = i.id
+		where i.project_id = $1 and i.identity is not null and ($2::timestamptz is null or (i.created_at, i.id) < ($2, $3::uuid))
+		order by i.created_at desc, i.id desc limit $4`
+	listMarked = `with marked as (
+			select m.created_at, m.identity_id as id from directory.marks m
+			where m.mark = $5 and ($2::timestamptz is null or (m.created_at, m.identity_id) < ($2, $3::uuid))
+			order by m.created_at desc, m.identity_id desc limit $4
+		), broad as (
+			select i.created_at, i.id from directory.identities i
+			where i.project_id = $1 and i.broad and i.identity is not null and ($2::timestamptz is null or (i.created_at, i.id) < ($2, $3::uuid))
+				and case when not i.broad then false when $7::text is null then i.traits::jsonb ? $6 else i.traits::jsonb ->> $6 = $7 end
+		), found as (
+			select created_at, id from marked union all select created_at, id from broad
+		)
+		select ` + identityColumns + ` from found f join directory.identities i on i.id = f.id and i.project_id = $1 and i.identity is not null
+		left join directory.seen s on s.id = i.id
+		order by i.created_at desc, i.id desc limit $4`
+)
+
+// Identities lists identities of a project, newest first, once the projection has passed the head of the log. The fault is
+// service-unavailable where it is stopped, or late.
+func (q *Queries) Identities(ctx context.Context, project auth.Project, l Listing) (Identities, error) {
+	if err := q.passHead(ctx); err != nil {
+		return Identities{}, err
+	}
+	var (
+		after *time.Time
+		last  [16]byte
+	)
+	if l.After != nil {
+		after, last = &l.After.CreatedAt, l.After.ID
+	}
+	sql, args := listAll, []any{[16]byte(project.ID), after, last, l.Limit + 1}
+	if l.Key != "" {
+		mark := keyMark(project.ID, l.Key)
+		if l.Value != nil {
+			mark = valueMark(project.ID, l.Key, *l.Value)
+		}
+		sql, args = listMarked, append(args, [16]byte(mark), l.Key, l.Value)
+	}
+	rows, err := q.db.Query(ctx, sql, args...)
+	if err != nil {
+		return Identities{}, fmt.Errorf("list identities: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, scanIdentity)
+	if err != nil {
+		return Identities{}, fmt.Errorf("list identities: %w", err)
+	}
+	page := Identities{List: list, More: len(list) > l.Limit}
+	if page.More {
+		page.List = list[:l.Limit]
+	}
+	of := make([]*Identity, len(page.List))
+	for n := range page.List {
+		of[n] = &page.List[n]
+	}
+	if len(of) > 0 {
+		end := of[len(of)-1]
+		page.End = &Mark{CreatedAt: end.CreatedAt, ID: end.id}
+	}
+	if err := q.lastSeen(ctx, project, of); err != nil {
+		return Identities{}, fmt.Errorf("list identities: %w", err)
+	}
+	return page, nil
+}
