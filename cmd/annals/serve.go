@@ -206,6 +206,7 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 	writeapi.Register(e, writeapi.Deps{Ingest: write, Delete: write, Projects: write})
 	readapi.Register(e, readapi.Deps{
 		Identities: p.directory, Audiences: p.directory,
+		Identities: p.directory, Audiences: p.directory,
 		Statuses: sendStatuses{queries}, Projects: projectCounts{keys, queries, p.now},
 		Recall: recall.New(recall.Config{DB: p.st.db, Index: p.st.index, Analyzer: analyzer, Blobs: blobs, Projections: p.waiter, Log: p.log, Meaning: p.embedding.meaning(), Now: p.clock}),
 	})
