@@ -200,15 +200,14 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 	keys := access.Queries{DB: p.st.db}
 	e := httpx.New(httpx.Config{
 		Log: p.log, Metrics: metrics, Keys: liveKeys{p.keys, p.waiter}, Gate: p.door.gate, Writes: p.pressure.refuse,
-		Limit: newRateLimits(p.settings, metering.DefaultTariff(), time.Now).allow,
+		Limit: newRateLimits(p.settings, metering.DefaultTariff(), p.clock).allow,
 		URLs:  p.urls.auth(), Now: p.clock,
 	})
-	writeapi.Register(e, writeapi.Deps{Ingest: write, Delete: write, Projects: write})
+	writeapi.Register(e, writeapi.Deps{Ingest: write, Delete: write, Audiences: write, AudienceViews: audienceViews{p.directory}, Projects: write})
 	readapi.Register(e, readapi.Deps{
 		Identities: p.directory, Audiences: p.directory,
-		Identities: p.directory, Audiences: p.directory,
 		Statuses: sendStatuses{queries}, Projects: projectCounts{keys, queries, p.now},
-		Recall: recall.New(recall.Config{DB: p.st.db, Index: p.st.index, Analyzer: analyzer, Blobs: blobs, Projections: p.waiter, Log: p.log, Meaning: p.embedding.meaning(), Now: p.clock}),
+		Recall: recall.New(recall.Config{DB: p.st.db, Index: p.st.index, Analyzer: analyzer, Viewers: p.directory, Blobs: blobs, Projections: p.waiter, Log: p.log, Meaning: p.embedding.meaning(), Now: p.clock}),
 	})
 	readapi.RegisterOperation(e, readapi.Operation{Ready: p.notReady, Remarks: p.remarks, Metrics: registry})
 	p.api = e
