@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/domain/fault"
@@ -73,8 +72,7 @@ func queryOf(body []byte) (recall.Query, error) {
 	if err != nil {
 		return recall.Query{}, err
 	}
-	// Only what is project-visible can be reached: named audiences do not exist yet.
-	q := recall.Query{Audiences: []uuid.UUID{uuid.Nil}, Chronological: chronological, Limit: defaultLimit, Budget: budgetOf(f, &problems)}
+	q := recall.Query{Chronological: chronological, Limit: defaultLimit, Budget: budgetOf(f, &problems)}
 	if limit := f.Integer("limit", 1, maxResults); limit != nil {
 		q.Limit = *limit
 	}

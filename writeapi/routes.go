@@ -37,6 +37,9 @@ type Deps struct {
 	Ingest   ingester
 	Delete   deleter
 	Projects administrator
+	// Audiences are kept by commands, and shown by a query.
+	Audiences     audienceKeeper
+	AudienceViews audienceViewer
 }
 
 // Register adds the routes to a router of httpx.New.
@@ -50,6 +53,11 @@ func Register(e *echo.Echo, d Deps) {
 	e.DELETE(auth.Prefix+"/ingest/:ingestionId", deletion.send)
 	e.DELETE(auth.Prefix+"/data-points/:sourceId", deletion.one)
 	e.POST(auth.Prefix+"/data-points/delete", deletion.bulk)
+
+	audiences := audienceAPI{d.Audiences, d.AudienceViews}
+	e.PUT(auth.Prefix+"/audiences/:slug", audiences.put)
+	e.DELETE(auth.Prefix+"/audiences/:slug", audiences.remove)
+	e.POST(auth.Prefix+"/audiences/:slug/recompute", audiences.recompute)
 
 	projects := projectAPI{d.Projects}
 	e.POST(auth.Prefix+"/projects", projects.create)
