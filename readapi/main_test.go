@@ -1,7 +1,10 @@
 package readapi_test
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
@@ -27,6 +31,10 @@ type fake struct {
 	status   readapi.Status
 	projects []readapi.Project
 	page     recall.Page
+	usage    readapi.Usage
+	// ceilings are those of plans, 32000 where there is none; refusal is what the meter refuses with.
+	ceilings map[metering.Plan]int
+	refusal  error
 	notReady []readapi.NotReady
 	remarks  readapi.Remarks
 
@@ -35,6 +43,7 @@ type fake struct {
 	organization uuid.UUID
 	id           uuid.UUID
 	query        recall.Query
+	charged      []string
 }
 
 func (f *fake) Status(_ context.Context, project auth.Project, id uuid.UUID) (readapi.Status, error) {
@@ -55,11 +64,33 @@ func (f *fake) Recall(_ context.Context, q recall.Query) (recall.Page, error) {
 	return f.page, f.err
 }
 
+// meter notes what it is asked too.
+type meter struct{ *fake }
+
+func (m meter) Recall(_ context.Context, p auth.Principal, identity string, at time.Time, search func() error) error {
+	m.project, m.charged = p.Project, append(m.charged, fmt.Sprint(p.OrganizationID, " ", identity, " ", at.IsZero()))
+	if m.refusal != nil {
+		return m.refusal
+	}
+	return search()
+}
+
+func (m meter) Ceiling(plan metering.Plan) int { return cmp.Or(m.ceilings[plan], 32000) }
+
+func (f *fake) Usage(_ context.Context, p auth.Principal, at time.Time) (readapi.Usage, error) {
+	f.calls++
+	f.project, f.organization = p.Project, p.OrganizationID
+	if at.IsZero() {
+		return readapi.Usage{}, errors.New("no time")
+	}
+	return f.usage, f.err
+}
+
 // serve serves the read side over a fake, with the real edge.
 func serve(t *testing.T, f *fake) *apitest.Client {
 	t.Helper()
 	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
-	readapi.Register(e, readapi.Deps{Statuses: f, Projects: f, Recall: f})
+	readapi.Register(e, readapi.Deps{Statuses: f, Projects: f, Recall: f, Meter: meter{f}, Usage: f})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "annals_test_total", Help: "A metric of a test."}))
 	readapi.RegisterOperation(e, readapi.Operation{Ready: func(context.Context) []readapi.NotReady { return f.notReady }, Remarks: func() readapi.Remarks { return f.remarks }, Metrics: registry})

@@ -1,6 +1,7 @@
 package readapi
 
 import (
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -11,16 +12,16 @@ import (
 
 // Project is one project with what it holds and used. Caps are null where none is set; credits are null where nothing is metered.
 type Project struct {
-	Slug            string    `json:"slug"`
-	Name            string    `json:"name"`
-	Description     string    `json:"description"`
-	IsArchived      bool      `json:"isArchived"`
-	MemoryCount     int64     `json:"memoryCount"`
-	IngestionCap    *int64    `json:"ingestionCap"`
-	MonthIngestions int64     `json:"monthIngestions"`
-	CreditCap       *float64  `json:"creditCap"`
-	MonthCredits    *float64  `json:"monthCredits"`
-	CreatedAt       time.Time `json:"createdAt"`
+	Slug            string       `json:"slug"`
+	Name            string       `json:"name"`
+	Description     string       `json:"description"`
+	IsArchived      bool         `json:"isArchived"`
+	MemoryCount     int64        `json:"memoryCount"`
+	IngestionCap    *int64       `json:"ingestionCap"`
+	MonthIngestions int64        `json:"monthIngestions"`
+	CreditCap       *json.Number `json:"creditCap"`
+	MonthCredits    *json.Number `json:"monthCredits"`
+	CreatedAt       time.Time    `json:"createdAt"`
 }
 
 // projectList is all projects of an organization.

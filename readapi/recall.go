@@ -32,9 +32,11 @@ const (
 
 type recallAPI struct {
 	queries recaller
+	meter   meter
 }
 
-// recall is POST /api/v1/recall.
+// recall is POST /api/v1/recall. A budget over the plan's ceiling is lowered to it. It is counted before it is answered; where the plan
+// has a price for it, it is refused with spend-cap-reached, then out-of-credits.
 func (a recallAPI) recall(c echo.Context) error {
 	body, err := httpx.Body(c, httpx.SmallLimit)
 	if err != nil {
@@ -44,8 +46,14 @@ func (a recallAPI) recall(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	q.Project = httpx.Principal(c).Project
-	page, err := a.queries.Recall(c.Request().Context(), q)
+	ctx, principal := c.Request().Context(), httpx.Principal(c)
+	q.Project = principal.Project
+	q.Budget = min(q.Budget, a.meter.Ceiling(principal.Limits.Plan))
+	var page recall.Page
+	err = a.meter.Recall(ctx, principal, q.Identity, httpx.ReceivedAt(c), func() (err error) {
+		page, err = a.queries.Recall(ctx, q)
+		return err
+	})
 	if err != nil {
 		return err
 	}

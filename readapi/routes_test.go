@@ -1,6 +1,7 @@
 package readapi_test
 
 import (
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -53,7 +54,7 @@ func TestProjects(t *testing.T) {
 	}
 	f.projects = []readapi.Project{
 		{Slug: "default", Name: "Default", MemoryCount: 7, MonthIngestions: 3, CreatedAt: instant(9)},
-		{Slug: "old-2", Name: "Old", IsArchived: true, IngestionCap: ptr(int64(5)), CreditCap: ptr(1.5), MonthCredits: ptr(0.1), CreatedAt: instant(8)},
+		{Slug: "old-2", Name: "Old", IsArchived: true, IngestionCap: ptr(int64(5)), CreditCap: ptr(json.Number("1.5")), MonthCredits: ptr(json.Number("0.1")), CreatedAt: instant(8)},
 	}
 	api.Call(http.MethodGet, "/api/v1/projects", apitest.ManagementKey, "").Want(t, 200,
 		`{"projects":[{"slug":"default","name":"Default","description":"","isArchived":false,"memoryCount":7,"ingestionCap":null,"monthIngestions":3,"creditCap":null,"monthCredits":null,"createdAt":"2026-11-21T09:00:00Z"},`,

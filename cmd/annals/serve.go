@@ -92,6 +92,9 @@ type process struct {
 	// prepare ends the preparation of every organization.
 	prepare   func(context.Context) error
 	embedding embedding
+	tariff    metering.Tariff
+	recalls   *usage.Recalls
+	metering  *commands.Metering
 	directory *directory.Queries
 	sends     operator.Sends
 	keys      auth.Keys
@@ -164,10 +167,15 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 	p.directory = newDirectory(st, p.waiter, queries)
 	p.finisher = p.newFinisher(events, queries)
 
-	tariff := metering.DefaultTariff()
+	if p.tariff, err = s.tariff(); err != nil {
+		return nil, err
+	}
+	meters, charges := p.newMeters(p.tariff), usage.Queries{DB: st.db, Tariff: p.tariff}
+	p.recalls = usage.NewRecalls(meters, log)
+	p.metering = &commands.Metering{Log: events, Counted: charges, Waiter: p.waiter, Logger: log, Now: p.now}
 	write := commands.New(commands.Config{
-		Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, HashKey: key, Pipeline: s.PipelineOn(), Foreground: foreground, Limits: p.newMeters(tariff),
-		Tariff: tariff, Accounts: usage.Queries{DB: st.db, Tariff: tariff},
+		Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, Records: p.directory, HashKey: key, Pipeline: s.PipelineOn(), Foreground: foreground, Limits: meters,
+		Tariff: p.tariff, Accounts: charges,
 	})
 	p.organizations = organizations{commands: write, dataDir: s.DataDir, now: p.now}
 	p.prepare = func(ctx context.Context) error {
@@ -197,16 +205,16 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 	if err != nil {
 		return err
 	}
-	keys := access.Queries{DB: p.st.db}
+	accounts := accounts{usage.Queries{DB: p.st.db, Tariff: p.tariff}, access.Queries{DB: p.st.db}, queries, p.st.store.Head, p.waiter, p.now}
 	e := httpx.New(httpx.Config{
 		Log: p.log, Metrics: metrics, Keys: liveKeys{p.keys, p.waiter}, Gate: p.door.gate, Writes: p.pressure.refuse,
-		Limit: newRateLimits(p.settings, metering.DefaultTariff(), p.clock).allow,
+		Limit: newRateLimits(p.settings, p.tariff, p.clock).allow,
 		URLs:  p.urls.auth(), Now: p.clock,
 	})
 	writeapi.Register(e, writeapi.Deps{Ingest: write, Delete: write, Audiences: write, AudienceViews: audienceViews{p.directory}, Projects: write})
 	readapi.Register(e, readapi.Deps{
 		Identities: p.directory, Audiences: p.directory,
-		Statuses: sendStatuses{queries}, Projects: projectCounts{keys, queries, p.now},
+		Statuses: sendStatuses{queries}, Projects: accounts, Usage: accounts, Meter: p.recalls,
 		Recall: recall.New(recall.Config{DB: p.st.db, Index: p.st.index, Analyzer: analyzer, Viewers: p.directory, Blobs: blobs, Projections: p.waiter, Log: p.log, Meaning: p.embedding.meaning(), Now: p.clock}),
 	})
 	readapi.RegisterOperation(e, readapi.Operation{Ready: p.notReady, Remarks: p.remarks, Metrics: registry})
@@ -226,7 +234,7 @@ func (p *process) run(ctx context.Context) error {
 		{"operator socket", serveOperator(socket, operator.Handler(p.sends, p.log, operator.EventRoutes(p.st.store), operator.ProjectionRoutes(p.operatorProjections), operator.EraseRoutes(operatorErasures{p.finisher}), operator.BackupRoutes(p.backups), operator.OrganizationRoutes(p.organizations)))},
 		{"start", p.start},
 	}
-	core := []role{{"confirmer", p.afterStart(p.confirmer.Run)}, {"finisher", p.afterStart(p.finisher.Run)}}
+	core := []role{{"confirmer", p.afterStart(p.confirmer.Run)}, {"finisher", p.afterStart(p.finisher.Run)}, {"metering", p.afterStart(p.metering.Run)}}
 	if p.settings.PipelineOn() {
 		core = append(core, role{"pipeline", p.afterStart(p.worker.Run)})
 	}

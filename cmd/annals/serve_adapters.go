@@ -13,7 +13,6 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/ingestion"
-	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/operator"
@@ -47,36 +46,6 @@ func (s sendStatuses) Status(ctx context.Context, project auth.Project, id uuid.
 		status.Failure = &readapi.Failure{Code: found.Failure.Code, Message: found.Failure.Message}
 	}
 	return status, nil
-}
-
-// projectCounts lists projects with what they hold.
-type projectCounts struct {
-	access access.Queries
-	points datapoints.Queries
-	now    func() time.Time
-}
-
-func (p projectCounts) Projects(ctx context.Context, organization uuid.UUID) ([]readapi.Project, error) {
-	found, err := p.access.Projects(ctx, organization)
-	if err != nil {
-		return nil, err
-	}
-	ids := make([]uuid.UUID, len(found))
-	for i, f := range found {
-		ids[i] = f.ID
-	}
-	counts, err := p.points.Counts(ctx, ids, metering.Month(p.now()))
-	if err != nil {
-		return nil, err
-	}
-	list := make([]readapi.Project, len(found))
-	for i, f := range found {
-		list[i] = readapi.Project{
-			Slug: f.Slug, Name: f.Name, IsArchived: f.Archived, CreatedAt: f.CreatedAt,
-			MemoryCount: counts[f.ID].Live + counts[f.ID].Memories, MonthIngestions: counts[f.ID].Ingested,
-		}
-	}
-	return list, nil
 }
 
 // operatorSends is what an operator asks about sends that stopped.

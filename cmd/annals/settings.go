@@ -44,6 +44,7 @@ type Settings struct {
 	TLSKey      string `name:"tls-key" setting:"ANNALS_TLS_KEY" help:"Private key file (PEM) of the certificate."`
 	MinFreeDisk int    `name:"min-free-disk" setting:"ANNALS_MIN_FREE_DISK" default:"1024" help:"MiB of the data folder's disk that must be free for writes to be taken; 0 looks at no disk."`
 	RateLimit   *int   `name:"rate-limit-per-minute" setting:"ANNALS_RATE_LIMIT_PER_MINUTE" help:"Requests that an organization may send in any 60 seconds, whatever its plan; 0 is no limit; default: as its plan says."`
+	Plans       string `name:"plans" setting:"ANNALS_PLANS" help:"Terms of plans that differ from the default, as JSON by plan."`
 	LogLevel    string `name:"log-level" setting:"ANNALS_LOG_LEVEL" default:"info" help:"Least level that is logged: debug, info, warn or error."`
 }
 
@@ -83,6 +84,9 @@ func (s *Settings) Validate() error {
 	}
 	if s.Pipeline != "on" && s.Pipeline != "off" {
 		bad("PIPELINE", "is %q: want on or off", s.Pipeline)
+	}
+	if _, err := s.tariff(); err != nil {
+		bad("PLANS", "%v", err)
 	}
 	if _, err := s.Level(); err != nil {
 		bad("LOG_LEVEL", "is %q: want debug, info, warn or error", s.LogLevel)

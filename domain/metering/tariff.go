@@ -21,6 +21,14 @@ type Terms struct {
 // Tariff is the terms of every plan.
 type Tariff map[Plan]Terms
 
+// Of is the terms of a plan; no plan is SelfHosted.
+func (t Tariff) Of(plan Plan) Terms {
+	if plan == "" {
+		plan = SelfHosted
+	}
+	return t[plan]
+}
+
 // DefaultTariff is the terms of a deployment that sets none.
 func DefaultTariff() Tariff {
 	return Tariff{

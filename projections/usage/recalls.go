@@ -27,6 +27,9 @@ func NewRecalls(m *Meters, log *slog.Logger) *Recalls {
 	return &Recalls{meters: m, log: log, pending: gatherer{write: Queries{DB: m.db}.add, turn: make(chan struct{}, 1)}}
 }
 
+// Ceiling is the most tokens of a page of recall under a plan.
+func (r *Recalls) Ceiling(plan metering.Plan) int { return r.meters.tariff.Of(plan).EvidenceCeiling }
+
 // recordTimeout is how long it may take to count a recall: it is counted, or known not to be, though its caller is gone.
 const recordTimeout = 5 * time.Second
 
@@ -35,7 +38,7 @@ const recordTimeout = 5 * time.Second
 //
 // The faults are those of the search, spend-cap-reached, out-of-credits, and service-unavailable where it cannot be counted.
 func (r *Recalls) Recall(ctx context.Context, p auth.Principal, identity string, at time.Time, search func() error) error {
-	price := r.meters.tariff[p.Limits.Plan].RecallTenths
+	price := r.meters.tariff.Of(p.Limits.Plan).RecallTenths
 	call := recalled{
 		monthKey: monthKey{p.Project.ID, metering.Month(at)}, organization: p.OrganizationID, count: 1, tenths: price,
 		identity: stream.IdentityID(p.Project.Namespace, identity), at: at,

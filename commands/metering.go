@@ -1,0 +1,182 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/todo"
+)
+
+const (
+	// flushEvery is how often what was counted is taken to the log.
+	flushEvery = 10 * time.Second
+	// flushTimeout bounds one flush, also the last one of a process.
+	flushTimeout = 10 * time.Second
+	// flushWidth is how many streams are appended to at once.
+	flushWidth = 8
+)
+
+// Counted are the recalls that are counted beside the log, in all processes together.
+type Counted interface {
+	// Take puts what was counted up to now under flush ids, and answers these sums and those that others left behind.
+	Take(ctx context.Context) ([]todo.Charge, error)
+	// Begin keeps the last revision of a sum's stream before the sum is first appended, and answers the one kept first; ok is false
+	// for a sum that is known to be in the log.
+	Begin(ctx context.Context, flush uuid.UUID, last eventstore.Revision) (after eventstore.Revision, ok bool, err error)
+	// DropCharges forgets sums that projection usage knows: those it shows, and those of the list.
+	DropCharges(ctx context.Context, known ...uuid.UUID) error
+	// DropSeen forgets who was seen as told by sums that were dropped.
+	DropSeen(ctx context.Context) error
+}
+
+// Metering takes what was counted beside the log into it. A sum is forgotten only once it is seen in the log, and appended only at
+// a revision above which it was looked for: no crash loses one or counts one twice.
+type Metering struct {
+	Log     *Log
+	Counted Counted
+	Waiter  Waiter
+	Logger  *slog.Logger
+	Now     func() time.Time
+}
+
+// Run flushes every few seconds until the context ends, and once more then.
+func (m *Metering) Run(ctx context.Context) error {
+	ticker := time.NewTicker(flushEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			m.flush(ctx)
+		case <-ctx.Done():
+			m.flush(context.WithoutCancel(ctx))
+			return nil
+		}
+	}
+}
+
+// flush is Flush whose failure is told to the log only: what it left is taken up by the next one, or by another process.
+func (m *Metering) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	if err := m.Flush(ctx); err != nil {
+		m.Logger.WarnContext(ctx, "recalls stay counted beside the log", "err", err)
+	}
+}
+
+// Flush appends what was counted, and forgets beside the log what the projections know from it.
+func (m *Metering) Flush(ctx context.Context) error {
+	open, err := m.Counted.Take(ctx)
+	if err != nil {
+		return err
+	}
+	positions, err := m.appendAll(ctx, open)
+	// What could not be appended keeps nothing else from being forgotten.
+	return errors.Join(err, m.forget(ctx, open, positions))
+}
+
+// appendAll answers where each sum stands in the log, 0 for one that could not be appended, or that the projection knows already.
+func (m *Metering) appendAll(ctx context.Context, open []todo.Charge) ([]eventstore.Position, error) {
+	positions, errs := make([]eventstore.Position, len(open)), make([]error, len(open))
+	var group errgroup.Group
+	group.SetLimit(flushWidth)
+	for i, c := range open {
+		group.Go(func() error {
+			if positions[i], errs[i] = m.append(ctx, c); errs[i] != nil {
+				errs[i] = fmt.Errorf("recalls of project %s: %w", c.ProjectID, errs[i])
+			}
+			return nil
+		})
+	}
+	return positions, errors.Join(append(errs, group.Wait())...)
+}
+
+func (m *Metering) append(ctx context.Context, c todo.Charge) (eventstore.Position, error) {
+	name := stream.UsageName(c.ProjectID, c.Month)
+	release, err := m.Log.Serialize(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	defer release()
+	charged := metering.Charged{
+		ProjectID: c.ProjectID, OrganizationID: c.OrganizationID, FlushID: c.FlushID, Month: c.Month,
+		Recalls: c.Recalls, RecallTenths: c.RecallTenths, Seen: c.Seen, At: m.Now(),
+	}
+	for {
+		last, err := m.lastOf(ctx, name)
+		if err != nil {
+			return 0, err
+		}
+		after, open, err := m.Counted.Begin(ctx, c.FlushID, last)
+		if err != nil || !open {
+			return 0, err
+		}
+		if last > after {
+			// An earlier try, of whatever process, may have landed.
+			if position, err := m.find(ctx, name, after+1, c.FlushID); err != nil || position > 0 {
+				return position, err
+			}
+		}
+		done, err := m.Log.Append(ctx, name, last, event.Meta{CommandID: c.FlushID, Principal: "metering"}, charged)
+		if errors.Is(err, eventstore.ErrConflict) {
+			continue
+		}
+		return done.Position, err
+	}
+}
+
+func (m *Metering) lastOf(ctx context.Context, name string) (eventstore.Revision, error) {
+	last, ok, err := m.Log.Last(ctx, name)
+	if err != nil || !ok {
+		return eventstore.NoStream, err
+	}
+	return last.Revision, nil
+}
+
+func (m *Metering) find(ctx context.Context, name string, from eventstore.Revision, flush uuid.UUID) (eventstore.Position, error) {
+	facts, err := m.Log.ReadFrom(ctx, name, from)
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range facts {
+		if e, ok := f.Event.(*metering.Charged); ok && e.FlushID == flush {
+			return f.Position, nil
+		}
+	}
+	return 0, nil
+}
+
+// forget drops what usage has passed, then who was seen where the directory has passed it too.
+func (m *Metering) forget(ctx context.Context, open []todo.Charge, positions []eventstore.Position) error {
+	var newest eventstore.Position
+	var known []uuid.UUID
+	for i, position := range positions {
+		if position > 0 {
+			newest, known = max(newest, position), append(known, open[i].FlushID)
+		}
+	}
+	if err := m.Waiter.Wait(ctx, newest, projectionUsage); err != nil {
+		return err
+	}
+	if err := m.Counted.DropCharges(ctx, known...); err != nil {
+		return err
+	}
+	// Others may have appended what was dropped just now.
+	head, err := m.Log.Store.Head(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	if err := m.Waiter.Wait(ctx, head, projectionDirectory); err != nil {
+		return err
+	}
+	return m.Counted.DropSeen(ctx)
+}
