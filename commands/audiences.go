@@ -11,8 +11,10 @@ import (
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
 )
 
 // AudiencePut is an audience as sent. Identities are distinct, each within its limits.
@@ -177,14 +179,31 @@ func (s *Service) definitionBlob(ctx context.Context, call Call, data []byte) (*
 	return &ref, nil
 }
 
+// Records knows which identities have a record, as far as a projection has seen. Those whose removal was answered are not among them,
+// since that answer waits for it.
+type Records interface {
+	Known(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]struct{}, error)
+}
+
 // appearMembers makes a record for each identity that has none, and answers the sorted ids of all of them.
 func (s *Service) appearMembers(ctx context.Context, call Call, identities []string) ([]uuid.UUID, error) {
 	ids := make([]uuid.UUID, len(identities))
 	for i, name := range identities {
 		ids[i] = stream.IdentityID(call.Principal.Project.Namespace, name)
 	}
+	var known map[uuid.UUID]struct{}
+	if s.Records != nil && len(ids) > 0 {
+		var err error
+		if known, err = s.Records.Known(ctx, call.Principal.Project, ids); err != nil {
+			return nil, err
+		}
+	}
 	err := each(ctx, len(ids), func(ctx context.Context, i int) error {
-		return s.appearMember(ctx, call, identities[i], ids[i])
+		if _, is := known[ids[i]]; is {
+			return nil
+		}
+		_, err := s.Log.appearIn(ctx, call, ids[i], identities[i], identity.OriginAudience)
+		return err
 	})
 	slices.SortFunc(ids, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
 	return slices.Compact(ids), err

@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
 )
 
 // waits notes which projections answers waited for, and up to where.
@@ -377,5 +378,33 @@ func TestTheMemoryOfAudiencesIsBounded(t *testing.T) {
 	w.ingest(text("a", "x", to("leads")), "")
 	if n := commands.RememberedAudiences(w.Service); n > 1000 {
 		t.Errorf("%d projects are remembered", n)
+	}
+}
+
+// records knows some identities by name.
+type records struct {
+	names []string
+	asked int
+}
+
+func (r *records) Known(_ context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]struct{}, error) {
+	known := make(map[uuid.UUID]struct{})
+	for _, name := range r.names {
+		if id := stream.IdentityID(project.Namespace, name); slices.Contains(ids, id) {
+			known[id] = struct{}{}
+		}
+	}
+	r.asked += len(ids)
+	return known, nil
+}
+
+func TestWhoIsKnownIsNotLookedUp(t *testing.T) {
+	w := newWorld(t)
+	known := &records{names: []string{"ana"}}
+	w.Records = known
+	w.put(fixedOf("leads", "ana", "bo"))
+	put := w.audiences()[0].Event.(*audience.Put)
+	if len(put.Members) != 2 || len(w.records("ana")) != 0 || len(w.records("bo")) != 1 || known.asked != 2 {
+		t.Errorf("%d members, %d and %d events, %d asked", len(put.Members), len(w.records("ana")), len(w.records("bo")), known.asked)
 	}
 }

@@ -52,6 +52,8 @@ type Config struct {
 	Tariff metering.Tariff
 	// Directory is asked before identities are written; nil in tests that write none.
 	Directory Directory
+	// Records save the put of an audience the reads of who has a record; nil where each is read.
+	Records Records
 	// SoleWriter is true where no other process writes the log: then what this one has seen of it holds until it writes itself.
 	SoleWriter bool
 	// Foreground counts the callers that wait for sends; nil counts nothing.
