@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -123,6 +124,9 @@ func (c *Contract) Check(req *http.Request, status int, header http.Header, body
 		}
 		return fmt.Errorf("the document has no such route")
 	}
+	if overLimit {
+		return checkOverLimit(route.Operation, header)
+	}
 	if status == http.StatusNoContent && len(body) > 0 {
 		return fmt.Errorf("a 204 has a body")
 	}
@@ -133,6 +137,17 @@ func (c *Contract) Check(req *http.Request, status int, header http.Header, body
 	}
 	input.SetBodyBytes(body)
 	return openapi3filter.ValidateResponse(req.Context(), input)
+}
+
+// checkOverLimit says what is wrong with the answer beyond the limit of requests per minute.
+func checkOverLimit(op *openapi3.Operation, header http.Header) error {
+	if op.Responses.Status(http.StatusTooManyRequests) == nil {
+		return fmt.Errorf("the route is outside of the limit of requests per minute")
+	}
+	if seconds, err := strconv.Atoi(header.Get("Retry-After")); err != nil || seconds < 1 || seconds > 60 {
+		return fmt.Errorf("Retry-After is %q: want seconds of the minute", header.Get("Retry-After"))
+	}
+	return nil
 }
 
 func (c *Contract) checkEnvelope(status int, header http.Header, body []byte) error {

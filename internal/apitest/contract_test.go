@@ -21,12 +21,17 @@ paths:
             application/json:
               schema: {$ref: '#/components/schemas/Thing'}
         '204': {description: Nothing.}
+        '429': {description: Too many.}
         '404':
           description: None.
           content:
             application/json:
               schema:
                 allOf: [{$ref: '#/components/schemas/Error'}, {properties: {code: {enum: [not-found]}}}]
+  /api/v1/polled:
+    get:
+      responses:
+        '200': {description: Outside of the limit.}
 components:
   schemas:
     Thing:
@@ -76,6 +81,11 @@ func TestResponsesAreHeldAgainstTheDocument(t *testing.T) {
 		"data is null":              {"/things/x", 404, strings.Replace(notFound, "{}", "null", 1), "", "no envelope"},
 		"another status in it":      {"/things/x", 404, strings.Replace(notFound, "404", "400", 1), "", "says status"},
 		"an error as text":          {"/things/x", 404, "none", "Content-Type: text/plain", "want JSON"},
+		"over the limit":            {"/things/x", 429, "", "Retry-After: 60", ""},
+		"over it for no time":       {"/things/x", 429, "", "Retry-After: 0", "Retry-After"},
+		"over it for ever":          {"/things/x", 429, "", "", "Retry-After"},
+		"over it, with words":       {"/things/x", 429, "slow down", "Retry-After: 60", "not JSON"},
+		"over it where none is":     {"/polled", 429, "", "Retry-After: 60", "outside of the limit"},
 		"no request id":             {"/things/x", 200, thing, "X-Request-Id:", "X-Request-Id"},
 		"a request id of version 4": {"/things/x", 200, thing, "X-Request-Id: 11111111-1111-4111-8111-111111111111", "X-Request-Id"},
 		"a browser is let in":       {"/things/x", 200, thing, "Access-Control-Allow-Origin: *", "Access-Control-Allow-Origin"},
