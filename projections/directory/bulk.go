@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -34,10 +35,17 @@ func (g *page) bulkAccepted(ctx context.Context, at eventstore.Position, bulk uu
 		case !x.now.visible():
 			x.now = &record{identity: &rows[i].Identity, values: rows[i].Traits, origin: string(e.Origin), createdAt: acceptedAt, updatedAt: acceptedAt}
 		default:
-			x.now = &record{identity: x.now.identity, values: rows[i].Traits, origin: x.now.origin, createdAt: x.now.createdAt, updatedAt: acceptedAt}
+			x.now = &record{identity: x.now.identity, values: rows[i].Traits, origin: x.now.origin, createdAt: x.now.createdAt, updatedAt: later(x.now.updatedAt, acceptedAt)}
 		}
 	}
 	return nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // stagedRows are the rows of a bulk write in the order of its targets, nil where the stage is gone.
@@ -66,11 +74,19 @@ func (g *page) stagedRows(ctx context.Context, e *identity.BulkAccepted) ([]iden
 	return rows, nil
 }
 
-// bulkFannedOut closes a bulk write. Of records that were erased since no row may have come by.
+// bulkFannedOut closes a bulk write. Of a record that was erased since, or whose row was lost, none came by: what is there of such a
+// record by the commit alone goes.
 func (g *page) bulkFannedOut(bulk uuid.UUID) {
 	delete(g.bulks, bulk)
 	g.ended.add(bulk)
 	for _, x := range g.entries {
+		if _, open := x.open[bulk]; !open {
+			continue
+		}
 		delete(x.open, bulk)
+		if x.now != nil && !x.now.visible() && len(x.open) == 0 {
+			g.drop(x)
+			x.dirty = true
+		}
 	}
 }

@@ -21,17 +21,20 @@ const (
 	selectHeads      = `select id, project_id, revision, position from heads where id = any($1::uuid[])`
 	selectBulkRows   = `select identity_id, bulk_id, position from bulk_rows where identity_id = any($1::uuid[])`
 	selectAudiences  = `select id, project_id, slug, name, kind, rule, created_at, recomputed_at, position from audiences where id = any($1::uuid[])`
+	selectEnded      = `select distinct identity_id from bulk_rows where bulk_id = any($1::uuid[])`
 	selectKnown      = `select id from identities where id = any($1::uuid[])`
 )
 
 // touched is what a page of events names.
 type touched struct {
 	projects, identities, audiences, members ids
+	// ended are bulk writes that are fanned out: the records whose rows stand open are touched too.
+	ended ids
 }
 
 // touch collects what the events name. Lists of members that are in blobs are read for it.
 func (g *page) touch(ctx context.Context, facts []eventstore.Fact) (touched, error) {
-	t := touched{projects: ids{}, identities: ids{}, audiences: ids{}, members: ids{}}
+	t := touched{projects: ids{}, identities: ids{}, audiences: ids{}, members: ids{}, ended: ids{}}
 	for _, f := range facts {
 		if send, _, ok := datapoint.SendOf(f.Event); ok {
 			if send.Author != "" {
@@ -45,6 +48,9 @@ func (g *page) touch(ctx context.Context, facts []eventstore.Fact) (touched, err
 			for _, target := range e.Targets {
 				t.identities.add(target.IdentityID)
 			}
+		case *identity.BulkFannedOut:
+			t.projects.add(e.ProjectID)
+			t.ended.add(stream.Owner(f.Stream))
 		case *audience.Put:
 			t.projects.add(e.ProjectID)
 			t.audiences.add(e.AudienceID)
@@ -78,6 +84,13 @@ func (p *Projector) load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact
 	if err != nil {
 		return nil, err
 	}
+	if len(t.ended) > 0 {
+		first := &pgx.Batch{}
+		queue(first, selectEnded, t.ended, func(rows pgx.Rows) error { return readIDs(rows, t.identities) })
+		if err := flush(ctx, tx, first); err != nil {
+			return nil, fmt.Errorf("load the rows that stand open: %w", err)
+		}
+	}
 	b := &pgx.Batch{}
 	queue(b, selectProjects, t.projects, g.readProjects)
 	// The heads come first: each makes an entry, which the record and the open rows are put to.
@@ -85,7 +98,7 @@ func (p *Projector) load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact
 	queue(b, selectIdentities, t.identities, g.readIdentities)
 	queue(b, selectBulkRows, t.identities, g.readBulkRows)
 	queue(b, selectAudiences, t.audiences, g.readAudiences)
-	queue(b, selectKnown, t.members, g.readKnown)
+	queue(b, selectKnown, t.members, func(rows pgx.Rows) error { return readIDs(rows, g.known) })
 	if err := flush(ctx, tx, b); err != nil {
 		return nil, fmt.Errorf("load the rows of the page: %w", err)
 	}
@@ -174,13 +187,13 @@ func (g *page) readAudiences(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-func (g *page) readKnown(rows pgx.Rows) error {
+func readIDs(rows pgx.Rows, into ids) error {
 	for rows.Next() {
 		var id uuid.UUID
 		if err := rows.Scan((*[16]byte)(&id)); err != nil {
 			return err
 		}
-		g.known.add(id)
+		into.add(id)
 	}
 	return rows.Err()
 }

@@ -66,13 +66,18 @@ func (g *page) record(ctx context.Context, f eventstore.Fact, id uuid.UUID) erro
 			x.now = &record{identity: &e.Identity, values: map[string]string{}, origin: string(e.Origin), createdAt: at, updatedAt: at}
 		}
 	case *identity.TraitsReplaced:
-		x.now = recordOf(e.Record)
+		made := recordOf(e.Record)
+		if len(x.open) > 0 && x.now.visible() { // the decision need not have known what made the record
+			made.origin, made.createdAt = x.now.origin, x.now.createdAt
+		}
+		x.now = made
 	case *identity.TraitsMerged:
 		return g.merge(ctx, x, e)
 	case *identity.BulkRowApplied:
 		g.rowApplied(x, e)
 	case *identity.Removed:
 		g.drop(x)
+		clear(x.open) // they are beneath the removal
 		g.removals[id] = &removalRow{project: e.ProjectID, revision: f.Revision, removedAt: unnest.Instant(e.RemovedAt), position: f.Position}
 	case *identity.Cleared:
 		cut := eventstore.Revision(e.Removal)

@@ -41,7 +41,7 @@ const (
 		from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::timestamptz[], $9::bigint[])
 			as n (id, project_id, slug, name, kind, rule, created_at, recomputed_at, position)
 		on conflict (id) do update set slug = excluded.slug, name = excluded.name, kind = excluded.kind, rule = excluded.rule,
-			recomputed_at = excluded.recomputed_at, position = excluded.position,
+			created_at = excluded.created_at, recomputed_at = excluded.recomputed_at, position = excluded.position,
 			member_count = case when excluded.rule is null then 0 else a.member_count end`
 )
 
