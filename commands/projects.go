@@ -16,6 +16,12 @@ import (
 	"github.com/annals-project/annals/internal/secret"
 )
 
+// Vault keeps the clear values of project keys, sealed, so that the console can show them again.
+type Vault interface {
+	Keep(ctx context.Context, keyID uuid.UUID, clear string) error
+	Drop(ctx context.Context, keyIDs ...uuid.UUID) error
+}
+
 // CreateProject creates a project of the caller's organization; its slug derives from the name and never changes.
 // Its faults are project-name-invalid and project-limit-reached, with the plan's limit and the number of projects, archived ones too.
 func (s *Service) CreateProject(ctx context.Context, call Call, name string) (ProjectReceipt, error) {
@@ -70,7 +76,7 @@ func (s *Service) roomForProject(ctx context.Context, organization uuid.UUID, st
 	return standing.Plan, nil
 }
 
-// CreateKey creates a key of a project and answers its clear value, which is stored nowhere.
+// CreateKey creates a key of a project and answers its clear value, which is stored nowhere but in the vault, sealed.
 // Its fault is not-found.
 func (s *Service) CreateKey(ctx context.Context, call Call, slug, name string) (KeyReceipt, error) {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
@@ -86,6 +92,13 @@ func (s *Service) CreateKey(ctx context.Context, call Call, slug, name string) (
 	created := project.KeyCreated{
 		ProjectID: p.ProjectID, KeyID: uuid.New(), Name: name, Hash: drawn.Hash, Prefix: drawn.Prefix, Suffix: drawn.Suffix, CreatedAt: call.ReceivedAt,
 	}
+	if s.Vault != nil {
+		// Before the key, so that no crash leaves one that cannot be shown; a value without a key is dropped at a later start.
+		if err := s.Vault.Keep(decideCtx, created.KeyID, drawn.Clear); err != nil {
+			s.Log.Logger.ErrorContext(ctx, "key not sealed", "err", err)
+			return KeyReceipt{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the key could not be stored; retry")
+		}
+	}
 	done, err := s.appendToProject(decideCtx, call, p.ProjectID, func(project.State) ([]event.Event, error) { return []event.Event{created}, nil })
 	if err != nil {
 		return KeyReceipt{}, err
@@ -96,7 +109,7 @@ func (s *Service) CreateKey(ctx context.Context, call Call, slug, name string) (
 	return receipt, visible(ctx, s.Waiter, done, projectionAccess)
 }
 
-// RevokeKey ends a key; it is refused from its next call. Its fault is not-found, also for a key that is revoked already.
+// RevokeKey ends a key; it is refused from its next call, and shown no more. Its fault is not-found, also for a key that is revoked already.
 func (s *Service) RevokeKey(ctx context.Context, call Call, slug, keyID string) error {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
@@ -117,6 +130,11 @@ func (s *Service) RevokeKey(ctx context.Context, call Call, slug, keyID string) 
 	})
 	if err != nil {
 		return err
+	}
+	if s.Vault != nil {
+		if err := s.Vault.Drop(decideCtx, id); err != nil {
+			s.Log.Logger.WarnContext(ctx, "revoked key is still kept sealed, until a later start", "key", id, "err", err)
+		}
 	}
 	return visible(ctx, s.Waiter, done, projectionAccess)
 }

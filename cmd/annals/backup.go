@@ -19,7 +19,7 @@ import (
 	"github.com/annals-project/annals/internal/operator"
 )
 
-// A backup is a folder with the log, the hashing key, and the credentials file where there is one. Everything else is
+// A backup is a folder with the log, the hashing key, the seal keys, and the credentials file where there is one. Everything else is
 // built from the log anew. The list is written last: a folder without it is no backup.
 const (
 	backupLog    = "log"
@@ -80,7 +80,11 @@ func (c *BackupCmd) offline(ctx context.Context, dir string) (_ operator.BackedU
 		return operator.BackedUp{}, err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	return backups{node: n, dataDir: c.DataDir, hashKey: key}.Backup(ctx, dir)
+	sealing, err := keptSealKeys(c.DataDir)
+	if err != nil {
+		return operator.BackedUp{}, err
+	}
+	return backups{node: n, dataDir: c.DataDir, hashKey: key, sealKeys: sealing}.Backup(ctx, dir)
 }
 
 // backups makes backups of a data folder; it implements operator.Backups.
@@ -88,6 +92,8 @@ type backups struct {
 	node    *node.Node // nil for a cluster
 	dataDir string
 	hashKey []byte
+	// sealKeys are none where only the environment of a server that does not run has them.
+	sealKeys [][]byte
 }
 
 // Backup fills a folder. A backup that fails leaves nothing behind.
@@ -109,6 +115,11 @@ func (b backups) Backup(ctx context.Context, dir string) (_ operator.BackedUp, e
 	if err := writeDurably(filepath.Join(dir, hashKeyFile), []byte(base64.StdEncoding.EncodeToString(b.hashKey)+"\n")); err != nil {
 		return operator.BackedUp{}, err
 	}
+	if len(b.sealKeys) > 0 {
+		if err := writeDurably(filepath.Join(dir, sealKeyFile), []byte(encodeSecrets(b.sealKeys)+"\n")); err != nil {
+			return operator.BackedUp{}, err
+		}
+	}
 	credentials, err := os.ReadFile(filepath.Join(b.dataDir, CredentialsFile))
 	if err == nil {
 		err = writeDurably(filepath.Join(dir, CredentialsFile), credentials)
@@ -120,9 +131,9 @@ func (b backups) Backup(ctx context.Context, dir string) (_ operator.BackedUp, e
 	if content.Position, err = node.BackedUp(filepath.Join(dir, backupLog)); err != nil {
 		return operator.BackedUp{}, err
 	}
-	for _, name := range []string{hashKeyFile, CredentialsFile, filepath.Join(backupLog, "BACKUP.json")} {
+	for _, name := range []string{hashKeyFile, sealKeyFile, CredentialsFile, filepath.Join(backupLog, "BACKUP.json")} {
 		sum, err := hashOf(filepath.Join(dir, name))
-		if errors.Is(err, fs.ErrNotExist) && name == CredentialsFile {
+		if errors.Is(err, fs.ErrNotExist) && (name == CredentialsFile || name == sealKeyFile) {
 			continue
 		}
 		if err != nil {

@@ -26,6 +26,9 @@ func keptFolder(t *testing.T) string {
 	if _, err := hashKey(&Settings{DataDir: dir}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := sealKeys(&Settings{DataDir: dir}); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(dir, CredentialsFile), []byte("ANNALS_PROJECT_KEY=k\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +47,7 @@ func TestBackupWithoutAServerAndRestore(t *testing.T) {
 	if got := annals(t.Context(), nil, "", "restore", backup, "--data-dir", restored); got.code != exitOK {
 		t.Fatalf("restore: %+v", got)
 	}
-	for _, name := range []string{hashKeyFile, CredentialsFile} {
+	for _, name := range []string{hashKeyFile, sealKeyFile, CredentialsFile} {
 		want, err := os.ReadFile(filepath.Join(data, name))
 		if err != nil {
 			t.Fatal(err)

@@ -37,7 +37,7 @@ func (c *RestoreCmd) Run(ctx context.Context, env *Env) error {
 
 // restore brings the keys before the log: a log whose keys are missing could be served with new ones, that fit nothing in it.
 func (c *RestoreCmd) restore(ctx context.Context, content backupContent) error {
-	for _, name := range []string{hashKeyFile, CredentialsFile} {
+	for _, name := range []string{hashKeyFile, sealKeyFile, CredentialsFile} {
 		if content.Files[name] == "" {
 			continue
 		}

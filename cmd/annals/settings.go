@@ -40,6 +40,7 @@ type Settings struct {
 	EmbedName   string `name:"embeddings-name" setting:"ANNALS_EMBEDDINGS_NAME" help:"Model of the embeddings; another one embeds everything anew."`
 	EmbedKey    string `name:"embeddings-key" setting:"ANNALS_EMBEDDINGS_KEY" help:"Key of that endpoint, where it wants one; better set in the environment than as a flag."`
 	HashKey     string `name:"hash-key" setting:"ANNALS_HASH_KEY" help:"Key of the hashes that stand for customer text, 32 bytes as base64 or hex, never changed; default: drawn once into the data folder."`
+	SealKey     string `name:"seal-key" setting:"ANNALS_SEAL_KEY" help:"Keys that API keys are sealed with so that they can be shown again, each 32 bytes as base64 or hex, separated by commas: the first seals, the others open; better set in the environment than as a flag; default: drawn once into the data folder."`
 	TLSCert     string `name:"tls-cert" setting:"ANNALS_TLS_CERT" help:"Certificate file (PEM); with a key the API speaks HTTPS."`
 	TLSKey      string `name:"tls-key" setting:"ANNALS_TLS_KEY" help:"Private key file (PEM) of the certificate."`
 	MinFreeDisk int    `name:"min-free-disk" setting:"ANNALS_MIN_FREE_DISK" default:"1024" help:"MiB of the data folder's disk that must be free for writes to be taken; 0 looks at no disk."`
@@ -93,6 +94,9 @@ func (s *Settings) Validate() error {
 	}
 	if _, err := DecodeSecret(s.HashKey); err != nil {
 		bad("HASH_KEY", "%v", err)
+	}
+	if _, err := decodeSecrets(s.SealKey); err != nil {
+		bad("SEAL_KEY", "%v", err)
 	}
 	s.validateTLS(bad)
 	validateModel("MODEL", s.model(), bad)

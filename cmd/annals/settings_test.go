@@ -63,6 +63,7 @@ func TestSettingsThatCannotWork(t *testing.T) {
 		"pipeline":             {func(s *Settings) { s.Pipeline = "maybe" }, "on or off"},
 		"level":                {func(s *Settings) { s.LogLevel = "loud" }, "debug, info, warn or error"},
 		"short key":            {func(s *Settings) { s.HashKey = "abcd" }, "openssl rand"},
+		"short seal key":       {func(s *Settings) { s.SealKey = strings.Repeat("0f", SecretBytes) + ",abcd" }, "ANNALS_SEAL_KEY holds as key 2"},
 		"model without URL":    {func(s *Settings) { s.ModelName = "small" }, "ANNALS_MODEL_URL is not set"},
 		"model's key alone":    {func(s *Settings) { s.ModelKey = "secret" }, "ANNALS_MODEL_URL is not set"},
 		"embeddings in part":   {func(s *Settings) { s.EmbedKey = "secret" }, "ANNALS_EMBEDDINGS_URL is not set"},

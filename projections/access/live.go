@@ -1,0 +1,26 @@
+package access
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// LiveKeys are those of the project keys that were created and not revoked, as far as the projection is.
+func (q Queries) LiveKeys(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]struct{}, error) {
+	rows, err := q.DB.Query(ctx, `select id from access.keys where id = any($1) and revoked_at is null`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("find live keys: %w", err)
+	}
+	live, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("find live keys: %w", err)
+	}
+	set := make(map[uuid.UUID]struct{}, len(live))
+	for _, id := range live {
+		set[id] = struct{}{}
+	}
+	return set, nil
+}
