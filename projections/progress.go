@@ -12,6 +12,7 @@ type progress struct {
 	position eventstore.Position
 	// active is true while this process has the turn: then position is the newest there is.
 	active  bool
+	epoch   int64 // of the newest turn of this process
 	stop    *Stop
 	trouble error
 	// changed is closed at the next change; nil while nobody waits.

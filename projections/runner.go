@@ -157,7 +157,7 @@ func (r *runner) take(ctx context.Context) (*turn, error) {
 	}
 	t := &turn{epoch: row.epoch, stored: row.position, reached: row.position, prolonged: time.Now()}
 	t.ctx, t.end = context.WithCancel(ctx)
-	r.progress.change(func(p *progress) { p.position, p.active, p.trouble = row.position, true, nil })
+	r.progress.change(func(p *progress) { p.position, p.active, p.epoch, p.trouble = row.position, true, row.epoch, nil })
 	r.sweepOnce(limited)
 	return t, nil
 }

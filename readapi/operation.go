@@ -21,6 +21,8 @@ type NotReady struct {
 type Remarks struct {
 	// WritesRefused are the reasons why calls that write are refused for the time being; none where they are taken.
 	WritesRefused []string `json:"writesRefused,omitempty"`
+	// RecallElsewhere is why this process does not answer recall, "" where it does.
+	RecallElsewhere string `json:"recallElsewhere,omitempty"`
 	// SetAside are the events that projections pass over.
 	SetAside []SetAside `json:"setAside,omitempty"`
 }
@@ -63,6 +65,9 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 		unready := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s: %s", parts[0].Part, parts[0].Reason).With("notReady", parts)
 		if len(also.WritesRefused) > 0 {
 			unready = unready.With("writesRefused", also.WritesRefused)
+		}
+		if also.RecallElsewhere != "" {
+			unready = unready.With("recallElsewhere", also.RecallElsewhere)
 		}
 		if len(also.SetAside) > 0 {
 			unready = unready.With("setAside", also.SetAside)

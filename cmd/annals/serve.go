@@ -109,6 +109,7 @@ type process struct {
 	ready func()
 	// clock is what time requests and commands count in.
 	clock func() time.Time
+	index *index
 }
 
 // newProcess makes the parts. A nil clock is that of the machine.
@@ -138,6 +139,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 		return nil, err
 	}
 	p.waiter = p.runtime.Waiter()
+	p.index = &index{runtime: p.runtime}
 	p.operatorProjections = operatorProjections{runtime: p.runtime, log: events, now: p.now}
 	p.pressure = &pressure{
 		minFree: uint64(s.MinFreeDisk) << 20, free: diskFree(s.DataDir), stopped: st.logStopped, head: st.store.Head, behind: eventsBehind(st.store),
@@ -215,7 +217,7 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 	readapi.Register(e, readapi.Deps{
 		Identities: p.directory, Audiences: p.directory,
 		Statuses: sendStatuses{queries}, Projects: accounts, Usage: accounts, Meter: p.recalls,
-		Recall: recall.New(recall.Config{DB: p.st.db, Index: p.st.index, Analyzer: analyzer, Viewers: p.directory, Blobs: blobs, Projections: p.waiter, Log: p.log, Meaning: p.embedding.meaning(), Now: p.clock}),
+		Recall: ownIndex{p.index, recall.New(recall.Config{DB: p.st.db, Index: p.st.index, Analyzer: analyzer, Viewers: p.directory, Blobs: blobs, Projections: p.waiter, Log: p.log, Meaning: p.embedding.meaning(), Now: p.clock})},
 	})
 	readapi.RegisterOperation(e, readapi.Operation{Ready: p.notReady, Remarks: p.remarks, Metrics: registry})
 	p.api = e
@@ -239,7 +241,7 @@ func (p *process) run(ctx context.Context) error {
 		core = append(core, role{"pipeline", p.afterStart(p.worker.Run)})
 	}
 	core = append(core, p.embedding.roles(p)...)
-	return runTiers(ctx, edge, core, []role{{"projections", p.runtime.Run}, {"pressure", p.pressure.run}, {"postgres", p.watchPostgres}})
+	return runTiers(ctx, edge, core, []role{{"projections", p.runtime.Run}, {"index", p.watchIndex}, {"pressure", p.pressure.run}, {"postgres", p.watchPostgres}})
 }
 
 // start opens the door once the projections are where the log was at the start, and nothing that a commit set off stands open.
@@ -248,7 +250,7 @@ func (p *process) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{access.Name, datapoints.Name, usage.Name, directory.Name, memories.Name, recallindex.Name} {
+	for _, name := range []string{access.Name, datapoints.Name, usage.Name, directory.Name, memories.Name} {
 		for p.waiter.Wait(ctx, head, name) != nil {
 			// Who calls, what stands and what is left cannot be told without these: the door stays shut, and /readyz says why. Where one
 			// of the others stopped, the reads that rest on it are refused, and the rest goes on.
@@ -261,11 +263,12 @@ func (p *process) start(ctx context.Context) error {
 			}
 		}
 	}
-	// An embedded index is fed by its own process alone: one that stands by for another would answer from an empty index.
-	for !p.feedsIndex(ctx) {
-		if !sleep(ctx, 100*time.Millisecond) {
-			return nil
-		}
+	// An embedded index is fed by its own process alone: one that stands by for another serves all but recall.
+	if p.standsBy(ctx) {
+		p.log.InfoContext(ctx, "another process feeds its index: this one answers no recall until it takes over")
+	}
+	if ctx.Err() != nil {
+		return nil
 	}
 	for {
 		err := p.finisher.CatchUp(ctx)

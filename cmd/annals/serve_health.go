@@ -29,7 +29,7 @@ func (p *process) notReady(ctx context.Context) []readapi.NotReady {
 			add("projection "+s.Name, s.Stop.Error())
 		case s.Trouble != nil:
 			add("projection "+s.Name, s.Trouble.Error())
-		case s.Name == recallindex.Name && !s.Active:
+		case s.Name == recallindex.Name && !s.Active && p.settings.EventStore == Embedded:
 			add("projection "+s.Name, "another process feeds its index, and an embedded index serves one process only: stop the other")
 		}
 	}
@@ -47,22 +47,12 @@ func (p *process) notReady(ctx context.Context) []readapi.NotReady {
 
 // remarks are what is refused, and what is set aside.
 func (p *process) remarks() readapi.Remarks {
-	r := readapi.Remarks{WritesRefused: p.pressure.reasons()}
+	r := readapi.Remarks{WritesRefused: p.pressure.reasons(), RecallElsewhere: p.index.elsewhere()}
 	for _, e := range p.runtime.Aside() {
 		r.SetAside = append(r.SetAside, readapi.SetAside{Position: e.Position, Type: e.Type, Projections: e.Projections})
 	}
 	slices.SortFunc(r.SetAside, func(a, b readapi.SetAside) int { return cmp.Compare(a.Position, b.Position) })
 	return r
-}
-
-// feedsIndex reports whether this process feeds its index, or the projection stopped and nobody does.
-func (p *process) feedsIndex(ctx context.Context) bool {
-	for _, s := range p.runtime.Health(ctx) {
-		if s.Name == recallindex.Name {
-			return s.Active || s.Stop != nil
-		}
-	}
-	return false
 }
 
 // indexTrouble is what keeps the recall index from taking writes, nil for nothing.

@@ -56,6 +56,8 @@ type Finisher struct {
 	Index  Index
 	Store  Physical
 
+	// HasIndex reports whether this process feeds the index that Index removes from; nil is always.
+	HasIndex func() bool
 	// Reservations are dropped once they count no longer; nil where nothing is reserved.
 	Reservations Reservations
 

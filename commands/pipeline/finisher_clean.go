@@ -28,7 +28,15 @@ const (
 //   - the projections have passed that, so that no row and no document names it;
 //   - no batch is open, and no blob loose, that may hold a copy;
 //   - the tables are vacuumed, the indexes rewritten without it, and the store scavenged, if that is ours.
+//
+// Where another process has the index, whose files this one cannot rewrite, that process cleans.
 func (f *Finisher) clean(ctx context.Context, all bool, done *Erasure) (wait time.Duration, err error) {
+	if elsewhere := f.elsewhere(); elsewhere != nil {
+		if all {
+			return 0, elsewhere
+		}
+		return 0, nil
+	}
 	if left := f.cleanAt.Sub(f.Now()); left > 0 && !all {
 		open, err := f.List.CleanableDeletions(ctx, nil, 1)
 		if err != nil || len(open) == 0 {
@@ -45,6 +53,14 @@ func (f *Finisher) clean(ctx context.Context, all bool, done *Erasure) (wait tim
 	done.Deletions += cleaned
 	f.cleanAt = f.Now().Add(max(cleanPause, restShare*f.Now().Sub(began)))
 	return cleanPause, errors.Join(err, bodyErr)
+}
+
+// elsewhere is an error where another process has the index.
+func (f *Finisher) elsewhere() error {
+	if f.HasIndex == nil || f.HasIndex() {
+		return nil
+	}
+	return errors.New("another process feeds the index, and it alone can erase what was deleted: ask that one")
 }
 
 // erasedDeletion is a deletion whose streams are ended.

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recallindex"
+)
+
+const (
+	// indexLook is how often it is looked whether the turn of the index has changed hands, where nothing moves; startLook how often
+	// at the start.
+	indexLook = 500 * time.Millisecond
+	startLook = 20 * time.Millisecond
+	// indexCatchUp bounds one wait for the index to be where the log is; then it is looked again whose turn it is.
+	indexCatchUp = 5 * time.Second
+)
+
+// index is what a process knows of its own index. An embedded index belongs to one process: of several, the one that has the turn
+// of its projection feeds its own and answers recall; the others stand by, and build theirs once it is their turn.
+type index struct {
+	runtime *projections.Runtime
+	// whole is the turn of this process in which the index came to where the log was when it began; 0 for none.
+	whole atomic.Int64
+	// stopped is set while the projection stands still, here, and nobody went on: what the index holds is all that there will be.
+	stopped atomic.Bool
+}
+
+// feeds reports whether this process feeds its index, or the projection stopped and nobody does.
+func (x *index) feeds() bool {
+	_, active := x.runtime.Active(recallindex.Name)
+	return active || x.stopped.Load()
+}
+
+// answers reports whether what the index holds is what the log says, as far as it was fed.
+func (x *index) answers() bool {
+	turn, active := x.runtime.Active(recallindex.Name)
+	return active && turn == x.whole.Load() || x.stopped.Load()
+}
+
+// elsewhere is why recall is not answered here, "" where it is.
+func (x *index) elsewhere() string {
+	switch _, active := x.runtime.Active(recallindex.Name); {
+	case x.answers():
+		return ""
+	case active:
+		return "the index of this process is being built; recall is answered once it is"
+	default:
+		return "another process feeds its index, and answers recall"
+	}
+}
+
+// watchIndex keeps up with whose turn it is, until the context ends.
+func (p *process) watchIndex(ctx context.Context) error {
+	moved, stop := p.waiter.Watch(recallindex.Name)
+	defer stop()
+	for ctx.Err() == nil {
+		p.lookAtIndex(ctx)
+		timer := time.NewTimer(indexLook)
+		select {
+		case <-moved:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+func (p *process) lookAtIndex(ctx context.Context) {
+	turn, active := p.runtime.Active(recallindex.Name)
+	if active && turn == p.index.whole.Load() {
+		return
+	}
+	if !active {
+		p.index.stopped.Store(p.runtime.StoppedHere(ctx, recallindex.Name))
+		return
+	}
+	head, err := p.st.store.Head(ctx)
+	if err == nil {
+		limited, cancel := context.WithTimeout(ctx, indexCatchUp)
+		defer cancel()
+		err = p.waiter.Wait(limited, head, recallindex.Name)
+	}
+	// A turn that was lost meanwhile is no longer the one that Active names.
+	if err == nil {
+		p.index.whole.Store(turn)
+		p.index.stopped.Store(false)
+	}
+}
+
+// standsBy reports whether another process feeds its index, and lives: where the log is embedded there is none. It looks until that
+// is known, or the index of this process answers.
+func (p *process) standsBy(ctx context.Context) bool {
+	var first projections.Turn
+	for ctx.Err() == nil && !p.index.answers() {
+		var turn projections.Turn
+		var err error
+		_, active := p.runtime.Active(recallindex.Name)
+		if !active && p.settings.EventStore != Embedded {
+			turn, err = p.runtime.TurnOf(ctx, recallindex.Name)
+		}
+		switch {
+		case err != nil, active, p.settings.EventStore == Embedded:
+			first = projections.Turn{}
+		case turn.Epoch != first.Epoch || first.Epoch == 0:
+			first = turn
+		case turn.Until.After(first.Until):
+			return true
+		}
+		sleep(ctx, startLook)
+	}
+	return false
+}
+
+// ownIndex answers recall where this process feeds its index, and refuses it where another does.
+type ownIndex struct {
+	index  *index
+	recall *recall.Service
+}
+
+func (o ownIndex) Recall(ctx context.Context, q recall.Query) (recall.Page, error) {
+	if reason := o.index.elsewhere(); reason != "" {
+		return recall.Page{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", reason)
+	}
+	return o.recall.Recall(ctx, q)
+}

@@ -1,0 +1,62 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Turn is who works on a projection, as the database knows it.
+type Turn struct {
+	// Holder is "" where nobody ever had it. Epoch is raised with each turn.
+	Holder string
+	Epoch  int64
+	// Until is when another process may take over; it moves on while the holder lives.
+	Until time.Time
+}
+
+// TurnOf reads who has, or had last, the turn of a projection.
+func (rt *Runtime) TurnOf(ctx context.Context, projection string) (t Turn, err error) {
+	var made bool
+	schema := pgx.Identifier{projection}.Sanitize()
+	if err := rt.db.QueryRow(ctx, `select to_regclass($1) is not null`, schema+".checkpoint").Scan(&made); err != nil || !made {
+		return t, wrapTurn(err)
+	}
+	rows, err := rt.db.Query(ctx, `select holder, epoch, until from `+schema+`.checkpoint`)
+	if err != nil {
+		return t, wrapTurn(err)
+	}
+	_, err = pgx.ForEachRow(rows, []any{&t.Holder, &t.Epoch, &t.Until}, func() error { return nil })
+	return t, wrapTurn(err)
+}
+
+func wrapTurn(err error) error {
+	if err != nil {
+		return fmt.Errorf("whose turn it is: %w", err)
+	}
+	return nil
+}
+
+// Active reports, from memory, whether this process has the turn of a projection, and which it is.
+func (rt *Runtime) Active(projection string) (epoch int64, active bool) {
+	p, ok := rt.waiter.local[projection]
+	if !ok {
+		return 0, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.epoch, p.active
+}
+
+// StoppedHere reports whether a projection stopped in this process, and nobody went on with it.
+func (rt *Runtime) StoppedHere(ctx context.Context, projection string) bool {
+	p, ok := rt.waiter.local[projection]
+	if !ok || p.look().stop == nil {
+		return false
+	}
+	_, stopped := errors.AsType[*Stop](rt.waiter.Stopped(ctx, projection))
+	return stopped
+}
