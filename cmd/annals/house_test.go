@@ -24,10 +24,34 @@ type house struct {
 	stop func()
 	// sends are the ids of all sends, by the key that may ask for them.
 	sends map[string][]string
+	// recalled counts the answered recalls by the key that asked; acme is the management key of another organization.
+	recalled tally
+	acme     string
 	// arrange, where set, changes the service before it runs.
 	arrange func(*process)
 	// set, where set, changes the settings.
 	set func(*Settings)
+}
+
+// tally counts by key, for any goroutine.
+type tally struct {
+	mu sync.Mutex
+	by map[string]int64
+}
+
+func (c *tally) add(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.by == nil {
+		c.by = map[string]int64{}
+	}
+	c.by[key]++
+}
+
+func (c *tally) of(key string) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.by[key]
 }
 
 // start starts the service on its data folder.
@@ -107,6 +131,9 @@ func (h *house) call(key, method, path string, body any, headers ...string) (int
 	answer, err := io.ReadAll(res.Body)
 	if err != nil {
 		h.t.Errorf("%s %s: %v", method, path, err)
+	}
+	if path == api+"/recall" && res.StatusCode == http.StatusOK {
+		h.recalled.add(key)
 	}
 	return res.StatusCode, answer
 }

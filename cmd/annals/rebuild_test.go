@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,28 +21,31 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/memory"
-	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/operator"
 )
 
-// answers is what every read of the API answers. When it was asked is all that may differ.
+// answers is what every read of the API answers. When it was asked, and what the recalls of this very list change, is all that may differ.
 func (h *house) answers(keys ...string) map[string]string {
 	h.t.Helper()
 	all := map[string]string{}
 	add := func(key, method, path string, body any) {
 		status, answer := h.call(key, method, path, body)
-		all[fmt.Sprint(method, " ", path, " ", body, " of ", key[len(key)-4:])] = fmt.Sprintf("%d %s", status, withoutClock(h.t, answer))
+		all[fmt.Sprint(method, " ", path, " ", body, " of ", key[len(key)-4:])] = fmt.Sprintf("%d %s", status, h.withoutRecalls(answer))
 	}
-	management := keys[0]
-	add(management, http.MethodGet, api+"/projects", nil)
-	for _, key := range keys[1:] {
+	for _, key := range keys {
+		for _, path := range managementReads {
+			add(key, http.MethodGet, api+path, nil)
+		}
 		for _, id := range h.sends[key] {
 			add(key, http.MethodGet, api+"/ingest/"+id, nil)
 		}
+		if len(h.sends[key]) == 0 {
+			continue
+		}
 		for _, query := range []string{"Which editor does Ana like?", "launch", "Where does Bo live?", "secret", "tea", "the long report", "What happened in May 2025?", "nothing of this kind"} {
-			for _, identity := range []string{"Ana", "bo"} {
+			for _, identity := range recallers {
 				for _, more := range []point{{}, {"limit": 3}, {"occurredFrom": "2025-05-01T00:00:00Z", "occurredTo": "2025-06-01T00:00:00Z"}, {"sort": "recent"}} {
 					q := point{"query": query, "identity": identity, "queryTimestamp": "2026-11-21T12:00:00Z"}
 					for name, value := range more {
@@ -54,17 +59,43 @@ func (h *house) answers(keys ...string) map[string]string {
 	return all
 }
 
-// withoutClock is a body without the time of the answer.
-func withoutClock(t *testing.T, body []byte) string {
-	t.Helper()
-	const name = `"asOf":"`
-	text := string(body)
-	from := strings.Index(text, name)
-	if from < 0 {
-		return text
+// recallers recall in answers, and are seen by it.
+var recallers = []string{"Ana", "bo", "cy"}
+
+// managementReads are the reads of what is kept about a project and its organization, for any key.
+var managementReads = []string{
+	"/projects", "/usage", "/audiences", "/audiences/team", "/audiences/blue", "/audiences/gone", "/audiences/project",
+	"/identities", "/identities?traitKey=team", "/identities?traitKey=team&traitValue=blue", "/identities?limit=2",
+	"/identities/Ana", "/identities/bo", "/identities/cy", "/identities/dee", "/identities/again", "/identities/ghost", "/identities/row%201",
+	"/identities?project=default", "/identities/dee?project=default",
+}
+
+var (
+	whenAsked = regexp.MustCompile(`"asOf":"[^"]*"`)
+	recalls   = regexp.MustCompile(`"recalls":\d+`)
+	seen      = regexp.MustCompile(`("identity":"(?:` + strings.Join(recallers, "|") + `)","traits":\{[^}]*\},"origin":"\w+","lastSeenAt":)"[^"]*"`)
+)
+
+// withoutRecalls is a body without the time of the answer, and without what recalls change.
+func (h *house) withoutRecalls(body []byte) string {
+	text := whenAsked.ReplaceAllString(string(body), `"asOf":""`)
+	return seen.ReplaceAllString(recalls.ReplaceAllString(text, `"recalls":0`), `$1""`)
+}
+
+// wantRecalls compares the recalls that a project is charged for with those that were answered.
+func (h *house) wantRecalls(when string, keys ...string) {
+	h.t.Helper()
+	for _, key := range keys {
+		var usage struct {
+			Project struct {
+				Recalls int64 `json:"recalls"`
+			} `json:"project"`
+		}
+		h.must(key, http.MethodGet, api+"/usage", nil, &usage)
+		if want := h.recalled.of(key); usage.Project.Recalls != want {
+			h.t.Errorf("%s: %d recalls are counted, of %d", when, usage.Project.Recalls, want)
+		}
 	}
-	length := strings.IndexByte(text[from+len(name):], '"')
-	return text[:from+len(name)] + text[from+len(name)+length:]
 }
 
 // walk makes the log hold every event of the catalogue.
@@ -96,6 +127,7 @@ func (h *house) walk(own, management string) (other string) {
 	h.send(key.Key, "/ingest", "completed", point{"id": "editor", "content": "Ana uses Emacs next door.", "identity": "Ana"})
 	whole := h.send(key.Key, "/ingest/batch", "completed", point{"items": []point{{"id": "x", "content": "One fish."}, {"id": "y", "content": "Two fish."}}})
 	h.direct()
+	h.manage(own, created.Slug)
 
 	h.must(own, http.MethodPost, api+"/data-points/delete", point{"ids": []string{"b2", "report"}}, nil)
 	h.must(own, http.MethodDelete, api+"/data-points/worse", nil, nil)
@@ -123,45 +155,82 @@ func (h *house) walk(own, management string) (other string) {
 	return key.Key
 }
 
-// direct appends what no route of this version writes.
+// direct appends what no route of this version writes without a model.
 func (h *house) direct() {
 	h.t.Helper()
 	log := commands.NewLog(h.st.store, h.st.codec, h.log)
-	at := now()
-	to := func(name string, events ...event.Event) {
-		h.t.Helper()
-		last, ok, err := log.Last(h.t.Context(), name)
+	for _, e := range h.events() {
+		accepted, ok := h.st.codec.Fact(e).Event.(*datapoint.RevisionAccepted)
+		if !ok || accepted.Effect.SourceID != "b1" {
+			continue
+		}
+		name := stream.Name(stream.Memory, stream.Owner(e.Stream))
+		last, _, err := log.Last(h.t.Context(), name)
 		if err != nil {
 			h.t.Fatal(err)
 		}
-		expected := eventstore.NoStream
-		if ok {
-			expected = last.Revision
-		}
-		if _, err := log.Append(h.t.Context(), name, expected, event.Meta{CommandID: uuid.New(), Principal: "test"}, events...); err != nil {
+		if _, err := log.Append(h.t.Context(), name, last.Revision, event.Meta{CommandID: uuid.New(), Principal: "test"}, memory.Embedded{
+			ProjectID: accepted.ProjectID, Revision: accepted.Effect.Revision, Model: "gone", Dims: 1, Part: 1, Parts: 1, EmbeddedAt: now(),
+			Vectors: []memory.Vector{{Scale: 1, Code: []byte{1}}},
+		}); err != nil {
 			h.t.Fatal(err)
 		}
 	}
-	for _, e := range h.events() {
-		fact := h.st.codec.Fact(e)
-		switch a := fact.Event.(type) {
-		case *datapoint.RevisionAccepted:
-			if a.Effect.SourceID == "b1" {
-				to(stream.Name(stream.Memory, stream.Owner(e.Stream)), memory.Embedded{
-					ProjectID: a.ProjectID, Revision: a.Effect.Revision, Model: "gone", Dims: 1, Part: 1, Parts: 1, EmbeddedAt: at,
-					Vectors: []memory.Vector{{Scale: 1, Code: []byte{1}}},
-				})
-				moved := datapoint.Moved{Send: a.Send, Standing: datapoint.Standing{Effect: a.Effect}}
-				moved.IngestionID, moved.RequestID, moved.Ordinal, moved.Items, moved.Commit, moved.AcceptedAt = uuid.New(), uuid.New(), 0, 1, 0, at
-				moved.Effect.Audience = uuid.New()
-				to(e.Stream, moved)
-			}
-		case *project.KeyCreated:
-			if a.Name == "lost" {
-				to(e.Stream, project.Archived{ProjectID: a.ProjectID, ArchivedAt: at}, project.Unarchived{ProjectID: a.ProjectID, UnarchivedAt: at})
-			}
+}
+
+// manage writes what is about organizations, projects, identities and audiences. The management key of the organization that it
+// makes is kept.
+func (h *house) manage(own, neighbour string) {
+	h.t.Helper()
+	operate := func(args ...string) string {
+		h.t.Helper()
+		got := annals(h.t.Context(), nil, "", append(args, "--data-dir", h.dir, "--json")...)
+		if got.code != exitOK {
+			h.t.Fatalf("annals %v: %+v", args, got)
 		}
+		return got.stdout
 	}
+	var acme struct {
+		ManagementKey string `json:"managementKey"`
+	}
+	if err := json.Unmarshal([]byte(operate("org", "create", "Acme", "--plan", "payg", "--owner-email", "ana@acme.example")), &acme); err != nil {
+		h.t.Fatal(err)
+	}
+	h.acme = acme.ManagementKey
+	operate("org", "credits", "--grant", "50", "--org", "Acme")
+	operate("org", "spend-cap", "1000", "--org", "Acme")
+	operate("org", "plan", "flex", "--org", "Acme")
+	operate("project", "caps", neighbour, "--ingestion-cap", "1000", "--credit-cap", "5000", "--org", "Annals")
+	operate("project", "archive", neighbour, "--org", "Annals")
+	operate("project", "unarchive", neighbour, "--org", "Annals")
+
+	put := func(path string, body any) {
+		h.t.Helper()
+		h.must(own, http.MethodPut, api+path, body, nil)
+	}
+	put("/identities/cy", point{"traits": point{"team": "blue", "town": "Lisbon"}})
+	put("/identities/dee", point{"traits": point{"team": "blue"}})
+	h.must(own, http.MethodPatch, api+"/identities/dee", point{"traits": point{"team": "red", "role": "lead"}}, nil)
+	put("/identities/ghost", point{"traits": point{"team": "blue"}})
+	put("/identities/again", point{"traits": point{"note": strings.Repeat("a big trait ", 150), "team": "blue"}})
+	h.must(own, http.MethodPost, api+"/identities/bulk", []point{
+		{"identity": "row 1", "traits": point{"team": "blue"}}, {"identity": "dee", "traits": point{"team": "blue", "role": "lead"}},
+	}, nil)
+	put("/audiences/team", point{"kind": "fixed", "name": "The team", "identities": []string{"cy", "again", "new member"}})
+	put("/audiences/blue", point{"kind": "rule", "rule": point{"match": "all", "conditions": []point{{"trait": "team", "operator": "is", "values": []string{"blue"}}}}})
+	put("/audiences/gone", point{"kind": "fixed", "identities": []string{"cy"}})
+	h.send(own, "/ingest", "completed", point{"id": "plan", "content": "The secret plan is to move to Porto in May 2025.", "audience": "team", "identity": "dee", "timestamp": "2025-05-12T09:30:00Z"})
+	h.send(own, "/ingest", "completed", point{"id": "orphan", "content": "The secret of tea is time.", "audience": "gone"})
+	h.send(own, "/ingest", "completed", point{"id": "b1", "content": "Bo moved to Lisbon.", "audience": "blue"})
+	h.must(own, http.MethodDelete, api+"/audiences/gone", nil, nil)
+	h.must(own, http.MethodPost, api+"/audiences/blue/recompute", nil, nil)
+	for _, name := range []string{"ghost", "again"} {
+		h.must(own, http.MethodDelete, api+"/identities/"+name, nil, nil)
+	}
+	put("/identities/again", point{"traits": point{"town": "Porto"}})
+	h.eventually("removals are cleared", func() bool { return h.count("identity.cleared.v1") == 2 })
+	h.must(own, http.MethodPost, api+"/recall", point{"query": "plan", "identity": "cy"}, nil)
+	h.eventually("recalls are taken to the log", func() bool { return h.count("usage.charged.v1") > 0 })
 }
 
 // wantCatalogue fails where an event of the catalogue was never written. What is erased by now was written before.
@@ -213,12 +282,13 @@ func TestEveryAnswerIsRebuilt(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	before := h.answers(management, own, other)
+	before := h.answers(management, h.acme, own, other)
 	same := func(when string) {
 		t.Helper()
-		if diff := cmp.Diff(before, h.answers(management, own, other)); diff != "" {
+		if diff := cmp.Diff(before, h.answers(management, h.acme, own, other)); diff != "" {
 			t.Errorf("%s (-before +after):\n%s", when, diff)
 		}
+		h.wantRecalls(when, own, other)
 	}
 	same("asked again")
 
@@ -230,10 +300,10 @@ func TestEveryAnswerIsRebuilt(t *testing.T) {
 			}
 		}
 	})
-	before = h.answers(management, own, other)
+	before = h.answers(management, h.acme, own, other)
 
 	t.Log("drop everything but the log")
-	if _, err := h.st.db.Exec(t.Context(), `do $$ declare s text; begin for s in select nspname from pg_namespace where nspname in ('access', 'datapoints', 'memories', 'recallindex') loop
+	if _, err := h.st.db.Exec(t.Context(), `do $$ declare s text; begin for s in select nspname from pg_namespace where nspname in ('access', 'datapoints', 'directory', 'memories', 'recallindex', 'usage') loop
 		execute 'alter schema ' || s || ' rename to gone_' || s; end loop; end $$`); err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +314,7 @@ func TestEveryAnswerIsRebuilt(t *testing.T) {
 	h.start()
 	same("built anew by a start")
 	h.stop()
-	if got := annals(t.Context(), nil, "", "rebuild", "all", "--data-dir", h.dir); got.code != exitOK || strings.Count(got.stdout, "rebuilt") != 4 {
+	if got := annals(t.Context(), nil, "", "rebuild", "all", "--data-dir", h.dir); got.code != exitOK || strings.Count(got.stdout, "rebuilt") != 6 {
 		t.Fatalf("rebuild without a server: %+v", got)
 	}
 	h.start()
