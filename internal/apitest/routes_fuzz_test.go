@@ -77,8 +77,12 @@ func (willing) Recall(_ context.Context, q recall.Query) (recall.Page, error) {
 // routes is the whole API over something that does whatever it is asked for.
 func routes() http.Handler {
 	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
-	writeapi.Register(e, writeapi.Deps{Ingest: willing{}, Delete: willing{}, Projects: willing{}})
-	readapi.Register(e, readapi.Deps{Statuses: willing{}, Projects: willing{}, Recall: willing{}})
+	writeapi.Register(e, writeapi.Deps{
+		Ingest: willing{}, Delete: willing{}, Projects: willing{}, Audiences: willing{}, AudienceViews: willing{}, Identities: willing{}, Sight: willing{},
+	})
+	readapi.Register(e, readapi.Deps{
+		Statuses: willing{}, Projects: willing{}, Recall: willing{}, Identities: willing{}, Audiences: willing{}, Meter: metered{}, Usage: willing{},
+	})
 	readapi.RegisterOperation(e, readapi.Operation{Ready: func(context.Context) []readapi.NotReady { return nil }, Metrics: prometheus.NewRegistry()})
 	return e
 }
@@ -102,6 +106,25 @@ func FuzzRoutes(f *testing.F) {
 		{"POST /api/v1/projects", "", `{"name":"Ünïcode 日本"}`},
 		{"POST /api/v1/projects/default/keys", "", `{"name":"agent"}`},
 		{"DELETE /api/v1/projects/default/keys/" + id, "", ""},
+		{"PUT /api/v1/identities/a%2Fb?project=default", "", `{"traits":{"team":"a","gone":null}}`},
+		{"PATCH /api/v1/identities/%E6%97%A5?project=default", "", `{"traits":{"team":1}}`},
+		{"POST /api/v1/identities/bulk?project=default", "", `[{"identity":"ana","traits":{"a":"b"}},{"identity":"ana"}]`},
+		{"POST /api/v1/identities/bulk?project=default", "", `[{"identity":"` + strings.Repeat("x", 201) + `"}]`},
+		{"POST /api/v1/identities/bulk?project=default", "", `[{"identity":null,"traits":null}]`},
+		{"PUT /api/v1/identities/bulk?project=default&project=default", "", `null`},
+		{"GET /api/v1/identities?project=default&limit=1e3&traitValue=a", "", ""},
+		{"GET /api/v1/identities?project=archived&limit=-1&traitKey=team&after=AAAA", "", ""},
+		{"GET /api/v1/identities/ana?project=other", "", ""},
+		{"DELETE /api/v1/identities/ana?project=default", "", ""},
+		{"GET /api/v1/audiences", "", ""},
+		{"PUT /api/v1/audiences/team", "", `{"kind":"fixed","name":"Team","identities":["ana","ana"]}`},
+		{"PUT /api/v1/audiences/team", "", `{"kind":"rule","rule":{"match":"any","conditions":[{"trait":"team","operator":"is_one_of","values":["a"]}]}}`},
+		{"PUT /api/v1/audiences/project", "", `{"kind":"rule","rule":{"match":"any","conditions":[]}}`},
+		{"GET /api/v1/audiences/project", "", ""},
+		{"GET /api/v1/audiences/A_b", "", ""},
+		{"DELETE /api/v1/audiences/team?project=other", "", ""},
+		{"POST /api/v1/audiences/team/recompute", "", ""},
+		{"GET /api/v1/usage", "", ""},
 		{"OPTIONS *", "", ""},
 		{"GET http://elsewhere/api/v1/projects", "", ""},
 		{"BREW /api/v1//recall;x=1", "Expect: 100-continue", ""},
