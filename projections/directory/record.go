@@ -124,14 +124,21 @@ func (g *page) merge(ctx context.Context, x *entry, e *identity.TraitsMerged) er
 	return nil
 }
 
-// rowApplied sets the record to what the event says stands at the head. What is shown already is later where a row of a bulk write that
-// was committed behind this one stands open.
+// rowApplied sets the record to what the event says stands at the head. Where a row of a bulk write that was committed behind this one
+// stands open, what is shown is later already: only what made the record is taken over, which a replay need not know yet.
 func (g *page) rowApplied(x *entry, e *identity.BulkRowApplied) {
 	delete(x.open, e.BulkID)
 	for _, commit := range x.open {
-		if commit > eventstore.Position(e.Commit) {
-			return
+		if commit <= eventstore.Position(e.Commit) {
+			continue
 		}
+		if e.Record != nil && x.now.visible() {
+			shown := *x.now
+			shown.origin, shown.createdAt = string(e.Record.Origin), unnest.Instant(e.Record.CreatedAt)
+			shown.updatedAt = later(shown.updatedAt, unnest.Instant(e.Record.UpdatedAt))
+			x.now = &shown
+		}
+		return
 	}
 	if e.Record == nil {
 		g.drop(x)

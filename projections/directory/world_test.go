@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/blob"
@@ -179,6 +180,7 @@ func (head) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.UU
 type world struct {
 	*testing.T
 	*writer
+	db        *pgxpool.Pool
 	queries   *directory.Queries
 	projector *directory.Projector
 	apply     func()
@@ -191,7 +193,7 @@ func newWorld(t *testing.T, projects ...string) *world {
 	w.projector = directory.New(w.blobs, slog.New(slog.DiscardHandler))
 	db := pgtest.Database(t)
 	projectiontest.Make(t, db, w.projector)
-	w.queries = directory.NewQueries(db, head{}, head{}, head{}, head{})
+	w.db, w.queries = db, directory.NewQueries(db, head{}, head{}, head{}, head{})
 	done := 0
 	w.apply = func() {
 		t.Helper()
@@ -221,4 +223,18 @@ func (w *world) reach(name string) string {
 		w.Errorf("reach of %s holds what it should not: %v", name, reached)
 	}
 	return fmt.Sprint(slugs)
+}
+
+// foreign is an event that nobody knows.
+type foreign struct{}
+
+func (foreign) EventType() string { return "identity.unheard-of.v1" }
+
+// applyOnce applies what was written, as one page, and answers why that cannot be.
+func applyOnce(t *testing.T, w *writer) error {
+	t.Helper()
+	db, p := pgtest.Database(t), directory.New(w.blobs, slog.New(slog.DiscardHandler))
+	projectiontest.Make(t, db, p)
+	_, err := projectiontest.Rows(t.Context(), db, p, [][]eventstore.Fact{w.Facts})
+	return err
 }

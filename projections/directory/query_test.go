@@ -1,0 +1,448 @@
+package directory_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/todo"
+	"github.com/annals-project/annals/projections/directory"
+)
+
+// names lists the identities of a listing, page by page, and fails where a page is too long or says wrongly that there is more.
+func (w *world) names(p auth.Project, l directory.Listing) (names []string) {
+	w.Helper()
+	for {
+		page, err := w.queries.Identities(w.Context(), p, l)
+		if err != nil {
+			w.Fatal(err)
+		}
+		for _, i := range page.List {
+			names = append(names, i.Identity)
+			if i.Audiences != nil {
+				w.Errorf("the list says the audiences of %s", i.Identity)
+			}
+		}
+		if len(page.List) > l.Limit || page.More && len(page.List) < l.Limit || (page.End == nil) != (len(page.List) == 0) {
+			w.Fatalf("a page of %d for a limit of %d, more %v, end %v", len(page.List), l.Limit, page.More, page.End)
+		}
+		if !page.More {
+			return names
+		}
+		l.After = page.End
+	}
+}
+
+func (w *world) want(what string, got, want []string) {
+	w.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		w.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func TestIdentitiesAreListedNewestFirstByTraits(t *testing.T) {
+	w := newWorld(t, "there")
+	w.put("ana", traits{"team": "red", "role": "x"})
+	w.put("ben", traits{"team": "blue"})
+	w.put("cid", nil)
+	w.put("dee", traits{"team": "red"})
+	broad := traits{"team": "red"}
+	for n := range 1000 {
+		broad[fmt.Sprint("trait ", n)] = "v"
+	}
+	w.put("eve", broad) // one trait more than are marked
+	delete(broad, "trait 0")
+	narrow := traits{}
+	for key, value := range broad {
+		narrow[key] = value
+	}
+	w.put("fay", narrow)
+	w.apply()
+	red := "red"
+	for _, c := range []struct {
+		name string
+		l    directory.Listing
+		want []string
+	}{
+		{"all", directory.Listing{}, []string{"fay", "eve", "dee", "cid", "ben", "ana"}},
+		{"with a trait", directory.Listing{Key: "team"}, []string{"fay", "eve", "dee", "ben", "ana"}},
+		{"with its value", directory.Listing{Key: "team", Value: &red}, []string{"fay", "eve", "dee", "ana"}},
+		{"with another trait", directory.Listing{Key: "role"}, []string{"ana"}},
+		{"of the many", directory.Listing{Key: "trait 7"}, []string{"fay", "eve"}},
+		{"of the many, another value", directory.Listing{Key: "trait 7", Value: &red}, nil},
+		{"with a value as key", directory.Listing{Key: "red"}, nil},
+		{"with none", directory.Listing{Key: "unheard of"}, nil},
+	} {
+		for _, c.l.Limit = range []int{1, 2, 3, 6, 7, 1000} {
+			w.want(fmt.Sprint(c.name, " in pages of ", c.l.Limit), w.names(here, c.l), c.want)
+		}
+		w.want(c.name+", of the neighbour", w.names(project("there"), directory.Listing{Key: c.l.Key, Value: c.l.Value, Limit: 10}), nil)
+	}
+
+	w.put("eve", traits{"team": "blue"}) // another creation: it is the newest now
+	w.remove("ana")
+	w.apply()
+	w.want("behind a change and a removal", w.names(here, directory.Listing{Key: "team", Limit: 10}), []string{"eve", "fay", "dee", "ben"})
+	w.want("red behind a change and a removal", w.names(here, directory.Listing{Key: "team", Value: &red, Limit: 10}), []string{"fay", "dee"})
+}
+
+// show finds an identity that must be there.
+func (w *world) show(name string) directory.Identity {
+	w.Helper()
+	i, ok, err := w.queries.Identity(w.Context(), here, name)
+	if err != nil || !ok {
+		w.Fatalf("identity %s: %v, %v", name, ok, err)
+	}
+	return i
+}
+
+func TestAnIdentityIsShownWithItsAudiences(t *testing.T) {
+	w := newWorld(t, "there")
+	w.put("ana/1 é", traits{"team": "red", "note": "<&>\"\u2028"})
+	w.fixed("zoo", "ana/1 é")
+	w.rule("all", audience.MatchAll, audience.Condition{Trait: "team", Operator: audience.Exists})
+	w.rule("none", audience.MatchAll, is("team", "blue"))
+	w.apply()
+	i := w.show("ana/1 é")
+	if got := decode[traits](i.Traits); !cmp.Equal(got, traits{"team": "red", "note": "<&>\"\u2028"}) || i.Origin != "api" || i.LastSeenAt != nil {
+		t.Errorf("shown as %+v with %v", i, got)
+	}
+	w.want("audiences", i.Audiences, []string{"all", "zoo"})
+	for _, c := range []struct {
+		name    string
+		project auth.Project
+	}{{"ana/1 é", project("there")}, {"ana", here}, {"Ana/1 é", here}, {"ana/1 é", project("nowhere")}} {
+		if _, ok, err := w.queries.Identity(t.Context(), c.project, c.name); ok || err != nil {
+			t.Errorf("identity %s of %s: %v, %v", c.name, c.project.Slug, ok, err)
+		}
+	}
+}
+
+// scopes are the memories of audiences, seen who recalled lately.
+type scopes map[uuid.UUID]int64
+
+func (s scopes) Scopes(context.Context, auth.Project) (map[uuid.UUID]int64, error) { return s, nil }
+
+type seen map[uuid.UUID]time.Time
+
+func (s seen) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]time.Time, error) {
+	return s, nil
+}
+
+func TestAudiencesAreShownWithWhatTheyReach(t *testing.T) {
+	w := newWorld(t, "there")
+	for _, name := range []string{"b", "a", "é", "c"} {
+		w.put(name, traits{"team": name})
+	}
+	w.fixed("list", "é", "b", "nobody", "a")
+	w.rule("rule", audience.MatchAny, is("team", "a"), is("team", "b"))
+	w.rule("empty-rule", audience.MatchAll, is("team", "z"))
+	w.fixed("empty-list")
+	w.apply()
+	w.queries = directory.NewQueries(w.db, head{}, head{}, scopes{uuid.Nil: 7, id("list"): 3}, head{})
+	type shown struct {
+		Slug, Kind        string
+		Members, Memories int64
+		Nobody            bool
+		Identities        []string
+		Conditions        int
+	}
+	show := func(a directory.Audience) shown {
+		s := shown{a.Slug, string(a.Kind), a.MemberCount, a.MemoryCount, a.ReachesNobody, a.Identities, 0}
+		if a.Rule != nil {
+			s.Conditions = len(a.Rule.Conditions)
+		}
+		return s
+	}
+	want := []shown{
+		{"project", "default", 4, 7, false, nil, 0},
+		{"list", "fixed", 3, 3, false, []string{"a", "b", "é"}, 0},
+		{"rule", "rule", 2, 0, false, nil, 2},
+		{"empty-rule", "rule", 0, 0, true, nil, 1},
+		{"empty-list", "fixed", 0, 0, true, []string{}, 0},
+	}
+	list, err := w.queries.Audiences(t.Context(), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []shown
+	for _, a := range list {
+		got = append(got, show(a))
+		if (a.RecomputedAt == nil) != (a.Slug == audience.Default) || a.CreatedAt.Before(noon) {
+			t.Errorf("%s was created at %v and recomputed at %v", a.Slug, a.CreatedAt, a.RecomputedAt)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("audiences (-want +got):\n%s", diff)
+	}
+	for _, c := range want {
+		a, ok, err := w.queries.Audience(t.Context(), here, c.Slug)
+		if err != nil || !ok || !cmp.Equal(c, show(a)) {
+			t.Errorf("audience %s: %v, %v, %+v", c.Slug, ok, err, show(a))
+		}
+		if _, ok, err := w.queries.Audience(t.Context(), project("there"), c.Slug); err != nil || ok != (c.Slug == audience.Default) {
+			t.Errorf("audience %s of the neighbour: %v, %v", c.Slug, ok, err)
+		}
+	}
+
+	before := list[2].RecomputedAt
+	w.recompute("rule")
+	w.put("a", traits{})
+	w.apply()
+	a, _, err := w.queries.Audience(t.Context(), here, "rule")
+	if err != nil || a.MemberCount != 1 || !a.RecomputedAt.After(*before) {
+		t.Errorf("recomputed: %+v, %v", a, err)
+	}
+}
+
+func TestLastSeenIsTheNewestSinceTheRecordWasMade(t *testing.T) {
+	w := newWorld(t)
+	at := func(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
+	wrote := func(author string, minute int) {
+		w.Append(stream.Name(stream.DataPoint, id("point")), &datapoint.RevisionAccepted{Send: datapoint.Send{ProjectID: here.ID, Author: author, AcceptedAt: at(minute)}})
+	}
+	pending := seen{}
+	w.queries = directory.NewQueries(w.db, head{}, head{}, head{}, pending)
+	check := func(what string, want *time.Time) {
+		t.Helper()
+		w.apply()
+		page, err := w.queries.Identities(t.Context(), here, directory.Listing{Limit: 10})
+		if err != nil || len(page.List) != 1 {
+			t.Fatalf("%s: %v, %v", what, page, err)
+		}
+		if diff := cmp.Diff(want, page.List[0].LastSeenAt); diff != "" {
+			t.Errorf("%s, in the list (-want +got):\n%s", what, diff)
+		}
+		if diff := cmp.Diff(want, w.show("ana").LastSeenAt); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	wrote("ana", -5)
+	w.appear("ana") // a few seconds past noon
+	check("a data point from before the record", nil)
+	wrote("ben", 9)
+	wrote("", 9)
+	check("data points of others", nil)
+	wrote("ana", 10)
+	wrote("ana", 8)
+	check("data points", new(at(10)))
+	w.Append(stream.UsageName(here.ID, "2026-11"), &metering.Charged{ProjectID: here.ID, Seen: []metering.Seen{{IdentityID: who("ana"), At: at(11)}}})
+	check("a recall", new(at(11)))
+	w.Append(stream.Name(stream.Deletion, id("d")), &deletion.FactsKept{ProjectID: here.ID, Facts: []deletion.Fact{{AuthorID: who("ana"), AcceptedAt: at(12)}}})
+	check("an erased data point", new(at(12)))
+	pending[who("ana")] = at(13)
+	check("a recall that the log does not have", new(at(13)))
+	pending[who("ana")] = at(3)
+	check("an older one", new(at(12)))
+	w.remove("ana")
+	w.Append(stream.Name(stream.Identity, who("ana")), &identity.Appeared{ProjectID: here.ID, Identity: "ana", AppearedAt: at(12).Add(time.Microsecond)})
+	check("another record of the name", nil)
+	wrote("ana", 14)
+	check("a data point of that", new(at(14)))
+}
+
+func TestABulkWriteIsShownWholeAtItsCommit(t *testing.T) {
+	w := newWorld(t)
+	w.put("ana", traits{"team": "red"})
+	w.rule("a", audience.MatchAll, is("team", "blue"))
+	w.apply()
+	commit := w.bulk("write", map[string]traits{"ana": {"team": "blue"}, "ben": {"team": "blue"}, "cid": nil})
+	w.apply()
+	check := func(when, team string) {
+		t.Helper()
+		w.want("identities "+when, w.names(here, directory.Listing{Limit: 10, Key: "team", Value: &team}), []string{"ben", "ana"})
+		for _, name := range []string{"ana", "ben"} {
+			if got := w.reach(name); got != "[a]" {
+				t.Errorf("%s, %s reaches %s", when, name, got)
+			}
+		}
+		if got := w.reach("cid"); got != "[]" {
+			t.Errorf("%s, cid reaches %s", when, got)
+		}
+		if a, _, err := w.queries.Audience(t.Context(), here, "a"); err != nil || a.MemberCount != 2 {
+			t.Errorf("%s, the rule counts %d members, %v", when, a.MemberCount, err)
+		}
+	}
+	check("at the commit", "blue")
+	w.lists("at the commit", []uuid.UUID{id("write")}, "write")
+	w.want("created at the commit", w.names(here, directory.Listing{Limit: 1}), w.names(here, directory.Listing{Limit: 10}))
+	created := w.show("ben").CreatedAt
+
+	for n, name := range []string{"ana", "ben", "cid"} {
+		i := w.show(name)
+		w.bulkRow("write", name, commit, &identity.Record{Identity: name, Traits: identity.Traits{Inline: decode[traits](i.Traits)}, Origin: identity.OriginAPI, CreatedAt: i.CreatedAt, UpdatedAt: i.UpdatedAt})
+		w.apply()
+		check(fmt.Sprint("behind row ", n), "blue")
+		if open, err := w.queries.OpenBulks(t.Context(), here, whos(name)); err != nil || len(open) != 0 {
+			t.Errorf("open of %s: %v, %v", name, open, err)
+		}
+	}
+	w.lists("behind the rows", nil, "write")
+	w.fannedOut("write")
+	w.apply()
+	w.lists("behind the fan-out", nil)
+	if got := w.show("ben").CreatedAt; !got.Equal(created) {
+		t.Errorf("created at %v, then at %v", created, got)
+	}
+}
+
+// lists checks what is open of the identities, and which bulk writes are not fanned out.
+func (w *world) lists(when string, open []uuid.UUID, unfanned ...string) {
+	w.Helper()
+	got, err := w.queries.OpenBulks(w.Context(), here, whos("ana", "ben", "cid", "dee"))
+	if err != nil || len(got) != len(open) || len(open) > 0 && !slices.Equal(got, open) {
+		w.Errorf("%s, open are %v, %v, want %v", when, got, err, open)
+	}
+	if got, err := w.queries.OpenBulks(w.Context(), project("nowhere"), whos("ana", "ben", "cid")); err != nil || len(got) != 0 {
+		w.Errorf("%s, open of a neighbour are %v, %v", when, got, err)
+	}
+	bulks, err := w.queries.UnfannedBulks(w.Context(), 10)
+	var names []uuid.UUID
+	for _, b := range bulks {
+		names = append(names, b.ID)
+		if b.ProjectID != here.ID || b.AcceptedAt.IsZero() || b.Position == 0 {
+			w.Errorf("%s, unfanned is %+v", when, b)
+		}
+	}
+	var want []uuid.UUID
+	for _, name := range unfanned {
+		want = append(want, id(name))
+	}
+	if err != nil || !slices.Equal(names, want) {
+		w.Errorf("%s, unfanned are %v, %v, want %v", when, names, err, want)
+	}
+}
+
+// TestAPatchMeetsABulkWriteThatItDidNotKnow is a single write decided on the stream while a row committed before it does not stand there.
+func TestAPatchMeetsABulkWriteThatItDidNotKnow(t *testing.T) {
+	w := newWorld(t)
+	w.put("ana", traits{"team": "red", "role": "x"})
+	w.bulk("write", map[string]traits{"ana": {"team": "blue"}})
+	later := w.bulk("later", map[string]traits{"ben": {"team": "green"}})
+	record := w.record("ana", traits{"team": "red", "role": "x", "level": "1"})
+	w.Append(stream.Name(stream.Identity, who("ana")), &identity.TraitsMerged{ProjectID: here.ID, Patch: identity.Patch{Set: traits{"level": "1"}}, Record: record})
+	w.apply()
+	if got := decode[traits](w.show("ana").Traits); !cmp.Equal(got, traits{"team": "blue", "level": "1"}) {
+		t.Errorf("a patch over the row: %v", got)
+	}
+	// A row of an earlier commit that comes by late does not show over the later one.
+	w.bulkRow("earlier", "ben", later-5, &identity.Record{Identity: "ben", Traits: identity.Traits{Inline: traits{"team": "old"}}, Origin: identity.OriginCSV, CreatedAt: noon})
+	w.apply()
+	if ben := w.show("ben"); !cmp.Equal(decode[traits](ben.Traits), traits{"team": "green"}) || ben.Origin != "csv" || !ben.CreatedAt.Equal(noon) {
+		t.Errorf("a late row over a later commit: %+v", ben)
+	}
+}
+
+func TestRevisionsAndOpenRemovals(t *testing.T) {
+	w := newWorld(t)
+	w.put("ana", nil)
+	w.put("ana", traits{"team": "red"})
+	w.put("ben", nil)
+	w.remove("ben")
+	removal := w.Facts[len(w.Facts)-1]
+	w.bulk("write", map[string]traits{"cid": nil})
+	w.apply()
+	check := func(p auth.Project, want map[uuid.UUID]int64) {
+		t.Helper()
+		got, err := w.queries.Revisions(t.Context(), p, whos("ana", "ben", "cid", "dee"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("revisions (-want +got):\n%s", diff)
+		}
+	}
+	check(here, map[uuid.UUID]int64{who("ana"): 1, who("ben"): 1})
+	check(project("nowhere"), map[uuid.UUID]int64{})
+	open := func(list ...todo.Removal) {
+		t.Helper()
+		want := append([]todo.Removal{}, list...)
+		got, err := w.queries.OpenRemovals(t.Context(), 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, cmp.Transformer("at", func(at time.Time) string { return at.UTC().String() })); diff != "" {
+			t.Errorf("open removals (-want +got):\n%s", diff)
+		}
+	}
+	first := todo.Removal{ProjectID: here.ID, IdentityID: who("ben"), Revision: 1, RemovedAt: removal.Event.(*identity.Removed).RemovedAt, Position: removal.Position}
+	open(first)
+	// It is removed again before the first removal was cut off: what cuts off the first leaves the second open.
+	w.put("ben", nil)
+	w.remove("ben")
+	again := w.Facts[len(w.Facts)-1]
+	w.apply()
+	second := first
+	second.Revision, second.RemovedAt, second.Position = 3, again.Event.(*identity.Removed).RemovedAt, again.Position
+	open(second)
+	cleared := func(removal eventstore.Revision) {
+		w.Append(stream.Name(stream.Identity, who("ben")), &identity.Cleared{ProjectID: here.ID, Removal: int64(removal)})
+		w.apply()
+	}
+	cleared(1)
+	open(second)
+	cleared(3)
+	open()
+	check(here, map[uuid.UUID]int64{who("ana"): 1, who("ben"): 5})
+}
+
+func TestWhatContradictsTheLogStopsTheProjector(t *testing.T) {
+	for name, write := range map[string]func(*writer){
+		"an identity of no project":    func(w *writer) { w.Facts = w.Facts[1:]; w.put("ana", nil) },
+		"an audience of no project":    func(w *writer) { w.Facts = w.Facts[1:]; w.fixed("a") },
+		"the end of one of no project": func(w *writer) { w.Facts = w.Facts[1:]; w.endAudience("a") },
+		"an author of no project": func(w *writer) {
+			w.Append(stream.Name(stream.DataPoint, id("p")), &datapoint.Resent{Send: datapoint.Send{ProjectID: id("nowhere"), Author: "ana"}})
+		},
+		"a foreign event": func(w *writer) { w.Append(stream.Name(stream.Identity, who("ana")), foreign{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWriter()
+			write(w)
+			if err := applyOnce(t, w); err == nil {
+				t.Error("it was applied")
+			}
+		})
+	}
+}
+
+func TestWhatIsBrokenInABlobStopsNothing(t *testing.T) {
+	w := newWorld(t)
+	lost := w.blobs.write("lost", "x")
+	delete(w.blobs, lost.Stream)
+	record := w.record("ana", nil)
+	record.Traits.Blob = lost
+	w.Append(stream.Name(stream.Identity, who("ana")), &identity.TraitsReplaced{ProjectID: here.ID, Record: record})
+	w.Append(stream.Name(stream.Audiences, here.ID), &audience.Put{ProjectID: here.ID, AudienceID: id("a"), Slug: "a", Kind: audience.KindFixed, MembersBlob: lost})
+	w.Append(stream.Name(stream.Audiences, here.ID), &audience.Put{ProjectID: here.ID, AudienceID: id("b"), Slug: "b", Kind: audience.KindRule, RuleBlob: lost})
+	for n, stage := range []string{"{", `{"identity":"ben"}` + "\n" + `{"identity":"cid"}`, `[]`} {
+		ref := w.blobs.write(fmt.Sprint("stage ", n), []byte(stage))
+		w.Append(stream.Name(stream.Bulk, id(stage)), &identity.BulkAccepted{ProjectID: here.ID, Rows: *ref, Targets: []identity.BulkTarget{{IdentityID: who("ben")}}})
+	}
+	w.apply()
+	if got := w.reach("ana"); got != "[]" || string(w.show("ana").Traits) != "{}" {
+		t.Errorf("ana reaches %s with %s", got, w.show("ana").Traits)
+	}
+	w.want("identities", w.names(here, directory.Listing{Limit: 10}), []string{"ana"})
+	if _, ok, err := w.queries.Identity(t.Context(), here, "ben"); ok || err != nil {
+		t.Errorf("one that is only known of is shown: %v, %v", ok, err)
+	}
+	if got := w.reach("ben"); got != "[]" {
+		t.Errorf("one that is only known of reaches %s", got)
+	}
+	w.want("of a long name", w.names(here, directory.Listing{Limit: 10, Key: strings.Repeat("é", 200)}), nil)
+}
