@@ -38,21 +38,33 @@ const recordTimeout = 5 * time.Second
 //
 // The faults are those of the search, spend-cap-reached, out-of-credits, and service-unavailable where it cannot be counted.
 func (r *Recalls) Recall(ctx context.Context, p auth.Principal, identity string, at time.Time, search func() error) error {
-	price := r.meters.tariff.Of(p.Limits.Plan).RecallTenths
-	call := recalled{
-		monthKey: monthKey{p.Project.ID, metering.Month(at)}, organization: p.OrganizationID, count: 1, tenths: price,
-		identity: stream.IdentityID(p.Project.Namespace, identity), at: at,
+	charge := recalled{
+		monthKey: monthKey{p.Project.ID, metering.Month(at)}, organization: p.OrganizationID, count: 1, tenths: r.meters.tariff.Of(p.Limits.Plan).RecallTenths,
 	}
-	if price > 0 {
-		if err := r.take(ctx, p, call); err != nil {
+	seen := charge
+	seen.identity, seen.at = stream.IdentityID(p.Project.Namespace, identity), at
+	if charge.tenths > 0 {
+		if err := r.take(ctx, p, charge, at); err != nil {
 			return err
 		}
-		call.count, call.tenths = 0, 0
+		answered := false
+		defer func() {
+			if !answered {
+				charge.count, charge.tenths = -1, -charge.tenths
+				r.giveBack(ctx, charge)
+			}
+		}()
+		seen.count, seen.tenths = 0, 0
+		err := r.answer(ctx, seen, search)
+		answered = err == nil
+		return err
 	}
+	return r.answer(ctx, seen, search)
+}
+
+// answer searches and counts.
+func (r *Recalls) answer(ctx context.Context, call recalled, search func() error) error {
 	if err := search(); err != nil {
-		if price > 0 {
-			r.giveBack(ctx, recalled{monthKey: call.monthKey, organization: call.organization, count: -1, tenths: -price})
-		}
 		return err
 	}
 	if err := r.pending.add(ctx, call); err != nil {
@@ -62,14 +74,14 @@ func (r *Recalls) Recall(ctx context.Context, p auth.Principal, identity string,
 }
 
 // take counts a recall with its price, unless the organization has come to a limit. Who reserves for the same organization waits.
-func (r *Recalls) take(ctx context.Context, p auth.Principal, call recalled) error {
+func (r *Recalls) take(ctx context.Context, p auth.Principal, call recalled, at time.Time) error {
 	return r.meters.alone(ctx, call.organization, func(tx pgx.Tx) error {
 		a, err := accountOf(ctx, tx, reserved, call.organization, call.month)
 		if err != nil {
 			return err
 		}
 		used := r.meters.usedOf(a, call.project)
-		if err := p.Limits.RefuseSpending(used, call.tenths, call.at); err != nil {
+		if err := p.Limits.RefuseSpending(used, call.tenths, at); err != nil {
 			return err
 		}
 		if f := p.Limits.RefuseCredits(used, call.tenths); f != nil {

@@ -1,0 +1,169 @@
+package usage_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/usage"
+)
+
+func id(name string) uuid.UUID { return uuid.NewSHA1(uuid.NameSpaceURL, []byte(name)) }
+
+// drawn is a log of two organizations, and what their accounts are by it.
+type drawn struct {
+	projectiontest.Log
+	want map[uuid.UUID]metering.Ledger
+	used map[string]usage.Used // by project and month
+}
+
+func draw(t *rapid.T) *drawn {
+	d := &drawn{want: map[uuid.UUID]metering.Ledger{}, used: map[string]usage.Used{}}
+	months := []string{"2026-10", "2026-11", "2026-12"}
+	d.Append(stream.Registry, &registry.LogOpened{LogID: id("log"), OpenedAt: noon})
+	for o := range 2 {
+		organizationID := id(fmt.Sprint("organization ", o))
+		d.want[organizationID] = metering.Ledger{Granted: map[string]metering.Granted{}, Charged: map[string]int64{}}
+		d.Append(stream.Registry, &registry.OrganizationCreated{OrganizationID: organizationID})
+		for p := range 2 {
+			d.Append(stream.Registry, &registry.ProjectCreated{OrganizationID: organizationID, ProjectID: id(fmt.Sprint(o, p))})
+		}
+	}
+	for n := range rapid.IntRange(0, 40).Draw(t, "steps") {
+		o := rapid.IntRange(0, 1).Draw(t, "organization")
+		organizationID, month := id(fmt.Sprint("organization ", o)), rapid.SampledFrom(months).Draw(t, "month")
+		name := stream.Name(stream.Organization, organizationID)
+		l := d.want[organizationID]
+		tenths := rapid.Int64Range(1, 100).Draw(t, "tenths")
+		switch rapid.IntRange(0, 5).Draw(t, "step") {
+		case 0:
+			plan := rapid.SampledFrom([]metering.Plan{metering.SelfHosted, metering.Flex}).Draw(t, "plan")
+			d.Append(name, &organization.PlanSet{OrganizationID: organizationID, Plan: plan, Month: month, ChargedTenths: tenths, SetAt: noon})
+			l.Plans = append(l.Plans, metering.PlanChange{Plan: plan, Month: month, ChargedTenths: tenths})
+		case 1:
+			d.Append(name, &organization.CreditsGranted{OrganizationID: organizationID, Kind: metering.Starting, Tenths: tenths, Month: month, GrantedAt: noon})
+			granted := l.Granted[month]
+			granted.StartingTenths += tenths
+			l.Granted[month] = granted
+		case 2:
+			d.Append(name, &organization.CreditsGranted{OrganizationID: organizationID, Kind: metering.Bought, Tenths: -tenths, Month: month, GrantedAt: noon})
+			granted := l.Granted[month]
+			granted.BoughtTenths -= tenths
+			l.Granted[month] = granted
+		default:
+			project := id(fmt.Sprint(o, rapid.IntRange(0, 1).Draw(t, "project")))
+			d.Append(stream.UsageName(project, month), &metering.Charged{
+				ProjectID: project, OrganizationID: organizationID, FlushID: id(fmt.Sprint("flush ", n)), Month: month, Recalls: int64(n), RecallTenths: tenths, At: noon,
+			})
+			l.Charged[month] += tenths
+			u := d.used[project.String()+month]
+			d.used[project.String()+month] = usage.Used{Recalls: u.Recalls + int64(n), CreditTenths: u.CreditTenths + tenths}
+		}
+		d.want[organizationID] = l
+	}
+	return d
+}
+
+func TestPagesOfAnySizeLeaveTheSameRows(tt *testing.T) {
+	db := pgtest.Database(tt)
+	projectiontest.Make(tt, db, usage.New())
+	rapid.Check(tt, func(t *rapid.T) {
+		d := draw(t)
+		rows := func(pages [][]eventstore.Fact) map[string][]string {
+			dump, err := projectiontest.Rows(tt.Context(), db, usage.New(), pages)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return dump
+		}
+		want := rows(slices.Collect(slices.Chunk(d.Facts, 1)))
+		pages := projectiontest.Cut(t, d.Facts)
+		if diff := cmp.Diff(want, rows(pages)); diff != "" {
+			t.Fatalf("rows of pages differ from those of single events (-single +pages):\n%s", diff)
+		}
+		again := slices.Insert(slices.Clone(pages), len(pages), pages[rapid.IntRange(0, len(pages)-1).Draw(t, "again"):]...)
+		if diff := cmp.Diff(want, rows(again)); diff != "" {
+			t.Fatalf("pages that came again changed rows (-once +again):\n%s", diff)
+		}
+	})
+}
+
+func TestAnAccountIsWhatTheLogSays(tt *testing.T) {
+	db := pgtest.Database(tt)
+	projectiontest.Make(tt, db, datapoints.Projector{})
+	projectiontest.Make(tt, db, usage.New())
+	q := usage.Queries{DB: db, Tariff: metering.DefaultTariff()}
+	rapid.Check(tt, func(t *rapid.T) {
+		d := draw(t)
+		projectiontest.Empty(tt, db, usage.New())
+		projectiontest.Apply(tt, db, usage.New(), d.Facts...)
+		for organizationID, want := range d.want {
+			for _, month := range []string{"2026-10", "2026-11", "2027-01"} {
+				a, err := q.Account(tt.Context(), organizationID, month)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(want, a.Ledger); diff != "" {
+					t.Fatalf("ledger (-want +got):\n%s", diff)
+				}
+				for project, used := range a.Projects {
+					if used != d.used[project.String()+month] {
+						t.Fatalf("project %s used %+v in %s, want %+v", project, used, month, d.used[project.String()+month])
+					}
+				}
+				if a.ChargedTenths() != want.Charged[month] {
+					t.Fatalf("%d charged in %s", a.ChargedTenths(), month)
+				}
+			}
+		}
+	})
+}
+
+// The flushes that are remembered are the newest of each stream.
+func TestOnlyTheNewestFlushesAreRemembered(t *testing.T) {
+	db := pgtest.Database(t)
+	projectiontest.Make(t, db, usage.New())
+	var log projectiontest.Log
+	const many = 300
+	for n := range many {
+		log.Append(stream.UsageName(id("project"), "2026-11"), &metering.Charged{ProjectID: id("project"), FlushID: id(fmt.Sprint(n)), Month: "2026-11", Recalls: 1})
+	}
+	log.Append(stream.UsageName(id("other"), "2026-11"), &metering.Charged{ProjectID: id("other"), FlushID: id("first"), Month: "2026-11", Recalls: 1})
+	for _, page := range slices.Collect(slices.Chunk(log.Facts, 70)) {
+		projectiontest.Apply(t, db, usage.New(), page...)
+	}
+	var kept, oldest, other, recalls int
+	if err := db.QueryRow(t.Context(), `select count(*), min(revision), (select count(*) from usage.flushes where project_id = $2),
+		(select recalls from usage.charges where project_id = $1) from usage.flushes where project_id = $1`, id("project"), id("other")).Scan(&kept, &oldest, &other, &recalls); err != nil {
+		t.Fatal(err)
+	}
+	if kept != 256 || oldest != many-256 || other != 1 || recalls != many {
+		t.Errorf("%d kept from %d, %d of another stream, %d recalls", kept, oldest, other, recalls)
+	}
+}
+
+type foreign struct{}
+
+func (foreign) EventType() string { return "usage.unheard-of.v1" }
+
+func TestWhatItDoesNotKnowStopsTheProjector(t *testing.T) {
+	db := pgtest.Database(t)
+	projectiontest.Make(t, db, usage.New())
+	var log projectiontest.Log
+	log.Append(stream.UsageName(id("project"), "2026-11"), foreign{})
+	if _, err := projectiontest.Rows(t.Context(), db, usage.New(), [][]eventstore.Fact{log.Facts}); err == nil {
+		t.Error("it was applied")
+	}
+}

@@ -1,0 +1,247 @@
+package usage_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/projections/usage"
+)
+
+// plan puts the caller's organization on a plan, with so many starting credits in tenths.
+func (s *till) plan(plan metering.Plan, tenths int64) {
+	s.t.Helper()
+	var log projectiontest.Log
+	name := stream.Name(stream.Organization, s.caller.OrganizationID)
+	log.Append(name, &organization.PlanSet{OrganizationID: s.caller.OrganizationID, Plan: plan, Month: "2026-11", SetAt: noon})
+	log.Append(name, &organization.CreditsGranted{OrganizationID: s.caller.OrganizationID, Kind: metering.Starting, Tenths: tenths, Month: "2026-11", GrantedAt: noon})
+	projectiontest.Apply(s.t, s.db, usage.New(), log.Facts...)
+	s.caller.Limits.Plan = plan
+}
+
+// refused is the fault of a recall that must not search.
+func (s *till) refused(code string) *fault.Error {
+	s.t.Helper()
+	err := s.recalls.Recall(s.t.Context(), s.caller, "ana", noon, func() error {
+		s.t.Error("it searched")
+		return nil
+	})
+	f, ok := errors.AsType[*fault.Error](err)
+	if !ok || f.Code != code {
+		s.t.Fatalf("error %v, want %s", err, code)
+	}
+	return f
+}
+
+func TestRecallCostsATenthOnPayAsYouGo(t *testing.T) {
+	s := newTill(t)
+	s.plan(metering.PayAsYouGo, 2)
+	s.recall("ana", noon)
+	s.flush()
+	s.recall("bo", noon)
+	f := s.refused(fault.CodeOutOfCredits)
+	if f.Kind != fault.PaymentRequired || len(f.Data) != 2 || f.Data["creditsLeft"] != metering.Credits(0) || f.Data["creditsNeeded"] != metering.Credits(1) {
+		t.Errorf("fault %+v", f)
+	}
+	if got := s.used("2026-11"); got != (usage.Used{Recalls: 2, CreditTenths: 2}) {
+		t.Errorf("used %+v", got)
+	}
+	b, err := s.queries.Balance(t.Context(), s.caller.OrganizationID, noon)
+	if err != nil || b.LeftTenths() != 0 || b.SpentTenths != 2 || b.IncludedTenths != 2 || b.Plan != metering.PayAsYouGo {
+		t.Errorf("balance %+v, %v", b, err)
+	}
+	if charged, err := s.queries.Charged(t.Context(), s.caller.OrganizationID, "2026-11"); err != nil || charged != 2 {
+		t.Errorf("charged %d, %v", charged, err)
+	}
+	// A neighbour spends its own.
+	s.newCaller()
+	s.plan(metering.PayAsYouGo, 1)
+	s.recall("ana", noon)
+	s.refused(fault.CodeOutOfCredits)
+}
+
+func TestRecallIsHeldToTheSpendCap(t *testing.T) {
+	s := newTill(t)
+	s.plan(metering.PayAsYouGo, 1)
+	s.caller.Limits.SpendCapTenths = limit(1)
+	s.recall("ana", noon)
+	f := s.refused(fault.CodeSpendCapReached) // before the credits, which are spent too
+	if f.Kind != fault.LimitReached || f.Data["cap"] != metering.Credits(1) || f.Data["spent"] != metering.Credits(1) || f.Data["resetsAt"] != metering.MonthEnd(noon) {
+		t.Errorf("fault %+v", f)
+	}
+	s.caller.Limits.SpendCapTenths = limit(2)
+	s.refused(fault.CodeOutOfCredits)
+}
+
+func TestRecallIsRefusedOnNoOtherPlan(t *testing.T) {
+	for _, plan := range []metering.Plan{"", metering.SelfHosted, metering.Flex, metering.Enterprise} {
+		t.Run(string(plan), func(t *testing.T) {
+			s := newTill(t)
+			if plan != "" {
+				s.plan(plan, 0)
+			}
+			// Caps of the project refuse no recall on any plan, and the spend cap none that costs nothing.
+			s.caller.Limits.SpendCapTenths, s.caller.Limits.CreditCapTenths, s.caller.Limits.IngestionCap = limit(0), limit(0), limit(0)
+			s.recall("ana", noon)
+			if got := s.used("2026-11"); got != (usage.Used{Recalls: 1}) {
+				t.Errorf("used %+v", got)
+			}
+		})
+	}
+}
+
+func TestProjectCapsRefuseNoRecall(t *testing.T) {
+	s := newTill(t)
+	s.plan(metering.PayAsYouGo, 1)
+	s.caller.Limits.CreditCapTenths, s.caller.Limits.IngestionCap = limit(0), limit(0)
+	s.recall("ana", noon)
+	if got := s.used("2026-11"); got != (usage.Used{Recalls: 1, CreditTenths: 1}) {
+		t.Errorf("used %+v", got)
+	}
+}
+
+func TestARecallThatFailsCostsNothing(t *testing.T) {
+	for _, plan := range []metering.Plan{metering.SelfHosted, metering.PayAsYouGo} {
+		t.Run(string(plan), func(t *testing.T) {
+			s := newTill(t)
+			s.plan(plan, 1)
+			broken := errors.New("no index")
+			for _, flush := range []bool{false, true} {
+				ctx, cancel := context.WithCancel(t.Context())
+				err := s.recalls.Recall(ctx, s.caller, "ana", noon, func() error {
+					if flush {
+						s.flush() // what was taken is in the log before it is given back
+					}
+					cancel() // the caller is gone
+					return broken
+				})
+				if !errors.Is(err, broken) {
+					t.Fatalf("error %v", err)
+				}
+				if got := s.used("2026-11"); got != (usage.Used{}) {
+					t.Errorf("used %+v", got)
+				}
+			}
+			if len(s.seen("2026-11")) != 0 {
+				t.Error("the identity was seen")
+			}
+			s.flush()
+			s.recall("ana", noon) // the one that is paid for
+			s.flush()
+			if got := s.used("2026-11"); got.Recalls != 1 {
+				t.Errorf("used %+v", got)
+			}
+		})
+	}
+}
+
+// Over two processes exactly as many recalls are answered as are paid for, while their sums go to the log.
+func TestRecallsAtOnceSpendWhatIsThereExactly(t *testing.T) {
+	const credits, callers, each = 40, 8, 10
+	s := newTill(t)
+	s.plan(metering.PayAsYouGo, credits)
+	processes := []*usage.Recalls{s.recalls, s.counter()}
+	var answered, refused atomic.Int64
+	var group sync.WaitGroup
+	for n := range callers {
+		group.Go(func() {
+			for range each {
+				err := processes[n%2].Recall(t.Context(), s.caller, "ana", noon, func() error { return nil })
+				switch f, ok := errors.AsType[*fault.Error](err); {
+				case err == nil:
+					answered.Add(1)
+				case ok && f.Code == fault.CodeOutOfCredits:
+					refused.Add(1)
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 3 {
+		if err := s.process(&crash{}).Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	group.Wait()
+	s.flush()
+	if answered.Load() != credits || refused.Load() != callers*each-credits || s.used("2026-11").CreditTenths != credits {
+		t.Errorf("%d answered, %d refused, used %+v", answered.Load(), refused.Load(), s.used("2026-11"))
+	}
+}
+
+func TestRecallsAtOnceAreAllCounted(t *testing.T) {
+	const callers, each = 16, 20
+	s := newTill(t)
+	other := s.counter()
+	var group sync.WaitGroup
+	for n := range callers {
+		group.Go(func() {
+			for range each {
+				r := s.recalls
+				if n%2 == 1 {
+					r = other
+				}
+				if err := r.Recall(t.Context(), s.caller, []string{"ana", "bo", "cy"}[n%3], noon, func() error { return nil }); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	s.flush()
+	group.Wait()
+	s.flush()
+	if got := s.used("2026-11").Recalls; got != callers*each || len(s.seen("2026-11")) != 3 || s.left() != 0 {
+		t.Errorf("%d recalls, %d seen, %d rows left", got, len(s.seen("2026-11")), s.left())
+	}
+}
+
+func TestRecallIsNotChargedBlindly(t *testing.T) {
+	for _, name := range []string{"usage", "datapoints"} {
+		s := newTill(t)
+		log := slog.New(slog.DiscardHandler)
+		s.recalls = usage.NewRecalls(usage.NewMeters(s.db, metering.DefaultTariff(), stopped(name), log), log)
+		s.plan(metering.PayAsYouGo, 100)
+		s.refused(fault.CodeServiceUnavailable)
+		s.plan(metering.Flex, 0)
+		s.recall("ana", noon) // which rests on no account
+	}
+}
+
+func TestARecallThatCannotBeCountedIsNotAnswered(t *testing.T) {
+	s := newTill(t)
+	s.db.Close()
+	err := s.recalls.Recall(t.Context(), s.caller, "ana", noon, func() error { return nil })
+	if f, ok := errors.AsType[*fault.Error](err); !ok || f.Code != fault.CodeServiceUnavailable {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestCeiling(t *testing.T) {
+	s := newTill(t)
+	for plan, want := range map[metering.Plan]int{"": 32000, metering.SelfHosted: 32000, metering.PayAsYouGo: 8000, metering.Flex: 8000, metering.Enterprise: 32000} {
+		if got := s.recalls.Ceiling(plan); got != want {
+			t.Errorf("%s: %d, want %d", plan, got, want)
+		}
+	}
+}
+
+func TestPendingSeenIsOfTheProjectAlone(t *testing.T) {
+	s := newTill(t)
+	s.recall("ana", noon)
+	neighbour := auth.Project{ID: uuid.New()}
+	if seen, err := s.queries.PendingSeen(t.Context(), neighbour, []uuid.UUID{s.identity("ana")}); err != nil || len(seen) != 0 {
+		t.Errorf("seen %v, %v", seen, err)
+	}
+}
