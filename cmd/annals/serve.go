@@ -139,7 +139,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 		return nil, err
 	}
 	p.waiter = p.runtime.Waiter()
-	p.index = &index{runtime: p.runtime}
+	p.index = &index{runtime: p.runtime, sole: s.EventStore == Embedded}
 	p.operatorProjections = operatorProjections{runtime: p.runtime, log: events, now: p.now}
 	p.pressure = &pressure{
 		minFree: uint64(s.MinFreeDisk) << 20, free: diskFree(s.DataDir), stopped: st.logStopped, head: st.store.Head, behind: eventsBehind(st.store),

@@ -24,6 +24,9 @@ const (
 // of its projection feeds its own and answers recall; the others stand by, and build theirs once it is their turn.
 type index struct {
 	runtime *projections.Runtime
+	// sole says that no other process can have the turn: the log is embedded. A turn that changes hands within the process, as at
+	// the end of a rebuild, holds up no recall.
+	sole bool
 	// whole is the turn of this process in which the index came to where the log was when it began; 0 for none.
 	whole atomic.Int64
 	// stopped is set while the projection stands still, here, and nobody went on: what the index holds is all that there will be.
@@ -45,7 +48,7 @@ func (x *index) answers() bool {
 // elsewhere is why recall is not answered here, "" where it is.
 func (x *index) elsewhere() string {
 	switch _, active := x.runtime.Active(recallindex.Name); {
-	case x.answers():
+	case x.sole, x.answers():
 		return ""
 	case active:
 		return "the index of this process is being built; recall is answered once it is"
