@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/internal/pg/pgtest"
+)
+
+// clockFile names the variable that makes the test binary the program itself, with a clock that a test moves: the file holds by how
+// many seconds it is ahead of the machine's.
+const clockFile = "ANNALS_TEST_CLOCK_FILE"
+
+func TestMain(m *testing.M) {
+	file := os.Getenv(clockFile)
+	if file == "" {
+		pgtest.Main(m)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := runIn(ctx, os.Args[1:], &Env{Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Now: func() time.Time {
+		ahead, err := readClock(file)
+		if err != nil {
+			panic(err)
+		}
+		return time.Now().Add(ahead)
+	}})
+	stop()
+	os.Exit(code)
+}
+
+func readClock(file string) (time.Duration, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, fmt.Errorf("read the clock: %w", err)
+	}
+	seconds, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read the clock: %w", err)
+	}
+	return time.Duration(seconds) * time.Second, nil
+}
+
+// writeClock makes it be a time for the programs that read the file. They read it whole at any moment.
+func writeClock(t *testing.T, file string, at time.Time) {
+	t.Helper()
+	next := file + ".next"
+	if err := os.WriteFile(next, []byte(strconv.FormatInt(int64(time.Until(at)/time.Second), 10)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(next, file); err != nil {
+		t.Fatal(err)
+	}
+}

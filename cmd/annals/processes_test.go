@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+)
+
+// deployment is an event store and a database that several processes of the program share, under one clock.
+type deployment struct {
+	t         *testing.T
+	clock     string
+	node      string
+	database  string
+	db        *pgxpool.Pool
+	processes []*served
+}
+
+// served is one process of a deployment.
+type served struct {
+	d    *deployment
+	dir  string
+	addr string
+	cmd  *exec.Cmd
+	done chan error
+	said *said
+}
+
+// said keeps what a process says, for the report of a failed test.
+type said struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.Write(p)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.String()
+}
+
+// patience is how long a test waits for anything at all.
+const patience = 2 * time.Minute
+
+func newDeployment(t *testing.T, at time.Time, processes int) *deployment {
+	t.Helper()
+	dir := t.TempDir()
+	d := &deployment{t: t, clock: filepath.Join(dir, "clock"), database: pgtest.URL(t)}
+	writeClock(t, d.clock, at)
+	var err error
+	if d.db, err = pg.OpenPool(t.Context(), d.database); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.db.Close)
+	d.node = startNode(t, "--data-dir", filepath.Join(dir, "node"), "--insecure", "--log-level", "error").address
+	for n := range processes {
+		s := &served{d: d, dir: filepath.Join(dir, "data"+string(rune('a'+n)))}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.addr = l.Addr().String()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			s.stop()
+			if text := s.said; t.Failed() && text != nil {
+				all := text.String()
+				t.Logf("%s said:\n%s", s.dir, all[max(0, len(all)-6<<10):])
+			}
+		})
+		d.processes = append(d.processes, s)
+	}
+	return d
+}
+
+// begin starts the process without waiting for it.
+func (s *served) begin() {
+	s.d.t.Helper()
+	key := base64.StdEncoding.EncodeToString(make([]byte, SecretBytes))
+	s.cmd = exec.Command(os.Args[0], "serve", "--data-dir", s.dir, "--api-addr", s.addr, "--console-addr", "127.0.0.1:0",
+		"--eventstore", s.d.node, "--postgres", s.d.database, "--log-level", "warn", "--min-free-disk", "0")
+	s.cmd.Env = append(os.Environ(), clockFile+"="+s.d.clock, "ANNALS_HASH_KEY="+key, "ANNALS_SEAL_KEY="+key)
+	s.said = &said{}
+	s.cmd.Stdout, s.cmd.Stderr = s.said, s.said
+	if err := s.cmd.Start(); err != nil {
+		s.d.t.Fatal(err)
+	}
+	s.done = make(chan error, 1)
+	go func(cmd *exec.Cmd, done chan error) { done <- cmd.Wait() }(s.cmd, s.done)
+}
+
+// start starts the process and waits until it is ready.
+func (s *served) start() {
+	s.d.t.Helper()
+	s.begin()
+	s.d.until("the process is ready", func() bool {
+		select {
+		case err := <-s.done:
+			s.done <- err
+			s.d.t.Fatalf("the process ended: %v\n%s", err, s.said)
+		default:
+		}
+		res, err := http.Get("http://" + s.addr + "/readyz")
+		return err == nil && res.Body.Close() == nil && res.StatusCode == http.StatusOK
+	})
+}
+
+// kill ends the process as a crash does.
+func (s *served) kill() {
+	s.d.t.Helper()
+	if err := s.cmd.Process.Kill(); err != nil {
+		s.d.t.Fatal(err)
+	}
+	<-s.done
+	s.cmd = nil
+}
+
+// stop asks the process to end, where it runs.
+func (s *served) stop() {
+	if s.cmd == nil {
+		return
+	}
+	if err := s.cmd.Process.Signal(os.Interrupt); err != nil {
+		s.d.t.Error(err)
+	}
+	if err := <-s.done; err != nil {
+		s.d.t.Errorf("%s ended with %v", s.dir, err)
+	}
+	s.cmd = nil
+}
+
+// client calls the process with the project key of the first start, once.
+func (s *served) client() *client.Client {
+	s.d.t.Helper()
+	values, err := readCredentials(s.d.processes[0].dir)
+	if err != nil {
+		s.d.t.Fatal(err)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	s.d.t.Cleanup(transport.CloseIdleConnections)
+	c, err := client.New("http://"+s.addr, values[projectKeyName], client.Options{Attempts: 1, Transport: transport, Timeout: time.Minute})
+	if err != nil {
+		s.d.t.Fatal(err)
+	}
+	return c
+}
+
+// operate runs an operator's command on the process.
+func (s *served) operate(args ...string) {
+	s.d.t.Helper()
+	var out, failed bytes.Buffer
+	code := run(s.d.t.Context(), append(args, "--data-dir", s.dir), func(string) string { return "" }, strings.NewReader(""), &out, &failed)
+	if code != exitOK {
+		s.d.t.Fatalf("annals %s: exit code %d, %s", strings.Join(args, " "), code, failed.String())
+	}
+}
+
+// until waits for a condition.
+func (d *deployment) until(what string, condition func() bool) {
+	d.t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-deadline:
+			d.t.Fatalf("%s: it does not come about", what)
+		case <-tick.C:
+		}
+	}
+}

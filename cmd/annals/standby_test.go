@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/client"
+)
+
+func (s *served) recall(query string) (page client.RecallPage, code string) {
+	s.d.t.Helper()
+	page, err := s.client().Recall(s.d.t.Context(), client.RecallRequest{Query: query, Identity: "ana"})
+	if refused, ok := errors.AsType[*client.Error](err); ok {
+		return page, refused.Code
+	}
+	if err != nil {
+		s.d.t.Fatal(err)
+	}
+	return page, ""
+}
+
+// Of two processes the second serves all but recall, takes the index over when the first is killed, and keeps it when that comes
+// back: what was sent through either is recalled, whoever answers.
+func TestSecondProcessTakesTheIndexOver(t *testing.T) {
+	d := newDeployment(t, time.Now(), 2)
+	first, second := d.processes[0], d.processes[1]
+	first.start()
+	second.start()
+	found := func(s *served, query string) bool {
+		page, code := s.recall(query)
+		if code != "" && code != fault.CodeServiceUnavailable {
+			t.Fatalf("recall answers %s", code)
+		}
+		return len(page.Results) > 0
+	}
+	send := func(s *served, id, content string) {
+		t.Helper()
+		if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content}, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(second, "a", "The code word of spring is marigold.")
+	d.until("the first recalls what the second took", func() bool { return found(first, "marigold") })
+	if page, code := second.recall("marigold"); code != fault.CodeServiceUnavailable {
+		t.Fatalf("the second answers %q, %+v", code, page)
+	}
+	is, err := second.client().Condition(t.Context())
+	if err != nil || !is.Ready {
+		t.Fatalf("the second is %+v, %v", is, err)
+	}
+	first.kill()
+	send(second, "b", "The code word of autumn is chrysanthemum.")
+	d.until("the second has taken over", func() bool { _, code := second.recall("x"); return code == "" })
+	// From its first answer on the index is whole: what was fed to the other before is here.
+	if !found(second, "marigold") {
+		t.Error("what the first had in its index is lost")
+	}
+	d.until("the second recalls what it took", func() bool { return found(second, "chrysanthemum") })
+	first.start()
+	if _, code := first.recall("marigold"); code != fault.CodeServiceUnavailable {
+		t.Errorf("the first is back with its old index and answers %q", code)
+	}
+	send(first, "c", "The code word of winter is hellebore.")
+	d.until("the second recalls what the first took", func() bool { return found(second, "hellebore") })
+	second.stop()
+	d.until("the first has taken over", func() bool { return found(first, "chrysanthemum") && found(first, "marigold") })
+	res, err := http.Get("http://" + first.addr + "/readyz")
+	if err != nil || res.Body.Close() != nil || res.StatusCode != http.StatusOK {
+		t.Errorf("the first is not ready: %v, %v", res, err)
+	}
+}
