@@ -1,0 +1,178 @@
+package directory_test
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/projections/directory"
+)
+
+// The size of the directory that is measured: 200 rules of two conditions each, and identities with five traits.
+const (
+	benchIdentities = 100_000
+	benchRules      = 200
+)
+
+func benchTraits(n int) traits {
+	return traits{
+		"team": fmt.Sprint("team ", n%100), "role": fmt.Sprint("role ", n%7), "site": fmt.Sprint("site ", n%20),
+		"level": fmt.Sprint(n % 5), "mail": fmt.Sprintf("person-%d@example.com", n),
+	}
+}
+
+// benchWorld is a filled directory and a way to apply further events, one page each.
+type benchWorld struct {
+	*writer
+	queries *directory.Queries
+	page    func(events ...eventstore.Fact)
+	next    eventstore.Position
+	heads   map[string]eventstore.Revision
+}
+
+// fact is an event behind all others. The log itself is not kept: it would be read through for each.
+func (w *benchWorld) fact(name string, e event.Event) eventstore.Fact {
+	w.next += 10
+	f := eventstore.Fact{Recorded: eventstore.Recorded{Stream: name, Revision: w.heads[name], Position: w.next, Type: e.EventType()}, Event: e}
+	w.heads[name]++
+	return f
+}
+
+func (w *benchWorld) identity(n int, t traits) eventstore.Fact {
+	name := fmt.Sprint("person ", n)
+	return w.fact(stream.Name(stream.Identity, who(name)), &identity.TraitsReplaced{ProjectID: here.ID, Record: w.record(name, t)})
+}
+
+func (w *benchWorld) recomputes(slug string) eventstore.Fact {
+	return w.fact(stream.Name(stream.Audiences, here.ID), &audience.Recomputed{ProjectID: here.ID, AudienceID: id(slug), RecomputedAt: noon})
+}
+
+func fill(b *testing.B) *benchWorld {
+	b.Helper()
+	w := &benchWorld{writer: newWriter(), heads: map[string]eventstore.Revision{}, next: 1000}
+	p := directory.New(w.blobs, slog.New(slog.DiscardHandler))
+	db := pgtest.Database(b)
+	projectiontest.Make(b, db, p)
+	w.queries = directory.NewQueries(db, head{}, head{}, head{}, head{})
+	w.page = func(facts ...eventstore.Fact) {
+		b.Helper()
+		err := pgx.BeginFunc(b.Context(), db, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(b.Context(), "set local synchronous_commit = off"); err != nil {
+				return err
+			}
+			if err := projectiontest.Enter(b.Context(), tx, p); err != nil {
+				return err
+			}
+			return p.Apply(b.Context(), tx, facts)
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	w.page(w.Facts...)
+	var page []eventstore.Fact
+	for n := range benchIdentities {
+		if page = append(page, w.identity(n, benchTraits(n))); len(page) == 512 || n == benchIdentities-1 {
+			w.page(page...)
+			page = page[:0]
+		}
+	}
+	for n := range benchRules {
+		slug := fmt.Sprint("rule-", n)
+		page = append(page, w.fact(stream.Name(stream.Audiences, here.ID), &audience.Put{
+			ProjectID: here.ID, AudienceID: id(slug), Slug: slug, Name: slug, Kind: audience.KindRule, CreatedAt: noon, PutAt: noon,
+			Rule: &audience.Rule{Match: audience.MatchAll, Conditions: []audience.Condition{
+				is("team", fmt.Sprint("team ", n%100)), {Trait: "role", Operator: audience.IsNotOneOf, Values: []string{"role 1", fmt.Sprint("role ", n%7)}},
+			}},
+		}))
+	}
+	w.page(page...)
+	if _, err := db.Exec(b.Context(), "vacuum analyze"); err != nil {
+		b.Fatal(err)
+	}
+	return w
+}
+
+// BenchmarkDirectory is what the database and the projector take of a directory of 100,000 identities and 200 rules: of a write of
+// one identity, of 512, of counting one rule or all of them anew, of finding what an identity reaches, and of the reads of the API.
+func BenchmarkDirectory(b *testing.B) {
+	w := fill(b)
+	for n := range benchRules {
+		if got, ok, err := w.queries.Audience(b.Context(), here, fmt.Sprint("rule-", n)); err != nil || !ok || got.MemberCount == 0 || got.MemberCount > benchIdentities/100 {
+			b.Fatalf("rule %d reaches %d, %v", n, got.MemberCount, err)
+		}
+	}
+	n := 0
+	b.Run("put", func(b *testing.B) {
+		for b.Loop() {
+			n++
+			w.page(w.identity(n, benchTraits(n+1)))
+		}
+	})
+	b.Run("puts of a page", func(b *testing.B) {
+		for b.Loop() {
+			var page []eventstore.Fact
+			for range 512 {
+				n++
+				page = append(page, w.identity(n%benchIdentities, benchTraits(n*3)))
+			}
+			w.page(page...)
+		}
+	})
+	b.Run("recompute", func(b *testing.B) {
+		for b.Loop() {
+			w.page(w.recomputes("rule-7"))
+		}
+	})
+	b.Run("recompute all rules", func(b *testing.B) {
+		for b.Loop() {
+			var page []eventstore.Fact
+			for r := range benchRules {
+				page = append(page, w.recomputes(fmt.Sprint("rule-", r)))
+			}
+			w.page(page...)
+		}
+	})
+	reach := func(p auth.Project) func(b *testing.B) {
+		return func(b *testing.B) {
+			for b.Loop() {
+				n++
+				if reached, err := w.queries.Reach(b.Context(), p, fmt.Sprint("person ", n%benchIdentities)); err != nil || reached[0] != uuid.Nil {
+					b.Fatal(reached, err)
+				}
+			}
+		}
+	}
+	b.Run("reach", reach(here))
+	b.Run("reach of no rules", reach(project("there")))
+	value := "team 7"
+	for name, l := range map[string]directory.Listing{
+		"list": {Limit: 100}, "list by trait": {Limit: 100, Key: "team"}, "list by value": {Limit: 100, Key: "team", Value: &value},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if page, err := w.queries.Identities(b.Context(), here, l); err != nil || len(page.List) != 100 {
+					b.Fatal(len(page.List), err)
+				}
+			}
+		})
+	}
+	b.Run("audiences", func(b *testing.B) {
+		for b.Loop() {
+			if list, err := w.queries.Audiences(b.Context(), here); err != nil || len(list) != benchRules+1 {
+				b.Fatal(len(list), err)
+			}
+		}
+	})
+}
