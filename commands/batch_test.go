@@ -177,6 +177,13 @@ func (d *dying) Tombstone(ctx context.Context, name string, expected eventstore.
 	return d.Store.Tombstone(ctx, name, expected)
 }
 
+func (d *dying) Truncate(ctx context.Context, name string, before eventstore.Revision) error {
+	if d.left.Add(-1) < 0 {
+		return errKilled
+	}
+	return d.Store.Truncate(ctx, name, before)
+}
+
 // Wherever the process dies, a batch is either not there at all or is completed as if it had not.
 func TestBatchSurvivesEveryCrash(t *testing.T) {
 	for survived := range int64(10) {

@@ -162,6 +162,9 @@ func (l *Log) placeOf(ctx context.Context, name string, decided eventstore.Revis
 	var base *identity.Record
 	var stored []identity.Effect
 	at = eventstore.NoStream
+	if decided >= 0 && len(facts) > 0 && facts[0].Revision > decided {
+		base = &identity.Record{} // cut off by a removal behind it, which is among the facts: nothing of it shows but that it was there
+	}
 	for _, f := range facts {
 		at = f.Revision
 		row, isRow := f.Event.(*identity.BulkRowApplied)

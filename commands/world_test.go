@@ -67,7 +67,7 @@ func worldOver(t *testing.T, store eventstore.Store) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, store: store, log: commands.NewLog(store, codec, slog.New(slog.DiscardHandler))}
-	w.Service = commands.New(commands.Config{Log: w.log, Waiter: noWait{}, Sends: w, HashKey: make([]byte, 32), Pipeline: true})
+	w.Service = commands.New(commands.Config{Log: w.log, Waiter: noWait{}, Sends: w, Directory: logDirectory{w.log}, HashKey: make([]byte, 32), Pipeline: true})
 	w.call = commands.Call{
 		Principal: auth.Principal{
 			Kind: auth.ProjectKey, KeyID: uuid.MustParse("00000000-0000-4000-8000-0000000000aa"),

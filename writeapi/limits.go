@@ -17,6 +17,8 @@ const (
 
 	// bulkDeleteBody holds 1,000 ids of 1,000 characters, each character escaped as a surrogate pair (12 bytes).
 	bulkDeleteBody = 16 << 20
+	// identityBody bounds how many traits one put, patch or bulk write can bring.
+	identityBody = 16 << 20
 	// audienceBody bounds how many members one put can name.
 	audienceBody = 16 << 20
 )

@@ -40,6 +40,9 @@ type Deps struct {
 	// Audiences are kept by commands, and shown by a query.
 	Audiences     audienceKeeper
 	AudienceViews audienceViewer
+	// Identities are kept by commands; Sight knows when they were last seen.
+	Identities identityKeeper
+	Sight      identitySight
 }
 
 // Register adds the routes to a router of httpx.New.
@@ -58,6 +61,12 @@ func Register(e *echo.Echo, d Deps) {
 	e.PUT(auth.Prefix+"/audiences/:slug", audiences.put)
 	e.DELETE(auth.Prefix+"/audiences/:slug", audiences.remove)
 	e.POST(auth.Prefix+"/audiences/:slug/recompute", audiences.recompute)
+
+	identities := identityAPI{d.Identities, d.Sight}
+	e.PUT(auth.Prefix+"/identities/:identity", identities.put)
+	e.PATCH(auth.Prefix+"/identities/:identity", identities.patch)
+	e.DELETE(auth.Prefix+"/identities/:identity", identities.remove)
+	e.POST(auth.Prefix+"/identities/bulk", identities.bulk)
 
 	projects := projectAPI{d.Projects}
 	e.POST(auth.Prefix+"/projects", projects.create)

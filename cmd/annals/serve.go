@@ -176,7 +176,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 	p.recalls = usage.NewRecalls(meters, log)
 	p.metering = &commands.Metering{Log: events, Counted: charges, Waiter: p.waiter, Logger: log, Now: p.now}
 	write := commands.New(commands.Config{
-		Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, Records: p.directory, HashKey: key, Pipeline: s.PipelineOn(), Foreground: foreground, Limits: meters,
+		Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, Records: p.directory, Directory: p.directory, SoleWriter: s.EventStore == Embedded, HashKey: key, Pipeline: s.PipelineOn(), Foreground: foreground, Limits: meters,
 		Tariff: p.tariff, Accounts: charges,
 	})
 	p.organizations = organizations{commands: write, dataDir: s.DataDir, now: p.now}
@@ -213,7 +213,7 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 		Limit: newRateLimits(p.settings, p.tariff, p.clock).allow,
 		URLs:  p.urls.auth(), Now: p.clock,
 	})
-	writeapi.Register(e, writeapi.Deps{Ingest: write, Delete: write, Audiences: write, AudienceViews: audienceViews{p.directory}, Projects: write})
+	writeapi.Register(e, writeapi.Deps{Ingest: write, Delete: write, Audiences: write, AudienceViews: audienceViews{p.directory}, Identities: write, Sight: p.directory, Projects: write})
 	readapi.Register(e, readapi.Deps{
 		Identities: p.directory, Audiences: p.directory,
 		Statuses: sendStatuses{queries}, Projects: accounts, Usage: accounts, Meter: p.recalls,

@@ -45,11 +45,13 @@ type Unfinished interface {
 // Finisher completes fan-outs that a crash left, erases what was deleted and sweeps what nothing refers to. It runs also where
 // derivation is switched off.
 type Finisher struct {
-	Log      *commands.Log
-	List     Unfinished
-	Progress Progress
-	Logger   *slog.Logger
-	Now      func() time.Time
+	Log  *commands.Log
+	List Unfinished
+	// Identities is nil where no identities are written.
+	Identities Identities
+	Progress   Progress
+	Logger     *slog.Logger
+	Now        func() time.Time
 	// Tables, Index and Store remove what was deleted from the disk, before a deletion is said to be cleaned. Store is nil where
 	// the log is a cluster's, whose own scavenge does it. The other two may be nil in tests.
 	Tables Tables
@@ -77,6 +79,9 @@ type Finisher struct {
 // What was deleted must not be seen again, so a deletion that cannot be completed is an error. A batch that cannot is left to
 // the later rounds: it concerns its own send alone.
 func (f *Finisher) CatchUp(ctx context.Context) error {
+	if err := f.catchUpBulks(ctx); err != nil {
+		return err
+	}
 	left := make(map[uuid.UUID]bool)
 	for {
 		open, err := f.List.Unfanned(ctx, finishSize+len(left))
@@ -143,6 +148,8 @@ func (f *Finisher) round(ctx context.Context, all bool, done *Erasure) (next tim
 	}
 	wait, err := f.fanOuts(ctx, all)
 	step("fan-outs", wait, err)
+	wait, err = f.identities(ctx, all)
+	step("identities", wait, err)
 	wait, err = f.dropReservations(ctx)
 	step("reservations", wait, err)
 	step("facts", 0, f.keepFacts(ctx))

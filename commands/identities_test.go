@@ -1,0 +1,211 @@
+package commands_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+)
+
+func (w *world) blobTraits(record *identity.Record) map[string]string {
+	w.t.Helper()
+	data, err := eventstore.ReadBlob(w.t.Context(), w.store, w.log.Codec, *record.Traits.Blob)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	read := map[string]string{}
+	if err := json.Unmarshal(data, &read); err != nil {
+		w.t.Fatal(err)
+	}
+	return read
+}
+
+func TestPutCreatesAndReplaces(t *testing.T) {
+	w := newWorld(t)
+	first := w.putIdentity(w.call, "ana", traits{"team": "red"})
+	second := w.putIdentity(w.later(5), "ana", traits{"city": "Porto"})
+	if first.ID != w.recordID("ana") || first.Origin != identity.OriginAPI || !maps.Equal(first.Traits, traits{"team": "red"}) ||
+		!first.CreatedAt.Equal(w.call.ReceivedAt) || !first.UpdatedAt.Equal(first.CreatedAt) {
+		t.Errorf("first %+v", first)
+	}
+	if !maps.Equal(second.Traits, traits{"city": "Porto"}) || !second.CreatedAt.Equal(first.CreatedAt) || !second.UpdatedAt.Equal(w.later(5).ReceivedAt) {
+		t.Errorf("second %+v", second)
+	}
+	w.wantTraits(t, "ana", traits{"city": "Porto"})
+	if none := w.putIdentity(w.later(6), "ana", nil); none.Traits == nil || len(none.Traits) != 0 {
+		t.Errorf("without traits %+v", none)
+	}
+	wantTypes(t, w.identityTypes("ana"), "identity.traits-replaced.v1", "identity.traits-replaced.v1", "identity.traits-replaced.v1")
+}
+
+func TestPatchChangesWhatItNames(t *testing.T) {
+	w := newWorld(t)
+	patch := func(second int, set traits, removed ...string) commands.IdentityReceipt {
+		t.Helper()
+		r, err := w.PatchIdentity(t.Context(), w.later(second), "bo", set, removed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := patch(0, traits{"a": "1", "b": "2"}, "never"); !maps.Equal(r.Traits, traits{"a": "1", "b": "2"}) || r.Origin != identity.OriginAPI {
+		t.Errorf("creates %+v", r)
+	}
+	if r := patch(1, traits{"b": "3", "c": "4"}, "a"); !maps.Equal(r.Traits, traits{"b": "3", "c": "4"}) {
+		t.Errorf("changes %+v", r)
+	}
+	if r := patch(2, nil); !maps.Equal(r.Traits, traits{"b": "3", "c": "4"}) {
+		t.Errorf("names nothing %+v", r)
+	}
+	w.wantTraits(t, "bo", traits{"b": "3", "c": "4"})
+}
+
+// An author's record keeps its origin when its traits come.
+func TestPutOfAnAuthor(t *testing.T) {
+	w := newWorld(t)
+	w.ingest(text("a", "one", by("ana")), "")
+	if r := w.putIdentity(w.later(1), "ana", traits{"a": "1"}); r.Origin != identity.OriginIngest || !r.CreatedAt.Equal(w.call.ReceivedAt) {
+		t.Errorf("got %+v", r)
+	}
+	w.ingest(text("b", "two", by("ana")), "")
+	wantTypes(t, w.identityTypes("ana"), "identity.appeared.v1", "identity.traits-replaced.v1")
+}
+
+// big is traits whose JSON does not fit into an event.
+func big(n int) map[string]string {
+	many := make(map[string]string, n)
+	for i := range n {
+		many[fmt.Sprintf("key %d", i)] = strings.Repeat("x", identity.MaxTraitValue)
+	}
+	return many
+}
+
+// Traits and patches of any size are kept, and what one patch leaves is what the next one finds.
+func TestBigTraitsAreBlobs(t *testing.T) {
+	w := newWorld(t)
+	many := big(200)
+	w.putIdentity(w.call, "ana", many)
+	record := w.wantTraits(t, "ana", many)
+	if record.Traits.Blob == nil || stream.Owner(record.Traits.Blob.Stream) != w.recordID("ana") {
+		t.Fatalf("traits %+v", record.Traits)
+	}
+	more := big(201)
+	r, err := w.PatchIdentity(t.Context(), w.later(1), "ana", more, nil)
+	if err != nil || !maps.Equal(r.Traits, more) {
+		t.Fatalf("%d traits, %v", len(r.Traits), err)
+	}
+	if _, err := w.PatchIdentity(t.Context(), w.later(2), "ana", traits{"last": "one"}, []string{"key 0"}); err != nil {
+		t.Fatal(err)
+	}
+	more["last"] = "one"
+	delete(more, "key 0")
+	w.wantTraits(t, "ana", more)
+	merged := w.identityEvents("ana")[1].Event.(*identity.TraitsMerged)
+	if merged.Patch.Blob == nil || merged.Patch.Set != nil {
+		t.Errorf("the big patch is %d traits inline", len(merged.Patch.Set))
+	}
+}
+
+func TestDeleteOfWhatIsNotThere(t *testing.T) {
+	w := newWorld(t)
+	wantFault(t, w.DeleteIdentity(t.Context(), w.call, "nobody"), fault.CodeNotFound)
+	w.putIdentity(w.call, "ana", nil)
+	if err := w.DeleteIdentity(t.Context(), w.later(1), "ana"); err != nil {
+		t.Fatal(err)
+	}
+	wantFault(t, w.DeleteIdentity(t.Context(), w.later(2), "ana"), fault.CodeNotFound)
+	neighbour := w.later(3)
+	neighbour.Principal.Project.Namespace[0]++
+	w.putIdentity(w.later(3), "bo", nil)
+	wantFault(t, w.DeleteIdentity(t.Context(), neighbour, "bo"), fault.CodeNotFound)
+	w.wantTraits(t, "bo", traits{})
+}
+
+// A removal takes the text of the record with it, blobs too; the record may be made again, and goes on in the same stream.
+func TestRemovalCutsOff(t *testing.T) {
+	w := newWorld(t)
+	w.putIdentity(w.call, "ana", big(200))
+	before, _ := w.record("ana")
+	w.putIdentity(w.later(1), "ana", traits{"city": "Porto"})
+	if err := w.DeleteIdentity(t.Context(), w.later(2), "ana"); err != nil {
+		t.Fatal(err)
+	}
+	wantTypes(t, w.identityTypes("ana"), "identity.removed.v1", "identity.cleared.v1")
+	if _, _, err := w.store.ReadLast(t.Context(), before.Traits.Blob.Stream); !errors.Is(err, eventstore.ErrDeleted) {
+		t.Errorf("the blob of its traits: %v", err)
+	}
+	again := w.putIdentity(w.later(3), "ana", traits{"a": "1"})
+	if !again.CreatedAt.Equal(w.later(3).ReceivedAt) {
+		t.Errorf("made again: %+v", again)
+	}
+	r, err := w.PatchIdentity(t.Context(), w.later(4), "ana", traits{"b": "2"}, nil)
+	if err != nil || !maps.Equal(r.Traits, traits{"a": "1", "b": "2"}) {
+		t.Errorf("patched: %+v, %v", r, err)
+	}
+}
+
+// A record that stands is not lost behind the note that an earlier one was cut off.
+func TestRecordBehindALateNote(t *testing.T) {
+	w := newWorld(t)
+	w.putIdentity(w.call, "ana", traits{"a": "1"})
+	d := &dying{Store: w.store}
+	d.left.Store(1)
+	if err := worldOver(t, d).DeleteIdentity(t.Context(), w.later(1), "ana"); err != nil {
+		t.Fatal(err) // the removal is answered, whatever becomes of its text
+	}
+	wantTypes(t, w.identityTypes("ana"), "identity.traits-replaced.v1", "identity.removed.v1")
+	w.putIdentity(w.later(2), "ana", traits{"b": "2"})
+	clear := func() {
+		t.Helper()
+		project := w.call.Principal.Project.ID
+		if err := w.log.ClearIdentity(t.Context(), logDirectory{w.log}, project, w.recordID("ana"), 1, w.later(3).ReceivedAt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clear()
+	wantTypes(t, w.identityTypes("ana"), "identity.removed.v1", "identity.traits-replaced.v1", "identity.cleared.v1")
+	clear() // does nothing
+	w.ingest(text("a", "one", by("ana")), "")
+	r, err := w.PatchIdentity(t.Context(), w.later(4), "ana", traits{"c": "3"}, nil)
+	if err != nil || !maps.Equal(r.Traits, traits{"b": "2", "c": "3"}) {
+		t.Errorf("patched: %+v, %v", r, err)
+	}
+	wantTypes(t, w.identityTypes("ana"), "identity.removed.v1", "identity.traits-replaced.v1", "identity.cleared.v1", "identity.traits-merged.v1")
+}
+
+// What is remembered of an author ends with the record, whoever removes it.
+func TestAuthorAppearsAgainAfterARemoval(t *testing.T) {
+	w := newWorld(t)
+	for name, alone := range map[string]bool{"alone": true, "not alone": false} {
+		t.Run(name, func(t *testing.T) {
+			service := commands.New(commands.Config{
+				Log: w.log, Waiter: noWait{}, Sends: w, Directory: logDirectory{w.log}, HashKey: make([]byte, 32), SoleWriter: alone,
+			})
+			remover := service
+			if !alone {
+				remover = worldOver(t, w.store).Service
+			}
+			for i := range 2 {
+				if _, err := service.Ingest(t.Context(), w.call, text(fmt.Sprint(name, i), "one", by(name)), ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantTypes(t, w.identityTypes(name), "identity.appeared.v1")
+			if err := remover.DeleteIdentity(t.Context(), w.call, name); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := service.Ingest(t.Context(), w.call, text(name+"3", "one", by(name)), ""); err != nil {
+				t.Fatal(err)
+			}
+			wantTypes(t, w.identityTypes(name), "identity.removed.v1", "identity.cleared.v1", "identity.appeared.v1")
+		})
+	}
+}

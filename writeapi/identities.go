@@ -1,0 +1,146 @@
+package writeapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+)
+
+// identityKeeper keeps the directory of a project. Recall follows what it answered.
+type identityKeeper interface {
+	PutIdentity(ctx context.Context, call commands.Call, name string, traits map[string]string) (commands.IdentityReceipt, error)
+	PatchIdentity(ctx context.Context, call commands.Call, name string, set map[string]string, removed []string) (commands.IdentityReceipt, error)
+	DeleteIdentity(ctx context.Context, call commands.Call, name string) error
+	BulkIdentities(ctx context.Context, call commands.Call, rows []identity.Row) ([]commands.IdentityStatus, error)
+}
+
+// identitySight tells when a record that was made at a time was last seen, nil for not since.
+type identitySight interface {
+	LastSeen(ctx context.Context, project auth.Project, id uuid.UUID, createdAt time.Time) (*time.Time, error)
+}
+
+type identityAPI struct {
+	commands identityKeeper
+	sight    identitySight
+}
+
+// identityView is a directory record as a write answers it. Audiences is always null: only the read of one identity tells them.
+type identityView struct {
+	Identity   string            `json:"identity"`
+	Traits     map[string]string `json:"traits"`
+	Origin     identity.Origin   `json:"origin"`
+	LastSeenAt *time.Time        `json:"lastSeenAt"`
+	CreatedAt  time.Time         `json:"createdAt"`
+	UpdatedAt  time.Time         `json:"updatedAt"`
+	Audiences  []string          `json:"audiences"`
+}
+
+// put is PUT /api/v1/identities/:identity: 200 with the record, created or with its traits replaced. traits that are omitted, null or
+// empty leave none, a trait that is null is absent. The faults are invalid-request for an identity outside its limits or a body that
+// is no object, and traits-invalid for traits that are no object of strings or outside their limits.
+func (a identityAPI) put(c echo.Context) error {
+	name, changes, err := identityChange(c)
+	if err != nil {
+		return err
+	}
+	receipt, err := a.commands.PutIdentity(c.Request().Context(), callOf(c), name, changes.set)
+	if err != nil {
+		return err
+	}
+	return a.show(c, receipt)
+}
+
+// patch is PATCH /api/v1/identities/:identity: 200 with the record, created where there is none. A trait that is null goes, one that is
+// not named stays. Its faults are those of put.
+func (a identityAPI) patch(c echo.Context) error {
+	name, changes, err := identityChange(c)
+	if err != nil {
+		return err
+	}
+	receipt, err := a.commands.PatchIdentity(c.Request().Context(), callOf(c), name, changes.set, changes.removed)
+	if err != nil {
+		return err
+	}
+	return a.show(c, receipt)
+}
+
+// remove is DELETE /api/v1/identities/:identity: 204, or not-found.
+func (a identityAPI) remove(c echo.Context) error {
+	name, err := identityOf(c)
+	if err != nil {
+		return err
+	}
+	if err := a.commands.DeleteIdentity(c.Request().Context(), callOf(c), name); err != nil {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
+// bulk is POST /api/v1/identities/bulk: 200 with one status for each distinct identity, in the order of first appearance. The fault is
+// bulk-invalid-rows, with the position of the first wrong row in data.row, for a body that is no array of 1 to 1,000 rows or a row
+// that is wrong, and conflict where another write was seen to race it.
+func (a identityAPI) bulk(c echo.Context) error {
+	body, err := httpx.Body(c, identityBody)
+	if err != nil {
+		return err
+	}
+	rows, err := rowsOf(body)
+	if err != nil {
+		return err
+	}
+	statuses, err := a.commands.BulkIdentities(c.Request().Context(), callOf(c), rows)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, struct {
+		Identities []commands.IdentityStatus `json:"identities"`
+	}{statuses})
+}
+
+func (a identityAPI) show(c echo.Context, r commands.IdentityReceipt) error {
+	seen, err := a.sight.LastSeen(c.Request().Context(), httpx.Principal(c).Project, r.ID, r.CreatedAt)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, identityView{
+		Identity: r.Identity, Traits: r.Traits, Origin: r.Origin, LastSeenAt: seen, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
+	})
+}
+
+// identityOf is the identity that the path names.
+func identityOf(c echo.Context) (string, error) {
+	name, err := httpx.PathParam(c, "identity")
+	if err != nil {
+		return "", err
+	}
+	if err := httpx.CheckName(name, 1, identity.MaxIdentity); err != nil {
+		return "", httpx.Invalid("identity", "%v", err)
+	}
+	return name, nil
+}
+
+// identityChange reads the request of put and patch.
+func identityChange(c echo.Context) (name string, changes traitChanges, err error) {
+	if name, err = identityOf(c); err != nil {
+		return "", changes, err
+	}
+	body, err := httpx.Body(c, identityBody)
+	if err != nil {
+		return "", changes, err
+	}
+	var problems httpx.Problems
+	f := httpx.FieldsOf(body, "", &problems, "traits")
+	if err := problems.Err(); err != nil {
+		return "", changes, err
+	}
+	changes, err = traitsOf(f)
+	return name, changes, err
+}

@@ -1,0 +1,116 @@
+package writeapi
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/rawjson"
+)
+
+// traitChanges is an object of strings and nulls. No key is in both.
+type traitChanges struct {
+	set     map[string]string
+	removed []string
+}
+
+// traitsOf reads member traits; none and null are no changes. The fault is traits-invalid.
+func traitsOf(f httpx.Fields) (traitChanges, error) {
+	if !f.Has("traits") {
+		return traitChanges{}, nil
+	}
+	changes, err := traitsIn(f.Raw("traits"))
+	if err != nil {
+		return traitChanges{}, fault.New(fault.Invalid, fault.CodeTraitsInvalid, "traits: %v", err)
+	}
+	return changes, nil
+}
+
+// traitsIn reads an object of traits. Of a key that stands twice the last value counts.
+func traitsIn(value []byte) (traitChanges, error) {
+	changes := traitChanges{set: map[string]string{}}
+	gone := map[string]bool{}
+	var wrong error
+	isObject := rawjson.Each(value, func(key string, member []byte) bool {
+		if wrong = httpx.CheckName(key, 1, identity.MaxTraitKey); wrong != nil {
+			wrong = fmt.Errorf("a key %w", wrong)
+			return false
+		}
+		if rawjson.KindOf(member) == rawjson.Null {
+			gone[key] = true
+			delete(changes.set, key)
+			return true
+		}
+		text, ok := rawjson.Text(member)
+		if !ok {
+			wrong = fmt.Errorf("the value of %q: want a string, got %s", key, rawjson.KindOf(member))
+			return false
+		}
+		if wrong = httpx.CheckName(text, 1, identity.MaxTraitValue); wrong != nil {
+			wrong = fmt.Errorf("the value of %q %w", key, wrong)
+			return false
+		}
+		changes.set[key] = text
+		delete(gone, key)
+		return true
+	})
+	if !isObject {
+		return traitChanges{}, fmt.Errorf("want an object of strings, got %s", rawjson.KindOf(value))
+	}
+	if wrong != nil {
+		return traitChanges{}, wrong
+	}
+	for key := range gone {
+		changes.removed = append(changes.removed, key)
+	}
+	return changes, nil
+}
+
+// rowsOf reads the rows of a bulk write, in the order sent. The fault is bulk-invalid-rows.
+func rowsOf(body []byte) ([]identity.Row, error) {
+	var texts [][]byte
+	count := 0
+	isArray := rawjson.Elements(body, func(_ int, element []byte) bool {
+		if count++; count <= identity.MaxBulkRows {
+			texts = append(texts, element)
+		}
+		return true
+	})
+	switch {
+	case !isArray:
+		return nil, fault.New(fault.Invalid, fault.CodeBulkInvalidRows, "want an array of rows, got %s", rawjson.KindOf(body))
+	case count == 0 || count > identity.MaxBulkRows:
+		return nil, fault.New(fault.Invalid, fault.CodeBulkInvalidRows, "there are %d rows: want 1 to %d", count, identity.MaxBulkRows)
+	}
+	rows := make([]identity.Row, len(texts))
+	for i, text := range texts {
+		var err error
+		if rows[i], err = rowOf(text); err != nil {
+			said := err.Error()
+			if f, ok := errors.AsType[*fault.Error](err); ok {
+				said = f.Msg
+			}
+			return nil, fault.New(fault.Invalid, fault.CodeBulkInvalidRows, "rows[%d]: %s", i, said).With("row", i)
+		}
+	}
+	return rows, nil
+}
+
+func rowOf(text []byte) (row identity.Row, err error) {
+	var problems httpx.Problems
+	f := httpx.FieldsOf(text, "", &problems, "identity", "traits")
+	if err := problems.Err(); err != nil {
+		return row, err
+	}
+	name := f.Name("identity", 1, identity.MaxIdentity)
+	if name == nil && !f.Has("identity") {
+		problems.Add("identity", "is required")
+	}
+	if err := problems.Err(); err != nil {
+		return row, err
+	}
+	changes, err := traitsOf(f)
+	return identity.Row{Identity: *name, Traits: changes.set}, err
+}
