@@ -16,6 +16,7 @@ import (
 
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
 		if binary = os.Getenv("ANNALS_TEST_BINARY"); binary != "" {
-			return m.Run() // built by who has the modules; this user may not
+			return pgtest.Run(m) // built by who has the modules; this user may not
 		}
 		binary = filepath.Join(dir, "annals")
 		build := exec.Command("go", "build", "-o", binary, "github.com/annals-project/annals/cmd/annals")
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "%s\n%v\n", out, err)
 			return 1
 		}
-		return m.Run()
+		return pgtest.Run(m)
 	}())
 }
 

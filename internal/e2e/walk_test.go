@@ -1,0 +1,219 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	audiences "github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/recall"
+)
+
+// walkSteps is how far each walk goes; ANNALS_WALK says otherwise.
+const walkSteps = 2000
+
+// Nobody ever recalls what they may not read, nor learns of it: neither a source, nor a memory, nor that something was said later.
+func TestLeakWalk(t *testing.T) {
+	steps := walkSteps
+	if said := os.Getenv("ANNALS_WALK"); said != "" {
+		var err error
+		if steps, err = strconv.Atoi(said); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, seed := range map[string]uint64{"fixed": 20261121, "fresh": uint64(time.Now().UnixNano())} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			newWalk(t, seed).walk(steps)
+		})
+	}
+}
+
+// walk is a random walk over everything that decides who may read what.
+type walk struct {
+	*inside
+	*town
+	seed     uint64
+	rng      *rand.Rand
+	serial   int
+	history  []string
+	coverage map[string]int
+}
+
+func newWalk(t *testing.T, seed uint64) *walk {
+	t.Logf("seed %d", seed)
+	w := &walk{inside: newInside(t), seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), coverage: map[string]int{}}
+	w.town = newTown(w.call.Principal.Project)
+	return w
+}
+
+// step is something that can happen; it is false where it cannot at the moment.
+type step struct {
+	weight int
+	do     func() bool
+}
+
+func (w *walk) walk(steps int) {
+	kinds := []step{
+		{6, w.sendNew}, {4, w.sendAgain}, {4, w.move}, {2, w.sendBatch}, {3, w.deleteNote}, {5, w.deriveSome},
+		{4, w.putIdentity}, {3, w.patchIdentity}, {2, w.bulk}, {2, w.deleteIdentity},
+		{4, w.putFixed}, {4, w.putRule}, {2, w.deleteCircle}, {1, w.recompute},
+	}
+	total := 0
+	for _, k := range kinds {
+		total += k.weight
+	}
+	for n := range steps {
+		for done := false; !done; {
+			pick := w.rng.IntN(total)
+			for _, k := range kinds {
+				if pick -= k.weight; pick < 0 {
+					w.call.ReceivedAt = w.call.ReceivedAt.Add(time.Second)
+					w.call.RequestID = uuid.New()
+					done = k.do()
+					break
+				}
+			}
+		}
+		w.settle()
+		w.look()
+		if n%20 == 0 || n == steps-1 {
+			w.count()
+		}
+	}
+	w.did("rebuild")
+	for _, name := range needed {
+		if err := w.runtime.Rebuild(w.t.Context(), name, func(projections.RebuildProgress) {}); err != nil {
+			w.fail("rebuild %s: %v", name, err)
+		}
+	}
+	w.look()
+	w.count()
+	if steps >= 500 {
+		for _, what := range []string{"memories", "superseded", "superseded for some", "hidden", "of another audience of the slug", "after a removal"} {
+			if w.coverage[what] == 0 {
+				w.t.Errorf("the walk never saw: %s", what)
+			}
+		}
+	}
+	w.t.Logf("%d steps, %v", steps, w.coverage)
+}
+
+// note says what was done.
+func (w *walk) did(format string, args ...any) {
+	w.history = append(w.history, fmt.Sprintf(format, args...))
+}
+
+// fail ends the walk.
+func (w *walk) fail(format string, args ...any) {
+	w.t.Helper()
+	w.t.Fatalf("seed %d, step %d: %s\nbefore that:\n%s", w.seed, len(w.history), fmt.Sprintf(format, args...),
+		strings.Join(w.history[max(0, len(w.history)-25):], "\n"))
+}
+
+func (w *walk) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.fail("%v", err)
+	}
+}
+
+// names are of those who may be known; the last is never. Some differ little.
+var walkNames = []string{"ana", "Ana", "bulk", "a/b ü🙂", "bo", "cy", "a stranger"}
+
+func (w *walk) someone() string { return walkNames[w.rng.IntN(len(walkNames)-1)] }
+
+func pick[V any](w *walk, list []V) V { return list[w.rng.IntN(len(list))] }
+
+var walkSlugs = []string{"aa", "bb", "cc", "dd"}
+
+// look recalls as everyone and holds it against the model.
+func (w *walk) look() {
+	w.t.Helper()
+	perspective := time.Now()
+	query := recall.Query{Project: w.project, Text: "zebra note: what is the favourite editor, city and colour?", Limit: 200, Budget: 32000}
+	if w.rng.IntN(4) == 0 {
+		perspective = w.someTime()
+		query.At = &perspective
+	}
+	everReplaced, everShown := map[uuid.UUID]int{}, map[uuid.UUID]int{}
+	for _, name := range walkNames {
+		query.Identity = name
+		page, err := w.recall.Recall(w.t.Context(), query)
+		w.must(err)
+		wrong, replaced, shown := w.judge(page, name, perspective)
+		if wrong != "" {
+			w.fail("%q as of %s:\n%s", name, perspective, wrong)
+		}
+		for id := range shown {
+			everShown[id]++
+		}
+		for id := range replaced {
+			everReplaced[id]++
+		}
+		for _, r := range page.Results {
+			if r.Artifact.Kind != recall.KindSource {
+				w.coverage["memories"]++
+			}
+		}
+		for _, p := range w.notes {
+			switch {
+			case w.reaches(name, p.circle):
+			case w.circles[p.circle.slug] != nil && w.circles[p.circle.slug] != p.circle && w.reaches(name, w.circles[p.circle.slug]):
+				w.coverage["of another audience of the slug"]++
+			default:
+				w.coverage["hidden"]++
+			}
+		}
+	}
+	for id, n := range everReplaced {
+		w.coverage["superseded"]++
+		if n < everShown[id] {
+			w.coverage["superseded for some"]++
+		}
+	}
+}
+
+// count holds what the directory shows against the model.
+func (w *walk) count() {
+	w.t.Helper()
+	shown, err := w.directory.Audiences(w.t.Context(), w.project)
+	w.must(err)
+	if len(shown) != len(w.circles)+1 || shown[0].Slug != audiences.Default || shown[0].MemberCount != int64(len(w.people)) || shown[0].MemoryCount != w.scoped(nil) {
+		w.fail("audiences %+v; want %d people, %d memories, %d others", shown, len(w.people), w.scoped(nil), len(w.circles))
+	}
+	for _, a := range shown[1:] {
+		c := w.circles[a.Slug]
+		if c == nil {
+			w.fail("audience %s is gone", a.Slug)
+		}
+		if a.MemberCount != w.members(c) || a.ReachesNobody != (w.members(c) == 0) || a.MemoryCount != w.scoped(c) {
+			w.fail("audience %+v: want %d members, %d memories", a, w.members(c), w.scoped(c))
+		}
+		if c.rule == nil && !slices.Equal(a.Identities, slices.Sorted(maps.Keys(c.members))) {
+			w.fail("audience %s is %q, want %v", a.Slug, a.Identities, c.members)
+		}
+	}
+	for _, name := range walkNames {
+		found, ok, err := w.directory.Identity(w.t.Context(), w.project, name)
+		w.must(err)
+		traits, known := w.people[name]
+		var got map[string]string
+		if ok {
+			w.must(json.Unmarshal(found.Traits, &got))
+		}
+		if ok != known || ok && (!maps.Equal(got, traits) || !slices.Equal(slices.Sorted(slices.Values(found.Audiences)), w.town.audiences(name))) {
+			w.fail("%q is %+v (%t), want %v in %v", name, found, ok, traits, w.town.audiences(name))
+		}
+	}
+}

@@ -1,0 +1,250 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	audiences "github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/recall"
+)
+
+// town is what a walk believes of a project: who is known, who may read what, and what was said.
+type town struct {
+	project auth.Project
+	// people are the traits of who has a record.
+	people map[string]map[string]string
+	// circles are the audiences by their slugs; one that is gone is in none of them, and notes may still be scoped to it.
+	circles map[string]*circle
+	notes   map[string]*note
+}
+
+// circle is an audience. What has the same slug later is another one.
+type circle struct {
+	slug    string
+	members map[string]bool // of a fixed one
+	rule    *audiences.Rule // of the others
+}
+
+// note is a live data point as it was accepted last, and what was read in it.
+type note struct {
+	id, content, label, author string
+	occurredAt                 time.Time
+	circle                     *circle // nil for project-visible
+	revision                   int
+	send                       uuid.UUID
+	ordinal                    int
+	reading                    *reading
+}
+
+// reading is the newest revision that memory was derived from.
+type reading struct {
+	revision   int
+	occurredAt time.Time
+	lines      []memory.Memory
+}
+
+func newTown(project auth.Project) *town {
+	return &town{project: project, people: map[string]map[string]string{}, circles: map[string]*circle{}, notes: map[string]*note{}}
+}
+
+func (w *town) dataPoint(id string) uuid.UUID { return stream.DataPointID(w.project.Namespace, id) }
+
+// appear makes a record where there is none.
+func (w *town) appear(name string) {
+	if name != "" && w.people[name] == nil {
+		w.people[name] = map[string]string{}
+	}
+}
+
+// forget removes a record, which is the member of nothing from then on.
+func (w *town) forget(name string) {
+	delete(w.people, name)
+	for _, c := range w.circles {
+		delete(c.members, name)
+	}
+}
+
+// reaches says whether somebody belongs to an audience: written down in words of its own, apart from the code that it is held against.
+func (w *town) reaches(name string, c *circle) bool {
+	if c == nil {
+		return true
+	}
+	traits, known := w.people[name]
+	if !known || w.circles[c.slug] != c {
+		return false
+	}
+	if c.rule == nil {
+		return c.members[name]
+	}
+	hold := 0
+	for _, condition := range c.rule.Conditions {
+		value, has := traits[condition.Trait]
+		among := slices.Contains(condition.Values, value)
+		holds := map[audiences.Operator]bool{
+			audiences.Is: has && among, audiences.IsOneOf: has && among, audiences.IsNot: has && !among, audiences.IsNotOneOf: has && !among,
+			audiences.Exists: has, audiences.DoesNotExist: !has,
+		}[condition.Operator]
+		if holds {
+			hold++
+		}
+	}
+	if c.rule.Match == audiences.MatchAll {
+		return hold == len(c.rule.Conditions)
+	}
+	return hold > 0
+}
+
+// members counts who belongs to an audience.
+func (w *town) members(c *circle) (n int64) {
+	for name := range w.people {
+		if w.reaches(name, c) {
+			n++
+		}
+	}
+	return n
+}
+
+// scoped counts what recall could return of an audience.
+func (w *town) scoped(c *circle) (n int64) {
+	for _, p := range w.notes {
+		if p.circle == c {
+			n++
+			if p.reading != nil {
+				n += int64(len(p.reading.lines))
+			}
+		}
+	}
+	return n
+}
+
+// audiences are the slugs that somebody belongs to.
+func (w *town) audiences(name string) []string {
+	slugs := []string{}
+	for _, slug := range slices.Sorted(maps.Keys(w.circles)) {
+		if w.reaches(name, w.circles[slug]) {
+			slugs = append(slugs, slug)
+		}
+	}
+	return slugs
+}
+
+// line is a memory where it stands.
+type line struct {
+	memory.Memory
+	occurredAt time.Time
+	note       *note
+}
+
+// readable is what somebody may read at a perspective: sources by their ids, lines by theirs.
+func (w *town) readable(name string, at time.Time) (map[uuid.UUID]*note, map[uuid.UUID]line) {
+	sources, lines := map[uuid.UUID]*note{}, map[uuid.UUID]line{}
+	for _, p := range w.notes {
+		if !w.reaches(name, p.circle) {
+			continue
+		}
+		if !p.occurredAt.After(at) {
+			sources[datapoint.NodeID(w.dataPoint(p.id), p.revision)] = p
+		}
+		if p.reading != nil && !p.reading.occurredAt.After(at) {
+			for _, m := range p.reading.lines {
+				lines[m.ID] = line{m, p.reading.occurredAt, p}
+			}
+		}
+	}
+	return sources, lines
+}
+
+// superseded is when a line was replaced by the first later one on the same that is among these.
+func superseded(l line, among map[uuid.UUID]line) *time.Time {
+	if l.Kind != memory.Claim || l.Subject == "" {
+		return nil
+	}
+	var first *line
+	for _, other := range among {
+		if other.Kind != memory.Claim || other.Subject != l.Subject || other.Attribute != l.Attribute || !later(other, l) {
+			continue
+		}
+		if first == nil || later(*first, other) {
+			first = &other
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return &first.occurredAt
+}
+
+func later(a, b line) bool {
+	if !a.occurredAt.Equal(b.occurredAt) {
+		return a.occurredAt.After(b.occurredAt)
+	}
+	return bytes.Compare(a.ID[:], b.ID[:]) > 0
+}
+
+// judge says what is wrong with a page, "" for nothing: it must hold every source that the reader may read and nothing else, and of
+// memories only what the reader may read, each with its own words and superseded by what the reader may read alone. replaced are
+// the lines of the page that say they were.
+func (w *town) judge(page recall.Page, name string, at time.Time) (wrong string, replaced map[uuid.UUID]time.Time, shown map[uuid.UUID]bool) {
+	sources, lines := w.readable(name, at)
+	replaced, shown = map[uuid.UUID]time.Time{}, map[uuid.UUID]bool{}
+	var faults []string
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	for _, r := range page.Results {
+		if shown[r.ID] {
+			fault("%s stands twice", r.ID)
+		}
+		shown[r.ID] = true
+		if len(r.Sources) != 1 {
+			fault("%s has %d sources", r.ID, len(r.Sources))
+			continue
+		}
+		source, label := r.Sources[0], ""
+		if source.Label != nil {
+			label = *source.Label
+		}
+		if r.Artifact.Kind == recall.KindSource {
+			p := sources[r.ID]
+			if p == nil {
+				fault("a source that is not theirs: %s %q", source.SourceID, r.Content)
+				continue
+			}
+			if r.Content != p.content || source.SourceID != p.id || label != p.label || !r.OccurredAt.Equal(p.occurredAt) || len(source.Excerpts) != 0 ||
+				r.Artifact.SupersededAt != nil {
+				fault("source %s: %+v, want %+v", p.id, r, *p)
+			}
+			continue
+		}
+		l, mine := lines[r.ID]
+		if !mine {
+			fault("a memory that is not theirs: %s of %s: %q with %q", r.ID, source.SourceID, r.Content, source.Excerpts)
+			continue
+		}
+		if r.Content != l.Content || r.Artifact.Kind != l.Kind || source.SourceID != l.note.id || !r.OccurredAt.Equal(l.occurredAt) ||
+			!slices.Equal(source.Excerpts, []string{l.Excerpt}) {
+			fault("memory %s: %+v, want %+v", r.ID, r, l.Memory)
+		}
+		want := superseded(l, lines)
+		switch got := r.Artifact.SupersededAt; {
+		case (got == nil) != (want == nil), got != nil && !got.Equal(*want):
+			fault("memory %q of %s: superseded at %v, want %v", r.Content, source.SourceID, got, want)
+		case got != nil:
+			replaced[r.ID] = *got
+		}
+	}
+	for id, p := range sources {
+		if !shown[id] {
+			fault("source %s is missing: %q", p.id, p.content)
+		}
+	}
+	return strings.Join(faults, "\n"), replaced, shown
+}

@@ -1,0 +1,190 @@
+package e2e
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/comprehend"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/memory"
+	domainrecall "github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/directory"
+	derived "github.com/annals-project/annals/projections/memories"
+	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/bleve"
+)
+
+// inside is the service in this process, without its doors: a node whose disk is memory, Postgres, Bleve, the commands, the
+// projections and recall. Memory is derived when a test says so.
+type inside struct {
+	t         *testing.T
+	store     eventstore.Store
+	log       *commands.Log
+	db        *pgxpool.Pool
+	runtime   *projections.Runtime
+	waiter    *projections.Waiter
+	directory *directory.Queries
+	write     *commands.Service
+	recall    *recall.Service
+	call      commands.Call
+}
+
+// needed are the projections that a walk rests on.
+var needed = []string{datapoints.Name, derived.Name, recallindex.Name, directory.Name}
+
+// blobsOf reads blobs for the projections.
+type blobsOf struct {
+	store eventstore.Store
+	codec *eventstore.Codec
+}
+
+func (b blobsOf) ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error) {
+	return eventstore.ReadBlob(ctx, b.store, b.codec, ref)
+}
+
+// unseen knows of no recall that is not in the log.
+type unseen struct{}
+
+func (unseen) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]time.Time, error) {
+	return nil, nil
+}
+
+func newInside(t *testing.T) *inside {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	closing := func(end func() error) {
+		t.Cleanup(func() {
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	quiet := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	n, err := node.Start(t.Context(), node.Config{Dir: "log", FS: vfs.NewMem(), Logger: quiet})
+	must(err)
+	closing(n.Close)
+	c := n.Connection()
+	store, err := esdb.Open(esdb.Config{ConnectionString: c.ConnectionString(), Username: c.Username, Password: c.Password, RootCAs: c.RootCAs, Logger: quiet})
+	must(err)
+	closing(store.Close)
+	codec, err := eventstore.NewCodec(domain.Catalog)
+	must(err)
+	index, err := bleve.Open(filepath.Join(t.TempDir(), "index"), bleve.Options{})
+	must(err)
+	closing(index.Close)
+
+	w := &inside{t: t, store: store, log: commands.NewLog(store, codec, quiet), db: pgtest.Database(t)}
+	project := auth.Project{ID: uuid.New(), Number: 1, Slug: "default", Namespace: uuid.New()}
+	born := time.Now().UTC().Add(-24 * time.Hour).Truncate(time.Microsecond)
+	w.call = commands.Call{Principal: auth.Principal{Kind: auth.ProjectKey, KeyID: uuid.New(), OrganizationID: uuid.New(), Project: project}, ReceivedAt: born}
+	_, err = w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.Meta{CommandID: uuid.New()},
+		registry.LogOpened{LogID: uuid.New(), OpenedAt: born}, registry.ProjectCreated{
+			OrganizationID: w.call.Principal.OrganizationID, ProjectID: project.ID, Number: 1, Slug: project.Slug, Name: "default", Namespace: project.Namespace, CreatedAt: born,
+		})
+	must(err)
+	blobs, analyzer := blobsOf{store, codec}, domainrecall.NewAnalyzer()
+	w.runtime, err = projections.New(projections.Config{
+		DB: w.db, Store: store, Codec: codec, LogID: projections.LogIDOf(store, codec), Logger: quiet,
+		Projectors: []projections.Projector{
+			datapoints.New(blobs), derived.New(blobs, quiet), directory.New(blobs, quiet),
+			recallindex.New(index, recallindex.Log{Store: store, Codec: codec}, analyzer, quiet),
+		},
+	})
+	must(err)
+	w.waiter = w.runtime.Waiter()
+	points := datapoints.Queries{DB: w.db, Log: store, Wait: w.waiter}
+	w.directory = directory.NewQueries(w.db, store, w.waiter, points, unseen{})
+	w.write = commands.New(commands.Config{
+		Log: w.log, Waiter: w.waiter, Sends: points, DataPoints: points, HashKey: make([]byte, 32), Pipeline: true, Directory: w.directory, Records: w.directory, SoleWriter: true,
+	})
+	w.recall = recall.New(recall.Config{DB: w.db, Index: index, Analyzer: analyzer, Blobs: blobs, Projections: w.waiter, Log: quiet, Viewers: w.directory})
+	w.run(w.runtime.Run)
+	w.settle()
+	return w
+}
+
+// run runs a part until the test ends.
+func (w *inside) run(part func(context.Context) error) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- part(ctx) }()
+	w.t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			w.t.Error(err)
+		}
+	})
+}
+
+// settle waits until the projections have applied all that is stored.
+func (w *inside) settle() {
+	w.t.Helper()
+	head, err := w.store.Head(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), readyLimit)
+	defer cancel()
+	for _, name := range needed {
+		for {
+			err := w.waiter.Wait(ctx, head, name)
+			if err == nil {
+				break
+			}
+			if stop := w.waiter.Stopped(ctx, name); stop != nil || ctx.Err() != nil {
+				w.t.Fatalf("projection %s: %v, %v", name, err, stop)
+			}
+		}
+	}
+}
+
+// derive reads a note as the worker does, and stores what was read.
+func (w *inside) derive(p *note) {
+	w.t.Helper()
+	project := w.call.Principal.Project
+	id := stream.DataPointID(project.Namespace, p.id)
+	name, at := stream.Name(stream.Memory, id), eventstore.NoStream
+	last, some, err := w.log.Last(w.t.Context(), name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if some {
+		at = last.Revision
+	}
+	lines := comprehend.Extract(comprehend.Input{DataPoint: id, Revision: p.revision, Content: p.content, Label: p.label, Author: p.author, OccurredAt: p.occurredAt})
+	_, err = w.log.Append(w.t.Context(), name, at, event.Meta{CommandID: uuid.New(), Principal: "pipeline"},
+		memory.DerivationStarted{ProjectID: project.ID, IngestionID: p.send, Ordinal: p.ordinal, Revision: p.revision, Attempt: 1, StartedAt: w.call.ReceivedAt},
+		memory.Derived{
+			ProjectID: project.ID, IngestionID: p.send, Ordinal: p.ordinal, Revision: p.revision, Extractor: comprehend.Extractor, DerivedAt: w.call.ReceivedAt,
+			OccurredAt: p.occurredAt, Memories: lines,
+		})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p.reading = &reading{revision: p.revision, occurredAt: p.occurredAt, lines: lines}
+}
