@@ -31,20 +31,22 @@ type LoadCmd struct {
 
 // Validate is called by the parser.
 func (c *LoadCmd) Validate() error {
-	var errs []error
-	within := func(name string, value, least, most int) {
-		if value < least || value > most {
-			errs = append(errs, fmt.Errorf("--%s is %d: want %d to %d", name, value, least, most))
-		}
+	errs := []error{
+		within("clients", c.Clients, 1, 256), within("batches", c.Batches, 1, 1000),
+		within("passages", c.Passages, 1000, 1_000_000), within("queries", c.Queries, 1, 100_000),
 	}
-	within("clients", c.Clients, 1, 256)
-	within("batches", c.Batches, 1, 1000)
-	within("passages", c.Passages, 1000, 1_000_000)
-	within("queries", c.Queries, 1, 100_000)
 	if c.For <= 0 || c.For > 5*time.Minute {
 		errs = append(errs, fmt.Errorf("--for is %v: want at most 5m", c.For))
 	}
 	return errors.Join(errs...)
+}
+
+// within refuses the value of a flag that is out of its bounds.
+func within(flag string, value, least, most int) error {
+	if value < least || value > most {
+		return fmt.Errorf("--%s is %d: want %d to %d", flag, value, least, most)
+	}
+	return nil
 }
 
 // passageWords is the length of a text to recall from: about 250 bytes.
@@ -84,15 +86,7 @@ func (c *LoadCmd) Run(ctx context.Context, env *Env) (err error) {
 			return err
 		}
 	}
-	if c.JSON {
-		err = printJSON(env.Stdout, map[string]any{"rows": m.rows})
-	} else {
-		err = load.Table(env.Stdout, m.rows)
-	}
-	if err != nil || !c.Strict {
-		return err
-	}
-	return m.missed()
+	return m.report(env.Stdout, c.JSON, c.Strict)
 }
 
 // measurement is one run of the bench.
@@ -121,6 +115,20 @@ func (m *measurement) readBare() error {
 func (m *measurement) row(r load.Row) {
 	m.rows = append(m.rows, r)
 	_, _ = fmt.Fprintf(m.log, "%s: %.1f %s\n", r.What, r.Value, r.Unit)
+}
+
+// report prints the rows. Where strict, a bound that is missed is an error.
+func (m *measurement) report(w io.Writer, asJSON, strict bool) error {
+	var err error
+	if asJSON {
+		err = printJSON(w, map[string]any{"rows": m.rows})
+	} else {
+		err = load.Table(w, m.rows)
+	}
+	if err != nil || !strict {
+		return err
+	}
+	return m.missed()
 }
 
 func (m *measurement) missed() error {

@@ -67,15 +67,7 @@ func (c *SizeCmd) Run(ctx context.Context, env *Env) (err error) {
 			return err
 		}
 	}
-	if c.JSON {
-		err = printJSON(env.Stdout, map[string]any{"rows": m.rows})
-	} else {
-		err = load.Table(env.Stdout, m.rows)
-	}
-	if err != nil || !c.Strict {
-		return err
-	}
-	return m.missed()
+	return m.report(env.Stdout, c.JSON, c.Strict)
 }
 
 // sizes is one run of the bench.

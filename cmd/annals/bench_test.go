@@ -82,6 +82,14 @@ func TestBenchLoadIsBounded(t *testing.T) {
 	}
 }
 
+func TestBenchDirectoryIsBounded(t *testing.T) {
+	for _, flag := range []string{"--identities=999", "--rules=0", "--rules=1001", "--passages=5", "--puts=0", "--queries=0"} {
+		if got := annals(t.Context(), nil, "", "bench", "directory", flag); got.code != exitUsage {
+			t.Errorf("%s: %+v", flag, got)
+		}
+	}
+}
+
 func TestBenchSizeIsBounded(t *testing.T) {
 	for _, flag := range []string{"--passages=999", "--passages=2000,1000", "--passages=3000000", "--queries=0"} {
 		if got := annals(t.Context(), nil, "", "bench", "size", flag); got.code != exitUsage {
