@@ -175,15 +175,22 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 	meters, charges := p.newMeters(p.tariff), usage.Queries{DB: st.db, Tariff: p.tariff}
 	p.recalls = usage.NewRecalls(meters, log)
 	p.metering = &commands.Metering{Log: events, Counted: charges, Waiter: p.waiter, Logger: log, Now: p.now}
+	vault, sealing, err := openVault(s, st.db)
+	if err != nil {
+		return nil, err
+	}
 	write := commands.New(commands.Config{
 		Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, Records: p.directory, Directory: p.directory, SoleWriter: s.EventStore == Embedded, HashKey: key, Pipeline: s.PipelineOn(), Foreground: foreground, Limits: meters,
-		Tariff: p.tariff, Accounts: charges,
+		Tariff: p.tariff, Accounts: charges, Vault: vault,
 	})
 	p.organizations = organizations{commands: write, dataDir: s.DataDir, now: p.now}
 	p.prepare = func(ctx context.Context) error {
-		return write.PrepareOrganizations(ctx, operatorCall("start", p.now()))
+		if err := write.PrepareOrganizations(ctx, operatorCall("start", p.now())); err != nil {
+			return err
+		}
+		return tendVault(ctx, vault, access.Queries{DB: st.db}, s.DataDir, log)
 	}
-	p.backups = backups{node: st.node, dataDir: s.DataDir, hashKey: key}
+	p.backups = backups{node: st.node, dataDir: s.DataDir, hashKey: key, sealKeys: sealing}
 	p.sends = operatorSends{queries: queries, access: access.Queries{DB: st.db}, commands: write, now: p.now}
 	return p, p.routes(registry, queries, write, blobs, analyzer)
 }
@@ -285,7 +292,7 @@ func (p *process) start(ctx context.Context) error {
 		if err == nil {
 			break
 		}
-		p.log.WarnContext(ctx, "an organization is not prepared yet, and is before calls are taken", "err", err)
+		p.log.WarnContext(ctx, "an organization or the vault is not prepared yet, and is before calls are taken", "err", err)
 		if !sleep(ctx, time.Second) {
 			return nil
 		}
