@@ -34,7 +34,7 @@ func house(t *testing.T) *pgxpool.Pool {
 	return db
 }
 
-func rowsAfter(t *rapid.T, ctx context.Context, db *pgxpool.Pool, b blobs, pages [][]eventstore.Fact, without ...string) map[string][]string {
+func rowsAfter(ctx context.Context, t *rapid.T, db *pgxpool.Pool, b blobs, pages [][]eventstore.Fact, without ...string) map[string][]string {
 	rows, err := projectiontest.Rows(ctx, db, directory.New(b, slog.New(slog.DiscardHandler)), pages, without...)
 	if err != nil {
 		t.Fatal(err)
@@ -54,11 +54,11 @@ func TestPagesOfAnySizeLeaveTheSameRows(tt *testing.T) {
 		for _, page := range pages {
 			twice = append(twice, page, page)
 		}
-		want := rowsAfter(t, tt.Context(), db, h.blobs, single)
-		if diff := cmp.Diff(want, rowsAfter(t, tt.Context(), db, h.blobs, pages)); diff != "" {
+		want := rowsAfter(tt.Context(), t, db, h.blobs, single)
+		if diff := cmp.Diff(want, rowsAfter(tt.Context(), t, db, h.blobs, pages)); diff != "" {
 			t.Fatalf("rows of pages differ from those of single events (-single +pages):\n%s", diff)
 		}
-		if diff := cmp.Diff(want, rowsAfter(t, tt.Context(), db, h.blobs, twice)); diff != "" {
+		if diff := cmp.Diff(want, rowsAfter(tt.Context(), t, db, h.blobs, twice)); diff != "" {
 			t.Fatalf("pages that come twice change rows (-once +twice):\n%s", diff)
 		}
 	})
@@ -69,8 +69,8 @@ func TestErasedEventsAndStagesLeaveTheSameRows(tt *testing.T) {
 	rapid.Check(tt, func(t *rapid.T) {
 		h := drawHistory(t)
 		left, kept := h.withoutErased()
-		want := rowsAfter(t, tt.Context(), db, h.blobs, projectiontest.Cut(t, h.Facts), "position")
-		if diff := cmp.Diff(want, rowsAfter(t, tt.Context(), db, kept, projectiontest.Cut(t, left), "position")); diff != "" {
+		want := rowsAfter(tt.Context(), t, db, h.blobs, projectiontest.Cut(t, h.Facts), "position")
+		if diff := cmp.Diff(want, rowsAfter(tt.Context(), t, db, kept, projectiontest.Cut(t, left), "position")); diff != "" {
 			t.Fatalf("%d of %d events and %d of %d blobs left: rows differ (-whole +erased):\n%s", len(left), len(h.Facts), len(kept), len(h.blobs), diff)
 		}
 	})
@@ -117,7 +117,7 @@ func TestNoHistoryLeavesAContradiction(tt *testing.T) {
 			for _, c := range found {
 				t.Error(c)
 			}
-			return counts(t, tt.Context(), tx)
+			return counts(tt.Context(), t, tx)
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -126,7 +126,7 @@ func TestNoHistoryLeavesAContradiction(tt *testing.T) {
 }
 
 // counts holds the counts that the projector keeps of rules against the identities that are there.
-func counts(t *rapid.T, ctx context.Context, tx pgx.Tx) error {
+func counts(ctx context.Context, t *rapid.T, tx pgx.Tx) error {
 	rows, err := tx.Query(ctx, `select traits from directory.identities where identity is not null`)
 	if err != nil {
 		return err

@@ -168,12 +168,14 @@ func is(trait string, value string) audience.Condition {
 // head is the end of a log that is applied whole.
 type head struct{ stopped error }
 
-func (head) Head(context.Context) (eventstore.Position, error)                 { return 1, nil }
-func (head) Wait(context.Context, eventstore.Position, ...string) error        { return nil }
-func (h head) Stopped(context.Context, string) error                           { return h.stopped }
-func (head) Scopes(context.Context, auth.Project) (map[uuid.UUID]int64, error) { return nil, nil }
+func (head) Head(context.Context) (eventstore.Position, error)          { return 1, nil }
+func (head) Wait(context.Context, eventstore.Position, ...string) error { return nil }
+func (h head) Stopped(context.Context, string) error                    { return h.stopped }
+func (head) Scopes(context.Context, auth.Project) (map[uuid.UUID]int64, error) {
+	return map[uuid.UUID]int64{}, nil
+}
 func (head) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]time.Time, error) {
-	return nil, nil
+	return map[uuid.UUID]time.Time{}, nil
 }
 
 // world is a database that facts are applied to.
