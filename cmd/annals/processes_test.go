@@ -24,6 +24,7 @@ import (
 type deployment struct {
 	t         *testing.T
 	clock     string
+	env       []string // of the processes, beside what every one needs
 	node      string
 	database  string
 	db        *pgxpool.Pool
@@ -100,7 +101,7 @@ func (s *served) begin() {
 	key := base64.StdEncoding.EncodeToString(make([]byte, SecretBytes))
 	s.cmd = exec.Command(os.Args[0], "serve", "--data-dir", s.dir, "--api-addr", s.addr, "--console-addr", "127.0.0.1:0",
 		"--eventstore", s.d.node, "--postgres", s.d.database, "--log-level", "warn", "--min-free-disk", "0")
-	s.cmd.Env = append(os.Environ(), clockFile+"="+s.d.clock, "ANNALS_HASH_KEY="+key, "ANNALS_SEAL_KEY="+key)
+	s.cmd.Env = append(append(os.Environ(), clockFile+"="+s.d.clock, "ANNALS_HASH_KEY="+key, "ANNALS_SEAL_KEY="+key), s.d.env...)
 	s.said = &said{}
 	s.cmd.Stdout, s.cmd.Stderr = s.said, s.said
 	if err := s.cmd.Start(); err != nil {
