@@ -64,7 +64,7 @@ func serveAudiences(t *testing.T, k *keeper) *apitest.Client {
 	t.Helper()
 	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
 	writeapi.Register(e, writeapi.Deps{Audiences: k, AudienceViews: k})
-	return apitest.StartEdge(t, readapi.OpenAPI, e) // TEMP
+	return apitest.Start(t, readapi.OpenAPI, e)
 }
 
 func TestPutAnAudience(t *testing.T) {
