@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -62,7 +61,7 @@ func (a accounts) Usage(ctx context.Context, p auth.Principal, at time.Time) (re
 		return readapi.Usage{}, err
 	}
 	b := account.Ledger.Balance(a.usage.Tariff, account.Month)
-	u := readapi.Usage{Balance: balanceOf(b), SpendCap: creditsOf(o.SpendCapTenths), Metered: b.Plan.Metered()}
+	u := readapi.Usage{Balance: balanceOf(b), SpendCap: credits(o.SpendCapTenths), Metered: b.Plan.Metered()}
 	capped := o.SpendCapTenths != nil
 	// Where nothing is metered the order is the same, though the figures are not shown.
 	slices.SortStableFunc(projects, func(x, y access.Project) int {
@@ -124,14 +123,14 @@ func (a accounts) Projects(ctx context.Context, organization uuid.UUID) ([]reada
 // usageOf is what a project used. Caps read as they are set, metered or not, and so does what is left of them.
 func usageOf(p access.Project, used usage.Used, metered bool) readapi.ProjectUsage {
 	u := readapi.ProjectUsage{
-		Slug: p.Slug, Ingestions: used.Ingestions, Recalls: used.Recalls, CreditCap: creditsOf(p.CreditCapTenths), IngestionCap: p.IngestionCap,
+		Slug: p.Slug, Ingestions: used.Ingestions, Recalls: used.Recalls, CreditCap: credits(p.CreditCapTenths), IngestionCap: p.IngestionCap,
 	}
 	if metered {
-		u.Credits = creditsOf(&used.CreditTenths)
+		u.Credits = credits(&used.CreditTenths)
 	}
 	if p.CreditCapTenths != nil {
 		left := max(0, *p.CreditCapTenths-used.CreditTenths)
-		u.CreditCapLeft = creditsOf(&left)
+		u.CreditCapLeft = credits(&left)
 	}
 	if p.IngestionCap != nil {
 		left := max(0, *p.IngestionCap-used.Ingestions)
@@ -147,8 +146,8 @@ func balanceOf(b metering.Balance) readapi.Balance {
 	}
 	left := b.LeftTenths()
 	return readapi.Balance{
-		Left: creditsOf(&left), Included: creditsOf(&b.IncludedTenths), Bought: creditsOf(&b.BoughtTenths), RolledOver: creditsOf(&b.RolledOverTenths),
-		Spent: creditsOf(&b.SpentTenths),
+		Left: credits(&left), Included: credits(&b.IncludedTenths), Bought: credits(&b.BoughtTenths), RolledOver: credits(&b.RolledOverTenths),
+		Spent: credits(&b.SpentTenths),
 	}
 }
 
@@ -159,13 +158,4 @@ func monthOf(at time.Time, resets bool) readapi.UsageMonth {
 		m.ResetsAt = &m.To
 	}
 	return m
-}
-
-// creditsOf writes tenths as credits; nil stays nil.
-func creditsOf(tenths *int64) *json.Number {
-	if tenths == nil {
-		return nil
-	}
-	n := metering.Credits(*tenths)
-	return &n
 }

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// usageAnswer is GET /usage with either key; credits are read as written.
+type usageAnswer struct {
+	Month struct {
+		ResetsAt *string `json:"resetsAt"`
+	} `json:"month"`
+	Balance  map[string]any `json:"balance"`
+	Project  map[string]any `json:"project"`
+	Projects []map[string]any
+	Metered  bool `json:"metered"`
+}
+
+func (h *house) usage(key string) (u usageAnswer) {
+	h.t.Helper()
+	h.must(key, http.MethodGet, api+"/usage", nil, &u)
+	return u
+}
+
+// command gives a command to the running service, and answers what it prints.
+func (h *house) command(args ...string) (answer map[string]any) {
+	h.t.Helper()
+	got := annals(h.t.Context(), nil, "", append(args, "--data-dir", h.dir, "--json")...)
+	if got.code != exitOK {
+		h.t.Fatalf("annals %v: %+v", args, got)
+	}
+	if err := json.Unmarshal([]byte(got.stdout), &answer); err != nil {
+		h.t.Fatal(err)
+	}
+	return answer
+}
+
+func (h *house) newProject(management, name string) (key string) {
+	h.t.Helper()
+	var project struct{ Slug string }
+	h.must(management, http.MethodPost, api+"/projects", point{"name": name}, &project)
+	var created struct{ Key string }
+	h.must(management, http.MethodPost, api+"/projects/"+project.Slug+"/keys", point{"name": "k"}, &created)
+	return created.Key
+}
+
+func (h *house) refusedRecall(key string) (status int, code string, data map[string]any) {
+	h.t.Helper()
+	status, body := h.call(key, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"})
+	var answer struct {
+		Code string
+		Data map[string]any
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		h.t.Errorf("%s: %v", body, err)
+	}
+	return status, answer.Code, answer.Data
+}
+
+func wantFields(t *testing.T, what string, got map[string]any, want map[string]any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// A usage read includes every call that was answered before it, with either key, for its own organization alone, and so it does behind a restart.
+func TestUsage(t *testing.T) {
+	h := &house{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h.start()
+	credentials, err := readCredentials(h.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, ownManagement := credentials["ANNALS_PROJECT_KEY"], credentials["ANNALS_MANAGEMENT_KEY"]
+	management := h.command("org", "create", "Acme", "--plan", "payg", "--owner-email", "ana@acme.example")["managementKey"].(string)
+	tea, coffee, gone := h.newProject(management, "Tea"), h.newProject(management, "Coffee"), h.newProject(management, "Gone")
+
+	project := func(slug string, credits, ingestions, recalls any) map[string]any {
+		return map[string]any{
+			"slug": slug, "credits": credits, "ingestions": ingestions, "recalls": recalls,
+			"creditCap": nil, "creditCapLeft": nil, "ingestionCap": nil, "ingestionCapLeft": nil,
+		}
+	}
+	balance := func(left, spent float64) map[string]any {
+		return map[string]any{"left": left, "included": 400000.0, "bought": 0.0, "rolledOver": 0.0, "spent": spent}
+	}
+	capped := func(b map[string]any, spendCap any) map[string]any {
+		b["spendCap"] = spendCap
+		return b
+	}
+
+	u := h.usage(tea)
+	wantFields(t, "at first", u.Balance, balance(400000, 0))
+	wantFields(t, "at first", u.Project, project("tea", 0.0, 0.0, 0.0))
+	if !u.Metered || u.Month.ResetsAt == nil || u.Projects != nil {
+		t.Errorf("at first: %+v", u)
+	}
+
+	// Every call counts in the very next read, with either key.
+	h.must(tea, http.MethodPost, api+"/ingest", point{"id": "a", "content": strings.Repeat("x", 351)}, nil)
+	wantFields(t, "sent", h.usage(tea).Project, project("tea", 2.0, 1.0, 0.0))
+	for n := range 3 {
+		h.must(tea, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+		wantFields(t, "recalled", h.usage(tea).Project, project("tea", 2+float64(n+1)/10, 1.0, float64(n+1)))
+	}
+	h.must(tea, http.MethodPost, api+"/ingest", point{"id": "a", "content": strings.Repeat("x", 351)}, nil) // unchanged
+	if status, _ := h.call(tea, http.MethodPost, api+"/recall", point{"query": "tea"}); status != http.StatusBadRequest {
+		t.Errorf("a recall for nobody: %d", status)
+	}
+	items := []point{{"id": "b", "content": strings.Repeat("y", 700)}, {"id": "c", "content": "z"}}
+	h.must(coffee, http.MethodPost, api+"/ingest/batch", point{"items": items}, nil)
+	h.must(gone, http.MethodPost, api+"/ingest", point{"content": "w"}, nil)
+	check := func(when string) {
+		t.Helper()
+		wantFields(t, when, h.usage(tea).Project, project("tea", 2.3, 1.0, 3.0))
+		wantFields(t, when, h.usage(coffee).Project, project("coffee", 3.0, 2.0, 0.0))
+		wantFields(t, when, h.usage(coffee).Balance, balance(400000-6.3, 6.3))
+		all := h.usage(management)
+		wantFields(t, when, all.Balance, capped(balance(400000-6.3, 6.3), nil))
+		if diff := cmp.Diff([]map[string]any{project("coffee", 3.0, 2.0, 0.0), project("tea", 2.3, 1.0, 3.0)}, all.Projects); diff != "" || !all.Metered {
+			t.Errorf("%s, projects (-want +got):\n%s", when, diff)
+		}
+	}
+	h.command("project", "archive", "gone", "--org", "Acme") // is not listed, and was charged all the same
+	check("used")
+	h.eventually("the recalls are in the log", func() bool { return h.count("usage.charged.v1") > 0 })
+	check("flushed")
+	before := h.count("usage.charged.v1")
+	h.must(own, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+	h.stop()
+	h.start()
+	var left int
+	if err := h.st.db.QueryRow(t.Context(), `select count(*) from ops.charges`).Scan(&left); err != nil || left != 0 || h.count("usage.charged.v1") <= before {
+		t.Errorf("%d sums were left beside the log when the service ended, %v", left, err)
+	}
+	check("started again")
+
+	// A cap reads as it is set, and what is left of it.
+	h.command("project", "caps", "tea", "--ingestion-cap", "5", "--credit-cap", "2.5", "--org", "Acme")
+	h.command("org", "spend-cap", "6.4", "--org", "Acme")
+	want := project("tea", 2.3, 1.0, 3.0)
+	want["creditCap"], want["creditCapLeft"], want["ingestionCap"], want["ingestionCapLeft"] = 2.5, 0.2, 5.0, 4.0
+	wantFields(t, "capped", h.usage(tea).Project, want)
+	wantFields(t, "capped", h.usage(management).Balance, capped(balance(400000-6.3, 6.3), 6.4))
+	var list struct{ Projects []map[string]any }
+	h.must(management, http.MethodGet, api+"/projects", nil, &list)
+	for i, want := range []map[string]any{
+		{"slug": "tea", "ingestionCap": 5.0, "monthIngestions": 1.0, "creditCap": 2.5, "monthCredits": 2.3},
+		{"slug": "coffee", "ingestionCap": nil, "monthIngestions": 2.0, "creditCap": nil, "monthCredits": 3.0},
+		{"slug": "gone", "ingestionCap": nil, "monthIngestions": 1.0, "creditCap": nil, "monthCredits": 1.0},
+	} {
+		for field, value := range want {
+			if list.Projects[i][field] != value {
+				t.Errorf("project %v: %s is %v, want %v", want["slug"], field, list.Projects[i][field], value)
+			}
+		}
+	}
+
+	// The last tenth that the cap leaves, then the last that is there.
+	h.must(coffee, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+	if status, code, data := h.refusedRecall(tea); status != http.StatusTooManyRequests || code != "spend-cap-reached" || data["cap"] != 6.4 || data["spent"] != 6.4 || data["resetsAt"] == nil {
+		t.Errorf("over the spend cap: %d %s %v", status, code, data)
+	}
+	h.command("org", "spend-cap", "none", "--org", "Acme")
+	h.command("org", "credits", "--grant=-399993.5", "--org", "Acme")
+	h.must(tea, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+	status, code, data := h.refusedRecall(tea)
+	if status != http.StatusPaymentRequired || code != "out-of-credits" {
+		t.Errorf("out of credits: %d %s", status, code)
+	}
+	wantFields(t, "out of credits", data, map[string]any{"creditsLeft": 0.0, "creditsNeeded": 0.1})
+	h.command("org", "plan", "flex", "--org", "Acme")
+	h.must(tea, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+	b := h.usage(management).Balance
+	wantFields(t, "spent", b, map[string]any{"left": 0.0, "included": 400000.0, "bought": -399993.5, "rolledOver": 0.0, "spent": 6.5, "spendCap": nil})
+
+	// The neighbour is metered by nothing, and sees nothing of it.
+	nothing := map[string]any{"left": nil, "included": nil, "bought": nil, "rolledOver": nil, "spent": nil}
+	u = h.usage(own)
+	wantFields(t, "the neighbour", u.Balance, nothing)
+	wantFields(t, "the neighbour", u.Project, project("default", nil, 0.0, 1.0))
+	if u.Metered || u.Month.ResetsAt != nil {
+		t.Errorf("the neighbour: %+v", u)
+	}
+	u = h.usage(ownManagement)
+	wantFields(t, "the neighbour", u.Balance, capped(nothing, nil))
+	if diff := cmp.Diff([]map[string]any{project("default", nil, 0.0, 1.0)}, u.Projects); diff != "" {
+		t.Errorf("the neighbour's projects (-want +got):\n%s", diff)
+	}
+	h.command("project", "caps", "default", "--credit-cap", "2", "--org", "Annals")
+	h.must(own, http.MethodPost, api+"/ingest", point{"id": "a", "content": "x"}, nil)
+	u = h.usage(own)
+	want = project("default", nil, 1.0, 1.0)
+	want["creditCap"], want["creditCapLeft"] = 2.0, 1.0
+	wantFields(t, "the neighbour, capped", u.Project, want)
+	if u.Month.ResetsAt == nil {
+		t.Error("a cap of the neighbour resets never")
+	}
+}
+
+// What nothing metered before an organization came to a plan is not taken from its balance.
+func TestUsageBeforeAPlan(t *testing.T) {
+	h := &house{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h.set = func(s *Settings) { s.Plans = `{"flex":{"allowanceTenths":50}}` }
+	h.start()
+	credentials, err := readCredentials(h.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := credentials["ANNALS_PROJECT_KEY"]
+	h.must(own, http.MethodPost, api+"/ingest", point{"content": strings.Repeat("x", 700)}, nil)
+	h.command("org", "plan", "flex")
+	h.must(own, http.MethodPost, api+"/ingest", point{"content": "y"}, nil)
+	u := h.usage(own)
+	left := u.Balance["left"].(float64)
+	if u.Project["credits"] != 3.0 || u.Balance["spent"] != 1.0 || u.Balance["included"] != left+1 || !u.Metered {
+		t.Errorf("usage %+v", u)
+	}
+	if granted := h.count("organization.credits-granted.v1"); u.Balance["included"] != 150000.0*float64(granted)+5 {
+		t.Errorf("with %d grants: %+v", granted, u.Balance)
+	}
+}
