@@ -48,6 +48,8 @@ type walk struct {
 	serial   int
 	history  []string
 	coverage map[string]int
+	// prompt says that the answer to the last step promised that recall follows it.
+	prompt bool
 }
 
 func newWalk(t *testing.T, seed uint64) *walk {
@@ -79,11 +81,14 @@ func (w *walk) walk(steps int) {
 			for _, k := range kinds {
 				if pick -= k.weight; pick < 0 {
 					w.call.ReceivedAt = w.call.ReceivedAt.Add(time.Second)
-					w.call.RequestID = uuid.New()
+					w.call.RequestID, w.prompt = uuid.New(), false
 					done = k.do()
 					break
 				}
 			}
+		}
+		if w.prompt {
+			w.peek()
 		}
 		w.settle()
 		w.look()
@@ -137,11 +142,30 @@ func pick[V any](w *walk, list []V) V { return list[w.rng.IntN(len(list))] }
 
 var walkSlugs = []string{"aa", "bb", "cc", "dd"}
 
+// question finds every note, and every line.
+func (w *walk) question() recall.Query {
+	return recall.Query{Project: w.project, Text: "zebra note: what is the favourite editor, city and colour?", Limit: 200, Budget: 32000}
+}
+
+// peek recalls as a few, right after an answer: what was taken away is gone, though the index may not know yet what else there is.
+func (w *walk) peek() {
+	w.t.Helper()
+	query := w.question()
+	for range 3 {
+		query.Identity = pick(w, walkNames)
+		page, err := w.recall.Recall(w.t.Context(), query)
+		w.must(err)
+		if v := w.judge(page, query.Identity, time.Now()); v.wrong() != "" {
+			w.fail("right after the answer, %q:\n%s", query.Identity, v.wrong())
+		}
+	}
+}
+
 // look recalls as everyone and holds it against the model.
 func (w *walk) look() {
 	w.t.Helper()
 	perspective := time.Now()
-	query := recall.Query{Project: w.project, Text: "zebra note: what is the favourite editor, city and colour?", Limit: 200, Budget: 32000}
+	query := w.question()
 	if w.rng.IntN(4) == 0 {
 		perspective = w.someTime()
 		query.At = &perspective
@@ -151,15 +175,17 @@ func (w *walk) look() {
 		query.Identity = name
 		page, err := w.recall.Recall(w.t.Context(), query)
 		w.must(err)
-		wrong, replaced, shown := w.judge(page, name, perspective)
-		if wrong != "" {
+		verdict := w.judge(page, name, perspective)
+		if wrong := verdict.wrong() + verdict.lacking(); wrong != "" {
 			w.fail("%q as of %s:\n%s", name, perspective, wrong)
 		}
-		for id := range shown {
+		for id := range verdict.shown {
 			everShown[id]++
 		}
-		for id := range replaced {
-			everReplaced[id]++
+		for id, is := range verdict.replaced {
+			if is {
+				everReplaced[id]++
+			}
 		}
 		for _, r := range page.Results {
 			if r.Artifact.Kind != recall.KindSource {

@@ -191,60 +191,74 @@ func later(a, b line) bool {
 	return bytes.Compare(a.ID[:], b.ID[:]) > 0
 }
 
-// judge says what is wrong with a page, "" for nothing: it must hold every source that the reader may read and nothing else, and of
-// memories only what the reader may read, each with its own words and superseded by what the reader may read alone. replaced are
-// the lines of the page that say they were.
-func (w *town) judge(page recall.Page, name string, at time.Time) (wrong string, replaced map[uuid.UUID]time.Time, shown map[uuid.UUID]bool) {
+// verdict is what a page is found to be.
+type verdict struct {
+	faults, missing []string
+	shown           map[uuid.UUID]bool
+	// replaced are the lines that the page calls superseded.
+	replaced map[uuid.UUID]bool
+}
+
+// wrong is what the page should not say, "" for nothing; lacking is what it should.
+func (v *verdict) wrong() string   { return strings.Join(v.faults, "\n") }
+func (v *verdict) lacking() string { return strings.Join(v.missing, "\n") }
+
+func (v *verdict) fault(format string, args ...any) {
+	v.faults = append(v.faults, fmt.Sprintf(format, args...))
+}
+
+// judge holds a page against the model: it must hold every source that the reader may read and no other, and of memories only what
+// the reader may read, each with its own words, and superseded by what the reader may read.
+func (w *town) judge(page recall.Page, name string, at time.Time) *verdict {
 	sources, lines := w.readable(name, at)
-	replaced, shown = map[uuid.UUID]time.Time{}, map[uuid.UUID]bool{}
-	var faults []string
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	v := &verdict{shown: map[uuid.UUID]bool{}, replaced: map[uuid.UUID]bool{}}
 	for _, r := range page.Results {
-		if shown[r.ID] {
-			fault("%s stands twice", r.ID)
+		if v.shown[r.ID] {
+			v.fault("%s stands twice", r.ID)
 		}
-		shown[r.ID] = true
-		if len(r.Sources) != 1 {
-			fault("%s has %d sources", r.ID, len(r.Sources))
-			continue
-		}
-		source, label := r.Sources[0], ""
-		if source.Label != nil {
-			label = *source.Label
-		}
-		if r.Artifact.Kind == recall.KindSource {
-			p := sources[r.ID]
-			if p == nil {
-				fault("a source that is not theirs: %s %q", source.SourceID, r.Content)
-				continue
-			}
-			if r.Content != p.content || source.SourceID != p.id || label != p.label || !r.OccurredAt.Equal(p.occurredAt) || len(source.Excerpts) != 0 ||
-				r.Artifact.SupersededAt != nil {
-				fault("source %s: %+v, want %+v", p.id, r, *p)
-			}
-			continue
-		}
-		l, mine := lines[r.ID]
-		if !mine {
-			fault("a memory that is not theirs: %s of %s: %q with %q", r.ID, source.SourceID, r.Content, source.Excerpts)
-			continue
-		}
-		if r.Content != l.Content || r.Artifact.Kind != l.Kind || source.SourceID != l.note.id || !r.OccurredAt.Equal(l.occurredAt) ||
-			!slices.Equal(source.Excerpts, []string{l.Excerpt}) {
-			fault("memory %s: %+v, want %+v", r.ID, r, l.Memory)
-		}
-		want := superseded(l, lines)
-		switch got := r.Artifact.SupersededAt; {
-		case (got == nil) != (want == nil), got != nil && !got.Equal(*want):
-			fault("memory %q of %s: superseded at %v, want %v", r.Content, source.SourceID, got, want)
-		case got != nil:
-			replaced[r.ID] = *got
+		v.shown[r.ID] = true
+		switch {
+		case len(r.Sources) != 1:
+			v.fault("%s has %d sources", r.ID, len(r.Sources))
+		case r.Artifact.Kind == recall.KindSource:
+			v.judgeSource(r, sources[r.ID])
+		default:
+			l, theirs := lines[r.ID]
+			v.judgeLine(r, l, theirs, superseded(l, lines))
 		}
 	}
 	for id, p := range sources {
-		if !shown[id] {
-			fault("source %s is missing: %q", p.id, p.content)
+		if !v.shown[id] {
+			v.missing = append(v.missing, fmt.Sprintf("source %s is missing: %q", p.id, p.content))
 		}
 	}
-	return strings.Join(faults, "\n"), replaced, shown
+	return v
+}
+
+func (v *verdict) judgeSource(r recall.Result, p *note) {
+	source, label := r.Sources[0], ""
+	if source.Label != nil {
+		label = *source.Label
+	}
+	switch {
+	case p == nil:
+		v.fault("a source that is not theirs: %s %q", source.SourceID, r.Content)
+	case r.Content != p.content, source.SourceID != p.id, label != p.label, !r.OccurredAt.Equal(p.occurredAt), len(source.Excerpts) != 0,
+		r.Artifact.SupersededAt != nil:
+		v.fault("source %s: %+v, want %+v", p.id, r, *p)
+	}
+}
+
+func (v *verdict) judgeLine(r recall.Result, l line, theirs bool, want *time.Time) {
+	source, got := r.Sources[0], r.Artifact.SupersededAt
+	switch {
+	case !theirs:
+		v.fault("a memory that is not theirs: %s of %s: %q with %q", r.ID, source.SourceID, r.Content, source.Excerpts)
+	case r.Content != l.Content, r.Artifact.Kind != l.Kind, source.SourceID != l.note.id, !r.OccurredAt.Equal(l.occurredAt),
+		!slices.Equal(source.Excerpts, []string{l.Excerpt}):
+		v.fault("memory %s: %+v, want %+v", r.ID, r, l.Memory)
+	case (got == nil) != (want == nil), got != nil && !got.Equal(*want):
+		v.fault("memory %q of %s: superseded at %v, want %v", r.Content, source.SourceID, got, want)
+	}
+	v.replaced[r.ID] = got != nil
 }

@@ -86,6 +86,8 @@ func (w *walk) accept(in commands.DataPoint, send uuid.UUID, ordinal int) (uncha
 	if in.Timestamp != nil {
 		p.occurredAt = *in.Timestamp
 	}
+	// An answer to a move promises that recall follows.
+	w.prompt = w.prompt || !fresh && p.circle != before.circle
 	if !fresh && p.content == before.content && p.label == before.label && p.occurredAt.Equal(before.occurredAt) {
 		return true
 	}
@@ -209,6 +211,7 @@ func (w *walk) deleteNote() bool {
 	w.must(err)
 	delete(w.notes, p.id)
 	w.did("delete %s", p.id)
+	w.prompt = true
 	return true
 }
 
@@ -244,6 +247,7 @@ func (w *walk) putIdentity() bool {
 	w.must(err)
 	w.people[name] = traits
 	w.did("put %q %v", name, traits)
+	w.prompt = true
 	return true
 }
 
@@ -262,6 +266,7 @@ func (w *walk) patchIdentity() bool {
 	}
 	w.people[name] = traits
 	w.did("patch %q: %v, without %v", name, set, removed)
+	w.prompt = true
 	return true
 }
 
@@ -276,6 +281,7 @@ func (w *walk) bulk() bool {
 		w.people[r.Identity] = r.Traits
 	}
 	w.did("bulk %v", rows)
+	w.prompt = true
 	return true
 }
 
@@ -293,6 +299,7 @@ func (w *walk) deleteIdentity() bool {
 	}
 	w.forget(name)
 	w.did("delete %q", name)
+	w.prompt = true
 	return true
 }
 
@@ -327,6 +334,7 @@ func (w *walk) putFixed() bool {
 	}
 	c.members, c.rule = members, nil
 	w.did("put %s: %q", in.Slug, in.Identities)
+	w.prompt = true
 	return true
 }
 
@@ -346,6 +354,7 @@ func (w *walk) putRule() bool {
 	c := w.put(in)
 	c.members, c.rule = nil, rule
 	w.did("put %s: %+v", in.Slug, *rule)
+	w.prompt = true
 	return true
 }
 
@@ -364,6 +373,7 @@ func (w *walk) deleteCircle() bool {
 	w.must(w.write.DeleteAudience(w.t.Context(), w.call, c.slug))
 	delete(w.circles, c.slug)
 	w.did("delete audience %s", c.slug)
+	w.prompt = true
 	return true
 }
 
@@ -375,5 +385,6 @@ func (w *walk) recompute() bool {
 	_, err := w.write.RecomputeAudience(w.t.Context(), w.call, c.slug)
 	w.must(err)
 	w.did("recompute %s", c.slug)
+	w.prompt = true
 	return true
 }
