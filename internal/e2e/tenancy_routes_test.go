@@ -98,9 +98,11 @@ func itsWords(n names) string     { return n.words }
 var attacks = map[string]*attack{
 	"POST /ingest": only(202,
 		sent("/ingest", `{"id":%q,"content":"hello there","identity":%q}`, itsSource, itsIdentity),
+		sent("/ingest", `{"content":"hello again","idempotencyKey":%q}`, func(n names) string { return n.idempotency }),
 		also(400, sent("/ingest", `{"id":%q,"content":"hello there","audience":%q}`, itsSource, itsAudience))),
 	"POST /ingest/batch": only(202,
 		sent("/ingest/batch", `{"items":[{"id":%q,"content":"hello there","identity":%q}]}`, itsSource, itsIdentity),
+		sent("/ingest/batch", `{"items":[{"content":"hello again"}],"idempotencyKey":%q}`, func(n names) string { return n.idempotency }),
 		also(400, sent("/ingest/batch", `{"items":[{"content":"hello"},{"id":%q,"content":"hello there","audience":%q}]}`, itsSource, itsAudience))),
 	"GET /ingest/:ingestionId":        only(404, at("/ingest/", itsIngestion, "")),
 	"DELETE /ingest/:ingestionId":     only(404, at("/ingest/", itsIngestion, "")),

@@ -34,8 +34,8 @@ type tenant struct {
 
 // names are what a caller may have heard of a tenant: ids, slugs and a cursor, and what is behind them, which nobody else may read.
 type names struct {
-	source, ingestion, identity, audience, trait, project, keyID, cursor string
-	value, label, words, title                                           string
+	source, ingestion, identity, audience, trait, project, keyID, cursor, idempotency string
+	value, label, words, title                                                        string
 	// far is of another organization.
 	far bool
 }
@@ -49,7 +49,7 @@ func someNames() names {
 	tag := hex.EncodeToString(raw)
 	return names{
 		source: "source-" + tag, ingestion: uuid.Must(uuid.NewV7()).String(), identity: "identity-" + tag, audience: "audience-" + tag,
-		trait: "trait-" + tag, project: "secret-" + tag, keyID: uuid.NewString(),
+		trait: "trait-" + tag, project: "secret-" + tag, keyID: uuid.NewString(), idempotency: "once-" + tag,
 		value: "value-" + tag, label: "label-" + tag, words: "zebra" + tag, title: "title-" + tag,
 	}
 }
@@ -126,8 +126,8 @@ func (y *tenancy) victim(management string) (tenant, names) {
 	y.must(v.key, http.MethodPut, "/identities/"+n.identity+"-b", traits)
 	n.cursor = y.must(v.key, http.MethodGet, "/identities?limit=1", "")["endCursor"].(string)
 	y.must(v.key, http.MethodPut, "/audiences/"+n.audience, fmt.Sprintf(`{"kind":"fixed","name":%q,"identities":[%q]}`, n.title, n.identity))
-	sent := y.must(v.key, http.MethodPost, "/ingest", fmt.Sprintf(`{"id":%q,"label":%q,"content":"My secret is %s.","identity":%q,"audience":%q}`,
-		n.source, n.label, n.words, n.identity, n.audience))
+	sent := y.must(v.key, http.MethodPost, "/ingest", fmt.Sprintf(`{"id":%q,"label":%q,"content":"My secret is %s.","identity":%q,"audience":%q,"idempotencyKey":%q}`,
+		n.source, n.label, n.words, n.identity, n.audience, n.idempotency))
 	n.ingestion = sent["ingestionId"].(string)
 	await(y.t, func() bool {
 		return y.must(v.key, http.MethodGet, "/ingest/"+n.ingestion, "")["settled"] == true
@@ -274,6 +274,14 @@ func TestTenancy(t *testing.T) {
 	if served < 10 {
 		t.Errorf("only %d routes are served", served)
 	}
+	for name, v := range neighbours {
+		t.Run("all names of a neighbour "+name+" used and deleted", func(t *testing.T) {
+			y.sameNames(t, v.names)
+			if diff := cmp.Diff(v.before, y.seen(v.tenant, v.names)); diff != "" {
+				t.Errorf("the neighbour's own (-before +after):\n%s", diff)
+			}
+		})
+	}
 	y.untouched(slices.Collect(maps.Keys(neighbours)), func(name string) string { return neighbours[name].slug })
 	for name, v := range neighbours {
 		if !y.recalled(v.tenant, v.names) {
@@ -355,6 +363,46 @@ func (y *tenancy) untouched(neighbours []string, slug func(neighbour string) str
 	})
 	if !errors.Is(err, errEnd) || len(projects) != len(neighbours) || read == 0 {
 		y.t.Errorf("read the log: %v, with %d events and the projects %v", err, read, projects)
+	}
+}
+
+// sameNames makes, recalls and deletes a caller's own of every name of a neighbour.
+func (y *tenancy) sameNames(t *testing.T, n names) {
+	t.Helper()
+	own, _ := y.newTenant(y.management, "Namesake")
+	is := func(want int, method, path, body string) string {
+		t.Helper()
+		status, answer := y.call(own.key, method, path, body)
+		if status != want {
+			t.Errorf("%s %s: %d, want %d\n%s", method, path, status, want, answer)
+		}
+		return answer
+	}
+	audience := fmt.Sprintf(`{"kind":"fixed","identities":[%q]}`, n.identity)
+	is(201, http.MethodPut, "/audiences/"+n.audience, audience)
+	sent := struct {
+		IngestionID string `json:"ingestionId"`
+	}{}
+	// The key of a neighbour's send is no key of this project.
+	body := fmt.Sprintf(`{"id":%q,"content":"I like plain tea.","audience":%q,"identity":%q,"idempotencyKey":%q}`, n.source, n.audience, n.identity, n.idempotency)
+	if err := json.Unmarshal([]byte(is(202, http.MethodPost, "/ingest", body)), &sent); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool {
+		return y.must(own.key, http.MethodGet, "/ingest/"+sent.IngestionID, "")["settled"] == true
+	})
+	query := fmt.Sprintf(`{"query":"secret tea %s","identity":%q}`, n.words, n.identity)
+	if found := is(200, http.MethodPost, "/recall", query); !strings.Contains(found, "plain tea") || strings.Contains(found, "secret") {
+		t.Errorf("its own recall: %s", found)
+	}
+	is(200, http.MethodPut, "/identities/"+n.identity, fmt.Sprintf(`{"traits":{%q:"other"}}`, n.trait))
+	is(204, http.MethodDelete, "/audiences/"+n.audience, "")
+	is(201, http.MethodPut, "/audiences/"+n.audience, audience)
+	is(204, http.MethodDelete, "/identities/"+n.identity, "")
+	is(202, http.MethodDelete, "/data-points/"+n.source, "")
+	is(204, http.MethodDelete, "/ingest/"+sent.IngestionID, "")
+	if found := is(200, http.MethodPost, "/recall", query); !strings.Contains(found, `"results":[]`) {
+		t.Errorf("its own recall of what is deleted: %s", found)
 	}
 }
 
