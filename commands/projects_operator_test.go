@@ -1,10 +1,13 @@
 package commands_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/metering"
@@ -121,4 +124,79 @@ func TestProjectsPerPlan(t *testing.T) {
 	w.setPlan(metering.Flex)
 	_, err = w.CreateProject(t.Context(), w.call, "More")
 	wantFault(t, err, "project-limit-reached")
+}
+
+// Two processes that create projects at once come to the plan's count, and not past it.
+func TestProjectsPerPlanOverTwoProcesses(t *testing.T) {
+	w, _ := metered(t)
+	w.setPlan(metering.PayAsYouGo) // three, and "default" is one
+	other := worldOver(t, w.store)
+	errs := make(chan error, 12)
+	for i := range cap(errs) {
+		service := []*world{w, other}[i%2]
+		go func() {
+			_, err := service.CreateProject(t.Context(), w.call, "More")
+			errs <- err
+		}()
+	}
+	created := 0
+	for range cap(errs) {
+		if err := <-errs; err == nil {
+			created++
+		} else {
+			wantFault(t, err, "project-limit-reached")
+		}
+	}
+	state := w.registry()
+	if n := state.Projects(w.call.Principal.OrganizationID); created != 2 || n != 3 {
+		t.Errorf("%d created, %d there", created, n)
+	}
+}
+
+// vault remembers what is kept, as long as it answers.
+type vault struct {
+	kept  map[uuid.UUID]string
+	fails error
+}
+
+func (v *vault) Keep(_ context.Context, id uuid.UUID, clear string) error {
+	if v.fails == nil {
+		v.kept[id] = clear
+	}
+	return v.fails
+}
+
+func (v *vault) Drop(_ context.Context, ids ...uuid.UUID) error {
+	for _, id := range ids {
+		if v.fails == nil {
+			delete(v.kept, id)
+		}
+	}
+	return v.fails
+}
+
+func TestAKeyIsKeptWhileItLives(t *testing.T) {
+	w, a := metered(t)
+	v := &vault{kept: map[uuid.UUID]string{}}
+	w.Service = commands.New(commands.Config{Log: w.log, Waiter: noWait{}, Accounts: a, Vault: v})
+	key, err := w.CreateKey(t.Context(), w.call, "default", "app")
+	if err != nil || v.kept[uuid.MustParse(key.ID)] != key.Key || len(v.kept) != 1 {
+		t.Fatalf("kept %v of %+v, %v", v.kept, key, err)
+	}
+	v.fails = errors.New("no answer")
+	before := w.projectTypes("default")
+	_, err = w.CreateKey(t.Context(), w.call, "default", "app")
+	wantFault(t, err, "service-unavailable")
+	wantTypes(t, w.projectTypes("default"), before...)
+	// A key ends even where the vault does not answer: a later start drops what it kept.
+	if err := w.RevokeKey(t.Context(), w.call, "default", key.ID); err != nil {
+		t.Error(err)
+	}
+	v.fails = nil
+	if key, err = w.CreateKey(t.Context(), w.call, "default", "app"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.RevokeKey(t.Context(), w.call, "default", key.ID); err != nil || len(v.kept) != 1 {
+		t.Errorf("kept %v, %v", v.kept, err)
+	}
 }

@@ -109,6 +109,8 @@ func (b backups) Backup(ctx context.Context, dir string) (_ operator.BackedUp, e
 			err = errors.Join(err, clearFolder(dir))
 		}
 	}()
+	// The credentials come before the log: a key that is replaced meanwhile is then one that the log knows, as the next rotation must find.
+	credentials, noCredentials := os.ReadFile(filepath.Join(b.dataDir, CredentialsFile))
 	if err := b.node.Backup(ctx, filepath.Join(dir, backupLog)); err != nil {
 		return operator.BackedUp{}, err
 	}
@@ -120,8 +122,7 @@ func (b backups) Backup(ctx context.Context, dir string) (_ operator.BackedUp, e
 			return operator.BackedUp{}, err
 		}
 	}
-	credentials, err := os.ReadFile(filepath.Join(b.dataDir, CredentialsFile))
-	if err == nil {
+	if err = noCredentials; err == nil {
 		err = writeDurably(filepath.Join(dir, CredentialsFile), credentials)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain"
-	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/internal/operator"
@@ -26,6 +25,7 @@ type Operated struct {
 	DataDir    string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
 	EventStore string `name:"eventstore" setting:"ANNALS_EVENTSTORE" default:"embedded" help:"Event store, where no server runs on the data folder: esdb://host:2113."`
 	Postgres   string `name:"postgres" setting:"ANNALS_POSTGRES" default:"embedded" help:"Database, where no server runs on the data folder: postgres://user@host/database."`
+	Plans      string `name:"plans" setting:"ANNALS_PLANS" help:"Terms of plans that differ from the default, as JSON by plan, where no server runs on the data folder."`
 	JSON       bool   `name:"json" help:"Print the answer as one JSON value."`
 }
 
@@ -62,6 +62,10 @@ func (o Operated) direct(ctx context.Context) (_ operator.Organizations, done fu
 	if !hasScheme(o.EventStore, "esdb", "esdb+discover") {
 		return nil, nil, errors.New(`the event store is neither "embedded" nor an address such as esdb://host:2113`)
 	}
+	tariff, err := (&Settings{Plans: o.Plans}).tariff()
+	if err != nil {
+		return nil, nil, err
+	}
 	codec, err := eventstore.NewCodec(domain.Catalog)
 	if err != nil {
 		return nil, nil, err
@@ -75,7 +79,6 @@ func (o Operated) direct(ctx context.Context) (_ operator.Organizations, done fu
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
-	tariff := metering.DefaultTariff()
 	service := commands.New(commands.Config{
 		Log: commands.NewLog(store, codec, quiet), Waiter: projections.NewWaiter(db), Tariff: tariff, Accounts: usage.Queries{DB: db, Tariff: tariff},
 	})

@@ -69,11 +69,13 @@ func TestAnOrganizationGetsThePartsThatItLacks(t *testing.T) {
 	}{
 		{"nothing yet, unmetered, nobody", nil, organization.Parts{Plan: metering.SelfHosted}, []event.Event{planSet(metering.SelfHosted, 0)}},
 		{
-			"nothing yet, metered, with owner and key", nil, organization.Parts{Plan: metering.Flex, OwnerEmail: "ana@gmail.com", Key: keySet("h")},
+			"nothing yet, metered, with owner and key", nil,
+			organization.Parts{Plan: metering.Flex, OwnerEmail: "ana@gmail.com", Key: keySet("h")},
 			[]event.Event{owner("ana@gmail.com"), planSet(metering.Flex, 0), granted(1_500_000), *keySet("h")},
 		},
 		{
-			"a work email", nil, organization.Parts{Plan: metering.PayAsYouGo, OwnerEmail: "ana@acme.example"},
+			"a work email", nil,
+			organization.Parts{Plan: metering.PayAsYouGo, OwnerEmail: "ana@acme.example"},
 			[]event.Event{owner("ana@acme.example"), planSet(metering.PayAsYouGo, 0), granted(4_000_000)},
 		},
 		{"a log from before", []event.Event{keySet("h")}, organization.Parts{Plan: metering.SelfHosted, Key: keySet("other")}, []event.Event{planSet(metering.SelfHosted, 0)}},

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/internal/operator"
+)
+
+// wants makes a call of the process and wants a status, and a code where it is no 2xx.
+func (s *served) wants(key, method, path, body string, status int, code string) []byte {
+	s.d.t.Helper()
+	req, err := http.NewRequestWithContext(s.d.t.Context(), method, "http://"+s.addr+api+path, strings.NewReader(body))
+	if err != nil {
+		s.d.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.d.t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil {
+		s.d.t.Fatal(err)
+	}
+	if res.StatusCode != status || code != "" && !bytes.Contains(answer, []byte(`"code":"`+code+`"`)) {
+		s.d.t.Errorf("%s %s: %d %s, want %d %s", method, path, res.StatusCode, answer, status, code)
+	}
+	return answer
+}
+
+// What one process gives or takes away is so on the other from its next call on; and where no server runs on the data folder, the
+// commands work on the configured event store and database.
+func TestKeysAndPlansOverTwoProcesses(t *testing.T) {
+	d := newDeployment(t, time.Now(), 2)
+	one, two := d.processes[0], d.processes[1]
+	one.start()
+	two.start()
+	values, err := readCredentials(one.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manager := values[managementKeyName]
+	for range 5 {
+		var key struct{ ID, Key string }
+		if err := json.Unmarshal(one.wants(manager, http.MethodPost, "/projects/default/keys", `{"name":"app"}`, http.StatusCreated, ""), &key); err != nil {
+			t.Fatal(err)
+		}
+		two.wants(key.Key, http.MethodGet, "/usage", "", http.StatusOK, "")
+		one.wants(manager, http.MethodDelete, "/projects/default/keys/"+key.ID, "", http.StatusNoContent, "")
+		two.wants(key.Key, http.MethodGet, "/usage", "", http.StatusUnauthorized, "unauthorized")
+	}
+	project := values[projectKeyName]
+	for range 3 {
+		one.operate("project", "archive", "default")
+		two.wants(project, http.MethodGet, "/usage", "", http.StatusForbidden, "project-archived")
+		two.operate("project", "unarchive", "default")
+		one.wants(project, http.MethodGet, "/usage", "", http.StatusOK, "")
+	}
+
+	// No server runs on this folder, which is empty.
+	direct := func(out any, args ...string) outcome {
+		t.Helper()
+		env := map[string]string{"ANNALS_EVENTSTORE": d.node, "ANNALS_POSTGRES": d.database, "ANNALS_DATA_DIR": t.TempDir()}
+		got := annals(t.Context(), env, "", append(args, "--json")...)
+		if out != nil {
+			if err := json.Unmarshal([]byte(got.stdout), out); got.code != exitOK || err != nil {
+				t.Fatalf("%v: %+v, %v", args, got, err)
+			}
+		}
+		return got
+	}
+	var acme, annal operator.Organization
+	direct(&acme, "org", "create", "Acme", "--plan", "payg")
+	two.wants(acme.ManagementKey, http.MethodPost, "/projects", `{"name":"Default"}`, http.StatusCreated, "")
+	one.wants(acme.ManagementKey, http.MethodGet, "/projects", "", http.StatusOK, "")
+	if got := direct(nil, "org", "plan", "flex"); got.code != exitFailed || !strings.Contains(got.stderr, "name one with --org") {
+		t.Errorf("two organizations: %+v", got)
+	}
+	direct(&annal, "org", "plan", "payg", "--org", "annals")
+	direct(&annal, "org", "credits", "--grant", "-1000000", "--org", "annals")
+	if annal.Left != "0" || annal.Granted != "-150000" {
+		t.Errorf("taken back: %+v", annal)
+	}
+	for _, s := range d.processes {
+		s.wants(project, http.MethodPost, "/ingest", `{"content":"Ana likes plums."}`, http.StatusPaymentRequired, "out-of-credits")
+	}
+	direct(&annal, "org", "plan", "self-hosted", "--org", "annals")
+	for _, s := range d.processes {
+		s.wants(project, http.MethodPost, "/ingest", `{"content":"Ana likes plums.","id":"`+s.addr+`"}`, http.StatusAccepted, "")
+	}
+	var rotated operator.Organization
+	direct(&rotated, "org", "rotate-management-key", "--org", "annals")
+	for _, s := range d.processes {
+		s.wants(manager, http.MethodGet, "/projects", "", http.StatusUnauthorized, "unauthorized")
+		s.wants(rotated.ManagementKey, http.MethodGet, "/projects", "", http.StatusOK, "")
+	}
+}
