@@ -209,6 +209,15 @@ func TestRequestsAsSent(t *testing.T) {
 		func() error { _, err := c.Status(ctx, "a/b"); return err },
 		func() error { return c.RevokeKey(ctx, "p", "k") },
 		func() error { _, err := c.DeleteDataPoints(ctx, []string{"x"}); return err },
+		func() error {
+			return c.PutIdentity(ctx, Identity{Identity: "a/b", Traits: map[string]string{"team": "x"}})
+		},
+		func() error { return c.PutIdentities(ctx, []Identity{{Identity: "a"}}) },
+		func() error {
+			_, err := c.PutRule(ctx, "team", Rule{Match: "any", Conditions: []Comparison{{Trait: "team", Operator: "is", Values: []string{"x"}}}})
+			return err
+		},
+		func() error { _, err := c.Recompute(ctx, "team"); return err },
 	} {
 		if err := do(); err != nil {
 			t.Fatal(err)
@@ -220,6 +229,10 @@ func TestRequestsAsSent(t *testing.T) {
 		`GET /api/v1/ingest/a%2Fb Bearer svc_mk_k `,
 		`DELETE /api/v1/projects/p/keys/k Bearer svc_mk_k `,
 		`POST /api/v1/data-points/delete Bearer svc_mk_k {"ids":["x"]}`,
+		`PUT /api/v1/identities/a%2Fb Bearer svc_mk_k {"traits":{"team":"x"}}`,
+		`POST /api/v1/identities/bulk Bearer svc_mk_k [{"identity":"a","traits":null}]`,
+		`PUT /api/v1/audiences/team Bearer svc_mk_k {"kind":"rule","rule":{"match":"any","conditions":[{"trait":"team","operator":"is","values":["x"]}]}}`,
+		`POST /api/v1/audiences/team/recompute Bearer svc_mk_k `,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
