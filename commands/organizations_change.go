@@ -43,7 +43,7 @@ func (s *Service) SetPlan(ctx context.Context, call Call, org string, plan meter
 	}
 	return s.changeOrganization(ctx, call, org, func(ctx context.Context, o registry.OrganizationCreated, state organization.State, out *Changed) ([]event.Event, error) {
 		out.Plan = plan
-		change := organization.Change{OrganizationID: o.OrganizationID, Plan: plan, OwnerEmail: o.OwnerEmail, At: call.ReceivedAt}
+		change := organization.Change{OrganizationID: o.OrganizationID, Plan: plan, At: call.ReceivedAt}
 		if state.Plan != plan {
 			var err error
 			if change.ChargedTenths, err = s.charged(ctx, o.OrganizationID, call.ReceivedAt); err != nil {
@@ -147,7 +147,8 @@ func (s *Service) changeOrganization(ctx context.Context, call Call, nameOrID st
 	if err != nil {
 		return Changed{}, err
 	}
-	return out, visible(ctx, s.Waiter, at, organizationProjections[:]...)
+	// A plan or a cap that begins to bind counts what was answered before it, which was not reserved: the facts have to be there.
+	return out, visible(ctx, s.Waiter, at, append(organizationProjections[:], projectionDataPoints)...)
 }
 
 // charged is what an organization was charged in the month of an instant, every call answered before included.

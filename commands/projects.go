@@ -58,7 +58,8 @@ func (s *Service) CreateProject(ctx context.Context, call Call, name string) (Pr
 			return ProjectReceipt{}, err
 		}
 		receipt := ProjectReceipt{ID: created.ProjectID, Slug: created.Slug, Name: name, CreatedAt: created.CreatedAt, Metered: plan.Metered()}
-		return receipt, visible(ctx, s.Waiter, done.Position, projectionAccess)
+		// What the project takes counts for its organization from its first send on.
+		return receipt, visible(ctx, s.Waiter, done.Position, projectionAccess, projectionUsage)
 	}
 }
 

@@ -98,5 +98,6 @@ func (s *Service) changeProject(ctx context.Context, call Call, org, slug string
 	if err != nil {
 		return ProjectChanged{}, err
 	}
-	return out, visible(ctx, s.Waiter, at, projectionAccess)
+	// A cap that begins to bind counts what was answered before it, which was not reserved: the facts have to be there.
+	return out, visible(ctx, s.Waiter, at, projectionAccess, projectionDataPoints)
 }

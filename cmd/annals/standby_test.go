@@ -48,7 +48,7 @@ func TestSecondProcessTakesTheIndexOver(t *testing.T) {
 		t.Fatalf("the second answers %q, %+v", code, page)
 	}
 	is, err := second.client().Condition(t.Context())
-	if err != nil || !is.Ready {
+	if err != nil || !is.Ready || is.RecallElsewhere == "" {
 		t.Fatalf("the second is %+v, %v", is, err)
 	}
 	first.kill()

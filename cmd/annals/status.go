@@ -89,6 +89,9 @@ func tellCondition(w io.Writer, url string, is client.Condition) error {
 	for _, reason := range is.WritesRefused {
 		lines = append(lines, "writes are refused: "+reason)
 	}
+	if is.RecallElsewhere != "" {
+		lines = append(lines, "recall is not answered here: "+is.RecallElsewhere)
+	}
 	for _, e := range is.SetAside {
 		by := "all projections"
 		if len(e.Projections) > 0 {

@@ -112,6 +112,8 @@ type Condition struct {
 	Why string `json:"why"`
 	// WritesRefused are the reasons why calls that write are refused for the time being.
 	WritesRefused []string `json:"writesRefused,omitempty"`
+	// RecallElsewhere is why this server does not answer recall, "" where it does.
+	RecallElsewhere string `json:"recallElsewhere,omitempty"`
 	// SetAside are the events that projections pass over.
 	SetAside []SetAside `json:"setAside,omitempty"`
 }
@@ -147,11 +149,12 @@ func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 		remarks = envelope.Data
 	}
 	var also struct {
-		WritesRefused []string   `json:"writesRefused"`
-		SetAside      []SetAside `json:"setAside"`
+		WritesRefused   []string   `json:"writesRefused"`
+		RecallElsewhere string     `json:"recallElsewhere"`
+		SetAside        []SetAside `json:"setAside"`
 	}
 	if json.Unmarshal(remarks, &also) == nil {
-		is.WritesRefused, is.SetAside = also.WritesRefused, also.SetAside
+		is.WritesRefused, is.RecallElsewhere, is.SetAside = also.WritesRefused, also.RecallElsewhere, also.SetAside
 	}
 	is.Ready = got.status == http.StatusOK
 	return is, nil
