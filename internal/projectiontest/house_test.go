@@ -24,7 +24,9 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/metering"
 	domainrecall "github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
@@ -34,6 +36,7 @@ import (
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/recallindex"
@@ -69,8 +72,34 @@ func (h *house) ProjectNamed(context.Context, uuid.UUID, string) (auth.Named, bo
 	return auth.Named{Project: h.project}, true, nil
 }
 
-// Wait implements commands.Waiter: the projections are applied by the test.
-func (*house) Wait(context.Context, eventstore.Position, ...string) error { return nil }
+// Wait implements commands.Waiter: whoever waits applies what is new.
+func (h *house) Wait(ctx context.Context, _ eventstore.Position, _ ...string) error {
+	return h.advance(ctx)
+}
+
+// Stopped implements directory.Waiter: nothing stops here, it fails.
+func (*house) Stopped(context.Context, string) error { return nil }
+
+// PendingSeen implements directory.Pending: nobody's recall is counted here.
+func (*house) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]time.Time, error) {
+	return nil, nil
+}
+
+// free is a meter of recalls that cost nothing.
+type free struct{}
+
+func (free) Recall(_ context.Context, _ auth.Principal, _ string, _ time.Time, search func() error) error {
+	return search()
+}
+
+func (free) Ceiling(metering.Plan) int { return 32000 }
+
+// views shows audiences after they were written.
+type views struct{ *directory.Queries }
+
+func (v views) ViewAudience(ctx context.Context, project auth.Project, slug string) (view any, ok bool, err error) {
+	return v.Audience(ctx, project, slug)
+}
 
 // ReadBlob reads a blob of the log.
 func (h *house) ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error) {
@@ -91,20 +120,36 @@ func (h *house) furnish(codec *eventstore.Codec) {
 	h.store = eventstoretest.NewMemory()
 	h.log = commands.NewLog(h.store, codec, discard)
 	h.project = auth.Project{ID: uuid.New(), Number: 1, Slug: "default", Namespace: uuid.New()}
-	service := commands.New(commands.Config{Log: h.log, Waiter: h, Sends: sends{}, HashKey: make([]byte, 32), Pipeline: true})
+	created := registry.ProjectCreated{
+		OrganizationID: uuid.New(), ProjectID: h.project.ID, Number: 1, Slug: "default", Name: "default", Namespace: h.project.Namespace, CreatedAt: time.Unix(1, 0).UTC(),
+	}
+	if _, err := h.log.Append(h.t.Context(), stream.Registry, eventstore.NoStream, event.Meta{CommandID: uuid.New(), Principal: "first start"}, created); err != nil {
+		h.t.Fatal(err)
+	}
+	records := directory.NewQueries(h.db, h.store, h, datapoints.Queries{DB: h.db}, h)
+	service := commands.New(commands.Config{Log: h.log, Waiter: h, Sends: sends{}, Directory: records, HashKey: make([]byte, 32), Pipeline: true})
 	e := httpx.New(httpx.Config{Log: discard, Keys: h, URLs: apitest.URLs})
-	writeapi.Register(e, writeapi.Deps{Ingest: service, Delete: service})
-	readapi.Register(e, readapi.Deps{Recall: recall.New(recall.Config{DB: h.db, Index: h.index, Analyzer: h.analyzer, Blobs: h})})
+	writeapi.Register(e, writeapi.Deps{Ingest: service, Delete: service, Identities: service, Sight: records, Audiences: service, AudienceViews: views{records}})
+	readapi.Register(e, readapi.Deps{
+		Identities: records, Audiences: records, Meter: free{},
+		Recall: recall.New(recall.Config{DB: h.db, Index: h.index, Analyzer: h.analyzer, Blobs: h, Viewers: records}),
+	})
 	h.api = e
 	h.projectors = []projectiontest.Projector{
-		datapoints.New(h), memories.New(h, discard), recallindex.New(h.index, recallindex.Log{Store: h.store, Codec: codec}, h.analyzer, discard),
+		datapoints.New(h), memories.New(h, discard), directory.New(h, discard), recallindex.New(h.index, recallindex.Log{Store: h.store, Codec: codec}, h.analyzer, discard),
 	}
 }
 
-// call sends a body to a route; what is answered is what the document has, and nothing fails inside.
+// call sends a body to a route; see do.
 func (h *house) call(path string, body []byte) *httptest.ResponseRecorder {
 	h.t.Helper()
-	req := httptest.NewRequestWithContext(h.t.Context(), http.MethodPost, auth.Prefix+path, bytes.NewReader(body))
+	return h.do(http.MethodPost, path, body)
+}
+
+// do makes a call; what is answered is what the document has, and nothing fails inside.
+func (h *house) do(method, path string, body []byte) *httptest.ResponseRecorder {
+	h.t.Helper()
+	req := httptest.NewRequestWithContext(h.t.Context(), method, auth.Prefix+path, bytes.NewReader(body))
 	req.Header.Set(echo.HeaderAuthorization, "Bearer "+apitest.ProjectKey)
 	req.Header.Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
 	res := httptest.NewRecorder()
@@ -208,6 +253,13 @@ func (h *house) derive() {
 // apply puts what is new in the log through every projector, as one page.
 func (h *house) apply() {
 	h.t.Helper()
+	if err := h.advance(h.t.Context()); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// advance is apply, for who is asked by others than the test.
+func (h *house) advance(ctx context.Context) error {
 	facts := h.facts()[h.applied:]
 	h.applied += len(facts)
 	for _, p := range h.projectors {
@@ -215,16 +267,17 @@ func (h *house) apply() {
 		if len(own) == 0 {
 			continue
 		}
-		err := pgx.BeginFunc(h.t.Context(), h.db, func(tx pgx.Tx) error {
-			if err := projectiontest.Enter(h.t.Context(), tx, p); err != nil {
+		err := pgx.BeginFunc(ctx, h.db, func(tx pgx.Tx) error {
+			if err := projectiontest.Enter(ctx, tx, p); err != nil {
 				return err
 			}
-			return p.Apply(h.t.Context(), tx, own)
+			return p.Apply(ctx, tx, own)
 		})
 		if err != nil {
-			h.t.Fatalf("%s stops on what the edge let through: %v", p.Name(), err)
+			return fmt.Errorf("%s stops on what the edge let through: %w", p.Name(), err)
 		}
 	}
+	return nil
 }
 
 // recall asks for a text, and holds what is shown against what stands.
@@ -320,7 +373,7 @@ func build(f *testing.F) *built {
 		}
 	})
 	b := &built{db: pgtest.Database(f), index: index, codec: codec, contract: apitest.Load(f, readapi.OpenAPI), analyzer: domainrecall.NewAnalyzer()}
-	for _, p := range []projectiontest.Projector{datapoints.New(nil), memories.New(nil, nil), recallindex.New(index, nil, b.analyzer, nil)} {
+	for _, p := range []projectiontest.Projector{datapoints.New(nil), memories.New(nil, nil), directory.New(nil, nil), recallindex.New(index, nil, b.analyzer, nil)} {
 		projectiontest.Make(f, b.db, p)
 	}
 	return b
@@ -342,7 +395,7 @@ func (b *built) house(t *testing.T) *house {
 // live takes what was accepted through everything, and recalls it.
 func (h *house) live() {
 	h.t.Helper()
-	if len(h.facts()) == 0 {
+	if len(h.facts()) == 1 { // the project alone
 		return
 	}
 	h.derive()
