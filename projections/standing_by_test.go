@@ -63,7 +63,7 @@ func TestStoppedHere(t *testing.T) {
 	if _, active := a.Active("apples"); active {
 		t.Error("it stopped and is active")
 	}
-	w.exec(t, `update apples.checkpoint set holder = 'another', stopped = null`)
+	w.exec(t, `update apples.checkpoint set holder = 'another', stopped = null, until = clock_timestamp() + interval '1 hour'`)
 	if a.StoppedHere(t.Context(), "apples") {
 		t.Error("it goes on elsewhere, and counts as stopped here")
 	}
