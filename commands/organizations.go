@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,11 @@ import (
 
 // organizationProjections are those that hold what belongs to an organization: it is prepared once they have all of it.
 var organizationProjections = [...]string{projectionAccess, projectionUsage}
+
+// Preparing knows the organizations that are not prepared, as far as a projection has seen. What is prepared stays so.
+type Preparing interface {
+	Preparing(ctx context.Context) ([]uuid.UUID, error)
+}
 
 // NewOrganization is what an operator creates an organization with; OwnerEmail "" names no owner.
 type NewOrganization struct {
@@ -103,13 +109,21 @@ func (s *Service) register(ctx context.Context, call Call, created registry.Orga
 }
 
 // PrepareOrganizations goes on with every organization whose preparation was not ended: one that a crash left behind, and those of
-// a log from before organizations were prepared. The projections must be following the log.
+// a log from before organizations were prepared. The projections must have passed what the log held at the start, and be following it.
 func (s *Service) PrepareOrganizations(ctx context.Context, call Call) error {
 	state, err := s.registry.read(ctx)
 	if err != nil {
 		return err
 	}
-	for _, o := range state.Organizations {
+	open := state.Organizations
+	if s.Preparing != nil {
+		ids, err := s.Preparing.Preparing(ctx)
+		if err != nil {
+			return err
+		}
+		open = slices.DeleteFunc(open, func(o registry.OrganizationCreated) bool { return !slices.Contains(ids, o.OrganizationID) })
+	}
+	for _, o := range open {
 		if err := s.prepareOrganization(ctx, call, o, nil); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package commands_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -105,6 +106,11 @@ func TestACrashBeforeThePartsIsGoneOnFrom(t *testing.T) {
 	if g := facts[2].Event.(*organization.CreditsGranted); g.Kind != metering.Starting || g.Tenths != 4_000_000 {
 		t.Errorf("granted %+v", g)
 	}
+	// Nobody has its management key, so that it gets one when the key is rotated.
+	if _, err := w.RotateManagementKey(t.Context(), w.call, ""); err != nil {
+		t.Fatal(err)
+	}
+	wantTypes(t, typesOf(w.eventsOf("Crashed")), memberAdded, planSet, granted, prepared, keySet)
 }
 
 func TestALogFromBeforeIsPrepared(t *testing.T) {
@@ -189,4 +195,23 @@ func TestOneOfTwoProcessesCreatesTheName(t *testing.T) {
 	if created != 1 || !slices.Equal(names, []string{"Annals", "Acme"}) {
 		t.Errorf("%d created: %v", created, names)
 	}
+}
+
+// preparing are organizations that a projection says are not prepared.
+type preparing []uuid.UUID
+
+func (p preparing) Preparing(context.Context) ([]uuid.UUID, error) { return p, nil }
+
+func TestAStartReadsOnlyWhatIsNotPrepared(t *testing.T) {
+	w := newWorld(t)
+	one, two := uuid.New(), uuid.New()
+	w.given(stream.Registry, registry.LogOpened{LogID: uuid.New(), OpenedAt: w.call.ReceivedAt},
+		registry.OrganizationCreated{OrganizationID: one, Name: "One", Plan: metering.Flex, CreatedAt: w.call.ReceivedAt},
+		registry.OrganizationCreated{OrganizationID: two, Name: "Two", Plan: metering.Flex, CreatedAt: w.call.ReceivedAt})
+	service := commands.New(commands.Config{Log: w.log, Waiter: noWait{}, Preparing: preparing{two, uuid.New()}})
+	if err := service.PrepareOrganizations(t.Context(), w.call); err != nil {
+		t.Fatal(err)
+	}
+	wantTypes(t, typesOf(w.eventsOf("One")))
+	wantTypes(t, typesOf(w.eventsOf("Two")), planSet, granted, prepared)
 }

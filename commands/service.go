@@ -46,6 +46,8 @@ type Config struct {
 	HashKey []byte // key of the fingerprints, at least 32 bytes
 	// Pipeline is false where background derivation is switched off: then nothing can be retried.
 	Pipeline bool
+	// Preparing saves a start the reads of organizations that are prepared; nil where each is read.
+	Preparing Preparing
 	// Vault keeps the clear values of project keys, sealed; nil keeps none.
 	Vault Vault
 	// Accounts say what organizations were charged and have left.

@@ -41,6 +41,7 @@ type BackupCmd struct {
 	Dir     string `arg:"" help:"Folder to back up into; it must be empty or not be there."`
 	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder; a server may be running on it."`
 	HashKey string `name:"hash-key" setting:"ANNALS_HASH_KEY" help:"Key of the hashes, where it was set and no server is running."`
+	SealKey string `name:"seal-key" setting:"ANNALS_SEAL_KEY" help:"Keys that API keys are sealed with, where they were set and no server is running."`
 }
 
 // Run lets the running server make the backup, and makes it itself where none runs.
@@ -67,7 +68,7 @@ func (c *BackupCmd) offline(ctx context.Context, dir string) (_ operator.BackedU
 	if _, err := os.Stat(log); errors.Is(err, fs.ErrNotExist) {
 		return operator.BackedUp{}, fmt.Errorf("data folder %s holds no log (is --data-dir right?)", c.DataDir)
 	}
-	settings := &Settings{DataDir: c.DataDir, HashKey: c.HashKey}
+	settings := &Settings{DataDir: c.DataDir, HashKey: c.HashKey, SealKey: c.SealKey}
 	if _, err := os.Stat(filepath.Join(c.DataDir, hashKeyFile)); errors.Is(err, fs.ErrNotExist) && c.HashKey == "" {
 		return operator.BackedUp{}, fmt.Errorf("data folder %s holds no %s: give the key that the server runs with as --hash-key", c.DataDir, hashKeyFile)
 	}
@@ -80,7 +81,7 @@ func (c *BackupCmd) offline(ctx context.Context, dir string) (_ operator.BackedU
 		return operator.BackedUp{}, err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	sealing, err := keptSealKeys(c.DataDir)
+	sealing, err := knownSealKeys(settings)
 	if err != nil {
 		return operator.BackedUp{}, err
 	}
@@ -92,7 +93,7 @@ type backups struct {
 	node    *node.Node // nil for a cluster
 	dataDir string
 	hashKey []byte
-	// sealKeys are none where only the environment of a server that does not run has them.
+	// sealKeys are none where no server runs and they are not said.
 	sealKeys [][]byte
 }
 

@@ -122,3 +122,19 @@ func TestBackupOfAClusterIsRefused(t *testing.T) {
 		t.Errorf("left behind: %v", err)
 	}
 }
+
+// A seal key that is set stands in the backup before the one of the data folder.
+func TestABackupHasTheSealKeysThatAreSet(t *testing.T) {
+	data, backup := keptFolder(t), filepath.Join(t.TempDir(), "backup")
+	drawn, err := keptSealKeys(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{"ANNALS_SEAL_KEY": base64Of(sealed(3))}
+	if got := annals(t.Context(), env, "", "backup", backup, "--data-dir", data); got.code != exitOK {
+		t.Fatalf("backup: %+v", got)
+	}
+	if got, err := keptSealKeys(backup); err != nil || encodeSecrets(got) != encodeSecrets(append([][]byte{sealed(3)}, drawn...)) {
+		t.Errorf("the backup holds %x, %v", got, err)
+	}
+}

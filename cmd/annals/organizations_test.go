@@ -138,6 +138,12 @@ func TestOrganizationsProjectsAndKeys(t *testing.T) {
 		t.Errorf("the file keeps a key that a crash left: %v", got)
 	}
 
+	// The events say who did it.
+	for _, e := range h.events() {
+		if e.Type == "project.archived.v1" && !bytes.Contains(e.Meta, []byte(`"principal":"operator `)) {
+			t.Errorf("archived by %s", e.Meta)
+		}
+	}
 	h.nowhereInClear(manager, key.Key, neighbour, neighbours, rotated.ManagementKey)
 }
 

@@ -49,9 +49,22 @@ func encodeSecrets(keys [][]byte) string {
 	return strings.Join(texts, ",")
 }
 
-// sealKeys are the keys that API keys are sealed with, the first of which seals: those that are set, and behind them what the data folder
-// holds from a time when none was set. Where there is none at all, one is drawn into the data folder.
+// sealKeys are the keys that API keys are sealed with, the first of which seals; where none is known, one is drawn into the data folder.
 func sealKeys(s *Settings) ([][]byte, error) {
+	keys, err := knownSealKeys(s)
+	if err != nil || len(keys) > 0 {
+		return keys, err
+	}
+	key := make([]byte, SecretBytes)
+	if _, err := rand.Read(key); err != nil {
+		return nil, fmt.Errorf("draw the seal key: %w", err)
+	}
+	keys = [][]byte{key}
+	return keys, writeDurably(filepath.Join(s.DataDir, sealKeyFile), []byte(encodeSecrets(keys)+"\n"))
+}
+
+// knownSealKeys are those that are set, and behind them what the data folder holds from a time when none was set, or from a backup.
+func knownSealKeys(s *Settings) ([][]byte, error) {
 	keys, err := decodeSecrets(s.SealKey)
 	if err != nil {
 		return nil, fmt.Errorf("ANNALS_SEAL_KEY %w", err)
@@ -65,15 +78,7 @@ func sealKeys(s *Settings) ([][]byte, error) {
 			keys = append(keys, key)
 		}
 	}
-	if len(keys) > 0 {
-		return keys, nil
-	}
-	key := make([]byte, SecretBytes)
-	if _, err := rand.Read(key); err != nil {
-		return nil, fmt.Errorf("draw the seal key: %w", err)
-	}
-	keys = [][]byte{key}
-	return keys, writeDurably(filepath.Join(s.DataDir, sealKeyFile), []byte(encodeSecrets(keys)+"\n"))
+	return keys, nil
 }
 
 // keptSealKeys are those that the data folder holds, none without the file.

@@ -181,7 +181,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 	}
 	write := commands.New(commands.Config{
 		Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, Records: p.directory, Directory: p.directory, SoleWriter: s.EventStore == Embedded, HashKey: key, Pipeline: s.PipelineOn(), Foreground: foreground, Limits: meters,
-		Tariff: p.tariff, Accounts: charges, Vault: vault,
+		Tariff: p.tariff, Accounts: charges, Vault: vault, Preparing: access.Queries{DB: st.db},
 	})
 	p.organizations = organizations{commands: write, dataDir: s.DataDir, now: p.now}
 	p.prepare = func(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package organization
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -15,6 +16,8 @@ type State struct {
 	// Events is how many events were folded, which is the revision that the next one will have.
 	Events  int64
 	Members int
+	// OwnerEmail is the first owner's, "" while there is none.
+	OwnerEmail string
 	// Plan is "" until one was set.
 	Plan           metering.Plan
 	SpendCapTenths *int64
@@ -33,6 +36,9 @@ func (s *State) Evolve(e event.Event) {
 		s.KeyHashes = append(s.KeyHashes, e.Hash)
 	case *MemberAdded:
 		s.Members++
+		if e.Role == Owner && s.OwnerEmail == "" {
+			s.OwnerEmail = e.Email
+		}
 	case *PlanSet:
 		s.Plan = e.Plan
 	case *CreditsGranted:
@@ -70,7 +76,7 @@ func (s *State) Missing(p Parts) []event.Event {
 		plan = p.Plan
 		events = append(events, PlanSet{OrganizationID: p.OrganizationID, Plan: plan, Month: metering.Month(p.At), SetAt: p.At})
 	}
-	events = append(events, s.starting(p.OrganizationID, plan, p.OwnerEmail, p.At)...)
+	events = append(events, s.starting(p.OrganizationID, plan, cmp.Or(s.OwnerEmail, p.OwnerEmail), p.At)...)
 	if len(s.KeyHashes) == 0 && p.Key != nil {
 		events = append(events, *p.Key)
 	}
@@ -81,7 +87,6 @@ func (s *State) Missing(p Parts) []event.Event {
 type Change struct {
 	OrganizationID uuid.UUID
 	Plan           metering.Plan
-	OwnerEmail     string
 	// ChargedTenths is what the organization was charged in the month of At so far.
 	ChargedTenths int64
 	At            time.Time
@@ -93,7 +98,7 @@ func (s *State) SetPlan(c Change) []event.Event {
 		return nil
 	}
 	set := PlanSet{OrganizationID: c.OrganizationID, Plan: c.Plan, Month: metering.Month(c.At), ChargedTenths: c.ChargedTenths, SetAt: c.At}
-	return append([]event.Event{set}, s.starting(c.OrganizationID, c.Plan, c.OwnerEmail, c.At)...)
+	return append([]event.Event{set}, s.starting(c.OrganizationID, c.Plan, s.OwnerEmail, c.At)...)
 }
 
 // starting grants the starting credits, once for ever and on a metered plan only.

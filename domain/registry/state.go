@@ -75,13 +75,3 @@ func (s *State) Organization(nameOrID string) (OrganizationCreated, bool) {
 	}
 	return OrganizationCreated{}, false
 }
-
-// OrganizationByID finds an organization by its id.
-func (s *State) OrganizationByID(id uuid.UUID) (OrganizationCreated, bool) {
-	for _, o := range s.Organizations {
-		if o.OrganizationID == id {
-			return o, true
-		}
-	}
-	return OrganizationCreated{}, false
-}

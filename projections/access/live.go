@@ -24,3 +24,16 @@ func (q Queries) LiveKeys(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]s
 	}
 	return set, nil
 }
+
+// Preparing are the organizations that are not prepared, as far as the projection is.
+func (q Queries) Preparing(ctx context.Context) ([]uuid.UUID, error) {
+	rows, err := q.DB.Query(ctx, `select id from access.organizations where not prepared order by created_at, id`)
+	if err != nil {
+		return nil, fmt.Errorf("list organizations that are preparing: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("list organizations that are preparing: %w", err)
+	}
+	return ids, nil
+}
