@@ -8,7 +8,7 @@ import (
 // Who has the turn is known in both processes, and seen to live; each turn is another.
 func TestWhoseTurnItIs(t *testing.T) {
 	w := newWorld(t)
-	a := w.runtime(t, func(c *Config) { c.Holder, c.Lease = "a", time.Second }, tally{family: "apple"})
+	a := w.runtime(t, func(c *Config) { c.Holder, c.Lease = "a", 2*time.Second }, tally{family: "apple"})
 	b := w.runtime(t, func(c *Config) { c.Holder = "b" }, tally{family: "apple"})
 	if turn, err := a.TurnOf(t.Context(), "apples"); err != nil || turn.Holder != "" {
 		t.Errorf("before the first turn: %+v, %v", turn, err)
@@ -18,7 +18,6 @@ func TestWhoseTurnItIs(t *testing.T) {
 	}
 	stop := run(t, a)
 	mustWait(t, a.Waiter(), w.add(t, "apple-1", 1), "apples")
-	run(t, b)
 	first, err := b.TurnOf(t.Context(), "apples")
 	epoch, active := a.Active("apples")
 	if err != nil || first.Holder != "a" || !active || epoch != first.Epoch {
@@ -35,6 +34,7 @@ func TestWhoseTurnItIs(t *testing.T) {
 		return turn.Until.After(first.Until)
 	})
 	stop()
+	run(t, b)
 	mustWait(t, b.Waiter(), w.add(t, "apple-1", 2), "apples")
 	second, err := a.TurnOf(t.Context(), "apples")
 	epoch, active = b.Active("apples")
