@@ -54,7 +54,7 @@ func (c *DirectoryCmd) Run(ctx context.Context, env *Env) (err error) {
 			return err
 		}
 	}
-	if m.manager, err = c.management(c.ManagementKey, client.Options{}); err != nil {
+	if m.manager, err = c.management(c.ManagementKey); err != nil {
 		return err
 	}
 	if _, _, err := m.manager.Ready(ctx); err != nil {

@@ -75,7 +75,7 @@ func (c *LoadCmd) Run(ctx context.Context, env *Env) (err error) {
 			return err
 		}
 	}
-	if m.manager, err = c.management(c.ManagementKey, client.Options{}); err != nil {
+	if m.manager, err = c.management(c.ManagementKey); err != nil {
 		return err
 	}
 	if _, _, err := m.manager.Ready(ctx); err != nil {

@@ -65,7 +65,7 @@ type scoring struct {
 }
 
 func (c *scoring) run(ctx context.Context, env *Env, names []string, read func(name string) (recallscore.Dialogue, error)) error {
-	manager, err := c.management(c.ManagementKey, client.Options{})
+	manager, err := c.management(c.ManagementKey)
 	if err != nil {
 		return err
 	}

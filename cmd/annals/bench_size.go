@@ -85,7 +85,7 @@ func (m *sizes) begin(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if m.manager, err = m.cmd.management("", client.Options{}); err != nil {
+	if m.manager, err = m.cmd.management(""); err != nil {
 		return err
 	}
 	m.to, err = m.project(ctx, "size")

@@ -47,7 +47,7 @@ func (r *Remote) client(o client.Options) (*client.Client, error) {
 }
 
 // management makes a client with the management key, given or read from the data folder.
-func (r *Remote) management(key string, o client.Options) (*client.Client, error) {
+func (r *Remote) management(key string) (*client.Client, error) {
 	file, err := r.fill()
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (r *Remote) management(key string, o client.Options) (*client.Client, error
 	if key = cmp.Or(key, file["ANNALS_MANAGEMENT_KEY"]); key == "" {
 		return nil, fmt.Errorf("no management key: set ANNALS_MANAGEMENT_KEY, or name with --data-dir the data folder of the server (no key in %s)", r.DataDir)
 	}
-	c, err := client.New(r.URL, key, o)
+	c, err := client.New(r.URL, key, client.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("address of the server: %w", err)
 	}
