@@ -33,9 +33,9 @@ func (g *page) bulkAccepted(ctx context.Context, at eventstore.Position, bulk uu
 			x.now = &record{values: map[string]string{}, origin: string(e.Origin), createdAt: acceptedAt, updatedAt: acceptedAt}
 		case rows == nil:
 		case !x.now.visible():
-			x.now = &record{identity: &rows[i].Identity, values: rows[i].Traits, origin: string(e.Origin), createdAt: acceptedAt, updatedAt: acceptedAt}
+			x.now = &record{identity: &rows[i].Identity, text: rows[i].text, origin: string(e.Origin), createdAt: acceptedAt, updatedAt: acceptedAt}
 		default:
-			x.now = &record{identity: x.now.identity, values: rows[i].Traits, origin: x.now.origin, createdAt: x.now.createdAt, updatedAt: later(x.now.updatedAt, acceptedAt)}
+			x.now = &record{identity: x.now.identity, text: rows[i].text, origin: x.now.origin, createdAt: x.now.createdAt, updatedAt: later(x.now.updatedAt, acceptedAt)}
 		}
 	}
 	return nil
@@ -48,22 +48,30 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
+// stagedRow is an identity.Row whose traits stay as they are written.
+type stagedRow struct {
+	Identity string          `json:"identity"`
+	Traits   json.RawMessage `json:"traits"`
+	text     string
+}
+
 // stagedRows are the rows of a bulk write in the order of its targets, nil where the stage is gone.
-func (g *page) stagedRows(ctx context.Context, e *identity.BulkAccepted) ([]identity.Row, error) {
+func (g *page) stagedRows(ctx context.Context, e *identity.BulkAccepted) ([]stagedRow, error) {
 	data, ok, err := g.readBlob(ctx, e.Rows, "rows of a bulk write")
 	if err != nil || !ok {
 		return nil, err
 	}
 	lines := json.NewDecoder(bytes.NewReader(data))
-	rows := make([]identity.Row, 0, len(e.Targets))
+	rows := make([]stagedRow, 0, len(e.Targets))
 	for lines.More() {
-		var row identity.Row
+		var row stagedRow
 		if err := lines.Decode(&row); err != nil {
 			g.projector.log.WarnContext(ctx, "rows of a bulk write cannot be read", "blob", e.Rows.Stream, "err", err)
 			return nil, nil
 		}
-		if row.Traits == nil {
-			row.Traits = map[string]string{}
+		var ok bool
+		if row.text, ok = traitsText(row.Traits); !ok {
+			row.text = "{}"
 		}
 		rows = append(rows, row)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/annals-project/annals/domain/audience"
-	"github.com/annals-project/annals/internal/rawjson"
 )
 
 // settle finds out which rules the identities of the page enter or leave. What the page itself put or recomputed is counted anew.
@@ -27,27 +26,16 @@ func (g *page) settle(ctx context.Context, tx pgx.Tx) error {
 		if err != nil {
 			return err
 		}
-		if len(rules) == 0 {
-			continue
-		}
-		var before, now map[string]string
-		if x.before.visible() {
-			if before, err = g.values(ctx, x.before); err != nil {
+		for r, by := range map[*record]int64{x.before: -1, x.now: +1} {
+			if len(rules.rules) == 0 || !r.visible() {
+				continue
+			}
+			text, err := g.encoded(ctx, r)
+			if err != nil {
 				return err
 			}
-		}
-		if x.now.visible() {
-			if now, err = g.values(ctx, x.now); err != nil {
-				return err
-			}
-		}
-		for _, r := range rules {
-			was, is := x.before.visible() && r.rule.Matches(before), x.now.visible() && r.rule.Matches(now)
-			if was && !is {
-				g.deltas[r.audience]--
-			}
-			if is && !was {
-				g.deltas[r.audience]++
+			for _, audience := range rules.reached(text) {
+				g.deltas[audience] += by
 			}
 		}
 	}
@@ -60,9 +48,9 @@ func (g *page) settle(ctx context.Context, tx pgx.Tx) error {
 }
 
 // rulesBefore are the rules of a project as they were before the page.
-func (g *page) rulesBefore(ctx context.Context, tx pgx.Tx, id uuid.UUID, project *projectRow) ([]rule, error) {
+func (g *page) rulesBefore(ctx context.Context, tx pgx.Tx, id uuid.UUID, project *projectRow) (ruleSet, error) {
 	if project.before == 0 {
-		return nil, nil
+		return ruleSet{}, nil
 	}
 	cache := g.projector.rules
 	if rules, ok := cache.get(id, project.before); ok {
@@ -70,7 +58,7 @@ func (g *page) rulesBefore(ctx context.Context, tx pgx.Tx, id uuid.UUID, project
 	}
 	rules, err := readRules(ctx, tx, selectRules, id)
 	if err != nil {
-		return nil, err
+		return ruleSet{}, err
 	}
 	cache.put(id, project.before, rules)
 	return rules, nil
@@ -127,38 +115,19 @@ type counted struct {
 	members int64
 }
 
-// picked is of how many traits the values are picked from the text of all. For more of them all are decoded.
-const picked = 8
-
 func count(rows pgx.Rows, list []*counted) error {
 	defer rows.Close()
-	named := map[string]struct{}{}
+	compared, values := names{}, map[string]string{}
 	for _, c := range list {
-		for _, condition := range c.rule.Conditions {
-			named[condition.Trait] = struct{}{}
-		}
+		compared.add(c.rule)
 	}
-	var names []string
-	for name := range named {
-		names = append(names, name)
-	}
-	values := map[string]string{}
 	for rows.Next() {
 		var text []byte
 		if err := rows.Scan((*pgtype.DriverBytes)(&text)); err != nil {
 			return err
 		}
 		clear(values)
-		if len(names) > picked {
-			if err := json.Unmarshal(text, &values); err != nil {
-				return err
-			}
-		} else {
-			members, _ := rawjson.Members(text, names...)
-			for name, value := range members {
-				values[name], _ = rawjson.Text(value)
-			}
-		}
+		compared.pick(text, values)
 		for _, c := range list {
 			if c.rule.Matches(values) {
 				c.members++

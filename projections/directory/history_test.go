@@ -22,7 +22,7 @@ import (
 var (
 	drawnNames = []string{"ana", "ben", "cid", "dee"}
 	drawnSlugs = []string{"a", "b", "c"}
-	drawnKeys  = []string{"team", "role"}
+	drawnKeys  = []string{"team", "<ro\"le>"}
 	drawnWords = []string{"red", "blue", "<&\"\u2028"}
 )
 

@@ -30,6 +30,9 @@ type blobs interface {
 	ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error)
 }
 
+// maxBlobs is the most bytes of blobs that several events bring in one page. A single event may bring more.
+const maxBlobs = 64 << 20
+
 // Projector keeps schema directory.
 type Projector struct {
 	blobs blobs
@@ -68,11 +71,24 @@ func (*Projector) Pace() time.Duration { return 50 * time.Millisecond }
 // that were put or recomputed. Facts that were applied before change nothing. A blob that is gone or damaged stands for no
 // traits, no members or a rule that nobody meets: that stops no projector, and is logged. A blob that cannot be read now is an error of
 // the event store.
+//
+// A page of several events whose blobs are too much for one transaction is refused, so that it comes in halves.
 func (p *Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) error {
+	blobs := map[string]int64{}
 	for _, f := range facts {
 		if f.Err != nil {
 			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, f.Err)
 		}
+		for _, ref := range refsOf(f.Event) {
+			blobs[ref.Stream] = ref.Size
+		}
+	}
+	var size int64
+	for _, bytes := range blobs {
+		size += bytes
+	}
+	if size > maxBlobs && len(facts) > 1 {
+		return fmt.Errorf("the blobs of %d events have %d bytes, more than a page takes", len(facts), size)
 	}
 	g, err := p.load(ctx, tx, facts)
 	if err != nil {

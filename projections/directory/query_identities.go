@@ -96,12 +96,8 @@ func (q *Queries) identity(ctx context.Context, project auth.Project, name strin
 		if err != nil {
 			return err
 		}
-		reached, err := v.reach(rules)
-		if err != nil {
-			return err
-		}
 		rows, err = tx.Query(ctx, `select slug from directory.audiences where project_id = $1 and id = any($2::uuid[]) order by slug collate "C"`,
-			[16]byte(project.ID), idsOf(reached))
+			[16]byte(project.ID), idsOf(v.reach(rules)))
 		if err != nil {
 			return err
 		}

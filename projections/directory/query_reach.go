@@ -42,36 +42,25 @@ func (q *Queries) Reach(ctx context.Context, project auth.Project, identity stri
 	if err != nil {
 		return nil, fmt.Errorf("find what an identity reaches: %w", err)
 	}
-	return v.reach(rules)
+	return v.reach(rules), nil
 }
 
 // reach are the audiences of a viewer.
-func (v viewer) reach(rules []rule) ([]uuid.UUID, error) {
+func (v viewer) reach(rules ruleSet) []uuid.UUID {
 	reached := []uuid.UUID{uuid.Nil}
 	if v.traits == nil {
-		return reached, nil
+		return reached
 	}
-	reached = append(reached, v.fixed...)
-	if len(rules) > 0 {
-		traits, err := decodeTraits(*v.traits)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range rules {
-			if r.rule.Matches(traits) {
-				reached = append(reached, r.audience)
-			}
-		}
-	}
+	reached = append(append(reached, v.fixed...), rules.reached(*v.traits)...)
 	slices.SortFunc(reached, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) }) // uuid.Nil is the first of all
-	return reached, nil
+	return reached
 }
 
 // look reads a viewer and the rules of its project as of the same moment: those that are remembered where no audience of the project
 // changed since.
-func (q *Queries) look(ctx context.Context, project auth.Project, id uuid.UUID) (v viewer, rules []rule, err error) {
+func (q *Queries) look(ctx context.Context, project auth.Project, id uuid.UUID) (v viewer, rules ruleSet, err error) {
 	if v, err = readViewer(ctx, q.db, project.ID, id); err != nil || v.traits == nil || v.rulesAt == 0 {
-		return v, nil, err
+		return v, ruleSet{}, err
 	}
 	if rules, ok := q.rules.get(project.ID, v.rulesAt); ok {
 		return v, rules, nil
@@ -87,15 +76,15 @@ func (q *Queries) look(ctx context.Context, project auth.Project, id uuid.UUID) 
 var snapshot = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 
 // lookIn is look within a snapshot.
-func (q *Queries) lookIn(ctx context.Context, tx pgx.Tx, project auth.Project, id uuid.UUID) (v viewer, rules []rule, err error) {
+func (q *Queries) lookIn(ctx context.Context, tx pgx.Tx, project auth.Project, id uuid.UUID) (v viewer, rules ruleSet, err error) {
 	if v, err = readViewer(ctx, tx, project.ID, id); err != nil || v.rulesAt == 0 {
-		return v, nil, err
+		return v, ruleSet{}, err
 	}
 	if rules, ok := q.rules.get(project.ID, v.rulesAt); ok {
 		return v, rules, nil
 	}
 	if rules, err = readRules(ctx, tx, selectRulesQualified, project.ID); err != nil {
-		return viewer{}, nil, err
+		return viewer{}, ruleSet{}, err
 	}
 	q.rules.put(project.ID, v.rulesAt, rules)
 	return v, rules, nil

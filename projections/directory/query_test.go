@@ -3,7 +3,6 @@ package directory_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +18,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/todo"
+	"github.com/annals-project/annals/internal/projectiontest"
 	"github.com/annals-project/annals/projections/directory"
 )
 
@@ -71,6 +70,13 @@ func TestIdentitiesAreListedNewestFirstByTraits(t *testing.T) {
 		narrow[key] = value
 	}
 	w.put("fay", narrow)
+	long := traits{"team": "red"} // few traits, and too much text to be marked
+	for n := range 150 {
+		long[fmt.Sprint("trait ", n)] = strings.Repeat("é", 2000)
+	}
+	record := w.record("gus", nil)
+	record.Traits.Blob = w.blobs.write("long", long)
+	w.Append(stream.Name(stream.Identity, who("gus")), &identity.TraitsReplaced{ProjectID: here.ID, Record: record})
 	w.apply()
 	red := "red"
 	for _, c := range []struct {
@@ -78,16 +84,16 @@ func TestIdentitiesAreListedNewestFirstByTraits(t *testing.T) {
 		l    directory.Listing
 		want []string
 	}{
-		{"all", directory.Listing{}, []string{"fay", "eve", "dee", "cid", "ben", "ana"}},
-		{"with a trait", directory.Listing{Key: "team"}, []string{"fay", "eve", "dee", "ben", "ana"}},
-		{"with its value", directory.Listing{Key: "team", Value: &red}, []string{"fay", "eve", "dee", "ana"}},
+		{"all", directory.Listing{}, []string{"gus", "fay", "eve", "dee", "cid", "ben", "ana"}},
+		{"with a trait", directory.Listing{Key: "team"}, []string{"gus", "fay", "eve", "dee", "ben", "ana"}},
+		{"with its value", directory.Listing{Key: "team", Value: &red}, []string{"gus", "fay", "eve", "dee", "ana"}},
 		{"with another trait", directory.Listing{Key: "role"}, []string{"ana"}},
-		{"of the many", directory.Listing{Key: "trait 7"}, []string{"fay", "eve"}},
+		{"of the many", directory.Listing{Key: "trait 7"}, []string{"gus", "fay", "eve"}},
 		{"of the many, another value", directory.Listing{Key: "trait 7", Value: &red}, nil},
 		{"with a value as key", directory.Listing{Key: "red"}, nil},
 		{"with none", directory.Listing{Key: "unheard of"}, nil},
 	} {
-		for _, c.l.Limit = range []int{1, 2, 3, 6, 7, 1000} {
+		for _, c.l.Limit = range []int{1, 2, 3, 7, 8, 1000} {
 			w.want(fmt.Sprint(c.name, " in pages of ", c.l.Limit), w.names(here, c.l), c.want)
 		}
 		w.want(c.name+", of the neighbour", w.names(project("there"), directory.Listing{Key: c.l.Key, Value: c.l.Value, Limit: 10}), nil)
@@ -96,8 +102,8 @@ func TestIdentitiesAreListedNewestFirstByTraits(t *testing.T) {
 	w.put("eve", traits{"team": "blue"}) // another creation: it is the newest now
 	w.remove("ana")
 	w.apply()
-	w.want("behind a change and a removal", w.names(here, directory.Listing{Key: "team", Limit: 10}), []string{"eve", "fay", "dee", "ben"})
-	w.want("red behind a change and a removal", w.names(here, directory.Listing{Key: "team", Value: &red, Limit: 10}), []string{"fay", "dee"})
+	w.want("behind a change and a removal", w.names(here, directory.Listing{Key: "team", Limit: 10}), []string{"eve", "gus", "fay", "dee", "ben"})
+	w.want("red behind a change and a removal", w.names(here, directory.Listing{Key: "team", Value: &red, Limit: 10}), []string{"gus", "fay", "dee"})
 }
 
 // show finds an identity that must be there.
@@ -255,151 +261,6 @@ func TestLastSeenIsTheNewestSinceTheRecordWasMade(t *testing.T) {
 	check("a data point of that", new(at(14)))
 }
 
-func TestABulkWriteIsShownWholeAtItsCommit(t *testing.T) {
-	w := newWorld(t)
-	w.put("ana", traits{"team": "red"})
-	w.rule("a", audience.MatchAll, is("team", "blue"))
-	w.apply()
-	commit := w.bulk("write", map[string]traits{"ana": {"team": "blue"}, "ben": {"team": "blue"}, "cid": nil})
-	w.apply()
-	check := func(when, team string) {
-		t.Helper()
-		w.want("identities "+when, w.names(here, directory.Listing{Limit: 10, Key: "team", Value: &team}), []string{"ben", "ana"})
-		for _, name := range []string{"ana", "ben"} {
-			if got := w.reach(name); got != "[a]" {
-				t.Errorf("%s, %s reaches %s", when, name, got)
-			}
-		}
-		if got := w.reach("cid"); got != "[]" {
-			t.Errorf("%s, cid reaches %s", when, got)
-		}
-		if a, _, err := w.queries.Audience(t.Context(), here, "a"); err != nil || a.MemberCount != 2 {
-			t.Errorf("%s, the rule counts %d members, %v", when, a.MemberCount, err)
-		}
-	}
-	check("at the commit", "blue")
-	w.lists("at the commit", []uuid.UUID{id("write")}, "write")
-	w.want("created at the commit", w.names(here, directory.Listing{Limit: 1}), w.names(here, directory.Listing{Limit: 10}))
-	created := w.show("ben").CreatedAt
-
-	for n, name := range []string{"ana", "ben", "cid"} {
-		i := w.show(name)
-		w.bulkRow("write", name, commit, &identity.Record{Identity: name, Traits: identity.Traits{Inline: decode[traits](i.Traits)}, Origin: identity.OriginAPI, CreatedAt: i.CreatedAt, UpdatedAt: i.UpdatedAt})
-		w.apply()
-		check(fmt.Sprint("behind row ", n), "blue")
-		if open, err := w.queries.OpenBulks(t.Context(), here, whos(name)); err != nil || len(open) != 0 {
-			t.Errorf("open of %s: %v, %v", name, open, err)
-		}
-	}
-	w.lists("behind the rows", nil, "write")
-	w.fannedOut("write")
-	w.apply()
-	w.lists("behind the fan-out", nil)
-	if got := w.show("ben").CreatedAt; !got.Equal(created) {
-		t.Errorf("created at %v, then at %v", created, got)
-	}
-}
-
-// lists checks what is open of the identities, and which bulk writes are not fanned out.
-func (w *world) lists(when string, open []uuid.UUID, unfanned ...string) {
-	w.Helper()
-	got, err := w.queries.OpenBulks(w.Context(), here, whos("ana", "ben", "cid", "dee"))
-	if err != nil || len(got) != len(open) || len(open) > 0 && !slices.Equal(got, open) {
-		w.Errorf("%s, open are %v, %v, want %v", when, got, err, open)
-	}
-	if got, err := w.queries.OpenBulks(w.Context(), project("nowhere"), whos("ana", "ben", "cid")); err != nil || len(got) != 0 {
-		w.Errorf("%s, open of a neighbour are %v, %v", when, got, err)
-	}
-	bulks, err := w.queries.UnfannedBulks(w.Context(), 10)
-	var names []uuid.UUID
-	for _, b := range bulks {
-		names = append(names, b.ID)
-		if b.ProjectID != here.ID || b.AcceptedAt.IsZero() || b.Position == 0 {
-			w.Errorf("%s, unfanned is %+v", when, b)
-		}
-	}
-	var want []uuid.UUID
-	for _, name := range unfanned {
-		want = append(want, id(name))
-	}
-	if err != nil || !slices.Equal(names, want) {
-		w.Errorf("%s, unfanned are %v, %v, want %v", when, names, err, want)
-	}
-}
-
-// TestAPatchMeetsABulkWriteThatItDidNotKnow is a single write decided on the stream while a row committed before it does not stand there.
-func TestAPatchMeetsABulkWriteThatItDidNotKnow(t *testing.T) {
-	w := newWorld(t)
-	w.put("ana", traits{"team": "red", "role": "x"})
-	w.bulk("write", map[string]traits{"ana": {"team": "blue"}})
-	later := w.bulk("later", map[string]traits{"ben": {"team": "green"}})
-	record := w.record("ana", traits{"team": "red", "role": "x", "level": "1"})
-	w.Append(stream.Name(stream.Identity, who("ana")), &identity.TraitsMerged{ProjectID: here.ID, Patch: identity.Patch{Set: traits{"level": "1"}}, Record: record})
-	w.apply()
-	if got := decode[traits](w.show("ana").Traits); !cmp.Equal(got, traits{"team": "blue", "level": "1"}) {
-		t.Errorf("a patch over the row: %v", got)
-	}
-	// A row of an earlier commit that comes by late does not show over the later one.
-	w.bulkRow("earlier", "ben", later-5, &identity.Record{Identity: "ben", Traits: identity.Traits{Inline: traits{"team": "old"}}, Origin: identity.OriginCSV, CreatedAt: noon})
-	w.apply()
-	if ben := w.show("ben"); !cmp.Equal(decode[traits](ben.Traits), traits{"team": "green"}) || ben.Origin != "csv" || !ben.CreatedAt.Equal(noon) {
-		t.Errorf("a late row over a later commit: %+v", ben)
-	}
-}
-
-func TestRevisionsAndOpenRemovals(t *testing.T) {
-	w := newWorld(t)
-	w.put("ana", nil)
-	w.put("ana", traits{"team": "red"})
-	w.put("ben", nil)
-	w.remove("ben")
-	removal := w.Facts[len(w.Facts)-1]
-	w.bulk("write", map[string]traits{"cid": nil})
-	w.apply()
-	check := func(p auth.Project, want map[uuid.UUID]int64) {
-		t.Helper()
-		got, err := w.queries.Revisions(t.Context(), p, whos("ana", "ben", "cid", "dee"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("revisions (-want +got):\n%s", diff)
-		}
-	}
-	check(here, map[uuid.UUID]int64{who("ana"): 1, who("ben"): 1})
-	check(project("nowhere"), map[uuid.UUID]int64{})
-	open := func(list ...todo.Removal) {
-		t.Helper()
-		want := append([]todo.Removal{}, list...)
-		got, err := w.queries.OpenRemovals(t.Context(), 10)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got, cmp.Transformer("at", func(at time.Time) string { return at.UTC().String() })); diff != "" {
-			t.Errorf("open removals (-want +got):\n%s", diff)
-		}
-	}
-	first := todo.Removal{ProjectID: here.ID, IdentityID: who("ben"), Revision: 1, RemovedAt: removal.Event.(*identity.Removed).RemovedAt, Position: removal.Position}
-	open(first)
-	// It is removed again before the first removal was cut off: what cuts off the first leaves the second open.
-	w.put("ben", nil)
-	w.remove("ben")
-	again := w.Facts[len(w.Facts)-1]
-	w.apply()
-	second := first
-	second.Revision, second.RemovedAt, second.Position = 3, again.Event.(*identity.Removed).RemovedAt, again.Position
-	open(second)
-	cleared := func(removal eventstore.Revision) {
-		w.Append(stream.Name(stream.Identity, who("ben")), &identity.Cleared{ProjectID: here.ID, Removal: int64(removal)})
-		w.apply()
-	}
-	cleared(1)
-	open(second)
-	cleared(3)
-	open()
-	check(here, map[uuid.UUID]int64{who("ana"): 1, who("ben"): 5})
-}
-
 func TestWhatContradictsTheLogStopsTheProjector(t *testing.T) {
 	for name, write := range map[string]func(*writer){
 		"an identity of no project":    func(w *writer) { w.Facts = w.Facts[1:]; w.put("ana", nil) },
@@ -445,4 +306,34 @@ func TestWhatIsBrokenInABlobStopsNothing(t *testing.T) {
 		t.Errorf("one that is only known of reaches %s", got)
 	}
 	w.want("of a long name", w.names(here, directory.Listing{Limit: 10, Key: strings.Repeat("é", 200)}), nil)
+}
+
+func TestAPageOfTooManyBlobsComesInHalves(t *testing.T) {
+	w := newWorld(t)
+	big := func(name string, size int64) {
+		record := w.record(name, nil)
+		ref := *w.blobs.write(name, traits{"of": name})
+		ref.Size = size
+		record.Traits.Blob = &ref
+		w.Append(stream.Name(stream.Identity, who(name)), &identity.TraitsReplaced{ProjectID: here.ID, Record: record})
+	}
+	refused := func() bool {
+		_, err := projectiontest.Rows(t.Context(), w.db, w.projector, [][]eventstore.Fact{w.Facts[len(w.Facts)-2:]})
+		return err != nil && strings.Contains(err.Error(), "more than a page takes")
+	}
+	w.apply()
+	big("ana", 32<<20)
+	big("ben", 32<<20)
+	if w.apply(); refused() {
+		t.Error("64 MiB are refused")
+	}
+	big("cid", 32<<20)
+	big("dee", 32<<20+1)
+	if !refused() {
+		t.Error("more than 64 MiB are taken")
+	}
+	w.Facts = w.Facts[:len(w.Facts)-2]
+	big("eve", 65<<20)
+	w.apply() // one event alone
+	w.want("identities", w.names(here, directory.Listing{Limit: 10}), []string{"eve", "ben", "ana"})
 }

@@ -3,7 +3,6 @@ package directory
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -29,9 +28,10 @@ type entry struct {
 
 // record is a row of table identities. What is shared between before and now is replaced, never changed.
 type record struct {
-	identity             *string // nil for one of which nothing but its being there is known
+	identity *string // nil for one of which nothing but its being there is known
+	// text is the traits as JSON; "" where they are in the blob big, or in values alone. values is nil where they are not decoded.
+	text                 string
 	values               map[string]string
-	text                 string // values as JSON, "" where they are not encoded
 	big                  *blob.Ref
 	origin               string
 	createdAt, updatedAt time.Time
@@ -149,7 +149,7 @@ func (g *page) rowApplied(x *entry, e *identity.BulkRowApplied) {
 
 func recordOf(r identity.Record) *record {
 	values := r.Traits.Inline
-	if values == nil {
+	if values == nil && r.Traits.Blob == nil {
 		values = map[string]string{}
 	}
 	return &record{
@@ -158,48 +158,56 @@ func recordOf(r identity.Record) *record {
 	}
 }
 
+// encoded are the traits of a record as JSON, with sorted keys where the writer sorted them.
+func (g *page) encoded(ctx context.Context, r *record) (string, error) {
+	switch {
+	case r.text != "":
+	case r.big != nil:
+		data, ok, err := g.readBlob(ctx, *r.big, "traits")
+		if err != nil {
+			return "", err
+		}
+		if ok {
+			r.text, ok = traitsText(data)
+		}
+		if !ok {
+			r.text = "{}"
+		}
+	default:
+		text, err := json.Marshal(r.values)
+		if err != nil {
+			return "", fmt.Errorf("encode traits: %w", err)
+		}
+		r.text = string(text)
+	}
+	return r.text, nil
+}
+
 // values are the traits of a record.
 func (g *page) values(ctx context.Context, r *record) (map[string]string, error) {
-	switch {
-	case r.big != nil:
-		values := map[string]string{}
-		if err := g.readJSON(ctx, *r.big, "traits", &values); err != nil {
-			return nil, err
-		}
-		r.values, r.big = values, nil
-	case r.values == nil:
-		values, err := decodeTraits(r.text)
+	if r.values == nil {
+		text, err := g.encoded(ctx, r)
 		if err != nil {
 			return nil, err
 		}
-		r.values = values
+		if r.values, err = decodeTraits(text); err != nil {
+			return nil, err
+		}
 	}
 	return r.values, nil
 }
 
-// encoded are the traits of a record as JSON with sorted keys.
-func (g *page) encoded(ctx context.Context, r *record) (string, error) {
-	if r.text != "" {
-		return r.text, nil
+// marks are what a record is found by; broad is true for one that has too many traits to be marked.
+func (g *page) marks(ctx context.Context, project uuid.UUID, r *record) (marks ids, broad bool, err error) {
+	text, err := g.encoded(ctx, r)
+	if err != nil || len(text) > maxMarkedText {
+		return ids{}, true, err
 	}
 	values, err := g.values(ctx, r)
 	if err != nil {
-		return "", err
+		return nil, false, err
 	}
-	text, err := json.Marshal(values)
-	if err != nil {
-		return "", fmt.Errorf("encode traits: %w", err)
-	}
-	r.text = string(text)
-	return r.text, nil
-}
-
-func decodeTraits(text string) (map[string]string, error) {
-	values := map[string]string{}
-	if err := json.Unmarshal([]byte(text), &values); err != nil {
-		return nil, fmt.Errorf("decode traits: %w", err)
-	}
-	return values, nil
+	return marksOf(project, values), len(values) > maxMarked, nil
 }
 
 // patch is a change of traits, nil for those that go.
@@ -215,32 +223,6 @@ func (g *page) patch(ctx context.Context, p identity.Patch) (map[string]*string,
 		patch[key] = nil
 	}
 	return patch, nil
-}
-
-// readBlob reads a blob; ok is false for one that is gone or damaged.
-func (g *page) readBlob(ctx context.Context, ref blob.Ref, what string) (data []byte, ok bool, err error) {
-	data, err = g.projector.blobs.ReadBlob(ctx, ref)
-	var lost *eventstore.BlobError
-	if errors.As(err, &lost) {
-		g.projector.log.InfoContext(ctx, "blob of the directory is gone", "what", what, "blob", ref.Stream, "err", err)
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, fmt.Errorf("read %s of %s: %w", what, ref.Stream, err)
-	}
-	return data, true, nil
-}
-
-// readJSON decodes a blob into a value, which stays as it is where the blob is gone or damaged.
-func (g *page) readJSON(ctx context.Context, ref blob.Ref, what string, into any) error {
-	data, ok, err := g.readBlob(ctx, ref, what)
-	if err != nil || !ok {
-		return err
-	}
-	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("decode %s of %s: %w", what, ref.Stream, err)
-	}
-	return nil
 }
 
 // projectOf is the project of an event of a record.

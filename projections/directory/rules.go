@@ -19,10 +19,36 @@ type rule struct {
 	rule     audience.Rule
 }
 
-// rulesOf are the rules of a project, in the order of their audiences' ids, as of a position of its audiences.
-type rulesOf struct {
-	at    eventstore.Position
+// ruleSet are the rules of a project, in the order of their audiences' ids, and the traits that they compare. It is never changed.
+type ruleSet struct {
 	rules []rule
+	names names
+}
+
+// reached are the audiences whose rules traits as JSON fulfil.
+func (s ruleSet) reached(text string) (reached []uuid.UUID) {
+	if len(s.rules) == 0 {
+		return nil
+	}
+	values := s.names.picked(text)
+	for _, r := range s.rules {
+		if r.rule.Matches(values) {
+			reached = append(reached, r.audience)
+		}
+	}
+	return reached
+}
+
+func (n names) add(r audience.Rule) {
+	for _, c := range r.Conditions {
+		n[c.Trait] = struct{}{}
+	}
+}
+
+// rulesOf are the rules of a project as of a position of its audiences.
+type rulesOf struct {
+	at  eventstore.Position
+	set ruleSet
 }
 
 // maxCached is of how many projects the rules are kept.
@@ -37,14 +63,14 @@ type ruleCache struct {
 
 func newRuleCache() *ruleCache { return &ruleCache{projects: map[uuid.UUID]rulesOf{}} }
 
-func (c *ruleCache) get(project uuid.UUID, at eventstore.Position) ([]rule, bool) {
+func (c *ruleCache) get(project uuid.UUID, at eventstore.Position) (ruleSet, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	kept, ok := c.projects[project]
-	return kept.rules, ok && kept.at == at
+	return kept.set, ok && kept.at == at
 }
 
-func (c *ruleCache) put(project uuid.UUID, at eventstore.Position, rules []rule) {
+func (c *ruleCache) put(project uuid.UUID, at eventstore.Position, set ruleSet) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, has := c.projects[project]; !has && len(c.projects) >= maxCached {
@@ -53,7 +79,7 @@ func (c *ruleCache) put(project uuid.UUID, at eventstore.Position, rules []rule)
 			break
 		}
 	}
-	c.projects[project] = rulesOf{at: at, rules: rules}
+	c.projects[project] = rulesOf{at: at, set: set}
 }
 
 // querier is a pool or a transaction.
@@ -68,12 +94,13 @@ const (
 )
 
 // readRules reads the rules of a project.
-func readRules(ctx context.Context, db querier, sql string, project uuid.UUID) ([]rule, error) {
+func readRules(ctx context.Context, db querier, sql string, project uuid.UUID) (ruleSet, error) {
 	rows, err := db.Query(ctx, sql, [16]byte(project))
 	if err != nil {
-		return nil, fmt.Errorf("read rules: %w", err)
+		return ruleSet{}, fmt.Errorf("read rules: %w", err)
 	}
-	rules, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r rule, err error) {
+	set := ruleSet{names: names{}}
+	set.rules, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r rule, err error) {
 		var text string
 		if err := row.Scan((*[16]byte)(&r.audience), &text); err != nil {
 			return rule{}, err
@@ -81,7 +108,10 @@ func readRules(ctx context.Context, db querier, sql string, project uuid.UUID) (
 		return r, json.Unmarshal([]byte(text), &r.rule)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read rules: %w", err)
+		return ruleSet{}, fmt.Errorf("read rules: %w", err)
 	}
-	return rules, nil
+	for _, r := range set.rules {
+		set.names.add(r.rule)
+	}
+	return set, nil
 }

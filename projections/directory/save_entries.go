@@ -110,11 +110,10 @@ func (g *page) collect(ctx context.Context, x *entry, c *changes) error {
 	}
 	before, now := ids{}, ids{}
 	if x.before != nil {
-		values, err := g.values(ctx, x.before)
-		if err != nil {
+		var err error
+		if before, _, err = g.marks(ctx, x.project, x.before); err != nil {
 			return err
 		}
-		before = marksOf(x.project, values)
 	}
 	if x.now == nil {
 		c.dropped = append(c.dropped, x.id)
@@ -123,12 +122,11 @@ func (g *page) collect(ctx context.Context, x *entry, c *changes) error {
 		if err != nil {
 			return err
 		}
-		values, err := g.values(ctx, x.now)
-		if err != nil {
+		var broad bool
+		if now, broad, err = g.marks(ctx, x.project, x.now); err != nil {
 			return err
 		}
-		now = marksOf(x.project, values)
-		c.records, c.texts, c.broad = append(c.records, x), append(c.texts, text), append(c.broad, len(values) > maxMarked)
+		c.records, c.texts, c.broad = append(c.records, x), append(c.texts, text), append(c.broad, broad)
 	}
 	stays := x.before != nil && x.now != nil && x.before.createdAt.Equal(x.now.createdAt)
 	for mark := range before {

@@ -21,7 +21,7 @@ type View struct {
 	project, identity uuid.UUID
 	// rules are those of the project as of rulesAt, read only where the identity has a record.
 	rulesAt eventstore.Position
-	rules   []rule
+	rules   ruleSet
 	known   bool
 }
 
@@ -35,7 +35,7 @@ func (q *Queries) View(ctx context.Context, project auth.Project, identity strin
 	if err != nil {
 		return View{}, fmt.Errorf("find what an identity reaches: %w", err)
 	}
-	return viewOf(project.ID, id, v, rules)
+	return viewOf(project.ID, id, v, rules), nil
 }
 
 // Snapshot is a transaction that sees one snapshot.
@@ -54,7 +54,7 @@ func (q *Queries) ViewIn(ctx context.Context, tx Snapshot, project auth.Project,
 	if err != nil {
 		return View{}, fmt.Errorf("find what an identity reaches: %w", err)
 	}
-	var rules []rule
+	var rules ruleSet
 	if v.traits != nil && v.rulesAt != 0 {
 		kept, ok := q.rules.get(project.ID, v.rulesAt)
 		if !ok {
@@ -64,12 +64,11 @@ func (q *Queries) ViewIn(ctx context.Context, tx Snapshot, project auth.Project,
 		}
 		rules = kept
 	}
-	return viewOf(project.ID, id, v, rules)
+	return viewOf(project.ID, id, v, rules), nil
 }
 
-func viewOf(project, identity uuid.UUID, v viewer, rules []rule) (View, error) {
-	reached, err := v.reach(rules)
-	return View{Audiences: reached, project: project, identity: identity, rulesAt: v.rulesAt, rules: rules, known: v.traits != nil}, err
+func viewOf(project, identity uuid.UUID, v viewer, rules ruleSet) View {
+	return View{Audiences: v.reach(rules), project: project, identity: identity, rulesAt: v.rulesAt, rules: rules, known: v.traits != nil}
 }
 
 // Confirm queues the question whether the identity reaches the very same in the snapshot that the batch sees. What is told is false
@@ -89,8 +88,7 @@ func (v View) Confirm(batch *pgx.Batch, tell func(same bool)) {
 			tell(false)
 			return nil
 		}
-		reached, err := now.reach(v.rules)
-		tell(slices.Equal(reached, v.Audiences))
-		return err
+		tell(slices.Equal(now.reach(v.rules), v.Audiences))
+		return nil
 	})
 }

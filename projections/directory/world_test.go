@@ -174,6 +174,7 @@ func (h head) Stopped(context.Context, string) error                    { return
 func (head) Scopes(context.Context, auth.Project) (map[uuid.UUID]int64, error) {
 	return map[uuid.UUID]int64{}, nil
 }
+
 func (head) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]time.Time, error) {
 	return map[uuid.UUID]time.Time{}, nil
 }
