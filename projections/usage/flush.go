@@ -45,12 +45,26 @@ func (q Queries) Take(ctx context.Context) ([]todo.Charge, error) {
 
 // takeCounts answers the new flush of every project that has a sum; of two months either may name the identities.
 func takeCounts(ctx context.Context, tx pgx.Tx) (map[uuid.UUID][]uuid.UUID, error) {
-	if _, err := tx.Exec(ctx, `delete from ops.charges where flush_id = $1 and recalls = 0 and recall_tenths = 0`, uuid.Nil); err != nil {
+	// In the order in which those who count write them, so that nobody waits for one that waits for him.
+	rows, err := tx.Query(ctx, `select project_id, month from ops.charges where flush_id = $1 order by project_id, month for update`, uuid.Nil)
+	if err != nil {
 		return nil, err
 	}
-	rows, err := tx.Query(ctx, `update ops.charges set flush_id = gen_random_uuid(), since = now()
-		where flush_id = $1 and recalls >= 0 and recall_tenths >= 0 returning project_id, flush_id`, uuid.Nil)
-	if err != nil {
+	var keys []monthKey
+	var key monthKey
+	if _, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&key.project), &key.month}, func() error {
+		keys = append(keys, key)
+		return nil
+	}); err != nil || len(keys) == 0 {
+		return map[uuid.UUID][]uuid.UUID{}, err
+	}
+	projects, months := unnest.IDs(keys, func(k monthKey) uuid.UUID { return k.project }), unnest.Column(keys, func(k monthKey) string { return k.month })
+	const locked = ` unnest($2::uuid[], $3::text[]) as k (project_id, month) where c.flush_id = $1 and c.project_id = k.project_id and c.month = k.month and `
+	if _, err := tx.Exec(ctx, `delete from ops.charges c using`+locked+`c.recalls = 0 and c.recall_tenths = 0`, uuid.Nil, projects, months); err != nil {
+		return nil, err
+	}
+	if rows, err = tx.Query(ctx, `update ops.charges c set flush_id = gen_random_uuid(), since = now() from`+locked+`c.recalls >= 0 and c.recall_tenths >= 0
+		returning c.project_id, c.flush_id`, uuid.Nil, projects, months); err != nil {
 		return nil, err
 	}
 	taken := map[uuid.UUID][]uuid.UUID{}
@@ -158,8 +172,9 @@ func (q Queries) Begin(ctx context.Context, flush uuid.UUID, last eventstore.Rev
 // DropCharges forgets the sums that usage has seen in the log: they counted there from that moment on. What lasts longer than the
 // memory of usage, which is the newest flushes of a stream, is found in the log by whoever appends it next.
 func (q Queries) DropCharges(ctx context.Context, known ...uuid.UUID) error {
-	_, err := q.DB.Exec(ctx, `delete from ops.charges c where c.flush_id <> $1
-		and (c.flush_id = any($2::uuid[]) or exists (select from usage.flushes f where f.flush_id = c.flush_id))`,
+	// A row that another process has at hand is dropped by that, or by the next round.
+	_, err := q.DB.Exec(ctx, `delete from ops.charges where flush_id in (select flush_id from ops.charges c where c.flush_id <> $1
+		and (c.flush_id = any($2::uuid[]) or exists (select from usage.flushes f where f.flush_id = c.flush_id)) for update skip locked)`,
 		uuid.Nil, unnest.IDs(known, func(id uuid.UUID) uuid.UUID { return id }))
 	if err != nil {
 		return fmt.Errorf("drop what the log has: %w", err)

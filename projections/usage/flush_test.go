@@ -177,19 +177,24 @@ func (s *till) age() {
 
 var errCrash = errors.New("the process was killed")
 
-// crash kills a process at one of its steps, before or after that did what it does.
+// crash kills a process at one of its steps, before or after that did what it does. What it does from then on, it does not.
 type crash struct {
-	steps, at int
-	after     bool
+	mu    sync.Mutex
+	steps int
+	at    int
+	after bool
 }
 
 func (c *crash) step(do func() error) error {
+	c.mu.Lock()
 	c.steps++
-	if c.steps == c.at && !c.after || c.at > 0 && c.steps > c.at {
+	step := c.steps
+	c.mu.Unlock()
+	if c.at > 0 && (step > c.at || step == c.at && !c.after) {
 		return errCrash
 	}
 	err := do()
-	if c.steps == c.at && err == nil {
+	if step == c.at && err == nil {
 		return errCrash
 	}
 	return err

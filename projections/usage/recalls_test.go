@@ -30,6 +30,14 @@ func (s *till) plan(plan metering.Plan, tenths int64) {
 	s.caller.Limits.Plan = plan
 }
 
+// refuse is a recall that must not search.
+func (s *till) refuse(code string) {
+	s.t.Helper()
+	if f := s.refused(code); f.Msg == "" {
+		s.t.Error("the fault says nothing")
+	}
+}
+
 // refused is the fault of a recall that must not search.
 func (s *till) refused(code string) *fault.Error {
 	s.t.Helper()
@@ -68,7 +76,7 @@ func TestRecallCostsATenthOnPayAsYouGo(t *testing.T) {
 	s.newCaller()
 	s.plan(metering.PayAsYouGo, 1)
 	s.recall("ana", noon)
-	s.refused(fault.CodeOutOfCredits)
+	s.refuse(fault.CodeOutOfCredits)
 }
 
 func TestRecallIsHeldToTheSpendCap(t *testing.T) {
@@ -81,7 +89,7 @@ func TestRecallIsHeldToTheSpendCap(t *testing.T) {
 		t.Errorf("fault %+v", f)
 	}
 	s.caller.Limits.SpendCapTenths = limit(2)
-	s.refused(fault.CodeOutOfCredits)
+	s.refuse(fault.CodeOutOfCredits)
 }
 
 func TestRecallIsRefusedOnNoOtherPlan(t *testing.T) {
@@ -181,29 +189,48 @@ func TestRecallsAtOnceSpendWhatIsThereExactly(t *testing.T) {
 	}
 }
 
+// Calls of many projects share statements, in two processes, while their sums are taken to the log: none waits for one that waits for it.
 func TestRecallsAtOnceAreAllCounted(t *testing.T) {
-	const callers, each = 16, 20
+	const callers, each, projects = 16, 40, 12
 	s := newTill(t)
 	other := s.counter()
+	of := make([]uuid.UUID, projects)
+	for n := range of {
+		of[n] = uuid.New()
+	}
 	var group sync.WaitGroup
 	for n := range callers {
 		group.Go(func() {
-			for range each {
-				r := s.recalls
+			for i := range each {
+				r, p := s.recalls, s.caller
 				if n%2 == 1 {
 					r = other
 				}
-				if err := r.Recall(t.Context(), s.caller, []string{"ana", "bo", "cy"}[n%3], noon, func() error { return nil }); err != nil {
+				p.Project.ID = of[(n+i*n)%projects]
+				if err := r.Recall(t.Context(), p, []string{"ana", "bo", "cy"}[n%3], noon, func() error { return nil }); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
-	s.flush()
+	for range 5 {
+		s.flush()
+	}
 	group.Wait()
 	s.flush()
-	if got := s.used("2026-11").Recalls; got != callers*each || len(s.seen("2026-11")) != 3 || s.left() != 0 {
-		t.Errorf("%d recalls, %d seen, %d rows left", got, len(s.seen("2026-11")), s.left())
+	a, err := s.queries.Account(t.Context(), s.caller.OrganizationID, "2026-11")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recalls, left int64
+	for _, used := range a.Projects {
+		recalls += used.Recalls
+	}
+	if err := s.db.QueryRow(t.Context(), `select (select count(*) from ops.charges) + (select count(*) from ops.seen)`).Scan(&left); err != nil {
+		t.Fatal(err)
+	}
+	if recalls != callers*each || left != 0 {
+		t.Errorf("%d recalls, %d rows left", recalls, left)
 	}
 }
 
@@ -213,7 +240,7 @@ func TestRecallIsNotChargedBlindly(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
 		s.recalls = usage.NewRecalls(usage.NewMeters(s.db, metering.DefaultTariff(), stopped(name), log), log)
 		s.plan(metering.PayAsYouGo, 100)
-		s.refused(fault.CodeServiceUnavailable)
+		s.refuse(fault.CodeServiceUnavailable)
 		s.plan(metering.Flex, 0)
 		s.recall("ana", noon) // which rests on no account
 	}
