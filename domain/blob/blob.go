@@ -13,7 +13,8 @@ const ChunkSize = 512 << 10
 // InlineLimit is the largest encoded event; above it the text of the event goes into a blob. In bytes of JSON.
 const InlineLimit = 256 << 10
 
-// Opened begins a blob. Owner is the data point (or the send, for a stage) whose erasure takes the blob along;
+// Opened begins a blob. Owner is whose erasure takes the blob along: a data point or an identity; a send or a bulk write, for what
+// they stage; the project, for what its audiences list, which stays.
 // Deadline is the time after which a blob that nothing refers to may be swept.
 type Opened struct {
 	ProjectID uuid.UUID `json:"projectId"`

@@ -10,7 +10,7 @@ import (
 type Blob struct {
 	ProjectID uuid.UUID
 	Stream    string
-	// Owner is a data point, or the send of a stage.
+	// Owner is a data point, the send of a stage, an identity, a bulk write of identities, or the project of audiences.
 	Owner    uuid.UUID
 	Deadline time.Time
 	// Stage is true for the stage of a batch that is fanned out, or deleted: it has no deadline to wait for.
