@@ -9,12 +9,13 @@ import (
 	"github.com/annals-project/annals/internal/todo"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/memories"
 )
 
 // newFinisher makes the finisher with what it removes from the disk.
 func (p *process) newFinisher(events *commands.Log, queries datapoints.Queries) *pipeline.Finisher {
-	tables := projections.Vacuum{DB: p.st.db, Keepers: []projections.TextKeeper{datapoints.Projector{}, &memories.Projector{}}}
+	tables := projections.Vacuum{DB: p.st.db, Keepers: []projections.TextKeeper{datapoints.Projector{}, &memories.Projector{}, &directory.Projector{}}}
 	f := &pipeline.Finisher{Log: events, List: queries, Identities: p.directory, Progress: p.waiter, Logger: p.log, Now: p.now, Index: p.st.index, HasIndex: p.index.feeds}
 	p.embedding.erases(f, &tables)
 	f.Tables = tables
