@@ -23,6 +23,7 @@ type Meters struct {
 	// projections says whether what the facts rest on stopped: then nobody knows what was taken since.
 	projections Projections
 	log         *slog.Logger
+	queues      queues
 	turns       turns
 }
 
@@ -33,7 +34,7 @@ type Projections interface {
 
 // NewMeters makes meters. A nil Projections trusts them all.
 func NewMeters(db *pgxpool.Pool, tariff metering.Tariff, p Projections, log *slog.Logger) *Meters {
-	return &Meters{db: db, tariff: tariff, projections: p, log: log, turns: newTurns()}
+	return &Meters{db: db, tariff: tariff, projections: p, log: log, queues: newQueues(), turns: newTurns()}
 }
 
 // restsOn are the projections whose rows are the facts.
@@ -46,24 +47,23 @@ const reserved = `
 
 // Reserve takes a reservation where the limits leave it. It holds for so long at least; after that the sweep may take it for one that was
 // left behind. Its faults are project-cap-reached, spend-cap-reached, out-of-credits, and service-unavailable where that cannot be told.
+//
+// Callers of one organization that come while others are decided are decided together, in the order in which they came.
 func (m *Meters) Reserve(ctx context.Context, r metering.Reservation, hold time.Duration) error {
-	month := metering.Month(r.At)
-	return m.alone(ctx, r.OrganizationID, func(tx pgx.Tx) error {
-		a, err := accountOf(ctx, tx, reserved, r.OrganizationID, month)
-		if err != nil {
-			return err
-		}
-		if err := r.Refuse(m.usedOf(a, r.ProjectID), m.tariff[r.Limits.Plan]); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `insert into ops.reservations (send_id, try, organization_id, project_id, month, items, credit_tenths, until)
-			values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + $8::interval)`,
-			r.SendID, r.Try, r.OrganizationID, r.ProjectID, month, r.Items, r.CreditTenths, hold)
-		if err != nil {
-			return fmt.Errorf("reserve: %w", err)
-		}
-		return nil
-	})
+	if err := m.ready(ctx); err != nil {
+		return m.unknown(ctx, r.OrganizationID, err)
+	}
+	a := &ask{Reservation: r, hold: hold, month: metering.Month(r.At), done: make(chan struct{})}
+	if m.queues.add(a) {
+		go m.work(context.WithoutCancel(ctx), r.OrganizationID)
+	}
+	select {
+	case <-a.done:
+		return a.err
+	case <-ctx.Done():
+		m.queues.leave(a)
+		return fmt.Errorf("reserve: %w", context.Cause(ctx))
+	}
 }
 
 // Release gives back what a try has reserved, and of which nothing was stored nor will be. One that reserved nothing is fine.
@@ -96,6 +96,11 @@ func (m *Meters) alone(ctx context.Context, organization uuid.UUID, work func(tx
 	if _, told := errors.AsType[*fault.Error](err); told {
 		return err
 	}
+	return m.unknown(ctx, organization, err)
+}
+
+// unknown is the answer where it cannot be told what is left.
+func (m *Meters) unknown(ctx context.Context, organization uuid.UUID, err error) error {
 	m.log.ErrorContext(ctx, "limits cannot be looked at", "organization", organization, "err", err)
 	return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "limits cannot be looked at now; retry")
 }

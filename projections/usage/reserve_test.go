@@ -28,7 +28,7 @@ import (
 // ledger is meters over tables that the projectors fill from a log written by hand.
 type ledger struct {
 	*usage.Meters
-	t            *testing.T
+	t            testing.TB
 	db           *pgxpool.Pool
 	mu           sync.Mutex // of log
 	log          projectiontest.Log
@@ -40,7 +40,7 @@ type ledger struct {
 
 const hold = 30 * time.Second
 
-func newLedger(t *testing.T, limits metering.Limits) *ledger {
+func newLedger(t testing.TB, limits metering.Limits) *ledger {
 	t.Helper()
 	l := &ledger{
 		t: t, db: pgtest.Database(t), organization: uuid.New(), limits: limits, at: time.Date(2026, 11, 30, 23, 0, 0, 0, time.UTC),
@@ -161,13 +161,10 @@ func TestReserveUpToTheCap(t *testing.T) {
 func TestReservationBecomesFact(t *testing.T) {
 	l := newLedger(t, metering.Limits{CreditCapTenths: limit(30)})
 	first := l.reserve(l.of(2))
+	last := l.reserve(l.of(1))
 	again := first
 	again.Try = uuid.New()
-	l.limits.CreditCapTenths = limit(40)
-	again.Limits = l.limits
-	l.reserve(again)
-	last := l.reserve(l.of(1))
-	l.limits.CreditCapTenths = limit(30)
+	l.reserve(again) // the cap is full, and of what another try holds nothing more is taken
 	full := func(when string) {
 		t.Helper()
 		if f := l.refuse(l.of(1), fault.CodeProjectCapReached); f.Data["used"] != metering.Credits(30) {
@@ -189,6 +186,75 @@ func TestReservationBecomesFact(t *testing.T) {
 	full("dropped,")
 	if next, err := l.DropFacts(t.Context()); err != nil || next != 0 {
 		t.Errorf("of nothing: next %s, %v", next, err)
+	}
+}
+
+// Tries of one send that are decided together take what one of them takes; so does one that asks for more than the other.
+func TestTriesOfOneSend(t *testing.T) {
+	l := newLedger(t, metering.Limits{IngestionCap: limit(2)})
+	one := l.of(1)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			try := one
+			try.Try = uuid.New()
+			if err := l.Reserve(t.Context(), try, hold); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	bigger := l.of(2)
+	bigger.SendID = one.SendID
+	l.reserve(bigger)
+	l.refuse(l.of(1), fault.CodeProjectCapReached)
+	bigger = l.of(3)
+	bigger.SendID = one.SendID
+	l.refuse(bigger, fault.CodeProjectCapReached)
+}
+
+// What came while others were decided is decided together, each after the one before it; who gave up meanwhile takes nothing.
+func TestCallersAreDecidedTogether(t *testing.T) {
+	l := newLedger(t, metering.Limits{IngestionCap: limit(4)})
+	l.reserve(l.of(1))
+	tx, err := l.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `select from ops.meters where organization_id = $1 for update`, l.organization); err != nil {
+		t.Fatal(err)
+	}
+	first := make(chan error, 1)
+	go func() { first <- l.Reserve(t.Context(), l.of(1), hold) }()
+	for waits := false; !waits; { // the first is taken up, and waits for the lock
+		err := l.db.QueryRow(t.Context(), `select exists (select from pg_stat_activity where wait_event_type = 'Lock' and query like '%ops.meters%' and datname = current_database())`).Scan(&waits)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	if err := l.Reserve(gone, l.of(1), hold); !errors.Is(err, context.Canceled) {
+		t.Errorf("who gave up is answered %v", err)
+	}
+	answers := make(chan error, 6)
+	for range cap(answers) {
+		go func() { answers <- l.Reserve(t.Context(), l.of(1), hold) }()
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	refused := 0
+	for range cap(answers) {
+		if err := <-answers; err != nil {
+			refused++
+		}
+	}
+	if refused != 4 || l.open() != 4 {
+		t.Errorf("%d are refused and %d reservations kept; want 4 of each", refused, l.open())
 	}
 }
 
