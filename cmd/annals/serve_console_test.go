@@ -66,8 +66,13 @@ func TestTheLimitIsTheOrganizations(t *testing.T) {
 		key, path string
 		status    int
 	}{
-		{own, "/api/v1/recall", 405}, {management, "/api/v1/projects", 200}, {"svc_sk_unknown", "/api/v1/usage", 401}, {own, "/api/v1/nothing", 404},
-		{own, "/api/v1/nothing", 429}, {management, "/api/v1/projects", 429}, {own, "/api/v1/ingest/01890000-0000-7000-8000-00000000000a", 404},
+		{own, "/api/v1/recall", 405},
+		{management, "/api/v1/projects", 200},
+		{"svc_sk_unknown", "/api/v1/usage", 401},
+		{own, "/api/v1/nothing", 404},
+		{own, "/api/v1/nothing", 429},
+		{management, "/api/v1/projects", 429},
+		{own, "/api/v1/ingest/01890000-0000-7000-8000-00000000000a", 404},
 	} {
 		status, body := h.call(c.key, http.MethodGet, c.path, nil)
 		if status != c.status {

@@ -82,7 +82,7 @@ func (*house) Stopped(context.Context, string) error { return nil }
 
 // PendingSeen implements directory.Pending: nobody's recall is counted here.
 func (*house) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]time.Time, error) {
-	return nil, nil
+	return map[uuid.UUID]time.Time{}, nil
 }
 
 // free is a meter of recalls that cost nothing.
