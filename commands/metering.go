@@ -22,6 +22,8 @@ const (
 	flushEvery = 10 * time.Second
 	// flushTimeout bounds one flush, also the last one of a process.
 	flushTimeout = 10 * time.Second
+	// directoryTimeout is how much of that a directory that is behind may take.
+	directoryTimeout = 2 * time.Second
 	// flushWidth is how many streams are appended to at once.
 	flushWidth = 8
 )
@@ -35,7 +37,7 @@ type Counted interface {
 	Begin(ctx context.Context, flush uuid.UUID, last eventstore.Revision) (after eventstore.Revision, ok bool, err error)
 	// DropCharges forgets sums that projection usage knows: those it shows, and those of the list.
 	DropCharges(ctx context.Context, known ...uuid.UUID) error
-	// DropSeen forgets who was seen as told by sums that were dropped.
+	// DropSeen forgets who was seen as told by sums that were dropped before.
 	DropSeen(ctx context.Context) error
 }
 
@@ -155,8 +157,26 @@ func (m *Metering) find(ctx context.Context, name string, from eventstore.Revisi
 	return 0, nil
 }
 
-// forget drops what usage has passed, then who was seen where the directory has passed it too.
+// forget drops who was seen as told by what an earlier round dropped, where the directory has passed that, and then the sums that
+// usage has passed. Whoever reads the directory first and what is beside the log then has a round's time for it.
 func (m *Metering) forget(ctx context.Context, open []todo.Charge, positions []eventstore.Position) error {
+	return errors.Join(m.forgetSeen(ctx), m.forgetCharges(ctx, open, positions))
+}
+
+func (m *Metering) forgetSeen(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, directoryTimeout)
+	defer cancel()
+	head, err := m.Log.Store.Head(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	if err := m.Waiter.Wait(ctx, head, projectionDirectory); err != nil {
+		return err
+	}
+	return m.Counted.DropSeen(ctx)
+}
+
+func (m *Metering) forgetCharges(ctx context.Context, open []todo.Charge, positions []eventstore.Position) error {
 	var newest eventstore.Position
 	var known []uuid.UUID
 	for i, position := range positions {
@@ -167,16 +187,5 @@ func (m *Metering) forget(ctx context.Context, open []todo.Charge, positions []e
 	if err := m.Waiter.Wait(ctx, newest, projectionUsage); err != nil {
 		return err
 	}
-	if err := m.Counted.DropCharges(ctx, known...); err != nil {
-		return err
-	}
-	// Others may have appended what was dropped just now.
-	head, err := m.Log.Store.Head(ctx)
-	if err != nil {
-		return unavailable(err)
-	}
-	if err := m.Waiter.Wait(ctx, head, projectionDirectory); err != nil {
-		return err
-	}
-	return m.Counted.DropSeen(ctx)
+	return m.Counted.DropCharges(ctx, known...)
 }

@@ -183,7 +183,7 @@ func (q Queries) DropCharges(ctx context.Context, known ...uuid.UUID) error {
 }
 
 // DropSeen forgets who was seen as the log says too. It is called only once every projection that shows it has passed what
-// DropCharges found there.
+// an earlier DropCharges found there.
 func (q Queries) DropSeen(ctx context.Context) error {
 	_, err := q.DB.Exec(ctx, `delete from ops.seen s where s.flush_id <> '00000000-0000-0000-0000-000000000000'
 		and not exists (select from ops.charges c where c.flush_id = s.flush_id)`)

@@ -218,6 +218,7 @@ func TestRecallsAtOnceAreAllCounted(t *testing.T) {
 	}
 	group.Wait()
 	s.flush()
+	s.flush()
 	a, err := s.queries.Account(t.Context(), s.caller.OrganizationID, "2026-11")
 	if err != nil {
 		t.Fatal(err)
