@@ -111,19 +111,21 @@ func (s *Service) register(ctx context.Context, call Call, created registry.Orga
 // PrepareOrganizations goes on with every organization whose preparation was not ended: one that a crash left behind, and those of
 // a log from before organizations were prepared. The projections must have passed what the log held at the start, and be following it.
 func (s *Service) PrepareOrganizations(ctx context.Context, call Call) error {
+	var only []uuid.UUID
+	if s.Preparing != nil {
+		var err error
+		if only, err = s.Preparing.Preparing(ctx); err != nil || len(only) == 0 {
+			return err
+		}
+	}
 	state, err := s.registry.read(ctx)
 	if err != nil {
 		return err
 	}
-	open := state.Organizations
-	if s.Preparing != nil {
-		ids, err := s.Preparing.Preparing(ctx)
-		if err != nil {
-			return err
+	for _, o := range state.Organizations {
+		if s.Preparing != nil && !slices.Contains(only, o.OrganizationID) {
+			continue
 		}
-		open = slices.DeleteFunc(open, func(o registry.OrganizationCreated) bool { return !slices.Contains(ids, o.OrganizationID) })
-	}
-	for _, o := range open {
 		if err := s.prepareOrganization(ctx, call, o, nil); err != nil {
 			return err
 		}
@@ -132,16 +134,16 @@ func (s *Service) PrepareOrganizations(ctx context.Context, call Call) error {
 }
 
 // prepareOrganization gives an organization the parts that it lacks, waits until the projections have all of it, and only then lets
-// its keys be served. An organization that is prepared is left as it is.
+// its keys be served. An organization that is prepared is left as it is, unless it lacks the key: two may be preparing it at once, and
+// one of them has no key to give.
 func (s *Service) prepareOrganization(ctx context.Context, call Call, created registry.OrganizationCreated, key *secret.Key) error {
 	id := created.OrganizationID
 	parts := partsOf(created, key, call.ReceivedAt)
 	prepared := false
 	at, err := s.appendToOrganization(ctx, call, id, func(state organization.State) ([]event.Event, error) {
-		if prepared = state.Prepared; prepared {
-			return nil, nil
-		}
-		return state.Missing(parts), nil
+		missing := state.Missing(parts)
+		prepared = state.Prepared && len(missing) == 0
+		return missing, nil
 	})
 	if err != nil || prepared {
 		return err

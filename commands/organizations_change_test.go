@@ -133,6 +133,38 @@ func TestCreditsAreGrantedAndTakenBackNotBelowNothing(t *testing.T) {
 	}
 }
 
+// Two processes that take credits back at once take no more than there are.
+func TestCreditsAreTakenBackOnceOverTwoProcesses(t *testing.T) {
+	w, a := metered(t)
+	w.setPlan(metering.Flex) // 150,000
+	other := worldOver(t, w.store)
+	other.Service = commands.New(commands.Config{Log: other.log, Waiter: noWait{}, Accounts: a})
+	taken := make(chan int64, 8)
+	for i := range cap(taken) {
+		service := []*world{w, other}[i%2]
+		go func() {
+			changed, err := service.GrantCredits(t.Context(), w.call, "", -400_000)
+			if err != nil {
+				t.Error(err)
+			}
+			taken <- changed.GrantedTenths
+		}()
+	}
+	var all int64
+	for range cap(taken) {
+		all += <-taken
+	}
+	var stored int64
+	for _, f := range w.eventsOf("Annals") {
+		if g, ok := f.Event.(*organization.CreditsGranted); ok && g.Kind == metering.Bought {
+			stored += g.Tenths
+		}
+	}
+	if all != -1_500_000 || stored != all {
+		t.Errorf("%d were said to be taken back, %d were", -all, -stored)
+	}
+}
+
 func TestASpendCap(t *testing.T) {
 	w, _ := metered(t)
 	number := func(n int64) *int64 { return &n }

@@ -2,6 +2,7 @@ package commands_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -214,4 +215,45 @@ func TestAStartReadsOnlyWhatIsNotPrepared(t *testing.T) {
 	}
 	wantTypes(t, typesOf(w.eventsOf("One")))
 	wantTypes(t, typesOf(w.eventsOf("Two")), planSet, granted, prepared)
+}
+
+// One process prepares an organization that another one is creating: it has no key to give, and the organization gets one all the same.
+func TestAKeyIsSetAlthoughAnotherPreparedTheOrganization(t *testing.T) {
+	w := newWorld(t)
+	w.bootstrapped()
+	other := worldOver(t, w.store)
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			default:
+			}
+			if err := other.PrepareOrganizations(t.Context(), w.call); err != nil {
+				stopped <- err
+				return
+			}
+		}
+	}()
+	for n := range 20 {
+		name := fmt.Sprint("Acme ", n)
+		got, err := w.CreateOrganization(t.Context(), w.call, commands.NewOrganization{Name: name, Plan: metering.Flex, OwnerEmail: "ana@acme.example"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		types := typesOf(w.eventsOf(name))
+		slices.Sort(types)
+		wantTypes(t, types, granted, keySet, memberAdded, planSet, prepared)
+		for _, f := range w.eventsOf(name) {
+			if set, ok := f.Event.(*organization.ManagementKeySet); ok && set.Hash != secret.HashText(got.ManagementKey) {
+				t.Errorf("%s has another key than was answered", name)
+			}
+		}
+	}
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
 }

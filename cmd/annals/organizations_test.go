@@ -2,15 +2,20 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
@@ -168,43 +173,33 @@ func (h *house) nowhereInClear(keys ...string) {
 	}
 }
 
-// What a crash left of the creation of an organization: its keys are refused until it is prepared, which the next start sees to.
+// What a crash left of the creation of an organization: its keys are refused until it is prepared, which the next start sees to, and a
+// service that runs.
 func TestAnOrganizationThatIsPreparing(t *testing.T) {
+	var held atomic.Bool
 	h := &house{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h.arrange = func(p *process) {
+		prepare := p.prepare
+		p.prepareEvery = 10 * time.Millisecond
+		p.prepare = func(ctx context.Context) error {
+			if held.Load() {
+				return nil
+			}
+			return prepare(ctx)
+		}
+	}
 	h.start()
-	key, err := secret.NewManagementKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, at := uuid.New(), h.now()
-	log := h.operatorProjections.log
-	facts, err := log.ReadFrom(t.Context(), stream.Registry, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	meta := event.Meta{CommandID: uuid.New(), Principal: "operator"}
-	_, err = log.Append(t.Context(), stream.Registry, eventstore.Revision(len(facts)-1), meta,
-		registry.OrganizationCreated{OrganizationID: id, Name: "Crashed", Plan: metering.Flex, OwnerEmail: "ana@acme.example", CreatedAt: at})
-	if err != nil {
-		t.Fatal(err)
-	}
-	meta.CommandID = uuid.New()
-	done, err := log.Append(t.Context(), stream.Name(stream.Organization, id), eventstore.NoStream, meta,
-		organization.ManagementKeySet{OrganizationID: id, KeyID: uuid.New(), Hash: key.Hash, Prefix: key.Prefix, Suffix: key.Suffix, SetAt: at})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := h.waiter.Wait(t.Context(), done.Position, "access"); err != nil {
-		t.Fatal(err)
-	}
+	held.Store(true)
+	crashed, key := h.crashedCreation("Crashed")
+	late, other := h.crashedCreation("Late")
 	for method, path := range map[string]string{http.MethodGet: "/projects", http.MethodPost: "/projects", http.MethodPut: "/identities/ana?project=default"} {
-		h.wants(key.Clear, method, api+path, point{}, http.StatusServiceUnavailable, "organization-not-ready")
+		h.wants(key, method, api+path, point{}, http.StatusServiceUnavailable, "organization-not-ready")
 	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.urls.API+api+"/projects", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "Bearer "+key.Clear)
+	req.Header.Set("Authorization", "Bearer "+key)
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -215,18 +210,98 @@ func TestAnOrganizationThatIsPreparing(t *testing.T) {
 	h.must(h.credentials()[managementKeyName], http.MethodGet, api+"/projects", nil, nil)
 
 	h.stop()
+	held.Store(false)
 	h.start()
-	h.must(key.Clear, http.MethodGet, api+"/projects", nil, nil)
-	facts, err = h.operatorProjections.log.ReadFrom(t.Context(), stream.Name(stream.Organization, id), 0)
+	h.must(key, http.MethodGet, api+"/projects", nil, nil)
+	h.isPrepared(crashed)
+	h.must(other, http.MethodGet, api+"/projects", nil, nil)
+	h.isPrepared(late)
+
+	held.Store(true)
+	third, another := h.crashedCreation("While it runs")
+	h.wants(another, http.MethodGet, api+"/projects", nil, http.StatusServiceUnavailable, "organization-not-ready")
+	held.Store(false)
+	h.eventually("the organization is prepared", func() bool {
+		status, _ := h.call(another, http.MethodGet, api+"/projects", nil)
+		return status == http.StatusOK
+	})
+	h.isPrepared(third)
+}
+
+// crashedCreation writes what a creation writes first, and no more, and the key by which its calls can be made.
+func (h *house) crashedCreation(name string) (id uuid.UUID, clear string) {
+	h.t.Helper()
+	key, err := secret.NewManagementKey()
 	if err != nil {
-		t.Fatal(err)
+		h.t.Fatal(err)
+	}
+	id, at := uuid.New(), h.now()
+	log, ctx := h.operatorProjections.log, h.t.Context()
+	facts, err := log.ReadFrom(ctx, stream.Registry, 0)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	meta := event.Meta{CommandID: uuid.New(), Principal: "operator"}
+	_, err = log.Append(ctx, stream.Registry, eventstore.Revision(len(facts)-1), meta,
+		registry.OrganizationCreated{OrganizationID: id, Name: name, Plan: metering.Flex, OwnerEmail: "ana@acme.example", CreatedAt: at})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	meta.CommandID = uuid.New()
+	done, err := log.Append(ctx, stream.Name(stream.Organization, id), eventstore.NoStream, meta,
+		organization.ManagementKeySet{OrganizationID: id, KeyID: uuid.New(), Hash: key.Hash, Prefix: key.Prefix, Suffix: key.Suffix, SetAt: at})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if err := h.waiter.Wait(ctx, done.Position, "access"); err != nil {
+		h.t.Fatal(err)
+	}
+	return id, key.Clear
+}
+
+func (h *house) isPrepared(id uuid.UUID) {
+	h.t.Helper()
+	facts, err := h.operatorProjections.log.ReadFrom(h.t.Context(), stream.Name(stream.Organization, id), 0)
+	if err != nil {
+		h.t.Fatal(err)
 	}
 	var state organization.State
 	for _, f := range facts {
 		state.Evolve(f.Event)
 	}
 	if !state.Prepared || state.Members != 1 || state.Plan != metering.Flex || !state.Started || len(state.KeyHashes) != 1 {
-		t.Errorf("prepared as %+v", state)
+		h.t.Errorf("prepared as %+v", state)
+	}
+}
+
+// behind stands for projections that do not come to see what is written.
+type behind struct{}
+
+func (behind) Wait(ctx context.Context, _ eventstore.Position, _ ...string) error {
+	return errors.New("late")
+}
+
+// A new key is shown although the service is behind: it can be shown only now. What is not so yet is said.
+func TestANewKeyIsShownAlthoughTheServiceIsBehind(t *testing.T) {
+	h := &house{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h.start()
+	o := organizations{commands: commands.New(commands.Config{Log: h.operatorProjections.log, Waiter: behind{}}), dataDir: h.dir, now: now}
+	rotated, err := o.RotateManagementKey(t.Context(), operator.RotateRequest{})
+	if err != nil || rotated.Warning == "" || rotated.CredentialsFile == "" {
+		t.Errorf("rotated %+v, %v", rotated, err)
+	}
+	made, err := o.CreateOrganization(t.Context(), operator.NewOrganization{Name: "Acme", Plan: "flex"})
+	if err != nil || made.Warning == "" {
+		t.Errorf("created %+v, %v", made, err)
+	}
+	for _, key := range []string{rotated.ManagementKey, made.ManagementKey} {
+		h.eventually("the key works", func() bool {
+			status, _ := h.call(key, http.MethodGet, api+"/projects", nil)
+			return status == http.StatusOK
+		})
+	}
+	if _, err := o.SetCaps(t.Context(), operator.CapsRequest{Whom: operator.Whom{Organization: "annals"}, Slug: "default", SetIngestion: true, Ingestion: new(int64)}); !errors.Is(err, operator.ErrRefused) {
+		t.Errorf("a cap that is not seen yet is said to be: %v", err)
 	}
 }
 

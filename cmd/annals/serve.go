@@ -89,16 +89,18 @@ type process struct {
 	worker    *pipeline.Worker
 	confirmer *pipeline.Confirmer
 	finisher  *pipeline.Finisher
-	// prepare ends the preparation of every organization.
-	prepare   func(context.Context) error
-	embedding embedding
-	tariff    metering.Tariff
-	recalls   *usage.Recalls
-	metering  *commands.Metering
-	directory *directory.Queries
-	sends     operator.Sends
-	keys      auth.Keys
-	pressure  *pressure
+	// prepare ends the preparation of every organization; tendVault brings the sealed keys to what holds now.
+	prepare      func(context.Context) error
+	prepareEvery time.Duration
+	tendVault    func(context.Context) error
+	embedding    embedding
+	tariff       metering.Tariff
+	recalls      *usage.Recalls
+	metering     *commands.Metering
+	directory    *directory.Queries
+	sends        operator.Sends
+	keys         auth.Keys
+	pressure     *pressure
 
 	operatorProjections operatorProjections
 	backups             operator.Backups
@@ -184,10 +186,11 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 		Tariff: p.tariff, Accounts: charges, Vault: vault, Preparing: access.Queries{DB: st.db},
 	})
 	p.organizations = organizations{commands: write, dataDir: s.DataDir, now: p.now}
+	p.prepareEvery = prepareEvery
 	p.prepare = func(ctx context.Context) error {
-		if err := write.PrepareOrganizations(ctx, operatorCall("start", p.now())); err != nil {
-			return err
-		}
+		return write.PrepareOrganizations(ctx, operatorCall("preparation", p.now()))
+	}
+	p.tendVault = func(ctx context.Context) error {
 		return tendVault(ctx, vault, access.Queries{DB: st.db}, s.DataDir, log)
 	}
 	p.backups = backups{node: st.node, dataDir: s.DataDir, hashKey: key, sealKeys: sealing}
@@ -243,7 +246,7 @@ func (p *process) run(ctx context.Context) error {
 		{"operator socket", serveOperator(socket, operator.Handler(p.sends, p.log, operator.EventRoutes(p.st.store), operator.ProjectionRoutes(p.operatorProjections), operator.EraseRoutes(operatorErasures{p.finisher}), operator.BackupRoutes(p.backups), operator.OrganizationRoutes(p.organizations)))},
 		{"start", p.start},
 	}
-	core := []role{{"confirmer", p.afterStart(p.confirmer.Run)}, {"finisher", p.afterStart(p.finisher.Run)}, {"metering", p.afterStart(p.metering.Run)}}
+	core := []role{{"confirmer", p.afterStart(p.confirmer.Run)}, {"finisher", p.afterStart(p.finisher.Run)}, {"metering", p.afterStart(p.metering.Run)}, {"preparation", p.afterStart(p.keepPreparing)}}
 	if p.settings.PipelineOn() {
 		core = append(core, role{"pipeline", p.afterStart(p.worker.Run)})
 	}
@@ -288,7 +291,7 @@ func (p *process) start(ctx context.Context) error {
 		}
 	}
 	for {
-		err := p.prepare(ctx)
+		err := errors.Join(p.prepare(ctx), p.tendVault(ctx))
 		if err == nil {
 			break
 		}

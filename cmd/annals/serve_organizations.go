@@ -22,6 +22,20 @@ func operatorCall(by string, at time.Time) commands.Call {
 	return commands.Call{Principal: auth.Principal{Kind: auth.Kind(by)}, RequestID: uuid.Must(uuid.NewV7()), ReceivedAt: at}
 }
 
+// prepareEvery is how often an organization is looked for whose creation broke off while the service runs.
+const prepareEvery = 10 * time.Second
+
+// keepPreparing ends the preparation of organizations whose creation broke off: the process that created one ended, or its projections
+// were late.
+func (p *process) keepPreparing(ctx context.Context) error {
+	for sleep(ctx, p.prepareEvery) {
+		if err := p.prepare(ctx); err != nil && ctx.Err() == nil {
+			p.log.WarnContext(ctx, "an organization is not prepared yet", "err", err)
+		}
+	}
+	return nil
+}
+
 // organizations is what an operator does with organizations and their projects.
 type organizations struct {
 	commands *commands.Service
