@@ -84,6 +84,8 @@ type bulk struct {
 	ids      []uuid.UUID
 	// deadline is until when its blobs are kept that nothing refers to.
 	deadline time.Time
+	// again is true for one that another run began: its rows may stand already.
+	again bool
 }
 
 func newBulk(call Call, rows []identity.Row) *bulk {
@@ -178,7 +180,7 @@ func (l *Log) readBulk(ctx context.Context, id uuid.UUID, now time.Time) (b *bul
 	if done = bulkFannedOut(facts); done != nil {
 		return nil, done, nil
 	}
-	b = &bulk{id: id, accepted: *accepted, commit: facts[0].Position, deadline: now.Add(BlobKeep)}
+	b = &bulk{id: id, accepted: *accepted, commit: facts[0].Position, deadline: now.Add(BlobKeep), again: true}
 	data, err := eventstore.ReadBlob(ctx, l.Store, l.Codec, accepted.Rows)
 	if _, is := errors.AsType[*eventstore.BlobError](err); is {
 		// The run that finished it ends the rows.

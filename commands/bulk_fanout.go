@@ -126,7 +126,7 @@ func (l *Log) applyRow(ctx context.Context, b *bulk, i int) (status string, err 
 	name := stream.Name(stream.Identity, target.IdentityID)
 	o := owner{project: b.accepted.ProjectID, identity: target.IdentityID, deadline: b.deadline, meta: meta}
 	row := bulkRow{bulk: b, ordinal: i, owner: o}
-	for look := target.Decided >= 0; ; look = true {
+	for look := b.again || target.Decided >= 0; ; look = true {
 		var place identity.Placement
 		at := eventstore.NoStream
 		if look {

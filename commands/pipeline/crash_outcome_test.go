@@ -72,6 +72,7 @@ func (s *scene) outcome() []string {
 		}
 	}
 	all = append(all, s.documents(labels)...)
+	all = append(all, s.people()...)
 	slices.Sort(all)
 	return all
 }

@@ -50,6 +50,10 @@ func (v *victim) Tombstone(ctx context.Context, name string, expected eventstore
 	return at, err
 }
 
+func (v *victim) Truncate(ctx context.Context, name string, before eventstore.Revision) error {
+	return v.write(func() error { return v.Store.Truncate(ctx, name, before) })
+}
+
 // serial is a store that takes one write at a time, so that the steps of an operation have an order.
 type serial struct {
 	*victim
@@ -66,4 +70,10 @@ func (s serial) Tombstone(ctx context.Context, name string, expected eventstore.
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	return s.victim.Tombstone(ctx, name, expected)
+}
+
+func (s serial) Truncate(ctx context.Context, name string, before eventstore.Revision) error {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	return s.victim.Truncate(ctx, name, before)
 }

@@ -77,7 +77,7 @@ func (w *whole) stop(after int64) *commands.Service {
 	d := &dying{Store: w.store}
 	d.left.Store(after)
 	log := commands.NewLog(d, w.log.Codec, w.log.Logger)
-	return commands.New(commands.Config{Log: log, Waiter: w.waiter, Sends: w.queries, HashKey: make([]byte, 32)})
+	return commands.New(commands.Config{Log: log, Waiter: w.waiter, Sends: w.queries, Directory: w.directory, HashKey: make([]byte, 32)})
 }
 
 // Once its deletion is cleaned, a text is nowhere: not in a row, an event, a key, nor in a file of the log or of the index, whichever

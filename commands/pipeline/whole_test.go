@@ -30,6 +30,7 @@ import (
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/datapoints"
+	people "github.com/annals-project/annals/projections/directory"
 	derived "github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
@@ -39,19 +40,28 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // whole is the write side, the projections and the background work over real parts.
 type whole struct {
-	t        *testing.T
-	store    *esdb.Store
-	log      *commands.Log
-	db       *pgxpool.Pool
-	index    recallindex.Index
-	queries  datapoints.Queries
-	waiter   *projections.Waiter
-	write    *commands.Service
-	finisher *Finisher
-	call     commands.Call
+	t       *testing.T
+	store   *esdb.Store
+	log     *commands.Log
+	db      *pgxpool.Pool
+	index   recallindex.Index
+	queries datapoints.Queries
+	// directory lists what writes of identities left to do.
+	directory *people.Queries
+	waiter    *projections.Waiter
+	write     *commands.Service
+	finisher  *Finisher
+	call      commands.Call
 	// clock is the finisher's; folder holds the files of the log and of the index.
 	clock  *clock
 	folder string
+}
+
+// nobodySeen says that nobody recalled.
+type nobodySeen struct{}
+
+func (nobodySeen) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]time.Time, error) {
+	return nil, nil
 }
 
 // clock is a time that a test moves.
@@ -120,22 +130,40 @@ func newWholeWithout(t *testing.T) *whole {
 		Projectors: []projections.Projector{
 			datapoints.New(reader{w.store, codec}), derived.New(reader{w.store, codec}, quiet),
 			recallindex.New(w.index, recallindex.Log{Store: w.store, Codec: codec}, recall.NewAnalyzer(), quiet),
+			people.New(reader{w.store, codec}, quiet),
 		},
 	})
 	must(err)
 	w.waiter = runtime.Waiter()
 	w.queries = datapoints.Queries{DB: w.db, Log: w.store, Wait: w.waiter}
-	w.write = commands.New(commands.Config{Log: w.log, Waiter: w.waiter, Sends: w.queries, HashKey: make([]byte, 32), Pipeline: true})
+	w.directory = people.NewQueries(w.db, w.store, w.waiter, w.queries, nobodySeen{})
+	w.write = commands.New(commands.Config{Log: w.log, Waiter: w.waiter, Sends: w.queries, Directory: w.directory, Records: w.directory, HashKey: make([]byte, 32), Pipeline: true})
 	w.finisher = &Finisher{
-		Log: w.log, List: w.queries, Progress: w.waiter, Logger: quiet, Now: w.clock.now, Store: n, Index: w.index,
+		Log: w.log, List: w.queries, Identities: w.directory, Progress: w.waiter, Logger: quiet, Now: w.clock.now, Store: n, Index: w.index,
 		Tables: projections.Vacuum{DB: w.db, Keepers: []projections.TextKeeper{datapoints.Projector{}, &derived.Projector{}}},
 	}
 	w.call = commands.Call{
-		Principal: auth.Principal{Kind: auth.ProjectKey, Project: auth.Project{ID: uuid.New(), Number: 1, Namespace: uuid.New()}}, RequestID: uuid.New(), ReceivedAt: at,
+		Principal: auth.Principal{Kind: auth.ProjectKey, Project: auth.Project{Number: 1}}, RequestID: uuid.New(), ReceivedAt: at,
 	}
 	w.run(runtime.Run)
+	w.openProject()
 	w.passHead()
 	return w
+}
+
+// openProject makes a project, and the caller one of its callers.
+func (w *whole) openProject() {
+	w.t.Helper()
+	project := &w.call.Principal.Project
+	project.ID, project.Namespace = uuid.New(), uuid.New()
+	last, _, err := w.log.Last(w.t.Context(), stream.Registry)
+	if err == nil {
+		_, err = w.log.Append(w.t.Context(), stream.Registry, last.Revision, event.Meta{CommandID: uuid.New()},
+			registry.ProjectCreated{ProjectID: project.ID, Number: 1, Slug: project.ID.String(), Namespace: project.Namespace, CreatedAt: at})
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // run runs a part until the test ends; the parts end in the opposite order.
@@ -159,7 +187,7 @@ func (w *whole) passHead() {
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
-	for _, name := range []string{datapoints.Name, derived.Name, recallindex.Name} {
+	for _, name := range []string{datapoints.Name, derived.Name, recallindex.Name, people.Name} {
 		for w.waiter.Wait(ctx, head, name) != nil && ctx.Err() == nil {
 			await(ctx, nil, 10*time.Millisecond) // the schema is being made
 		}
@@ -290,6 +318,13 @@ func (d *dying) Tombstone(ctx context.Context, name string, expected eventstore.
 		return 0, errors.New("killed")
 	}
 	return d.Store.Tombstone(ctx, name, expected)
+}
+
+func (d *dying) Truncate(ctx context.Context, name string, before eventstore.Revision) error {
+	if d.left.Add(-1) < 0 {
+		return errors.New("killed")
+	}
+	return d.Store.Truncate(ctx, name, before)
 }
 
 // A batch whose process died behind its commit is completed before calls are taken, and then derived and indexed like any other.
