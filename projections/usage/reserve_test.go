@@ -111,14 +111,15 @@ func (l *ledger) reserve(r metering.Reservation) metering.Reservation {
 	return r
 }
 
-func (l *ledger) refuse(r metering.Reservation, code string) *fault.Error {
+// refuse checks that a reservation is refused, and answers the data of the refusal.
+func (l *ledger) refuse(r metering.Reservation, code string) map[string]any {
 	l.t.Helper()
 	err := l.Reserve(l.t.Context(), r, hold)
 	f, ok := errors.AsType[*fault.Error](err)
 	if !ok || f.Code != code {
 		l.t.Fatalf("error %v, want %s", err, code)
 	}
-	return f
+	return f.Data
 }
 
 // open is how many reservations are kept.
@@ -137,8 +138,8 @@ func TestReserveUpToTheCap(t *testing.T) {
 	first := l.reserve(l.of(2))
 	l.refuse(l.of(2), fault.CodeProjectCapReached)
 	l.reserve(l.of(1))
-	if f := l.refuse(l.of(1), fault.CodeProjectCapReached); f.Data["used"] != int64(3) {
-		t.Errorf("data %v", f.Data)
+	if f := l.refuse(l.of(1), fault.CodeProjectCapReached); f["used"] != int64(3) {
+		t.Errorf("data %v", f)
 	}
 	if err := l.Release(t.Context(), first.SendID, first.Try); err != nil {
 		t.Fatal(err)
@@ -167,8 +168,8 @@ func TestReservationBecomesFact(t *testing.T) {
 	l.reserve(again) // the cap is full, and of what another try holds nothing more is taken
 	full := func(when string) {
 		t.Helper()
-		if f := l.refuse(l.of(1), fault.CodeProjectCapReached); f.Data["used"] != metering.Credits(30) {
-			t.Errorf("%s the data is %v", when, f.Data)
+		if f := l.refuse(l.of(1), fault.CodeProjectCapReached); f["used"] != metering.Credits(30) {
+			t.Errorf("%s the data is %v", when, f)
 		}
 	}
 	full("reserved,")
@@ -287,19 +288,19 @@ func TestCreditsAndSpendCap(t *testing.T) {
 	other.ProjectID = sister
 	l.reserve(other)
 	f := l.refuse(l.of(1), fault.CodeOutOfCredits)
-	if f.Data["creditsLeft"] != metering.Credits(5) || f.Data["creditsNeeded"] != metering.Credits(10) {
-		t.Errorf("data %v", f.Data)
+	if f["creditsLeft"] != metering.Credits(5) || f["creditsNeeded"] != metering.Credits(10) {
+		t.Errorf("data %v", f)
 	}
 	capped := l.of(1)
 	capped.Limits.SpendCapTenths = limit(40)
-	if f := l.refuse(capped, fault.CodeSpendCapReached); f.Data["spent"] != metering.Credits(40) {
-		t.Errorf("data %v", f.Data)
+	if f := l.refuse(capped, fault.CodeSpendCapReached); f["spent"] != metering.Credits(40) {
+		t.Errorf("data %v", f)
 	}
 	// The month's turn opens the spend cap; of the balance what is reserved in the month before is gone.
 	capped.At = l.at.Add(time.Hour)
 	f = l.refuse(capped, fault.CodeOutOfCredits)
-	if f.Data["creditsLeft"] != metering.Credits(5) {
-		t.Errorf("data %v", f.Data)
+	if f["creditsLeft"] != metering.Credits(5) {
+		t.Errorf("data %v", f)
 	}
 	exact := l.of(1)
 	exact.CreditTenths = 5
