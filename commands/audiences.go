@@ -202,9 +202,22 @@ func (s *Service) appearMembers(ctx context.Context, call Call, identities []str
 		if _, is := known[ids[i]]; is {
 			return nil
 		}
-		_, err := s.Log.appearIn(ctx, call, ids[i], identities[i], identity.OriginAudience)
-		return err
+		return s.appearMember(ctx, call, ids[i], identities[i])
 	})
 	slices.SortFunc(ids, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
 	return slices.Compact(ids), err
+}
+
+// appearMember makes the record of a member whom the directory does not know. Most of those were never heard of: so it is tried on an
+// empty stream without a look at it, which the store refuses where that is wrong.
+func (s *Service) appearMember(ctx context.Context, call Call, id uuid.UUID, name string) error {
+	if s.Records != nil {
+		appeared := identity.Appeared{ProjectID: call.Principal.Project.ID, Identity: name, Origin: identity.OriginAudience, AppearedAt: call.ReceivedAt}
+		_, err := s.Log.Append(ctx, stream.Name(stream.Identity, id), eventstore.NoStream, call.meta(uuid.New()), appeared)
+		if !errors.Is(err, eventstore.ErrConflict) {
+			return err
+		}
+	}
+	_, err := s.Log.appearIn(ctx, call, id, name, identity.OriginAudience)
+	return err
 }

@@ -402,9 +402,10 @@ func TestWhoIsKnownIsNotLookedUp(t *testing.T) {
 	w := newWorld(t)
 	known := &records{names: []string{"ana"}}
 	w.Records = known
-	w.put(fixedOf("leads", "ana", "bo"))
+	w.ingest(text("a", "x", by("cy")), "") // whom the directory has not seen yet
+	w.put(fixedOf("leads", "ana", "bo", "cy"))
 	put := w.audiences()[0].Event.(*audience.Put)
-	if len(put.Members) != 2 || len(w.records("ana")) != 0 || len(w.records("bo")) != 1 || known.asked != 2 {
-		t.Errorf("%d members, %d and %d events, %d asked", len(put.Members), len(w.records("ana")), len(w.records("bo")), known.asked)
+	if len(put.Members) != 3 || len(w.records("ana")) != 0 || len(w.records("bo")) != 1 || len(w.records("cy")) != 1 || known.asked != 3 {
+		t.Errorf("%d members, %d, %d and %d events, %d asked", len(put.Members), len(w.records("ana")), len(w.records("bo")), len(w.records("cy")), known.asked)
 	}
 }
