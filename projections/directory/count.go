@@ -15,7 +15,12 @@ import (
 // settle finds out which rules the identities of the page enter or leave. What the page itself put or recomputed is counted anew.
 func (g *page) settle(ctx context.Context, tx pgx.Tx) error {
 	for _, x := range g.entries {
-		if !x.dirty || x.before == x.now || !x.before.visible() && !x.now.visible() {
+		if !x.dirty || !x.before.visible() && !x.now.visible() {
+			continue
+		}
+		if same, err := g.unchanged(ctx, x); err != nil {
+			return err
+		} else if same {
 			continue
 		}
 		project := g.projects[x.project]

@@ -2,8 +2,6 @@ package directory
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"time"
 
@@ -174,13 +172,31 @@ func (g *page) encoded(ctx context.Context, r *record) (string, error) {
 			r.text = "{}"
 		}
 	default:
-		text, err := json.Marshal(r.values)
+		text, err := encodeTraits(r.values)
 		if err != nil {
-			return "", fmt.Errorf("encode traits: %w", err)
+			return "", err
 		}
-		r.text = string(text)
+		r.text = text
 	}
 	return r.text, nil
+}
+
+// unchanged reports whether the rows of an entry are what they were: so are those of nearly every row of a bulk write, which was
+// shown at the commit.
+func (g *page) unchanged(ctx context.Context, x *entry) (bool, error) {
+	a, b := x.before, x.now
+	if a == b {
+		return true, nil
+	}
+	if !a.visible() || !b.visible() || *a.identity != *b.identity || a.origin != b.origin || !a.createdAt.Equal(b.createdAt) || !a.updatedAt.Equal(b.updatedAt) {
+		return false, nil
+	}
+	before, err := g.encoded(ctx, a)
+	if err != nil {
+		return false, err
+	}
+	now, err := g.encoded(ctx, b)
+	return before == now, err
 }
 
 // values are the traits of a record.

@@ -105,8 +105,8 @@ func (g *page) collect(ctx context.Context, x *entry, c *changes) error {
 		return nil
 	}
 	c.heads = append(c.heads, x)
-	if x.before == x.now {
-		return nil
+	if same, err := g.unchanged(ctx, x); same || err != nil {
+		return err
 	}
 	before, now := ids{}, ids{}
 	if x.before != nil {

@@ -1,8 +1,10 @@
 package directory
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/annals-project/annals/internal/rawjson"
 )
@@ -10,6 +12,17 @@ import (
 // maxMarkedText is the most bytes of traits as JSON that are marked: what is longer is not even decoded, since a record may have
 // megabytes of traits, and a page many such records.
 const maxMarkedText = 256 << 10
+
+// encodeTraits writes traits with sorted keys, and without the escapes for HTML.
+func encodeTraits(values map[string]string) (string, error) {
+	var text bytes.Buffer
+	to := json.NewEncoder(&text)
+	to.SetEscapeHTML(false)
+	if err := to.Encode(values); err != nil {
+		return "", fmt.Errorf("encode traits: %w", err)
+	}
+	return strings.TrimSuffix(text.String(), "\n"), nil
+}
 
 func decodeTraits(text string) (map[string]string, error) {
 	values := map[string]string{}
