@@ -86,7 +86,7 @@ func (f *fake) DeleteDataPoints(_ context.Context, call commands.Call, ids []str
 
 func (f *fake) CreateProject(_ context.Context, call commands.Call, name string) (commands.ProjectReceipt, error) {
 	f.name = name
-	return commands.ProjectReceipt{ID: uuid.New(), Slug: "my-project", Name: name, CreatedAt: call.ReceivedAt}, f.note(call)
+	return commands.ProjectReceipt{ID: uuid.New(), Slug: "my-project", Name: name, CreatedAt: call.ReceivedAt, Metered: name == "Metered"}, f.note(call)
 }
 
 func (f *fake) CreateKey(_ context.Context, call commands.Call, slug, name string) (commands.KeyReceipt, error) {

@@ -17,6 +17,7 @@ func TestCreateAProject(t *testing.T) {
 	if f.name != "My Project" || f.call.Principal != apitest.Manager {
 		t.Errorf("name %q, call %+v", f.name, f.call)
 	}
+	api.Call(http.MethodPost, "/api/v1/projects", apitest.ManagementKey, `{"name":"Metered"}`).Want(t, 201, `"creditCap":null,"monthCredits":0,`)
 	for name, c := range map[string]struct {
 		body string
 		code string

@@ -109,7 +109,9 @@ func TestAChangeOfPlan(t *testing.T) {
 	}{
 		{"to a metered plan", []event.Event{pointer(planSet(metering.SelfHosted, 0))}, metering.Flex, []event.Event{planSet(metering.Flex, 70), granted(1_500_000)}},
 		{
-			"to a metered plan, of an owner with a work email", []event.Event{pointer(owner("ana@acme.example")), pointer(owner("bo@gmail.com"))}, metering.Flex,
+			"to a metered plan, of an owner with a work email",
+			[]event.Event{pointer(owner("ana@acme.example")), pointer(owner("bo@gmail.com"))},
+			metering.Flex,
 			[]event.Event{planSet(metering.Flex, 70), granted(4_000_000)},
 		},
 		{"a second start", []event.Event{pointer(planSet(metering.SelfHosted, 0)), pointer(granted(1))}, metering.Flex, []event.Event{planSet(metering.Flex, 70)}},
