@@ -80,7 +80,8 @@ func TestPutAnAudience(t *testing.T) {
 	api.Call(http.MethodPut, "/api/v1/audiences/r%75les", apitest.ProjectKey, `{"kind":"rule","rule":{"match":"any","conditions":[
 		{"trait":"team","operator":"is","values":["blue"]},{"operator":"exists","trait":"role"},{"operator":"does_not_exist","trait":"left","values":null}]},"identities":null}`).Want(t, 200)
 	want := &audience.Rule{Match: "any", Conditions: []audience.Condition{
-		{Trait: "team", Operator: "is", Values: []string{"blue"}}, {Trait: "role", Operator: "exists", Values: []string{}},
+		{Trait: "team", Operator: "is", Values: []string{"blue"}},
+		{Trait: "role", Operator: "exists", Values: []string{}},
 		{Trait: "left", Operator: "does_not_exist", Values: []string{}},
 	}}
 	if k.put.Slug != "rules" || k.put.Name != nil || k.put.Identities != nil || !reflect.DeepEqual(k.put.Rule, want) {

@@ -67,9 +67,20 @@ type step struct {
 
 func (w *walk) walk(steps int) {
 	kinds := []step{
-		{6, w.sendNew}, {4, w.sendAgain}, {4, w.move}, {2, w.sendBatch}, {3, w.deleteNote}, {5, w.deriveSome},
-		{4, w.putIdentity}, {3, w.patchIdentity}, {2, w.bulk}, {2, w.deleteIdentity},
-		{4, w.putFixed}, {4, w.putRule}, {2, w.deleteCircle}, {1, w.recompute},
+		{6, w.sendNew},
+		{4, w.sendAgain},
+		{4, w.move},
+		{2, w.sendBatch},
+		{3, w.deleteNote},
+		{5, w.deriveSome},
+		{4, w.putIdentity},
+		{3, w.patchIdentity},
+		{2, w.bulk},
+		{2, w.deleteIdentity},
+		{4, w.putFixed},
+		{4, w.putRule},
+		{2, w.deleteCircle},
+		{1, w.recompute},
 	}
 	total := 0
 	for _, k := range kinds {

@@ -66,7 +66,7 @@ func (b blobsOf) ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error) {
 type unseen struct{}
 
 func (unseen) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]time.Time, error) {
-	return nil, nil
+	return map[uuid.UUID]time.Time{}, nil
 }
 
 func newInside(t *testing.T) *inside {

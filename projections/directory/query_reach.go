@@ -15,9 +15,11 @@ import (
 )
 
 // selectViewer reads in one snapshot where the audiences of a project changed last, and an identity's traits and fixed audiences.
+// "offset 0" keeps the look-ups going from the identity: the planner would go through all audiences of the project.
 const selectViewer = `select p.rules_at, i.traits, case when i.id is null then '{}' else array(
-		select a.id from directory.members m join directory.audiences a on a.id = m.audience_id and a.project_id = p.project_id
-		where m.identity_id = i.id) end
+		select a.id from (select audience_id from directory.members where identity_id = i.id offset 0) m
+		cross join lateral (select id, project_id from directory.audiences where id = m.audience_id offset 0) a
+		where a.project_id = p.project_id) end
 	from directory.projects p
 	left join directory.identities i on i.id = $2 and i.project_id = p.project_id and i.identity is not null
 	where p.project_id = $1`
