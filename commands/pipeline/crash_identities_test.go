@@ -92,7 +92,7 @@ func (s *scene) people() []string {
 			types[i] = f.Type
 		}
 		// The author of a send appears before it, whether or not that comes to stand.
-		if !slices.Equal(types, []string{"identity.appeared.v1"}) {
+		if len(types) > 0 && !slices.Equal(types, []string{"identity.appeared.v1"}) {
 			all = append(all, fmt.Sprint("record of ", name, ": ", strings.Join(types, " ")))
 		}
 	}
