@@ -166,41 +166,41 @@ func (l *Log) writeRows(ctx context.Context, call Call, b *bulk, command uuid.UU
 	return ref, unavailable(err)
 }
 
-// readBulk makes a committed bulk write ready to be fanned out again. done is its end where it is fanned out, b is nil then; the
-// error is a *stageError where its rows cannot be read.
-func (l *Log) readBulk(ctx context.Context, id uuid.UUID, now time.Time) (b *bulk, done *identity.BulkFannedOut, err error) {
+// readBulk makes a committed bulk write ready to be fanned out again; it is nil where it is fanned out. The error is a *stageError
+// where its rows cannot be read, beside the write without them.
+func (l *Log) readBulk(ctx context.Context, id uuid.UUID, now time.Time) (*bulk, error) {
 	facts, err := l.ReadFrom(ctx, stream.Name(stream.Bulk, id), 0)
 	if err != nil || len(facts) == 0 {
-		return nil, nil, err
+		return nil, err
 	}
 	accepted, ok := facts[0].Event.(*identity.BulkAccepted)
 	if !ok {
-		return nil, nil, fmt.Errorf("bulk write %s begins with %s", id, facts[0].Type)
+		return nil, fmt.Errorf("bulk write %s begins with %s", id, facts[0].Type)
 	}
-	if done = bulkFannedOut(facts); done != nil {
-		return nil, done, nil
+	if bulkFannedOut(facts) != nil {
+		return nil, nil //nolint:nilnil // there is nothing to do
 	}
-	b = &bulk{id: id, accepted: *accepted, commit: facts[0].Position, deadline: now.Add(BlobKeep), again: true}
+	b := &bulk{id: id, accepted: *accepted, commit: facts[0].Position, deadline: now.Add(BlobKeep), again: true}
 	data, err := eventstore.ReadBlob(ctx, l.Store, l.Codec, accepted.Rows)
 	if _, is := errors.AsType[*eventstore.BlobError](err); is {
 		// The run that finished it ends the rows.
 		if facts, readErr := l.ReadFrom(ctx, stream.Name(stream.Bulk, id), 1); readErr == nil && bulkFannedOut(facts) != nil {
-			return nil, bulkFannedOut(facts), nil
+			return nil, nil //nolint:nilnil // there is nothing to do
 		}
-		return b, nil, &stageError{send: id, err: err}
+		return b, &stageError{send: id, err: err}
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("rows of bulk write %s: %w", id, unavailable(err))
+		return nil, fmt.Errorf("rows of bulk write %s: %w", id, unavailable(err))
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	for i, target := range accepted.Targets {
 		var row identity.Row
 		if err := dec.Decode(&row); err != nil {
-			return b, nil, &stageError{send: id, err: fmt.Errorf("row %d: %w", i, err)}
+			return b, &stageError{send: id, err: fmt.Errorf("row %d: %w", i, err)}
 		}
 		b.rows, b.ids = append(b.rows, row), append(b.ids, target.IdentityID)
 	}
-	return b, nil, nil
+	return b, nil
 }
 
 // bulkFannedOut is the end of a bulk write, nil where it is not fanned out.

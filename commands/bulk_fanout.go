@@ -81,7 +81,7 @@ func (l *Log) completeOpen(ctx context.Context, directory Directory, project aut
 	}
 	var bulks []*bulk
 	for _, id := range open {
-		b, _, err := l.readBulk(ctx, id, now)
+		b, err := l.readBulk(ctx, id, now)
 		if _, lost := errors.AsType[*stageError](err); lost {
 			l.Logger.ErrorContext(ctx, "the rows of a bulk write are lost", "bulk", id, "err", err)
 			continue // nobody can write them; the finisher ends it
@@ -231,7 +231,7 @@ func (l *Log) rowEvent(ctx context.Context, r *bulkRow, place identity.Placement
 // ResumeBulk completes the fan-out of a committed bulk write that its process left; one that is complete is left as it is. One whose
 // rows are lost ends with what stands of it: no other try reads more.
 func (l *Log) ResumeBulk(ctx context.Context, directory Directory, waiter Waiter, id uuid.UUID, now time.Time) error {
-	b, _, err := l.readBulk(ctx, id, now)
+	b, err := l.readBulk(ctx, id, now)
 	if lost, is := errors.AsType[*stageError](err); is {
 		l.Logger.ErrorContext(ctx, "a bulk write is given up since its rows are lost", "bulk", id, "err", lost)
 		return l.giveUpBulk(ctx, b)

@@ -61,7 +61,7 @@ type whole struct {
 type nobodySeen struct{}
 
 func (nobodySeen) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]time.Time, error) {
-	return nil, nil
+	return map[uuid.UUID]time.Time{}, nil
 }
 
 // clock is a time that a test moves.
