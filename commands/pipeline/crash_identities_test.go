@@ -109,6 +109,9 @@ func (s *scene) people() []string {
 	audiences, err := s.whole.directory.Audiences(s.t.Context(), project)
 	s.must(err)
 	for _, a := range audiences {
+		if a.Slug == audience.Default {
+			continue // counts such an author
+		}
 		all = append(all, fmt.Sprintf("audiences %s: %d members, %v", a.Slug, a.MemberCount, a.Identities))
 	}
 	for _, name := range actors {
