@@ -218,6 +218,5 @@ func (s *Service) appearMember(ctx context.Context, call Call, id uuid.UUID, nam
 			return err
 		}
 	}
-	_, err := s.Log.appearIn(ctx, call, id, name, identity.OriginAudience)
-	return err
+	return s.Log.appearIn(ctx, call, id, name, identity.OriginAudience)
 }

@@ -79,7 +79,7 @@ func (s *Service) appear(ctx context.Context, call Call, author string) error {
 		return nil
 	}
 	since := s.authors.look()
-	if _, err := s.Log.appearIn(ctx, call, id, author, identity.OriginIngest); err != nil {
+	if err := s.Log.appearIn(ctx, call, id, author, identity.OriginIngest); err != nil {
 		return err
 	}
 	s.authors.add(id, since)

@@ -150,18 +150,18 @@ func (l *Log) identityBlob(ctx context.Context, o owner, text []byte) (*blob.Ref
 	return &ref, nil
 }
 
-// appearIn makes a record without traits in a stream that holds none; one that is there stays as it is. made is false for that.
-func (l *Log) appearIn(ctx context.Context, call Call, id uuid.UUID, name string, origin identity.Origin) (made bool, err error) {
+// appearIn makes a record without traits in a stream that holds none; one that is there stays as it is.
+func (l *Log) appearIn(ctx context.Context, call Call, id uuid.UUID, name string, origin identity.Origin) error {
 	streamName := stream.Name(stream.Identity, id)
 	for {
 		record, at, err := l.standing(ctx, streamName)
 		if err != nil || record != nil {
-			return false, err
+			return err
 		}
 		appeared := identity.Appeared{ProjectID: call.Principal.Project.ID, Identity: name, Origin: origin, AppearedAt: call.ReceivedAt}
 		_, err = l.Append(ctx, streamName, at, call.meta(uuid.New()), appeared)
 		if !errors.Is(err, eventstore.ErrConflict) {
-			return err == nil, err
+			return err
 		}
 	}
 }

@@ -39,7 +39,9 @@ func TestPlace(t *testing.T) {
 		"new":      {nil, nil, Created, false, ptr(recordAt(1, 1, OriginAPI, inline("row", "1")))},
 		"replaces": {&old, nil, Updated, false, ptr(recordAt(-60, 1, OriginIngest, inline("row", "1")))},
 		"appeared below": {
-			nil, []Effect{{40, &Appeared{Identity: "ana", Origin: OriginAudience, AppearedAt: after(0)}}}, Updated, false,
+			nil,
+			[]Effect{{40, &Appeared{Identity: "ana", Origin: OriginAudience, AppearedAt: after(0)}}},
+			Updated, false,
 			ptr(recordAt(0, 1, OriginAudience, inline("row", "1"))),
 		},
 		"removed below":             {&old, []Effect{{40, &Removed{}}, {45, &Cleared{}}}, Created, false, ptr(recordAt(1, 1, OriginAPI, inline("row", "1")))},
