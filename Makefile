@@ -8,13 +8,14 @@ DATA          ?= ./data
 T             ?= ./...
 FUZZTIME      ?= 20s
 KILLS         ?= 100
+WALK          ?= 10000
 BENCH         ?=
 SIZES         ?= 100000,1000000
 GOLANGCI      := bin/golangci-lint
 GOLANGCI_VERSION    := v2.15.0
 STATICCHECK_VERSION := v0.8.2
 
-.PHONY: help run build test check lint bench bench-size fuzz soak golden clean
+.PHONY: help run build test check lint bench bench-size fuzz walk soak golden clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,11 +58,15 @@ bench: build ## Measure against the budgets of the design, with ratios to the pa
 	$(GO) test -run '^$$' -bench '^BenchmarkAppend$$/callers=32$$' -benchtime 3s ./eventstore/node | tee bin/bare.txt
 	$(GO) test -run '^$$' -bench '^BenchmarkEngineQuery$$' -benchtime 300x ./cmd/annals | tee -a bin/bare.txt
 	./bin/annals bench load --own --bare bin/bare.txt $(BENCH)
+	./bin/annals bench directory --own
 
 bench-size: build ## Measure recall, memory and start at 100,000 and a million passages (SIZES=10000 for less).
 	./bin/annals bench size --passages $(SIZES)
 
-soak: ## The long walks, whole: kills under load, crashes and random operations of the event store, reconnects.
+walk: ## The leak walk: WALK steps (10,000) from a fixed and from a fresh seed.
+	ANNALS_WALK=$(WALK) $(GO) test -count=1 -timeout 60m -v -run '^TestLeakWalk$$' ./internal/e2e
+
+soak: walk ## The long walks, whole: kills under load, crashes and random operations of the event store, reconnects.
 	ANNALS_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -v -run '^TestKill' ./internal/e2e
 	ANNALS_NODE_STEPS=8 $(GO) test -count=1 -timeout 60m ./eventstore/node
 	ANNALS_RECONNECTS=1000 $(GO) test -count=1 -timeout 30m -run '^TestReconnects' ./eventstore/esdb
