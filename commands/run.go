@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/turns"
 )
 
 // Waiter waits until projections have applied a position.
@@ -32,14 +33,14 @@ type Log struct {
 	Store  eventstore.Store
 	Codec  *eventstore.Codec
 	Logger *slog.Logger
-	queues queues
+	turns  turns.Turns[string]
 
 	namespaces namespaces
 }
 
 // NewLog makes a Log.
 func NewLog(store eventstore.Store, codec *eventstore.Codec, logger *slog.Logger) *Log {
-	return &Log{Store: store, Codec: codec, Logger: logger, queues: newQueues()}
+	return &Log{Store: store, Codec: codec, Logger: logger}
 }
 
 // Append encodes the events of one command and appends them at the revision that it was decided on.
@@ -107,7 +108,7 @@ func (l *Log) At(ctx context.Context, stream string, revision eventstore.Revisio
 
 // Serialize waits for the callers of the same stream in this process, so that they do not race each other. The release must be called.
 func (l *Log) Serialize(ctx context.Context, stream string) (release func(), err error) {
-	return l.queues.enter(ctx, stream)
+	return l.turns.Enter(ctx, stream)
 }
 
 // unavailable keeps what callers tell apart and turns a store that cannot be reached into a fault.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/internal/turns"
 )
 
 // Meters keep what organizations take within their limits, over all processes on the database: under the lock of the
@@ -24,7 +25,7 @@ type Meters struct {
 	projections Projections
 	log         *slog.Logger
 	queues      queues
-	turns       turns
+	turns       turns.Turns[uuid.UUID]
 }
 
 // Projections says whether a projection stopped.
@@ -34,7 +35,7 @@ type Projections interface {
 
 // NewMeters makes meters. A nil Projections trusts them all.
 func NewMeters(db *pgxpool.Pool, tariff metering.Tariff, p Projections, log *slog.Logger) *Meters {
-	return &Meters{db: db, tariff: tariff, projections: p, log: log, queues: newQueues(), turns: newTurns()}
+	return &Meters{db: db, tariff: tariff, projections: p, log: log, queues: newQueues()}
 }
 
 // restsOn are the projections whose rows are the facts.
@@ -119,7 +120,7 @@ func (m *Meters) ready(ctx context.Context) error {
 
 func (m *Meters) inTurn(ctx context.Context, organization uuid.UUID, work func(tx pgx.Tx) error) error {
 	// Those that wait here hold no connection: the projections need some to make facts of what is reserved.
-	leave, err := m.turns.enter(ctx, organization)
+	leave, err := m.turns.Enter(ctx, organization)
 	if err != nil {
 		return err
 	}
