@@ -55,11 +55,11 @@ type Identities struct {
 	End  *Mark
 }
 
-const identityColumns = `i.id, i.identity, i.traits, i.origin, i.created_at, i.updated_at, s.at`
+const identityColumns = `i.id, i.identity, i.traits, i.origin, i.created_at, i.updated_at`
 
 func scanIdentity(row pgx.CollectableRow) (i Identity, err error) {
 	var traits string
-	if err := row.Scan((*[16]byte)(&i.id), &i.Identity, &traits, &i.Origin, &i.CreatedAt, &i.UpdatedAt, &i.LastSeenAt); err != nil {
+	if err := row.Scan((*[16]byte)(&i.id), &i.Identity, &traits, &i.Origin, &i.CreatedAt, &i.UpdatedAt); err != nil {
 		return Identity{}, err
 	}
 	i.Traits, i.CreatedAt, i.UpdatedAt = json.RawMessage(traits), i.CreatedAt.UTC(), i.UpdatedAt.UTC()
@@ -84,7 +84,7 @@ func (q *Queries) Identity(ctx context.Context, project auth.Project, name strin
 func (q *Queries) identity(ctx context.Context, project auth.Project, name string) (found Identity, ok bool, err error) {
 	id := stream.IdentityID(project.Namespace, name)
 	err = pgx.BeginTxFunc(ctx, q.db, snapshot, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `select `+identityColumns+` from directory.identities i left join directory.seen s on s.id = i.id
+		rows, err := tx.Query(ctx, `select `+identityColumns+` from directory.identities i
 			where i.id = $2 and i.project_id = $1 and i.identity is not null`, [16]byte(project.ID), [16]byte(id))
 		if err != nil {
 			return err
@@ -116,40 +116,9 @@ func (q *Queries) identity(ctx context.Context, project auth.Project, name strin
 	return found, true, nil
 }
 
-// lastSeen adds to what the tables know when identities were seen what the log does not say yet. What was before the record was
-// made was of an earlier one of the same name.
-func (q *Queries) lastSeen(ctx context.Context, project auth.Project, list []*Identity) error {
-	if len(list) == 0 {
-		return nil
-	}
-	ids := make([]uuid.UUID, len(list))
-	for n, i := range list {
-		ids[n] = i.id
-	}
-	pending, err := q.pending.PendingSeen(ctx, project, ids)
-	if err != nil {
-		return err
-	}
-	for _, i := range list {
-		if at, ok := pending[i.id]; ok && (i.LastSeenAt == nil || at.After(*i.LastSeenAt)) {
-			i.LastSeenAt = &at
-		}
-		if i.LastSeenAt == nil {
-			continue
-		}
-		if i.LastSeenAt.Before(i.CreatedAt) {
-			i.LastSeenAt = nil
-			continue
-		}
-		at := i.LastSeenAt.UTC()
-		i.LastSeenAt = &at
-	}
-	return nil
-}
-
 const (
 	// listAll, listMarked and listBroad find one more than asked for. Those with more traits than are marked are few, and looked through.
-	listAll = `select ` + identityColumns + ` from directory.identities i left join directory.seen s on s.id = i.id
+	listAll = `select ` + identityColumns + ` from directory.identities i
 		where i.project_id = $1 and i.identity is not null and ($2::timestamptz is null or (i.created_at, i.id) < ($2, $3::uuid))
 		order by i.created_at desc, i.id desc limit $4`
 	listMarked = `with marked as (
@@ -164,7 +133,6 @@ const (
 			select created_at, id from marked union all select created_at, id from broad
 		)
 		select ` + identityColumns + ` from found f join directory.identities i on i.id = f.id and i.project_id = $1 and i.identity is not null
-		left join directory.seen s on s.id = i.id
 		order by i.created_at desc, i.id desc limit $4`
 )
 

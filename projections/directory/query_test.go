@@ -138,6 +138,46 @@ func TestAnIdentityIsShownWithItsAudiences(t *testing.T) {
 	}
 }
 
+// moving is a recall that moves into the tables while it is asked whether it is pending.
+type moving func()
+
+func (m moving) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]time.Time, error) {
+	m()
+	return map[uuid.UUID]time.Time{}, nil
+}
+
+// What is no longer pending is in the tables: in one of the two it is found, whenever it moves.
+func TestLastSeenIsNotMissedWhileItMoves(t *testing.T) {
+	for name, ask := range map[string]func(*world) (*time.Time, error){
+		"one": func(w *world) (*time.Time, error) { return w.show("ana").LastSeenAt, nil },
+		"the list": func(w *world) (*time.Time, error) {
+			page, err := w.queries.Identities(w.Context(), here, directory.Listing{Limit: 10})
+			if err != nil || len(page.List) != 1 {
+				w.Fatalf("%v, %v", page, err)
+			}
+			return page.List[0].LastSeenAt, nil
+		},
+		"the time alone": func(w *world) (*time.Time, error) {
+			return w.queries.LastSeen(w.Context(), here, who("ana"), noon)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.appear("ana")
+			w.apply()
+			at := noon.Add(time.Hour)
+			w.queries = directory.NewQueries(w.db, head{}, head{}, head{}, moving(func() {
+				w.Append(stream.UsageName(here.ID, "2026-11"), &metering.Charged{ProjectID: here.ID, Seen: []metering.Seen{{IdentityID: who("ana"), At: at}}})
+				w.apply()
+			}))
+			got, err := ask(w)
+			if diff := cmp.Diff(&at, got); err != nil || diff != "" {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
 // scopes are the memories of audiences, seen who recalled lately.
 type scopes map[uuid.UUID]int64
 
