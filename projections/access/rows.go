@@ -42,49 +42,43 @@ func load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) (*page, error
 		}
 	}
 	b := &pgx.Batch{}
-	if len(organizations) > 0 {
-		b.Queue(`select id, name, created_at, plan, spend_cap_tenths, owner_id, owner_email, prepared,
-			management_key_id, management_key_hash, management_key_prefix, management_key_suffix
-			from organizations where id = any($1::uuid[])`, unnest.Keys(organizations)).Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				o := &organizationRow{}
-				if err := rows.Scan((*[16]byte)(&o.id), &o.name, &o.createdAt, &o.plan, &o.spendCap, &o.ownerID, &o.owner, &o.prepared,
-					&o.keyID, &o.keyHash, &o.keyPrefix, &o.keySuffix); err != nil {
-					return err
-				}
-				p.organizations[o.id] = o
+	unnest.Queue(b, `select id, name, created_at, plan, spend_cap_tenths, owner_id, owner_email, prepared,
+		management_key_id, management_key_hash, management_key_prefix, management_key_suffix
+		from organizations where id = any($1::uuid[])`, organizations, func(rows pgx.Rows) error {
+		for rows.Next() {
+			o := &organizationRow{}
+			if err := rows.Scan((*[16]byte)(&o.id), &o.name, &o.createdAt, &o.plan, &o.spendCap, &o.ownerID, &o.owner, &o.prepared,
+				&o.keyID, &o.keyHash, &o.keyPrefix, &o.keySuffix); err != nil {
+				return err
 			}
-			return rows.Err()
-		})
-	}
-	if len(projects) > 0 {
-		b.Queue(`select id, organization_id, number, slug, name, namespace, archived, ingestion_cap, credit_cap_tenths, created_at
-			from projects where id = any($1::uuid[])`, unnest.Keys(projects)).Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				r := &projectRow{}
-				if err := rows.Scan((*[16]byte)(&r.id), (*[16]byte)(&r.organization), &r.number, &r.slug, &r.name, (*[16]byte)(&r.namespace),
-					&r.archived, &r.ingestionCap, &r.creditCap, &r.createdAt); err != nil {
-					return err
-				}
-				p.projects[r.id] = r
+			p.organizations[o.id] = o
+		}
+		return rows.Err()
+	})
+	unnest.Queue(b, `select id, organization_id, number, slug, name, namespace, archived, ingestion_cap, credit_cap_tenths, created_at
+		from projects where id = any($1::uuid[])`, projects, func(rows pgx.Rows) error {
+		for rows.Next() {
+			r := &projectRow{}
+			if err := rows.Scan((*[16]byte)(&r.id), (*[16]byte)(&r.organization), &r.number, &r.slug, &r.name, (*[16]byte)(&r.namespace),
+				&r.archived, &r.ingestionCap, &r.creditCap, &r.createdAt); err != nil {
+				return err
 			}
-			return rows.Err()
-		})
-	}
-	if len(keys) > 0 {
-		b.Queue(`select id, project_id, name, hash, prefix, suffix, created_at, revoked_at
-			from keys where id = any($1::uuid[])`, unnest.Keys(keys)).Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				k := &keyRow{}
-				if err := rows.Scan((*[16]byte)(&k.id), (*[16]byte)(&k.project), &k.name, &k.hash, &k.prefix, &k.suffix, &k.createdAt, &k.revokedAt); err != nil {
-					return err
-				}
-				p.keys[k.id] = k
+			p.projects[r.id] = r
+		}
+		return rows.Err()
+	})
+	unnest.Queue(b, `select id, project_id, name, hash, prefix, suffix, created_at, revoked_at
+		from keys where id = any($1::uuid[])`, keys, func(rows pgx.Rows) error {
+		for rows.Next() {
+			k := &keyRow{}
+			if err := rows.Scan((*[16]byte)(&k.id), (*[16]byte)(&k.project), &k.name, &k.hash, &k.prefix, &k.suffix, &k.createdAt, &k.revokedAt); err != nil {
+				return err
 			}
-			return rows.Err()
-		})
-	}
-	if err := flush(ctx, tx, b); err != nil {
+			p.keys[k.id] = k
+		}
+		return rows.Err()
+	})
+	if err := unnest.Flush(ctx, tx, b); err != nil {
 		return nil, fmt.Errorf("load the rows of the page: %w", err)
 	}
 	return p, nil
@@ -149,7 +143,7 @@ func (p *page) save(ctx context.Context, tx pgx.Tx) error {
 			unnest.Column(rows, func(k *keyRow) time.Time { return k.createdAt }),
 			unnest.Column(rows, func(k *keyRow) *time.Time { return k.revokedAt }))
 	}
-	if err := flush(ctx, tx, b); err != nil {
+	if err := unnest.Flush(ctx, tx, b); err != nil {
 		return fmt.Errorf("write the rows of the page: %w", err)
 	}
 	return nil
@@ -163,11 +157,4 @@ func changed[R any](rows map[uuid.UUID]R, is func(R) bool) []R {
 		}
 	}
 	return kept
-}
-
-func flush(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
-	if b.Len() == 0 {
-		return nil
-	}
-	return tx.SendBatch(ctx, b).Close()
 }

@@ -42,15 +42,15 @@ func load(ctx context.Context, tx pgx.Tx, k *keys) (*page, error) {
 		}
 		first.Queue(itemsByKey, sends, ordinals).Query(p.readItems)
 	}
-	queue(first, itemsOf, k.itemsOf, p.readItems)
-	queue(first, stoppedOf, k.stoppedOf, p.readItems)
-	queue(first, itemsWhole, k.whole, p.readItems)
-	queue(first, itemsEnded, k.ended, p.readItems)
-	queue(first, selectPoints, k.points, p.readPoints)
-	queue(first, selectDeletions, k.deletions, p.readDeletions)
-	queue(first, selectErasures, k.erasures, p.readErasures)
-	queue(first, selectBatches, k.batches, p.readBatches)
-	if err := flush(ctx, tx, first); err != nil {
+	unnest.Queue(first, itemsOf, k.itemsOf, p.readItems)
+	unnest.Queue(first, stoppedOf, k.stoppedOf, p.readItems)
+	unnest.Queue(first, itemsWhole, k.whole, p.readItems)
+	unnest.Queue(first, itemsEnded, k.ended, p.readItems)
+	unnest.Queue(first, selectPoints, k.points, p.readPoints)
+	unnest.Queue(first, selectDeletions, k.deletions, p.readDeletions)
+	unnest.Queue(first, selectErasures, k.erasures, p.readErasures)
+	unnest.Queue(first, selectBatches, k.batches, p.readBatches)
+	if err := unnest.Flush(ctx, tx, first); err != nil {
 		return nil, fmt.Errorf("load the rows of the page: %w", err)
 	}
 
@@ -66,26 +66,13 @@ func load(ctx context.Context, tx pgx.Tx, k *keys) (*page, error) {
 			k.sends.add(d.send)
 		}
 	}
-	queue(second, selectPoints, points, p.readPoints)
-	queue(second, selectSends, k.sends, p.readSends)
-	queue(second, selectVerdicts, k.sends, p.readVerdicts)
-	if err := flush(ctx, tx, second); err != nil {
+	unnest.Queue(second, selectPoints, points, p.readPoints)
+	unnest.Queue(second, selectSends, k.sends, p.readSends)
+	unnest.Queue(second, selectVerdicts, k.sends, p.readVerdicts)
+	if err := unnest.Flush(ctx, tx, second); err != nil {
 		return nil, fmt.Errorf("load the sends of the page: %w", err)
 	}
 	return p, nil
-}
-
-func queue(b *pgx.Batch, sql string, of ids, read func(pgx.Rows) error) {
-	if len(of) > 0 {
-		b.Queue(sql, unnest.Keys(of)).Query(read)
-	}
-}
-
-func flush(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
-	if b.Len() == 0 {
-		return nil
-	}
-	return tx.SendBatch(ctx, b).Close()
 }
 
 func (p *page) readItems(rows pgx.Rows) error {

@@ -8,7 +8,6 @@ package datapoints
 import (
 	"context"
 	_ "embed"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -63,20 +62,15 @@ func (r Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact
 		return nil
 	}
 	touched := newKeys()
-	for _, f := range facts {
-		if f.Err != nil {
-			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, f.Err)
-		}
-		touched.add(f)
+	if err := projections.Each(facts, func(f eventstore.Fact) error { touched.add(f); return nil }); err != nil {
+		return err
 	}
 	p, err := load(ctx, tx, touched)
 	if err != nil {
 		return err
 	}
-	for _, f := range facts {
-		if err := p.apply(f); err != nil {
-			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, err)
-		}
+	if err := projections.Each(facts, p.apply); err != nil {
+		return err
 	}
 	if err := r.countDerived(ctx, p.points); err != nil {
 		return err

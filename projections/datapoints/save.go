@@ -90,7 +90,7 @@ func (p *page) save(ctx context.Context, tx pgx.Tx) error {
 	if err := p.saveDeletions(b); err != nil {
 		return err
 	}
-	if err := flush(ctx, tx, b); err != nil {
+	if err := unnest.Flush(ctx, tx, b); err != nil {
 		return fmt.Errorf("write the rows of the page: %w", err)
 	}
 	return nil

@@ -86,36 +86,23 @@ func (p *Projector) load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact
 	}
 	if len(t.ended) > 0 {
 		first := &pgx.Batch{}
-		queue(first, selectEnded, t.ended, func(rows pgx.Rows) error { return readIDs(rows, t.identities) })
-		if err := flush(ctx, tx, first); err != nil {
+		unnest.Queue(first, selectEnded, t.ended, func(rows pgx.Rows) error { return readIDs(rows, t.identities) })
+		if err := unnest.Flush(ctx, tx, first); err != nil {
 			return nil, fmt.Errorf("load the rows that stand open: %w", err)
 		}
 	}
 	b := &pgx.Batch{}
-	queue(b, selectProjects, t.projects, g.readProjects)
+	unnest.Queue(b, selectProjects, t.projects, g.readProjects)
 	// The heads come first: each makes an entry, which the record and the open rows are put to.
-	queue(b, selectHeads, t.identities, g.readHeads)
-	queue(b, selectIdentities, t.identities, g.readIdentities)
-	queue(b, selectBulkRows, t.identities, g.readBulkRows)
-	queue(b, selectAudiences, t.audiences, g.readAudiences)
-	queue(b, selectKnown, t.members, func(rows pgx.Rows) error { return readIDs(rows, g.known) })
-	if err := flush(ctx, tx, b); err != nil {
+	unnest.Queue(b, selectHeads, t.identities, g.readHeads)
+	unnest.Queue(b, selectIdentities, t.identities, g.readIdentities)
+	unnest.Queue(b, selectBulkRows, t.identities, g.readBulkRows)
+	unnest.Queue(b, selectAudiences, t.audiences, g.readAudiences)
+	unnest.Queue(b, selectKnown, t.members, func(rows pgx.Rows) error { return readIDs(rows, g.known) })
+	if err := unnest.Flush(ctx, tx, b); err != nil {
 		return nil, fmt.Errorf("load the rows of the page: %w", err)
 	}
 	return g, nil
-}
-
-func queue(b *pgx.Batch, sql string, of ids, read func(pgx.Rows) error) {
-	if len(of) > 0 {
-		b.Queue(sql, unnest.Keys(of)).Query(read)
-	}
-}
-
-func flush(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
-	if b.Len() == 0 {
-		return nil
-	}
-	return tx.SendBatch(ctx, b).Close()
 }
 
 func (g *page) readProjects(rows pgx.Rows) error {

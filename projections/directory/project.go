@@ -75,13 +75,14 @@ func (*Projector) Pace() time.Duration { return 50 * time.Millisecond }
 // A page of several events whose blobs are too much for one transaction is refused, so that it comes in halves.
 func (p *Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) error {
 	blobs := map[string]int64{}
-	for _, f := range facts {
-		if f.Err != nil {
-			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, f.Err)
-		}
+	err := projections.Each(facts, func(f eventstore.Fact) error {
 		for _, ref := range refsOf(f.Event) {
 			blobs[ref.Stream] = ref.Size
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	var size int64
 	for _, bytes := range blobs {
@@ -94,10 +95,8 @@ func (p *Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fac
 	if err != nil {
 		return err
 	}
-	for _, f := range facts {
-		if err := g.apply(ctx, f); err != nil {
-			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, err)
-		}
+	if err := projections.Each(facts, func(f eventstore.Fact) error { return g.apply(ctx, f) }); err != nil {
+		return err
 	}
 	if err := g.settle(ctx, tx); err != nil {
 		return err

@@ -56,7 +56,7 @@ func (g *page) save(ctx context.Context, tx pgx.Tx) error {
 	g.saveRemovals(b)
 	g.saveBulks(b)
 	g.saveAudiences(b)
-	if err := flush(ctx, tx, b); err != nil {
+	if err := unnest.Flush(ctx, tx, b); err != nil {
 		return fmt.Errorf("write the rows of the page: %w", err)
 	}
 	return nil

@@ -75,18 +75,10 @@ const (
 // Apply writes what the events say, one statement for each, in one message.
 func (Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) error {
 	batch := new(pgx.Batch)
-	for _, f := range facts {
-		if f.Err != nil {
-			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, f.Err)
-		}
-		if err := apply(batch, f); err != nil {
-			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, err)
-		}
+	if err := projections.Each(facts, func(f eventstore.Fact) error { return apply(batch, f) }); err != nil {
+		return err
 	}
-	if batch.Len() == 0 {
-		return nil
-	}
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+	if err := unnest.Flush(ctx, tx, batch); err != nil {
 		return fmt.Errorf("write the rows of the page: %w", err)
 	}
 	return nil

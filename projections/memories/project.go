@@ -59,19 +59,16 @@ func (*Projector) Schema() string { return schema }
 // Apply folds the page over the rows that it touches, then writes one statement per table. A revision whose blob of memories is
 // gone or damaged has none: that stops no projector, and is logged. A blob that cannot be read now is an error of the event store.
 func (p *Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) error {
-	for _, f := range facts {
-		if f.Err != nil {
-			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, f.Err)
-		}
+	// What cannot be decoded is told before rows are read for it.
+	if err := projections.Each(facts, func(eventstore.Fact) error { return nil }); err != nil {
+		return err
 	}
 	rows, err := load(ctx, tx, facts)
 	if err != nil {
 		return err
 	}
-	for _, f := range facts {
-		if err := rows.apply(f); err != nil {
-			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, err)
-		}
+	if err := projections.Each(facts, rows.apply); err != nil {
+		return err
 	}
 	if err := p.fetch(ctx, rows.derived); err != nil {
 		return err

@@ -167,10 +167,7 @@ func (p *page) save(ctx context.Context, tx pgx.Tx) error {
 			unnest.IDs(edges, func(e edge) uuid.UUID { return e.dataPoint }))
 	}
 	p.saveCaptured(b)
-	if b.Len() == 0 {
-		return nil
-	}
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+	if err := unnest.Flush(ctx, tx, b); err != nil {
 		return fmt.Errorf("write the rows of the page: %w", err)
 	}
 	return nil

@@ -170,10 +170,7 @@ func (p *page) save(ctx context.Context, tx pgx.Tx) error {
 			unnest.Column(rows, func(r entry) int64 { return int64(r.position) }),
 		)
 	}
-	if batch.Len() == 0 {
-		return nil
-	}
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+	if err := unnest.Flush(ctx, tx, batch); err != nil {
 		return fmt.Errorf("save the rows of the page: %w", err)
 	}
 	return nil

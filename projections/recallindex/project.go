@@ -70,11 +70,8 @@ func (p *Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fac
 		return nil
 	}
 	var text int64
-	for _, f := range facts {
-		if f.Err != nil {
-			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, f.Err)
-		}
-		text += textSize(f.Event)
+	if err := projections.Each(facts, func(f eventstore.Fact) error { text += textSize(f.Event); return nil }); err != nil {
+		return err
 	}
 	if text > pageText && len(facts) > 1 {
 		return errLargePage
@@ -83,10 +80,8 @@ func (p *Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fac
 	if err != nil {
 		return err
 	}
-	for _, f := range facts {
-		if err := page.apply(f); err != nil {
-			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, err)
-		}
+	if err := projections.Each(facts, page.apply); err != nil {
+		return err
 	}
 	changes, err := p.changes(ctx, page)
 	if err != nil {

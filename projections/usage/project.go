@@ -5,7 +5,6 @@ package usage
 import (
 	"context"
 	_ "embed"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -49,13 +48,8 @@ func (Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) 
 	if err != nil {
 		return err
 	}
-	for _, f := range facts {
-		if f.Err != nil {
-			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, f.Err)
-		}
-		if err := p.apply(f); err != nil {
-			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, err)
-		}
+	if err := projections.Each(facts, p.apply); err != nil {
+		return err
 	}
 	return p.save(ctx, tx)
 }

@@ -38,10 +38,7 @@ func (p *page) save(ctx context.Context, tx pgx.Tx) error {
 			unnest.Column(rows, func(r grantRow) int64 { return r.Tenths }))
 	}
 	p.saveCharges(b)
-	if b.Len() == 0 {
-		return nil
-	}
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+	if err := unnest.Flush(ctx, tx, b); err != nil {
 		return fmt.Errorf("write the rows of the page: %w", err)
 	}
 	return nil
