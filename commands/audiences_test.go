@@ -1,7 +1,6 @@
 package commands_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -14,71 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/auth"
 )
-
-// waits notes which projections answers waited for, and up to where.
-type waits struct {
-	at    eventstore.Position
-	names []string
-}
-
-func (w *waits) Wait(_ context.Context, position eventstore.Position, names ...string) error {
-	if position > 0 {
-		w.at, w.names = position, names
-	}
-	return nil
-}
-
-func (w *waits) take() (names []string) {
-	names, w.names = w.names, nil
-	return names
-}
-
-func fixedOf(slug string, identities ...string) commands.AudiencePut {
-	return commands.AudiencePut{Slug: slug, Kind: audience.KindFixed, Identities: append([]string{}, identities...)}
-}
-
-func ruleOf(slug string, conditions ...audience.Condition) commands.AudiencePut {
-	return commands.AudiencePut{Slug: slug, Kind: audience.KindRule, Rule: &audience.Rule{Match: audience.MatchAll, Conditions: conditions}}
-}
-
-func to(slug string) func(*commands.DataPoint) {
-	return func(in *commands.DataPoint) { in.Audience = &slug }
-}
-
-func (w *world) put(in commands.AudiencePut) commands.AudienceReceipt {
-	w.t.Helper()
-	r, err := w.PutAudience(w.t.Context(), w.call, in)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return r
-}
-
-// audiences is the decoded events of the project's audiences.
-func (w *world) audiences() []eventstore.Fact {
-	w.t.Helper()
-	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Audiences, w.call.Principal.Project.ID), 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return facts
-}
-
-func (w *world) identityID(name string) uuid.UUID {
-	return stream.IdentityID(w.call.Principal.Project.Namespace, name)
-}
-
-// records is the decoded events of an identity.
-func (w *world) records(name string) []eventstore.Fact {
-	w.t.Helper()
-	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Identity, w.identityID(name)), 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return facts
-}
 
 func TestPutAFixedAudience(t *testing.T) {
 	w := newWorld(t)
@@ -247,94 +182,6 @@ func TestAReusedSlugIsAnotherAudience(t *testing.T) {
 	}
 }
 
-func TestMovesAreFollowed(t *testing.T) {
-	w := newWorld(t)
-	seen := &waits{}
-	leads, staff := "leads", "staff"
-	w.put(fixedOf(leads))
-	w.put(fixedOf(staff))
-	w.Waiter = seen
-	for _, c := range []struct {
-		name   string
-		in     commands.DataPoint
-		waits  bool
-		last   string
-		status string
-	}{
-		{"new", text("a", "x", to(leads)), false, "datapoint.revision-accepted.v1", "queued"},
-		{"moved", text("a", "x", to(staff)), true, "datapoint.moved.v1", "completed"},
-		{"again, where the first was perhaps not answered", text("a", "x", to(staff)), true, "datapoint.resent.v1", "completed"},
-		{"new text there", text("a", "y", to(staff)), false, "datapoint.revision-accepted.v1", "queued"},
-		{"new text elsewhere", text("a", "z", to(leads)), true, "datapoint.revision-accepted.v1", "queued"},
-		{"without one", text("a", "z"), true, "datapoint.moved.v1", "completed"},
-		{"said in full", text("a", "z", to("project")), false, "datapoint.resent.v1", "completed"},
-	} {
-		for _, way := range []string{"single", "batch"} {
-			if way == "batch" {
-				id := "in a batch"
-				c.in.ID = &id
-			}
-			status := ""
-			if way == "single" {
-				status = w.ingest(c.in, "").Status
-			} else {
-				r, err := w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("b", "other"), c.in}, "")
-				if err != nil {
-					t.Fatal(err)
-				}
-				status = r.Items[1].Status
-			}
-			types := w.types(*c.in.ID)
-			got := seen.take()
-			if types[len(types)-1] != c.last || status != c.status || slices.Equal(got, []string{"datapoints"}) != c.waits {
-				t.Errorf("%s, %s: %s, %s, waited for %v", c.name, way, types[len(types)-1], status, got)
-			}
-		}
-	}
-}
-
-func TestAMoveIsFollowedWhenItsKeyIsSentAgain(t *testing.T) {
-	w := newWorld(t)
-	w.put(fixedOf("leads"))
-	w.ingest(text("a", "x"), "")
-	w.ingest(text("a", "x", to("leads")), "k1")
-	batch := []commands.DataPoint{text("a", "x", to("leads"))}
-	if _, err := w.IngestBatch(t.Context(), w.call, batch, "k2"); err != nil {
-		t.Fatal(err)
-	}
-	seen := &waits{}
-	w.Waiter = seen
-	// The audience is gone, and the key is the answer all the same.
-	if err := w.DeleteAudience(t.Context(), w.call, "leads"); err != nil {
-		t.Fatal(err)
-	}
-	seen.take()
-	w.ingest(text("a", "x", to("leads")), "k1")
-	if got := seen.take(); !slices.Equal(got, []string{"datapoints"}) {
-		t.Errorf("waited for %v", got)
-	}
-	if _, err := w.IngestBatch(t.Context(), w.call, batch, "k2"); err != nil {
-		t.Fatal(err)
-	}
-	if got := seen.take(); !slices.Equal(got, []string{"datapoints"}) {
-		t.Errorf("the batch waited for %v", got)
-	}
-}
-
-func TestAnUnknownAudienceRefusesTheBatchWhole(t *testing.T) {
-	w := newWorld(t)
-	w.put(fixedOf("leads"))
-	for _, slug := range []string{"lead", "LEADS", "", "a/b"} {
-		_, err := w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("a", "x", to("leads")), text("b", "x", to(slug))}, "")
-		if f := wantFault(t, err, "audience-unknown"); f.Data["audience"] != slug || f.Data["item"] != 1 {
-			t.Errorf("%q: %v", slug, f.Data)
-		}
-	}
-	if n := len(w.history("a")); n != 0 {
-		t.Errorf("%d events of the item before", n)
-	}
-}
-
 // Two processes that decide at once on one audience agree on an order.
 func TestPutsOfTwoProcesses(t *testing.T) {
 	w := newWorld(t)
@@ -379,23 +226,6 @@ func TestTheMemoryOfAudiencesIsBounded(t *testing.T) {
 	if n := commands.RememberedAudiences(w.Service); n > 1000 {
 		t.Errorf("%d projects are remembered", n)
 	}
-}
-
-// records knows some identities by name.
-type records struct {
-	names []string
-	asked int
-}
-
-func (r *records) Known(_ context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]struct{}, error) {
-	known := make(map[uuid.UUID]struct{})
-	for _, name := range r.names {
-		if id := stream.IdentityID(project.Namespace, name); slices.Contains(ids, id) {
-			known[id] = struct{}{}
-		}
-	}
-	r.asked += len(ids)
-	return known, nil
 }
 
 func TestWhoIsKnownIsNotLookedUp(t *testing.T) {

@@ -19,12 +19,15 @@ import (
 	"github.com/annals-project/annals/projections/recall"
 )
 
-// walkSteps is how far each walk goes; ANNALS_WALK says otherwise.
+// walkSteps is how far each walk goes, a tenth of it in short mode; ANNALS_WALK says otherwise.
 const walkSteps = 2000
 
 // Nobody ever recalls what they may not read, nor learns of it: neither a source, nor a memory, nor that something was said later.
 func TestLeakWalk(t *testing.T) {
 	steps := walkSteps
+	if testing.Short() {
+		steps /= 10
+	}
 	if said := os.Getenv("ANNALS_WALK"); said != "" {
 		var err error
 		if steps, err = strconv.Atoi(said); err != nil {
@@ -125,7 +128,7 @@ func (w *walk) walk(steps int) {
 	w.t.Logf("%d steps, %v", steps, w.coverage)
 }
 
-// note says what was done.
+// did notes what was done, for the report of a walk that fails.
 func (w *walk) did(format string, args ...any) {
 	w.history = append(w.history, fmt.Sprintf(format, args...))
 }
