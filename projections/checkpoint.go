@@ -66,6 +66,9 @@ type checkpoint struct {
 type heldError struct {
 	holder string
 	left   time.Duration
+	// logID and target are those of its checkpoint.
+	logID  uuid.UUID
+	target string
 }
 
 func (e *heldError) Error() string { return "turn of " + e.holder }
@@ -95,7 +98,7 @@ func (c checkpoints) find(ctx context.Context, tx pgx.Tx, holder string) (row ch
 	}
 	row.position = eventstore.Position(position)
 	if left > 0 && other != holder {
-		return row, true, &heldError{holder: other, left: time.Duration(left * float64(time.Second))}
+		return row, true, &heldError{holder: other, left: time.Duration(left * float64(time.Second)), logID: row.logID, target: row.target}
 	}
 	return row, true, nil
 }

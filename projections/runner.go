@@ -40,6 +40,8 @@ type runner struct {
 	// rebuilding is held while the projection is built beside the live one by this process, and while what such a build left is removed.
 	rebuilding sync.Mutex
 	swept      bool // under rebuilding
+	// emptiedFor is the target of another process that this one emptied its own for. Only await uses it.
+	emptiedFor string
 	// turn is the one whose pages are out; it changes only while no page is.
 	turn atomic.Pointer[turn]
 }
@@ -95,6 +97,7 @@ func (r *runner) await(ctx context.Context) *turn {
 				r.log.InfoContext(ctx, "standing by for a projection", "holder", held.holder)
 			}
 			standby = true
+			r.emptyFor(ctx, held)
 			// A turn that is given back early is noticed within half a second.
 			wait(ctx, min(max(held.left, 10*time.Millisecond), 500*time.Millisecond))
 		default:

@@ -60,3 +60,36 @@ func (rt *Runtime) StoppedHere(ctx context.Context, projection string) bool {
 	_, stopped := errors.AsType[*Stop](rt.waiter.Stopped(ctx, projection))
 	return stopped
 }
+
+// emptyFor empties what the projector keeps outside of the database once another process keeps its own: what is deleted from here on
+// is deleted there alone, and must not stay here. Nothing is lost, as the next turn of this process builds it anew in any case.
+//
+// A turn that names what this process keeps, as its own of before a crash does, leaves it as it is.
+func (r *runner) emptyFor(ctx context.Context, held *heldError) {
+	outside, ok := r.projector.(interface {
+		Targeted
+		Resetter
+	})
+	if !ok || held.target == "" || held.target == r.emptiedFor || held.target == outside.Target() {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, takeLimit)
+	defer cancel()
+	err := func() error {
+		if logID, err := r.logID(limited); err != nil || logID != held.logID {
+			return err // a turn at another log says nothing about what is kept of this one
+		}
+		if err := r.adopt(limited, checkpoint{target: held.target}); err != nil || held.target == outside.Target() {
+			return err
+		}
+		if err := outside.Reset(limited); err != nil {
+			return err
+		}
+		r.emptiedFor = held.target
+		r.log.InfoContext(ctx, "emptied what another process keeps now", "holder", held.holder, "target", held.target)
+		return nil
+	}()
+	if err != nil && ctx.Err() == nil {
+		r.log.WarnContext(ctx, "what another process keeps now is not emptied here yet", "holder", held.holder, "err", err)
+	}
+}

@@ -1,8 +1,13 @@
 package projections
 
 import (
+	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // Who has the turn is known in both processes, and seen to live; each turn is another.
@@ -44,6 +49,53 @@ func TestWhoseTurnItIs(t *testing.T) {
 	if _, known := a.Active("pears"); known {
 		t.Error("a projection that is not there is active")
 	}
+}
+
+// What this process keeps outside is emptied while another one keeps its own, once for each; not for its own turn of before a crash,
+// nor for a turn at another log.
+func TestWhatAnotherProcessKeepsIsEmptied(t *testing.T) {
+	w := newWorld(t)
+	first := w.runtime(t, nil, tally{family: "apple", target: "own"})
+	stop := run(t, first)
+	mustWait(t, first.Waiter(), w.add(t, "apple-1", 1), "apples")
+	stop()
+	hold := func(target, logID string) {
+		t.Helper()
+		w.exec(t, fmt.Sprintf(`update apples.checkpoint set holder = 'another', until = clock_timestamp() + interval '1 hour', target = $1, log_id = %s`, logID), target)
+	}
+	var reset, looked atomic.Int64
+	second := w.runtime(t, func(c *Config) {
+		c.LogID = func(context.Context) (uuid.UUID, error) {
+			looked.Add(1)
+			return w.logID, nil
+		}
+	}, tally{family: "apple", target: "own", reset: &reset})
+	// Several looks behind a change, one of them has seen it, and done what it does.
+	look := func(want int64) {
+		t.Helper()
+		until := looked.Load() + 5
+		eventually(t, "it looks at the turn", func() bool { return looked.Load() >= until })
+		if n := reset.Load(); n != want {
+			t.Errorf("emptied %d times, want %d", n, want)
+		}
+	}
+	hold("own", "log_id")
+	run(t, second)
+	look(0)
+	hold("theirs", "gen_random_uuid()")
+	look(0)
+	hold("theirs", "'"+w.logID.String()+"'")
+	look(1)
+	look(1)
+	hold("another one", "log_id")
+	look(2)
+	// Its next turn builds it anew, with all that is in the log.
+	w.exec(t, `update apples.checkpoint set until = clock_timestamp()`)
+	mustWait(t, second.Waiter(), w.add(t, "apple-1", 2), "apples")
+	if n := reset.Load(); n != 3 {
+		t.Errorf("emptied %d times", n)
+	}
+	w.wantTotals(t, "apples", total{"apple-1", 3, 2})
 }
 
 // A projection that stopped here is told from one that goes on elsewhere.
