@@ -3,20 +3,17 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/operator"
+	"github.com/annals-project/annals/internal/operator/operatortest"
 )
 
 // points writes n lines.
@@ -176,25 +173,11 @@ func (s *stoppedSends) Retry(_ context.Context, id uuid.UUID) error {
 
 func TestFailedListsAndPutsBack(t *testing.T) {
 	dir := t.TempDir()
-	l, err := operator.Listen(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := &stoppedSends{list: []operator.Failed{
 		{IngestionID: uuid.UUID{1}, Project: "default", Code: "index-unavailable", Message: "disk full", Items: 3, Retryable: true},
 		{IngestionID: uuid.UUID{2}, Project: "default", Code: "content-rejected", Message: "nothing to index", Items: 1},
 	}}
-	server := &http.Server{Handler: operator.Handler(s, slog.New(slog.DiscardHandler)), ReadHeaderTimeout: time.Second}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(l) }()
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	})
+	operatortest.Serve(t, dir, s)
 	got := annals(t.Context(), nil, "", "failed", "--data-dir", dir)
 	if got.code != exitOK || !strings.Contains(got.stdout, "index-unavailable: disk full") || len(s.retried) != 0 {
 		t.Errorf("got %+v, retried %v", got, s.retried)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/internal/operator"
+	"github.com/annals-project/annals/internal/operator/operatortest"
 )
 
 // deletedThings is a service with things to erase behind the operator's socket.
@@ -36,21 +35,7 @@ func (d *deletedThings) EraseNow(context.Context) (operator.Erased, error) {
 func startEraser(t *testing.T, d *deletedThings) string {
 	t.Helper()
 	dir := t.TempDir()
-	l, err := operator.Listen(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: operator.Handler(&stoppedSends{}, slog.New(slog.DiscardHandler), operator.EraseRoutes(d)), ReadHeaderTimeout: time.Second}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(l) }()
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	})
+	operatortest.Serve(t, dir, &stoppedSends{}, operator.EraseRoutes(d))
 	return dir
 }
 

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +15,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/internal/operator"
+	"github.com/annals-project/annals/internal/operator/operatortest"
 )
 
 // eventSources starts a node, and a server's socket over it: two ways to one log.
@@ -25,28 +24,8 @@ func eventSources(t *testing.T) (store *esdb.Store, ways map[string][]string) {
 	dir := t.TempDir()
 	n := startNode(t, "--data-dir", dir, "--insecure")
 	store = openStore(t, n.address)
-	serveSocket(t, dir, store)
+	operatortest.Serve(t, dir, nil, operator.EventRoutes(store))
 	return store, map[string][]string{"through the server": {"--data-dir", dir}, "directly": {"--eventstore", n.address}}
-}
-
-// serveSocket serves the operator's routes over a log until the test ends.
-func serveSocket(t *testing.T, dir string, log operator.EventLog) {
-	t.Helper()
-	l, err := operator.Listen(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: operator.Handler(nil, slog.New(slog.DiscardHandler), operator.EventRoutes(log)), ReadHeaderTimeout: time.Second}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(l) }()
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	})
 }
 
 func TestEventsReadShowsAStream(t *testing.T) {
@@ -271,7 +250,7 @@ func (brokenLog) Head(context.Context) (eventstore.Position, error) {
 
 func TestEventsSayWhyTheLogFailed(t *testing.T) {
 	dir := t.TempDir()
-	serveSocket(t, dir, brokenLog{})
+	operatortest.Serve(t, dir, nil, operator.EventRoutes(brokenLog{}))
 	for _, args := range [][]string{{"read", "s"}, {"tail"}} {
 		got := annals(t.Context(), nil, "", append([]string{"events"}, append(args, "--data-dir", dir)...)...)
 		if got.code != exitFailed || got.stderr != "annals: the disk is gone\n" {

@@ -4,27 +4,20 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 )
 
 // runningNode is "annals node" in this process.
@@ -76,31 +69,6 @@ func startNode(t *testing.T, args ...string) *runningNode {
 	return n
 }
 
-// certificateFiles writes a certificate for the loopback, its key and a password file.
-func certificateFiles(t *testing.T, password string) (cert, key, passwordFile string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	encoded, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert = write(t, "cert and more.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	key = write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})))
-	return cert, key, write(t, "password", password+"\n")
-}
-
 // openStore connects with a connection string and nothing else.
 func openStore(t *testing.T, address string) *esdb.Store {
 	t.Helper()
@@ -131,7 +99,7 @@ func TestNodeAloneServesWhoeverHasItsAddress(t *testing.T) {
 }
 
 func TestNodeAloneAsksForItsPassword(t *testing.T) {
-	cert, key, file := certificateFiles(t, "open sesame")
+	cert, key, file := nodetest.Files(t, "cert and more.pem", "open sesame")
 	n := startNode(t, "--data-dir", t.TempDir(), "--cert", cert, "--key", key, "--password-file", file)
 	address, note, _ := strings.Cut(n.address, " ")
 	if note != "(user admin, password in "+file+")" || strings.Contains(n.address, "sesame") {
@@ -147,8 +115,8 @@ func TestNodeAloneAsksForItsPassword(t *testing.T) {
 }
 
 func TestNodeAloneThatCannotStartIsOneLine(t *testing.T) {
-	cert, key, file := certificateFiles(t, "secret")
-	_, otherKey, _ := certificateFiles(t, "secret")
+	cert, key, file := nodetest.Files(t, "cert and more.pem", "secret")
+	_, otherKey, _ := nodetest.Files(t, "cert and more.pem", "secret")
 	open := write(t, "open", "secret")
 	if err := os.Chmod(open, 0o604); err != nil {
 		t.Fatal(err)

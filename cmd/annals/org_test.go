@@ -3,16 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"log/slog"
-	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/internal/operator"
+	"github.com/annals-project/annals/internal/operator/operatortest"
 )
 
 // ledger is the service behind the operator's socket: it answers what is set, and remembers what it was asked.
@@ -77,21 +74,7 @@ func known(by string) string {
 func startLedger(t *testing.T, l *ledger) string {
 	t.Helper()
 	dir := t.TempDir()
-	socket, err := operator.Listen(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: operator.Handler(&stoppedSends{}, slog.New(slog.DiscardHandler), operator.OrganizationRoutes(l)), ReadHeaderTimeout: time.Minute}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(socket) }()
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	})
+	operatortest.Serve(t, dir, &stoppedSends{}, operator.OrganizationRoutes(l))
 	return dir
 }
 

@@ -3,13 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // deployment is an event store and a database that several processes of the program share, under one clock.
@@ -38,25 +37,7 @@ type served struct {
 	addr string
 	cmd  *exec.Cmd
 	done chan error
-	said *said
-}
-
-// said keeps what a process says, for the report of a failed test.
-type said struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (s *said) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.Write(p)
-}
-
-func (s *said) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.String()
+	said *runtest.Output
 }
 
 // patience is how long a test waits for anything at all.
@@ -74,20 +55,11 @@ func newDeployment(t *testing.T, at time.Time, processes int) *deployment {
 	t.Cleanup(d.db.Close)
 	d.node = startNode(t, "--data-dir", filepath.Join(dir, "node"), "--insecure", "--log-level", "error").address
 	for n := range processes {
-		s := &served{d: d, dir: filepath.Join(dir, "data"+string(rune('a'+n)))}
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.addr = l.Addr().String()
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		s := &served{d: d, dir: filepath.Join(dir, "data"+string(rune('a'+n))), addr: runtest.FreeAddress(t)}
 		t.Cleanup(func() {
 			s.stop()
 			if text := s.said; t.Failed() && text != nil {
-				all := text.String()
-				t.Logf("%s said:\n%s", s.dir, all[max(0, len(all)-6<<10):])
+				t.Logf("%s said:\n%s", s.dir, text.Tail(6<<10))
 			}
 		})
 		d.processes = append(d.processes, s)
@@ -102,7 +74,7 @@ func (s *served) begin() {
 	s.cmd = exec.Command(os.Args[0], "serve", "--data-dir", s.dir, "--api-addr", s.addr, "--console-addr", "127.0.0.1:0",
 		"--eventstore", s.d.node, "--postgres", s.d.database, "--log-level", "warn", "--min-free-disk", "0")
 	s.cmd.Env = append(append(os.Environ(), clockFile+"="+s.d.clock, "ANNALS_HASH_KEY="+key, "ANNALS_SEAL_KEY="+key), s.d.env...)
-	s.said = &said{}
+	s.said = &runtest.Output{}
 	s.cmd.Stdout, s.cmd.Stderr = s.said, s.said
 	if err := s.cmd.Start(); err != nil {
 		s.d.t.Fatal(err)

@@ -28,6 +28,7 @@ import (
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/datapoints"
 	people "github.com/annals-project/annals/projections/directory"
@@ -86,8 +87,8 @@ func newWhole(t *testing.T) *whole {
 	confirmer := &Confirmer{
 		Log: w.log, Sends: w.queries, Progress: w.waiter, IndexTrouble: func(context.Context) error { return nil }, Logger: w.log.Logger, Now: time.Now,
 	}
-	w.run(worker.Run)
-	w.run(confirmer.Run)
+	runtest.Part(w.t, worker.Run)
+	runtest.Part(w.t, confirmer.Run)
 	return w
 }
 
@@ -145,7 +146,7 @@ func newWholeWithout(t *testing.T) *whole {
 	w.call = commands.Call{
 		Principal: auth.Principal{Kind: auth.ProjectKey, Project: auth.Project{Number: 1}}, RequestID: uuid.New(), ReceivedAt: at,
 	}
-	w.run(runtime.Run)
+	runtest.Part(w.t, runtime.Run)
 	w.openProject()
 	w.passHead()
 	return w
@@ -164,19 +165,6 @@ func (w *whole) openProject() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-}
-
-// run runs a part until the test ends; the parts end in the opposite order.
-func (w *whole) run(part func(context.Context) error) {
-	ctx, stop := context.WithCancel(context.WithoutCancel(w.t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- part(ctx) }()
-	w.t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			w.t.Error(err)
-		}
-	})
 }
 
 func (w *whole) passHead() {
@@ -284,7 +272,7 @@ func TestDeletedTextIsGone(t *testing.T) {
 	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{short, long}); err != nil {
 		t.Fatal(err)
 	}
-	w.run(w.finisher.Run)
+	runtest.Part(w.t, w.finisher.Run)
 	w.until("the deletion is cleaned", func() bool {
 		var cleaned bool
 		if err := w.db.QueryRow(t.Context(), `select coalesce(bool_and(cleaned), false) from datapoints.deletions`).Scan(&cleaned); err != nil {

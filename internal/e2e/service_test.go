@@ -1,22 +1,20 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -54,45 +52,18 @@ type service struct {
 	addr string
 	env  []string
 	cmd  *exec.Cmd
-	log  *logs
+	log  *runtest.Output
 	done chan error
-}
-
-// logs keeps what a service says, for the report of a failed test.
-type logs struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 // newService makes an installation on a free port; it is stopped when the test ends.
 func newService(t *testing.T, env ...string) *service {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s := &service{t: t, dir: filepath.Join(t.TempDir(), "data"), addr: addr, env: env, log: &logs{}}
+	s := &service{t: t, dir: filepath.Join(t.TempDir(), "data"), addr: runtest.FreeAddress(t), env: env, log: &runtest.Output{}}
 	t.Cleanup(func() {
 		s.stop()
 		if t.Failed() {
-			text := s.log.String()
-			t.Logf("the service said:\n%s", text[max(0, len(text)-8<<10):])
+			t.Logf("the service said:\n%s", s.log.Tail(8<<10))
 		}
 	})
 	return s

@@ -25,6 +25,7 @@ import (
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
@@ -123,22 +124,9 @@ func newInside(t *testing.T) *inside {
 		Log: w.log, Waiter: w.waiter, Sends: points, DataPoints: points, HashKey: make([]byte, 32), Pipeline: true, Directory: w.directory, Records: w.directory, SoleWriter: true,
 	})
 	w.recall = recall.New(recall.Config{DB: w.db, Index: index, Analyzer: analyzer, Blobs: blobs, Projections: w.waiter, Log: quiet, Viewers: w.directory})
-	w.run(w.runtime.Run)
+	runtest.Part(w.t, w.runtime.Run)
 	w.settle()
 	return w
-}
-
-// run runs a part until the test ends.
-func (w *inside) run(part func(context.Context) error) {
-	ctx, stop := context.WithCancel(context.WithoutCancel(w.t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- part(ctx) }()
-	w.t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			w.t.Error(err)
-		}
-	})
 }
 
 // settle waits until the projections have applied all that is stored.

@@ -1,10 +1,8 @@
 package httpx_test
 
 import (
-	"bytes"
 	"log/slog"
 	"net/http"
-	"sync"
 	"testing"
 
 	"github.com/labstack/echo/v4"
@@ -12,33 +10,16 @@ import (
 
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/readapi"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// logs collects what is logged, from any goroutine.
-type logs struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
 // start serves an edge whose routes are what register adds.
-func start(t *testing.T, cfg httpx.Config, register func(e *echo.Echo)) (*apitest.Client, *logs) {
+func start(t *testing.T, cfg httpx.Config, register func(e *echo.Echo)) (*apitest.Client, *runtest.Output) {
 	t.Helper()
-	said := &logs{}
+	said := &runtest.Output{}
 	cfg.Log = slog.New(slog.NewJSONHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	cfg.Keys = apitest.Keys{}
 	cfg.URLs = apitest.URLs

@@ -3,8 +3,6 @@ package operator_test
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/internal/operator"
+	"github.com/annals-project/annals/internal/operator/operatortest"
 )
 
 // eraser is a service with something to erase.
@@ -35,19 +34,7 @@ func TestEraseReachesTheService(t *testing.T) {
 		},
 	}
 	dir := t.TempDir()
-	l, err := operator.Listen(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: operator.Handler(&sends{}, slog.New(slog.DiscardHandler), operator.EraseRoutes(e)), ReadHeaderTimeout: time.Second}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(l) }()
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-		<-done
-	})
+	operatortest.Serve(t, dir, &sends{}, operator.EraseRoutes(e))
 	c := operator.Dial(dir)
 	pending, err := c.Pending(t.Context())
 	if diff := cmp.Diff(e.pending, pending); diff != "" || err != nil {

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/internal/operator"
+	"github.com/annals-project/annals/internal/operator/operatortest"
 )
 
 // sends is a service with stopped sends.
@@ -47,24 +46,12 @@ func (s *sends) Retry(_ context.Context, id uuid.UUID) error {
 // serve serves the handler on the socket of a folder until the test ends.
 func serve(t *testing.T, dir string, s *sends) *operator.Client {
 	t.Helper()
-	l, err := operator.Listen(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: operator.Handler(s, slog.New(slog.DiscardHandler)), ReadHeaderTimeout: time.Second}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(l) }()
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
+	t.Cleanup(func() { // behind the server's end
 		if _, err := os.Stat(operator.Socket(dir)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("the socket is still there: %v", err)
 		}
 	})
+	operatortest.Serve(t, dir, s)
 	return operator.Dial(dir)
 }
 

@@ -4,15 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
-	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/internal/operator"
+	"github.com/annals-project/annals/internal/operator/operatortest"
 )
 
 // organizations is a service with organizations that answers what is set, and remembers what it was asked.
@@ -61,23 +59,7 @@ func (o *organizations) SetCaps(_ context.Context, in operator.CapsRequest) (ope
 func serveOrganizations(t *testing.T, o *organizations) *operator.Client {
 	t.Helper()
 	dir := t.TempDir()
-	l, err := operator.Listen(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{
-		Handler: operator.Handler(&sends{}, slog.New(slog.DiscardHandler), operator.OrganizationRoutes(o)), ReadHeaderTimeout: time.Minute,
-	}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(l) }()
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	})
+	operatortest.Serve(t, dir, &sends{}, operator.OrganizationRoutes(o))
 	return operator.Dial(dir)
 }
 

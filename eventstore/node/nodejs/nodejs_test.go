@@ -4,16 +4,8 @@ package nodejs_test
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
-	"math/big"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 )
 
 const (
@@ -40,7 +34,7 @@ func TestOfficialNodeJSClient(t *testing.T) {
 		runClient(t, address)
 	})
 	t.Run("TLS", func(t *testing.T) {
-		cert, key, password := certificate(t)
+		cert, key, password := nodetest.Files(t, "cert.pem", "open sesame")
 		address := startNode(t, binary, "--cert", cert, "--key", key, "--password-file", password)
 		runClient(t, strings.Replace(address, "esdb://", "esdb://admin:open%20sesame@", 1))
 	})
@@ -137,37 +131,4 @@ func runClient(t *testing.T, address string) {
 	if !strings.Contains(string(out), "# fail 0") || strings.Contains(string(out), "# pass 0") {
 		t.Fatalf("the client ran no test:\n%s", out)
 	}
-}
-
-// certificate writes a certificate for the loopback, its key, and a password.
-func certificate(t *testing.T) (cert, key, password string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	encoded, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	write := func(name string, text []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	return write("cert.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-		write("key.pem", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})),
-		write("password", []byte("open sesame\n"))
 }

@@ -1,0 +1,32 @@
+// Package operatortest serves operators' routes to tests.
+package operatortest
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/internal/operator"
+)
+
+// Serve serves the routes on the socket of a data folder until the test ends.
+func Serve(t testing.TB, dataDir string, sends operator.Sends, more ...operator.Routes) {
+	t.Helper()
+	l, err := operator.Listen(t.Context(), dataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: operator.Handler(sends, slog.New(slog.DiscardHandler), more...), ReadHeaderTimeout: time.Minute}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(l) }()
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+}
