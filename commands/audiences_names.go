@@ -20,7 +20,7 @@ type audienceReader struct {
 	known map[uuid.UUID]*audience.State
 }
 
-// maxAudienceProjects bounds the memory; past it the oldest half of nothing in particular is forgotten and folded again.
+// maxAudienceProjects bounds the memory; what is forgotten is folded again.
 const maxAudienceProjects = 1000
 
 func newAudienceReader(log *Log) *audienceReader {
@@ -53,15 +53,7 @@ func (r *audienceReader) keep(project uuid.UUID, state *audience.State) {
 	if known := r.known[project]; known != nil && known.Events >= state.Events {
 		return
 	}
-	if len(r.known) >= maxAudienceProjects {
-		drop := maxAudienceProjects / 2
-		for k := range r.known {
-			if drop--; drop < 0 {
-				break
-			}
-			delete(r.known, k)
-		}
-	}
+	makeRoom(r.known, maxAudienceProjects)
 	r.known[project] = state
 }
 

@@ -20,7 +20,7 @@ type authors struct {
 	removals uint64
 }
 
-// maxAuthors bounds the memory; past it the oldest half of nothing in particular is forgotten and read again.
+// maxAuthors bounds the memory; what is forgotten is read again.
 const maxAuthors = 100_000
 
 func newAuthors(alone bool) *authors {
@@ -48,15 +48,7 @@ func (a *authors) add(id uuid.UUID, since uint64) {
 	if !a.alone || a.removals != since {
 		return
 	}
-	if len(a.known) >= maxAuthors {
-		drop := maxAuthors / 2
-		for k := range a.known {
-			if drop--; drop < 0 {
-				break
-			}
-			delete(a.known, k)
-		}
-	}
+	makeRoom(a.known, maxAuthors)
 	a.known[id] = struct{}{}
 }
 

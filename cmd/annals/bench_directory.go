@@ -39,25 +39,12 @@ func (c *DirectoryCmd) Run(ctx context.Context, env *Env) (err error) {
 	m := &directoryBench{cmd: c, measurement: measurement{
 		cmd: &LoadCmd{Wait: c.Wait}, log: env.Stderr, run: strconv.FormatInt(time.Now().UnixNano(), 36),
 	}}
-	if c.Own {
-		if m.own, err = newOwn(ctx); err != nil {
-			return err
-		}
-		defer func() {
-			if err != nil {
-				m.own.lastWords(env.Stderr)
-			}
-			err = errors.Join(err, m.own.remove())
-		}()
-		c.DataDir, c.URL, c.Key, c.ManagementKey = m.own.dir, m.own.url, "", ""
-		if _, err := m.own.start(ctx); err != nil {
-			return err
-		}
-	}
-	if m.manager, err = c.management(c.ManagementKey); err != nil {
+	err = m.serverOf(ctx, &c.Remote, c.ManagementKey, c.Own, func() error {
+		_, err := m.own.start(ctx)
 		return err
-	}
-	if _, _, err := m.manager.Ready(ctx); err != nil {
+	})
+	defer func() { err = m.end(err) }()
+	if err != nil {
 		return err
 	}
 	for _, part := range []func(context.Context) error{m.fill, m.rules, m.puts, m.recompute, m.recalls} {

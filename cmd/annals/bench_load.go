@@ -60,25 +60,9 @@ func (c *LoadCmd) Run(ctx context.Context, env *Env) (err error) {
 			return err
 		}
 	}
-	if c.Own {
-		if m.own, err = newOwn(ctx); err != nil {
-			return err
-		}
-		defer func() {
-			if err != nil {
-				m.own.lastWords(env.Stderr)
-			}
-			err = errors.Join(err, m.own.remove())
-		}()
-		c.DataDir, c.URL, c.Key, c.ManagementKey = m.own.dir, m.own.url, "", ""
-		if err := m.start(ctx, "start to ready, empty", 3, 1); err != nil {
-			return err
-		}
-	}
-	if m.manager, err = c.management(c.ManagementKey); err != nil {
-		return err
-	}
-	if _, _, err := m.manager.Ready(ctx); err != nil {
+	err = m.serverOf(ctx, &c.Remote, c.ManagementKey, c.Own, func() error { return m.start(ctx, "start to ready, empty", 3, 1) })
+	defer func() { err = m.end(err) }()
+	if err != nil {
 		return err
 	}
 	for _, part := range []func(context.Context) error{m.single, m.searchable, m.batches, m.recall, m.again} {
@@ -100,6 +84,36 @@ type measurement struct {
 	run  string
 	rate float64
 	rows []load.Row
+}
+
+// serverOf finds the server that is measured, or begins one of its own on a new folder, which start starts. The end must be called
+// whether it fails or not.
+func (m *measurement) serverOf(ctx context.Context, at *Remote, managementKey string, own bool, start func() error) (err error) {
+	if own {
+		if m.own, err = newOwn(ctx); err != nil {
+			return err
+		}
+		at.DataDir, at.URL, at.Key, managementKey = m.own.dir, m.own.url, "", ""
+		if err := start(); err != nil {
+			return err
+		}
+	}
+	if m.manager, err = at.management(managementKey); err != nil {
+		return err
+	}
+	_, _, err = m.manager.Ready(ctx)
+	return err
+}
+
+// end removes the own server, whose last words are shown where the run failed.
+func (m *measurement) end(failed error) error {
+	if m.own == nil {
+		return failed
+	}
+	if failed != nil {
+		m.own.lastWords(m.log)
+	}
+	return errors.Join(failed, m.own.remove())
 }
 
 func (m *measurement) readBare() error {

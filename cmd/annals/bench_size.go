@@ -50,15 +50,10 @@ func (c *SizeCmd) Run(ctx context.Context, env *Env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			own.lastWords(env.Stderr)
-		}
-		err = errors.Join(err, own.remove())
-	}()
 	own.limit = c.Wait
 	c.DataDir, c.URL = own.dir, own.url
 	m := &sizes{cmd: c, measurement: measurement{cmd: &LoadCmd{Wait: c.Wait, Queries: c.Queries}, own: own, log: env.Stderr, run: "size"}}
+	defer func() { err = m.end(err) }()
 	if err := m.begin(ctx); err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package operator
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,10 +11,7 @@ import (
 	"net/url"
 )
 
-const codeRefused = "refused"
-
-// maxAsk is the longest body of a request of an operator.
-const maxAsk = 64 << 10
+const pathSetAside = "/operator/set-aside"
 
 // ProjectionRoutes serves what operators do with projections: GET /operator/projections, POST /operator/projections/{name}/rebuild,
 // which answers one JSON value a line while it goes on and ends where the caller goes away, POST /operator/set-aside and
@@ -25,8 +21,8 @@ func ProjectionRoutes(p Projections) Routes {
 		h := &projectionHandler{p, out}
 		mux.HandleFunc("GET /operator/projections", h.names)
 		mux.HandleFunc("POST /operator/projections/{name}/rebuild", h.rebuild)
-		mux.HandleFunc("POST /operator/set-aside", h.setAside)
-		mux.HandleFunc("GET /operator/set-aside", h.asides)
+		mux.HandleFunc("POST "+pathSetAside, asked(out, p.SetAside))
+		mux.HandleFunc("GET "+pathSetAside, h.asides)
 	}
 }
 
@@ -61,27 +57,6 @@ func (h *projectionHandler) rebuild(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (h *projectionHandler) setAside(w http.ResponseWriter, r *http.Request) {
-	var s SetAside
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxAsk))
-	if err == nil {
-		err = json.Unmarshal(body, &s)
-	}
-	if err != nil {
-		h.write(w, r, http.StatusBadRequest, refusal{codeInvalid, "the request cannot be read: " + err.Error()})
-		return
-	}
-	aside, err := h.projections.SetAside(r.Context(), s)
-	switch {
-	case errors.Is(err, ErrRefused):
-		h.write(w, r, http.StatusConflict, refusal{codeRefused, err.Error()})
-	case err != nil:
-		h.refuse(w, r, err)
-	default:
-		h.write(w, r, http.StatusOK, aside)
-	}
-}
-
 func (h *projectionHandler) asides(w http.ResponseWriter, r *http.Request) {
 	list, err := h.projections.Asides(r.Context())
 	if err != nil {
@@ -102,33 +77,13 @@ func (c *Client) Projections(ctx context.Context) (names []string, err error) {
 
 // Asides lists the events that are set aside.
 func (c *Client) Asides(ctx context.Context) (list []Aside, err error) {
-	err = c.call(ctx, http.MethodGet, "/operator/set-aside", &list)
+	err = c.call(ctx, http.MethodGet, pathSetAside, &list)
 	return list, err
 }
 
-// SetAside sets an event aside.
+// SetAside sets an event aside. ErrRefused is told apart.
 func (c *Client) SetAside(ctx context.Context, s SetAside) (Aside, error) {
-	body, err := json.Marshal(s)
-	if err != nil {
-		return Aside{}, fmt.Errorf("encode request: %w", err)
-	}
-	res, err := c.post(ctx, "/operator/set-aside", body)
-	if err != nil {
-		return Aside{}, err
-	}
-	defer func() { _ = res.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
-	if err != nil {
-		return Aside{}, fmt.Errorf("read answer: %w", err)
-	}
-	if res.StatusCode != http.StatusOK {
-		return Aside{}, refused(res.StatusCode, answer)
-	}
-	var aside Aside
-	if err := json.Unmarshal(answer, &aside); err != nil {
-		return Aside{}, fmt.Errorf("answer of the server cannot be read: %w", err)
-	}
-	return aside, nil
+	return ask[Aside](ctx, c, pathSetAside, s)
 }
 
 // Rebuild builds a projection anew and tells how far it is. Where the context ends, the server gives it up.
@@ -158,18 +113,4 @@ func (c *Client) Rebuild(ctx context.Context, projection string, report func(Reb
 			report(*l.Progress)
 		}
 	}
-}
-
-// post sends a request whose answer may take as long as it takes.
-func (c *Client) post(ctx context.Context, path string, body []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://annals"+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("make request: %w", err)
-	}
-	patient := &http.Client{Transport: c.http.Transport}
-	res, err := patient.Do(req)
-	if err != nil {
-		return nil, c.unreachable(err)
-	}
-	return res, nil
 }
