@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/todo"
 )
 
 // IdentityStatus says of one identity of a bulk write whether it was created or updated.
@@ -49,11 +50,12 @@ func (s *Service) BulkIdentities(ctx context.Context, call Call, rows []identity
 		return nil, err
 	}
 	for i, id := range b.ids {
-		if before[i] != now[i] {
+		if before.standing[i].Revision != now.standing[i].Revision {
 			return nil, raced(b.rows[i].Identity)
 		}
-		b.accepted.Targets[i] = identity.BulkTarget{IdentityID: id, Decided: now[i]}
+		b.accepted.Targets[i] = identity.BulkTarget{IdentityID: id, Decided: int64(now.standing[i].Revision)}
 	}
+	b.looked = &now
 	done, err := s.Log.Append(decideCtx, stream.Name(stream.Bulk, b.id), eventstore.NoStream, call.meta(command), b.accepted)
 	if err != nil {
 		return nil, err
@@ -84,8 +86,8 @@ type bulk struct {
 	ids      []uuid.UUID
 	// deadline is until when its blobs are kept that nothing refers to.
 	deadline time.Time
-	// again is true for one that another run began: its rows may stand already.
-	again bool
+	// looked is what it was decided on. It is nil for one that another run began: its rows may stand already.
+	looked *bulkLook
 }
 
 func newBulk(call Call, rows []identity.Row) *bulk {
@@ -115,37 +117,44 @@ func distinct(rows []identity.Row) []identity.Row {
 	return last
 }
 
-// lookUp is the revision of each record, -1 for none, as the directory has it at the head of the log. The fault is conflict where
-// another bulk write of one of them is not done.
-func (s *Service) lookUp(ctx context.Context, call Call, b *bulk) ([]int64, error) {
-	head, err := s.Log.Store.Head(ctx)
-	if err != nil {
-		return nil, unavailable(err)
+// bulkLook is a look at the records of a bulk write, in its order: what stands of each, with revision -1 where there was never
+// anything, and up to where of the log no other bulk write of one of them was open.
+type bulkLook struct {
+	head     eventstore.Position
+	standing []todo.Standing
+}
+
+// lookUp looks at the records as the directory has them at the head of the log. The fault is conflict where another bulk write of one
+// of them is not done.
+func (s *Service) lookUp(ctx context.Context, call Call, b *bulk) (look bulkLook, err error) {
+	if look.head, err = s.Log.Store.Head(ctx); err != nil {
+		return look, unavailable(err)
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, visibleTimeout)
 	defer cancel()
-	if err := s.Waiter.Wait(waitCtx, head, projectionDirectory); err != nil {
-		return nil, err
+	if err := s.Waiter.Wait(waitCtx, look.head, projectionDirectory); err != nil {
+		return look, err
 	}
 	open, err := s.Directory.OpenBulks(ctx, call.Principal.Project, b.ids)
 	if err != nil {
-		return nil, err
+		return look, err
 	}
 	if len(open) > 0 {
-		return nil, fault.New(fault.Conflict, fault.CodeConflict, "another bulk write of some of the identities is not finished: nothing was applied, retry")
+		return look, fault.New(fault.Conflict, fault.CodeConflict, "another bulk write of some of the identities is not finished: nothing was applied, retry")
 	}
-	known, err := s.Directory.Revisions(ctx, call.Principal.Project, b.ids)
+	// What became open since then is behind the look, and is completed before the rows of this one.
+	known, err := s.Directory.Standing(ctx, call.Principal.Project, b.ids)
 	if err != nil {
-		return nil, err
+		return look, err
 	}
-	revisions := make([]int64, len(b.ids))
+	look.standing = make([]todo.Standing, len(b.ids))
 	for i, id := range b.ids {
-		revisions[i] = int64(eventstore.NoStream)
+		look.standing[i].Revision = eventstore.NoStream
 		if at, ok := known[id]; ok {
-			revisions[i] = at
+			look.standing[i] = at
 		}
 	}
-	return revisions, nil
+	return look, nil
 }
 
 func raced(name string) *fault.Error {
@@ -180,7 +189,7 @@ func (l *Log) readBulk(ctx context.Context, id uuid.UUID, now time.Time) (*bulk,
 	if bulkFannedOut(facts) != nil {
 		return nil, nil //nolint:nilnil // there is nothing to do
 	}
-	b := &bulk{id: id, accepted: *accepted, commit: facts[0].Position, deadline: now.Add(BlobKeep), again: true}
+	b := &bulk{id: id, accepted: *accepted, commit: facts[0].Position, deadline: now.Add(BlobKeep)}
 	data, err := eventstore.ReadBlob(ctx, l.Store, l.Codec, accepted.Rows)
 	if _, is := errors.AsType[*eventstore.BlobError](err); is {
 		// The run that finished it ends the rows.

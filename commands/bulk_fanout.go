@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
@@ -17,29 +18,88 @@ import (
 
 // fanOutBulk writes each row of a committed bulk write into the stream of its record, then the statuses into the stream of the write.
 // It may run any number of times, also in several processes at once: all append under the same ids.
-func (l *Log) fanOutBulk(ctx context.Context, directory Directory, waiter Waiter, b *bulk) ([]string, error) {
-	// The directory reads the rows where it shows the commit; they may end only behind that. From there on it also knows of every
-	// bulk write that was committed earlier.
-	waitCtx, cancel := context.WithTimeout(ctx, visibleTimeout)
-	defer cancel()
-	if err := waiter.Wait(waitCtx, b.commit, projectionDirectory); err != nil {
-		return nil, err
-	}
-	if err := l.completeEarlier(ctx, directory, b); err != nil {
-		return nil, err
-	}
-	statuses := make([]string, len(b.rows))
-	err := each(ctx, len(b.rows), func(ctx context.Context, i int) error {
-		var err error
-		if statuses[i], err = l.applyRow(ctx, b, i); err != nil {
-			return fmt.Errorf("row %d of bulk write %s: %w", i, b.id, err)
-		}
-		return nil
-	})
+func (l *Log) fanOutBulk(parent context.Context, directory Directory, waiter Waiter, b *bulk) ([]string, error) {
+	earlier, known, err := l.committedSince(parent, b)
 	if err != nil {
 		return nil, err
 	}
-	return l.endBulk(ctx, b, statuses)
+	statuses := make([]string, len(b.rows))
+	g, ctx := errgroup.WithContext(parent)
+	shown := make(chan struct{})
+	g.Go(func() error {
+		waitCtx, cancel := context.WithTimeout(ctx, visibleTimeout)
+		defer cancel()
+		if err := waiter.Wait(waitCtx, b.commit, projectionDirectory); err != nil {
+			return err
+		}
+		close(shown)
+		return nil
+	})
+	g.Go(func() error {
+		if !known {
+			// Once the directory has the commit, it knows of every bulk write that was committed earlier.
+			select {
+			case <-shown:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			if earlier, err = directory.OpenBulks(ctx, b.project(), b.ids); err != nil {
+				return err
+			}
+		}
+		// What was committed earlier stands in the records first: then this one tells what it created and what it updated as if they
+		// had been done one after the other.
+		if err := l.completeBulks(ctx, earlier, b.ids, b.deadline.Add(-BlobKeep), func(other *bulk) bool { return other.commit < b.commit }); err != nil {
+			return err
+		}
+		return each(ctx, len(b.rows), func(ctx context.Context, i int) (err error) {
+			if statuses[i], err = l.applyRow(ctx, b, i); err != nil {
+				return fmt.Errorf("row %d of bulk write %s: %w", i, b.id, err)
+			}
+			return nil
+		})
+	})
+	// The directory reads the rows where it shows the commit: they end only behind both.
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return l.endBulk(parent, b, statuses)
+}
+
+// mostBetween is how many events between the look of a bulk write and its commit are read. Where there are more, it waits for the directory.
+const mostBetween = 256
+
+// committedSince are the bulk writes of the same records that were committed between the look that a bulk write was decided on, up to which
+// none is open, and its own commit. known is false where that is not to be had at little cost.
+func (l *Log) committedSince(ctx context.Context, b *bulk) (ids []uuid.UUID, known bool, err error) {
+	if b.looked == nil {
+		return nil, false, nil
+	}
+	records, err := l.Store.ReadAll(ctx, b.looked.head, mostBetween)
+	if err != nil {
+		return nil, false, unavailable(err)
+	}
+	concerned := make(map[uuid.UUID]bool, len(b.ids))
+	for _, id := range b.ids {
+		concerned[id] = true
+	}
+	for _, r := range records {
+		if r.Position >= b.commit {
+			return ids, true, nil
+		}
+		if r.System() || stream.Family(r.Stream) != stream.Bulk {
+			continue
+		}
+		f := l.Codec.Fact(r)
+		if f.Err != nil {
+			return nil, false, f.Err
+		}
+		other, is := f.Event.(*identity.BulkAccepted)
+		if is && slices.ContainsFunc(other.Targets, func(t identity.BulkTarget) bool { return concerned[t.IdentityID] }) {
+			ids = append(ids, stream.Owner(r.Stream))
+		}
+	}
+	return nil, false, nil
 }
 
 // endBulk says that a bulk write is fanned out, and ends its rows. Where another run was first, what that stored is the answer.
@@ -63,22 +123,17 @@ func (l *Log) endBulk(ctx context.Context, b *bulk, statuses []string) ([]string
 	return statuses, nil
 }
 
-// completeEarlier writes those rows of bulk writes that were committed before this one which concern the same records: then this one
-// tells what it created and what it updated as if they had been done one after the other.
-func (l *Log) completeEarlier(ctx context.Context, directory Directory, b *bulk) error {
-	return l.completeOpen(ctx, directory, b.project(), b.ids, b.deadline.Add(-BlobKeep), func(other *bulk) bool { return other.commit < b.commit })
-}
-
 // completeRows writes the rows of every open bulk write that concern the records.
 func (l *Log) completeRows(ctx context.Context, directory Directory, project auth.Project, ids []uuid.UUID, now time.Time) error {
-	return l.completeOpen(ctx, directory, project, ids, now, func(*bulk) bool { return true })
-}
-
-func (l *Log) completeOpen(ctx context.Context, directory Directory, project auth.Project, ids []uuid.UUID, now time.Time, want func(*bulk) bool) error {
 	open, err := directory.OpenBulks(ctx, project, ids)
-	if err != nil || len(open) == 0 {
+	if err != nil {
 		return err
 	}
+	return l.completeBulks(ctx, open, ids, now, func(*bulk) bool { return true })
+}
+
+// completeBulks writes those rows of bulk writes that concern the records, in the order of the commits.
+func (l *Log) completeBulks(ctx context.Context, open, ids []uuid.UUID, now time.Time, want func(*bulk) bool) error {
 	var bulks []*bulk
 	for _, id := range open {
 		b, err := l.readBulk(ctx, id, now)
@@ -126,9 +181,10 @@ func (l *Log) applyRow(ctx context.Context, b *bulk, i int) (status string, err 
 	name := stream.Name(stream.Identity, target.IdentityID)
 	o := owner{project: b.accepted.ProjectID, identity: target.IdentityID, deadline: b.deadline, meta: meta}
 	row := bulkRow{bulk: b, ordinal: i, owner: o}
-	for look := b.again || target.Decided >= 0; ; look = true {
+	// What it was decided on stands, as long as the store does not say otherwise.
+	for look := b.looked == nil || b.looked.standing[i].Hidden; ; look = true {
 		var place identity.Placement
-		at := eventstore.NoStream
+		at := eventstore.Revision(target.Decided)
 		if look {
 			var applied *identity.BulkRowApplied
 			if place, at, applied, err = l.placeOf(ctx, name, eventstore.Revision(target.Decided), b.commit, meta.CommandID); err != nil {
@@ -138,7 +194,7 @@ func (l *Log) applyRow(ctx context.Context, b *bulk, i int) (status string, err 
 				return applied.Status, nil
 			}
 		} else {
-			place = identity.Place(nil, nil, uint64(b.commit)) // a record that is new, as long as the store does not say otherwise
+			place = identity.Place(b.looked.standing[i].Record, nil, uint64(b.commit))
 		}
 		e, err := l.rowEvent(ctx, &row, place)
 		if err != nil {

@@ -13,13 +13,14 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/todo"
 )
 
 // Directory is what writes of identities ask the directory projection. It asks the primary, and fails with service-unavailable
 // while the projection is stopped.
 type Directory interface {
-	// Revisions are the last stream revisions that it has applied of the records that it knows.
-	Revisions(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]int64, error)
+	// Standing is how far it has applied the streams of the records that it knows, also of removed ones, and what stands there.
+	Standing(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]todo.Standing, error)
 	// OpenBulks are the bulk writes that are committed, not fanned out, and hold a row of any of the records.
 	OpenBulks(ctx context.Context, project auth.Project, ids []uuid.UUID) ([]uuid.UUID, error)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/todo"
 )
 
 // logDirectory is commands.Directory by a fold of the log, which is always at its head.
@@ -36,14 +37,15 @@ func (d logDirectory) fold(ctx context.Context, see func(eventstore.Fact)) error
 	return nil
 }
 
-func (d logDirectory) Revisions(ctx context.Context, _ auth.Project, ids []uuid.UUID) (map[uuid.UUID]int64, error) {
-	all := map[uuid.UUID]int64{}
+func (d logDirectory) Standing(ctx context.Context, _ auth.Project, ids []uuid.UUID) (map[uuid.UUID]todo.Standing, error) {
+	all := map[uuid.UUID]todo.Standing{}
 	err := d.fold(ctx, func(f eventstore.Fact) {
 		if stream.Family(f.Stream) == stream.Identity {
-			all[stream.Owner(f.Stream)] = int64(f.Revision)
+			id := stream.Owner(f.Stream)
+			all[id] = todo.Standing{Revision: f.Revision, Record: identity.Evolve(all[id].Record, f.Event)}
 		}
 	})
-	known := map[uuid.UUID]int64{}
+	known := map[uuid.UUID]todo.Standing{}
 	for _, id := range ids {
 		if at, ok := all[id]; ok {
 			known[id] = at

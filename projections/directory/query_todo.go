@@ -11,32 +11,6 @@ import (
 	"github.com/annals-project/annals/internal/todo"
 )
 
-// Revisions are the revisions of the newest events that were applied of the streams of records of a project, also of those that were
-// removed. What has no events yet is not in the answer. The fault is service-unavailable while the projection is stopped.
-func (q *Queries) Revisions(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]int64, error) {
-	if err := q.running(ctx); err != nil {
-		return nil, err
-	}
-	rows, err := q.db.Query(ctx, `select id, revision from directory.heads where id = any($2::uuid[]) and project_id = $1 and revision >= 0`,
-		[16]byte(project.ID), idsOf(ids))
-	if err != nil {
-		return nil, fmt.Errorf("read revisions of identities: %w", err)
-	}
-	revisions := make(map[uuid.UUID]int64, len(ids))
-	var (
-		id       [16]byte
-		revision int64
-	)
-	_, err = pgx.ForEachRow(rows, []any{&id, &revision}, func() error {
-		revisions[id] = revision
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read revisions of identities: %w", err)
-	}
-	return revisions, nil
-}
-
 // OpenBulks are the committed bulk writes of a project with a row for one of the identities that does not stand in the stream of its
 // record yet, in the order of their commits. The fault is service-unavailable while the projection is stopped.
 func (q *Queries) OpenBulks(ctx context.Context, project auth.Project, ids []uuid.UUID) ([]uuid.UUID, error) {

@@ -81,7 +81,7 @@ func TestNothingIsReachedWhileTheProjectionIsStopped(t *testing.T) {
 	q := directory.NewQueries(nil, h, h, h, h)
 	for name, ask := range map[string]func() error{
 		"reach":      func() error { _, err := q.Reach(t.Context(), here, "ana"); return err },
-		"revisions":  func() error { _, err := q.Revisions(t.Context(), here, whos("ana")); return err },
+		"standing":   func() error { _, err := q.Standing(t.Context(), here, whos("ana")); return err },
 		"open bulks": func() error { _, err := q.OpenBulks(t.Context(), here, whos("ana")); return err },
 	} {
 		var f *fault.Error

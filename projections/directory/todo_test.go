@@ -110,27 +110,29 @@ func TestAPatchMeetsABulkWriteThatItDidNotKnow(t *testing.T) {
 	}
 }
 
-func TestRevisionsAndOpenRemovals(t *testing.T) {
+func TestStandingAndOpenRemovals(t *testing.T) {
 	w := newWorld(t)
 	w.put("ana", nil)
 	w.put("ana", traits{"team": "red"})
+	ana := w.Facts[len(w.Facts)-1].Event.(*identity.TraitsReplaced).Record
+	ana.Traits = identity.Traits{}
 	w.put("ben", nil)
 	w.remove("ben")
 	removal := w.Facts[len(w.Facts)-1]
 	w.bulk("write", map[string]traits{"cid": nil})
 	w.apply()
-	check := func(p auth.Project, want map[uuid.UUID]int64) {
+	check := func(p auth.Project, want map[uuid.UUID]todo.Standing) {
 		t.Helper()
-		got, err := w.queries.Revisions(t.Context(), p, whos("ana", "ben", "cid", "dee"))
+		got, err := w.queries.Standing(t.Context(), p, whos("ana", "ben", "cid", "dee"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("revisions (-want +got):\n%s", diff)
+			t.Errorf("standing (-want +got):\n%s", diff)
 		}
 	}
-	check(here, map[uuid.UUID]int64{who("ana"): 1, who("ben"): 1})
-	check(project("nowhere"), map[uuid.UUID]int64{})
+	check(here, map[uuid.UUID]todo.Standing{who("ana"): {Revision: 1, Record: &ana}, who("ben"): {Revision: 1}})
+	check(project("nowhere"), map[uuid.UUID]todo.Standing{})
 	open := func(list ...todo.Removal) {
 		t.Helper()
 		want := append([]todo.Removal{}, list...)
@@ -160,5 +162,5 @@ func TestRevisionsAndOpenRemovals(t *testing.T) {
 	open(second)
 	cleared(3)
 	open()
-	check(here, map[uuid.UUID]int64{who("ana"): 1, who("ben"): 5})
+	check(here, map[uuid.UUID]todo.Standing{who("ana"): {Revision: 1, Record: &ana}, who("ben"): {Revision: 5}})
 }
