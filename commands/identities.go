@@ -104,10 +104,11 @@ func (s *Service) DeleteIdentity(ctx context.Context, call Call, name string) er
 	if err := visible(ctx, s.Waiter, done.Position, projectionDirectory); err != nil {
 		return err
 	}
-	// The removal is done; that its text goes as well is the finisher's where it does not succeed here.
-	clearCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fanOutTimeout)
+	// The removal is done; that its text goes as well is the finisher's where it does not succeed here, and that it goes from the disk always.
+	cutCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fanOutTimeout)
 	defer cancel()
-	if err := s.Log.ClearIdentity(clearCtx, s.Directory, call.Principal.Project.ID, id, done.Revision, call.ReceivedAt); err != nil {
+	removal := todo.Removal{ProjectID: call.Principal.Project.ID, IdentityID: id, Revision: done.Revision, RemovedAt: call.ReceivedAt, Position: done.Position}
+	if err := s.Log.CutIdentity(cutCtx, s.Directory, removal, call.ReceivedAt); err != nil {
 		s.Log.Logger.WarnContext(ctx, "the text of a removed identity is left to the finisher", "identity", id, "err", err)
 	}
 	return nil

@@ -12,29 +12,27 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/todo"
 )
 
-// ClearIdentity cuts off what stood before a removal in the stream of a record, ends the blobs of that, and says so. It may run any
-// number of times, and does nothing for a removal that is cleared already.
+// CutIdentity cuts off what stood before a removal in the stream of a record, and ends the blobs of that. It may run any number of
+// times, and does nothing where that is done.
 //
 // The directory has passed the removal: no reader needs the text any more, and every bulk write that was committed before it is known.
-func (l *Log) ClearIdentity(ctx context.Context, directory Directory, project, id uuid.UUID, removal eventstore.Revision, now time.Time) error {
+func (l *Log) CutIdentity(ctx context.Context, directory Directory, r todo.Removal, now time.Time) error {
 	// A row that is to stand before the removal needs what stood there to tell what it did.
-	if err := l.completeRows(ctx, directory, auth.Project{ID: project}, []uuid.UUID{id}, now); err != nil {
+	if err := l.completeRows(ctx, directory, auth.Project{ID: r.ProjectID}, []uuid.UUID{r.IdentityID}, now); err != nil {
 		return err
 	}
-	name := stream.Name(stream.Identity, id)
+	name := stream.Name(stream.Identity, r.IdentityID)
 	facts, err := l.ReadFrom(ctx, name, 0)
-	if err != nil {
+	if err != nil || len(facts) == 0 || facts[0].Revision >= r.Revision {
 		return err
 	}
 	var blobs []string
 	for _, f := range facts {
-		if f.Revision < removal {
+		if f.Revision < r.Revision {
 			blobs = append(blobs, blobsOf(f)...)
-		}
-		if cleared, is := f.Event.(*identity.Cleared); is && cleared.Removal == int64(removal) {
-			return nil
 		}
 	}
 	// The blobs go first: once the events are cut off, nothing says which they were.
@@ -45,24 +43,37 @@ func (l *Log) ClearIdentity(ctx context.Context, directory Directory, project, i
 		return err
 	}
 	for {
-		err := l.Store.Truncate(ctx, name, removal)
-		if err == nil {
-			break
-		}
+		err := l.Store.Truncate(ctx, name, r.Revision)
 		if !errors.Is(err, eventstore.ErrUnknown) || ctx.Err() != nil {
 			return unavailable(err)
 		}
 	}
-	cleared := identity.Cleared{ProjectID: project, Removal: int64(removal), ClearedAt: now}
-	meta := event.Meta{CommandID: uuid.New(), Principal: "finisher", CorrelationID: id}
+}
+
+// IsCut reports whether nothing stands before a removal in the stream of its record any more.
+func (l *Log) IsCut(ctx context.Context, r todo.Removal) (bool, error) {
+	first, err := l.Store.Read(ctx, stream.Name(stream.Identity, r.IdentityID), 0, eventstore.Forwards, 1)
+	return err == nil && (len(first) == 0 || first[0].Revision >= r.Revision), unavailable(err)
+}
+
+// SayCleared says that what stood before a removal is cut off, and gone from the disks that are ours. It may run any number of times.
+func (l *Log) SayCleared(ctx context.Context, r todo.Removal, now time.Time) error {
+	name := stream.Name(stream.Identity, r.IdentityID)
 	for {
-		last, _, err := l.Last(ctx, name)
-		if err != nil {
+		facts, err := l.ReadFrom(ctx, name, r.Revision)
+		if err != nil || len(facts) == 0 {
 			return err
 		}
-		if _, err = l.Append(ctx, name, last.Revision, meta, cleared); !errors.Is(err, eventstore.ErrConflict) {
+		for _, f := range facts {
+			if cleared, is := f.Event.(*identity.Cleared); is && cleared.Removal >= int64(r.Revision) {
+				return nil
+			}
+		}
+		meta := event.Meta{CommandID: uuid.New(), Principal: "finisher", CorrelationID: r.IdentityID}
+		cleared := identity.Cleared{ProjectID: r.ProjectID, Removal: int64(r.Revision), ClearedAt: now}
+		_, err = l.Append(ctx, name, facts[len(facts)-1].Revision, meta, cleared)
+		if !errors.Is(err, eventstore.ErrConflict) {
 			return err
 		}
-		meta.CommandID = uuid.New()
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/todo"
 )
 
 func (w *world) blobTraits(record *identity.Record) map[string]string {
@@ -138,7 +139,7 @@ func TestRemovalCutsOff(t *testing.T) {
 	if err := w.DeleteIdentity(t.Context(), w.later(2), "ana"); err != nil {
 		t.Fatal(err)
 	}
-	wantTypes(t, w.identityTypes("ana"), "identity.removed.v1", "identity.cleared.v1")
+	wantTypes(t, w.identityTypes("ana"), "identity.removed.v1") // that it is cleared is said once it is gone from the disk
 	if _, _, err := w.store.ReadLast(t.Context(), before.Traits.Blob.Stream); !errors.Is(err, eventstore.ErrDeleted) {
 		t.Errorf("the blob of its traits: %v", err)
 	}
@@ -165,8 +166,14 @@ func TestRecordBehindALateNote(t *testing.T) {
 	w.putIdentity(w.later(2), "ana", traits{"b": "2"})
 	clear := func() {
 		t.Helper()
-		project := w.call.Principal.Project.ID
-		if err := w.log.ClearIdentity(t.Context(), logDirectory{w.log}, project, w.recordID("ana"), 1, w.later(3).ReceivedAt); err != nil {
+		r := todo.Removal{ProjectID: w.call.Principal.Project.ID, IdentityID: w.recordID("ana"), Revision: 1}
+		if err := w.log.CutIdentity(t.Context(), logDirectory{w.log}, r, w.later(3).ReceivedAt); err != nil {
+			t.Fatal(err)
+		}
+		if cut, err := w.log.IsCut(t.Context(), r); !cut || err != nil {
+			t.Fatalf("cut off, it is said to be: %v, %v", cut, err)
+		}
+		if err := w.log.SayCleared(t.Context(), r, w.later(3).ReceivedAt); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -37,19 +37,22 @@ func (c *EraseCmd) Run(ctx context.Context, env *Env) error {
 	if c.JSON {
 		return printJSON(env.Stdout, done)
 	}
-	_, _ = fmt.Fprintf(env.Stdout, "deletions cleaned: %d\nstreams ended: %d\nblobs swept: %d\ntables vacuumed: %d\nindexes rewritten: %d\nevent store: %s\n",
-		done.Deletions, done.Streams, done.Blobs, done.Tables, done.Indexes, done.Store)
+	_, _ = fmt.Fprintf(env.Stdout, "deletions cleaned: %d\nremoved identities cleared: %d\nstreams ended: %d\nblobs swept: %d\ntables vacuumed: %d\nindexes rewritten: %d\nevent store: %s\n",
+		done.Deletions, done.Identities, done.Streams, done.Blobs, done.Tables, done.Indexes, done.Store)
 	printPending(env.Stdout, done.Left)
 	return nil
 }
 
 func printPending(to io.Writer, p operator.Pending) {
-	if p.FanOuts+p.Deletions+p.Blobs == 0 {
+	if p.FanOuts+p.Deletions+p.Identities+p.Blobs == 0 {
 		_, _ = fmt.Fprintln(to, "nothing waits to be erased")
 		return
 	}
 	_, _ = fmt.Fprintf(to, "waiting: %s of %s, %s to be completed", plural(p.Deletions, "deletion", "deletions"), plural(p.DataPoints, "data point", "data points"),
 		plural(p.FanOuts, "operation", "operations"))
+	if p.Identities > 0 {
+		_, _ = fmt.Fprintf(to, ", %s", plural(p.Identities, "removed identity", "removed identities"))
+	}
 	if p.Blobs > 0 {
 		_, _ = fmt.Fprintf(to, ", %d texts of sends that were never stored", p.Blobs)
 		if p.Until != nil {

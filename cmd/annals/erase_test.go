@@ -48,10 +48,11 @@ func TestEraseSaysWhatWaits(t *testing.T) {
 	}{
 		{"nothing", operator.Pending{}, "nothing waits to be erased\n"},
 		{"deletions", operator.Pending{Deletions: 2, DataPoints: 7}, "waiting: 2 deletions of 7 data points, 0 operations to be completed\n"},
+		{"identities", operator.Pending{Identities: 1}, "waiting: 0 deletions of 0 data points, 0 operations to be completed, 1 removed identity\n"},
 		{
 			"blobs",
-			operator.Pending{FanOuts: 1, Deletions: 2, DataPoints: 7, Blobs: 3, Until: &until},
-			"waiting: 2 deletions of 7 data points, 1 operation to be completed, 3 texts of sends that were never stored (until 2026-11-22T07:00:00Z)\n",
+			operator.Pending{FanOuts: 1, Deletions: 2, DataPoints: 7, Identities: 4, Blobs: 3, Until: &until},
+			"waiting: 2 deletions of 7 data points, 1 operation to be completed, 4 removed identities, 3 texts of sends that were never stored (until 2026-11-22T07:00:00Z)\n",
 		},
 	}
 	for _, tt := range tests {
@@ -75,9 +76,9 @@ func TestEraseSaysWhatWaits(t *testing.T) {
 }
 
 func TestEraseNowSaysWhatWasErased(t *testing.T) {
-	d := &deletedThings{erased: operator.Erased{Deletions: 5, Streams: 6, Blobs: 7, Tables: 8, Indexes: 9, Store: "scavenged", Left: operator.Pending{Deletions: 1, DataPoints: 4}}}
+	d := &deletedThings{erased: operator.Erased{Deletions: 5, Identities: 4, Streams: 6, Blobs: 7, Tables: 8, Indexes: 9, Store: "scavenged", Left: operator.Pending{Deletions: 1, DataPoints: 4}}}
 	dir := startEraser(t, d)
-	want := "deletions cleaned: 5\nstreams ended: 6\nblobs swept: 7\ntables vacuumed: 8\nindexes rewritten: 9\nevent store: scavenged\n" +
+	want := "deletions cleaned: 5\nremoved identities cleared: 4\nstreams ended: 6\nblobs swept: 7\ntables vacuumed: 8\nindexes rewritten: 9\nevent store: scavenged\n" +
 		"waiting: 1 deletion of 4 data points, 0 operations to be completed\n"
 	if got := annals(t.Context(), nil, "", "erase", "--now", "--data-dir", dir); got.code != exitOK || got.stdout != want {
 		t.Errorf("got %+v, want %q", got, want)

@@ -64,7 +64,7 @@ func (o Operated) direct(ctx context.Context) (_ operator.Organizations, done fu
 	}
 	tariff, err := (&Settings{Plans: o.Plans}).tariff()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("ANNALS_PLANS %w", err)
 	}
 	codec, err := eventstore.NewCodec(domain.Catalog)
 	if err != nil {

@@ -66,9 +66,10 @@ func TestKeysAndPlansOverTwoProcesses(t *testing.T) {
 	}
 
 	// No server runs on this folder, which is empty.
+	plans := ""
 	direct := func(out any, args ...string) outcome {
 		t.Helper()
-		env := map[string]string{"ANNALS_EVENTSTORE": d.node, "ANNALS_POSTGRES": d.database, "ANNALS_DATA_DIR": t.TempDir()}
+		env := map[string]string{"ANNALS_PLANS": plans, "ANNALS_EVENTSTORE": d.node, "ANNALS_POSTGRES": d.database, "ANNALS_DATA_DIR": t.TempDir()}
 		got := annals(t.Context(), env, "", append(args, "--json")...)
 		if out != nil {
 			if err := json.Unmarshal([]byte(got.stdout), out); got.code != exitOK || err != nil {
@@ -89,6 +90,18 @@ func TestKeysAndPlansOverTwoProcesses(t *testing.T) {
 	if annal.Left != "0" || annal.Granted != "-150000" {
 		t.Errorf("taken back: %+v", annal)
 	}
+	// The terms that the servers were started with are the command's too.
+	plans = `{"payg":{"allowanceTenths":70}}`
+	direct(&annal, "org", "credits", "--grant", "1", "--org", "annals")
+	if annal.Left != "8" || annal.Granted != "1" {
+		t.Errorf("with an allowance: %+v", annal)
+	}
+	plans = `{"gold":{}}`
+	if got := direct(nil, "org", "credits", "--grant", "1", "--org", "annals"); got.code != exitFailed || !strings.Contains(got.stderr, `ANNALS_PLANS names the plan "gold"`) {
+		t.Errorf("terms of a plan that is not there: %+v", got)
+	}
+	plans = ""
+	direct(&annal, "org", "credits", "--grant", "-1", "--org", "annals")
 	for _, s := range d.processes {
 		s.wants(project, http.MethodPost, "/ingest", `{"content":"Ana likes plums."}`, http.StatusPaymentRequired, "out-of-credits")
 	}

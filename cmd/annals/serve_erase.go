@@ -40,11 +40,11 @@ func (o operatorErasures) PendingErasures(ctx context.Context) (operator.Pending
 func (o operatorErasures) EraseNow(ctx context.Context) (operator.Erased, error) {
 	done, err := o.finisher.EraseNow(ctx)
 	return operator.Erased{
-		Deletions: done.Deletions, Streams: done.Streams, Blobs: done.Blobs, Tables: done.Tables, Indexes: done.Indexes, Store: done.Store,
+		Deletions: done.Deletions, Identities: done.Identities, Streams: done.Streams, Blobs: done.Blobs, Tables: done.Tables, Indexes: done.Indexes, Store: done.Store,
 		Left: pending(done.Left),
 	}, err
 }
 
 func pending(open todo.Open) operator.Pending {
-	return operator.Pending{FanOuts: open.FanOuts, Deletions: open.Deletions, DataPoints: open.Erasures, Blobs: open.Blobs, Until: open.Until}
+	return operator.Pending{FanOuts: open.FanOuts, Deletions: open.Deletions, DataPoints: open.Erasures, Identities: open.Identities, Blobs: open.Blobs, Until: open.Until}
 }

@@ -3,11 +3,13 @@ package main
 import (
 	"errors"
 	"net/http"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
 )
 
 func (s *served) recall(query string) (page client.RecallPage, code string) {
@@ -62,6 +64,11 @@ func TestSecondProcessTakesTheIndexOver(t *testing.T) {
 	first.start()
 	if _, code := first.recall("marigold"); code != fault.CodeServiceUnavailable {
 		t.Errorf("the first is back with its old index and answers %q", code)
+	}
+	// What is deleted from here on goes from the index of the second alone, so that the first must not keep any of it.
+	d.until("the first has emptied its index", func() bool { return len(blevetest.Holding(t, filepath.Join(first.dir, "recall"), "marigold")) == 0 })
+	if in := blevetest.Holding(t, filepath.Join(second.dir, "recall"), "marigold"); len(in) == 0 {
+		t.Error("the second has emptied its index too")
 	}
 	send(first, "c", "The code word of winter is hellebore.")
 	d.until("the second recalls what the first took", func() bool { return found(second, "hellebore") })

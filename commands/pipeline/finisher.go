@@ -13,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/todo"
 )
 
@@ -72,6 +73,8 @@ type Finisher struct {
 	cleanAt, sweepAt time.Time
 	// parked are deletions whose streams are ended and that wait for loose blobs of their project.
 	parked map[uuid.UUID]bool
+	// cut are the removals of identities whose text is known to be cut off, by the record; parkedRemovals those of them that wait.
+	cut, parkedRemovals map[uuid.UUID]eventstore.Revision
 }
 
 // CatchUp completes every fan-out that stands open, whoever left it: before writes are taken, the projections being at the head.

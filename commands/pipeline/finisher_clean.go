@@ -29,6 +29,8 @@ const (
 //   - no batch is open, and no blob loose, that may hold a copy;
 //   - the tables are vacuumed, the indexes rewritten without it, and the store scavenged, if that is ours.
 //
+// A removal of an identity is said to be cleared likewise, once its text is cut off and nothing may hold a copy.
+//
 // Where another process has the index, whose files this one cannot rewrite, that process cleans.
 func (f *Finisher) clean(ctx context.Context, all bool, done *Erasure) (wait time.Duration, err error) {
 	if elsewhere := f.elsewhere(); elsewhere != nil {
@@ -39,17 +41,26 @@ func (f *Finisher) clean(ctx context.Context, all bool, done *Erasure) (wait tim
 	}
 	if left := f.cleanAt.Sub(f.Now()); left > 0 && !all {
 		open, err := f.List.CleanableDeletions(ctx, nil, 1)
-		if err != nil || len(open) == 0 {
+		if err != nil || len(open) > 0 {
+			return left, err
+		}
+		if f.Identities == nil {
+			return 0, nil
+		}
+		removals, err := f.Identities.OpenRemovals(ctx, nil, 1)
+		if err != nil || len(removals) == 0 {
 			return 0, err
 		}
 		return left, nil
 	}
 	erased, err := f.erase(ctx, done)
-	if len(erased) == 0 && !all {
+	removals, removalsErr := f.clearable(ctx)
+	err = errors.Join(err, removalsErr)
+	if len(erased)+len(removals) == 0 && !all {
 		return 0, err
 	}
 	began := f.Now()
-	cleaned, bodyErr := f.removeAndSay(ctx, erased, all, done)
+	cleaned, bodyErr := f.removeAndSay(ctx, erased, removals, all, done)
 	done.Deletions += cleaned
 	f.cleanAt = f.Now().Add(max(cleanPause, restShare*f.Now().Sub(began)))
 	return cleanPause, errors.Join(err, bodyErr)
@@ -129,10 +140,10 @@ func (f *Finisher) erase(ctx context.Context, done *Erasure) ([]erasedDeletion, 
 	return erased, errors.Join(errs...)
 }
 
-// removeAndSay removes what is left of erased deletions and says which are cleaned; with all it removes from the disk whatever
+// removeAndSay removes what is left of erased deletions and of removals, and says which are cleaned; with all it removes from the disk whatever
 // is to be removed, though no deletion waits for it.
-func (f *Finisher) removeAndSay(ctx context.Context, erased []erasedDeletion, all bool, done *Erasure) (cleaned int, err error) {
-	if err := f.passHead(ctx, append([]string{dataPoints, memories, recallIndex}, f.Beside...)...); err != nil {
+func (f *Finisher) removeAndSay(ctx context.Context, erased []erasedDeletion, removals []clearing, all bool, done *Erasure) (cleaned int, err error) {
+	if err := f.passHead(ctx, f.keepers()...); err != nil {
 		return 0, err
 	}
 	waits, err := f.removeRest(ctx, erased, done)
@@ -143,9 +154,14 @@ func (f *Finisher) removeAndSay(ctx context.Context, erased []erasedDeletion, al
 	for _, e := range erased {
 		projects[e.ProjectID] = true
 	}
+	for _, r := range removals {
+		projects[r.ProjectID] = true
+	}
 	if err := f.removeFromDisk(ctx, projects, all, done); err != nil {
 		return 0, err
 	}
+	said, err := f.sayCleared(ctx, removals)
+	done.Identities += said
 	var group errgroup.Group
 	group.SetLimit(finishWidth)
 	for _, e := range erased {
@@ -157,7 +173,7 @@ func (f *Finisher) removeAndSay(ctx context.Context, erased []erasedDeletion, al
 			return f.bounded(ctx, func(ctx context.Context) error { return f.Log.SayCleaned(ctx, e.Erased, f.Now()) })
 		})
 	}
-	return cleaned, errors.Join(group.Wait(), f.passHead(ctx, dataPoints))
+	return cleaned, errors.Join(err, group.Wait(), f.passHead(ctx, dataPoints))
 }
 
 // removeRest ends what came to be of erased data points until their streams ended, and the stages of batches that were given up.

@@ -42,10 +42,11 @@ const (
 
 // Erasure is what rounds of the finisher removed.
 type Erasure struct {
-	// Deletions were cleaned; Streams were ended for them, and Blobs were swept.
-	Deletions int `json:"deletions"`
-	Streams   int `json:"streams"`
-	Blobs     int `json:"blobs"`
+	// Deletions were cleaned, and removed Identities cleared; Streams were ended for deletions, and Blobs were swept.
+	Deletions  int `json:"deletions"`
+	Identities int `json:"identities"`
+	Streams    int `json:"streams"`
+	Blobs      int `json:"blobs"`
 	// Tables were vacuumed and Indexes rewritten; Store is StoreScavenged or StoreCluster, "" where nothing was removed from the disk.
 	Tables  int    `json:"tables"`
 	Indexes int    `json:"indexes"`
@@ -64,8 +65,8 @@ func (e *Erasure) fail(what string, err error) {
 
 // log says what a round did that nobody asked for.
 func (e *Erasure) log(ctx context.Context, to *slog.Logger) {
-	if e.Deletions+e.Blobs > 0 {
-		to.InfoContext(ctx, "deleted text is erased", "deletions", e.Deletions, "streams", e.Streams, "blobs", e.Blobs,
+	if e.Deletions+e.Identities+e.Blobs > 0 {
+		to.InfoContext(ctx, "deleted text is erased", "deletions", e.Deletions, "identities", e.Identities, "streams", e.Streams, "blobs", e.Blobs,
 			"tables", e.Tables, "indexes", e.Indexes, "store", e.Store)
 	}
 	for _, err := range e.errs {
@@ -114,7 +115,7 @@ func (f *Finisher) removeFromDisk(ctx context.Context, projects map[uuid.UUID]bo
 	return nil
 }
 
-// EraseNow completes every open deletion and removes what is dead from the disk, and returns when that is done. What has to wait
+// EraseNow completes every open deletion and removal, and removes what is dead from the disk, and returns when that is done. What has to wait
 // for something else is in Left, and the error says what went wrong.
 func (f *Finisher) EraseNow(ctx context.Context) (Erasure, error) {
 	var done Erasure
@@ -122,22 +123,23 @@ func (f *Finisher) EraseNow(ctx context.Context) (Erasure, error) {
 		var one Erasure
 		f.round(ctx, true, &one)
 		done.add(one)
-		left, err := f.List.Open(ctx)
+		left, err := f.openWork(ctx)
 		if err != nil {
 			return done, err
 		}
 		done.Left = left
-		if one.Deletions == 0 || left.Deletions == 0 || len(one.errs) > 0 || ctx.Err() != nil {
+		if one.Deletions+one.Identities == 0 || left.Deletions+left.Identities == 0 || len(one.errs) > 0 || ctx.Err() != nil {
 			return done, errors.Join(append(one.errs, ctx.Err())...)
 		}
 	}
 }
 
 // Pending is what waits to be erased.
-func (f *Finisher) Pending(ctx context.Context) (todo.Open, error) { return f.List.Open(ctx) }
+func (f *Finisher) Pending(ctx context.Context) (todo.Open, error) { return f.openWork(ctx) }
 
 func (e *Erasure) add(o Erasure) {
 	e.Deletions += o.Deletions
+	e.Identities += o.Identities
 	e.Streams += o.Streams
 	e.Blobs += o.Blobs
 	e.Tables, e.Indexes = max(e.Tables, o.Tables), max(e.Indexes, o.Indexes)

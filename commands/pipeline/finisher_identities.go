@@ -19,7 +19,8 @@ const directory = "directory"
 type Identities interface {
 	commands.Directory
 	UnfannedBulks(ctx context.Context, limit int) ([]todo.Bulk, error)
-	OpenRemovals(ctx context.Context, limit int) ([]todo.Removal, error)
+	OpenRemovals(ctx context.Context, behind *todo.Removal, limit int) ([]todo.Removal, error)
+	Open(ctx context.Context) (bulks, removals int, err error)
 }
 
 // catchUpBulks completes every bulk write that stands open, whoever left it, the projections being at the head. One that cannot be
@@ -54,7 +55,8 @@ func (f *Finisher) catchUpBulks(ctx context.Context) error {
 	}
 }
 
-// identities completes the bulk writes and the removals that their process left long enough ago, with all every one.
+// identities completes the bulk writes that their process left long enough ago, and cuts off the text of such removals, with all of
+// every one.
 func (f *Finisher) identities(ctx context.Context, all bool) (wait time.Duration, err error) {
 	if f.Identities == nil {
 		return 0, nil
@@ -85,20 +87,8 @@ func (f *Finisher) identities(ctx context.Context, all bool) (wait time.Duration
 			errs = append(errs, fmt.Errorf("bulk write %s: %w", b.ID, err))
 		}
 	}
-	removals, err := f.Identities.OpenRemovals(ctx, finishSize)
-	if err != nil {
-		return 0, errors.Join(append(errs, err)...)
-	}
-	for _, r := range removals {
-		if !due(r.RemovedAt) {
-			continue
-		}
-		err := f.bounded(ctx, func(ctx context.Context) error {
-			return f.Log.ClearIdentity(ctx, f.Identities, r.ProjectID, r.IdentityID, r.Revision, f.Now())
-		})
-		if err != nil {
-			errs = append(errs, fmt.Errorf("removal of identity %s: %w", r.IdentityID, err))
-		}
+	if err := f.cutRemovals(ctx, func(r todo.Removal) bool { return due(r.RemovedAt) }); err != nil {
+		errs = append(errs, err)
 	}
 	if worked && len(errs) == 0 {
 		wait = idlePoll // there may be more of them

@@ -141,7 +141,7 @@ func newWholeWithout(t *testing.T) *whole {
 	w.write = commands.New(commands.Config{Log: w.log, Waiter: w.waiter, Sends: w.queries, Directory: w.directory, Records: w.directory, HashKey: make([]byte, 32), Pipeline: true})
 	w.finisher = &Finisher{
 		Log: w.log, List: w.queries, Identities: w.directory, Progress: w.waiter, Logger: quiet, Now: w.clock.now, Store: n, Index: w.index,
-		Tables: projections.Vacuum{DB: w.db, Keepers: []projections.TextKeeper{datapoints.Projector{}, &derived.Projector{}}},
+		Tables: projections.Vacuum{DB: w.db, Keepers: []projections.TextKeeper{datapoints.Projector{}, &derived.Projector{}, &people.Projector{}}},
 	}
 	w.call = commands.Call{
 		Principal: auth.Principal{Kind: auth.ProjectKey, Project: auth.Project{Number: 1}}, RequestID: uuid.New(), ReceivedAt: at,

@@ -114,7 +114,8 @@ type Removed struct {
 // EventType implements event.Event.
 func (Removed) EventType() string { return "identity.removed.v1" }
 
-// Cleared says that everything before the removal at stream revision Removal was cut off and its blobs ended.
+// Cleared says that everything before the removal at stream revision Removal was cut off and its blobs ended, and that it is gone from
+// the disks that the service cleans.
 type Cleared struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	Removal   int64     `json:"removal"`

@@ -11,11 +11,13 @@ import (
 
 // Pending is what waits to be erased.
 type Pending struct {
-	// FanOuts are committed batches and deletions that are not fanned out.
+	// FanOuts are committed batches, bulk writes and deletions that are not fanned out.
 	FanOuts int `json:"fanOuts"`
 	// Deletions are those that are not cleaned, DataPoints what they took.
 	Deletions  int `json:"deletions"`
 	DataPoints int `json:"dataPoints"`
+	// Identities are removed ones whose traits are not known to be gone.
+	Identities int `json:"identities"`
 	// Blobs are those that nothing refers to, of sends that were never stored; Until is when the last of them may go.
 	Blobs int        `json:"blobs"`
 	Until *time.Time `json:"until,omitempty"`
@@ -23,10 +25,11 @@ type Pending struct {
 
 // Erased is what was removed at an operator's word.
 type Erased struct {
-	// Deletions were cleaned; Streams were ended for them, and Blobs swept.
-	Deletions int `json:"deletions"`
-	Streams   int `json:"streams"`
-	Blobs     int `json:"blobs"`
+	// Deletions were cleaned, and removed Identities cleared; Streams were ended for deletions, and Blobs swept.
+	Deletions  int `json:"deletions"`
+	Identities int `json:"identities"`
+	Streams    int `json:"streams"`
+	Blobs      int `json:"blobs"`
 	// Tables were vacuumed, Indexes rewritten. Store says what became of the files of the event store.
 	Tables  int    `json:"tables"`
 	Indexes int    `json:"indexes"`

@@ -30,11 +30,13 @@ type Batch struct {
 
 // Open counts what the finisher has before it.
 type Open struct {
-	// FanOuts are committed batches and deletions that are not fanned out.
+	// FanOuts are committed batches, bulk writes and deletions that are not fanned out.
 	FanOuts int `json:"fanOuts"`
 	// Deletions are those that are not cleaned, Erasures the data points in them.
 	Deletions int `json:"deletions"`
 	Erasures  int `json:"erasures"`
+	// Identities are removed ones whose text is not known to be gone.
+	Identities int `json:"identities"`
 	// Blobs are those that nothing refers to; Until is when the last of them may be swept.
 	Blobs int        `json:"blobs"`
 	Until *time.Time `json:"until,omitempty"`

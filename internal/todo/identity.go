@@ -8,7 +8,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Removal is the removal of a directory record whose text was not said to be cut off.
+// Removal is the removal of a directory record whose text was not said to be cut off, and gone from the disk.
 type Removal struct {
 	ProjectID  uuid.UUID
 	IdentityID uuid.UUID

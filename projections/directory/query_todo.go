@@ -29,9 +29,22 @@ func (q *Queries) OpenBulks(ctx context.Context, project auth.Project, ids []uui
 	return open, nil
 }
 
-// OpenRemovals lists at most limit removals of records, oldest first, that were not said to be cut off.
-func (q *Queries) OpenRemovals(ctx context.Context, limit int) ([]todo.Removal, error) {
-	rows, err := q.db.Query(ctx, `select project_id, id, revision, removed_at, position from directory.removals order by position limit $1`, limit)
+// Open counts the bulk writes that are not fanned out, and the removals that were not said to be cleared.
+func (q *Queries) Open(ctx context.Context) (bulks, removals int, err error) {
+	err = q.db.QueryRow(ctx, `select (select count(*) from directory.bulks), (select count(*) from directory.removals)`).Scan(&bulks, &removals)
+	if err != nil {
+		return 0, 0, fmt.Errorf("count open work on identities: %w", err)
+	}
+	return bulks, removals, nil
+}
+
+// OpenRemovals lists at most limit removals of records behind one (nil begins), oldest first, that were not said to be cleared.
+func (q *Queries) OpenRemovals(ctx context.Context, behind *todo.Removal, limit int) ([]todo.Removal, error) {
+	after := int64(0)
+	if behind != nil {
+		after = int64(behind.Position)
+	}
+	rows, err := q.db.Query(ctx, `select project_id, id, revision, removed_at, position from directory.removals where position > $1 order by position limit $2`, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list open removals: %w", err)
 	}

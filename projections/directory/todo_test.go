@@ -136,12 +136,20 @@ func TestStandingAndOpenRemovals(t *testing.T) {
 	open := func(list ...todo.Removal) {
 		t.Helper()
 		want := append([]todo.Removal{}, list...)
-		got, err := w.queries.OpenRemovals(t.Context(), 10)
+		got, err := w.queries.OpenRemovals(t.Context(), nil, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, got, cmp.Transformer("at", func(at time.Time) string { return at.UTC().String() })); diff != "" {
 			t.Errorf("open removals (-want +got):\n%s", diff)
+		}
+		if bulks, removals, err := w.queries.Open(t.Context()); err != nil || bulks != 1 || removals != len(list) {
+			t.Errorf("%d bulk writes and %d removals are open, %v", bulks, removals, err)
+		}
+		for n := range list {
+			if rest, err := w.queries.OpenRemovals(t.Context(), &list[n], 10); err != nil || len(rest) != len(list)-n-1 {
+				t.Errorf("behind removal %d: %v, %v", n, rest, err)
+			}
 		}
 	}
 	first := todo.Removal{ProjectID: here.ID, IdentityID: who("ben"), Revision: 1, RemovedAt: removal.Event.(*identity.Removed).RemovedAt, Position: removal.Position}
