@@ -196,7 +196,7 @@ func run(t testing.TB, rt *Runtime) (stop func()) {
 
 func limited(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -241,13 +241,13 @@ func (w *world) exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
-// eventually waits for a condition, at most twenty seconds.
+// eventually waits for a condition, at most a minute.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	ctx := limited(t)
 	for p := newPause(time.Millisecond, 50*time.Millisecond); !condition(); {
 		if p.wait(ctx); ctx.Err() != nil {
-			t.Fatalf("%s: not within twenty seconds", what)
+			t.Fatalf("%s: not within a minute", what)
 		}
 	}
 }

@@ -13,7 +13,8 @@ import (
 // Who has the turn is known in both processes, and seen to live; each turn is another.
 func TestWhoseTurnItIs(t *testing.T) {
 	w := newWorld(t)
-	a := w.runtime(t, func(c *Config) { c.Holder, c.Lease = "a", 2*time.Second }, tally{family: "apple"})
+	// Long enough for a slow machine: a turn that is lost and taken again is another.
+	a := w.runtime(t, func(c *Config) { c.Holder, c.Lease = "a", 10*time.Second }, tally{family: "apple"})
 	b := w.runtime(t, func(c *Config) { c.Holder = "b" }, tally{family: "apple"})
 	if turn, err := a.TurnOf(t.Context(), "apples"); err != nil || turn.Holder != "" {
 		t.Errorf("before the first turn: %+v, %v", turn, err)
