@@ -29,24 +29,10 @@ type Organization struct {
 	CreatedAt       time.Time
 }
 
-const selectOrganizations = `select id, name, plan, spend_cap_tenths, owner_id, owner_email, prepared, management_key_id, created_at from access.organizations `
-
-// Organizations lists every organization, oldest first: for the operator, who sees all.
-func (q Queries) Organizations(ctx context.Context) ([]Organization, error) {
-	rows, err := q.DB.Query(ctx, selectOrganizations+`order by created_at, id`)
-	if err != nil {
-		return nil, fmt.Errorf("list organizations: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Organization])
-	if err != nil {
-		return nil, fmt.Errorf("list organizations: %w", err)
-	}
-	return list, nil
-}
-
 // OrganizationByID finds one organization.
 func (q Queries) OrganizationByID(ctx context.Context, id uuid.UUID) (o Organization, ok bool, err error) {
-	rows, err := q.DB.Query(ctx, selectOrganizations+`where id = $1`, id)
+	rows, err := q.DB.Query(ctx, `select id, name, plan, spend_cap_tenths, owner_id, owner_email, prepared, management_key_id, created_at
+		from access.organizations where id = $1`, id)
 	if err != nil {
 		return Organization{}, false, fmt.Errorf("find organization: %w", err)
 	}
