@@ -95,6 +95,19 @@ func operate[T any](ctx context.Context, o Operated, do func(operator.Organizati
 	return do(to)
 }
 
+// change gives a command about an organization, or about a project of it, and prints what that is now.
+func change[T any](ctx context.Context, env *Env, o Operated, w Whose, give func(operator.Organizations, operator.Whom) (T, error), say func(*strings.Builder, T)) error {
+	whom, err := w.whom()
+	if err != nil {
+		return err
+	}
+	changed, err := operate(ctx, o, func(to operator.Organizations) (T, error) { return give(to, whom) })
+	if err != nil {
+		return err
+	}
+	return o.print(env, changed, func(b *strings.Builder) { say(b, changed) })
+}
+
 // none is the word for no cap.
 const none = "none"
 

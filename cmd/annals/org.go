@@ -56,17 +56,9 @@ type OrgPlanCmd struct {
 
 // Run sets the plan.
 func (c *OrgPlanCmd) Run(ctx context.Context, env *Env) error {
-	whom, err := c.whom()
-	if err != nil {
-		return err
-	}
-	changed, err := operate(ctx, c.Operated, func(to operator.Organizations) (operator.Organization, error) {
+	return change(ctx, env, c.Operated, c.Whose, func(to operator.Organizations, whom operator.Whom) (operator.Organization, error) {
 		return to.SetPlan(ctx, operator.PlanRequest{Whom: whom, Plan: c.Plan})
-	})
-	if err != nil {
-		return err
-	}
-	return c.print(env, changed, func(b *strings.Builder) {
+	}, func(b *strings.Builder, changed operator.Organization) {
 		fmt.Fprintf(b, "organization %q is on plan %s\n", changed.Name, changed.Plan)
 		if changed.Granted != "" {
 			fmt.Fprintf(b, "starting credits: %s\n", changed.Granted)
@@ -87,17 +79,9 @@ func (c *OrgCreditsCmd) Run(ctx context.Context, env *Env) error {
 	if err != nil {
 		return err
 	}
-	whom, err := c.whom()
-	if err != nil {
-		return err
-	}
-	changed, err := operate(ctx, c.Operated, func(to operator.Organizations) (operator.Organization, error) {
+	return change(ctx, env, c.Operated, c.Whose, func(to operator.Organizations, whom operator.Whom) (operator.Organization, error) {
 		return to.GrantCredits(ctx, operator.CreditsRequest{Whom: whom, Tenths: tenths})
-	})
-	if err != nil {
-		return err
-	}
-	return c.print(env, changed, func(b *strings.Builder) {
+	}, func(b *strings.Builder, changed operator.Organization) {
 		granted := changed.Granted.String()
 		if back, less := strings.CutPrefix(granted, "-"); less {
 			fmt.Fprintf(b, "%s credits were taken back from organization %q, which has %s left\n", back, changed.Name, changed.Left)
@@ -120,17 +104,9 @@ func (c *OrgSpendCapCmd) Run(ctx context.Context, env *Env) error {
 	if err != nil {
 		return err
 	}
-	whom, err := c.whom()
-	if err != nil {
-		return err
-	}
-	changed, err := operate(ctx, c.Operated, func(to operator.Organizations) (operator.Organization, error) {
+	return change(ctx, env, c.Operated, c.Whose, func(to operator.Organizations, whom operator.Whom) (operator.Organization, error) {
 		return to.SetSpendCap(ctx, operator.SpendCapRequest{Whom: whom, Tenths: tenths})
-	})
-	if err != nil {
-		return err
-	}
-	return c.print(env, changed, func(b *strings.Builder) {
+	}, func(b *strings.Builder, changed operator.Organization) {
 		if changed.SpendCap == nil {
 			fmt.Fprintf(b, "organization %q has no spend cap\n", changed.Name)
 			return
@@ -147,17 +123,9 @@ type OrgRotateCmd struct {
 
 // Run replaces the management key.
 func (c *OrgRotateCmd) Run(ctx context.Context, env *Env) error {
-	whom, err := c.whom()
-	if err != nil {
-		return err
-	}
-	changed, err := operate(ctx, c.Operated, func(to operator.Organizations) (operator.Organization, error) {
+	return change(ctx, env, c.Operated, c.Whose, func(to operator.Organizations, whom operator.Whom) (operator.Organization, error) {
 		return to.RotateManagementKey(ctx, operator.RotateRequest{Whom: whom})
-	})
-	if err != nil {
-		return err
-	}
-	return c.print(env, changed, func(b *strings.Builder) {
+	}, func(b *strings.Builder, changed operator.Organization) {
 		fmt.Fprintf(b, "management key of organization %q, shown only now: %s\n", changed.Name, changed.ManagementKey)
 		if changed.CredentialsFile != "" {
 			fmt.Fprintf(b, "%s has it too\n", changed.CredentialsFile)

@@ -41,17 +41,9 @@ func (c *ProjectUnarchiveCmd) Run(ctx context.Context, env *Env) error {
 }
 
 func archive(ctx context.Context, env *Env, o Operated, w Whose, slug string, archived bool) error {
-	whom, err := w.whom()
-	if err != nil {
-		return err
-	}
-	changed, err := operate(ctx, o, func(to operator.Organizations) (operator.Project, error) {
+	return change(ctx, env, o, w, func(to operator.Organizations, whom operator.Whom) (operator.Project, error) {
 		return to.SetArchived(ctx, operator.ArchiveRequest{Whom: whom, Slug: slug, Archived: archived})
-	})
-	if err != nil {
-		return err
-	}
-	return o.print(env, changed, func(b *strings.Builder) {
+	}, func(b *strings.Builder, changed operator.Project) {
 		state := "in service"
 		if changed.IsArchived {
 			state = "archived"
@@ -71,11 +63,8 @@ type ProjectCapsCmd struct {
 
 // Run sets the caps that are named, and says what they are.
 func (c *ProjectCapsCmd) Run(ctx context.Context, env *Env) error {
-	whom, err := c.whom()
-	if err != nil {
-		return err
-	}
-	in := operator.CapsRequest{Whom: whom, Slug: c.Slug, SetIngestion: c.IngestionCap != "", SetCredit: c.CreditCap != ""}
+	var err error
+	in := operator.CapsRequest{Slug: c.Slug, SetIngestion: c.IngestionCap != "", SetCredit: c.CreditCap != ""}
 	if in.SetIngestion {
 		in.Ingestion, err = readCap(c.IngestionCap)
 	}
@@ -87,11 +76,10 @@ func (c *ProjectCapsCmd) Run(ctx context.Context, env *Env) error {
 	if err != nil {
 		return err
 	}
-	changed, err := operate(ctx, c.Operated, func(to operator.Organizations) (operator.Project, error) { return to.SetCaps(ctx, in) })
-	if err != nil {
-		return err
-	}
-	return c.print(env, changed, func(b *strings.Builder) {
+	return change(ctx, env, c.Operated, c.Whose, func(to operator.Organizations, whom operator.Whom) (operator.Project, error) {
+		in.Whom = whom
+		return to.SetCaps(ctx, in)
+	}, func(b *strings.Builder, changed operator.Project) {
 		ingestion, credit := none, none
 		if changed.IngestionCap != nil {
 			ingestion = fmt.Sprint(*changed.IngestionCap)
