@@ -172,7 +172,7 @@ func TestUnchangedBatchIsNotRefusedForALateProjection(t *testing.T) {
 type knowsNothing struct{}
 
 func (knowsNothing) Sent(context.Context, []uuid.UUID) (map[uuid.UUID]struct{}, error) {
-	return nil, nil
+	return map[uuid.UUID]struct{}{}, nil
 }
 
 // Sends that race hold what they stored in the end, and nothing else.

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Part runs a part until the test ends, whose failure its error is; parts end in the opposite order.
+// Part runs a part until the test ends, and fails the test with its error. Parts end in the opposite order of their beginnings.
 func Part(t testing.TB, part func(context.Context) error) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
