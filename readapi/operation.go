@@ -23,6 +23,8 @@ type Remarks struct {
 	WritesRefused []string `json:"writesRefused,omitempty"`
 	// RecallElsewhere is why this process does not answer recall, "" where it does.
 	RecallElsewhere string `json:"recallElsewhere,omitempty"`
+	// BulkWritesLost counts bulk writes of identities that were given up since their rows could not be read.
+	BulkWritesLost int `json:"bulkWritesLost,omitempty"`
 	// SetAside are the events that projections pass over.
 	SetAside []SetAside `json:"setAside,omitempty"`
 }
@@ -68,6 +70,9 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 		}
 		if also.RecallElsewhere != "" {
 			unready = unready.With("recallElsewhere", also.RecallElsewhere)
+		}
+		if also.BulkWritesLost > 0 {
+			unready = unready.With("bulkWritesLost", also.BulkWritesLost)
 		}
 		if len(also.SetAside) > 0 {
 			unready = unready.With("setAside", also.SetAside)

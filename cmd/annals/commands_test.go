@@ -143,10 +143,10 @@ func TestStatus(t *testing.T) {
 			t.Errorf("server that is not ready: %+v", got)
 		}
 	}
-	f.notReady = `{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer"}],"writesRefused":["the disk is nearly full"],` +
+	f.notReady = `{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer"}],"writesRefused":["the disk is nearly full"],"bulkWritesLost":2,` +
 		`"setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories","recallindex"]},{"position":9,"type":"x.v1"}]}}`
 	got := annals(t.Context(), nil, "", "status", "--data-dir", dir)
-	if want := "writes are refused: the disk is nearly full\nset aside: position 7, memory.derived.v1, passed over by memories, recallindex\n" +
+	if want := "writes are refused: the disk is nearly full\n2 bulk writes of identities given up, since the rows could not be read\nset aside: position 7, memory.derived.v1, passed over by memories, recallindex\n" +
 		"set aside: position 9, x.v1, passed over by all projections\n"; got.stdout != want || !strings.HasSuffix(got.stderr, "is not ready: postgres: no answer\n") {
 		t.Errorf("server that refuses writes: %+v", got)
 	}

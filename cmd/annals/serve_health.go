@@ -45,9 +45,15 @@ func (p *process) notReady(ctx context.Context) []readapi.NotReady {
 	return parts
 }
 
-// remarks are what is refused, and what is set aside.
+// remarks are what is refused, what is lost, and what is set aside.
 func (p *process) remarks() readapi.Remarks {
 	r := readapi.Remarks{WritesRefused: p.pressure.reasons(), RecallElsewhere: p.index.elsewhere()}
+	ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
+	defer cancel()
+	var err error
+	if r.BulkWritesLost, err = p.directory.LostBulks(ctx); err != nil {
+		p.log.DebugContext(ctx, "lost bulk writes are not counted", "err", err) // as before the first start of its projection
+	}
 	for _, e := range p.runtime.Aside() {
 		r.SetAside = append(r.SetAside, readapi.SetAside{Position: e.Position, Type: e.Type, Projections: e.Projections})
 	}

@@ -92,6 +92,9 @@ func tellCondition(w io.Writer, url string, is client.Condition) error {
 	if is.RecallElsewhere != "" {
 		lines = append(lines, "recall is not answered here: "+is.RecallElsewhere)
 	}
+	if is.BulkWritesLost > 0 {
+		lines = append(lines, plural(is.BulkWritesLost, "bulk write", "bulk writes")+" of identities given up, since the rows could not be read")
+	}
 	for _, e := range is.SetAside {
 		by := "all projections"
 		if len(e.Projections) > 0 {

@@ -48,6 +48,12 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
+// lostBulk is a bulk write some of whose rows never came to stand.
+type lostBulk struct {
+	project uuid.UUID
+	rows    int
+}
+
 // stagedRow is an identity.Row whose traits stay as they are written.
 type stagedRow struct {
 	Identity string          `json:"identity"`
@@ -84,9 +90,18 @@ func (g *page) stagedRows(ctx context.Context, e *identity.BulkAccepted) ([]stag
 
 // bulkFannedOut closes a bulk write. Of a record that was erased since, or whose row was lost, none came by: what is there of such a
 // record by the commit alone goes.
-func (g *page) bulkFannedOut(bulk uuid.UUID) {
+func (g *page) bulkFannedOut(bulk uuid.UUID, e *identity.BulkFannedOut) {
 	delete(g.bulks, bulk)
 	g.ended.add(bulk)
+	lost := 0
+	for _, status := range e.Statuses {
+		if status == "" {
+			lost++
+		}
+	}
+	if lost > 0 {
+		g.lost[bulk] = lostBulk{project: e.ProjectID, rows: lost}
+	}
 	for _, x := range g.entries {
 		if _, open := x.open[bulk]; !open {
 			continue

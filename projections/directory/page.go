@@ -66,6 +66,7 @@ type page struct {
 	seen      map[uuid.UUID]*seenRow
 	bulks     map[uuid.UUID]*bulkRow // that were committed within the page and are open behind it
 	ended     ids                    // bulk writes that were fanned out within the page
+	lost      map[uuid.UUID]lostBulk // those of them that were given up
 	audiences map[uuid.UUID]*audienceRow
 	removed   ids                      // audiences that ended within the page
 	members   map[uuid.UUID]ids        // the members of audiences that were put within the page
@@ -77,7 +78,7 @@ type page struct {
 func newPage(p *Projector) *page {
 	return &page{
 		projector: p, projects: map[uuid.UUID]*projectRow{}, entries: map[uuid.UUID]*entry{}, gone: ids{}, removals: map[uuid.UUID]*removalRow{},
-		cleared: map[uuid.UUID]eventstore.Revision{}, seen: map[uuid.UUID]*seenRow{}, bulks: map[uuid.UUID]*bulkRow{}, ended: ids{},
+		cleared: map[uuid.UUID]eventstore.Revision{}, seen: map[uuid.UUID]*seenRow{}, bulks: map[uuid.UUID]*bulkRow{}, ended: ids{}, lost: map[uuid.UUID]lostBulk{},
 		audiences: map[uuid.UUID]*audienceRow{}, removed: ids{}, members: map[uuid.UUID]ids{}, known: ids{}, listed: map[blob.Ref][]uuid.UUID{}, deltas: map[uuid.UUID]int64{},
 	}
 }
@@ -99,7 +100,7 @@ func (g *page) apply(ctx context.Context, f eventstore.Fact) error {
 	case *identity.BulkAccepted:
 		return g.bulkAccepted(ctx, f.Position, owner, e)
 	case *identity.BulkFannedOut:
-		g.bulkFannedOut(owner)
+		g.bulkFannedOut(owner, e)
 	case *audience.Put:
 		return g.put(ctx, f.Position, e)
 	case *audience.Removed:

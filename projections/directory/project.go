@@ -54,7 +54,7 @@ func New(blobs blobs, log *slog.Logger) *Projector {
 func (*Projector) Name() string { return Name }
 
 // Version implements projections.Projector.
-func (*Projector) Version() int { return 1 }
+func (*Projector) Version() int { return 2 }
 
 // Families implements projections.Projector.
 func (*Projector) Families() []string {

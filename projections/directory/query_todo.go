@@ -38,6 +38,14 @@ func (q *Queries) Open(ctx context.Context) (bulks, removals int, err error) {
 	return bulks, removals, nil
 }
 
+// LostBulks counts the bulk writes that were given up since their rows could not be read.
+func (q *Queries) LostBulks(ctx context.Context) (n int, err error) {
+	if err := q.db.QueryRow(ctx, `select count(*) from directory.lost_bulks`).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count lost bulk writes: %w", err)
+	}
+	return n, nil
+}
+
 // OpenRemovals lists at most limit removals of records behind one (nil begins), oldest first, that were not said to be cleared.
 func (q *Queries) OpenRemovals(ctx context.Context, behind *todo.Removal, limit int) ([]todo.Removal, error) {
 	after := int64(0)

@@ -29,6 +29,9 @@ const (
 	deleteBulks    = `delete from bulks where id = any($1::uuid[])`
 	deleteBulkRows = `delete from bulk_rows where bulk_id = any($1::uuid[])`
 
+	insertLostBulks = `insert into lost_bulks (id, project_id, rows) select * from unnest($1::uuid[], $2::uuid[], $3::bigint[])
+		on conflict (id) do nothing`
+
 	deleteMembersOf = `delete from members where identity_id = any($1::uuid[])`
 	deleteMembers   = `delete from members m using unnest($1::uuid[]) as a (id) where m.audience_id = a.id
 		and not exists (select from unnest($2::uuid[], $3::uuid[]) as k (audience_id, identity_id)
@@ -105,6 +108,11 @@ func (g *page) saveBulks(b *pgx.Batch) {
 		keys := unnest.Keys(g.ended)
 		b.Queue(deleteBulks, keys)
 		b.Queue(deleteBulkRows, keys)
+	}
+	if keys := slices.Collect(maps.Keys(g.lost)); len(keys) > 0 {
+		b.Queue(insertLostBulks, unnest.IDs(keys, same),
+			unnest.IDs(keys, func(id uuid.UUID) uuid.UUID { return g.lost[id].project }),
+			unnest.Column(keys, func(id uuid.UUID) int64 { return int64(g.lost[id].rows) }))
 	}
 	if keys := slices.Collect(maps.Keys(g.bulks)); len(keys) > 0 {
 		b.Queue(upsertBulks, unnest.IDs(keys, same),

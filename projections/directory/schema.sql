@@ -69,6 +69,13 @@ create table bulk_rows (
 );
 create index bulk_rows_by_bulk on bulk_rows (bulk_id);
 
+-- Bulk writes that were given up, since their rows could not be read, with how many rows never came to stand.
+create table lost_bulks (
+	id         uuid primary key,
+	project_id uuid not null,
+	rows       int not null
+);
+
 create table audiences (
 	id            uuid primary key,
 	project_id    uuid not null,
