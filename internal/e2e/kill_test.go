@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,6 +32,12 @@ func setting(t *testing.T, name string, otherwise uint64) uint64 {
 // killWorkers is how many workers call at once.
 const killWorkers = 8
 
+// killClerks is how many write identities and audiences beside them, and killCap what the cap is raised by from kill to kill.
+const (
+	killClerks = 2
+	killCap    = 12
+)
+
 // storm is a service that is killed again and again, and its workers.
 type storm struct {
 	t       *testing.T
@@ -38,9 +45,12 @@ type storm struct {
 	m       *model
 	rng     *rand.Rand
 	workers []*worker
+	clerks  []*clerk
+	capped  *capped
 }
 
-// TestKill kills the service as often as ANNALS_KILLS says, 8 times else, while workers send, delete, retry, poll and recall.
+// TestKill kills the service as often as ANNALS_KILLS says, 8 times else, while workers send, delete, retry, poll and recall, clerks
+// write identities and audiences and move data points between them, and a project is filled up to its cap.
 // After each start and at the end what was acknowledged is there, what was cut off is wholly there or wholly not, and nothing
 // is there twice. ANNALS_SEED repeats the draws of a run; what the calls meet is up to the machine.
 func TestKill(t *testing.T) {
@@ -52,6 +62,9 @@ func TestKill(t *testing.T) {
 	}
 	for range kills {
 		k.start(k.rng.IntN(4) == 0)
+		if k.capped == nil {
+			k.found(seed)
+		}
 		k.settle()
 		k.load(20 + k.rng.IntN(130))
 		if t.Failed() {
@@ -72,7 +85,24 @@ func TestKill(t *testing.T) {
 			t.Errorf("the service said: %s", line)
 		}
 	}
-	t.Logf("%d calls, %d sends, %d data points, %d shared", len(k.m.history), len(k.m.sends), len(k.m.points), len(k.m.shared))
+	made := 0
+	for _, c := range k.clerks {
+		made += c.made
+	}
+	t.Logf("%d calls, %d sends, %d data points, %d shared; %d calls about identities and audiences; a cap of %d, reached", len(k.m.history), len(k.m.sends),
+		len(k.m.points), len(k.m.shared), made, k.capped.cap)
+}
+
+// found makes the projects of the clerks and of the cap.
+func (k *storm) found(seed uint64) {
+	k.t.Helper()
+	_, key := k.s.newProject("Town")
+	for n := range killClerks {
+		rng := rand.New(rand.NewPCG(seed, uint64(killWorkers+n+1)))
+		k.clerks = append(k.clerks, &clerk{t: k.t, s: k.s, m: k.m, rng: rng, number: n, key: key, hamlet: hamlet{people: map[string]traits{}}})
+	}
+	slug, key := k.s.newProject("Capped")
+	k.capped = &capped{t: k.t, s: k.s, m: k.m, slug: slug, key: key}
 }
 
 // after waits for a moment that the rounds draw, not for anything to happen.
@@ -110,6 +140,9 @@ func (k *storm) settle() {
 	barrier(k.t, k.m, c)
 	eachOf(k.workers, (*worker).resolve)
 	barrier(k.t, k.m, c)
+	eachOf(k.clerks, (*clerk).resolve)
+	k.capped.check()
+	k.capped.raise(killCap)
 	some := k.m.points
 	if len(some) > 60 {
 		some = nil
@@ -131,6 +164,18 @@ func (k *storm) load(calls int) {
 	for _, w := range k.workers {
 		group.Go(func() {
 			for ctx.Err() == nil && w.step(ctx) && !k.t.Failed() {
+			}
+		})
+	}
+	for _, c := range k.clerks {
+		group.Go(func() {
+			for ctx.Err() == nil && c.step(ctx) && !k.t.Failed() {
+			}
+		})
+	}
+	for range 2 {
+		group.Go(func() {
+			for ctx.Err() == nil && k.capped.step(ctx) && !k.t.Failed() {
 			}
 		})
 	}
@@ -211,12 +256,16 @@ func (k *storm) finish() {
 		t.Errorf("the counters are %+v, and %d sends failed", status, failed)
 	}
 	projects, err := k.s.management().Projects(t.Context())
-	if err != nil || len(projects) != 1 {
+	at := slices.IndexFunc(projects, func(p client.Project) bool { return p.Slug == "default" })
+	if err != nil || at < 0 {
 		t.Fatalf("projects: %+v, %v", projects, err)
 	}
-	if got := projects[0]; int(got.MemoryCount) != live+derived || int(got.MonthIngestions) < least || int(got.MonthIngestions) > most {
+	if got := projects[at]; int(got.MemoryCount) != live+derived || int(got.MonthIngestions) < least || int(got.MonthIngestions) > most {
 		t.Errorf("the project counts %+v; it holds %d data points and %d memories, and took %d to %d revisions", got, live, derived, least, most)
 	}
+	began := time.Now()
+	k.capped.fill()
+	t.Logf("the cap was full after %s", time.Since(began))
 }
 
 // anySend is the id of a send that was answered.
