@@ -89,7 +89,7 @@ func TestBulkOfBigTraitsAndManyRows(t *testing.T) {
 	if err := w.DeleteIdentity(t.Context(), w.later(1), "big"); err != nil {
 		t.Fatal(err)
 	}
-	wantTypes(t, w.identityTypes("big"), "identity.removed.v1", "identity.cleared.v1")
+	wantTypes(t, w.identityTypes("big"), "identity.removed.v1")
 }
 
 // A bulk write of records that were removed makes new ones.

@@ -212,7 +212,7 @@ func TestAuthorAppearsAgainAfterARemoval(t *testing.T) {
 			if _, err := service.Ingest(t.Context(), w.call, text(name+"3", "one", by(name)), ""); err != nil {
 				t.Fatal(err)
 			}
-			wantTypes(t, w.identityTypes(name), "identity.removed.v1", "identity.cleared.v1", "identity.appeared.v1")
+			wantTypes(t, w.identityTypes(name), "identity.removed.v1", "identity.appeared.v1")
 		})
 	}
 }
