@@ -25,12 +25,14 @@ func (w *whole) everywhere(word, want string) {
 	}
 }
 
-// nowhere fails the test where a word is anywhere.
+// nowhere fails the test where a word is anywhere, or a half of it, as a compressed block may show it.
 func (w *whole) nowhere(words ...string) {
 	w.t.Helper()
 	for n, word := range words {
-		if found := w.places(word); len(found) > 0 {
-			w.t.Errorf("word %d is still in %v", n, found)
+		for _, part := range []string{word, word[:14], word[14:]} {
+			if found := w.places(part); len(found) > 0 {
+				w.t.Errorf("%q of word %d is still in %v", part, n, found)
+			}
 		}
 	}
 }
@@ -146,7 +148,7 @@ func TestTraitsOfARemovedIdentityAreNowhere(t *testing.T) {
 		t.Fatalf("a day later: %+v, %v", done, err)
 	}
 	w.nowhere(replaced, patched, bulk, staged, unstored)
-	w.everywhere(lives, "identity.bulk-row-applied file")
+	w.everywhere(lives, "identity.bulk-row-applied") // in a compressed block of a file it may not show as it is
 }
 
 // The background clears removals without being asked, many at once, those of a process that died too, and says so only after all of it.
