@@ -47,6 +47,10 @@ func FuzzFact(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+	old := map[string]bool{} // names that are only read: they are written as newer ones
+	for _, entry := range domain.Catalog {
+		old[entry.Name] = entry.Up != nil
+	}
 	f.Fuzz(func(t *testing.T, name string, payload, meta []byte) {
 		fact := codec.Fact(eventstore.Recorded{Stream: "s-x", Type: name, Data: payload, Meta: meta})
 		if (fact.Event == nil) == (fact.Err == nil) {
@@ -57,7 +61,7 @@ func FuzzFact(f *testing.F) {
 			return
 		}
 		first := encodeAgain(t, codec, e)
-		if first.Type != name {
+		if (first.Type == name) == old[name] {
 			t.Fatalf("%s is written as %s", name, first.Type)
 		}
 		again, err := codec.Decode(eventstore.Recorded{Stream: "s-x", Type: first.Type, Data: first.Data})
