@@ -121,6 +121,10 @@ func (f *Finisher) EraseNow(ctx context.Context) (Erasure, error) {
 	var done Erasure
 	for {
 		var one Erasure
+		// What was deleted a moment ago is to be in the lists, and nothing in them that is over.
+		if err := f.passHead(ctx, f.lists()...); err != nil {
+			one.errs = append(one.errs, err)
+		}
 		f.round(ctx, true, &one)
 		done.add(one)
 		left, err := f.openWork(ctx)

@@ -140,6 +140,14 @@ func (f *Finisher) openWork(ctx context.Context) (todo.Open, error) {
 	return open, err
 }
 
+// lists are the projections that know what is to be done.
+func (f *Finisher) lists() []string {
+	if f.Identities == nil {
+		return []string{dataPoints}
+	}
+	return []string{dataPoints, directory}
+}
+
 // keepers are the projections that hold text, and have to be where the log is before it goes from the disk.
 func (f *Finisher) keepers() []string {
 	names := append([]string{dataPoints, memories, recallIndex}, f.Beside...)
