@@ -27,11 +27,11 @@ func TestStoppedProjectorGoesOnWhenItsEventIsSetAside(t *testing.T) {
 	w.add(t, "apple-1", 1)
 	bad := w.add(t, "apple-1", refusedByApply)
 	last := w.add(t, "apple-1", 2)
-	stopped := func(of *Runtime) func() bool {
-		return func() bool { s := status(t, of, "apples"); return s.Stop != nil && s.Stop.Position == bad }
-	}
-	eventually(t, "the projector stops", stopped(rt))
-	eventually(t, "that of the other process stops too", stopped(other))
+	// Where one stopped and gave its turn back the other tries: it stands still for good once both have.
+	eventually(t, "both stand still", func() bool {
+		s := status(t, rt, "apples")
+		return rt.StoppedHere(t.Context(), "apples") && other.StoppedHere(t.Context(), "apples") && s.Stop != nil && s.Stop.Position == bad
+	})
 	w.setAside(t, bad, "pears")
 	w.setAside(t, bad+1)
 	if err := rt.LookAside(t.Context()); err != nil {
