@@ -14,8 +14,11 @@ import (
 // tested finds the lines of the README that are shown to work: fenced sh blocks behind a comment that says so.
 var tested = regexp.MustCompile("(?s)<!-- (tested[^>]*) -->\n```sh\n(.*?)```")
 
-// shown is of the answer that the README shows.
-const shown = `"content":"The launch is on 3 June 2025"`
+// shown is of the answer that the README shows, and reached of what an audience is for.
+const (
+	shown   = `"content":"The launch is on 3 June 2025"`
+	reached = "The launch may cost 40,000 euros."
+)
 
 // TestReadme types the lines of the README, exactly as they are printed, in one shell in the folder of a clone.
 func TestReadme(t *testing.T) {
@@ -44,8 +47,12 @@ func TestReadme(t *testing.T) {
 		kind, lines := string(b[1]), string(b[2])
 		out := shell(t, clone, credentials+lines)
 		// "A moment later": a reader who is faster than the pipeline asks again.
-		for end := time.Now().Add(readyLimit); kind == "tested: recall" && !strings.Contains(out, shown) && time.Now().Before(end); {
+		awaited := map[string]string{"tested: recall": shown, "tested: reach": reached}[kind]
+		for end := time.Now().Add(readyLimit); !strings.Contains(out, awaited) && time.Now().Before(end); {
 			out = shell(t, clone, credentials+lines)
+		}
+		if n := strings.Count(out, reached); kind == "tested: reach" && n != 1 {
+			t.Errorf("of two readers %d find what one of them may read:\n%s", n, out)
 		}
 		said.WriteString(out)
 		if strings.Contains(out, `"debugMessage"`) {
@@ -53,7 +60,7 @@ func TestReadme(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		`"status":"queued"`, `"sourceId":"call-2025-05-12"`, `"label":"Planning call"`, `{"channel":`, shown,
+		`"status":"queued"`, `"sourceId":"call-2025-05-12"`, `"label":"Planning call"`, `{"channel":`, shown, reached,
 		`"operationId"`, "everything can be recalled", "My favourite editor is Helix.", "is ready",
 	} {
 		if !strings.Contains(said.String(), want) {
