@@ -9,16 +9,17 @@ T             ?= ./...
 FUZZTIME      ?= 20s
 KILLS         ?= 100
 WALK          ?= 10000
+HOSTILE       ?= 1h
 BENCH         ?=
 SIZES         ?= 100000,1000000
 GOLANGCI      := bin/golangci-lint
 GOLANGCI_VERSION    := v2.15.0
 STATICCHECK_VERSION := v0.8.2
 
-.PHONY: help run build test check lint bench bench-size fuzz walk soak golden clean
+.PHONY: help run build test check lint bench bench-size bench-hostile fuzz walk hostile soak golden clean
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: build ## Build and start the service with its data in ./data (DATA=folder for another place).
 	./bin/annals serve --data-dir $(DATA)
@@ -63,10 +64,16 @@ bench: build ## Measure against the budgets of the design, with ratios to the pa
 bench-size: build ## Measure recall, memory and start at 100,000 and a million passages (SIZES=10000 for less).
 	./bin/annals bench size --passages $(SIZES)
 
+bench-hostile: build ## Measure what a neighbour notices of each attack (BENCH="--scale 0.05 --attacks moves" for less).
+	./bin/annals bench hostile --check $(BENCH)
+
 walk: ## The leak walk: WALK steps (10,000) from a fixed and from a fresh seed.
 	ANNALS_WALK=$(WALK) $(GO) test -count=1 -timeout 60m -v -run '^TestLeakWalk$$' ./internal/e2e
 
-soak: walk ## The long walks, whole: kills under load, crashes and random operations of the event store, reconnects.
+hostile: ## Random hostile calls of three keys for HOSTILE (1h), from a fixed and from a fresh seed.
+	ANNALS_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 120m -v -run '^TestHostileCalls$$' ./internal/e2e
+
+soak: walk hostile ## The long walks, whole: hostile calls, kills under load, crashes and random operations of the event store, reconnects.
 	ANNALS_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -v -run '^TestKill' ./internal/e2e
 	ANNALS_NODE_STEPS=8 $(GO) test -count=1 -timeout 60m ./eventstore/node
 	ANNALS_RECONNECTS=1000 $(GO) test -count=1 -timeout 30m -run '^TestReconnects' ./eventstore/esdb

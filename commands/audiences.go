@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/google/uuid"
@@ -43,11 +44,17 @@ const putTimeout = fanOutTimeout
 // PutAudience creates an audience or replaces its definition. Recall follows it before the answer.
 //
 // Its faults are audience-slug-invalid, audience-slug-reserved, audience-kind-invalid, audience-kind-mismatch,
-// audience-kind-switch-invalid, audience-rule-invalid, and invalid-request for a definition that is missing.
+// audience-kind-switch-invalid, audience-rule-invalid, audience-limit-reached, and invalid-request for a definition that is missing.
 func (s *Service) PutAudience(ctx context.Context, call Call, in AudiencePut) (AudienceReceipt, error) {
 	putCtx, cancel := context.WithTimeout(ctx, putTimeout)
 	defer cancel()
-	draft := audience.Draft{Slug: in.Slug, Name: in.Name, Kind: in.Kind, HasIdentities: in.Identities != nil, HasRule: in.Rule != nil}
+	definition, ruleText, err := shapeOf(in)
+	if err != nil {
+		return AudienceReceipt{}, err
+	}
+	draft := audience.Draft{
+		Slug: in.Slug, Name: in.Name, Kind: in.Kind, HasIdentities: in.Identities != nil, HasRule: in.Rule != nil, Definition: definition,
+	}
 	project := call.Principal.Project.ID
 	// A put that is refused makes no record and writes no blob.
 	state, err := s.audiences.read(putCtx, project)
@@ -58,14 +65,19 @@ func (s *Service) PutAudience(ctx context.Context, call Call, in AudiencePut) (A
 	if _, _, err := state.Decide(draft, project, fresh, call.ReceivedAt); err != nil {
 		return AudienceReceipt{}, err
 	}
-	definition, err := s.define(putCtx, call, in)
+	if in.Rule != nil {
+		if err := in.Rule.Check(); err != nil {
+			return AudienceReceipt{}, err
+		}
+	}
+	defined, err := s.define(putCtx, call, in, ruleText)
 	if err != nil {
 		return AudienceReceipt{}, err
 	}
 	created := false
 	put, position, err := appendToAudiences(putCtx, s, call, func(state *audience.State) (put audience.Put, err error) {
 		put, created, err = state.Decide(draft, project, fresh, call.ReceivedAt)
-		put.Members, put.MembersBlob, put.Rule, put.RuleBlob = definition.Members, definition.MembersBlob, definition.Rule, definition.RuleBlob
+		put.Members, put.MembersBlob, put.Rule, put.RuleBlob = defined.Members, defined.MembersBlob, defined.Rule, defined.RuleBlob
 		return put, err
 	})
 	if err != nil {
@@ -127,15 +139,31 @@ func appendToAudiences[E event.Event](ctx context.Context, s *Service, call Call
 	}
 }
 
+// shapeOf is how big the definition of a put is, and the JSON of a rule that is too big for the event.
+func shapeOf(in AudiencePut) (size int64, ruleText []byte, err error) {
+	if in.Rule == nil {
+		return audience.MembersBytes(len(in.Identities)), nil, nil
+	}
+	text, err := json.Marshal(in.Rule)
+	if err != nil {
+		return 0, nil, fmt.Errorf("encode rule: %w", err)
+	}
+	if len(text) > inlineBody {
+		return int64(len(text)), text, nil
+	}
+	return (&audience.Put{Rule: in.Rule}).DefinitionBytes(), nil, nil
+}
+
 // define makes the part of a put that says who belongs: members get their records, and what is too big for the event goes to a blob
 // of the project.
-func (s *Service) define(ctx context.Context, call Call, in AudiencePut) (audience.Put, error) {
-	var put audience.Put
-	if in.Rule != nil {
-		if err := in.Rule.Check(); err != nil {
-			return put, err
-		}
-		return put, s.defineRule(ctx, call, in.Rule, &put)
+func (s *Service) define(ctx context.Context, call Call, in AudiencePut, ruleText []byte) (put audience.Put, err error) {
+	switch {
+	case ruleText != nil:
+		put.RuleBlob, err = s.definitionBlob(ctx, call, ruleText)
+		return put, err
+	case in.Rule != nil:
+		put.Rule = in.Rule
+		return put, nil
 	}
 	members, err := s.appearMembers(ctx, call, in.Identities)
 	if err != nil {
@@ -155,19 +183,6 @@ func (s *Service) define(ctx context.Context, call Call, in AudiencePut) (audien
 
 // inlineMembers is how many members stand in the event itself: an id is 36 characters, quotes and a comma.
 const inlineMembers = inlineBody / 39
-
-func (s *Service) defineRule(ctx context.Context, call Call, rule *audience.Rule, put *audience.Put) error {
-	text, err := json.Marshal(rule)
-	if err != nil {
-		return err
-	}
-	if len(text) <= inlineBody {
-		put.Rule = rule
-		return nil
-	}
-	put.RuleBlob, err = s.definitionBlob(ctx, call, text)
-	return err
-}
 
 // definitionBlob writes a definition to a blob of the project, which stays as long as the audiences' stream does.
 func (s *Service) definitionBlob(ctx context.Context, call Call, data []byte) (*blob.Ref, error) {
@@ -198,7 +213,7 @@ func (s *Service) appearMembers(ctx context.Context, call Call, identities []str
 			return nil, err
 		}
 	}
-	err := each(ctx, len(ids), func(ctx context.Context, i int) error {
+	err := s.Log.each(ctx, len(ids), func(ctx context.Context, i int) error {
 		if _, is := known[ids[i]]; is {
 			return nil
 		}

@@ -1,8 +1,11 @@
 package commands
 
-// RememberedAudiences is how many projects a service remembers the audiences of.
-func RememberedAudiences(s *Service) int {
+// RememberedAudiences is how many projects a service remembers the audiences of, and how many audiences those have.
+func RememberedAudiences(s *Service) (projects, audiences int) {
 	s.audiences.mu.Lock()
 	defer s.audiences.mu.Unlock()
-	return len(s.audiences.known)
+	for _, state := range s.audiences.known {
+		audiences += state.Len()
+	}
+	return len(s.audiences.known), audiences
 }

@@ -12,22 +12,27 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// audienceReader folds the audiences of projects at the leader, remembering where each stood: a stream grows with definitions, not
-// with use. A state that was handed out is never changed.
+// audienceReader folds the audiences of projects at the leader, remembering the last state of each: a stream grows with definitions,
+// not with use. A state that was handed out is never changed.
 type audienceReader struct {
 	log   *Log
 	mu    sync.Mutex
 	known map[uuid.UUID]*audience.State
+	// audiences is how many are known of all projects.
+	audiences int
 }
 
-// maxAudienceProjects bounds the memory; what is forgotten is folded again.
-const maxAudienceProjects = 1000
+// The bounds of the memory; what is forgotten is folded again. An audience takes at most about a KiB.
+const (
+	maxAudienceProjects = 1000
+	maxKnownAudiences   = 50_000
+)
 
 func newAudienceReader(log *Log) *audienceReader {
 	return &audienceReader{log: log, known: make(map[uuid.UUID]*audience.State)}
 }
 
-// read is the audiences of a project as of now.
+// read is the audiences of a project as of now. What was folded before an error is remembered, so that a stream of any length ends.
 func (r *audienceReader) read(ctx context.Context, project uuid.UUID) (*audience.State, error) {
 	r.mu.Lock()
 	state := r.known[project]
@@ -35,26 +40,47 @@ func (r *audienceReader) read(ctx context.Context, project uuid.UUID) (*audience
 	if state == nil {
 		state = &audience.State{}
 	}
-	facts, err := r.log.ReadFrom(ctx, stream.Name(stream.Audiences, project), eventstore.Revision(state.Events))
-	if err != nil || len(facts) == 0 {
-		return state, err
+	next, err := r.fold(ctx, project, state)
+	if next.Events > state.Events {
+		r.keep(project, next)
 	}
-	next := state.Clone()
-	for _, f := range facts {
-		next.Evolve(f.Event)
-	}
-	r.keep(project, &next)
-	return &next, nil
+	return next, err
+}
+
+// fold returns the state up to the last event that could be read.
+func (r *audienceReader) fold(ctx context.Context, project uuid.UUID, state *audience.State) (*audience.State, error) {
+	shared := true
+	err := r.log.Scan(ctx, stream.Name(stream.Audiences, project), eventstore.Revision(state.Events), func(f eventstore.Fact) (bool, error) {
+		if shared {
+			own := state.Clone()
+			state, shared = &own, false
+		}
+		state.Evolve(f.Event)
+		return true, nil
+	})
+	return state, err
 }
 
 func (r *audienceReader) keep(project uuid.UUID, state *audience.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if known := r.known[project]; known != nil && known.Events >= state.Events {
-		return
+	known := r.known[project]
+	if known != nil {
+		if known.Events >= state.Events {
+			return
+		}
+		r.audiences -= known.Len()
+		delete(r.known, project)
 	}
-	makeRoom(r.known, maxAudienceProjects)
+	for other, s := range r.known { // any: the project that asks again is folded again
+		if len(r.known) < maxAudienceProjects && r.audiences+state.Len() <= maxKnownAudiences {
+			break
+		}
+		r.audiences -= s.Len()
+		delete(r.known, other)
+	}
 	r.known[project] = state
+	r.audiences += state.Len()
 }
 
 // audienceNames finds the audiences that the items of one call name: all of them in one state, read when the first is asked for.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
@@ -213,6 +214,80 @@ func TestPutsOfTwoProcesses(t *testing.T) {
 	}
 }
 
+// manyAudiences stores so many audiences of a small rule.
+func (w *world) manyAudiences(count int) {
+	w.t.Helper()
+	name, at := stream.Name(stream.Audiences, w.call.Principal.Project.ID), eventstore.NoStream
+	for n := 0; n < count; n += 100 {
+		var puts []event.Event
+		for i := n; i < min(n+100, count); i++ {
+			puts = append(puts, audience.Put{
+				ProjectID: w.call.Principal.Project.ID, AudienceID: uuid.New(), Slug: fmt.Sprint("rule-", i), Kind: audience.KindRule,
+				Rule: &audience.Rule{Match: audience.MatchAll, Conditions: []audience.Condition{{Trait: "team", Operator: audience.Exists}}},
+			})
+		}
+		done, err := w.log.Append(w.t.Context(), name, at, event.Meta{CommandID: uuid.New()}, puts...)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		at = done.Revision
+	}
+}
+
+// Of puts that race for the last place, also of several processes, one gets it.
+func TestPutAudience_RaceForTheLastPlace(t *testing.T) {
+	w := newWorld(t)
+	w.manyAudiences(audience.MaxAudiences - 1)
+	others := []*world{w, worldOver(t, w.store), worldOver(t, w.store)}
+	const each = 4
+	errs := make(chan error)
+	for n, o := range others {
+		for i := range each {
+			go func() {
+				_, err := o.PutAudience(t.Context(), o.call, ruleOf(fmt.Sprintf("more-%d-%d", n, i), audience.Condition{Trait: "team", Operator: audience.Exists}))
+				errs <- err
+			}()
+		}
+	}
+	refused := 0
+	for range len(others) * each {
+		if err := <-errs; err != nil {
+			wantFault(t, err, "audience-limit-reached")
+			refused++
+		}
+	}
+	if n := len(w.audiences()); refused != len(others)*each-1 || n != audience.MaxAudiences {
+		t.Errorf("%d were refused, %d audiences", refused, n)
+	}
+	if err := w.DeleteAudience(t.Context(), w.call, "rule-1"); err != nil {
+		t.Fatal(err)
+	}
+	w.put(fixedOf("leads"))
+}
+
+// A put beyond the limit leaves neither records nor blobs.
+func TestPutAudience_DefinitionsBeyondTheLimit(t *testing.T) {
+	w := newWorld(t)
+	meta := event.Meta{CommandID: uuid.New()}
+	full := audience.Put{
+		ProjectID: w.call.Principal.Project.ID, AudienceID: uuid.New(), Slug: "full", Kind: audience.KindRule,
+		RuleBlob: &blob.Ref{Size: audience.MaxDefinitions - 64},
+	}
+	if _, err := w.log.Append(t.Context(), stream.Name(stream.Audiences, full.ProjectID), eventstore.NoStream, meta, full); err != nil {
+		t.Fatal(err)
+	}
+	before, err := w.store.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.PutAudience(t.Context(), w.call, fixedOf("leads", "ana", "bo", "cy"))
+	wantFault(t, err, "audience-limit-reached")
+	if after, err := w.store.Head(t.Context()); err != nil || after != before {
+		t.Errorf("the log moved from %d to %d, %v", before, after, err)
+	}
+	w.put(fixedOf("leads", "ana", "bo"))
+}
+
 func TestTheMemoryOfAudiencesIsBounded(t *testing.T) {
 	w := newWorld(t)
 	w.put(fixedOf("leads"))
@@ -223,8 +298,16 @@ func TestTheMemoryOfAudiencesIsBounded(t *testing.T) {
 	}
 	w.call = first
 	w.ingest(text("a", "x", to("leads")), "")
-	if n := commands.RememberedAudiences(w.Service); n > 1000 {
-		t.Errorf("%d projects are remembered", n)
+	if projects, _ := commands.RememberedAudiences(w.Service); projects > 1000 {
+		t.Errorf("%d projects are remembered", projects)
+	}
+	for range 52 {
+		w.call.Principal.Project.ID = uuid.New()
+		w.manyAudiences(audience.MaxAudiences)
+		wantFault(t, w.DeleteAudience(t.Context(), w.call, "none"), "not-found")
+	}
+	if projects, audiences := commands.RememberedAudiences(w.Service); audiences > 50_000 || projects < 40 {
+		t.Errorf("%d audiences of %d projects are remembered", audiences, projects)
 	}
 }
 

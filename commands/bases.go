@@ -18,7 +18,7 @@ import (
 // read: an item that changes nothing must not be refused for what it would cost.
 func (s *Service) readBases(ctx context.Context, b *batch) error {
 	known := s.known(ctx, b)
-	return each(ctx, len(known), func(ctx context.Context, n int) error {
+	return s.Log.each(ctx, len(known), func(ctx context.Context, n int) error {
 		i := known[n]
 		p := &b.prepared[i]
 		last, ok, err := s.Log.Last(ctx, p.stream)
@@ -28,9 +28,14 @@ func (s *Service) readBases(ctx context.Context, b *batch) error {
 		if err != nil || !ok {
 			return err
 		}
-		_, standing, live := datapoint.SendOf(last.Event)
+		send, standing, live := datapoint.SendOf(last.Event)
 		if !live {
 			return atItem(dataPointDeleted(p.ingest.SourceID), i)
+		}
+		if !standing.Historic() {
+			if b.effects[i] = last.Position; send.Commit != 0 {
+				b.effects[i] = eventstore.Position(send.Commit)
+			}
 		}
 		head := standing.Head()
 		b.bases[i] = datapoint.Base{State: &head, LastNumber: head.LastNumber, Next: int64(last.Revision) + 1}

@@ -10,11 +10,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/panics"
 )
 
 // fanOutWidth is how many streams a batch or a deletion reads or writes at once: appends that wait together share an fsync and
@@ -43,7 +45,7 @@ func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint,
 			return first, err
 		}
 	}
-	b := &batch{id: id, prepared: make([]prepared, len(items)), bases: make([]datapoint.Base, len(items))}
+	b := &batch{id: id, prepared: make([]prepared, len(items)), bases: make([]datapoint.Base, len(items)), effects: make([]eventstore.Position, len(items))}
 	audiences := s.audienceNames(call)
 	for i, in := range items {
 		var err error
@@ -68,6 +70,7 @@ func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint,
 	}
 	if err := s.commit(decideCtx, call, b, fingerprint); err != nil {
 		if errors.Is(err, eventstore.ErrConflict) { // another try of the same key was first
+			s.Log.dropStage(decideCtx, b.accepted.Stage.Stream)
 			first, done, err := s.replayBatch(decideCtx, call, id, key, fingerprint, items)
 			if !done && err == nil {
 				err = fmt.Errorf("send %s: neither new nor known", id)
@@ -94,9 +97,12 @@ type batch struct {
 	accepted ingestion.Accepted
 	commit   eventstore.Position
 	prepared []prepared
-	bases    []datapoint.Base // what each item was decided on; State is nil also where the finisher has not read it
-	unread   bool             // the bases are to be read: the finisher goes on with what another process left
-	quota    *quota           // nil where it was committed already
+	bases    []datapoint.Base      // what each item was decided on; State is nil also where the finisher has not read it
+	effects  []eventstore.Position // of the bases in the order of effects, 0 where it is to be read
+	unread   bool                  // the bases are to be read: the finisher goes on with what another process left
+	quota    *quota                // nil where it was committed already
+	// deleted is the deletion that was recorded before the fan-out was complete, nil for none.
+	deleted *deletion.Accepted
 }
 
 // brings is how many items look as if they brought a revision, and what those cost.
@@ -120,7 +126,7 @@ func (s *Service) appearAll(ctx context.Context, call Call, items []DataPoint) e
 			authors = append(authors, *in.Identity)
 		}
 	}
-	return each(ctx, len(authors), func(ctx context.Context, i int) error { return s.appear(ctx, call, authors[i]) })
+	return s.Log.each(ctx, len(authors), func(ctx context.Context, i int) error { return s.appear(ctx, call, authors[i]) })
 }
 
 // commit stages the items and appends the batch to the send's own stream, whose emptiness decides whose key it is.
@@ -131,7 +137,7 @@ func (s *Service) commit(ctx context.Context, call Call, b *batch, fingerprint s
 		return err
 	}
 	b.accepted = ingestion.Accepted{
-		ProjectID: call.Principal.Project.ID, Namespace: call.Principal.Project.Namespace, Fingerprint: fingerprint, RequestID: call.RequestID,
+		ProjectID: call.Principal.Project.ID, Fingerprint: fingerprint, RequestID: call.RequestID,
 		Principal: call.Principal.Name(), FanOut: uuid.NewSHA1(command, []byte("fan-out")), Stage: ref,
 		Items: make([]ingestion.Item, len(b.prepared)), AcceptedAt: call.ReceivedAt, Month: b.prepared[0].ingest.Month,
 	}
@@ -166,7 +172,7 @@ func (s *Service) replayBatch(ctx context.Context, call Call, id uuid.UUID, key,
 			return BatchReceipt{}, false, err
 		}
 	}
-	err = each(ctx, len(accepted.Items), func(ctx context.Context, i int) error {
+	err = s.Log.each(ctx, len(accepted.Items), func(ctx context.Context, i int) error {
 		last, _, err := s.Log.Last(ctx, stream.Name(stream.DataPoint, accepted.Items[i].DataPoint))
 		if _, deleted := last.Event.(*datapoint.Deleted); deleted || errors.Is(err, eventstore.ErrDeleted) {
 			return atItem(dataPointDeleted(sourceIDOf(items[i])), i)
@@ -215,15 +221,17 @@ func sourceIDOf(in DataPoint) string {
 	return datapoint.Digest([]byte(in.Content))
 }
 
-// each runs work on 0 to n-1, fanOutWidth at a time, and stops at the first error.
-func each(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
+// each runs work on 0 to n-1, fanOutWidth at a time, and stops at the first error. A panic of one is its error.
+func (l *Log) each(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(fanOutWidth)
 	for i := range n {
 		if ctx.Err() != nil {
 			break
 		}
-		g.Go(func() error { return work(ctx, i) })
+		g.Go(func() error {
+			return panics.Call(ctx, l.Logger, "work on one item panicked", func() error { return work(ctx, i) }, "item", i)
+		})
 	}
 	return g.Wait()
 }

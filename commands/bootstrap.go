@@ -23,7 +23,9 @@ type FirstStart struct {
 	Organization  string
 	ManagementKey secret.Key
 	ProjectKey    secret.Key
-	At            time.Time
+	// HashKey is written nowhere; the log keeps a check of it (registry.HashKeySet).
+	HashKey []byte
+	At      time.Time
 }
 
 // Registered reports whether the log was opened before, by whom ever.
@@ -34,26 +36,11 @@ func Registered(ctx context.Context, l *Log) (bool, error) {
 
 // Bootstrap opens an empty log, or goes on where a crash interrupted that. The first append decides: of two processes that
 // start at once one creates, and the other finds it created. A log that is open already, with its keys, is left as it is.
+// Its errors are ErrNoHashKey and ErrWrongHashKey too: ids and fingerprints that are made with another key fit nothing in the log.
 func Bootstrap(ctx context.Context, l *Log, first FirstStart) error {
-	reader := &registryReader{log: l}
-	state, err := reader.read(ctx)
+	state, err := l.openRegistry(ctx, first)
 	if err != nil {
 		return err
-	}
-	if state.Events == 0 {
-		organizationID := uuid.New()
-		_, err := l.Append(ctx, stream.Registry, eventstore.NoStream, firstMeta(),
-			registry.LogOpened{LogID: uuid.New(), OpenedAt: first.At},
-			registry.OrganizationCreated{OrganizationID: organizationID, Name: first.Organization, Plan: metering.SelfHosted, CreatedAt: first.At},
-			registry.ProjectCreated{
-				OrganizationID: organizationID, ProjectID: uuid.New(), Number: 1, Slug: "default", Name: "default", Namespace: uuid.New(), CreatedAt: first.At,
-			})
-		if err != nil && !errors.Is(err, eventstore.ErrConflict) {
-			return err
-		}
-		if state, err = reader.read(ctx); err != nil {
-			return err
-		}
 	}
 	owner := state.Organizations[0]
 	p, ok := state.Project(owner.OrganizationID, "default")
@@ -74,6 +61,63 @@ func Bootstrap(ctx context.Context, l *Log, first FirstStart) error {
 		ProjectID: p.ProjectID, KeyID: uuid.New(), Name: "default", Hash: first.ProjectKey.Hash,
 		Prefix: first.ProjectKey.Prefix, Suffix: first.ProjectKey.Suffix, CreatedAt: first.At,
 	})
+}
+
+// openRegistry writes what an empty log begins with, and into a log of an earlier version which hash key it is written with.
+func (l *Log) openRegistry(ctx context.Context, first FirstStart) (registry.State, error) {
+	reader := &registryReader{log: l}
+	for {
+		state, err := reader.read(ctx)
+		if err != nil {
+			return registry.State{}, err
+		}
+		if err := fits(state, first.HashKey); err != nil || state.HashKeyCheck != "" {
+			return state, err
+		}
+		events := []event.Event{registry.HashKeySet{Check: registry.HashKeyCheck(first.HashKey), SetAt: first.At}}
+		if state.Events == 0 {
+			organizationID := uuid.New()
+			events = []event.Event{
+				registry.LogOpened{LogID: uuid.New(), OpenedAt: first.At},
+				events[0],
+				registry.OrganizationCreated{OrganizationID: organizationID, Name: first.Organization, Plan: metering.SelfHosted, CreatedAt: first.At},
+				registry.ProjectCreated{
+					OrganizationID: organizationID, ProjectID: uuid.New(), Number: 1, Slug: "default", Name: "default", Namespace: stream.NewNamespace(), CreatedAt: first.At,
+				},
+			}
+		}
+		_, err = l.Append(ctx, stream.Registry, eventstore.Revision(state.Events-1), firstMeta(), events...)
+		if err != nil && !errors.Is(err, eventstore.ErrConflict) {
+			return registry.State{}, err
+		}
+	}
+}
+
+// The errors of CheckHashKey.
+var (
+	ErrNoHashKey    = errors.New("the log is written with a hash key, and none is known")
+	ErrWrongHashKey = errors.New("the hash key is not the one that the log is written with")
+)
+
+// CheckHashKey proves that a hash key is the one that the log is written with; nil is none. An empty log takes any key or none, and
+// one of an earlier version, which recorded no check, any key.
+func CheckHashKey(ctx context.Context, l *Log, key []byte) error {
+	state, err := (&registryReader{log: l}).read(ctx)
+	if err != nil || state.Events == 0 {
+		return err
+	}
+	return fits(state, key)
+}
+
+// fits compares a hash key with the check in the registry.
+func fits(state registry.State, key []byte) error {
+	switch {
+	case len(key) == 0:
+		return ErrNoHashKey
+	case state.HashKeyCheck != "" && state.HashKeyCheck != registry.HashKeyCheck(key):
+		return ErrWrongHashKey
+	}
+	return nil
 }
 
 // firstMeta is the metadata of what the first start writes.

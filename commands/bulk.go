@@ -167,11 +167,18 @@ func (l *Log) writeRows(ctx context.Context, call Call, b *bulk, command uuid.UU
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
 	for i, row := range b.rows {
-		if err := enc.Encode(row); err != nil {
+		line := struct {
+			identity.Row
+			salt
+		}{Row: row}
+		if i == 0 {
+			line.salt = newSalt()
+		}
+		if err := enc.Encode(line); err != nil {
 			return blob.Ref{}, fmt.Errorf("stage row %d: %w", i, err)
 		}
 	}
-	ref, err := eventstore.WriteBlob(ctx, l.Store, l.Codec, b.id, command, b.accepted.ProjectID, b.deadline, call.meta(command), buf.Bytes())
+	ref, err := eventstore.WriteBlob(ctx, l.Store, l.Codec, b.id, command, b.accepted.ProjectID, b.deadline, call.meta(command), buf.Bytes(), b.ids...)
 	return ref, unavailable(err)
 }
 

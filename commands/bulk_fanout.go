@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/panics"
 )
 
 // fanOutBulk writes each row of a committed bulk write into the stream of its record, then the statuses into the stream of the write.
@@ -26,7 +27,12 @@ func (l *Log) fanOutBulk(parent context.Context, directory Directory, waiter Wai
 	statuses := make([]string, len(b.rows))
 	g, ctx := errgroup.WithContext(parent)
 	shown := make(chan struct{})
-	g.Go(func() error {
+	start := func(work func() error) {
+		g.Go(func() error {
+			return panics.Call(ctx, l.Logger, "fan-out of a bulk write panicked", work, "bulk", b.id)
+		})
+	}
+	start(func() error {
 		waitCtx, cancel := context.WithTimeout(ctx, visibleTimeout)
 		defer cancel()
 		if err := waiter.Wait(waitCtx, b.commit, projectionDirectory); err != nil {
@@ -35,7 +41,7 @@ func (l *Log) fanOutBulk(parent context.Context, directory Directory, waiter Wai
 		close(shown)
 		return nil
 	})
-	g.Go(func() error {
+	start(func() error {
 		if !known {
 			// Once the directory has the commit, it knows of every bulk write that was committed earlier.
 			select {
@@ -52,7 +58,7 @@ func (l *Log) fanOutBulk(parent context.Context, directory Directory, waiter Wai
 		if err := l.completeBulks(ctx, earlier, b.ids, b.deadline.Add(-BlobKeep), func(other *bulk) bool { return other.commit < b.commit }); err != nil {
 			return err
 		}
-		return each(ctx, len(b.rows), func(ctx context.Context, i int) (err error) {
+		return l.each(ctx, len(b.rows), func(ctx context.Context, i int) (err error) {
 			if statuses[i], err = l.applyRow(ctx, b, i); err != nil {
 				return fmt.Errorf("row %d of bulk write %s: %w", i, b.id, err)
 			}
@@ -165,7 +171,7 @@ func (l *Log) completeBulks(ctx context.Context, open, ids []uuid.UUID, now time
 				rows = append(rows, i)
 			}
 		}
-		if err := each(ctx, len(rows), func(ctx context.Context, n int) error {
+		if err := l.each(ctx, len(rows), func(ctx context.Context, n int) error {
 			_, err := l.applyRow(ctx, b, rows[n])
 			return err
 		}); err != nil {
@@ -302,7 +308,7 @@ func (l *Log) ResumeBulk(ctx context.Context, directory Directory, waiter Waiter
 // giveUpBulk ends a bulk write whose rows cannot be read. The statuses of rows that do not stand are empty.
 func (l *Log) giveUpBulk(ctx context.Context, b *bulk) error {
 	statuses := make([]string, len(b.accepted.Targets))
-	err := each(ctx, len(statuses), func(ctx context.Context, i int) error {
+	err := l.each(ctx, len(statuses), func(ctx context.Context, i int) error {
 		target := b.accepted.Targets[i]
 		name := stream.Name(stream.Identity, target.IdentityID)
 		_, _, applied, err := l.placeOf(ctx, name, eventstore.Revision(target.Decided), b.commit, b.meta(fmt.Sprintf("row:%d", i)).CommandID)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -11,29 +12,34 @@ import (
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 )
 
-// DeleteDataPoints deletes live data points by source id, all or none. IDs are distinct, 1 to 1,000.
-// It answers once recall has forgotten them. Its fault is data-point-not-found, with the unknown ids.
+// DeleteDataPoints deletes live data points by source id, all or none. IDs are distinct, 1 to 1,000. A data point that a
+// committed batch brings is live before it is fanned out.
+// It returns once recall has forgotten them. Its fault is data-point-not-found, with the unknown ids.
 func (s *Service) DeleteDataPoints(ctx context.Context, call Call, ids []string) (DeletionReceipt, error) {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	d := &removal{id: uuid.Must(uuid.NewV7()), targets: make([]target, len(ids))}
-	live := make([]bool, len(ids))
-	err := each(decideCtx, len(ids), func(ctx context.Context, i int) error {
+	err := s.Log.each(decideCtx, len(ids), func(ctx context.Context, i int) error {
 		var err error
-		d.targets[i], live[i], err = s.Log.target(ctx, stream.DataPointID(call.Principal.Project.Namespace, ids[i]))
+		d.targets[i], err = s.Log.target(ctx, stream.DataPointID(call.Principal.Project.Namespace, ids[i]))
 		return err
 	})
 	if err != nil {
 		return DeletionReceipt{}, err
 	}
+	pending, err := s.pending(decideCtx, call, d.targets)
+	if err != nil {
+		return DeletionReceipt{}, err
+	}
 	var unknown []string
-	for i, id := range ids {
-		if !live[i] {
-			unknown = append(unknown, id)
+	for i, t := range d.targets {
+		if !t.live() && !pending[t.dataPoint] {
+			unknown = append(unknown, ids[i])
 		}
 	}
 	if len(unknown) > 0 {
@@ -50,6 +56,20 @@ func (s *Service) DeleteDataPoints(ctx context.Context, call Call, ids []string)
 	return DeletionReceipt{OperationID: d.id, IDs: ids}, visible(ctx, s.Waiter, position, projectionDataPoints)
 }
 
+// pending returns which of the targets without events a committed batch brings, once it is fanned out.
+func (s *Service) pending(ctx context.Context, call Call, targets []target) (map[uuid.UUID]bool, error) {
+	var unwritten []uuid.UUID
+	for _, t := range targets {
+		if t.at == eventstore.NoStream {
+			unwritten = append(unwritten, t.dataPoint)
+		}
+	}
+	if len(unwritten) == 0 {
+		return nil, nil //nolint:nilnil // no target can be pending
+	}
+	return s.Sends.Pending(ctx, call.Principal.Project, unwritten)
+}
+
 // DeleteSend deletes the data points whose newest revision is that send's. A send that is deleted already changes nothing.
 // Its fault is not-found.
 func (s *Service) DeleteSend(ctx context.Context, call Call, id uuid.UUID) error {
@@ -62,42 +82,46 @@ func (s *Service) DeleteSend(ctx context.Context, call Call, id uuid.UUID) error
 	if !found {
 		return fault.New(fault.NotFound, fault.CodeNotFound, "the project has no ingestion %s", id)
 	}
-	targets := make([]target, len(dataPoints))
-	live := make([]bool, len(dataPoints))
-	err = each(decideCtx, len(dataPoints), func(ctx context.Context, i int) error {
-		var err error
-		targets[i], live[i], err = s.Log.target(ctx, dataPoints[i])
-		live[i] = live[i] && targets[i].head.IngestionID == id
-		return err
-	})
+	facts, err := s.Log.ReadFrom(decideCtx, stream.Name(stream.Ingestion, id), 0)
 	if err != nil {
 		return err
 	}
+	open, stopped := unfanned(facts), givenUp(facts)
 	d := &removal{id: uuid.Must(uuid.NewV7()), ingestionID: id}
-	for i, t := range targets {
-		if live[i] {
-			d.targets = append(d.targets, t)
-		}
-	}
-	if len(d.targets) == 0 {
-		facts, err := s.Log.ReadFrom(decideCtx, stream.Name(stream.Ingestion, id), 0)
-		if err != nil || !givenUp(facts) {
-			return err
-		}
-		// It holds nothing to delete, but it counts as stopped until it is deleted. Once is enough.
+	if open {
 		d.id = endOf(id)
 	}
-	position, err := s.remove(decideCtx, ctx, call, d)
-	if errors.Is(err, eventstore.ErrConflict) && len(d.targets) == 0 {
-		return nil // deleted already
+	if open && !stopped {
+		for _, item := range facts[0].Event.(*ingestion.Accepted).Items {
+			d.targets = append(d.targets, target{dataPoint: item.DataPoint, at: eventstore.Revision(item.Decided)})
+		}
+	} else if d.targets, err = s.Log.newestOf(decideCtx, dataPoints, id); err != nil {
+		return err
 	}
+	// A batch that was given up may have nothing to delete, but it counts as stopped until it is deleted.
+	if len(d.targets) == 0 && !open {
+		return nil
+	}
+	position, err := s.remove(decideCtx, ctx, call, d)
 	if err != nil {
 		return err
 	}
 	return visible(ctx, s.Waiter, position, projectionDataPoints)
 }
 
-// endOf is the id of the one deletion of a batch that was given up.
+// newestOf returns those of the data points whose newest revision is that of a send.
+func (l *Log) newestOf(ctx context.Context, dataPoints []uuid.UUID, send uuid.UUID) ([]target, error) {
+	found := make([]target, len(dataPoints))
+	err := l.each(ctx, len(dataPoints), func(ctx context.Context, i int) error {
+		var err error
+		found[i], err = l.target(ctx, dataPoints[i])
+		return err
+	})
+	return slices.DeleteFunc(found, func(t target) bool { return !t.live() || t.head.IngestionID != send }), err
+}
+
+// endOf is the id of the one deletion of a batch whose fan-out is not complete. It follows from the batch, so that every fan-out
+// of it finds the deletion.
 func endOf(send uuid.UUID) uuid.UUID { return uuid.NewSHA1(send, []byte("deletion")) }
 
 // removal is a deletion on its way.
@@ -111,24 +135,29 @@ type removal struct {
 // target is a data point as the deletion found it.
 type target struct {
 	dataPoint uuid.UUID
-	at        eventstore.Revision
+	at        eventstore.Revision // NoStream if it has no events
 	head      datapoint.State
+	gone      bool // deleted, or erased since
 }
 
-// target reads a data point; live is false where there is none, or none any more.
-func (l *Log) target(ctx context.Context, dataPoint uuid.UUID) (t target, live bool, err error) {
+func (t target) live() bool { return !t.gone && t.at != eventstore.NoStream }
+
+// target reads a data point.
+func (l *Log) target(ctx context.Context, dataPoint uuid.UUID) (target, error) {
 	last, ok, err := l.Last(ctx, stream.Name(stream.DataPoint, dataPoint))
-	if errors.Is(err, eventstore.ErrDeleted) {
-		return target{}, false, nil
-	}
-	if err != nil || !ok {
-		return target{}, false, err
+	switch {
+	case errors.Is(err, eventstore.ErrDeleted):
+		return target{dataPoint: dataPoint, gone: true}, nil
+	case err != nil:
+		return target{}, err
+	case !ok:
+		return target{dataPoint: dataPoint, at: eventstore.NoStream}, nil
 	}
 	_, standing, live := datapoint.SendOf(last.Event)
-	return target{dataPoint: dataPoint, at: last.Revision, head: standing.Head()}, live, nil
+	return target{dataPoint: dataPoint, at: last.Revision, head: standing.Head(), gone: !live}, nil
 }
 
-// remove commits the deletion and fans it out. One id is one append; the position is 0 where another deletion was first.
+// remove commits the deletion and fans it out. One id is one append; the position is 0 if another deletion was first.
 func (s *Service) remove(ctx, caller context.Context, call Call, d *removal) (eventstore.Position, error) {
 	d.accepted = deletion.Accepted{
 		ProjectID: call.Principal.Project.ID, IngestionID: d.ingestionID, RequestID: call.RequestID, Principal: call.Principal.Name(),
@@ -141,13 +170,20 @@ func (s *Service) remove(ctx, caller context.Context, call Call, d *removal) (ev
 		position, _, err := s.Log.deleteOne(ctx, d.id, &d.accepted, d.targets[0], true)
 		return position, err
 	}
-	if _, err := s.Log.Append(ctx, stream.Name(stream.Deletion, d.id), eventstore.NoStream, call.meta(uuid.New()), d.accepted); err != nil {
+	_, err := s.Log.Append(ctx, stream.Name(stream.Deletion, d.id), eventstore.NoStream, call.meta(uuid.New()), d.accepted)
+	recorded := errors.Is(err, eventstore.ErrConflict) && d.id == endOf(d.ingestionID) // by another call
+	if err != nil && !recorded {
 		return 0, err
 	}
 	// From here on the deletion is accepted whatever becomes of the caller.
 	fanCtx, cancel := context.WithTimeout(context.WithoutCancel(caller), fanOutTimeout)
 	defer cancel()
-	position, err := s.Log.fanOutDeletion(fanCtx, d)
+	var position eventstore.Position
+	if d.id == endOf(d.ingestionID) {
+		position, err = s.Log.ResumeDeletion(fanCtx, d.id, call.ReceivedAt)
+	} else {
+		position, err = s.Log.fanOutDeletion(fanCtx, d)
+	}
 	if err != nil {
 		s.Log.Logger.ErrorContext(ctx, "deletion is left to the finisher", "deletion", d.id, "err", err)
 		return 0, fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
@@ -159,7 +195,7 @@ func (s *Service) remove(ctx, caller context.Context, call Call, d *removal) (ev
 // fanOutDeletion ends the stream of each target and says so in the stream of the deletion. It may run any number of times.
 func (l *Log) fanOutDeletion(ctx context.Context, d *removal) (eventstore.Position, error) {
 	taken := make([]bool, len(d.targets))
-	err := each(ctx, len(d.targets), func(ctx context.Context, i int) error {
+	err := l.each(ctx, len(d.targets), func(ctx context.Context, i int) error {
 		var err error
 		_, taken[i], err = l.deleteOne(ctx, d.id, &d.accepted, d.targets[i], false)
 		if err != nil {
@@ -179,7 +215,7 @@ func (l *Log) fanOutDeletion(ctx context.Context, d *removal) (eventstore.Positi
 		}
 	}
 	name := stream.Name(stream.Deletion, d.id)
-	appended, err := l.Append(ctx, name, 0, removalMeta(&d.accepted, "done"), done)
+	appended, err := l.Append(ctx, name, 0, fanOutMeta(&d.accepted, "done"), done)
 	if errors.Is(err, eventstore.ErrConflict) { // another run was first
 		last, _, err := l.Last(ctx, name)
 		return last.Position, err
@@ -187,16 +223,20 @@ func (l *Log) fanOutDeletion(ctx context.Context, d *removal) (eventstore.Positi
 	return appended.Position, err
 }
 
-// deleteOne ends one data point wherever it stands. taken is false where the deletion of a send meets a later send's revision.
-// A data point that another deletion ended first is taken, at position 0 where it was not this one that ended it.
+// deleteOne deletes one data point at whatever revision it is. taken is false if it is a send that is deleted, and another send
+// brought the newest revision. A data point that another deletion took first is taken, at position 0.
+//
+// A data point without events is deleted before a batch brings it: the fan-out of that finds the deletion.
 func (l *Log) deleteOne(ctx context.Context, id uuid.UUID, accepted *deletion.Accepted, t target, single bool) (position eventstore.Position, taken bool, err error) {
 	name := stream.Name(stream.DataPoint, t.dataPoint)
 	for {
-		deleted := datapoint.Deleted{
-			ProjectID: accepted.ProjectID, DeletionID: id, RequestID: accepted.RequestID, DeletedAt: accepted.AcceptedAt,
-			IngestionID: t.head.IngestionID, Single: single,
+		if t.gone {
+			return 0, true, nil
 		}
-		done, err := l.Append(ctx, name, t.at, removalMeta(accepted, t.dataPoint.String()), deleted)
+		if accepted.IngestionID != uuid.Nil && t.head.IngestionID != accepted.IngestionID {
+			return 0, false, nil
+		}
+		done, err := l.Append(ctx, name, t.at, removalMeta(accepted, t.dataPoint), deletedBy(id, accepted, t.head.IngestionID, single))
 		if err == nil {
 			return done.Position, true, nil
 		}
@@ -206,22 +246,25 @@ func (l *Log) deleteOne(ctx context.Context, id uuid.UUID, accepted *deletion.Ac
 		if !errors.Is(err, eventstore.ErrConflict) {
 			return 0, false, err
 		}
-		next, live, err := l.target(ctx, t.dataPoint)
-		if err != nil {
+		if t, err = l.target(ctx, t.dataPoint); err != nil {
 			return 0, false, err
 		}
-		if !live {
-			return 0, true, nil
-		}
-		if accepted.IngestionID != uuid.Nil && next.head.IngestionID != accepted.IngestionID {
-			return 0, false, nil
-		}
-		t = next
 	}
 }
 
-// removalMeta is the metadata of what the fan-out of a deletion appends, whoever runs it; what names the event within it.
-func removalMeta(accepted *deletion.Accepted, what string) event.Meta {
+// deletedBy is the event by which a deletion takes a data point whose newest revision a send brought.
+func deletedBy(id uuid.UUID, accepted *deletion.Accepted, send uuid.UUID, single bool) datapoint.Deleted {
+	return datapoint.Deleted{
+		ProjectID: accepted.ProjectID, DeletionID: id, RequestID: accepted.RequestID, DeletedAt: accepted.AcceptedAt, IngestionID: send, Single: single,
+	}
+}
+
+// removalMeta is the metadata of what the fan-out of a deletion appends to a data point, whichever process runs it.
+func removalMeta(accepted *deletion.Accepted, dataPoint uuid.UUID) event.Meta {
+	return fanOutMeta(accepted, dataPoint.String())
+}
+
+func fanOutMeta(accepted *deletion.Accepted, what string) event.Meta {
 	return event.Meta{
 		RequestID: accepted.RequestID, CommandID: uuid.NewSHA1(accepted.FanOut, []byte(what)),
 		Principal: accepted.Principal, CorrelationID: accepted.RequestID,

@@ -89,7 +89,7 @@ func TestDeletionSurvivesEveryCrash(t *testing.T) {
 			}
 			w.ingestOrDeleted(text("a", "later"))
 			for range 2 {
-				if err := w.log.ResumeDeletion(t.Context(), id); err != nil {
+				if _, err := w.log.ResumeDeletion(t.Context(), id, w.call.ReceivedAt); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -36,21 +36,32 @@ func (l *Log) resumeOrGiveUp(ctx context.Context, facts []eventstore.Fact, accep
 	if givenUp(facts) {
 		return unknown, nil
 	}
-	if len(facts) > 1 { // it was put back, maybe while it was being deleted: then it brings nothing any more
-		_, deleted, err := l.Last(ctx, stream.Name(stream.Deletion, endOf(id)))
-		if err != nil {
-			return nil, err
-		}
-		if deleted {
-			return unknown, l.giveUp(ctx, id, accepted.ProjectID, now)
-		}
+	deleted, err := l.deletionOf(ctx, id)
+	if err != nil {
+		return nil, err
 	}
-	outcomes, err := l.resumeBatch(ctx, facts[0], accepted, id)
+	if deleted != nil && len(facts) > 1 { // it was put back while it was being deleted: then it brings nothing any more
+		return unknown, l.giveUp(ctx, id, accepted.ProjectID, now)
+	}
+	outcomes, err := l.resumeBatch(ctx, facts[0], accepted, id, deleted)
 	if lost, is := errors.AsType[*stageError](err); is {
 		l.Logger.ErrorContext(ctx, "a batch is given up since its stage is lost", "send", id, "err", lost)
 		return unknown, l.giveUp(ctx, id, accepted.ProjectID, now)
 	}
 	return outcomes, err
+}
+
+// deletionOf is the deletion of a batch that was recorded before its fan-out was complete, nil for none.
+func (l *Log) deletionOf(ctx context.Context, send uuid.UUID) (*deletion.Accepted, error) {
+	first, ok, err := l.At(ctx, stream.Name(stream.Deletion, endOf(send)), 0)
+	if err != nil || !ok {
+		return nil, err
+	}
+	accepted, is := first.Event.(*deletion.Accepted)
+	if !is {
+		return nil, fmt.Errorf("deletion %s begins with %s", endOf(send), first.Type)
+	}
+	return accepted, nil
 }
 
 // giveUp ends a batch that cannot be fanned out, unless another run completed it or gave it up.
@@ -101,28 +112,35 @@ func givenUp(facts []eventstore.Fact) bool {
 	return batch && up
 }
 
-// ResumeDeletion completes the fan-out of a committed deletion that its process left. One that is complete is left as it is.
-func (l *Log) ResumeDeletion(ctx context.Context, id uuid.UUID) error {
+// ResumeDeletion completes the fan-out of a committed deletion that its process left, and returns the position of its end. One
+// that is complete is left as it is. The deletion of a batch completes the fan-out of that first: then nothing of it comes later.
+func (l *Log) ResumeDeletion(ctx context.Context, id uuid.UUID, now time.Time) (eventstore.Position, error) {
 	facts, err := l.ReadFrom(ctx, stream.Name(stream.Deletion, id), 0)
-	if err != nil || len(facts) != 1 {
-		return err
+	if err != nil || len(facts) == 0 {
+		return 0, err
 	}
 	accepted, ok := facts[0].Event.(*deletion.Accepted)
-	if !ok {
-		return nil // the deletion of one id is complete in itself
+	if !ok || len(facts) > 1 {
+		return facts[len(facts)-1].Position, nil // the deletion of one id is complete in itself
 	}
-	d := &removal{id: id, ingestionID: accepted.IngestionID, accepted: *accepted}
-	for _, t := range accepted.Targets {
-		// The fan-out reads the data point anew wherever it has moved on; where it has not, its newest revision is as it was decided.
-		found, live, err := l.target(ctx, t.DataPoint)
+	if send := accepted.IngestionID; send != uuid.Nil {
+		sent, err := l.ReadFrom(ctx, stream.Name(stream.Ingestion, send), 0)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		if !live || (d.ingestionID != uuid.Nil && found.head.IngestionID != d.ingestionID) {
-			found = target{dataPoint: t.DataPoint, at: eventstore.Revision(t.Decided)}
+		if unfanned(sent) {
+			if _, err := l.resumeOrGiveUp(ctx, sent, sent[0].Event.(*ingestion.Accepted), send, now); err != nil {
+				return 0, err
+			}
 		}
-		d.targets = append(d.targets, found)
 	}
-	_, err = l.fanOutDeletion(ctx, d)
-	return err
+	d := &removal{id: id, ingestionID: accepted.IngestionID, accepted: *accepted, targets: make([]target, len(accepted.Targets))}
+	err = l.each(ctx, len(d.targets), func(ctx context.Context, i int) (err error) {
+		d.targets[i], err = l.target(ctx, accepted.Targets[i].DataPoint)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return l.fanOutDeletion(ctx, d)
 }

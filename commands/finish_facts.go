@@ -19,86 +19,95 @@ const (
 	// partFacts and partBlobs are what one event holds of the facts of a data point: less than half of an append.
 	partFacts = 1000
 	partBlobs = 1000
-	// keepSize is how many data points' facts are gathered before they are appended.
-	keepSize = 256
+	// keepSize is how many data points' facts are gathered before they are appended: a part of each.
+	keepSize = 64
 )
 
-// KeepFacts keeps what outlives the data points that a deletion took, in the stream of the deletion. Data points whose
-// facts are kept already are passed over.
+// KeepFacts retains what outlives the data points that a deletion took, in the stream of the deletion: a part of each at a
+// time, so that a data point may have any number of sends. A call that is repeated goes on after the parts that are stored.
 func (l *Log) KeepFacts(ctx context.Context, deletionID uuid.UUID, dataPoints []uuid.UUID) error {
 	name := stream.Name(stream.Deletion, deletionID)
-	known, err := l.ReadFrom(ctx, name, 0)
+	record, err := l.deletionRecord(ctx, deletionID)
 	if err != nil {
 		return err
 	}
-	kept := keptIn(known)
-	at := eventstore.Revision(len(known) - 1)
-	left := make([]uuid.UUID, 0, len(dataPoints))
-	for _, id := range dataPoints {
-		whole := false
-		if n, some := kept[id]; some {
-			if whole, err = l.whole(ctx, id, n); err != nil {
-				return err
-			}
-		}
-		if !whole {
-			left = append(left, id)
+	at := record.last
+	left := make([]*retaining, len(dataPoints))
+	for i, id := range dataPoints {
+		left[i] = &retaining{dataPoint: id}
+		if own := record.own[id]; own != nil {
+			left[i].retained = own.retained
 		}
 	}
-	for some := range slices.Chunk(left, keepSize) {
-		gathered := make([][]deletion.FactsKept, len(some))
-		err := each(ctx, len(some), func(ctx context.Context, i int) error {
+	for len(left) > 0 {
+		some := left[:min(keepSize, len(left))]
+		parts := make([][]deletion.FactsKept, len(some))
+		err := l.each(ctx, len(some), func(ctx context.Context, i int) error {
 			var err error
-			gathered[i], err = l.facts(ctx, some[i])
-			if errors.Is(err, eventstore.ErrDeleted) {
-				return nil // another deletion kept and erased them
+			parts[i], err = l.nextFacts(ctx, some[i])
+			if errors.Is(err, eventstore.ErrDeleted) { // another deletion retained and erased them
+				some[i].complete = true
+				return nil
 			}
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		if at, err = l.appendFacts(ctx, name, at, deletionID, slices.Concat(gathered...)); err != nil {
-			return fmt.Errorf("keep facts of deletion %s: %w", deletionID, err)
+		if at, err = l.appendFacts(ctx, name, at, deletionID, slices.Concat(parts...)); err != nil {
+			return fmt.Errorf("retain facts of deletion %s: %w", deletionID, err)
 		}
+		left = append(slices.DeleteFunc(slices.Clone(some), func(r *retaining) bool { return r.complete }), left[len(some):]...)
 	}
 	return nil
 }
 
-// keptIn are the data points of which a deletion keeps facts, and of how many items.
-func keptIn(facts []eventstore.Fact) map[uuid.UUID]int {
-	type item struct {
-		send    uuid.UUID
-		ordinal int
-	}
-	seen := make(map[uuid.UUID]map[item]bool)
-	for _, f := range facts {
-		e, ok := f.Event.(*deletion.FactsKept)
-		if !ok {
-			continue
-		}
-		if seen[e.DataPoint] == nil {
-			seen[e.DataPoint] = make(map[item]bool)
-		}
-		for _, fact := range e.Facts {
-			seen[e.DataPoint][item{fact.IngestionID, fact.Ordinal}] = true
-		}
-	}
-	kept := make(map[uuid.UUID]int, len(seen))
-	for id, items := range seen {
-		kept[id] = len(items)
-	}
-	return kept
+// retained is up to where the facts of a data point are stored.
+type retained struct {
+	next     int64 // stream revision of the data point
+	complete bool
+	// items are those that events without a range retain.
+	items map[retainedItem]bool
 }
 
-// whole reports whether facts of so many items are all that a deleted data point has: each of its events is one, but for the last,
-// which deleted it. Of one whose stream is ended they were.
-func (l *Log) whole(ctx context.Context, dataPoint uuid.UUID, items int) (bool, error) {
+type retainedItem struct {
+	send    uuid.UUID
+	ordinal int
+}
+
+func (r *retained) add(e *deletion.FactsKept) {
+	if e.Ranged() {
+		r.next, r.complete = max(r.next, e.To), r.complete || e.Complete
+		return
+	}
+	if r.items == nil {
+		r.items = make(map[retainedItem]bool)
+	}
+	for _, fact := range e.Facts {
+		r.items[retainedItem{fact.IngestionID, fact.Ordinal}] = true
+	}
+}
+
+// retaining is a data point whose facts are being retained.
+type retaining struct {
+	retained
+	dataPoint uuid.UUID
+	deleted   *datapoint.Deleted // nil before the first part
+	end       int64              // stream revision of its deletion
+	newest    int
+}
+
+// whole reports whether all facts of a deleted data point are retained: each of its events is one, but for the last, which
+// deleted it. If its stream is tombstoned they were.
+func (l *Log) whole(ctx context.Context, dataPoint uuid.UUID, r retained) (bool, error) {
+	if r.complete {
+		return true, nil
+	}
 	last, ok, err := l.Store.ReadLast(ctx, stream.Name(stream.DataPoint, dataPoint))
 	if errors.Is(err, eventstore.ErrDeleted) {
 		return true, nil
 	}
-	return ok && int(last.Revision) == items, unavailable(err)
+	return ok && len(r.items) > 0 && int(last.Revision) == len(r.items), unavailable(err)
 }
 
 // appendFacts appends in as few appends as the store takes.
@@ -128,61 +137,92 @@ func (l *Log) appendFacts(ctx context.Context, name string, at eventstore.Revisi
 	return at, nil
 }
 
-// facts gathers what outlives one data point.
-func (l *Log) facts(ctx context.Context, dataPoint uuid.UUID) ([]deletion.FactsKept, error) {
-	whole := deletion.FactsKept{DataPoint: dataPoint, Facts: []deletion.Fact{}}
-	sends, err := l.ReadFrom(ctx, stream.Name(stream.DataPoint, dataPoint), 0)
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range sends {
-		if e, ok := f.Event.(*datapoint.Deleted); ok {
-			whole.ProjectID, whole.DeletedAt = e.ProjectID, e.DeletedAt
-			continue
+// nextFacts gathers the next part of what outlives a data point, with the last part its blobs.
+func (l *Log) nextFacts(ctx context.Context, r *retaining) ([]deletion.FactsKept, error) {
+	if r.deleted == nil {
+		whole, err := l.whole(ctx, r.dataPoint, r.retained)
+		if err != nil || whole {
+			r.complete = whole
+			return nil, err
 		}
-		send, standing, _ := datapoint.SendOf(f.Event)
+		if err := l.beginFacts(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	part := deletion.FactsKept{
+		ProjectID: r.deleted.ProjectID, DataPoint: r.dataPoint, DeletedAt: r.deleted.DeletedAt, Facts: []deletion.Fact{},
+		From: r.next, To: r.end, Newest: r.newest,
+	}
+	err := l.Scan(ctx, stream.Name(stream.DataPoint, r.dataPoint), eventstore.Revision(r.next), func(f eventstore.Fact) (bool, error) {
+		send, standing, is := datapoint.SendOf(f.Event)
+		if !is { // its deletion
+			return false, nil
+		}
 		outcome, _ := datapoint.OutcomeOf(f.Event)
 		author, err := l.authorID(ctx, send.ProjectID, send.Author)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
-		whole.Facts = append(whole.Facts, deletion.Fact{
+		part.Facts = append(part.Facts, deletion.Fact{
 			IngestionID: send.IngestionID, Ordinal: send.Ordinal, Items: send.Items, RequestID: send.RequestID, AcceptedAt: send.AcceptedAt,
 			Bytes: send.Bytes, CreditTenths: send.CreditTenths, Month: send.Month, Outcome: outcome.Outcome, Revision: outcome.Revision,
-			Historic: standing.Historic(), AuthorID: author,
+			Historic: standing.Historic(), AuthorID: author, Batch: send.Commit != 0,
 		})
-		whole.Blobs = append(whole.Blobs, blobsOf(f)...)
+		part.Blobs = append(part.Blobs, blobsOf(f)...)
+		part.To = int64(f.Revision) + 1
+		return len(part.Facts) < partFacts && len(part.Blobs) < partBlobs, nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	derived, err := l.ReadFrom(ctx, stream.Name(stream.Memory, dataPoint), 0)
+	if r.next = part.To; r.next < r.end {
+		return []deletion.FactsKept{part}, nil
+	}
+	r.complete = true
+	return l.lastFacts(ctx, part)
+}
+
+// beginFacts reads how a data point ended.
+func (l *Log) beginFacts(ctx context.Context, r *retaining) error {
+	name := stream.Name(stream.DataPoint, r.dataPoint)
+	last, ok, err := l.Last(ctx, name)
+	if err != nil {
+		return err
+	}
+	deleted, is := last.Event.(*datapoint.Deleted)
+	if !ok || !is {
+		return fmt.Errorf("retain facts of data point %s: it is not deleted", r.dataPoint)
+	}
+	r.deleted, r.end = deleted, int64(last.Revision)
+	if last.Revision == 0 { // it was deleted before its batch was fanned out
+		return nil
+	}
+	before, _, err := l.At(ctx, name, last.Revision-1)
+	if err != nil {
+		return err
+	}
+	_, standing, _ := datapoint.SendOf(before.Event)
+	r.newest = standing.Head().Revision
+	return nil
+}
+
+// lastFacts adds the blobs of the memories of a data point to its last part. Those that are too many are in further parts.
+func (l *Log) lastFacts(ctx context.Context, part deletion.FactsKept) ([]deletion.FactsKept, error) {
+	parts := []deletion.FactsKept{part}
+	err := l.Scan(ctx, stream.Name(stream.Memory, part.DataPoint), 0, func(f eventstore.Fact) (bool, error) {
+		last := &parts[len(parts)-1]
+		if len(last.Blobs) >= partBlobs {
+			more := part
+			more.From, more.Facts, more.Blobs = part.To, []deletion.Fact{}, nil
+			parts = append(parts, more)
+			last = &parts[len(parts)-1]
+		}
+		last.Blobs = append(last.Blobs, blobsOf(f)...)
+		return true, nil
+	})
 	if err != nil && !errors.Is(err, eventstore.ErrDeleted) {
 		return nil, err
 	}
-	for _, f := range derived {
-		whole.Blobs = append(whole.Blobs, blobsOf(f)...)
-	}
-	return split(whole), nil
-}
-
-// split cuts facts that are too many for one event. Each part has the fact of the revision that stood at the end.
-func split(whole deletion.FactsKept) []deletion.FactsKept {
-	if len(whole.Facts) <= partFacts && len(whole.Blobs) <= partBlobs {
-		return []deletion.FactsKept{whole}
-	}
-	facts, blobs := slices.Collect(slices.Chunk(whole.Facts, partFacts)), slices.Collect(slices.Chunk(whole.Blobs, partBlobs))
-	parts := make([]deletion.FactsKept, max(len(facts), len(blobs)))
-	standing := whole.Standing()
-	n := slices.IndexFunc(whole.Facts, func(f deletion.Fact) bool { return f.Revision == standing && f.Brought() && !f.Historic })
-	for i := range parts {
-		parts[i] = deletion.FactsKept{ProjectID: whole.ProjectID, DataPoint: whole.DataPoint, DeletedAt: whole.DeletedAt, Facts: []deletion.Fact{}}
-		if i < len(facts) {
-			parts[i].Facts = slices.Clone(facts[i])
-		}
-		if n >= 0 && n/partFacts != i {
-			parts[i].Facts = append(parts[i].Facts, whole.Facts[n])
-		}
-		if i < len(blobs) {
-			parts[i].Blobs = blobs[i]
-		}
-	}
-	return parts
+	parts[len(parts)-1].Complete = true
+	return parts, nil
 }

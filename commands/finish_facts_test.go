@@ -16,9 +16,21 @@ import (
 
 // What outlives an erased data point says who wrote each item, by the id of the directory record and never by name.
 func TestKeptFactsNameTheRecordsOfAuthors(t *testing.T) {
+	for name, stored := range map[string]stream.Namespace{"keyed": stream.NewNamespace(), "of an earlier version": {ID: uuid.New()}} {
+		t.Run(name, func(t *testing.T) { keptFactsNameAuthors(t, stored) })
+	}
+}
+
+func keptFactsNameAuthors(t *testing.T, stored stream.Namespace) {
 	w := newWorld(t)
+	w.log.Namespaces = stream.NewNamespaces(make([]byte, 32))
+	namespace, err := w.log.Namespaces.Of(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.call.Principal.Project.Namespace = namespace
 	project := w.call.Principal.Project
-	created := registry.ProjectCreated{ProjectID: project.ID, Number: project.Number, Slug: "default", Name: "Default", Namespace: project.Namespace}
+	created := registry.ProjectCreated{ProjectID: project.ID, Number: project.Number, Slug: "default", Name: "Default", Namespace: stored}
 	if _, err := w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.Meta{CommandID: uuid.New()}, created); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,8 @@ package commands
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,8 +20,13 @@ import (
 	"github.com/annals-project/annals/internal/todo"
 )
 
-// Sweep ends a blob that nothing refers to, if the streams say so too at this time: its deadline is over, or it is the stage of
-// a batch or a bulk write that is fanned out; and no event of its owner refers to it. swept is false where it stays, or is ended already.
+// StageKeep is how long a stage that nothing refers to is kept once text of an erased data point is in it: longer than any
+// command runs. A commit that comes later all the same finds its stage lost, and its send stops.
+const StageKeep = 10 * time.Minute
+
+// Sweep tombstones a blob that nothing refers to, if the streams confirm it at this time: its deadline is over, it is a stage
+// that is of no more use, or its owner is erased; and no event of its owner refers to it. swept is false if it stays, or is ended
+// already.
 //
 // The caller has seen, from the projection at the head of the log, that no batch is to be fanned out that may still refer to it.
 func (l *Log) Sweep(ctx context.Context, b todo.Blob, now time.Time) (swept bool, err error) {
@@ -43,34 +50,60 @@ func (l *Log) Sweep(ctx context.Context, b todo.Blob, now time.Time) (swept bool
 			return false, err
 		}
 	}
-	if !finished && now.Before(opened.Deadline) {
-		return false, nil
+	if !finished && !now.Before(opened.Deadline.Add(StageKeep-BlobKeep)) {
+		if finished, err = l.holdsDeleted(ctx, opened.Holds); err != nil {
+			return false, err
+		}
 	}
 	for _, family := range []string{stream.DataPoint, stream.Memory, stream.Identity, stream.Audiences} {
-		facts, err := l.ReadFrom(ctx, stream.Name(family, opened.Owner), 0)
+		used := false
+		err := l.Scan(ctx, stream.Name(family, opened.Owner), 0, func(f eventstore.Fact) (bool, error) {
+			used = refers(f, b.Stream)
+			return !used, nil
+		})
 		if errors.Is(err, eventstore.ErrDeleted) {
-			continue // what is erased refers to nothing
+			// What is erased refers to nothing. The memories are tombstoned before their data point.
+			finished = finished || family == stream.DataPoint
+			continue
 		}
 		if err != nil {
 			return false, err
 		}
-		if refers(facts, b.Stream) {
+		if used {
 			return false, nil
 		}
+	}
+	if !finished && now.Before(opened.Deadline) {
+		return false, nil
 	}
 	return l.tombstone(ctx, b.Stream)
 }
 
-// stageOf looks at a blob as the stage of a batch: finished where it is that of one that needs it no more, referred where it is
-// that of one that does.
+// holdsDeleted reports whether any of the data points of a stage was deleted.
+func (l *Log) holdsDeleted(ctx context.Context, dataPoints []uuid.UUID) (bool, error) {
+	var deleted atomic.Bool
+	err := l.each(ctx, len(dataPoints), func(ctx context.Context, i int) error {
+		t, err := l.target(ctx, dataPoints[i])
+		if t.gone {
+			deleted.Store(true)
+		}
+		return err
+	})
+	return deleted.Load(), err
+}
+
+// stageOf looks at a blob as the stage of a batch: finished if no fan-out of that needs it any more, referred if one does.
 func (l *Log) stageOf(ctx context.Context, send uuid.UUID, name string) (finished, referred bool, err error) {
 	facts, err := l.ReadFrom(ctx, stream.Name(stream.Ingestion, send), 0)
 	if err != nil || len(facts) == 0 {
 		return false, false, err
 	}
 	accepted, ok := facts[0].Event.(*ingestion.Accepted)
-	if !ok || accepted.Stage.Stream != name {
+	if !ok {
 		return false, false, nil
+	}
+	if accepted.Stage.Stream != name { // of another try of the same key, which was not the first
+		return true, false, nil
 	}
 	if fannedOut(facts) != nil {
 		return true, false, nil
@@ -98,16 +131,7 @@ func (l *Log) rowsOf(ctx context.Context, bulk uuid.UUID, name string) (finished
 }
 
 // refers reports whether an event of an owner refers to a blob.
-func refers(facts []eventstore.Fact, name string) bool {
-	for _, f := range facts {
-		for _, used := range blobsOf(f) {
-			if used == name {
-				return true
-			}
-		}
-	}
-	return false
-}
+func refers(f eventstore.Fact, name string) bool { return slices.Contains(blobsOf(f), name) }
 
 // blobsOf names the blobs that an event refers to.
 func blobsOf(f eventstore.Fact) []string {

@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/todo"
 )
@@ -35,9 +36,12 @@ type IdentityReceipt struct {
 	UpdatedAt time.Time
 }
 
-// PutIdentity creates a record or replaces all of its traits. Name and traits are within their limits. It answers once recall
-// follows it. Its fault is service-unavailable.
+// PutIdentity creates a record or replaces all of its traits. Name, keys and values are within their limits. It answers once recall
+// follows it. Its faults are traits-invalid for too many or too big traits, and service-unavailable.
 func (s *Service) PutIdentity(ctx context.Context, call Call, name string, traits map[string]string) (IdentityReceipt, error) {
+	if err := identity.CheckTraits(nil, traits); err != nil {
+		return IdentityReceipt{}, err
+	}
 	var receipt IdentityReceipt
 	done, err := s.changeIdentity(ctx, call, name, func(ctx context.Context, o owner, standing *identity.Record) (event.Event, error) {
 		placed, err := s.Log.placeTraits(ctx, o, traits)
@@ -55,19 +59,30 @@ func (s *Service) PutIdentity(ctx context.Context, call Call, name string, trait
 }
 
 // PatchIdentity changes some traits of a record, which it creates where there is none: those of set are set, those of removed go.
-// No key is in both. It answers as PutIdentity does.
+// No key is in both. It answers as PutIdentity does, and its faults are the same; the limits are those of the traits after the change.
 func (s *Service) PatchIdentity(ctx context.Context, call Call, name string, set map[string]string, removed []string) (IdentityReceipt, error) {
+	if err := errors.Join(identity.CheckTraits(nil, set), identity.CheckRemoved(len(removed))); err != nil {
+		return IdentityReceipt{}, err
+	}
 	var receipt IdentityReceipt
 	patch := identity.Patch{Set: set, Removed: removed}
 	done, err := s.changeIdentity(ctx, call, name, func(ctx context.Context, o owner, standing *identity.Record) (event.Event, error) {
 		var before map[string]string
 		if standing != nil {
 			var err error
+			if big := standing.Traits.Blob; big != nil {
+				if err := allowance.Reserve(ctx, patchCopies*big.Size); err != nil {
+					return nil, err
+				}
+			}
 			if before, err = s.Log.traitsOf(ctx, standing.Traits); err != nil {
 				return nil, err
 			}
 		}
 		traits := patch.Apply(before)
+		if err := identity.CheckTraits(before, traits); err != nil {
+			return nil, err
+		}
 		placed, err := s.Log.placeTraits(ctx, o, traits)
 		if err != nil {
 			return nil, err
@@ -85,6 +100,9 @@ func (s *Service) PatchIdentity(ctx context.Context, call Call, name string, set
 	}
 	return receipt, visible(ctx, s.Waiter, done.Position, projectionDirectory)
 }
+
+// patchCopies is how often the traits of a record are in memory while it is patched and answered.
+const patchCopies = 4
 
 // DeleteIdentity removes a record and with it its membership in every audience; what it sent stays. It answers once recall follows
 // it. Its fault is not-found.

@@ -25,18 +25,20 @@ func (l *Log) CutIdentity(ctx context.Context, directory Directory, r todo.Remov
 		return err
 	}
 	name := stream.Name(stream.Identity, r.IdentityID)
-	facts, err := l.ReadFrom(ctx, name, 0)
-	if err != nil || len(facts) == 0 || facts[0].Revision >= r.Revision {
+	var blobs []string
+	before := false
+	err := l.Scan(ctx, name, 0, func(f eventstore.Fact) (bool, error) {
+		if f.Revision >= r.Revision {
+			return false, nil
+		}
+		before, blobs = true, append(blobs, blobsOf(f)...)
+		return true, nil
+	})
+	if err != nil || !before {
 		return err
 	}
-	var blobs []string
-	for _, f := range facts {
-		if f.Revision < r.Revision {
-			blobs = append(blobs, blobsOf(f)...)
-		}
-	}
 	// The blobs go first: once the events are cut off, nothing says which they were.
-	if err := each(ctx, len(blobs), func(ctx context.Context, i int) error {
+	if err := l.each(ctx, len(blobs), func(ctx context.Context, i int) error {
 		_, err := l.tombstone(ctx, blobs[i])
 		return err
 	}); err != nil {
@@ -60,18 +62,18 @@ func (l *Log) IsCut(ctx context.Context, r todo.Removal) (bool, error) {
 func (l *Log) SayCleared(ctx context.Context, r todo.Removal, now time.Time) error {
 	name := stream.Name(stream.Identity, r.IdentityID)
 	for {
-		facts, err := l.ReadFrom(ctx, name, r.Revision)
-		if err != nil || len(facts) == 0 {
+		said, last := false, eventstore.NoStream
+		err := l.Scan(ctx, name, r.Revision, func(f eventstore.Fact) (bool, error) {
+			cleared, is := f.Event.(*identity.Cleared)
+			said, last = is && cleared.Removal >= int64(r.Revision), f.Revision
+			return !said, nil
+		})
+		if err != nil || said || last == eventstore.NoStream {
 			return err
-		}
-		for _, f := range facts {
-			if cleared, is := f.Event.(*identity.Cleared); is && cleared.Removal >= int64(r.Revision) {
-				return nil
-			}
 		}
 		meta := event.Meta{CommandID: uuid.New(), Principal: "finisher", CorrelationID: r.IdentityID}
 		cleared := identity.Cleared{ProjectID: r.ProjectID, Removal: int64(r.Revision), ClearedAt: now}
-		_, err = l.Append(ctx, name, facts[len(facts)-1].Revision, meta, cleared)
+		_, err = l.Append(ctx, name, last, meta, cleared)
 		if !errors.Is(err, eventstore.ErrConflict) {
 			return err
 		}

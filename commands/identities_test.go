@@ -8,7 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
@@ -113,6 +116,46 @@ func TestBigTraitsAreBlobs(t *testing.T) {
 	if merged.Patch.Blob == nil || merged.Patch.Set != nil {
 		t.Errorf("the big patch is %d traits inline", len(merged.Patch.Set))
 	}
+}
+
+func TestPatch_LimitsAreThoseOfTheResult(t *testing.T) {
+	w := newWorld(t)
+	full := make(traits, identity.MaxTraits)
+	for i := range identity.MaxTraits {
+		full[fmt.Sprint("key ", i)] = "x"
+	}
+	w.putIdentity(w.call, "ana", full)
+	_, err := w.PatchIdentity(t.Context(), w.later(1), "ana", traits{"one": "more"}, nil)
+	wantFault(t, err, fault.CodeTraitsInvalid)
+	w.wantTraits(t, "ana", full)
+	if _, err := w.PatchIdentity(t.Context(), w.later(2), "ana", traits{"one": "more"}, []string{"key 0"}); err != nil {
+		t.Error(err)
+	}
+	w.putIdentity(w.call, "bo", big(250))
+	_, err = w.PatchIdentity(t.Context(), w.later(3), "bo", big(270), nil)
+	wantFault(t, err, fault.CodeTraitsInvalid)
+	if _, err := w.PutIdentity(t.Context(), w.later(4), "bo", big(270)); err == nil {
+		t.Error("a put takes more than the limit")
+	}
+	w.wantTraits(t, "bo", big(250))
+}
+
+// What was stored before there were limits can be changed, as long as it does not grow.
+func TestPatch_RecordStoredBeyondTheLimits(t *testing.T) {
+	w := newWorld(t)
+	many := make(traits, 1500)
+	for i := range 1500 {
+		many[fmt.Sprint("key ", i)] = "x"
+	}
+	stored := identity.TraitsReplaced{ProjectID: w.call.Principal.Project.ID, Record: identity.Record{Identity: "ana", Traits: identity.Traits{Inline: many}}}
+	if _, err := w.log.Append(t.Context(), stream.Name(stream.Identity, w.recordID("ana")), eventstore.NoStream, event.Meta{CommandID: uuid.New()}, stored); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := w.PatchIdentity(t.Context(), w.later(1), "ana", traits{"key 1": "y"}, []string{"key 0"}); err != nil || len(r.Traits) != 1499 {
+		t.Errorf("%d traits, %v", len(r.Traits), err)
+	}
+	_, err := w.PatchIdentity(t.Context(), w.later(2), "ana", traits{"key 0": "y"}, nil)
+	wantFault(t, err, fault.CodeTraitsInvalid)
 }
 
 func TestDeleteOfWhatIsNotThere(t *testing.T) {

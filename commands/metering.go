@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/internal/todo"
 )
 
@@ -93,7 +94,8 @@ func (m *Metering) appendAll(ctx context.Context, open []todo.Charge) ([]eventst
 	group.SetLimit(flushWidth)
 	for i, c := range open {
 		group.Go(func() error {
-			if positions[i], errs[i] = m.append(ctx, c); errs[i] != nil {
+			errs[i] = panics.Call(ctx, m.Logger, "flush of usage panicked", func() (err error) { positions[i], err = m.append(ctx, c); return err })
+			if errs[i] != nil {
 				errs[i] = fmt.Errorf("recalls of project %s: %w", c.ProjectID, errs[i])
 			}
 			return nil

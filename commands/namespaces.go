@@ -35,7 +35,9 @@ func (l *Log) namespaceOf(ctx context.Context, project uuid.UUID) (namespace uui
 	}
 	for _, f := range facts {
 		if e, created := f.Event.(*registry.ProjectCreated); created {
-			n.known[e.ProjectID] = e.Namespace
+			if n.known[e.ProjectID], err = l.Namespaces.Of(e.Namespace); err != nil {
+				return uuid.Nil, false, err
+			}
 		}
 		n.next = f.Revision + 1
 	}

@@ -22,7 +22,7 @@ import (
 func (w *world) bootstrapped() {
 	w.t.Helper()
 	first := commands.FirstStart{
-		Organization: "Annals", ManagementKey: secret.Describe("svc_mk_first"), ProjectKey: secret.Describe("svc_sk_first"), At: w.call.ReceivedAt,
+		Organization: "Annals", ManagementKey: secret.Describe("svc_mk_first"), ProjectKey: secret.Describe("svc_sk_first"), HashKey: make([]byte, 32), At: w.call.ReceivedAt,
 	}
 	if err := commands.Bootstrap(w.t.Context(), w.log, first); err != nil {
 		w.t.Fatal(err)

@@ -47,7 +47,7 @@ func (s *Service) CreateProject(ctx context.Context, call Call, name string) (Pr
 			return ProjectReceipt{}, err
 		}
 		created := registry.ProjectCreated{
-			OrganizationID: organization, ProjectID: uuid.New(), Number: state.NextNumber(), Name: name, Namespace: uuid.New(), CreatedAt: call.ReceivedAt,
+			OrganizationID: organization, ProjectID: uuid.New(), Number: state.NextNumber(), Name: name, Namespace: stream.NewNamespace(), CreatedAt: call.ReceivedAt,
 			Slug: project.FreeSlug(name, func(slug string) bool { _, taken := state.Project(organization, slug); return taken }),
 		}
 		done, err := s.Log.Append(decideCtx, stream.Registry, eventstore.Revision(state.Events-1), call.meta(uuid.New()), created)

@@ -78,9 +78,9 @@ func (s *Service) Retry(ctx context.Context, call Call, id uuid.UUID) error {
 // but that is for its state to say.
 func (s *Service) allDeleted(ctx context.Context, dataPoints []uuid.UUID) (bool, error) {
 	var alive atomic.Int64
-	err := each(ctx, len(dataPoints), func(ctx context.Context, i int) error {
-		_, live, err := s.Log.target(ctx, dataPoints[i])
-		if live {
+	err := s.Log.each(ctx, len(dataPoints), func(ctx context.Context, i int) error {
+		t, err := s.Log.target(ctx, dataPoints[i])
+		if err == nil && t.live() {
 			alive.Add(1)
 		}
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/turns"
 )
@@ -33,8 +34,10 @@ type Log struct {
 	Store  eventstore.Store
 	Codec  *eventstore.Codec
 	Logger *slog.Logger
-	turns  turns.Turns[string]
+	// Namespaces derive the ids of what is read from the log; the zero value does for projects whose namespace is not keyed.
+	Namespaces stream.Namespaces
 
+	turns      turns.Turns[string]
 	namespaces namespaces
 }
 
@@ -78,22 +81,54 @@ func (l *Log) ReadFrom(ctx context.Context, stream string, from eventstore.Revis
 	const page = 256
 	var facts []eventstore.Fact
 	for {
-		records, err := l.Store.Read(ctx, stream, from, eventstore.Forwards, page)
+		next, err := l.readPage(ctx, stream, from, page)
 		if err != nil {
-			return nil, unavailable(err)
+			return nil, err
 		}
-		for _, r := range records {
-			f := l.Codec.Fact(r)
-			if f.Err != nil {
-				return nil, f.Err
-			}
-			facts = append(facts, f)
-		}
-		if len(records) < page {
+		facts = append(facts, next...)
+		if len(next) < page {
 			return facts, nil
 		}
-		from = records[len(records)-1].Revision + 1
+		from = next[len(next)-1].Revision + 1
 	}
+}
+
+// scanPage is how many events Scan reads at a time; most have at most blob.InlineLimit bytes.
+const scanPage = 64
+
+// Scan calls see for each event of a stream from a revision on, until it returns false. However long the stream is, only a page of it is
+// in memory.
+func (l *Log) Scan(ctx context.Context, stream string, from eventstore.Revision, see func(eventstore.Fact) (bool, error)) error {
+	for {
+		facts, err := l.readPage(ctx, stream, from, scanPage)
+		if err != nil {
+			return err
+		}
+		for _, f := range facts {
+			if more, err := see(f); err != nil || !more {
+				return err
+			}
+			from = f.Revision + 1
+		}
+		if len(facts) < scanPage {
+			return nil
+		}
+	}
+}
+
+// readPage reads and decodes at most count events of a stream from a revision on; fewer mean that there are no more.
+func (l *Log) readPage(ctx context.Context, stream string, from eventstore.Revision, count int) ([]eventstore.Fact, error) {
+	records, err := l.Store.Read(ctx, stream, from, eventstore.Forwards, count)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	facts := make([]eventstore.Fact, len(records))
+	for i, r := range records {
+		if facts[i] = l.Codec.Fact(r); facts[i].Err != nil {
+			return nil, facts[i].Err
+		}
+	}
+	return facts, nil
 }
 
 // At reads and decodes the event at one revision of a stream.

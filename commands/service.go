@@ -23,6 +23,9 @@ type Sends interface {
 	// Targets are the data points of the items of a send that brought a revision, in order, also those that were deleted
 	// since. An item that changed nothing is none. found is false only once the projection has passed the head of the log.
 	Targets(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (dataPoints []uuid.UUID, found bool, err error)
+	// Pending are those of the data points that a committed batch of the project brings whose fan-out is not complete. It returns
+	// once the projection has passed the head of the log.
+	Pending(ctx context.Context, project auth.Project, dataPoints []uuid.UUID) (map[uuid.UUID]bool, error)
 	// Deleted reports whether a send was deleted as a whole, by a deletion that was answered.
 	Deleted(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (bool, error)
 }

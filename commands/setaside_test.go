@@ -25,7 +25,7 @@ func TestSetEventAside(t *testing.T) {
 	store := eventstoretest.NewMemory()
 	log := commands.NewLog(store, codec, slog.New(slog.DiscardHandler))
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	if err := commands.Bootstrap(t.Context(), log, commands.FirstStart{Organization: "Annals", At: at}); err != nil {
+	if err := commands.Bootstrap(t.Context(), log, commands.FirstStart{Organization: "Annals", HashKey: make([]byte, 32), At: at}); err != nil {
 		t.Fatal(err)
 	}
 	first, err := store.Read(t.Context(), stream.Registry, 0, eventstore.Forwards, 1)
@@ -33,7 +33,7 @@ func TestSetEventAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := uuid.New()
-	odd, err := store.Append(t.Context(), stream.Registry, 2, []eventstore.Proposed{{ID: id, Type: "registry.unheard-of.v9", Data: []byte(`{}`), Meta: []byte(`{}`)}})
+	odd, err := store.Append(t.Context(), stream.Registry, 3, []eventstore.Proposed{{ID: id, Type: "registry.unheard-of.v9", Data: []byte(`{}`), Meta: []byte(`{}`)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,11 +64,11 @@ func TestSetEventAside(t *testing.T) {
 		projections, want []string
 		events            int
 	}{
-		{[]string{"access"}, []string{"access"}, 5},
-		{[]string{"access"}, []string{"access"}, 5}, // once is enough
-		{[]string{"memories", "access"}, []string{"access", "memories"}, 6},
-		{nil, nil, 7},
-		{[]string{"datapoints"}, nil, 7},
+		{[]string{"access"}, []string{"access"}, 6},
+		{[]string{"access"}, []string{"access"}, 6}, // once is enough
+		{[]string{"memories", "access"}, []string{"access", "memories"}, 7},
+		{nil, nil, 8},
+		{[]string{"datapoints"}, nil, 8},
 	} {
 		want.Projections = step.want
 		if diff := cmp.Diff(want, aside(step.projections...)); diff != "" {
@@ -79,7 +79,7 @@ func TestSetEventAside(t *testing.T) {
 			t.Errorf("%d events are in the registry, want %d: %v", len(events), step.events, err)
 		}
 	}
-	last, err := store.Read(t.Context(), stream.Registry, 6, eventstore.Forwards, 1)
+	last, err := store.Read(t.Context(), stream.Registry, 7, eventstore.Forwards, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,16 @@ type staged struct {
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
 	Audience   uuid.UUID       `json:"audience,omitzero"`
 	Author     string          `json:"author,omitempty"`
+	salt
 }
+
+// salt is in the first line of a stage. The hash of a stage is in a stream that outlives it (blob.Ref): without something in the
+// stage that nobody can guess, a guess of the text could be confirmed after its erasure.
+type salt struct {
+	Salt uuid.UUID `json:"salt,omitzero"`
+}
+
+func newSalt() salt { return salt{uuid.New()} }
 
 // stageError is a stage that is missing or damaged: no other try reads more of it.
 type stageError struct {
@@ -42,19 +51,24 @@ func (e *stageError) Unwrap() error { return e.err }
 // writeStage writes the items of a batch, one JSON value a line, to a blob of the send.
 func (l *Log) writeStage(ctx context.Context, call Call, b *batch, command uuid.UUID) (blob.Ref, error) {
 	var buf bytes.Buffer
+	holds := make([]uuid.UUID, len(b.prepared))
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
-	for _, p := range b.prepared {
+	for i, p := range b.prepared {
+		holds[i] = p.dataPoint
 		item := staged{
 			SourceID: p.ingest.SourceID, Content: p.content, Label: p.ingest.Label, OccurredAt: p.ingest.OccurredAt,
 			Metadata: p.metadata, Audience: p.ingest.Audience, Author: p.ingest.Author,
+		}
+		if i == 0 {
+			item.salt = newSalt()
 		}
 		if err := enc.Encode(item); err != nil {
 			return blob.Ref{}, fmt.Errorf("stage item %d: %w", p.ingest.Ordinal, err)
 		}
 	}
 	project := call.Principal.Project.ID
-	ref, err := eventstore.WriteBlob(ctx, l.Store, l.Codec, b.id, command, project, call.ReceivedAt.Add(BlobKeep), call.meta(command), buf.Bytes())
+	ref, err := eventstore.WriteBlob(ctx, l.Store, l.Codec, b.id, command, project, call.ReceivedAt.Add(BlobKeep), call.meta(command), buf.Bytes(), holds...)
 	if err != nil {
 		return blob.Ref{}, unavailable(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
@@ -110,6 +111,39 @@ func (w *world) Targets(ctx context.Context, project auth.Project, id uuid.UUID)
 		}
 	}
 	return targets, found, nil
+}
+
+// Pending implements commands.Sends by a fold of the log.
+func (w *world) Pending(ctx context.Context, project auth.Project, dataPoints []uuid.UUID) (map[uuid.UUID]bool, error) {
+	records, err := w.store.ReadAll(ctx, 0, 1<<20)
+	if err != nil {
+		return nil, err
+	}
+	open := map[string]*ingestion.Accepted{}
+	for _, r := range records {
+		if stream.Family(r.Stream) != stream.Ingestion {
+			continue
+		}
+		e, err := w.log.Codec.Decode(r)
+		if err != nil {
+			return nil, err
+		}
+		switch e := e.(type) {
+		case *ingestion.Accepted:
+			open[r.Stream] = e
+		case *ingestion.FannedOut, *ingestion.Failed:
+			delete(open, r.Stream)
+		}
+	}
+	pending := map[uuid.UUID]bool{}
+	for _, e := range open {
+		for _, i := range e.Items {
+			if e.ProjectID == project.ID && slices.Contains(dataPoints, i.DataPoint) {
+				pending[i.DataPoint] = true
+			}
+		}
+	}
+	return pending, nil
 }
 
 // Deleted implements commands.Sends by a fold of the log.

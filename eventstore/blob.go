@@ -31,12 +31,13 @@ func (e *BlobError) Error() string {
 }
 
 // WriteBlob writes data to the blob stream of an owner and a command, and answers the reference to it once all of it is stored.
+// Holds are the data points or identities whose text a stage holds, none for a blob that is its owner's alone.
 // A blob that no event refers to by the deadline may be swept. The events bear the command's id whatever meta says, so the same
 // call may be made again after any error, and a command that needs several blobs needs several ids.
-func WriteBlob(ctx context.Context, store Store, codec *Codec, owner, command, projectID uuid.UUID, deadline time.Time, meta event.Meta, data []byte) (blob.Ref, error) {
+func WriteBlob(ctx context.Context, store Store, codec *Codec, owner, command, projectID uuid.UUID, deadline time.Time, meta event.Meta, data []byte, holds ...uuid.UUID) (blob.Ref, error) {
 	meta.CommandID = command
 	name := stream.BlobName(owner, command)
-	opened := blob.Opened{ProjectID: projectID, Owner: owner, Deadline: deadline.UTC().Truncate(time.Microsecond)}
+	opened := blob.Opened{ProjectID: projectID, Owner: owner, Deadline: deadline.UTC().Truncate(time.Microsecond), Holds: append([]uuid.UUID{}, holds...)}
 	first, err := codec.Encode(opened, 0, meta)
 	if err != nil {
 		return blob.Ref{}, err

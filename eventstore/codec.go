@@ -94,9 +94,14 @@ func (c *Codec) Decode(r Recorded) (event.Event, error) {
 	return nil, fmt.Errorf("upcast %s: the chain leads back to itself", r.Type)
 }
 
-// Fact decodes one recorded event together with its metadata.
-func (c *Codec) Fact(r Recorded) Fact {
-	f := Fact{Recorded: r}
+// Fact decodes one recorded event together with its metadata. A panic of a decoder is the error of that event.
+func (c *Codec) Fact(r Recorded) (f Fact) {
+	f = Fact{Recorded: r}
+	defer func() {
+		if v := recover(); v != nil {
+			f.Event, f.Err = nil, fmt.Errorf("decode %s at %d of %s: panic: %v", r.Type, r.Revision, r.Stream, v)
+		}
+	}()
 	if f.Event, f.Err = c.Decode(r); f.Err != nil {
 		f.Event = nil
 		return f

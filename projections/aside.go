@@ -113,7 +113,7 @@ func (rt *Runtime) followAside(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait(ctx, lookAside)
 		for _, r := range rt.runners {
-			if r.progress.look().stop == nil {
+			if now := r.progress.look(); now.stop == nil && now.repeat == nil {
 				continue
 			}
 			if err := rt.aside.refresh(ctx); err != nil && ctx.Err() == nil {

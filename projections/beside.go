@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/eventstore"
@@ -51,6 +50,7 @@ func (r *runner) buildBeside(ctx context.Context) (*building, error) {
 	next := &runner{
 		projector: r.projector, table: newCheckpoints(db, r.projector.Name()+besideSuffix), db: db, store: r.store, codec: r.codec, logID: r.logID,
 		holder: r.holder, lease: r.lease, log: r.log.With("beside", true), progress: &progress{}, aside: r.aside,
+		bounds: bounds{page: r.bounds.page, event: r.bounds.event}, repeatLimit: r.repeatLimit,
 	}
 	b := &building{live: r, next: next, kept: make(chan struct{})}
 	if b.turn, err = b.take(limited, logID); err != nil {
@@ -60,7 +60,7 @@ func (r *runner) buildBeside(ctx context.Context) (*building, error) {
 	b.turn.ctx, b.turn.end = context.WithCancel(ctx)
 	go func() {
 		defer close(b.kept)
-		next.keep(b.turn)
+		next.guardedKeep(b.turn)
 	}()
 	return b, nil
 }
@@ -178,63 +178,6 @@ func (b *building) close(ctx context.Context, switched bool) error {
 	if err != nil || tag.RowsAffected() == 0 {
 		return err // another process has it by now
 	}
-	return b.live.sweep(limited)
+	_, err = b.live.dropLeftovers(limited)
+	return err
 }
-
-// sweep removes what a rebuild left: schemas that were live before, and one beside that nobody builds.
-func (r *runner) sweep(ctx context.Context) error {
-	if err := r.dropOld(ctx); err != nil {
-		return err
-	}
-	beside := newCheckpoints(r.db, r.projector.Name()+besideSuffix)
-	err := pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error {
-		// A turn of this process's is one of a rebuild that ended: the caller holds the lock of rebuilds.
-		if _, _, err := beside.find(ctx, tx, r.holder); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, "drop schema if exists "+beside.schema+" cascade")
-		return err
-	})
-	if _, held := errors.AsType[*heldError](err); held {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("drop schema %s: %w", beside.name, err)
-	}
-	if outside, ok := r.projector.(Outside); ok {
-		if err := outside.Discard(ctx); err != nil {
-			return fmt.Errorf("remove what was built beside: %w", err)
-		}
-	}
-	return nil
-}
-
-// dropOld drops the schemas that were live before. A statement that began on them is not disturbed: where one is still at work,
-// dropping is tried again, before Postgres would look for a deadlock between the two.
-func (r *runner) dropOld(ctx context.Context) error {
-	rows, err := r.db.Query(ctx, `select nspname::text from pg_namespace where nspname ~ ('^' || $1 || '[0-9]+$')`, r.projector.Name()+oldSuffix)
-	if err != nil {
-		return fmt.Errorf("look for old schemas: %w", err)
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return fmt.Errorf("look for old schemas: %w", err)
-	}
-	for _, name := range names {
-		for p := newPause(20*time.Millisecond, time.Second); ; p.wait(ctx) {
-			err := pgx.BeginTxFunc(ctx, r.db, pgx.TxOptions{BeginQuery: "begin; set local lock_timeout = '100ms'"}, func(tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, "drop schema if exists "+pgx.Identifier{name}.Sanitize()+" cascade")
-				return err
-			})
-			if err == nil {
-				break
-			}
-			if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != lockNotAvailable || ctx.Err() != nil {
-				return fmt.Errorf("drop schema %s: %w", name, err)
-			}
-		}
-	}
-	return nil
-}
-
-const lockNotAvailable = "55P03"

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/feed"
+	"github.com/annals-project/annals/internal/panics"
 )
 
 // A projector that is far behind is given many pages of the feed as one: the cost of a transaction and of its statements is
@@ -23,6 +25,9 @@ const (
 	quickPage = 400 * time.Millisecond
 	slowPage  = 1500 * time.Millisecond
 )
+
+// errUnread is a log that nobody reads on.
+var errUnread = errors.New("reading the log ended early")
 
 // stretch is what one read of the log gave: no facts at the end of the log.
 type stretch struct {
@@ -39,7 +44,9 @@ func (r *runner) catchUp(ctx context.Context, t *turn, until eventstore.Position
 	var reader sync.WaitGroup
 	defer reader.Wait()
 	defer cancel()
-	reader.Go(func() { r.read(ctx, reached, ahead) })
+	reader.Go(func() {
+		_ = panics.Call(ctx, r.log, "reading the log panicked", func() error { r.read(ctx, reached, ahead); return nil })
+	})
 
 	size, ended := feed.PageEvents, false
 	for !ended && (until == 0 || reached < until) {
@@ -47,7 +54,7 @@ func (r *runner) catchUp(ctx context.Context, t *turn, until eventstore.Position
 		for bytes := 0; len(facts) < size && bytes < mostBytes; {
 			s, ok := <-ahead
 			if !ok {
-				return ctx.Err()
+				return cmp.Or(ctx.Err(), errUnread)
 			}
 			if s.err != nil {
 				return s.err
@@ -84,6 +91,7 @@ func (r *runner) catchUp(ctx context.Context, t *turn, until eventstore.Position
 
 // applyAgain applies a page until what keeps it from being applied is over.
 func (r *runner) applyAgain(ctx context.Context, t *turn, page feed.Page) error {
+	began := time.Now()
 	for p := newPause(20*time.Millisecond, time.Second); ; p.wait(ctx) {
 		err := r.apply(ctx, t, page)
 		if _, stops := errors.AsType[*Stop](err); err == nil || stops || errors.Is(err, errStale) {
@@ -92,12 +100,15 @@ func (r *runner) applyAgain(ctx context.Context, t *turn, page feed.Page) error 
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		r.progress.change(func(now *progress) { now.trouble = err })
+		r.failed(page.After, page.Next, began, err)
 		r.log.WarnContext(ctx, "page not applied, trying again", "after", page.After, "err", err)
 		// Part of it may be committed.
 		_, reached, _ := t.at()
 		for len(page.Facts) > 0 && page.Facts[0].Position <= reached {
 			page.Facts = page.Facts[1:]
+		}
+		if reached != page.After {
+			began = time.Now()
 		}
 		if page.After = reached; len(page.Facts) == 0 {
 			return nil

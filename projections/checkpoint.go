@@ -29,8 +29,9 @@ const checkpointTable = `create table checkpoint (
 	log_id        uuid not null,        -- of the log that the rows are built from
 	last_event_id uuid,                 -- of the event at position
 	target        text not null,        -- what the projection writes to outside Postgres; empty for nothing
-	stopped       jsonb                 -- the Stop that the last turn ended with
-)`
+	stopped       jsonb                 -- the Stop that the last turn ended with, or the Repeat of the present one
+);
+alter table checkpoint alter stopped set statistics 0`
 
 // checkpoints is the access to the checkpoint of one projection.
 type checkpoints struct {
@@ -58,6 +59,7 @@ type checkpoint struct {
 	last     *uuid.UUID
 	target   string
 	stopped  *Stop
+	repeat   *Repeat
 	// holder has the turn; nobody where it is empty.
 	holder string
 }
@@ -129,7 +131,7 @@ func (c checkpoints) raise(ctx context.Context, tx pgx.Tx, holder string, lease 
 
 // move moves the checkpoint of a turn and prolongs the turn; errStale where it is no longer the turn's, or not at after.
 func (c checkpoints) move(ctx context.Context, tx pgx.Tx, epoch int64, lease time.Duration, after, next eventstore.Position, last uuid.UUID) error {
-	tag, err := tx.Exec(ctx, `update `+c.schema+`.checkpoint set position = $1, last_event_id = $2, until = clock_timestamp() + make_interval(secs => $3)
+	tag, err := tx.Exec(ctx, `update `+c.schema+`.checkpoint set position = $1, last_event_id = $2, stopped = null, until = clock_timestamp() + make_interval(secs => $3)
 		where epoch = $4 and position = $5`, int64(next), last, lease.Seconds(), epoch, int64(after))
 	return staleUnlessOne(tag, err)
 }
@@ -138,7 +140,7 @@ func (c checkpoints) move(ctx context.Context, tx pgx.Tx, epoch int64, lease tim
 // a crash of the server the rows and the checkpoint fall back together.
 func (c checkpoints) moveAlone(ctx context.Context, epoch int64, lease time.Duration, after, next eventstore.Position, last uuid.UUID) error {
 	tag, err := c.db.Exec(ctx, `with no_wait as (select set_config('synchronous_commit', 'off', true))
-		update `+c.schema+`.checkpoint set position = $1, last_event_id = $2, until = clock_timestamp() + make_interval(secs => $3)
+		update `+c.schema+`.checkpoint set position = $1, last_event_id = $2, stopped = null, until = clock_timestamp() + make_interval(secs => $3)
 		from no_wait where epoch = $4 and position = $5`, int64(next), last, lease.Seconds(), epoch, int64(after))
 	return staleUnlessOne(tag, err)
 }
@@ -161,17 +163,24 @@ func (c checkpoints) renew(ctx context.Context, epoch int64, lease time.Duration
 	return eventstore.Position(position), err
 }
 
-// release ends a turn at once, with the reason where nobody can go on.
-func (c checkpoints) release(ctx context.Context, epoch int64, stop *Stop) error {
-	var reason []byte
-	if stop != nil {
-		var err error
-		if reason, err = stop.encode(); err != nil {
-			return err
-		}
+// release ends a turn at once, with the reason where nobody can go on, or did not so far.
+func (c checkpoints) release(ctx context.Context, epoch int64, stop *Stop, repeat *Repeat) error {
+	reason, err := encodeReason(stop, repeat)
+	if err != nil {
+		return err
 	}
-	_, err := c.db.Exec(ctx, `update `+c.schema+`.checkpoint set until = clock_timestamp(), stopped = $1 where epoch = $2`, reason, epoch)
+	_, err = c.db.Exec(ctx, `update `+c.schema+`.checkpoint set until = clock_timestamp(), stopped = $1 where epoch = $2`, reason, epoch)
 	return err
+}
+
+// repeats stores for other processes that a turn repeats a page; the move of the checkpoint takes it back.
+func (c checkpoints) repeats(ctx context.Context, epoch int64, repeat *Repeat) error {
+	reason, err := encodeReason(nil, repeat)
+	if err != nil {
+		return err
+	}
+	tag, err := c.db.Exec(ctx, `update `+c.schema+`.checkpoint set stopped = $1 where epoch = $2`, reason, epoch)
+	return staleUnlessOne(tag, err)
 }
 
 // read reads the row as it is. A projection that was not made yet is at position 0, epoch 0.
@@ -190,7 +199,7 @@ func (c checkpoints) read(ctx context.Context) (row checkpoint, err error) {
 	}
 	row.position = eventstore.Position(position)
 	if stopped != nil {
-		if row.stopped, err = decodeStop(c.name, stopped); err != nil {
+		if row.stopped, row.repeat, err = decodeReason(c.name, stopped); err != nil {
 			return checkpoint{}, err
 		}
 	}

@@ -19,7 +19,7 @@ func transient(err error) bool {
 		return false
 	}
 	for _, known := range []error{
-		context.Canceled, context.DeadlineExceeded, os.ErrDeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, eventstore.ErrUnavailable, eventstore.ErrUnknown,
+		context.Canceled, context.DeadlineExceeded, os.ErrDeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, eventstore.ErrUnavailable, eventstore.ErrUnknown, errTooLong,
 	} {
 		if errors.Is(err, known) {
 			return true

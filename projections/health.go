@@ -17,6 +17,8 @@ type Status struct {
 	Active bool
 	// Stop is set where the projector stopped, here or elsewhere, and nobody went on.
 	Stop *Stop
+	// Repeat is the page that failed last, set until it passes.
+	Repeat *Repeat
 	// Trouble is what keeps it from going on at the moment, such as a database that cannot be reached.
 	Trouble error
 }
@@ -32,13 +34,18 @@ func (s Status) Lag() eventstore.Position {
 // Health says how each projection of this process is.
 func (rt *Runtime) Health(ctx context.Context) []Status {
 	var head eventstore.Position
+	unread := map[string]error{}
 	for _, topic := range rt.feed.Status() {
 		head = max(head, topic.Known)
+		unread[topic.Topic] = topic.Err
 	}
 	all := make([]Status, 0, len(rt.runners))
 	for _, r := range rt.runners {
 		now, err := rt.waiter.standing(ctx, r.projector.Name(), 0)
-		s := Status{Name: r.projector.Name(), Version: r.projector.Version(), Position: now.position, Head: head, Active: now.active, Stop: now.stop, Trouble: now.trouble}
+		s := Status{Name: r.projector.Name(), Version: r.projector.Version(), Position: now.position, Head: head, Active: now.active, Stop: now.stop, Trouble: now.trouble, Repeat: now.repeat}
+		if s.Trouble == nil {
+			s.Trouble = unread[r.topic()]
+		}
 		if err != nil {
 			s.Trouble = err
 		}

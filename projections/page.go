@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -12,10 +11,8 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/feed"
+	"github.com/annals-project/annals/internal/panics"
 )
-
-// pageLimit ends a transaction that hangs. One that is at work when the process is told to stop is finished within it.
-const pageLimit = 30 * time.Second
 
 // beginIn begins a transaction that does not wait for the disk when it commits, and whose statements find the tables of a
 // schema (quoted) without naming it: in the same round trip.
@@ -47,7 +44,7 @@ func (r *runner) handle(msg *message.Message) error {
 		msg.Nack()
 		return nil
 	default:
-		r.progress.change(func(p *progress) { p.trouble = err })
+		r.failed(page.After, page.Next, began, err)
 		return fmt.Errorf("%s: page after %d: %w", r.topic(), page.After, err)
 	}
 }
@@ -61,10 +58,8 @@ func (r *runner) apply(ctx context.Context, t *turn, page feed.Page) error {
 			break
 		}
 	}
-	if sound > 0 {
-		if err := r.applySound(ctx, t, page.After, page.Facts[:sound]); err != nil {
-			return err
-		}
+	if err := r.applyAll(ctx, t, page.After, page.Facts[:sound]); err != nil {
+		return err
 	}
 	if sound < len(page.Facts) {
 		bad := page.Facts[sound]
@@ -73,10 +68,25 @@ func (r *runner) apply(ctx context.Context, t *turn, page feed.Page) error {
 	return nil
 }
 
+// applyAll applies facts in pages that are as large as the projector can take.
+func (r *runner) applyAll(ctx context.Context, t *turn, after eventstore.Position, facts []eventstore.Fact) error {
+	for len(facts) > 0 {
+		n := r.next(facts)
+		if err := r.applySound(ctx, t, after, facts[:n]); err != nil {
+			return err
+		}
+		if after, facts = facts[n-1].Position, facts[n:]; len(facts) > 0 && ctx.Err() != nil {
+			return ctx.Err() // what is committed is committed; the rest is the next process's
+		}
+	}
+	return nil
+}
+
 // applySound applies facts as one page, and where they cannot be applied as one, in halves: up to the first that cannot be applied.
 func (r *runner) applySound(ctx context.Context, t *turn, after eventstore.Position, facts []eventstore.Fact) error {
 	whole := r.commit(ctx, t, after, facts)
-	if whole == nil || errors.Is(whole, errStale) || transient(whole) {
+	long := errors.Is(whole, errTooLong)
+	if whole == nil || errors.Is(whole, errStale) || transient(whole) && !long {
 		return whole
 	}
 	var own []int
@@ -84,6 +94,11 @@ func (r *runner) applySound(ctx context.Context, t *turn, after eventstore.Posit
 		if r.owns(f) {
 			own = append(own, i)
 		}
+	}
+	if len(own) == 1 && long {
+		r.log.WarnContext(ctx, "event takes longer than its limit, will retry with a longer one",
+			"position", facts[own[0]].Position, "stream", facts[own[0]].Stream, "next_limit", r.bounds.slowLimit, "err", whole)
+		return whole
 	}
 	if len(own) == 1 {
 		// What is not the projector's and lies before it moves the checkpoint along with what comes before.
@@ -99,10 +114,10 @@ func (r *runner) applySound(ctx context.Context, t *turn, after eventstore.Posit
 	}
 	r.log.WarnContext(ctx, "page is applied in halves", "after", after, "events", len(facts), "err", whole)
 	middle := own[len(own)/2]
-	if err := r.applySound(ctx, t, after, facts[:middle]); err != nil {
+	if err := r.applyAll(ctx, t, after, facts[:middle]); err != nil {
 		return err
 	}
-	return r.applySound(ctx, t, facts[middle-1].Position, facts[middle:])
+	return r.applyAll(ctx, t, facts[middle-1].Position, facts[middle:])
 }
 
 // blame is the Stop at an event, unless it was another process that got in the way.
@@ -121,8 +136,6 @@ func (r *runner) blame(ctx context.Context, t *turn, f eventstore.Fact, err erro
 
 // commit applies what is the projector's among facts and moves the checkpoint behind them, in one transaction.
 func (r *runner) commit(ctx context.Context, t *turn, after eventstore.Position, facts []eventstore.Fact) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pageLimit)
-	defer cancel()
 	began := time.Now()
 	var own []eventstore.Fact
 	for _, f := range facts {
@@ -130,6 +143,9 @@ func (r *runner) commit(ctx context.Context, t *turn, after eventstore.Position,
 			own = append(own, f)
 		}
 	}
+	limit := r.bounds.limit(own)
+	ctx, cancel := r.within(ctx, limit)
+	defer cancel()
 	last := facts[len(facts)-1]
 	var err error
 	if len(own) == 0 {
@@ -138,9 +154,15 @@ func (r *runner) commit(ctx context.Context, t *turn, after eventstore.Position,
 		err = t.store(after, last.Position, last.ID, func(from eventstore.Position) error {
 			return r.write(ctx, t, from, last, own)
 		})
+		if err = tooLong(ctx, limit, err); errors.Is(err, errTooLong) {
+			r.bounds.exceeded(own)
+		}
 	}
 	if err != nil {
 		return err
+	}
+	if len(own) > 0 {
+		r.bounds.applied(own, time.Since(began))
 	}
 	// Whoever waits is told last: what the hook does about the change is done by then.
 	r.hooks.page(r.projector.Name(), len(facts), len(own), time.Since(began))
@@ -163,11 +185,6 @@ func (r *runner) write(ctx context.Context, t *turn, from eventstore.Position, l
 
 // guarded is Apply whose panic is an error that its events are to blame for.
 func (r *runner) guarded(ctx context.Context, tx pgx.Tx, own []eventstore.Fact) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			r.log.ErrorContext(ctx, "projector panicked", "panic", v, "stack", string(debug.Stack()))
-			err = fmt.Errorf("panic: %v", v)
-		}
-	}()
+	defer panics.Recover(ctx, r.log, &err, "projector panicked")
 	return r.projector.Apply(ctx, tx, own)
 }

@@ -15,6 +15,7 @@ type progress struct {
 	epoch   int64 // of the newest turn of this process
 	stop    *Stop
 	trouble error
+	repeat  *Repeat
 	// changed is closed at the next change; nil while nobody waits.
 	changed chan struct{}
 	// wanted is the newest position that somebody waits, or waited, for; hurried is closed when a newer one is asked for.
@@ -29,6 +30,7 @@ type standing struct {
 	active   bool
 	stop     *Stop
 	trouble  error
+	repeat   *Repeat
 	changed  <-chan struct{}
 }
 
@@ -38,7 +40,7 @@ func (p *progress) look() standing {
 	if p.changed == nil {
 		p.changed = make(chan struct{})
 	}
-	return standing{position: p.position, active: p.active, stop: p.stop, trouble: p.trouble, changed: p.changed}
+	return standing{position: p.position, active: p.active, stop: p.stop, trouble: p.trouble, repeat: p.repeat, changed: p.changed}
 }
 
 // change changes the progress and wakes all who wait for it.
@@ -59,7 +61,7 @@ func (p *progress) change(how func(*progress)) {
 }
 
 func (p *progress) moved(to eventstore.Position) {
-	p.change(func(p *progress) { p.position, p.trouble = to, nil })
+	p.change(func(p *progress) { p.position, p.trouble, p.repeat = to, nil, nil })
 }
 
 func (p *progress) watch() (<-chan struct{}, func()) {
@@ -75,4 +77,14 @@ func (p *progress) watch() (<-chan struct{}, func()) {
 		defer p.mu.Unlock()
 		delete(p.watchers, w)
 	}
+}
+
+// begun records that a turn was taken at a position, here or by another process: what kept it from being taken is over. A page
+// that fails there is not: it comes again.
+func (p *progress) begun(at eventstore.Position) {
+	p.change(func(p *progress) {
+		if p.repeat == nil || p.repeat.Next == 0 || at > p.repeat.After {
+			p.trouble, p.repeat = nil, nil
+		}
+	})
 }

@@ -73,7 +73,7 @@ func (r *runner) rebuild(ctx context.Context, report func(RebuildProgress)) erro
 		return fmt.Errorf("rebuild %s: %w", p.Projection, err)
 	}
 	// A stop was about the rows that are gone.
-	r.progress.change(func(p *progress) { p.stop, p.trouble = nil, nil })
+	r.progress.change(func(p *progress) { p.stop, p.trouble, p.repeat = nil, nil, nil })
 	r.log.InfoContext(ctx, "projection rebuilt", "events", p.Events, "took", time.Since(began))
 	if err := r.dropOld(ctx); err != nil {
 		r.log.WarnContext(ctx, "the rows of before are not removed yet", "err", err)

@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/feed"
+	"github.com/annals-project/annals/internal/panics"
 )
 
 // runner runs one projector whenever it has the turn among all processes on the database. To the router it is the subscriber
@@ -36,6 +37,9 @@ type runner struct {
 	hooks     Hooks
 	progress  *progress
 	aside     *aside
+	bounds    bounds
+	// repeatLimit is how long one page may be repeated before the projection counts as stopped.
+	repeatLimit time.Duration
 
 	// rebuilding is held while the projection is built beside the live one by this process, and while what such a build left is removed.
 	rebuilding sync.Mutex
@@ -55,12 +59,17 @@ func (r *runner) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 	out := make(chan *message.Message)
 	go func() {
 		defer close(out)
-		for ctx.Err() == nil {
-			t := r.await(ctx)
-			if t != nil {
-				r.serve(ctx, t, topic, out)
+		for p := newPause(100*time.Millisecond, 10*time.Second); ctx.Err() == nil; {
+			err := panics.Call(ctx, r.log, "runner panicked, will go on", func() error {
+				if t := r.await(ctx); t != nil {
+					r.serve(ctx, t, topic, out)
+				}
+				r.standStill(ctx)
+				return nil
+			})
+			if err != nil {
+				p.wait(ctx)
 			}
-			r.standStill(ctx)
 		}
 	}()
 	return out, nil
@@ -72,7 +81,7 @@ func (r *runner) Close() error { return r.feed.Close() }
 // await waits for the turn. It is nil where the context ended or the projector stopped.
 func (r *runner) await(ctx context.Context) *turn {
 	pause := newPause(20*time.Millisecond, time.Second)
-	standby := false
+	standby, began := false, time.Now()
 	for ctx.Err() == nil {
 		t, err := r.take(ctx)
 		if err == nil {
@@ -96,12 +105,13 @@ func (r *runner) await(ctx context.Context) *turn {
 			if !standby {
 				r.log.InfoContext(ctx, "standing by for a projection", "holder", held.holder)
 			}
-			standby = true
+			standby, began = true, time.Now()
+			r.progress.begun(0) // another process does the work
 			r.emptyFor(ctx, held)
 			// A turn that is given back early is noticed within half a second.
 			wait(ctx, min(max(held.left, 10*time.Millisecond), 500*time.Millisecond))
 		default:
-			r.progress.change(func(p *progress) { p.trouble = err })
+			r.failed(0, 0, began, err)
 			r.log.WarnContext(ctx, "projection not taken", "err", err)
 			pause.wait(ctx)
 		}
@@ -156,11 +166,12 @@ func (r *runner) take(ctx context.Context) (*turn, error) {
 	}
 	if err := r.sameLog(limited, row); err != nil {
 		stop, _ := errors.AsType[*Stop](err)
-		return nil, errors.Join(err, r.table.release(limited, row.epoch, stop))
+		return nil, errors.Join(err, r.table.release(limited, row.epoch, stop, nil))
 	}
 	t := &turn{epoch: row.epoch, stored: row.position, reached: row.position, prolonged: time.Now()}
 	t.ctx, t.end = context.WithCancel(ctx)
-	r.progress.change(func(p *progress) { p.position, p.active, p.epoch, p.trouble = row.position, true, row.epoch, nil })
+	r.progress.change(func(p *progress) { p.position, p.active, p.epoch = row.position, true, row.epoch })
+	r.progress.begun(row.position)
 	r.sweepOnce(limited)
 	return t, nil
 }
@@ -186,8 +197,11 @@ func (r *runner) sweepOnce(ctx context.Context) {
 	if r.swept {
 		return
 	}
-	if err := r.sweep(ctx); err != nil {
+	held, err := r.dropLeftovers(ctx)
+	if err != nil {
 		r.log.WarnContext(ctx, "what a rebuild left is not removed yet", "err", err)
+	}
+	if held || err != nil {
 		return
 	}
 	r.swept = true
@@ -225,7 +239,12 @@ func (r *runner) serve(ctx context.Context, t *turn, topic string, out chan<- *m
 	kept := make(chan struct{})
 	go func() {
 		defer close(kept)
-		r.keep(t)
+		r.guardedKeep(t)
+	}()
+	defer func() { // also after a panic
+		t.end()
+		<-kept
+		r.progress.change(func(p *progress) { p.active = false })
 	}()
 	r.catchUpAlone(t)
 	pages, err := r.feed.Subscribe(t.ctx, topic)
@@ -250,7 +269,8 @@ func (r *runner) serve(ctx context.Context, t *turn, topic string, out chan<- *m
 	if errors.Is(flushed, errStale) {
 		flushed = nil // a turn that was lost has nothing to give back
 	}
-	if err := errors.Join(flushed, r.table.release(limited, t.epoch, r.progress.look().stop)); err != nil {
+	now := r.progress.look()
+	if err := errors.Join(flushed, r.table.release(limited, t.epoch, now.stop, now.overdue(r.repeatLimit))); err != nil {
 		r.log.WarnContext(ctx, "turn not given back", "err", err)
 	}
 	if err != nil {
@@ -303,7 +323,7 @@ func (r *runner) standStill(ctx context.Context) {
 // stopped ends the work of the projector in this process, unless its event is set aside.
 func (r *runner) stopped(ctx context.Context, stop *Stop) {
 	r.log.ErrorContext(ctx, "projection stopped", "position", stop.Position, "stream", stop.Stream, "type", stop.Type, "err", stop.Err)
-	r.progress.change(func(p *progress) { p.stop = stop })
+	r.progress.change(func(p *progress) { p.stop, p.repeat = stop, nil })
 	r.hooks.stopped(r.projector.Name())
 }
 

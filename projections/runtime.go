@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/feed"
+	"github.com/annals-project/annals/internal/panics"
 )
 
 // Config is what a Runtime works with. All but Holder, Lease and Hooks are required.
@@ -34,7 +36,14 @@ type Config struct {
 	Holder string
 	// Lease is how long another process waits after this one was last heard of; 10 s by default.
 	Lease time.Duration
-	Hooks Hooks
+	// PageLimit ends a page of several events, which is then applied in halves; 30 s by default. EventLimit is the longest
+	// that a single event may take, which gets twice the time with each try; 1 h by default.
+	PageLimit, EventLimit time.Duration
+	// RepeatLimit is how long a projector may repeat one page before it counts as stopped; 2 min by default.
+	RepeatLimit time.Duration
+	// Observer, if set, is called with every event that arrives while Run runs.
+	Observer feed.Observer
+	Hooks    Hooks
 }
 
 // Hooks are called, where set, as things happen, by several goroutines at once.
@@ -60,13 +69,14 @@ func (h Hooks) stopped(name string) {
 
 // Runtime runs the projectors of a process: each whenever no other process on the database does.
 type Runtime struct {
-	log     *slog.Logger
-	db      *pgxpool.Pool
-	feed    *feed.Feed
-	runners []*runner
-	topics  map[string]*runner
-	waiter  *Waiter
-	aside   *aside
+	observer feed.Observer
+	log      *slog.Logger
+	db       *pgxpool.Pool
+	feed     *feed.Feed
+	runners  []*runner
+	topics   map[string]*runner
+	waiter   *Waiter
+	aside    *aside
 }
 
 // New makes a runtime. Nothing runs before Run.
@@ -80,14 +90,17 @@ func New(cfg Config) (*Runtime, error) {
 	if cfg.Lease <= 0 {
 		cfg.Lease = 10 * time.Second
 	}
-	rt := &Runtime{log: cfg.Logger, db: cfg.DB, topics: map[string]*runner{}, waiter: NewWaiter(cfg.DB)}
-	rt.waiter.holder = cfg.Holder
+	cfg.PageLimit, cfg.EventLimit = cmp.Or(cfg.PageLimit, pageLimit), cmp.Or(cfg.EventLimit, eventLimit)
+	cfg.RepeatLimit = cmp.Or(cfg.RepeatLimit, repeatLimit)
+	rt := &Runtime{observer: cfg.Observer, log: cfg.Logger, db: cfg.DB, topics: map[string]*runner{}, waiter: NewWaiter(cfg.DB)}
+	rt.waiter.holder, rt.waiter.repeatLimit = cfg.Holder, cfg.RepeatLimit
 	rt.aside = newAside(cfg.Store, cfg.Codec)
 	rt.feed = feed.New(cfg.Store, cfg.Codec, rt.position, cfg.Logger)
 	for _, p := range cfg.Projectors {
 		r := &runner{
 			projector: p, table: newCheckpoints(cfg.DB, p.Name()), db: cfg.DB, store: cfg.Store, codec: cfg.Codec, feed: rt.feed, logID: cfg.LogID,
 			aside: rt.aside, holder: cfg.Holder, lease: cfg.Lease, log: cfg.Logger.With("projection", p.Name()), hooks: cfg.Hooks,
+			bounds: bounds{page: cfg.PageLimit, event: cfg.EventLimit}, repeatLimit: cfg.RepeatLimit,
 		}
 		if _, twice := rt.waiter.local[p.Name()]; twice {
 			return nil, fmt.Errorf("projections: two projectors are named %s", p.Name())
@@ -120,10 +133,19 @@ func (rt *Runtime) Run(ctx context.Context) error {
 	for _, r := range rt.runners {
 		router.AddConsumerHandler(r.topic(), r.topic(), r, r.handle)
 	}
+	if rt.observer != nil {
+		rt.feed.Observe(rt.observer)
+	}
 	watching, stop := context.WithCancel(ctx)
 	var sentinel sync.WaitGroup
-	sentinel.Go(func() { rt.sentinel(watching) })
-	sentinel.Go(func() { rt.followAside(watching) })
+	for _, watch := range []func(context.Context){rt.sentinel, rt.followAside, rt.watchLeftovers} {
+		sentinel.Go(func() {
+			for p := newPause(100*time.Millisecond, 10*time.Second); panics.Call(watching, rt.log, "watch of projections panicked, will go on",
+				func() error { watch(watching); return nil }) != nil; {
+				p.wait(watching)
+			}
+		})
+	}
 	err = router.Run(ctx)
 	stop()
 	sentinel.Wait()

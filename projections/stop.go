@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/annals-project/annals/eventstore"
 )
@@ -28,28 +29,46 @@ func (s *Stop) Error() string {
 
 func (s *Stop) Unwrap() error { return s.Err }
 
-// storedStop is a Stop as the checkpoint holds it, for other processes to read.
+// storedStop is a Stop, or a Repeat, as the checkpoint holds it, for other processes to read.
 type storedStop struct {
 	Position eventstore.Position `json:"position"`
 	Stream   string              `json:"stream"`
 	Type     string              `json:"type"`
 	Error    string              `json:"error"`
+	// Of a Repeat, whose Next is Position.
+	After eventstore.Position `json:"after,omitempty"`
+	Since time.Time           `json:"since,omitzero"`
+	Tries int                 `json:"tries,omitempty"`
 }
 
-func (s *Stop) encode() ([]byte, error) {
+// encodeReason is why a projection does not move, nil for no reason.
+func encodeReason(stop *Stop, repeat *Repeat) ([]byte, error) {
+	var stored storedStop
+	switch {
+	case stop != nil:
+		stored = storedStop{Position: stop.Position, Stream: stop.Stream, Type: stop.Type, Error: stop.Err.Error()}
+	case repeat != nil:
+		stored = storedStop{Position: repeat.Next, Error: brief(repeat.Err), After: repeat.After, Since: repeat.Since, Tries: repeat.Tries}
+	default:
+		return nil, nil
+	}
 	// jsonb holds no U+0000.
-	text := strings.ReplaceAll(s.Err.Error(), "\x00", "\uFFFD")
-	encoded, err := json.Marshal(storedStop{Position: s.Position, Stream: s.Stream, Type: s.Type, Error: text})
+	stored.Error = strings.ReplaceAll(stored.Error, "\x00", "\uFFFD")
+	encoded, err := json.Marshal(stored)
 	if err != nil {
 		return nil, fmt.Errorf("reason of the stop: %w", err)
 	}
 	return encoded, nil
 }
 
-func decodeStop(projection string, encoded []byte) (*Stop, error) {
+func decodeReason(projection string, encoded []byte) (*Stop, *Repeat, error) {
 	var stored storedStop
 	if err := json.Unmarshal(encoded, &stored); err != nil {
-		return nil, fmt.Errorf("why %s stopped: %w", projection, err)
+		return nil, nil, fmt.Errorf("why %s stopped: %w", projection, err)
 	}
-	return &Stop{Projection: projection, Position: stored.Position, Stream: stored.Stream, Type: stored.Type, Err: errors.New(stored.Error)}, nil
+	cause := errors.New(stored.Error)
+	if stored.Tries > 0 {
+		return nil, &Repeat{Projection: projection, After: stored.After, Next: stored.Position, Since: stored.Since, Tries: stored.Tries, Err: cause}, nil
+	}
+	return &Stop{Projection: projection, Position: stored.Position, Stream: stored.Stream, Type: stored.Type, Err: cause}, nil, nil
 }

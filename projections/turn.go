@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/panics"
 )
 
 // turn is the time from taking the checkpoint of a projection to losing it.
@@ -26,6 +27,8 @@ type turn struct {
 	stored, reached eventstore.Position
 	last            uuid.UUID // the event at reached
 	prolonged       time.Time
+	// recorded is the Repeat that other processes can read. Only keep uses it.
+	recorded *Repeat
 }
 
 // idleFlush is how long the checkpoint may stay behind the runner. Waiters of this process do not notice it, those of others do.
@@ -118,6 +121,13 @@ func (r *runner) renew(ctx context.Context, t *turn) error {
 	return nil
 }
 
+// guardedKeep is keep whose panic ends the turn.
+func (r *runner) guardedKeep(t *turn) {
+	if panics.Call(t.ctx, r.log, "keeping a turn panicked", func() error { r.keep(t); return nil }) != nil {
+		t.end()
+	}
+}
+
 // keep keeps the checkpoint of a turn up to date and the turn prolonged, and ends it where it is over, or cannot be prolonged
 // for as long as the lease is.
 func (r *runner) keep(t *turn) {
@@ -147,6 +157,12 @@ func (r *runner) keep(t *turn) {
 func (r *runner) tend(t *turn) error {
 	ctx, cancel := context.WithTimeout(t.ctx, max(r.lease/4, time.Second))
 	defer cancel()
+	if repeat := r.progress.look().overdue(r.repeatLimit); repeat != nil && !repeat.same(t.recorded) {
+		if err := r.table.repeats(ctx, t.epoch, repeat); err != nil {
+			return err
+		}
+		t.recorded = repeat
+	}
 	if t.age() >= r.lease/4 {
 		return r.renew(ctx, t)
 	}

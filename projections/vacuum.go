@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,6 +27,8 @@ type TextKeeper interface {
 type Vacuum struct {
 	DB      *pgxpool.Pool
 	Keepers []TextKeeper
+	// Leftovers drops what rebuilds left that ended without a switch (Runtime.DropLeftovers); nil in tests.
+	Leftovers func(context.Context) error
 }
 
 const (
@@ -42,20 +45,14 @@ var errBeside = errors.New("a projection is being rebuilt; it is tried again whe
 
 // Vacuum vacuums each table by itself, outside of any transaction, while readers and writers go on, and answers how many it was.
 func (v Vacuum) Vacuum(ctx context.Context) (tables int, err error) {
+	if err := v.dropLeftovers(ctx); err != nil {
+		return 0, fmt.Errorf("vacuum: %w", err)
+	}
 	conn, err := v.DB.Acquire(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("vacuum: %w", err)
 	}
 	defer conn.Release()
-	var beside bool
-	err = conn.QueryRow(ctx, `select exists (select from pg_tables where tablename = 'checkpoint'
-		and (right(schemaname, length($1)) = $1 or schemaname ~ ($2 || '[0-9]+$')))`, besideSuffix, oldSuffix).Scan(&beside)
-	if err == nil && beside {
-		err = errBeside
-	}
-	if err != nil {
-		return 0, fmt.Errorf("vacuum: %w", err)
-	}
 	if err := outlast(ctx, conn.Conn()); err != nil {
 		return 0, fmt.Errorf("vacuum: %w", err)
 	}
@@ -77,6 +74,50 @@ func (v Vacuum) Vacuum(ctx context.Context) (tables int, err error) {
 		}
 	}
 	return tables, nil
+}
+
+// dropLeftovers drops what rebuilds left, since it holds text too, also that of a projection which this process does not run. While
+// another process has the lease on a shadow it waits: the process may have been killed. The error is errBeside if the rebuild
+// turns out to be at work.
+func (v Vacuum) dropLeftovers(ctx context.Context) error {
+	patience, cancel := context.WithTimeout(ctx, vacuumPatience)
+	defer cancel()
+	for p := newPause(vacuumLook, time.Second); ; p.wait(patience) {
+		if v.Leftovers != nil {
+			if err := v.Leftovers(ctx); err != nil {
+				return err
+			}
+		}
+		held, err := v.dropDead(ctx)
+		if err != nil || !held {
+			return err
+		}
+		if patience.Err() != nil {
+			return errBeside
+		}
+	}
+}
+
+// dropDead drops every shadow without a lease, and every schema that was live before. held is true if a lease remains.
+func (v Vacuum) dropDead(ctx context.Context) (held bool, err error) {
+	names, err := leftovers(ctx, v.DB)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, besideSuffix) {
+			if err := dropOldSchema(ctx, v.DB, name); err != nil {
+				return false, err
+			}
+			continue
+		}
+		leased, err := dropShadow(ctx, v.DB, name, "")
+		if err != nil {
+			return false, err
+		}
+		held = held || leased
+	}
+	return held, nil
 }
 
 // outlast waits until no transaction of this database is left that began before the call: as long as one may see a deleted row, vacuum

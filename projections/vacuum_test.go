@@ -3,7 +3,6 @@ package projections_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -102,14 +101,5 @@ func TestVacuumWaitsForWhoStillSeesWhatWasDeleted(t *testing.T) {
 	}
 	if n := dead(t, db); n != 0 {
 		t.Errorf("%d dead rows are left", n)
-	}
-}
-
-func TestVacuumWaitsForARebuild(t *testing.T) {
-	db := newShelf(t)
-	exec(t, db, "create schema shelf_next; create table shelf_next.checkpoint (position bigint)")
-	v := projections.Vacuum{DB: db, Keepers: []projections.TextKeeper{shelf{}}}
-	if _, err := v.Vacuum(t.Context()); err == nil || !strings.Contains(fmt.Sprint(err), "being rebuilt") {
-		t.Fatalf("beside a rebuild: %v", err)
 	}
 }

@@ -18,13 +18,15 @@ type Waiter struct {
 	local map[string]*progress
 	// holder is the name of this process in the checkpoints.
 	holder string
+	// repeatLimit is how long one page may be repeated before a projection counts as stopped.
+	repeatLimit time.Duration
 	// versions are those that the queries of this process were written for.
 	versions map[string]int
 }
 
 // NewWaiter makes a waiter for a process that runs no projections.
 func NewWaiter(db *pgxpool.Pool) *Waiter {
-	return &Waiter{db: db, local: map[string]*progress{}, versions: map[string]int{}}
+	return &Waiter{db: db, local: map[string]*progress{}, versions: map[string]int{}, repeatLimit: repeatLimit}
 }
 
 // How often a projection of another process is looked at.
@@ -65,7 +67,7 @@ func (w *Waiter) waitOne(ctx context.Context, pos eventstore.Position, name stri
 			return fmt.Errorf("wait for projection %s: %w", name, err)
 		case now.position >= pos:
 			return nil
-		case now.stop != nil:
+		case now.stop != nil, now.overdue(w.repeatLimit) != nil:
 			return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "projection %s has stopped; /readyz says why", name)
 		}
 		if now.active {
@@ -106,9 +108,14 @@ func (w *Waiter) standing(ctx context.Context, name string, enough eventstore.Po
 	}
 	// What stopped here may run elsewhere, with a program that knows more.
 	if row.holder != "" && row.holder != w.holder {
-		now.stop = nil
-	} else if now.stop == nil {
+		now.stop, now.repeat = nil, row.repeat
+		return now, nil
+	}
+	if now.stop == nil {
 		now.stop = row.stopped
+	}
+	if now.repeat == nil {
+		now.repeat = row.repeat
 	}
 	return now, nil
 }
@@ -119,7 +126,8 @@ func (w *Waiter) Position(ctx context.Context, name string) (eventstore.Position
 	return now.position, err
 }
 
-// Stopped is the *Stop of a projection that stopped and runs nowhere, nil for one that runs; any other error is a failure to find out.
+// Stopped is the *Stop of a projection that stopped and runs nowhere, or the *Repeat of one that has tried one page for
+// minutes; nil for one that runs. Any other error is a failure to find out.
 func (w *Waiter) Stopped(ctx context.Context, name string) error {
 	now, err := w.standing(ctx, name, 0)
 	if err != nil {
@@ -127,6 +135,9 @@ func (w *Waiter) Stopped(ctx context.Context, name string) error {
 	}
 	if now.stop != nil {
 		return now.stop
+	}
+	if repeat := now.overdue(w.repeatLimit); repeat != nil {
+		return repeat
 	}
 	return nil
 }

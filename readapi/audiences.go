@@ -2,6 +2,7 @@ package readapi
 
 import (
 	"context"
+	"iter"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
@@ -14,8 +15,8 @@ import (
 
 // audiences reads the audiences of a project, as of the call. The fault is service-unavailable while that cannot be told.
 type audiences interface {
-	// Audiences are all of them, the default one first, then by the time of creation.
-	Audiences(ctx context.Context, project auth.Project) ([]directory.Audience, error)
+	// Audiences are all of them, the default one first, then by the time of creation. They are read while they are gone through.
+	Audiences(ctx context.Context, project auth.Project) iter.Seq2[directory.Audience, error]
 	// Audience is the one that a slug names; ok is false where there is none.
 	Audience(ctx context.Context, project auth.Project, slug string) (a directory.Audience, ok bool, err error)
 }
@@ -31,11 +32,8 @@ type audienceAPI struct {
 
 // list is GET /api/v1/audiences.
 func (a audienceAPI) list(c echo.Context) error {
-	found, err := a.queries.Audiences(c.Request().Context(), httpx.Principal(c).Project)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, audienceList{Audiences: found})
+	found := a.queries.Audiences(c.Request().Context(), httpx.Principal(c).Project)
+	return httpx.StreamSeq(c, audienceList{Audiences: []directory.Audience{}}, "audiences", found)
 }
 
 // get is GET /api/v1/audiences/:slug. What no audience can be called is the slug of none: 404 not-found.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -52,8 +53,18 @@ func (p *people) Identity(_ context.Context, project auth.Project, name string) 
 	return found, ok, p.asked(project, name)
 }
 
-func (p *people) Audiences(_ context.Context, project auth.Project) ([]directory.Audience, error) {
-	return p.audiences, p.asked(project, "")
+func (p *people) Audiences(_ context.Context, project auth.Project) iter.Seq2[directory.Audience, error] {
+	return func(yield func(directory.Audience, error) bool) {
+		if err := p.asked(project, ""); err != nil {
+			yield(directory.Audience{}, err)
+			return
+		}
+		for _, a := range p.audiences {
+			if !yield(a, nil) {
+				return
+			}
+		}
+	}
 }
 
 func (p *people) Audience(_ context.Context, project auth.Project, slug string) (found directory.Audience, ok bool, err error) {
@@ -178,9 +189,10 @@ func TestAudiencesAreRead(t *testing.T) {
 	p := &people{audiences: []directory.Audience{
 		{Slug: "project", Name: "Project", Kind: audience.KindDefault, MemberCount: 3, MemoryCount: 2, CreatedAt: instant(8)},
 		{Slug: "list", Name: "List", Kind: audience.KindFixed, Identities: []string{}, ReachesNobody: true, RecomputedAt: &at, CreatedAt: instant(9)},
-		{Slug: "rule", Name: "Rule", Kind: audience.KindRule, MemberCount: 1, RecomputedAt: &at, CreatedAt: instant(9), Rule: &audience.Rule{
-			Match: audience.MatchAll, Conditions: []audience.Condition{{Trait: "team", Operator: audience.Exists, Values: []string{}}},
-		}},
+		{
+			Slug: "rule", Name: "Rule", Kind: audience.KindRule, MemberCount: 1, RecomputedAt: &at, CreatedAt: instant(9),
+			Rule: json.RawMessage(`{"match":"all","conditions":[{"trait":"team","operator":"exists","values":[]}]}`),
+		},
 	}}
 	api := serveDirectory(t, p)
 	api.Call(http.MethodGet, "/api/v1/audiences", apitest.ProjectKey, "").Want(t, 200,

@@ -58,15 +58,12 @@ func (a identityAPI) list(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	answer := identityList{Identities: page.List, HasMore: page.More}
-	if answer.Identities == nil {
-		answer.Identities = []directory.Identity{}
-	}
+	answer := identityList{Identities: []directory.Identity{}, HasMore: page.More}
 	if page.End != nil {
 		cursor := cursorOf(*page.End)
 		answer.EndCursor = &cursor
 	}
-	return c.JSON(http.StatusOK, answer)
+	return httpx.Stream(c, answer, "identities", page.List)
 }
 
 // get is GET /api/v1/identities/:identity.

@@ -2,6 +2,7 @@ package readapi
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
@@ -13,8 +14,11 @@ import (
 
 // NotReady is one part of the service that cannot do its work, and why.
 type NotReady struct {
-	Part   string `json:"part"`
+	Part string `json:"part"`
+	// Reason holds no text of an error, since everyone who reaches the API can read it.
 	Reason string `json:"reason"`
+	// Cause is the error, which only operators read.
+	Cause string `json:"-"`
 }
 
 // Remarks are what an operator should know of a service, ready or not.
@@ -23,6 +27,9 @@ type Remarks struct {
 	WritesRefused []string `json:"writesRefused,omitempty"`
 	// RecallElsewhere is why this process does not answer recall, "" where it does.
 	RecallElsewhere string `json:"recallElsewhere,omitempty"`
+	// RecallIncomplete names the parts of the index that lost documents and are filled again from the log: recall of the projects
+	// in them is refused until they are whole.
+	RecallIncomplete []string `json:"recallIncomplete,omitempty"`
 	// BulkWritesLost counts bulk writes of identities that were given up since their rows could not be read.
 	BulkWritesLost int `json:"bulkWritesLost,omitempty"`
 	// SetAside are the events that projections pass over.
@@ -44,20 +51,35 @@ type Operation struct {
 	Remarks func() Remarks
 	// Metrics are served in the Prometheus text format.
 	Metrics prometheus.Gatherer
+	// Private says that only operators reach the router: they are shown causes.
+	Private bool
+	// Log takes what keeps metrics from being gathered.
+	Log *slog.Logger
+}
+
+var readMethods = []string{http.MethodGet, http.MethodHead}
+
+// RegisterHealth adds /healthz to a router.
+func RegisterHealth(e *echo.Echo) {
+	e.Match(readMethods, "/healthz", func(c echo.Context) error {
+		return c.JSON(http.StatusOK, map[string]string{"status": "ok"})
+	})
 }
 
 // RegisterOperation adds /healthz, /readyz and /metrics to a router.
 func RegisterOperation(e *echo.Echo, o Operation) {
-	read := []string{http.MethodGet, http.MethodHead}
-	e.Match(read, "/healthz", func(c echo.Context) error {
-		return c.JSON(http.StatusOK, map[string]string{"status": "ok"})
-	})
-	e.Match(read, "/readyz", func(c echo.Context) error {
+	RegisterHealth(e)
+	e.Match(readMethods, "/readyz", func(c echo.Context) error {
 		var also Remarks
 		if o.Remarks != nil {
 			also = o.Remarks()
 		}
 		parts := o.Ready(c.Request().Context())
+		for i := range parts {
+			if o.Private && parts[i].Cause != "" {
+				parts[i].Reason += ": " + parts[i].Cause
+			}
+		}
 		if len(parts) == 0 {
 			return c.JSON(http.StatusOK, struct {
 				Status string `json:"status"`
@@ -71,6 +93,9 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 		if also.RecallElsewhere != "" {
 			unready = unready.With("recallElsewhere", also.RecallElsewhere)
 		}
+		if len(also.RecallIncomplete) > 0 {
+			unready = unready.With("recallIncomplete", also.RecallIncomplete)
+		}
 		if also.BulkWritesLost > 0 {
 			unready = unready.With("bulkWritesLost", also.BulkWritesLost)
 		}
@@ -79,5 +104,9 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 		}
 		return unready
 	})
-	e.GET("/metrics", echo.WrapHandler(promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{})))
+	options := promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}
+	if o.Log != nil {
+		options.ErrorLog = slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn)
+	}
+	e.GET("/metrics", echo.WrapHandler(promhttp.HandlerFor(o.Metrics, options)))
 }

@@ -1,7 +1,6 @@
 package readapi
 
 import (
-	"net/http"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -47,7 +46,7 @@ func (a recallAPI) recall(c echo.Context) error {
 		return err
 	}
 	ctx, principal := c.Request().Context(), httpx.Principal(c)
-	q.Project = principal.Project
+	q.Project, q.Organization = principal.Project, principal.OrganizationID
 	q.Budget = min(q.Budget, a.meter.Ceiling(principal.Limits.Plan))
 	var page recall.Page
 	err = a.meter.Recall(ctx, principal, q.Identity, httpx.ReceivedAt(c), func() (err error) {
@@ -57,7 +56,9 @@ func (a recallAPI) recall(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, page)
+	results := page.Results
+	page.Results = []recall.Result{}
+	return httpx.Stream(c, page, "results", results)
 }
 
 // queryOf reads the body of a recall. The fault is recall-query-required, identity-required, recall-sort-invalid, recall-range-invalid,

@@ -18,7 +18,7 @@ import (
 
 // asked is the query of `{"query":"tea","identity":"ana"}` with changes.
 func asked(change func(*recall.Query)) recall.Query {
-	q := recall.Query{Project: apitest.Principal.Project, Text: "tea", Identity: "ana", Limit: 100, Budget: 8000}
+	q := recall.Query{Project: apitest.Principal.Project, Organization: apitest.Principal.OrganizationID, Text: "tea", Identity: "ana", Limit: 100, Budget: 8000}
 	if change != nil {
 		change(&q)
 	}

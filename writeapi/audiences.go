@@ -94,7 +94,7 @@ func (a audienceAPI) show(c echo.Context, status int, slug string) error {
 }
 
 // audienceOf reads an audience to put. The faults are audience-slug-invalid, audience-slug-reserved, audience-kind-invalid,
-// audience-kind-mismatch, invalid-request about name and identities, and audience-rule-invalid for whatever is wrong with the rule.
+// audience-kind-mismatch, invalid-request about name and identities, audience-limit-reached for too many of them, and audience-rule-invalid for whatever is wrong with the rule.
 func audienceOf(slug string, body []byte) (commands.AudiencePut, error) {
 	var problems httpx.Problems
 	f := httpx.FieldsOf(body, "", &problems, "kind", "name", "identities", "rule")
@@ -140,7 +140,10 @@ func membersOf(raw []byte) (identities []string, err error) {
 			seen[name] = true
 			identities = append(identities, name)
 		}
-		return true
+		if len(identities) > audience.MaxMembers {
+			err = fault.New(fault.Invalid, fault.CodeAudienceLimitReached, "identities: there are more than %d", audience.MaxMembers)
+		}
+		return err == nil
 	})
 	if !isArray {
 		err = httpx.Invalid("identities", "want an array, got %s", rawjson.KindOf(raw))

@@ -97,6 +97,38 @@ func TestPutAnAudience(t *testing.T) {
 	api.Call(http.MethodPut, "/api/v1/audiences/leads", apitest.ProjectKey, `{"kind":"fixed","identities":[]}`).Want(t, 409, `"code":"conflict"`, `"committed":true`)
 }
 
+func TestPutAudience_LimitOfMembers(t *testing.T) {
+	members := func(n int) string {
+		names := make([]string, n)
+		for i := range names {
+			names[i] = fmt.Sprintf(`"%d"`, i)
+		}
+		return `{"kind":"fixed","identities":[` + strings.Join(append(names, `"0"`), ",") + `]}`
+	}
+	k := &keeper{}
+	api := serveAudiences(t, k)
+	api.Call(http.MethodPut, "/api/v1/audiences/leads", apitest.ProjectKey, members(audience.MaxMembers)).Want(t, 200)
+	if len(k.put.Identities) != audience.MaxMembers {
+		t.Errorf("%d members", len(k.put.Identities))
+	}
+	api.Call(http.MethodPut, "/api/v1/audiences/leads", apitest.ProjectKey, members(audience.MaxMembers+1)).Want(t, 400, `"code":"audience-limit-reached"`)
+	if k.calls != 1 {
+		t.Errorf("%d commands were given", k.calls)
+	}
+}
+
+// The biggest rule of the contract is taken, also where every character is escaped as a surrogate pair.
+func TestPutAudience_BiggestRule(t *testing.T) {
+	values := strings.TrimSuffix(strings.Repeat(`"`+strings.Repeat(`\ud83d\ude00`, audience.MaxValue)+`",`, audience.MaxValues), ",")
+	condition := `{"trait":"` + strings.Repeat(`\ud83d\ude00`, audience.MaxTrait) + `","operator":"is_one_of","values":[` + values + `]},`
+	body := `{"kind":"rule","rule":{"match":"any","conditions":[` + strings.TrimSuffix(strings.Repeat(condition, audience.MaxConditions), ",") + `]}}`
+	k := &keeper{}
+	serveAudiences(t, k).Call(http.MethodPut, "/api/v1/audiences/rules", apitest.ProjectKey, body).Want(t, 200)
+	if k.calls != 1 {
+		t.Errorf("%d commands were given", k.calls)
+	}
+}
+
 func TestAudiencesThatAreRefused(t *testing.T) {
 	k := &keeper{}
 	api := serveAudiences(t, k)
@@ -174,8 +206,8 @@ func TestAudiencesThatAreRefused(t *testing.T) {
 		"not one of none":        {"leads", values(0, "is_not_one_of"), "audience-rule-invalid"},
 		"value of 2,000":         {"leads", condition(`{"trait":"a","operator":"is","values":[` + quoted(2000) + `]}`), ""},
 		"value of 2,001":         {"leads", condition(`{"trait":"a","operator":"is","values":[` + quoted(2001) + `]}`), "audience-rule-invalid"},
-		"at the body's limit":    {"leads", `{"kind":"fixed","identities":[],"x":"` + strings.Repeat("x", 16*mib-len(`{"kind":"fixed","identities":[],"x":""}`)) + `"}`, ""},
-		"beyond it":              {"leads", `{"kind":"fixed","identities":[],"x":"` + strings.Repeat("x", 16*mib) + `"}`, "content-too-large"},
+		"at the body's limit":    {"leads", `{"kind":"fixed","identities":[],"x":"` + strings.Repeat("x", 24*mib-len(`{"kind":"fixed","identities":[],"x":""}`)) + `"}`, ""},
+		"beyond it":              {"leads", `{"kind":"fixed","identities":[],"x":"` + strings.Repeat("x", 24*mib) + `"}`, "content-too-large"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k.calls = 0

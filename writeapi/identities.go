@@ -45,7 +45,7 @@ type identityView struct {
 
 // put is PUT /api/v1/identities/:identity: 200 with the record, created or with its traits replaced. traits that are omitted, null or
 // empty leave none, a trait that is null is absent. The faults are invalid-request for an identity outside its limits or a body that
-// is no object, and traits-invalid for traits that are no object of strings or outside their limits.
+// is no object, and traits-invalid for traits that are no object of strings, outside their limits, or too many or too big together.
 func (a identityAPI) put(c echo.Context) error {
 	name, changes, err := identityChange(c)
 	if err != nil {
@@ -86,9 +86,9 @@ func (a identityAPI) remove(c echo.Context) error {
 
 // bulk is POST /api/v1/identities/bulk: 200 with one status for each distinct identity, in the order of first appearance. The fault is
 // bulk-invalid-rows, with the position of the first wrong row in data.row, for a body that is no array of 1 to 1,000 rows or a row
-// that is wrong, and conflict where another write was seen to race it.
+// that is wrong or has more traits than a record can, for rows with too many traits together, and conflict where another write was seen to race it.
 func (a identityAPI) bulk(c echo.Context) error {
-	body, err := httpx.Body(c, identityBody)
+	body, err := httpx.Body(c, bulkIdentityBody)
 	if err != nil {
 		return err
 	}

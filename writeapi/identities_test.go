@@ -136,6 +136,79 @@ func TestPutAndPatchOfIdentities(t *testing.T) {
 	}
 }
 
+// manyTraits is the JSON of n traits of so many characters each, value included.
+func manyTraits(n int, value string) string {
+	members := make([]string, n)
+	for i := range members {
+		members[i] = fmt.Sprintf(`"k%05d":%s`, i, value)
+	}
+	return "{" + strings.Join(members, ",") + "}"
+}
+
+func TestTraits_LimitsOfOneIdentity(t *testing.T) {
+	// A key has 6 bytes, so 256 traits with values of 2,042 bytes are 512 KiB; escaped as \u0001 they are six times as long.
+	full := strings.Repeat("x", 2042-42*2) + strings.Repeat("ü", 42)
+	invalid := `"code":"traits-invalid"`
+	for name, c := range map[string]struct {
+		traits string
+		status int
+		says   []string
+	}{
+		"1,000":               {manyTraits(1000, `"x"`), 200, nil},
+		"1,001":               {manyTraits(1001, `"x"`), 400, []string{invalid, "1001", "at most 1000"}},
+		"512 KiB":             {manyTraits(256, `"`+full+`"`), 200, nil},
+		"more than 512 KiB":   {strings.Replace(manyTraits(256, `"`+full+`"`), `xü`, `üü`, 1), 400, []string{invalid, "524289 bytes", "at most 524288"}},
+		"512 KiB in escapes":  {manyTraits(262, `"`+strings.Repeat(`\u0001`, 1994)+`"`), 200, nil},
+		"1,000 null":          {manyTraits(1000, "null"), 200, nil},
+		"1,001 null":          {manyTraits(1001, "null"), 400, []string{invalid}},
+		"1,000 of each":       {manyTraits(1000, `"x"`)[:len(manyTraits(1000, `"x"`))-1] + "," + strings.ReplaceAll(manyTraits(1000, "null"), `"k`, `"n`)[1:], 200, nil},
+		"one key 1,001 times": {"{" + strings.Repeat(`"k":"x",`, 1000) + `"k":"x"}`, 200, nil},
+		"far too many":        {manyTraits(20_000, `"x"`), 400, []string{invalid}},
+	} {
+		for method, what := range map[string]string{http.MethodPut: "put", http.MethodPatch: "patch"} {
+			t.Run(what+" "+name, func(t *testing.T) {
+				d := &directory{}
+				serveIdentities(t, d).Call(method, "/api/v1/identities/ana", apitest.ProjectKey, `{"traits":`+c.traits+`}`).Want(t, c.status, c.says...)
+				if (d.calls == 1) != (c.status == 200) {
+					t.Errorf("%d commands were given", d.calls)
+				}
+			})
+		}
+	}
+}
+
+func TestTraits_BodyOfPutIsBounded(t *testing.T) {
+	for size, status := range map[int]int{6 << 20: 200, 6<<20 + 1: 413} {
+		body := `{"pad":"` + strings.Repeat("x", size-len(`{"pad":""}`)) + `"}`
+		serveIdentities(t, &directory{}).Call(http.MethodPut, "/api/v1/identities/ana", apitest.ProjectKey, body).Want(t, status)
+	}
+}
+
+func TestBulk_LimitsOfTraits(t *testing.T) {
+	invalid := `"code":"bulk-invalid-rows"`
+	row := func(n int, value string) string { return `{"identity":"a","traits":` + manyTraits(n, value) + `}` }
+	full := row(1000, `"x"`)
+	for name, c := range map[string]struct {
+		rows   []string
+		status int
+		says   []string
+	}{
+		"1,000 of a row":             {[]string{full}, 200, nil},
+		"1,001 of a row":             {[]string{row(1, `"x"`), row(1001, `"x"`)}, 400, []string{invalid, "rows[1]", `"row":1`}},
+		"a row of more than 512 KiB": {[]string{row(300, `"`+strings.Repeat("x", 2000)+`"`)}, 400, []string{invalid, "rows[0]", "bytes together"}},
+		"100,000 of all rows":        {slices.Repeat([]string{full}, 100), 200, nil},
+		"100,001 of all rows":        {append(slices.Repeat([]string{full}, 100), row(1, `"x"`)), 400, []string{invalid, "100000"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &directory{}
+			serveIdentities(t, d).Call(http.MethodPost, "/api/v1/identities/bulk", apitest.ProjectKey, "["+strings.Join(c.rows, ",")+"]").Want(t, c.status, c.says...)
+			if (d.calls == 1) != (c.status == 200) {
+				t.Errorf("%d commands were given", d.calls)
+			}
+		})
+	}
+}
+
 func TestIdentityIsShownWithItsSight(t *testing.T) {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	serveIdentities(t, &directory{seen: &at}).Call(http.MethodPut, "/api/v1/identities/ana", apitest.ProjectKey, `{}`).

@@ -48,7 +48,7 @@ func TestSingleIsReadAsSent(t *testing.T) {
 		"the last of a field counts":       {`{"content":7,"content":"x","id":"a","id":"b"}`, commands.DataPoint{Content: "x", ID: ptr("b")}, ""},
 		"names are exact":                  {`{"content":"x","CONTENT":"y","Label":"z"}`, commands.DataPoint{Content: "x"}, ""},
 		"U+0000 in content and metadata":   {`{"content":"a\u0000b","metadata":"\u0000"}`, commands.DataPoint{Content: "a\x00b", Metadata: json.RawMessage(`"\u0000"`)}, ""},
-		"half a surrogate pair":            {`{"content":"a\ud83d"}`, commands.DataPoint{Content: "a\ufffd"}, ""},
+		"a surrogate pair":                 {`{"content":"\ud83d\udca1"}`, commands.DataPoint{Content: "💡"}, ""},
 		"an empty label is a label":        {`{"content":"x","label":""}`, commands.DataPoint{Content: "x", Label: ptr("")}, ""},
 		"ids keep their spaces":            {`{"content":"x","id":" a ","identity":" b "}`, commands.DataPoint{Content: "x", ID: ptr(" a "), Identity: ptr(" b ")}, ""},
 		"a date alone":                     {`{"content":"x","timestamp":"2025-06-03"}`, commands.DataPoint{Content: "x", Timestamp: ptr(time.Date(2025, 6, 3, 0, 0, 0, 0, time.UTC))}, ""},

@@ -17,8 +17,10 @@ const (
 
 	// bulkDeleteBody holds 1,000 ids of 1,000 characters, each character escaped as a surrogate pair (12 bytes).
 	bulkDeleteBody = 16 << 20
-	// identityBody bounds how many traits one put, patch or bulk write can bring.
-	identityBody = 16 << 20
-	// audienceBody bounds how many members one put can name.
-	audienceBody = 16 << 20
+	// identityBody holds the traits of one put or patch, each byte as an escape of 6, and the keys of as many that it removes.
+	identityBody = 6 << 20
+	// bulkIdentityBody bounds the rows of one bulk write together.
+	bulkIdentityBody = 16 << 20
+	// audienceBody holds the biggest rule: 1,000 values of 2,000 characters, each escaped as a surrogate pair (12 bytes).
+	audienceBody = 24 << 20
 )

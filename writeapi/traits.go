@@ -16,7 +16,7 @@ type traitChanges struct {
 	removed []string
 }
 
-// traitsOf reads member traits; none and null are no changes. The fault is traits-invalid.
+// traitsOf reads member traits; none and null are no changes. The fault is traits-invalid, also for more than one record can have.
 func traitsOf(f httpx.Fields) (traitChanges, error) {
 	if !f.Has("traits") {
 		return traitChanges{}, nil
@@ -25,7 +25,10 @@ func traitsOf(f httpx.Fields) (traitChanges, error) {
 	if err != nil {
 		return traitChanges{}, fault.New(fault.Invalid, fault.CodeTraitsInvalid, "traits: %v", err)
 	}
-	return changes, nil
+	if err := identity.CheckTraits(nil, changes.set); err != nil {
+		return traitChanges{}, err
+	}
+	return changes, identity.CheckRemoved(len(changes.removed))
 }
 
 // traitsIn reads an object of traits. Of a key that stands twice the last value counts.
@@ -36,6 +39,10 @@ func traitsIn(value []byte) (traitChanges, error) {
 	isObject := rawjson.Each(value, func(key string, member []byte) bool {
 		if wrong = httpx.CheckName(key, 1, identity.MaxTraitKey); wrong != nil {
 			wrong = fmt.Errorf("a key %w", wrong)
+			return false
+		}
+		// A key is in one of the two for good: beyond the sum of their limits one of them is passed, whatever comes.
+		if len(changes.set)+len(gone) > 2*identity.MaxTraits {
 			return false
 		}
 		if rawjson.KindOf(member) == rawjson.Null {
@@ -84,7 +91,7 @@ func rowsOf(body []byte) ([]identity.Row, error) {
 	case count == 0 || count > identity.MaxBulkRows:
 		return nil, fault.New(fault.Invalid, fault.CodeBulkInvalidRows, "there are %d rows: want 1 to %d", count, identity.MaxBulkRows)
 	}
-	rows := make([]identity.Row, len(texts))
+	rows, traits := make([]identity.Row, len(texts)), 0
 	for i, text := range texts {
 		var err error
 		if rows[i], err = rowOf(text); err != nil {
@@ -93,6 +100,10 @@ func rowsOf(body []byte) ([]identity.Row, error) {
 				said = f.Msg
 			}
 			return nil, fault.New(fault.Invalid, fault.CodeBulkInvalidRows, "rows[%d]: %s", i, said).With("row", i)
+		}
+		traits += len(rows[i].Traits)
+		if err := identity.CheckBulkTraits(traits); err != nil {
+			return nil, err
 		}
 	}
 	return rows, nil

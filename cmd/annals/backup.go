@@ -15,6 +15,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/internal/operator"
 )
@@ -69,23 +73,41 @@ func (c *BackupCmd) offline(ctx context.Context, dir string) (_ operator.BackedU
 		return operator.BackedUp{}, fmt.Errorf("data folder %s holds no log (is --data-dir right?)", c.DataDir)
 	}
 	settings := &Settings{DataDir: c.DataDir, HashKey: c.HashKey, SealKey: c.SealKey}
-	if _, err := os.Stat(filepath.Join(c.DataDir, hashKeyFile)); errors.Is(err, fs.ErrNotExist) && c.HashKey == "" {
-		return operator.BackedUp{}, fmt.Errorf("data folder %s holds no %s: give the key that the server runs with as --hash-key", c.DataDir, hashKeyFile)
-	}
-	key, err := hashKey(settings)
+	key, err := readHashKey(settings)
 	if err != nil {
 		return operator.BackedUp{}, err
+	}
+	if key == nil {
+		return operator.BackedUp{}, fmt.Errorf("data folder %s holds no %s: give the key that the server runs with as --hash-key", c.DataDir, hashKeyFile)
 	}
 	n, err := node.Start(ctx, node.Config{Dir: log, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return operator.BackedUp{}, err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
+	if err := checkHashKeyOf(ctx, n, key); err != nil {
+		return operator.BackedUp{}, explainHashKey(err, settings)
+	}
 	sealing, err := knownSealKeys(settings)
 	if err != nil {
 		return operator.BackedUp{}, err
 	}
 	return backups{node: n, dataDir: c.DataDir, hashKey: key, sealKeys: sealing}.Backup(ctx, dir)
+}
+
+// checkHashKeyOf compares a hash key with the log of a node: a backup with another one could not be served.
+func checkHashKeyOf(ctx context.Context, n *node.Node, key []byte) (err error) {
+	quiet := slog.New(slog.DiscardHandler)
+	codec, err := eventstore.NewCodec(domain.Catalog)
+	if err != nil {
+		return err
+	}
+	store, err := esdb.Open(connectTo(n, esdb.Config{Logger: quiet}))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	return commands.CheckHashKey(ctx, commands.NewLog(store, codec, quiet), key)
 }
 
 // backups makes backups of a data folder; it implements operator.Backups.

@@ -23,7 +23,7 @@ func keptFolder(t *testing.T) string {
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := hashKey(&Settings{DataDir: dir}); err != nil {
+	if _, err := newHashKey(dir); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := sealKeys(&Settings{DataDir: dir}); err != nil {

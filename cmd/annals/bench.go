@@ -8,5 +8,6 @@ type BenchCmd struct {
 	} `cmd:"" help:"Measure how well recall finds what it should."`
 	Load      LoadCmd      `cmd:"" help:"Measure speed under load, against the budgets of the design."`
 	Directory DirectoryCmd `cmd:"" help:"Measure what many identities and rules cost, against the budgets of the design."`
+	Hostile   HostileCmd   `cmd:"" help:"Measure what a neighbour notices while one tenant does what it should not."`
 	Size      SizeCmd      `cmd:"" help:"Measure recall, memory and start as the store grows, against the budgets of the design."`
 }

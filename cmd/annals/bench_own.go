@@ -19,7 +19,9 @@ import (
 type ownServer struct {
 	self, dir, addr, url string
 	// limit is the longest that a start may take.
-	limit   time.Duration
+	limit time.Duration
+	// flags are more flags of "serve".
+	flags   []string
 	process *exec.Cmd
 	// exited is closed once the process has ended.
 	exited chan struct{}
@@ -50,12 +52,13 @@ func newOwn(ctx context.Context) (*ownServer, error) {
 
 // start runs the server and waits until it is ready, and says how long that took. Its log goes to a file beside its data.
 func (s *ownServer) start(ctx context.Context) (time.Duration, error) {
-	log, err := os.Create(s.logName())
+	log, err := os.OpenFile(s.logName(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return 0, fmt.Errorf("make a log: %w", err)
 	}
 	defer func() { _ = log.Close() }() // the child holds it open
-	s.process = exec.Command(s.self, "serve", "--data-dir", s.dir, "--api-addr", s.addr, "--console-addr", "127.0.0.1:0", "--log-level", "warn")
+	flags := append([]string{"serve", "--data-dir", s.dir, "--api-addr", s.addr, "--console-addr", "127.0.0.1:0", "--log-level", "warn"}, s.flags...)
+	s.process = exec.Command(s.self, flags...)
 	s.process.Stdout, s.process.Stderr = log, log
 	s.exited = make(chan struct{})
 	began := time.Now()

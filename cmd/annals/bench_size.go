@@ -161,10 +161,7 @@ func (m *sizes) fill(ctx context.Context, size int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	at := n.Connection()
-	store, err := esdb.Open(esdb.Config{
-		ConnectionString: at.ConnectionString(), Username: at.Username, Password: at.Password, RootCAs: at.RootCAs, Logger: silent, Connections: connections,
-	})
+	store, err := esdb.Open(connectTo(n, esdb.Config{Logger: silent, Connections: connections}))
 	if err != nil {
 		return err
 	}
@@ -173,6 +170,11 @@ func (m *sizes) fill(ctx context.Context, size int) (err error) {
 	if err != nil {
 		return err
 	}
+	key, err := readHashKey(&Settings{DataDir: m.own.dir})
+	if err != nil {
+		return err
+	}
+	namespaces := stream.NewNamespaces(key)
 	filling := load.Fill{Store: store, Codec: codec, Words: passageWords, Callers: 256}
 	recorded, err := store.Read(ctx, stream.Registry, 0, eventstore.Forwards, 100)
 	if err != nil {
@@ -185,7 +187,10 @@ func (m *sizes) fill(ctx context.Context, size int) (err error) {
 		}
 		// The last project is the one that was made here; the first is that of every new service.
 		if created, ok := e.(*registry.ProjectCreated); ok {
-			filling.Project, filling.Namespace = created.ProjectID, created.Namespace
+			filling.Project = created.ProjectID
+			if filling.Namespace, err = namespaces.Of(created.Namespace); err != nil {
+				return err
+			}
 		}
 	}
 	return filling.Run(ctx, m.held, size)

@@ -264,3 +264,63 @@ func TestCapOverTwoProcesses(t *testing.T) {
 		p.stop()
 	}
 }
+
+// Batches that look unchanged take nothing of a cap, so they bring no revision when another process changes their data points at the
+// same time; and where nothing changes them, a reached cap refuses none of them.
+func TestCap_BatchesThatLookUnchanged(t *testing.T) {
+	const points, most, rounds = 200, 400, 6
+	d := newDeployment(t, time.Date(2026, 1, 12, 12, 0, 0, 0, time.UTC), 2)
+	d.env = []string{"ANNALS_PIPELINE=off"}
+	for _, p := range d.processes {
+		p.start()
+	}
+	d.processes[0].operate("project", "caps", "default", "--ingestion-cap", fmt.Sprint(most))
+	send := func(p *served, text string) error {
+		items := make([]json.RawMessage, points)
+		for i := range items {
+			items[i] = fmt.Appendf(nil, `{"id":"point-%d","content":%q}`, i, text)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		_, err := p.client().IngestBatch(ctx, items, "")
+		return err
+	}
+	s := &storm{d: d}
+	for n := range rounds {
+		at := time.Date(2026, time.Month(n+2), 12, 12, 0, 0, 0, time.UTC)
+		writeClock(t, d.clock, at)
+		before, after := fmt.Sprint("before ", n), fmt.Sprint("after ", n)
+		if err := send(d.processes[0], before); err != nil {
+			t.Fatal(err)
+		}
+		var group sync.WaitGroup
+		for k := range 6 {
+			group.Go(func() {
+				text := before
+				if k == 3 {
+					text = after
+				}
+				err := send(d.processes[(k+n)%2], text)
+				refused, is := errors.AsType[*client.Error](err)
+				// What comes when the data points are changed already brings revisions, and the cap is reached then.
+				if err != nil && (k == 3 || !is || refused.Code != fault.CodeProjectCapReached) {
+					t.Errorf("round %d: %q: %v", n, text, err)
+				}
+			})
+		}
+		group.Wait()
+		month := at.Format("2006-01")
+		d.until("the month is counted", func() bool { return s.facts(month) >= most })
+		for _, p := range d.processes {
+			if err := send(p, after); err != nil {
+				t.Errorf("round %d: a batch that changes nothing at a reached cap: %v", n, err)
+			}
+		}
+		if got := s.facts(month); got != most {
+			t.Errorf("round %d: the month holds %d data points, and its cap is %d", n, got, most)
+		}
+	}
+	for _, p := range d.processes {
+		p.stop()
+	}
+}

@@ -30,7 +30,7 @@ func BenchmarkEngineQuery(b *testing.B) {
 	project, analyzer, texts := uuid.UUID{1}, recall.NewAnalyzer(), load.NewTexts(10_000)
 	start := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 	for from := 0; from < benchPassages; from += 1000 {
-		var change recallindex.Change
+		change := recallindex.Change{Project: project}
 		for i := from; i < from+1000; i++ {
 			key := recallindex.Key{Revision: 1}
 			binary.BigEndian.PutUint64(key.DataPoint[:], uint64(i)+1)
@@ -39,7 +39,7 @@ func BenchmarkEngineQuery(b *testing.B) {
 				change.Upserts = append(change.Upserts, recallindex.Document{Key: key, OccurredAt: start.Add(time.Duration(i) * time.Minute), Terms: terms})
 			}
 		}
-		if err := index.Apply(b.Context(), project, change); err != nil {
+		if err := index.Apply(b.Context(), []recallindex.Change{change}); err != nil {
 			b.Fatal(err)
 		}
 	}

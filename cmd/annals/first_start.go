@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,9 +13,6 @@ import (
 	"github.com/annals-project/annals/internal/secret"
 )
 
-// hashKeyFile holds the drawn hashing key, for a deployment that sets none.
-const hashKeyFile = "hash.key"
-
 // The names in the credentials file beside the addresses.
 const (
 	projectKeyName    = "ANNALS_PROJECT_KEY"
@@ -27,7 +21,7 @@ const (
 
 // openLog makes the log ready: an empty one gets its organization, project and keys. The keys are drawn, written and fsynced
 // before the first append decides, so that no crash leaves a log whose keys nobody has.
-func openLog(ctx context.Context, l *commands.Log, s *Settings, urls PublicURLs) error {
+func openLog(ctx context.Context, l *commands.Log, s *Settings, urls PublicURLs, hashKey []byte) error {
 	values, err := readCredentials(s.DataDir)
 	if err != nil {
 		return err
@@ -47,14 +41,14 @@ func openLog(ctx context.Context, l *commands.Log, s *Settings, urls PublicURLs)
 			return err
 		}
 	}
-	first := commands.FirstStart{Organization: "Annals", At: time.Now().UTC().Truncate(time.Microsecond)}
+	first := commands.FirstStart{Organization: "Annals", HashKey: hashKey, At: time.Now().UTC().Truncate(time.Microsecond)}
 	if key := values[managementKeyName]; key != "" {
 		first.ManagementKey = secret.Describe(key)
 	}
 	if key := values[projectKeyName]; key != "" {
 		first.ProjectKey = secret.Describe(key)
 	}
-	return commands.Bootstrap(ctx, l, first)
+	return explainHashKey(commands.Bootstrap(ctx, l, first), s)
 }
 
 // drawKeys draws the keys that the file does not hold: one that a crash left behind is used again.
@@ -87,30 +81,6 @@ func writeCredentials(dataDir string, values map[string]string) error {
 		return nil
 	}
 	return writeDurably(path, []byte(b.String()))
-}
-
-// hashKey is the key of the hashes that stand for customer text: as set, else drawn once into the data folder.
-func hashKey(s *Settings) ([]byte, error) {
-	key, err := DecodeSecret(s.HashKey)
-	if err != nil || key != nil {
-		return key, err
-	}
-	path := filepath.Join(s.DataDir, hashKeyFile)
-	text, err := os.ReadFile(path)
-	if err == nil {
-		if key, err = DecodeSecret(strings.TrimSpace(string(text))); err != nil || key == nil {
-			return nil, fmt.Errorf("%s does not hold a key of %d bytes as base64: restore it from the backup", path, SecretBytes)
-		}
-		return key, nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("read the hashing key: %w", err)
-	}
-	key = make([]byte, SecretBytes)
-	if _, err := rand.Read(key); err != nil {
-		return nil, fmt.Errorf("draw the hashing key: %w", err)
-	}
-	return key, writeDurably(path, []byte(base64.StdEncoding.EncodeToString(key)+"\n"))
 }
 
 // writeDurably replaces a file so that after a crash it is either the old one or the new one, whole. Its mode is 0600.

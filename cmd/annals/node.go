@@ -31,6 +31,9 @@ type NodeCmd struct {
 
 // Run serves until the context ends or the disk fails.
 func (c *NodeCmd) Run(ctx context.Context, env *Env) (err error) {
+	if err := noCoreDumps(); err != nil {
+		return err
+	}
 	level, err := (&Settings{LogLevel: c.LogLevel}).Level()
 	if err != nil {
 		return fmt.Errorf("--log-level is %q: want debug, info, warn or error", c.LogLevel)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -13,8 +15,13 @@ import (
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/todo"
 	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/usage"
 )
 
 // The limits at which writes are refused, and at which they are taken again.
@@ -23,15 +30,33 @@ const (
 	// farBehindEvents to apply. It has caught up once half as many are left.
 	farBehindFor    = 30 * time.Second
 	farBehindEvents = 1000
+	// An organization is refused before all others are: once projections have not come in ownBehindFor to where the log ended
+	// then, and this much of what they have to apply is its own. It is taken again once half as much is left.
+	ownBehindFor    = 15 * time.Second
+	ownBehindEvents = 500
+	ownBehindBytes  = 32 << 20
+	// mostOwners bounds the projects whose organizations are remembered.
+	mostOwners = 10000
 	// A disk that was full takes writes again once a quarter more than the limit is free.
 	againPercent = 125
 	// What is deleted frees space, so deletions are taken until an eighth of the limit is left.
 	deletionsPercent = 100 / 8
-	pressureEvery    = time.Second
+	pressureEvery    = 500 * time.Millisecond
 )
 
+// writesNeed are the projections that a write rests on: the caller, what is stored, what is left of limits, and the directory.
+// A write does without the others, such as the recall index.
+var writesNeed = []string{access.Name, datapoints.Name, usage.Name, directory.Name}
+
+// neededByWrites narrows the states of projections to those that writes need.
+func neededByWrites(health func(context.Context) []projections.Status) func(context.Context) []projections.Status {
+	return func(ctx context.Context) []projections.Status {
+		return slices.DeleteFunc(health(ctx), func(s projections.Status) bool { return !slices.Contains(writesNeed, s.Name) })
+	}
+}
+
 // pressure refuses writes while the projections are far behind or the disk of the data folder is nearly full. Reads go on. It
-// looks at both once a second; a request only reads what was found.
+// looks at both twice a second; a request only reads what was found.
 type pressure struct {
 	// minFree is how many bytes of the disk must be free; 0 looks at no disk.
 	minFree uint64
@@ -40,11 +65,18 @@ type pressure struct {
 	stopped func() error
 	head    func(ctx context.Context) (eventstore.Position, error)
 	// behind counts the events behind a position, up to a limit.
-	behind  func(ctx context.Context, after eventstore.Position, limit int) (int, error)
-	health  func(ctx context.Context) []projections.Status
-	now     func() time.Time
-	log     *slog.Logger
-	marks   map[string]mark
+	behind func(ctx context.Context, after eventstore.Position, limit int) (int, error)
+	health func(ctx context.Context) []projections.Status
+	// index is the recall index while it is at work; nil looks at none.
+	index func(ctx context.Context) (s projections.Status, ok bool)
+	now   func() time.Time
+	log   *slog.Logger
+	marks map[string]mark
+	// backlog knows whose the newest events are, owners the organizations of projects. Both may be nil: then all are refused
+	// together.
+	backlog *backlog
+	owners  func(ctx context.Context, projects []uuid.UUID) (map[uuid.UUID]uuid.UUID, error)
+	known   map[uuid.UUID]uuid.UUID
 	blocked atomic.Pointer[refusals]
 }
 
@@ -55,7 +87,16 @@ type mark struct {
 }
 
 // refusals are why what is refused; empty where it is not.
-type refusals struct{ behind, full, nearlyFull string }
+type refusals struct {
+	behind, full, nearlyFull string
+	// own are the organizations that are refused for what they sent.
+	own map[uuid.UUID]work
+}
+
+func (r refusals) same(o refusals) bool {
+	return r.behind == o.behind && r.full == o.full && r.nearlyFull == o.nearlyFull &&
+		maps.EqualFunc(r.own, o.own, func(work, work) bool { return true })
+}
 
 // run looks until the context ends.
 func (p *pressure) run(ctx context.Context) error {
@@ -71,10 +112,10 @@ func (p *pressure) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	before := p.found()
-	now := refusals{behind: p.lookBehind(ctx, before)}
+	now := p.lookBehind(ctx, before)
 	now.nearlyFull, now.full = p.lookDisk(before)
-	if now != before {
-		p.log.WarnContext(ctx, "what is refused changed", "behind", now.behind, "disk", now.nearlyFull)
+	if !now.same(before) {
+		p.log.WarnContext(ctx, "what is refused changed", "behind", now.behind, "disk", now.nearlyFull, "organizations", slices.Collect(maps.Keys(now.own)))
 	}
 	p.blocked.Store(&now)
 }
@@ -86,37 +127,132 @@ func (p *pressure) found() refusals {
 	return refusals{}
 }
 
-// lookBehind names a projection that is far behind, "" for none. What cannot be found out stays as it was.
-func (p *pressure) lookBehind(ctx context.Context, before refusals) string {
+// lookBehind finds what is refused since projections are far behind: organizations whose own events they have to apply, and all
+// writes once a projection is too far behind by the events of the others. What cannot be found out stays as it was.
+func (p *pressure) lookBehind(ctx context.Context, before refusals) refusals {
+	unknown := refusals{behind: before.behind, own: before.own}
 	head, err := p.head(ctx)
 	if err != nil {
-		return before.behind
+		return unknown
 	}
 	if p.marks == nil {
 		p.marks = map[string]mark{}
 	}
-	limit, least := farBehindEvents, farBehindFor
-	if before.behind != "" {
-		limit, least = farBehindEvents/2, 0
-	}
-	for _, s := range p.health(ctx) {
+	slowest, longest := head, time.Duration(0)
+	late := map[string]time.Duration{}
+	health := p.health(ctx)
+	for _, s := range health {
 		m, marked := p.marks[s.Name]
 		if !marked || s.Position >= m.head {
 			m = mark{head: head, at: p.now()}
 			p.marks[s.Name] = m
 		}
-		if s.Position >= head || p.now().Sub(m.at) < least {
+		if late[s.Name] = p.now().Sub(m.at); s.Position < head {
+			longest = max(longest, late[s.Name])
+		}
+		slowest = min(slowest, s.Position)
+	}
+	crowding, err := p.lookCrowding(ctx, head, slowest)
+	if err != nil {
+		return unknown
+	}
+	own, err := p.lookOwn(ctx, slowest, longest, before)
+	if err != nil {
+		return unknown
+	}
+	maps.Copy(own, crowding)
+	now := refusals{own: own}
+	limit, least := farBehindEvents, farBehindFor
+	if before.behind != "" {
+		limit, least = farBehindEvents/2, 0
+	}
+	for _, s := range health {
+		if s.Position >= head || late[s.Name] < least {
 			continue
 		}
-		n, err := p.behind(ctx, s.Position, limit+1)
+		n, err := p.othersBehind(ctx, s.Position, limit+1, own)
 		if err != nil {
-			return before.behind
+			return unknown
 		}
 		if n > limit {
-			return fmt.Sprintf("projection %s is far behind the log", s.Name)
+			now.behind = fmt.Sprintf("projection %s is far behind the log", s.Name)
+			break
 		}
 	}
-	return ""
+	return now
+}
+
+// lookOwn finds the organizations whose own part of what the slowest projection has to apply is over the limit.
+func (p *pressure) lookOwn(ctx context.Context, slowest eventstore.Position, late time.Duration, before refusals) (map[uuid.UUID]work, error) {
+	none := map[uuid.UUID]work{}
+	if p.backlog == nil {
+		return none, nil
+	}
+	if late < ownBehindFor && len(before.own) == 0 {
+		return none, nil
+	}
+	_, shares, ok := p.backlog.after(slowest)
+	if !ok {
+		return none, nil
+	}
+	sums, err := p.byOwner(ctx, shares)
+	if err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(sums, func(organization uuid.UUID, w work) bool {
+		if _, was := before.own[organization]; was {
+			return w.events <= ownBehindEvents/2 && w.bytes <= ownBehindBytes/2
+		}
+		return late < ownBehindFor || w.events <= ownBehindEvents && w.bytes <= ownBehindBytes
+	})
+	return sums, nil
+}
+
+// byOwner adds the shares of projects up by their organizations. One whose organization is not known yet is nobody's.
+func (p *pressure) byOwner(ctx context.Context, shares map[uuid.UUID]work) (map[uuid.UUID]work, error) {
+	var unknown []uuid.UUID
+	for project := range shares {
+		if _, known := p.known[project]; !known {
+			unknown = append(unknown, project)
+		}
+	}
+	if len(unknown) > 0 {
+		found, err := p.owners(ctx, unknown)
+		if err != nil {
+			return nil, err
+		}
+		if p.known == nil || len(p.known)+len(found) > mostOwners {
+			p.known = map[uuid.UUID]uuid.UUID{}
+		}
+		maps.Copy(p.known, found)
+	}
+	sums := map[uuid.UUID]work{}
+	for project, w := range shares {
+		if owner, known := p.known[project]; known {
+			sum := sums[owner]
+			sum.add(w)
+			sums[owner] = sum
+		}
+	}
+	return sums, nil
+}
+
+// othersBehind counts the events after a position that belong to nobody who is refused, up to a limit. Where the account does not
+// reach back that far, the log is counted, with those of all.
+func (p *pressure) othersBehind(ctx context.Context, after eventstore.Position, limit int, refused map[uuid.UUID]work) (int, error) {
+	if len(refused) == 0 {
+		return p.behind(ctx, after, limit)
+	}
+	all, shares, ok := p.backlog.after(after)
+	if !ok {
+		return p.behind(ctx, after, limit)
+	}
+	for project, w := range shares {
+		if _, is := refused[p.known[project]]; is {
+			all.events -= w.events
+		}
+	}
+	return min(all.events, limit), nil
 }
 
 func (p *pressure) lookDisk(before refusals) (nearlyFull, full string) {
@@ -145,13 +281,17 @@ func (p *pressure) lookDisk(before refusals) (nearlyFull, full string) {
 }
 
 // refuse is the answer to a write at present, nil where it is taken.
-func (p *pressure) refuse(deletion bool) error {
+func (p *pressure) refuse(by auth.Principal, deletion bool) error {
 	r := p.found()
+	_, own := r.own[by.OrganizationID]
 	switch {
 	case p.stopped() != nil:
 		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the event store can write no more until the service is started anew; reads go on")
 	case r.behind != "":
 		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s: writes are refused until it has caught up, retry later; reads go on", r.behind)
+	case own:
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+			"the organization is far ahead of what is processed: its writes are refused until half of that is done, retry later; reads go on")
 	case r.full != "", r.nearlyFull != "" && !deletion:
 		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s: writes are refused until there is room, retry later; reads go on", r.nearlyFull)
 	default:
@@ -169,6 +309,9 @@ func (p *pressure) reasons() (list []string) {
 		if reason != "" {
 			list = append(list, reason)
 		}
+	}
+	if n := len(r.own); n > 0 {
+		list = append(list, fmt.Sprintf("%d organizations are far ahead of what is processed", n))
 	}
 	return list
 }

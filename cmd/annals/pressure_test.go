@@ -10,6 +10,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -23,6 +24,7 @@ type scales struct {
 	// stoppedBy is why the log takes no more writes.
 	stoppedBy error
 	position  eventstore.Position
+	by        auth.Principal
 }
 
 func newScales() *scales {
@@ -47,7 +49,7 @@ func (s *scales) want(t *testing.T, when string, sends, deletions bool) {
 	t.Helper()
 	s.look(t.Context())
 	for deletion, taken := range map[bool]bool{false: sends, true: deletions} {
-		err := s.refuse(deletion)
+		err := s.refuse(s.by, deletion)
 		if (err == nil) != taken {
 			t.Errorf("%s: deletion %t is answered with %v", when, deletion, err)
 		}
@@ -131,7 +133,7 @@ func TestWritesAreRefusedOnceTheLogTakesNoMore(t *testing.T) {
 	s.want(t, "while it writes", true, true)
 	s.stoppedBy = errors.New("input/output error")
 	s.want(t, "once it cannot", false, false)
-	if err := s.refuse(false); !strings.Contains(err.Error(), "started anew") || strings.Contains(err.Error(), "input/output") {
+	if err := s.refuse(s.by, false); !strings.Contains(err.Error(), "started anew") || strings.Contains(err.Error(), "input/output") {
 		t.Errorf("a caller is told %v", err)
 	}
 	if got := s.reasons(); len(got) != 1 || !strings.Contains(got[0], "input/output error") {

@@ -76,14 +76,18 @@ func (c *RebuildCmd) alone(ctx context.Context, env *Env) (_ rebuilder, done fun
 	if err != nil {
 		return nil, nil, err
 	}
+	events := commands.NewLog(st.store, st.codec, log)
+	if err := useHashKey(startCtx, events, &c.Settings); err != nil {
+		return nil, nil, errors.Join(err, st.close())
+	}
 	runtime, err := projections.New(projections.Config{
 		DB: st.db, Store: st.store, Codec: st.codec, LogID: projections.LogIDOf(st.store, st.codec), Logger: log,
-		Projectors: append(projectors(st, domainrecall.NewAnalyzer(), log), c.embeddingProjectors()...),
+		Projectors: append(projectors(st, events.Namespaces, domainrecall.NewAnalyzer(), log), c.embeddingProjectors()...),
 	})
 	if err != nil {
 		return nil, nil, errors.Join(err, st.close())
 	}
-	return localProjections{operatorProjections{runtime: runtime, log: commands.NewLog(st.store, st.codec, log)}}, st.close, nil
+	return localProjections{operatorProjections{runtime: runtime, log: events}}, st.close, nil
 }
 
 // localProjections are the projections of this process, as a rebuilder.

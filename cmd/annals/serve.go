@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,6 +21,7 @@ import (
 	"github.com/annals-project/annals/commands/pipeline/model"
 	"github.com/annals-project/annals/domain/metering"
 	domainrecall "github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/operator"
@@ -38,11 +41,18 @@ import (
 // its request or its page, and the part that lives is small. GOGC in the environment wins.
 const gcPercent = 200
 
+// memoryLimit is the heap size from which the collector works harder than gcPercent asks, so that the garbage of a few big
+// answers does not fill the machine. What lives may exceed it. GOMEMLIMIT in the environment wins.
+const memoryLimit = 640 << 20
+
 // startLimit is how long the parts may take to open, a first initialisation of the database included.
 const startLimit = 3 * time.Minute
 
 // Run is "annals serve": it opens the parts, serves until the context ends, and closes them in order.
 func (c *ServeCmd) Run(ctx context.Context, env *Env) (err error) {
+	if err := noCoreDumps(); err != nil {
+		return err
+	}
 	if err := c.Validate(); err != nil {
 		return err
 	}
@@ -53,6 +63,9 @@ func (c *ServeCmd) Run(ctx context.Context, env *Env) (err error) {
 	log := slog.New(slog.NewJSONHandler(env.Stderr, &slog.HandlerOptions{Level: level}))
 	if env.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
+	}
+	if env.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
 	}
 	listening, err := listenAll(ctx, &c.Settings)
 	if err != nil {
@@ -83,7 +96,11 @@ type process struct {
 	urls      PublicURLs
 	listening listeners
 	door      *door
-	api       http.Handler
+	api, ops  http.Handler
+	// connections bounds those of every address.
+	connections *httpx.Connections
+	// causes are those of the parts that were not ready when it was last asked.
+	causes    atomic.Pointer[string]
 	runtime   *projections.Runtime
 	waiter    *projections.Waiter
 	worker    *pipeline.Worker
@@ -99,12 +116,15 @@ type process struct {
 	metering     *commands.Metering
 	directory    *directory.Queries
 	sends        operator.Sends
+	access       access.Queries
 	keys         auth.Keys
 	pressure     *pressure
 
 	operatorProjections operatorProjections
 	backups             operator.Backups
 	organizations       organizations
+	// indexGrace is how long the start waits for the index, which all but recall does without.
+	indexGrace time.Duration
 	// started is closed once the projections have caught up and nothing that a commit set off stands open.
 	started chan struct{}
 	// ready is called once, when the service is.
@@ -116,26 +136,33 @@ type process struct {
 
 // newProcess makes the parts. A nil clock is that of the machine.
 func newProcess(ctx context.Context, s *Settings, st *storage, listening listeners, log *slog.Logger, clock func() time.Time) (*process, error) {
-	p := &process{settings: s, log: log, st: st, listening: listening, urls: s.PublicURLs(listening.api.Addr().String(), listening.console.Addr().String()), door: &door{}, started: make(chan struct{}), clock: clock}
+	p := &process{
+		settings: s, log: log, st: st, listening: listening, urls: s.PublicURLs(listening.api.Addr().String(), listening.console.Addr().String()),
+		door: &door{}, connections: httpx.NewConnections(httpx.ConnectionLimit()), indexGrace: indexGrace, started: make(chan struct{}), clock: clock,
+	}
 	if clock == nil {
 		p.clock = time.Now
 	}
 	events := commands.NewLog(st.store, st.codec, log)
-	key, err := hashKey(s)
+	key, err := hashKeyOf(ctx, events, s)
 	if err != nil {
 		return nil, err
 	}
-	if err := openLog(ctx, events, s, p.urls); err != nil {
+	if err := openLog(ctx, events, s, p.urls, key); err != nil {
 		return nil, err
 	}
+	events.Namespaces = stream.NewNamespaces(key)
+	p.access = access.Queries{DB: st.db, Namespaces: events.Namespaces}
 	registry := prometheus.NewRegistry()
 	blobs := blobReader{st.store, st.codec}
 	analyzer := domainrecall.NewAnalyzer()
 	hooks := projectionMetrics(registry)
-	p.keys = keysOf(s, access.Queries{DB: st.db}, &hooks)
+	p.keys = keysOf(s, p.access, &hooks)
+	backlog := &backlog{}
 	p.runtime, err = projections.New(projections.Config{
-		DB: st.db, Store: st.store, Codec: st.codec, LogID: projections.LogIDOf(st.store, st.codec), Logger: log, Hooks: hooks,
-		Projectors: append(projectors(st, analyzer, log), s.embeddingProjectors()...),
+		Observer: backlog,
+		DB:       st.db, Store: st.store, Codec: st.codec, LogID: projections.LogIDOf(st.store, st.codec), Logger: log, Hooks: hooks,
+		Projectors: append(projectors(st, events.Namespaces, analyzer, log), s.embeddingProjectors()...),
 	})
 	if err != nil {
 		return nil, err
@@ -145,7 +172,8 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 	p.operatorProjections = operatorProjections{runtime: p.runtime, log: events, now: p.now}
 	p.pressure = &pressure{
 		minFree: uint64(s.MinFreeDisk) << 20, free: diskFree(s.DataDir), stopped: st.logStopped, head: st.store.Head, behind: eventsBehind(st.store),
-		health: p.runtime.Health, now: time.Now, log: log,
+		health: neededByWrites(p.runtime.Health), index: indexAtWork(p.runtime.Health), now: time.Now, log: log,
+		backlog: backlog, owners: p.access.Owners,
 	}
 	queries := datapoints.Queries{DB: st.db, Log: st.store, Wait: p.waiter}
 	if s.EventStore == Embedded {
@@ -183,7 +211,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 	}
 	write := commands.New(commands.Config{
 		Log: events, Waiter: p.waiter, Sends: queries, DataPoints: queries, Records: p.directory, Directory: p.directory, SoleWriter: s.EventStore == Embedded, HashKey: key, Pipeline: s.PipelineOn(), Foreground: foreground, Limits: meters,
-		Tariff: p.tariff, Accounts: charges, Vault: vault, Preparing: access.Queries{DB: st.db},
+		Tariff: p.tariff, Accounts: charges, Vault: vault, Preparing: p.access,
 	})
 	p.organizations = organizations{commands: write, dataDir: s.DataDir, now: p.now}
 	p.prepareEvery = prepareEvery
@@ -191,19 +219,19 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 		return write.PrepareOrganizations(ctx, operatorCall("preparation", p.now()))
 	}
 	p.tendVault = func(ctx context.Context) error {
-		return tendVault(ctx, vault, access.Queries{DB: st.db}, s.DataDir, log)
+		return tendVault(ctx, vault, p.access, s.DataDir, log)
 	}
 	p.backups = backups{node: st.node, dataDir: s.DataDir, hashKey: key, sealKeys: sealing}
-	p.sends = operatorSends{queries: queries, access: access.Queries{DB: st.db}, commands: write, now: p.now}
+	p.sends = operatorSends{queries: queries, access: p.access, commands: write, now: p.now}
 	return p, p.routes(registry, queries, write, blobs, analyzer)
 }
 
 // projectors are the projections of the service, in the order in which all of them are rebuilt.
-func projectors(st *storage, analyzer *domainrecall.Analyzer, log *slog.Logger) []projections.Projector {
+func projectors(st *storage, namespaces stream.Namespaces, analyzer *domainrecall.Analyzer, log *slog.Logger) []projections.Projector {
 	return []projections.Projector{
 		access.New(), datapoints.New(blobReader{st.store, st.codec}), memories.New(blobReader{st.store, st.codec}, log),
 		recallindex.New(st.index, recallindex.Log{Store: st.store, Codec: st.codec}, analyzer, log), usage.New(),
-		directory.New(blobReader{st.store, st.codec}, log),
+		directory.New(blobReader{st.store, st.codec}, namespaces, log),
 	}
 }
 
@@ -217,7 +245,7 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 	if err != nil {
 		return err
 	}
-	accounts := accounts{usage.Queries{DB: p.st.db, Tariff: p.tariff}, access.Queries{DB: p.st.db}, queries, p.st.store.Head, p.waiter, p.now}
+	accounts := accounts{usage.Queries{DB: p.st.db, Tariff: p.tariff}, p.access, queries, p.st.store.Head, p.waiter, p.now}
 	e := httpx.New(httpx.Config{
 		Log: p.log, Metrics: metrics, Keys: liveKeys{p.keys, p.waiter}, Gate: p.door.gate, Writes: p.pressure.refuse,
 		Limit: newRateLimits(p.settings, p.tariff, p.clock).allow,
@@ -229,29 +257,42 @@ func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queri
 		Statuses: sendStatuses{queries}, Projects: accounts, Usage: accounts, Meter: p.recalls,
 		Recall: ownIndex{p.index, recall.New(recall.Config{DB: p.st.db, Index: p.st.index, Analyzer: analyzer, Viewers: p.directory, Blobs: blobs, Projections: p.waiter, Log: p.log, Meaning: p.embedding.meaning(), Now: p.clock})},
 	})
-	readapi.RegisterOperation(e, readapi.Operation{Ready: p.notReady, Remarks: p.remarks, Metrics: registry})
+	if p.listening.ops == nil {
+		readapi.RegisterOperation(e, p.operation(registry))
+	} else {
+		readapi.RegisterHealth(e)
+		ops := httpx.NewOperation(httpx.Config{Log: p.log, URLs: p.urls.auth()})
+		readapi.RegisterOperation(ops, p.operation(registry))
+		p.ops = ops
+	}
 	p.api = e
 	return nil
 }
 
 // run serves until the context ends or a part fails.
 func (p *process) run(ctx context.Context) error {
-	socket, err := operator.Listen(ctx, p.settings.DataDir)
+	socket, err := operator.Listen(ctx, p.settings.DataDir, p.log)
 	if err != nil {
 		return errors.Join(err, p.listening.close())
 	}
 	edge := []role{
-		{"api", serveHTTP(p.listening.api, p.api, p.door, p.settings, p.log)},
-		{"console", serveHTTP(p.listening.console, p.consoleEdge(), p.door, p.settings, p.log)},
+		{"api", p.serveHTTP(p.listening.api, p.api)},
+		{"console", p.serveHTTP(p.listening.console, p.consoleEdge())},
 		{"operator socket", serveOperator(socket, operator.Handler(p.sends, p.log, operator.EventRoutes(p.st.store), operator.ProjectionRoutes(p.operatorProjections), operator.EraseRoutes(operatorErasures{p.finisher}), operator.BackupRoutes(p.backups), operator.OrganizationRoutes(p.organizations)))},
 		{"start", p.start},
+	}
+	if p.ops != nil {
+		edge = append(edge, role{"ops", p.serveHTTP(p.listening.ops, p.ops)})
 	}
 	core := []role{{"confirmer", p.afterStart(p.confirmer.Run)}, {"finisher", p.afterStart(p.finisher.Run)}, {"metering", p.afterStart(p.metering.Run)}, {"preparation", p.afterStart(p.keepPreparing)}}
 	if p.settings.PipelineOn() {
 		core = append(core, role{"pipeline", p.afterStart(p.worker.Run)})
 	}
 	core = append(core, p.embedding.roles(p)...)
-	return runTiers(ctx, edge, core, []role{{"projections", p.runtime.Run}, {"index", p.watchIndex}, {"pressure", p.pressure.run}, {"postgres", p.watchPostgres}})
+	// What the others rest on ends the process with its panic; what only watches runs again.
+	base := append(restarting(p.log, []role{{"index", p.watchIndex}, {"refill", p.keepIndexWhole}, {"pressure", p.pressure.run}}),
+		role{"projections", p.runtime.Run}, role{"postgres", p.watchPostgres})
+	return runTiers(ctx, p.log, edge, restarting(p.log, core), base)
 }
 
 // start opens the door once the projections are where the log was at the start, and nothing that a commit set off stands open.
@@ -260,12 +301,11 @@ func (p *process) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{access.Name, datapoints.Name, usage.Name, directory.Name, memories.Name} {
+	for _, name := range append(slices.Clone(writesNeed), memories.Name) {
 		for p.waiter.Wait(ctx, head, name) != nil {
 			// Who calls, what stands and what is left cannot be told without these: the door stays shut, and /readyz says why. Where one
 			// of the others stopped, the reads that rest on it are refused, and the rest goes on.
-			needed := name == access.Name || name == datapoints.Name || name == usage.Name || name == directory.Name
-			if _, stopped := errors.AsType[*projections.Stop](p.waiter.Stopped(ctx, name)); stopped && !needed {
+			if !slices.Contains(writesNeed, name) && p.stopped(ctx, name) {
 				break
 			}
 			if !sleep(ctx, time.Second) {
@@ -273,10 +313,7 @@ func (p *process) start(ctx context.Context) error {
 			}
 		}
 	}
-	// An embedded index is fed by its own process alone: one that stands by for another serves all but recall.
-	if p.standsBy(ctx) {
-		p.log.InfoContext(ctx, "another process feeds its index: this one answers no recall until it takes over")
-	}
+	p.awaitIndex(ctx)
 	if ctx.Err() != nil {
 		return nil
 	}

@@ -102,7 +102,7 @@ func (s operatorSends) Retry(ctx context.Context, id uuid.UUID) error {
 // serveOperator serves the operator's socket until the context ends.
 func serveOperator(l net.Listener, handler http.Handler) func(context.Context) error {
 	return func(ctx context.Context) error {
-		server := &http.Server{Handler: handler, ReadHeaderTimeout: drainPatience}
+		server := operator.Server(handler)
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(l) }()
 		select {

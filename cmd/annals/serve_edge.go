@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -58,24 +57,27 @@ func (d *door) gate() error {
 }
 
 // serveHTTP serves until the context ends, then lets the requests under way end.
-func serveHTTP(l net.Listener, handler http.Handler, d *door, s *Settings, log *slog.Logger) func(context.Context) error {
+func (p *process) serveHTTP(l net.Listener, handler http.Handler) func(context.Context) error {
 	return func(ctx context.Context) error {
+		s, log := p.settings, p.log
 		server := httpx.NewServer(handler, log)
+		l = p.connections.Listen(l)
 		if s.TLSCert != "" {
 			certificate, err := tls.LoadX509KeyPair(s.TLSCert, s.TLSKey)
 			if err != nil {
 				return fmt.Errorf("load the certificate: %w", err)
 			}
+			// It offers no protocol, so HTTP/1.1 alone is spoken: no connection carries many requests at once.
 			l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
 		}
 		served := make(chan error, 1)
-		go func() { served <- server.Serve(httpx.Listener(l)) }()
+		go func() { served <- server.Serve(l) }()
 		select {
 		case err := <-served:
 			return err
 		case <-ctx.Done():
 		}
-		d.draining.Store(true)
+		p.door.draining.Store(true)
 		drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainPatience)
 		defer cancel()
 		err := server.Shutdown(drainCtx)

@@ -15,7 +15,7 @@ import (
 
 // newFinisher makes the finisher with what it removes from the disk.
 func (p *process) newFinisher(events *commands.Log, queries datapoints.Queries) *pipeline.Finisher {
-	tables := projections.Vacuum{DB: p.st.db, Keepers: []projections.TextKeeper{datapoints.Projector{}, &memories.Projector{}, &directory.Projector{}}}
+	tables := projections.Vacuum{DB: p.st.db, Keepers: []projections.TextKeeper{datapoints.Projector{}, &memories.Projector{}, &directory.Projector{}}, Leftovers: p.runtime.DropLeftovers}
 	f := &pipeline.Finisher{Log: events, List: queries, Identities: p.directory, Progress: p.waiter, Logger: p.log, Now: p.now, Index: p.st.index, HasIndex: p.index.feeds}
 	p.embedding.erases(f, &tables)
 	f.Tables = tables

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,37 +19,65 @@ import (
 // checkLimit bounds one look at a part.
 const checkLimit = 2 * time.Second
 
-// notReady names what cannot do its work, and why.
+// notReady names what cannot do its work, and why. Causes go to the log, each set of them once.
 func (p *process) notReady(ctx context.Context) []readapi.NotReady {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	var parts []readapi.NotReady
-	add := func(part, reason string) { parts = append(parts, readapi.NotReady{Part: part, Reason: reason}) }
+	add := func(part, reason string, cause error) {
+		unready := readapi.NotReady{Part: part, Reason: reason}
+		if cause != nil {
+			unready.Cause = cause.Error()
+		}
+		parts = append(parts, unready)
+	}
 	for _, s := range p.runtime.Health(ctx) {
 		switch {
+		case s.Stop != nil && s.Stop.Stream != "":
+			add("projection "+s.Name, fmt.Sprintf("stopped at position %d, %s of %s; the log names the cause", s.Stop.Position, s.Stop.Type, s.Stop.Stream), s.Stop)
 		case s.Stop != nil:
-			add("projection "+s.Name, s.Stop.Error())
+			add("projection "+s.Name, "stopped; the log names the cause", s.Stop)
+		case s.Repeat != nil:
+			add("projection "+s.Name, s.Repeat.Error(), nil) // its cause is brief
 		case s.Trouble != nil:
-			add("projection "+s.Name, s.Trouble.Error())
+			add("projection "+s.Name, "its last try failed; the log names the cause", s.Trouble)
 		case s.Name == recallindex.Name && !s.Active && p.settings.EventStore == Embedded:
-			add("projection "+s.Name, "another process feeds its index, and an embedded index serves one process only: stop the other")
+			add("projection "+s.Name, "another process feeds its index, and an embedded index serves one process only: stop the other", nil)
 		}
 	}
-	if reason := p.st.logTrouble(ctx); reason != "" {
-		add("event store", reason)
+	if reason, cause := p.st.logTrouble(ctx); reason != "" {
+		add("event store", reason, cause)
 	}
 	if err := p.st.db.Ping(ctx); err != nil {
-		add("postgres", "it does not answer: "+err.Error())
+		add("postgres", "it does not answer; the log names the cause", err)
 	}
 	if reason := p.door.reason(); reason != "" {
-		add("service", reason)
+		add("service", reason, nil)
 	}
+	p.logCauses(ctx, parts)
 	return parts
+}
+
+// logCauses logs the causes of what is not ready, unless they were the last to be logged.
+func (p *process) logCauses(ctx context.Context, parts []readapi.NotReady) {
+	var causes []string
+	for _, part := range parts {
+		if part.Cause != "" {
+			causes = append(causes, part.Part+": "+part.Cause)
+		}
+	}
+	said := strings.Join(causes, "; ")
+	if before := p.causes.Swap(&said); said != "" && (before == nil || *before != said) {
+		p.log.WarnContext(ctx, "service is not ready", "causes", causes)
+	}
 }
 
 // remarks are what is refused, what is lost, and what is set aside.
 func (p *process) remarks() readapi.Remarks {
 	r := readapi.Remarks{WritesRefused: p.pressure.reasons(), RecallElsewhere: p.index.elsewhere()}
+	for _, l := range p.st.index.Losses() {
+		r.RecallIncomplete = append(r.RecallIncomplete, l.Part)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
 	defer cancel()
 	var err error
@@ -59,6 +89,14 @@ func (p *process) remarks() readapi.Remarks {
 	}
 	slices.SortFunc(r.SetAside, func(a, b readapi.SetAside) int { return cmp.Compare(a.Position, b.Position) })
 	return r
+}
+
+// stopped reports whether a projection stopped, or has repeated one page for minutes. What cannot be found out is no stop.
+func (p *process) stopped(ctx context.Context, name string) bool {
+	err := p.waiter.Stopped(ctx, name)
+	_, stop := errors.AsType[*projections.Stop](err)
+	_, repeat := errors.AsType[*projections.Repeat](err)
+	return stop || repeat
 }
 
 // indexTrouble is what keeps the recall index from taking writes, nil for nothing.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/domain/fault"
+	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/recallindex"
@@ -18,14 +19,16 @@ const (
 	startLook = 20 * time.Millisecond
 	// indexCatchUp bounds one wait for the index to be where the log is; then it is looked again whose turn it is.
 	indexCatchUp = 5 * time.Second
+	// indexGrace bounds the wait of the start for an index that is nearly where the log is.
+	indexGrace = 5 * time.Second
 )
 
 // index is what a process knows of its own index. An embedded index belongs to one process: of several, the one that has the turn
 // of its projection feeds its own and answers recall; the others stand by, and build theirs once it is their turn.
 type index struct {
 	runtime *projections.Runtime
-	// sole says that no other process can have the turn: the log is embedded. A turn that changes hands within the process, as at
-	// the end of a rebuild, holds up no recall.
+	// sole is true if no other process can have the turn: the log is embedded. Then a turn that changes hands within the process,
+	// as at the end of a rebuild, holds up no recall once the index was whole.
 	sole bool
 	// whole is the turn of this process in which the index came to where the log was when it began; 0 for none.
 	whole atomic.Int64
@@ -48,9 +51,9 @@ func (x *index) answers() bool {
 // elsewhere is why recall is not answered here, "" where it is.
 func (x *index) elsewhere() string {
 	switch _, active := x.runtime.Active(recallindex.Name); {
-	case x.sole, x.answers():
+	case x.answers(), x.sole && x.whole.Load() != 0:
 		return ""
-	case active:
+	case active, x.sole:
 		return "the index of this process is being built; recall is answered once it is"
 	default:
 		return "another process feeds its index, and answers recall"
@@ -74,6 +77,12 @@ func (p *process) watchIndex(ctx context.Context) error {
 	return nil
 }
 
+// keepIndexWhole fills parts of the index again that lost their documents.
+func (p *process) keepIndexWhole(ctx context.Context) error {
+	texts := recallindex.Log{Store: p.st.store, Codec: p.st.codec}
+	return recallindex.New(p.st.index, texts, domainrecall.NewAnalyzer(), p.log).KeepWhole(ctx, p.st.db)
+}
+
 func (p *process) lookAtIndex(ctx context.Context) {
 	turn, active := p.runtime.Active(recallindex.Name)
 	if active && turn == p.index.whole.Load() {
@@ -81,6 +90,10 @@ func (p *process) lookAtIndex(ctx context.Context) {
 	}
 	if !active {
 		p.index.stopped.Store(p.runtime.StoppedHere(ctx, recallindex.Name))
+		return
+	}
+	if p.stopped(ctx, recallindex.Name) { // it repeats a page
+		p.index.stopped.Store(true)
 		return
 	}
 	head, err := p.st.store.Head(ctx)
@@ -93,6 +106,19 @@ func (p *process) lookAtIndex(ctx context.Context) {
 	if err == nil {
 		p.index.whole.Store(turn)
 		p.index.stopped.Store(false)
+	}
+}
+
+// awaitIndex waits a moment for the index of this process, or until it is known that another process feeds its own. Recall is
+// refused until the index is whole; everything else is served.
+func (p *process) awaitIndex(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, p.indexGrace)
+	defer cancel()
+	switch {
+	case p.standsBy(limited):
+		p.log.InfoContext(ctx, "another process feeds its index: this one answers no recall until it takes over")
+	case limited.Err() != nil && ctx.Err() == nil:
+		p.log.WarnContext(ctx, "recall index is not whole yet, recall is refused until it is")
 	}
 }
 

@@ -42,10 +42,11 @@ func (k liveKeys) stopped(ctx context.Context) error {
 // keysOf are the keys of the process. Where the log is embedded this process alone changes them, and knows those that it has
 // looked up; where others may change them too, each call looks its key up.
 func keysOf(s *Settings, queries access.Queries, hooks *projections.Hooks) auth.Keys {
+	bounded := auth.NewStrangers(queries)
 	if s.EventStore != Embedded {
-		return queries
+		return bounded
 	}
-	cache := auth.NewCache(queries)
+	cache := auth.NewCache(bounded)
 	page := hooks.Page
 	hooks.Page = func(name string, passed, applied int, took time.Duration) {
 		if name == access.Name && applied > 0 {

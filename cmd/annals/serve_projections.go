@@ -49,7 +49,7 @@ func (o operatorProjections) SetAside(ctx context.Context, s operator.SetAside) 
 	}
 	var stand []string
 	for _, h := range o.runtime.Health(ctx) {
-		if h.Stop != nil && h.Stop.Position == eventstore.Position(s.Position) {
+		if h.Stop != nil && h.Stop.Position == eventstore.Position(s.Position) || h.Repeat != nil && h.Repeat.Next == eventstore.Position(s.Position) {
 			stand = append(stand, h.Name)
 		}
 	}

@@ -69,11 +69,17 @@ func (st *storage) openLog(ctx context.Context, s *Settings, log *slog.Logger) (
 		if st.node, err = node.Start(ctx, node.Config{Dir: filepath.Join(s.DataDir, "log"), Logger: log}); err != nil {
 			return err
 		}
-		c := st.node.Connection()
-		cfg.ConnectionString, cfg.Username, cfg.Password, cfg.RootCAs = c.ConnectionString(), c.Username, c.Password, c.RootCAs
+		cfg = connectTo(st.node, cfg)
 	}
 	st.store, err = esdb.Open(cfg)
 	return err
+}
+
+// connectTo is the configuration of a client of an embedded node.
+func connectTo(n *node.Node, cfg esdb.Config) esdb.Config {
+	c := n.Connection()
+	cfg.ConnectionString, cfg.Username, cfg.Password, cfg.RootCAs = c.ConnectionString(), c.Username, c.Password, c.RootCAs
+	return cfg
 }
 
 func (st *storage) openDatabase(ctx context.Context, s *Settings, log *slog.Logger) (err error) {
@@ -99,14 +105,14 @@ func (st *storage) logStopped() error {
 }
 
 // logTrouble is why the log does not do all of its work, "" where it does.
-func (st *storage) logTrouble(ctx context.Context) string {
+func (st *storage) logTrouble(ctx context.Context) (reason string, cause error) {
 	if err := st.logStopped(); err != nil {
-		return "writes are refused, start the service anew: " + err.Error()
+		return "writes are refused, start the service anew; the log names the cause", err
 	}
 	if _, err := st.store.Head(ctx); err != nil {
-		return "it does not answer: " + err.Error()
+		return "it does not answer; the log names the cause", err
 	}
-	return ""
+	return "", nil
 }
 
 // close closes what was opened, the users before what they use.

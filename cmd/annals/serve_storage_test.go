@@ -47,7 +47,7 @@ func TestLogThatCanWriteNoMore(t *testing.T) {
 	})
 	st := &storage{node: n, store: store}
 	appendEvents(t, store, "s", 0, "{}")
-	if reason := st.logTrouble(t.Context()); reason != "" || st.logStopped() != nil {
+	if reason, _ := st.logTrouble(t.Context()); reason != "" || st.logStopped() != nil {
 		t.Errorf("before: %q, %v", reason, st.logStopped())
 	}
 	broken.Store(true)
@@ -61,8 +61,12 @@ func TestLogThatCanWriteNoMore(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("the node does not say that it failed")
 	}
-	if reason := st.logTrouble(t.Context()); !strings.Contains(reason, "input/output error") || !strings.Contains(reason, "start the service anew") {
+	reason, cause := st.logTrouble(t.Context())
+	if strings.Contains(reason, "input/output error") || !strings.Contains(reason, "start the service anew") {
 		t.Errorf("after: %q", reason)
+	}
+	if cause == nil || !strings.Contains(cause.Error(), "input/output error") {
+		t.Errorf("its cause: %v", cause)
 	}
 	if st.logStopped() == nil {
 		t.Error("writes go on")

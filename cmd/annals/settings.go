@@ -26,6 +26,7 @@ type Settings struct {
 	DataDir     string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Folder that holds all that the service keeps."`
 	APIAddr     string `name:"api-addr" setting:"ANNALS_API_ADDR" default:"127.0.0.1:8080" help:"Address that the API listens on."`
 	ConsoleAddr string `name:"console-addr" setting:"ANNALS_CONSOLE_ADDR" default:"127.0.0.1:8081" help:"Address that the console listens on."`
+	OpsAddr     string `name:"ops-addr" setting:"ANNALS_OPS_ADDR" help:"Address that /readyz and /metrics listen on, with the causes of what is not ready; default: that of the API, without causes."`
 	APIURL      string `name:"api-url" setting:"ANNALS_API_URL" help:"Public address of the API; default from the address it listens on."`
 	ConsoleURL  string `name:"console-url" setting:"ANNALS_CONSOLE_URL" help:"Public address of the console; default from the address it listens on."`
 	AuthURL     string `name:"auth-url" setting:"ANNALS_AUTH_URL" help:"Public address of the authorization server; default the console's."`
@@ -58,7 +59,10 @@ func (s *Settings) Validate() error {
 	if strings.TrimSpace(s.DataDir) == "" {
 		bad("DATA_DIR", "is empty: name a folder, such as ./data")
 	}
-	for _, a := range []struct{ name, value string }{{"API_ADDR", s.APIAddr}, {"CONSOLE_ADDR", s.ConsoleAddr}} {
+	for _, a := range []struct{ name, value string }{{"API_ADDR", s.APIAddr}, {"CONSOLE_ADDR", s.ConsoleAddr}, {"OPS_ADDR", s.OpsAddr}} {
+		if a.name == "OPS_ADDR" && a.value == "" {
+			continue
+		}
 		if _, _, err := splitAddr(a.value); err != nil {
 			bad(a.name, "is %q: want host:port, such as 127.0.0.1:8080", a.value)
 		}

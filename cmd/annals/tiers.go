@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/internal/panics"
 )
 
 // role is a part of the process that works until its context ends.
@@ -15,12 +18,38 @@ type role struct {
 	run  func(ctx context.Context) error
 }
 
+// restarting are roles whose panic does not end the process: each runs again after a pause.
+func restarting(log *slog.Logger, tier []role) []role {
+	again := make([]role, len(tier))
+	for i, r := range tier {
+		again[i] = role{r.name, func(ctx context.Context) error {
+			for pause := firstRestart; ; pause = min(2*pause, longestRestart) {
+				err := panics.Call(ctx, log, "role panicked, will restart", func() error { return r.run(ctx) }, "role", r.name)
+				if _, panicked := errors.AsType[*panics.Error](err); !panicked {
+					return err
+				}
+				if !sleep(ctx, pause) {
+					return nil
+				}
+			}
+		}}
+	}
+	return again
+}
+
+// The first and the longest pause before a role that panicked runs again.
+const (
+	firstRestart   = time.Second
+	longestRestart = time.Minute
+)
+
 // tierPatience is how long a tier may take to stop before the next one is told to stop all the same.
 const tierPatience = 15 * time.Second
 
 // runTiers starts every tier together and stops them in order: each is told to stop only after the one before it has
-// returned. The end of the context, or of any role, stops them all; the error is that of the roles that failed.
-func runTiers(ctx context.Context, tiers ...[]role) error {
+// returned. The end of the context, or of any role, stops them all; the error is that of the roles that failed. A panic of a
+// role is its error.
+func runTiers(ctx context.Context, log *slog.Logger, tiers ...[]role) error {
 	type running struct {
 		stop context.CancelFunc
 		done chan error
@@ -32,7 +61,7 @@ func runTiers(ctx context.Context, tiers ...[]role) error {
 		g, groupCtx := errgroup.WithContext(tierCtx)
 		for _, r := range tier {
 			g.Go(func() error {
-				err := r.run(groupCtx)
+				err := panics.Call(groupCtx, log, "role panicked", func() error { return r.run(groupCtx) }, "role", r.name)
 				if groupCtx.Err() == nil && err == nil {
 					err = errors.New("ended by itself")
 				}

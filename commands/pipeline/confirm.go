@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/internal/todo"
 )
 
@@ -40,8 +41,9 @@ type Confirmer struct {
 	Logger       *slog.Logger
 	Now          func() time.Time
 
-	// answered remembers what was confirmed until the list shows it.
+	// answered remembers what was confirmed until the list shows it, and panicked how often the end of a send panicked.
 	answered map[uuid.UUID]eventstore.Position
+	panicked map[uuid.UUID]int
 	// troubled is since when the index takes no writes, zero while it does.
 	troubled time.Time
 }
@@ -49,10 +51,11 @@ type Confirmer struct {
 // Run confirms until the context ends.
 func (c *Confirmer) Run(ctx context.Context) error {
 	c.answered = make(map[uuid.UUID]eventstore.Position)
-	moved, stop := watchAll(c.Progress, dataPoints, memories, recallIndex)
+	moved, stop := c.watchAll(ctx, dataPoints, memories, recallIndex)
 	defer stop()
 	for ctx.Err() == nil {
-		worked, err := c.round(ctx)
+		worked := false
+		err := panics.Call(ctx, c.Logger, "confirmer panicked", func() (err error) { worked, err = c.round(ctx); return err })
 		if err != nil && ctx.Err() == nil {
 			c.Logger.WarnContext(ctx, "sends cannot be confirmed", "err", err)
 		}
@@ -91,12 +94,14 @@ func (c *Confirmer) round(ctx context.Context) (worked bool, err error) {
 	unwritable := c.unwritable(ctx)
 	var group errgroup.Group
 	group.SetLimit(width)
-	ended := make([]eventstore.Position, len(sends))
+	ended, errs := make([]eventstore.Position, len(sends)), make([]error, len(sends))
 	for i, send := range sends {
 		var e event.Event
 		switch _, done := c.answered[send.IngestionID]; {
-		case done:
+		case done || c.panicked[send.IngestionID] >= 2*maxAttempts:
 			continue
+		case c.panicked[send.IngestionID] >= maxAttempts:
+			e = ingestion.Failed{ProjectID: send.ProjectID, Code: ingestion.Internal, Message: "the work failed inside the service", FailedAt: c.Now()}
 		case send.Failure != nil:
 			e = ingestion.Failed{ProjectID: send.ProjectID, Code: send.Failure.Code, Message: send.Failure.Message, FailedAt: c.Now()}
 		case send.Position <= searchable:
@@ -109,19 +114,28 @@ func (c *Confirmer) round(ctx context.Context) (worked bool, err error) {
 			continue
 		}
 		group.Go(func() error {
-			var err error
-			ended[i], err = c.end(ctx, send.IngestionID, e)
-			return err
+			errs[i] = panics.Call(ctx, c.Logger, "confirmation panicked", func() (err error) {
+				ended[i], err = c.end(ctx, send.IngestionID, e)
+				return err
+			}, "send", send.IngestionID)
+			return nil
 		})
 	}
-	err = group.Wait()
+	_ = group.Wait() // the goroutines return no error: each is in errs
 	for i, send := range sends {
+		if _, panicked := errors.AsType[*panics.Error](errs[i]); panicked {
+			if c.panicked == nil {
+				c.panicked = make(map[uuid.UUID]int)
+			}
+			c.panicked[send.IngestionID]++
+		}
 		if ended[i] > 0 {
 			c.answered[send.IngestionID] = ended[i]
+			delete(c.panicked, send.IngestionID)
 			worked = true
 		}
 	}
-	return worked, err
+	return worked, errors.Join(errs...)
 }
 
 // end appends how a send ended, unless its stream says so already.
@@ -159,14 +173,14 @@ func (c *Confirmer) unwritable(ctx context.Context) bool {
 }
 
 // watchAll wakes after every move of any of the projections.
-func watchAll(p Progress, names ...string) (moved <-chan struct{}, stop func()) {
+func (c *Confirmer) watchAll(ctx context.Context, names ...string) (moved <-chan struct{}, stop func()) {
 	any := make(chan struct{}, 1)
 	done := make(chan struct{})
 	stops := []func(){func() { close(done) }}
 	for _, name := range names {
-		one, stopOne := p.Watch(name)
+		one, stopOne := c.Progress.Watch(name)
 		stops = append(stops, stopOne)
-		go func() {
+		panics.Go(ctx, c.Logger, "watch panicked", func() {
 			for {
 				select {
 				case <-one:
@@ -178,7 +192,7 @@ func watchAll(p Progress, names ...string) (moved <-chan struct{}, stop func()) 
 				default: // the last wake-up was not taken yet
 				}
 			}
-		}()
+		})
 	}
 	return any, func() {
 		for _, s := range stops {

@@ -98,7 +98,7 @@ func (s *scene) people() []string {
 	}
 	for table, where := range map[string]string{"identities": "origin <> 'ingest'", "audiences": "true", "removals": "true", "bulks": "true", "bulk_rows": "true"} {
 		rows, err := s.db.Query(s.t.Context(), fmt.Sprintf(`select (to_jsonb(r) - $2::text[])::text from directory.%s r where project_id = $1 and %s`, table, where),
-			project.ID, []string{"id", "project_id", "position", "bulk_id", "identity_id"})
+			project.ID, []string{"id", "project_id", "position", "bulk_id", "identity_id", "marks"})
 		s.must(err)
 		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		s.must(err)
@@ -106,7 +106,7 @@ func (s *scene) people() []string {
 			all = append(all, "directory."+table+" "+row)
 		}
 	}
-	audiences, err := s.whole.directory.Audiences(s.t.Context(), project)
+	audiences, err := s.whole.directory.AudienceList(s.t.Context(), project)
 	s.must(err)
 	for _, a := range audiences {
 		if a.Slug == audience.Default {

@@ -150,6 +150,28 @@ func operations() []operation {
 		}, act: func(s *scene, c *commands.Service, _ *Finisher) error {
 			return c.DeleteSend(s.t.Context(), s.call, s.send)
 		}},
+		{name: "deletion of a batch that is not fanned out", method: "DeleteSend", prepare: func(s *scene) {
+			known(s)
+			s.commitBatch("open", batch...)
+		}, act: func(s *scene, c *commands.Service, _ *Finisher) error {
+			return c.DeleteSend(s.t.Context(), s.call, stream.IngestionID(s.call.Principal.Project.Namespace, "open"))
+		}},
+		{name: "deletion of one id that is not fanned out", method: "DeleteDataPoints", prepare: func(s *scene) {
+			known(s)
+			s.commitBatch("open", batch...)
+		}, act: deletion("new")},
+		{name: "bulk deletion of ids that are not fanned out", method: "DeleteDataPoints", prepare: func(s *scene) {
+			known(s)
+			s.commitBatch("open", batch...)
+		}, act: deletion("new", "changed", "large")},
+		{name: "completing a batch and its deletion", prepare: func(s *scene) {
+			known(s)
+			s.commitBatch("open", batch...)
+			if err := s.stop(1).DeleteSend(s.t.Context(), s.call, stream.IngestionID(s.call.Principal.Project.Namespace, "open")); err == nil {
+				s.t.Fatal("answered behind a dead store")
+			}
+			s.passHead()
+		}, act: finish},
 		{name: "retry", method: "Retry", prepare: func(s *scene) {
 			known(s)
 			_, err := s.log.Append(s.t.Context(), stream.Name(stream.Ingestion, s.send), 1, event.Meta{CommandID: uuid.New()},

@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/internal/todo"
 )
 
@@ -133,6 +134,13 @@ func nextAttempt(last event.Event, item todo.Item) (attempt int, done bool) {
 func (w *Worker) end(ctx context.Context, res result, name string, at eventstore.Revision, meta event.Meta, e event.Event) (result, error) {
 	done, err := w.Log.Append(ctx, name, at, meta, e)
 	if errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrDeleted) {
+		if d, is := e.(memory.Derived); is && d.Blob != nil {
+			// Nothing will refer to it, and it may hold what was erased meanwhile.
+			endCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+			defer cancel()
+			_, err = w.Log.EndBlobs(endCtx, []string{d.Blob.Stream})
+			return res, err
+		}
 		return res, nil
 	}
 	res.position = max(res.position, done.Position)
@@ -152,11 +160,12 @@ type extraction struct {
 	occurredAt time.Time
 }
 
-// extract loads the revision and asks the extractor, which is given this one revision and nothing else.
-func (w *Worker) extract(ctx context.Context, item todo.Item) (extraction, error) {
+// extract loads the revision and asks the extractor, which is given this one revision and nothing else. A panic is an error of
+// the attempt.
+func (w *Worker) extract(ctx context.Context, item todo.Item) (found extraction, err error) {
+	defer panics.Recover(ctx, w.Logger, &err, "extractor panicked", "data_point", item.DataPoint, "revision", item.Revision)
 	text := item.Text
 	if text == nil {
-		var err error
 		if text, err = w.read(ctx, item); err != nil {
 			return extraction{}, err
 		}

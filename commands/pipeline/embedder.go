@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/internal/todo"
 )
 
@@ -51,6 +52,9 @@ type Embedder struct {
 	Vectors  Vectors
 	Logger   *slog.Logger
 	Now      func() time.Time
+
+	// panicked is how often work on a data point panicked. After maxAttempts its revision is stored without vectors.
+	panicked map[uuid.UUID]int
 }
 
 // Run embeds until the context ends.
@@ -60,7 +64,8 @@ func (e *Embedder) Run(ctx context.Context) error {
 	later := make(map[uuid.UUID]time.Time) // what is not to be looked at before
 	rest := firstEmbedRest
 	for ctx.Err() == nil {
-		worked, err := e.round(ctx, later)
+		worked := false
+		err := panics.Call(ctx, e.Logger, "embedder panicked", func() (err error) { worked, err = e.round(ctx, later); return err })
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -93,7 +98,9 @@ func (e *Embedder) round(ctx context.Context, later map[uuid.UUID]time.Time) (wo
 	}
 	var due []*embedding
 	for _, item := range items {
-		work, isDue, err := e.prepare(ctx, item)
+		var work *embedding
+		isDue := false
+		err := e.guard(ctx, item.DataPoint, func() (err error) { work, isDue, err = e.prepare(ctx, item); return err })
 		if err != nil {
 			return false, err
 		}
@@ -111,7 +118,8 @@ func (e *Embedder) round(ctx context.Context, later map[uuid.UUID]time.Time) (wo
 	}
 	var last eventstore.Position
 	for _, work := range due {
-		position, err := e.store(ctx, work)
+		position := eventstore.Position(0)
+		err := e.guard(ctx, work.DataPoint, func() (err error) { position, err = e.store(ctx, work); return err })
 		if err != nil {
 			return false, err
 		}
@@ -121,6 +129,19 @@ func (e *Embedder) round(ctx context.Context, later map[uuid.UUID]time.Time) (wo
 		last = max(last, position)
 	}
 	return true, e.Progress.Wait(ctx, last, embeddings)
+}
+
+// guard does work for one data point. A panic costs that data point a turn, and no other: it is logged and counted, and is no error.
+func (e *Embedder) guard(ctx context.Context, dataPoint uuid.UUID, work func() error) error {
+	err := panics.Call(ctx, e.Logger, "embedding panicked", work, "data_point", dataPoint)
+	if _, panicked := errors.AsType[*panics.Error](err); panicked {
+		if e.panicked == nil {
+			e.panicked = make(map[uuid.UUID]int)
+		}
+		e.panicked[dataPoint]++
+		return nil
+	}
+	return err
 }
 
 // embed asks for the vectors of all, several texts in a call. A text that the model refuses has none.
@@ -141,15 +162,29 @@ func (e *Embedder) embed(ctx context.Context, due []*embedding) error {
 	return nil
 }
 
+// ask calls the model. A panic of the client is an error of the call.
+func (e *Embedder) ask(ctx context.Context, texts []string) (vectors [][]float32, err error) {
+	defer panics.Recover(ctx, e.Logger, &err, "embedding call panicked", "texts", len(texts))
+	return e.Vectors.Embed(ctx, texts)
+}
+
+// isRefusal reports whether a call failed because of its texts, or may have: the model refused them, or the client panicked.
+func isRefusal(err error) bool {
+	if _, panicked := errors.AsType[*panics.Error](err); panicked {
+		return true
+	}
+	failure, ok := errors.AsType[*Failure](err)
+	return ok && failure.Code == ingestion.ContentRejected
+}
+
 // call embeds some texts. Where the model refuses them it is asked for halves, so that one text spoils no other's vector.
 func (e *Embedder) call(ctx context.Context, texts []*passage) error {
 	asked := make([]string, len(texts))
 	for i, p := range texts {
 		asked[i] = p.text
 	}
-	vectors, err := e.Vectors.Embed(ctx, asked)
-	var failure *Failure
-	if errors.As(err, &failure) && failure.Code == ingestion.ContentRejected {
+	vectors, err := e.ask(ctx, asked)
+	if isRefusal(err) {
 		if len(texts) == 1 {
 			return e.takesAny(ctx)
 		}
@@ -172,9 +207,8 @@ func (e *Embedder) call(ctx context.Context, texts []*passage) error {
 
 // takesAny tells a text that the model refuses from an endpoint that refuses all of them, as one does that was given a wrong key.
 func (e *Embedder) takesAny(ctx context.Context) error {
-	_, err := e.Vectors.Embed(ctx, []string{"hello"})
-	var failure *Failure
-	if errors.As(err, &failure) && failure.Code == ingestion.ContentRejected {
+	_, err := e.ask(ctx, []string{"hello"})
+	if isRefusal(err) {
 		return &Failure{Code: ingestion.ModelUnavailable, Message: "the model refuses every text", Retryable: true}
 	}
 	return err

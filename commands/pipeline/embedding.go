@@ -77,7 +77,9 @@ func (e *Embedder) prepare(ctx context.Context, item todo.Embedding) (work *embe
 		}
 	}
 	work = &embedding{Embedding: item, at: at}
-	work.add(text, memories)
+	if e.panicked[item.DataPoint] < maxAttempts {
+		work.add(text, memories)
+	}
 	return work, true, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/internal/todo"
 )
 
@@ -36,10 +37,10 @@ type Unfinished interface {
 	Unfanned(ctx context.Context, limit int) ([]todo.Operation, error)
 	Erasures(ctx context.Context, limit int) ([]todo.Erasure, error)
 	CleanableDeletions(ctx context.Context, behind *todo.Deletion, limit int) ([]todo.Deletion, error)
-	LooseBlobs(ctx context.Context, at time.Time, limit int) ([]todo.Blob, error)
-	BlobsOf(ctx context.Context, owners []uuid.UUID) ([]string, error)
+	LooseBlobs(ctx context.Context, at, early time.Time, limit int) ([]todo.Blob, error)
+	BlobsOf(ctx context.Context, dataPoints []uuid.UUID) ([]string, error)
 	BatchesOf(ctx context.Context, dataPoints []uuid.UUID) ([]todo.Batch, error)
-	Unanswered(ctx context.Context, deletions []todo.Deletion) (map[uuid.UUID]bool, error)
+	Copied(ctx context.Context, projects, ids []uuid.UUID) (map[uuid.UUID]bool, error)
 	Open(ctx context.Context) (todo.Open, error)
 }
 
@@ -67,11 +68,11 @@ type Finisher struct {
 	// Beside are projections that keep something of what was deleted, beside those that every service has.
 	Beside []string
 
-	// turn is held by the round at work: a round that an operator asked for, or one of Run's.
-	turn sync.Mutex
-	// What follows is under turn. Times are those before which the next one is not due.
+	// completing and erasing are held by the round at work of each loop: one that an operator asked for, or one of Run's.
+	completing, erasing sync.Mutex
+	// What follows is under erasing. Times are those before which the next one is not due.
 	cleanAt, sweepAt time.Time
-	// parked are deletions whose streams are ended and that wait for loose blobs of their project.
+	// parked are deletions that were purged and wait for something else.
 	parked map[uuid.UUID]bool
 	// cut are the removals of identities whose text is known to be cut off, by the record; parkedRemovals those of them that wait.
 	cut, parkedRemovals map[uuid.UUID]eventstore.Revision
@@ -119,48 +120,85 @@ func (f *Finisher) CatchUp(ctx context.Context) error {
 	}
 }
 
-// Run finishes until the context ends.
+// Run finishes until the context ends. Fan-outs have a loop of their own: a purge or a scavenge may take half an hour, and what
+// was deleted meanwhile must not be visible for so long.
 func (f *Finisher) Run(ctx context.Context) error {
+	var loops sync.WaitGroup
+	loops.Go(func() { f.loop(ctx, f.complete) })
+	loops.Go(func() { f.loop(ctx, f.eraseRound) })
+	loops.Wait()
+	return nil
+}
+
+// loop repeats a round until the context ends.
+func (f *Finisher) loop(ctx context.Context, round func(ctx context.Context, all bool, done *Erasure) time.Duration) {
 	moved, stop := f.Progress.Watch(dataPoints)
 	defer stop()
 	for ctx.Err() == nil {
 		var done Erasure
-		next := f.round(ctx, false, &done)
+		next := idlePoll
+		_ = panics.Call(ctx, f.Logger, "finisher panicked", func() error { // it is logged, and the round comes again
+			next = round(ctx, false, &done)
+			return nil
+		})
 		done.log(ctx, f.Logger)
 		await(ctx, moved, next)
 		// What is to finish is seldom and never urgent: one look a moment is enough, however much else moves.
 		await(ctx, nil, idlePoll)
 	}
-	return nil
 }
 
-// round does what is due, or with all whatever can be done now. It answers after what time there may be something to do again
-// though nothing moves; what it did is added to done.
-func (f *Finisher) round(ctx context.Context, all bool, done *Erasure) (next time.Duration) {
-	f.turn.Lock()
-	defer f.turn.Unlock()
+// round is both rounds, one after the other.
+func (f *Finisher) round(ctx context.Context, all bool, done *Erasure) {
+	f.complete(ctx, all, done)
+	f.eraseRound(ctx, all, done)
+}
+
+// complete completes fan-outs and drops reservations: what is due, or with all whatever can be done now. It returns after what time
+// there may be something to do again though nothing moves; what it did is added to done.
+func (f *Finisher) complete(ctx context.Context, all bool, done *Erasure) (next time.Duration) {
+	f.completing.Lock()
+	defer f.completing.Unlock()
+	return f.steps(ctx, done, []step{
+		{"fan-outs", func() (time.Duration, error) { return f.fanOuts(ctx, all) }},
+		{"bulk writes", func() (time.Duration, error) { return f.bulks(ctx, all) }},
+		{"reservations", func() (time.Duration, error) { return f.dropReservations(ctx) }},
+	})
+}
+
+// eraseRound erases what was deleted or removed, and sweeps, as complete does its part.
+func (f *Finisher) eraseRound(ctx context.Context, all bool, done *Erasure) (next time.Duration) {
+	f.erasing.Lock()
+	defer f.erasing.Unlock()
+	return f.steps(ctx, done, []step{
+		{"identities", func() (time.Duration, error) { return f.cutDue(ctx, all) }},
+		{"facts", func() (time.Duration, error) { return 0, f.keepFacts(ctx) }},
+		// What is swept lets deletions be cleaned that wait for it.
+		{"sweep", func() (time.Duration, error) { return f.sweep(ctx, all, done) }},
+		{"cleaning", func() (time.Duration, error) { return f.clean(ctx, all, done) }},
+	})
+}
+
+// step is a part of a round. It returns after what time it may have something to do again, 0 for no such time.
+type step struct {
+	name string
+	do   func() (time.Duration, error)
+}
+
+// steps does one step after the other. What fails is left to the next round, and holds up no other step.
+func (f *Finisher) steps(ctx context.Context, done *Erasure, steps []step) (next time.Duration) {
 	next = sweepEvery
-	step := func(what string, wait time.Duration, err error) {
+	for _, s := range steps {
+		var wait time.Duration
+		err := panics.Call(ctx, f.Logger, "finisher step panicked", func() (err error) { wait, err = s.do(); return err }, "step", s.name)
 		if err != nil && ctx.Err() == nil {
-			done.fail(what, err)
+			done.fail(s.name, err)
 			wait = idlePoll
 		}
 		if wait > 0 {
 			next = min(next, wait)
 		}
 	}
-	wait, err := f.fanOuts(ctx, all)
-	step("fan-outs", wait, err)
-	wait, err = f.identities(ctx, all)
-	step("identities", wait, err)
-	wait, err = f.dropReservations(ctx)
-	step("reservations", wait, err)
-	step("facts", 0, f.keepFacts(ctx))
-	// What is swept lets deletions be cleaned that wait for it.
-	wait, err = f.sweep(ctx, all, done)
-	step("sweep", wait, err)
-	wait, err = f.clean(ctx, all, done)
-	step("cleaning", wait, err)
 	return next
 }
 
@@ -172,15 +210,24 @@ func (f *Finisher) fanOuts(ctx context.Context, all bool) (wait time.Duration, e
 	}
 	var errs []error
 	worked := false
+	// Deletions come first in the list. While one of a project is open, no batch of that is resumed: what it deletes must not come
+	// alive before.
+	deleting := make(map[uuid.UUID]bool)
 	for _, op := range open {
-		if left := finishAfter - f.Now().Sub(op.AcceptedAt); left > 0 && !all {
+		left := finishAfter - f.Now().Sub(op.AcceptedAt)
+		if left > 0 && !all {
+			deleting[op.ProjectID] = deleting[op.ProjectID] || op.Family == stream.Deletion
 			if wait == 0 || left < wait {
 				wait = left
 			}
 			continue
 		}
+		if op.Family != stream.Deletion && deleting[op.ProjectID] {
+			continue
+		}
 		worked = true
 		if err := f.resume(ctx, op); err != nil {
+			deleting[op.ProjectID] = deleting[op.ProjectID] || op.Family == stream.Deletion
 			errs = append(errs, fmt.Errorf("%s %s: %w", op.Family, op.ID, err))
 		}
 	}
@@ -234,14 +281,16 @@ func (f *Finisher) passHead(ctx context.Context, projections ...string) error {
 func (f *Finisher) resume(ctx context.Context, op todo.Operation) error {
 	return f.bounded(ctx, func(ctx context.Context) error {
 		if op.Family == stream.Deletion {
-			return f.Log.ResumeDeletion(ctx, op.ID)
+			_, err := f.Log.ResumeDeletion(ctx, op.ID, f.Now())
+			return err
 		}
 		return f.Log.ResumeBatch(ctx, op.ID, f.Now())
 	})
 }
 
+// bounded does a piece of work within finishTimeout. A panic is its error, and is logged.
 func (f *Finisher) bounded(ctx context.Context, work func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
-	return work(ctx)
+	return panics.Call(ctx, f.Logger, "finisher panicked", func() error { return work(ctx) })
 }

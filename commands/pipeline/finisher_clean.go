@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -74,21 +75,21 @@ func (f *Finisher) elsewhere() error {
 	return errors.New("another process feeds the index, and it alone can erase what was deleted: ask that one")
 }
 
-// erasedDeletion is a deletion whose streams are ended.
+// erasedDeletion is a deletion whose own streams are tombstoned.
 type erasedDeletion struct {
 	commands.Erased
-	// unanswered is true while a blob is loose that may be a copy.
-	unanswered bool
+	// waits is true while something else may hold a copy: a loose blob, another deletion's streams, a batch.
+	waits bool
 }
 
-// erase ends the streams of every deletion that can be cleaned. One that has to wait for something else comes again.
+// erase tombstones the streams of every deletion that can be cleaned, and returns the deletions that have something to purge.
+// Only then it looks which of them have to wait for something else: so no two deletions wait for each other.
 func (f *Finisher) erase(ctx context.Context, done *Erasure) ([]erasedDeletion, error) {
 	var (
 		erased []erasedDeletion
 		errs   []error
 		behind *todo.Deletion
 	)
-	parked := make(map[uuid.UUID]bool)
 	for ctx.Err() == nil {
 		page, err := f.List.CleanableDeletions(ctx, behind, cleanSize)
 		if err != nil {
@@ -97,18 +98,10 @@ func (f *Finisher) erase(ctx context.Context, done *Erasure) ([]erasedDeletion, 
 		if len(page) == 0 {
 			break
 		}
-		unanswered, err := f.List.Unanswered(ctx, page)
-		if err != nil {
-			return erased, errors.Join(append(errs, err)...)
-		}
 		var group errgroup.Group
 		group.SetLimit(finishWidth)
 		var mu sync.Mutex
 		for _, d := range page {
-			if unanswered[d.ID] && f.parked[d.ID] {
-				parked[d.ID] = true
-				continue
-			}
 			group.Go(func() error {
 				var e commands.Erased
 				var ok bool
@@ -125,10 +118,7 @@ func (f *Finisher) erase(ctx context.Context, done *Erasure) ([]erasedDeletion, 
 				case err != nil:
 					errs = append(errs, fmt.Errorf("deletion %s: %w", d.ID, err))
 				case ok:
-					erased = append(erased, erasedDeletion{e, unanswered[d.ID]})
-					if unanswered[d.ID] {
-						parked[d.ID] = true
-					}
+					erased = append(erased, erasedDeletion{e, e.Waits != nil})
 				}
 				return nil
 			})
@@ -136,8 +126,30 @@ func (f *Finisher) erase(ctx context.Context, done *Erasure) ([]erasedDeletion, 
 		errs = append(errs, group.Wait())
 		behind = &page[len(page)-1]
 	}
-	f.parked = parked
+	errs = append(errs, f.awaitOthers(ctx, erased))
+	f.forgetParked(erased)
+	// What waits and was purged before has nothing to purge, unless this round tombstoned more of it.
+	erased = slices.DeleteFunc(erased, func(e erasedDeletion) bool { return e.waits && f.parked[e.ID] && e.Streams == 0 })
 	return erased, errors.Join(errs...)
+}
+
+// awaitOthers lets the deletions wait of whose data points another deletion has not tombstoned all.
+func (f *Finisher) awaitOthers(ctx context.Context, erased []erasedDeletion) error {
+	var errs []error
+	for i := range erased {
+		e := &erased[i]
+		if len(e.Others) == 0 {
+			continue
+		}
+		err := f.bounded(ctx, func(ctx context.Context) error { return f.Log.Tombstoned(ctx, e.Others) })
+		if err != nil {
+			e.waits = true
+		}
+		if err != nil && !errors.Is(err, commands.ErrNotYet) {
+			errs = append(errs, fmt.Errorf("deletion %s: %w", e.ID, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // removeAndSay removes what is left of erased deletions and of removals, and says which are cleaned; with all it removes from the disk whatever
@@ -160,12 +172,16 @@ func (f *Finisher) removeAndSay(ctx context.Context, erased []erasedDeletion, re
 	if err := f.removeFromDisk(ctx, projects, all, done); err != nil {
 		return 0, err
 	}
+	for i := range erased {
+		erased[i].waits = erased[i].waits || waits[erased[i].ID]
+	}
+	f.park(erased)
 	said, err := f.sayCleared(ctx, removals)
 	done.Identities += said
 	var group errgroup.Group
 	group.SetLimit(finishWidth)
 	for _, e := range erased {
-		if e.unanswered || waits[e.ID] {
+		if e.waits {
 			continue
 		}
 		cleaned++
@@ -176,18 +192,39 @@ func (f *Finisher) removeAndSay(ctx context.Context, erased []erasedDeletion, re
 	return cleaned, errors.Join(err, group.Wait(), f.passHead(ctx, dataPoints))
 }
 
-// removeRest ends what came to be of erased data points until their streams ended, and the stages of batches that were given up.
-// It answers which deletions have to wait for a batch that is still to be fanned out.
-func (f *Finisher) removeRest(ctx context.Context, erased []erasedDeletion, done *Erasure) (waits map[uuid.UUID]bool, err error) {
-	waits = make(map[uuid.UUID]bool)
-	of := make(map[uuid.UUID][]uuid.UUID)
-	var points []uuid.UUID
+// park remembers the deletions that were purged and wait, so that the disk is not rewritten for them again and again.
+func (f *Finisher) park(erased []erasedDeletion) {
 	for _, e := range erased {
-		for _, p := range e.DataPoints {
-			of[p] = append(of[p], e.ID)
-			points = append(points, p)
+		if e.waits {
+			f.parked[e.ID] = true
+		} else {
+			delete(f.parked, e.ID)
 		}
 	}
+}
+
+// forgetParked forgets the deletions that are not among those that are open.
+func (f *Finisher) forgetParked(open []erasedDeletion) {
+	parked := make(map[uuid.UUID]bool)
+	for _, e := range open {
+		if f.parked[e.ID] {
+			parked[e.ID] = true
+		}
+	}
+	f.parked = parked
+}
+
+// removeRest ends what came to be of erased data points until their streams ended, and the stages of batches that were given up.
+// It answers which deletions have to wait: for a batch that is still to be fanned out, or for a stage that may still be committed.
+func (f *Finisher) removeRest(ctx context.Context, erased []erasedDeletion, done *Erasure) (waits map[uuid.UUID]bool, err error) {
+	waits = make(map[uuid.UUID]bool)
+	of, projects := make(map[uuid.UUID][]uuid.UUID), make(map[uuid.UUID]uuid.UUID)
+	for _, e := range erased {
+		for _, p := range e.DataPoints {
+			of[p], projects[p] = append(of[p], e.ID), e.ProjectID
+		}
+	}
+	points := slices.Collect(maps.Keys(of))
 	for some := range slices.Chunk(points, cleanSize) {
 		names, err := f.List.BlobsOf(ctx, some)
 		if err != nil {
@@ -210,6 +247,15 @@ func (f *Finisher) removeRest(ctx context.Context, erased []erasedDeletion, done
 				}
 			}
 		}
+		copied, err := f.List.Copied(ctx, valuesOf(projects, some), some)
+		if err != nil {
+			return nil, err
+		}
+		for p := range copied {
+			for _, id := range of[p] {
+				waits[id] = true
+			}
+		}
 		ended := 0
 		err = f.bounded(ctx, func(ctx context.Context) (err error) {
 			ended, err = f.Log.EndBlobs(ctx, names)
@@ -221,4 +267,13 @@ func (f *Finisher) removeRest(ctx context.Context, erased []erasedDeletion, done
 		}
 	}
 	return waits, nil
+}
+
+// valuesOf are the values of the keys, in their order.
+func valuesOf[K comparable, V any](m map[K]V, keys []K) []V {
+	values := make([]V, len(keys))
+	for n, key := range keys {
+		values[n] = m[key]
+	}
+	return values
 }

@@ -22,11 +22,9 @@ type Tables interface {
 
 // Index removes deleted documents from the files of the index.
 type Index interface {
-	// Expunge returns once no file holds anything of the documents of a project that were deleted before. A project without any
-	// costs next to nothing.
-	Expunge(ctx context.Context, project uuid.UUID) error
-	// Projects are those that have an index.
-	Projects(ctx context.Context) ([]uuid.UUID, error)
+	// Expunge returns once no file holds anything of the documents that were deleted before, and how many parts of the index it
+	// went through. One that nobody changed costs nothing.
+	Expunge(ctx context.Context) (parts int, err error)
 }
 
 // Physical removes what the log has lost from the files of the store.
@@ -74,7 +72,7 @@ func (e *Erasure) log(ctx context.Context, to *slog.Logger) {
 	}
 }
 
-// removeFromDisk removes what is dead from tables, the indexes of the projects (with all: of every project) and the store.
+// removeFromDisk removes what is dead from tables, index and store; without all, only where something of a project was deleted.
 func (f *Finisher) removeFromDisk(ctx context.Context, projects map[uuid.UUID]bool, all bool, done *Erasure) error {
 	if len(projects) == 0 && !all {
 		return nil
@@ -89,21 +87,11 @@ func (f *Finisher) removeFromDisk(ctx context.Context, projects map[uuid.UUID]bo
 		done.Tables = max(done.Tables, n)
 	}
 	if f.Index != nil {
-		if all {
-			every, err := f.Index.Projects(ctx)
-			if err != nil {
-				return fmt.Errorf("list indexes: %w", err)
-			}
-			for _, id := range every {
-				projects[id] = true
-			}
+		n, err := f.Index.Expunge(ctx)
+		if err != nil {
+			return fmt.Errorf("expunge the index: %w", err)
 		}
-		for id := range projects {
-			if err := f.Index.Expunge(ctx, id); err != nil {
-				return fmt.Errorf("expunge index of project %s: %w", id, err)
-			}
-		}
-		done.Indexes = max(done.Indexes, len(projects))
+		done.Indexes = max(done.Indexes, n)
 	}
 	done.Store = StoreCluster
 	if f.Store != nil {

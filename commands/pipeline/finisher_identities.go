@@ -55,46 +55,70 @@ func (f *Finisher) catchUpBulks(ctx context.Context) error {
 	}
 }
 
-// identities completes the bulk writes that their process left long enough ago, and cuts off the text of such removals, with all of
-// every one.
-func (f *Finisher) identities(ctx context.Context, all bool) (wait time.Duration, err error) {
+// bulks completes the bulk writes that their process left long enough ago, with all every one.
+func (f *Finisher) bulks(ctx context.Context, all bool) (wait time.Duration, err error) {
 	if f.Identities == nil {
 		return 0, nil
-	}
-	var errs []error
-	worked := false
-	// due reports whether a piece of work is no longer left to its own process, and else when it will be.
-	due := func(since time.Time) bool {
-		left := finishAfter - f.Now().Sub(since)
-		if left <= 0 || all {
-			worked = true
-			return true
-		}
-		if wait == 0 || left < wait {
-			wait = left
-		}
-		return false
 	}
 	bulks, err := f.Identities.UnfannedBulks(ctx, finishSize)
 	if err != nil {
 		return 0, err
 	}
+	var errs []error
+	d := due{now: f.Now(), all: all}
 	for _, b := range bulks {
-		if !due(b.AcceptedAt) {
+		if !d.is(b.AcceptedAt) {
 			continue
 		}
 		if err := f.resumeBulk(ctx, b); err != nil {
 			errs = append(errs, fmt.Errorf("bulk write %s: %w", b.ID, err))
 		}
 	}
-	if err := f.cutRemovals(ctx, func(r todo.Removal) bool { return due(r.RemovedAt) }); err != nil {
+	return f.worked(ctx, d, errs)
+}
+
+// cutDue cuts off the text of removals that their process left long enough ago, with all of every one.
+func (f *Finisher) cutDue(ctx context.Context, all bool) (wait time.Duration, err error) {
+	if f.Identities == nil {
+		return 0, nil
+	}
+	var errs []error
+	d := due{now: f.Now(), all: all}
+	if err := f.cutRemovals(ctx, func(r todo.Removal) bool { return d.is(r.RemovedAt) }); err != nil {
 		errs = append(errs, err)
 	}
-	if worked && len(errs) == 0 {
-		wait = idlePoll // there may be more of them
+	return f.worked(ctx, d, errs)
+}
+
+// worked waits until the directory shows what was done.
+func (f *Finisher) worked(ctx context.Context, d due, errs []error) (wait time.Duration, err error) {
+	if d.worked && len(errs) == 0 {
+		d.wait = idlePoll // there may be more of it
 		errs = append(errs, f.passHead(ctx, directory))
 	}
-	return wait, errors.Join(errs...)
+	return d.wait, errors.Join(errs...)
+}
+
+// due finds which pieces of work are no longer left to their own process.
+type due struct {
+	now time.Time
+	all bool
+	// worked is true once one was due, and wait after what time the next one will be.
+	worked bool
+	wait   time.Duration
+}
+
+// is reports whether a piece of work is due that began at a time.
+func (d *due) is(since time.Time) bool {
+	left := finishAfter - d.now.Sub(since)
+	if left <= 0 || d.all {
+		d.worked = true
+		return true
+	}
+	if d.wait == 0 || left < d.wait {
+		d.wait = left
+	}
+	return false
 }
 
 func (f *Finisher) resumeBulk(ctx context.Context, b todo.Bulk) error {

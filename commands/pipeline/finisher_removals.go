@@ -75,11 +75,11 @@ func (f *Finisher) clearable(ctx context.Context) (found []clearing, err error) 
 		return nil, err
 	}
 	err = f.removals(ctx, func(page []todo.Removal) error {
-		before := make([]todo.Deletion, len(page))
+		projects, ids := make([]uuid.UUID, len(page)), make([]uuid.UUID, len(page))
 		for n, r := range page {
-			before[n] = todo.Deletion{ProjectID: r.ProjectID, ID: r.IdentityID, Position: r.Position}
+			projects[n], ids[n] = r.ProjectID, r.IdentityID
 		}
-		unanswered, err := f.List.Unanswered(ctx, before)
+		copied, err := f.List.Copied(ctx, projects, ids)
 		if err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func (f *Finisher) clearable(ctx context.Context) (found []clearing, err error) 
 			}
 			cut[r.IdentityID] = r.Revision
 			first, open := bulks[r.ProjectID]
-			c := clearing{Removal: r, waits: !whole || unanswered[r.IdentityID] || open && first < r.Position}
+			c := clearing{Removal: r, waits: !whole || copied[r.IdentityID] || open && first < r.Position}
 			if c.waits {
 				parked[r.IdentityID] = r.Revision
 				if at, known := f.parkedRemovals[r.IdentityID]; known && at == r.Revision {

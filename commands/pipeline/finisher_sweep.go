@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/internal/todo"
 )
 
@@ -18,7 +19,7 @@ func (f *Finisher) sweep(ctx context.Context, all bool, done *Erasure) (wait tim
 	}
 	f.sweepAt = f.Now().Add(sweepEvery)
 	for ctx.Err() == nil {
-		found, err := f.List.LooseBlobs(ctx, f.Now(), cleanSize)
+		found, err := f.loose(ctx)
 		if err != nil || len(found) == 0 {
 			return 0, err
 		}
@@ -26,7 +27,7 @@ func (f *Finisher) sweep(ctx context.Context, all bool, done *Erasure) (wait tim
 		if err := f.passHead(ctx, dataPoints); err != nil {
 			return 0, err
 		}
-		if found, err = f.List.LooseBlobs(ctx, f.Now(), cleanSize); err != nil {
+		if found, err = f.loose(ctx); err != nil {
 			return 0, err
 		}
 		swept, err := f.sweepAll(ctx, found)
@@ -39,6 +40,11 @@ func (f *Finisher) sweep(ctx context.Context, all bool, done *Erasure) (wait tim
 		}
 	}
 	return 0, nil
+}
+
+func (f *Finisher) loose(ctx context.Context) ([]todo.Blob, error) {
+	now := f.Now()
+	return f.List.LooseBlobs(ctx, now, now.Add(commands.BlobKeep-commands.StageKeep), cleanSize)
 }
 
 func (f *Finisher) sweepAll(ctx context.Context, found []todo.Blob) (int, error) {

@@ -16,11 +16,7 @@ const slowWidth = 16
 func (w *Worker) deriveEach(ctx context.Context, background *errgroup.Group, moved <-chan struct{}) {
 	lanes := newLanes(slowWidth, slowWidth, func() bool { return false })
 	for lanes.enter(ctx) {
-		now := w.Now()
-		items, err := w.Queue.Claim(ctx, w.Holder, 1, now, now.Add(leaseFor))
-		if err != nil && ctx.Err() == nil {
-			w.Logger.WarnContext(ctx, "the queue cannot be read", "err", err)
-		}
+		items := w.claim(ctx, 1)
 		if len(items) == 0 {
 			lanes.leave()
 			await(ctx, moved, idlePoll)
@@ -36,11 +32,7 @@ func (w *Worker) deriveEach(ctx context.Context, background *errgroup.Group, mov
 
 // deriveOne makes an attempt in a lane that was entered, and gives the lease back without keeping the lane.
 func (w *Worker) deriveOne(ctx context.Context, lanes *lanes, item todo.Item) {
-	r, err := w.derive(ctx, item)
-	if err != nil && ctx.Err() == nil {
-		w.Logger.ErrorContext(ctx, "an attempt could not be recorded", "data_point", item.DataPoint, "revision", item.Revision, "err", err)
-		r.backoff = firstBackoff
-	}
+	r := w.attempt(ctx, item)
 	lanes.leave()
 	w.release(ctx, []result{r})
 }

@@ -121,6 +121,7 @@ func newWholeWithout(t *testing.T) *whole {
 	codec, err := eventstore.NewCodec(domain.Catalog)
 	must(err)
 	w.log = commands.NewLog(w.store, codec, quiet)
+	w.log.Namespaces = stream.NewNamespaces(make([]byte, 32))
 	w.index, err = bleve.Open(filepath.Join(folder, "index"), bleve.Options{})
 	must(err)
 	closing(w.index.Close)
@@ -131,7 +132,7 @@ func newWholeWithout(t *testing.T) *whole {
 		Projectors: []projections.Projector{
 			datapoints.New(reader{w.store, codec}), derived.New(reader{w.store, codec}, quiet),
 			recallindex.New(w.index, recallindex.Log{Store: w.store, Codec: codec}, recall.NewAnalyzer(), quiet),
-			people.New(reader{w.store, codec}, quiet),
+			people.New(reader{w.store, codec}, w.log.Namespaces, quiet),
 		},
 	})
 	must(err)
@@ -153,14 +154,20 @@ func newWholeWithout(t *testing.T) *whole {
 }
 
 // openProject makes a project, and the caller one of its callers.
-func (w *whole) openProject() {
+func (w *whole) openProject() { w.openProjectIn(stream.NewNamespace()) }
+
+func (w *whole) openProjectIn(stored stream.Namespace) {
 	w.t.Helper()
 	project := &w.call.Principal.Project
-	project.ID, project.Namespace = uuid.New(), uuid.New()
+	namespace, err := w.log.Namespaces.Of(stored)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	project.ID, project.Namespace = uuid.New(), namespace
 	last, _, err := w.log.Last(w.t.Context(), stream.Registry)
 	if err == nil {
 		_, err = w.log.Append(w.t.Context(), stream.Registry, last.Revision, event.Meta{CommandID: uuid.New()},
-			registry.ProjectCreated{ProjectID: project.ID, Number: 1, Slug: project.ID.String(), Namespace: project.Namespace, CreatedAt: at})
+			registry.ProjectCreated{ProjectID: project.ID, Number: 1, Slug: project.ID.String(), Namespace: stored, CreatedAt: at})
 	}
 	if err != nil {
 		w.t.Fatal(err)

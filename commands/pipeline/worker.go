@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/internal/todo"
 )
 
@@ -114,14 +115,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	background.Go(func() error {
 		for ctx.Err() == nil {
-			now, size := w.Now(), claimSize
+			size := claimSize
 			if w.busy() {
 				size = busyClaim
 			}
-			items, err := w.Queue.Claim(ctx, w.Holder, size, now, now.Add(leaseFor))
-			if err != nil && ctx.Err() == nil {
-				w.Logger.WarnContext(ctx, "the queue cannot be read", "err", err)
-			}
+			items := w.claim(ctx, size)
 			if len(items) == 0 {
 				await(ctx, moved, idlePoll)
 				await(ctx, nil, claimPause)
@@ -132,6 +130,33 @@ func (w *Worker) Run(ctx context.Context) error {
 		return nil
 	})
 	return background.Wait()
+}
+
+// claim leases the next items. It returns none when the queue cannot be read, which is logged.
+func (w *Worker) claim(ctx context.Context, size int) (items []todo.Item) {
+	err := panics.Call(ctx, w.Logger, "claim panicked", func() (err error) {
+		now := w.Now()
+		items, err = w.Queue.Claim(ctx, w.Holder, size, now, now.Add(leaseFor))
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		w.Logger.WarnContext(ctx, "the queue cannot be read", "err", err)
+	}
+	return items
+}
+
+// attempt makes one attempt at an item. What keeps it from being recorded, also a panic, is logged: the item is tried again.
+func (w *Worker) attempt(ctx context.Context, item todo.Item) (res result) {
+	err := panics.Call(ctx, w.Logger, "attempt panicked", func() (err error) {
+		res, err = w.derive(ctx, item)
+		return err
+	}, "data_point", item.DataPoint, "revision", item.Revision)
+	if err != nil && ctx.Err() == nil {
+		w.Logger.ErrorContext(ctx, "an attempt could not be recorded", "data_point", item.DataPoint, "revision", item.Revision, "err", err)
+		res.backoff = firstBackoff
+	}
+	res.dataPoint = item.DataPoint
+	return res
 }
 
 // result is what an attempt leaves to be waited for before its lease is given back.
@@ -154,12 +179,7 @@ func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, item
 		}
 		group.Go(func() error {
 			defer lanes.leave()
-			var err error
-			results[i], err = w.derive(ctx, item)
-			if err != nil && ctx.Err() == nil {
-				w.Logger.ErrorContext(ctx, "an attempt could not be recorded", "data_point", item.DataPoint, "revision", item.Revision, "err", err)
-				results[i].backoff = firstBackoff
-			}
+			results[i] = w.attempt(ctx, item)
 			return nil
 		})
 	}
@@ -176,8 +196,13 @@ func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, item
 
 func (w *Worker) busy() bool { return w.Foreground != nil && w.Foreground.Busy() }
 
-// release gives leases back: at once those whose outcome the queue shows, later those that are to wait.
+// release gives leases back: at once those whose outcome the queue shows, later those that are to wait. After a panic, which is
+// logged, they run out by themselves.
 func (w *Worker) release(ctx context.Context, results []result) {
+	_ = panics.Call(ctx, w.Logger, "release panicked", func() error { w.giveBack(ctx, results); return nil })
+}
+
+func (w *Worker) giveBack(ctx context.Context, results []result) {
 	var last eventstore.Position
 	waiting := make(map[time.Duration][]uuid.UUID)
 	for _, r := range results {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/fault"
 )
 
@@ -206,6 +207,72 @@ func TestDecidePut(t *testing.T) {
 				t.Errorf("%+v, created %t", put, created)
 			}
 		})
+	}
+}
+
+// many is so many audiences of one rule each, whose definitions have so many bytes together.
+func many(count int, bytes int64) *audience.State {
+	s := &audience.State{}
+	for n := range count {
+		put := &audience.Put{AudienceID: uuid.New(), Slug: fmt.Sprint("rule-", n), Kind: audience.KindRule, RuleBlob: &blob.Ref{Size: bytes / int64(count)}}
+		if n == 0 {
+			put.RuleBlob.Size += bytes % int64(count)
+		}
+		s.Evolve(put)
+	}
+	return s
+}
+
+func TestDecidePut_LimitsOfAProject(t *testing.T) {
+	const all = audience.MaxDefinitions
+	for title, c := range map[string]struct {
+		state      *audience.State
+		slug       string
+		definition int64
+		code       string
+	}{
+		"the 1,000th":                      {many(999, 0), "more", 10, ""},
+		"the 1,001st":                      {many(1000, 0), "more", 10, "audience-limit-reached"},
+		"one of 1,000 replaced":            {many(1000, 0), "rule-7", 10, ""},
+		"one of 1,001 replaced":            {many(1001, 0), "rule-7", 10, ""},
+		"32 MiB together":                  {many(3, all-10), "more", 10, ""},
+		"a byte more":                      {many(3, all-10), "more", 11, "audience-limit-reached"},
+		"one replaced makes room":          {many(1, all), "rule-0", all, ""},
+		"one replaced by too much":         {many(2, all), "rule-0", all/2 + 1, "audience-limit-reached"},
+		"stored beyond, as big as it was":  {many(2, 2*all), "rule-0", all, ""},
+		"stored beyond, a byte more":       {many(2, 2*all), "rule-0", all + 1, "audience-limit-reached"},
+		"stored beyond, another of 1 byte": {many(2, 2*all), "more", 1, "audience-limit-reached"},
+	} {
+		_, _, err := c.state.Decide(audience.Draft{Slug: c.slug, Kind: audience.KindRule, HasRule: true, Definition: c.definition}, project, uuid.New(), at)
+		if got := codeOf(t, err); got != c.code {
+			t.Errorf("%s: %q, want %q", title, got, c.code)
+		}
+	}
+	// What is removed makes room.
+	s := &audience.State{}
+	first := uuid.New()
+	s.Evolve(&audience.Put{AudienceID: first, Slug: "first", Kind: audience.KindRule, RuleBlob: &blob.Ref{Size: all}})
+	s.Evolve(&audience.Removed{AudienceID: first})
+	if _, _, err := s.Decide(audience.Draft{Slug: "more", Kind: audience.KindRule, HasRule: true, Definition: all}, project, uuid.New(), at); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDefinitionBytes(t *testing.T) {
+	for name, c := range map[string]struct {
+		put  audience.Put
+		want int64
+	}{
+		"a rule":            {audience.Put{Rule: &audience.Rule{Match: audience.MatchAll, Conditions: []audience.Condition{{Trait: "té", Values: []string{"a", "bc"}}}}}, 6},
+		"a rule in a blob":  {audience.Put{RuleBlob: &blob.Ref{Size: 7}}, 7},
+		"members":           {audience.Put{Members: make([]uuid.UUID, 3)}, 96},
+		"members in a blob": {audience.Put{MembersBlob: &blob.Ref{Size: 3 * 16}}, 96},
+		"nobody":            {audience.Put{Kind: audience.KindFixed}, 0},
+		"as many as can be": {audience.Put{MembersBlob: &blob.Ref{Size: audience.MaxMembers * 16}}, audience.MembersBytes(audience.MaxMembers)},
+	} {
+		if got := c.put.DefinitionBytes(); got != c.want {
+			t.Errorf("%s: %d bytes, want %d", name, got, c.want)
+		}
 	}
 }
 

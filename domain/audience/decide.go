@@ -17,6 +17,8 @@ type Draft struct {
 	Kind Kind
 	// HasIdentities and HasRule say which definitions came along.
 	HasIdentities, HasRule bool
+	// Definition is the size of the definition (see Put.DefinitionBytes).
+	Definition int64
 }
 
 // Check is what is wrong with a draft whatever stands: audience-slug-invalid, audience-slug-reserved, audience-kind-invalid, or
@@ -45,7 +47,7 @@ func (d Draft) defined() bool {
 // omitted is the stored one, or the slug.
 //
 // The fault is that of Check; audience-kind-switch-invalid for a change of kind without the new kind's definition; invalid-request
-// for a definition that is missing otherwise.
+// for a definition that is missing otherwise; audience-limit-reached for an audience or a definition too many.
 func (s *State) Decide(d Draft, project, fresh uuid.UUID, at time.Time) (put Put, created bool, err error) {
 	if err := d.Check(); err != nil {
 		return Put{}, false, err
@@ -53,6 +55,9 @@ func (s *State) Decide(d Draft, project, fresh uuid.UUID, at time.Time) (put Put
 	standing, exists := s.Find(d.Slug)
 	if !d.defined() {
 		return Put{}, false, undefined(d, standing, exists)
+	}
+	if err := s.checkRoom(standing, exists, d.Definition); err != nil {
+		return Put{}, false, err
 	}
 	put = Put{ProjectID: project, AudienceID: fresh, Slug: d.Slug, Name: d.Slug, Kind: d.Kind, CreatedAt: at, PutAt: at}
 	if exists {

@@ -13,8 +13,10 @@ import (
 type State struct {
 	// Events is how many events were folded, which is the revision that the next one will have.
 	Events int64
-	live   map[uuid.UUID]Standing
-	slugs  map[string]uuid.UUID
+	// bytes is the size of all definitions.
+	bytes int64
+	live  map[uuid.UUID]Standing
+	slugs map[string]uuid.UUID
 }
 
 // Standing is a live audience.
@@ -24,6 +26,7 @@ type Standing struct {
 	Name      string
 	Kind      Kind
 	CreatedAt time.Time
+	bytes     int64
 }
 
 // Evolve folds one event.
@@ -34,9 +37,12 @@ func (s *State) Evolve(e event.Event) {
 		if s.live == nil {
 			s.live, s.slugs = make(map[uuid.UUID]Standing), make(map[string]uuid.UUID)
 		}
-		s.live[e.AudienceID] = Standing{ID: e.AudienceID, Slug: e.Slug, Name: e.Name, Kind: e.Kind, CreatedAt: e.CreatedAt}
+		next := Standing{ID: e.AudienceID, Slug: e.Slug, Name: e.Name, Kind: e.Kind, CreatedAt: e.CreatedAt, bytes: e.DefinitionBytes()}
+		s.bytes += next.bytes - s.live[e.AudienceID].bytes
+		s.live[e.AudienceID] = next
 		s.slugs[e.Slug] = e.AudienceID
 	case *Removed:
+		s.bytes -= s.live[e.AudienceID].bytes
 		delete(s.slugs, s.live[e.AudienceID].Slug)
 		delete(s.live, e.AudienceID)
 	}
@@ -44,8 +50,11 @@ func (s *State) Evolve(e event.Event) {
 
 // Clone is a copy that shares nothing.
 func (s *State) Clone() State {
-	return State{Events: s.Events, live: maps.Clone(s.live), slugs: maps.Clone(s.slugs)}
+	return State{Events: s.Events, bytes: s.bytes, live: maps.Clone(s.live), slugs: maps.Clone(s.slugs)}
 }
+
+// Len is how many audiences are live.
+func (s *State) Len() int { return len(s.live) }
 
 // Find is the live audience that a slug names. The default one is no audience of its own, and is not found.
 func (s *State) Find(slug string) (Standing, bool) {

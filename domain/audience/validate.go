@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
+
 	"github.com/annals-project/annals/domain/fault"
 )
 
@@ -16,6 +18,58 @@ const (
 	MaxTrait = 200
 	MaxValue = 2000
 )
+
+// The limits of the audiences of a project. Audiences that were stored beyond them stay as they are, and can be replaced by what is no
+// bigger.
+const (
+	MaxAudiences = 1000
+	// MaxDefinitions is the most bytes of all definitions together, as DefinitionBytes measures them.
+	MaxDefinitions = 32 << 20
+	// MaxMembers is the most members of one fixed audience.
+	MaxMembers = 100_000
+	// memberBytes is what a member counts: its id in the log, and a row of the projection.
+	memberBytes = 32
+)
+
+// MembersBytes is the size of a definition with so many members.
+func MembersBytes(members int) int64 { return int64(members) * memberBytes }
+
+// DefinitionBytes is the size of the definition of a put: of a rule its traits and values in UTF-8, or its blob.
+func (p *Put) DefinitionBytes() int64 {
+	switch {
+	case p.RuleBlob != nil:
+		return p.RuleBlob.Size
+	case p.Rule != nil:
+		return p.Rule.bytes()
+	case p.MembersBlob != nil:
+		return MembersBytes(int(p.MembersBlob.Size / int64(len(uuid.UUID{}))))
+	default:
+		return MembersBytes(len(p.Members))
+	}
+}
+
+func (r *Rule) bytes() (size int64) {
+	for _, c := range r.Conditions {
+		size += int64(len(c.Trait))
+		for _, v := range c.Values {
+			size += int64(len(v))
+		}
+	}
+	return size
+}
+
+// checkRoom returns the fault audience-limit-reached where a definition does not fit among those of a project, which may have one
+// in its place.
+func (s *State) checkRoom(replaced Standing, exists bool, definition int64) error {
+	if !exists && len(s.live) >= MaxAudiences {
+		return fault.New(fault.Invalid, fault.CodeAudienceLimitReached, "the project has %d audiences: delete one first", MaxAudiences)
+	}
+	if total := s.bytes - replaced.bytes + definition; total > MaxDefinitions && definition > replaced.bytes {
+		return fault.New(fault.Invalid, fault.CodeAudienceLimitReached,
+			"the audiences of the project would have definitions of %d bytes together: want at most %d", total, MaxDefinitions)
+	}
+	return nil
+}
 
 // ValidSlug reports whether a text can name an audience: 2 to 40 lower-case letters, digits and dashes, with a letter or digit at
 // each end. The default slug is valid.

@@ -2,6 +2,7 @@
 package blob
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,14 +17,23 @@ const InlineLimit = 256 << 10
 // Opened begins a blob. Owner is whose erasure takes the blob along: a data point or an identity; a send or a bulk write, for what
 // they stage; the project, for what its audiences list, which stays.
 // Deadline is the time after which a blob that nothing refers to may be swept.
+//
+// Holds are the data points of a staged send, or the identities of a staged bulk write, whose text is in the blob: they cannot
+// be erased while it may be fanned out. It is empty, not nil, for a blob that is its owner's alone; nil if it is not known.
 type Opened struct {
-	ProjectID uuid.UUID `json:"projectId"`
-	Owner     uuid.UUID `json:"owner"`
-	Deadline  time.Time `json:"deadline"`
+	ProjectID uuid.UUID   `json:"projectId"`
+	Owner     uuid.UUID   `json:"owner"`
+	Deadline  time.Time   `json:"deadline"`
+	Holds     []uuid.UUID `json:"holds"`
 }
 
 // EventType implements event.Event.
-func (Opened) EventType() string { return "blob.opened.v1" }
+func (Opened) EventType() string { return "blob.opened.v2" }
+
+// UpOpened reads the first version, which does not list what a stage holds.
+func UpOpened(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
+	return Opened{}.EventType(), payload, nil
+}
 
 // ChunkType is the stored name of a chunk, whose data is up to ChunkSize raw bytes and not JSON.
 const ChunkType = "blob.chunk.v1"

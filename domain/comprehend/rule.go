@@ -336,7 +336,7 @@ func obliges(s *sentence, i int) bool {
 	if s.tense.past && !(isPast(lowAt(tokens, i+1)) && strings.HasSuffix(tokens[i].low, "s")) { // but "tickets labelled urgent must …"
 		return false
 	}
-	if tokens[i].low == "it" && beForms[tokens[i+1].low] { // "It is forbidden to share …"
+	if tokens[i].low == "it" && beForms[lowAt(tokens, i+1)] { // "It is forbidden to share …"
 		k := i + 2
 		not := lowAt(tokens, k) == "not"
 		if not || lowAt(tokens, k) == "strictly" {

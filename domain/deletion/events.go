@@ -60,6 +60,8 @@ type Fact struct {
 	// AuthorID is the directory record of the author (stream.IdentityID), zero where the item named none, or was erased before
 	// this was kept.
 	AuthorID uuid.UUID `json:"authorId,omitzero"`
+	// Batch is true for an item of a batch, which had a stage. It is known only where FactsKept.Ranged.
+	Batch bool `json:"batch,omitempty"`
 }
 
 // Brought reports whether the item brought a revision.
@@ -68,17 +70,30 @@ func (f Fact) Brought() bool { return f.Outcome == ingestion.Created || f.Outcom
 // FactsKept keeps the facts of one erased data point, one of every item that its stream holds, in the order of the stream,
 // before its streams are tombstoned. DeletedAt is that of the datapoint.Deleted.
 //
-// Facts that are too many for one event stand in several, each of which has that of the revision that stood at the end too.
+// Facts that are too many for one event are in several: each covers the stream revisions of the data point from From up to
+// To, without To. Complete is true in the last. Earlier versions name no range: in theirs the fact of the newest revision is
+// in each event.
 type FactsKept struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	DataPoint uuid.UUID `json:"dataPoint"`
 	Facts     []Fact    `json:"facts"`
 	Blobs     []string  `json:"blobs,omitempty"`
 	DeletedAt time.Time `json:"deletedAt"`
+	From      int64     `json:"from,omitempty"`
+	To        int64     `json:"to,omitempty"`
+	Complete  bool      `json:"complete,omitempty"`
+	// Newest is the revision that was the newest one when the data point was deleted.
+	Newest int `json:"newest,omitempty"`
 }
+
+// Ranged reports whether the event names the stream revisions that it covers.
+func (e FactsKept) Ranged() bool { return e.To > 0 || e.Complete }
 
 // Standing is the revision that stood when the data point was deleted, 0 for none.
 func (e FactsKept) Standing() int {
+	if e.Ranged() {
+		return e.Newest
+	}
 	newest := 0
 	for _, fact := range e.Facts {
 		if fact.Brought() && !fact.Historic {
@@ -89,9 +104,9 @@ func (e FactsKept) Standing() int {
 }
 
 // EventType implements event.Event.
-func (FactsKept) EventType() string { return "deletion.facts-kept.v2" }
+func (FactsKept) EventType() string { return "deletion.facts-kept.v3" }
 
-// UpFactsKept reads the first version, which kept no authors.
+// UpFactsKept reads the first version, which kept no authors, and the second, which named no range.
 func UpFactsKept(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
 	return FactsKept{}.EventType(), payload, nil
 }

@@ -14,6 +14,7 @@ const (
 	CodeAudienceKindMismatch = "audience-kind-mismatch"
 	CodeAudienceRuleInvalid  = "audience-rule-invalid"
 	CodeAudienceKindSwitch   = "audience-kind-switch-invalid"
+	CodeAudienceLimitReached = "audience-limit-reached"
 	CodeOutOfCredits         = "out-of-credits"
 	CodeProjectLimitReached  = "project-limit-reached"
 	CodeWebhooksNotIncluded  = "webhooks-not-included"

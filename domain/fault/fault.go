@@ -20,7 +20,8 @@ const (
 	UnsupportedMedia             // 415
 	LimitReached                 // 429
 	Unavailable                  // 503
-	Timeout                      // 504
+	Timeout                      // 503, with an unknown outcome
+	SlowBody                     // 408
 )
 
 // Error is a fault with the fields of the error envelope. Msg becomes debugMessage: plain words, no SQL, no customer text but what the caller sent.

@@ -2,6 +2,7 @@
 package ingestion
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -45,10 +46,13 @@ type Item struct {
 	CreditTenths int64 `json:"creditTenths"`
 }
 
+// Final reports whether the item brings no revision whatever others change between its decision and its fan-out, since nothing was
+// reserved for one: it takes effect where it was decided, and not at the commit.
+func (i Item) Final() bool { return i.CreditTenths == 0 }
+
 // Accepted commits a batch. Its items are staged in a blob; from here on nothing is refused.
 type Accepted struct {
 	ProjectID   uuid.UUID `json:"projectId"`
-	Namespace   uuid.UUID `json:"namespace"`
 	Fingerprint string    `json:"fingerprint,omitempty"`
 	RequestID   uuid.UUID `json:"requestId"`
 	Principal   string    `json:"principal"`
@@ -61,7 +65,12 @@ type Accepted struct {
 }
 
 // EventType implements event.Event.
-func (Accepted) EventType() string { return "ingestion.accepted.v1" }
+func (Accepted) EventType() string { return "ingestion.accepted.v2" }
+
+// UpAccepted reads the first version, which repeated the namespace of the project.
+func UpAccepted(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
+	return Accepted{}.EventType(), payload, nil
+}
 
 // The outcomes of an item.
 const (

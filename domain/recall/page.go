@@ -57,28 +57,51 @@ const besideShare = 0.5
 // fewSources is below how many sources a page would never show a memory, if it kept to the share.
 const fewSources = share
 
-// Compose makes a page: whole documents, best first, at most limit of them, which cost at most budget tokens together.
-// Cost says what a document costs; ok is false where it cannot be shown after all.
+// Budget bounds a page: tokens of content and excerpts, and bytes of everything that its documents carry.
+type Budget struct {
+	Tokens int
+	Bytes  int64
+}
+
+// Cost is what a document takes of a Budget.
+type Cost struct {
+	Tokens int
+	Bytes  int64
+}
+
+// Compose makes a page: whole documents, best first, at most limit of them, within the budget.
+// Cost returns what a document costs; ok is false where it cannot be shown after all.
+//
+// A document that takes too many tokens is left out. One that takes too many bytes ends the page, unless it is the first: a page
+// always shows something.
 //
 // Memories never crowd out sources. Of any first n results at most a fifth are memories whose source stands above them. A
 // replaced statement, or in a page of few sources the best memory, may stand right above its source, within the same
 // fifth rounded up. The memories of a source that is not in the page, because it is too long or out of the window,
 // stand in for it, and take part by their scores.
-func Compose(candidates []Candidate, limit, budget int, cost func(Entry) (tokens int, ok bool)) (page []Entry, used int) {
+func Compose(candidates []Candidate, limit int, budget Budget, cost func(Entry) (Cost, bool)) Composed {
 	c := composer{candidates: candidates, limit: limit, budget: budget, cost: cost}
 	c.order()
-	for len(c.page) < limit {
+	for len(c.page) < limit && !c.ended {
 		if !c.step() {
 			break
 		}
 	}
-	return c.page, c.used
+	return Composed{Page: c.page, Used: c.used, Ended: c.ended}
+}
+
+// Composed is a page with what it takes of its budget. Ended reports whether its bytes ended it: further candidates change nothing.
+type Composed struct {
+	Page  []Entry
+	Used  Cost
+	Ended bool
 }
 
 type composer struct {
-	candidates    []Candidate
-	limit, budget int
-	cost          func(Entry) (int, bool)
+	candidates []Candidate
+	limit      int
+	budget     Budget
+	cost       func(Entry) (Cost, bool)
 
 	// waiting are the candidates to come, best first; places their scores.
 	waiting []int
@@ -87,7 +110,9 @@ type composer struct {
 	// beside are memories of sources in the page, standIns of sources that are not.
 	beside, standIns []Entry
 	page             []Entry
-	used             int
+	used             Cost
+	// ended is set by the document whose bytes end the page.
+	ended bool
 	// paired counts the memories in the page whose source is in it.
 	paired int
 }
@@ -115,7 +140,7 @@ func (c *composer) order() {
 
 // step places the next document, or leaves one out. It is false at the end.
 func (c *composer) step() bool {
-	if c.used >= c.budget {
+	if c.used.Tokens >= c.budget.Tokens {
 		return false
 	}
 	next := 0.0
@@ -150,8 +175,8 @@ func (c *composer) candidate(i int) {
 	candidate := &c.candidates[i]
 	memories := c.ranked(i)
 	source := Entry{i, Source}
-	tokens, fits := c.fits(source)
-	if !fits {
+	cost, fits := c.fits(source)
+	if !fits || !c.carries(cost) {
 		c.standIns = append(c.standIns, memories...)
 		c.sort(c.standIns, false)
 		return
@@ -159,34 +184,48 @@ func (c *composer) candidate(i int) {
 	if len(memories) > 0 && c.paired*share <= len(c.page) && len(c.page)+2 <= c.limit {
 		first := memories[0]
 		if candidate.Memories[first.Memory].Worth == Replaced || c.sources < fewSources {
-			if more, ok := c.cost(first); ok && c.used+tokens+more <= c.budget && c.admit(first) {
+			if more, ok := c.cost(first); ok && c.used.Tokens+cost.Tokens+more.Tokens <= c.budget.Tokens &&
+				c.used.Bytes+cost.Bytes+more.Bytes <= c.budget.Bytes && c.admit(first) {
 				c.paired++
 				memories = memories[1:]
 			}
 		}
 	}
-	c.page, c.used = append(c.page, source), c.used+tokens
+	c.place(source, cost)
 	c.beside = append(c.beside, memories...)
 	c.sort(c.beside, true)
 }
 
 // fits says what the source of a candidate costs, and whether it can be shown within what is left.
-func (c *composer) fits(source Entry) (tokens int, ok bool) {
+func (c *composer) fits(source Entry) (cost Cost, ok bool) {
 	candidate := &c.candidates[source.Candidate]
-	if candidate.Hidden || c.used+candidate.Least > c.budget {
-		return 0, false
+	if candidate.Hidden || c.used.Tokens+candidate.Least > c.budget.Tokens {
+		return Cost{}, false
 	}
-	tokens, ok = c.cost(source)
-	return tokens, ok && c.used+tokens <= c.budget
+	cost, ok = c.cost(source)
+	return cost, ok && c.used.Tokens+cost.Tokens <= c.budget.Tokens
+}
+
+// carries reports whether the page takes the bytes of a document. One that it does not take ends it.
+func (c *composer) carries(cost Cost) bool {
+	if len(c.page) > 0 && c.used.Bytes+cost.Bytes > c.budget.Bytes {
+		c.ended = true
+	}
+	return !c.ended
 }
 
 func (c *composer) admit(e Entry) bool {
-	tokens, ok := c.cost(e)
-	if !ok || c.used+tokens > c.budget {
+	cost, ok := c.cost(e)
+	if !ok || c.used.Tokens+cost.Tokens > c.budget.Tokens || !c.carries(cost) {
 		return false
 	}
-	c.page, c.used = append(c.page, e), c.used+tokens
+	c.place(e, cost)
 	return true
+}
+
+func (c *composer) place(e Entry, cost Cost) {
+	c.page = append(c.page, e)
+	c.used.Tokens, c.used.Bytes = c.used.Tokens+cost.Tokens, c.used.Bytes+cost.Bytes
 }
 
 // ranked is the memories of a candidate, the worthiest first; of equal ones only the first.

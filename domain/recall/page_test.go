@@ -83,12 +83,43 @@ func TestCompose(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			page, used := recall.Compose(c.candidates, c.limit, c.budget, func(recall.Entry) (int, bool) { return 1, true })
-			if diff := cmp.Diff(c.want, entries(page)); diff != "" {
+			got := recall.Compose(c.candidates, c.limit, recall.Budget{Tokens: c.budget, Bytes: 1 << 20}, func(recall.Entry) (recall.Cost, bool) {
+				return recall.Cost{Tokens: 1, Bytes: 1}, true
+			})
+			if diff := cmp.Diff(c.want, entries(got.Page)); diff != "" {
 				t.Error(diff)
 			}
-			if used != len(page) {
-				t.Errorf("%d documents used %d tokens", len(page), used)
+			if got.Used.Tokens != len(got.Page) || got.Ended {
+				t.Errorf("%d documents used %+v, ended by bytes: %t", len(got.Page), got.Used, got.Ended)
+			}
+		})
+	}
+}
+
+func TestCompose_BytesEndThePage(t *testing.T) {
+	plain := []recall.Candidate{source(9), source(8), source(7, line(1, recall.Replaced)), source(6)}
+	for _, c := range []struct {
+		name  string
+		bytes []int64 // of the sources; a memory has one
+		most  int64
+		want  string
+		ended bool
+	}{
+		{"all fit", []int64{10, 10, 10, 10}, 41, "0 1 2.0 2 3", false},
+		{"the last byte", []int64{10, 10, 10, 10}, 40, "0 1 2.0 2", true},
+		{"nothing comes after a document that is too large", []int64{10, 31, 1, 1}, 40, "0", true},
+		{"the first is shown whatever it takes", []int64{99, 1, 1, 1}, 40, "0", true},
+		{"a memory above its source does not push it out", []int64{10, 10, 20, 1}, 40, "0 1 2", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := recall.Compose(plain, 100, recall.Budget{Tokens: 100, Bytes: c.most}, func(e recall.Entry) (recall.Cost, bool) {
+				if e.Memory != recall.Source {
+					return recall.Cost{Tokens: 1, Bytes: 1}, true
+				}
+				return recall.Cost{Tokens: 1, Bytes: c.bytes[e.Candidate]}, true
+			})
+			if entries(got.Page) != c.want || got.Ended != c.ended {
+				t.Errorf("page %q, ended %t", entries(got.Page), got.Ended)
 			}
 		})
 	}
@@ -118,7 +149,15 @@ func TestComposeLaws(t *testing.T) {
 			candidates = append(candidates, c)
 		}
 		limit, budget := rapid.IntRange(1, 40).Draw(t, "limit"), rapid.IntRange(0, 300).Draw(t, "budget")
-		page, used := recall.Compose(candidates, limit, budget, func(e recall.Entry) (int, bool) { return costs[e], true })
+		most := int64(rapid.SampledFrom([]int{100, 1000, 1 << 20}).Draw(t, "bytes"))
+		cost := func(e recall.Entry) (recall.Cost, bool) {
+			return recall.Cost{Tokens: costs[e], Bytes: int64(7 * costs[e])}, true
+		}
+		composed := recall.Compose(candidates, limit, recall.Budget{Tokens: budget, Bytes: most}, cost)
+		page, used := composed.Page, composed.Used.Tokens
+		if composed.Used.Bytes > most && len(page) > 1 || composed.Used.Bytes != int64(7*used) {
+			t.Fatalf("%d documents of %d bytes, limit %d", len(page), composed.Used.Bytes, most)
+		}
 
 		if len(page) > limit || used > budget {
 			t.Fatalf("%d documents of %d tokens, limits %d and %d", len(page), used, limit, budget)
@@ -158,7 +197,7 @@ func TestComposeLaws(t *testing.T) {
 			e := recall.Entry{Candidate: i, Memory: recall.Source}
 			if !c.Hidden && !seen[e] {
 				left++
-				if len(page) < limit && used+costs[e] <= budget {
+				if len(page) < limit && used+costs[e] <= budget && !composed.Ended {
 					t.Fatalf("source %d of %d tokens would have fitted behind %d of %d", i, costs[e], used, budget)
 				}
 			}
@@ -172,8 +211,8 @@ func TestComposeLaws(t *testing.T) {
 				}
 			}
 		}
-		again, _ := recall.Compose(candidates, limit, budget, func(e recall.Entry) (int, bool) { return costs[e], true })
-		if diff := cmp.Diff(page, again); diff != "" {
+		again := recall.Compose(candidates, limit, recall.Budget{Tokens: budget, Bytes: most}, cost)
+		if diff := cmp.Diff(page, again.Page); diff != "" {
 			t.Fatal(diff)
 		}
 	})

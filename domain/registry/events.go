@@ -2,6 +2,9 @@
 package registry
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -10,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/stream"
 )
 
 // LogOpened is the first event of a log. LogID tells this log from any other, also from an older copy that went on by itself.
@@ -51,13 +55,43 @@ type ProjectCreated struct {
 	Number         int64     `json:"number"`
 	Slug           string    `json:"slug"`
 	Name           string    `json:"name"`
-	// Namespace is what the ids of the project's sources, identities and keys are derived in.
-	Namespace uuid.UUID `json:"namespace"`
-	CreatedAt time.Time `json:"createdAt"`
+	// Namespace is what the ids of the project's sources, identities and keys are derived from.
+	Namespace stream.Namespace `json:"namespace"`
+	CreatedAt time.Time        `json:"createdAt"`
 }
 
 // EventType implements event.Event.
-func (ProjectCreated) EventType() string { return "registry.project-created.v1" }
+func (ProjectCreated) EventType() string { return "registry.project-created.v2" }
+
+// UpProjectCreated reads the first version, whose namespaces are not keyed.
+func UpProjectCreated(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
+	var e struct {
+		ProjectCreated
+		Namespace uuid.UUID `json:"namespace"`
+	}
+	if err := json.Unmarshal(payload, &e); err != nil {
+		return "", nil, fmt.Errorf("project created: %w", err)
+	}
+	e.ProjectCreated.Namespace = stream.Namespace{ID: e.Namespace}
+	up, err = json.Marshal(e.ProjectCreated)
+	return e.EventType(), up, err
+}
+
+// HashKeySet records which hash key the log is written with: Check is HashKeyCheck of it. The key itself is in no stream.
+type HashKeySet struct {
+	Check string    `json:"check"`
+	SetAt time.Time `json:"setAt"`
+}
+
+// EventType implements event.Event.
+func (HashKeySet) EventType() string { return "registry.hash-key-set.v1" }
+
+// HashKeyCheck is an HMAC that tells one hash key from another without giving it away, in lower-case hexadecimal.
+func HashKeyCheck(key []byte) string {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte("annals hash key check"))
+	return hex.EncodeToString(mac.Sum(nil)[:16])
+}
 
 // EventSetAside lets projections pass over an event that they cannot apply, from now on and whenever they are built anew. The
 // event itself stays in the log.

@@ -14,8 +14,10 @@ type State struct {
 	// Events is how many events were folded, which is the revision that the next one will have.
 	Events        int64
 	Organizations []OrganizationCreated
-	lastNumber    int64
-	projects      map[slugKey]ProjectCreated
+	// HashKeyCheck is that of the hash key (HashKeySet), "" in a log that no version with the check has opened.
+	HashKeyCheck string
+	lastNumber   int64
+	projects     map[slugKey]ProjectCreated
 }
 
 type slugKey struct {
@@ -27,6 +29,8 @@ type slugKey struct {
 func (s *State) Evolve(e event.Event) {
 	s.Events++
 	switch e := e.(type) {
+	case *HashKeySet:
+		s.HashKeyCheck = e.Check
 	case *OrganizationCreated:
 		s.Organizations = append(s.Organizations, *e)
 	case *ProjectCreated:

@@ -26,14 +26,36 @@ type Feed struct {
 	checkpoints Checkpoints
 	log         *slog.Logger
 
+	observer Observer
+
 	mu     sync.Mutex
 	topics map[*topic]context.CancelFunc
 	// live and pages are there as long as there are topics.
 	live     *live
 	pages    *pages
 	stopLive context.CancelFunc
+	held     bool // the live subscription goes on without topics
 	closed   bool
 	running  sync.WaitGroup
+}
+
+// Observer is called by one goroutine at a time, and holds up the feed.
+type Observer interface {
+	// Begins is a live subscription that begins after a position; what was observed before it has a gap.
+	Begins(after eventstore.Position)
+	// Arrived is the next event of the log.
+	Arrived(f eventstore.Fact)
+}
+
+// Observe calls an observer with every event that arrives from here on, also while there are no topics, until the feed is
+// closed. It must be called before the first Subscribe.
+func (f *Feed) Observe(o Observer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.observer, f.held = o, true
+	if !f.closed && f.live == nil {
+		f.startLive()
+	}
 }
 
 var _ message.Subscriber = (*Feed)(nil)
@@ -73,7 +95,7 @@ func (f *Feed) Subscribe(ctx context.Context, name string) (<-chan *message.Mess
 	go func() {
 		defer f.running.Done()
 		defer f.leave(t)
-		t.run(running, ctx)
+		_ = guard(ctx, t.log, func() { t.run(running, ctx) }) // its end closes the channel, and the reader subscribes again
 	}()
 	return t.out, nil
 }
@@ -81,13 +103,15 @@ func (f *Feed) Subscribe(ctx context.Context, name string) (<-chan *message.Mess
 // startLive begins the shared subscription; the caller holds the lock.
 func (f *Feed) startLive() {
 	ctx, stop := context.WithCancel(context.Background())
-	l := newLive(f.store, f.codec, f.log)
+	l := newLive(f.store, f.codec, f.log, f.observer)
 	f.live, f.stopLive = l, stop
-	f.pages = &pages{store: f.store, codec: f.codec, ctx: ctx, running: &f.running}
+	f.pages = &pages{store: f.store, codec: f.codec, log: f.log, ctx: ctx, running: &f.running}
 	f.running.Add(1)
 	go func() {
 		defer f.running.Done()
-		l.run(ctx)
+		for pause := (backoff{}); guard(ctx, f.log, func() { l.run(ctx) }) != nil; {
+			pause.wait(ctx)
+		}
 	}()
 }
 
@@ -96,7 +120,14 @@ func (f *Feed) leave(t *topic) {
 	defer f.mu.Unlock()
 	f.topics[t]()
 	delete(f.topics, t)
-	if len(f.topics) == 0 {
+	if len(f.topics) == 0 && !f.held {
+		f.endLive()
+	}
+}
+
+// endLive ends the shared subscription; the caller holds the lock.
+func (f *Feed) endLive() {
+	if f.live != nil {
 		f.stopLive()
 		f.live, f.pages, f.stopLive = nil, nil, nil
 	}
@@ -105,7 +136,10 @@ func (f *Feed) leave(t *topic) {
 // Close ends all topics: each after the page that is out has been answered, for which Close waits. A handler must not call it.
 func (f *Feed) Close() error {
 	f.mu.Lock()
-	f.closed = true
+	f.closed, f.held = true, false
+	if len(f.topics) == 0 {
+		f.endLive()
+	}
 	for _, stop := range f.topics {
 		stop()
 	}

@@ -23,6 +23,8 @@ type live struct {
 	store eventstore.Store
 	codec *eventstore.Codec
 	log   *slog.Logger
+	// observer is nil for none.
+	observer Observer
 
 	mu sync.Mutex
 	// known is false until the head of the log was read for the first time.
@@ -34,8 +36,8 @@ type live struct {
 	wake chan struct{}
 }
 
-func newLive(store eventstore.Store, codec *eventstore.Codec, log *slog.Logger) *live {
-	return &live{store: store, codec: codec, log: log}
+func newLive(store eventstore.Store, codec *eventstore.Codec, log *slog.Logger, observer Observer) *live {
+	return &live{store: store, codec: codec, log: log, observer: observer}
 }
 
 // run follows the log until the context ends.
@@ -65,6 +67,9 @@ func (l *live) begin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the head: %w", err)
 	}
+	if l.observer != nil {
+		l.observer.Begins(head)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.known, l.base, l.top = true, head, head
@@ -88,7 +93,11 @@ func (l *live) follow(ctx context.Context, pause *backoff) error {
 			return err
 		}
 		pause.reset()
-		l.keep(factOf(l.codec, r))
+		f := factOf(l.codec, r)
+		if l.observer != nil && f.Position > l.reached() {
+			l.observer.Arrived(f)
+		}
+		l.keep(f)
 	}
 }
 

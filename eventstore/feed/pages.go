@@ -2,6 +2,8 @@ package feed
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 
@@ -19,6 +21,7 @@ const (
 type pages struct {
 	store eventstore.Store
 	codec *eventstore.Codec
+	log   *slog.Logger
 	// ctx ends with the last topic.
 	ctx     context.Context
 	running *sync.WaitGroup
@@ -78,14 +81,18 @@ func (p *pages) read(after eventstore.Position) (r *reading, fresh bool) {
 func (p *pages) fetch(r *reading) {
 	ctx, cancel := context.WithTimeout(p.ctx, callTimeout)
 	defer cancel()
-	events, err := p.store.ReadAll(ctx, r.after, PageEvents)
-	r.err = err
-	r.facts = make([]eventstore.Fact, len(events))
 	size := 0
-	for i, e := range events {
-		r.facts[i] = factOf(p.codec, e)
-		size += e.Size()
-	}
+	failed := guard(ctx, p.log, func() {
+		var events []eventstore.Recorded
+		events, r.err = p.store.ReadAll(ctx, r.after, PageEvents)
+		facts := make([]eventstore.Fact, len(events))
+		for i, e := range events {
+			facts[i] = factOf(p.codec, e)
+			size += e.Size()
+		}
+		r.facts = facts
+	})
+	r.err = errors.Join(r.err, failed)
 
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -22,6 +22,9 @@ type disk struct {
 	vfs.FS
 	dir   string
 	space *space
+	spare spare
+	// rotationFailed is called if the engine can have no next write-ahead log. It does not return.
+	rotationFailed func(err error)
 
 	mu     sync.Mutex
 	newest uint64 // the number of the newest log
@@ -67,11 +70,14 @@ func (d *disk) created(name string) {
 func (d *disk) Create(name string, category vfs.DiskWriteCategory) (f vfs.File, err error) {
 	err = d.space.try(d.patience(name), func() error {
 		return d.unlessFenced(func() error {
-			f, err = d.FS.Create(name, category)
-			return err
+			return d.openFor(name, func() error {
+				f, err = d.FS.Create(name, category)
+				return err
+			})
 		})
 	})
 	if err != nil {
+		d.checkRotation(name, err)
 		return nil, err
 	}
 	d.created(name)
@@ -82,10 +88,27 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (f vfs.File, 
 	return file, nil
 }
 
+// openFor opens a file. The log's own may take the spare descriptor.
+func (d *disk) openFor(name string, open func() error) error {
+	if !d.owns(name) {
+		return open()
+	}
+	return d.spare.use(open)
+}
+
+// checkRotation keeps an error of a new write-ahead log from the engine, which would not survive it: it panics where the
+// deferred unlock of a mutex that it does not hold ends the process, with no reason in the log.
+func (d *disk) checkRotation(name string, err error) {
+	if _, isLog := logNumber(d.PathBase(name)); isLog && d.owns(name) && d.space.patient.Load() && d.rotationFailed != nil {
+		d.rotationFailed(err)
+	}
+}
+
 // ReuseForWrite makes a new log, out of an old one where that may be.
 func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, reused, err := d.reuse(oldname, newname, category)
 	if err != nil {
+		d.checkRotation(newname, err)
 		return nil, err
 	}
 	if !reused {
@@ -108,7 +131,8 @@ func (d *disk) reuse(oldname, newname string, category vfs.DiskWriteCategory) (f
 		return nil, false, errFenced
 	}
 	f, err = d.FS.ReuseForWrite(oldname, newname, category)
-	if errors.Is(err, os.ErrNotExist) {
+	// Without a descriptor the old file has its new name already: Create waits for one, and begins it again.
+	if errors.Is(err, os.ErrNotExist) || noDescriptor(err) {
 		return nil, false, nil
 	}
 	if n, ok := logNumber(d.PathBase(newname)); ok && err == nil {

@@ -66,7 +66,7 @@ func errFull() error {
 // errStalled leaves the outcome of a write open: it waits for space on the disk, and may be written yet.
 func errStalled() error {
 	return &failed{
-		codes.Aborted, "Operation timed out: the disk of the event store is full, and what waits for space may be written later.",
+		codes.Aborted, "Operation timed out: the disk of the event store is full, or no file descriptor is left; what waits may be written later.",
 		metadata.Pairs("exception", "disk-stalled"),
 	}
 }

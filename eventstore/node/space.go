@@ -52,6 +52,9 @@ func newSpace(log *slog.Logger) *space {
 	return &space{log: log, told: stallPatience, stalled: make(chan struct{}), gaveUp: make(chan struct{})}
 }
 
+// starved reports whether an error passes as soon as there is space, or a file descriptor, again.
+func starved(err error) bool { return noSpace(err) || noDescriptor(err) }
+
 // noSpace says whether an error is that the disk or the user's share of it is full.
 func noSpace(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
@@ -70,7 +73,7 @@ func (d *disk) patience(name string) patience {
 // try does something until it finds space, or as long as it may.
 func (s *space) try(p patience, do func() error) error {
 	err := do()
-	if !noSpace(err) || p == atOnce || !s.patient.Load() {
+	if !starved(err) || p == atOnce || !s.patient.Load() {
 		return err
 	}
 	if p == later {
@@ -79,7 +82,7 @@ func (s *space) try(p patience, do func() error) error {
 	}
 	s.wait(err)
 	defer s.found()
-	for noSpace(err) && s.pause(retryPause) {
+	for starved(err) && s.pause(retryPause) {
 		err = do()
 	}
 	return err
@@ -103,7 +106,7 @@ func (s *space) wait(err error) {
 	if s.waiting++; s.waiting > 1 {
 		return
 	}
-	s.log.Error("no space left on the disk of the event store; writes wait for it", "err", err)
+	s.log.Error("no space left on the disk of the event store, or no file descriptor; writes wait for it", "err", err)
 	stalled := s.stalled
 	s.alarm = time.AfterFunc(s.told, func() {
 		s.mu.Lock()

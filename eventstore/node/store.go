@@ -74,7 +74,9 @@ func openStore(cfg Config) (*store, error) {
 		before: before, disk: newDisk(fs, dir, cfg.Logger), jobs: newJobs(), lock: lock, cache: pebble.NewCache(cmp.Or(cfg.CacheBytes, defaultCache)),
 		failure: newFailure(), files: make(chan struct{}, 1), memtable: cmp.Or(cfg.memtable, memtableBytes),
 	}
+	s.disk.rotationFailed = pebbleLog{cfg.Logger, s.failure}.park
 	if err := s.open(cfg.Logger); err != nil {
+		s.disk.spare.give()
 		s.cache.Unref()
 		return nil, errors.Join(unopened(cfg.Dir, err), lock.Close())
 	}
@@ -141,6 +143,7 @@ func (s *store) options(log *slog.Logger) *pebble.Options {
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                s.memtable,
 		MemTableStopWritesThreshold: memtablesKept,
+		MaxOpenFiles:                tableFiles(),
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 		EventListener:               s.jobs.listener(log),
 		Logger:                      pebbleLog{log, s.failure},
@@ -184,6 +187,7 @@ func (s *store) closeAt(head uint64) error {
 	} else {
 		err = s.abandon()
 	}
+	s.disk.spare.give()
 	err = errors.Join(err, s.lock.Close())
 	if err != nil {
 		return fmt.Errorf("close the log: %w", err)
@@ -262,4 +266,13 @@ func (l pebbleLog) Fatalf(format string, args ...any) {
 	l.log.Error("log storage cannot go on", "detail", detail)
 	l.failure.set(fmt.Errorf("the log can be written no more, until a new start: %s", detail))
 	runtime.Goexit()
+}
+
+// park is Fatalf for a failure in the middle of a rotation of the write-ahead log. The engine has released a mutex there that
+// a deferred call unlocks: neither a panic nor the end of the goroutine would end in anything but the end of the process. So
+// the goroutine stops for good where it is; the writer does not wait for it, and reads go on.
+func (l pebbleLog) park(err error) {
+	l.log.Error("log storage cannot go on: no next write-ahead log", "err", err)
+	l.failure.set(fmt.Errorf("the log can be written no more, until a new start: next write-ahead log: %w", err))
+	select {}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -273,7 +274,7 @@ func (w *writer) commit(first *request) (carried *request, err error) {
 // flush commits the group, shows it to readers, and wakes subscribers.
 func (w *writer) flush() error {
 	if !w.batch.Empty() {
-		if err := w.batch.Commit(pebble.Sync); err != nil {
+		if err := w.commitBatch(); err != nil {
 			return fmt.Errorf("write the log: %w", err)
 		}
 		w.stats.fsyncs.Add(1)
@@ -287,4 +288,17 @@ func (w *writer) flush() error {
 		return fmt.Errorf("write the log: %w", err)
 	}
 	return nil
+}
+
+// commitBatch commits the group in a goroutine that a failure of the storage may end or stop, so that the writer outlives it.
+func (w *writer) commitBatch() error {
+	done := make(chan error, 1)
+	go func() { done <- w.batch.Commit(pebble.Sync) }()
+	select {
+	case err := <-done:
+		return err
+	case <-w.broken.done:
+		runtime.Goexit() // the reason is kept there; run's deferred calls end the writer
+		return nil
+	}
 }

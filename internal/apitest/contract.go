@@ -113,6 +113,9 @@ func (c *Contract) Check(req *http.Request, status int, header http.Header, body
 			return err
 		}
 	}
+	if status == http.StatusServiceUnavailable && header.Get("Retry-After") == "" && !bytes.Contains(body, []byte("pipeline-disabled")) {
+		return fmt.Errorf("a 503 for load has no Retry-After")
+	}
 	if c.edgeOnly {
 		return nil
 	}

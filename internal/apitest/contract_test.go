@@ -86,6 +86,7 @@ func TestResponsesAreHeldAgainstTheDocument(t *testing.T) {
 		"over it for ever":          {"/things/x", 429, "", "", "Retry-After"},
 		"over it, with words":       {"/things/x", 429, "slow down", "Retry-After: 60", "not JSON"},
 		"over it where none is":     {"/polled", 429, "", "Retry-After: 60", "outside of the limit"},
+		"load, no time to wait":     {"/things/x", 503, strings.NewReplacer("404", "503", "not-found", "service-unavailable").Replace(notFound), "", "no Retry-After"},
 		"no request id":             {"/things/x", 200, thing, "X-Request-Id:", "X-Request-Id"},
 		"a request id of version 4": {"/things/x", 200, thing, "X-Request-Id: 11111111-1111-4111-8111-111111111111", "X-Request-Id"},
 		"a browser is let in":       {"/things/x", 200, thing, "Access-Control-Allow-Origin: *", "Access-Control-Allow-Origin"},

@@ -3,6 +3,7 @@ package apitest_test
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"time"
 
 	"github.com/google/uuid"
@@ -66,10 +67,14 @@ func (w willing) ViewAudience(ctx context.Context, project auth.Project, slug st
 	return w.Audience(ctx, project, slug)
 }
 
-func (w willing) Audiences(ctx context.Context, project auth.Project) ([]directory.Audience, error) {
-	fixed, _, err := w.Audience(ctx, project, "team")
-	fixed.Kind, fixed.Rule, fixed.Identities = audience.KindFixed, nil, []string{"ana"}
-	return []directory.Audience{{Slug: audience.Default, Name: "Project", Kind: audience.KindDefault, CreatedAt: time.Unix(1, 0).UTC()}, fixed}, err
+func (w willing) Audiences(ctx context.Context, project auth.Project) iter.Seq2[directory.Audience, error] {
+	return func(yield func(directory.Audience, error) bool) {
+		fixed, _, err := w.Audience(ctx, project, "team")
+		fixed.Kind, fixed.Rule, fixed.Identities = audience.KindFixed, nil, []string{"ana"}
+		if yield(directory.Audience{Slug: audience.Default, Name: "Project", Kind: audience.KindDefault, CreatedAt: time.Unix(1, 0).UTC()}, nil) {
+			yield(fixed, err)
+		}
+	}
 }
 
 // Audience is a rule. What no slug can be, it finds none of.
@@ -80,7 +85,7 @@ func (willing) Audience(_ context.Context, _ auth.Project, slug string) (directo
 	at := time.Unix(1, 0).UTC()
 	return directory.Audience{
 		Slug: slug, Name: slug, Kind: audience.KindRule, MemberCount: 1, MemoryCount: 2, RecomputedAt: &at, CreatedAt: at,
-		Rule: &audience.Rule{Match: audience.MatchAll, Conditions: []audience.Condition{{Trait: "team", Operator: audience.Operator("exists"), Values: []string{}}}},
+		Rule: json.RawMessage(`{"match":"all","conditions":[{"trait":"team","operator":"exists","values":[]}]}`),
 	}, true, nil
 }
 

@@ -22,6 +22,8 @@ type Cache struct {
 	mu      sync.Mutex
 	changes uint64 // how often it was told to forget
 	known   map[cached]found
+	// unknown holds until when a key is taken for unknown. A key that is made is forgotten here before it is handed out.
+	unknown map[cached]time.Time
 	named   map[namedKey]foundNamed
 }
 
@@ -49,32 +51,44 @@ var _ Keys = (*Cache)(nil)
 
 // NewCache makes a cache in front of keys.
 func NewCache(keys Keys) *Cache {
-	return &Cache{keys: keys, known: map[cached]found{}, named: map[namedKey]foundNamed{}}
+	return &Cache{keys: keys, known: map[cached]found{}, unknown: map[cached]time.Time{}, named: map[namedKey]foundNamed{}}
 }
 
-// KeyByHash implements Keys. What is unknown is looked up each time, so a new key works at once.
+// KeyByHash implements Keys. A new key works at once, since Forget comes before it is handed out.
 func (c *Cache) KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (Holder, bool, error) {
 	key := cached{kind, hash}
 	c.mu.Lock()
 	changes := c.changes
 	f, known := c.known[key]
+	until, unknown := c.unknown[key]
 	c.mu.Unlock()
-	if known && time.Now().Before(f.until) {
+	switch {
+	case known && time.Now().Before(f.until):
 		return f.holder, true, nil
+	case unknown && time.Now().Before(until):
+		return Holder{}, false, nil
 	}
 	h, ok, err := c.keys.KeyByHash(ctx, kind, hash)
-	if err != nil || !ok {
+	if err != nil {
 		return h, ok, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// What was read while something changed may be the state before.
-	if c.changes == changes {
-		if len(c.known) >= maxCached {
-			clear(c.known)
-		}
-		c.known[key] = found{h, time.Now().Add(cachedFor)}
+	if c.changes != changes {
+		return h, ok, nil
 	}
+	if !ok {
+		if len(c.unknown) >= maxCached {
+			clear(c.unknown)
+		}
+		c.unknown[key] = time.Now().Add(cachedFor)
+		return h, false, nil
+	}
+	if len(c.known) >= maxCached {
+		clear(c.known)
+	}
+	c.known[key] = found{h, time.Now().Add(cachedFor)}
 	return h, true, nil
 }
 
@@ -109,5 +123,6 @@ func (c *Cache) Forget() {
 	defer c.mu.Unlock()
 	c.changes++
 	clear(c.known)
+	clear(c.unknown)
 	clear(c.named)
 }

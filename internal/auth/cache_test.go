@@ -54,9 +54,12 @@ func TestCache(t *testing.T) {
 	want(one, ManagementKey, "", 2) // the same value as another kind is another key
 	want(two, ProjectKey, "", 3)
 	keys.live[two] = Principal{Kind: ProjectKey, KeyName: "two"}
-	want(two, ProjectKey, "two", 4) // a key is known as soon as it is there
+	want(two, ProjectKey, "", 3) // nobody has been handed the key yet
+	c.Forget()
+	want(two, ProjectKey, "two", 4)
 	delete(keys.live, one)
 	c.Forget()
+	want(one, ProjectKey, "", 5)
 	want(one, ProjectKey, "", 5)
 	want(two, ProjectKey, "two", 6)
 }

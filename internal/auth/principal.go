@@ -31,9 +31,10 @@ type Principal struct {
 
 // Project is what every query and command of a call is scoped by.
 type Project struct {
-	ID        uuid.UUID
-	Number    int64
-	Slug      string
+	ID     uuid.UUID
+	Number int64
+	Slug   string
+	// Namespace is what stream.DataPointID, IdentityID and IngestionID take (stream.Namespaces.Of). It is a secret: never store or log it.
 	Namespace uuid.UUID
 }
 

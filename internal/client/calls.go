@@ -114,6 +114,8 @@ type Condition struct {
 	WritesRefused []string `json:"writesRefused,omitempty"`
 	// RecallElsewhere is why this server does not answer recall, "" where it does.
 	RecallElsewhere string `json:"recallElsewhere,omitempty"`
+	// RecallIncomplete names the parts of the index that are filled again: recall of the projects in them is refused meanwhile.
+	RecallIncomplete []string `json:"recallIncomplete,omitempty"`
 	// BulkWritesLost counts bulk writes of identities that were given up since their rows could not be read.
 	BulkWritesLost int `json:"bulkWritesLost,omitempty"`
 	// SetAside are the events that projections pass over.
@@ -153,11 +155,13 @@ func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 	var also struct {
 		WritesRefused   []string   `json:"writesRefused"`
 		RecallElsewhere string     `json:"recallElsewhere"`
+		Incomplete      []string   `json:"recallIncomplete"`
 		BulkWritesLost  int        `json:"bulkWritesLost"`
 		SetAside        []SetAside `json:"setAside"`
 	}
 	if json.Unmarshal(remarks, &also) == nil {
 		is.WritesRefused, is.RecallElsewhere, is.BulkWritesLost, is.SetAside = also.WritesRefused, also.RecallElsewhere, also.BulkWritesLost, also.SetAside
+		is.RecallIncomplete = also.Incomplete
 	}
 	is.Ready = got.status == http.StatusOK
 	return is, nil

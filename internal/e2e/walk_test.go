@@ -73,6 +73,7 @@ func (w *walk) walk(steps int) {
 		{6, w.sendNew},
 		{4, w.sendAgain},
 		{4, w.move},
+		{3, w.redact},
 		{2, w.sendBatch},
 		{3, w.deleteNote},
 		{5, w.deriveSome},
@@ -119,7 +120,7 @@ func (w *walk) walk(steps int) {
 	w.look()
 	w.count()
 	if steps >= 500 {
-		for _, what := range []string{"memories", "superseded", "superseded for some", "hidden", "of another audience of the slug", "after a removal"} {
+		for _, what := range []string{"memories", "superseded", "superseded for some", "hidden", "of another audience of the slug", "of a text before its redaction", "after a removal"} {
 			if w.coverage[what] == 0 {
 				w.t.Errorf("the walk never saw: %s", what)
 			}
@@ -208,6 +209,8 @@ func (w *walk) look() {
 		}
 		for _, p := range w.notes {
 			switch {
+			case p.reading != nil && w.reaches(name, p.circle) && !w.readsLines(name, p):
+				w.coverage["of a text before its redaction"]++
 			case w.reaches(name, p.circle):
 			case w.circles[p.circle.slug] != nil && w.circles[p.circle.slug] != p.circle && w.reaches(name, w.circles[p.circle.slug]):
 				w.coverage["of another audience of the slug"]++
@@ -227,7 +230,7 @@ func (w *walk) look() {
 // count holds what the directory shows against the model.
 func (w *walk) count() {
 	w.t.Helper()
-	shown, err := w.directory.Audiences(w.t.Context(), w.project)
+	shown, err := w.directory.AudienceList(w.t.Context(), w.project)
 	w.must(err)
 	if len(shown) != len(w.circles)+1 || shown[0].Slug != audiences.Default || shown[0].MemberCount != int64(len(w.people)) || shown[0].MemoryCount != w.scoped(nil) {
 		w.fail("audiences %+v; want %d people, %d memories, %d others", shown, len(w.people), w.scoped(nil), len(w.circles))

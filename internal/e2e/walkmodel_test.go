@@ -40,10 +40,12 @@ type note struct {
 	id, content, label, author string
 	occurredAt                 time.Time
 	circle                     *circle // nil for project-visible
-	revision                   int
-	send                       uuid.UUID
-	ordinal                    int
-	reading                    *reading
+	// had is the circle that each revision had last while it was the newest.
+	had      map[int]*circle
+	revision int
+	send     uuid.UUID
+	ordinal  int
+	reading  *reading
 }
 
 // reading is the newest revision that memory was derived from.
@@ -145,6 +147,15 @@ type line struct {
 	note       *note
 }
 
+// readsLines says whether somebody may read what was derived from a note: what was derived from an older text is for those who reach
+// both what that text had last and what the note has now.
+func (w *town) readsLines(name string, p *note) bool {
+	if p.reading == nil || !w.reaches(name, p.circle) {
+		return false
+	}
+	return p.reading.revision == p.revision || w.reaches(name, p.had[p.reading.revision])
+}
+
 // readable is what somebody may read at a perspective: sources by their ids, lines by theirs.
 func (w *town) readable(name string, at time.Time) (map[uuid.UUID]*note, map[uuid.UUID]line) {
 	sources, lines := map[uuid.UUID]*note{}, map[uuid.UUID]line{}
@@ -155,7 +166,7 @@ func (w *town) readable(name string, at time.Time) (map[uuid.UUID]*note, map[uui
 		if !p.occurredAt.After(at) {
 			sources[datapoint.NodeID(w.dataPoint(p.id), p.revision)] = p
 		}
-		if p.reading != nil && !p.reading.occurredAt.After(at) {
+		if w.readsLines(name, p) && !p.reading.occurredAt.After(at) {
 			for _, m := range p.reading.lines {
 				lines[m.ID] = line{m, p.reading.occurredAt, p}
 			}

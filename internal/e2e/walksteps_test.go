@@ -75,7 +75,7 @@ func (w *walk) accept(in commands.DataPoint, send uuid.UUID, ordinal int) (uncha
 	p := w.notes[*in.ID]
 	fresh := p == nil
 	if fresh {
-		p = &note{id: *in.ID, occurredAt: w.call.ReceivedAt}
+		p = &note{id: *in.ID, occurredAt: w.call.ReceivedAt, had: map[int]*circle{}}
 		w.notes[p.id] = p
 	}
 	before := *p
@@ -89,9 +89,11 @@ func (w *walk) accept(in commands.DataPoint, send uuid.UUID, ordinal int) (uncha
 	// An answer to a move promises that recall follows.
 	w.prompt = w.prompt || !fresh && p.circle != before.circle
 	if !fresh && p.content == before.content && p.label == before.label && p.occurredAt.Equal(before.occurredAt) {
+		p.had[p.revision] = to
 		return true
 	}
 	p.revision, p.send, p.ordinal, p.author = before.revision+1, send, ordinal, ""
+	p.had[p.revision] = to
 	if in.Identity != nil {
 		p.author = *in.Identity
 	}
@@ -168,6 +170,26 @@ func (w *walk) move() bool {
 		return false
 	}
 	w.send(commands.DataPoint{ID: &p.id, Content: p.content, Audience: w.someSlug()})
+	return true
+}
+
+// redact sends a note again without what was read in it, to everybody. Nothing is derived from the new text: derivation is off, has
+// only begun, or was rejected.
+func (w *walk) redact() bool {
+	p := w.someNote()
+	if p == nil || p.reading == nil || p.reading.revision != p.revision || p.circle == nil {
+		return false
+	}
+	w.serial++
+	w.send(commands.DataPoint{ID: &p.id, Content: fmt.Sprintf("Zebra note %d, redacted.", w.serial)})
+	switch w.rng.IntN(3) {
+	case 0:
+		w.attempt(p, false)
+		w.did("begin to derive %s", p.id)
+	case 1:
+		w.attempt(p, true)
+		w.did("reject %s", p.id)
+	}
 	return true
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/registry"
@@ -100,19 +101,23 @@ func newInside(t *testing.T) *inside {
 	closing(index.Close)
 
 	w := &inside{t: t, store: store, log: commands.NewLog(store, codec, quiet), db: pgtest.Database(t)}
-	project := auth.Project{ID: uuid.New(), Number: 1, Slug: "default", Namespace: uuid.New()}
+	hashKey, stored := make([]byte, 32), stream.NewNamespace()
+	namespaces := stream.NewNamespaces(hashKey)
+	project := auth.Project{ID: uuid.New(), Number: 1, Slug: "default"}
+	project.Namespace, err = namespaces.Of(stored)
+	must(err)
 	born := time.Now().UTC().Add(-24 * time.Hour).Truncate(time.Microsecond)
 	w.call = commands.Call{Principal: auth.Principal{Kind: auth.ProjectKey, KeyID: uuid.New(), OrganizationID: uuid.New(), Project: project}, ReceivedAt: born}
 	_, err = w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.Meta{CommandID: uuid.New()},
 		registry.LogOpened{LogID: uuid.New(), OpenedAt: born}, registry.ProjectCreated{
-			OrganizationID: w.call.Principal.OrganizationID, ProjectID: project.ID, Number: 1, Slug: project.Slug, Name: "default", Namespace: project.Namespace, CreatedAt: born,
+			OrganizationID: w.call.Principal.OrganizationID, ProjectID: project.ID, Number: 1, Slug: project.Slug, Name: "default", Namespace: stored, CreatedAt: born,
 		})
 	must(err)
 	blobs, analyzer := blobsOf{store, codec}, domainrecall.NewAnalyzer()
 	w.runtime, err = projections.New(projections.Config{
 		DB: w.db, Store: store, Codec: codec, LogID: projections.LogIDOf(store, codec), Logger: quiet,
 		Projectors: []projections.Projector{
-			datapoints.New(blobs), derived.New(blobs, quiet), directory.New(blobs, quiet),
+			datapoints.New(blobs), derived.New(blobs, quiet), directory.New(blobs, namespaces, quiet),
 			recallindex.New(index, recallindex.Log{Store: store, Codec: codec}, analyzer, quiet),
 		},
 	})
@@ -121,7 +126,7 @@ func newInside(t *testing.T) *inside {
 	points := datapoints.Queries{DB: w.db, Log: store, Wait: w.waiter}
 	w.directory = directory.NewQueries(w.db, store, w.waiter, points, unseen{})
 	w.write = commands.New(commands.Config{
-		Log: w.log, Waiter: w.waiter, Sends: points, DataPoints: points, HashKey: make([]byte, 32), Pipeline: true, Directory: w.directory, Records: w.directory, SoleWriter: true,
+		Log: w.log, Waiter: w.waiter, Sends: points, DataPoints: points, HashKey: hashKey, Pipeline: true, Directory: w.directory, Records: w.directory, SoleWriter: true,
 	})
 	w.recall = recall.New(recall.Config{DB: w.db, Index: index, Analyzer: analyzer, Blobs: blobs, Projections: w.waiter, Log: quiet, Viewers: w.directory})
 	runtest.Part(w.t, w.runtime.Run)
@@ -154,9 +159,33 @@ func (w *inside) settle() {
 // derive reads a note as the worker does, and stores what was read.
 func (w *inside) derive(p *note) {
 	w.t.Helper()
+	id := stream.DataPointID(w.call.Principal.Project.Namespace, p.id)
+	lines := comprehend.Extract(comprehend.Input{DataPoint: id, Revision: p.revision, Content: p.content, Label: p.label, Author: p.author, OccurredAt: p.occurredAt})
+	w.work(p, memory.Derived{
+		ProjectID: w.call.Principal.Project.ID, IngestionID: p.send, Ordinal: p.ordinal, Revision: p.revision, Extractor: comprehend.Extractor, DerivedAt: w.call.ReceivedAt,
+		OccurredAt: p.occurredAt, Memories: lines,
+	})
+	p.reading = &reading{revision: p.revision, occurredAt: p.occurredAt, lines: lines}
+}
+
+// attempt begins to derive memory from a note, and stores nothing, or that its text was rejected.
+func (w *inside) attempt(p *note, rejected bool) {
+	w.t.Helper()
+	if !rejected {
+		w.work(p)
+		return
+	}
+	w.work(p, memory.Failed{
+		ProjectID: w.call.Principal.Project.ID, IngestionID: p.send, Ordinal: p.ordinal, Revision: p.revision, Attempt: 1,
+		Code: ingestion.ContentRejected, Message: "refused", FailedAt: w.call.ReceivedAt, Final: true,
+	})
+}
+
+// work stores the start of an attempt, and how it ended.
+func (w *inside) work(p *note, end ...event.Event) {
+	w.t.Helper()
 	project := w.call.Principal.Project
-	id := stream.DataPointID(project.Namespace, p.id)
-	name, at := stream.Name(stream.Memory, id), eventstore.NoStream
+	name, at := stream.Name(stream.Memory, stream.DataPointID(project.Namespace, p.id)), eventstore.NoStream
 	last, some, err := w.log.Last(w.t.Context(), name)
 	if err != nil {
 		w.t.Fatal(err)
@@ -164,15 +193,10 @@ func (w *inside) derive(p *note) {
 	if some {
 		at = last.Revision
 	}
-	lines := comprehend.Extract(comprehend.Input{DataPoint: id, Revision: p.revision, Content: p.content, Label: p.label, Author: p.author, OccurredAt: p.occurredAt})
-	_, err = w.log.Append(w.t.Context(), name, at, event.Meta{CommandID: uuid.New(), Principal: "pipeline"},
-		memory.DerivationStarted{ProjectID: project.ID, IngestionID: p.send, Ordinal: p.ordinal, Revision: p.revision, Attempt: 1, StartedAt: w.call.ReceivedAt},
-		memory.Derived{
-			ProjectID: project.ID, IngestionID: p.send, Ordinal: p.ordinal, Revision: p.revision, Extractor: comprehend.Extractor, DerivedAt: w.call.ReceivedAt,
-			OccurredAt: p.occurredAt, Memories: lines,
-		})
-	if err != nil {
+	events := append([]event.Event{memory.DerivationStarted{
+		ProjectID: project.ID, IngestionID: p.send, Ordinal: p.ordinal, Revision: p.revision, Attempt: 1, StartedAt: w.call.ReceivedAt,
+	}}, end...)
+	if _, err := w.log.Append(w.t.Context(), name, at, event.Meta{CommandID: uuid.New(), Principal: "pipeline"}, events...); err != nil {
 		w.t.Fatal(err)
 	}
-	p.reading = &reading{revision: p.revision, occurredAt: p.occurredAt, lines: lines}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
 )
 
@@ -25,6 +26,26 @@ func atMost(n int64) echo.MiddlewareFunc {
 			if serving.Add(1) > n {
 				return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "too many requests are being served; send the request again")
 			}
+			return next(c)
+		}
+	}
+}
+
+// atMostOfOne refuses calls of an organization while each of them are being served, so that the others find room under n.
+func atMostOfOne(n, each int64) echo.MiddlewareFunc {
+	calls := allowance.New(allowance.Config{
+		Total: n, Share: each, Refusal: "too many requests of the organization are being served; send the request again",
+	})
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if !isAPI(c) {
+				return next(c)
+			}
+			call := calls.Open(stateOf(c).principal.OrganizationID)
+			if err := call.Reserve(c.Request().Context(), 1); err != nil {
+				return err
+			}
+			defer call.Release()
 			return next(c)
 		}
 	}
@@ -153,13 +174,13 @@ func gate(ask func() error) echo.MiddlewareFunc {
 }
 
 // writesGate holds up the calls that write while the service takes none.
-func writesGate(ask func(deletion bool) error) echo.MiddlewareFunc {
+func writesGate(ask func(by auth.Principal, deletion bool) error) echo.MiddlewareFunc {
 	routes := auth.NewTable()
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			if ask != nil && isAPI(c) {
 				if r := routes.Find(c.Request().Method, template(c)); r.Writes() {
-					if err := ask(r.Deletes()); err != nil {
+					if err := ask(stateOf(c).principal, r.Deletes()); err != nil {
 						return err
 					}
 				}

@@ -3,81 +3,88 @@ package httpx
 import (
 	"context"
 	"net/http"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
+	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/allowance"
 )
 
 const (
-	// DefaultBodyBytes bounds the request bodies in flight. What is decoded from a body is never longer than it, so a
-	// process holds at most about twice as much for them.
-	DefaultBodyBytes = 256 << 20
-	// SmallBody is the size up to which bodies wait only for one another, not for the big ones.
-	SmallBody = 256 << 10
-	// bodyWait is how long a request waits for its share before it is told to come again.
+	// BodyBytes is the most bytes that request bodies in flight reserve, of all organizations. One of them holds a quarter,
+	// which is one of the longest bodies.
+	BodyBytes = 4 * IngestLimit
+	// FreeBody is the size up to which bodies are read without a reservation.
+	FreeBody = 16 << 10
+	// LongBody is the size beyond which the bodies of an organization arrive one after the other. None of them then waits for
+	// another that is half read.
+	LongBody = 16 << 20
+	// valueBytes is what one JSON value takes in memory once it is decoded, beside its text.
+	valueBytes = 64
+
+	// bodyWait is how long a body waits for room before its call is refused.
 	bodyWait = 5 * time.Second
-	// bodyGrace and bodyRate say how long a body may take to arrive: the grace, and a second for each bodyRate bytes.
+	// bodyWaiters is how many bodies wait for room at once.
+	bodyWaiters = 1024
+	// bodyGrace and leastRate say how fast a body must arrive: so many bytes a second on average, once the grace is over. The
+	// same holds for how fast an answer must be read.
 	bodyGrace = 10 * time.Second
-	bodyRate  = 512 << 10
+	leastRate = 16 << 10
+	// bodyTime is the longest time that a body may take to arrive.
+	bodyTime = 5 * time.Minute
 )
 
-// Bodies is the allowance of bytes that request bodies in flight share: an eighth for the small ones, the rest for the big ones,
-// which of DefaultBodyBytes is two of the longest.
+// Bodies is the allowance of bytes that request bodies in flight share.
 type Bodies struct {
-	small, big  *share
-	wait, grace time.Duration
-	taken       atomic.Int64
+	bytes *allowance.Allowance
+	// long counts bodies beyond LongBody.
+	long *allowance.Allowance
+	wait time.Duration
 }
-
-type share struct {
-	size int64
-	free *semaphore.Weighted
-}
-
-func newShare(size int64) *share { return &share{size: size, free: semaphore.NewWeighted(size)} }
-
-// InFlight is how many bytes are taken.
-func (b *Bodies) InFlight() int64 { return b.taken.Load() }
 
 // NewBodies makes an allowance of total bytes.
-func NewBodies(total int64) *Bodies {
-	return &Bodies{small: newShare(max(total/8, SmallBody)), big: newShare(max(total-total/8, 1)), wait: bodyWait, grace: bodyGrace}
+func NewBodies(total int64) *Bodies { return newBodies(total, bodyWait) }
+
+func newBodies(total int64, wait time.Duration) *Bodies {
+	const refusal = "too many bytes of request bodies are in flight; send the request again"
+	return &Bodies{
+		bytes: allowance.New(allowance.Config{Total: total, Share: total / 4, Wait: wait, Waiters: bodyWaiters, Refusal: refusal}),
+		long:  allowance.New(allowance.Config{Total: 4, Share: 1, Wait: wait, Waiters: bodyWaiters, Refusal: refusal}),
+		wait:  wait,
+	}
 }
 
-// take waits for n bytes and returns what gives them back, which may be called once. A body bigger than the whole share takes all of it.
-func (b *Bodies) take(ctx context.Context, n int64) (release func(), err error) {
-	from := b.big
-	if n <= SmallBody {
-		from = b.small
-	}
-	n = min(n, from.size)
-	if !from.free.TryAcquire(n) {
-		waiting, cancel := context.WithTimeout(ctx, b.wait)
-		defer cancel()
-		if err := from.free.Acquire(waiting, n); err != nil {
-			return nil, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "too many request bodies are in flight; send the request again")
-		}
-	}
-	b.taken.Add(n)
-	return func() { b.taken.Add(-n); from.free.Release(n) }, nil
-}
-
-// arrival is how long n bytes may take to arrive.
-func (b *Bodies) arrival(n int64) time.Duration {
-	return b.grace + time.Duration(n)*time.Second/bodyRate
-}
+// InFlight returns how many bytes are reserved.
+func (b *Bodies) InFlight() int64 { return b.bytes.InUse() }
 
 // longest is how long the body of a request may take to arrive, before it is known which route it is for.
 func (b *Bodies) longest(req *http.Request) time.Duration {
-	switch n := req.ContentLength; {
-	case n == 0:
+	if req.ContentLength == 0 {
 		return 0
-	case n < 0:
-		return b.wait + b.arrival(SmallBody) + b.wait + b.arrival(IngestLimit)
-	default:
-		return b.wait + b.arrival(min(n, IngestLimit))
 	}
+	return bodyTime + 4*b.wait
+}
+
+// hold is what one body has reserved.
+type hold struct {
+	bytes, long *allowance.Hold
+}
+
+func (b *Bodies) open(organization uuid.UUID) hold {
+	return hold{b.bytes.Open(organization), b.long.Open(organization)}
+}
+
+// upTo reserves what the hold lacks of n bytes.
+func (h hold) upTo(ctx context.Context, n int64) error {
+	if n > LongBody {
+		if err := h.long.Reserve(ctx, 1); err != nil {
+			return err
+		}
+	}
+	return h.bytes.Reserve(ctx, n-h.bytes.Held())
+}
+
+func (h hold) release() {
+	h.bytes.Release()
+	h.long.Release()
 }

@@ -1,7 +1,6 @@
 package httpx
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +26,7 @@ const (
 
 // Body reads the body of a request as one JSON value of at most limit bytes.
 //
-// The fault is invalid-request (empty, no JSON, no UTF-8, nested deeper than 10,000, more after the value, broken off),
+// The fault is invalid-request (empty, no JSON, no UTF-8, half a surrogate pair, nested deeper than 10,000, more after the value, broken off),
 // content-too-large, unsupported-media-type, timeout, or service-unavailable when too many bodies are in flight.
 func Body(c echo.Context, limit int64) ([]byte, error) {
 	req := c.Request()
@@ -39,7 +38,7 @@ func Body(c echo.Context, limit int64) ([]byte, error) {
 			return nil, err
 		}
 	}
-	raw, err := read(c, limit)
+	raw, held, err := read(c, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -52,99 +51,113 @@ func Body(c echo.Context, limit int64) ([]byte, error) {
 	if err := rawjson.Check(raw); err != nil {
 		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "the body is not one JSON value in UTF-8: %v", err)
 	}
-	return raw, nil
+	values, err := rawjson.Scan(raw)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "the body is not one JSON value in UTF-8: %v", err)
+	}
+	return raw, held.weigh(c.Request().Context(), len(raw), values)
 }
 
-// read takes the whole body into memory, once the allowance for it is there. The allowance goes back when the response is written.
-// From then on the request has the time that one without a body has.
-func read(c echo.Context, limit int64) ([]byte, error) {
+// weigh reserves what a body becomes in memory: many small values take a multiple of their text.
+func (h hold) weigh(ctx context.Context, length, values int) error {
+	weight := int64(length) + int64(values)*valueBytes
+	if length <= FreeBody && weight <= 4*FreeBody {
+		return nil
+	}
+	return h.bytes.Reserve(ctx, weight-h.bytes.Held())
+}
+
+// read takes the whole body into memory, and reserves room for it as it arrives. The room is given back when the response is
+// written. From then on the request has the time that one without a body has.
+func read(c echo.Context, limit int64) ([]byte, hold, error) {
 	req, state := c.Request(), stateOf(c)
 	if req.ContentLength == 0 {
-		return nil, nil
+		return nil, hold{}, nil
 	}
 	if state.bodies == nil {
-		return nil, errors.New("the request did not come through the edge")
+		return nil, hold{}, errors.New("the request did not come through the edge")
 	}
 	r := bodyReader{
-		ctx: req.Context(), body: req.Body, bodies: state.bodies, controller: http.NewResponseController(c.Response()),
-		release: func() {},
+		ctx: req.Context(), body: req.Body, hold: state.bodies.open(state.principal.OrganizationID),
+		controller: http.NewResponseController(c.Response()), started: time.Now(),
 	}
 	raw, err := r.read(req.ContentLength, limit)
 	if err != nil {
-		r.release()
-		return nil, err
+		r.hold.release()
+		return nil, hold{}, err
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), state.timeout)
 	c.SetRequest(req.WithContext(ctx))
-	state.release = func() { cancel(); r.release() }
+	state.release = func() { cancel(); r.hold.release() }
 	// Without this the watch for a client that goes away would end the request at the deadline of its body.
-	return raw, r.deadline(time.Time{})
+	return raw, r.hold, r.deadline(time.Time{})
 }
 
-// bodyReader reads one body. Release gives back what it holds of the allowance.
+// bodyReader reads one body.
 type bodyReader struct {
 	ctx        context.Context
 	body       io.Reader
-	bodies     *Bodies
+	hold       hold
 	controller *http.ResponseController
-	release    func()
+	started    time.Time
+	// waited is how long the body waited for room. The peer does not answer for that time.
+	waited time.Duration
 }
 
+// read reads a body of a length, or one of unknown length (-1) up to a limit. The buffer grows with what has arrived, never
+// with what was announced.
 func (r *bodyReader) read(length, limit int64) ([]byte, error) {
-	if length > 0 {
-		return r.all(length)
+	end := length
+	if length < 0 {
+		end = limit + 1 // the byte that shows that it is longer
 	}
-	return r.chunks(limit)
-}
-
-// all reads a body of known length.
-func (r *bodyReader) all(length int64) ([]byte, error) {
-	if err := r.take(length); err != nil {
-		return nil, err
+	raw := make([]byte, 0, min(end, FreeBody))
+	for int64(len(raw)) < end {
+		if len(raw) == cap(raw) {
+			grown, err := r.grow(raw, end)
+			if err != nil {
+				return nil, err
+			}
+			raw = grown
+		}
+		if err := r.deadline(r.due(len(raw))); err != nil {
+			return nil, err
+		}
+		n, err := r.body.Read(raw[len(raw):min(cap(raw), len(raw)+readStep)])
+		raw = raw[:len(raw)+n]
+		if errors.Is(err, io.EOF) && (length < 0 || int64(len(raw)) == length) {
+			break
+		}
+		if err != nil {
+			return nil, unread(err)
+		}
 	}
-	raw := make([]byte, length)
-	if _, err := io.ReadFull(r.body, raw); err != nil {
-		return nil, unread(err)
+	if int64(len(raw)) > limit {
+		return nil, tooLarge(limit)
 	}
 	return raw, nil
 }
 
-// chunks reads a body of unknown length: under the share and in the time of a small one, and only if it is longer under what the route allows.
-func (r *bodyReader) chunks(limit int64) ([]byte, error) {
-	if err := r.take(SmallBody); err != nil {
+// readStep is the most bytes that are read before the deadline of a body is set again.
+const readStep = 64 << 10
+
+// grow reserves room for twice the buffer, and copies it.
+func (r *bodyReader) grow(raw []byte, end int64) ([]byte, error) {
+	size := min(2*int64(cap(raw)), end)
+	began := time.Now()
+	if err := r.hold.upTo(r.ctx, size); err != nil {
 		return nil, err
 	}
-	var raw bytes.Buffer
-	small := min(SmallBody, limit)
-	if _, err := raw.ReadFrom(io.LimitReader(r.body, small+1)); err != nil {
-		return nil, unread(err)
-	}
-	if int64(raw.Len()) > small && small < limit {
-		releaseSmall := r.release
-		err := r.take(limit)
-		releaseSmall()
-		if err != nil {
-			r.release = func() {}
-			return nil, err
-		}
-		if _, err := raw.ReadFrom(io.LimitReader(r.body, limit-int64(raw.Len())+1)); err != nil {
-			return nil, unread(err)
-		}
-	}
-	if int64(raw.Len()) > limit {
-		return nil, tooLarge(limit)
-	}
-	return raw.Bytes(), nil
+	r.waited += time.Since(began)
+	grown := make([]byte, len(raw), size)
+	copy(grown, raw)
+	return grown, nil
 }
 
-// take waits for the allowance of n bytes and gives them their time to arrive.
-func (r *bodyReader) take(n int64) error {
-	release, err := r.bodies.take(r.ctx, n)
-	if err != nil {
-		return err
-	}
-	r.release = release
-	return r.deadline(time.Now().Add(r.bodies.arrival(n)))
+// due is when the byte after the first n must have arrived.
+func (r *bodyReader) due(n int) time.Time {
+	rated := bodyGrace + time.Duration(n)*time.Second/leastRate
+	return r.started.Add(r.waited + min(rated, bodyTime))
 }
 
 func (r *bodyReader) deadline(at time.Time) error {
@@ -156,7 +169,7 @@ func (r *bodyReader) deadline(at time.Time) error {
 
 func unread(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return fault.New(fault.Timeout, fault.CodeTimeout, "the body did not arrive in time")
+		return fault.New(fault.SlowBody, fault.CodeTimeout, "the body did not arrive in time")
 	}
 	return fault.New(fault.Invalid, fault.CodeInvalidRequest, "the body broke off: %v", err)
 }

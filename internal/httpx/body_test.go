@@ -1,12 +1,10 @@
 package httpx_test
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -51,6 +49,10 @@ func TestBodies(t *testing.T) {
 		{"byte order mark", "\ufeff{}", "", 400, "invalid-request"},
 		{"not UTF-8", "{\"a\":\"\xff\"}", "", 400, "not UTF-8"},
 		{"half of UTF-16 in UTF-8", "{\"a\":\"\xed\xa0\x80\"}", "", 400, "not UTF-8"},
+		{"half a surrogate pair", `{"id":"a\ud83d"}`, "", 400, "surrogate"},
+		{"half a surrogate pair, nested", `{"metadata":{"a":["\udca1\ud83d"]}}`, "", 400, "surrogate"},
+		{"half a surrogate pair in a name", `{"\ud800":1}`, "", 400, "surrogate"},
+		{"a surrogate pair", `{"id":"\ud83d\udca1"}`, "", 200, ""},
 		{"10,000 deep", nested(10000), "", 200, `"length":20000`},
 		{"10,001 deep", nested(10001), "", 400, "exceeded max depth"},
 		{"at the limit", `"` + strings.Repeat("x", 29998) + `"`, "", 200, `"length":30000`},
@@ -77,8 +79,11 @@ func TestBodies(t *testing.T) {
 	}
 }
 
+// short is longer than what needs no reservation.
+const short = 4 * httpx.FreeBody
+
 func TestBodiesOfUnknownLength(t *testing.T) {
-	const limit = 3 * httpx.SmallBody
+	const limit = 3 * short
 	api, _ := start(t, httpx.Config{}, at(http.MethodPost, "/ingest", echoBody(limit)))
 	for _, c := range []struct {
 		length int
@@ -89,8 +94,8 @@ func TestBodiesOfUnknownLength(t *testing.T) {
 		{0, "text/plain", 400, "the body is empty"},
 		{10, "application/json", 200, `"length":10`},
 		{10, "text/plain", 415, "unsupported-media-type"},
-		{httpx.SmallBody, "", 200, fmt.Sprintf(`"length":%d`, httpx.SmallBody)},
-		{httpx.SmallBody + 1, "", 200, fmt.Sprintf(`"length":%d`, httpx.SmallBody+1)},
+		{short, "", 200, fmt.Sprintf(`"length":%d`, short)},
+		{short + 1, "", 200, fmt.Sprintf(`"length":%d`, short+1)},
 		{limit, "", 200, fmt.Sprintf(`"length":%d`, limit)},
 		{limit + 1, "", 413, fmt.Sprintf(`"data":{"limitBytes":%d}`, limit)},
 	} {
@@ -114,48 +119,11 @@ func TestBodiesOfUnknownLength(t *testing.T) {
 	}
 }
 
-func TestBodiesWaitForTheirShare(t *testing.T) {
-	bodies := httpx.NewBodies(4 * httpx.SmallBody)
-	httpx.SetWait(bodies, 0)
-	entered, leave := make(chan struct{}), make(chan struct{})
-	api, _ := start(t, httpx.Config{Bodies: bodies}, func(e *echo.Echo) {
-		e.POST("/api/v1/ingest", func(c echo.Context) error {
-			if _, err := httpx.Body(c, httpx.IngestLimit); err != nil {
-				return err
-			}
-			entered <- struct{}{}
-			<-leave
-			return c.NoContent(http.StatusNoContent)
-		})
-		e.POST("/api/v1/recall", echoBody(httpx.IngestLimit))
-	})
-	big := `"` + strings.Repeat("x", 2*httpx.SmallBody) + `"`
-	done := make(chan apitest.Response)
-	go func() { done <- api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, big) }()
-	<-entered
-	if got, want := bodies.InFlight(), int64(len(big)); got != want {
-		t.Errorf("%d bytes in flight, want %d", got, want)
-	}
-	refused := api.Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, big)
-	refused.Want(t, 503, `"code":"service-unavailable"`)
-	if refused.Header.Get("Retry-After") == "" {
-		t.Error("a refusal for lack of room has no Retry-After")
-	}
-	api.Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, `{"small":true}`).Want(t, 200)
-	close(leave)
-	(<-done).Want(t, 204)
-	api.Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, big).Want(t, 200)
-	// Longer than the whole share: it takes all of it, and is served.
-	api.Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, `"`+strings.Repeat("x", 5*httpx.SmallBody)+`"`).Want(t, 200)
-	api.Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, big).Want(t, 200)
-}
-
 func TestBodiesAreGivenBackAfterEveryRefusal(t *testing.T) {
-	bodies := httpx.NewBodies(4 * httpx.SmallBody)
-	httpx.SetWait(bodies, 0)
+	bodies := httpx.NewBodiesWaiting(16*short, time.Millisecond)
 	api, _ := start(t, httpx.Config{Bodies: bodies}, func(e *echo.Echo) {
 		e.POST("/api/v1/ingest", func(c echo.Context) error {
-			if _, err := httpx.Body(c, 2*httpx.SmallBody); err != nil {
+			if _, err := httpx.Body(c, 2*short); err != nil {
 				return err
 			}
 			panic("after the body")
@@ -169,7 +137,7 @@ func TestBodiesAreGivenBackAfterEveryRefusal(t *testing.T) {
 		req.Header.Set("Authorization", "Bearer "+apitest.ProjectKey)
 		return api.Do(req)
 	}
-	long := `"` + strings.Repeat("x", httpx.SmallBody+1) + `"`
+	long := `"` + strings.Repeat("x", short+1) + `"`
 	for range 20 {
 		send(strings.NewReader(long)).Want(t, 500)
 		send(strings.NewReader(long[1:])).Want(t, 400)
@@ -180,45 +148,6 @@ func TestBodiesAreGivenBackAfterEveryRefusal(t *testing.T) {
 	// A short response goes out when its handler has returned, so its share is back.
 	if n := bodies.InFlight(); n != 0 {
 		t.Errorf("%d bytes are still taken", n)
-	}
-}
-
-func TestTheAllowanceHoldsTwoOfTheLongestBodies(t *testing.T) {
-	if rest := httpx.DefaultBodyBytes - httpx.DefaultBodyBytes/8; rest < 2*httpx.IngestLimit {
-		t.Errorf("%d bytes for the big ones, want room for two of %d", rest, httpx.IngestLimit)
-	}
-}
-
-// A peer that promises a body and does not send it holds its share only until the body's deadline.
-func TestABodyThatDoesNotArrive(t *testing.T) {
-	bodies := httpx.NewBodies(4 * httpx.SmallBody)
-	httpx.SetGrace(bodies, 10*time.Millisecond)
-	api, _ := start(t, httpx.Config{Bodies: bodies}, at(http.MethodPost, "/ingest", echoBody(1000)))
-	for name, c := range map[string]struct{ headers, says string }{
-		"of known length":   {"Content-Length: 100\r\n\r\n{", `"code":"timeout"`},
-		"of unknown length": {"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", `"code":"timeout"`},
-		"broken chunks":     {"Transfer-Encoding: chunked\r\n\r\nzz\r\n", `"code":"invalid-request"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var dialer net.Dialer
-			conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(api.URL(), "http://"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = conn.Close() }()
-			if _, err := io.WriteString(conn, "POST /api/v1/ingest HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+apitest.ProjectKey+"\r\n"+c.headers); err != nil {
-				t.Fatal(err)
-			}
-			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = res.Body.Close() }()
-			body, err := io.ReadAll(res.Body)
-			if err != nil || !strings.Contains(string(body), c.says) {
-				t.Errorf("%d %s %v, want %s", res.StatusCode, body, err, c.says)
-			}
-		})
 	}
 }
 

@@ -15,17 +15,24 @@ type Console struct{ *echo.Echo }
 // answer of "not found" for everything else, the paths of the API too. Of the configuration it takes the log, the addresses, the
 // timeout and the clock.
 func NewConsole(cfg Config) *Console {
+	e := NewOperation(cfg)
+	registerResource(e, auth.APIResource(cfg.URLs))
+	return &Console{e}
+}
+
+// NewOperation makes the router of an address that operators alone reach: an answer of "not found" for everything until
+// routes are registered. It takes of the configuration what NewConsole takes.
+func NewOperation(cfg Config) *echo.Echo {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
 	}
-	cfg.Metrics, cfg.Bodies = nil, NewBodies(DefaultBodyBytes)
+	cfg.Metrics, cfg.Bodies = nil, NewBodies(BodyBytes)
 	e := newEcho(cfg)
 	e.Use(edge{cfg: cfg}.serve)
-	registerResource(e, auth.APIResource(cfg.URLs))
-	return &Console{e}
+	return e
 }
 
 // newEcho makes a router whose errors are envelopes.

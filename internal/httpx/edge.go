@@ -23,6 +23,7 @@ type edge struct {
 
 func (e edge) serve(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
+		holdConnection(c)
 		started := e.cfg.Now()
 		id, err := uuid.NewV7()
 		if err != nil {
@@ -38,16 +39,29 @@ func (e edge) serve(next echo.HandlerFunc) echo.HandlerFunc {
 			header.Set(echo.HeaderCacheControl, "no-store")
 		}
 
+		c.Response().Writer = newPacedWriter(c.Response().Writer)
+		if c.Request().ContentLength != 0 {
+			// A body that nobody reads holds its connection no longer than this.
+			_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Now().Add(bodyGrace))
+		}
 		ctx, cancel := context.WithTimeout(c.Request().Context(), e.cfg.Timeout+e.cfg.Bodies.longest(c.Request()))
 		defer cancel()
 		c.SetRequest(c.Request().WithContext(ctx))
-		defer func() { state.release() }()
+		defer func() {
+			state.release()
+			state.answer.Release()
+		}()
 
 		e.cfg.Metrics.begin()
+		brokeOff := false
 		if err := e.guard(c, next); err != nil {
+			brokeOff = c.Response().Committed
 			c.Error(err)
 		}
 		e.note(c, state, e.cfg.Now().Sub(started))
+		if brokeOff {
+			panic(http.ErrAbortHandler) // a client must not take the part that it has for the whole
+		}
 		return nil
 	}
 }

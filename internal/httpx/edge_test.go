@@ -30,10 +30,13 @@ func TestEveryErrorIsAnEnvelope(t *testing.T) {
 		"fault with data":  {fault.New(fault.NotFound, fault.CodeDataPointNotFound, "gone").With("ids", []string{"<a>"}), 404, `"data":{"ids":["<a>"]}`, ""},
 		"wrapped fault":    {fmt.Errorf("deep: %w", fault.New(fault.Invalid, fault.CodeAudienceUnknown, "no")), 400, `"code":"audience-unknown","status":400,"debugMessage":"no"`, ""},
 		"unknown error":    {errors.New("select * from secrets"), 500, `"code":"internal","status":500`, ""},
-		"deadline":         {fmt.Errorf("query: %w", context.DeadlineExceeded), 504, `"code":"timeout","status":504`, ""},
+		"deadline":         {fmt.Errorf("query: %w", context.DeadlineExceeded), 503, `"code":"timeout","status":503`, "5"},
 		"unavailable":      {fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "later"), 503, `"code":"service-unavailable"`, "2"},
 		"not ready":        {fault.New(fault.Unavailable, fault.CodeOrganizationNotReady, "later"), 503, `"code":"organization-not-ready"`, "5"},
 		"pipeline off":     {fault.New(fault.Unavailable, fault.CodePipelineDisabled, "off"), 503, `"code":"pipeline-disabled"`, ""},
+		"another code":     {fault.New(fault.Unavailable, "some-code", "later"), 503, `"code":"some-code"`, "2"},
+		"wrapped":          {fmt.Errorf("deep: %w", fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "later")), 503, "later", "2"},
+		"slow body":        {fault.New(fault.SlowBody, fault.CodeTimeout, "slow"), 408, `"code":"timeout"`, ""},
 		"router's own 404": {echo.ErrNotFound, 404, `"code":"not-found"`, ""},
 		"router's own 413": {echo.ErrStatusRequestEntityTooLarge, 500, `"code":"internal"`, ""},
 	} {
@@ -102,7 +105,7 @@ func TestADeadlineEndsTheRequest(t *testing.T) {
 		<-c.Request().Context().Done()
 		return c.Request().Context().Err()
 	}))
-	api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, "").Want(t, 504, `"code":"timeout"`)
+	api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, "").Want(t, 503, `"code":"timeout"`)
 }
 
 func TestAccessLogAndMetrics(t *testing.T) {
@@ -135,7 +138,7 @@ annals_http_requests_total{code="not-found",method="other",route="none",status="
 # HELP annals_http_requests_in_flight Requests being served.
 # TYPE annals_http_requests_in_flight gauge
 annals_http_requests_in_flight 0
-# HELP annals_http_body_bytes_in_flight Bytes of request bodies that are taken of their allowance.
+# HELP annals_http_body_bytes_in_flight Bytes that request bodies have reserved of their allowance.
 # TYPE annals_http_body_bytes_in_flight gauge
 annals_http_body_bytes_in_flight 0
 `

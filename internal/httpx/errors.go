@@ -36,13 +36,21 @@ var statuses = map[fault.Kind]int{
 	fault.UnsupportedMedia: http.StatusUnsupportedMediaType,
 	fault.LimitReached:     http.StatusTooManyRequests,
 	fault.Unavailable:      http.StatusServiceUnavailable,
-	fault.Timeout:          http.StatusGatewayTimeout,
+	fault.Timeout:          http.StatusServiceUnavailable,
+	fault.SlowBody:         http.StatusRequestTimeout,
 }
 
-// retryAfter is how many seconds a client had better wait, by code.
-var retryAfter = map[string]string{
-	fault.CodeServiceUnavailable:   "2",
-	fault.CodeOrganizationNotReady: "5",
+// retryAfter returns how many seconds the client should wait before it sends the request again, "" if waiting does not
+// help. Every 503 for load carries it: a refusal for load needs nothing but a fault of the kind Unavailable.
+func retryAfter(f *fault.Error) string {
+	switch {
+	case statuses[f.Kind] != http.StatusServiceUnavailable, f.Code == fault.CodePipelineDisabled:
+		return ""
+	case f.Code == fault.CodeOrganizationNotReady, f.Kind == fault.Timeout:
+		return "5"
+	default:
+		return "2"
+	}
 }
 
 // errorWriter is the one place that turns an error into a response.
@@ -69,7 +77,7 @@ func (w errorWriter) write(err error, c echo.Context) {
 		w.log.ErrorContext(ctx, "request failed", "requestId", state.id, "route", c.Path(), "err", err)
 	}
 	header := c.Response().Header()
-	if seconds, ok := retryAfter[f.Code]; ok {
+	if seconds := retryAfter(f); seconds != "" {
 		header.Set(echo.HeaderRetryAfter, seconds)
 	}
 	if f.Kind == fault.Unauthenticated && isAPI(c) {

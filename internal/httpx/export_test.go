@@ -2,8 +2,14 @@ package httpx
 
 import "time"
 
-// SetWait changes how long bodies wait for their share.
-func SetWait(b *Bodies, wait time.Duration) { b.wait = wait }
+// The bounds that tests reach.
+const (
+	BodyGrace  = bodyGrace
+	BodyTime   = bodyTime
+	BodyWait   = bodyWait
+	AnswerTime = answerTime
+	LeastRate  = leastRate
+)
 
-// SetGrace changes how long a body may take to arrive, beside what its length allows.
-func SetGrace(b *Bodies, grace time.Duration) { b.grace = grace }
+// NewBodiesWaiting is NewBodies with another time to wait for room.
+func NewBodiesWaiting(total int64, wait time.Duration) *Bodies { return newBodies(total, wait) }

@@ -16,7 +16,7 @@ import (
 
 func TestCallsServedAtOnceAreBounded(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	api, _ := start(t, httpx.Config{MaxRequests: 2}, func(e *echo.Echo) {
+	api, _ := start(t, httpx.Config{MaxRequests: 2, MaxOfOne: 2}, func(e *echo.Echo) {
 		e.POST("/api/v1/ingest", func(c echo.Context) error {
 			entered <- struct{}{}
 			<-leave

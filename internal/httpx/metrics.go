@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/annals-project/annals/internal/allowance"
 )
 
 // Metrics counts the requests of one HTTP surface. A nil *Metrics counts nothing.
@@ -15,9 +17,9 @@ type Metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	inFlight prometheus.Gauge
-	bodies   prometheus.GaugeFunc
-	// allowance is what bodies reads, once there is one.
-	allowance atomic.Pointer[Bodies]
+	// bodies and answers are what the gauges of bytes in flight read, once there are some.
+	bodies  atomic.Pointer[Bodies]
+	answers atomic.Pointer[allowance.Allowance]
 }
 
 // NewMetrics registers the metrics of the API with a registry.
@@ -32,15 +34,23 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		}, []string{"method", "route"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "annals_http_requests_in_flight", Help: "Requests being served."}),
 	}
-	m.bodies = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "annals_http_body_bytes_in_flight", Help: "Bytes of request bodies that are taken of their allowance.",
+	bodies := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "annals_http_body_bytes_in_flight", Help: "Bytes that request bodies have reserved of their allowance.",
 	}, func() float64 {
-		if b := m.allowance.Load(); b != nil {
+		if b := m.bodies.Load(); b != nil {
 			return float64(b.InFlight())
 		}
 		return 0
 	})
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inFlight, m.bodies} {
+	answers := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "annals_http_answer_bytes_in_flight", Help: "Bytes that answers have reserved of their allowance.",
+	}, func() float64 {
+		if a := m.answers.Load(); a != nil {
+			return float64(a.InUse())
+		}
+		return 0
+	})
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inFlight, bodies, answers} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
@@ -48,10 +58,11 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// watch tells whose bytes in flight to show.
-func (m *Metrics) watch(b *Bodies) {
+// watch sets the allowances whose bytes in flight are shown.
+func (m *Metrics) watch(bodies *Bodies, answers *allowance.Allowance) {
 	if m != nil {
-		m.allowance.Store(b)
+		m.bodies.Store(bodies)
+		m.answers.Store(answers)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
 )
 
@@ -22,17 +23,21 @@ type Config struct {
 	Keys auth.Keys
 	// Metrics counts requests; nil counts nothing.
 	Metrics *Metrics
-	// Bodies bounds the bytes of request bodies in flight; nil means NewBodies(DefaultBodyBytes).
+	// Bodies bounds the bytes of request bodies in flight; nil means NewBodies(BodyBytes).
 	Bodies *Bodies
+	// Answers bounds the bytes of answers that are built or being written; nil means NewAnswers().
+	Answers *allowance.Allowance
 	// Gate is asked before every call of the API; its error is the answer. Nil lets all through.
 	Gate func() error
 	// Writes is asked before every call that writes, once it is known who calls; its error is the answer. Nil lets all through.
-	Writes func(deletion bool) error
+	Writes func(by auth.Principal, deletion bool) error
 	// Limit is asked before every call of a known caller, but for those that are outside of the limit; where ok is false the call is
 	// refused, and the caller told to wait for so long. Nil lets all through.
 	Limit func(p auth.Principal) (retry time.Duration, ok bool)
 	// MaxRequests bounds the calls of the API that are served at once, and with them every queue behind; 0 means DefaultMaxRequests.
 	MaxRequests int64
+	// MaxOfOne bounds those of one organization; 0 means a quarter of MaxRequests.
+	MaxOfOne int64
 	// Timeout is how long a request may take beside the time its body may take to arrive; 0 means DefaultTimeout.
 	Timeout time.Duration
 	// Now is the clock; nil means time.Now.
@@ -57,10 +62,16 @@ func New(cfg Config) *echo.Echo {
 	if cfg.MaxRequests == 0 {
 		cfg.MaxRequests = DefaultMaxRequests
 	}
-	if cfg.Bodies == nil {
-		cfg.Bodies = NewBodies(DefaultBodyBytes)
+	if cfg.MaxOfOne == 0 {
+		cfg.MaxOfOne = max(cfg.MaxRequests/4, 1)
 	}
-	cfg.Metrics.watch(cfg.Bodies)
+	if cfg.Bodies == nil {
+		cfg.Bodies = NewBodies(BodyBytes)
+	}
+	if cfg.Answers == nil {
+		cfg.Answers = NewAnswers()
+	}
+	cfg.Metrics.watch(cfg.Bodies, cfg.Answers)
 	e := newEcho(cfg)
 	authenticator := auth.NewAuthenticator(cfg.Keys)
 	e.Use(
@@ -69,9 +80,11 @@ func New(cfg Config) *echo.Echo {
 		refuseBrowsers,
 		gate(cfg.Gate),
 		authenticate(authenticator),
+		atMostOfOne(cfg.MaxRequests, cfg.MaxOfOne),
 		limitRate(cfg.Limit),
 		exactRoute,
 		narrow(authenticator),
+		holdAnswers(cfg.Answers),
 		writesGate(cfg.Writes),
 	)
 	for _, r := range auth.Routes() {
@@ -101,16 +114,19 @@ func (serializer) Deserialize(echo.Context, any) error {
 // maxHeader is the most bytes of a request line and its headers.
 const maxHeader = 64 << 10
 
-// NewServer makes the HTTP server around a handler. Bodies have a deadline of their own (see Body); the times here are the
-// backstop for peers that stop reading or sending. It is to serve a Listener.
+// NewServer makes the HTTP server around a handler. Bodies and answers have deadlines that
+// follow their progress (see Body and pacedWriter); the times here are for what is neither. A request
+// that cannot be read as HTTP, or has an Expect header other than 100-continue, is answered by net/http itself, with no envelope.
 func NewServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       5 * time.Minute,
-		WriteTimeout:      6 * time.Minute,
+		ReadTimeout:       bodyTime,
+		WriteTimeout:      bodyTime + answerTime,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    maxHeader,
+		ConnContext:       keepConnection,
+		ConnState:         trackConnection,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		// OPTIONS * is a path that is not there, like any other.
 		DisableGeneralOptionsHandler: true,

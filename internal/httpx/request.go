@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
+	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
 )
 
@@ -26,6 +27,8 @@ type request struct {
 	// timeout is how long the request may take once its body is there; bodies is the allowance that the body is read under.
 	timeout time.Duration
 	bodies  *Bodies
+	// answer is what the answer reserves; it is released when the response is written.
+	answer *allowance.Hold
 	// release gives back the share of the body. It runs when the response is written, since what is decoded lives that long.
 	release func()
 }

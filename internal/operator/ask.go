@@ -30,6 +30,12 @@ func asked[In, Out any](out answers, do func(context.Context, In) (Out, error)) 
 			out.write(w, r, http.StatusBadRequest, refusal{codeInvalid, "the request cannot be read: " + err.Error()})
 			return
 		}
+		if named, is := any(&in).(attributed); is {
+			if err := named.setBy(r.Context()); err != nil {
+				out.write(w, r, http.StatusForbidden, refusal{codeFailed, err.Error()})
+				return
+			}
+		}
 		answer, err := do(r.Context(), in)
 		switch {
 		case errors.Is(err, ErrRefused):

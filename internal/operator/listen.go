@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,7 +13,7 @@ import (
 
 // Listen opens the socket of a data folder, which this user alone may use. The caller holds the lock of the data folder,
 // so a socket that is there was left by a server that died. Closing the listener removes the socket.
-func Listen(ctx context.Context, dataDir string) (net.Listener, error) {
+func Listen(ctx context.Context, dataDir string, log *slog.Logger) (net.Listener, error) {
 	// The socket comes to be in a folder that nobody else can enter, and moves to its place with its mode set.
 	hidden, err := os.MkdirTemp(dataDir, ".socket-")
 	if err != nil {
@@ -34,13 +35,17 @@ func Listen(ctx context.Context, dataDir string) (net.Listener, error) {
 	if err := errors.Join(os.Chmod(born, 0o600), os.Rename(born, path)); err != nil {
 		return nil, errors.Join(fmt.Errorf("put the socket in its place: %w", err), l.Close())
 	}
-	return &listener{l, path}, nil
+	return &listener{l, path, log}, nil
 }
 
 type listener struct {
 	net.Listener
 	path string
+	log  *slog.Logger
 }
+
+// Accept waits for a connection of root or of the user of the service; others are closed.
+func (l *listener) Accept() (net.Conn, error) { return accept(l.Listener, peerOf, l.log) }
 
 // Close removes the socket, then stops listening.
 func (l *listener) Close() error {

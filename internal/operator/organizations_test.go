@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os/user"
 	"strings"
 	"testing"
 
@@ -72,15 +73,21 @@ func TestCommandsOnOrganizationsReachTheService(t *testing.T) {
 		project:      operator.Project{ID: "p", Organization: "Acme", Slug: "s", Name: "S", IsArchived: true, IngestionCap: number(0), CreditCap: &cap12},
 	}
 	c, ctx := serveOrganizations(t, o), t.Context()
-	whom := operator.Whom{Organization: "acme", By: "operator ana"}
+	current, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What the client says of itself is a remark.
+	by := "operator " + current.Username
+	whom := operator.Whom{Organization: "acme", By: by}
 	for _, tt := range []struct {
 		name string
 		in   any
 		ask  func() (any, error)
 		want any
 	}{
-		{"create", operator.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c", By: "operator ana"}, func() (any, error) {
-			return c.CreateOrganization(ctx, operator.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c", By: "operator ana"})
+		{"create", operator.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c", By: by}, func() (any, error) {
+			return c.CreateOrganization(ctx, operator.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c", By: by})
 		}, o.organization},
 		{"plan", operator.PlanRequest{Whom: whom, Plan: "flex"}, func() (any, error) { return c.SetPlan(ctx, operator.PlanRequest{Whom: whom, Plan: "flex"}) }, o.organization},
 		{"credits", operator.CreditsRequest{Whom: whom, Tenths: -5}, func() (any, error) { return c.GrantCredits(ctx, operator.CreditsRequest{Whom: whom, Tenths: -5}) }, o.organization},

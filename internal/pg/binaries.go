@@ -25,23 +25,30 @@ type installation struct {
 
 func (i installation) program(name string) string { return filepath.Join(i.dir, name) }
 
-// binaries finds the programs for a database folder of a major version, 0 for a new one: the machine's, else fetched ones.
-func (s *Server) binaries(ctx context.Context, major int, home string) (installation, error) {
-	cache := filepath.Join(home, "cache")
+// binaries finds the programs for a database folder of a major version, 0 for a new one: the machine's, else fetched ones. Whatever is
+// run for it runs as the server's user.
+func (s *Server) binaries(ctx context.Context, major int, dataDir, home string, who identity) (installation, error) {
 	dirs := s.cfg.searchPath
 	if dirs == nil {
 		dirs = machineFolders()
 	}
-	found := installations(ctx, append(slices.Clone(dirs), cachedFolders(cache)...))
-	for _, i := range found {
-		if i.major == major || major == 0 && i.major >= oldest {
-			return i, nil
-		}
+	fits := func(i installation) bool { return i.major == major || major == 0 && i.major >= oldest }
+	found := installations(ctx, who, dirs)
+	if n := slices.IndexFunc(found, fits); n >= 0 {
+		return found[n], nil
 	}
-	s.log.InfoContext(ctx, "fetching postgres, since this machine has none that fits", "major", major)
-	fetched, err := fetch(ctx, cache, major, s.cfg.repository)
+	cache, err := s.cacheFolder(ctx, dataDir, home, who)
 	if err == nil {
-		return fetched, nil
+		cached := installations(ctx, who, cachedFolders(cache))
+		if n := slices.IndexFunc(cached, fits); n >= 0 {
+			return cached[n], nil
+		}
+		s.log.InfoContext(ctx, "fetching postgres, since this machine has none that fits", "major", major)
+		var fetched installation
+		if fetched, err = s.fetched(ctx, cache, major, who); err == nil {
+			return fetched, nil
+		}
+		found = append(found, cached...)
 	}
 	if major == 0 {
 		return installation{}, fmt.Errorf("no Postgres %d or newer on this machine (looked on PATH and in /usr/lib/postgresql), and none could be fetched: install one, or name a server: %w", oldest, err)
@@ -52,6 +59,15 @@ func (s *Server) binaries(ctx context.Context, major int, home string) (installa
 	}
 	return installation{}, fmt.Errorf("%s was made by Postgres %d, this machine has %s: install Postgres %d, or move the folder away to have it built anew from the log (fetching it failed: %w)",
 		home, major, cmp.Or(strings.Join(have, ", "), "none"), major, err)
+}
+
+// fetched fetches the programs of a major version and asks them for it.
+func (s *Server) fetched(ctx context.Context, cache string, major int, who identity) (installation, error) {
+	folder, err := s.fetch(ctx, cache, major)
+	if err != nil {
+		return installation{}, err
+	}
+	return inspect(ctx, who, folder)
 }
 
 // machineFolders are the folders that may hold Postgres on this machine; some do not exist.
@@ -80,7 +96,7 @@ func machineFolders() []string {
 }
 
 // installations asks each folder for its version, and returns those that can answer, newest first.
-func installations(ctx context.Context, dirs []string) []installation {
+func installations(ctx context.Context, who identity, dirs []string) []installation {
 	var found []installation
 	seen := map[string]bool{}
 	for _, dir := range dirs {
@@ -91,7 +107,7 @@ func installations(ctx context.Context, dirs []string) []installation {
 			continue
 		}
 		seen[dir] = true
-		if i, err := inspect(ctx, dir); err == nil {
+		if i, err := inspect(ctx, who, dir); err == nil {
 			found = append(found, i)
 		}
 	}
@@ -101,15 +117,17 @@ func installations(ctx context.Context, dirs []string) []installation {
 
 var versionPattern = regexp.MustCompile(`\(PostgreSQL\) ((\d+)\S*)`)
 
-// inspect asks the programs of a folder for their version. A folder without both programs is an error.
-func inspect(ctx context.Context, dir string) (installation, error) {
+// inspect asks the programs of a folder for their version, as the server's user. A folder without both programs is an error.
+func inspect(ctx context.Context, who identity, dir string) (installation, error) {
 	i := installation{dir: dir}
 	if _, err := exec.LookPath(i.program("initdb")); err != nil {
 		return i, fmt.Errorf("inspect %s: %w", dir, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, i.program("postgres"), "--version").Output()
+	cmd := exec.CommandContext(ctx, i.program("postgres"), "--version")
+	who.becomes(cmd)
+	out, err := cmd.Output()
 	if err != nil {
 		return i, fmt.Errorf("inspect %s: %w", dir, err)
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -80,11 +79,19 @@ func (c cluster) run(ctx context.Context, bin installation, socket string) (*pro
 	return startProcess(cmd, c.who, c.deathSignal, c.log)
 }
 
-// environment is ours without what would lead Postgres' programs elsewhere.
+// inherited are the variables that Postgres' programs get of ours: none that holds a key, nor one that leads them elsewhere (PG…) or
+// makes them speak another language (LANG, LC_…).
+var inherited = []string{"PATH", "HOME", "TZ", "TMPDIR"}
+
+// environment is that of every program that is run for Postgres.
 func environment() []string {
-	return slices.DeleteFunc(os.Environ(), func(entry string) bool {
-		return strings.HasPrefix(entry, "PG") || strings.HasPrefix(entry, "LC_") || strings.HasPrefix(entry, "LANG=")
-	})
+	variables := []string{}
+	for _, name := range inherited {
+		if value, set := os.LookupEnv(name); set {
+			variables = append(variables, name+"="+value)
+		}
+	}
+	return variables
 }
 
 // stopOrphan stops a server that an annals which was killed has left on the folder, or that is still on its way down, and

@@ -10,7 +10,9 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -32,26 +34,44 @@ func (who identity) own(folder string) error {
 	if int(top.Uid) == who.uid {
 		return nil
 	}
-	err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+	root, err := os.OpenRoot(folder) // whose former owner may put links into it meanwhile
+	if err != nil {
+		return fmt.Errorf("give %s to user %s: %w", folder, who.name, err)
+	}
+	err = fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		return os.Lchown(path, who.uid, who.gid)
+		return root.Lchown(path, who.uid, who.gid)
 	})
-	if err != nil {
+	if err = errors.Join(err, root.Close()); err != nil {
 		return fmt.Errorf("give %s to user %s: %w", folder, who.name, err)
 	}
 	return nil
 }
 
+// becomes makes a program run as the identity, without our variables.
+func (who identity) becomes(cmd *exec.Cmd) {
+	cmd.Env, cmd.SysProcAttr = environment(), &syscall.SysProcAttr{}
+	who.apply(cmd.SysProcAttr)
+}
+
 // reaches says whether the identity can start at all, and work in a folder.
 func (who identity) reaches(ctx context.Context, folder string) error {
+	return who.tests(ctx, folder, "test -w . && test -x .")
+}
+
+// enters says whether the identity can read a folder and what is below it.
+func (who identity) enters(ctx context.Context, folder string) error {
+	return who.tests(ctx, folder, "test -r . && test -x .")
+}
+
+func (who identity) tests(ctx context.Context, folder, test string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", "test -w . && test -x .")
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", test)
 	cmd.Dir = folder
-	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	who.apply(cmd.SysProcAttr)
+	who.becomes(cmd)
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("as %s: %w", who.name, err)
 	}
@@ -79,7 +99,16 @@ func (s *Server) settle(ctx context.Context, dataDir string) (identity, string, 
 	if !s.cfg.noNamespaces {
 		candidates = append(candidates, namespaceIdentities()...)
 	}
-	candidates = append(candidates, otherUsers(dataDir)...)
+	users := otherUsers(dataDir)
+	if len(users) == 0 && !anyReaches(ctx, candidates) {
+		if err := createUser(ctx, userTools); err != nil {
+			return identity{}, "", fmt.Errorf("postgres refuses to run as root, and the machine has no other user for it: "+
+				"create one (useradd --system annals), start annals as an ordinary user, or name a server: %w", err)
+		}
+		s.log.WarnContext(ctx, "created a system user for postgres, which refuses to run as root", "user", serviceUser)
+		users = namedUsers(serviceUser)
+	}
+	candidates = append(candidates, users...)
 	elsewhere, err := s.homeElsewhere(home)
 	if err != nil {
 		return identity{}, "", err
@@ -89,9 +118,6 @@ func (s *Server) settle(ctx context.Context, dataDir string) (identity, string, 
 		homes = homes[1:]
 	}
 	var errs []error
-	if len(candidates) == 0 {
-		errs = append(errs, errors.New("the machine knows neither a user postgres nor nobody"))
-	}
 	for _, folder := range homes {
 		for _, who := range candidates {
 			if err := who.reaches(ctx, "/"); err != nil && !errors.As(err, new(*exec.ExitError)) {
@@ -148,28 +174,71 @@ func linkTo(home, elsewhere string) error {
 	return nil
 }
 
-// otherUsers are users that root may become: the owner of the data folder, then those that exist for such ends.
+// nobody is the user that many programs of a machine share: its files are everybody's.
+const nobody = 65534
+
+// otherUsers are users that root may become: the owner of the data folder, then those that exist for such ends. initdb wants one that
+// the machine knows, so no free number will do.
 func otherUsers(dataDir string) []identity {
 	var found []identity
-	add := func(u *user.User, err error) {
+	var owner syscall.Stat_t
+	if err := syscall.Stat(dataDir, &owner); err == nil {
+		if u, err := user.LookupId(strconv.Itoa(int(owner.Uid))); err == nil {
+			found = append(found, namedUsers(u.Username)...)
+		}
+	}
+	return append(found, namedUsers(serviceUser, "postgres", "_postgres")...)
+}
+
+// serviceUser is the user that is created for Postgres on a machine that has none for it.
+const serviceUser = "annals"
+
+// userTools are the commands that create a system user, of which a machine has one: that of most systems, and BusyBox's.
+var userTools = [][]string{
+	{"useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/bin/false", serviceUser},
+	{"adduser", "-S", "-D", "-H", "-s", "/bin/false", serviceUser},
+}
+
+// createUser creates the service user by the first of the commands that the machine has.
+func createUser(ctx context.Context, tools [][]string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for _, tool := range tools {
+		path, err := exec.LookPath(tool[0])
 		if err != nil {
-			return
+			continue
+		}
+		cmd := exec.CommandContext(ctx, path, tool[1:]...)
+		cmd.Env = environment()
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("create user %s: %w: %s", serviceUser, err, strings.TrimSpace(string(out)))
+		}
+		return nil
+	}
+	return fmt.Errorf("create user %s: the machine has no command for it", serviceUser)
+}
+
+// anyReaches reports whether root can become any of the identities.
+func anyReaches(ctx context.Context, candidates []identity) bool {
+	return slices.ContainsFunc(candidates, func(who identity) bool { return who.reaches(ctx, "/") == nil })
+}
+
+// namedUsers are those of the users that the machine knows, but for root and nobody.
+func namedUsers(names ...string) []identity {
+	var found []identity
+	for _, name := range names {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
 		}
 		uid, errUID := strconv.Atoi(u.Uid)
 		gid, errGID := strconv.Atoi(u.Gid)
-		if errUID != nil || errGID != nil || uid == 0 {
-			return
+		if errUID != nil || errGID != nil || uid == 0 || uid == nobody || name == "nobody" {
+			continue
 		}
-		found = append(found, identity{name: u.Username, uid: uid, gid: gid, apply: func(attr *syscall.SysProcAttr) {
+		found = append(found, identity{name: name, uid: uid, gid: gid, apply: func(attr *syscall.SysProcAttr) {
 			attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 		}})
-	}
-	var owner syscall.Stat_t
-	if err := syscall.Stat(dataDir, &owner); err == nil && owner.Uid != 0 {
-		add(user.LookupId(strconv.Itoa(int(owner.Uid))))
-	}
-	for _, name := range []string{"postgres", "_postgres", "nobody"} {
-		add(user.Lookup(name))
 	}
 	return found
 }

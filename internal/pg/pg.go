@@ -29,6 +29,7 @@ type Config struct {
 	searchPath    []string // folders of binaries instead of the machine's
 	elsewhere     string   // instead of /var/lib
 	repository    string   // instead of the public repository of binaries
+	checksum      string   // of its archives, instead of the pinned ones
 }
 
 // Server is a running private Postgres. It listens on a Unix socket that only this user, or root, can reach.
@@ -91,7 +92,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bin, err := s.binaries(ctx, major, home)
+	bin, err := s.binaries(ctx, major, dataDir, home, who)
 	if err != nil {
 		return err
 	}

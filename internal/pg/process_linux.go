@@ -15,11 +15,11 @@ func die(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGINT }
 // namespaceIdentities are the unprivileged users as which root appears in a user namespace of its own: files stay root's, and
 // Postgres sees a user id other than 0. initdb wants an id that the machine knows.
 func namespaceIdentities() []identity {
-	users := otherUsers("/")
+	users := namedUsers("annals", "postgres", "daemon", "bin")
 	if len(users) == 0 {
 		return nil
 	}
-	inner := users[0]
+	inner := users[0] // outside of the namespace it is root, and no user's files are its own
 	return []identity{{name: "root as " + inner.name + " in a user namespace", apply: func(attr *syscall.SysProcAttr) {
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: inner.uid, HostID: 0, Size: 1}}

@@ -24,7 +24,9 @@ func namespaceIdentities() []identity { return nil }
 func isServerOf(pid int, folder string) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
+	cmd := exec.CommandContext(ctx, "ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid))
+	cmd.Env = environment()
+	out, err := cmd.Output()
 	if _, gone := errors.AsType[*exec.ExitError](err); gone {
 		return false, nil
 	}

@@ -20,8 +20,15 @@ func (h *History) take(p *point, w *wipe, single bool) {
 
 func stands(p *point) bool { return live(p) && p.exists }
 
+// deletable reports whether a data point can be deleted by its id: it exists, or a batch that is not fanned out brings it.
+func (h *History) deletable(p *point) bool {
+	return stands(p) || live(p) && slices.ContainsFunc(h.sends, func(s *send) bool {
+		return !s.fanned && s.verdict == "" && slices.Contains(s.points, p)
+	})
+}
+
 func (h *History) deleteOne() {
-	p, ok := some(h, "delete", h.points, stands)
+	p, ok := some(h, "delete", h.points, h.deletable)
 	if !ok {
 		return
 	}
@@ -33,7 +40,7 @@ func (h *History) deleteOne() {
 func (h *History) deleteSome() {
 	w := &wipe{project: h.points[h.pick("project", len(h.points))].project, id: h.id(), at: h.now()}
 	for _, p := range h.points {
-		if p.project == w.project && stands(p) && h.chance("target") {
+		if p.project == w.project && h.deletable(p) && h.chance("target") {
 			w.targets = append(w.targets, p)
 		}
 	}

@@ -113,6 +113,10 @@ func (sends) Targets(context.Context, auth.Project, uuid.UUID) ([]uuid.UUID, boo
 	return nil, false, nil
 }
 
+func (sends) Pending(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]bool, error) {
+	return map[uuid.UUID]bool{}, nil
+}
+
 func (sends) Deleted(context.Context, auth.Project, uuid.UUID) (bool, error) { return false, nil }
 
 func (h *house) furnish(codec *eventstore.Codec) {
@@ -121,7 +125,7 @@ func (h *house) furnish(codec *eventstore.Codec) {
 	h.log = commands.NewLog(h.store, codec, discard)
 	h.project = auth.Project{ID: uuid.New(), Number: 1, Slug: "default", Namespace: uuid.New()}
 	created := registry.ProjectCreated{
-		OrganizationID: uuid.New(), ProjectID: h.project.ID, Number: 1, Slug: "default", Name: "default", Namespace: h.project.Namespace, CreatedAt: time.Unix(1, 0).UTC(),
+		OrganizationID: uuid.New(), ProjectID: h.project.ID, Number: 1, Slug: "default", Name: "default", Namespace: stream.Namespace{ID: h.project.Namespace}, CreatedAt: time.Unix(1, 0).UTC(),
 	}
 	if _, err := h.log.Append(h.t.Context(), stream.Registry, eventstore.NoStream, event.Meta{CommandID: uuid.New(), Principal: "first start"}, created); err != nil {
 		h.t.Fatal(err)
@@ -136,7 +140,7 @@ func (h *house) furnish(codec *eventstore.Codec) {
 	})
 	h.api = e
 	h.projectors = []projectiontest.Projector{
-		datapoints.New(h), memories.New(h, discard), directory.New(h, discard), recallindex.New(h.index, recallindex.Log{Store: h.store, Codec: codec}, h.analyzer, discard),
+		datapoints.New(h), memories.New(h, discard), directory.New(h, stream.Namespaces{}, discard), recallindex.New(h.index, recallindex.Log{Store: h.store, Codec: codec}, h.analyzer, discard),
 	}
 }
 
@@ -373,7 +377,7 @@ func build(f *testing.F) *built {
 		}
 	})
 	b := &built{db: pgtest.Database(f), index: index, codec: codec, contract: apitest.Load(f, readapi.OpenAPI), analyzer: domainrecall.NewAnalyzer()}
-	for _, p := range []projectiontest.Projector{datapoints.New(nil), memories.New(nil, nil), directory.New(nil, nil), recallindex.New(index, nil, b.analyzer, nil)} {
+	for _, p := range []projectiontest.Projector{datapoints.New(nil), memories.New(nil, nil), directory.New(nil, stream.Namespaces{}, nil), recallindex.New(index, nil, b.analyzer, nil)} {
 		projectiontest.Make(f, b.db, p)
 	}
 	return b

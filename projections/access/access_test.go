@@ -79,7 +79,7 @@ func (w *writer) managementKey(name, key string) {
 
 func (w *writer) project(org, slug string, number int64) {
 	w.Append(stream.Registry, &registry.ProjectCreated{
-		OrganizationID: id(org), ProjectID: id(slug), Number: number, Slug: slug, Name: strings.ToUpper(slug), Namespace: id("namespace of " + slug), CreatedAt: noon,
+		OrganizationID: id(org), ProjectID: id(slug), Number: number, Slug: slug, Name: strings.ToUpper(slug), Namespace: storedNamespace(slug), CreatedAt: noon,
 	})
 }
 
@@ -106,11 +106,22 @@ func applied(t *testing.T, w *writer) access.Queries {
 	db := pgtest.Database(t)
 	projectiontest.Make(t, db, access.New())
 	projectiontest.Apply(t, db, access.New(), w.Facts...)
-	return access.Queries{DB: db}
+	return access.Queries{DB: db, Namespaces: namespaces}
+}
+
+var namespaces = stream.NewNamespaces(make([]byte, 32))
+
+// storedNamespace is that of a project in the log; "archived" and "two" are of an earlier version.
+func storedNamespace(slug string) stream.Namespace {
+	return stream.Namespace{ID: id("namespace of " + slug), Keyed: slug != "archived" && slug != "two"}
 }
 
 func projectOf(slug string, number int64) auth.Project {
-	return auth.Project{ID: id(slug), Number: number, Slug: slug, Namespace: id("namespace of " + slug)}
+	namespace, err := namespaces.Of(storedNamespace(slug))
+	if err != nil {
+		panic(err)
+	}
+	return auth.Project{ID: id(slug), Number: number, Slug: slug, Namespace: namespace}
 }
 
 func TestKeyByHash(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/unnest"
 )
@@ -36,7 +37,7 @@ type projectRow struct {
 	number       int64
 	slug         string
 	name         string
-	namespace    uuid.UUID
+	namespace    stream.Namespace
 	archived     bool
 	ingestionCap *int64
 	creditCap    *int64
@@ -121,7 +122,7 @@ func (p *page) apply(f eventstore.Fact) error {
 		return p.project(e.ProjectID, func(row *projectRow) { row.archived = false })
 	case *project.CapsSet:
 		return p.project(e.ProjectID, func(row *projectRow) { row.ingestionCap, row.creditCap = e.IngestionCap, e.CreditCapTenths })
-	case *registry.EventSetAside: // the runner's
+	case *registry.EventSetAside, *registry.HashKeySet: // the runner's, and the start's
 	default:
 		return fmt.Errorf("no rule for %s", f.Type)
 	}

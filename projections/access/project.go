@@ -31,7 +31,7 @@ func New() Projector { return Projector{} }
 func (Projector) Name() string { return Name }
 
 // Version implements projections.Projector.
-func (Projector) Version() int { return 2 }
+func (Projector) Version() int { return 4 }
 
 // Families implements projections.Projector.
 func (Projector) Families() []string {

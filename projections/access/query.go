@@ -10,12 +10,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
 )
 
 // Queries answers from the tables of this projection.
 type Queries struct {
 	DB *pgxpool.Pool
+	// Namespaces derive those of the projects that are found; without the hash key, a project whose namespace needs it is an error.
+	Namespaces stream.Namespaces
 }
 
 // Project is a project of an organization.
@@ -47,12 +50,16 @@ func (q Queries) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (
 	p, l := &h.Project, &h.Limits
 	switch kind {
 	case auth.ProjectKey:
+		var stored stream.Namespace
 		err = q.DB.QueryRow(ctx, `select k.id, k.name, o.id, not o.prepared, o.plan, o.spend_cap_tenths,
-				p.id, p.number, p.slug, p.namespace, p.archived, p.ingestion_cap, p.credit_cap_tenths
+				p.id, p.number, p.slug, p.namespace, p.keyed, p.archived, p.ingestion_cap, p.credit_cap_tenths
 			from access.keys k join access.projects p on p.id = k.project_id join access.organizations o on o.id = p.organization_id
 			where k.hash = $1 and k.revoked_at is null`, hash[:]).
 			Scan(&h.KeyID, &h.KeyName, &h.OrganizationID, &h.Preparing, &l.Plan, &l.SpendCapTenths,
-				&p.ID, &p.Number, &p.Slug, &p.Namespace, &h.Archived, &l.IngestionCap, &l.CreditCapTenths)
+				&p.ID, &p.Number, &p.Slug, &stored.ID, &stored.Keyed, &h.Archived, &l.IngestionCap, &l.CreditCapTenths)
+		if err == nil {
+			p.Namespace, err = q.Namespaces.Of(stored)
+		}
 	case auth.ManagementKey:
 		err = q.DB.QueryRow(ctx, `select management_key_id, id, not prepared, plan, spend_cap_tenths
 			from access.organizations where management_key_hash = $1`, hash[:]).
@@ -75,10 +82,14 @@ func (q Queries) ProjectNamed(ctx context.Context, organizationID uuid.UUID, slu
 	return auth.Named{Project: p.Project, IngestionCap: p.IngestionCap, CreditCapTenths: p.CreditCapTenths, Archived: p.Archived}, ok, err
 }
 
-const selectProjects = `select id, number, slug, namespace, organization_id, name, archived, ingestion_cap, credit_cap_tenths, created_at from access.projects `
+const selectProjects = `select id, number, slug, namespace, keyed, organization_id, name, archived, ingestion_cap, credit_cap_tenths, created_at from access.projects `
 
-func scanProject(row pgx.CollectableRow) (p Project, err error) {
-	err = row.Scan(&p.ID, &p.Number, &p.Slug, &p.Namespace, &p.OrganizationID, &p.Name, &p.Archived, &p.IngestionCap, &p.CreditCapTenths, &p.CreatedAt)
+func (q Queries) scanProject(row pgx.CollectableRow) (p Project, err error) {
+	var stored stream.Namespace
+	if err = row.Scan(&p.ID, &p.Number, &p.Slug, &stored.ID, &stored.Keyed, &p.OrganizationID, &p.Name, &p.Archived, &p.IngestionCap, &p.CreditCapTenths, &p.CreatedAt); err != nil {
+		return p, err
+	}
+	p.Namespace, err = q.Namespaces.Of(stored)
 	return p, err
 }
 
@@ -88,7 +99,7 @@ func (q Queries) Projects(ctx context.Context, organizationID uuid.UUID) ([]Proj
 	if err != nil {
 		return nil, fmt.Errorf("list projects: %w", err)
 	}
-	projects, err := pgx.CollectRows(rows, scanProject)
+	projects, err := pgx.CollectRows(rows, q.scanProject)
 	if err != nil {
 		return nil, fmt.Errorf("list projects: %w", err)
 	}
@@ -101,7 +112,7 @@ func (q Queries) ProjectBySlug(ctx context.Context, organizationID uuid.UUID, sl
 	if err != nil {
 		return Project{}, false, fmt.Errorf("find project: %w", err)
 	}
-	p, err = pgx.CollectExactlyOneRow(rows, scanProject)
+	p, err = pgx.CollectExactlyOneRow(rows, q.scanProject)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Project{}, false, nil
 	}
@@ -117,7 +128,7 @@ func (q Queries) ProjectByID(ctx context.Context, id uuid.UUID) (p Project, ok b
 	if err != nil {
 		return Project{}, false, fmt.Errorf("find project: %w", err)
 	}
-	p, err = pgx.CollectExactlyOneRow(rows, scanProject)
+	p, err = pgx.CollectExactlyOneRow(rows, q.scanProject)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Project{}, false, nil
 	}

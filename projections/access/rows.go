@@ -55,11 +55,11 @@ func load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) (*page, error
 		}
 		return rows.Err()
 	})
-	unnest.Queue(b, `select id, organization_id, number, slug, name, namespace, archived, ingestion_cap, credit_cap_tenths, created_at
+	unnest.Queue(b, `select id, organization_id, number, slug, name, namespace, keyed, archived, ingestion_cap, credit_cap_tenths, created_at
 		from projects where id = any($1::uuid[])`, projects, func(rows pgx.Rows) error {
 		for rows.Next() {
 			r := &projectRow{}
-			if err := rows.Scan((*[16]byte)(&r.id), (*[16]byte)(&r.organization), &r.number, &r.slug, &r.name, (*[16]byte)(&r.namespace),
+			if err := rows.Scan((*[16]byte)(&r.id), (*[16]byte)(&r.organization), &r.number, &r.slug, &r.name, (*[16]byte)(&r.namespace.ID), &r.namespace.Keyed,
 				&r.archived, &r.ingestionCap, &r.creditCap, &r.createdAt); err != nil {
 				return err
 			}
@@ -115,16 +115,17 @@ func (p *page) save(ctx context.Context, tx pgx.Tx) error {
 			unnest.Column(rows, func(o *organizationRow) *string { return o.keySuffix }))
 	}
 	if rows := changed(p.projects, func(r *projectRow) bool { return r.dirty }); len(rows) > 0 {
-		b.Queue(`insert into projects (id, organization_id, number, slug, name, namespace, archived, ingestion_cap, credit_cap_tenths, created_at)
-			select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::boolean[], $8::bigint[], $9::bigint[],
-				$10::timestamptz[])
+		b.Queue(`insert into projects (id, organization_id, number, slug, name, namespace, keyed, archived, ingestion_cap, credit_cap_tenths, created_at)
+			select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::boolean[], $8::boolean[], $9::bigint[],
+				$10::bigint[], $11::timestamptz[])
 			on conflict (id) do update set archived = excluded.archived, ingestion_cap = excluded.ingestion_cap, credit_cap_tenths = excluded.credit_cap_tenths`,
 			unnest.IDs(rows, func(r *projectRow) uuid.UUID { return r.id }),
 			unnest.IDs(rows, func(r *projectRow) uuid.UUID { return r.organization }),
 			unnest.Column(rows, func(r *projectRow) int64 { return r.number }),
 			unnest.Column(rows, func(r *projectRow) string { return r.slug }),
 			unnest.Column(rows, func(r *projectRow) string { return r.name }),
-			unnest.IDs(rows, func(r *projectRow) uuid.UUID { return r.namespace }),
+			unnest.IDs(rows, func(r *projectRow) uuid.UUID { return r.namespace.ID }),
+			unnest.Column(rows, func(r *projectRow) bool { return r.namespace.Keyed }),
 			unnest.Column(rows, func(r *projectRow) bool { return r.archived }),
 			unnest.Column(rows, func(r *projectRow) *int64 { return r.ingestionCap }),
 			unnest.Column(rows, func(r *projectRow) *int64 { return r.creditCap }),

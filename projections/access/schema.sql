@@ -27,6 +27,7 @@ create table projects (
 	slug            text not null,
 	name            text not null,
 	namespace       uuid not null,
+	keyed           boolean not null,           -- ids are made in a namespace that is derived from this one with the hash key
 	archived        boolean not null,
 	ingestion_cap     bigint,
 	credit_cap_tenths bigint,
@@ -45,3 +46,9 @@ create table keys (
 	revoked_at timestamptz
 );
 create index keys_by_project on keys (project_id);
+
+-- No statistics of texts: Postgres would keep whole values there, also of what is deleted.
+alter table organizations alter name set statistics 0, alter owner_email set statistics 0, alter management_key_hash set statistics 0,
+	alter management_key_prefix set statistics 0, alter management_key_suffix set statistics 0;
+alter table projects alter slug set statistics 0, alter name set statistics 0;
+alter table keys alter name set statistics 0, alter hash set statistics 0, alter prefix set statistics 0, alter suffix set statistics 0;

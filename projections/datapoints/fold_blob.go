@@ -1,6 +1,7 @@
 package datapoints
 
 import (
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -95,14 +96,30 @@ func (p *page) ended(name string) {
 }
 
 const (
-	insertBlobs = `insert into blobs (stream, project_id, owner, deadline, referred, send, position)
-		select * from unnest($1::text[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::boolean[], $6::uuid[], $7::bigint[])
+	// What a blob holds comes as the text of an array: an array of arrays has rows of one length only.
+	insertBlobs = `insert into blobs (stream, project_id, owner, deadline, referred, send, position, holds)
+		select stream, project_id, owner, deadline, referred, send, position, holds::uuid[]
+		from unnest($1::text[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::boolean[], $6::uuid[], $7::bigint[], $8::text[])
+			as b (stream, project_id, owner, deadline, referred, send, position, holds)
 		on conflict (stream) do nothing`
 	updateBlobs = `update blobs b set referred = b.referred or n.referred, send = coalesce(n.send, b.send)
 		from unnest($1::text[], $2::boolean[], $3::uuid[]) n (stream, referred, send) where b.stream = n.stream`
-	releaseBlobs = `update blobs set referred = false where owner = any($1::uuid[])`
+	releaseBlobs = `update blobs set referred = false, spent = true where owner = any($1::uuid[])`
 	deleteBlobs  = `delete from blobs where stream = any($1::text[])`
 )
+
+// arrayOf is a list of ids as Postgres writes an array, nil for a nil list.
+func arrayOf(list []uuid.UUID) *string {
+	if list == nil {
+		return nil
+	}
+	ids := make([]string, len(list))
+	for n, id := range list {
+		ids[n] = id.String()
+	}
+	text := "{" + strings.Join(ids, ",") + "}"
+	return &text
+}
 
 func (p *page) saveBlobs(b *pgx.Batch) {
 	var ended []string
@@ -119,7 +136,8 @@ func (p *page) saveBlobs(b *pgx.Batch) {
 			unnest.Column(rows, func(r *blobRow) time.Time { return unnest.Instant(r.begun.Deadline) }),
 			unnest.Column(rows, func(r *blobRow) bool { return r.referred }),
 			unnest.Column(rows, func(r *blobRow) *[16]byte { return (*[16]byte)(unnest.Optional(r.send)) }),
-			unnest.Column(rows, func(r *blobRow) int64 { return int64(r.position) }))
+			unnest.Column(rows, func(r *blobRow) int64 { return int64(r.position) }),
+			unnest.Column(rows, func(r *blobRow) *string { return arrayOf(r.begun.Holds) }))
 	}
 	if rows := dirty(p.blobs, func(r *blobRow) bool { return r.begun == nil && !r.ended }); len(rows) > 0 {
 		b.Queue(updateBlobs,

@@ -71,7 +71,7 @@ func TestBlobsOfTheDirectoryAreReferredTo(t *testing.T) {
 		}
 	}
 	w.apply()
-	blobs, err := w.Queries.LooseBlobs(t.Context(), noon.Add(time.Second), 10)
+	blobs, err := w.Queries.LooseBlobs(t.Context(), noon.Add(time.Second), noon, 10)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,6 +45,9 @@ func (p *page) stand(f eventstore.Fact, id uuid.UUID, from datapoint.Send, stand
 	if revised {
 		p.revisions = append(p.revisions, revision{dataPoint: id, event: e})
 	}
+	if _, moved := f.Event.(*datapoint.Moved); moved {
+		p.scope(id, standing)
+	}
 	if standing.Historic() {
 		return
 	}
@@ -68,6 +71,18 @@ func (p *page) stand(f eventstore.Fact, id uuid.UUID, from datapoint.Send, stand
 	row.position, row.dirty = f.Position, true
 }
 
+// scope notes the audience that a move gives to the revision that it is about. A move that is stored behind later effects changes
+// nothing if the revision is still the newest. If another followed, which audience was the last is not known.
+func (p *page) scope(id uuid.UUID, standing datapoint.Standing) {
+	key := revisionKey{id, standing.Effect.Revision}
+	switch {
+	case !standing.Historic():
+		p.scopings[key] = &standing.Effect.Audience
+	case standing.Current.Revision != key.number:
+		p.scopings[key] = nil
+	}
+}
+
 // forget drops what holds the text of a data point.
 func (p *page) forget(id uuid.UUID) {
 	if row := p.points[id]; row != nil && row.counted != nil {
@@ -82,4 +97,9 @@ func (p *page) forget(id uuid.UUID) {
 		}
 	}
 	p.revisions = kept
+	for key := range p.scopings {
+		if key.dataPoint == id {
+			delete(p.scopings, key)
+		}
+	}
 }

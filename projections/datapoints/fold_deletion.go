@@ -16,11 +16,11 @@ import (
 func (p *page) deleted(at eventstore.Position, id uuid.UUID, e *datapoint.Deleted) {
 	deletedAt, row := unnest.Instant(e.DeletedAt), p.points[id]
 	for _, i := range p.itemsOf[id] {
-		if i.gone() {
+		if i.gone() || i.changedNothing() {
 			continue
 		}
 		p.change(at, i, func(i *item) {
-			i.superseded = row == nil || !brought(i.outcome) || i.revision != row.revision
+			i.superseded = row == nil || i.revision != row.revision
 			i.end(deletedAt)
 		}).settle(at)
 	}
@@ -50,17 +50,24 @@ func (p *page) factsKept(at eventstore.Position, id uuid.UUID, e *deletion.Facts
 			i = &item{itemKey: key, project: e.ProjectID, dataPoint: e.DataPoint, phase: erased}
 			p.insert(at, i)
 		}
-		p.change(at, i, func(i *item) {
-			i.outcome, i.revision, i.historic = fact.Outcome, fact.Revision, fact.Historic
-			i.superseded = !brought(fact.Outcome) || fact.Revision != newest
-			i.end(deletedAt)
-		})
+		switch {
+		case brought(fact.Outcome):
+			p.change(at, i, func(i *item) {
+				i.outcome, i.revision, i.historic = fact.Outcome, fact.Revision, fact.Historic
+				i.superseded = fact.Revision != newest
+				i.end(deletedAt)
+			})
+		case i.phase != done || i.outcome != fact.Outcome || i.revision != fact.Revision || i.historic != fact.Historic:
+			p.change(at, i, func(i *item) {
+				i.outcome, i.revision, i.historic, i.phase = fact.Outcome, fact.Revision, fact.Historic, done
+			})
+		}
 		s.settle(at)
 	}
 	p.forget(e.DataPoint)
 	p.single(at, id, e.ProjectID, e.DeletedAt)
 	row := p.erase(at, e.DataPoint, e.ProjectID, id)
-	row.factsKept, row.blobs, row.dirty = true, e.Blobs, true
+	row.factsKept, row.blobs, row.dirty = row.factsKept || e.Complete || !e.Ranged(), e.Blobs, true
 }
 
 // erase puts a data point on the finisher's list.

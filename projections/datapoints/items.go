@@ -25,10 +25,16 @@ type Item struct {
 // longer in it, whatever becomes of it later.
 const shown = `(s.deleted_at is null or i.outcome = 'deleted' or (i.deleted_at is not null and not i.superseded))`
 
+// seenOutcome is what a client reads of an item. The deletion of a data point is recorded with the items that brought a
+// revision alone, of which there may be far fewer.
+const seenOutcome = `case when i.deleted_at is not null
+		or i.outcome in ('unchanged', 'moved') and not exists (select from datapoints.data_points d where d.id = i.data_point)
+	then 'deleted' else i.outcome end`
+
 // Items lists at most limit items of a send, in the order sent, and counts all that it has. A batch shows each item once its
 // fan-out has come to it. The send of another project has none.
 func (q Queries) Items(ctx context.Context, project auth.Project, ingestionID uuid.UUID, limit int) (items []Item, total int, err error) {
-	rows, err := q.DB.Query(ctx, `select i.ordinal, i.data_point, i.revision, case when i.deleted_at is null then i.outcome else 'deleted' end, i.phase,
+	rows, err := q.DB.Query(ctx, `select i.ordinal, i.data_point, i.revision, `+seenOutcome+`, i.phase,
 			count(*) over ()
 		from datapoints.sends s join datapoints.items i on i.ingestion_id = s.id
 		where s.id = $2 and s.project_id = $1 and `+shown+`

@@ -18,7 +18,7 @@ func (s ids) add(id uuid.UUID) { s[id] = struct{}{} }
 // keys is which rows the events of a page touch. A row that only other rows lead to is found while loading.
 type keys struct {
 	items     map[itemKey]struct{}
-	itemsOf   ids // data points all of whose items are touched
+	itemsOf   ids // data points whose items that brought a revision are touched
 	stoppedOf ids // data points whose failed items a newer revision makes moot
 	whole     ids // sends all of whose items are touched
 	ended     ids // sends whose captured and failed items are touched

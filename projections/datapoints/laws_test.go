@@ -129,6 +129,9 @@ const contradictions = `
 		select coalesce(max(i.revision), 0) as newest from datapoints.items i where i.data_point = d.id and i.phase in ('captured', 'unindexed') and not i.historic
 	) c where c.newest <> d.captured
 	union all
+	select 'newest of ' || d.id || ' has another audience' from datapoints.data_points d
+		where not exists (select from datapoints.revisions r where r.data_point = d.id and r.number = d.revision and r.audience = d.audience)
+	union all
 	select 'newest of ' || d.id || ' is ' || d.revision from datapoints.data_points d
 		where not exists (select from datapoints.revisions r where r.data_point = d.id and r.number = d.revision and r.ingestion_id = d.ingestion_id and not r.historic)
 			or exists (select from datapoints.revisions r where r.data_point = d.id and r.number > d.revision and not r.historic)

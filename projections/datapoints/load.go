@@ -14,7 +14,7 @@ const (
 	selectItems = `select i.ingestion_id, i.ordinal, i.project_id, i.data_point, i.revision, i.historic, i.outcome, i.phase, i.attempt,
 		i.failure_code, i.failure_message, i.moot, i.deleted_at, i.superseded, i.position from items i `
 	itemsByKey = selectItems + `join unnest($1::uuid[], $2::int[]) k (ingestion_id, ordinal) using (ingestion_id, ordinal)`
-	itemsOf    = selectItems + `where data_point = any($1::uuid[])`
+	itemsOf    = selectItems + `where data_point = any($1::uuid[]) and outcome not in ('unchanged', 'moved')`
 	stoppedOf  = selectItems + `where data_point = any($1::uuid[]) and phase in ('failed', 'unindexed')`
 	itemsWhole = selectItems + `where ingestion_id = any($1::uuid[])`
 	itemsEnded = selectItems + `where ingestion_id = any($1::uuid[]) and phase in ('captured', 'failed', 'unindexed')`

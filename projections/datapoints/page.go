@@ -26,6 +26,7 @@ type page struct {
 	forgotten ids      // data points whose rows and revisions go
 	uncounted []scoped // what the rows counted for that go
 	revisions []revision
+	scopings  map[revisionKey]*uuid.UUID // audiences by moves of the page, nil for not known
 	deletions map[uuid.UUID]*deletionRow
 	erasures  map[uuid.UUID]*erasure
 	cleaned   ids                     // deletions whose erasures go
@@ -41,7 +42,7 @@ func newPage() *page {
 		sends: map[uuid.UUID]*send{}, points: map[uuid.UUID]*point{}, forgotten: ids{},
 		deletions: map[uuid.UUID]*deletionRow{}, erasures: map[uuid.UUID]*erasure{}, cleaned: ids{},
 		batches: map[uuid.UUID][]offered{}, opened: ids{},
-		blobs: map[string]*blobRow{}, spent: ids{},
+		blobs: map[string]*blobRow{}, spent: ids{}, scopings: map[revisionKey]*uuid.UUID{},
 	}
 }
 

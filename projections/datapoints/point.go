@@ -48,6 +48,11 @@ type revision struct {
 	event     *datapoint.RevisionAccepted
 }
 
+type revisionKey struct {
+	dataPoint uuid.UUID
+	number    int
+}
+
 // offered is an item of a committed batch before its fan-out is complete. The price of its size is charged where it brings a revision.
 type offered struct {
 	dataPoint uuid.UUID

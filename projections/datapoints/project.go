@@ -41,7 +41,7 @@ func New(blobs blobs) Projector { return Projector{blobs: blobs} }
 func (Projector) Name() string { return Name }
 
 // Version implements projections.Projector.
-func (Projector) Version() int { return 5 }
+func (Projector) Version() int { return 9 }
 
 // Families implements projections.Projector.
 func (Projector) Families() []string {

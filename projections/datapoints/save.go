@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/unnest"
 )
 
@@ -50,14 +53,16 @@ const (
 		on conflict (id) do update set revision = excluded.revision, captured = excluded.captured, memories = excluded.memories, audience = excluded.audience,
 			occurred_at = excluded.occurred_at, ingestion_id = excluded.ingestion_id, accepted_at = excluded.accepted_at, position = excluded.position`
 	insertRevisions = `insert into revisions (data_point, number, project_id, node_id, historic, content, content_blob, metadata,
-			metadata_blob, label, author, occurred_at, ingestion_id, accepted_at)
+			metadata_blob, label, author, occurred_at, ingestion_id, accepted_at, audience, tokens)
 		select data_point, number, project_id, node_id, historic, content, content_blob::jsonb, metadata, metadata_blob::jsonb, label, author,
-			occurred_at, ingestion_id, accepted_at
+			occurred_at, ingestion_id, accepted_at, audience, tokens
 		from unnest($1::uuid[], $2::int[], $3::uuid[], $4::uuid[], $5::boolean[], $6::bytea[], $7::text[], $8::text[], $9::text[], $10::text[],
-			$11::text[], $12::timestamptz[], $13::uuid[], $14::timestamptz[])
+			$11::text[], $12::timestamptz[], $13::uuid[], $14::timestamptz[], $15::uuid[], $16::int[])
 			as r (data_point, number, project_id, node_id, historic, content, content_blob, metadata, metadata_blob, label, author,
-				occurred_at, ingestion_id, accepted_at)
+				occurred_at, ingestion_id, accepted_at, audience, tokens)
 		on conflict (data_point, number) do nothing`
+	updateScopings = `update revisions r set audience = m.audience from unnest($1::uuid[], $2::int[], $3::uuid[]) as m (data_point, number, audience)
+		where r.data_point = m.data_point and r.number = m.number`
 	deletePoints    = `delete from data_points where id = any($1::uuid[])`
 	deleteRevisions = `delete from revisions where data_point = any($1::uuid[])`
 
@@ -211,7 +216,23 @@ func (p *page) savePoints(b *pgx.Batch) error {
 			unnest.Column(rows, func(d *point) time.Time { return d.acceptedAt }),
 			unnest.Column(rows, func(d *point) int64 { return int64(d.position) }))
 	}
-	return p.saveRevisions(b)
+	if err := p.saveRevisions(b); err != nil {
+		return err
+	}
+	p.saveScopings(b)
+	return nil
+}
+
+// saveScopings writes the moves of the page, after the revisions that it brought.
+func (p *page) saveScopings(b *pgx.Batch) {
+	if len(p.scopings) == 0 {
+		return
+	}
+	keys := slices.Collect(maps.Keys(p.scopings))
+	b.Queue(updateScopings,
+		unnest.IDs(keys, func(k revisionKey) uuid.UUID { return k.dataPoint }),
+		unnest.Column(keys, func(k revisionKey) int32 { return int32(k.number) }),
+		unnest.Column(keys, func(k revisionKey) *uuid.UUID { return p.scopings[k] }))
 }
 
 func (p *page) saveRevisions(b *pgx.Batch) error {
@@ -253,7 +274,15 @@ func (p *page) saveRevisions(b *pgx.Batch) error {
 		unnest.Column(rows, func(r revision) *string { return unnest.Optional(r.event.Author) }),
 		unnest.Column(rows, func(r revision) time.Time { return unnest.Instant(r.event.Effect.OccurredAt) }),
 		unnest.IDs(rows, func(r revision) uuid.UUID { return r.event.IngestionID }),
-		unnest.Column(rows, func(r revision) time.Time { return unnest.Instant(r.event.AcceptedAt) }))
+		unnest.Column(rows, func(r revision) time.Time { return unnest.Instant(r.event.AcceptedAt) }),
+		unnest.IDs(rows, func(r revision) uuid.UUID { return r.event.Effect.Audience }),
+		unnest.Column(rows, func(r revision) *int32 {
+			if r.event.Content.Blob != nil {
+				return nil
+			}
+			tokens := int32(recall.Tokens(r.event.Content.Inline))
+			return &tokens
+		}))
 	return nil
 }
 

@@ -24,6 +24,7 @@ create table revisions (
 	historic      boolean not null,             -- stored behind later effects; never the newest
 	content       bytea,                        -- null where it is in a blob
 	content_blob  jsonb,                        -- blob.Ref
+	tokens        int,                          -- what the content costs a page of recall; null where it is in a blob
 	metadata      text,                         -- JSON as sent; null for none or where it is in a blob
 	metadata_blob jsonb,
 	label         text,
@@ -31,6 +32,7 @@ create table revisions (
 	occurred_at   timestamptz not null,
 	ingestion_id  uuid not null,
 	accepted_at   timestamptz not null,
+	audience      uuid,                         -- the last one while this revision was the newest; null where it is not known
 	primary key (data_point, number)
 );
 
@@ -99,6 +101,8 @@ create table blobs (
 	deadline   timestamptz not null,
 	referred   boolean not null,                -- by an event of its owner that needs it
 	send       uuid,                            -- the batch that it is the stage of, once that is committed
+	holds      uuid[],                          -- the data points or identities whose text a stage holds; null: not known
+	spent      boolean not null default false,  -- the rows of a bulk write that is fanned out
 	position   bigint not null                  -- of its begin
 );
 create index blobs_by_owner on blobs (owner);
@@ -118,12 +122,13 @@ create table items (
 	failure_code    text,
 	failure_message text,
 	moot            boolean not null,           -- failed or unindexed, while a newer revision is captured
-	deleted_at      timestamptz,                -- when its data point was deleted
+	deleted_at      timestamptz,                -- when its data point was deleted; null if it brought no revision
 	superseded      boolean not null,           -- deleted while another send had brought the newest revision
 	position        bigint not null,            -- of the event that brought it to its phase
 	primary key (ingestion_id, ordinal)
 ) with (fillfactor = 80);
-create index items_by_data_point on items (data_point);
+-- However often a data point is sent unchanged, its deletion finds only what brought a revision.
+create index items_by_data_point on items (data_point) where outcome not in ('unchanged', 'moved');
 create index items_stopped on items (data_point) where phase in ('failed', 'unindexed');
 create index items_todo on items (project_id, position) where phase in ('queued', 'processing');
 create index items_open on items (data_point, revision) where phase in ('queued', 'processing');
@@ -178,3 +183,11 @@ create table erasures (
 );
 create index erasures_by_deletion on erasures (deletion_id);
 create index erasures_open on erasures (position) where not facts_kept;
+
+-- No statistics of texts: Postgres would keep whole values there, also of what is deleted.
+alter table data_points alter source_id set statistics 0;
+alter table revisions alter content set statistics 0, alter content_blob set statistics 0, alter metadata set statistics 0,
+	alter metadata_blob set statistics 0, alter label set statistics 0, alter author set statistics 0;
+alter table sends alter failure_message set statistics 0;
+alter table verdicts alter failure_message set statistics 0;
+alter table items alter failure_message set statistics 0;

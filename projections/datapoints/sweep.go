@@ -9,18 +9,23 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/internal/todo"
-	"github.com/annals-project/annals/internal/unnest"
 )
 
-// LooseBlobs lists at most limit blobs that may be swept at a time: those that nothing referred to by their deadline, and
-// the stages that are of no more use. What a batch may still refer to when it is fanned out is not among them.
-func (q Queries) LooseBlobs(ctx context.Context, at time.Time, limit int) ([]todo.Blob, error) {
+// LooseBlobs lists at most limit blobs that may be swept at a time: those that nothing referred to by their deadline, and those
+// that nothing can refer to. What a batch may still refer to when it is fanned out is not among them. Early is the deadline that
+// is over for a stage with text of a data point that is being erased.
+func (q Queries) LooseBlobs(ctx context.Context, at, early time.Time, limit int) ([]todo.Blob, error) {
 	rows, err := q.DB.Query(ctx, `select b.project_id, b.stream, b.owner, b.deadline, b.send is not null
 		from datapoints.blobs b left join datapoints.sends s on s.id = b.send
 		where not b.referred and case when b.send is null
-			then b.deadline <= $1 and not exists (select from datapoints.batches o where b.owner = any(o.data_points))
+			then b.spent
+				or b.deadline <= $1 and not exists (select from datapoints.batches o where b.owner = any(o.data_points))
+				or exists (select from datapoints.sends o where o.id = b.owner)
+				or exists (select from datapoints.erasures e where e.data_point = b.owner and e.facts_kept)
+				or exists (select from datapoints.items i where i.data_point = b.owner and i.outcome not in ('unchanged', 'moved') and i.deleted_at is not null)
+				or b.deadline <= $3 and exists (select from datapoints.erasures e where e.data_point = any(b.holds))
 			else s.fanned_out or s.deleted_at is not null end
-		order by b.deadline, b.stream limit $2`, at, limit)
+		order by b.deadline, b.stream limit $2`, at, limit, early)
 	if err != nil {
 		return nil, fmt.Errorf("list loose blobs: %w", err)
 	}
@@ -34,9 +39,12 @@ func (q Queries) LooseBlobs(ctx context.Context, at time.Time, limit int) ([]tod
 	return blobs, nil
 }
 
-// BlobsOf names the blobs of data points that are not ended yet.
-func (q Queries) BlobsOf(ctx context.Context, owners []uuid.UUID) ([]string, error) {
-	rows, err := q.DB.Query(ctx, `select stream from datapoints.blobs where owner = any($1::uuid[]) order by stream`, idsOf(owners))
+// BlobsOf names the blobs with text of data points that are not ended yet: their own, and the stages that are of no more use.
+func (q Queries) BlobsOf(ctx context.Context, dataPoints []uuid.UUID) ([]string, error) {
+	rows, err := q.DB.Query(ctx, `select stream from datapoints.blobs where owner = any($1::uuid[])
+		union select b.stream from datapoints.blobs b join datapoints.sends s on s.id = b.send
+			where not b.referred and b.holds && $1::uuid[] and (s.fanned_out or s.deleted_at is not null)
+		order by stream`, idsOf(dataPoints))
 	if err != nil {
 		return nil, fmt.Errorf("list blobs of data points: %w", err)
 	}
@@ -65,26 +73,24 @@ func (q Queries) BatchesOf(ctx context.Context, dataPoints []uuid.UUID) ([]todo.
 	return batches, nil
 }
 
-// Unanswered tells which of the deletions must wait with their end: while a blob of their project that was begun before them
-// belongs to nothing, it may be a copy of what they took, of a send that was never stored.
-func (q Queries) Unanswered(ctx context.Context, deletions []todo.Deletion) (map[uuid.UUID]bool, error) {
-	rows, err := q.DB.Query(ctx, `select d.id from unnest($1::uuid[], $2::uuid[], $3::bigint[]) d (id, project_id, position)
-		where exists (select from datapoints.blobs b where not b.referred and b.send is null and b.project_id = d.project_id and b.position < d.position)`,
-		unnest.IDs(deletions, func(d todo.Deletion) uuid.UUID { return d.ID }),
-		unnest.IDs(deletions, func(d todo.Deletion) uuid.UUID { return d.ProjectID }),
-		unnest.Column(deletions, func(d todo.Deletion) int64 { return int64(d.Position) }))
+// Copied returns which of the data points or identities of projects may have a copy in a stage that no event refers to: in that
+// of a send or bulk write that was never stored, or is not stored yet. Projects and ids belong together in order.
+func (q Queries) Copied(ctx context.Context, projects, ids []uuid.UUID) (map[uuid.UUID]bool, error) {
+	rows, err := q.DB.Query(ctx, `select distinct k.id from unnest($1::uuid[], $2::uuid[]) k (project_id, id)
+		join datapoints.blobs b on b.project_id = k.project_id and not b.referred and b.send is null and (b.holds is null or k.id = any(b.holds))`,
+		idsOf(projects), idsOf(ids))
 	if err != nil {
-		return nil, fmt.Errorf("look for loose blobs before deletions: %w", err)
+		return nil, fmt.Errorf("look for copies in stages: %w", err)
 	}
 	found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil {
-		return nil, fmt.Errorf("look for loose blobs before deletions: %w", err)
+		return nil, fmt.Errorf("look for copies in stages: %w", err)
 	}
-	waiting := make(map[uuid.UUID]bool, len(found))
+	copied := make(map[uuid.UUID]bool, len(found))
 	for _, id := range found {
-		waiting[id] = true
+		copied[id] = true
 	}
-	return waiting, nil
+	return copied, nil
 }
 
 // Open counts what is before the finisher.

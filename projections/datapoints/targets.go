@@ -23,6 +23,29 @@ func (q Queries) Targets(ctx context.Context, project auth.Project, ingestionID 
 	return q.targets(ctx, project, ingestionID)
 }
 
+// Pending are those of the data points that a committed batch of the project brings whose fan-out is not complete, as of the
+// head of the log. One that was given up brings nothing.
+func (q Queries) Pending(ctx context.Context, project auth.Project, dataPoints []uuid.UUID) (map[uuid.UUID]bool, error) {
+	if err := q.passHead(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := q.DB.Query(ctx, `select unnest(b.data_points) from datapoints.batches b join datapoints.sends s on s.id = b.id
+			where b.data_points && $2::uuid[] and s.project_id = $1 and s.verdict <> 'failed'
+		intersect select unnest($2::uuid[])`, project.ID, idsOf(dataPoints))
+	if err != nil {
+		return nil, fmt.Errorf("look for pending data points: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("look for pending data points: %w", err)
+	}
+	pending := make(map[uuid.UUID]bool, len(found))
+	for _, id := range found {
+		pending[id] = true
+	}
+	return pending, nil
+}
+
 // Deleted reports whether a send was deleted as a whole, as far as the projection has come. The answer to a deletion waits for it.
 func (q Queries) Deleted(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (deleted bool, err error) {
 	err = q.DB.QueryRow(ctx, `select exists (select from datapoints.sends where id = $2 and project_id = $1 and deleted_at is not null)`, project.ID, ingestionID).

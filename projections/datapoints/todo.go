@@ -38,12 +38,12 @@ func (q Queries) Confirmable(ctx context.Context, limit int) ([]todo.Send, error
 	return sends, nil
 }
 
-// Unfanned lists at most limit committed batches and deletions whose fan-out is not known to be complete, oldest first; without
-// the batches that were given up and not put back.
+// Unfanned lists at most limit committed deletions and batches whose fan-out is not known to be complete, the deletions first, each
+// oldest first; without the batches that were given up and not put back.
 func (q Queries) Unfanned(ctx context.Context, limit int) ([]todo.Operation, error) {
 	rows, err := q.DB.Query(ctx, `(select project_id, $2::text, id, accepted_at, position from datapoints.sends where not fanned_out and verdict <> 'failed' order by position limit $1)
 		union all (select project_id, $3::text, id, accepted_at, position from datapoints.deletions where not fanned_out order by position limit $1)
-		order by position limit $1`, limit, stream.Ingestion, stream.Deletion)
+		order by 2, position limit $1`, limit, stream.Ingestion, stream.Deletion)
 	if err != nil {
 		return nil, fmt.Errorf("list open fan-outs: %w", err)
 	}

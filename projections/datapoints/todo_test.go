@@ -219,8 +219,8 @@ func TestUnfanned(t *testing.T) {
 	w.deleted("single", "e", true)
 	w.apply()
 	want := []todo.Operation{
-		{ProjectID: project.ID, Family: "ingestion", ID: id("batch"), AcceptedAt: at(0), Position: batch},
 		{ProjectID: project.ID, Family: "deletion", ID: id("wipe"), AcceptedAt: at(4), Position: wipe},
+		{ProjectID: project.ID, Family: "ingestion", ID: id("batch"), AcceptedAt: at(0), Position: batch},
 	}
 	got, err := w.Queries.Unfanned(t.Context(), 10)
 	if err != nil {

@@ -2,7 +2,6 @@ package directory
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -14,13 +13,15 @@ import (
 	"github.com/annals-project/annals/internal/unnest"
 )
 
-// audienceRow is a row of table audiences.
+// audienceRow is a row of table audiences. Of one that was not put within the page only what a recompute needs is known.
 type audienceRow struct {
 	id, project             uuid.UUID
 	slug, name, kind        string
 	rule                    *string
+	compiled                []byte // the rule as it is matched; nil for a fixed one
 	createdAt, recomputedAt time.Time
 	position                eventstore.Position
+	put                     bool // within the page: all of it is known
 	dirty                   bool
 	// anew says that who belongs is to be counted anew.
 	anew bool
@@ -38,15 +39,15 @@ func (g *page) put(ctx context.Context, at eventstore.Position, e *audience.Put)
 	}
 	a := &audienceRow{
 		id: e.AudienceID, project: e.ProjectID, slug: e.Slug, name: e.Name, kind: string(e.Kind),
-		createdAt: unnest.Instant(e.CreatedAt), recomputedAt: unnest.Instant(e.PutAt), position: at, dirty: true,
+		createdAt: unnest.Instant(e.CreatedAt), recomputedAt: unnest.Instant(e.PutAt), position: at, put: true, dirty: true,
 	}
 	members := ids{}
 	if e.Kind == audience.KindRule {
-		rule, err := g.rule(ctx, e)
+		text, compiled, err := g.rule(ctx, e)
 		if err != nil {
 			return err
 		}
-		a.rule, a.anew = &rule, true
+		a.rule, a.compiled, a.anew = &text, compiled, true
 	} else {
 		list, err := g.list(ctx, e)
 		if err != nil {
@@ -92,25 +93,31 @@ func (g *page) recomputed(at eventstore.Position, e *audience.Recomputed) {
 		return
 	}
 	a.recomputedAt, a.position, a.dirty = unnest.Instant(e.RecomputedAt), at, true
-	a.anew = a.anew || a.rule != nil
+	a.anew = a.anew || a.compiled != nil
 }
 
-// rule is the rule of a put as JSON.
-func (g *page) rule(ctx context.Context, e *audience.Put) (string, error) {
-	var rule audience.Rule
+// rule is the rule of a put as JSON, as the API shows it, and as it is matched.
+func (g *page) rule(ctx context.Context, e *audience.Put) (text string, compiled []byte, err error) {
+	rule := audience.Rule{}
 	switch {
 	case e.RuleBlob != nil:
 		if err := g.readJSON(ctx, *e.RuleBlob, "rule", &rule); err != nil {
-			return "", err
+			return "", nil, err
 		}
 	case e.Rule != nil:
 		rule = *e.Rule
 	}
-	text, err := json.Marshal(rule)
-	if err != nil {
-		return "", fmt.Errorf("encode rule: %w", err)
+	shown := audience.Rule{Match: rule.Match, Conditions: make([]audience.Condition, 0, len(rule.Conditions))}
+	for _, c := range rule.Conditions {
+		if c.Values == nil {
+			c.Values = []string{}
+		}
+		shown.Conditions = append(shown.Conditions, c)
 	}
-	return string(text), nil
+	if text, err = encode(shown); err != nil {
+		return "", nil, fmt.Errorf("encode rule: %w", err)
+	}
+	return text, compile(e.ProjectID, rule), nil
 }
 
 // list is the list of members of a put.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/event"
@@ -35,6 +36,7 @@ func benchTraits(n int) traits {
 // benchWorld is a filled directory and a way to apply further events, one page each.
 type benchWorld struct {
 	*writer
+	db      *pgxpool.Pool
 	queries *directory.Queries
 	page    func(events ...eventstore.Fact)
 	next    eventstore.Position
@@ -58,10 +60,11 @@ func (w *benchWorld) recomputes(slug string) eventstore.Fact {
 	return w.fact(stream.Name(stream.Audiences, here.ID), &audience.Recomputed{ProjectID: here.ID, AudienceID: id(slug), RecomputedAt: noon})
 }
 
-func fill(b *testing.B) *benchWorld {
+// empty is a directory of one project and nobody.
+func empty(b *testing.B) *benchWorld {
 	b.Helper()
 	w := &benchWorld{writer: newWriter(), heads: map[string]eventstore.Revision{}, next: 1000}
-	p := directory.New(w.blobs, slog.New(slog.DiscardHandler))
+	p := directory.New(w.blobs, namespaces, slog.New(slog.DiscardHandler))
 	db := pgtest.Database(b)
 	projectiontest.Make(b, db, p)
 	w.queries = directory.NewQueries(db, head{}, head{}, head{}, head{})
@@ -81,6 +84,13 @@ func fill(b *testing.B) *benchWorld {
 		}
 	}
 	w.page(w.Facts...)
+	w.db = db
+	return w
+}
+
+func fill(b *testing.B) *benchWorld {
+	b.Helper()
+	w := empty(b)
 	var page []eventstore.Fact
 	for n := range benchIdentities {
 		if page = append(page, w.identity(n, benchTraits(n))); len(page) == 512 || n == benchIdentities-1 {
@@ -98,7 +108,7 @@ func fill(b *testing.B) *benchWorld {
 		}))
 	}
 	w.page(page...)
-	if _, err := db.Exec(b.Context(), "vacuum analyze"); err != nil {
+	if _, err := w.db.Exec(b.Context(), "vacuum analyze"); err != nil {
 		b.Fatal(err)
 	}
 	return w
@@ -170,9 +180,67 @@ func BenchmarkDirectory(b *testing.B) {
 	}
 	b.Run("audiences", func(b *testing.B) {
 		for b.Loop() {
-			if list, err := w.queries.Audiences(b.Context(), here); err != nil || len(list) != benchRules+1 {
+			if list, err := w.queries.AudienceList(b.Context(), here); err != nil || len(list) != benchRules+1 {
 				b.Fatal(len(list), err)
 			}
+		}
+	})
+}
+
+// BenchmarkHostileDirectory puts and recomputes 60 rules as big as the contract allows over 20,000 identities that have a trait of each
+// condition: of the put most is reading and hashing 2 MB of values.
+func BenchmarkHostileDirectory(b *testing.B) {
+	const identities, rules = 20_000, 60
+	w := empty(b)
+	var page []eventstore.Fact
+	for n := range identities {
+		t := make(traits, audience.MaxConditions)
+		for c := range audience.MaxConditions {
+			t[fmt.Sprint("trait ", c)] = fmt.Sprintf("%0100d", n+c)
+		}
+		if page = append(page, w.identity(n, t)); len(page) == 512 || n == identities-1 {
+			w.page(page...)
+			page = page[:0]
+		}
+	}
+	put := func(n int) eventstore.Fact {
+		rule := audience.Rule{Match: audience.MatchAny}
+		for c := range audience.MaxConditions {
+			values := make([]string, audience.MaxValues)
+			for v := range values {
+				values[v] = fmt.Sprintf("%0*d", audience.MaxValue, n*1_000_000+c*1000+v)
+			}
+			rule.Conditions = append(rule.Conditions, audience.Condition{Trait: fmt.Sprint("trait ", c), Operator: audience.IsOneOf, Values: values})
+		}
+		slug := fmt.Sprint("rule-", n)
+		return w.fact(stream.Name(stream.Audiences, here.ID), &audience.Put{
+			ProjectID: here.ID, AudienceID: id(slug), Slug: slug, Name: slug, Kind: audience.KindRule, CreatedAt: noon, PutAt: noon,
+			RuleBlob: w.blobs.write(slug, rule),
+		})
+	}
+	for n := range rules {
+		w.page(put(n))
+	}
+	b.Run("put", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			w.page(put(7))
+		}
+	})
+	b.Run("recompute one", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			w.page(w.recomputes("rule-7"))
+		}
+	})
+	b.Run("recompute all", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			for n := range rules {
+				page = append(page, w.recomputes(fmt.Sprint("rule-", n)))
+			}
+			w.page(page...)
+			page = page[:0]
 		}
 	})
 }

@@ -30,12 +30,12 @@ func (g *page) bulkAccepted(ctx context.Context, at eventstore.Position, bulk uu
 		x.project, x.position, x.dirty, x.open[bulk] = e.ProjectID, at, true, at
 		switch {
 		case rows == nil && x.now == nil:
-			x.now = &record{values: map[string]string{}, origin: string(e.Origin), createdAt: acceptedAt, updatedAt: acceptedAt}
+			x.now = &record{traits: made(nil), origin: string(e.Origin), createdAt: acceptedAt, updatedAt: acceptedAt}
 		case rows == nil:
 		case !x.now.visible():
-			x.now = &record{identity: &rows[i].Identity, text: rows[i].text, origin: string(e.Origin), createdAt: acceptedAt, updatedAt: acceptedAt}
+			x.now = &record{identity: &rows[i].identity, traits: rows[i].traits, origin: string(e.Origin), createdAt: acceptedAt, updatedAt: acceptedAt}
 		default:
-			x.now = &record{identity: x.now.identity, text: rows[i].text, origin: x.now.origin, createdAt: x.now.createdAt, updatedAt: later(x.now.updatedAt, acceptedAt)}
+			x.now = &record{identity: x.now.identity, traits: rows[i].traits, origin: x.now.origin, createdAt: x.now.createdAt, updatedAt: later(x.now.updatedAt, acceptedAt)}
 		}
 	}
 	return nil
@@ -54,14 +54,13 @@ type lostBulk struct {
 	rows    int
 }
 
-// stagedRow is an identity.Row whose traits stay as they are written.
+// stagedRow is a row of a bulk write whose traits are finished.
 type stagedRow struct {
-	Identity string          `json:"identity"`
-	Traits   json.RawMessage `json:"traits"`
-	text     string
+	identity string
+	traits   traits
 }
 
-// stagedRows are the rows of a bulk write in the order of its targets, nil where the stage is gone.
+// stagedRows are the rows of a bulk write in the order of its targets, nil where the stage is gone. Only one row at a time is decoded.
 func (g *page) stagedRows(ctx context.Context, e *identity.BulkAccepted) ([]stagedRow, error) {
 	data, ok, err := g.readBlob(ctx, e.Rows, "rows of a bulk write")
 	if err != nil || !ok {
@@ -70,16 +69,16 @@ func (g *page) stagedRows(ctx context.Context, e *identity.BulkAccepted) ([]stag
 	lines := json.NewDecoder(bytes.NewReader(data))
 	rows := make([]stagedRow, 0, len(e.Targets))
 	for lines.More() {
-		var row stagedRow
+		var row identity.Row
 		if err := lines.Decode(&row); err != nil {
 			g.projector.log.WarnContext(ctx, "rows of a bulk write cannot be read", "blob", e.Rows.Stream, "err", err)
 			return nil, nil
 		}
-		var ok bool
-		if row.text, ok = traitsText(row.Traits); !ok {
-			row.text = "{}"
+		staged := stagedRow{identity: row.Identity, traits: made(row.Traits)}
+		if err := g.finish(ctx, e.ProjectID, &staged.traits); err != nil {
+			return nil, err
 		}
-		rows = append(rows, row)
+		rows = append(rows, staged)
 	}
 	if len(rows) != len(e.Targets) {
 		g.projector.log.WarnContext(ctx, "a bulk write has another number of rows than of targets", "blob", e.Rows.Stream, "rows", len(rows), "targets", len(e.Targets))

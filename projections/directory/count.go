@@ -2,142 +2,127 @@ package directory
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-
-	"github.com/annals-project/annals/domain/audience"
 )
 
-// settle finds out which rules the identities of the page enter or leave. What the page itself put or recomputed is counted anew.
-func (g *page) settle(ctx context.Context, tx pgx.Tx) error {
+// adjustCounts finds out which rules the identities of the page enter or leave, all identities of a project at once. What the page itself
+// put or recomputed is counted anew instead.
+func (g *page) adjustCounts(ctx context.Context) error {
+	changed := map[uuid.UUID][]*entry{}
 	for _, x := range g.entries {
-		if !x.dirty || !x.before.visible() && !x.now.visible() {
-			continue
+		if x.changed && (x.before.visible() || x.now.visible()) {
+			changed[x.project] = append(changed[x.project], x)
+			g.people[x.project] += one(x.now.visible()) - one(x.before.visible())
 		}
-		if same, err := g.unchanged(ctx, x); err != nil {
-			return err
-		} else if same {
-			continue
-		}
-		project := g.projects[x.project]
+	}
+	for id, entries := range changed {
+		project := g.projects[id]
 		if project == nil {
-			return fmt.Errorf("an identity of a project that nothing created: %s", x.project)
+			return fmt.Errorf("an identity of a project that nothing created: %s", id)
 		}
-		rules, err := g.rulesBefore(ctx, tx, x.project, project)
+		if project.before == 0 {
+			continue
+		}
+		rules, err := g.projector.rules.load(id, project.before, func() (*ruleSet, error) { return readRules(ctx, g.tx, selectRules, id) })
 		if err != nil {
 			return err
 		}
-		for r, by := range map[*record]int64{x.before: -1, x.now: +1} {
-			if len(rules.rules) == 0 || !r.visible() {
-				continue
-			}
-			text, err := g.encoded(ctx, r)
-			if err != nil {
-				return err
-			}
-			for _, audience := range rules.reached(text) {
-				g.deltas[audience] += by
-			}
-		}
-	}
-	for id := range g.deltas {
-		if a := g.audiences[id]; g.removed.has(id) || a != nil && (a.anew || a.rule == nil) || g.deltas[id] == 0 {
-			delete(g.deltas, id)
+		if len(rules.rules) > 0 {
+			g.adjust(rules, entries)
 		}
 	}
 	return nil
 }
 
-// rulesBefore are the rules of a project as they were before the page.
-func (g *page) rulesBefore(ctx context.Context, tx pgx.Tx, id uuid.UUID, project *projectRow) (ruleSet, error) {
-	if project.before == 0 {
-		return ruleSet{}, nil
+func one(is bool) int64 {
+	if is {
+		return 1
 	}
-	cache := g.projector.rules
-	if rules, ok := cache.get(id, project.before); ok {
-		return rules, nil
+	return 0
+}
+
+func (g *page) adjust(rules *ruleSet, entries []*entry) {
+	t := newTally(rules, 2*len(entries))
+	for _, x := range entries {
+		if x.before.visible() {
+			t.add(x.before.traits.marks, false)
+		}
+		if x.now.visible() {
+			t.add(x.now.traits.marks, true)
+		}
 	}
-	rules, err := readRules(ctx, tx, selectRules, id)
-	if err != nil {
-		return ruleSet{}, err
+	t.flush()
+	for n, delta := range t.counts {
+		id := rules.rules[n].audience
+		if a := g.audiences[id]; delta == 0 || g.removed.has(id) || a != nil && (a.anew || a.compiled == nil) {
+			continue
+		}
+		g.deltas[id] += delta
 	}
-	cache.put(id, project.before, rules)
-	return rules, nil
 }
 
 const (
-	selectTraits = `select traits from identities where project_id = $1 and identity is not null`
+	selectMarks  = `select marks from identities where project_id = $1 and identity is not null`
 	updateCounts = `update audiences a set member_count = c.count from unnest($1::uuid[], $2::bigint[]) as c (id, count) where a.id = c.id`
+	addPeople    = `update projects p set identities = p.identities + c.count from unnest($1::uuid[], $2::bigint[]) as c (id, count) where p.project_id = c.id`
 	addCounts    = `update audiences a set member_count = a.member_count + c.count from unnest($1::uuid[], $2::bigint[]) as c (id, count) where a.id = c.id`
 )
 
 // recount counts who belongs to the audiences that are to be counted anew, in one pass over the identities of each project.
-func (g *page) recount(ctx context.Context, tx pgx.Tx) error {
-	of := map[uuid.UUID][]*counted{}
+func (g *page) recount(ctx context.Context) error {
+	of := map[uuid.UUID]*setMaker{}
 	for _, a := range g.audiences {
 		if !a.anew {
 			continue
 		}
-		c := &counted{id: a.id}
-		if err := json.Unmarshal([]byte(*a.rule), &c.rule); err != nil {
-			return fmt.Errorf("decode the rule of audience %s: %w", a.id, err)
+		if of[a.project] == nil {
+			of[a.project] = newSetMaker()
 		}
-		of[a.project] = append(of[a.project], c)
+		if err := of[a.project].add(a.id, a.compiled); err != nil {
+			return fmt.Errorf("read the rule of audience %s: %w", a.id, err)
+		}
 	}
 	var (
 		audiences [][16]byte
 		counts    []int64
 	)
-	for project, list := range of {
-		rows, err := tx.Query(ctx, selectTraits, [16]byte(project))
+	for project, m := range of {
+		set := m.done()
+		found, err := count(ctx, g.tx, project, set)
 		if err != nil {
 			return fmt.Errorf("count identities: %w", err)
 		}
-		if err := count(rows, list); err != nil {
-			return fmt.Errorf("count identities: %w", err)
-		}
-		for _, c := range list {
-			audiences, counts = append(audiences, c.id), append(counts, c.members)
+		for n, r := range set.rules {
+			audiences, counts = append(audiences, r.audience), append(counts, found[n])
 		}
 	}
 	if len(audiences) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, updateCounts, audiences, counts); err != nil {
+	if _, err := g.tx.Exec(ctx, updateCounts, audiences, counts); err != nil {
 		return fmt.Errorf("write counts: %w", err)
 	}
 	return nil
 }
 
-// counted is a rule and how many it was found to reach.
-type counted struct {
-	id      uuid.UUID
-	rule    audience.Rule
-	members int64
-}
-
-func count(rows pgx.Rows, list []*counted) error {
-	defer rows.Close()
-	compared, values := names{}, map[string]string{}
-	for _, c := range list {
-		compared.add(c.rule)
+// count counts the identities of a project that each rule reaches.
+func count(ctx context.Context, tx pgx.Tx, project uuid.UUID, set *ruleSet) ([]int64, error) {
+	rows, err := tx.Query(ctx, selectMarks, [16]byte(project))
+	if err != nil {
+		return nil, err
 	}
-	for rows.Next() {
-		var text []byte
-		if err := rows.Scan((*pgtype.DriverBytes)(&text)); err != nil {
-			return err
-		}
-		clear(values)
-		compared.pick(text, values)
-		for _, c := range list {
-			if c.rule.Matches(values) {
-				c.members++
-			}
-		}
-	}
-	return rows.Err()
+	var (
+		t   = newTally(set, blockStates)
+		row pgtype.DriverBytes
+	)
+	_, err = pgx.ForEachRow(rows, []any{&row}, func() error {
+		t.add(marks(row), true)
+		return nil
+	})
+	t.flush()
+	return t.counts, err
 }

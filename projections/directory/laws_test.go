@@ -30,12 +30,12 @@ func decode[V any](data []byte) (v V) {
 func house(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	db := pgtest.Database(t)
-	projectiontest.Make(t, db, directory.New(nil, nil))
+	projectiontest.Make(t, db, directory.New(nil, namespaces, nil))
 	return db
 }
 
 func rowsAfter(ctx context.Context, t *rapid.T, db *pgxpool.Pool, b blobs, pages [][]eventstore.Fact, without ...string) map[string][]string {
-	rows, err := projectiontest.Rows(ctx, db, directory.New(b, slog.New(slog.DiscardHandler)), pages, without...)
+	rows, err := projectiontest.Rows(ctx, db, directory.New(b, namespaces, slog.New(slog.DiscardHandler)), pages, without...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,6 +95,9 @@ const contradictions = `
 	union all
 	select 'an open row of no bulk write: ' || bulk_id from directory.bulk_rows r where not exists (select from directory.bulks b where b.id = r.bulk_id)
 	union all
+	select 'a project of ' || p.identities || ' identities has ' || c.n from directory.projects p cross join lateral (
+		select count(*) as n from directory.identities i where i.project_id = p.project_id and i.identity is not null) c where c.n <> p.identities
+	union all
 	select 'an identity that is only known of: ' || id from directory.identities where identity is null`
 
 func TestNoHistoryLeavesAContradiction(tt *testing.T) {
@@ -105,7 +108,7 @@ func TestNoHistoryLeavesAContradiction(tt *testing.T) {
 		if rapid.Bool().Draw(t, "erased") {
 			facts, kept = h.withoutErased()
 		}
-		err := projectiontest.Look(tt.Context(), db, directory.New(kept, slog.New(slog.DiscardHandler)), projectiontest.Cut(t, facts), func(tx pgx.Tx) error {
+		err := projectiontest.Look(tt.Context(), db, directory.New(kept, namespaces, slog.New(slog.DiscardHandler)), projectiontest.Cut(t, facts), func(tx pgx.Tx) error {
 			rows, err := tx.Query(tt.Context(), contradictions)
 			if err != nil {
 				return err

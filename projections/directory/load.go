@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	selectProjects   = `select project_id, namespace, created_at, rules_at from projects where project_id = any($1::uuid[])`
-	selectIdentities = `select id, project_id, identity, traits, origin, created_at, updated_at from identities where id = any($1::uuid[])`
+	selectProjects   = `select project_id, namespace, keyed, created_at, rules_at from projects where project_id = any($1::uuid[])`
+	selectIdentities = `select id, project_id, identity, marks, origin, created_at, updated_at from identities where id = any($1::uuid[])`
 	selectHeads      = `select id, project_id, revision, position from heads where id = any($1::uuid[])`
 	selectBulkRows   = `select identity_id, bulk_id, position from bulk_rows where identity_id = any($1::uuid[])`
-	selectAudiences  = `select id, project_id, slug, name, kind, rule, created_at, recomputed_at, position from audiences where id = any($1::uuid[])`
+	selectAudiences  = `select id, project_id, compiled, position from audiences where id = any($1::uuid[])`
 	selectEnded      = `select distinct identity_id from bulk_rows where bulk_id = any($1::uuid[])`
 	selectKnown      = `select id from identities where id = any($1::uuid[])`
 )
@@ -79,7 +79,7 @@ func (g *page) touch(ctx context.Context, facts []eventstore.Fact) (touched, err
 
 // load reads the rows that the events lead to.
 func (p *Projector) load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) (*page, error) {
-	g := newPage(p)
+	g := newPage(p, tx)
 	t, err := g.touch(ctx, facts)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (p *Projector) load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact
 func (g *page) readProjects(rows pgx.Rows) error {
 	for rows.Next() {
 		id, row := uuid.UUID{}, &projectRow{}
-		if err := rows.Scan((*[16]byte)(&id), (*[16]byte)(&row.namespace), &row.createdAt, (*uint64)(&row.before)); err != nil {
+		if err := rows.Scan((*[16]byte)(&id), (*[16]byte)(&row.namespace.ID), &row.namespace.Keyed, &row.createdAt, (*uint64)(&row.before)); err != nil {
 			return err
 		}
 		row.rulesAt = row.before
@@ -130,8 +130,8 @@ func (g *page) readHeads(rows pgx.Rows) error {
 
 func (g *page) readIdentities(rows pgx.Rows) error {
 	for rows.Next() {
-		id, project, r := uuid.UUID{}, uuid.UUID{}, &record{}
-		if err := rows.Scan((*[16]byte)(&id), (*[16]byte)(&project), &r.identity, &r.text, &r.origin, &r.createdAt, &r.updatedAt); err != nil {
+		id, project, r := uuid.UUID{}, uuid.UUID{}, &record{traits: traits{stored: true}}
+		if err := rows.Scan((*[16]byte)(&id), (*[16]byte)(&project), &r.identity, (*[]byte)(&r.traits.marks), &r.origin, &r.createdAt, &r.updatedAt); err != nil {
 			return err
 		}
 		r.createdAt, r.updatedAt = unnest.Instant(r.createdAt), unnest.Instant(r.updatedAt)
@@ -165,8 +165,7 @@ func (g *page) readBulkRows(rows pgx.Rows) error {
 func (g *page) readAudiences(rows pgx.Rows) error {
 	for rows.Next() {
 		a := &audienceRow{}
-		if err := rows.Scan((*[16]byte)(&a.id), (*[16]byte)(&a.project), &a.slug, &a.name, &a.kind, &a.rule, &a.createdAt, &a.recomputedAt,
-			(*uint64)(&a.position)); err != nil {
+		if err := rows.Scan((*[16]byte)(&a.id), (*[16]byte)(&a.project), &a.compiled, (*uint64)(&a.position)); err != nil {
 			return err
 		}
 		g.audiences[a.id] = a

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/blob"
@@ -27,7 +28,7 @@ func (s ids) has(id uuid.UUID) bool { _, ok := s[id]; return ok }
 
 // projectRow is a row of table projects.
 type projectRow struct {
-	namespace uuid.UUID
+	namespace stream.Namespace
 	createdAt time.Time
 	// before is where its audiences changed last before the page, rulesAt where they did behind it.
 	before, rulesAt eventstore.Position
@@ -58,6 +59,7 @@ type bulkRow struct {
 // page is the rows that a page of events touches: as they were loaded, and then as the events leave them.
 type page struct {
 	projector *Projector
+	tx        pgx.Tx
 	projects  map[uuid.UUID]*projectRow
 	entries   map[uuid.UUID]*entry
 	gone      ids // records that were removed within the page, also those that came again
@@ -72,14 +74,15 @@ type page struct {
 	members   map[uuid.UUID]ids        // the members of audiences that were put within the page
 	listed    map[blob.Ref][]uuid.UUID // the lists of members that are in blobs
 	known     ids                      // members of lists whose records were there before the page
+	people    map[uuid.UUID]int64      // how many more identities a project has than before the page
 	deltas    map[uuid.UUID]int64      // how many more identities a rule reaches than before the page
 }
 
-func newPage(p *Projector) *page {
+func newPage(p *Projector, tx pgx.Tx) *page {
 	return &page{
-		projector: p, projects: map[uuid.UUID]*projectRow{}, entries: map[uuid.UUID]*entry{}, gone: ids{}, removals: map[uuid.UUID]*removalRow{},
+		projector: p, tx: tx, projects: map[uuid.UUID]*projectRow{}, entries: map[uuid.UUID]*entry{}, gone: ids{}, removals: map[uuid.UUID]*removalRow{},
 		cleared: map[uuid.UUID]eventstore.Revision{}, seen: map[uuid.UUID]*seenRow{}, bulks: map[uuid.UUID]*bulkRow{}, ended: ids{}, lost: map[uuid.UUID]lostBulk{},
-		audiences: map[uuid.UUID]*audienceRow{}, removed: ids{}, members: map[uuid.UUID]ids{}, known: ids{}, listed: map[blob.Ref][]uuid.UUID{}, deltas: map[uuid.UUID]int64{},
+		audiences: map[uuid.UUID]*audienceRow{}, removed: ids{}, members: map[uuid.UUID]ids{}, known: ids{}, listed: map[blob.Ref][]uuid.UUID{}, people: map[uuid.UUID]int64{}, deltas: map[uuid.UUID]int64{},
 	}
 }
 
@@ -94,7 +97,7 @@ func (g *page) apply(ctx context.Context, f eventstore.Fact) error {
 		if g.projects[e.ProjectID] == nil {
 			g.projects[e.ProjectID] = &projectRow{namespace: e.Namespace, createdAt: unnest.Instant(e.CreatedAt), dirty: true}
 		}
-	case *registry.LogOpened, *registry.OrganizationCreated, *registry.EventSetAside:
+	case *registry.LogOpened, *registry.HashKeySet, *registry.OrganizationCreated, *registry.EventSetAside:
 	case *identity.Appeared, *identity.TraitsReplaced, *identity.TraitsMerged, *identity.BulkRowApplied, *identity.Removed, *identity.Cleared:
 		return g.record(ctx, f, owner)
 	case *identity.BulkAccepted:
@@ -133,7 +136,11 @@ func (g *page) wrote(send datapoint.Send) error {
 	if project == nil {
 		return fmt.Errorf("a data point of a project that nothing created: %s", send.ProjectID)
 	}
-	g.saw(send.ProjectID, stream.IdentityID(project.namespace, send.Author), send.AcceptedAt)
+	namespace, err := g.projector.namespaces.Of(project.namespace)
+	if err != nil {
+		return err
+	}
+	g.saw(send.ProjectID, stream.IdentityID(namespace, send.Author), send.AcceptedAt)
 	return nil
 }
 

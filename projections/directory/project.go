@@ -6,7 +6,6 @@ package directory
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -30,14 +29,12 @@ type blobs interface {
 	ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error)
 }
 
-// maxBlobs is the most bytes of blobs that several events bring in one page. A single event may bring more.
-const maxBlobs = 64 << 20
-
 // Projector keeps schema directory.
 type Projector struct {
-	blobs blobs
-	log   *slog.Logger
-	rules *ruleCache
+	blobs      blobs
+	namespaces stream.Namespaces
+	log        *slog.Logger
+	rules      *ruleCache
 }
 
 var (
@@ -45,16 +42,16 @@ var (
 	_ projections.Paced     = (*Projector)(nil)
 )
 
-// New makes the projector.
-func New(blobs blobs, log *slog.Logger) *Projector {
-	return &Projector{blobs: blobs, log: log, rules: newRuleCache()}
+// New makes the projector. The namespaces derive the directory records of authors.
+func New(blobs blobs, namespaces stream.Namespaces, log *slog.Logger) *Projector {
+	return &Projector{blobs: blobs, namespaces: namespaces, log: log, rules: newRuleCache()}
 }
 
 // Name implements projections.Projector.
 func (*Projector) Name() string { return Name }
 
 // Version implements projections.Projector.
-func (*Projector) Version() int { return 2 }
+func (*Projector) Version() int { return 6 }
 
 // Families implements projections.Projector.
 func (*Projector) Families() []string {
@@ -72,26 +69,7 @@ func (*Projector) Pace() time.Duration { return 250 * time.Millisecond }
 // that were put or recomputed. Facts that were applied before change nothing. A blob that is gone or damaged stands for no
 // traits, no members or a rule that nobody meets: that stops no projector, and is logged. A blob that cannot be read now is an error of
 // the event store.
-//
-// A page of several events whose blobs are too much for one transaction is refused, so that it comes in halves.
 func (p *Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) error {
-	blobs := map[string]int64{}
-	err := projections.Each(facts, func(f eventstore.Fact) error {
-		for _, ref := range refsOf(f.Event) {
-			blobs[ref.Stream] = ref.Size
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	var size int64
-	for _, bytes := range blobs {
-		size += bytes
-	}
-	if size > maxBlobs && len(facts) > 1 {
-		return fmt.Errorf("the blobs of %d events have %d bytes, more than a page takes", len(facts), size)
-	}
 	g, err := p.load(ctx, tx, facts)
 	if err != nil {
 		return err
@@ -99,11 +77,14 @@ func (p *Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fac
 	if err := projections.Each(facts, func(f eventstore.Fact) error { return g.apply(ctx, f) }); err != nil {
 		return err
 	}
-	if err := g.settle(ctx, tx); err != nil {
+	if err := g.finishEntries(ctx); err != nil {
 		return err
 	}
-	if err := g.save(ctx, tx); err != nil {
+	if err := g.adjustCounts(ctx); err != nil {
 		return err
 	}
-	return g.recount(ctx, tx)
+	if err := g.save(ctx); err != nil {
+		return err
+	}
+	return g.recount(ctx)
 }

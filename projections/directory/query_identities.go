@@ -11,7 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/unnest"
 )
 
 // Identity is a record of the directory as the API shows it.
@@ -50,7 +53,7 @@ type Listing struct {
 // Identities is a page of identities, newest first.
 type Identities struct {
 	List []Identity
-	// More says that there are further ones behind End, which is nil for an empty page.
+	// More says that there are further ones after End, which is nil where none were found.
 	More bool
 	End  *Mark
 }
@@ -83,6 +86,28 @@ func (q *Queries) Identity(ctx context.Context, project auth.Project, name strin
 
 func (q *Queries) identity(ctx context.Context, project auth.Project, name string) (found Identity, ok bool, err error) {
 	id := stream.IdentityID(project.Namespace, name)
+	var (
+		bytes int64
+		at    eventstore.Position
+	)
+	err = q.db.QueryRow(ctx, `select octet_length(i.traits), p.rules_at from directory.identities i join directory.projects p using (project_id)
+		where i.id = $2 and i.project_id = $1 and i.identity is not null`, [16]byte(project.ID), [16]byte(id)).Scan(&bytes, (*uint64)(&at))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Identity{}, false, nil
+	}
+	if err != nil {
+		return Identity{}, false, fmt.Errorf("find an identity: %w", err)
+	}
+	if err := allowance.Reserve(ctx, answerCopies*bytes); err != nil {
+		return Identity{}, false, err
+	}
+	if _, kept := q.rules.get(project.ID, at); !kept && at != 0 {
+		leave, err := q.rules.enter(ctx, project.ID)
+		if err != nil {
+			return Identity{}, false, fmt.Errorf("find an identity: %w", err)
+		}
+		defer leave()
+	}
 	err = pgx.BeginTxFunc(ctx, q.db, snapshot, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `select `+identityColumns+` from directory.identities i
 			where i.id = $2 and i.project_id = $1 and i.identity is not null`, [16]byte(project.ID), [16]byte(id))
@@ -117,8 +142,9 @@ func (q *Queries) identity(ctx context.Context, project auth.Project, name strin
 }
 
 const (
-	// listAll, listMarked and listBroad find one more than asked for. Those with more traits than are marked are few, and looked through.
-	listAll = `select ` + identityColumns + ` from directory.identities i
+	// listAll and listMarked find one more than asked for, with the size of its traits. Those with more traits than are marked
+	// are few, and looked through.
+	listAll = `select i.created_at, i.id, octet_length(i.traits) from directory.identities i
 		where i.project_id = $1 and i.identity is not null and ($2::timestamptz is null or (i.created_at, i.id) < ($2, $3::uuid))
 		order by i.created_at desc, i.id desc limit $4`
 	listMarked = `with marked as (
@@ -132,16 +158,65 @@ const (
 		), found as (
 			select created_at, id from marked union all select created_at, id from broad
 		)
-		select ` + identityColumns + ` from found f join directory.identities i on i.id = f.id and i.project_id = $1 and i.identity is not null
+		select i.created_at, i.id, octet_length(i.traits) from found f join directory.identities i on i.id = f.id and i.project_id = $1 and i.identity is not null
 		order by i.created_at desc, i.id desc limit $4`
+	// selectPage reads what was found, as long as it is the same record.
+	selectPage = `select ` + identityColumns + ` from unnest($2::timestamptz[], $3::uuid[]) as f (created_at, id)
+		join directory.identities i on i.id = f.id and i.created_at = f.created_at and i.project_id = $1 and i.identity is not null
+		order by i.created_at desc, i.id desc`
 )
 
-// Identities lists identities of a project, newest first, once the projection has passed the head of the log. The fault is
-// service-unavailable where it is stopped, or late.
+// maxPageBytes is the most bytes of traits as JSON in a page of several identities.
+const maxPageBytes = 4 << 20
+
+// answerCopies is how often an answer is in memory while it is built and written: its text, and the part that is encoded.
+const answerCopies = 2
+
+// found is an identity of a page before its traits are read.
+type found struct {
+	Mark
+	bytes int64
+}
+
+// Identities lists identities of a project, newest first, once the projection has passed the head of the log. A page can be shorter than
+// asked for where it would have too many bytes, which are reserved before they are read. The fault is service-unavailable where the
+// projection is stopped, or late, or too many bytes of answers are in flight.
 func (q *Queries) Identities(ctx context.Context, project auth.Project, l Listing) (Identities, error) {
 	if err := q.passHead(ctx); err != nil {
 		return Identities{}, err
 	}
+	list, more, err := q.find(ctx, project, l)
+	if err != nil || len(list) == 0 {
+		return Identities{}, err
+	}
+	bytes := int64(0)
+	for _, i := range list {
+		bytes += i.bytes
+	}
+	if err := allowance.Reserve(ctx, answerCopies*bytes); err != nil {
+		return Identities{}, err
+	}
+	rows, err := q.db.Query(ctx, selectPage, [16]byte(project.ID), unnest.Column(list, func(i found) time.Time { return i.CreatedAt }),
+		unnest.IDs(list, func(i found) uuid.UUID { return i.ID }))
+	if err != nil {
+		return Identities{}, fmt.Errorf("list identities: %w", err)
+	}
+	page := Identities{More: more, End: &list[len(list)-1].Mark}
+	if page.List, err = pgx.CollectRows(rows, scanIdentity); err != nil {
+		return Identities{}, fmt.Errorf("list identities: %w", err)
+	}
+	of := make([]*Identity, len(page.List))
+	for n := range page.List {
+		of[n] = &page.List[n]
+	}
+	if err := q.lastSeen(ctx, project, of); err != nil {
+		return Identities{}, fmt.Errorf("list identities: %w", err)
+	}
+	return page, nil
+}
+
+// find finds the identities of a page, without their traits. more says that there are others after them.
+func (q *Queries) find(ctx context.Context, project auth.Project, l Listing) (list []found, more bool, err error) {
 	var (
 		after *time.Time
 		last  [16]byte
@@ -151,34 +226,29 @@ func (q *Queries) Identities(ctx context.Context, project auth.Project, l Listin
 	}
 	sql, args := listAll, []any{[16]byte(project.ID), after, last, l.Limit + 1}
 	if l.Key != "" {
-		mark := keyMark(project.ID, l.Key)
+		m := keyMark(project.ID, l.Key)
 		if l.Value != nil {
-			mark = valueMark(project.ID, l.Key, *l.Value)
+			m = valueMark(project.ID, l.Key, *l.Value)
 		}
-		sql, args = listMarked, append(args, [16]byte(mark), l.Key, l.Value)
+		sql, args = listMarked, append(args, [16]byte(m), l.Key, l.Value)
 	}
 	rows, err := q.db.Query(ctx, sql, args...)
 	if err != nil {
-		return Identities{}, fmt.Errorf("list identities: %w", err)
+		return nil, false, fmt.Errorf("list identities: %w", err)
 	}
-	list, err := pgx.CollectRows(rows, scanIdentity)
+	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (i found, err error) {
+		err = row.Scan(&i.CreatedAt, (*[16]byte)(&i.ID), &i.bytes)
+		i.CreatedAt = i.CreatedAt.UTC()
+		return i, err
+	})
 	if err != nil {
-		return Identities{}, fmt.Errorf("list identities: %w", err)
+		return nil, false, fmt.Errorf("list identities: %w", err)
 	}
-	page := Identities{List: list, More: len(list) > l.Limit}
-	if page.More {
-		page.List = list[:l.Limit]
+	bytes := int64(0)
+	for n, i := range list {
+		if bytes += i.bytes; n == l.Limit || n > 0 && bytes > maxPageBytes {
+			return list[:n], true, nil
+		}
 	}
-	of := make([]*Identity, len(page.List))
-	for n := range page.List {
-		of[n] = &page.List[n]
-	}
-	if len(of) > 0 {
-		end := of[len(of)-1]
-		page.End = &Mark{CreatedAt: end.CreatedAt, ID: end.id}
-	}
-	if err := q.lastSeen(ctx, project, of); err != nil {
-		return Identities{}, fmt.Errorf("list identities: %w", err)
-	}
-	return page, nil
+	return list, false, nil
 }

@@ -1,13 +1,12 @@
 package directory
 
 import (
+	"bytes"
 	"context"
-	"maps"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/unnest"
@@ -20,17 +19,15 @@ type entry struct {
 	revision    eventstore.Revision
 	position    eventstore.Position
 	dirty       bool
+	changed     bool // the record has another row than before the page
 	// loaded are the open rows as they were before the page, open as they are, by bulk write with the position of the commit.
 	loaded, open map[uuid.UUID]eventstore.Position
 }
 
 // record is a row of table identities. What is shared between before and now is replaced, never changed.
 type record struct {
-	identity *string // nil for one of which nothing but its being there is known
-	// text is the traits as JSON; "" where they are in the blob big, or in values alone. values is nil where they are not decoded.
-	text                 string
-	values               map[string]string
-	big                  *blob.Ref
+	identity             *string // nil for one of which nothing but its being there is known
+	traits               traits
 	origin               string
 	createdAt, updatedAt time.Time
 }
@@ -61,7 +58,7 @@ func (g *page) record(ctx context.Context, f eventstore.Fact, id uuid.UUID) erro
 	case *identity.Appeared:
 		if !x.now.visible() {
 			at := unnest.Instant(e.AppearedAt)
-			x.now = &record{identity: &e.Identity, values: map[string]string{}, origin: string(e.Origin), createdAt: at, updatedAt: at}
+			x.now = &record{identity: &e.Identity, traits: made(nil), origin: string(e.Origin), createdAt: at, updatedAt: at}
 		}
 	case *identity.TraitsReplaced:
 		made := recordOf(e.Record)
@@ -102,7 +99,7 @@ func (g *page) merge(ctx context.Context, x *entry, e *identity.TraitsMerged) er
 		x.now = recordOf(e.Record)
 		return nil
 	}
-	values, err := g.values(ctx, x.now)
+	values, err := g.read(ctx, x.id, x.project, &x.now.traits)
 	if err != nil {
 		return err
 	}
@@ -110,15 +107,14 @@ func (g *page) merge(ctx context.Context, x *entry, e *identity.TraitsMerged) er
 	if err != nil {
 		return err
 	}
-	merged := maps.Clone(values)
 	for key, value := range patch {
 		if value == nil {
-			delete(merged, key)
+			delete(values, key)
 		} else {
-			merged[key] = *value
+			values[key] = *value
 		}
 	}
-	x.now = &record{identity: x.now.identity, values: merged, origin: x.now.origin, createdAt: x.now.createdAt, updatedAt: unnest.Instant(e.Record.UpdatedAt)}
+	x.now = &record{identity: x.now.identity, traits: made(values), origin: x.now.origin, createdAt: x.now.createdAt, updatedAt: unnest.Instant(e.Record.UpdatedAt)}
 	return nil
 }
 
@@ -146,84 +142,33 @@ func (g *page) rowApplied(x *entry, e *identity.BulkRowApplied) {
 }
 
 func recordOf(r identity.Record) *record {
-	values := r.Traits.Inline
-	if values == nil && r.Traits.Blob == nil {
-		values = map[string]string{}
-	}
 	return &record{
-		identity: &r.Identity, values: values, big: r.Traits.Blob, origin: string(r.Origin),
+		identity: &r.Identity, traits: traitsOf(r.Traits), origin: string(r.Origin),
 		createdAt: unnest.Instant(r.CreatedAt), updatedAt: unnest.Instant(r.UpdatedAt),
 	}
 }
 
-// encoded are the traits of a record as JSON, with sorted keys where the writer sorted them.
-func (g *page) encoded(ctx context.Context, r *record) (string, error) {
-	switch {
-	case r.text != "":
-	case r.big != nil:
-		data, ok, err := g.readBlob(ctx, *r.big, "traits")
-		if err != nil {
-			return "", err
+// finishEntries makes the rows of what changed, and notes which records are what they were: so is nearly every row of a bulk write, which
+// was shown at the commit.
+func (g *page) finishEntries(ctx context.Context) error {
+	for _, x := range g.entries {
+		if !x.dirty || x.before == x.now {
+			continue
 		}
-		if ok {
-			r.text, ok = traitsText(data)
+		if x.now != nil {
+			if err := g.finish(ctx, x.project, &x.now.traits); err != nil {
+				return err
+			}
 		}
-		if !ok {
-			r.text = "{}"
-		}
-	default:
-		text, err := encodeTraits(r.values)
-		if err != nil {
-			return "", err
-		}
-		r.text = text
+		x.changed = !x.before.equal(x.now)
 	}
-	return r.text, nil
+	return nil
 }
 
-// unchanged reports whether the rows of an entry are what they were: so are those of nearly every row of a bulk write, which was
-// shown at the commit.
-func (g *page) unchanged(ctx context.Context, x *entry) (bool, error) {
-	a, b := x.before, x.now
-	if a == b {
-		return true, nil
-	}
-	if !a.visible() || !b.visible() || *a.identity != *b.identity || a.origin != b.origin || !a.createdAt.Equal(b.createdAt) || !a.updatedAt.Equal(b.updatedAt) {
-		return false, nil
-	}
-	before, err := g.encoded(ctx, a)
-	if err != nil {
-		return false, err
-	}
-	now, err := g.encoded(ctx, b)
-	return before == now, err
-}
-
-// values are the traits of a record.
-func (g *page) values(ctx context.Context, r *record) (map[string]string, error) {
-	if r.values == nil {
-		text, err := g.encoded(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		if r.values, err = decodeTraits(text); err != nil {
-			return nil, err
-		}
-	}
-	return r.values, nil
-}
-
-// marks are what a record is found by; broad is true for one that has too many traits to be marked.
-func (g *page) marks(ctx context.Context, project uuid.UUID, r *record) (marks ids, broad bool, err error) {
-	text, err := g.encoded(ctx, r)
-	if err != nil || len(text) > maxMarkedText {
-		return ids{}, true, err
-	}
-	values, err := g.values(ctx, r)
-	if err != nil {
-		return nil, false, err
-	}
-	return marksOf(project, values), len(values) > maxMarked, nil
+// equal reports whether two records have the same row.
+func (r *record) equal(other *record) bool {
+	return r.visible() && other.visible() && *r.identity == *other.identity && r.origin == other.origin &&
+		r.createdAt.Equal(other.createdAt) && r.updatedAt.Equal(other.updatedAt) && bytes.Equal(r.traits.marks, other.traits.marks)
 }
 
 // patch is a change of traits, nil for those that go.

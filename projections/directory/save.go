@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	upsertProjects = `insert into projects (project_id, namespace, created_at, rules_at)
-		select * from unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::bigint[])
+	upsertProjects = `insert into projects (project_id, namespace, keyed, created_at, rules_at)
+		select * from unnest($1::uuid[], $2::uuid[], $3::boolean[], $4::timestamptz[], $5::bigint[])
 		on conflict (project_id) do update set rules_at = excluded.rules_at`
 	upsertSeen = `insert into seen (id, project_id, at) select * from unnest($1::uuid[], $2::uuid[], $3::timestamptz[])
 		on conflict (id) do update set at = excluded.at where seen.at < excluded.at`
@@ -39,27 +39,27 @@ const (
 	insertMembers = `insert into members (audience_id, identity_id) select * from unnest($1::uuid[], $2::uuid[])
 		on conflict (audience_id, identity_id) do nothing`
 	deleteAudiences = `delete from audiences where id = any($1::uuid[])`
-	upsertAudiences = `insert into audiences as a (id, project_id, slug, name, kind, rule, created_at, recomputed_at, member_count, position)
-		select id, project_id, slug, name, kind, rule, created_at, recomputed_at, 0, position
-		from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::timestamptz[], $9::bigint[])
-			as n (id, project_id, slug, name, kind, rule, created_at, recomputed_at, position)
-		on conflict (id) do update set slug = excluded.slug, name = excluded.name, kind = excluded.kind, rule = excluded.rule,
+	upsertAudiences = `insert into audiences as a (id, project_id, slug, name, kind, rule, compiled, created_at, recomputed_at, member_count, position)
+		select id, project_id, slug, name, kind, rule, compiled, created_at, recomputed_at, 0, position
+		from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::timestamptz[], $10::bigint[])
+			as n (id, project_id, slug, name, kind, rule, compiled, created_at, recomputed_at, position)
+		on conflict (id) do update set slug = excluded.slug, name = excluded.name, kind = excluded.kind, rule = excluded.rule, compiled = excluded.compiled,
 			created_at = excluded.created_at, recomputed_at = excluded.recomputed_at, position = excluded.position,
 			member_count = case when excluded.rule is null then 0 else a.member_count end`
+	recomputeAudiences = `update audiences a set recomputed_at = n.recomputed_at, position = n.position
+		from unnest($1::uuid[], $2::timestamptz[], $3::bigint[]) as n (id, recomputed_at, position) where a.id = n.id`
 )
 
 // save writes the rows that the page changed, in one round trip.
-func (g *page) save(ctx context.Context, tx pgx.Tx) error {
+func (g *page) save(ctx context.Context) error {
 	b := &pgx.Batch{}
 	g.saveProjects(b)
-	if err := g.saveEntries(ctx, b); err != nil {
-		return err
-	}
+	g.saveEntries(b)
 	g.saveSeen(b)
 	g.saveRemovals(b)
 	g.saveBulks(b)
 	g.saveAudiences(b)
-	if err := unnest.Flush(ctx, tx, b); err != nil {
+	if err := unnest.Flush(ctx, g.tx, b); err != nil {
 		return fmt.Errorf("write the rows of the page: %w", err)
 	}
 	return nil
@@ -74,9 +74,14 @@ func (g *page) saveProjects(b *pgx.Batch) {
 	}
 	if len(keys) > 0 {
 		b.Queue(upsertProjects, unnest.IDs(keys, same),
-			unnest.IDs(keys, func(id uuid.UUID) uuid.UUID { return g.projects[id].namespace }),
+			unnest.IDs(keys, func(id uuid.UUID) uuid.UUID { return g.projects[id].namespace.ID }),
+			unnest.Column(keys, func(id uuid.UUID) bool { return g.projects[id].namespace.Keyed }),
 			unnest.Column(keys, func(id uuid.UUID) time.Time { return g.projects[id].createdAt }),
 			unnest.Column(keys, func(id uuid.UUID) int64 { return int64(g.projects[id].rulesAt) }))
+	}
+	maps.DeleteFunc(g.people, func(_ uuid.UUID, more int64) bool { return more == 0 })
+	if keys := slices.Collect(maps.Keys(g.people)); len(keys) > 0 {
+		b.Queue(addPeople, unnest.IDs(keys, same), unnest.Column(keys, func(id uuid.UUID) int64 { return g.people[id] }))
 	}
 }
 
@@ -143,11 +148,19 @@ func (g *page) saveAudiences(b *pgx.Batch) {
 			b.Queue(insertMembers, audiences, identities)
 		}
 	}
-	var rows []*audienceRow
+	var rows, recomputed []*audienceRow
 	for _, a := range g.audiences {
-		if a.dirty {
+		switch {
+		case a.put:
 			rows = append(rows, a)
+		case a.dirty:
+			recomputed = append(recomputed, a)
 		}
+	}
+	if len(recomputed) > 0 {
+		b.Queue(recomputeAudiences, unnest.IDs(recomputed, func(a *audienceRow) uuid.UUID { return a.id }),
+			unnest.Column(recomputed, func(a *audienceRow) time.Time { return a.recomputedAt }),
+			unnest.Column(recomputed, func(a *audienceRow) int64 { return int64(a.position) }))
 	}
 	if len(rows) > 0 {
 		b.Queue(upsertAudiences,
@@ -157,6 +170,7 @@ func (g *page) saveAudiences(b *pgx.Batch) {
 			unnest.Column(rows, func(a *audienceRow) string { return a.name }),
 			unnest.Column(rows, func(a *audienceRow) string { return a.kind }),
 			unnest.Column(rows, func(a *audienceRow) *string { return a.rule }),
+			unnest.Column(rows, func(a *audienceRow) []byte { return a.compiled }),
 			unnest.Column(rows, func(a *audienceRow) time.Time { return a.createdAt }),
 			unnest.Column(rows, func(a *audienceRow) time.Time { return a.recomputedAt }),
 			unnest.Column(rows, func(a *audienceRow) int64 { return int64(a.position) }))

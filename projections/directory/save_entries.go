@@ -1,7 +1,6 @@
 package directory
 
 import (
-	"context"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,10 +13,14 @@ const (
 	upsertHeads = `insert into heads (id, project_id, revision, position) select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[])
 		on conflict (id) do update set revision = excluded.revision, position = excluded.position`
 	deleteIdentities = `delete from identities where id = any($1::uuid[])`
-	upsertIdentities = `insert into identities (id, project_id, identity, traits, broad, origin, created_at, updated_at)
-		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::boolean[], $6::text[], $7::timestamptz[], $8::timestamptz[])
-		on conflict (id) do update set identity = excluded.identity, traits = excluded.traits, broad = excluded.broad, origin = excluded.origin,
-			created_at = excluded.created_at, updated_at = excluded.updated_at`
+	upsertIdentities = `insert into identities (id, project_id, identity, traits, marks, broad, origin, created_at, updated_at)
+		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::boolean[], $7::text[], $8::timestamptz[], $9::timestamptz[])
+		on conflict (id) do update set identity = excluded.identity, traits = excluded.traits, marks = excluded.marks, broad = excluded.broad,
+			origin = excluded.origin, created_at = excluded.created_at, updated_at = excluded.updated_at`
+	// updateIdentities writes records whose traits stay.
+	updateIdentities = `update identities i set identity = n.identity, origin = n.origin, created_at = n.created_at, updated_at = n.updated_at
+		from unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[]) as n (id, identity, origin, created_at, updated_at)
+		where i.id = n.id`
 	deleteMarks = `delete from marks m using unnest($1::uuid[], $2::timestamptz[], $3::uuid[]) as o (mark, created_at, identity_id)
 		where m.mark = o.mark and m.created_at = o.created_at and m.identity_id = o.identity_id`
 	insertMarks = `insert into marks (mark, created_at, identity_id) select * from unnest($1::uuid[], $2::timestamptz[], $3::uuid[])
@@ -39,20 +42,17 @@ type markRow struct {
 type changes struct {
 	heads          []*entry
 	dropped        [][16]byte
-	records        []*entry
-	texts          []string
-	broad          []bool
+	records        []*entry // with traits that are new
+	moved          []*entry // whose traits stay
 	unmark, mark   []markRow
 	closed, opened []bulkKey
 }
 
 // saveEntries writes what changed of identities, and what they are found by.
-func (g *page) saveEntries(ctx context.Context, b *pgx.Batch) error {
+func (g *page) saveEntries(b *pgx.Batch) {
 	c := &changes{}
 	for _, x := range g.entries {
-		if err := g.collect(ctx, x, c); err != nil {
-			return err
-		}
+		c.collect(x)
 	}
 	if len(c.heads) > 0 {
 		b.Queue(upsertHeads,
@@ -65,10 +65,20 @@ func (g *page) saveEntries(ctx context.Context, b *pgx.Batch) error {
 	if len(c.records) > 0 {
 		b.Queue(upsertIdentities,
 			unnest.IDs(c.records, func(x *entry) uuid.UUID { return x.id }), unnest.IDs(c.records, func(x *entry) uuid.UUID { return x.project }),
-			unnest.Column(c.records, func(x *entry) *string { return x.now.identity }), c.texts, c.broad,
+			unnest.Column(c.records, func(x *entry) *string { return x.now.identity }),
+			unnest.Column(c.records, func(x *entry) string { return x.now.traits.text }),
+			unnest.Column(c.records, func(x *entry) []byte { return x.now.traits.marks }),
+			unnest.Column(c.records, func(x *entry) bool { return x.now.traits.marks.broad() }),
 			unnest.Column(c.records, func(x *entry) string { return x.now.origin }),
 			unnest.Column(c.records, func(x *entry) time.Time { return x.now.createdAt }),
 			unnest.Column(c.records, func(x *entry) time.Time { return x.now.updatedAt }))
+	}
+	if len(c.moved) > 0 {
+		b.Queue(updateIdentities,
+			unnest.IDs(c.moved, func(x *entry) uuid.UUID { return x.id }), unnest.Column(c.moved, func(x *entry) *string { return x.now.identity }),
+			unnest.Column(c.moved, func(x *entry) string { return x.now.origin }),
+			unnest.Column(c.moved, func(x *entry) time.Time { return x.now.createdAt }),
+			unnest.Column(c.moved, func(x *entry) time.Time { return x.now.updatedAt }))
 	}
 	queueMarks(b, deleteMarks, c.unmark)
 	queueMarks(b, insertMarks, c.mark)
@@ -79,7 +89,6 @@ func (g *page) saveEntries(ctx context.Context, b *pgx.Batch) error {
 		b.Queue(openBulkRows, unnest.IDs(c.opened, func(k bulkKey) uuid.UUID { return k.identity }), unnest.IDs(c.opened, func(k bulkKey) uuid.UUID { return k.bulk }),
 			unnest.IDs(c.opened, func(k bulkKey) uuid.UUID { return k.project }), unnest.Column(c.opened, func(k bulkKey) int64 { return int64(k.commit) }))
 	}
-	return nil
 }
 
 func queueMarks(b *pgx.Batch, sql string, rows []markRow) {
@@ -90,7 +99,7 @@ func queueMarks(b *pgx.Batch, sql string, rows []markRow) {
 }
 
 // collect adds what changed of an identity.
-func (g *page) collect(ctx context.Context, x *entry, c *changes) error {
+func (c *changes) collect(x *entry) {
 	for bulk, commit := range x.open {
 		if _, was := x.loaded[bulk]; !was {
 			c.opened = append(c.opened, bulkKey{identity: x.id, bulk: bulk, project: x.project, commit: commit})
@@ -102,31 +111,26 @@ func (g *page) collect(ctx context.Context, x *entry, c *changes) error {
 		}
 	}
 	if !x.dirty {
-		return nil
+		return
 	}
 	c.heads = append(c.heads, x)
-	if same, err := g.unchanged(ctx, x); same || err != nil {
-		return err
+	if !x.changed {
+		return
 	}
 	before, now := ids{}, ids{}
 	if x.before != nil {
-		var err error
-		if before, _, err = g.marks(ctx, x.project, x.before); err != nil {
-			return err
-		}
+		before = x.before.traits.marks.rows()
 	}
-	if x.now == nil {
+	switch {
+	case x.now == nil:
 		c.dropped = append(c.dropped, x.id)
-	} else {
-		text, err := g.encoded(ctx, x.now)
-		if err != nil {
-			return err
-		}
-		var broad bool
-		if now, broad, err = g.marks(ctx, x.project, x.now); err != nil {
-			return err
-		}
-		c.records, c.texts, c.broad = append(c.records, x), append(c.texts, text), append(c.broad, broad)
+	case x.now.traits.stored:
+		c.moved = append(c.moved, x)
+	default:
+		c.records = append(c.records, x)
+	}
+	if x.now != nil {
+		now = x.now.traits.marks.rows()
 	}
 	stays := x.before != nil && x.now != nil && x.before.createdAt.Equal(x.now.createdAt)
 	for mark := range before {
@@ -139,5 +143,4 @@ func (g *page) collect(ctx context.Context, x *entry, c *changes) error {
 			c.mark = append(c.mark, markRow{mark: mark, createdAt: x.now.createdAt, identity: x.id})
 		}
 	}
-	return nil
 }

@@ -2,8 +2,10 @@
 create table projects (
 	project_id uuid primary key,
 	namespace  uuid not null,
+	keyed      boolean not null,                -- ids are made in a namespace that is derived from this one with the hash key
 	created_at timestamptz not null,
-	rules_at   bigint not null                  -- position of the newest change of its audiences, 0 for none
+	rules_at   bigint not null,                 -- position of the newest change of its audiences, 0 for none
+	identities bigint not null default 0        -- how many records somebody can read
 );
 
 create table identities (
@@ -12,11 +14,13 @@ create table identities (
 	identity   text,                            -- null in a replay only: a bulk write made the record, its stage is gone, and its
 	                                            -- own event brings it; nobody reads it, but an audience may have it
 	traits     text not null,                   -- a JSON object of strings
+	marks      bytea not null,                  -- for each trait 16 bytes of a hash of its key and 16 of key and value, sorted
 	broad      boolean not null,                -- more traits than table marks takes
 	origin     text not null,
 	created_at timestamptz not null,
 	updated_at timestamptz not null
 ) with (fillfactor = 80);
+alter table identities alter column marks set storage external; -- hashes cannot be compressed
 create index identities_by_time on identities (project_id, created_at, id);
 create index identities_broad on identities (project_id) where broad;
 
@@ -83,6 +87,7 @@ create table audiences (
 	name          text not null,
 	kind          text not null,                -- fixed or rule
 	rule          text,                         -- an audience.Rule as JSON, null for a fixed one
+	compiled      bytea,                        -- the rule with hashes in place of its texts: what is matched; null for a fixed one
 	created_at    timestamptz not null,
 	recomputed_at timestamptz not null,
 	member_count  bigint not null,              -- of a rule: the identities that it reaches; of a fixed one 0, table members knows
@@ -97,3 +102,9 @@ create table members (
 	primary key (audience_id, identity_id)
 );
 create index members_by_identity on members (identity_id);
+
+-- No statistics of texts: Postgres would keep whole values there, also of what is deleted.
+alter table identities alter identity set statistics 0, alter traits set statistics 0, alter marks set statistics 0;
+-- A hash of a trait confirms a guess of it. The planner needs to know only that most are rare.
+alter table marks alter mark set statistics 0, alter mark set (n_distinct = -0.2);
+alter table audiences alter slug set statistics 0, alter name set statistics 0, alter rule set statistics 0, alter compiled set statistics 0;

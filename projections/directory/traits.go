@@ -2,65 +2,102 @@ package directory
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 
-	"github.com/annals-project/annals/internal/rawjson"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/identity"
 )
 
-// maxMarkedText is the most bytes of traits as JSON that are marked: what is longer is not even decoded, since a record may have
-// megabytes of traits, and a page many such records.
-const maxMarkedText = 256 << 10
-
-// encodeTraits writes traits with sorted keys, and without the escapes for HTML.
-func encodeTraits(values map[string]string) (string, error) {
-	var text bytes.Buffer
-	to := json.NewEncoder(&text)
-	to.SetEscapeHTML(false)
-	if err := to.Encode(values); err != nil {
-		return "", fmt.Errorf("encode traits: %w", err)
-	}
-	return strings.TrimSuffix(text.String(), "\n"), nil
+// traits are those of a record on their way into its row.
+type traits struct {
+	// stored says that they are in the row already: of those only the marks are known.
+	stored bool
+	text   string
+	marks  marks
+	// values or big are what the event brought; they are let go once text and marks are made of them.
+	values map[string]string
+	big    *blob.Ref
 }
 
-func decodeTraits(text string) (map[string]string, error) {
-	values := map[string]string{}
-	if err := json.Unmarshal([]byte(text), &values); err != nil {
-		return nil, fmt.Errorf("decode traits: %w", err)
+// traitsOf are the traits of an event.
+func traitsOf(t identity.Traits) traits {
+	if t.Blob != nil {
+		return traits{big: t.Blob}
+	}
+	return made(t.Inline)
+}
+
+func made(values map[string]string) traits {
+	if values == nil {
+		values = map[string]string{}
+	}
+	return traits{values: values}
+}
+
+// finish makes text and marks. The text is the same for the same traits, whoever wrote them and in whatever order.
+func (g *page) finish(ctx context.Context, project uuid.UUID, t *traits) error {
+	switch {
+	case t.stored || t.text != "":
+		return nil
+	case t.big != nil:
+		var err error
+		if t.values, err = g.readTraits(ctx, *t.big); err != nil {
+			return err
+		}
+	}
+	text, err := encode(t.values)
+	if err != nil {
+		return fmt.Errorf("encode traits: %w", err)
+	}
+	t.text, t.marks = text, marksOf(project, t.values)
+	t.values, t.big = nil, nil
+	return nil
+}
+
+// readTraits reads traits that are in a blob: none where it is gone, or is no object of strings.
+func (g *page) readTraits(ctx context.Context, ref blob.Ref) (map[string]string, error) {
+	data, ok, err := g.readBlob(ctx, ref, "traits")
+	if err != nil || !ok {
+		return map[string]string{}, err
+	}
+	var values map[string]string
+	if err := json.Unmarshal(data, &values); err != nil || values == nil {
+		g.projector.log.WarnContext(ctx, "traits in a blob cannot be read", "blob", ref.Stream, "err", err)
+		return map[string]string{}, nil
 	}
 	return values, nil
 }
 
-// traitsText is traits that were written as JSON, as they are kept; ok is false for what is no object.
-func traitsText(raw []byte) (text string, ok bool) {
-	if rawjson.Check(raw) != nil || rawjson.KindOf(raw) != rawjson.Object {
-		return "", false
+// read are the values of the traits of a record, also of one whose row has them.
+func (g *page) read(ctx context.Context, id, project uuid.UUID, t *traits) (map[string]string, error) {
+	if err := g.finish(ctx, project, t); err != nil {
+		return nil, err
 	}
-	return string(raw), true
-}
-
-// names is a set of traits that rules compare.
-type names map[string]struct{}
-
-// pick adds the values of named traits to a map, out of the JSON of all of them, which may be long.
-func (n names) pick(text []byte, into map[string]string) {
-	if len(n) == 0 {
-		return
-	}
-	rawjson.Each(text, func(name string, value []byte) bool {
-		if _, named := n[name]; named {
-			if text, ok := rawjson.Text(value); ok {
-				into[name] = text
-			}
+	text := t.text
+	if t.stored {
+		if err := g.tx.QueryRow(ctx, `select traits from identities where id = $1`, [16]byte(id)).Scan(&text); err != nil {
+			return nil, fmt.Errorf("read the traits of identity %s: %w", id, err)
 		}
-		return true
-	})
+	}
+	values := map[string]string{}
+	if err := json.Unmarshal([]byte(text), &values); err != nil {
+		return nil, fmt.Errorf("decode the traits of identity %s: %w", id, err)
+	}
+	return values, nil
 }
 
-// picked are the values of named traits.
-func (n names) picked(text string) map[string]string {
-	values := map[string]string{}
-	n.pick([]byte(text), values)
-	return values
+// encode is JSON with sorted keys, and without the escapes for HTML.
+func encode(value any) (string, error) {
+	var text bytes.Buffer
+	to := json.NewEncoder(&text)
+	to.SetEscapeHTML(false)
+	if err := to.Encode(value); err != nil {
+		return "", err
+	}
+	return strings.TrimSuffix(text.String(), "\n"), nil
 }

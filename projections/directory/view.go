@@ -21,7 +21,7 @@ type View struct {
 	project, identity uuid.UUID
 	// rules are those of the project as of rulesAt, read only where the identity has a record.
 	rulesAt eventstore.Position
-	rules   ruleSet
+	rules   *ruleSet
 	known   bool
 }
 
@@ -54,21 +54,17 @@ func (q *Queries) ViewIn(ctx context.Context, tx Snapshot, project auth.Project,
 	if err != nil {
 		return View{}, fmt.Errorf("find what an identity reaches: %w", err)
 	}
-	var rules ruleSet
-	if v.traits != nil && v.rulesAt != 0 {
-		kept, ok := q.rules.get(project.ID, v.rulesAt)
-		if !ok {
-			if kept, err = readRules(ctx, tx, selectRulesQualified, project.ID); err != nil {
-				return View{}, err
-			}
+	var rules *ruleSet
+	if v.known && v.rulesAt != 0 {
+		if rules, err = q.rulesIn(ctx, tx, project.ID, v.rulesAt); err != nil {
+			return View{}, err
 		}
-		rules = kept
 	}
 	return viewOf(project.ID, id, v, rules), nil
 }
 
-func viewOf(project, identity uuid.UUID, v viewer, rules ruleSet) View {
-	return View{Audiences: v.reach(rules), project: project, identity: identity, rulesAt: v.rulesAt, rules: rules, known: v.traits != nil}
+func viewOf(project, identity uuid.UUID, v viewer, rules *ruleSet) View {
+	return View{Audiences: v.reach(rules), project: project, identity: identity, rulesAt: v.rulesAt, rules: rules, known: v.known}
 }
 
 // Confirm queues the question whether the identity reaches the very same in the snapshot that the batch sees. What is told is false
@@ -77,14 +73,14 @@ func (v View) Confirm(batch *pgx.Batch, tell func(same bool)) {
 	batch.Queue(selectViewer, [16]byte(v.project), [16]byte(v.identity)).Query(func(rows pgx.Rows) error {
 		var now viewer
 		for rows.Next() {
-			if err := rows.Scan((*uint64)(&now.rulesAt), &now.traits, &now.fixed); err != nil {
+			if err := rows.Scan((*uint64)(&now.rulesAt), &now.known, (*[]byte)(&now.marks), &now.fixed); err != nil {
 				return err
 			}
 		}
 		if err := rows.Err(); err != nil {
 			return err
 		}
-		if now.traits != nil && (!v.known || now.rulesAt != v.rulesAt) {
+		if now.known && (!v.known || now.rulesAt != v.rulesAt) {
 			tell(false)
 			return nil
 		}

@@ -45,7 +45,7 @@ func TestWhatIsNotThereIsSaidBehindTheHeadOnly(t *testing.T) {
 	w.put("ben", nil)
 	w.want("the list", w.names(here, directory.Listing{Limit: 10}), []string{"ben", "ana"})
 	w.fixed("aa", "ana")
-	if list, err := w.queries.Audiences(t.Context(), here); err != nil || len(list) != 2 {
+	if list, err := w.queries.AudienceList(t.Context(), here); err != nil || len(list) != 2 {
 		t.Errorf("%d audiences, %v", len(list), err)
 	}
 	w.fixed("bb", "ana")
@@ -67,7 +67,7 @@ func TestWhatIsNotThereIsSaidBehindTheHeadOnly(t *testing.T) {
 			_, err := w.queries.Identities(ctx, p, directory.Listing{Limit: 1})
 			return err
 		},
-		"audiences": func(ctx context.Context, p auth.Project) error { _, err := w.queries.Audiences(ctx, p); return err },
+		"audiences": func(ctx context.Context, p auth.Project) error { _, err := w.queries.AudienceList(ctx, p); return err },
 		"an unknown audience": func(ctx context.Context, p auth.Project) error {
 			_, _, err := w.queries.Audience(ctx, p, "cc")
 			return err

@@ -31,8 +31,19 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func id(name string) uuid.UUID { return uuid.NewSHA1(uuid.NameSpaceURL, []byte(name)) }
 
+var namespaces = stream.NewNamespaces(make([]byte, 32))
+
+// storedNamespace is that of a project in the log. Project "old" is of an earlier version.
+func storedNamespace(slug string) stream.Namespace {
+	return stream.Namespace{ID: id("namespace of " + slug), Keyed: slug != "old"}
+}
+
 func project(slug string) auth.Project {
-	return auth.Project{ID: id(slug), Number: 1, Slug: slug, Namespace: id("namespace of " + slug)}
+	namespace, err := namespaces.Of(storedNamespace(slug))
+	if err != nil {
+		panic(err)
+	}
+	return auth.Project{ID: id(slug), Number: 1, Slug: slug, Namespace: namespace}
 }
 
 // here is the project of most tests.
@@ -87,7 +98,7 @@ func newWriter(projects ...string) *writer {
 	for n, slug := range append([]string{"here"}, projects...) {
 		p := project(slug)
 		w.Append(stream.Registry, &registry.ProjectCreated{
-			OrganizationID: id("org"), ProjectID: p.ID, Number: int64(n + 1), Slug: slug, Name: slug, Namespace: p.Namespace, CreatedAt: noon,
+			OrganizationID: id("org"), ProjectID: p.ID, Number: int64(n + 1), Slug: slug, Name: slug, Namespace: storedNamespace(slug), CreatedAt: noon,
 		})
 	}
 	return w
@@ -193,7 +204,7 @@ type world struct {
 func newWorld(t *testing.T, projects ...string) *world {
 	t.Helper()
 	w := &world{T: t, writer: newWriter(projects...)}
-	w.projector = directory.New(w.blobs, slog.New(slog.DiscardHandler))
+	w.projector = directory.New(w.blobs, namespaces, slog.New(slog.DiscardHandler))
 	db := pgtest.Database(t)
 	projectiontest.Make(t, db, w.projector)
 	w.db, w.queries = db, directory.NewQueries(db, head{}, head{}, head{}, head{})
@@ -236,7 +247,7 @@ func (foreign) EventType() string { return "identity.unheard-of.v1" }
 // applyOnce applies what was written, as one page, and answers why that cannot be.
 func applyOnce(t *testing.T, w *writer) error {
 	t.Helper()
-	db, p := pgtest.Database(t), directory.New(w.blobs, slog.New(slog.DiscardHandler))
+	db, p := pgtest.Database(t), directory.New(w.blobs, namespaces, slog.New(slog.DiscardHandler))
 	projectiontest.Make(t, db, p)
 	_, err := projectiontest.Rows(t.Context(), db, p, [][]eventstore.Fact{w.Facts})
 	return err

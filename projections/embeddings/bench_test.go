@@ -1,6 +1,7 @@
 package embeddings
 
 import (
+	"log/slog"
 	"math/rand/v2"
 	"testing"
 
@@ -28,7 +29,8 @@ func BenchmarkNearest(b *testing.B) {
 	}
 	scale, code := vector()
 	for b.Loop() {
-		if len(col.nearest(b.Context(), Query{Audiences: []uuid.UUID{uuid.Nil}, Size: 200}, scale, code)) != 200 {
+		hits, err := col.nearest(b.Context(), slog.New(slog.DiscardHandler), Query{Audiences: []uuid.UUID{uuid.Nil}, Size: 200}, scale, code)
+		if err != nil || len(hits) != 200 {
 			b.Fatal("not all are compared")
 		}
 	}

@@ -3,6 +3,7 @@ package embeddings
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"runtime"
 	"slices"
 	"sync"
@@ -10,6 +11,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/internal/panics"
 )
 
 // entry is a data point of a column. Its vectors are those of the places from first on, of which there are count.
@@ -87,26 +91,31 @@ const look = 512
 const alone = 4096
 
 // nearest compares all vectors that the reader may know of. It is worth nothing where the context ended first.
-func (col *column) nearest(ctx context.Context, q Query, scale float32, code []byte) []Hit {
+func (col *column) nearest(ctx context.Context, log *slog.Logger, q Query, scale float32, code []byte) ([]Hit, error) {
 	col.mu.RLock()
 	defer col.mu.RUnlock()
 	if col.dims != len(code) || q.Size <= 0 {
-		return nil
+		return nil, nil
 	}
 	workers := 1
 	if len(col.entries) > alone {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	found := make([][]Hit, workers)
-	var group sync.WaitGroup
+	var group errgroup.Group
 	for w := range workers {
-		group.Go(func() {
-			from, to := len(col.entries)*w/workers, len(col.entries)*(w+1)/workers
-			found[w] = col.compare(ctx, q, scale, code, col.entries[from:to])
+		group.Go(func() error {
+			return panics.Call(ctx, log, "comparing vectors panicked", func() error {
+				from, to := len(col.entries)*w/workers, len(col.entries)*(w+1)/workers
+				found[w] = col.compare(ctx, q, scale, code, col.entries[from:to])
+				return nil
+			})
 		})
 	}
-	group.Wait()
-	return best(slices.Concat(found...), q.Size)
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return best(slices.Concat(found...), q.Size), nil
 }
 
 func (col *column) compare(ctx context.Context, q Query, scale float32, code []byte, entries []entry) []Hit {

@@ -2,7 +2,9 @@ package embeddings
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -38,6 +40,7 @@ const columnsBytes = 1 << 30
 type Columns struct {
 	db    *pgxpool.Pool
 	model string
+	log   *slog.Logger
 
 	mu       sync.Mutex
 	projects map[uuid.UUID]*column
@@ -45,7 +48,7 @@ type Columns struct {
 
 // NewColumns makes columns of the vectors of a model; those of other models are passed over.
 func NewColumns(db *pgxpool.Pool, model string) *Columns {
-	return &Columns{db: db, model: model, projects: make(map[uuid.UUID]*column)}
+	return &Columns{db: db, model: model, log: slog.New(slog.DiscardHandler), projects: make(map[uuid.UUID]*column)}
 }
 
 // Nearest finds the best data points by brute force, the best first. What the table holds when it is called is known to it.
@@ -59,8 +62,8 @@ func (c *Columns) Nearest(ctx context.Context, q Query, vector []float32) ([]Hit
 		return nil, err
 	}
 	c.makeRoom(col)
-	hits := col.nearest(ctx, q, scale, code)
-	return hits, ctx.Err()
+	hits, err := col.nearest(ctx, c.log, q, scale, code)
+	return hits, errors.Join(err, ctx.Err())
 }
 
 func (c *Columns) of(project uuid.UUID) *column {

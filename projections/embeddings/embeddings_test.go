@@ -11,6 +11,7 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/projectiontest"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/recall/recalltest"
 )
@@ -163,5 +164,17 @@ func TestComparingEndsWithItsContext(t *testing.T) {
 	q := embeddings.Query{Project: w.Project.ID, Audiences: []uuid.UUID{uuid.Nil}, Size: 1}
 	if hits, err := w.columns.Nearest(ended, q, direction); err == nil {
 		t.Errorf("hits %v", hits)
+	}
+}
+
+// A vector gives away much of its text: Postgres is to keep none in its statistics.
+func TestSchema_NoStatisticsOfVectors(t *testing.T) {
+	db := pgtest.Database(t)
+	projectiontest.Make(t, db, embeddings.Projector{})
+	var columns string
+	err := db.QueryRow(t.Context(), `select string_agg(attname, ' ' order by attname) from pg_attribute
+		where attrelid = 'embeddings.points'::regclass and atttypid = 'bytea'::regtype and coalesce(attstattarget, -1) = 0`).Scan(&columns)
+	if err != nil || columns != "partial vectors" {
+		t.Errorf("columns without statistics are %q, %v", columns, err)
 	}
 }

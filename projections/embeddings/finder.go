@@ -6,6 +6,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/annals-project/annals/internal/panics"
 )
 
 // Embed says where a text points to in the space of meanings.
@@ -39,6 +41,7 @@ type Finder struct {
 
 // NewFinder makes a finder.
 func NewFinder(embed Embed, columns *Columns, log *slog.Logger) *Finder {
+	columns.log = log
 	return &Finder{embed: embed, columns: columns, log: log}
 }
 
@@ -85,19 +88,21 @@ func (f *Finder) answers(ctx context.Context, text string) bool {
 	}
 	if !f.trying && !time.Now().Before(f.until) {
 		f.trying = true
-		go func() {
+		panics.Go(ctx, f.log, "try of the model of meaning panicked", func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)
 			defer cancel()
+			defer func() {
+				f.mu.Lock()
+				f.trying = false
+				f.mu.Unlock()
+			}()
 			began := time.Now()
 			_, err := f.embed(ctx, text)
 			if err == nil && time.Since(began) > askLimit {
 				err = context.DeadlineExceeded // it answers, too late for a recall
 			}
 			f.note(ctx, err)
-			f.mu.Lock()
-			f.trying = false
-			f.mu.Unlock()
-		}()
+		})
 	}
 	return false
 }

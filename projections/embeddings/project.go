@@ -40,7 +40,7 @@ var _ projections.Projector = Projector{}
 func (Projector) Name() string { return Name }
 
 // Version implements projections.Projector.
-func (Projector) Version() int { return 1 }
+func (Projector) Version() int { return 2 }
 
 // Families implements projections.Projector.
 func (Projector) Families() []string {

@@ -21,3 +21,6 @@ create table removals (
 	project_id uuid primary key,
 	count      bigint not null
 );
+
+-- No statistics of texts: Postgres would keep whole values there, also of what is deleted.
+alter table points alter vectors set statistics 0, alter partial set statistics 0;

@@ -46,7 +46,7 @@ func New(blobs blobs, log *slog.Logger) *Projector { return &Projector{blobs: bl
 func (*Projector) Name() string { return Name }
 
 // Version implements projections.Projector.
-func (*Projector) Version() int { return 1 }
+func (*Projector) Version() int { return 2 }
 
 // Families implements projections.Projector.
 func (*Projector) Families() []string {

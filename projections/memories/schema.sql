@@ -46,3 +46,7 @@ create table gone (
 	deletion_id uuid not null
 );
 create index gone_by_deletion on gone (deletion_id);
+
+-- No statistics of texts: Postgres would keep whole values there, also of what is deleted.
+alter table memories alter content set statistics 0, alter excerpt set statistics 0, alter subject set statistics 0,
+	alter attribute set statistics 0;

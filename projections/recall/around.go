@@ -14,7 +14,7 @@ import (
 
 // What was said right before and after, by the same gate as everything else: nobody learns from a neighbour that they may not
 // read. Only what somebody said has neighbours: documents without an author are no conversation, whenever they were sent.
-const selectAround = `select c.id, d.later, d.id, d.revision, d.source_id, r.node_id, d.occurred_at, r.label, r.author, r.size, r.content_blob,
+const selectAround = `select c.id, d.later, d.id, d.revision, d.source_id, r.node_id, d.occurred_at, r.label, r.author, r.size, r.content_blob, r.tokens, r.carried,
 		r.short, case when r.short then r.content end, case when r.short then r.metadata end
 	from unnest($1::uuid[], $2::timestamptz[]) c (id, at)
 	cross join lateral (
@@ -27,7 +27,7 @@ const selectAround = `select c.id, d.later, d.id, d.revision, d.source_id, r.nod
 			order by occurred_at, id limit 2)
 	) d
 	cross join lateral (
-		select *, coalesce(octet_length(content), 0) as size, content_blob is null and metadata_blob is null
+		select *, coalesce(octet_length(content), 0) as size, ` + carried + ` as carried, content_blob is null and metadata_blob is null
 			and octet_length(content) <= 1024 and coalesce(octet_length(metadata), 0) <= 1024 as short
 		from datapoints.revisions where data_point = d.id and number = d.revision offset 0
 	) r
@@ -80,8 +80,8 @@ func (g *gate) readAround(rows pgx.Rows, found map[uuid.UUID][]neighbour) error 
 		var of, id uuid.UUID
 		var later bool
 		p, b := new(point), new(body)
-		if err := rows.Scan(&of, &later, &id, &p.revision, &p.sourceID, &p.node, &p.occurredAt, &p.label, &p.author, &p.size, &p.big,
-			&b.whole, &b.content, &b.metadata); err != nil {
+		if err := rows.Scan(&of, &later, &id, &p.revision, &p.sourceID, &p.node, &p.occurredAt, &p.label, &p.author, &p.size, &p.big, &p.tokens, &p.carried,
+			&b.ready, &b.content, (*[]byte)(&b.metadata)); err != nil {
 			return err
 		}
 		p.occurredAt = p.occurredAt.UTC()
@@ -93,7 +93,7 @@ func (g *gate) readAround(rows pgx.Rows, found map[uuid.UUID][]neighbour) error 
 		if p.big != nil {
 			p.size = p.big.Size
 		}
-		if b.whole {
+		if b.ready {
 			b.label = p.label
 			g.texts[revisionKey{id, p.revision}] = b
 			p.traits = recall.TraitsOf(string(b.content))

@@ -45,3 +45,6 @@ func Judge(ctx context.Context, db *pgxpool.Pool, q Query, now time.Time, points
 	})
 	return judged, err
 }
+
+// Share is how many recalls of one organization are at work at once.
+func (s *Service) Share() int64 { return s.atWork.Share() }

@@ -31,6 +31,8 @@ type gate struct {
 	judgedLines  map[uuid.UUID]struct{}
 	// texts are the short ones, which came along with their points.
 	texts map[revisionKey]*body
+	// counted is how many bytes of contents in blobs were read to count their tokens.
+	counted int64
 	// next is what was said next, as far as it was looked up, and around those that were looked around.
 	next   map[uuid.UUID]uuid.UUID
 	around map[uuid.UUID]struct{}
@@ -53,6 +55,10 @@ type point struct {
 	// size is the content's in bytes; big is where it lies, nil for in the row.
 	size int64
 	big  *blob.Ref
+	// tokens is what the content costs a page, nil until a content in a blob was counted.
+	tokens *int
+	// carried is how many bytes of metadata a page takes along with it.
+	carried int64
 	// within says that the newest revision occurred within the windows.
 	within bool
 	// beside says that it stands beside one that the query found; traits are told then, where its text is short.
@@ -62,9 +68,11 @@ type point struct {
 
 // line is a memory of the newest captured revision of such a data point, which occurred within the windows.
 type line struct {
-	id           uuid.UUID
-	dataPoint    uuid.UUID
-	revision     int
+	id        uuid.UUID
+	dataPoint uuid.UUID
+	revision  int
+	// carried is how many bytes of metadata its revision has, nil for those of the newest.
+	carried      *int64
 	kind         string
 	content      string
 	excerpt      string
@@ -91,41 +99,57 @@ const begin = "begin isolation level repeatable read read only"
 
 const selectAt = `select greatest($2::timestamptz, (select max(accepted_at) from datapoints.data_points where project_id = $1))`
 
+// carried is how many bytes of metadata a revision has, wherever they lie.
+const carried = `coalesce(octet_length(metadata), (metadata_blob->>'size')::bigint, 0)`
+
 // Of each statement the planner is left no choice: "offset 0" keeps every look-up by key one. Before the first analysis of a table, or
 // long after it, it takes to reading whole tables instead.
 
 // Most texts are short, and lie in the row that is read anyway: they come along, so that the page needs not ask for them.
-const selectPoints = `select d.id, d.revision, d.source_id, r.node_id, d.occurred_at, r.label, r.author, r.size, r.content_blob,
+const selectPoints = `select d.id, d.revision, d.source_id, r.node_id, d.occurred_at, r.label, r.author, r.size, r.content_blob, r.tokens, r.carried,
 		r.short, case when r.short then r.content end, case when r.short then r.metadata end
 	from unnest($1::uuid[]) c (id)
 	cross join lateral (select * from datapoints.data_points where id = c.id offset 0) d
 	cross join lateral (
-		select *, coalesce(octet_length(content), 0) as size, $4 and content_blob is null and metadata_blob is null
+		select *, coalesce(octet_length(content), 0) as size, ` + carried + ` as carried, $4 and content_blob is null and metadata_blob is null
 			and octet_length(content) <= 1024 and coalesce(octet_length(metadata), 0) <= 1024 as short
 		from datapoints.revisions where data_point = d.id and number = d.revision offset 0
 	) r
 	where d.project_id = $2 and d.audience = any($3::uuid[])`
 
+// A memory of the newest revision is read by those whom the newest audience reaches: to move a text is to decide about its memories
+// too. One of an older revision is read by those who reach both that and the last audience that its own revision had while it was
+// the newest: what a re-send left out of a text was never for those that the re-send reaches first. A memory whose revision this
+// snapshot does not know is read by nobody.
+//
 // The superseding claim is the first later one on the same subject and attribute that the reader may read at the perspective.
 const selectLines = `with perspective as materialized (
 		select coalesce($4::timestamptz, greatest($7::timestamptz, (select max(accepted_at) from datapoints.data_points where project_id = $2))) as at
 	)
-	select m.id, m.data_point, m.revision, m.kind, m.content, m.excerpt, m.occurred_at, later.occurred_at
+	select m.id, m.data_point, m.revision, own.carried, m.kind, m.content, m.excerpt, m.occurred_at, later.occurred_at
 	from unnest($1::uuid[]) c (id)
 	cross join lateral (select * from memories.memories where id = c.id offset 0) m
 	cross join lateral (select from memories.captured where data_point = m.data_point and revision = m.revision offset 0) k
 	cross join lateral (select * from datapoints.data_points where id = m.data_point offset 0) d
 	left join lateral (
+		select audience, ` + carried + ` as carried from datapoints.revisions
+		where data_point = m.data_point and number = m.revision and m.revision <> d.revision offset 0
+	) own on true
+	left join lateral (
 		select n.occurred_at
 		from memories.memories n
 		cross join lateral (select from memories.captured where data_point = n.data_point and revision = n.revision offset 0) nk
 		cross join lateral (select * from datapoints.data_points where id = n.data_point offset 0) nd
+		left join lateral (
+			select audience from datapoints.revisions where data_point = n.data_point and number = n.revision and n.revision <> nd.revision offset 0
+		) nown on true
 		where n.project_id = $2 and n.subject = m.subject and n.attribute = m.attribute and n.kind = 'claim' and n.subject <> ''
 			and (n.occurred_at, n.id) > (m.occurred_at, m.id) and n.occurred_at <= (select at from perspective)
-			and nd.project_id = $2 and nd.audience = any($3::uuid[])
+			and nd.project_id = $2 and nd.audience = any($3::uuid[]) and (n.revision = nd.revision or nown.audience = any($3::uuid[]))
 		order by n.occurred_at, n.id limit 1
 	) later on m.kind = 'claim' and m.subject <> ''
-	where m.project_id = $2 and d.project_id = $2 and d.audience = any($3::uuid[]) and m.occurred_at <= (select at from perspective)
+	where m.project_id = $2 and d.project_id = $2 and d.audience = any($3::uuid[]) and (m.revision = d.revision or own.audience = any($3::uuid[]))
+		and m.occurred_at <= (select at from perspective)
 		and ($5::timestamptz is null or m.occurred_at >= $5) and ($6::timestamptz is null or m.occurred_at <= $6)`
 
 // judge looks up the first n data points that the index found, with their memories, as far as they were not judged yet. The first
@@ -198,11 +222,11 @@ func (g *gate) readPoints(rows pgx.Rows) error {
 	for rows.Next() {
 		var id uuid.UUID
 		p, b := new(point), new(body)
-		if err := rows.Scan(&id, &p.revision, &p.sourceID, &p.node, &p.occurredAt, &p.label, &p.author, &p.size, &p.big,
-			&b.whole, &b.content, &b.metadata); err != nil {
+		if err := rows.Scan(&id, &p.revision, &p.sourceID, &p.node, &p.occurredAt, &p.label, &p.author, &p.size, &p.big, &p.tokens, &p.carried,
+			&b.ready, &b.content, (*[]byte)(&b.metadata)); err != nil {
 			return err
 		}
-		if b.whole {
+		if b.ready {
 			b.label = p.label
 			g.texts[revisionKey{id, p.revision}] = b
 		}
@@ -220,7 +244,7 @@ func (g *gate) readLines(rows pgx.Rows) error {
 	for rows.Next() {
 		l := new(line)
 		var content, excerpt []byte
-		if err := rows.Scan(&l.id, &l.dataPoint, &l.revision, &l.kind, &content, &excerpt, &l.occurredAt, &l.supersededAt); err != nil {
+		if err := rows.Scan(&l.id, &l.dataPoint, &l.revision, &l.carried, &l.kind, &content, &excerpt, &l.occurredAt, &l.supersededAt); err != nil {
 			return err
 		}
 		l.content, l.excerpt, l.occurredAt = string(content), string(excerpt), l.occurredAt.UTC()
@@ -232,13 +256,31 @@ func (g *gate) readLines(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// showable is how many sources passed that a page of the budget could hold.
-func (g *gate) showable(budget int) int {
-	n := 0
+// tooLong is how many sources may pass that no page of the budget holds before recall stops asking the index for others.
+const tooLong = 100
+
+// suffices reports whether what passed is enough for a page: sources for its limit or its tokens, or so many that are too long for it
+// that others hardly fit.
+func (g *gate) suffices(ask *question) bool {
+	fit, long, tokens := 0, 0, int64(0)
 	for _, p := range g.points {
-		if p.within && recall.LeastTokens(p.size) <= int64(budget) {
-			n++
+		if !p.within {
+			continue
 		}
+		least := p.leastTokens()
+		if least > int64(ask.Budget) {
+			long++
+			continue
+		}
+		fit, tokens = fit+1, tokens+least
 	}
-	return n
+	return fit >= ask.Limit || tokens >= int64(ask.Budget) || long >= tooLong
+}
+
+// leastTokens is what the content costs, or the least that it can cost while it was not counted.
+func (p *point) leastTokens() int64 {
+	if p.tokens != nil {
+		return int64(*p.tokens)
+	}
+	return recall.LeastTokens(p.size)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -32,10 +33,12 @@ type truth struct {
 	accepted map[uuid.UUID]*datapoint.RevisionAccepted
 	audience map[uuid.UUID]uuid.UUID
 	derived  map[uuid.UUID]*memory.Derived
+	// last is the audience that each revision had last while it was the newest.
+	last map[uuid.UUID]map[int]uuid.UUID
 }
 
 func truthOf(facts []eventstore.Fact) truth {
-	w := truth{map[uuid.UUID]*datapoint.RevisionAccepted{}, map[uuid.UUID]uuid.UUID{}, map[uuid.UUID]*memory.Derived{}}
+	w := truth{map[uuid.UUID]*datapoint.RevisionAccepted{}, map[uuid.UUID]uuid.UUID{}, map[uuid.UUID]*memory.Derived{}, map[uuid.UUID]map[int]uuid.UUID{}}
 	gone := map[uuid.UUID]bool{}
 	for _, f := range facts {
 		id := stream.Owner(f.Stream)
@@ -43,10 +46,15 @@ func truthOf(facts []eventstore.Fact) truth {
 		case *datapoint.RevisionAccepted:
 			if !e.Historic() {
 				w.accepted[id], w.audience[id] = e, e.Effect.Audience
+				if w.last[id] == nil {
+					w.last[id] = map[int]uuid.UUID{}
+				}
+				w.last[id][e.Effect.Revision] = e.Effect.Audience
 			}
 		case *datapoint.Moved:
 			if !e.Historic() {
 				w.audience[id] = e.Effect.Audience
+				w.last[id][e.Effect.Revision] = e.Effect.Audience
 			}
 		case *datapoint.Deleted:
 			delete(w.accepted, id)
@@ -108,6 +116,11 @@ func TestHistories(t *testing.T) {
 			projects[e.ProjectID] = true
 			if rapid.Bool().Draw(r, "reaches") {
 				audiences = append(audiences, stands.audience[id])
+			}
+			for _, revision := range slices.Sorted(maps.Keys(stands.last[id])) {
+				if rapid.Bool().Draw(r, "reaches an older one") {
+					audiences = append(audiences, stands.last[id][revision])
+				}
 			}
 		}
 		base := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -187,6 +200,16 @@ func readable(q recall.Query, stands truth, id uuid.UUID) bool {
 	return e != nil && e.ProjectID == q.Project.ID && slices.Contains(q.Audiences, stands.audience[id])
 }
 
+// readableMemories reports whether the reader may read what was derived from a revision: of the newest whoever reads the data point, of
+// an older one who also reaches what that one had last; of one that is not known yet nobody.
+func readableMemories(q recall.Query, stands truth, id uuid.UUID, revision int) bool {
+	if !readable(q, stands, id) {
+		return false
+	}
+	last, known := stands.last[id][revision]
+	return known && (revision == stands.accepted[id].Effect.Revision || slices.Contains(q.Audiences, last))
+}
+
 func within(q recall.Query, at time.Time) bool {
 	return !at.After(*q.At) && (q.From == nil || !at.Before(*q.From))
 }
@@ -196,7 +219,7 @@ func within(q recall.Query, at time.Time) bool {
 func statements(q recall.Query, stands, captured truth) []statement {
 	var claims []statement
 	for id := range stands.accepted {
-		if d := captured.derived[id]; d != nil && readable(q, stands, id) && !d.OccurredAt.After(*q.At) {
+		if d := captured.derived[id]; d != nil && readableMemories(q, stands, id, d.Revision) && !d.OccurredAt.After(*q.At) {
 			for _, m := range d.Memories {
 				claims = append(claims, statement{m.ID, d.OccurredAt, m.Content})
 			}

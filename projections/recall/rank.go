@@ -62,7 +62,7 @@ func (s *Service) rank(ctx context.Context, g *gate, ask *question, f *found) (*
 		if !ranked && len(lines[id]) == 0 {
 			continue
 		}
-		c := recall.Candidate{ID: p.node, OccurredAt: p.occurredAt, Score: score, Hidden: !p.within, Least: int(recall.LeastTokens(p.size))}
+		c := recall.Candidate{ID: p.node, OccurredAt: p.occurredAt, Score: score, Hidden: !p.within, Least: int(p.leastTokens())}
 		own := 0.0
 		if passage := best[id]; passage != nil {
 			own = f.chooseBy.Score(passage.Counts, passage.Length)
@@ -205,7 +205,11 @@ func (s *Service) live(ctx context.Context, g *gate, ask *question, f *found, st
 	if len(wanted) == 0 {
 		return nil
 	}
-	bodies, err := g.bodies(ctx, wanted, true)
+	parts := make([]part, len(wanted))
+	for i, key := range wanted {
+		parts[i] = part{revisionKey: key, content: true}
+	}
+	bodies, err := g.bodies(ctx, parts)
 	if err != nil {
 		return err
 	}

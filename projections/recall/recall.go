@@ -17,7 +17,9 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/recallindex"
@@ -26,6 +28,8 @@ import (
 // Query is a checked request. Times are instants; everything else is as the request says.
 type Query struct {
 	Project auth.Project
+	// Organization is whose share of the recalls at work this one takes.
+	Organization uuid.UUID
 	// Audiences are those that the identity reaches, with uuid.Nil for what is project-visible. A service with Viewers finds
 	// them itself.
 	Audiences []uuid.UUID
@@ -115,7 +119,11 @@ type Config struct {
 }
 
 // Service recalls. It is safe for concurrent use.
-type Service struct{ config Config }
+type Service struct {
+	config Config
+	// atWork counts recalls, in place of bytes.
+	atWork *allowance.Allowance
+}
 
 // New makes a service.
 func New(config Config) *Service {
@@ -128,7 +136,26 @@ func New(config Config) *Service {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{config: config}
+	return &Service{config: config, atWork: newAtWork(config.DB)}
+}
+
+const (
+	// waitForTurn is how long a recall waits until others of its organization have ended, and mostWaiting how many wait at once; a
+	// quarter of them for one organization.
+	waitForTurn = 5 * time.Second
+	mostWaiting = 256
+)
+
+// newAtWork bounds the recalls at work: all of them leave a quarter of the database's connections to everything else, and those of
+// one organization leave half of the rest to others.
+func newAtWork(db *pgxpool.Pool) *allowance.Allowance {
+	all := int64(16)
+	if db != nil {
+		all = max(int64(db.Config().MaxConns)*3/4, 2)
+	}
+	return allowance.New(allowance.Config{
+		Total: all, Share: all / 2, Wait: waitForTurn, Waiters: mostWaiting, Refusal: "too many recalls of the organization are at work; send the request again",
+	})
 }
 
 // Candidates that the index is asked for at first; and how often it is asked for more where too few of them can be shown.
@@ -139,17 +166,37 @@ const (
 	rounds        = 4
 )
 
+// incomplete is what a caller is told whose index lost something: an answer that misses a part is none.
+const incomplete = "the index of this project is being filled again after damage; retry in a moment"
+
 // rest are the projections that the gate rests on.
 var rest = []string{"datapoints", "memories"}
 
-// Recall answers a query. Results is never nil. A failure of database or index is a fault service-unavailable.
-func (s *Service) Recall(ctx context.Context, q Query) (Page, error) {
-	page, err := s.recall(ctx, q)
-	if err == nil || ctx.Err() != nil {
-		return page, err
+// Recall answers a query. Results is never nil. A failure of database or index is a fault service-unavailable, and so is too much
+// at once; a panic is a fault internal.
+//
+// The bytes of the page are reserved from the allowance that the context carries, if it carries one.
+func (s *Service) Recall(ctx context.Context, q Query) (page Page, err error) {
+	turn := s.atWork.Open(q.Organization)
+	defer turn.Release()
+	if err := turn.Reserve(ctx, 1); err != nil {
+		return Page{}, err
+	}
+	err = panics.Call(ctx, s.config.Log, "recall panicked", func() (err error) { page, err = s.recall(ctx, q); return err })
+	if err == nil {
+		return page, nil
+	}
+	if _, panicked := errors.AsType[*panics.Error](err); panicked {
+		return Page{}, fault.New(fault.Internal, fault.CodeInternal, "the recall failed; quote its X-Request-Id to support")
+	}
+	if ctx.Err() != nil {
+		return Page{}, err
 	}
 	if _, told := errors.AsType[*fault.Error](err); told {
 		return Page{}, err
+	}
+	if errors.Is(err, recallindex.ErrIncomplete) {
+		return Page{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", incomplete)
 	}
 	s.config.Log.ErrorContext(ctx, "recall failed", "err", err)
 	return Page{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "memory cannot be searched at the moment")
@@ -253,7 +300,7 @@ func (s *Service) answer(ctx context.Context, g *gate, ask *question, found *fou
 		if err := g.judge(ctx, found, n, opening); err != nil {
 			return Page{}, err
 		}
-		if n == len(found.order) && round < rounds && found.more(ask) && g.showable(ask.Budget) < ask.Limit {
+		if n == len(found.order) && round < rounds && found.more(ask) && !g.suffices(ask) {
 			round++
 			ask.sources, ask.memories = ask.sources*growth, ask.memories*growth
 			var err error
@@ -263,10 +310,13 @@ func (s *Service) answer(ctx context.Context, g *gate, ask *question, found *fou
 			n = len(found.order)
 			continue
 		}
-		page, err := s.compose(ctx, g, ask, found)
+		texts, composed, err := s.compose(ctx, g, ask, found)
+		if err != nil {
+			return Page{}, err
+		}
 		// A page that still has room takes from all the others too.
-		if full := len(page.Results) == ask.Limit; err != nil || full || n == len(found.order) {
-			return page, err
+		if full := len(composed.Page) == ask.Limit || composed.Ended; full || n == len(found.order) {
+			return s.page(ctx, texts, ask, composed)
 		}
 		n = len(found.order)
 	}
@@ -275,23 +325,32 @@ func (s *Service) answer(ctx context.Context, g *gate, ask *question, found *fou
 // instant is a time as answers say it.
 func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// compose ranks what passed the gate and makes the page.
-func (s *Service) compose(ctx context.Context, g *gate, ask *question, found *found) (Page, error) {
-	page := Page{AsOf: g.at, Results: []Result{}}
+// compose ranks what passed the gate and chooses the documents of the page.
+func (s *Service) compose(ctx context.Context, g *gate, ask *question, found *found) (*texts, recall.Composed, error) {
 	ranking, err := s.rank(ctx, g, ask, found)
 	if err != nil {
+		return nil, recall.Composed{}, err
+	}
+	texts := &texts{gate: g, blobs: s.config.Blobs, ranking: ranking, log: s.config.Log, contents: map[revisionKey][]byte{}}
+	budget := recall.Budget{Tokens: ask.Budget, Bytes: PageBytes}
+	composed := recall.Compose(ranking.candidates, ask.Limit, budget, func(e recall.Entry) (recall.Cost, bool) { return texts.cost(ctx, e) })
+	return texts, composed, texts.err
+}
+
+// page reads the documents of the page. One that is being erased is left out.
+func (s *Service) page(ctx context.Context, texts *texts, ask *question, composed recall.Composed) (Page, error) {
+	page := Page{AsOf: texts.gate.at, Results: make([]Result, 0, len(composed.Page))}
+	if err := texts.load(ctx, composed); err != nil {
 		return Page{}, err
 	}
-	texts := &texts{gate: g, blobs: s.config.Blobs, ranking: ranking, log: s.config.Log, bodies: g.texts}
-	entries, used := recall.Compose(ranking.candidates, ask.Limit, ask.Budget, func(e recall.Entry) (int, bool) {
-		return texts.cost(ctx, e, ask.Budget)
-	})
-	if texts.err != nil {
-		return Page{}, texts.err
-	}
-	page.UsedEvidenceTokens = used
-	for i, e := range entries {
-		page.Results = append(page.Results, texts.result(e, i+1))
+	for _, e := range composed.Page {
+		result, ok := texts.result(e, len(page.Results)+1)
+		if !ok {
+			continue
+		}
+		cost, _ := texts.cost(ctx, e)
+		page.UsedEvidenceTokens += cost.Tokens
+		page.Results = append(page.Results, result)
 	}
 	if ask.Chronological {
 		slices.SortStableFunc(page.Results, func(a, b Result) int { return a.OccurredAt.Compare(b.OccurredAt) })

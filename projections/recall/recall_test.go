@@ -135,8 +135,8 @@ func (l *liar) Search(_ context.Context, q recallindex.Query) (recallindex.Found
 	return f, nil
 }
 
-func (l *liar) Apply(context.Context, uuid.UUID, recallindex.Change) error { return nil }
-func (l *liar) Generation() string                                         { return "liar" }
+func (l *liar) Apply(context.Context, []recallindex.Change) error { return nil }
+func (l *liar) Generation() string                                { return "liar" }
 
 func TestAnIndexThatLies(t *testing.T) {
 	l := new(liar)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/recallindex"
 )
@@ -70,20 +71,24 @@ func (s *Service) search(ctx context.Context, ask *question) (*found, error) {
 	}
 	query := recallindex.Query{Project: ask.Project.ID, Terms: ask.terms, Own: ask.own, Audiences: ask.Audiences, From: ask.From, To: to}
 	group, ctx := errgroup.WithContext(ctx)
+	// run starts a part of the search. Its panic is an error of this recall.
+	run := func(what string, search func() error) {
+		group.Go(func() error { return panics.Call(ctx, s.config.Log, "search panicked", search, "part", what) })
+	}
 	if s.config.Meaning != nil && !ask.felt {
 		ask.felt = true
-		group.Go(func() error {
+		run("meaning", func() error {
 			ask.near = s.config.Meaning.Near(ctx, embeddings.Query{Project: ask.Project.ID, Audiences: ask.Audiences, From: ask.From, To: to, Size: mostNear}, ask.Text)
 			return nil
 		})
 	}
-	group.Go(func() (err error) {
+	run("sources", func() (err error) {
 		q := query
 		q.Part, q.Size = recallindex.Sources, ask.sources
 		f.sources, err = s.config.Index.Search(ctx, q)
 		return err
 	})
-	group.Go(func() (err error) {
+	run("memories", func() (err error) {
 		q := query
 		// A line of memory is a key to its source by the very words of the query only.
 		q.Part, q.Size, q.Terms = recallindex.Memories, ask.memories, ask.terms[:ask.own]

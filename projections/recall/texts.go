@@ -6,14 +6,25 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sort"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/unnest"
+)
+
+const (
+	// PageBytes is the most bytes of a response: contents, excerpts, labels and metadata. The document that passes it ends the page.
+	PageBytes = 16 << 20
+	// documentBytes is what a document takes beside its texts.
+	documentBytes = 512
+	// countedBytes is the most bytes that one recall reads of contents in blobs to learn how many tokens they have.
+	countedBytes = 64 << 20
+	// keptBytes is the most bytes of counted contents that are kept until the page is complete. Others are read again.
+	keptBytes = 4 << 20
 )
 
 // revisionKey names a revision of a data point.
@@ -22,28 +33,34 @@ type revisionKey struct {
 	revision  int
 }
 
-// body is the text of a revision. Content is nil where it was not asked for, or lies in a blob that was not read yet.
+// body is the text of a revision.
 type body struct {
-	whole        bool // content was asked for
 	content      []byte
 	contentBlob  *blob.Ref
-	metadata     *string
+	metadata     json.RawMessage
 	metadataBlob *blob.Ref
 	label        *string
-	// ready says that blobs were read; gone that one of them was erased meanwhile.
+	// ready reports whether all that a page shows of it was read; gone whether a blob of it was erased meanwhile.
 	ready, gone bool
 }
 
-const selectBodies = `select r.data_point, r.number, c.whole, case when c.whole then r.content end, r.content_blob, r.metadata, r.metadata_blob, r.label
-	from unnest($1::uuid[], $2::int[], $3::bool[]) c (id, number, whole)
+// part is what is to be read of a revision.
+type part struct {
+	revisionKey
+	content, metadata bool
+}
+
+const selectBodies = `select r.data_point, r.number, case when c.content then r.content end, r.content_blob, case when c.metadata then r.metadata end,
+		r.metadata_blob, r.label
+	from unnest($1::uuid[], $2::int[], $3::bool[], $4::bool[]) c (id, number, content, metadata)
 	cross join lateral (select * from datapoints.revisions where data_point = c.id and number = c.number offset 0) r`
 
-// bodies reads revisions of data points that passed, all of them with their content but the first where it is not to be whole.
-func (g *gate) bodies(ctx context.Context, wanted []revisionKey, firstWhole bool) (map[revisionKey]*body, error) {
+// bodies reads parts of revisions of data points that passed.
+func (g *gate) bodies(ctx context.Context, wanted []part) (map[revisionKey]*body, error) {
 	found := make(map[revisionKey]*body, len(wanted))
-	rows, err := g.db.Query(ctx, selectBodies, unnest.IDs(wanted, func(k revisionKey) uuid.UUID { return k.dataPoint }),
-		unnest.Column(wanted, func(k revisionKey) int32 { return int32(k.revision) }),
-		unnest.Column(wanted, func(k revisionKey) bool { return firstWhole || k != wanted[0] }))
+	rows, err := g.db.Query(ctx, selectBodies, unnest.IDs(wanted, func(w part) uuid.UUID { return w.dataPoint }),
+		unnest.Column(wanted, func(w part) int32 { return int32(w.revision) }),
+		unnest.Column(wanted, func(w part) bool { return w.content }), unnest.Column(wanted, func(w part) bool { return w.metadata }))
 	if err != nil {
 		return nil, fmt.Errorf("read texts: %w", err)
 	}
@@ -51,7 +68,7 @@ func (g *gate) bodies(ctx context.Context, wanted []revisionKey, firstWhole bool
 	for rows.Next() {
 		var key revisionKey
 		b := new(body)
-		if err := rows.Scan(&key.dataPoint, &key.revision, &b.whole, &b.content, &b.contentBlob, &b.metadata, &b.metadataBlob, &b.label); err != nil {
+		if err := rows.Scan(&key.dataPoint, &key.revision, &b.content, &b.contentBlob, (*[]byte)(&b.metadata), &b.metadataBlob, &b.label); err != nil {
 			return nil, fmt.Errorf("read texts: %w", err)
 		}
 		found[key] = b
@@ -62,7 +79,7 @@ func (g *gate) bodies(ctx context.Context, wanted []revisionKey, firstWhole bool
 	return found, nil
 }
 
-// texts reads what a page shows, some documents at a time, in the order in which they are likely to be shown.
+// texts knows what the documents of a page cost, and reads them once the page is known.
 type texts struct {
 	gate  *gate
 	blobs interface {
@@ -70,35 +87,54 @@ type texts struct {
 	}
 	ranking *ranking
 	log     *slog.Logger
-	// bodies are those that were read, nil where there was nothing.
-	bodies map[revisionKey]*body
-	// order is the candidates by score; those before loaded were read. The next time so many bytes are read.
-	order  []int
-	loaded int
-	reach  int64
-	err    error
+	// contents are those of blobs that were counted and kept, kept how many bytes they have.
+	contents map[revisionKey][]byte
+	kept     int64
+	err      error
 }
 
-// What is read at a time: at first what a page of plain ASCII holds, then more and more, up to so many documents and bytes.
-const (
-	readDocuments = 128
-	readBytes     = 4 << 20
-)
-
 // cost is what a document costs; ok is false where its text is gone, or after an error.
-func (t *texts) cost(ctx context.Context, e recall.Entry, budget int) (tokens int, ok bool) {
+func (t *texts) cost(ctx context.Context, e recall.Entry) (cost recall.Cost, ok bool) {
 	if t.err != nil {
-		return 0, false
+		return cost, false
 	}
-	b := t.body(ctx, e, budget)
-	if b == nil {
-		return 0, false
+	p := t.ranking.points[e.Candidate]
+	cost.Bytes = documentBytes + p.carried
+	if p.label != nil {
+		cost.Bytes += int64(len(*p.label))
 	}
 	if e.Memory != recall.Source {
 		l := t.ranking.lines[e.Candidate][e.Memory]
-		return recall.Tokens(l.content, l.excerpt), true
+		if l.carried != nil {
+			cost.Bytes += *l.carried - p.carried
+		}
+		cost.Tokens, cost.Bytes = recall.Tokens(l.content, l.excerpt), cost.Bytes+int64(len(l.content)+len(l.excerpt))
+		return cost, true
 	}
-	return recall.Tokens(string(b.content)), true
+	if p.tokens == nil && !t.count(ctx, t.key(e), p) {
+		return cost, false
+	}
+	cost.Tokens, cost.Bytes = *p.tokens, cost.Bytes+p.size
+	return cost, true
+}
+
+// count learns how many tokens a content in a blob has. It is false where the content is gone, or too much was read for that.
+func (t *texts) count(ctx context.Context, key revisionKey, p *point) bool {
+	if p.big == nil || t.gate.counted+p.big.Size > countedBytes {
+		return false
+	}
+	t.gate.counted += p.big.Size
+	data := t.blob(ctx, p.big)
+	if data == nil {
+		return false
+	}
+	tokens := recall.Tokens(string(data))
+	p.tokens = &tokens
+	if t.kept+p.big.Size <= keptBytes {
+		t.kept += p.big.Size
+		t.contents[key] = data
+	}
+	return true
 }
 
 // key is the revision that a document shows or cites.
@@ -110,37 +146,13 @@ func (t *texts) key(e recall.Entry) revisionKey {
 	return revisionKey{id, t.ranking.points[e.Candidate].revision}
 }
 
-// body is the revision behind a document, with the blobs that the document needs; nil where it is gone.
-func (t *texts) body(ctx context.Context, e recall.Entry, budget int) *body {
-	key, whole := t.key(e), e.Memory == recall.Source
-	if b, read := t.bodies[key]; !read || b != nil && whole && !b.whole {
-		t.load(ctx, key, whole, budget)
-	}
-	b := t.bodies[key]
-	if t.err != nil || b == nil || b.gone {
+// blob reads a blob; nil where it is gone, or after an error.
+func (t *texts) blob(ctx context.Context, ref *blob.Ref) []byte {
+	if t.err != nil {
 		return nil
 	}
-	if whole && b.content == nil && b.contentBlob != nil {
-		b.content = t.blob(ctx, b, b.contentBlob)
-	}
-	if !b.ready && b.metadataBlob != nil {
-		if metadata := t.blob(ctx, b, b.metadataBlob); metadata != nil {
-			text := string(metadata)
-			b.metadata = &text
-		}
-	}
-	b.ready = true
-	if t.err != nil || b.gone {
-		return nil
-	}
-	return b
-}
-
-// blob reads a blob. One that is gone takes its document out of the page: it is being erased.
-func (t *texts) blob(ctx context.Context, b *body, ref *blob.Ref) []byte {
 	data, err := t.blobs.ReadBlob(ctx, *ref)
 	if _, lost := errors.AsType[*eventstore.BlobError](err); lost {
-		b.gone = true
 		t.log.WarnContext(ctx, "text of a data point is missing", "blob", ref.Stream, "err", err)
 		return nil
 	}
@@ -151,71 +163,75 @@ func (t *texts) blob(ctx context.Context, b *body, ref *blob.Ref) []byte {
 	return data
 }
 
-// load reads a revision, and with it the sources that come next and may fit.
-func (t *texts) load(ctx context.Context, first revisionKey, whole bool, budget int) {
-	if t.order == nil {
-		t.reach = 4 * int64(budget)
-		t.order = make([]int, len(t.ranking.candidates))
-		for i := range t.order {
-			t.order[i] = i
-		}
-		sort.SliceStable(t.order, func(a, b int) bool { return t.place(t.order[a]) > t.place(t.order[b]) })
+// load reads what the page shows, and nothing else. Its bytes are reserved before; they are released with the answer.
+func (t *texts) load(ctx context.Context, composed recall.Composed) error {
+	if err := allowance.Reserve(ctx, composed.Used.Bytes); err != nil {
+		return err
 	}
-	wanted := []revisionKey{first}
-	size := int64(0)
-	for t.loaded < len(t.order) && len(wanted) < readDocuments && size < min(t.reach, readBytes) {
-		i := t.order[t.loaded]
-		t.loaded++
-		p := t.ranking.points[i]
-		if !p.within || recall.LeastTokens(p.size) > int64(budget) {
+	wanted, places := []part{}, map[revisionKey]int{}
+	for _, e := range composed.Page {
+		key := t.key(e)
+		if b := t.gate.texts[key]; b != nil && b.ready {
 			continue
 		}
-		if p.big == nil {
-			size += p.size
+		at, known := places[key]
+		if !known {
+			at = len(wanted)
+			places[key], wanted = at, append(wanted, part{revisionKey: key, metadata: true})
 		}
-		key := revisionKey{t.ranking.ids[i], p.revision}
-		if _, read := t.bodies[key]; read || key == first {
-			continue
-		}
-		wanted = append(wanted, key)
+		wanted[at].content = wanted[at].content || e.Memory == recall.Source
 	}
-	t.reach *= growth
-	found, err := t.gate.bodies(ctx, wanted, whole)
+	if len(wanted) == 0 {
+		return nil
+	}
+	found, err := t.gate.bodies(ctx, wanted)
 	if err != nil {
-		t.err = err
-		return
+		return err
 	}
-	for _, key := range wanted {
-		t.bodies[key] = found[key]
+	for _, w := range wanted {
+		b := found[w.revisionKey]
+		if b == nil {
+			continue
+		}
+		t.fill(ctx, w, b)
+		t.gate.texts[w.revisionKey] = b
+	}
+	return t.err
+}
+
+// fill reads the blobs of a revision that the page shows. One that is gone takes its documents out of the page: it is being erased.
+func (t *texts) fill(ctx context.Context, w part, b *body) {
+	b.ready = true
+	if w.content && b.contentBlob != nil {
+		if b.content = t.contents[w.revisionKey]; b.content == nil {
+			b.content = t.blob(ctx, b.contentBlob)
+		}
+		delete(t.contents, w.revisionKey)
+		b.gone = b.content == nil
+	}
+	if b.metadataBlob != nil && !b.gone {
+		b.metadata = t.blob(ctx, b.metadataBlob)
+		b.gone = b.metadata == nil
 	}
 }
 
-func (t *texts) place(i int) float64 {
-	c := &t.ranking.candidates[i]
-	best := c.Score
-	for _, m := range c.Memories {
-		best = max(best, m.Score)
+// result is a document of the page as it is answered; ok is false where its text is gone.
+func (t *texts) result(e recall.Entry, rank int) (r Result, ok bool) {
+	p, b := t.ranking.points[e.Candidate], t.gate.texts[t.key(e)]
+	if b == nil || b.gone {
+		return Result{}, false
 	}
-	return best
-}
-
-// result is a document of the page as it is answered.
-func (t *texts) result(e recall.Entry, rank int) Result {
-	p, b := t.ranking.points[e.Candidate], t.bodies[t.key(e)]
-	source := Source{SourceID: p.sourceID, OccurredAt: p.occurredAt, Label: b.label, Excerpts: []string{}}
-	if b.metadata != nil {
-		source.Metadata = json.RawMessage(*b.metadata)
-	}
+	source := Source{SourceID: p.sourceID, OccurredAt: p.occurredAt, Label: b.label, Metadata: b.metadata, Excerpts: []string{}}
 	if e.Memory == recall.Source {
 		return Result{
 			ID: p.node, Rank: rank, OccurredAt: p.occurredAt, Content: string(b.content),
 			Artifact: Artifact{ID: p.node, Kind: KindSource, OccurredAt: p.occurredAt}, Sources: []Source{source},
-		}
+		}, true
 	}
 	l := t.ranking.lines[e.Candidate][e.Memory]
 	source.OccurredAt, source.Excerpts = l.occurredAt, []string{l.excerpt}
 	return Result{
 		ID: l.id, Rank: rank, OccurredAt: l.occurredAt, Content: l.content,
 		Artifact: Artifact{ID: l.id, Kind: l.kind, OccurredAt: l.occurredAt, SupersededAt: l.supersededAt}, Sources: []Source{source},
-	}
+	}, true
 }

@@ -35,10 +35,10 @@ type village struct {
 func newVillage(t *testing.T) *village {
 	t.Helper()
 	v := &village{House: recalltest.New(t, nil)}
-	v.Follow(directory.New(v, slog.New(slog.DiscardHandler)))
+	v.Follow(directory.New(v, stream.Namespaces{}, slog.New(slog.DiscardHandler)))
 	v.directory = directory.NewQueries(v.DB, nil, v, nil, nil)
 	v.service = recall.New(recall.Config{DB: v.DB, Index: v.Index, Blobs: v, Viewers: v})
-	v.Append(stream.Registry, registry.ProjectCreated{ProjectID: v.Project.ID, Slug: v.Project.Slug, Namespace: v.Project.Namespace, CreatedAt: v.Now})
+	v.Append(stream.Registry, registry.ProjectCreated{ProjectID: v.Project.ID, Slug: v.Project.Slug, Namespace: stream.Namespace{ID: v.Project.Namespace}, CreatedAt: v.Now})
 	return v
 }
 

@@ -3,70 +3,60 @@ package recallindex
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/unnest"
 )
 
 // changes is what the page means for the index of each project.
-func (p *Projector) changes(ctx context.Context, pg *page) (map[uuid.UUID]*Change, error) {
+func (p *Projector) changes(ctx context.Context, pg *page) ([]Change, error) {
 	changes := make(map[uuid.UUID]*Change)
 	of := func(project uuid.UUID) *Change {
 		if changes[project] == nil {
-			changes[project] = new(Change)
+			changes[project] = &Change{Project: project}
 		}
 		return changes[project]
 	}
+	for project, scopes := range pg.stale {
+		of(project).Deletes = scopes
+	}
 	for id := range pg.touched {
 		row := pg.points[id]
-		if row.source {
-			documents, err := p.passages(ctx, id, row)
+		c := of(row.project)
+		if row.accepted != nil {
+			documents, err := p.passages(ctx, id, row, row.accepted)
 			if err != nil {
 				return nil, err
 			}
-			// Documents that a move finds no text for any more lose their place too.
-			for n := len(documents); n < row.passages; n++ {
-				pg.stale[row.project] = append(pg.stale[row.project], Key{DataPoint: id, Revision: row.revision, N: n})
-			}
-			row.passages = len(documents)
-			of(row.project).Upserts = append(of(row.project).Upserts, documents...)
+			c.Upserts = append(c.Upserts, documents...)
 		}
-		if row.memory {
-			documents, err := p.lines(ctx, id, row)
+		if row.derived != nil {
+			documents, err := p.lines(ctx, id, row, row.derived)
 			if err != nil {
 				return nil, err
 			}
-			if row.derived == nil && len(documents) == 0 {
-				pg.replaceMemories(id, row)
-			}
-			row.memories = unnest.Column(documents, func(d Document) uuid.UUID { return d.Memory })
-			of(row.project).Upserts = append(of(row.project).Upserts, documents...)
+			c.Upserts = append(c.Upserts, documents...)
+		}
+		// What the page brings has the audience already.
+		if row.moved && (row.accepted == nil || row.memoryRevision > 0 && row.derived == nil) {
+			c.Moves = append(c.Moves, Move{DataPoint: id, Audience: row.audience})
 		}
 	}
-	for _, past := range pg.passing {
-		keys, err := p.keys(ctx, past)
-		if err != nil {
-			return nil, err
-		}
-		of(past.project).Deletes = append(of(past.project).Deletes, keys...)
+	list := make([]Change, 0, len(changes))
+	for _, c := range changes {
+		list = append(list, *c)
 	}
-	for project, keys := range pg.stale {
-		of(project).Deletes = append(of(project).Deletes, keys...)
-	}
-	return changes, nil
+	return list, nil
 }
 
 // passages are the documents of the newest revision of a data point; none where its text was erased.
-func (p *Projector) passages(ctx context.Context, id uuid.UUID, row *point) ([]Document, error) {
-	accepted, err := p.revision(ctx, id, row)
-	if err != nil || accepted == nil {
-		return nil, err
-	}
+func (p *Projector) passages(ctx context.Context, id uuid.UUID, row *point, accepted *datapoint.RevisionAccepted) ([]Document, error) {
 	content, ok, err := p.content(ctx, id, accepted)
 	if err != nil || !ok {
 		return nil, err
@@ -86,11 +76,7 @@ func (p *Projector) passages(ctx context.Context, id uuid.UUID, row *point) ([]D
 }
 
 // lines are the documents of the memories of a data point.
-func (p *Projector) lines(ctx context.Context, id uuid.UUID, row *point) ([]Document, error) {
-	derived, err := p.derived(ctx, id, row)
-	if err != nil || derived == nil {
-		return nil, err
-	}
+func (p *Projector) lines(ctx context.Context, id uuid.UUID, row *point, derived *memory.Derived) ([]Document, error) {
 	memories, err := p.memories(ctx, id, derived)
 	if err != nil {
 		return nil, err
@@ -110,35 +96,16 @@ func (p *Projector) lines(ctx context.Context, id uuid.UUID, row *point) ([]Docu
 	return documents, nil
 }
 
-// keys are the documents that a revision had, or its memories, had the page ended with it.
-func (p *Projector) keys(ctx context.Context, past passing) ([]Key, error) {
-	var keys []Key
-	if past.derived != nil {
-		memories, err := p.memories(ctx, past.id, past.derived)
-		for _, m := range memories {
-			keys = append(keys, Key{DataPoint: past.id, Revision: past.derived.Revision, Memory: m.ID})
-		}
-		return keys, err
-	}
-	row := &point{accepted: past.accepted, revision: past.accepted.Effect.Revision}
-	documents, err := p.passages(ctx, past.id, row)
-	for _, d := range documents {
-		keys = append(keys, d.Key)
-	}
-	return keys, err
-}
-
 const (
 	deletePoints = `delete from data_points d where d.id = any($1::uuid[])`
 	upsertPoints = `insert into data_points
-			(id, project_id, audience, revision, body_at, passages, occurred_at, memory_revision, memory_at, memories, position)
-		select id, project_id, audience, revision, body_at, passages, occurred_at, memory_revision, memory_at,
-			string_to_array(memories, ',')::uuid[], position
-		from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::bigint[], $6::int[], $7::timestamptz[], $8::int[], $9::bigint[], $10::text[], $11::bigint[])
-			as row (id, project_id, audience, revision, body_at, passages, occurred_at, memory_revision, memory_at, memories, position)
+			(id, project_id, audience, revision, body_at, occurred_at, memory_revision, memory_at, position)
+		select id, project_id, audience, revision, body_at, occurred_at, memory_revision, memory_at, position
+		from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::bigint[], $6::timestamptz[], $7::int[], $8::bigint[], $9::bigint[])
+			as row (id, project_id, audience, revision, body_at, occurred_at, memory_revision, memory_at, position)
 		on conflict (id) do update set audience = excluded.audience, revision = excluded.revision, body_at = excluded.body_at,
-			passages = excluded.passages, occurred_at = excluded.occurred_at, memory_revision = excluded.memory_revision,
-			memory_at = excluded.memory_at, memories = excluded.memories, position = excluded.position`
+			occurred_at = excluded.occurred_at, memory_revision = excluded.memory_revision,
+			memory_at = excluded.memory_at, position = excluded.position`
 )
 
 // save writes the rows as the page leaves them.
@@ -162,11 +129,9 @@ func (p *page) save(ctx context.Context, tx pgx.Tx) error {
 			unnest.IDs(rows, func(r entry) uuid.UUID { return r.audience }),
 			unnest.Column(rows, func(r entry) int32 { return int32(r.revision) }),
 			unnest.Column(rows, func(r entry) int64 { return r.bodyAt }),
-			unnest.Column(rows, func(r entry) int32 { return int32(r.passages) }),
 			unnest.Column(rows, func(r entry) time.Time { return r.occurredAt }),
 			unnest.Column(rows, func(r entry) int32 { return int32(r.memoryRevision) }),
 			unnest.Column(rows, func(r entry) int64 { return r.memoryAt }),
-			unnest.Column(rows, func(r entry) string { return strings.Join(unnest.Column(r.memories, uuid.UUID.String), ",") }),
 			unnest.Column(rows, func(r entry) int64 { return int64(r.position) }),
 		)
 	}

@@ -47,10 +47,26 @@ type Document struct {
 	Terms      recall.Terms
 }
 
-// Change is what one page does to the index of one project: deletes first, then upserts, which replace equal keys.
+// Scope names all documents of one part of a revision of a data point.
+type Scope struct {
+	DataPoint uuid.UUID
+	Part      Part
+	Revision  int
+}
+
+// Move gives every document of a data point another audience.
+type Move struct {
+	DataPoint uuid.UUID
+	Audience  uuid.UUID
+}
+
+// Change is what one page does to the documents of one project: deletes first, then upserts, which replace equal keys, then moves.
+// All documents of a data point have one audience: that of its newest move or upsert.
 type Change struct {
+	Project uuid.UUID
+	Deletes []Scope
 	Upserts []Document
-	Deletes []Key
+	Moves   []Move
 }
 
 // Query asks for the documents of one part that hold any of the terms.
@@ -86,31 +102,56 @@ type Found struct {
 
 // Index is a search engine. It is safe for concurrent use; every call ends with its context.
 type Index interface {
-	// Apply changes the index of one project. When it returns nil, the change is durable and every later search sees it.
-	// A repeated Apply changes nothing; one that failed may have happened in part.
-	Apply(ctx context.Context, project uuid.UUID, change Change) error
-	// Search finds documents. A project without documents has none.
+	// Apply makes the changes of one page, at most one of each project. When it returns nil, they are durable and every later
+	// search sees them. A repeated Apply changes nothing; one that failed may have happened in part.
+	Apply(ctx context.Context, changes []Change) error
+	// Search finds documents. A project without documents has none. It is ErrIncomplete where documents of the project are
+	// lost and not all back yet.
 	Search(ctx context.Context, q Query) (Found, error)
 	// Count is the number of documents of a project, both parts.
 	Count(ctx context.Context, project uuid.UUID) (int, error)
-	// Expunge returns once no file holds anything of the documents of a project that were deleted before. A project without any
-	// has none.
-	Expunge(ctx context.Context, project uuid.UUID) error
-	// Projects are those that have documents, or had some.
-	Projects(ctx context.Context) ([]uuid.UUID, error)
-	// DropProject removes a project with all its documents.
+	// Expunge returns once no file holds anything of the documents that were deleted before, and how many parts of the index it
+	// went through.
+	Expunge(ctx context.Context) (parts int, err error)
+	// DropProject removes all documents of a project.
 	DropProject(ctx context.Context, project uuid.UUID) error
 	// Reset removes everything and begins a new generation.
 	Reset(ctx context.Context) error
-	// Generation names the contents: while it is the same, nothing that Apply made durable was lost. A new one is empty.
+	// Generation names the contents: while it is the same, nothing that Apply made durable was lost, but for what Losses names.
+	// A new one is empty.
 	Generation() string
+	// Losses are the parts of the index that lost documents and are not filled again yet. Changes go on there meanwhile.
+	Losses() []Loss
+	// Refilled notes durably that all documents of a loss up to a data point are back, or with a nil mark that all of them
+	// are. It is ErrDamaged where the part was lost once more.
+	Refilled(ctx context.Context, loss Loss, reached *Mark) error
 	// Close ends the index; calls that run are waited for, later ones are ErrClosed.
 	Close() error
+}
+
+// Loss is a part of the index that lost its documents, and has to be filled again from the log.
+type Loss struct {
+	// ID tells losses of one part apart.
+	ID uuid.UUID
+	// Part names what was lost, for people.
+	Part string
+	// Holds reports whether the documents of a project were there.
+	Holds func(project uuid.UUID) bool
+	// Reached is up to where it is filled again, zero for nothing.
+	Reached Mark
+}
+
+// Mark is a place in the order of data points: by project, then by id.
+type Mark struct {
+	Project   uuid.UUID
+	DataPoint uuid.UUID
 }
 
 // The errors that callers tell apart, with errors.Is.
 var (
 	ErrClosed = errors.New("recall index is closed")
-	// ErrDamaged is an index that lost documents: it has to be opened anew, and filled from the beginning of the log.
+	// ErrDamaged is an index that lost documents.
 	ErrDamaged = errors.New("recall index is damaged")
+	// ErrIncomplete is a project some of whose documents were lost and are not back yet.
+	ErrIncomplete = errors.New("the index of the project is being filled again")
 )

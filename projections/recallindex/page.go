@@ -22,18 +22,16 @@ type point struct {
 	audience       uuid.UUID
 	revision       int
 	bodyAt         int64
-	passages       int
 	occurredAt     time.Time
 	memoryRevision int
 	memoryAt       int64
-	memories       []uuid.UUID
 	position       eventstore.Position
 
-	// accepted and derived are the events within the page that brought what stands; source and memory say what to index anew.
+	// accepted and derived are the events within the page that brought what stands, nil for none; moved says that the
+	// audience changed.
 	accepted *datapoint.RevisionAccepted
 	derived  *memory.Derived
-	source   bool
-	memory   bool
+	moved    bool
 }
 
 // page is the rows that a page of events touches.
@@ -41,26 +39,22 @@ type page struct {
 	points  map[uuid.UUID]*point
 	touched map[uuid.UUID]struct{}
 	gone    map[uuid.UUID]struct{}
-	// stale is what may be in the index and must not stay: documents that rows named before, and by project.
-	stale map[uuid.UUID][]Key
-	// passing are revisions that came and were replaced within the page. A page that was lost may have left them in the index.
-	passing []passing
+	// stale is what may be in the index and must not stay, by project: what rows named before, and what came and was replaced
+	// within the page. A page that was lost may have left that in the index.
+	stale map[uuid.UUID][]Scope
 }
 
-// passing is a revision, or its memories, that the page replaces itself.
-type passing struct {
-	id       uuid.UUID
-	project  uuid.UUID
-	accepted *datapoint.RevisionAccepted
-	derived  *memory.Derived
-}
-
-const selectPoints = `select id, project_id, audience, revision, body_at, passages, occurred_at, memory_revision, memory_at, memories, position
-	from data_points where id = any($1::uuid[])`
+const (
+	// lockSchema keeps pages, and those who fill a part of the index again, from working at the same time: the index is
+	// written before the rows of the page are committed, and nobody else is to read the rows meanwhile.
+	lockSchema   = `select pg_advisory_xact_lock(hashtextextended(current_schema(), 10))`
+	selectPoints = `select id, project_id, audience, revision, body_at, occurred_at, memory_revision, memory_at, position
+		from data_points where id = any($1::uuid[])`
+)
 
 // load reads the rows of the data points that the facts are about.
 func load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) (*page, error) {
-	p := &page{points: map[uuid.UUID]*point{}, touched: map[uuid.UUID]struct{}{}, gone: map[uuid.UUID]struct{}{}, stale: map[uuid.UUID][]Key{}}
+	p := &page{points: map[uuid.UUID]*point{}, touched: map[uuid.UUID]struct{}{}, gone: map[uuid.UUID]struct{}{}, stale: map[uuid.UUID][]Scope{}}
 	wanted := map[uuid.UUID]struct{}{}
 	for _, f := range facts {
 		if kept, ok := f.Event.(*deletion.FactsKept); ok {
@@ -72,26 +66,36 @@ func load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) (*page, error
 	if len(wanted) == 0 {
 		return p, nil
 	}
-	rows, err := tx.Query(ctx, selectPoints, unnest.Keys(wanted))
-	if err != nil {
+	batch := new(pgx.Batch)
+	batch.Queue(lockSchema)
+	batch.Queue(selectPoints, unnest.Keys(wanted)).Query(func(rows pgx.Rows) error {
+		found, err := pointsOf(rows)
+		for id, row := range found {
+			p.points[id] = row
+		}
+		return err
+	})
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("load the rows of the page: %w", err)
 	}
-	defer rows.Close()
+	return p, nil
+}
+
+// pointsOf reads rows of data points.
+func pointsOf(rows pgx.Rows) (map[uuid.UUID]*point, error) {
+	found := map[uuid.UUID]*point{}
 	for rows.Next() {
 		var id uuid.UUID
 		row := new(point)
 		var position int64
-		if err := rows.Scan(&id, &row.project, &row.audience, &row.revision, &row.bodyAt, &row.passages, &row.occurredAt,
-			&row.memoryRevision, &row.memoryAt, &row.memories, &position); err != nil {
-			return nil, fmt.Errorf("load the rows of the page: %w", err)
+		if err := rows.Scan(&id, &row.project, &row.audience, &row.revision, &row.bodyAt, &row.occurredAt,
+			&row.memoryRevision, &row.memoryAt, &position); err != nil {
+			return nil, err
 		}
 		row.position = eventstore.Position(position)
-		p.points[id] = row
+		found[id] = row
 	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("load the rows of the page: %w", err)
-	}
-	return p, nil
+	return found, rows.Err()
 }
 
 // apply folds one event.
@@ -127,9 +131,9 @@ func (p *page) accepted(f eventstore.Fact, id uuid.UUID, e *datapoint.RevisionAc
 	}
 	p.replaceSource(id, row)
 	// The memories stay until those of the new revision are derived, and follow it to its audience.
-	row.memory = row.memory || row.memoryRevision > 0 && row.audience != e.Effect.Audience
+	row.moved = row.moved || row.audience != e.Effect.Audience
 	row.audience, row.revision, row.occurredAt = e.Effect.Audience, e.Effect.Revision, unnest.Instant(e.Effect.OccurredAt)
-	row.bodyAt, row.accepted, row.source = int64(f.Revision), e, true
+	row.bodyAt, row.accepted = int64(f.Revision), e
 	p.touch(id, row, f)
 }
 
@@ -139,8 +143,7 @@ func (p *page) moved(f eventstore.Fact, id uuid.UUID, e *datapoint.Moved) {
 	if row == nil || e.Historic() || row.audience == e.Effect.Audience {
 		return
 	}
-	row.audience = e.Effect.Audience
-	row.source, row.memory = true, row.memoryRevision > 0
+	row.audience, row.moved = e.Effect.Audience, true
 	p.touch(id, row, f)
 }
 
@@ -151,7 +154,7 @@ func (p *page) derived(f eventstore.Fact, id uuid.UUID, e *memory.Derived) {
 		return
 	}
 	p.replaceMemories(id, row)
-	row.memoryRevision, row.memoryAt, row.derived, row.memory = e.Revision, int64(f.Revision), e, true
+	row.memoryRevision, row.memoryAt, row.derived = e.Revision, int64(f.Revision), e
 	p.touch(id, row, f)
 }
 
@@ -176,24 +179,14 @@ func (p *page) touch(id uuid.UUID, row *point, f eventstore.Fact) {
 
 // replaceSource marks the passages of a data point as stale.
 func (p *page) replaceSource(id uuid.UUID, row *point) {
-	if row.accepted != nil {
-		p.passing = append(p.passing, passing{id: id, project: row.project, accepted: row.accepted})
-		row.accepted = nil
+	if row.revision > 0 {
+		p.stale[row.project] = append(p.stale[row.project], Scope{DataPoint: id, Part: Sources, Revision: row.revision})
 	}
-	for n := range row.passages {
-		p.stale[row.project] = append(p.stale[row.project], Key{DataPoint: id, Revision: row.revision, N: n})
-	}
-	row.passages = 0
 }
 
 // replaceMemories marks the memories of a data point as stale.
 func (p *page) replaceMemories(id uuid.UUID, row *point) {
-	if row.derived != nil {
-		p.passing = append(p.passing, passing{id: id, project: row.project, derived: row.derived})
-		row.derived = nil
+	if row.memoryRevision > 0 {
+		p.stale[row.project] = append(p.stale[row.project], Scope{DataPoint: id, Part: Memories, Revision: row.memoryRevision})
 	}
-	for _, m := range row.memories {
-		p.stale[row.project] = append(p.stale[row.project], Key{DataPoint: id, Revision: row.memoryRevision, Memory: m})
-	}
-	row.memories = nil
 }

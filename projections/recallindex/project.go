@@ -41,7 +41,7 @@ func New(index Index, texts Texts, analyzer *recall.Analyzer, log *slog.Logger) 
 func (*Projector) Name() string { return Name }
 
 // Version implements projections.Projector.
-func (*Projector) Version() int { return 2 }
+func (*Projector) Version() int { return 3 }
 
 // Families implements projections.Projector.
 func (*Projector) Families() []string {
@@ -61,20 +61,21 @@ func (p *Projector) Reset(ctx context.Context) error { return p.index.Reset(ctx)
 // pageText is the most text, in bytes, that is indexed for one page of several events.
 const pageText = 32 << 20
 
-// errLargePage asks for the events of a page one by one: a page of many long texts would not end within its time.
-var errLargePage = errors.New("the page holds too much text to be indexed at once")
+// Fit implements projections.Bounded: a page of many long texts would not end within its limit.
+func (*Projector) Fit(facts []eventstore.Fact) int {
+	var text int64
+	for i, f := range facts {
+		if text += textSize(f.Event); text > pageText && i > 0 {
+			return i
+		}
+	}
+	return len(facts)
+}
 
-// Apply indexes what the page leaves standing: one change of the index per project, then one statement for the rows.
+// Apply indexes what the page leaves standing: one change of the index, then one statement for the rows.
 func (p *Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) error {
 	if len(facts) == 0 {
 		return nil
-	}
-	var text int64
-	if err := projections.Each(facts, func(f eventstore.Fact) error { text += textSize(f.Event); return nil }); err != nil {
-		return err
-	}
-	if text > pageText && len(facts) > 1 {
-		return errLargePage
 	}
 	page, err := load(ctx, tx, facts)
 	if err != nil {
@@ -87,13 +88,11 @@ func (p *Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fac
 	if err != nil {
 		return err
 	}
-	for project, change := range changes {
-		if err := p.index.Apply(ctx, project, *change); err != nil {
-			if errors.Is(err, ErrDamaged) {
-				return err
-			}
-			return projections.Transient(fmt.Errorf("index: %w", err))
+	if err := p.index.Apply(ctx, changes); err != nil {
+		if errors.Is(err, ErrDamaged) {
+			return err
 		}
+		return projections.Transient(fmt.Errorf("index: %w", err))
 	}
 	return page.save(ctx, tx)
 }

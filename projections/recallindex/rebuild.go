@@ -3,7 +3,6 @@ package recallindex
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/annals-project/annals/projections"
 )
@@ -63,14 +62,6 @@ func (p *Projector) Discard(ctx context.Context) error {
 
 // Expunge implements projections.Expunger.
 func (p *Projector) Expunge(ctx context.Context) error {
-	projects, err := p.index.Projects(ctx)
-	if err != nil {
-		return fmt.Errorf("list indexes: %w", err)
-	}
-	for _, id := range projects {
-		if err := p.index.Expunge(ctx, id); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := p.index.Expunge(ctx)
+	return err
 }

@@ -5,11 +5,9 @@ create table data_points (
 	audience           uuid not null,
 	revision           int not null,         -- whose passages are in the index
 	body_at            bigint not null,      -- the revision of the data point's stream that holds its text
-	passages           int not null,         -- documents 0 to passages-1
 	occurred_at        timestamptz not null,
 	memory_revision    int not null,         -- whose memories are in the index; 0 for none
 	memory_at          bigint not null,      -- the revision of the memory stream that holds them
-	memories           uuid[] not null,
 	position           bigint not null       -- of the newest event applied
 );
-create index data_points_by_project on data_points (project_id);
+create index data_points_by_project on data_points (project_id, id);

@@ -11,7 +11,6 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/memory"
-	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 )
 
@@ -69,40 +68,13 @@ func textSize(e event.Event) int64 {
 		if e.Blob != nil {
 			return e.Blob.Size
 		}
+		var size int64
+		for _, m := range e.Memories {
+			size += int64(len(m.Content))
+		}
+		return size
 	}
 	return 0
-}
-
-// revision is the text of a revision: that of the page, else that of the log. It is nil where it was erased.
-func (p *Projector) revision(ctx context.Context, id uuid.UUID, row *point) (*datapoint.RevisionAccepted, error) {
-	if row.accepted != nil {
-		return row.accepted, nil
-	}
-	e, ok, err := p.texts.Event(ctx, stream.Name(stream.DataPoint, id), eventstore.Revision(row.bodyAt))
-	if err != nil || !ok {
-		return nil, err
-	}
-	accepted, ok := e.(*datapoint.RevisionAccepted)
-	if !ok {
-		return nil, fmt.Errorf("event %d of data point %s is %s, not a revision", row.bodyAt, id, e.EventType())
-	}
-	return accepted, nil
-}
-
-// derived is the event with the memories of a data point. It is nil where it was erased.
-func (p *Projector) derived(ctx context.Context, id uuid.UUID, row *point) (*memory.Derived, error) {
-	if row.derived != nil {
-		return row.derived, nil
-	}
-	e, ok, err := p.texts.Event(ctx, stream.Name(stream.Memory, id), eventstore.Revision(row.memoryAt))
-	if err != nil || !ok {
-		return nil, err
-	}
-	derived, ok := e.(*memory.Derived)
-	if !ok {
-		return nil, fmt.Errorf("event %d of the memory of %s is %s, not derived memory", row.memoryAt, id, e.EventType())
-	}
-	return derived, nil
 }
 
 // content is the text of a revision. ok is false where it was erased.

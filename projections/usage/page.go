@@ -69,7 +69,7 @@ func (p *page) apply(f eventstore.Fact) error {
 		p.grants = append(p.grants, grantRow{e, f.Revision})
 	case *metering.Charged:
 		p.charge(e, f.Revision)
-	case *registry.LogOpened, *registry.OrganizationCreated:
+	case *registry.LogOpened, *registry.HashKeySet, *registry.OrganizationCreated:
 	case *organization.ManagementKeySet, *organization.MemberAdded, *organization.SpendCapSet, *organization.Prepared:
 	case *registry.EventSetAside: // the runner's
 	default:

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/annals-project/annals/internal/operator"
 )
@@ -14,11 +13,11 @@ import (
 // Serve serves the routes on the socket of a data folder until the test ends.
 func Serve(t testing.TB, dataDir string, sends operator.Sends, more ...operator.Routes) {
 	t.Helper()
-	l, err := operator.Listen(t.Context(), dataDir)
+	l, err := operator.Listen(t.Context(), dataDir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: operator.Handler(sends, slog.New(slog.DiscardHandler), more...), ReadHeaderTimeout: time.Minute}
+	server := operator.Server(operator.Handler(sends, slog.New(slog.DiscardHandler), more...))
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
 	t.Cleanup(func() {

@@ -2,41 +2,182 @@ package bleve
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"slices"
 
+	"github.com/blevesearch/bleve/v2/index/scorch"
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 
+	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// Apply implements recallindex.Index.
-func (x *Index) Apply(ctx context.Context, project uuid.UUID, change recallindex.Change) error {
+// atOnce is how many slots are written at once: a sync waits for the disk, and another slot's words are counted meanwhile.
+const atOnce = 4
+
+// Apply implements recallindex.Index: one batch, or a few, for each slot that the page touches, some slots at once.
+func (x *Index) Apply(ctx context.Context, changes []recallindex.Change) error {
 	if err := x.enter(ctx); err != nil {
 		return err
 	}
 	defer x.leave()
-	if len(change.Upserts) == 0 && len(change.Deletes) == 0 {
-		return nil
-	}
 	x.mu.Lock()
 	damaged := x.damaged
 	x.mu.Unlock()
 	if damaged != nil {
 		return damaged
 	}
-	// Deletes alone make no project: where there is none, there is nothing to delete.
-	return x.with(project, len(change.Upserts) > 0, func(h *handle) error {
-		if h.index == nil {
-			return nil
+	slots := map[string]*work{}
+	for _, c := range changes {
+		if len(c.Upserts)+len(c.Deletes)+len(c.Moves) > 0 {
+			at := shared(c.Project)
+			workOf(slots, at).add(at, c)
 		}
-		h.write.Lock()
-		defer h.write.Unlock()
-		return x.apply(ctx, h, change)
-	})
+	}
+	// What belongs to a slot of its own leaves the shared one first: a document is never in both.
+	alone, err := x.writeAll(ctx, slots)
+	if err == nil {
+		_, err = x.writeAll(ctx, alone)
+	}
+	return err
 }
 
-// apply writes in batches. A key that is deleted and upserted is replaced; each batch is on disk when Batch returns.
-func (x *Index) apply(ctx context.Context, h *handle, change recallindex.Change) error {
+// work is what a page does to one slot.
+type work struct {
+	changes []placed
+	// upserts says that the slot is made where there is none. Deletes alone make no slot: there is nothing to delete.
+	upserts bool
+}
+
+// placed is a change of one project in one place.
+type placed struct {
+	at place
+	recallindex.Change
+	// gone are ids that leave the place, as those of Deletes do.
+	gone []string
+}
+
+func workOf(slots map[string]*work, at place) *work {
+	if slots[at.slot] == nil {
+		slots[at.slot] = new(work)
+	}
+	return slots[at.slot]
+}
+
+func (w *work) add(at place, c recallindex.Change) {
+	w.changes = append(w.changes, placed{at: at, Change: c})
+	w.upserts = w.upserts || len(c.Upserts) > 0
+}
+
+// writeAll writes slots, and answers what is left for slots of projects' own.
+func (x *Index) writeAll(ctx context.Context, slots map[string]*work) (map[string]*work, error) {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	rest := make(chan []placed, len(slots))
+	for slot, w := range slots {
+		group.Go(func() error {
+			defer x.changed(slot)
+			return panics.Call(ctx, x.options.Log, "writing a slot of the recall index panicked", func() error {
+				var left []placed
+				write := func(h *handle) (err error) {
+					left, err = x.write(ctx, h, w.changes)
+					return err
+				}
+				err := x.with(slot, w.upserts, write)
+				if errors.Is(err, recallindex.ErrIncomplete) {
+					err = x.with(slot, w.upserts, write) // it was damaged, and begins empty
+				}
+				rest <- left
+				return err
+			}, "slot", slot)
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	close(rest)
+	alone := map[string]*work{}
+	for left := range rest {
+		for _, c := range left {
+			workOf(alone, own(c.Project)).add(own(c.Project), c.Change)
+		}
+	}
+	return alone, nil
+}
+
+// write makes changes of one slot, and answers those that belong to slots of projects' own.
+func (x *Index) write(ctx context.Context, h *handle, changes []placed) (left []placed, err error) {
+	h.write.Lock()
+	defer h.write.Unlock()
+	changes, left, err = x.divide(h, changes)
+	if err != nil || h.index == nil {
+		return left, err
+	}
+	if err := x.batches(ctx, h, changes); err != nil {
+		return left, fmt.Errorf("write recall index: %w", err)
+	}
+	if err := h.move(changes); err != nil {
+		return left, fmt.Errorf("write recall index: %w", err)
+	}
+	return left, nil
+}
+
+// divide takes the documents of big projects out of the changes of a shared slot.
+func (x *Index) divide(h *handle, changes []placed) (here, left []placed, err error) {
+	for _, c := range changes {
+		if c.at.prefix == "" {
+			return changes, nil, nil
+		}
+		big := x.hasOwn(c.Project)
+		if !big && len(c.Upserts) > 0 && h.index != nil {
+			if big, err = h.grows(c, x.options.OwnFrom); err != nil {
+				return nil, nil, err
+			}
+		}
+		if big {
+			left = append(left, c)
+			if c.gone, err = h.twice(c); err != nil {
+				return nil, nil, err
+			}
+			c.Upserts = nil
+		}
+		here = append(here, c)
+	}
+	return here, left, nil
+}
+
+// grows reports whether a project has more documents here, with those that come, than belong among others.
+func (h *handle) grows(c placed, from int) (bool, error) {
+	n, known := h.counts[c.Project]
+	if !known || n+len(c.Upserts) > from {
+		var err error
+		if n, err = h.count(c.at); err != nil {
+			return false, err
+		}
+	}
+	h.counts[c.Project] = n + len(c.Upserts)
+	return n+len(c.Upserts) > from, nil
+}
+
+// twice are the ids of documents that a big project's new ones replace, and that are still here.
+func (h *handle) twice(c placed) ([]string, error) {
+	if h.index == nil || len(c.Upserts) == 0 {
+		return nil, nil
+	}
+	ids := make([]string, len(c.Upserts))
+	for i, d := range c.Upserts {
+		ids[i] = c.at.identifier(d.Key)
+	}
+	slices.Sort(ids)
+	return h.present(ids)
+}
+
+// batches writes deletes, then upserts. A key that is deleted and upserted is replaced; each batch is on disk when Batch returns.
+func (x *Index) batches(ctx context.Context, h *handle, changes []placed) error {
 	batch, terms := h.index.NewBatch(), 0
 	flush := func(least int) error {
 		if batch.Size() < least && terms < batchTerms {
@@ -45,54 +186,172 @@ func (x *Index) apply(ctx context.Context, h *handle, change recallindex.Change)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := h.index.Batch(batch); err != nil {
-			return fmt.Errorf("write recall index: %w", err)
+		if err := h.batch(batch); err != nil {
+			return err
 		}
 		// Bleve may still look at the old one.
 		batch, terms = h.index.NewBatch(), 0
 		return nil
 	}
-	for _, k := range change.Deletes {
-		batch.Delete(identifier(k))
-		if err := flush(x.options.Batch); err != nil {
+	for _, c := range changes {
+		past, err := h.idsOf(c.at, c.Deletes)
+		if err != nil {
 			return err
+		}
+		for _, id := range append(past, c.gone...) {
+			batch.Delete(id)
+			if err := flush(x.options.Batch); err != nil {
+				return err
+			}
 		}
 	}
-	for _, d := range change.Upserts {
-		if err := batch.IndexAdvanced(newDocument(d)); err != nil {
-			return fmt.Errorf("write recall index: %w", err)
-		}
-		terms += len(d.Terms.Text) + len(d.Terms.Label)
-		if err := flush(x.options.Batch); err != nil {
-			return err
+	for _, c := range changes {
+		for _, d := range c.Upserts {
+			if err := batch.IndexAdvanced(newDocument(c.at, d)); err != nil {
+				return err
+			}
+			terms += len(d.Terms.Text) + len(d.Terms.Label)
+			if err := flush(x.options.Batch); err != nil {
+				return err
+			}
 		}
 	}
 	return flush(1)
 }
 
-// batchTerms is the most terms that are written at once, give or take one document: some 50 MiB of memory.
-const batchTerms = 200_000
+// batchTerms is the most terms that are written to one slot at once, give or take one document: some 40 MiB of memory.
+const batchTerms = 150_000
+
+// move keeps the audiences of data points up to date that are not those of their documents.
+func (h *handle) move(changes []placed) error {
+	m := h.columns.moves
+	moved, past := map[moveKey]uuid.UUID{}, map[moveKey]struct{}{}
+	asked := map[moveKey]struct{}{}
+	for _, c := range changes {
+		for _, s := range c.Deletes {
+			if k := moveKey(c.at.owner(s.DataPoint)); m.moved(k) {
+				past[k] = struct{}{}
+			}
+		}
+		for _, d := range c.Upserts {
+			k := moveKey(c.at.owner(d.DataPoint))
+			if audience, standing := m.audience(k); standing && audience != d.Audience {
+				moved[k] = d.Audience
+			}
+		}
+		for _, to := range c.Moves {
+			k := moveKey(c.at.owner(to.DataPoint))
+			asked[k], moved[k] = struct{}{}, to.Audience
+		}
+	}
+	if len(moved)+len(past) == 0 {
+		return nil
+	}
+	return h.see(func(segments []*scorch.SegmentSnapshot) error {
+		maps.Copy(asked, past)
+		for k := range asked {
+			found := false
+			for _, s := range segments {
+				var err error
+				if found, err = has(s, k); err != nil {
+					return err
+				} else if found {
+					break
+				}
+			}
+			switch _, kept := past[k]; {
+			case found:
+			case kept || m.moved(k):
+				moved[k] = noAudience
+			default:
+				delete(moved, k)
+			}
+		}
+		if err := m.store(moved); err != nil {
+			return err
+		}
+		return h.columns.move(segments, moved)
+	})
+}
+
+// count is the number of documents of a place.
+func (h *handle) count(at place) (n int, err error) {
+	err = h.see(func(segments []*scorch.SegmentSnapshot) error {
+		for _, part := range []recallindex.Part{recallindex.Sources, recallindex.Memories} {
+			of, err := count(segments, at, part)
+			if err != nil {
+				return err
+			}
+			n += of
+		}
+		return nil
+	})
+	return n, err
+}
 
 // Count implements recallindex.Index.
-func (x *Index) Count(ctx context.Context, project uuid.UUID) (int, error) {
+func (x *Index) Count(ctx context.Context, project uuid.UUID) (total int, err error) {
 	if err := x.enter(ctx); err != nil {
 		return 0, err
 	}
 	defer x.leave()
-	var n uint64
-	err := x.with(project, false, func(h *handle) error {
+	for _, at := range x.places(project) {
+		err := x.with(at.slot, false, func(h *handle) error {
+			if h.index == nil {
+				return nil
+			}
+			n, err := h.count(at)
+			total += n
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return total, nil
+}
+
+// DropProject implements recallindex.Index.
+func (x *Index) DropProject(ctx context.Context, project uuid.UUID) error {
+	if err := x.enter(ctx); err != nil {
+		return err
+	}
+	defer x.leave()
+	if x.hasOwn(project) {
+		slot := own(project).slot
+		if err := errors.Join(x.remove(slot), os.RemoveAll(x.path(slot)+lostSuffix)); err != nil {
+			return fmt.Errorf("drop project %s: %w", project, err)
+		}
+		x.mu.Lock()
+		delete(x.owns, project)
+		delete(x.losses, slot)
+		x.mu.Unlock()
+	}
+	at := shared(project)
+	defer x.changed(at.slot)
+	err := x.with(at.slot, false, func(h *handle) error {
 		if h.index == nil {
 			return nil
 		}
+		h.write.Lock()
+		defer h.write.Unlock()
+		c := placed{at: at}
+		var points map[uuid.UUID]struct{}
 		var err error
-		if n, err = h.index.DocCount(); err != nil || n == 0 {
+		if c.gone, points, err = h.idsIn(at); err != nil {
 			return err
 		}
-		filler, err := h.index.Document(fillerID)
-		if filler != nil {
-			n--
+		for id := range points {
+			c.Deletes = append(c.Deletes, recallindex.Scope{DataPoint: id})
 		}
-		return err
+		delete(h.counts, project)
+		if err := x.batches(ctx, h, []placed{c}); err != nil {
+			return err
+		}
+		return h.move([]placed{c})
 	})
-	return int(n), err
+	if err != nil {
+		return fmt.Errorf("drop project %s: %w", project, err)
+	}
+	return nil
 }

@@ -18,7 +18,7 @@ func TestManyTerms(t *testing.T) {
 	x := open(t, filepath.Join(t.TempDir(), "bleve"), bleve.Options{})
 	defer func() { must(t, x.Close()) }()
 	project := uuid.New()
-	var change recallindex.Change
+	change := recallindex.Change{Project: project}
 	for n := range 5 {
 		d := recallindex.Document{Key: recallindex.Key{DataPoint: uuid.New(), Revision: 1}, OccurredAt: time.Unix(0, 0), Terms: recall.Terms{Text: []string{"helix"}}}
 		for i := range 90_000 {
@@ -26,7 +26,7 @@ func TestManyTerms(t *testing.T) {
 		}
 		change.Upserts = append(change.Upserts, d)
 	}
-	must(t, x.Apply(t.Context(), project, change))
+	must(t, x.Apply(t.Context(), []recallindex.Change{change}))
 	found, err := x.Search(t.Context(), recallindex.Query{
 		Project: project, Part: recallindex.Sources, Terms: []string{"helix", "w7of4"}, Audiences: []uuid.UUID{uuid.Nil}, Size: 10,
 	})

@@ -39,7 +39,7 @@ func BenchmarkSearch(b *testing.B) {
 	project, analyzer, texts := uuid.UUID{1}, recall.NewAnalyzer(), load.NewTexts(10_000)
 	began := time.Now()
 	for from := 0; from < benchPassages; from += 1000 {
-		var change recallindex.Change
+		change := recallindex.Change{Project: project}
 		for i := from; i < from+1000; i++ {
 			d := recallindex.Document{
 				Key: recallindex.Key{Revision: 1}, Audience: uuid.UUID{15: byte(i*7%benchAudiences + 1)}, OccurredAt: benchStart.AddDate(0, 0, i*31%benchDays),
@@ -48,7 +48,7 @@ func BenchmarkSearch(b *testing.B) {
 			binary.BigEndian.PutUint64(d.DataPoint[:], uint64(i)+1)
 			change.Upserts = append(change.Upserts, d)
 		}
-		if err := x.Apply(b.Context(), project, change); err != nil {
+		if err := x.Apply(b.Context(), []recallindex.Change{change}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -79,7 +79,7 @@ func BenchmarkSearch(b *testing.B) {
 		})
 		b.Run(name+"/bleve", func(b *testing.B) {
 			defer reportCPU(b)()
-			err := x.with(project, false, func(h *handle) error {
+			err := x.with(own(project).slot, false, func(h *handle) error {
 				for n := 0; b.Loop(); n++ {
 					if _, err := h.index.SearchInContext(b.Context(), bare(queries[n%len(queries)], q, filters)); err != nil {
 						return err

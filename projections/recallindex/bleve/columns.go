@@ -2,16 +2,23 @@ package bleve
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 
 	"github.com/blevesearch/bleve/v2/index/scorch"
 	segment "github.com/blevesearch/scorch_segment_api/v2"
+	"github.com/google/uuid"
 )
 
 // columns hold, of the segments of an index, what a query asks of a document by its number. A segment never changes, but for which
-// of its documents were deleted: each column is made once, from the postings, when it is first asked for.
+// of its documents were deleted: each column is made once, from the postings, when it is first asked for. Only that of audiences
+// changes, with the moves of data points.
 type columns struct {
+	// moves are the audiences that count instead of those in segments.
+	moves *moves
+
 	mu sync.Mutex
 	of map[uint64]*column
 }
@@ -19,7 +26,7 @@ type columns struct {
 // column is of one segment.
 type column struct {
 	mu        sync.Mutex
-	audiences *values
+	audiences *audiences
 	days      *values
 	traits    *values
 	impacts   map[impactKey]float64
@@ -29,6 +36,12 @@ type column struct {
 type values struct {
 	names []string
 	of    []uint32
+}
+
+// audiences are those of documents, as values are. They are never changed once they are in a column.
+type audiences struct {
+	numbers map[uuid.UUID]uint32
+	of      []uint32
 }
 
 // name is the term of a document.
@@ -59,15 +72,96 @@ func (c *columns) in(segments []*scorch.SegmentSnapshot) []*column {
 	return found
 }
 
-// audiencesOf are the audiences of the documents of the segment.
-func (c *column) audiencesOf(s segment.Segment) (*values, error) {
+// move puts data points into other audiences, in the columns that were made. Those that are made later find them in moves.
+func (c *columns) move(segments []*scorch.SegmentSnapshot, moved map[moveKey]uuid.UUID) error {
+	for i, column := range c.in(segments) {
+		if err := column.move(segments[i].Segment(), moved); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *column) move(s segment.Segment, moved map[moveKey]uuid.UUID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var err error
 	if c.audiences == nil {
-		c.audiences, err = readValues(s, audienceField)
+		return nil
 	}
-	return c.audiences, err
+	var changed *audiences
+	owners, err := ownersIn(s)
+	if err != nil {
+		return err
+	}
+	for k, audience := range moved {
+		if audience == noAudience {
+			continue // it has no documents any more
+		}
+		err := owners.each(string(k), func(doc uint64) error {
+			if changed == nil {
+				changed = c.audiences.clone(s)
+			}
+			changed.put(doc, audience)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if changed != nil {
+		c.audiences = changed
+	}
+	return nil
+}
+
+func (a *audiences) clone(s segment.Segment) *audiences {
+	b := &audiences{numbers: maps.Clone(a.numbers), of: slices.Clone(a.of)}
+	if b.of == nil {
+		b.of = make([]uint32, s.Count())
+	}
+	return b
+}
+
+// put gives a document an audience.
+func (a *audiences) put(doc uint64, audience uuid.UUID) {
+	n, known := a.numbers[audience]
+	if !known {
+		n = uint32(len(a.numbers))
+		a.numbers[audience] = n
+	}
+	a.of[doc] = n
+}
+
+// audiencesOf are the audiences of the documents of the segment.
+func (c *columns) audiencesOf(of *column, s segment.Segment) (*audiences, error) {
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	if of.audiences != nil {
+		return of.audiences, nil
+	}
+	v, err := readValues(s, audienceField)
+	if err != nil {
+		return nil, err
+	}
+	a := &audiences{numbers: make(map[uuid.UUID]uint32, len(v.names)), of: v.of}
+	for n, name := range v.names {
+		id, err := uuid.Parse(name)
+		if err != nil {
+			return nil, fmt.Errorf("audience %q is unreadable: %w", name, err)
+		}
+		a.numbers[id] = uint32(n)
+	}
+	err = c.moves.in(s, func(doc uint64, audience uuid.UUID) {
+		if a.of == nil {
+			a.of = make([]uint32, s.Count())
+		}
+		a.put(doc, audience)
+	})
+	if err != nil {
+		return nil, err
+	}
+	of.audiences = a
+	return a, nil
 }
 
 // daysOf are the days of the documents of the segment; names are in their order.
@@ -128,6 +222,9 @@ func readValues(s segment.Segment, field string) (*values, error) {
 			}
 			if doc == nil {
 				break
+			}
+			if doc.Number() >= s.Count() {
+				return nil, fmt.Errorf("field %s names document %d of %d", strconv.Quote(field), doc.Number(), s.Count())
 			}
 			v.of[doc.Number()] = uint32(len(v.names) - 1)
 		}

@@ -15,7 +15,8 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// The fields of a document. Text of sources and of memories are two fields, so that each part has its own frequencies.
+// The fields of a document. Text of sources and of memories are two fields, so that each part has its own frequencies. Terms
+// of part, text and label begin with the prefix of the place; those of the others are columns, and do not.
 const (
 	partField     = "p"
 	audienceField = "a"
@@ -24,6 +25,8 @@ const (
 	memoryField   = "m"
 	labelField    = "l"
 	traitsField   = "x"
+	// ownerField names the data point of a later passage, so that the thousands of a long text are found at once.
+	ownerField = "o"
 )
 
 // textOf is the field that holds the text of a part.
@@ -39,18 +42,21 @@ const (
 	distinctTerms = index.IndexField | index.SkipFreqNorm
 )
 
-func newDocument(d recallindex.Document) *document.Document {
+func newDocument(at place, d recallindex.Document) *document.Document {
 	part := d.Part()
-	doc := document.NewDocument(identifier(d.Key))
-	doc.AddField(&terms{name: partField, terms: []string{string(part)}, options: distinctTerms})
+	doc := document.NewDocument(at.identifier(d.Key))
+	doc.AddField(&terms{name: partField, prefix: at.prefix, terms: []string{string(part)}, options: distinctTerms})
 	doc.AddField(&terms{name: audienceField, terms: []string{d.Audience.String()}, options: distinctTerms})
 	doc.AddField(&terms{name: dayField, terms: []string{day(d.OccurredAt)}, options: distinctTerms})
 	doc.AddField(&terms{name: traitsField, terms: []string{strconv.FormatUint(uint64(d.Terms.Traits), 16)}, options: distinctTerms})
+	if later(d.Key) {
+		doc.AddField(&terms{name: ownerField, terms: []string{at.owner(d.DataPoint)}, options: distinctTerms})
+	}
 	if len(d.Terms.Text) > 0 {
-		doc.AddField(&terms{name: textOf(part), terms: d.Terms.Text, options: countedTerms})
+		doc.AddField(&terms{name: textOf(part), prefix: at.prefix, terms: d.Terms.Text, options: countedTerms})
 	}
 	if len(d.Terms.Label) > 0 {
-		doc.AddField(&terms{name: labelField, terms: d.Terms.Label, options: distinctTerms})
+		doc.AddField(&terms{name: labelField, prefix: at.prefix, terms: d.Terms.Label, options: distinctTerms})
 	}
 	return doc
 }
@@ -81,33 +87,62 @@ func parseTraits(term string) (recall.Traits, error) {
 	return recall.Traits(n), nil
 }
 
-// identifier is the id of a document: data point, revision, and passage or memory.
-func identifier(k recallindex.Key) string {
-	last := strconv.Itoa(k.N)
-	if k.Memory != uuid.Nil {
-		last = base64.RawURLEncoding.EncodeToString(k.Memory[:])
+// The kinds of a document in its id, in the order of ids, and what ends its revision. All but the last are found by their ids,
+// which begin with the name of the data point.
+const (
+	memoryKind  = 'm'
+	passageKind = 'p'
+	laterKind   = 'q'
+	revisionEnd = ':'
+)
+
+// firstPassages is how many passages of a revision are found by their ids: mostly there are no more, and a name in each would
+// make all of them dearer.
+const firstPassages = 16
+
+// later reports whether a document names its data point.
+func later(k recallindex.Key) bool { return k.Memory == uuid.Nil && k.N >= firstPassages }
+
+func encode(id uuid.UUID) string { return base64.RawURLEncoding.EncodeToString(id[:]) }
+
+// identifier is the id of a document: data point, kind, revision, and passage or memory.
+func (p place) identifier(k recallindex.Key) string {
+	kind, last := byte(passageKind), strconv.Itoa(k.N)
+	switch {
+	case k.Memory != uuid.Nil:
+		kind, last = memoryKind, encode(k.Memory)
+	case later(k):
+		kind = laterKind
 	}
-	return base64.RawURLEncoding.EncodeToString(k.DataPoint[:]) + ":" + strconv.Itoa(k.Revision) + ":" + last
+	return p.owner(k.DataPoint) + string(kind) + strconv.Itoa(k.Revision) + string(revisionEnd) + last
 }
 
 // idLength is how long the sixteen bytes of an id are as text.
 const idLength = 22
 
 // key reads what identifier wrote.
-func key(id []byte) (k recallindex.Key, err error) {
-	point, rest, ok := bytes.Cut(id, []byte{':'})
-	revision, last, ok2 := bytes.Cut(rest, []byte{':'})
-	if !ok || !ok2 {
+func (p place) key(id []byte) (k recallindex.Key, err error) {
+	rest, ok := bytes.CutPrefix(id, []byte(p.prefix))
+	if !ok || len(rest) <= idLength {
 		return recallindex.Key{}, fmt.Errorf("document id %q is unreadable", id)
 	}
-	err = parseID(&k.DataPoint, point)
+	kind := rest[idLength]
+	revision, last, ok := bytes.Cut(rest[idLength+1:], []byte{revisionEnd})
+	if !ok {
+		return recallindex.Key{}, fmt.Errorf("document id %q is unreadable", id)
+	}
+	err = parseID(&k.DataPoint, rest[:idLength])
 	if err == nil {
 		k.Revision, err = strconv.Atoi(string(revision))
 	}
-	if err == nil && len(last) == idLength {
+	switch {
+	case err != nil:
+	case kind == memoryKind:
 		err = parseID(&k.Memory, last)
-	} else if err == nil {
+	case kind == passageKind || kind == laterKind:
 		k.N, err = strconv.Atoi(string(last))
+	default:
+		err = fmt.Errorf("kind %q", kind)
 	}
 	if err != nil {
 		return recallindex.Key{}, fmt.Errorf("document id %q is unreadable: %w", id, err)
@@ -123,9 +158,10 @@ func parseID(id *uuid.UUID, text []byte) error {
 	return err
 }
 
-// terms is a field whose text was analysed before: it hands its terms over as they are.
+// terms is a field whose text was analysed before: it hands its terms over as they are, behind a prefix.
 type terms struct {
 	name        string
+	prefix      string
 	terms       []string
 	options     index.FieldIndexingOptions
 	frequencies index.TokenFrequencies
@@ -142,7 +178,7 @@ func (f *terms) AnalyzedLength() int                              { return len(f
 func (f *terms) AnalyzedTokenFrequencies() index.TokenFrequencies { return f.frequencies }
 
 func (f *terms) NumPlainTextBytes() uint64 {
-	n := 0
+	n := len(f.prefix) * len(f.terms)
 	for _, t := range f.terms {
 		n += len(t)
 	}
@@ -151,22 +187,25 @@ func (f *terms) NumPlainTextBytes() uint64 {
 
 func (f *terms) Size() int { return int(f.NumPlainTextBytes()) + 24*len(f.terms) }
 
-// Analyze implements document.Field. What it makes lies in three pieces of memory, however many terms there are.
+// Analyze implements document.Field. What it makes lies in a few pieces of memory, however many terms there are.
 func (f *terms) Analyze() {
 	f.frequencies = make(index.TokenFrequencies, len(f.terms))
 	text := make([]byte, 0, f.NumPlainTextBytes())
-	list := make([]index.TokenFreq, 0, len(f.terms))
 	for _, t := range f.terms {
-		frequency := f.frequencies[t]
+		text = append(append(text, f.prefix...), t...)
+	}
+	keys, list := string(text), make([]index.TokenFreq, 0, len(f.terms))
+	for start, i := 0, 0; i < len(f.terms); i++ {
+		end := start + len(f.prefix) + len(f.terms[i])
+		frequency := f.frequencies[keys[start:end]]
 		if frequency == nil {
-			start := len(text)
-			text = append(text, t...)
-			list = append(list, index.TokenFreq{Term: text[start:len(text):len(text)]})
+			list = append(list, index.TokenFreq{Term: text[start:end:end]})
 			frequency = &list[len(list)-1]
-			f.frequencies[t] = frequency
+			f.frequencies[keys[start:end]] = frequency
 		}
 		if !f.options.SkipFreqNorm() {
 			frequency.SetFrequency(frequency.Frequency() + 1)
 		}
+		start = end
 	}
 }

@@ -9,21 +9,23 @@ import (
 )
 
 func TestKeys(t *testing.T) {
-	for _, k := range []recallindex.Key{
-		{DataPoint: uuid.New(), Revision: 1},
-		{DataPoint: uuid.New(), Revision: 123456, N: 4321},
-		{DataPoint: uuid.New(), Revision: 2, Memory: uuid.New()},
-		{},
-	} {
-		got, err := key([]byte(identifier(k)))
-		if err != nil || got != k {
-			t.Errorf("%+v is read as %+v, %v", k, got, err)
+	for _, at := range []place{shared(uuid.New()), own(uuid.New())} {
+		for _, k := range []recallindex.Key{
+			{DataPoint: uuid.New(), Revision: 1},
+			{DataPoint: uuid.New(), Revision: 123456, N: 4321},
+			{DataPoint: uuid.New(), Revision: 2, Memory: uuid.New()},
+			{},
+		} {
+			got, err := at.key([]byte(at.identifier(k)))
+			if err != nil || got != k {
+				t.Errorf("%+v is read as %+v, %v", k, got, err)
+			}
 		}
-	}
-	good := identifier(recallindex.Key{DataPoint: uuid.New(), Revision: 1})
-	for _, id := range []string{"", fillerID, "::", ":1:1", good[1:], "!" + good[1:], good[:len(good)-1], good + "x", good[:idLength] + "1:1", good[:idLength] + ":x:1"} {
-		if k, err := key([]byte(id)); err == nil {
-			t.Errorf("%q is read as %+v", id, k)
+		point := at.prefix + encode(uuid.New())
+		for _, id := range []string{"", fillerID, point, point + "p", point + "p1", point + "p1:", point + "p1:x", point + "px:1", point + "z1:1", point + "m1:1", "!" + point[1:] + "p1:1", point[1:] + "p1:1"} {
+			if k, err := at.key([]byte(id)); err == nil {
+				t.Errorf("%q is read as %+v", id, k)
+			}
 		}
 	}
 }

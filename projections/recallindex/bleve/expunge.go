@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/blevesearch/bleve/v2/document"
@@ -15,28 +14,83 @@ import (
 	"github.com/blevesearch/bleve/v2/index/scorch/mergeplan"
 	segment "github.com/blevesearch/scorch_segment_api/v2"
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/internal/panics"
+	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// Expunge implements recallindex.Index: it rewrites the segments that hold deleted documents, each by itself, and waits until
-// the files of before are removed. Bleve keeps a deleted document in its segment until a merge, and an old file until nobody
-// reads it any more. Changes and searches go on meanwhile.
-func (x *Index) Expunge(ctx context.Context, project uuid.UUID) error {
+// Expunge implements recallindex.Index: in each slot it rewrites the segments that hold deleted documents, each by itself, and waits
+// until the files of before are removed. Bleve keeps a deleted document in its segment until a merge, and an old file until
+// nobody reads it any more. Changes and searches go on meanwhile. A slot that nobody changed since the last time is left.
+func (x *Index) Expunge(ctx context.Context) (int, error) {
 	if err := x.enter(ctx); err != nil {
-		return err
+		return 0, err
 	}
 	defer x.leave()
-	err := x.with(project, false, func(h *handle) error {
+	slots, _, err := x.slots()
+	if err != nil {
+		return 0, fmt.Errorf("list slots of the recall index: %w", err)
+	}
+	parts := 0
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for _, slot := range slots {
+		x.mu.Lock()
+		state := x.written[slot]
+		x.mu.Unlock()
+		if state.expunged && state.expungedAt == state.writes {
+			continue
+		}
+		parts++
+		group.Go(func() error {
+			return panics.Call(ctx, x.options.Log, "expunging the recall index panicked", func() error {
+				return x.expungeSlot(ctx, slot, state.writes)
+			}, "slot", slot)
+		})
+	}
+	return parts, group.Wait()
+}
+
+// expungeSlot expunges a slot as it was after so many writes.
+func (x *Index) expungeSlot(ctx context.Context, slot string, writes uint64) error {
+	err := x.with(slot, false, func(h *handle) error {
 		if h.index == nil {
-			return nil
+			return nil // it was lost, and its files are gone
 		}
 		h.expunging.Lock()
 		defer h.expunging.Unlock()
-		return x.expunge(ctx, h, x.path(project))
+		if err := x.expunge(ctx, h, x.path(slot)); err != nil {
+			return err
+		}
+		h.write.Lock()
+		defer h.write.Unlock()
+		return h.columns.moves.compact()
 	})
-	if err != nil {
-		return fmt.Errorf("expunge recall index of project %s: %w", project, err)
+	if err != nil && !errors.Is(err, recallindex.ErrIncomplete) {
+		return fmt.Errorf("expunge slot %s of the recall index: %w", slot, err)
 	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now := x.written[slot]
+	now.expunged, now.expungedAt = true, writes
+	x.written[slot] = now
 	return nil
+}
+
+// writing is how often a slot was changed by this process, and how often it had been when it was last expunged.
+type writing struct {
+	writes, expungedAt uint64
+	expunged           bool
+}
+
+// changed notes that a slot was changed, or may have been.
+func (x *Index) changed(slot string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	w := x.written[slot]
+	w.writes++
+	x.written[slot] = w
 }
 
 const (
@@ -164,10 +218,10 @@ func (h *handle) fill(in bool) error {
 	} else {
 		batch.Delete(fillerID)
 	}
-	return h.index.Batch(batch)
+	return h.batch(batch)
 }
 
-// engine is the storage of a project's index.
+// engine is the storage of a slot.
 type engine struct{ *scorch.Scorch }
 
 func (h *handle) engine() (engine, error) {
@@ -255,28 +309,3 @@ func (e engine) files() (map[string]bool, error) {
 
 // file is the name that Bleve gives the file of a segment.
 func file(segment uint64) string { return fmt.Sprintf("%012x.zap", segment) }
-
-// Projects implements recallindex.Index.
-func (x *Index) Projects(ctx context.Context) ([]uuid.UUID, error) {
-	if err := x.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer x.leave()
-	entries, err := os.ReadDir(filepath.Dir(x.path(uuid.Nil)))
-	if err != nil {
-		return nil, fmt.Errorf("list recall indexes: %w", err)
-	}
-	var projects []uuid.UUID
-	for _, entry := range entries {
-		name, known := strings.CutSuffix(entry.Name(), knownSuffix)
-		if !known {
-			continue
-		}
-		id, err := uuid.Parse(name)
-		if err != nil {
-			return nil, fmt.Errorf("list recall indexes: %s: %w", name, err)
-		}
-		projects = append(projects, id)
-	}
-	return projects, nil
-}

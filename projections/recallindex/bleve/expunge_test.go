@@ -31,27 +31,30 @@ func TestExpungedWordsAreInNoFile(t *testing.T) {
 			defer func() { must(t, x.Close()) }()
 			page := func(n int) {
 				for i := range n {
-					must(t, x.Apply(t.Context(), project, recallindex.Change{Upserts: []recallindex.Document{{
+					must(t, x.Apply(t.Context(), []recallindex.Change{{Project: project, Upserts: []recallindex.Document{{
 						Key: recallindex.Key{DataPoint: uuid.New(), Revision: 1}, Terms: recall.Terms{Text: []string{"helix", fmt.Sprint("kept", i)}},
-					}}}))
+					}}}}))
 				}
 			}
 			doomed := recallindex.Key{DataPoint: uuid.New(), Revision: 1}
 			page(c.before)
-			must(t, x.Apply(t.Context(), project, recallindex.Change{Upserts: []recallindex.Document{
+			must(t, x.Apply(t.Context(), []recallindex.Change{{Project: project, Upserts: []recallindex.Document{
 				{Key: doomed, Terms: recall.Terms{Text: []string{"quokkazebra"}, Label: []string{"quokkalabel"}}},
 				{Key: recallindex.Key{DataPoint: uuid.New(), Revision: 1}, Terms: recall.Terms{Text: []string{"helix"}}},
-			}}))
+			}}}))
 			page(c.after)
 			if len(blevetest.Holding(t, folder, "quokkazebra")) == 0 {
 				t.Fatal("the word is in no file before it is deleted")
 			}
-			must(t, x.Apply(t.Context(), project, recallindex.Change{Deletes: []recallindex.Key{doomed}}))
+			must(t, x.Apply(t.Context(), []recallindex.Change{{Project: project, Deletes: []recallindex.Scope{
+				{DataPoint: doomed.DataPoint, Part: recallindex.Sources, Revision: doomed.Revision},
+			}}}))
 			if c.reopen {
 				must(t, x.Close())
 				x = open(t, folder, bleve.Options{})
 			}
-			must(t, x.Expunge(t.Context(), project))
+			_, err := x.Expunge(t.Context())
+			must(t, err)
 			for _, word := range []string{"quokkazebra", "quokkalabel"} {
 				if files := blevetest.Holding(t, folder, word); len(files) > 0 {
 					t.Errorf("%s is in %v", word, files)

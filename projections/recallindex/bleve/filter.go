@@ -4,22 +4,20 @@ import (
 	"sort"
 
 	segment "github.com/blevesearch/scorch_segment_api/v2"
+	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
 // filter lets documents of some audiences and days pass.
 type filter struct {
-	audiences map[string]struct{}
+	audiences []uuid.UUID
 	// from and to are days, inclusive; "" is open.
 	from, to string
 }
 
 func newFilter(q recallindex.Query) *filter {
-	f := &filter{audiences: make(map[string]struct{}, len(q.Audiences))}
-	for _, a := range q.Audiences {
-		f.audiences[a.String()] = struct{}{}
-	}
+	f := &filter{audiences: q.Audiences}
 	if q.From != nil {
 		f.from = day(*q.From)
 	}
@@ -41,20 +39,22 @@ type segmentFilter struct {
 }
 
 // of is the filter for a segment. some is false where nothing of it passes.
-func (f *filter) of(s segment.Segment, c *column) (passing segmentFilter, some bool, err error) {
-	audiences, err := c.audiencesOf(s)
+func (f *filter) of(s segment.Segment, all *columns, c *column) (passing segmentFilter, some bool, err error) {
+	audiences, err := all.audiencesOf(c, s)
 	if err != nil {
 		return segmentFilter{}, false, err
 	}
-	reached, all := make([]bool, len(audiences.names)), true
-	for i, name := range audiences.names {
-		_, reached[i] = f.audiences[name]
-		some, all = some || reached[i], all && reached[i]
+	reached, n := make([]bool, len(audiences.numbers)), 0
+	for _, a := range f.audiences {
+		if i, there := audiences.numbers[a]; there && !reached[i] {
+			reached[i] = true
+			n++
+		}
 	}
-	if !some {
+	if n == 0 {
 		return segmentFilter{}, false, nil
 	}
-	if !all {
+	if n < len(reached) {
 		passing.audiences, passing.reached = audiences.of, reached
 	}
 	if f.from == "" && f.to == "" {

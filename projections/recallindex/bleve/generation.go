@@ -12,7 +12,7 @@ import (
 
 // format is part of every generation: an index whose documents mean something else is another generation.
 // Raise it whenever the analysis of text, or the mapping, changes.
-const format = "2"
+const format = "6"
 
 // currentFile names the generation in use, nextFile one that is built beside it.
 const (
@@ -40,18 +40,8 @@ func (x *Index) named(file string) (string, error) {
 	if _, err := uuid.Parse(id); err != nil {
 		return "", fmt.Errorf("generation %q is unreadable", generation)
 	}
-	entries, err := os.ReadDir(filepath.Join(x.folder, generation))
-	if err != nil {
+	if _, err := os.ReadDir(filepath.Join(x.folder, generation)); err != nil {
 		return "", err
-	}
-	for _, e := range entries {
-		project, known := strings.CutSuffix(e.Name(), knownSuffix)
-		if !known {
-			continue
-		}
-		if _, err := os.Stat(filepath.Join(x.folder, generation, project, "index_meta.json")); err != nil {
-			return "", fmt.Errorf("project %s is missing: %w", project, err)
-		}
 	}
 	return generation, nil
 }
@@ -88,18 +78,6 @@ func (x *Index) sweep() error {
 	return nil
 }
 
-// void makes the generation unusable for the next start: it lost something.
-func (x *Index) void() error {
-	if x.beside {
-		return nil // nobody uses it yet, and whoever builds it is told
-	}
-	err := os.Remove(filepath.Join(x.folder, currentFile))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
 // writeDurably replaces a file so that after a crash either the old or the new one is there.
 func writeDurably(path string, data []byte) error {
 	temporary := path + ".new"
@@ -121,6 +99,8 @@ func writeDurably(path string, data []byte) error {
 	}
 	return syncFolder(filepath.Dir(path))
 }
+
+func syncFolderOf(path string) error { return syncFolder(filepath.Dir(path)) }
 
 func syncFolder(path string) error {
 	d, err := os.Open(path)

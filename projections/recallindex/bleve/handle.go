@@ -6,35 +6,36 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
+	"time"
 
 	"github.com/blevesearch/bleve/v2"
 	"github.com/blevesearch/bleve/v2/index/scorch"
 	"github.com/google/uuid"
-
-	"github.com/annals-project/annals/projections/recallindex"
 )
 
-const knownSuffix = ".known"
-
-// handle is one project's index while it is open.
+// handle is the Bleve index of one slot while it is open.
 type handle struct {
 	// used is when it was last asked for, by the clock of the Index; under the mutex of the Index.
 	used uint64
 	// life is held for reading by who uses the index, for writing by who opens, closes or removes it.
 	life sync.RWMutex
-	// index is nil where the project has none yet, or none was opened yet.
+	// index is nil where the slot has none yet, or none was opened yet.
 	index bleve.Index
-	// absent says that the project was looked for and has no index.
+	// absent says that the slot was looked for and has no index.
 	absent bool
 	// gone says that the handle was given up: ask for another one.
 	gone bool
-	// write lets one change of the project happen at a time.
+	// write lets one change of the slot happen at a time.
 	write sync.Mutex
 	// expunging is held by who rewrites the files.
 	expunging sync.Mutex
 	// columns are of the segments of index.
 	columns columns
+	// watch is what its goroutines ran into; checked is when its files were right. Both are under life.
+	watch   *watch
+	checked time.Time
+	// counts is about how many documents projects have in a shared slot; under write. What is deleted is not taken off.
+	counts map[uuid.UUID]int
 }
 
 func (h *handle) close() error {
@@ -44,14 +45,15 @@ func (h *handle) close() error {
 	}
 	err := h.index.Close()
 	h.index = nil
+	h.watch.end()
 	return err
 }
 
-// with calls fn with the index of a project, which stays open until fn returns; with nil where the project has none
-// and create is false.
-func (x *Index) with(project uuid.UUID, create bool, fn func(h *handle) error) error {
-	for {
-		h := x.handle(project)
+// with calls fn with the handle of a slot, which stays open until fn returns; its index is nil where the slot has none and
+// create is false.
+func (x *Index) with(slot string, create bool, fn func(h *handle) error) error {
+	for looked := false; ; {
+		h := x.handle(slot)
 		h.life.RLock()
 		switch {
 		case h.gone:
@@ -59,27 +61,47 @@ func (x *Index) with(project uuid.UUID, create bool, fn func(h *handle) error) e
 			continue
 		case h.index == nil && (create || !h.absent):
 			h.life.RUnlock()
-			if err := x.open(project, h, create); err != nil {
+			if err := x.open(slot, h, create); err != nil {
 				return err
 			}
 			continue
 		}
-		err := fn(h)
+		err := x.use(h, fn)
 		h.life.RUnlock()
-		return err
+		if err == nil {
+			return nil
+		}
+		// What failed within fn is not called again: it may be done in part.
+		before := errors.Is(err, errTrouble) || errors.Is(err, errStopped)
+		if err = x.suspect(slot, h, err); !before || !errors.Is(err, errTrouble) || looked {
+			return err
+		}
+		x.options.Log.Warn("files of the recall index could not be merged or written, and are right", "slot", slot, "err", err)
+		looked = true
 	}
 }
 
-// handle is the handle of a project, a new one where there is none. It closes the one that was not used for longest where
-// too many are open.
-func (x *Index) handle(project uuid.UUID) *handle {
+// use calls fn with a handle. What the goroutines of the index ran into since it was used last comes first.
+func (x *Index) use(h *handle, fn func(h *handle) error) error {
+	if h.watch.stopped() {
+		return errStopped
+	}
+	if h.watch.troubled() {
+		return errTrouble
+	}
+	return x.guarded(func() error { return fn(h) })
+}
+
+// handle is the handle of a slot, a new one where there is none. It closes the one that was not used for longest where too
+// many are open.
+func (x *Index) handle(slot string) *handle {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.clock++
-	h := x.handles[project]
+	h := x.handles[slot]
 	if h == nil {
 		h = new(handle)
-		x.handles[project] = h
+		x.handles[slot] = h
 		x.evict(h)
 	}
 	h.used = x.clock
@@ -88,10 +110,10 @@ func (x *Index) handle(project uuid.UUID) *handle {
 
 // evict closes handles that nobody uses, the longest unused first, until few enough are left.
 func (x *Index) evict(keep *handle) {
-	for len(x.handles) > x.options.OpenProjects {
+	for len(x.handles) > x.options.OpenSlots {
 		var oldest *handle
-		var project uuid.UUID
-		for p, h := range x.handles {
+		var slot string
+		for name, h := range x.handles {
 			if h == keep || oldest != nil && h.used >= oldest.used {
 				continue
 			}
@@ -101,112 +123,117 @@ func (x *Index) evict(keep *handle) {
 			if oldest != nil {
 				oldest.life.Unlock()
 			}
-			oldest, project = h, p
+			oldest, slot = h, name
 		}
 		if oldest == nil {
 			return // all are in use: more are open than wished, for a moment
 		}
 		if err := oldest.close(); err != nil {
-			x.options.Log.Error("recall index of a project did not close", "project", project, "err", err)
+			x.options.Log.Error("slot of the recall index did not close", "slot", slot, "err", err)
 		}
-		delete(x.handles, project)
+		delete(x.handles, slot)
 		oldest.life.Unlock()
 	}
 }
 
-func (x *Index) path(project uuid.UUID) string {
+func (x *Index) path(slot string) string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return filepath.Join(x.folder, x.generation, project.String())
+	return filepath.Join(x.folder, x.generation, slot)
 }
 
-// open opens the index of a project, or with create makes it where there is none.
-func (x *Index) open(project uuid.UUID, h *handle, create bool) error {
+// open opens the index of a slot, or with create makes it where there is none.
+func (x *Index) open(slot string, h *handle, create bool) error {
 	h.life.Lock()
 	defer h.life.Unlock()
 	if h.gone || h.index != nil {
 		return nil
 	}
-	path := x.path(project)
+	path := x.path(slot)
 	_, err := os.Stat(path + knownSuffix)
 	switch {
 	case err == nil:
-		index, err := bleve.Open(path)
+		var index bleve.Index
+		var moved *moves
+		w := newWatch(path)
+		err := x.guarded(func() (err error) {
+			index, moved, err = openFiles(path)
+			return err
+		})
 		if err != nil {
-			return x.failed(project, err)
+			w.end()
+			return x.failed(slot, h, err)
 		}
-		h.index = index
+		h.use(index, moved, w)
 		return nil
 	case !errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("recall index of project %s: %w", project, err)
+		return fmt.Errorf("slot %s of the recall index: %w", slot, err)
 	case !create:
 		h.absent = true
 		return nil
 	}
 	// What stands here without being known was not finished, and holds nothing that was promised.
-	if err := os.RemoveAll(path); err != nil {
-		return fmt.Errorf("recall index of project %s: %w", project, err)
+	if err := errors.Join(os.RemoveAll(path), os.RemoveAll(path+movesSuffix)); err != nil {
+		return fmt.Errorf("slot %s of the recall index: %w", slot, err)
 	}
+	w := newWatch(path)
 	index, err := bleve.NewUsing(path, bleve.NewIndexMapping(), scorch.Name, scorch.Name, tuning())
 	if err != nil {
-		return fmt.Errorf("recall index of project %s: %w", project, err)
+		w.end()
+		return fmt.Errorf("slot %s of the recall index: %w", slot, err)
 	}
-	if err := writeDurably(path+knownSuffix, nil); err != nil {
-		return errors.Join(fmt.Errorf("recall index of project %s: %w", project, err), index.Close())
+	if err = firstSnapshot(index); err == nil {
+		err = writeDurably(path+knownSuffix, nil)
 	}
-	h.index, h.absent = index, false
+	if err != nil {
+		return errors.Join(fmt.Errorf("slot %s of the recall index: %w", slot, err), index.Close())
+	}
+	h.use(index, &moves{of: map[moveKey]uuid.UUID{}, path: path + movesSuffix}, w)
+	if project, alone := projectOf(slot); alone {
+		x.mu.Lock()
+		x.owns[project] = true
+		x.mu.Unlock()
+	}
 	return nil
 }
 
-// failed judges why an index did not open: a want of the machine passes, anything else is a loss.
-func (x *Index) failed(project uuid.UUID, cause error) error {
-	for _, want := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EIO} {
-		if errors.Is(cause, want) {
-			return fmt.Errorf("recall index of project %s: %w", project, cause)
-		}
-	}
-	err := fmt.Errorf("%w: project %s: %w", recallindex.ErrDamaged, project, cause)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.damaged == nil {
-		x.damaged = err
-		x.options.Log.Error("recall index is damaged and begins anew at the next start", "project", project, "err", cause)
-		if voided := x.void(); voided != nil {
-			return errors.Join(err, voided)
-		}
-	}
-	return err
+func (h *handle) use(index bleve.Index, moves *moves, w *watch) {
+	h.index, h.absent, h.watch = index, false, w
+	h.counts, h.columns.moves = map[uuid.UUID]int{}, moves
 }
 
-// drop closes and removes a project.
-func (x *Index) drop(project uuid.UUID) error {
+// remove closes a slot and removes its files.
+func (x *Index) remove(slot string) error {
 	for {
-		h := x.handle(project)
+		h := x.handle(slot)
 		h.life.Lock()
 		if h.gone {
 			h.life.Unlock()
 			continue
 		}
-		err := h.close()
-		// The mark goes first: a folder without it is removed when the project is made again.
-		if e := os.Remove(x.path(project) + knownSuffix); e != nil && !errors.Is(e, os.ErrNotExist) {
-			err = errors.Join(err, e)
-		} else {
-			err = errors.Join(err, os.RemoveAll(x.path(project)))
-		}
+		err := errors.Join(h.close(), x.removeFiles(slot))
 		x.mu.Lock()
-		delete(x.handles, project)
+		delete(x.handles, slot)
 		x.mu.Unlock()
 		h.life.Unlock()
 		return err
 	}
 }
 
+// removeFiles removes what is on the disk of a slot. The mark goes first: a folder without it is removed when the slot is made again.
+func (x *Index) removeFiles(slot string) error {
+	path := x.path(slot)
+	if err := os.Remove(path + knownSuffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return errors.Join(os.RemoveAll(path), os.RemoveAll(path+movesSuffix))
+}
+
 // tuning is how the segments of an index are merged: as Bleve does by default, but for the floor. Below it segments count as
 // equally large; at the default of 2,000 documents a page of a few new ones is merged with nearly all of those again and
 // again, which doubled the processor time of a document (20,000 documents in pages of 5: 1,797 µs each, with 50 925 µs).
 func tuning() map[string]any {
-	return map[string]any{"scorchMergePlanOptions": map[string]any{
+	return map[string]any{"asyncErrorCallbackName": watchName, "scorchMergePlanOptions": map[string]any{
 		"MaxSegmentsPerTier": 10, "MaxSegmentSize": 5_000_000, "MaxSegmentFileSize": 4 << 30, "TierGrowth": 10.0, "SegmentsPerMergeTask": 10,
 		"FloorSegmentSize": 50, "ReclaimDeletesWeight": 2.0,
 	}}

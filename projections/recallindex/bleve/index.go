@@ -1,4 +1,4 @@
-// Package bleve is the recall index on one machine: a Bleve index per project in the data folder.
+// Package bleve is the recall index on one machine: some Bleve indexes in the data folder, which small projects share.
 package bleve
 
 import (
@@ -16,24 +16,31 @@ import (
 
 // Options of an index. The zero value has defaults.
 type Options struct {
-	// OpenProjects is the most projects whose files are open at a time; 0 means 64. Each takes some goroutines and files.
-	OpenProjects int
+	// OpenSlots is the most slots whose files are open at a time; 0 means 32. Each takes some goroutines and files.
+	OpenSlots int
 	// Batch is the most documents that are written at once; 0 means 4000. Of long ones it is fewer.
 	Batch int
-	Log   *slog.Logger
+	// OwnFrom is how many documents a project has among others before it gets a slot of its own; 0 means 20,000.
+	OwnFrom int
+	Log     *slog.Logger
 }
 
 // Index implements recallindex.Index on files under one folder:
 //
 //	CURRENT            the generation that is in use
 //	NEXT               the generation that is built beside it, where one is
-//	<generation>/<project>/   one Bleve index
-//	<generation>/<project>.known   says that the project's index was made: without it, a missing one is a loss
+//	<generation>/<slot>/        one Bleve index
+//	<generation>/<slot>.known   says that the slot was made: without it, a missing one is a loss
+//	<generation>/<slot>.moves   audiences of data points that were moved
+//	<generation>/<slot>.lost    says that the slot lost its documents, and up to where it was filled again
+//
+// A slot is one of those that all projects share, or belongs to a big project alone. What a project had among others when it got
+// its own stays there: its documents are in both, and a search reads both.
 type Index struct {
 	folder  string
 	options Options
 
-	// calls is held for reading by every call, for writing by what ends or replaces all projects.
+	// calls is held for reading by every call, for writing by what ends or replaces all slots.
 	calls  sync.RWMutex
 	closed bool // under calls
 
@@ -43,10 +50,17 @@ type Index struct {
 	mu         sync.Mutex
 	generation string
 	next       *Index
-	damaged    error
-	// handles are the open projects, and those being opened; clock orders their use.
-	handles map[uuid.UUID]*handle
+	// damaged is why an index that is built beside is of no use.
+	damaged error
+	// handles are the open slots, and those being opened; clock orders their use.
+	handles map[string]*handle
 	clock   uint64
+	// owns are the projects that have a slot of their own.
+	owns map[uuid.UUID]bool
+	// losses are the slots that lost their documents, until they are whole again.
+	losses map[string]loss
+	// written is what changed since slots were expunged.
+	written map[string]writing
 }
 
 var _ recallindex.Index = (*Index)(nil)
@@ -54,8 +68,11 @@ var _ recallindex.Index = (*Index)(nil)
 // Open opens the index in a folder, which it makes. Where the folder is new, incomplete or cannot be read, a new and
 // empty generation begins, and what was there is removed.
 func Open(folder string, options Options) (*Index, error) {
-	if options.OpenProjects == 0 {
-		options.OpenProjects = 64
+	if options.OpenSlots == 0 {
+		options.OpenSlots = 2 * sharedSlots
+	}
+	if options.OwnFrom == 0 {
+		options.OwnFrom = ownFrom
 	}
 	if options.Batch == 0 {
 		options.Batch = 4000
@@ -66,7 +83,8 @@ func Open(folder string, options Options) (*Index, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("recall index: %w", err)
 	}
-	x := &Index{folder: folder, options: options, handles: make(map[uuid.UUID]*handle)}
+	watchAll()
+	x := &Index{folder: folder, options: options, handles: map[string]*handle{}, owns: map[uuid.UUID]bool{}, losses: map[string]loss{}, written: map[string]writing{}}
 	generation, err := x.current()
 	if err != nil {
 		if !errors.Is(err, errNone) {
@@ -77,7 +95,7 @@ func Open(folder string, options Options) (*Index, error) {
 		}
 	}
 	x.generation = generation
-	if err := x.sweep(); err != nil {
+	if err := errors.Join(x.sweep(), x.known()); err != nil {
 		return nil, fmt.Errorf("recall index: %w", err)
 	}
 	return x, nil
@@ -118,20 +136,23 @@ func (x *Index) Reset(ctx context.Context) error {
 		return fmt.Errorf("recall index: %w", err)
 	}
 	x.generation, x.damaged = generation, nil
+	clear(x.owns)
+	clear(x.losses)
+	clear(x.written)
 	if err := x.sweep(); err != nil {
 		return fmt.Errorf("recall index: %w", err)
 	}
 	return nil
 }
 
-// closeAll closes every project, while no call runs.
+// closeAll closes every slot, while no call runs.
 func (x *Index) closeAll() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var errs []error
-	for project, h := range x.handles {
+	for slot, h := range x.handles {
 		errs = append(errs, h.close())
-		delete(x.handles, project)
+		delete(x.handles, slot)
 	}
 	return errors.Join(errs...)
 }
@@ -150,12 +171,3 @@ func (x *Index) enter(ctx context.Context) error {
 }
 
 func (x *Index) leave() { x.calls.RUnlock() }
-
-// DropProject implements recallindex.Index.
-func (x *Index) DropProject(ctx context.Context, project uuid.UUID) error {
-	if err := x.enter(ctx); err != nil {
-		return err
-	}
-	defer x.leave()
-	return x.drop(project)
-}

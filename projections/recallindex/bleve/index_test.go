@@ -1,9 +1,10 @@
 package bleve_test
 
 import (
-	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -20,21 +21,37 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
 }
 
-func TestConformance(t *testing.T) {
-	indextest.Run(t, func(t *testing.T) indextest.Open {
+func TestConformance(t *testing.T) { conformance(t, bleve.Options{}) }
+
+// TestConformance_BigProjects runs the suite with projects that get a slot of their own after two documents.
+func TestConformance_BigProjects(t *testing.T) { conformance(t, bleve.Options{OwnFrom: 2}) }
+
+// TestConformance_FewHandles runs the suite with one open slot at a time, so that slots close and open all the time.
+func TestConformance_FewHandles(t *testing.T) {
+	conformance(t, bleve.Options{OpenSlots: 1, Batch: 20, OwnFrom: 10})
+}
+
+func conformance(t *testing.T, options bleve.Options) {
+	indextest.Run(t, func(t *testing.T) indextest.Storage {
 		folder := filepath.Join(t.TempDir(), "bleve")
-		return func(t *testing.T) recallindex.Index { return open(t, folder, bleve.Options{}) }
+		return indextest.Storage{
+			Open: func(t *testing.T) recallindex.Index {
+				options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+				return open(t, folder, options)
+			},
+			Damage: func(t *testing.T, project uuid.UUID) {
+				must(t, os.WriteFile(filepath.Join(slotFolder(t, folder, bleve.SharedSlot(project)), "index_meta.json"), []byte("{"), 0o600))
+			},
+		}
 	})
 }
 
-// TestConformanceOfFewHandles runs the suite with one open project at a time, so that projects close and open all the time.
-func TestConformanceOfFewHandles(t *testing.T) {
-	indextest.Run(t, func(t *testing.T) indextest.Open {
-		folder := filepath.Join(t.TempDir(), "bleve")
-		return func(t *testing.T) recallindex.Index {
-			return open(t, folder, bleve.Options{OpenProjects: 1, Batch: 3})
-		}
-	})
+// slotFolder is where the files of a slot are.
+func slotFolder(t *testing.T, folder, slot string) string {
+	t.Helper()
+	generation, err := os.ReadFile(filepath.Join(folder, "CURRENT"))
+	must(t, err)
+	return filepath.Join(folder, strings.TrimSpace(string(generation)), slot)
 }
 
 func open(t *testing.T, folder string, options bleve.Options) *bleve.Index {
@@ -48,9 +65,9 @@ func open(t *testing.T, folder string, options bleve.Options) *bleve.Index {
 
 func write(t *testing.T, x recallindex.Index, project uuid.UUID) {
 	t.Helper()
-	err := x.Apply(t.Context(), project, recallindex.Change{Upserts: []recallindex.Document{{
+	err := x.Apply(t.Context(), []recallindex.Change{{Project: project, Upserts: []recallindex.Document{{
 		Key: recallindex.Key{DataPoint: uuid.New(), Revision: 1}, Terms: recall.Terms{Text: []string{"helix"}},
-	}}})
+	}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,9 +81,6 @@ func TestLossBeginsANewGeneration(t *testing.T) {
 		{"folder gone", func(t *testing.T, folder, _ string, _ uuid.UUID) { must(t, os.RemoveAll(folder)) }},
 		{"generation gone", func(t *testing.T, folder, generation string, _ uuid.UUID) {
 			must(t, os.RemoveAll(filepath.Join(folder, generation)))
-		}},
-		{"project gone", func(t *testing.T, folder, generation string, project uuid.UUID) {
-			must(t, os.RemoveAll(filepath.Join(folder, generation, project.String())))
 		}},
 		{"name unreadable", func(t *testing.T, folder, _ string, _ uuid.UUID) {
 			must(t, os.WriteFile(filepath.Join(folder, "CURRENT"), []byte("1-nonsense"), 0o600))
@@ -105,30 +119,6 @@ func TestLossBeginsANewGeneration(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestDamageWhileOpen: an index whose files cannot be read stops what writes to it, and begins anew at the next start.
-func TestDamageWhileOpen(t *testing.T) {
-	folder, project := filepath.Join(t.TempDir(), "bleve"), uuid.New()
-	x := open(t, folder, bleve.Options{})
-	write(t, x, project)
-	before := x.Generation()
-	must(t, x.Close())
-	must(t, os.WriteFile(filepath.Join(folder, before[len("bleve:"):], project.String(), "index_meta.json"), []byte("{"), 0o600))
-	x = open(t, folder, bleve.Options{})
-	if _, err := x.Count(t.Context(), project); !errors.Is(err, recallindex.ErrDamaged) {
-		t.Errorf("count: %v", err)
-	}
-	err := x.Apply(t.Context(), uuid.New(), recallindex.Change{Upserts: []recallindex.Document{{Key: recallindex.Key{DataPoint: uuid.New()}}}})
-	if !errors.Is(err, recallindex.ErrDamaged) {
-		t.Errorf("apply to another project: %v", err)
-	}
-	must(t, x.Close())
-	x = open(t, folder, bleve.Options{})
-	if x.Generation() == before {
-		t.Error("the generation is the same")
-	}
-	must(t, x.Close())
 }
 
 func must(t *testing.T, err error) {

@@ -28,7 +28,7 @@ func (x *Index) Beside(ctx context.Context) (recallindex.Index, error) {
 	if err != nil {
 		return nil, fmt.Errorf("recall index: %w", err)
 	}
-	next := &Index{folder: x.folder, options: x.options, handles: map[uuid.UUID]*handle{}, generation: generation, beside: true}
+	next := &Index{folder: x.folder, options: x.options, handles: map[string]*handle{}, owns: map[uuid.UUID]bool{}, losses: map[string]loss{}, written: map[string]writing{}, generation: generation, beside: true}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.next = next
@@ -49,10 +49,10 @@ func (x *Index) Adopt(ctx context.Context, target string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for project, h := range handles {
+	for slot, h := range handles {
 		h.life.Lock()
 		if err := h.close(); err != nil {
-			x.options.Log.WarnContext(ctx, "recall index of a project did not close", "project", project, "err", err)
+			x.options.Log.WarnContext(ctx, "slot of the recall index did not close", "slot", slot, "err", err)
 		}
 		h.life.Unlock()
 	}
@@ -64,7 +64,7 @@ func (x *Index) Adopt(ctx context.Context, target string) (bool, error) {
 }
 
 // replace waits for the calls that run, and lets those that follow find the new generation.
-func (x *Index) replace(ctx context.Context, generation string) (before string, handles map[uuid.UUID]*handle, err error) {
+func (x *Index) replace(ctx context.Context, generation string) (before string, handles map[string]*handle, err error) {
 	x.calls.Lock()
 	defer x.calls.Unlock()
 	if x.closed {
@@ -81,25 +81,28 @@ func (x *Index) replace(ctx context.Context, generation string) (before string, 
 		return "", nil, fmt.Errorf("recall index: %w", err)
 	}
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	before, handles = x.generation, x.handles
-	x.generation, x.damaged, x.handles = generation, nil, map[uuid.UUID]*handle{}
+	x.generation, x.damaged, x.handles = generation, nil, map[string]*handle{}
 	if next := x.next; next != nil && next.generation == generation {
-		x.handles = next.surrender() // its projects are open
+		x.handles = next.surrender() // its slots are open
 	}
 	x.next = nil
+	x.mu.Unlock()
+	if err := x.known(); err != nil {
+		return "", nil, fmt.Errorf("recall index: %w", err)
+	}
 	return before, handles, nil
 }
 
-// surrender closes an Index that was built beside, and answers its open projects.
-func (x *Index) surrender() map[uuid.UUID]*handle {
+// surrender closes an Index that was built beside, and answers its open slots.
+func (x *Index) surrender() map[string]*handle {
 	x.calls.Lock()
 	defer x.calls.Unlock()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.closed = true
 	handles := x.handles
-	x.handles = map[uuid.UUID]*handle{}
+	x.handles = map[string]*handle{}
 	for _, h := range handles {
 		h.used = 0
 	}

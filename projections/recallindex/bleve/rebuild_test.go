@@ -13,7 +13,7 @@ import (
 )
 
 func holding(project uuid.UUID, term string) recallindex.Change {
-	return recallindex.Change{Upserts: []recallindex.Document{{
+	return recallindex.Change{Project: project, Upserts: []recallindex.Document{{
 		Key: recallindex.Key{DataPoint: uuid.NewSHA1(project, []byte(term)), Revision: 1}, Terms: recall.Terms{Text: []string{term}},
 	}}}
 }
@@ -21,7 +21,7 @@ func holding(project uuid.UUID, term string) recallindex.Change {
 func apply(t *testing.T, x recallindex.Index, project uuid.UUID, terms ...string) {
 	t.Helper()
 	for _, term := range terms {
-		if err := x.Apply(t.Context(), project, holding(project, term)); err != nil {
+		if err := x.Apply(t.Context(), []recallindex.Change{holding(project, term)}); err != nil {
 			t.Fatal(err)
 		}
 	}

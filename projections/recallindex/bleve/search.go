@@ -2,12 +2,12 @@ package bleve
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sort"
 
 	"github.com/blevesearch/bleve/v2/index/scorch"
 	segment "github.com/blevesearch/scorch_segment_api/v2"
+	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/recallindex"
@@ -20,39 +20,75 @@ func (x *Index) Search(ctx context.Context, q recallindex.Query) (recallindex.Fo
 		return recallindex.Found{}, err
 	}
 	defer x.leave()
-	found := recallindex.Found{Statistics: recall.Statistics{Frequencies: make([]recall.Count, len(q.Terms))}}
-	err := x.with(q.Project, false, func(h *handle) error {
-		if h.index == nil || len(q.Terms) == 0 {
-			return nil
-		}
-		engine, err := h.index.Advanced()
-		if err != nil {
-			return err
-		}
-		reader, err := engine.Reader()
-		if err != nil {
-			return err
-		}
-		snapshot, ok := reader.(*scorch.IndexSnapshot)
-		if !ok {
-			return errors.Join(fmt.Errorf("the index is of another kind: %T", reader), reader.Close())
-		}
-		s := &search{query: q, segments: snapshot.Segments(), columns: h.columns.in(snapshot.Segments()), found: &found}
-		return errors.Join(s.run(ctx), reader.Close())
-	})
-	if err != nil {
-		return recallindex.Found{}, fmt.Errorf("search recall index: %w", err)
+	s := &search{query: q}
+	if err := x.whole(q.Project); err != nil {
+		return recallindex.Found{}, err
 	}
-	return found, nil
+	if len(q.Terms) > 0 {
+		if err := x.searchIn(ctx, s, x.places(q.Project)); err != nil {
+			return recallindex.Found{}, fmt.Errorf("search recall index: %w", err)
+		}
+	}
+	if s.found.Statistics.Frequencies == nil {
+		s.found.Statistics.Frequencies = make([]recall.Count, len(q.Terms))
+	}
+	return s.found, nil
 }
 
-// search answers one query from one snapshot of the index.
+// places are where documents of a project are.
+func (x *Index) places(project uuid.UUID) []place {
+	if x.hasOwn(project) {
+		return []place{shared(project), own(project)}
+	}
+	return []place{shared(project)}
+}
+
+// searchIn opens the places one after the other, and searches all of them at once.
+func (x *Index) searchIn(ctx context.Context, s *search, places []place) error {
+	if len(places) == 0 {
+		return s.run(ctx)
+	}
+	at := places[0]
+	return x.with(at.slot, false, func(h *handle) error {
+		if h.index == nil {
+			return x.searchIn(ctx, s, places[1:])
+		}
+		return h.see(func(segments []*scorch.SegmentSnapshot) error {
+			s.add(at, h, segments)
+			return x.searchIn(ctx, s, places[1:])
+		})
+	})
+}
+
+// search answers one query from one snapshot of each place.
 type search struct {
-	query    recallindex.Query
-	segments []*scorch.SegmentSnapshot
-	columns  []*column
-	lists    [][]list
-	found    *recallindex.Found
+	query recallindex.Query
+	stock []*stock
+	found recallindex.Found
+}
+
+// stock is one segment, with what of it the query asks for.
+type stock struct {
+	*scorch.SegmentSnapshot
+	at      place
+	terms   []string
+	columns *columns
+	column  *column
+	lists   []list
+}
+
+// add has a place searched too.
+func (s *search) add(at place, h *handle, segments []*scorch.SegmentSnapshot) {
+	terms := s.query.Terms
+	if at.prefix != "" {
+		terms = make([]string, len(s.query.Terms))
+		for i, t := range s.query.Terms {
+			terms[i] = at.prefix + t
+		}
+	}
+	for i, column := range h.columns.in(segments) {
+		s.stock = append(s.stock, &stock{SegmentSnapshot: segments[i], at: at, terms: terms, columns: &h.columns, column: column})
+	}
 }
 
 // list is the documents of a term in a field of a segment.
@@ -63,21 +99,22 @@ type list struct {
 }
 
 func (s *search) run(ctx context.Context) error {
+	s.found.Statistics.Frequencies = make([]recall.Count, len(s.query.Terms))
 	if err := s.open(); err != nil || s.found.Statistics.Docs == 0 {
 		return err
 	}
 	filter, best := newFilter(s.query), &best{size: s.query.Size}
 	walk := walk{weights: s.found.Statistics.Weights().Lessened(s.query.Own), best: best, counts: make([]recall.Count, len(s.query.Terms))}
-	for i, snapshot := range s.segments {
-		if len(s.lists[i]) > 0 {
-			passing, some, err := filter.of(snapshot.Segment(), s.columns[i])
+	for _, in := range s.stock {
+		if len(in.lists) > 0 {
+			passing, some, err := filter.of(in.Segment(), in.columns, in.column)
 			if err != nil {
 				return err
 			}
 			if some {
 				walk.filter, walk.postings = passing, walk.postings[:0]
-				for _, l := range s.lists[i] {
-					p, err := s.posting(l, s.columns[i], walk.weights)
+				for _, l := range in.lists {
+					p, err := s.posting(in, l, walk.weights)
 					if err != nil {
 						return err
 					}
@@ -88,20 +125,19 @@ func (s *search) run(ctx context.Context) error {
 				}
 			}
 		}
-		walk.base += snapshot.Segment().Count()
+		walk.base += in.Segment().Count()
 	}
 	return s.name(best.list)
 }
 
 // open opens the lists of all terms, and counts.
 func (s *search) open() error {
-	s.lists = make([][]list, len(s.segments))
-	for i, snapshot := range s.segments {
-		parts, err := snapshot.Segment().Dictionary(partField)
+	for _, in := range s.stock {
+		parts, err := in.Segment().Dictionary(partField)
 		if err != nil {
 			return err
 		}
-		docs, err := parts.PostingsList([]byte(s.query.Part), snapshot.Deleted(), nil)
+		docs, err := parts.PostingsList(in.at.marker(s.query.Part), in.Deleted(), nil)
 		if err != nil {
 			return err
 		}
@@ -109,13 +145,13 @@ func (s *search) open() error {
 			continue
 		}
 		s.found.Statistics.Docs += int(docs.Count())
-		if err := s.openField(i, textOf(s.query.Part), false); err != nil {
+		if err := s.openField(in, textOf(s.query.Part), false); err != nil {
 			return err
 		}
 		if s.query.Part != recallindex.Sources {
 			continue
 		}
-		if err := s.openField(i, labelField, true); err != nil {
+		if err := s.openField(in, labelField, true); err != nil {
 			return err
 		}
 	}
@@ -123,13 +159,13 @@ func (s *search) open() error {
 }
 
 // openField opens the lists of one field of a segment.
-func (s *search) openField(i int, field string, label bool) error {
-	dict, err := s.segments[i].Segment().Dictionary(field)
+func (s *search) openField(in *stock, field string, label bool) error {
+	dict, err := in.Segment().Dictionary(field)
 	if err != nil || dict.Cardinality() == 0 {
 		return err
 	}
-	for term, text := range s.query.Terms {
-		postings, err := dict.PostingsList([]byte(text), s.segments[i].Deleted(), nil)
+	for term, text := range in.terms {
+		postings, err := dict.PostingsList([]byte(text), in.Deleted(), nil)
 		if err != nil {
 			return err
 		}
@@ -137,7 +173,7 @@ func (s *search) openField(i int, field string, label bool) error {
 		if n == 0 {
 			continue
 		}
-		s.lists[i] = append(s.lists[i], list{postings, term, label})
+		in.lists = append(in.lists, list{postings, term, label})
 		if f := &s.found.Statistics.Frequencies[term]; label {
 			f.Label += n
 		} else {
@@ -148,14 +184,14 @@ func (s *search) openField(i int, field string, label bool) error {
 }
 
 // posting readies a list to be walked.
-func (s *search) posting(l list, c *column, weights recall.Weights) (*posting, error) {
+func (s *search) posting(in *stock, l list, weights recall.Weights) (*posting, error) {
 	p := &posting{docs: l.postings.Iterator(!l.label, !l.label, false, nil), term: l.term, label: l.label}
 	if l.label {
 		p.weight = weights.Label(l.term)
 		p.bound = p.weight
 		return p, nil
 	}
-	impact, err := c.impactOf(textOf(s.query.Part), s.query.Terms[l.term], l.postings)
+	impact, err := in.column.impactOf(textOf(s.query.Part), in.terms[l.term], l.postings)
 	p.weight = weights.Text(l.term)
 	p.bound = p.weight * impact
 	return p, err
@@ -163,26 +199,26 @@ func (s *search) posting(l list, c *column, weights recall.Weights) (*posting, e
 
 // name makes hits of the candidates.
 func (s *search) name(candidates []candidate) error {
-	ends := make([]uint64, len(s.segments))
+	ends := make([]uint64, len(s.stock))
 	end := uint64(0)
-	for i, snapshot := range s.segments {
-		end += snapshot.Segment().Count()
+	for i, in := range s.stock {
+		end += in.Segment().Count()
 		ends[i] = end
 	}
 	s.found.Hits = make([]recallindex.Hit, 0, len(candidates))
 	for _, c := range candidates {
 		i := sort.Search(len(ends), func(i int) bool { return ends[i] > c.id })
-		in := s.segments[i].Segment()
+		in := s.stock[i].Segment()
 		doc := c.id - (ends[i] - in.Count())
 		hit := recallindex.Hit{Counts: c.counts, Length: c.length}
 		id, err := in.DocID(doc)
 		if err != nil {
 			return err
 		}
-		if hit.Key, err = key(id); err != nil {
+		if hit.Key, err = s.stock[i].at.key(id); err != nil {
 			return err
 		}
-		traits, err := s.columns[i].traitsOf(in)
+		traits, err := s.stock[i].column.traitsOf(in)
 		if err != nil {
 			return err
 		}

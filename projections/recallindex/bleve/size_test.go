@@ -34,7 +34,7 @@ func BenchmarkSize(b *testing.B) {
 	began, spent := time.Now(), processorTime(b)
 	const page = 2000
 	for from := 0; from < passages; from += page {
-		texts, change := load.NewTexts(uint64(from)+10_000), recallindex.Change{}
+		texts, change := load.NewTexts(uint64(from)+10_000), recallindex.Change{Project: project}
 		for i := from; i < min(from+page, passages); i++ {
 			d := recallindex.Document{
 				Key: recallindex.Key{Revision: 1}, OccurredAt: benchStart.Add(time.Duration(i) * time.Minute),
@@ -43,7 +43,7 @@ func BenchmarkSize(b *testing.B) {
 			binary.BigEndian.PutUint64(d.DataPoint[:], uint64(i)+1)
 			change.Upserts = append(change.Upserts, d)
 		}
-		if err := x.Apply(b.Context(), project, change); err != nil {
+		if err := x.Apply(b.Context(), []recallindex.Change{change}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -34,7 +34,8 @@ func BenchmarkApply(b *testing.B) {
 					b.Fatal(err)
 				}
 				for from := 0; from < passages; from += page {
-					if err := x.Apply(b.Context(), uuid.UUID{1}, recallindex.Change{Upserts: documents[from:min(from+page, passages)]}); err != nil {
+					change := recallindex.Change{Project: uuid.UUID{1}, Upserts: documents[from:min(from+page, passages)]}
+					if err := x.Apply(b.Context(), []recallindex.Change{change}); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -44,5 +45,51 @@ func BenchmarkApply(b *testing.B) {
 			}
 			b.ReportMetric(float64((processorTime(b)-before).Microseconds())/float64(passages*b.N), "cpu-µs/passage")
 		})
+	}
+}
+
+// BenchmarkDelete is what a data point costs that is deleted in pages of 500, from a shared slot.
+func BenchmarkDelete(b *testing.B) {
+	const points, page = 10_000, 500
+	texts, analyzer, project := load.NewTexts(10_000), recall.NewAnalyzer(), uuid.UUID{1}
+	x, err := Open(b.TempDir(), Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	deleted := 0
+	for b.Loop() {
+		b.StopTimer()
+		ids := make([]uuid.UUID, points)
+		for from := 0; from < points; from += page {
+			change := recallindex.Change{Project: project}
+			for i := range page {
+				ids[from+i] = uuid.New()
+				change.Upserts = append(change.Upserts, recallindex.Document{
+					Key: recallindex.Key{DataPoint: ids[from+i], Revision: 1}, OccurredAt: benchStart, Terms: recall.Terms{Text: analyzer.Terms(texts.Text(35))},
+				})
+			}
+			if err := x.Apply(b.Context(), []recallindex.Change{change}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.StartTimer()
+		for from := 0; from < points; from += page {
+			change := recallindex.Change{Project: project}
+			for _, id := range ids[from : from+page] {
+				change.Deletes = append(change.Deletes,
+					recallindex.Scope{DataPoint: id, Part: recallindex.Sources, Revision: 1}, recallindex.Scope{DataPoint: id, Part: recallindex.Memories, Revision: 1})
+			}
+			if err := x.Apply(b.Context(), []recallindex.Change{change}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		deleted += points
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(deleted), "µs/deletion")
+	if n, err := x.Count(b.Context(), project); n != 0 || err != nil {
+		b.Fatalf("%d documents are left, %v", n, err)
+	}
+	if err := x.Close(); err != nil {
+		b.Fatal(err)
 	}
 }

@@ -27,7 +27,7 @@ func best(t *testing.T, open Open) {
 		var change recallindex.Change
 		for _, k := range keys {
 			if r.IntN(10) == 0 {
-				change.Deletes = append(change.Deletes, k)
+				change.Deletes = append(change.Deletes, sources(k.DataPoint, k.Revision))
 			}
 		}
 		for n := range 450 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +23,7 @@ func unknownProject(t *testing.T, open Open) {
 	found := search(t, x, query(project, "helix"))
 	equal(t, "hits", len(found.Hits), 0)
 	equal(t, "statistics", found.Statistics, recall.Statistics{Frequencies: []recall.Count{{}}})
-	apply(t, x, project, recallindex.Change{Deletes: []recallindex.Key{{DataPoint: uuid.New(), Revision: 1}}})
+	apply(t, x, project, recallindex.Change{Deletes: []recallindex.Scope{sources(uuid.New(), 1)}})
 	if err := x.DropProject(t.Context(), project); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func replaceAndDelete(t *testing.T, open Open) {
 	}
 	second := recallindex.Change{
 		Upserts: []recallindex.Document{passage(a, 2, 0, "new word", "")},
-		Deletes: []recallindex.Key{{DataPoint: a, Revision: 1, N: 0}, {DataPoint: a, Revision: 1, N: 1}},
+		Deletes: []recallindex.Scope{sources(a, 1)},
 	}
 	for range 2 {
 		apply(t, x, project, second)
@@ -92,7 +93,7 @@ func replaceAndDelete(t *testing.T, open Open) {
 	// A key that is deleted and upserted in one change is replaced.
 	apply(t, x, project, recallindex.Change{
 		Upserts: []recallindex.Document{passage(a, 2, 0, "newest", "")},
-		Deletes: []recallindex.Key{{DataPoint: a, Revision: 2}},
+		Deletes: []recallindex.Scope{sources(a, 2)},
 	})
 	equal(t, "replaced", len(search(t, x, query(project, "newest")).Hits), 1)
 	equal(t, "gone", len(search(t, x, query(project, "word")).Hits), 0)
@@ -101,7 +102,7 @@ func replaceAndDelete(t *testing.T, open Open) {
 func parts(t *testing.T, open Open) {
 	x, project, a, m := opened(t, open), uuid.New(), uuid.New(), uuid.New()
 	apply(t, x, project, recallindex.Change{Upserts: []recallindex.Document{
-		passage(a, 1, 0, "ana like helix", ""), memoryOf(a, 1, m, "ana editor helix helix"),
+		passage(a, 1, 0, "ana like helix", ""), memoryOf(a, m, "ana editor helix helix"),
 	}})
 	q := query(project, "helix")
 	equal(t, "sources", search(t, x, q), recallindex.Found{
@@ -113,7 +114,7 @@ func parts(t *testing.T, open Open) {
 		Statistics: recall.Statistics{Docs: 1, Frequencies: []recall.Count{{Text: 1}}},
 		Hits:       []recallindex.Hit{{Key: recallindex.Key{DataPoint: a, Revision: 1, Memory: m}, Counts: []recall.Count{{Text: 2}}, Length: 4}},
 	})
-	apply(t, x, project, recallindex.Change{Deletes: []recallindex.Key{{DataPoint: a, Revision: 1, Memory: m}}})
+	apply(t, x, project, recallindex.Change{Deletes: []recallindex.Scope{memories(a, 1)}})
 	equal(t, "memories", len(search(t, x, q).Hits), 0)
 	q.Part = recallindex.Sources
 	equal(t, "sources", len(search(t, x, q).Hits), 1)
@@ -166,7 +167,7 @@ func audiences(t *testing.T, open Open) {
 			equal(t, "cut", len(search(t, x, q).Hits), 2)
 		}
 	}
-	// Moved to another audience, a document is found by that one only.
+	// Indexed anew for another audience, a document is found by that one only.
 	docs[0].Audience = team
 	apply(t, x, project, recallindex.Change{Upserts: docs[:1]})
 	equal(t, "after the move", len(search(t, x, query(project, "plan")).Hits), 4)
@@ -248,10 +249,12 @@ func awkwardTerms(t *testing.T, open Open) {
 }
 
 func longChange(t *testing.T, open Open) {
-	x, project, a := opened(t, open), uuid.New(), uuid.New()
-	var change recallindex.Change
+	x, project, a, kept := opened(t, open), uuid.New(), uuid.New(), uuid.New()
+	change := recallindex.Change{Upserts: []recallindex.Document{passage(kept, 1, 0, "common n0", "")}}
 	for n := range 2500 {
-		change.Upserts = append(change.Upserts, passage(a, 1, n, fmt.Sprintf("common n%d", n), ""))
+		if n > 0 {
+			change.Upserts = append(change.Upserts, passage(a, 1, n, fmt.Sprintf("common n%d", n), ""))
+		}
 	}
 	apply(t, x, project, change)
 	q := query(project, "common n2499 n0")
@@ -259,11 +262,7 @@ func longChange(t *testing.T, open Open) {
 	found := search(t, x, q)
 	equal(t, "statistics", found.Statistics, recall.Statistics{Docs: 2500, Frequencies: []recall.Count{{Text: 2500}, {Text: 1}, {Text: 1}}})
 	equal(t, "hits", len(found.Hits), 2500)
-	deletes := recallindex.Change{}
-	for _, d := range change.Upserts[1:] {
-		deletes.Deletes = append(deletes.Deletes, d.Key)
-	}
-	apply(t, x, project, deletes)
+	apply(t, x, project, recallindex.Change{Deletes: []recallindex.Scope{sources(a, 1)}})
 	equal(t, "statistics", search(t, x, q).Statistics, recall.Statistics{Docs: 1, Frequencies: []recall.Count{{Text: 1}, {}, {Text: 1}}})
 }
 
@@ -286,7 +285,7 @@ func readersBesideWriter(t *testing.T, open Open) {
 	for round := range 30 {
 		apply(t, x, project, recallindex.Change{
 			Upserts: []recallindex.Document{passage(a, round+1, 0, "helix", "")},
-			Deletes: []recallindex.Key{{DataPoint: a, Revision: round}},
+			Deletes: []recallindex.Scope{sources(a, round)},
 		})
 		equal(t, "own write", keys(search(t, x, query(project, "helix"))), []recallindex.Key{{DataPoint: a, Revision: round + 1}})
 	}
@@ -335,7 +334,8 @@ func closed(t *testing.T, open Open) {
 		}
 	}
 	change := recallindex.Change{Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix", "")}}
-	if err := x.Apply(t.Context(), project, change); !errors.Is(err, recallindex.ErrClosed) {
+	change.Project = project
+	if err := x.Apply(t.Context(), []recallindex.Change{change}); !errors.Is(err, recallindex.ErrClosed) {
 		t.Errorf("apply: %v", err)
 	}
 	if _, err := x.Search(t.Context(), query(project, "helix")); !errors.Is(err, recallindex.ErrClosed) {
@@ -360,9 +360,11 @@ func model(t *testing.T, open Open) {
 		for range rapid.IntRange(1, 6).Draw(r, "changes") {
 			var change recallindex.Change
 			for range rapid.IntRange(0, 5).Draw(r, "deletes") {
-				k := recallindex.Key{DataPoint: rapid.SampledFrom(points).Draw(r, "point"), Revision: rapid.IntRange(1, 2).Draw(r, "revision"), N: rapid.IntRange(0, 3).Draw(r, "n")}
-				change.Deletes = append(change.Deletes, k)
-				delete(held, k)
+				s := sources(rapid.SampledFrom(points).Draw(r, "point"), rapid.IntRange(1, 2).Draw(r, "revision"))
+				change.Deletes = append(change.Deletes, s)
+				maps.DeleteFunc(held, func(k recallindex.Key, _ recallindex.Document) bool {
+					return k.DataPoint == s.DataPoint && k.Revision == s.Revision
+				})
 			}
 			for range rapid.IntRange(0, 8).Draw(r, "upserts") {
 				d := passage(rapid.SampledFrom(points).Draw(r, "point"), rapid.IntRange(1, 2).Draw(r, "revision"), rapid.IntRange(0, 3).Draw(r, "n"), "", "")

@@ -19,14 +19,11 @@ func expunged(t *testing.T, open Open) {
 	project := uuid.New()
 	expunge := func() {
 		t.Helper()
-		if err := x.Expunge(t.Context(), project); err != nil {
+		if _, err := x.Expunge(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	expunge() // there is none
-	if projects, err := x.Projects(t.Context()); err != nil || slices.Contains(projects, project) {
-		t.Fatalf("projects %v, %v", projects, err)
-	}
+	expunge() // there is nothing
 	var points []uuid.UUID
 	for n := range 60 {
 		points = append(points, uuid.New())
@@ -37,7 +34,7 @@ func expunged(t *testing.T, open Open) {
 	for round, deleted := range [][]uuid.UUID{points[:1], points[1:40], nil, points[40:59], points[59:]} {
 		var change recallindex.Change
 		for _, id := range deleted {
-			change.Deletes = append(change.Deletes, recallindex.Key{DataPoint: id, Revision: 1})
+			change.Deletes = append(change.Deletes, sources(id, 1))
 		}
 		apply(t, x, project, change)
 		expunge()
@@ -55,9 +52,6 @@ func expunged(t *testing.T, open Open) {
 	apply(t, x, project, recallindex.Change{Upserts: []recallindex.Document{passage(points[0], 2, 0, "helix again", "")}})
 	if n := hits("again"); n != 1 {
 		t.Errorf("%d hits after all was expunged, want 1", n)
-	}
-	if projects, err := x.Projects(t.Context()); err != nil || !slices.Contains(projects, project) {
-		t.Errorf("projects %v, %v", projects, err)
 	}
 }
 
@@ -77,11 +71,11 @@ func expungedBesideOthers(t *testing.T, open Open) {
 	g.Go(func() error {
 		defer close(done)
 		for n := range pages {
-			change := recallindex.Change{Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix", ""), passage(doomed, n+1, 0, "gone", "")}}
+			change := recallindex.Change{Project: project, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix", ""), passage(doomed, n+1, 0, "gone", "")}}
 			if n > 0 {
-				change.Deletes = []recallindex.Key{{DataPoint: doomed, Revision: n}}
+				change.Deletes = []recallindex.Scope{sources(doomed, n)}
 			}
-			if err := x.Apply(t.Context(), project, change); err != nil {
+			if err := x.Apply(t.Context(), []recallindex.Change{change}); err != nil {
 				return err
 			}
 			written.Add(1)
@@ -111,10 +105,11 @@ func expungedBesideOthers(t *testing.T, open Open) {
 		for {
 			select {
 			case <-done:
-				return x.Expunge(t.Context(), project)
+				_, err := x.Expunge(t.Context())
+				return err
 			default:
 			}
-			if err := x.Expunge(t.Context(), project); err != nil {
+			if _, err := x.Expunge(t.Context()); err != nil {
 				return err
 			}
 		}

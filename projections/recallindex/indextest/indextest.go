@@ -18,8 +18,16 @@ import (
 // Open opens an index on storage that belongs to the test; a second call opens the same storage again.
 type Open func(t *testing.T) recallindex.Index
 
-// Run runs the suite. newStorage makes empty storage and says how to open it.
-func Run(t *testing.T, newStorage func(t *testing.T) Open) {
+// Storage is where an index keeps its documents.
+type Storage struct {
+	Open Open
+	// Damage damages the part that holds the first documents of a project, while the index is closed.
+	Damage func(t *testing.T, project uuid.UUID)
+}
+
+// Run runs the suite. newStorage makes empty storage.
+func Run(t *testing.T, newStorage func(t *testing.T) Storage) {
+	t.Run("damaged", func(t *testing.T) { damaged(t, newStorage(t)) })
 	tests := []struct {
 		name string
 		run  func(t *testing.T, open Open)
@@ -30,6 +38,9 @@ func Run(t *testing.T, newStorage func(t *testing.T) Open) {
 		{"parts", parts},
 		{"related terms and traits", related},
 		{"projects", projects},
+		{"projects among others", projectsAmongOthers},
+		{"moves", moves},
+		{"moves and revisions", movesAndRevisions},
 		{"audiences", audiences},
 		{"windows", windows},
 		{"size", size},
@@ -45,7 +56,7 @@ func Run(t *testing.T, newStorage func(t *testing.T) Open) {
 		{"model", model},
 	}
 	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) { test.run(t, newStorage(t)) })
+		t.Run(test.name, func(t *testing.T) { test.run(t, newStorage(t).Open) })
 	}
 }
 
@@ -58,8 +69,9 @@ func passage(dataPoint uuid.UUID, revision, n int, text, label string) recallind
 	}
 }
 
-func memoryOf(dataPoint uuid.UUID, revision int, id uuid.UUID, text string) recallindex.Document {
-	d := passage(dataPoint, revision, 0, text, "")
+// memoryOf is a memory of the first revision.
+func memoryOf(dataPoint, id uuid.UUID, text string) recallindex.Document {
+	d := passage(dataPoint, 1, 0, text, "")
 	d.Memory = id
 	return d
 }
@@ -81,9 +93,19 @@ func opened(t *testing.T, open Open) recallindex.Index {
 
 func apply(t testing.TB, x recallindex.Index, project uuid.UUID, change recallindex.Change) {
 	t.Helper()
-	if err := x.Apply(t.Context(), project, change); err != nil {
+	change.Project = project
+	if err := x.Apply(t.Context(), []recallindex.Change{change}); err != nil {
 		t.Fatalf("apply: %v", err)
 	}
+}
+
+// sources and memories name the documents of a revision of a data point.
+func sources(dataPoint uuid.UUID, revision int) recallindex.Scope {
+	return recallindex.Scope{DataPoint: dataPoint, Part: recallindex.Sources, Revision: revision}
+}
+
+func memories(dataPoint uuid.UUID, revision int) recallindex.Scope {
+	return recallindex.Scope{DataPoint: dataPoint, Part: recallindex.Memories, Revision: revision}
 }
 
 func search(t testing.TB, x recallindex.Index, q recallindex.Query) recallindex.Found {

@@ -19,13 +19,15 @@ type Memory struct {
 	projects   map[uuid.UUID]map[recallindex.Key]recallindex.Document
 	generation uuid.UUID
 	closed     bool
+	// lost are the projects that lost their documents.
+	lost map[uuid.UUID]recallindex.Loss
 }
 
 var _ recallindex.Index = (*Memory)(nil)
 
 // NewMemory makes an empty index.
 func NewMemory() *Memory {
-	return &Memory{projects: map[uuid.UUID]map[recallindex.Key]recallindex.Document{}, generation: uuid.New()}
+	return &Memory{projects: map[uuid.UUID]map[recallindex.Key]recallindex.Document{}, generation: uuid.New(), lost: map[uuid.UUID]recallindex.Loss{}}
 }
 
 // Documents is everything in the index, by project and key; projects without documents are left out.
@@ -60,22 +62,42 @@ func (m *Memory) enter(ctx context.Context) error {
 }
 
 // Apply implements recallindex.Index.
-func (m *Memory) Apply(ctx context.Context, project uuid.UUID, change recallindex.Change) error {
+func (m *Memory) Apply(ctx context.Context, changes []recallindex.Change) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.enter(ctx); err != nil {
 		return err
 	}
-	if m.projects[project] == nil {
-		m.projects[project] = map[recallindex.Key]recallindex.Document{}
-	}
-	for _, k := range change.Deletes {
-		delete(m.projects[project], k)
-	}
-	for _, d := range change.Upserts {
-		m.projects[project][d.Key] = d
+	for _, change := range changes {
+		m.change(change)
 	}
 	return nil
+}
+
+func (m *Memory) change(change recallindex.Change) {
+	held := m.projects[change.Project]
+	if held == nil {
+		held = map[recallindex.Key]recallindex.Document{}
+		m.projects[change.Project] = held
+	}
+	for _, s := range change.Deletes {
+		for k := range held {
+			if k.DataPoint == s.DataPoint && k.Part() == s.Part && k.Revision == s.Revision {
+				delete(held, k)
+			}
+		}
+	}
+	for _, d := range change.Upserts {
+		held[d.Key] = d
+	}
+	for _, move := range change.Moves {
+		for k, d := range held {
+			if k.DataPoint == move.DataPoint {
+				d.Audience = move.Audience
+				held[k] = d
+			}
+		}
+	}
 }
 
 // Search implements recallindex.Index.
@@ -84,6 +106,9 @@ func (m *Memory) Search(ctx context.Context, q recallindex.Query) (recallindex.F
 	defer m.mu.Unlock()
 	if err := m.enter(ctx); err != nil {
 		return recallindex.Found{}, err
+	}
+	if _, lost := m.lost[q.Project]; lost {
+		return recallindex.Found{}, recallindex.ErrIncomplete
 	}
 	found := recallindex.Found{Statistics: recall.Statistics{Frequencies: make([]recall.Count, len(q.Terms))}}
 	for _, d := range m.projects[q.Project] {
@@ -132,17 +157,46 @@ func (m *Memory) Count(ctx context.Context, project uuid.UUID) (int, error) {
 }
 
 // Expunge implements recallindex.Index: nothing that was deleted is kept.
-func (m *Memory) Expunge(ctx context.Context, _ uuid.UUID) error {
+func (m *Memory) Expunge(ctx context.Context) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.enter(ctx)
+	return 0, m.enter(ctx)
 }
 
-// Projects implements recallindex.Index.
-func (m *Memory) Projects(ctx context.Context) ([]uuid.UUID, error) {
+// Damage loses the documents of a project.
+func (m *Memory) Damage(project uuid.UUID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Collect(maps.Keys(m.projects)), m.enter(ctx)
+	clear(m.projects[project])
+	m.lost[project] = recallindex.Loss{
+		ID: uuid.New(), Part: project.String(), Holds: func(other uuid.UUID) bool { return other == project },
+	}
+}
+
+// Losses implements recallindex.Index.
+func (m *Memory) Losses() []recallindex.Loss {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Values(m.lost))
+}
+
+// Refilled implements recallindex.Index.
+func (m *Memory) Refilled(ctx context.Context, loss recallindex.Loss, reached *recallindex.Mark) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for project, l := range m.lost {
+		if l.ID != loss.ID {
+			continue
+		}
+		if reached == nil {
+			delete(m.lost, project)
+			return m.enter(ctx)
+		}
+		l.Reached = *reached
+		m.lost[project] = l
+		return m.enter(ctx)
+	}
+	return recallindex.ErrDamaged
 }
 
 // DropProject implements recallindex.Index.
@@ -158,6 +212,7 @@ func (m *Memory) Reset(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.projects)
+	clear(m.lost)
 	m.generation = uuid.New()
 	return m.enter(ctx)
 }

@@ -1,0 +1,107 @@
+package commands_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+)
+
+func hashKeyOf(b byte) []byte {
+	key := make([]byte, 32)
+	key[0] = b
+	return key
+}
+
+func TestBootstrap_HashKey(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		// checked is the key whose check the registry has, 0 for none; empty is true for a log without events.
+		checked byte
+		empty   bool
+		key     []byte
+		want    error
+	}{
+		{"empty log", 0, true, hashKeyOf(1), nil},
+		{"the key of the log", 1, false, hashKeyOf(1), nil},
+		{"another key", 1, false, hashKeyOf(2), commands.ErrWrongHashKey},
+		{"no key", 1, false, nil, commands.ErrNoHashKey},
+		{"log of an earlier version", 0, false, hashKeyOf(1), nil},
+		{"log of an earlier version, no key", 0, false, nil, commands.ErrNoHashKey},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			id := uuid.New()
+			before := registry.State{}
+			if !c.empty {
+				w.given(stream.Registry, registry.LogOpened{LogID: uuid.New(), OpenedAt: w.call.ReceivedAt},
+					registry.OrganizationCreated{OrganizationID: id, Name: "Annals"}, registry.ProjectCreated{OrganizationID: id, Slug: "default"})
+				if c.checked > 0 {
+					if _, err := w.log.Append(t.Context(), stream.Registry, 2, event.Meta{CommandID: uuid.New()}, registry.HashKeySet{Check: registry.HashKeyCheck(hashKeyOf(c.checked))}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				before = w.registry()
+			}
+			first := commands.FirstStart{Organization: "Annals", HashKey: c.key, At: w.call.ReceivedAt}
+			for range 2 {
+				if err := commands.Bootstrap(t.Context(), w.log, first); !errors.Is(err, c.want) {
+					t.Fatalf("error %v, want %v", err, c.want)
+				}
+			}
+			if err := commands.CheckHashKey(t.Context(), w.log, c.key); !errors.Is(err, c.want) {
+				t.Errorf("checked: %v, want %v", err, c.want)
+			}
+			after := w.registry()
+			if c.want != nil {
+				if after.Events != before.Events {
+					t.Errorf("%d events before and %d after a refusal", before.Events, after.Events)
+				}
+				return
+			}
+			if after.HashKeyCheck != registry.HashKeyCheck(c.key) || len(after.Organizations) != 1 || after.Events != 4 {
+				t.Errorf("registry: %+v", after)
+			}
+			if err := commands.CheckHashKey(t.Context(), w.log, hashKeyOf(9)); !errors.Is(err, commands.ErrWrongHashKey) {
+				t.Errorf("another key from then on: %v", err)
+			}
+		})
+	}
+}
+
+func TestCheckHashKey_EmptyLog(t *testing.T) {
+	w := newWorld(t)
+	for _, key := range [][]byte{nil, hashKeyOf(1)} {
+		if err := commands.CheckHashKey(t.Context(), w.log, key); err != nil {
+			t.Errorf("key %x: %v", key, err)
+		}
+	}
+}
+
+// Of processes that open one log with different keys at once, exactly one starts.
+func TestBootstrap_HashKeyRace(t *testing.T) {
+	w := newWorld(t)
+	const processes = 4
+	errs := make([]error, processes)
+	var wg sync.WaitGroup
+	for i := range processes {
+		log := worldOver(t, w.store).log
+		wg.Go(func() {
+			errs[i] = commands.Bootstrap(t.Context(), log, commands.FirstStart{Organization: "Annals", HashKey: hashKeyOf(byte(i + 1)), At: w.call.ReceivedAt})
+		})
+	}
+	wg.Wait()
+	check := w.registry().HashKeyCheck
+	for i, err := range errs {
+		own := check == registry.HashKeyCheck(hashKeyOf(byte(i+1)))
+		if own && err != nil || !own && !errors.Is(err, commands.ErrWrongHashKey) {
+			t.Errorf("process %d: %v; the log has its key: %t", i, err, own)
+		}
+	}
+}

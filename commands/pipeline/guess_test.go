@@ -1,0 +1,185 @@
+package pipeline
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// What was erased cannot be guessed from a copy of the log without the hash key: neither an e-mail address, nor a content whose
+// hash is its id, nor an idempotency key, nor the text of a stage. In a project of an earlier version the ids can be guessed, which
+// shows that the guesses are made well.
+func TestErasedText_GuessedFromTheLog(t *testing.T) {
+	for name, keyed := range map[string]bool{"keyed": true, "of an earlier version": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWholeWithout(t)
+			if !keyed {
+				w.openProjectIn(stream.Namespace{ID: uuid.New()})
+			}
+			guesses, stages := w.sendAndErase()
+			copied := w.copyOfLog()
+			for what, text := range guesses {
+				confirmed := confirm(copied, text)
+				if keyed && len(confirmed) > 0 {
+					t.Errorf("%s is confirmed by %v", what, confirmed)
+				}
+				if !keyed && len(confirmed) == 0 {
+					t.Errorf("%s is not confirmed, so the guess is made badly", what)
+				}
+			}
+			for what, text := range stages {
+				for _, digest := range digests(text) {
+					if strings.Contains(copied, digest) {
+						t.Errorf("%s is confirmed by %s", what, digest)
+					}
+				}
+			}
+		})
+	}
+}
+
+// sendAndErase sends texts in every way, and erases them. It returns what a stranger may guess: texts, and whole stages.
+func (w *whole) sendAndErase() (guesses, stages map[string]string) {
+	w.t.Helper()
+	must := func(err error) {
+		w.t.Helper()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	ctx, mail := w.t.Context(), "ana.ruiz@example.org"
+	single, batch, big := "The salary of Ana is 51,000.", "The salary of Bo is 48,000.", strings.Repeat("The salary of Cy is 47,000.\n", 12_000)
+	guesses = map[string]string{
+		"an e-mail address": mail, "a content": single, "a content in a batch": batch, "a big content": big,
+		"an idempotency key": "import-1", "the idempotency key of a batch": "import-2", "a source id": "payroll/ana",
+	}
+	id := "payroll/ana"
+	for _, in := range []struct {
+		p   commands.DataPoint
+		key string
+	}{
+		{commands.DataPoint{Content: single, Identity: &mail}, "import-1"},
+		{commands.DataPoint{Content: big}, ""},
+		{commands.DataPoint{Content: "x", ID: &id}, ""},
+	} {
+		_, err := w.write.Ingest(ctx, w.call, in.p, in.key)
+		must(err)
+	}
+	_, err := w.write.IngestBatch(ctx, w.call, []commands.DataPoint{{Content: batch}}, "import-2")
+	must(err)
+	_, err = w.write.PutAudience(ctx, w.call, commands.AudiencePut{Slug: "payroll", Kind: audience.KindFixed, Identities: []string{mail}})
+	must(err)
+	row := identity.Row{Identity: mail, Traits: map[string]string{"city": "Lisbon"}}
+	_, err = w.write.BulkIdentities(ctx, w.call, []identity.Row{row})
+	must(err)
+	project := w.call.Principal.Project
+	_, err = w.log.Append(ctx, stream.UsageName(project.ID, "2026-11"), eventstore.NoStream, event.Meta{CommandID: uuid.New()},
+		metering.Charged{ProjectID: project.ID, FlushID: uuid.New(), Month: "2026-11", Seen: []metering.Seen{{IdentityID: stream.IdentityID(project.Namespace, mail), At: at}}, At: at})
+	must(err)
+	w.passHead()
+
+	// A stranger guesses the whole stage as an earlier version wrote it.
+	line := func(v any) string {
+		text, err := json.Marshal(v)
+		must(err)
+		return string(text) + "\n"
+	}
+	digest := sha256.Sum256([]byte(batch))
+	stages = map[string]string{
+		"the stage of a batch":      `{"sourceId":"` + hex.EncodeToString(digest[:]) + `","content":"` + batch + `"}` + "\n",
+		"the stage of a bulk write": line(row),
+	}
+	ids := []string{id}
+	for _, content := range []string{single, batch, big} {
+		sum := sha256.Sum256([]byte(content))
+		ids = append(ids, hex.EncodeToString(sum[:]))
+	}
+	_, err = w.write.DeleteDataPoints(ctx, w.call, ids)
+	must(err)
+	must(w.write.DeleteIdentity(ctx, w.call, mail))
+	w.passHead()
+	done, err := w.finisher.EraseNow(ctx)
+	must(err)
+	if left, err := w.finisher.Pending(ctx); err != nil || left.Deletions+left.Identities > 0 {
+		w.t.Fatalf("erased %+v, left %+v, %v", done, left, err)
+	}
+	return guesses, stages
+}
+
+// copyOfLog is all that the log holds, as text: names, types, payloads and metadata of all events.
+func (w *whole) copyOfLog() string {
+	w.t.Helper()
+	var b bytes.Buffer
+	for after := eventstore.Position(0); ; {
+		page, err := w.store.ReadAll(w.t.Context(), after, 500)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if len(page) == 0 {
+			return b.String()
+		}
+		for _, r := range page {
+			after = r.Position
+			for _, part := range [][]byte{[]byte(r.Stream), []byte(r.Type), []byte(r.ID.String()), r.Data, r.Meta} {
+				b.Write(part)
+				b.WriteByte('\n')
+			}
+		}
+	}
+}
+
+var uuidInText = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
+// confirm is what in a copy of the log confirms a text: the text itself, a hash of it, or an id that is derived from it in a
+// namespace that is in the copy too.
+func confirm(copied, text string) (confirmed []string) {
+	texts := append(digests(text), text)
+	for _, text := range texts {
+		if strings.Contains(copied, text) {
+			confirmed = append(confirmed, text)
+		}
+	}
+	known := uuidInText.FindAllString(copied, -1)
+	slices.Sort(known)
+	known = append(slices.Compact(known), uuid.Nil.String(), uuid.NameSpaceURL.String(), uuid.NameSpaceOID.String(), uuid.NameSpaceDNS.String())
+	for _, namespace := range known {
+		keyed, err := stream.NewNamespaces([]byte("a guess of the hash key, 32 byte")).Of(stream.Namespace{ID: uuid.MustParse(namespace), Keyed: true})
+		if err != nil {
+			panic(err)
+		}
+		for _, in := range []uuid.UUID{uuid.MustParse(namespace), keyed} {
+			for _, prefix := range []string{"", "datapoint:", "identity:", "ingestion:", "memory:", "blob:"} {
+				for _, text := range texts {
+					if id := uuid.NewSHA1(in, []byte(prefix+text)).String(); strings.Contains(copied, id) {
+						confirmed = append(confirmed, prefix+" in "+namespace)
+					}
+				}
+			}
+		}
+	}
+	return confirmed
+}
+
+// digests are the hashes of a text that need no key.
+func digests(text string) []string {
+	plain := sha256.Sum256([]byte(text))
+	mac := hmac.New(sha256.New, nil)
+	mac.Write([]byte(text))
+	return []string{hex.EncodeToString(plain[:]), hex.EncodeToString(mac.Sum(nil))}
+}

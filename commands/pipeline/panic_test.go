@@ -1,0 +1,307 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/comprehend"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/todo"
+)
+
+// panicking panics at content with the word in it, and derives all other like the built-in extractor.
+type panicking struct {
+	Builtin
+	word string
+}
+
+func (p panicking) Extract(ctx context.Context, in comprehend.Input) ([]memory.Memory, error) {
+	if strings.Contains(in.Content, p.word) {
+		var none []string
+		_ = none[len(in.Content)]
+	}
+	return p.Builtin.Extract(ctx, in)
+}
+
+// stacks counts the log lines that carry the stack of a panic.
+type stacks struct {
+	slog.Handler
+	seen *atomic.Int64
+}
+
+func countStacks() (*slog.Logger, *atomic.Int64) {
+	seen := new(atomic.Int64)
+	return slog.New(stacks{slog.DiscardHandler, seen}), seen
+}
+
+func (stacks) Enabled(context.Context, slog.Level) bool { return true }
+
+func (s stacks) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "stack" && strings.Contains(a.Value.String(), "goroutine") {
+			s.seen.Add(1)
+		}
+		return true
+	})
+	return nil
+}
+
+func TestDerive_ExtractorPanics(t *testing.T) {
+	b := newBench(t, "ok, poison")
+	logger, seen := countStacks()
+	b.Extractor, b.Logger = panicking{word: "poison"}, logger
+	clock := at
+	b.Now = func() time.Time { return clock }
+	for n := 1; n <= maxAttempts; n++ {
+		r := b.Worker.attempt(t.Context(), b.item)
+		facts := b.history()
+		e, ok := facts[len(facts)-1].Event.(*memory.Failed)
+		if !ok || e.Code != ingestion.Internal || e.Attempt != n || e.Final != (n == maxAttempts) || strings.Contains(e.Message, "index") {
+			t.Fatalf("attempt %d ends with %+v", n, facts[len(facts)-1].Event)
+		}
+		if int(seen.Load()) != n || r.dataPoint != b.item.DataPoint {
+			t.Errorf("after attempt %d: %d stacks, result %+v", n, seen.Load(), r)
+		}
+		clock = clock.Add(r.backoff)
+		b.item.Attempt = n
+	}
+	b.Worker.attempt(t.Context(), b.item)
+	if facts := b.history(); len(facts) != 2*maxAttempts {
+		t.Errorf("%d events after the item has ended", len(facts))
+	}
+}
+
+// panickingStore panics at each append of a stream.
+type panickingStore struct {
+	eventstore.Store
+	name string
+}
+
+func (s panickingStore) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	if name == s.name {
+		panic("append")
+	}
+	return s.Store.Append(ctx, name, expected, events)
+}
+
+func TestWorker_AttemptCannotBeRecordedForAPanic(t *testing.T) {
+	b := newBench(t, "text")
+	b.Worker.Log = commands.NewLog(panickingStore{b.Log.Store, stream.Name(stream.Memory, b.item.DataPoint)}, b.Log.Codec, b.Logger)
+	if r := b.Worker.attempt(t.Context(), b.item); r.dataPoint != b.item.DataPoint || r.backoff != firstBackoff {
+		t.Errorf("result %+v", r)
+	}
+}
+
+// panickingQueue panics at its first claims.
+type panickingQueue struct {
+	Queue
+	left *atomic.Int64
+}
+
+func (q panickingQueue) Claim(ctx context.Context, holder string, limit int, now, until time.Time) ([]todo.Item, error) {
+	if q.left.Add(-1) >= 0 {
+		panic("claim")
+	}
+	return q.Queue.Claim(ctx, holder, limit, now, until)
+}
+
+// One poisoned text ends as a failure of its own send, and everything else is derived and confirmed.
+func TestPipeline_OneTextPanics(t *testing.T) {
+	for _, slow := range []bool{false, true} {
+		w := newWholeWithout(t)
+		logger, seen := countStacks()
+		queue := panickingQueue{w.queries, new(atomic.Int64)}
+		queue.left.Store(2)
+		worker := &Worker{
+			Log: w.log, Queue: queue, Progress: w.waiter, Extractor: panicking{word: "poison"}, Logger: logger, Holder: "test", Now: time.Now, Slow: slow,
+		}
+		confirmer := &Confirmer{
+			Log: w.log, Sends: w.queries, Progress: w.waiter, IndexTrouble: func(context.Context) error { return nil }, Logger: logger, Now: time.Now,
+		}
+		runtest.Part(t, worker.Run)
+		runtest.Part(t, confirmer.Run)
+		var ids []uuid.UUID
+		for _, text := range []string{"Ana likes tea.", "ok, poison", "Bo lives in Berlin."} {
+			r, err := w.write.Ingest(t.Context(), w.call, commands.DataPoint{Content: text}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, r.IngestionID)
+		}
+		codes := make([]string, len(ids))
+		w.until("every send ends", func() bool {
+			for i, id := range ids {
+				facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, id), 0)
+				if err != nil || len(facts) == 0 {
+					return false
+				}
+				switch e := facts[len(facts)-1].Event.(type) {
+				case *ingestion.Indexed:
+					codes[i] = "indexed"
+				case *ingestion.Failed:
+					codes[i] = e.Code
+				}
+			}
+			return !slices.Contains(codes, "")
+		})
+		if !slices.Equal(codes, []string{"indexed", ingestion.Internal, "indexed"}) || seen.Load() < maxAttempts+2 {
+			t.Errorf("slow %v: ends %v, %d stacks", slow, codes, seen.Load())
+		}
+	}
+}
+
+func TestConfirmer_EndOfASendPanics(t *testing.T) {
+	b := newBench(t, "text")
+	logger, seen := countStacks()
+	poisoned := todo.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
+	other := todo.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
+	log := commands.NewLog(panickingStore{b.Log.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)}, b.Log.Codec, b.Logger)
+	c := &Confirmer{
+		Log: log, Sends: listed{poisoned, other}, Progress: standstill{dataPoints: 5, memories: 20, recallIndex: 20}, Logger: logger,
+		IndexTrouble: func(context.Context) error { return nil }, Now: func() time.Time { return at }, answered: make(map[uuid.UUID]eventstore.Position),
+	}
+	last := func(id uuid.UUID) string {
+		t.Helper()
+		facts, err := b.Log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, id), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(facts) == 0 {
+			return ""
+		}
+		if e, failed := facts[len(facts)-1].Event.(*ingestion.Failed); failed {
+			return e.Code
+		}
+		return facts[len(facts)-1].Type
+	}
+	for n := 1; n <= maxAttempts; n++ {
+		if _, err := c.round(t.Context()); err == nil {
+			t.Fatal("a panic is no error")
+		}
+		if got := last(other.IngestionID); got != "ingestion.indexed.v1" || int(seen.Load()) != n {
+			t.Fatalf("round %d: the other send %q, %d stacks", n, got, seen.Load())
+		}
+	}
+	c.Log = b.Log
+	if _, err := c.round(t.Context()); err != nil || last(poisoned.IngestionID) != ingestion.Internal {
+		t.Errorf("it ends as %q, %v", last(poisoned.IngestionID), err)
+	}
+}
+
+func TestConfirmer_EndOfASendPanicsAlways(t *testing.T) {
+	b := newBench(t, "text")
+	logger, seen := countStacks()
+	poisoned := todo.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
+	log := commands.NewLog(panickingStore{b.Log.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)}, b.Log.Codec, b.Logger)
+	c := &Confirmer{
+		Log: log, Sends: listed{poisoned}, Progress: standstill{dataPoints: 5, memories: 20, recallIndex: 20}, Logger: logger,
+		IndexTrouble: func(context.Context) error { return nil }, Now: func() time.Time { return at },
+	}
+	for range 3 * maxAttempts {
+		_, _ = c.round(t.Context())
+	}
+	if seen.Load() != 2*maxAttempts {
+		t.Errorf("%d attempts", seen.Load())
+	}
+}
+
+func TestEmbedder_ClientPanicsAtOneText(t *testing.T) {
+	b := newBench(t, strings.Repeat("Fine words. ", 150)+strings.Repeat("Bad words. ", 150)+strings.Repeat("Fine words. ", 150))
+	b.attempt()
+	e, p := newEmbedder(b, func([]string) error { panic("client") })
+	if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err == nil {
+		t.Error("a client that always panics is believed")
+	}
+	b.wantTypes("derivation-started", "derived")
+	p.fails = func(texts []string) error {
+		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, "Bad") }) {
+			panic("client")
+		}
+		return nil
+	}
+	if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	got := b.history()[2].Event.(*memory.Embedded)
+	if len(got.Vectors) == 0 || got.Vectors[0].Passage != 0 || got.Vectors[len(got.Vectors)-1].Passage < len(got.Vectors) {
+		t.Errorf("vectors %+v", got.Vectors)
+	}
+}
+
+func TestEmbedder_OneDataPointPanics(t *testing.T) {
+	b := newBench(t, "text")
+	b.attempt()
+	e, _ := newEmbedder(b, func([]string) error { return nil })
+	healthy, broken := b.Log, commands.NewLog(panickingReads{b.Log.Store}, b.Log.Codec, b.Logger)
+	for n := 1; n <= maxAttempts; n++ {
+		e.Log = broken
+		later := map[uuid.UUID]time.Time{}
+		if worked, err := e.round(t.Context(), later); err != nil || !worked || len(later) != 1 || e.panicked[b.item.DataPoint] != n {
+			t.Fatalf("round %d: worked %v, %v, later %v, panicked %v", n, worked, err, later, e.panicked)
+		}
+	}
+	b.wantTypes("derivation-started", "derived")
+	e.Log = healthy
+	if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	b.wantTypes("derivation-started", "derived", "embedded")
+	if got := b.history()[2].Event.(*memory.Embedded); len(got.Vectors) != 0 {
+		t.Errorf("vectors %+v", got.Vectors)
+	}
+}
+
+// panickingReads panics at each read.
+type panickingReads struct{ eventstore.Store }
+
+func (panickingReads) Read(context.Context, string, eventstore.Revision, eventstore.Direction, int) ([]eventstore.Recorded, error) {
+	panic("read")
+}
+
+// panickingList panics where the finisher looks for fan-outs.
+type panickingList struct{ Unfinished }
+
+func (panickingList) Unfanned(context.Context, int) ([]todo.Operation, error) { panic("unfanned") }
+
+func TestFinisher_StepPanics(t *testing.T) {
+	w := newWhole(t)
+	if _, err := w.write.Ingest(t.Context(), w.call, item("one", "Ana likes tea."), ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"one"}); err != nil {
+		t.Fatal(err)
+	}
+	w.passHead()
+	logger, seen := countStacks()
+	f := w.finisher
+	f.Logger, f.List = logger, panickingList{f.List}
+	done, err := f.EraseNow(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "fan-outs") || seen.Load() == 0 {
+		t.Errorf("error %v, %d stacks", err, seen.Load())
+	}
+	if done.Deletions != 1 {
+		t.Errorf("the other steps did %+v", done)
+	}
+}
+
+func TestFinisher_OneItemPanics(t *testing.T) {
+	logger, seen := countStacks()
+	f := &Finisher{Logger: logger}
+	err := f.bounded(t.Context(), func(context.Context) error { panic(errors.New("one item")) })
+	if err == nil || !strings.Contains(err.Error(), "one item") || seen.Load() != 1 {
+		t.Errorf("error %v, %d stacks", err, seen.Load())
+	}
+}

@@ -1,0 +1,188 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/comprehend"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/todo"
+)
+
+// lease takes the one item of the queue, as a worker does.
+func (w *whole) lease() todo.Item {
+	w.t.Helper()
+	w.passHead()
+	items, err := w.queries.Claim(w.t.Context(), "stalled", 10, at, at.Add(time.Hour))
+	if err != nil || len(items) != 1 {
+		w.t.Fatalf("leased %d items, %v, want 1", len(items), err)
+	}
+	return items[0]
+}
+
+// deleteAndClean deletes the data points and returns once their deletion is cleaned.
+func (w *whole) deleteAndClean(ids ...string) {
+	w.t.Helper()
+	if _, err := w.write.DeleteDataPoints(w.t.Context(), w.call, ids); err != nil {
+		w.t.Fatal(err)
+	}
+	if done, err := w.finisher.EraseNow(w.t.Context()); err != nil || done.Deletions != 1 || done.Left.Deletions != 0 {
+		w.t.Fatalf("%+v, %v", done, err)
+	}
+}
+
+// heldExtractor derives one memory per line of the text, once it is released.
+type heldExtractor struct {
+	begun, release chan struct{}
+	word           string
+	memories       int
+}
+
+func (heldExtractor) Name() string { return "held/1" }
+
+func (h heldExtractor) Extract(_ context.Context, in comprehend.Input) ([]memory.Memory, error) {
+	close(h.begun)
+	<-h.release
+	derived := make([]memory.Memory, h.memories)
+	for n := range derived {
+		derived[n] = memory.Memory{
+			ID: memory.ID(in.DataPoint, in.Revision, n), Kind: memory.Claim, Content: fmt.Sprintf("%s is derived %d", h.word, n), Excerpt: h.word,
+			Subject: "it", Attribute: "text",
+		}
+	}
+	return derived, nil
+}
+
+func TestWorker_StalledBeforeItsAttemptUntilTheDeletionIsCleaned(t *testing.T) {
+	w := newWholeWithout(t)
+	secret := word()
+	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana's favourite editor is "+secret+"."), ""); err != nil {
+		t.Fatal(err)
+	}
+	leased := w.lease()
+	w.deleteAndClean("a")
+	worker := &Worker{Log: w.log, Queue: w.queries, Progress: w.waiter, Extractor: Builtin{}, Logger: w.log.Logger, Holder: "stalled", Now: time.Now}
+	if _, err := worker.derive(t.Context(), leased); err != nil {
+		t.Fatal(err)
+	}
+	name := stream.Name(stream.Memory, leased.DataPoint)
+	if _, _, err := w.store.ReadLast(t.Context(), name); !errors.Is(err, eventstore.ErrDeleted) {
+		t.Errorf("the memory stream of an erased data point: %v, want a tombstone", err)
+	}
+	if found := w.places(secret); len(found) > 0 {
+		t.Errorf("cleaned, the text is in %v", found)
+	}
+}
+
+func TestWorker_StalledWithinItsAttemptUntilTheDeletionIsCleaned(t *testing.T) {
+	for name, memories := range map[string]int{"memories in the event": 1, "memories in a blob": 5000} {
+		t.Run(name, func(t *testing.T) {
+			w := newWholeWithout(t)
+			held := heldExtractor{begun: make(chan struct{}), release: make(chan struct{}), word: word(), memories: memories}
+			if _, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana met "+held.word), ""); err != nil {
+				t.Fatal(err)
+			}
+			leased := w.lease()
+			worker := &Worker{Log: w.log, Queue: w.queries, Progress: w.waiter, Extractor: held, Logger: w.log.Logger, Holder: "stalled", Now: time.Now}
+			ended := make(chan error, 1)
+			go func() {
+				_, err := worker.derive(context.WithoutCancel(t.Context()), leased)
+				ended <- err
+			}()
+			<-held.begun
+			w.deleteAndClean("a")
+			close(held.release)
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			if n := w.blobs(); n != 0 {
+				t.Errorf("%d blobs are left of an attempt that was refused", n)
+			}
+			if _, err := w.finisher.EraseNow(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if found := w.places(held.word); len(found) > 0 {
+				t.Errorf("the text is in %v", found)
+			}
+		})
+	}
+}
+
+// A worker that dies after it wrote the memories of an erased data point leaves a blob that nothing can refer to: it needs no deadline.
+func TestSweep_BlobOfAnErasedDataPoint(t *testing.T) {
+	w := newWholeWithout(t)
+	secret := word()
+	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana met "+secret), ""); err != nil {
+		t.Fatal(err)
+	}
+	point := w.lease().DataPoint
+	w.deleteAndClean("a")
+	w.orphan(point, "late "+secret)
+	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Blobs != 1 || done.Left.Blobs != 0 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if found := w.places(secret); len(found) > 0 {
+		t.Errorf("the text is in %v", found)
+	}
+}
+
+// orphan writes a blob that nothing will refer to, as a process that is killed right after it.
+func (w *whole) orphan(owner uuid.UUID, text string, holds ...uuid.UUID) {
+	w.t.Helper()
+	_, err := eventstore.WriteBlob(w.t.Context(), w.store, w.log.Codec, owner, uuid.New(), w.call.Principal.Project.ID, at.Add(commands.BlobKeep),
+		event.Meta{}, []byte(text), holds...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// A stage that was never committed withholds only the end of deletions whose text it holds, and those for some minutes.
+func TestErase_StageThatWasNeverCommitted(t *testing.T) {
+	w := newWholeWithout(t)
+	secret := word()
+	if _, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{item("staged", secret), item("other", "two")}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.stop(1).IngestBatch(t.Context(), w.call, []commands.DataPoint{item("staged", "again "+secret), item("new", "three")}, ""); err == nil {
+		t.Fatal("answered by a dead process")
+	}
+	w.deleteAndClean("other")
+	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"staged"}); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.move(commands.StageKeep - time.Second)
+	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Deletions != 0 || done.Left.Deletions != 1 || done.Left.Blobs != 1 {
+		t.Fatalf("before the time of the stage is over: %+v, %v", done, err)
+	}
+	w.clock.move(time.Second)
+	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Deletions != 1 || done.Left.Deletions != 0 || done.Left.Blobs != 0 {
+		t.Fatalf("after it: %+v, %v", done, err)
+	}
+	if found := w.places(secret); len(found) > 0 {
+		t.Errorf("cleaned, the text is in %v", found)
+	}
+}
+
+// The stage of a try whose key another try used first is of no use at once.
+func TestSweep_StageOfAnotherTry(t *testing.T) {
+	w := newWholeWithout(t)
+	items := []commands.DataPoint{item("a", "one")}
+	if _, err := w.stop(1).IngestBatch(t.Context(), w.call, items, "key"); err == nil {
+		t.Fatal("answered by a dead process")
+	}
+	if _, err := w.write.IngestBatch(t.Context(), w.call, items, "key"); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.swept(); n != 1 || w.blobs() != 0 {
+		t.Errorf("%d stages were swept, %d are left", n, w.blobs())
+	}
+}

@@ -1,0 +1,219 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// commitBatch commits a batch under a key; its process dies before the fan-out.
+func (w *whole) commitBatch(key string, items ...commands.DataPoint) uuid.UUID {
+	w.t.Helper()
+	if _, err := w.stop(2).IngestBatch(w.t.Context(), w.call, items, key); err == nil { // stage and commit
+		w.t.Fatal("answered by a dead process")
+	}
+	return stream.IngestionID(w.call.Principal.Project.Namespace, key)
+}
+
+// live are the source ids that the tables and the index show, sorted.
+func (w *whole) live() []string {
+	w.t.Helper()
+	w.passHead()
+	rows, err := w.db.Query(w.t.Context(), `select source_id from datapoints.data_points where project_id = $1 order by source_id`, w.call.Principal.Project.ID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return ids
+}
+
+// accepted is how many revisions of a source id were ever stored.
+func (w *whole) accepted(id string) (n int) {
+	w.t.Helper()
+	name := stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, id))
+	for after := eventstore.Position(0); ; {
+		page, err := w.store.ReadAll(w.t.Context(), after, 500)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if len(page) == 0 {
+			return n
+		}
+		for _, r := range page {
+			if after = r.Position; r.Stream == name && r.Type == "datapoint.revision-accepted.v1" {
+				n++
+			}
+		}
+	}
+}
+
+// finish lets a new process complete what is open, before it takes calls and then in the background.
+func (w *whole) finish() {
+	w.t.Helper()
+	w.passHead()
+	if err := w.finisher.CatchUp(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	if done, err := w.finisher.EraseNow(w.t.Context()); err != nil || done.Left.FanOuts+done.Left.Deletions+done.Left.Erasures != 0 {
+		w.t.Fatalf("left %+v, %v", done.Left, err)
+	}
+}
+
+// wantLive compares what is live, now and after the next process completed what is open.
+func (w *whole) wantLive(ids ...string) {
+	w.t.Helper()
+	if got := w.live(); !slices.Equal(got, ids) {
+		w.t.Errorf("live are %v, want %v", got, ids)
+	}
+	w.finish()
+	if got := w.live(); !slices.Equal(got, ids) {
+		w.t.Errorf("once all is finished, live are %v, want %v", got, ids)
+	}
+}
+
+// A batch of every kind of item, of which nothing or some was fanned out.
+func TestDeleteSend_BatchThatIsNotFannedOut(t *testing.T) {
+	for survived := int64(2); survived < 9; survived++ { // stage, commit, a blob, four items, the end, the stage's tombstone
+		t.Run(fmt.Sprintf("after %d writes", survived), func(t *testing.T) {
+			w := newWholeWithout(t)
+			secret := word()
+			if _, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{item("same", "two"), item("changed", "three")}, ""); err != nil {
+				t.Fatal(err)
+			}
+			items := []commands.DataPoint{item("new", secret), item("same", "two"), item("changed", "four "+secret), item("large", big+secret)}
+			_, _ = w.stop(survived).IngestBatch(t.Context(), w.call, items, "key")
+			id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
+			for range 2 {
+				if err := w.write.DeleteSend(t.Context(), w.call, id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if survived == 2 && w.accepted("new")+w.accepted("large") != 0 {
+				t.Error("an item of a deleted batch came alive")
+			}
+			w.wantLive("same")
+			if s, err := w.queries.Status(t.Context(), w.call.Principal.Project, id); err != nil || s.Status != "completed" || !s.Settled && survived == 9 {
+				t.Errorf("the send reads %+v, %v", s, err)
+			}
+			if found := w.places(secret); len(found) > 0 {
+				t.Errorf("cleaned, the text is in %v", found)
+			}
+			var f *fault.Error
+			if _, err := w.write.Ingest(t.Context(), w.call, item("new", "again"), ""); !errors.As(err, &f) || f.Code != fault.CodeDataPointDeleted {
+				t.Errorf("a deleted id: %v", err)
+			}
+		})
+	}
+}
+
+func TestDeleteDataPoints_ItemsThatAreNotFannedOut(t *testing.T) {
+	for name, ids := range map[string][]string{"one id": {"new"}, "two ids": {"new", "large"}, "with one that is there": {"new", "changed"}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWholeWithout(t)
+			secret := word()
+			if _, err := w.write.Ingest(t.Context(), w.call, item("changed", "three"), ""); err != nil {
+				t.Fatal(err)
+			}
+			all := []string{"changed", "large", "new", "stays"}
+			w.commitBatch("key", item("new", secret), item("large", big+secret), item("changed", "four"), item("stays", "five"))
+			var f *fault.Error
+			if _, err := w.write.DeleteDataPoints(t.Context(), w.call, append([]string{"unknown"}, ids...)); !errors.As(err, &f) ||
+				f.Code != fault.CodeDataPointNotFound || fmt.Sprint(f.Data["ids"]) != "[unknown]" {
+				t.Fatalf("with an unknown id: %v", err)
+			}
+			if _, err := w.write.DeleteDataPoints(t.Context(), w.call, ids); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.write.DeleteDataPoints(t.Context(), w.call, ids); !errors.As(err, &f) || f.Code != fault.CodeDataPointNotFound {
+				t.Errorf("deleted again: %v", err)
+			}
+			w.finish()
+			want := slices.DeleteFunc(all, func(id string) bool { return slices.Contains(ids, id) })
+			if got := w.live(); !slices.Equal(got, want) {
+				t.Errorf("live are %v, want %v", got, want)
+			}
+			if found := w.places(secret); len(ids) == 2 && ids[1] == "large" && len(found) > 0 {
+				t.Errorf("cleaned, the text is in %v", found)
+			}
+		})
+	}
+}
+
+// held is a store on which appends to data points wait, once so many are stored, until they are released.
+type held struct {
+	eventstore.Store
+	passes, waiting chan struct{}
+	release         chan struct{}
+}
+
+func newHeld(store eventstore.Store, passes int) held {
+	h := held{store, make(chan struct{}, passes), make(chan struct{}, 100), make(chan struct{})}
+	for range passes {
+		h.passes <- struct{}{}
+	}
+	return h
+}
+
+func (h held) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	if stream.Family(name) == stream.DataPoint {
+		select {
+		case <-h.passes:
+		default:
+			h.waiting <- struct{}{}
+			<-h.release
+		}
+	}
+	return h.Store.Append(ctx, name, expected, events)
+}
+
+// The process that committed the batch stalls within its fan-out, while another deletes; then it goes on.
+func TestDelete_FanOutThatStallsInAnotherProcess(t *testing.T) {
+	items := []commands.DataPoint{item("a", "one"), item("b", "two"), item("c", "three")}
+	for name, remove := range map[string]func(*whole, uuid.UUID) error{
+		"by send": func(w *whole, id uuid.UUID) error { return w.write.DeleteSend(w.t.Context(), w.call, id) },
+		"by source ids": func(w *whole, _ uuid.UUID) error {
+			_, err := w.write.DeleteDataPoints(w.t.Context(), w.call, []string{"a", "b", "c"})
+			return err
+		},
+	} {
+		for passes := range 3 {
+			t.Run(fmt.Sprintf("%s, %d items stored", name, passes), func(t *testing.T) {
+				w := newWholeWithout(t)
+				h := newHeld(w.store, passes)
+				ended := make(chan error, 1)
+				go func() {
+					_, err := w.over(h).IngestBatch(context.WithoutCancel(t.Context()), w.call, items, "key")
+					ended <- err
+				}()
+				for range len(items) - passes {
+					<-h.waiting
+				}
+				if err := remove(w, stream.IngestionID(w.call.Principal.Project.Namespace, "key")); err != nil {
+					t.Fatal(err)
+				}
+				if got := w.live(); len(got) != 0 {
+					t.Errorf("live are %s", strings.Join(got, ", "))
+				}
+				close(h.release)
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+				w.wantLive()
+			})
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package e2e
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
+)
+
+// parrot is a chat endpoint that states every text as a claim. It holds back its answer about one that says so.
+type parrot struct {
+	t              *testing.T
+	asked, release chan struct{}
+}
+
+func (m *parrot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var request struct{ Messages []struct{ Content string } }
+	var given struct{ Author, Text string }
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil || len(request.Messages) != 2 || json.Unmarshal([]byte(request.Messages[1].Content), &given) != nil {
+		m.t.Errorf("asked %+v, %v", request, err)
+	}
+	if strings.Contains(given.Text, "stall") {
+		m.asked <- struct{}{}
+		select {
+		case <-m.release:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	memories, err := json.Marshal(map[string]any{"memories": []any{map[string]string{
+		"kind": "claim", "content": given.Text, "excerpt": given.Text, "subject": given.Text, "attribute": "text",
+	}}})
+	if err != nil {
+		m.t.Error(err)
+	}
+	answer, err := json.Marshal(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop", "message": map[string]any{"content": string(memories)}}}})
+	if err != nil {
+		m.t.Error(err)
+	}
+	_, _ = w.Write(answer)
+}
+
+// holding are the tables, the statistics and the files of log and index that hold a word, or most of one.
+func holding(t *testing.T, s *service, db *pgxpool.Pool, word string) (in []string) {
+	t.Helper()
+	tables := append(query[string](t, db, `select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables
+		where schemaname not in ('pg_catalog', 'information_schema')`), "pg_stats", "pg_stats_ext")
+	for _, table := range tables {
+		var found bool
+		sql := fmt.Sprintf(`select exists (select from %s r where strpos(lower(r::text), $1) > 0 or strpos(r::text, $2) > 0)`, table)
+		if err := db.QueryRow(t.Context(), sql, word[:20], hex.EncodeToString([]byte(word[:20]))).Scan(&found); err != nil {
+			t.Fatal(err)
+		}
+		if found {
+			in = append(in, table)
+		}
+	}
+	for _, folder := range []string{"log", "recall"} {
+		for _, file := range blevetest.Holding(t, filepath.Join(s.dir, folder), word[:20]) {
+			in = append(in, folder+"/"+file)
+		}
+	}
+	return in
+}
+
+func query[T any](t *testing.T, db *pgxpool.Pool, sql string) []T {
+	t.Helper()
+	rows, err := db.Query(t.Context(), sql)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[T])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// killWithinRebuild kills the service while it rebuilds a projection: the new rows are built, and cannot be put in place.
+func (s *service) killWithinRebuild(db *pgxpool.Pool, name string) {
+	s.t.Helper()
+	tx, err := db.Begin(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(s.t.Context()) }()
+	if _, err := tx.Exec(s.t.Context(), "select from "+name+".checkpoint for update"); err != nil {
+		s.t.Fatal(err)
+	}
+	rebuild := exec.CommandContext(s.t.Context(), binary, "rebuild", name, "--data-dir", s.dir)
+	if err := rebuild.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	await(s.t, func() bool {
+		made := query[bool](s.t, db, `select to_regclass('`+name+`_next.checkpoint') is not null`)[0]
+		return made && query[int64](s.t, db, "select position from "+name+"_next.checkpoint")[0] > 0
+	})
+	s.kill()
+	if err := rebuild.Wait(); err == nil {
+		s.t.Error("the rebuild of a killed process reported success")
+	}
+}
+
+// Ten pairs of overlapping deletions, a stalled worker and a killed rebuild: "annals erase --now" ends, and no word of it is in a file of
+// log and index, in a table or in the statistics of the database.
+func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
+	m := &parrot{t: t, asked: make(chan struct{}, 1), release: make(chan struct{})}
+	server := httptest.NewServer(m)
+	t.Cleanup(server.Close)
+	address := pgtest.URL(t)
+	db, err := pgxpool.New(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	s := newService(t, "ANNALS_POSTGRES="+address, "ANNALS_MODEL_URL="+server.URL+"/v1", "ANNALS_MODEL_NAME=small", "ANNALS_MODEL_KEY="+modelKey)
+	s.start()
+	c, key := s.client(client.Options{}), s.credentials()["ANNALS_PROJECT_KEY"]
+	call := func(method, path string, body any, want ...int) {
+		t.Helper()
+		if status, answer, err := s.ask(t.Context(), key, method, path, body); err != nil || !slices.Contains(want, status) {
+			t.Errorf("%s %s: %d %s, %v", method, path, status, answer, err)
+		}
+	}
+	var words []string
+	fresh := func() string {
+		words = append(words, secret())
+		return words[len(words)-1]
+	}
+	send := func(id string) string {
+		t.Helper()
+		r, err := c.Ingest(t.Context(), client.DataPoint{
+			ID: id, Content: "Ana met " + fresh(), Label: fresh(), Metadata: json.RawMessage(`{"tag":"` + fresh() + `"}`), Identity: "ana@" + words[0],
+		}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.IngestionID
+	}
+	person := fresh()
+	call("PUT", "/identities/ana@"+person, map[string]any{"traits": map[string]string{"city": fresh()}}, 200)
+	const pairs, each = 10, 4
+	ids := make([][]string, pairs)
+	var sends []string
+	for pair := range ids {
+		for n := range each {
+			ids[pair] = append(ids[pair], fmt.Sprintf("%d of %s", n, fresh()))
+			sends = append(sends, send(ids[pair][n]))
+		}
+	}
+	for _, id := range sends {
+		completed(t.Context(), t, c, id)
+	}
+	all := holding(t, s, db, words[2])
+	if text := strings.Join(all, " "); !strings.Contains(text, "datapoints.") || !strings.Contains(text, "log/") {
+		t.Fatalf("before the deletion a word is in %v", all)
+	}
+	if _, err := db.Exec(t.Context(), "analyze"); err != nil {
+		t.Fatal(err)
+	}
+	s.killWithinRebuild(db, "datapoints")
+	s.start() // within the lease of the rebuild
+	send("stalled")
+	stall, err := c.Ingest(t.Context(), client.DataPoint{ID: "stall", Content: "stall on " + fresh()}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-m.asked
+	var deletions sync.WaitGroup
+	for _, pair := range ids {
+		for _, some := range [][]string{pair[:each-1], pair[1:]} {
+			deletions.Go(func() { call("POST", "/data-points/delete", map[string]any{"ids": some}, 202, 404) })
+		}
+	}
+	deletions.Wait()
+	for _, pair := range ids {
+		for _, id := range pair {
+			call("POST", "/data-points/delete", map[string]any{"ids": []string{id}}, 202, 404)
+		}
+	}
+	call("DELETE", "/ingest/"+stall.IngestionID, nil, 204)
+	call("POST", "/data-points/delete", map[string]any{"ids": []string{"stalled"}}, 202)
+	call("DELETE", "/identities/ana@"+person, nil, 204)
+	s.eraseNow()
+	// What the worker derives now has no stream to go to.
+	close(m.release)
+	last, err := c.Ingest(t.Context(), client.DataPoint{ID: "last", Content: "Bo met nobody"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	completed(t.Context(), t, c, last.IngestionID)
+	s.eraseNow()
+	if _, err := db.Exec(t.Context(), "analyze"); err != nil {
+		t.Fatal(err)
+	}
+	for n, word := range words {
+		if in := holding(t, s, db, word); len(in) > 0 {
+			t.Errorf("erased, and word %d is in %v", n, in)
+		}
+	}
+	if left := query[string](t, db, `select nspname::text from pg_namespace where nspname like '%\_next' or nspname like '%\_old\_%'`); len(left) > 0 {
+		t.Errorf("schemas %v are left of the rebuild", left)
+	}
+	wantNoStatistics(t, db)
+}
+
+// withoutText are the columns of text, bytes or JSON that hold no text of customers: names of ours, ids, hashes of random values.
+var withoutText = []string{
+	"*.checkpoint.holder", "*.checkpoint.name", "*.checkpoint.target",
+	"access.organizations.plan",
+	"datapoints.blobs.stream", "datapoints.erasures.blobs",
+	"datapoints.items.failure_code", "datapoints.items.outcome", "datapoints.items.phase", "datapoints.month_usage.month",
+	"datapoints.sends.failure_code", "datapoints.sends.month", "datapoints.sends.phase", "datapoints.sends.verdict",
+	"datapoints.verdicts.failure_code", "datapoints.verdicts.verdict",
+	"directory.audiences.kind", "directory.identities.origin", "memories.memories.kind",
+	"ops.charges.month", "ops.leases.holder", "ops.reservations.month", "ops.sealed_keys.seal_key",
+	"usage.charges.month", "usage.flushes.month", "usage.grants.kind", "usage.grants.month", "usage.plans.month", "usage.plans.plan",
+}
+
+// wantNoStatistics wants Postgres to keep no values of a column that may hold text, but for those that are listed to hold none.
+func wantNoStatistics(t *testing.T, db *pgxpool.Pool) {
+	t.Helper()
+	columns := query[string](t, db, `select n.nspname || '.' || c.relname || '.' || a.attname || ' ' || coalesce(a.attstattarget, -1)
+		from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
+			join pg_type y on y.oid = a.atttypid left join pg_type e on e.oid = y.typelem
+		where c.relkind in ('r', 'p', 'm') and n.nspname !~ '^(pg_|information_schema)' and a.attnum > 0 and not a.attisdropped
+			and (y.typcategory = 'S' or y.typname in ('bytea', 'json', 'jsonb', 'xml', 'hstore', 'tsvector')
+				or e.typcategory = 'S' and y.typcategory = 'A' or e.typname in ('bytea', 'json', 'jsonb')) order by 1`)
+	if len(columns) < 40 {
+		t.Fatalf("columns %v", columns)
+	}
+	for _, column := range columns {
+		name, target, _ := strings.Cut(column, " ")
+		_, inSchema, _ := strings.Cut(name, ".")
+		if target != "0" && !slices.Contains(withoutText, name) && !slices.Contains(withoutText, "*."+inSchema) {
+			t.Errorf("column %s keeps statistics: set them to 0, or list it if it never holds text of customers", name)
+		}
+	}
+	if more := query[string](t, db, `select indexrelid::regclass::text from pg_index join pg_class c on c.oid = indexrelid join pg_namespace n on n.oid = c.relnamespace
+		where indexprs is not null and n.nspname !~ '^pg_' union all select stxname::text from pg_statistic_ext`); len(more) > 0 {
+		t.Errorf("%v keep statistics of expressions", more)
+	}
+}

@@ -1,0 +1,291 @@
+package e2e
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/readapi"
+)
+
+// The size of a hostile walk; ANNALS_HOSTILE sets a duration instead, for each of its two halves.
+const (
+	hostileSteps   = 300
+	hostileWorkers = 6
+	// hostileWarm is the part of the steps, as one of so many, after which memory and goroutines are measured first.
+	hostileWarm = 4
+	// hostileFailures ends a walk that is wrong all the time.
+	hostileFailures = 25
+	// hostileHang is how long a call, or a wait for the service to calm down, may take before it counts as hung.
+	hostileHang = 4 * time.Minute
+)
+
+// What may be left once all calls are over, compared with the warm service.
+const (
+	moreGoroutines = 60
+	moreHeap       = 96 << 20
+)
+
+// No call of a key stops the service, gets anything of another tenant out of it, or leaves anything running in it.
+func TestHostileCalls(t *testing.T) {
+	var lasts time.Duration
+	if said := os.Getenv("ANNALS_HOSTILE"); said != "" {
+		var err error
+		if lasts, err = time.ParseDuration(said); err != nil {
+			t.Fatal(err)
+		}
+		lasts /= 2
+	}
+	seeds := map[string]uint64{"fixed": 20261122, "fresh": uint64(time.Now().UnixNano())}
+	if said := os.Getenv("ANNALS_HOSTILE_SEED"); said != "" {
+		seed, err := strconv.ParseUint(said, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seeds = map[string]uint64{"given": seed}
+	}
+	for _, name := range slices.Sorted(maps.Keys(seeds)) {
+		t.Run(name, func(t *testing.T) { newHostileWalk(t, seeds[name]).walk(lasts) })
+	}
+}
+
+// hostileWalk is a random walk of three keys of two organizations over every route.
+type hostileWalk struct {
+	*service
+	seed     uint64
+	http     *http.Client
+	contract *apitest.Contract
+	callers  []*hostileCaller
+	// started is when the process began, by its own account.
+	started float64
+
+	calls    atomic.Int64
+	failures atomic.Int64
+	mu       sync.Mutex
+	answers  map[string]int
+}
+
+// hostileCaller is one key with what it has made.
+type hostileCaller struct {
+	tenant
+	organization int
+	// marker is in everything that this caller stores, and may be in no answer to another one.
+	marker string
+	// client reads what the walk itself needs to know.
+	client *client.Client
+	pools  pools
+}
+
+// drained is what is left of a service that nobody calls.
+type drained struct {
+	goroutines, heap, resident float64
+}
+
+func newHostileWalk(t *testing.T, seed uint64) *hostileWalk {
+	t.Helper()
+	t.Logf("seed %d", seed)
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost, transport.DisableCompression = 32, true
+	t.Cleanup(transport.CloseIdleConnections)
+	w := &hostileWalk{
+		service: newService(t), seed: seed, contract: apitest.Load(t, readapi.OpenAPI), answers: map[string]int{},
+		http: &http.Client{Transport: transport, Timeout: hostileHang, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+	}
+	w.start()
+	management := []string{w.credentials()["ANNALS_MANAGEMENT_KEY"], w.organization("Next door")}
+	y := &tenancy{service: w.service, http: w.http}
+	for n, organization := range []int{0, 0, 1} {
+		made, _ := y.newTenant(management[organization], fmt.Sprintf("hostile %d", n))
+		marker := make([]byte, 6)
+		rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(n)}).Read(marker) //nolint:errcheck // it never fails
+		c := &hostileCaller{tenant: made, organization: organization, marker: "zm" + hex.EncodeToString(marker)}
+		c.client = w.with(made.key, client.Options{})
+		w.callers = append(w.callers, c)
+	}
+	w.started = w.metric("process_start_time_seconds")
+	return w
+}
+
+// organization makes one by the command line, and returns its management key.
+func (w *hostileWalk) organization(name string) string {
+	w.t.Helper()
+	out, err := exec.Command(binary, "org", "create", name, "--data-dir", w.dir, "--json").Output()
+	var created struct {
+		ManagementKey string `json:"managementKey"`
+	}
+	if err = errors.Join(err, json.Unmarshal(out, &created)); err != nil || created.ManagementKey == "" {
+		w.t.Fatalf("create an organization: %v\n%s", err, out)
+	}
+	return created.ManagementKey
+}
+
+func (w *hostileWalk) metric(series string) float64 {
+	w.t.Helper()
+	value, err := w.callers[0].client.Metric(w.t.Context(), series)
+	if err != nil {
+		w.t.Fatalf("read metric %s: %v", series, err)
+	}
+	return value
+}
+
+// walk calls until the steps are made or, where lasts is set, until it is over.
+func (w *hostileWalk) walk(lasts time.Duration) {
+	warm, rest := hostileSteps/hostileWarm, hostileSteps-hostileSteps/hostileWarm
+	warmFor := min(lasts/hostileWarm, 5*time.Minute)
+	if lasts > 0 {
+		const most = 1 << 40
+		warm, rest = most, most
+	}
+	w.attack(0, warm, warmFor)
+	before, warmCalls := w.drain(nil), w.calls.Load()
+	w.attack(1, rest, lasts-warmFor)
+	if w.calls.Load() == warmCalls {
+		w.t.Errorf("seed %d: no call was made after the first %d", w.seed, warmCalls)
+	}
+	after := w.drain(&before)
+	w.t.Logf("%d calls; goroutines %.0f then %.0f, heap %.0f then %.0f MiB, resident %.0f then %.0f MiB", w.calls.Load(),
+		before.goroutines, after.goroutines, before.heap/(1<<20), after.heap/(1<<20), before.resident/(1<<20), after.resident/(1<<20))
+	for _, line := range slices.Sorted(maps.Keys(w.answers)) {
+		w.t.Logf("%6d %s", w.answers[line], line)
+	}
+	if w.metric("process_start_time_seconds") != w.started {
+		w.fail("the process was restarted")
+	}
+	// What was stored does not stop the next start either.
+	w.stop()
+	w.start()
+	w.drain(nil)
+	for line := range strings.Lines(w.log.String()) {
+		if strings.Contains(line, "panic") {
+			w.t.Errorf("the log of the service has a panic: %.2000s", line)
+			break
+		}
+	}
+}
+
+// attack lets every worker make its share of the steps, for so long at most unless lasts is 0. part makes the sequences of the parts
+// differ.
+func (w *hostileWalk) attack(part uint64, steps int, lasts time.Duration) {
+	until := time.Now().Add(lasts)
+	var left atomic.Int64
+	left.Store(int64(steps))
+	var group sync.WaitGroup
+	for n := range hostileWorkers {
+		worker := &hostileWorker{
+			hostileWalk: w, caller: w.callers[n%len(w.callers)], number: n,
+			rng: rand.New(rand.NewPCG(w.seed, part<<32|uint64(n))),
+		}
+		group.Go(func() {
+			for left.Add(-1) >= 0 && w.failures.Load() < hostileFailures && w.alive() {
+				if lasts > 0 && time.Now().After(until) {
+					return
+				}
+				worker.step()
+			}
+		})
+	}
+	group.Wait()
+	if !w.alive() {
+		w.t.Fatalf("seed %d: the service ended after %d calls", w.seed, w.calls.Load())
+	}
+}
+
+// alive is whether the process runs.
+func (w *hostileWalk) alive() bool {
+	select {
+	case err := <-w.done:
+		w.done <- err
+		return false
+	default:
+		return true
+	}
+}
+
+// fail notes something wrong; the walk goes on, up to a bound.
+func (w *hostileWalk) fail(format string, args ...any) {
+	if w.failures.Add(1) <= hostileFailures {
+		w.t.Errorf("seed %d: %s", w.seed, fmt.Sprintf(format, args...))
+	}
+}
+
+// drain waits until nothing is in progress and, where there is something to compare with, until what the calls took is given back.
+func (w *hostileWalk) drain(before *drained) drained {
+	w.t.Helper()
+	w.http.CloseIdleConnections()
+	deadline := time.NewTimer(hostileHang)
+	defer deadline.Stop()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	last := map[*hostileCaller]string{}
+	var now drained
+	for {
+		settled := w.settled(last)
+		now = w.measure()
+		if settled && (before == nil || now.goroutines <= before.goroutines+moreGoroutines && now.heap <= 2*before.heap+moreHeap) {
+			return now
+		}
+		select {
+		case <-deadline.C:
+			w.t.Errorf("seed %d: after all calls the service is left with %+v, settled %t; warm it had %+v", w.seed, now, settled, before)
+			return now
+		case <-tick.C:
+		}
+	}
+}
+
+// settled is whether no send of any caller is in progress. last holds the send that each is asked by.
+func (w *hostileWalk) settled(last map[*hostileCaller]string) bool {
+	w.t.Helper()
+	for _, c := range w.callers {
+		if last[c] == "" {
+			receipt, err := c.client.Ingest(w.t.Context(), client.DataPoint{ID: "last", Content: "The last text of " + c.marker + "."}, "")
+			if err != nil {
+				w.t.Fatalf("seed %d: a harmless send after the walk: %v", w.seed, err)
+			}
+			last[c] = receipt.IngestionID
+		}
+		status, err := c.client.Status(w.t.Context(), last[c])
+		if err != nil {
+			w.t.Fatalf("seed %d: a harmless poll after the walk: %v", w.seed, err)
+		}
+		if !status.Settled && !status.Blocked {
+			return false
+		}
+	}
+	return true
+}
+
+// measure reads what is in use, the heap right after a collection that harmless recalls bring about.
+func (w *hostileWalk) measure() drained {
+	w.t.Helper()
+	var now drained
+	const collections, most = 2, 5000
+	until := w.metric("go_gc_duration_seconds_count") + collections
+	for n := 0; n < most && w.metric("go_gc_duration_seconds_count") < until; n++ {
+		for range 5 {
+			if _, err := w.callers[0].client.Recall(w.t.Context(), client.RecallRequest{Query: "tea", Identity: "walk", Limit: 1}); err != nil {
+				w.t.Fatalf("seed %d: a harmless recall after the walk: %v", w.seed, err)
+			}
+		}
+		if heap := w.metric("go_memstats_heap_alloc_bytes"); now.heap == 0 || heap < now.heap {
+			now.heap = heap
+		}
+	}
+	now.goroutines, now.resident = w.metric("go_goroutines"), w.metric("process_resident_memory_bytes")
+	return now
+}

@@ -1,0 +1,194 @@
+package httpx_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"testing"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/httpx"
+)
+
+// serveLimited serves an edge over TCP with a bound of connections.
+func serveLimited(t *testing.T, limit *httpx.Connections, register func(e *echo.Echo)) (address string) {
+	t.Helper()
+	discard := slog.New(slog.DiscardHandler)
+	e := httpx.New(httpx.Config{Log: discard, Keys: apitest.Keys{}, URLs: apitest.URLs})
+	register(e)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httpx.NewServer(e, discard)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(limit.Listen(l)) }()
+	t.Cleanup(func() {
+		if err := server.Shutdown(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+		<-served
+		if n := limit.Open(); n != 0 {
+			t.Errorf("%d connections are counted after the end", n)
+		}
+	})
+	return l.Addr().String()
+}
+
+func connect(t *testing.T, address string) net.Conn {
+	t.Helper()
+	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// ask makes a call on a connection that stays open, and returns its status, 0 if the connection was closed.
+func ask(t *testing.T, c net.Conn, path string) int {
+	t.Helper()
+	if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		return 0
+	}
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = res.Body.Close() }()
+	if _, err := io.Copy(io.Discard, res.Body); err != nil {
+		t.Error(err)
+	}
+	return res.StatusCode
+}
+
+func TestConnections_LongestWaitingGivesWay(t *testing.T) {
+	limit := httpx.NewConnections(8)
+	address := serveLimited(t, limit, func(e *echo.Echo) { e.GET("/fine", noContent) })
+	var all []net.Conn
+	for range 8 {
+		c := connect(t, address)
+		if status := ask(t, c, "/fine"); status != 204 {
+			t.Fatalf("status %d", status)
+		}
+		all = append(all, c)
+	}
+	for range 100 { // idle, never a request, half a header
+		c := connect(t, address)
+		if _, err := io.WriteString(c, "GET /fine HTTP/1.1\r\nHost:"); err != nil {
+			t.Error(err)
+		}
+	}
+	if status := ask(t, connect(t, address), "/fine"); status != 204 {
+		t.Errorf("a new connection: status %d", status)
+	}
+	if status := ask(t, all[0], "/fine"); status != 0 {
+		t.Errorf("the longest idle connection is still served: status %d", status)
+	}
+	if n := limit.Open(); n > 8 {
+		t.Errorf("%d connections are open", n)
+	}
+}
+
+func TestConnections_ServedOnesStay(t *testing.T) {
+	limit := httpx.NewConnections(4)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	address := serveLimited(t, limit, func(e *echo.Echo) {
+		e.GET("/fine", noContent)
+		e.GET("/slow", func(c echo.Context) error {
+			entered <- struct{}{}
+			<-leave
+			return c.NoContent(http.StatusNoContent)
+		})
+	})
+	statuses := make(chan int)
+	for range 4 {
+		c := connect(t, address)
+		go func() { statuses <- ask(t, c, "/slow") }()
+		<-entered
+	}
+	if status := ask(t, connect(t, address), "/fine"); status != 0 {
+		t.Errorf("one connection too many: status %d", status)
+	}
+	close(leave)
+	for range 4 {
+		if status := <-statuses; status != 204 {
+			t.Errorf("a served connection: status %d", status)
+		}
+	}
+	if status := ask(t, connect(t, address), "/fine"); status != 204 {
+		t.Errorf("after they were served: status %d", status)
+	}
+}
+
+// remoteConn is a connection from an address, which does nothing.
+type remoteConn struct {
+	net.Conn
+	from   netip.Addr
+	closed bool
+}
+
+func (c *remoteConn) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.from, 1))
+}
+
+func (c *remoteConn) Close() error {
+	c.closed = true
+	return nil
+}
+
+type remotes struct {
+	net.Listener
+	next []*remoteConn
+}
+
+func (l *remotes) Accept() (net.Conn, error) {
+	if len(l.next) == 0 {
+		return nil, net.ErrClosed
+	}
+	c := l.next[0]
+	l.next = l.next[1:]
+	return c, nil
+}
+
+func TestConnections_ShareOfOneAddress(t *testing.T) {
+	for from, most := range map[string]int{"192.0.2.1": 4, "2001:db8::1": 4, "::ffff:192.0.2.1": 4, "127.0.0.1": 8, "::1": 8} {
+		limit := httpx.NewConnections(8)
+		of := &remotes{}
+		l := limit.Listen(of)
+		var all []*remoteConn
+		accept := func(address string) {
+			t.Helper()
+			c := &remoteConn{from: netip.MustParseAddr(address)}
+			all, of.next = append(all, c), []*remoteConn{c}
+			if _, err := l.Accept(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range most + 3 {
+			accept(from)
+		}
+		open := 0
+		for i, c := range all {
+			if !c.closed {
+				open++
+			}
+			if c.closed != (i < 3) {
+				t.Errorf("%s: connection %d is closed: %t", from, i, c.closed)
+			}
+		}
+		if open != most || limit.Open() != most {
+			t.Errorf("%s: %d connections are open, %d counted, want %d", from, open, limit.Open(), most)
+		}
+		accept("198.51.100.7")
+		if all[len(all)-1].closed {
+			t.Errorf("a neighbour of %s finds no room", from)
+		}
+	}
+}

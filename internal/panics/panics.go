@@ -1,0 +1,54 @@
+// Package panics turns a panic of one call, item or page into an error of it, so that the process goes on.
+package panics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+)
+
+// Error is a recovered panic. Its text names the value only: the stack goes to the log, never to a client.
+type Error struct {
+	Value any
+	Stack []byte
+}
+
+// Error implements error.
+func (e *Error) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the value of the panic if it was an error.
+func (e *Error) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// Recover is deferred directly by a function with a named error result. It sets that error to an *Error and logs the
+// stack with msg and args. It panics again with http.ErrAbortHandler, which net/http expects to see.
+func Recover(ctx context.Context, logger *slog.Logger, err *error, msg string, args ...any) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if abort, ok := v.(error); ok && errors.Is(abort, http.ErrAbortHandler) {
+		panic(v)
+	}
+	p := &Error{Value: v, Stack: debug.Stack()}
+	logger.ErrorContext(ctx, msg, append(args, "panic", fmt.Sprint(v), "stack", string(p.Stack))...) //nolint:sloglint // the caller's message is constant
+	*err = errors.Join(*err, p)
+}
+
+// Call runs fn and returns its error, or the *Error of its panic.
+func Call(ctx context.Context, logger *slog.Logger, msg string, fn func() error, args ...any) (err error) {
+	defer Recover(ctx, logger, &err, msg, args...)
+	return fn()
+}
+
+// Go runs fn in a goroutine. A panic of fn ends that goroutine only, and is logged.
+func Go(ctx context.Context, logger *slog.Logger, msg string, fn func()) {
+	go func() {
+		_ = Call(ctx, logger, msg, func() error { fn(); return nil })
+	}()
+}

@@ -1,0 +1,303 @@
+package recall_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/fault"
+	domainrecall "github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/allowance"
+	"github.com/annals-project/annals/projections/embeddings"
+	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recall/recalltest"
+	"github.com/annals-project/annals/projections/recallindex"
+)
+
+// counting counts how often an index is searched, and calls before each search of sources.
+type counting struct {
+	recallindex.Index
+	searches atomic.Int64
+	before   func(q recallindex.Query)
+}
+
+func (c *counting) Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error) {
+	if q.Part == recallindex.Sources {
+		c.searches.Add(1)
+		if c.before != nil {
+			c.before(q)
+		}
+	}
+	return c.Index.Search(ctx, q)
+}
+
+func TestRecall_BudgetTooSmallForAnything(t *testing.T) {
+	h := recalltest.New(t, nil)
+	for n := range 700 {
+		h.Send(recalltest.Point{ID: fmt.Sprint(n), Content: fmt.Sprint("A note about helix, number ", n), OccurredAt: at(1 + n%20)})
+	}
+	h.CatchUp()
+	index := &counting{Index: h.Index}
+	service := recall.New(recall.Config{DB: h.DB, Index: index, Blobs: h, Now: func() time.Time { return h.Now }})
+	for _, c := range []struct {
+		limit, budget int
+		results       int
+	}{
+		{200, 1, 0},      // nothing fits, however much is asked for
+		{200, 80, 10},    // what was judged fills the budget
+		{200, 8000, 200}, // what was judged fills the page
+	} {
+		index.searches.Store(0)
+		q := h.Ask("helix")
+		q.Limit, q.Budget = c.limit, c.budget
+		page, err := service.Recall(t.Context(), q)
+		if err != nil || len(page.Results) < c.results || index.searches.Load() != 1 {
+			t.Errorf("%d tokens: %d results, %d searches, %v", c.budget, len(page.Results), index.searches.Load(), err)
+		}
+	}
+}
+
+// counter counts the bytes of blobs that are read.
+type counter struct {
+	*recalltest.House
+	bytes, largest atomic.Int64
+}
+
+func (c *counter) ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error) {
+	c.bytes.Add(ref.Size)
+	c.largest.Store(max(c.largest.Load(), ref.Size))
+	return c.House.ReadBlob(ctx, ref)
+}
+
+func metadataOf(size int) json.RawMessage {
+	return json.RawMessage(`{"k":"` + strings.Repeat("<", size-8) + `"}`)
+}
+
+func TestRecall_BytesEndThePage(t *testing.T) {
+	for _, big := range []bool{false, true} {
+		size, points := 128<<10, 150
+		if big {
+			size, points = 1<<20, 24
+		}
+		h := recalltest.New(t, nil)
+		for n := range points {
+			h.Send(recalltest.Point{ID: fmt.Sprint(n), Content: fmt.Sprint("helix ", n), OccurredAt: at(1 + n%20), Metadata: metadataOf(size), Big: big})
+		}
+		h.CatchUp()
+		blobs := &counter{House: h}
+		service := recall.New(recall.Config{DB: h.DB, Index: h.Index, Blobs: blobs, Now: func() time.Time { return h.Now }})
+		answers := allowance.New(allowance.Config{Total: 64 << 20, Share: 32 << 20, Wait: time.Minute, Waiters: 8})
+		hold := answers.Open(uuid.New())
+		q := h.Ask("helix")
+		q.Limit = 200
+		page, err := service.Recall(allowance.NewContext(t.Context(), hold), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		most := recall.PageBytes/size - 1 // each document takes a little more than its metadata
+		sum := 0
+		for _, r := range page.Results {
+			if len(r.Sources[0].Metadata) != size || !strings.HasPrefix(r.Content, "helix ") {
+				t.Errorf("big %t: %s has %d bytes of metadata", big, r.Content, len(r.Sources[0].Metadata))
+			}
+			sum += len(r.Sources[0].Metadata)
+		}
+		if len(page.Results) != most || page.Results[most-1].Rank != most {
+			t.Errorf("big %t: %d results, want %d", big, len(page.Results), most)
+		}
+		if held := hold.Held(); held < int64(sum) || held > recall.PageBytes {
+			t.Errorf("big %t: %d bytes reserved for %d", big, held, sum)
+		}
+		if read := blobs.bytes.Load(); big && (read < int64(sum) || read > int64(sum)+1000) || !big && read != 0 {
+			t.Errorf("big %t: %d bytes of blobs read for %d", big, read, sum)
+		}
+		q.Limit = 3
+		if page, err = service.Recall(t.Context(), q); err != nil || len(page.Results) != 3 {
+			t.Errorf("big %t: %d results, %v", big, len(page.Results), err)
+		}
+	}
+}
+
+func TestRecall_NoRoomForTheAnswer(t *testing.T) {
+	h := recalltest.New(t, nil)
+	h.Send(recalltest.Point{ID: "a", Content: "helix", OccurredAt: at(1), Metadata: metadataOf(100 << 10)})
+	h.CatchUp()
+	answers := allowance.New(allowance.Config{Total: 100 << 10, Share: 100 << 10, Wait: time.Millisecond, Waiters: 1})
+	other := answers.Open(uuid.New())
+	if err := other.Reserve(t.Context(), 100<<10); err != nil {
+		t.Fatal(err)
+	}
+	hold := answers.Open(uuid.New())
+	_, err := h.Service().Recall(allowance.NewContext(t.Context(), hold), h.Ask("helix"))
+	if f, ok := errors.AsType[*fault.Error](err); !ok || f.Kind != fault.Unavailable {
+		t.Errorf("error %v", err)
+	}
+	other.Release()
+	if page, err := h.Service().Recall(allowance.NewContext(t.Context(), hold), h.Ask("helix")); err != nil || len(page.Results) != 1 {
+		t.Errorf("%d results, %v", len(page.Results), err)
+	}
+}
+
+// Of texts whose tokens nobody knows only so much is read that they cannot keep a recall busy.
+func TestRecall_ManyTextsInBlobsThatDoNotFit(t *testing.T) {
+	h := recalltest.New(t, nil)
+	long := strings.Repeat("helix ", 60_000)
+	h.Send(recalltest.Point{ID: "long", Content: long, OccurredAt: at(1), Big: true})
+	ref := blob.Ref{}
+	h.CatchUp()
+	if err := h.DB.QueryRow(t.Context(), `select content_blob from datapoints.revisions`).Scan(&ref); err != nil {
+		t.Fatal(err)
+	}
+	const copies = 300
+	if _, err := h.DB.Exec(t.Context(), `with copies as (select gen_random_uuid() as id, gen_random_uuid() as node from generate_series(1, $1)),
+		points as (insert into datapoints.data_points (id, project_id, source_id, revision, audience, occurred_at, ingestion_id, accepted_at, position)
+			select c.id, project_id, c.id::text, 1, audience, occurred_at, ingestion_id, accepted_at, position from datapoints.data_points, copies c)
+		insert into datapoints.revisions (data_point, number, project_id, node_id, historic, content_blob, occurred_at, ingestion_id, accepted_at, audience)
+			select c.id, 1, project_id, c.node, false, content_blob, occurred_at, ingestion_id, accepted_at, audience from datapoints.revisions, copies c`, copies); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := h.DB.Query(t.Context(), `select id from datapoints.data_points`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var hits []recallindex.Hit
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		hits = append(hits, recallindex.Hit{Key: recallindex.Key{DataPoint: id, Revision: 1}, Counts: []domainrecall.Count{{Text: 1}}, Length: 10})
+	}
+	blobs := &counter{House: h}
+	service := recall.New(recall.Config{DB: h.DB, Index: fixed{h.Index, hits}, Blobs: blobs, Now: func() time.Time { return h.Now }})
+	q := h.Ask("helix")
+	q.Budget = 32000
+	page, err := service.Recall(t.Context(), q)
+	if err != nil || len(page.Results) != 0 {
+		t.Errorf("%d results, %v", len(page.Results), err)
+	}
+	if read := blobs.bytes.Load(); read == 0 || read > 64<<20 {
+		t.Errorf("%d bytes of blobs read", read)
+	}
+}
+
+// fixed finds the same sources whatever is asked.
+type fixed struct {
+	recallindex.Index
+	hits []recallindex.Hit
+}
+
+func (f fixed) Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error) {
+	found, err := f.Index.Search(ctx, q)
+	if q.Part == recallindex.Sources {
+		found.Hits = f.hits
+	}
+	return found, err
+}
+
+func TestRecall_OneOrganizationHoldsItsShare(t *testing.T) {
+	h := recalltest.New(t, nil)
+	h.Send(recalltest.Point{ID: "a", Content: "helix", OccurredAt: at(1)})
+	h.CatchUp()
+	greedy, release, begun := "greedy helix", make(chan struct{}), make(chan struct{}, 100)
+	var inside atomic.Int64
+	index := &counting{Index: h.Index}
+	index.before = func(q recallindex.Query) {
+		if len(q.Terms) > 1 {
+			inside.Add(1)
+			begun <- struct{}{}
+			<-release
+		}
+	}
+	service := recall.New(recall.Config{DB: h.DB, Index: index, Blobs: h, Now: func() time.Time { return h.Now }})
+	organization, share := uuid.New(), service.Share()
+	var group sync.WaitGroup
+	recallGreedily := func(ctx context.Context) error {
+		q := h.Ask(greedy)
+		q.Organization = organization
+		_, err := service.Recall(ctx, q)
+		return err
+	}
+	for range 2 * share {
+		group.Go(func() {
+			if err := recallGreedily(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range share {
+		<-begun
+	}
+	q := h.Ask("helix")
+	q.Organization = uuid.New()
+	if page, err := service.Recall(t.Context(), q); err != nil || len(page.Results) != 1 {
+		t.Errorf("the neighbour: %d results, %v", len(page.Results), err)
+	}
+	if inside.Load() != share {
+		t.Errorf("%d recalls of one organization at work, want %d", inside.Load(), share)
+	}
+	close(release)
+	group.Wait()
+	if err := recallGreedily(t.Context()); err != nil {
+		t.Errorf("after them: %v", err)
+	}
+}
+
+// broken panics in one of the places that a recall goes through.
+type broken struct {
+	recallindex.Index
+	*recalltest.House
+	part recallindex.Part
+	at   string
+}
+
+func (b broken) Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error) {
+	if b.at == "index" && q.Part == b.part {
+		panic("index")
+	}
+	return b.Index.Search(ctx, q)
+}
+
+func (b broken) Near(context.Context, embeddings.Query, string) []embeddings.Hit { panic("meaning") }
+
+func (b broken) ReadBlob(context.Context, blob.Ref) ([]byte, error) { panic("blob") }
+
+func TestRecall_Panics(t *testing.T) {
+	h := recalltest.New(t, nil)
+	h.Send(recalltest.Point{ID: "a", Content: "helix", OccurredAt: at(1), Big: true})
+	h.CatchUp()
+	for name, config := range map[string]recall.Config{
+		"index of sources":  {Index: broken{Index: h.Index, at: "index", part: recallindex.Sources}, Blobs: h},
+		"index of memories": {Index: broken{Index: h.Index, at: "index", part: recallindex.Memories}, Blobs: h},
+		"meaning":           {Index: h.Index, Blobs: h, Meaning: broken{}},
+		"in the snapshot":   {Index: h.Index, Blobs: broken{}},
+	} {
+		var lines bytes.Buffer
+		config.DB, config.Log, config.Now = h.DB, slog.New(slog.NewTextHandler(&lines, nil)), func() time.Time { return h.Now }
+		service := recall.New(config)
+		// More often than there are connections or turns: each is given back.
+		for range int(h.DB.Config().MaxConns) + 2 {
+			_, err := service.Recall(t.Context(), h.Ask("helix"))
+			if f, ok := errors.AsType[*fault.Error](err); !ok || f.Code != fault.CodeInternal {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if !bytes.Contains(lines.Bytes(), []byte("goroutine")) {
+			t.Errorf("%s: no stack is logged", name)
+		}
+	}
+	if page := h.Recall(h.Ask("helix")); len(page.Results) != 1 {
+		t.Errorf("after the panics: %d results", len(page.Results))
+	}
+}

@@ -1,0 +1,262 @@
+package bleve_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/bleve"
+)
+
+// elsewhere is a project of another slot.
+func elsewhere(project uuid.UUID) uuid.UUID {
+	for {
+		if other := uuid.New(); bleve.SharedSlot(other) != bleve.SharedSlot(project) {
+			return other
+		}
+	}
+}
+
+func ask(t *testing.T, x recallindex.Index, project uuid.UUID) (int, error) {
+	t.Helper()
+	found, err := x.Search(t.Context(), recallindex.Query{
+		Project: project, Part: recallindex.Sources, Terms: []string{"helix"}, Audiences: []uuid.UUID{uuid.Nil}, Size: 10,
+	})
+	return len(found.Hits), err
+}
+
+// Files that are missing, cut or overwritten while the index is closed cost the slot, and no more.
+func TestDamage_FoundAtTheStart(t *testing.T) {
+	for name, damage := range map[string]func(t *testing.T, slot string){
+		"slot gone":             func(t *testing.T, slot string) { must(t, os.RemoveAll(slot)) },
+		"snapshot gone":         func(t *testing.T, slot string) { must(t, os.Remove(filepath.Join(slot, "store", "root.bolt"))) },
+		"snapshot cut":          func(t *testing.T, slot string) { must(t, os.Truncate(filepath.Join(slot, "store", "root.bolt"), 100)) },
+		"snapshot emptied":      func(t *testing.T, slot string) { must(t, os.Truncate(filepath.Join(slot, "store", "root.bolt"), 0)) },
+		"first segment gone":    func(t *testing.T, slot string) { must(t, os.Remove(segments(t, slot)[0])) },
+		"first segment emptied": func(t *testing.T, slot string) { must(t, os.Truncate(segments(t, slot)[0], 0)) },
+		"last segment gone":     func(t *testing.T, slot string) { must(t, os.Remove(last(t, slot))) },
+		"last segment emptied":  func(t *testing.T, slot string) { must(t, os.Truncate(last(t, slot), 0)) },
+		"last segment cut":      func(t *testing.T, slot string) { must(t, os.Truncate(last(t, slot), 30)) },
+		"no segment left": func(t *testing.T, slot string) {
+			for _, path := range segments(t, slot) {
+				must(t, os.Remove(path))
+			}
+		},
+		"moves damaged": func(t *testing.T, slot string) {
+			data, err := os.ReadFile(slot + ".moves")
+			must(t, err)
+			data[20] ^= 1
+			must(t, os.WriteFile(slot+".moves", append(data, data...), 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder, project := filepath.Join(t.TempDir(), "bleve"), uuid.New()
+			other := elsewhere(project)
+			x := open(t, folder, bleve.Options{})
+			write(t, x, project)
+			write(t, x, other)
+			point := uuid.New()
+			must(t, x.Apply(t.Context(), []recallindex.Change{{
+				Project: project, Moves: []recallindex.Move{{DataPoint: point, Audience: uuid.New()}},
+				Upserts: []recallindex.Document{{Key: recallindex.Key{DataPoint: point, Revision: 1}, Terms: recall.Terms{Text: []string{"helix"}}}},
+			}}))
+			generation := x.Generation()
+			must(t, x.Close())
+			damage(t, slotFolder(t, folder, bleve.SharedSlot(project)))
+			x = open(t, folder, bleve.Options{})
+			defer func() { must(t, x.Close()) }()
+			if x.Generation() != generation {
+				t.Error("the generation is another one")
+			}
+			wantLost(t, x, project)
+			if n, err := ask(t, x, other); n != 1 || err != nil {
+				t.Errorf("another slot: %d hits, %v", n, err)
+			}
+			write(t, x, project)
+			write(t, x, other)
+		})
+	}
+}
+
+func wantLost(t *testing.T, x recallindex.Index, project uuid.UUID) {
+	t.Helper()
+	if losses := x.Losses(); len(losses) != 1 || losses[0].Part != bleve.SharedSlot(project) {
+		t.Fatalf("losses %+v", losses)
+	}
+	if _, err := ask(t, x, project); !errors.Is(err, recallindex.ErrIncomplete) {
+		t.Errorf("a search in the lost slot: %v", err)
+	}
+}
+
+// last is the newest segment of a slot.
+func last(t *testing.T, slot string) string {
+	t.Helper()
+	all := segments(t, slot)
+	return all[len(all)-1]
+}
+
+// segments are the files of the segments in use, of a slot that is not open: what was merged into others may be there still.
+func segments(t *testing.T, slot string) []string {
+	t.Helper()
+	files, _, err := bleve.Newest(filepath.Join(slot, "store"))
+	must(t, err)
+	if len(files) == 0 {
+		t.Fatal("the slot has no segment")
+	}
+	for i, name := range files {
+		files[i] = filepath.Join(slot, "store", name)
+	}
+	return files
+}
+
+// overwrite damages the segments of a slot under the index that reads them.
+func overwrite(t *testing.T, slot string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(slot, "store", "*.zap"))
+	must(t, err)
+	for _, path := range files {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		must(t, err)
+		info, err := f.Stat()
+		must(t, err)
+		garbage := make([]byte, info.Size()-40)
+		for i := range garbage {
+			garbage[i] = 0xff
+		}
+		_, err = f.WriteAt(garbage, 0)
+		must(t, err)
+		must(t, f.Close())
+	}
+}
+
+// A slot whose files are overwritten while it is open is found out by who uses it first.
+func TestDamage_FoundByUse(t *testing.T) {
+	for name, use := range map[string]func(x recallindex.Index, project uuid.UUID) error{
+		"search": func(x recallindex.Index, project uuid.UUID) error {
+			_, err := ask(t, x, project)
+			if errors.Is(err, recallindex.ErrIncomplete) {
+				return nil
+			}
+			return errors.Join(errors.New("a search in a damaged slot"), err)
+		},
+		"delete": func(x recallindex.Index, project uuid.UUID) error {
+			return x.Apply(t.Context(), []recallindex.Change{{Project: project, Deletes: []recallindex.Scope{{DataPoint: uuid.New(), Part: recallindex.Sources, Revision: 1}}}})
+		},
+		"move": func(x recallindex.Index, project uuid.UUID) error {
+			return x.Apply(t.Context(), []recallindex.Change{{Project: project, Moves: []recallindex.Move{{DataPoint: uuid.New()}}}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder, project := filepath.Join(t.TempDir(), "bleve"), uuid.New()
+			other := elsewhere(project)
+			x := open(t, folder, bleve.Options{})
+			write(t, x, project)
+			write(t, x, other)
+			must(t, x.Close())
+			x = open(t, folder, bleve.Options{})
+			defer func() { must(t, x.Close()) }()
+			overwrite(t, slotFolder(t, folder, bleve.SharedSlot(project)))
+			must(t, use(x, project))
+			wantLost(t, x, project)
+			if n, err := ask(t, x, other); n != 1 || err != nil {
+				t.Errorf("another slot: %d hits, %v", n, err)
+			}
+			write(t, x, project)
+			must(t, x.Refilled(t.Context(), x.Losses()[0], nil))
+			if n, err := ask(t, x, project); n != 1 || err != nil {
+				t.Errorf("the slot that is whole again: %d hits, %v", n, err)
+			}
+		})
+	}
+}
+
+// A search that ends with an error loses nothing where the files are what was written.
+func TestDamage_SoundFilesAreKept(t *testing.T) {
+	folder, project := filepath.Join(t.TempDir(), "bleve"), uuid.New()
+	x := open(t, folder, bleve.Options{})
+	write(t, x, project)
+	must(t, x.Close())
+	x = open(t, folder, bleve.Options{})
+	defer func() { must(t, x.Close()) }()
+	for _, fail := range []func() error{func() error { return errors.New("no reason") }, func() error { panic("no reason") }} {
+		if err := x.UseShared(project, fail); err == nil || errors.Is(err, recallindex.ErrIncomplete) {
+			t.Errorf("the call ends with %v", err)
+		}
+	}
+	if n, err := ask(t, x, project); n != 1 || err != nil || len(x.Losses()) != 0 {
+		t.Errorf("%d hits, %v, losses %v", n, err, x.Losses())
+	}
+}
+
+// A goroutine of Bleve that fails, or ends, costs no call and no document where the files are right, and the slot where they are not.
+func TestDamage_FoundByBleve(t *testing.T) {
+	for _, stops := range []bool{false, true} {
+		folder, project := filepath.Join(t.TempDir(), "bleve"), uuid.New()
+		x := open(t, folder, bleve.Options{})
+		write(t, x, project)
+		bleve.StopShared(x, project, stops)
+		if n, err := ask(t, x, project); n != 1 || err != nil {
+			t.Errorf("%d hits, %v", n, err)
+		}
+		bleve.StopShared(x, project, stops)
+		write(t, x, project)
+		if n, err := ask(t, x, project); n != 2 || err != nil || len(x.Losses()) != 0 {
+			t.Errorf("%d hits, %v, losses %v", n, err, x.Losses())
+		}
+		must(t, x.Close())
+		// One segment is not merged with any other, so that what is overwritten is what is in use.
+		folder = filepath.Join(t.TempDir(), "damaged")
+		x = open(t, folder, bleve.Options{})
+		write(t, x, project)
+		overwrite(t, slotFolder(t, folder, bleve.SharedSlot(project)))
+		bleve.StopShared(x, project, stops)
+		write(t, x, project)
+		wantLost(t, x, project)
+		must(t, x.Close())
+	}
+}
+
+// A slot that was given up when the process ended is given up by the next one.
+func TestDamage_CrashWhileGivingUp(t *testing.T) {
+	folder, project := filepath.Join(t.TempDir(), "bleve"), uuid.New()
+	x := open(t, folder, bleve.Options{})
+	write(t, x, project)
+	must(t, x.Close())
+	slot := slotFolder(t, folder, bleve.SharedSlot(project))
+	must(t, os.WriteFile(slot+".lost", []byte(`{"id":"`+uuid.NewString()+`","removed":false}`), 0o600))
+	x = open(t, folder, bleve.Options{})
+	defer func() { must(t, x.Close()) }()
+	wantLost(t, x, project)
+	if n, err := x.Count(t.Context(), project); n != 0 || err != nil {
+		t.Errorf("%d documents are left, %v", n, err)
+	}
+}
+
+// Contents that are built beside those in use are not filled again: who builds them is told.
+func TestDamage_OfContentsBuiltBeside(t *testing.T) {
+	folder, project := filepath.Join(t.TempDir(), "bleve"), uuid.New()
+	x := open(t, folder, bleve.Options{})
+	defer func() { must(t, x.Close()) }()
+	write(t, x, project)
+	next, err := x.Beside(t.Context())
+	must(t, err)
+	write(t, next, project)
+	generation, err := os.ReadFile(filepath.Join(folder, "NEXT"))
+	must(t, err)
+	overwrite(t, filepath.Join(folder, string(generation[:len(generation)-1]), bleve.SharedSlot(project)))
+	change := []recallindex.Change{{Project: project, Deletes: []recallindex.Scope{{DataPoint: uuid.New(), Part: recallindex.Sources, Revision: 1}}}}
+	for range 2 {
+		if err := next.Apply(t.Context(), change); !errors.Is(err, recallindex.ErrDamaged) {
+			t.Errorf("a change of damaged contents: %v", err)
+		}
+	}
+	if n, err := ask(t, x, project); n != 1 || err != nil || len(x.Losses()) != 0 {
+		t.Errorf("the contents in use: %d hits, %v, losses %v", n, err, x.Losses())
+	}
+	must(t, x.Discard(t.Context()))
+}
