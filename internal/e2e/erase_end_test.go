@@ -105,7 +105,7 @@ func (s *service) killWithinRebuild(db *pgxpool.Pool, name string) {
 	if err := rebuild.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	await(s.t, func() bool {
+	await(s.t, "the rebuild has begun", func() bool {
 		made := query[bool](s.t, db, `select to_regclass('`+name+`_next.checkpoint') is not null`)[0]
 		return made && query[int64](s.t, db, "select position from "+name+"_next.checkpoint")[0] > 0
 	})

@@ -143,7 +143,7 @@ func TestEraseLeavesNoTraitsOfRemovedIdentities(t *testing.T) {
 		t.Errorf("erased, and %d words are in the log", n)
 	}
 	call(204, "DELETE", "/identities/later", nil)
-	await(t, func() bool { return s.waiting() == "nothing waits to be erased\n" })
+	await(t, "nothing waits to be erased", func() bool { return s.waiting() == "nothing waits to be erased\n" })
 	if n := found("later"); n > 0 {
 		t.Errorf("nothing waits to be erased, and %d words are in the log", n)
 	}

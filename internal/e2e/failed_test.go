@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/annals-project/annals/internal/client"
 )
@@ -16,7 +15,7 @@ import (
 func TestStoppedSend(t *testing.T) {
 	s := newService(t)
 	s.start()
-	c := s.client(client.Options{Attempts: 1})
+	c := s.client(client.Options{})
 	r, err := c.IngestBatch(t.Context(), []json.RawMessage{
 		json.RawMessage(`{"id":"good","content":"Bo moved to Lisbon"}`), json.RawMessage(`{"id":"bad","content":"... !!! ---"}`),
 	}, "")
@@ -29,7 +28,7 @@ func TestStoppedSend(t *testing.T) {
 	}
 	// The send ended before the text beside it was searched for: it becomes searchable by itself.
 	var page client.RecallPage
-	await(t, func() bool {
+	await(t, "the text beside it is recalled", func() bool {
 		page, err = c.Recall(t.Context(), client.RecallRequest{Query: "Where does Bo live? Lisbon", Identity: "x"})
 		return err != nil || len(page.Results) > 0
 	})
@@ -61,10 +60,8 @@ func stopped(ctx context.Context, t *testing.T, c *client.Client, id string) cli
 	t.Helper()
 	var status client.IngestionStatus
 	var err error
-	await(t, func() bool {
-		limited, cancel := context.WithTimeout(ctx, 10*time.Second)
-		defer cancel()
-		status, err = c.Status(limited, id)
+	await(t, "send "+id+" fails", func() bool {
+		status, err = c.Status(ctx, id)
 		return err != nil || status.Status == "failed"
 	})
 	if err != nil {

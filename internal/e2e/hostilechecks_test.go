@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -287,7 +288,7 @@ func (w *hostileWorker) raw() {
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(hostileHang))
 	answer, err := io.ReadAll(io.LimitReader(conn, 64<<20))
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		w.fail("a connection hangs after %.300q", text)
 	}
 	w.note(fmt.Sprintf("raw %.12s", answer))

@@ -42,7 +42,7 @@ func TestImportGoesOnAfterAKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	progress := file + ".progress"
-	await(t, func() bool {
+	await(t, "the import has sent something", func() bool {
 		state, ok, err := importer.LoadState(progress)
 		return err == nil && ok && state.Points > 0
 	})

@@ -65,7 +65,7 @@ func TestMainJob(t *testing.T) {
 func TestPipelineOff(t *testing.T) {
 	s := newService(t, "ANNALS_PIPELINE=off")
 	s.start()
-	c := s.client(client.Options{Attempts: 1})
+	c := s.client(client.Options{})
 	r, err := c.Ingest(t.Context(), client.DataPoint{Content: "Bo prefers green tea over coffee"}, "")
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestPipelineOff(t *testing.T) {
 	}
 	wantRefused(t, c.Retry(t.Context(), r.IngestionID), http.StatusServiceUnavailable, "pipeline-disabled")
 	// The words themselves are recalled before anything was derived from them.
-	await(t, func() bool {
+	await(t, "the text is recalled", func() bool {
 		page, err := c.Recall(t.Context(), client.RecallRequest{Query: "green tea", Identity: "x"})
 		if err != nil {
 			t.Fatal(err)
@@ -102,7 +102,7 @@ func TestNeighboursAndDeletion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	owner, neighbour := s.client(client.Options{Attempts: 1}), s.with(key.Key, client.Options{Attempts: 1})
+	owner, neighbour := s.client(client.Options{}), s.with(key.Key, client.Options{})
 	r, err := owner.Ingest(t.Context(), client.DataPoint{Content: "The vault code is 4711", ID: "a/b c"}, "key")
 	if err != nil {
 		t.Fatal(err)

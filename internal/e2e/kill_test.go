@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,21 +124,24 @@ func (k *storm) start(off bool) {
 	}
 	k.s.start()
 	for _, w := range k.workers {
-		w.c, w.off = k.client(), off
+		w.off = off
 	}
 }
 
-// client is one that makes each call once. A connection that a kill cuts off is nothing to hold against the document.
-func (k *storm) client() *client.Client {
+// client is one that makes each call so often at most. A connection that a kill cuts off is nothing to hold against the document.
+func (k *storm) client(attempts int) *client.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	k.t.Cleanup(transport.CloseIdleConnections)
-	return k.s.client(client.Options{Attempts: 1, Timeout: time.Minute, Transport: transport})
+	return k.s.client(client.Options{Attempts: attempts, Timeout: readyLimit, Transport: transport})
 }
 
 // settle finds out what became of the calls that the last kill cut off, and looks at some of what was acknowledged.
 func (k *storm) settle() {
 	k.t.Helper()
-	c := k.client()
+	c := k.client(patient)
+	for _, w := range k.workers {
+		w.c = c
+	}
 	barrier(k.t, k.m, c)
 	eachOf(k.workers, (*worker).resolve)
 	barrier(k.t, k.m, c)
@@ -161,8 +166,12 @@ func (k *storm) load(calls int) {
 	ctx, cancel := context.WithCancel(k.t.Context())
 	defer cancel()
 	var group sync.WaitGroup
+	var working atomic.Int64
 	for _, w := range k.workers {
+		w.c = k.client(1) // what the answer to a call is that was refused or cut off is found out later
+		working.Add(1)
 		group.Go(func() {
+			defer working.Add(-1)
 			for ctx.Err() == nil && w.step(ctx) && !k.t.Failed() {
 			}
 		})
@@ -179,7 +188,7 @@ func (k *storm) load(calls int) {
 			}
 		})
 	}
-	reader, pick := k.client(), rand.New(rand.NewPCG(k.rng.Uint64(), 0))
+	reader, pick := k.client(patient), rand.New(rand.NewPCG(k.rng.Uint64(), 0))
 	group.Go(func() {
 		for ctx.Err() == nil {
 			var p *point
@@ -198,7 +207,7 @@ func (k *storm) load(calls int) {
 		return n
 	}
 	until := ticks() + 2*calls
-	await(k.t, func() bool { return ticks() >= until || k.t.Failed() })
+	await(k.t, fmt.Sprintf("%d calls are made", calls), func() bool { return ticks() >= until || working.Load() == 0 || k.t.Failed() })
 	k.after(time.Duration(k.rng.IntN(40_000)) * time.Microsecond)
 	how := "killed under load"
 	if k.rng.IntN(6) == 0 {
@@ -245,12 +254,12 @@ func (k *storm) finish() {
 	}
 	var status client.IngestionStatus
 	failed := m.failedSends()
-	await(t, func() bool { // sends whose id nobody was told end too
+	await(t, "nothing is in progress", func() bool { // sends whose id nobody was told end too
 		var err error
 		if status, err = c.Status(t.Context(), k.anySend()); err != nil {
 			t.Fatal(err)
 		}
-		return status.Readiness.Raw == 0 && status.Readiness.Comprehension == 0
+		return status.Readiness.Raw == 0 && status.Readiness.Comprehension == 0 && (status.Settled || status.Blocked)
 	})
 	if status.Readiness.Failed != failed || status.Settled != (failed == 0) || status.Blocked != (failed > 0) {
 		t.Errorf("the counters are %+v, and %d sends failed", status, failed)
@@ -282,7 +291,7 @@ func (k *storm) anySend() string {
 // ended waits until a send has come to an end.
 func ended(t *testing.T, c *client.Client, id string) (status client.IngestionStatus) {
 	var err error
-	await(t, func() bool {
+	await(t, "send "+id+" comes to an end", func() bool {
 		if status, err = c.Status(t.Context(), id); err != nil {
 			t.Errorf("send %s: %v", id, err)
 			return true
@@ -293,7 +302,7 @@ func ended(t *testing.T, c *client.Client, id string) (status client.IngestionSt
 }
 
 // await waits for a condition of the test's own making.
-func await(t *testing.T, condition func() bool) {
+func await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.After(readyLimit)
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -301,7 +310,7 @@ func await(t *testing.T, condition func() bool) {
 	for !condition() {
 		select {
 		case <-deadline:
-			t.Fatal("the condition does not come about")
+			t.Fatalf("not within %s: %s", readyLimit, what)
 		case <-tick.C:
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/annals-project/annals/domain/fault"
@@ -31,10 +32,14 @@ type capped struct {
 func (p *capped) raise(by int) {
 	p.t.Helper()
 	p.cap += by
-	out, err := exec.CommandContext(p.t.Context(), binary, "project", "caps", p.slug, "--ingestion-cap", strconv.Itoa(p.cap), "--data-dir", p.s.dir).CombinedOutput()
-	if err != nil {
-		p.t.Fatalf("annals project caps: %v\n%s", err, out)
-	}
+	await(p.t, "the cap is raised", func() bool {
+		out, err := exec.CommandContext(p.t.Context(), binary, "project", "caps", p.slug, "--ingestion-cap", strconv.Itoa(p.cap),
+			"--data-dir", p.s.dir).CombinedOutput()
+		if err != nil && !strings.Contains(string(out), "shortly") { // stored, and not seen everywhere yet
+			p.t.Fatalf("annals project caps: %v\n%s", err, out)
+		}
+		return err == nil
+	})
 }
 
 // step sends one that is new; it is false where the call got no answer, or the cap is reached.
@@ -58,7 +63,7 @@ func (p *capped) step(ctx context.Context) bool {
 // stored is how many the project says that it took in this month; it may be a moment behind.
 func (p *capped) stored() int {
 	p.t.Helper()
-	status, answer, err := p.s.ask(p.t.Context(), p.s.credentials()["ANNALS_MANAGEMENT_KEY"], http.MethodGet, "/projects", nil)
+	status, answer, err := p.s.insist(p.s.credentials()["ANNALS_MANAGEMENT_KEY"], http.MethodGet, "/projects", nil)
 	var listed struct{ Projects []client.Project }
 	if err == nil {
 		err = json.Unmarshal(answer, &listed)
@@ -73,7 +78,7 @@ func (p *capped) stored() int {
 // check holds what the project counts against what was answered, while nobody sends: the cap is never passed.
 func (p *capped) check() (stored int) {
 	p.t.Helper()
-	await(p.t, func() bool { stored = p.stored(); return stored >= p.taken })
+	await(p.t, "every send that was taken is counted", func() bool { stored = p.stored(); return stored >= p.taken })
 	if stored > p.cap || stored > p.taken+p.unknown {
 		p.t.Errorf("the project took %d, of a cap of %d; %d were acknowledged, and %d cut off", stored, p.cap, p.taken, p.unknown)
 	}
@@ -83,7 +88,7 @@ func (p *capped) check() (stored int) {
 // fill sends until the cap is reached: what was held for calls that were cut off is free again.
 func (p *capped) fill() {
 	p.t.Helper()
-	await(p.t, func() bool {
+	await(p.t, "the cap is reached", func() bool {
 		for p.step(p.t.Context()) {
 		}
 		return p.t.Failed() || p.check() == p.cap

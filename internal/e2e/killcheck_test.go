@@ -41,7 +41,7 @@ func barrier(t *testing.T, m *model, c *client.Client) {
 		t.Fatal(err)
 	}
 	m.locked(func() { m.markers = append(m.markers, "Marker "+word+".") })
-	await(t, func() bool {
+	await(t, "marker "+word+" is recalled", func() bool {
 		got, err := observe(t.Context(), c, "marker-"+word, word)
 		if err != nil {
 			t.Fatal(err)

@@ -74,6 +74,16 @@ func (s *service) ask(ctx context.Context, key, method, path string, body any) (
 	return res.StatusCode, answer, err
 }
 
+// insist makes a call again while it is refused for load.
+func (s *service) insist(key, method, path string, body any) (status int, answer []byte, err error) {
+	s.t.Helper()
+	await(s.t, method+" "+path+" is not refused for load", func() bool {
+		status, answer, err = s.ask(s.t.Context(), key, method, path, body)
+		return err != nil || status != http.StatusServiceUnavailable
+	})
+	return status, answer, err
+}
+
 // killed keeps no connection to a process that will be killed.
 var killed = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
@@ -86,7 +96,7 @@ func (s *service) newProject(name string) (slug, key string) {
 		if strings.Contains(path, "%") {
 			path = fmt.Sprintf(path, made.Slug)
 		}
-		status, answer, err := s.ask(s.t.Context(), s.credentials()["ANNALS_MANAGEMENT_KEY"], http.MethodPost, path, map[string]string{"name": c.name})
+		status, answer, err := s.insist(s.credentials()["ANNALS_MANAGEMENT_KEY"], http.MethodPost, path, map[string]string{"name": c.name})
 		if err != nil || status != http.StatusCreated {
 			s.t.Fatalf("%s: %d %s, %v", path, status, answer, err)
 		}

@@ -12,7 +12,7 @@ import (
 // get reads a route into a value; it is false where the route knows nothing of it.
 func (c *clerk) get(method, path string, body, into any) bool {
 	c.t.Helper()
-	status, answer, err := c.s.ask(c.t.Context(), c.key, method, path, body)
+	status, answer, err := c.s.insist(c.key, method, path, body)
 	if err == nil && status == http.StatusNotFound {
 		return false
 	}

@@ -251,13 +251,18 @@ func (w *worker) checkItems(c *call, items []client.ItemReceipt, changes []bool)
 
 // cutOff notes a call whose answer never came, or that the service says it is not sure of.
 func (w *worker) cutOff(c *call, err error) bool {
-	refused, ok := errors.AsType[*client.Error](err)
-	if err == nil || ok && (refused.Status != http.StatusServiceUnavailable || refused.Code == fault.CodePipelineDisabled) {
+	if _, refused := errors.AsType[*client.Error](err); err == nil || refused && !isBusy(err) {
 		return false
 	}
 	w.m.finish(c, "cut off (%v)", err)
 	w.open = c
 	return true
+}
+
+// isBusy reports whether a call was refused for load, so that it can be made again.
+func isBusy(err error) bool {
+	refused, ok := errors.AsType[*client.Error](err)
+	return ok && refused.Status == http.StatusServiceUnavailable && refused.Code != fault.CodePipelineDisabled
 }
 
 func isRefused(err error, status int, code string) bool {
@@ -345,7 +350,7 @@ func (w *worker) poll(ctx context.Context) bool {
 	if _, refused := errors.AsType[*client.Error](err); err != nil && !refused {
 		return false
 	}
-	if err == nil && status.Status == "processing" {
+	if err == nil && status.Status == "processing" || isBusy(err) {
 		return true
 	}
 	w.checkStatus(s, status, err)

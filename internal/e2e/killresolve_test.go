@@ -12,9 +12,8 @@ import (
 func (w *worker) resolve() {
 	ctx := w.t.Context()
 	if p := w.openShared; p != nil {
-		if !w.callShared(ctx, p, w.openCall) {
-			w.t.Errorf("a call is not answered when it is made again: %s", p)
-		}
+		open := w.openCall
+		await(w.t, "a call is answered when it is made again: "+p.String(), func() bool { return w.callShared(ctx, p, open) })
 	}
 	c := w.open
 	if w.open = nil; c == nil {
@@ -29,7 +28,8 @@ func (w *worker) resolve() {
 	case c.verb == deletion && known:
 		w.m.note(c, "it had not taken effect")
 	case c.verb == deletion:
-		err := w.deletion(ctx, c)
+		var err error
+		await(w.t, "a deletion is not refused for load", func() bool { err = w.deletion(ctx, c); return !isBusy(err) })
 		w.m.note(c, "made again: %v", err)
 		if err != nil && !isRefused(err, http.StatusNotFound, fault.CodeDataPointNotFound) {
 			w.errorf(c, "a deletion is refused when it is made again")
@@ -38,7 +38,11 @@ func (w *worker) resolve() {
 	case c.verb == wipe && known && !landed && w.rng.IntN(2) == 0:
 		w.m.note(c, "it had not taken effect")
 	case c.verb == wipe:
-		err := w.c.DeleteIngestion(ctx, c.target.id)
+		var err error
+		await(w.t, "the deletion of a send is not refused for load", func() bool {
+			err = w.c.DeleteIngestion(ctx, c.target.id)
+			return !isBusy(err)
+		})
 		w.m.note(c, "landed: %v, %v; made again: %v", known, landed, err)
 		if err != nil {
 			w.errorf(c, "the deletion of a send is refused when it is made again")

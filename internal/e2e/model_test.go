@@ -85,7 +85,7 @@ func TestModel(t *testing.T) {
 	t.Cleanup(server.Close)
 	s := newService(t, "ANNALS_MODEL_URL="+server.URL+"/v1", "ANNALS_MODEL_NAME=small", "ANNALS_MODEL_KEY="+modelKey, "ANNALS_LOG_LEVEL=debug")
 	s.start()
-	c := s.client(client.Options{Attempts: 1})
+	c := s.client(client.Options{})
 	send := func(id, content string) string {
 		t.Helper()
 		r, err := c.Ingest(t.Context(), client.DataPoint{ID: id, Content: content, Identity: "Ana"}, "")

@@ -224,7 +224,7 @@ func (y *tenancy) sameNames(t *testing.T, n names) {
 	if err := json.Unmarshal([]byte(is(202, http.MethodPost, "/ingest", body)), &sent); err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() bool {
+	await(t, "the send is settled", func() bool {
 		return y.must(own.key, http.MethodGet, "/ingest/"+sent.IngestionID, "")["settled"] == true
 	})
 	query := fmt.Sprintf(`{"query":"secret tea %s","identity":%q}`, n.words, n.identity)

@@ -85,7 +85,12 @@ func (y *tenancy) call(key, method, path, body string) (int, string) {
 // must is call that has to succeed; it reads the answer.
 func (y *tenancy) must(key, method, path, body string) (answer map[string]any) {
 	y.t.Helper()
-	status, text := y.call(key, method, path, body)
+	var status int
+	var text string
+	await(y.t, method+" "+path+" is not refused for load", func() bool {
+		status, text = y.call(key, method, path, body)
+		return status != http.StatusServiceUnavailable
+	})
 	if status/100 != 2 {
 		y.t.Fatalf("%s %s: %d %s", method, path, status, text)
 	}
@@ -118,16 +123,16 @@ func (y *tenancy) victim(management string) (tenant, names) {
 	sent := y.must(v.key, http.MethodPost, "/ingest", fmt.Sprintf(`{"id":%q,"label":%q,"content":"My secret is %s.","identity":%q,"audience":%q,"idempotencyKey":%q}`,
 		n.source, n.label, n.words, n.identity, n.audience, n.idempotency))
 	n.ingestion = sent["ingestionId"].(string)
-	await(y.t, func() bool {
+	await(y.t, "the send is settled", func() bool {
 		return y.must(v.key, http.MethodGet, "/ingest/"+n.ingestion, "")["settled"] == true
 	})
 	// Its own last recall is seen before the walk begins, so that no other can be taken for it.
 	var recalled time.Time
-	await(y.t, func() bool {
+	await(y.t, "the text is recalled", func() bool {
 		recalled = time.Now()
 		return y.recalled(v, n)
 	})
-	await(y.t, func() bool {
+	await(y.t, "the recall is shown as last seen", func() bool {
 		text, _ := y.must(v.key, http.MethodGet, "/identities/"+n.identity, "")["lastSeenAt"].(string)
 		seen, err := time.Parse(time.RFC3339Nano, text)
 		return err == nil && !seen.Before(recalled.Truncate(time.Microsecond))

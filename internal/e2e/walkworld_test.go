@@ -71,6 +71,16 @@ func (unseen) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.
 	return map[uuid.UUID]time.Time{}, nil
 }
 
+// patience waits for projections longer than a caller has to: on a busy machine a write would be answered that it is stored and not
+// seen everywhere yet, and a walk is about what is seen.
+type patience struct{ *projections.Waiter }
+
+func (p patience) Wait(ctx context.Context, pos eventstore.Position, names ...string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyLimit)
+	defer cancel()
+	return p.Waiter.Wait(ctx, pos, names...)
+}
+
 func newInside(t *testing.T) *inside {
 	t.Helper()
 	must := func(err error) {
@@ -123,10 +133,11 @@ func newInside(t *testing.T) *inside {
 	})
 	must(err)
 	w.waiter = w.runtime.Waiter()
-	points := datapoints.Queries{DB: w.db, Log: store, Wait: w.waiter}
-	w.directory = directory.NewQueries(w.db, store, w.waiter, points, unseen{})
+	waits := patience{w.waiter}
+	points := datapoints.Queries{DB: w.db, Log: store, Wait: waits}
+	w.directory = directory.NewQueries(w.db, store, waits, points, unseen{})
 	w.write = commands.New(commands.Config{
-		Log: w.log, Waiter: w.waiter, Sends: points, DataPoints: points, HashKey: hashKey, Pipeline: true, Directory: w.directory, Records: w.directory, SoleWriter: true,
+		Log: w.log, Waiter: waits, Sends: points, DataPoints: points, HashKey: hashKey, Pipeline: true, Directory: w.directory, Records: w.directory, SoleWriter: true,
 	})
 	w.recall = recall.New(recall.Config{DB: w.db, Index: index, Analyzer: analyzer, Blobs: blobs, Projections: w.waiter, Log: quiet, Viewers: w.directory})
 	runtest.Part(w.t, w.runtime.Run)
