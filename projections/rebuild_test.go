@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/annals-project/annals/eventstore"
 )
@@ -291,7 +290,7 @@ func TestOldRowsStayWhileAReaderIsOnThem(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-limited(t).Done():
 		t.Fatal("the rebuild does not end")
 	}
 	if n := w.schemas(t, "apples"); n != 1 {

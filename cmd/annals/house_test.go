@@ -95,8 +95,8 @@ func (h *house) start() {
 	h.t.Cleanup(func() { h.stop() })
 	select {
 	case <-ready:
-	case <-time.After(time.Minute):
-		h.t.Fatal("the service does not get ready")
+	case <-time.After(patience):
+		h.t.Fatalf("the service is not ready after %s", patience)
 	}
 }
 
@@ -185,7 +185,7 @@ func (h *house) await(key, id, end string) {
 
 func (h *house) eventually(what string, is func() bool) {
 	h.t.Helper()
-	deadline := time.NewTimer(time.Minute)
+	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -193,7 +193,7 @@ func (h *house) eventually(what string, is func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			h.t.Fatalf("not within a minute: %s", what)
+			h.t.Fatalf("not within %s: %s", patience, what)
 		}
 	}
 }

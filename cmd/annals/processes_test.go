@@ -41,7 +41,7 @@ type served struct {
 }
 
 // patience is how long a test waits for anything at all.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 func newDeployment(t *testing.T, at time.Time, processes int) *deployment {
 	t.Helper()

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -51,7 +50,7 @@ func TestLogThatCanWriteNoMore(t *testing.T) {
 		t.Errorf("before: %q, %v", reason, st.logStopped())
 	}
 	broken.Store(true)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if _, err := store.Append(ctx, "s", 0, []eventstore.Proposed{{ID: uuid.New(), Type: "tested.v1", Data: []byte("{}")}}); !errors.Is(err, eventstore.ErrUnknown) {
 		t.Errorf("append: %v", err)

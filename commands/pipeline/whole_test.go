@@ -180,7 +180,7 @@ func (w *whole) passHead() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
 	defer cancel()
 	for _, name := range []string{datapoints.Name, derived.Name, recallindex.Name, people.Name} {
 		for w.waiter.Wait(ctx, head, name) != nil && ctx.Err() == nil {
@@ -194,7 +194,7 @@ func (w *whole) passHead() {
 
 func (w *whole) until(what string, condition func() bool) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
 	defer cancel()
 	for !condition() {
 		if await(ctx, nil, 10*time.Millisecond); ctx.Err() != nil {

@@ -2,7 +2,6 @@ package esdb_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -11,7 +10,7 @@ import (
 
 // TestReadersGoOnBehindWhatWasErased has the node take the events of an ended stream from the log: positions that readers stand at go with them.
 func TestReadersGoOnBehindWhatWasErased(t *testing.T) {
-	store, ctx := open(t, startNode(t), 1), within(t, 20*time.Second)
+	store, ctx := open(t, startNode(t), 1), within(t, patience)
 	append := func(stream string, expected eventstore.Revision) eventstore.Appended {
 		t.Helper()
 		events := oneEvent()

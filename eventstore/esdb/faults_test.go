@@ -16,6 +16,9 @@ import (
 	"github.com/annals-project/annals/eventstore/esdb"
 )
 
+// patience ends a test that hangs; a slow machine does not come near it.
+const patience = 3 * time.Minute
+
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -39,7 +42,7 @@ func TestEveryCallAsksForTheLeader(t *testing.T) {
 		},
 	}
 	addr, _ := f.serve(t, "127.0.0.1:0")
-	store, ctx := insecure(t, addr), within(t, 10*time.Second)
+	store, ctx := insecure(t, addr), within(t, patience)
 	calls := []func() error{
 		func() error { _, err := store.Append(ctx, "a-1", eventstore.NoStream, oneEvent()); return err },
 		func() error { _, err := store.Read(ctx, "a-1", 0, eventstore.Forwards, 1); return err },
@@ -97,7 +100,7 @@ func TestWhatAnAppendIsToldAboutItsFailure(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := &fake{onAppend: func(_ []*streams.AppendReq, in streams.Streams_AppendServer) error { return c.with.on(in.Context()) }}
 			addr, _ := f.serve(t, "127.0.0.1:0")
-			_, err := insecure(t, addr).Append(within(t, 10*time.Second), "a-1", eventstore.NoStream, oneEvent())
+			_, err := insecure(t, addr).Append(within(t, patience), "a-1", eventstore.NoStream, oneEvent())
 			// What may have been done is not done again behind the caller's back; what was refused by a follower may be.
 			if n := f.count(); n != 1 && c.name != "nobody leads" {
 				t.Errorf("it was sent %d times", n)
@@ -140,7 +143,7 @@ func TestWhatADeletionIsToldAboutItsFailure(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := &fake{onDelete: func(ctx context.Context) (*streams.DeleteResp, error) { return nil, c.with.on(ctx) }}
 			addr, _ := f.serve(t, "127.0.0.1:0")
-			store, ctx := insecure(t, addr), within(t, 10*time.Second)
+			store, ctx := insecure(t, addr), within(t, patience)
 			if _, err := store.Delete(ctx, "a-1", 3); !errors.Is(err, c.want) || f.count() != 1 {
 				t.Errorf("delete: %v, want %v", err, c.want)
 			}
@@ -156,7 +159,7 @@ func TestFollowerWithoutALeaderIsNoEmptyStream(t *testing.T) {
 		return failing{codes.NotFound, "Leader info available", []string{"exception", "not-leader"}}.on(out.Context())
 	}}
 	addr, _ := f.serve(t, "127.0.0.1:0")
-	store, ctx := insecure(t, addr), within(t, 10*time.Second)
+	store, ctx := insecure(t, addr), within(t, patience)
 	if events, err := store.Read(ctx, "a-1", 0, eventstore.Forwards, 1); !errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("read: %v, %v", events, err)
 	}
@@ -205,7 +208,7 @@ func TestCallsGoOverToTheLeader(t *testing.T) {
 		},
 	} {
 		before := follower.count()
-		if err := call(within(t, 10*time.Second), insecure(t, addr)); err != nil {
+		if err := call(within(t, patience), insecure(t, addr)); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 		if n := follower.count() - before; n != 1 {
@@ -221,7 +224,7 @@ func TestAnswersThatTheDriverDoesNotExpect(t *testing.T) {
 		return &streams.DeleteResp{PositionOption: &streams.DeleteResp_NoPosition{NoPosition: &shared.Empty{}}}, nil
 	}}
 	addr, _ := f.serve(t, "127.0.0.1:0")
-	store, ctx := insecure(t, addr), within(t, 10*time.Second)
+	store, ctx := insecure(t, addr), within(t, patience)
 	if _, err := store.Read(ctx, "a-1", 0, eventstore.Forwards, 1); !errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("read: %v", err)
 	}
@@ -243,7 +246,7 @@ func TestRecognisedAppendWithoutAPositionIsLookedUp(t *testing.T) {
 		},
 	}
 	addr, _ := f.serve(t, "127.0.0.1:0")
-	done, err := insecure(t, addr).Append(within(t, 10*time.Second), "a-1", 4, oneEvent())
+	done, err := insecure(t, addr).Append(within(t, patience), "a-1", 4, oneEvent())
 	if want := (eventstore.Appended{Revision: 5, Position: 77}); err != nil || done != want {
 		t.Errorf("got %+v, %v; want %+v", done, err, want)
 	}
@@ -256,7 +259,7 @@ func TestAppendAboveTheLimitIsNotSent(t *testing.T) {
 	addr, _ := f.serve(t, "127.0.0.1:0")
 	big := oneEvent()
 	big[0].Data = make([]byte, eventstore.MaxAppend)
-	if _, err := insecure(t, addr).Append(within(t, 10*time.Second), "a-1", eventstore.NoStream, big); !errors.Is(err, eventstore.ErrTooLarge) {
+	if _, err := insecure(t, addr).Append(within(t, patience), "a-1", eventstore.NoStream, big); !errors.Is(err, eventstore.ErrTooLarge) {
 		t.Errorf("got %v", err)
 	}
 	if n := f.count(); n != 0 {
@@ -269,7 +272,7 @@ func TestPositionThatNoEventHasIsNoFailure(t *testing.T) {
 		return failing{codes.InvalidArgument, "Trying to read from an invalid position.", nil}.on(out.Context())
 	}}
 	addr, _ := f.serve(t, "127.0.0.1:0")
-	store, ctx := insecure(t, addr), within(t, 10*time.Second)
+	store, ctx := insecure(t, addr), within(t, patience)
 	if r, ok, err := store.ReadAt(ctx, 41); ok || err != nil {
 		t.Errorf("at: %+v, %t, %v", r, ok, err)
 	}

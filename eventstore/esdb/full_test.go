@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/uuid"
@@ -34,7 +33,7 @@ func TestAppendToAFullDiskIsRefusedForGood(t *testing.T) {
 			disk := &smallDisk{FS: vfs.NewMem()}
 			n := startInsecure(t, disk)
 			store := closing(t, esdb.Config{ConnectionString: "esdb://" + n.Connection().Addr + "?tls=false", Logger: quiet(), Together: together})
-			ctx := within(t, 30*time.Second)
+			ctx := within(t, patience)
 			for range 20 { // the common call is made behind the first append
 				if _, err := store.Append(ctx, "warm-"+uuid.NewString(), eventstore.NoStream, oneEvent()); err != nil {
 					t.Fatal(err)

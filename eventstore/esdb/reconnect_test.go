@@ -40,7 +40,7 @@ func TestReconnectsLeaveNothingBehind(t *testing.T) {
 	w := newWire(t, conn.Addr)
 	conn.Addr = w.addr()
 	store := open(t, conn, connections)
-	ctx := within(t, time.Minute+time.Duration(rounds)*200*time.Millisecond)
+	ctx := within(t, patience+time.Duration(rounds)*time.Second)
 
 	working, stop := context.WithCancel(ctx)
 	defer stop()

@@ -109,7 +109,7 @@ func stored(revision, position uint64) func(*streams.BatchAppendReq) *streams.Ba
 // until appends until it is so. What comes before the common call stands, goes by calls of its own.
 func (b *batching) until(t *testing.T, store *esdb.Store, so func() bool) {
 	t.Helper()
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patience)
 	for !so() {
 		if _, err := store.Append(ctx, "a-1", eventstore.NoStream, oneEvent()); err != nil {
 			t.Fatal(err)
@@ -243,7 +243,7 @@ func TestAppendTogetherThatIsUnderWayAtTheClose(t *testing.T) {
 	b.until(t, store, func() bool { return b.together.Load() > 0 })
 	failed := make(chan error, 1)
 	go func() {
-		_, err := store.Append(within(t, 20*time.Second), "silent-1", eventstore.NoStream, oneEvent())
+		_, err := store.Append(within(t, patience), "silent-1", eventstore.NoStream, oneEvent())
 		failed <- err
 	}()
 	<-arrived

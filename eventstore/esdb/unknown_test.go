@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -24,7 +23,7 @@ import (
 func TestAppendWhoseAnswerIsLostIsAnsweredOnce(t *testing.T) {
 	n := startInsecure(t, vfs.NewMem())
 	w := newWire(t, n.Connection().Addr)
-	store, ctx := insecure(t, w.addr()), within(t, 20*time.Second)
+	store, ctx := insecure(t, w.addr()), within(t, patience)
 	if _, err := store.Head(ctx); err != nil { // connects
 		t.Fatal(err)
 	}
@@ -62,7 +61,7 @@ func TestAppendWhoseAnswerIsLostIsAnsweredOnce(t *testing.T) {
 func TestAppendThatTimesOutIsNoLostRace(t *testing.T) {
 	n := startInsecure(t, vfs.NewMem())
 	w := newWire(t, n.Connection().Addr)
-	store, ctx := insecure(t, w.addr()), within(t, 20*time.Second)
+	store, ctx := insecure(t, w.addr()), within(t, patience)
 	if _, err := store.Head(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +90,7 @@ func TestSubscriptionGoesOnBehindWhatCame(t *testing.T) {
 	disk := vfs.NewMem()
 	n := startInsecure(t, disk)
 	w := newWire(t, n.Connection().Addr)
-	store, ctx := insecure(t, w.addr()), within(t, 30*time.Second)
+	store, ctx := insecure(t, w.addr()), within(t, patience)
 
 	following, stop := context.WithCancel(ctx)
 	defer stop()
@@ -194,7 +193,7 @@ func TestServerThatTalksNonsense(t *testing.T) {
 // fails proves that every call fails in a way that callers repeat.
 func fails(t *testing.T, store *esdb.Store, what string) {
 	t.Helper()
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, patience)
 	if _, err := store.Head(ctx); !errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("%s: head: %v", what, err)
 	}

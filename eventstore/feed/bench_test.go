@@ -93,7 +93,7 @@ func BenchmarkLive(b *testing.B) {
 		if _, err := store.Append(b.Context(), stream.Name(stream.DataPoint, uuid.New()), eventstore.NoStream, []eventstore.Proposed{accepted(b, codec)}); err != nil {
 			b.Fatal(err)
 		}
-		msg := <-messages
+		msg, _ := take(b.Context(), b, messages)
 		msg.Ack()
 	}
 	if err := f.Close(); err != nil {

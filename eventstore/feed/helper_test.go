@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience ends a test in which nothing happens any more.
-const patience = 30 * time.Second
+// patience ends a test in which nothing happens any more; a slow machine does not come near it.
+const patience = 5 * time.Minute
 
 // rig is a feed over a store in memory, with checkpoints that follow the acknowledged pages.
 type rig struct {
@@ -139,18 +139,24 @@ func (r *rig) subscribe(ctx context.Context, topic string) <-chan *message.Messa
 // take waits for the next message and its page.
 func (r *rig) take(messages <-chan *message.Message) (*message.Message, feed.Page) {
 	r.Helper()
+	return take(r.ctx, r.T, messages)
+}
+
+// take waits for the next message and its page until the context ends.
+func take(ctx context.Context, t testing.TB, messages <-chan *message.Message) (*message.Message, feed.Page) {
+	t.Helper()
 	select {
 	case msg, open := <-messages:
 		if !open {
-			r.Fatal("the channel was closed")
+			t.Fatalf("the channel was closed where a page was to come; the test was given up: %v", ctx.Err())
 		}
 		page, ok := feed.PageOf(msg)
 		if !ok {
-			r.Fatal("the message holds no page")
+			t.Fatal("the message holds no page")
 		}
 		return msg, page
-	case <-r.ctx.Done():
-		r.Fatal("no message came")
+	case <-ctx.Done():
+		t.Fatalf("no page came: %v", ctx.Err())
 	}
 	return nil, feed.Page{}
 }

@@ -163,7 +163,11 @@ func (r *rig) readUnderLoad(topic string, temper int, built *reader, finished <-
 		default:
 		}
 		select {
-		case msg := <-messages:
+		case msg, open := <-messages:
+			if !open {
+				r.Errorf("%s: the channel was closed after %d facts: %v", topic, len(built.ids), r.ctx.Err())
+				return
+			}
 			page, _ := feed.PageOf(msg)
 			switch {
 			case temper == 1 && rand.IntN(3) == 0:
@@ -240,7 +244,6 @@ func TestCheckpointThatCannotBeReadIsTriedAgain(t *testing.T) {
 			}
 			return r.checkpoint(ctx, topic)
 		}, quiet())
-		// Twenty tries take longer than the patience of the rig.
 		messages, err := f.Subscribe(t.Context(), "access")
 		if err != nil {
 			t.Fatal(err)
@@ -249,7 +252,7 @@ func TestCheckpointThatCannotBeReadIsTriedAgain(t *testing.T) {
 		if all := f.Status(); len(all) != 1 || !errors.Is(all[0].Err, errFlaky) {
 			t.Errorf("status is %+v, want %v", all, errFlaky)
 		}
-		msg := <-messages
+		msg, _ := take(t.Context(), t, messages)
 		msg.Ack()
 		if err := f.Close(); err != nil {
 			t.Error(err)

@@ -120,6 +120,9 @@ func TestTopicsGoOnOverRestartsOfTheServer(t *testing.T) {
 		r.restart()
 	}
 	reading.Wait()
+	if ctx.Err() != nil {
+		t.Errorf("the topics did not get to the end within %s", 2*patience)
+	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
@@ -146,11 +149,7 @@ func TestPageThatIsBeingAppliedOutlivesItsConnection(t *testing.T) {
 	var built reader
 	for _, cut := range []func(){r.wire.cut, r.restart, r.wire.cut} {
 		want := len(built.ids)
-		held, open := <-messages
-		if !open {
-			t.Fatal("the channel was closed")
-		}
-		page, _ := feed.PageOf(held)
+		held, page := take(ctx, t, messages)
 		before := slices.Clone(page.Facts)
 		cut()
 		at = r.append(ctx, name, at, 3)
@@ -161,8 +160,8 @@ func TestPageThatIsBeingAppliedOutlivesItsConnection(t *testing.T) {
 			t.Error("the page changed while it was held")
 		}
 		held.Nack() // it could not be applied: the same page comes again
-		again := <-messages
-		if same, _ := feed.PageOf(again); same.After != page.After || same.Next != page.Next {
+		again, same := take(ctx, t, messages)
+		if same.After != page.After || same.Next != page.Next {
 			t.Errorf("page behind %d up to %d came again behind %d up to %d", page.After, page.Next, same.After, same.Next)
 		}
 		if err := built.apply(page); err != nil {
@@ -174,8 +173,7 @@ func TestPageThatIsBeingAppliedOutlivesItsConnection(t *testing.T) {
 		}
 	}
 	for len(built.ids) < 12 {
-		msg := <-messages
-		page, _ := feed.PageOf(msg)
+		msg, page := take(ctx, t, messages)
 		if err := built.apply(page); err != nil {
 			t.Fatal(err)
 		}
