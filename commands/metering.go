@@ -19,8 +19,11 @@ import (
 )
 
 const (
-	// flushEvery is how often what was counted is taken to the log.
-	flushEvery = 10 * time.Second
+	// flushEvery is about how long the sum of a project stays beside the log, and seenEvery how long an identity that was seen does.
+	flushEvery = 10 * time.Minute
+	seenEvery  = time.Hour
+	// lookEvery is how often it is looked for what is due.
+	lookEvery = 30 * time.Second
 	// flushTimeout bounds one flush, also the last one of a process.
 	flushTimeout = 10 * time.Second
 	// directoryTimeout is how much of that a directory that is behind may take.
@@ -31,8 +34,9 @@ const (
 
 // Counted are the recalls that are counted beside the log, in all processes together.
 type Counted interface {
-	// Take puts what was counted up to now under flush ids, and answers these sums and those that others left behind.
-	Take(ctx context.Context) ([]todo.Charge, error)
+	// Take puts what is due of what was counted under flush ids, and answers these sums and those that others left behind; more says
+	// that there may be others.
+	Take(ctx context.Context, due todo.Due) (open []todo.Charge, more bool, err error)
 	// Begin keeps the last revision of a sum's stream before the sum is first appended, and answers the one kept first; ok is false
 	// for a sum that is known to be in the log.
 	Begin(ctx context.Context, flush uuid.UUID, last eventstore.Revision) (after eventstore.Revision, ok bool, err error)
@@ -52,40 +56,53 @@ type Metering struct {
 	Now     func() time.Time
 }
 
-// Run flushes every few seconds until the context ends, and once more then.
+// Run takes to the log what is due, until the context ends, and then everything.
 func (m *Metering) Run(ctx context.Context) error {
-	ticker := time.NewTicker(flushEvery)
+	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			m.flush(ctx)
+			m.guarded(ctx, todo.Due{Sum: flushEvery, Seen: seenEvery})
 		case <-ctx.Done():
-			m.flush(context.WithoutCancel(ctx))
+			m.guarded(context.WithoutCancel(ctx), todo.Due{})
 			return nil
 		}
 	}
 }
 
-// flush is Flush whose failure is told to the log only: what it left is taken up by the next one, or by another process.
-func (m *Metering) flush(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
-	defer cancel()
-	if err := m.Flush(ctx); err != nil {
+// guarded is flush whose failure is told to the log only: what it left is taken up by the next one, or by another process.
+func (m *Metering) guarded(ctx context.Context, due todo.Due) {
+	if err := m.flush(ctx, due); err != nil {
 		m.Logger.WarnContext(ctx, "recalls stay counted beside the log", "err", err)
 	}
 }
 
-// Flush appends what was counted, and forgets beside the log what the projections know from it.
-func (m *Metering) Flush(ctx context.Context) error {
-	open, err := m.Counted.Take(ctx)
-	if err != nil {
-		return err
+// Flush takes to the log all that was counted up to now, as far as it comes in flushTimeout.
+func (m *Metering) Flush(ctx context.Context) error { return m.flush(ctx, todo.Due{}) }
+
+// flush appends what is due, a bounded part at a time, and forgets beside the log what the projections know from it.
+func (m *Metering) flush(ctx context.Context, due todo.Due) error {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	errs := []error{m.forgetSeen(ctx)}
+	for more := true; more && ctx.Err() == nil; {
+		var open []todo.Charge
+		var err error
+		if open, more, err = m.Counted.Take(ctx, due); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		positions, err := m.appendAll(ctx, open)
+		// What could not be appended keeps nothing else from being forgotten.
+		if err = errors.Join(err, m.forgetCharges(ctx, open, positions)); err != nil && len(errs) < mostErrors {
+			errs = append(errs, err)
+		}
 	}
-	positions, err := m.appendAll(ctx, open)
-	// What could not be appended keeps nothing else from being forgotten.
-	return errors.Join(err, m.forget(ctx, open, positions))
+	return errors.Join(errs...)
 }
+
+// mostErrors is how many failed parts a flush tells of.
+const mostErrors = 4
 
 // appendAll answers where each sum stands in the log, 0 for one that could not be appended, or that the projection knows already.
 func (m *Metering) appendAll(ctx context.Context, open []todo.Charge) ([]eventstore.Position, error) {
@@ -159,12 +176,8 @@ func (m *Metering) find(ctx context.Context, name string, from eventstore.Revisi
 	return 0, nil
 }
 
-// forget drops who was seen as told by what an earlier round dropped, where the directory has passed that, and then the sums that
-// usage has passed. Whoever reads the directory first and what is beside the log then has a round's time for it.
-func (m *Metering) forget(ctx context.Context, open []todo.Charge, positions []eventstore.Position) error {
-	return errors.Join(m.forgetSeen(ctx), m.forgetCharges(ctx, open, positions))
-}
-
+// forgetSeen drops who was seen as told by what an earlier flush dropped, where the directory has passed that. Whoever reads the
+// directory first and then what is beside the log has the time between two flushes for it.
 func (m *Metering) forgetSeen(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, directoryTimeout)
 	defer cancel()
@@ -178,6 +191,7 @@ func (m *Metering) forgetSeen(ctx context.Context) error {
 	return m.Counted.DropSeen(ctx)
 }
 
+// forgetCharges drops the sums that usage has passed.
 func (m *Metering) forgetCharges(ctx context.Context, open []todo.Charge, positions []eventstore.Position) error {
 	var newest eventstore.Position
 	var known []uuid.UUID

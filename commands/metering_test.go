@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,13 +22,15 @@ import (
 type counted struct {
 	start  time.Time
 	takes  []time.Duration
+	due    []todo.Due
 	cancel []bool // whether the context of a take was over
 	err    error
 }
 
-func (c *counted) Take(ctx context.Context) ([]todo.Charge, error) {
+func (c *counted) Take(ctx context.Context, due todo.Due) ([]todo.Charge, bool, error) {
 	c.takes, c.cancel = append(c.takes, time.Since(c.start)), append(c.cancel, ctx.Err() != nil)
-	return nil, c.err
+	c.due = append(c.due, due)
+	return nil, false, c.err
 }
 
 func (c *counted) Begin(context.Context, uuid.UUID, eventstore.Revision) (eventstore.Revision, bool, error) {
@@ -42,7 +45,7 @@ type atHead struct{}
 
 func (atHead) Wait(context.Context, eventstore.Position, ...string) error { return nil }
 
-func TestMeteringFlushesEveryTenSecondsAndAtTheEnd(t *testing.T) {
+func TestMeteringTakesWhatIsDueAndEverythingAtTheEnd(t *testing.T) {
 	codec, err := eventstore.NewCodec(domain.Catalog)
 	if err != nil {
 		t.Fatal(err)
@@ -54,15 +57,19 @@ func TestMeteringFlushesEveryTenSecondsAndAtTheEnd(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- m.Run(ctx) }()
-		timer := time.NewTimer(25 * time.Second)
+		timer := time.NewTimer(75 * time.Second)
 		<-timer.C
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		want := []time.Duration{10 * time.Second, 20 * time.Second, 25 * time.Second}
-		if len(c.takes) != 3 || c.takes[0] != want[0] || c.takes[1] != want[1] || c.takes[2] != want[2] {
+		want := []time.Duration{30 * time.Second, time.Minute, 75 * time.Second}
+		if !slices.Equal(c.takes, want) {
 			t.Errorf("flushed at %v, want %v", c.takes, want)
+		}
+		later := todo.Due{Sum: 10 * time.Minute, Seen: time.Hour}
+		if !slices.Equal(c.due, []todo.Due{later, later, {}}) {
+			t.Errorf("it took what was due by %v", c.due)
 		}
 		for _, over := range c.cancel {
 			if over {

@@ -117,6 +117,8 @@ type backups struct {
 	hashKey []byte
 	// sealKeys are none where no server runs and they are not said.
 	sealKeys [][]byte
+	// flush takes to the log what was counted beside it; nil where no server runs, which did so as it ended.
+	flush func(context.Context)
 }
 
 // Backup fills a folder. A backup that fails leaves nothing behind.
@@ -132,6 +134,9 @@ func (b backups) Backup(ctx context.Context, dir string) (_ operator.BackedUp, e
 			err = errors.Join(err, clearFolder(dir))
 		}
 	}()
+	if b.flush != nil {
+		b.flush(ctx)
+	}
 	// The credentials come before the log: a key that is replaced meanwhile is then one that the log knows, as the next rotation must find.
 	credentials, noCredentials := os.ReadFile(filepath.Join(b.dataDir, CredentialsFile))
 	if err := b.node.Backup(ctx, filepath.Join(dir, backupLog)); err != nil {

@@ -221,7 +221,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 	p.tendVault = func(ctx context.Context) error {
 		return tendVault(ctx, vault, p.access, s.DataDir, log)
 	}
-	p.backups = backups{node: st.node, dataDir: s.DataDir, hashKey: key, sealKeys: sealing}
+	p.backups = backups{node: st.node, dataDir: s.DataDir, hashKey: key, sealKeys: sealing, flush: p.countedInLog}
 	p.sends = operatorSends{queries: queries, access: p.access, commands: write, now: p.now}
 	return p, p.routes(registry, queries, write, blobs, analyzer)
 }

@@ -32,6 +32,14 @@ type accounts struct {
 // usageTimeout is how long a usage read waits for the projections to come to the head.
 const usageTimeout = 5 * time.Second
 
+// countedInLog takes to the log all that was counted beside it, for what is read from the log alone. What cannot be taken now stays
+// counted, and is told to the log of the service only: a backup is worth more than its last recalls.
+func (p *process) countedInLog(ctx context.Context) {
+	if err := p.metering.Flush(ctx); err != nil {
+		p.log.WarnContext(ctx, "a backup lacks recalls that are counted beside the log", "err", err)
+	}
+}
+
 // passHead waits until the projections know every call that was answered before.
 func (a accounts) passHead(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, usageTimeout)

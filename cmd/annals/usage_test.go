@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -129,7 +131,9 @@ func TestUsage(t *testing.T) {
 	}
 	h.command("project", "archive", "gone", "--org", "Acme") // is not listed, and was charged all the same
 	check("used")
-	h.eventually("the recalls are in the log", func() bool { return h.count("usage.charged.v1") > 0 })
+	if err := h.metering.Flush(t.Context()); err != nil || h.count("usage.charged.v1") == 0 {
+		t.Errorf("the recalls are not in the log: %v", err)
+	}
 	check("flushed")
 	before := h.count("usage.charged.v1")
 	h.must(own, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
@@ -224,5 +228,34 @@ func TestUsageBeforeAPlan(t *testing.T) {
 	}
 	if granted := h.count("organization.credits-granted.v1"); u.Balance["included"] != 150000.0*float64(granted)+5 {
 		t.Errorf("with %d grants: %+v", granted, u.Balance)
+	}
+	h.backsUpRecalls(own)
+	h.showsWhoSent(own)
+}
+
+// backsUpRecalls looks that a backup, which is made of the log alone, has the recalls that are counted beside it.
+func (h *house) backsUpRecalls(key string) {
+	h.t.Helper()
+	before := h.count("usage.charged.v1")
+	h.must(key, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+	if _, err := h.backups.Backup(h.t.Context(), filepath.Join(h.t.TempDir(), "backup")); err != nil {
+		h.t.Error(err)
+	}
+	if got := h.count("usage.charged.v1"); got != before+1 {
+		h.t.Errorf("behind a backup the log has %d sums, want %d", got, before+1)
+	}
+}
+
+// showsWhoSent looks that the very first read of an identity behind a completed send shows that send.
+func (h *house) showsWhoSent(key string) {
+	h.t.Helper()
+	for n := range 8 {
+		began := time.Now().Truncate(time.Microsecond)
+		h.send(key, "/ingest", "completed", point{"id": "seen", "content": fmt.Sprintf("Tea at %d.", n), "identity": "ivo"})
+		var ivo struct{ LastSeenAt time.Time }
+		h.must(key, http.MethodGet, api+"/identities/ivo", nil, &ivo)
+		if ivo.LastSeenAt.Before(began) {
+			h.t.Errorf("send %d is completed, and its author was last seen %s before it", n, began.Sub(ivo.LastSeenAt))
+		}
 	}
 }

@@ -17,38 +17,57 @@ import (
 const (
 	// seenPerEvent is how many identities one event names: they take some 100 bytes each, far below eventstore.MaxAppend.
 	seenPerEvent = 2000
-	// left is how old a flush is, by the clock of the database, once it counts as left behind by the process that took it. Two that
-	// append the same one do no harm.
+	// left is how long ago a flush was given out, by the clock of the database, once it counts as left behind by the process that
+	// took it. Two that append the same one do no harm.
 	left = "1 minute"
+
+	// mostSums and mostSeen bound what one Take puts under flush ids, mostLeft what it takes up of what was left behind.
+	mostSums = 512
+	mostSeen = 50_000
+	mostLeft = 64
 )
 
-// Take puts what was counted up to now under flush ids, and answers these sums and those that others left behind. Sums stay counted
-// until the log has them. One that something was given back of waits until it is above 0 again.
-func (q Queries) Take(ctx context.Context) ([]todo.Charge, error) {
-	var open []todo.Charge
-	err := pgx.BeginFunc(ctx, q.DB, func(tx pgx.Tx) error {
-		taken, err := takeCounts(ctx, tx)
-		if err != nil {
+// Take puts what has been counted for long enough under flush ids, and answers these sums and those that others left behind; more
+// says that there may be others. Sums stay counted until the log has them. One that something was given back of waits until it is
+// above 0 again, and one whose project has a flush on its way waits for that, unless everything is taken.
+func (q Queries) Take(ctx context.Context, due todo.Due) (open []todo.Charge, more bool, err error) {
+	err = pgx.BeginFunc(ctx, q.DB, func(tx pgx.Tx) error {
+		t := taking{tx: tx, due: due, flushes: map[uuid.UUID][]uuid.UUID{}}
+		if err := t.sums(ctx); err != nil {
 			return err
 		}
-		if taken, err = takeSeen(ctx, tx, taken); err != nil {
+		if err := t.seen(ctx); err != nil {
 			return err
 		}
-		open, err = openCharges(ctx, tx, taken)
+		open, err = t.open(ctx)
+		more = t.more
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("take what was counted: %w", err)
+		return nil, false, fmt.Errorf("take what was counted: %w", err)
 	}
-	return open, nil
+	return open, more, nil
 }
 
-// takeCounts answers the new flush of every project that has a sum; of two months either may name the identities.
-func takeCounts(ctx context.Context, tx pgx.Tx) (map[uuid.UUID][]uuid.UUID, error) {
+// taking is one Take.
+type taking struct {
+	tx  pgx.Tx
+	due todo.Due
+	// flushes are the new ones of every project; of two months either may name the identities.
+	flushes map[uuid.UUID][]uuid.UUID
+	more    bool
+}
+
+// sums takes those that are due.
+func (t *taking) sums(ctx context.Context) error {
 	// In the order in which those who count write them, so that nobody waits for one that waits for him.
-	rows, err := tx.Query(ctx, `select project_id, month from ops.charges where flush_id = $1 order by project_id, month for update`, uuid.Nil)
+	rows, err := t.tx.Query(ctx, `select project_id, month from ops.charges c
+		where flush_id = $1 and recalls >= 0 and recall_tenths >= 0 and ($2::float8 = 0
+			or since <= now() - make_interval(secs => $2 * (0.5 + get_byte(uuid_send(project_id), 15) / 255.0))
+				and not exists (select from ops.charges o where o.project_id = c.project_id and o.month = c.month and o.flush_id <> $1))
+		order by project_id, month limit $3 for update of c`, uuid.Nil, t.due.Sum.Seconds(), mostSums)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var keys []monthKey
 	var key monthKey
@@ -56,83 +75,138 @@ func takeCounts(ctx context.Context, tx pgx.Tx) (map[uuid.UUID][]uuid.UUID, erro
 		keys = append(keys, key)
 		return nil
 	}); err != nil || len(keys) == 0 {
-		return map[uuid.UUID][]uuid.UUID{}, err
+		return err
 	}
-	projects, months := unnest.IDs(keys, func(k monthKey) uuid.UUID { return k.project }), unnest.Column(keys, func(k monthKey) string { return k.month })
-	const locked = ` unnest($2::uuid[], $3::text[]) as k (project_id, month) where c.flush_id = $1 and c.project_id = k.project_id and c.month = k.month and `
-	if _, err := tx.Exec(ctx, `delete from ops.charges c using`+locked+`c.recalls = 0 and c.recall_tenths = 0`, uuid.Nil, projects, months); err != nil {
-		return nil, err
+	t.more = len(keys) == mostSums
+	projects := unnest.IDs(keys, func(k monthKey) uuid.UUID { return k.project })
+	months := unnest.Column(keys, func(k monthKey) string { return k.month })
+	const locked = ` unnest($2::uuid[], $3::text[]) as k (project_id, month)
+		where c.flush_id = $1 and c.project_id = k.project_id and c.month = k.month`
+	if _, err := t.tx.Exec(ctx, `delete from ops.charges c using`+locked+` and c.recalls = 0 and c.recall_tenths = 0`,
+		uuid.Nil, projects, months); err != nil {
+		return err
 	}
-	if rows, err = tx.Query(ctx, `update ops.charges c set flush_id = gen_random_uuid(), since = now() from`+locked+`c.recalls >= 0 and c.recall_tenths >= 0
+	if rows, err = t.tx.Query(ctx, `update ops.charges c set flush_id = gen_random_uuid(), taken = now() from`+locked+`
 		returning c.project_id, c.flush_id`, uuid.Nil, projects, months); err != nil {
-		return nil, err
+		return err
 	}
-	taken := map[uuid.UUID][]uuid.UUID{}
 	var project, flush [16]byte
 	_, err = pgx.ForEachRow(rows, []any{&project, &flush}, func() error {
-		taken[project] = append(taken[project], flush)
+		t.flushes[project] = append(t.flushes[project], flush)
 		return nil
 	})
-	return taken, err
+	return err
 }
 
-// takeSeen spreads who was seen over the flushes of their project, and over more of them where they are too many for one event.
-func takeSeen(ctx context.Context, tx pgx.Tx, taken map[uuid.UUID][]uuid.UUID) (map[uuid.UUID][]uuid.UUID, error) {
-	rows, err := tx.Query(ctx, `select project_id, identity_id, organization_id, at from ops.seen where flush_id = $1 order by project_id, identity_id for update`, uuid.Nil)
+// seen spreads who was seen long enough ago over the flushes of their project, and over more of them where they are too many for one
+// event. A project without a sum gets a flush of its own for them, once they have waited for a sum in vain.
+func (t *taking) seen(ctx context.Context) error {
+	seen, err := t.lockSeen(ctx)
+	if err != nil || len(seen) == 0 {
+		return err
+	}
+	flushes := make([]uuid.UUID, len(seen))
+	var own []uuid.UUID    // flushes without a sum
+	var ownRows []seenRow  // one of each of them
+	var used, inLast int   // of the project at hand: rows come in the order of projects
+	var project *uuid.UUID // at hand
+	for i := range seen {
+		r := seen[i]
+		if project == nil || *project != r.project {
+			project, used, inLast = &seen[i].project, 0, 0
+		}
+		if used == 0 || inLast == seenPerEvent {
+			if used == len(t.flushes[r.project]) {
+				flush := uuid.New()
+				own, ownRows = append(own, flush), append(ownRows, r)
+				t.flushes[r.project] = append(t.flushes[r.project], flush)
+			}
+			used, inLast = used+1, 0
+		}
+		inLast++
+		flushes[i] = t.flushes[r.project][used-1]
+	}
+	if len(own) > 0 {
+		if _, err := t.tx.Exec(ctx, `insert into ops.charges (project_id, month, flush_id, organization_id, recalls, recall_tenths, taken)
+			select n.project_id, n.month, n.flush_id, n.organization_id, 0, 0, now()
+				from unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[]) as n (project_id, month, flush_id, organization_id)`,
+			unnest.IDs(ownRows, func(r seenRow) uuid.UUID { return r.project }),
+			unnest.Column(ownRows, func(r seenRow) string { return metering.Month(r.at) }),
+			unnest.IDs(own, itself), unnest.IDs(ownRows, func(r seenRow) uuid.UUID { return r.organization })); err != nil {
+			return err
+		}
+	}
+	_, err = t.tx.Exec(ctx, `update ops.seen s set flush_id = n.flush_id
+		from unnest($1::uuid[], $2::uuid[], $3::uuid[]) as n (project_id, identity_id, flush_id)
+		where s.project_id = n.project_id and s.identity_id = n.identity_id and s.flush_id = $4`,
+		unnest.IDs(seen, func(r seenRow) uuid.UUID { return r.project }), unnest.IDs(seen, func(r seenRow) uuid.UUID { return r.identity }),
+		unnest.IDs(flushes, itself), uuid.Nil)
+	return err
+}
+
+// lockSeen finds who is due, in the order of those who count them: of projects that a sum is taken of, and of those that had none
+// for as long as one stays beside the log.
+func (t *taking) lockSeen(ctx context.Context) (seen []seenRow, err error) {
+	wait := t.due.Seen + t.due.Sum + t.due.Sum/2
+	rows, err := t.tx.Query(ctx, `select distinct project_id from ops.seen s where flush_id = $1 and ($2::float8 = 0
+			or since <= now() - make_interval(secs => $2)
+				and not exists (select from ops.charges o where o.project_id = s.project_id and o.flush_id <> $1)) limit $3`,
+		uuid.Nil, wait.Seconds(), mostSums)
 	if err != nil {
 		return nil, err
 	}
-	var seen []seenRow
+	of := make(map[uuid.UUID]bool, len(t.flushes))
+	waited := 0
+	var project [16]byte
+	if _, err := pgx.ForEachRow(rows, []any{&project}, func() error {
+		waited++
+		of[project] = true
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	for project := range t.flushes {
+		of[project] = true
+	}
+	rows, err = t.tx.Query(ctx, `select project_id, identity_id, organization_id, at from ops.seen
+		where flush_id = $1 and project_id = any($2::uuid[]) and ($3::float8 = 0 or since <= now() - make_interval(secs => $3))
+		order by project_id, identity_id limit $4 for update`, uuid.Nil, unnest.Keys(of), t.due.Seen.Seconds(), mostSeen)
+	if err != nil {
+		return nil, err
+	}
 	var r seenRow
 	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&r.project), (*[16]byte)(&r.identity), (*[16]byte)(&r.organization), &r.at}, func() error {
 		seen = append(seen, r)
 		return nil
 	})
-	if err != nil || len(seen) == 0 {
-		return taken, err
-	}
-	flushes := make([]uuid.UUID, len(seen))
-	used, inLast := map[uuid.UUID]int{}, map[uuid.UUID]int{}
-	for i, r := range seen {
-		if used[r.project] == 0 || inLast[r.project] == seenPerEvent {
-			if used[r.project] == len(taken[r.project]) {
-				flush := uuid.New()
-				if _, err := tx.Exec(ctx, `insert into ops.charges (project_id, month, flush_id, organization_id, recalls, recall_tenths) values ($1, $2, $3, $4, 0, 0)`,
-					r.project, metering.Month(r.at), flush, r.organization); err != nil {
-					return nil, err
-				}
-				taken[r.project] = append(taken[r.project], flush)
-			}
-			used[r.project]++
-			inLast[r.project] = 0
-		}
-		inLast[r.project]++
-		flushes[i] = taken[r.project][used[r.project]-1]
-	}
-	_, err = tx.Exec(ctx, `update ops.seen s set flush_id = n.flush_id from unnest($1::uuid[], $2::uuid[], $3::uuid[]) as n (project_id, identity_id, flush_id)
-		where s.project_id = n.project_id and s.identity_id = n.identity_id and s.flush_id = $4`,
-		unnest.IDs(seen, func(r seenRow) uuid.UUID { return r.project }), unnest.IDs(seen, func(r seenRow) uuid.UUID { return r.identity }),
-		unnest.IDs(flushes, func(id uuid.UUID) uuid.UUID { return id }), uuid.Nil)
-	return taken, err
+	t.more = t.more || waited == mostSums || len(seen) == mostSeen
+	return seen, err
 }
 
-// openCharges reads the sums that were taken now, and those that were left.
-func openCharges(ctx context.Context, tx pgx.Tx, taken map[uuid.UUID][]uuid.UUID) ([]todo.Charge, error) {
-	var own []uuid.UUID
-	for _, flushes := range taken {
-		own = append(own, flushes...)
+func itself(id uuid.UUID) uuid.UUID { return id }
+
+// open reads the sums that were taken now, and those that were left, which are then given out anew.
+func (t *taking) open(ctx context.Context) (open []todo.Charge, err error) {
+	own := map[uuid.UUID]bool{}
+	for _, flushes := range t.flushes {
+		for _, flush := range flushes {
+			own[flush] = true
+		}
 	}
-	rows, err := tx.Query(ctx, `select c.flush_id, c.project_id, c.organization_id, c.month, c.recalls, c.recall_tenths from ops.charges c
-		where c.flush_id <> $1 and (c.flush_id = any($2::uuid[]) or c.since < now() - interval '`+left+`')
-			and not exists (select from usage.flushes f where f.flush_id = c.flush_id) order by c.since, c.flush_id`,
-		uuid.Nil, unnest.IDs(own, func(id uuid.UUID) uuid.UUID { return id }))
+	rows, err := t.tx.Query(ctx, `with left_behind as (
+			select flush_id from ops.charges c where flush_id <> $1 and coalesce(taken, since) < now() - interval '`+left+`'
+				and not exists (select from usage.flushes f where f.flush_id = c.flush_id)
+			order by coalesce(taken, since), flush_id limit $3 for update of c skip locked)
+		update ops.charges c set taken = now() where flush_id = any($2::uuid[]) or flush_id in (select flush_id from left_behind)
+		returning c.flush_id, c.project_id, c.organization_id, c.month, c.recalls, c.recall_tenths`, uuid.Nil, unnest.Keys(own), mostLeft)
 	if err != nil {
 		return nil, err
 	}
-	var open []todo.Charge
 	at := map[uuid.UUID]int{}
 	var c todo.Charge
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&c.FlushID), (*[16]byte)(&c.ProjectID), (*[16]byte)(&c.OrganizationID), &c.Month, &c.Recalls, &c.RecallTenths}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{
+		(*[16]byte)(&c.FlushID), (*[16]byte)(&c.ProjectID), (*[16]byte)(&c.OrganizationID), &c.Month, &c.Recalls, &c.RecallTenths,
+	}, func() error {
 		at[c.FlushID] = len(open)
 		open = append(open, c)
 		return nil
@@ -140,7 +214,8 @@ func openCharges(ctx context.Context, tx pgx.Tx, taken map[uuid.UUID][]uuid.UUID
 	if err != nil || len(open) == 0 {
 		return nil, err
 	}
-	rows, err = tx.Query(ctx, `select flush_id, identity_id, at from ops.seen where flush_id = any($1::uuid[]) order by flush_id, identity_id`,
+	t.more = t.more || len(open)-len(own) == mostLeft
+	rows, err = t.tx.Query(ctx, `select flush_id, identity_id, at from ops.seen where flush_id = any($1::uuid[]) order by flush_id, identity_id`,
 		unnest.IDs(open, func(c todo.Charge) uuid.UUID { return c.FlushID }))
 	if err != nil {
 		return nil, err

@@ -71,12 +71,12 @@ type crashingCount struct {
 	crash *crash
 }
 
-func (c *crashingCount) Take(ctx context.Context) (open []todo.Charge, err error) {
+func (c *crashingCount) Take(ctx context.Context, due todo.Due) (open []todo.Charge, more bool, err error) {
 	err = c.crash.step(func() (err error) {
-		open, err = c.Queries.Take(ctx)
+		open, more, err = c.Queries.Take(ctx, due)
 		return err
 	})
-	return open, err
+	return open, more, err
 }
 
 func (c *crashingCount) Begin(ctx context.Context, flush uuid.UUID, last eventstore.Revision) (after eventstore.Revision, ok bool, err error) {

@@ -1,13 +1,16 @@
 package usage_test
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/internal/todo"
 	"github.com/annals-project/annals/projections/usage"
 )
 
@@ -65,18 +68,46 @@ func TestARecallCountsInTheMonthOfItsRequest(t *testing.T) {
 	}
 }
 
+// together gives a sum that was left to both of two processes, before either appends it.
+type together struct {
+	usage.Queries
+	till  *till
+	one   *sync.Mutex // who takes
+	taken *sync.WaitGroup
+}
+
+func (c *together) Take(ctx context.Context, due todo.Due) ([]todo.Charge, bool, error) {
+	c.one.Lock()
+	open, more, err := c.Queries.Take(ctx, due)
+	if len(open) != 1 {
+		c.till.t.Errorf("a process took %+v", open)
+	}
+	c.till.age()
+	c.one.Unlock()
+	c.taken.Done()
+	c.taken.Wait()
+	return open, more, err
+}
+
 // Two processes that flush the same sum append it once.
 func TestASumThatTwoProcessesAppend(t *testing.T) {
 	s := newTill(t)
 	s.recall("ana", noon)
-	c := &crash{at: 2, after: true} // taken and begun
+	c := &crash{at: 3, after: true} // taken and begun
 	if err := s.process(c).Flush(t.Context()); !errors.Is(err, errCrash) {
 		t.Fatal(err)
 	}
 	s.age()
+	var taken sync.WaitGroup
+	taken.Add(2)
 	ended := make(chan error)
+	var one sync.Mutex
 	for range 2 {
-		go func() { ended <- s.process(&crash{}).Flush(t.Context()) }()
+		go func() {
+			p := s.process(&crash{})
+			p.Counted = &together{s.queries, s, &one, &taken}
+			ended <- p.Flush(t.Context())
+		}()
 	}
 	for range 2 {
 		if err := <-ended; err != nil {
@@ -128,5 +159,147 @@ func TestASumThatTheProjectionForgot(t *testing.T) {
 	s.flush()
 	if list := s.charged("2026-11"); len(list) != 1 || s.used("2026-11").Recalls != 1 || s.left() != 0 {
 		t.Errorf("the log says %+v, and %d rows are left", list, s.left())
+	}
+}
+
+// pass lets time go by beside the log.
+func (s *till) pass(d time.Duration) {
+	s.t.Helper()
+	for _, table := range []string{"charges", "seen"} {
+		if _, err := s.db.Exec(s.t.Context(), `update ops.`+table+` set since = since - make_interval(secs => $1)`, d.Seconds()); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// take is what a process is given to append.
+func (s *till) take(due todo.Due) []todo.Charge {
+	s.t.Helper()
+	open, _, err := s.queries.Take(s.t.Context(), due)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return open
+}
+
+// Sums stay beside the log for 5 to 15 minutes and identities for an hour; both count meanwhile.
+func TestWhatWasCountedStaysBesideTheLog(t *testing.T) {
+	s := newTill(t)
+	due := todo.Due{Sum: 10 * time.Minute, Seen: time.Hour}
+	look := func(when string, sums, seen int) {
+		t.Helper()
+		open := s.take(due)
+		named := 0
+		for _, c := range open {
+			named += len(c.Seen)
+		}
+		if len(open) != sums || named != seen {
+			t.Errorf("%s: %d sums and %d identities, want %d and %d", when, len(open), named, sums, seen)
+		}
+		if used := s.used("2026-11").Recalls; used != 2 {
+			t.Errorf("%s: %d recalls are counted", when, used)
+		}
+	}
+	s.recall("ana", noon)
+	s.recall("bo", noon)
+	look("at once", 0, 0)
+	s.pass(4 * time.Minute)
+	look("behind four minutes", 0, 0)
+	s.pass(12 * time.Minute)
+	look("behind sixteen", 1, 0)
+	s.pass(50 * time.Minute)
+	look("behind an hour, while a flush is on its way", 0, 0)
+	if _, err := s.db.Exec(t.Context(), `delete from ops.charges`); err != nil {
+		t.Fatal(err)
+	}
+	s.recall("bo", noon) // one recall of two is counted now: what was deleted above stands for what the log has
+	s.recall("bo", noon.Add(time.Minute))
+	look("behind an hour, without a sum that is due", 0, 0)
+	s.pass(11 * time.Minute)
+	look("an hour and a quarter", 1, 2)
+	if pending := s.seen("2026-11"); len(pending) != 2 {
+		t.Errorf("seen is %v", pending)
+	}
+}
+
+// An identity is named once an hour, also where its project has no sum by then.
+func TestWhoWasSeenWithoutASum(t *testing.T) {
+	s := newTill(t)
+	due := todo.Due{Sum: 10 * time.Minute, Seen: time.Hour}
+	s.recall("ana", noon)
+	s.pass(16 * time.Minute)
+	if open := s.take(due); len(open) != 1 || len(open[0].Seen) != 0 {
+		t.Fatalf("%+v", open)
+	}
+	if _, err := s.db.Exec(t.Context(), `delete from ops.charges`); err != nil {
+		t.Fatal(err)
+	}
+	s.pass(50 * time.Minute)
+	if open := s.take(due); len(open) != 0 {
+		t.Errorf("it did not wait for a sum: %+v", open)
+	}
+	s.pass(10 * time.Minute)
+	open := s.take(due)
+	if len(open) != 1 || open[0].Recalls != 0 || len(open[0].Seen) != 1 || open[0].Month != "2026-11" || open[0].OrganizationID != s.caller.OrganizationID {
+		t.Errorf("alone it takes %+v", open)
+	}
+	if again := s.take(due); len(again) != 0 {
+		t.Errorf("it is taken twice: %+v", again)
+	}
+}
+
+// While the log takes nothing, a project has one flush on its way at most; what is left behind is given out a part at a time.
+func TestFlushesDoNotPileUp(t *testing.T) {
+	s := newTill(t)
+	due := todo.Due{Sum: 10 * time.Minute, Seen: time.Hour}
+	for range 5 {
+		s.recall("ana", noon)
+		s.pass(16 * time.Minute)
+		s.take(due)
+	}
+	var flushes int
+	if err := s.db.QueryRow(t.Context(), `select count(*) from ops.charges where flush_id <> $1`, uuid.Nil).Scan(&flushes); err != nil || flushes != 1 {
+		t.Errorf("%d flushes are on their way, %v", flushes, err)
+	}
+	const many = 100
+	if _, err := s.db.Exec(t.Context(), `insert into ops.charges (project_id, month, flush_id, organization_id, recalls, recall_tenths, taken)
+		select gen_random_uuid(), '2026-11', gen_random_uuid(), $1, 1, 0, now() from generate_series(1, $2)`, s.caller.OrganizationID, many); err != nil {
+		t.Fatal(err)
+	}
+	s.age()
+	found := map[uuid.UUID]bool{}
+	for more := true; more; {
+		var open []todo.Charge
+		var err error
+		if open, more, err = s.queries.Take(t.Context(), due); err != nil {
+			t.Fatal(err)
+		}
+		if len(open) > 65 {
+			t.Errorf("one part has %d", len(open))
+		}
+		for _, c := range open {
+			found[c.FlushID] = true
+		}
+	}
+	if len(found) != many+1 {
+		t.Errorf("%d of %d were given out", len(found), many+1)
+	}
+}
+
+// A flush takes all there is, more than one part of it too.
+func TestMoreProjectsThanOnePart(t *testing.T) {
+	s := newTill(t)
+	const many = 700
+	if _, err := s.db.Exec(t.Context(), `insert into ops.charges (project_id, month, flush_id, organization_id, recalls, recall_tenths)
+		select gen_random_uuid(), '2026-11', $1, $2, 1, 0 from generate_series(1, $3)`, uuid.Nil, s.caller.OrganizationID, many); err != nil {
+		t.Fatal(err)
+	}
+	s.flush()
+	var left, sum int
+	if err := s.db.QueryRow(t.Context(), `select (select count(*) from ops.charges), (select sum(recalls) from usage.charges)`).Scan(&left, &sum); err != nil {
+		t.Fatal(err)
+	}
+	if left != 0 || sum != many {
+		t.Errorf("%d are left, and %d in the log", left, sum)
 	}
 }

@@ -166,7 +166,7 @@ func (s *till) left() (n int) {
 // age makes every open flush one that its process left behind.
 func (s *till) age() {
 	s.t.Helper()
-	if _, err := s.db.Exec(s.t.Context(), `update ops.charges set since = since - interval '2 minutes'`); err != nil {
+	if _, err := s.db.Exec(s.t.Context(), `update ops.charges set taken = taken - interval '2 minutes'`); err != nil {
 		s.t.Fatal(err)
 	}
 }
