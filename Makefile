@@ -11,6 +11,7 @@ KILLS         ?= 100
 WALK          ?= 10000
 HOSTILE       ?= 1h
 BENCH         ?=
+SUSTAINED     ?= 1m
 SIZES         ?= 100000,1000000
 GOLANGCI      := bin/golangci-lint
 GOLANGCI_VERSION    := v2.15.0
@@ -53,12 +54,14 @@ fuzz: ## Fuzz every fuzz target for FUZZTIME each.
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x -parallel 1 "$$package"; \
 	done
 
-bench: build ## Measure against the budgets of the design, with ratios to the parts below (BENCH="--passages 10000" for less).
+bench: build ## Measure against the budgets of the design, with ratios to the parts below (BENCH="--passages 10000" for less, SUSTAINED=5m for more).
+	$(GO) test -run '^$$' -bench '^BenchmarkClaim$$' -benchtime 5x -timeout 30m ./projections/datapoints
 	$(GO) test -run '^$$' -bench '^BenchmarkFigures$$' -benchtime 1x -timeout 30m ./eventstore/node
 	$(GO) test -run '^$$' -bench '^BenchmarkRebuild$$' -benchtime 1x ./projections/recall
 	$(GO) test -run '^$$' -bench '^BenchmarkAppend$$/callers=32$$' -benchtime 3s ./eventstore/node | tee bin/bare.txt
 	$(GO) test -run '^$$' -bench '^BenchmarkEngineQuery$$' -benchtime 300x ./cmd/annals | tee -a bin/bare.txt
 	./bin/annals bench load --own --bare bin/bare.txt $(BENCH)
+	./bin/annals bench sustained --own --for $(SUSTAINED)
 	./bin/annals bench directory --own
 
 bench-size: build ## Measure recall, memory and start at 100,000 and a million passages (SIZES=10000 for less).

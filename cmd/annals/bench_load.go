@@ -158,17 +158,26 @@ func (m *measurement) missed() error {
 	return nil
 }
 
-// project makes a project with a key, and a client that uses it.
-func (m *measurement) project(ctx context.Context, name string) (*client.Client, error) {
+// newProject makes a project with a key.
+func (m *measurement) newProject(ctx context.Context, name string) (slug, key string, err error) {
 	p, err := m.manager.CreateProject(ctx, "Load "+name+" "+m.run)
 	if err != nil {
-		return nil, fmt.Errorf("make a project: %w", err)
+		return "", "", fmt.Errorf("make a project: %w", err)
 	}
-	key, err := m.manager.CreateKey(ctx, p.Slug, "bench")
+	k, err := m.manager.CreateKey(ctx, p.Slug, "bench")
 	if err != nil {
-		return nil, fmt.Errorf("make a key: %w", err)
+		return "", "", fmt.Errorf("make a key: %w", err)
 	}
-	to, err := client.New(m.manager.Base(), key.Key, client.Options{})
+	return p.Slug, k.Key, nil
+}
+
+// project makes a project, and a client that uses it.
+func (m *measurement) project(ctx context.Context, name string) (*client.Client, error) {
+	_, key, err := m.newProject(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	to, err := client.New(m.manager.Base(), key, client.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("address of the server: %w", err)
 	}

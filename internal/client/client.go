@@ -77,6 +77,8 @@ type Error struct {
 	Message string
 	// RequestID is the X-Request-Id of the answer.
 	RequestID string
+	// RetryAfter is the header of that name, "" where the answer had none.
+	RetryAfter string
 }
 
 func (e *Error) Error() string {
@@ -205,7 +207,7 @@ func (a answer) failure(base string, err error) error {
 		Code         string `json:"code"`
 		DebugMessage string `json:"debugMessage"`
 	}
-	e := &Error{Status: a.status, RequestID: a.requestID}
+	e := &Error{Status: a.status, RequestID: a.requestID, RetryAfter: a.retryAfter}
 	// A body that is no envelope (a proxy's page, or none) leaves the status to speak.
 	if json.Unmarshal(a.body, &envelope) == nil {
 		e.Code, e.Message = envelope.Code, envelope.DebugMessage

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 )
 
 // Texts makes up texts whose words are as unevenly common as those of a language. Equal seeds make equal texts.
@@ -18,14 +19,13 @@ type Texts struct {
 // vocabulary is how many different words there are.
 const vocabulary = 20_000
 
-// NewTexts begins a sequence of texts.
-func NewTexts(seed uint64) *Texts {
-	// The vocabulary is the same for every seed, so that a query by one finds what another wrote.
+// words is the vocabulary. It is the same for every seed, so that a query by one finds what another wrote.
+var words = sync.OnceValue(func() []string {
 	r := rand.New(rand.NewPCG(1, 1))
 	const consonants, vowels = "bcdfghklmnprstvz", "aeiou"
 	seen := map[string]bool{}
-	t := &Texts{rand: rand.New(rand.NewPCG(seed, 2))}
-	for len(t.words) < vocabulary {
+	list := make([]string, 0, vocabulary)
+	for len(list) < vocabulary {
 		var w strings.Builder
 		for range 2 + r.IntN(3) {
 			w.WriteByte(consonants[r.IntN(len(consonants))])
@@ -33,9 +33,15 @@ func NewTexts(seed uint64) *Texts {
 		}
 		if !seen[w.String()] {
 			seen[w.String()] = true
-			t.words = append(t.words, w.String())
+			list = append(list, w.String())
 		}
 	}
+	return list
+})
+
+// NewTexts begins a sequence of texts.
+func NewTexts(seed uint64) *Texts {
+	t := &Texts{words: words(), rand: rand.New(rand.NewPCG(seed, 2))}
 	t.zipf = rand.NewZipf(t.rand, 1.07, 4, vocabulary-1)
 	return t
 }

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/annals-project/annals/internal/load"
+)
+
+// watchEvery is how often the server is looked at beside a load, watchProjects the most projects that are.
+const (
+	watchEvery    = 2 * time.Second
+	watchProjects = 10
+)
+
+// oldestMetric is how the server shows the age of the oldest open item, in seconds.
+const oldestMetric = "annals_oldest_open_seconds"
+
+// watching looks at a server beside a load.
+type watching struct {
+	cancel          context.CancelFunc
+	done            chan struct{}
+	err             error
+	queue, resident []float64
+	oldest          float64
+}
+
+// watch begins to look.
+func (m *sustained) watch(ctx context.Context, list []target) *watching {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watching{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		tick := time.NewTicker(watchEvery)
+		defer tick.Stop()
+		for began := time.Now(); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if err := m.look(ctx, list, w); err != nil {
+				if ctx.Err() == nil {
+					w.err = fmt.Errorf("look at the server: %w", err)
+				}
+				return
+			}
+			last := len(w.queue) - 1
+			_, _ = fmt.Fprintf(m.log, "after %.0f s: %.0f in progress, %.0f MiB, oldest %.1f s\n",
+				time.Since(began).Seconds(), w.queue[last], w.resident[last], w.oldest)
+		}
+	}()
+	return w
+}
+
+// stop ends it.
+func (w *watching) stop() error {
+	w.cancel()
+	<-w.done
+	return w.err
+}
+
+// look reads the state of the server once. Of many projects the first ones stand for all.
+func (m *sustained) look(ctx context.Context, list []target, w *watching) error {
+	var queue float64
+	some := list[:min(len(list), watchProjects)]
+	for _, t := range some {
+		status, err := t.asks.Status(ctx, t.first)
+		if err != nil {
+			return err
+		}
+		queue += float64(status.Readiness.Raw + status.Readiness.Comprehension + status.Readiness.Consolidation)
+	}
+	resident, err := m.manager.Metric(ctx, "process_resident_memory_bytes")
+	if err != nil {
+		return err
+	}
+	oldest, err := m.manager.Metric(ctx, oldestMetric)
+	if err != nil {
+		return err
+	}
+	w.queue, w.resident = append(w.queue, queue*float64(len(list))/float64(len(some))), append(w.resident, resident/(1<<20))
+	w.oldest = max(w.oldest, oldest)
+	return nil
+}
+
+func (w *watching) queueAt(part float64) float64    { return at(w.queue, part) }
+func (w *watching) residentAt(part float64) float64 { return at(w.resident, part) }
+
+func (w *watching) mostQueue() (most float64) {
+	for _, q := range w.queue {
+		most = max(most, q)
+	}
+	return most
+}
+
+// at is the value that was seen after a part of the load; 0 where none was.
+func at(values []float64, part float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	return values[min(int(part*float64(len(values))), len(values)-1)]
+}
+
+// cost is what a server has spent until now.
+type cost struct {
+	processor processorTime
+	events    float64 // 0 where the event store is another than the embedded one
+	bytes     int64   // of its log on disk, 0 where that is not here
+}
+
+func (m *sustained) cost(ctx context.Context) (c cost, err error) {
+	if c.processor, err = m.processor(ctx); err != nil {
+		return c, err
+	}
+	if c.events, err = m.manager.Metric(ctx, `annals_node_total{what="events"}`); err != nil {
+		return c, err
+	}
+	c.bytes, err = folderBytes(filepath.Join(m.cmd.DataDir, "log"))
+	return c, err
+}
+
+// costs shows what each send has cost since.
+func (m *sustained) costs(ctx context.Context, of string, before cost, sends int) error {
+	after, err := m.cost(ctx)
+	if err != nil {
+		return err
+	}
+	if after.events > before.events {
+		m.row(load.Row{What: "events of a send" + of, Value: (after.events - before.events) / float64(sends), Unit: "", Must: 2.5})
+	}
+	if after.bytes > before.bytes {
+		m.row(load.Row{What: "bytes of log of a send, on disk" + of, Value: float64(after.bytes-before.bytes) / float64(sends), Unit: ""})
+	}
+	return m.spent(ctx, "single send with all that follows"+of, before.processor, sends)
+}
+
+// folderBytes are the bytes of the files of a folder; 0 where there is none. Files may go away meanwhile.
+func folderBytes(dir string) (sum int64, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look at the log: %w", err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("look at the log: %w", err)
+		}
+		sum += info.Size()
+	}
+	return sum, nil
+}
