@@ -176,12 +176,6 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 		backlog: backlog, owners: p.access.Owners,
 	}
 	queries := datapoints.Queries{DB: st.db, Log: st.store, Wait: p.waiter}
-	if s.EventStore == Embedded {
-		// One process alone works on an embedded log, so whatever is leased was leased by one that is gone.
-		if err := queries.DropLeases(ctx); err != nil {
-			return nil, err
-		}
-	}
 	foreground := &commands.Foreground{}
 	p.worker = &pipeline.Worker{
 		Foreground: foreground, Log: events, Queue: roomyQueue{queries, p.pressure}, Progress: p.waiter, Extractor: pipeline.Builtin{}, Logger: log, Holder: uuid.NewString(), Now: p.now,
@@ -286,7 +280,7 @@ func (p *process) run(ctx context.Context) error {
 	}
 	core := []role{{"confirmer", p.afterStart(p.confirmer.Run)}, {"finisher", p.afterStart(p.finisher.Run)}, {"metering", p.afterStart(p.metering.Run)}, {"preparation", p.afterStart(p.keepPreparing)}}
 	if p.settings.PipelineOn() {
-		core = append(core, role{"pipeline", p.afterStart(p.worker.Run)})
+		core = append(core, role{"pipeline", p.afterStart(p.derive)})
 	}
 	core = append(core, p.embedding.roles(p)...)
 	// What the others rest on ends the process with its panic; what only watches runs again.

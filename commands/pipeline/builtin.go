@@ -13,6 +13,9 @@ type Builtin struct{}
 // Name implements Extractor.
 func (Builtin) Name() string { return comprehend.Extractor }
 
+// Pure implements Pure.
+func (Builtin) Pure() bool { return true }
+
 // Extract implements Extractor.
 func (Builtin) Extract(_ context.Context, in comprehend.Input) ([]memory.Memory, error) {
 	return comprehend.Extract(in), nil

@@ -23,91 +23,126 @@ import (
 	"github.com/annals-project/annals/internal/todo"
 )
 
-// derive makes one attempt at one item. The attempt is recorded before its work begins: whoever records it at the
-// exact revision has the lock.
-func (w *Worker) derive(ctx context.Context, item todo.Item) (result, error) {
-	res := result{dataPoint: item.DataPoint}
-	name := stream.Name(stream.Memory, item.DataPoint)
-	meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline", CorrelationID: item.IngestionID}
-
-	at, attempt := eventstore.NoStream, 1
+// derive makes one attempt at one item. Where the extractor is pure, what it derived, appended at the exact revision, is the lock:
+// of two that work on it one is refused. Else, and where an earlier attempt was cut off without a word, the attempt is recorded
+// before its work begins, and that is the lock.
+func (w *Worker) derive(ctx context.Context, item todo.Item) (res result, err error) {
 	// The first attempt at the first revision finds an empty stream; the append is refused where that is wrong.
-	for look := item.Revision > 1 || item.Round > 0 || item.Attempt > 0; ; look = true {
-		if look {
-			last, ok, err := w.Log.Last(ctx, name)
-			if errors.Is(err, eventstore.ErrDeleted) {
-				return res, nil // erased meanwhile
-			}
-			if err != nil {
-				return res, err
-			}
-			if ok {
-				at = last.Revision
-				if last, err = lastAttempt(ctx, w.Log, name, last); err != nil {
-					return res, err
-				}
-				ended := false
-				if attempt, ended = nextAttempt(last.Event, item); ended {
-					res.position = last.Position // the queue lags; it will see
-					return res, nil
-				}
-			}
-		}
-		if attempt > maxAttempts {
-			// The process died in each attempt, so none of them could say why.
-			failed := w.failed(item, maxAttempts, &Failure{Code: ingestion.Internal, Message: fmt.Sprintf("the work was cut off %d times", maxAttempts)})
-			return w.end(ctx, res, name, at, meta, failed)
-		}
-		done, err := w.Log.Append(ctx, name, at, meta, memory.DerivationStarted{
-			ProjectID: item.ProjectID, IngestionID: item.IngestionID, Ordinal: item.Ordinal, Revision: item.Revision,
-			Attempt: attempt, Round: item.Round, StartedAt: w.Now(),
-		})
-		if errors.Is(err, eventstore.ErrConflict) && !look {
-			meta.CommandID = uuid.New()
-			continue
-		}
-		if errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrDeleted) {
-			return res, nil // another worker was first, or it was erased
-		}
-		if err != nil {
-			return res, err
-		}
-		res.position, at = done.Position, done.Revision
-		break
+	look := item.Revision > 1 || item.Round > 0 || item.Attempt > 0
+	res, err = w.try(ctx, item, look)
+	if errors.Is(err, eventstore.ErrConflict) && !look {
+		res, err = w.try(ctx, item, true)
 	}
-	meta.CommandID = uuid.New()
+	if errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrDeleted) {
+		return res, nil // another worker was first, or it was erased meanwhile
+	}
+	return res, err
+}
 
-	derived, err := w.extract(ctx, item)
-	if err == nil {
-		e, err := w.derived(ctx, item, derived, meta)
-		if err != nil {
-			return res, err
-		}
-		return w.end(ctx, res, name, at, meta, e)
+// try is derive on the stream as it finds it, or where it does not look, on an empty one. It fails with a conflict where another
+// append was before its first.
+func (w *Worker) try(ctx context.Context, item todo.Item, look bool) (result, error) {
+	a := attempt{
+		item: item, stream: stream.Name(stream.Memory, item.DataPoint), at: eventstore.NoStream, number: 1,
+		meta: event.Meta{CommandID: uuid.New(), Principal: "pipeline", CorrelationID: item.IngestionID},
+		res:  result{dataPoint: item.DataPoint},
 	}
-	if ctx.Err() != nil || errors.Is(err, eventstore.ErrDeleted) {
-		return res, nil // shutting down: the attempt is taken up again; or erased meanwhile
+	if look {
+		if ended, err := w.look(ctx, &a); ended || err != nil {
+			return a.res, err
+		}
+	}
+	if a.number > maxAttempts {
+		// The process died in each attempt, so none of them could say why.
+		failure := &Failure{Code: ingestion.Internal, Message: fmt.Sprintf("the work was cut off %d times", maxAttempts)}
+		return a.res, w.append(ctx, &a, w.failed(item, maxAttempts, failure))
+	}
+	recorded := item.Suspect || !pure(w.Extractor)
+	if recorded {
+		err := w.append(ctx, &a, memory.DerivationStarted{
+			ProjectID: item.ProjectID, IngestionID: item.IngestionID, Ordinal: item.Ordinal, Revision: item.Revision,
+			Attempt: a.number, Round: item.Round, StartedAt: w.Now(),
+		})
+		if err != nil {
+			return a.res, err
+		}
+		a.meta.CommandID = uuid.New()
+	}
+	outcome, backoff, err := w.work(ctx, &a)
+	if outcome == nil || err != nil {
+		return a.res, err
+	}
+	err = w.append(ctx, &a, outcome)
+	if err == nil {
+		a.res.backoff = backoff
+	}
+	if recorded && errors.Is(err, eventstore.ErrConflict) {
+		err = nil // another worker took it for lost: it is that one's now
+	}
+	return a.res, err
+}
+
+// attempt is an attempt at an item, and where in its stream the next event goes.
+type attempt struct {
+	item   todo.Item
+	stream string
+	at     eventstore.Revision
+	number int
+	meta   event.Meta
+	res    result
+}
+
+// look finds the number of the attempt on the stream. ended is true where the item has ended.
+func (w *Worker) look(ctx context.Context, a *attempt) (ended bool, err error) {
+	last, ok, err := w.Log.Last(ctx, a.stream)
+	if !ok || err != nil {
+		return false, err
+	}
+	a.at = last.Revision
+	if last, err = lastAttempt(ctx, w.Log, a.stream, last); err != nil {
+		return false, err
+	}
+	if a.number, ended = nextAttempt(last.Event, a.item); ended {
+		a.res.position = last.Position // the queue lags; it will see
+	}
+	return ended, nil
+}
+
+// work does the work of an attempt. The outcome is the event that ends it, nil where it is to end without one; backoff is when
+// another attempt follows.
+func (w *Worker) work(ctx context.Context, a *attempt) (outcome event.Event, backoff time.Duration, err error) {
+	read, err := w.extract(ctx, a.item)
+	if err == nil {
+		derived, err := w.derived(ctx, a.item, read, a.meta)
+		if err != nil {
+			return nil, 0, err
+		}
+		return derived, 0, nil
+	}
+	if errors.Is(err, eventstore.ErrDeleted) {
+		return nil, 0, err
+	}
+	if ctx.Err() != nil {
+		return nil, 0, nil // shutting down: the attempt is taken up again
 	}
 	var failure *Failure
 	if !errors.As(err, &failure) {
-		w.Logger.ErrorContext(ctx, "derivation failed", "data_point", item.DataPoint, "revision", item.Revision, "attempt", attempt, "err", err)
+		w.Logger.ErrorContext(ctx, "derivation failed", "data_point", a.item.DataPoint, "revision", a.item.Revision,
+			"attempt", a.number, "err", err)
 		failure = &Failure{Code: ingestion.Internal, Message: "the work failed inside the service", Retryable: true}
 	}
-	failed := w.failed(item, attempt, failure)
-	if !failed.Final && attempt > 1 {
-		spent, err := w.spent(ctx, name, item)
-		if errors.Is(err, eventstore.ErrDeleted) {
-			return res, nil // erased meanwhile
-		}
+	failed := w.failed(a.item, a.number, failure)
+	if !failed.Final && a.number > 1 {
+		spent, err := w.spent(ctx, a.stream, a.item)
 		if err != nil {
-			return res, err
+			return nil, 0, err
 		}
-		failed.Final = spent+firstBackoff<<(attempt-1) > lastStart
+		failed.Final = spent+firstBackoff<<(a.number-1) > lastStart
 	}
 	if !failed.Final {
-		res.backoff = firstBackoff << (attempt - 1)
+		backoff = firstBackoff << (a.number - 1)
 	}
-	return w.end(ctx, res, name, at, meta, failed)
+	return failed, backoff, nil
 }
 
 // nextAttempt is the number of the attempt to make after the last event of the stream. done is true where the item has ended.
@@ -130,21 +165,22 @@ func nextAttempt(last event.Event, item todo.Item) (attempt int, done bool) {
 	}
 }
 
-// end appends what ended the attempt.
-func (w *Worker) end(ctx context.Context, res result, name string, at eventstore.Revision, meta event.Meta, e event.Event) (result, error) {
-	done, err := w.Log.Append(ctx, name, at, meta, e)
-	if errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrDeleted) {
-		if d, is := e.(memory.Derived); is && d.Blob != nil {
-			// Nothing will refer to it, and it may hold what was erased meanwhile.
-			endCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
-			defer cancel()
-			_, err = w.Log.EndBlobs(endCtx, []string{d.Blob.Stream})
-			return res, err
-		}
-		return res, nil
+// append appends the next event of an attempt. Where that is refused, nothing is left of it.
+func (w *Worker) append(ctx context.Context, a *attempt, e event.Event) error {
+	done, err := w.Log.Append(ctx, a.stream, a.at, a.meta, e)
+	if err == nil {
+		a.at, a.res.position = done.Revision, max(a.res.position, done.Position)
+		return nil
 	}
-	res.position = max(res.position, done.Position)
-	return res, err
+	if d, is := e.(memory.Derived); is && d.Blob != nil && (errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrDeleted)) {
+		// Nothing will refer to it, and it may hold what was erased meanwhile.
+		endCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+		defer cancel()
+		if _, err := w.Log.EndBlobs(endCtx, []string{d.Blob.Stream}); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 func (w *Worker) failed(item todo.Item, attempt int, failure *Failure) memory.Failed {

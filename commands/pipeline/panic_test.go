@@ -79,7 +79,7 @@ func TestDerive_ExtractorPanics(t *testing.T) {
 		b.item.Attempt = n
 	}
 	b.Worker.attempt(t.Context(), b.item)
-	if facts := b.history(); len(facts) != 2*maxAttempts {
+	if facts := b.history(); len(facts) != maxAttempts {
 		t.Errorf("%d events after the item has ended", len(facts))
 	}
 }

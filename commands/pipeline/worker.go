@@ -36,6 +36,8 @@ const (
 	// them are worked on at once: derivation steps back then, and never stops.
 	busyClaim = 16
 	trickle   = 1
+	// releaseLimit bounds how long leases take to be given back, also while the process stops.
+	releaseLimit = 5 * time.Second
 	// claimPause is how long what is new may gather before the list is looked at.
 	claimPause = 20 * time.Millisecond
 	// idlePoll is how often a list is looked at although nothing was reported: leases run out silently.
@@ -71,6 +73,16 @@ type Extractor interface {
 	// Name is stored with what it derived, with its version.
 	Name() string
 	Extract(ctx context.Context, in comprehend.Input) ([]memory.Memory, error)
+}
+
+// Pure is an Extractor whose work costs next to nothing and ends the same way each time, so that it needs no record of its begin.
+type Pure interface {
+	Pure() bool
+}
+
+func pure(e Extractor) bool {
+	p, ok := e.(Pure)
+	return ok && p.Pure()
 }
 
 // Failure is a failed attempt with its public code. Retryable is false where another attempt would end the same way.
@@ -166,15 +178,16 @@ type result struct {
 	backoff   time.Duration
 }
 
-// deriveAll works on the claimed items and gives their leases back once the queue shows what became of them. Where these were
-// the last that could be taken it waits for that: what is left may stand behind them, as the next revision of a data point does.
+// deriveAll works on the claimed items, one by one on those whose earlier lease ran out, and gives their leases back once the queue
+// shows what became of them. Where these were the last that could be taken it waits for that: what is left may stand behind them, as
+// the next revision of a data point does.
 func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, items []todo.Item, last bool) {
 	results := make([]result, len(items))
 	lanes := newLanes(width, trickle, w.busy)
 	var group errgroup.Group
 	for i, item := range items {
 		results[i] = result{dataPoint: item.DataPoint}
-		if !lanes.enter(ctx) {
+		if item.Suspect || !lanes.enter(ctx) {
 			continue
 		}
 		group.Go(func() error {
@@ -184,6 +197,12 @@ func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, item
 		})
 	}
 	_ = group.Wait() // the goroutines return no error: each failure is logged and its item is tried again
+	// One of them may end the process: nothing else is under way then, so that no attempt is counted but its own.
+	for i, item := range items {
+		if item.Suspect && ctx.Err() == nil {
+			results[i] = w.attempt(ctx, item)
+		}
+	}
 	if last {
 		settled := slices.DeleteFunc(slices.Clone(results), func(r result) bool { return r.backoff > 0 })
 		w.release(ctx, settled)
@@ -211,9 +230,10 @@ func (w *Worker) giveBack(ctx context.Context, results []result) {
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, leaseFor)
 	defer cancel()
-	if err := w.Progress.Wait(waitCtx, last, dataPoints); err != nil {
+	if err := w.Progress.Wait(waitCtx, last, dataPoints); err != nil && ctx.Err() == nil {
 		return // the leases run out by themselves
 	}
+	// Who stops in good order gives all back at once: a lease that runs out casts suspicion on its item.
 	var elapsed time.Duration
 	for len(waiting) > 0 {
 		next := time.Duration(-1)
@@ -224,9 +244,11 @@ func (w *Worker) giveBack(ctx context.Context, results []result) {
 		}
 		await(ctx, nil, next-elapsed)
 		elapsed = next
-		if err := w.Queue.Release(context.WithoutCancel(ctx), w.Holder, waiting[next]); err != nil {
+		releaseCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
+		if err := w.Queue.Release(releaseCtx, w.Holder, waiting[next]); err != nil {
 			w.Logger.WarnContext(ctx, "leases are left to run out", "err", err)
 		}
+		cancel()
 		delete(waiting, next)
 	}
 }

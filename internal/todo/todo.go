@@ -33,6 +33,8 @@ type Item struct {
 	Phase string
 	// Position is that of the event that brought the item to its phase.
 	Position eventstore.Position
+	// Suspect is true where an earlier lease ran out: whoever held it may have died of this very item.
+	Suspect bool
 	// Text is what the revision says where the list has it at hand, nil where it is to be read from the data point's stream.
 	Text *Text
 }

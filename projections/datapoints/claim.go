@@ -53,9 +53,9 @@ with recursive projects (id) as (
 ), taken as (
 	insert into ops.leases as l (data_point, holder, until) select data_point, $2, $4 from picked
 	on conflict (data_point) do update set holder = excluded.holder, until = excluded.until where l.until <= $3
-	returning data_point
+	returning l.data_point, l.xmax <> 0 as suspect -- where a row was there, its xmax is this transaction
 )
-select p.project_id, p.ingestion_id, p.data_point, p.ordinal, p.revision, p.attempt, s.round, p.phase, p.position,
+select p.project_id, p.ingestion_id, p.data_point, p.ordinal, p.revision, p.attempt, s.round, p.phase, p.position, taken.suspect,
 	r.content, r.metadata, r.label, r.author, r.occurred_at
 from picked p join taken using (data_point) join datapoints.sends s on s.id = p.ingestion_id
 left join datapoints.revisions r on r.data_point = p.data_point and r.number = p.revision and r.metadata_blob is null
@@ -122,7 +122,7 @@ func scanClaimed(row pgx.CollectableRow) (i todo.Item, err error) {
 		occurredAt        *time.Time
 	)
 	err = row.Scan((*[16]byte)(&i.ProjectID), (*[16]byte)(&i.IngestionID), (*[16]byte)(&i.DataPoint), &i.Ordinal, &i.Revision,
-		&i.Attempt, &i.Round, &i.Phase, (*uint64)(&i.Position), &content, &metadata, &label, &author, &occurredAt)
+		&i.Attempt, &i.Round, &i.Phase, (*uint64)(&i.Position), &i.Suspect, &content, &metadata, &label, &author, &occurredAt)
 	if content != nil {
 		i.Text = &todo.Text{Content: string(content), Metadata: metadata, OccurredAt: occurredAt.UTC()}
 		if label != nil {
@@ -155,10 +155,21 @@ func (q Queries) Release(ctx context.Context, holder string, dataPoints []uuid.U
 	return nil
 }
 
-// DropLeases gives all leases back. It is for the start of a deployment of one process: whoever held them is gone.
-func (q Queries) DropLeases(ctx context.Context) error {
-	if _, err := q.DB.Exec(ctx, `delete from ops.leases`); err != nil {
-		return fmt.Errorf("drop leases: %w", err)
+// AbandonLeases ends all leases. It is for the start of a deployment of one process: whoever held them is gone, perhaps because of
+// one of their items.
+func (q Queries) AbandonLeases(ctx context.Context, now time.Time) error {
+	if _, err := q.DB.Exec(ctx, `update ops.leases set until = $1 where until > $1`, now); err != nil {
+		return fmt.Errorf("abandon leases: %w", err)
+	}
+	return nil
+}
+
+// ForgetLeases removes leases that ran out and whose data point has nothing open.
+func (q Queries) ForgetLeases(ctx context.Context, now time.Time) error {
+	_, err := q.DB.Exec(ctx, `delete from ops.leases l where l.until <= $1
+		and not exists (select from datapoints.items i where i.data_point = l.data_point and i.phase in ('queued', 'processing'))`, now)
+	if err != nil {
+		return fmt.Errorf("forget leases: %w", err)
 	}
 	return nil
 }

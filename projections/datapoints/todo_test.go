@@ -90,10 +90,58 @@ func TestClaimTakesOverWhatALostWorkerLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.wantClaimed([]string{}, "one", 100, noon.Add(59*time.Minute))
-	if err := w.Queries.DropLeases(t.Context()); err != nil {
+	if err := w.Queries.AbandonLeases(t.Context(), noon); err != nil {
 		t.Fatal(err)
 	}
 	w.wantClaimed([]string{"a 1 processing"}, "one", 100, noon)
+}
+
+func TestClaimSuspectsWhatAnEarlierLeaseRanOutOn(t *testing.T) {
+	w := newWorld(t)
+	w.revised("s", "a", alone)
+	w.revised("t", "b", alone)
+	w.apply()
+	suspects := func(holder string, now time.Time, want map[string]bool) {
+		t.Helper()
+		items, err := w.Queries.Claim(t.Context(), holder, 10, now, now.Add(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]bool{}
+		for _, i := range items {
+			for name := range w.states {
+				if id(name) == i.DataPoint {
+					got[name] = i.Suspect
+				}
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("claimed by %s, and whether it is suspect (-want +got):\n%s", holder, diff)
+		}
+	}
+	suspects("one", noon, map[string]bool{"a": false, "b": false})
+	if err := w.Queries.Release(t.Context(), "one", []uuid.UUID{id("b")}); err != nil {
+		t.Fatal(err)
+	}
+	suspects("two", noon.Add(time.Minute), map[string]bool{"a": true, "b": false})
+	w.derived("t", "b", 0, 1)
+	w.revised("v", "c", alone)
+	w.apply()
+	suspects("two", noon.Add(time.Minute), map[string]bool{"c": false})
+	w.derived("v", "c", 0, 1)
+	w.apply()
+	// What a process that is gone left leased is suspect at once, and what is done is forgotten.
+	later := noon.Add(90 * time.Second)
+	if err := w.Queries.AbandonLeases(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Queries.ForgetLeases(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	w.revised("x", "b", alone)
+	w.revised("y", "c", alone)
+	w.apply()
+	suspects("three", later, map[string]bool{"a": true, "b": false, "c": false})
 }
 
 func TestClaimGivesAnItemToOneOfManyHolders(t *testing.T) {
