@@ -39,7 +39,7 @@ func (c *NodeCmd) Run(ctx context.Context, env *Env) (err error) {
 		return fmt.Errorf("--log-level is %q: want debug, info, warn or error", c.LogLevel)
 	}
 	cfg := node.Config{
-		Dir: filepath.Join(c.DataDir, "log"), Addr: c.Addr, Insecure: c.Insecure,
+		Dir: filepath.Join(c.DataDir, "log"), Addr: c.Addr, Insecure: c.Insecure, SystemStream: true,
 		Logger: slog.New(slog.NewJSONHandler(env.Stderr, &slog.HandlerOptions{Level: level})),
 	}
 	if err := c.secure(&cfg); err != nil {

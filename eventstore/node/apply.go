@@ -52,12 +52,8 @@ func (w *writer) examine(r *request) (*streamState, decision, error) {
 		return nil, decision{}, err
 	}
 	if isMeta(r.stream) {
-		original, err := w.state(r.stream[len(metaPrefix):])
-		if err != nil {
+		if _, err := w.state(r.stream[len(metaPrefix):]); err != nil {
 			return nil, decision{}, err
-		}
-		if original.deleted() { // a tombstone ends the metadata of the stream too
-			return s, decision{verdict: streamDeleted}, nil
 		}
 	} else if r.kind == kindDelete || s.softDeleted() { // writes metadata
 		if _, err := w.state(metaPrefix + r.stream); err != nil {
@@ -92,7 +88,7 @@ func (w *writer) append(r *request, s *streamState) (decision, error) {
 		if err != nil {
 			return decision{}, err
 		}
-		undelete = original.softDeleted()
+		undelete = original.softDeleted() && !original.deleted()
 	}
 	if err := w.write(r.stream, s, r.events); err != nil {
 		return decision{}, err
@@ -178,11 +174,15 @@ func (w *writer) place(stream string, s *streamState, p proposed, revision int64
 	return nil
 }
 
-// applyMeta lets the state of a stream follow its newest metadata.
+// applyMeta lets the state of a stream follow its newest metadata. Metadata of a tombstoned stream is taken, as the server
+// takes it, but changes nothing and is read by nobody: it is removed.
 func (w *writer) applyMeta(stream string, metadata []byte) error {
 	s, err := w.state(stream)
 	if err != nil {
 		return err
+	}
+	if s.deleted() {
+		return w.remove(stream, 0)
 	}
 	before, bounded := s.meta.truncateBefore, s.meta.bounded()
 	s.hasMeta, s.meta = true, parseMeta(metadata)

@@ -94,7 +94,7 @@ func TestDeleteExpectations(t *testing.T) {
 	}
 }
 
-// A tombstone ends a stream and its metadata for ever, for readers and writers, also after a restart.
+// A tombstone ends a stream for ever, for readers and writers, and its metadata for readers, also after a restart.
 func TestTombstone(t *testing.T) {
 	cfg := memoryConfig()
 	n := startNode(t, cfg)
@@ -118,9 +118,9 @@ func TestTombstone(t *testing.T) {
 			if diff := cmp.Diff(want, exceptionTrailers(trailer)); diff != "" {
 				t.Error(diff)
 			}
-			if _, err := c.tryAppend(testContext(t), stream, anyRevision, newEvents(1)...); status.Code(err) != codes.FailedPrecondition {
-				t.Errorf("append to %s: %v", stream, err)
-			}
+		}
+		if _, err := c.tryAppend(testContext(t), "s", anyRevision, newEvents(1)...); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("append to s: %v", err)
 		}
 		_, trailer, err := c.tryTombstone("s", anyRevision)
 		if diff := cmp.Diff(deleted, exceptionTrailers(trailer)); diff != "" || status.Code(err) != codes.FailedPrecondition {
@@ -135,6 +135,49 @@ func TestTombstone(t *testing.T) {
 		n = startNode(t, cfg)
 		c = dial(t, n)
 	}
+}
+
+// Metadata of a tombstoned stream is taken at the revision that it has, as the server takes it: it brings nothing back, nobody
+// reads it there, and it leaves the log with the next scavenge that finds something behind it.
+func TestMetadataOfTombstonedStream(t *testing.T) {
+	n := startNode(t, asleep(memoryConfig()))
+	c := dial(t, n)
+	c.append("s", none, newEvents(2)...)
+	c.append("$$s", none, metadataEvent(`{"owner":"x"}`))
+	c.delete("s", anyRevision) // $tb, which other metadata would take back
+	c.tombstone("s", anyRevision)
+	if w, err := c.tryAppend(testContext(t), "$$s", at(7), metadataEvent(`{}`)); err != nil || w.GetWrongExpectedVersion() == nil {
+		t.Errorf("at a revision that it does not have: %v, %v", w, err)
+	}
+	if revision, _ := c.append("$$s", at(1), metadataEvent(`{"owner":"y"}`)); revision != 2 {
+		t.Errorf("written as revision %d", revision)
+	}
+	_, position := c.append("$$s", anyRevision, metadataEvent(`{"$maxAge":1}`))
+	for _, stream := range []string{"s", "$$s"} {
+		if _, _, _, err := c.tryRead(ofStream(stream)); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("read of %s: %v", stream, err)
+		}
+	}
+	if got := c.read(ofAll()); len(got) != 7 || last(got).position != position || last(got).data != `{"$maxAge":1}` {
+		t.Errorf("the log: %v", got)
+	}
+	must(t, n.Scavenge(testContext(t)))
+	if got := streamsOf(c.read(ofAll())); cmp.Diff([]string{"s/$streamDeleted", "$$s/$metadata"}, got) != "" {
+		t.Errorf("after a scavenge: %v", got)
+	}
+	if _, next := c.append("other", none, newEvents(1)...); next != position+1 {
+		t.Errorf("the next event has position %d, want %d", next, position+1)
+	}
+	must(t, n.Scavenge(testContext(t)))
+	if got := streamsOf(c.read(ofAll())); cmp.Diff([]string{"s/$streamDeleted", "other/tested"}, got) != "" {
+		t.Errorf("after another scavenge: %v", got)
+	}
+}
+
+// asleep is a node that removes nothing before it is asked to.
+func asleep(cfg Config) Config {
+	cfg.asleep = true
+	return cfg
 }
 
 // places compares what is stored where, and leaves out what a test does not set.

@@ -2,8 +2,8 @@ package node
 
 import (
 	"bytes"
+	"context"
 	"fmt"
-	"regexp"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 )
@@ -15,7 +15,7 @@ const defaultWindow = 32
 type filter struct {
 	byType   bool
 	prefixes [][]byte
-	pattern  *regexp.Regexp
+	pattern  *pattern
 	// interval is how many events, wanted or not, a subscription considers between two checkpoints.
 	interval int
 }
@@ -34,22 +34,22 @@ func filterOf(o *streams.ReadReq_Options_FilterOptions) (*filter, error) {
 		return nil, errInvalid("a filter says after how many windows it wants a checkpoint")
 	}
 	f.interval *= multiplier
-	var expression *streams.ReadReq_Options_FilterOptions_Expression
-	switch by := o.GetFilter().(type) {
+	var by *streams.ReadReq_Options_FilterOptions_Expression
+	switch kind := o.GetFilter().(type) {
 	case *streams.ReadReq_Options_FilterOptions_EventType:
-		f.byType, expression = true, by.EventType
+		f.byType, by = true, kind.EventType
 	case *streams.ReadReq_Options_FilterOptions_StreamIdentifier:
-		expression = by.StreamIdentifier
+		by = kind.StreamIdentifier
 	}
 	switch {
-	case len(expression.GetPrefix()) > 0:
-		for _, prefix := range expression.GetPrefix() {
+	case len(by.GetPrefix()) > 0:
+		for _, prefix := range by.GetPrefix() {
 			f.prefixes = append(f.prefixes, []byte(prefix))
 		}
-	case expression.GetRegex() != "":
+	case by.GetRegex() != "":
 		var err error
-		if f.pattern, err = regexp.Compile(expression.GetRegex()); err != nil {
-			return nil, errInvalid(fmt.Sprintf("the expression of a filter is not understood: %v", err))
+		if f.pattern, err = newPattern(by.GetRegex()); err != nil {
+			return nil, err
 		}
 	default:
 		return nil, errInvalid("a filter has prefixes or an expression")
@@ -58,7 +58,7 @@ func filterOf(o *streams.ReadReq_Options_FilterOptions) (*filter, error) {
 }
 
 // wants says whether an event passes; a nil filter passes all.
-func (f *filter) wants(e entry) (bool, error) {
+func (f *filter) wants(ctx context.Context, e entry) (bool, error) {
 	if f == nil {
 		return true, nil
 	}
@@ -71,7 +71,7 @@ func (f *filter) wants(e entry) (bool, error) {
 		name = r.typ
 	}
 	if f.pattern != nil {
-		return f.pattern.Match(name), nil
+		return f.pattern.matches(ctx, name)
 	}
 	for _, prefix := range f.prefixes {
 		if bytes.HasPrefix(name, prefix) {

@@ -60,6 +60,9 @@ func TestReadAllFiltered(t *testing.T) {
 		{"an expression anywhere in the type", byType(expression("open")), []string{"a-1/opened", "b-1/opened", "ab-1/reopened"}},
 		{"an expression for the stream", byStream(expression("^a.?-1$")), []string{"a-1/opened", "ab-1/reopened"}},
 		{"nothing", byStream(expression("", "z")), []string{}},
+		{"looking ahead, as clients exclude system events", byType(expression(`^(?!(\$.+$|reopened$))`)), []string{"a-1/opened", "b-1/opened", "a-2/closed"}},
+		{"looking behind", byStream(expression(`(?<=b)-1`)), []string{"b-1/opened", "ab-1/reopened"}},
+		{"the same text again", byType(expression(`(.)ne.$|(o)p\S*?n`)), []string{"a-1/opened", "b-1/opened", "ab-1/reopened"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -81,6 +84,33 @@ func TestReadAllFiltered(t *testing.T) {
 		if _, _, _, err := c.tryRead(o); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// The log of a node for other clients begins with an event of the node's own, once: clients that exclude nothing wait for one.
+func TestSystemStreamBeginsTheLog(t *testing.T) {
+	cfg := memoryConfig()
+	cfg.SystemStream = true
+	for range 2 {
+		n := startNode(t, cfg)
+		c := dial(t, n)
+		s := c.subscribe(ofAll())
+		if got := s.event(); got.typ != metadataType || got.stream != "$$$scavenges" || got.position != 1 {
+			t.Errorf("the log begins with %+v", got)
+		}
+		s.caughtUp()
+		if got := c.read(filtered(ofAll(), byType(expression(`^(?!(\$.+$))`)))); len(got) != 0 {
+			t.Errorf("without system events: %v", got)
+		}
+		must(t, n.Scavenge(testContext(t)))
+		must(t, n.Close())
+	}
+	full := newQuota(1 << 30)
+	full.tells = true
+	cfg = Config{Dir: "log", FS: full, SystemStream: true, reserve: 1 << 40}
+	c := dial(t, startNode(t, cfg))
+	if got := c.read(ofAll()); len(got) != 0 {
+		t.Errorf("on a full disk: %v", got)
 	}
 }
 

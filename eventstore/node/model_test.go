@@ -80,7 +80,7 @@ func (m *model) decide(name string, e expectation, events []event) ruling {
 	s := m.stream(name)
 	wrong := ruling{verdict: wrongVersion, revision: s.last()}
 	switch {
-	case m.ended(name):
+	case s.tombstone: // its metadata is still taken
 		return ruling{verdict: streamDeleted}
 	case e.kind == expectExists && s.deleted():
 		return ruling{verdict: streamDeleted}
@@ -141,6 +141,9 @@ func (m *model) append(name string, e expectation, events []event) ruling {
 	if isMeta(name) {
 		described := name[len(metaPrefix):]
 		original, newest := m.stream(described), events[len(events)-1]
+		if original.tombstone {
+			return o
+		}
 		undelete := original.deleted()
 		m.apply(described, newest)
 		if undelete && validMeta([]byte(newest.data)) {
@@ -225,7 +228,7 @@ func (m *model) scavenge() {
 			byAge := s.maxAge > 0 && e.created.Before(m.now.Add(-s.maxAge))
 			young = young || !byAge
 			hidden := e.revision < s.cut || s.maxCount > 0 && e.revision <= s.last()-s.maxCount || byAge && !young
-			e.taken = e.taken || ended || hidden && e.revision < s.last()
+			e.taken = e.taken || ended && e.position < m.head || hidden && e.revision < s.last()
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/serverfeatures"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/uuid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 )
@@ -56,6 +57,9 @@ type Config struct {
 	Logger *slog.Logger
 	// CacheBytes bounds the cache of blocks read from the disk: 64 MiB if 0.
 	CacheBytes int64
+	// SystemStream begins a new log with metadata of a system stream, as the log of a server begins: clients of other
+	// languages take it that a log has events of its server.
+	SystemStream bool
 	// reserve is the space on the disk that appends leave free: defaultReserve if 0. memtable is what is held in memory before it
 	// goes to a table, in bytes: memtableBytes if 0. now is the clock: that of the machine if nil. Tests set them.
 	reserve, memtable uint64
@@ -164,8 +168,34 @@ func start(ctx context.Context, cfg Config, st *store) (*Node, error) {
 	gossip.RegisterGossipServer(n.server, members)
 	go n.writer.run()
 	go n.scavenger.run()
+	if cfg.SystemStream && head == 0 {
+		err = n.writeSystemStream(ctx)
+	}
+	// Also where the start fails: it is the one way to end what runs.
 	go n.serve(listener)
+	if err != nil {
+		return nil, errors.Join(err, n.stop())
+	}
 	return n, nil
+}
+
+// writeSystemStream writes the first event of a log: how long servers keep the history of their scavenges. The node keeps
+// none, so nothing else comes to that stream. A disk that is full keeps it from the log, and the node is there all the same.
+func (n *Node) writeSystemStream(ctx context.Context) error {
+	name := metaPrefix + "$scavenges"
+	first := propose(name, uuid.New(), metadataType, true, []byte(`{"$maxAge":2592000}`), nil)
+	d, err := n.writer.do(ctx, &request{kind: kindAppend, stream: name, expected: expectation{revision: noStream}, events: []proposed{first}})
+	if err == nil && d.verdict != write {
+		err = errors.New("the log was not empty")
+	}
+	if refused := (*failed)(nil); errors.As(err, &refused) {
+		n.log.Warn("the log begins without the metadata of a system stream", "err", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("write the first event of the log: %w", err)
+	}
+	return nil
 }
 
 func (n *Node) serve(listener net.Listener) {
@@ -194,6 +224,12 @@ func (n *Node) Close() error {
 }
 
 func (n *Node) close() error {
+	stopped := n.stop()
+	return errors.Join(stopped, n.store.closeAt(n.writer.head))
+}
+
+// stop ends all that runs, and leaves the log open.
+func (n *Node) stop() error {
 	close(n.closing)
 	force := time.AfterFunc(drainTime, n.server.Stop)
 	n.server.GracefulStop()
@@ -202,5 +238,5 @@ func (n *Node) close() error {
 	n.store.disk.space.giveUp()
 	written := n.writer.close()
 	n.scavenger.close()
-	return errors.Join(served, written, n.views.close(), n.store.closeAt(n.writer.head))
+	return errors.Join(served, written, n.views.close())
 }

@@ -125,7 +125,7 @@ func (s *service) readAll(to *sender, r reading) error {
 			return err
 		}
 		for _, e := range p.events {
-			wanted, err := r.filter.wants(e)
+			wanted, err := r.filter.wants(to.call.Context(), e)
 			if err != nil {
 				return err
 			}

@@ -26,6 +26,19 @@ func (p pending) overtaken(v *view) (bool, error) {
 	return v.ended(p.stream)
 }
 
+// stays says that there will be something to remove once more: the newest event of the log is never removed, and it is
+// metadata that somebody wrote for a tombstoned stream.
+func (p pending) stays(v *view) (bool, error) {
+	if p.cause != v.head {
+		return false, nil
+	}
+	state, err := loadState(v.snapshot, p.stream)
+	if err != nil {
+		return false, err
+	}
+	return state.deleted() && state.tombstone != p.cause, nil
+}
+
 // ended says whether a stream is deleted and may be written again: its events wait for their time.
 func (v *view) ended(stream string) (bool, error) {
 	state, err := loadState(v.snapshot, stream)
@@ -123,7 +136,11 @@ func (s *scavenger) removeDue(v *view, due []pending, all bool) error {
 				seen[p.stream] = true
 				err = s.remove(v, p.stream, isMeta(p.stream))
 			}
+			stays := false
 			if err == nil {
+				stays, err = p.stays(v)
+			}
+			if err == nil && !stays {
 				err = batch.Delete(p.key(), nil)
 			}
 			if err != nil {
@@ -168,7 +185,13 @@ func (s *scavenger) remove(v *view, stream string, bounds bool) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(s.removeBelow(meta, tombstoneRevision), s.removeBelow(state, tombstoneRevision))
+		below := int64(tombstoneRevision)
+		if head, err := v.isHead(meta, meta.last); err != nil {
+			return err
+		} else if head {
+			below = meta.last
+		}
+		return errors.Join(s.removeBelow(meta, below), s.removeBelow(state, tombstoneRevision))
 	}
 	below := state.meta.truncateBefore
 	if bounds {
@@ -181,6 +204,19 @@ func (s *scavenger) remove(v *view, stream string, bounds bool) error {
 	}
 	// The last event stays as long as the stream is not ended, as servers have it: the newest event of the log is never removed.
 	return s.removeBelow(state, min(below, state.last))
+}
+
+// isHead says whether an event of a stream is the newest of the log: the head of a log is found by it.
+func (v *view) isHead(state *streamState, revision int64) (bool, error) {
+	if state.id == 0 {
+		return false, nil
+	}
+	index, found, err := get(v.snapshot, revisionKey(state.id, revision))
+	if err != nil || !found {
+		return false, err
+	}
+	position, err := decodePosition(index)
+	return position == v.head, err
 }
 
 // firstYoung is the revision of the first event, from a revision on, that is not older than its stream allows; behind the last one where all are.

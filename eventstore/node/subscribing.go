@@ -25,7 +25,7 @@ func (s *service) subscribeAll(to *sender, r reading) error {
 	}
 	told := newCheckpoints(r.filter, after, to.call.Send)
 	consider := func(e entry) error {
-		wanted, err := r.filter.wants(e)
+		wanted, err := r.filter.wants(to.call.Context(), e)
 		if err == nil && wanted {
 			err = to.send(e)
 		}

@@ -34,6 +34,7 @@ var only = map[string][]string{
 	"github.com/EventStore/EventStore-Client-Go":           {"eventstore/esdb"},
 	"github.com/EventStore/EventStore-Client-Go/v4/protos": {"eventstore/esdb", "eventstore/node"},
 	"github.com/cockroachdb/pebble":                        {"eventstore/node"},
+	"github.com/dlclark/regexp2":                           {"eventstore/node"},
 	"github.com/labstack/echo":                             {"writeapi", "readapi", "console", "internal/httpx", "internal/auth"},
 	"github.com/blevesearch":                               {"projections/recallindex"},
 	"github.com/alecthomas/kong":                           {"cmd"},

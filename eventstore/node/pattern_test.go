@@ -1,0 +1,127 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// hostileExpression is compared with hostileName for longer than anybody waits.
+const hostileExpression = `^(a+)+$`
+
+var hostileName = strings.Repeat("a", 60) + "!"
+
+// An expression that goes back for ever ends the calls of its client, with words, and holds up nobody else.
+func TestFilter_HostileExpression(t *testing.T) {
+	c := dial(t, startNode(t, memoryConfig()))
+	c.append(hostileName, none, newEvents(1)...)
+	if _, _, _, err := c.tryRead(filtered(ofAll(), byStream(expression(hostileExpression)))); status.Code(err) != codes.InvalidArgument ||
+		!strings.Contains(err.Error(), "simplify it") || strings.Contains(err.Error(), "aaa") {
+		t.Errorf("a read: %v", err)
+	}
+	live := c.subscribe(ofAll())
+	if got := live.next().GetEvent(); got == nil {
+		t.Fatal("another subscription got no event")
+	}
+	hostile := c.subscribe(filtered(atEnd(ofAll()), byStream(expression(hostileExpression))))
+	if hostile.next().GetCaughtUp() == nil || live.next().GetCaughtUp() == nil {
+		t.Fatal("the subscriptions do not catch up")
+	}
+	c.append(hostileName, at(0), newEvents(1)...)
+	if _, err := hostile.call.Recv(); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a live subscription: %v", err)
+	}
+	if got := live.next().GetEvent(); got == nil {
+		t.Error("another subscription got no live event")
+	}
+}
+
+// A call that is over compares nothing any more, though many slow comparisons lie before it.
+func TestFilter_EndsWithItsCall(t *testing.T) {
+	e, err := newPattern("a")
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := e.matches(ctx, []byte("a")); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Whatever an expression is, to compile it and to compare with it takes little time and memory, or is refused.
+func TestPattern_Bounds(t *testing.T) {
+	const most = 256 << 20
+	for name, text := range map[string]string{
+		"nothing many times":    `(?:){2147483647}`,
+		"looking many times":    `(?:(?=a)){2000000000}`,
+		"perhaps many times":    `(?:a?){2147483647}b`,
+		"loops in loops":        `((a*)*)*b`,
+		"counts in counts":      `((((((a?){300}){300}){300}){300}){300})`,
+		"either of the same":    `(a|aa)+$`,
+		"what it names itself":  `(?<n>a|b\k<n>)+$`,
+		"as deep as it can be":  strings.Repeat("(", maxExpression/3) + strings.Repeat(")*", maxExpression/3),
+		"a class of everything": strings.Repeat(`[\w\W]`, maxExpression/6),
+		"many choices":          strings.Repeat("a|", maxExpression/2-1) + "b",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			e, err := newPattern(text)
+			must(t, err)
+			if _, err := e.matches(t.Context(), []byte(hostileName)); err != nil && status.Code(err) != codes.InvalidArgument {
+				t.Errorf("got %v", err)
+			}
+			runtime.ReadMemStats(&after)
+			if used := after.TotalAlloc - before.TotalAlloc; used > most {
+				t.Errorf("took %d MiB", used>>20)
+			}
+		})
+	}
+	c := dial(t, startNode(t, memoryConfig()))
+	c.append("s", none, event{id: uuid.New(), typ: "opened", data: "{}"})
+	for name, tt := range map[string]struct{ text, want string }{
+		"too long":       {strings.Repeat("a", maxExpression+1), "16385 bytes: at most 16384"},
+		"none":           {`(`, "missing closing )"},
+		"none, and long": {strings.Repeat("a", maxExpression-1) + "(", "missing closing )"},
+		"unknown name":   {`\k<n>`, "not understood"},
+		"a wrong count":  {`a{2,1}`, "not understood"},
+	} {
+		_, _, _, err := c.tryRead(filtered(ofAll(), byType(expression(tt.text))))
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 300 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What fails inside of the engine is an error of the call.
+func TestPattern_Panic(t *testing.T) {
+	if err := guarded(func() error { panic("index out of range") }); err == nil || !strings.Contains(err.Error(), "out of range") {
+		t.Errorf("got %v", err)
+	}
+	e := &pattern{limit: time.Second} // without an engine: any match of it panics
+	if _, err := e.matches(t.Context(), []byte("a")); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "another way") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// FuzzPattern looks for an expression that takes the process down or is never done.
+func FuzzPattern(f *testing.F) {
+	for _, text := range []string{hostileExpression, `^(?!(\$.+$))`, `(?<=a)b|\k<1>`, `[a-z-[aeiou]]`, `(?i)\p{L}{2,}?`, `(?(a)b|c)`, `(?>a*)b`} {
+		f.Add(text, "account-1")
+	}
+	f.Fuzz(func(t *testing.T, text, name string) {
+		e, err := newPattern(text)
+		if err == nil {
+			_, err = e.matches(context.Background(), []byte(name))
+		}
+		if err != nil && status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%q: %v", text, err)
+		}
+	})
+}
