@@ -122,11 +122,14 @@ for (const form of ["batchAppend", "append"]) {
       await client.tombstoneStream(stream);
       const calls = [
         client.appendToStream(stream, event()), collect(client.readStream(stream)), client.deleteStream(stream),
-        client.tombstoneStream(stream), client.setStreamMetadata(stream, { maxCount: 1 }),
+        client.tombstoneStream(stream), client.getStreamMetadata(stream),
       ];
       for (const error of await Promise.all(calls.map(failure))) {
         assert.equal(error.type, "stream-deleted");
       }
+      // As on the server: metadata is still taken, and read by nobody.
+      assert.ok((await client.setStreamMetadata(stream, { maxCount: 1 })).success);
+      assert.equal((await failure(client.getStreamMetadata(stream))).type, "stream-deleted");
     });
 
     test("sets metadata, which bounds what is read", async () => {
