@@ -2,15 +2,11 @@
 package nodejs_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,14 +24,14 @@ func TestOfficialNodeJSClient(t *testing.T) {
 		t.Skip("starts processes and may download a client")
 	}
 	installClient(t)
-	binary := build(t)
+	binary := nodetest.Build(t)
 	t.Run("insecure", func(t *testing.T) {
-		address := startNode(t, binary, "--insecure")
+		address := nodetest.Serve(t, binary, "--insecure")
 		runClient(t, address)
 	})
 	t.Run("TLS", func(t *testing.T) {
 		cert, key, password := nodetest.Files(t, "cert.pem", "open sesame")
-		address := startNode(t, binary, "--cert", cert, "--key", key, "--password-file", password)
+		address := nodetest.Serve(t, binary, "--cert", cert, "--key", key, "--password-file", password)
 		runClient(t, strings.Replace(address, "esdb://", "esdb://admin:open%20sesame@", 1))
 	})
 }
@@ -67,55 +63,6 @@ func installClient(t *testing.T) {
 	if out, err := npm.CombinedOutput(); err != nil {
 		missing("the Node.js client cannot be installed: %v\n%s", err, out)
 	}
-}
-
-// build builds the program, or takes the one that ANNALS_TEST_BINARY names.
-func build(t *testing.T) string {
-	t.Helper()
-	if binary := os.Getenv("ANNALS_TEST_BINARY"); binary != "" {
-		return binary
-	}
-	binary := filepath.Join(t.TempDir(), "annals")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../../cmd/annals").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	return binary
-}
-
-// startNode starts the program and returns the connection string that it prints. At the end of the test it is asked to
-// stop, and must do so in order.
-func startNode(t *testing.T, binary string, args ...string) string {
-	t.Helper()
-	cmd := exec.Command(binary, append([]string{"node", "--data-dir", t.TempDir(), "--addr", "127.0.0.1:0"}, args...)...)
-	cmd.Stderr = t.Output()
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(stdout)
-	t.Cleanup(func() {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			t.Error(err)
-		}
-		for lines.Scan() {
-			t.Errorf("the node printed: %s", lines.Text())
-		}
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the node ended with %v", err)
-		}
-	})
-	if !lines.Scan() {
-		t.Fatalf("the node did not start: %v", lines.Err())
-	}
-	address, ok := strings.CutPrefix(lines.Text(), "annals node is ready: ")
-	if !ok {
-		t.Fatalf("the node printed %q", lines.Text())
-	}
-	address, _, _ = strings.Cut(address, " ")
-	return address
 }
 
 func runClient(t *testing.T, address string) {
