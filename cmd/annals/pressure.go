@@ -323,16 +323,11 @@ type roomyQueue struct {
 }
 
 // Claim implements pipeline.Queue.
-func (q roomyQueue) Claim(ctx context.Context, holder string, limit int, now, until time.Time) ([]todo.Item, error) {
+func (q roomyQueue) Claim(ctx context.Context, c todo.Claim) ([]todo.Item, uuid.UUID, error) {
 	if q.pressure.stopped() != nil || q.pressure.found().nearlyFull != "" {
-		return nil, nil
+		return nil, c.After, nil
 	}
-	return q.Queue.Claim(ctx, holder, limit, now, until)
-}
-
-// Release implements pipeline.Queue.
-func (q roomyQueue) Release(ctx context.Context, holder string, dataPoints []uuid.UUID) error {
-	return q.Queue.Release(ctx, holder, dataPoints)
+	return q.Queue.Claim(ctx, c)
 }
 
 // diskFree is how many bytes of the disk of a folder this process may still write.

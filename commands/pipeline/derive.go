@@ -23,9 +23,9 @@ import (
 	"github.com/annals-project/annals/internal/todo"
 )
 
-// derive makes one attempt at one item. Where the extractor is pure, what it derived, appended at the exact revision, is the lock:
-// of two that work on it one is refused. Else, and where an earlier attempt was cut off without a word, the attempt is recorded
-// before its work begins, and that is the lock.
+// derive makes one attempt at one item. Where the extractor is pure, what it derived, appended at the exact revision,
+// is the lock: of two that work on it one is refused. Else, and where an earlier attempt was cut off without a word,
+// the attempt is recorded before its work begins, and that is the lock.
 func (w *Worker) derive(ctx context.Context, item todo.Item) (res result, err error) {
 	// The first attempt at the first revision finds an empty stream; the append is refused where that is wrong.
 	look := item.Revision > 1 || item.Round > 0 || item.Attempt > 0
@@ -39,8 +39,8 @@ func (w *Worker) derive(ctx context.Context, item todo.Item) (res result, err er
 	return res, err
 }
 
-// try is derive on the stream as it finds it, or where it does not look, on an empty one. It fails with a conflict where another
-// append was before its first.
+// try is derive on the stream as it finds it, or where it does not look, on an empty one. It fails with a conflict
+// where another append was before its first.
 func (w *Worker) try(ctx context.Context, item todo.Item, look bool) (result, error) {
 	a := attempt{
 		item: item, stream: stream.Name(stream.Memory, item.DataPoint), at: eventstore.NoStream, number: 1,
@@ -54,8 +54,8 @@ func (w *Worker) try(ctx context.Context, item todo.Item, look bool) (result, er
 	}
 	if a.number > maxAttempts {
 		// The process died in each attempt, so none of them could say why.
-		failure := &Failure{Code: ingestion.Internal, Message: fmt.Sprintf("the work was cut off %d times", maxAttempts)}
-		return a.res, w.append(ctx, &a, w.failed(item, maxAttempts, failure))
+		message := fmt.Sprintf("the work was cut off %d times", maxAttempts)
+		return a.res, w.append(ctx, &a, w.failed(item, maxAttempts, &Failure{Code: ingestion.Internal, Message: message}))
 	}
 	recorded := item.Suspect || !pure(w.Extractor)
 	if recorded {
@@ -108,8 +108,8 @@ func (w *Worker) look(ctx context.Context, a *attempt) (ended bool, err error) {
 	return ended, nil
 }
 
-// work does the work of an attempt. The outcome is the event that ends it, nil where it is to end without one; backoff is when
-// another attempt follows.
+// work does the work of an attempt. The outcome is the event that ends it, nil where it is to end without one; backoff
+// is when another attempt follows.
 func (w *Worker) work(ctx context.Context, a *attempt) (outcome event.Event, backoff time.Duration, err error) {
 	read, err := w.extract(ctx, a.item)
 	if err == nil {
@@ -172,7 +172,8 @@ func (w *Worker) append(ctx context.Context, a *attempt, e event.Event) error {
 		a.at, a.res.position = done.Revision, max(a.res.position, done.Position)
 		return nil
 	}
-	if d, is := e.(memory.Derived); is && d.Blob != nil && (errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrDeleted)) {
+	refused := errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrDeleted)
+	if d, is := e.(memory.Derived); is && d.Blob != nil && refused {
 		// Nothing will refer to it, and it may hold what was erased meanwhile.
 		endCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 		defer cancel()

@@ -111,11 +111,11 @@ type panickingQueue struct {
 	left *atomic.Int64
 }
 
-func (q panickingQueue) Claim(ctx context.Context, holder string, limit int, now, until time.Time) ([]todo.Item, error) {
+func (q panickingQueue) Claim(ctx context.Context, c todo.Claim) ([]todo.Item, uuid.UUID, error) {
 	if q.left.Add(-1) >= 0 {
 		panic("claim")
 	}
-	return q.Queue.Claim(ctx, holder, limit, now, until)
+	return q.Queue.Claim(ctx, c)
 }
 
 // One poisoned text ends as a failure of its own send, and everything else is derived and confirmed.

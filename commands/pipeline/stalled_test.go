@@ -22,7 +22,8 @@ import (
 func (w *whole) lease() todo.Item {
 	w.t.Helper()
 	w.passHead()
-	items, err := w.queries.Claim(w.t.Context(), "stalled", 10, at, at.Add(time.Hour))
+	items, _, err := w.queries.Claim(w.t.Context(),
+		todo.Claim{Holder: "stalled", Limit: 10, Now: at, Until: at.Add(time.Hour)})
 	if err != nil || len(items) != 1 {
 		w.t.Fatalf("leased %d items, %v, want 1", len(items), err)
 	}

@@ -30,7 +30,9 @@ type mortal struct {
 	die  context.CancelFunc
 }
 
-func (m *mortal) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+func (m *mortal) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (
+	eventstore.Appended, error,
+) {
 	if m.dead.Load() {
 		return eventstore.Appended{}, errDied
 	}
@@ -56,15 +58,16 @@ func (m *mortal) Extract(ctx context.Context, in comprehend.Input) ([]memory.Mem
 // process lets a worker work in a process of its own until it dies, or all is done.
 func (w *whole) process(name string, done func() bool) (died bool) {
 	w.t.Helper()
-	if err := errors.Join(w.queries.AbandonLeases(w.t.Context(), at), w.queries.ForgetLeases(w.t.Context(), at)); err != nil {
+	err := errors.Join(w.queries.AbandonLeases(w.t.Context(), at), w.queries.ForgetLeases(w.t.Context(), at))
+	if err != nil {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	defer cancel()
 	m := &mortal{Store: w.store, Queue: w.queries, word: "poison", die: cancel}
 	worker := &Worker{
-		Log: commands.NewLog(m, w.log.Codec, w.log.Logger), Queue: m, Progress: w.waiter, Extractor: m, Logger: w.log.Logger,
-		Holder: name, Now: func() time.Time { return at },
+		Log: commands.NewLog(m, w.log.Codec, w.log.Logger), Queue: m, Progress: w.waiter, Extractor: m,
+		Logger: w.log.Logger, Holder: name, Now: func() time.Time { return at },
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(ctx) }()
@@ -172,7 +175,9 @@ func TestWorker_StopsWithoutALease(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	held := heldExtractor{begun: make(chan struct{}), release: make(chan struct{}), word: "tea"}
-	worker := &Worker{Log: w.log, Queue: w.queries, Progress: w.waiter, Extractor: held, Logger: w.log.Logger, Holder: "test", Now: time.Now}
+	worker := &Worker{
+		Log: w.log, Queue: w.queries, Progress: w.waiter, Extractor: held, Logger: w.log.Logger, Holder: "test", Now: time.Now,
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(ctx) }()
 	<-held.begun

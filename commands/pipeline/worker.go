@@ -46,8 +46,9 @@ const (
 
 // Queue is the to-do list of derivation.
 type Queue interface {
-	// Claim leases the next items to derive, oldest first, fair between projects, one at a time per data point.
-	Claim(ctx context.Context, holder string, limit int, now, until time.Time) ([]todo.Item, error)
+	// Claim leases the next items to derive, oldest first, fair between projects, one at a time per data point. next is
+	// where the following claim begins.
+	Claim(ctx context.Context, c todo.Claim) (items []todo.Item, next uuid.UUID, err error)
 	// Release gives leases back.
 	Release(ctx context.Context, holder string, dataPoints []uuid.UUID) error
 }
@@ -75,7 +76,8 @@ type Extractor interface {
 	Extract(ctx context.Context, in comprehend.Input) ([]memory.Memory, error)
 }
 
-// Pure is an Extractor whose work costs next to nothing and ends the same way each time, so that it needs no record of its begin.
+// Pure is an Extractor whose work costs next to nothing and ends the same way each time, so that it needs no record of
+// its begin.
 type Pure interface {
 	Pure() bool
 }
@@ -114,6 +116,8 @@ type Worker struct {
 	// Holder names this process in the leases.
 	Holder string
 	Now    func() time.Time
+	// next is the project behind which the next claim begins.
+	next uuid.UUID
 }
 
 // Run works until the context ends. Work that was started is finished as far as its appends go.
@@ -144,11 +148,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	return background.Wait()
 }
 
-// claim leases the next items. It returns none when the queue cannot be read, which is logged.
+// claim leases the next items. It is for one goroutine. It returns none when the queue cannot be read, which is logged.
 func (w *Worker) claim(ctx context.Context, size int) (items []todo.Item) {
 	err := panics.Call(ctx, w.Logger, "claim panicked", func() (err error) {
 		now := w.Now()
-		items, err = w.Queue.Claim(ctx, w.Holder, size, now, now.Add(leaseFor))
+		items, w.next, err = w.Queue.Claim(ctx, todo.Claim{
+			Holder: w.Holder, Limit: size, After: w.next, Now: now, Until: now.Add(leaseFor),
+		})
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
@@ -178,9 +184,9 @@ type result struct {
 	backoff   time.Duration
 }
 
-// deriveAll works on the claimed items, one by one on those whose earlier lease ran out, and gives their leases back once the queue
-// shows what became of them. Where these were the last that could be taken it waits for that: what is left may stand behind them, as
-// the next revision of a data point does.
+// deriveAll works on the claimed items, one by one on those whose earlier lease ran out, and gives their leases back
+// once the queue shows what became of them. Where these were the last that could be taken it waits for that: what is
+// left may stand behind them, as the next revision of a data point does.
 func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, items []todo.Item, last bool) {
 	results := make([]result, len(items))
 	lanes := newLanes(width, trickle, w.busy)

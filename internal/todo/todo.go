@@ -39,6 +39,16 @@ type Item struct {
 	Text *Text
 }
 
+// Claim is what a worker asks the queue for.
+type Claim struct {
+	// Holder is whose the leases are, until a time.
+	Holder     string
+	Now, Until time.Time
+	Limit      int
+	// After is the project behind which the claim begins: what the one before answered, zero at first.
+	After uuid.UUID
+}
+
 // Failure is why a send stopped: a public failure code and a message without customer text.
 type Failure struct {
 	Code    string

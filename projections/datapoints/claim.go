@@ -1,6 +1,7 @@
 package datapoints
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -12,117 +13,217 @@ import (
 	"github.com/annals-project/annals/internal/unnest"
 )
 
-// claim takes, of each project that has something to do, its oldest items as far as they may be worked on, and of those the
-// first of every project before the second of any. The projects are found by stepping through the index of what is to be done.
+// ring lists at most so many projects that have something to do, in the order of their ids, behind one and up to
+// another. It steps through the index of what is to be done: what it costs does not depend on how much that is.
+const ring = `
+with recursive projects (id, n) as (
+	(select project_id, 1 from datapoints.items where phase in ('queued', 'processing')
+		and project_id > $1 and project_id <= $2 order by project_id limit 1)
+	union all
+	select (select i.project_id from datapoints.items i where i.phase in ('queued', 'processing')
+		and i.project_id > p.id and i.project_id <= $2 order by i.project_id limit 1), p.n + 1
+	from projects p where p.id is not null and p.n < $3
+)
+select id from projects where id is not null`
+
+// claim takes, of each of some projects, its oldest items as far as they may be worked on and a window holds, and of
+// those the first of every project before the second of any.
 //
-// Of each project only the oldest items are looked at, so many as the window holds: a data point of which very many revisions
-// are open would otherwise be walked through at each claim.
+// It walks through so many of the oldest items of each project only: a data point of which very many revisions are open
+// would otherwise be walked through at each claim.
 //
 // The lease of an item is taken only where it has still run out when its row is locked: of two that claim at the same time,
 // one gets it.
-const claim = claimBegin + claimEnd
-
-// claimFurther is claim for a bigger window, in which what is leased does not count: it may be most of what is open.
-const claimFurther = claimBegin + ` and not exists (select from ops.leases l where l.data_point = i.data_point and l.until > $3)` + claimEnd
-
-const (
-	claimBegin = `
-with recursive projects (id) as (
-	(select project_id from datapoints.items where phase in ('queued', 'processing') order by project_id limit 1)
-	union all
-	select (select i.project_id from datapoints.items i where i.phase in ('queued', 'processing') and i.project_id > p.id
-		order by i.project_id limit 1)
-	from projects p where p.id is not null
-), oldest as (
-	select i.* from projects p cross join lateral (
-		select * from datapoints.items i where i.project_id = p.id and i.phase in ('queued', 'processing')`
-	claimEnd = `
-		order by i.position, i.ingestion_id, i.ordinal limit $5
+const claim = `
+with due as (
+	select distinct on (i.data_point) i.*, p.place
+	from unnest($7::uuid[]) with ordinality as p (id, place) cross join lateral (
+		select o.* from (
+			select * from datapoints.items o where o.project_id = p.id and o.phase in ('queued', 'processing')
+			order by o.position, o.ingestion_id, o.ordinal limit $8
+		) o
+		where coalesce((select l.until <= $3 from ops.leases l where l.data_point = o.data_point), true)
+			and o.revision = (select min(b.revision) from datapoints.items b where b.data_point = o.data_point
+				and b.phase in ('queued', 'processing'))
+		order by o.position, o.ingestion_id, o.ordinal limit $5
 	) i
-	where p.id is not null
-), lowest as (
-	select distinct on (data_point) * from oldest order by data_point, revision
-), due as (
-	select l.*, row_number() over (partition by l.project_id order by l.position, l.ingestion_id, l.ordinal) as turn
-	from lowest l
-	where not exists (select from ops.leases h where h.data_point = l.data_point and h.until > $3)
-		and not exists (select from datapoints.items o where o.data_point = l.data_point and o.revision < l.revision
-			and o.phase in ('queued', 'processing'))
+	order by i.data_point
+), numbered as (
+	select d.*, row_number() over (partition by d.project_id order by d.position, d.ingestion_id, d.ordinal) as round_robin
+	from due d
 ), picked as (
-	select * from due order by turn, position, ingestion_id, ordinal limit $1
+	select * from numbered order by round_robin, place limit $1
 ), taken as (
 	insert into ops.leases as l (data_point, holder, until) select data_point, $2, $4 from picked
 	on conflict (data_point) do update set holder = excluded.holder, until = excluded.until where l.until <= $3
 	returning l.data_point, l.xmax <> 0 as suspect -- where a row was there, its xmax is this transaction
 )
-select p.project_id, p.ingestion_id, p.data_point, p.ordinal, p.revision, p.attempt, s.round, p.phase, p.position, taken.suspect,
-	r.content, r.metadata, r.label, r.author, r.occurred_at
+select p.project_id, p.ingestion_id, p.data_point, p.ordinal, p.revision, p.attempt, s.round, p.phase, p.position,
+	taken.suspect, p.round_robin, r.content, r.metadata, r.label, r.author, r.occurred_at
 from picked p join taken using (data_point) join datapoints.sends s on s.id = p.ingestion_id
 left join datapoints.revisions r on r.data_point = p.data_point and r.number = p.revision and r.metadata_blob is null
 	and octet_length(r.content) <= $6 and coalesce(octet_length(r.metadata), 0) <= $6
-order by p.turn, p.position, p.ingestion_id, p.ordinal`
-)
+order by p.round_robin, p.position, p.ingestion_id, p.ordinal`
 
 const (
-	// claimWindow is how many of the oldest items of a project are looked at for each that is asked for, and claimGrowth by how
-	// much that grows where none of them may be worked on, until all were looked at.
-	claimWindow = 2
+	// leastWindow is how many items of a project may be taken at once however many projects there are.
+	leastWindow = 2
+	// claimWalk is how many of the oldest items of a project are walked through, and claimGrowth by how much that grows
+	// where none of them may be worked on, until all were.
+	claimWalk   = 1024
 	claimGrowth = 16
+	// ringGrowth is by how much more projects are looked at while those before have too little, and mostProjects how
+	// many are at most; mostSteps is how often that is done in one claim.
+	ringGrowth   = 16
+	mostProjects = 4096
+	mostSteps    = 4
 	// claimText is how many bytes of content, and of metadata, are handed out with an item.
 	claimText = 16 << 10
 )
 
-// Claim takes at most limit items to derive for a holder, until a time, oldest first and fair between projects: those that are
-// queued, or that a worker began and whose lease has run out by now, and of each data point the lowest open revision only.
-// Small texts come with their items.
-func (q Queries) Claim(ctx context.Context, holder string, limit int, now, until time.Time) ([]todo.Item, error) {
-	statement := claim
-	for window := limit * claimWindow; ; window *= claimGrowth {
-		items, err := q.claim(ctx, statement, holder, limit, now, until, window)
+// Claim takes items to derive, oldest first and fair between projects: those that are queued, or that a worker began
+// and whose lease has run out by now, and of each data point the lowest open revision only. Small texts come with their
+// items. The projects take turns: next is where the following claim begins.
+func (q Queries) Claim(ctx context.Context, c todo.Claim) (items []todo.Item, next uuid.UUID, err error) {
+	for walk := claimWalk; ; walk *= claimGrowth {
+		items, next, err = q.claimAround(ctx, c, walk)
 		if len(items) > 0 || err != nil {
-			return items, err
+			return items, next, err
 		}
-		more, err := q.open(ctx, window)
+		more, err := q.open(ctx, walk)
 		if !more || err != nil {
-			return nil, err
+			return nil, next, err
 		}
-		statement = claimFurther
 	}
 }
 
-// open reports whether more items than so many are open.
+// open reports whether more items than so many are open in any project.
 func (q Queries) open(ctx context.Context, than int) (more bool, err error) {
-	err = q.DB.QueryRow(ctx, `select exists (select from datapoints.items where phase in ('queued', 'processing') offset $1)`, than).Scan(&more)
+	err = q.DB.QueryRow(ctx, `select exists (select from datapoints.items where phase in ('queued', 'processing')
+		group by project_id having count(*) > $1)`, than).Scan(&more)
 	if err != nil {
 		return false, fmt.Errorf("count open items: %w", err)
 	}
 	return more, nil
 }
 
-// claim claims within the oldest items of each project.
-func (q Queries) claim(ctx context.Context, statement, holder string, limit int, now, until time.Time, window int) (items []todo.Item, err error) {
+// claimAround claims from the projects behind c.After, and on from the first one, until the claim is full, all of them
+// were looked at, or enough.
+func (q Queries) claimAround(ctx context.Context, c todo.Claim, walk int) (
+	items []todo.Item, next uuid.UUID, err error,
+) {
+	next = c.After
+	wrapped, size := c.After == uuid.Nil, c.Limit
+	for step := 0; step < mostSteps && len(items) < c.Limit; step++ {
+		until := uuid.Max
+		if wrapped && c.After != uuid.Nil {
+			until = c.After
+		}
+		projects, err := q.ring(ctx, next, until, size)
+		if err != nil {
+			return nil, c.After, err
+		}
+		if len(projects) > 0 {
+			more, last, err := q.claimOf(ctx, c, projects, c.Limit-len(items), walk)
+			if err != nil {
+				return nil, c.After, err
+			}
+			items, next = append(items, more...), last
+		}
+		if len(projects) == size {
+			size = min(size*ringGrowth, mostProjects)
+			continue
+		}
+		if wrapped {
+			break
+		}
+		wrapped, next = true, uuid.Nil
+	}
+	return items, next, nil
+}
+
+func (q Queries) ring(ctx context.Context, after, until uuid.UUID, limit int) ([]uuid.UUID, error) {
+	rows, err := q.DB.Query(ctx, ring, after, until, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list projects with open items: %w", err)
+	}
+	projects, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (id uuid.UUID, err error) {
+		err = row.Scan((*[16]byte)(&id))
+		return id, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list projects with open items: %w", err)
+	}
+	return projects, nil
+}
+
+// claimOf claims from some projects: an equal share from each at first, and what is left of the limit from those that
+// have more. last is the last project that had its turn.
+func (q Queries) claimOf(ctx context.Context, c todo.Claim, projects []uuid.UUID, limit, walk int) (
+	items []todo.Item, last uuid.UUID, err error,
+) {
+	last = projects[len(projects)-1]
+	for left := projects; len(left) > 0 && len(items) < limit; {
+		missing := limit - len(items)
+		window := max((missing+len(left)-1)/len(left), leastWindow)
+		found, turns, err := q.claimWindow(ctx, c, left, missing, window, walk)
+		if err != nil {
+			return nil, uuid.Nil, err
+		}
+		if len(items) == 0 && len(found) == limit && turns[len(turns)-1] == 1 {
+			last = found[0].ProjectID // some project has not had its turn
+			for _, i := range found {
+				if bytes.Compare(i.ProjectID[:], last[:]) > 0 {
+					last = i.ProjectID
+				}
+			}
+		}
+		items = append(items, found...)
+		full := left[:0:0]
+		for n, turn := range turns {
+			if turn == int64(window) {
+				full = append(full, found[n].ProjectID)
+			}
+		}
+		left = full
+	}
+	return items, last, nil
+}
+
+// claimWindow claims at most so many items of each project. turns are their numbers among those of their projects.
+func (q Queries) claimWindow(ctx context.Context, c todo.Claim, projects []uuid.UUID, limit, window, walk int) (
+	items []todo.Item, turns []int64, err error,
+) {
 	b := &pgx.Batch{}
-	// How many projects the statement steps through cannot be estimated, and compiling it for many takes far longer than running
-	// it. A lease is a hint: it need not wait for the disk.
-	b.Queue(`select set_config('jit', 'off', true), set_config('synchronous_commit', 'off', true)`)
-	b.Queue(statement, limit, holder, now, until, window, claimText).Query(func(rows pgx.Rows) (err error) {
-		items, err = pgx.CollectRows(rows, scanClaimed)
+	// The rows of the tables change faster than what is known of their number, from which Postgres would conclude to
+	// read them whole, and compiling the statement takes far longer than running it. A lease is a hint: it need not
+	// wait for the disk.
+	b.Queue(`select set_config('jit', 'off', true), set_config('enable_hashjoin', 'off', true),
+		set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true), set_config('synchronous_commit', 'off', true)`)
+	queued := b.Queue(claim, limit, c.Holder, c.Now, c.Until, window, claimText, idsOf(projects), walk)
+	queued.Query(func(rows pgx.Rows) (err error) {
+		items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (todo.Item, error) {
+			i, turn, err := scanClaimed(row)
+			turns = append(turns, turn)
+			return i, err
+		})
 		return err
 	})
 	if err := q.DB.SendBatch(ctx, b).Close(); err != nil {
-		return nil, fmt.Errorf("claim items: %w", err)
+		return nil, nil, fmt.Errorf("claim items: %w", err)
 	}
-	return items, nil
+	return items, turns, nil
 }
 
-func scanClaimed(row pgx.CollectableRow) (i todo.Item, err error) {
+func scanClaimed(row pgx.CollectableRow) (i todo.Item, turn int64, err error) {
 	var (
 		content, metadata []byte
 		label, author     *string
 		occurredAt        *time.Time
 	)
 	err = row.Scan((*[16]byte)(&i.ProjectID), (*[16]byte)(&i.IngestionID), (*[16]byte)(&i.DataPoint), &i.Ordinal, &i.Revision,
-		&i.Attempt, &i.Round, &i.Phase, (*uint64)(&i.Position), &i.Suspect, &content, &metadata, &label, &author, &occurredAt)
+		&i.Attempt, &i.Round, &i.Phase, (*uint64)(&i.Position), &i.Suspect, &turn,
+		&content, &metadata, &label, &author, &occurredAt)
 	if content != nil {
 		i.Text = &todo.Text{Content: string(content), Metadata: metadata, OccurredAt: occurredAt.UTC()}
 		if label != nil {
@@ -132,7 +233,7 @@ func scanClaimed(row pgx.CollectableRow) (i todo.Item, err error) {
 			i.Text.Author = *author
 		}
 	}
-	return i, err
+	return i, turn, err
 }
 
 // Extend moves the end of leases that the holder still has: further out while it works, or to when an item may be tried again.
@@ -155,8 +256,8 @@ func (q Queries) Release(ctx context.Context, holder string, dataPoints []uuid.U
 	return nil
 }
 
-// AbandonLeases ends all leases. It is for the start of a deployment of one process: whoever held them is gone, perhaps because of
-// one of their items.
+// AbandonLeases ends all leases. It is for the start of a deployment of one process: whoever held them is gone, perhaps
+// because of one of their items.
 func (q Queries) AbandonLeases(ctx context.Context, now time.Time) error {
 	if _, err := q.DB.Exec(ctx, `update ops.leases set until = $1 where until > $1`, now); err != nil {
 		return fmt.Errorf("abandon leases: %w", err)
@@ -167,7 +268,8 @@ func (q Queries) AbandonLeases(ctx context.Context, now time.Time) error {
 // ForgetLeases removes leases that ran out and whose data point has nothing open.
 func (q Queries) ForgetLeases(ctx context.Context, now time.Time) error {
 	_, err := q.DB.Exec(ctx, `delete from ops.leases l where l.until <= $1
-		and not exists (select from datapoints.items i where i.data_point = l.data_point and i.phase in ('queued', 'processing'))`, now)
+		and not exists (select from datapoints.items i
+			where i.data_point = l.data_point and i.phase in ('queued', 'processing'))`, now)
 	if err != nil {
 		return fmt.Errorf("forget leases: %w", err)
 	}

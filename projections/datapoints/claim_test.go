@@ -68,7 +68,9 @@ func TestClaimHandsOutSmallTexts(t *testing.T) {
 		w.last = w.Append(stream.Name(stream.DataPoint, id(name)), e)
 	}
 	w.apply()
-	items, err := w.Queries.Claim(t.Context(), "one", 100, noon, noon.Add(time.Minute))
+	items, _, err := w.Queries.Claim(t.Context(), todo.Claim{
+		Holder: "one", Limit: 100, Now: noon, Until: noon.Add(time.Minute),
+	})
 	if err != nil || len(items) != 6 {
 		t.Fatalf("%d items, %v", len(items), err)
 	}
@@ -83,5 +85,78 @@ func TestClaimHandsOutSmallTexts(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// More projects have something to do than are claimed from at a time: they take turns, and none waits for another one's
+// backlog.
+func TestClaimStepsThroughTheProjects(t *testing.T) {
+	w := newWorld(t)
+	const projects, each = 10, 3
+	for p := range projects {
+		w.project = uuid.NewSHA1(uuid.Nil, []byte{byte(p)})
+		for n := range each {
+			name := fmt.Sprint(p, " ", n)
+			w.revised(name, name, alone)
+		}
+	}
+	w.apply()
+	var next uuid.UUID
+	claimed := map[uuid.UUID]int{}
+	claim := func(limit int) (items []todo.Item) {
+		t.Helper()
+		var err error
+		items, next, err = w.Queries.Claim(t.Context(), todo.Claim{
+			Holder: "one", Limit: limit, After: next, Now: noon, Until: noon.Add(time.Minute),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range items {
+			claimed[i.ProjectID]++
+		}
+		return items
+	}
+	for range projects / 2 {
+		if items := claim(2); len(items) != 2 {
+			t.Fatalf("claimed %d items", len(items))
+		}
+	}
+	if len(claimed) != projects {
+		t.Fatalf("so many claims as projects served %d of %d", len(claimed), projects)
+	}
+	// One that is left with nothing is passed over, and the claim is filled from the others, also behind the last
+	// project.
+	if items := claim(projects*each - projects - 1); len(items) != projects*each-projects-1 {
+		t.Errorf("claimed %d items", len(items))
+	}
+	if items := claim(100); len(items) != 1 {
+		t.Errorf("claimed %d items at last", len(items))
+	}
+	for p, n := range claimed {
+		if n != each {
+			t.Errorf("project %s: claimed %d of %d", p, n, each)
+		}
+	}
+	if items := claim(100); len(items) != 0 {
+		t.Errorf("claimed %d items of nothing", len(items))
+	}
+}
+
+// A project whose items may not be worked on is no reason to look at no other.
+func TestClaimLooksBehindProjectsThatWait(t *testing.T) {
+	w := newWorld(t)
+	for p := range 40 {
+		w.project = uuid.NewSHA1(uuid.Nil, []byte{byte(p)})
+		w.revised(fmt.Sprint(p), fmt.Sprint(p), alone)
+	}
+	w.apply()
+	c := todo.Claim{Holder: "one", Limit: 39, Now: noon, Until: noon.Add(time.Minute)}
+	if items, _, err := w.Queries.Claim(t.Context(), c); err != nil || len(items) != 39 {
+		t.Fatalf("%d items, %v", len(items), err)
+	}
+	c.Limit = 1
+	if items, _, err := w.Queries.Claim(t.Context(), c); err != nil || len(items) != 1 {
+		t.Errorf("%d items, %v", len(items), err)
 	}
 }

@@ -18,7 +18,9 @@ import (
 // claimed claims and answers "source revision attempt" of each item.
 func (w *world) claimed(holder string, limit int, now time.Time) []string {
 	w.t.Helper()
-	items, err := w.Queries.Claim(w.t.Context(), holder, limit, now, now.Add(time.Minute))
+	items, _, err := w.Queries.Claim(w.t.Context(), todo.Claim{
+		Holder: holder, Limit: limit, Now: now, Until: now.Add(time.Minute),
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -103,7 +105,9 @@ func TestClaimSuspectsWhatAnEarlierLeaseRanOutOn(t *testing.T) {
 	w.apply()
 	suspects := func(holder string, now time.Time, want map[string]bool) {
 		t.Helper()
-		items, err := w.Queries.Claim(t.Context(), holder, 10, now, now.Add(time.Minute))
+		items, _, err := w.Queries.Claim(t.Context(), todo.Claim{
+			Holder: holder, Limit: 10, Now: now, Until: now.Add(time.Minute),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +164,9 @@ func TestClaimGivesAnItemToOneOfManyHolders(t *testing.T) {
 		go func() {
 			var all []todo.Item
 			for range items {
-				got, err := w.Queries.Claim(t.Context(), fmt.Sprint(n), 3, noon, noon.Add(time.Minute))
+				got, _, err := w.Queries.Claim(t.Context(), todo.Claim{
+					Holder: fmt.Sprint(n), Limit: 3, Now: noon, Until: noon.Add(time.Minute),
+				})
 				if err != nil {
 					results <- result{err: err}
 					return
@@ -203,7 +209,9 @@ func TestClaimSaysAttemptAndRound(t *testing.T) {
 	w.missed("s", "b", 1, 1, 1, 1, false)
 	last := w.last
 	w.apply()
-	got, err := w.Queries.Claim(t.Context(), "one", 10, noon, noon.Add(time.Minute))
+	got, _, err := w.Queries.Claim(t.Context(), todo.Claim{
+		Holder: "one", Limit: 10, Now: noon, Until: noon.Add(time.Minute),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
