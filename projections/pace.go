@@ -16,13 +16,32 @@ type Paced interface {
 	Pace() time.Duration
 }
 
+// Stretched is a Paced whose pages are further apart while many events come, up to a time. Each event then costs less, and so more
+// of them are kept up with.
+type Stretched interface {
+	Paced
+	MostPace() time.Duration
+}
+
+// paceOfEvent is how much longer each event of a page makes the pace.
+const paceOfEvent = time.Millisecond
+
+// paceOf is the pace behind a page of so many events.
+func paceOf(p Paced, events int) time.Duration {
+	pace := p.Pace()
+	if s, is := p.(Stretched); is {
+		return max(pace, min(pace+time.Duration(events)*paceOfEvent, s.MostPace()))
+	}
+	return pace
+}
+
 // rest waits behind a page, which is applied and visible, until the next may begin.
 func (r *runner) rest(ctx context.Context, began time.Time, page feed.Page) {
 	paced, is := r.projector.(Paced)
 	if !is || len(page.Facts) >= feed.PageEvents || !page.AtHead {
 		return
 	}
-	left := paced.Pace() - time.Since(began)
+	left := paceOf(paced, len(page.Facts)) - time.Since(began)
 	hurry := r.progress.hurry()
 	if left <= 0 || hurry == nil {
 		return

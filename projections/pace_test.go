@@ -15,8 +15,15 @@ type paced struct{ tally }
 
 func (paced) Pace() time.Duration { return time.Second }
 
+// stretched is one that rests for up to a second and a half under load.
+type stretched struct{ paced }
+
+func (stretched) MostPace() time.Duration { return 1500 * time.Millisecond }
+
 func TestRest(t *testing.T) {
 	small := feed.Page{Facts: make([]eventstore.Fact, 3), Next: 30, AtHead: true}
+	large := feed.Page{Facts: make([]eventstore.Fact, 200), Next: 30, AtHead: true}
+	larger := feed.Page{Facts: make([]eventstore.Fact, feed.PageEvents-1), Next: 30, AtHead: true}
 	full := feed.Page{Facts: make([]eventstore.Fact, feed.PageEvents), Next: 30, AtHead: true}
 	behind := feed.Page{Facts: make([]eventstore.Fact, 3), Next: 30}
 	for _, c := range []struct {
@@ -32,6 +39,11 @@ func TestRest(t *testing.T) {
 		{name: "a page that took no time", projector: paced{}, page: small, want: time.Second},
 		{name: "a page that took a while", projector: paced{}, page: small, took: 400 * time.Millisecond, want: 600 * time.Millisecond},
 		{name: "a page that took longer than the pace", projector: paced{}, page: small, took: 2 * time.Second},
+		{name: "a large page", projector: paced{}, page: large, want: time.Second},
+		{name: "a large page, stretched", projector: stretched{}, page: large, want: 1200 * time.Millisecond},
+		{name: "a larger page, stretched", projector: stretched{}, page: larger, want: 1500 * time.Millisecond},
+		{name: "a full page, stretched", projector: stretched{}, page: full},
+		{name: "somebody waits for what is behind a large page", projector: stretched{}, page: large, before: 31},
 		{name: "a full page", projector: paced{}, page: full},
 		{name: "a page that is behind", projector: paced{}, page: behind},
 		{name: "a projector without a pace", projector: tally{}, page: small},

@@ -20,8 +20,9 @@ type Rebuildable interface {
 }
 
 var (
-	_ projections.Outside  = (*Projector)(nil)
-	_ projections.Expunger = (*Projector)(nil)
+	_ projections.Outside   = (*Projector)(nil)
+	_ projections.Expunger  = (*Projector)(nil)
+	_ projections.Stretched = (*Projector)(nil)
 )
 
 // errFixed is an index that holds one set of contents only.
