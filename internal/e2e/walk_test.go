@@ -19,7 +19,7 @@ import (
 	"github.com/annals-project/annals/projections/recall"
 )
 
-// walkSteps is how far each walk goes, a tenth of it in short mode; ANNALS_WALK says otherwise.
+// walkSteps is how far each walk goes, a tenth of it in short mode; ANNALS_WALK says otherwise. ANNALS_WALK_SEED repeats a walk.
 const walkSteps = 2000
 
 // Nobody ever recalls what they may not read, nor learns of it: neither a source, nor a memory, nor that something was said later.
@@ -34,7 +34,11 @@ func TestLeakWalk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, seed := range map[string]uint64{"fixed": 20261121, "fresh": uint64(time.Now().UnixNano())} {
+	seeds := map[string]uint64{"fixed": 20261121, "fresh": uint64(time.Now().UnixNano())}
+	if given := setting(t, "ANNALS_WALK_SEED", 0); given != 0 {
+		seeds = map[string]uint64{"given": given}
+	}
+	for name, seed := range seeds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			newWalk(t, seed).walk(steps)

@@ -224,6 +224,25 @@ const batchTerms = 150_000
 
 // move keeps the audiences of data points up to date that are not those of their documents.
 func (h *handle) move(changes []placed) error {
+	moved, err := h.moved(changes)
+	if err != nil || len(moved) == 0 {
+		return err
+	}
+	return h.put(moved)
+}
+
+// put stores the audiences of data points, and corrects those of their documents.
+func (h *handle) put(moved map[moveKey]uuid.UUID) error {
+	if err := h.columns.moves.store(moved); err != nil {
+		return err
+	}
+	// The segments are looked up behind that: a merge may have brought in one that was searched, and knows the audiences of before.
+	// Whoever searches a segment that comes later finds those that are stored.
+	return h.see(func(segments []*scorch.SegmentSnapshot) error { return h.columns.move(segments, moved) })
+}
+
+// moved are the audiences that changes give to data points, where their documents have others.
+func (h *handle) moved(changes []placed) (map[moveKey]uuid.UUID, error) {
 	m := h.columns.moves
 	moved, past := map[moveKey]uuid.UUID{}, map[moveKey]struct{}{}
 	asked := map[moveKey]struct{}{}
@@ -245,9 +264,9 @@ func (h *handle) move(changes []placed) error {
 		}
 	}
 	if len(moved)+len(past) == 0 {
-		return nil
+		return moved, nil
 	}
-	return h.see(func(segments []*scorch.SegmentSnapshot) error {
+	err := h.see(func(segments []*scorch.SegmentSnapshot) error {
 		maps.Copy(asked, past)
 		for k := range asked {
 			found := false
@@ -267,11 +286,9 @@ func (h *handle) move(changes []placed) error {
 				delete(moved, k)
 			}
 		}
-		if err := m.store(moved); err != nil {
-			return err
-		}
-		return h.columns.move(segments, moved)
+		return nil
 	})
+	return moved, err
 }
 
 // count is the number of documents of a place.

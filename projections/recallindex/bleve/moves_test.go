@@ -1,0 +1,69 @@
+package bleve
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/projections/recallindex"
+)
+
+// A segment that a merge brings in while a move is under way, and that is searched before the move is stored, follows it too.
+func TestMove_SegmentThatAMergeBringsMeanwhile(t *testing.T) {
+	x, err := Open(t.TempDir(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	apply := func(c recallindex.Change) {
+		t.Helper()
+		if err := x.Apply(t.Context(), []recallindex.Change{c}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	project, moves, goes, from, to := uuid.New(), uuid.New(), uuid.New(), uuid.New(), uuid.New()
+	document := func(id uuid.UUID) recallindex.Document {
+		return recallindex.Document{
+			Key: recallindex.Key{DataPoint: id, Revision: 1}, Audience: from, OccurredAt: time.Unix(0, 0),
+			Terms: recall.Terms{Text: []string{"tea"}},
+		}
+	}
+	found := func(audience uuid.UUID) int {
+		t.Helper()
+		f, err := x.Search(t.Context(), recallindex.Query{
+			Project: project, Part: recallindex.Sources, Terms: []string{"tea"}, Audiences: []uuid.UUID{audience}, Size: 10,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(f.Hits)
+	}
+	apply(recallindex.Change{Project: project, Upserts: []recallindex.Document{document(moves), document(goes)}})
+	apply(recallindex.Change{Project: project, Deletes: []recallindex.Scope{{DataPoint: goes, Part: recallindex.Sources, Revision: 1}}})
+	change := placed{shared(project), recallindex.Change{Project: project, Moves: []recallindex.Move{{DataPoint: moves, Audience: to}}}, nil}
+	err = x.with(change.at.slot, false, func(h *handle) error {
+		moved, err := h.moved([]placed{change})
+		if err != nil {
+			return err
+		}
+		if n, err := x.Expunge(t.Context()); err != nil || n != 1 {
+			t.Errorf("%d slots rewritten, %v", n, err)
+		}
+		if found(from) != 1 || found(to) != 0 {
+			t.Errorf("before the move %d and %d are found", found(from), found(to))
+		}
+		return h.put(moved)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found(from) != 0 || found(to) != 1 {
+		t.Errorf("after the move %d are found where it was, %d where it is", found(from), found(to))
+	}
+}
