@@ -31,6 +31,9 @@ func (s Status) Lag() eventstore.Position {
 	return s.Head - s.Position
 }
 
+// FeedStalls is how often the live subscription to the log brought nothing although the log went on, and was begun again.
+func (rt *Runtime) FeedStalls() uint64 { return rt.feed.Stalls() }
+
 // Health says how each projection of this process is.
 func (rt *Runtime) Health(ctx context.Context) []Status {
 	var head eventstore.Position

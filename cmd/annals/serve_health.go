@@ -139,8 +139,9 @@ var (
 	refusedMetric = prometheus.NewDesc("annals_writes_refused", "1 while writes are refused: projections are far behind, the disk is nearly full, or the event store can write no more.", []string{"why"}, nil)
 	asideMetric   = prometheus.NewDesc("annals_events_set_aside", "How many events projections pass over.", nil, nil)
 
-	lagMetric = prometheus.NewDesc("annals_projection_lag", "How far a projection is behind the log, in positions.", []string{"projection"}, nil)
-	logMetric = prometheus.NewDesc("annals_node_total", "What the embedded event store wrote since its start.", []string{"what"}, nil)
+	lagMetric   = prometheus.NewDesc("annals_projection_lag", "How far a projection is behind the log, in positions.", []string{"projection"}, nil)
+	stallMetric = prometheus.NewDesc("annals_feed_stalls_total", "How often the subscription to the log brought nothing although the log went on, and was begun again.", nil, nil)
+	logMetric   = prometheus.NewDesc("annals_node_total", "What the embedded event store wrote since its start.", []string{"what"}, nil)
 )
 
 // partMetrics reads the state of the parts when it is asked for.
@@ -151,6 +152,7 @@ func (m *partMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- refusedMetric
 	out <- asideMetric
 	out <- lagMetric
+	out <- stallMetric
 	out <- logMetric
 }
 
@@ -170,6 +172,7 @@ func (m *partMetrics) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(refusedMetric, prometheus.GaugeValue, value, why)
 	}
 	out <- prometheus.MustNewConstMetric(asideMetric, prometheus.GaugeValue, float64(len(m.p.runtime.Aside())))
+	out <- prometheus.MustNewConstMetric(stallMetric, prometheus.CounterValue, float64(m.p.runtime.FeedStalls()))
 	if m.p.st.node == nil {
 		return
 	}

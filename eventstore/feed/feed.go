@@ -10,6 +10,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -27,6 +28,7 @@ type Feed struct {
 	log         *slog.Logger
 
 	observer Observer
+	stalls   atomic.Uint64
 
 	mu     sync.Mutex
 	topics map[*topic]context.CancelFunc
@@ -103,7 +105,7 @@ func (f *Feed) Subscribe(ctx context.Context, name string) (<-chan *message.Mess
 // startLive begins the shared subscription; the caller holds the lock.
 func (f *Feed) startLive() {
 	ctx, stop := context.WithCancel(context.Background())
-	l := newLive(f.store, f.codec, f.log, f.observer)
+	l := newLive(f.store, f.codec, f.log, f.observer, &f.stalls)
 	f.live, f.stopLive = l, stop
 	f.pages = &pages{store: f.store, codec: f.codec, log: f.log, ctx: ctx, running: &f.running}
 	f.running.Add(1)
@@ -147,6 +149,9 @@ func (f *Feed) Close() error {
 	f.running.Wait()
 	return nil
 }
+
+// Stalls is how often the live subscription brought nothing for a while although the log went on, and was begun again.
+func (f *Feed) Stalls() uint64 { return f.stalls.Load() }
 
 // Status is where a topic stands.
 type Status struct {

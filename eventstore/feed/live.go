@@ -2,10 +2,10 @@ package feed
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/annals-project/annals/eventstore"
@@ -25,6 +25,8 @@ type live struct {
 	log   *slog.Logger
 	// observer is nil for none.
 	observer Observer
+	// stalls counts the subscriptions that were given up since they brought nothing.
+	stalls *atomic.Uint64
 
 	mu sync.Mutex
 	// known is false until the head of the log was read for the first time.
@@ -36,8 +38,8 @@ type live struct {
 	wake chan struct{}
 }
 
-func newLive(store eventstore.Store, codec *eventstore.Codec, log *slog.Logger, observer Observer) *live {
-	return &live{store: store, codec: codec, log: log, observer: observer}
+func newLive(store eventstore.Store, codec *eventstore.Codec, log *slog.Logger, observer Observer, stalls *atomic.Uint64) *live {
+	return &live{store: store, codec: codec, log: log, observer: observer, stalls: stalls}
 }
 
 // run follows the log until the context ends.
@@ -61,11 +63,9 @@ func (l *live) begin(ctx context.Context) error {
 	if l.isKnown() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	head, err := l.store.Head(ctx)
+	head, err := l.head(ctx)
 	if err != nil {
-		return fmt.Errorf("read the head: %w", err)
+		return err
 	}
 	if l.observer != nil {
 		l.observer.Begins(head)
@@ -78,6 +78,18 @@ func (l *live) begin(ctx context.Context) error {
 }
 
 func (l *live) follow(ctx context.Context, pause *backoff) error {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	w := &watched{}
+	w.waiting.Store(true) // also for the subscription itself
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		for again := (backoff{}); guard(ctx, l.log, func() { l.watch(ctx, w, giveUp) }) != nil; {
+			again.wait(ctx)
+		}
+	}()
+	defer func() { <-watching }()
+	defer giveUp(nil)
 	sub, err := l.store.Subscribe(ctx, l.reached())
 	if err != nil {
 		return err
@@ -88,7 +100,7 @@ func (l *live) follow(ctx context.Context, pause *backoff) error {
 		}
 	}()
 	for {
-		r, err := sub.Next(ctx)
+		r, err := w.next(ctx, sub)
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 
 // TestWindowIsBoundInBytes has facts so large that few of them are too many: what is let go is behind the window, and is not missed silently.
 func TestWindowIsBoundInBytes(t *testing.T) {
-	l := newLive(nil, nil, nil, nil)
+	l := newLive(nil, nil, nil, nil, nil)
 	l.known = true
 	const size, n = 512 << 10, 100
 	for i := range n {
