@@ -84,7 +84,7 @@ func (r *runner) mayReplace(ctx context.Context, logID uuid.UUID) error {
 // take makes the schema beside the live one, unless another process is at it.
 func (b *building) take(ctx context.Context, logID uuid.UUID) (*turn, error) {
 	var row checkpoint
-	n := b.next
+	n, began := b.next, time.Now()
 	err := pgx.BeginFunc(ctx, n.db, func(tx pgx.Tx) (err error) {
 		row, _, err = n.table.find(ctx, tx, n.holder)
 		if held, ok := errors.AsType[*heldError](err); ok {
@@ -107,7 +107,7 @@ func (b *building) take(ctx context.Context, logID uuid.UUID) (*turn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &turn{epoch: row.epoch, prolonged: time.Now()}, nil
+	return newTurn(row.epoch, 0, began), nil
 }
 
 // run builds until the switch is done.

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"context"
 	"sync"
 
 	"github.com/annals-project/annals/eventstore"
@@ -10,8 +11,9 @@ import (
 type progress struct {
 	mu       sync.Mutex
 	position eventstore.Position
-	// active is true while this process has the turn: then position is the newest there is.
+	// active is true while this process has the turn: then position is the newest there is, once confirm says so.
 	active  bool
+	confirm func(context.Context) error
 	epoch   int64 // of the newest turn of this process
 	stop    *Stop
 	trouble error
@@ -32,6 +34,7 @@ type standing struct {
 	trouble  error
 	repeat   *Repeat
 	changed  <-chan struct{}
+	confirm  func(context.Context) error
 }
 
 func (p *progress) look() standing {
@@ -40,7 +43,7 @@ func (p *progress) look() standing {
 	if p.changed == nil {
 		p.changed = make(chan struct{})
 	}
-	return standing{position: p.position, active: p.active, stop: p.stop, trouble: p.trouble, repeat: p.repeat, changed: p.changed}
+	return standing{position: p.position, active: p.active, stop: p.stop, trouble: p.trouble, repeat: p.repeat, changed: p.changed, confirm: p.confirm}
 }
 
 // change changes the progress and wakes all who wait for it.

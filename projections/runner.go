@@ -40,6 +40,8 @@ type runner struct {
 	bounds    bounds
 	// repeatLimit is how long one page may be repeated before the projection counts as stopped.
 	repeatLimit time.Duration
+	// trust is how long what a turn knows of its checkpoint counts for those who wait.
+	trust time.Duration
 
 	// rebuilding is held while the projection is built beside the live one by this process, and while what such a build left is removed.
 	rebuilding sync.Mutex
@@ -131,6 +133,7 @@ func (r *runner) take(ctx context.Context) (*turn, error) {
 		return nil, err
 	}
 	var row checkpoint
+	began := time.Now()
 	err = pgx.BeginFunc(limited, r.db, func(tx pgx.Tx) error {
 		var found bool
 		row, found, err = r.table.find(limited, tx, r.holder)
@@ -168,9 +171,12 @@ func (r *runner) take(ctx context.Context) (*turn, error) {
 		stop, _ := errors.AsType[*Stop](err)
 		return nil, errors.Join(err, r.table.release(limited, row.epoch, stop, nil))
 	}
-	t := &turn{epoch: row.epoch, stored: row.position, reached: row.position, prolonged: time.Now()}
+	t := newTurn(row.epoch, row.position, began)
 	t.ctx, t.end = context.WithCancel(ctx)
-	r.progress.change(func(p *progress) { p.position, p.active, p.epoch = row.position, true, row.epoch })
+	r.progress.change(func(p *progress) {
+		p.position, p.active, p.epoch = row.position, true, row.epoch
+		p.confirm = func(ctx context.Context) error { return r.confirm(ctx, t) }
+	})
 	r.progress.begun(row.position)
 	r.sweepOnce(limited)
 	return t, nil
@@ -289,8 +295,9 @@ func (r *runner) position(ctx context.Context) (eventstore.Position, error) {
 		t.end()
 		return 0, fmt.Errorf("turn of %s: %w", r.projector.Name(), errStale)
 	}
-	t.rewind(row.position)
+	// Who confirms the turn behind the rewind looks at the progress again, and finds it rewound.
 	r.progress.change(func(p *progress) { p.position = row.position })
+	t.rewind(row.position)
 	return row.position, nil
 }
 

@@ -100,7 +100,7 @@ func New(cfg Config) (*Runtime, error) {
 		r := &runner{
 			projector: p, table: newCheckpoints(cfg.DB, p.Name()), db: cfg.DB, store: cfg.Store, codec: cfg.Codec, feed: rt.feed, logID: cfg.LogID,
 			aside: rt.aside, holder: cfg.Holder, lease: cfg.Lease, log: cfg.Logger.With("projection", p.Name()), hooks: cfg.Hooks,
-			bounds: bounds{page: cfg.PageLimit, event: cfg.EventLimit}, repeatLimit: cfg.RepeatLimit,
+			bounds: bounds{page: cfg.PageLimit, event: cfg.EventLimit}, repeatLimit: cfg.RepeatLimit, trust: trusted,
 		}
 		if _, twice := rt.waiter.local[p.Name()]; twice {
 			return nil, fmt.Errorf("projections: two projectors are named %s", p.Name())

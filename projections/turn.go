@@ -27,9 +27,25 @@ type turn struct {
 	stored, reached eventstore.Position
 	last            uuid.UUID // the event at reached
 	prolonged       time.Time
+	// seen is when the checkpoint was last known to be this turn's, and where it was stored.
+	seen time.Time
+	// looking holds a token while somebody looks at the checkpoint for those who wait.
+	looking chan struct{}
 	// recorded is the Repeat that other processes can read. Only keep uses it.
 	recorded *Repeat
 }
+
+// newTurn is a turn whose checkpoint was found, or made, at began.
+func newTurn(epoch int64, at eventstore.Position, began time.Time) *turn {
+	return &turn{epoch: epoch, stored: at, reached: at, prolonged: began, seen: began, looking: make(chan struct{}, 1)}
+}
+
+// trusted is how long what a turn knows of its checkpoint counts without another look: less than it takes to put an older database in
+// the place of a lost one.
+const trusted = 250 * time.Millisecond
+
+// confirmLimit bounds one look at a checkpoint; others who ask wait for it.
+const confirmLimit = 2 * time.Second
 
 // idleFlush is how long the checkpoint may stay behind the runner. Waiters of this process do not notice it, those of others do.
 const idleFlush = 50 * time.Millisecond
@@ -59,7 +75,8 @@ func (t *turn) store(after, next eventstore.Position, last uuid.UUID, write func
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.stored, t.reached, t.last, t.prolonged = next, next, last, began
+	t.stored, t.reached, t.last = next, next, last
+	t.prolonged, t.seen = began, began
 	return nil
 }
 
@@ -82,7 +99,66 @@ func (t *turn) at() (stored, reached eventstore.Position, last uuid.UUID) {
 func (t *turn) age() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return time.Since(t.prolonged)
+	return passed(t.prolonged)
+}
+
+// known reports whether the checkpoint was looked at within a time.
+func (t *turn) known(within time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return passed(t.seen) < within
+}
+
+func (t *turn) saw(at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if at.After(t.seen) {
+		t.seen = at
+	}
+}
+
+// passed is the time since an instant. The clock that times are measured with stands still while a machine is suspended, the
+// clock of the day does not.
+func passed(since time.Time) time.Duration {
+	now := time.Now()
+	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
+}
+
+// confirm is nil where the checkpoint is the turn's and not behind what was stored, as was seen within the time that is trusted, or
+// is looked at now. errStale ends the turn; any other error is a failure to look. Of all who ask at once one looks.
+func (r *runner) confirm(ctx context.Context, t *turn) error {
+	if t.ctx.Err() != nil {
+		return errStale
+	}
+	if t.known(r.trust) {
+		return nil
+	}
+	select {
+	case t.looking <- struct{}{}:
+		defer func() { <-t.looking }()
+	case <-t.ctx.Done():
+		return errStale
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if t.known(r.trust) {
+		return nil
+	}
+	stored, _, _ := t.at()
+	began := time.Now()
+	limited, cancel := context.WithTimeout(ctx, confirmLimit)
+	defer cancel()
+	row, err := r.table.read(limited)
+	if err != nil {
+		return err
+	}
+	if row.epoch != t.epoch || row.position < stored {
+		r.log.WarnContext(ctx, "turn lost", "stored", stored, "found", row.position, "err", errStale)
+		t.end()
+		return errStale
+	}
+	t.saw(began)
+	return nil
 }
 
 // flush moves the checkpoint to where the runner is.
@@ -99,7 +175,7 @@ func (r *runner) flush(ctx context.Context, t *turn) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.stored, t.prolonged = reached, began
+	t.stored, t.prolonged, t.seen = reached, began, began
 	return nil
 }
 
@@ -117,7 +193,7 @@ func (r *runner) renew(ctx context.Context, t *turn) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.prolonged = began
+	t.prolonged, t.seen = began, began
 	return nil
 }
 

@@ -12,7 +12,8 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Waiter knows how far the projections are: from memory those that run in this process, from the database those of others.
+// Waiter knows how far the projections are: from memory those whose turn this process has, as its checkpoint confirms, from the
+// database all others.
 type Waiter struct {
 	db    *pgxpool.Pool
 	local map[string]*progress
@@ -88,13 +89,24 @@ func late(ctx context.Context, name string) error {
 	return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "projection %s is late; retry", name)
 }
 
-// standing is where a projection is. What this process knows is enough where it has the turn, or is at enough already.
+// standing is where a projection is. Where this process has the turn its memory says so; that it is at enough, if that is not 0,
+// counts only where the checkpoint is the turn's still: another process may have taken it, and the database may have fallen back.
 func (w *Waiter) standing(ctx context.Context, name string, enough eventstore.Position) (standing, error) {
 	var now standing
 	if local, ok := w.local[name]; ok {
 		now = local.look()
-		if now.active || now.position >= enough && enough > 0 {
+		if now.active && (enough == 0 || now.position < enough) {
 			return now, nil
+		}
+		if now.active {
+			err := now.confirm(ctx)
+			if err != nil && !errors.Is(err, errStale) {
+				return now, err
+			}
+			if now = local.look(); err == nil && now.active {
+				return now, nil
+			}
+			now.active = false // whoever waits looks at the database, until a turn is taken anew
 		}
 	}
 	row, err := newCheckpoints(w.db, name).read(ctx)
@@ -122,7 +134,7 @@ func (w *Waiter) standing(ctx context.Context, name string, enough eventstore.Po
 
 // Position is up to where a projection has applied everything; 0 for one that was not made yet.
 func (w *Waiter) Position(ctx context.Context, name string) (eventstore.Position, error) {
-	now, err := w.standing(ctx, name, 0)
+	now, err := w.standing(ctx, name, 1)
 	return now.position, err
 }
 

@@ -1,0 +1,103 @@
+package projections
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/eventstore"
+)
+
+// strict is a runtime that trusts its memory for no moment, with two pages applied; first and last are where they end.
+func strict(t *testing.T, w *world) (rt *Runtime, stop func(), first, last eventstore.Position) {
+	t.Helper()
+	rt = w.runtime(t, func(c *Config) { c.Lease = time.Hour }, tally{family: "apple"})
+	for _, r := range rt.runners {
+		r.trust = 0
+	}
+	stop = run(t, rt)
+	first = w.add(t, "apple-1", 1)
+	mustWait(t, rt.Waiter(), first, "apples")
+	last = w.add(t, "apple-1", 2, 3)
+	mustWait(t, rt.Waiter(), last, "apples")
+	return rt, stop, first, last
+}
+
+// fallBack puts rows and checkpoint where they were at a position, as a database does that an older copy takes the place of; also
+// says what else holds of the checkpoint then.
+func (w *world) fallBack(t *testing.T, at eventstore.Position, also string) {
+	t.Helper()
+	w.exec(t, `with fallen as (update apples.totals set total = 1, events = 1)
+		update apples.checkpoint set position = $1, last_event_id = null`+also, int64(at))
+}
+
+func wantLate(t *testing.T, waiter *Waiter, pos eventstore.Position) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	wantUnavailable(t, waiter.Wait(ctx, pos, "apples"), "late")
+}
+
+func TestAWaitIsNotAnsweredForADatabaseThatFellBack(t *testing.T) {
+	w := newWorld(t)
+	rt, _, first, last := strict(t, w)
+	w.fallBack(t, first, "")
+	mustWait(t, rt.Waiter(), last, "apples")
+	w.wantTotals(t, "apples", total{"apple-1", 6, 3})
+}
+
+func TestAPositionIsNotThatOfATurnThatWasTaken(t *testing.T) {
+	w := newWorld(t)
+	rt, _, first, last := strict(t, w)
+	w.fallBack(t, first, `, epoch = epoch + 1, holder = 'another', until = clock_timestamp() + interval '1 hour'`)
+	if at, err := rt.Waiter().Position(t.Context(), "apples"); err != nil || at != first {
+		t.Errorf("it says %d, %v, and the rows are at %d", at, err, first)
+	}
+	wantLate(t, rt.Waiter(), last)
+	w.exec(t, `update apples.checkpoint set until = clock_timestamp()`)
+	mustWait(t, rt.Waiter(), last, "apples")
+	w.wantTotals(t, "apples", total{"apple-1", 6, 3})
+}
+
+func TestAPositionIsNotThatOfATurnThatEnded(t *testing.T) {
+	w := newWorld(t)
+	rt, stop, first, last := strict(t, w)
+	stop()
+	mustWait(t, rt.Waiter(), last, "apples")
+	w.fallBack(t, first, "")
+	wantLate(t, rt.Waiter(), last)
+}
+
+func TestAWaitEndsLateWhereTheCheckpointCannotBeLookedAt(t *testing.T) {
+	w := newWorld(t)
+	rt, _, _, last := strict(t, w)
+	tx, err := w.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `lock table apples.checkpoint in access exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	wantLate(t, rt.Waiter(), last)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustWait(t, rt.Waiter(), last, "apples")
+}
+
+// While pages are committed, nobody who waits asks the database.
+func TestWhatWasSeenAMomentAgoIsTrusted(t *testing.T) {
+	turn := newTurn(1, 7, time.Now())
+	if !turn.known(time.Minute) {
+		t.Error("what was seen now is not known")
+	}
+	turn = newTurn(1, 7, time.Now().Add(-time.Hour))
+	if turn.known(time.Minute) {
+		t.Error("what was seen an hour ago is trusted")
+	}
+	// A machine that was suspended: the clock that measures stood still, the clock of the day went on.
+	turn.saw(time.Now().Round(0).Add(-time.Hour))
+	if turn.known(time.Minute) {
+		t.Error("what was seen before the machine was suspended is trusted")
+	}
+}
