@@ -44,7 +44,7 @@ func (rt *Runtime) Health(ctx context.Context) []Status {
 	}
 	all := make([]Status, 0, len(rt.runners))
 	for _, r := range rt.runners {
-		now, err := rt.waiter.standing(ctx, r.projector.Name(), 0)
+		now, err := rt.inside.standing(ctx, r.projector.Name(), 0)
 		s := Status{Name: r.projector.Name(), Version: r.projector.Version(), Position: now.position, Head: head, Active: now.active, Stop: now.stop, Trouble: now.trouble, Repeat: now.repeat}
 		if s.Trouble == nil {
 			s.Trouble = unread[r.topic()]

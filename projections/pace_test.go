@@ -55,7 +55,8 @@ func TestRest(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := &runner{projector: c.projector, progress: &progress{active: true}}
+				sure := func(context.Context) error { return nil }
+				r := &runner{projector: c.projector, progress: &progress{active: true, confirm: sure}}
 				waiter := &Waiter{local: map[string]*progress{"p": r.progress}}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()

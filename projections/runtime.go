@@ -22,9 +22,12 @@ import (
 	"github.com/annals-project/annals/internal/panics"
 )
 
-// Config is what a Runtime works with. All but Holder, Lease and Hooks are required.
+// Config is what a Runtime works with. DB, Store, Codec, LogID and Logger are required.
 type Config struct {
-	DB    *pgxpool.Pool
+	// DB is for pages and turns: who answers calls takes no connection of it.
+	DB *pgxpool.Pool
+	// Calls is what waits on behalf of calls look with at projections of other processes; DB by default.
+	Calls *pgxpool.Pool
 	Store eventstore.Store
 	Codec *eventstore.Codec
 	// LogID answers the id of the log in Store; it may fail until the log is opened. See LogIDOf.
@@ -75,8 +78,10 @@ type Runtime struct {
 	feed     *feed.Feed
 	runners  []*runner
 	topics   map[string]*runner
-	waiter   *Waiter
-	aside    *aside
+	// waiter is for calls, inside for the work behind them.
+	waiter *Waiter
+	inside *Waiter
+	aside  *aside
 }
 
 // New makes a runtime. Nothing runs before Run.
@@ -92,8 +97,11 @@ func New(cfg Config) (*Runtime, error) {
 	}
 	cfg.PageLimit, cfg.EventLimit = cmp.Or(cfg.PageLimit, pageLimit), cmp.Or(cfg.EventLimit, eventLimit)
 	cfg.RepeatLimit = cmp.Or(cfg.RepeatLimit, repeatLimit)
-	rt := &Runtime{observer: cfg.Observer, log: cfg.Logger, db: cfg.DB, topics: map[string]*runner{}, waiter: NewWaiter(cfg.DB)}
-	rt.waiter.holder, rt.waiter.repeatLimit = cfg.Holder, cfg.RepeatLimit
+	rt := &Runtime{observer: cfg.Observer, log: cfg.Logger, db: cfg.DB, topics: map[string]*runner{}, inside: NewWaiter(cfg.DB)}
+	rt.inside.holder, rt.inside.repeatLimit = cfg.Holder, cfg.RepeatLimit
+	outside := *rt.inside
+	outside.db = cmp.Or(cfg.Calls, cfg.DB)
+	rt.waiter = &outside
 	rt.aside = newAside(cfg.Store, cfg.Codec)
 	rt.feed = feed.New(cfg.Store, cfg.Codec, rt.position, cfg.Logger)
 	for _, p := range cfg.Projectors {
@@ -164,8 +172,11 @@ func (rt *Runtime) position(ctx context.Context, topic string) (eventstore.Posit
 	return r.position(ctx)
 }
 
-// Waiter waits for the projections, those of this process and those of others.
+// Waiter waits for the projections, those of this process and those of others, on behalf of calls.
 func (rt *Runtime) Waiter() *Waiter { return rt.waiter }
+
+// Inside is Waiter for the work behind the calls: it does not look with their connections.
+func (rt *Runtime) Inside() *Waiter { return rt.inside }
 
 // LogIDOf reads the id of the log from the first event of its registry, and fails until that is written.
 func LogIDOf(store eventstore.Store, codec *eventstore.Codec) func(context.Context) (uuid.UUID, error) {

@@ -81,7 +81,7 @@ func (c *RebuildCmd) alone(ctx context.Context, env *Env) (_ rebuilder, done fun
 		return nil, nil, errors.Join(err, st.close())
 	}
 	runtime, err := projections.New(projections.Config{
-		DB: st.db, Store: st.store, Codec: st.codec, LogID: projections.LogIDOf(st.store, st.codec), Logger: log,
+		DB: st.work, Store: st.store, Codec: st.codec, LogID: projections.LogIDOf(st.store, st.codec), Logger: log,
 		Projectors: append(projectors(st, events.Namespaces, domainrecall.NewAnalyzer(), log), c.embeddingProjectors()...),
 	})
 	if err != nil {

@@ -161,7 +161,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 	backlog := &backlog{}
 	p.runtime, err = projections.New(projections.Config{
 		Observer: backlog,
-		DB:       st.db, Store: st.store, Codec: st.codec, LogID: projections.LogIDOf(st.store, st.codec), Logger: log, Hooks: hooks,
+		DB:       st.work, Calls: st.db, Store: st.store, Codec: st.codec, LogID: projections.LogIDOf(st.store, st.codec), Logger: log, Hooks: hooks,
 		Projectors: append(projectors(st, events.Namespaces, analyzer, log), s.embeddingProjectors()...),
 	})
 	if err != nil {
@@ -176,9 +176,11 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 		backlog: backlog, owners: p.access.Owners,
 	}
 	queries := datapoints.Queries{DB: st.db, Log: st.store, Wait: p.waiter}
+	inside := p.runtime.Inside()
+	lists := datapoints.Queries{DB: st.work, Log: st.store, Wait: inside}
 	foreground := &commands.Foreground{}
 	p.worker = &pipeline.Worker{
-		Foreground: foreground, Log: events, Queue: roomyQueue{queries, p.pressure}, Progress: p.waiter, Extractor: pipeline.Builtin{}, Logger: log, Holder: uuid.NewString(), Now: p.now,
+		Foreground: foreground, Log: events, Queue: roomyQueue{lists, p.pressure}, Progress: inside, Extractor: pipeline.Builtin{}, Logger: log, Holder: uuid.NewString(), Now: p.now,
 	}
 	if s.ModelURL != "" {
 		if p.worker.Extractor, err = model.NewExtractor(s.model()); err != nil {
@@ -186,19 +188,19 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 		}
 		p.worker.Slow = true
 	}
-	p.confirmer = &pipeline.Confirmer{Log: events, Sends: queries, Progress: p.waiter, IndexTrouble: p.indexTrouble, Logger: log, Now: p.now}
+	p.confirmer = &pipeline.Confirmer{Log: events, Sends: lists, Progress: inside, IndexTrouble: p.indexTrouble, Logger: log, Now: p.now}
 	if p.embedding, err = p.newEmbedding(ctx, events); err != nil {
 		return nil, err
 	}
 	p.directory = newDirectory(st, p.waiter, queries)
-	p.finisher = p.newFinisher(events, queries)
+	p.finisher = p.newFinisher(events, lists)
 
 	if p.tariff, err = s.tariff(); err != nil {
 		return nil, err
 	}
 	meters, charges := p.newMeters(p.tariff), usage.Queries{DB: st.db, Tariff: p.tariff}
 	p.recalls = usage.NewRecalls(meters, log)
-	p.metering = &commands.Metering{Log: events, Counted: charges, Waiter: p.waiter, Logger: log, Now: p.now}
+	p.metering = &commands.Metering{Log: events, Counted: usage.Queries{DB: st.work, Tariff: p.tariff}, Waiter: inside, Logger: log, Now: p.now}
 	vault, sealing, err := openVault(s, st.db)
 	if err != nil {
 		return nil, err
@@ -233,7 +235,7 @@ func projectors(st *storage, namespaces stream.Namespaces, analyzer *domainrecal
 func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queries, write *commands.Service, blobs blobReader,
 	analyzer *domainrecall.Analyzer,
 ) error {
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &partMetrics{p})
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &partMetrics{p}, poolMetrics{p.st})
 	p.embedding.metrics(registry)
 	metrics, err := httpx.NewMetrics(registry)
 	if err != nil {

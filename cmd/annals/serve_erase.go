@@ -11,12 +11,15 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/memories"
+	"github.com/annals-project/annals/projections/usage"
 )
 
 // newFinisher makes the finisher with what it removes from the disk.
-func (p *process) newFinisher(events *commands.Log, queries datapoints.Queries) *pipeline.Finisher {
-	tables := projections.Vacuum{DB: p.st.db, Keepers: []projections.TextKeeper{datapoints.Projector{}, &memories.Projector{}, &directory.Projector{}}, Leftovers: p.runtime.DropLeftovers}
-	f := &pipeline.Finisher{Log: events, List: queries, Identities: p.directory, Progress: p.waiter, Logger: p.log, Now: p.now, Index: p.st.index, HasIndex: p.index.feeds}
+func (p *process) newFinisher(events *commands.Log, lists datapoints.Queries) *pipeline.Finisher {
+	tables := projections.Vacuum{DB: p.st.work, Keepers: []projections.TextKeeper{datapoints.Projector{}, &memories.Projector{}, &directory.Projector{}}, Leftovers: p.runtime.DropLeftovers}
+	inside := p.runtime.Inside()
+	removals := directory.NewQueries(p.st.work, p.st.store, inside, lists, usage.Queries{DB: p.st.work})
+	f := &pipeline.Finisher{Log: events, List: lists, Identities: removals, Progress: inside, Logger: p.log, Now: p.now, Index: p.st.index, HasIndex: p.index.feeds}
 	p.embedding.erases(f, &tables)
 	f.Tables = tables
 	if p.st.node != nil {

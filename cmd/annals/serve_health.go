@@ -48,8 +48,10 @@ func (p *process) notReady(ctx context.Context) []readapi.NotReady {
 	if reason, cause := p.st.logTrouble(ctx); reason != "" {
 		add("event store", reason, cause)
 	}
-	if err := p.st.db.Ping(ctx); err != nil {
+	if err := p.st.work.Ping(ctx); err != nil {
 		add("postgres", "it does not answer; the log names the cause", err)
+	} else if err := p.st.db.Ping(ctx); err != nil {
+		add("postgres", "every connection for calls is taken; the log names the cause", err)
 	}
 	if reason := p.door.reason(); reason != "" {
 		add("service", reason, nil)

@@ -80,7 +80,7 @@ func (p *process) watchIndex(ctx context.Context) error {
 // keepIndexWhole fills parts of the index again that lost their documents.
 func (p *process) keepIndexWhole(ctx context.Context) error {
 	texts := recallindex.Log{Store: p.st.store, Codec: p.st.codec}
-	return recallindex.New(p.st.index, texts, domainrecall.NewAnalyzer(), p.log).KeepWhole(ctx, p.st.db)
+	return recallindex.New(p.st.index, texts, domainrecall.NewAnalyzer(), p.log).KeepWhole(ctx, p.st.work)
 }
 
 func (p *process) lookAtIndex(ctx context.Context) {

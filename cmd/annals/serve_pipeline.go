@@ -23,7 +23,7 @@ func (p *process) derive(ctx context.Context) error {
 
 // inheritLeases ends the leases of processes that are known to be gone, and removes those that are of no use any more.
 func (p *process) inheritLeases(ctx context.Context) error {
-	queries, now := datapoints.Queries{DB: p.st.db}, p.now()
+	queries, now := datapoints.Queries{DB: p.st.work}, p.now()
 	if p.settings.EventStore == Embedded {
 		// One process alone works on an embedded log, so whatever is leased was leased by one that is gone.
 		if err := queries.AbandonLeases(ctx, now); err != nil {

@@ -23,13 +23,22 @@ import (
 // connections is how many connections to the event store share the calls: one HTTP/2 connection serialises its writes.
 const connections = 4
 
+// callConnections and workConnections are the most connections to Postgres of the calls, and of the work behind them: pages and
+// turns of projections, and the to-do lists of the pipeline. That a process answers many calls takes none from its work. A projection
+// that is built beside the live one takes projections.besideConnections more.
+const (
+	callConnections = 32
+	workConnections = 24
+)
+
 // storage is what the process keeps: the log, the database and the index, embedded or not.
 type storage struct {
 	node     *node.Node // nil for a cluster
 	postgres *pg.Server // nil for a server of its own
 	store    *esdb.Store
 	codec    *eventstore.Codec
-	db       *pgxpool.Pool
+	db       *pgxpool.Pool // for calls
+	work     *pgxpool.Pool // for the work behind them
 	index    recallindex.Index
 }
 
@@ -90,7 +99,10 @@ func (st *storage) openDatabase(ctx context.Context, s *Settings, log *slog.Logg
 		}
 		url = st.postgres.URL()
 	}
-	if st.db, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) { c.MaxConns = 32 }); err != nil {
+	if st.db, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) { c.MaxConns = callConnections }); err != nil {
+		return err
+	}
+	if st.work, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) { c.MaxConns = workConnections }); err != nil {
 		return err
 	}
 	return pg.Migrate(ctx, st.db)
@@ -121,8 +133,10 @@ func (st *storage) close() error {
 	if st.index != nil {
 		errs = append(errs, st.index.Close())
 	}
-	if st.db != nil {
-		st.db.Close()
+	for _, pool := range []*pgxpool.Pool{st.db, st.work} {
+		if pool != nil {
+			pool.Close()
+		}
 	}
 	if st.postgres != nil {
 		errs = append(errs, st.postgres.Close())

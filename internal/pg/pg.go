@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -45,6 +46,9 @@ type Server struct {
 const (
 	role     = "annals"
 	database = "annals"
+
+	// mostConnections are enough for a process that builds every projection beside the live one.
+	mostConnections = 100
 
 	startLimit = 2 * time.Minute  // a server that recovers from a crash is slow
 	stopLimit  = 30 * time.Second // of a fast shutdown, which writes a checkpoint
@@ -145,7 +149,7 @@ func (s *Server) settings() map[string]string {
 	settings := map[string]string{
 		"listen_addresses":                "",
 		"unix_socket_permissions":         "0700",
-		"max_connections":                 "60",
+		"max_connections":                 strconv.Itoa(mostConnections),
 		"shared_buffers":                  "128MB",
 		"work_mem":                        "8MB",
 		"maintenance_work_mem":            "64MB",
