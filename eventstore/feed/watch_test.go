@@ -118,7 +118,7 @@ type slowObserver struct{ pause time.Duration }
 
 func (slowObserver) Begins(eventstore.Position) {}
 
-func (o slowObserver) Arrived(eventstore.Fact) { time.Sleep(o.pause) }
+func (o slowObserver) Arrived(eventstore.Fact) { pass(o.pause) }
 
 // Nothing but a stall is taken for one: not a log in which nothing happens, not a page or an observer that takes minutes, not events
 // that come one by one for hours, and not a store whose head cannot be read.
@@ -126,7 +126,7 @@ func TestWatch_NoFalseAlarm(t *testing.T) {
 	for name, live := range map[string]func(*testing.T, *rig, *mute){
 		"nothing happens": func(_ *testing.T, r *rig, _ *mute) {
 			r.append(1)
-			time.Sleep(time.Hour)
+			pass(time.Hour)
 		},
 		"a page takes minutes": func(_ *testing.T, r *rig, _ *mute) {
 			messages := r.subscribe(r.ctx, "slow")
@@ -134,7 +134,7 @@ func TestWatch_NoFalseAlarm(t *testing.T) {
 			msg, _ := r.take(messages)
 			for range 20 {
 				r.append(feed.PageEvents)
-				time.Sleep(time.Minute)
+				pass(time.Minute)
 			}
 			msg.Ack()
 		},
@@ -142,12 +142,12 @@ func TestWatch_NoFalseAlarm(t *testing.T) {
 			r.feed.Observe(slowObserver{pause: 3 * time.Minute})
 			synctest.Wait()
 			r.append(10)
-			time.Sleep(time.Hour)
+			pass(time.Hour)
 		},
 		"events come one by one": func(_ *testing.T, r *rig, _ *mute) {
 			for range 400 {
 				r.append(1)
-				time.Sleep(9 * time.Second)
+				pass(9 * time.Second)
 			}
 		},
 		"the head cannot be read": func(t *testing.T, r *rig, m *mute) {
@@ -155,12 +155,12 @@ func TestWatch_NoFalseAlarm(t *testing.T) {
 			m.noHead.Store(true)
 			m.silent.Store(true)
 			r.append(1)
-			time.Sleep(time.Hour)
+			pass(time.Hour)
 			if got := r.feed.Stalls(); got != 0 {
 				t.Errorf("%d stalls without proof", got)
 			}
 			m.noHead.Store(false)
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 			if got := r.feed.Stalls(); got != 1 {
 				t.Errorf("%d stalls once the head is read again, want 1", got)
 			}
@@ -190,3 +190,6 @@ func TestWatch_NoFalseAlarm(t *testing.T) {
 		})
 	}
 }
+
+// pass lets time pass on the clock of a bubble.
+func pass(d time.Duration) { <-time.After(d) }
