@@ -108,14 +108,8 @@ func (s *scavenger) sweep(what sweeping) (wait time.Duration, err error) {
 		if err != nil {
 			return wait, err
 		}
-		for _, stream := range bounded {
-			ended, err := v.ended(stream)
-			if err == nil && (what.all || !ended) {
-				err = s.remove(v, stream, true)
-			}
-			if err != nil {
-				return wait, fmt.Errorf("stream %q: %w", stream, err)
-			}
+		if err := s.removeBounded(v, bounded, what.all); err != nil {
+			return wait, err
 		}
 		swept = swept || len(bounded) > 0
 	}
@@ -125,33 +119,53 @@ func (s *scavenger) sweep(what sweeping) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// removeDue removes what is due, and forgets that it was. A stream that is named many times has to lose no more for that.
-func (s *scavenger) removeDue(v *view, due []pending, all bool) error {
-	for some := range slices.Chunk(due, scavengeBatch) {
-		batch := s.store.db.NewBatch()
-		seen := map[string]bool{}
-		for _, p := range some {
-			overtaken, err := p.overtaken(v)
-			if err == nil && (all || !overtaken) && !seen[p.stream] {
-				seen[p.stream] = true
-				err = s.remove(v, p.stream, isMeta(p.stream))
-			}
-			stays := false
-			if err == nil {
-				stays, err = p.stays(v)
-			}
-			if err == nil && !stays {
-				err = batch.Delete(p.key(), nil)
-			}
-			if err != nil {
-				return errors.Join(fmt.Errorf("stream %q: %w", p.stream, err), batch.Close())
-			}
+// removeBounded removes what the bounds of streams take.
+func (s *scavenger) removeBounded(v *view, bounded []string, all bool) (err error) {
+	r := &remover{of: s}
+	defer func() { err = errors.Join(err, r.close()) }()
+	for _, stream := range bounded {
+		ended, err := v.ended(stream)
+		if err == nil && (all || !ended) {
+			err = s.remove(r, v, stream, true)
 		}
-		if err := s.store.commit(batch); err != nil {
-			return fmt.Errorf("write the log: %w", err)
+		if err != nil {
+			return fmt.Errorf("stream %q: %w", stream, err)
 		}
 	}
-	return nil
+	return r.flush()
+}
+
+// removeDue removes what is due, and forgets that it was. A stream that is named many times has to lose no more for that.
+func (s *scavenger) removeDue(v *view, due []pending, all bool) (err error) {
+	r := &remover{of: s}
+	defer func() { err = errors.Join(err, r.close()) }()
+	for some := range slices.Chunk(due, scavengeBatch) {
+		seen := map[string]bool{}
+		for _, p := range some {
+			if err := s.removeOne(r, v, p, all, seen); err != nil {
+				return fmt.Errorf("stream %q: %w", p.stream, err)
+			}
+		}
+	}
+	return r.flush()
+}
+
+func (s *scavenger) removeOne(r *remover, v *view, p pending, all bool, seen map[string]bool) error {
+	overtaken, err := p.overtaken(v)
+	if err != nil {
+		return err
+	}
+	if (all || !overtaken) && !seen[p.stream] {
+		seen[p.stream] = true
+		if err := s.remove(r, v, p.stream, isMeta(p.stream)); err != nil {
+			return err
+		}
+	}
+	stays, err := p.stays(v)
+	if err != nil || stays {
+		return err
+	}
+	return r.forget(p)
 }
 
 func pendingOf(from pebble.Reader) (out []pending, err error) {
@@ -175,7 +189,7 @@ func pendingOf(from pebble.Reader) (out []pending, err error) {
 }
 
 // remove removes what a stream has to lose as of a view, by its bounds too or by $tb alone. What was written after the view is above what it removes.
-func (s *scavenger) remove(v *view, stream string, bounds bool) error {
+func (s *scavenger) remove(r *remover, v *view, stream string, bounds bool) error {
 	state, err := loadState(v.snapshot, stream)
 	if err != nil {
 		return err
@@ -191,7 +205,7 @@ func (s *scavenger) remove(v *view, stream string, bounds bool) error {
 		} else if head {
 			below = meta.last
 		}
-		return errors.Join(s.removeBelow(meta, below), s.removeBelow(state, tombstoneRevision))
+		return errors.Join(r.below(meta, below), r.below(state, tombstoneRevision))
 	}
 	below := state.meta.truncateBefore
 	if bounds {
@@ -203,7 +217,7 @@ func (s *scavenger) remove(v *view, stream string, bounds bool) error {
 		}
 	}
 	// The last event stays as long as the stream is not ended, as servers have it: the newest event of the log is never removed.
-	return s.removeBelow(state, min(below, state.last))
+	return r.below(state, min(below, state.last))
 }
 
 // isHead says whether an event of a stream is the newest of the log: the head of a log is found by it.
@@ -242,61 +256,4 @@ func (v *view) firstYoung(state *streamState, from int64, now time.Time) (int64,
 			return from, nil
 		}
 	}
-}
-
-// removeBelow deletes the events of a stream below a revision, a batch at a time.
-func (s *scavenger) removeBelow(state *streamState, below int64) error {
-	if state.id == 0 || below <= 0 {
-		return nil
-	}
-	for {
-		if err := s.ctx.Err(); err != nil {
-			return err
-		}
-		removed, err := s.removeSome(state, below)
-		if err != nil || removed == 0 {
-			return err
-		}
-	}
-}
-
-func (s *scavenger) removeSome(state *streamState, below int64) (removed int, err error) {
-	iter, err := s.store.db.NewIter(&pebble.IterOptions{LowerBound: revisionKey(state.id, 0), UpperBound: revisionKey(state.id, below)})
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, iter.Close()) }()
-	batch := s.store.db.NewBatch()
-	committed := false
-	defer func() {
-		if !committed {
-			err = errors.Join(err, batch.Close())
-		}
-	}()
-	var holes spans
-	for valid := iter.First(); valid && removed < scavengeBatch; valid = iter.Next() {
-		value, err := iter.ValueAndErr()
-		if err != nil {
-			return 0, err
-		}
-		position, err := decodePosition(value)
-		if err != nil {
-			return 0, err
-		}
-		if err := errors.Join(batch.Delete(eventKey(position), nil), batch.Delete(iter.Key(), nil)); err != nil {
-			return 0, err
-		}
-		holes.add(span{position, position})
-		removed++
-	}
-	if err := iter.Error(); err != nil || removed == 0 {
-		return 0, err
-	}
-	for _, hole := range holes {
-		if err := batch.Set(holeKey(hole), nil, nil); err != nil {
-			return 0, err
-		}
-	}
-	committed = true
-	return removed, s.store.commit(batch)
 }

@@ -12,6 +12,8 @@ import (
 const (
 	// scavengeBatch is how many events are removed at once, so that appends are not held up.
 	scavengeBatch = 256
+	// gatherTime lies between a deletion and the removal that nobody asked for: what is deleted meanwhile is removed with it.
+	gatherTime = time.Second
 	// softDeleteGrace is how long the events of a soft-deleted stream are kept where nobody asks for a scavenge.
 	softDeleteGrace = time.Hour
 	// supersededGrace is how long metadata is kept that newer metadata replaced.
@@ -76,6 +78,7 @@ type scavenger struct {
 	renewed func(context.Context) error
 	now     func() time.Time
 	pause   time.Duration
+	gather  time.Duration
 	// asleep removes nothing unless it is asked, so that a test knows what is there.
 	asleep bool
 
@@ -93,7 +96,7 @@ type scavenger struct {
 
 func newScavenger(st *store, views *views, log *slog.Logger) *scavenger {
 	s := &scavenger{
-		store: st, views: views, log: log, removed: func() {}, renewed: func(context.Context) error { return nil }, now: time.Now, pause: rewritePause,
+		store: st, views: views, log: log, removed: func() {}, renewed: func(context.Context) error { return nil }, now: time.Now, pause: rewritePause, gather: gatherTime,
 		due: make(chan struct{}, 1), urgent: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -124,6 +127,13 @@ func (s *scavenger) request() *round {
 	return s.asked
 }
 
+// isAsked says whether somebody asks for a round.
+func (s *scavenger) isAsked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked != nil
+}
+
 func (s *scavenger) begin() *round {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,6 +154,9 @@ func (s *scavenger) run() {
 			return
 		case <-s.due:
 		case <-timer.C:
+		}
+		if !s.asleep && !s.isAsked() && !s.rest(s.gather) {
+			return
 		}
 		asked := s.begin()
 		if asked == nil && s.asleep {
@@ -170,7 +183,7 @@ func (s *scavenger) run() {
 	}
 }
 
-// rest lets time pass after a failure, unless somebody asks for a round; false says that the node closes.
+// rest lets time pass, unless somebody asks for a round; false says that the node closes.
 func (s *scavenger) rest(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
