@@ -68,13 +68,16 @@ func (l *Log) deletionOf(ctx context.Context, send uuid.UUID) (*deletion.Accepte
 func (l *Log) giveUp(ctx context.Context, id, project uuid.UUID, now time.Time) error {
 	name := stream.Name(stream.Ingestion, id)
 	failed := ingestion.Failed{ProjectID: project, Code: ingestion.Internal, Message: "the stored text cannot be read", FailedAt: now}
-	for {
+	for retry := (tries{}); ; {
 		facts, err := l.ReadFrom(ctx, name, 0)
 		if err != nil || fannedOut(facts) != nil || givenUp(facts) {
 			return err
 		}
 		_, err = l.Append(ctx, name, eventstore.Revision(len(facts)-1), finisherMeta(id), failed)
 		if !errors.Is(err, eventstore.ErrConflict) {
+			return err
+		}
+		if err := retry.again(ctx, err); err != nil {
 			return err
 		}
 	}

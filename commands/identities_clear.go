@@ -44,10 +44,13 @@ func (l *Log) CutIdentity(ctx context.Context, directory Directory, r todo.Remov
 	}); err != nil {
 		return err
 	}
-	for {
+	for retry := (tries{}); ; {
 		err := l.Store.Truncate(ctx, name, r.Revision)
-		if !errors.Is(err, eventstore.ErrUnknown) || ctx.Err() != nil {
+		if !errors.Is(err, eventstore.ErrUnknown) {
 			return unavailable(err)
+		}
+		if err := retry.again(ctx, err); err != nil {
+			return err
 		}
 	}
 }
@@ -61,7 +64,7 @@ func (l *Log) IsCut(ctx context.Context, r todo.Removal) (bool, error) {
 // SayCleared says that what stood before a removal is cut off, and gone from the disks that are ours. It may run any number of times.
 func (l *Log) SayCleared(ctx context.Context, r todo.Removal, now time.Time) error {
 	name := stream.Name(stream.Identity, r.IdentityID)
-	for {
+	for retry := (tries{}); ; {
 		said, last := false, eventstore.NoStream
 		err := l.Scan(ctx, name, r.Revision, func(f eventstore.Fact) (bool, error) {
 			cleared, is := f.Event.(*identity.Cleared)
@@ -75,6 +78,9 @@ func (l *Log) SayCleared(ctx context.Context, r todo.Removal, now time.Time) err
 		cleared := identity.Cleared{ProjectID: r.ProjectID, Removal: int64(r.Revision), ClearedAt: now}
 		_, err = l.Append(ctx, name, last, meta, cleared)
 		if !errors.Is(err, eventstore.ErrConflict) {
+			return err
+		}
+		if err := retry.again(ctx, err); err != nil {
 			return err
 		}
 	}

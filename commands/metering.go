@@ -132,7 +132,7 @@ func (m *Metering) append(ctx context.Context, c todo.Charge) (eventstore.Positi
 		ProjectID: c.ProjectID, OrganizationID: c.OrganizationID, FlushID: c.FlushID, Month: c.Month,
 		Recalls: c.Recalls, RecallTenths: c.RecallTenths, Seen: c.Seen, At: m.Now(),
 	}
-	for {
+	for retry := (tries{}); ; {
 		last, err := m.lastOf(ctx, name)
 		if err != nil {
 			return 0, err
@@ -148,10 +148,12 @@ func (m *Metering) append(ctx context.Context, c todo.Charge) (eventstore.Positi
 			}
 		}
 		done, err := m.Log.Append(ctx, name, last, event.Meta{CommandID: c.FlushID, Principal: "metering"}, charged)
-		if errors.Is(err, eventstore.ErrConflict) {
-			continue
+		if !errors.Is(err, eventstore.ErrConflict) {
+			return done.Position, err
 		}
-		return done.Position, err
+		if err := retry.again(ctx, err); err != nil {
+			return 0, err
+		}
 	}
 }
 
