@@ -42,8 +42,8 @@ func (l *Log) recordAt(ctx context.Context, f eventstore.Fact) (*identity.Record
 		}
 		for _, r := range records {
 			before := l.Codec.Fact(r)
-			if before.Err != nil {
-				return nil, before.Err
+			if err := sound(before); err != nil {
+				return nil, err
 			}
 			behind, at = append(behind, before.Event), r.Revision
 			if identity.Settles(before.Event) {

@@ -73,7 +73,7 @@ func (l *Log) Last(ctx context.Context, stream string) (last eventstore.Fact, ok
 		return eventstore.Fact{}, false, unavailable(err)
 	}
 	last = l.Codec.Fact(recorded)
-	return last, true, last.Err
+	return last, true, sound(last)
 }
 
 // ReadFrom reads and decodes all events of a stream from a revision on.
@@ -124,8 +124,9 @@ func (l *Log) readPage(ctx context.Context, stream string, from eventstore.Revis
 	}
 	facts := make([]eventstore.Fact, len(records))
 	for i, r := range records {
-		if facts[i] = l.Codec.Fact(r); facts[i].Err != nil {
-			return nil, facts[i].Err
+		facts[i] = l.Codec.Fact(r)
+		if err := sound(facts[i]); err != nil {
+			return nil, err
 		}
 	}
 	return facts, nil
@@ -138,7 +139,7 @@ func (l *Log) At(ctx context.Context, stream string, revision eventstore.Revisio
 		return eventstore.Fact{}, false, unavailable(err)
 	}
 	f := l.Codec.Fact(records[0])
-	return f, true, f.Err
+	return f, true, sound(f)
 }
 
 // Serialize waits for the callers of the same stream in this process, so that they do not race each other. The release must be called.

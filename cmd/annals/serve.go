@@ -194,6 +194,7 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 	}
 	p.directory = newDirectory(st, p.waiter, queries)
 	p.finisher = p.newFinisher(events, lists)
+	p.operatorProjections.stuck = p.finisher.Stuck
 
 	if p.tariff, err = s.tariff(); err != nil {
 		return nil, err
@@ -235,7 +236,7 @@ func projectors(st *storage, namespaces stream.Namespaces, analyzer *domainrecal
 func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queries, write *commands.Service, blobs blobReader,
 	analyzer *domainrecall.Analyzer,
 ) error {
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &partMetrics{p}, poolMetrics{p.st})
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &partMetrics{p}, workMetrics{p})
 	p.embedding.metrics(registry)
 	metrics, err := httpx.NewMetrics(registry)
 	if err != nil {

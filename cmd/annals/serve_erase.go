@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"slices"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/commands/pipeline"
+	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/operator"
 	"github.com/annals-project/annals/internal/todo"
 	"github.com/annals-project/annals/projections"
@@ -20,6 +22,10 @@ func (p *process) newFinisher(events *commands.Log, lists datapoints.Queries) *p
 	inside := p.runtime.Inside()
 	removals := directory.NewQueries(p.st.work, p.st.store, inside, lists, usage.Queries{DB: p.st.work})
 	f := &pipeline.Finisher{Log: events, List: lists, Identities: removals, Progress: inside, Logger: p.log, Now: p.now, Index: p.st.index, HasIndex: p.index.feeds}
+	f.Aside = func(at eventstore.Position) bool {
+		aside, is := p.runtime.Aside()[at]
+		return is && (len(aside.Projections) == 0 || slices.Contains(aside.Projections, datapoints.Name))
+	}
 	p.embedding.erases(f, &tables)
 	f.Tables = tables
 	if p.st.node != nil {

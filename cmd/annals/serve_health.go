@@ -19,6 +19,9 @@ import (
 // checkLimit bounds one look at a part.
 const checkLimit = 2 * time.Second
 
+// mostNamed is how many deletions that cannot be completed are named one by one.
+const mostNamed = 8
+
 // notReady names what cannot do its work, and why. Causes go to the log, each set of them once.
 func (p *process) notReady(ctx context.Context) []readapi.NotReady {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
@@ -52,6 +55,11 @@ func (p *process) notReady(ctx context.Context) []readapi.NotReady {
 		add("postgres", "it does not answer; the log names the cause", err)
 	} else if err := p.st.db.Ping(ctx); err != nil {
 		add("postgres", "every connection for calls is taken; the log names the cause", err)
+	}
+	stuck := p.finisher.Stuck()
+	for _, s := range stuck[:min(len(stuck), mostNamed)] {
+		add("deletion "+s.ID.String(), fmt.Sprintf("committed at position %d, cannot be completed (one of %d): what it deletes is still served; the log names the cause",
+			s.Position, len(stuck)), s.Err)
 	}
 	if reason := p.door.reason(); reason != "" {
 		add("service", reason, nil)

@@ -1,31 +1,40 @@
 package main
 
 import (
+	"context"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/annals-project/annals/projections/usage"
 )
 
 var (
 	connectionsMetric = prometheus.NewDesc("annals_postgres_connections",
 		"Connections to Postgres of calls and of the work behind them, in use and idle.", []string{"pool", "state"}, nil)
 	mostConnectionsMetric = prometheus.NewDesc("annals_postgres_connections_max", "The most connections that a pool opens.", []string{"pool"}, nil)
-	waitsMetric           = prometheus.NewDesc("annals_postgres_connection_waits_total",
+	chargeMetric          = prometheus.NewDesc("annals_metering_oldest_seconds",
+		"Age of the oldest counted recalls that are not in the log; they go there within 15 minutes. 0 for none.", nil, nil)
+	stuckMetric = prometheus.NewDesc("annals_deletions_stuck", "Committed deletions that cannot be completed: what they delete is served.", nil, nil)
+	waitsMetric = prometheus.NewDesc("annals_postgres_connection_waits_total",
 		"How often a connection was waited for since all were in use, or none was open.", []string{"pool"}, nil)
 )
 
-// poolMetrics tells how much of each pool of connections is in use.
-type poolMetrics struct{ st *storage }
+// workMetrics tells how the work behind the calls is, and how much of each pool of connections is in use.
+type workMetrics struct{ p *process }
 
 // Describe implements prometheus.Collector.
-func (m poolMetrics) Describe(out chan<- *prometheus.Desc) {
+func (m workMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- connectionsMetric
 	out <- mostConnectionsMetric
 	out <- waitsMetric
+	out <- chargeMetric
+	out <- stuckMetric
 }
 
 // Collect implements prometheus.Collector.
-func (m poolMetrics) Collect(out chan<- prometheus.Metric) {
-	for name, pool := range map[string]*pgxpool.Pool{"calls": m.st.db, "work": m.st.work} {
+func (m workMetrics) Collect(out chan<- prometheus.Metric) {
+	for name, pool := range map[string]*pgxpool.Pool{"calls": m.p.st.db, "work": m.p.st.work} {
 		s := pool.Stat()
 		gauge := func(of *prometheus.Desc, value int32, labels ...string) {
 			out <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, float64(value), append([]string{name}, labels...)...)
@@ -35,4 +44,13 @@ func (m poolMetrics) Collect(out chan<- prometheus.Metric) {
 		gauge(mostConnectionsMetric, s.MaxConns())
 		out <- prometheus.MustNewConstMetric(waitsMetric, prometheus.CounterValue, float64(s.EmptyAcquireCount()), name)
 	}
+	out <- prometheus.MustNewConstMetric(stuckMetric, prometheus.GaugeValue, float64(len(m.p.finisher.Stuck())))
+	ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
+	defer cancel()
+	age, _, err := usage.Queries{DB: m.p.st.work}.Oldest(ctx)
+	if err != nil {
+		m.p.log.DebugContext(ctx, "the age of counted recalls is not known", "err", err) // as before the first start of the projection
+		return
+	}
+	out <- prometheus.MustNewConstMetric(chargeMetric, prometheus.GaugeValue, age.Seconds())
 }

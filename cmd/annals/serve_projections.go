@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/operator"
 	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/datapoints"
 )
 
 // operatorProjections is what operators do with the projections of a process.
@@ -20,6 +22,8 @@ type operatorProjections struct {
 	runtime *projections.Runtime
 	log     *commands.Log
 	now     func() time.Time
+	// stuck are the deletions that cannot be completed; nil has none.
+	stuck func() []pipeline.Stuck
 }
 
 var _ operator.Projections = operatorProjections{}
@@ -52,6 +56,9 @@ func (o operatorProjections) SetAside(ctx context.Context, s operator.SetAside) 
 		if h.Stop != nil && h.Stop.Position == eventstore.Position(s.Position) || h.Repeat != nil && h.Repeat.Next == eventstore.Position(s.Position) {
 			stand = append(stand, h.Name)
 		}
+	}
+	if o.stuck != nil && slices.ContainsFunc(o.stuck(), func(d pipeline.Stuck) bool { return d.Position == eventstore.Position(s.Position) }) {
+		stand = append(stand, datapoints.Name)
 	}
 	ask := commands.SetAside{Position: eventstore.Position(s.Position), Reason: s.Reason, By: s.By, At: o.now()}
 	switch {

@@ -65,9 +65,13 @@ type Finisher struct {
 	// Reservations are dropped once they count no longer; nil where nothing is reserved.
 	Reservations Reservations
 
+	// Aside reports whether an operator set aside the event at a position; nil where none is.
+	Aside func(eventstore.Position) bool
+
 	// Beside are projections that keep something of what was deleted, beside those that every service has.
 	Beside []string
 
+	stuck stuckList
 	// completing and erasing are held by the round at work of each loop: one that an operator asked for, or one of Run's.
 	completing, erasing sync.Mutex
 	// What follows is under erasing. Times are those before which the next one is not due.
@@ -80,13 +84,14 @@ type Finisher struct {
 
 // CatchUp completes every fan-out that stands open, whoever left it: before writes are taken, the projections being at the head.
 //
-// What was deleted must not be seen again, so a deletion that cannot be completed is an error. A batch that cannot is left to
-// the later rounds: it concerns its own send alone.
+// What was deleted must not be seen again, so a deletion that is not completed for now is an error. One that cannot be completed,
+// since something stored cannot be read, is noted as stuck: it would keep the door shut for ever. A batch that cannot be is left to
+// the later rounds, as it concerns its own send alone, and so are those of a project with a deletion that is stuck.
 func (f *Finisher) CatchUp(ctx context.Context) error {
 	if err := f.catchUpBulks(ctx); err != nil {
 		return err
 	}
-	left := make(map[uuid.UUID]bool)
+	left, deleting := make(map[uuid.UUID]bool), make(map[uuid.UUID]bool)
 	for {
 		open, err := f.List.Unfanned(ctx, finishSize+len(left))
 		if err != nil {
@@ -97,12 +102,20 @@ func (f *Finisher) CatchUp(ctx context.Context) error {
 			if left[op.ID] {
 				continue
 			}
-			worked = true
-			err := f.resume(ctx, op)
-			if err != nil && op.Family == stream.Deletion {
-				return err
+			deletion := op.Family == stream.Deletion
+			if f.isAside(op) || !deletion && deleting[op.ProjectID] {
+				left[op.ID] = true
+				continue
 			}
-			if err != nil {
+			worked = true
+			err := f.attempt(ctx, op)
+			switch {
+			case err == nil:
+			case deletion && !commands.Lasting(err):
+				return err
+			case deletion:
+				left[op.ID], deleting[op.ProjectID] = true, true
+			default:
 				f.Logger.ErrorContext(ctx, "a batch cannot be fanned out", "send", op.ID, "err", err)
 				left[op.ID] = true
 			}
@@ -204,7 +217,7 @@ func (f *Finisher) steps(ctx context.Context, done *Erasure, steps []step) (next
 
 // fanOuts completes what its process left long enough ago.
 func (f *Finisher) fanOuts(ctx context.Context, all bool) (wait time.Duration, err error) {
-	open, err := f.List.Unfanned(ctx, finishSize)
+	open, err := f.List.Unfanned(ctx, finishSize+f.stuck.count())
 	if err != nil {
 		return 0, err
 	}
@@ -214,6 +227,13 @@ func (f *Finisher) fanOuts(ctx context.Context, all bool) (wait time.Duration, e
 	// alive before.
 	deleting := make(map[uuid.UUID]bool)
 	for _, op := range open {
+		if f.isAside(op) {
+			continue
+		}
+		if !all && f.stuck.resting(op.ID, f.Now()) {
+			deleting[op.ProjectID] = true
+			continue
+		}
 		left := finishAfter - f.Now().Sub(op.AcceptedAt)
 		if left > 0 && !all {
 			deleting[op.ProjectID] = deleting[op.ProjectID] || op.Family == stream.Deletion
@@ -226,7 +246,7 @@ func (f *Finisher) fanOuts(ctx context.Context, all bool) (wait time.Duration, e
 			continue
 		}
 		worked = true
-		if err := f.resume(ctx, op); err != nil {
+		if err := f.attempt(ctx, op); err != nil {
 			deleting[op.ProjectID] = deleting[op.ProjectID] || op.Family == stream.Deletion
 			errs = append(errs, fmt.Errorf("%s %s: %w", op.Family, op.ID, err))
 		}

@@ -303,3 +303,23 @@ func TestMoreProjectsThanOnePart(t *testing.T) {
 		t.Errorf("%d are left, and %d in the log", left, sum)
 	}
 }
+
+func TestTheAgeOfTheOldestSum(t *testing.T) {
+	s := newTill(t)
+	look := func(when string, ok bool, least, most time.Duration) {
+		t.Helper()
+		age, is, err := s.queries.Oldest(t.Context())
+		if err != nil || is != ok || age < least || age > most {
+			t.Errorf("%s: %s, %v, %v", when, age, is, err)
+		}
+	}
+	look("nothing", false, 0, 0)
+	s.recall("ana", noon)
+	look("just counted", true, 0, 5*time.Minute)
+	s.pass(time.Hour)
+	s.take(todo.Due{}) // on its way it is not in the log yet
+	look("on its way", true, time.Hour, time.Hour+5*time.Minute)
+	s.age()
+	s.flush()
+	look("in the log", false, 0, 0)
+}

@@ -98,6 +98,18 @@ func write(ctx context.Context, db batcher, calls []recalled, b *pgx.Batch) erro
 	return nil
 }
 
+// Oldest is the age of the oldest sum that the log is not known to have, by the clock of the database; ok is false where there is none.
+// One that was given back of, and waits for the next recall, is none.
+func (q Queries) Oldest(ctx context.Context) (age time.Duration, ok bool, err error) {
+	var seconds *float64
+	err = q.DB.QueryRow(ctx, `select extract(epoch from now() - min(since))::float8 from ops.charges c where recalls >= 0 and recall_tenths >= 0
+		and not exists (select from usage.flushes f where f.flush_id = c.flush_id)`).Scan(&seconds)
+	if err != nil || seconds == nil {
+		return 0, false, err
+	}
+	return time.Duration(max(*seconds, 0) * float64(time.Second)), true, nil
+}
+
 // PendingSeen is when identities of a project last recalled, as far as the log need not know it yet; those that are not in the answer
 // did not. identities are ids of stream.IdentityID. What is older is in the events usage.charged.
 func (q Queries) PendingSeen(ctx context.Context, project auth.Project, identities []uuid.UUID) (map[uuid.UUID]time.Time, error) {

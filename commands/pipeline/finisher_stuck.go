@@ -1,0 +1,101 @@
+package pipeline
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/todo"
+)
+
+// stuckAgain is how often a deletion is tried that something stored keeps from being completed.
+const stuckAgain = time.Minute
+
+// Stuck is a committed deletion that cannot be completed, since something of it cannot be read. What it deletes is served until it
+// is repaired, or an operator sets the deletion aside.
+type Stuck struct {
+	todo.Operation
+	Err error
+	// tried is when it was tried last.
+	tried time.Time
+}
+
+// stuckList is the deletions that are stuck, for the loops of a finisher and for those who ask how it is.
+type stuckList struct {
+	mu sync.Mutex
+	by map[uuid.UUID]Stuck
+}
+
+func (l *stuckList) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.by)
+}
+
+// resting reports whether a deletion was found stuck a moment ago.
+func (l *stuckList) resting(id uuid.UUID, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, is := l.by[id]
+	return is && now.Sub(s.tried) < stuckAgain
+}
+
+// put notes a deletion; first is true where it was not noted before.
+func (l *stuckList) put(s Stuck) (first bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.by == nil {
+		l.by = make(map[uuid.UUID]Stuck)
+	}
+	_, before := l.by[s.ID]
+	l.by[s.ID] = s
+	return !before
+}
+
+func (l *stuckList) drop(id uuid.UUID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.by, id)
+}
+
+// Stuck are the deletions that cannot be completed, oldest first.
+func (f *Finisher) Stuck() []Stuck {
+	f.stuck.mu.Lock()
+	defer f.stuck.mu.Unlock()
+	list := make([]Stuck, 0, len(f.stuck.by))
+	for _, s := range f.stuck.by {
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b Stuck) int { return int(min(max(int64(a.Position)-int64(b.Position), -1), 1)) })
+	return list
+}
+
+// isAside reports whether an operator set a deletion aside: then it is left as it is, and holds up nothing.
+func (f *Finisher) isAside(op todo.Operation) bool {
+	if op.Family != stream.Deletion || f.Aside == nil || !f.Aside(op.Position) {
+		return false
+	}
+	f.stuck.drop(op.ID)
+	return true
+}
+
+// attempt resumes a fan-out. Of a deletion that cannot be completed it takes note, so that nothing else waits for it.
+func (f *Finisher) attempt(ctx context.Context, op todo.Operation) error {
+	err := f.resume(ctx, op)
+	switch {
+	case op.Family != stream.Deletion:
+	case err == nil:
+		f.stuck.drop(op.ID)
+	case commands.Lasting(err):
+		if f.stuck.put(Stuck{Operation: op, Err: err, tried: f.Now()}) {
+			f.Logger.ErrorContext(ctx, "a deletion cannot be completed, and what it deletes is served until it is repaired or set aside",
+				"deletion", op.ID, "project", op.ProjectID, "position", op.Position, "err", err)
+		}
+	}
+	return err
+}

@@ -1,0 +1,152 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+)
+
+// garbled is a store in which the last event of some streams cannot be decoded, and those of others not be read for now.
+type garbled struct {
+	eventstore.Store
+	streams, away map[string]bool
+}
+
+func (g *garbled) ReadLast(ctx context.Context, name string) (eventstore.Recorded, bool, error) {
+	if g.away[name] {
+		return eventstore.Recorded{}, false, eventstore.ErrUnavailable
+	}
+	r, ok, err := g.Store.ReadLast(ctx, name)
+	if g.streams[name] {
+		r.Data = []byte("{")
+	}
+	return r, ok, err
+}
+
+// garble lets the finisher read through a store in which the data points of some source ids cannot be read.
+func (w *whole) garble(ids ...string) *garbled {
+	g := &garbled{Store: w.store, streams: map[string]bool{}, away: map[string]bool{}}
+	for _, id := range ids {
+		g.streams[w.pointName(id)] = true
+	}
+	w.finisher.Log = commands.NewLog(g, w.log.Codec, w.log.Logger)
+	w.finisher.Log.Namespaces = w.log.Namespaces
+	return g
+}
+
+func (w *whole) pointName(id string) string {
+	return stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, id))
+}
+
+// One deletion that cannot be read holds up neither the start nor the other deletions; a batch of its project waits.
+func TestADeletionThatCannotBeReadIsNamedAndPassed(t *testing.T) {
+	w := newWholeWithout(t)
+	w.clock.move(finishAfter)
+	for _, id := range []string{"a", "b", "c", "d"} {
+		if _, err := w.write.Ingest(t.Context(), w.call, item(id, "text of "+id), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stuck := w.commitDeletion("a", "b")
+	w.commitDeletion("c", "d")
+	w.commitBatch("key", item("e", "five"), item("f", "six"))
+	w.passHead()
+	g := w.garble("a")
+
+	if err := w.finisher.CatchUp(t.Context()); err != nil {
+		t.Fatalf("the start is held up: %v", err)
+	}
+	if live := w.live(); !slices.Equal(live, []string{"a", "b"}) {
+		t.Errorf("live are %v: the other deletion is completed, and no batch", live)
+	}
+	list := w.finisher.Stuck()
+	if len(list) != 1 || list[0].ID != stuck || list[0].Position == 0 || !commands.Lasting(list[0].Err) {
+		t.Fatalf("stuck are %+v", list)
+	}
+	// It is tried again each minute, and no more often.
+	var done Erasure
+	w.finisher.complete(t.Context(), false, &done)
+	if done.Trouble != nil {
+		t.Errorf("it was tried at once: %v", done.Trouble)
+	}
+	w.clock.move(stuckAgain)
+	w.finisher.complete(t.Context(), false, &done)
+	if done.Trouble == nil {
+		t.Error("it was not tried again")
+	}
+	clear(g.streams)
+	w.clock.move(stuckAgain)
+	w.finisher.complete(t.Context(), false, new(Erasure))
+	if list := w.finisher.Stuck(); len(list) != 0 {
+		t.Errorf("repaired, stuck are %+v", list)
+	}
+	w.passHead()
+	w.finisher.complete(t.Context(), false, new(Erasure))
+	if live := w.live(); !slices.Equal(live, []string{"e", "f"}) {
+		t.Errorf("repaired, live are %v", live)
+	}
+}
+
+// A deletion that an operator set aside is left as it is, and holds up no batch.
+func TestADeletionThatWasSetAside(t *testing.T) {
+	w := newWholeWithout(t)
+	for _, id := range []string{"a", "b"} {
+		if _, err := w.write.Ingest(t.Context(), w.call, item(id, "text of "+id), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.commitDeletion("a", "b")
+	w.commitBatch("key", item("e", "five"), item("f", "six"))
+	w.passHead()
+	w.garble("a")
+	if err := w.finisher.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	list := w.finisher.Stuck()
+	if len(list) != 1 {
+		t.Fatalf("stuck are %+v", list)
+	}
+	w.finisher.Aside = func(at eventstore.Position) bool { return at == list[0].Position }
+	if err := w.finisher.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if list := w.finisher.Stuck(); len(list) != 0 {
+		t.Errorf("set aside, stuck are %+v", list)
+	}
+	if live := w.live(); !slices.Equal(live, []string{"a", "b", "e", "f"}) {
+		t.Errorf("set aside, live are %v", live)
+	}
+}
+
+// What may be over in a moment keeps the door shut, as before: what was deleted is not served.
+func TestADeletionThatIsNotCompletedForNowIsWaitedFor(t *testing.T) {
+	w := newWholeWithout(t)
+	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "one"), ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.write.Ingest(t.Context(), w.call, item("b", "two"), ""); err != nil {
+		t.Fatal(err)
+	}
+	w.commitDeletion("a", "b")
+	w.passHead()
+	g := w.garble()
+	g.away[w.pointName("a")] = true
+	if err := w.finisher.CatchUp(t.Context()); err == nil {
+		t.Error("the start goes on without a deletion that may be completed soon")
+	}
+	if list := w.finisher.Stuck(); len(list) != 0 {
+		t.Errorf("stuck are %+v", list)
+	}
+	for _, err := range []error{
+		eventstore.ErrUnavailable, eventstore.ErrUnknown, context.DeadlineExceeded, errors.New("something else"),
+	} {
+		if commands.Lasting(err) {
+			t.Errorf("%v is said to last", err)
+		}
+	}
+}
