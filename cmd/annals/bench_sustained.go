@@ -17,7 +17,7 @@ import (
 type SustainedCmd struct {
 	Remote
 	ManagementKey string        `name:"management-key" setting:"ANNALS_MANAGEMENT_KEY" help:"Management key, which makes the projects; better given by its variable."`
-	Own           bool          `name:"own" help:"Start a server of its own on a new folder, rebuild what is derived at the end, and remove it."`
+	Own           bool          `name:"own" help:"Start a server of its own on a new folder, and remove it."`
 	Program       string        `name:"program" type:"existingfile" placeholder:"FILE" help:"Program whose server is measured with --own, to compare two versions; default: this one."`
 	Rate          int           `name:"rate" default:"1000" help:"Single sends a second that the server has to keep up with, 1 to 20,000."`
 	Over          int           `name:"over" default:"0" help:"Sends a second beyond what it can keep up with, to see how it refuses; 0 is none."`
@@ -26,6 +26,7 @@ type SustainedCmd struct {
 	UnderWay      int           `name:"under-way" default:"512" help:"Most sends that wait for their answer at once, 1 to 4,096."`
 	Burst         time.Duration `name:"burst" default:"5s" help:"How long as many sends as go are made before, for the ratio; 0 is not at all."`
 	Passages      int           `name:"passages" default:"10000" help:"Texts to recall from, quiet and beside 200 sends a second, in thousands, at most 100,000; 0 is not at all."`
+	Rebuild       bool          `name:"rebuild" default:"true" negatable:"" help:"With --own, build what is derived anew at the end."`
 	Wait          time.Duration `name:"wait" default:"15m" help:"Longest wait until all that was sent has come to its end."`
 	Strict        bool          `name:"strict" help:"Fail where a bound is missed."`
 	JSON          bool          `name:"json" help:"Print the rows as one JSON value."`

@@ -98,7 +98,7 @@ func (m *sustained) beside(ctx context.Context, to *client.Client, list []target
 
 // rebuild builds everything that is derived anew, while no server runs.
 func (m *sustained) rebuild(ctx context.Context) error {
-	if m.own == nil || m.sends == 0 {
+	if m.own == nil || m.sends == 0 || !m.cmd.Rebuild {
 		return nil
 	}
 	if err := m.own.stop(); err != nil {

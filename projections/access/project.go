@@ -22,7 +22,7 @@ var schema string
 // Projector keeps schema access.
 type Projector struct{}
 
-var _ projections.Projector = Projector{}
+var _ projections.Paced = Projector{}
 
 // New makes the projector.
 func New() Projector { return Projector{} }
