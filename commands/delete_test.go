@@ -135,7 +135,7 @@ func TestCleaningKeepsFactsAndErasesText(t *testing.T) {
 	}
 	dataPoint := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
 	for range 2 {
-		if err := w.log.KeepFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint}); err != nil {
+		if err := w.log.KeepFacts(t.Context(), nothingSearchable{}, r.OperationID, []uuid.UUID{dataPoint}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -161,7 +161,7 @@ func TestCleaningKeepsFactsAndErasesText(t *testing.T) {
 // clean erases what a deletion took, and says so.
 func (w *world) clean(id uuid.UUID) {
 	w.t.Helper()
-	e, ok, err := w.log.Erase(w.t.Context(), id)
+	e, ok, err := w.log.Erase(w.t.Context(), nothingSearchable{}, id)
 	if err == nil && ok {
 		err = w.log.SayCleaned(w.t.Context(), e, w.call.ReceivedAt)
 	}
@@ -273,7 +273,7 @@ func TestErasureTakesAForgottenStageAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	dataPoint := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
-	if err := w.log.KeepFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint}); err != nil {
+	if err := w.log.KeepFacts(t.Context(), nothingSearchable{}, r.OperationID, []uuid.UUID{dataPoint}); err != nil {
 		t.Fatal(err)
 	}
 	w.clean(r.OperationID)

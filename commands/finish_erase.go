@@ -37,7 +37,7 @@ var ErrNotYet = errors.New("the deletion has to wait")
 // Erase tombstones the streams of the data points whose facts the deletion retains, in the order that lets nobody write
 // them again. It waits for no other deletion: of two that overlap, each erases its own part. ok is false if nothing is left
 // to do: the deletion is cleaned, or there is no such deletion.
-func (l *Log) Erase(ctx context.Context, deletionID uuid.UUID) (e Erased, ok bool, err error) {
+func (l *Log) Erase(ctx context.Context, times SendTimes, deletionID uuid.UUID) (e Erased, ok bool, err error) {
 	record, err := l.deletionRecord(ctx, deletionID)
 	if err != nil || record.last < 0 || record.cleaned {
 		return e, false, err
@@ -49,7 +49,7 @@ func (l *Log) Erase(ctx context.Context, deletionID uuid.UUID) (e Erased, ok boo
 	}
 	if short, err := l.short(ctx, record); err != nil || len(short) > 0 {
 		if err == nil {
-			err = l.KeepFacts(ctx, deletionID, short)
+			err = l.KeepFacts(ctx, times, deletionID, short)
 		}
 		if err == nil {
 			err = fmt.Errorf("%w: facts were kept in part", ErrNotYet)

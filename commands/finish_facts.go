@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -23,9 +24,18 @@ const (
 	keepSize = 64
 )
 
+// SendTimes knows since when sends are searchable of which pipeline.Searchable says so, as far as its projection has
+// come.
+type SendTimes interface {
+	SearchableSince(ctx context.Context, sends []uuid.UUID) (map[uuid.UUID]time.Time, error)
+}
+
 // KeepFacts retains what outlives the data points that a deletion took, in the stream of the deletion: a part of each at a
 // time, so that a data point may have any number of sends. A call that is repeated goes on after the parts that are stored.
-func (l *Log) KeepFacts(ctx context.Context, deletionID uuid.UUID, dataPoints []uuid.UUID) error {
+//
+// times must have come past the deletion of the data points, and to where the log ended at some time after that: a
+// projection that is built anew knows of earlier erasures only once it has passed what was retained of them.
+func (l *Log) KeepFacts(ctx context.Context, times SendTimes, deletionID uuid.UUID, dataPoints []uuid.UUID) error {
 	name := stream.Name(stream.Deletion, deletionID)
 	record, err := l.deletionRecord(ctx, deletionID)
 	if err != nil {
@@ -44,7 +54,7 @@ func (l *Log) KeepFacts(ctx context.Context, deletionID uuid.UUID, dataPoints []
 		parts := make([][]deletion.FactsKept, len(some))
 		err := l.each(ctx, len(some), func(ctx context.Context, i int) error {
 			var err error
-			parts[i], err = l.nextFacts(ctx, some[i])
+			parts[i], err = l.nextFacts(ctx, times, some[i])
 			if errors.Is(err, eventstore.ErrDeleted) { // another deletion retained and erased them
 				some[i].complete = true
 				return nil
@@ -138,7 +148,7 @@ func (l *Log) appendFacts(ctx context.Context, name string, at eventstore.Revisi
 }
 
 // nextFacts gathers the next part of what outlives a data point, with the last part its blobs.
-func (l *Log) nextFacts(ctx context.Context, r *retaining) ([]deletion.FactsKept, error) {
+func (l *Log) nextFacts(ctx context.Context, times SendTimes, r *retaining) ([]deletion.FactsKept, error) {
 	if r.deleted == nil {
 		whole, err := l.whole(ctx, r.dataPoint, r.retained)
 		if err != nil || whole {
@@ -172,6 +182,9 @@ func (l *Log) nextFacts(ctx context.Context, r *retaining) ([]deletion.FactsKept
 		part.To = int64(f.Revision) + 1
 		return len(part.Facts) < partFacts && len(part.Blobs) < partBlobs, nil
 	})
+	if err == nil {
+		err = addTimes(ctx, times, part.Facts)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -180,6 +193,30 @@ func (l *Log) nextFacts(ctx context.Context, r *retaining) ([]deletion.FactsKept
 	}
 	r.complete = true
 	return l.lastFacts(ctx, part)
+}
+
+// addTimes adds since when sends are searchable to the facts of items that brought a revision. A watermark ends no send
+// that lost one of those, so what is known after the deletion was so at it.
+func addTimes(ctx context.Context, times SendTimes, facts []deletion.Fact) error {
+	var sends []uuid.UUID
+	for _, fact := range facts {
+		if fact.Brought() {
+			sends = append(sends, fact.IngestionID)
+		}
+	}
+	if len(sends) == 0 {
+		return nil
+	}
+	since, err := times.SearchableSince(ctx, sends)
+	if err != nil {
+		return err
+	}
+	for i := range facts {
+		if facts[i].Brought() {
+			facts[i].SearchableAt = since[facts[i].IngestionID]
+		}
+	}
+	return nil
 }
 
 // beginFacts reads how a data point ended.

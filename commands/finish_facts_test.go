@@ -46,7 +46,7 @@ func keptFactsNameAuthors(t *testing.T, stored stream.Namespace) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.log.KeepFacts(t.Context(), r.OperationID, []uuid.UUID{stream.DataPointID(project.Namespace, "a")}); err != nil {
+	if err := w.log.KeepFacts(t.Context(), nothingSearchable{}, r.OperationID, []uuid.UUID{stream.DataPointID(project.Namespace, "a")}); err != nil {
 		t.Fatal(err)
 	}
 	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Deletion, r.OperationID), 0)

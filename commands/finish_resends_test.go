@@ -43,7 +43,7 @@ func TestKeepFacts_DataPointThatWasSentManyTimes(t *testing.T) {
 	}
 	dataPoint := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
 	keep := func(on *world) error {
-		return on.log.KeepFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint})
+		return on.log.KeepFacts(t.Context(), nothingSearchable{}, r.OperationID, []uuid.UUID{dataPoint})
 	}
 	d := &dying{Store: w.store}
 	d.left.Store(1)
@@ -94,7 +94,7 @@ func TestKeepFacts_DataPointThatWasSentManyTimes(t *testing.T) {
 	}
 	// No send of its own can have been a batch, so none is looked up.
 	counted.reads.Store(0)
-	if _, ok, err := survivor.log.Erase(t.Context(), r.OperationID); err != nil || !ok {
+	if _, ok, err := survivor.log.Erase(t.Context(), nothingSearchable{}, r.OperationID); err != nil || !ok {
 		t.Fatalf("erase: %t, %v", ok, err)
 	}
 	if n := counted.reads.Load(); n > 40 {

@@ -15,9 +15,10 @@ import (
 
 // Retry puts the failed items of a stopped send back into the queue. It is free and looks at no cap.
 //
-// Its faults are not-found, pipeline-disabled, data-point-deleted where nothing of the send is left, and ingestion-not-stopped, also of
-// a send that was deleted as a whole: polls say that it is completed, though a later send kept some of its data points alive, or it was
-// given up before it had any.
+// Its faults are not-found, pipeline-disabled, data-point-deleted where nothing of the send is left, and
+// ingestion-not-stopped, also of a send that a watermark found searchable before its failure, or that was deleted as a
+// whole: polls say that it is completed, though a later send kept some of its data points alive, or it was given up
+// before it had any.
 func (s *Service) Retry(ctx context.Context, call Call, id uuid.UUID) error {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
@@ -53,11 +54,11 @@ func (s *Service) Retry(ctx context.Context, call Call, id uuid.UUID) error {
 			return fault.New(fault.Conflict, fault.CodeDataPointDeleted, "every data point of the send was deleted")
 		}
 		if stopped {
-			deleted, err := s.Sends.Deleted(decideCtx, call.Principal.Project, id)
+			completed, err := s.Sends.Completed(decideCtx, call.Principal.Project, id)
 			if err != nil {
 				return err
 			}
-			stopped = !deleted
+			stopped = !completed
 		}
 		if !stopped {
 			return fault.New(fault.Conflict, fault.CodeIngestionNotStopped, "the send has not stopped")

@@ -27,7 +27,7 @@ type Sends interface {
 	// once the projection has passed the head of the log.
 	Pending(ctx context.Context, project auth.Project, dataPoints []uuid.UUID) (map[uuid.UUID]bool, error)
 	// Deleted reports whether a send was deleted as a whole, by a deletion that was answered.
-	Deleted(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (bool, error)
+	Completed(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (bool, error)
 }
 
 // DataPoints knows which data points were ever sent, as far as a projection has seen.

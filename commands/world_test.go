@@ -82,6 +82,13 @@ func worldOver(t *testing.T, store eventstore.Store) *world {
 	return w
 }
 
+// nothingSearchable is a projection that has come to no watermark.
+type nothingSearchable struct{}
+
+func (nothingSearchable) SearchableSince(context.Context, []uuid.UUID) (map[uuid.UUID]time.Time, error) {
+	return map[uuid.UUID]time.Time{}, nil
+}
+
 // noWait stands for projections that are always there: what waits for them is tested with them.
 type noWait struct{}
 
@@ -146,8 +153,8 @@ func (w *world) Pending(ctx context.Context, project auth.Project, dataPoints []
 	return pending, nil
 }
 
-// Deleted implements commands.Sends by a fold of the log.
-func (w *world) Deleted(ctx context.Context, project auth.Project, id uuid.UUID) (bool, error) {
+// Completed implements commands.Sends by a fold of the log.
+func (w *world) Completed(ctx context.Context, project auth.Project, id uuid.UUID) (bool, error) {
 	records, err := w.store.ReadAll(ctx, 0, 1<<20)
 	if err != nil {
 		return false, err

@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/pipeline"
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/domain/registry"
 )
@@ -75,6 +76,7 @@ var Catalog = []Entry{
 	{Name: "ingestion.indexed.v1", New: func() event.Event { return new(ingestion.Indexed) }},
 	{Name: "ingestion.failed.v1", New: func() event.Event { return new(ingestion.Failed) }},
 	{Name: "ingestion.retried.v1", New: func() event.Event { return new(ingestion.Retried) }},
+	{Name: "pipeline.searchable.v1", New: func() event.Event { return new(pipeline.Searchable) }},
 	{Name: "deletion.accepted.v1", New: func() event.Event { return new(deletion.Accepted) }},
 	{Name: "deletion.fanned-out.v1", New: func() event.Event { return new(deletion.FannedOut) }},
 	{Name: "deletion.facts-kept.v1", Up: deletion.UpFactsKept},

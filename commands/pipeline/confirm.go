@@ -26,12 +26,20 @@ const (
 	indexPatience = 2 * time.Minute
 )
 
-// Confirmations is the list of sends whose items have all come to an end.
+// Confirmations lists the sends whose items have all come to an end.
 type Confirmations interface {
+	// Searchable is up to where a watermark ends at most limit sends of those that were captured up to upTo, 0 for
+	// none.
+	Searchable(ctx context.Context, upTo eventstore.Position, limit int) (eventstore.Position, error)
+	// Unsearchable are sends that wait for a watermark beyond a position.
+	Unsearchable(ctx context.Context, behind eventstore.Position, limit int) ([]todo.Send, error)
+	// Confirmable are sends that no watermark ends.
 	Confirmable(ctx context.Context, limit int) ([]todo.Send, error)
 }
 
-// Confirmer ends sends: indexed once everything of them was seen to be searchable, else failed with the first failure.
+// Confirmer ends sends: as indexed once everything of them was seen to be searchable, else as failed with the first
+// failure. A watermark says the former of all sends together (pipeline.Searchable); what it cannot say is said of a
+// send by itself.
 type Confirmer struct {
 	Log      *commands.Log
 	Sends    Confirmations
@@ -46,6 +54,7 @@ type Confirmer struct {
 	panicked map[uuid.UUID]int
 	// troubled is since when the index takes no writes, zero while it does.
 	troubled time.Time
+	mark     watermark
 }
 
 // Run confirms until the context ends.
@@ -78,10 +87,6 @@ func (c *Confirmer) round(ctx context.Context) (worked bool, err error) {
 			delete(c.answered, id)
 		}
 	}
-	sends, err := c.Sends.Confirmable(ctx, confirmSize+len(c.answered))
-	if err != nil || len(sends) == 0 {
-		return false, err
-	}
 	remembered, err := c.Progress.Position(ctx, memories)
 	if err != nil {
 		return false, err
@@ -91,31 +96,41 @@ func (c *Confirmer) round(ctx context.Context) (worked bool, err error) {
 		return false, err
 	}
 	searchable := min(remembered, indexed)
+	marked := false
+	markErr := panics.Call(ctx, c.Logger, "watermark panicked", func() (err error) {
+		marked, err = c.advance(ctx, seen, searchable)
+		return err
+	})
+	worked, err = c.endEach(ctx, searchable)
+	return worked || marked, errors.Join(markErr, err)
+}
+
+// endEach ends the sends that no watermark ends.
+func (c *Confirmer) endEach(ctx context.Context, searchable eventstore.Position) (worked bool, err error) {
+	limit := confirmSize + len(c.answered)
+	sends, err := c.Sends.Confirmable(ctx, limit)
+	if err != nil {
+		return false, err
+	}
 	unwritable := c.unwritable(ctx)
+	if unwritable {
+		waiting, err := c.Sends.Unsearchable(ctx, searchable, limit)
+		if err != nil {
+			return false, err
+		}
+		sends = append(sends, waiting...)
+	}
 	var group errgroup.Group
 	group.SetLimit(width)
 	ended, errs := make([]eventstore.Position, len(sends)), make([]error, len(sends))
 	for i, send := range sends {
-		var e event.Event
-		switch _, done := c.answered[send.IngestionID]; {
-		case done || c.panicked[send.IngestionID] >= 2*maxAttempts:
-			continue
-		case c.panicked[send.IngestionID] >= maxAttempts:
-			e = ingestion.Failed{ProjectID: send.ProjectID, Code: ingestion.Internal, Message: "the work failed inside the service", FailedAt: c.Now()}
-		case send.Failure != nil:
-			e = ingestion.Failed{ProjectID: send.ProjectID, Code: send.Failure.Code, Message: send.Failure.Message, FailedAt: c.Now()}
-		case send.Position <= searchable:
-			e = ingestion.Indexed{ProjectID: send.ProjectID, IndexedAt: c.Now()}
-		case unwritable:
-			e = ingestion.Failed{
-				ProjectID: send.ProjectID, Code: ingestion.IndexUnavailable, Message: "the search index takes no writes", FailedAt: c.Now(),
-			}
-		default:
+		e := c.endOf(send, searchable, unwritable)
+		if e == nil {
 			continue
 		}
 		group.Go(func() error {
 			errs[i] = panics.Call(ctx, c.Logger, "confirmation panicked", func() (err error) {
-				ended[i], err = c.end(ctx, send.IngestionID, e)
+				ended[i], err = c.end(ctx, send, e)
 				return err
 			}, "send", send.IngestionID)
 			return nil
@@ -138,10 +153,32 @@ func (c *Confirmer) round(ctx context.Context) (worked bool, err error) {
 	return worked, errors.Join(errs...)
 }
 
-// end appends how a send ended, unless its stream says so already.
-func (c *Confirmer) end(ctx context.Context, id uuid.UUID, e event.Event) (eventstore.Position, error) {
-	name := stream.Name(stream.Ingestion, id)
-	meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline", CorrelationID: id}
+// endOf is how a send ends now, nil for not yet.
+func (c *Confirmer) endOf(send todo.Send, searchable eventstore.Position, unwritable bool) event.Event {
+	failed := func(code, message string) event.Event {
+		return ingestion.Failed{ProjectID: send.ProjectID, Code: code, Message: message, FailedAt: c.Now()}
+	}
+	switch _, done := c.answered[send.IngestionID]; {
+	case done || c.panicked[send.IngestionID] >= 2*maxAttempts:
+		return nil
+	case c.panicked[send.IngestionID] >= maxAttempts:
+		return failed(ingestion.Internal, "the work failed inside the service")
+	case send.Failure != nil:
+		return failed(send.Failure.Code, send.Failure.Message)
+	case send.Position <= searchable:
+		return ingestion.Indexed{ProjectID: send.ProjectID, IndexedAt: c.Now()}
+	case unwritable:
+		return failed(ingestion.IndexUnavailable, "the search index takes no writes")
+	default:
+		return nil
+	}
+}
+
+// end appends how a send ended, unless its stream says so already, or says that the send was retried since: then what
+// was decided is about an earlier round, and the position is 0.
+func (c *Confirmer) end(ctx context.Context, send todo.Send, e event.Event) (eventstore.Position, error) {
+	name := stream.Name(stream.Ingestion, send.IngestionID)
+	meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline", CorrelationID: send.IngestionID}
 	at := eventstore.NoStream // a keyless single send has no stream before its end
 	for {
 		done, err := c.Log.Append(ctx, name, at, meta, e)
@@ -152,9 +189,13 @@ func (c *Confirmer) end(ctx context.Context, id uuid.UUID, e event.Event) (event
 		if err != nil {
 			return 0, err
 		}
-		switch last.Event.(type) {
+		switch e := last.Event.(type) {
 		case *ingestion.Indexed, *ingestion.Failed:
 			return last.Position, nil
+		case *ingestion.Retried:
+			if e.Round != send.Round {
+				return 0, nil
+			}
 		}
 		at = last.Revision
 	}

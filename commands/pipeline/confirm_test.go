@@ -3,13 +3,18 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/pipeline"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/todo"
@@ -24,60 +29,282 @@ func (s standstill) Position(_ context.Context, name string) (eventstore.Positio
 }
 func (standstill) Watch(string) (<-chan struct{}, func()) { return nil, func() {} }
 
-type listed []todo.Send
+// listed is a list that shows the same sends whatever becomes of them: those that wait for a watermark, and others.
+type listed struct{ waiting, others []todo.Send }
 
-func (l listed) Confirmable(context.Context, int) ([]todo.Send, error) { return l, nil }
+func (l listed) Confirmable(context.Context, int) ([]todo.Send, error) { return l.others, nil }
+
+func (l listed) Searchable(_ context.Context, upTo eventstore.Position, limit int) (position eventstore.Position, err error) {
+	for _, s := range l.waiting[:min(limit, len(l.waiting))] {
+		if s.Position <= upTo {
+			position = max(position, s.Position)
+		}
+	}
+	return position, nil
+}
+
+func (l listed) Unsearchable(_ context.Context, behind eventstore.Position, _ int) (sends []todo.Send, err error) {
+	for _, s := range l.waiting {
+		if s.Position > behind {
+			sends = append(sends, s)
+		}
+	}
+	return sends, nil
+}
+
+// confirming is a confirmer over a list, whose clock and projections a test moves.
+type confirming struct {
+	*Confirmer
+	b        *bench
+	clock    time.Time
+	trouble  error
+	progress standstill
+}
+
+func newConfirming(b *bench, list listed, progress standstill) *confirming {
+	c := &confirming{b: b, clock: at, progress: progress}
+	c.Confirmer = &Confirmer{
+		Log: b.Log, Sends: list, Progress: progress, Logger: b.Logger, IndexTrouble: func(context.Context) error { return c.trouble },
+		Now: func() time.Time { return c.clock }, answered: make(map[uuid.UUID]eventstore.Position),
+	}
+	return c
+}
+
+func (c *confirming) mustRound() (worked bool) {
+	c.b.t.Helper()
+	worked, err := c.round(c.b.t.Context())
+	if err != nil {
+		c.b.t.Fatal(err)
+	}
+	return worked
+}
+
+func (c *confirming) want(name string, types ...string) {
+	c.b.t.Helper()
+	c.mustRound()
+	facts, err := c.b.Log.ReadFrom(c.b.t.Context(), name, 0)
+	if err != nil {
+		c.b.t.Fatal(err)
+	}
+	var got []string
+	for _, f := range facts {
+		got = append(got, f.Type)
+	}
+	if strings.Join(got, " ") != strings.Join(types, " ") {
+		c.b.t.Errorf("events of %s %v, want %v", name, got, types)
+	}
+}
+
+// marks are the positions of all watermarks.
+func (b *bench) marks() []uint64 {
+	b.t.Helper()
+	facts, err := b.Log.ReadFrom(b.t.Context(), stream.Pipeline, 0)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var marks []uint64
+	for _, f := range facts {
+		marks = append(marks, f.Event.(*pipeline.Searchable).Position)
+	}
+	return marks
+}
+
+func sendAt(position eventstore.Position) todo.Send {
+	return todo.Send{ProjectID: uuid.New(), IngestionID: uuid.New(), Position: position}
+}
+
+func streamOf(s todo.Send) string { return stream.Name(stream.Ingestion, s.IngestionID) }
 
 // A send waits for the index as long as the index may come back, and then stops with its reason; a failure of its own is told at once.
 func TestConfirmerWaitsForTheIndex(t *testing.T) {
-	b := newBench(t, "text")
-	clock := at
-	var trouble error
-	waits := todo.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
-	fails := todo.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10, Failure: &todo.Failure{Code: ingestion.ModelUnavailable, Message: "no answer"}}
-	progress := standstill{dataPoints: 5, memories: 20, recallIndex: 9}
-	c := &Confirmer{
-		Log: b.Log, Sends: listed{waits, fails}, Progress: progress, Logger: b.Logger,
-		IndexTrouble: func(context.Context) error { return trouble }, Now: func() time.Time { return clock }, answered: make(map[uuid.UUID]eventstore.Position),
-	}
-	want := func(id uuid.UUID, types ...string) {
-		t.Helper()
-		if _, err := c.round(t.Context()); err != nil {
-			t.Fatal(err)
+	waits, fails, short := sendAt(10), sendAt(10), sendAt(10)
+	fails.Failure = &todo.Failure{Code: ingestion.ModelUnavailable, Message: "no answer"}
+	list, progress := listed{[]todo.Send{waits}, []todo.Send{fails, short}}, standstill{dataPoints: 5, memories: 20, recallIndex: 9}
+	c := newConfirming(newBench(t, "text"), list, progress)
+	c.want(streamOf(fails), "ingestion.failed.v1")
+	c.want(streamOf(waits))
+	c.trouble = errors.New("disk full")
+	c.want(streamOf(waits))
+	c.clock = c.clock.Add(indexPatience)
+	c.want(streamOf(waits)) // not longer than it may
+	c.trouble = nil
+	c.want(streamOf(waits)) // it came back: the patience begins anew
+	c.trouble = errors.New("disk full")
+	c.want(streamOf(waits))
+	c.clock = c.clock.Add(indexPatience + time.Second)
+	for _, send := range []todo.Send{waits, short} {
+		c.want(streamOf(send), "ingestion.failed.v1")
+		facts, err := c.b.Log.ReadFrom(t.Context(), streamOf(send), 0)
+		if err != nil || facts[0].Event.(*ingestion.Failed).Code != ingestion.IndexUnavailable {
+			t.Errorf("it stopped with %+v, %v", facts, err)
 		}
-		facts, err := b.Log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, id), 0)
+	}
+	if marks := c.b.marks(); len(marks) > 0 {
+		t.Errorf("watermarks %v below what is searchable", marks)
+	}
+
+	// Once the index is there, a send that waits is confirmed, once: by a watermark, or by itself where it lost a data
+	// point.
+	other := sendAt(10)
+	c.Sends, c.trouble = listed{[]todo.Send{sendAt(10)}, []todo.Send{other}}, nil
+	c.progress[recallIndex] = 10
+	for range 2 {
+		c.want(streamOf(other), "ingestion.indexed.v1")
+		if diff := cmp.Diff([]uint64{10}, c.b.marks()); diff != "" {
+			t.Errorf("watermarks (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// A watermark says what is searchable of what waits, and nothing is said while nothing does, or while the list does not
+// show what the last one ended.
+func TestConfirmer_Watermarks(t *testing.T) {
+	b := newBench(t, "text")
+	list := listed{waiting: []todo.Send{sendAt(10), sendAt(20), sendAt(30)}}
+	c := newConfirming(b, list, standstill{dataPoints: 0, memories: 30, recallIndex: 25})
+	steps := []struct {
+		name   string
+		change func()
+		worked bool
+		want   []uint64
+	}{
+		{"at first", func() {}, true, []uint64{20}},
+		{"the list is old", func() { c.progress[recallIndex] = 40 }, false, []uint64{20}},
+		{"the list shows it", func() { c.progress[dataPoints] = 1 << 40 }, true, []uint64{20, 30}},
+		{"the memories are behind", func() {
+			c.Sends, c.progress[memories] = listed{waiting: []todo.Send{sendAt(35)}}, 34
+		}, false, []uint64{20, 30}},
+		{"nothing waits", func() { c.Sends, c.progress[memories] = listed{}, 40 }, false, []uint64{20, 30}},
+		{"one waits behind the last, which was set aside", func() {
+			c.Sends = listed{waiting: []todo.Send{sendAt(5)}}
+		}, true, []uint64{20, 30, 30}},
+		{"the index is built anew", func() { c.progress[recallIndex] = 29 }, false, []uint64{20, 30, 30}},
+	}
+	for _, step := range steps {
+		c.clock = c.clock.Add(time.Second)
+		step.change()
+		if worked := c.mustRound(); worked != step.worked {
+			t.Errorf("%s: worked is %v", step.name, worked)
+		}
+		if diff := cmp.Diff(step.want, b.marks()); diff != "" {
+			t.Errorf("%s: watermarks (-want +got):\n%s", step.name, diff)
+		}
+	}
+}
+
+// Each watermark ends a bounded number of sends.
+func TestConfirmer_WatermarkOfManySends(t *testing.T) {
+	b, list := newBench(t, "text"), listed{}
+	for n := range watermarkSize + 1 {
+		list.waiting = append(list.waiting, sendAt(eventstore.Position(n+1)))
+	}
+	c := newConfirming(b, list, standstill{dataPoints: 1 << 40, memories: 1 << 40, recallIndex: 1 << 40})
+	c.mustRound()
+	if diff := cmp.Diff([]uint64{watermarkSize}, b.marks()); diff != "" {
+		t.Errorf("watermarks (-want +got):\n%s", diff)
+	}
+}
+
+// Of two processes each sees what the other appended: no watermark is below the one before it.
+func TestConfirmer_TwoProcesses(t *testing.T) {
+	b := newBench(t, "text")
+	far := standstill{dataPoints: 1 << 40, memories: 1 << 40, recallIndex: 1 << 40}
+	one := newConfirming(b, listed{waiting: []todo.Send{sendAt(10)}}, far)
+	two := newConfirming(b, listed{waiting: []todo.Send{sendAt(20)}}, far)
+	two.mustRound()
+	one.mark = watermark{known: true, revision: eventstore.NoStream} // it looked before the other appended
+	if !one.mustRound() {
+		t.Error("after a conflict it does not look again")
+	}
+	if diff := cmp.Diff([]uint64{20}, b.marks()); diff != "" {
+		t.Errorf("watermarks (-want +got):\n%s", diff)
+	}
+	one.mustRound()
+	two.mustRound()
+	two.mustRound()
+	marks := b.marks()
+	if len(marks) != 3 || !slices.IsSorted(marks) {
+		t.Errorf("watermarks %v", marks)
+	}
+}
+
+// A process that dies at a watermark, or never hears of it, leaves what the next one goes on from.
+func TestConfirmer_DiesAtAWatermark(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		b := newBench(t, "text")
+		far := standstill{dataPoints: 1 << 40, memories: 1 << 40, recallIndex: 1 << 40}
+		list := listed{waiting: []todo.Send{sendAt(10)}}
+		dying := newConfirming(b, list, far)
+		dying.mustRound()
+		dying.Log = commands.NewLog(&victim{Store: b.Log.Store, stored: stored}, b.Log.Codec, b.Logger)
+		if _, err := dying.round(t.Context()); !errors.Is(err, errDied) {
+			t.Fatalf("the store died: %v", err)
+		}
+		left := b.marks()
+		if stored != (len(left) == 2) {
+			t.Fatalf("stored %t: watermarks %v", stored, left)
+		}
+		next := newConfirming(b, listed{}, far)
+		next.mustRound()
+		if diff := cmp.Diff(left, b.marks()); diff != "" {
+			t.Errorf("nothing waits, and watermarks differ:\n%s", diff)
+		}
+		next.Sends = listed{waiting: []todo.Send{sendAt(20)}}
+		next.mustRound()
+		if diff := cmp.Diff(append(left, 20), b.marks()); diff != "" {
+			t.Errorf("watermarks (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// However much waits, watermarks are few: some at once after a pause, and then four a second.
+func TestConfirmer_WatermarksAreFew(t *testing.T) {
+	list := listed{waiting: []todo.Send{sendAt(10)}}
+	c := newConfirming(newBench(t, "text"), list, standstill{dataPoints: 1 << 40, memories: 10, recallIndex: 10})
+	for range 200 {
+		if !c.mustRound() {
+			t.Fatal("it does not look again though something waits")
+		}
+		c.clock = c.clock.Add(50 * time.Millisecond)
+	}
+	if n := len(c.b.marks()); n < 40 || n > 44 {
+		t.Errorf("%d watermarks in 10 s", n)
+	}
+	c.clock = c.clock.Add(-time.Hour) // the clock is put right
+	if before := len(c.b.marks()); !c.mustRound() || len(c.b.marks()) != before+1 {
+		t.Error("a clock that was put back holds watermarks up")
+	}
+}
+
+// What is decided on a round of a send is not stored behind a later retry; where a retry is what it was decided on, it
+// is.
+func TestConfirmer_FailureOfAnEarlierRound(t *testing.T) {
+	b := newBench(t, "text")
+	send := sendAt(10)
+	send.Failure = &todo.Failure{Code: ingestion.ModelUnavailable, Message: "no answer"}
+	c := newConfirming(b, listed{others: []todo.Send{send}}, standstill{})
+	c.want(streamOf(send), "ingestion.failed.v1")
+	retry := func(round int) {
+		t.Helper()
+		last, _, err := b.Log.Last(t.Context(), streamOf(send))
+		if err == nil {
+			_, err = b.Log.Append(t.Context(), streamOf(send), last.Revision, event.Meta{CommandID: uuid.New()},
+				ingestion.Retried{ProjectID: send.ProjectID, Round: round})
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got []string
-		for _, f := range facts {
-			got = append(got, f.Type)
-		}
-		if strings.Join(got, " ") != strings.Join(types, " ") {
-			t.Errorf("events %v, want %v", got, types)
-		}
 	}
-	want(fails.IngestionID, "ingestion.failed.v1")
-	want(waits.IngestionID)
-	trouble = errors.New("disk full")
-	want(waits.IngestionID)
-	clock = clock.Add(indexPatience)
-	want(waits.IngestionID) // not longer than it may
-	trouble = nil
-	want(waits.IngestionID) // it came back: the patience begins anew
-	trouble = errors.New("disk full")
-	want(waits.IngestionID)
-	clock = clock.Add(indexPatience + time.Second)
-	want(waits.IngestionID, "ingestion.failed.v1")
-	facts, err := b.Log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, waits.IngestionID), 0)
-	if err != nil || facts[0].Event.(*ingestion.Failed).Code != ingestion.IndexUnavailable {
-		t.Errorf("it stopped with %+v, %v", facts, err)
+	retry(1)
+	clear(c.answered) // another process, whose list is old
+	c.want(streamOf(send), "ingestion.failed.v1", "ingestion.retried.v1")
+	if len(c.answered) > 0 {
+		t.Error("it takes the send for ended")
 	}
-
-	// Once the index is there, a send that waits is confirmed, once.
-	other := todo.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
-	c.Sends, trouble = listed{other}, nil
-	progress[recallIndex] = 10
-	want(other.IngestionID, "ingestion.indexed.v1")
-	want(other.IngestionID, "ingestion.indexed.v1")
+	send.Round = 1
+	c.Sends = listed{others: []todo.Send{send}}
+	c.want(streamOf(send), "ingestion.failed.v1", "ingestion.retried.v1", "ingestion.failed.v1")
+	retry(2)
+	clear(c.answered)
+	c.want(streamOf(send), "ingestion.failed.v1", "ingestion.retried.v1", "ingestion.failed.v1", "ingestion.retried.v1")
 }

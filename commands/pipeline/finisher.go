@@ -42,6 +42,7 @@ type Unfinished interface {
 	BatchesOf(ctx context.Context, dataPoints []uuid.UUID) ([]todo.Batch, error)
 	Copied(ctx context.Context, projects, ids []uuid.UUID) (map[uuid.UUID]bool, error)
 	Open(ctx context.Context) (todo.Open, error)
+	commands.SendTimes
 }
 
 // Finisher completes fan-outs that a crash left, erases what was deleted and sweeps what nothing refers to. It runs also where
@@ -265,6 +266,10 @@ func (f *Finisher) keepFacts(ctx context.Context) error {
 		if err != nil || len(erasures) == 0 {
 			return err
 		}
+		// What is kept of a send must be what the whole log says, also while the list is being built anew.
+		if err := f.passHead(ctx, dataPoints); err != nil {
+			return err
+		}
 		byDeletion := make(map[uuid.UUID][]uuid.UUID)
 		for _, e := range erasures {
 			byDeletion[e.DeletionID] = append(byDeletion[e.DeletionID], e.DataPoint)
@@ -273,7 +278,7 @@ func (f *Finisher) keepFacts(ctx context.Context) error {
 		group.SetLimit(finishWidth)
 		for id, taken := range byDeletion {
 			group.Go(func() error {
-				return f.bounded(ctx, func(ctx context.Context) error { return f.Log.KeepFacts(ctx, id, taken) })
+				return f.bounded(ctx, func(ctx context.Context) error { return f.Log.KeepFacts(ctx, f.List, id, taken) })
 			})
 		}
 		if err := group.Wait(); err != nil {

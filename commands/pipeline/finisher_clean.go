@@ -98,6 +98,9 @@ func (f *Finisher) erase(ctx context.Context, done *Erasure) ([]erasedDeletion, 
 		if len(page) == 0 {
 			break
 		}
+		if err := f.passHead(ctx, dataPoints); err != nil { // as for keepFacts: what a crash left of the facts is kept here
+			return erased, errors.Join(append(errs, err)...)
+		}
 		var group errgroup.Group
 		group.SetLimit(finishWidth)
 		var mu sync.Mutex
@@ -106,7 +109,7 @@ func (f *Finisher) erase(ctx context.Context, done *Erasure) ([]erasedDeletion, 
 				var e commands.Erased
 				var ok bool
 				err := f.bounded(ctx, func(ctx context.Context) (err error) {
-					e, ok, err = f.Log.Erase(ctx, d.ID)
+					e, ok, err = f.Log.Erase(ctx, f.List, d.ID)
 					return err
 				})
 				mu.Lock()

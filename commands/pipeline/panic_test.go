@@ -144,15 +144,14 @@ func TestPipeline_OneTextPanics(t *testing.T) {
 		codes := make([]string, len(ids))
 		w.until("every send ends", func() bool {
 			for i, id := range ids {
-				facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, id), 0)
-				if err != nil || len(facts) == 0 {
-					return false
+				s, _, err := w.queries.Send(t.Context(), w.call.Principal.Project, id)
+				if err != nil {
+					t.Fatal(err)
 				}
-				switch e := facts[len(facts)-1].Event.(type) {
-				case *ingestion.Indexed:
-					codes[i] = "indexed"
-				case *ingestion.Failed:
-					codes[i] = e.Code
+				if codes[i] = ""; s.Phase == "indexed" {
+					codes[i] = s.Phase
+				} else if s.Failure != nil {
+					codes[i] = s.Failure.Code
 				}
 			}
 			return !slices.Contains(codes, "")
@@ -170,7 +169,7 @@ func TestConfirmer_EndOfASendPanics(t *testing.T) {
 	other := todo.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
 	log := commands.NewLog(panickingStore{b.Log.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)}, b.Log.Codec, b.Logger)
 	c := &Confirmer{
-		Log: log, Sends: listed{poisoned, other}, Progress: standstill{dataPoints: 5, memories: 20, recallIndex: 20}, Logger: logger,
+		Log: log, Sends: listed{others: []todo.Send{poisoned, other}}, Progress: standstill{dataPoints: 5, memories: 20, recallIndex: 20}, Logger: logger,
 		IndexTrouble: func(context.Context) error { return nil }, Now: func() time.Time { return at }, answered: make(map[uuid.UUID]eventstore.Position),
 	}
 	last := func(id uuid.UUID) string {
@@ -207,7 +206,7 @@ func TestConfirmer_EndOfASendPanicsAlways(t *testing.T) {
 	poisoned := todo.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
 	log := commands.NewLog(panickingStore{b.Log.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)}, b.Log.Codec, b.Logger)
 	c := &Confirmer{
-		Log: log, Sends: listed{poisoned}, Progress: standstill{dataPoints: 5, memories: 20, recallIndex: 20}, Logger: logger,
+		Log: log, Sends: listed{others: []todo.Send{poisoned}}, Progress: standstill{dataPoints: 5, memories: 20, recallIndex: 20}, Logger: logger,
 		IndexTrouble: func(context.Context) error { return nil }, Now: func() time.Time { return at },
 	}
 	for range 3 * maxAttempts {

@@ -49,6 +49,7 @@ type whole struct {
 	queries datapoints.Queries
 	// directory lists what writes of identities left to do.
 	directory *people.Queries
+	runtime   *projections.Runtime
 	waiter    *projections.Waiter
 	write     *commands.Service
 	finisher  *Finisher
@@ -83,13 +84,21 @@ func (r reader) ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error) {
 func newWhole(t *testing.T) *whole {
 	t.Helper()
 	w := newWholeWithout(t)
+	w.derive()
+	w.confirm()
+	return w
+}
+
+func (w *whole) derive() {
 	worker := &Worker{Log: w.log, Queue: w.queries, Progress: w.waiter, Extractor: Builtin{}, Logger: w.log.Logger, Holder: "test", Now: time.Now}
+	runtest.Part(w.t, worker.Run)
+}
+
+func (w *whole) confirm() {
 	confirmer := &Confirmer{
 		Log: w.log, Sends: w.queries, Progress: w.waiter, IndexTrouble: func(context.Context) error { return nil }, Logger: w.log.Logger, Now: time.Now,
 	}
-	runtest.Part(w.t, worker.Run)
 	runtest.Part(w.t, confirmer.Run)
-	return w
 }
 
 // newWholeWithout is a whole without derivation, as with the pipeline switched off.
@@ -136,7 +145,7 @@ func newWholeWithout(t *testing.T) *whole {
 		},
 	})
 	must(err)
-	w.waiter = runtime.Waiter()
+	w.runtime, w.waiter = runtime, runtime.Waiter()
 	w.queries = datapoints.Queries{DB: w.db, Log: w.store, Wait: w.waiter}
 	w.directory = people.NewQueries(w.db, w.store, w.waiter, w.queries, nobodySeen{})
 	w.write = commands.New(commands.Config{Log: w.log, Waiter: w.waiter, Sends: w.queries, Directory: w.directory, Records: w.directory, HashKey: make([]byte, 32), Pipeline: true})

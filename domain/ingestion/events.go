@@ -96,7 +96,9 @@ type FannedOut struct {
 // EventType implements event.Event.
 func (FannedOut) EventType() string { return "ingestion.fanned-out.v1" }
 
-// Indexed says that everything of the send was verified to be searchable.
+// Indexed says that everything of the send was verified to be searchable. Of most sends pipeline.Searchable says so:
+// this is for one that lost some of its data points to a deletion, for that they once were part of it may be known from
+// the deletion alone.
 type Indexed struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	IndexedAt time.Time `json:"indexedAt"`

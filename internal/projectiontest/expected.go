@@ -131,8 +131,8 @@ func (s *send) workOf(ordinal int) *work {
 	return nil
 }
 
-// phaseOf is the least phase of the items of a send, unless its own stream ended it.
-func (h *History) phaseOf(s *send) string {
+// countOf counts the items of a send by their phase, "deleted" and "unchanged"; one that is not fanned out is in none.
+func countOf(s *send) map[string]int {
 	count := map[string]int{}
 	for ordinal, p := range s.points {
 		switch o := s.outcome(ordinal); {
@@ -147,7 +147,12 @@ func (h *History) phaseOf(s *send) string {
 			count[s.workOf(ordinal).phase]++
 		}
 	}
-	wiped := false
+	return count
+}
+
+// phaseOf is the least phase of the items of a send, unless its own stream or a watermark ended it.
+func (h *History) phaseOf(s *send) string {
+	count, wiped := countOf(s), false
 	for _, w := range h.wipes {
 		wiped = wiped || w.send == s && w.fanned
 	}
@@ -155,7 +160,7 @@ func (h *History) phaseOf(s *send) string {
 	switch {
 	case count["unchanged"] == items:
 		return "nothing-changed"
-	case s.verdict == "indexed", wiped:
+	case s.verdict == "indexed", wiped, !s.searchableAt.IsZero():
 		return "indexed"
 	case !s.fanned && s.verdict == "failed": // given up
 		return "failed"

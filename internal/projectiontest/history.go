@@ -34,6 +34,11 @@ type History struct {
 	sends  []*send
 	wipes  []*wipe
 	blobs  []string
+	// ends are the positions at which steps ended, and searchable is the place in it of the last watermark, where there
+	// was one.
+	ends       []eventstore.Position
+	searchable int
+	watermarks bool
 }
 
 // point is a data point as the writers know it.
@@ -79,6 +84,11 @@ type send struct {
 	fanned   bool
 	work     []*work
 	verdict  string
+	// searchableAt is what a watermark says, zero for none, and stale says that a failure came behind that.
+	searchableAt time.Time
+	stale        bool
+	// capturedAt is the position up to which it is to be searchable, while it is captured.
+	capturedAt eventstore.Position
 	// unindexed says that the verdict is that the index failed.
 	unindexed bool
 	round     int
@@ -117,11 +127,13 @@ func drawHistory(t *rapid.T, blobs map[string][]byte) *History {
 	}
 	steps := []func(){
 		h.single, h.single, h.batch, h.fanOut, h.fanOut, h.fanOut, h.start, h.start, h.finish, h.finish, h.finish, h.confirm, h.confirm,
+		h.watermark, h.watermark, h.watermark, h.late, h.overtaken,
 		h.retry, h.deleteOne, h.deleteSome, h.deleteSend, h.wipeNext, h.wipeNext, h.keepFacts, h.keepFacts, h.clean, h.rederive, h.giveUp, h.loose, h.sweep,
 	}
 	// Counted down from the most, since small numbers are drawn more often than large ones.
 	for range 80 - rapid.IntRange(0, 75).Draw(t, "steps left out") {
 		steps[h.pick("step", len(steps))]()
+		h.endStep()
 	}
 	return h
 }

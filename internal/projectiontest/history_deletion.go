@@ -110,9 +110,9 @@ func (h *History) keepFacts() {
 	if !ok {
 		return
 	}
-	h.Append(stream.Name(stream.Deletion, p.deletion.id), &deletion.FactsKept{
-		ProjectID: p.project, DataPoint: p.id, Facts: p.facts, Blobs: slices.Clone(p.blobs), DeletedAt: p.deleted,
-	})
+	for _, e := range h.factsOf(p) {
+		h.Append(stream.Name(stream.Deletion, p.deletion.id), e)
+	}
 	p.kept = true
 	h.Erased[p.id] = true
 }
@@ -137,4 +137,28 @@ func (h *History) clean() {
 	}
 	w.cleaned = true
 	h.Append(stream.Name(stream.Deletion, w.id), &deletion.Cleaned{ProjectID: w.project, CleanedAt: h.now()})
+}
+
+// factsOf are the kept facts of a data point, in one part or two. Before there were watermarks, facts named no range.
+func (h *History) factsOf(p *point) []*deletion.FactsKept {
+	all := deletion.FactsKept{ProjectID: p.project, DataPoint: p.id, Facts: slices.Clone(p.facts), DeletedAt: p.deleted}
+	for n, fact := range all.Facts {
+		if fact.Brought() {
+			all.Facts[n].SearchableAt = h.sendByID(fact.IngestionID).searchableAt
+		}
+	}
+	if !h.watermarks && h.chance("facts of an earlier version") {
+		all.Blobs = slices.Clone(p.blobs)
+		return []*deletion.FactsKept{&all}
+	}
+	all.Newest, all.To, all.Complete = all.Standing(), int64(len(all.Facts)), true
+	if len(all.Facts) < 2 || !h.chance("in two parts") {
+		all.Blobs = slices.Clone(p.blobs)
+		return []*deletion.FactsKept{&all}
+	}
+	first, second := all, all
+	cut := 1 + h.pick("facts in the first part", len(all.Facts)-1)
+	first.Facts, first.To, first.Complete = all.Facts[:cut], int64(cut), false
+	second.Facts, second.From, second.Blobs = all.Facts[cut:], int64(cut), slices.Clone(p.blobs)
+	return []*deletion.FactsKept{&first, &second}
 }

@@ -119,7 +119,7 @@ func (s *send) ended() (ended, failed, captured bool) {
 func (h *History) confirm() {
 	s, ok := some(h, "confirm", h.sends, func(s *send) bool {
 		ended, _, _ := s.ended()
-		return ended && s.verdict == "" && len(s.work) > 0
+		return ended && s.verdict == "" && s.searchableAt.IsZero() && len(s.work) > 0
 	})
 	if !ok {
 		return
@@ -144,7 +144,7 @@ func (h *History) retry() {
 	if !ok {
 		return
 	}
-	s.verdict, s.unindexed = "", false
+	s.verdict, s.unindexed, s.stale = "", false, false
 	s.round++
 	for _, w := range s.work {
 		if w.phase == "failed" {

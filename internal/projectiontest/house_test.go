@@ -117,7 +117,7 @@ func (sends) Pending(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]
 	return map[uuid.UUID]bool{}, nil
 }
 
-func (sends) Deleted(context.Context, auth.Project, uuid.UUID) (bool, error) { return false, nil }
+func (sends) Completed(context.Context, auth.Project, uuid.UUID) (bool, error) { return false, nil }
 
 func (h *house) furnish(codec *eventstore.Codec) {
 	discard := slog.New(slog.DiscardHandler)

@@ -61,6 +61,8 @@ type Send struct {
 	IngestionID uuid.UUID
 	// Position is not below that of any of its captured items: what has passed it can serve the send.
 	Position eventstore.Position
+	// Round counts the retries of the send, from 0.
+	Round int
 	// Failure is that of the item that failed first, nil where none did.
 	Failure *Failure
 }

@@ -62,6 +62,9 @@ func (p *page) factsKept(at eventstore.Position, id uuid.UUID, e *deletion.Facts
 				i.outcome, i.revision, i.historic, i.phase = fact.Outcome, fact.Revision, fact.Historic, done
 			})
 		}
+		if e.Ranged() && fact.Brought() {
+			s.tell(fact.SearchableAt)
+		}
 		s.settle(at)
 	}
 	p.forget(e.DataPoint)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/pipeline"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/unnest"
 )
@@ -87,7 +88,19 @@ func (p *page) indexed(at eventstore.Position, id uuid.UUID, e *ingestion.Indexe
 	s.settle(at)
 }
 
+// searchable applies a watermark: what was captured up to its position is indexed.
+func (p *page) searchable(at eventstore.Position, e *pipeline.Searchable) {
+	since := unnest.Instant(e.SearchableAt)
+	for _, s := range p.sends {
+		if s.endsBy(eventstore.Position(e.Position)) {
+			s.searchableAt, s.dirty = &since, true
+			s.settle(at)
+		}
+	}
+}
+
 // stopped applies the failure of a send. Where it is the index that failed, the items are why, though each is captured.
+// Where a watermark came first, the send stays indexed.
 func (p *page) stopped(at eventstore.Position, id uuid.UUID, e *ingestion.Failed) {
 	s := p.send(id, e.ProjectID)
 	s.decide(failed, unnest.Instant(e.FailedAt))

@@ -50,7 +50,11 @@ func (p *page) derived(at eventstore.Position, dataPoint uuid.UUID, e *memory.De
 		}
 		return
 	}
-	p.change(at, i, func(i *item) { i.phase, i.code, i.message, i.moot = captured, nil, nil, false }).settle(at)
+	s := p.change(at, i, func(i *item) { i.phase, i.code, i.message, i.moot = captured, nil, nil, false })
+	s.settle(at)
+	if s.phase == captured {
+		s.position = at // also where an item that had failed was derived late: what is to be searchable is all of the send
+	}
 	if row == nil || row.captured >= e.Revision {
 		return
 	}

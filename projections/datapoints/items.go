@@ -31,10 +31,14 @@ const seenOutcome = `case when i.deleted_at is not null
 		or i.outcome in ('unchanged', 'moved') and not exists (select from datapoints.data_points d where d.id = i.data_point)
 	then 'deleted' else i.outcome end`
 
+// seenPhase is what a client reads of an item. Where a watermark came before the failure on the index, the item is not
+// why.
+const seenPhase = `case when i.phase = 'unindexed' and s.phase = 'indexed' then 'captured' else i.phase end`
+
 // Items lists at most limit items of a send, in the order sent, and counts all that it has. A batch shows each item once its
 // fan-out has come to it. The send of another project has none.
 func (q Queries) Items(ctx context.Context, project auth.Project, ingestionID uuid.UUID, limit int) (items []Item, total int, err error) {
-	rows, err := q.DB.Query(ctx, `select i.ordinal, i.data_point, i.revision, `+seenOutcome+`, i.phase,
+	rows, err := q.DB.Query(ctx, `select i.ordinal, i.data_point, i.revision, `+seenOutcome+`, `+seenPhase+`,
 			count(*) over ()
 		from datapoints.sends s join datapoints.items i on i.ingestion_id = s.id
 		where s.id = $2 and s.project_id = $1 and `+shown+`

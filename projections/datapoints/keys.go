@@ -7,6 +7,7 @@ import (
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/pipeline"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 )
@@ -27,6 +28,9 @@ type keys struct {
 	deletions ids
 	erasures  ids
 	batches   ids
+	// searchable is up to where watermarks of the page say that all is searchable, 0 for none: the captured sends up to
+	// there.
+	searchable eventstore.Position
 }
 
 func newKeys() *keys {
@@ -72,6 +76,8 @@ func (k *keys) add(f eventstore.Fact) {
 		k.batches.add(owner)
 	case *ingestion.Indexed:
 		k.sends.add(owner)
+	case *pipeline.Searchable:
+		k.searchable = max(k.searchable, eventstore.Position(e.Position))
 	case *ingestion.Failed:
 		k.sends.add(owner)
 		if e.Code == ingestion.IndexUnavailable {

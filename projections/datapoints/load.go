@@ -24,11 +24,15 @@ const (
 	selectDeletions = `select id, project_id, ingestion_id, accepted_at, fanned_out, cleaned, position from deletions where id = any($1::uuid[])`
 	selectErasures  = `select data_point, project_id, deletion_id, facts_kept, blobs, position from erasures where data_point = any($1::uuid[])`
 	selectBatches   = `select id, data_points, bytes from batches where id = any($1::uuid[])`
-	selectSends     = `select id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at, failure_code, failure_message,
-		failure_stands, round, ingestions, bytes, credit_tenths, month, fanned_out, deleted_at, verdict, verdict_at,
+
+	selectSends = `select id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at, failure_code, failure_message,
+		failure_stands, round, ingestions, bytes, credit_tenths, month, fanned_out, deleted_at, verdict, verdict_at, searchable_at,
 		queued, processing, captured, failed, standing, unchanged, deleted, last_deleted_at, position
-		from sends where id = any($1::uuid[])`
-	selectVerdicts = `select id, project_id, verdict, verdict_at, failure_code, failure_message, round, deleted_at
+		from sends where `
+	sendsByID = selectSends + `id = any($1::uuid[])`
+	// sendsSearchable are those that a watermark may end (send.endsBy).
+	sendsSearchable = selectSends + `phase = 'captured' and failed = 0 and deleted = 0 and position <= $1`
+	selectVerdicts  = `select id, project_id, verdict, verdict_at, failure_code, failure_message, round, deleted_at
 		from verdicts where id = any($1::uuid[])`
 )
 
@@ -46,6 +50,9 @@ func load(ctx context.Context, tx pgx.Tx, k *keys) (*page, error) {
 	unnest.Queue(first, stoppedOf, k.stoppedOf, p.readItems)
 	unnest.Queue(first, itemsWhole, k.whole, p.readItems)
 	unnest.Queue(first, itemsEnded, k.ended, p.readItems)
+	if k.searchable > 0 {
+		first.Queue(sendsSearchable, int64(k.searchable)).Query(p.readSends)
+	}
 	unnest.Queue(first, selectPoints, k.points, p.readPoints)
 	unnest.Queue(first, selectDeletions, k.deletions, p.readDeletions)
 	unnest.Queue(first, selectErasures, k.erasures, p.readErasures)
@@ -67,7 +74,12 @@ func load(ctx context.Context, tx pgx.Tx, k *keys) (*page, error) {
 		}
 	}
 	unnest.Queue(second, selectPoints, points, p.readPoints)
-	unnest.Queue(second, selectSends, k.sends, p.readSends)
+	for id, s := range p.sends {
+		if s.stored == inSends { // it was loaded for a watermark
+			delete(k.sends, id)
+		}
+	}
+	unnest.Queue(second, sendsByID, k.sends, p.readSends)
 	unnest.Queue(second, selectVerdicts, k.sends, p.readVerdicts)
 	if err := unnest.Flush(ctx, tx, second); err != nil {
 		return nil, fmt.Errorf("load the sends of the page: %w", err)
@@ -151,7 +163,7 @@ func (p *page) readSends(rows pgx.Rows) error {
 		s := &send{known: true, stored: inSends}
 		if err := rows.Scan((*[16]byte)(&s.id), (*[16]byte)(&s.project), (*[16]byte)(&s.request), &s.acceptedAt, &s.items, &s.batch,
 			&s.phase, &s.settledAt, &s.code, &s.message, &s.stands, &s.round, &s.ingestions, &s.bytes, &s.creditTenths, &s.month, &s.fannedOut,
-			&s.deletedAt, &s.verdict, &s.verdictAt,
+			&s.deletedAt, &s.verdict, &s.verdictAt, &s.searchableAt,
 			&s.queued, &s.processing, &s.captured, &s.failed, &s.standing, &s.unchanged, &s.deleted, &s.lastDeletedAt,
 			(*uint64)(&s.position)); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/pipeline"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 )
@@ -71,6 +72,8 @@ func (p *page) apply(f eventstore.Fact) error {
 		return p.fannedOut(f.Position, owner, e)
 	case *ingestion.Indexed:
 		p.indexed(f.Position, owner, e)
+	case *pipeline.Searchable:
+		p.searchable(f.Position, e)
 	case *ingestion.Failed:
 		p.stopped(f.Position, owner, e)
 	case *ingestion.Retried:

@@ -28,17 +28,18 @@ const (
 			superseded = excluded.superseded, position = excluded.position`
 	upsertSends = `insert into sends (id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at,
 			failure_code, failure_message, failure_stands, round, ingestions, bytes, credit_tenths, month, fanned_out, deleted_at, verdict, verdict_at,
-			queued, processing, captured, failed, standing, unchanged, deleted, last_deleted_at, position)
+			queued, processing, captured, failed, standing, unchanged, deleted, last_deleted_at, position, searchable_at)
 		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::int[], $6::boolean[], $7::text[], $8::timestamptz[],
 			$9::text[], $10::text[], $11::boolean[], $12::int[], $13::int[], $14::bigint[], $15::bigint[], $16::text[], $17::boolean[],
 			$18::timestamptz[], $19::text[], $20::timestamptz[], $21::int[], $22::int[], $23::int[], $24::int[], $25::int[], $26::int[],
-			$27::int[], $28::timestamptz[], $29::bigint[])
+			$27::int[], $28::timestamptz[], $29::bigint[], $30::timestamptz[])
 		on conflict (id) do update set phase = excluded.phase, settled_at = excluded.settled_at, failure_code = excluded.failure_code,
 			failure_message = excluded.failure_message, failure_stands = excluded.failure_stands, round = excluded.round,
 			ingestions = excluded.ingestions, bytes = excluded.bytes, credit_tenths = excluded.credit_tenths, fanned_out = excluded.fanned_out, deleted_at = excluded.deleted_at, verdict = excluded.verdict, verdict_at = excluded.verdict_at,
 			queued = excluded.queued, processing = excluded.processing,
 			captured = excluded.captured, failed = excluded.failed, standing = excluded.standing, unchanged = excluded.unchanged,
-			deleted = excluded.deleted, last_deleted_at = excluded.last_deleted_at, position = excluded.position`
+			deleted = excluded.deleted, last_deleted_at = excluded.last_deleted_at,
+			position = excluded.position, searchable_at = excluded.searchable_at`
 	upsertVerdicts = `insert into verdicts (id, project_id, verdict, verdict_at, failure_code, failure_message,
 			round, deleted_at)
 		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::timestamptz[], $5::text[], $6::text[], $7::int[], $8::timestamptz[])
@@ -192,7 +193,8 @@ func queueSends(b *pgx.Batch, rows []*send) {
 		unnest.Column(rows, func(s *send) int32 { return int32(s.unchanged) }),
 		unnest.Column(rows, func(s *send) int32 { return int32(s.deleted) }),
 		unnest.Column(rows, func(s *send) *time.Time { return s.lastDeletedAt }),
-		unnest.Column(rows, func(s *send) int64 { return int64(s.position) }))
+		unnest.Column(rows, func(s *send) int64 { return int64(s.position) }),
+		unnest.Column(rows, func(s *send) *time.Time { return s.searchableAt }))
 }
 
 func (p *page) savePoints(b *pgx.Batch) error {

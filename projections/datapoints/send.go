@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/unnest"
 )
 
 // The phases of a send that its items do not have.
@@ -34,6 +35,8 @@ type send struct {
 	message   *string
 	round     int
 	deletedAt *time.Time
+	// searchableAt is what a watermark says, nil for none.
+	searchableAt *time.Time
 
 	counts
 
@@ -102,6 +105,8 @@ func (s *send) settle(at eventstore.Position) {
 	switch {
 	case s.unchanged == s.items:
 		s.phase, s.settledAt = nothingChanged, &s.acceptedAt
+	case s.searchableAt != nil:
+		s.phase, s.settledAt = indexed, s.searchableAt
 	case s.verdict == indexed:
 		s.phase, s.settledAt = indexed, s.verdictAt
 	case s.deletedAt != nil:
@@ -128,12 +133,33 @@ func (s *send) settle(at eventstore.Position) {
 	}
 }
 
+// endsBy reports whether a watermark up to a position ends the send. One of which something was deleted is not for
+// watermarks: a replay that finds it erased does not know of it before its kept facts, and would end the send at
+// another time.
+func (s *send) endsBy(upTo eventstore.Position) bool {
+	return s.known && s.phase == captured && s.failed == 0 && s.deleted == 0 && s.position <= upTo
+}
+
 // failure is what a client reads as the reason of a failed send.
 func (s *send) failure() (code, message *string) {
 	if s.phase != failed {
 		return nil, nil
 	}
 	return s.code, s.message
+}
+
+// tell takes what kept facts say of the watermark of the send. They were written by one who knew the data point to its
+// end: a replay that does not may have missed the watermark, or taken a later one for it.
+func (s *send) tell(since time.Time) {
+	var told *time.Time
+	if !since.IsZero() {
+		since = unnest.Instant(since)
+		told = &since
+	}
+	if was := s.searchableAt; told == was || told != nil && was != nil && told.Equal(*was) {
+		return
+	}
+	s.searchableAt, s.dirty = told, true
 }
 
 // charges is what a send is charged: for how many items, of how many bytes, and how much.

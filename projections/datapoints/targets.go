@@ -3,6 +3,7 @@ package datapoints
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -46,14 +47,35 @@ func (q Queries) Pending(ctx context.Context, project auth.Project, dataPoints [
 	return pending, nil
 }
 
-// Deleted reports whether a send was deleted as a whole, as far as the projection has come. The answer to a deletion waits for it.
-func (q Queries) Deleted(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (deleted bool, err error) {
-	err = q.DB.QueryRow(ctx, `select exists (select from datapoints.sends where id = $2 and project_id = $1 and deleted_at is not null)`, project.ID, ingestionID).
-		Scan(&deleted)
+// Completed reports whether a send is completed whatever its own stream says of a failure, as far as the projection has
+// come: it was deleted as a whole, or a watermark found it searchable before. The answer to a deletion waits for it.
+func (q Queries) Completed(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (completed bool, err error) {
+	err = q.DB.QueryRow(ctx, `select exists (select from datapoints.sends where id = $2 and project_id = $1
+		and (deleted_at is not null or searchable_at is not null))`, project.ID, ingestionID).Scan(&completed)
 	if err != nil {
-		return false, fmt.Errorf("look for the deletion of a send: %w", err)
+		return false, fmt.Errorf("look for the end of a send: %w", err)
 	}
-	return deleted, nil
+	return completed, nil
+}
+
+// SearchableSince is since when sends are searchable of which a watermark says so, as far as the projection has come.
+func (q Queries) SearchableSince(ctx context.Context, sends []uuid.UUID) (map[uuid.UUID]time.Time, error) {
+	rows, err := q.DB.Query(ctx, `select id, searchable_at from datapoints.sends
+		where id = any($1::uuid[]) and searchable_at is not null`, idsOf(sends))
+	if err != nil {
+		return nil, fmt.Errorf("read since when sends are searchable: %w", err)
+	}
+	since := make(map[uuid.UUID]time.Time)
+	var id uuid.UUID
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &at}, func() error {
+		since[id] = at.UTC()
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read since when sends are searchable: %w", err)
+	}
+	return since, nil
 }
 
 func (q Queries) targets(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (dataPoints []uuid.UUID, found bool, err error) {

@@ -247,9 +247,22 @@ func TestConfirmable(t *testing.T) {
 	w.derived("gone", "g", 0, 1)
 	w.deleted("deletion", "g", true)
 	w.apply()
+	halved := w.committed("halved", "h", "i")
+	w.revised("halved", "h", halved(0))
+	w.revised("halved", "i", halved(1))
+	w.fannedOut("halved", created, created)
+	w.derived("halved", "i", 1, 1)
+	w.deleted("another deletion", "h", true)
+	halvedAt := w.last
+	w.revised("retried", "j", alone)
+	w.derived("retried", "j", 0, 1)
+	w.stopped("retried", ingestion.IndexUnavailable)
+	w.retried("retried", 1)
+	again := w.last
+	w.apply()
 	want := []todo.Send{
-		{ProjectID: project.ID, IngestionID: id("captured"), Position: captured},
 		{ProjectID: project.ID, IngestionID: id("mixed"), Position: mixed, Failure: &todo.Failure{Code: ingestion.ModelUnavailable, Message: "d failed"}},
+		{ProjectID: project.ID, IngestionID: id("halved"), Position: halvedAt},
 	}
 	got, err := w.Queries.Confirmable(t.Context(), 10)
 	if err != nil {
@@ -258,8 +271,24 @@ func TestConfirmable(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("confirmable (-want +got):\n%s", diff)
 	}
-	if got, err = w.Queries.Confirmable(t.Context(), 1); err != nil || len(got) != 1 || got[0].IngestionID != id("captured") {
+	if got, err = w.Queries.Confirmable(t.Context(), 1); err != nil || len(got) != 1 || got[0].IngestionID != id("mixed") {
 		t.Errorf("the first alone: %v, %v", got, err)
+	}
+	for _, c := range []struct {
+		upTo  eventstore.Position
+		limit int
+		want  eventstore.Position
+	}{{captured - 1, 10, 0}, {captured, 10, captured}, {again, 10, again}, {again, 1, captured}, {again - 1, 10, captured}} {
+		if got, err := w.Queries.Searchable(t.Context(), c.upTo, c.limit); err != nil || got != c.want {
+			t.Errorf("up to %d, %d at most: searchable up to %d, %v; want %d", c.upTo, c.limit, got, err, c.want)
+		}
+	}
+	want = []todo.Send{{ProjectID: project.ID, IngestionID: id("retried"), Position: again, Round: 1}}
+	if got, err = w.Queries.Unsearchable(t.Context(), captured, 10); err != nil || !cmp.Equal(want, got) {
+		t.Errorf("behind %d wait %+v, %v", captured, got, err)
+	}
+	if got, err = w.Queries.Unsearchable(t.Context(), 0, 1); err != nil || len(got) != 1 || got[0].IngestionID != id("captured") {
+		t.Errorf("the first that waits: %v, %v", got, err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/pipeline"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
@@ -157,6 +158,13 @@ func (w *world) missed(send, source string, ordinal, revision, attempt, round in
 
 func (w *world) indexed(send string) {
 	w.last = w.Append(stream.Name(stream.Ingestion, id(send)), &ingestion.Indexed{ProjectID: w.project, IndexedAt: w.at()})
+}
+
+// searchable says that all is searchable that was captured up to a position, since that time.
+func (w *world) searchable(upTo eventstore.Position) time.Time {
+	since := w.at()
+	w.last = w.Append(stream.Pipeline, &pipeline.Searchable{Position: uint64(upTo), SearchableAt: since})
+	return since
 }
 
 func (w *world) stopped(send, code string) {

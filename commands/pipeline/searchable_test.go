@@ -1,0 +1,115 @@
+package pipeline
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/projections/datapoints"
+)
+
+// sendRows are the rows of all sends, without the positions of what is erased.
+func (w *whole) sendRows() []string {
+	w.t.Helper()
+	rows, err := w.db.Query(w.t.Context(), `select (to_jsonb(s) - 'position')::text from datapoints.sends s order by s.id`)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return list
+}
+
+func (w *whole) phaseOf(send uuid.UUID) string {
+	w.t.Helper()
+	s, _, err := w.queries.Send(w.t.Context(), w.call.Principal.Project, send)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s.Phase
+}
+
+// indexedAlone reports whether the own stream of a send says that it is indexed.
+func (w *whole) indexedAlone(send uuid.UUID) bool {
+	w.t.Helper()
+	last, _, err := w.log.Last(w.t.Context(), stream.Name(stream.Ingestion, send))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_, is := last.Event.(*ingestion.Indexed)
+	return is
+}
+
+// What watermarks said of sends outlives the streams of what was erased: a projection that is built anew has the rows
+// that there were. A send that lost something before it was searchable ends by itself.
+func TestErasedSendsStaySearchableSince(t *testing.T) {
+	w := newWholeWithout(t)
+	w.derive()
+	ingest := func(ids ...string) uuid.UUID {
+		t.Helper()
+		s := &scene{whole: w}
+		for _, id := range ids {
+			s.ingest(item(id, "Ana likes "+id))
+		}
+		return s.send
+	}
+	batch := func(ids ...string) uuid.UUID {
+		t.Helper()
+		s := &scene{whole: w}
+		s.ingest(item(ids[0], "Bo likes "+ids[0]), item(ids[1], "Cy likes "+ids[1]))
+		return s.send
+	}
+	remove := func(ids ...string) {
+		t.Helper()
+		(&scene{whole: w}).remove(ids...)
+	}
+	halved := batch("halved one", "halved two")
+	w.until("the batch is captured", func() bool { return w.phaseOf(halved) == "captured" })
+	remove("halved one")
+	w.confirm()
+	sends := []uuid.UUID{
+		halved, ingest("single"), batch("half one", "half two"), batch("whole one", "whole two"), batch("kept one", "kept two"),
+	}
+	for _, send := range sends {
+		w.until("all is completed", func() bool { return w.phaseOf(send) == "indexed" })
+	}
+	for _, send := range sends {
+		if alone := w.indexedAlone(send); alone != (send == halved) {
+			t.Errorf("a send has an event of its own: %t", alone)
+		}
+	}
+	remove("single")
+	remove("half one")
+	remove("whole one", "whole two")
+	want := w.sendRows()
+	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Deletions != 4 || done.Left.Deletions != 0 {
+		t.Fatalf("erased %+v, %v", done, err)
+	}
+	for _, id := range []string{"halved one", "single", "half one", "whole one"} {
+		name := stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, id))
+		if _, _, err := w.store.ReadLast(t.Context(), name); !errors.Is(err, eventstore.ErrDeleted) {
+			t.Errorf("the stream of %s reads %v", id, err)
+		}
+	}
+	if diff := cmp.Diff(want, w.sendRows()); diff != "" {
+		t.Errorf("the erasure changes sends (-before +after):\n%s", diff)
+	}
+	if err := w.runtime.Rebuild(t.Context(), datapoints.Name, nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, w.sendRows()); diff != "" {
+		t.Errorf("built anew, sends differ (-before +after):\n%s", diff)
+	}
+	if n := strings.Count(strings.Join(want, " "), `"searchable_at": "`); n != 4 {
+		t.Errorf("%d sends are searchable since a watermark", n)
+	}
+}
