@@ -169,10 +169,16 @@ func (h *house) direct() {
 		if err != nil {
 			h.t.Fatal(err)
 		}
-		if _, err := log.Append(h.t.Context(), name, last.Revision, event.Meta{CommandID: uuid.New(), Principal: "test"}, memory.Embedded{
-			ProjectID: accepted.ProjectID, Revision: accepted.Effect.Revision, Model: "gone", Dims: 1, Part: 1, Parts: 1, EmbeddedAt: now(),
-			Vectors: []memory.Vector{{Scale: 1, Code: []byte{1}}},
-		}); err != nil {
+		project, revision := accepted.ProjectID, accepted.Effect.Revision
+		if _, err := log.Append(h.t.Context(), name, last.Revision, event.Meta{CommandID: uuid.New(), Principal: "test"},
+			memory.DerivationStarted{
+				ProjectID: project, IngestionID: accepted.IngestionID, Revision: revision, Attempt: 1, StartedAt: now(),
+			},
+			memory.Embedded{
+				ProjectID: project, Revision: revision, Model: "gone", Dims: 1, Part: 1, Parts: 1, EmbeddedAt: now(),
+				Vectors: []memory.Vector{{Scale: 1, Code: []byte{1}}},
+			},
+		); err != nil {
 			h.t.Fatal(err)
 		}
 	}
@@ -230,7 +236,9 @@ func (h *house) manage(own, neighbour string) {
 	put("/identities/again", point{"traits": point{"town": "Porto"}})
 	h.eventually("removals are cleared", func() bool { return h.count("identity.cleared.v1") == 2 })
 	h.must(own, http.MethodPost, api+"/recall", point{"query": "plan", "identity": "cy"}, nil)
-	h.eventually("recalls are taken to the log", func() bool { return h.count("usage.charged.v1") > 0 })
+	if err := h.metering.Flush(h.t.Context()); err != nil || h.count("usage.charged.v1") == 0 {
+		h.t.Fatalf("recalls are not taken to the log: %v", err)
+	}
 }
 
 // wantCatalogue fails where an event of the catalogue was never written. What is erased by now was written before.
