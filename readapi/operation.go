@@ -25,6 +25,8 @@ type NotReady struct {
 type Remarks struct {
 	// WritesRefused are the reasons why calls that write are refused for the time being; none where they are taken.
 	WritesRefused []string `json:"writesRefused,omitempty"`
+	// OpenTooLong names what was accepted longer ago than it may be open, "" for nothing.
+	OpenTooLong string `json:"openTooLong,omitempty"`
 	// RecallElsewhere is why this process does not answer recall, "" where it does.
 	RecallElsewhere string `json:"recallElsewhere,omitempty"`
 	// RecallIncomplete names the parts of the index that lost documents and are filled again from the log: recall of the projects
@@ -89,6 +91,9 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 		unready := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s: %s", parts[0].Part, parts[0].Reason).With("notReady", parts)
 		if len(also.WritesRefused) > 0 {
 			unready = unready.With("writesRefused", also.WritesRefused)
+		}
+		if also.OpenTooLong != "" {
+			unready = unready.With("openTooLong", also.OpenTooLong)
 		}
 		if also.RecallElsewhere != "" {
 			unready = unready.With("recallElsewhere", also.RecallElsewhere)

@@ -178,9 +178,14 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 	queries := datapoints.Queries{DB: st.db, Log: st.store, Wait: p.waiter}
 	inside := p.runtime.Inside()
 	lists := datapoints.Queries{DB: st.work, Log: st.store, Wait: inside}
+	p.pressure.model, p.pressure.clock = s.ModelURL != "", p.now
+	if s.PipelineOn() {
+		p.pressure.waits = lists
+	}
 	foreground := &commands.Foreground{}
 	p.worker = &pipeline.Worker{
-		Foreground: foreground, Log: events, Queue: roomyQueue{lists, p.pressure}, Progress: inside, Extractor: pipeline.Builtin{}, Logger: log, Holder: uuid.NewString(), Now: p.now,
+		Foreground: foreground, Age: p.pressure.age, Log: events, Queue: roomyQueue{lists, p.pressure}, Progress: inside,
+		Extractor: pipeline.Builtin{}, Logger: log, Holder: uuid.NewString(), Now: p.now,
 	}
 	if s.ModelURL != "" {
 		if p.worker.Extractor, err = model.NewExtractor(s.model()); err != nil {

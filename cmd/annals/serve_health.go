@@ -84,7 +84,9 @@ func (p *process) logCauses(ctx context.Context, parts []readapi.NotReady) {
 
 // remarks are what is refused, what is lost, and what is set aside.
 func (p *process) remarks() readapi.Remarks {
-	r := readapi.Remarks{WritesRefused: p.pressure.reasons(), RecallElsewhere: p.index.elsewhere()}
+	r := readapi.Remarks{
+		WritesRefused: p.pressure.reasons(), OpenTooLong: p.pressure.openTooLong(), RecallElsewhere: p.index.elsewhere(),
+	}
 	for _, l := range p.st.index.Losses() {
 		r.RecallIncomplete = append(r.RecallIncomplete, l.Part)
 	}
@@ -146,8 +148,11 @@ func projectionMetrics(registry prometheus.Registerer) projections.Hooks {
 }
 
 var (
-	refusedMetric = prometheus.NewDesc("annals_writes_refused", "1 while writes are refused: projections are far behind, the disk is nearly full, or the event store can write no more.", []string{"why"}, nil)
+	refusedMetric = prometheus.NewDesc("annals_writes_refused", "1 while writes are refused: projections are far behind, more is sent than can be derived, the disk is nearly full, or the event store can write no more.", []string{"why"}, nil)
 	asideMetric   = prometheus.NewDesc("annals_events_set_aside", "How many events projections pass over.", nil, nil)
+
+	openMetric = prometheus.NewDesc("annals_open_age_seconds",
+		"Since when the oldest that is open waits: an item for derivation, a captured send to be searchable.", []string{"for"}, nil)
 
 	lagMetric   = prometheus.NewDesc("annals_projection_lag", "How far a projection is behind the log, in positions.", []string{"projection"}, nil)
 	stallMetric = prometheus.NewDesc("annals_feed_stalls_total", "How often the subscription to the log brought nothing although the log went on, and was begun again.", nil, nil)
@@ -161,6 +166,7 @@ type partMetrics struct{ p *process }
 func (m *partMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- refusedMetric
 	out <- asideMetric
+	out <- openMetric
 	out <- lagMetric
 	out <- stallMetric
 	out <- logMetric
@@ -174,7 +180,9 @@ func (m *partMetrics) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(lagMetric, prometheus.GaugeValue, float64(s.Lag()), s.Name)
 	}
 	found := m.p.pressure.found()
-	for why, refused := range map[string]bool{"behind": found.behind != "", "disk": found.nearlyFull != "", "log": m.p.pressure.stopped() != nil} {
+	for why, refused := range map[string]bool{
+		"behind": found.behind != "", "waiting": found.waited.late != "", "disk": found.nearlyFull != "", "log": m.p.pressure.stopped() != nil,
+	} {
 		value := 0.0
 		if refused {
 			value = 1
@@ -183,6 +191,10 @@ func (m *partMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 	out <- prometheus.MustNewConstMetric(asideMetric, prometheus.GaugeValue, float64(len(m.p.runtime.Aside())))
 	out <- prometheus.MustNewConstMetric(stallMetric, prometheus.CounterValue, float64(m.p.runtime.FeedStalls()))
+	for what, accepted := range map[string]time.Time{"derivation": found.waited.Item, "index": found.waited.Captured} {
+		age := m.p.pressure.since(accepted).Seconds()
+		out <- prometheus.MustNewConstMetric(openMetric, prometheus.GaugeValue, age, what)
+	}
 	if m.p.st.node == nil {
 		return
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/annals-project/annals/projections/datapoints"
@@ -10,7 +11,7 @@ import (
 // derive is the role of the worker. It begins with what earlier processes left leased.
 func (p *process) derive(ctx context.Context) error {
 	for {
-		err := p.inheritLeases(ctx)
+		err := errors.Join(p.inheritLeases(ctx), p.pressure.begin(ctx))
 		if err == nil {
 			return p.worker.Run(ctx)
 		}

@@ -89,6 +89,9 @@ func tellCondition(w io.Writer, url string, is client.Condition) error {
 	for _, reason := range is.WritesRefused {
 		lines = append(lines, "writes are refused: "+reason)
 	}
+	if is.OpenTooLong != "" {
+		lines = append(lines, is.OpenTooLong)
+	}
 	if len(is.RecallIncomplete) > 0 {
 		lines = append(lines, "parts of the index are filled again, and recall of their projects is refused meanwhile: "+strings.Join(is.RecallIncomplete, ", "))
 	}

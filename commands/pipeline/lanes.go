@@ -5,27 +5,36 @@ import (
 	"time"
 )
 
-// lanes lets so many work at once: wide many, and narrow many while it is busy elsewhere.
+// lanes lets so many work at once as are open, which may change at any time.
 type lanes struct {
-	wide, narrow int
-	busy         func() bool
-	taken        int
-	left         chan struct{} // holds a token for each that left and was not counted yet
+	wide  int
+	open  func() int
+	taken int
+	left  chan struct{} // holds a token for each that left and was not counted yet
 }
 
-// busyLook is how often it is looked whether it is busy still.
+// busyLook is how often it is looked whether more lanes are open.
 const busyLook = 10 * time.Millisecond
 
-func newLanes(wide, narrow int, busy func() bool) *lanes {
-	return &lanes{wide: wide, narrow: narrow, busy: busy, left: make(chan struct{}, wide)}
+// newLanes makes lanes of which at most wide many are ever open.
+func newLanes(wide int, open func() int) *lanes {
+	return &lanes{wide: wide, open: open, left: make(chan struct{}, wide)}
+}
+
+// share is how many of so many lanes derivation has while callers crowd: a quarter, and more the longer the oldest item
+// waits, up to all of them. Without that a feed that never pauses would be accepted faster than it is derived, for
+// ever.
+func share(wide int, age time.Duration) int {
+	least := max(wide/4, 1)
+	return least + int(int64(wide-least)*int64(min(max(age, 0), wholeAge))/int64(wholeAge))
 }
 
 // enter waits for a lane; false means that the context ended first. It is for one goroutine.
 func (l *lanes) enter(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		open, look := l.wide, time.Duration(-1)
-		if l.busy() {
-			open, look = l.narrow, busyLook
+		open, look := l.open(), time.Duration(-1)
+		if open < l.wide {
+			look = busyLook
 		}
 		l.count()
 		if l.taken < open {

@@ -14,7 +14,7 @@ const slowWidth = 16
 // deriveEach works on one item in each of its lanes until the context ends. An item is taken when there is a lane for it, so
 // that its lease has only the attempt to outlive; one whose endpoint hangs keeps its own lane, and nobody else's.
 func (w *Worker) deriveEach(ctx context.Context, background *errgroup.Group, moved <-chan struct{}) {
-	lanes := newLanes(slowWidth, slowWidth, func() bool { return false })
+	lanes := newLanes(slowWidth, func() int { return slowWidth })
 	for lanes.enter(ctx) {
 		items := w.claim(ctx, 1)
 		if len(items) == 0 {

@@ -32,10 +32,8 @@ const (
 	// for the disk twice, and appends that wait together share one fsync: so the width is that of the disk, not of the processor.
 	claimSize = 256
 	width     = 16
-	// busyClaim is how many items are taken at a time while callers wait for the same disk and processor, and trickle how many of
-	// them are worked on at once: derivation steps back then, and never stops.
-	busyClaim = 16
-	trickle   = 1
+	// wholeAge is how old the oldest item is from which derivation steps back for nobody.
+	wholeAge = 2 * time.Second
 	// releaseLimit bounds how long leases take to be given back, also while the process stops.
 	releaseLimit = 5 * time.Second
 	// claimPause is how long what is new may gather before the list is looked at.
@@ -109,8 +107,11 @@ type Worker struct {
 	Progress  Progress
 	Extractor Extractor
 	Logger    *slog.Logger
-	// Foreground comes first: while it is busy little is derived. Nil is never busy.
+	// Foreground comes first: while it is busy less is derived, unless the oldest item has waited for long. Nil is
+	// never busy.
 	Foreground Foreground
+	// Age is since when the oldest item waits; nil is never long.
+	Age func() time.Duration
 	// Slow is true where the extractor mostly waits for somebody else: then no item waits for another one's answer.
 	Slow bool
 	// Holder names this process in the leases.
@@ -131,17 +132,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	background.Go(func() error {
 		for ctx.Err() == nil {
-			size := claimSize
-			if w.busy() {
-				size = busyClaim
-			}
-			items := w.claim(ctx, size)
+			items := w.claim(ctx, claimSize)
 			if len(items) == 0 {
 				await(ctx, moved, idlePoll)
 				await(ctx, nil, claimPause)
 				continue
 			}
-			w.deriveAll(ctx, background, items, len(items) < size)
+			w.deriveAll(ctx, background, items, len(items) < claimSize)
 		}
 		return nil
 	})
@@ -189,7 +186,7 @@ type result struct {
 // left may stand behind them, as the next revision of a data point does.
 func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, items []todo.Item, last bool) {
 	results := make([]result, len(items))
-	lanes := newLanes(width, trickle, w.busy)
+	lanes := newLanes(width, w.open)
 	var group errgroup.Group
 	for i, item := range items {
 		results[i] = result{dataPoint: item.DataPoint}
@@ -219,7 +216,17 @@ func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, item
 	}
 }
 
-func (w *Worker) busy() bool { return w.Foreground != nil && w.Foreground.Busy() }
+// open is how many items may be worked on at once.
+func (w *Worker) open() int {
+	if w.Foreground == nil || !w.Foreground.Busy() {
+		return width
+	}
+	var age time.Duration
+	if w.Age != nil {
+		age = w.Age()
+	}
+	return share(width, age)
+}
 
 // release gives leases back: at once those whose outcome the queue shows, later those that are to wait. After a panic, which is
 // logged, they run out by themselves.

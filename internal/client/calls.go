@@ -112,6 +112,8 @@ type Condition struct {
 	Why string `json:"why"`
 	// WritesRefused are the reasons why calls that write are refused for the time being.
 	WritesRefused []string `json:"writesRefused,omitempty"`
+	// OpenTooLong names what was accepted longer ago than it may be open, "" for nothing.
+	OpenTooLong string `json:"openTooLong,omitempty"`
 	// RecallElsewhere is why this server does not answer recall, "" where it does.
 	RecallElsewhere string `json:"recallElsewhere,omitempty"`
 	// RecallIncomplete names the parts of the index that are filled again: recall of the projects in them is refused meanwhile.
@@ -154,6 +156,7 @@ func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 	}
 	var also struct {
 		WritesRefused   []string   `json:"writesRefused"`
+		OpenTooLong     string     `json:"openTooLong"`
 		RecallElsewhere string     `json:"recallElsewhere"`
 		Incomplete      []string   `json:"recallIncomplete"`
 		BulkWritesLost  int        `json:"bulkWritesLost"`
@@ -161,7 +164,7 @@ func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 	}
 	if json.Unmarshal(remarks, &also) == nil {
 		is.WritesRefused, is.RecallElsewhere, is.BulkWritesLost, is.SetAside = also.WritesRefused, also.RecallElsewhere, also.BulkWritesLost, also.SetAside
-		is.RecallIncomplete = also.Incomplete
+		is.RecallIncomplete, is.OpenTooLong = also.Incomplete, also.OpenTooLong
 	}
 	is.Ready = got.status == http.StatusOK
 	return is, nil

@@ -134,6 +134,7 @@ create table items (
 create index items_by_data_point on items (data_point) where outcome not in ('unchanged', 'moved');
 create index items_stopped on items (data_point) where phase in ('failed', 'unindexed');
 create index items_todo on items (project_id, position) where phase in ('queued', 'processing');
+create index items_waiting on items (position) where phase = 'queued' and attempt = 0;
 create index items_open on items (data_point, revision) where phase in ('queued', 'processing');
 
 -- Counts of sends per project, kept by the page that changes them.
