@@ -151,7 +151,7 @@ func (m *sizes) resident(ctx context.Context, what string, row load.Row) error {
 }
 
 // eventsOfText is how many events there are of each text.
-const eventsOfText = 4
+const eventsOfText = 2
 
 // fill writes to the log while the server is stopped.
 func (m *sizes) fill(ctx context.Context, size int) (err error) {

@@ -18,8 +18,8 @@ const (
 	watchProjects = 10
 )
 
-// oldestMetric is how the server shows the age of the oldest open item, in seconds.
-const oldestMetric = "annals_oldest_open_seconds"
+// oldestMetrics are how the server shows the age of the oldest open items, in seconds.
+var oldestMetrics = []string{`annals_open_age_seconds{for="derivation"}`, `annals_open_age_seconds{for="index"}`}
 
 // watching looks at a server beside a load.
 type watching struct {
@@ -80,12 +80,14 @@ func (m *sustained) look(ctx context.Context, list []target, w *watching) error 
 	if err != nil {
 		return err
 	}
-	oldest, err := m.manager.Metric(ctx, oldestMetric)
-	if err != nil {
-		return err
+	for _, metric := range oldestMetrics {
+		age, err := m.manager.Metric(ctx, metric)
+		if err != nil {
+			return err
+		}
+		w.oldest = max(w.oldest, age)
 	}
 	w.queue, w.resident = append(w.queue, queue*float64(len(list))/float64(len(some))), append(w.resident, resident/(1<<20))
-	w.oldest = max(w.oldest, oldest)
 	return nil
 }
 

@@ -12,14 +12,14 @@ import (
 	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
-	"github.com/annals-project/annals/domain/ingestion"
 	domainmemory "github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Fill writes single sends with everything that the service would have written of them, as fast as the event store takes them:
-// a million texts by way of the API take an hour. It is for a log that no service runs on.
+// Fill writes single sends with what the service would have derived of them, as fast as the event store takes them: a million
+// texts by way of the API take an hour. That they are searchable the service says itself, once it runs. It is for a log that no
+// service runs on.
 type Fill struct {
 	Store eventstore.Store
 	Codec *eventstore.Codec
@@ -56,7 +56,7 @@ func (f Fill) Run(ctx context.Context, from, to int) error {
 	return group.Wait()
 }
 
-// send writes one send, its derivation and its end.
+// send writes one send and its derivation.
 func (f Fill) send(ctx context.Context, n int, text string) error {
 	source := fmt.Sprintf("fill/%d", n)
 	id, now, occurred := stream.DataPointID(f.Namespace, source), time.Now().UTC().Truncate(time.Microsecond), epoch.Add(time.Duration(n)*time.Minute)
@@ -67,7 +67,6 @@ func (f Fill) send(ctx context.Context, n int, text string) error {
 	accepted := datapoint.Base{}.Decide(datapoint.Ingest{
 		Send: send, SourceID: source, ContentDigest: datapoint.Digest([]byte(text)), Content: datapoint.Text{Inline: text}, OccurredAt: &occurred,
 	}, nil)
-	started := domainmemory.DerivationStarted{ProjectID: f.Project, IngestionID: send.IngestionID, Revision: 1, Attempt: 1, StartedAt: now}
 	derived := domainmemory.Derived{
 		ProjectID: f.Project, IngestionID: send.IngestionID, Revision: 1, Extractor: comprehend.Extractor, DerivedAt: now, OccurredAt: occurred,
 		Memories: comprehend.Extract(comprehend.Input{DataPoint: id, Revision: 1, Content: text, Author: identity, OccurredAt: occurred}),
@@ -77,8 +76,7 @@ func (f Fill) send(ctx context.Context, n int, text string) error {
 		events []event.Event
 	}{
 		{stream.Name(stream.DataPoint, id), []event.Event{accepted}},
-		{stream.Name(stream.Memory, id), []event.Event{started, derived}},
-		{stream.Name(stream.Ingestion, send.IngestionID), []event.Event{ingestion.Indexed{ProjectID: f.Project, IndexedAt: now}}},
+		{stream.Name(stream.Memory, id), []event.Event{derived}},
 	} {
 		proposed, err := f.Codec.EncodeAll(a.events, event.Meta{CommandID: uuid.New(), Principal: "bench", CorrelationID: send.IngestionID})
 		if err != nil {

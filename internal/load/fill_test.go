@@ -44,7 +44,7 @@ func TestFillWritesWhatAServiceWouldHaveWritten(t *testing.T) {
 		if got := types(stream.Name(stream.DataPoint, id)); !slices.Equal(got, []string{"datapoint.revision-accepted.v1"}) {
 			t.Errorf("text %d: %v", n, got)
 		}
-		if got := types(stream.Name(stream.Memory, id)); !slices.Equal(got, []string{"memory.derivation-started.v1", "memory.derived.v1"}) {
+		if got := types(stream.Name(stream.Memory, id)); !slices.Equal(got, []string{"memory.derived.v1"}) {
 			t.Errorf("memory of text %d: %v", n, got)
 		}
 	}

@@ -77,7 +77,7 @@ type sustaining struct {
 	// underWay are the sends that wait for a client or for their answer.
 	underWay atomic.Int64
 	mu       sync.Mutex
-	out   Sends
+	out      Sends
 }
 
 // Start makes the sends and waits for the samples. A refusal that is not for now ends it.
