@@ -108,7 +108,8 @@ func (n *single) run(ctx context.Context, in DataPoint) (Receipt, error) {
 		n.quota.appended(err)
 		switch {
 		case err == nil && moves(base, n.prepared.ingest):
-			return n.receipt(outcomeOfDecision(e)), n.service.followed(ctx, done.Position)
+			outcome := outcomeOfDecision(e)
+			return n.receipt(outcome), n.service.followed(ctx, done.Position, outcome)
 		case err == nil:
 			return n.receipt(outcomeOfDecision(e)), nil
 		case errors.Is(err, eventstore.ErrDeleted):
@@ -228,6 +229,7 @@ func (n *single) find(ctx context.Context) (Receipt, bool, error) {
 	}
 	var receipt Receipt
 	var moved eventstore.Position
+	var last ingestion.Outcome
 	found := false
 	for _, f := range facts {
 		if _, gone := f.Event.(*datapoint.Deleted); gone {
@@ -235,13 +237,13 @@ func (n *single) find(ctx context.Context) (Receipt, bool, error) {
 		}
 		if send, _, ok := datapoint.SendOf(f.Event); ok && send.IngestionID == n.id {
 			outcome, _ := datapoint.OutcomeOf(f.Event)
-			receipt, found = n.receipt(outcome), true
+			receipt, found, last = n.receipt(outcome), true, outcome
 			if outcome.Outcome != ingestion.Created {
 				moved = f.Position
 			}
 		}
 	}
-	return receipt, found, n.service.followed(ctx, moved)
+	return receipt, found, n.service.followed(ctx, moved, last)
 }
 
 func (n *single) receipt(outcome ingestion.Outcome) Receipt {

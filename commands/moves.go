@@ -34,8 +34,14 @@ func movesItem(outcome ingestion.Outcome, named bool, from *datapoint.State, to 
 	}
 }
 
-// followed waits until recall follows everything up to a position.
-func (s *Service) followed(ctx context.Context, position eventstore.Position) error {
+// followed waits until recall follows everything up to a position that some outcomes came of. A move has nothing to
+// derive, so its answer says that it is completed: that waits for the index too, which finds it for its new readers.
+func (s *Service) followed(ctx context.Context, position eventstore.Position, outcomes ...ingestion.Outcome) error {
+	for _, o := range outcomes {
+		if o.Outcome == ingestion.Moved {
+			return visible(ctx, s.Waiter, position, projectionDataPoints, projectionRecallIndex)
+		}
+	}
 	return visible(ctx, s.Waiter, position, projectionDataPoints)
 }
 
@@ -44,7 +50,7 @@ func (s *Service) followedBatch(ctx context.Context, b *batch, outcomes []ingest
 	for i, o := range outcomes {
 		to := b.prepared[i].ingest.Audience
 		if movesItem(o, to != uuid.Nil, b.bases[i].State, to) {
-			return s.followedHead(ctx)
+			return s.followedHead(ctx, outcomes)
 		}
 	}
 	return nil
@@ -55,17 +61,17 @@ func (s *Service) followedReplay(ctx context.Context, items []DataPoint, outcome
 	for i, o := range outcomes {
 		slug := items[i].Audience
 		if movesItem(o, slug != nil && *slug != audience.Default, nil, uuid.Nil) {
-			return s.followedHead(ctx)
+			return s.followedHead(ctx, outcomes)
 		}
 	}
 	return nil
 }
 
 // followedHead waits for all that is stored now, which the fan-out is part of.
-func (s *Service) followedHead(ctx context.Context) error {
+func (s *Service) followedHead(ctx context.Context, outcomes []ingestion.Outcome) error {
 	head, err := s.Log.Store.Head(ctx)
 	if err != nil {
 		return unavailable(err)
 	}
-	return s.followed(ctx, head)
+	return s.followed(ctx, head, outcomes...)
 }

@@ -12,10 +12,11 @@ import (
 
 // The projections that answers wait for.
 const (
-	projectionAccess     = "access"
-	projectionDataPoints = "datapoints"
-	projectionDirectory  = "directory"
-	projectionUsage      = "usage"
+	projectionAccess      = "access"
+	projectionDataPoints  = "datapoints"
+	projectionRecallIndex = "recallindex"
+	projectionDirectory   = "directory"
+	projectionUsage       = "usage"
 )
 
 // Sends finds the send that an id stands for, and never one of another project.

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// A send that moves a data point to another audience is completed: whoever is answered that finds it at once as its new reader.
+func TestServe_MovedIsFoundOnceItIsAnswered(t *testing.T) {
+	h := &house{t: t, dir: t.TempDir(), sends: map[string][]string{}}
+	h.start()
+	key := h.credentials()[projectKeyName]
+	reader := map[string]string{"red": "ana", "blue": "bo"}
+	for audience, identity := range reader {
+		h.must(key, http.MethodPut, api+"/identities/"+identity, point{"traits": point{}}, nil)
+		h.must(key, http.MethodPut, api+"/audiences/"+audience, point{"kind": "fixed", "name": audience, "identities": []string{identity}}, nil)
+	}
+	plan := func(audience string) point {
+		return point{"id": "plan", "content": "The plan is to grow marigold.", "audience": audience}
+	}
+	note := point{"id": "note", "content": "Cy likes figs."}
+	h.send(key, "/ingest", "completed", plan("red"))
+	h.send(key, "/ingest", "completed", note)
+	for n := range 12 {
+		to := []string{"blue", "red"}[n%2]
+		path, body := "/ingest", any(plan(to))
+		if n%4 > 1 {
+			path, body = "/ingest/batch", point{"items": []point{note, plan(to)}}
+		}
+		status, answer := h.call(key, http.MethodPost, api+path, body)
+		if status != http.StatusOK || !strings.Contains(string(answer), `"status":"completed"`) {
+			t.Fatalf("%s that moves to %s: %d %s", path, to, status, answer)
+		}
+		for audience, identity := range reader {
+			_, found := h.call(key, http.MethodPost, api+"/recall", point{"query": "Who grows marigold?", "identity": identity})
+			if is := strings.Contains(string(found), "grow marigold"); is != (audience == to) {
+				t.Errorf("%s that moves to %s is answered, and the readers of %s are answered %s", path, to, audience, found)
+			}
+		}
+	}
+
+	// While the index takes nothing a move is stored and not completed, and what is unchanged waits for nothing.
+	held, err := h.st.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Rollback(t.Context()) }()
+	if _, err := held.Exec(t.Context(), "lock table recallindex.data_points in access exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+	status, answer := h.call(key, http.MethodPost, api+"/ingest", plan("blue"))
+	if status != http.StatusServiceUnavailable || !strings.Contains(string(answer), `"committed":true`) {
+		t.Errorf("a move while the index is late: %d %s", status, answer)
+	}
+	status, answer = h.call(key, http.MethodPost, api+"/ingest", note)
+	if status != http.StatusOK || !strings.Contains(string(answer), `"unchanged":true`) {
+		t.Errorf("unchanged while the index is late: %d %s", status, answer)
+	}
+	if err := held.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.must(key, http.MethodPost, api+"/ingest", plan("red"), nil)
+}
