@@ -29,8 +29,9 @@ build: ## Build bin/annals.
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/annals ./cmd/annals
 
+# Most tests wait, for a disk or for another process, so that more packages than processors run at once.
 test: ## Run every test (T=./folder/... for some of them).
-	$(GO) test -timeout 20m $(T)
+	$(GO) test -p 4 -timeout 20m $(T)
 
 check: lint ## Format, vet, lint, and run the tests under the race detector.
 	@# Package e2e runs the built program, which has no detector in it: make test runs it.

@@ -19,6 +19,7 @@ func (w *world) setAside(t testing.TB, at eventstore.Position, projections ...st
 }
 
 func TestStoppedProjectorGoesOnWhenItsEventIsSetAside(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	rt := w.runtime(t, nil, tally{family: "apple"}, tally{family: "pear"})
 	run(t, rt)

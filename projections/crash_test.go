@@ -18,6 +18,7 @@ import (
 
 // Pages do not wait for the disk, so a server that crashes forgets the newest ones. Rows and checkpoint forget the same.
 func TestServerThatCrashesLosesNothing(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	server := startServer(t, dir)
 	db, err := pg.OpenPool(t.Context(), server.URL())

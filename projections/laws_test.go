@@ -13,6 +13,7 @@ import (
 
 // Pages of any size give the same rows, and what lies behind an event that cannot be applied never shows.
 func TestPagesOfAnySizeGiveTheSameRows(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		facts, spoiled := drawLog(rt, w)

@@ -41,6 +41,7 @@ func newNodeWorld(t *testing.T) *world {
 }
 
 func TestOnTheNode(t *testing.T) {
+	t.Parallel()
 	w := newNodeWorld(t)
 	for n := range 700 { // more than a page
 		w.add(t, fmt.Sprintf("apple-%d", n%3), 1)

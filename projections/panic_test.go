@@ -35,6 +35,7 @@ func (s *panicStore) ReadAll(ctx context.Context, after eventstore.Position, lim
 }
 
 func TestRuntime_PanicOfTheStoreIsSurvived(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	store := &panicStore{Store: w.store}
 	w.store = store
@@ -61,6 +62,7 @@ func (cursed) EventType() string           { return "tally.cursed.v1" }
 func (*cursed) UnmarshalJSON([]byte) error { panic("cursed") }
 
 func TestRunner_PanicOfADecoderStopsAtTheEvent(t *testing.T) {
+	t.Parallel()
 	for name, before := range map[string]int{"from the feed": 1, "far behind": 3000} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

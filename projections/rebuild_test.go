@@ -21,6 +21,7 @@ func (w *world) schemas(t testing.TB, name string) int {
 }
 
 func TestRebuildPutsNewRowsInThePlaceOfTheOldOnes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	rt := w.runtime(t, nil, tally{family: "apple"}, tally{family: "pear"})
 	run(t, rt)
@@ -50,6 +51,7 @@ func TestRebuildPutsNewRowsInThePlaceOfTheOldOnes(t *testing.T) {
 
 // Writers and readers go on all the while; whatever was answered stays true behind every switch.
 func TestRebuildUnderLoad(t *testing.T) {
+	t.Parallel()
 	for _, both := range []bool{false, true} {
 		w := newWorld(t)
 		rt := w.runtime(t, nil, quick{tally{family: "apple"}})
@@ -115,6 +117,7 @@ func TestPageThatIsAtWorkDuringTheSwitchComesAgain(t *testing.T) {
 }
 
 func TestTwoRebuildsAtATimeAreRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	within, resume := make(chan struct{}), make(chan struct{})
 	var hold atomic.Bool
@@ -147,6 +150,7 @@ func TestTwoRebuildsAtATimeAreRefused(t *testing.T) {
 }
 
 func TestRebuildThatIsCancelledLeavesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	rt := w.runtime(t, nil, tally{family: "apple"})
 	run(t, rt)
@@ -164,6 +168,7 @@ func TestRebuildThatIsCancelledLeavesNothing(t *testing.T) {
 
 // As after a crash: the next process removes what is left, once nobody is at it.
 func TestWhatACrashedRebuildLeftIsRemoved(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	first := w.runtime(t, nil, tally{family: "apple"})
 	stop := run(t, first)
@@ -194,6 +199,7 @@ func TestWhatACrashedRebuildLeftIsRemoved(t *testing.T) {
 }
 
 func TestRebuildWithoutARunningRuntime(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	last := w.add(t, "apple-1", 1, 2)
 	rt := w.runtime(t, nil, tally{family: "apple"})
@@ -209,6 +215,7 @@ func TestRebuildWithoutARunningRuntime(t *testing.T) {
 
 // An event that cannot be applied ends a rebuild, and the live rows stay.
 func TestRebuildThatCannotApplyAnEventChangesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	rt := w.runtime(t, nil, tally{family: "apple"})
 	run(t, rt)
@@ -224,6 +231,7 @@ func TestRebuildThatCannotApplyAnEventChangesNothing(t *testing.T) {
 }
 
 func TestNewVersionIsBuiltBesideTheOldOne(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	before := w.runtime(t, nil, tally{family: "apple"})
 	run(t, before)

@@ -20,6 +20,7 @@ import (
 )
 
 func TestEachProjectionAppliesItsFamily(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.add(t, "apple-1", 1, 2)
 	w.add(t, "pear-1", 5)
@@ -56,6 +57,7 @@ func TestNextProcessGoesOnFromTheCheckpoint(t *testing.T) {
 }
 
 func TestNewerVersionIsBuiltAnewAndAnOlderOneStops(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for _, version := range []int{1, 2, 2, 4} {
 		rt := w.runtime(t, nil, tally{family: "apple", version: version})
@@ -94,6 +96,7 @@ func TestLostTargetIsBuiltAnew(t *testing.T) {
 }
 
 func TestDatabaseThatFellBackIsCaughtUp(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	rt := w.runtime(t, func(c *Config) { c.Lease = time.Hour }, tally{family: "apple"})
 	run(t, rt)
@@ -108,6 +111,7 @@ func TestDatabaseThatFellBackIsCaughtUp(t *testing.T) {
 }
 
 func TestLostConnectionsAndTransientErrors(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	var tries atomic.Int64
 	rt := w.runtime(t, nil, tally{family: "apple", apply: func(context.Context, []eventstore.Fact) error {
@@ -125,6 +129,7 @@ func TestLostConnectionsAndTransientErrors(t *testing.T) {
 }
 
 func TestEventThatCannotBeAppliedStopsItsProjectorOnly(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(*world, testing.TB) eventstore.Position{
 		"refused":  func(w *world, t testing.TB) eventstore.Position { return w.add(t, "apple-2", refusedByApply) },
 		"panic":    func(w *world, t testing.TB) eventstore.Position { return w.add(t, "apple-2", refusedByPanic) },

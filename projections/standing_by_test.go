@@ -12,6 +12,7 @@ import (
 
 // Who has the turn is known in both processes, and seen to live; each turn is another.
 func TestWhoseTurnItIs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	// Long enough for a slow machine: a turn that is lost and taken again is another.
 	a := w.runtime(t, func(c *Config) { c.Holder, c.Lease = "a", 10*time.Second }, tally{family: "apple"})
@@ -55,6 +56,7 @@ func TestWhoseTurnItIs(t *testing.T) {
 // What this process keeps outside is emptied while another one keeps its own, once for each; not for its own turn of before a crash,
 // nor for a turn at another log.
 func TestWhatAnotherProcessKeepsIsEmptied(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	first := w.runtime(t, nil, tally{family: "apple", target: "own"})
 	stop := run(t, first)

@@ -40,6 +40,7 @@ func TestOneOfTwoRuntimesIsActive(t *testing.T) {
 }
 
 func TestTurnOfADeadProcessIsTakenWhenItsLeaseIsOver(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	first := w.runtime(t, nil, tally{family: "apple"})
 	stop := run(t, first)
@@ -194,6 +195,7 @@ func TestOlderTurnIsStaleAtOnce(t *testing.T) {
 }
 
 func TestIdleTurnIsKept(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.runtime(t, nil, tally{family: "apple"})
 	run(t, a)

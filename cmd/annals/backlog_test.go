@@ -149,6 +149,7 @@ func TestPressure_RefusalOfAnOrganizationStaysWhileNothingCanBeFoundOut(t *testi
 }
 
 func TestBacklog_IsBounded(t *testing.T) {
+	t.Parallel()
 	b := &backlog{}
 	b.Begins(0)
 	const events = 3 * mostSegments * segmentEvents

@@ -204,6 +204,7 @@ func (s *storm) full() {
 // However many clients send through two processes, in single sends, with keys and in batches, the month takes as many data points as
 // its cap says: also where a process is killed while they do, and where the month turns.
 func TestCapOverTwoProcesses(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	d := newDeployment(t, time.Date(2026, 11, 12, 12, 0, 0, 0, time.UTC), 2)
@@ -268,6 +269,7 @@ func TestCapOverTwoProcesses(t *testing.T) {
 // Batches that look unchanged take nothing of a cap, so they bring no revision when another process changes their data points at the
 // same time; and where nothing changes them, a reached cap refuses none of them.
 func TestCap_BatchesThatLookUnchanged(t *testing.T) {
+	t.Parallel()
 	const points, most, rounds = 200, 400, 6
 	d := newDeployment(t, time.Date(2026, 1, 12, 12, 0, 0, 0, time.UTC), 2)
 	d.env = []string{"ANNALS_PIPELINE=off"}

@@ -14,6 +14,7 @@ import (
 // A damaged part of the index costs recall of its own projects, and only until it is filled again from the log. It is named on
 // /readyz meanwhile; writes and the recall of others go on.
 func TestDamagedIndex_FilledAgainAlone(t *testing.T) {
+	t.Parallel()
 	h := &house{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
 	h.start()
 	values := h.credentials()

@@ -72,6 +72,7 @@ func (m *meanings) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // What means the same is found though no word is, with the endpoint dead nothing fails, a replay asks it for nothing, and what is
 // erased leaves no vector.
 func TestEmbeddings(t *testing.T) {
+	t.Parallel()
 	m := &meanings{t: t}
 	server := httptest.NewServer(m)
 	t.Cleanup(server.Close)

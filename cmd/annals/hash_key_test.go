@@ -43,6 +43,7 @@ func openedFolder(t *testing.T) (dir string, key []byte) {
 
 // A log is opened only with the hash key that it is written with, by whatever command, and a refusal changes nothing.
 func TestHashKey_MissingOrWrong(t *testing.T) {
+	t.Parallel()
 	dir, _ := openedFolder(t)
 	path, database := filepath.Join(dir, hashKeyFile), pgtest.URL(t)
 	another := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", SecretBytes)))

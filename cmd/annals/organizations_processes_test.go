@@ -39,6 +39,7 @@ func (s *served) wants(key, method, path, body string, status int, code string) 
 // What one process gives or takes away is so on the other from its next call on; and where no server runs on the data folder, the
 // commands work on the configured event store and database.
 func TestKeysAndPlansOverTwoProcesses(t *testing.T) {
+	t.Parallel()
 	d := newDeployment(t, time.Now(), 2)
 	one, two := d.processes[0], d.processes[1]
 	one.start()

@@ -59,6 +59,7 @@ func (h *house) credentials() map[string]string {
 
 // The life of an organization as its operator and its applications see it, beside a neighbour to which nothing of it happens.
 func TestOrganizationsProjectsAndKeys(t *testing.T) {
+	t.Parallel()
 	h := &house{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
 	h.start()
 	first := h.credentials()
@@ -176,6 +177,7 @@ func (h *house) nowhereInClear(keys ...string) {
 // What a crash left of the creation of an organization: its keys are refused until it is prepared, which the next start sees to, and a
 // service that runs.
 func TestAnOrganizationThatIsPreparing(t *testing.T) {
+	t.Parallel()
 	var held atomic.Bool
 	h := &house{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
 	h.arrange = func(p *process) {
@@ -283,6 +285,7 @@ func (behind) Wait(ctx context.Context, _ eventstore.Position, _ ...string) erro
 
 // A new key is shown although the service is behind: it can be shown only now. What is not so yet is said.
 func TestANewKeyIsShownAlthoughTheServiceIsBehind(t *testing.T) {
+	t.Parallel()
 	h := &house{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
 	h.start()
 	o := organizations{commands: commands.New(commands.Config{Log: h.operatorProjections.log, Waiter: behind{}}), dataDir: h.dir, now: now}
@@ -307,6 +310,7 @@ func TestANewKeyIsShownAlthoughTheServiceIsBehind(t *testing.T) {
 
 // A key is kept sealed while it lives, from the first one on, and a new seal key takes over at a start.
 func TestKeysAreKeptSealed(t *testing.T) {
+	t.Parallel()
 	h := &house{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
 	h.start()
 	first := h.credentials()

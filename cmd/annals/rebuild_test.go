@@ -256,6 +256,7 @@ func wantCatalogue(t *testing.T, types map[string]bool) {
 
 // TestEveryAnswerIsRebuilt: the log alone holds what a client can read.
 func TestEveryAnswerIsRebuilt(t *testing.T) {
+	t.Parallel()
 	h := &house{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
 	h.start()
 	// The types are taken as they come: an erased stream is not in the log at the end.

@@ -52,6 +52,7 @@ func (s *strain) arrange(p *process) {
 
 // TestRefusedWritesLeaveReadsAlone asks every route of the contract while writes are refused.
 func TestRefusedWritesLeaveReadsAlone(t *testing.T) {
+	t.Parallel()
 	s := &strain{}
 	h := &house{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}, arrange: s.arrange}
 	h.start()

@@ -13,6 +13,7 @@ import (
 
 // TestTheChallengeLeadsToTheDocument follows the challenge of a call without a credential, as an agent does.
 func TestTheChallengeLeadsToTheDocument(t *testing.T) {
+	t.Parallel()
 	h := &house{t: t, dir: t.TempDir()}
 	h.start()
 	get := func(url string) (status int, header http.Header, body string) {
@@ -55,6 +56,7 @@ func TestTheChallengeLeadsToTheDocument(t *testing.T) {
 
 // TestTheLimitIsTheOrganizations calls with both keys of an organization: together they come through as often as one may.
 func TestTheLimitIsTheOrganizations(t *testing.T) {
+	t.Parallel()
 	h := &house{t: t, dir: t.TempDir(), set: func(s *Settings) { s.RateLimit = new(3) }}
 	h.start()
 	values, err := readCredentials(h.dir)

@@ -18,6 +18,7 @@ import (
 
 // The index is lost, and cannot be built: everything but recall is served, and recall is once it is built.
 func TestServe_IndexThatIsNotWhole(t *testing.T) {
+	t.Parallel()
 	h := &house{t: t, dir: t.TempDir(), sends: map[string][]string{}}
 	h.start()
 	key := h.credentials()[projectKeyName]

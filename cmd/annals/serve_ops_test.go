@@ -9,6 +9,7 @@ import (
 )
 
 func TestOperation_OnAnAddressOfItsOwn(t *testing.T) {
+	t.Parallel()
 	h := &house{t: t, dir: t.TempDir(), set: func(s *Settings) { s.OpsAddr = "127.0.0.1:0" }}
 	h.start()
 	get := func(url string) (int, string) {

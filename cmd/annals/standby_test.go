@@ -27,6 +27,7 @@ func (s *served) recall(query string) (page client.RecallPage, code string) {
 // Of two processes the second serves all but recall, takes the index over when the first is killed, and keeps it when that comes
 // back: what was sent through either is recalled, whoever answers.
 func TestSecondProcessTakesTheIndexOver(t *testing.T) {
+	t.Parallel()
 	d := newDeployment(t, time.Now(), 2)
 	first, second := d.processes[0], d.processes[1]
 	first.start()

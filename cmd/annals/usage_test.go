@@ -73,6 +73,7 @@ func wantFields(t *testing.T, what string, got map[string]any, want map[string]a
 
 // A usage read includes every call that was answered before it, with either key, for its own organization alone, and so it does behind a restart.
 func TestUsage(t *testing.T) {
+	t.Parallel()
 	h := &house{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
 	h.start()
 	credentials, err := readCredentials(h.dir)
@@ -210,6 +211,7 @@ func TestUsage(t *testing.T) {
 
 // What nothing metered before an organization came to a plan is not taken from its balance.
 func TestUsageBeforeAPlan(t *testing.T) {
+	t.Parallel()
 	h := &house{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
 	h.set = func(s *Settings) { s.Plans = `{"flex":{"allowanceTenths":50}}` }
 	h.start()

@@ -8,6 +8,7 @@ import (
 
 // What is deleted is not said to be cleaned by a process that cannot reach the files of the index: the one that feeds it does that.
 func TestDeletionsAreCleanedWhereTheIndexIs(t *testing.T) {
+	t.Parallel()
 	w := newWholeWithout(t)
 	if _, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one")}, ""); err != nil {
 		t.Fatal(err)

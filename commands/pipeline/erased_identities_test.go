@@ -73,6 +73,7 @@ func (w *whole) blobsOf(name string) (blobs []text) {
 // came in: by a write that was replaced since, in a blob, by a patch, by a bulk write, whose stage stays with a crash, by a write that was
 // never stored. What others say stays, and so does what an identity that lives said before.
 func TestTraitsOfARemovedIdentityAreNowhere(t *testing.T) {
+	t.Parallel()
 	w := newWholeWithout(t)
 	replaced, big, patched, bigPatch, bulk, staged, unstored, lives := word(), word(), word(), word(), word(), word(), word(), word()
 	large := func(word string) map[string]string {
@@ -153,6 +154,7 @@ func TestTraitsOfARemovedIdentityAreNowhere(t *testing.T) {
 
 // The background clears removals without being asked, many at once, those of a process that died too, and says so only after all of it.
 func TestRemovalsAreClearedInTheBackground(t *testing.T) {
+	t.Parallel()
 	w := newWholeWithout(t)
 	counting := &countingStore{}
 	sound := w.finisher.Store

@@ -88,6 +88,7 @@ func (w *whole) over(store eventstore.Store) *commands.Service {
 // Once its deletion is cleaned, a text is nowhere: not in a row, an event, a key, nor in a file of the log or of the index, whichever
 // way it came in: inline, in a blob, as label and metadata, as memory, in a stage that a crash left, in a send that was never stored.
 func TestErasedTextIsNowhere(t *testing.T) {
+	t.Parallel()
 	w := newWhole(t)
 	short, long, label, metadata, staged, unstored, kept := word(), word(), word(), word(), word(), word(), word()
 	text := func(id, content string) commands.DataPoint { return commands.DataPoint{ID: &id, Content: content} }
@@ -166,6 +167,7 @@ func TestErasedTextIsNowhere(t *testing.T) {
 
 // A deletion is said to be cleaned only after all of it: where the disk refuses, it comes again.
 func TestNothingIsCleanedThatIsNotRemoved(t *testing.T) {
+	t.Parallel()
 	w := newWhole(t)
 	id := "a"
 	if _, err := w.write.Ingest(t.Context(), w.call, commands.DataPoint{ID: &id, Content: "Ana likes tea"}, ""); err != nil {
@@ -195,6 +197,7 @@ func (refusing) Scavenge(context.Context) error { return fmt.Errorf("no space le
 
 // However many deletions there are, the disk is cleaned once for all of them, and then not again for a while.
 func TestManyDeletionsAreRemovedFromTheDiskAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newWhole(t)
 	counting := &countingStore{}
 	w.finisher.Store = counting

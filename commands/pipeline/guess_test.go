@@ -26,6 +26,7 @@ import (
 // hash is its id, nor an idempotency key, nor the text of a stage. In a project of an earlier version the ids can be guessed, which
 // shows that the guesses are made well.
 func TestErasedText_GuessedFromTheLog(t *testing.T) {
+	t.Parallel()
 	for name, keyed := range map[string]bool{"keyed": true, "of an earlier version": false} {
 		t.Run(name, func(t *testing.T) {
 			w := newWholeWithout(t)

@@ -80,6 +80,7 @@ func (w *whole) resumeFor(deletion uuid.UUID, ids ...string) {
 
 // Of two deletions of the same data points each took some: neither waits for the other with its own part.
 func TestEraseNow_TenPairsOfOverlappingDeletions(t *testing.T) {
+	t.Parallel()
 	w := newWholeWithout(t)
 	var words []string
 	for pair := range 10 {
@@ -111,6 +112,7 @@ func TestEraseNow_TenPairsOfOverlappingDeletions(t *testing.T) {
 
 // While another deletion has not erased its part, one that overlaps it is purged, and not recorded as cleaned.
 func TestErase_DeletionThatWaitsForAnother(t *testing.T) {
+	t.Parallel()
 	w := newWholeWithout(t)
 	counting := &countingStore{}
 	w.finisher.Store = counting

@@ -120,6 +120,7 @@ func (q panickingQueue) Claim(ctx context.Context, c todo.Claim) ([]todo.Item, u
 
 // One poisoned text ends as a failure of its own send, and everything else is derived and confirmed.
 func TestPipeline_OneTextPanics(t *testing.T) {
+	t.Parallel()
 	for _, slow := range []bool{false, true} {
 		w := newWholeWithout(t)
 		logger, seen := countStacks()
@@ -276,6 +277,7 @@ type panickingList struct{ Unfinished }
 func (panickingList) Unfanned(context.Context, int) ([]todo.Operation, error) { panic("unfanned") }
 
 func TestFinisher_StepPanics(t *testing.T) {
+	t.Parallel()
 	w := newWhole(t)
 	if _, err := w.write.Ingest(t.Context(), w.call, item("one", "Ana likes tea."), ""); err != nil {
 		t.Fatal(err)

@@ -69,6 +69,7 @@ func (w *whole) age() {
 // What a process that died had reserved is given back once its time is over, and not before; what it had stored in its last
 // moment stays taken.
 func TestReservationsOfADeadProcess(t *testing.T) {
+	t.Parallel()
 	w := newWholeWithout(t)
 	m := w.capped(3)
 	if w.refused("a") {

@@ -64,6 +64,7 @@ func (h heldExtractor) Extract(_ context.Context, in comprehend.Input) ([]memory
 }
 
 func TestWorker_StalledBeforeItsAttemptUntilTheDeletionIsCleaned(t *testing.T) {
+	t.Parallel()
 	w := newWholeWithout(t)
 	secret := word()
 	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana's favourite editor is "+secret+"."), ""); err != nil {
@@ -85,6 +86,7 @@ func TestWorker_StalledBeforeItsAttemptUntilTheDeletionIsCleaned(t *testing.T) {
 }
 
 func TestWorker_StalledWithinItsAttemptUntilTheDeletionIsCleaned(t *testing.T) {
+	t.Parallel()
 	for name, memories := range map[string]int{"memories in the event": 1, "memories in a blob": 5000} {
 		t.Run(name, func(t *testing.T) {
 			w := newWholeWithout(t)
@@ -120,6 +122,7 @@ func TestWorker_StalledWithinItsAttemptUntilTheDeletionIsCleaned(t *testing.T) {
 
 // A worker that dies after it wrote the memories of an erased data point leaves a blob that nothing can refer to: it needs no deadline.
 func TestSweep_BlobOfAnErasedDataPoint(t *testing.T) {
+	t.Parallel()
 	w := newWholeWithout(t)
 	secret := word()
 	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana met "+secret), ""); err != nil {
@@ -148,6 +151,7 @@ func (w *whole) orphan(owner uuid.UUID, text string, holds ...uuid.UUID) {
 
 // A stage that was never committed withholds only the end of deletions whose text it holds, and those for some minutes.
 func TestErase_StageThatWasNeverCommitted(t *testing.T) {
+	t.Parallel()
 	w := newWholeWithout(t)
 	secret := word()
 	if _, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{item("staged", secret), item("other", "two")}, ""); err != nil {
@@ -175,6 +179,7 @@ func TestErase_StageThatWasNeverCommitted(t *testing.T) {
 
 // The stage of a try whose key another try used first is of no use at once.
 func TestSweep_StageOfAnotherTry(t *testing.T) {
+	t.Parallel()
 	w := newWholeWithout(t)
 	items := []commands.DataPoint{item("a", "one")}
 	if _, err := w.stop(1).IngestBatch(t.Context(), w.call, items, "key"); err == nil {

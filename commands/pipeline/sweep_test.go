@@ -44,6 +44,7 @@ func (w *whole) swept() int {
 
 // What no send came to refer to goes once its deadline is reached, and not a microsecond before.
 func TestSweepTakesWhatNothingRefersToADayLater(t *testing.T) {
+	t.Parallel()
 	w := newWholeWithout(t)
 	if _, err := w.stop(1).IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one")}, ""); err == nil {
 		t.Fatal("answered behind a dead store")
@@ -70,6 +71,7 @@ func TestSweepTakesWhatNothingRefersToADayLater(t *testing.T) {
 // What is referred to stays for ever: the text of a revision, also of one that was replaced, the stage of a batch that is to be fanned out,
 // and what its fan-out has written already. A send that lost its data point to a deletion leaves nothing.
 func TestSweepTakesNothingThatIsReferredTo(t *testing.T) {
+	t.Parallel()
 	w := newWholeWithout(t)
 	for _, in := range []commands.DataPoint{item("a", big), item("a", big+"and more"), item("b", "two")} {
 		if _, err := w.write.Ingest(t.Context(), w.call, in, ""); err != nil {
@@ -247,6 +249,7 @@ func TestARetryThatCrossesADeletionBringsNothingBack(t *testing.T) {
 
 // Facts that are too many for one event, or for one append, are kept all the same, also where a crash came between.
 func TestFactsOfManySendsAreKept(t *testing.T) {
+	t.Parallel()
 	w := newWholeWithout(t)
 	const sends = 2300
 	for i := range sends {

@@ -87,6 +87,7 @@ func (w *whole) wantLive(ids ...string) {
 
 // A batch of every kind of item, of which nothing or some was fanned out.
 func TestDeleteSend_BatchThatIsNotFannedOut(t *testing.T) {
+	t.Parallel()
 	for survived := int64(2); survived < 9; survived++ { // stage, commit, a blob, four items, the end, the stage's tombstone
 		t.Run(fmt.Sprintf("after %d writes", survived), func(t *testing.T) {
 			w := newWholeWithout(t)
@@ -121,6 +122,7 @@ func TestDeleteSend_BatchThatIsNotFannedOut(t *testing.T) {
 }
 
 func TestDeleteDataPoints_ItemsThatAreNotFannedOut(t *testing.T) {
+	t.Parallel()
 	for name, ids := range map[string][]string{"one id": {"new"}, "two ids": {"new", "large"}, "with one that is there": {"new", "changed"}} {
 		t.Run(name, func(t *testing.T) {
 			w := newWholeWithout(t)
@@ -182,6 +184,7 @@ func (h held) Append(ctx context.Context, name string, expected eventstore.Revis
 
 // The process that committed the batch stalls within its fan-out, while another deletes; then it goes on.
 func TestDelete_FanOutThatStallsInAnotherProcess(t *testing.T) {
+	t.Parallel()
 	items := []commands.DataPoint{item("a", "one"), item("b", "two"), item("c", "three")}
 	for name, remove := range map[string]func(*whole, uuid.UUID) error{
 		"by send": func(w *whole, id uuid.UUID) error { return w.write.DeleteSend(w.t.Context(), w.call, id) },

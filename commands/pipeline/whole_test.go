@@ -264,6 +264,7 @@ func (w *whole) holders(word string) []string {
 
 // What is deleted is gone from every table, from the index and from the log once the deletion is cleaned; what the send was stays known.
 func TestDeletedTextIsGone(t *testing.T) {
+	t.Parallel()
 	w := newWhole(t)
 	short, long, label := "note", "long note", "quokkalabel"
 	r, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{
@@ -333,6 +334,7 @@ func (d *dying) Truncate(ctx context.Context, name string, before eventstore.Rev
 
 // A batch whose process died behind its commit is completed before calls are taken, and then derived and indexed like any other.
 func TestCatchUpCompletesWhatACrashLeft(t *testing.T) {
+	t.Parallel()
 	w := newWhole(t)
 	d := &dying{Store: w.store}
 	d.left.Store(2) // stage and commit

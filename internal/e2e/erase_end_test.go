@@ -118,6 +118,7 @@ func (s *service) killWithinRebuild(db *pgxpool.Pool, name string) {
 // Ten pairs of overlapping deletions, a stalled worker and a killed rebuild: "annals erase --now" ends, and no word of it is in a file of
 // log and index, in a table or in the statistics of the database.
 func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
+	t.Parallel()
 	m := &parrot{t: t, asked: make(chan struct{}, 1), release: make(chan struct{})}
 	server := httptest.NewServer(m)
 	t.Cleanup(server.Close)

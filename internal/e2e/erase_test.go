@@ -23,6 +23,7 @@ func secret() string {
 
 // What is deleted is in no file of the log and of the index once "annals erase --now" has answered, and before that it is.
 func TestEraseNowLeavesNoWordOnTheDisk(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	s.start()
 	c := s.client(client.Options{})
@@ -102,6 +103,7 @@ func (s *service) waiting() string {
 // What the traits of a removed identity said, now and before, by themselves and in a bulk write, is in no file of the log once "annals erase
 // --now" has answered, and for those that nobody asks to erase a while later; what an identity says that lives stays, and its history.
 func TestEraseLeavesNoTraitsOfRemovedIdentities(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	s.start()
 	key := s.credentials()["ANNALS_PROJECT_KEY"]

@@ -43,6 +43,7 @@ const (
 
 // No call of a key stops the service, gets anything of another tenant out of it, or leaves anything running in it.
 func TestHostileCalls(t *testing.T) {
+	t.Parallel()
 	var lasts time.Duration
 	if said := os.Getenv("ANNALS_HOSTILE"); said != "" {
 		var err error

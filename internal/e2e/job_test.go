@@ -16,6 +16,7 @@ import (
 
 // The main job: text in, memory derived, recalled with its sources, also after a restart.
 func TestMainJob(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	s.start()
 	c := s.client(client.Options{})
@@ -63,6 +64,7 @@ func TestMainJob(t *testing.T) {
 }
 
 func TestPipelineOff(t *testing.T) {
+	t.Parallel()
 	s := newService(t, "ANNALS_PIPELINE=off")
 	s.start()
 	c := s.client(client.Options{})
@@ -91,6 +93,7 @@ func TestPipelineOff(t *testing.T) {
 
 // A deletion is refused to a neighbour and takes effect at once for the owner.
 func TestNeighboursAndDeletion(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	s.start()
 	m := s.management()
@@ -157,6 +160,7 @@ func wantRefused(t *testing.T, err error, status int, code string) {
 
 // What keeps a service from starting is one clear line.
 func TestStartErrors(t *testing.T) {
+	t.Parallel()
 	s := newService(t)
 	s.start()
 	fails := func(want string, args ...string) {

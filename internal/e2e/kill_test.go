@@ -56,6 +56,7 @@ type storm struct {
 // After each start and at the end what was acknowledged is there, what was cut off is wholly there or wholly not, and nothing
 // is there twice. ANNALS_SEED repeats the draws of a run; what the calls meet is up to the machine.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	kills, seed := int(setting(t, "ANNALS_KILLS", 8)), setting(t, "ANNALS_SEED", rand.Uint64())
 	t.Logf("ANNALS_KILLS=%d ANNALS_SEED=%d", kills, seed)
 	k := &storm{t: t, s: newService(t), m: &model{}, rng: rand.New(rand.NewPCG(seed, 0))}

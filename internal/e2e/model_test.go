@@ -80,6 +80,7 @@ func (m *chat) setDown(down bool) {
 
 // What a model states is stored once: checked against the text it was read in, recalled with its words, and never asked for again.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	m := &chat{t: t, down: true}
 	server := httptest.NewServer(m)
 	t.Cleanup(server.Close)

@@ -22,6 +22,7 @@ const (
 
 // TestReadme types the lines of the README, exactly as they are printed, in one shell in the folder of a clone.
 func TestReadme(t *testing.T) {
+	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)

@@ -49,6 +49,7 @@ func plain(body string, n names, own tenant) string {
 // TestTenancy walks every route that is served with the ids and slugs of a neighbour project and of a neighbour organization. The
 // caller finds nothing, learns nothing (the answer is that to a name that never existed), and changes nothing.
 func TestTenancy(t *testing.T) {
+	t.Parallel()
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	t.Cleanup(transport.CloseIdleConnections)
 	y := &tenancy{service: newService(t), http: &http.Client{Transport: apitest.Load(t, readapi.OpenAPI).Transport(t, transport)}}

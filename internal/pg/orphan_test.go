@@ -6,6 +6,7 @@ import (
 )
 
 func TestServerEndsWithAKilledParent(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("a process cannot be made to end with its parent here")
 	}
@@ -15,6 +16,7 @@ func TestServerEndsWithAKilledParent(t *testing.T) {
 }
 
 func TestOrphanIsStoppedAndStartedAnew(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	pid := killedChild(t, dir, noDeathSignalVariable+"=1")
 	if !alive(t, pid, dir) {
@@ -34,6 +36,7 @@ func TestOrphanIsStoppedAndStartedAnew(t *testing.T) {
 
 // A killed process is followed at once by the next one: the server may still be on its way down.
 func TestStartRightBehindAKill(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	killedChild(t, dir)
 	if n := query[int](t, start(t, Config{DataDir: dir}), "select 1"); n != 1 {

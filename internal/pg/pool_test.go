@@ -13,6 +13,7 @@ import (
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func TestPool(t *testing.T) {
+	t.Parallel()
 	s := start(t, Config{DataDir: t.TempDir()})
 	t.Run("reads times in UTC and knows uuids", func(t *testing.T) { readsUTCAndKnowsUUIDs(t, s) })
 	t.Run("takes its size from the address", func(t *testing.T) { takesItsSizeFromTheAddress(t, s) })

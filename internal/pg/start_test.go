@@ -15,6 +15,7 @@ import (
 )
 
 func TestRestartKeepsWhatWasCommitted(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	first, err := Start(t.Context(), Config{DataDir: dir, Settings: fast()})
 	if err != nil {
@@ -35,6 +36,7 @@ func TestRestartKeepsWhatWasCommitted(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := start(t, Config{DataDir: dir, Settings: map[string]string{"work_mem": "9MB"}})
 	if got := query[string](t, s, "show listen_addresses"); got != "" {
@@ -59,6 +61,7 @@ func TestSettings(t *testing.T) {
 }
 
 func TestUsualStartAndStopSayNothingAlarming(t *testing.T) {
+	t.Parallel()
 	var said bytes.Buffer
 	dir := t.TempDir()
 	for range 2 {
@@ -80,6 +83,7 @@ func TestUsualStartAndStopSayNothingAlarming(t *testing.T) {
 }
 
 func TestFolderInUse(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	start(t, Config{DataDir: dir})
 	_, err := Start(t.Context(), Config{DataDir: dir})
@@ -89,6 +93,7 @@ func TestFolderInUse(t *testing.T) {
 }
 
 func TestDeepFolderGetsAShortSocket(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("deep/", 25), "a,b")
 	s, err := Start(t.Context(), Config{DataDir: dir, Settings: fast()})
 	if err != nil {
@@ -132,6 +137,7 @@ func TestOtherMajorVersionSaysWhatToDo(t *testing.T) {
 }
 
 func TestHalfInitialisedFolderIsMadeAnew(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	fresh := filepath.Join(dir, "postgres", "data.new")
 	if err := os.MkdirAll(filepath.Join(fresh, "base"), 0o700); err != nil {

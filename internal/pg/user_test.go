@@ -14,6 +14,7 @@ import (
 )
 
 func TestRootBelowAFolderThatOnlyRootEnters(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	dir := filepath.Join(t.TempDir(), "closed", "data")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -41,6 +42,7 @@ func TestRootBelowAFolderThatOnlyRootEnters(t *testing.T) {
 }
 
 func TestRootWithoutNamespaces(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	dir := openDir(t)
 	start(t, Config{DataDir: dir, noNamespaces: true})
@@ -50,6 +52,7 @@ func TestRootWithoutNamespaces(t *testing.T) {
 }
 
 func TestFolderChangesItsUser(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	dir := openDir(t)
 	for _, noNamespaces := range []bool{false, true, false} {
@@ -65,6 +68,7 @@ func TestFolderChangesItsUser(t *testing.T) {
 }
 
 func TestRootWithoutNamespacesBelowAFolderThatOnlyRootEnters(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	elsewhere := openDir(t)
 	dir := filepath.Join(openDir(t), "closed")
@@ -91,6 +95,7 @@ func TestRootWithoutNamespacesBelowAFolderThatOnlyRootEnters(t *testing.T) {
 }
 
 func TestOrdinaryUser(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		dir := t.TempDir()
 		if n := query[int](t, start(t, Config{DataDir: dir}), "select 1"); n != 1 {

@@ -4,7 +4,9 @@ package runtest
 import (
 	"bytes"
 	"context"
+	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
 	"testing"
 )
@@ -22,19 +24,27 @@ func Part(t testing.TB, part func(context.Context) error) {
 	})
 }
 
+// The ports of FreeAddress lie below those that the kernel hands out, to listeners on port 0 and to connections: while the process that
+// uses one is down, nobody comes by it by chance.
+const firstPort, lastPort = 15000, 31999
+
 // FreeAddress is an address of the loopback that nobody listened on a moment ago: for a process that listens on the same one each
 // time that it is started.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var err error
+	for range 100 {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort+1)))
+		var l net.Listener
+		if l, err = new(net.ListenConfig).Listen(t.Context(), "tcp", addr); err != nil {
+			continue // somebody has it
+		}
+		if err = l.Close(); err == nil {
+			return addr
+		}
 	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return addr
+	t.Fatalf("no address is free: %v", err)
+	return ""
 }
 
 // Output keeps all that is written to it, from any goroutine. The zero value is ready.

@@ -54,6 +54,7 @@ func (w *world) wantAudiences(source string, want map[int]string) {
 }
 
 func TestRevision_KeepsItsLastAudience(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.revised("s1", "a", alone)
 	w.moved("s2", "a", id("board"), alone)

@@ -18,6 +18,7 @@ import (
 
 // Of a project only the oldest items are looked at, and more where they are all of a data point that is being worked on.
 func TestClaimLooksBehindADataPointWithManyOpenRevisions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for n := range 90 {
 		w.revised(fmt.Sprint("heavy ", n), "heavy", alone)
@@ -31,6 +32,7 @@ func TestClaimLooksBehindADataPointWithManyOpenRevisions(t *testing.T) {
 
 // A retry puts an item behind others of its data point that stand above it: none of them goes before it.
 func TestClaimLooksBehindWhatARetryHoldsUp(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.revised("first", "a", alone)
 	w.started("first", "a", 0, 1, 5, 0)
@@ -45,6 +47,7 @@ func TestClaimLooksBehindWhatARetryHoldsUp(t *testing.T) {
 }
 
 func TestClaimHandsOutSmallTexts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	label, when := "standup", noon.Add(-time.Hour)
 	for name, body := range map[string]datapoint.Body{

@@ -53,6 +53,7 @@ func TestCountersAreThoseOfTheWriters(tt *testing.T) {
 // What is unchanged, moved or deleted costs nothing; until that is known of a batch, what its commit priced counts, in the month of
 // its acceptance.
 func TestOnlyWhatBringsARevisionIsCharged(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.revised("single", "a", alone)
 	w.resent("again", "a", alone)
@@ -86,6 +87,7 @@ func TestOnlyWhatBringsARevisionIsCharged(t *testing.T) {
 
 // A batch counts in the month of its commit with what that priced, from the commit on; its fan-out prices anew.
 func TestAMonthCountsWhatItsSendsTook(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	want := func(month string, ingested, tenths int64) {
 		t.Helper()

@@ -20,6 +20,7 @@ import (
 // Blobs of identities, bulk writes and audiences are swept only where nothing refers to them: the rows of a bulk write once that is
 // fanned out.
 func TestBlobsOfTheDirectoryAreReferredTo(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	ref := func(name string) *blob.Ref { return &blob.Ref{Stream: "blob-" + name} }
 	begun := func(owner string, names ...string) {

@@ -15,6 +15,7 @@ import (
 )
 
 func TestFacts(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	projectiontest.Make(t, db, datapoints.New(nil))
 	created, updated := ingestion.Outcome{Outcome: ingestion.Created, Revision: 1}, ingestion.Outcome{Outcome: ingestion.Updated, Revision: 2}

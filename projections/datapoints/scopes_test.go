@@ -85,6 +85,7 @@ func TestScopesCountWhatRecallCouldReturn(t *testing.T) {
 
 // Memories that lie in a blob are counted; of a blob that is gone there are none, and what cannot be read now stops the page.
 func TestMemoriesInBlobsAreCounted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.revised("s1", "a", alone)
 	w.apply()

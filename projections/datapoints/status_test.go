@@ -15,6 +15,7 @@ import (
 )
 
 func TestStatus(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		given func(w *world) // and applied

@@ -149,6 +149,7 @@ func TestClaimSuspectsWhatAnEarlierLeaseRanOutOn(t *testing.T) {
 }
 
 func TestClaimGivesAnItemToOneOfManyHolders(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	const items, holders = 60, 8
 	for n := range items {
@@ -197,6 +198,7 @@ func TestClaimGivesAnItemToOneOfManyHolders(t *testing.T) {
 }
 
 func TestClaimSaysAttemptAndRound(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	in := w.committed("s", "a", "b")
 	w.revised("s", "a", in(0))
@@ -225,6 +227,7 @@ func TestClaimSaysAttemptAndRound(t *testing.T) {
 }
 
 func TestConfirmable(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.revised("captured", "a", alone)
 	w.derived("captured", "a", 0, 1)
@@ -293,6 +296,7 @@ func TestConfirmable(t *testing.T) {
 }
 
 func TestUnfanned(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.committed("batch", "a")
 	batch := w.last
@@ -317,6 +321,7 @@ func TestUnfanned(t *testing.T) {
 }
 
 func TestErasureFromDeletionToItsEnd(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.revised("s", "a", alone)
 	w.revised("s2", "b", alone)
@@ -378,6 +383,7 @@ func TestADeletionThatTookNothingIsCleaned(t *testing.T) {
 }
 
 func TestFailedSends(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	stop := func(name string) {
 		w.revised("send of "+name, name, alone)
