@@ -25,7 +25,7 @@ import (
 
 // The size of a hostile walk; ANNALS_HOSTILE sets a duration instead, for each of its two halves.
 const (
-	hostileSteps   = 300
+	hostileSteps   = 160
 	hostileWorkers = 6
 	// hostileWarm is the part of the steps, as one of so many, after which memory and goroutines are measured first.
 	hostileWarm = 4
