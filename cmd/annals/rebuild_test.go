@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -179,6 +180,15 @@ func (h *house) direct() {
 				Vectors: []memory.Vector{{Scale: 1, Code: []byte{1}}},
 			},
 		); err != nil {
+			h.t.Fatal(err)
+		}
+		// A watermark has ended its send. Where something is deleted before that, the send says so itself, as all did earlier.
+		name = stream.Name(stream.Ingestion, accepted.IngestionID)
+		if last, _, err = log.Last(h.t.Context(), name); err != nil {
+			h.t.Fatal(err)
+		}
+		if _, err := log.Append(h.t.Context(), name, last.Revision, event.Meta{CommandID: uuid.New(), Principal: "test"},
+			ingestion.Indexed{ProjectID: project, IndexedAt: now()}); err != nil {
 			h.t.Fatal(err)
 		}
 	}
