@@ -34,8 +34,8 @@ test: ## Run every test (T=./folder/... for some of them).
 	$(GO) test -p 4 -timeout 20m $(T)
 
 check: lint ## Format, vet, lint, and run the tests under the race detector.
-	@# Package e2e runs the built program, which has no detector in it: make test runs it.
-	$(GO) test -race -timeout 30m $$($(GO) list $(T) | grep -v '/internal/e2e$$')
+	@# Package e2e runs the built program, which has no detector in it: make test runs it, and what -short leaves out.
+	$(GO) test -race -short -p 4 -timeout 30m $$($(GO) list $(T) | grep -v '/internal/e2e$$')
 
 lint: ## Format, vet and lint.
 	@unformatted="$$(gofmt -l .)"; \

@@ -215,6 +215,9 @@ func (s *story) whatIsReferredTo() []blob.Ref {
 func TestSweepNeverTakesWhatIsReferredTo(t *testing.T) {
 	t.Parallel()
 	runs := 12
+	if testing.Short() {
+		runs = 3
+	}
 	if text := os.Getenv("ANNALS_SWEEPS"); text != "" {
 		var err error
 		if runs, err = strconv.Atoi(text); err != nil {

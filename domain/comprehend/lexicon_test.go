@@ -140,6 +140,9 @@ func TestExtract_SequencesOfItsOwnWords(t *testing.T) {
 
 // Each word at the end of a sentence, and after each word that opens an instruction.
 func TestExtract_SentenceEndsAtEachWord(t *testing.T) {
+	if testing.Short() {
+		t.Skip("goes through all words many times, in one goroutine")
+	}
 	v := readVocabulary(t)
 	for _, form := range []string{"%s", "ok, %s", "Rule: %s", "Ana %s", "I have never %s", "it is not %s", "When deploying, always %s", "My favourite %s", "%s, %s", "Please %s %s", "%s %s %s", "No %s after"} {
 		for _, w := range v.all() {
