@@ -22,6 +22,7 @@ func TestServe_MovedIsFoundOnceItIsAnswered(t *testing.T) {
 	note := point{"id": "note", "content": "Cy likes figs."}
 	h.send(key, "/ingest", "completed", plan("red"))
 	h.send(key, "/ingest", "completed", note)
+	checked := 0
 	for n := range 12 {
 		to := []string{"blue", "red"}[n%2]
 		path, body := "/ingest", any(plan(to))
@@ -29,6 +30,10 @@ func TestServe_MovedIsFoundOnceItIsAnswered(t *testing.T) {
 			path, body = "/ingest/batch", point{"items": []point{note, plan(to)}}
 		}
 		status, answer := h.call(key, http.MethodPost, api+path, body)
+		if status == http.StatusServiceUnavailable && strings.Contains(string(answer), `"committed":true`) {
+			continue // a machine that is this slow is told so, as below
+		}
+		checked++
 		if status != http.StatusOK || !strings.Contains(string(answer), `"status":"completed"`) {
 			t.Fatalf("%s that moves to %s: %d %s", path, to, status, answer)
 		}
@@ -38,6 +43,10 @@ func TestServe_MovedIsFoundOnceItIsAnswered(t *testing.T) {
 				t.Errorf("%s that moves to %s is answered, and the readers of %s are answered %s", path, to, audience, found)
 			}
 		}
+	}
+
+	if checked == 0 {
+		t.Error("no move was completed within its time")
 	}
 
 	// While the index takes nothing a move is stored and not completed, and what is unchanged waits for nothing.
@@ -60,5 +69,8 @@ func TestServe_MovedIsFoundOnceItIsAnswered(t *testing.T) {
 	if err := held.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	h.must(key, http.MethodPost, api+"/ingest", plan("red"), nil)
+	h.eventually("a send that moves it back is completed", func() bool {
+		status, answer = h.call(key, http.MethodPost, api+"/ingest", plan("red"))
+		return status == http.StatusOK && strings.Contains(string(answer), `"status":"completed"`)
+	})
 }
