@@ -70,12 +70,13 @@ func (s *Service) PutAudience(ctx context.Context, call Call, in AudiencePut) (A
 			return AudienceReceipt{}, err
 		}
 	}
-	defined, err := s.define(putCtx, call, in, ruleText)
+	var blobs written
+	defined, err := s.define(putCtx, call, &blobs, in, ruleText)
 	if err != nil {
 		return AudienceReceipt{}, err
 	}
 	created := false
-	put, position, err := appendToAudiences(putCtx, s, call, func(state *audience.State) (put audience.Put, err error) {
+	put, position, err := appendToAudiences(putCtx, s, call, &blobs, func(state *audience.State) (put audience.Put, err error) {
 		put, created, err = state.Decide(draft, project, fresh, call.ReceivedAt)
 		put.Members, put.MembersBlob, put.Rule, put.RuleBlob = defined.Members, defined.MembersBlob, defined.Rule, defined.RuleBlob
 		return put, err
@@ -91,7 +92,7 @@ func (s *Service) PutAudience(ctx context.Context, call Call, in AudiencePut) (A
 func (s *Service) DeleteAudience(ctx context.Context, call Call, slug string) error {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
-	_, position, err := appendToAudiences(decideCtx, s, call, func(state *audience.State) (audience.Removed, error) {
+	_, position, err := appendToAudiences(decideCtx, s, call, &written{}, func(state *audience.State) (audience.Removed, error) {
 		return state.Remove(slug, call.Principal.Project.ID, call.ReceivedAt)
 	})
 	if err != nil {
@@ -104,7 +105,7 @@ func (s *Service) DeleteAudience(ctx context.Context, call Call, slug string) er
 func (s *Service) RecomputeAudience(ctx context.Context, call Call, slug string) (AudienceReceipt, error) {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
-	done, position, err := appendToAudiences(decideCtx, s, call, func(state *audience.State) (audience.Recomputed, error) {
+	done, position, err := appendToAudiences(decideCtx, s, call, &written{}, func(state *audience.State) (audience.Recomputed, error) {
 		return state.Recompute(slug, call.Principal.Project.ID, call.ReceivedAt)
 	})
 	if err != nil {
@@ -114,7 +115,7 @@ func (s *Service) RecomputeAudience(ctx context.Context, call Call, slug string)
 }
 
 // appendToAudiences decides on the audiences of the caller's project and appends at the revision that it decided on.
-func appendToAudiences[E event.Event](ctx context.Context, s *Service, call Call, decide func(*audience.State) (E, error)) (E, eventstore.Position, error) {
+func appendToAudiences[E event.Event](ctx context.Context, s *Service, call Call, blobs *written, decide func(*audience.State) (E, error)) (E, eventstore.Position, error) {
 	var none E
 	name := stream.Name(stream.Audiences, call.Principal.Project.ID)
 	release, err := s.Log.Serialize(ctx, name)
@@ -131,7 +132,7 @@ func appendToAudiences[E event.Event](ctx context.Context, s *Service, call Call
 		if err != nil {
 			return none, 0, err
 		}
-		done, err := s.Log.Append(ctx, name, eventstore.Revision(state.Events-1), call.meta(uuid.New()), change)
+		done, err := s.Log.appendReferring(ctx, blobs, name, eventstore.Revision(state.Events-1), call.meta(uuid.New()), change)
 		if errors.Is(err, eventstore.ErrConflict) {
 			continue
 		}
@@ -156,10 +157,10 @@ func shapeOf(in AudiencePut) (size int64, ruleText []byte, err error) {
 
 // define makes the part of a put that says who belongs: members get their records, and what is too big for the event goes to a blob
 // of the project.
-func (s *Service) define(ctx context.Context, call Call, in AudiencePut, ruleText []byte) (put audience.Put, err error) {
+func (s *Service) define(ctx context.Context, call Call, w *written, in AudiencePut, ruleText []byte) (put audience.Put, err error) {
 	switch {
 	case ruleText != nil:
-		put.RuleBlob, err = s.definitionBlob(ctx, call, ruleText)
+		put.RuleBlob, err = s.definitionBlob(ctx, call, w, ruleText)
 		return put, err
 	case in.Rule != nil:
 		put.Rule = in.Rule
@@ -177,7 +178,7 @@ func (s *Service) define(ctx context.Context, call Call, in AudiencePut, ruleTex
 	for _, id := range members {
 		raw = append(raw, id[:]...)
 	}
-	put.MembersBlob, err = s.definitionBlob(ctx, call, raw)
+	put.MembersBlob, err = s.definitionBlob(ctx, call, w, raw)
 	return put, err
 }
 
@@ -185,9 +186,9 @@ func (s *Service) define(ctx context.Context, call Call, in AudiencePut, ruleTex
 const inlineMembers = inlineBody / 39
 
 // definitionBlob writes a definition to a blob of the project, which stays as long as the audiences' stream does.
-func (s *Service) definitionBlob(ctx context.Context, call Call, data []byte) (*blob.Ref, error) {
+func (s *Service) definitionBlob(ctx context.Context, call Call, w *written, data []byte) (*blob.Ref, error) {
 	project, command := call.Principal.Project.ID, uuid.New()
-	ref, err := eventstore.WriteBlob(ctx, s.Log.Store, s.Log.Codec, project, command, project, call.ReceivedAt.Add(BlobKeep), call.meta(command), data)
+	ref, err := s.Log.writeBlob(ctx, w, project, command, project, call.ReceivedAt.Add(BlobKeep), call.meta(command), data)
 	if err != nil {
 		return nil, unavailable(err)
 	}

@@ -95,6 +95,7 @@ func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint,
 type batch struct {
 	id       uuid.UUID
 	accepted ingestion.Accepted
+	stage    written
 	commit   eventstore.Position
 	prepared []prepared
 	bases    []datapoint.Base      // what each item was decided on; State is nil also where the finisher has not read it
@@ -148,7 +149,7 @@ func (s *Service) commit(ctx context.Context, call Call, b *batch, fingerprint s
 		}
 		b.accepted.Items[i] = item
 	}
-	done, err := s.Log.Append(ctx, stream.Name(stream.Ingestion, b.id), eventstore.NoStream, call.meta(command), b.accepted)
+	done, err := s.Log.appendReferring(ctx, &b.stage, stream.Name(stream.Ingestion, b.id), eventstore.NoStream, call.meta(command), b.accepted)
 	b.quota.appended(err)
 	b.commit = done.Position
 	return err

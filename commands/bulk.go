@@ -56,7 +56,7 @@ func (s *Service) BulkIdentities(ctx context.Context, call Call, rows []identity
 		b.accepted.Targets[i] = identity.BulkTarget{IdentityID: id, Decided: int64(now.standing[i].Revision)}
 	}
 	b.looked = &now
-	done, err := s.Log.Append(decideCtx, stream.Name(stream.Bulk, b.id), eventstore.NoStream, call.meta(command), b.accepted)
+	done, err := s.Log.appendReferring(decideCtx, &b.stage, stream.Name(stream.Bulk, b.id), eventstore.NoStream, call.meta(command), b.accepted)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +81,7 @@ func (s *Service) BulkIdentities(ctx context.Context, call Call, rows []identity
 type bulk struct {
 	id       uuid.UUID
 	accepted identity.BulkAccepted
+	stage    written
 	commit   eventstore.Position
 	rows     []identity.Row
 	ids      []uuid.UUID
@@ -178,7 +179,7 @@ func (l *Log) writeRows(ctx context.Context, call Call, b *bulk, command uuid.UU
 			return blob.Ref{}, fmt.Errorf("stage row %d: %w", i, err)
 		}
 	}
-	ref, err := eventstore.WriteBlob(ctx, l.Store, l.Codec, b.id, command, b.accepted.ProjectID, b.deadline, call.meta(command), buf.Bytes(), b.ids...)
+	ref, err := l.writeBlob(ctx, &b.stage, b.id, command, b.accepted.ProjectID, b.deadline, call.meta(command), buf.Bytes(), b.ids...)
 	return ref, unavailable(err)
 }
 

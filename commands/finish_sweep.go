@@ -21,7 +21,7 @@ import (
 )
 
 // StageKeep is how long a stage that nothing refers to is kept once text of an erased data point is in it: longer than any
-// command runs. A commit that comes later all the same finds its stage lost, and its send stops.
+// command runs. A commit that would come later all the same is not made (see referWithin).
 const StageKeep = 10 * time.Minute
 
 // Sweep tombstones a blob that nothing refers to, if the streams confirm it at this time: its deadline is over, it is a stage
@@ -40,6 +40,14 @@ func (l *Log) Sweep(ctx context.Context, b todo.Blob, now time.Time) (swept bool
 	opened, ok := first.Event.(*blob.Opened)
 	if !ok {
 		return false, &eventstore.BlobError{Stream: b.Stream, Detail: "it begins with " + first.Type}
+	}
+	// Read before the references are looked for: see the rule at referWithin.
+	last, ok, err := l.Store.ReadLast(ctx, b.Stream)
+	if errors.Is(err, eventstore.ErrDeleted) || (err == nil && !ok) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
 	}
 	finished, referred, err := l.stageOf(ctx, opened.Owner, b.Stream)
 	if err != nil || referred {
@@ -76,7 +84,11 @@ func (l *Log) Sweep(ctx context.Context, b todo.Blob, now time.Time) (swept bool
 	if !finished && now.Before(opened.Deadline) {
 		return false, nil
 	}
-	return l.tombstone(ctx, b.Stream)
+	_, err = l.Store.Tombstone(ctx, b.Stream, last.Revision)
+	if errors.Is(err, eventstore.ErrDeleted) || errors.Is(err, eventstore.ErrConflict) {
+		return false, nil // another swept it, or its writer holds it
+	}
+	return err == nil, err
 }
 
 // holdsDeleted reports whether any of the data points of a stage was deleted.

@@ -156,12 +156,12 @@ func (s *Service) changeIdentity(ctx context.Context, call Call, name string, de
 			return eventstore.Appended{}, err
 		}
 		meta := call.meta(uuid.New())
-		o := owner{project: project.ID, identity: id, deadline: call.ReceivedAt.Add(BlobKeep), meta: meta}
+		o := owner{project: project.ID, identity: id, deadline: call.ReceivedAt.Add(BlobKeep), meta: meta, blobs: &written{}}
 		e, err := decide(ctx, o, standing)
 		if err != nil {
 			return eventstore.Appended{}, err
 		}
-		done, err := s.Log.Append(ctx, streamName, at, meta, e)
+		done, err := s.Log.appendReferring(ctx, o.blobs, streamName, at, meta, e)
 		if !errors.Is(err, eventstore.ErrConflict) {
 			return done, err
 		}

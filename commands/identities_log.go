@@ -106,6 +106,7 @@ type owner struct {
 	project, identity uuid.UUID
 	deadline          time.Time
 	meta              event.Meta
+	blobs             *written
 }
 
 // placeTraits decides whether traits stand in the event, and else writes them to a blob of the record.
@@ -143,7 +144,7 @@ func (l *Log) placePatch(ctx context.Context, o owner, p identity.Patch) (identi
 
 // identityBlob writes text of a record to a blob of its own: what is decided again is another text.
 func (l *Log) identityBlob(ctx context.Context, o owner, text []byte) (*blob.Ref, error) {
-	ref, err := eventstore.WriteBlob(ctx, l.Store, l.Codec, o.identity, uuid.New(), o.project, o.deadline, o.meta, text)
+	ref, err := l.writeBlob(ctx, o.blobs, o.identity, uuid.New(), o.project, o.deadline, o.meta, text)
 	if err != nil {
 		return nil, fmt.Errorf("write blob: %w", unavailable(err))
 	}

@@ -104,7 +104,7 @@ func (n *single) run(ctx context.Context, in DataPoint) (Receipt, error) {
 		if err != nil {
 			return Receipt{}, err
 		}
-		done, err := n.service.Log.Append(ctx, n.prepared.stream, read, n.call.meta(n.command), e)
+		done, err := n.service.Log.appendReferring(ctx, &n.prepared.blobs, n.prepared.stream, read, n.call.meta(n.command), e)
 		n.quota.appended(err)
 		switch {
 		case err == nil && moves(base, n.prepared.ingest):

@@ -16,7 +16,6 @@ import (
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/stream"
-	"github.com/annals-project/annals/eventstore"
 )
 
 // BlobKeep is how long a blob that nothing refers to yet is left alone.
@@ -30,6 +29,7 @@ type prepared struct {
 	content   string
 	metadata  json.RawMessage
 	placed    bool // the texts are where the event will refer to them
+	blobs     written
 }
 
 // prepare digests one data point of a send and finds the audience that it names. The ids of the send and of its items are left to the caller.
@@ -104,7 +104,7 @@ func (l *Log) text(ctx context.Context, p *prepared, text string, out bool, comm
 		return datapoint.Text{Inline: text}, nil
 	}
 	meta.CommandID = command
-	ref, err := eventstore.WriteBlob(ctx, l.Store, l.Codec, p.dataPoint, command, p.ingest.ProjectID, p.ingest.AcceptedAt.Add(BlobKeep), meta, []byte(text))
+	ref, err := l.writeBlob(ctx, &p.blobs, p.dataPoint, command, p.ingest.ProjectID, p.ingest.AcceptedAt.Add(BlobKeep), meta, []byte(text))
 	if err != nil {
 		return datapoint.Text{}, fmt.Errorf("write blob: %w", unavailable(err))
 	}

@@ -36,6 +36,8 @@ type Log struct {
 	Logger *slog.Logger
 	// Namespaces derive the ids of what is read from the log; the zero value does for projects whose namespace is not keyed.
 	Namespaces stream.Namespaces
+	// Now is the clock: that of the machine, unless a test sets another.
+	Now func() time.Time
 
 	turns      turns.Turns[string]
 	namespaces namespaces
@@ -43,7 +45,7 @@ type Log struct {
 
 // NewLog makes a Log.
 func NewLog(store eventstore.Store, codec *eventstore.Codec, logger *slog.Logger) *Log {
-	return &Log{Store: store, Codec: codec, Logger: logger}
+	return &Log{Store: store, Codec: codec, Logger: logger, Now: time.Now}
 }
 
 // Append encodes the events of one command and appends them at the revision that it was decided on.
@@ -58,7 +60,12 @@ func (l *Log) Append(ctx context.Context, stream string, expected eventstore.Rev
 
 // AppendEncoded is Append of events that are encoded already.
 func (l *Log) AppendEncoded(ctx context.Context, stream string, expected eventstore.Revision, proposed []eventstore.Proposed) (eventstore.Appended, error) {
-	done, err := eventstore.AppendUntilKnown(ctx, l.Store, stream, expected, proposed)
+	return l.appendBy(ctx, l.Store, stream, expected, proposed)
+}
+
+// appendBy is AppendEncoded by a store that is that of the log, or one in front of it.
+func (l *Log) appendBy(ctx context.Context, store eventstore.Store, stream string, expected eventstore.Revision, proposed []eventstore.Proposed) (eventstore.Appended, error) {
+	done, err := eventstore.AppendUntilKnown(ctx, store, stream, expected, proposed)
 	if errors.Is(err, eventstore.ErrUnknown) {
 		return eventstore.Appended{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
 			"the event store did not answer in time; whether the write happened is unknown: repeat it with the same id or idempotency key")

@@ -68,7 +68,7 @@ func (l *Log) writeStage(ctx context.Context, call Call, b *batch, command uuid.
 		}
 	}
 	project := call.Principal.Project.ID
-	ref, err := eventstore.WriteBlob(ctx, l.Store, l.Codec, b.id, command, project, call.ReceivedAt.Add(BlobKeep), call.meta(command), buf.Bytes(), holds...)
+	ref, err := l.writeBlob(ctx, &b.stage, b.id, command, project, call.ReceivedAt.Add(BlobKeep), call.meta(command), buf.Bytes(), holds...)
 	if err != nil {
 		return blob.Ref{}, unavailable(err)
 	}

@@ -243,6 +243,7 @@ func (w *whole) begin(op operation) *scene {
 // services are the commands and the finisher over a store, with a clock on which every deadline of the test is over.
 func (w *whole) services(store eventstore.Store) (*commands.Service, *Finisher) {
 	log := commands.NewLog(store, w.log.Codec, w.log.Logger)
+	log.Now = func() time.Time { return at }
 	later := func() time.Time { return at.Add(commands.BlobKeep + time.Minute) }
 	return commands.New(commands.Config{Log: log, Waiter: w.waiter, Sends: w.queries, Directory: w.directory, Records: w.directory, HashKey: make([]byte, 32), Pipeline: true}),
 		&Finisher{Log: log, List: w.queries, Identities: w.directory, Progress: w.waiter, Logger: w.log.Logger, Now: later}

@@ -82,6 +82,7 @@ func (w *whole) stop(after int64) *commands.Service {
 // over is another process on a store.
 func (w *whole) over(store eventstore.Store) *commands.Service {
 	log := commands.NewLog(store, w.log.Codec, w.log.Logger)
+	log.Now = w.clock.now
 	return commands.New(commands.Config{Log: log, Waiter: w.waiter, Sends: w.queries, Directory: w.directory, HashKey: make([]byte, 32)})
 }
 

@@ -77,6 +77,7 @@ type Finisher struct {
 	completing, erasing sync.Mutex
 	// What follows is under erasing. Times are those before which the next one is not due.
 	cleanAt, sweepAt time.Time
+	slept            sleepWatch
 	// parked are deletions that were purged and wait for something else.
 	parked map[uuid.UUID]bool
 	// cut are the removals of identities whose text is known to be cut off, by the record; parkedRemovals those of them that wait.
@@ -137,6 +138,9 @@ func (f *Finisher) CatchUp(ctx context.Context) error {
 // Run finishes until the context ends. Fan-outs have a loop of their own: a purge or a scavenge may take half an hour, and what
 // was deleted meanwhile must not be visible for so long.
 func (f *Finisher) Run(ctx context.Context) error {
+	f.erasing.Lock()
+	f.slept.rest() // the first look at the clocks
+	f.erasing.Unlock()
 	var loops sync.WaitGroup
 	loops.Go(func() { f.loop(ctx, f.complete) })
 	loops.Go(func() { f.loop(ctx, f.eraseRound) })

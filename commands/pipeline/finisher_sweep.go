@@ -19,7 +19,12 @@ func (f *Finisher) sweep(ctx context.Context, all bool, done *Erasure) (wait tim
 	}
 	f.sweepAt = f.Now().Add(sweepEvery)
 	for ctx.Err() == nil {
-		found, err := f.loose(ctx)
+		// What is over now was over before the look at the clocks: a jump that comes later makes nothing older.
+		now := f.Now()
+		if rest := f.slept.rest(); rest > 0 {
+			return rest, nil
+		}
+		found, err := f.loose(ctx, now)
 		if err != nil || len(found) == 0 {
 			return 0, err
 		}
@@ -27,10 +32,10 @@ func (f *Finisher) sweep(ctx context.Context, all bool, done *Erasure) (wait tim
 		if err := f.passHead(ctx, dataPoints); err != nil {
 			return 0, err
 		}
-		if found, err = f.loose(ctx); err != nil {
+		if found, err = f.loose(ctx, now); err != nil {
 			return 0, err
 		}
-		swept, err := f.sweepAll(ctx, found)
+		swept, err := f.sweepAll(ctx, found, now)
 		done.Blobs += swept
 		if err != nil || swept == 0 {
 			return 0, err
@@ -42,12 +47,11 @@ func (f *Finisher) sweep(ctx context.Context, all bool, done *Erasure) (wait tim
 	return 0, nil
 }
 
-func (f *Finisher) loose(ctx context.Context) ([]todo.Blob, error) {
-	now := f.Now()
+func (f *Finisher) loose(ctx context.Context, now time.Time) ([]todo.Blob, error) {
 	return f.List.LooseBlobs(ctx, now, now.Add(commands.BlobKeep-commands.StageKeep), cleanSize)
 }
 
-func (f *Finisher) sweepAll(ctx context.Context, found []todo.Blob) (int, error) {
+func (f *Finisher) sweepAll(ctx context.Context, found []todo.Blob, now time.Time) (int, error) {
 	var group errgroup.Group
 	group.SetLimit(finishWidth)
 	var swept atomic.Int64
@@ -55,7 +59,7 @@ func (f *Finisher) sweepAll(ctx context.Context, found []todo.Blob) (int, error)
 	for i, b := range found {
 		group.Go(func() error {
 			errs[i] = f.bounded(ctx, func(ctx context.Context) error {
-				gone, err := f.Log.Sweep(ctx, b, f.Now())
+				gone, err := f.Log.Sweep(ctx, b, now)
 				if gone {
 					swept.Add(1)
 				}

@@ -130,6 +130,7 @@ func newWholeWithout(t *testing.T) *whole {
 	codec, err := eventstore.NewCodec(domain.Catalog)
 	must(err)
 	w.log = commands.NewLog(w.store, codec, quiet)
+	w.log.Now = w.clock.now
 	w.log.Namespaces = stream.NewNamespaces(make([]byte, 32))
 	w.index, err = bleve.Open(filepath.Join(folder, "index"), bleve.Options{})
 	must(err)

@@ -1,0 +1,249 @@
+package commands_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/todo"
+)
+
+// suspended is a store of a machine that is suspended at one of its writes.
+type suspended struct {
+	eventstore.Store
+	mu  sync.Mutex
+	now time.Time
+	// before and after are called around the write of an event to a stream, before also around its tombstone.
+	before, after func(family, name string)
+	blobs         []string
+}
+
+func (s *suspended) clock() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now
+}
+
+func (s *suspended) sleep(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = s.now.Add(d)
+}
+
+func (s *suspended) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+	family := stream.Family(name)
+	if family == stream.Blob && expected == eventstore.NoStream {
+		s.blobs = append(s.blobs, name)
+	}
+	if s.before != nil {
+		s.before(family, name)
+	}
+	done, err := s.Store.Append(ctx, name, expected, events)
+	if s.after != nil {
+		s.after(family, name)
+	}
+	return done, err
+}
+
+func (s *suspended) Tombstone(ctx context.Context, name string, expected eventstore.Revision) (eventstore.Position, error) {
+	if s.before != nil {
+		s.before("tombstone", name)
+	}
+	return s.Store.Tombstone(ctx, name, expected)
+}
+
+func newSuspended(t *testing.T) (*world, *suspended) {
+	s := &suspended{Store: eventstoretest.NewMemory()}
+	w := worldOver(t, s)
+	s.now = w.call.ReceivedAt
+	w.log.Now = s.clock
+	return w, s
+}
+
+var bigText = strings.Repeat("a long text ", 40_000)
+
+// sends are the two ways of a text into a blob: that of a data point, and the stage of a batch.
+var sends = map[string]struct {
+	family string // of the event that refers to the blob
+	send   func(*world) error
+	keep   time.Duration
+}{
+	"a text": {stream.DataPoint, func(w *world) error {
+		_, err := w.Ingest(w.t.Context(), w.call, dataPoint("a", bigText), "")
+		return err
+	}, commands.BlobKeep},
+	"a stage": {stream.Ingestion, func(w *world) error {
+		_, err := w.IngestBatch(w.t.Context(), w.call, []commands.DataPoint{dataPoint("a", "short")}, "")
+		return err
+	}, commands.StageKeep},
+}
+
+func dataPoint(id, content string) commands.DataPoint {
+	return commands.DataPoint{ID: &id, Content: content}
+}
+
+func wantHeldUp(t *testing.T, err error) {
+	t.Helper()
+	var refused *fault.Error
+	if !errors.As(err, &refused) || refused.Code != fault.CodeServiceUnavailable || !strings.Contains(refused.Msg, "held up") {
+		t.Fatalf("got %v, want the 503 of a service that was held up", err)
+	}
+}
+
+// A machine that was suspended between a blob and the event that refers to it does not store the event: the blob may be swept.
+func TestBlob_SuspendedBeforeTheAppend(t *testing.T) {
+	for name, tt := range sends {
+		t.Run(name, func(t *testing.T) {
+			w, s := newSuspended(t)
+			s.after = func(family, _ string) {
+				if family == stream.Blob {
+					s.sleep(tt.keep)
+				}
+			}
+			s.before = func(family, name string) {
+				if family == tt.family {
+					t.Errorf("%s was written", name)
+				}
+			}
+			wantHeldUp(t, tt.send(w))
+			s.after, s.before = nil, nil
+			if err := tt.send(w); err != nil {
+				t.Errorf("the same again, awake: %v", err)
+			}
+		})
+	}
+}
+
+// One that was suspended while the event was on its way looks after the blob before it acknowledges: what is there stays there,
+// and what was swept is not acknowledged.
+func TestBlob_SuspendedDuringTheAppend(t *testing.T) {
+	for name, tt := range sends {
+		for _, swept := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				w, s := newSuspended(t)
+				slept := false
+				s.before = func(family, _ string) {
+					if family != tt.family || slept {
+						return
+					}
+					slept = true
+					s.sleep(tt.keep)
+					if swept {
+						gone, err := w.log.Sweep(t.Context(), todo.Blob{Stream: s.blobs[0]}, s.clock().Add(commands.BlobKeep))
+						if err != nil || !gone {
+							t.Errorf("the blob was not swept: %v", err)
+						}
+					}
+				}
+				err := tt.send(w)
+				if !slept {
+					t.Fatal("nothing was written")
+				}
+				if swept {
+					wantHeldUp(t, err)
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if name == "a stage" {
+					return // it is fanned out by now, and its stage is dropped
+				}
+				gone, err := w.log.Sweep(t.Context(), todo.Blob{Stream: s.blobs[0]}, s.clock().Add(30*commands.BlobKeep))
+				if err != nil || gone {
+					t.Errorf("swept %v, %v", gone, err)
+				}
+				w.wantBlob(s.blobs[0])
+			})
+		}
+	}
+}
+
+// wantBlob reads the text of the data point from its blob.
+func (w *world) wantBlob(name string) {
+	w.t.Helper()
+	id := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
+	f, ok, err := w.log.Last(w.t.Context(), stream.Name(stream.DataPoint, id))
+	accepted, is := f.Event.(*datapoint.RevisionAccepted)
+	if err != nil || !ok || !is || accepted.Content.Blob == nil || accepted.Content.Blob.Stream != name {
+		w.t.Fatalf("the data point is %+v, %v", f.Event, err)
+	}
+	text, err := eventstore.ReadBlob(w.t.Context(), w.store, w.log.Codec, *accepted.Content.Blob)
+	if err != nil || string(text) != bigText {
+		w.t.Errorf("the text is %d bytes, %v", len(text), err)
+	}
+}
+
+// A sweep that found no reference, and then lost the blob to its writer, lets go of it.
+func TestBlob_WriterBeforeTheTombstone(t *testing.T) {
+	w, s := newSuspended(t)
+	arrived, swept := make(chan struct{}), make(chan error, 1)
+	goOn := make(chan struct{})
+	var once sync.Once
+	s.before = func(family, name string) {
+		switch {
+		case family == stream.DataPoint:
+			// The sweep looks for references before the event is there, and comes to its tombstone after it is.
+			once.Do(func() {
+				s.sleep(2 * commands.BlobKeep)
+				go func() {
+					gone, err := w.log.Sweep(context.Background(), todo.Blob{Stream: s.blobs[0]}, s.clock())
+					if gone {
+						err = errors.Join(err, errors.New("the blob was swept"))
+					}
+					swept <- err
+				}()
+				<-arrived
+			})
+		case family == "tombstone":
+			close(arrived)
+			<-goOn
+		}
+	}
+	if err := sends["a text"].send(w); err != nil {
+		t.Fatal(err)
+	}
+	close(goOn)
+	if err := <-swept; err != nil {
+		t.Error(err)
+	}
+	w.wantBlob(s.blobs[0])
+}
+
+// An append that is in time costs the blob nothing.
+func TestBlob_InTime(t *testing.T) {
+	w, s := newSuspended(t)
+	s.after = func(family, _ string) {
+		if family == stream.Blob {
+			s.sleep(commands.StageKeep/2 - time.Second)
+		}
+	}
+	if err := sends["a text"].send(w); err != nil {
+		t.Fatal(err)
+	}
+	last, ok, err := w.log.Last(t.Context(), s.blobs[0])
+	chunk, is := last.Event.(blob.Chunk)
+	if err != nil || !ok || !is || len(chunk.Data) == 0 {
+		t.Errorf("the blob ends with %T, %v", last.Event, err)
+	}
+	if _, err := w.IngestBatch(t.Context(), w.call, []commands.DataPoint{dataPoint("b", "short")}, "key"); err != nil {
+		t.Fatal(err)
+	}
+	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
+	if f, ok, err := w.log.At(t.Context(), stream.Name(stream.Ingestion, id), 0); err != nil || !ok {
+		t.Errorf("the batch: %v", err)
+	} else if _, is := f.Event.(*ingestion.Accepted); !is {
+		t.Errorf("the batch begins with %T", f.Event)
+	}
+}

@@ -1,0 +1,59 @@
+package pipeline
+
+import (
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/commands"
+)
+
+// A finisher rests after its machine was suspended, and only then: what was under way then is over before the next sweep.
+func TestSleepWatch(t *testing.T) {
+	wall, timers := at, time.Duration(0)
+	w := sleepWatch{clocks: func() (time.Time, time.Duration) { return wall, timers }}
+	pass := func(onWall, onTimers time.Duration) time.Duration {
+		wall, timers = wall.Add(onWall), timers+onTimers
+		return w.rest()
+	}
+	for _, step := range []struct {
+		name         string
+		wall, timers time.Duration
+		want         time.Duration
+	}{
+		{"the first look", 0, 0, 0},
+		{"a day awake", 24 * time.Hour, 24 * time.Hour, 0},
+		{"a clock that is set a little", time.Minute + clockJump, time.Minute, 0},
+		{"a clock that is set back", time.Minute, time.Hour, 0},
+		{"a night asleep", 8 * time.Hour, time.Second, sweepRest},
+		{"awake again", time.Minute, time.Minute, sweepRest - time.Minute},
+		{"asleep once more", time.Hour, 0, sweepRest},
+		{"rested", sweepRest, sweepRest, 0},
+		{"and on", time.Hour, time.Hour, 0},
+	} {
+		if got := pass(step.wall, step.timers); got != step.want {
+			t.Errorf("%s: rests %v, want %v", step.name, got, step.want)
+		}
+	}
+}
+
+// After the machine slept nothing is swept before what it had begun is over, also where an operator asks.
+func TestSweepRestsAfterTheMachineSlept(t *testing.T) {
+	w := newWholeWithout(t)
+	var timers time.Duration
+	w.finisher.slept.clocks = func() (time.Time, time.Duration) { return w.clock.now(), timers }
+	if n := w.swept(); n != 0 { // the first look
+		t.Fatalf("%d blobs were taken of none", n)
+	}
+	if _, err := w.stop(1).Ingest(t.Context(), w.call, item("b", big), ""); err == nil {
+		t.Fatal("answered behind a dead store")
+	}
+	w.clock.move(2 * commands.BlobKeep)
+	if n := w.swept(); n != 0 || w.blobs() != 1 {
+		t.Errorf("%d blobs were taken right after the machine slept", n)
+	}
+	timers += sweepRest
+	w.clock.move(sweepRest)
+	if n := w.swept(); n != 1 || w.blobs() != 0 {
+		t.Errorf("%d blobs were taken once it had rested", n)
+	}
+}
