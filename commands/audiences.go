@@ -76,7 +76,9 @@ func (s *Service) PutAudience(ctx context.Context, call Call, in AudiencePut) (A
 		return AudienceReceipt{}, err
 	}
 	created := false
-	put, position, err := appendToAudiences(putCtx, s, call, &blobs, func(state *audience.State) (put audience.Put, err error) {
+	put, position, err := appendToAudiences(putCtx, s, call, &blobs, func(
+		state *audience.State,
+	) (put audience.Put, err error) {
 		put, created, err = state.Decide(draft, project, fresh, call.ReceivedAt)
 		put.Members, put.MembersBlob, put.Rule, put.RuleBlob = defined.Members, defined.MembersBlob, defined.Rule, defined.RuleBlob
 		return put, err
@@ -92,7 +94,9 @@ func (s *Service) PutAudience(ctx context.Context, call Call, in AudiencePut) (A
 func (s *Service) DeleteAudience(ctx context.Context, call Call, slug string) error {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
-	_, position, err := appendToAudiences(decideCtx, s, call, &written{}, func(state *audience.State) (audience.Removed, error) {
+	_, position, err := appendToAudiences(decideCtx, s, call, &written{}, func(
+		state *audience.State,
+	) (audience.Removed, error) {
 		return state.Remove(slug, call.Principal.Project.ID, call.ReceivedAt)
 	})
 	if err != nil {
@@ -105,7 +109,9 @@ func (s *Service) DeleteAudience(ctx context.Context, call Call, slug string) er
 func (s *Service) RecomputeAudience(ctx context.Context, call Call, slug string) (AudienceReceipt, error) {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
-	done, position, err := appendToAudiences(decideCtx, s, call, &written{}, func(state *audience.State) (audience.Recomputed, error) {
+	done, position, err := appendToAudiences(decideCtx, s, call, &written{}, func(
+		state *audience.State,
+	) (audience.Recomputed, error) {
 		return state.Recompute(slug, call.Principal.Project.ID, call.ReceivedAt)
 	})
 	if err != nil {
@@ -115,7 +121,9 @@ func (s *Service) RecomputeAudience(ctx context.Context, call Call, slug string)
 }
 
 // appendToAudiences decides on the audiences of the caller's project and appends at the revision that it decided on.
-func appendToAudiences[E event.Event](ctx context.Context, s *Service, call Call, blobs *written, decide func(*audience.State) (E, error)) (E, eventstore.Position, error) {
+func appendToAudiences[E event.Event](
+	ctx context.Context, s *Service, call Call, blobs *written, decide func(*audience.State) (E, error),
+) (E, eventstore.Position, error) {
 	var none E
 	name := stream.Name(stream.Audiences, call.Principal.Project.ID)
 	release, err := s.Log.Serialize(ctx, name)
@@ -132,7 +140,8 @@ func appendToAudiences[E event.Event](ctx context.Context, s *Service, call Call
 		if err != nil {
 			return none, 0, err
 		}
-		done, err := s.Log.appendReferring(ctx, blobs, name, eventstore.Revision(state.Events-1), call.meta(uuid.New()), change)
+		read := eventstore.Revision(state.Events - 1)
+		done, err := s.Log.appendReferring(ctx, blobs, name, read, call.meta(uuid.New()), change)
 		if errors.Is(err, eventstore.ErrConflict) {
 			continue
 		}
@@ -157,7 +166,9 @@ func shapeOf(in AudiencePut) (size int64, ruleText []byte, err error) {
 
 // define makes the part of a put that says who belongs: members get their records, and what is too big for the event goes to a blob
 // of the project.
-func (s *Service) define(ctx context.Context, call Call, w *written, in AudiencePut, ruleText []byte) (put audience.Put, err error) {
+func (s *Service) define(
+	ctx context.Context, call Call, w *written, in AudiencePut, ruleText []byte,
+) (put audience.Put, err error) {
 	switch {
 	case ruleText != nil:
 		put.RuleBlob, err = s.definitionBlob(ctx, call, w, ruleText)

@@ -149,7 +149,8 @@ func (s *Service) commit(ctx context.Context, call Call, b *batch, fingerprint s
 		}
 		b.accepted.Items[i] = item
 	}
-	done, err := s.Log.appendReferring(ctx, &b.stage, stream.Name(stream.Ingestion, b.id), eventstore.NoStream, call.meta(command), b.accepted)
+	name := stream.Name(stream.Ingestion, b.id)
+	done, err := s.Log.appendReferring(ctx, &b.stage, name, eventstore.NoStream, call.meta(command), b.accepted)
 	b.quota.appended(err)
 	b.commit = done.Position
 	return err

@@ -14,36 +14,44 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// A blob is written before the event that refers to it, and what nothing refers to is swept once its time is over. A machine that was
-// suspended in between goes on with its append a day later, and its timers have not noticed. This is the rule by which no send is
-// acknowledged whose text was swept, whatever the clocks do:
+// A blob is written before the event that refers to it. The finisher sweeps a blob to which nothing
+// refers once its deadline has passed. A machine that is suspended in between continues its append
+// after the deadline, and its timers have not noticed the suspension. These rules ensure that no
+// send is acknowledged whose text was swept, even if clocks jump:
 //
-//   - The time of a blob begins when it is written, by the wall clock: BlobKeep, and StageKeep for a stage with deleted text.
-//   - Each try of the append that refers to it first looks at the wall clock. After referWithin it is not made, and the answer is 503.
-//   - Once the append was answered, the writer looks again. Before referBy the event is older than any sweep of the blob, which reads
-//     the owner's stream after the blob's time: it sees the reference, if the clocks of two processes differ by less than clockSkew.
-//   - After referBy the stream of the blob decides. The sweep tombstones it at the very revision that it read before it looked for
-//     references; the writer appends an empty chunk to it before it acknowledges. If the chunk is first, the sweep has lost; if the
-//     tombstone is first, the writer knows, and answers 503.
-//   - A finisher whose wall clock ran ahead of its timers was suspended, and so were the writers of its machine. It sweeps nothing before
-//     what they had begun is over (sweepRest in commands/pipeline).
+//   - The deadline of a blob counts from its write, by the wall clock: BlobKeep, and StageKeep for
+//     a stage that holds deleted text.
+//   - Each try of the append that refers to the blob first reads the wall clock. After referWithin
+//     it is not made, and the answer is 503.
+//   - After a successful append the writer reads the wall clock again. Before referBy, the event is
+//     older than any sweep of the blob. A sweep reads the owner's stream after the deadline, so it
+//     sees the reference, provided that the clocks of the two processes differ by less than
+//     clockSkew.
+//   - After referBy, the stream of the blob decides. The sweep tombstones it at the revision that
+//     it read before it looked for references. The writer appends an empty chunk to it before it
+//     acknowledges. If the chunk comes first, the sweep fails. If the tombstone comes first, the
+//     append of the chunk fails, and the writer answers 503.
+//   - A finisher whose wall clock ran ahead of its timers was suspended, and so were the writers on
+//     its machine. It sweeps nothing until the commands that these writers had begun are over
+//     (sweepRest in commands/pipeline).
 const (
 	referWithin = StageKeep / 2
 	referBy     = StageKeep - clockSkew
 	clockSkew   = time.Minute
 )
 
-// written are the blobs that a command wrote for its event. The zero value is none.
+// written records the blobs that a command wrote for its event. The zero value has none.
 type written struct {
-	// since is when the first of them was begun, by the wall clock.
+	// since is when the write of the first blob began, by the wall clock.
 	since   time.Time
 	streams []string
 }
 
-// wall is the time by the wall clock alone: a time with a monotonic part is compared by that, which stands still in a suspended machine.
+// wall returns the time without its monotonic reading. Times with one are compared by the monotonic
+// clock, which stops while the machine is suspended.
 func (l *Log) wall() time.Time { return l.Now().Round(0) }
 
-// writeBlob writes a blob that an event is to refer to soon, and notes it in w.
+// writeBlob writes a blob to which an event will refer, and records it in w.
 func (l *Log) writeBlob(
 	ctx context.Context, w *written, owner, command, project uuid.UUID, deadline time.Time, meta event.Meta, data []byte,
 	holds ...uuid.UUID,
@@ -62,7 +70,7 @@ func (l *Log) writeBlob(
 	return ref, err
 }
 
-// appendReferring is Append of an event that refers to blobs just written.
+// appendReferring appends an event that refers to blobs just written.
 func (l *Log) appendReferring(
 	ctx context.Context, w *written, stream string, expected eventstore.Revision, meta event.Meta, e event.Event,
 ) (eventstore.Appended, error) {
@@ -80,7 +88,7 @@ func (l *Log) appendReferring(
 	return done, err
 }
 
-// inTime makes no append that comes too late for the blobs that it refers to.
+// inTime is a store that refuses an append that is too late for the blobs to which it refers.
 type inTime struct {
 	eventstore.Store
 	log *Log
@@ -103,11 +111,12 @@ func heldUp(held time.Duration) *fault.Error {
 			"the same id or idempotency key", held.Round(time.Second))
 }
 
-// holdBlobs makes sure that no sweep under way takes the blobs of an event that is stored. The error is a fault if one did.
+// holdBlobs ensures that no concurrent sweep removes the blobs of a stored event. The error is a
+// fault if a sweep did.
 func (l *Log) holdBlobs(ctx context.Context, w *written) error {
 	for _, name := range w.streams {
 		if err := l.holdBlob(ctx, name); errors.Is(err, eventstore.ErrDeleted) {
-			l.Logger.ErrorContext(ctx, "a text was swept before its event was stored; the write is not acknowledged", "stream", name)
+			l.Logger.ErrorContext(ctx, "blob was swept before its event was stored, write is not acknowledged", "stream", name)
 			return heldUp(l.wall().Sub(w.since))
 		} else if err != nil {
 			return fmt.Errorf("hold blob %s: %w", name, err)
@@ -125,7 +134,7 @@ func (l *Log) holdBlob(ctx context.Context, name string) error {
 		if !ok {
 			return eventstore.ErrDeleted
 		}
-		// An empty chunk changes nothing of the content.
+		// An empty chunk does not change the content.
 		_, err = l.Append(ctx, name, last.Revision, event.Meta{CommandID: uuid.New()}, blob.Chunk{})
 		if !errors.Is(err, eventstore.ErrConflict) {
 			return err

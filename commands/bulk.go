@@ -56,7 +56,8 @@ func (s *Service) BulkIdentities(ctx context.Context, call Call, rows []identity
 		b.accepted.Targets[i] = identity.BulkTarget{IdentityID: id, Decided: int64(now.standing[i].Revision)}
 	}
 	b.looked = &now
-	done, err := s.Log.appendReferring(decideCtx, &b.stage, stream.Name(stream.Bulk, b.id), eventstore.NoStream, call.meta(command), b.accepted)
+	name := stream.Name(stream.Bulk, b.id)
+	done, err := s.Log.appendReferring(decideCtx, &b.stage, name, eventstore.NoStream, call.meta(command), b.accepted)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +180,8 @@ func (l *Log) writeRows(ctx context.Context, call Call, b *bulk, command uuid.UU
 			return blob.Ref{}, fmt.Errorf("stage row %d: %w", i, err)
 		}
 	}
-	ref, err := l.writeBlob(ctx, &b.stage, b.id, command, b.accepted.ProjectID, b.deadline, call.meta(command), buf.Bytes(), b.ids...)
+	project, meta := b.accepted.ProjectID, call.meta(command)
+	ref, err := l.writeBlob(ctx, &b.stage, b.id, command, project, b.deadline, meta, buf.Bytes(), b.ids...)
 	return ref, unavailable(err)
 }
 

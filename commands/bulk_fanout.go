@@ -185,7 +185,9 @@ func (l *Log) completeBulks(ctx context.Context, open, ids []uuid.UUID, now time
 func (l *Log) applyRow(ctx context.Context, b *bulk, i int) (status string, err error) {
 	target, meta := b.accepted.Targets[i], b.meta(fmt.Sprintf("row:%d", i))
 	name := stream.Name(stream.Identity, target.IdentityID)
-	o := owner{project: b.accepted.ProjectID, identity: target.IdentityID, deadline: b.deadline, meta: meta, blobs: &written{}}
+	o := owner{
+		project: b.accepted.ProjectID, identity: target.IdentityID, deadline: b.deadline, meta: meta, blobs: &written{},
+	}
 	row := bulkRow{bulk: b, ordinal: i, owner: o}
 	// What it was decided on stands, as long as the store does not say otherwise.
 	for look := b.looked == nil || b.looked.standing[i].Hidden; ; look = true {

@@ -24,8 +24,8 @@ const (
 	keepSize = 64
 )
 
-// SendTimes knows since when sends are searchable of which pipeline.Searchable says so, as far as its projection has
-// come.
+// SendTimes reads since when sends have been searchable according to a pipeline.Searchable that its
+// projection has applied.
 type SendTimes interface {
 	SearchableSince(ctx context.Context, sends []uuid.UUID) (map[uuid.UUID]time.Time, error)
 }
@@ -33,8 +33,9 @@ type SendTimes interface {
 // KeepFacts retains what outlives the data points that a deletion took, in the stream of the deletion: a part of each at a
 // time, so that a data point may have any number of sends. A call that is repeated goes on after the parts that are stored.
 //
-// times must have come past the deletion of the data points, and to where the log ended at some time after that: a
-// projection that is built anew knows of earlier erasures only once it has passed what was retained of them.
+// times must have passed the deletion of the data points and, after that, the head of the log at
+// some time: a rebuilt projection knows of earlier erasures only once it has passed the retained
+// facts.
 func (l *Log) KeepFacts(ctx context.Context, times SendTimes, deletionID uuid.UUID, dataPoints []uuid.UUID) error {
 	name := stream.Name(stream.Deletion, deletionID)
 	record, err := l.deletionRecord(ctx, deletionID)
@@ -195,8 +196,9 @@ func (l *Log) nextFacts(ctx context.Context, times SendTimes, r *retaining) ([]d
 	return l.lastFacts(ctx, part)
 }
 
-// addTimes adds since when sends are searchable to the facts of items that brought a revision. A watermark ends no send
-// that lost one of those, so what is known after the deletion was so at it.
+// addTimes adds to the facts of items that created a revision since when their sends were
+// searchable. A watermark ends no send that lost such an item, so a time known after the deletion
+// was known at it.
 func addTimes(ctx context.Context, times SendTimes, facts []deletion.Fact) error {
 	var sends []uuid.UUID
 	for _, fact := range facts {

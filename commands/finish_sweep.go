@@ -20,8 +20,9 @@ import (
 	"github.com/annals-project/annals/internal/todo"
 )
 
-// StageKeep is how long a stage that nothing refers to is kept once text of an erased data point is in it: longer than any
-// command runs. A commit that would come later all the same is not made (see referWithin).
+// StageKeep is how long an unreferenced stage is kept once it holds text of an erased data point.
+// It is longer than any command runs; a commit that is later all the same is not made (see
+// referWithin).
 const StageKeep = 10 * time.Minute
 
 // Sweep tombstones a blob that nothing refers to, if the streams confirm it at this time: its deadline is over, it is a stage
@@ -41,7 +42,7 @@ func (l *Log) Sweep(ctx context.Context, b todo.Blob, now time.Time) (swept bool
 	if !ok {
 		return false, &eventstore.BlobError{Stream: b.Stream, Detail: "it begins with " + first.Type}
 	}
-	// Read before the references are looked for: see the rule at referWithin.
+	// Read the revision before the references are looked for: see the rules at referWithin.
 	last, ok, err := l.Store.ReadLast(ctx, b.Stream)
 	if errors.Is(err, eventstore.ErrDeleted) || (err == nil && !ok) {
 		return false, nil

@@ -156,7 +156,9 @@ func (s *Service) changeIdentity(ctx context.Context, call Call, name string, de
 			return eventstore.Appended{}, err
 		}
 		meta := call.meta(uuid.New())
-		o := owner{project: project.ID, identity: id, deadline: call.ReceivedAt.Add(BlobKeep), meta: meta, blobs: &written{}}
+		o := owner{
+			project: project.ID, identity: id, deadline: call.ReceivedAt.Add(BlobKeep), meta: meta, blobs: &written{},
+		}
 		e, err := decide(ctx, o, standing)
 		if err != nil {
 			return eventstore.Appended{}, err

@@ -19,10 +19,11 @@ import (
 )
 
 const (
-	// flushEvery is about how long the sum of a project stays beside the log, and seenEvery how long an identity that was seen does.
+	// flushEvery is about how long the recalls of a project stay counted outside the log, seenEvery
+	// how long a seen identity does.
 	flushEvery = 10 * time.Minute
 	seenEvery  = time.Hour
-	// lookEvery is how often it is looked for what is due.
+	// lookEvery is the pause between two looks for what is due.
 	lookEvery = 30 * time.Second
 	// flushTimeout bounds one flush, also the last one of a process.
 	flushTimeout = 10 * time.Second
@@ -34,8 +35,8 @@ const (
 
 // Counted are the recalls that are counted beside the log, in all processes together.
 type Counted interface {
-	// Take puts what is due of what was counted under flush ids, and answers these sums and those that others left behind; more says
-	// that there may be others.
+	// Take assigns flush ids to counts that are due. It returns these charges and those that other
+	// processes left behind; more reports that there may be others.
 	Take(ctx context.Context, due todo.Due) (open []todo.Charge, more bool, err error)
 	// Begin keeps the last revision of a sum's stream before the sum is first appended, and answers the one kept first; ok is false
 	// for a sum that is known to be in the log.
@@ -56,7 +57,7 @@ type Metering struct {
 	Now     func() time.Time
 }
 
-// Run takes to the log what is due, until the context ends, and then everything.
+// Run appends what is due to the log until the context ends, and then everything.
 func (m *Metering) Run(ctx context.Context) error {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -71,17 +72,18 @@ func (m *Metering) Run(ctx context.Context) error {
 	}
 }
 
-// guarded is flush whose failure is told to the log only: what it left is taken up by the next one, or by another process.
+// guarded is flush that only logs a failure: the next flush, or another process, takes up the rest.
 func (m *Metering) guarded(ctx context.Context, due todo.Due) {
 	if err := m.flush(ctx, due); err != nil {
 		m.Logger.WarnContext(ctx, "recalls stay counted beside the log", "err", err)
 	}
 }
 
-// Flush takes to the log all that was counted up to now, as far as it comes in flushTimeout.
+// Flush appends everything counted so far to the log, up to flushTimeout.
 func (m *Metering) Flush(ctx context.Context) error { return m.flush(ctx, todo.Due{}) }
 
-// flush appends what is due, a bounded part at a time, and forgets beside the log what the projections know from it.
+// flush appends what is due, a bounded part at a time, and forgets the counts that the projections
+// have read from the log.
 func (m *Metering) flush(ctx context.Context, due todo.Due) error {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
@@ -93,7 +95,7 @@ func (m *Metering) flush(ctx context.Context, due todo.Due) error {
 			return errors.Join(append(errs, err)...)
 		}
 		positions, err := m.appendAll(ctx, open)
-		// What could not be appended keeps nothing else from being forgotten.
+		// A failed append must not keep the other charges from being forgotten.
 		if err = errors.Join(err, m.forgetCharges(ctx, open, positions)); err != nil && len(errs) < mostErrors {
 			errs = append(errs, err)
 		}
@@ -101,7 +103,7 @@ func (m *Metering) flush(ctx context.Context, due todo.Due) error {
 	return errors.Join(errs...)
 }
 
-// mostErrors is how many failed parts a flush tells of.
+// mostErrors bounds the failed parts that a flush reports.
 const mostErrors = 4
 
 // appendAll answers where each sum stands in the log, 0 for one that could not be appended, or that the projection knows already.
@@ -178,8 +180,8 @@ func (m *Metering) find(ctx context.Context, name string, from eventstore.Revisi
 	return 0, nil
 }
 
-// forgetSeen drops who was seen as told by what an earlier flush dropped, where the directory has passed that. Whoever reads the
-// directory first and then what is beside the log has the time between two flushes for it.
+// forgetSeen forgets the identities of earlier flushes that the directory has applied. A reader
+// that reads the directory first and the counts second has the time between two flushes for it.
 func (m *Metering) forgetSeen(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, directoryTimeout)
 	defer cancel()
@@ -193,7 +195,7 @@ func (m *Metering) forgetSeen(ctx context.Context) error {
 	return m.Counted.DropSeen(ctx)
 }
 
-// forgetCharges drops the sums that usage has passed.
+// forgetCharges forgets the charges that projection usage has applied.
 func (m *Metering) forgetCharges(ctx context.Context, open []todo.Charge, positions []eventstore.Position) error {
 	var newest eventstore.Position
 	var known []uuid.UUID

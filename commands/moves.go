@@ -34,8 +34,9 @@ func movesItem(outcome ingestion.Outcome, named bool, from *datapoint.State, to 
 	}
 }
 
-// followed waits until recall follows everything up to a position that some outcomes came of. A move has nothing to
-// derive, so its answer says that it is completed: that waits for the index too, which finds it for its new readers.
+// followed waits until recall has applied everything up to the position of some outcomes. A moved
+// item has nothing to derive, so the answer says that it is completed; that also waits for the
+// index, so that the new readers find it.
 func (s *Service) followed(ctx context.Context, position eventstore.Position, outcomes ...ingestion.Outcome) error {
 	for _, o := range outcomes {
 		if o.Outcome == ingestion.Moved {

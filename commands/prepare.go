@@ -104,7 +104,8 @@ func (l *Log) text(ctx context.Context, p *prepared, text string, out bool, comm
 		return datapoint.Text{Inline: text}, nil
 	}
 	meta.CommandID = command
-	ref, err := l.writeBlob(ctx, &p.blobs, p.dataPoint, command, p.ingest.ProjectID, p.ingest.AcceptedAt.Add(BlobKeep), meta, []byte(text))
+	deadline := p.ingest.AcceptedAt.Add(BlobKeep)
+	ref, err := l.writeBlob(ctx, &p.blobs, p.dataPoint, command, p.ingest.ProjectID, deadline, meta, []byte(text))
 	if err != nil {
 		return datapoint.Text{}, fmt.Errorf("write blob: %w", unavailable(err))
 	}

@@ -15,10 +15,10 @@ import (
 
 // Retry puts the failed items of a stopped send back into the queue. It is free and looks at no cap.
 //
-// Its faults are not-found, pipeline-disabled, data-point-deleted where nothing of the send is left, and
-// ingestion-not-stopped, also of a send that a watermark found searchable before its failure, or that was deleted as a
-// whole: polls say that it is completed, though a later send kept some of its data points alive, or it was given up
-// before it had any.
+// Its faults are not-found, pipeline-disabled, data-point-deleted if nothing of the send is left,
+// and ingestion-not-stopped. The last also covers a send that a watermark found searchable before
+// its failure, and a send that was deleted as a whole: polls report both as completed, even if a
+// later send kept some of the data points alive, or the send was abandoned before it had any.
 func (s *Service) Retry(ctx context.Context, call Call, id uuid.UUID) error {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()

@@ -36,7 +36,7 @@ type Log struct {
 	Logger *slog.Logger
 	// Namespaces derive the ids of what is read from the log; the zero value does for projects whose namespace is not keyed.
 	Namespaces stream.Namespaces
-	// Now is the clock: that of the machine, unless a test sets another.
+	// Now is the clock, time.Now unless a test sets another.
 	Now func() time.Time
 
 	turns      turns.Turns[string]
@@ -63,8 +63,11 @@ func (l *Log) AppendEncoded(ctx context.Context, stream string, expected eventst
 	return l.appendBy(ctx, l.Store, stream, expected, proposed)
 }
 
-// appendBy is AppendEncoded by a store that is that of the log, or one in front of it.
-func (l *Log) appendBy(ctx context.Context, store eventstore.Store, stream string, expected eventstore.Revision, proposed []eventstore.Proposed) (eventstore.Appended, error) {
+// appendBy is AppendEncoded to the store of the log or to one that wraps it.
+func (l *Log) appendBy(
+	ctx context.Context, store eventstore.Store, stream string, expected eventstore.Revision,
+	proposed []eventstore.Proposed,
+) (eventstore.Appended, error) {
 	done, err := eventstore.AppendUntilKnown(ctx, store, stream, expected, proposed)
 	if errors.Is(err, eventstore.ErrUnknown) {
 		return eventstore.Appended{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable,

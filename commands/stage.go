@@ -68,7 +68,8 @@ func (l *Log) writeStage(ctx context.Context, call Call, b *batch, command uuid.
 		}
 	}
 	project := call.Principal.Project.ID
-	ref, err := l.writeBlob(ctx, &b.stage, b.id, command, project, call.ReceivedAt.Add(BlobKeep), call.meta(command), buf.Bytes(), holds...)
+	deadline, meta := call.ReceivedAt.Add(BlobKeep), call.meta(command)
+	ref, err := l.writeBlob(ctx, &b.stage, b.id, command, project, deadline, meta, buf.Bytes(), holds...)
 	if err != nil {
 		return blob.Ref{}, unavailable(err)
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/annals-project/annals/internal/panics"
 )
 
-// UnreadableError is an event that cannot be decoded: it stays so until it is repaired, or a program runs that knows it.
+// UnreadableError is an event that cannot be decoded, until it is repaired or a program runs that
+// can decode it.
 type UnreadableError struct {
 	Stream   string
 	Revision eventstore.Revision
@@ -22,7 +23,7 @@ func (e *UnreadableError) Error() string {
 
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
-// sound is nil for an event that was decoded.
+// sound returns nil for an event that was decoded.
 func sound(f eventstore.Fact) error {
 	if f.Err == nil {
 		return nil
@@ -30,8 +31,8 @@ func sound(f eventstore.Fact) error {
 	return &UnreadableError{Stream: f.Stream, Revision: f.Revision, Err: f.Err}
 }
 
-// Lasting reports whether work failed at what is stored, or at itself, so that the same happens again however often it is tried.
-// What is not known to last is not said to.
+// Lasting reports whether every further try would fail the same way, because of what is stored or
+// of a fault in the program. Unknown errors are not lasting.
 func Lasting(err error) bool {
 	_, unreadable := errors.AsType[*UnreadableError](err)
 	_, blob := errors.AsType[*eventstore.BlobError](err)

@@ -31,7 +31,8 @@ func (s Status) Lag() eventstore.Position {
 	return s.Head - s.Position
 }
 
-// FeedStalls is how often the live subscription to the log brought nothing although the log went on, and was begun again.
+// FeedStalls counts how often the live subscription to the log stalled while the log grew, and was
+// restarted.
 func (rt *Runtime) FeedStalls() uint64 { return rt.feed.Stalls() }
 
 // Health says how each projection of this process is.

@@ -16,17 +16,17 @@ type Paced interface {
 	Pace() time.Duration
 }
 
-// Stretched is a Paced whose pages are further apart while many events come, up to a time. Each event then costs less, and so more
-// of them are kept up with.
+// Stretched is a Paced with longer pauses between pages, up to MostPace, while many events come.
+// Larger pages cost less per event, so the projection keeps up with more events.
 type Stretched interface {
 	Paced
 	MostPace() time.Duration
 }
 
-// paceOfEvent is how much longer each event of a page makes the pace.
+// paceOfEvent is by how much each event of a page extends the pace.
 const paceOfEvent = time.Millisecond
 
-// paceOf is the pace behind a page of so many events.
+// paceOf returns the pace after a page of so many events.
 func paceOf(p Paced, events int) time.Duration {
 	pace := p.Pace()
 	if s, is := p.(Stretched); is {

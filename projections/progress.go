@@ -11,7 +11,8 @@ import (
 type progress struct {
 	mu       sync.Mutex
 	position eventstore.Position
-	// active is true while this process has the turn: then position is the newest there is, once confirm says so.
+	// active is true while this process has the lease: position is then the newest, once confirm
+	// returns nil.
 	active  bool
 	confirm func(context.Context) error
 	epoch   int64 // of the newest turn of this process
@@ -43,7 +44,10 @@ func (p *progress) look() standing {
 	if p.changed == nil {
 		p.changed = make(chan struct{})
 	}
-	return standing{position: p.position, active: p.active, stop: p.stop, trouble: p.trouble, repeat: p.repeat, changed: p.changed, confirm: p.confirm}
+	return standing{
+		position: p.position, active: p.active, stop: p.stop, trouble: p.trouble, repeat: p.repeat,
+		changed: p.changed, confirm: p.confirm,
+	}
 }
 
 // change changes the progress and wakes all who wait for it.

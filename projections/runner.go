@@ -40,7 +40,7 @@ type runner struct {
 	bounds    bounds
 	// repeatLimit is how long one page may be repeated before the projection counts as stopped.
 	repeatLimit time.Duration
-	// trust is how long what a turn knows of its checkpoint counts for those who wait.
+	// trust is how long waiters may rely on what a lease holder last read of its checkpoint.
 	trust time.Duration
 
 	// rebuilding is held while the projection is built beside the live one by this process, and while what such a build left is removed.
@@ -295,7 +295,8 @@ func (r *runner) position(ctx context.Context) (eventstore.Position, error) {
 		t.end()
 		return 0, fmt.Errorf("turn of %s: %w", r.projector.Name(), errStale)
 	}
-	// Who confirms the turn behind the rewind looks at the progress again, and finds it rewound.
+	// A waiter that confirms the lease after the rewind reads the progress again, and finds it
+	// rewound.
 	r.progress.change(func(p *progress) { p.position = row.position })
 	t.rewind(row.position)
 	return row.position, nil

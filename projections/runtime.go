@@ -24,9 +24,10 @@ import (
 
 // Config is what a Runtime works with. DB, Store, Codec, LogID and Logger are required.
 type Config struct {
-	// DB is for pages and turns: who answers calls takes no connection of it.
+	// DB is the pool for pages and leases, separate from that of calls.
 	DB *pgxpool.Pool
-	// Calls is what waits on behalf of calls look with at projections of other processes; DB by default.
+	// Calls is the pool by which calls that wait read the state of projections in other processes;
+	// DB by default.
 	Calls *pgxpool.Pool
 	Store eventstore.Store
 	Codec *eventstore.Codec
@@ -78,7 +79,7 @@ type Runtime struct {
 	feed     *feed.Feed
 	runners  []*runner
 	topics   map[string]*runner
-	// waiter is for calls, inside for the work behind them.
+	// waiter is for calls, inside for background work.
 	waiter *Waiter
 	inside *Waiter
 	aside  *aside
@@ -97,7 +98,9 @@ func New(cfg Config) (*Runtime, error) {
 	}
 	cfg.PageLimit, cfg.EventLimit = cmp.Or(cfg.PageLimit, pageLimit), cmp.Or(cfg.EventLimit, eventLimit)
 	cfg.RepeatLimit = cmp.Or(cfg.RepeatLimit, repeatLimit)
-	rt := &Runtime{observer: cfg.Observer, log: cfg.Logger, db: cfg.DB, topics: map[string]*runner{}, inside: NewWaiter(cfg.DB)}
+	rt := &Runtime{
+		observer: cfg.Observer, log: cfg.Logger, db: cfg.DB, topics: map[string]*runner{}, inside: NewWaiter(cfg.DB),
+	}
 	rt.inside.holder, rt.inside.repeatLimit = cfg.Holder, cfg.RepeatLimit
 	outside := *rt.inside
 	outside.db = cmp.Or(cfg.Calls, cfg.DB)
@@ -172,10 +175,10 @@ func (rt *Runtime) position(ctx context.Context, topic string) (eventstore.Posit
 	return r.position(ctx)
 }
 
-// Waiter waits for the projections, those of this process and those of others, on behalf of calls.
+// Waiter waits, on behalf of calls, for the projections of this process and of others.
 func (rt *Runtime) Waiter() *Waiter { return rt.waiter }
 
-// Inside is Waiter for the work behind the calls: it does not look with their connections.
+// Inside is Waiter for background work: it does not use the connections of calls.
 func (rt *Runtime) Inside() *Waiter { return rt.inside }
 
 // LogIDOf reads the id of the log from the first event of its registry, and fails until that is written.

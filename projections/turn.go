@@ -27,24 +27,24 @@ type turn struct {
 	stored, reached eventstore.Position
 	last            uuid.UUID // the event at reached
 	prolonged       time.Time
-	// seen is when the checkpoint was last known to be this turn's, and where it was stored.
+	// seen is when the checkpoint was last known to be of this lease and at the position stored.
 	seen time.Time
-	// looking holds a token while somebody looks at the checkpoint for those who wait.
+	// looking holds a token while one waiter reads the checkpoint for all.
 	looking chan struct{}
 	// recorded is the Repeat that other processes can read. Only keep uses it.
 	recorded *Repeat
 }
 
-// newTurn is a turn whose checkpoint was found, or made, at began.
+// newTurn returns a lease whose checkpoint was found or created at began.
 func newTurn(epoch int64, at eventstore.Position, began time.Time) *turn {
 	return &turn{epoch: epoch, stored: at, reached: at, prolonged: began, seen: began, looking: make(chan struct{}, 1)}
 }
 
-// trusted is how long what a turn knows of its checkpoint counts without another look: less than it takes to put an older database in
-// the place of a lost one.
+// trusted is how long a lease holder relies on its last read of the checkpoint: less than it takes
+// to replace a lost database by an older one.
 const trusted = 250 * time.Millisecond
 
-// confirmLimit bounds one look at a checkpoint; others who ask wait for it.
+// confirmLimit bounds one read of a checkpoint, for which other waiters wait.
 const confirmLimit = 2 * time.Second
 
 // idleFlush is how long the checkpoint may stay behind the runner. Waiters of this process do not notice it, those of others do.
@@ -102,7 +102,7 @@ func (t *turn) age() time.Duration {
 	return passed(t.prolonged)
 }
 
-// known reports whether the checkpoint was looked at within a time.
+// known reports whether the checkpoint was read within a time.
 func (t *turn) known(within time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,15 +117,16 @@ func (t *turn) saw(at time.Time) {
 	}
 }
 
-// passed is the time since an instant. The clock that times are measured with stands still while a machine is suspended, the
-// clock of the day does not.
+// passed returns the time since an instant. The monotonic clock stops while a machine is suspended,
+// the wall clock does not.
 func passed(since time.Time) time.Duration {
 	now := time.Now()
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
-// confirm is nil where the checkpoint is the turn's and not behind what was stored, as was seen within the time that is trusted, or
-// is looked at now. errStale ends the turn; any other error is a failure to look. Of all who ask at once one looks.
+// confirm returns nil if the checkpoint is of this lease and not before the position stored, as
+// read within the trusted time or now. errStale ends the lease; any other error is a failed read.
+// Of concurrent callers only one reads.
 func (r *runner) confirm(ctx context.Context, t *turn) error {
 	if t.ctx.Err() != nil {
 		return errStale

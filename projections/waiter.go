@@ -12,8 +12,8 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Waiter knows how far the projections are: from memory those whose turn this process has, as its checkpoint confirms, from the
-// database all others.
+// Waiter reads the positions of projections: from memory if this process has the lease, confirmed
+// by the checkpoint, and otherwise from the database.
 type Waiter struct {
 	db    *pgxpool.Pool
 	local map[string]*progress
@@ -89,8 +89,10 @@ func late(ctx context.Context, name string) error {
 	return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "projection %s is late; retry", name)
 }
 
-// standing is where a projection is. Where this process has the turn its memory says so; that it is at enough, if that is not 0,
-// counts only where the checkpoint is the turn's still: another process may have taken it, and the database may have fallen back.
+// standing returns the state of a projection. If this process has the lease, it comes from memory.
+// A position of at least enough, unless that is 0, counts only if the checkpoint still is of this
+// lease: another process may have taken it, or the database may have been restored to an older
+// state.
 func (w *Waiter) standing(ctx context.Context, name string, enough eventstore.Position) (standing, error) {
 	var now standing
 	if local, ok := w.local[name]; ok {
@@ -106,7 +108,7 @@ func (w *Waiter) standing(ctx context.Context, name string, enough eventstore.Po
 			if now = local.look(); err == nil && now.active {
 				return now, nil
 			}
-			now.active = false // whoever waits looks at the database, until a turn is taken anew
+			now.active = false // waiters read the database, until this process takes the lease again
 		}
 	}
 	row, err := newCheckpoints(w.db, name).read(ctx)

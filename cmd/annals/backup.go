@@ -117,7 +117,8 @@ type backups struct {
 	hashKey []byte
 	// sealKeys are none where no server runs and they are not said.
 	sealKeys [][]byte
-	// flush takes to the log what was counted beside it; nil where no server runs, which did so as it ended.
+	// flush appends the recalls counted in schema ops to the log. It is nil if no server runs: a
+	// server flushes as it ends.
 	flush func(context.Context)
 }
 

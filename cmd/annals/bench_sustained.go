@@ -13,23 +13,26 @@ import (
 	"github.com/annals-project/annals/internal/load"
 )
 
-// SustainedCmd is "annals bench sustained". It writes to projects that it makes, and leaves them there.
+// SustainedCmd is "annals bench sustained". It creates the projects that it writes to, and does not
+// remove them.
 type SustainedCmd struct {
 	Remote
-	ManagementKey string        `name:"management-key" setting:"ANNALS_MANAGEMENT_KEY" help:"Management key, which makes the projects; better given by its variable."`
-	Own           bool          `name:"own" help:"Start a server of its own on a new folder, and remove it."`
-	Program       string        `name:"program" type:"existingfile" placeholder:"FILE" help:"Program whose server is measured with --own, to compare two versions; default: this one."`
-	Rate          int           `name:"rate" default:"1000" help:"Single sends a second that the server has to keep up with, 1 to 20,000."`
-	Over          int           `name:"over" default:"0" help:"Sends a second beyond what it can keep up with, to see how it refuses; 0 is none."`
-	For           time.Duration `name:"for" default:"1m" help:"How long each load lasts, at most 1h."`
-	Projects      int           `name:"projects" default:"1" help:"Projects that the sends go to in turn, 1 to 1,000."`
-	UnderWay      int           `name:"under-way" default:"512" help:"Most sends that wait for their answer at once, 1 to 4,096."`
-	Burst         time.Duration `name:"burst" default:"5s" help:"How long as many sends as go are made before, for the ratio; 0 is not at all."`
-	Passages      int           `name:"passages" default:"10000" help:"Texts to recall from, quiet and beside 200 sends a second, in thousands, at most 100,000; 0 is not at all."`
-	Rebuild       bool          `name:"rebuild" default:"true" negatable:"" help:"With --own, build what is derived anew at the end."`
-	Wait          time.Duration `name:"wait" default:"15m" help:"Longest wait until all that was sent has come to its end."`
-	Strict        bool          `name:"strict" help:"Fail where a bound is missed."`
-	JSON          bool          `name:"json" help:"Print the rows as one JSON value."`
+
+	ManagementKey string `name:"management-key" setting:"ANNALS_MANAGEMENT_KEY" help:"Management key; use the variable."`
+
+	Own      bool          `name:"own" help:"Start a separate server on a new folder, and remove it afterwards."`
+	Program  string        `name:"program" type:"existingfile" placeholder:"FILE" help:"With --own: annals to measure."`
+	Rate     int           `name:"rate" default:"1000" help:"Single sends a second of the steady load, 1 to 20,000."`
+	Over     int           `name:"over" default:"0" help:"Sends a second of an overload, at most 20,000; 0: none."`
+	For      time.Duration `name:"for" default:"1m" help:"How long each load lasts, at most 1h."`
+	Projects int           `name:"projects" default:"1" help:"Projects that receive the sends in turn, 1 to 1,000."`
+	UnderWay int           `name:"under-way" default:"512" help:"Sends in flight at most, 1 to 4,096."`
+	Burst    time.Duration `name:"burst" default:"5s" help:"Length of a burst at full speed before the loads; 0: none."`
+	Passages int           `name:"passages" default:"10000" help:"Texts for the recall part, at most 100,000; 0: none."`
+	Rebuild  bool          `name:"rebuild" default:"true" negatable:"" help:"With --own: rebuild all projections last."`
+	Wait     time.Duration `name:"wait" default:"15m" help:"Longest wait until every send has ended."`
+	Strict   bool          `name:"strict" help:"Fail if a bound is missed."`
+	JSON     bool          `name:"json" help:"Print the rows as one JSON value."`
 }
 
 // Validate is called by the parser.
@@ -47,7 +50,7 @@ func (c *SustainedCmd) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Run measures, one load after the other.
+// Run runs the measurements one after the other.
 func (c *SustainedCmd) Run(ctx context.Context, env *Env) (err error) {
 	m := &sustained{cmd: c, measurement: measurement{
 		cmd: &LoadCmd{Clients: 32, Wait: c.Wait}, log: env.Stderr, run: strconv.FormatInt(time.Now().UnixNano(), 36),
@@ -73,13 +76,13 @@ func (c *SustainedCmd) Run(ctx context.Context, env *Env) (err error) {
 type sustained struct {
 	measurement
 	cmd *SustainedCmd
-	// most is how many sends a second a burst came to, 0 where there was none.
+	// most is the rate of the burst in sends a second, 0 without a burst.
 	most float64
-	// sends is how many were acknowledged in all loads.
+	// sends counts the acknowledged sends of all loads.
 	sends int
 }
 
-// burst makes as many sends as go.
+// burst sends at full speed.
 func (m *sustained) burst(ctx context.Context) error {
 	if m.cmd.Burst == 0 {
 		return nil
@@ -93,12 +96,13 @@ func (m *sustained) burst(ctx context.Context) error {
 		return err
 	}
 	m.most, m.sends = got.PerSecond, m.sends+len(got.Times)
-	m.row(load.Row{What: fmt.Sprintf("burst of %v, %d clients", m.cmd.Burst, m.measurement.cmd.Clients), Value: got.PerSecond, Unit: "/s", AtLeast: true})
+	what := fmt.Sprintf("burst of %v, %d clients", m.cmd.Burst, m.measurement.cmd.Clients)
+	m.row(load.Row{What: what, Value: got.PerSecond, Unit: "/s", AtLeast: true})
 	_, err = m.settle(ctx, to)
 	return err
 }
 
-// steady is the load that the server has to keep up with.
+// steady measures the load that the server must sustain.
 func (m *sustained) steady(ctx context.Context) error {
 	of := fmt.Sprintf(" at %s sends a second", thousands(int64(m.cmd.Rate)))
 	got, seen, err := m.at(ctx, "steady", of, m.cmd.Rate)
@@ -106,8 +110,8 @@ func (m *sustained) steady(ctx context.Context) error {
 		return err
 	}
 	m.row(load.Row{
-		What: "acknowledged a second" + of, Value: float64(got.Acknowledged) / m.cmd.For.Seconds(), Unit: "/s", AtLeast: true,
-		Must: 0.99 * float64(m.cmd.Rate), Bare: m.most, BareOf: "burst",
+		What: "acknowledged a second" + of, Value: float64(got.Acknowledged) / m.cmd.For.Seconds(), Unit: "/s",
+		AtLeast: true, Must: 0.99 * float64(m.cmd.Rate), Bare: m.most, BareOf: "burst",
 	})
 	m.row(load.Row{What: "refused" + of, Value: share(got.Refused, got.Made), Unit: "%"})
 	m.times("due to receipt"+of, got.Receipts, 0)
@@ -117,7 +121,7 @@ func (m *sustained) steady(ctx context.Context) error {
 	return nil
 }
 
-// beyond is a load that the server can not keep up with.
+// beyond measures an overload.
 func (m *sustained) beyond(ctx context.Context) error {
 	if m.cmd.Over == 0 {
 		return nil
@@ -127,30 +131,37 @@ func (m *sustained) beyond(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.row(load.Row{What: "acknowledged a second" + of, Value: float64(got.Acknowledged) / m.cmd.For.Seconds(), Unit: "/s", AtLeast: true})
+	m.row(load.Row{
+		What: "acknowledged a second" + of, Value: float64(got.Acknowledged) / m.cmd.For.Seconds(), Unit: "/s",
+		AtLeast: true,
+	})
 	m.row(load.Row{What: "refused" + of, Value: share(got.Refused, got.Made), Unit: "%"})
 	m.row(load.Row{What: "refused without Retry-After" + of, Value: float64(got.Untold), Unit: "", Must: 1})
 	m.times("due to receipt"+of, got.Receipts, 0)
 	m.times("accepted to completed"+of, got.Completed, 0)
-	m.row(load.Row{What: "accepted to completed, longest" + of, Value: got.Completed.Percentile(1) / 1000, Unit: "s", Must: 60})
+	m.row(load.Row{
+		What: "accepted to completed, longest" + of, Value: got.Completed.Percentile(1) / 1000, Unit: "s", Must: 60,
+	})
 	m.seen(of, seen)
 	return nil
 }
 
-// times shows a median, a 99th percentile and the longest.
+// times reports the median, the 99th percentile and the maximum.
 func (m *sustained) times(what string, times load.Times, must float64) {
 	m.row(load.Row{What: what + ", p50", Value: times.Percentile(0.50), Unit: "ms"})
 	m.row(load.Row{What: what + ", p99", Value: times.Percentile(0.99), Unit: "ms", Must: must})
 	m.row(load.Row{What: what + ", longest", Value: times.Percentile(1), Unit: "ms"})
 }
 
-// seen shows what was looked at beside a load.
+// seen reports what was observed during a load.
 func (m *sustained) seen(of string, w *watching) {
 	m.row(load.Row{What: "sends in progress" + of + ", after a third", Value: w.queueAt(1. / 3), Unit: ""})
 	m.row(load.Row{What: "sends in progress" + of + ", at the end", Value: w.queueAt(1), Unit: ""})
 	m.row(load.Row{What: "sends in progress" + of + ", most", Value: w.mostQueue(), Unit: ""})
 	if w.oldest > 0 {
-		m.row(load.Row{What: "oldest open item as the server shows it" + of + ", most", Value: w.oldest, Unit: "s", Must: 60})
+		m.row(load.Row{
+			What: "oldest open item as the server shows it" + of + ", most", Value: w.oldest, Unit: "s", Must: 60,
+		})
 	}
 	m.row(load.Row{What: "memory of the service" + of + ", after a third", Value: w.residentAt(1. / 3), Unit: "MiB"})
 	m.row(load.Row{What: "memory of the service" + of + ", at the end", Value: w.residentAt(1), Unit: "MiB"})
@@ -158,16 +169,16 @@ func (m *sustained) seen(of string, w *watching) {
 
 func share(part, of int) float64 { return 100 * float64(part) / float64(max(of, 1)) }
 
-// target is a project that is sent to.
+// target is a project that receives sends.
 type target struct {
 	slug string
-	// calls tries each call once, asks tries again.
+	// calls makes each call once; asks retries.
 	calls, asks *client.Client
-	// first is a send that was made before the load.
+	// first is the id of a send that precedes the load.
 	first string
 }
 
-// targets makes the projects of a load.
+// targets creates the projects of a load.
 func (m *sustained) targets(ctx context.Context, name string) ([]target, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, m.cmd.UnderWay
@@ -178,7 +189,8 @@ func (m *sustained) targets(ctx context.Context, name string) ([]target, error) 
 			return nil, err
 		}
 		t := target{slug: slug}
-		if t.calls, err = client.New(m.manager.Base(), key, client.Options{Attempts: 1, Transport: transport}); err != nil {
+		once := client.Options{Attempts: 1, Transport: transport}
+		if t.calls, err = client.New(m.manager.Base(), key, once); err != nil {
 			return nil, fmt.Errorf("address of the server: %w", err)
 		}
 		if t.asks, err = client.New(m.manager.Base(), key, client.Options{}); err != nil {
@@ -194,7 +206,7 @@ func (m *sustained) targets(ctx context.Context, name string) ([]target, error) 
 	return list, m.settled(ctx, list)
 }
 
-// settled waits until nothing of the projects is in progress.
+// settled waits until no send of the projects is in progress.
 func (m *sustained) settled(ctx context.Context, list []target) error {
 	ctx, cancel := context.WithTimeout(ctx, m.cmd.Wait)
 	defer cancel()
@@ -210,7 +222,7 @@ func (m *sustained) settled(ctx context.Context, list []target) error {
 	return nil
 }
 
-// at makes one load, and shows what it cost and whether all of it came to its end.
+// at runs one load, and reports its cost and whether every send ended.
 func (m *sustained) at(ctx context.Context, name, of string, rate int) (load.Sends, *watching, error) {
 	list, err := m.targets(ctx, name)
 	if err != nil {
@@ -244,10 +256,12 @@ func (m *sustained) at(ctx context.Context, name, of string, rate int) (load.Sen
 		return got, seen, err
 	}
 	if got.Held > 0 {
-		m.row(load.Row{What: fmt.Sprintf("not sent since %d were under way%s", m.cmd.UnderWay, of), Value: share(got.Held, got.Held+got.Made), Unit: "%"})
+		what := fmt.Sprintf("not sent since %d were under way%s", m.cmd.UnderWay, of)
+		m.row(load.Row{What: what, Value: share(got.Held, got.Held+got.Made), Unit: "%"})
 	}
 	if got.Unanswered > 0 {
-		m.row(load.Row{What: fmt.Sprintf("not answered%s: %v", of, got.FirstUnanswered), Value: share(got.Unanswered, got.Made), Unit: "%"})
+		what := fmt.Sprintf("not answered%s: %v", of, got.FirstUnanswered)
+		m.row(load.Row{What: what, Value: share(got.Unanswered, got.Made), Unit: "%"})
 	}
 	if got.Overdue > 0 {
 		m.row(load.Row{What: "of the sample, given up" + of, Value: float64(got.Overdue), Unit: "", Must: 1})
@@ -255,7 +269,7 @@ func (m *sustained) at(ctx context.Context, name, of string, rate int) (load.Sen
 	return got, seen, m.kept(ctx, of, list, asks, got)
 }
 
-// kept looks for sends that were acknowledged and are not there, or not completed.
+// kept counts acknowledged sends that are missing or not completed.
 func (m *sustained) kept(ctx context.Context, of string, list []target, asks []*client.Client, got load.Sends) error {
 	projects, err := m.manager.Projects(ctx)
 	if err != nil {
@@ -269,11 +283,13 @@ func (m *sustained) kept(ctx context.Context, of string, list []target, asks []*
 	for _, t := range list {
 		there += month[t.slug] - 1 // the first send
 	}
-	m.row(load.Row{What: "acknowledged and lost" + of, Value: max(0, float64(got.Acknowledged)-float64(there)), Unit: "", Must: 1})
+	lost := max(0, float64(got.Acknowledged)-float64(there))
+	m.row(load.Row{What: "acknowledged and lost" + of, Value: lost, Unit: "", Must: 1})
 	asked, open, err := load.Unfinished(ctx, asks, got.Sent)
 	if err != nil {
 		return err
 	}
-	m.row(load.Row{What: fmt.Sprintf("not completed in the end, of %s asked for%s", thousands(int64(asked)), of), Value: float64(open), Unit: "", Must: 1})
+	what := fmt.Sprintf("not completed in the end, of %s asked for%s", thousands(int64(asked)), of)
+	m.row(load.Row{What: what, Value: float64(open), Unit: "", Must: 1})
 	return nil
 }

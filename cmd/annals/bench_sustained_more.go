@@ -17,15 +17,16 @@ import (
 	"github.com/annals-project/annals/internal/operator"
 )
 
-// The recalls beside sends.
+// The recalls during sends.
 const (
 	besidePerSecond = 200
-	// besideTurns is how often quiet and busy follow each other: what else the machine does falls on both.
+	// besideTurns is how often a quiet and a busy measurement alternate, so that other work of the
+	// machine affects both.
 	besideTurns   = 4
 	besideQueries = 150
 )
 
-// recalls measures recall quiet and beside sends.
+// recalls measures recall without and with concurrent sends.
 func (m *sustained) recalls(ctx context.Context) error {
 	if m.cmd.Passages == 0 {
 		return nil
@@ -62,14 +63,16 @@ func (m *sustained) recalls(ctx context.Context) error {
 	p50 := quiet.Percentile(0.50)
 	m.row(load.Row{What: "recall, quiet, p50", Value: p50, Unit: "ms"})
 	m.row(load.Row{
-		What: fmt.Sprintf("recall beside %d sends a second, p50", besidePerSecond), Value: busy.Percentile(0.50), Unit: "ms",
-		Must: 1.5 * p50, Bare: p50, BareOf: "quiet",
+		What: fmt.Sprintf("recall beside %d sends a second, p50", besidePerSecond), Value: busy.Percentile(0.50),
+		Unit: "ms", Must: 1.5 * p50, Bare: p50, BareOf: "quiet",
 	})
 	return nil
 }
 
-// beside measures recall while sends to other projects are made, and returns once these are done.
-func (m *sustained) beside(ctx context.Context, to *client.Client, list []target, turn int, from, until time.Time) (times load.Times, err error) {
+// beside measures recall during sends to other projects, and returns once these sends have ended.
+func (m *sustained) beside(
+	ctx context.Context, to *client.Client, list []target, turn int, from, until time.Time,
+) (times load.Times, err error) {
 	calls := make([]*client.Client, len(list))
 	for i, t := range list {
 		calls[i] = t.calls
@@ -96,7 +99,7 @@ func (m *sustained) beside(ctx context.Context, to *client.Client, list []target
 	return times, m.settled(ctx, list)
 }
 
-// rebuild builds everything that is derived anew, while no server runs.
+// rebuild rebuilds all projections while no server runs.
 func (m *sustained) rebuild(ctx context.Context) error {
 	if m.own == nil || m.sends == 0 || !m.cmd.Rebuild {
 		return nil
@@ -117,7 +120,7 @@ func (m *sustained) rebuild(ctx context.Context) error {
 	for lines := bufio.NewScanner(bytes.NewReader(said)); lines.Scan(); {
 		var r operator.Rebuild
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return fmt.Errorf("what a rebuild said: %w", err)
+			return fmt.Errorf("decode the output of the rebuild: %w", err)
 		}
 		if r.Done {
 			m.row(load.Row{What: "rebuild of " + r.Projection, Value: r.Rate(), Unit: "events/s", AtLeast: true})

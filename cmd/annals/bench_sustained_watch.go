@@ -12,16 +12,17 @@ import (
 	"github.com/annals-project/annals/internal/load"
 )
 
-// watchEvery is how often the server is looked at beside a load, watchProjects the most projects that are.
+// watchEvery is the pause between two observations during a load, watchProjects the most projects
+// that are observed.
 const (
 	watchEvery    = 2 * time.Second
 	watchProjects = 10
 )
 
-// oldestMetrics are how the server shows the age of the oldest open items, in seconds.
+// oldestMetrics are the metrics for the age of the oldest open items, in seconds.
 var oldestMetrics = []string{`annals_open_age_seconds{for="derivation"}`, `annals_open_age_seconds{for="index"}`}
 
-// watching looks at a server beside a load.
+// watching observes a server during a load.
 type watching struct {
 	cancel          context.CancelFunc
 	done            chan struct{}
@@ -30,7 +31,7 @@ type watching struct {
 	oldest          float64
 }
 
-// watch begins to look.
+// watch starts observing.
 func (m *sustained) watch(ctx context.Context, list []target) *watching {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watching{cancel: cancel, done: make(chan struct{})}
@@ -58,14 +59,15 @@ func (m *sustained) watch(ctx context.Context, list []target) *watching {
 	return w
 }
 
-// stop ends it.
+// stop ends the observation.
 func (w *watching) stop() error {
 	w.cancel()
 	<-w.done
 	return w.err
 }
 
-// look reads the state of the server once. Of many projects the first ones stand for all.
+// look reads the state of the server once. If there are many projects, the first ones represent
+// all.
 func (m *sustained) look(ctx context.Context, list []target, w *watching) error {
 	var queue float64
 	some := list[:min(len(list), watchProjects)]
@@ -87,7 +89,8 @@ func (m *sustained) look(ctx context.Context, list []target, w *watching) error 
 		}
 		w.oldest = max(w.oldest, age)
 	}
-	w.queue, w.resident = append(w.queue, queue*float64(len(list))/float64(len(some))), append(w.resident, resident/(1<<20))
+	w.queue = append(w.queue, queue*float64(len(list))/float64(len(some)))
+	w.resident = append(w.resident, resident/(1<<20))
 	return nil
 }
 
@@ -101,7 +104,7 @@ func (w *watching) mostQueue() (most float64) {
 	return most
 }
 
-// at is the value that was seen after a part of the load; 0 where none was.
+// at returns the value observed after a fraction of the load, 0 if there is none.
 func at(values []float64, part float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -109,11 +112,11 @@ func at(values []float64, part float64) float64 {
 	return values[min(int(part*float64(len(values))), len(values)-1)]
 }
 
-// cost is what a server has spent until now.
+// cost is what a server has used so far.
 type cost struct {
 	processor processorTime
-	events    float64 // 0 where the event store is another than the embedded one
-	bytes     int64   // of its log on disk, 0 where that is not here
+	events    float64 // 0 unless the event store is the embedded one
+	bytes     int64   // of its log on disk, 0 if that is on another machine
 }
 
 func (m *sustained) cost(ctx context.Context) (c cost, err error) {
@@ -127,22 +130,25 @@ func (m *sustained) cost(ctx context.Context) (c cost, err error) {
 	return c, err
 }
 
-// costs shows what each send has cost since.
+// costs reports the cost of each send since before.
 func (m *sustained) costs(ctx context.Context, of string, before cost, sends int) error {
 	after, err := m.cost(ctx)
 	if err != nil {
 		return err
 	}
 	if after.events > before.events {
-		m.row(load.Row{What: "events of a send" + of, Value: (after.events - before.events) / float64(sends), Unit: "", Must: 2.5})
+		events := (after.events - before.events) / float64(sends)
+		m.row(load.Row{What: "events of a send" + of, Value: events, Unit: "", Must: 2.5})
 	}
 	if after.bytes > before.bytes {
-		m.row(load.Row{What: "bytes of log of a send, on disk" + of, Value: float64(after.bytes-before.bytes) / float64(sends), Unit: ""})
+		size := float64(after.bytes-before.bytes) / float64(sends)
+		m.row(load.Row{What: "bytes of log of a send, on disk" + of, Value: size, Unit: ""})
 	}
 	return m.spent(ctx, "single send with all that follows"+of, before.processor, sends)
 }
 
-// folderBytes are the bytes of the files of a folder; 0 where there is none. Files may go away meanwhile.
+// folderBytes sums the sizes of the files of a folder; 0 if there is no folder. Files may disappear
+// meanwhile.
 func folderBytes(dir string) (sum int64, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

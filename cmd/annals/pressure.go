@@ -78,13 +78,13 @@ type pressure struct {
 	owners  func(ctx context.Context, projects []uuid.UUID) (map[uuid.UUID]uuid.UUID, error)
 	known   map[uuid.UUID]uuid.UUID
 	blocked atomic.Pointer[refusals]
-	// waits is the queue of derivation; nil where this process derives nothing. derives is true once it does, by
-	// itself, what was accepted behind derivesFrom.
+	// waits is the queue of derivation, nil if this process does not derive. derives is true once
+	// it derives with the built-in extractor; only items accepted after derivesFrom count.
 	waits       waits
 	model       bool
 	derives     atomic.Bool
 	derivesFrom atomic.Uint64
-	// clock is what times of acceptance are of.
+	// clock is the clock that acceptance times are compared with.
 	clock func() time.Time
 }
 
@@ -99,7 +99,7 @@ type refusals struct {
 	behind, full, nearlyFull string
 	// own are the organizations that are refused for what they sent.
 	own map[uuid.UUID]work
-	// waited is what waits for derivation.
+	// waited is what the queue of derivation holds up.
 	waited waited
 }
 

@@ -161,7 +161,8 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 	backlog := &backlog{}
 	p.runtime, err = projections.New(projections.Config{
 		Observer: backlog,
-		DB:       st.work, Calls: st.db, Store: st.store, Codec: st.codec, LogID: projections.LogIDOf(st.store, st.codec), Logger: log, Hooks: hooks,
+		DB:       st.work, Calls: st.db, Store: st.store, Codec: st.codec, Logger: log, Hooks: hooks,
+		LogID:      projections.LogIDOf(st.store, st.codec),
 		Projectors: append(projectors(st, events.Namespaces, analyzer, log), s.embeddingProjectors()...),
 	})
 	if err != nil {
@@ -193,7 +194,9 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 		}
 		p.worker.Slow = true
 	}
-	p.confirmer = &pipeline.Confirmer{Log: events, Sends: lists, Progress: inside, IndexTrouble: p.indexTrouble, Logger: log, Now: p.now}
+	p.confirmer = &pipeline.Confirmer{
+		Log: events, Sends: lists, Progress: inside, IndexTrouble: p.indexTrouble, Logger: log, Now: p.now,
+	}
 	if p.embedding, err = p.newEmbedding(ctx, events); err != nil {
 		return nil, err
 	}
@@ -206,7 +209,9 @@ func newProcess(ctx context.Context, s *Settings, st *storage, listening listene
 	}
 	meters, charges := p.newMeters(p.tariff), usage.Queries{DB: st.db, Tariff: p.tariff}
 	p.recalls = usage.NewRecalls(meters, log)
-	p.metering = &commands.Metering{Log: events, Counted: usage.Queries{DB: st.work, Tariff: p.tariff}, Waiter: inside, Logger: log, Now: p.now}
+	p.metering = &commands.Metering{
+		Log: events, Counted: usage.Queries{DB: st.work, Tariff: p.tariff}, Waiter: inside, Logger: log, Now: p.now,
+	}
 	vault, sealing, err := openVault(s, st.db)
 	if err != nil {
 		return nil, err
@@ -241,7 +246,10 @@ func projectors(st *storage, namespaces stream.Namespaces, analyzer *domainrecal
 func (p *process) routes(registry *prometheus.Registry, queries datapoints.Queries, write *commands.Service, blobs blobReader,
 	analyzer *domainrecall.Analyzer,
 ) error {
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &partMetrics{p}, workMetrics{p})
+	registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		&partMetrics{p}, workMetrics{p},
+	)
 	p.embedding.metrics(registry)
 	metrics, err := httpx.NewMetrics(registry)
 	if err != nil {

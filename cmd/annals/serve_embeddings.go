@@ -34,7 +34,10 @@ func (p *process) newEmbedding(ctx context.Context, events *commands.Log) (e emb
 	if err != nil {
 		return e, err
 	}
-	e.embedder = &pipeline.Embedder{Log: events, List: embeddings.Queries{DB: p.st.work}, Progress: p.runtime.Inside(), Vectors: vectors, Logger: p.log, Now: p.now}
+	e.embedder = &pipeline.Embedder{
+		Log: events, List: embeddings.Queries{DB: p.st.work}, Progress: p.runtime.Inside(), Vectors: vectors,
+		Logger: p.log, Now: p.now,
+	}
 	one := func(ctx context.Context, text string) ([]float32, error) {
 		answer, err := vectors.Embed(ctx, []string{text})
 		if err != nil {

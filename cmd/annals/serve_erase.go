@@ -18,10 +18,17 @@ import (
 
 // newFinisher makes the finisher with what it removes from the disk.
 func (p *process) newFinisher(events *commands.Log, lists datapoints.Queries) *pipeline.Finisher {
-	tables := projections.Vacuum{DB: p.st.work, Keepers: []projections.TextKeeper{datapoints.Projector{}, &memories.Projector{}, &directory.Projector{}}, Leftovers: p.runtime.DropLeftovers}
+	tables := projections.Vacuum{
+		DB:        p.st.work,
+		Keepers:   []projections.TextKeeper{datapoints.Projector{}, &memories.Projector{}, &directory.Projector{}},
+		Leftovers: p.runtime.DropLeftovers,
+	}
 	inside := p.runtime.Inside()
 	removals := directory.NewQueries(p.st.work, p.st.store, inside, lists, usage.Queries{DB: p.st.work})
-	f := &pipeline.Finisher{Log: events, List: lists, Identities: removals, Progress: inside, Logger: p.log, Now: p.now, Index: p.st.index, HasIndex: p.index.feeds}
+	f := &pipeline.Finisher{
+		Log: events, List: lists, Identities: removals, Progress: inside, Logger: p.log, Now: p.now,
+		Index: p.st.index, HasIndex: p.index.feeds,
+	}
 	f.Aside = func(at eventstore.Position) bool {
 		aside, is := p.runtime.Aside()[at]
 		return is && (len(aside.Projections) == 0 || slices.Contains(aside.Projections, datapoints.Name))

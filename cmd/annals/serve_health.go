@@ -19,7 +19,7 @@ import (
 // checkLimit bounds one look at a part.
 const checkLimit = 2 * time.Second
 
-// mostNamed is how many deletions that cannot be completed are named one by one.
+// mostNamed bounds the deletions that /readyz names one by one.
 const mostNamed = 8
 
 // notReady names what cannot do its work, and why. Causes go to the log, each set of them once.
@@ -58,8 +58,9 @@ func (p *process) notReady(ctx context.Context) []readapi.NotReady {
 	}
 	stuck := p.finisher.Stuck()
 	for _, s := range stuck[:min(len(stuck), mostNamed)] {
-		add("deletion "+s.ID.String(), fmt.Sprintf("committed at position %d, cannot be completed (one of %d): what it deletes is still served; the log names the cause",
-			s.Position, len(stuck)), s.Err)
+		why := fmt.Sprintf("committed at position %d, cannot be completed (one of %d): what it deletes is still served; "+
+			"the log names the cause", s.Position, len(stuck))
+		add("deletion "+s.ID.String(), why, s.Err)
 	}
 	if reason := p.door.reason(); reason != "" {
 		add("service", reason, nil)
@@ -148,15 +149,21 @@ func projectionMetrics(registry prometheus.Registerer) projections.Hooks {
 }
 
 var (
-	refusedMetric = prometheus.NewDesc("annals_writes_refused", "1 while writes are refused: projections are far behind, more is sent than can be derived, the disk is nearly full, or the event store can write no more.", []string{"why"}, nil)
-	asideMetric   = prometheus.NewDesc("annals_events_set_aside", "How many events projections pass over.", nil, nil)
+	refusedMetric = prometheus.NewDesc("annals_writes_refused",
+		"1 while writes are refused: projections lag far, more is sent than can be derived, the disk is nearly full, "+
+			"or the event store cannot write.", []string{"why"}, nil)
+	asideMetric = prometheus.NewDesc("annals_events_set_aside", "How many events projections pass over.", nil, nil)
 
 	openMetric = prometheus.NewDesc("annals_open_age_seconds",
-		"Since when the oldest that is open waits: an item for derivation, a captured send to be searchable.", []string{"for"}, nil)
+		"Age of the oldest item that waits for derivation, and of the oldest captured send that is not searchable.",
+		[]string{"for"}, nil)
 
-	lagMetric   = prometheus.NewDesc("annals_projection_lag", "How far a projection is behind the log, in positions.", []string{"projection"}, nil)
-	stallMetric = prometheus.NewDesc("annals_feed_stalls_total", "How often the subscription to the log brought nothing although the log went on, and was begun again.", nil, nil)
-	logMetric   = prometheus.NewDesc("annals_node_total", "What the embedded event store wrote since its start.", []string{"what"}, nil)
+	lagMetric = prometheus.NewDesc("annals_projection_lag",
+		"How far a projection is behind the log, in positions.", []string{"projection"}, nil)
+	stallMetric = prometheus.NewDesc("annals_feed_stalls_total",
+		"How often the subscription to the log stalled while the log grew, and was restarted.", nil, nil)
+	logMetric = prometheus.NewDesc("annals_node_total",
+		"What the embedded event store wrote since its start.", []string{"what"}, nil)
 )
 
 // partMetrics reads the state of the parts when it is asked for.
@@ -181,7 +188,8 @@ func (m *partMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 	found := m.p.pressure.found()
 	for why, refused := range map[string]bool{
-		"behind": found.behind != "", "waiting": found.waited.late != "", "disk": found.nearlyFull != "", "log": m.p.pressure.stopped() != nil,
+		"behind": found.behind != "", "waiting": found.waited.late != "", "disk": found.nearlyFull != "",
+		"log": m.p.pressure.stopped() != nil,
 	} {
 		value := 0.0
 		if refused {

@@ -22,7 +22,7 @@ type operatorProjections struct {
 	runtime *projections.Runtime
 	log     *commands.Log
 	now     func() time.Time
-	// stuck are the deletions that cannot be completed; nil has none.
+	// stuck returns the deletions that cannot be completed; nil if there is no finisher.
 	stuck func() []pipeline.Stuck
 }
 
@@ -57,7 +57,8 @@ func (o operatorProjections) SetAside(ctx context.Context, s operator.SetAside) 
 			stand = append(stand, h.Name)
 		}
 	}
-	if o.stuck != nil && slices.ContainsFunc(o.stuck(), func(d pipeline.Stuck) bool { return d.Position == eventstore.Position(s.Position) }) {
+	at := eventstore.Position(s.Position)
+	if o.stuck != nil && slices.ContainsFunc(o.stuck(), func(d pipeline.Stuck) bool { return d.Position == at }) {
 		stand = append(stand, datapoints.Name)
 	}
 	ask := commands.SetAside{Position: eventstore.Position(s.Position), Reason: s.Reason, By: s.By, At: o.now()}

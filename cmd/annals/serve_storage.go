@@ -23,9 +23,10 @@ import (
 // connections is how many connections to the event store share the calls: one HTTP/2 connection serialises its writes.
 const connections = 4
 
-// callConnections and workConnections are the most connections to Postgres of the calls, and of the work behind them: pages and
-// turns of projections, and the to-do lists of the pipeline. That a process answers many calls takes none from its work. A projection
-// that is built beside the live one takes projections.besideConnections more.
+// callConnections and workConnections bound the connections to Postgres of calls and of background
+// work: projections, their leases, and the work lists of the pipeline. The pools are separate so
+// that many calls cannot starve the background work. Each projection that is rebuilt in a shadow
+// takes projections.besideConnections more.
 const (
 	callConnections = 32
 	workConnections = 24
@@ -38,7 +39,7 @@ type storage struct {
 	store    *esdb.Store
 	codec    *eventstore.Codec
 	db       *pgxpool.Pool // for calls
-	work     *pgxpool.Pool // for the work behind them
+	work     *pgxpool.Pool // for background work
 	index    recallindex.Index
 }
 

@@ -32,11 +32,12 @@ type accounts struct {
 // usageTimeout is how long a usage read waits for the projections to come to the head.
 const usageTimeout = 5 * time.Second
 
-// countedInLog takes to the log all that was counted beside it, for what is read from the log alone. What cannot be taken now stays
-// counted, and is told to the log of the service only: a backup is worth more than its last recalls.
+// countedInLog appends all counted recalls to the log, for a reader of the log alone. On failure
+// they stay counted and only the service log reports it: a backup without the last recalls is
+// better than none.
 func (p *process) countedInLog(ctx context.Context) {
 	if err := p.metering.Flush(ctx); err != nil {
-		p.log.WarnContext(ctx, "a backup lacks recalls that are counted beside the log", "err", err)
+		p.log.WarnContext(ctx, "backup lacks the latest counted recalls", "err", err)
 	}
 }
 

@@ -11,37 +11,41 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
-// Sends are refused before what is open grows old: items come faster than they are derived then. By the time that a limit is passed,
-// what is accepted last waits for as much longer as sends come faster than they are derived, so the limits are well below a minute.
+// Sends are refused before open items grow old, because sends then arrive faster than they are
+// derived. Once a limit is reached, the newest item still waits for longer, in proportion to the
+// excess. So the limits are well below a minute.
 const (
-	// An organization that has the most of what waits is refused once a crowd waits for ownWaitingFor, all are once one waits for
-	// waitingFor. They are taken again once it is half as long.
+	// While more than crowdWaits items wait: after ownWaitingFor, the organization with most of the
+	// waiting items is refused; after waitingFor, all are. A refusal ends at half of its limit.
 	ownWaitingFor = 10 * time.Second
 	waitingFor    = 20 * time.Second
-	// crowdWaits is how many items may wait for however long: some that cannot be worked on are nobody else's fault.
+	// crowdWaits is how many items may wait for any time: a few items that cannot be derived must
+	// not block others.
 	crowdWaits = 256
-	// waitingShare is how many of the oldest items are looked at to find out whose they are.
+	// waitingShare is how many of the oldest items are counted by organization.
 	waitingShare = 2048
-	// openLimit is from which age the oldest open item is named on /readyz.
+	// openLimit is the age from which /readyz names the oldest open item.
 	openLimit = 30 * time.Second
 )
 
-// waits is what the queue of derivation is asked.
+// waits is the part of the derivation queue that backpressure reads.
 type waits interface {
 	Waiting(ctx context.Context, behind eventstore.Position, before int) (datapoints.Waiting, error)
 	WaitingOf(ctx context.Context, behind eventstore.Position, limit int) (map[uuid.UUID]int, error)
 }
 
-// waited is what was found in the queue.
+// waited is the state of the queue and what follows from it.
 type waited struct {
 	datapoints.Waiting
-	// late says why all are refused, "" for not; own are the organizations that are refused for what they sent.
+	// late is why all organizations are refused, "" if they are not. own are the organizations that
+	// are refused because of their own items.
 	late string
 	own  map[uuid.UUID]bool
 }
 
-// lookWaiting finds who is refused since items wait for derivation. Only what was accepted since this process derives counts: it is
-// no news that derivation was off. What cannot be found out stays as it was.
+// lookWaiting decides who is refused because items wait for derivation. Only items accepted since
+// this process derives count, so a pause of derivation refuses nobody. If the queue cannot be read,
+// the decision stays as it was.
 func (p *pressure) lookWaiting(ctx context.Context, before waited) waited {
 	if p.waits == nil {
 		return waited{}
@@ -75,8 +79,8 @@ func (p *pressure) lookWaiting(ctx context.Context, before waited) waited {
 	return now
 }
 
-// begin says that derivation begins: what is accepted from now on counts. A model derives as fast as somebody else answers, so
-// nothing is refused for it.
+// begin marks the start of derivation: items accepted from now on count. With a model nothing is
+// refused, because its endpoint sets the speed.
 func (p *pressure) begin(ctx context.Context) error {
 	if p.model || p.derives.Load() {
 		return nil
@@ -90,7 +94,7 @@ func (p *pressure) begin(ctx context.Context) error {
 	return nil
 }
 
-// mostWaiting is the organization that has the most of the oldest items that wait.
+// mostWaiting returns the organization with most of the oldest waiting items.
 func (p *pressure) mostWaiting(ctx context.Context, from eventstore.Position) (most uuid.UUID, err error) {
 	counts, err := p.waits.WaitingOf(ctx, from, waitingShare)
 	if err != nil {
@@ -113,12 +117,12 @@ func (p *pressure) mostWaiting(ctx context.Context, from eventstore.Position) (m
 	return most, nil
 }
 
-// age is since when the oldest item waits to be derived.
+// age is how long the oldest item has waited for derivation.
 func (p *pressure) age() time.Duration {
 	return p.since(p.found().waited.Item)
 }
 
-// since is for how long something waits that was accepted at a time, 0 for nothing.
+// since returns the time since an acceptance, 0 if there is none.
 func (p *pressure) since(accepted time.Time) time.Duration {
 	if accepted.IsZero() {
 		return 0
@@ -126,7 +130,8 @@ func (p *pressure) since(accepted time.Time) time.Duration {
 	return max(p.clock().Sub(accepted), 0)
 }
 
-// openTooLong names what is open for longer than it may be, "" for nothing.
+// openTooLong describes an item or send that is open for longer than openLimit, "" if there is
+// none.
 func (p *pressure) openTooLong() string {
 	w := p.found().waited
 	if age := p.since(w.Item); age > openLimit {

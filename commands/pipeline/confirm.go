@@ -26,20 +26,20 @@ const (
 	indexPatience = 2 * time.Minute
 )
 
-// Confirmations lists the sends whose items have all come to an end.
+// Confirmations lists the sends whose items have all ended.
 type Confirmations interface {
-	// Searchable is up to where a watermark ends at most limit sends of those that were captured up to upTo, 0 for
-	// none.
+	// Searchable returns the position up to which a watermark ends at most about limit of the sends
+	// captured up to upTo, 0 if there is none.
 	Searchable(ctx context.Context, upTo eventstore.Position, limit int) (eventstore.Position, error)
-	// Unsearchable are sends that wait for a watermark beyond a position.
+	// Unsearchable lists sends that wait for a watermark after a position.
 	Unsearchable(ctx context.Context, behind eventstore.Position, limit int) ([]todo.Send, error)
-	// Confirmable are sends that no watermark ends.
+	// Confirmable lists sends that no watermark ends.
 	Confirmable(ctx context.Context, limit int) ([]todo.Send, error)
 }
 
-// Confirmer ends sends: as indexed once everything of them was seen to be searchable, else as failed with the first
-// failure. A watermark says the former of all sends together (pipeline.Searchable); what it cannot say is said of a
-// send by itself.
+// Confirmer ends sends: as indexed once all of a send is searchable, else as failed with the first
+// failure. A watermark ends many sends at once as indexed (pipeline.Searchable). The other sends
+// end by events of their own.
 type Confirmer struct {
 	Log      *commands.Log
 	Sends    Confirmations
@@ -153,7 +153,7 @@ func (c *Confirmer) endEach(ctx context.Context, searchable eventstore.Position)
 	return worked, errors.Join(errs...)
 }
 
-// endOf is how a send ends now, nil for not yet.
+// endOf returns the event that ends a send now, nil if it does not end yet.
 func (c *Confirmer) endOf(send todo.Send, searchable eventstore.Position, unwritable bool) event.Event {
 	failed := func(code, message string) event.Event {
 		return ingestion.Failed{ProjectID: send.ProjectID, Code: code, Message: message, FailedAt: c.Now()}
@@ -174,8 +174,9 @@ func (c *Confirmer) endOf(send todo.Send, searchable eventstore.Position, unwrit
 	}
 }
 
-// end appends how a send ended, unless its stream says so already, or says that the send was retried since: then what
-// was decided is about an earlier round, and the position is 0.
+// end appends the event that ends a send. It appends nothing if the stream has such an event
+// already, or if the send was retried since: the decision was then about an earlier round, and the
+// position is 0.
 func (c *Confirmer) end(ctx context.Context, send todo.Send, e event.Event) (eventstore.Position, error) {
 	name := stream.Name(stream.Ingestion, send.IngestionID)
 	meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline", CorrelationID: send.IngestionID}

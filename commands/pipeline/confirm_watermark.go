@@ -15,25 +15,28 @@ import (
 )
 
 const (
-	// watermarkSize is how many sends a watermark ends at most: what one event changes is bounded.
+	// watermarkSize bounds the sends that a watermark ends, and so the work that one event causes.
 	watermarkSize = 4096
-	// watermarkEvery is how often there is a watermark in the long run; watermarkBurst may come one right after the
-	// other.
+	// watermarkEvery is the least average time between watermarks; watermarkBurst of them may come
+	// at once.
 	watermarkEvery = 250 * time.Millisecond
 	watermarkBurst = 4
 )
 
-// watermark is what a confirmer knows of stream pipeline.
+// watermark is the state of stream pipeline that a confirmer knows.
 type watermark struct {
 	known bool
-	// revision and position are those of the last watermark, NoStream and 0 for none, and upTo is what that said.
+	// revision and position are those of the last watermark, NoStream and 0 if there is none. upTo
+	// is the position up to which it declares sends searchable.
 	revision       eventstore.Revision
 	position, upTo eventstore.Position
-	// due is when the next one may be appended; it lies in the past where there was none for a while.
+	// due is when the next watermark may be appended; it is in the past if there was none for a
+	// while.
 	due time.Time
 }
 
-// spend reports whether a watermark may be appended now. A clock that was put back does not hold it up.
+// spend reports whether a watermark may be appended now. A clock that was set back does not delay
+// it.
 func (m *watermark) spend(now time.Time) bool {
 	earliest := now.Add(-(watermarkBurst - 1) * watermarkEvery)
 	if m.due.Before(earliest) || m.due.After(now.Add(watermarkEvery)) {
@@ -46,16 +49,17 @@ func (m *watermark) spend(now time.Time) bool {
 	return true
 }
 
-// advance appends a watermark where sends wait for one. again is true where it is worth to look again soon: one was
-// appended, by this process or another, or one is not due yet. Nothing is appended while nothing waits.
+// advance appends a watermark if sends wait for one. again reports that another look soon is
+// worthwhile: this or another process appended one, or one is not due yet.
 func (c *Confirmer) advance(ctx context.Context, seen, searchable eventstore.Position) (again bool, err error) {
 	if !c.mark.known {
 		if err := c.readMark(ctx); err != nil {
 			return false, err
 		}
 	}
-	// The sends that the last one ended are on the list until the projection has come to it. An index that is behind
-	// the last one is built anew: what was searchable is so again once that is done.
+	// The list still has the sends that the last watermark ended until the projection has applied
+	// it. An index that lags the last watermark is being rebuilt; what was searchable is so again
+	// after that.
 	if c.mark.position > seen || c.mark.upTo > searchable {
 		return false, nil
 	}
@@ -67,14 +71,14 @@ func (c *Confirmer) advance(ctx context.Context, seen, searchable eventstore.Pos
 	if !c.mark.spend(now) {
 		return true, nil
 	}
-	// They wait behind the last one only where that was set aside.
+	// Sends wait before the last watermark only if that event was set aside.
 	upTo = max(upTo, c.mark.upTo)
 	e := pipeline.Searchable{Position: uint64(upTo), SearchableAt: now}
 	meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline"}
 	done, err := c.Log.Append(ctx, stream.Pipeline, c.mark.revision, meta, e)
 	if err != nil {
 		c.mark.known = false
-		if errors.Is(err, eventstore.ErrConflict) { // another process was first: what it said may be enough
+		if errors.Is(err, eventstore.ErrConflict) { // the watermark of another process may be enough
 			return true, nil
 		}
 		return false, err

@@ -23,24 +23,25 @@ import (
 	"github.com/annals-project/annals/internal/todo"
 )
 
-// derive makes one attempt at one item. Where the extractor is pure, what it derived, appended at the exact revision,
-// is the lock: of two that work on it one is refused. Else, and where an earlier attempt was cut off without a word,
-// the attempt is recorded before its work begins, and that is the lock.
+// derive makes one attempt at one item. With a pure extractor, the append of the memories at the
+// exact revision is the lock: of two workers, one gets a conflict. Otherwise, and if an earlier
+// attempt was cut off, the attempt is recorded before its work begins, and that append is the lock.
 func (w *Worker) derive(ctx context.Context, item todo.Item) (res result, err error) {
-	// The first attempt at the first revision finds an empty stream; the append is refused where that is wrong.
+	// The first attempt at the first revision expects an empty stream; if that is wrong, the append
+	// fails.
 	look := item.Revision > 1 || item.Round > 0 || item.Attempt > 0
 	res, err = w.try(ctx, item, look)
 	if errors.Is(err, eventstore.ErrConflict) && !look {
 		res, err = w.try(ctx, item, true)
 	}
 	if errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrDeleted) {
-		return res, nil // another worker was first, or it was erased meanwhile
+		return res, nil // another worker was first, or the data point was erased
 	}
 	return res, err
 }
 
-// try is derive on the stream as it finds it, or where it does not look, on an empty one. It fails with a conflict
-// where another append was before its first.
+// try is derive on the current stream or, without look, on a stream that it expects to be empty. It
+// returns a conflict if another append preceded its first one.
 func (w *Worker) try(ctx context.Context, item todo.Item, look bool) (result, error) {
 	a := attempt{
 		item: item, stream: stream.Name(stream.Memory, item.DataPoint), at: eventstore.NoStream, number: 1,
@@ -53,7 +54,7 @@ func (w *Worker) try(ctx context.Context, item todo.Item, look bool) (result, er
 		}
 	}
 	if a.number > maxAttempts {
-		// The process died in each attempt, so none of them could say why.
+		// The process died in each attempt, so no attempt could record why.
 		message := fmt.Sprintf("the work was cut off %d times", maxAttempts)
 		return a.res, w.append(ctx, &a, w.failed(item, maxAttempts, &Failure{Code: ingestion.Internal, Message: message}))
 	}
@@ -77,12 +78,12 @@ func (w *Worker) try(ctx context.Context, item todo.Item, look bool) (result, er
 		a.res.backoff = backoff
 	}
 	if recorded && errors.Is(err, eventstore.ErrConflict) {
-		err = nil // another worker took it for lost: it is that one's now
+		err = nil // another worker took over the attempt
 	}
 	return a.res, err
 }
 
-// attempt is an attempt at an item, and where in its stream the next event goes.
+// attempt is an attempt at an item, with the stream and the revision of its next event.
 type attempt struct {
 	item   todo.Item
 	stream string
@@ -92,7 +93,7 @@ type attempt struct {
 	res    result
 }
 
-// look finds the number of the attempt on the stream. ended is true where the item has ended.
+// look reads the number of the attempt from the stream. ended reports that the item has ended.
 func (w *Worker) look(ctx context.Context, a *attempt) (ended bool, err error) {
 	last, ok, err := w.Log.Last(ctx, a.stream)
 	if !ok || err != nil {
@@ -103,13 +104,13 @@ func (w *Worker) look(ctx context.Context, a *attempt) (ended bool, err error) {
 		return false, err
 	}
 	if a.number, ended = nextAttempt(last.Event, a.item); ended {
-		a.res.position = last.Position // the queue lags; it will see
+		a.res.position = last.Position // the queue lags behind this event
 	}
 	return ended, nil
 }
 
-// work does the work of an attempt. The outcome is the event that ends it, nil where it is to end without one; backoff
-// is when another attempt follows.
+// work does the work of an attempt. The outcome is the event that ends it, nil if the attempt ends
+// without one; backoff is the pause before the next attempt.
 func (w *Worker) work(ctx context.Context, a *attempt) (outcome event.Event, backoff time.Duration, err error) {
 	read, err := w.extract(ctx, a.item)
 	if err == nil {
@@ -123,7 +124,7 @@ func (w *Worker) work(ctx context.Context, a *attempt) (outcome event.Event, bac
 		return nil, 0, err
 	}
 	if ctx.Err() != nil {
-		return nil, 0, nil // shutting down: the attempt is taken up again
+		return nil, 0, nil // shutting down: a later attempt continues
 	}
 	var failure *Failure
 	if !errors.As(err, &failure) {
@@ -165,7 +166,7 @@ func nextAttempt(last event.Event, item todo.Item) (attempt int, done bool) {
 	}
 }
 
-// append appends the next event of an attempt. Where that is refused, nothing is left of it.
+// append appends the next event of an attempt. If that is refused, it ends the blob of the event.
 func (w *Worker) append(ctx context.Context, a *attempt, e event.Event) error {
 	done, err := w.Log.Append(ctx, a.stream, a.at, a.meta, e)
 	if err == nil {
@@ -174,7 +175,7 @@ func (w *Worker) append(ctx context.Context, a *attempt, e event.Event) error {
 	}
 	refused := errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrDeleted)
 	if d, is := e.(memory.Derived); is && d.Blob != nil && refused {
-		// Nothing will refer to it, and it may hold what was erased meanwhile.
+		// Nothing will refer to the blob, and it may hold text that was erased meanwhile.
 		endCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 		defer cancel()
 		if _, err := w.Log.EndBlobs(endCtx, []string{d.Blob.Stream}); err != nil {

@@ -66,7 +66,7 @@ type Finisher struct {
 	// Reservations are dropped once they count no longer; nil where nothing is reserved.
 	Reservations Reservations
 
-	// Aside reports whether an operator set aside the event at a position; nil where none is.
+	// Aside reports whether an operator has set aside the event at a position; nil if no event is.
 	Aside func(eventstore.Position) bool
 
 	// Beside are projections that keep something of what was deleted, beside those that every service has.
@@ -86,9 +86,10 @@ type Finisher struct {
 
 // CatchUp completes every fan-out that stands open, whoever left it: before writes are taken, the projections being at the head.
 //
-// What was deleted must not be seen again, so a deletion that is not completed for now is an error. One that cannot be completed,
-// since something stored cannot be read, is noted as stuck: it would keep the door shut for ever. A batch that cannot be is left to
-// the later rounds, as it concerns its own send alone, and so are those of a project with a deletion that is stuck.
+// Deleted text must not be served again, so a deletion that cannot be completed for now is an
+// error. A deletion that can never be completed, because something stored is unreadable, is
+// recorded as stuck; otherwise the service could not start. A failed batch is left to later rounds,
+// since it concerns its own send alone. So are the batches of a project with a stuck deletion.
 func (f *Finisher) CatchUp(ctx context.Context) error {
 	if err := f.catchUpBulks(ctx); err != nil {
 		return err
@@ -139,7 +140,7 @@ func (f *Finisher) CatchUp(ctx context.Context) error {
 // was deleted meanwhile must not be visible for so long.
 func (f *Finisher) Run(ctx context.Context) error {
 	f.erasing.Lock()
-	f.slept.rest() // the first look at the clocks
+	f.slept.rest() // read the clocks for the first time
 	f.erasing.Unlock()
 	var loops sync.WaitGroup
 	loops.Go(func() { f.loop(ctx, f.complete) })
@@ -270,7 +271,8 @@ func (f *Finisher) keepFacts(ctx context.Context) error {
 		if err != nil || len(erasures) == 0 {
 			return err
 		}
-		// What is kept of a send must be what the whole log says, also while the list is being built anew.
+		// The retained facts of a send must reflect the whole log, even while the list is being
+		// rebuilt.
 		if err := f.passHead(ctx, dataPoints); err != nil {
 			return err
 		}

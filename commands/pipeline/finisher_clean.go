@@ -98,7 +98,8 @@ func (f *Finisher) erase(ctx context.Context, done *Erasure) ([]erasedDeletion, 
 		if len(page) == 0 {
 			break
 		}
-		if err := f.passHead(ctx, dataPoints); err != nil { // as for keepFacts: what a crash left of the facts is kept here
+		// As in keepFacts: Erase retains the facts that a crash left.
+		if err := f.passHead(ctx, dataPoints); err != nil {
 			return erased, errors.Join(append(errs, err)...)
 		}
 		var group errgroup.Group

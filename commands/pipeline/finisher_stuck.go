@@ -13,19 +13,19 @@ import (
 	"github.com/annals-project/annals/internal/todo"
 )
 
-// stuckAgain is how often a deletion is tried that something stored keeps from being completed.
+// stuckAgain is the pause between two tries of a stuck deletion.
 const stuckAgain = time.Minute
 
-// Stuck is a committed deletion that cannot be completed, since something of it cannot be read. What it deletes is served until it
-// is repaired, or an operator sets the deletion aside.
+// Stuck is a committed deletion that cannot be completed, because something that it needs cannot be
+// read. What it deletes is served until that is repaired or an operator sets the deletion aside.
 type Stuck struct {
 	todo.Operation
 	Err error
-	// tried is when it was tried last.
+	// tried is when it was last tried.
 	tried time.Time
 }
 
-// stuckList is the deletions that are stuck, for the loops of a finisher and for those who ask how it is.
+// stuckList holds the stuck deletions, for the loops of a finisher and for readers of its state.
 type stuckList struct {
 	mu sync.Mutex
 	by map[uuid.UUID]Stuck
@@ -37,7 +37,7 @@ func (l *stuckList) count() int {
 	return len(l.by)
 }
 
-// resting reports whether a deletion was found stuck a moment ago.
+// resting reports whether a deletion was tried less than stuckAgain ago.
 func (l *stuckList) resting(id uuid.UUID, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +45,7 @@ func (l *stuckList) resting(id uuid.UUID, now time.Time) bool {
 	return is && now.Sub(s.tried) < stuckAgain
 }
 
-// put notes a deletion; first is true where it was not noted before.
+// put records a deletion; first reports that it was not recorded before.
 func (l *stuckList) put(s Stuck) (first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +63,7 @@ func (l *stuckList) drop(id uuid.UUID) {
 	delete(l.by, id)
 }
 
-// Stuck are the deletions that cannot be completed, oldest first.
+// Stuck returns the deletions that cannot be completed, oldest first.
 func (f *Finisher) Stuck() []Stuck {
 	f.stuck.mu.Lock()
 	defer f.stuck.mu.Unlock()
@@ -75,7 +75,8 @@ func (f *Finisher) Stuck() []Stuck {
 	return list
 }
 
-// isAside reports whether an operator set a deletion aside: then it is left as it is, and holds up nothing.
+// isAside reports whether an operator has set a deletion aside. Such a deletion is not tried and
+// blocks nothing.
 func (f *Finisher) isAside(op todo.Operation) bool {
 	if op.Family != stream.Deletion || f.Aside == nil || !f.Aside(op.Position) {
 		return false
@@ -84,7 +85,8 @@ func (f *Finisher) isAside(op todo.Operation) bool {
 	return true
 }
 
-// attempt resumes a fan-out. Of a deletion that cannot be completed it takes note, so that nothing else waits for it.
+// attempt resumes a fan-out. It records a deletion that cannot be completed, so that nothing else
+// waits for it.
 func (f *Finisher) attempt(ctx context.Context, op todo.Operation) error {
 	err := f.resume(ctx, op)
 	switch {
@@ -93,7 +95,8 @@ func (f *Finisher) attempt(ctx context.Context, op todo.Operation) error {
 		f.stuck.drop(op.ID)
 	case commands.Lasting(err):
 		if f.stuck.put(Stuck{Operation: op, Err: err, tried: f.Now()}) {
-			f.Logger.ErrorContext(ctx, "a deletion cannot be completed, and what it deletes is served until it is repaired or set aside",
+			f.Logger.ErrorContext(ctx,
+				"a deletion cannot be completed, what it deletes is served until it is repaired or set aside",
 				"deletion", op.ID, "project", op.ProjectID, "position", op.Position, "err", err)
 		}
 	}

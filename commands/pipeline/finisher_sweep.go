@@ -19,7 +19,8 @@ func (f *Finisher) sweep(ctx context.Context, all bool, done *Erasure) (wait tim
 	}
 	f.sweepAt = f.Now().Add(sweepEvery)
 	for ctx.Err() == nil {
-		// What is over now was over before the look at the clocks: a jump that comes later makes nothing older.
+		// Read the time before the clocks are compared: a deadline that has passed by then is not
+		// affected by a later jump.
 		now := f.Now()
 		if rest := f.slept.rest(); rest > 0 {
 			return rest, nil

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// lanes lets so many work at once as are open, which may change at any time.
+// lanes bounds how many work at once; open, the bound, may change at any time.
 type lanes struct {
 	wide  int
 	open  func() int
 	taken int
-	left  chan struct{} // holds a token for each that left and was not counted yet
+	left  chan struct{} // one token for each that left and is not counted yet
 }
 
-// busyLook is how often it is looked whether more lanes are open.
+// busyLook is the pause between two looks at open while lanes are closed.
 const busyLook = 10 * time.Millisecond
 
-// newLanes makes lanes of which at most wide many are ever open.
+// newLanes returns lanes of which at most wide are ever open.
 func newLanes(wide int, open func() int) *lanes {
 	return &lanes{wide: wide, open: open, left: make(chan struct{}, wide)}
 }
 
-// share is how many of so many lanes derivation has while callers crowd: a quarter, and more the longer the oldest item
-// waits, up to all of them. Without that a feed that never pauses would be accepted faster than it is derived, for
-// ever.
+// share returns how many of the lanes derivation has while callers are busy: a quarter, and more
+// the longer the oldest item waits, up to all of them. Otherwise a client that never pauses would
+// permanently outpace derivation.
 func share(wide int, age time.Duration) int {
 	least := max(wide/4, 1)
 	return least + int(int64(wide-least)*int64(min(max(age, 0), wholeAge))/int64(wholeAge))

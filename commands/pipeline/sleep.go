@@ -3,15 +3,17 @@ package pipeline
 import "time"
 
 const (
-	// clockJump is by how much the wall clock runs ahead of the timers where the machine was suspended, or its clock was set.
+	// clockJump is the lead of the wall clock over the timers that means that the machine was
+	// suspended or its clock was set.
 	clockJump = 30 * time.Second
-	// sweepRest is how long after that nothing is swept: longer than any command that was under way, with its append.
+	// sweepRest is how long nothing is swept after that: longer than any command with its append.
 	sweepRest = 2 * time.Minute
 )
 
-// sleepWatch notices that the machine was suspended: the wall clock went on, and the clock of the timers did not.
+// sleepWatch detects that the machine was suspended: the wall clock advanced and the clock of the
+// timers did not.
 type sleepWatch struct {
-	// clocks are both of them, the second since any beginning; nil is those of the machine.
+	// clocks reads both clocks, the second from an arbitrary start; nil reads those of the machine.
 	clocks func() (wall time.Time, timers time.Duration)
 
 	begun  time.Time
@@ -21,7 +23,8 @@ type sleepWatch struct {
 	until time.Duration
 }
 
-// rest looks at the clocks, and returns how long nothing is to be swept yet. The first look compares with nothing.
+// rest reads the clocks and returns for how long nothing may be swept. The first call has nothing
+// to compare with.
 func (w *sleepWatch) rest() time.Duration {
 	wall, timers := w.read()
 	if !w.wall.IsZero() && wall.Sub(w.wall)-(timers-w.timers) > clockJump {

@@ -38,7 +38,7 @@ func (w *Worker) spent(ctx context.Context, name string, item todo.Item) (time.D
 			if e.Revision != item.Revision || e.Round != item.Round {
 				return now.Sub(first) - waited, nil
 			}
-			first, ended = e.FailedAt, e.FailedAt // its begin is recorded only where the extractor is not pure
+			first, ended = e.FailedAt, e.FailedAt // the start of a pure attempt is not recorded
 		case *memory.DerivationStarted:
 			if e.Revision != item.Revision || e.Round != item.Round {
 				return now.Sub(first) - waited, nil

@@ -32,9 +32,10 @@ const (
 	// for the disk twice, and appends that wait together share one fsync: so the width is that of the disk, not of the processor.
 	claimSize = 256
 	width     = 16
-	// wholeAge is how old the oldest item is from which derivation steps back for nobody.
+	// wholeAge is the age of the oldest item from which derivation uses its full width, even while
+	// callers are busy.
 	wholeAge = 2 * time.Second
-	// releaseLimit bounds how long leases take to be given back, also while the process stops.
+	// releaseLimit bounds the release of leases, also while the process stops.
 	releaseLimit = 5 * time.Second
 	// claimPause is how long what is new may gather before the list is looked at.
 	claimPause = 20 * time.Millisecond
@@ -44,8 +45,8 @@ const (
 
 // Queue is the to-do list of derivation.
 type Queue interface {
-	// Claim leases the next items to derive, oldest first, fair between projects, one at a time per data point. next is
-	// where the following claim begins.
+	// Claim leases the next items to derive: oldest first, fair between projects, one at a time per
+	// data point. The next claim begins after project next.
 	Claim(ctx context.Context, c todo.Claim) (items []todo.Item, next uuid.UUID, err error)
 	// Release gives leases back.
 	Release(ctx context.Context, holder string, dataPoints []uuid.UUID) error
@@ -74,8 +75,8 @@ type Extractor interface {
 	Extract(ctx context.Context, in comprehend.Input) ([]memory.Memory, error)
 }
 
-// Pure is an Extractor whose work costs next to nothing and ends the same way each time, so that it needs no record of
-// its begin.
+// Pure is an Extractor that is cheap and deterministic, so that the start of an attempt needs no
+// record.
 type Pure interface {
 	Pure() bool
 }
@@ -107,17 +108,17 @@ type Worker struct {
 	Progress  Progress
 	Extractor Extractor
 	Logger    *slog.Logger
-	// Foreground comes first: while it is busy less is derived, unless the oldest item has waited for long. Nil is
-	// never busy.
+	// Foreground has priority: while it is busy, derivation has fewer lanes, unless the oldest item
+	// has waited for long. Nil is never busy.
 	Foreground Foreground
-	// Age is since when the oldest item waits; nil is never long.
+	// Age returns how long the oldest item has waited; nil means not long.
 	Age func() time.Duration
 	// Slow is true where the extractor mostly waits for somebody else: then no item waits for another one's answer.
 	Slow bool
 	// Holder names this process in the leases.
 	Holder string
 	Now    func() time.Time
-	// next is the project behind which the next claim begins.
+	// next is the project after which the next claim begins.
 	next uuid.UUID
 }
 
@@ -145,7 +146,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	return background.Wait()
 }
 
-// claim leases the next items. It is for one goroutine. It returns none when the queue cannot be read, which is logged.
+// claim leases the next items. Only one goroutine may call it. If the queue cannot be read, it logs
+// that and returns none.
 func (w *Worker) claim(ctx context.Context, size int) (items []todo.Item) {
 	err := panics.Call(ctx, w.Logger, "claim panicked", func() (err error) {
 		now := w.Now()
@@ -181,9 +183,9 @@ type result struct {
 	backoff   time.Duration
 }
 
-// deriveAll works on the claimed items, one by one on those whose earlier lease ran out, and gives their leases back
-// once the queue shows what became of them. Where these were the last that could be taken it waits for that: what is
-// left may stand behind them, as the next revision of a data point does.
+// deriveAll derives the claimed items, those whose earlier lease ran out one by one, and releases
+// their leases once the queue shows the results. If these were the last items available, it waits
+// for that, because the next items, such as the next revision of a data point, may depend on them.
 func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, items []todo.Item, last bool) {
 	results := make([]result, len(items))
 	lanes := newLanes(width, w.open)
@@ -200,7 +202,8 @@ func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, item
 		})
 	}
 	_ = group.Wait() // the goroutines return no error: each failure is logged and its item is tried again
-	// One of them may end the process: nothing else is under way then, so that no attempt is counted but its own.
+	// A suspect item may end the process. Nothing else runs at that time, so that no other attempt
+	// is counted.
 	for i, item := range items {
 		if item.Suspect && ctx.Err() == nil {
 			results[i] = w.attempt(ctx, item)
@@ -216,7 +219,7 @@ func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, item
 	}
 }
 
-// open is how many items may be worked on at once.
+// open returns how many items may be derived at once.
 func (w *Worker) open() int {
 	if w.Foreground == nil || !w.Foreground.Busy() {
 		return width
@@ -246,7 +249,7 @@ func (w *Worker) giveBack(ctx context.Context, results []result) {
 	if err := w.Progress.Wait(waitCtx, last, dataPoints); err != nil && ctx.Err() == nil {
 		return // the leases run out by themselves
 	}
-	// Who stops in good order gives all back at once: a lease that runs out casts suspicion on its item.
+	// Release every lease on an orderly stop: a lease that runs out makes its item suspect.
 	var elapsed time.Duration
 	for len(waiting) > 0 {
 		next := time.Duration(-1)

@@ -62,9 +62,9 @@ type Fact struct {
 	AuthorID uuid.UUID `json:"authorId,omitzero"`
 	// Batch is true for an item of a batch, which had a stage. It is known only where FactsKept.Ranged.
 	Batch bool `json:"batch,omitempty"`
-	// SearchableAt is since when all of the send was searchable, where that was known when this was kept. It tells a
-	// replay that finds the data point erased what a pipeline.Searchable said of the send. It is zero for an item that
-	// brought no revision.
+	// SearchableAt is since when all of the send was searchable, if that was known when the fact
+	// was retained. It replaces, for a replay that finds the data point erased, what a
+	// pipeline.Searchable recorded of the send. It is zero for an item that created no revision.
 	SearchableAt time.Time `json:"searchableAt,omitzero"`
 }
 

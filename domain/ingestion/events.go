@@ -96,9 +96,9 @@ type FannedOut struct {
 // EventType implements event.Event.
 func (FannedOut) EventType() string { return "ingestion.fanned-out.v1" }
 
-// Indexed says that everything of the send was verified to be searchable. Of most sends pipeline.Searchable says so:
-// this is for one that lost some of its data points to a deletion, for that they once were part of it may be known from
-// the deletion alone.
+// Indexed records that all of the send was verified to be searchable. Most sends end by a
+// pipeline.Searchable instead. Indexed is for a send that lost some of its data points to a
+// deletion: a replay may know only from the deletion that they were part of it.
 type Indexed struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	IndexedAt time.Time `json:"indexedAt"`

@@ -1,7 +1,7 @@
 // Package memory holds what was derived from the revisions of one data point, and the attempts at it.
 //
-// A stream "memory-<data point>" is written by one worker at a time: the memories at an exact stream revision are the
-// lock, or where a model is called, a started derivation.
+// A stream "memory-<data point>" is written by one worker at a time. The lock is the append of the
+// memories at an exact stream revision or, if a model is called, of a started derivation.
 package memory
 
 import (
@@ -53,8 +53,8 @@ func ID(dataPoint uuid.UUID, revision, n int) uuid.UUID {
 	return uuid.NewSHA1(dataPoint, []byte("memory:"+strconv.Itoa(revision)+":"+strconv.Itoa(n)))
 }
 
-// DerivationStarted records an attempt before its work begins: one that calls a model, or one behind an attempt that
-// was cut off. Attempt counts from 1 and starts again after a retry.
+// DerivationStarted records an attempt before its work begins, if it calls a model or follows an
+// attempt that was cut off. Attempt counts from 1 and starts again after a retry.
 type DerivationStarted struct {
 	ProjectID   uuid.UUID `json:"projectId"`
 	IngestionID uuid.UUID `json:"ingestionId"`

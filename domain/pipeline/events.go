@@ -1,11 +1,12 @@
-// Package pipeline holds what the background work says of the log as a whole, and not of one send.
+// Package pipeline holds what background work records about the log as a whole, not about one send.
 package pipeline
 
 import "time"
 
-// Searchable says that all that was captured up to a position of the log has been searchable since a time. It stands
-// for an ingestion.Indexed of each send that was captured by then, of which no item has failed and no data point is
-// deleted where the event stands. Positions never fall from one event to the next.
+// Searchable records that everything captured up to Position has been searchable since
+// SearchableAt. It replaces an ingestion.Indexed for each send that was captured by then and, at
+// the position of this event, has no failed item and no deleted data point. Position never
+// decreases from one event to the next.
 type Searchable struct {
 	Position     uint64    `json:"position"`
 	SearchableAt time.Time `json:"searchableAt"`

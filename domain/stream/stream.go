@@ -24,7 +24,7 @@ const (
 	Ingestion    = "ingestion"
 	Deletion     = "deletion"
 	Blob         = "blob"
-	Pipeline     = "pipeline" // one stream, of the whole log
+	Pipeline     = "pipeline" // one stream for the whole log
 )
 
 // Name is the stream of one id within a family.

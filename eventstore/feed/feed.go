@@ -150,7 +150,7 @@ func (f *Feed) Close() error {
 	return nil
 }
 
-// Stalls is how often the live subscription brought nothing for a while although the log went on, and was begun again.
+// Stalls counts how often the live subscription stalled while the log grew, and was restarted.
 func (f *Feed) Stalls() uint64 { return f.stalls.Load() }
 
 // Status is where a topic stands.

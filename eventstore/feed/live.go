@@ -25,7 +25,7 @@ type live struct {
 	log   *slog.Logger
 	// observer is nil for none.
 	observer Observer
-	// stalls counts the subscriptions that were given up since they brought nothing.
+	// stalls counts the subscriptions that were ended because they stalled.
 	stalls *atomic.Uint64
 
 	mu sync.Mutex
@@ -38,7 +38,9 @@ type live struct {
 	wake chan struct{}
 }
 
-func newLive(store eventstore.Store, codec *eventstore.Codec, log *slog.Logger, observer Observer, stalls *atomic.Uint64) *live {
+func newLive(
+	store eventstore.Store, codec *eventstore.Codec, log *slog.Logger, observer Observer, stalls *atomic.Uint64,
+) *live {
 	return &live{store: store, codec: codec, log: log, observer: observer, stalls: stalls}
 }
 

@@ -10,24 +10,24 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// The live subscription is looked at every watchPause. It is given up after stallTime in which it brought nothing
-// although the log goes on: so a stall is over after less than a minute.
+// The live subscription is checked every watchPause. It is ended after stallTime without an event
+// while the log grows, so a stall lasts less than a minute.
 const (
 	watchPause = 10 * time.Second
 	stallTime  = 30 * time.Second
 )
 
-var errStalled = errors.New("the subscription brings nothing, and the log goes on")
+var errStalled = errors.New("subscription stalled while the log grows")
 
-// watched is what the watchdog sees of one subscription.
+// watched is what the watchdog knows of one subscription.
 type watched struct {
-	// seen counts what the subscription brought. waiting is true while it is asked for more: whoever works on what it
-	// brought, for however long, has not stalled.
+	// seen counts the events of the subscription. waiting is true while a call of Next waits for
+	// one: a reader that works on an event for long has not stalled.
 	seen    atomic.Uint64
 	waiting atomic.Bool
 }
 
-// next asks the subscription for the next event.
+// next waits for the next event of the subscription.
 func (w *watched) next(ctx context.Context, sub eventstore.Subscription) (eventstore.Recorded, error) {
 	w.waiting.Store(true)
 	defer w.waiting.Store(false)
@@ -38,15 +38,16 @@ func (w *watched) next(ctx context.Context, sub eventstore.Subscription) (events
 	return r, err
 }
 
-// watch compares the head of the log with what was reached, and ends the subscription once it has stalled: a connection that is
-// open on one side only, or a server that has forgotten the subscription, says nothing by itself. A head that cannot be read
-// proves nothing. One look alone proves nothing either, since what was appended a moment ago is on its way.
+// watch compares the head of the log with the position reached, and ends the subscription once it
+// has stalled. A half-open connection, or a server that has lost the subscription, reports no
+// error. A failed read of the head proves nothing. A single look proves nothing either, since a new
+// event may be on its way.
 func (l *live) watch(ctx context.Context, w *watched, giveUp context.CancelCauseFunc) {
 	tick := time.NewTicker(watchPause)
 	defer tick.Stop()
 	var (
 		seen  uint64
-		since time.Time // since when the log was known to be ahead while nothing came; zero if it is not
+		since time.Time // since when the log is ahead and nothing comes; zero if it is not ahead
 	)
 	for {
 		select {
@@ -72,13 +73,13 @@ func (l *live) watch(ctx context.Context, w *watched, giveUp context.CancelCause
 		}
 		if time.Since(since) >= stallTime {
 			l.stalls.Add(1)
-			giveUp(fmt.Errorf("%w: at %d, its end is %d", errStalled, l.reached(), head))
+			giveUp(fmt.Errorf("%w: reached %d, head is %d", errStalled, l.reached(), head))
 			return
 		}
 	}
 }
 
-// head reads where the log ends.
+// head reads the head of the log.
 func (l *live) head(ctx context.Context) (eventstore.Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -174,8 +174,8 @@ func (w *writer) place(stream string, s *streamState, p proposed, revision int64
 	return nil
 }
 
-// applyMeta lets the state of a stream follow its newest metadata. Metadata of a tombstoned stream is taken, as the server
-// takes it, but changes nothing and is read by nobody: it is removed.
+// applyMeta updates the state of a stream from its newest metadata. Metadata of a tombstoned stream
+// is accepted, as the server does, but it has no effect and is removed.
 func (w *writer) applyMeta(stream string, metadata []byte) error {
 	s, err := w.state(stream)
 	if err != nil {

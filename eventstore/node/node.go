@@ -57,8 +57,8 @@ type Config struct {
 	Logger *slog.Logger
 	// CacheBytes bounds the cache of blocks read from the disk: 64 MiB if 0.
 	CacheBytes int64
-	// SystemStream begins a new log with metadata of a system stream, as the log of a server begins: clients of other
-	// languages take it that a log has events of its server.
+	// SystemStream begins a new log with metadata of a system stream, as a server does: clients of
+	// other languages expect a log to hold events of its server.
 	SystemStream bool
 	// reserve is the space on the disk that appends leave free: defaultReserve if 0. memtable is what is held in memory before it
 	// goes to a table, in bytes: memtableBytes if 0. now is the clock: that of the machine if nil. Tests set them.
@@ -171,7 +171,7 @@ func start(ctx context.Context, cfg Config, st *store) (*Node, error) {
 	if cfg.SystemStream && head == 0 {
 		err = n.writeSystemStream(ctx)
 	}
-	// Also where the start fails: it is the one way to end what runs.
+	// Serve even if the start fails: stop is the only way to end what runs.
 	go n.serve(listener)
 	if err != nil {
 		return nil, errors.Join(err, n.stop())
@@ -179,12 +179,15 @@ func start(ctx context.Context, cfg Config, st *store) (*Node, error) {
 	return n, nil
 }
 
-// writeSystemStream writes the first event of a log: how long servers keep the history of their scavenges. The node keeps
-// none, so nothing else comes to that stream. A disk that is full keeps it from the log, and the node is there all the same.
+// writeSystemStream writes the first event of a log: how long servers keep the history of their
+// scavenges. The node keeps no such history, so the stream stays otherwise empty. On a full disk
+// the event is left out, and the node starts all the same.
 func (n *Node) writeSystemStream(ctx context.Context) error {
 	name := metaPrefix + "$scavenges"
 	first := propose(name, uuid.New(), metadataType, true, []byte(`{"$maxAge":2592000}`), nil)
-	d, err := n.writer.do(ctx, &request{kind: kindAppend, stream: name, expected: expectation{revision: noStream}, events: []proposed{first}})
+	d, err := n.writer.do(ctx, &request{
+		kind: kindAppend, stream: name, expected: expectation{revision: noStream}, events: []proposed{first},
+	})
 	if err == nil && d.verdict != write {
 		err = errors.New("the log was not empty")
 	}
@@ -228,7 +231,7 @@ func (n *Node) close() error {
 	return errors.Join(stopped, n.store.closeAt(n.writer.head))
 }
 
-// stop ends all that runs, and leaves the log open.
+// stop ends everything that runs and leaves the log open.
 func (n *Node) stop() error {
 	close(n.closing)
 	force := time.AfterFunc(drainTime, n.server.Stop)

@@ -11,26 +11,29 @@ import (
 )
 
 const (
-	// maxExpression is the most bytes of the expression of a filter: official clients join the names that they want in one.
+	// maxExpression is the most bytes of the expression of a filter. Official clients join all the
+	// names that they want in one.
 	maxExpression = 16 << 10
-	// matchTime is how long one name may be compared with an expression. The engine looks at its clock every tenth of a
-	// second, so a match ends after at most three times that. It does not look before a thousand steps: a usual match ends
-	// earlier, so a busy machine fails none.
+	// matchTime is how long the comparison of one name with an expression may take. The engine
+	// reads its clock every tenth of a second, so a match ends after at most three times that. It
+	// does not read the clock before a thousand steps. A usual match ends earlier, so a busy
+	// machine fails none.
 	matchTime = 100 * time.Millisecond
 )
 
-// pattern is a regular expression by the rules of .NET, which the server uses: official clients exclude events by
-// looking ahead, what Go's own engine does not know. Such an engine goes back and tries again, for hours where somebody wants
-// it to, so each match has a time limit.
+// pattern is a regular expression by the rules of .NET, which the server uses. Official clients
+// exclude events by lookahead, which Go's own engine does not support. Such an engine backtracks,
+// for hours with a malicious expression, so each match has a time limit.
 type pattern struct {
 	compiled *regexp2.Regexp
 	limit    time.Duration
 }
 
-// newPattern compiles an expression. What is wrong with it is said to the client.
+// newPattern compiles an expression. The error is for the client.
 func newPattern(text string) (*pattern, error) {
 	if len(text) > maxExpression {
-		return nil, errInvalid(fmt.Sprintf("the expression of a filter has %d bytes: at most %d are taken", len(text), maxExpression))
+		return nil, errInvalid(fmt.Sprintf(
+			"the expression of a filter has %d bytes: at most %d are taken", len(text), maxExpression))
 	}
 	p := &pattern{limit: matchTime}
 	err := guarded(func() (err error) {
@@ -48,9 +51,10 @@ func newPattern(text string) (*pattern, error) {
 	return p, nil
 }
 
-// matches says whether the expression is found in a name. The error of a match that took too long is the caller's own.
+// matches reports whether a name matches the expression. A match that takes too long is an error
+// for the client.
 func (p *pattern) matches(ctx context.Context, name []byte) (found bool, err error) {
-	// Matches that are slow, one after the other, do not outlive their call.
+	// End a series of slow matches together with its call.
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
@@ -61,15 +65,16 @@ func (p *pattern) matches(ctx context.Context, name []byte) (found bool, err err
 	if errors.Is(err, errEngine) {
 		return false, errInvalid("the expression of a filter cannot be evaluated: write it in another way")
 	}
-	if err != nil { // its text has the name in it
-		return false, errInvalid(fmt.Sprintf("the expression of a filter was compared with one name for more than %v: simplify it", p.limit))
+	if err != nil { // its text contains the name
+		return false, errInvalid(fmt.Sprintf(
+			"the expression of a filter was compared with one name for more than %v: simplify it", p.limit))
 	}
 	return found, nil
 }
 
 var errEngine = errors.New("the engine of expressions panicked")
 
-// guarded turns a panic of the engine into an error: the expression is the client's, the process is not.
+// guarded turns a panic of the engine into an error, because the expression comes from a client.
 func guarded(run func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

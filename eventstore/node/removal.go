@@ -26,8 +26,8 @@ func (p pending) overtaken(v *view) (bool, error) {
 	return v.ended(p.stream)
 }
 
-// stays says that there will be something to remove once more: the newest event of the log is never removed, and it is
-// metadata that somebody wrote for a tombstoned stream.
+// stays reports whether a removal must be repeated later: the newest event of the log is never
+// removed, and here it is metadata that a client wrote for a tombstoned stream.
 func (p pending) stays(v *view) (bool, error) {
 	if p.cause != v.head {
 		return false, nil
@@ -119,7 +119,7 @@ func (s *scavenger) sweep(what sweeping) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// removeBounded removes what the bounds of streams take.
+// removeBounded removes the events that are beyond the bounds of their streams.
 func (s *scavenger) removeBounded(v *view, bounded []string, all bool) (err error) {
 	r := &remover{of: s}
 	defer func() { err = errors.Join(err, r.close()) }()
@@ -220,7 +220,8 @@ func (s *scavenger) remove(r *remover, v *view, stream string, bounds bool) erro
 	return r.below(state, min(below, state.last))
 }
 
-// isHead says whether an event of a stream is the newest of the log: the head of a log is found by it.
+// isHead reports whether an event of a stream is the newest of the log. The head of a log is found
+// by it.
 func (v *view) isHead(state *streamState, revision int64) (bool, error) {
 	if state.id == 0 {
 		return false, nil

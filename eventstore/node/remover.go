@@ -8,13 +8,13 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// remover removes events of many streams, scavengeBatch of them with one fsync, together with what says that they are to be
-// removed. Whoever uses it flushes it at the end, or closes it after an error.
+// remover removes events of many streams, scavengeBatch of them with one fsync, together with the
+// records of pending removals. The caller flushes it at the end, or closes it after an error.
 type remover struct {
 	of        *scavenger
 	batch     *pebble.Batch // nil while there is nothing in it
 	positions []uint64      // of the events in the batch
-	forgotten int           // how many removals the batch says to be done
+	forgotten int           // how many removals the batch marks as done
 }
 
 func (r *remover) open() *pebble.Batch {
@@ -47,9 +47,12 @@ func (r *remover) below(state *streamState, revision int64) error {
 	return nil
 }
 
-// some removes events of a stream as far as they fit into the batch, and returns the revision to go on at.
+// some removes as many events of a stream as fit into the batch, and returns the revision at which
+// to continue.
 func (r *remover) some(state *streamState, from, below int64) (next int64, err error) {
-	iter, err := r.of.store.db.NewIter(&pebble.IterOptions{LowerBound: revisionKey(state.id, from), UpperBound: revisionKey(state.id, below)})
+	iter, err := r.of.store.db.NewIter(&pebble.IterOptions{
+		LowerBound: revisionKey(state.id, from), UpperBound: revisionKey(state.id, below),
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -75,7 +78,7 @@ func (r *remover) some(state *streamState, from, below int64) (next int64, err e
 	return below, iter.Error()
 }
 
-// forget says that what a removal stands for is done, once what was removed so far is.
+// forget marks a pending removal as done, in the batch of the last events that it removes.
 func (r *remover) forget(p pending) error {
 	if err := r.open().Delete(p.key(), nil); err != nil {
 		return err
@@ -91,7 +94,7 @@ func (r *remover) flush() error {
 	if r.batch == nil {
 		return nil
 	}
-	slices.Sort(r.positions) // events of several streams lie in between each other
+	slices.Sort(r.positions) // events of several streams interleave
 	var holes spans
 	for _, position := range r.positions {
 		holes.add(span{position, position})
@@ -109,7 +112,7 @@ func (r *remover) flush() error {
 	return r.of.store.commit(batch)
 }
 
-// close gives up what was not flushed.
+// close discards what was not flushed.
 func (r *remover) close() error {
 	if r.batch == nil {
 		return nil
@@ -117,7 +120,7 @@ func (r *remover) close() error {
 	batch := r.batch
 	r.batch = nil
 	if err := batch.Close(); err != nil {
-		return fmt.Errorf("give up a removal: %w", err)
+		return fmt.Errorf("discard a removal: %w", err)
 	}
 	return nil
 }

@@ -12,7 +12,8 @@ import (
 const (
 	// scavengeBatch is how many events are removed at once, so that appends are not held up.
 	scavengeBatch = 256
-	// gatherTime lies between a deletion and the removal that nobody asked for: what is deleted meanwhile is removed with it.
+	// gatherTime is the pause between a deletion and its removal, unless a scavenge is requested:
+	// everything deleted meanwhile is removed together.
 	gatherTime = time.Second
 	// softDeleteGrace is how long the events of a soft-deleted stream are kept where nobody asks for a scavenge.
 	softDeleteGrace = time.Hour
@@ -96,7 +97,8 @@ type scavenger struct {
 
 func newScavenger(st *store, views *views, log *slog.Logger) *scavenger {
 	s := &scavenger{
-		store: st, views: views, log: log, removed: func() {}, renewed: func(context.Context) error { return nil }, now: time.Now, pause: rewritePause, gather: gatherTime,
+		store: st, views: views, log: log, removed: func() {}, renewed: func(context.Context) error { return nil },
+		now: time.Now, pause: rewritePause, gather: gatherTime,
 		due: make(chan struct{}, 1), urgent: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -127,7 +129,7 @@ func (s *scavenger) request() *round {
 	return s.asked
 }
 
-// isAsked says whether somebody asks for a round.
+// isAsked reports whether a round is requested.
 func (s *scavenger) isAsked() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +185,7 @@ func (s *scavenger) run() {
 	}
 }
 
-// rest lets time pass, unless somebody asks for a round; false says that the node closes.
+// rest waits, unless a round is requested; false means that the node closes.
 func (s *scavenger) rest(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

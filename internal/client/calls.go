@@ -112,7 +112,7 @@ type Condition struct {
 	Why string `json:"why"`
 	// WritesRefused are the reasons why calls that write are refused for the time being.
 	WritesRefused []string `json:"writesRefused,omitempty"`
-	// OpenTooLong names what was accepted longer ago than it may be open, "" for nothing.
+	// OpenTooLong describes an item or send that is open for too long, "" if there is none.
 	OpenTooLong string `json:"openTooLong,omitempty"`
 	// RecallElsewhere is why this server does not answer recall, "" where it does.
 	RecallElsewhere string `json:"recallElsewhere,omitempty"`

@@ -77,7 +77,7 @@ type Error struct {
 	Message string
 	// RequestID is the X-Request-Id of the answer.
 	RequestID string
-	// RetryAfter is the header of that name, "" where the answer had none.
+	// RetryAfter is the header of that name, "" if the answer had none.
 	RetryAfter string
 }
 

@@ -17,9 +17,9 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Fill writes single sends with what the service would have derived of them, as fast as the event store takes them: a million
-// texts by way of the API take an hour. That they are searchable the service says itself, once it runs. It is for a log that no
-// service runs on.
+// Fill writes single sends and what the service would have derived from them, as fast as the event
+// store accepts them: a million texts would take an hour through the API. The service itself
+// records that they are searchable, once it runs. No service may run on the log during a Fill.
 type Fill struct {
 	Store eventstore.Store
 	Codec *eventstore.Codec

@@ -10,10 +10,11 @@ import (
 	"github.com/annals-project/annals/internal/client"
 )
 
-// keptCallers is how many ask at once what became of sends.
+// keptCallers is how many calls run at once.
 const keptCallers = 8
 
-// Unfinished asks for each of the sends, by project, whether it is completed, and counts those that are not.
+// Unfinished reads the status of each of the sends, by project, and counts those that are not
+// completed.
 func Unfinished(ctx context.Context, to []*client.Client, sent [][]string) (asked, unfinished int, err error) {
 	type send struct {
 		to *client.Client
@@ -32,7 +33,7 @@ func Unfinished(ctx context.Context, to []*client.Client, sent [][]string) (aske
 			for n := next.Add(1) - 1; n < int64(len(all)); n = next.Add(1) - 1 {
 				status, err := all[n].to.Status(ctx, all[n].id)
 				if err != nil {
-					return fmt.Errorf("look at send %s: %w", all[n].id, err)
+					return fmt.Errorf("read status of send %s: %w", all[n].id, err)
 				}
 				if status.Status != "completed" {
 					open.Add(1)

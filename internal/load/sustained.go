@@ -14,51 +14,56 @@ import (
 	"github.com/annals-project/annals/internal/client"
 )
 
-// Sustained is a load whose sends begin at fixed times, whatever became of those before: a server that is slower than the rate
-// is not spared by it.
+// Sustained is a load whose sends begin at fixed times, even if earlier ones are not answered: a
+// server that is slower than the rate gets no relief.
 type Sustained struct {
-	// To are clients that try each call once, one for each project. The sends go to them in turn.
+	// To are clients that make each call once, one per project. The sends go to them in turn.
 	To        []*client.Client
 	PerSecond float64
 	Lasts     time.Duration
-	// UnderWay is the most sends that wait for their answer at once. A send that comes due beyond it is not made, and counted.
+	// UnderWay bounds the sends that wait for their answer. A send that is due beyond it is not
+	// made, but counted.
 	UnderWay int
 	Run      string
-	// Until, where set, ends the load before its time once it is closed.
+	// Until, if not nil, ends the load early once it is closed.
 	Until <-chan struct{}
-	// Blind takes no sample.
+	// Blind disables the samples.
 	Blind bool
 }
 
-// Sends is what came of the sends of a Sustained.
+// Sends is the result of a Sustained.
 type Sends struct {
 	Made, Acknowledged int
-	// Held are sends that came due while too many were under way.
+	// Held counts sends that came due while too many were in flight.
 	Held int
-	// Refused are answers 503 and 429, Untold those of them that did not say when to come again.
+	// Refused counts answers 503 and 429, Untold those of them without Retry-After.
 	Refused, Untold int
-	// Unanswered are sends without an answer, which may have happened. FirstUnanswered is why the first one was.
+	// Unanswered counts sends without an answer, which may have happened. FirstUnanswered is the
+	// first such error.
 	Unanswered      int
 	FirstUnanswered error
-	// Receipts are from when a send came due to its receipt, of every one that was acknowledged.
+	// Receipts are the times from the due time of each acknowledged send to its receipt.
 	Receipts Times
-	// Recalled and Completed are from the receipt of a sample of the sends until it was recalled and shown as completed.
+	// Recalled and Completed are the times from the receipts of sampled sends until they were
+	// recalled and shown as completed.
 	Recalled, Completed Times
-	// Overdue are sends of the sample that were neither within sampleLimit.
+	// Overdue counts sampled sends that did not get there within sampleLimit.
 	Overdue int
-	// Sent are acknowledged sends by project: all of them up to mostSent, of more of them every n-th.
+	// Sent are ids of acknowledged sends by project: every one of them, or every n-th if there are
+	// more than mostSent.
 	Sent [][]string
 }
 
-// The samples. What is asked about them has to be little beside the load.
+// The samples. Their calls must be few compared with the load.
 const (
 	recalledPerSecond, completedPerSecond = 3, 6
-	// sampleFirst is the pause before the first question about a send; each next one is longer by a seventh of what has passed.
+	// sampleFirst is the pause before the first call about a send. Each further pause is a seventh
+	// of the time passed so far.
 	sampleFirst = 20 * time.Millisecond
 	sampleLimit = 2 * time.Minute
-	// mostSent is how many acknowledged sends are remembered, to ask what became of them.
+	// mostSent bounds the acknowledged sends that are remembered for a later check.
 	mostSent = 20_000
-	// dueTick is how often it is looked which sends are due.
+	// dueTick is the pause between two looks for sends that are due.
 	dueTick = 2 * time.Millisecond
 )
 
@@ -69,18 +74,18 @@ type due struct {
 	recalled, completed bool
 }
 
-// sustaining is a Sustained that runs.
+// sustaining is a Sustained in progress.
 type sustaining struct {
 	Sustained
 	group *errgroup.Group
 	every int
-	// underWay are the sends that wait for a client or for their answer.
+	// underWay counts the sends that wait for a client or for their answer.
 	underWay atomic.Int64
 	mu       sync.Mutex
 	out      Sends
 }
 
-// Start makes the sends and waits for the samples. A refusal that is not for now ends it.
+// Start makes the sends and waits for the samples. An error other than a temporary refusal ends it.
 func (s Sustained) Start(ctx context.Context) (Sends, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	r := &sustaining{Sustained: s, group: group, every: int(s.PerSecond*s.Lasts.Seconds())/mostSent + 1}
@@ -129,12 +134,12 @@ func (r *sustaining) generate(ctx context.Context, work chan<- due) {
 				continue
 			}
 			r.underWay.Add(1)
-			work <- d // has room for all that are under way
+			work <- d // has room for every send in flight
 		}
 	}
 }
 
-// sampled says whether a send is one of so many a second.
+// sampled reports whether send n is one of perSecond samples a second.
 func (r *sustaining) sampled(n int, perSecond float64) bool {
 	if r.Blind {
 		return false
@@ -147,7 +152,8 @@ func (r *sustaining) sampled(n int, perSecond float64) bool {
 func (r *sustaining) send(ctx context.Context, d due, texts *Texts) error {
 	project := d.n % len(r.To)
 	to := r.To[project]
-	p := client.DataPoint{ID: fmt.Sprintf("%s/sustained/%d", r.Run, d.n), Content: texts.Text(shortWords), Identity: identity}
+	id := fmt.Sprintf("%s/sustained/%d", r.Run, d.n)
+	p := client.DataPoint{ID: id, Content: texts.Text(shortWords), Identity: identity}
 	var word string
 	if d.recalled {
 		word = texts.Rare()
@@ -188,7 +194,7 @@ func (r *sustaining) send(ctx context.Context, d due, texts *Texts) error {
 	return nil
 }
 
-// watch waits for what comes of a send of the sample, beside the load.
+// watch runs wait during the load and adds its result to into.
 func (r *sustaining) watch(into *Times, wait func() (time.Duration, error)) {
 	r.group.Go(func() error {
 		took, err := wait()
@@ -227,7 +233,7 @@ func ended(ctx context.Context, to *client.Client, id string, since time.Time) (
 	})
 }
 
-// sample asks until the answer is yes. A refusal for now is no answer.
+// sample calls ask until it returns true. A temporary refusal is not an answer.
 func sample(ctx context.Context, since time.Time, ask func(context.Context) (bool, error)) (time.Duration, error) {
 	for {
 		passed := time.Since(since)
@@ -246,7 +252,7 @@ func sample(ctx context.Context, since time.Time, ask func(context.Context) (boo
 			continue
 		}
 		if err != nil {
-			return 0, fmt.Errorf("look at a send: %w", err)
+			return 0, fmt.Errorf("sample a send: %w", err)
 		}
 		if yes {
 			return time.Since(since), nil
@@ -254,7 +260,7 @@ func sample(ctx context.Context, since time.Time, ask func(context.Context) (boo
 	}
 }
 
-// refusedForNow is an answer that asks to come again later.
+// refusedForNow reports whether an error is a refusal that asks the caller to retry.
 func refusedForNow(err error) (*client.Error, bool) {
 	e, is := errors.AsType[*client.Error](err)
 	return e, is && (e.Status == http.StatusServiceUnavailable || e.Status == http.StatusTooManyRequests)

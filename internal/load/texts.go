@@ -19,7 +19,8 @@ type Texts struct {
 // vocabulary is how many different words there are.
 const vocabulary = 20_000
 
-// words is the vocabulary. It is the same for every seed, so that a query by one finds what another wrote.
+// words is the vocabulary. It is the same for every seed, so that a query from one seed finds texts
+// of another.
 var words = sync.OnceValue(func() []string {
 	r := rand.New(rand.NewPCG(1, 1))
 	const consonants, vowels = "bcdfghklmnprstvz", "aeiou"

@@ -47,7 +47,7 @@ const (
 	role     = "annals"
 	database = "annals"
 
-	// mostConnections are enough for a process that builds every projection beside the live one.
+	// mostConnections is enough for a process that rebuilds every projection in a shadow.
 	mostConnections = 100
 
 	startLimit = 2 * time.Minute  // a server that recovers from a crash is slow

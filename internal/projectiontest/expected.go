@@ -131,7 +131,8 @@ func (s *send) workOf(ordinal int) *work {
 	return nil
 }
 
-// countOf counts the items of a send by their phase, "deleted" and "unchanged"; one that is not fanned out is in none.
+// countOf counts the items of a send by phase, and as "deleted" and "unchanged". It does not count
+// items that are not fanned out.
 func countOf(s *send) map[string]int {
 	count := map[string]int{}
 	for ordinal, p := range s.points {
@@ -150,7 +151,8 @@ func countOf(s *send) map[string]int {
 	return count
 }
 
-// phaseOf is the least phase of the items of a send, unless its own stream or a watermark ended it.
+// phaseOf returns the lowest phase of the items of a send, unless its own stream or a watermark
+// ended it.
 func (h *History) phaseOf(s *send) string {
 	count, wiped := countOf(s), false
 	for _, w := range h.wipes {

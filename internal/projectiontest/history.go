@@ -34,8 +34,8 @@ type History struct {
 	sends  []*send
 	wipes  []*wipe
 	blobs  []string
-	// ends are the positions at which steps ended, and searchable is the place in it of the last watermark, where there
-	// was one.
+	// ends are the positions at which steps ended. searchable is the index in ends of the last
+	// watermark; watermarks reports that there was one.
 	ends       []eventstore.Position
 	searchable int
 	watermarks bool
@@ -84,10 +84,11 @@ type send struct {
 	fanned   bool
 	work     []*work
 	verdict  string
-	// searchableAt is what a watermark says, zero for none, and stale says that a failure came behind that.
+	// searchableAt is the time of the watermark that ended the send, zero if none did. stale
+	// reports that a failure was stored after it.
 	searchableAt time.Time
 	stale        bool
-	// capturedAt is the position up to which it is to be searchable, while it is captured.
+	// capturedAt is the position up to which a captured send must be searchable.
 	capturedAt eventstore.Position
 	// unindexed says that the verdict is that the index failed.
 	unindexed bool

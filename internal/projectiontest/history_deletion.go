@@ -139,7 +139,8 @@ func (h *History) clean() {
 	h.Append(stream.Name(stream.Deletion, w.id), &deletion.Cleaned{ProjectID: w.project, CleanedAt: h.now()})
 }
 
-// factsOf are the kept facts of a data point, in one part or two. Before there were watermarks, facts named no range.
+// factsOf returns the retained facts of a data point, in one part or two. Before there were
+// watermarks, facts named no range.
 func (h *History) factsOf(p *point) []*deletion.FactsKept {
 	all := deletion.FactsKept{ProjectID: p.project, DataPoint: p.id, Facts: slices.Clone(p.facts), DeletedAt: p.deleted}
 	for n, fact := range all.Facts {

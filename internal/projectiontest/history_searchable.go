@@ -8,7 +8,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 )
 
-// endStep notes which sends a step captured.
+// endStep records which sends a step captured.
 func (h *History) endStep() {
 	at := h.Next() - 1
 	h.ends = append(h.ends, at)
@@ -22,7 +22,7 @@ func (h *History) endStep() {
 	}
 }
 
-// watermark says that all is searchable that was captured up to where some step ended.
+// watermark declares everything searchable that was captured up to the end of some step.
 func (h *History) watermark() {
 	if len(h.ends) == 0 {
 		return
@@ -39,7 +39,7 @@ func (h *History) watermark() {
 	}
 }
 
-// late stores memories that a worker derived while another gave the revision up.
+// late stores memories that one worker derived while another recorded the failure of the revision.
 func (h *History) late() {
 	p, ok := some(h, "late", h.points, func(p *point) bool { return !p.closed && len(p.work) > 0 })
 	if !ok {
@@ -51,12 +51,12 @@ func (h *History) late() {
 	}
 	if live(p) {
 		w.phase = "captured"
-		w.send.capturedAt = 0 // all of it is to be searchable
+		w.send.capturedAt = 0 // the whole send must be searchable again
 	}
 	h.Append(stream.Name(stream.Memory, p.id), h.derived(w))
 }
 
-// overtaken stores the failure of a send that another process found to be searchable meanwhile.
+// overtaken stores the failure of a send that another process had found searchable.
 func (h *History) overtaken() {
 	s, ok := some(h, "overtaken", h.sends, func(s *send) bool { return !s.searchableAt.IsZero() && !s.stale })
 	if !ok {

@@ -24,8 +24,8 @@ func Part(t testing.TB, part func(context.Context) error) {
 	})
 }
 
-// The ports of FreeAddress lie below those that the kernel hands out, to listeners on port 0 and to connections: while the process that
-// uses one is down, nobody comes by it by chance.
+// The ports of FreeAddress are below those that the kernel assigns to listeners on port 0 and to
+// connections. So no other process gets a port by chance while the process that uses it is down.
 const firstPort, lastPort = 15000, 31999
 
 // FreeAddress is an address of the loopback that nobody listened on a moment ago: for a process that listens on the same one each
@@ -37,7 +37,7 @@ func FreeAddress(t testing.TB) string {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort+1)))
 		var l net.Listener
 		if l, err = new(net.ListenConfig).Listen(t.Context(), "tcp", addr); err != nil {
-			continue // somebody has it
+			continue // in use
 		}
 		if err = l.Close(); err == nil {
 			return addr

@@ -19,10 +19,11 @@ type Charge struct {
 	Seen           []metering.Seen
 }
 
-// Due is how long what was counted stays beside the log. The zero value takes everything.
+// Due is the age from which counts are flushed to the log. The zero value flushes everything.
 type Due struct {
-	// Sum is about how long the sum of a project does: half of it to one and a half, so that projects do not come all at once.
+	// Sum is the average age of the recalls of a project: from half of it to one and a half, so
+	// that projects are not due all at once.
 	Sum time.Duration
-	// Seen is how long an identity does, at least.
+	// Seen is the least age of a seen identity.
 	Seen time.Duration
 }

@@ -33,19 +33,20 @@ type Item struct {
 	Phase string
 	// Position is that of the event that brought the item to its phase.
 	Position eventstore.Position
-	// Suspect is true where an earlier lease ran out: whoever held it may have died of this very item.
+	// Suspect reports that an earlier lease ran out: its holder may have died of this item.
 	Suspect bool
 	// Text is what the revision says where the list has it at hand, nil where it is to be read from the data point's stream.
 	Text *Text
 }
 
-// Claim is what a worker asks the queue for.
+// Claim is a request of a worker to the queue.
 type Claim struct {
-	// Holder is whose the leases are, until a time.
+	// Holder holds the leases, until Until.
 	Holder     string
 	Now, Until time.Time
 	Limit      int
-	// After is the project behind which the claim begins: what the one before answered, zero at first.
+	// After is the project after which the claim begins: the one that the previous claim returned,
+	// zero at first.
 	After uuid.UUID
 }
 

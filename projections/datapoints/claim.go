@@ -13,8 +13,8 @@ import (
 	"github.com/annals-project/annals/internal/unnest"
 )
 
-// ring lists at most so many projects that have something to do, in the order of their ids, behind one and up to
-// another. It steps through the index of what is to be done: what it costs does not depend on how much that is.
+// ring lists at most $3 projects with open items, in the order of their ids, after $1 and up to $2.
+// It steps through an index, so its cost does not depend on the number of items.
 const ring = `
 with recursive projects (id, n) as (
 	(select project_id, 1 from datapoints.items where phase in ('queued', 'processing')
@@ -26,14 +26,14 @@ with recursive projects (id, n) as (
 )
 select id from projects where id is not null`
 
-// claim takes, of each of some projects, its oldest items as far as they may be worked on and a window holds, and of
-// those the first of every project before the second of any.
+// claim takes the oldest items of each given project that may be derived, up to a window per
+// project. The first item of every project comes before the second of any.
 //
-// It walks through so many of the oldest items of each project only: a data point of which very many revisions are open
-// would otherwise be walked through at each claim.
+// It reads only so many of the oldest items of each project. Otherwise each claim would read every
+// open revision of a data point that has very many.
 //
-// The lease of an item is taken only where it has still run out when its row is locked: of two that claim at the same time,
-// one gets it.
+// A lease is taken only if the earlier one is still over when its row is locked: of two concurrent
+// claims, one gets the item.
 const claim = `
 with due as (
 	select distinct on (i.data_point) i.*, p.place
@@ -66,14 +66,14 @@ left join datapoints.revisions r on r.data_point = p.data_point and r.number = p
 order by p.round_robin, p.position, p.ingestion_id, p.ordinal`
 
 const (
-	// leastWindow is how many items of a project may be taken at once however many projects there are.
+	// leastWindow is how many items of a project a claim may take, even with many projects.
 	leastWindow = 2
-	// claimWalk is how many of the oldest items of a project are walked through, and claimGrowth by how much that grows
-	// where none of them may be worked on, until all were.
+	// claimWalk is how many of the oldest items of a project a claim reads. If none of them may be
+	// derived, the next step reads claimGrowth times as many, until it has read all.
 	claimWalk   = 1024
 	claimGrowth = 16
-	// ringGrowth is by how much more projects are looked at while those before have too little, and mostProjects how
-	// many are at most; mostSteps is how often that is done in one claim.
+	// ringGrowth is the factor by which a claim reads more projects while it is not full,
+	// mostProjects the most per step, and mostSteps the most steps.
 	ringGrowth   = 16
 	mostProjects = 4096
 	mostSteps    = 4
@@ -81,9 +81,10 @@ const (
 	claimText = 16 << 10
 )
 
-// Claim takes items to derive, oldest first and fair between projects: those that are queued, or that a worker began
-// and whose lease has run out by now, and of each data point the lowest open revision only. Small texts come with their
-// items. The projects take turns: next is where the following claim begins.
+// Claim leases items to derive, oldest first and fair between projects: items that are queued, or
+// that a worker began and whose lease has run out, and of each data point only the lowest open
+// revision. Small texts come with their items. The projects take turns: the next claim begins after
+// next.
 func (q Queries) Claim(ctx context.Context, c todo.Claim) (items []todo.Item, next uuid.UUID, err error) {
 	for walk := claimWalk; ; walk *= claimGrowth {
 		items, next, err = q.claimAround(ctx, c, walk)
@@ -97,7 +98,7 @@ func (q Queries) Claim(ctx context.Context, c todo.Claim) (items []todo.Item, ne
 	}
 }
 
-// open reports whether more items than so many are open in any project.
+// open reports whether a project has more than so many open items.
 func (q Queries) open(ctx context.Context, than int) (more bool, err error) {
 	err = q.DB.QueryRow(ctx, `select exists (select from datapoints.items where phase in ('queued', 'processing')
 		group by project_id having count(*) > $1)`, than).Scan(&more)
@@ -107,8 +108,8 @@ func (q Queries) open(ctx context.Context, than int) (more bool, err error) {
 	return more, nil
 }
 
-// claimAround claims from the projects behind c.After, and on from the first one, until the claim is full, all of them
-// were looked at, or enough.
+// claimAround claims from the projects after c.After and then from the first one, until the claim
+// is full, all projects were read, or mostSteps are done.
 func (q Queries) claimAround(ctx context.Context, c todo.Claim, walk int) (
 	items []todo.Item, next uuid.UUID, err error,
 ) {
@@ -157,8 +158,8 @@ func (q Queries) ring(ctx context.Context, after, until uuid.UUID, limit int) ([
 	return projects, nil
 }
 
-// claimOf claims from some projects: an equal share from each at first, and what is left of the limit from those that
-// have more. last is the last project that had its turn.
+// claimOf claims from some projects: first an equal share from each, then the rest of the limit
+// from projects that have more. last is the last project that had its turn.
 func (q Queries) claimOf(ctx context.Context, c todo.Claim, projects []uuid.UUID, limit, walk int) (
 	items []todo.Item, last uuid.UUID, err error,
 ) {
@@ -190,16 +191,18 @@ func (q Queries) claimOf(ctx context.Context, c todo.Claim, projects []uuid.UUID
 	return items, last, nil
 }
 
-// claimWindow claims at most so many items of each project. turns are their numbers among those of their projects.
+// claimWindow claims at most window items of each project. turns are the numbers of the items
+// within their projects.
 func (q Queries) claimWindow(ctx context.Context, c todo.Claim, projects []uuid.UUID, limit, window, walk int) (
 	items []todo.Item, turns []int64, err error,
 ) {
 	b := &pgx.Batch{}
-	// The rows of the tables change faster than what is known of their number, from which Postgres would conclude to
-	// read them whole, and compiling the statement takes far longer than running it. A lease is a hint: it need not
-	// wait for the disk.
+	// The tables change faster than their statistics, from which Postgres would choose to read them
+	// whole, and JIT compilation takes far longer than the statement. A lease is a hint and need
+	// not wait for the disk.
 	b.Queue(`select set_config('jit', 'off', true), set_config('enable_hashjoin', 'off', true),
-		set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true), set_config('synchronous_commit', 'off', true)`)
+		set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true),
+		set_config('synchronous_commit', 'off', true)`)
 	queued := b.Queue(claim, limit, c.Holder, c.Now, c.Until, window, claimText, idsOf(projects), walk)
 	queued.Query(func(rows pgx.Rows) (err error) {
 		items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (todo.Item, error) {
@@ -256,8 +259,8 @@ func (q Queries) Release(ctx context.Context, holder string, dataPoints []uuid.U
 	return nil
 }
 
-// AbandonLeases ends all leases. It is for the start of a deployment of one process: whoever held them is gone, perhaps
-// because of one of their items.
+// AbandonLeases ends all leases, at the start of a deployment of one process: their holders have
+// ended, perhaps because of one of their items.
 func (q Queries) AbandonLeases(ctx context.Context, now time.Time) error {
 	if _, err := q.DB.Exec(ctx, `update ops.leases set until = $1 where until > $1`, now); err != nil {
 		return fmt.Errorf("abandon leases: %w", err)
@@ -265,7 +268,7 @@ func (q Queries) AbandonLeases(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// ForgetLeases removes leases that ran out and whose data point has nothing open.
+// ForgetLeases removes leases that have run out and whose data point has no open item.
 func (q Queries) ForgetLeases(ctx context.Context, now time.Time) error {
 	_, err := q.DB.Exec(ctx, `delete from ops.leases l where l.until <= $1
 		and not exists (select from datapoints.items i

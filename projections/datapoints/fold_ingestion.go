@@ -88,7 +88,7 @@ func (p *page) indexed(at eventstore.Position, id uuid.UUID, e *ingestion.Indexe
 	s.settle(at)
 }
 
-// searchable applies a watermark: what was captured up to its position is indexed.
+// searchable applies a watermark: sends captured up to its position are indexed.
 func (p *page) searchable(at eventstore.Position, e *pipeline.Searchable) {
 	since := unnest.Instant(e.SearchableAt)
 	for _, s := range p.sends {

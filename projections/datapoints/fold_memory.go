@@ -53,7 +53,8 @@ func (p *page) derived(at eventstore.Position, dataPoint uuid.UUID, e *memory.De
 	s := p.change(at, i, func(i *item) { i.phase, i.code, i.message, i.moot = captured, nil, nil, false })
 	s.settle(at)
 	if s.phase == captured {
-		s.position = at // also where an item that had failed was derived late: what is to be searchable is all of the send
+		// All of the send must be searchable, also an item that had failed and was derived late.
+		s.position = at
 	}
 	if row == nil || row.captured >= e.Revision {
 		return

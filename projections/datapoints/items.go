@@ -31,8 +31,8 @@ const seenOutcome = `case when i.deleted_at is not null
 		or i.outcome in ('unchanged', 'moved') and not exists (select from datapoints.data_points d where d.id = i.data_point)
 	then 'deleted' else i.outcome end`
 
-// seenPhase is what a client reads of an item. Where a watermark came before the failure on the index, the item is not
-// why.
+// seenPhase is the phase that a client reads. If a watermark preceded the failure of the index, the
+// item counts as captured.
 const seenPhase = `case when i.phase = 'unindexed' and s.phase = 'indexed' then 'captured' else i.phase end`
 
 // Items lists at most limit items of a send, in the order sent, and counts all that it has. A batch shows each item once its

@@ -28,8 +28,8 @@ type keys struct {
 	deletions ids
 	erasures  ids
 	batches   ids
-	// searchable is up to where watermarks of the page say that all is searchable, 0 for none: the captured sends up to
-	// there.
+	// searchable is the highest position of the watermarks of the page, 0 if there is none: the
+	// captured sends up to it are loaded.
 	searchable eventstore.Position
 }
 

@@ -25,8 +25,9 @@ const (
 	selectErasures  = `select data_point, project_id, deletion_id, facts_kept, blobs, position from erasures where data_point = any($1::uuid[])`
 	selectBatches   = `select id, data_points, bytes from batches where id = any($1::uuid[])`
 
-	selectSends = `select id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at, failure_code, failure_message,
-		failure_stands, round, ingestions, bytes, credit_tenths, month, fanned_out, deleted_at, verdict, verdict_at, searchable_at,
+	selectSends = `select id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at,
+		failure_code, failure_message, failure_stands, round, ingestions, bytes, credit_tenths, month, fanned_out,
+		deleted_at, verdict, verdict_at, searchable_at,
 		queued, processing, captured, failed, standing, unchanged, deleted, last_deleted_at, position
 		from sends where `
 	sendsByID = selectSends + `id = any($1::uuid[])`

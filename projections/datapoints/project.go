@@ -46,7 +46,8 @@ func (Projector) Version() int { return 10 }
 // Families implements projections.Projector.
 func (Projector) Families() []string {
 	return []string{
-		stream.DataPoint, stream.Memory, stream.Ingestion, stream.Pipeline, stream.Deletion, stream.Blob, eventstore.SystemStream,
+		stream.DataPoint, stream.Memory, stream.Ingestion, stream.Pipeline, stream.Deletion, stream.Blob,
+		eventstore.SystemStream,
 		stream.Identity, stream.Bulk, stream.Audiences, // they refer to blobs
 	}
 }

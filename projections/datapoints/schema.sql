@@ -59,7 +59,7 @@ create table sends (
 	deleted_at       timestamptz,               -- when the send as a whole was deleted: what lives on left its list
 	verdict          text not null,             -- '', indexed or failed, as its own stream says
 	verdict_at       timestamptz,
-	searchable_at    timestamptz,               -- since when all of it is searchable, as a watermark says
+	searchable_at    timestamptz,               -- since when all of it is searchable, from a watermark
 	queued           int not null,
 	processing       int not null,
 	captured         int not null,
@@ -68,10 +68,10 @@ create table sends (
 	unchanged        int not null,              -- unchanged or moved
 	deleted          int not null,
 	last_deleted_at  timestamptz,               -- when the last of the deleted ones went
-	position         bigint not null            -- of the event that brought it to its phase; while captured, of the last that was
+	position         bigint not null            -- of the event that set its phase; while captured, of its last capture
 ) with (fillfactor = 80);
 create index sends_unfanned on sends (position) where not fanned_out;
--- Those that a watermark ends, and those that end each by itself.
+-- Sends that a watermark ends, and sends that end one by one.
 create index sends_searchable on sends (position) where phase = 'captured' and failed = 0 and deleted = 0;
 create index sends_confirmable on sends (position, id) where phase = 'captured' and (failed > 0 or deleted > 0);
 create index sends_failed on sends (accepted_at, id) where failure_stands;

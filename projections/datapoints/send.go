@@ -35,7 +35,7 @@ type send struct {
 	message   *string
 	round     int
 	deletedAt *time.Time
-	// searchableAt is what a watermark says, nil for none.
+	// searchableAt is the time of the watermark that ended the send, nil if none did.
 	searchableAt *time.Time
 
 	counts
@@ -133,9 +133,9 @@ func (s *send) settle(at eventstore.Position) {
 	}
 }
 
-// endsBy reports whether a watermark up to a position ends the send. One of which something was deleted is not for
-// watermarks: a replay that finds it erased does not know of it before its kept facts, and would end the send at
-// another time.
+// endsBy reports whether a watermark up to a position ends the send. A watermark does not end a
+// send with a deleted data point: a replay that finds it erased learns of it only from the retained
+// facts, and would end the send at another time.
 func (s *send) endsBy(upTo eventstore.Position) bool {
 	return s.known && s.phase == captured && s.failed == 0 && s.deleted == 0 && s.position <= upTo
 }
@@ -148,8 +148,8 @@ func (s *send) failure() (code, message *string) {
 	return s.code, s.message
 }
 
-// tell takes what kept facts say of the watermark of the send. They were written by one who knew the data point to its
-// end: a replay that does not may have missed the watermark, or taken a later one for it.
+// tell sets the time of the watermark from retained facts. Their writer knew the data point until
+// its end. A replay that does not may have missed the watermark, or applied a later one.
 func (s *send) tell(since time.Time) {
 	var told *time.Time
 	if !since.IsZero() {

@@ -47,9 +47,12 @@ func (q Queries) Pending(ctx context.Context, project auth.Project, dataPoints [
 	return pending, nil
 }
 
-// Completed reports whether a send is completed whatever its own stream says of a failure, as far as the projection has
-// come: it was deleted as a whole, or a watermark found it searchable before. The answer to a deletion waits for it.
-func (q Queries) Completed(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (completed bool, err error) {
+// Completed reports whether a send is completed even if its own stream records a failure, up to the
+// position of the projection: it was deleted as a whole, or a watermark found it searchable before.
+// The answer to a deletion waits for the projection.
+func (q Queries) Completed(
+	ctx context.Context, project auth.Project, ingestionID uuid.UUID,
+) (completed bool, err error) {
 	err = q.DB.QueryRow(ctx, `select exists (select from datapoints.sends where id = $2 and project_id = $1
 		and (deleted_at is not null or searchable_at is not null))`, project.ID, ingestionID).Scan(&completed)
 	if err != nil {
@@ -58,7 +61,8 @@ func (q Queries) Completed(ctx context.Context, project auth.Project, ingestionI
 	return completed, nil
 }
 
-// SearchableSince is since when sends are searchable of which a watermark says so, as far as the projection has come.
+// SearchableSince returns since when sends are searchable according to a watermark, up to the
+// position of the projection.
 func (q Queries) SearchableSince(ctx context.Context, sends []uuid.UUID) (map[uuid.UUID]time.Time, error) {
 	rows, err := q.DB.Query(ctx, `select id, searchable_at from datapoints.sends
 		where id = any($1::uuid[]) and searchable_at is not null`, idsOf(sends))

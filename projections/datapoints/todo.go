@@ -12,31 +12,37 @@ import (
 	"github.com/annals-project/annals/internal/todo"
 )
 
-// Searchable is up to where a watermark ends at most about limit of the sends that wait for one, of those that were
-// captured up to a position: the oldest. It is 0 where none waits.
-func (q Queries) Searchable(ctx context.Context, upTo eventstore.Position, limit int) (position eventstore.Position, err error) {
+// Searchable returns the position up to which a watermark ends at most about limit of the oldest
+// sends that were captured up to upTo and wait for one. It is 0 if none waits.
+func (q Queries) Searchable(
+	ctx context.Context, upTo eventstore.Position, limit int,
+) (position eventstore.Position, err error) {
 	err = q.DB.QueryRow(ctx, `select coalesce(max(position), 0) from (select position from datapoints.sends
-		where phase = 'captured' and failed = 0 and deleted = 0 and position <= $1 order by position limit $2) s`, int64(upTo), limit).
-		Scan((*uint64)(&position))
+		where phase = 'captured' and failed = 0 and deleted = 0 and position <= $1
+		order by position limit $2) s`, int64(upTo), limit).Scan((*uint64)(&position))
 	if err != nil {
 		return 0, fmt.Errorf("look for searchable sends: %w", err)
 	}
 	return position, nil
 }
 
-// Unsearchable lists at most limit sends that wait for a watermark, of those that were captured behind a position,
-// oldest first.
+// Unsearchable lists at most limit sends that were captured after a position and wait for a
+// watermark, oldest first.
 func (q Queries) Unsearchable(ctx context.Context, behind eventstore.Position, limit int) ([]todo.Send, error) {
 	rows, err := q.DB.Query(ctx, `select project_id, id, position, round, null, null from datapoints.sends
-		where phase = 'captured' and failed = 0 and deleted = 0 and position > $1 order by position, id limit $2`, int64(behind), limit)
+		where phase = 'captured' and failed = 0 and deleted = 0 and position > $1
+		order by position, id limit $2`, int64(behind), limit)
 	return sendsOf(rows, err)
 }
 
-// Confirmable lists at most limit sends, oldest first, all of whose items are captured, failed or done, that no
-// watermark ends: something of them failed, or was deleted.
+// Confirmable lists at most limit sends, oldest first, whose items are all captured, failed or
+// done, and that no watermark ends, since an item failed or was deleted.
 func (q Queries) Confirmable(ctx context.Context, limit int) ([]todo.Send, error) {
 	rows, err := q.DB.Query(ctx, `select s.project_id, s.id, s.position, s.round, f.failure_code, f.failure_message
-		from (select * from datapoints.sends where phase = 'captured' and (failed > 0 or deleted > 0) order by position, id limit $1) s
+		from (
+			select * from datapoints.sends where phase = 'captured' and (failed > 0 or deleted > 0)
+			order by position, id limit $1
+		) s
 		left join lateral (
 			select i.failure_code, i.failure_message from datapoints.items i
 			where s.failed > 0 and i.ingestion_id = s.id and i.phase = 'failed' order by i.position, i.ordinal limit 1
@@ -51,7 +57,8 @@ func sendsOf(rows pgx.Rows, err error) ([]todo.Send, error) {
 	}
 	sends, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s todo.Send, err error) {
 		var code, message *string
-		err = row.Scan((*[16]byte)(&s.ProjectID), (*[16]byte)(&s.IngestionID), (*uint64)(&s.Position), &s.Round, &code, &message)
+		err = row.Scan(
+			(*[16]byte)(&s.ProjectID), (*[16]byte)(&s.IngestionID), (*uint64)(&s.Position), &s.Round, &code, &message)
 		if code != nil && message != nil {
 			s.Failure = &todo.Failure{Code: *code, Message: *message}
 		}

@@ -11,25 +11,30 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Waiting tells since when what is open waits. A zero time stands for nothing that does.
+// Waiting holds acceptance times of the oldest open items and sends. A zero time means that there
+// is none.
 type Waiting struct {
-	// Item is when the oldest item that waits for its first attempt was accepted.
+	// Item is the acceptance of the oldest item that waits for its first attempt.
 	Item time.Time
-	// Crowd is the same of the oldest that is preceded by a number of others, all of them accepted behind a position.
+	// Crowd is the acceptance of the oldest such item that has a number of others before it, all of
+	// them accepted after a position.
 	Crowd time.Time
-	// Captured is when the oldest send was accepted that only waits to be searchable.
+	// Captured is the acceptance of the oldest send that only waits to be searchable.
 	Captured time.Time
 }
 
-// waitingLook is how many items are looked at for one whose send was never retried: a retry takes no time of acceptance along.
+// waitingLook is how many items are read to find one whose send was never retried: a retry keeps
+// the old acceptance time.
 const waitingLook = 64
 
-// Waiting looks at the oldest of what is open. It reads a few rows of an index, however much that is.
+// Waiting reads the oldest open items and sends. It reads a few rows of an index, however many are
+// open.
 func (q Queries) Waiting(ctx context.Context, behind eventstore.Position, before int) (w Waiting, err error) {
 	var item, crowd, captured *time.Time
 	err = q.DB.QueryRow(ctx, `select (
 			select min(s.accepted_at) from (
-				select ingestion_id from datapoints.items where phase = 'queued' and attempt = 0 order by position limit $3
+				select ingestion_id from datapoints.items where phase = 'queued' and attempt = 0
+				order by position limit $3
 			) i join datapoints.sends s on s.id = i.ingestion_id and s.round = 0
 		), (
 			select min(s.accepted_at) from (
@@ -38,11 +43,13 @@ func (q Queries) Waiting(ctx context.Context, behind eventstore.Position, before
 			) i join datapoints.sends s on s.id = i.ingestion_id and s.round = 0
 		), (
 			select min(s.accepted_at) from (
-				select * from datapoints.sends where phase = 'captured' and failed = 0 and deleted = 0 order by position limit $3
+				select * from datapoints.sends where phase = 'captured' and failed = 0 and deleted = 0
+				order by position limit $3
 			) s where s.round = 0
-		)`, int64(behind), before, waitingLook).Scan(&item, &crowd, &captured) //nolint:gosec // positions are below 2^63
+		)`, int64(behind), before, waitingLook). //nolint:gosec // positions are below 2^63
+		Scan(&item, &crowd, &captured)
 	if err != nil {
-		return Waiting{}, fmt.Errorf("look at what waits: %w", err)
+		return Waiting{}, fmt.Errorf("read oldest open items: %w", err)
 	}
 	for to, from := range map[*time.Time]*time.Time{&w.Item: item, &w.Crowd: crowd, &w.Captured: captured} {
 		if from != nil {
@@ -52,13 +59,15 @@ func (q Queries) Waiting(ctx context.Context, behind eventstore.Position, before
 	return w, nil
 }
 
-// WaitingOf counts whose the oldest items are that wait for their first attempt and were accepted behind a position, by project.
+// WaitingOf counts, by project, the oldest items that wait for their first attempt and were
+// accepted after a position.
 func (q Queries) WaitingOf(ctx context.Context, behind eventstore.Position, limit int) (map[uuid.UUID]int, error) {
 	rows, err := q.DB.Query(ctx, `select project_id, count(*) from (
-			select project_id from datapoints.items where phase = 'queued' and attempt = 0 and position > $1 order by position limit $2
+			select project_id from datapoints.items where phase = 'queued' and attempt = 0 and position > $1
+			order by position limit $2
 		) i group by project_id`, int64(behind), limit) //nolint:gosec // positions are below 2^63
 	if err != nil {
-		return nil, fmt.Errorf("count whose items wait: %w", err)
+		return nil, fmt.Errorf("count waiting items by project: %w", err)
 	}
 	counts := map[uuid.UUID]int{}
 	var (
@@ -67,7 +76,7 @@ func (q Queries) WaitingOf(ctx context.Context, behind eventstore.Position, limi
 	)
 	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&project), &n}, func() error { counts[project] = n; return nil })
 	if err != nil {
-		return nil, fmt.Errorf("count whose items wait: %w", err)
+		return nil, fmt.Errorf("count waiting items by project: %w", err)
 	}
 	return counts, nil
 }

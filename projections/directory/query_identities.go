@@ -69,8 +69,9 @@ func scanIdentity(row pgx.CollectableRow) (i Identity, err error) {
 	return i, nil
 }
 
-// Identity finds a record with the audiences that it belongs to, once the projection has passed the head of the log: when it was last
-// seen then includes every send that was answered before. The fault is service-unavailable while the projection is stopped, or late.
+// Identity finds a record with its audiences, once the projection has passed the head of the log:
+// lastSeenAt then includes every send that was answered before. The fault is service-unavailable
+// while the projection is stopped or late.
 func (q *Queries) Identity(ctx context.Context, project auth.Project, name string) (i Identity, ok bool, err error) {
 	if err := q.passHead(ctx); err != nil {
 		return Identity{}, false, err

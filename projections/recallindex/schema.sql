@@ -9,5 +9,5 @@ create table data_points (
 	memory_revision    int not null,         -- whose memories are in the index; 0 for none
 	memory_at          bigint not null,      -- the revision of the memory stream that holds them
 	position           bigint not null       -- of the newest event applied
-) with (fillfactor = 70); -- it is written once more when its memories come, and then stays on its page
+) with (fillfactor = 70); -- room for the second write, when its memories come
 create index data_points_by_project on data_points (project_id, id);

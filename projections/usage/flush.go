@@ -17,19 +17,21 @@ import (
 const (
 	// seenPerEvent is how many identities one event names: they take some 100 bytes each, far below eventstore.MaxAppend.
 	seenPerEvent = 2000
-	// left is how long ago a flush was given out, by the clock of the database, once it counts as left behind by the process that
-	// took it. Two that append the same one do no harm.
+	// left is how long after its last hand-out, by the clock of the database, a flush counts as
+	// left behind by its process. It does no harm if two processes append the same flush.
 	left = "1 minute"
 
-	// mostSums and mostSeen bound what one Take puts under flush ids, mostLeft what it takes up of what was left behind.
+	// mostSums and mostSeen bound what one Take assigns to flush ids, mostLeft the flushes left
+	// behind that it takes up.
 	mostSums = 512
 	mostSeen = 50_000
 	mostLeft = 64
 )
 
-// Take puts what has been counted for long enough under flush ids, and answers these sums and those that others left behind; more
-// says that there may be others. Sums stay counted until the log has them. One that something was given back of waits until it is
-// above 0 again, and one whose project has a flush on its way waits for that, unless everything is taken.
+// Take assigns flush ids to counts that are due. It returns these charges and those that other
+// processes left behind; more reports that there may be others. Counts stay in ops until the log
+// has them. A sum from which recalls were given back waits until it is above 0 again. A sum whose
+// project has a flush in progress waits for that, unless everything is due.
 func (q Queries) Take(ctx context.Context, due todo.Due) (open []todo.Charge, more bool, err error) {
 	err = pgx.BeginFunc(ctx, q.DB, func(tx pgx.Tx) error {
 		t := taking{tx: tx, due: due, flushes: map[uuid.UUID][]uuid.UUID{}}
@@ -53,18 +55,20 @@ func (q Queries) Take(ctx context.Context, due todo.Due) (open []todo.Charge, mo
 type taking struct {
 	tx  pgx.Tx
 	due todo.Due
-	// flushes are the new ones of every project; of two months either may name the identities.
+	// flushes are the new flushes of every project. If a project has flushes of two months, either
+	// may carry its seen identities.
 	flushes map[uuid.UUID][]uuid.UUID
 	more    bool
 }
 
-// sums takes those that are due.
+// sums takes the sums that are due.
 func (t *taking) sums(ctx context.Context) error {
 	// In the order in which those who count write them, so that nobody waits for one that waits for him.
 	rows, err := t.tx.Query(ctx, `select project_id, month from ops.charges c
 		where flush_id = $1 and recalls >= 0 and recall_tenths >= 0 and ($2::float8 = 0
 			or since <= now() - make_interval(secs => $2 * (0.5 + get_byte(uuid_send(project_id), 15) / 255.0))
-				and not exists (select from ops.charges o where o.project_id = c.project_id and o.month = c.month and o.flush_id <> $1))
+				and not exists (select from ops.charges o
+					where o.project_id = c.project_id and o.month = c.month and o.flush_id <> $1))
 		order by project_id, month limit $3 for update of c`, uuid.Nil, t.due.Sum.Seconds(), mostSums)
 	if err != nil {
 		return err
@@ -98,8 +102,9 @@ func (t *taking) sums(ctx context.Context) error {
 	return err
 }
 
-// seen spreads who was seen long enough ago over the flushes of their project, and over more of them where they are too many for one
-// event. A project without a sum gets a flush of its own for them, once they have waited for a sum in vain.
+// seen distributes due identities over the flushes of their projects, and adds flushes if they are
+// too many for one event. A project without a sum gets a separate flush for them, once they have
+// waited long enough for a sum.
 func (t *taking) seen(ctx context.Context) error {
 	seen, err := t.lockSeen(ctx)
 	if err != nil || len(seen) == 0 {
@@ -107,9 +112,9 @@ func (t *taking) seen(ctx context.Context) error {
 	}
 	flushes := make([]uuid.UUID, len(seen))
 	var own []uuid.UUID    // flushes without a sum
-	var ownRows []seenRow  // one of each of them
-	var used, inLast int   // of the project at hand: rows come in the order of projects
-	var project *uuid.UUID // at hand
+	var ownRows []seenRow  // a row of each of them
+	var used, inLast int   // of the current project: rows come in the order of projects
+	var project *uuid.UUID // the current one
 	for i := range seen {
 		r := seen[i]
 		if project == nil || *project != r.project {
@@ -127,12 +132,15 @@ func (t *taking) seen(ctx context.Context) error {
 		flushes[i] = t.flushes[r.project][used-1]
 	}
 	if len(own) > 0 {
-		if _, err := t.tx.Exec(ctx, `insert into ops.charges (project_id, month, flush_id, organization_id, recalls, recall_tenths, taken)
+		if _, err := t.tx.Exec(ctx, `insert into ops.charges
+				(project_id, month, flush_id, organization_id, recalls, recall_tenths, taken)
 			select n.project_id, n.month, n.flush_id, n.organization_id, 0, 0, now()
-				from unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[]) as n (project_id, month, flush_id, organization_id)`,
+				from unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[])
+					as n (project_id, month, flush_id, organization_id)`,
 			unnest.IDs(ownRows, func(r seenRow) uuid.UUID { return r.project }),
 			unnest.Column(ownRows, func(r seenRow) string { return metering.Month(r.at) }),
-			unnest.IDs(own, itself), unnest.IDs(ownRows, func(r seenRow) uuid.UUID { return r.organization })); err != nil {
+			unnest.IDs(own, itself),
+			unnest.IDs(ownRows, func(r seenRow) uuid.UUID { return r.organization })); err != nil {
 			return err
 		}
 	}
@@ -144,13 +152,15 @@ func (t *taking) seen(ctx context.Context) error {
 	return err
 }
 
-// lockSeen finds who is due, in the order of those who count them: of projects that a sum is taken of, and of those that had none
-// for as long as one stays beside the log.
+// lockSeen locks the identities that are due, in the order in which counting callers write them: of
+// projects with a new flush, and of projects that had no sum for as long as one stays outside the
+// log.
 func (t *taking) lockSeen(ctx context.Context) (seen []seenRow, err error) {
 	wait := t.due.Seen + t.due.Sum + t.due.Sum/2
 	rows, err := t.tx.Query(ctx, `select distinct project_id from ops.seen s where flush_id = $1 and ($2::float8 = 0
 			or since <= now() - make_interval(secs => $2)
-				and not exists (select from ops.charges o where o.project_id = s.project_id and o.flush_id <> $1)) limit $3`,
+				and not exists (select from ops.charges o where o.project_id = s.project_id and o.flush_id <> $1))
+			limit $3`,
 		uuid.Nil, wait.Seconds(), mostSums)
 	if err != nil {
 		return nil, err
@@ -169,13 +179,16 @@ func (t *taking) lockSeen(ctx context.Context) (seen []seenRow, err error) {
 		of[project] = true
 	}
 	rows, err = t.tx.Query(ctx, `select project_id, identity_id, organization_id, at from ops.seen
-		where flush_id = $1 and project_id = any($2::uuid[]) and ($3::float8 = 0 or since <= now() - make_interval(secs => $3))
-		order by project_id, identity_id limit $4 for update`, uuid.Nil, unnest.Keys(of), t.due.Seen.Seconds(), mostSeen)
+		where flush_id = $1 and project_id = any($2::uuid[])
+			and ($3::float8 = 0 or since <= now() - make_interval(secs => $3))
+		order by project_id, identity_id limit $4 for update`,
+		uuid.Nil, unnest.Keys(of), t.due.Seen.Seconds(), mostSeen)
 	if err != nil {
 		return nil, err
 	}
 	var r seenRow
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&r.project), (*[16]byte)(&r.identity), (*[16]byte)(&r.organization), &r.at}, func() error {
+	into := []any{(*[16]byte)(&r.project), (*[16]byte)(&r.identity), (*[16]byte)(&r.organization), &r.at}
+	_, err = pgx.ForEachRow(rows, into, func() error {
 		seen = append(seen, r)
 		return nil
 	})
@@ -185,7 +198,8 @@ func (t *taking) lockSeen(ctx context.Context) (seen []seenRow, err error) {
 
 func itself(id uuid.UUID) uuid.UUID { return id }
 
-// open reads the sums that were taken now, and those that were left, which are then given out anew.
+// open reads the charges taken now and those that were left behind, and marks the latter as handed
+// out again.
 func (t *taking) open(ctx context.Context) (open []todo.Charge, err error) {
 	own := map[uuid.UUID]bool{}
 	for _, flushes := range t.flushes {
@@ -194,18 +208,22 @@ func (t *taking) open(ctx context.Context) (open []todo.Charge, err error) {
 		}
 	}
 	rows, err := t.tx.Query(ctx, `with left_behind as (
-			select flush_id from ops.charges c where flush_id <> $1 and coalesce(taken, since) < now() - interval '`+left+`'
+			select flush_id from ops.charges c
+			where flush_id <> $1 and coalesce(taken, since) < now() - interval '`+left+`'
 				and not exists (select from usage.flushes f where f.flush_id = c.flush_id)
 			order by coalesce(taken, since), flush_id limit $3 for update of c skip locked)
-		update ops.charges c set taken = now() where flush_id = any($2::uuid[]) or flush_id in (select flush_id from left_behind)
-		returning c.flush_id, c.project_id, c.organization_id, c.month, c.recalls, c.recall_tenths`, uuid.Nil, unnest.Keys(own), mostLeft)
+		update ops.charges c set taken = now()
+		where flush_id = any($2::uuid[]) or flush_id in (select flush_id from left_behind)
+		returning c.flush_id, c.project_id, c.organization_id, c.month, c.recalls, c.recall_tenths`,
+		uuid.Nil, unnest.Keys(own), mostLeft)
 	if err != nil {
 		return nil, err
 	}
 	at := map[uuid.UUID]int{}
 	var c todo.Charge
 	_, err = pgx.ForEachRow(rows, []any{
-		(*[16]byte)(&c.FlushID), (*[16]byte)(&c.ProjectID), (*[16]byte)(&c.OrganizationID), &c.Month, &c.Recalls, &c.RecallTenths,
+		(*[16]byte)(&c.FlushID), (*[16]byte)(&c.ProjectID), (*[16]byte)(&c.OrganizationID), &c.Month,
+		&c.Recalls, &c.RecallTenths,
 	}, func() error {
 		at[c.FlushID] = len(open)
 		open = append(open, c)
@@ -215,7 +233,8 @@ func (t *taking) open(ctx context.Context) (open []todo.Charge, err error) {
 		return nil, err
 	}
 	t.more = t.more || len(open)-len(own) == mostLeft
-	rows, err = t.tx.Query(ctx, `select flush_id, identity_id, at from ops.seen where flush_id = any($1::uuid[]) order by flush_id, identity_id`,
+	rows, err = t.tx.Query(ctx, `select flush_id, identity_id, at from ops.seen
+		where flush_id = any($1::uuid[]) order by flush_id, identity_id`,
 		unnest.IDs(open, func(c todo.Charge) uuid.UUID { return c.FlushID }))
 	if err != nil {
 		return nil, err

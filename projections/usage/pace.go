@@ -2,6 +2,6 @@ package usage
 
 import "time"
 
-// Pace implements projections.Paced. Hardly any event is of this projection, and who needs one that is waits for it, which ends
-// the rest: without a pace most pages would say that nothing happened.
+// Pace implements projections.Paced. Few events concern this projection, and a caller that needs
+// one waits for it, which ends the pause. Without a pace, most pages would hold none.
 func (Projector) Pace() time.Duration { return 50 * time.Millisecond }

@@ -98,11 +98,13 @@ func write(ctx context.Context, db batcher, calls []recalled, b *pgx.Batch) erro
 	return nil
 }
 
-// Oldest is the age of the oldest sum that the log is not known to have, by the clock of the database; ok is false where there is none.
-// One that was given back of, and waits for the next recall, is none.
+// Oldest returns the age of the oldest sum that the projection has not read from the log, by the
+// clock of the database; ok is false if there is none. A sum from which recalls were given back,
+// and that waits for the next recall, does not count.
 func (q Queries) Oldest(ctx context.Context) (age time.Duration, ok bool, err error) {
 	var seconds *float64
-	err = q.DB.QueryRow(ctx, `select extract(epoch from now() - min(since))::float8 from ops.charges c where recalls >= 0 and recall_tenths >= 0
+	err = q.DB.QueryRow(ctx, `select extract(epoch from now() - min(since))::float8 from ops.charges c
+		where recalls >= 0 and recall_tenths >= 0
 		and not exists (select from usage.flushes f where f.flush_id = c.flush_id)`).Scan(&seconds)
 	if err != nil || seconds == nil {
 		return 0, false, err

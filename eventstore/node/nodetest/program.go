@@ -11,21 +11,22 @@ import (
 	"testing"
 )
 
-// Build builds the program, or takes the one that ANNALS_TEST_BINARY names.
+// Build builds the program, or returns the one that ANNALS_TEST_BINARY names.
 func Build(t *testing.T) string {
 	t.Helper()
 	if binary := os.Getenv("ANNALS_TEST_BINARY"); binary != "" {
 		return binary
 	}
 	binary := filepath.Join(t.TempDir(), "annals")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/annals-project/annals/cmd/annals").CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/annals-project/annals/cmd/annals")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	return binary
 }
 
-// Serve starts "annals node" and returns the connection string that it prints. At the end of the test it is asked to
-// stop, and must do so in order.
+// Serve starts "annals node" and returns the connection string that it prints. At the end of the
+// test it stops the node and checks that it stops in order.
 func Serve(t *testing.T, binary string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(binary, append([]string{"node", "--data-dir", t.TempDir(), "--addr", "127.0.0.1:0"}, args...)...)

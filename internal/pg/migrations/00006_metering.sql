@@ -1,6 +1,6 @@
 -- +goose Up
--- What was counted stays beside the log for minutes, and who was seen for an hour: since is when a row began, and taken when a flush
--- was last given to a process to be appended.
+-- Counted recalls stay outside the log for minutes, seen identities for an hour. since is when a
+-- row began; taken is when a flush was last handed to a process.
 alter table ops.charges add column taken timestamptz;
 update ops.charges set taken = since where flush_id <> '00000000-0000-0000-0000-000000000000';
 alter table ops.seen add column since timestamptz not null default now();

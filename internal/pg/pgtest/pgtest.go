@@ -128,7 +128,10 @@ func start(ctx context.Context) error {
 		}
 		shared.dir = dir
 		// A test's data need not survive the machine.
-		if shared.server, err = pg.Start(ctx, pg.Config{DataDir: dir, Settings: map[string]string{"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "max_connections": "400"}}); err != nil {
+		settings := map[string]string{
+			"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "max_connections": "400",
+		}
+		if shared.server, err = pg.Start(ctx, pg.Config{DataDir: dir, Settings: settings}); err != nil {
 			return err
 		}
 		shared.url = shared.server.URL()

@@ -231,17 +231,17 @@ func (h *handle) move(changes []placed) error {
 	return h.put(moved)
 }
 
-// put stores the audiences of data points, and corrects those of their documents.
+// put stores the audiences of data points, and corrects them in their documents.
 func (h *handle) put(moved map[moveKey]uuid.UUID) error {
 	if err := h.columns.moves.store(moved); err != nil {
 		return err
 	}
-	// The segments are looked up behind that: a merge may have brought in one that was searched, and knows the audiences of before.
-	// Whoever searches a segment that comes later finds those that are stored.
+	// List the segments after the store: a merge may have added one that was searched and has the
+	// old audiences. A search of a segment that is added later reads the stored audiences.
 	return h.see(func(segments []*scorch.SegmentSnapshot) error { return h.columns.move(segments, moved) })
 }
 
-// moved are the audiences that changes give to data points, where their documents have others.
+// moved returns the audiences that changes assign to data points whose documents have others.
 func (h *handle) moved(changes []placed) (map[moveKey]uuid.UUID, error) {
 	m := h.columns.moves
 	moved, past := map[moveKey]uuid.UUID{}, map[moveKey]struct{}{}
