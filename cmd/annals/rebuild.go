@@ -8,11 +8,15 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/annals-project/annals/commands"
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/operator"
+	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -22,6 +26,10 @@ type RebuildCmd struct {
 	Projection string `arg:"" help:"Projection to build anew from the log, or all."`
 	JSON       bool   `name:"json" help:"Print one JSON value a line while it goes on."`
 }
+
+// rebuildsAtOnce is how many projections are built at once where no server runs. One waits for Postgres while another
+// reads and folds.
+const rebuildsAtOnce = 2
 
 // rebuilder is the projections of a running server, or of this process.
 type rebuilder interface {
@@ -33,13 +41,14 @@ type rebuilder interface {
 func (c *RebuildCmd) Run(ctx context.Context, env *Env) (err error) {
 	server := operator.Dial(c.DataDir)
 	var by rebuilder = server
+	atOnce := 1 // a running server needs the other processor for its calls
 	if !server.Running(ctx) {
 		alone, done, err := c.alone(ctx, env)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, done()) }()
-		by = alone
+		by, atOnce = alone, rebuildsAtOnce
 	}
 	names, err := by.Projections(ctx)
 	if err != nil {
@@ -51,13 +60,19 @@ func (c *RebuildCmd) Run(ctx context.Context, env *Env) (err error) {
 		}
 		names = []string{c.Projection}
 	}
-	show := &rebuildView{to: env.Stdout, json: c.JSON}
+	show := &rebuildView{to: env.Stdout, json: c.JSON, last: map[string]time.Time{}}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
 	for _, name := range names {
-		if err := by.Rebuild(ctx, name, show.report); err != nil {
-			return err
-		}
+		group.Go(func() (err error) {
+			defer panics.Recover(ctx, slog.New(slog.NewJSONHandler(env.Stderr, nil)), &err, "rebuild panicked", "projection", name)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return by.Rebuild(ctx, name, show.report)
+		})
 	}
-	return show.err
+	return errors.Join(group.Wait(), show.err)
 }
 
 // alone opens the parts of a server without serving. The data folder is locked meanwhile.
@@ -95,19 +110,23 @@ type localProjections struct{ operatorProjections }
 
 func (l localProjections) Projections(context.Context) ([]string, error) { return l.Names(), nil }
 
-// rebuildView shows how far a rebuild is, twice a second at most.
+// rebuildView shows how far each rebuild is, twice a second at most.
 type rebuildView struct {
 	to   io.Writer
 	json bool
-	last time.Time
+
+	mu   sync.Mutex
+	last map[string]time.Time // by projection
 	err  error
 }
 
 func (v *rebuildView) report(r operator.Rebuild) {
-	if !r.Done && time.Since(v.last) < 500*time.Millisecond || v.err != nil {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !r.Done && time.Since(v.last[r.Projection]) < 500*time.Millisecond || v.err != nil {
 		return
 	}
-	v.last = time.Now()
+	v.last[r.Projection] = time.Now()
 	switch {
 	case v.json:
 		v.err = json.NewEncoder(v.to).Encode(r)

@@ -20,7 +20,7 @@ create table revisions (
 	data_point    uuid not null,
 	number        int not null,
 	project_id    uuid not null,
-	node_id       uuid not null unique,
+	node_id       uuid not null,
 	historic      boolean not null,             -- stored behind later effects; never the newest
 	content       bytea,                        -- null where it is in a blob
 	content_blob  jsonb,                        -- blob.Ref
