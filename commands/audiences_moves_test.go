@@ -46,14 +46,16 @@ func TestMovesAreFollowed(t *testing.T) {
 			}
 			types := w.types(*c.in.ID)
 			got := seen.take()
-			if types[len(types)-1] != c.last || status != c.status || !slices.Equal(got, waitsFor(c.waits, c.last == "datapoint.moved.v1")) {
+			want := waitsFor(c.waits, c.last == "datapoint.moved.v1")
+			if types[len(types)-1] != c.last || status != c.status || !slices.Equal(got, want) {
 				t.Errorf("%s, %s: %s, %s, waited for %v", c.name, way, types[len(types)-1], status, got)
 			}
 		}
 	}
 }
 
-// waitsFor are the projections that an answer waits for. What moved is completed, so it waits for the index.
+// waitsFor returns the projections that an answer waits for. A move is completed at once, so it
+// waits for the index.
 func waitsFor(follows, moved bool) []string {
 	switch {
 	case moved:

@@ -19,12 +19,13 @@ import (
 	"github.com/annals-project/annals/internal/todo"
 )
 
-// suspended is a store of a machine that is suspended at one of its writes.
+// suspended is the store of a machine that is suspended at one of its writes.
 type suspended struct {
 	eventstore.Store
 	mu  sync.Mutex
 	now time.Time
-	// before and after are called around the write of an event to a stream, before also around its tombstone.
+	// before and after are called around the append of an event to a stream, before also ahead of
+	// its tombstone.
 	before, after func(family, name string)
 	blobs         []string
 }
@@ -41,7 +42,9 @@ func (s *suspended) sleep(d time.Duration) {
 	s.now = s.now.Add(d)
 }
 
-func (s *suspended) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+func (s *suspended) Append(
+	ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed,
+) (eventstore.Appended, error) {
 	family := stream.Family(name)
 	if family == stream.Blob && expected == eventstore.NoStream {
 		s.blobs = append(s.blobs, name)
@@ -56,7 +59,9 @@ func (s *suspended) Append(ctx context.Context, name string, expected eventstore
 	return done, err
 }
 
-func (s *suspended) Tombstone(ctx context.Context, name string, expected eventstore.Revision) (eventstore.Position, error) {
+func (s *suspended) Tombstone(
+	ctx context.Context, name string, expected eventstore.Revision,
+) (eventstore.Position, error) {
 	if s.before != nil {
 		s.before("tombstone", name)
 	}
@@ -73,7 +78,8 @@ func newSuspended(t *testing.T) (*world, *suspended) {
 
 var bigText = strings.Repeat("a long text ", 40_000)
 
-// sends are the two ways of a text into a blob: that of a data point, and the stage of a batch.
+// sends are the two ways by which text gets into a blob: that of a data point, and the stage of a
+// batch.
 var sends = map[string]struct {
 	family string // of the event that refers to the blob
 	send   func(*world) error
@@ -96,12 +102,14 @@ func dataPoint(id, content string) commands.DataPoint {
 func wantHeldUp(t *testing.T, err error) {
 	t.Helper()
 	var refused *fault.Error
-	if !errors.As(err, &refused) || refused.Code != fault.CodeServiceUnavailable || !strings.Contains(refused.Msg, "held up") {
+	if !errors.As(err, &refused) || refused.Code != fault.CodeServiceUnavailable ||
+		!strings.Contains(refused.Msg, "held up") {
 		t.Fatalf("got %v, want the 503 of a service that was held up", err)
 	}
 }
 
-// A machine that was suspended between a blob and the event that refers to it does not store the event: the blob may be swept.
+// A machine that was suspended between a blob and the event that refers to it does not store the
+// event, because the blob may be swept.
 func TestBlob_SuspendedBeforeTheAppend(t *testing.T) {
 	for name, tt := range sends {
 		t.Run(name, func(t *testing.T) {
@@ -125,8 +133,8 @@ func TestBlob_SuspendedBeforeTheAppend(t *testing.T) {
 	}
 }
 
-// One that was suspended while the event was on its way looks after the blob before it acknowledges: what is there stays there,
-// and what was swept is not acknowledged.
+// A machine that was suspended during the append checks the blob before it acknowledges: a blob
+// that exists is kept, and a swept one is not acknowledged.
 func TestBlob_SuspendedDuringTheAppend(t *testing.T) {
 	for name, tt := range sends {
 		for _, swept := range []bool{false, true} {
@@ -158,7 +166,7 @@ func TestBlob_SuspendedDuringTheAppend(t *testing.T) {
 					t.Fatal(err)
 				}
 				if name == "a stage" {
-					return // it is fanned out by now, and its stage is dropped
+					return // fanned out by now, and its stage is dropped
 				}
 				gone, err := w.log.Sweep(t.Context(), todo.Blob{Stream: s.blobs[0]}, s.clock().Add(30*commands.BlobKeep))
 				if err != nil || gone {
@@ -185,7 +193,7 @@ func (w *world) wantBlob(name string) {
 	}
 }
 
-// A sweep that found no reference, and then lost the blob to its writer, lets go of it.
+// A sweep that found no reference leaves the blob alone if its writer appends to it first.
 func TestBlob_WriterBeforeTheTombstone(t *testing.T) {
 	w, s := newSuspended(t)
 	arrived, swept := make(chan struct{}), make(chan error, 1)
@@ -194,7 +202,8 @@ func TestBlob_WriterBeforeTheTombstone(t *testing.T) {
 	s.before = func(family, name string) {
 		switch {
 		case family == stream.DataPoint:
-			// The sweep looks for references before the event is there, and comes to its tombstone after it is.
+			// The sweep looks for references before the event exists, and tombstones the blob after
+			// that.
 			once.Do(func() {
 				s.sleep(2 * commands.BlobKeep)
 				go func() {
@@ -221,7 +230,7 @@ func TestBlob_WriterBeforeTheTombstone(t *testing.T) {
 	w.wantBlob(s.blobs[0])
 }
 
-// An append that is in time costs the blob nothing.
+// An append in time writes nothing to the blob.
 func TestBlob_InTime(t *testing.T) {
 	w, s := newSuspended(t)
 	s.after = func(family, _ string) {

@@ -46,7 +46,8 @@ func keptFactsNameAuthors(t *testing.T, stored stream.Namespace) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.log.KeepFacts(t.Context(), nothingSearchable{}, r.OperationID, []uuid.UUID{stream.DataPointID(project.Namespace, "a")}); err != nil {
+	deleted := []uuid.UUID{stream.DataPointID(project.Namespace, "a")}
+	if err := w.log.KeepFacts(t.Context(), nothingSearchable{}, r.OperationID, deleted); err != nil {
 		t.Fatal(err)
 	}
 	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Deletion, r.OperationID), 0)

@@ -20,7 +20,7 @@ import (
 	"github.com/annals-project/annals/internal/todo"
 )
 
-// mute is a store that never says what came of cutting a stream off.
+// mute is a store that never reports the result of a truncation.
 type mute struct {
 	*eventstoretest.Memory
 	at []time.Time
@@ -31,7 +31,7 @@ func (s *mute) Truncate(context.Context, string, eventstore.Revision) error {
 	return eventstore.ErrUnknown
 }
 
-// removed is a store with a record that was removed, and the removal.
+// removed returns a store with a removed record, and the removal.
 func removed(t *testing.T) (*mute, *commands.Log, todo.Removal) {
 	t.Helper()
 	codec, err := eventstore.NewCodec(domain.Catalog)

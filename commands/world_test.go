@@ -82,7 +82,7 @@ func worldOver(t *testing.T, store eventstore.Store) *world {
 	return w
 }
 
-// nothingSearchable is a projection that has come to no watermark.
+// nothingSearchable is a projection that has applied no watermark.
 type nothingSearchable struct{}
 
 func (nothingSearchable) SearchableSince(context.Context, []uuid.UUID) (map[uuid.UUID]time.Time, error) {

@@ -158,7 +158,7 @@ func TestRunner_LongEventKeepsItsLease(t *testing.T) {
 	w := newWorld(t)
 	began, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	lease := func(c *Config) { c.Lease = 5 * time.Second } // a slow machine too renews it in time
+	lease := func(c *Config) { c.Lease = 5 * time.Second } // even a slow machine renews it in time
 	rt := w.runtime(t, lease, tally{family: "apple", apply: func(context.Context, []eventstore.Fact) error {
 		once.Do(func() { close(began) })
 		<-release

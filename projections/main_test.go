@@ -194,7 +194,7 @@ func run(t testing.TB, rt *Runtime) (stop func()) {
 	return stop
 }
 
-// limited ends what hangs; a slow machine does not come near it.
+// limited bounds what hangs; it is far beyond what a slow machine needs.
 func limited(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

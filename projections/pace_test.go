@@ -15,7 +15,7 @@ type paced struct{ tally }
 
 func (paced) Pace() time.Duration { return time.Second }
 
-// stretched is one that rests for up to a second and a half under load.
+// stretched is a projector that rests for up to a second and a half under load.
 type stretched struct{ paced }
 
 func (stretched) MostPace() time.Duration { return 1500 * time.Millisecond }

@@ -8,7 +8,8 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// strict is a runtime that trusts its memory for no moment, with two pages applied; first and last are where they end.
+// strict returns a runtime that never trusts its memory, with two pages applied; first and last are
+// their ends.
 func strict(t *testing.T, w *world) (rt *Runtime, stop func(), first, last eventstore.Position) {
 	t.Helper()
 	rt = w.runtime(t, func(c *Config) { c.Lease = time.Hour }, tally{family: "apple"})
@@ -23,8 +24,8 @@ func strict(t *testing.T, w *world) (rt *Runtime, stop func(), first, last event
 	return rt, stop, first, last
 }
 
-// fallBack puts rows and checkpoint where they were at a position, as a database does that an older copy takes the place of; also
-// says what else holds of the checkpoint then.
+// fallBack resets rows and checkpoint to a position, as if an older copy of the database replaced
+// it; also is a further change of the checkpoint.
 func (w *world) fallBack(t *testing.T, at eventstore.Position, also string) {
 	t.Helper()
 	w.exec(t, `with fallen as (update apples.totals set total = 1, events = 1)
@@ -85,7 +86,7 @@ func TestAWaitEndsLateWhereTheCheckpointCannotBeLookedAt(t *testing.T) {
 	mustWait(t, rt.Waiter(), last, "apples")
 }
 
-// While pages are committed, nobody who waits asks the database.
+// While pages are committed, no waiter reads the database.
 func TestWhatWasSeenAMomentAgoIsTrusted(t *testing.T) {
 	turn := newTurn(1, 7, time.Now())
 	if !turn.known(time.Minute) {
@@ -95,7 +96,8 @@ func TestWhatWasSeenAMomentAgoIsTrusted(t *testing.T) {
 	if turn.known(time.Minute) {
 		t.Error("what was seen an hour ago is trusted")
 	}
-	// A machine that was suspended: the clock that measures stood still, the clock of the day went on.
+	// After a suspension of the machine the monotonic clock has stopped meanwhile, the wall clock
+	// has not.
 	turn.saw(time.Now().Round(0).Add(-time.Hour))
 	if turn.known(time.Minute) {
 		t.Error("what was seen before the machine was suspended is trusted")

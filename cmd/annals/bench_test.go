@@ -100,8 +100,8 @@ func TestBenchSizeIsBounded(t *testing.T) {
 
 func TestBenchSustainedIsBounded(t *testing.T) {
 	for _, flag := range []string{
-		"--rate=0", "--rate=20001", "--over=-1", "--for=0s", "--for=2h", "--projects=0", "--projects=1001", "--under-way=0", "--under-way=5000",
-		"--passages=-1", "--burst=6m", "--program=no-such-file",
+		"--rate=0", "--rate=20001", "--over=-1", "--for=0s", "--for=2h", "--projects=0", "--projects=1001",
+		"--under-way=0", "--under-way=5000", "--passages=-1", "--burst=6m", "--program=no-such-file",
 	} {
 		if got := annals(t.Context(), nil, "", "bench", "sustained", flag); got.code != exitUsage {
 			t.Errorf("%s: %+v", flag, got)

@@ -60,7 +60,8 @@ func TestEventsReadShowsAStream(t *testing.T) {
 			}
 			e := page.Events
 			if page.Stream != "account-1" || len(e) != 2 || e[0].Revision != 2 || string(e[0].Raw) != "no JSON\x1b[2J" || e[0].Data != nil ||
-				e[1].Position != 3 || !strings.Contains(string(e[1].Data), `"n"`) || !strings.Contains(string(e[1].Metadata), `"test"`) {
+				e[1].Position != 3 || !strings.Contains(string(e[1].Data), `"n"`) ||
+				!strings.Contains(string(e[1].Metadata), `"test"`) {
 				t.Errorf("got %+v", page)
 			}
 			if got := read("account-1", "--from=3"); strings.Count(got.stdout, "\n") != 1 {
@@ -182,7 +183,8 @@ func TestEventsTailFollowsTheLog(t *testing.T) {
 			add("a")
 			var got operator.Event
 			for i := range 2 {
-				if err := json.Unmarshal([]byte(behind.next()), &got); err != nil || got.Stream != "a" || got.Position <= uint64(i+1) {
+				err := json.Unmarshal([]byte(behind.next()), &got)
+				if err != nil || got.Stream != "a" || got.Position <= uint64(i+1) {
 					t.Errorf("got %+v, %v", got, err)
 				}
 			}

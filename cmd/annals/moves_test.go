@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A send that moves a data point to another audience is completed: whoever is answered that finds it at once as its new reader.
+// Once a send that moves a data point to another audience is answered, the new reader finds it.
 func TestServe_MovedIsFoundOnceItIsAnswered(t *testing.T) {
 	h := &house{t: t, dir: t.TempDir(), sends: map[string][]string{}}
 	h.start()
@@ -14,7 +14,8 @@ func TestServe_MovedIsFoundOnceItIsAnswered(t *testing.T) {
 	reader := map[string]string{"red": "ana", "blue": "bo"}
 	for audience, identity := range reader {
 		h.must(key, http.MethodPut, api+"/identities/"+identity, point{"traits": point{}}, nil)
-		h.must(key, http.MethodPut, api+"/audiences/"+audience, point{"kind": "fixed", "name": audience, "identities": []string{identity}}, nil)
+		fixed := point{"kind": "fixed", "name": audience, "identities": []string{identity}}
+		h.must(key, http.MethodPut, api+"/audiences/"+audience, fixed, nil)
 	}
 	plan := func(audience string) point {
 		return point{"id": "plan", "content": "The plan is to grow marigold.", "audience": audience}
@@ -31,7 +32,7 @@ func TestServe_MovedIsFoundOnceItIsAnswered(t *testing.T) {
 		}
 		status, answer := h.call(key, http.MethodPost, api+path, body)
 		if status == http.StatusServiceUnavailable && strings.Contains(string(answer), `"committed":true`) {
-			continue // a machine that is this slow is told so, as below
+			continue // so slow a machine gets the answer that is tested below
 		}
 		checked++
 		if status != http.StatusOK || !strings.Contains(string(answer), `"status":"completed"`) {
@@ -49,7 +50,8 @@ func TestServe_MovedIsFoundOnceItIsAnswered(t *testing.T) {
 		t.Error("no move was completed within its time")
 	}
 
-	// While the index takes nothing a move is stored and not completed, and what is unchanged waits for nothing.
+	// While the index accepts no writes, a move is stored but not completed, and an unchanged item
+	// waits for nothing.
 	held, err := h.st.db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -182,7 +182,8 @@ func (h *house) direct() {
 		); err != nil {
 			h.t.Fatal(err)
 		}
-		// A watermark has ended its send. Where something is deleted before that, the send says so itself, as all did earlier.
+		// A watermark has ended the send. If something is deleted before that, the send ends by an
+		// event of its own, as all sends did earlier.
 		name = stream.Name(stream.Ingestion, accepted.IngestionID)
 		if last, _, err = log.Last(h.t.Context(), name); err != nil {
 			h.t.Fatal(err)

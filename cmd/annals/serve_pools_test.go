@@ -12,8 +12,8 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
-// Calls that take every connection they have take none from the work behind them: turns are prolonged, events are applied, what was
-// counted goes to the log, and what waits to be erased is found.
+// While calls use all of their connections, background work continues: leases are renewed, events
+// are applied, counted recalls are appended to the log, and pending erasures are found.
 func TestCallsTakeNoConnectionFromTheWorkBehindThem(t *testing.T) {
 	h := &house{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
 	h.start()
@@ -22,7 +22,8 @@ func TestCallsTakeNoConnectionFromTheWorkBehindThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.send(credentials["ANNALS_PROJECT_KEY"], "/ingest", "completed", point{"id": "a", "content": "Ana likes tea."})
-	h.must(credentials["ANNALS_PROJECT_KEY"], http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+	query := point{"query": "tea", "identity": "ana"}
+	h.must(credentials["ANNALS_PROJECT_KEY"], http.MethodPost, api+"/recall", query, nil)
 	for range callConnections {
 		conn, err := h.st.db.Acquire(t.Context())
 		if err != nil {
@@ -80,7 +81,7 @@ func TestCallsTakeNoConnectionFromTheWorkBehindThem(t *testing.T) {
 	}
 }
 
-// metrics is what /metrics answers.
+// metrics returns the text of /metrics.
 func (h *house) metrics() string {
 	h.t.Helper()
 	req, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.urls.API+"/metrics", http.NoBody)

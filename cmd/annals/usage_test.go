@@ -235,7 +235,8 @@ func TestUsageBeforeAPlan(t *testing.T) {
 	h.showsWhoSent(own)
 }
 
-// backsUpRecalls looks that a backup, which is made of the log alone, has the recalls that are counted beside it.
+// backsUpRecalls checks that a backup, which is made from the log alone, has the recalls counted
+// outside it.
 func (h *house) backsUpRecalls(key string) {
 	h.t.Helper()
 	before := h.count("usage.charged.v1")
@@ -248,7 +249,7 @@ func (h *house) backsUpRecalls(key string) {
 	}
 }
 
-// showsWhoSent looks that the very first read of an identity behind a completed send shows that send.
+// showsWhoSent checks that the first read of an identity after a completed send shows that send.
 func (h *house) showsWhoSent(key string) {
 	h.t.Helper()
 	for n := range 8 {

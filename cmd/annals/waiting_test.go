@@ -15,12 +15,12 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
-// queue is what waits for derivation.
+// queue is a fake of the derivation queue.
 type queue struct {
 	*crowd
 	datapoints.Waiting
 	of map[uuid.UUID]int
-	// behind is from where it was asked.
+	// behind is the position of the last call.
 	behind eventstore.Position
 }
 
@@ -48,13 +48,14 @@ func (q askedQueue) WaitingOf(context.Context, eventstore.Position, int) (map[uu
 	return maps.Clone(q.of), q.broken
 }
 
-// since lets a crowd wait for so long.
+// since makes a crowd wait for so long.
 func (q *queue) since(age time.Duration) {
 	q.Item = q.crowd.scales.clock.Add(-age)
 	q.Crowd = q.Item
 }
 
-// wants looks who of all is taken. A deletion always is: nothing is derived from it.
+// wants checks which organizations may write. A deletion is always accepted, since nothing is
+// derived from it.
 func (q *queue) wants(t *testing.T, when string, taken ...uuid.UUID) {
 	t.Helper()
 	q.look(t.Context())
@@ -103,7 +104,7 @@ func TestPressure_MoreIsSentThanCanBeDerived(t *testing.T) {
 	}
 }
 
-// What waits for a reason of its own refuses nobody, and is named.
+// Items that wait for a reason of their own cause no refusal, but are named.
 func TestPressure_OldItemsRefuseNobody(t *testing.T) {
 	for name, change := range map[string]func(*queue){
 		"no crowd":               func(q *queue) { q.Crowd = time.Time{} },
@@ -137,7 +138,7 @@ func TestPressure_CountsWhatIsAcceptedSinceDerivationBegan(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.headNow = 90
-	if err := q.begin(t.Context()); err != nil { // as after a panic of the worker
+	if err := q.begin(t.Context()); err != nil { // again, as after a panic of the worker
 		t.Fatal(err)
 	}
 	q.look(t.Context())

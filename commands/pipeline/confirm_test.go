@@ -29,12 +29,15 @@ func (s standstill) Position(_ context.Context, name string) (eventstore.Positio
 }
 func (standstill) Watch(string) (<-chan struct{}, func()) { return nil, func() {} }
 
-// listed is a list that shows the same sends whatever becomes of them: those that wait for a watermark, and others.
+// listed is a work list that always returns the same sends: those that wait for a watermark, and
+// others.
 type listed struct{ waiting, others []todo.Send }
 
 func (l listed) Confirmable(context.Context, int) ([]todo.Send, error) { return l.others, nil }
 
-func (l listed) Searchable(_ context.Context, upTo eventstore.Position, limit int) (position eventstore.Position, err error) {
+func (l listed) Searchable(
+	_ context.Context, upTo eventstore.Position, limit int,
+) (position eventstore.Position, err error) {
 	for _, s := range l.waiting[:min(limit, len(l.waiting))] {
 		if s.Position <= upTo {
 			position = max(position, s.Position)
@@ -52,7 +55,7 @@ func (l listed) Unsearchable(_ context.Context, behind eventstore.Position, _ in
 	return sends, nil
 }
 
-// confirming is a confirmer over a list, whose clock and projections a test moves.
+// confirming is a confirmer on a list, with a clock and projections that a test controls.
 type confirming struct {
 	*Confirmer
 	b        *bench
@@ -64,8 +67,9 @@ type confirming struct {
 func newConfirming(b *bench, list listed, progress standstill) *confirming {
 	c := &confirming{b: b, clock: at, progress: progress}
 	c.Confirmer = &Confirmer{
-		Log: b.Log, Sends: list, Progress: progress, Logger: b.Logger, IndexTrouble: func(context.Context) error { return c.trouble },
-		Now: func() time.Time { return c.clock }, answered: make(map[uuid.UUID]eventstore.Position),
+		Log: b.Log, Sends: list, Progress: progress, Logger: b.Logger,
+		IndexTrouble: func(context.Context) error { return c.trouble },
+		Now:          func() time.Time { return c.clock }, answered: make(map[uuid.UUID]eventstore.Position),
 	}
 	return c
 }
@@ -95,7 +99,7 @@ func (c *confirming) want(name string, types ...string) {
 	}
 }
 
-// marks are the positions of all watermarks.
+// marks returns the positions of all watermarks.
 func (b *bench) marks() []uint64 {
 	b.t.Helper()
 	facts, err := b.Log.ReadFrom(b.t.Context(), stream.Pipeline, 0)
@@ -119,16 +123,17 @@ func streamOf(s todo.Send) string { return stream.Name(stream.Ingestion, s.Inges
 func TestConfirmerWaitsForTheIndex(t *testing.T) {
 	waits, fails, short := sendAt(10), sendAt(10), sendAt(10)
 	fails.Failure = &todo.Failure{Code: ingestion.ModelUnavailable, Message: "no answer"}
-	list, progress := listed{[]todo.Send{waits}, []todo.Send{fails, short}}, standstill{dataPoints: 5, memories: 20, recallIndex: 9}
+	list := listed{[]todo.Send{waits}, []todo.Send{fails, short}}
+	progress := standstill{dataPoints: 5, memories: 20, recallIndex: 9}
 	c := newConfirming(newBench(t, "text"), list, progress)
 	c.want(streamOf(fails), "ingestion.failed.v1")
 	c.want(streamOf(waits))
 	c.trouble = errors.New("disk full")
 	c.want(streamOf(waits))
 	c.clock = c.clock.Add(indexPatience)
-	c.want(streamOf(waits)) // not longer than it may
+	c.want(streamOf(waits)) // within the time limit
 	c.trouble = nil
-	c.want(streamOf(waits)) // it came back: the patience begins anew
+	c.want(streamOf(waits)) // the index came back: the time limit starts again
 	c.trouble = errors.New("disk full")
 	c.want(streamOf(waits))
 	c.clock = c.clock.Add(indexPatience + time.Second)
@@ -143,8 +148,8 @@ func TestConfirmerWaitsForTheIndex(t *testing.T) {
 		t.Errorf("watermarks %v below what is searchable", marks)
 	}
 
-	// Once the index is there, a send that waits is confirmed, once: by a watermark, or by itself where it lost a data
-	// point.
+	// Once the index is back, each waiting send ends once: by a watermark, or by itself if it lost
+	// a data point.
 	other := sendAt(10)
 	c.Sends, c.trouble = listed{[]todo.Send{sendAt(10)}, []todo.Send{other}}, nil
 	c.progress[recallIndex] = 10
@@ -156,8 +161,8 @@ func TestConfirmerWaitsForTheIndex(t *testing.T) {
 	}
 }
 
-// A watermark says what is searchable of what waits, and nothing is said while nothing does, or while the list does not
-// show what the last one ended.
+// A watermark covers the searchable part of what waits. None is appended while nothing waits, or
+// while the list does not show the effect of the last one.
 func TestConfirmer_Watermarks(t *testing.T) {
 	b := newBench(t, "text")
 	list := listed{waiting: []todo.Send{sendAt(10), sendAt(20), sendAt(30)}}
@@ -205,14 +210,14 @@ func TestConfirmer_WatermarkOfManySends(t *testing.T) {
 	}
 }
 
-// Of two processes each sees what the other appended: no watermark is below the one before it.
+// Two processes read the watermarks of each other, so no watermark is below the one before it.
 func TestConfirmer_TwoProcesses(t *testing.T) {
 	b := newBench(t, "text")
 	far := standstill{dataPoints: 1 << 40, memories: 1 << 40, recallIndex: 1 << 40}
 	one := newConfirming(b, listed{waiting: []todo.Send{sendAt(10)}}, far)
 	two := newConfirming(b, listed{waiting: []todo.Send{sendAt(20)}}, far)
 	two.mustRound()
-	one.mark = watermark{known: true, revision: eventstore.NoStream} // it looked before the other appended
+	one.mark = watermark{known: true, revision: eventstore.NoStream} // it read before the other appended
 	if !one.mustRound() {
 		t.Error("after a conflict it does not look again")
 	}
@@ -228,7 +233,8 @@ func TestConfirmer_TwoProcesses(t *testing.T) {
 	}
 }
 
-// A process that dies at a watermark, or never hears of it, leaves what the next one goes on from.
+// After a process that dies at a watermark, or does not learn its result, the next process
+// continues.
 func TestConfirmer_DiesAtAWatermark(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		b := newBench(t, "text")
@@ -257,7 +263,7 @@ func TestConfirmer_DiesAtAWatermark(t *testing.T) {
 	}
 }
 
-// However much waits, watermarks are few: some at once after a pause, and then four a second.
+// Watermarks are few, however much waits: some at once after a pause, and then four a second.
 func TestConfirmer_WatermarksAreFew(t *testing.T) {
 	list := listed{waiting: []todo.Send{sendAt(10)}}
 	c := newConfirming(newBench(t, "text"), list, standstill{dataPoints: 1 << 40, memories: 10, recallIndex: 10})
@@ -270,14 +276,14 @@ func TestConfirmer_WatermarksAreFew(t *testing.T) {
 	if n := len(c.b.marks()); n < 40 || n > 44 {
 		t.Errorf("%d watermarks in 10 s", n)
 	}
-	c.clock = c.clock.Add(-time.Hour) // the clock is put right
+	c.clock = c.clock.Add(-time.Hour) // the clock is set back
 	if before := len(c.b.marks()); !c.mustRound() || len(c.b.marks()) != before+1 {
 		t.Error("a clock that was put back holds watermarks up")
 	}
 }
 
-// What is decided on a round of a send is not stored behind a later retry; where a retry is what it was decided on, it
-// is.
+// A decision about one round of a send is not stored after a later retry. A decision about the
+// retried round is.
 func TestConfirmer_FailureOfAnEarlierRound(t *testing.T) {
 	b := newBench(t, "text")
 	send := sendAt(10)
@@ -296,7 +302,7 @@ func TestConfirmer_FailureOfAnEarlierRound(t *testing.T) {
 		}
 	}
 	retry(1)
-	clear(c.answered) // another process, whose list is old
+	clear(c.answered) // as in another process, whose list is old
 	c.want(streamOf(send), "ingestion.failed.v1", "ingestion.retried.v1")
 	if len(c.answered) > 0 {
 		t.Error("it takes the send for ended")

@@ -270,7 +270,7 @@ func TestEveryOperationSurvivesEveryCrash(t *testing.T) {
 	w := newWholeWithout(t)
 	every := 1
 	if testing.Short() {
-		every = 4 // under the race detector: each crash is gone through without it
+		every = 4 // under the race detector; a run without it covers each crash
 	}
 	covered, compared := slices.Concat(alone, elsewhere), ""
 	for _, op := range operations() {

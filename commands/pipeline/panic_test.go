@@ -170,7 +170,8 @@ func TestConfirmer_EndOfASendPanics(t *testing.T) {
 	other := todo.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
 	log := commands.NewLog(panickingStore{b.Log.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)}, b.Log.Codec, b.Logger)
 	c := &Confirmer{
-		Log: log, Sends: listed{others: []todo.Send{poisoned, other}}, Progress: standstill{dataPoints: 5, memories: 20, recallIndex: 20}, Logger: logger,
+		Log: log, Sends: listed{others: []todo.Send{poisoned, other}}, Logger: logger,
+		Progress:     standstill{dataPoints: 5, memories: 20, recallIndex: 20},
 		IndexTrouble: func(context.Context) error { return nil }, Now: func() time.Time { return at }, answered: make(map[uuid.UUID]eventstore.Position),
 	}
 	last := func(id uuid.UUID) string {
@@ -207,7 +208,8 @@ func TestConfirmer_EndOfASendPanicsAlways(t *testing.T) {
 	poisoned := todo.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
 	log := commands.NewLog(panickingStore{b.Log.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)}, b.Log.Codec, b.Logger)
 	c := &Confirmer{
-		Log: log, Sends: listed{others: []todo.Send{poisoned}}, Progress: standstill{dataPoints: 5, memories: 20, recallIndex: 20}, Logger: logger,
+		Log: log, Sends: listed{others: []todo.Send{poisoned}}, Logger: logger,
+		Progress:     standstill{dataPoints: 5, memories: 20, recallIndex: 20},
 		IndexTrouble: func(context.Context) error { return nil }, Now: func() time.Time { return at },
 	}
 	for range 3 * maxAttempts {

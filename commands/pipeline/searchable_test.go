@@ -15,7 +15,7 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
-// sendRows are the rows of all sends, without the positions of what is erased.
+// sendRows returns the rows of all sends, without the positions of erased text.
 func (w *whole) sendRows() []string {
 	w.t.Helper()
 	rows, err := w.db.Query(w.t.Context(), `select (to_jsonb(s) - 'position')::text from datapoints.sends s order by s.id`)
@@ -38,7 +38,7 @@ func (w *whole) phaseOf(send uuid.UUID) string {
 	return s.Phase
 }
 
-// indexedAlone reports whether the own stream of a send says that it is indexed.
+// indexedAlone reports whether the stream of a send itself records that it is indexed.
 func (w *whole) indexedAlone(send uuid.UUID) bool {
 	w.t.Helper()
 	last, _, err := w.log.Last(w.t.Context(), stream.Name(stream.Ingestion, send))
@@ -49,8 +49,8 @@ func (w *whole) indexedAlone(send uuid.UUID) bool {
 	return is
 }
 
-// What watermarks said of sends outlives the streams of what was erased: a projection that is built anew has the rows
-// that there were. A send that lost something before it was searchable ends by itself.
+// The effect of watermarks outlives the streams of erased data points: a rebuilt projection has the
+// same rows. A send that lost something before it was searchable ends by itself.
 func TestErasedSendsStaySearchableSince(t *testing.T) {
 	w := newWholeWithout(t)
 	w.derive()
@@ -77,7 +77,8 @@ func TestErasedSendsStaySearchableSince(t *testing.T) {
 	remove("halved one")
 	w.confirm()
 	sends := []uuid.UUID{
-		halved, ingest("single"), batch("half one", "half two"), batch("whole one", "whole two"), batch("kept one", "kept two"),
+		halved, ingest("single"), batch("half one", "half two"),
+		batch("whole one", "whole two"), batch("kept one", "kept two"),
 	}
 	for _, send := range sends {
 		w.until("all is completed", func() bool { return w.phaseOf(send) == "indexed" })

@@ -7,7 +7,8 @@ import (
 	"github.com/annals-project/annals/commands"
 )
 
-// A finisher rests after its machine was suspended, and only then: what was under way then is over before the next sweep.
+// A finisher rests only after its machine was suspended, so that earlier commands are over before
+// the next sweep.
 func TestSleepWatch(t *testing.T) {
 	wall, timers := at, time.Duration(0)
 	w := sleepWatch{clocks: func() (time.Time, time.Duration) { return wall, timers }}
@@ -36,12 +37,13 @@ func TestSleepWatch(t *testing.T) {
 	}
 }
 
-// After the machine slept nothing is swept before what it had begun is over, also where an operator asks.
+// After a suspension nothing is swept before earlier commands are over, even if an operator asks
+// for it.
 func TestSweepRestsAfterTheMachineSlept(t *testing.T) {
 	w := newWholeWithout(t)
 	var timers time.Duration
 	w.finisher.slept.clocks = func() (time.Time, time.Duration) { return w.clock.now(), timers }
-	if n := w.swept(); n != 0 { // the first look
+	if n := w.swept(); n != 0 { // the first reading
 		t.Fatalf("%d blobs were taken of none", n)
 	}
 	if _, err := w.stop(1).Ingest(t.Context(), w.call, item("b", big), ""); err == nil {

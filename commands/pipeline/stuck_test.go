@@ -11,7 +11,8 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// garbled is a store in which the last event of some streams cannot be decoded, and those of others not be read for now.
+// garbled is a store in which the last event of some streams cannot be decoded, and reads of other
+// streams fail for now.
 type garbled struct {
 	eventstore.Store
 	streams, away map[string]bool
@@ -28,7 +29,8 @@ func (g *garbled) ReadLast(ctx context.Context, name string) (eventstore.Recorde
 	return r, ok, err
 }
 
-// garble lets the finisher read through a store in which the data points of some source ids cannot be read.
+// garble makes the finisher read through a store in which the data points of some source ids cannot
+// be read.
 func (w *whole) garble(ids ...string) *garbled {
 	g := &garbled{Store: w.store, streams: map[string]bool{}, away: map[string]bool{}}
 	for _, id := range ids {
@@ -43,7 +45,8 @@ func (w *whole) pointName(id string) string {
 	return stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, id))
 }
 
-// One deletion that cannot be read holds up neither the start nor the other deletions; a batch of its project waits.
+// A deletion that cannot be read blocks neither the start nor other deletions; a batch of its
+// project waits.
 func TestADeletionThatCannotBeReadIsNamedAndPassed(t *testing.T) {
 	w := newWholeWithout(t)
 	w.clock.move(finishAfter)
@@ -68,7 +71,7 @@ func TestADeletionThatCannotBeReadIsNamedAndPassed(t *testing.T) {
 	if len(list) != 1 || list[0].ID != stuck || list[0].Position == 0 || !commands.Lasting(list[0].Err) {
 		t.Fatalf("stuck are %+v", list)
 	}
-	// It is tried again each minute, and no more often.
+	// The deletion is tried again each minute, and no more often.
 	var done Erasure
 	w.finisher.complete(t.Context(), false, &done)
 	if done.Trouble != nil {
@@ -92,7 +95,7 @@ func TestADeletionThatCannotBeReadIsNamedAndPassed(t *testing.T) {
 	}
 }
 
-// A deletion that an operator set aside is left as it is, and holds up no batch.
+// A deletion that an operator has set aside is not tried and blocks no batch.
 func TestADeletionThatWasSetAside(t *testing.T) {
 	w := newWholeWithout(t)
 	for _, id := range []string{"a", "b"} {
@@ -123,7 +126,7 @@ func TestADeletionThatWasSetAside(t *testing.T) {
 	}
 }
 
-// What may be over in a moment keeps the door shut, as before: what was deleted is not served.
+// A failure that may pass still prevents the start, so that deleted text is not served.
 func TestADeletionThatIsNotCompletedForNowIsWaitedFor(t *testing.T) {
 	w := newWholeWithout(t)
 	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "one"), ""); err != nil {

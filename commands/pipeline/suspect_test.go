@@ -20,7 +20,8 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// mortal is a process that dies of a text with the word in it: from then on it appends nothing, and gives nothing back.
+// mortal is a process that dies of a text with the word in it: from then on it appends nothing and
+// releases nothing.
 type mortal struct {
 	eventstore.Store
 	Queue
@@ -55,7 +56,7 @@ func (m *mortal) Extract(ctx context.Context, in comprehend.Input) ([]memory.Mem
 	return m.Builtin.Extract(ctx, in)
 }
 
-// process lets a worker work in a process of its own until it dies, or all is done.
+// process runs a worker in a separate process until it dies or all is done.
 func (w *whole) process(name string, done func() bool) (died bool) {
 	w.t.Helper()
 	err := errors.Join(w.queries.AbandonLeases(w.t.Context(), at), w.queries.ForgetLeases(w.t.Context(), at))
@@ -79,7 +80,8 @@ func (w *whole) process(name string, done func() bool) (died bool) {
 	return m.dead.Load()
 }
 
-// A text of which the process dies, again and again, ends its own send alone, after a bounded number of attempts.
+// A text that kills the process again and again fails only its own send, after a bounded number of
+// attempts.
 func TestWorker_ATextKillsTheProcess(t *testing.T) {
 	w := newWholeWithout(t)
 	const poisoned = 7
@@ -141,7 +143,8 @@ func TestWorker_ATextKillsTheProcess(t *testing.T) {
 	}
 }
 
-// A pure extractor's answer is the one event of its attempt, and who is second leaves nothing.
+// With a pure extractor, an attempt stores one event, and a worker that comes second stores
+// nothing.
 func TestDerivedIsTheLockOfAPureExtractor(t *testing.T) {
 	b := newBench(t, "Ana likes tea")
 	b.Extractor = Builtin{}
@@ -165,7 +168,7 @@ func TestDerivedIsTheLockOfAPureExtractor(t *testing.T) {
 	b.wantTypes("derived")
 }
 
-// Who stops in good order leaves no lease, so that the next process suspects nothing.
+// A worker that stops in order leaves no lease, so the next process suspects nothing.
 func TestWorker_StopsWithoutALease(t *testing.T) {
 	w := newWholeWithout(t)
 	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana likes tea."), ""); err != nil {
@@ -176,7 +179,8 @@ func TestWorker_StopsWithoutALease(t *testing.T) {
 	defer cancel()
 	held := heldExtractor{begun: make(chan struct{}), release: make(chan struct{}), word: "tea"}
 	worker := &Worker{
-		Log: w.log, Queue: w.queries, Progress: w.waiter, Extractor: held, Logger: w.log.Logger, Holder: "test", Now: time.Now,
+		Log: w.log, Queue: w.queries, Progress: w.waiter, Extractor: held, Logger: w.log.Logger, Holder: "test",
+		Now: time.Now,
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(ctx) }()

@@ -16,7 +16,7 @@ import (
 	"github.com/annals-project/annals/eventstore/esdb"
 )
 
-// patience ends a test that hangs; a slow machine does not come near it.
+// patience bounds a test that hangs; it is far beyond what a slow machine needs.
 const patience = 3 * time.Minute
 
 func within(t *testing.T, d time.Duration) context.Context {
@@ -259,7 +259,8 @@ func TestAppendAboveTheLimitIsNotSent(t *testing.T) {
 	addr, _ := f.serve(t, "127.0.0.1:0")
 	big := oneEvent()
 	big[0].Data = make([]byte, eventstore.MaxAppend)
-	if _, err := insecure(t, addr).Append(within(t, patience), "a-1", eventstore.NoStream, big); !errors.Is(err, eventstore.ErrTooLarge) {
+	_, err := insecure(t, addr).Append(within(t, patience), "a-1", eventstore.NoStream, big)
+	if !errors.Is(err, eventstore.ErrTooLarge) {
 		t.Errorf("got %v", err)
 	}
 	if n := f.count(); n != 0 {

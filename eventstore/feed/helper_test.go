@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience ends a test in which nothing happens any more; a slow machine does not come near it.
+// patience bounds a test that hangs; it is far beyond what a slow machine needs.
 const patience = 5 * time.Minute
 
 // rig is a feed over a store in memory, with checkpoints that follow the acknowledged pages.

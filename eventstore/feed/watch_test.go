@@ -13,11 +13,11 @@ import (
 	"github.com/annals-project/annals/eventstore/feed"
 )
 
-// mute is a store whose subscriptions fall silent: they stay open and bring nothing more.
+// mute is a store whose subscriptions can stall: they stay open and bring no more events.
 type mute struct {
 	eventstore.Store
-	// silent makes every subscription that is open, and none that is opened later, bring nothing. deaf lets the next call of
-	// Subscribe itself hang.
+	// silent stalls every open subscription, and none that is opened later. deaf makes the next
+	// call of Subscribe hang.
 	silent, deaf atomic.Bool
 	opened       atomic.Int64
 	// noHead makes the head unreadable.
@@ -65,7 +65,7 @@ func newMuteRig(t *testing.T) (*rig, *mute) {
 	return r, m
 }
 
-// A subscription that falls silent is begun again within a minute, and nothing is lost or handed over twice.
+// A subscription that stalls is restarted within a minute, and no event is lost or delivered twice.
 func TestWatch_SilentSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, m := newMuteRig(t)
@@ -97,7 +97,7 @@ func TestWatch_SilentSubscription(t *testing.T) {
 	})
 }
 
-// A subscription that is never confirmed is given up too.
+// A subscription that is never confirmed is ended too.
 func TestWatch_SubscribeHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, m := newMuteRig(t)
@@ -113,15 +113,15 @@ func TestWatch_SubscribeHangs(t *testing.T) {
 	})
 }
 
-// slowObserver takes its time for every event.
+// slowObserver is slow for every event.
 type slowObserver struct{ pause time.Duration }
 
 func (slowObserver) Begins(eventstore.Position) {}
 
 func (o slowObserver) Arrived(eventstore.Fact) { pass(o.pause) }
 
-// Nothing but a stall is taken for one: not a log in which nothing happens, not a page or an observer that takes minutes, not events
-// that come one by one for hours, and not a store whose head cannot be read.
+// Only a stall counts as one: not an idle log, not a page or an observer that takes minutes, not
+// events that come one by one for hours, and not a store whose head cannot be read.
 func TestWatch_NoFalseAlarm(t *testing.T) {
 	for name, live := range map[string]func(*testing.T, *rig, *mute){
 		"nothing happens": func(_ *testing.T, r *rig, _ *mute) {
@@ -191,5 +191,5 @@ func TestWatch_NoFalseAlarm(t *testing.T) {
 	}
 }
 
-// pass lets time pass on the clock of a bubble.
+// pass advances the clock of a synctest bubble.
 func pass(d time.Duration) { <-time.After(d) }

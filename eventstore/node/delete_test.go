@@ -94,7 +94,8 @@ func TestDeleteExpectations(t *testing.T) {
 	}
 }
 
-// A tombstone ends a stream for ever, for readers and writers, and its metadata for readers, also after a restart.
+// A tombstone ends a stream permanently, for readers and writers, and its metadata for readers,
+// also after a restart.
 func TestTombstone(t *testing.T) {
 	cfg := memoryConfig()
 	n := startNode(t, cfg)
@@ -119,7 +120,8 @@ func TestTombstone(t *testing.T) {
 				t.Error(diff)
 			}
 		}
-		if _, err := c.tryAppend(testContext(t), "s", anyRevision, newEvents(1)...); status.Code(err) != codes.FailedPrecondition {
+		_, err := c.tryAppend(testContext(t), "s", anyRevision, newEvents(1)...)
+		if status.Code(err) != codes.FailedPrecondition {
 			t.Errorf("append to s: %v", err)
 		}
 		_, trailer, err := c.tryTombstone("s", anyRevision)
@@ -137,16 +139,18 @@ func TestTombstone(t *testing.T) {
 	}
 }
 
-// Metadata of a tombstoned stream is taken at the revision that it has, as the server takes it: it brings nothing back, nobody
-// reads it there, and it leaves the log with the next scavenge that finds something behind it.
+// Metadata of a tombstoned stream is accepted at its revision, as the server does. It does not
+// restore the stream, nobody can read it, and the next scavenge that finds a later event removes
+// it.
 func TestMetadataOfTombstonedStream(t *testing.T) {
 	n := startNode(t, asleep(memoryConfig()))
 	c := dial(t, n)
 	c.append("s", none, newEvents(2)...)
 	c.append("$$s", none, metadataEvent(`{"owner":"x"}`))
-	c.delete("s", anyRevision) // $tb, which other metadata would take back
+	c.delete("s", anyRevision) // sets $tb, which other metadata would undo
 	c.tombstone("s", anyRevision)
-	if w, err := c.tryAppend(testContext(t), "$$s", at(7), metadataEvent(`{}`)); err != nil || w.GetWrongExpectedVersion() == nil {
+	w, err := c.tryAppend(testContext(t), "$$s", at(7), metadataEvent(`{}`))
+	if err != nil || w.GetWrongExpectedVersion() == nil {
 		t.Errorf("at a revision that it does not have: %v, %v", w, err)
 	}
 	if revision, _ := c.append("$$s", at(1), metadataEvent(`{"owner":"y"}`)); revision != 2 {
@@ -174,7 +178,7 @@ func TestMetadataOfTombstonedStream(t *testing.T) {
 	}
 }
 
-// asleep is a node that removes nothing before it is asked to.
+// asleep returns a node that removes nothing unless a scavenge is requested.
 func asleep(cfg Config) Config {
 	cfg.asleep = true
 	return cfg

@@ -60,9 +60,15 @@ func TestReadAllFiltered(t *testing.T) {
 		{"an expression anywhere in the type", byType(expression("open")), []string{"a-1/opened", "b-1/opened", "ab-1/reopened"}},
 		{"an expression for the stream", byStream(expression("^a.?-1$")), []string{"a-1/opened", "ab-1/reopened"}},
 		{"nothing", byStream(expression("", "z")), []string{}},
-		{"looking ahead, as clients exclude system events", byType(expression(`^(?!(\$.+$|reopened$))`)), []string{"a-1/opened", "b-1/opened", "a-2/closed"}},
+		{
+			"looking ahead, as clients exclude system events", byType(expression(`^(?!(\$.+$|reopened$))`)),
+			[]string{"a-1/opened", "b-1/opened", "a-2/closed"},
+		},
 		{"looking behind", byStream(expression(`(?<=b)-1`)), []string{"b-1/opened", "ab-1/reopened"}},
-		{"the same text again", byType(expression(`(.)ne.$|(o)p\S*?n`)), []string{"a-1/opened", "b-1/opened", "ab-1/reopened"}},
+		{
+			"the same text again", byType(expression(`(.)ne.$|(o)p\S*?n`)),
+			[]string{"a-1/opened", "b-1/opened", "ab-1/reopened"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -87,7 +93,8 @@ func TestReadAllFiltered(t *testing.T) {
 	}
 }
 
-// The log of a node for other clients begins with an event of the node's own, once: clients that exclude nothing wait for one.
+// The log of a node for other clients begins with one event of the node itself: clients that
+// exclude nothing wait for one.
 func TestSystemStreamBeginsTheLog(t *testing.T) {
 	cfg := memoryConfig()
 	cfg.SystemStream = true

@@ -13,16 +13,18 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// hostileExpression is compared with hostileName for longer than anybody waits.
+// hostileExpression takes practically forever to compare with hostileName.
 const hostileExpression = `^(a+)+$`
 
 var hostileName = strings.Repeat("a", 60) + "!"
 
-// An expression that goes back for ever ends the calls of its client, with words, and holds up nobody else.
+// An expression that backtracks without end fails the calls of its client, with a clear message,
+// and delays nobody else.
 func TestFilter_HostileExpression(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	c.append(hostileName, none, newEvents(1)...)
-	if _, _, _, err := c.tryRead(filtered(ofAll(), byStream(expression(hostileExpression)))); status.Code(err) != codes.InvalidArgument ||
+	_, _, _, err := c.tryRead(filtered(ofAll(), byStream(expression(hostileExpression))))
+	if status.Code(err) != codes.InvalidArgument ||
 		!strings.Contains(err.Error(), "simplify it") || strings.Contains(err.Error(), "aaa") {
 		t.Errorf("a read: %v", err)
 	}
@@ -43,7 +45,7 @@ func TestFilter_HostileExpression(t *testing.T) {
 	}
 }
 
-// A call that is over compares nothing any more, though many slow comparisons lie before it.
+// A call that has ended compares nothing more, even if many slow comparisons are left.
 func TestFilter_EndsWithItsCall(t *testing.T) {
 	e, err := newPattern("a")
 	must(t, err)
@@ -54,7 +56,7 @@ func TestFilter_EndsWithItsCall(t *testing.T) {
 	}
 }
 
-// Whatever an expression is, to compile it and to compare with it takes little time and memory, or is refused.
+// Compiling any expression, and matching with it, takes little time and memory or is refused.
 func TestPattern_Bounds(t *testing.T) {
 	const most = 256 << 20
 	for name, text := range map[string]string{
@@ -99,20 +101,24 @@ func TestPattern_Bounds(t *testing.T) {
 	}
 }
 
-// What fails inside of the engine is an error of the call.
+// A panic inside the engine is an error of the call.
 func TestPattern_Panic(t *testing.T) {
-	if err := guarded(func() error { panic("index out of range") }); err == nil || !strings.Contains(err.Error(), "out of range") {
+	err := guarded(func() error { panic("index out of range") })
+	if err == nil || !strings.Contains(err.Error(), "out of range") {
 		t.Errorf("got %v", err)
 	}
 	e := &pattern{limit: time.Second} // without an engine: any match of it panics
-	if _, err := e.matches(t.Context(), []byte("a")); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "another way") {
+	_, err = e.matches(t.Context(), []byte("a"))
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "another way") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// FuzzPattern looks for an expression that takes the process down or is never done.
+// FuzzPattern looks for an expression that crashes the process or never ends.
 func FuzzPattern(f *testing.F) {
-	for _, text := range []string{hostileExpression, `^(?!(\$.+$))`, `(?<=a)b|\k<1>`, `[a-z-[aeiou]]`, `(?i)\p{L}{2,}?`, `(?(a)b|c)`, `(?>a*)b`} {
+	for _, text := range []string{
+		hostileExpression, `^(?!(\$.+$))`, `(?<=a)b|\k<1>`, `[a-z-[aeiou]]`, `(?i)\p{L}{2,}?`, `(?(a)b|c)`, `(?>a*)b`,
+	} {
 		f.Add(text, "account-1")
 	}
 	f.Fuzz(func(t *testing.T, text, name string) {

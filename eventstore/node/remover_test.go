@@ -11,7 +11,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// tombstoned makes streams of one event with metadata, and tombstones them: each write decided by the writer, many at a time.
+// tombstoned creates streams of one event with metadata, and tombstones them. The writer decides
+// each write alone, many at a time.
 func tombstoned(t testing.TB, n *Node, streams int) {
 	t.Helper()
 	const callers = 256
@@ -40,7 +41,8 @@ func tombstoned(t testing.TB, n *Node, streams int) {
 	wg.Wait()
 }
 
-// Many tombstones cost the scavenge few fsyncs: what is removed of many streams is committed together, with what says that it was.
+// A scavenge of many tombstones takes few fsyncs: removals of many streams are committed together
+// with their records.
 func TestScavenge_ManyTombstonesFewFsyncs(t *testing.T) {
 	const streams = 2000
 	var fsyncs atomic.Int64
@@ -65,12 +67,13 @@ func TestScavenge_ManyTombstonesFewFsyncs(t *testing.T) {
 	}
 }
 
-// BenchmarkScavengeTombstones is the scavenge of 10,000 tombstoned streams on a disk.
+// BenchmarkScavengeTombstones scavenges 10,000 tombstoned streams on a disk.
 func BenchmarkScavengeTombstones(b *testing.B) {
 	for range b.N {
 		b.StopTimer()
 		var fsyncs atomic.Int64
-		n := startNode(b, Config{Dir: b.TempDir(), FS: &gatedSync{FS: vfs.Default, before: func() { fsyncs.Add(1) }}, asleep: true})
+		counting := &gatedSync{FS: vfs.Default, before: func() { fsyncs.Add(1) }}
+		n := startNode(b, Config{Dir: b.TempDir(), FS: counting, asleep: true})
 		tombstoned(b, n, 10_000)
 		before := fsyncs.Load()
 		b.StartTimer()

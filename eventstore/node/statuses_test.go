@@ -84,7 +84,9 @@ func TestStatusesAndTrailers(t *testing.T) {
 		want want
 	}{
 		{"append to a tombstone", appended("gone", anyRevision, newEvent("{}"), ""), gone},
-		{"read its metadata", read(ofStream("$$gone")), func() (codes.Code, string, metadata.MD) { return isGone("$$gone", "$$gone") }},
+		{"read its metadata", read(ofStream("$$gone")), func() (codes.Code, string, metadata.MD) {
+			return isGone("$$gone", "$$gone")
+		}},
 		{"read a tombstone", read(ofStream("gone")), gone},
 		{"read it backwards", read(backwards(atEnd(ofStream("gone")))), gone},
 		{"follow it", followed(ofStream("gone")), gone},

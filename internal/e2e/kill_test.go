@@ -129,7 +129,8 @@ func (k *storm) start(off bool) {
 	}
 }
 
-// client is one that makes each call so often at most. A connection that a kill cuts off is nothing to hold against the document.
+// client returns a client that makes each call at most so many times. A connection that a kill cuts
+// off does not violate the OpenAPI document.
 func (k *storm) client(attempts int) *client.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	k.t.Cleanup(transport.CloseIdleConnections)
@@ -169,7 +170,7 @@ func (k *storm) load(calls int) {
 	var group sync.WaitGroup
 	var working atomic.Int64
 	for _, w := range k.workers {
-		w.c = k.client(1) // what the answer to a call is that was refused or cut off is found out later
+		w.c = k.client(1) // the result of a refused or cut-off call is resolved later
 		working.Add(1)
 		group.Go(func() {
 			defer working.Add(-1)
@@ -208,7 +209,9 @@ func (k *storm) load(calls int) {
 		return n
 	}
 	until := ticks() + 2*calls
-	await(k.t, fmt.Sprintf("%d calls are made", calls), func() bool { return ticks() >= until || working.Load() == 0 || k.t.Failed() })
+	await(k.t, fmt.Sprintf("%d calls are made", calls), func() bool {
+		return ticks() >= until || working.Load() == 0 || k.t.Failed()
+	})
 	k.after(time.Duration(k.rng.IntN(40_000)) * time.Microsecond)
 	how := "killed under load"
 	if k.rng.IntN(6) == 0 {
@@ -255,7 +258,7 @@ func (k *storm) finish() {
 	}
 	var status client.IngestionStatus
 	failed := m.failedSends()
-	await(t, "nothing is in progress", func() bool { // sends whose id nobody was told end too
+	await(t, "nothing is in progress", func() bool { // sends whose receipt was lost end too
 		var err error
 		if status, err = c.Status(t.Context(), k.anySend()); err != nil {
 			t.Fatal(err)

@@ -33,9 +33,9 @@ func (p *capped) raise(by int) {
 	p.t.Helper()
 	p.cap += by
 	await(p.t, "the cap is raised", func() bool {
-		out, err := exec.CommandContext(p.t.Context(), binary, "project", "caps", p.slug, "--ingestion-cap", strconv.Itoa(p.cap),
-			"--data-dir", p.s.dir).CombinedOutput()
-		if err != nil && !strings.Contains(string(out), "shortly") { // stored, and not seen everywhere yet
+		out, err := exec.CommandContext(p.t.Context(), binary, "project", "caps", p.slug,
+			"--ingestion-cap", strconv.Itoa(p.cap), "--data-dir", p.s.dir).CombinedOutput()
+		if err != nil && !strings.Contains(string(out), "shortly") { // stored, and not visible everywhere yet
 			p.t.Fatalf("annals project caps: %v\n%s", err, out)
 		}
 		return err == nil

@@ -74,7 +74,7 @@ func (s *service) ask(ctx context.Context, key, method, path string, body any) (
 	return res.StatusCode, answer, err
 }
 
-// insist makes a call again while it is refused for load.
+// insist repeats a call while it is refused for load.
 func (s *service) insist(key, method, path string, body any) (status int, answer []byte, err error) {
 	s.t.Helper()
 	await(s.t, method+" "+path+" is not refused for load", func() bool {
@@ -96,7 +96,8 @@ func (s *service) newProject(name string) (slug, key string) {
 		if strings.Contains(path, "%") {
 			path = fmt.Sprintf(path, made.Slug)
 		}
-		status, answer, err := s.insist(s.credentials()["ANNALS_MANAGEMENT_KEY"], http.MethodPost, path, map[string]string{"name": c.name})
+		key := s.credentials()["ANNALS_MANAGEMENT_KEY"]
+		status, answer, err := s.insist(key, http.MethodPost, path, map[string]string{"name": c.name})
 		if err != nil || status != http.StatusCreated {
 			s.t.Fatalf("%s: %d %s, %v", path, status, answer, err)
 		}

@@ -259,7 +259,7 @@ func (w *worker) cutOff(c *call, err error) bool {
 	return true
 }
 
-// isBusy reports whether a call was refused for load, so that it can be made again.
+// isBusy reports whether a call was refused for load, so that it can be repeated.
 func isBusy(err error) bool {
 	refused, ok := errors.AsType[*client.Error](err)
 	return ok && refused.Status == http.StatusServiceUnavailable && refused.Code != fault.CodePipelineDisabled

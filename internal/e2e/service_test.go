@@ -45,11 +45,11 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// readyLimit is how long a start, or anything else that a test waits for, may take before the test gives up on it. It is there for
-// what hangs, not for what is slow; budgets are measured elsewhere.
+// readyLimit bounds a start and everything else that a test waits for. It catches what hangs, not
+// what is slow; budgets are measured elsewhere.
 const readyLimit = 5 * time.Minute
 
-// patient is how often a call is made that is refused for load, as Retry-After asks.
+// patient is how often a call that is refused for load is made, paced by Retry-After.
 const patient = 100
 
 // service is one installation, running or not.
@@ -118,8 +118,8 @@ func (s *service) awaitReady() error {
 	}
 }
 
-// readiness is why the service cannot be worked with yet, "" where it can. One that is ready may refuse recall for a while longer:
-// the start does not wait for an index that has much to catch up with.
+// readiness returns why the service is not ready, "" if it is. A ready service may refuse recall
+// for a while, since the start does not wait for an index that lags far.
 func (s *service) readiness() string {
 	res, err := http.Get("http://" + s.addr + "/readyz")
 	if err != nil {
@@ -195,8 +195,9 @@ func (s *service) management() *client.Client {
 	return s.with(s.credentials()["ANNALS_MANAGEMENT_KEY"], client.Options{})
 }
 
-// with is a client whose every response is held against the OpenAPI document, but for one that brings its own transport. Unless the
-// options say otherwise it is patient: a service on a busy machine may ask it to come back.
+// with returns a client that checks every response against the OpenAPI document, unless the options
+// set another transport. By default it is patient, since a service on a busy machine may refuse for
+// load.
 func (s *service) with(key string, o client.Options) *client.Client {
 	s.t.Helper()
 	o.Attempts = cmp.Or(o.Attempts, patient)

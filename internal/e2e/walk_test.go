@@ -19,7 +19,8 @@ import (
 	"github.com/annals-project/annals/projections/recall"
 )
 
-// walkSteps is how far each walk goes, a tenth of it in short mode; ANNALS_WALK says otherwise. ANNALS_WALK_SEED repeats a walk.
+// walkSteps is the number of steps of each walk, a tenth of it in short mode. ANNALS_WALK overrides
+// it, and ANNALS_WALK_SEED repeats a walk.
 const walkSteps = 600
 
 // Nobody ever recalls what they may not read, nor learns of it: neither a source, nor a memory, nor that something was said later.
@@ -123,7 +124,7 @@ func (w *walk) walk(steps int) {
 	}
 	w.look()
 	w.count()
-	if steps >= 2000 { // a shorter one may not come by all of it
+	if steps >= 2000 { // a shorter walk may not reach all of it
 		for _, what := range []string{"memories", "superseded", "superseded for some", "hidden", "of another audience of the slug", "of a text before its redaction", "after a removal"} {
 			if w.coverage[what] == 0 {
 				w.t.Errorf("the walk never saw: %s", what)

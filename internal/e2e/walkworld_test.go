@@ -71,8 +71,8 @@ func (unseen) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.
 	return map[uuid.UUID]time.Time{}, nil
 }
 
-// patience waits for projections longer than a caller has to: on a busy machine a write would be answered that it is stored and not
-// seen everywhere yet, and a walk is about what is seen.
+// patience waits for projections for longer than a caller would. Otherwise, on a busy machine, a
+// write would be answered as stored but not visible yet, and a walk checks what is visible.
 type patience struct{ *projections.Waiter }
 
 func (p patience) Wait(ctx context.Context, pos eventstore.Position, names ...string) error {
@@ -137,7 +137,8 @@ func newInside(t *testing.T) *inside {
 	points := datapoints.Queries{DB: w.db, Log: store, Wait: waits}
 	w.directory = directory.NewQueries(w.db, store, waits, points, unseen{})
 	w.write = commands.New(commands.Config{
-		Log: w.log, Waiter: waits, Sends: points, DataPoints: points, HashKey: hashKey, Pipeline: true, Directory: w.directory, Records: w.directory, SoleWriter: true,
+		Log: w.log, Waiter: waits, Sends: points, DataPoints: points, HashKey: hashKey, Pipeline: true,
+		Directory: w.directory, Records: w.directory, SoleWriter: true,
 	})
 	w.recall = recall.New(recall.Config{DB: w.db, Index: index, Analyzer: analyzer, Blobs: blobs, Projections: w.waiter, Log: quiet, Viewers: w.directory})
 	runtest.Part(w.t, w.runtime.Run)

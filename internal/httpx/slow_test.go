@@ -127,7 +127,8 @@ func send(t *testing.T, l *pipes, key string, length int) int {
 	return status
 }
 
-// skipHuge spares the race detector, which takes several times the memory, the bodies that fill a machine.
+// skipHuge skips tests with bodies that fill the memory under the race detector, which needs
+// several times as much.
 func skipHuge(t *testing.T, sent int) {
 	t.Helper()
 	if testing.Short() && sent > 32<<20 {

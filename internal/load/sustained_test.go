@@ -13,7 +13,8 @@ import (
 	"github.com/annals-project/annals/internal/client"
 )
 
-// keeper is a server that refuses every third send, and completes the others and lets them be recalled at the third question.
+// keeper is a server that refuses every third send. It completes the others, and lets them be
+// recalled, at the third question.
 type keeper struct {
 	mu      sync.Mutex
 	calls   int
@@ -86,15 +87,19 @@ func keep(t *testing.T, k *keeper) *client.Client {
 func TestSustainedCountsWhatBecameOfEachSend(t *testing.T) {
 	k := &keeper{refused: http.Header{"Retry-After": {"1"}}}
 	c := keep(t, k)
-	got, err := Sustained{To: []*client.Client{c}, PerSecond: 100, Lasts: 600 * time.Millisecond, UnderWay: 64, Run: "r"}.Start(t.Context())
+	got, err := Sustained{
+		To: []*client.Client{c}, PerSecond: 100, Lasts: 600 * time.Millisecond, UnderWay: 64, Run: "r",
+	}.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Made != 60 || got.Held != 0 || got.Made != k.calls || got.Refused != k.calls/3 || got.Untold != 0 || got.Unanswered != 0 {
+	if got.Made != 60 || got.Held != 0 || got.Made != k.calls || got.Refused != k.calls/3 || got.Untold != 0 ||
+		got.Unanswered != 0 {
 		t.Errorf("of %d calls: made %d, held %d, refused %d, untold %d", k.calls, got.Made, got.Held, got.Refused, got.Untold)
 	}
 	if got.Acknowledged != len(k.texts) || len(got.Receipts) != got.Acknowledged || len(got.Sent[0]) != got.Acknowledged {
-		t.Errorf("%d acknowledged, %d times, %d remembered of %d", got.Acknowledged, len(got.Receipts), len(got.Sent[0]), len(k.texts))
+		t.Errorf("%d acknowledged, %d times, %d remembered of %d",
+			got.Acknowledged, len(got.Receipts), len(got.Sent[0]), len(k.texts))
 	}
 	for _, took := range append(got.Completed, got.Recalled...) {
 		if took < 3*sampleFirst {
@@ -105,7 +110,9 @@ func TestSustainedCountsWhatBecameOfEachSend(t *testing.T) {
 
 func TestSustainedSamplesASend(t *testing.T) {
 	c := keep(t, &keeper{})
-	got, err := Sustained{To: []*client.Client{c}, PerSecond: 1, Lasts: time.Second, UnderWay: 1, Run: "r"}.Start(t.Context())
+	got, err := Sustained{
+		To: []*client.Client{c}, PerSecond: 1, Lasts: time.Second, UnderWay: 1, Run: "r",
+	}.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +123,9 @@ func TestSustainedSamplesASend(t *testing.T) {
 
 func TestSustainedNoticesARefusalThatSaysNotWhenToComeAgain(t *testing.T) {
 	c := keep(t, &keeper{})
-	got, err := Sustained{To: []*client.Client{c}, PerSecond: 50, Lasts: time.Second, UnderWay: 64, Run: "r", Blind: true}.Start(t.Context())
+	got, err := Sustained{
+		To: []*client.Client{c}, PerSecond: 50, Lasts: time.Second, UnderWay: 64, Run: "r", Blind: true,
+	}.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -163,7 +163,7 @@ func alive(t *testing.T, pid int, dir string) bool {
 	return running
 }
 
-// eventually waits for a condition; the limit is for what hangs, not for what is slow.
+// eventually waits for a condition. Its limit catches what hangs, not what is slow.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	const limit = 3 * time.Minute

@@ -52,7 +52,8 @@ func TestSettings(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"work_mem": "9MB", "fsync": "on", "synchronous_commit": "on", "jit": "off", "autovacuum": "on", "max_connections": "100", "server_encoding": "UTF8", "lc_collate": "C",
+		"work_mem": "9MB", "fsync": "on", "synchronous_commit": "on", "jit": "off", "autovacuum": "on",
+		"max_connections": "100", "server_encoding": "UTF8", "lc_collate": "C",
 	} {
 		if got := query[string](t, s, "show "+name); got != want {
 			t.Errorf("%s is %s, want %s", name, got, want)

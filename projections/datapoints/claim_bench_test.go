@@ -14,7 +14,8 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
-// BenchmarkClaim claims 256 items of a backlog: of very many projects, and of one that is far behind.
+// BenchmarkClaim claims 256 items of a backlog: of very many projects, and of one with a very long
+// queue.
 func BenchmarkClaim(b *testing.B) {
 	for _, backlog := range []struct{ projects, each int }{{10000, 10}, {1, 100000}, {16, 6000}} {
 		b.Run(fmt.Sprintf("projects=%d/items=%d", backlog.projects, backlog.projects*backlog.each), func(b *testing.B) {
@@ -31,7 +32,7 @@ func BenchmarkClaim(b *testing.B) {
 				if err != nil || len(items) != 256 {
 					b.Fatalf("%d items, %v", len(items), err)
 				}
-				// What was claimed a while ago is given back, as it is while derivation goes on.
+				// Release earlier leases, as happens while derivation goes on.
 				b.StopTimer()
 				points := make([]uuid.UUID, len(items))
 				for i := range items {
@@ -49,7 +50,7 @@ func BenchmarkClaim(b *testing.B) {
 	}
 }
 
-// fillBacklog makes sends with one item each that nobody has worked on.
+// fillBacklog stores sends with one untouched item each.
 func fillBacklog(b *testing.B, db *pgxpool.Pool, projects, each int) {
 	b.Helper()
 	for _, statement := range []string{
@@ -57,15 +58,16 @@ func fillBacklog(b *testing.B, db *pgxpool.Pool, projects, each int) {
 			attempt, moot, superseded, position)
 		select md5('send ' || n)::uuid, 0, md5('project ' || n % $1)::uuid, md5('point ' || n)::uuid, 1, false, 'created',
 			'queued', 0, false, false, n from generate_series(1, $1::int * $2::int) n`,
-		`insert into datapoints.sends (id, project_id, request_id, accepted_at, item_count, batch, phase, failure_stands, round,
-			ingestions, bytes, credit_tenths, month, fanned_out, verdict, queued, processing, captured, failed, standing,
+		`insert into datapoints.sends (id, project_id, request_id, accepted_at, item_count, batch, phase, failure_stands,
+			round, ingestions, bytes, credit_tenths, month, fanned_out, verdict, queued, processing, captured, failed, standing,
 			unchanged, deleted, position)
 		select md5('send ' || n)::uuid, md5('project ' || n % $1)::uuid, md5('send ' || n)::uuid, now(), 1, false, 'queued',
 			false, 0, 1, 300, 10, '2026-11', true, '', 1, 0, 0, 0, 0, 0, 0, n from generate_series(1, $1::int * $2::int) n`,
 		`insert into datapoints.revisions (data_point, number, project_id, node_id, historic, content, occurred_at,
 			ingestion_id, accepted_at)
 		select md5('point ' || n)::uuid, 1, md5('project ' || n % $1)::uuid, md5('node ' || n)::uuid, false,
-			convert_to(repeat('x', 300), 'UTF8'), now(), md5('send ' || n)::uuid, now() from generate_series(1, $1::int * $2::int) n`,
+			convert_to(repeat('x', 300), 'UTF8'), now(), md5('send ' || n)::uuid, now()
+		from generate_series(1, $1::int * $2::int) n`,
 	} {
 		if _, err := db.Exec(b.Context(), statement, projects, each); err != nil {
 			b.Fatal(err)

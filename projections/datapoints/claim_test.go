@@ -91,8 +91,8 @@ func TestClaimHandsOutSmallTexts(t *testing.T) {
 	}
 }
 
-// More projects have something to do than are claimed from at a time: they take turns, and none waits for another one's
-// backlog.
+// More projects have work than one claim covers: they take turns, and none waits for the backlog of
+// another.
 func TestClaimStepsThroughTheProjects(t *testing.T) {
 	w := newWorld(t)
 	const projects, each = 10, 3
@@ -128,8 +128,8 @@ func TestClaimStepsThroughTheProjects(t *testing.T) {
 	if len(claimed) != projects {
 		t.Fatalf("so many claims as projects served %d of %d", len(claimed), projects)
 	}
-	// One that is left with nothing is passed over, and the claim is filled from the others, also behind the last
-	// project.
+	// A project without work is skipped, and the claim is filled from the others, also after the
+	// last project.
 	if items := claim(projects*each - projects - 1); len(items) != projects*each-projects-1 {
 		t.Errorf("claimed %d items", len(items))
 	}
@@ -146,7 +146,7 @@ func TestClaimStepsThroughTheProjects(t *testing.T) {
 	}
 }
 
-// A project whose items may not be worked on is no reason to look at no other.
+// A project whose items may not be derived does not keep the claim from other projects.
 func TestClaimLooksBehindProjectsThatWait(t *testing.T) {
 	w := newWorld(t)
 	for p := range 40 {

@@ -11,7 +11,7 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 )
 
-// phases are "phase" of each send, with the second of noon at which it settled.
+// phases returns the phase of each send, with the second of noon at which it settled.
 func (w *world) phases(sends ...string) map[string]string {
 	w.t.Helper()
 	w.apply()
@@ -31,7 +31,7 @@ func (w *world) phases(sends ...string) map[string]string {
 	return phases
 }
 
-// A watermark ends what was captured up to it, and nothing else.
+// A watermark ends the sends captured up to it, and no others.
 func TestSearchable(t *testing.T) {
 	w := newWorld(t)
 	created := ingestion.Outcome{Outcome: ingestion.Created, Revision: 1}
@@ -56,7 +56,8 @@ func TestSearchable(t *testing.T) {
 	w.revised("historic", "captured", history(0), true)
 	w.resent("historic", "queued", history(1))
 	w.moved("historic", "failed", uuid.Nil, history(2))
-	w.fannedOut("historic", ingestion.Outcome{Outcome: ingestion.Updated, Revision: 2}, ingestion.Outcome{Outcome: ingestion.Unchanged, Revision: 1},
+	w.fannedOut("historic", ingestion.Outcome{Outcome: ingestion.Updated, Revision: 2},
+		ingestion.Outcome{Outcome: ingestion.Unchanged, Revision: 1},
 		ingestion.Outcome{Outcome: ingestion.Moved, Revision: 1})
 	open := w.committed("open", "c")
 	w.revised("open", "c", open(0))
@@ -68,10 +69,13 @@ func TestSearchable(t *testing.T) {
 	w.retried("retried", 1)
 	since := w.searchable(upTo).Format(" 05")
 	want := map[string]string{
-		"captured": "indexed" + since, "stopped": "failed 06", "failed": "captured", "queued": "queued", "begun": "processing",
-		"halved": "captured", "historic": "indexed" + since, "open": "queued", "later": "captured", "retried": "captured",
+		"captured": "indexed" + since, "stopped": "failed 06", "failed": "captured", "queued": "queued",
+		"begun": "processing", "halved": "captured", "historic": "indexed" + since, "open": "queued",
+		"later": "captured", "retried": "captured",
 	}
-	names := []string{"captured", "stopped", "failed", "queued", "begun", "halved", "historic", "open", "later", "retried"}
+	names := []string{
+		"captured", "stopped", "failed", "queued", "begun", "halved", "historic", "open", "later", "retried",
+	}
 	if diff := cmp.Diff(want, w.phases(names...)); diff != "" {
 		t.Errorf("phases (-want +got):\n%s", diff)
 	}
@@ -84,13 +88,14 @@ func TestSearchable(t *testing.T) {
 	if diff := cmp.Diff(want, w.phases(names...)); diff != "" {
 		t.Errorf("phases after the next (-want +got):\n%s", diff)
 	}
-	times, err := w.Queries.SearchableSince(t.Context(), []uuid.UUID{id("later"), id("halved"), id("stopped"), id("unheard of")})
+	asked := []uuid.UUID{id("later"), id("halved"), id("stopped"), id("unheard of")}
+	times, err := w.Queries.SearchableSince(t.Context(), asked)
 	if err != nil || len(times) != 1 || times[id("later")].Format(" 05") != since {
 		t.Errorf("searchable since %v, %v", times, err)
 	}
 }
 
-// A failure that comes behind a watermark changes nothing that a client reads, nor does a retry of it.
+// A failure after a watermark changes nothing that a client reads, nor does its retry.
 func TestSearchable_FailureComesTooLate(t *testing.T) {
 	w := newWorld(t)
 	w.revised("s", "a", alone)
@@ -122,7 +127,8 @@ func TestSearchable_FailureComesTooLate(t *testing.T) {
 	check()
 }
 
-// A worker that had lost its lease may store memories of an item that failed: the send waits for those too.
+// A worker that has lost its lease may store memories of an item that failed: the send waits for
+// those too.
 func TestSearchable_MemoriesThatCameLate(t *testing.T) {
 	w := newWorld(t)
 	w.revised("s", "a", alone)
@@ -140,8 +146,8 @@ func TestSearchable_MemoriesThatCameLate(t *testing.T) {
 	}
 }
 
-// What was kept of an erased data point says what a replay without its streams missed of watermarks, or took for one
-// too much.
+// The retained facts of an erased data point correct what a replay without its streams missed of
+// watermarks, or applied wrongly.
 func TestSearchable_KeptFacts(t *testing.T) {
 	w := newWorld(t)
 	created := ingestion.Outcome{Outcome: ingestion.Created, Revision: 1}
@@ -159,13 +165,14 @@ func TestSearchable_KeptFacts(t *testing.T) {
 	w.apply()
 	fact := func(send string, since time.Time) deletion.Fact {
 		return deletion.Fact{
-			IngestionID: id(send), Items: 2, Bytes: 7, CreditTenths: 10, Month: "2026-11", Outcome: ingestion.Created, Revision: 1,
-			SearchableAt: since,
+			IngestionID: id(send), Items: 2, Bytes: 7, CreditTenths: 10, Month: "2026-11",
+			Outcome: ingestion.Created, Revision: 1, SearchableAt: since,
 		}
 	}
 	keep := func(source string, facts ...deletion.Fact) {
 		w.last = w.Append("deletion-"+id("deletion of "+source).String(), &deletion.FactsKept{
-			ProjectID: w.project, DataPoint: id(source), Facts: facts, DeletedAt: at(50), To: int64(len(facts)), Complete: true, Newest: 1,
+			ProjectID: w.project, DataPoint: id(source), Facts: facts, DeletedAt: at(50),
+			To: int64(len(facts)), Complete: true, Newest: 1,
 		})
 	}
 	single := fact("single", at(40))

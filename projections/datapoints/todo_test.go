@@ -134,7 +134,8 @@ func TestClaimSuspectsWhatAnEarlierLeaseRanOutOn(t *testing.T) {
 	suspects("two", noon.Add(time.Minute), map[string]bool{"c": false})
 	w.derived("v", "c", 0, 1)
 	w.apply()
-	// What a process that is gone left leased is suspect at once, and what is done is forgotten.
+	// A lease of a process that has ended is suspect at once. A lease of finished work is
+	// forgotten.
 	later := noon.Add(90 * time.Second)
 	if err := w.Queries.AbandonLeases(t.Context(), later); err != nil {
 		t.Fatal(err)
@@ -281,7 +282,10 @@ func TestConfirmable(t *testing.T) {
 		upTo  eventstore.Position
 		limit int
 		want  eventstore.Position
-	}{{captured - 1, 10, 0}, {captured, 10, captured}, {again, 10, again}, {again, 1, captured}, {again - 1, 10, captured}} {
+	}{
+		{captured - 1, 10, 0}, {captured, 10, captured}, {again, 10, again}, {again, 1, captured},
+		{again - 1, 10, captured},
+	} {
 		if got, err := w.Queries.Searchable(t.Context(), c.upTo, c.limit); err != nil || got != c.want {
 			t.Errorf("up to %d, %d at most: searchable up to %d, %v; want %d", c.upTo, c.limit, got, err, c.want)
 		}
@@ -290,7 +294,8 @@ func TestConfirmable(t *testing.T) {
 	if got, err = w.Queries.Unsearchable(t.Context(), captured, 10); err != nil || !cmp.Equal(want, got) {
 		t.Errorf("behind %d wait %+v, %v", captured, got, err)
 	}
-	if got, err = w.Queries.Unsearchable(t.Context(), 0, 1); err != nil || len(got) != 1 || got[0].IngestionID != id("captured") {
+	got, err = w.Queries.Unsearchable(t.Context(), 0, 1)
+	if err != nil || len(got) != 1 || got[0].IngestionID != id("captured") {
 		t.Errorf("the first that waits: %v, %v", got, err)
 	}
 }

@@ -39,9 +39,10 @@ func TestWaiting(t *testing.T) {
 	w.missed("s1", "s1", 0, 1, 1, 0, false)
 	w.missed("s2", "s2", 0, 1, 5, 0, true)
 	w.stopped("s2", ingestion.Internal)
-	want("one was tried, one failed", 0, datapoints.Waiting{Item: accepted["s3"], Crowd: accepted["s3"], Captured: accepted["s0"]})
+	rest := datapoints.Waiting{Item: accepted["s3"], Crowd: accepted["s3"], Captured: accepted["s0"]}
+	want("one was tried, one failed", 0, rest)
 	w.retried("s2", 1)
-	want("a retry is not as old as its send", 0, datapoints.Waiting{Item: accepted["s3"], Crowd: accepted["s3"], Captured: accepted["s0"]})
+	want("a retry is not as old as its send", 0, rest)
 
 	counts, err := w.Queries.WaitingOf(t.Context(), 0, 10)
 	if err != nil {

@@ -160,7 +160,8 @@ func (w *world) indexed(send string) {
 	w.last = w.Append(stream.Name(stream.Ingestion, id(send)), &ingestion.Indexed{ProjectID: w.project, IndexedAt: w.at()})
 }
 
-// searchable says that all is searchable that was captured up to a position, since that time.
+// searchable stores a watermark: everything captured up to a position is searchable since that
+// time.
 func (w *world) searchable(upTo eventstore.Position) time.Time {
 	since := w.at()
 	w.last = w.Append(stream.Pipeline, &pipeline.Searchable{Position: uint64(upTo), SearchableAt: since})

@@ -68,11 +68,11 @@ func TestARecallCountsInTheMonthOfItsRequest(t *testing.T) {
 	}
 }
 
-// together gives a sum that was left to both of two processes, before either appends it.
+// together hands a sum that was left behind to two processes before either appends it.
 type together struct {
 	usage.Queries
 	till  *till
-	one   *sync.Mutex // who takes
+	one   *sync.Mutex // held by the process that takes
 	taken *sync.WaitGroup
 }
 
@@ -162,17 +162,18 @@ func TestASumThatTheProjectionForgot(t *testing.T) {
 	}
 }
 
-// pass lets time go by beside the log.
+// pass makes the counted rows older.
 func (s *till) pass(d time.Duration) {
 	s.t.Helper()
 	for _, table := range []string{"charges", "seen"} {
-		if _, err := s.db.Exec(s.t.Context(), `update ops.`+table+` set since = since - make_interval(secs => $1)`, d.Seconds()); err != nil {
+		older := `update ops.` + table + ` set since = since - make_interval(secs => $1)`
+		if _, err := s.db.Exec(s.t.Context(), older, d.Seconds()); err != nil {
 			s.t.Fatal(err)
 		}
 	}
 }
 
-// take is what a process is given to append.
+// take returns the charges that a process gets to append.
 func (s *till) take(due todo.Due) []todo.Charge {
 	s.t.Helper()
 	open, _, err := s.queries.Take(s.t.Context(), due)
@@ -182,7 +183,7 @@ func (s *till) take(due todo.Due) []todo.Charge {
 	return open
 }
 
-// Sums stay beside the log for 5 to 15 minutes and identities for an hour; both count meanwhile.
+// Sums are appended after 5 to 15 minutes and identities after an hour; reads include both before.
 func TestWhatWasCountedStaysBesideTheLog(t *testing.T) {
 	s := newTill(t)
 	due := todo.Due{Sum: 10 * time.Minute, Seen: time.Hour}
@@ -222,7 +223,7 @@ func TestWhatWasCountedStaysBesideTheLog(t *testing.T) {
 	}
 }
 
-// An identity is named once an hour, also where its project has no sum by then.
+// An identity is appended after an hour even if its project has no sum by then.
 func TestWhoWasSeenWithoutASum(t *testing.T) {
 	s := newTill(t)
 	due := todo.Due{Sum: 10 * time.Minute, Seen: time.Hour}
@@ -240,7 +241,8 @@ func TestWhoWasSeenWithoutASum(t *testing.T) {
 	}
 	s.pass(10 * time.Minute)
 	open := s.take(due)
-	if len(open) != 1 || open[0].Recalls != 0 || len(open[0].Seen) != 1 || open[0].Month != "2026-11" || open[0].OrganizationID != s.caller.OrganizationID {
+	if len(open) != 1 || open[0].Recalls != 0 || len(open[0].Seen) != 1 || open[0].Month != "2026-11" ||
+		open[0].OrganizationID != s.caller.OrganizationID {
 		t.Errorf("alone it takes %+v", open)
 	}
 	if again := s.take(due); len(again) != 0 {
@@ -248,7 +250,8 @@ func TestWhoWasSeenWithoutASum(t *testing.T) {
 	}
 }
 
-// While the log takes nothing, a project has one flush on its way at most; what is left behind is given out a part at a time.
+// While the log accepts no appends, a project has at most one flush in progress. Flushes left
+// behind are handed out a part at a time.
 func TestFlushesDoNotPileUp(t *testing.T) {
 	s := newTill(t)
 	due := todo.Due{Sum: 10 * time.Minute, Seen: time.Hour}
@@ -258,12 +261,15 @@ func TestFlushesDoNotPileUp(t *testing.T) {
 		s.take(due)
 	}
 	var flushes int
-	if err := s.db.QueryRow(t.Context(), `select count(*) from ops.charges where flush_id <> $1`, uuid.Nil).Scan(&flushes); err != nil || flushes != 1 {
+	row := s.db.QueryRow(t.Context(), `select count(*) from ops.charges where flush_id <> $1`, uuid.Nil)
+	if err := row.Scan(&flushes); err != nil || flushes != 1 {
 		t.Errorf("%d flushes are on their way, %v", flushes, err)
 	}
 	const many = 100
-	if _, err := s.db.Exec(t.Context(), `insert into ops.charges (project_id, month, flush_id, organization_id, recalls, recall_tenths, taken)
-		select gen_random_uuid(), '2026-11', gen_random_uuid(), $1, 1, 0, now() from generate_series(1, $2)`, s.caller.OrganizationID, many); err != nil {
+	if _, err := s.db.Exec(t.Context(), `insert into ops.charges
+			(project_id, month, flush_id, organization_id, recalls, recall_tenths, taken)
+		select gen_random_uuid(), '2026-11', gen_random_uuid(), $1, 1, 0, now() from generate_series(1, $2)`,
+		s.caller.OrganizationID, many); err != nil {
 		t.Fatal(err)
 	}
 	s.age()
@@ -286,17 +292,21 @@ func TestFlushesDoNotPileUp(t *testing.T) {
 	}
 }
 
-// A flush takes all there is, more than one part of it too.
+// A flush appends everything, also more than one part.
 func TestMoreProjectsThanOnePart(t *testing.T) {
 	s := newTill(t)
 	const many = 700
-	if _, err := s.db.Exec(t.Context(), `insert into ops.charges (project_id, month, flush_id, organization_id, recalls, recall_tenths)
-		select gen_random_uuid(), '2026-11', $1, $2, 1, 0 from generate_series(1, $3)`, uuid.Nil, s.caller.OrganizationID, many); err != nil {
+	if _, err := s.db.Exec(t.Context(), `insert into ops.charges
+			(project_id, month, flush_id, organization_id, recalls, recall_tenths)
+		select gen_random_uuid(), '2026-11', $1, $2, 1, 0 from generate_series(1, $3)`,
+		uuid.Nil, s.caller.OrganizationID, many); err != nil {
 		t.Fatal(err)
 	}
 	s.flush()
 	var left, sum int
-	if err := s.db.QueryRow(t.Context(), `select (select count(*) from ops.charges), (select sum(recalls) from usage.charges)`).Scan(&left, &sum); err != nil {
+	row := s.db.QueryRow(t.Context(),
+		`select (select count(*) from ops.charges), (select sum(recalls) from usage.charges)`)
+	if err := row.Scan(&left, &sum); err != nil {
 		t.Fatal(err)
 	}
 	if left != 0 || sum != many {
@@ -317,7 +327,7 @@ func TestTheAgeOfTheOldestSum(t *testing.T) {
 	s.recall("ana", noon)
 	look("just counted", true, 0, 5*time.Minute)
 	s.pass(time.Hour)
-	s.take(todo.Due{}) // on its way it is not in the log yet
+	s.take(todo.Due{}) // a flush in progress is not in the log yet
 	look("on its way", true, time.Hour, time.Hour+5*time.Minute)
 	s.age()
 	s.flush()

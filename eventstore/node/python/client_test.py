@@ -49,7 +49,7 @@ def ids(found):
 
 
 def take(subscription, n):
-    """The next n events of a subscription, checkpoints and all."""
+    """The next n events of a subscription, including checkpoints."""
     out = []
     for e in subscription:
         out.append(e)
@@ -59,7 +59,7 @@ def take(subscription, n):
 
 
 def until(subscription, last):
-    """What a subscription brings up to an event, that one included."""
+    """The events of a subscription up to and including one of them."""
     out = []
     for e in subscription:
         out.append(e)
@@ -93,10 +93,14 @@ class Streams(WithClient):
         self.assertEqual(ids(sent), ids(got))
         self.assertEqual([0, 1, 2, 3], [e.stream_position for e in got])
         last = got[3]
-        self.assertEqual(("raw", b"\x00\xff", b"m", "application/octet-stream", stream), (last.type, last.data, last.metadata, last.content_type, last.stream_name))
+        self.assertEqual(
+            ("raw", b"\x00\xff", b"m", "application/octet-stream", stream),
+            (last.type, last.data, last.metadata, last.content_type, last.stream_name),
+        )
         self.assertEqual(("application/json", b'{"n": 2}', b""), (got[2].content_type, got[2].data, got[2].metadata))
         self.assertEqual(position, last.commit_position)
-        self.assertLess(abs(got[0].recorded_at - datetime.datetime.now(datetime.timezone.utc)), datetime.timedelta(hours=1))
+        age = abs(got[0].recorded_at - datetime.datetime.now(datetime.timezone.utc))
+        self.assertLess(age, datetime.timedelta(hours=1))
         self.assertEqual([2, 3], [e.stream_position for e in self.client.get_stream(stream, stream_position=2)])
         self.assertEqual([0, 1], [e.stream_position for e in self.client.get_stream(stream, limit=2)])
         back = self.client.get_stream(stream, stream_position=2, backwards=True, limit=2)
@@ -106,7 +110,9 @@ class Streams(WithClient):
 
     def test_appends_one_and_many_at_every_kind_of_version(self):
         stream = named("account")
-        positions = [self.client.append_event(stream, current_version=v, event=event()) for v in (NO_STREAM, 0, ANY, EXISTS)]
+        positions = [
+            self.client.append_event(stream, current_version=v, event=event()) for v in (NO_STREAM, 0, ANY, EXISTS)
+        ]
         positions += [self.client.append_events(stream, current_version=v, events=events(2)) for v in (3, ANY, EXISTS)]
         self.assertEqual(sorted(set(positions)), positions)
         self.assertEqual(9, self.client.get_current_version(stream))
@@ -176,7 +182,7 @@ class Streams(WithClient):
         got = self.client.get_stream(linked, resolve_links=True)
         self.assertEqual(sent[1].id, got[0].id)
         self.assertEqual((linked, links[0].id, links[0].id), (got[0].link.stream_name, got[0].link.id, got[0].ack_id))
-        # The client leaves out a link to what is gone, or shows the link itself.
+        # The client omits a link to a missing event, or shows the link itself.
         self.assertNotIn(gone, [e.stream_name for e in got])
 
     def test_a_deleted_stream_is_written_again(self):
@@ -218,7 +224,7 @@ class Streams(WithClient):
             ):
                 with self.assertRaises(errors.StreamIsDeletedError):
                     call()
-            with self.assertRaises(errors.FailedPreconditionError):  # the client does not look closer
+            with self.assertRaises(errors.FailedPreconditionError):  # the client has no closer error
                 self.client.append_event(stream, current_version=ANY, event=event())
         never = named("never")
         with self.assertRaises(errors.NotFoundError):
@@ -256,7 +262,9 @@ class Metadata(WithClient):
         metadata, version = self.client.get_stream_metadata(stream)
         self.assertEqual({"$tb": SOFT_DELETED}, metadata)
         self.client.set_stream_metadata(stream, metadata=metadata | {"foo": "bar"}, current_version=version)
-        self.assertIn(self.client.get_stream_metadata(stream)[0], ({"foo": "bar", "$tb": 2}, {"foo": "bar", "$tb": SOFT_DELETED}))
+        self.assertIn(
+            self.client.get_stream_metadata(stream)[0], ({"foo": "bar", "$tb": 2}, {"foo": "bar", "$tb": SOFT_DELETED})
+        )
         self.client.append_events(stream, current_version=1, events=events(1))
         self.assertEqual([2], [e.stream_position for e in self.client.get_stream(stream)])
 
@@ -281,7 +289,8 @@ class WholeLog(WithClient):
         sent = first + second
         self.assertEqual(ids(sent), ids(self.client.read_all(commit_position=position)))
         self.assertEqual(ids(second), ids(self.client.read_all(commit_position=between)))
-        self.assertEqual(ids(sent[1:2] + sent[:1]), ids(self.client.read_all(commit_position=between, backwards=True, limit=2)))
+        back = self.client.read_all(commit_position=between, backwards=True, limit=2)
+        self.assertEqual(ids(sent[1:2] + sent[:1]), ids(back))
         self.assertEqual(ids(sent[::-1]), ids(self.client.read_all(backwards=True, limit=4)))
         self.assertEqual(ids(sent[:3]), ids(self.client.read_all(commit_position=position, limit=3)))
         everything = list(self.client.read_all())
@@ -321,7 +330,8 @@ class WholeLog(WithClient):
         ):
             self.assertEqual(want, self.chosen(position, True, filter_include=patterns), patterns)
             excluded = [KDB_SYSTEM_EVENTS_REGEX, *([patterns] if isinstance(patterns, str) else patterns)]
-            self.assertEqual([s for s in streams if s not in want], self.chosen(position, True, filter_exclude=excluded), patterns)
+            others = [s for s in streams if s not in want]
+            self.assertEqual(others, self.chosen(position, True, filter_exclude=excluded), patterns)
 
     def test_has_system_events_for_who_excludes_nothing(self):
         stream, _, position = self.written("a")
@@ -393,7 +403,9 @@ class Subscriptions(WithClient):
         by_type = self.follow(commit_position=position, filter_include=[wanted])
         but_type = self.follow(commit_position=position, filter_exclude=[KDB_SYSTEM_EVENTS_REGEX, other])
         by_stream = self.follow(commit_position=position, filter_include=streams[1:], filter_by_stream_name=True)
-        but_stream = self.follow(commit_position=position, filter_exclude=["[$].*", streams[0]], filter_by_stream_name=True)
+        but_stream = self.follow(
+            commit_position=position, filter_exclude=["[$].*", streams[0]], filter_by_stream_name=True
+        )
         _, sent, _ = self.written(wanted, other, stream=streams[0])
         _, more, _ = self.written(other, wanted, stream=streams[1])
         for subscription in (by_type, but_type):
@@ -404,14 +416,20 @@ class Subscriptions(WithClient):
     def test_checkpoints_are_places_to_go_on_from(self):
         stream, sent, position = self.written("a", "b", "c")
         subscription = self.follow(
-            commit_position=position, filter_exclude=".*", include_checkpoints=True, window_size=1, checkpoint_interval_multiplier=1
+            commit_position=position,
+            filter_exclude=".*",
+            include_checkpoints=True,
+            window_size=1,
+            checkpoint_interval_multiplier=1,
         )
         got = take(subscription, 2)
         self.assertTrue(all(isinstance(e, Checkpoint) for e in got))
         self.assertEqual([position + 1, position + 2], [e.commit_position for e in got])
         self.assertEqual(ids(sent[2:]), ids(take(self.follow(commit_position=got[0].commit_position), 1)))
-        # None lies beyond the log, however wide the window is.
-        wide = self.follow(include_checkpoints=True, include_caught_up=True, window_size=10000, checkpoint_interval_multiplier=500)
+        # No checkpoint is after the end of the log, however wide the window is.
+        wide = self.follow(
+            include_checkpoints=True, include_caught_up=True, window_size=10000, checkpoint_interval_multiplier=500
+        )
         end = self.client.get_commit_position(filter_exclude=[])
         for e in wide:
             self.assertLessEqual(e.commit_position or 0, end)
@@ -423,7 +441,8 @@ class Subscriptions(WithClient):
         linked = named("links")
         link = event("$>", f"0@{stream}".encode())
         self.client.append_events(linked, current_version=NO_STREAM, events=[link])
-        self.assertEqual([sent[0].id, link.id], [e.link.id if e.link else e.id for e in take(self.follow(commit_position=position - 1, resolve_links=True, filter_exclude=[]), 2)])
+        resolved = take(self.follow(commit_position=position - 1, resolve_links=True, filter_exclude=[]), 2)
+        self.assertEqual([sent[0].id, link.id], [e.link.id if e.link else e.id for e in resolved])
         got = next(self.follow_stream(linked, resolve_links=True))
         self.assertEqual((sent[0].id, link.id), (got.id, got.link.id))
 
@@ -457,7 +476,10 @@ class Subscriptions(WithClient):
 
     def test_are_stopped_and_time_out(self):
         stream, _, _ = self.written("a")
-        for subscribe in (self.client.subscribe_to_all, lambda **options: self.client.subscribe_to_stream(stream, **options)):
+        for subscribe in (
+            self.client.subscribe_to_all,
+            lambda **options: self.client.subscribe_to_stream(stream, **options),
+        ):
             with subscribe(timeout=PATIENCE) as subscription:
                 subscription.stop()
                 self.assertEqual([], list(subscription))
@@ -515,7 +537,9 @@ class Asynchronous(unittest.IsolatedAsyncioTestCase):
 
     async def test_many_appends_at_once(self):
         stream = named("account")
-        await asyncio.gather(*(self.client.append_events(stream, current_version=ANY, events=events(2)) for _ in range(40)))
+        await asyncio.gather(
+            *(self.client.append_events(stream, current_version=ANY, events=events(2)) for _ in range(40))
+        )
         self.assertEqual(79, await self.client.get_current_version(stream))
 
 

@@ -1,4 +1,5 @@
-// Package python_test runs the official Python client against "annals node", as clients in other languages meet it.
+// Package python_test runs the official Python client against "annals node", to check that clients
+// in other languages work.
 package python_test
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/annals-project/annals/eventstore/node/nodetest"
 )
 
-// patience bounds the installation and one run of the client; each takes seconds unless it hangs.
+// patience bounds the installation and one run of the client, which take seconds unless they hang.
 const patience = 5 * time.Minute
 
 func TestOfficialPythonClient(t *testing.T) {
@@ -27,17 +28,18 @@ func TestOfficialPythonClient(t *testing.T) {
 		runClient(t, python, nodetest.Serve(t, binary, "--insecure"))
 	})
 	t.Run("TLS", func(t *testing.T) {
-		// This client does not decode what is escaped in a password.
+		// This client does not decode escapes in a password.
 		cert, key, password := nodetest.Files(t, "cert.pem", "open-sesame")
 		address := nodetest.Serve(t, binary, "--cert", cert, "--key", key, "--password-file", password)
 		runClient(t, python, strings.Replace(address, "esdb://", "esdb://admin:open-sesame@", 1))
 	})
 }
 
-// demanded says whether the client must be there: then what is missing is no reason to skip.
+// demanded reports whether the client is required: then the test fails instead of skipping if it is
+// missing.
 func demanded() bool { return os.Getenv("CI") == "true" }
 
-// installClient puts the client into a folder of the test, and returns the Python that finds it.
+// installClient installs the client in a folder of the test, and returns a Python that finds it.
 func installClient(t *testing.T) (python string) {
 	t.Helper()
 	missing := t.Skipf
@@ -62,7 +64,7 @@ func installClient(t *testing.T) (python string) {
 	return python
 }
 
-// ran is the last line but one of a run that had tests.
+// ran matches the last line but one of a run that had tests.
 var ran = regexp.MustCompile(`(?m)^Ran [1-9][0-9]* tests? in `)
 
 func runClient(t *testing.T, python, address string) {

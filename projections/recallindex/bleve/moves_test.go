@@ -10,7 +10,8 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// A segment that a merge brings in while a move is under way, and that is searched before the move is stored, follows it too.
+// A segment that a merge adds during a move, and that is searched before the move is stored, shows
+// the move too.
 func TestMove_SegmentThatAMergeBringsMeanwhile(t *testing.T) {
 	x, err := Open(t.TempDir(), Options{})
 	if err != nil {
@@ -45,8 +46,10 @@ func TestMove_SegmentThatAMergeBringsMeanwhile(t *testing.T) {
 		return len(f.Hits)
 	}
 	apply(recallindex.Change{Project: project, Upserts: []recallindex.Document{document(moves), document(goes)}})
-	apply(recallindex.Change{Project: project, Deletes: []recallindex.Scope{{DataPoint: goes, Part: recallindex.Sources, Revision: 1}}})
-	change := placed{shared(project), recallindex.Change{Project: project, Moves: []recallindex.Move{{DataPoint: moves, Audience: to}}}, nil}
+	gone := []recallindex.Scope{{DataPoint: goes, Part: recallindex.Sources, Revision: 1}}
+	apply(recallindex.Change{Project: project, Deletes: gone})
+	moving := []recallindex.Move{{DataPoint: moves, Audience: to}}
+	change := placed{shared(project), recallindex.Change{Project: project, Moves: moving}, nil}
 	err = x.with(change.at.slot, false, func(h *handle) error {
 		moved, err := h.moved([]placed{change})
 		if err != nil {
