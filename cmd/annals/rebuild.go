@@ -27,8 +27,8 @@ type RebuildCmd struct {
 	JSON       bool   `name:"json" help:"Print one JSON value a line while it goes on."`
 }
 
-// rebuildsAtOnce is how many projections are built at once where no server runs. One waits for Postgres while another
-// reads and folds.
+// rebuildsAtOnce is how many projections are rebuilt at once if no server runs: one waits for
+// Postgres while another reads and folds.
 const rebuildsAtOnce = 2
 
 // rebuilder is the projections of a running server, or of this process.
@@ -61,11 +61,12 @@ func (c *RebuildCmd) Run(ctx context.Context, env *Env) (err error) {
 		names = []string{c.Projection}
 	}
 	show := &rebuildView{to: env.Stdout, json: c.JSON, last: map[string]time.Time{}}
+	log := slog.New(slog.NewJSONHandler(env.Stderr, nil))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
 	for _, name := range names {
 		group.Go(func() (err error) {
-			defer panics.Recover(ctx, slog.New(slog.NewJSONHandler(env.Stderr, nil)), &err, "rebuild panicked", "projection", name)
+			defer panics.Recover(ctx, log, &err, "rebuild panicked", "projection", name)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -110,7 +111,7 @@ type localProjections struct{ operatorProjections }
 
 func (l localProjections) Projections(context.Context) ([]string, error) { return l.Names(), nil }
 
-// rebuildView shows how far each rebuild is, twice a second at most.
+// rebuildView prints the progress of each rebuild, at most twice a second.
 type rebuildView struct {
 	to   io.Writer
 	json bool

@@ -28,12 +28,13 @@ const (
 	firstBackoff = time.Second
 	// leaseFor outlives an attempt: a model has two minutes for one text.
 	leaseFor = 3 * time.Minute
-	// claimSize and width are how many items are taken at a time, and how many of them are worked on at once. An item waits
-	// for the disk, and appends that wait together share one fsync: so the width is that of the disk, not of the
-	// processor.
+	// claimSize is how many items are leased at a time, width how many of them are derived at once.
+	// An item waits for the disk, and concurrent appends share one fsync, so the width follows the
+	// disk and not the processor.
 	claimSize = 256
 	width     = 64
-	// wholeAge is how old the oldest item is from which derivation steps back for nobody.
+	// wholeAge is the age of the oldest item from which derivation uses its full width, even while
+	// callers are busy.
 	wholeAge = 2 * time.Second
 	// releaseLimit bounds the release of leases, also while the process stops.
 	releaseLimit = 5 * time.Second
