@@ -283,7 +283,10 @@ func TestConfirmable(t *testing.T) {
 		limit int
 		want  eventstore.Position
 	}{
-		{captured - 1, 10, 0}, {captured, 10, captured}, {again, 10, again}, {again, 1, captured},
+		{captured - 1, 10, 0},
+		{captured, 10, captured},
+		{again, 10, again},
+		{again, 1, captured},
 		{again - 1, 10, captured},
 	} {
 		if got, err := w.Queries.Searchable(t.Context(), c.upTo, c.limit); err != nil || got != c.want {
