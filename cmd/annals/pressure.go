@@ -300,7 +300,8 @@ func (p *pressure) refuse(by auth.Principal, deletion bool) error {
 	_, own := r.own[by.OrganizationID]
 	switch {
 	case p.stopped() != nil:
-		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the event store can write no more until the service is started anew; reads go on")
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+			"the event store cannot write until the service is restarted; reads go on")
 	case r.behind != "":
 		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s: writes are refused until it has caught up, retry later; reads go on", r.behind)
 	case own:
@@ -324,7 +325,7 @@ func (p *pressure) refuse(by auth.Principal, deletion bool) error {
 func (p *pressure) reasons() (list []string) {
 	r := p.found()
 	if err := p.stopped(); err != nil {
-		list = append(list, "the event store can write no more until the service is started anew: "+err.Error())
+		list = append(list, "the event store cannot write until the service is restarted: "+err.Error())
 	}
 	for _, reason := range []string{r.behind, r.waited.late, r.nearlyFull} {
 		if reason != "" {

@@ -133,7 +133,7 @@ func TestWritesAreRefusedOnceTheLogTakesNoMore(t *testing.T) {
 	s.want(t, "while it writes", true, true)
 	s.stoppedBy = errors.New("input/output error")
 	s.want(t, "once it cannot", false, false)
-	if err := s.refuse(s.by, false); !strings.Contains(err.Error(), "started anew") || strings.Contains(err.Error(), "input/output") {
+	if err := s.refuse(s.by, false); !strings.Contains(err.Error(), "restarted") || strings.Contains(err.Error(), "input/output") {
 		t.Errorf("a caller is told %v", err)
 	}
 	if got := s.reasons(); len(got) != 1 || !strings.Contains(got[0], "input/output error") {

@@ -120,7 +120,7 @@ func (st *storage) logStopped() error {
 // logTrouble is why the log does not do all of its work, "" where it does.
 func (st *storage) logTrouble(ctx context.Context) (reason string, cause error) {
 	if err := st.logStopped(); err != nil {
-		return "writes are refused, start the service anew; the log names the cause", err
+		return "writes are refused: restart the service; the log names the cause", err
 	}
 	if _, err := st.store.Head(ctx); err != nil {
 		return "it does not answer; the log names the cause", err

@@ -61,7 +61,7 @@ func TestLogThatCanWriteNoMore(t *testing.T) {
 		t.Fatal("the node does not say that it failed")
 	}
 	reason, cause := st.logTrouble(t.Context())
-	if strings.Contains(reason, "input/output error") || !strings.Contains(reason, "start the service anew") {
+	if strings.Contains(reason, "input/output error") || !strings.Contains(reason, "restart the service") {
 		t.Errorf("after: %q", reason)
 	}
 	if cause == nil || !strings.Contains(cause.Error(), "input/output error") {

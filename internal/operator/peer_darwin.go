@@ -1,32 +1,12 @@
 package operator
 
-import (
-	"errors"
-	"fmt"
-	"net"
+import "golang.org/x/sys/unix"
 
-	"golang.org/x/sys/unix"
-)
-
-// peerOf asks the system for the peer of a connection.
-func peerOf(c net.Conn) (p peer, err error) {
-	socket, is := c.(*net.UnixConn)
-	if !is {
-		return p, errors.New("the connection has no peer that the system knows")
-	}
-	raw, err := socket.SyscallConn()
+// userOf asks the system for the user at the other end of a Unix socket.
+func userOf(fd int) (uid int, err error) {
+	credentials, err := unix.GetsockoptXucred(fd, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
 	if err != nil {
-		return p, fmt.Errorf("read the peer's user: %w", err)
+		return 0, err
 	}
-	var asked error
-	err = raw.Control(func(fd uintptr) {
-		var credentials *unix.Xucred
-		if credentials, asked = unix.GetsockoptXucred(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERCRED); asked == nil {
-			p.uid = int(credentials.Uid)
-		}
-	})
-	if err = errors.Join(err, asked); err != nil {
-		return p, fmt.Errorf("read the peer's user: %w", err)
-	}
-	return p, nil
+	return int(credentials.Uid), nil
 }
