@@ -10,6 +10,7 @@ FUZZTIME      ?= 20s
 KILLS         ?= 100
 WALK          ?= 10000
 HOSTILE       ?= 1h
+CHAOS         ?= 10m
 BENCH         ?=
 SUSTAINED     ?= 1m
 SIZES         ?= 100000,1000000
@@ -17,10 +18,10 @@ GOLANGCI      := bin/golangci-lint
 GOLANGCI_VERSION    := v2.15.0
 STATICCHECK_VERSION := v0.8.2
 
-.PHONY: help run build test check lint bench bench-size bench-hostile fuzz walk hostile soak golden clean
+.PHONY: help run build test test-deploy test-elasticsearch check lint bench bench-size bench-hostile fuzz walk hostile chaos soak golden clean
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: build ## Build and start the service with its data in ./data (DATA=folder for another place).
 	./bin/annals serve --data-dir $(DATA)
@@ -33,14 +34,24 @@ build: ## Build bin/annals.
 test: ## Run every test (T=./folder/... for some of them).
 	$(GO) test -p 4 -timeout 20m $(T)
 
+test-deploy: ## Check what is in deploy/: Compose file, Helm chart, dashboards, alerts, and the image without Docker.
+	cd deploy/test && $(GO) vet ./... && $(GO) test -timeout 20m ./...
+	ANNALS_TEST_IMAGE=1 $(GO) test -count=1 -timeout 20m -run '^Test(Image|Proxy)_' ./internal/e2e
+
+test-elasticsearch: ## Start an Elasticsearch, and run the tests that need one on it (deploy/elasticsearch/start.sh tells what that takes).
+	deploy/elasticsearch/start.sh run $(GO) test -count=1 -p 1 -timeout 30m \
+		-run '^Test(Conformance|Index|MainJob|NeighboursAndDeletion|Tenancy|Elasticsearch|Standby_SharedIndex|Roles_TwoOfEach)' \
+		./projections/recallindex/elastic ./internal/e2e ./cmd/annals
+
 check: lint ## Format, vet, lint, and run the tests under the race detector.
 	@# Package e2e runs the built program, which has no detector in it: make test runs it, and what -short leaves out.
 	$(GO) test -race -short -p 4 -timeout 30m $$($(GO) list $(T) | grep -v '/internal/e2e$$')
 
-lint: ## Format, vet and lint.
+lint: ## Format, vet and lint, and check the imports and the wording.
 	@unformatted="$$(gofmt -l .)"; \
 	if [[ -n "$$unformatted" ]]; then echo "not formatted by gofmt: $$unformatted"; exit 1; fi
 	$(GO) vet ./...
+	$(GO) test ./internal/archtest
 	@if [[ -x $(GOLANGCI) ]] || GOBIN=$(CURDIR)/bin GOFLAGS=-mod=mod $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION); then \
 		echo "$(GOLANGCI) run"; $(GOLANGCI) run ./...; \
 	else \
@@ -60,7 +71,8 @@ bench: build ## Measure against the budgets of the design, with ratios to the pa
 	$(GO) test -run '^$$' -bench '^BenchmarkFigures$$' -benchtime 1x -timeout 30m ./eventstore/node
 	$(GO) test -run '^$$' -bench '^BenchmarkRebuild$$' -benchtime 1x ./projections/recall
 	$(GO) test -run '^$$' -bench '^BenchmarkAppend$$/callers=32$$' -benchtime 3s ./eventstore/node | tee bin/bare.txt
-	$(GO) test -run '^$$' -bench '^BenchmarkEngineQuery$$' -benchtime 300x ./cmd/annals | tee -a bin/bare.txt
+	$(GO) test -run '^$$' -bench '^BenchmarkEngineQuery$$' -benchtime 300x ./cmd/annals/internal/bench | tee -a bin/bare.txt
+	deploy/elasticsearch/start.sh run $(GO) test -run '^$$' -bench '^BenchmarkEngines$$' -benchtime 500x ./projections/recallindex/elastic
 	./bin/annals bench load --own --bare bin/bare.txt $(BENCH)
 	./bin/annals bench sustained --own --for $(SUSTAINED)
 	./bin/annals bench directory --own
@@ -77,12 +89,16 @@ walk: ## The leak walk: WALK steps (10,000) from a fixed and from a fresh seed.
 hostile: ## Random hostile calls of three keys for HOSTILE (1h), from a fixed and from a fresh seed.
 	ANNALS_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 120m -v -run '^TestHostileCalls$$' ./internal/e2e
 
-soak: walk hostile ## The long walks, whole: hostile calls, kills under load, crashes and random operations of the event store, reconnects.
+chaos: ## Kill and freeze the processes of a deployment with an Elasticsearch under load for CHAOS (10m).
+	ANNALS_CHAOS=$(CHAOS) deploy/elasticsearch/start.sh run $(GO) test -count=1 -timeout 60m -v -run '^TestChaos$$' ./internal/e2e
+
+soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under load, crashes and random operations of the event store, reconnects, faults of a cluster.
 	ANNALS_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -v -run '^TestKill' ./internal/e2e
-	ANNALS_NODE_STEPS=8 $(GO) test -count=1 -timeout 60m ./eventstore/node
+	ANNALS_NODE_STEPS=8 $(GO) test -count=1 -timeout 60m ./eventstore/node ./eventstore/node/storage
 	ANNALS_RECONNECTS=1000 $(GO) test -count=1 -timeout 30m -run '^TestReconnects' ./eventstore/esdb
+	ANNALS_CLUSTER_FAULTS=200 $(GO) test -count=1 -timeout 60m -v -run '^TestCluster_Faults' ./eventstore/esdb
 	ANNALS_SWEEPS=150 $(GO) test -count=1 -timeout 30m -run NeverTakes ./commands/pipeline
-	ANNALS_TEST_OPEN=10000000 $(GO) test -count=1 -timeout 60m -run '^TestOpenTime' ./eventstore/node
+	ANNALS_TEST_OPEN=10000000 $(GO) test -count=1 -timeout 60m -run '^TestOpenTime' ./eventstore/node/storage
 
 golden: ## Write the golden files anew; read the difference before you keep it.
 	@for package in $$(grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs -r -n1 dirname | sort -u); do \

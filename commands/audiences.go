@@ -16,35 +16,38 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/projection"
 )
 
 // AudiencePut is an audience as sent. Identities are distinct, each within its limits.
 type AudiencePut struct {
 	Slug string
-	// Name is nil where it is omitted.
+	// Name is nil if it is omitted.
 	Name *string
 	Kind audience.Kind
-	// Identities is nil where they are omitted, and empty for a list of nobody.
+	// Identities is nil if they are omitted, and empty for a list without members.
 	Identities []string
-	// Rule is nil where it is omitted.
+	// Rule is nil if it is omitted.
 	Rule *audience.Rule
 }
 
-// AudienceReceipt says which audience a command was about.
+// AudienceReceipt names the audience of a command.
 type AudienceReceipt struct {
 	ID   uuid.UUID
 	Slug string
-	// Created is false where it stood before.
+	// Created is false if the audience existed before.
 	Created bool
 }
 
-// putTimeout bounds the put of an audience, which makes a record for each member that has none.
+// putTimeout bounds the put of an audience, which creates a record for each member that has none.
 const putTimeout = fanOutTimeout
 
-// PutAudience creates an audience or replaces its definition. Recall follows it before the answer.
+// PutAudience creates an audience or replaces its definition. It returns once recall shows the
+// change.
 //
-// Its faults are audience-slug-invalid, audience-slug-reserved, audience-kind-invalid, audience-kind-mismatch,
-// audience-kind-switch-invalid, audience-rule-invalid, audience-limit-reached, and invalid-request for a definition that is missing.
+// Its faults are audience-slug-invalid, audience-slug-reserved, audience-kind-invalid,
+// audience-kind-mismatch, audience-kind-switch-invalid, audience-rule-invalid,
+// audience-limit-reached, and invalid-request for a missing definition.
 func (s *Service) PutAudience(ctx context.Context, call Call, in AudiencePut) (AudienceReceipt, error) {
 	putCtx, cancel := context.WithTimeout(ctx, putTimeout)
 	defer cancel()
@@ -53,10 +56,11 @@ func (s *Service) PutAudience(ctx context.Context, call Call, in AudiencePut) (A
 		return AudienceReceipt{}, err
 	}
 	draft := audience.Draft{
-		Slug: in.Slug, Name: in.Name, Kind: in.Kind, HasIdentities: in.Identities != nil, HasRule: in.Rule != nil, Definition: definition,
+		Slug: in.Slug, Name: in.Name, Kind: in.Kind, HasIdentities: in.Identities != nil, HasRule: in.Rule != nil,
+		Definition: definition,
 	}
 	project := call.Principal.Project.ID
-	// A put that is refused makes no record and writes no blob.
+	// Check before any record or blob is written.
 	state, err := s.audiences.read(putCtx, project)
 	if err != nil {
 		return AudienceReceipt{}, err
@@ -76,80 +80,85 @@ func (s *Service) PutAudience(ctx context.Context, call Call, in AudiencePut) (A
 		return AudienceReceipt{}, err
 	}
 	created := false
-	put, position, err := appendToAudiences(putCtx, s, call, &blobs, func(
-		state *audience.State,
-	) (put audience.Put, err error) {
-		put, created, err = state.Decide(draft, project, fresh, call.ReceivedAt)
-		put.Members, put.MembersBlob, put.Rule, put.RuleBlob = defined.Members, defined.MembersBlob, defined.Rule, defined.RuleBlob
-		return put, err
-	})
+	put, position, err := decideAudiences(
+		putCtx,
+		s,
+		call,
+		&blobs,
+		func(state *audience.State) (put audience.Put, err error) {
+			put, created, err = state.Decide(draft, project, fresh, call.ReceivedAt)
+			put.Members, put.MembersBlob = defined.Members, defined.MembersBlob
+			put.Rule, put.RuleBlob = defined.Rule, defined.RuleBlob
+			return put, err
+		},
+	)
 	if err != nil {
 		return AudienceReceipt{}, err
 	}
-	return AudienceReceipt{ID: put.AudienceID, Slug: put.Slug, Created: created}, visible(ctx, s.Waiter, position, projectionDirectory)
+	receipt := AudienceReceipt{ID: put.AudienceID, Slug: put.Slug, Created: created}
+	return receipt, waitVisible(ctx, s.waiter, position, projection.Directory)
 }
 
-// DeleteAudience ends an audience: what is scoped to it reaches nobody, and its slug is free. Recall follows it before the answer.
-// Its faults are audience-slug-invalid, audience-slug-reserved and not-found.
+// DeleteAudience removes an audience: data points that are scoped to it have no readers, and its
+// slug is free. It returns once recall shows the change. Its faults are audience-slug-invalid,
+// audience-slug-reserved and not-found.
 func (s *Service) DeleteAudience(ctx context.Context, call Call, slug string) error {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
-	_, position, err := appendToAudiences(decideCtx, s, call, &written{}, func(
-		state *audience.State,
-	) (audience.Removed, error) {
+	_, position, err := decideAudiences(decideCtx, s, call, nil, func(state *audience.State) (audience.Removed, error) {
 		return state.Remove(slug, call.Principal.Project.ID, call.ReceivedAt)
 	})
 	if err != nil {
 		return err
 	}
-	return visible(ctx, s.Waiter, position, projectionDirectory)
+	return waitVisible(ctx, s.waiter, position, projection.Directory)
 }
 
-// RecomputeAudience counts the members of an audience anew. Its faults are those of DeleteAudience.
+// RecomputeAudience counts the members of an audience again. Its faults are those of
+// DeleteAudience.
 func (s *Service) RecomputeAudience(ctx context.Context, call Call, slug string) (AudienceReceipt, error) {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
-	done, position, err := appendToAudiences(decideCtx, s, call, &written{}, func(
-		state *audience.State,
-	) (audience.Recomputed, error) {
-		return state.Recompute(slug, call.Principal.Project.ID, call.ReceivedAt)
-	})
+	done, position, err := decideAudiences(
+		decideCtx,
+		s,
+		call,
+		nil,
+		func(state *audience.State) (audience.Recomputed, error) {
+			return state.Recompute(slug, call.Principal.Project.ID, call.ReceivedAt)
+		},
+	)
 	if err != nil {
 		return AudienceReceipt{}, err
 	}
-	return AudienceReceipt{ID: done.AudienceID, Slug: slug}, visible(ctx, s.Waiter, position, projectionDirectory)
+	return AudienceReceipt{ID: done.AudienceID, Slug: slug}, waitVisible(ctx, s.waiter, position, projection.Directory)
 }
 
-// appendToAudiences decides on the audiences of the caller's project and appends at the revision that it decided on.
-func appendToAudiences[E event.Event](
+// decideAudiences decides on the audiences of the caller's project.
+func decideAudiences[E event.Event](
 	ctx context.Context, s *Service, call Call, blobs *written, decide func(*audience.State) (E, error),
-) (E, eventstore.Position, error) {
-	var none E
-	name := stream.Name(stream.Audiences, call.Principal.Project.ID)
-	release, err := s.Log.Serialize(ctx, name)
-	if err != nil {
-		return none, 0, unavailable(err)
-	}
-	defer release()
-	for {
-		state, err := s.audiences.read(ctx, call.Principal.Project.ID)
-		if err != nil {
-			return none, 0, err
-		}
-		change, err := decide(state)
-		if err != nil {
-			return none, 0, err
-		}
-		read := eventstore.Revision(state.Events - 1)
-		done, err := s.Log.appendReferring(ctx, blobs, name, read, call.meta(uuid.New()), change)
-		if errors.Is(err, eventstore.ErrConflict) {
-			continue
-		}
-		return change, done.Position, err
-	}
+) (change E, position eventstore.Position, err error) {
+	project := call.Principal.Project.ID
+	done, err := runDecision(ctx, s.journal, decision[*audience.State]{
+		stream: stream.Name(stream.Audiences, project),
+		read: func(ctx context.Context) (*audience.State, head, error) {
+			state, err := s.audiences.read(ctx, project)
+			if err != nil {
+				return nil, head{}, err
+			}
+			return state, headAfter(state.Events), nil
+		},
+		decide: func(_ context.Context, state *audience.State) (events []event.Event, err error) {
+			change, err = decide(state)
+			return []event.Event{change}, err
+		},
+		meta: call.newMeta, blobs: blobs,
+	})
+	return change, done.Position, err
 }
 
-// shapeOf is how big the definition of a put is, and the JSON of a rule that is too big for the event.
+// shapeOf returns the size of the definition of a put, and the JSON of a rule that is too big for
+// the event.
 func shapeOf(in AudiencePut) (size int64, ruleText []byte, err error) {
 	if in.Rule == nil {
 		return audience.MembersBytes(len(in.Identities)), nil, nil
@@ -164,8 +173,8 @@ func shapeOf(in AudiencePut) (size int64, ruleText []byte, err error) {
 	return (&audience.Put{Rule: in.Rule}).DefinitionBytes(), nil, nil
 }
 
-// define makes the part of a put that says who belongs: members get their records, and what is too big for the event goes to a blob
-// of the project.
+// define makes the definition of a put. Members get identity records, and what is too big for the
+// event goes to a blob of the project.
 func (s *Service) define(
 	ctx context.Context, call Call, w *written, in AudiencePut, ruleText []byte,
 ) (put audience.Put, err error) {
@@ -177,7 +186,7 @@ func (s *Service) define(
 		put.Rule = in.Rule
 		return put, nil
 	}
-	members, err := s.appearMembers(ctx, call, in.Identities)
+	members, err := s.ensureMembers(ctx, call, in.Identities)
 	if err != nil {
 		return put, err
 	}
@@ -193,57 +202,64 @@ func (s *Service) define(
 	return put, err
 }
 
-// inlineMembers is how many members stand in the event itself: an id is 36 characters, quotes and a comma.
+// inlineMembers is how many members are in the event itself: an id takes 36 characters, quotes and
+// a comma.
 const inlineMembers = inlineBody / 39
 
-// definitionBlob writes a definition to a blob of the project, which stays as long as the audiences' stream does.
+// definitionBlob writes a definition to a blob of the project, which exists as long as the stream
+// of the audiences.
 func (s *Service) definitionBlob(ctx context.Context, call Call, w *written, data []byte) (*blob.Ref, error) {
 	project, command := call.Principal.Project.ID, uuid.New()
-	ref, err := s.Log.writeBlob(ctx, w, project, command, project, call.ReceivedAt.Add(BlobKeep), call.meta(command), data)
+	deadline := call.ReceivedAt.Add(blob.Keep)
+	ref, err := s.journal.writeBlob(ctx, w, project, command, project, deadline, call.meta(command), data)
 	if err != nil {
 		return nil, unavailable(err)
 	}
 	return &ref, nil
 }
 
-// Records knows which identities have a record, as far as a projection has seen. Those whose removal was answered are not among them,
-// since that answer waits for it.
+// Records reads which identities have a record, up to what the projection has applied. Identities
+// whose removal was answered are not among them, since that answer waits for the projection.
 type Records interface {
 	Known(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]struct{}, error)
 }
 
-// appearMembers makes a record for each identity that has none, and answers the sorted ids of all of them.
-func (s *Service) appearMembers(ctx context.Context, call Call, identities []string) ([]uuid.UUID, error) {
+// ensureMembers creates a record for each identity that has none, and returns the sorted ids of
+// all.
+func (s *Service) ensureMembers(ctx context.Context, call Call, identities []string) ([]uuid.UUID, error) {
 	ids := make([]uuid.UUID, len(identities))
 	for i, name := range identities {
 		ids[i] = stream.IdentityID(call.Principal.Project.Namespace, name)
 	}
 	var known map[uuid.UUID]struct{}
-	if s.Records != nil && len(ids) > 0 {
+	if s.records != nil && len(ids) > 0 {
 		var err error
-		if known, err = s.Records.Known(ctx, call.Principal.Project, ids); err != nil {
+		if known, err = s.records.Known(ctx, call.Principal.Project, ids); err != nil {
 			return nil, err
 		}
 	}
-	err := s.Log.each(ctx, len(ids), func(ctx context.Context, i int) error {
+	err := s.journal.each(ctx, len(ids), func(ctx context.Context, i int) error {
 		if _, is := known[ids[i]]; is {
 			return nil
 		}
-		return s.appearMember(ctx, call, ids[i], identities[i])
+		return s.ensureMember(ctx, call, ids[i], identities[i])
 	})
 	slices.SortFunc(ids, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
 	return slices.Compact(ids), err
 }
 
-// appearMember makes the record of a member whom the directory does not know. Most of those were never heard of: so it is tried on an
-// empty stream without a look at it, which the store refuses where that is wrong.
-func (s *Service) appearMember(ctx context.Context, call Call, id uuid.UUID, name string) error {
-	if s.Records != nil {
-		appeared := identity.Appeared{ProjectID: call.Principal.Project.ID, Identity: name, Origin: identity.OriginAudience, AppearedAt: call.ReceivedAt}
-		_, err := s.Log.Append(ctx, stream.Name(stream.Identity, id), eventstore.NoStream, call.meta(uuid.New()), appeared)
+// ensureMember creates the record of a member that the directory does not know. Most of these are
+// new, so it first appends to an empty stream without a read: the store refuses that if it is
+// wrong.
+func (s *Service) ensureMember(ctx context.Context, call Call, id uuid.UUID, name string) error {
+	if s.records != nil {
+		appeared := identity.Appeared{
+			ProjectID: call.Principal.Project.ID, Identity: name, Origin: identity.OriginAudience, AppearedAt: call.ReceivedAt,
+		}
+		_, err := s.journal.Append(ctx, stream.Name(stream.Identity, id), eventstore.NoStream, call.newMeta(), appeared)
 		if !errors.Is(err, eventstore.ErrConflict) {
 			return err
 		}
 	}
-	return s.Log.appearIn(ctx, call, id, name, identity.OriginAudience)
+	return s.journal.ensureIdentityIn(ctx, call, id, name, identity.OriginAudience)
 }

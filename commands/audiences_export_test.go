@@ -1,11 +1,12 @@
 package commands
 
-// RememberedAudiences is how many projects a service remembers the audiences of, and how many audiences those have.
+// RememberedAudiences returns how many projects the audience cache of a service holds, and how many
+// audiences they have together.
 func RememberedAudiences(s *Service) (projects, audiences int) {
 	s.audiences.mu.Lock()
 	defer s.audiences.mu.Unlock()
-	for _, state := range s.audiences.known {
+	for _, state := range s.audiences.known.Values() {
 		audiences += state.Len()
 	}
-	return len(s.audiences.known), audiences
+	return s.audiences.known.Len(), audiences
 }

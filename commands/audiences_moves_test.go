@@ -7,13 +7,13 @@ import (
 	"github.com/annals-project/annals/commands"
 )
 
-func TestMovesAreFollowed(t *testing.T) {
-	w := newWorld(t)
+func TestIngest_MovesWaitForProjections(t *testing.T) {
+	w := newFixture(t)
 	seen := &waits{}
 	leads, staff := "leads", "staff"
 	w.put(fixedOf(leads))
 	w.put(fixedOf(staff))
-	w.Waiter = seen
+	w.configure(func(c *commands.Config) { c.Waiter = seen })
 	for _, c := range []struct {
 		name   string
 		in     commands.DataPoint
@@ -54,8 +54,8 @@ func TestMovesAreFollowed(t *testing.T) {
 	}
 }
 
-// waitsFor returns the projections that an answer waits for. A move is completed at once, so it
-// waits for the index.
+// waitsFor returns the projections that an answer waits for. A move is completed at once, so its
+// answer waits for the index.
 func waitsFor(follows, moved bool) []string {
 	switch {
 	case moved:
@@ -67,8 +67,8 @@ func waitsFor(follows, moved bool) []string {
 	}
 }
 
-func TestAMoveIsFollowedWhenItsKeyIsSentAgain(t *testing.T) {
-	w := newWorld(t)
+func TestIngest_RepeatedKeyOfAMove(t *testing.T) {
+	w := newFixture(t)
 	w.put(fixedOf("leads"))
 	w.ingest(text("a", "x"), "")
 	w.ingest(text("a", "x", to("leads")), "k1")
@@ -77,8 +77,8 @@ func TestAMoveIsFollowedWhenItsKeyIsSentAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := &waits{}
-	w.Waiter = seen
-	// The audience is gone, and the key is the answer all the same.
+	w.configure(func(c *commands.Config) { c.Waiter = seen })
+	// A repeated key is answered even after the audience was deleted.
 	if err := w.DeleteAudience(t.Context(), w.call, "leads"); err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +95,8 @@ func TestAMoveIsFollowedWhenItsKeyIsSentAgain(t *testing.T) {
 	}
 }
 
-func TestAnUnknownAudienceRefusesTheBatchWhole(t *testing.T) {
-	w := newWorld(t)
+func TestIngestBatch_UnknownAudience(t *testing.T) {
+	w := newFixture(t)
 	w.put(fixedOf("leads"))
 	for _, slug := range []string{"lead", "LEADS", "", "a/b"} {
 		_, err := w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("a", "x", to("leads")), text("b", "x", to(slug))}, "")

@@ -10,34 +10,36 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/lru"
 )
 
-// audienceReader folds the audiences of projects at the leader, remembering the last state of each: a stream grows with definitions,
-// not with use. A state that was handed out is never changed.
+// audienceReader folds the audiences of projects and caches the last state of each. A stream grows
+// with definitions, not with use. A returned state is never changed.
 type audienceReader struct {
-	log   *Log
-	mu    sync.Mutex
-	known map[uuid.UUID]*audience.State
-	// audiences is how many are known of all projects.
+	journal *Journal
+	mu      sync.Mutex
+	known   *lru.Map[uuid.UUID, *audience.State]
+	// audiences is how many the cached states have together.
 	audiences int
 }
 
-// The bounds of the memory; what is forgotten is folded again. An audience takes at most about a KiB.
+// The bounds of the cache. What is evicted is folded again. An audience takes at most about a KiB.
 const (
 	maxAudienceProjects = 1000
 	maxKnownAudiences   = 50_000
 )
 
-func newAudienceReader(log *Log) *audienceReader {
-	return &audienceReader{log: log, known: make(map[uuid.UUID]*audience.State)}
+func newAudienceReader(log *Journal) *audienceReader {
+	return &audienceReader{journal: log, known: lru.New[uuid.UUID, *audience.State](maxAudienceProjects)}
 }
 
-// read is the audiences of a project as of now. What was folded before an error is remembered, so that a stream of any length ends.
+// read returns the audiences of a project as of now. It caches what was folded before an error, so
+// that a stream of any length is read in the end.
 func (r *audienceReader) read(ctx context.Context, project uuid.UUID) (*audience.State, error) {
 	r.mu.Lock()
-	state := r.known[project]
+	state, ok := r.known.Get(project)
 	r.mu.Unlock()
-	if state == nil {
+	if !ok {
 		state = &audience.State{}
 	}
 	next, err := r.fold(ctx, project, state)
@@ -50,7 +52,8 @@ func (r *audienceReader) read(ctx context.Context, project uuid.UUID) (*audience
 // fold returns the state up to the last event that could be read.
 func (r *audienceReader) fold(ctx context.Context, project uuid.UUID, state *audience.State) (*audience.State, error) {
 	shared := true
-	err := r.log.Scan(ctx, stream.Name(stream.Audiences, project), eventstore.Revision(state.Events), func(f eventstore.Fact) (bool, error) {
+	name, from := stream.Name(stream.Audiences, project), eventstore.Revision(state.Events)
+	err := r.journal.Scan(ctx, name, from, func(f eventstore.DecodedEvent) (bool, error) {
 		if shared {
 			own := state.Clone()
 			state, shared = &own, false
@@ -64,38 +67,36 @@ func (r *audienceReader) fold(ctx context.Context, project uuid.UUID, state *aud
 func (r *audienceReader) keep(project uuid.UUID, state *audience.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	known := r.known[project]
-	if known != nil {
+	if known, ok := r.known.Get(project); ok {
 		if known.Events >= state.Events {
 			return
 		}
 		r.audiences -= known.Len()
-		delete(r.known, project)
+		r.known.Remove(project)
 	}
-	for other, s := range r.known { // any: the project that asks again is folded again
-		if len(r.known) < maxAudienceProjects && r.audiences+state.Len() <= maxKnownAudiences {
-			break
-		}
-		r.audiences -= s.Len()
-		delete(r.known, other)
-	}
-	r.known[project] = state
 	r.audiences += state.Len()
+	for r.known.Len() > 0 && (r.known.Len() >= maxAudienceProjects || r.audiences > maxKnownAudiences) {
+		_, evicted, _ := r.known.RemoveOldest()
+		r.audiences -= evicted.Len()
+	}
+	r.known.Add(project, state)
 }
 
-// audienceNames finds the audiences that the items of one call name: all of them in one state, read when the first is asked for.
+// audienceNames finds the audiences that the items of one call name, all in one state, which is
+// read for the first name.
 type audienceNames struct {
 	reader  *audienceReader
 	project uuid.UUID
 	state   *audience.State
 }
 
-// audienceNames are those of the project that a call is about.
+// audienceNames finds the audiences of the project of a call.
 func (s *Service) audienceNames(call Call) *audienceNames {
 	return &audienceNames{reader: s.audiences, project: call.Principal.Project.ID}
 }
 
-// id is the id of the audience that a slug names: zero for project-visible. The fault is audience-unknown.
+// id returns the id of the audience that a slug names, zero for project-visible. The fault is
+// audience-unknown.
 func (n *audienceNames) id(ctx context.Context, slug *string) (uuid.UUID, error) {
 	if slug == nil || *slug == audience.Default {
 		return uuid.Nil, nil
@@ -111,5 +112,6 @@ func (n *audienceNames) id(ctx context.Context, slug *string) (uuid.UUID, error)
 			return found.ID, nil
 		}
 	}
-	return uuid.Nil, fault.New(fault.Invalid, fault.CodeAudienceUnknown, "the project has no audience %q", *slug).With("audience", *slug)
+	unknown := fault.New(fault.Invalid, fault.CodeAudienceUnknown, "the project has no audience %q", *slug)
+	return uuid.Nil, unknown.With("audience", *slug)
 }

@@ -12,49 +12,54 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 )
 
-func TestPutAFixedAudience(t *testing.T) {
-	w := newWorld(t)
+func TestPutAudience_Fixed(t *testing.T) {
+	w := newFixture(t)
 	seen := &waits{}
-	w.Waiter = seen
+	w.configure(func(c *commands.Config) { c.Waiter = seen })
 	w.ingest(text("a", "x", by("ana")), "")
 	first := w.put(fixedOf("leads", "bo", "ana"))
 	facts := w.audiences()
 	put, ok := facts[0].Event.(*audience.Put)
 	want := []uuid.UUID{w.identityID("ana"), w.identityID("bo")}
 	slices.SortFunc(want, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
-	if !ok || !first.Created || put.AudienceID != first.ID || put.Slug != "leads" || put.Name != "leads" || !slices.Equal(put.Members, want) ||
-		put.MembersBlob != nil || put.ProjectID != w.call.Principal.Project.ID || !put.CreatedAt.Equal(w.call.ReceivedAt) {
+	if !ok || !first.Created || put.AudienceID != first.ID || put.Slug != "leads" || put.Name != "leads" ||
+		!slices.Equal(put.Members, want) || put.MembersBlob != nil ||
+		put.ProjectID != w.call.Principal.Project.ID || !put.CreatedAt.Equal(w.call.ReceivedAt) {
 		t.Errorf("%+v, %+v", put, first)
 	}
 	if got := seen.take(); !slices.Equal(got, []string{"directory"}) || seen.at != facts[0].Position {
 		t.Errorf("waited for %v up to %d", got, seen.at)
 	}
-	// Who had no record got one before the put, and keeps where it came from; who had one is left alone.
+	// The put creates a record for each member that has none, and does not change existing records.
 	for name, origin := range map[string]identity.Origin{"ana": identity.OriginIngest, "bo": identity.OriginAudience} {
 		records := w.records(name)
 		appeared, ok := records[0].Event.(*identity.Appeared)
-		if len(records) != 1 || !ok || appeared.Origin != origin || appeared.Identity != name || records[0].Position >= facts[0].Position {
+		if len(records) != 1 || !ok || appeared.Origin != origin || appeared.Identity != name ||
+			records[0].Position >= facts[0].Position {
 			t.Errorf("%s: %+v", name, records)
 		}
 	}
-	// Nobody at all.
+	// An audience without members is valid.
 	second := w.put(fixedOf("leads"))
 	facts = w.audiences()
-	if put := facts[1].Event.(*audience.Put); second.Created || second.ID != first.ID || len(put.Members) != 0 || put.AudienceID != first.ID {
+	if put := facts[1].Event.(*audience.Put); second.Created || second.ID != first.ID || len(put.Members) != 0 ||
+		put.AudienceID != first.ID {
 		t.Errorf("%+v, %+v", put, second)
 	}
 }
 
-func TestPutMakesARecordAgainThatWasRemoved(t *testing.T) {
-	w := newWorld(t)
+func TestPutAudience_MemberWasRemoved(t *testing.T) {
+	w := newFixture(t)
 	w.put(fixedOf("leads", "ana"))
 	name := stream.Name(stream.Identity, w.identityID("ana"))
 	meta := event.Meta{CommandID: uuid.New()}
-	if _, err := w.log.Append(t.Context(), name, 0, meta, identity.Removed{ProjectID: w.call.Principal.Project.ID, RemovedAt: w.call.ReceivedAt}); err != nil {
+	removed := identity.Removed{ProjectID: w.call.Principal.Project.ID, RemovedAt: w.call.ReceivedAt}
+	if _, err := w.log.Append(t.Context(), name, 0, meta, removed); err != nil {
 		t.Fatal(err)
 	}
 	w.put(fixedOf("leads", "ana"))
@@ -66,18 +71,19 @@ func TestPutMakesARecordAgainThatWasRemoved(t *testing.T) {
 	wantTypes(t, types, "identity.appeared.v1", "identity.removed.v1", "identity.appeared.v1")
 }
 
-func TestPutOfWhatIsBigGoesToABlobOfTheProject(t *testing.T) {
-	w := newWorld(t)
+func TestPutAudience_BigDefinition(t *testing.T) {
+	w := newFixture(t)
 	names := make([]string, 6500)
 	for i := range names {
 		names[i] = fmt.Sprint("person ", i)
 	}
 	w.put(fixedOf("crowd", names...))
 	put := w.audiences()[0].Event.(*audience.Put)
-	if put.MembersBlob == nil || put.Members != nil || stream.Owner(put.MembersBlob.Stream) != w.call.Principal.Project.ID {
+	if put.MembersBlob == nil || put.Members != nil ||
+		stream.Owner(put.MembersBlob.Stream) != w.call.Principal.Project.ID {
 		t.Fatalf("%d members inline, blob %+v", len(put.Members), put.MembersBlob)
 	}
-	data, err := eventstore.ReadBlob(t.Context(), w.store, w.log.Codec, *put.MembersBlob)
+	data, err := w.log.ReadBlob(t.Context(), *put.MembersBlob)
 	if err != nil || len(data) != 16*len(names) {
 		t.Fatalf("%d bytes, %v", len(data), err)
 	}
@@ -106,8 +112,8 @@ func TestPutOfWhatIsBigGoesToABlobOfTheProject(t *testing.T) {
 	}
 }
 
-func TestARefusedPutLeavesNothing(t *testing.T) {
-	w := newWorld(t)
+func TestPutAudience_RefusedStoresNothing(t *testing.T) {
+	w := newFixture(t)
 	w.put(ruleOf("rules", audience.Condition{Trait: "team", Operator: audience.Exists}))
 	stood := len(w.audiences())
 	mismatch := fixedOf("rules", "ana")
@@ -129,8 +135,8 @@ func TestARefusedPutLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestSlugsAreTheProjects(t *testing.T) {
-	w := newWorld(t)
+func TestAudiences_SameSlugInTwoProjects(t *testing.T) {
+	w := newFixture(t)
 	r := w.put(fixedOf("leads"))
 	neighbour := *w
 	neighbour.call.Principal.Project.ID, neighbour.call.Principal.Project.Namespace = uuid.New(), uuid.New()
@@ -147,10 +153,10 @@ func TestSlugsAreTheProjects(t *testing.T) {
 	}
 }
 
-func TestAReusedSlugIsAnotherAudience(t *testing.T) {
-	w := newWorld(t)
+func TestPutAudience_ReusedSlug(t *testing.T) {
+	w := newFixture(t)
 	seen := &waits{}
-	w.Waiter = seen
+	w.configure(func(c *commands.Config) { c.Waiter = seen })
 	first := w.put(fixedOf("leads"))
 	w.ingest(text("a", "x", to("leads")), "")
 	seen.take()
@@ -165,8 +171,8 @@ func TestAReusedSlugIsAnotherAudience(t *testing.T) {
 	if f := wantFault(t, err, "audience-unknown"); f.Data["audience"] != "leads" {
 		t.Errorf("data %v", f.Data)
 	}
-	// A second process decides on the same log, whatever it remembered.
-	other := worldOver(t, w.store)
+	// A second process decides on the same log, regardless of its cache.
+	other := fixtureOver(t, w.store)
 	second := other.put(fixedOf("leads"))
 	if !second.Created || second.ID == first.ID {
 		t.Errorf("%+v after %+v", second, first)
@@ -183,10 +189,10 @@ func TestAReusedSlugIsAnotherAudience(t *testing.T) {
 	}
 }
 
-// Two processes that decide at once on one audience agree on an order.
-func TestPutsOfTwoProcesses(t *testing.T) {
-	w := newWorld(t)
-	others := []*world{w, worldOver(t, w.store), worldOver(t, w.store)}
+// Three processes put one audience concurrently. All puts are stored under one id.
+func TestPutAudience_ConcurrentProcesses(t *testing.T) {
+	w := newFixture(t)
+	others := []*fixture{w, fixtureOver(t, w.store), fixtureOver(t, w.store)}
 	const each = 10
 	errs := make(chan error)
 	for n, o := range others {
@@ -214,8 +220,8 @@ func TestPutsOfTwoProcesses(t *testing.T) {
 	}
 }
 
-// manyAudiences stores so many audiences of a small rule.
-func (w *world) manyAudiences(count int) {
+// manyAudiences stores count audiences, each with a small rule.
+func (w *fixture) manyAudiences(count int) {
 	w.t.Helper()
 	name, at := stream.Name(stream.Audiences, w.call.Principal.Project.ID), eventstore.NoStream
 	for n := 0; n < count; n += 100 {
@@ -223,7 +229,10 @@ func (w *world) manyAudiences(count int) {
 		for i := n; i < min(n+100, count); i++ {
 			puts = append(puts, audience.Put{
 				ProjectID: w.call.Principal.Project.ID, AudienceID: uuid.New(), Slug: fmt.Sprint("rule-", i), Kind: audience.KindRule,
-				Rule: &audience.Rule{Match: audience.MatchAll, Conditions: []audience.Condition{{Trait: "team", Operator: audience.Exists}}},
+				Rule: &audience.Rule{
+					Match:      audience.MatchAll,
+					Conditions: []audience.Condition{{Trait: "team", Operator: audience.Exists}},
+				},
 			})
 		}
 		done, err := w.log.Append(w.t.Context(), name, at, event.Meta{CommandID: uuid.New()}, puts...)
@@ -234,17 +243,18 @@ func (w *world) manyAudiences(count int) {
 	}
 }
 
-// Of puts that race for the last place, also of several processes, one gets it.
+// Puts of several processes race for the last free place. Exactly one succeeds.
 func TestPutAudience_RaceForTheLastPlace(t *testing.T) {
-	w := newWorld(t)
-	w.manyAudiences(audience.MaxAudiences - 1)
-	others := []*world{w, worldOver(t, w.store), worldOver(t, w.store)}
+	w := newFixture(t)
+	w.manyAudiences(limit.Audiences - 1)
+	others := []*fixture{w, fixtureOver(t, w.store), fixtureOver(t, w.store)}
 	const each = 4
 	errs := make(chan error)
 	for n, o := range others {
 		for i := range each {
 			go func() {
-				_, err := o.PutAudience(t.Context(), o.call, ruleOf(fmt.Sprintf("more-%d-%d", n, i), audience.Condition{Trait: "team", Operator: audience.Exists}))
+				_, err := o.PutAudience(t.Context(), o.call,
+					ruleOf(fmt.Sprintf("more-%d-%d", n, i), audience.Condition{Trait: "team", Operator: audience.Exists}))
 				errs <- err
 			}()
 		}
@@ -256,7 +266,7 @@ func TestPutAudience_RaceForTheLastPlace(t *testing.T) {
 			refused++
 		}
 	}
-	if n := len(w.audiences()); refused != len(others)*each-1 || n != audience.MaxAudiences {
+	if n := len(w.audiences()); refused != len(others)*each-1 || n != limit.Audiences {
 		t.Errorf("%d were refused, %d audiences", refused, n)
 	}
 	if err := w.DeleteAudience(t.Context(), w.call, "rule-1"); err != nil {
@@ -267,13 +277,14 @@ func TestPutAudience_RaceForTheLastPlace(t *testing.T) {
 
 // A put beyond the limit leaves neither records nor blobs.
 func TestPutAudience_DefinitionsBeyondTheLimit(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	meta := event.Meta{CommandID: uuid.New()}
 	full := audience.Put{
 		ProjectID: w.call.Principal.Project.ID, AudienceID: uuid.New(), Slug: "full", Kind: audience.KindRule,
-		RuleBlob: &blob.Ref{Size: audience.MaxDefinitions - 64},
+		RuleBlob: &blob.Ref{Size: limit.AudienceBytes - 64},
 	}
-	if _, err := w.log.Append(t.Context(), stream.Name(stream.Audiences, full.ProjectID), eventstore.NoStream, meta, full); err != nil {
+	name := stream.Name(stream.Audiences, full.ProjectID)
+	if _, err := w.log.Append(t.Context(), name, eventstore.NoStream, meta, full); err != nil {
 		t.Fatal(err)
 	}
 	before, err := w.store.Head(t.Context())
@@ -288,8 +299,8 @@ func TestPutAudience_DefinitionsBeyondTheLimit(t *testing.T) {
 	w.put(fixedOf("leads", "ana", "bo"))
 }
 
-func TestTheMemoryOfAudiencesIsBounded(t *testing.T) {
-	w := newWorld(t)
+func TestAudienceReader_CacheIsBounded(t *testing.T) {
+	w := newFixture(t)
 	w.put(fixedOf("leads"))
 	first := w.call
 	for range 1100 {
@@ -303,7 +314,7 @@ func TestTheMemoryOfAudiencesIsBounded(t *testing.T) {
 	}
 	for range 52 {
 		w.call.Principal.Project.ID = uuid.New()
-		w.manyAudiences(audience.MaxAudiences)
+		w.manyAudiences(limit.Audiences)
 		wantFault(t, w.DeleteAudience(t.Context(), w.call, "none"), "not-found")
 	}
 	if projects, audiences := commands.RememberedAudiences(w.Service); audiences > 50_000 || projects < 40 {
@@ -311,14 +322,16 @@ func TestTheMemoryOfAudiencesIsBounded(t *testing.T) {
 	}
 }
 
-func TestWhoIsKnownIsNotLookedUp(t *testing.T) {
-	w := newWorld(t)
+func TestPutAudience_KnownMembersAreNotRead(t *testing.T) {
+	w := newFixture(t)
 	known := &records{names: []string{"ana"}}
-	w.Records = known
-	w.ingest(text("a", "x", by("cy")), "") // whom the directory has not seen yet
+	w.configure(func(c *commands.Config) { c.Records = known })
+	w.ingest(text("a", "x", by("cy")), "") // the directory has no record of cy yet
 	w.put(fixedOf("leads", "ana", "bo", "cy"))
 	put := w.audiences()[0].Event.(*audience.Put)
-	if len(put.Members) != 3 || len(w.records("ana")) != 0 || len(w.records("bo")) != 1 || len(w.records("cy")) != 1 || known.asked != 3 {
-		t.Errorf("%d members, %d, %d and %d events, %d asked", len(put.Members), len(w.records("ana")), len(w.records("bo")), len(w.records("cy")), known.asked)
+	if len(put.Members) != 3 || len(w.records("ana")) != 0 || len(w.records("bo")) != 1 || len(w.records("cy")) != 1 ||
+		known.asked != 3 {
+		t.Errorf("%d members, %d, %d and %d events, %d asked", len(put.Members), len(w.records("ana")), len(w.records("bo")),
+			len(w.records("cy")), known.asked)
 	}
 }

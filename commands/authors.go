@@ -8,61 +8,61 @@ import (
 
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/lru"
 )
 
-// authors remembers which authors have a directory record, so that their streams are not read on every send. It remembers only where
-// this process alone writes the log: nobody else tells it of a removal.
+// authors caches which authors have an identity record, so that a send does not read their streams.
+// It caches only if this process is the only writer: it learns of no other process's removals.
 type authors struct {
 	alone bool
 
 	mu       sync.Mutex
-	known    map[uuid.UUID]struct{}
+	known    *lru.Map[uuid.UUID, struct{}]
 	removals uint64
 }
 
-// maxAuthors bounds the memory; what is forgotten is read again.
+// maxAuthors bounds the cache. What is evicted is read again.
 const maxAuthors = 100_000
 
 func newAuthors(alone bool) *authors {
-	return &authors{alone: alone, known: make(map[uuid.UUID]struct{})}
+	return &authors{alone: alone, known: lru.New[uuid.UUID, struct{}](maxAuthors)}
 }
 
 func (a *authors) has(id uuid.UUID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, ok := a.known[id]
+	_, ok := a.known.Get(id)
 	return ok
 }
 
-// look is what add wants to know of the time before the stream was read.
-func (a *authors) look() (removals uint64) {
+// generation counts removals. A caller reads it before it reads a stream, and passes it to add.
+func (a *authors) generation() (removals uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.removals
 }
 
-// add remembers a record that was seen, unless one was removed since the look before that.
+// add caches a record, unless one was removed since the given generation.
 func (a *authors) add(id uuid.UUID, since uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.alone || a.removals != since {
-		return
+	if a.alone && a.removals == since {
+		a.known.Add(id, struct{}{})
 	}
-	makeRoom(a.known, maxAuthors)
-	a.known[id] = struct{}{}
 }
 
-// forget is called once a record is removed, or may be, and before that is answered.
+// forget removes a record from the cache. Call it before the removal is answered, even if its
+// outcome is unknown.
 func (a *authors) forget(id uuid.UUID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.removals++
-	delete(a.known, id)
+	a.known.Remove(id)
 }
 
-// appear makes sure that the author of a send has a directory record. It runs before the append of the send rather than
-// behind it: then no crash leaves a send without its author, and nobody needs to look for one.
-func (s *Service) appear(ctx context.Context, call Call, author string) error {
+// ensureIdentity ensures that the author of a send has an identity record. It runs before the
+// append of the send, so that no crash leaves a send without its author's record.
+func (s *Service) ensureIdentity(ctx context.Context, call Call, author string) error {
 	if author == "" {
 		return nil
 	}
@@ -70,8 +70,8 @@ func (s *Service) appear(ctx context.Context, call Call, author string) error {
 	if s.authors.has(id) {
 		return nil
 	}
-	since := s.authors.look()
-	if err := s.Log.appearIn(ctx, call, id, author, identity.OriginIngest); err != nil {
+	since := s.authors.generation()
+	if err := s.journal.ensureIdentityIn(ctx, call, id, author, identity.OriginIngest); err != nil {
 		return err
 	}
 	s.authors.add(id, since)

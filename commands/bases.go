@@ -10,52 +10,53 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// readBases finds what each item is decided on, and refuses the batch for a deleted data point.
+// readBases reads what each item is decided on. It refuses the batch for a deleted data point.
 //
-// Most items of most batches bring a source id for the first time. An item that the projection knows nothing of is decided on
-// an empty stream without a look at it: where that is wrong the store refuses the append, and the fan-out decides again on what
-// stands there. Nothing that was answered gets lost by it: an answered deletion is known, and is read. Where limits bind, each is
-// read: an item that changes nothing must not be refused for what it would cost.
+// Most items are the first of their source id. An item that the projection does not know is decided
+// on an empty stream without a read. If that is wrong, the store refuses the append, and the
+// fan-out decides again on the stream. No answered deletion is missed: the projection knows it, so
+// the stream is read. If the send has caps, each stream is read: an item that changes nothing must
+// not be refused for its cost.
 func (s *Service) readBases(ctx context.Context, b *batch) error {
 	known := s.known(ctx, b)
-	return s.Log.each(ctx, len(known), func(ctx context.Context, n int) error {
+	return s.journal.each(ctx, len(known), func(ctx context.Context, n int) error {
 		i := known[n]
 		p := &b.prepared[i]
-		last, ok, err := s.Log.Last(ctx, p.stream)
+		last, ok, err := s.journal.Last(ctx, p.stream)
 		if errors.Is(err, eventstore.ErrDeleted) {
 			return atItem(dataPointDeleted(p.ingest.SourceID), i)
 		}
 		if err != nil || !ok {
 			return err
 		}
-		send, standing, live := datapoint.SendOf(last.Event)
+		send, current, live := datapoint.SendOf(last.Event)
 		if !live {
 			return atItem(dataPointDeleted(p.ingest.SourceID), i)
 		}
-		if !standing.Historic() {
+		if !current.Historic() {
 			if b.effects[i] = last.Position; send.Commit != 0 {
 				b.effects[i] = eventstore.Position(send.Commit)
 			}
 		}
-		head := standing.Head()
+		head := current.Head()
 		b.bases[i] = datapoint.Base{State: &head, LastNumber: head.LastNumber, Next: int64(last.Revision) + 1}
 		return nil
 	})
 }
 
-// known are the items whose streams are to be read: all, where it cannot be told which are new.
+// known returns the items whose streams are to be read: all, if new ones cannot be identified.
 func (s *Service) known(ctx context.Context, b *batch) []int {
 	items := make([]int, 0, len(b.prepared))
 	var sent map[uuid.UUID]struct{}
-	ask := s.DataPoints != nil && !b.quota.binds()
+	ask := s.dataPoints != nil && !b.reservation.hasCaps()
 	if ask {
 		ids := make([]uuid.UUID, len(b.prepared))
 		for i := range b.prepared {
 			ids[i] = b.prepared[i].dataPoint
 		}
 		var err error
-		if sent, err = s.DataPoints.Sent(ctx, ids); err != nil {
-			s.Log.Logger.WarnContext(ctx, "which data points are new is not known, and each is read", "err", err)
+		if sent, err = s.dataPoints.Sent(ctx, ids); err != nil {
+			s.journal.Logger.WarnContext(ctx, "which data points are new is not known, and each is read", "err", err)
 			ask = false
 		}
 	}

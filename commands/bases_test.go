@@ -16,7 +16,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// hint answers which data points were sent, whatever the log says.
+// hint returns fixed data points as sent, independently of the log.
 type hint struct {
 	sent map[uuid.UUID]struct{}
 	err  error
@@ -33,22 +33,22 @@ type reads struct {
 }
 
 func (r *reads) ReadLast(ctx context.Context, name string) (eventstore.Recorded, bool, error) {
-	if stream.Family(name) == stream.DataPoint {
+	if stream.Category(name) == stream.DataPoint {
 		r.count.Add(1)
 	}
 	return r.Store.ReadLast(ctx, name)
 }
 
-// hinted is a process whose batches ask a hint, and the count of its reads.
-func (w *world) hinted(h hint) (*world, *reads) {
+// hinted returns a process whose batches use a hint, and the counter of its reads.
+func (w *fixture) hinted(h hint) (*fixture, *reads) {
 	w.t.Helper()
 	counted := &reads{Store: w.store}
-	other := worldOver(w.t, counted)
-	other.DataPoints = h
+	other := fixtureOver(w.t, counted)
+	other.configure(func(c *commands.Config) { c.DataPoints = h })
 	return other, counted
 }
 
-func (w *world) sentOf(ids ...string) map[uuid.UUID]struct{} {
+func (w *fixture) sentOf(ids ...string) map[uuid.UUID]struct{} {
 	sent := make(map[uuid.UUID]struct{})
 	for _, id := range ids {
 		sent[stream.DataPointID(w.call.Principal.Project.Namespace, id)] = struct{}{}
@@ -56,8 +56,8 @@ func (w *world) sentOf(ids ...string) map[uuid.UUID]struct{} {
 	return sent
 }
 
-func TestBatchReadsOnlyWhatIsKnown(t *testing.T) {
-	w := newWorld(t)
+func TestIngestBatch_ReadsOnlyKnownDataPoints(t *testing.T) {
+	w := newFixture(t)
 	w.ingest(text("old", "one"), "")
 	on, counted := w.hinted(hint{sent: w.sentOf("old")})
 	r := on.batch([]commands.DataPoint{text("new", "a"), text("old", "one"), text("newer", "b")}, "")
@@ -72,9 +72,9 @@ func TestBatchReadsOnlyWhatIsKnown(t *testing.T) {
 	wantTypes(t, w.types("old"), accepted, resent)
 }
 
-// What the projection has not seen yet is decided again on what the log holds.
-func TestBatchOverAStaleHint(t *testing.T) {
-	w := newWorld(t)
+// A batch decides again on the log for an item that the projection has not applied yet.
+func TestIngestBatch_StaleHint(t *testing.T) {
+	w := newFixture(t)
 	w.ingest(text("same", "one", labelled("kept"), with(`{"a":1}`)), "")
 	w.ingest(text("changed", "one", labelled("kept"), with(`{"a":1}`)), "")
 	for _, content := range []string{"one", "two", "three"} {
@@ -83,7 +83,8 @@ func TestBatchOverAStaleHint(t *testing.T) {
 	items := []commands.DataPoint{text("same", "one"), text("changed", "two"), text("long", "two"), text("new", "x")}
 	on, _ := w.hinted(hint{})
 	r := on.batch(items, "key")
-	for i, want := range []string{commands.StatusCompleted, commands.StatusQueued, commands.StatusQueued, commands.StatusQueued} {
+	queued := commands.StatusQueued
+	for i, want := range []string{commands.StatusCompleted, queued, queued, queued} {
 		if r.Items[i].Status != want {
 			t.Errorf("item %d: %+v, want %s", i, r.Items[i], want)
 		}
@@ -91,7 +92,9 @@ func TestBatchOverAStaleHint(t *testing.T) {
 	wantTypes(t, w.types("same"), accepted, resent)
 	wantTypes(t, w.types("changed"), accepted, accepted)
 	changed, ok := w.history("changed")[1].Event.(*datapoint.RevisionAccepted)
-	if !ok || changed.Effect.Revision != 2 || changed.Effect.Label == nil || *changed.Effect.Label != "kept" || changed.Metadata == nil || changed.Metadata.Inline != `{"a":1}` {
+	if !ok || changed.Effect.Revision != 2 || changed.Effect.Label == nil || *changed.Effect.Label != "kept" ||
+		changed.Metadata == nil ||
+		changed.Metadata.Inline != `{"a":1}` {
 		t.Errorf("the omitted label and metadata were not kept: %+v", changed)
 	}
 	long, ok := w.history("long")[3].Event.(*datapoint.RevisionAccepted)
@@ -101,16 +104,18 @@ func TestBatchOverAStaleHint(t *testing.T) {
 	for _, id := range []string{"same", "changed", "long", "new"} {
 		wantCommitOrder(t, w.history(id))
 	}
-	// The answer stands by its key, and its items are not doubled.
-	if again := on.batch(items, "key"); again.IngestionID != r.IngestionID || again.Items[0].Status != commands.StatusCompleted {
+	// The repeated key returns the same answer and stores no item twice.
+	if again := on.batch(items, "key"); again.IngestionID != r.IngestionID ||
+		again.Items[0].Status != commands.StatusCompleted {
 		t.Errorf("the same key answers %+v", again)
 	}
 	wantTypes(t, w.types("new"), accepted)
 }
 
-// A deletion that was not answered, since its projection was late, ends the item; one that was answered refuses the batch.
-func TestBatchOverADeletion(t *testing.T) {
-	w := newWorld(t)
+// If the projection is late, a deletion that is not answered yet ends the item. An answered
+// deletion refuses the batch.
+func TestIngestBatch_DeletedDataPoint(t *testing.T) {
+	w := newFixture(t)
 	for _, id := range []string{"answered", "unanswered"} {
 		w.ingest(text(id, "x"), "")
 		if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{id}); err != nil {
@@ -123,7 +128,8 @@ func TestBatchOverADeletion(t *testing.T) {
 		t.Errorf("data %v", f.Data)
 	}
 	r := on.batch([]commands.DataPoint{text("unanswered", "x"), text("new", "y")}, "")
-	if r.Items[0].Status != commands.StatusCompleted || r.Items[0].Unchanged != nil || r.Items[1].Status != commands.StatusQueued {
+	if r.Items[0].Status != commands.StatusCompleted || r.Items[0].Unchanged != nil ||
+		r.Items[1].Status != commands.StatusQueued {
 		t.Errorf("receipt %+v", r)
 	}
 	if types := w.types("unanswered"); len(types) != 2 {
@@ -131,8 +137,8 @@ func TestBatchOverADeletion(t *testing.T) {
 	}
 }
 
-func TestBatchWithoutAHintReadsEach(t *testing.T) {
-	w := newWorld(t)
+func TestIngestBatch_NoHint(t *testing.T) {
+	w := newFixture(t)
 	w.ingest(text("old", "one"), "")
 	on, counted := w.hinted(hint{err: errors.New("no database")})
 	var items []commands.DataPoint

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
@@ -19,19 +18,22 @@ import (
 	"github.com/annals-project/annals/internal/panics"
 )
 
-// fanOutWidth is how many streams a batch or a deletion reads or writes at once: appends that wait together share an fsync and
-// their way there. At 128 an item takes three quarters of the processor time that it takes at 32.
+// fanOutWidth is how many streams a batch or a deletion reads or writes at once. Appends that wait
+// together share an fsync and a message to the store: at 128, an item takes three quarters of the
+// processor time that it takes at 32.
 const fanOutWidth = 128
 
-// fanOutTimeout bounds what a commit sets off, which goes on when the caller is gone.
+// fanOutTimeout bounds the work after a commit, which continues when the caller is gone.
 const fanOutTimeout = 60 * time.Second
 
-// IngestBatch accepts all items or refuses the batch whole: it stages the items, commits on the send's own stream, and fans
-// out into the streams of the data points. After the commit nothing is refused.
+// IngestBatch accepts all items or refuses the whole batch. It stages the items, commits on the
+// stream of the send, and fans out into the streams of the data points. After the commit nothing is
+// refused.
 //
-// Its faults are those of Ingest; debugMessage names the position of the item. Items hold each source id once.
+// Its faults are those of Ingest, and name the position of the item. Each source id is in items
+// once.
 func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint, key string) (BatchReceipt, error) {
-	defer s.Foreground.enter(len(items))()
+	defer s.load.enter(len(items))()
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	id, fingerprint := uuid.Must(uuid.NewV7()), ""
@@ -45,7 +47,10 @@ func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint,
 			return first, err
 		}
 	}
-	b := &batch{id: id, prepared: make([]prepared, len(items)), bases: make([]datapoint.Base, len(items)), effects: make([]eventstore.Position, len(items))}
+	b := &batch{
+		id: id, prepared: make([]prepared, len(items)), bases: make([]datapoint.Base, len(items)),
+		effects: make([]eventstore.Position, len(items)),
+	}
 	audiences := s.audienceNames(call)
 	for i, in := range items {
 		var err error
@@ -55,22 +60,22 @@ func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint,
 		send := &b.prepared[i].ingest.Send
 		send.IngestionID, send.Ordinal, send.Items = id, i, len(items)
 	}
-	b.quota = s.quotaOf(call, id)
-	defer b.quota.give(ctx)
+	b.reservation = s.newReservation(call, id)
+	defer b.reservation.release(ctx)
 	if err := s.readBases(decideCtx, b); err != nil {
 		return BatchReceipt{}, err
 	}
-	if items, tenths := b.brings(); items > 0 {
-		if err := b.quota.take(decideCtx, items, tenths); err != nil {
+	if items, tenths := b.newRevisions(); items > 0 {
+		if err := b.reservation.reserve(decideCtx, items, tenths); err != nil {
 			return BatchReceipt{}, err
 		}
 	}
-	if err := s.appearAll(decideCtx, call, items); err != nil {
+	if err := s.ensureIdentities(decideCtx, call, items); err != nil {
 		return BatchReceipt{}, err
 	}
 	if err := s.commit(decideCtx, call, b, fingerprint); err != nil {
 		if errors.Is(err, eventstore.ErrConflict) { // another try of the same key was first
-			s.Log.dropStage(decideCtx, b.accepted.Stage.Stream)
+			s.journal.dropStage(decideCtx, b.accepted.Stage.Stream)
 			first, done, err := s.replayBatch(decideCtx, call, id, key, fingerprint, items)
 			if !done && err == nil {
 				err = fmt.Errorf("send %s: neither new nor known", id)
@@ -79,37 +84,39 @@ func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint,
 		}
 		return BatchReceipt{}, err
 	}
-	// From here on the batch is accepted whatever becomes of the caller.
+	// The batch is accepted now: continue even if the caller is gone.
 	fanCtx, cancelFan := context.WithTimeout(context.WithoutCancel(ctx), fanOutTimeout)
 	defer cancelFan()
-	outcomes, err := s.Log.fanOutBatch(fanCtx, b)
+	outcomes, err := s.journal.fanOutBatch(fanCtx, b)
 	if err != nil {
-		s.Log.Logger.ErrorContext(ctx, "fan-out is left to the finisher", "send", id, "err", err)
+		s.journal.Logger.ErrorContext(ctx, "fan-out of batch failed, the finisher will retry", "send", id, "err", err)
 		return BatchReceipt{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
-			"the batch is accepted but not answered in time; it is processed all the same").With("committed", true).With("ingestionId", id)
+			"the batch is accepted and will be processed; its receipt is not ready yet").
+			With("committed", true).With("ingestionId", id)
 	}
-	return batchReceipt(call, id, items, outcomes), s.followedBatch(fanCtx, b, outcomes)
+	return batchReceipt(call, id, items, outcomes), s.waitVisibleBatch(fanCtx, b, outcomes)
 }
 
-// batch is a batch on its way through commit and fan-out.
+// batch is a batch between its preparation and the end of its fan-out.
 type batch struct {
 	id       uuid.UUID
 	accepted ingestion.Accepted
 	stage    written
 	commit   eventstore.Position
 	prepared []prepared
-	bases    []datapoint.Base      // what each item was decided on; State is nil also where the finisher has not read it
-	effects  []eventstore.Position // of the bases in the order of effects, 0 where it is to be read
-	unread   bool                  // the bases are to be read: the finisher goes on with what another process left
-	quota    *quota                // nil where it was committed already
+	// what each item was decided on; State is nil also where the finisher has not read it
+	bases       []datapoint.Base
+	effects     []eventstore.Position // of the bases in the order of effects, 0 where it is to be read
+	unread      bool                  // the bases are to be read: the finisher goes on with what another process left
+	reservation *reservation          // nil where it was committed already
 	// deleted is the deletion that was recorded before the fan-out was complete, nil for none.
 	deleted *deletion.Accepted
 }
 
-// brings is how many items look as if they brought a revision, and what those cost.
-func (b *batch) brings() (items, tenths int64) {
+// newRevisions counts the items that create a revision on their bases, and adds up what they cost.
+func (b *batch) newRevisions() (items, tenths int64) {
 	for i, p := range b.prepared {
-		if brings(b.bases[i], p.ingest) {
+		if createsRevision(b.bases[i], p.ingest) {
 			items++
 			tenths += p.ingest.CreditTenths
 		}
@@ -117,8 +124,8 @@ func (b *batch) brings() (items, tenths int64) {
 	return items, tenths
 }
 
-// appearAll makes sure that each author has a record.
-func (s *Service) appearAll(ctx context.Context, call Call, items []DataPoint) error {
+// ensureIdentities ensures that each author has an identity record.
+func (s *Service) ensureIdentities(ctx context.Context, call Call, items []DataPoint) error {
 	var authors []string
 	seen := make(map[string]bool)
 	for _, in := range items {
@@ -127,13 +134,16 @@ func (s *Service) appearAll(ctx context.Context, call Call, items []DataPoint) e
 			authors = append(authors, *in.Identity)
 		}
 	}
-	return s.Log.each(ctx, len(authors), func(ctx context.Context, i int) error { return s.appear(ctx, call, authors[i]) })
+	return s.journal.each(ctx, len(authors), func(ctx context.Context, i int) error {
+		return s.ensureIdentity(ctx, call, authors[i])
+	})
 }
 
-// commit stages the items and appends the batch to the send's own stream, whose emptiness decides whose key it is.
+// commit stages the items and appends the batch to the stream of the send. The append fails with
+// eventstore.ErrConflict if another try with the same key was first.
 func (s *Service) commit(ctx context.Context, call Call, b *batch, fingerprint string) error {
 	command := uuid.New()
-	ref, err := s.Log.writeStage(ctx, call, b, command)
+	ref, err := s.journal.writeStage(ctx, call, b, command)
 	if err != nil {
 		return err
 	}
@@ -144,38 +154,39 @@ func (s *Service) commit(ctx context.Context, call Call, b *batch, fingerprint s
 	}
 	for i, p := range b.prepared {
 		item := ingestion.Item{DataPoint: p.dataPoint, Decided: b.bases[i].Next - 1, Bytes: p.ingest.Bytes}
-		if brings(b.bases[i], p.ingest) {
+		if createsRevision(b.bases[i], p.ingest) {
 			item.CreditTenths = p.ingest.CreditTenths
 		}
 		b.accepted.Items[i] = item
 	}
 	name := stream.Name(stream.Ingestion, b.id)
-	done, err := s.Log.appendReferring(ctx, &b.stage, name, eventstore.NoStream, call.meta(command), b.accepted)
-	b.quota.appended(err)
+	done, err := s.journal.appendReferring(ctx, &b.stage, name, eventstore.NoStream, call.meta(command), b.accepted)
+	b.reservation.convert(err)
 	b.commit = done.Position
 	return err
 }
 
-// replayBatch answers what the key stands for: the outcomes that its fan-out stored.
-func (s *Service) replayBatch(ctx context.Context, call Call, id uuid.UUID, key, fingerprint string, items []DataPoint) (BatchReceipt, bool, error) {
-	facts, err := s.Log.ReadFrom(ctx, stream.Name(stream.Ingestion, id), 0)
-	if err != nil || len(facts) == 0 {
+// replayBatch returns the receipt of the batch that an idempotency key names, if it is committed.
+func (s *Service) replayBatch(
+	ctx context.Context, call Call, id uuid.UUID, key, fingerprint string, items []DataPoint,
+) (receipt BatchReceipt, done bool, err error) {
+	send, err := s.journal.readSend(ctx, id)
+	if err != nil || send.Events == 0 {
 		return BatchReceipt{}, false, err
 	}
-	accepted, ok := facts[0].Event.(*ingestion.Accepted)
-	if !ok || accepted.Fingerprint != fingerprint {
+	if send.Batch == nil || !send.Matches(fingerprint) {
 		return BatchReceipt{}, false, idempotencyConflict(key, id)
 	}
-	outcomes := fannedOut(facts)
+	outcomes := send.Outcomes
 	if outcomes == nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fanOutTimeout)
 		defer cancel()
-		if outcomes, err = s.Log.resumeOrGiveUp(ctx, facts, accepted, id, call.ReceivedAt); err != nil {
+		if outcomes, err = s.journal.resumeOrAbandon(ctx, send, call.ReceivedAt); err != nil {
 			return BatchReceipt{}, false, err
 		}
 	}
-	err = s.Log.each(ctx, len(accepted.Items), func(ctx context.Context, i int) error {
-		last, _, err := s.Log.Last(ctx, stream.Name(stream.DataPoint, accepted.Items[i].DataPoint))
+	err = s.journal.each(ctx, len(send.Batch.Items), func(ctx context.Context, i int) error {
+		last, _, err := s.journal.Last(ctx, stream.Name(stream.DataPoint, send.Batch.Items[i].DataPoint))
 		if _, deleted := last.Event.(*datapoint.Deleted); deleted || errors.Is(err, eventstore.ErrDeleted) {
 			return atItem(dataPointDeleted(sourceIDOf(items[i])), i)
 		}
@@ -184,21 +195,14 @@ func (s *Service) replayBatch(ctx context.Context, call Call, id uuid.UUID, key,
 	if err != nil {
 		return BatchReceipt{}, false, err
 	}
-	return batchReceipt(call, id, items, outcomes), true, s.followedReplay(ctx, items, outcomes)
-}
-
-// fannedOut is the outcomes that a finished fan-out stored, nil where it is not finished.
-func fannedOut(facts []eventstore.Fact) []ingestion.Outcome {
-	for _, f := range facts {
-		if done, ok := f.Event.(*ingestion.FannedOut); ok {
-			return done.Outcomes
-		}
-	}
-	return nil
+	return batchReceipt(call, id, items, outcomes), true, s.waitVisibleReplay(ctx, items, outcomes)
 }
 
 func batchReceipt(call Call, id uuid.UUID, items []DataPoint, outcomes []ingestion.Outcome) BatchReceipt {
-	r := BatchReceipt{ProjectID: call.Principal.Project.Number, IngestionID: id, Status: StatusCompleted, Items: make([]ItemReceipt, len(items))}
+	r := BatchReceipt{
+		ProjectID: call.Principal.Project.Number, IngestionID: id, Status: StatusCompleted,
+		Items: make([]ItemReceipt, len(items)),
+	}
 	unchanged := true
 	for i, in := range items {
 		item := ItemReceipt{Ordinal: i, SourceID: sourceIDOf(in)}
@@ -223,22 +227,13 @@ func sourceIDOf(in DataPoint) string {
 	return datapoint.Digest([]byte(in.Content))
 }
 
-// each runs work on 0 to n-1, fanOutWidth at a time, and stops at the first error. A panic of one is its error.
-func (l *Log) each(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(fanOutWidth)
-	for i := range n {
-		if ctx.Err() != nil {
-			break
-		}
-		g.Go(func() error {
-			return panics.Call(ctx, l.Logger, "work on one item panicked", func() error { return work(ctx, i) }, "item", i)
-		})
-	}
-	return g.Wait()
+// each calls work with 0 to n-1, at most fanOutWidth at a time, and stops at the first error. A
+// panic of a call is its error.
+func (l *Journal) each(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
+	return panics.Each(ctx, l.Logger, fanOutWidth, n, work)
 }
 
-// atItem names the position of the item in a refusal.
+// atItem adds the position of the item to a refusal.
 func atItem(err error, i int) error {
 	var f *fault.Error
 	if !errors.As(err, &f) {
@@ -247,7 +242,10 @@ func atItem(err error, i int) error {
 	return fault.New(f.Kind, f.Code, "items[%d]: %s", i, f.Msg).WithAll(f.Data).With("item", i)
 }
 
-// stagedMeta is the metadata of what the fan-out of a batch appends, whoever runs it.
+// stagedMeta is the metadata of what the fan-out of a batch appends, in any process.
 func stagedMeta(accepted *ingestion.Accepted) event.Meta {
-	return event.Meta{RequestID: accepted.RequestID, CommandID: accepted.FanOut, Principal: accepted.Principal, CorrelationID: accepted.RequestID}
+	return event.Meta{
+		RequestID: accepted.RequestID, CommandID: accepted.FanOut, Principal: accepted.Principal,
+		CorrelationID: accepted.RequestID,
+	}
 }

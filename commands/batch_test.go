@@ -17,7 +17,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-func (w *world) batch(items []commands.DataPoint, key string) commands.BatchReceipt {
+func (w *fixture) batch(items []commands.DataPoint, key string) commands.BatchReceipt {
 	w.t.Helper()
 	r, err := w.IngestBatch(w.t.Context(), w.call, items, key)
 	if err != nil {
@@ -26,15 +26,16 @@ func (w *world) batch(items []commands.DataPoint, key string) commands.BatchRece
 	return r
 }
 
-func TestBatch(t *testing.T) {
-	w := newWorld(t)
+func TestIngestBatch(t *testing.T) {
+	w := newFixture(t)
 	w.ingest(text("b", "two"), "")
 	r := w.batch([]commands.DataPoint{text("a", "one", by("ana")), text("b", "two"), text("c", "three")}, "key")
 	if r.Status != commands.StatusQueued || r.Unchanged != nil || len(r.Items) != 3 {
 		t.Errorf("receipt %+v", r)
 	}
 	for i, want := range []string{commands.StatusQueued, commands.StatusCompleted, commands.StatusQueued} {
-		if item := r.Items[i]; item.Ordinal != i || item.Status != want || (item.Unchanged != nil) != (want == commands.StatusCompleted) {
+		if item := r.Items[i]; item.Ordinal != i || item.Status != want ||
+			(item.Unchanged != nil) != (want == commands.StatusCompleted) {
 			t.Errorf("item %d: %+v", i, item)
 		}
 	}
@@ -44,7 +45,8 @@ func TestBatch(t *testing.T) {
 		t.Errorf("item %+v", send)
 	}
 	again := w.batch([]commands.DataPoint{text("a", "one", by("ana")), text("b", "two"), text("c", "three")}, "key")
-	if again.IngestionID != r.IngestionID || again.Status != r.Status || again.Items[1].Status != commands.StatusCompleted {
+	if again.IngestionID != r.IngestionID || again.Status != r.Status ||
+		again.Items[1].Status != commands.StatusCompleted {
 		t.Errorf("the same key answers %+v", again)
 	}
 	same := w.batch([]commands.DataPoint{text("a", "one"), text("b", "two")}, "")
@@ -55,8 +57,8 @@ func TestBatch(t *testing.T) {
 	wantFault(t, err, fault.CodeIdempotencyConflict)
 }
 
-func TestBatchIsRefusedWhole(t *testing.T) {
-	w := newWorld(t)
+func TestIngestBatch_RefusedStoresNothing(t *testing.T) {
+	w := newFixture(t)
 	w.ingest(text("gone", "x"), "")
 	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"gone"}); err != nil {
 		t.Fatal(err)
@@ -68,15 +70,15 @@ func TestBatchIsRefusedWhole(t *testing.T) {
 	if got := w.types("new"); got != nil {
 		t.Errorf("the refused batch left %v", got)
 	}
-	// A refused call spends no key.
+	// A refused call does not use up its key.
 	w.batch([]commands.DataPoint{text("new", "y")}, "key")
 }
 
-// Overlapping batches and single sends: nothing is doubled, every answer is true, and what stands in the end is what the
-// order of the effects gives.
-func TestOverlappingBatches(t *testing.T) {
-	w := newWorld(t)
-	worlds := []*world{w, worldOver(t, w.store)}
+// Overlapping batches and single sends store nothing twice. Every answer is true, and the final
+// state follows the order of the effects.
+func TestIngestBatch_Overlapping(t *testing.T) {
+	w := newFixture(t)
+	worlds := []*fixture{w, fixtureOver(t, w.store)}
 	ids := []string{"a", "b", "c", "d"}
 	single := make([]commands.Receipt, 32)
 	many := make([]commands.BatchReceipt, 32)
@@ -96,16 +98,16 @@ func TestOverlappingBatches(t *testing.T) {
 		}
 		many[i], errs[i] = on.IngestBatch(t.Context(), on.call, items, "")
 	})
-	told := make(map[string]string) // send and source id → status
+	answered := make(map[string]string) // send and source id → status
 	for i := range 32 {
 		if errs[i] != nil {
 			t.Fatalf("caller %d: %v", i, errs[i])
 		}
 		if single[i].SourceID != "" {
-			told[single[i].IngestionID.String()+single[i].SourceID] = single[i].Status
+			answered[single[i].IngestionID.String()+single[i].SourceID] = single[i].Status
 		}
 		for _, item := range many[i].Items {
-			told[many[i].IngestionID.String()+item.SourceID] = item.Status
+			answered[many[i].IngestionID.String()+item.SourceID] = item.Status
 		}
 	}
 	for _, id := range ids {
@@ -115,47 +117,49 @@ func TestOverlappingBatches(t *testing.T) {
 			key := send.IngestionID.String() + id
 			outcome, _ := datapoint.OutcomeOf(f.Event)
 			queued := outcome.Outcome == ingestion.Created || outcome.Outcome == ingestion.Updated
-			if status, ok := told[key]; !ok || queued != (status == commands.StatusQueued) {
-				t.Errorf("%s stands as %s and was told %q", key, outcome.Outcome, status)
+			if status, ok := answered[key]; !ok || queued != (status == commands.StatusQueued) {
+				t.Errorf("%s is stored as %s, the answer was %q", key, outcome.Outcome, status)
 			}
-			delete(told, key)
+			delete(answered, key)
 		}
 	}
-	if len(told) > 0 {
-		t.Errorf("acknowledged and not there: %v", told)
+	if len(answered) > 0 {
+		t.Errorf("acknowledged and not stored: %v", answered)
 	}
 }
 
-// wantCommitOrder checks that the content at the head is that of the newest effect, that numbers are given once, and
-// that an item that is history changed nothing.
-func wantCommitOrder(t *testing.T, facts []eventstore.Fact) {
+// wantCommitOrder checks that the head has the content of the newest effect, and that no revision
+// number is used twice.
+func wantCommitOrder(t *testing.T, facts []eventstore.DecodedEvent) {
 	t.Helper()
 	head := facts[len(facts)-1]
-	_, standing, _ := datapoint.SendOf(head.Event)
+	_, current, _ := datapoint.SendOf(head.Event)
 	numbers := make(map[int]bool)
 	for _, f := range facts {
 		if e, ok := f.Event.(*datapoint.RevisionAccepted); ok {
 			if numbers[e.Effect.Revision] {
-				t.Errorf("revision %d is there twice", e.Effect.Revision)
+				t.Errorf("revision %d is stored twice", e.Effect.Revision)
 			}
 			numbers[e.Effect.Revision] = true
 		}
 	}
-	newest := slices.MaxFunc(facts, func(a, b eventstore.Fact) int { return cmp.Compare(effectOf(a), effectOf(b)) })
+	newest := slices.MaxFunc(
+		facts, func(a, b eventstore.DecodedEvent) int { return cmp.Compare(effectOf(a), effectOf(b)) },
+	)
 	_, last, _ := datapoint.SendOf(newest.Event)
-	if standing.Head().Content != last.Effect.Content {
-		t.Errorf("the head holds %.8s, the newest effect is %.8s", standing.Head().Content, last.Effect.Content)
+	if current.Head().Content != last.Effect.Content {
+		t.Errorf("the head holds %.8s, the newest effect is %.8s", current.Head().Content, last.Effect.Content)
 	}
 }
 
-func effectOf(f eventstore.Fact) eventstore.Position {
+func effectOf(f eventstore.DecodedEvent) eventstore.Position {
 	if send, _, _ := datapoint.SendOf(f.Event); send.Commit != 0 {
 		return eventstore.Position(send.Commit)
 	}
 	return f.Position
 }
 
-// dying is a store that stops answering after some appends, as for a process that is killed there.
+// dying is a store that fails after some appends, as for a process that is killed.
 type dying struct {
 	eventstore.Store
 	left atomic.Int64
@@ -163,7 +167,9 @@ type dying struct {
 
 var errKilled = errors.New("killed")
 
-func (d *dying) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+func (d *dying) Append(
+	ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed,
+) (eventstore.Appended, error) {
 	if d.left.Add(-1) < 0 {
 		return eventstore.Appended{}, errKilled
 	}
@@ -184,22 +190,23 @@ func (d *dying) Truncate(ctx context.Context, name string, before eventstore.Rev
 	return d.Store.Truncate(ctx, name, before)
 }
 
-// Wherever the process dies, a batch is either not there at all or is completed as if it had not.
-func TestBatchSurvivesEveryCrash(t *testing.T) {
+// The process dies after each append in turn. The batch is then either not stored at all or
+// complete.
+func TestIngestBatch_CrashAfterEachAppend(t *testing.T) {
 	for survived := range int64(10) {
 		t.Run(fmt.Sprintf("after %d appends", survived), func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.ingest(text("a", "old"), "")
 			w.ingest(text("b", "two"), "")
 			d := &dying{Store: w.store}
 			d.left.Store(survived)
-			victim := worldOver(t, d)
+			victim := fixtureOver(t, d)
 			items := []commands.DataPoint{text("a", "new"), text("b", "two"), text("c", "three", with(`{"k":1}`))}
 			_, err := victim.IngestBatch(t.Context(), victim.call, items, "key")
 			if survived < 6 && err == nil { // stage, commit, three items, outcomes
 				t.Fatalf("answered after %d appends", survived)
 			}
-			// A later send of another process stands above the batch, if the batch was committed.
+			// A later send of another process is newer than the batch, if the batch was committed.
 			w.ingest(text("a", "newest"), "")
 
 			id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
@@ -213,7 +220,7 @@ func TestBatchSurvivesEveryCrash(t *testing.T) {
 				}
 				return
 			}
-			for range 2 { // finishing twice is finishing once
+			for range 2 { // a second run changes nothing
 				if err := w.log.ResumeBatch(t.Context(), id, w.call.ReceivedAt); err != nil {
 					t.Fatal(err)
 				}
@@ -226,20 +233,21 @@ func TestBatchSurvivesEveryCrash(t *testing.T) {
 				t.Errorf("the later send was overwritten by %.8s", got)
 			}
 			r := w.batch(items, "key")
-			if r.IngestionID != id || r.Items[0].Status != commands.StatusQueued || r.Items[1].Status != commands.StatusCompleted {
+			if r.IngestionID != id || r.Items[0].Status != commands.StatusQueued ||
+				r.Items[1].Status != commands.StatusCompleted {
 				t.Errorf("the key answers %+v", r)
 			}
 		})
 	}
 }
 
-// An item whose data point was deleted between commit and fan-out ends as deleted.
-func TestBatchMeetsDeletion(t *testing.T) {
-	w := newWorld(t)
+// A data point is deleted between commit and fan-out. Its item ends as deleted.
+func TestIngestBatch_DeletionBeforeFanOut(t *testing.T) {
+	w := newFixture(t)
 	w.ingest(text("a", "old"), "")
 	d := &dying{Store: w.store}
 	d.left.Store(2) // stage and commit
-	victim := worldOver(t, d)
+	victim := fixtureOver(t, d)
 	items := []commands.DataPoint{text("a", "new"), text("b", "two")}
 	if _, err := victim.IngestBatch(t.Context(), victim.call, items, "key"); err == nil {
 		t.Fatal("answered without a fan-out")

@@ -19,8 +19,8 @@ import (
 // after the deadline, and its timers have not noticed the suspension. These rules ensure that no
 // send is acknowledged whose text was swept, even if clocks jump:
 //
-//   - The deadline of a blob counts from its write, by the wall clock: BlobKeep, and StageKeep for
-//     a stage that holds deleted text.
+//   - The deadline of a blob counts from its write, by the wall clock: blob.Keep, and
+//     blob.StageKeep for a stage that holds deleted text.
 //   - Each try of the append that refers to the blob first reads the wall clock. After referWithin
 //     it is not made, and the answer is 503.
 //   - After a successful append the writer reads the wall clock again. Before referBy, the event is
@@ -35,8 +35,8 @@ import (
 //     its machine. It sweeps nothing until the commands that these writers had begun are over
 //     (sweepRest in commands/pipeline).
 const (
-	referWithin = StageKeep / 2
-	referBy     = StageKeep - clockSkew
+	referWithin = blob.StageKeep / 2
+	referBy     = blob.StageKeep - clockSkew
 	clockSkew   = time.Minute
 )
 
@@ -49,10 +49,10 @@ type written struct {
 
 // wall returns the time without its monotonic reading. Times with one are compared by the monotonic
 // clock, which stops while the machine is suspended.
-func (l *Log) wall() time.Time { return l.Now().Round(0) }
+func (l *Journal) wall() time.Time { return l.Now().Round(0) }
 
 // writeBlob writes a blob to which an event will refer, and records it in w.
-func (l *Log) writeBlob(
+func (l *Journal) writeBlob(
 	ctx context.Context, w *written, owner, command, project uuid.UUID, deadline time.Time, meta event.Meta, data []byte,
 	holds ...uuid.UUID,
 ) (blob.Ref, error) {
@@ -60,28 +60,26 @@ func (l *Log) writeBlob(
 	if w.since.IsZero() {
 		w.since = now
 	}
-	if keep := now.Add(BlobKeep); keep.After(deadline) {
+	if keep := now.Add(blob.Keep); keep.After(deadline) {
 		deadline = keep
 	}
-	ref, err := eventstore.WriteBlob(ctx, l.Store, l.Codec, owner, command, project, deadline, meta, data, holds...)
+	ref, err := l.WriteBlob(ctx, owner, command, project, deadline, meta, data, holds...)
 	if err == nil {
 		w.streams = append(w.streams, ref.Stream)
 	}
 	return ref, err
 }
 
-// appendReferring appends an event that refers to blobs just written.
-func (l *Log) appendReferring(
-	ctx context.Context, w *written, stream string, expected eventstore.Revision, meta event.Meta, e event.Event,
+// appendReferring appends events that refer to blobs just written.
+func (l *Journal) appendReferring(
+	ctx context.Context, w *written, stream string, expected eventstore.Revision, meta event.Meta, events ...event.Event,
 ) (eventstore.Appended, error) {
 	if len(w.streams) == 0 {
-		return l.Append(ctx, stream, expected, meta, e)
+		return l.Append(ctx, stream, expected, meta, events...)
 	}
-	proposed, err := l.Codec.EncodeAll([]event.Event{e}, meta)
-	if err != nil {
-		return eventstore.Appended{}, err
-	}
-	done, err := l.appendBy(ctx, inTime{l.Store, l, w}, stream, expected, proposed)
+	guarded := eventstore.Journal{Store: inTime{l.Store, l, w}, Codec: l.Codec}
+	done, err := guarded.Append(ctx, stream, expected, meta, events...)
+	err = appendFault(err)
 	if err == nil && l.wall().Sub(w.since) >= referBy {
 		err = l.holdBlobs(ctx, w)
 	}
@@ -91,15 +89,15 @@ func (l *Log) appendReferring(
 // inTime is a store that refuses an append that is too late for the blobs to which it refers.
 type inTime struct {
 	eventstore.Store
-	log *Log
-	w   *written
+	journal *Journal
+	w       *written
 }
 
 // Append implements eventstore.Store.
 func (s inTime) Append(
 	ctx context.Context, stream string, expected eventstore.Revision, events []eventstore.Proposed,
 ) (eventstore.Appended, error) {
-	if held := s.log.wall().Sub(s.w.since); held >= referWithin {
+	if held := s.journal.wall().Sub(s.w.since); held >= referWithin {
 		return eventstore.Appended{}, heldUp(held)
 	}
 	return s.Store.Append(ctx, stream, expected, events)
@@ -113,7 +111,7 @@ func heldUp(held time.Duration) *fault.Error {
 
 // holdBlobs ensures that no concurrent sweep removes the blobs of a stored event. The error is a
 // fault if a sweep did.
-func (l *Log) holdBlobs(ctx context.Context, w *written) error {
+func (l *Journal) holdBlobs(ctx context.Context, w *written) error {
 	for _, name := range w.streams {
 		if err := l.holdBlob(ctx, name); errors.Is(err, eventstore.ErrDeleted) {
 			l.Logger.ErrorContext(ctx, "blob was swept before its event was stored, write is not acknowledged", "stream", name)
@@ -125,8 +123,8 @@ func (l *Log) holdBlobs(ctx context.Context, w *written) error {
 	return nil
 }
 
-func (l *Log) holdBlob(ctx context.Context, name string) error {
-	for {
+func (l *Journal) holdBlob(ctx context.Context, name string) error {
+	return untilNoConflict(ctx, nil, func(bool) error {
 		last, ok, err := l.Store.ReadLast(ctx, name)
 		if err != nil {
 			return unavailable(err)
@@ -136,8 +134,6 @@ func (l *Log) holdBlob(ctx context.Context, name string) error {
 		}
 		// An empty chunk does not change the content.
 		_, err = l.Append(ctx, name, last.Revision, event.Meta{CommandID: uuid.New()}, blob.Chunk{})
-		if !errors.Is(err, eventstore.ErrConflict) {
-			return err
-		}
-	}
+		return err
+	})
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
-	"github.com/annals-project/annals/internal/todo"
 )
 
 // suspended is the store of a machine that is suspended at one of its writes.
@@ -45,7 +44,7 @@ func (s *suspended) sleep(d time.Duration) {
 func (s *suspended) Append(
 	ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed,
 ) (eventstore.Appended, error) {
-	family := stream.Family(name)
+	family := stream.Category(name)
 	if family == stream.Blob && expected == eventstore.NoStream {
 		s.blobs = append(s.blobs, name)
 	}
@@ -68,9 +67,9 @@ func (s *suspended) Tombstone(
 	return s.Store.Tombstone(ctx, name, expected)
 }
 
-func newSuspended(t *testing.T) (*world, *suspended) {
+func newSuspended(t *testing.T) (*fixture, *suspended) {
 	s := &suspended{Store: eventstoretest.NewMemory()}
-	w := worldOver(t, s)
+	w := fixtureOver(t, s)
 	s.now = w.call.ReceivedAt
 	w.log.Now = s.clock
 	return w, s
@@ -82,17 +81,17 @@ var bigText = strings.Repeat("a long text ", 40_000)
 // batch.
 var sends = map[string]struct {
 	family string // of the event that refers to the blob
-	send   func(*world) error
+	send   func(*fixture) error
 	keep   time.Duration
 }{
-	"a text": {stream.DataPoint, func(w *world) error {
+	"a text": {stream.DataPoint, func(w *fixture) error {
 		_, err := w.Ingest(w.t.Context(), w.call, dataPoint("a", bigText), "")
 		return err
-	}, commands.BlobKeep},
-	"a stage": {stream.Ingestion, func(w *world) error {
+	}, blob.Keep},
+	"a stage": {stream.Ingestion, func(w *fixture) error {
 		_, err := w.IngestBatch(w.t.Context(), w.call, []commands.DataPoint{dataPoint("a", "short")}, "")
 		return err
-	}, commands.StageKeep},
+	}, blob.StageKeep},
 }
 
 func dataPoint(id, content string) commands.DataPoint {
@@ -148,7 +147,7 @@ func TestBlob_SuspendedDuringTheAppend(t *testing.T) {
 					slept = true
 					s.sleep(tt.keep)
 					if swept {
-						gone, err := w.log.Sweep(t.Context(), todo.Blob{Stream: s.blobs[0]}, s.clock().Add(commands.BlobKeep))
+						gone, err := w.eraser().SweepBlob(t.Context(), s.blobs[0], s.clock().Add(blob.Keep))
 						if err != nil || !gone {
 							t.Errorf("the blob was not swept: %v", err)
 						}
@@ -168,7 +167,7 @@ func TestBlob_SuspendedDuringTheAppend(t *testing.T) {
 				if name == "a stage" {
 					return // fanned out by now, and its stage is dropped
 				}
-				gone, err := w.log.Sweep(t.Context(), todo.Blob{Stream: s.blobs[0]}, s.clock().Add(30*commands.BlobKeep))
+				gone, err := w.eraser().SweepBlob(t.Context(), s.blobs[0], s.clock().Add(30*blob.Keep))
 				if err != nil || gone {
 					t.Errorf("swept %v, %v", gone, err)
 				}
@@ -179,7 +178,7 @@ func TestBlob_SuspendedDuringTheAppend(t *testing.T) {
 }
 
 // wantBlob reads the text of the data point from its blob.
-func (w *world) wantBlob(name string) {
+func (w *fixture) wantBlob(name string) {
 	w.t.Helper()
 	id := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
 	f, ok, err := w.log.Last(w.t.Context(), stream.Name(stream.DataPoint, id))
@@ -187,7 +186,7 @@ func (w *world) wantBlob(name string) {
 	if err != nil || !ok || !is || accepted.Content.Blob == nil || accepted.Content.Blob.Stream != name {
 		w.t.Fatalf("the data point is %+v, %v", f.Event, err)
 	}
-	text, err := eventstore.ReadBlob(w.t.Context(), w.store, w.log.Codec, *accepted.Content.Blob)
+	text, err := w.log.ReadBlob(w.t.Context(), *accepted.Content.Blob)
 	if err != nil || string(text) != bigText {
 		w.t.Errorf("the text is %d bytes, %v", len(text), err)
 	}
@@ -205,9 +204,9 @@ func TestBlob_WriterBeforeTheTombstone(t *testing.T) {
 			// The sweep looks for references before the event exists, and tombstones the blob after
 			// that.
 			once.Do(func() {
-				s.sleep(2 * commands.BlobKeep)
+				s.sleep(2 * blob.Keep)
 				go func() {
-					gone, err := w.log.Sweep(context.Background(), todo.Blob{Stream: s.blobs[0]}, s.clock())
+					gone, err := w.eraser().SweepBlob(context.Background(), s.blobs[0], s.clock())
 					if gone {
 						err = errors.Join(err, errors.New("the blob was swept"))
 					}
@@ -235,7 +234,7 @@ func TestBlob_InTime(t *testing.T) {
 	w, s := newSuspended(t)
 	s.after = func(family, _ string) {
 		if family == stream.Blob {
-			s.sleep(commands.StageKeep/2 - time.Second)
+			s.sleep(blob.StageKeep/2 - time.Second)
 		}
 	}
 	if err := sends["a text"].send(w); err != nil {

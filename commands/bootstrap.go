@@ -17,27 +17,29 @@ import (
 	"github.com/annals-project/annals/internal/secret"
 )
 
-// FirstStart is what the first start of an empty log creates: an organization with its management key and a project "default" with a key.
-// The keys were drawn, written and fsynced before, so that a crash in between loses none of them.
+// FirstStart is what the first start of an empty log creates: an organization with its management
+// key, and a project "default" with a key. The keys were generated and fsynced to a file before, so
+// that no crash loses one.
 type FirstStart struct {
 	Organization  string
 	ManagementKey secret.Key
 	ProjectKey    secret.Key
-	// HashKey is written nowhere; the log keeps a check of it (registry.HashKeySet).
+	// HashKey is not stored. The log has a check of it (registry.HashKeySet).
 	HashKey []byte
 	At      time.Time
 }
 
-// Registered reports whether the log was opened before, by whom ever.
-func Registered(ctx context.Context, l *Log) (bool, error) {
+// Registered reports whether any process has bootstrapped the log.
+func Registered(ctx context.Context, l *Journal) (bool, error) {
 	_, ok, err := l.Last(ctx, stream.Registry)
 	return ok, err
 }
 
-// Bootstrap opens an empty log, or goes on where a crash interrupted that. The first append decides: of two processes that
-// start at once one creates, and the other finds it created. A log that is open already, with its keys, is left as it is.
-// Its errors are ErrNoHashKey and ErrWrongHashKey too: ids and fingerprints that are made with another key fit nothing in the log.
-func Bootstrap(ctx context.Context, l *Log, first FirstStart) error {
+// Bootstrap creates the first events of an empty log, or continues where a crash interrupted that.
+// The first append decides: if two processes start at once, one of them creates. A complete log is
+// left as it is. The errors include ErrNoHashKey and ErrWrongHashKey, since ids and fingerprints of
+// another key match nothing in the log.
+func Bootstrap(ctx context.Context, l *Journal, first FirstStart) error {
 	state, err := l.openRegistry(ctx, first)
 	if err != nil {
 		return err
@@ -48,12 +50,17 @@ func Bootstrap(ctx context.Context, l *Log, first FirstStart) error {
 		return nil
 	}
 	parts := partsOf(owner, &first.ManagementKey, first.At)
-	_, err = l.decideOrganization(ctx, owner.OrganizationID, firstMeta, func(state organization.State) ([]event.Event, error) {
-		if len(state.KeyHashes) > 0 {
-			return nil, nil // what else is missing is added when the organization's preparation is ended
-		}
-		return state.Missing(parts), nil
-	})
+	_, err = l.decideOrganization(
+		ctx,
+		owner.OrganizationID,
+		firstMeta,
+		func(state organization.State) ([]event.Event, error) {
+			if len(state.KeyHashes) > 0 {
+				return nil, nil // what else is missing is added when the organization's preparation is ended
+			}
+			return state.Missing(parts), nil
+		},
+	)
 	if err != nil {
 		return err
 	}
@@ -63,33 +70,42 @@ func Bootstrap(ctx context.Context, l *Log, first FirstStart) error {
 	})
 }
 
-// openRegistry writes what an empty log begins with, and into a log of an earlier version which hash key it is written with.
-func (l *Log) openRegistry(ctx context.Context, first FirstStart) (registry.State, error) {
-	reader := &registryReader{log: l}
-	for {
-		state, err := reader.read(ctx)
-		if err != nil {
-			return registry.State{}, err
-		}
-		if err := fits(state, first.HashKey); err != nil || state.HashKeyCheck != "" {
-			return state, err
-		}
-		events := []event.Event{registry.HashKeySet{Check: registry.HashKeyCheck(first.HashKey), SetAt: first.At}}
-		if state.Events == 0 {
-			organizationID := uuid.New()
-			events = []event.Event{
-				registry.LogOpened{LogID: uuid.New(), OpenedAt: first.At},
-				events[0],
-				registry.OrganizationCreated{OrganizationID: organizationID, Name: first.Organization, Plan: metering.SelfHosted, CreatedAt: first.At},
-				registry.ProjectCreated{
-					OrganizationID: organizationID, ProjectID: uuid.New(), Number: 1, Slug: "default", Name: "default", Namespace: stream.NewNamespace(), CreatedAt: first.At,
-				},
+// openRegistry appends the first events of an empty log, or the check of the hash key to a log of
+// an earlier version.
+func (l *Journal) openRegistry(ctx context.Context, first FirstStart) (registry.State, error) {
+	reader := &registryReader{journal: l}
+	_, err := runDecision(ctx, l, decision[registry.State]{
+		stream: stream.Registry, read: reader.readHead, meta: firstMeta,
+		decide: func(_ context.Context, state registry.State) ([]event.Event, error) {
+			if err := fits(state, first.HashKey); err != nil || state.HashKeyCheck != "" {
+				return nil, err
 			}
-		}
-		_, err = l.Append(ctx, stream.Registry, eventstore.Revision(state.Events-1), firstMeta(), events...)
-		if err != nil && !errors.Is(err, eventstore.ErrConflict) {
-			return registry.State{}, err
-		}
+			return first.registryEvents(state), nil
+		},
+	})
+	if err != nil {
+		return registry.State{}, err
+	}
+	return reader.read(ctx)
+}
+
+// registryEvents are what an empty log begins with, or what a log of an earlier version lacks.
+func (first FirstStart) registryEvents(state registry.State) []event.Event {
+	hashKey := registry.HashKeySet{Check: registry.HashKeyCheck(first.HashKey), SetAt: first.At}
+	if state.Events > 0 {
+		return []event.Event{hashKey}
+	}
+	organizationID := uuid.New()
+	return []event.Event{
+		registry.LogOpened{LogID: uuid.New(), OpenedAt: first.At},
+		hashKey,
+		registry.OrganizationCreated{
+			OrganizationID: organizationID, Name: first.Organization, Plan: metering.SelfHosted, CreatedAt: first.At,
+		},
+		registry.ProjectCreated{
+			OrganizationID: organizationID, ProjectID: uuid.New(), Number: 1, Slug: "default", Name: "default",
+			Namespace: stream.NewNamespace(), CreatedAt: first.At,
+		},
 	}
 }
 
@@ -99,10 +115,10 @@ var (
 	ErrWrongHashKey = errors.New("the hash key is not the one that the log is written with")
 )
 
-// CheckHashKey proves that a hash key is the one that the log is written with; nil is none. An empty log takes any key or none, and
-// one of an earlier version, which recorded no check, any key.
-func CheckHashKey(ctx context.Context, l *Log, key []byte) error {
-	state, err := (&registryReader{log: l}).read(ctx)
+// CheckHashKey checks that a hash key is the one that the log was written with; nil is no key. An
+// empty log takes any key or none, and a log of an earlier version, which has no check, any key.
+func CheckHashKey(ctx context.Context, l *Journal, key []byte) error {
+	state, err := (&registryReader{journal: l}).read(ctx)
 	if err != nil || state.Events == 0 {
 		return err
 	}
@@ -120,11 +136,11 @@ func fits(state registry.State, key []byte) error {
 	return nil
 }
 
-// firstMeta is the metadata of what the first start writes.
+// firstMeta is the metadata of the events of the first start.
 func firstMeta() event.Meta { return event.Meta{CommandID: uuid.New(), Principal: "first start"} }
 
-// firstEvent appends to an empty stream; a stream that has events is left as it is.
-func (l *Log) firstEvent(ctx context.Context, name string, e event.Event) error {
+// firstEvent appends to an empty stream. It does nothing if the stream has events.
+func (l *Journal) firstEvent(ctx context.Context, name string, e event.Event) error {
 	_, err := l.Append(ctx, name, eventstore.NoStream, firstMeta(), e)
 	if errors.Is(err, eventstore.ErrConflict) {
 		return nil

@@ -22,7 +22,8 @@ func hashKeyOf(b byte) []byte {
 func TestBootstrap_HashKey(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		// checked is the key whose check the registry has, 0 for none; empty is true for a log without events.
+		// checked is the key whose check the registry has, 0 for none; empty is true for a log
+		// without events.
 		checked byte
 		empty   bool
 		key     []byte
@@ -36,14 +37,20 @@ func TestBootstrap_HashKey(t *testing.T) {
 		{"log of an earlier version, no key", 0, false, nil, commands.ErrNoHashKey},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			id := uuid.New()
 			before := registry.State{}
 			if !c.empty {
-				w.given(stream.Registry, registry.LogOpened{LogID: uuid.New(), OpenedAt: w.call.ReceivedAt},
-					registry.OrganizationCreated{OrganizationID: id, Name: "Annals"}, registry.ProjectCreated{OrganizationID: id, Slug: "default"})
+				w.given(
+					stream.Registry,
+					registry.LogOpened{LogID: uuid.New(), OpenedAt: w.call.ReceivedAt},
+					registry.OrganizationCreated{OrganizationID: id, Name: "Annals"},
+					registry.ProjectCreated{OrganizationID: id, Slug: "default"},
+				)
 				if c.checked > 0 {
-					if _, err := w.log.Append(t.Context(), stream.Registry, 2, event.Meta{CommandID: uuid.New()}, registry.HashKeySet{Check: registry.HashKeyCheck(hashKeyOf(c.checked))}); err != nil {
+					set := registry.HashKeySet{Check: registry.HashKeyCheck(hashKeyOf(c.checked))}
+					meta := event.Meta{CommandID: uuid.New()}
+					if _, err := w.log.Append(t.Context(), stream.Registry, 2, meta, set); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -76,7 +83,7 @@ func TestBootstrap_HashKey(t *testing.T) {
 }
 
 func TestCheckHashKey_EmptyLog(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for _, key := range [][]byte{nil, hashKeyOf(1)} {
 		if err := commands.CheckHashKey(t.Context(), w.log, key); err != nil {
 			t.Errorf("key %x: %v", key, err)
@@ -86,14 +93,15 @@ func TestCheckHashKey_EmptyLog(t *testing.T) {
 
 // Of processes that open one log with different keys at once, exactly one starts.
 func TestBootstrap_HashKeyRace(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	const processes = 4
 	errs := make([]error, processes)
 	var wg sync.WaitGroup
 	for i := range processes {
-		log := worldOver(t, w.store).log
+		log := fixtureOver(t, w.store).log
 		wg.Go(func() {
-			errs[i] = commands.Bootstrap(t.Context(), log, commands.FirstStart{Organization: "Annals", HashKey: hashKeyOf(byte(i + 1)), At: w.call.ReceivedAt})
+			errs[i] = commands.Bootstrap(t.Context(), log,
+				commands.FirstStart{Organization: "Annals", HashKey: hashKeyOf(byte(i + 1)), At: w.call.ReceivedAt})
 		})
 	}
 	wg.Wait()

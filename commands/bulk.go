@@ -17,20 +17,23 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/todo"
+	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/work"
 )
 
-// IdentityStatus says of one identity of a bulk write whether it was created or updated.
+// IdentityStatus reports whether a bulk write created or updated an identity.
 type IdentityStatus struct {
 	Identity string `json:"identity"`
 	Status   string `json:"status"`
 }
 
-// BulkIdentities creates records or replaces all of their traits, all or none; of an identity that stands twice the last row counts.
-// It answers once recall follows it, with one status for each distinct identity in the order of first appearance.
+// BulkIdentities creates records or replaces all of their traits, all or none. If an identity is in
+// several rows, the last one counts. It returns once recall shows the change, with one status for
+// each distinct identity in the order of first appearance.
 //
-// Rows are within their limits, 1 to 1,000. Its faults are conflict, where another write of one of the identities was seen before the
-// commit: then nothing is applied; and service-unavailable, with "committed" in its data where the write is stored.
+// rows are within their limits, 1 to limit.BulkRows. The fault is conflict if another write of one
+// of the identities was found before the commit: then nothing is applied. It is
+// service-unavailable, with "committed" in its data, if the write is stored and not visible yet.
 func (s *Service) BulkIdentities(ctx context.Context, call Call, rows []identity.Row) ([]IdentityStatus, error) {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
@@ -41,35 +44,37 @@ func (s *Service) BulkIdentities(ctx context.Context, call Call, rows []identity
 	}
 	command := uuid.New()
 	b.accepted.FanOut = uuid.NewSHA1(command, []byte("fan-out"))
-	if b.accepted.Rows, err = s.Log.writeRows(decideCtx, call, b, command); err != nil {
+	if b.accepted.Rows, err = s.journal.writeRows(decideCtx, call, b, command); err != nil {
 		return nil, err
 	}
-	// Between the two looks the rows were written, which may take long. What moves behind the second is set in order by the fan-out.
+	// The rows were written between the two reads, which may take long. The fan-out orders what
+	// changes after the second read.
 	now, err := s.lookUp(decideCtx, call, b)
 	if err != nil {
 		return nil, err
 	}
 	for i, id := range b.ids {
-		if before.standing[i].Revision != now.standing[i].Revision {
+		if before.current[i].Revision != now.current[i].Revision {
 			return nil, raced(b.rows[i].Identity)
 		}
-		b.accepted.Targets[i] = identity.BulkTarget{IdentityID: id, Decided: int64(now.standing[i].Revision)}
+		b.accepted.Targets[i] = identity.BulkTarget{IdentityID: id, Decided: int64(now.current[i].Revision)}
 	}
-	b.looked = &now
+	b.decidedOn = &now
 	name := stream.Name(stream.Bulk, b.id)
-	done, err := s.Log.appendReferring(decideCtx, &b.stage, name, eventstore.NoStream, call.meta(command), b.accepted)
+	done, err := s.journal.appendReferring(decideCtx, &b.stage, name, eventstore.NoStream, call.meta(command), b.accepted)
 	if err != nil {
 		return nil, err
 	}
 	b.commit = done.Position
-	// From here on the write is accepted whatever becomes of the caller. It is visible as a whole once the directory has the commit.
+	// The write is accepted now: continue even if the caller is gone. All of it is visible once the
+	// directory has applied the commit.
 	fanCtx, cancelFan := context.WithTimeout(context.WithoutCancel(ctx), fanOutTimeout)
 	defer cancelFan()
-	statuses, err := s.Log.fanOutBulk(fanCtx, s.Directory, s.Waiter, b)
+	statuses, err := s.journal.fanOutBulk(fanCtx, s.directory, s.waiter, b)
 	if err != nil {
-		s.Log.Logger.ErrorContext(ctx, "fan-out is left to the finisher", "bulk", b.id, "err", err)
+		s.journal.Logger.ErrorContext(ctx, "fan-out of bulk write failed, the finisher will retry", "bulk", b.id, "err", err)
 		return nil, fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
-			"the bulk write is accepted but not answered in time; it takes effect all the same").With("committed", true)
+			"the bulk write is accepted and takes effect; it is not visible yet").With("committed", true)
 	}
 	answer := make([]IdentityStatus, len(b.rows))
 	for i, row := range b.rows {
@@ -78,7 +83,7 @@ func (s *Service) BulkIdentities(ctx context.Context, call Call, rows []identity
 	return answer, nil
 }
 
-// bulk is a bulk write on its way through commit and fan-out.
+// bulk is a bulk write between its preparation and the end of its fan-out.
 type bulk struct {
 	id       uuid.UUID
 	accepted identity.BulkAccepted
@@ -86,25 +91,31 @@ type bulk struct {
 	commit   eventstore.Position
 	rows     []identity.Row
 	ids      []uuid.UUID
-	// deadline is until when its blobs are kept that nothing refers to.
+	// deadline is until when its unreferenced blobs are retained.
 	deadline time.Time
-	// looked is what it was decided on. It is nil for one that another run began: its rows may stand already.
-	looked *bulkLook
+	// decidedOn is the state that it was decided on. It is nil for a write that another run began: its
+	// rows may be stored already.
+	decidedOn *bulkLook
 }
 
 func newBulk(call Call, rows []identity.Row) *bulk {
-	b := &bulk{id: uuid.Must(uuid.NewV7()), rows: rows, ids: make([]uuid.UUID, len(rows)), deadline: call.ReceivedAt.Add(BlobKeep)}
+	b := &bulk{
+		id:       uuid.Must(uuid.NewV7()),
+		rows:     rows,
+		ids:      make([]uuid.UUID, len(rows)),
+		deadline: call.ReceivedAt.Add(blob.Keep),
+	}
 	for i, row := range rows {
 		b.ids[i] = stream.IdentityID(call.Principal.Project.Namespace, row.Identity)
 	}
 	b.accepted = identity.BulkAccepted{
-		ProjectID: call.Principal.Project.ID, RequestID: call.RequestID, Principal: call.Principal.Name(), Origin: identity.OriginAPI,
-		Targets: make([]identity.BulkTarget, len(rows)), AcceptedAt: call.ReceivedAt,
+		ProjectID: call.Principal.Project.ID, RequestID: call.RequestID, Principal: call.Principal.Name(),
+		Origin: identity.OriginAPI, Targets: make([]identity.BulkTarget, len(rows)), AcceptedAt: call.ReceivedAt,
 	}
 	return b
 }
 
-// distinct is the last row of each identity, in the order in which they first appear.
+// distinct returns the last row of each identity, in the order in which they first appear.
 func distinct(rows []identity.Row) []identity.Row {
 	at := make(map[string]int, len(rows))
 	var last []identity.Row
@@ -119,52 +130,56 @@ func distinct(rows []identity.Row) []identity.Row {
 	return last
 }
 
-// bulkLook is a look at the records of a bulk write, in its order: what stands of each, with revision -1 where there was never
-// anything, and up to where of the log no other bulk write of one of them was open.
+// bulkLook is a read of the records of a bulk write, in its order: the current state of each, with
+// revision -1 for a stream without events, and up to which position no other bulk write of one of
+// them was pending.
 type bulkLook struct {
-	head     eventstore.Position
-	standing []todo.Standing
+	head    eventstore.Position
+	current []work.RecordHead
 }
 
-// lookUp looks at the records as the directory has them at the head of the log. The fault is conflict where another bulk write of one
-// of them is not done.
+// lookUp reads the records as the directory has them at the head of the log. The fault is conflict
+// if another bulk write of one of them is pending.
 func (s *Service) lookUp(ctx context.Context, call Call, b *bulk) (look bulkLook, err error) {
-	if look.head, err = s.Log.Store.Head(ctx); err != nil {
+	if look.head, err = s.journal.Store.Head(ctx); err != nil {
 		return look, unavailable(err)
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, visibleTimeout)
 	defer cancel()
-	if err := s.Waiter.Wait(waitCtx, look.head, projectionDirectory); err != nil {
+	if err := s.waiter.Wait(waitCtx, look.head, projection.Directory); err != nil {
 		return look, err
 	}
-	open, err := s.Directory.OpenBulks(ctx, call.Principal.Project, b.ids)
+	open, err := s.directory.OpenBulks(ctx, call.Principal.Project, b.ids)
 	if err != nil {
 		return look, err
 	}
 	if len(open) > 0 {
-		return look, fault.New(fault.Conflict, fault.CodeConflict, "another bulk write of some of the identities is not finished: nothing was applied, retry")
+		return look, fault.New(fault.Conflict, fault.CodeConflict,
+			"another bulk write of some of the identities is pending; nothing was applied, retry")
 	}
-	// What became open since then is behind the look, and is completed before the rows of this one.
-	known, err := s.Directory.Standing(ctx, call.Principal.Project, b.ids)
+	// A bulk write that was committed since is after this read, and is completed before the rows of
+	// this one.
+	known, err := s.directory.RecordHeads(ctx, call.Principal.Project, b.ids)
 	if err != nil {
 		return look, err
 	}
-	look.standing = make([]todo.Standing, len(b.ids))
+	look.current = make([]work.RecordHead, len(b.ids))
 	for i, id := range b.ids {
-		look.standing[i].Revision = eventstore.NoStream
+		look.current[i].Revision = eventstore.NoStream
 		if at, ok := known[id]; ok {
-			look.standing[i] = at
+			look.current[i] = at
 		}
 	}
 	return look, nil
 }
 
 func raced(name string) *fault.Error {
-	return fault.New(fault.Conflict, fault.CodeConflict, "the identity %q was written at the same time: nothing was applied, retry", name)
+	return fault.New(fault.Conflict, fault.CodeConflict,
+		"the identity %q was written at the same time; nothing was applied, retry", name)
 }
 
 // writeRows stages the rows, one JSON value a line, in a blob of the bulk write.
-func (l *Log) writeRows(ctx context.Context, call Call, b *bulk, command uuid.UUID) (blob.Ref, error) {
+func (l *Journal) writeRows(ctx context.Context, call Call, b *bulk, command uuid.UUID) (blob.Ref, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
@@ -185,9 +200,9 @@ func (l *Log) writeRows(ctx context.Context, call Call, b *bulk, command uuid.UU
 	return ref, unavailable(err)
 }
 
-// readBulk makes a committed bulk write ready to be fanned out again; it is nil where it is fanned out. The error is a *stageError
-// where its rows cannot be read, beside the write without them.
-func (l *Log) readBulk(ctx context.Context, id uuid.UUID, now time.Time) (*bulk, error) {
+// readBulk prepares a committed bulk write to be fanned out again. It returns nil if the fan-out is
+// complete. If its rows cannot be read, it returns the write without them and a *stageError.
+func (l *Journal) readBulk(ctx context.Context, id uuid.UUID, now time.Time) (*bulk, error) {
 	facts, err := l.ReadFrom(ctx, stream.Name(stream.Bulk, id), 0)
 	if err != nil || len(facts) == 0 {
 		return nil, err
@@ -199,10 +214,10 @@ func (l *Log) readBulk(ctx context.Context, id uuid.UUID, now time.Time) (*bulk,
 	if bulkFannedOut(facts) != nil {
 		return nil, nil //nolint:nilnil // there is nothing to do
 	}
-	b := &bulk{id: id, accepted: *accepted, commit: facts[0].Position, deadline: now.Add(BlobKeep)}
-	data, err := eventstore.ReadBlob(ctx, l.Store, l.Codec, accepted.Rows)
+	b := &bulk{id: id, accepted: *accepted, commit: facts[0].Position, deadline: now.Add(blob.Keep)}
+	data, err := l.ReadBlob(ctx, accepted.Rows)
 	if _, is := errors.AsType[*eventstore.BlobError](err); is {
-		// The run that finished it ends the rows.
+		// The run that completes the fan-out tombstones the rows.
 		if facts, readErr := l.ReadFrom(ctx, stream.Name(stream.Bulk, id), 1); readErr == nil && bulkFannedOut(facts) != nil {
 			return nil, nil //nolint:nilnil // there is nothing to do
 		}
@@ -222,8 +237,8 @@ func (l *Log) readBulk(ctx context.Context, id uuid.UUID, now time.Time) (*bulk,
 	return b, nil
 }
 
-// bulkFannedOut is the end of a bulk write, nil where it is not fanned out.
-func bulkFannedOut(facts []eventstore.Fact) *identity.BulkFannedOut {
+// bulkFannedOut returns the end of a bulk write, nil before its fan-out is complete.
+func bulkFannedOut(facts []eventstore.DecodedEvent) *identity.BulkFannedOut {
 	for _, f := range facts {
 		if done, ok := f.Event.(*identity.BulkFannedOut); ok {
 			return done
@@ -232,13 +247,13 @@ func bulkFannedOut(facts []eventstore.Fact) *identity.BulkFannedOut {
 	return nil
 }
 
-// meta is the metadata of what the fan-out appends, whoever runs it; what names the event within it.
+// meta is the metadata of what the fan-out appends, in any process. what names the event within it.
 func (b *bulk) meta(what string) event.Meta {
 	return event.Meta{
-		RequestID: b.accepted.RequestID, CommandID: uuid.NewSHA1(b.accepted.FanOut, []byte(what)), Principal: b.accepted.Principal,
-		CorrelationID: b.accepted.RequestID,
+		RequestID: b.accepted.RequestID, CommandID: uuid.NewSHA1(b.accepted.FanOut, []byte(what)),
+		Principal: b.accepted.Principal, CorrelationID: b.accepted.RequestID,
 	}
 }
 
-// project is what the directory asks by, as far as a committed write knows it.
+// project is the project of a committed write, for queries of the directory.
 func (b *bulk) project() auth.Project { return auth.Project{ID: b.accepted.ProjectID} }

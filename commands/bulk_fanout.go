@@ -10,16 +10,19 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/panics"
+	"github.com/annals-project/annals/internal/projection"
 )
 
-// fanOutBulk writes each row of a committed bulk write into the stream of its record, then the statuses into the stream of the write.
-// It may run any number of times, also in several processes at once: all append under the same ids.
-func (l *Log) fanOutBulk(parent context.Context, directory Directory, waiter Waiter, b *bulk) ([]string, error) {
+// fanOutBulk appends each row of a committed bulk write to the stream of its record, and then the
+// statuses to the stream of the write. It may run any number of times, in several processes at
+// once: all append under the same ids.
+func (l *Journal) fanOutBulk(parent context.Context, directory Directory, waiter Waiter, b *bulk) ([]string, error) {
 	earlier, known, err := l.committedSince(parent, b)
 	if err != nil {
 		return nil, err
@@ -35,7 +38,7 @@ func (l *Log) fanOutBulk(parent context.Context, directory Directory, waiter Wai
 	start(func() error {
 		waitCtx, cancel := context.WithTimeout(ctx, visibleTimeout)
 		defer cancel()
-		if err := waiter.Wait(waitCtx, b.commit, projectionDirectory); err != nil {
+		if err := waiter.Wait(waitCtx, b.commit, projection.Directory); err != nil {
 			return err
 		}
 		close(shown)
@@ -43,7 +46,8 @@ func (l *Log) fanOutBulk(parent context.Context, directory Directory, waiter Wai
 	})
 	start(func() error {
 		if !known {
-			// Once the directory has the commit, it knows of every bulk write that was committed earlier.
+			// Once the directory has applied the commit, it knows every bulk write that was committed
+			// earlier.
 			select {
 			case <-shown:
 			case <-ctx.Done():
@@ -53,9 +57,10 @@ func (l *Log) fanOutBulk(parent context.Context, directory Directory, waiter Wai
 				return err
 			}
 		}
-		// What was committed earlier stands in the records first: then this one tells what it created and what it updated as if they
-		// had been done one after the other.
-		if err := l.completeBulks(ctx, earlier, b.ids, b.deadline.Add(-BlobKeep), func(other *bulk) bool { return other.commit < b.commit }); err != nil {
+		// Store the rows of earlier commits first, so that this write finds what it created and what it
+		// updated as if one had followed the other.
+		earlierCommit := func(other *bulk) bool { return other.commit < b.commit }
+		if err := l.completeBulks(ctx, earlier, b.ids, b.deadline.Add(-blob.Keep), earlierCommit); err != nil {
 			return err
 		}
 		return l.each(ctx, len(b.rows), func(ctx context.Context, i int) (err error) {
@@ -65,23 +70,25 @@ func (l *Log) fanOutBulk(parent context.Context, directory Directory, waiter Wai
 			return nil
 		})
 	})
-	// The directory reads the rows where it shows the commit: they end only behind both.
+	// The directory reads the rows when it applies the commit: tombstone them only after that.
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	return l.endBulk(parent, b, statuses)
+	return l.closeBulk(parent, b, statuses)
 }
 
-// mostBetween is how many events between the look of a bulk write and its commit are read. Where there are more, it waits for the directory.
+// mostBetween is how many events between the read of a bulk write and its commit are read. If there
+// are more, it waits for the directory.
 const mostBetween = 256
 
-// committedSince are the bulk writes of the same records that were committed between the look that a bulk write was decided on, up to which
-// none is open, and its own commit. known is false where that is not to be had at little cost.
-func (l *Log) committedSince(ctx context.Context, b *bulk) (ids []uuid.UUID, known bool, err error) {
-	if b.looked == nil {
+// committedSince returns the bulk writes of the same records that were committed between the read
+// that a bulk write was decided on and its own commit. known is false if there are too many events
+// to read.
+func (l *Journal) committedSince(ctx context.Context, b *bulk) (ids []uuid.UUID, known bool, err error) {
+	if b.decidedOn == nil {
 		return nil, false, nil
 	}
-	records, err := l.Store.ReadAll(ctx, b.looked.head, mostBetween)
+	records, err := l.Store.ReadAll(ctx, b.decidedOn.head, mostBetween)
 	if err != nil {
 		return nil, false, unavailable(err)
 	}
@@ -93,10 +100,10 @@ func (l *Log) committedSince(ctx context.Context, b *bulk) (ids []uuid.UUID, kno
 		if r.Position >= b.commit {
 			return ids, true, nil
 		}
-		if r.System() || stream.Family(r.Stream) != stream.Bulk {
+		if r.System() || stream.Category(r.Stream) != stream.Bulk {
 			continue
 		}
-		f := l.Codec.Fact(r)
+		f := l.Codec.DecodeRecorded(r)
 		if f.Err != nil {
 			return nil, false, f.Err
 		}
@@ -108,10 +115,12 @@ func (l *Log) committedSince(ctx context.Context, b *bulk) (ids []uuid.UUID, kno
 	return nil, false, nil
 }
 
-// endBulk says that a bulk write is fanned out, and ends its rows. Where another run was first, what that stored is the answer.
-func (l *Log) endBulk(ctx context.Context, b *bulk, statuses []string) ([]string, error) {
+// closeBulk records that the fan-out is complete, and tombstones the rows. If another run was
+// first, it returns the statuses of that run.
+func (l *Journal) closeBulk(ctx context.Context, b *bulk, statuses []string) ([]string, error) {
 	name := stream.Name(stream.Bulk, b.id)
-	_, err := l.Append(ctx, name, 0, b.meta("done"), identity.BulkFannedOut{ProjectID: b.accepted.ProjectID, Statuses: statuses})
+	_, err := l.Append(ctx, name, 0, b.meta("done"),
+		identity.BulkFannedOut{ProjectID: b.accepted.ProjectID, Statuses: statuses})
 	if errors.Is(err, eventstore.ErrConflict) {
 		facts, err := l.ReadFrom(ctx, name, 1)
 		if err != nil {
@@ -129,8 +138,10 @@ func (l *Log) endBulk(ctx context.Context, b *bulk, statuses []string) ([]string
 	return statuses, nil
 }
 
-// completeRows writes the rows of every open bulk write that concern the records.
-func (l *Log) completeRows(ctx context.Context, directory Directory, project auth.Project, ids []uuid.UUID, now time.Time) error {
+// fanOutRows appends the rows of every pending bulk write that concern the records.
+func (l *Journal) fanOutRows(
+	ctx context.Context, directory Directory, project auth.Project, ids []uuid.UUID, now time.Time,
+) error {
 	open, err := directory.OpenBulks(ctx, project, ids)
 	if err != nil {
 		return err
@@ -138,8 +149,22 @@ func (l *Log) completeRows(ctx context.Context, directory Directory, project aut
 	return l.completeBulks(ctx, open, ids, now, func(*bulk) bool { return true })
 }
 
-// completeBulks writes those rows of bulk writes that concern the records, in the order of the commits.
-func (l *Log) completeBulks(ctx context.Context, open, ids []uuid.UUID, now time.Time, want func(*bulk) bool) error {
+// BulkRows completes the rows of bulk writes for the erasure of an identity.
+type BulkRows struct {
+	Journal   *Journal
+	Directory Directory
+}
+
+// CompleteRows writes the rows of every committed bulk write that concern an identity.
+func (b BulkRows) CompleteRows(ctx context.Context, project, identity uuid.UUID, now time.Time) error {
+	return b.Journal.fanOutRows(ctx, b.Directory, auth.Project{ID: project}, []uuid.UUID{identity}, now)
+}
+
+// completeBulks appends those rows of bulk writes that concern the records, in the order of the
+// commits.
+func (l *Journal) completeBulks(
+	ctx context.Context, open, ids []uuid.UUID, now time.Time, want func(*bulk) bool,
+) error {
 	var bulks []*bulk
 	for _, id := range open {
 		b, err := l.readBulk(ctx, id, now)
@@ -181,53 +206,85 @@ func (l *Log) completeBulks(ctx context.Context, open, ids []uuid.UUID, now time
 	return nil
 }
 
-// applyRow writes one row, where it stands among what its record has become since the commit. A row that stands already is left.
-func (l *Log) applyRow(ctx context.Context, b *bulk, i int) (status string, err error) {
+// applyRow appends one row, with its effect among the changes of its record since the commit. It
+// changes nothing if the row is stored already.
+func (l *Journal) applyRow(ctx context.Context, b *bulk, i int) (status string, err error) {
 	target, meta := b.accepted.Targets[i], b.meta(fmt.Sprintf("row:%d", i))
 	name := stream.Name(stream.Identity, target.IdentityID)
 	o := owner{
 		project: b.accepted.ProjectID, identity: target.IdentityID, deadline: b.deadline, meta: meta, blobs: &written{},
 	}
 	row := bulkRow{bulk: b, ordinal: i, owner: o}
-	// What it was decided on stands, as long as the store does not say otherwise.
-	for look := b.looked == nil || b.looked.standing[i].Hidden; ; look = true {
-		var place identity.Placement
+	// The first try relies on what the row was decided on: the store refuses the append if that
+	// changed.
+	err = untilNoConflict(ctx, nil, func(reread bool) error {
+		var place identity.RowEffect
 		at := eventstore.Revision(target.Decided)
-		if look {
+		if reread || b.decidedOn == nil || b.decidedOn.current[i].Hidden {
 			var applied *identity.BulkRowApplied
-			if place, at, applied, err = l.placeOf(ctx, name, eventstore.Revision(target.Decided), b.commit, meta.CommandID); err != nil {
-				return "", err
+			var err error
+			place, at, applied, err = l.resolveRow(ctx, name, eventstore.Revision(target.Decided), b.commit, meta.CommandID)
+			if err != nil {
+				return err
 			}
 			if applied != nil {
-				return applied.Status, nil
+				status = applied.Status
+				return nil
 			}
 		} else {
-			place = identity.Place(b.looked.standing[i].Record, nil, uint64(b.commit))
+			place = identity.ResolveRow(b.decidedOn.current[i].Record, nil, uint64(b.commit))
 		}
 		e, err := l.rowEvent(ctx, &row, place)
 		if err != nil {
-			return "", err
+			return err
 		}
+		status = e.Status
 		_, err = l.appendReferring(ctx, o.blobs, name, at, meta, e)
-		if !errors.Is(err, eventstore.ErrConflict) {
-			return e.Status, err
+		return err
+	})
+	return status, err
+}
+
+// resolveRow finds the effect of a row in the stream of its record. applied is the row itself if it
+// is stored.
+//
+// It reads from the revision that the row was decided on. Another bulk write may have been committed
+// before that, and fanned out after it. Its effect is among those up to that revision, so the read
+// begins earlier, until no such row is left.
+func (l *Journal) resolveRow(
+	ctx context.Context, name string, decided eventstore.Revision, commit eventstore.Position, command uuid.UUID,
+) (place identity.RowEffect, at eventstore.Revision, applied *identity.BulkRowApplied, err error) {
+	for from, step := decided, eventstore.Revision(1); ; from, step = max(from-step, eventstore.NoStream), 2*step {
+		facts, err := l.ReadFrom(ctx, name, max(from, 0))
+		if err != nil {
+			return place, 0, nil, err
 		}
+		if from >= 0 && len(facts) > 0 && facts[0].Revision == from && rowBefore(facts[0].Position, facts[1:]) {
+			continue
+		}
+		return l.resolveRowAmong(ctx, facts, from, commit, command)
 	}
 }
 
-// placeOf finds where a row stands in the stream of its record; applied is the row itself where it is there.
-func (l *Log) placeOf(ctx context.Context, name string, decided eventstore.Revision, commit eventstore.Position, command uuid.UUID) (
-	place identity.Placement, at eventstore.Revision, applied *identity.BulkRowApplied, err error,
-) {
-	facts, err := l.ReadFrom(ctx, name, max(decided, 0))
-	if err != nil {
-		return place, 0, nil, err
-	}
+// rowBefore reports whether one of some facts is a bulk row that takes effect before a position.
+func rowBefore(position eventstore.Position, facts []eventstore.DecodedEvent) bool {
+	return slices.ContainsFunc(facts, func(f eventstore.DecodedEvent) bool {
+		row, is := f.Event.(*identity.BulkRowApplied)
+		return is && eventstore.Position(row.Commit) < position
+	})
+}
+
+// resolveRowAmong finds the effect of a row among the events of a stream from a revision on.
+func (l *Journal) resolveRowAmong(
+	ctx context.Context, facts []eventstore.DecodedEvent, from eventstore.Revision, commit eventstore.Position,
+	command uuid.UUID,
+) (place identity.RowEffect, at eventstore.Revision, applied *identity.BulkRowApplied, err error) {
 	var base *identity.Record
 	var stored []identity.Effect
 	at = eventstore.NoStream
-	if decided >= 0 && len(facts) > 0 && facts[0].Revision > decided {
-		base = &identity.Record{} // cut off by a removal behind it, which is among the facts: nothing of it shows but that it was there
+	if from >= 0 && len(facts) > 0 && facts[0].Revision > from {
+		// A later removal, which is among the facts, truncated it: only its existence matters.
+		base = &identity.Record{}
 	}
 	for _, f := range facts {
 		at = f.Revision
@@ -235,7 +292,7 @@ func (l *Log) placeOf(ctx context.Context, name string, decided eventstore.Revis
 		if isRow && f.Details.CommandID == command {
 			return place, at, row, nil
 		}
-		if f.Revision == decided {
+		if f.Revision == from {
 			if base, err = l.recordAt(ctx, f); err != nil {
 				return place, 0, nil, err
 			}
@@ -247,10 +304,11 @@ func (l *Log) placeOf(ctx context.Context, name string, decided eventstore.Revis
 		}
 		stored = append(stored, effect)
 	}
-	return identity.Place(base, stored, uint64(commit)), at, nil, nil
+	return identity.ResolveRow(base, stored, uint64(commit)), at, nil, nil
 }
 
-// bulkRow is one row on its way into the stream of its record. Its own traits are written once, however often it is decided.
+// bulkRow is one row during its fan-out. Its own traits are written once, however often it is
+// decided.
 type bulkRow struct {
 	*bulk
 	ordinal int
@@ -258,15 +316,18 @@ type bulkRow struct {
 	own     *identity.Traits
 }
 
-// rowEvent makes the event of a row in its place.
-func (l *Log) rowEvent(ctx context.Context, r *bulkRow, place identity.Placement) (e identity.BulkRowApplied, err error) {
+// rowEvent makes the event of a row with its effect.
+func (l *Journal) rowEvent(
+	ctx context.Context, r *bulkRow, place identity.RowEffect,
+) (e identity.BulkRowApplied, err error) {
 	e = identity.BulkRowApplied{
-		ProjectID: r.accepted.ProjectID, BulkID: r.id, Ordinal: r.ordinal, Commit: uint64(r.commit), Status: place.Status, History: place.History,
+		ProjectID: r.accepted.ProjectID, BulkID: r.id, Ordinal: r.ordinal, Commit: uint64(r.commit),
+		Status: place.Status, History: place.History,
 	}
 	row := r.rows[r.ordinal]
 	var traits identity.Traits
 	switch {
-	case place.Stands: // says its own
+	case place.Stands: // later effects replace all traits, so the row needs none
 	case len(place.Patches) > 0:
 		under := row.Traits
 		for _, patch := range place.Patches {
@@ -275,12 +336,12 @@ func (l *Log) rowEvent(ctx context.Context, r *bulkRow, place identity.Placement
 			}
 			under = patch.Apply(under)
 		}
-		if traits, err = l.placeTraits(ctx, r.owner, under); err != nil {
+		if traits, err = l.externalizeTraits(ctx, r.owner, under); err != nil {
 			return e, err
 		}
 	default:
 		if r.own == nil {
-			own, err := l.placeTraits(ctx, r.owner, row.Traits)
+			own, err := l.externalizeTraits(ctx, r.owner, row.Traits)
 			if err != nil {
 				return e, err
 			}
@@ -292,13 +353,16 @@ func (l *Log) rowEvent(ctx context.Context, r *bulkRow, place identity.Placement
 	return e, nil
 }
 
-// ResumeBulk completes the fan-out of a committed bulk write that its process left; one that is complete is left as it is. One whose
-// rows are lost ends with what stands of it: no other try reads more.
-func (l *Log) ResumeBulk(ctx context.Context, directory Directory, waiter Waiter, id uuid.UUID, now time.Time) error {
+// ResumeBulk completes the fan-out of a committed bulk write that its process left. It changes
+// nothing if the fan-out is complete. If the rows are lost, it abandons the write with the rows
+// that are stored: another try cannot read more.
+func (l *Journal) ResumeBulk(
+	ctx context.Context, directory Directory, waiter Waiter, id uuid.UUID, now time.Time,
+) error {
 	b, err := l.readBulk(ctx, id, now)
 	if lost, is := errors.AsType[*stageError](err); is {
-		l.Logger.ErrorContext(ctx, "a bulk write is given up since its rows are lost", "bulk", id, "err", lost)
-		return l.giveUpBulk(ctx, b)
+		l.Logger.ErrorContext(ctx, "bulk write abandoned, its rows cannot be read", "bulk", id, "err", lost)
+		return l.abandonBulk(ctx, b)
 	}
 	if err != nil || b == nil {
 		return err
@@ -307,13 +371,15 @@ func (l *Log) ResumeBulk(ctx context.Context, directory Directory, waiter Waiter
 	return err
 }
 
-// giveUpBulk ends a bulk write whose rows cannot be read. The statuses of rows that do not stand are empty.
-func (l *Log) giveUpBulk(ctx context.Context, b *bulk) error {
+// abandonBulk ends a bulk write whose rows cannot be read. The statuses of rows that are not stored
+// are empty.
+func (l *Journal) abandonBulk(ctx context.Context, b *bulk) error {
 	statuses := make([]string, len(b.accepted.Targets))
 	err := l.each(ctx, len(statuses), func(ctx context.Context, i int) error {
 		target := b.accepted.Targets[i]
 		name := stream.Name(stream.Identity, target.IdentityID)
-		_, _, applied, err := l.placeOf(ctx, name, eventstore.Revision(target.Decided), b.commit, b.meta(fmt.Sprintf("row:%d", i)).CommandID)
+		command := b.meta(fmt.Sprintf("row:%d", i)).CommandID
+		_, _, applied, err := l.resolveRow(ctx, name, eventstore.Revision(target.Decided), b.commit, command)
 		if applied != nil {
 			statuses[i] = applied.Status
 		}
@@ -322,6 +388,6 @@ func (l *Log) giveUpBulk(ctx context.Context, b *bulk) error {
 	if err != nil {
 		return err
 	}
-	_, err = l.endBulk(ctx, b, statuses)
+	_, err = l.closeBulk(ctx, b, statuses)
 	return err
 }

@@ -21,14 +21,14 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// intent is what one request asks of one identity.
+// intent is the change of one request to one identity.
 type intent struct {
 	put     map[string]string // of a put or a row of a bulk write
 	patch   *identity.Patch
 	created time.Time
 }
 
-// contest is what requests asked for, and how each was answered.
+// contest has the intents of requests and their answers.
 type contest struct {
 	mu      sync.Mutex
 	intents map[uuid.UUID]map[string]intent // by request and identity
@@ -45,33 +45,39 @@ func (r *contest) note(request uuid.UUID, intents map[string]intent, statuses []
 	}
 }
 
-// uncut is a store that keeps what is cut off, so that everything that happened can be read.
+// uncut is a store that ignores truncation, so that the test can read all events.
 type uncut struct{ eventstore.Store }
 
 func (uncut) Truncate(context.Context, string, eventstore.Revision) error { return nil }
 
-// Bulk writes and single writes of the same records over two processes at once: each bulk write is answered with success or with a
-// conflict that leaves nothing, and what stands in the end is what the writes give one after the other, in the order of their commits.
-func TestConcurrentWritesHaveAnOrder(t *testing.T) {
+// Two processes write the same records concurrently, in bulk and one by one. A bulk write succeeds,
+// or it is refused as a conflict and stores nothing. The final state is that of the successful
+// writes in the order of their commits.
+func TestBulkIdentities_ConcurrentWrites(t *testing.T) {
 	t.Run("seen", func(t *testing.T) { raceWrites(t, false) })
-	// Where the directory sees no bulk write before it is done, all of them are sorted behind their commits.
+	// The directory sees no bulk write before its end, so every fan-out has to restore the order of
+	// the commits.
 	t.Run("unseen", func(t *testing.T) { raceWrites(t, true) })
 }
 
 func raceWrites(t *testing.T, unseen bool) {
-	whole := uncut{newWorld(t).store}
-	w, other := worldOver(t, whole), worldOver(t, whole)
+	whole := uncut{newFixture(t).store}
+	w, other := fixtureOver(t, whole), fixtureOver(t, whole)
 	if unseen {
-		for _, one := range []*world{w, other} {
+		for _, one := range []*fixture{w, other} {
 			one.Service = commands.New(commands.Config{
-				Log: one.log, Waiter: noWait{}, Sends: one, Directory: blind{logDirectory{one.log}}, HashKey: make([]byte, 32),
+				Journal: one.log, Waiter: noWait{}, Sends: one, Directory: blind{logDirectory{one.log}}, HashKey: make([]byte, 32),
 			})
 		}
 	}
 	names := []string{"a", "b", "c", "d", "e", "f"}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	r := &contest{intents: map[uuid.UUID]map[string]intent{}, answers: map[uuid.UUID]error{}, bulks: map[uuid.UUID][]commands.IdentityStatus{}}
+	r := &contest{
+		intents: map[uuid.UUID]map[string]intent{},
+		answers: map[uuid.UUID]error{},
+		bulks:   map[uuid.UUID][]commands.IdentityStatus{},
+	}
 	var writers sync.WaitGroup
 	for n := range 8 {
 		service := w.Service
@@ -127,10 +133,10 @@ func raceWrites(t *testing.T, unseen bool) {
 	}
 	t.Logf("%d bulk writes, %d conflicts", committed, conflicts)
 	if committed == 0 {
-		t.Error("no bulk write came through")
+		t.Error("every bulk write was refused")
 	}
 	if unseen {
-		clear(r.bulks) // what was created is known only to who saw the writes before
+		clear(r.bulks) // the statuses are exact only if the directory has seen the earlier writes
 	}
 	wantSerial(t, w, r, names)
 }
@@ -142,17 +148,18 @@ type raceEffect struct {
 	row     *identity.BulkRowApplied
 }
 
-// wantSerial holds the records against the writes one after the other, and the answers against the streams.
-func wantSerial(t *testing.T, w *world, r *contest, names []string) {
+// wantSerial compares the records with a serial run of the writes, and the answers with the
+// streams.
+func wantSerial(t *testing.T, w *fixture, r *contest, names []string) {
 	t.Helper()
 	ids := map[uuid.UUID]string{}
 	for _, name := range names {
 		ids[w.recordID(name)] = name
 	}
 	effects := map[string][]raceEffect{}
-	err := logDirectory{w.log}.fold(t.Context(), func(f eventstore.Fact) {
+	err := logDirectory{w.log}.fold(t.Context(), func(f eventstore.DecodedEvent) {
 		name, is := ids[stream.Owner(f.Stream)]
-		if stream.Family(f.Stream) != stream.Identity || !is {
+		if stream.Category(f.Stream) != stream.Identity || !is {
 			return
 		}
 		e := raceEffect{at: f.Position, request: f.Details.RequestID}
@@ -171,38 +178,38 @@ func wantSerial(t *testing.T, w *world, r *contest, names []string) {
 	for _, name := range names {
 		list := effects[name]
 		slices.SortStableFunc(list, func(a, b raceEffect) int { return cmp.Compare(a.at, b.at) })
-		var standing map[string]string
+		var current map[string]string
 		var created time.Time
 		for _, e := range list {
 			asked, known := r.intents[e.request][name]
 			if !known {
-				t.Fatalf("%s was written by nobody's request", name)
+				t.Fatalf("%s was written by an unknown request", name)
 			}
 			if r.answers[e.request] != nil {
-				t.Errorf("%s was written by a request that was answered %v", name, r.answers[e.request])
+				t.Errorf("%s was written by a request that failed: %v", name, r.answers[e.request])
 			}
 			applied[e.request]++
 			status := identity.Updated
-			if standing == nil {
+			if current == nil {
 				status, created = identity.Created, asked.created
 			}
 			switch {
 			case asked.put != nil:
-				standing = asked.put
+				current = asked.put
 			case asked.patch != nil:
-				standing = asked.patch.Apply(standing)
+				current = asked.patch.Apply(current)
 			default:
-				standing = nil
+				current = nil
 			}
-			for _, said := range r.bulks[e.request] {
-				if said.Identity == name && said.Status != status {
-					t.Errorf("%s was %s by a bulk write that says it was %s", name, status, said.Status)
+			for _, answer := range r.bulks[e.request] {
+				if answer.Identity == name && answer.Status != status {
+					t.Errorf("%s was %s, but the answer of its bulk write is %s", name, status, answer.Status)
 				}
 			}
 		}
 		record, traits := w.record(name)
-		if (record == nil) != (standing == nil) || !maps.Equal(traits, standing) {
-			t.Errorf("%s has %v, and one after the other the writes give %v", name, traits, standing)
+		if (record == nil) != (current == nil) || !maps.Equal(traits, current) {
+			t.Errorf("%s has %v, and one after the other the writes give %v", name, traits, current)
 		}
 		if record != nil && !record.CreatedAt.Equal(created) {
 			t.Errorf("%s was created at %v, not %v", name, record.CreatedAt, created)
@@ -212,5 +219,42 @@ func wantSerial(t *testing.T, w *world, r *contest, names []string) {
 		if want := len(r.intents[request]); err == nil && applied[request] != want {
 			t.Errorf("a request was applied to %d of its %d identities", applied[request], want)
 		}
+	}
+}
+
+// A bulk write is committed before a record is created, and fanned out after another bulk write was
+// decided on that record: it is the first that created the record.
+func TestBulkIdentities_FannedOutAfterALaterDecision(t *testing.T) {
+	for _, removed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("removed %t", removed), func(t *testing.T) {
+			w := newFixture(t)
+			d := &dying{Store: w.store}
+			d.left.Store(2) // the stage and the commit
+			if _, err := fixtureOver(t, d).BulkIdentities(t.Context(), w.later(1), rows("ana", traits{"n": "1"}, "bo", nil)); err == nil {
+				t.Fatal("the write succeeded without the store")
+			}
+			first, created := w.bulks()[0], w.later(1).ReceivedAt
+			over := func(store eventstore.Store) *commands.Service {
+				one := fixtureOver(t, store)
+				one.configure(func(c *commands.Config) { c.Directory = blind{logDirectory{one.log}} })
+				return one.Service
+			}
+			if _, err := over(w.store).PutIdentity(t.Context(), w.later(2), "ana", traits{"n": "2"}); err != nil {
+				t.Fatal(err)
+			}
+			if removed {
+				if err := over(w.store).DeleteIdentity(t.Context(), w.later(3), "ana"); err != nil {
+					t.Fatal(err)
+				}
+				created = w.later(4).ReceivedAt
+			}
+			resumes := between{w.store, stream.Identity, new(sync.Once), func() { w.resume(first) }}
+			if _, err := over(resumes).BulkIdentities(t.Context(), w.later(4), rows("ana", traits{"n": "4"}, "cy", nil)); err != nil {
+				t.Fatal(err)
+			}
+			if ana := w.wantTraits(t, "ana", traits{"n": "4"}); !ana.CreatedAt.Equal(created) {
+				t.Errorf("created at %v, want %v", ana.CreatedAt, created)
+			}
+		})
 	}
 }

@@ -1,4 +1,6 @@
-// Package commands is the write side: each command loads what stands, decides, and appends at the revision it decided on.
+// Package commands is the write side. Each command reads the current state, decides, and appends at
+// the stream revision that it read; runDecision is the engine. Ingest, IngestBatch and the fan-outs
+// are where to start reading.
 package commands
 
 import (
@@ -10,7 +12,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// Call is what every command needs to know of the request that asks for it.
+// Call is the request that a command serves.
 type Call struct {
 	Principal auth.Principal
 	RequestID uuid.UUID
@@ -37,17 +39,17 @@ const (
 	StatusCompleted = "completed"
 )
 
-// Receipt answers a single send.
+// Receipt is the answer to a single send.
 type Receipt struct {
 	ProjectID   int64     `json:"projectId"`
 	IngestionID uuid.UUID `json:"ingestionId"`
 	SourceID    string    `json:"sourceId"`
 	Status      string    `json:"status"`
-	// Unchanged is true, or null where something changed.
+	// Unchanged is true, or null if something changed.
 	Unchanged *bool `json:"unchanged"`
 }
 
-// BatchReceipt answers a batch; Status and Unchanged describe it as a whole.
+// BatchReceipt is the answer to a batch. Status and Unchanged describe it as a whole.
 type BatchReceipt struct {
 	ProjectID   int64         `json:"projectId"`
 	IngestionID uuid.UUID     `json:"ingestionId"`
@@ -56,7 +58,7 @@ type BatchReceipt struct {
 	Items       []ItemReceipt `json:"items"`
 }
 
-// ItemReceipt answers one item, in the order sent.
+// ItemReceipt is the answer to one item, in the order sent.
 type ItemReceipt struct {
 	Ordinal   int    `json:"ordinal"`
 	SourceID  string `json:"sourceId"`
@@ -64,23 +66,23 @@ type ItemReceipt struct {
 	Unchanged *bool  `json:"unchanged"`
 }
 
-// DeletionReceipt answers a deletion by source ids: each id once, in the order sent.
+// DeletionReceipt is the answer to a deletion by source ids: each id once, in the order sent.
 type DeletionReceipt struct {
 	OperationID uuid.UUID `json:"operationId"`
 	IDs         []string  `json:"ids"`
 }
 
-// ProjectReceipt answers the creation of a project.
+// ProjectReceipt is the answer to the creation of a project.
 type ProjectReceipt struct {
 	ID        uuid.UUID
 	Slug      string
 	Name      string
 	CreatedAt time.Time
-	// Metered says that the credits of the organization are counted.
+	// Metered reports whether the credits of the organization are counted.
 	Metered bool
 }
 
-// KeyReceipt answers the creation of a key. Key is the clear value, shown only here.
+// KeyReceipt is the answer to the creation of a key. Key is the clear value, shown only here.
 type KeyReceipt struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`

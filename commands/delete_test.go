@@ -17,8 +17,8 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-func TestBulkDeletionTakesAllOrNone(t *testing.T) {
-	w := newWorld(t)
+func TestDeleteDataPoints_AllOrNone(t *testing.T) {
+	w := newFixture(t)
 	for _, id := range []string{"a", "b", "c"} {
 		w.ingest(text(id, "text of "+id), "")
 	}
@@ -39,8 +39,8 @@ func TestBulkDeletionTakesAllOrNone(t *testing.T) {
 	wantFault(t, err, fault.CodeDataPointNotFound)
 }
 
-func TestNeighbourDeletesNothing(t *testing.T) {
-	w := newWorld(t)
+func TestDelete_OtherProject(t *testing.T) {
+	w := newFixture(t)
 	mine := w.ingest(text("a", "text"), "")
 	neighbour := w.call
 	neighbour.Principal.Project.ID, neighbour.Principal.Project.Namespace = uuid.New(), uuid.New()
@@ -51,15 +51,15 @@ func TestNeighbourDeletesNothing(t *testing.T) {
 	wantTypes(t, w.types("a"), accepted)
 }
 
-func TestDeletionOfASend(t *testing.T) {
-	w := newWorld(t)
+func TestDeleteSend(t *testing.T) {
+	w := newFixture(t)
 	batch := w.batch([]commands.DataPoint{text("a", "one"), text("b", "two"), text("c", "three")}, "")
 	w.ingest(text("b", "two, revised"), "")
 	if err := w.DeleteSend(t.Context(), w.call, batch.IngestionID); err != nil {
 		t.Fatal(err)
 	}
 	wantTypes(t, w.types("a"), accepted, deleted)
-	wantTypes(t, w.types("b"), accepted, accepted) // revised since: it stays
+	wantTypes(t, w.types("b"), accepted, accepted) // revised since: not deleted
 	wantTypes(t, w.types("c"), accepted, deleted)
 	if err := w.DeleteSend(t.Context(), w.call, batch.IngestionID); err != nil {
 		t.Errorf("a second deletion: %v", err)
@@ -68,15 +68,15 @@ func TestDeletionOfASend(t *testing.T) {
 	wantFault(t, w.DeleteSend(t.Context(), w.call, uuid.New()), fault.CodeNotFound)
 }
 
-func TestDeletionSurvivesEveryCrash(t *testing.T) {
+func TestDeleteDataPoints_CrashAfterEachAppend(t *testing.T) {
 	for survived := range int64(5) {
 		t.Run(fmt.Sprintf("after %d appends", survived), func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.ingest(text("a", "one"), "")
 			w.ingest(text("b", "two"), "")
 			d := &dying{Store: w.store}
 			d.left.Store(survived)
-			victim := worldOver(t, d)
+			victim := fixtureOver(t, d)
 			_, err := victim.DeleteDataPoints(t.Context(), victim.call, []string{"a", "b"})
 			if survived < 4 && err == nil { // commit, two data points, the end
 				t.Fatalf("answered after %d appends", survived)
@@ -102,31 +102,32 @@ func TestDeletionSurvivesEveryCrash(t *testing.T) {
 	}
 }
 
-// committedDeletion is the id of the one deletion of the log, uuid.Nil where none is committed.
-func (w *world) committedDeletion() uuid.UUID {
+// committedDeletion returns the id of the only deletion of the log, uuid.Nil if none is committed.
+func (w *fixture) committedDeletion() uuid.UUID {
 	w.t.Helper()
 	records, err := w.store.ReadAll(w.t.Context(), 0, 1000)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	for _, r := range records {
-		if stream.Family(r.Stream) == stream.Deletion {
+		if stream.Category(r.Stream) == stream.Deletion {
 			return stream.Owner(r.Stream)
 		}
 	}
 	return uuid.Nil
 }
 
-func (w *world) ingestOrDeleted(in commands.DataPoint) {
+func (w *fixture) ingestOrDeleted(in commands.DataPoint) {
 	w.t.Helper()
 	var f *fault.Error
-	if _, err := w.Ingest(w.t.Context(), w.call, in, ""); err != nil && !(errors.As(err, &f) && f.Code == fault.CodeDataPointDeleted) {
+	if _, err := w.Ingest(w.t.Context(), w.call, in, ""); err != nil &&
+		!(errors.As(err, &f) && f.Code == fault.CodeDataPointDeleted) {
 		w.t.Fatal(err)
 	}
 }
 
-func TestCleaningKeepsFactsAndErasesText(t *testing.T) {
-	w := newWorld(t)
+func TestErasure_RetainsFactsAndErasesText(t *testing.T) {
+	w := newFixture(t)
 	send := w.ingest(text("a", "one"), "")
 	w.ingest(text("a", "two"), "")
 	r, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
@@ -135,14 +136,15 @@ func TestCleaningKeepsFactsAndErasesText(t *testing.T) {
 	}
 	dataPoint := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
 	for range 2 {
-		if err := w.log.KeepFacts(t.Context(), nothingSearchable{}, r.OperationID, []uuid.UUID{dataPoint}); err != nil {
+		if err := w.eraser().RetainFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 2 {
 		w.clean(r.OperationID)
 	}
-	if _, err := w.store.Read(t.Context(), stream.Name(stream.DataPoint, dataPoint), 0, eventstore.Forwards, 1); !errors.Is(err, eventstore.ErrDeleted) {
+	_, err = w.store.Read(t.Context(), stream.Name(stream.DataPoint, dataPoint), 0, eventstore.Forwards, 1)
+	if !errors.Is(err, eventstore.ErrDeleted) {
 		t.Errorf("the stream of the data point reads: %v", err)
 	}
 	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Deletion, r.OperationID), 0)
@@ -153,17 +155,19 @@ func TestCleaningKeepsFactsAndErasesText(t *testing.T) {
 		t.Fatalf("the deletion holds %d events", len(facts))
 	}
 	kept := facts[0].Event.(*deletion.FactsKept)
-	if len(kept.Facts) != 2 || kept.Facts[0].IngestionID != send.IngestionID || kept.Facts[0].Outcome != ingestion.Created || kept.Facts[1].Revision != 2 {
+	if len(kept.Facts) != 2 || kept.Facts[0].IngestionID != send.IngestionID ||
+		kept.Facts[0].Outcome != ingestion.Created ||
+		kept.Facts[1].Revision != 2 {
 		t.Errorf("facts %+v", kept.Facts)
 	}
 }
 
-// clean erases what a deletion took, and says so.
-func (w *world) clean(id uuid.UUID) {
+// clean erases the text of a deletion, and records that.
+func (w *fixture) clean(id uuid.UUID) {
 	w.t.Helper()
-	e, ok, err := w.log.Erase(w.t.Context(), nothingSearchable{}, id)
+	e, ok, err := w.eraser().Tombstone(w.t.Context(), id)
 	if err == nil && ok {
-		err = w.log.SayCleaned(w.t.Context(), e, w.call.ReceivedAt)
+		err = w.eraser().RecordCleaned(w.t.Context(), e, w.call.ReceivedAt)
 	}
 	if err != nil {
 		w.t.Fatal(err)
@@ -171,7 +175,7 @@ func (w *world) clean(id uuid.UUID) {
 }
 
 func TestRetry(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	send := w.ingest(text("a", "one"), "")
 	wantFault(t, w.Retry(t.Context(), w.call, uuid.New()), fault.CodeNotFound)
 	wantFault(t, w.Retry(t.Context(), w.call, send.IngestionID), fault.CodeIngestionNotStopped)
@@ -208,7 +212,7 @@ func TestRetry(t *testing.T) {
 		t.Errorf("second retry: %+v, %v", facts, err)
 	}
 	stop(3)
-	// A newer send took its place: its deletion has nothing to delete, and says nothing of it.
+	// A newer send replaced it: its deletion has nothing to delete, and records nothing.
 	w.ingest(text("a", "two"), "")
 	if err := w.DeleteSend(t.Context(), w.call, send.IngestionID); err != nil {
 		t.Fatal(err)
@@ -218,7 +222,7 @@ func TestRetry(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range all {
-		if stream.Family(r.Stream) == stream.Deletion {
+		if stream.Category(r.Stream) == stream.Deletion {
 			t.Errorf("%s is in %s", r.Type, r.Stream)
 		}
 	}
@@ -228,9 +232,10 @@ func TestRetry(t *testing.T) {
 	wantFault(t, w.Retry(t.Context(), w.call, send.IngestionID), fault.CodeDataPointDeleted)
 }
 
-// A send that was deleted as a whole is completed, also where a later send keeps one of its data points alive.
-func TestRetryOfADeletedSend(t *testing.T) {
-	w := newWorld(t)
+// A send that was deleted as a whole is completed, even if a later send kept one of its data points
+// alive.
+func TestRetry_DeletedSend(t *testing.T) {
+	w := newFixture(t)
 	send, err := w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("a", "one"), text("b", "one")}, "")
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +243,8 @@ func TestRetryOfADeletedSend(t *testing.T) {
 	w.ingest(text("a", "two"), "")
 	name := stream.Name(stream.Ingestion, send.IngestionID)
 	meta := event.Meta{CommandID: uuid.New()}
-	if _, err := w.log.Append(t.Context(), name, 1, meta, ingestion.Failed{ProjectID: w.call.Principal.Project.ID, Code: ingestion.Internal}); err != nil {
+	failed := ingestion.Failed{ProjectID: w.call.Principal.Project.ID, Code: ingestion.Internal}
+	if _, err := w.log.Append(t.Context(), name, 1, meta, failed); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.DeleteSend(t.Context(), w.call, send.IngestionID); err != nil {
@@ -246,17 +252,19 @@ func TestRetryOfADeletedSend(t *testing.T) {
 	}
 	wantFault(t, w.Retry(t.Context(), w.call, send.IngestionID), fault.CodeIngestionNotStopped)
 	if last, _, err := w.log.Last(t.Context(), name); err != nil || last.Revision != 2 {
-		t.Errorf("something was said of it: %+v, %v", last, err)
+		t.Errorf("the deletion recorded something: %+v, %v", last, err)
 	}
 }
 
-// A stage that a crash left behind a finished fan-out goes with the first deletion of what it holds.
-func TestErasureTakesAForgottenStageAlong(t *testing.T) {
-	w := newWorld(t)
+// A crash after the fan-out leaves the stage. The first deletion of one of its data points erases
+// it.
+func TestErasure_StageLeftByACrash(t *testing.T) {
+	w := newFixture(t)
 	d := &dying{Store: w.store}
 	d.left.Store(5) // stage, commit, two items, outcomes: all but the stage's end
-	victim := worldOver(t, d)
-	batch, err := victim.IngestBatch(t.Context(), victim.call, []commands.DataPoint{text("a", "one"), text("b", "two")}, "")
+	victim := fixtureOver(t, d)
+	batch, err := victim.IngestBatch(t.Context(), victim.call, []commands.DataPoint{text("a", "one"), text("b", "two")},
+		"")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,20 +273,20 @@ func TestErasureTakesAForgottenStageAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	stage := facts[0].Event.(*ingestion.Accepted).Stage
-	if _, err := eventstore.ReadBlob(t.Context(), w.store, w.log.Codec, stage); err != nil {
-		t.Fatalf("the stage is gone before: %v", err)
+	if _, err := w.log.ReadBlob(t.Context(), stage); err != nil {
+		t.Fatalf("the stage is gone before the deletion: %v", err)
 	}
 	r, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	dataPoint := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
-	if err := w.log.KeepFacts(t.Context(), nothingSearchable{}, r.OperationID, []uuid.UUID{dataPoint}); err != nil {
+	if err := w.eraser().RetainFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint}); err != nil {
 		t.Fatal(err)
 	}
 	w.clean(r.OperationID)
 	var gone *eventstore.BlobError
-	if _, err := eventstore.ReadBlob(t.Context(), w.store, w.log.Codec, stage); !errors.As(err, &gone) || !gone.Missing {
+	if _, err := w.log.ReadBlob(t.Context(), stage); !errors.As(err, &gone) || !gone.Missing {
 		t.Errorf("the stage reads: %v", err)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/annals-project/annals/internal/panics"
 )
 
-// A fan-out works on its items in goroutines of its own: a panic there must not end the process.
+// A panic in a goroutine of a fan-out is an error of the call. It does not end the process.
 func TestEach_OneItemPanics(t *testing.T) {
-	l := &Log{Logger: slog.New(slog.DiscardHandler)}
+	l := &Journal{Logger: slog.New(slog.DiscardHandler)}
 	err := l.each(t.Context(), 100, func(_ context.Context, i int) error {
 		if i == 7 {
 			panic("item")

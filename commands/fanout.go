@@ -15,9 +15,10 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// fanOutBatch writes each item of a committed batch into the stream of its data point, then the outcomes into the stream
-// of the send. It may run any number of times, also in several processes at once: all append under the same ids.
-func (l *Log) fanOutBatch(ctx context.Context, b *batch) ([]ingestion.Outcome, error) {
+// fanOutBatch appends each item of a committed batch to the stream of its data point, and then the
+// outcomes to the stream of the send. It may run any number of times, in several processes at once:
+// all append under the same ids.
+func (l *Journal) fanOutBatch(ctx context.Context, b *batch) ([]ingestion.Outcome, error) {
 	outcomes := make([]ingestion.Outcome, len(b.prepared))
 	err := l.each(ctx, len(b.prepared), func(ctx context.Context, i int) error {
 		var err error
@@ -30,77 +31,54 @@ func (l *Log) fanOutBatch(ctx context.Context, b *batch) ([]ingestion.Outcome, e
 	if err != nil {
 		return nil, err
 	}
-	name := stream.Name(stream.Ingestion, b.id)
-	meta := stagedMeta(&b.accepted)
-	for at := eventstore.Revision(0); ; {
-		_, err = l.Append(ctx, name, at, meta, ingestion.FannedOut{ProjectID: b.accepted.ProjectID, Outcomes: outcomes})
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, eventstore.ErrConflict) {
-			return nil, err
-		}
-		facts, err := l.ReadFrom(ctx, name, 0)
-		if err != nil {
-			return nil, err
-		}
-		if stored := fannedOut(facts); stored != nil { // another run was first; what it stored is the answer
-			outcomes = stored
-			break
-		}
-		at = eventstore.Revision(len(facts) - 1) // another run gave it up, or it was put back after that
+	if outcomes, err = l.completeFanOut(ctx, b, outcomes); err != nil {
+		return nil, err
 	}
 	l.dropStage(ctx, b.accepted.Stage.Stream)
 	return outcomes, nil
 }
 
-// dropStage tombstones a stage that nothing refers to any more. What fails here is left to the sweep.
-func (l *Log) dropStage(ctx context.Context, name string) {
-	if _, err := l.tombstone(ctx, name); err != nil {
-		l.Logger.WarnContext(ctx, "stage is left to the sweep", "stream", name, "err", err)
+// completeFanOut stores the outcomes of a fan-out. If another run stored some first, it returns
+// those.
+func (l *Journal) completeFanOut(
+	ctx context.Context, b *batch, outcomes []ingestion.Outcome,
+) (stored []ingestion.Outcome, err error) {
+	name := stream.Name(stream.Ingestion, b.id)
+	err = untilNoConflict(ctx, nil, func(reread bool) error {
+		state, at := ingestion.State{}, headAfter(1)
+		state.Evolve(&b.accepted)
+		if reread { // another run completed it or abandoned it, or it was retried after that
+			if state, at, err = fold[ingestion.State](ctx, l, name); err != nil {
+				return err
+			}
+		}
+		if stored = state.Outcomes; stored != nil {
+			return nil
+		}
+		stored = outcomes
+		_, err = l.Append(ctx, name, at.revision, stagedMeta(&b.accepted), state.CompleteFanOut(outcomes)...)
+		return err
+	})
+	return stored, err
+}
+
+// dropStage tombstones a stage that no batch needs any more. If that fails, the sweep does it.
+func (l *Journal) dropStage(ctx context.Context, name string) {
+	if _, err := l.Tombstone(ctx, name); err != nil {
+		l.Logger.WarnContext(ctx, "tombstone of stage failed, left to the sweep", "stream", name, "err", err)
 	}
 }
 
-// tombstone ends a stream for good, at whatever revision it is. ended is false for a stream without events, which stays as it
-// is, and for one that is tombstoned already.
-func (l *Log) tombstone(ctx context.Context, name string) (ended bool, err error) {
-	return l.tombstoneAt(ctx, name, false)
-}
-
-// tombstoneAt is tombstone. With empty it also tombstones a stream without events, so that nobody can begin it later.
-func (l *Log) tombstoneAt(ctx context.Context, name string, empty bool) (ended bool, err error) {
-	for {
-		last, ok, err := l.Store.ReadLast(ctx, name)
-		if errors.Is(err, eventstore.ErrDeleted) || (err == nil && !ok && !empty) {
-			return false, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		at := eventstore.NoStream
-		if ok {
-			at = last.Revision
-		}
-		_, err = l.Store.Tombstone(ctx, name, at)
-		if errors.Is(err, eventstore.ErrDeleted) {
-			return false, nil
-		}
-		if err == nil {
-			return true, nil
-		}
-		if !errors.Is(err, eventstore.ErrConflict) || ctx.Err() != nil {
-			return false, err
-		}
-	}
-}
-
-// resumeBatch fans out a batch that another run left, from its stage. Of one that is deleted no item comes alive.
-func (l *Log) resumeBatch(ctx context.Context, commit eventstore.Fact, accepted *ingestion.Accepted, id uuid.UUID, deleted *deletion.Accepted) ([]ingestion.Outcome, error) {
-	b, err := l.readStage(ctx, commit, accepted, id)
+// resumeBatch fans out a batch that another run left, from its stage. It stores no live item of a
+// deleted batch.
+func (l *Journal) resumeBatch(
+	ctx context.Context, send *storedSend, deleted *deletion.Accepted,
+) ([]ingestion.Outcome, error) {
+	b, err := l.readStage(ctx, send)
 	if err != nil {
-		// The run that finished it drops the stage: then its outcomes stand.
-		if facts, readErr := l.ReadFrom(ctx, stream.Name(stream.Ingestion, id), 1); readErr == nil && fannedOut(facts) != nil {
-			return fannedOut(facts), nil
+		// The run that completes the fan-out tombstones the stage: then its outcomes are stored.
+		if now, readErr := l.readSend(ctx, send.id); readErr == nil && now.Outcomes != nil {
+			return now.Outcomes, nil
 		}
 		return nil, err
 	}
@@ -108,8 +86,8 @@ func (l *Log) resumeBatch(ctx context.Context, commit eventstore.Fact, accepted 
 	return l.fanOutBatch(ctx, b)
 }
 
-// fanOutItem writes one item. It is decided again wherever its data point has moved on since the commit.
-func (l *Log) fanOutItem(ctx context.Context, b *batch, i int) (ingestion.Outcome, error) {
+// fanOutItem appends one item. It decides it again if its data point has changed since the commit.
+func (l *Journal) fanOutItem(ctx context.Context, b *batch, i int) (ingestion.Outcome, error) {
 	p := &b.prepared[i]
 	decided, effect, final := eventstore.Revision(b.accepted.Items[i].Decided), b.commit, b.accepted.Items[i].Final()
 	if final && b.effects != nil && b.effects[i] > 0 {
@@ -129,58 +107,57 @@ func (l *Log) fanOutItem(ctx context.Context, b *batch, i int) (ingestion.Outcom
 	meta := stagedMeta(&b.accepted)
 	meta.CommandID = uuid.NewSHA1(b.accepted.FanOut, fmt.Appendf(nil, "item:%d", i))
 	base, at := b.bases[i], decided
-	reread := b.unread
-	for {
-		var err error
-		if reread {
-			var outcome ingestion.Outcome
+	var outcome ingestion.Outcome
+	err := untilNoConflict(ctx, nil, func(reread bool) error {
+		if reread || b.unread {
 			var done bool
+			var err error
 			base, at, outcome, done, err = l.rebase(ctx, p.stream, decided, effect, final, meta.CommandID)
 			if errors.Is(err, eventstore.ErrDeleted) {
-				return ingestion.Outcome{Outcome: ingestion.Deleted}, nil
+				outcome = ingestion.Outcome{Outcome: ingestion.Deleted}
+				return nil
 			}
 			if done || err != nil {
-				return outcome, err
+				return err
 			}
 		}
 		var e event.Event
-		outcome := ingestion.Outcome{Outcome: ingestion.Deleted}
-		if b.deleted != nil && base.Later == nil && brings(base, p.ingest) {
-			// It would be the newest revision, which the deletion takes: so the deletion is stored in its place. Its ids are those of
-			// the deletion: the store takes an event for a repetition of another with the same id.
-			e = deletedBy(endOf(b.id), b.deleted, b.id, false)
-			_, err = l.Append(ctx, p.stream, at, removalMeta(b.deleted, p.dataPoint), e)
+		appended := meta
+		if b.deleted != nil && base.Later == nil && createsRevision(base, p.ingest) {
+			// It would be the newest revision, which the deletion takes: store the deletion in its place,
+			// with the ids of the deletion. The store takes an event for a repetition of another with the
+			// same id.
+			outcome = ingestion.Outcome{Outcome: ingestion.Deleted}
+			e, appended = deletedBy(stream.SendDeletionID(b.id), b.deleted, b.id, false), targetMeta(b.deleted, p.dataPoint)
 		} else {
+			var err error
 			if e, err = l.decideItem(ctx, base, p, texts, meta); err != nil {
-				return ingestion.Outcome{}, err
+				return err
 			}
-			outcome = outcomeOfDecision(e)
-			_, err = l.Append(ctx, p.stream, at, meta, e)
+			outcome, _ = datapoint.OutcomeOf(e)
 		}
-		switch {
-		case err == nil:
-			return outcome, nil
-		case errors.Is(err, eventstore.ErrDeleted):
-			return ingestion.Outcome{Outcome: ingestion.Deleted}, nil
-		case !errors.Is(err, eventstore.ErrConflict):
-			return ingestion.Outcome{}, err
+		_, err := l.Append(ctx, p.stream, at, appended, e)
+		if errors.Is(err, eventstore.ErrDeleted) {
+			outcome = ingestion.Outcome{Outcome: ingestion.Deleted}
+			return nil
 		}
-		reread = true
-	}
+		return err
+	})
+	return outcome, err
 }
 
-// effectUpTo is the place in the order of effects of the newest effect that a data point had at a stream revision.
-func (l *Log) effectUpTo(ctx context.Context, name string, at eventstore.Revision) (eventstore.Position, error) {
+// effectUpTo returns the position of the newest effect that a data point had at a stream revision.
+func (l *Journal) effectUpTo(ctx context.Context, name string, at eventstore.Revision) (eventstore.Position, error) {
 	for ; ; at-- {
 		f, ok, err := l.At(ctx, name, at)
 		if err != nil {
 			return 0, err
 		}
-		send, standing, live := datapoint.SendOf(f.Event)
+		send, current, live := datapoint.SendOf(f.Event)
 		switch {
 		case !ok || !live:
-			return 0, fmt.Errorf("revision %d of %s is no send", at, name)
-		case standing.Historic(): // what it is history before is stored before it
+			return 0, fmt.Errorf("read effect of event %d of %s: it is not a send", at, name)
+		case current.Historic(): // what it is history before is stored before it
 		case send.Commit != 0:
 			return eventstore.Position(send.Commit), nil
 		default:
@@ -189,15 +166,16 @@ func (l *Log) effectUpTo(ctx context.Context, name string, at eventstore.Revisio
 	}
 }
 
-// rebase finds what an item stands on once its data point has moved on: the newest effect below the commit is its base,
-// and where effects above it are stored already the item becomes history before them. done is true where
-// the item stands already, or its data point was deleted.
+// rebase returns the base of an item whose data point has changed since the commit: the newest
+// effect before the commit. If later effects are stored already, the item becomes historic. done is
+// true if the item is stored already, or its data point is deleted.
 //
-// A final item (ingestion.Item.Final) takes effect right after what it was decided on, which took effect at commit then: there it
-// changes nothing but an audience, whatever others changed since.
-func (l *Log) rebase(ctx context.Context, name string, decided eventstore.Revision, commit eventstore.Position, final bool, command uuid.UUID) (
-	base datapoint.Base, at eventstore.Revision, outcome ingestion.Outcome, done bool, err error,
-) {
+// A final item (ingestion.Item.Final) takes effect directly after what it was decided on, whose
+// effect is at commit then. There it changes at most the audience, whatever others changed since.
+func (l *Journal) rebase(
+	ctx context.Context, name string, decided eventstore.Revision, commit eventstore.Position, final bool,
+	command uuid.UUID,
+) (base datapoint.Base, at eventstore.Revision, outcome ingestion.Outcome, done bool, err error) {
 	facts, err := l.ReadFrom(ctx, name, max(decided, 0))
 	if err != nil {
 		return base, 0, outcome, false, err
@@ -210,7 +188,7 @@ func (l *Log) rebase(ctx context.Context, name string, decided eventstore.Revisi
 			outcome, _ := datapoint.OutcomeOf(f.Event)
 			return base, at, outcome, true, nil
 		}
-		send, standing, live := datapoint.SendOf(f.Event)
+		send, current, live := datapoint.SendOf(f.Event)
 		if !live {
 			return base, at, ingestion.Outcome{Outcome: ingestion.Deleted}, true, nil
 		}
@@ -218,13 +196,13 @@ func (l *Log) rebase(ctx context.Context, name string, decided eventstore.Revisi
 		if send.Commit != 0 {
 			effect = eventstore.Position(send.Commit)
 		}
-		head := standing.Head()
+		head := current.Head()
 		base.LastNumber = head.LastNumber
 		switch {
 		case f.Revision == decided:
-			// What the item was decided on stands before the commit, whatever of it is history itself.
+			// What the item was decided on took effect before the commit, even if it is historic itself.
 			base.State = &head
-			if below = effect; standing.Historic() {
+			if below = effect; current.Historic() {
 				below = commit - 1 // its head took effect after it did
 			}
 			if final {
@@ -233,7 +211,7 @@ func (l *Log) rebase(ctx context.Context, name string, decided eventstore.Revisi
 		case effect > commit:
 			base.Later = &head
 		case effect >= below:
-			state := standing.Effect
+			state := current.Effect
 			base.State, below = &state, effect
 		}
 		if base.Later != nil {

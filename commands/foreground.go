@@ -7,44 +7,43 @@ import (
 )
 
 const (
-	// crowd is how many data points callers wait for at once when the write side is said to be busy. At fewer there is room for
-	// other work beside them.
-	crowd = 12
-	// calm is for how long it is still busy behind the last crowd: appends that share an fsync are all answered at once, and
-	// their callers come back with the next ones a moment later.
-	calm = 50 * time.Millisecond
+	// busyAt is how many data points callers wait for when the write side counts as busy.
+	busyAt = 12
+	// cooldown is how long the write side stays busy after the last time. Appends that share an fsync
+	// are answered at once, and their callers send the next ones a moment later.
+	cooldown = 50 * time.Millisecond
 )
 
-// Foreground tells whether callers crowd for the write side, so that work that nobody waits for can step back. The zero value is
-// ready for use.
-type Foreground struct {
-	waiting atomic.Int64
-	mu      sync.Mutex
-	crowded time.Time // when the last crowd was seen
+// LoadGauge measures whether many callers wait for the write side, so that background work can slow
+// down. The zero value is ready for use.
+type LoadGauge struct {
+	waiting  atomic.Int64
+	mu       sync.Mutex
+	lastBusy time.Time
 }
 
-// enter counts so many data points whose callers wait, until leave is called.
-func (f *Foreground) enter(dataPoints int) (leave func()) {
+// enter adds data points whose callers wait, until leave is called.
+func (f *LoadGauge) enter(dataPoints int) (leave func()) {
 	n := int64(dataPoints)
-	f.notice(f.waiting.Add(n))
-	return func() { f.notice(f.waiting.Add(-n) + n) }
+	f.record(f.waiting.Add(n))
+	return func() { f.record(f.waiting.Add(-n) + n) }
 }
 
-func (f *Foreground) notice(waiting int64) {
-	if waiting < crowd {
+func (f *LoadGauge) record(waiting int64) {
+	if waiting < busyAt {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.crowded = time.Now()
+	f.lastBusy = time.Now()
 }
 
-// Busy reports whether there is a crowd, or was one a moment ago.
-func (f *Foreground) Busy() bool {
-	if f.waiting.Load() >= crowd {
+// Busy reports whether the write side is busy, or was within the cooldown.
+func (f *LoadGauge) Busy() bool {
+	if f.waiting.Load() >= busyAt {
 		return true
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return time.Since(f.crowded) < calm
+	return time.Since(f.lastBusy) < cooldown
 }

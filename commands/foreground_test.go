@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-func TestForegroundIsBusyWhileCallersCrowd(t *testing.T) {
+func TestLoadGauge_Busy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f Foreground
+		var f LoadGauge
 		want := func(busy bool, when string) {
 			t.Helper()
 			if f.Busy() != busy {
 				t.Errorf("busy is %t %s", !busy, when)
 			}
 		}
-		want(false, "before anybody came")
+		want(false, "before the first caller")
 		var leave []func()
-		for range crowd - 1 {
+		for range busyAt - 1 {
 			leave = append(leave, f.enter(1))
 		}
 		want(false, "with fewer than a crowd")
@@ -30,17 +30,17 @@ func TestForegroundIsBusyWhileCallersCrowd(t *testing.T) {
 			l()
 		}
 		want(true, "when all are answered at once")
-		pass(calm - 1)
+		pass(cooldown - 1)
 		want(true, "until the calm is over")
 		pass(1)
-		want(false, "behind the calm")
-		// A batch is as many as its items, also when it is the only one and was never seen while it lasted.
+		want(false, "after the calm")
+		// A batch counts as many callers as it has items, even if Busy was not called while it ran.
 		f.enter(1000)()
 		want(true, "behind a batch")
-		pass(calm)
+		pass(cooldown)
 		want(false, "long behind a batch")
 	})
 }
 
-// pass lets time pass.
+// pass advances the fake clock.
 func pass(d time.Duration) { <-time.After(d) }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/identity"
@@ -14,15 +16,18 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/todo"
+	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/work"
 )
 
-// Directory is what writes of identities ask the directory projection. It asks the primary, and fails with service-unavailable
-// while the projection is stopped.
+// Directory reads the identity directory for writes. It reads the primary, and fails with
+// service-unavailable while the projection is stopped.
 type Directory interface {
-	// Standing is how far it has applied the streams of the records that it knows, also of removed ones, and what stands there.
-	Standing(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]todo.Standing, error)
-	// OpenBulks are the bulk writes that are committed, not fanned out, and hold a row of any of the records.
+	// RecordHeads returns up to where it has applied the streams of known records, removed ones too,
+	// and their current records.
+	RecordHeads(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]work.RecordHead, error)
+	// OpenBulks returns the committed bulk writes without a complete fan-out that contain a row of any
+	// of the records.
 	OpenBulks(ctx context.Context, project auth.Project, ids []uuid.UUID) ([]uuid.UUID, error)
 }
 
@@ -36,143 +41,184 @@ type IdentityReceipt struct {
 	UpdatedAt time.Time
 }
 
-// PutIdentity creates a record or replaces all of its traits. Name, keys and values are within their limits. It answers once recall
-// follows it. Its faults are traits-invalid for too many or too big traits, and service-unavailable.
-func (s *Service) PutIdentity(ctx context.Context, call Call, name string, traits map[string]string) (IdentityReceipt, error) {
+// PutIdentity creates a record or replaces all of its traits. name, keys and values are within
+// their limits. It returns once recall shows the change. Its faults are traits-invalid for too many
+// or too big traits, and service-unavailable.
+func (s *Service) PutIdentity(
+	ctx context.Context,
+	call Call,
+	name string,
+	traits map[string]string,
+) (IdentityReceipt, error) {
 	if err := identity.CheckTraits(nil, traits); err != nil {
 		return IdentityReceipt{}, err
 	}
 	var receipt IdentityReceipt
-	done, err := s.changeIdentity(ctx, call, name, func(ctx context.Context, o owner, standing *identity.Record) (event.Event, error) {
-		placed, err := s.Log.placeTraits(ctx, o, traits)
-		if err != nil {
-			return nil, err
-		}
-		record := identity.Replace(standing, name, placed, identity.OriginAPI, call.ReceivedAt)
-		receipt = receiptOf(o.identity, record, traits)
-		return identity.TraitsReplaced{ProjectID: o.project, Record: record}, nil
-	})
+	done, err := s.changeIdentity(
+		ctx,
+		call,
+		name,
+		func(ctx context.Context, o owner, current *identity.Record) (event.Event, error) {
+			placed, err := s.journal.externalizeTraits(ctx, o, traits)
+			if err != nil {
+				return nil, err
+			}
+			record := identity.Replace(current, name, placed, identity.OriginAPI, call.ReceivedAt)
+			receipt = receiptOf(o.identity, record, traits)
+			return identity.TraitsReplaced{ProjectID: o.project, Record: record}, nil
+		},
+	)
 	if err != nil {
 		return IdentityReceipt{}, err
 	}
-	return receipt, visible(ctx, s.Waiter, done.Position, projectionDirectory)
+	return receipt, waitVisible(ctx, s.waiter, done.Position, projection.Directory)
 }
 
-// PatchIdentity changes some traits of a record, which it creates where there is none: those of set are set, those of removed go.
-// No key is in both. It answers as PutIdentity does, and its faults are the same; the limits are those of the traits after the change.
-func (s *Service) PatchIdentity(ctx context.Context, call Call, name string, set map[string]string, removed []string) (IdentityReceipt, error) {
+// PatchIdentity changes some traits of a record, and creates the record if there is none. It sets
+// the traits of set and removes those of removed; no key is in both. Otherwise it is as
+// PutIdentity, with the limits applied to the traits after the change.
+func (s *Service) PatchIdentity(
+	ctx context.Context, call Call, name string, set map[string]string, removed []string,
+) (IdentityReceipt, error) {
 	if err := errors.Join(identity.CheckTraits(nil, set), identity.CheckRemoved(len(removed))); err != nil {
 		return IdentityReceipt{}, err
 	}
 	var receipt IdentityReceipt
 	patch := identity.Patch{Set: set, Removed: removed}
-	done, err := s.changeIdentity(ctx, call, name, func(ctx context.Context, o owner, standing *identity.Record) (event.Event, error) {
-		var before map[string]string
-		if standing != nil {
-			var err error
-			if big := standing.Traits.Blob; big != nil {
-				if err := allowance.Reserve(ctx, patchCopies*big.Size); err != nil {
+	done, err := s.changeIdentity(
+		ctx,
+		call,
+		name,
+		func(ctx context.Context, o owner, current *identity.Record) (event.Event, error) {
+			var before map[string]string
+			if current != nil {
+				var err error
+				if big := current.Traits.Blob; big != nil {
+					if err := allowance.Reserve(ctx, patchCopies*big.Size); err != nil {
+						return nil, err
+					}
+				}
+				if before, err = s.journal.traitsOf(ctx, current.Traits); err != nil {
 					return nil, err
 				}
 			}
-			if before, err = s.Log.traitsOf(ctx, standing.Traits); err != nil {
+			traits := patch.Apply(before)
+			if err := identity.CheckTraits(before, traits); err != nil {
 				return nil, err
 			}
-		}
-		traits := patch.Apply(before)
-		if err := identity.CheckTraits(before, traits); err != nil {
-			return nil, err
-		}
-		placed, err := s.Log.placeTraits(ctx, o, traits)
-		if err != nil {
-			return nil, err
-		}
-		placedPatch, err := s.Log.placePatch(ctx, o, patch)
-		if err != nil {
-			return nil, err
-		}
-		record := identity.Replace(standing, name, placed, identity.OriginAPI, call.ReceivedAt)
-		receipt = receiptOf(o.identity, record, traits)
-		return identity.TraitsMerged{ProjectID: o.project, Patch: placedPatch, Record: record}, nil
-	})
+			placed, err := s.journal.externalizeTraits(ctx, o, traits)
+			if err != nil {
+				return nil, err
+			}
+			placedPatch, err := s.journal.externalizePatch(ctx, o, patch)
+			if err != nil {
+				return nil, err
+			}
+			record := identity.Replace(current, name, placed, identity.OriginAPI, call.ReceivedAt)
+			receipt = receiptOf(o.identity, record, traits)
+			return identity.TraitsMerged{ProjectID: o.project, Patch: placedPatch, Record: record}, nil
+		},
+	)
 	if err != nil {
 		return IdentityReceipt{}, err
 	}
-	return receipt, visible(ctx, s.Waiter, done.Position, projectionDirectory)
+	return receipt, waitVisible(ctx, s.waiter, done.Position, projection.Directory)
 }
 
-// patchCopies is how often the traits of a record are in memory while it is patched and answered.
+// patchCopies is how many copies of the traits are in memory while a record is patched and
+// answered.
 const patchCopies = 4
 
-// DeleteIdentity removes a record and with it its membership in every audience; what it sent stays. It answers once recall follows
-// it. Its fault is not-found.
+// DeleteIdentity removes a record and its membership in every audience. Its data points stay. It
+// returns once recall shows the change. Its fault is not-found.
 func (s *Service) DeleteIdentity(ctx context.Context, call Call, name string) error {
 	id := stream.IdentityID(call.Principal.Project.Namespace, name)
-	// Whatever comes of the append: where nobody knows whether it happened, the record may be gone.
+	// Forget the author even if the outcome is unknown.
 	defer s.authors.forget(id)
-	done, err := s.changeIdentity(ctx, call, name, func(_ context.Context, o owner, standing *identity.Record) (event.Event, error) {
-		if standing == nil {
-			return nil, fault.New(fault.NotFound, fault.CodeNotFound, "the project has no identity %q", name)
-		}
-		return identity.Removed{ProjectID: o.project, RequestID: call.RequestID, RemovedAt: call.ReceivedAt}, nil
-	})
+	done, err := s.changeIdentity(
+		ctx,
+		call,
+		name,
+		func(_ context.Context, o owner, current *identity.Record) (event.Event, error) {
+			if current == nil {
+				return nil, fault.New(fault.NotFound, fault.CodeNotFound, "the project has no identity %q", name)
+			}
+			return identity.Removed{ProjectID: o.project, RequestID: call.RequestID, RemovedAt: call.ReceivedAt}, nil
+		},
+	)
 	if err != nil {
 		return err
 	}
-	if err := visible(ctx, s.Waiter, done.Position, projectionDirectory); err != nil {
+	if err := waitVisible(ctx, s.waiter, done.Position, projection.Directory); err != nil {
 		return err
 	}
-	// The removal is done; that its text goes as well is the finisher's where it does not succeed here, and that it goes from the disk always.
-	cutCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fanOutTimeout)
-	defer cancel()
-	removal := todo.Removal{ProjectID: call.Principal.Project.ID, IdentityID: id, Revision: done.Revision, RemovedAt: call.ReceivedAt, Position: done.Position}
-	if err := s.Log.CutIdentity(cutCtx, s.Directory, removal, call.ReceivedAt); err != nil {
-		s.Log.Logger.WarnContext(ctx, "the text of a removed identity is left to the finisher", "identity", id, "err", err)
+	if err := s.truncateIdentity(ctx, call, id, done); err != nil {
+		s.journal.Logger.WarnContext(ctx, "truncate of removed identity failed, the finisher will retry", "identity", id,
+			"err", err)
 	}
 	return nil
 }
 
-// decideIdentity makes the event of a change, from the record that stands; nil for none.
-type decideIdentity func(ctx context.Context, o owner, standing *identity.Record) (event.Event, error)
+// truncateIdentity truncates the text of a removed identity. The finisher purges it from the disk.
+func (s *Service) truncateIdentity(ctx context.Context, call Call, id uuid.UUID, removed eventstore.Appended) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fanOutTimeout)
+	defer cancel()
+	project := call.Principal.Project
+	owner, ids := auth.Project{ID: project.ID}, []uuid.UUID{id}
+	if err := s.journal.fanOutRows(ctx, s.directory, owner, ids, call.ReceivedAt); err != nil {
+		return err
+	}
+	streams := erasure.Streams{Journal: s.journal.Journal, Logger: s.journal.Logger}
+	return streams.TruncateIdentity(ctx, work.Removal{
+		ProjectID: project.ID, IdentityID: id, Revision: removed.Revision, RemovedAt: call.ReceivedAt,
+		Position: removed.Position,
+	})
+}
 
-// changeIdentity decides on the record as it stands with every bulk write that is known to be committed, and appends.
-func (s *Service) changeIdentity(ctx context.Context, call Call, name string, decide decideIdentity) (eventstore.Appended, error) {
+// decideIdentity makes the event of a change from the current record, nil for none.
+type decideIdentity func(ctx context.Context, o owner, current *identity.Record) (event.Event, error)
+
+// changeIdentity decides on the current record, after the rows of every committed bulk write that
+// is known, and appends.
+func (s *Service) changeIdentity(
+	ctx context.Context, call Call, name string, decide decideIdentity,
+) (eventstore.Appended, error) {
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	project := call.Principal.Project
 	id := stream.IdentityID(project.Namespace, name)
 	streamName := stream.Name(stream.Identity, id)
-	release, err := s.Log.Serialize(ctx, streamName)
+	release, err := s.journal.Serialize(ctx, streamName)
 	if err != nil {
 		return eventstore.Appended{}, unavailable(err)
 	}
 	defer release()
-	if err := s.Log.completeRows(ctx, s.Directory, project, []uuid.UUID{id}, call.ReceivedAt); err != nil {
+	if err := s.journal.fanOutRows(ctx, s.directory, project, []uuid.UUID{id}, call.ReceivedAt); err != nil {
 		return eventstore.Appended{}, err
 	}
-	for {
-		standing, at, err := s.Log.standing(ctx, streamName)
+	var done eventstore.Appended
+	err = untilNoConflict(ctx, nil, func(bool) error {
+		current, at, err := s.journal.currentRecord(ctx, streamName)
 		if err != nil {
-			return eventstore.Appended{}, err
+			return err
 		}
-		meta := call.meta(uuid.New())
-		o := owner{
-			project: project.ID, identity: id, deadline: call.ReceivedAt.Add(BlobKeep), meta: meta, blobs: &written{},
-		}
-		e, err := decide(ctx, o, standing)
+		meta := call.newMeta()
+		o := owner{project: project.ID, identity: id, deadline: call.ReceivedAt.Add(blob.Keep), meta: meta, blobs: &written{}}
+		e, err := decide(ctx, o, current)
 		if err != nil {
-			return eventstore.Appended{}, err
+			return err
 		}
-		done, err := s.Log.appendReferring(ctx, o.blobs, streamName, at, meta, e)
-		if !errors.Is(err, eventstore.ErrConflict) {
-			return done, err
-		}
-	}
+		done, err = s.journal.appendReferring(ctx, o.blobs, streamName, at, meta, e)
+		return err
+	})
+	return done, err
 }
 
 func receiptOf(id uuid.UUID, r identity.Record, traits map[string]string) IdentityReceipt {
 	if traits == nil {
 		traits = map[string]string{}
 	}
-	return IdentityReceipt{ID: id, Identity: r.Identity, Traits: traits, Origin: r.Origin, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}
+	return IdentityReceipt{
+		ID: id, Identity: r.Identity, Traits: traits, Origin: r.Origin, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
+	}
 }

@@ -3,7 +3,6 @@ package commands
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -17,9 +16,9 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// standing reads the directory record that a stream holds and the last revision of the stream; the record is nil where there is none,
-// or none any more.
-func (l *Log) standing(ctx context.Context, name string) (*identity.Record, eventstore.Revision, error) {
+// currentRecord reads the record in a stream and the last revision of the stream. The record is nil
+// if there is none, or it was removed.
+func (l *Journal) currentRecord(ctx context.Context, name string) (*identity.Record, eventstore.Revision, error) {
 	last, ok, err := l.Last(ctx, name)
 	if err != nil || !ok {
 		return nil, eventstore.NoStream, err
@@ -28,25 +27,22 @@ func (l *Log) standing(ctx context.Context, name string) (*identity.Record, even
 	return record, last.Revision, err
 }
 
-// recordAt is the record as it stands behind an event of its stream, which says so itself or leaves it to those before it.
-func (l *Log) recordAt(ctx context.Context, f eventstore.Fact) (*identity.Record, error) {
+// recordAt returns the record after an event of its stream, which may refer to the events before
+// it.
+func (l *Journal) recordAt(ctx context.Context, f eventstore.DecodedEvent) (*identity.Record, error) {
 	const page = 8
 	behind := []event.Event{f.Event} // newest first
-	for at := f.Revision; at > 0 && !identity.Settles(behind[len(behind)-1]); {
-		records, err := l.Store.Read(ctx, f.Stream, at-1, eventstore.Backwards, page)
+	for at := f.Revision; at > 0 && !identity.IsSelfContained(behind[len(behind)-1]); {
+		events, err := l.Read(ctx, f.Stream, at-1, eventstore.Backwards, page)
 		if err != nil {
 			return nil, unavailable(err)
 		}
-		if len(records) == 0 {
-			break // the rest is cut off
+		if len(events) == 0 {
+			break // the earlier ones are truncated
 		}
-		for _, r := range records {
-			before := l.Codec.Fact(r)
-			if err := sound(before); err != nil {
-				return nil, err
-			}
-			behind, at = append(behind, before.Event), r.Revision
-			if identity.Settles(before.Event) {
+		for _, before := range events {
+			behind, at = append(behind, before.Event), before.Revision
+			if identity.IsSelfContained(before.Event) {
 				break
 			}
 		}
@@ -58,15 +54,15 @@ func (l *Log) recordAt(ctx context.Context, f eventstore.Fact) (*identity.Record
 	return record, nil
 }
 
-// traitsOf reads the traits of a record, also those in a blob. It is never nil.
-func (l *Log) traitsOf(ctx context.Context, t identity.Traits) (map[string]string, error) {
+// traitsOf reads the traits of a record, also from a blob. The result is never nil.
+func (l *Journal) traitsOf(ctx context.Context, t identity.Traits) (map[string]string, error) {
 	if t.Blob == nil {
 		if t.Inline == nil {
 			return map[string]string{}, nil
 		}
 		return t.Inline, nil
 	}
-	data, err := eventstore.ReadBlob(ctx, l.Store, l.Codec, *t.Blob)
+	data, err := l.ReadBlob(ctx, *t.Blob)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -77,12 +73,12 @@ func (l *Log) traitsOf(ctx context.Context, t identity.Traits) (map[string]strin
 	return traits, nil
 }
 
-// patchOf reads a patch, also one in a blob.
-func (l *Log) patchOf(ctx context.Context, p identity.Patch) (identity.Patch, error) {
+// patchOf reads a patch, also from a blob.
+func (l *Journal) patchOf(ctx context.Context, p identity.Patch) (identity.Patch, error) {
 	if p.Blob == nil {
 		return p, nil
 	}
-	data, err := eventstore.ReadBlob(ctx, l.Store, l.Codec, *p.Blob)
+	data, err := l.ReadBlob(ctx, *p.Blob)
 	if err != nil {
 		return p, unavailable(err)
 	}
@@ -101,7 +97,7 @@ func (l *Log) patchOf(ctx context.Context, p identity.Patch) (identity.Patch, er
 	return read, nil
 }
 
-// owner is whose blobs a directory record's text goes to, and until when one is kept that nothing refers to.
+// owner is the record that owns a blob, and until when the blob is retained without a reference.
 type owner struct {
 	project, identity uuid.UUID
 	deadline          time.Time
@@ -109,8 +105,9 @@ type owner struct {
 	blobs             *written
 }
 
-// placeTraits decides whether traits stand in the event, and else writes them to a blob of the record.
-func (l *Log) placeTraits(ctx context.Context, o owner, traits map[string]string) (identity.Traits, error) {
+// externalizeTraits returns traits for an event: inline or, if they are too big, in a blob of the
+// record.
+func (l *Journal) externalizeTraits(ctx context.Context, o owner, traits map[string]string) (identity.Traits, error) {
 	if len(traits) == 0 {
 		return identity.Traits{}, nil
 	}
@@ -125,8 +122,8 @@ func (l *Log) placeTraits(ctx context.Context, o owner, traits map[string]string
 	return identity.Traits{Blob: ref}, err
 }
 
-// placePatch is placeTraits of a patch.
-func (l *Log) placePatch(ctx context.Context, o owner, p identity.Patch) (identity.Patch, error) {
+// externalizePatch is externalizeTraits for a patch.
+func (l *Journal) externalizePatch(ctx context.Context, o owner, p identity.Patch) (identity.Patch, error) {
 	changes := make(map[string]*string, len(p.Set)+len(p.Removed))
 	for key, value := range p.Set {
 		changes[key] = &value
@@ -142,8 +139,8 @@ func (l *Log) placePatch(ctx context.Context, o owner, p identity.Patch) (identi
 	return identity.Patch{Blob: ref}, err
 }
 
-// identityBlob writes text of a record to a blob of its own: what is decided again is another text.
-func (l *Log) identityBlob(ctx context.Context, o owner, text []byte) (*blob.Ref, error) {
+// identityBlob writes text of a record to a new blob: another decision has another text.
+func (l *Journal) identityBlob(ctx context.Context, o owner, text []byte) (*blob.Ref, error) {
 	ref, err := l.writeBlob(ctx, o.blobs, o.identity, uuid.New(), o.project, o.deadline, o.meta, text)
 	if err != nil {
 		return nil, fmt.Errorf("write blob: %w", unavailable(err))
@@ -151,18 +148,20 @@ func (l *Log) identityBlob(ctx context.Context, o owner, text []byte) (*blob.Ref
 	return &ref, nil
 }
 
-// appearIn makes a record without traits in a stream that holds none; one that is there stays as it is.
-func (l *Log) appearIn(ctx context.Context, call Call, id uuid.UUID, name string, origin identity.Origin) error {
+// ensureIdentityIn creates a record without traits, unless there is one.
+func (l *Journal) ensureIdentityIn(
+	ctx context.Context, call Call, id uuid.UUID, name string, origin identity.Origin,
+) error {
 	streamName := stream.Name(stream.Identity, id)
-	for {
-		record, at, err := l.standing(ctx, streamName)
+	return untilNoConflict(ctx, nil, func(bool) error {
+		record, at, err := l.currentRecord(ctx, streamName)
 		if err != nil || record != nil {
 			return err
 		}
-		appeared := identity.Appeared{ProjectID: call.Principal.Project.ID, Identity: name, Origin: origin, AppearedAt: call.ReceivedAt}
-		_, err = l.Append(ctx, streamName, at, call.meta(uuid.New()), appeared)
-		if !errors.Is(err, eventstore.ErrConflict) {
-			return err
+		appeared := identity.Appeared{
+			ProjectID: call.Principal.Project.ID, Identity: name, Origin: origin, AppearedAt: call.ReceivedAt,
 		}
-	}
+		_, err = l.Append(ctx, streamName, at, call.newMeta(), appeared)
+		return err
+	})
 }

@@ -14,14 +14,15 @@ import (
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/todo"
+	"github.com/annals-project/annals/internal/work"
 )
 
-func (w *world) blobTraits(record *identity.Record) map[string]string {
+func (w *fixture) blobTraits(record *identity.Record) map[string]string {
 	w.t.Helper()
-	data, err := eventstore.ReadBlob(w.t.Context(), w.store, w.log.Codec, *record.Traits.Blob)
+	data, err := w.log.ReadBlob(w.t.Context(), *record.Traits.Blob)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -32,26 +33,28 @@ func (w *world) blobTraits(record *identity.Record) map[string]string {
 	return read
 }
 
-func TestPutCreatesAndReplaces(t *testing.T) {
-	w := newWorld(t)
+func TestPutIdentity_CreatesAndReplaces(t *testing.T) {
+	w := newFixture(t)
 	first := w.putIdentity(w.call, "ana", traits{"team": "red"})
 	second := w.putIdentity(w.later(5), "ana", traits{"city": "Porto"})
 	if first.ID != w.recordID("ana") || first.Origin != identity.OriginAPI || !maps.Equal(first.Traits, traits{"team": "red"}) ||
 		!first.CreatedAt.Equal(w.call.ReceivedAt) || !first.UpdatedAt.Equal(first.CreatedAt) {
 		t.Errorf("first %+v", first)
 	}
-	if !maps.Equal(second.Traits, traits{"city": "Porto"}) || !second.CreatedAt.Equal(first.CreatedAt) || !second.UpdatedAt.Equal(w.later(5).ReceivedAt) {
+	if !maps.Equal(second.Traits, traits{"city": "Porto"}) || !second.CreatedAt.Equal(first.CreatedAt) ||
+		!second.UpdatedAt.Equal(w.later(5).ReceivedAt) {
 		t.Errorf("second %+v", second)
 	}
 	w.wantTraits(t, "ana", traits{"city": "Porto"})
 	if none := w.putIdentity(w.later(6), "ana", nil); none.Traits == nil || len(none.Traits) != 0 {
 		t.Errorf("without traits %+v", none)
 	}
-	wantTypes(t, w.identityTypes("ana"), "identity.traits-replaced.v1", "identity.traits-replaced.v1", "identity.traits-replaced.v1")
+	wantTypes(t, w.identityTypes("ana"), "identity.traits-replaced.v1", "identity.traits-replaced.v1",
+		"identity.traits-replaced.v1")
 }
 
-func TestPatchChangesWhatItNames(t *testing.T) {
-	w := newWorld(t)
+func TestPatchIdentity_ChangesNamedTraits(t *testing.T) {
+	w := newFixture(t)
 	patch := func(second int, set traits, removed ...string) commands.IdentityReceipt {
 		t.Helper()
 		r, err := w.PatchIdentity(t.Context(), w.later(second), "bo", set, removed)
@@ -60,7 +63,8 @@ func TestPatchChangesWhatItNames(t *testing.T) {
 		}
 		return r
 	}
-	if r := patch(0, traits{"a": "1", "b": "2"}, "never"); !maps.Equal(r.Traits, traits{"a": "1", "b": "2"}) || r.Origin != identity.OriginAPI {
+	if r := patch(0, traits{"a": "1", "b": "2"}, "never"); !maps.Equal(r.Traits, traits{"a": "1", "b": "2"}) ||
+		r.Origin != identity.OriginAPI {
 		t.Errorf("creates %+v", r)
 	}
 	if r := patch(1, traits{"b": "3", "c": "4"}, "a"); !maps.Equal(r.Traits, traits{"b": "3", "c": "4"}) {
@@ -72,29 +76,31 @@ func TestPatchChangesWhatItNames(t *testing.T) {
 	w.wantTraits(t, "bo", traits{"b": "3", "c": "4"})
 }
 
-// An author's record keeps its origin when its traits come.
-func TestPutOfAnAuthor(t *testing.T) {
-	w := newWorld(t)
+// A put of traits does not change the origin of an author's record.
+func TestPutIdentity_Author(t *testing.T) {
+	w := newFixture(t)
 	w.ingest(text("a", "one", by("ana")), "")
-	if r := w.putIdentity(w.later(1), "ana", traits{"a": "1"}); r.Origin != identity.OriginIngest || !r.CreatedAt.Equal(w.call.ReceivedAt) {
+	if r := w.putIdentity(w.later(1), "ana", traits{"a": "1"}); r.Origin != identity.OriginIngest ||
+		!r.CreatedAt.Equal(w.call.ReceivedAt) {
 		t.Errorf("got %+v", r)
 	}
 	w.ingest(text("b", "two", by("ana")), "")
 	wantTypes(t, w.identityTypes("ana"), "identity.appeared.v1", "identity.traits-replaced.v1")
 }
 
-// big is traits whose JSON does not fit into an event.
+// big returns traits whose JSON does not fit into an event.
 func big(n int) map[string]string {
 	many := make(map[string]string, n)
 	for i := range n {
-		many[fmt.Sprintf("key %d", i)] = strings.Repeat("x", identity.MaxTraitValue)
+		many[fmt.Sprintf("key %d", i)] = strings.Repeat("x", limit.TraitValue)
 	}
 	return many
 }
 
-// Traits and patches of any size are kept, and what one patch leaves is what the next one finds.
-func TestBigTraitsAreBlobs(t *testing.T) {
-	w := newWorld(t)
+// Traits and patches of any size are stored, and each patch applies to the result of the one
+// before.
+func TestPatchIdentity_BigTraits(t *testing.T) {
+	w := newFixture(t)
 	many := big(200)
 	w.putIdentity(w.call, "ana", many)
 	record := w.wantTraits(t, "ana", many)
@@ -118,10 +124,10 @@ func TestBigTraitsAreBlobs(t *testing.T) {
 	}
 }
 
-func TestPatch_LimitsAreThoseOfTheResult(t *testing.T) {
-	w := newWorld(t)
-	full := make(traits, identity.MaxTraits)
-	for i := range identity.MaxTraits {
+func TestPatchIdentity_LimitsOfTheResult(t *testing.T) {
+	w := newFixture(t)
+	full := make(traits, limit.Traits)
+	for i := range limit.Traits {
 		full[fmt.Sprint("key ", i)] = "x"
 	}
 	w.putIdentity(w.call, "ana", full)
@@ -140,26 +146,31 @@ func TestPatch_LimitsAreThoseOfTheResult(t *testing.T) {
 	w.wantTraits(t, "bo", big(250))
 }
 
-// What was stored before there were limits can be changed, as long as it does not grow.
-func TestPatch_RecordStoredBeyondTheLimits(t *testing.T) {
-	w := newWorld(t)
+// A record that was stored before there were limits can be changed if it does not grow.
+func TestPatchIdentity_RecordStoredBeyondTheLimits(t *testing.T) {
+	w := newFixture(t)
 	many := make(traits, 1500)
 	for i := range 1500 {
 		many[fmt.Sprint("key ", i)] = "x"
 	}
-	stored := identity.TraitsReplaced{ProjectID: w.call.Principal.Project.ID, Record: identity.Record{Identity: "ana", Traits: identity.Traits{Inline: many}}}
-	if _, err := w.log.Append(t.Context(), stream.Name(stream.Identity, w.recordID("ana")), eventstore.NoStream, event.Meta{CommandID: uuid.New()}, stored); err != nil {
+	stored := identity.TraitsReplaced{
+		ProjectID: w.call.Principal.Project.ID,
+		Record:    identity.Record{Identity: "ana", Traits: identity.Traits{Inline: many}},
+	}
+	name, meta := stream.Name(stream.Identity, w.recordID("ana")), event.Meta{CommandID: uuid.New()}
+	if _, err := w.log.Append(t.Context(), name, eventstore.NoStream, meta, stored); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := w.PatchIdentity(t.Context(), w.later(1), "ana", traits{"key 1": "y"}, []string{"key 0"}); err != nil || len(r.Traits) != 1499 {
+	if r, err := w.PatchIdentity(t.Context(), w.later(1), "ana", traits{"key 1": "y"}, []string{"key 0"}); err != nil ||
+		len(r.Traits) != 1499 {
 		t.Errorf("%d traits, %v", len(r.Traits), err)
 	}
 	_, err := w.PatchIdentity(t.Context(), w.later(2), "ana", traits{"key 0": "y"}, nil)
 	wantFault(t, err, fault.CodeTraitsInvalid)
 }
 
-func TestDeleteOfWhatIsNotThere(t *testing.T) {
-	w := newWorld(t)
+func TestDeleteIdentity_Unknown(t *testing.T) {
+	w := newFixture(t)
 	wantFault(t, w.DeleteIdentity(t.Context(), w.call, "nobody"), fault.CodeNotFound)
 	w.putIdentity(w.call, "ana", nil)
 	if err := w.DeleteIdentity(t.Context(), w.later(1), "ana"); err != nil {
@@ -173,16 +184,18 @@ func TestDeleteOfWhatIsNotThere(t *testing.T) {
 	w.wantTraits(t, "bo", traits{})
 }
 
-// A removal takes the text of the record with it, blobs too; the record may be made again, and goes on in the same stream.
-func TestRemovalCutsOff(t *testing.T) {
-	w := newWorld(t)
+// A removal erases the text of the record, blobs too. The record may be created again, in the same
+// stream.
+func TestDeleteIdentity_TruncatesTheStream(t *testing.T) {
+	w := newFixture(t)
 	w.putIdentity(w.call, "ana", big(200))
 	before, _ := w.record("ana")
 	w.putIdentity(w.later(1), "ana", traits{"city": "Porto"})
 	if err := w.DeleteIdentity(t.Context(), w.later(2), "ana"); err != nil {
 		t.Fatal(err)
 	}
-	wantTypes(t, w.identityTypes("ana"), "identity.removed.v1") // that it is cleared is said once it is gone from the disk
+	// The event that it is cleared follows only when its text is gone from the disk.
+	wantTypes(t, w.identityTypes("ana"), "identity.removed.v1")
 	if _, _, err := w.store.ReadLast(t.Context(), before.Traits.Blob.Stream); !errors.Is(err, eventstore.ErrDeleted) {
 		t.Errorf("the blob of its traits: %v", err)
 	}
@@ -196,27 +209,27 @@ func TestRemovalCutsOff(t *testing.T) {
 	}
 }
 
-// A record that stands is not lost behind the note that an earlier one was cut off.
-func TestRecordBehindALateNote(t *testing.T) {
-	w := newWorld(t)
+// A late event that an earlier record was erased does not end the current record.
+func TestRecordCleared_LaterRecordExists(t *testing.T) {
+	w := newFixture(t)
 	w.putIdentity(w.call, "ana", traits{"a": "1"})
 	d := &dying{Store: w.store}
 	d.left.Store(1)
-	if err := worldOver(t, d).DeleteIdentity(t.Context(), w.later(1), "ana"); err != nil {
-		t.Fatal(err) // the removal is answered, whatever becomes of its text
+	if err := fixtureOver(t, d).DeleteIdentity(t.Context(), w.later(1), "ana"); err != nil {
+		t.Fatal(err) // the removal succeeds even if the erasure of its text fails
 	}
 	wantTypes(t, w.identityTypes("ana"), "identity.traits-replaced.v1", "identity.removed.v1")
 	w.putIdentity(w.later(2), "ana", traits{"b": "2"})
 	clear := func() {
 		t.Helper()
-		r := todo.Removal{ProjectID: w.call.Principal.Project.ID, IdentityID: w.recordID("ana"), Revision: 1}
-		if err := w.log.CutIdentity(t.Context(), logDirectory{w.log}, r, w.later(3).ReceivedAt); err != nil {
+		r := work.Removal{ProjectID: w.call.Principal.Project.ID, IdentityID: w.recordID("ana"), Revision: 1}
+		if err := w.eraser().TruncateIdentity(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
-		if cut, err := w.log.IsCut(t.Context(), r); !cut || err != nil {
-			t.Fatalf("cut off, it is said to be: %v, %v", cut, err)
+		if cut, err := w.eraser().IsTruncated(t.Context(), r); !cut || err != nil {
+			t.Fatalf("after the truncation, IsTruncated is %v, %v", cut, err)
 		}
-		if err := w.log.SayCleared(t.Context(), r, w.later(3).ReceivedAt); err != nil {
+		if err := w.eraser().RecordCleared(t.Context(), r, w.later(3).ReceivedAt); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -228,20 +241,21 @@ func TestRecordBehindALateNote(t *testing.T) {
 	if err != nil || !maps.Equal(r.Traits, traits{"b": "2", "c": "3"}) {
 		t.Errorf("patched: %+v, %v", r, err)
 	}
-	wantTypes(t, w.identityTypes("ana"), "identity.removed.v1", "identity.traits-replaced.v1", "identity.cleared.v1", "identity.traits-merged.v1")
+	wantTypes(t, w.identityTypes("ana"), "identity.removed.v1", "identity.traits-replaced.v1", "identity.cleared.v1",
+		"identity.traits-merged.v1")
 }
 
-// What is remembered of an author ends with the record, whoever removes it.
-func TestAuthorAppearsAgainAfterARemoval(t *testing.T) {
-	w := newWorld(t)
+// The cache of authors drops a removed record, no matter which process removes it.
+func TestIngest_AuthorAfterRemoval(t *testing.T) {
+	w := newFixture(t)
 	for name, alone := range map[string]bool{"alone": true, "not alone": false} {
 		t.Run(name, func(t *testing.T) {
 			service := commands.New(commands.Config{
-				Log: w.log, Waiter: noWait{}, Sends: w, Directory: logDirectory{w.log}, HashKey: make([]byte, 32), SoleWriter: alone,
+				Journal: w.log, Waiter: noWait{}, Sends: w, Directory: logDirectory{w.log}, HashKey: make([]byte, 32), SoleWriter: alone,
 			})
 			remover := service
 			if !alone {
-				remover = worldOver(t, w.store).Service
+				remover = fixtureOver(t, w.store).Service
 			}
 			for i := range 2 {
 				if _, err := service.Ingest(t.Context(), w.call, text(fmt.Sprint(name, i), "one", by(name)), ""); err != nil {

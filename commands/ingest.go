@@ -13,11 +13,13 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Ingest accepts one data point. The key is the idempotency key, "" for none. One append to the data point's stream is the send.
+// Ingest accepts one data point. key is the idempotency key, "" for none. The send is one append to
+// the stream of the data point.
 //
-// Its faults are audience-unknown, data-point-deleted, idempotency-conflict and service-unavailable.
+// Its faults are audience-unknown, data-point-deleted, idempotency-conflict and
+// service-unavailable.
 func (s *Service) Ingest(ctx context.Context, call Call, in DataPoint, key string) (Receipt, error) {
-	defer s.Foreground.enter(1)()
+	defer s.load.enter(1)()
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	send := single{service: s, call: call, command: uuid.New(), texts: uuid.New(), claimed: eventstore.NoStream, key: key}
@@ -27,7 +29,7 @@ func (s *Service) Ingest(ctx context.Context, call Call, in DataPoint, key strin
 			return Receipt{}, err
 		}
 		send.id = stream.IngestionID(call.Principal.Project.Namespace, key)
-		// What the key stands for comes before anything else is looked at, the audience too.
+		// Resolve the idempotency key first: a replay must not fail on a since-deleted audience.
 		if first, done, err := send.replay(ctx, in); done || err != nil {
 			return first, err
 		}
@@ -39,9 +41,9 @@ func (s *Service) Ingest(ctx context.Context, call Call, in DataPoint, key strin
 		return Receipt{}, err
 	}
 	send.prepared.ingest.IngestionID = send.id
-	send.quota = s.quotaOf(call, send.id)
-	defer send.quota.give(ctx)
-	release, err := s.Log.Serialize(ctx, send.prepared.stream)
+	send.reservation = s.newReservation(call, send.id)
+	defer send.reservation.release(ctx)
+	release, err := s.journal.Serialize(ctx, send.prepared.stream)
 	if err != nil {
 		return Receipt{}, unavailable(err)
 	}
@@ -49,7 +51,7 @@ func (s *Service) Ingest(ctx context.Context, call Call, in DataPoint, key strin
 	return send.run(ctx, in)
 }
 
-// single is one send of one data point on its way.
+// single is one send of one data point.
 type single struct {
 	service     *Service
 	call        Call
@@ -59,89 +61,102 @@ type single struct {
 	key         string
 	fingerprint string
 	hasClaim    bool
-	// claimed is the revision that the first try with this key read: the send stands above it, if it stands.
-	claimed  eventstore.Revision
-	prepared prepared
-	quota    *quota
+	// claimed is the stream revision that the first try with this key read: the send, if it is stored,
+	// is after it.
+	claimed     eventstore.Revision
+	prepared    prepared
+	reservation *reservation
 }
 
-// run decides and appends until the send stands or is refused.
+// run decides and appends until the send is stored or refused.
 //
-// Most sends bring a source id for the first time. Where nothing but the append itself would be done for that, it is decided
-// on an empty stream without a look at it: the store refuses the append where the stream is not empty, and then it is read.
-func (n *single) run(ctx context.Context, in DataPoint) (Receipt, error) {
-	for look := !n.guessable(); ; look = true {
-		base, read := datapoint.Base{}, eventstore.NoStream
-		if look {
-			var err error
-			if base, read, err = n.load(ctx); err != nil {
-				return Receipt{}, err
-			}
-		}
-		if n.hasClaim {
-			// Another try with this key may have landed since the claim was read.
-			if receipt, found, err := n.find(ctx); found || err != nil {
-				return receipt, err
-			}
-		}
-		if err := n.reserve(ctx, base); err != nil {
-			return Receipt{}, err
-		}
-		if err := n.service.appear(ctx, n.call, n.prepared.ingest.Author); err != nil {
-			return Receipt{}, err
-		}
-		if n.key != "" && !n.hasClaim {
-			first, done, err := n.claim(ctx, read, in)
-			if done || err != nil {
-				return first, err
-			}
-			if n.hasClaim {
-				continue // somebody else's claim of the same payload: look for the send first
-			}
-			n.hasClaim, n.claimed = true, read
-		}
-		e, err := n.decide(ctx, base)
-		if err != nil {
-			return Receipt{}, err
-		}
-		done, err := n.service.Log.appendReferring(ctx, &n.prepared.blobs, n.prepared.stream, read, n.call.meta(n.command), e)
-		n.quota.appended(err)
-		switch {
-		case err == nil && moves(base, n.prepared.ingest):
-			outcome := outcomeOfDecision(e)
-			return n.receipt(outcome), n.service.followed(ctx, done.Position, outcome)
-		case err == nil:
-			return n.receipt(outcomeOfDecision(e)), nil
-		case errors.Is(err, eventstore.ErrDeleted):
-			return Receipt{}, dataPointDeleted(n.prepared.ingest.SourceID)
-		case !errors.Is(err, eventstore.ErrConflict):
-			return Receipt{}, err
-		}
-		// Decided anew, it is another event: the store must not take it for the one that lost.
+// Most sends are the first of their source id. If nothing else has to be done for such a send, it
+// is decided on an empty stream without a read. The store refuses the append if the stream is not
+// empty, and then the stream is read.
+func (n *single) run(ctx context.Context, in DataPoint) (receipt Receipt, err error) {
+	blind := n.canAppendBlind()
+	err = untilNoConflict(ctx, nil, func(reread bool) (err error) {
+		receipt, err = n.try(ctx, in, reread || !blind)
+		// Decided again, it is another event: with the same id the store would take it for the refused
+		// one.
 		n.command = uuid.New()
-	}
+		return err
+	})
+	return receipt, err
 }
 
-// reserve takes what the send costs on this base; one that brings no revision costs nothing.
+// try decides and appends once. The error is eventstore.ErrConflict if the stream has changed.
+func (n *single) try(ctx context.Context, in DataPoint, mustRead bool) (Receipt, error) {
+	base, read := datapoint.Base{}, eventstore.NoStream
+	if mustRead {
+		var err error
+		if base, read, err = n.load(ctx); err != nil {
+			return Receipt{}, err
+		}
+	}
+	if n.hasClaim {
+		// Another try with this key may have landed since the claim was read.
+		if receipt, found, err := n.find(ctx); found || err != nil {
+			return receipt, err
+		}
+	}
+	if err := n.reserve(ctx, base); err != nil {
+		return Receipt{}, err
+	}
+	if err := n.service.ensureIdentity(ctx, n.call, n.prepared.ingest.Author); err != nil {
+		return Receipt{}, err
+	}
+	if n.key != "" && !n.hasClaim {
+		first, done, err := n.claim(ctx, read, in)
+		if done || err != nil {
+			return first, err
+		}
+		if n.hasClaim { // of another try with the same payload, which may have sent it
+			return n.try(ctx, in, true)
+		}
+		n.hasClaim, n.claimed = true, read
+	}
+	e, err := n.decide(ctx, base)
+	if err != nil {
+		return Receipt{}, err
+	}
+	p := &n.prepared
+	done, err := n.service.journal.appendReferring(ctx, &p.blobs, p.stream, read, n.call.meta(n.command), e)
+	n.reservation.convert(err)
+	if errors.Is(err, eventstore.ErrDeleted) {
+		return Receipt{}, dataPointDeleted(n.prepared.ingest.SourceID)
+	}
+	if err != nil {
+		return Receipt{}, err
+	}
+	outcome, _ := datapoint.OutcomeOf(e)
+	if moves(base, n.prepared.ingest) {
+		err = n.service.waitVisibleOutcomes(ctx, done.Position, outcome)
+	}
+	return n.receipt(outcome), err
+}
+
+// reserve reserves what the send costs on this base. A send that creates no revision costs nothing.
 func (n *single) reserve(ctx context.Context, base datapoint.Base) error {
-	if !brings(base, n.prepared.ingest) {
-		n.quota.give(ctx)
+	if !createsRevision(base, n.prepared.ingest) {
+		n.reservation.release(ctx)
 		return nil
 	}
-	return n.quota.take(ctx, 1, n.prepared.ingest.CreditTenths)
+	return n.reservation.reserve(ctx, 1, n.prepared.ingest.CreditTenths)
 }
 
-// guessable reports whether a wrong guess costs nothing but the refused append: no limit is asked, no key spent, no record made,
-// no blob written.
-func (n *single) guessable() bool {
+// canAppendBlind reports whether an append without a read costs nothing if it is refused: the send
+// has no cap, no key, no new author and no blob.
+func (n *single) canAppendBlind() bool {
 	author := n.prepared.ingest.Author
-	return !n.quota.binds() && n.key == "" && (author == "" || n.service.authors.has(stream.IdentityID(n.call.Principal.Project.Namespace, author))) &&
+	known := author == "" || n.service.authors.has(stream.IdentityID(n.call.Principal.Project.Namespace, author))
+	return !n.reservation.hasCaps() && n.key == "" && known &&
 		jsonSize(n.prepared.content)+jsonSize(string(n.prepared.metadata)) <= inlineBody
 }
 
-// load reads what the decision stands on. A deleted data point is refused.
+// load reads the base of the decision. Its fault is data-point-deleted.
 func (n *single) load(ctx context.Context) (datapoint.Base, eventstore.Revision, error) {
-	last, ok, err := n.service.Log.Last(ctx, n.prepared.stream)
+	last, ok, err := n.service.journal.Last(ctx, n.prepared.stream)
 	if errors.Is(err, eventstore.ErrDeleted) {
 		return datapoint.Base{}, 0, dataPointDeleted(n.prepared.ingest.SourceID)
 	}
@@ -151,24 +166,27 @@ func (n *single) load(ctx context.Context) (datapoint.Base, eventstore.Revision,
 	if !ok {
 		return datapoint.Base{}, eventstore.NoStream, nil
 	}
-	_, standing, live := datapoint.SendOf(last.Event)
+	_, current, live := datapoint.SendOf(last.Event)
 	if !live {
 		return datapoint.Base{}, 0, dataPointDeleted(n.prepared.ingest.SourceID)
 	}
-	head := standing.Head()
+	head := current.Head()
 	return datapoint.Base{State: &head, LastNumber: head.LastNumber, Next: int64(last.Revision) + 1}, last.Revision, nil
 }
 
-// decide places the texts where the send brings a revision, and makes the event.
+// decide makes the event, and writes blobs if the send creates a revision.
 func (n *single) decide(ctx context.Context, base datapoint.Base) (event.Event, error) {
-	return n.service.Log.decideItem(ctx, base, &n.prepared, n.texts, n.call.meta(n.command))
+	return n.service.journal.decideItem(ctx, base, &n.prepared, n.texts, n.call.meta(n.command))
 }
 
-// decideItem makes the event of one item on a base: texts are placed, stored metadata is taken over where the send omits it.
-func (l *Log) decideItem(ctx context.Context, base datapoint.Base, p *prepared, texts uuid.UUID, meta event.Meta) (event.Event, error) {
+// decideItem makes the event of one item on a base. It writes large texts to blobs, and copies the
+// stored metadata if the send omits it.
+func (l *Journal) decideItem(
+	ctx context.Context, base datapoint.Base, p *prepared, texts uuid.UUID, meta event.Meta,
+) (event.Event, error) {
 	switch base.Outcome(p.ingest) {
 	case ingestion.Created, ingestion.Updated:
-		if err := l.place(ctx, p, texts, meta); err != nil {
+		if err := l.externalize(ctx, p, texts, meta); err != nil {
 			return nil, err
 		}
 	}
@@ -185,29 +203,32 @@ func (l *Log) decideItem(ctx context.Context, base datapoint.Base, p *prepared, 
 	return base.Decide(p.ingest, stored), nil
 }
 
-// claim ties the key to the payload, once every check has passed. Where another try was first, its send (or its conflict) is the answer.
+// claim appends the idempotency claim, after all checks. If another try was first, its receipt or
+// its conflict is returned.
 func (n *single) claim(ctx context.Context, read eventstore.Revision, in DataPoint) (Receipt, bool, error) {
 	claimed := ingestion.Claimed{
 		ProjectID: n.call.Principal.Project.ID, Fingerprint: n.fingerprint, DataPoint: n.prepared.dataPoint,
 		RevisionRead: int64(read), ClaimedAt: n.call.ReceivedAt,
 	}
-	_, err := n.service.Log.Append(ctx, stream.Name(stream.Ingestion, n.id), eventstore.NoStream, n.call.meta(uuid.New()), claimed)
+	name := stream.Name(stream.Ingestion, n.id)
+	_, err := n.service.journal.Append(ctx, name, eventstore.NoStream, n.call.newMeta(), claimed)
 	if errors.Is(err, eventstore.ErrConflict) {
 		return n.replay(ctx, in)
 	}
 	return Receipt{}, false, err
 }
 
-// replay answers what the key stands for: done is true where a send stands behind it. A claim without a send is taken over.
+// replay returns the receipt of the send that the key names. done is false if there is only a
+// claim, which this send takes over, or nothing.
 func (n *single) replay(ctx context.Context, in DataPoint) (Receipt, bool, error) {
-	facts, err := n.service.Log.ReadFrom(ctx, stream.Name(stream.Ingestion, n.id), 0)
-	if err != nil || len(facts) == 0 {
+	send, err := n.service.journal.readSend(ctx, n.id)
+	if err != nil || send.Events == 0 {
 		return Receipt{}, false, err
 	}
-	claim, ok := facts[0].Event.(*ingestion.Claimed)
-	if !ok || claim.Fingerprint != n.fingerprint {
+	if send.Claim == nil || !send.Matches(n.fingerprint) {
 		return Receipt{}, false, idempotencyConflict(n.key, n.id)
 	}
+	claim := send.Claim
 	n.hasClaim, n.claimed = true, eventstore.Revision(claim.RevisionRead)
 	n.prepared.dataPoint = claim.DataPoint
 	n.prepared.stream = stream.Name(stream.DataPoint, claim.DataPoint)
@@ -218,9 +239,9 @@ func (n *single) replay(ctx context.Context, in DataPoint) (Receipt, bool, error
 	return n.find(ctx)
 }
 
-// find looks for the send among the events above the claim.
+// find returns the receipt of the send if it is stored after the claim.
 func (n *single) find(ctx context.Context) (Receipt, bool, error) {
-	facts, err := n.service.Log.ReadFrom(ctx, n.prepared.stream, n.claimed+1)
+	facts, err := n.service.journal.ReadFrom(ctx, n.prepared.stream, n.claimed+1)
 	if errors.Is(err, eventstore.ErrDeleted) {
 		return Receipt{}, false, dataPointDeleted(n.prepared.ingest.SourceID)
 	}
@@ -243,7 +264,7 @@ func (n *single) find(ctx context.Context) (Receipt, bool, error) {
 			}
 		}
 	}
-	return receipt, found, n.service.followed(ctx, moved, last)
+	return receipt, found, n.service.waitVisibleOutcomes(ctx, moved, last)
 }
 
 func (n *single) receipt(outcome ingestion.Outcome) Receipt {
@@ -252,7 +273,7 @@ func (n *single) receipt(outcome ingestion.Outcome) Receipt {
 	return r
 }
 
-// statusOf is how a receipt tells an outcome.
+// statusOf is the status of an outcome in a receipt.
 func statusOf(outcome string) (status string, unchanged *bool) {
 	switch outcome {
 	case ingestion.Unchanged, ingestion.Moved:
@@ -263,18 +284,4 @@ func statusOf(outcome string) (status string, unchanged *bool) {
 	default:
 		return StatusQueued, nil
 	}
-}
-
-// outcomeOfDecision is datapoint.OutcomeOf of an event that was just decided.
-func outcomeOfDecision(e event.Event) ingestion.Outcome {
-	var outcome ingestion.Outcome
-	switch e := e.(type) {
-	case datapoint.RevisionAccepted:
-		outcome, _ = datapoint.OutcomeOf(&e)
-	case datapoint.Moved:
-		outcome, _ = datapoint.OutcomeOf(&e)
-	case datapoint.Resent:
-		outcome, _ = datapoint.OutcomeOf(&e)
-	}
-	return outcome
 }

@@ -22,20 +22,22 @@ const (
 	deleted  = "datapoint.deleted.v1"
 )
 
-func TestIngestRevisionsAndRepeats(t *testing.T) {
-	w := newWorld(t)
+func TestIngest_RevisionsAndRepeats(t *testing.T) {
+	w := newFixture(t)
 	first := w.ingest(text("s", "Ana likes tea", labelled("chat"), with(`{"n":1.0}`)), "")
 	if first.Status != commands.StatusQueued || first.Unchanged != nil || first.ProjectID != 7 || first.SourceID != "s" {
 		t.Errorf("receipt %+v", first)
 	}
 	again := w.ingest(text("s", "Ana likes tea"), "")
-	if again.Status != commands.StatusCompleted || again.Unchanged == nil || !*again.Unchanged || again.IngestionID == first.IngestionID {
+	if again.Status != commands.StatusCompleted || again.Unchanged == nil || !*again.Unchanged ||
+		again.IngestionID == first.IngestionID {
 		t.Errorf("receipt of the repeat %+v", again)
 	}
 	w.ingest(text("s", "Ana likes coffee"), "")
 	wantTypes(t, w.types("s"), accepted, resent, accepted)
 	last := w.history("s")[2].Event.(*datapoint.RevisionAccepted)
-	if last.Effect.Revision != 2 || *last.Effect.Label != "chat" || last.Metadata == nil || last.Metadata.Inline != `{"n":1.0}` {
+	if last.Effect.Revision != 2 || *last.Effect.Label != "chat" || last.Metadata == nil ||
+		last.Metadata.Inline != `{"n":1.0}` {
 		t.Errorf("what was omitted was not kept: %+v", last)
 	}
 	if !last.Effect.OccurredAt.Equal(w.call.ReceivedAt) || last.CreditTenths != 10 || last.Month != "2026-05" {
@@ -43,29 +45,29 @@ func TestIngestRevisionsAndRepeats(t *testing.T) {
 	}
 }
 
-func TestSourceIDDefaultsToTheDigest(t *testing.T) {
-	w := newWorld(t)
+func TestIngest_DefaultSourceID(t *testing.T) {
+	w := newFixture(t)
 	r := w.ingest(commands.DataPoint{Content: "abc"}, "")
 	if want := "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"; r.SourceID != want {
 		t.Errorf("source id %s", r.SourceID)
 	}
 }
 
-func TestUnknownAudienceIsRefused(t *testing.T) {
-	w := newWorld(t)
+func TestIngest_UnknownAudience(t *testing.T) {
+	w := newFixture(t)
 	other, project := "other", "project"
 	_, err := w.Ingest(t.Context(), w.call, commands.DataPoint{Content: "x", Audience: &other}, "k")
 	if f := wantFault(t, err, fault.CodeAudienceUnknown); f.Data["audience"] != "other" {
 		t.Errorf("data %v", f.Data)
 	}
-	// A refused call spends no key.
+	// A refused call does not use up its key.
 	if r := w.ingest(commands.DataPoint{Content: "x", Audience: &project}, "k"); r.Status != commands.StatusQueued {
 		t.Errorf("receipt %+v", r)
 	}
 }
 
-func TestBigTextsGoIntoBlobs(t *testing.T) {
-	w := newWorld(t)
+func TestIngest_BigTexts(t *testing.T) {
+	w := newFixture(t)
 	big := strings.Repeat("\x01 tea ", 300_000) // six bytes of JSON for the first of every six
 	w.ingest(text("s", big, with(`{"m":"`+strings.Repeat("x", 300<<10)+`"}`)), "")
 	w.ingest(text("s", big+"!"), "")
@@ -73,19 +75,19 @@ func TestBigTextsGoIntoBlobs(t *testing.T) {
 	for i, want := range []string{big, big + "!"} {
 		e := facts[i].Event.(*datapoint.RevisionAccepted)
 		if e.Content.Blob == nil || e.Metadata == nil || e.Metadata.Blob == nil {
-			t.Fatalf("revision %d stands inline", i+1)
+			t.Fatalf("revision %d is inline", i+1)
 		}
-		data, err := eventstore.ReadBlob(t.Context(), w.store, w.log.Codec, *e.Content.Blob)
+		data, err := w.log.ReadBlob(t.Context(), *e.Content.Blob)
 		if err != nil || string(data) != want {
 			t.Errorf("revision %d reads back %d bytes: %v", i+1, len(data), err)
 		}
 	}
 }
 
-func TestAuthorAppearsOnce(t *testing.T) {
-	w := newWorld(t)
+func TestIngest_AuthorIsCreatedOnce(t *testing.T) {
+	w := newFixture(t)
 	w.ingest(text("a", "one", by("ana")), "")
-	other := worldOver(t, w.store)
+	other := fixtureOver(t, w.store)
 	other.ingest(text("b", "two", by("ana")), "")
 	name := stream.Name(stream.Identity, stream.IdentityID(w.call.Principal.Project.Namespace, "ana"))
 	facts, err := w.log.ReadFrom(t.Context(), name, 0)
@@ -97,17 +99,18 @@ func TestAuthorAppearsOnce(t *testing.T) {
 	}
 }
 
-func TestIdempotencyKeys(t *testing.T) {
-	w := newWorld(t)
+func TestIngest_IdempotencyKeys(t *testing.T) {
+	w := newFixture(t)
 	first := w.ingest(text("s", "one", labelled("l")), "key")
 	if again := w.ingest(text("s", "one", labelled("l")), "key"); again != first {
 		t.Errorf("the same payload answers %+v, first %+v", again, first)
 	}
-	if other := worldOver(t, w.store).ingest(text("s", "one", labelled("l")), "key"); other != first {
+	if other := fixtureOver(t, w.store).ingest(text("s", "one", labelled("l")), "key"); other != first {
 		t.Errorf("another process answers %+v", other)
 	}
 	_, err := w.Ingest(t.Context(), w.call, text("s", "two", labelled("l")), "key")
-	if f := wantFault(t, err, fault.CodeIdempotencyConflict); f.Data["ingestionId"] != first.IngestionID || f.Data["idempotencyKey"] != "key" {
+	if f := wantFault(t, err, fault.CodeIdempotencyConflict); f.Data["ingestionId"] != first.IngestionID ||
+		f.Data["idempotencyKey"] != "key" {
 		t.Errorf("data %v", f.Data)
 	}
 	// Null metadata is not omitted metadata.
@@ -118,10 +121,10 @@ func TestIdempotencyKeys(t *testing.T) {
 	wantFault(t, err, fault.CodeIdempotencyConflict)
 	wantTypes(t, w.types("s"), accepted)
 
-	// What came after does not change what the key stands for; a deletion does.
+	// A later revision does not change the answer of the key. A deletion does.
 	w.ingest(text("s", "three"), "")
 	if again := w.ingest(text("s", "one", labelled("l")), "key"); again != first {
-		t.Errorf("behind a later revision the key answers %+v", again)
+		t.Errorf("after a later revision the key returns %+v", again)
 	}
 	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"s"}); err != nil {
 		t.Fatal(err)
@@ -130,10 +133,10 @@ func TestIdempotencyKeys(t *testing.T) {
 	wantFault(t, err, fault.CodeDataPointDeleted)
 }
 
-// Whatever the interleaving, one send stands behind a key and every caller is told of it.
-func TestManyCallersOfOneKey(t *testing.T) {
-	w := newWorld(t)
-	worlds := []*world{w, worldOver(t, w.store)}
+// Many callers use one key concurrently. One send is stored, and every caller gets its receipt.
+func TestIngest_ConcurrentCallersOfOneKey(t *testing.T) {
+	w := newFixture(t)
+	worlds := []*fixture{w, fixtureOver(t, w.store)}
 	receipts := make([]commands.Receipt, 32)
 	errs := make([]error, 32)
 	race(32, func(i int) {
@@ -148,27 +151,28 @@ func TestManyCallersOfOneKey(t *testing.T) {
 	wantTypes(t, w.types("s"), accepted)
 }
 
-// Every answer is true: what a receipt calls a revision is one in the stream, once, and the head is the last of them.
-func TestManyCallersOfOneID(t *testing.T) {
-	w := newWorld(t)
-	worlds := []*world{w, worldOver(t, w.store)}
+// Many callers send one id concurrently. Each receipt of a revision matches exactly one revision of
+// the stream, and the head is the last revision.
+func TestIngest_ConcurrentCallersOfOneID(t *testing.T) {
+	w := newFixture(t)
+	worlds := []*fixture{w, fixtureOver(t, w.store)}
 	receipts := make([]commands.Receipt, 32)
 	errs := make([]error, 32)
 	race(32, func(i int) {
 		on := worlds[i%2]
 		receipts[i], errs[i] = on.Ingest(t.Context(), on.call, text("s", string(rune('a'+i%5))), "")
 	})
-	sends := make(map[uuid.UUID]eventstore.Fact)
+	sends := make(map[uuid.UUID]eventstore.DecodedEvent)
 	revision := 0
 	for _, f := range w.history("s") {
-		send, standing, _ := datapoint.SendOf(f.Event)
+		send, current, _ := datapoint.SendOf(f.Event)
 		if _, twice := sends[send.IngestionID]; twice {
-			t.Errorf("send %s stands twice", send.IngestionID)
+			t.Errorf("send %s is stored twice", send.IngestionID)
 		}
 		sends[send.IngestionID] = f
 		if f.Type == accepted {
-			if revision++; standing.Effect.Revision != revision {
-				t.Errorf("revision %d follows %d", standing.Effect.Revision, revision-1)
+			if revision++; current.Effect.Revision != revision {
+				t.Errorf("revision %d follows %d", current.Effect.Revision, revision-1)
 			}
 		}
 	}
@@ -178,23 +182,23 @@ func TestManyCallersOfOneID(t *testing.T) {
 			continue
 		}
 		if queued := r.Status == commands.StatusQueued; queued != (sends[r.IngestionID].Type == accepted) {
-			t.Errorf("caller %d was told %s of a %s", i, r.Status, sends[r.IngestionID].Type)
+			t.Errorf("caller %d got %s for a %s", i, r.Status, sends[r.IngestionID].Type)
 		}
 	}
 	if len(sends) != 32 {
-		t.Errorf("%d sends of 32 stand", len(sends))
+		t.Errorf("%d sends of 32 are stored", len(sends))
 	}
 }
 
-func TestDeletedIDIsRefused(t *testing.T) {
-	w := newWorld(t)
+func TestIngest_DeletedID(t *testing.T) {
+	w := newFixture(t)
 	w.ingest(text("s", "one"), "")
 	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"s"}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := w.Ingest(t.Context(), w.call, text("s", "two"), "")
 	wantFault(t, err, fault.CodeDataPointDeleted)
-	// Also once its streams are gone.
+	// It is still refused after its streams are erased.
 	name := stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, "s"))
 	if _, err := w.store.Tombstone(t.Context(), name, 1); err != nil {
 		t.Fatal(err)

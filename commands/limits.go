@@ -14,78 +14,85 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Limits take what sends cost of what their organizations may still take, in whatever process they are decided.
-type Limits interface {
-	// Reserve takes a reservation where the limits leave it, and holds it for so long: what is not appended by then never is.
-	// The same try may reserve once. Its faults are project-cap-reached, spend-cap-reached, out-of-credits and service-unavailable.
+// Limiter reserves what sends cost, under the caps of their projects and organizations, for all
+// processes together.
+type Limiter interface {
+	// Reserve makes a reservation if the caps allow it, and holds it for a time: what is not appended
+	// by then never is. A try may reserve once. Its faults are project-cap-reached, spend-cap-reached,
+	// out-of-credits and service-unavailable.
 	Reserve(ctx context.Context, r metering.Reservation, hold time.Duration) error
-	// Release gives back what a try has reserved, and of which nothing was stored nor will be.
+	// Release ends the reservation of a try of which nothing was stored nor will be.
 	Release(ctx context.Context, sendID, try uuid.UUID) error
 }
 
 const (
-	// appendGrace is how long after the end of its command an append may still be on its way to the event store.
+	// appendGrace is how long after the end of its command an append may still be on its way to the
+	// event store.
 	appendGrace = 10 * time.Second
-	// reservationHold is until when a reservation is not taken for one that was left behind.
+	// reservationHold is how long the sweep takes a reservation for one that is in use.
 	reservationHold = decideTimeout + appendGrace
-	// releaseTimeout bounds giving a reservation back, which goes on when the caller is gone.
+	// releaseTimeout bounds the release of a reservation, which continues when the caller is gone.
 	releaseTimeout = 5 * time.Second
 )
 
-// quota is what one try of a send holds of its limits. A send takes it once it is known to bring a revision, and gives it
-// back where it was refused; what was stored, or may have been, stays reserved until it is a fact or can be none.
-type quota struct {
+// reservation is what one try of a send reserves of its caps. The try reserves once it knows that
+// it creates a revision, and releases if it is refused. What is stored, or may be, stays reserved
+// until the send is projected or cannot be stored any more.
+type reservation struct {
 	service *Service
 	of      metering.Reservation
 	held    bool
 }
 
-// quotaOf is the quota of a new try of a send, which holds nothing yet.
-func (s *Service) quotaOf(call Call, send uuid.UUID) *quota {
+// newReservation is the reservation of a new try of a send, which holds nothing yet.
+func (s *Service) newReservation(call Call, send uuid.UUID) *reservation {
 	p := call.Principal
-	return &quota{service: s, of: metering.Reservation{
-		OrganizationID: p.OrganizationID, ProjectID: p.Project.ID, SendID: send, Try: uuid.New(), Limits: p.Limits, At: call.ReceivedAt,
+	return &reservation{service: s, of: metering.Reservation{
+		OrganizationID: p.OrganizationID, ProjectID: p.Project.ID, SendID: send, Try: uuid.New(), Limits: p.Limits,
+		At: call.ReceivedAt,
 	}}
 }
 
-// binds reports whether anything bounds the send. Where nothing does, its quota is never asked for.
-func (q *quota) binds() bool { return q.service.Limits != nil && q.of.Limits.Bind() }
+// hasCaps reports whether the send has caps. Without a cap, no reservation is made.
+func (r *reservation) hasCaps() bool { return r.of.Limits.Bind() }
 
-// take reserves. A try that holds something already keeps it: what it brings does not change.
-func (q *quota) take(ctx context.Context, items, tenths int64) error {
-	if !q.binds() || q.held {
+// reserve reserves, unless the try holds a reservation already.
+func (r *reservation) reserve(ctx context.Context, items, tenths int64) error {
+	if !r.hasCaps() || r.held {
 		return nil
 	}
-	q.of.Items, q.of.CreditTenths = items, tenths
-	err := q.service.Limits.Reserve(ctx, q.of, reservationHold)
-	// What failed may have been stored all the same, and is given back like any other; what was refused is not there.
+	r.of.Items, r.of.CreditTenths = items, tenths
+	err := r.service.limits.Reserve(ctx, r.of, reservationHold)
+	// After a failure the reservation may be stored, so it is released. After a refusal it is not.
 	var refused *fault.Error
-	q.held = !errors.As(err, &refused) || refused.Kind == fault.Unavailable
+	r.held = !errors.As(err, &refused) || refused.Kind == fault.Unavailable
 	return err
 }
 
-// appended says what became of the append that the quota was taken for: only a definite refusal lets go of it.
-func (q *quota) appended(err error) {
+// convert leaves the reservation to the send that was appended. err is that of the append: after a
+// definite refusal the try keeps the reservation.
+func (r *reservation) convert(err error) {
 	if err == nil || !errors.Is(err, eventstore.ErrConflict) && !errors.Is(err, eventstore.ErrDeleted) {
-		q.held = false
+		r.held = false
 	}
 }
 
-// give gives back what is still held. What fails here is left to the sweep.
-func (q *quota) give(ctx context.Context) {
-	if !q.held {
+// release ends the reservation if the try still holds it. If that fails, the sweep ends it.
+func (r *reservation) release(ctx context.Context) {
+	if !r.held {
 		return
 	}
-	q.held = false
+	r.held = false
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	if err := q.service.Limits.Release(ctx, q.of.SendID, q.of.Try); err != nil {
-		q.service.Log.Logger.WarnContext(ctx, "a reservation is left to the sweep", "send", q.of.SendID, "err", err)
+	if err := r.service.limits.Release(ctx, r.of.SendID, r.of.Try); err != nil {
+		r.service.journal.Logger.WarnContext(ctx, "reservation not released, left to the sweep", "send", r.of.SendID,
+			"err", err)
 	}
 }
 
-// brings reports whether an item brings a revision on a base, and so takes of limits.
-func brings(base datapoint.Base, in datapoint.Ingest) bool {
+// createsRevision reports whether an item creates a revision on a base, and so costs credits.
+func createsRevision(base datapoint.Base, in datapoint.Ingest) bool {
 	outcome := base.Outcome(in)
 	return outcome == ingestion.Created || outcome == ingestion.Updated
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// between is a store that does something once before the first append to a stream of a category.
+// between is a store that calls a function once, before the first append to a stream of a category.
 type between struct {
 	eventstore.Store
 	category string
@@ -22,15 +22,17 @@ type between struct {
 	do       func()
 }
 
-func (b between) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
-	if stream.Family(name) == b.category {
+func (b between) Append(
+	ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed,
+) (eventstore.Appended, error) {
+	if stream.Category(name) == b.category {
 		b.once.Do(b.do)
 	}
 	return b.Store.Append(ctx, name, expected, events)
 }
 
-// revisions is how many revisions the data points have, as the month counts them.
-func (w *world) revisions(ids ...string) (n int) {
+// revisions counts the revisions of the data points as the monthly cap does.
+func (w *fixture) revisions(ids ...string) (n int) {
 	for _, id := range ids {
 		for _, f := range w.history(id) {
 			if _, is := f.Event.(*datapoint.RevisionAccepted); is {
@@ -41,11 +43,13 @@ func (w *world) revisions(ids ...string) (n int) {
 	return n
 }
 
-// A batch that looks unchanged takes nothing of the cap, so it must bring no revision, whatever another process changes
-// between its decision and its end: what changed nothing when it was decided takes effect there. The other process fills the cap.
-func TestCap_BatchLooksUnchangedAndIsChangedByARace(t *testing.T) {
-	team := func(w *world) {
-		if _, err := w.PutAudience(t.Context(), w.call, commands.AudiencePut{Slug: "team", Kind: "fixed", Identities: []string{"ana"}}); err != nil {
+// A batch that changes nothing reserves nothing, so it must not create a revision, even if another
+// process changes its data points between the decision and the end of the fan-out. The other
+// process uses the cap up.
+func TestCap_UnchangedBatchRacesWithAChange(t *testing.T) {
+	team := func(w *fixture) {
+		put := commands.AudiencePut{Slug: "team", Kind: "fixed", Identities: []string{"ana"}}
+		if _, err := w.PutAudience(t.Context(), w.call, put); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -56,8 +60,8 @@ func TestCap_BatchLooksUnchangedAndIsChangedByARace(t *testing.T) {
 		name string
 		// when the other process changes the data points: before an append of the batch to this category
 		before  string
-		change  []func(*commands.DataPoint) // of what the batch sends
-		crash   bool                        // the batch's process dies behind its commit, and another one ends it
+		change  []func(*commands.DataPoint) // to the items of the batch
+		crash   bool                        // the process of the batch dies after its commit, and another one completes it
 		outcome string
 	}{
 		{"before its commit", stream.Ingestion, nil, false, ingestion.Unchanged},
@@ -83,8 +87,9 @@ func TestCap_BatchLooksUnchangedAndIsChangedByARace(t *testing.T) {
 				d.left.Store(2) // stage and commit
 				store = d
 			}
-			other := worldOver(t, store)
-			other.Limits, other.call = m, w.call
+			other := fixtureOver(t, store)
+			other.configure(func(c *commands.Config) { c.Limits = m })
+			other.call = w.call
 			r, err := other.IngestBatch(t.Context(), other.call, old, "key")
 			if c.crash {
 				if err == nil {
@@ -103,7 +108,7 @@ func TestCap_BatchLooksUnchangedAndIsChangedByARace(t *testing.T) {
 				t.Errorf("receipt %+v", r)
 			}
 			if n := w.revisions(ids...); n != most {
-				t.Errorf("%d revisions, where the cap is %d", n, most)
+				t.Errorf("%d revisions, the cap is %d", n, most)
 			}
 			m.want(t, most, most*10)
 			for _, id := range ids {
@@ -117,7 +122,7 @@ func TestCap_BatchLooksUnchangedAndIsChangedByARace(t *testing.T) {
 					t.Errorf("%s: revision %d, %.8s", id, head.Revision, head.Content)
 				}
 			}
-			// What comes next is decided on what the other process left.
+			// The next send is decided on the state that the other process left.
 			if again := w.batch(changed, ""); again.Unchanged == nil {
 				t.Errorf("what was sent last is not unchanged: %+v", again)
 			}
@@ -127,10 +132,12 @@ func TestCap_BatchLooksUnchangedAndIsChangedByARace(t *testing.T) {
 	}
 }
 
-// At a reached cap a batch that changes nothing is accepted, also one that only moves; one more revision is refused.
-func TestCap_ReachedAndNothingChanges(t *testing.T) {
+// At a reached cap, a batch that changes nothing or only moves data points is accepted. A batch
+// with a new revision is refused.
+func TestCap_ReachedByAnUnchangedBatch(t *testing.T) {
 	w, m := capped(t, 2)
-	if _, err := w.PutAudience(t.Context(), w.call, commands.AudiencePut{Slug: "team", Kind: "fixed", Identities: []string{}}); err != nil {
+	put := commands.AudiencePut{Slug: "team", Kind: "fixed", Identities: []string{}}
+	if _, err := w.PutAudience(t.Context(), w.call, put); err != nil {
 		t.Fatal(err)
 	}
 	team := "team"

@@ -19,7 +19,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// meter is limits in memory. What is reserved counts until it is released: nothing becomes a fact.
+// meter is a Limiter in memory. A reservation counts until it is released.
 type meter struct {
 	mu    sync.Mutex
 	held  map[uuid.UUID]metering.Reservation // by try
@@ -58,7 +58,7 @@ func (m *meter) Release(_ context.Context, _, try uuid.UUID) error {
 	return nil
 }
 
-// taken is what is held of items and credits.
+// taken returns the reserved items and credits.
 func (m *meter) taken() (items, tenths int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,31 +76,31 @@ func (m *meter) want(t *testing.T, items, tenths int64) {
 	}
 }
 
-// capped is a world whose project takes so many data points a month.
-func capped(t *testing.T, items int64) (*world, *meter) {
+// capped returns a fixture whose project has a monthly cap of data points.
+func capped(t *testing.T, items int64) (*fixture, *meter) {
 	t.Helper()
-	w := newWorld(t)
+	w := newFixture(t)
 	m := &meter{held: map[uuid.UUID]metering.Reservation{}}
-	w.Limits = m
-	w.call.Principal.Limits = metering.Limits{Plan: metering.SelfHosted, IngestionCap: &items}
+	w.configure(func(c *commands.Config) { c.Limits = m })
+	w.call.Principal.Limits = metering.Caps{Plan: metering.SelfHosted, IngestionCap: &items}
 	return w, m
 }
 
-func TestNothingIsReservedWhereNothingBinds(t *testing.T) {
+func TestReserve_NoCap(t *testing.T) {
 	w, m := capped(t, 1)
-	w.call.Principal.Limits = metering.Limits{Plan: metering.SelfHosted}
+	w.call.Principal.Limits = metering.Caps{Plan: metering.SelfHosted}
 	w.ingest(text("a", "one"), "")
 	w.batch([]commands.DataPoint{text("b", "two"), text("c", "three")}, "")
 	if m.asked != 0 {
-		t.Errorf("limits were asked %d times", m.asked)
+		t.Errorf("the limiter was called %d times", m.asked)
 	}
 }
 
-func TestSingleSendsReserve(t *testing.T) {
+func TestReserve_SingleSends(t *testing.T) {
 	w, m := capped(t, 2)
 	w.ingest(text("a", "one"), "key")
 	m.want(t, 1, 10)
-	// What changes nothing, what moves, and a repetition of the key take nothing, however little is left.
+	// An unchanged send, a move and a repeated key reserve nothing, so the cap does not refuse them.
 	w.ingest(text("a", "one"), "")
 	w.ingest(text("b", string(make([]byte, 351))), "")
 	m.want(t, 2, 30)
@@ -123,13 +123,13 @@ func TestSingleSendsReserve(t *testing.T) {
 	if facts, err := w.log.ReadFrom(t.Context(), author, 0); err != nil || len(facts) > 0 {
 		t.Errorf("the refused send left its author: %v, %v", facts, err)
 	}
-	// A refused call spends no key.
+	// A refused call does not use up its key.
 	if r := w.ingest(text("a", "one"), "other key"); r.Status != commands.StatusCompleted {
 		t.Errorf("the key of a refused send answers %+v", r)
 	}
 }
 
-func TestBatchesReserve(t *testing.T) {
+func TestReserve_Batches(t *testing.T) {
 	w, m := capped(t, 3)
 	w.ingest(text("a", "one"), "")
 	items := []commands.DataPoint{text("a", "one"), text("b", "two"), text("c", string(make([]byte, 351)))}
@@ -150,7 +150,8 @@ func TestBatchesReserve(t *testing.T) {
 		t.Errorf("receipt %+v", again)
 	}
 	m.want(t, 3, 40)
-	_, err = w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("a", "one"), text("d", "four", by("ana"))}, "other key")
+	_, err = w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("a", "one"), text("d", "four", by("ana"))},
+		"other key")
 	wantFault(t, err, fault.CodeProjectCapReached)
 	if got := w.types("d"); got != nil {
 		t.Errorf("the refused batch left %v", got)
@@ -158,10 +159,10 @@ func TestBatchesReserve(t *testing.T) {
 	w.batch([]commands.DataPoint{text("a", "one")}, "other key")
 }
 
-// A projection that is late knows nothing of what was just sent: a batch that sends it again is free all the same.
-func TestUnchangedBatchIsNotRefusedForALateProjection(t *testing.T) {
+// The projection has not applied the last send. A batch that repeats that send still costs nothing.
+func TestReserve_UnchangedBatchAndLateProjection(t *testing.T) {
 	w, m := capped(t, 1)
-	w.DataPoints = knowsNothing{}
+	w.configure(func(c *commands.Config) { c.DataPoints = knowsNothing{} })
 	w.ingest(text("a", "one"), "")
 	if r := w.batch([]commands.DataPoint{text("a", "one")}, ""); r.Unchanged == nil {
 		t.Errorf("receipt %+v", r)
@@ -175,12 +176,13 @@ func (knowsNothing) Sent(context.Context, []uuid.UUID) (map[uuid.UUID]struct{}, 
 	return map[uuid.UUID]struct{}{}, nil
 }
 
-// Sends that race hold what they stored in the end, and nothing else.
-func TestRacesGiveBackWhatTheyDidNotStore(t *testing.T) {
+// Sends that race reserve exactly what they store.
+func TestReserve_RacesReleaseUnstoredSends(t *testing.T) {
 	w, m := capped(t, 1000)
-	other := worldOver(t, w.store)
-	other.Limits, other.call = m, w.call
-	worlds := []*world{w, other}
+	other := fixtureOver(t, w.store)
+	other.configure(func(c *commands.Config) { c.Limits = m })
+	other.call = w.call
+	worlds := []*fixture{w, other}
 	ids := []string{"a", "b", "c"}
 	errs := make([]error, 48)
 	race(len(errs), func(i int) {
@@ -210,54 +212,58 @@ func TestRacesGiveBackWhatTheyDidNotStore(t *testing.T) {
 	m.want(t, items, tenths)
 }
 
-// silent is a store that answers no append of a family, whose callers give up then: whether it happened is not known.
+// silent is a store that leaves the outcome of appends to a category unknown and cancels the
+// caller.
 type silent struct {
 	eventstore.Store
 	family string
 	giveUp context.CancelFunc
 }
 
-func (s silent) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
-	if stream.Family(name) == s.family {
+func (s silent) Append(
+	ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed,
+) (eventstore.Appended, error) {
+	if stream.Category(name) == s.family {
 		s.giveUp()
 		return eventstore.Appended{}, eventstore.ErrUnknown
 	}
 	return s.Store.Append(ctx, name, expected, events)
 }
 
-// What may have been stored stays reserved; what cannot have been is given back.
-func TestUnknownOutcomeStaysReserved(t *testing.T) {
+// A send with an unknown outcome stays reserved. A send that cannot be stored is released.
+func TestReserve_UnknownOutcome(t *testing.T) {
 	w, m := capped(t, 10)
-	try := func(family string, send func(ctx context.Context, on *world) error) {
+	try := func(family string, send func(ctx context.Context, on *fixture) error) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		on := worldOver(t, silent{w.store, family, cancel})
-		on.Limits, on.call = m, w.call
+		on := fixtureOver(t, silent{w.store, family, cancel})
+		on.configure(func(c *commands.Config) { c.Limits = m })
+		on.call = w.call
 		if err := send(ctx, on); err == nil {
 			t.Fatal("answered without the store")
 		}
 	}
-	try(stream.DataPoint, func(ctx context.Context, on *world) error {
+	try(stream.DataPoint, func(ctx context.Context, on *fixture) error {
 		_, err := on.Ingest(ctx, w.call, text("a", "one"), "")
 		return err
 	})
 	m.want(t, 1, 10)
-	try(stream.Ingestion, func(ctx context.Context, on *world) error {
+	try(stream.Ingestion, func(ctx context.Context, on *fixture) error {
 		_, err := on.IngestBatch(ctx, w.call, []commands.DataPoint{text("b", "two")}, "")
 		return err
 	})
 	m.want(t, 2, 20)
-	// The author's record, the claim or the stage cannot be made: the send itself was never on its way.
-	try(stream.Identity, func(ctx context.Context, on *world) error {
+	// The author's record, the claim or the stage fails: the send itself was not appended.
+	try(stream.Identity, func(ctx context.Context, on *fixture) error {
 		_, err := on.Ingest(ctx, w.call, text("c", "three", by("ana")), "")
 		return err
 	})
-	try(stream.Ingestion, func(ctx context.Context, on *world) error {
+	try(stream.Ingestion, func(ctx context.Context, on *fixture) error {
 		_, err := on.Ingest(ctx, w.call, text("c", "three"), "key")
 		return err
 	})
-	try(stream.Blob, func(ctx context.Context, on *world) error {
+	try(stream.Blob, func(ctx context.Context, on *fixture) error {
 		_, err := on.IngestBatch(ctx, w.call, []commands.DataPoint{text("c", "three")}, "")
 		return err
 	})

@@ -14,88 +14,92 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/panics"
-	"github.com/annals-project/annals/internal/todo"
+	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/work"
 )
 
 const (
-	// flushEvery is about how long the recalls of a project stay counted outside the log, seenEvery
-	// how long a seen identity does.
+	// flushEvery is about how long the recalls of a project stay outside the log, seenEvery how long a
+	// seen identity does.
 	flushEvery = 10 * time.Minute
 	seenEvery  = time.Hour
-	// lookEvery is the pause between two looks for what is due.
+	// lookEvery is the pause between two checks for due counts.
 	lookEvery = 30 * time.Second
 	// flushTimeout bounds one flush, also the last one of a process.
 	flushTimeout = 10 * time.Second
-	// directoryTimeout is how much of that a directory that is behind may take.
+	// directoryTimeout is how much of flushTimeout a lagging directory may take.
 	directoryTimeout = 2 * time.Second
 	// flushWidth is how many streams are appended to at once.
 	flushWidth = 8
 )
 
-// Counted are the recalls that are counted beside the log, in all processes together.
-type Counted interface {
-	// Take assigns flush ids to counts that are due. It returns these charges and those that other
-	// processes left behind; more reports that there may be others.
-	Take(ctx context.Context, due todo.Due) (open []todo.Charge, more bool, err error)
-	// Begin keeps the last revision of a sum's stream before the sum is first appended, and answers the one kept first; ok is false
-	// for a sum that is known to be in the log.
+// PendingCharges are the counted recalls of all processes that are not in the log yet.
+type PendingCharges interface {
+	// Take assigns flush ids to counts that are due. It returns these charges and the open ones of
+	// other processes. more reports that there may be others.
+	Take(ctx context.Context, due work.Due) (open []work.Charge, more bool, err error)
+	// Begin records the last revision of the stream of a charge before its first append, and returns
+	// the revision that was recorded first. ok is false for a charge that is known to be in the log.
 	Begin(ctx context.Context, flush uuid.UUID, last eventstore.Revision) (after eventstore.Revision, ok bool, err error)
-	// DropCharges forgets sums that projection usage knows: those it shows, and those of the list.
+	// DropCharges deletes charges that projection usage has applied: those that it shows, and the
+	// given ones.
 	DropCharges(ctx context.Context, known ...uuid.UUID) error
-	// DropSeen forgets who was seen as told by sums that were dropped before.
+	// DropSeen deletes the seen identities of charges that were dropped earlier.
 	DropSeen(ctx context.Context) error
 }
 
-// Metering takes what was counted beside the log into it. A sum is forgotten only once it is seen in the log, and appended only at
-// a revision above which it was looked for: no crash loses one or counts one twice.
+// Metering appends counted recalls to the log. It deletes a count only once it has seen it in the
+// log, and appends it only after a revision from which on it looked for it: no crash loses a count
+// or stores it twice.
 type Metering struct {
-	Log     *Log
-	Counted Counted
+	Journal *Journal
+	Pending PendingCharges
 	Waiter  Waiter
 	Logger  *slog.Logger
 	Now     func() time.Time
 }
 
-// Run appends what is due to the log until the context ends, and then everything.
+// Run appends due counts until the context ends, and then everything.
 func (m *Metering) Run(ctx context.Context) error {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			m.guarded(ctx, todo.Due{Sum: flushEvery, Seen: seenEvery})
+			m.guarded(ctx, work.Due{Sum: flushEvery, Seen: seenEvery})
 		case <-ctx.Done():
-			m.guarded(context.WithoutCancel(ctx), todo.Due{})
+			m.guarded(context.WithoutCancel(ctx), work.Due{})
 			return nil
 		}
 	}
 }
 
-// guarded is flush that only logs a failure: the next flush, or another process, takes up the rest.
-func (m *Metering) guarded(ctx context.Context, due todo.Due) {
+// guarded is flush that only logs a failure. The next flush, or another process, continues.
+func (m *Metering) guarded(ctx context.Context, due work.Due) {
 	if err := m.flush(ctx, due); err != nil {
-		m.Logger.WarnContext(ctx, "recalls stay counted beside the log", "err", err)
+		m.Logger.WarnContext(ctx, "usage flush failed, will retry", "err", err)
 	}
 }
 
 // Flush appends everything counted so far to the log, up to flushTimeout.
-func (m *Metering) Flush(ctx context.Context) error { return m.flush(ctx, todo.Due{}) }
+func (m *Metering) Flush(ctx context.Context) error { return m.flush(ctx, work.Due{}) }
 
-// flush appends what is due, a bounded part at a time, and forgets the counts that the projections
-// have read from the log.
-func (m *Metering) flush(ctx context.Context, due todo.Due) error {
+// flush appends due counts, a bounded part at a time, and deletes those that the projections have
+// applied.
+func (m *Metering) flush(ctx context.Context, due work.Due) error {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	errs := []error{m.forgetSeen(ctx)}
 	for more := true; more && ctx.Err() == nil; {
-		var open []todo.Charge
+		var open []work.Charge
 		var err error
-		if open, more, err = m.Counted.Take(ctx, due); err != nil {
+		if open, more, err = m.Pending.Take(ctx, due); err != nil {
 			return errors.Join(append(errs, err)...)
 		}
 		positions, err := m.appendAll(ctx, open)
-		// A failed append must not keep the other charges from being forgotten.
+		// Delete the other charges even if an append failed.
 		if err = errors.Join(err, m.forgetCharges(ctx, open, positions)); err != nil && len(errs) < mostErrors {
 			errs = append(errs, err)
 		}
@@ -103,19 +107,23 @@ func (m *Metering) flush(ctx context.Context, due todo.Due) error {
 	return errors.Join(errs...)
 }
 
-// mostErrors bounds the failed parts that a flush reports.
+// mostErrors bounds how many errors a flush reports.
 const mostErrors = 4
 
-// appendAll answers where each sum stands in the log, 0 for one that could not be appended, or that the projection knows already.
-func (m *Metering) appendAll(ctx context.Context, open []todo.Charge) ([]eventstore.Position, error) {
+// appendAll returns the position of each charge, 0 for one that was not appended, or that the
+// projection knows already.
+func (m *Metering) appendAll(ctx context.Context, open []work.Charge) ([]eventstore.Position, error) {
 	positions, errs := make([]eventstore.Position, len(open)), make([]error, len(open))
 	var group errgroup.Group
 	group.SetLimit(flushWidth)
 	for i, c := range open {
 		group.Go(func() error {
-			errs[i] = panics.Call(ctx, m.Logger, "flush of usage panicked", func() (err error) { positions[i], err = m.append(ctx, c); return err })
+			errs[i] = panics.Call(ctx, m.Logger, "flush of usage panicked", func() (err error) {
+				positions[i], err = m.append(ctx, c)
+				return err
+			})
 			if errs[i] != nil {
-				errs[i] = fmt.Errorf("recalls of project %s: %w", c.ProjectID, errs[i])
+				errs[i] = fmt.Errorf("flush recalls of project %s: %w", c.ProjectID, errs[i])
 			}
 			return nil
 		})
@@ -123,9 +131,9 @@ func (m *Metering) appendAll(ctx context.Context, open []todo.Charge) ([]eventst
 	return positions, errors.Join(append(errs, group.Wait())...)
 }
 
-func (m *Metering) append(ctx context.Context, c todo.Charge) (eventstore.Position, error) {
+func (m *Metering) append(ctx context.Context, c work.Charge) (eventstore.Position, error) {
 	name := stream.UsageName(c.ProjectID, c.Month)
-	release, err := m.Log.Serialize(ctx, name)
+	release, err := m.Journal.Serialize(ctx, name)
 	if err != nil {
 		return 0, err
 	}
@@ -134,41 +142,42 @@ func (m *Metering) append(ctx context.Context, c todo.Charge) (eventstore.Positi
 		ProjectID: c.ProjectID, OrganizationID: c.OrganizationID, FlushID: c.FlushID, Month: c.Month,
 		Recalls: c.Recalls, RecallTenths: c.RecallTenths, Seen: c.Seen, At: m.Now(),
 	}
-	for retry := (tries{}); ; {
+	var position eventstore.Position
+	err = untilNoConflict(ctx, &backoff.Tries{}, func(bool) error {
 		last, err := m.lastOf(ctx, name)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		after, open, err := m.Counted.Begin(ctx, c.FlushID, last)
+		after, open, err := m.Pending.Begin(ctx, c.FlushID, last)
 		if err != nil || !open {
-			return 0, err
+			return err
 		}
 		if last > after {
-			// An earlier try, of whatever process, may have landed.
-			if position, err := m.find(ctx, name, after+1, c.FlushID); err != nil || position > 0 {
-				return position, err
+			// An earlier try of any process may be stored.
+			if position, err = m.find(ctx, name, after+1, c.FlushID); err != nil || position > 0 {
+				return err
 			}
 		}
-		done, err := m.Log.Append(ctx, name, last, event.Meta{CommandID: c.FlushID, Principal: "metering"}, charged)
-		if !errors.Is(err, eventstore.ErrConflict) {
-			return done.Position, err
-		}
-		if err := retry.again(ctx, err); err != nil {
-			return 0, err
-		}
-	}
+		done, err := m.Journal.Append(ctx, name, last, event.Meta{CommandID: c.FlushID, Principal: "metering"}, charged)
+		position = done.Position
+		return err
+	})
+	return position, err
 }
 
 func (m *Metering) lastOf(ctx context.Context, name string) (eventstore.Revision, error) {
-	last, ok, err := m.Log.Last(ctx, name)
+	last, ok, err := m.Journal.Last(ctx, name)
 	if err != nil || !ok {
 		return eventstore.NoStream, err
 	}
 	return last.Revision, nil
 }
 
-func (m *Metering) find(ctx context.Context, name string, from eventstore.Revision, flush uuid.UUID) (eventstore.Position, error) {
-	facts, err := m.Log.ReadFrom(ctx, name, from)
+// find returns the position of a charge in its stream, 0 if it is not there.
+func (m *Metering) find(
+	ctx context.Context, name string, from eventstore.Revision, flush uuid.UUID,
+) (eventstore.Position, error) {
+	facts, err := m.Journal.ReadFrom(ctx, name, from)
 	if err != nil {
 		return 0, err
 	}
@@ -180,23 +189,23 @@ func (m *Metering) find(ctx context.Context, name string, from eventstore.Revisi
 	return 0, nil
 }
 
-// forgetSeen forgets the identities of earlier flushes that the directory has applied. A reader
-// that reads the directory first and the counts second has the time between two flushes for it.
+// forgetSeen deletes the identities of earlier flushes that the directory has applied. A reader
+// that reads the directory first and the counts second has the time between two flushes for that.
 func (m *Metering) forgetSeen(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, directoryTimeout)
 	defer cancel()
-	head, err := m.Log.Store.Head(ctx)
+	head, err := m.Journal.Store.Head(ctx)
 	if err != nil {
 		return unavailable(err)
 	}
-	if err := m.Waiter.Wait(ctx, head, projectionDirectory); err != nil {
+	if err := m.Waiter.Wait(ctx, head, projection.Directory); err != nil {
 		return err
 	}
-	return m.Counted.DropSeen(ctx)
+	return m.Pending.DropSeen(ctx)
 }
 
-// forgetCharges forgets the charges that projection usage has applied.
-func (m *Metering) forgetCharges(ctx context.Context, open []todo.Charge, positions []eventstore.Position) error {
+// forgetCharges deletes the charges that projection usage has applied.
+func (m *Metering) forgetCharges(ctx context.Context, open []work.Charge, positions []eventstore.Position) error {
 	var newest eventstore.Position
 	var known []uuid.UUID
 	for i, position := range positions {
@@ -204,8 +213,8 @@ func (m *Metering) forgetCharges(ctx context.Context, open []todo.Charge, positi
 			newest, known = max(newest, position), append(known, open[i].FlushID)
 		}
 	}
-	if err := m.Waiter.Wait(ctx, newest, projectionUsage); err != nil {
+	if err := m.Waiter.Wait(ctx, newest, projection.Usage); err != nil {
 		return err
 	}
-	return m.Counted.DropCharges(ctx, known...)
+	return m.Pending.DropCharges(ctx, known...)
 }

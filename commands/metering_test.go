@@ -15,19 +15,19 @@ import (
 	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
-	"github.com/annals-project/annals/internal/todo"
+	"github.com/annals-project/annals/internal/work"
 )
 
-// counted has nothing to take, and notes when it is asked.
+// counted has no counts to flush, and records when it is called.
 type counted struct {
 	start  time.Time
 	takes  []time.Duration
-	due    []todo.Due
+	due    []work.Due
 	cancel []bool // whether the context of a take was over
 	err    error
 }
 
-func (c *counted) Take(ctx context.Context, due todo.Due) ([]todo.Charge, bool, error) {
+func (c *counted) Take(ctx context.Context, due work.Due) ([]work.Charge, bool, error) {
 	c.takes, c.cancel = append(c.takes, time.Since(c.start)), append(c.cancel, ctx.Err() != nil)
 	c.due = append(c.due, due)
 	return nil, false, c.err
@@ -45,15 +45,21 @@ type atHead struct{}
 
 func (atHead) Wait(context.Context, eventstore.Position, ...string) error { return nil }
 
-func TestMeteringTakesWhatIsDueAndEverythingAtTheEnd(t *testing.T) {
+func TestMetering_FlushesDueCountsAndAllAtTheEnd(t *testing.T) {
 	codec, err := eventstore.NewCodec(domain.Catalog)
 	if err != nil {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
-		c := &counted{start: time.Now(), err: errors.New("no database")} // a flush that fails is tried again
-		m := &commands.Metering{Log: commands.NewLog(eventstoretest.NewMemory(), codec, log), Counted: c, Waiter: atHead{}, Logger: log, Now: time.Now}
+		c := &counted{start: time.Now(), err: errors.New("no database")} // a failed flush is retried
+		m := &commands.Metering{
+			Journal: commands.NewJournal(eventstoretest.NewMemory(), codec, log),
+			Pending: c,
+			Waiter:  atHead{},
+			Logger:  log,
+			Now:     time.Now,
+		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- m.Run(ctx) }()
@@ -67,13 +73,13 @@ func TestMeteringTakesWhatIsDueAndEverythingAtTheEnd(t *testing.T) {
 		if !slices.Equal(c.takes, want) {
 			t.Errorf("flushed at %v, want %v", c.takes, want)
 		}
-		later := todo.Due{Sum: 10 * time.Minute, Seen: time.Hour}
-		if !slices.Equal(c.due, []todo.Due{later, later, {}}) {
-			t.Errorf("it took what was due by %v", c.due)
+		later := work.Due{Sum: 10 * time.Minute, Seen: time.Hour}
+		if !slices.Equal(c.due, []work.Due{later, later, {}}) {
+			t.Errorf("it flushed what was due by %v", c.due)
 		}
 		for _, over := range c.cancel {
 			if over {
-				t.Error("a flush had no time")
+				t.Error("the context of a flush had ended")
 			}
 		}
 	})

@@ -9,18 +9,21 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/projection"
 )
 
-// A move promises that recall follows it. So does an answer that a data point is unchanged in a named audience: what moved it there
-// may have been answered to nobody.
+// The answer to a move promises that recall shows it. So does the answer that a data point is
+// unchanged in a named audience: an earlier move may have committed without its caller seeing the
+// reply.
 
-// moves reports whether the answer to a send on this base waits for recall to follow.
+// moves reports whether the answer to a send on this base waits for recall.
 func moves(base datapoint.Base, in datapoint.Ingest) bool {
 	return base.State != nil &&
 		(base.State.Audience != in.Audience || in.Audience != uuid.Nil && base.Outcome(in) == ingestion.Unchanged)
 }
 
-// movesItem is moves of an item whose outcome is known; from is what it was decided on, as far as that was read before the commit.
+// movesItem is moves of an item whose outcome is known. from is what it was decided on, nil if that
+// was not read before the commit.
 func movesItem(outcome ingestion.Outcome, named bool, from *datapoint.State, to uuid.UUID) bool {
 	switch outcome.Outcome {
 	case ingestion.Moved:
@@ -34,45 +37,47 @@ func movesItem(outcome ingestion.Outcome, named bool, from *datapoint.State, to 
 	}
 }
 
-// followed waits until recall has applied everything up to the position of some outcomes. A moved
-// item has nothing to derive, so the answer says that it is completed; that also waits for the
-// index, so that the new readers find it.
-func (s *Service) followed(ctx context.Context, position eventstore.Position, outcomes ...ingestion.Outcome) error {
+// waitVisibleOutcomes waits until recall has applied the position of some outcomes. Nothing is
+// derived from a moved item, so the answer reports it as completed: it also waits for the index, so
+// that the new readers find it.
+func (s *Service) waitVisibleOutcomes(
+	ctx context.Context, position eventstore.Position, outcomes ...ingestion.Outcome,
+) error {
 	for _, o := range outcomes {
 		if o.Outcome == ingestion.Moved {
-			return visible(ctx, s.Waiter, position, projectionDataPoints, projectionRecallIndex)
+			return waitVisible(ctx, s.waiter, position, projection.DataPoints, projection.RecallIndex)
 		}
 	}
-	return visible(ctx, s.Waiter, position, projectionDataPoints)
+	return waitVisible(ctx, s.waiter, position, projection.DataPoints)
 }
 
-// followedBatch waits until recall follows a batch that is fanned out, where an item of it moved.
-func (s *Service) followedBatch(ctx context.Context, b *batch, outcomes []ingestion.Outcome) error {
+// waitVisibleBatch waits until recall shows the moved items of a batch that is fanned out.
+func (s *Service) waitVisibleBatch(ctx context.Context, b *batch, outcomes []ingestion.Outcome) error {
 	for i, o := range outcomes {
 		to := b.prepared[i].ingest.Audience
 		if movesItem(o, to != uuid.Nil, b.bases[i].State, to) {
-			return s.followedHead(ctx, outcomes)
+			return s.waitVisibleHead(ctx, outcomes)
 		}
 	}
 	return nil
 }
 
-// followedReplay is followedBatch of a batch that another try fanned out.
-func (s *Service) followedReplay(ctx context.Context, items []DataPoint, outcomes []ingestion.Outcome) error {
+// waitVisibleReplay is waitVisibleBatch for a batch that another try fanned out.
+func (s *Service) waitVisibleReplay(ctx context.Context, items []DataPoint, outcomes []ingestion.Outcome) error {
 	for i, o := range outcomes {
 		slug := items[i].Audience
 		if movesItem(o, slug != nil && *slug != audience.Default, nil, uuid.Nil) {
-			return s.followedHead(ctx, outcomes)
+			return s.waitVisibleHead(ctx, outcomes)
 		}
 	}
 	return nil
 }
 
-// followedHead waits for all that is stored now, which the fan-out is part of.
-func (s *Service) followedHead(ctx context.Context, outcomes []ingestion.Outcome) error {
-	head, err := s.Log.Store.Head(ctx)
+// waitVisibleHead waits for everything that is stored now, which includes the fan-out.
+func (s *Service) waitVisibleHead(ctx context.Context, outcomes []ingestion.Outcome) error {
+	head, err := s.journal.Store.Head(ctx)
 	if err != nil {
 		return unavailable(err)
 	}
-	return s.followed(ctx, head, outcomes...)
+	return s.waitVisibleOutcomes(ctx, head, outcomes...)
 }

@@ -11,15 +11,16 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// namespaces are those of the projects, which never change, for whoever knows a project by its id only. The zero value knows none yet.
+// namespaces caches the namespaces of projects by id. A namespace never changes. The zero value is
+// empty.
 type namespaces struct {
 	mu    sync.Mutex
 	known map[uuid.UUID]uuid.UUID
 	next  eventstore.Revision // of the registry
 }
 
-// namespaceOf is the namespace of a project; ok is false where the registry has no such project.
-func (l *Log) namespaceOf(ctx context.Context, project uuid.UUID) (namespace uuid.UUID, ok bool, err error) {
+// namespaceOf returns the namespace of a project. ok is false if the registry has no such project.
+func (l *Journal) namespaceOf(ctx context.Context, project uuid.UUID) (namespace uuid.UUID, ok bool, err error) {
 	n := &l.namespaces
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -45,8 +46,9 @@ func (l *Log) namespaceOf(ctx context.Context, project uuid.UUID) (namespace uui
 	return namespace, ok, nil
 }
 
-// authorID is the directory record of an author, zero for none. A project that the registry does not know has no records.
-func (l *Log) authorID(ctx context.Context, project uuid.UUID, author string) (uuid.UUID, error) {
+// AuthorID returns the identity record of an author, zero if there is none. A project that the
+// registry does not know has no records.
+func (l *Journal) AuthorID(ctx context.Context, project uuid.UUID, author string) (uuid.UUID, error) {
 	if author == "" {
 		return uuid.Nil, nil
 	}

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -16,25 +15,29 @@ import (
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/secret"
 )
 
-// organizationProjections are those that hold what belongs to an organization: it is prepared once they have all of it.
-var organizationProjections = [...]string{projectionAccess, projectionUsage}
+// organizationProjections are the projections of an organization's parts: it is prepared once they
+// have applied all of them.
+var organizationProjections = [...]string{projection.Access, projection.Usage}
 
-// Preparing knows the organizations that are not prepared, as far as a projection has seen. What is prepared stays so.
+// Preparing reads the organizations that are not prepared, up to what the projection has applied. A
+// prepared organization stays prepared.
 type Preparing interface {
 	Preparing(ctx context.Context) ([]uuid.UUID, error)
 }
 
-// NewOrganization is what an operator creates an organization with; OwnerEmail "" names no owner.
+// NewOrganization is an organization to create. OwnerEmail is "" for no owner.
 type NewOrganization struct {
 	Name       string
 	Plan       metering.Plan
 	OwnerEmail string
 }
 
-// OrganizationReceipt is an organization as its creation answers it. ManagementKey is the clear value, shown only here.
+// OrganizationReceipt is the answer to the creation of an organization. ManagementKey is the clear
+// value, shown only here.
 type OrganizationReceipt struct {
 	ID             uuid.UUID     `json:"id"`
 	Name           string        `json:"name"`
@@ -45,8 +48,9 @@ type OrganizationReceipt struct {
 	ManagementKey  string        `json:"managementKey"`
 }
 
-// CreateOrganization creates an organization with its owner, plan, starting credits and management key, and answers once its keys
-// are served. Names are unique without regard to case. Its faults are invalid-request and conflict.
+// CreateOrganization creates an organization with its owner, plan, starting credits and management
+// key. It returns once its keys are accepted. Names are unique without regard to case. Its faults
+// are invalid-request and conflict.
 func (s *Service) CreateOrganization(ctx context.Context, call Call, in NewOrganization) (OrganizationReceipt, error) {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
@@ -64,7 +68,8 @@ func (s *Service) CreateOrganization(ctx context.Context, call Call, in NewOrgan
 		return OrganizationReceipt{}, err
 	}
 	receipt := OrganizationReceipt{
-		ID: created.OrganizationID, Name: in.Name, Plan: in.Plan, OwnerEmail: in.OwnerEmail, CreatedAt: created.CreatedAt, ManagementKey: key.Clear,
+		ID: created.OrganizationID, Name: in.Name, Plan: in.Plan, OwnerEmail: in.OwnerEmail, CreatedAt: created.CreatedAt,
+		ManagementKey: key.Clear,
 	}
 	if in.Plan.Metered() {
 		receipt.StartingTenths = organization.StartingTenths(in.OwnerEmail)
@@ -86,35 +91,28 @@ func (s *Service) checkOrganization(in NewOrganization) error {
 	}
 }
 
-// register appends the creation, which decides the name.
+// register appends the creation of an organization, which reserves its name.
 func (s *Service) register(ctx context.Context, call Call, created registry.OrganizationCreated) error {
-	release, err := s.Log.Serialize(ctx, stream.Registry)
-	if err != nil {
-		return unavailable(err)
-	}
-	defer release()
-	for {
-		state, err := s.registry.read(ctx)
-		if err != nil {
-			return err
-		}
-		if taken, ok := state.Organization(created.Name); ok {
-			return fault.New(fault.Conflict, fault.CodeConflict, "there is an organization %q already", taken.Name)
-		}
-		_, err = s.Log.Append(ctx, stream.Registry, eventstore.Revision(state.Events-1), call.meta(uuid.New()), created)
-		if !errors.Is(err, eventstore.ErrConflict) {
-			return err
-		}
-	}
+	_, err := runDecision(ctx, s.journal, decision[registry.State]{
+		stream: stream.Registry, read: s.registry.readHead, meta: call.newMeta,
+		decide: func(_ context.Context, state registry.State) ([]event.Event, error) {
+			if taken, ok := state.Organization(created.Name); ok {
+				return nil, fault.New(fault.Conflict, fault.CodeConflict, "there is an organization %q already", taken.Name)
+			}
+			return []event.Event{created}, nil
+		},
+	})
+	return err
 }
 
-// PrepareOrganizations goes on with every organization whose preparation was not ended: one that a crash left behind, and those of
-// a log from before organizations were prepared. The projections must have passed what the log held at the start, and be following it.
+// PrepareOrganizations continues the preparation of every organization that is not prepared: after
+// a crash, or in a log of an earlier version. The projections must have applied what the log held
+// at the start, and must be running.
 func (s *Service) PrepareOrganizations(ctx context.Context, call Call) error {
 	var only []uuid.UUID
-	if s.Preparing != nil {
+	if s.preparing != nil {
 		var err error
-		if only, err = s.Preparing.Preparing(ctx); err != nil || len(only) == 0 {
+		if only, err = s.preparing.Preparing(ctx); err != nil || len(only) == 0 {
 			return err
 		}
 	}
@@ -123,7 +121,7 @@ func (s *Service) PrepareOrganizations(ctx context.Context, call Call) error {
 		return err
 	}
 	for _, o := range state.Organizations {
-		if s.Preparing != nil && !slices.Contains(only, o.OrganizationID) {
+		if s.preparing != nil && !slices.Contains(only, o.OrganizationID) {
 			continue
 		}
 		if err := s.prepareOrganization(ctx, call, o, nil); err != nil {
@@ -133,14 +131,16 @@ func (s *Service) PrepareOrganizations(ctx context.Context, call Call) error {
 	return nil
 }
 
-// prepareOrganization gives an organization the parts that it lacks, waits until the projections have all of it, and only then lets
-// its keys be served. An organization that is prepared is left as it is, unless it lacks the key: two may be preparing it at once, and
-// one of them has no key to give.
-func (s *Service) prepareOrganization(ctx context.Context, call Call, created registry.OrganizationCreated, key *secret.Key) error {
+// prepareOrganization adds the parts that an organization lacks, waits until the projections have
+// applied them, and then lets its keys be accepted. It changes a prepared organization only if that
+// lacks the key: of two processes that prepare it at once, one may have no key to add.
+func (s *Service) prepareOrganization(
+	ctx context.Context, call Call, created registry.OrganizationCreated, key *secret.Key,
+) error {
 	id := created.OrganizationID
 	parts := partsOf(created, key, call.ReceivedAt)
 	prepared := false
-	at, err := s.appendToOrganization(ctx, call, id, func(state organization.State) ([]event.Event, error) {
+	at, err := s.journal.decideOrganization(ctx, id, call.newMeta, func(state organization.State) ([]event.Event, error) {
 		missing := state.Missing(parts)
 		prepared = state.Prepared && len(missing) == 0
 		return missing, nil
@@ -148,10 +148,10 @@ func (s *Service) prepareOrganization(ctx context.Context, call Call, created re
 	if err != nil || prepared {
 		return err
 	}
-	if err := visible(ctx, s.Waiter, at, organizationProjections[:]...); err != nil {
+	if err := waitVisible(ctx, s.waiter, at, organizationProjections[:]...); err != nil {
 		return err
 	}
-	at, err = s.appendToOrganization(ctx, call, id, func(state organization.State) ([]event.Event, error) {
+	at, err = s.journal.decideOrganization(ctx, id, call.newMeta, func(state organization.State) ([]event.Event, error) {
 		if state.Prepared {
 			return nil, nil
 		}
@@ -160,16 +160,18 @@ func (s *Service) prepareOrganization(ctx context.Context, call Call, created re
 	if err != nil {
 		return err
 	}
-	return visible(ctx, s.Waiter, at, projectionAccess)
+	return waitVisible(ctx, s.waiter, at, projection.Access)
 }
 
-// partsOf is what an organization is prepared with. Of logs from before, the plan is none.
+// partsOf returns the parts of an organization. In logs of earlier versions it has no plan.
 func partsOf(created registry.OrganizationCreated, key *secret.Key, at time.Time) organization.Parts {
 	plan := created.Plan
 	if plan == "" {
 		plan = metering.SelfHosted
 	}
-	parts := organization.Parts{OrganizationID: created.OrganizationID, Plan: plan, OwnerEmail: created.OwnerEmail, MemberID: uuid.New(), At: at}
+	parts := organization.Parts{
+		OrganizationID: created.OrganizationID, Plan: plan, OwnerEmail: created.OwnerEmail, MemberID: uuid.New(), At: at,
+	}
 	if key != nil {
 		set := managementKeySet(created.OrganizationID, *key, at)
 		parts.Key = &set
@@ -178,54 +180,31 @@ func partsOf(created registry.OrganizationCreated, key *secret.Key, at time.Time
 }
 
 func managementKeySet(id uuid.UUID, key secret.Key, at time.Time) organization.ManagementKeySet {
-	return organization.ManagementKeySet{OrganizationID: id, KeyID: uuid.New(), Hash: key.Hash, Prefix: key.Prefix, Suffix: key.Suffix, SetAt: at}
-}
-
-// readOrganization folds an organization's stream; at is the position of its last event.
-func readOrganization(ctx context.Context, l *Log, id uuid.UUID) (state organization.State, at eventstore.Position, err error) {
-	facts, err := l.ReadFrom(ctx, stream.Name(stream.Organization, id), 0)
-	if err != nil {
-		return organization.State{}, 0, err
+	return organization.ManagementKeySet{
+		OrganizationID: id, KeyID: uuid.New(), Hash: key.Hash, Prefix: key.Prefix, Suffix: key.Suffix, SetAt: at,
 	}
-	for _, f := range facts {
-		state.Evolve(f.Event)
-		at = f.Position
-	}
-	return state, at, nil
 }
 
-// appendToOrganization decides on an organization's stream and appends at the revision that it decided on. The position is that of
-// the change or, where nothing is to be changed, that of the last event.
-func (s *Service) appendToOrganization(ctx context.Context, call Call, id uuid.UUID, decide func(organization.State) ([]event.Event, error)) (eventstore.Position, error) {
-	return s.Log.decideOrganization(ctx, id, func() event.Meta { return call.meta(uuid.New()) }, decide)
+// readOrganization folds the stream of an organization.
+func readOrganization(ctx context.Context, l *Journal, id uuid.UUID) (organization.State, error) {
+	state, _, err := fold[organization.State](ctx, l, stream.Name(stream.Organization, id))
+	return state, err
 }
 
-func (l *Log) decideOrganization(ctx context.Context, id uuid.UUID, meta func() event.Meta, decide func(organization.State) ([]event.Event, error)) (eventstore.Position, error) {
+// decideOrganization decides on an organization. The position is that of its last event.
+func (l *Journal) decideOrganization(
+	ctx context.Context, id uuid.UUID, meta func() event.Meta, decide func(organization.State) ([]event.Event, error),
+) (eventstore.Position, error) {
 	name := stream.Name(stream.Organization, id)
-	release, err := l.Serialize(ctx, name)
-	if err != nil {
-		return 0, unavailable(err)
-	}
-	defer release()
-	for {
-		state, at, err := readOrganization(ctx, l, id)
-		if err != nil {
-			return 0, err
-		}
-		changes, err := decide(state)
-		if err != nil || len(changes) == 0 {
-			return at, err
-		}
-		done, err := l.Append(ctx, name, eventstore.Revision(state.Events-1), meta(), changes...)
-		if errors.Is(err, eventstore.ErrConflict) {
-			continue
-		}
-		return done.Position, err
-	}
+	done, err := runDecision(ctx, l, decision[organization.State]{
+		stream: name, read: folded[organization.State](l, name), meta: meta,
+		decide: func(_ context.Context, state organization.State) ([]event.Event, error) { return decide(state) },
+	})
+	return done.Position, err
 }
 
-// organization is the organization that an operator means: the one of a name or an id, or the only one where neither is given.
-// Its faults are not-found, and invalid-request that lists them where there are several.
+// organization returns the organization with a name or an id, or the only one if nameOrID is "".
+// Its faults are not-found, and invalid-request with a list if there are several.
 func (s *Service) organization(ctx context.Context, nameOrID string) (registry.OrganizationCreated, error) {
 	state, err := s.registry.read(ctx)
 	if err != nil {
@@ -240,17 +219,19 @@ func (s *Service) organization(ctx context.Context, nameOrID string) (registry.O
 	}
 	list := strings.Join(names, ", ")
 	if nameOrID == "" {
-		return registry.OrganizationCreated{}, fault.New(fault.Invalid, fault.CodeInvalidRequest, "there are several organizations, name one with --org: %s", list)
+		return registry.OrganizationCreated{}, fault.New(fault.Invalid, fault.CodeInvalidRequest,
+			"there are several organizations, name one with --org: %s", list)
 	}
 	if found, ok := state.Organization(nameOrID); ok {
 		return found, nil
 	}
-	return registry.OrganizationCreated{}, fault.New(fault.NotFound, fault.CodeNotFound, "there is no organization %q, but there are: %s", nameOrID, list)
+	return registry.OrganizationCreated{}, fault.New(fault.NotFound, fault.CodeNotFound,
+		"there is no organization %q, but there are: %s", nameOrID, list)
 }
 
-// checkPlan refuses a plan that there is not.
+// checkPlan refuses an unknown plan.
 func (s *Service) checkPlan(plan metering.Plan) error {
-	if _, ok := s.Tariff[plan]; !ok {
+	if _, ok := s.planTerms[plan]; !ok {
 		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "there is no plan %q: want %s, %s, %s or %s",
 			string(plan), metering.SelfHosted, metering.PayAsYouGo, metering.Flex, metering.Enterprise)
 	}

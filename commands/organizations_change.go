@@ -11,37 +11,45 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/secret"
 )
 
-// Accounts know what organizations were charged and have left, as far as the projections are.
+// Accounts read what organizations were charged and have left, up to what the projections have
+// applied.
 type Accounts interface {
-	// Charged is what all projects were charged in a month ("2006-01"), in tenths of a credit, metered or not.
+	// Charged returns what all projects were charged in a month ("2006-01"), in tenths of a credit,
+	// metered or not.
 	Charged(ctx context.Context, organization uuid.UUID, month string) (tenths int64, err error)
-	// Balance is the balance in the UTC month of an instant.
+	// Balance returns the balance in the UTC month of an instant.
 	Balance(ctx context.Context, organization uuid.UUID, at time.Time) (metering.Balance, error)
 }
 
-// Changed is an organization as a change of it answers.
+// Changed is an organization after a change.
 type Changed struct {
 	ID   uuid.UUID
 	Name string
 	Plan metering.Plan
-	// SpendCapTenths is nil where there is none.
+	// SpendCapTenths is nil without a cap.
 	SpendCapTenths *int64
-	// GrantedTenths is what the change granted: starting credits, bought ones, or less than 0 where credits were taken back.
+	// GrantedTenths is what the change granted: starting credits or bought ones, negative if credits
+	// were taken back.
 	GrantedTenths int64
-	// LeftTenths is what can be spent, nil where nothing is metered or the change is not about credits.
+	// LeftTenths is what can be spent. It is nil if the organization is not metered, or the change is
+	// not about credits.
 	LeftTenths *int64
 }
 
-// SetPlan puts an organization on a plan, from the next call on; the first metered one brings the starting credits. The organization
-// is named by name or id, "" is the only one. Its faults are not-found and invalid-request.
+// SetPlan puts an organization on a plan from the next call on. The first metered plan grants the
+// starting credits. The organization is named by name or id, "" is the only one. Its faults are
+// not-found and invalid-request.
 func (s *Service) SetPlan(ctx context.Context, call Call, org string, plan metering.Plan) (Changed, error) {
 	if err := s.checkPlan(plan); err != nil {
 		return Changed{}, err
 	}
-	return s.changeOrganization(ctx, call, org, func(ctx context.Context, o registry.OrganizationCreated, state organization.State, out *Changed) ([]event.Event, error) {
+	return s.changeOrganization(ctx, call, org, func(
+		ctx context.Context, o registry.OrganizationCreated, state organization.State, out *Changed,
+	) ([]event.Event, error) {
 		out.Plan = plan
 		change := organization.Change{OrganizationID: o.OrganizationID, Plan: plan, At: call.ReceivedAt}
 		if state.Plan != plan {
@@ -60,15 +68,20 @@ func (s *Service) SetPlan(ctx context.Context, call Call, org string, plan meter
 	})
 }
 
-// GrantCredits adds credits to what an organization has, in tenths, or takes some back where that is less than 0, never more than
-// are left. An organization on no metered plan has no credits: invalid-request, as is 0.
+// GrantCredits adds credits to an organization, in tenths. If tenths is negative, it takes some
+// back, at most what is left. The fault is invalid-request for 0, or for an organization that is
+// not metered, which has no credits.
 func (s *Service) GrantCredits(ctx context.Context, call Call, org string, tenths int64) (Changed, error) {
 	if tenths == 0 || tenths > maxGrant || tenths < -maxGrant {
-		return Changed{}, fault.New(fault.Invalid, fault.CodeInvalidRequest, "grant more or less than 0 credits, and at most %s", metering.Credits(maxGrant))
+		return Changed{}, fault.New(fault.Invalid, fault.CodeInvalidRequest,
+			"grant more or less than 0 credits, and at most %s", metering.Credits(maxGrant))
 	}
-	return s.changeOrganization(ctx, call, org, func(ctx context.Context, o registry.OrganizationCreated, state organization.State, out *Changed) ([]event.Event, error) {
+	return s.changeOrganization(ctx, call, org, func(
+		ctx context.Context, o registry.OrganizationCreated, state organization.State, out *Changed,
+	) ([]event.Event, error) {
 		if !state.Plan.Metered() {
-			return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "organization %q is on no metered plan, so that it has no credits; set a plan first", o.Name)
+			return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest,
+				"organization %q is on no metered plan, so that it has no credits; set a plan first", o.Name)
 		}
 		left, err := s.left(ctx, o.OrganizationID, call.ReceivedAt)
 		if err != nil {
@@ -81,55 +94,69 @@ func (s *Service) GrantCredits(ctx context.Context, call Call, org string, tenth
 			return nil, nil
 		}
 		return []event.Event{organization.CreditsGranted{
-			OrganizationID: o.OrganizationID, Kind: metering.Bought, Tenths: out.GrantedTenths, Month: metering.Month(call.ReceivedAt), GrantedAt: call.ReceivedAt,
+			OrganizationID: o.OrganizationID, Kind: metering.Bought, Tenths: out.GrantedTenths,
+			Month: metering.Month(call.ReceivedAt), GrantedAt: call.ReceivedAt,
 		}}, nil
 	})
 }
 
-// maxGrant is the most tenths of a credit that one command grants, or that a cap says: far above any use, far below an overflow.
+// maxGrant is the most tenths of a credit of one grant or cap: far above any use, far below an
+// overflow.
 const maxGrant = 1e15
 
-// SetSpendCap bounds what an organization may be charged in a UTC month, in tenths of a credit; nil is no bound.
+// SetSpendCap bounds what an organization may be charged in a UTC month, in tenths of a credit; nil
+// removes the cap.
 func (s *Service) SetSpendCap(ctx context.Context, call Call, org string, tenths *int64) (Changed, error) {
 	if tenths != nil && (*tenths < 0 || *tenths > maxGrant) {
-		return Changed{}, fault.New(fault.Invalid, fault.CodeInvalidRequest, "a spend cap is 0 to %s credits, or none", metering.Credits(maxGrant))
+		return Changed{}, fault.New(fault.Invalid, fault.CodeInvalidRequest,
+			"a spend cap is 0 to %s credits, or none", metering.Credits(maxGrant))
 	}
-	return s.changeOrganization(ctx, call, org, func(_ context.Context, o registry.OrganizationCreated, state organization.State, out *Changed) ([]event.Event, error) {
+	return s.changeOrganization(ctx, call, org, func(
+		_ context.Context, o registry.OrganizationCreated, state organization.State, out *Changed,
+	) ([]event.Event, error) {
 		out.SpendCapTenths = tenths
 		if same(state.SpendCapTenths, tenths) {
 			return nil, nil
 		}
-		return []event.Event{organization.SpendCapSet{OrganizationID: o.OrganizationID, Tenths: tenths, SetAt: call.ReceivedAt}}, nil
+		return []event.Event{
+			organization.SpendCapSet{OrganizationID: o.OrganizationID, Tenths: tenths, SetAt: call.ReceivedAt},
+		}, nil
 	})
 }
 
-// Rotated is the new management key of an organization: its clear value is shown only here, and the one before is refused.
+// Rotated is the new management key of an organization. Its clear value is shown only here; the key
+// before it is refused.
 type Rotated struct {
 	ID   uuid.UUID
 	Name string
 	Key  secret.Key
-	// Held says of the hash of a key in hexadecimal that the organization had it before.
+	// Held reports whether the organization had a key with a hash (in hexadecimal) before.
 	Held func(hash string) bool
 }
 
-// RotateManagementKey replaces the management key of an organization, or gives it one where it has none. The former one is refused
-// from its next call.
+// RotateManagementKey replaces the management key of an organization, or creates one. The key
+// before is refused from its next call.
 func (s *Service) RotateManagementKey(ctx context.Context, call Call, org string) (Rotated, error) {
 	drawn, err := secret.NewManagementKey()
 	if err != nil {
 		return Rotated{}, err
 	}
 	out := Rotated{Key: drawn}
-	changed, err := s.changeOrganization(ctx, call, org, func(_ context.Context, o registry.OrganizationCreated, state organization.State, _ *Changed) ([]event.Event, error) {
-		out.Held = state.Held
-		return []event.Event{managementKeySet(o.OrganizationID, drawn, call.ReceivedAt)}, nil
-	})
+	changed, err := s.changeOrganization(
+		ctx,
+		call,
+		org,
+		func(_ context.Context, o registry.OrganizationCreated, state organization.State, _ *Changed) ([]event.Event, error) {
+			out.Held = state.Held
+			return []event.Event{managementKeySet(o.OrganizationID, drawn, call.ReceivedAt)}, nil
+		},
+	)
 	out.ID, out.Name = changed.ID, changed.Name
 	return out, err
 }
 
-// changeOrganization decides on the stream of the organization that an operator means, and answers once every projection that holds
-// it has the change.
+// changeOrganization decides on the organization that an operator names. It returns once every
+// projection of it has applied the change.
 func (s *Service) changeOrganization(ctx context.Context, call Call, nameOrID string,
 	decide func(context.Context, registry.OrganizationCreated, organization.State, *Changed) ([]event.Event, error),
 ) (Changed, error) {
@@ -140,46 +167,53 @@ func (s *Service) changeOrganization(ctx context.Context, call Call, nameOrID st
 		return Changed{}, err
 	}
 	var out Changed
-	at, err := s.appendToOrganization(decideCtx, call, o.OrganizationID, func(state organization.State) ([]event.Event, error) {
-		out = Changed{ID: o.OrganizationID, Name: o.Name, Plan: state.Plan, SpendCapTenths: state.SpendCapTenths}
-		return decide(decideCtx, o, state, &out)
-	})
+	at, err := s.journal.decideOrganization(
+		decideCtx,
+		o.OrganizationID,
+		call.newMeta,
+		func(state organization.State) ([]event.Event, error) {
+			out = Changed{ID: o.OrganizationID, Name: o.Name, Plan: state.Plan, SpendCapTenths: state.SpendCapTenths}
+			return decide(decideCtx, o, state, &out)
+		},
+	)
 	if err != nil {
 		return Changed{}, err
 	}
-	// A plan or a cap that begins to bind counts what was answered before it, which was not reserved: the facts have to be there.
-	return out, visible(ctx, s.Waiter, at, append(organizationProjections[:], projectionDataPoints)...)
+	// A new cap counts sends that were accepted before it without a reservation, so wait until they
+	// are projected.
+	return out, waitVisible(ctx, s.waiter, at, append(organizationProjections[:], projection.DataPoints)...)
 }
 
-// charged is what an organization was charged in the month of an instant, every call answered before included.
+// charged returns what an organization was charged in the month of an instant, including every
+// answered call.
 func (s *Service) charged(ctx context.Context, id uuid.UUID, at time.Time) (int64, error) {
 	if err := s.accountsAtHead(ctx); err != nil {
 		return 0, err
 	}
-	return s.Accounts.Charged(ctx, id, metering.Month(at))
+	return s.accounts.Charged(ctx, id, metering.Month(at))
 }
 
-// left is what an organization can spend, every call answered before included.
+// left returns what an organization can spend, after every answered call.
 func (s *Service) left(ctx context.Context, id uuid.UUID, at time.Time) (int64, error) {
 	if err := s.accountsAtHead(ctx); err != nil {
 		return 0, err
 	}
-	balance, err := s.Accounts.Balance(ctx, id, at)
+	balance, err := s.accounts.Balance(ctx, id, at)
 	return balance.LeftTenths(), err
 }
 
-// accountsAtHead waits until what accounts are read from has passed the head of the log.
+// accountsAtHead waits until the projections of accounts have passed the head of the log.
 func (s *Service) accountsAtHead(ctx context.Context) error {
-	head, err := s.Log.Store.Head(ctx)
+	head, err := s.journal.Store.Head(ctx)
 	if err != nil {
 		return unavailable(err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, visibleTimeout)
 	defer cancel()
-	return s.Waiter.Wait(ctx, head, projectionUsage, projectionDataPoints)
+	return s.waiter.Wait(ctx, head, projection.Usage, projection.DataPoints)
 }
 
-// same reports whether two figures that may be missing are the same.
+// same reports whether two optional numbers are equal.
 func same(a, b *int64) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/annals-project/annals/internal/secret"
 )
 
-// accounts folds plans and grants of the log itself; what projects were charged is given.
+// accounts folds plans and grants from the log. What projects were charged is a field.
 type accounts struct {
-	*world
+	*fixture
 	charged int64
 }
 
@@ -44,12 +44,12 @@ func (a *accounts) Balance(ctx context.Context, id uuid.UUID, at time.Time) (met
 	return l.Balance(metering.DefaultTariff(), metering.Month(at)), err
 }
 
-// metered is a world with accounts and the first organization.
-func metered(t *testing.T) (*world, *accounts) {
+// metered returns a fixture with accounts and the first organization.
+func metered(t *testing.T) (*fixture, *accounts) {
 	t.Helper()
-	w := newWorld(t)
-	a := &accounts{world: w}
-	w.Service = commands.New(commands.Config{Log: w.log, Waiter: noWait{}, Accounts: a})
+	w := newFixture(t)
+	a := &accounts{fixture: w}
+	w.Service = commands.New(commands.Config{Journal: w.log, Waiter: noWait{}, Accounts: a})
 	w.bootstrapped()
 	if err := w.PrepareOrganizations(t.Context(), w.call); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func metered(t *testing.T) (*world, *accounts) {
 	return w, a
 }
 
-func (w *world) setPlan(plan metering.Plan) commands.Changed {
+func (w *fixture) setPlan(plan metering.Plan) commands.Changed {
 	w.t.Helper()
 	changed, err := w.SetPlan(w.t.Context(), w.call, "Annals", plan)
 	if err != nil {
@@ -67,7 +67,7 @@ func (w *world) setPlan(plan metering.Plan) commands.Changed {
 	return changed
 }
 
-func (w *world) grant(tenths int64) commands.Changed {
+func (w *fixture) grant(tenths int64) commands.Changed {
 	w.t.Helper()
 	changed, err := w.GrantCredits(w.t.Context(), w.call, "", tenths)
 	if err != nil {
@@ -76,10 +76,11 @@ func (w *world) grant(tenths int64) commands.Changed {
 	return changed
 }
 
-func TestAPlanKeepsWhatWasUsedBeforeOut(t *testing.T) {
+func TestSetPlan_ExcludesEarlierCharges(t *testing.T) {
 	w, a := metered(t)
 	a.charged = 120
-	if got := w.setPlan(metering.Flex); got.Plan != metering.Flex || got.GrantedTenths != 1_500_000 || got.Name != "Annals" {
+	if got := w.setPlan(metering.Flex); got.Plan != metering.Flex || got.GrantedTenths != 1_500_000 ||
+		got.Name != "Annals" {
 		t.Errorf("changed %+v", got)
 	}
 	facts := w.eventsOf("Annals")
@@ -97,10 +98,10 @@ func TestAPlanKeepsWhatWasUsedBeforeOut(t *testing.T) {
 	wantFault(t, err, "invalid-request")
 }
 
-func TestCreditsAreGrantedAndTakenBackNotBelowNothing(t *testing.T) {
+func TestGrantCredits_TakesBackAtMostWhatIsLeft(t *testing.T) {
 	w, a := metered(t)
 	_, err := w.GrantCredits(t.Context(), w.call, "", 10)
-	wantFault(t, err, "invalid-request") // nothing is metered
+	wantFault(t, err, "invalid-request") // the plan is not metered
 	w.setPlan(metering.Flex)
 	for _, c := range []struct {
 		name          string
@@ -133,15 +134,15 @@ func TestCreditsAreGrantedAndTakenBackNotBelowNothing(t *testing.T) {
 	}
 }
 
-// Two processes that take credits back at once take no more than there are.
-func TestCreditsAreTakenBackOnceOverTwoProcesses(t *testing.T) {
+// Two processes take credits back concurrently. Together they take at most what is left.
+func TestGrantCredits_ConcurrentProcesses(t *testing.T) {
 	w, a := metered(t)
 	w.setPlan(metering.Flex) // 150,000
-	other := worldOver(t, w.store)
-	other.Service = commands.New(commands.Config{Log: other.log, Waiter: noWait{}, Accounts: a})
+	other := fixtureOver(t, w.store)
+	other.Service = commands.New(commands.Config{Journal: other.log, Waiter: noWait{}, Accounts: a})
 	taken := make(chan int64, 8)
 	for i := range cap(taken) {
-		service := []*world{w, other}[i%2]
+		service := []*fixture{w, other}[i%2]
 		go func() {
 			changed, err := service.GrantCredits(t.Context(), w.call, "", -400_000)
 			if err != nil {
@@ -161,11 +162,11 @@ func TestCreditsAreTakenBackOnceOverTwoProcesses(t *testing.T) {
 		}
 	}
 	if all != -1_500_000 || stored != all {
-		t.Errorf("%d were said to be taken back, %d were", -all, -stored)
+		t.Errorf("the answers have %d taken back, the log has %d", -all, -stored)
 	}
 }
 
-func TestASpendCap(t *testing.T) {
+func TestSetSpendCap(t *testing.T) {
 	w, _ := metered(t)
 	number := func(n int64) *int64 { return &n }
 	for _, c := range []*int64{number(0), number(0), number(1e15), nil, nil} {
@@ -182,7 +183,7 @@ func TestASpendCap(t *testing.T) {
 	}
 }
 
-func TestARotatedKeyKnowsTheFormerOnes(t *testing.T) {
+func TestRotateManagementKey_ReportsFormerKeys(t *testing.T) {
 	w, _ := metered(t)
 	first, err := w.RotateManagementKey(t.Context(), w.call, "annals")
 	if err != nil {
@@ -197,12 +198,13 @@ func TestARotatedKeyKnowsTheFormerOnes(t *testing.T) {
 	if set.Hash != secret.HashText(second.Key.Clear) || first.Key.Clear == second.Key.Clear {
 		t.Errorf("set %+v", set)
 	}
-	if !second.Held(first.Key.Hash) || !second.Held(secret.HashText("svc_mk_first")) || second.Held(secret.HashText("svc_mk_other")) {
+	if !second.Held(first.Key.Hash) || !second.Held(secret.HashText("svc_mk_first")) ||
+		second.Held(secret.HashText("svc_mk_other")) {
 		t.Error("it does not know the former keys")
 	}
 }
 
-func TestWhichOrganizationIsMeant(t *testing.T) {
+func TestSetSpendCap_OrganizationByNameOrID(t *testing.T) {
 	w, _ := metered(t)
 	other, err := w.CreateOrganization(t.Context(), w.call, commands.NewOrganization{Name: "Acme", Plan: metering.Flex})
 	if err != nil {
@@ -225,11 +227,15 @@ func TestWhichOrganizationIsMeant(t *testing.T) {
 	wantFault(t, err, "not-found")
 }
 
-// An organization is prepared only once the projections have its parts, and a start that finds them late says so.
-func TestNothingIsPreparedBeforeTheProjectionsHaveIt(t *testing.T) {
-	w := newWorld(t)
+// An organization is prepared only after the projections have applied its parts. A start with late
+// projections reports that.
+func TestPrepareOrganizations_LateProjections(t *testing.T) {
+	w := newFixture(t)
 	w.bootstrapped()
-	late := commands.New(commands.Config{Log: commands.NewLog(w.store, w.log.Codec, slog.New(slog.DiscardHandler)), Waiter: neverThere{}})
+	late := commands.New(commands.Config{
+		Journal: commands.NewJournal(w.store, w.log.Codec, slog.New(slog.DiscardHandler)),
+		Waiter:  neverThere{},
+	})
 	f := wantFault(t, late.PrepareOrganizations(t.Context(), w.call), "service-unavailable")
 	if f.Data["committed"] != true {
 		t.Errorf("data %v", f.Data)
@@ -237,7 +243,7 @@ func TestNothingIsPreparedBeforeTheProjectionsHaveIt(t *testing.T) {
 	wantTypes(t, typesOf(w.eventsOf("Annals")), planSet, keySet)
 }
 
-// neverThere stands for projections that are stopped.
+// neverThere is a Waiter for stopped projections.
 type neverThere struct{}
 
 func (neverThere) Wait(context.Context, eventstore.Position, ...string) error {

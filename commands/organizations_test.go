@@ -19,7 +19,7 @@ import (
 )
 
 // bootstrapped opens the log as a first start does.
-func (w *world) bootstrapped() {
+func (w *fixture) bootstrapped() {
 	w.t.Helper()
 	first := commands.FirstStart{
 		Organization: "Annals", ManagementKey: secret.Describe("svc_mk_first"), ProjectKey: secret.Describe("svc_sk_first"), HashKey: make([]byte, 32), At: w.call.ReceivedAt,
@@ -29,16 +29,17 @@ func (w *world) bootstrapped() {
 	}
 }
 
-// given writes events that stand before, onto an empty stream.
-func (w *world) given(name string, events ...event.Event) {
+// given appends the events that a test starts from to an empty stream.
+func (w *fixture) given(name string, events ...event.Event) {
 	w.t.Helper()
-	if _, err := w.log.Append(w.t.Context(), name, eventstore.NoStream, event.Meta{CommandID: uuid.New()}, events...); err != nil {
+	meta := event.Meta{CommandID: uuid.New()}
+	if _, err := w.log.Append(w.t.Context(), name, eventstore.NoStream, meta, events...); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
 // registry folds the registry.
-func (w *world) registry() registry.State {
+func (w *fixture) registry() registry.State {
 	w.t.Helper()
 	facts, err := w.log.ReadFrom(w.t.Context(), stream.Registry, 0)
 	if err != nil {
@@ -51,8 +52,8 @@ func (w *world) registry() registry.State {
 	return state
 }
 
-// eventsOf is the decoded events of an organization, named.
-func (w *world) eventsOf(name string) []eventstore.Fact {
+// eventsOf returns the decoded events of the organization with a name.
+func (w *fixture) eventsOf(name string) []eventstore.DecodedEvent {
 	w.t.Helper()
 	state := w.registry()
 	o, ok := state.Organization(name)
@@ -66,7 +67,7 @@ func (w *world) eventsOf(name string) []eventstore.Fact {
 	return facts
 }
 
-func typesOf(facts []eventstore.Fact) []string {
+func typesOf(facts []eventstore.DecodedEvent) []string {
 	types := make([]string, len(facts))
 	for i, f := range facts {
 		types[i] = f.Type
@@ -82,8 +83,8 @@ const (
 	prepared    = "organization.prepared.v1"
 )
 
-func TestTheFirstStartPreparesItsOrganization(t *testing.T) {
-	w := newWorld(t)
+func TestPrepareOrganizations_FirstStart(t *testing.T) {
+	w := newFixture(t)
 	w.bootstrapped()
 	w.bootstrapped() // a second process
 	wantTypes(t, typesOf(w.eventsOf("annals")), planSet, keySet)
@@ -95,10 +96,19 @@ func TestTheFirstStartPreparesItsOrganization(t *testing.T) {
 	wantTypes(t, typesOf(w.eventsOf("annals")), planSet, keySet, prepared)
 }
 
-func TestACrashBeforeThePartsIsGoneOnFrom(t *testing.T) {
-	w := newWorld(t)
-	w.given(stream.Registry, registry.LogOpened{LogID: uuid.New(), OpenedAt: w.call.ReceivedAt},
-		registry.OrganizationCreated{OrganizationID: uuid.New(), Name: "Crashed", Plan: metering.Flex, OwnerEmail: "ana@acme.example", CreatedAt: w.call.ReceivedAt})
+func TestPrepareOrganizations_CrashBeforeTheParts(t *testing.T) {
+	w := newFixture(t)
+	w.given(
+		stream.Registry,
+		registry.LogOpened{LogID: uuid.New(), OpenedAt: w.call.ReceivedAt},
+		registry.OrganizationCreated{
+			OrganizationID: uuid.New(),
+			Name:           "Crashed",
+			Plan:           metering.Flex,
+			OwnerEmail:     "ana@acme.example",
+			CreatedAt:      w.call.ReceivedAt,
+		},
+	)
 	if err := w.PrepareOrganizations(t.Context(), w.call); err != nil {
 		t.Fatal(err)
 	}
@@ -107,19 +117,20 @@ func TestACrashBeforeThePartsIsGoneOnFrom(t *testing.T) {
 	if g := facts[2].Event.(*organization.CreditsGranted); g.Kind != metering.Starting || g.Tenths != 4_000_000 {
 		t.Errorf("granted %+v", g)
 	}
-	// Nobody has its management key, so that it gets one when the key is rotated.
+	// The crash lost its management key, so a rotation creates one.
 	if _, err := w.RotateManagementKey(t.Context(), w.call, ""); err != nil {
 		t.Fatal(err)
 	}
 	wantTypes(t, typesOf(w.eventsOf("Crashed")), memberAdded, planSet, granted, prepared, keySet)
 }
 
-func TestALogFromBeforeIsPrepared(t *testing.T) {
-	w := newWorld(t)
+func TestPrepareOrganizations_LogOfAnEarlierVersion(t *testing.T) {
+	w := newFixture(t)
 	id := uuid.New()
 	w.given(stream.Registry, registry.LogOpened{LogID: uuid.New(), OpenedAt: w.call.ReceivedAt},
 		registry.OrganizationCreated{OrganizationID: id, Name: "Old", CreatedAt: w.call.ReceivedAt})
-	w.given(stream.Name(stream.Organization, id), organization.ManagementKeySet{OrganizationID: id, KeyID: uuid.New(), Hash: "h", SetAt: w.call.ReceivedAt})
+	w.given(stream.Name(stream.Organization, id),
+		organization.ManagementKeySet{OrganizationID: id, KeyID: uuid.New(), Hash: "h", SetAt: w.call.ReceivedAt})
 	if err := w.PrepareOrganizations(t.Context(), w.call); err != nil {
 		t.Fatal(err)
 	}
@@ -130,16 +141,18 @@ func TestALogFromBeforeIsPrepared(t *testing.T) {
 	}
 }
 
-func TestCreateAnOrganization(t *testing.T) {
-	w := newWorld(t)
+func TestCreateOrganization(t *testing.T) {
+	w := newFixture(t)
 	w.bootstrapped()
-	got, err := w.CreateOrganization(t.Context(), w.call, commands.NewOrganization{Name: "Acme", Plan: metering.PayAsYouGo, OwnerEmail: "ana@gmail.com"})
+	got, err := w.CreateOrganization(t.Context(), w.call,
+		commands.NewOrganization{Name: "Acme", Plan: metering.PayAsYouGo, OwnerEmail: "ana@gmail.com"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	facts := w.eventsOf(got.ID.String())
 	wantTypes(t, typesOf(facts), memberAdded, planSet, granted, keySet, prepared)
-	if set := facts[3].Event.(*organization.ManagementKeySet); set.Hash != secret.HashText(got.ManagementKey) || got.StartingTenths != 1_500_000 {
+	if set := facts[3].Event.(*organization.ManagementKeySet); set.Hash != secret.HashText(got.ManagementKey) ||
+		got.StartingTenths != 1_500_000 {
 		t.Errorf("key %+v of receipt %+v", set, got)
 	}
 	for _, name := range []string{"Acme", "ACME", "annals"} {
@@ -164,16 +177,17 @@ func TestCreateAnOrganization(t *testing.T) {
 	}
 }
 
-// Two processes that create the same name at once: one does.
-func TestOneOfTwoProcessesCreatesTheName(t *testing.T) {
-	w := newWorld(t)
+// Two processes create the same name concurrently. Exactly one succeeds.
+func TestCreateOrganization_ConcurrentProcesses(t *testing.T) {
+	w := newFixture(t)
 	w.bootstrapped()
-	other := worldOver(t, w.store)
+	other := fixtureOver(t, w.store)
 	errs := make(chan error, 8)
 	for i := range 8 {
-		service := []*world{w, other}[i%2]
+		service := []*fixture{w, other}[i%2]
 		go func() {
-			_, err := service.CreateOrganization(t.Context(), w.call, commands.NewOrganization{Name: "Acme", Plan: metering.Flex})
+			_, err := service.CreateOrganization(t.Context(), w.call,
+				commands.NewOrganization{Name: "Acme", Plan: metering.Flex})
 			errs <- err
 		}()
 	}
@@ -198,18 +212,18 @@ func TestOneOfTwoProcessesCreatesTheName(t *testing.T) {
 	}
 }
 
-// preparing are organizations that a projection says are not prepared.
+// preparing are the organizations that a projection reports as not prepared.
 type preparing []uuid.UUID
 
 func (p preparing) Preparing(context.Context) ([]uuid.UUID, error) { return p, nil }
 
-func TestAStartReadsOnlyWhatIsNotPrepared(t *testing.T) {
-	w := newWorld(t)
+func TestPrepareOrganizations_ReadsOnlyUnprepared(t *testing.T) {
+	w := newFixture(t)
 	one, two := uuid.New(), uuid.New()
 	w.given(stream.Registry, registry.LogOpened{LogID: uuid.New(), OpenedAt: w.call.ReceivedAt},
 		registry.OrganizationCreated{OrganizationID: one, Name: "One", Plan: metering.Flex, CreatedAt: w.call.ReceivedAt},
 		registry.OrganizationCreated{OrganizationID: two, Name: "Two", Plan: metering.Flex, CreatedAt: w.call.ReceivedAt})
-	service := commands.New(commands.Config{Log: w.log, Waiter: noWait{}, Preparing: preparing{two, uuid.New()}})
+	service := commands.New(commands.Config{Journal: w.log, Waiter: noWait{}, Preparing: preparing{two, uuid.New()}})
 	if err := service.PrepareOrganizations(t.Context(), w.call); err != nil {
 		t.Fatal(err)
 	}
@@ -217,11 +231,12 @@ func TestAStartReadsOnlyWhatIsNotPrepared(t *testing.T) {
 	wantTypes(t, typesOf(w.eventsOf("Two")), planSet, granted, prepared)
 }
 
-// One process prepares an organization that another one is creating: it has no key to give, and the organization gets one all the same.
-func TestAKeyIsSetAlthoughAnotherPreparedTheOrganization(t *testing.T) {
-	w := newWorld(t)
+// One process prepares an organization that another one is creating, and has no key to add. The
+// other process adds the key.
+func TestCreateOrganization_PreparedByAnotherProcess(t *testing.T) {
+	w := newFixture(t)
 	w.bootstrapped()
-	other := worldOver(t, w.store)
+	other := fixtureOver(t, w.store)
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	go func() {
 		for {
@@ -239,7 +254,8 @@ func TestAKeyIsSetAlthoughAnotherPreparedTheOrganization(t *testing.T) {
 	}()
 	for n := range 20 {
 		name := fmt.Sprint("Acme ", n)
-		got, err := w.CreateOrganization(t.Context(), w.call, commands.NewOrganization{Name: name, Plan: metering.Flex, OwnerEmail: "ana@acme.example"})
+		got, err := w.CreateOrganization(t.Context(), w.call,
+			commands.NewOrganization{Name: name, Plan: metering.Flex, OwnerEmail: "ana@acme.example"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,7 +264,7 @@ func TestAKeyIsSetAlthoughAnotherPreparedTheOrganization(t *testing.T) {
 		wantTypes(t, types, granted, keySet, memberAdded, planSet, prepared)
 		for _, f := range w.eventsOf(name) {
 			if set, ok := f.Event.(*organization.ManagementKeySet); ok && set.Hash != secret.HashText(got.ManagementKey) {
-				t.Errorf("%s has another key than was answered", name)
+				t.Errorf("%s has a key that differs from the answer", name)
 			}
 		}
 	}

@@ -21,11 +21,11 @@ func (p poisoned) ReadLast(ctx context.Context, name string) (eventstore.Recorde
 	return p.Store.ReadLast(ctx, name)
 }
 
-// A panic on one of many streams is an error of the call, and does not end the process.
+// A panic on one of many streams is an error of the call. It does not end the process.
 func TestService_PanicOnAStream(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.ingest(text("a", "one"), "")
-	_, err := worldOver(t, poisoned{w.store}).DeleteDataPoints(t.Context(), w.call, []string{"a", "b"})
+	_, err := fixtureOver(t, poisoned{w.store}).DeleteDataPoints(t.Context(), w.call, []string{"a", "b"})
 	if _, ok := errors.AsType[*panics.Error](err); !ok {
 		t.Fatalf("error %v, want the panic", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -18,21 +17,19 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 )
 
-// BlobKeep is how long a blob that nothing refers to yet is left alone.
-const BlobKeep = 24 * time.Hour
-
-// prepared is a data point with everything that follows from its text alone.
+// prepared is a data point with everything that follows from its text.
 type prepared struct {
-	dataPoint uuid.UUID
-	stream    string
-	ingest    datapoint.Ingest // Content and Metadata not placed yet
-	content   string
-	metadata  json.RawMessage
-	placed    bool // the texts are where the event will refer to them
-	blobs     written
+	dataPoint    uuid.UUID
+	stream       string
+	ingest       datapoint.Ingest // Content and Metadata not placed yet
+	content      string
+	metadata     json.RawMessage
+	externalized bool // the texts are where the event will refer to them
+	blobs        written
 }
 
-// prepare digests one data point of a send and finds the audience that it names. The ids of the send and of its items are left to the caller.
+// prepare digests one data point of a send and finds its audience. The caller sets the ids of the
+// send and of its items.
 func (s *Service) prepare(ctx context.Context, call Call, in DataPoint, audiences *audienceNames) (prepared, error) {
 	audience, err := audiences.id(ctx, in.Audience)
 	if err != nil {
@@ -68,14 +65,14 @@ func (s *Service) prepare(ctx context.Context, call Call, in DataPoint, audience
 	return p, nil
 }
 
-// inlineBody is how many bytes of JSON the texts of an event may take before the larger goes into a blob;
-// the rest of blob.InlineLimit is for everything else that the event carries.
+// inlineBody is how many bytes of JSON the texts of an event may have. Beyond it, the larger text
+// goes to a blob. The rest of blob.InlineLimit is for the other fields of the event.
 const inlineBody = blob.InlineLimit - 16<<10
 
-// place decides which texts stand in the event and writes the others to blobs, before anything refers to them.
-// Repeated with the same command, it writes nothing twice.
-func (l *Log) place(ctx context.Context, p *prepared, command uuid.UUID, meta event.Meta) error {
-	if p.placed {
+// externalize decides which texts are in the event and writes the others to blobs. Repeated with
+// the same command, it writes nothing twice.
+func (l *Journal) externalize(ctx context.Context, p *prepared, command uuid.UUID, meta event.Meta) error {
+	if p.externalized {
 		return nil
 	}
 	contentSize, metadataSize := jsonSize(p.content), jsonSize(string(p.metadata))
@@ -85,26 +82,30 @@ func (l *Log) place(ctx context.Context, p *prepared, command uuid.UUID, meta ev
 		metadataOut = !contentOut || metadataSize > inlineBody
 	}
 	var err error
-	if p.ingest.Content, err = l.text(ctx, p, p.content, contentOut, uuid.NewSHA1(command, []byte("content")), meta); err != nil {
+	p.ingest.Content, err = l.storeText(ctx, p, p.content, contentOut, uuid.NewSHA1(command, []byte("content")), meta)
+	if err != nil {
 		return err
 	}
 	if p.metadata != nil {
-		metadata, err := l.text(ctx, p, string(p.metadata), metadataOut, uuid.NewSHA1(command, []byte("metadata")), meta)
+		metadata, err := l.storeText(ctx, p, string(p.metadata), metadataOut, uuid.NewSHA1(command, []byte("metadata")), meta)
 		if err != nil {
 			return err
 		}
 		p.ingest.Metadata = &metadata
 	}
-	p.placed = true
+	p.externalized = true
 	return nil
 }
 
-func (l *Log) text(ctx context.Context, p *prepared, text string, out bool, command uuid.UUID, meta event.Meta) (datapoint.Text, error) {
+// storeText returns a text for an event: inline or, if out is true, in a blob.
+func (l *Journal) storeText(
+	ctx context.Context, p *prepared, text string, out bool, command uuid.UUID, meta event.Meta,
+) (datapoint.Text, error) {
 	if !out {
 		return datapoint.Text{Inline: text}, nil
 	}
 	meta.CommandID = command
-	deadline := p.ingest.AcceptedAt.Add(BlobKeep)
+	deadline := p.ingest.AcceptedAt.Add(blob.Keep)
 	ref, err := l.writeBlob(ctx, &p.blobs, p.dataPoint, command, p.ingest.ProjectID, deadline, meta, []byte(text))
 	if err != nil {
 		return datapoint.Text{}, fmt.Errorf("write blob: %w", unavailable(err))
@@ -112,7 +113,7 @@ func (l *Log) text(ctx context.Context, p *prepared, text string, out bool, comm
 	return datapoint.Text{Blob: &ref}, nil
 }
 
-// jsonSize is at least the length of a text as a JSON string.
+// jsonSize is an upper bound of the length of a text as a JSON string.
 func jsonSize(text string) int {
 	size := len(text)
 	for i := range len(text) {
@@ -128,10 +129,10 @@ func jsonSize(text string) int {
 	return size
 }
 
-// fingerprint tells whether two requests with one idempotency key ask for the same. It is keyed, so that the log, which
-// keeps it for ever, does not give away what was sent.
+// fingerprint identifies the payload of a request, so that a second use of its idempotency key can
+// be compared. It is keyed, since the log keeps it permanently and must not reveal what was sent.
 func (s *Service) fingerprint(kind string, items []DataPoint) (string, error) {
-	mac := hmac.New(sha256.New, s.HashKey)
+	mac := hmac.New(sha256.New, s.hashKey)
 	enc := json.NewEncoder(mac)
 	if err := enc.Encode(kind); err != nil {
 		return "", err

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"errors"
 
 	"github.com/google/uuid"
 
@@ -13,17 +12,19 @@ import (
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/secret"
 )
 
-// Vault keeps the clear values of project keys, sealed, so that the console can show them again.
+// Vault stores the clear values of project keys, sealed, so that they can be revealed.
 type Vault interface {
 	Keep(ctx context.Context, keyID uuid.UUID, clear string) error
 	Drop(ctx context.Context, keyIDs ...uuid.UUID) error
 }
 
-// CreateProject creates a project of the caller's organization; its slug derives from the name and never changes.
-// Its faults are project-name-invalid and project-limit-reached, with the plan's limit and the number of projects, archived ones too.
+// CreateProject creates a project of the caller's organization. Its slug derives from the name and
+// never changes. Its faults are project-name-invalid and project-limit-reached, with the plan's
+// limit and the number of projects, archived ones too.
 func (s *Service) CreateProject(ctx context.Context, call Call, name string) (ProjectReceipt, error) {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
@@ -31,54 +32,55 @@ func (s *Service) CreateProject(ctx context.Context, call Call, name string) (Pr
 		return ProjectReceipt{}, fault.New(fault.Invalid, fault.CodeProjectNameInvalid,
 			"name must have up to 255 characters, at least two of them letters or digits")
 	}
-	release, err := s.Log.Serialize(decideCtx, stream.Registry)
+	organization := call.Principal.OrganizationID
+	var receipt ProjectReceipt
+	done, err := runDecision(decideCtx, s.journal, decision[registry.State]{
+		stream: stream.Registry, read: s.registry.readHead, meta: call.newMeta,
+		decide: func(ctx context.Context, state registry.State) ([]event.Event, error) {
+			plan, err := s.roomForProject(ctx, organization, state)
+			if err != nil {
+				return nil, err
+			}
+			created := registry.ProjectCreated{
+				OrganizationID: organization, ProjectID: uuid.New(), Number: state.NextNumber(), Name: name,
+				Namespace: stream.NewNamespace(), CreatedAt: call.ReceivedAt,
+				Slug: project.FreeSlug(
+					name, func(slug string) bool { _, taken := state.Project(organization, slug); return taken },
+				),
+			}
+			receipt = ProjectReceipt{
+				ID: created.ProjectID, Slug: created.Slug, Name: name, CreatedAt: created.CreatedAt, Metered: plan.Metered(),
+			}
+			return []event.Event{created}, nil
+		},
+	})
 	if err != nil {
-		return ProjectReceipt{}, unavailable(err)
+		return ProjectReceipt{}, err
 	}
-	defer release()
-	for {
-		state, err := s.registry.read(decideCtx)
-		if err != nil {
-			return ProjectReceipt{}, err
-		}
-		organization := call.Principal.OrganizationID
-		plan, err := s.roomForProject(decideCtx, organization, state)
-		if err != nil {
-			return ProjectReceipt{}, err
-		}
-		created := registry.ProjectCreated{
-			OrganizationID: organization, ProjectID: uuid.New(), Number: state.NextNumber(), Name: name, Namespace: stream.NewNamespace(), CreatedAt: call.ReceivedAt,
-			Slug: project.FreeSlug(name, func(slug string) bool { _, taken := state.Project(organization, slug); return taken }),
-		}
-		done, err := s.Log.Append(decideCtx, stream.Registry, eventstore.Revision(state.Events-1), call.meta(uuid.New()), created)
-		if errors.Is(err, eventstore.ErrConflict) {
-			continue
-		}
-		if err != nil {
-			return ProjectReceipt{}, err
-		}
-		receipt := ProjectReceipt{ID: created.ProjectID, Slug: created.Slug, Name: name, CreatedAt: created.CreatedAt, Metered: plan.Metered()}
-		// What the project takes counts for its organization from its first send on.
-		return receipt, visible(ctx, s.Waiter, done.Position, projectionAccess, projectionUsage)
-	}
+	// The first send of the project must count for its organization, so usage must know the project.
+	return receipt, waitVisible(ctx, s.waiter, done.Position, projection.Access, projection.Usage)
 }
 
-// roomForProject is the plan of an organization that may have one more project.
-func (s *Service) roomForProject(ctx context.Context, organization uuid.UUID, state registry.State) (metering.Plan, error) {
-	standing, _, err := readOrganization(ctx, s.Log, organization)
+// roomForProject returns the plan of an organization that may have one more project, or the fault
+// project-limit-reached.
+func (s *Service) roomForProject(
+	ctx context.Context, organization uuid.UUID, state registry.State,
+) (metering.Plan, error) {
+	current, err := readOrganization(ctx, s.journal, organization)
 	if err != nil {
 		return "", err
 	}
-	limit, projects := s.Tariff[standing.Plan].Projects, state.Projects(organization)
+	limit, projects := s.planTerms[current.Plan].Projects, state.Projects(organization)
 	if limit > 0 && projects >= limit {
-		return "", fault.New(fault.PaymentRequired, fault.CodeProjectLimitReached, "the plan has %d projects, archived ones too, and the organization has %d", limit, projects).
+		return "", fault.New(fault.PaymentRequired, fault.CodeProjectLimitReached,
+			"the plan has %d projects, archived ones too, and the organization has %d", limit, projects).
 			With("limit", limit).With("projects", projects)
 	}
-	return standing.Plan, nil
+	return current.Plan, nil
 }
 
-// CreateKey creates a key of a project and answers its clear value, which is stored nowhere but in the vault, sealed.
-// Its fault is not-found.
+// CreateKey creates a key of a project and returns its clear value, which is stored only in the
+// vault, sealed. Its fault is not-found.
 func (s *Service) CreateKey(ctx context.Context, call Call, slug, name string) (KeyReceipt, error) {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
@@ -86,31 +88,35 @@ func (s *Service) CreateKey(ctx context.Context, call Call, slug, name string) (
 	if err != nil {
 		return KeyReceipt{}, err
 	}
-	drawn, err := secret.NewProjectKey()
+	generated, err := secret.NewProjectKey()
 	if err != nil {
 		return KeyReceipt{}, err
 	}
 	created := project.KeyCreated{
-		ProjectID: p.ProjectID, KeyID: uuid.New(), Name: name, Hash: drawn.Hash, Prefix: drawn.Prefix, Suffix: drawn.Suffix, CreatedAt: call.ReceivedAt,
+		ProjectID: p.ProjectID, KeyID: uuid.New(), Name: name, Hash: generated.Hash,
+		Prefix: generated.Prefix, Suffix: generated.Suffix, CreatedAt: call.ReceivedAt,
 	}
-	if s.Vault != nil {
-		// Before the key, so that no crash leaves one that cannot be shown; a value without a key is dropped at a later start.
-		if err := s.Vault.Keep(decideCtx, created.KeyID, drawn.Clear); err != nil {
-			s.Log.Logger.ErrorContext(ctx, "key not sealed", "err", err)
-			return KeyReceipt{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the key could not be stored; retry")
-		}
+	// Seal the value before the key exists, so that no crash leaves a key that cannot be revealed. A
+	// later start drops a value without a key.
+	if err := s.vault.Keep(decideCtx, created.KeyID, generated.Clear); err != nil {
+		s.journal.Logger.ErrorContext(ctx, "key not sealed", "err", err)
+		return KeyReceipt{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the key could not be stored; retry")
 	}
-	done, err := s.appendToProject(decideCtx, call, p.ProjectID, func(project.State) ([]event.Event, error) { return []event.Event{created}, nil })
+	done, err := s.decideProject(decideCtx, call, p.ProjectID, func(project.State) ([]event.Event, error) {
+		return []event.Event{created}, nil
+	})
 	if err != nil {
 		return KeyReceipt{}, err
 	}
 	receipt := KeyReceipt{
-		ID: created.KeyID.String(), Name: name, KeyPrefix: created.Prefix, KeySuffix: created.Suffix, CreatedAt: created.CreatedAt, Key: drawn.Clear,
+		ID: created.KeyID.String(), Name: name, KeyPrefix: created.Prefix, KeySuffix: created.Suffix,
+		CreatedAt: created.CreatedAt, Key: generated.Clear,
 	}
-	return receipt, visible(ctx, s.Waiter, done, projectionAccess)
+	return receipt, waitVisible(ctx, s.waiter, done, projection.Access)
 }
 
-// RevokeKey ends a key; it is refused from its next call, and shown no more. Its fault is not-found, also for a key that is revoked already.
+// RevokeKey revokes a key: it is refused from its next call and can no longer be revealed. The
+// fault is not-found, also for a revoked key.
 func (s *Service) RevokeKey(ctx context.Context, call Call, slug, keyID string) error {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
@@ -123,7 +129,7 @@ func (s *Service) RevokeKey(ctx context.Context, call Call, slug, keyID string) 
 	if err != nil || id.String() != keyID {
 		return unknown
 	}
-	done, err := s.appendToProject(decideCtx, call, p.ProjectID, func(state project.State) ([]event.Event, error) {
+	done, err := s.decideProject(decideCtx, call, p.ProjectID, func(state project.State) ([]event.Event, error) {
 		if !state.LiveKeys[id] {
 			return nil, unknown
 		}
@@ -132,15 +138,14 @@ func (s *Service) RevokeKey(ctx context.Context, call Call, slug, keyID string) 
 	if err != nil {
 		return err
 	}
-	if s.Vault != nil {
-		if err := s.Vault.Drop(decideCtx, id); err != nil {
-			s.Log.Logger.WarnContext(ctx, "revoked key is still kept sealed, until a later start", "key", id, "err", err)
-		}
+	if err := s.vault.Drop(decideCtx, id); err != nil {
+		s.journal.Logger.WarnContext(ctx, "sealed value of revoked key not dropped, next start drops it", "key", id,
+			"err", err)
 	}
-	return visible(ctx, s.Waiter, done, projectionAccess)
+	return waitVisible(ctx, s.waiter, done, projection.Access)
 }
 
-// project is the project of the caller's organization that a slug names.
+// project returns the project of the caller's organization that a slug names.
 func (s *Service) project(ctx context.Context, call Call, slug string) (registry.ProjectCreated, error) {
 	p, ok, err := s.registry.projectBySlug(ctx, call.Principal.OrganizationID, slug)
 	if err == nil && !ok {
@@ -149,34 +154,14 @@ func (s *Service) project(ctx context.Context, call Call, slug string) (registry
 	return p, err
 }
 
-// appendToProject decides on a project's stream and appends at the revision that it decided on. The position is that of the change
-// or, where nothing is to be changed, that of the last event.
-func (s *Service) appendToProject(ctx context.Context, call Call, id uuid.UUID, decide func(project.State) ([]event.Event, error)) (eventstore.Position, error) {
+// decideProject decides on a project. The position is that of its last event.
+func (s *Service) decideProject(
+	ctx context.Context, call Call, id uuid.UUID, decide func(project.State) ([]event.Event, error),
+) (eventstore.Position, error) {
 	name := stream.Name(stream.Project, id)
-	release, err := s.Log.Serialize(ctx, name)
-	if err != nil {
-		return 0, unavailable(err)
-	}
-	defer release()
-	for {
-		facts, err := s.Log.ReadFrom(ctx, name, 0)
-		if err != nil {
-			return 0, err
-		}
-		state := project.State{LiveKeys: make(map[uuid.UUID]bool)}
-		var at eventstore.Position
-		for _, f := range facts {
-			state.Evolve(f.Event)
-			at = f.Position
-		}
-		changes, err := decide(state)
-		if err != nil || len(changes) == 0 {
-			return at, err
-		}
-		done, err := s.Log.Append(ctx, name, eventstore.Revision(len(facts)-1), call.meta(uuid.New()), changes...)
-		if errors.Is(err, eventstore.ErrConflict) {
-			continue
-		}
-		return done.Position, err
-	}
+	done, err := runDecision(ctx, s.journal, decision[project.State]{
+		stream: name, read: folded[project.State](s.journal, name), meta: call.newMeta,
+		decide: func(_ context.Context, state project.State) ([]event.Event, error) { return decide(state) },
+	})
+	return done.Position, err
 }

@@ -10,9 +10,10 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/projection"
 )
 
-// ProjectChanged is a project as an operator's change of it answers. Caps are nil where there is none.
+// ProjectChanged is a project after an operator's change. A cap is nil if there is none.
 type ProjectChanged struct {
 	ID              uuid.UUID
 	Organization    string
@@ -23,8 +24,9 @@ type ProjectChanged struct {
 	CreditCapTenths *int64
 }
 
-// SetArchived stops every call of a project's keys, or takes the project back into service, from the next call on. What is so already
-// is no fault. The organization is named by name or id, "" is the only one. Its faults are not-found and invalid-request.
+// SetArchived archives a project, so that every call of its keys is refused, or unarchives it, from
+// the next call on. A project that is so already is not a fault. The organization is named by name
+// or id, "" is the only one. Its faults are not-found and invalid-request.
 func (s *Service) SetArchived(ctx context.Context, call Call, org, slug string, archived bool) (ProjectChanged, error) {
 	return s.changeProject(ctx, call, org, slug, func(id uuid.UUID, state project.State) ([]event.Event, error) {
 		switch {
@@ -38,7 +40,8 @@ func (s *Service) SetArchived(ctx context.Context, call Call, org, slug string, 
 	})
 }
 
-// Caps is a change of a project's monthly caps: of those that are set to change, nil is none.
+// Caps is a change of a project's monthly caps. Of those that are set to change, nil removes the
+// cap.
 type Caps struct {
 	SetIngestion bool
 	Ingestion    *int64 // data points
@@ -46,17 +49,24 @@ type Caps struct {
 	CreditTenths *int64
 }
 
-// SetCaps changes the caps of a project that are set to change and keeps the other one, from the next call on; where neither is, it
-// answers what stands. Its faults are not-found, and invalid-request for a cap below 0.
+// SetCaps changes the caps of a project that are set to change, from the next call on. If none is,
+// it returns the current ones. Its faults are not-found, and invalid-request for a cap below 0.
 func (s *Service) SetCaps(ctx context.Context, call Call, org, slug string, c Caps) (ProjectChanged, error) {
 	if c.SetIngestion && c.Ingestion != nil && (*c.Ingestion < 0 || *c.Ingestion > maxGrant) {
-		return ProjectChanged{}, fault.New(fault.Invalid, fault.CodeInvalidRequest, "an ingestion cap is 0 to %d data points, or none", int64(maxGrant))
+		return ProjectChanged{}, fault.New(fault.Invalid, fault.CodeInvalidRequest,
+			"an ingestion cap is 0 to %d data points, or none", int64(maxGrant))
 	}
 	if c.SetCredit && c.CreditTenths != nil && (*c.CreditTenths < 0 || *c.CreditTenths > maxGrant) {
-		return ProjectChanged{}, fault.New(fault.Invalid, fault.CodeInvalidRequest, "a credit cap is 0 to %s credits, or none", metering.Credits(maxGrant))
+		return ProjectChanged{}, fault.New(fault.Invalid, fault.CodeInvalidRequest,
+			"a credit cap is 0 to %s credits, or none", metering.Credits(maxGrant))
 	}
 	return s.changeProject(ctx, call, org, slug, func(id uuid.UUID, state project.State) ([]event.Event, error) {
-		set := &project.CapsSet{ProjectID: id, IngestionCap: state.IngestionCap, CreditCapTenths: state.CreditCapTenths, SetAt: call.ReceivedAt}
+		set := &project.CapsSet{
+			ProjectID:       id,
+			IngestionCap:    state.IngestionCap,
+			CreditCapTenths: state.CreditCapTenths,
+			SetAt:           call.ReceivedAt,
+		}
 		if c.SetIngestion {
 			set.IngestionCap = c.Ingestion
 		}
@@ -70,8 +80,11 @@ func (s *Service) SetCaps(ctx context.Context, call Call, org, slug string, c Ca
 	})
 }
 
-// changeProject decides on the stream of a project and answers once its keys are looked up with the change.
-func (s *Service) changeProject(ctx context.Context, call Call, org, slug string, decide func(uuid.UUID, project.State) ([]event.Event, error)) (ProjectChanged, error) {
+// changeProject decides on the stream of a project. It returns once its keys are looked up with the
+// change.
+func (s *Service) changeProject(
+	ctx context.Context, call Call, org, slug string, decide func(uuid.UUID, project.State) ([]event.Event, error),
+) (ProjectChanged, error) {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	o, err := s.organization(decideCtx, org)
@@ -83,11 +96,12 @@ func (s *Service) changeProject(ctx context.Context, call Call, org, slug string
 		return ProjectChanged{}, err
 	}
 	if !ok {
-		return ProjectChanged{}, fault.New(fault.NotFound, fault.CodeNotFound, "organization %q has no project %q", o.Name, slug)
+		return ProjectChanged{}, fault.New(fault.NotFound, fault.CodeNotFound,
+			"organization %q has no project %q", o.Name, slug)
 	}
 	out := ProjectChanged{ID: p.ProjectID, Organization: o.Name, Slug: p.Slug, Name: p.Name}
 	var at eventstore.Position
-	at, err = s.appendToProject(decideCtx, call, p.ProjectID, func(state project.State) ([]event.Event, error) {
+	at, err = s.decideProject(decideCtx, call, p.ProjectID, func(state project.State) ([]event.Event, error) {
 		changes, err := decide(p.ProjectID, state)
 		for _, e := range changes {
 			state.Evolve(e)
@@ -98,6 +112,7 @@ func (s *Service) changeProject(ctx context.Context, call Call, org, slug string
 	if err != nil {
 		return ProjectChanged{}, err
 	}
-	// A cap that begins to bind counts what was answered before it, which was not reserved: the facts have to be there.
-	return out, visible(ctx, s.Waiter, at, projectionAccess, projectionDataPoints)
+	// A new cap counts sends that were accepted before it without a reservation, so wait until they
+	// are projected.
+	return out, waitVisible(ctx, s.waiter, at, projection.Access, projection.DataPoints)
 }

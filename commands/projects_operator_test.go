@@ -16,7 +16,7 @@ import (
 
 func contains(text, part string) bool { return strings.Contains(text, part) }
 
-func (w *world) projectTypes(slug string) []string {
+func (w *fixture) projectTypes(slug string) []string {
 	w.t.Helper()
 	state := w.registry()
 	p, ok := state.Project(w.call.Principal.OrganizationID, slug)
@@ -30,7 +30,7 @@ func (w *world) projectTypes(slug string) []string {
 	return typesOf(facts)
 }
 
-func TestArchive(t *testing.T) {
+func TestSetArchived(t *testing.T) {
 	w, _ := metered(t)
 	for _, archived := range []bool{true, true, false, false} {
 		got, err := w.SetArchived(t.Context(), w.call, "", "default", archived)
@@ -43,7 +43,7 @@ func TestArchive(t *testing.T) {
 	wantFault(t, err, "not-found")
 }
 
-func TestCaps(t *testing.T) {
+func TestSetCaps(t *testing.T) {
 	w, _ := metered(t)
 	number := func(n int64) *int64 { return &n }
 	ingestion := func(n *int64) commands.Caps { return commands.Caps{SetIngestion: true, Ingestion: n} }
@@ -67,15 +67,17 @@ func TestCaps(t *testing.T) {
 	}
 	const capsSet = "project.caps-set.v1"
 	wantTypes(t, w.projectTypes("default"), "project.key-created.v1", capsSet, capsSet, capsSet, capsSet)
-	for _, set := range []commands.Caps{ingestion(number(-1)), credit(number(-1)), ingestion(number(1e15 + 1)), credit(number(1e15 + 1))} {
+	negative, huge := number(-1), number(1e15+1)
+	for _, set := range []commands.Caps{ingestion(negative), credit(negative), ingestion(huge), credit(huge)} {
 		_, err := w.SetCaps(t.Context(), w.call, "", "default", set)
 		wantFault(t, err, "invalid-request")
 	}
 }
 
-func TestAProjectOfAnotherOrganizationIsNotFound(t *testing.T) {
+func TestSetCaps_ProjectOfAnotherOrganization(t *testing.T) {
 	w, _ := metered(t)
-	if _, err := w.CreateOrganization(t.Context(), w.call, commands.NewOrganization{Name: "Acme", Plan: metering.Flex}); err != nil {
+	acme := commands.NewOrganization{Name: "Acme", Plan: metering.Flex}
+	if _, err := w.CreateOrganization(t.Context(), w.call, acme); err != nil {
 		t.Fatal(err)
 	}
 	before := w.projectTypes("default")
@@ -86,7 +88,7 @@ func TestAProjectOfAnotherOrganizationIsNotFound(t *testing.T) {
 	wantTypes(t, w.projectTypes("default"), before...)
 }
 
-func TestProjectsPerPlan(t *testing.T) {
+func TestCreateProject_LimitOfThePlan(t *testing.T) {
 	w, _ := metered(t)
 	w.setPlan(metering.PayAsYouGo) // three, and "default" is one
 	for range 2 {
@@ -102,7 +104,8 @@ func TestProjectsPerPlan(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"limit": 3, "projects": 3}, f.Data); diff != "" {
 		t.Error(diff)
 	}
-	neighbour, err := w.CreateOrganization(t.Context(), w.call, commands.NewOrganization{Name: "Acme", Plan: metering.PayAsYouGo})
+	neighbour, err := w.CreateOrganization(t.Context(), w.call,
+		commands.NewOrganization{Name: "Acme", Plan: metering.PayAsYouGo})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,14 +129,14 @@ func TestProjectsPerPlan(t *testing.T) {
 	wantFault(t, err, "project-limit-reached")
 }
 
-// Two processes that create projects at once come to the plan's count, and not past it.
-func TestProjectsPerPlanOverTwoProcesses(t *testing.T) {
+// Two processes create projects concurrently. Together they create exactly as many as the plan has.
+func TestCreateProject_LimitOverTwoProcesses(t *testing.T) {
 	w, _ := metered(t)
 	w.setPlan(metering.PayAsYouGo) // three, and "default" is one
-	other := worldOver(t, w.store)
+	other := fixtureOver(t, w.store)
 	errs := make(chan error, 12)
 	for i := range cap(errs) {
-		service := []*world{w, other}[i%2]
+		service := []*fixture{w, other}[i%2]
 		go func() {
 			_, err := service.CreateProject(t.Context(), w.call, "More")
 			errs <- err
@@ -153,7 +156,7 @@ func TestProjectsPerPlanOverTwoProcesses(t *testing.T) {
 	}
 }
 
-// vault remembers what is kept, as long as it answers.
+// vault is a Vault in memory. It fails if fails is set.
 type vault struct {
 	kept  map[uuid.UUID]string
 	fails error
@@ -175,10 +178,10 @@ func (v *vault) Drop(_ context.Context, ids ...uuid.UUID) error {
 	return v.fails
 }
 
-func TestAKeyIsKeptWhileItLives(t *testing.T) {
+func TestVault_KeyIsStoredUntilRevoked(t *testing.T) {
 	w, a := metered(t)
 	v := &vault{kept: map[uuid.UUID]string{}}
-	w.Service = commands.New(commands.Config{Log: w.log, Waiter: noWait{}, Accounts: a, Vault: v})
+	w.Service = commands.New(commands.Config{Journal: w.log, Waiter: noWait{}, Accounts: a, Vault: v})
 	key, err := w.CreateKey(t.Context(), w.call, "default", "app")
 	if err != nil || v.kept[uuid.MustParse(key.ID)] != key.Key || len(v.kept) != 1 {
 		t.Fatalf("kept %v of %+v, %v", v.kept, key, err)
@@ -188,7 +191,7 @@ func TestAKeyIsKeptWhileItLives(t *testing.T) {
 	_, err = w.CreateKey(t.Context(), w.call, "default", "app")
 	wantFault(t, err, "service-unavailable")
 	wantTypes(t, w.projectTypes("default"), before...)
-	// A key ends even where the vault does not answer: a later start drops what it kept.
+	// A key is revoked even if the vault fails: a later start deletes its clear value.
 	if err := w.RevokeKey(t.Context(), w.call, "default", key.ID); err != nil {
 		t.Error(err)
 	}

@@ -11,18 +11,19 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// registryReader folds the registry, remembering where it stood: the stream grows with projects, not with use.
+// registryReader folds the registry and caches the state. The stream grows with projects, not with
+// use.
 type registryReader struct {
-	log   *Log
-	mu    sync.Mutex
-	state registry.State
+	journal *Journal
+	mu      sync.Mutex
+	state   registry.State
 }
 
-// read is the registry as of now.
+// read returns the registry as of now.
 func (r *registryReader) read(ctx context.Context) (registry.State, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	facts, err := r.log.ReadFrom(ctx, stream.Registry, eventstore.Revision(r.state.Events))
+	facts, err := r.journal.ReadFrom(ctx, stream.Registry, eventstore.Revision(r.state.Events))
 	if err != nil {
 		return registry.State{}, err
 	}
@@ -34,8 +35,16 @@ func (r *registryReader) read(ctx context.Context) (registry.State, error) {
 	return state.Clone(), nil
 }
 
-// projectBySlug finds a live or archived project of an organization at the leader.
-func (r *registryReader) projectBySlug(ctx context.Context, organization uuid.UUID, slug string) (registry.ProjectCreated, bool, error) {
+// readHead is read for a decision.
+func (r *registryReader) readHead(ctx context.Context) (registry.State, head, error) {
+	state, err := r.read(ctx)
+	return state, headAfter(state.Events), err
+}
+
+// projectBySlug finds a live or archived project of an organization in the log.
+func (r *registryReader) projectBySlug(
+	ctx context.Context, organization uuid.UUID, slug string,
+) (registry.ProjectCreated, bool, error) {
 	state, err := r.read(ctx)
 	if err != nil {
 		return registry.ProjectCreated{}, false, err

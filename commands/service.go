@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -10,85 +11,121 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// The projections that answers wait for.
-const (
-	projectionAccess      = "access"
-	projectionDataPoints  = "datapoints"
-	projectionRecallIndex = "recallindex"
-	projectionDirectory   = "directory"
-	projectionUsage       = "usage"
-)
-
-// Sends finds the send that an id stands for, and never one of another project.
+// Sends reads the sends of a project, never one of another project.
 type Sends interface {
-	// Targets are the data points of the items of a send that brought a revision, in order, also those that were deleted
-	// since. An item that changed nothing is none. found is false only once the projection has passed the head of the log.
-	Targets(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (dataPoints []uuid.UUID, found bool, err error)
-	// Pending are those of the data points that a committed batch of the project brings whose fan-out is not complete. It returns
-	// once the projection has passed the head of the log.
+	// Targets returns the data points of the items of a send that created a revision, in order,
+	// deleted ones too. found is false only once the projection has passed the head of the log.
+	Targets(
+		ctx context.Context, project auth.Project, ingestionID uuid.UUID,
+	) (dataPoints []uuid.UUID, found bool, err error)
+	// Pending returns those of the data points that a committed batch of the project creates whose
+	// fan-out is not complete. It returns once the projection has passed the head of the log.
 	Pending(ctx context.Context, project auth.Project, dataPoints []uuid.UUID) (map[uuid.UUID]bool, error)
-	// Deleted reports whether a send was deleted as a whole, by a deletion that was answered.
+	// Completed reports whether polls show the send as completed: a watermark found it searchable, or
+	// a deletion of the whole send was answered.
 	Completed(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (bool, error)
 }
 
-// DataPoints knows which data points were ever sent, as far as a projection has seen.
+// DataPoints reads which data points were ever sent.
 type DataPoints interface {
-	// Sent are those of the data points that it has seen a send of, deleted ones too. Those whose deletion was answered are among
-	// them, since that answer waits for it. For the rest it is a hint, which may be late.
+	// Sent returns those of the data points of which the projection has applied a send, deleted ones
+	// too. It contains all whose deletion was answered, since that answer waits for the projection.
+	// For the rest it is a hint, which may be late.
 	Sent(ctx context.Context, dataPoints []uuid.UUID) (map[uuid.UUID]struct{}, error)
 }
 
-// Config is what the write side needs.
+// Config is what the write side needs. Journal, Waiter, Sends and HashKey are required for the
+// commands of the API; commands of an operator use Journal, Waiter, PlanTerms and Accounts only.
 type Config struct {
-	Log    *Log
-	Waiter Waiter
-	Sends  Sends
-	// DataPoints saves a batch the reads of what is new; nil where each is read.
+	Journal *Journal
+	Waiter  Waiter
+	Sends   Sends
+	// DataPoints saves a batch the reads of new data points. Without it, each is read.
 	DataPoints DataPoints
-	// Limits take what sends cost; nil bounds nothing.
-	Limits  Limits
+	// Limits reserve what sends cost. Without it, sends have no caps.
+	Limits  Limiter
 	HashKey []byte // key of the fingerprints, at least 32 bytes
-	// Pipeline is false where background derivation is switched off: then nothing can be retried.
+	// Pipeline is false if background derivation is switched off: then nothing can be retried.
 	Pipeline bool
-	// Preparing saves a start the reads of organizations that are prepared; nil where each is read.
+	// Preparing saves a start the reads of prepared organizations. Without it, each is read.
 	Preparing Preparing
-	// Vault keeps the clear values of project keys, sealed; nil keeps none.
+	// Vault stores the clear values of project keys, sealed. Without it, they are not stored.
 	Vault Vault
-	// Accounts say what organizations were charged and have left.
+	// Accounts read what organizations were charged and have left.
 	Accounts Accounts
-	// Tariff is the terms of the plans; nil is metering.DefaultTariff.
-	Tariff metering.Tariff
-	// Directory is asked before identities are written; nil in tests that write none.
+	// PlanTerms are the terms of the plans, metering.DefaultTariff if it is nil.
+	PlanTerms metering.PlanTerms
+	// Directory reads the identity records that a write changes.
 	Directory Directory
-	// Records save the put of an audience the reads of who has a record; nil where each is read.
+	// Records saves the put of an audience the reads of its members. Without it, each is read.
 	Records Records
-	// SoleWriter is true where no other process writes the log: then what this one has seen of it holds until it writes itself.
+	// SoleWriter is true if no other process writes the log. Then what this process has read stays
+	// valid until it writes itself.
 	SoleWriter bool
-	// Foreground counts the callers that wait for sends; nil counts nothing.
-	Foreground *Foreground
+	// LoadGauge measures how many callers wait for sends.
+	LoadGauge *LoadGauge
 }
 
-// Service is the commands of the API.
+// Service is the commands of the API and of operators.
 type Service struct {
-	Config
-	authors   *authors
-	registry  *registryReader
-	audiences *audienceReader
+	journal    *Journal
+	waiter     Waiter
+	sends      Sends
+	dataPoints DataPoints
+	limits     Limiter
+	hashKey    []byte
+	pipeline   bool
+	preparing  Preparing
+	vault      Vault
+	accounts   Accounts
+	planTerms  metering.PlanTerms
+	directory  Directory
+	records    Records
+	load       *LoadGauge
+	authors    *authors
+	registry   *registryReader
+	audiences  *audienceReader
 }
 
 // New makes the write side.
 func New(cfg Config) *Service {
-	if cfg.Foreground == nil {
-		cfg.Foreground = &Foreground{}
+	s := &Service{
+		journal: cfg.Journal, waiter: cfg.Waiter, sends: cfg.Sends, dataPoints: cfg.DataPoints, limits: cfg.Limits,
+		hashKey: cfg.HashKey, pipeline: cfg.Pipeline, preparing: cfg.Preparing, vault: cfg.Vault, accounts: cfg.Accounts,
+		planTerms: cfg.PlanTerms, directory: cfg.Directory, records: cfg.Records, load: cfg.LoadGauge,
+		authors: newAuthors(cfg.SoleWriter), registry: &registryReader{journal: cfg.Journal},
+		audiences: newAudienceReader(cfg.Journal),
 	}
-	if cfg.Tariff == nil {
-		cfg.Tariff = metering.DefaultTariff()
+	if s.limits == nil {
+		s.limits = unlimited{}
 	}
-	return &Service{Config: cfg, authors: newAuthors(cfg.SoleWriter), registry: &registryReader{log: cfg.Log}, audiences: newAudienceReader(cfg.Log)}
+	if s.vault == nil {
+		s.vault = noVault{}
+	}
+	if s.planTerms == nil {
+		s.planTerms = metering.DefaultTariff()
+	}
+	if s.load == nil {
+		s.load = &LoadGauge{}
+	}
+	return s
 }
 
+// unlimited is a Limiter without caps.
+type unlimited struct{}
+
+func (unlimited) Reserve(context.Context, metering.Reservation, time.Duration) error { return nil }
+func (unlimited) Release(context.Context, uuid.UUID, uuid.UUID) error                { return nil }
+
+// noVault is a Vault that stores nothing.
+type noVault struct{}
+
+func (noVault) Keep(context.Context, uuid.UUID, string) error { return nil }
+func (noVault) Drop(context.Context, ...uuid.UUID) error      { return nil }
+
 func dataPointDeleted(sourceID string) *fault.Error {
-	return fault.New(fault.Conflict, fault.CodeDataPointDeleted, "the data point %q was deleted; its id takes no more sends", sourceID)
+	return fault.New(fault.Conflict, fault.CodeDataPointDeleted,
+		"the data point %q is deleted; its id cannot be reused", sourceID)
 }
 
 func idempotencyConflict(key string, id uuid.UUID) *fault.Error {

@@ -15,10 +15,10 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// SetAside is an operator's decision that projections pass over an event.
+// SetAside is an operator's decision that projections ignore an event.
 type SetAside struct {
 	Position eventstore.Position
-	// Projections are those that pass over it; none are all.
+	// Projections are those that ignore it; none means all.
 	Projections []string
 	Reason, By  string
 	At          time.Time
@@ -30,9 +30,9 @@ var (
 	ErrNotAside    = errors.New("this event cannot be set aside")
 )
 
-// SetEventAside writes down that projections pass over an event. What is set aside for them already is not written again. The
-// position answered is that behind which it counts.
-func SetEventAside(ctx context.Context, l *Log, s SetAside) (registry.EventSetAside, error) {
+// SetEventAside records that projections ignore an event. It appends nothing if an earlier decision
+// covers that, and returns the decision that is in force.
+func SetEventAside(ctx context.Context, l *Journal, s SetAside) (registry.EventSetAside, error) {
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	at, found, err := l.Store.ReadAt(ctx, s.Position)
@@ -48,64 +48,64 @@ func SetEventAside(ctx context.Context, l *Log, s SetAside) (registry.EventSetAs
 	projections := slices.Clone(s.Projections)
 	slices.Sort(projections)
 	decided := registry.EventSetAside{
-		Position: uint64(s.Position), EventID: at.ID, Stream: at.Stream, Type: at.Type, Projections: slices.Compact(projections),
+		Position: uint64(
+			s.Position,
+		), EventID: at.ID, Stream: at.Stream, Type: at.Type, Projections: slices.Compact(projections),
 		Reason: s.Reason, By: s.By, At: s.At,
 	}
-	release, err := l.Serialize(ctx, stream.Registry)
-	if err != nil {
-		return registry.EventSetAside{}, unavailable(err)
-	}
-	defer release()
-	for {
-		last, before, err := l.asideOf(ctx, decided.Position)
-		if err != nil {
-			return registry.EventSetAside{}, err
-		}
-		if before != nil && covers(*before, decided) {
-			return *before, nil
-		}
-		meta := event.Meta{CommandID: uuid.New(), Principal: s.By}
-		_, err = l.Append(ctx, stream.Registry, last, meta, decided)
-		if errors.Is(err, eventstore.ErrConflict) {
-			continue
-		}
-		if err == nil && before != nil {
-			decided = decided.With(*before)
-		}
-		return decided, err
-	}
+	result := decided
+	_, err = runDecision(ctx, l, decision[*registry.EventSetAside]{
+		stream: stream.Registry,
+		read: func(ctx context.Context) (*registry.EventSetAside, head, error) {
+			return l.asideOf(ctx, decided.Position)
+		},
+		decide: func(_ context.Context, before *registry.EventSetAside) ([]event.Event, error) {
+			switch {
+			case before == nil:
+				result = decided
+			case covers(*before, decided):
+				result = *before
+				return nil, nil
+			default:
+				result = decided.With(*before)
+			}
+			return []event.Event{decided}, nil
+		},
+		meta: func() event.Meta { return event.Meta{CommandID: uuid.New(), Principal: s.By} },
+	})
+	return result, err
 }
 
-// mayBeAside refuses what no projection can do without, and what none is asked to apply.
+// mayBeAside refuses an event that projections need, or that none of them applies.
 func mayBeAside(r eventstore.Recorded) error {
 	switch {
 	case r.System():
-		return fmt.Errorf("%w: it is the event store's own", ErrNotAside)
+		return fmt.Errorf("%w: it belongs to the event store", ErrNotAside)
 	case r.Stream == stream.Registry && (r.Revision == 0 || r.Type == (registry.EventSetAside{}).EventType()):
-		return fmt.Errorf("%w: %s is what the log rests on", ErrNotAside, r.Type)
+		return fmt.Errorf("%w: the log needs %s", ErrNotAside, r.Type)
 	default:
 		return nil
 	}
 }
 
-// asideOf reads the end of the registry, and what it says of an event. Events that this program does not know are left out:
-// one of them may be what is to be set aside.
-func (l *Log) asideOf(ctx context.Context, position uint64) (last eventstore.Revision, before *registry.EventSetAside, err error) {
+// asideOf reads what the registry records of an event, nil for nothing. It does not decode other
+// events: one that this program does not know may be what is to be set aside.
+func (l *Journal) asideOf(ctx context.Context, position uint64) (before *registry.EventSetAside, at head, err error) {
 	const page = 256
-	last = eventstore.NoStream
+	at = headAfter(0)
 	for {
-		events, err := l.Store.Read(ctx, stream.Registry, last+1, eventstore.Forwards, page)
+		events, err := l.Store.Read(ctx, stream.Registry, at.revision+1, eventstore.Forwards, page)
 		if err != nil {
-			return 0, nil, unavailable(err)
+			return nil, at, unavailable(err)
 		}
 		for _, r := range events {
-			last = r.Revision
+			at = head{revision: r.Revision, position: r.Position}
 			if r.Type != (registry.EventSetAside{}).EventType() {
 				continue
 			}
 			decoded, err := l.Codec.Decode(r)
 			if err != nil {
-				return 0, nil, err
+				return nil, at, err
 			}
 			e := *decoded.(*registry.EventSetAside)
 			if e.Position != position {
@@ -117,12 +117,12 @@ func (l *Log) asideOf(ctx context.Context, position uint64) (last eventstore.Rev
 			before = &e
 		}
 		if len(events) < page {
-			return last, before, nil
+			return before, at, nil
 		}
 	}
 }
 
-// covers says that a decision was taken before, for all projections of the later one.
+// covers reports whether an earlier decision holds for all projections of a later one.
 func covers(before, later registry.EventSetAside) bool {
 	if len(later.Projections) == 0 {
 		return len(before.Projections) == 0

@@ -23,9 +23,10 @@ func TestSetEventAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := eventstoretest.NewMemory()
-	log := commands.NewLog(store, codec, slog.New(slog.DiscardHandler))
+	log := commands.NewJournal(store, codec, slog.New(slog.DiscardHandler))
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	if err := commands.Bootstrap(t.Context(), log, commands.FirstStart{Organization: "Annals", HashKey: make([]byte, 32), At: at}); err != nil {
+	start := commands.FirstStart{Organization: "Annals", HashKey: make([]byte, 32), At: at}
+	if err := commands.Bootstrap(t.Context(), log, start); err != nil {
 		t.Fatal(err)
 	}
 	first, err := store.Read(t.Context(), stream.Registry, 0, eventstore.Forwards, 1)
@@ -33,7 +34,8 @@ func TestSetEventAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := uuid.New()
-	odd, err := store.Append(t.Context(), stream.Registry, 3, []eventstore.Proposed{{ID: id, Type: "registry.unheard-of.v9", Data: []byte(`{}`), Meta: []byte(`{}`)}})
+	odd, err := store.Append(t.Context(), stream.Registry, 3,
+		[]eventstore.Proposed{{ID: id, Type: "registry.unheard-of.v9", Data: []byte(`{}`), Meta: []byte(`{}`)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,20 +46,30 @@ func TestSetEventAside(t *testing.T) {
 		"a position without an event": {odd.Position + 1, commands.ErrNoSuchEvent},
 		"the id of the log":           {first[0].Position, commands.ErrNotAside},
 	} {
-		if _, err := commands.SetEventAside(t.Context(), log, commands.SetAside{Position: c.at, At: at}); !errors.Is(err, c.want) {
+		if _, err := commands.SetEventAside(t.Context(), log, commands.SetAside{Position: c.at, At: at}); !errors.Is(
+			err, c.want,
+		) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	aside := func(projections ...string) registry.EventSetAside {
 		t.Helper()
-		e, err := commands.SetEventAside(t.Context(), log, commands.SetAside{Position: odd.Position, Projections: projections, Reason: "written by mistake", By: "operator", At: at})
+		e, err := commands.SetEventAside(t.Context(), log, commands.SetAside{
+			Position:    odd.Position,
+			Projections: projections,
+			Reason:      "written by mistake",
+			By:          "operator",
+			At:          at,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return e
 	}
 	want := registry.EventSetAside{
-		Position: uint64(odd.Position), EventID: id, Stream: stream.Registry, Type: "registry.unheard-of.v9", Projections: []string{"access"},
+		Position: uint64(
+			odd.Position,
+		), EventID: id, Stream: stream.Registry, Type: "registry.unheard-of.v9", Projections: []string{"access"},
 		Reason: "written by mistake", By: "operator", At: at,
 	}
 	for _, step := range []struct {
@@ -83,7 +95,8 @@ func TestSetEventAside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := commands.SetEventAside(t.Context(), log, commands.SetAside{Position: last[0].Position, At: at}); !errors.Is(err, commands.ErrNotAside) {
+	again := commands.SetAside{Position: last[0].Position, At: at}
+	if _, err := commands.SetEventAside(t.Context(), log, again); !errors.Is(err, commands.ErrNotAside) {
 		t.Errorf("a decision itself is set aside: %v", err)
 	}
 }

@@ -12,13 +12,13 @@ import (
 
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
-	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 )
 
-// staged is one item of a batch as its stage holds it: all that a fan-out needs when the process that took the batch is gone.
+// staged is one item of a batch in its stage: everything that a fan-out needs if the process that
+// accepted the batch is gone.
 type staged struct {
 	SourceID   string          `json:"sourceId"`
 	Content    string          `json:"content"`
@@ -30,15 +30,16 @@ type staged struct {
 	salt
 }
 
-// salt is in the first line of a stage. The hash of a stage is in a stream that outlives it (blob.Ref): without something in the
-// stage that nobody can guess, a guess of the text could be confirmed after its erasure.
+// salt is in the first line of a stage. The hash of a stage is in a stream that outlives the stage
+// (blob.Ref). Without a secret in the stage, a guess of the text could be confirmed after its
+// erasure.
 type salt struct {
 	Salt uuid.UUID `json:"salt,omitzero"`
 }
 
 func newSalt() salt { return salt{uuid.New()} }
 
-// stageError is a stage that is missing or damaged: no other try reads more of it.
+// stageError is a stage that is missing or damaged: another try cannot read it either.
 type stageError struct {
 	send uuid.UUID
 	err  error
@@ -49,7 +50,7 @@ func (e *stageError) Error() string { return fmt.Sprintf("stage of send %s: %v",
 func (e *stageError) Unwrap() error { return e.err }
 
 // writeStage writes the items of a batch, one JSON value a line, to a blob of the send.
-func (l *Log) writeStage(ctx context.Context, call Call, b *batch, command uuid.UUID) (blob.Ref, error) {
+func (l *Journal) writeStage(ctx context.Context, call Call, b *batch, command uuid.UUID) (blob.Ref, error) {
 	var buf bytes.Buffer
 	holds := make([]uuid.UUID, len(b.prepared))
 	enc := json.NewEncoder(&buf)
@@ -68,7 +69,7 @@ func (l *Log) writeStage(ctx context.Context, call Call, b *batch, command uuid.
 		}
 	}
 	project := call.Principal.Project.ID
-	deadline, meta := call.ReceivedAt.Add(BlobKeep), call.meta(command)
+	deadline, meta := call.ReceivedAt.Add(blob.Keep), call.meta(command)
 	ref, err := l.writeBlob(ctx, &b.stage, b.id, command, project, deadline, meta, buf.Bytes(), holds...)
 	if err != nil {
 		return blob.Ref{}, unavailable(err)
@@ -76,29 +77,35 @@ func (l *Log) writeStage(ctx context.Context, call Call, b *batch, command uuid.
 	return ref, nil
 }
 
-// readStage makes a committed batch ready to be fanned out again.
-func (l *Log) readStage(ctx context.Context, commit eventstore.Fact, accepted *ingestion.Accepted, id uuid.UUID) (*batch, error) {
-	data, err := eventstore.ReadBlob(ctx, l.Store, l.Codec, accepted.Stage)
+// readStage prepares a committed batch to be fanned out again.
+func (l *Journal) readStage(ctx context.Context, send *storedSend) (*batch, error) {
+	id, accepted := send.id, send.Batch
+	data, err := l.ReadBlob(ctx, accepted.Stage)
 	if _, is := errors.AsType[*eventstore.BlobError](err); is {
 		return nil, &stageError{send: id, err: err}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("stage of send %s: %w", id, err)
 	}
-	b := &batch{id: id, accepted: *accepted, commit: commit.Position, unread: true}
+	b := &batch{id: id, accepted: *accepted, commit: send.commit, unread: true}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	for i, item := range accepted.Items {
 		var in staged
 		if err := dec.Decode(&in); err != nil {
 			return nil, &stageError{send: id, err: fmt.Errorf("item %d: %w", i, err)}
 		}
-		p := prepared{dataPoint: item.DataPoint, stream: stream.Name(stream.DataPoint, item.DataPoint), content: in.Content, metadata: in.Metadata}
+		p := prepared{
+			dataPoint: item.DataPoint, stream: stream.Name(stream.DataPoint, item.DataPoint), content: in.Content,
+			metadata: in.Metadata,
+		}
 		p.ingest = datapoint.Ingest{
 			Send: datapoint.Send{
-				ProjectID: accepted.ProjectID, IngestionID: id, Ordinal: i, Items: len(accepted.Items), AcceptedAt: accepted.AcceptedAt,
-				RequestID: accepted.RequestID, Author: in.Author, Bytes: item.Bytes, CreditTenths: metering.IngestTenths(item.Bytes), Month: accepted.Month,
+				ProjectID: accepted.ProjectID, IngestionID: id, Ordinal: i, Items: len(accepted.Items),
+				AcceptedAt: accepted.AcceptedAt, RequestID: accepted.RequestID, Author: in.Author, Bytes: item.Bytes,
+				CreditTenths: metering.IngestTenths(item.Bytes), Month: accepted.Month,
 			},
-			SourceID: in.SourceID, ContentDigest: datapoint.Digest([]byte(in.Content)), Label: in.Label, OccurredAt: in.OccurredAt, Audience: in.Audience,
+			SourceID: in.SourceID, ContentDigest: datapoint.Digest([]byte(in.Content)), Label: in.Label,
+			OccurredAt: in.OccurredAt, Audience: in.Audience,
 		}
 		if in.Metadata != nil {
 			canonical, err := datapoint.CanonicalMetadata(in.Metadata)

@@ -1,5 +1,5 @@
-// Package domain lists every fact that Annals stores. Its subpackages hold the facts and the decisions of each
-// aggregate: no clock, no I/O, no logging.
+// Package domain lists every fact that Annals stores. Its subpackages hold the facts and the
+// decisions of each aggregate: no clock, no I/O, no logging.
 package domain
 
 import (
@@ -20,16 +20,16 @@ import (
 	"github.com/annals-project/annals/domain/registry"
 )
 
-// Entry is one stored event name. An entry has New where the name is written today, or Up where it is only read:
-// Up turns a payload of the old name into one of a newer name.
+// Entry is one stored event name. An entry has New where the name is written today, or Up where it
+// is only read: Up turns a payload of the old name into one of a newer name.
 type Entry struct {
 	Name string
 	New  func() event.Event
 	Up   func(json.RawMessage) (newer string, payload json.RawMessage, err error)
 }
 
-// Catalog is every name that was ever stored; each has a golden payload in testdata/events that must decode for ever.
-// blob.ChunkType is not here: its data is not JSON.
+// Catalog lists every name that was ever stored. Each has a golden payload in testdata/events that
+// every later version must decode. blob.ChunkType is not here: its data is not JSON.
 var Catalog = []Entry{
 	{Name: "registry.log-opened.v1", New: func() event.Event { return new(registry.LogOpened) }},
 	{Name: "registry.organization-created.v1", Up: registry.UpOrganizationCreated},

@@ -21,15 +21,17 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-var update = flag.Bool("update", false, "write the golden payloads that are missing; those that are there are never changed")
+var update = flag.Bool("update", false,
+	"write the golden payloads that are missing; those that are there are never changed")
 
 const golden = "testdata/events"
 
 func goldenPath(name string) string { return filepath.Join(golden, name+".json") }
 
-// TestEveryEventHasAGoldenPayloadThatDecodesForEver is the promise to logs that exist: each golden payload decodes, and
-// for a name that is written today, encoding the fact again gives the same payload. A field that was added, renamed or dropped
-// fails here: a new shape is a new name and an upcaster.
+// TestEveryEventHasAGoldenPayloadThatDecodesForEver is the promise to logs that exist: each golden
+// payload decodes, and for a name that is written today, encoding the fact again gives the same
+// payload. A field that was added, renamed or dropped fails here: a new shape is a new name and an
+// upcaster.
 func TestEveryEventHasAGoldenPayloadThatDecodesForEver(t *testing.T) {
 	codec, err := eventstore.NewCodec(domain.Catalog)
 	if err != nil {
@@ -47,7 +49,8 @@ func TestEveryEventHasAGoldenPayloadThatDecodesForEver(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if path := zeroField(reflect.ValueOf(fact).Elem(), ""); path != "" && entry.New != nil { // an old name lacks what came later
+			// an old name lacks what came later
+			if path := zeroField(reflect.ValueOf(fact).Elem(), ""); path != "" && entry.New != nil {
 				t.Errorf("the golden payload does not set %s", path)
 			}
 			again, err := codec.Encode(fact, 0, event.Meta{CommandID: uuid.NameSpaceOID})
@@ -168,7 +171,7 @@ func fill(v reflect.Value, name string, n *int64) {
 	}
 }
 
-// text is what a string field says, with what JSON and customers make difficult.
+// text is the value of a string field, with what JSON and customers make difficult.
 func text(field string) string {
 	switch field {
 	case "Month":
@@ -182,7 +185,8 @@ func text(field string) string {
 	}
 }
 
-// zeroField is the path of a field that is not set, "" where all are. An unset field would decode the same if it were misspelt.
+// zeroField is the path of a field that is not set, "" where all are. An unset field would decode
+// the same if it were misspelt.
 func zeroField(v reflect.Value, path string) string {
 	if v.IsZero() {
 		return path

@@ -27,7 +27,7 @@ var (
 	byPipeline                = event.Meta{CommandID: uuid.New(), Principal: "pipeline"}
 )
 
-// content is bytes that are not JSON and not UTF-8, and that differ from place to place.
+// content returns bytes that are neither JSON nor UTF-8, and that do not repeat.
 func content(size int) []byte {
 	data := make([]byte, size)
 	for i := range data {
@@ -38,23 +38,26 @@ func content(size int) []byte {
 
 func write(t *testing.T, store eventstore.Store, data []byte) blob.Ref {
 	t.Helper()
-	ref, err := eventstore.WriteBlob(t.Context(), store, codecOf(t, domain.Catalog), owner, command, projectID, deadline, byPipeline, data)
+	ref, err := eventstore.Journal{Store: store, Codec: codecOf(t, domain.Catalog)}.WriteBlob(t.Context(), owner, command,
+		projectID, deadline, byPipeline, data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return ref
 }
 
-func TestBlobsComeBackAsTheyWere(t *testing.T) {
-	for _, size := range []int{0, 1, blob.ChunkSize - 1, blob.ChunkSize, blob.ChunkSize + 1, 2 * blob.ChunkSize, 9*blob.ChunkSize + 17} {
+func TestReadBlob_ReturnsWhatWasWritten(t *testing.T) {
+	const chunk = blob.ChunkSize
+	for _, size := range []int{0, 1, chunk - 1, chunk, chunk + 1, 2 * chunk, 9*chunk + 17} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			store, codec, data := eventstoretest.NewMemory(), codecOf(t, domain.Catalog), content(size)
 			ref := write(t, store, data)
 			sum := sha256.Sum256(data)
-			if want := (blob.Ref{Stream: stream.BlobName(owner, command), Size: int64(size), SHA256: hex.EncodeToString(sum[:])}); ref != want {
+			hash := hex.EncodeToString(sum[:])
+			if want := (blob.Ref{Stream: stream.BlobName(owner, command), Size: int64(size), SHA256: hash}); ref != want {
 				t.Errorf("got %+v, want %+v", ref, want)
 			}
-			got, err := eventstore.ReadBlob(t.Context(), store, codec, ref)
+			got, err := eventstore.Journal{Store: store, Codec: codec}.ReadBlob(t.Context(), ref)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -65,9 +68,10 @@ func TestBlobsComeBackAsTheyWere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			opened, ok := codec.Fact(events[0]).Event.(*blob.Opened)
-			if !ok || opened.Owner != owner || opened.ProjectID != projectID || !opened.Deadline.Equal(deadline.Truncate(time.Microsecond)) {
-				t.Errorf("begins with %+v", codec.Fact(events[0]))
+			opened, ok := codec.DecodeRecorded(events[0]).Event.(*blob.Opened)
+			if !ok || opened.Owner != owner || opened.ProjectID != projectID ||
+				!opened.Deadline.Equal(deadline.Truncate(time.Microsecond)) {
+				t.Errorf("begins with %+v", codec.DecodeRecorded(events[0]))
 			}
 			if want := 1 + (size+blob.ChunkSize-1)/blob.ChunkSize; len(events) != want {
 				t.Errorf("%d events, want %d", len(events), want)
@@ -76,7 +80,7 @@ func TestBlobsComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestBlobWrittenAgainIsTheSameBlob(t *testing.T) {
+func TestWriteBlob_Repeated(t *testing.T) {
 	store, data := eventstoretest.NewMemory(), content(3*blob.ChunkSize)
 	first := write(t, store, data)
 	head, err := store.Head(t.Context())
@@ -91,13 +95,15 @@ func TestBlobWrittenAgainIsTheSameBlob(t *testing.T) {
 	}
 }
 
-// lossyStore stores, but loses the answer of every other append; of some it loses the append.
+// lossyStore loses, of every three appends, one append and the answer of another one.
 type lossyStore struct {
 	*eventstoretest.Memory
 	appends int
 }
 
-func (s *lossyStore) Append(ctx context.Context, stream string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+func (s *lossyStore) Append(
+	ctx context.Context, stream string, expected eventstore.Revision, events []eventstore.Proposed,
+) (eventstore.Appended, error) {
 	s.appends++
 	if s.appends%3 == 1 {
 		return eventstore.Appended{}, fmt.Errorf("lost: %w", eventstore.ErrUnknown)
@@ -109,43 +115,48 @@ func (s *lossyStore) Append(ctx context.Context, stream string, expected eventst
 	return done, err
 }
 
-func TestBlobIsWrittenOnceOverAnyLostAnswers(t *testing.T) {
+func TestWriteBlob_LostAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, data := &lossyStore{Memory: eventstoretest.NewMemory()}, content(4*blob.ChunkSize+1)
 		ref := write(t, store, data)
-		got, err := eventstore.ReadBlob(t.Context(), store, codecOf(t, domain.Catalog), ref)
+		got, err := eventstore.Journal{Store: store, Codec: codecOf(t, domain.Catalog)}.ReadBlob(t.Context(), ref)
 		if err != nil || !bytes.Equal(got, data) {
 			t.Errorf("%d bytes, %v", len(got), err)
 		}
 	})
 }
 
-// deafStore never answers.
+// deafStore leaves the outcome of every append unknown.
 type deafStore struct{ *eventstoretest.Memory }
 
-func (deafStore) Append(context.Context, string, eventstore.Revision, []eventstore.Proposed) (eventstore.Appended, error) {
+func (deafStore) Append(
+	context.Context, string, eventstore.Revision, []eventstore.Proposed,
+) (eventstore.Appended, error) {
 	return eventstore.Appended{}, eventstore.ErrUnknown
 }
 
-func TestAppendThatIsNeverAnsweredStaysUnknown(t *testing.T) {
+func TestAppendUntilKnown_ContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 		defer cancel()
-		_, err := eventstore.AppendUntilKnown(ctx, deafStore{eventstoretest.NewMemory()}, "project-1", eventstore.NoStream, nil)
+		_, err := eventstore.AppendUntilKnown(ctx, deafStore{eventstoretest.NewMemory()}, "project-1", eventstore.NoStream,
+			nil)
 		if !errors.Is(err, eventstore.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 	})
 }
 
-func TestAppendWithADefiniteAnswerIsNotRepeated(t *testing.T) {
+func TestAppendUntilKnown_DefiniteAnswer(t *testing.T) {
 	store := eventstoretest.NewMemory()
-	if _, err := eventstore.AppendUntilKnown(t.Context(), store, "project-1", 7, []eventstore.Proposed{{ID: uuid.New(), Type: "a.b.v1"}}); !errors.Is(err, eventstore.ErrConflict) {
+	events := []eventstore.Proposed{{ID: uuid.New(), Type: "a.b.v1"}}
+	_, err := eventstore.AppendUntilKnown(t.Context(), store, "project-1", 7, events)
+	if !errors.Is(err, eventstore.ErrConflict) {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestBlobsThatCannotBeReadBack(t *testing.T) {
+func TestReadBlob_MissingOrDamaged(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		missing bool
@@ -179,7 +190,7 @@ func TestBlobsThatCannotBeReadBack(t *testing.T) {
 			store := eventstoretest.NewMemory()
 			ref := write(t, store, content(3*blob.ChunkSize))
 			c.spoil(t, store, &ref)
-			data, err := eventstore.ReadBlob(t.Context(), store, codecOf(t, domain.Catalog), ref)
+			data, err := eventstore.Journal{Store: store, Codec: codecOf(t, domain.Catalog)}.ReadBlob(t.Context(), ref)
 			var broken *eventstore.BlobError
 			if !errors.As(err, &broken) || broken.Missing != c.missing || broken.Stream != ref.Stream || data != nil {
 				t.Errorf("%d bytes, %v; want missing %t", len(data), err, c.missing)
@@ -188,12 +199,12 @@ func TestBlobsThatCannotBeReadBack(t *testing.T) {
 	}
 }
 
-func TestStoreThatFailsIsNoBrokenBlob(t *testing.T) {
+func TestReadBlob_StoreFails(t *testing.T) {
 	store := eventstoretest.NewMemory()
 	ref := write(t, store, content(10))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := eventstore.ReadBlob(ctx, store, codecOf(t, domain.Catalog), ref)
+	_, err := eventstore.Journal{Store: store, Codec: codecOf(t, domain.Catalog)}.ReadBlob(ctx, ref)
 	var broken *eventstore.BlobError
 	if !errors.Is(err, context.Canceled) || errors.As(err, &broken) {
 		t.Errorf("got %v", err)

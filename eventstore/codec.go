@@ -10,17 +10,18 @@ import (
 	"github.com/annals-project/annals/domain/event"
 )
 
-// Codec turns events into what is stored and back, by the catalogue that it is given.
+// Codec encodes events for the store and decodes stored ones, by a catalogue.
 type Codec struct {
 	entries map[string]domain.Entry
 }
 
-// NewCodec makes a codec of a catalogue. A name that stands in it twice, or an entry that neither makes nor upcasts, is a mistake of the program.
+// NewCodec returns a codec of a catalogue. It refuses a name that occurs twice, and an entry that
+// does not have exactly one of New and Up.
 func NewCodec(catalog []domain.Entry) (*Codec, error) {
 	c := &Codec{entries: make(map[string]domain.Entry, len(catalog))}
 	for _, e := range catalog {
 		if _, twice := c.entries[e.Name]; twice {
-			return nil, fmt.Errorf("catalogue: %s stands in it twice", e.Name)
+			return nil, fmt.Errorf("catalogue: %s occurs twice", e.Name)
 		}
 		if (e.New == nil) == (e.Up == nil) {
 			return nil, fmt.Errorf("catalogue: %s needs either a constructor or an upcaster", e.Name)
@@ -33,7 +34,8 @@ func NewCodec(catalog []domain.Entry) (*Codec, error) {
 	return c, nil
 }
 
-// Encode makes the n-th event of a command ready to append. Its id derives from meta.CommandID and n.
+// Encode makes the n-th event of a command ready to append. Its id derives from meta.CommandID and
+// n.
 func (c *Codec) Encode(e event.Event, n int, meta event.Meta) (Proposed, error) {
 	meta.Schema = event.MetaSchema
 	details, err := marshal(meta)
@@ -94,9 +96,10 @@ func (c *Codec) Decode(r Recorded) (event.Event, error) {
 	return nil, fmt.Errorf("upcast %s: the chain leads back to itself", r.Type)
 }
 
-// Fact decodes one recorded event together with its metadata. A panic of a decoder is the error of that event.
-func (c *Codec) Fact(r Recorded) (f Fact) {
-	f = Fact{Recorded: r}
+// DecodeRecorded decodes one recorded event together with its metadata. A panic of a decoder is the
+// error of that event.
+func (c *Codec) DecodeRecorded(r Recorded) (f DecodedEvent) {
+	f = DecodedEvent{Recorded: r}
 	defer func() {
 		if v := recover(); v != nil {
 			f.Event, f.Err = nil, fmt.Errorf("decode %s at %d of %s: panic: %v", r.Type, r.Revision, r.Stream, v)

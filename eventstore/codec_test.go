@@ -26,7 +26,8 @@ func codecOf(t *testing.T, catalog []domain.Entry) *eventstore.Codec {
 	return codec
 }
 
-// named is the third shape of an event: it began as {"name"}, became {"label"}, and is {"title", "words"} now.
+// named is the third shape of an event: it began as {"name"}, became {"label"}, and is {"title",
+// "words"} now.
 type named struct {
 	Title string `json:"title"`
 	Words int    `json:"words"`
@@ -56,7 +57,7 @@ func history() []domain.Entry {
 	}
 }
 
-func TestOldNamesDecodeThroughAllTheirUpcasters(t *testing.T) {
+func TestDecode_OldNames(t *testing.T) {
 	codec := codecOf(t, history())
 	want := &named{Title: "two words", Words: 2}
 	for name, payload := range map[string]string{
@@ -74,7 +75,7 @@ func TestOldNamesDecodeThroughAllTheirUpcasters(t *testing.T) {
 	}
 }
 
-func TestOldNamesAreNotWrittenAnyMore(t *testing.T) {
+func TestEncode_OldOrUnknownName(t *testing.T) {
 	codec := codecOf(t, append(history(), domain.Entry{
 		Name: "project.archived.v1", Up: func(b json.RawMessage) (string, json.RawMessage, error) { return "thing.named.v3", b, nil },
 	}))
@@ -86,7 +87,7 @@ func TestOldNamesAreNotWrittenAnyMore(t *testing.T) {
 	}
 }
 
-func TestUpcastersThatLeadNowhere(t *testing.T) {
+func TestDecode_InvalidUpcasters(t *testing.T) {
 	to := func(name string) func(json.RawMessage) (string, json.RawMessage, error) {
 		return func(b json.RawMessage) (string, json.RawMessage, error) { return name, b, nil }
 	}
@@ -113,7 +114,7 @@ func TestUpcastersThatLeadNowhere(t *testing.T) {
 	}
 }
 
-func TestCataloguesThatAreMistakes(t *testing.T) {
+func TestNewCodec_InvalidCatalogue(t *testing.T) {
 	construct := func() event.Event { return new(named) }
 	up := func(b json.RawMessage) (string, json.RawMessage, error) { return "x", b, nil }
 	for what, catalog := range map[string][]domain.Entry{
@@ -129,10 +130,16 @@ func TestCataloguesThatAreMistakes(t *testing.T) {
 	}
 }
 
-func TestFactsThatCannotBeDecodedSayWhy(t *testing.T) {
+func TestDecodeRecorded_Errors(t *testing.T) {
 	codec := codecOf(t, history())
-	good := eventstore.Recorded{Stream: "thing-1", Type: "thing.named.v3", Data: []byte(`{}`), Meta: []byte(`{"principal":"operator","schema":1}`)}
-	if f := codec.Fact(good); f.Err != nil || f.Event == nil || f.Details.Principal != "operator" || f.Stream != "thing-1" {
+	good := eventstore.Recorded{
+		Stream: "thing-1",
+		Type:   "thing.named.v3",
+		Data:   []byte(`{}`),
+		Meta:   []byte(`{"principal":"operator","schema":1}`),
+	}
+	if f := codec.DecodeRecorded(good); f.Err != nil || f.Event == nil || f.Details.Principal != "operator" ||
+		f.Stream != "thing-1" {
 		t.Errorf("got %+v", f)
 	}
 	for what, spoil := range map[string]func(*eventstore.Recorded){
@@ -145,7 +152,7 @@ func TestFactsThatCannotBeDecodedSayWhy(t *testing.T) {
 	} {
 		bad := good
 		spoil(&bad)
-		f := codec.Fact(bad)
+		f := codec.DecodeRecorded(bad)
 		if f.Err == nil || f.Event != nil {
 			t.Errorf("%s: %+v", what, f)
 		}
@@ -156,7 +163,7 @@ func TestFactsThatCannotBeDecodedSayWhy(t *testing.T) {
 	}
 }
 
-func TestEventsOfACommandHaveIdsOfTheirOwnThatRepeat(t *testing.T) {
+func TestEncodeAll_DeterministicIDs(t *testing.T) {
 	codec := codecOf(t, domain.Catalog)
 	meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline"}
 	events := []event.Event{&project.Archived{}, &project.Archived{}, blob.Chunk{Data: []byte{0xff}}}
@@ -179,14 +186,15 @@ func TestEventsOfACommandHaveIdsOfTheirOwnThatRepeat(t *testing.T) {
 	seen := map[uuid.UUID]bool{}
 	for _, p := range append(first, other...) {
 		if seen[p.ID] || p.ID == uuid.Nil {
-			t.Errorf("%s occurs twice, or is none", p.ID)
+			t.Errorf("%s occurs twice, or is the nil id", p.ID)
 		}
 		seen[p.ID] = true
 	}
 }
 
-// TestAnyTextComesBackAsItWas covers what JSON could change on the way: escapes for HTML swell it, invalid UTF-8 would be replaced (and is refused at the edge).
-func TestAnyTextComesBackAsItWas(t *testing.T) {
+// TestCodec_TextIsUnchanged covers what JSON could change: escapes for HTML would enlarge the text,
+// and invalid UTF-8 would be replaced (the edge refuses it).
+func TestCodec_TextIsUnchanged(t *testing.T) {
 	codec := codecOf(t, domain.Catalog)
 	rapid.Check(t, func(t *rapid.T) {
 		want := &project.KeyCreated{Name: rapid.String().Draw(t, "name"), Hash: "<&>\u2028"}

@@ -1,4 +1,5 @@
-// Package eventstore is the port to the log: what Annals asks of an event store, and the codec of its events.
+// Package eventstore is the port to the log: what Annals needs of an event store, and the codec of
+// its events.
 //
 // There is no "any" revision in this port: every append names the revision that it was decided on.
 package eventstore
@@ -7,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -21,13 +23,18 @@ type Revision int64
 // NoStream is the revision of a stream without events.
 const NoStream Revision = -1
 
-// Position orders all events of the log. Positions rise with gaps; no event has position 0, which stands for "before the first".
+// EndOfStream is where a backwards read of a whole stream begins.
+const EndOfStream Revision = math.MaxInt64
+
+// Position orders all events of the log. Positions rise with gaps. No event has position 0, which
+// means "before the first".
 type Position uint64
 
-// MaxAppend is the most bytes of data, metadata and types that one append of ours may carry; a server refuses 1 MiB by default.
+// MaxAppend is the most bytes of data, metadata and types that one append of ours may carry; a
+// server refuses 1 MiB by default.
 const MaxAppend = 768 << 10
 
-// MaxPage is about how many bytes one read of the whole log answers at most.
+// MaxPage is about how many bytes one read of the whole log returns at most.
 const MaxPage = 8 << 20
 
 // Proposed is an event to append, already encoded.
@@ -55,31 +62,35 @@ type Recorded struct {
 	Created time.Time
 }
 
-// System says whether the event is the store's own: the end of a stream, metadata of one, a link.
+// System reports whether the event is the store's own: the end or the metadata of a stream, or a
+// link.
 func (r Recorded) System() bool {
 	return strings.HasPrefix(r.Type, "$") || strings.HasPrefix(r.Stream, "$")
 }
 
-// SystemStream stands in a fact for the stream of every event of the store's own. It is of no family: a tombstone stands in
-// the stream that it ends, and is nothing to those who own the family of that.
+// SystemStream replaces the stream name in the decoded form of every system event. It has no
+// category: a tombstone is stored in the stream that it ends, but is not an event of the stream's
+// category.
 const SystemStream = "$system"
 
-// TombstoneType is the type of the event that ends a stream for ever.
+// TombstoneType is the type of the event that ends a stream permanently.
 const TombstoneType = "$streamDeleted"
 
-// MetadataType is the type of the events of a stream "$$name", the last of which says what is cut off the stream "name".
+// MetadataType is the type of the events of a stream "$$name". The last of them records up to where
+// the stream "name" is truncated.
 const MetadataType = "$metadata"
 
-// Ended is the event of a fact that a stream was tombstoned. It is the store's own, and never written by us.
-type Ended struct{ Stream string }
+// Tombstoned is the decoded event that a stream was tombstoned. It is the store's own: Annals never
+// appends it.
+type Tombstoned struct{ Stream string }
 
 // EventType implements event.Event.
-func (Ended) EventType() string { return TombstoneType }
+func (Tombstoned) EventType() string { return TombstoneType }
 
 // Size is about how many bytes the event takes.
 func (r Recorded) Size() int { return len(r.Data) + len(r.Meta) + len(r.Stream) + 2*len(r.Type) }
 
-// Appended says where an append ended: the revision and the position of its last event.
+// Appended is the revision and the position of the last event of an append.
 type Appended struct {
 	Revision Revision
 	Position Position
@@ -94,48 +105,56 @@ const (
 	Backwards
 )
 
-// Store is an event store. Every call ends with its context; an implementation is safe for concurrent use.
+// Store is an event store. Every call ends with its context; an implementation is safe for
+// concurrent use.
 type Store interface {
 	// Append stores the events, all or none, at the end of a stream whose last revision is expected.
 	//
-	// Another last revision is ErrConflict, unless the very events stand behind expected already: then the append has
-	// happened before and its outcome is answered again. A deleted stream is ErrDeleted. An append without a definite
-	// answer (a lost connection, a deadline) is ErrUnknown: it may or may not have happened; the same call may be repeated.
+	// Another last revision is ErrConflict, unless the same events are stored after expected already:
+	// then the append happened before, and its outcome is returned again. A tombstoned stream is
+	// ErrDeleted. An append without a definite answer (a lost connection, a deadline) is ErrUnknown:
+	// it may or may not have happened, and the same call may be repeated.
 	Append(ctx context.Context, stream string, expected Revision, events []Proposed) (Appended, error)
 
-	// Read reads at most limit events of a stream from a revision (inclusive) on. Backwards from Revision(math.MaxInt64)
-	// begins at the last event. A stream without events reads as none; a tombstoned stream is ErrDeleted.
+	// Read reads at most limit events of a stream from a revision (inclusive) on. Backwards from
+	// EndOfStream begins at the last event. A stream without events reads as none; a tombstoned
+	// stream is ErrDeleted.
 	Read(ctx context.Context, stream string, from Revision, direction Direction, limit int) ([]Recorded, error)
 
-	// ReadLast reads the last event of a stream; ok is false where there is none. A tombstoned stream is ErrDeleted.
+	// ReadLast reads the last event of a stream; ok is false if there is none. A tombstoned
+	// stream is ErrDeleted.
 	ReadLast(ctx context.Context, stream string) (last Recorded, ok bool, err error)
 
-	// ReadAll reads at most limit events of the whole log behind a position (exclusive) in order, the system's among them. The
-	// position is 0 or one that an event had. It answers fewer where they would pass MaxPage: only no events at all means the end of the log.
+	// ReadAll reads at most limit events of the whole log after a position (exclusive) in order,
+	// system events too. The position is 0 or that of an event. ReadAll returns fewer events if more
+	// would exceed MaxPage: only an empty result means the end of the log.
 	ReadAll(ctx context.Context, after Position, limit int) ([]Recorded, error)
 
-	// ReadAt reads the event at a position; ok is false where there is none, or none any more.
+	// ReadAt reads the event at a position; ok is false if there is none, or if it was removed.
 	ReadAt(ctx context.Context, at Position) (r Recorded, ok bool, err error)
 
-	// Head is the position of the newest event of the log, 0 for an empty log. An event that was acknowledged
-	// before the call is not above it, and a reader of the whole log comes to it.
+	// Head is the position of the newest event of the log, 0 for an empty log. An event that was
+	// acknowledged before the call is not above it, and a reader of the whole log reaches it.
 	Head(ctx context.Context) (Position, error)
 
-	// Subscribe follows the whole log behind a position as ReadAll reads it, unfiltered, until the context ends or the
-	// subscription is closed or dropped. It does not resubscribe by itself.
+	// Subscribe follows the whole log after a position as ReadAll reads it, unfiltered, until the
+	// context ends or the subscription is closed or dropped. It does not resubscribe by itself.
 	Subscribe(ctx context.Context, after Position) (Subscription, error)
 
-	// Delete ends a stream so that it can be written again later, from where it ended: behind its last revision or, where that
-	// is no longer known, behind NoStream. It and Tombstone fail with ErrConflict and ErrUnknown as Append does.
+	// Delete ends a stream so that it can be written again later: after its last revision or, if the
+	// caller no longer knows that, after NoStream. Delete and Tombstone fail with ErrConflict and
+	// ErrUnknown as Append does.
 	Delete(ctx context.Context, stream string, expected Revision) (Position, error)
 
-	// Tombstone ends a stream for ever, also one that never had an event (at NoStream). A tombstoned stream is ErrDeleted.
-	// What it held goes from the log at a time of the store's own choosing; the tombstone stays.
+	// Tombstone ends a stream permanently, also one that never had an event (at NoStream). A
+	// tombstoned stream is ErrDeleted. The store removes its events from the log at some later time,
+	// except the tombstone.
 	Tombstone(ctx context.Context, stream string, expected Revision) (Position, error)
 
-	// Truncate cuts off the events of a stream before a revision, which is not above its last one, else it is ErrConflict. They are
-	// read no more and go from the log as those of an ended stream do; the stream goes on. What is cut off already stays so: a lower
-	// revision changes nothing. It fails with ErrUnknown as Append does, and may be repeated after any error.
+	// Truncate cuts off the events of a stream before a revision. A revision above the last one is
+	// ErrConflict. The events can no longer be read, and the store removes them from the log as those
+	// of an ended stream. The stream continues. A revision lower than an earlier one changes nothing.
+	// Truncate fails with ErrUnknown as Append does, and may be repeated after any error.
 	Truncate(ctx context.Context, stream string, before Revision) error
 
 	// Close releases the connections. It is called once, after every other call has returned.
@@ -149,7 +168,7 @@ type Subscription interface {
 	Close() error
 }
 
-// The errors that callers tell apart, with errors.Is. Everything else is a failure of the store.
+// The errors that callers distinguish, with errors.Is. Everything else is a failure of the store.
 var (
 	ErrConflict = errors.New("stream is at another revision")
 	ErrDeleted  = errors.New("stream was deleted")
@@ -159,7 +178,7 @@ var (
 	ErrUnavailable = errors.New("event store is unavailable")
 )
 
-// UnknownEventError is an event whose name the catalogue does not hold.
+// UnknownEventError is an event whose name is not in the catalogue.
 type UnknownEventError struct {
 	Stream string
 	Type   string
@@ -169,9 +188,9 @@ func (e *UnknownEventError) Error() string {
 	return fmt.Sprintf("unknown event %q in stream %q", e.Type, e.Stream)
 }
 
-// Fact is a recorded event with its decoded form. Err is set, and Event nil, where it could not be decoded;
-// that concerns only who owns the family of the stream.
-type Fact struct {
+// DecodedEvent is a recorded event with its decoded form. If it cannot be decoded, Err is set and
+// Event is nil; only consumers of the stream's category need to handle that.
+type DecodedEvent struct {
 	Recorded
 	Event   event.Event
 	Details event.Meta

@@ -1,76 +1,155 @@
-// Package projections keeps the tables and indexes that are built from the log up to date, and says how far each has come.
+// Package projections declares what a projection is: tables, or an index, that a projector builds
+// from the log. Package runner runs projectors; each other folder here holds one.
 package projections
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Projector builds one projection. Its tables are its own: they are in a schema of its name, which is thrown away and built
-// anew from the log when its version changes.
+// Projector builds one projection. Its tables are in a schema of its name, which the runner
+// rebuilds from the log when the version changes. Embed Base for all methods but Apply.
 type Projector interface {
-	// Name is the schema, the key of the checkpoint and what answers wait for.
+	// Name is the schema, the key of the checkpoint and what callers wait for.
 	Name() string
 	// Version is raised with every change of the schema or of what is in the rows.
 	Version() int
-	// Families are the families of streams whose every event name it must know.
-	Families() []string
+	// Categories are the stream categories whose events it applies. It must know every event name
+	// in them.
+	Categories() []string
 	// Schema is the DDL of its tables, run once with search_path set to the schema.
 	Schema() string
-	// Apply applies facts of its families, in order, all of them decoded. Pages of any size give the same rows; a page may
-	// come again after its transaction was lost, never after it was committed, except for what Apply writes elsewhere.
+	// TextTables are the tables that hold customer text: what is deleted from them must leave the
+	// disk.
+	TextTables() []string
+	// Counted are the tables, each with a condition or without, that a rebuild from the same log fills
+	// with as many rows: what follows "select count(*) from schema.".
+	Counted() []string
+	// Pace is the pause between pages.
+	Pace() Pace
+	// Apply applies decoded events of its categories, in order. Pages of any size give the same
+	// rows. A page comes again after its transaction was lost, never after it was committed, except
+	// for what Apply writes to an external target.
 	//
-	// Its statements name tables without a schema: the transaction's search_path is the schema that it builds, which is not
-	// always the one that readers see. A statement's text should be no other projector's too, or its plan is made anew whenever
-	// a connection serves the other one.
+	// Its statements name tables without a schema: the transaction's search_path is the schema that
+	// it builds, which is not always the one that readers see. No two projectors share the text of
+	// a statement, or a connection that serves both plans it each time.
 	//
-	// An error means that an event cannot be applied and stops the projector for good, unless it is the database's, the event
-	// store's or the context's, or was wrapped by Transient: then the page comes again.
-	Apply(ctx context.Context, tx pgx.Tx, page []eventstore.Fact) error
+	// An error means that an event cannot be applied, and stops the projection, unless it is the
+	// database's, the event store's or the context's, or Transient wrapped it: then the page comes
+	// again.
+	Apply(ctx context.Context, tx pgx.Tx, page []eventstore.DecodedEvent) error
 }
 
-// Resetter is a Projector that keeps something outside its schema. Reset empties that, before a projection is built anew; it may be called again.
-type Resetter interface {
-	Reset(ctx context.Context) error
+// Pace is the least time from the beginning of a page to that of the next. A pause makes pages
+// fewer and larger, so an event costs less. It never holds up an event that comes after a quiet
+// time, a full page, or an event that a caller waits for.
+type Pace struct {
+	Min time.Duration
+	// Max, if above Min, bounds a pause that grows with the events of a page.
+	Max time.Duration
 }
 
-// Targeted is a Projector that keeps something outside its schema, which can be lost without it. Target names what that is; a
-// projection whose checkpoint was made with another target is built anew. It is asked again behind Reset.
-type Targeted interface {
+// perEvent is by how much each event of a page extends its pause.
+const perEvent = time.Millisecond
+
+// After returns the pause after a page of so many events.
+func (p Pace) After(events int) time.Duration {
+	return max(p.Min, min(p.Min+time.Duration(events)*perEvent, p.Max))
+}
+
+// Description is what Base returns. TextTables, Counted and Pace may be zero.
+type Description struct {
+	Name       string
+	Version    int
+	Categories []string
+	Schema     string
+	TextTables []string
+	Counted    []string
+	Pace       Pace
+}
+
+// Base implements the methods of Projector that describe it.
+type Base struct{ is Description }
+
+// NewBase makes a base.
+func NewBase(is Description) Base { return Base{is} }
+
+// Name implements Projector.
+func (b Base) Name() string { return b.is.Name }
+
+// Version implements Projector.
+func (b Base) Version() int { return b.is.Version }
+
+// Categories implements Projector.
+func (b Base) Categories() []string { return b.is.Categories }
+
+// Schema implements Projector.
+func (b Base) Schema() string { return b.is.Schema }
+
+// TextTables implements Projector.
+func (b Base) TextTables() []string { return b.is.TextTables }
+
+// Counted implements Projector.
+func (b Base) Counted() []string { return b.is.Counted }
+
+// Pace implements Projector.
+func (b Base) Pace() Pace { return b.is.Pace }
+
+// Bounded is a Projector that knows what its events cost, in bytes, rows or projects.
+type Bounded interface {
+	Projector
+	// Fit returns how many of its decoded events, from the first, it applies in one page: at least
+	// one.
+	Fit(events []eventstore.DecodedEvent) int
+}
+
+// External is a Projector that also fills a target outside its schema, such as a search index. One
+// process at a time fills a target, and the checkpoint names the target of its rows.
+type External interface {
+	Projector
+	// Target names the target in use. The name changes with Reset, and when the contents are lost.
+	// The runner rebuilds a projection whose checkpoint names another target.
 	Target() string
-}
-
-// Outside is a Targeted Projector that can build what it keeps outside its schema beside what is in use. A target is in use in one
-// process only.
-type Outside interface {
-	Targeted
-	Resetter
-	// Beside begins an empty target beside the one in use, and answers the projector that fills it. What an earlier call began is removed.
-	Beside(ctx context.Context) (Projector, error)
-	// Adopt puts a target that Beside began into use, for good once it returns, and removes the one before; calls that run finish
-	// on that. ok is false where there is no such target here. It may be called again, also by the next process.
-	Adopt(ctx context.Context, target string) (ok bool, err error)
-	// Discard removes what Beside began and nothing adopted.
+	// Reset empties the target before a rebuild. It may be called again.
+	Reset(ctx context.Context) error
+	// Shadow begins an empty target next to the one in use and returns the projector that fills it.
+	// It removes what an earlier call began.
+	Shadow(ctx context.Context) (Projector, error)
+	// Promote puts a target that Shadow began into use, durably once it returns, and removes the
+	// one before; running calls finish on that. ok is false if this process has no such target. It
+	// may be called again, also by the next process.
+	Promote(ctx context.Context, target string) (ok bool, err error)
+	// Discard removes a target that Shadow began and that was not promoted.
 	Discard(ctx context.Context) error
+	// Purge returns once nothing that was deleted from the target is on the disk.
+	Purge(ctx context.Context) error
 }
 
-// Expunger is a Projector that keeps text outside its schema. Expunge returns once nothing of what was deleted there is on the disk.
-type Expunger interface {
-	Expunge(ctx context.Context) error
+// Shared is an External whose target several processes use. A standby keeps it, and adopts by Promote
+// what another process put into use.
+type Shared interface {
+	External
+	// SharesTarget reports whether the target is shared.
+	SharesTarget() bool
 }
 
-func targetOf(p Projector) string {
-	if targeted, ok := p.(Targeted); ok {
-		return targeted.Target()
+// TargetOf returns the target of a projector, "" if it has none.
+func TargetOf(p Projector) string {
+	if external, ok := p.(External); ok {
+		return external.Target()
 	}
 	return ""
 }
 
-// Transient marks an error of Apply that is not the event's fault, such as an index that cannot be reached.
+// Transient marks an error of Apply that is not caused by the events, such as an index that cannot
+// be reached.
 func Transient(err error) error {
 	if err == nil {
 		return nil
@@ -78,10 +157,28 @@ func Transient(err error) error {
 	return &transientError{err}
 }
 
+// IsTransient reports whether Transient marked an error.
+func IsTransient(err error) bool {
+	_, marked := errors.AsType[*transientError](err)
+	return marked
+}
+
 type transientError struct{ err error }
 
 func (e *transientError) Error() string { return e.err.Error() }
 func (e *transientError) Unwrap() error { return e.err }
 
-// errStale is a checkpoint that is not where the page follows: another process took over, or the database fell back.
-var errStale = errors.New("checkpoint is elsewhere")
+// Each calls do with every event of a page, in order. It ends at the first that cannot be decoded
+// or that do fails with; the error names that event.
+func Each(page []eventstore.DecodedEvent, do func(eventstore.DecodedEvent) error) error {
+	for _, f := range page {
+		err := f.Err
+		if err == nil {
+			err = do(f)
+		}
+		if err != nil {
+			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, err)
+		}
+	}
+	return nil
+}

@@ -43,7 +43,9 @@ func (p *people) asked(project auth.Project, name string) error {
 	return p.err
 }
 
-func (p *people) Identities(_ context.Context, project auth.Project, l directory.Listing) (directory.Identities, error) {
+func (p *people) Identities(
+	_ context.Context, project auth.Project, l directory.Listing,
+) (directory.Identities, error) {
 	p.listing = l
 	return p.page, p.asked(project, "")
 }
@@ -67,7 +69,9 @@ func (p *people) Audiences(_ context.Context, project auth.Project) iter.Seq2[di
 	}
 }
 
-func (p *people) Audience(_ context.Context, project auth.Project, slug string) (found directory.Audience, ok bool, err error) {
+func (p *people) Audience(
+	_ context.Context, project auth.Project, slug string,
+) (found directory.Audience, ok bool, err error) {
 	for _, a := range p.audiences {
 		if a.Slug == slug {
 			found, ok = a, true
@@ -84,7 +88,10 @@ func serveDirectory(t *testing.T, p *people) *apitest.Client {
 }
 
 func identityOf(name, traits string) directory.Identity {
-	return directory.Identity{Identity: name, Traits: json.RawMessage(traits), Origin: "api", CreatedAt: instant(9), UpdatedAt: instant(10)}
+	return directory.Identity{
+		Identity: name, Traits: json.RawMessage(traits), Origin: "api",
+		CreatedAt: instant(9), UpdatedAt: instant(10),
+	}
 }
 
 func TestAPageOfIdentities(t *testing.T) {
@@ -94,7 +101,10 @@ func TestAPageOfIdentities(t *testing.T) {
 	if diff := cmp.Diff(directory.Listing{Limit: 100}, p.listing); diff != "" || p.project != apitest.Principal.Project {
 		t.Errorf("asked of %+v (-want +got):\n%s", p.project, diff)
 	}
-	end := directory.Mark{CreatedAt: instant(9).Add(time.Microsecond), ID: uuid.MustParse("99999999-9999-4999-8999-999999999999")}
+	end := directory.Cursor{
+		CreatedAt: instant(9).Add(time.Microsecond),
+		ID:        uuid.MustParse("99999999-9999-4999-8999-999999999999"),
+	}
 	seenAt := instant(11)
 	shown := identityOf("b/\u2028", `{"team":"<red>"}`)
 	shown.LastSeenAt = &seenAt
@@ -132,13 +142,15 @@ func TestWhichIdentitiesAreListed(t *testing.T) {
 		"traitKey=a&traitValue=" + longValue: {Limit: 100, Key: "a", Value: &longValue},
 		"project=" + apitest.Principal.Project.Slug: {Limit: 100},
 	} {
-		api.Call(http.MethodGet, "/api/v1/identities?"+strings.ReplaceAll(query, "é", url.QueryEscape("é")), apitest.ProjectKey, "").Want(t, 200)
+		api.Call(http.MethodGet, "/api/v1/identities?"+strings.ReplaceAll(query, "é", url.QueryEscape("é")),
+			apitest.ProjectKey, "").Want(t, 200)
 		if diff := cmp.Diff(want, p.listing); diff != "" {
 			t.Errorf("%.60s (-want +got):\n%s", query, diff)
 		}
 	}
 	p.calls = 0
-	year := base64.RawURLEncoding.EncodeToString(append([]byte{0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, make([]byte, 16)...))
+	year := base64.RawURLEncoding.EncodeToString(append([]byte{0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+		make([]byte, 16)...))
 	for query, says := range map[string]string{
 		"limit=x":                                "limit",
 		"limit=1.5":                              "limit",
@@ -154,14 +166,18 @@ func TestWhichIdentitiesAreListed(t *testing.T) {
 		"traitKey=a&traitValue=" + longValue + "x": "traitValue: has 2001 characters",
 		"traitValue=red": "traitValue: is the value of a trait",
 	} {
-		api.Call(http.MethodGet, "/api/v1/identities?"+strings.ReplaceAll(query, "é", url.QueryEscape("é")), apitest.ProjectKey, "").
+		api.Call(http.MethodGet, "/api/v1/identities?"+strings.ReplaceAll(query, "é", url.QueryEscape("é")),
+			apitest.ProjectKey, "").
 			Want(t, 400, `"code":"invalid-request"`, says)
 	}
 	if p.calls != 0 {
 		t.Errorf("%d wrong calls were asked", p.calls)
 	}
 	p.err = fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "late")
-	for _, path := range []string{"/api/v1/identities", "/api/v1/identities/a", "/api/v1/audiences", "/api/v1/audiences/aa"} {
+	for _, path := range []string{
+		"/api/v1/identities", "/api/v1/identities/a", "/api/v1/audiences",
+		"/api/v1/audiences/aa",
+	} {
 		api.Call(http.MethodGet, path, apitest.ProjectKey, "").Want(t, 503, `"code":"service-unavailable"`)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -16,39 +17,59 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/directory"
 )
 
-// The limits of a page of identities; what is asked for beyond them is clamped.
-const (
-	maxIdentities     = 1000
-	defaultIdentities = 100
-)
+// defaultIdentities is the size of a page of identities. A size beyond limit.IdentityPage is
+// lowered to it.
+const defaultIdentities = 100
 
-// identities reads the directory of a project. The fault is service-unavailable while that cannot be told.
+// identities reads the directory of a project. The fault is service-unavailable if it cannot be
+// read now.
 type identities interface {
-	// Identities is a page of records, newest first, as of the call.
+	// Identities returns a list of records, newest first, as of the call.
 	Identities(ctx context.Context, project auth.Project, l directory.Listing) (directory.Identities, error)
-	// Identity is a record with its audiences; ok is false where there is none.
+	// Identity returns a record with its audiences. ok is false if there is none.
 	Identity(ctx context.Context, project auth.Project, name string) (i directory.Identity, ok bool, err error)
 }
 
-// identityList is a page of identities. EndCursor is null on an empty page.
+// identityList is the JSON of a list of identities. EndCursor is null if it is empty.
 type identityList struct {
-	Identities []directory.Identity `json:"identities"`
-	HasMore    bool                 `json:"hasMore"`
-	EndCursor  *string              `json:"endCursor"`
+	Identities []identityView `json:"identities"`
+	HasMore    bool           `json:"hasMore"`
+	EndCursor  *string        `json:"endCursor"`
+}
+
+// identityView is the JSON of an identity record.
+type identityView struct {
+	Identity string          `json:"identity"`
+	Traits   json.RawMessage `json:"traits"`
+	Origin   string          `json:"origin"`
+	// LastSeenAt is null if the identity was not seen since its record was created.
+	LastSeenAt *time.Time `json:"lastSeenAt"`
+	CreatedAt  time.Time  `json:"createdAt"`
+	UpdatedAt  time.Time  `json:"updatedAt"`
+	// Audiences are the slugs of its named audiences; null in a list.
+	Audiences []string `json:"audiences"`
+}
+
+func identityViewOf(i directory.Identity) identityView {
+	return identityView{
+		Identity: i.Identity, Traits: i.Traits, Origin: i.Origin, LastSeenAt: i.LastSeenAt,
+		CreatedAt: i.CreatedAt, UpdatedAt: i.UpdatedAt, Audiences: i.Audiences,
+	}
 }
 
 type identityAPI struct {
 	queries identities
 }
 
-// list is GET /api/v1/identities?after=&limit=&traitKey=&traitValue=: newest first. A limit that is out of range is clamped; a cursor
-// that is none, a limit that is no integer, traitValue without traitKey, and a key or value that no trait can have are invalid-request.
+// list is GET /api/v1/identities?after=&limit=&traitKey=&traitValue=: newest first. A limit that
+// is out of range is clamped; a cursor that is none, a limit that is no integer, traitValue
+// without traitKey, and a key or value that no trait can have are invalid-request.
 func (a identityAPI) list(c echo.Context) error {
 	listing, err := listingOf(c.QueryParams())
 	if err != nil {
@@ -58,12 +79,16 @@ func (a identityAPI) list(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	answer := identityList{Identities: []directory.Identity{}, HasMore: page.More}
+	answer := identityList{Identities: []identityView{}, HasMore: page.More}
 	if page.End != nil {
 		cursor := cursorOf(*page.End)
 		answer.EndCursor = &cursor
 	}
-	return httpx.Stream(c, answer, "identities", page.List)
+	views := make([]identityView, len(page.List))
+	for n, i := range page.List {
+		views[n] = identityViewOf(i)
+	}
+	return httpx.Stream(c, answer, "identities", views)
 }
 
 // get is GET /api/v1/identities/:identity.
@@ -82,26 +107,26 @@ func (a identityAPI) get(c echo.Context) error {
 	if found.Audiences == nil {
 		found.Audiences = []string{}
 	}
-	return c.JSON(http.StatusOK, found)
+	return c.JSON(http.StatusOK, identityViewOf(found))
 }
 
 func listingOf(query url.Values) (directory.Listing, error) {
 	var problems httpx.Problems
 	listing := directory.Listing{Limit: limitOf(query, &problems)}
 	if after := query.Get("after"); after != "" {
-		mark, err := markOf(after)
+		cursor, err := parseCursor(after)
 		if err != nil {
 			problems.Add("after", "%v", err)
 		}
-		listing.After = &mark
+		listing.After = &cursor
 	}
 	if query.Has("traitKey") {
 		listing.Key = query.Get("traitKey")
-		checkParameter(&problems, "traitKey", listing.Key, identity.MaxTraitKey)
+		checkParameter(&problems, "traitKey", listing.Key, limit.TraitKey)
 	}
 	if query.Has("traitValue") {
 		value := query.Get("traitValue")
-		checkParameter(&problems, "traitValue", value, identity.MaxTraitValue)
+		checkParameter(&problems, "traitValue", value, limit.TraitValue)
 		listing.Value = &value
 		if !query.Has("traitKey") {
 			problems.Add("traitValue", "is the value of a trait: name it with traitKey")
@@ -110,7 +135,7 @@ func listingOf(query url.Values) (directory.Listing, error) {
 	return listing, problems.Err()
 }
 
-// checkParameter notes what is wrong with the key or value of a trait.
+// checkParameter adds a problem if a text cannot be the key or value of a trait.
 func checkParameter(problems *httpx.Problems, name, value string, most int) {
 	if !utf8.ValidString(value) {
 		problems.Add(name, "is not UTF-8")
@@ -119,36 +144,36 @@ func checkParameter(problems *httpx.Problems, name, value string, most int) {
 	}
 }
 
-// limitOf is the limit of a page, clamped.
+// limitOf returns the limit of a list, clamped.
 func limitOf(query url.Values, problems *httpx.Problems) int {
 	text := query.Get("limit")
 	if text == "" {
 		return defaultIdentities
 	}
-	limit, err := strconv.Atoi(text)
+	count, err := strconv.Atoi(text)
 	switch {
 	case errors.Is(err, strconv.ErrRange) && !strings.HasPrefix(text, "-"):
-		limit = maxIdentities
+		count = limit.IdentityPage
 	case err != nil && !errors.Is(err, strconv.ErrRange):
 		problems.Add("limit", "want an integer, got %.40q", text)
 	}
-	return min(max(limit, 1), maxIdentities)
+	return min(max(count, 1), limit.IdentityPage)
 }
 
-// cursorOf is a mark as clients hold it.
-func cursorOf(m directory.Mark) string {
-	raw := binary.BigEndian.AppendUint64(nil, uint64(m.CreatedAt.UnixMicro()))
-	return base64.RawURLEncoding.EncodeToString(append(raw, m.ID[:]...))
+// cursorOf returns a cursor as clients get it.
+func cursorOf(c directory.Cursor) string {
+	raw := binary.BigEndian.AppendUint64(nil, uint64(c.CreatedAt.UnixMicro()))
+	return base64.RawURLEncoding.EncodeToString(append(raw, c.ID[:]...))
 }
 
-func markOf(cursor string) (directory.Mark, error) {
+func parseCursor(cursor string) (directory.Cursor, error) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	if err != nil || len(raw) != 24 {
-		return directory.Mark{}, errors.New("is no endCursor of a page of identities")
+		return directory.Cursor{}, errors.New("is not an endCursor of a list of identities")
 	}
 	at := time.UnixMicro(int64(binary.BigEndian.Uint64(raw))).UTC()
 	if year := at.Year(); year < 1 || year > 9999 {
-		return directory.Mark{}, errors.New("is no endCursor of a page of identities")
+		return directory.Cursor{}, errors.New("is not an endCursor of a list of identities")
 	}
-	return directory.Mark{CreatedAt: at, ID: uuid.UUID(raw[8:])}, nil
+	return directory.Cursor{CreatedAt: at, ID: uuid.UUID(raw[8:])}, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/readapi"
 )
@@ -25,12 +26,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var sendID = uuid.MustParse("66666666-6666-4666-8666-666666666666")
 
-// fake is every query of the read side: it notes what it is asked and answers with err, or with what it holds.
+// fake is every query of the read side: it notes what it is asked and answers with err, or with
+// what it holds.
 type fake struct {
 	err      error
-	status   readapi.Status
+	status   datapoints.Status
 	projects []readapi.Project
-	page     recall.Page
+	page     recall.Response
 	usage    readapi.Usage
 	// ceilings are those of plans, 32000 where there is none; refusal is what the meter refuses with.
 	ceilings map[metering.Plan]int
@@ -46,7 +48,7 @@ type fake struct {
 	charged      []string
 }
 
-func (f *fake) Status(_ context.Context, project auth.Project, id uuid.UUID) (readapi.Status, error) {
+func (f *fake) Status(_ context.Context, project auth.Project, id uuid.UUID) (datapoints.Status, error) {
 	f.calls++
 	f.project, f.id = project, id
 	return f.status, f.err
@@ -58,7 +60,7 @@ func (f *fake) Projects(_ context.Context, organization uuid.UUID) ([]readapi.Pr
 	return f.projects, f.err
 }
 
-func (f *fake) Recall(_ context.Context, q recall.Query) (recall.Page, error) {
+func (f *fake) Recall(_ context.Context, q recall.Query) (recall.Response, error) {
 	f.calls++
 	f.query = q
 	return f.page, f.err
@@ -67,7 +69,7 @@ func (f *fake) Recall(_ context.Context, q recall.Query) (recall.Page, error) {
 // meter notes what it is asked too.
 type meter struct{ *fake }
 
-func (m meter) Recall(_ context.Context, p auth.Principal, identity string, at time.Time, search func() error) error {
+func (m meter) Charge(_ context.Context, p auth.Principal, identity string, at time.Time, search func() error) error {
 	m.project, m.charged = p.Project, append(m.charged, fmt.Sprint(p.OrganizationID, " ", identity, " ", at.IsZero()))
 	if m.refusal != nil {
 		return m.refusal
@@ -92,8 +94,14 @@ func serve(t *testing.T, f *fake) *apitest.Client {
 	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
 	readapi.Register(e, readapi.Deps{Statuses: f, Projects: f, Recall: f, Meter: meter{f}, Usage: f})
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "annals_test_total", Help: "A metric of a test."}))
-	readapi.RegisterOperation(e, readapi.Operation{Ready: func(context.Context) []readapi.NotReady { return f.notReady }, Remarks: func() readapi.Remarks { return f.remarks }, Metrics: registry})
+	registry.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "annals_test_total",
+		Help: "A metric of a test.",
+	}))
+	readapi.RegisterOperation(e, readapi.Operation{
+		Ready:   func(context.Context) []readapi.NotReady { return f.notReady },
+		Remarks: func() readapi.Remarks { return f.remarks }, Metrics: registry,
+	})
 	return apitest.Start(t, readapi.OpenAPI, e)
 }
 

@@ -12,50 +12,51 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 )
 
-// NotReady is one part of the service that cannot do its work, and why.
+// NotReady is a part of the service that cannot work, and why.
 type NotReady struct {
 	Part string `json:"part"`
-	// Reason holds no text of an error, since everyone who reaches the API can read it.
+	// Reason holds no text of an error, since every client can read it.
 	Reason string `json:"reason"`
-	// Cause is the error, which only operators read.
+	// Cause is the error. Only operators read it.
 	Cause string `json:"-"`
 }
 
-// Remarks are what an operator should know of a service, ready or not.
+// Remarks are what an operator should know about a service, ready or not.
 type Remarks struct {
-	// WritesRefused are the reasons why calls that write are refused for the time being; none where they are taken.
+	// WritesRefused are the reasons why writes are refused now, none if they are accepted.
 	WritesRefused []string `json:"writesRefused,omitempty"`
 	// OpenTooLong describes an item or send that is open for too long, "" if there is none.
 	OpenTooLong string `json:"openTooLong,omitempty"`
-	// RecallElsewhere is why this process does not answer recall, "" where it does.
+	// RecallElsewhere is why this process refuses recall, "" if it does not.
 	RecallElsewhere string `json:"recallElsewhere,omitempty"`
-	// RecallIncomplete names the parts of the index that lost documents and are filled again from the log: recall of the projects
-	// in them is refused until they are whole.
+	// RecallIncomplete names the parts of the index that lost documents. The service refuses recall of
+	// their projects until it has filled them from the log.
 	RecallIncomplete []string `json:"recallIncomplete,omitempty"`
-	// BulkWritesLost counts bulk writes of identities that were given up since their rows could not be read.
+	// BulkWritesLost counts the bulk writes of identities that were abandoned, since their rows could
+	// not be read.
 	BulkWritesLost int `json:"bulkWritesLost,omitempty"`
-	// SetAside are the events that projections pass over.
+	// SetAside are the events that projections ignore.
 	SetAside []SetAside `json:"setAside,omitempty"`
 }
 
-// SetAside is an event that projections pass over; none named are all.
+// SetAside is an event that projections ignore. No projections means all of them.
 type SetAside struct {
 	Position    uint64   `json:"position"`
 	Type        string   `json:"type"`
 	Projections []string `json:"projections,omitempty"`
 }
 
-// Operation is what the reads of an operator ask, which take no credential and stand outside /api/v1.
+// Operation is what the operation routes read. They are outside /api/v1 and take no credential.
 type Operation struct {
-	// Ready lists what is not ready; nothing means ready.
+	// Ready returns the parts that are not ready, none if the service is ready.
 	Ready func(ctx context.Context) []NotReady
-	// Remarks are told along with that; nil has none.
+	// Remarks returns what else /readyz shows. It may be nil.
 	Remarks func() Remarks
 	// Metrics are served in the Prometheus text format.
 	Metrics prometheus.Gatherer
-	// Private says that only operators reach the router: they are shown causes.
+	// Private is true if only operators reach the router. Then /readyz shows causes.
 	Private bool
-	// Log takes what keeps metrics from being gathered.
+	// Log gets the errors of collecting metrics. It may be nil.
 	Log *slog.Logger
 }
 
@@ -88,7 +89,8 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 				Remarks
 			}{"ready", also})
 		}
-		unready := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s: %s", parts[0].Part, parts[0].Reason).With("notReady", parts)
+		unready := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s: %s", parts[0].Part,
+			parts[0].Reason).With("notReady", parts)
 		if len(also.WritesRefused) > 0 {
 			unready = unready.With("writesRefused", also.WritesRefused)
 		}

@@ -10,7 +10,8 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 )
 
-// Project is one project with what it holds and used. Caps are null where none is set; credits are null where nothing is metered.
+// Project is a project with what it holds and used. Caps are null if they are not set. Credits are
+// null without metering.
 type Project struct {
 	Slug            string       `json:"slug"`
 	Name            string       `json:"name"`

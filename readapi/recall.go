@@ -1,22 +1,24 @@
 package readapi
 
 import (
+	"context"
+	"encoding/json"
 	"strings"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/rawjson"
 	"github.com/annals-project/annals/projections/recall"
 )
 
 const (
-	maxIdentity  = 200
-	maxResults   = 200
 	defaultLimit = 100
-	// ceiling is the most tokens of a page; maxTokens is lowered to it.
-	ceiling      = 32000
 	defaultLevel = "low"
 )
 
@@ -29,14 +31,12 @@ const (
 	sortChronological = "chronological"
 )
 
-type recallAPI struct {
-	queries recaller
-	meter   meter
-}
+// recallAPI is POST /api/v1/recall.
+type recallAPI struct{ charged }
 
-// recall is POST /api/v1/recall. A budget over the plan's ceiling is lowered to it. It is counted before it is answered; where the plan
-// has a price for it, it is refused with spend-cap-reached, then out-of-credits.
-func (a recallAPI) recall(c echo.Context) error {
+// post answers a recall. A budget over the plan's ceiling is lowered to it. Where the plan has a
+// price, the fault may be spend-cap-reached or out-of-credits.
+func (a recallAPI) post(c echo.Context) error {
 	body, err := httpx.Body(c, httpx.SmallLimit)
 	if err != nil {
 		return err
@@ -45,24 +45,83 @@ func (a recallAPI) recall(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, principal := c.Request().Context(), httpx.Principal(c)
+	principal := httpx.Principal(c)
 	q.Project, q.Organization = principal.Project, principal.OrganizationID
 	q.Budget = min(q.Budget, a.meter.Ceiling(principal.Limits.Plan))
-	var page recall.Page
-	err = a.meter.Recall(ctx, principal, q.Identity, httpx.ReceivedAt(c), func() (err error) {
-		page, err = a.queries.Recall(ctx, q)
-		return err
-	})
+	found, err := a.Recall(c.Request().Context(), principal, q, httpx.ReceivedAt(c))
 	if err != nil {
 		return err
 	}
-	results := page.Results
-	page.Results = []recall.Result{}
-	return httpx.Stream(c, page, "results", results)
+	shell := recallResponse{AsOf: found.AsOf, UsedEvidenceTokens: found.UsedEvidenceTokens, Results: []recallResult{}}
+	return httpx.Stream(c, shell, "results", recallResults(found.Results))
 }
 
-// queryOf reads the body of a recall. The fault is recall-query-required, identity-required, recall-sort-invalid, recall-range-invalid,
-// or invalid-request for whatever else is wrong with it.
+// charged is a recaller whose calls are charged.
+type charged struct {
+	meter    meter
+	recaller recaller
+}
+
+// Recall recalls for a caller at an instant, and charges it. The faults are those of meter and
+// recaller.
+func (c charged) Recall(ctx context.Context, p auth.Principal, q recall.Query, at time.Time) (recall.Response, error) {
+	var found recall.Response
+	err := c.meter.Charge(ctx, p, q.Identity, at, func() (err error) {
+		found, err = c.recaller.Recall(ctx, q)
+		return err
+	})
+	return found, err
+}
+
+// recallResponse is the JSON of a recall. Results are never null.
+type recallResponse struct {
+	AsOf               time.Time      `json:"asOf"`
+	UsedEvidenceTokens int            `json:"usedEvidenceTokens"`
+	Results            []recallResult `json:"results"`
+}
+
+// recallResult is the JSON of a source or a memory.
+type recallResult struct {
+	ID         uuid.UUID      `json:"id"`
+	Rank       int            `json:"rank"`
+	OccurredAt time.Time      `json:"occurredAt"`
+	Content    string         `json:"content"`
+	Artifact   recallArtifact `json:"artifact"`
+	Sources    []recallSource `json:"sources"`
+}
+
+type recallArtifact struct {
+	ID           uuid.UUID  `json:"id"`
+	Kind         string     `json:"kind"`
+	OccurredAt   time.Time  `json:"occurredAt"`
+	SupersededAt *time.Time `json:"supersededAt,omitempty"`
+}
+
+type recallSource struct {
+	SourceID   string          `json:"sourceId"`
+	OccurredAt time.Time       `json:"occurredAt"`
+	Label      *string         `json:"label,omitempty"`
+	Metadata   json.RawMessage `json:"metadata,omitempty"`
+	Excerpts   []string        `json:"excerpts"`
+}
+
+func recallResults(found []recall.Result) []recallResult {
+	results := make([]recallResult, len(found))
+	for i, r := range found {
+		results[i] = recallResult{
+			ID: r.ID, Rank: r.Rank, OccurredAt: r.OccurredAt, Content: r.Content,
+			Artifact: recallArtifact(r.Artifact), Sources: make([]recallSource, len(r.Sources)),
+		}
+		for n, s := range r.Sources {
+			results[i].Sources[n] = recallSource(s)
+		}
+	}
+	return results
+}
+
+// queryOf reads the body of a recall. The fault is recall-query-required, identity-required,
+// recall-sort-invalid, recall-range-invalid, or invalid-request for whatever else is wrong with
+// it.
 func queryOf(body []byte) (recall.Query, error) {
 	var problems httpx.Problems
 	f := httpx.FieldsOf(body, "", &problems,
@@ -82,11 +141,11 @@ func queryOf(body []byte) (recall.Query, error) {
 		return recall.Query{}, err
 	}
 	q := recall.Query{Chronological: chronological, Limit: defaultLimit, Budget: budgetOf(f, &problems)}
-	if limit := f.Integer("limit", 1, maxResults); limit != nil {
-		q.Limit = *limit
+	if results := f.Integer("limit", 1, limit.RecallResults); results != nil {
+		q.Limit = *results
 	}
 	q.At, q.From, q.To = f.Instant("queryTimestamp"), f.Instant("occurredFrom"), f.Instant("occurredTo")
-	f.Name("identity", 1, maxIdentity)
+	f.Name("identity", 1, limit.Identity)
 	if err := problems.Err(); err != nil {
 		return recall.Query{}, err
 	}
@@ -97,7 +156,8 @@ func queryOf(body []byte) (recall.Query, error) {
 	return q, nil
 }
 
-// isBlank reports whether a text is omitted or nothing but white space. What is no text at all is a problem of its own.
+// isBlank reports whether a text is omitted or nothing but white space. What is no text at all is
+// a problem of its own.
 func isBlank(f httpx.Fields, name string, text *string) bool {
 	if text == nil {
 		return !f.Has(name)
@@ -115,7 +175,8 @@ func isChronological(f httpx.Fields) (bool, error) {
 	case sortChronological:
 		return true, nil
 	}
-	return false, fault.New(fault.Invalid, fault.CodeRecallSortInvalid, "sort is %.100s: want %q or %q", f.Raw("sort"), sortRelevance, sortChronological)
+	return false, fault.New(fault.Invalid, fault.CodeRecallSortInvalid, "sort is %.100s: want %q or %q",
+		f.Raw("sort"), sortRelevance, sortChronological)
 }
 
 // budgetOf is the tokens of a page: those of the level, or maxTokens where it is sent.
@@ -124,7 +185,7 @@ func budgetOf(f httpx.Fields, problems *httpx.Problems) int {
 		problems.Add("maxTokens", "send level or maxTokens, not both")
 		return 0
 	}
-	if tokens := f.Lowered("maxTokens", 1, ceiling); tokens != nil {
+	if tokens := f.IntegerMax("maxTokens", 1, limit.EvidenceTokens); tokens != nil {
 		return *tokens
 	}
 	level := f.Text("level")

@@ -10,7 +10,8 @@ import (
 	"github.com/annals-project/annals/internal/rawjson"
 )
 
-// FuzzQuery reads any body as a recall: what is accepted keeps every limit, and what is refused is a fault of the caller.
+// FuzzQuery reads any body as a recall: what is accepted keeps every limit, and what is refused
+// is a fault of the caller.
 func FuzzQuery(f *testing.F) {
 	for _, seed := range []string{
 		`{"query":"tea","identity":"ana"}`, `{"query":"tea","identity":"ana","limit":1e2,"maxTokens":1e999,"sort":"chronological"}`,
@@ -32,7 +33,8 @@ func FuzzQuery(f *testing.F) {
 		}
 		identity := utf8.RuneCountInString(q.Identity)
 		switch {
-		case strings.TrimSpace(q.Text) == "", strings.TrimSpace(q.Identity) == "", identity > 200, strings.ContainsRune(q.Identity, 0):
+		case strings.TrimSpace(q.Text) == "", strings.TrimSpace(q.Identity) == "", identity > 200,
+			strings.ContainsRune(q.Identity, 0):
 			t.Fatalf("query %q of %q", q.Text, q.Identity)
 		case q.Limit < 1, q.Limit > 200, q.Budget < 1, q.Budget > 32000:
 			t.Fatalf("limit %d, budget %d", q.Limit, q.Budget)

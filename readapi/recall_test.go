@@ -18,7 +18,10 @@ import (
 
 // asked is the query of `{"query":"tea","identity":"ana"}` with changes.
 func asked(change func(*recall.Query)) recall.Query {
-	q := recall.Query{Project: apitest.Principal.Project, Organization: apitest.Principal.OrganizationID, Text: "tea", Identity: "ana", Limit: 100, Budget: 8000}
+	q := recall.Query{
+		Project: apitest.Principal.Project, Organization: apitest.Principal.OrganizationID,
+		Text: "tea", Identity: "ana", Limit: 100, Budget: 8000,
+	}
 	if change != nil {
 		change(&q)
 	}
@@ -55,7 +58,7 @@ func TestRecallIsReadAsSent(t *testing.T) {
 		`,"identity":"` + strings.Repeat("€", 200) + `"`:         asked(func(q *recall.Query) { q.Identity = strings.Repeat("€", 200) }),
 	} {
 		t.Run(more, func(t *testing.T) {
-			f := &fake{page: recall.Page{AsOf: instant(9), Results: []recall.Result{}}}
+			f := &fake{page: recall.Response{AsOf: instant(9), Results: []recall.Result{}}}
 			serve(t, f).Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, `{"query":"tea","identity":"ana"`+more+`}`).
 				Want(t, 200, `{"asOf":"2026-11-21T09:00:00Z","usedEvidenceTokens":0,"results":[]}`)
 			if diff := cmp.Diff(want, f.query); diff != "" {
@@ -123,16 +126,25 @@ func TestRecallRefusals(t *testing.T) {
 
 func TestAPageIsWrittenAsFound(t *testing.T) {
 	id := uuid.MustParse("88888888-8888-4888-8888-888888888888")
-	f := &fake{page: recall.Page{AsOf: instant(9).Add(time.Microsecond), UsedEvidenceTokens: 12, Results: []recall.Result{
-		{
-			ID: id, Rank: 1, OccurredAt: instant(8), Content: "a < b & \u2028 \x00", Artifact: recall.Artifact{ID: id, Kind: "source", OccurredAt: instant(8)},
-			Sources: []recall.Source{{SourceID: "s/1", OccurredAt: instant(8), Label: ptr("L"), Metadata: json.RawMessage(`{"b":1.50,"a":"<"}`), Excerpts: []string{}}},
+	f := &fake{page: recall.Response{
+		AsOf: instant(9).Add(time.Microsecond), UsedEvidenceTokens: 12,
+		Results: []recall.Result{
+			{
+				ID: id, Rank: 1, OccurredAt: instant(8), Content: "a < b & \u2028 \x00", Artifact: recall.Artifact{
+					ID:   id,
+					Kind: "source", OccurredAt: instant(8),
+				},
+				Sources: []recall.Source{{SourceID: "s/1", OccurredAt: instant(8), Label: ptr("L"), Metadata: json.RawMessage(`{"b":1.50,"a":"<"}`), Excerpts: []string{}}},
+			},
+			{
+				ID: id, Rank: 2, OccurredAt: instant(7), Content: "m", Artifact: recall.Artifact{
+					ID: id, Kind: "claim",
+					OccurredAt: instant(7), SupersededAt: ptr(instant(8)),
+				},
+				Sources: []recall.Source{{SourceID: "s2", OccurredAt: instant(7), Metadata: json.RawMessage(`null`), Excerpts: []string{"x"}}},
+			},
 		},
-		{
-			ID: id, Rank: 2, OccurredAt: instant(7), Content: "m", Artifact: recall.Artifact{ID: id, Kind: "claim", OccurredAt: instant(7), SupersededAt: ptr(instant(8))},
-			Sources: []recall.Source{{SourceID: "s2", OccurredAt: instant(7), Metadata: json.RawMessage(`null`), Excerpts: []string{"x"}}},
-		},
-	}}}
+	}}
 	serve(t, f).Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, `{"query":"tea","identity":"ana"}`).Want(t, 200,
 		`{"asOf":"2026-11-21T09:00:00.000001Z","usedEvidenceTokens":12,"results":[{"id":"`+id.String()+`","rank":1,"occurredAt":"2026-11-21T08:00:00Z","content":"a < b & \u2028 \u0000",`+
 			`"artifact":{"id":"`+id.String()+`","kind":"source","occurredAt":"2026-11-21T08:00:00Z"},`+

@@ -1,4 +1,6 @@
-// Package readapi is the routes of the API that only read, the service's own reads beside it, and the OpenAPI document of both sides.
+// Package readapi is the routes of the API that only read, the operation routes of the service,
+// and the OpenAPI document of all routes. It owns the JSON of its answers: projections return
+// plain rows.
 package readapi
 
 import (
@@ -12,48 +14,52 @@ import (
 
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/recall"
 )
 
-// OpenAPI is the OpenAPI document of every route that is built.
+// OpenAPI is the OpenAPI document of every route that exists.
 //
 //go:embed openapi.yaml
 var OpenAPI []byte
 
 // statuses reads the sends of a project.
 type statuses interface {
-	// Status is the state of one send and of its whole project. The fault is not-found for an id that no send of the project has.
-	Status(ctx context.Context, project auth.Project, id uuid.UUID) (Status, error)
+	// Status reads the status of a send and of its project. The fault is not-found if the project
+	// has no such send.
+	Status(ctx context.Context, project auth.Project, id uuid.UUID) (datapoints.Status, error)
 }
 
-// projects reads the projects of an organization, archived ones too, oldest first.
+// projects reads the projects of an organization.
 type projects interface {
+	// Projects returns all projects, archived ones too, oldest first.
 	Projects(ctx context.Context, organization uuid.UUID) ([]Project, error)
 }
 
-// recaller searches the memory of a project. Results of a page are never nil.
+// recaller searches the memory of a project.
 type recaller interface {
-	Recall(ctx context.Context, q recall.Query) (recall.Page, error)
+	// Recall returns a response whose results are never nil.
+	Recall(ctx context.Context, q recall.Query) (recall.Response, error)
 }
 
-// meter counts the recalls that are answered, and takes their price where the plan has one.
+// meter charges recalls.
 type meter interface {
-	// Recall searches between taking the price and counting the call. Its faults are those of the search, spend-cap-reached,
-	// out-of-credits, and service-unavailable where it cannot be counted.
-	Recall(ctx context.Context, p auth.Principal, identity string, at time.Time, search func() error) error
-	// Ceiling is the most tokens of a page under a plan.
+	// Charge reserves the price of a recall, searches, and counts the recall. Its faults are those of
+	// the search, spend-cap-reached, out-of-credits, and service-unavailable if it cannot be counted.
+	Charge(ctx context.Context, p auth.Principal, identity string, at time.Time, search func() error) error
+	// Ceiling returns the most tokens of a recall response under a plan.
 	Ceiling(plan metering.Plan) int
 }
 
-// usages reads what an organization has and used.
+// usages reads the usage of an organization.
 type usages interface {
-	// Usage is that of the principal's project, or of the live projects of its organization for a management key, with every call
-	// that was answered before it was asked. A project key is answered one project. The fault is service-unavailable while that
-	// cannot be told.
+	// Usage returns the usage of the principal's project, or of the live projects of its organization
+	// for a management key. It includes every call that was answered before. For a project key it
+	// returns exactly one project. The fault is service-unavailable if that cannot be read now.
 	Usage(ctx context.Context, p auth.Principal, at time.Time) (Usage, error)
 }
 
-// Deps are the queries that the routes ask.
+// Deps are the queries of the routes. All are required by the routes that use them.
 type Deps struct {
 	Statuses statuses
 	Projects projects
@@ -68,14 +74,12 @@ type Deps struct {
 // Register adds the routes to a router of httpx.New.
 func Register(e *echo.Echo, d Deps) {
 	e.GET(auth.Prefix+"/ingest/:ingestionId", statusAPI{d.Statuses}.get)
-	e.POST(auth.Prefix+"/recall", recallAPI{d.Recall, d.Meter}.recall)
+	e.POST(auth.Prefix+"/recall", recallAPI{charged{d.Meter, d.Recall}}.post)
 	e.GET(auth.Prefix+"/projects", projectAPI{d.Projects}.list)
 	e.GET(auth.Prefix+"/usage", usageAPI{d.Usage}.get)
 	e.GET(auth.Prefix+"/identities", identityAPI{d.Identities}.list)
 	e.GET(auth.Prefix+"/identities/:identity", identityAPI{d.Identities}.get)
 	e.GET(auth.Prefix+"/audiences", audienceAPI{d.Audiences}.list)
 	e.GET(auth.Prefix+"/audiences/:slug", audienceAPI{d.Audiences}.get)
-	e.GET("/openapi.yaml", func(c echo.Context) error {
-		return c.Blob(http.StatusOK, "application/yaml", OpenAPI)
-	})
+	e.GET("/openapi.yaml", func(c echo.Context) error { return c.Blob(http.StatusOK, "application/yaml", OpenAPI) })
 }

@@ -15,21 +15,25 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/readapi"
 	"github.com/annals-project/annals/writeapi"
 )
 
 func TestStatusOfASend(t *testing.T) {
-	f := &fake{status: readapi.Status{Status: readapi.StatusProcessing, Readiness: readapi.Readiness{Raw: 2, Comprehension: 1}}}
+	f := &fake{status: datapoints.Status{
+		Status:    datapoints.StatusProcessing,
+		Readiness: datapoints.Readiness{Raw: 2, Comprehension: 1},
+	}}
 	api := serve(t, f)
 	api.Call(http.MethodGet, "/api/v1/ingest/"+sendID.String(), apitest.ProjectKey, "").Want(t, 200,
 		`{"status":"processing","settled":false,"blocked":false,"readiness":{"raw":2,"comprehension":1,"consolidation":0,"failed":0},"failure":null}`)
 	if f.id != sendID || f.project != apitest.Principal.Project {
 		t.Errorf("id %s of %+v", f.id, f.project)
 	}
-	f.status = readapi.Status{
-		Status: readapi.StatusFailed, Blocked: true, Readiness: readapi.Readiness{Failed: 1},
-		Failure: &readapi.Failure{Code: "content-rejected", Message: "nothing to index"},
+	f.status = datapoints.Status{
+		Status: datapoints.StatusFailed, Blocked: true, Readiness: datapoints.Readiness{Failed: 1},
+		Failure: &datapoints.Failure{Code: "content-rejected", Message: "nothing to index"},
 	}
 	api.Call(http.MethodGet, "/api/v1/ingest/"+sendID.String(), apitest.ProjectKey, "").Want(t, 200,
 		`{"status":"failed","settled":false,"blocked":true,"readiness":{"raw":0,"comprehension":0,"consolidation":0,"failed":1},"failure":{"code":"content-rejected","message":"nothing to index"}}`)
@@ -37,7 +41,10 @@ func TestStatusOfASend(t *testing.T) {
 	f.err = fault.New(fault.NotFound, fault.CodeNotFound, "unknown")
 	api.Call(http.MethodGet, "/api/v1/ingest/"+sendID.String(), apitest.ProjectKey, "").Want(t, 404, `"code":"not-found"`)
 	f.calls = 0
-	for _, id := range []string{"x", "batch", "estimate", strings.ReplaceAll(sendID.String(), "-", ""), "%7B" + sendID.String() + "%7D"} {
+	for _, id := range []string{
+		"x", "batch", "estimate", strings.ReplaceAll(sendID.String(), "-", ""),
+		"%7B" + sendID.String() + "%7D",
+	} {
 		api.Call(http.MethodGet, "/api/v1/ingest/"+id, apitest.ProjectKey, "").Want(t, 404, `"code":"not-found"`)
 	}
 	if f.calls != 0 {
@@ -74,10 +81,16 @@ func TestOperatorsReads(t *testing.T) {
 	if kind := metrics.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/plain") {
 		t.Errorf("metrics are %q", kind)
 	}
-	f.notReady = []readapi.NotReady{{Part: "datapoints", Reason: "event 7 cannot be applied"}, {Part: "recallindex", Reason: "behind"}}
+	f.notReady = []readapi.NotReady{
+		{Part: "datapoints", Reason: "event 7 cannot be applied"},
+		{Part: "recallindex", Reason: "behind"},
+	}
 	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 503, `"debugMessage":"datapoints: event 7 cannot be applied`,
 		`"data":{"notReady":[{"part":"datapoints","reason":"event 7 cannot be applied"},{"part":"recallindex","reason":"behind"}]}`)
-	f.remarks = readapi.Remarks{WritesRefused: []string{"the disk is nearly full"}, SetAside: []readapi.SetAside{{Position: 7, Type: "memory.derived.v1", Projections: []string{"memories"}}}}
+	f.remarks = readapi.Remarks{
+		WritesRefused: []string{"the disk is nearly full"},
+		SetAside:      []readapi.SetAside{{Position: 7, Type: "memory.derived.v1", Projections: []string{"memories"}}},
+	}
 	const remarks = `"setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories"]}]`
 	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 503, `"notReady":[{"part":"datapoints"`, `"writesRefused":["the disk is nearly full"]`, remarks)
 	f.notReady = nil
@@ -94,7 +107,8 @@ func TestTheDocumentIsServed(t *testing.T) {
 	}
 }
 
-// TestTheDocumentHasEveryRouteThatIsBuilt holds the document, the table of credentials and the router against each other.
+// TestTheDocumentHasEveryRouteThatIsBuilt holds the document, the table of credentials and the
+// router against each other.
 func TestTheDocumentHasEveryRouteThatIsBuilt(t *testing.T) {
 	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
 	inTable := map[string]bool{}
@@ -117,7 +131,10 @@ func TestTheDocumentHasEveryRouteThatIsBuilt(t *testing.T) {
 		}
 	}
 	table := auth.NewTable()
-	schemes := map[auth.Kind]string{auth.ProjectKey: "projectKey", auth.ManagementKey: "managementKey", auth.AgentToken: "agentToken"}
+	schemes := map[auth.Kind]string{
+		auth.ProjectKey: "projectKey", auth.ManagementKey: "managementKey",
+		auth.AgentToken: "agentToken",
+	}
 	var documented []string
 	doc := apitest.Load(t, readapi.OpenAPI).Document()
 	if err := doc.Validate(t.Context()); err != nil {

@@ -6,39 +6,40 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/datapoints"
 )
 
-// The statuses of a send.
-const (
-	StatusProcessing = "processing"
-	StatusCompleted  = "completed"
-	StatusFailed     = "failed"
-)
-
-// Status is how far a send and its project are.
-type Status struct {
-	// Status is of this send only.
+// status is the JSON of the status of a send.
+type status struct {
+	// Status is of this send only; the other members but Failure are of its project.
 	Status string `json:"status"`
-	// Settled is true when nothing of the project is under way and nothing failed; Blocked when only failed sends remain.
+	// Settled is true if no send of the project is open or failed, Blocked if only failed ones remain.
 	Settled   bool      `json:"settled"`
 	Blocked   bool      `json:"blocked"`
-	Readiness Readiness `json:"readiness"`
-	// Failure is there when Status is failed.
-	Failure *Failure `json:"failure"`
+	Readiness readiness `json:"readiness"`
+	// Failure is null unless Status is failed.
+	Failure *failure `json:"failure"`
 }
 
-// Readiness counts the sends of a project.
-type Readiness struct {
+// readiness counts the sends of a project.
+type readiness struct {
 	Raw           int64 `json:"raw"`
 	Comprehension int64 `json:"comprehension"`
 	Consolidation int64 `json:"consolidation"`
 	Failed        int64 `json:"failed"`
 }
 
-// Failure says why a send stopped.
-type Failure struct {
+// failure is why a send failed.
+type failure struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
+}
+
+func statusOf(s datapoints.Status) status {
+	return status{
+		Status: s.Status, Settled: s.Settled, Blocked: s.Blocked,
+		Readiness: readiness(s.Readiness), Failure: (*failure)(s.Failure),
+	}
 }
 
 type statusAPI struct {
@@ -51,9 +52,9 @@ func (a statusAPI) get(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	status, err := a.queries.Status(c.Request().Context(), httpx.Principal(c).Project, id)
+	found, err := a.queries.Status(c.Request().Context(), httpx.Principal(c).Project, id)
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, status)
+	return c.JSON(http.StatusOK, statusOf(found))
 }

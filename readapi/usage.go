@@ -11,26 +11,29 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 )
 
-// Usage is what an organization has and used in a UTC calendar month. Credits have at most one digit behind the point. Where nothing
-// is metered they are null, but for caps and what is left of them, which bind all the same.
+// Usage is what an organization has and used in a UTC calendar month. Credits have at most one
+// decimal digit. Without metering they are null, except caps and what is left of them, which
+// always apply.
 type Usage struct {
 	Month   UsageMonth
 	Balance Balance
-	// SpendCap bounds what is spent in the month; nil is no bound.
+	// SpendCap is nil without a cap.
 	SpendCap *json.Number
 	Metered  bool
-	// Projects is the one project of a project key, or the live ones of a management key's organization, heaviest spender first.
+	// Projects are one project for a project key, or the live projects of the organization for a
+	// management key, the highest charges first.
 	Projects []ProjectUsage
 }
 
-// UsageMonth is the month. To is the first instant that is not of it; ResetsAt is the same where something resets then, else null.
+// UsageMonth is the month. To is the first instant after it. ResetsAt is To if something resets
+// then, else null.
 type UsageMonth struct {
 	From     time.Time  `json:"from"`
 	To       time.Time  `json:"to"`
 	ResetsAt *time.Time `json:"resetsAt"`
 }
 
-// Balance is the credits of the organization; they are null where nothing is metered.
+// Balance is the credits of the organization, all null without metering.
 type Balance struct {
 	Left       *json.Number `json:"left"`
 	Included   *json.Number `json:"included"`
@@ -39,7 +42,8 @@ type Balance struct {
 	Spent      *json.Number `json:"spent"`
 }
 
-// ProjectUsage is what one project used in the month, and what it may. Caps, and what is left of them, are null where none is set.
+// ProjectUsage is what a project used in the month, and its caps. Caps and what is left of them are
+// null if they are not set.
 type ProjectUsage struct {
 	Slug             string       `json:"slug"`
 	Credits          *json.Number `json:"credits"`
@@ -51,7 +55,7 @@ type ProjectUsage struct {
 	IngestionCapLeft *int64       `json:"ingestionCapLeft"`
 }
 
-// projectAnswer is what a project key is answered.
+// projectAnswer is the JSON for a project key.
 type projectAnswer struct {
 	Month   UsageMonth   `json:"month"`
 	Balance Balance      `json:"balance"`
@@ -59,7 +63,7 @@ type projectAnswer struct {
 	Metered bool         `json:"metered"`
 }
 
-// organizationAnswer is what a management key is answered.
+// organizationAnswer is the JSON for a management key.
 type organizationAnswer struct {
 	Month    UsageMonth     `json:"month"`
 	Balance  cappedBalance  `json:"balance"`
@@ -67,7 +71,7 @@ type organizationAnswer struct {
 	Metered  bool           `json:"metered"`
 }
 
-// cappedBalance is a balance with the cap on what is spent of it.
+// cappedBalance is a balance with the spend cap of the organization.
 type cappedBalance struct {
 	Balance
 	SpendCap *json.Number `json:"spendCap"`
@@ -85,7 +89,8 @@ func (a usageAPI) get(c echo.Context) error {
 		return err
 	}
 	if principal.Kind != auth.ManagementKey {
-		return c.JSON(http.StatusOK, projectAnswer{Month: u.Month, Balance: u.Balance, Project: u.Projects[0], Metered: u.Metered})
+		return c.JSON(http.StatusOK,
+			projectAnswer{Month: u.Month, Balance: u.Balance, Project: u.Projects[0], Metered: u.Metered})
 	}
 	if u.Projects == nil {
 		u.Projects = []ProjectUsage{}

@@ -20,14 +20,21 @@ import (
 func number(text string) *json.Number { return ptr(json.Number(text)) }
 
 var november = readapi.UsageMonth{
-	From: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), To: time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC), ResetsAt: ptr(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)),
+	From: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), To: time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC),
+	ResetsAt: ptr(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)),
 }
 
 func TestUsageOfAProjectKey(t *testing.T) {
 	f := &fake{usage: readapi.Usage{
 		Month: november, Metered: true, SpendCap: number("7"),
-		Balance:  readapi.Balance{Left: number("14999.9"), Included: number("15000"), Bought: number("0"), RolledOver: number("0"), Spent: number("0.1")},
-		Projects: []readapi.ProjectUsage{{Slug: "default", Credits: number("0.1"), Recalls: 1, CreditCap: number("5"), CreditCapLeft: number("4.9"), IngestionCap: ptr(int64(3)), IngestionCapLeft: ptr(int64(3))}},
+		Balance: readapi.Balance{
+			Left: number("14999.9"), Included: number("15000"), Bought: number("0"),
+			RolledOver: number("0"), Spent: number("0.1"),
+		},
+		Projects: []readapi.ProjectUsage{{
+			Slug: "default", Credits: number("0.1"), Recalls: 1, CreditCap: number("5"),
+			CreditCapLeft: number("4.9"), IngestionCap: ptr(int64(3)), IngestionCapLeft: ptr(int64(3)),
+		}},
 	}}
 	serve(t, f).Call(http.MethodGet, "/api/v1/usage", apitest.ProjectKey, "").Want(t, 200,
 		`{"month":{"from":"2026-11-01T00:00:00Z","to":"2026-12-01T00:00:00Z","resetsAt":"2026-12-01T00:00:00Z"},`+
@@ -41,7 +48,10 @@ func TestUsageOfAProjectKey(t *testing.T) {
 func TestUsageOfAManagementKey(t *testing.T) {
 	month := november
 	month.ResetsAt = nil
-	f := &fake{usage: readapi.Usage{Month: month, Projects: []readapi.ProjectUsage{{Slug: "one", Ingestions: 2}, {Slug: "two"}}}}
+	f := &fake{usage: readapi.Usage{Month: month, Projects: []readapi.ProjectUsage{
+		{Slug: "one", Ingestions: 2},
+		{Slug: "two"},
+	}}}
 	api := serve(t, f)
 	const nothing = `"credits":null,"ingestions":0,"recalls":0,"creditCap":null,"creditCapLeft":null,"ingestionCap":null,"ingestionCapLeft":null}`
 	api.Call(http.MethodGet, "/api/v1/usage", apitest.ManagementKey, "").Want(t, 200,
@@ -87,7 +97,10 @@ func TestBudgetsEndAtTheCeilingOfThePlan(t *testing.T) {
 		{32000, `,"maxTokens":32001`, 32000},
 		{1, `,"level":"low"`, 1},
 	} {
-		f := &fake{page: recall.Page{AsOf: instant(9), Results: []recall.Result{}}, ceilings: map[metering.Plan]int{"": c.ceiling}}
+		f := &fake{
+			page:     recall.Response{AsOf: instant(9), Results: []recall.Result{}},
+			ceilings: map[metering.Plan]int{"": c.ceiling},
+		}
 		serve(t, f).Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, tea+c.more+`}`).Want(t, 200)
 		if f.query.Budget != c.wantBudget {
 			t.Errorf("ceiling %d%s: budget %d, want %d", c.ceiling, c.more, f.query.Budget, c.wantBudget)
@@ -96,14 +109,15 @@ func TestBudgetsEndAtTheCeilingOfThePlan(t *testing.T) {
 }
 
 func TestARecallIsChargedToItsCaller(t *testing.T) {
-	f := &fake{page: recall.Page{AsOf: instant(9), Results: []recall.Result{}}}
+	f := &fake{page: recall.Response{AsOf: instant(9), Results: []recall.Result{}}}
 	api := serve(t, f)
 	api.Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, `{"query":"tea"}`).Want(t, 400, `"code":"identity-required"`)
 	if f.charged != nil {
 		t.Error("a call that cannot be read is charged")
 	}
 	api.Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, tea+`}`).Want(t, 200)
-	if diff := cmp.Diff([]string{apitest.Principal.OrganizationID.String() + " ana false"}, f.charged); diff != "" || f.project != apitest.Principal.Project {
+	if diff := cmp.Diff([]string{apitest.Principal.OrganizationID.String() + " ana false"},
+		f.charged); diff != "" || f.project != apitest.Principal.Project {
 		t.Errorf("charged %s", diff)
 	}
 }
@@ -115,11 +129,13 @@ func TestRecallThatThePlanRefuses(t *testing.T) {
 		says    string
 	}{
 		{
-			fault.New(fault.PaymentRequired, fault.CodeOutOfCredits, "0 credits are left").With("creditsLeft", metering.Credits(0)).With("creditsNeeded", metering.Credits(1)), 402,
+			fault.New(fault.PaymentRequired, fault.CodeOutOfCredits, "0 credits are left").With("creditsLeft",
+				metering.Credits(0)).With("creditsNeeded", metering.Credits(1)), 402,
 			`"data":{"creditsLeft":0,"creditsNeeded":0.1}`,
 		},
 		{
-			fault.New(fault.LimitReached, fault.CodeSpendCapReached, "spent").With("cap", metering.Credits(5)).With("spent", metering.Credits(5)).With("resetsAt", november.To), 429,
+			fault.New(fault.LimitReached, fault.CodeSpendCapReached, "spent").With("cap",
+				metering.Credits(5)).With("spent", metering.Credits(5)).With("resetsAt", november.To), 429,
 			`"data":{"cap":0.5,"resetsAt":"2026-12-01T00:00:00Z","spent":0.5}`,
 		},
 		{fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "not counted"), 503, `"code":"service-unavailable"`},

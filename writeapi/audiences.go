@@ -10,19 +10,21 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/rawjson"
 )
 
-// audienceKeeper keeps the audiences of a project. What it answered is seen by every read.
+// audienceKeeper changes the audiences of a project. Every later read shows an answered change.
 type audienceKeeper interface {
 	PutAudience(ctx context.Context, call commands.Call, in commands.AudiencePut) (commands.AudienceReceipt, error)
 	DeleteAudience(ctx context.Context, call commands.Call, slug string) error
 	RecomputeAudience(ctx context.Context, call commands.Call, slug string) (commands.AudienceReceipt, error)
 }
 
-// audienceViewer shows an audience as GET /api/v1/audiences/:slug answers it; ok is false where the project has none of that slug.
+// audienceViewer returns an audience as GET /api/v1/audiences/:slug does; ok is false if the
+// project has none with that slug.
 type audienceViewer interface {
 	ViewAudience(ctx context.Context, project auth.Project, slug string) (view any, ok bool, err error)
 }
@@ -32,13 +34,13 @@ type audienceAPI struct {
 	views    audienceViewer
 }
 
-// put is PUT /api/v1/audiences/:slug: 201 with the audience where it is new, 200 where it replaced one.
+// put is PUT /api/v1/audiences/:slug: 201 with the audience if it is new, 200 if it replaced one.
 func (a audienceAPI) put(c echo.Context) error {
 	slug, err := httpx.PathParam(c, "slug")
 	if err != nil {
 		return err
 	}
-	body, err := httpx.Body(c, audienceBody)
+	body, err := httpx.Body(c, limit.AudienceBody)
 	if err != nil {
 		return err
 	}
@@ -56,7 +58,7 @@ func (a audienceAPI) put(c echo.Context) error {
 	return a.show(c, http.StatusOK, slug)
 }
 
-// recompute is POST /api/v1/audiences/:slug/recompute. Whatever body comes along is left unread.
+// recompute is POST /api/v1/audiences/:slug/recompute. It does not read the body.
 func (a audienceAPI) recompute(c echo.Context) error {
 	slug, err := httpx.PathParam(c, "slug")
 	if err != nil {
@@ -80,21 +82,24 @@ func (a audienceAPI) remove(c echo.Context) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
-// show answers with the audience as it stands after a write.
+// show answers with the audience after a write.
 func (a audienceAPI) show(c echo.Context, status int, slug string) error {
 	view, ok, err := a.views.ViewAudience(c.Request().Context(), httpx.Principal(c).Project, slug)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		return fault.New(fault.Conflict, fault.CodeConflict, "the write is stored, and another call deleted the audience before it was shown").
+		return fault.New(fault.Conflict, fault.CodeConflict,
+			"the write is stored, and another call deleted the audience before it was shown").
 			With("committed", true)
 	}
 	return c.JSON(status, view)
 }
 
-// audienceOf reads an audience to put. The faults are audience-slug-invalid, audience-slug-reserved, audience-kind-invalid,
-// audience-kind-mismatch, invalid-request about name and identities, audience-limit-reached for too many of them, and audience-rule-invalid for whatever is wrong with the rule.
+// audience reads an audience to put. The faults are audience-slug-invalid,
+// audience-slug-reserved, audience-kind-invalid, audience-kind-mismatch, invalid-request about name
+// and identities, audience-limit-reached for too many of them, and audience-rule-invalid for
+// an invalid rule.
 func audienceOf(slug string, body []byte) (commands.AudiencePut, error) {
 	var problems httpx.Problems
 	f := httpx.FieldsOf(body, "", &problems, "kind", "name", "identities", "rule")
@@ -103,14 +108,14 @@ func audienceOf(slug string, body []byte) (commands.AudiencePut, error) {
 	}
 	in := commands.AudiencePut{Slug: slug}
 	if f.Has("kind") {
-		kind, _ := rawjson.Text(f.Raw("kind")) // of another type it is none
+		kind, _ := rawjson.Text(f.Raw("kind")) // a kind of another type is missing
 		in.Kind = audience.Kind(kind)
 	}
 	draft := audience.Draft{Slug: slug, Kind: in.Kind, HasIdentities: f.Has("identities"), HasRule: f.Has("rule")}
 	if err := draft.Check(); err != nil {
 		return commands.AudiencePut{}, err
 	}
-	in.Name = f.Name("name", 1, audience.MaxName)
+	in.Name = f.Name("name", 1, limit.AudienceName)
 	err := problems.Err()
 	if err == nil && draft.HasIdentities {
 		in.Identities, err = membersOf(f.Raw("identities"))
@@ -121,7 +126,8 @@ func audienceOf(slug string, body []byte) (commands.AudiencePut, error) {
 	return in, err
 }
 
-// membersOf reads the members of a fixed audience: each once, in the order of its first mention. It is not nil.
+// membersOf reads the members of a fixed audience: each once, in the order of its first mention. It
+// is not nil.
 func membersOf(raw []byte) (identities []string, err error) {
 	identities = []string{}
 	seen := map[string]bool{}
@@ -132,7 +138,7 @@ func membersOf(raw []byte) (identities []string, err error) {
 			err = httpx.Invalid(at, "want a string, got %s", rawjson.KindOf(element))
 			return false
 		}
-		if wrong := httpx.CheckName(name, 1, maxIdentity); wrong != nil {
+		if wrong := httpx.CheckName(name, 1, limit.Identity); wrong != nil {
 			err = httpx.Invalid(at, "%v", wrong)
 			return false
 		}
@@ -140,8 +146,9 @@ func membersOf(raw []byte) (identities []string, err error) {
 			seen[name] = true
 			identities = append(identities, name)
 		}
-		if len(identities) > audience.MaxMembers {
-			err = fault.New(fault.Invalid, fault.CodeAudienceLimitReached, "identities: there are more than %d", audience.MaxMembers)
+		if len(identities) > limit.AudienceMembers {
+			err = fault.New(fault.Invalid, fault.CodeAudienceLimitReached,
+				"identities: there are more than %d", limit.AudienceMembers)
 		}
 		return err == nil
 	})
@@ -170,7 +177,7 @@ func ruleOf(raw []byte) (*audience.Rule, error) {
 		var condition audience.Condition
 		condition, err = conditionOf(i, element)
 		rule.Conditions = append(rule.Conditions, condition)
-		return err == nil && len(rule.Conditions) <= audience.MaxConditions
+		return err == nil && len(rule.Conditions) <= limit.RuleConditions
 	})
 	if !isArray {
 		return nil, audience.RuleInvalid("rule.conditions", "want an array, got %s", rawjson.KindOf(conditions))
@@ -205,7 +212,7 @@ func conditionOf(i int, raw []byte) (c audience.Condition, err error) {
 			err = audience.RuleInvalid(fmt.Sprintf("%s[%d]", at, n), "want a string, got %s", rawjson.KindOf(element))
 		}
 		c.Values = append(c.Values, value)
-		return ok && len(c.Values) <= audience.MaxValues
+		return ok && len(c.Values) <= limit.RuleValues
 	})
 	if !isArray {
 		err = audience.RuleInvalid(at, "want an array, got %s", rawjson.KindOf(values))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
@@ -20,7 +21,7 @@ import (
 	"github.com/annals-project/annals/writeapi"
 )
 
-// keeper notes what it is asked for. Its audience is always there, unless it is gone.
+// keeper records its calls. Its audience exists unless gone is set.
 type keeper struct {
 	err     error
 	created bool
@@ -38,7 +39,9 @@ func (k *keeper) note(call commands.Call, slug string) error {
 	return k.err
 }
 
-func (k *keeper) PutAudience(_ context.Context, call commands.Call, in commands.AudiencePut) (commands.AudienceReceipt, error) {
+func (k *keeper) PutAudience(
+	_ context.Context, call commands.Call, in commands.AudiencePut,
+) (commands.AudienceReceipt, error) {
 	k.put = in
 	return commands.AudienceReceipt{ID: uuid.New(), Slug: in.Slug, Created: k.created}, k.note(call, in.Slug)
 }
@@ -47,11 +50,13 @@ func (k *keeper) DeleteAudience(_ context.Context, call commands.Call, slug stri
 	return k.note(call, slug)
 }
 
-func (k *keeper) RecomputeAudience(_ context.Context, call commands.Call, slug string) (commands.AudienceReceipt, error) {
+func (k *keeper) RecomputeAudience(
+	_ context.Context, call commands.Call, slug string,
+) (commands.AudienceReceipt, error) {
 	return commands.AudienceReceipt{ID: uuid.New(), Slug: slug}, k.note(call, slug)
 }
 
-// ViewAudience shows what the contract asks of an audience.
+// ViewAudience implements audienceViewer.
 func (k *keeper) ViewAudience(_ context.Context, project auth.Project, slug string) (any, bool, error) {
 	k.shown = project
 	return map[string]any{
@@ -67,13 +72,16 @@ func serveAudiences(t *testing.T, k *keeper) *apitest.Client {
 	return apitest.Start(t, readapi.OpenAPI, e)
 }
 
-func TestPutAnAudience(t *testing.T) {
+func TestPutAudience(t *testing.T) {
 	k := &keeper{created: true}
 	api := serveAudiences(t, k)
 	api.Call(http.MethodPut, "/api/v1/audiences/leads", apitest.ProjectKey, `{"kind":"fixed","name":"The leads","identities":["bo","ana","bo"],"rule":null}`).
 		Want(t, 201, `"slug":"leads"`, `"memberCount":1`)
-	if name := "The leads"; !reflect.DeepEqual(k.put, commands.AudiencePut{Slug: "leads", Name: &name, Kind: "fixed", Identities: []string{"bo", "ana"}}) ||
-		k.call.Principal != apitest.Principal || k.shown != apitest.Principal.Project {
+	if name := "The leads"; !reflect.DeepEqual(
+		k.put, commands.AudiencePut{Slug: "leads", Name: &name, Kind: "fixed", Identities: []string{"bo", "ana"}},
+	) ||
+		k.call.Principal != apitest.Principal ||
+		k.shown != apitest.Principal.Project {
 		t.Errorf("%+v by %+v", k.put, k.call)
 	}
 	k.created = false
@@ -87,14 +95,16 @@ func TestPutAnAudience(t *testing.T) {
 	if k.put.Slug != "rules" || k.put.Name != nil || k.put.Identities != nil || !reflect.DeepEqual(k.put.Rule, want) {
 		t.Errorf("%+v, rule %+v", k.put, k.put.Rule)
 	}
-	// Nobody is a list too.
-	api.Call(http.MethodPut, "/api/v1/audiences/leads", apitest.ProjectKey, `{"kind":"fixed","identities":[]}`).Want(t, 200)
+	// An empty list of members is valid.
+	api.Call(http.MethodPut, "/api/v1/audiences/leads", apitest.ProjectKey, `{"kind":"fixed","identities":[]}`).
+		Want(t, 200)
 	if k.put.Identities == nil || len(k.put.Identities) != 0 {
 		t.Errorf("%#v", k.put.Identities)
 	}
-	// Gone before it is shown.
+	// The audience is deleted before it is shown.
 	k.gone = true
-	api.Call(http.MethodPut, "/api/v1/audiences/leads", apitest.ProjectKey, `{"kind":"fixed","identities":[]}`).Want(t, 409, `"code":"conflict"`, `"committed":true`)
+	api.Call(http.MethodPut, "/api/v1/audiences/leads", apitest.ProjectKey, `{"kind":"fixed","identities":[]}`).
+		Want(t, 409, `"code":"conflict"`, `"committed":true`)
 }
 
 func TestPutAudience_LimitOfMembers(t *testing.T) {
@@ -107,21 +117,29 @@ func TestPutAudience_LimitOfMembers(t *testing.T) {
 	}
 	k := &keeper{}
 	api := serveAudiences(t, k)
-	api.Call(http.MethodPut, "/api/v1/audiences/leads", apitest.ProjectKey, members(audience.MaxMembers)).Want(t, 200)
-	if len(k.put.Identities) != audience.MaxMembers {
+	api.Call(http.MethodPut, "/api/v1/audiences/leads", apitest.ProjectKey, members(limit.AudienceMembers)).Want(t, 200)
+	if len(k.put.Identities) != limit.AudienceMembers {
 		t.Errorf("%d members", len(k.put.Identities))
 	}
-	api.Call(http.MethodPut, "/api/v1/audiences/leads", apitest.ProjectKey, members(audience.MaxMembers+1)).Want(t, 400, `"code":"audience-limit-reached"`)
+	api.Call(http.MethodPut, "/api/v1/audiences/leads", apitest.ProjectKey, members(limit.AudienceMembers+1)).
+		Want(t, 400, `"code":"audience-limit-reached"`)
 	if k.calls != 1 {
 		t.Errorf("%d commands were given", k.calls)
 	}
 }
 
-// The biggest rule of the contract is taken, also where every character is escaped as a surrogate pair.
+// The biggest rule of the contract is accepted, even if every character is escaped as a surrogate
+// pair.
 func TestPutAudience_BiggestRule(t *testing.T) {
-	values := strings.TrimSuffix(strings.Repeat(`"`+strings.Repeat(`\ud83d\ude00`, audience.MaxValue)+`",`, audience.MaxValues), ",")
-	condition := `{"trait":"` + strings.Repeat(`\ud83d\ude00`, audience.MaxTrait) + `","operator":"is_one_of","values":[` + values + `]},`
-	body := `{"kind":"rule","rule":{"match":"any","conditions":[` + strings.TrimSuffix(strings.Repeat(condition, audience.MaxConditions), ",") + `]}}`
+	values := strings.TrimSuffix(
+		strings.Repeat(`"`+strings.Repeat(`\ud83d\ude00`, limit.TraitValue)+`",`, limit.RuleValues), ",",
+	)
+	condition := `{"trait":"` + strings.Repeat(
+		`\ud83d\ude00`, limit.TraitKey,
+	) + `","operator":"is_one_of","values":[` + values + `]},`
+	body := `{"kind":"rule","rule":{"match":"any","conditions":[` + strings.TrimSuffix(
+		strings.Repeat(condition, limit.RuleConditions), ",",
+	) + `]}}`
 	k := &keeper{}
 	serveAudiences(t, k).Call(http.MethodPut, "/api/v1/audiences/rules", apitest.ProjectKey, body).Want(t, 200)
 	if k.calls != 1 {
@@ -129,7 +147,7 @@ func TestPutAudience_BiggestRule(t *testing.T) {
 	}
 }
 
-func TestAudiencesThatAreRefused(t *testing.T) {
+func TestPutAudience_Refused(t *testing.T) {
 	k := &keeper{}
 	api := serveAudiences(t, k)
 	fixed := func(members ...string) string {
@@ -139,7 +157,9 @@ func TestAudiencesThatAreRefused(t *testing.T) {
 	rule := func(text string) string { return `{"kind":"rule","rule":` + text + `}` }
 	condition := func(text string) string { return rule(`{"match":"all","conditions":[` + text + `]}`) }
 	values := func(n int, o string) string {
-		return condition(`{"trait":"a","operator":"` + o + `","values":[` + strings.TrimSuffix(strings.Repeat(`"v",`, n), ",") + `]}`)
+		return condition(
+			`{"trait":"a","operator":"` + o + `","values":[` + strings.TrimSuffix(strings.Repeat(`"v",`, n), ",") + `]}`,
+		)
 	}
 	const exists = `{"trait":"a","operator":"exists"}`
 	for name, c := range map[string]struct{ slug, body, code string }{
@@ -159,7 +179,7 @@ func TestAudiencesThatAreRefused(t *testing.T) {
 		"kind in capitals":       {"leads", `{"kind":"Fixed","identities":[]}`, "audience-kind-invalid"},
 		"rule with fixed":        {"leads", `{"kind":"fixed","identities":[],"rule":{}}`, "audience-kind-mismatch"},
 		"identities with rule":   {"leads", `{"kind":"rule","identities":[],"rule":{"match":"all","conditions":[` + exists + `]}}`, "audience-kind-mismatch"},
-		"no definition":          {"leads", `{"kind":"fixed"}`, ""}, // the command knows whether that is a switch
+		"no definition":          {"leads", `{"kind":"fixed"}`, ""}, // the command checks whether that is a switch
 		"no object":              {"leads", `[]`, "invalid-request"},
 		"name of 1":              {"leads", `{"kind":"fixed","identities":[],"name":"x"}`, ""},
 		"name of 200":            {"leads", `{"kind":"fixed","identities":[],"name":` + quoted(200) + `}`, ""},
@@ -227,7 +247,7 @@ func TestAudiencesThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestDeleteAndRecomputeAnAudience(t *testing.T) {
+func TestAudience_DeleteAndRecompute(t *testing.T) {
 	k := &keeper{}
 	api := serveAudiences(t, k)
 	got := api.Call(http.MethodDelete, "/api/v1/audiences/leads", apitest.ProjectKey, "")
@@ -235,14 +255,16 @@ func TestDeleteAndRecomputeAnAudience(t *testing.T) {
 		t.Errorf("%d %q, %q", got.Status, got.Body, k.slug)
 	}
 	for _, body := range []string{"", "{}"} {
-		api.Call(http.MethodPost, "/api/v1/audiences/staff/recompute", apitest.ProjectKey, body).Want(t, 200, `"slug":"staff"`)
+		api.Call(http.MethodPost, "/api/v1/audiences/staff/recompute", apitest.ProjectKey, body).
+			Want(t, 200, `"slug":"staff"`)
 	}
 	if k.slug != "staff" || k.calls != 3 {
 		t.Errorf("%q after %d calls", k.slug, k.calls)
 	}
 	k.gone = true
-	api.Call(http.MethodPost, "/api/v1/audiences/staff/recompute", apitest.ProjectKey, "").Want(t, 409, `"code":"conflict"`)
-	// Keys of projects only.
+	api.Call(http.MethodPost, "/api/v1/audiences/staff/recompute", apitest.ProjectKey, "").
+		Want(t, 409, `"code":"conflict"`)
+	// A management key is refused.
 	for _, c := range []struct{ method, path string }{
 		{http.MethodPut, "/api/v1/audiences/leads"}, {http.MethodDelete, "/api/v1/audiences/leads"}, {http.MethodPost, "/api/v1/audiences/leads/recompute"},
 	} {

@@ -9,6 +9,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/rawjson"
 )
@@ -30,8 +31,9 @@ func (a ingestAPI) batch(c echo.Context) error {
 	return c.JSON(receiptStatus(receipt.Status), receipt)
 }
 
-// batchOf reads the body of a batch. The fault is invalid-ingestion for an empty batch, more than 1,000 items or a repeated source
-// id, content-too-large for more than 16 MiB of content, and invalid-request, with the item's position, for an item that is wrong.
+// batchOf reads the body of a batch. The fault is invalid-ingestion for an empty batch, more than
+// 1,000 items or a repeated source id, content-too-large for more than 16 MiB of content, and
+// invalid-request, with the item's position, for an item that is wrong.
 func batchOf(body []byte) (items []commands.DataPoint, key string, err error) {
 	var problems httpx.Problems
 	f := httpx.FieldsOf(body, "", &problems, "items", "idempotencyKey")
@@ -66,7 +68,7 @@ func batchOf(body []byte) (items []commands.DataPoint, key string, err error) {
 	return items, key, checkDistinct(items)
 }
 
-// elementsOf is the JSON of each item, counted before any is read.
+// elementsOf returns the JSON of each item. It checks their number before any is decoded.
 func elementsOf(f httpx.Fields, problems *httpx.Problems) ([][]byte, error) {
 	if !f.Has("items") {
 		problems.Add("items", "is required")
@@ -76,7 +78,7 @@ func elementsOf(f httpx.Fields, problems *httpx.Problems) ([][]byte, error) {
 	count := 0
 	isArray := rawjson.Elements(f.Raw("items"), func(_ int, element []byte) bool {
 		count++
-		if count <= maxItems {
+		if count <= limit.BatchItems {
 			texts = append(texts, element)
 		}
 		return true
@@ -85,14 +87,16 @@ func elementsOf(f httpx.Fields, problems *httpx.Problems) ([][]byte, error) {
 	case !isArray:
 		problems.Add("items", "want an array, got %s", rawjson.KindOf(f.Raw("items")))
 	case count == 0:
-		return nil, fault.New(fault.Invalid, fault.CodeInvalidIngestion, "the batch has no items: want 1 to %d", maxItems)
-	case count > maxItems:
-		return nil, fault.New(fault.Invalid, fault.CodeInvalidIngestion, "the batch has %d items: want 1 to %d", count, maxItems)
+		return nil, fault.New(fault.Invalid, fault.CodeInvalidIngestion,
+			"the batch has no items: want 1 to %d", limit.BatchItems)
+	case count > limit.BatchItems:
+		return nil, fault.New(fault.Invalid, fault.CodeInvalidIngestion,
+			"the batch has %d items: want 1 to %d", count, limit.BatchItems)
 	}
 	return texts, nil
 }
 
-// checkDistinct refuses a source id that stands twice, also one that is made of the content.
+// checkDistinct refuses a source id that occurs twice, also one derived from the content.
 func checkDistinct(items []commands.DataPoint) error {
 	first := make(map[string]int, len(items))
 	for i, item := range items {
@@ -101,7 +105,8 @@ func checkDistinct(items []commands.DataPoint) error {
 			id = *item.ID
 		}
 		if before, ok := first[id]; ok {
-			return fault.New(fault.Invalid, fault.CodeInvalidIngestion, "items[%d] repeats the source id of items[%d]: %q", i, before, id).
+			return fault.New(fault.Invalid, fault.CodeInvalidIngestion,
+				"items[%d] repeats the source id of items[%d]: %q", i, before, id).
 				With("item", i)
 		}
 		first[id] = i
@@ -109,7 +114,7 @@ func checkDistinct(items []commands.DataPoint) error {
 	return nil
 }
 
-// itemFault adds the position of the item to what is wrong with it.
+// itemFault adds the position of the item to its fault.
 func itemFault(err error, ordinal int) error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return f.With("item", ordinal)

@@ -13,7 +13,7 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 )
 
-// itemsOf is the JSON of n items with ids of their own.
+// itemsOf returns the JSON of n items with distinct ids.
 func itemsOf(n int) string {
 	items := make([]string, n)
 	for i := range items {
@@ -22,7 +22,7 @@ func itemsOf(n int) string {
 	return "[" + strings.Join(items, ",") + "]"
 }
 
-func TestBatches(t *testing.T) {
+func TestBatch_Faults(t *testing.T) {
 	digest := datapoint.Digest([]byte("x"))
 	for name, c := range map[string]struct {
 		body   string
@@ -58,7 +58,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-func TestBatchIsReadAsSent(t *testing.T) {
+func TestBatch_DecodesFields(t *testing.T) {
 	f := &fake{}
 	serve(t, f).Call(http.MethodPost, "/api/v1/ingest/batch", apitest.ProjectKey,
 		`{"idempotencyKey":"k","items":[{"content":"b","id":"2","identity":"ana"},{"content":"a","metadata":null,"label":"L","idempotencyKey":"ignored"}]}`).Want(t, 202)

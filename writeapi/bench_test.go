@@ -12,7 +12,8 @@ import (
 	"github.com/annals-project/annals/writeapi"
 )
 
-// BenchmarkSingle is what the edge itself costs a single send: no network, and a command that does nothing.
+// BenchmarkSingle measures the edge for a single send, without network and with a command that does
+// nothing.
 func BenchmarkSingle(b *testing.B) {
 	f := &fake{}
 	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})

@@ -13,7 +13,8 @@ import (
 	"github.com/annals-project/annals/internal/rawjson"
 )
 
-// FuzzDecode reads any body as each request: what is accepted keeps every limit, and what is refused is a fault of the caller.
+// FuzzDecode decodes any body as each request. It checks that an accepted request is within every
+// limit, and that a refusal is a fault of the caller.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"content":"x"}`, `{"content":" ","id":"","label":null}`, `{"items":[{"content":"x"},{"content":"x"}]}`, `{"items":[],"idempotencyKey":"k"}`,
@@ -45,7 +46,7 @@ func FuzzDecode(f *testing.F) {
 					id = *in.ID
 				}
 				if ids[id] {
-					t.Fatalf("the source id %q stands twice", id)
+					t.Fatalf("the source id %q occurs twice", id)
 				}
 				ids[id] = true
 			}
@@ -58,7 +59,7 @@ func FuzzDecode(f *testing.F) {
 			for _, id := range ids {
 				keepsName(t, "ids", &id, 1, 1000)
 				if seen[id] {
-					t.Fatalf("the id %q stands twice", id)
+					t.Fatalf("the id %q occurs twice", id)
 				}
 				seen[id] = true
 			}
@@ -102,7 +103,8 @@ func keepsName(t *testing.T, what string, name *string, least, most int) {
 	if name == nil {
 		return
 	}
-	if n := utf8.RuneCountInString(*name); n < least || n > most || strings.ContainsRune(*name, 0) || !utf8.ValidString(*name) {
+	if n := utf8.RuneCountInString(*name); n < least || n > most || strings.ContainsRune(*name, 0) ||
+		!utf8.ValidString(*name) {
 		t.Fatalf("%s %q", what, *name)
 	}
 }

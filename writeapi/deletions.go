@@ -7,6 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/rawjson"
 )
@@ -33,7 +34,7 @@ func (a deletionAPI) one(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := httpx.CheckName(id, 1, maxSourceID); err != nil {
+	if err := httpx.CheckName(id, 1, limit.SourceID); err != nil {
 		return httpx.Invalid("sourceId", "%v", err)
 	}
 	receipt, err := a.commands.DeleteDataPoints(c.Request().Context(), callOf(c), []string{id})
@@ -45,7 +46,7 @@ func (a deletionAPI) one(c echo.Context) error {
 
 // bulk is POST /api/v1/data-points/delete.
 func (a deletionAPI) bulk(c echo.Context) error {
-	body, err := httpx.Body(c, bulkDeleteBody)
+	body, err := httpx.Body(c, limit.BulkDeletionBody)
 	if err != nil {
 		return err
 	}
@@ -60,8 +61,8 @@ func (a deletionAPI) bulk(c echo.Context) error {
 	return c.JSON(http.StatusAccepted, receipt)
 }
 
-// deletionOf reads the ids of a bulk deletion: each once, in the order of its first mention. The fault is invalid-deletion
-// for none or more than 1,000 of them.
+// deletionOf reads the ids of a bulk deletion: each once, in the order of its first mention. The
+// fault is invalid-deletion for none or more than 1,000 of them.
 func deletionOf(body []byte) (ids []string, err error) {
 	var problems httpx.Problems
 	f := httpx.FieldsOf(body, "", &problems, "ids")
@@ -79,7 +80,7 @@ func deletionOf(body []byte) (ids []string, err error) {
 			err = httpx.Invalid(at, "want a string, got %s", rawjson.KindOf(element))
 			return false
 		}
-		if wrong := httpx.CheckName(id, 1, maxSourceID); wrong != nil {
+		if wrong := httpx.CheckName(id, 1, limit.SourceID); wrong != nil {
 			err = httpx.Invalid(at, "%v", wrong)
 			return false
 		}
@@ -87,7 +88,7 @@ func deletionOf(body []byte) (ids []string, err error) {
 			seen[id] = true
 			ids = append(ids, id)
 		}
-		return len(ids) <= maxItems
+		return len(ids) <= limit.DeletionIDs
 	})
 	switch {
 	case !isArray:
@@ -95,9 +96,9 @@ func deletionOf(body []byte) (ids []string, err error) {
 	case err != nil:
 		return nil, err
 	case len(ids) == 0:
-		return nil, fault.New(fault.Invalid, fault.CodeInvalidDeletion, "there are no ids: want 1 to %d", maxItems)
-	case len(ids) > maxItems:
-		return nil, fault.New(fault.Invalid, fault.CodeInvalidDeletion, "there are more than %d ids", maxItems)
+		return nil, fault.New(fault.Invalid, fault.CodeInvalidDeletion, "there are no ids: want 1 to %d", limit.DeletionIDs)
+	case len(ids) > limit.DeletionIDs:
+		return nil, fault.New(fault.Invalid, fault.CodeInvalidDeletion, "there are more than %d ids", limit.DeletionIDs)
 	}
 	return ids, nil
 }

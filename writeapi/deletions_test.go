@@ -11,7 +11,7 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 )
 
-// idsOf is the JSON of n ids.
+// idsOf returns the JSON of n ids.
 func idsOf(n int) string {
 	ids := make([]string, n)
 	for i := range ids {
@@ -20,10 +20,12 @@ func idsOf(n int) string {
 	return strings.Join(ids, ",")
 }
 
-func TestDeleteASend(t *testing.T) {
+func TestDeleteSend(t *testing.T) {
 	f := &fake{}
 	api := serve(t, f)
-	if got := api.Call(http.MethodDelete, "/api/v1/ingest/"+sendID.String(), apitest.ProjectKey, ""); got.Status != 204 || got.Body != "" || f.id != sendID {
+	if got := api.Call(http.MethodDelete, "/api/v1/ingest/"+sendID.String(), apitest.ProjectKey, ""); got.Status != 204 ||
+		got.Body != "" ||
+		f.id != sendID {
 		t.Errorf("%d %q, id %s", got.Status, got.Body, f.id)
 	}
 	f.calls = 0
@@ -35,20 +37,22 @@ func TestDeleteASend(t *testing.T) {
 	}
 }
 
-func TestDeleteADataPoint(t *testing.T) {
+func TestDeleteDataPoint(t *testing.T) {
 	f := &fake{}
 	api := serve(t, f)
 	for sent, want := range map[string]string{
 		"call-1": "call-1", "delete": "delete", "a%40b": "a@b", "a%20b": "a b", "a%2Fb": "a/b", "%252F": "%2F", "%E2%82%AC": "€", strings.Repeat("%E2%82%AC", 1000): text(1000),
 	} {
-		api.Call(http.MethodDelete, "/api/v1/data-points/"+sent, apitest.ProjectKey, "").Want(t, 202, `"operationId":"`+operationID.String()+`"`, `"ids":["`+want+`"]`)
+		api.Call(http.MethodDelete, "/api/v1/data-points/"+sent, apitest.ProjectKey, "").
+			Want(t, 202, `"operationId":"`+operationID.String()+`"`, `"ids":["`+want+`"]`)
 		if diff := cmp.Diff([]string{want}, f.ids); diff != "" {
 			t.Error(diff)
 		}
 	}
 	f.calls = 0
 	for _, sent := range []string{strings.Repeat("%E2%82%AC", 1001), "%00", "%FF"} {
-		api.Call(http.MethodDelete, "/api/v1/data-points/"+sent, apitest.ProjectKey, "").Want(t, 400, `"code":"invalid-request"`)
+		api.Call(http.MethodDelete, "/api/v1/data-points/"+sent, apitest.ProjectKey, "").
+			Want(t, 400, `"code":"invalid-request"`)
 	}
 	api.Call(http.MethodDelete, "/api/v1/data-points/a/b", apitest.ProjectKey, "").Want(t, 404, `"code":"not-found"`)
 	if f.calls != 0 {
@@ -89,7 +93,8 @@ func TestBulkDeletion(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{}
-			serve(t, f).Call(http.MethodPost, "/api/v1/data-points/delete", apitest.ProjectKey, c.body).Want(t, c.status, c.says...)
+			serve(t, f).Call(http.MethodPost, "/api/v1/data-points/delete", apitest.ProjectKey, c.body).
+				Want(t, c.status, c.says...)
 			if accepted := f.calls == 1; accepted != (c.status == 202) {
 				t.Errorf("%d commands were given", f.calls)
 			}

@@ -10,19 +10,24 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 )
 
-// identityKeeper keeps the directory of a project. Recall follows what it answered.
+// identityKeeper changes the directory of a project. Every later recall uses an answered change.
 type identityKeeper interface {
-	PutIdentity(ctx context.Context, call commands.Call, name string, traits map[string]string) (commands.IdentityReceipt, error)
-	PatchIdentity(ctx context.Context, call commands.Call, name string, set map[string]string, removed []string) (commands.IdentityReceipt, error)
+	PutIdentity(
+		ctx context.Context, call commands.Call, name string, traits map[string]string,
+	) (commands.IdentityReceipt, error)
+	PatchIdentity(
+		ctx context.Context, call commands.Call, name string, set map[string]string, removed []string,
+	) (commands.IdentityReceipt, error)
 	DeleteIdentity(ctx context.Context, call commands.Call, name string) error
 	BulkIdentities(ctx context.Context, call commands.Call, rows []identity.Row) ([]commands.IdentityStatus, error)
 }
 
-// identitySight tells when a record that was made at a time was last seen, nil for not since.
+// identitySight returns when a record created at createdAt was last seen, nil if not since.
 type identitySight interface {
 	LastSeen(ctx context.Context, project auth.Project, id uuid.UUID, createdAt time.Time) (*time.Time, error)
 }
@@ -32,7 +37,8 @@ type identityAPI struct {
 	sight    identitySight
 }
 
-// identityView is a directory record as a write answers it. Audiences is always null: only the read of one identity tells them.
+// identityView is a directory record in the answer of a write. Audiences is always null: only the
+// read of one identity returns them.
 type identityView struct {
 	Identity   string            `json:"identity"`
 	Traits     map[string]string `json:"traits"`
@@ -43,9 +49,11 @@ type identityView struct {
 	Audiences  []string          `json:"audiences"`
 }
 
-// put is PUT /api/v1/identities/:identity: 200 with the record, created or with its traits replaced. traits that are omitted, null or
-// empty leave none, a trait that is null is absent. The faults are invalid-request for an identity outside its limits or a body that
-// is no object, and traits-invalid for traits that are no object of strings, outside their limits, or too many or too big together.
+// put is PUT /api/v1/identities/:identity: 200 with the record, created or with its traits
+// replaced. traits that are omitted, null or empty remove all; a trait that is null is absent. The
+// faults are invalid-request for an identity outside its limits or a body that is not an object,
+// and traits-invalid for traits that are not an object of strings, outside their limits, or too
+// many or too big together.
 func (a identityAPI) put(c echo.Context) error {
 	name, changes, err := identityChange(c)
 	if err != nil {
@@ -58,8 +66,8 @@ func (a identityAPI) put(c echo.Context) error {
 	return a.show(c, receipt)
 }
 
-// patch is PATCH /api/v1/identities/:identity: 200 with the record, created where there is none. A trait that is null goes, one that is
-// not named stays. Its faults are those of put.
+// patch is PATCH /api/v1/identities/:identity: 200 with the record, created if there is none. A
+// trait that is null is removed, and an omitted one is unchanged. Its faults are those of put.
 func (a identityAPI) patch(c echo.Context) error {
 	name, changes, err := identityChange(c)
 	if err != nil {
@@ -84,11 +92,13 @@ func (a identityAPI) remove(c echo.Context) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
-// bulk is POST /api/v1/identities/bulk: 200 with one status for each distinct identity, in the order of first appearance. The fault is
-// bulk-invalid-rows, with the position of the first wrong row in data.row, for a body that is no array of 1 to 1,000 rows or a row
-// that is wrong or has more traits than a record can, for rows with too many traits together, and conflict where another write was seen to race it.
+// bulk is POST /api/v1/identities/bulk: 200 with one status for each distinct identity, in the
+// order of first appearance. The fault is bulk-invalid-rows, with the position of the first wrong
+// row in data.row, for a body that is not an array of 1 to 1,000 rows, for an invalid row or one
+// with more traits than a record can have, and for rows with too many traits together. It is
+// conflict if another write of the same records ran at the same time.
 func (a identityAPI) bulk(c echo.Context) error {
-	body, err := httpx.Body(c, bulkIdentityBody)
+	body, err := httpx.Body(c, limit.BulkIdentityBody)
 	if err != nil {
 		return err
 	}
@@ -111,17 +121,18 @@ func (a identityAPI) show(c echo.Context, r commands.IdentityReceipt) error {
 		return err
 	}
 	return c.JSON(http.StatusOK, identityView{
-		Identity: r.Identity, Traits: r.Traits, Origin: r.Origin, LastSeenAt: seen, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
+		Identity: r.Identity, Traits: r.Traits, Origin: r.Origin, LastSeenAt: seen,
+		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
 	})
 }
 
-// identityOf is the identity that the path names.
+// identityOf returns the identity that the path names.
 func identityOf(c echo.Context) (string, error) {
 	name, err := httpx.PathParam(c, "identity")
 	if err != nil {
 		return "", err
 	}
-	if err := httpx.CheckName(name, 1, identity.MaxIdentity); err != nil {
+	if err := httpx.CheckName(name, 1, limit.Identity); err != nil {
 		return "", httpx.Invalid("identity", "%v", err)
 	}
 	return name, nil
@@ -132,7 +143,7 @@ func identityChange(c echo.Context) (name string, changes traitChanges, err erro
 	if name, err = identityOf(c); err != nil {
 		return "", changes, err
 	}
-	body, err := httpx.Body(c, identityBody)
+	body, err := httpx.Body(c, limit.IdentityBody)
 	if err != nil {
 		return "", changes, err
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/annals-project/annals/writeapi"
 )
 
-// directory notes what it is asked for and answers with err, or with success.
+// directory records its calls and returns err, or succeeds.
 type directory struct {
 	err     error
 	seen    *time.Time
@@ -42,7 +42,14 @@ func (d *directory) receipt(name string, traits map[string]string) commands.Iden
 	if traits == nil {
 		traits = map[string]string{}
 	}
-	return commands.IdentityReceipt{ID: uuid.New(), Identity: name, Traits: traits, Origin: identity.OriginAPI, CreatedAt: at, UpdatedAt: at}
+	return commands.IdentityReceipt{
+		ID:        uuid.New(),
+		Identity:  name,
+		Traits:    traits,
+		Origin:    identity.OriginAPI,
+		CreatedAt: at,
+		UpdatedAt: at,
+	}
 }
 
 func (d *directory) note(what, name string, set map[string]string, removed []string) error {
@@ -51,11 +58,15 @@ func (d *directory) note(what, name string, set map[string]string, removed []str
 	return d.err
 }
 
-func (d *directory) PutIdentity(_ context.Context, _ commands.Call, name string, traits map[string]string) (commands.IdentityReceipt, error) {
+func (d *directory) PutIdentity(
+	_ context.Context, _ commands.Call, name string, traits map[string]string,
+) (commands.IdentityReceipt, error) {
 	return d.receipt(name, traits), d.note("put", name, traits, nil)
 }
 
-func (d *directory) PatchIdentity(_ context.Context, _ commands.Call, name string, set map[string]string, removed []string) (commands.IdentityReceipt, error) {
+func (d *directory) PatchIdentity(
+	_ context.Context, _ commands.Call, name string, set map[string]string, removed []string,
+) (commands.IdentityReceipt, error) {
 	return d.receipt(name, set), d.note("patch", name, set, removed)
 }
 
@@ -63,7 +74,9 @@ func (d *directory) DeleteIdentity(_ context.Context, _ commands.Call, name stri
 	return d.note("delete", name, nil, nil)
 }
 
-func (d *directory) BulkIdentities(_ context.Context, _ commands.Call, rows []identity.Row) ([]commands.IdentityStatus, error) {
+func (d *directory) BulkIdentities(
+	_ context.Context, _ commands.Call, rows []identity.Row,
+) ([]commands.IdentityStatus, error) {
 	d.rows = rows
 	return []commands.IdentityStatus{{Identity: rows[0].Identity, Status: identity.Created}}, d.note("bulk", "", nil, nil)
 }
@@ -79,7 +92,7 @@ func serveIdentities(t *testing.T, d *directory) *apitest.Client {
 	return apitest.Start(t, readapi.OpenAPI, e)
 }
 
-func TestPutAndPatchOfIdentities(t *testing.T) {
+func TestIdentity_PutAndPatch(t *testing.T) {
 	long, key, value := strings.Repeat("é", 200), strings.Repeat("k", 200), strings.Repeat("ü", 2000)
 	for name, c := range map[string]struct {
 		path, body string
@@ -117,7 +130,8 @@ func TestPutAndPatchOfIdentities(t *testing.T) {
 		for method, what := range map[string]string{http.MethodPut: "put", http.MethodPatch: "patch"} {
 			t.Run(what+" "+name, func(t *testing.T) {
 				d := &directory{}
-				serveIdentities(t, d).Call(method, "/api/v1/identities/"+url.PathEscape(c.path), apitest.ProjectKey, c.body).Want(t, c.status, c.says...)
+				serveIdentities(t, d).Call(method, "/api/v1/identities/"+url.PathEscape(c.path), apitest.ProjectKey, c.body).
+					Want(t, c.status, c.says...)
 				if (d.calls == 1) != (c.status == 200) {
 					t.Fatalf("%d commands were given", d.calls)
 				}
@@ -136,7 +150,7 @@ func TestPutAndPatchOfIdentities(t *testing.T) {
 	}
 }
 
-// manyTraits is the JSON of n traits of so many characters each, value included.
+// manyTraits returns the JSON of n traits of the same number of characters each, value included.
 func manyTraits(n int, value string) string {
 	members := make([]string, n)
 	for i := range members {
@@ -146,7 +160,8 @@ func manyTraits(n int, value string) string {
 }
 
 func TestTraits_LimitsOfOneIdentity(t *testing.T) {
-	// A key has 6 bytes, so 256 traits with values of 2,042 bytes are 512 KiB; escaped as \u0001 they are six times as long.
+	// A key has 6 bytes, so 256 traits with values of 2,042 bytes are 512 KiB; escaped as \u0001
+	// they are six times as long.
 	full := strings.Repeat("x", 2042-42*2) + strings.Repeat("ü", 42)
 	invalid := `"code":"traits-invalid"`
 	for name, c := range map[string]struct {
@@ -168,7 +183,8 @@ func TestTraits_LimitsOfOneIdentity(t *testing.T) {
 		for method, what := range map[string]string{http.MethodPut: "put", http.MethodPatch: "patch"} {
 			t.Run(what+" "+name, func(t *testing.T) {
 				d := &directory{}
-				serveIdentities(t, d).Call(method, "/api/v1/identities/ana", apitest.ProjectKey, `{"traits":`+c.traits+`}`).Want(t, c.status, c.says...)
+				serveIdentities(t, d).Call(method, "/api/v1/identities/ana", apitest.ProjectKey, `{"traits":`+c.traits+`}`).
+					Want(t, c.status, c.says...)
 				if (d.calls == 1) != (c.status == 200) {
 					t.Errorf("%d commands were given", d.calls)
 				}
@@ -180,7 +196,8 @@ func TestTraits_LimitsOfOneIdentity(t *testing.T) {
 func TestTraits_BodyOfPutIsBounded(t *testing.T) {
 	for size, status := range map[int]int{6 << 20: 200, 6<<20 + 1: 413} {
 		body := `{"pad":"` + strings.Repeat("x", size-len(`{"pad":""}`)) + `"}`
-		serveIdentities(t, &directory{}).Call(http.MethodPut, "/api/v1/identities/ana", apitest.ProjectKey, body).Want(t, status)
+		serveIdentities(t, &directory{}).Call(http.MethodPut, "/api/v1/identities/ana", apitest.ProjectKey, body).
+			Want(t, status)
 	}
 }
 
@@ -201,7 +218,9 @@ func TestBulk_LimitsOfTraits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &directory{}
-			serveIdentities(t, d).Call(http.MethodPost, "/api/v1/identities/bulk", apitest.ProjectKey, "["+strings.Join(c.rows, ",")+"]").Want(t, c.status, c.says...)
+			serveIdentities(t, d).
+				Call(http.MethodPost, "/api/v1/identities/bulk", apitest.ProjectKey, "["+strings.Join(c.rows, ",")+"]").
+				Want(t, c.status, c.says...)
 			if (d.calls == 1) != (c.status == 200) {
 				t.Errorf("%d commands were given", d.calls)
 			}
@@ -209,23 +228,24 @@ func TestBulk_LimitsOfTraits(t *testing.T) {
 	}
 }
 
-func TestIdentityIsShownWithItsSight(t *testing.T) {
+func TestIdentity_LastSeen(t *testing.T) {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	serveIdentities(t, &directory{seen: &at}).Call(http.MethodPut, "/api/v1/identities/ana", apitest.ProjectKey, `{}`).
 		Want(t, 200, `"lastSeenAt":"2026-11-21T10:00:00Z"`, `"createdAt":"2026-11-21T09:00:00.123456Z"`)
 }
 
-func TestDeleteOfIdentities(t *testing.T) {
+func TestIdentity_Delete(t *testing.T) {
 	d := &directory{}
 	serveIdentities(t, d).Call(http.MethodDelete, "/api/v1/identities/bulk", apitest.ProjectKey, "").Want(t, 204)
 	if d.what != "delete" || d.name != "bulk" {
 		t.Errorf("%s of %q", d.what, d.name)
 	}
 	d = &directory{err: fault.New(fault.NotFound, fault.CodeNotFound, "no")}
-	serveIdentities(t, d).Call(http.MethodDelete, "/api/v1/identities/ana", apitest.ProjectKey, "").Want(t, 404, `"code":"not-found"`)
+	serveIdentities(t, d).Call(http.MethodDelete, "/api/v1/identities/ana", apitest.ProjectKey, "").
+		Want(t, 404, `"code":"not-found"`)
 }
 
-// bulkOf is the JSON of n rows.
+// bulkOf returns the JSON of n rows.
 func bulkOf(n int) string {
 	rows := make([]string, n)
 	for i := range rows {
@@ -234,7 +254,7 @@ func bulkOf(n int) string {
 	return "[" + strings.Join(rows, ",") + "]"
 }
 
-func TestBulkOfIdentities(t *testing.T) {
+func TestIdentities_Bulk(t *testing.T) {
 	invalid := `"code":"bulk-invalid-rows"`
 	for name, c := range map[string]struct {
 		body   string
@@ -262,7 +282,8 @@ func TestBulkOfIdentities(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &directory{}
-			serveIdentities(t, d).Call(http.MethodPost, "/api/v1/identities/bulk", apitest.ProjectKey, c.body).Want(t, c.status, c.says...)
+			serveIdentities(t, d).Call(http.MethodPost, "/api/v1/identities/bulk", apitest.ProjectKey, c.body).
+				Want(t, c.status, c.says...)
 			if (d.calls == 1) != (c.status == 200) {
 				t.Errorf("%d commands were given", d.calls)
 			}
@@ -270,11 +291,13 @@ func TestBulkOfIdentities(t *testing.T) {
 	}
 	d := &directory{}
 	serveIdentities(t, d).Call(http.MethodPost, "/api/v1/identities/bulk", apitest.ProjectKey,
-		`[{"identity":"b","traits":{"x":"1","y":null}},{"identity":"a","extra":1},{"identity":"b","traits":null}]`).Want(t, 200)
+		`[{"identity":"b","traits":{"x":"1","y":null}},{"identity":"a","extra":1},{"identity":"b","traits":null}]`).
+		Want(t, 200)
 	want := []identity.Row{{Identity: "b", Traits: map[string]string{"x": "1"}}, {Identity: "a"}, {Identity: "b"}}
 	if diff := cmp.Diff(want, d.rows); diff != "" {
 		t.Error(diff)
 	}
 	d = &directory{err: fault.New(fault.Conflict, fault.CodeConflict, "raced")}
-	serveIdentities(t, d).Call(http.MethodPost, "/api/v1/identities/bulk", apitest.ProjectKey, bulkOf(1)).Want(t, 409, `"code":"conflict"`)
+	serveIdentities(t, d).Call(http.MethodPost, "/api/v1/identities/bulk", apitest.ProjectKey, bulkOf(1)).
+		Want(t, 409, `"code":"conflict"`)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/httpx"
 )
 
@@ -46,15 +47,15 @@ func singleOf(body []byte) (in commands.DataPoint, key string, err error) {
 	return in, key, problems.Err()
 }
 
-// keyOf is the idempotency key, "" for none.
+// keyOf returns the idempotency key, "" for none.
 func keyOf(f httpx.Fields) string {
-	if key := f.Name("idempotencyKey", 1, maxIdentity); key != nil {
+	if key := f.Name("idempotencyKey", 1, limit.IdempotencyKey); key != nil {
 		return *key
 	}
 	return ""
 }
 
-// receiptStatus is 202 where something is queued, 200 where nothing is left to do.
+// receiptStatus returns 202 if something is queued, 200 if nothing is left to do.
 func receiptStatus(status string) int {
 	if status == commands.StatusQueued {
 		return http.StatusAccepted
@@ -62,7 +63,7 @@ func receiptStatus(status string) int {
 	return http.StatusOK
 }
 
-// retried answers a retry.
+// retried is the answer to a retry.
 type retried struct {
 	IngestionID uuid.UUID `json:"ingestionId"`
 	Status      string    `json:"status"`

@@ -20,10 +20,10 @@ const mib = 1 << 20
 
 func ptr[T any](v T) *T { return &v }
 
-// text is n characters of three bytes each.
+// text returns n characters of three bytes each.
 func text(n int) string { return strings.Repeat("€", n) }
 
-func TestSingleIsReadAsSent(t *testing.T) {
+func TestSingle_DecodesFields(t *testing.T) {
 	for name, c := range map[string]struct {
 		body string
 		want commands.DataPoint
@@ -67,7 +67,7 @@ func TestSingleIsReadAsSent(t *testing.T) {
 	}
 }
 
-func TestSingleKnowsWhoCalls(t *testing.T) {
+func TestSingle_Caller(t *testing.T) {
 	f := &fake{}
 	got := serve(t, f).Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, `{"content":"x"}`)
 	got.Want(t, 202, `{"projectId":1,"ingestionId":"`+sendID.String()+`","sourceId":"s1","status":"queued","unchanged":null}`)
@@ -79,17 +79,17 @@ func TestSingleKnowsWhoCalls(t *testing.T) {
 	}
 }
 
-func TestUnchangedSends(t *testing.T) {
+func TestSend_Unchanged(t *testing.T) {
 	api := serve(t, &fake{unchanged: true})
 	api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, `{"content":"x"}`).Want(t, 200, `"status":"completed","unchanged":true`)
 	api.Call(http.MethodPost, "/api/v1/ingest/batch", apitest.ProjectKey, `{"items":[{"content":"x"}]}`).
 		Want(t, 200, `"status":"completed","unchanged":true,"items":[{"ordinal":0,"sourceId":"s","status":"completed","unchanged":true}]`)
 }
 
-// field is a refusal or not of one field with a value.
+// field is a value of one field, and whether it is refused.
 type field struct {
 	name, value string
-	message     string // of data.errors; "" where it is accepted
+	message     string // of data.errors; "" if it is accepted
 }
 
 func fieldCases() []field {
@@ -124,7 +124,7 @@ func fieldCases() []field {
 	}
 }
 
-func TestFieldsOfASingle(t *testing.T) {
+func TestSingle_FieldLimits(t *testing.T) {
 	cases := append(fieldCases(),
 		field{"idempotencyKey", `""`, "is empty"},
 		field{"idempotencyKey", `"` + text(200) + `"`, ""},
@@ -151,7 +151,7 @@ func TestFieldsOfASingle(t *testing.T) {
 	}
 }
 
-func TestFieldsOfAnItem(t *testing.T) {
+func TestBatch_FieldLimits(t *testing.T) {
 	f := &fake{}
 	api := serve(t, f)
 	for _, c := range append(fieldCases(), field{"idempotencyKey", `5`, ""}) {
@@ -172,12 +172,12 @@ func TestFieldsOfAnItem(t *testing.T) {
 	}
 }
 
-func TestEveryProblemIsNamed(t *testing.T) {
+func TestSingle_ReportsEveryInvalidField(t *testing.T) {
 	serve(t, &fake{}).Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, `{"id":"","label":7}`).Want(t, 400,
 		`"errors":[{"field":"id","message":"is empty"},{"field":"label","message":"want a string, got a number"},{"field":"content","message":"is required"}]`)
 }
 
-func TestBodiesThatAreNoObject(t *testing.T) {
+func TestSend_BodyIsNotAnObject(t *testing.T) {
 	f := &fake{}
 	api := serve(t, f)
 	for _, path := range []string{"/ingest", "/ingest/batch", "/data-points/delete", "/projects", "/projects/default/keys"} {
@@ -198,7 +198,7 @@ func TestBodiesThatAreNoObject(t *testing.T) {
 	}
 }
 
-func TestContentAtItsLimit(t *testing.T) {
+func TestContent_AtItsLimit(t *testing.T) {
 	api := serve(t, &fake{})
 	single := func(content string) apitest.Response {
 		return api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, `{"content":"`+content+`"}`)
@@ -218,8 +218,8 @@ func TestContentAtItsLimit(t *testing.T) {
 	batch(half, half+"y").Want(t, 413, `"code":"content-too-large"`, `"data":{"bytes":16777217,"limitBytes":16777216}`)
 }
 
-// The most content in its longest spelling fits the body.
-func TestContentInEscapes(t *testing.T) {
+// The most content in its longest escaped form fits into the body.
+func TestContent_Escaped(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads a body of 96 MiB")
 	}
@@ -230,7 +230,7 @@ func TestContentInEscapes(t *testing.T) {
 	}
 }
 
-func TestCommandFaultsAreAnswered(t *testing.T) {
+func TestSend_CommandFaults(t *testing.T) {
 	for _, c := range []struct {
 		method, path, body string
 		err                *fault.Error

@@ -24,10 +24,11 @@ var (
 	yes         = true
 )
 
-// fake is every command of the write side: it notes what it is asked for and answers with err, or with success.
+// fake implements every command of the write side. It records its calls and returns err, or
+// succeeds.
 type fake struct {
 	err error
-	// unchanged answers sends as unchanged.
+	// unchanged makes sends return unchanged receipts.
 	unchanged bool
 
 	calls int
@@ -48,7 +49,9 @@ func (f *fake) note(call commands.Call) error {
 	return f.err
 }
 
-func (f *fake) Ingest(_ context.Context, call commands.Call, in commands.DataPoint, key string) (commands.Receipt, error) {
+func (f *fake) Ingest(
+	_ context.Context, call commands.Call, in commands.DataPoint, key string,
+) (commands.Receipt, error) {
 	f.point, f.key = in, key
 	r := commands.Receipt{ProjectID: 1, IngestionID: sendID, SourceID: "s1", Status: commands.StatusQueued}
 	if f.unchanged {
@@ -57,7 +60,9 @@ func (f *fake) Ingest(_ context.Context, call commands.Call, in commands.DataPoi
 	return r, f.note(call)
 }
 
-func (f *fake) IngestBatch(_ context.Context, call commands.Call, items []commands.DataPoint, key string) (commands.BatchReceipt, error) {
+func (f *fake) IngestBatch(
+	_ context.Context, call commands.Call, items []commands.DataPoint, key string,
+) (commands.BatchReceipt, error) {
 	f.items, f.key = items, key
 	r := commands.BatchReceipt{ProjectID: 1, IngestionID: sendID, Status: commands.StatusQueued}
 	if f.unchanged {
@@ -86,7 +91,10 @@ func (f *fake) DeleteDataPoints(_ context.Context, call commands.Call, ids []str
 
 func (f *fake) CreateProject(_ context.Context, call commands.Call, name string) (commands.ProjectReceipt, error) {
 	f.name = name
-	return commands.ProjectReceipt{ID: uuid.New(), Slug: "my-project", Name: name, CreatedAt: call.ReceivedAt, Metered: name == "Metered"}, f.note(call)
+	receipt := commands.ProjectReceipt{
+		ID: uuid.New(), Slug: "my-project", Name: name, CreatedAt: call.ReceivedAt, Metered: name == "Metered",
+	}
+	return receipt, f.note(call)
 }
 
 func (f *fake) CreateKey(_ context.Context, call commands.Call, slug, name string) (commands.KeyReceipt, error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/internal/httpx"
 )
@@ -16,7 +17,7 @@ type projectAPI struct {
 	commands administrator
 }
 
-// newProject is a project as its creation answers it: empty, live, without caps.
+// newProject is a project in the answer of its creation: empty, live, without caps.
 type newProject struct {
 	Slug            string    `json:"slug"`
 	Name            string    `json:"name"`
@@ -38,7 +39,7 @@ func (a projectAPI) create(c echo.Context) error {
 	}
 	if name == nil || !project.ValidName(*name) {
 		return fault.New(fault.Invalid, fault.CodeProjectNameInvalid,
-			"name is required: up to %d characters, at least two of them letters or digits", maxProjectName)
+			"name is required: up to %d characters, at least two of them letters or digits", limit.ProjectName)
 	}
 	receipt, err := a.commands.CreateProject(c.Request().Context(), callOf(c), *name)
 	if err != nil {
@@ -47,7 +48,7 @@ func (a projectAPI) create(c echo.Context) error {
 	return c.JSON(http.StatusCreated, projectOf(receipt))
 }
 
-// projectOf is a project just made. Its credits are null where none are counted.
+// projectOf returns a new project. Its credits are null if none are counted.
 func projectOf(r commands.ProjectReceipt) newProject {
 	p := newProject{Slug: r.Slug, Name: r.Name, CreatedAt: r.CreatedAt}
 	if r.Metered {
@@ -66,8 +67,8 @@ func (a projectAPI) createKey(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if name == nil || httpx.CheckName(*name, 1, maxKeyName) != nil {
-		return fault.New(fault.Invalid, fault.CodeKeyNameInvalid, "name is required: 1 to %d characters", maxKeyName)
+	if name == nil || httpx.CheckName(*name, 1, limit.KeyName) != nil {
+		return fault.New(fault.Invalid, fault.CodeKeyNameInvalid, "name is required: 1 to %d characters", limit.KeyName)
 	}
 	receipt, err := a.commands.CreateKey(c.Request().Context(), callOf(c), slug, *name)
 	if err != nil {
@@ -92,7 +93,8 @@ func (a projectAPI) revokeKey(c echo.Context) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
-// nameOf reads the one field of a body; nil where it is omitted. A name of another type is an invalid-request.
+// nameOf reads the only field of a body, nil if it is omitted. The fault is invalid-request for a
+// name of another type.
 func nameOf(c echo.Context) (*string, error) {
 	body, err := httpx.Body(c, httpx.SmallLimit)
 	if err != nil {

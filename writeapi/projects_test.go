@@ -9,7 +9,7 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 )
 
-func TestCreateAProject(t *testing.T) {
+func TestCreateProject(t *testing.T) {
 	f := &fake{}
 	api := serve(t, f)
 	api.Call(http.MethodPost, "/api/v1/projects", apitest.ManagementKey, `{"name":"My Project"}`).Want(t, 201,
@@ -40,7 +40,7 @@ func TestCreateAProject(t *testing.T) {
 	}
 }
 
-func TestCreateAKey(t *testing.T) {
+func TestCreateKey(t *testing.T) {
 	f := &fake{}
 	api := serve(t, f)
 	api.Call(http.MethodPost, "/api/v1/projects/a%20b%2Fc/keys", apitest.ManagementKey, `{"name":"first"}`).Want(t, 201,
@@ -65,7 +65,7 @@ func TestCreateAKey(t *testing.T) {
 	}
 }
 
-// named posts a body with a name and wants a 201, or the code.
+// named posts a body with a name and checks for 201, or the code.
 func named(t *testing.T, f *fake, api *apitest.Client, path, body, code string) {
 	t.Helper()
 	f.calls = 0
@@ -83,7 +83,7 @@ func named(t *testing.T, f *fake, api *apitest.Client, path, body, code string) 
 	}
 }
 
-func TestRevokeAKey(t *testing.T) {
+func TestRevokeKey(t *testing.T) {
 	f := &fake{}
 	api := serve(t, f)
 	got := api.Call(http.MethodDelete, "/api/v1/projects/default/keys/k%2F1", apitest.ManagementKey, "")

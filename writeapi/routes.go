@@ -1,4 +1,5 @@
-// Package writeapi is the routes of the API that change something: each decodes, gives one command, and answers with one status.
+// Package writeapi has the routes of the API that change state. Each decodes the request, runs one
+// command and answers with one status.
 package writeapi
 
 import (
@@ -12,35 +13,38 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 )
 
-// ingester takes data points in. A key of "" is none.
+// ingester ingests data points. A key of "" is none.
 type ingester interface {
 	Ingest(ctx context.Context, call commands.Call, in commands.DataPoint, key string) (commands.Receipt, error)
-	IngestBatch(ctx context.Context, call commands.Call, items []commands.DataPoint, key string) (commands.BatchReceipt, error)
+	IngestBatch(
+		ctx context.Context, call commands.Call, items []commands.DataPoint, key string,
+	) (commands.BatchReceipt, error)
 	Retry(ctx context.Context, call commands.Call, id uuid.UUID) error
 }
 
-// deleter deletes what was sent, by send or by source id. The ids are checked and distinct, in the order sent.
+// deleter deletes what was sent, by send or by source id. The ids are checked and distinct, in the
+// order sent.
 type deleter interface {
 	DeleteSend(ctx context.Context, call commands.Call, id uuid.UUID) error
 	DeleteDataPoints(ctx context.Context, call commands.Call, ids []string) (commands.DeletionReceipt, error)
 }
 
-// administrator keeps the projects and keys of an organization.
+// administrator changes the projects and keys of an organization.
 type administrator interface {
 	CreateProject(ctx context.Context, call commands.Call, name string) (commands.ProjectReceipt, error)
 	CreateKey(ctx context.Context, call commands.Call, slug, name string) (commands.KeyReceipt, error)
 	RevokeKey(ctx context.Context, call commands.Call, slug, keyID string) error
 }
 
-// Deps are the commands that the routes give.
+// Deps are the commands that the routes run.
 type Deps struct {
 	Ingest   ingester
 	Delete   deleter
 	Projects administrator
-	// Audiences are kept by commands, and shown by a query.
+	// Audiences are changed by commands and shown by a query.
 	Audiences     audienceKeeper
 	AudienceViews audienceViewer
-	// Identities are kept by commands; Sight knows when they were last seen.
+	// Identities are changed by commands. Sight returns when they were last seen.
 	Identities identityKeeper
 	Sight      identitySight
 }
@@ -74,7 +78,7 @@ func Register(e *echo.Echo, d Deps) {
 	e.DELETE(auth.Prefix+"/projects/:slug/keys/:keyId", projects.revokeKey)
 }
 
-// callOf is what a command needs to know of a request.
+// callOf returns the call of a request, for its command.
 func callOf(c echo.Context) commands.Call {
 	return commands.Call{Principal: httpx.Principal(c), RequestID: httpx.RequestID(c), ReceivedAt: httpx.ReceivedAt(c)}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/rawjson"
 )
@@ -16,7 +17,8 @@ type traitChanges struct {
 	removed []string
 }
 
-// traitsOf reads member traits; none and null are no changes. The fault is traits-invalid, also for more than one record can have.
+// traitsOf reads member traits; none and null are no changes. The fault is traits-invalid, also for
+// more traits than a record can have.
 func traitsOf(f httpx.Fields) (traitChanges, error) {
 	if !f.Has("traits") {
 		return traitChanges{}, nil
@@ -31,18 +33,19 @@ func traitsOf(f httpx.Fields) (traitChanges, error) {
 	return changes, identity.CheckRemoved(len(changes.removed))
 }
 
-// traitsIn reads an object of traits. Of a key that stands twice the last value counts.
+// traitsIn reads an object of traits. If a key occurs twice, the last value counts.
 func traitsIn(value []byte) (traitChanges, error) {
 	changes := traitChanges{set: map[string]string{}}
 	gone := map[string]bool{}
 	var wrong error
 	isObject := rawjson.Each(value, func(key string, member []byte) bool {
-		if wrong = httpx.CheckName(key, 1, identity.MaxTraitKey); wrong != nil {
+		if wrong = httpx.CheckName(key, 1, limit.TraitKey); wrong != nil {
 			wrong = fmt.Errorf("a key %w", wrong)
 			return false
 		}
-		// A key is in one of the two for good: beyond the sum of their limits one of them is passed, whatever comes.
-		if len(changes.set)+len(gone) > 2*identity.MaxTraits {
+		// A key remains in one of the two: beyond the sum of their limits, one of them is exceeded
+		// whatever follows.
+		if len(changes.set)+len(gone) > 2*limit.Traits {
 			return false
 		}
 		if rawjson.KindOf(member) == rawjson.Null {
@@ -55,7 +58,7 @@ func traitsIn(value []byte) (traitChanges, error) {
 			wrong = fmt.Errorf("the value of %q: want a string, got %s", key, rawjson.KindOf(member))
 			return false
 		}
-		if wrong = httpx.CheckName(text, 1, identity.MaxTraitValue); wrong != nil {
+		if wrong = httpx.CheckName(text, 1, limit.TraitValue); wrong != nil {
 			wrong = fmt.Errorf("the value of %q %w", key, wrong)
 			return false
 		}
@@ -80,7 +83,7 @@ func rowsOf(body []byte) ([]identity.Row, error) {
 	var texts [][]byte
 	count := 0
 	isArray := rawjson.Elements(body, func(_ int, element []byte) bool {
-		if count++; count <= identity.MaxBulkRows {
+		if count++; count <= limit.BulkRows {
 			texts = append(texts, element)
 		}
 		return true
@@ -88,8 +91,9 @@ func rowsOf(body []byte) ([]identity.Row, error) {
 	switch {
 	case !isArray:
 		return nil, fault.New(fault.Invalid, fault.CodeBulkInvalidRows, "want an array of rows, got %s", rawjson.KindOf(body))
-	case count == 0 || count > identity.MaxBulkRows:
-		return nil, fault.New(fault.Invalid, fault.CodeBulkInvalidRows, "there are %d rows: want 1 to %d", count, identity.MaxBulkRows)
+	case count == 0 || count > limit.BulkRows:
+		return nil, fault.New(fault.Invalid, fault.CodeBulkInvalidRows,
+			"there are %d rows: want 1 to %d", count, limit.BulkRows)
 	}
 	rows, traits := make([]identity.Row, len(texts)), 0
 	for i, text := range texts {
@@ -115,7 +119,7 @@ func rowOf(text []byte) (row identity.Row, err error) {
 	if err := problems.Err(); err != nil {
 		return row, err
 	}
-	name := f.Name("identity", 1, identity.MaxIdentity)
+	name := f.Name("identity", 1, limit.Identity)
 	if name == nil && !f.Has("identity") {
 		problems.Add("identity", "is required")
 	}

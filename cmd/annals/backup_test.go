@@ -1,15 +1,16 @@
 package main
 
 import (
-	"context"
+	"bytes"
+	"encoding/base64"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/eventstore/node"
-	"github.com/annals-project/annals/internal/operator"
 )
 
 // keptFolder is a data folder as a server leaves it.
@@ -23,13 +24,15 @@ func keptFolder(t *testing.T) string {
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newHashKey(dir); err != nil {
+	if _, err := datafolder.NewHashKey(dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sealKeys(&Settings{DataDir: dir}); err != nil {
+	if _, err := (datafolder.Folder{Dir: dir}).SealKeys(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, CredentialsFile), []byte("ANNALS_PROJECT_KEY=k\n"), 0o600); err != nil {
+	if err := os.WriteFile(
+		filepath.Join(dir, datafolder.CredentialsFile), []byte("ANNALS_PROJECT_KEY=k\n"), 0o600,
+	); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -38,16 +41,18 @@ func keptFolder(t *testing.T) string {
 func TestBackupWithoutAServerAndRestore(t *testing.T) {
 	data, root := keptFolder(t), t.TempDir()
 	backup, restored := filepath.Join(root, "backup"), filepath.Join(root, "restored")
-	if got := annals(t.Context(), nil, "", "backup", backup, "--data-dir", data); got.code != exitOK || !strings.Contains(got.stdout, "keys in clear") {
+	if got := annals(t.Context(), nil, "", "backup", backup, "--data-dir", data); got.code != exitOK ||
+		!strings.Contains(got.stdout, "keys in clear") {
 		t.Fatalf("backup: %+v", got)
 	}
-	if got := annals(t.Context(), nil, "", "backup", backup, "--data-dir", data); got.code != exitFailed || !strings.Contains(got.stderr, "the folder is not empty") {
+	if got := annals(t.Context(), nil, "", "backup", backup, "--data-dir", data); got.code != exitFailed ||
+		!strings.Contains(got.stderr, "the folder is not empty") {
 		t.Errorf("a second backup: %+v", got)
 	}
 	if got := annals(t.Context(), nil, "", "restore", backup, "--data-dir", restored); got.code != exitOK {
 		t.Fatalf("restore: %+v", got)
 	}
-	for _, name := range []string{hashKeyFile, sealKeyFile, CredentialsFile} {
+	for _, name := range []string{datafolder.HashKeyFile, datafolder.SealKeyFile, datafolder.CredentialsFile} {
 		want, err := os.ReadFile(filepath.Join(data, name))
 		if err != nil {
 			t.Fatal(err)
@@ -60,7 +65,8 @@ func TestBackupWithoutAServerAndRestore(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, info.Mode(), err)
 		}
 	}
-	if got := annals(t.Context(), nil, "", "restore", backup, "--data-dir", restored); got.code != exitFailed || !strings.Contains(got.stderr, "the folder is not empty") {
+	if got := annals(t.Context(), nil, "", "restore", backup, "--data-dir", restored); got.code != exitFailed ||
+		!strings.Contains(got.stderr, "the folder is not empty") {
 		t.Errorf("a second restore: %+v", got)
 	}
 	n, err := node.Start(t.Context(), node.Config{Dir: filepath.Join(restored, "log")})
@@ -75,7 +81,7 @@ func TestBackupWithoutAServerAndRestore(t *testing.T) {
 func TestBackupRefusals(t *testing.T) {
 	data, root := keptFolder(t), t.TempDir()
 	keyless := keptFolder(t)
-	if err := os.Remove(filepath.Join(keyless, hashKeyFile)); err != nil {
+	if err := os.Remove(filepath.Join(keyless, datafolder.HashKeyFile)); err != nil {
 		t.Fatal(err)
 	}
 	good := filepath.Join(root, "good")
@@ -84,7 +90,9 @@ func TestBackupRefusals(t *testing.T) {
 	}
 	damaged := func(name string, change func(path string) error) string {
 		dir := t.TempDir()
-		if err := errors.Join(os.CopyFS(dir, os.DirFS(good)), change(filepath.Join(dir, filepath.FromSlash(name)))); err != nil {
+		if err := errors.Join(
+			os.CopyFS(dir, os.DirFS(good)), change(filepath.Join(dir, filepath.FromSlash(name))),
+		); err != nil {
 			t.Fatal(err)
 		}
 		return dir
@@ -108,33 +116,25 @@ func TestBackupRefusals(t *testing.T) {
 	}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
 		if names, err := os.ReadDir(filepath.Join(root, name)); len(names) > 0 {
-			t.Errorf("%s: left behind: %v, %v", name, names, err)
+			t.Errorf("%s: leftovers: %v, %v", name, names, err)
 		}
-	}
-}
-
-func TestBackupOfAClusterIsRefused(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "backup")
-	if done, err := (backups{dataDir: t.TempDir()}).Backup(context.Background(), dir); err == nil || done != (operator.BackedUp{}) {
-		t.Errorf("%+v, %v", done, err)
-	}
-	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("left behind: %v", err)
 	}
 }
 
 // A seal key that is set stands in the backup before the one of the data folder.
 func TestABackupHasTheSealKeysThatAreSet(t *testing.T) {
 	data, backup := keptFolder(t), filepath.Join(t.TempDir(), "backup")
-	drawn, err := keptSealKeys(data)
+	sealed := bytes.Repeat([]byte{3}, datafolder.SecretBytes)
+	drawn, err := datafolder.StoredSealKeys(data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := map[string]string{"ANNALS_SEAL_KEY": base64Of(sealed(3))}
+	env := map[string]string{"ANNALS_SEAL_KEY": base64.StdEncoding.EncodeToString(sealed)}
 	if got := annals(t.Context(), env, "", "backup", backup, "--data-dir", data); got.code != exitOK {
 		t.Fatalf("backup: %+v", got)
 	}
-	if got, err := keptSealKeys(backup); err != nil || encodeSecrets(got) != encodeSecrets(append([][]byte{sealed(3)}, drawn...)) {
+	if got, err := datafolder.StoredSealKeys(backup); err != nil ||
+		datafolder.EncodeSecrets(got) != datafolder.EncodeSecrets(append([][]byte{sealed}, drawn...)) {
 		t.Errorf("the backup holds %x, %v", got, err)
 	}
 }

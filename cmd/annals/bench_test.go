@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/annals-project/annals/internal/recallscore"
+	"github.com/annals-project/annals/internal/bench/score"
 )
 
 const conversation = `{"sample_id": "talk-1",
@@ -17,13 +17,15 @@ const conversation = `{"sample_id": "talk-1",
 
 func TestBenchRecallLocomo(t *testing.T) {
 	f, dir := startFake(t)
-	one, two := write(t, "one.json", conversation), write(t, "two.json", strings.ReplaceAll(conversation, "talk-1", "talk-2"))
+	one := write(t, "one.json", conversation)
+	two := write(t, "two.json", strings.ReplaceAll(conversation, "talk-1", "talk-2"))
 	got := annals(t.Context(), nil, "", "bench", "recall", "locomo", one, two, "--data-dir", dir, "--json")
-	var report recallscore.Report
+	var report score.Report
 	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil {
 		t.Fatalf("%v: %+v", err, got)
 	}
-	if report.Dialogues != 2 || report.Turns != 4 || report.Overall.At[10] != 0.5 || report.Categories["single-hop"].At[5] != 1 {
+	if report.Dialogues != 2 || report.Turns != 4 || report.Overall.At[10] != 0.5 ||
+		report.Categories["single-hop"].At[5] != 1 {
 		t.Errorf("got %+v", report)
 	}
 	if f.projects != 2 || len(f.texts["svc_sk_p1"]) != 2 || f.texts["svc_sk_p2"][0].ID != "talk-2/D1:1" {
@@ -34,8 +36,10 @@ func TestBenchRecallLocomo(t *testing.T) {
 func TestBenchRecallLocomoFailsBelowItsBounds(t *testing.T) {
 	_, dir := startFake(t)
 	file := write(t, "one.json", conversation)
-	got := annals(t.Context(), nil, "", "bench", "recall", "locomo", file, "--data-dir", dir, "--min-r10=0.6", "--min-r100=0.5")
-	if got.code != exitFailed || !strings.Contains(got.stderr, "R@10 is 0.500, below 0.600") || strings.Contains(got.stderr, "R@100") {
+	got := annals(t.Context(), nil, "", "bench", "recall", "locomo", file, "--data-dir", dir, "--min-r10=0.6",
+		"--min-r100=0.5")
+	if got.code != exitFailed || !strings.Contains(got.stderr, "R@10 is 0.500, below 0.600") ||
+		strings.Contains(got.stderr, "R@100") {
 		t.Errorf("got %+v", got)
 	}
 	if !strings.Contains(got.stdout, "single-hop") {
@@ -57,16 +61,19 @@ func TestBenchRecallBeam(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := annals(t.Context(), nil, "", "bench", "recall", "beam", chat, "--data-dir", dir, "--json", "--ablate", "--min-gain=0.1")
-	var report recallscore.Report
+	got := annals(t.Context(), nil, "", "bench", "recall", "beam", chat, "--data-dir", dir, "--json", "--ablate",
+		"--min-gain=0.1")
+	var report score.Report
 	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil {
 		t.Fatalf("%v: %+v", err, got)
 	}
-	if report.Turns != 2 || report.Skipped != 1 || report.Overall.Questions != 1 || report.Overall.Within[8000] != 1 || report.Baseline.Within[8000] != 1 ||
+	if report.Turns != 2 || report.Skipped != 1 || report.Overall.Questions != 1 ||
+		report.Overall.Within[8000] != 1 || report.Baseline.Within[8000] != 1 ||
 		len(report.Ablation) < 10 || report.Ablation[0].Score.At[5] != 1 {
 		t.Errorf("got %+v", report)
 	}
-	if got.code != exitFailed || !strings.Contains(got.stderr, "the gain over BM25 within 8,000 tokens is 0.000, below 0.100") {
+	if got.code != exitFailed ||
+		!strings.Contains(got.stderr, "the gain over BM25 within 8,000 tokens is 0.000, below 0.100") {
 		t.Errorf("got %+v", got)
 	}
 	if len(f.texts["svc_sk_p1"]) != 2 || f.texts["svc_sk_p1"][1].Timestamp != "2024-03-15T00:00:02Z" {
@@ -75,7 +82,9 @@ func TestBenchRecallBeam(t *testing.T) {
 }
 
 func TestBenchLoadIsBounded(t *testing.T) {
-	for _, flag := range []string{"--clients=0", "--clients=1000", "--for=1h", "--batches=0", "--passages=5", "--queries=0"} {
+	for _, flag := range []string{
+		"--clients=0", "--clients=1000", "--for=1h", "--batches=0", "--passages=5", "--queries=0",
+	} {
 		if got := annals(t.Context(), nil, "", "bench", "load", flag); got.code != exitUsage {
 			t.Errorf("%s: %+v", flag, got)
 		}
@@ -83,7 +92,9 @@ func TestBenchLoadIsBounded(t *testing.T) {
 }
 
 func TestBenchDirectoryIsBounded(t *testing.T) {
-	for _, flag := range []string{"--identities=999", "--rules=0", "--rules=1001", "--passages=5", "--puts=0", "--queries=0"} {
+	for _, flag := range []string{
+		"--identities=999", "--rules=0", "--rules=1001", "--passages=5", "--puts=0", "--queries=0",
+	} {
 		if got := annals(t.Context(), nil, "", "bench", "directory", flag); got.code != exitUsage {
 			t.Errorf("%s: %+v", flag, got)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/client"
 )
@@ -21,19 +22,19 @@ const (
 	capClients = 32
 )
 
-// storm is clients of all processes that send until they are refused for the cap.
-type storm struct {
+// capTest is clients of all processes that send until the cap refuses them.
+type capTest struct {
 	d      *deployment
 	seed   uint64
 	serial atomic.Int64
-	// acked items were accepted. unknown are items of calls that were cut off, and that nobody can ask for.
+	// acked items were accepted. unknown items are those of calls that were cut off.
 	acked, unknown atomic.Int64
 	// alive are the clients of the processes that run.
 	mu    sync.Mutex
 	alive []*client.Client
 }
 
-func (s *storm) up(processes ...*served) {
+func (s *capTest) up(processes ...*served) {
 	var alive []*client.Client
 	for _, p := range processes {
 		alive = append(alive, p.client())
@@ -43,14 +44,14 @@ func (s *storm) up(processes ...*served) {
 	s.alive = alive
 }
 
-func (s *storm) pick(n int) *client.Client {
+func (s *capTest) pick(n int) *client.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.alive[n%len(s.alive)]
 }
 
 // run lets all clients send until each is refused a single data point.
-func (s *storm) run() {
+func (s *capTest) run() {
 	var group sync.WaitGroup
 	for n := range capClients {
 		rng := rand.New(rand.NewPCG(s.seed, uint64(n)))
@@ -60,7 +61,7 @@ func (s *storm) run() {
 				if s.send(n, items, rng.IntN(2) == 0) {
 					continue
 				}
-				// A batch does not fit any more where a single data point may.
+				// A single data point may still fit when a batch does not.
 				most = items - 1
 			}
 		})
@@ -68,9 +69,9 @@ func (s *storm) run() {
 	group.Wait()
 }
 
-// send sends so many new data points, and reports whether they were accepted. A keyed call that is cut off is made again; now and then
-// it is made through two processes at once.
-func (s *storm) send(n, items int, keyed bool) bool {
+// send sends so many new data points, and reports whether they were accepted. A keyed call that is
+// cut off is made again; now and then it is made through two processes at once.
+func (s *capTest) send(n, items int, keyed bool) bool {
 	serial := s.serial.Add(1)
 	key := ""
 	if keyed {
@@ -99,12 +100,12 @@ func (s *storm) send(n, items int, keyed bool) bool {
 	}
 }
 
-// cutOff stands for a call that got no answer of its own.
+// cutOff is the code of a call without an answer.
 const cutOff = "cut off"
 
-// try makes one call: its answer is "" where the items were accepted, else a code.
-func (s *storm) try(n int, serial int64, items int, key string) string {
-	ctx, cancel := context.WithTimeout(s.d.t.Context(), patience)
+// try makes one call. It returns "" if the items were accepted, else a code.
+func (s *capTest) try(n int, serial int64, items int, key string) string {
+	ctx, cancel := context.WithTimeout(s.d.t.Context(), testTimeout)
 	defer cancel()
 	id := func(i int) string { return fmt.Sprintf("point-%d-%d", serial, i) }
 	var err error
@@ -130,8 +131,9 @@ func (s *storm) try(n int, serial int64, items int, key string) string {
 	}
 }
 
-// topUp sends single data points until the month holds the cap: what a dead process had reserved is given back in time.
-func (s *storm) topUp(month string) {
+// topUp sends single data points until the month holds the cap. What a dead process reserved is
+// released after a while.
+func (s *capTest) topUp(month string) {
 	s.d.t.Helper()
 	s.d.until(fmt.Sprintf("%d data points in %s", capItems, month), func() bool {
 		for s.send(0, 1, true) {
@@ -143,8 +145,8 @@ func (s *storm) topUp(month string) {
 	})
 }
 
-// facts is how many data points the projection counts in a month.
-func (s *storm) facts(month string) (n int64) {
+// facts returns how many data points the projection counts in a month.
+func (s *capTest) facts(month string) (n int64) {
 	s.d.t.Helper()
 	err := s.d.db.QueryRow(s.d.t.Context(), `select coalesce(sum(ingestions), 0)::bigint from datapoints.month_usage where month = $1`, month).Scan(&n)
 	if err != nil {
@@ -153,10 +155,10 @@ func (s *storm) facts(month string) (n int64) {
 	return n
 }
 
-// used is what a process says of the month that it is in; the answer includes every call answered before.
+// used returns what a process reports for the current month, including every call answered before.
 func (s *served) used() (ingestions int64) {
 	s.d.t.Helper()
-	values, err := readCredentials(s.d.processes[0].dir)
+	values, err := datafolder.ReadCredentials(s.d.processes[0].dir)
 	if err != nil {
 		s.d.t.Fatal(err)
 	}
@@ -164,7 +166,7 @@ func (s *served) used() (ingestions int64) {
 	if err != nil {
 		s.d.t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "Bearer "+values[projectKeyName])
+	req.Header.Set("Authorization", "Bearer "+values[datafolder.ProjectKeyName])
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		s.d.t.Fatal(err)
@@ -181,8 +183,8 @@ func (s *served) used() (ingestions int64) {
 	return usage.Project.Ingestions
 }
 
-// full checks that the month holds the cap and that nothing more is accepted, by whichever process; what costs nothing is.
-func (s *storm) full() {
+// full checks that the month holds the cap, and that every process accepts only what costs nothing.
+func (s *capTest) full() {
 	t := s.d.t
 	t.Helper()
 	for n, p := range s.d.processes {
@@ -201,9 +203,9 @@ func (s *storm) full() {
 	}
 }
 
-// However many clients send through two processes, in single sends, with keys and in batches, the month takes as many data points as
-// its cap says: also where a process is killed while they do, and where the month turns.
-func TestCapOverTwoProcesses(t *testing.T) {
+// Many clients send through two processes, in single sends, with keys and in batches. The month takes
+// exactly as many data points as its cap, also if a process is killed or the month changes.
+func TestCap_TwoProcesses(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -213,7 +215,7 @@ func TestCapOverTwoProcesses(t *testing.T) {
 	first.start()
 	second.start()
 	first.operate("project", "caps", "default", "--ingestion-cap", fmt.Sprint(capItems))
-	s := &storm{d: d, seed: seed}
+	s := &capTest{d: d, seed: seed}
 	s.up(first, second)
 	if got := s.try(0, 0, 3, "first"); got != "" {
 		t.Fatal(got)
@@ -238,7 +240,7 @@ func TestCapOverTwoProcesses(t *testing.T) {
 		t.Errorf("%d are acknowledged and %d cut off, of %d", acked, unknown, capItems)
 	}
 
-	// The month turns while all send.
+	// The month changes while all send.
 	writeClock(t, d.clock, time.Date(2026, 12, 31, 12, 0, 0, 0, time.UTC))
 	s.acked.Store(0)
 	s.unknown.Store(0)
@@ -256,7 +258,8 @@ func TestCapOverTwoProcesses(t *testing.T) {
 	december, january := s.facts("2026-12"), s.facts("2027-01")
 	acked, unknown := s.acked.Load(), s.unknown.Load()
 	if took := december + january; december > capItems || january != capItems || took < acked || took > acked+unknown {
-		t.Errorf("December took %d and January %d; acknowledged are %d, and %d were cut off", december, january, acked, unknown)
+		t.Errorf("December took %d and January %d; acknowledged are %d, and %d were cut off", december, january, acked,
+			unknown)
 	}
 	if november := s.facts("2026-11"); november != capItems {
 		t.Errorf("November holds %d", november)
@@ -266,8 +269,8 @@ func TestCapOverTwoProcesses(t *testing.T) {
 	}
 }
 
-// Batches that look unchanged take nothing of a cap, so they bring no revision when another process changes their data points at the
-// same time; and where nothing changes them, a reached cap refuses none of them.
+// Batches that look unchanged reserve nothing of a cap, so they create no revision if another process
+// changes their data points meanwhile. If nothing changes them, a reached cap refuses none of them.
 func TestCap_BatchesThatLookUnchanged(t *testing.T) {
 	t.Parallel()
 	const points, most, rounds = 200, 400, 6
@@ -282,12 +285,12 @@ func TestCap_BatchesThatLookUnchanged(t *testing.T) {
 		for i := range items {
 			items[i] = fmt.Appendf(nil, `{"id":"point-%d","content":%q}`, i, text)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		_, err := p.client().IngestBatch(ctx, items, "")
 		return err
 	}
-	s := &storm{d: d}
+	s := &capTest{d: d}
 	for n := range rounds {
 		at := time.Date(2026, time.Month(n+2), 12, 12, 0, 0, 0, time.UTC)
 		writeClock(t, d.clock, at)
@@ -304,7 +307,7 @@ func TestCap_BatchesThatLookUnchanged(t *testing.T) {
 				}
 				err := send(d.processes[(k+n)%2], text)
 				refused, is := errors.AsType[*client.Error](err)
-				// What comes when the data points are changed already brings revisions, and the cap is reached then.
+				// A batch after the change creates revisions, and the cap is reached then.
 				if err != nil && (k == 3 || !is || refused.Code != fault.CodeProjectCapReached) {
 					t.Errorf("round %d: %q: %v", n, text, err)
 				}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -20,35 +19,31 @@ const (
 
 // CLI is the grammar of the command line.
 type CLI struct {
-	Serve   ServeCmd   `cmd:"" help:"Run the service: API, projections and pipeline in one process."`
-	Node    NodeCmd    `cmd:"" help:"Run the event store alone, for EventStoreDB clients."`
-	Import  ImportCmd  `cmd:"" help:"Send a file of data points, in batches; a second run goes on where the first one stopped."`
-	Recall  RecallCmd  `cmd:"" help:"Ask a question and print what is remembered, with its sources."`
-	Status  StatusCmd  `cmd:"" help:"Show whether the server is ready, or how far one send has come."`
-	Failed  FailedCmd  `cmd:"" help:"List the sends that stopped, with the reason, and put them back with --retry."`
-	Backup  BackupCmd  `cmd:"" help:"Back up the log and the keys into a folder, while the server runs or not."`
-	Restore RestoreCmd `cmd:"" help:"Make a data folder out of a backup."`
-	Erase   EraseCmd   `cmd:"" help:"Show what waits to be erased, or erase it now."`
-	Events  EventsCmd  `cmd:"" help:"Read the log of events, as the person who runs the server."`
-	Rebuild RebuildCmd `cmd:"" help:"Build a projection anew from the log, beside the live one, and switch."`
-	Org     OrgCmd     `cmd:"" help:"Create organizations, and set their plan, credits, spend cap and management key."`
-	Project ProjectCmd `cmd:"" help:"Archive projects, and set their caps."`
+	Serve       ServeCmd       `cmd:"" help:"Run the service: API, projections and pipeline in one process."`
+	Node        NodeCmd        `cmd:"" help:"Run the event store alone, for EventStoreDB clients."`
+	Import      ImportCmd      `cmd:"" help:"Send a file of data points, in batches; a second run continues where the first one stopped."`
+	Recall      RecallCmd      `cmd:"" help:"Ask a question and print what is remembered, with its sources."`
+	Status      StatusCmd      `cmd:"" help:"Show whether the server is ready, or the progress of one send."`
+	Healthcheck HealthcheckCmd `cmd:"" help:"Ask the service of this machine whether it runs, for container engines."`
+	Failed      FailedCmd      `cmd:"" help:"List the sends that stopped, with the reason, and queue them again with --retry."`
+	Backup      BackupCmd      `cmd:"" help:"Back up the log and the keys into a folder, while the server runs or not."`
+	Restore     RestoreCmd     `cmd:"" help:"Create a data folder from a backup."`
+	Erase       EraseCmd       `cmd:"" help:"Show what waits to be erased, or erase it now."`
+	Events      EventsCmd      `cmd:"" help:"Read the event log, as the person who runs the server."`
+	Rebuild     RebuildCmd     `cmd:"" help:"Build a projection from the log in a shadow, and switch over to it."`
+	Org         OrgCmd         `cmd:"" help:"Create organizations, and set their plan, credits, spend cap and management key."`
+	Project     ProjectCmd     `cmd:"" help:"Archive projects, and set their caps."`
 
 	Bench BenchCmd `cmd:"" help:"Measure a running server."`
 }
 
-// ServeCmd is "annals serve".
-type ServeCmd struct {
-	Settings
-}
-
-// Env is all that a command may touch of the process around it.
+// Env is what a command uses of its process.
 type Env struct {
 	Getenv func(string) string
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
-	// Now is what time it is for a service; nil is the clock of the machine.
+	// Now is the clock of a service. Nil is the clock of the machine.
 	Now func() time.Time
 }
 
@@ -56,7 +51,9 @@ type Env struct {
 type exited int
 
 // run parses args and runs one command. It returns the exit code and never exits; a failure is one line on stderr.
-func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
+func run(
+	ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer,
+) (code int) {
 	return runIn(ctx, args, &Env{Getenv: getenv, Stdin: stdin, Stdout: stdout, Stderr: stderr})
 }
 
@@ -85,7 +82,7 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 		kong.Bind(env),
 	)
 	if err != nil {
-		return complain(stderr, err)
+		return printError(stderr, err)
 	}
 	command, err := parser.Parse(joinNegative(args))
 	if err != nil {
@@ -93,19 +90,13 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 		return exitUsage
 	}
 	if err := command.Run(); err != nil {
-		return complain(stderr, err)
+		return printError(stderr, err)
 	}
 	return exitOK
 }
 
-// errSaid ends a command with exit code 1 that has already said what is wrong.
-var errSaid = errors.New("the command has said what is wrong")
-
-// complain writes an error as one line and returns the exit code.
-func complain(stderr io.Writer, err error) int {
-	if errors.Is(err, errSaid) {
-		return exitFailed
-	}
+// printError writes an error as one line and returns the exit code.
+func printError(stderr io.Writer, err error) int {
 	line := strings.Join(strings.Fields(err.Error()), " ")
 	_, _ = fmt.Fprintf(stderr, "annals: %s\n", line)
 	return exitFailed

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// outcome is what a run of the command line left behind.
+// outcome is the result of a run of the command line.
 type outcome struct {
 	code           int
 	stdout, stderr string
@@ -56,7 +56,9 @@ func TestEnvironmentSetsWhatNoFlagSets(t *testing.T) {
 	if got := annals(t.Context(), env, "", "serve"); !strings.Contains(got.stderr, `ANNALS_PIPELINE is "maybe"`) {
 		t.Errorf("the variable was not read: %s", got.stderr)
 	}
-	if got := annals(t.Context(), env, "", "serve", "--pipeline=off", "--log-level=loud"); strings.Contains(got.stderr, "PIPELINE") {
+	if got := annals(
+		t.Context(), env, "", "serve", "--pipeline=off", "--log-level=loud",
+	); strings.Contains(got.stderr, "PIPELINE") {
 		t.Errorf("the flag did not win over the variable: %s", got.stderr)
 	}
 }

@@ -11,9 +11,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
 	"github.com/annals-project/annals/internal/client"
-	"github.com/annals-project/annals/internal/operator"
-	"github.com/annals-project/annals/internal/operator/operatortest"
 )
 
 // points writes n lines.
@@ -29,7 +30,8 @@ func TestImportSendsAFileAndASecondRunNothing(t *testing.T) {
 	f, dir := startFake(t)
 	file := write(t, "in.jsonl", points(1200))
 	got := annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file, "--wait")
-	if got.code != exitOK || !strings.HasPrefix(got.stdout, "1,200 data points sent in 3 batches") || !strings.Contains(got.stdout, "everything can be recalled") {
+	if got.code != exitOK || !strings.HasPrefix(got.stdout, "1,200 data points sent in 3 batches") ||
+		!strings.Contains(got.stdout, "everything can be recalled") {
 		t.Fatalf("got %+v", got)
 	}
 	if n := len(f.texts["svc_sk_secret"]); n != 1200 {
@@ -54,7 +56,8 @@ func TestImportGoesOnWhereItWasRefused(t *testing.T) {
 		return 0, ""
 	}
 	got := annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file, "--parallel=1")
-	want := "annals: import stopped after 500 data points: line 508 was refused: the server answered 400 audience-unknown: items[7].audience: no such audience (request request-1); run the same command again to go on\n"
+	want := "annals: import stopped after 500 data points: line 508 was refused: the server answered 400 " +
+		"audience-unknown: items[7].audience: no such audience (request request-1); run the same command again to go on\n"
 	if got.code != exitFailed || got.stderr != want {
 		t.Fatalf("got %+v, want %s", got, want)
 	}
@@ -118,7 +121,7 @@ func TestRecall(t *testing.T) {
 	if got.code != exitOK || !strings.HasPrefix(got.stdout, want) {
 		t.Errorf("got %+v", got)
 	}
-	var page client.RecallPage
+	var page client.RecallResponse
 	got = annals(t.Context(), nil, "", "recall", "tea", "--identity=ana", "--data-dir", dir, "--json")
 	if err := json.Unmarshal([]byte(got.stdout), &page); err != nil || len(page.Results) != 2 {
 		t.Errorf("got %+v, %v", got, err)
@@ -131,7 +134,8 @@ func TestRecall(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	f, dir := startFake(t)
-	if got := annals(t.Context(), nil, "", "status", "--data-dir", dir); got.code != exitOK || !strings.HasSuffix(got.stdout, "is ready\n") {
+	if got := annals(t.Context(), nil, "", "status", "--data-dir", dir); got.code != exitOK ||
+		!strings.HasSuffix(got.stdout, "is ready\n") {
 		t.Errorf("server: %+v", got)
 	}
 	for body, says := range map[string]string{
@@ -139,30 +143,36 @@ func TestStatus(t *testing.T) {
 		`bad gateway`: "is not ready: the server answered 503 (request request-1)\n",
 	} {
 		f.notReady = body
-		if got := annals(t.Context(), nil, "", "status", "--data-dir", dir); got.code != exitFailed || !strings.HasSuffix(got.stderr, says) {
+		if got := annals(t.Context(), nil, "", "status", "--data-dir", dir); got.code != exitFailed ||
+			!strings.HasSuffix(got.stderr, says) {
 			t.Errorf("server that is not ready: %+v", got)
 		}
 	}
 	f.notReady = `{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer"}],"writesRefused":["the disk is nearly full"],"bulkWritesLost":2,` +
 		`"setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories","recallindex"]},{"position":9,"type":"x.v1"}]}}`
 	got := annals(t.Context(), nil, "", "status", "--data-dir", dir)
-	if want := "writes are refused: the disk is nearly full\n2 bulk writes of identities given up, since the rows could not be read\nset aside: position 7, memory.derived.v1, passed over by memories, recallindex\n" +
+	if want := "writes are refused: the disk is nearly full\n" +
+		"2 bulk writes of identities given up, since the rows could not be read\n" +
+		"set aside: position 7, memory.derived.v1, passed over by memories, recallindex\n" +
 		"set aside: position 9, x.v1, passed over by all projections\n"; got.stdout != want || !strings.HasSuffix(got.stderr, "is not ready: postgres: no answer\n") {
 		t.Errorf("server that refuses writes: %+v", got)
 	}
-	f.status = client.IngestionStatus{Status: "failed", Blocked: true, Failure: &client.Failure{Code: "content-rejected", Message: "nothing to index"}}
-	if got := annals(t.Context(), nil, "", "status", "i", "--data-dir", dir); got.code != exitFailed || !strings.Contains(got.stdout, "send: failed") || !strings.Contains(got.stderr, "content-rejected: nothing to index") {
+	f.status = client.IngestionStatus{
+		Status: "failed", Blocked: true, Failure: &client.Failure{Code: "content-rejected", Message: "nothing to index"},
+	}
+	if got := annals(t.Context(), nil, "", "status", "i", "--data-dir", dir); got.code != exitFailed ||
+		!strings.Contains(got.stdout, "send: failed") || !strings.Contains(got.stderr, "content-rejected: nothing to index") {
 		t.Errorf("send that stopped: %+v", got)
 	}
 }
 
-// stoppedSends is the service behind the operator's socket.
+// stoppedSends is a service with stopped sends.
 type stoppedSends struct {
-	list    []operator.Failed
+	list    []operatorapi.Failed
 	retried []uuid.UUID
 }
 
-func (s *stoppedSends) FailedSends(context.Context, int, uuid.UUID) ([]operator.Failed, error) {
+func (s *stoppedSends) FailedSends(context.Context, int, uuid.UUID) ([]operatorapi.Failed, error) {
 	return s.list, nil
 }
 
@@ -173,11 +183,11 @@ func (s *stoppedSends) Retry(_ context.Context, id uuid.UUID) error {
 
 func TestFailedListsAndPutsBack(t *testing.T) {
 	dir := t.TempDir()
-	s := &stoppedSends{list: []operator.Failed{
+	s := &stoppedSends{list: []operatorapi.Failed{
 		{IngestionID: uuid.UUID{1}, Project: "default", Code: "index-unavailable", Message: "disk full", Items: 3, Retryable: true},
 		{IngestionID: uuid.UUID{2}, Project: "default", Code: "content-rejected", Message: "nothing to index", Items: 1},
 	}}
-	operatortest.Serve(t, dir, s)
+	operatortest.Serve(t, dir, operatorapi.SendRoutes(s)...)
 	got := annals(t.Context(), nil, "", "failed", "--data-dir", dir)
 	if got.code != exitOK || !strings.Contains(got.stdout, "index-unavailable: disk full") || len(s.retried) != 0 {
 		t.Errorf("got %+v, retried %v", got, s.retried)
@@ -187,7 +197,7 @@ func TestFailedListsAndPutsBack(t *testing.T) {
 		t.Errorf("got %+v, retried %v", got, s.retried)
 	}
 	got = annals(t.Context(), nil, "", "failed", "--json", "--data-dir", dir)
-	var list struct{ Failed []operator.Failed }
+	var list struct{ Failed []operatorapi.Failed }
 	if err := json.Unmarshal([]byte(got.stdout), &list); err != nil || len(list.Failed) != 2 {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -217,7 +227,8 @@ func TestAServerThatDoesNotAnswerIsOneClearLine(t *testing.T) {
 			if got.code != exitFailed || strings.Count(got.stderr, "\n") != 1 || got.stdout != "" {
 				t.Errorf("got %+v, want one line", got)
 			}
-			if !strings.Contains(got.stderr, "no answer from http://127.0.0.1:") && !strings.Contains(got.stderr, "no server is running") {
+			if !strings.Contains(got.stderr, "no answer from http://127.0.0.1:") &&
+				!strings.Contains(got.stderr, "no server is running") {
 				t.Errorf("unclear: %s", got.stderr)
 			}
 			if strings.Contains(got.stderr, "secret") {
@@ -247,10 +258,11 @@ func TestVariablesWinOverTheDataFolder(t *testing.T) {
 
 func TestCredentialsThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(dir+"/"+CredentialsFile, 0o700); err != nil {
+	if err := os.Mkdir(dir+"/"+datafolder.CredentialsFile, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if got := annals(t.Context(), nil, "", "status", "i", "--data-dir", dir); got.code != exitFailed || !strings.Contains(got.stderr, "read credentials") {
+	if got := annals(t.Context(), nil, "", "status", "i", "--data-dir", dir); got.code != exitFailed ||
+		!strings.Contains(got.stderr, "read credentials") {
 		t.Fatalf("got %+v", got)
 	}
 }

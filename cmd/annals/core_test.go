@@ -32,7 +32,8 @@ func TestServe_NoCoreDumps(t *testing.T) {
 		t.Skip("no /proc")
 	}
 	dir := filepath.Join(t.TempDir(), "data")
-	program := exec.CommandContext(t.Context(), os.Args[0], "serve", "--data-dir", dir, "--api-addr", "127.0.0.1:0", "--console-addr", "127.0.0.1:0")
+	program := exec.CommandContext(t.Context(), os.Args[0], "serve", "--data-dir", dir, "--api-addr", "127.0.0.1:0",
+		"--console-addr", "127.0.0.1:0")
 	clock := filepath.Join(t.TempDir(), "clock")
 	if err := os.WriteFile(clock, []byte("0"), 0o600); err != nil {
 		t.Fatal(err)
@@ -50,7 +51,7 @@ func TestServe_NoCoreDumps(t *testing.T) {
 		_ = program.Wait()
 	})
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, "annals is ready") {
-		t.Fatalf("it says %q, %v", line, err)
+		t.Fatalf("it prints %q, %v", line, err)
 	}
 	postmaster, err := os.ReadFile(filepath.Join(dir, "postgres", "data", "postmaster.pid"))
 	if err != nil {

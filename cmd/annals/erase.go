@@ -6,7 +6,9 @@ import (
 	"io"
 	"time"
 
-	"github.com/annals-project/annals/internal/operator"
+	"github.com/dustin/go-humanize/english"
+
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 )
 
 // EraseCmd is "annals erase".
@@ -18,9 +20,9 @@ type EraseCmd struct {
 
 // Run shows what waits to be erased, or erases it.
 func (c *EraseCmd) Run(ctx context.Context, env *Env) error {
-	server := operator.Dial(c.DataDir)
+	server := operatorapi.Dial(c.DataDir)
 	if !c.Now {
-		pending, err := server.Pending(ctx)
+		pending, err := operatorapi.PendingErasures.Call(ctx, server, operatorapi.None{})
 		if err != nil {
 			return err
 		}
@@ -30,28 +32,31 @@ func (c *EraseCmd) Run(ctx context.Context, env *Env) error {
 		printPending(env.Stdout, pending)
 		return nil
 	}
-	done, err := server.EraseNow(ctx)
+	done, err := operatorapi.EraseNow.Call(ctx, server, operatorapi.None{})
 	if err != nil {
 		return err
 	}
 	if c.JSON {
 		return printJSON(env.Stdout, done)
 	}
-	_, _ = fmt.Fprintf(env.Stdout, "deletions cleaned: %d\nremoved identities cleared: %d\nstreams ended: %d\nblobs swept: %d\ntables vacuumed: %d\nindexes rewritten: %d\nevent store: %s\n",
+	_, _ = fmt.Fprintf(env.Stdout, "deletions cleaned: %d\nremoved identities cleared: %d\nstreams ended: %d\n"+
+		"blobs swept: %d\ntables vacuumed: %d\nindexes rewritten: %d\nevent store: %s\n",
 		done.Deletions, done.Identities, done.Streams, done.Blobs, done.Tables, done.Indexes, done.Store)
 	printPending(env.Stdout, done.Left)
 	return nil
 }
 
-func printPending(to io.Writer, p operator.Pending) {
+func printPending(to io.Writer, p operatorapi.Pending) {
 	if p.FanOuts+p.Deletions+p.Identities+p.Blobs == 0 {
 		_, _ = fmt.Fprintln(to, "nothing waits to be erased")
 		return
 	}
-	_, _ = fmt.Fprintf(to, "waiting: %s of %s, %s to be completed", plural(p.Deletions, "deletion", "deletions"), plural(p.DataPoints, "data point", "data points"),
-		plural(p.FanOuts, "operation", "operations"))
+	_, _ = fmt.Fprintf(to, "waiting: %s of %s, %s to be completed",
+		english.Plural(p.Deletions, "deletion", "deletions"),
+		english.Plural(p.DataPoints, "data point", "data points"),
+		english.Plural(p.FanOuts, "operation", "operations"))
 	if p.Identities > 0 {
-		_, _ = fmt.Fprintf(to, ", %s", plural(p.Identities, "removed identity", "removed identities"))
+		_, _ = fmt.Fprintf(to, ", %s", english.Plural(p.Identities, "removed identity", "removed identities"))
 	}
 	if p.Blobs > 0 {
 		_, _ = fmt.Fprintf(to, ", %d texts of sends that were never stored", p.Blobs)

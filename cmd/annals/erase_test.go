@@ -10,23 +10,23 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/annals-project/annals/internal/operator"
-	"github.com/annals-project/annals/internal/operator/operatortest"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
 )
 
-// deletedThings is a service with things to erase behind the operator's socket.
+// deletedThings is a service with pending erasures.
 type deletedThings struct {
-	pending operator.Pending
-	erased  operator.Erased
+	pending operatorapi.Pending
+	erased  operatorapi.Erased
 	refuse  error
 	asked   int
 }
 
-func (d *deletedThings) PendingErasures(context.Context) (operator.Pending, error) {
+func (d *deletedThings) PendingErasures(context.Context, operatorapi.None) (operatorapi.Pending, error) {
 	return d.pending, d.refuse
 }
 
-func (d *deletedThings) EraseNow(context.Context) (operator.Erased, error) {
+func (d *deletedThings) EraseNow(context.Context, operatorapi.None) (operatorapi.Erased, error) {
 	d.asked++
 	return d.erased, d.refuse
 }
@@ -35,7 +35,8 @@ func (d *deletedThings) EraseNow(context.Context) (operator.Erased, error) {
 func startEraser(t *testing.T, d *deletedThings) string {
 	t.Helper()
 	dir := t.TempDir()
-	operatortest.Serve(t, dir, &stoppedSends{}, operator.EraseRoutes(d))
+	operatortest.Serve(t, dir, operatorapi.PendingErasures.Serve(d.PendingErasures),
+		operatorapi.EraseNow.Serve(d.EraseNow))
 	return dir
 }
 
@@ -43,15 +44,15 @@ func TestEraseSaysWhatWaits(t *testing.T) {
 	until := time.Date(2026, 11, 22, 8, 0, 0, 0, time.FixedZone("", 3600))
 	tests := []struct {
 		name    string
-		pending operator.Pending
+		pending operatorapi.Pending
 		want    string
 	}{
-		{"nothing", operator.Pending{}, "nothing waits to be erased\n"},
-		{"deletions", operator.Pending{Deletions: 2, DataPoints: 7}, "waiting: 2 deletions of 7 data points, 0 operations to be completed\n"},
-		{"identities", operator.Pending{Identities: 1}, "waiting: 0 deletions of 0 data points, 0 operations to be completed, 1 removed identity\n"},
+		{"nothing", operatorapi.Pending{}, "nothing waits to be erased\n"},
+		{"deletions", operatorapi.Pending{Deletions: 2, DataPoints: 7}, "waiting: 2 deletions of 7 data points, 0 operations to be completed\n"},
+		{"identities", operatorapi.Pending{Identities: 1}, "waiting: 0 deletions of 0 data points, 0 operations to be completed, 1 removed identity\n"},
 		{
 			"blobs",
-			operator.Pending{FanOuts: 1, Deletions: 2, DataPoints: 7, Identities: 4, Blobs: 3, Until: &until},
+			operatorapi.Pending{FanOuts: 1, Deletions: 2, DataPoints: 7, Identities: 4, Blobs: 3, Until: &until},
 			"waiting: 2 deletions of 7 data points, 1 operation to be completed, 4 removed identities, 3 texts of sends that were never stored (until 2026-11-22T07:00:00Z)\n",
 		},
 	}
@@ -63,7 +64,7 @@ func TestEraseSaysWhatWaits(t *testing.T) {
 				t.Errorf("got %+v, want %q", got, tt.want)
 			}
 			got := annals(t.Context(), nil, "", "erase", "--json", "--data-dir", dir)
-			var read operator.Pending
+			var read operatorapi.Pending
 			err := json.Unmarshal([]byte(got.stdout), &read)
 			if diff := cmp.Diff(tt.pending, read); got.code != exitOK || err != nil || diff != "" {
 				t.Errorf("as JSON: %+v, %v\n%s", got, err, diff)
@@ -76,15 +77,21 @@ func TestEraseSaysWhatWaits(t *testing.T) {
 }
 
 func TestEraseNowSaysWhatWasErased(t *testing.T) {
-	d := &deletedThings{erased: operator.Erased{Deletions: 5, Identities: 4, Streams: 6, Blobs: 7, Tables: 8, Indexes: 9, Store: "scavenged", Left: operator.Pending{Deletions: 1, DataPoints: 4}}}
+	d := &deletedThings{
+		erased: operatorapi.Erased{
+			Deletions: 5, Identities: 4, Streams: 6, Blobs: 7, Tables: 8, Indexes: 9, Store: "scavenged",
+			Left: operatorapi.Pending{Deletions: 1, DataPoints: 4},
+		},
+	}
 	dir := startEraser(t, d)
-	want := "deletions cleaned: 5\nremoved identities cleared: 4\nstreams ended: 6\nblobs swept: 7\ntables vacuumed: 8\nindexes rewritten: 9\nevent store: scavenged\n" +
+	want := "deletions cleaned: 5\nremoved identities cleared: 4\nstreams ended: 6\nblobs swept: 7\n" +
+		"tables vacuumed: 8\nindexes rewritten: 9\nevent store: scavenged\n" +
 		"waiting: 1 deletion of 4 data points, 0 operations to be completed\n"
 	if got := annals(t.Context(), nil, "", "erase", "--now", "--data-dir", dir); got.code != exitOK || got.stdout != want {
 		t.Errorf("got %+v, want %q", got, want)
 	}
 	got := annals(t.Context(), nil, "", "erase", "--now", "--json", "--data-dir", dir)
-	var read operator.Erased
+	var read operatorapi.Erased
 	err := json.Unmarshal([]byte(got.stdout), &read)
 	if diff := cmp.Diff(d.erased, read); got.code != exitOK || err != nil || diff != "" {
 		t.Errorf("as JSON: %+v, %v\n%s", got, err, diff)
@@ -95,7 +102,8 @@ func TestEraseNowSaysWhatWasErased(t *testing.T) {
 	d.refuse = errors.New("no space left on device")
 	for _, args := range [][]string{{"erase"}, {"erase", "--now"}, {"erase", "--now", "--json"}} {
 		got := annals(t.Context(), nil, "", append(args, "--data-dir", dir)...)
-		if got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, "no space left") || strings.Count(got.stderr, "\n") != 1 {
+		if got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, "no space left") ||
+			strings.Count(got.stderr, "\n") != 1 {
 			t.Errorf("%v that is refused: %+v", args, got)
 		}
 	}
@@ -104,7 +112,8 @@ func TestEraseNowSaysWhatWasErased(t *testing.T) {
 func TestEraseWithoutAServer(t *testing.T) {
 	for _, args := range [][]string{{"erase"}, {"erase", "--now"}} {
 		got := annals(t.Context(), nil, "", append(args, "--data-dir", t.TempDir())...)
-		if got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, "no server is running") || strings.Count(got.stderr, "\n") != 1 {
+		if got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, "no server is running") ||
+			strings.Count(got.stderr, "\n") != 1 {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}

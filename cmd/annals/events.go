@@ -12,9 +12,10 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/server"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
-	"github.com/annals-project/annals/internal/operator"
 )
 
 // EventsCmd is the group "annals events".
@@ -22,26 +23,26 @@ type EventsCmd struct {
 	Tail EventsTailCmd `cmd:"" help:"Show events as they are written, until interrupted."`
 	Read EventsReadCmd `cmd:"" help:"Show the events of one stream."`
 
-	SetAside EventsSetAsideCmd `cmd:"" name:"set-aside" help:"Let projections pass over an event that they cannot apply, or list such events."`
+	SetAside EventsSetAsideCmd `cmd:"" name:"set-aside" help:"Let projections ignore an event that they cannot apply, or list such events."`
 }
 
-// LogSource says whose log a command reads: that of the server that runs on a data folder, through its socket, or that of an
-// event store elsewhere.
+// LogSource names the log that a command reads: that of the server that runs on a data folder, through
+// its socket, or that of an event store elsewhere.
 type LogSource struct {
 	DataDir    string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
-	EventStore string `name:"eventstore" setting:"ANNALS_EVENTSTORE" default:"embedded" help:"Event store: embedded, which is asked through the running server, or esdb://host:2113, which is asked itself."`
+	EventStore string `name:"eventstore" setting:"ANNALS_EVENTSTORE" default:"embedded" help:"Event store: embedded, which the running server reads, or esdb://host:2113, which this command reads."`
 }
 
 // eventReader reads events, from wherever they are.
 type eventReader interface {
-	Tail(ctx context.Context, t operator.Tail, opened func(), emit func(operator.Event) error) error
-	Events(ctx context.Context, s operator.Stretch, emit func(operator.Event) error) error
+	Tail(ctx context.Context, t operatorapi.Tail, opened func(), emit func(operatorapi.Event) error) error
+	Events(ctx context.Context, s operatorapi.StreamRange, emit func(operatorapi.Event) error) error
 }
 
 // open reaches the log. The reader is closed by calling done.
 func (s LogSource) open() (from eventReader, done func() error, err error) {
-	if s.EventStore == Embedded {
-		return operator.Dial(s.DataDir), func() error { return nil }, nil
+	if s.EventStore == server.Embedded {
+		return operatorapi.Dial(s.DataDir), func() error { return nil }, nil
 	}
 	if !hasScheme(s.EventStore, "esdb", "esdb+discover") {
 		return nil, nil, errors.New(`the event store is neither "embedded" nor an address such as esdb://host:2113`)
@@ -54,28 +55,30 @@ func (s LogSource) open() (from eventReader, done func() error, err error) {
 }
 
 // directReader reads an event store without a server between.
-type directReader struct{ log operator.EventLog }
+type directReader struct{ log operatorapi.EventLog }
 
-func (d directReader) Tail(ctx context.Context, t operator.Tail, opened func(), emit func(operator.Event) error) error {
+func (d directReader) Tail(
+	ctx context.Context, t operatorapi.Tail, opened func(), emit func(operatorapi.Event) error,
+) error {
 	return t.Follow(ctx, d.log, opened, emit)
 }
 
-func (d directReader) Events(ctx context.Context, s operator.Stretch, emit func(operator.Event) error) error {
+func (d directReader) Events(ctx context.Context, s operatorapi.StreamRange, emit func(operatorapi.Event) error) error {
 	return s.Walk(ctx, d.log, emit)
 }
 
 // EventsTailCmd is "annals events tail".
 type EventsTailCmd struct {
 	LogSource
-	From   string `name:"from" placeholder:"POSITION" default:"end" help:"Where to begin: start, end, or behind a position."`
+	From   string `name:"from" placeholder:"POSITION" default:"end" help:"Where to begin: start, end, or after a position."`
 	Stream string `name:"stream" help:"Only events of this stream."`
-	Type   string `name:"type" placeholder:"PREFIX" help:"Only events whose type begins so."`
+	Type   string `name:"type" placeholder:"PREFIX" help:"Only events of types with this prefix."`
 	JSON   bool   `name:"json" help:"Print one JSON value a line."`
 }
 
 // Run shows events until the context ends, which is no failure.
 func (c *EventsTailCmd) Run(ctx context.Context, env *Env) (err error) {
-	t := operator.Tail{Stream: c.Stream, Type: c.Type}
+	t := operatorapi.Tail{Stream: c.Stream, Type: c.Type}
 	switch c.From {
 	case "start":
 	case "end":
@@ -94,7 +97,7 @@ func (c *EventsTailCmd) Run(ctx context.Context, env *Env) (err error) {
 	if c.JSON {
 		show = showEventJSON
 	}
-	err = from.Tail(ctx, t, func() {}, func(e operator.Event) error { return show(env.Stdout, e) })
+	err = from.Tail(ctx, t, func() {}, func(e operatorapi.Event) error { return show(env.Stdout, e) })
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -121,19 +124,20 @@ func (c *EventsReadCmd) Run(ctx context.Context, env *Env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	shown := []operator.Event{}
-	emit := func(e operator.Event) error {
+	shown := []operatorapi.Event{}
+	emit := func(e operatorapi.Event) error {
 		shown = append(shown, e)
 		return nil
 	}
 	count := 0
 	if !c.JSON { // as they come
-		emit = func(e operator.Event) error {
+		emit = func(e operatorapi.Event) error {
 			count++
 			return showEvent(env.Stdout, e)
 		}
 	}
-	err = from.Events(ctx, operator.Stretch{Stream: c.Stream, From: c.From, Backwards: c.Backwards, Limit: c.Limit}, emit)
+	err = from.Events(ctx, operatorapi.StreamRange{Stream: c.Stream, From: c.From, Backwards: c.Backwards, Limit: c.Limit},
+		emit)
 	if errors.Is(err, eventstore.ErrDeleted) {
 		return fmt.Errorf("stream %s was deleted", c.Stream)
 	}
@@ -150,12 +154,13 @@ func (c *EventsReadCmd) Run(ctx context.Context, env *Env) (err error) {
 }
 
 // showEvent writes position, stream@revision, type, time, size and payload on one line.
-func showEvent(w io.Writer, e operator.Event) error {
+func showEvent(w io.Writer, e operatorapi.Event) error {
 	payload := harmless(string(e.Data))
 	if e.Data == nil {
 		payload = fmt.Sprintf("(%d bytes that are no JSON)", len(e.Raw))
 	}
-	_, err := fmt.Fprintf(w, "%d %s@%d %s %s %dB %s\n", e.Position, visible(e.Stream), e.Revision, visible(e.Type), e.Created.Format(time.RFC3339Nano), e.Size, payload)
+	_, err := fmt.Fprintf(w, "%d %s@%d %s %s %dB %s\n", e.Position, visible(e.Stream), e.Revision, visible(e.Type),
+		e.Created.Format(time.RFC3339Nano), e.Size, payload)
 	return err
 }
 
@@ -184,7 +189,7 @@ func harmless(payload string) string {
 	return b.String()
 }
 
-func showEventJSON(w io.Writer, e operator.Event) error {
+func showEventJSON(w io.Writer, e operatorapi.Event) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(e)

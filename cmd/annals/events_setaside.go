@@ -9,25 +9,25 @@ import (
 	"os/user"
 	"strings"
 
-	"github.com/annals-project/annals/internal/operator"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 )
 
 // EventsSetAsideCmd is "annals events set-aside".
 type EventsSetAsideCmd struct {
 	DataDir    string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
-	Position   uint64 `arg:"" optional:"" help:"Position of the event, as /readyz says it; without it, what is set aside is listed."`
-	Reason     string `name:"reason" help:"Why: it is kept in the log."`
-	Projection string `name:"projection" help:"Projection that passes over the event, or all; default those that stand still at it."`
+	Position   uint64 `arg:"" optional:"" help:"Position of the event, as /readyz shows it; without it, list the events that are set aside."`
+	Reason     string `name:"reason" help:"The reason, which the log records."`
+	Projection string `name:"projection" help:"Projection that ignores the event, or all; default those that are stopped at it."`
 	By         string `name:"by" help:"Who decides it; default the user of this system."`
-	Force      bool   `name:"force" help:"Also an event that no projection stands still at."`
+	Force      bool   `name:"force" help:"Also an event at which no projection is stopped."`
 	JSON       bool   `name:"json" help:"Print JSON."`
 }
 
 // Run sets an event aside, or lists what is.
 func (c *EventsSetAsideCmd) Run(ctx context.Context, env *Env) error {
-	server := operator.Dial(c.DataDir)
+	server := operatorapi.Dial(c.DataDir)
 	if c.Position == 0 {
-		list, err := server.Asides(ctx)
+		list, err := operatorapi.ListSetAside.Call(ctx, server, operatorapi.None{})
 		if err != nil {
 			return err
 		}
@@ -44,22 +44,23 @@ func (c *EventsSetAsideCmd) Run(ctx context.Context, env *Env) error {
 		}
 		by = current.Username
 	}
-	aside, err := server.SetAside(ctx, operator.SetAside{
+	aside, err := operatorapi.SetAside.Call(ctx, server, operatorapi.SetAsideRequest{
 		Position: c.Position, Projection: c.Projection, Reason: c.Reason, By: "operator " + by, Force: c.Force,
 	})
 	if err != nil {
 		return err
 	}
-	return c.show(env, []operator.Aside{aside})
+	return c.show(env, []operatorapi.EventSetAside{aside})
 }
 
-func (c *EventsSetAsideCmd) show(env *Env, list []operator.Aside) error {
+func (c *EventsSetAsideCmd) show(env *Env, list []operatorapi.EventSetAside) error {
 	if c.JSON {
 		return json.NewEncoder(env.Stdout).Encode(list)
 	}
 	for _, a := range list {
-		_, err := fmt.Fprintf(env.Stdout, "position %d, %s of %s, is passed over by %s: %s (%s, %s)\n", a.Position, harmless(a.Type), harmless(a.Stream),
-			cmp.Or(strings.Join(a.Projections, ", "), "all projections"), harmless(a.Reason), harmless(a.By), a.At.Format("2006-01-02 15:04:05"))
+		_, err := fmt.Fprintf(env.Stdout, "position %d, %s of %s, is passed over by %s: %s (%s, %s)\n", a.Position,
+			harmless(a.Type), harmless(a.Stream), cmp.Or(strings.Join(a.Projections, ", "), "all projections"),
+			harmless(a.Reason), harmless(a.By), a.At.Format("2006-01-02 15:04:05"))
 		if err != nil {
 			return err
 		}

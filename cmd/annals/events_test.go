@@ -12,10 +12,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
+	"github.com/annals-project/annals/cmd/annals/internal/server"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
-	"github.com/annals-project/annals/internal/operator"
-	"github.com/annals-project/annals/internal/operator/operatortest"
 )
 
 // eventSources starts a node, and a server's socket over it: two ways to one log.
@@ -24,7 +25,7 @@ func eventSources(t *testing.T) (store *esdb.Store, ways map[string][]string) {
 	dir := t.TempDir()
 	n := startNode(t, "--data-dir", dir, "--insecure")
 	store = openStore(t, n.address)
-	operatortest.Serve(t, dir, nil, operator.EventRoutes(store))
+	operatortest.Serve(t, dir, operatorapi.EventRoutes(store)...)
 	return store, map[string][]string{"through the server": {"--data-dir", dir}, "directly": {"--eventstore", n.address}}
 }
 
@@ -53,13 +54,16 @@ func TestEventsReadShowsAStream(t *testing.T) {
 			}
 			var page struct {
 				Stream string
-				Events []operator.Event
+				Events []operatorapi.Event
 			}
-			if err := json.Unmarshal([]byte(read("account-1", "--backwards", "--from=2", "--limit=2", "--json").stdout), &page); err != nil {
+			if err := json.Unmarshal(
+				[]byte(read("account-1", "--backwards", "--from=2", "--limit=2", "--json").stdout), &page,
+			); err != nil {
 				t.Fatal(err)
 			}
 			e := page.Events
-			if page.Stream != "account-1" || len(e) != 2 || e[0].Revision != 2 || string(e[0].Raw) != "no JSON\x1b[2J" || e[0].Data != nil ||
+			if page.Stream != "account-1" || len(e) != 2 || e[0].Revision != 2 ||
+				string(e[0].Raw) != "no JSON\x1b[2J" || e[0].Data != nil ||
 				e[1].Position != 3 || !strings.Contains(string(e[1].Data), `"n"`) ||
 				!strings.Contains(string(e[1].Metadata), `"test"`) {
 				t.Errorf("got %+v", page)
@@ -85,7 +89,9 @@ func TestEventsReadPagesThroughALongStream(t *testing.T) {
 	}
 	appendEvents(t, store, "long", 0, payloads...)
 	for way, flags := range ways {
-		for want, more := range map[int][]string{100: nil, 300: {"--limit=0"}, 150: {"--limit=150", "--backwards"}, 41: {"--limit=0", "--backwards", "--from=40"}} {
+		for want, more := range map[int][]string{
+			100: nil, 300: {"--limit=0"}, 150: {"--limit=150", "--backwards"}, 41: {"--limit=0", "--backwards", "--from=40"},
+		} {
 			got := annals(t.Context(), nil, "", append(append([]string{"events", "read", "long"}, flags...), more...)...)
 			if n := strings.Count(got.stdout, "\n"); n != want || got.code != exitOK {
 				t.Errorf("%s %v: %d lines, %s", way, more, n, got.stderr)
@@ -134,7 +140,8 @@ func tail(t *testing.T, args ...string) tailing {
 	out, in := io.Pipe()
 	tl := tailing{t, bufio.NewScanner(out), cancel, make(chan int, 1)}
 	go func() {
-		code := run(ctx, append([]string{"events", "tail"}, args...), func(string) string { return "" }, strings.NewReader(""), in, t.Output())
+		noVariable := func(string) string { return "" }
+		code := run(ctx, append([]string{"events", "tail"}, args...), noVariable, strings.NewReader(""), in, t.Output())
 		_ = in.Close()
 		tl.ended <- code
 	}()
@@ -181,7 +188,7 @@ func TestEventsTailFollowsTheLog(t *testing.T) {
 			all.next()
 			add("b")
 			add("a")
-			var got operator.Event
+			var got operatorapi.Event
 			for i := range 2 {
 				err := json.Unmarshal([]byte(behind.next()), &got)
 				if err != nil || got.Stream != "a" || got.Position <= uint64(i+1) {
@@ -204,7 +211,7 @@ func TestEventsTailBeginsAtTheEnd(t *testing.T) {
 	appendEvents(t, store, "before", 0, "{}", "{}")
 	for way, flags := range ways {
 		t.Run(way, func(t *testing.T) {
-			source := LogSource{EventStore: Embedded}
+			source := LogSource{EventStore: server.Embedded}
 			if flags[0] == "--data-dir" {
 				source.DataDir = flags[1]
 			} else {
@@ -216,10 +223,10 @@ func TestEventsTailBeginsAtTheEnd(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			opened, events := make(chan struct{}), make(chan operator.Event)
+			opened, events := make(chan struct{}), make(chan operatorapi.Event)
 			ended := make(chan error, 1)
 			go func() {
-				ended <- from.Tail(ctx, operator.Tail{FromEnd: true}, func() { close(opened) }, func(e operator.Event) error {
+				ended <- from.Tail(ctx, operatorapi.Tail{FromEnd: true}, func() { close(opened) }, func(e operatorapi.Event) error {
 					events <- e
 					return nil
 				})
@@ -241,9 +248,11 @@ func TestEventsTailBeginsAtTheEnd(t *testing.T) {
 }
 
 // brokenLog fails as a store does that goes away.
-type brokenLog struct{ operator.EventLog }
+type brokenLog struct{ operatorapi.EventLog }
 
-func (brokenLog) Read(context.Context, string, eventstore.Revision, eventstore.Direction, int) ([]eventstore.Recorded, error) {
+func (brokenLog) Read(
+	context.Context, string, eventstore.Revision, eventstore.Direction, int,
+) ([]eventstore.Recorded, error) {
 	return nil, errors.New("the disk is gone")
 }
 
@@ -253,7 +262,7 @@ func (brokenLog) Head(context.Context) (eventstore.Position, error) {
 
 func TestEventsSayWhyTheLogFailed(t *testing.T) {
 	dir := t.TempDir()
-	operatortest.Serve(t, dir, nil, operator.EventRoutes(brokenLog{}))
+	operatortest.Serve(t, dir, operatorapi.EventRoutes(brokenLog{})...)
 	for _, args := range [][]string{{"read", "s"}, {"tail"}} {
 		got := annals(t.Context(), nil, "", append([]string{"events"}, append(args, "--data-dir", dir)...)...)
 		if got.code != exitFailed || got.stderr != "annals: the disk is gone\n" {

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/annals-project/annals/internal/operator"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 )
 
 // FailedCmd is "annals failed". It asks the server through the socket in the data folder, so it needs no key, but the
@@ -20,14 +20,14 @@ type FailedCmd struct {
 
 // failedSend is a stopped send as it is printed.
 type failedSend struct {
-	operator.Failed
+	operatorapi.Failed
 	// Retried is set where --retry put the send back.
 	Retried bool `json:"retried,omitempty"`
 }
 
 // Run lists the stopped sends of every project, oldest first.
 func (c *FailedCmd) Run(ctx context.Context, env *Env) error {
-	server := operator.Dial(c.DataDir)
+	server := operatorapi.Dial(c.DataDir)
 	list, err := allFailed(ctx, server)
 	if err != nil {
 		return err
@@ -43,10 +43,11 @@ func (c *FailedCmd) Run(ctx context.Context, env *Env) error {
 	return c.print(env, list)
 }
 
-func allFailed(ctx context.Context, server *operator.Client) ([]failedSend, error) {
+func allFailed(ctx context.Context, server *operatorapi.Client) ([]failedSend, error) {
 	list := []failedSend{}
 	for after := ""; ; {
-		page, err := server.Failed(ctx, operator.MaxPage, after)
+		page, err := operatorapi.ListFailed.Call(ctx, server,
+			operatorapi.FailedRequest{Limit: operatorapi.MaxPage, After: after})
 		if err != nil {
 			return nil, err
 		}
@@ -60,16 +61,16 @@ func allFailed(ctx context.Context, server *operator.Client) ([]failedSend, erro
 }
 
 // retryAll puts back what a retry can help. A send that another caller put back or deleted meanwhile is passed over.
-func retryAll(ctx context.Context, server *operator.Client, list []failedSend) error {
+func retryAll(ctx context.Context, server *operatorapi.Client, list []failedSend) error {
 	for i := range list {
 		if !list[i].Retryable {
 			continue
 		}
-		err := server.Retry(ctx, list[i].IngestionID)
+		_, err := operatorapi.Retry.Call(ctx, server, operatorapi.RetryRequest{ID: list[i].IngestionID})
 		switch {
 		case err == nil:
 			list[i].Retried = true
-		case errors.Is(err, operator.ErrNotStopped), errors.Is(err, operator.ErrNotFound):
+		case errors.Is(err, operatorapi.ErrNotStopped), errors.Is(err, operatorapi.ErrNotFound):
 		default:
 			return fmt.Errorf("retry %s: %w", list[i].IngestionID, err)
 		}
@@ -93,7 +94,8 @@ func (c *FailedCmd) print(env *Env, list []failedSend) error {
 		case !f.Retryable:
 			note = " (a retry does not help: change the content and send it again)"
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s: %s%s\n", f.IngestionID, f.Project, f.FailedAt.UTC().Format(time.RFC3339), f.Items, f.Code, f.Message, note)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s: %s%s\n", f.IngestionID, f.Project, f.FailedAt.UTC().Format(time.RFC3339),
+			f.Items, f.Code, f.Message, note)
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("write list: %w", err)

@@ -12,10 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/internal/client"
 )
 
-// fakeServer answers as far as the command line asks: it keeps texts by project key and finds them by any word.
+// fakeServer serves the routes that the command line calls. It keeps texts by project key and finds
+// them by any word.
 type fakeServer struct {
 	mu    sync.Mutex
 	texts map[string][]client.DataPoint
@@ -72,8 +74,8 @@ func (f *fakeServer) batch(w http.ResponseWriter, key string, items []client.Dat
 	reply(w, client.BatchReceipt{ProjectID: 1, IngestionID: "send-1", Items: make([]client.ItemReceipt, len(items))})
 }
 
-func (f *fakeServer) recall(key, query string) client.RecallPage {
-	var page client.RecallPage
+func (f *fakeServer) recall(key, query string) client.RecallResponse {
+	var page client.RecallResponse
 	for _, p := range f.texts[key] {
 		for _, word := range strings.Fields(query) {
 			if strings.Contains(strings.ToLower(p.Content), strings.ToLower(word)) {
@@ -98,7 +100,9 @@ func reply(w http.ResponseWriter, body any) {
 // startFake serves and returns a data folder whose credentials name the server.
 func startFake(t *testing.T) (*fakeServer, string) {
 	t.Helper()
-	f := &fakeServer{texts: map[string][]client.DataPoint{}, status: client.IngestionStatus{Status: "completed", Settled: true}}
+	f := &fakeServer{
+		texts: map[string][]client.DataPoint{}, status: client.IngestionStatus{Status: "completed", Settled: true},
+	}
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
 	return f, dataFolder(t, server.URL)
@@ -107,8 +111,9 @@ func startFake(t *testing.T) (*fakeServer, string) {
 func dataFolder(t *testing.T, url string) string {
 	t.Helper()
 	dir := t.TempDir()
-	text := "# written by the first start\nANNALS_API_URL=" + url + "\nANNALS_PROJECT_KEY='svc_sk_secret'\nANNALS_MANAGEMENT_KEY=svc_mk_secret\n"
-	if err := os.WriteFile(filepath.Join(dir, CredentialsFile), []byte(text), 0o600); err != nil {
+	text := "# written by the first start\nANNALS_API_URL=" + url +
+		"\nANNALS_PROJECT_KEY='svc_sk_secret'\nANNALS_MANAGEMENT_KEY=svc_mk_secret\n"
+	if err := os.WriteFile(filepath.Join(dir, datafolder.CredentialsFile), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return dir

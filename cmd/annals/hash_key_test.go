@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/eventstore"
@@ -17,7 +18,7 @@ import (
 	"github.com/annals-project/annals/internal/pg/pgtest"
 )
 
-// openedFolder is a data folder whose log is opened with the hash key that it holds.
+// openedFolder returns a data folder whose log was opened with its hash key.
 func openedFolder(t *testing.T) (dir string, key []byte) {
 	t.Helper()
 	must := func(err error) {
@@ -27,26 +28,29 @@ func openedFolder(t *testing.T) (dir string, key []byte) {
 		}
 	}
 	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
-	key, err := newHashKey(dir)
+	key, err := datafolder.NewHashKey(dir)
 	must(err)
 	n, err := node.Start(t.Context(), node.Config{Dir: filepath.Join(dir, "log"), Logger: quiet})
 	must(err)
-	store, err := esdb.Open(connectTo(n, esdb.Config{Logger: quiet}))
+	store, err := esdb.Open(datafolder.ConnectTo(n, esdb.Config{Logger: quiet}))
 	must(err)
 	codec, err := eventstore.NewCodec(domain.Catalog)
 	must(err)
-	must(commands.Bootstrap(t.Context(), commands.NewLog(store, codec, quiet), commands.FirstStart{Organization: "Annals", HashKey: key, At: time.Now().UTC()}))
+	must(commands.Bootstrap(
+		t.Context(), commands.NewJournal(store, codec, quiet),
+		commands.FirstStart{Organization: "Annals", HashKey: key, At: time.Now().UTC()},
+	))
 	must(store.Close())
 	must(n.Close())
 	return dir, key
 }
 
-// A log is opened only with the hash key that it is written with, by whatever command, and a refusal changes nothing.
+// Every command opens a log only with the hash key that it was written with. A refusal changes nothing.
 func TestHashKey_MissingOrWrong(t *testing.T) {
 	t.Parallel()
 	dir, _ := openedFolder(t)
-	path, database := filepath.Join(dir, hashKeyFile), pgtest.URL(t)
-	another := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", SecretBytes)))
+	path, database := filepath.Join(dir, datafolder.HashKeyFile), pgtest.URL(t)
+	another := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", datafolder.SecretBytes)))
 	for _, c := range []struct {
 		name string
 		file string // what the file holds instead, "" for none
@@ -75,7 +79,10 @@ func TestHashKey_MissingOrWrong(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			env := map[string]string{"ANNALS_DATA_DIR": dir, "ANNALS_POSTGRES": database, "ANNALS_HASH_KEY": c.set, "ANNALS_API_ADDR": "127.0.0.1:0", "ANNALS_CONSOLE_ADDR": "127.0.0.1:0"}
+			env := map[string]string{
+				"ANNALS_DATA_DIR": dir, "ANNALS_POSTGRES": database, "ANNALS_HASH_KEY": c.set, "ANNALS_API_ADDR": "127.0.0.1:0",
+				"ANNALS_CONSOLE_ADDR": "127.0.0.1:0",
+			}
 			backup := filepath.Join(t.TempDir(), "backup")
 			for _, args := range [][]string{{"serve"}, {"rebuild", "access"}, {"backup", backup}} {
 				want := c.want
@@ -90,7 +97,7 @@ func TestHashKey_MissingOrWrong(t *testing.T) {
 			if text, err := os.ReadFile(path); c.file == "" && !os.IsNotExist(err) {
 				t.Errorf("%s was made: %q, %v", path, text, err)
 			}
-			if _, err := os.Stat(filepath.Join(backup, backupList)); !os.IsNotExist(err) {
+			if _, err := os.Stat(filepath.Join(backup, datafolder.BackupList)); !os.IsNotExist(err) {
 				t.Errorf("a backup was made: %v", err)
 			}
 		})

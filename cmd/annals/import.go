@@ -8,6 +8,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/importer"
 )
@@ -16,7 +19,7 @@ import (
 type ImportCmd struct {
 	Remote
 	Points   string `name:"points" required:"" placeholder:"FILE" help:"JSON Lines file with a data point on each line; - is standard input."`
-	State    string `name:"state" placeholder:"FILE" help:"File that keeps how far the import is; default FILE.progress (none for standard input)."`
+	State    string `name:"state" placeholder:"FILE" help:"File with the progress of the import; default FILE.progress (none for standard input)."`
 	Parallel int    `name:"parallel" default:"4" help:"Batches in flight at once, 1 to 32."`
 	Wait     bool   `name:"wait" help:"Wait until everything that was sent can be recalled."`
 	JSON     bool   `name:"json" help:"Print the summary as one JSON value."`
@@ -58,7 +61,7 @@ func (c *ImportCmd) Run(ctx context.Context, env *Env) error {
 		return err
 	}
 	if _, _, err := to.Ready(ctx); err != nil {
-		return err // said at once; a server that goes away later is waited for
+		return err // fail at once; later the client waits for the server
 	}
 	began, before := time.Now(), state
 	bar := newProgress(env.Stderr, time.Now, before.Offset)
@@ -87,7 +90,7 @@ func (c *ImportCmd) Run(ctx context.Context, env *Env) error {
 	return c.report(env, sum)
 }
 
-// open opens the input and checks a file whole before anything is sent. size is 0 where it is unknown.
+// open opens the input and checks a regular file before anything is sent. size is 0 if unknown.
 func (c *ImportCmd) open(env *Env) (in io.Reader, size int64, done func(), err error) {
 	if c.Points == "-" {
 		return env.Stdin, 0, func() {}, nil
@@ -101,7 +104,7 @@ func (c *ImportCmd) open(env *Env) (in io.Reader, size int64, done func(), err e
 	if err != nil || !info.Mode().IsRegular() {
 		return f, 0, done, err
 	}
-	count, err := importer.Check(f, nil)
+	count, err := importer.Check(f)
 	if err == nil {
 		_, err = f.Seek(0, io.SeekStart)
 	}
@@ -134,7 +137,10 @@ func (c *ImportCmd) load(server string) (importer.State, error) {
 		return state, state.Save(path)
 	}
 	if state.Server != server {
-		return state, fmt.Errorf("%s is the progress of an import to %s: name another file with --state to send everything to %s", path, state.Server, server)
+		return state, fmt.Errorf(
+			"%s is the progress of an import to %s: name another file with --state to send everything to %s", path,
+			state.Server, server,
+		)
 	}
 	return state, nil
 }
@@ -155,13 +161,15 @@ func (c *ImportCmd) stopped(ctx context.Context, s importer.State, err error) er
 	if c.statePath() == "" {
 		again = "what was sent already is found unchanged when it is sent again"
 	}
-	return fmt.Errorf("import stopped after %s data points: %w; %s", thousands(int64(s.Points)), err, again)
+	return fmt.Errorf("import stopped after %s data points: %w; %s", humanize.Comma(int64(s.Points)), err, again)
 }
 
-func (c *ImportCmd) wait(ctx context.Context, to *client.Client, ingestion string, out io.Writer) (client.IngestionStatus, error) {
+func (c *ImportCmd) wait(
+	ctx context.Context, to *client.Client, ingestion string, out io.Writer,
+) (client.IngestionStatus, error) {
 	bar := newProgress(out, time.Now, 0)
 	status, err := to.WaitSettled(ctx, ingestion, func(s client.IngestionStatus) {
-		bar.show(step{plain: "waiting for " + plural(s.Readiness.Raw+s.Readiness.Comprehension, "send", "sends")})
+		bar.show(step{plain: "waiting for " + english.Plural(s.Readiness.Raw+s.Readiness.Comprehension, "send", "sends")})
 	})
 	bar.end()
 	if err != nil {
@@ -179,14 +187,15 @@ func (c *ImportCmd) report(env *Env, s importSummary) error {
 	} else {
 		rate := int64(float64(s.Sent) / max(s.Seconds, 0.001))
 		_, _ = fmt.Fprintf(env.Stdout, "%s sent in %s in %.1f s (%s/s), %s of them unchanged; %s in all\n",
-			plural(s.Sent, "data point", "data points"), plural(s.Batches, "batch", "batches"), s.Seconds, thousands(rate),
-			thousands(int64(s.Unchanged)), thousands(int64(s.Points)))
+			english.Plural(s.Sent, "data point", "data points"), english.Plural(s.Batches, "batch", "batches"), s.Seconds,
+			humanize.Comma(rate), humanize.Comma(int64(s.Unchanged)), humanize.Comma(int64(s.Points)))
 		if s.Status != nil && !failed {
 			_, _ = fmt.Fprintln(env.Stdout, "everything can be recalled")
 		}
 	}
 	if failed {
-		return fmt.Errorf("%s of the project stopped: annals failed lists them", plural(s.Status.Readiness.Failed, "send", "sends"))
+		return fmt.Errorf("%s of the project stopped: annals failed lists them",
+			english.Plural(s.Status.Readiness.Failed, "send", "sends"))
 	}
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/annals-project/annals/internal/pg/pgtest"
 )
 
-// clockFile names the variable that makes the test binary the program itself, with a clock that a test moves: the file holds by how
-// many seconds it is ahead of the machine's.
+// clockFile names the variable that makes the test binary the program itself, with a clock that a
+// test moves: the file holds by how many seconds it is ahead of the machine's.
 const clockFile = "ANNALS_TEST_CLOCK_FILE"
 
 func TestMain(m *testing.M) {
@@ -24,13 +24,15 @@ func TestMain(m *testing.M) {
 		pgtest.Main(m)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := runIn(ctx, os.Args[1:], &Env{Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Now: func() time.Time {
-		ahead, err := readClock(file)
-		if err != nil {
-			panic(err)
-		}
-		return time.Now().Add(ahead)
-	}})
+	code := runIn(ctx, os.Args[1:], &Env{
+		Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Now: func() time.Time {
+			ahead, err := readClock(file)
+			if err != nil {
+				panic(err)
+			}
+			return time.Now().Add(ahead)
+		},
+	})
 	stop()
 	os.Exit(code)
 }
@@ -47,7 +49,7 @@ func readClock(file string) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// writeClock makes it be a time for the programs that read the file. They read it whole at any moment.
+// writeClock sets the time of the programs that read the file, atomically.
 func writeClock(t *testing.T, file string, at time.Time) {
 	t.Helper()
 	next := file + ".next"

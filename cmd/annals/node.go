@@ -53,7 +53,9 @@ func (c *NodeCmd) Run(ctx context.Context, env *Env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	if _, err := fmt.Fprintf(env.Stdout, "annals node is ready: %s\n", c.address(n.Connection(), cfg.Certificate)); err != nil {
+	if _, err := fmt.Fprintf(
+		env.Stdout, "annals node is ready: %s\n", c.address(n.Connection(), cfg.Certificate),
+	); err != nil {
 		return fmt.Errorf("say where the node is: %w", err)
 	}
 	select {
@@ -74,7 +76,7 @@ func (c *NodeCmd) secure(cfg *node.Config) (err error) {
 	}
 	switch {
 	case c.Insecure && given > 0:
-		return errors.New("--insecure goes without --cert, --key and --password-file")
+		return errors.New("--insecure excludes --cert, --key and --password-file")
 	case c.Insecure:
 		return nil
 	case given < 3:
@@ -105,7 +107,8 @@ func readPassword(path string) (string, error) {
 	}
 	const others fs.FileMode = 0o007
 	if info.Mode().Perm()&others != 0 {
-		return "", fmt.Errorf("every user of this machine may open the password file %s (mode %#o): chmod 600 it", path, info.Mode().Perm())
+		return "", fmt.Errorf("every user of this machine may open the password file %s (mode %#o): chmod 600 it", path,
+			info.Mode().Perm())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, longestPassword))
 	if err != nil {
@@ -118,7 +121,8 @@ func readPassword(path string) (string, error) {
 	return password, nil
 }
 
-// address is the connection string, and where its password is: that is not printed, since what a service prints is often kept.
+// address is the connection string, and where its password is: that is not printed, since what a
+// service prints is often kept.
 func (c *NodeCmd) address(conn node.Connection, certificate *tls.Certificate) string {
 	if c.Insecure {
 		return conn.ConnectionString()
@@ -130,7 +134,7 @@ func (c *NodeCmd) address(conn node.Connection, certificate *tls.Certificate) st
 	return fmt.Sprintf("%s%s (user %s, password in %s)", conn.ConnectionString(), q, conn.Username, c.PasswordFile)
 }
 
-// selfSigned says whether clients must be told to trust a certificate.
+// selfSigned reports whether clients need the certificate to trust it.
 func selfSigned(certificate *tls.Certificate) bool {
 	leaf, err := x509.ParseCertificate(certificate.Certificate[0])
 	return err == nil && leaf.CheckSignature(leaf.SignatureAlgorithm, leaf.RawTBSCertificate, leaf.Signature) == nil

@@ -22,7 +22,7 @@ import (
 
 // runningNode is "annals node" in this process.
 type runningNode struct {
-	// address is what it printed behind "annals node is ready: ".
+	// address is what it printed after "annals node is ready: ".
 	address string
 	stop    func() outcome
 }
@@ -35,7 +35,9 @@ func startNode(t *testing.T, args ...string) *runningNode {
 	var stderr bytes.Buffer
 	done := make(chan outcome, 1)
 	go func() {
-		code := run(ctx, append([]string{"node", "--addr", "127.0.0.1:0"}, args...), func(string) string { return "" }, strings.NewReader(""), in, &stderr)
+		noVariable := func(string) string { return "" }
+		args := append([]string{"node", "--addr", "127.0.0.1:0"}, args...)
+		code := run(ctx, args, noVariable, strings.NewReader(""), in, &stderr)
 		_ = in.Close()
 		done <- outcome{code: code, stderr: stderr.String()}
 	}()
@@ -140,7 +142,7 @@ func TestNodeAloneThatCannotStartIsOneLine(t *testing.T) {
 	}{
 		"neither":                 {nil, "a node needs --cert, --key and --password-file, or --insecure on a loopback address"},
 		"half":                    {[]string{"--cert", cert, "--key", key}, "a node needs --cert, --key and --password-file"},
-		"both":                    {append([]string{"--insecure"}, append(tls, file)...), "--insecure goes without"},
+		"both":                    {append([]string{"--insecure"}, append(tls, file)...), "--insecure excludes"},
 		"insecure for all":        {[]string{"--insecure", "--addr", "0.0.0.0:0"}, "loopback address only"},
 		"no certificate":          {[]string{"--cert", "missing.pem", "--key", key, "--password-file", file}, "load the certificate: open missing.pem"},
 		"another key":             {[]string{"--cert", cert, "--key", otherKey, "--password-file", file}, "private key does not match"},
@@ -156,8 +158,10 @@ func TestNodeAloneThatCannotStartIsOneLine(t *testing.T) {
 		"a level that is none":    {[]string{"--insecure", "--log-level", "loud"}, `--log-level is "loud"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := annals(t.Context(), nil, "", append([]string{"node", "--data-dir", t.TempDir(), "--addr", "127.0.0.1:0"}, tt.args...)...)
-			if got.code != exitFailed || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 || !strings.Contains(got.stderr, tt.want) {
+			got := annals(t.Context(), nil, "",
+				append([]string{"node", "--data-dir", t.TempDir(), "--addr", "127.0.0.1:0"}, tt.args...)...)
+			if got.code != exitFailed || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 ||
+				!strings.Contains(got.stderr, tt.want) {
 				t.Errorf("got %+v, want %q", got, tt.want)
 			}
 		})

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/annals-project/annals/internal/operator"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 )
 
 // OrgCmd is the group "annals org".
@@ -19,7 +19,7 @@ type OrgCmd struct {
 
 // OrgCreateCmd is "annals org create".
 type OrgCreateCmd struct {
-	Operated
+	ServiceFlags
 	Name       string `arg:"" help:"Name, which no other organization has."`
 	Plan       string `name:"plan" default:"self-hosted" help:"Plan: self-hosted, payg, flex or enterprise."`
 	OwnerEmail string `name:"owner-email" help:"Address of the owner."`
@@ -31,9 +31,8 @@ func (c *OrgCreateCmd) Run(ctx context.Context, env *Env) error {
 	if err != nil {
 		return err
 	}
-	made, err := operate(ctx, c.Operated, func(to operator.Organizations) (operator.Organization, error) {
-		return to.CreateOrganization(ctx, operator.NewOrganization{Name: c.Name, Plan: c.Plan, OwnerEmail: c.OwnerEmail, By: by})
-	})
+	order := operatorapi.NewOrganization{Name: c.Name, Plan: c.Plan, OwnerEmail: c.OwnerEmail, By: by}
+	made, err := runCommand(ctx, c.ServiceFlags, operatorapi.CreateOrganization, order)
 	if err != nil {
 		return err
 	}
@@ -49,27 +48,31 @@ func (c *OrgCreateCmd) Run(ctx context.Context, env *Env) error {
 
 // OrgPlanCmd is "annals org plan".
 type OrgPlanCmd struct {
-	Operated
-	Whose
+	ServiceFlags
+	OrgFlag
 	Plan string `arg:"" help:"Plan: self-hosted, payg, flex or enterprise."`
 }
 
 // Run sets the plan.
 func (c *OrgPlanCmd) Run(ctx context.Context, env *Env) error {
-	return change(ctx, env, c.Operated, c.Whose, func(to operator.Organizations, whom operator.Whom) (operator.Organization, error) {
-		return to.SetPlan(ctx, operator.PlanRequest{Whom: whom, Plan: c.Plan})
-	}, func(b *strings.Builder, changed operator.Organization) {
+	target, err := c.target()
+	if err != nil {
+		return err
+	}
+	in := operatorapi.PlanRequest{Target: target, Plan: c.Plan}
+	describe := func(b *strings.Builder, changed operatorapi.Organization) {
 		fmt.Fprintf(b, "organization %q is on plan %s\n", changed.Name, changed.Plan)
 		if changed.Granted != "" {
 			fmt.Fprintf(b, "starting credits: %s\n", changed.Granted)
 		}
-	})
+	}
+	return runChange(ctx, env, c.ServiceFlags, operatorapi.SetPlan, in, describe)
 }
 
 // OrgCreditsCmd is "annals org credits".
 type OrgCreditsCmd struct {
-	Operated
-	Whose
+	ServiceFlags
+	OrgFlag
 	Grant string `name:"grant" required:"" placeholder:"N" help:"Credits to grant; a number below 0 takes credits back, at most those that are left."`
 }
 
@@ -79,22 +82,27 @@ func (c *OrgCreditsCmd) Run(ctx context.Context, env *Env) error {
 	if err != nil {
 		return err
 	}
-	return change(ctx, env, c.Operated, c.Whose, func(to operator.Organizations, whom operator.Whom) (operator.Organization, error) {
-		return to.GrantCredits(ctx, operator.CreditsRequest{Whom: whom, Tenths: tenths})
-	}, func(b *strings.Builder, changed operator.Organization) {
+	target, err := c.target()
+	if err != nil {
+		return err
+	}
+	in := operatorapi.CreditsRequest{Target: target, Tenths: tenths}
+	describe := func(b *strings.Builder, changed operatorapi.Organization) {
 		granted := changed.Granted.String()
 		if back, less := strings.CutPrefix(granted, "-"); less {
-			fmt.Fprintf(b, "%s credits were taken back from organization %q, which has %s left\n", back, changed.Name, changed.Left)
+			fmt.Fprintf(b, "%s credits were taken back from organization %q, which has %s left\n", back, changed.Name,
+				changed.Left)
 			return
 		}
 		fmt.Fprintf(b, "%s credits were granted to organization %q, which has %s left\n", granted, changed.Name, changed.Left)
-	})
+	}
+	return runChange(ctx, env, c.ServiceFlags, operatorapi.GrantCredits, in, describe)
 }
 
 // OrgSpendCapCmd is "annals org spend-cap".
 type OrgSpendCapCmd struct {
-	Operated
-	Whose
+	ServiceFlags
+	OrgFlag
 	Cap string `arg:"" help:"Credits that may be charged in a UTC calendar month, or none."`
 }
 
@@ -104,45 +112,53 @@ func (c *OrgSpendCapCmd) Run(ctx context.Context, env *Env) error {
 	if err != nil {
 		return err
 	}
-	return change(ctx, env, c.Operated, c.Whose, func(to operator.Organizations, whom operator.Whom) (operator.Organization, error) {
-		return to.SetSpendCap(ctx, operator.SpendCapRequest{Whom: whom, Tenths: tenths})
-	}, func(b *strings.Builder, changed operator.Organization) {
+	target, err := c.target()
+	if err != nil {
+		return err
+	}
+	in := operatorapi.SpendCapRequest{Target: target, Tenths: tenths}
+	describe := func(b *strings.Builder, changed operatorapi.Organization) {
 		if changed.SpendCap == nil {
 			fmt.Fprintf(b, "organization %q has no spend cap\n", changed.Name)
 			return
 		}
 		fmt.Fprintf(b, "organization %q is charged at most %s credits a month\n", changed.Name, *changed.SpendCap)
-	})
+	}
+	return runChange(ctx, env, c.ServiceFlags, operatorapi.SetSpendCap, in, describe)
 }
 
 // OrgRotateCmd is "annals org rotate-management-key".
 type OrgRotateCmd struct {
-	Operated
-	Whose
+	ServiceFlags
+	OrgFlag
 }
 
 // Run replaces the management key.
 func (c *OrgRotateCmd) Run(ctx context.Context, env *Env) error {
-	return change(ctx, env, c.Operated, c.Whose, func(to operator.Organizations, whom operator.Whom) (operator.Organization, error) {
-		return to.RotateManagementKey(ctx, operator.RotateRequest{Whom: whom})
-	}, func(b *strings.Builder, changed operator.Organization) {
+	target, err := c.target()
+	if err != nil {
+		return err
+	}
+	in := operatorapi.RotateRequest{Target: target}
+	describe := func(b *strings.Builder, changed operatorapi.Organization) {
 		fmt.Fprintf(b, "management key of organization %q, shown only now: %s\n", changed.Name, changed.ManagementKey)
 		if changed.CredentialsFile != "" {
 			fmt.Fprintf(b, "%s has it too\n", changed.CredentialsFile)
 		}
 		warn(b, changed)
-	})
+	}
+	return runChange(ctx, env, c.ServiceFlags, operatorapi.RotateManagementKey, in, describe)
 }
 
 // warn adds what is not as it should be.
-func warn(b *strings.Builder, o operator.Organization) {
+func warn(b *strings.Builder, o operatorapi.Organization) {
 	if o.Warning != "" {
 		fmt.Fprintf(b, "warning: %s\n", o.Warning)
 	}
 }
 
 // print writes an answer as JSON or in words.
-func (o Operated) print(env *Env, answer any, words func(*strings.Builder)) error {
+func (o ServiceFlags) print(env *Env, answer any, words func(*strings.Builder)) error {
 	if o.JSON {
 		return printJSON(env.Stdout, answer)
 	}

@@ -8,55 +8,59 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/annals-project/annals/internal/operator"
-	"github.com/annals-project/annals/internal/operator/operatortest"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
 )
 
-// ledger is the service behind the operator's socket: it answers what is set, and remembers what it was asked.
+// ledger serves the operator socket: it returns what is set, and records the request.
 type ledger struct {
 	asked        any
-	organization operator.Organization
-	project      operator.Project
+	organization operatorapi.Organization
+	project      operatorapi.Project
 	refuse       error
 }
 
-func (l *ledger) answer(in any) (operator.Organization, error) {
+func (l *ledger) answer(in any) (operatorapi.Organization, error) {
 	l.asked = in
 	return l.organization, l.refuse
 }
 
-func (l *ledger) CreateOrganization(_ context.Context, in operator.NewOrganization) (operator.Organization, error) {
+func (l *ledger) CreateOrganization(
+	_ context.Context, in operatorapi.NewOrganization,
+) (operatorapi.Organization, error) {
 	in.By = known(in.By)
 	return l.answer(in)
 }
 
-func (l *ledger) SetPlan(_ context.Context, in operator.PlanRequest) (operator.Organization, error) {
+func (l *ledger) SetPlan(_ context.Context, in operatorapi.PlanRequest) (operatorapi.Organization, error) {
 	in.By = known(in.By)
 	return l.answer(in)
 }
 
-func (l *ledger) GrantCredits(_ context.Context, in operator.CreditsRequest) (operator.Organization, error) {
+func (l *ledger) GrantCredits(_ context.Context, in operatorapi.CreditsRequest) (operatorapi.Organization, error) {
 	in.By = known(in.By)
 	return l.answer(in)
 }
 
-func (l *ledger) SetSpendCap(_ context.Context, in operator.SpendCapRequest) (operator.Organization, error) {
+func (l *ledger) SetSpendCap(_ context.Context, in operatorapi.SpendCapRequest) (operatorapi.Organization, error) {
 	in.By = known(in.By)
 	return l.answer(in)
 }
 
-func (l *ledger) RotateManagementKey(_ context.Context, in operator.RotateRequest) (operator.Organization, error) {
+func (l *ledger) RotateManagementKey(
+	_ context.Context, in operatorapi.RotateRequest,
+) (operatorapi.Organization, error) {
 	in.By = known(in.By)
 	return l.answer(in)
 }
 
-func (l *ledger) SetArchived(_ context.Context, in operator.ArchiveRequest) (operator.Project, error) {
+func (l *ledger) SetArchived(_ context.Context, in operatorapi.ArchiveRequest) (operatorapi.Project, error) {
 	in.By = known(in.By)
 	l.asked = in
 	return l.project, l.refuse
 }
 
-func (l *ledger) SetCaps(_ context.Context, in operator.CapsRequest) (operator.Project, error) {
+func (l *ledger) SetCaps(_ context.Context, in operatorapi.CapsRequest) (operatorapi.Project, error) {
 	in.By = known(in.By)
 	l.asked = in
 	return l.project, l.refuse
@@ -70,114 +74,125 @@ func known(by string) string {
 	return by
 }
 
+func (l *ledger) routes() []operatorapi.Route {
+	return []operatorapi.Route{
+		operatorapi.CreateOrganization.Serve(l.CreateOrganization), operatorapi.SetPlan.Serve(l.SetPlan),
+		operatorapi.GrantCredits.Serve(l.GrantCredits), operatorapi.SetSpendCap.Serve(l.SetSpendCap),
+		operatorapi.RotateManagementKey.Serve(l.RotateManagementKey), operatorapi.SetArchived.Serve(l.SetArchived),
+		operatorapi.SetCaps.Serve(l.SetCaps),
+	}
+}
+
 // startLedger serves it for a data folder, which it returns.
 func startLedger(t *testing.T, l *ledger) string {
 	t.Helper()
 	dir := t.TempDir()
-	operatortest.Serve(t, dir, &stoppedSends{}, operator.OrganizationRoutes(l))
+	operatortest.Serve(t, dir, l.routes()...)
 	return dir
 }
 
 func TestCommandsOnOrganizationsAndProjects(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
 	decimal := func(n json.Number) *json.Number { return &n }
-	only, acme := operator.Whom{By: "somebody"}, operator.Whom{Organization: "acme", By: "somebody"}
+	only, acme := operatorapi.Target{By: "somebody"}, operatorapi.Target{Organization: "acme", By: "somebody"}
 	for _, tt := range []struct {
 		args         string
-		organization operator.Organization
-		project      operator.Project
+		organization operatorapi.Organization
+		project      operatorapi.Project
 		asked        any
 		says         string
 	}{
 		{
 			"org create Acme --plan payg --owner-email a@b.c",
-			operator.Organization{ID: "i", Name: "Acme", Plan: "payg", Granted: "150000", ManagementKey: "svc_mk_x"},
-			operator.Project{},
-			operator.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c", By: "somebody"},
+			operatorapi.Organization{ID: "i", Name: "Acme", Plan: "payg", Granted: "150000", ManagementKey: "svc_mk_x"},
+			operatorapi.Project{},
+			operatorapi.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c", By: "somebody"},
 			"organization \"Acme\" (i) is created, on plan payg\nstarting credits: 150000\nmanagement key, shown only now: svc_mk_x\n",
 		},
 		{
 			"org create Acme",
-			operator.Organization{ID: "i", Name: "Acme", Plan: "self-hosted", ManagementKey: "svc_mk_x", Warning: "late"},
-			operator.Project{},
-			operator.NewOrganization{Name: "Acme", Plan: "self-hosted", By: "somebody"},
+			operatorapi.Organization{ID: "i", Name: "Acme", Plan: "self-hosted", ManagementKey: "svc_mk_x", Warning: "late"},
+			operatorapi.Project{},
+			operatorapi.NewOrganization{Name: "Acme", Plan: "self-hosted", By: "somebody"},
 			"organization \"Acme\" (i) is created, on plan self-hosted\nmanagement key, shown only now: svc_mk_x\nwarning: late\n",
 		},
 		{
 			"org plan flex --org acme",
-			operator.Organization{Name: "Acme", Plan: "flex", Granted: "400000"},
-			operator.Project{},
-			operator.PlanRequest{Whom: acme, Plan: "flex"},
+			operatorapi.Organization{Name: "Acme", Plan: "flex", Granted: "400000"},
+			operatorapi.Project{},
+			operatorapi.PlanRequest{Target: acme, Plan: "flex"},
 			"organization \"Acme\" is on plan flex\nstarting credits: 400000\n",
 		},
 		{
 			"org credits --grant 100.5",
-			operator.Organization{Name: "Acme", Granted: "100.5", Left: "101"},
-			operator.Project{},
-			operator.CreditsRequest{Whom: only, Tenths: 1005},
+			operatorapi.Organization{Name: "Acme", Granted: "100.5", Left: "101"},
+			operatorapi.Project{},
+			operatorapi.CreditsRequest{Target: only, Tenths: 1005},
 			"100.5 credits were granted to organization \"Acme\", which has 101 left\n",
 		},
 		{
 			"org credits --grant -3 --org acme",
-			operator.Organization{Name: "Acme", Granted: "-2", Left: "0"},
-			operator.Project{},
-			operator.CreditsRequest{Whom: acme, Tenths: -30},
+			operatorapi.Organization{Name: "Acme", Granted: "-2", Left: "0"},
+			operatorapi.Project{},
+			operatorapi.CreditsRequest{Target: acme, Tenths: -30},
 			"2 credits were taken back from organization \"Acme\", which has 0 left\n",
 		},
 		{
 			"org credits --grant=-0.5",
-			operator.Organization{Name: "Acme", Granted: "0", Left: "0"},
-			operator.Project{},
-			operator.CreditsRequest{Whom: only, Tenths: -5},
+			operatorapi.Organization{Name: "Acme", Granted: "0", Left: "0"},
+			operatorapi.Project{},
+			operatorapi.CreditsRequest{Target: only, Tenths: -5},
 			"0 credits were granted to organization \"Acme\", which has 0 left\n",
 		},
 		{
 			"org spend-cap 0",
-			operator.Organization{Name: "Acme", SpendCap: decimal("0")},
-			operator.Project{},
-			operator.SpendCapRequest{Whom: only, Tenths: number(0)},
+			operatorapi.Organization{Name: "Acme", SpendCap: decimal("0")},
+			operatorapi.Project{},
+			operatorapi.SpendCapRequest{Target: only, Tenths: number(0)},
 			"organization \"Acme\" is charged at most 0 credits a month\n",
 		},
 		{
 			"org spend-cap none --org acme",
-			operator.Organization{Name: "Acme"},
-			operator.Project{},
-			operator.SpendCapRequest{Whom: acme},
+			operatorapi.Organization{Name: "Acme"},
+			operatorapi.Project{},
+			operatorapi.SpendCapRequest{Target: acme},
 			"organization \"Acme\" has no spend cap\n",
 		},
 		{
 			"org rotate-management-key",
-			operator.Organization{Name: "Acme", ManagementKey: "svc_mk_y", CredentialsFile: "data/credentials.env"},
-			operator.Project{},
-			operator.RotateRequest{Whom: only},
+			operatorapi.Organization{Name: "Acme", ManagementKey: "svc_mk_y", CredentialsFile: "data/credentials.env"},
+			operatorapi.Project{},
+			operatorapi.RotateRequest{Target: only},
 			"management key of organization \"Acme\", shown only now: svc_mk_y\ndata/credentials.env has it too\n",
 		},
 		{
 			"project archive one --org acme",
-			operator.Organization{},
-			operator.Project{Slug: "one", IsArchived: true},
-			operator.ArchiveRequest{Whom: acme, Slug: "one", Archived: true},
+			operatorapi.Organization{},
+			operatorapi.Project{Slug: "one", IsArchived: true},
+			operatorapi.ArchiveRequest{Target: acme, Slug: "one", Archived: true},
 			"project one is archived\n",
 		},
 		{
 			"project unarchive one",
-			operator.Organization{},
-			operator.Project{Slug: "one"},
-			operator.ArchiveRequest{Whom: only, Slug: "one"},
+			operatorapi.Organization{},
+			operatorapi.Project{Slug: "one"},
+			operatorapi.ArchiveRequest{Target: only, Slug: "one"},
 			"project one is in service\n",
 		},
 		{
 			"project caps one --ingestion-cap 500 --credit-cap 0.1",
-			operator.Organization{},
-			operator.Project{Slug: "one", IngestionCap: number(500), CreditCap: decimal("0.1")},
-			operator.CapsRequest{Whom: only, Slug: "one", SetIngestion: true, Ingestion: number(500), SetCredit: true, CreditTenths: number(1)},
+			operatorapi.Organization{},
+			operatorapi.Project{Slug: "one", IngestionCap: number(500), CreditCap: decimal("0.1")},
+			operatorapi.CapsRequest{
+				Target: only, Slug: "one", SetIngestion: true, Ingestion: number(500), SetCredit: true, CreditTenths: number(1),
+			},
 			"project one: ingestion cap 500, credit cap 0.1\n",
 		},
 		{
 			"project caps one --credit-cap none --org acme",
-			operator.Organization{},
-			operator.Project{Slug: "one", IngestionCap: number(0)},
-			operator.CapsRequest{Whom: acme, Slug: "one", SetCredit: true},
+			operatorapi.Organization{},
+			operatorapi.Project{Slug: "one", IngestionCap: number(0)},
+			operatorapi.CapsRequest{Target: acme, Slug: "one", SetCredit: true},
 			"project one: ingestion cap 0, credit cap none\n",
 		},
 	} {
@@ -193,13 +208,13 @@ func TestCommandsOnOrganizationsAndProjects(t *testing.T) {
 			got := annals(t.Context(), nil, "", append(args, "--json")...)
 			var err error
 			if strings.HasPrefix(tt.args, "org") {
-				var o operator.Organization
+				var o operatorapi.Organization
 				err = json.Unmarshal([]byte(got.stdout), &o)
 				if diff := cmp.Diff(tt.organization, o); diff != "" {
 					t.Errorf("as JSON (-want +got):\n%s", diff)
 				}
 			} else {
-				var p operator.Project
+				var p operatorapi.Project
 				err = json.Unmarshal([]byte(got.stdout), &p)
 				if diff := cmp.Diff(tt.project, p); diff != "" {
 					t.Errorf("as JSON (-want +got):\n%s", diff)
@@ -208,8 +223,9 @@ func TestCommandsOnOrganizationsAndProjects(t *testing.T) {
 			if err != nil || got.code != exitOK {
 				t.Errorf("as JSON: %+v, %v", got, err)
 			}
-			l.refuse = operator.Refuse("no such thing")
-			if got := annals(t.Context(), nil, "", args...); got.code != exitFailed || got.stdout != "" || got.stderr != "annals: no such thing\n" {
+			l.refuse = operatorapi.Refuse("no such thing")
+			if got := annals(t.Context(), nil, "", args...); got.code != exitFailed || got.stdout != "" ||
+				got.stderr != "annals: no such thing\n" {
 				t.Errorf("refused: %+v", got)
 			}
 		})
@@ -217,12 +233,16 @@ func TestCommandsOnOrganizationsAndProjects(t *testing.T) {
 }
 
 func TestNumbersOfCredits(t *testing.T) {
-	for text, want := range map[string]int64{"0": 0, "1": 10, "0.5": 5, "-0.5": -5, "+3": 30, "-20": -200, "922337203685477580.7": 9223372036854775807} {
+	for text, want := range map[string]int64{
+		"0": 0, "1": 10, "0.5": 5, "-0.5": -5, "+3": 30, "-20": -200, "922337203685477580.7": 9223372036854775807,
+	} {
 		if got, err := readCredits(text); err != nil || got != want {
 			t.Errorf("%s: %d, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "-", ".5", "-.5", "1.", "1.25", "1.-5", "1.x", "x", "1e3", "none", "922337203685477580.8", "1,5"} {
+	for _, text := range []string{
+		"", "-", ".5", "-.5", "1.", "1.25", "1.-5", "1.x", "x", "1e3", "none", "922337203685477580.8", "1,5",
+	} {
 		if got, err := readCredits(text); err == nil {
 			t.Errorf("%q is read as %d", text, got)
 		}
@@ -232,24 +252,32 @@ func TestNumbersOfCredits(t *testing.T) {
 func TestCommandsThatCannotBeGiven(t *testing.T) {
 	dir := startLedger(t, &ledger{})
 	for args, says := range map[string]string{
-		"org credits --grant 1.25":             "is no number of credits",
-		"org spend-cap x":                      "is no number of credits",
-		"project caps one --ingestion-cap 1.5": "is no cap",
-		"project caps one --ingestion-cap=-1":  "is no cap",
-		"project caps one --credit-cap=-0.1":   "is no cap",
+		"org credits --grant 1.25":             "is not a number of credits",
+		"org spend-cap x":                      "is not a number of credits",
+		"project caps one --ingestion-cap 1.5": "is not a cap",
+		"project caps one --ingestion-cap=-1":  "is not a cap",
+		"project caps one --credit-cap=-0.1":   "is not a cap",
 	} {
-		if got := annals(t.Context(), nil, "", append(strings.Fields(args), "--data-dir", dir)...); got.code != exitFailed || !strings.Contains(got.stderr, says) {
+		if got := annals(
+			t.Context(), nil, "", append(strings.Fields(args), "--data-dir", dir)...,
+		); got.code != exitFailed || !strings.Contains(got.stderr, says) {
 			t.Errorf("%s: %+v", args, got)
 		}
 	}
-	for _, args := range []string{"org credits", "org create", "org plan", "org spend-cap", "project archive", "project caps", "org credits --grant"} {
+	for _, args := range []string{
+		"org credits", "org create", "org plan", "org spend-cap", "project archive", "project caps", "org credits --grant",
+	} {
 		if got := annals(t.Context(), nil, "", append(strings.Fields(args), "--data-dir", dir)...); got.code != exitUsage {
 			t.Errorf("%s: %+v", args, got)
 		}
 	}
-	for _, args := range []string{"org create A1", "org plan flex", "org credits --grant -1", "org spend-cap none", "org rotate-management-key", "project archive a", "project caps a"} {
+	for _, args := range []string{
+		"org create A1", "org plan flex", "org credits --grant -1", "org spend-cap none", "org rotate-management-key",
+		"project archive a", "project caps a",
+	} {
 		got := annals(t.Context(), nil, "", append(strings.Fields(args), "--data-dir", t.TempDir())...)
-		if got.code != exitFailed || !strings.Contains(got.stderr, "no server is running on data folder") || strings.Count(got.stderr, "\n") != 1 {
+		if got.code != exitFailed || !strings.Contains(got.stderr, "no server is running on data folder") ||
+			strings.Count(got.stderr, "\n") != 1 {
 			t.Errorf("%s without a server: %+v", args, got)
 		}
 	}

@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annals-project/annals/internal/operator"
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 )
 
-// wants makes a call of the process and wants a status, and a code where it is no 2xx.
+// wants makes a call of the process and checks the status, and the code of a failure.
 func (s *served) wants(key, method, path, body string, status int, code string) []byte {
 	s.d.t.Helper()
 	req, err := http.NewRequestWithContext(s.d.t.Context(), method, "http://"+s.addr+api+path, strings.NewReader(body))
@@ -36,19 +37,19 @@ func (s *served) wants(key, method, path, body string, status int, code string) 
 	return answer
 }
 
-// What one process gives or takes away is so on the other from its next call on; and where no server runs on the data folder, the
-// commands work on the configured event store and database.
-func TestKeysAndPlansOverTwoProcesses(t *testing.T) {
+// What one process changes is visible on the other from its next call on. If no server runs on the
+// data folder, the commands work on the configured event store and database.
+func TestOrganizations_TwoProcesses(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t, time.Now(), 2)
 	one, two := d.processes[0], d.processes[1]
 	one.start()
 	two.start()
-	values, err := readCredentials(one.dir)
+	values, err := datafolder.ReadCredentials(one.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	manager := values[managementKeyName]
+	manager := values[datafolder.ManagementKeyName]
 	for range 5 {
 		var key struct{ ID, Key string }
 		if err := json.Unmarshal(one.wants(manager, http.MethodPost, "/projects/default/keys", `{"name":"app"}`, http.StatusCreated, ""), &key); err != nil {
@@ -58,7 +59,7 @@ func TestKeysAndPlansOverTwoProcesses(t *testing.T) {
 		one.wants(manager, http.MethodDelete, "/projects/default/keys/"+key.ID, "", http.StatusNoContent, "")
 		two.wants(key.Key, http.MethodGet, "/usage", "", http.StatusUnauthorized, "unauthorized")
 	}
-	project := values[projectKeyName]
+	project := values[datafolder.ProjectKeyName]
 	for range 3 {
 		one.operate("project", "archive", "default")
 		two.wants(project, http.MethodGet, "/usage", "", http.StatusForbidden, "project-archived")
@@ -70,7 +71,9 @@ func TestKeysAndPlansOverTwoProcesses(t *testing.T) {
 	plans := ""
 	direct := func(out any, args ...string) outcome {
 		t.Helper()
-		env := map[string]string{"ANNALS_PLANS": plans, "ANNALS_EVENTSTORE": d.node, "ANNALS_POSTGRES": d.database, "ANNALS_DATA_DIR": t.TempDir()}
+		env := map[string]string{
+			"ANNALS_PLANS": plans, "ANNALS_EVENTSTORE": d.node, "ANNALS_POSTGRES": d.database, "ANNALS_DATA_DIR": t.TempDir(),
+		}
 		got := annals(t.Context(), env, "", append(args, "--json")...)
 		if out != nil {
 			if err := json.Unmarshal([]byte(got.stdout), out); got.code != exitOK || err != nil {
@@ -79,11 +82,12 @@ func TestKeysAndPlansOverTwoProcesses(t *testing.T) {
 		}
 		return got
 	}
-	var acme, annal operator.Organization
+	var acme, annal operatorapi.Organization
 	direct(&acme, "org", "create", "Acme", "--plan", "payg")
 	two.wants(acme.ManagementKey, http.MethodPost, "/projects", `{"name":"Default"}`, http.StatusCreated, "")
 	one.wants(acme.ManagementKey, http.MethodGet, "/projects", "", http.StatusOK, "")
-	if got := direct(nil, "org", "plan", "flex"); got.code != exitFailed || !strings.Contains(got.stderr, "name one with --org") {
+	if got := direct(nil, "org", "plan", "flex"); got.code != exitFailed ||
+		!strings.Contains(got.stderr, "name one with --org") {
 		t.Errorf("two organizations: %+v", got)
 	}
 	direct(&annal, "org", "plan", "payg", "--org", "annals")
@@ -91,7 +95,7 @@ func TestKeysAndPlansOverTwoProcesses(t *testing.T) {
 	if annal.Left != "0" || annal.Granted != "-150000" {
 		t.Errorf("taken back: %+v", annal)
 	}
-	// The terms that the servers were started with are the command's too.
+	// The command uses the terms with which the servers were started.
 	plans = `{"payg":{"allowanceTenths":70}}`
 	direct(&annal, "org", "credits", "--grant", "1", "--org", "annals")
 	if annal.Left != "8" || annal.Granted != "1" {
@@ -110,7 +114,7 @@ func TestKeysAndPlansOverTwoProcesses(t *testing.T) {
 	for _, s := range d.processes {
 		s.wants(project, http.MethodPost, "/ingest", `{"content":"Ana likes plums.","id":"`+s.addr+`"}`, http.StatusAccepted, "")
 	}
-	var rotated operator.Organization
+	var rotated operatorapi.Organization
 	direct(&rotated, "org", "rotate-management-key", "--org", "annals")
 	for _, s := range d.processes {
 		s.wants(manager, http.MethodGet, "/projects", "", http.StatusUnauthorized, "unauthorized")

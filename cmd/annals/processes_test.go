@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/pg/pgtest"
@@ -23,7 +24,7 @@ import (
 type deployment struct {
 	t         *testing.T
 	clock     string
-	env       []string // of the processes, beside what every one needs
+	env       []string // of the processes, besides the common variables
 	node      string
 	database  string
 	db        *pgxpool.Pool
@@ -35,13 +36,18 @@ type served struct {
 	d    *deployment
 	dir  string
 	addr string
+	args []string // more than the common ones
 	cmd  *exec.Cmd
 	done chan error
-	said *runtest.Output
+	// frozen is true between a SIGSTOP and the SIGCONT after it.
+	frozen bool
+	said   *runtest.Output
 }
 
-// patience is how long a test waits for anything at all.
-const patience = 5 * time.Minute
+const api = "/api/v1"
+
+// testTimeout is how long a test waits for anything at all.
+const testTimeout = 5 * time.Minute
 
 func newDeployment(t *testing.T, at time.Time, processes int) *deployment {
 	t.Helper()
@@ -70,10 +76,13 @@ func newDeployment(t *testing.T, at time.Time, processes int) *deployment {
 // begin starts the process without waiting for it.
 func (s *served) begin() {
 	s.d.t.Helper()
-	key := base64.StdEncoding.EncodeToString(make([]byte, SecretBytes))
-	s.cmd = exec.Command(os.Args[0], "serve", "--data-dir", s.dir, "--api-addr", s.addr, "--console-addr", "127.0.0.1:0",
-		"--eventstore", s.d.node, "--postgres", s.d.database, "--log-level", "warn", "--min-free-disk", "0")
-	s.cmd.Env = append(append(os.Environ(), clockFile+"="+s.d.clock, "ANNALS_HASH_KEY="+key, "ANNALS_SEAL_KEY="+key), s.d.env...)
+	key := base64.StdEncoding.EncodeToString(make([]byte, datafolder.SecretBytes))
+	s.cmd = exec.Command(os.Args[0], append([]string{
+		"serve", "--data-dir", s.dir, "--api-addr", s.addr, "--console-addr", "127.0.0.1:0",
+		"--eventstore", s.d.node, "--postgres", s.d.database, "--log-level", "warn", "--min-free-disk", "0",
+	}, s.args...)...)
+	s.cmd.Env = append(append(os.Environ(), clockFile+"="+s.d.clock, "ANNALS_HASH_KEY="+key, "ANNALS_SEAL_KEY="+key),
+		s.d.env...)
 	s.said = &runtest.Output{}
 	s.cmd.Stdout, s.cmd.Stderr = s.said, s.said
 	if err := s.cmd.Start(); err != nil {
@@ -87,6 +96,12 @@ func (s *served) begin() {
 func (s *served) start() {
 	s.d.t.Helper()
 	s.begin()
+	s.ready()
+}
+
+// ready waits until the process is ready.
+func (s *served) ready() {
+	s.d.t.Helper()
 	s.d.until("the process is ready", func() bool {
 		select {
 		case err := <-s.done:
@@ -98,6 +113,9 @@ func (s *served) start() {
 		return err == nil && res.Body.Close() == nil && res.StatusCode == http.StatusOK
 	})
 }
+
+// running reports whether the process can answer.
+func (s *served) running() bool { return s.cmd != nil && !s.frozen }
 
 // kill ends the process as a crash does.
 func (s *served) kill() {
@@ -126,13 +144,14 @@ func (s *served) stop() {
 // client calls the process with the project key of the first start, once.
 func (s *served) client() *client.Client {
 	s.d.t.Helper()
-	values, err := readCredentials(s.d.processes[0].dir)
+	values, err := datafolder.ReadCredentials(s.d.processes[0].dir)
 	if err != nil {
 		s.d.t.Fatal(err)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	s.d.t.Cleanup(transport.CloseIdleConnections)
-	c, err := client.New("http://"+s.addr, values[projectKeyName], client.Options{Attempts: 1, Transport: transport, Timeout: time.Minute})
+	c, err := client.New("http://"+s.addr, values[datafolder.ProjectKeyName],
+		client.Options{Attempts: 1, Transport: transport, Timeout: time.Minute})
 	if err != nil {
 		s.d.t.Fatal(err)
 	}
@@ -143,7 +162,8 @@ func (s *served) client() *client.Client {
 func (s *served) operate(args ...string) {
 	s.d.t.Helper()
 	var out, failed bytes.Buffer
-	code := run(s.d.t.Context(), append(args, "--data-dir", s.dir), func(string) string { return "" }, strings.NewReader(""), &out, &failed)
+	noVariable := func(string) string { return "" }
+	code := run(s.d.t.Context(), append(args, "--data-dir", s.dir), noVariable, strings.NewReader(""), &out, &failed)
 	if code != exitOK {
 		s.d.t.Fatalf("annals %s: exit code %d, %s", strings.Join(args, " "), code, failed.String())
 	}
@@ -152,7 +172,7 @@ func (s *served) operate(args ...string) {
 // until waits for a condition.
 func (d *deployment) until(what string, condition func() bool) {
 	d.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !condition() {

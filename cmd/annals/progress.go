@@ -4,17 +4,20 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dustin/go-humanize"
 )
 
-// progress shows how far a long command is: a bar that is drawn anew on a terminal, else a line now and then.
+// progress shows the progress of a long command: a bar on a terminal, else a line every lineEvery. The
+// bars of libraries draw one measure, and nothing where there is no terminal; this one shows bytes as
+// the share and data points as the rate, also in a log.
 type progress struct {
 	out      io.Writer
 	terminal bool
 	now      func() time.Time
-	// began and first are when and where the work began, so that a rate leaves out what an earlier run did.
+	// began and first are when and where this run began, so that the rate leaves out earlier runs.
 	began time.Time
 	first int64
 	shown time.Time
@@ -32,7 +35,7 @@ func newProgress(out io.Writer, now func() time.Time, first int64) *progress {
 	return &progress{out: out, terminal: isTerminal(out), now: now, began: now(), first: first, shown: now()}
 }
 
-// isTerminal says whether somebody watches the output.
+// isTerminal reports whether the output is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -46,14 +49,14 @@ func isTerminal(w io.Writer) bool {
 type step struct {
 	// done and total are measured in bytes of the input; total 0 is unknown.
 	done, total int64
-	// items are counted from where this run began.
+	// items are those of this run.
 	items int
 	what  string
-	// plain is the whole text, for work whose rate says nothing.
+	// plain is the whole text, for work without a meaningful rate.
 	plain string
 }
 
-// show draws the state, unless it was drawn a moment ago.
+// show draws the state, at most once per barEvery or lineEvery.
 func (p *progress) show(s step) {
 	every := lineEvery
 	if p.terminal {
@@ -74,7 +77,7 @@ func (p *progress) show(s step) {
 	_, _ = fmt.Fprintf(p.out, "\r%s%s", text, strings.Repeat(" ", pad))
 }
 
-// end leaves the line of the bar.
+// end ends the line of the bar.
 func (p *progress) end() {
 	if p.terminal && p.wide > 0 {
 		_, _ = fmt.Fprintln(p.out)
@@ -89,14 +92,15 @@ func (p *progress) text(s step, took time.Duration) string {
 	if took > 0 {
 		rate = float64(s.items) / took.Seconds()
 	}
-	text := fmt.Sprintf("%s %s, %s/s", thousands(int64(s.items)), s.what, thousands(int64(rate)))
+	text := fmt.Sprintf("%s %s, %s/s", humanize.Comma(int64(s.items)), s.what, humanize.Comma(int64(rate)))
 	if s.total <= 0 {
 		return text
 	}
 	share := min(float64(s.done)/float64(s.total), 1)
 	if p.terminal {
 		full := int(share * barWidth)
-		text = "[" + strings.Repeat("#", full) + strings.Repeat(".", barWidth-full) + "] " + fmt.Sprintf("%3.0f%% ", 100*share) + text
+		bar := strings.Repeat("#", full) + strings.Repeat(".", barWidth-full)
+		text = fmt.Sprintf("[%s] %3.0f%% %s", bar, 100*share, text)
 	} else {
 		text = fmt.Sprintf("%3.0f%% ", 100*share) + text
 	}
@@ -105,21 +109,4 @@ func (p *progress) text(s step, took time.Duration) string {
 		text += ", " + left.Round(time.Second).String() + " left"
 	}
 	return text
-}
-
-// thousands writes 1234567 as 1,234,567.
-func thousands(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
-
-// plural writes a number with its noun.
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return thousands(int64(n)) + " " + many
 }

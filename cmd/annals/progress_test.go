@@ -18,7 +18,10 @@ func TestProgressOnATerminalIsOneLineThatIsDrawnAnew(t *testing.T) {
 	}
 	p.end()
 	got := out.String()
-	for _, want := range []string{"\r[#######.......................]  25% 1,000 data points, 1,000/s, 3s left", "\r[##############################] 100% 4,000 data points, 1,000/s"} {
+	for _, want := range []string{
+		"\r[#######.......................]  25% 1,000 data points, 1,000/s, 3s left",
+		"\r[##############################] 100% 4,000 data points, 1,000/s",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("lacks %q: %q", want, got)
 		}
@@ -39,21 +42,5 @@ func TestProgressElsewhereIsALineNowAndThen(t *testing.T) {
 	want := " 54% 4 data points, 0/s, 58s left\n 59% 9 data points, 0/s, 46s left\n"
 	if got := out.String(); got != want {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestThousands(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", -123: "-123"} {
-		if got := thousands(n); got != want {
-			t.Errorf("%d: got %s, want %s", n, got, want)
-		}
-	}
-}
-
-func TestPlural(t *testing.T) {
-	for n, want := range map[int]string{0: "0 sends", 1: "1 send", 1200: "1,200 sends"} {
-		if got := plural(n, "send", "sends"); got != want {
-			t.Errorf("%d: got %s, want %s", n, got, want)
-		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/annals-project/annals/internal/operator"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 )
 
 // ProjectCmd is the group "annals project".
@@ -18,53 +18,62 @@ type ProjectCmd struct {
 
 // ProjectArchiveCmd is "annals project archive".
 type ProjectArchiveCmd struct {
-	Operated
-	Whose
+	ServiceFlags
+	OrgFlag
 	Slug string `arg:"" help:"Slug of the project."`
 }
 
 // Run archives the project.
 func (c *ProjectArchiveCmd) Run(ctx context.Context, env *Env) error {
-	return archive(ctx, env, c.Operated, c.Whose, c.Slug, true)
+	return archive(ctx, env, c.ServiceFlags, c.OrgFlag, c.Slug, true)
 }
 
 // ProjectUnarchiveCmd is "annals project unarchive".
 type ProjectUnarchiveCmd struct {
-	Operated
-	Whose
+	ServiceFlags
+	OrgFlag
 	Slug string `arg:"" help:"Slug of the project."`
 }
 
 // Run takes the project back.
 func (c *ProjectUnarchiveCmd) Run(ctx context.Context, env *Env) error {
-	return archive(ctx, env, c.Operated, c.Whose, c.Slug, false)
+	return archive(ctx, env, c.ServiceFlags, c.OrgFlag, c.Slug, false)
 }
 
-func archive(ctx context.Context, env *Env, o Operated, w Whose, slug string, archived bool) error {
-	return change(ctx, env, o, w, func(to operator.Organizations, whom operator.Whom) (operator.Project, error) {
-		return to.SetArchived(ctx, operator.ArchiveRequest{Whom: whom, Slug: slug, Archived: archived})
-	}, func(b *strings.Builder, changed operator.Project) {
+func archive(ctx context.Context, env *Env, o ServiceFlags, w OrgFlag, slug string, archived bool) error {
+	target, err := w.target()
+	if err != nil {
+		return err
+	}
+	in := operatorapi.ArchiveRequest{Target: target, Slug: slug, Archived: archived}
+	describe := func(b *strings.Builder, changed operatorapi.Project) {
 		state := "in service"
 		if changed.IsArchived {
 			state = "archived"
 		}
 		fmt.Fprintf(b, "project %s is %s\n", changed.Slug, state)
-	})
+	}
+	return runChange(ctx, env, o, operatorapi.SetArchived, in, describe)
 }
 
 // ProjectCapsCmd is "annals project caps".
 type ProjectCapsCmd struct {
-	Operated
-	Whose
+	ServiceFlags
+	OrgFlag
 	Slug         string `arg:"" help:"Slug of the project."`
 	IngestionCap string `name:"ingestion-cap" placeholder:"N|none" help:"Data points that may be ingested in a UTC calendar month, or none."`
 	CreditCap    string `name:"credit-cap" placeholder:"N|none" help:"Credits that ingestion may cost in a UTC calendar month, or none."`
 }
 
-// Run sets the caps that are named, and says what they are.
+// Run sets the caps of the flags and prints both caps.
 func (c *ProjectCapsCmd) Run(ctx context.Context, env *Env) error {
-	var err error
-	in := operator.CapsRequest{Slug: c.Slug, SetIngestion: c.IngestionCap != "", SetCredit: c.CreditCap != ""}
+	target, err := c.target()
+	if err != nil {
+		return err
+	}
+	in := operatorapi.CapsRequest{
+		Target: target, Slug: c.Slug, SetIngestion: c.IngestionCap != "", SetCredit: c.CreditCap != "",
+	}
 	if in.SetIngestion {
 		in.Ingestion, err = readCap(c.IngestionCap)
 	}
@@ -76,10 +85,7 @@ func (c *ProjectCapsCmd) Run(ctx context.Context, env *Env) error {
 	if err != nil {
 		return err
 	}
-	return change(ctx, env, c.Operated, c.Whose, func(to operator.Organizations, whom operator.Whom) (operator.Project, error) {
-		in.Whom = whom
-		return to.SetCaps(ctx, in)
-	}, func(b *strings.Builder, changed operator.Project) {
+	describe := func(b *strings.Builder, changed operatorapi.Project) {
 		ingestion, credit := none, none
 		if changed.IngestionCap != nil {
 			ingestion = fmt.Sprint(*changed.IngestionCap)
@@ -88,5 +94,6 @@ func (c *ProjectCapsCmd) Run(ctx context.Context, env *Env) error {
 			credit = changed.CreditCap.String()
 		}
 		fmt.Fprintf(b, "project %s: ingestion cap %s, credit cap %s\n", changed.Slug, ingestion, credit)
-	})
+	}
+	return runChange(ctx, env, c.ServiceFlags, operatorapi.SetCaps, in, describe)
 }

@@ -13,18 +13,20 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/annals-project/annals/commands"
-	domainrecall "github.com/annals-project/annals/domain/recall"
-	"github.com/annals-project/annals/internal/operator"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/server"
 	"github.com/annals-project/annals/internal/panics"
-	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/runner"
 )
 
 // RebuildCmd is "annals rebuild".
 type RebuildCmd struct {
 	Settings
-	Projection string `arg:"" help:"Projection to build anew from the log, or all."`
-	JSON       bool   `name:"json" help:"Print one JSON value a line while it goes on."`
+	Projection string `arg:"" help:"Projection to build from the log, or all."`
+	Rate       int    `name:"rate" help:"Events a second at most, to spare the event store and the database; 0 is no limit."`
+	Restart    bool   `name:"restart" help:"Begin at position 0, although an interrupted rebuild could be continued."`
+	Force      bool   `name:"force" help:"Switch over although the rebuilt rows are not as many as the live ones."`
+	JSON       bool   `name:"json" help:"Print one JSON value a line during the rebuild."`
 }
 
 // rebuildsAtOnce is how many projections are rebuilt at once if no server runs: one waits for
@@ -34,15 +36,22 @@ const rebuildsAtOnce = 2
 // rebuilder is the projections of a running server, or of this process.
 type rebuilder interface {
 	Projections(ctx context.Context) ([]string, error)
-	Rebuild(ctx context.Context, projection string, report func(operator.Rebuild)) error
+	Rebuild(
+		ctx context.Context, projection string, options runner.RebuildOptions, report func(operatorapi.RebuildProgress),
+	) error
 }
 
-// Run rebuilds through the server that runs on the data folder. Where none runs, it opens what a server would and rebuilds by itself.
+// Run rebuilds through the server that runs on the data folder. Where none runs, it opens what a
+// server would and rebuilds by itself.
 func (c *RebuildCmd) Run(ctx context.Context, env *Env) (err error) {
-	server := operator.Dial(c.DataDir)
-	var by rebuilder = server
+	if c.Rate < 0 {
+		return fmt.Errorf("--rate is %d: want events a second, 0 for no limit", c.Rate)
+	}
+	options := runner.RebuildOptions{Rate: c.Rate, Restart: c.Restart, Force: c.Force}
+	running := operatorapi.Dial(c.DataDir)
+	var by rebuilder = running
 	atOnce := 1 // a running server needs the other processor for its calls
-	if !server.Running(ctx) {
+	if !running.Running(ctx) {
 		alone, done, err := c.alone(ctx, env)
 		if err != nil {
 			return err
@@ -54,11 +63,14 @@ func (c *RebuildCmd) Run(ctx context.Context, env *Env) (err error) {
 	if err != nil {
 		return err
 	}
-	if c.Projection != allProjections {
+	if c.Projection != "all" {
 		if !slices.Contains(names, c.Projection) {
 			return fmt.Errorf("there is no projection %s: want all, or one of %v", c.Projection, names)
 		}
 		names = []string{c.Projection}
+	}
+	if atOnce > 1 {
+		slices.Reverse(names) // those that take longest begin first, so that none runs alone at the end
 	}
 	show := &rebuildView{to: env.Stdout, json: c.JSON, last: map[string]time.Time{}}
 	log := slog.New(slog.NewJSONHandler(env.Stderr, nil))
@@ -70,7 +82,7 @@ func (c *RebuildCmd) Run(ctx context.Context, env *Env) (err error) {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return by.Rebuild(ctx, name, show.report)
+			return by.Rebuild(ctx, name, options, show.report)
 		})
 	}
 	return errors.Join(group.Wait(), show.err)
@@ -85,31 +97,18 @@ func (c *RebuildCmd) alone(ctx context.Context, env *Env) (_ rebuilder, done fun
 	if err != nil {
 		return nil, nil, err
 	}
-	log := slog.New(slog.NewJSONHandler(env.Stderr, &slog.HandlerOptions{Level: max(level, slog.LevelWarn)}))
-	startCtx, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
-	st, err := openStorage(startCtx, &c.Settings, log)
+	cfg, err := c.config()
 	if err != nil {
 		return nil, nil, err
 	}
-	events := commands.NewLog(st.store, st.codec, log)
-	if err := useHashKey(startCtx, events, &c.Settings); err != nil {
-		return nil, nil, errors.Join(err, st.close())
-	}
-	runtime, err := projections.New(projections.Config{
-		DB: st.work, Store: st.store, Codec: st.codec, LogID: projections.LogIDOf(st.store, st.codec), Logger: log,
-		Projectors: append(projectors(st, events.Namespaces, domainrecall.NewAnalyzer(), log), c.embeddingProjectors()...),
-	})
+	cfg.Roles = nil // it needs the parts of every role
+	cfg.Logger = slog.New(slog.NewJSONHandler(env.Stderr, &slog.HandlerOptions{Level: max(level, slog.LevelWarn)}))
+	local, err := server.OpenRebuilder(ctx, cfg)
 	if err != nil {
-		return nil, nil, errors.Join(err, st.close())
+		return nil, nil, err
 	}
-	return localProjections{operatorProjections{runtime: runtime, log: events}}, st.close, nil
+	return local, local.Close, nil
 }
-
-// localProjections are the projections of this process, as a rebuilder.
-type localProjections struct{ operatorProjections }
-
-func (l localProjections) Projections(context.Context) ([]string, error) { return l.Names(), nil }
 
 // rebuildView prints the progress of each rebuild, at most twice a second.
 type rebuildView struct {
@@ -121,7 +120,7 @@ type rebuildView struct {
 	err  error
 }
 
-func (v *rebuildView) report(r operator.Rebuild) {
+func (v *rebuildView) report(r operatorapi.RebuildProgress) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !r.Done && time.Since(v.last[r.Projection]) < 500*time.Millisecond || v.err != nil {
@@ -132,8 +131,32 @@ func (v *rebuildView) report(r operator.Rebuild) {
 	case v.json:
 		v.err = json.NewEncoder(v.to).Encode(r)
 	case r.Done:
-		_, v.err = fmt.Fprintf(v.to, "%s: rebuilt, %d events in %.1f s (%.0f events/s)\n", r.Projection, r.Events, r.Seconds, r.Rate())
+		_, v.err = fmt.Fprintf(
+			v.to, "%s: rebuilt, %d events in %.1f s (%.0f events/s), %s\n",
+			r.Projection, r.Events, r.Seconds, r.Rate(), compared(r),
+		)
 	default:
-		_, v.err = fmt.Fprintf(v.to, "%s: position %d of %d, %.0f events/s\n", r.Projection, r.Position, r.Head, r.Rate())
+		_, v.err = fmt.Fprintf(
+			v.to, "%s: position %d of %d, %.0f events/s%s\n", r.Projection, r.Position, r.Head, r.Rate(), left(r),
+		)
 	}
+}
+
+// compared describes what a finished rebuild verified.
+func compared(r operatorapi.RebuildProgress) string {
+	if !r.Compared {
+		return "not compared with the rows before"
+	}
+	return "as many rows as before"
+}
+
+// left describes how much is left, and where an interrupted rebuild continued.
+func left(r operatorapi.RebuildProgress) (text string) {
+	if r.LeftSeconds > 0 {
+		text = ", " + time.Duration(r.LeftSeconds*float64(time.Second)).Round(time.Second).String() + " left"
+	}
+	if r.Resumed > 0 {
+		text += fmt.Sprintf(" (continued at %d)", r.Resumed)
+	}
+	return text
 }

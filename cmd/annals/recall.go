@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/annals-project/annals/internal/client"
 )
 
@@ -56,7 +58,7 @@ func (c *RecallCmd) Run(ctx context.Context, env *Env) error {
 }
 
 // recallText shows each result as its rank, kind and time, then its text and where it comes from.
-func recallText(page client.RecallPage) string {
+func recallText(page client.RecallResponse) string {
 	var b strings.Builder
 	for _, r := range page.Results {
 		_, _ = fmt.Fprintf(&b, "%d. %s, %s", r.Rank, r.Artifact.Kind, r.OccurredAt.UTC().Format("2006-01-02 15:04"))
@@ -75,7 +77,8 @@ func recallText(page client.RecallPage) string {
 			}
 		}
 	}
-	_, _ = fmt.Fprintf(&b, "%s, %s\n", plural(len(page.Results), "result", "results"), plural(page.UsedEvidenceTokens, "token", "tokens"))
+	_, _ = fmt.Fprintf(&b, "%s, %s\n", english.Plural(len(page.Results), "result", "results"),
+		english.Plural(page.UsedEvidenceTokens, "token", "tokens"))
 	return b.String()
 }
 

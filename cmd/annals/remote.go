@@ -6,15 +6,16 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/internal/client"
 )
 
-// Remote says which server a command calls, and as whom. What no flag and no variable sets is read from the data
-// folder's credentials.
+// Remote names the server that a command calls, and the key. The credentials file of the data folder
+// completes what no flag and no variable sets.
 type Remote struct {
-	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder, whose credentials.env holds the address and the keys."`
+	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder; its credentials.env holds the address and the keys."`
 	URL     string `name:"url" setting:"ANNALS_API_URL" help:"Address of the server."`
-	Key     string `name:"key" setting:"ANNALS_PROJECT_KEY" help:"Project key; better given by its variable, since others can see the flags of a process."`
+	Key     string `name:"key" setting:"ANNALS_PROJECT_KEY" help:"Project key; use the variable, since other users can see the flags of a process."`
 }
 
 // defaultURL is where a server listens that was started without settings.
@@ -22,7 +23,7 @@ const defaultURL = "http://127.0.0.1:8080"
 
 // fill completes the flags from the data folder.
 func (r *Remote) fill() (map[string]string, error) {
-	file, err := readCredentials(r.DataDir)
+	file, err := datafolder.ReadCredentials(r.DataDir)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +38,10 @@ func (r *Remote) client(o client.Options) (*client.Client, error) {
 		return nil, err
 	}
 	if r.Key == "" {
-		return nil, fmt.Errorf("no project key: set ANNALS_PROJECT_KEY, or name with --data-dir the data folder of the server (no key in %s)", r.DataDir)
+		return nil, fmt.Errorf(
+			"no project key: set ANNALS_PROJECT_KEY, or name with --data-dir the data folder of the server (no key in %s)",
+			r.DataDir,
+		)
 	}
 	c, err := client.New(r.URL, r.Key, o)
 	if err != nil {
@@ -53,7 +57,10 @@ func (r *Remote) management(key string) (*client.Client, error) {
 		return nil, err
 	}
 	if key = cmp.Or(key, file["ANNALS_MANAGEMENT_KEY"]); key == "" {
-		return nil, fmt.Errorf("no management key: set ANNALS_MANAGEMENT_KEY, or name with --data-dir the data folder of the server (no key in %s)", r.DataDir)
+		return nil, fmt.Errorf(
+			"no management key: set ANNALS_MANAGEMENT_KEY, or name with --data-dir the data folder of the server (no key in %s)",
+			r.DataDir,
+		)
 	}
 	c, err := client.New(r.URL, key, client.Options{})
 	if err != nil {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,45 +10,52 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/server"
+	"github.com/annals-project/annals/commands/pipeline/model"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/recallindex/elastic"
 )
 
-// Embedded is the value of a setting that asks for the part inside the process.
-const Embedded = "embedded"
-
-// SecretBytes is the length of the hashing key.
-const SecretBytes = 32
-
-// Settings are the settings of "serve". Each is a flag and a variable of the environment; the flag wins.
+// Settings are the settings of "serve". Each is a flag and an environment variable. The flag wins.
 type Settings struct {
-	DataDir     string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Folder that holds all that the service keeps."`
+	DataDir     string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Folder that holds all data of the service."`
 	APIAddr     string `name:"api-addr" setting:"ANNALS_API_ADDR" default:"127.0.0.1:8080" help:"Address that the API listens on."`
 	ConsoleAddr string `name:"console-addr" setting:"ANNALS_CONSOLE_ADDR" default:"127.0.0.1:8081" help:"Address that the console listens on."`
 	OpsAddr     string `name:"ops-addr" setting:"ANNALS_OPS_ADDR" help:"Address that /readyz and /metrics listen on, with the causes of what is not ready; default: that of the API, without causes."`
 	APIURL      string `name:"api-url" setting:"ANNALS_API_URL" help:"Public address of the API; default from the address it listens on."`
 	ConsoleURL  string `name:"console-url" setting:"ANNALS_CONSOLE_URL" help:"Public address of the console; default from the address it listens on."`
 	AuthURL     string `name:"auth-url" setting:"ANNALS_AUTH_URL" help:"Public address of the authorization server; default the console's."`
-	EventStore  string `name:"eventstore" setting:"ANNALS_EVENTSTORE" default:"embedded" help:"Event store: embedded, or esdb://host:2113."`
+	EventStore  string `name:"eventstore" setting:"ANNALS_EVENTSTORE" default:"embedded" help:"Event store: embedded, or a server such as esdb://host:2113, or the cluster of some hosts: esdb+discover://user:password@host1:2113,host2:2113?tlsCAFile=ca.pem; better set in the environment than as a flag."`
 	Postgres    string `name:"postgres" setting:"ANNALS_POSTGRES" default:"embedded" help:"Database: embedded, or postgres://user@host/database."`
-	Index       string `name:"index" setting:"ANNALS_INDEX" default:"embedded" help:"Recall index: embedded."`
+	Index       string `name:"index" setting:"ANNALS_INDEX" default:"embedded" help:"Recall index: embedded, or https://host:9200 of an Elasticsearch 8, which all processes share."`
+	IndexUser   string `name:"index-user" setting:"ANNALS_INDEX_USER" help:"User of the Elasticsearch, unless its address holds one."`
+	IndexPass   string `name:"index-password" setting:"ANNALS_INDEX_PASSWORD" help:"Password of the user; better set in the environment than as a flag."`
+	IndexKey    string `name:"index-key" setting:"ANNALS_INDEX_KEY" help:"API key of the Elasticsearch in its encoded form, instead of a user; better set in the environment than as a flag."`
+	IndexCA     string `name:"index-ca" setting:"ANNALS_INDEX_CA" help:"File with the certificates to trust for the Elasticsearch (PEM); default: those of the system."`
+	IndexName   string `name:"index-name" setting:"ANNALS_INDEX_NAME" default:"annals" help:"Beginning of the names of the indexes; services that share an Elasticsearch need different ones."`
+	Roles       string `name:"roles" aliases:"role" setting:"ANNALS_ROLES" default:"write,read,projector,pipeline,console" help:"What this process does, separated by commas: write, read, projector, pipeline, console. Less than all needs an event store, a database and an index outside the process."`
 	Pipeline    string `name:"pipeline" setting:"ANNALS_PIPELINE" default:"on" help:"Derive memory from what was sent: on or off."`
 	ModelURL    string `name:"model-url" setting:"ANNALS_MODEL_URL" help:"Base address of an OpenAI-compatible endpoint that extracts memory, such as https://models.example.com/v1; default: the built-in extractor."`
-	ModelName   string `name:"model-name" setting:"ANNALS_MODEL_NAME" help:"Model that the endpoint is asked for."`
-	ModelKey    string `name:"model-key" setting:"ANNALS_MODEL_KEY" help:"Key of the endpoint, where it wants one; better set in the environment than as a flag."`
-	EmbedURL    string `name:"embeddings-url" setting:"ANNALS_EMBEDDINGS_URL" help:"Base address of an OpenAI-compatible endpoint for embeddings; default: recall goes by words alone."`
-	EmbedName   string `name:"embeddings-name" setting:"ANNALS_EMBEDDINGS_NAME" help:"Model of the embeddings; another one embeds everything anew."`
-	EmbedKey    string `name:"embeddings-key" setting:"ANNALS_EMBEDDINGS_KEY" help:"Key of that endpoint, where it wants one; better set in the environment than as a flag."`
-	HashKey     string `name:"hash-key" setting:"ANNALS_HASH_KEY" help:"Key of the hashes that stand for customer text, 32 bytes as base64 or hex, never changed; default: drawn once into the data folder."`
-	SealKey     string `name:"seal-key" setting:"ANNALS_SEAL_KEY" help:"Keys that API keys are sealed with so that they can be shown again, each 32 bytes as base64 or hex, separated by commas: the first seals, the others open; better set in the environment than as a flag; default: drawn once into the data folder."`
+	ModelName   string `name:"model-name" setting:"ANNALS_MODEL_NAME" help:"Model at the endpoint."`
+	ModelKey    string `name:"model-key" setting:"ANNALS_MODEL_KEY" help:"Key of the endpoint, if it needs one; better set in the environment than as a flag."`
+	EmbedURL    string `name:"embeddings-url" setting:"ANNALS_EMBEDDINGS_URL" help:"Base address of an OpenAI-compatible endpoint for embeddings; default: search is lexical."`
+	EmbedName   string `name:"embeddings-name" setting:"ANNALS_EMBEDDINGS_NAME" help:"Model of the embeddings; a new model embeds everything again."`
+	EmbedKey    string `name:"embeddings-key" setting:"ANNALS_EMBEDDINGS_KEY" help:"Key of that endpoint, if it needs one; better set in the environment than as a flag."`
+	HashKey     string `name:"hash-key" setting:"ANNALS_HASH_KEY" help:"Key of the hashes of customer text, 32 bytes as base64 or hex, never changed; default: generated once in the data folder."`
+	SealKey     string `name:"seal-key" setting:"ANNALS_SEAL_KEY" help:"Keys that seal API keys, so that they can be revealed, each 32 bytes as base64 or hex, separated by commas: the first seals, all open; better set in the environment than as a flag; default: generated once in the data folder."`
 	TLSCert     string `name:"tls-cert" setting:"ANNALS_TLS_CERT" help:"Certificate file (PEM); with a key the API speaks HTTPS."`
 	TLSKey      string `name:"tls-key" setting:"ANNALS_TLS_KEY" help:"Private key file (PEM) of the certificate."`
-	MinFreeDisk int    `name:"min-free-disk" setting:"ANNALS_MIN_FREE_DISK" default:"1024" help:"MiB of the data folder's disk that must be free for writes to be taken; 0 looks at no disk."`
-	RateLimit   *int   `name:"rate-limit-per-minute" setting:"ANNALS_RATE_LIMIT_PER_MINUTE" help:"Requests that an organization may send in any 60 seconds, whatever its plan; 0 is no limit; default: as its plan says."`
+	MinFreeDisk int    `name:"min-free-disk" setting:"ANNALS_MIN_FREE_DISK" default:"1024" help:"MiB of the data folder's disk that must be free, or writes are refused; 0 checks no disk."`
+	RateLimit   *int   `name:"rate-limit-per-minute" setting:"ANNALS_RATE_LIMIT_PER_MINUTE" help:"Requests that an organization may send in any 60 seconds, whatever its plan; 0 is no limit; default: the limit of its plan."`
 	Plans       string `name:"plans" setting:"ANNALS_PLANS" help:"Terms of plans that differ from the default, as JSON by plan."`
 	LogLevel    string `name:"log-level" setting:"ANNALS_LOG_LEVEL" default:"info" help:"Least level that is logged: debug, info, warn or error."`
 }
 
-// Validate reports every setting that cannot work, with what would. Values that may hold a password are not repeated.
+// Validate returns an error for every setting that cannot work, with what to set instead. It does
+// not repeat values that may hold a password.
 func (s *Settings) Validate() error {
 	var errs []error
 	bad := func(name, format string, args ...any) {
@@ -59,28 +64,30 @@ func (s *Settings) Validate() error {
 	if strings.TrimSpace(s.DataDir) == "" {
 		bad("DATA_DIR", "is empty: name a folder, such as ./data")
 	}
-	for _, a := range []struct{ name, value string }{{"API_ADDR", s.APIAddr}, {"CONSOLE_ADDR", s.ConsoleAddr}, {"OPS_ADDR", s.OpsAddr}} {
+	type setting struct{ name, value string }
+	for _, a := range []setting{{"API_ADDR", s.APIAddr}, {"CONSOLE_ADDR", s.ConsoleAddr}, {"OPS_ADDR", s.OpsAddr}} {
 		if a.name == "OPS_ADDR" && a.value == "" {
 			continue
 		}
-		if _, _, err := splitAddr(a.value); err != nil {
+		if !isAddr(a.value) {
 			bad(a.name, "is %q: want host:port, such as 127.0.0.1:8080", a.value)
 		}
 	}
-	for _, u := range []struct{ name, value string }{{"API_URL", s.APIURL}, {"CONSOLE_URL", s.ConsoleURL}, {"AUTH_URL", s.AuthURL}} {
+	for _, u := range []setting{{"API_URL", s.APIURL}, {"CONSOLE_URL", s.ConsoleURL}, {"AUTH_URL", s.AuthURL}} {
 		if u.value != "" && !isBaseURL(u.value) {
 			bad(u.name, "is %q: want an address such as https://memory.example.com, without a query", u.value)
 		}
 	}
-	if s.EventStore != Embedded && !hasScheme(s.EventStore, "esdb", "esdb+discover") {
-		bad("EVENTSTORE", `is neither "embedded" nor an address such as esdb://host:2113`)
+	if s.EventStore != server.Embedded {
+		if err := esdb.CheckConnectionString(s.EventStore); err != nil {
+			bad("EVENTSTORE", `%v; want "embedded", or an address such as esdb+discover://user:password@host1:2113,host2:2113`, err)
+		}
 	}
-	if s.Postgres != Embedded && !hasScheme(s.Postgres, "postgres", "postgresql") {
+	if s.Postgres != server.Embedded && !hasScheme(s.Postgres, "postgres", "postgresql") {
 		bad("POSTGRES", `is neither "embedded" nor an address such as postgres://user@host:5432/annals`)
 	}
-	if s.Index != Embedded {
-		bad("INDEX", `can only be "embedded"`)
-	}
+	s.validateIndex(bad)
+	s.validateRoles(bad)
 	if s.MinFreeDisk < 0 {
 		bad("MIN_FREE_DISK", "is %d: want a number of MiB, 0 for none", s.MinFreeDisk)
 	}
@@ -90,22 +97,60 @@ func (s *Settings) Validate() error {
 	if s.Pipeline != "on" && s.Pipeline != "off" {
 		bad("PIPELINE", "is %q: want on or off", s.Pipeline)
 	}
-	if _, err := s.tariff(); err != nil {
+	if _, err := s.planTerms(); err != nil {
 		bad("PLANS", "%v", err)
 	}
 	if _, err := s.Level(); err != nil {
 		bad("LOG_LEVEL", "is %q: want debug, info, warn or error", s.LogLevel)
 	}
-	if _, err := DecodeSecret(s.HashKey); err != nil {
+	if _, err := datafolder.DecodeSecret(s.HashKey); err != nil {
 		bad("HASH_KEY", "%v", err)
 	}
-	if _, err := decodeSecrets(s.SealKey); err != nil {
+	if _, err := datafolder.DecodeSecrets(s.SealKey); err != nil {
 		bad("SEAL_KEY", "%v", err)
 	}
 	s.validateTLS(bad)
 	validateModel("MODEL", s.model(), bad)
 	validateModel("EMBEDDINGS", s.embeddings(), bad)
 	return errors.Join(errs...)
+}
+
+func (s *Settings) validateRoles(bad func(name, format string, args ...any)) {
+	roles, err := server.ParseRoles(s.Roles)
+	if err != nil {
+		bad("ROLES", "%v", err)
+		return
+	}
+	if setting, err := roles.CheckEmbedded(s.EventStore, s.Postgres, s.Index); err != nil {
+		bad(setting, "%v", err)
+	}
+}
+
+// validateIndex does not repeat the address, which may hold a password.
+func (s *Settings) validateIndex(bad func(name, format string, args ...any)) {
+	if o := s.elastic(); o != nil {
+		if err := o.Validate(); err != nil {
+			bad("INDEX", `cannot be used: %v; want "embedded", or an address such as https://user:password@host:9200`, err)
+		}
+		return
+	}
+	for _, o := range []struct{ name, value string }{
+		{"INDEX_USER", s.IndexUser}, {"INDEX_PASSWORD", s.IndexPass}, {"INDEX_KEY", s.IndexKey}, {"INDEX_CA", s.IndexCA},
+	} {
+		if o.value != "" {
+			bad(o.name, "is set, but ANNALS_INDEX is embedded: set that to the address of the Elasticsearch")
+		}
+	}
+}
+
+// elastic returns the Elasticsearch of the recall index, nil for an embedded index.
+func (s *Settings) elastic() *elastic.Options {
+	if s.Index == server.Embedded {
+		return nil
+	}
+	return &elastic.Options{
+		URL: s.Index, User: s.IndexUser, Password: s.IndexPass, Key: s.IndexKey, CA: s.IndexCA, Name: s.IndexName,
+	}
 }
 
 func (s *Settings) validateTLS(bad func(name, format string, args ...any)) {
@@ -125,10 +170,7 @@ func (s *Settings) validateTLS(bad func(name, format string, args ...any)) {
 	}
 }
 
-// PipelineOn says whether memory is derived.
-func (s *Settings) PipelineOn() bool { return s.Pipeline == "on" }
-
-// Level is the least level that is logged.
+// Level returns the lowest level that is logged.
 func (s *Settings) Level() (slog.Level, error) {
 	switch s.LogLevel {
 	case "debug", "info", "warn", "error":
@@ -140,81 +182,77 @@ func (s *Settings) Level() (slog.Level, error) {
 	}
 }
 
-// PublicURLs are the addresses that clients are told, without a trailing slash.
-type PublicURLs struct {
-	API, Console, Auth string
-}
-
-// auth is the addresses as the edge tells them.
-func (u PublicURLs) auth() auth.URLs { return auth.URLs{API: u.API, Console: u.Console, Auth: u.Auth} }
-
-// PublicURLs derives the addresses that are not set from those that are really listened on, which tell more than the settings
-// where these ask for port 0.
-func (s *Settings) PublicURLs(apiAddr, consoleAddr string) PublicURLs {
-	scheme := "http"
-	if s.TLSCert != "" {
-		scheme = "https"
+func isAddr(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
 	}
-	u := PublicURLs{
-		API:     or(s.APIURL, urlOf(scheme, apiAddr)),
-		Console: or(s.ConsoleURL, urlOf(scheme, consoleAddr)),
-	}
-	u.Auth = or(s.AuthURL, u.Console)
-	return u
-}
-
-// DecodeSecret reads a key of SecretBytes bytes from base64 or hex. An empty string is no key: nil, nil.
-func DecodeSecret(text string) ([]byte, error) {
-	if text == "" {
-		return nil, nil
-	}
-	for _, decode := range []func(string) ([]byte, error){
-		hex.DecodeString, base64.StdEncoding.DecodeString, base64.RawStdEncoding.DecodeString,
-		base64.URLEncoding.DecodeString, base64.RawURLEncoding.DecodeString,
-	} {
-		if b, err := decode(text); err == nil && len(b) == SecretBytes {
-			return b, nil
-		}
-	}
-	return nil, fmt.Errorf("is not %d bytes as base64 or hex: openssl rand -base64 %d makes one", SecretBytes, SecretBytes)
-}
-
-func or(value, otherwise string) string {
-	if value != "" {
-		return strings.TrimRight(value, "/")
-	}
-	return otherwise
-}
-
-// urlOf makes an address that this machine can call from one that it listens on.
-func urlOf(scheme, addr string) string {
-	host, port, err := splitAddr(addr)
-	if err != nil {
-		return scheme + "://" + addr
-	}
-	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
-		host = "localhost"
-	}
-	return scheme + "://" + net.JoinHostPort(host, port)
-}
-
-func splitAddr(addr string) (host, port string, err error) {
-	host, port, err = net.SplitHostPort(addr)
-	if err != nil {
-		return "", "", fmt.Errorf("split address: %w", err)
-	}
-	if _, err := net.LookupPort("tcp", port); err != nil {
-		return "", "", fmt.Errorf("port of address: %w", err)
-	}
-	return host, port, nil
+	return err == nil
 }
 
 func isBaseURL(text string) bool {
 	u, err := url.Parse(text)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.RawQuery == "" && u.Fragment == "" && u.User == nil
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" &&
+		u.RawQuery == "" && u.Fragment == "" && u.User == nil
 }
 
 func hasScheme(text string, schemes ...string) bool {
 	scheme, rest, ok := strings.Cut(text, "://")
 	return ok && rest != "" && slices.Contains(schemes, scheme)
+}
+
+// model returns the endpoint that extracts memory, zero for the built-in extractor.
+func (s *Settings) model() model.Endpoint {
+	return model.Endpoint{URL: s.ModelURL, Name: s.ModelName, Key: s.ModelKey}
+}
+
+// embeddings returns the endpoint for embeddings, zero for none.
+func (s *Settings) embeddings() model.Endpoint {
+	return model.Endpoint{URL: s.EmbedURL, Name: s.EmbedName, Key: s.EmbedKey}
+}
+
+// validateModel reports an endpoint that is set in part or cannot work. It does not repeat the
+// address, which may hold a password.
+func validateModel(family string, e model.Endpoint, bad func(name, format string, args ...any)) {
+	switch {
+	case e.URL == "" && e.Name == "" && e.Key == "":
+	case e.URL == "":
+		bad(family+"_URL",
+			"is not set, but ANNALS_%s_NAME or ANNALS_%s_KEY is: set the address of the endpoint, or none of them", family, family)
+	case e.Name == "":
+		bad(family+"_NAME", "is not set, but ANNALS_%s_URL is: name the model at the endpoint", family)
+	default:
+		if err := e.Validate(); err != nil {
+			bad(family+"_URL", "cannot be used: %v", err)
+		}
+	}
+}
+
+// planTerms returns the terms of every plan.
+func (s *Settings) planTerms() (metering.PlanTerms, error) {
+	if s.Plans == "" {
+		return metering.DefaultTariff(), nil
+	}
+	return metering.DefaultTariff().Override(s.Plans)
+}
+
+// config returns the configuration of the service, without a logger. The settings must be valid.
+func (s *Settings) config() (server.Config, error) {
+	terms, err := s.planTerms()
+	if err != nil {
+		return server.Config{}, err
+	}
+	roles, err := server.ParseRoles(s.Roles)
+	if err != nil {
+		return server.Config{}, fmt.Errorf("ANNALS_ROLES %w", err)
+	}
+	return server.Config{
+		Data:    datafolder.Folder{Dir: s.DataDir, HashKey: s.HashKey, SealKey: s.SealKey},
+		Roles:   roles,
+		APIAddr: s.APIAddr, ConsoleAddr: s.ConsoleAddr, OpsAddr: s.OpsAddr,
+		URLs:       auth.URLs{API: s.APIURL, Console: s.ConsoleURL, Auth: s.AuthURL},
+		EventStore: s.EventStore, Postgres: s.Postgres, Index: s.elastic(), Derive: s.Pipeline == "on",
+		Model: s.model(), Embeddings: s.embeddings(), TLSCert: s.TLSCert, TLSKey: s.TLSKey,
+		MinFreeDisk: uint64(s.MinFreeDisk) << 20, RateLimit: s.RateLimit, PlanTerms: terms,
+	}, nil
 }

@@ -2,24 +2,25 @@ package main
 
 import (
 	"encoding/base64"
-	"encoding/hex"
 	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/server"
 )
 
 // valid are settings as the parser leaves them when nothing is set.
 func valid() Settings {
 	return Settings{
 		DataDir: "./data", APIAddr: "127.0.0.1:8080", ConsoleAddr: "127.0.0.1:8081",
-		EventStore: Embedded, Postgres: Embedded, Index: Embedded, Pipeline: "on", LogLevel: "info",
+		EventStore: server.Embedded, Postgres: server.Embedded, Index: server.Embedded, Pipeline: "on", LogLevel: "info",
+		Roles: server.AllRoles().String(),
 	}
 }
 
-func TestSettingsThatWork(t *testing.T) {
+func TestSettings_Valid(t *testing.T) {
 	for name, change := range map[string]func(*Settings){
 		"defaults":           func(*Settings) {},
 		"any host":           func(s *Settings) { s.APIAddr = ":8080" },
@@ -32,10 +33,16 @@ func TestSettingsThatWork(t *testing.T) {
 		"model":              func(s *Settings) { s.ModelURL, s.ModelName, s.ModelKey = "https://models.example.com/v1", "small", "k" },
 		"embeddings":         func(s *Settings) { s.EmbedURL, s.EmbedName = "http://127.0.0.1:11434/v1", "small" },
 		"plans":              func(s *Settings) { s.Plans = `{"flex":{"projects":50}}` },
-		"model without key":  func(s *Settings) { s.ModelURL, s.ModelName = "http://127.0.0.1:11434/v1", "small" },
-		"no rate limit":      func(s *Settings) { s.RateLimit = new(0) },
-		"key as hex":         func(s *Settings) { s.HashKey = strings.Repeat("0f", SecretBytes) },
-		"key as base64":      func(s *Settings) { s.HashKey = base64.StdEncoding.EncodeToString(make([]byte, SecretBytes)) },
+		"write alone": func(s *Settings) {
+			s.Roles, s.EventStore, s.Postgres = "write", "esdb://log:2113", "postgres://db/annals"
+		},
+		"all but write": func(s *Settings) {
+			s.Roles, s.EventStore, s.Postgres = "read, projector,pipeline", "esdb://log:2113", "postgres://db/annals"
+		},
+		"model without key": func(s *Settings) { s.ModelURL, s.ModelName = "http://127.0.0.1:11434/v1", "small" },
+		"no rate limit":     func(s *Settings) { s.RateLimit = new(0) },
+		"key as hex":        func(s *Settings) { s.HashKey = strings.Repeat("0f", datafolder.SecretBytes) },
+		"key as base64":     func(s *Settings) { s.HashKey = base64.StdEncoding.EncodeToString(make([]byte, datafolder.SecretBytes)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := valid()
@@ -47,7 +54,7 @@ func TestSettingsThatWork(t *testing.T) {
 	}
 }
 
-func TestSettingsThatCannotWork(t *testing.T) {
+func TestSettings_Invalid(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing.pem")
 	for name, c := range map[string]struct {
 		change func(*Settings)
@@ -58,23 +65,39 @@ func TestSettingsThatCannotWork(t *testing.T) {
 		"port too high":        {func(s *Settings) { s.ConsoleAddr = "localhost:99999" }, "ANNALS_CONSOLE_ADDR"},
 		"relative URL":         {func(s *Settings) { s.APIURL = "memory.example.com" }, "ANNALS_API_URL"},
 		"URL with a query":     {func(s *Settings) { s.AuthURL = "https://a.example.com/?x=1" }, "ANNALS_AUTH_URL"},
-		"event store":          {func(s *Settings) { s.EventStore = "kafka://h" }, "esdb://host:2113"},
+		"event store":          {func(s *Settings) { s.EventStore = "kafka://h" }, "ANNALS_EVENTSTORE begins with neither"},
+		"event store's CA":     {func(s *Settings) { s.EventStore = "esdb+discover://u:secret@h1,h2?tlsCAFile=" + missing }, "wrong tlsCAFile"},
+		"event store's key":    {func(s *Settings) { s.EventStore = "esdb+discover://u:secret@h1,h2?tlsCaFil=x" }, `unknown setting "tlsCaFil"`},
 		"database":             {func(s *Settings) { s.Postgres = "mysql://u:secret@h/db" }, "ANNALS_POSTGRES"},
-		"index":                {func(s *Settings) { s.Index = "https://search" }, "ANNALS_INDEX"},
-		"pipeline":             {func(s *Settings) { s.Pipeline = "maybe" }, "on or off"},
-		"level":                {func(s *Settings) { s.LogLevel = "loud" }, "debug, info, warn or error"},
-		"plans":                {func(s *Settings) { s.Plans = `{"gold":{}}` }, "ANNALS_PLANS names the plan \"gold\""},
-		"terms of a plan":      {func(s *Settings) { s.Plans = `{"flex":{"projects":-1}}` }, "projects is -1"},
-		"short key":            {func(s *Settings) { s.HashKey = "abcd" }, "openssl rand"},
-		"short seal key":       {func(s *Settings) { s.SealKey = strings.Repeat("0f", SecretBytes) + ",abcd" }, "ANNALS_SEAL_KEY holds as key 2"},
-		"model without URL":    {func(s *Settings) { s.ModelName = "small" }, "ANNALS_MODEL_URL is not set"},
-		"model's key alone":    {func(s *Settings) { s.ModelKey = "secret" }, "ANNALS_MODEL_URL is not set"},
-		"embeddings in part":   {func(s *Settings) { s.EmbedKey = "secret" }, "ANNALS_EMBEDDINGS_URL is not set"},
-		"model without name":   {func(s *Settings) { s.ModelURL = "https://u:secret@models.example.com/v1" }, "ANNALS_MODEL_NAME is not set"},
-		"model's URL":          {func(s *Settings) { s.ModelURL, s.ModelName = "models:secret/v1", "small" }, "ANNALS_MODEL_URL cannot be used"},
-		"rate limit":           {func(s *Settings) { s.RateLimit = new(-1) }, "ANNALS_RATE_LIMIT_PER_MINUTE is -1"},
-		"certificate alone":    {func(s *Settings) { s.TLSCert = missing }, "ANNALS_TLS_KEY"},
-		"missing certificate":  {func(s *Settings) { s.TLSCert, s.TLSKey = missing, missing }, "cannot be read"},
+		"index":                {func(s *Settings) { s.Index = "kafka://u:secret@h" }, "ANNALS_INDEX cannot be used: the address"},
+		"index's user":         {func(s *Settings) { s.Index, s.IndexUser = "https://h:9200", "u" }, "a user is set without a password"},
+		"index's credentials": {func(s *Settings) {
+			s.Index, s.IndexKey = "https://u:secret@h:9200", "secret"
+		}, "an API key and a user are set"},
+		"index's CA":               {func(s *Settings) { s.Index, s.IndexCA = "https://h:9200", missing }, "the CA cannot be read"},
+		"index's name":             {func(s *Settings) { s.Index, s.IndexName = "https://h:9200", "A*" }, "the name must be"},
+		"key of an embedded index": {func(s *Settings) { s.IndexKey = "secret" }, "ANNALS_INDEX_KEY is set, but ANNALS_INDEX is embedded"},
+		"role":                     {func(s *Settings) { s.Roles = "write,reed" }, "ANNALS_ROLES names the role \"reed\""},
+		"no role":                  {func(s *Settings) { s.Roles = "," }, "ANNALS_ROLES names the role \"\""},
+		"roles, embedded log":      {func(s *Settings) { s.Roles, s.Postgres = "read", "postgres://db/annals" }, "ANNALS_EVENTSTORE is embedded"},
+		"roles, embedded db":       {func(s *Settings) { s.Roles, s.EventStore = "write", "esdb://log:2113" }, "ANNALS_POSTGRES is embedded"},
+		"roles, embedded index": {func(s *Settings) {
+			s.Roles, s.EventStore, s.Postgres = "write,read", "esdb://log:2113", "postgres://db/annals"
+		}, "ANNALS_INDEX is embedded"},
+		"pipeline":            {func(s *Settings) { s.Pipeline = "maybe" }, "on or off"},
+		"level":               {func(s *Settings) { s.LogLevel = "loud" }, "debug, info, warn or error"},
+		"plans":               {func(s *Settings) { s.Plans = `{"gold":{}}` }, "ANNALS_PLANS names the plan \"gold\""},
+		"terms of a plan":     {func(s *Settings) { s.Plans = `{"flex":{"projects":-1}}` }, "projects is -1"},
+		"short key":           {func(s *Settings) { s.HashKey = "abcd" }, "openssl rand"},
+		"short seal key":      {func(s *Settings) { s.SealKey = strings.Repeat("0f", datafolder.SecretBytes) + ",abcd" }, "ANNALS_SEAL_KEY holds as key 2"},
+		"model without URL":   {func(s *Settings) { s.ModelName = "small" }, "ANNALS_MODEL_URL is not set"},
+		"model's key alone":   {func(s *Settings) { s.ModelKey = "secret" }, "ANNALS_MODEL_URL is not set"},
+		"embeddings in part":  {func(s *Settings) { s.EmbedKey = "secret" }, "ANNALS_EMBEDDINGS_URL is not set"},
+		"model without name":  {func(s *Settings) { s.ModelURL = "https://u:secret@models.example.com/v1" }, "ANNALS_MODEL_NAME is not set"},
+		"model's URL":         {func(s *Settings) { s.ModelURL, s.ModelName = "models:secret/v1", "small" }, "ANNALS_MODEL_URL cannot be used"},
+		"rate limit":          {func(s *Settings) { s.RateLimit = new(-1) }, "ANNALS_RATE_LIMIT_PER_MINUTE is -1"},
+		"certificate alone":   {func(s *Settings) { s.TLSCert = missing }, "ANNALS_TLS_KEY"},
+		"missing certificate": {func(s *Settings) { s.TLSCert, s.TLSKey = missing, missing }, "cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := valid()
@@ -90,7 +113,7 @@ func TestSettingsThatCannotWork(t *testing.T) {
 	}
 }
 
-func TestEveryWrongSettingIsNamedAtOnce(t *testing.T) {
+func TestSettings_AllErrorsAtOnce(t *testing.T) {
 	s := valid()
 	s.APIAddr, s.Pipeline, s.LogLevel = "x", "x", "x"
 	err := s.Validate()
@@ -101,42 +124,25 @@ func TestEveryWrongSettingIsNamedAtOnce(t *testing.T) {
 	}
 }
 
-func TestPublicURLs(t *testing.T) {
-	for name, c := range map[string]struct {
-		change       func(*Settings)
-		api, console string
-		want         PublicURLs
-	}{
-		"from what is listened on": {func(*Settings) {}, "127.0.0.1:41234", "127.0.0.1:41235", PublicURLs{"http://127.0.0.1:41234", "http://127.0.0.1:41235", "http://127.0.0.1:41235"}},
-		"every interface":          {func(*Settings) {}, "[::]:8080", "0.0.0.0:8081", PublicURLs{"http://localhost:8080", "http://localhost:8081", "http://localhost:8081"}},
-		"HTTPS":                    {func(s *Settings) { s.TLSCert = "c" }, "h:1", "127.0.0.1:8081", PublicURLs{"https://h:1", "https://127.0.0.1:8081", "https://127.0.0.1:8081"}},
-		"set":                      {func(s *Settings) { s.APIURL, s.ConsoleURL = "https://a/", "https://c/" }, "h:1", "h:2", PublicURLs{"https://a", "https://c", "https://c"}},
-		"own authorization server": {func(s *Settings) { s.AuthURL = "https://auth" }, "h:1", "h:2", PublicURLs{"http://h:1", "http://h:2", "https://auth"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := valid()
-			c.change(&s)
-			if diff := cmp.Diff(c.want, s.PublicURLs(c.api, c.console)); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
-func TestDecodeSecretTakesHexAndBase64(t *testing.T) {
-	want := []byte("0123456789abcdef0123456789abcdef")
-	for _, text := range []string{hex.EncodeToString(want), base64.StdEncoding.EncodeToString(want), base64.RawURLEncoding.EncodeToString(want)} {
-		got, err := DecodeSecret(text)
-		if err != nil || string(got) != string(want) {
-			t.Errorf("%q: got %q, %v", text, got, err)
-		}
-	}
-}
-
-func TestLevel(t *testing.T) {
+func TestSettings_Level(t *testing.T) {
 	s := valid()
 	s.LogLevel = "warn"
 	if got, err := s.Level(); err != nil || got != slog.LevelWarn {
 		t.Fatalf("got %v, %v", got, err)
+	}
+}
+
+func TestSettings_OpsAddr(t *testing.T) {
+	for value, fine := range map[string]bool{
+		"": true, "127.0.0.1:9090": true, ":0": true, "9090": false, "host:none": false,
+	} {
+		s := Settings{
+			DataDir: "d", APIAddr: "127.0.0.1:0", ConsoleAddr: "127.0.0.1:0", OpsAddr: value,
+			EventStore: server.Embedded, Postgres: server.Embedded, Index: server.Embedded,
+			Pipeline: "on", LogLevel: "warn",
+		}
+		if err := s.Validate(); (err == nil) != fine || err != nil && !strings.Contains(err.Error(), "ANNALS_OPS_ADDR") {
+			t.Errorf("%q: %v", value, err)
+		}
 	}
 }

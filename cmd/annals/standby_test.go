@@ -12,7 +12,7 @@ import (
 	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
 )
 
-func (s *served) recall(query string) (page client.RecallPage, code string) {
+func (s *served) recall(query string) (page client.RecallResponse, code string) {
 	s.d.t.Helper()
 	page, err := s.client().Recall(s.d.t.Context(), client.RecallRequest{Query: query, Identity: "ana"})
 	if refused, ok := errors.AsType[*client.Error](err); ok {
@@ -24,9 +24,9 @@ func (s *served) recall(query string) (page client.RecallPage, code string) {
 	return page, ""
 }
 
-// Of two processes the second serves all but recall, takes the index over when the first is killed, and keeps it when that comes
-// back: what was sent through either is recalled, whoever answers.
-func TestSecondProcessTakesTheIndexOver(t *testing.T) {
+// Of two processes the second serves everything but recall. It takes the index over when the first is
+// killed, and keeps it when the first restarts. Both recall what was sent through either.
+func TestStandby_TakesIndexOver(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t, time.Now(), 2)
 	first, second := d.processes[0], d.processes[1]
@@ -57,7 +57,7 @@ func TestSecondProcessTakesTheIndexOver(t *testing.T) {
 	first.kill()
 	send(second, "b", "The code word of autumn is chrysanthemum.")
 	d.until("the second has taken over", func() bool { _, code := second.recall("x"); return code == "" })
-	// From its first answer on the index is whole: what was fed to the other before is here.
+	// The index is complete from its first answer on, with what was fed to the other before.
 	if !found(second, "marigold") {
 		t.Error("what the first had in its index is lost")
 	}
@@ -66,8 +66,10 @@ func TestSecondProcessTakesTheIndexOver(t *testing.T) {
 	if _, code := first.recall("marigold"); code != fault.CodeServiceUnavailable {
 		t.Errorf("the first is back with its old index and answers %q", code)
 	}
-	// What is deleted from here on goes from the index of the second alone, so that the first must not keep any of it.
-	d.until("the first has emptied its index", func() bool { return len(blevetest.Holding(t, filepath.Join(first.dir, "recall"), "marigold")) == 0 })
+	// Deletions now purge only the index of the second, so the first must not keep anything.
+	d.until("the first has emptied its index", func() bool {
+		return len(blevetest.Holding(t, filepath.Join(first.dir, "recall"), "marigold")) == 0
+	})
 	if in := blevetest.Holding(t, filepath.Join(second.dir, "recall"), "marigold"); len(in) == 0 {
 		t.Error("the second has emptied its index too")
 	}

@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/annals-project/annals/internal/client"
 )
 
@@ -93,13 +95,23 @@ func tellCondition(w io.Writer, url string, is client.Condition) error {
 		lines = append(lines, is.OpenTooLong)
 	}
 	if len(is.RecallIncomplete) > 0 {
-		lines = append(lines, "parts of the index are filled again, and recall of their projects is refused meanwhile: "+strings.Join(is.RecallIncomplete, ", "))
+		lines = append(
+			lines,
+			"parts of the index are filled again, and recall of their projects is refused meanwhile: "+strings.Join(
+				is.RecallIncomplete, ", ",
+			),
+		)
 	}
 	if is.RecallElsewhere != "" {
 		lines = append(lines, "recall is not answered here: "+is.RecallElsewhere)
 	}
 	if is.BulkWritesLost > 0 {
-		lines = append(lines, plural(is.BulkWritesLost, "bulk write", "bulk writes")+" of identities given up, since the rows could not be read")
+		lines = append(
+			lines,
+			english.Plural(
+				is.BulkWritesLost, "bulk write", "bulk writes",
+			)+" of identities given up, since the rows could not be read",
+		)
 	}
 	for _, e := range is.SetAside {
 		by := "all projections"

@@ -11,6 +11,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/stream"
 )
 
@@ -21,7 +22,7 @@ var actors = []string{"ana", "bo", "cy"}
 func wide(n int) map[string]string {
 	traits := make(map[string]string, n)
 	for i := range n {
-		traits[fmt.Sprint("key", i)] = strings.Repeat("x", identity.MaxTraitValue)
+		traits[fmt.Sprint("key", i)] = strings.Repeat("x", limit.TraitValue)
 	}
 	return traits
 }
@@ -35,7 +36,8 @@ func identityOperations() []operation {
 	}
 	member := func(s *scene) {
 		known(s)
-		_, err := s.write.PutAudience(s.t.Context(), s.call, commands.AudiencePut{Slug: "team", Kind: audience.KindFixed, Identities: []string{"ana"}})
+		_, err := s.write.PutAudience(s.t.Context(), s.call,
+			commands.AudiencePut{Slug: "team", Kind: audience.KindFixed, Identities: []string{"ana"}})
 		s.must(err)
 	}
 	return []operation{
@@ -61,14 +63,16 @@ func identityOperations() []operation {
 			_, err := s.write.PutIdentity(s.t.Context(), s.call, "cy", nil)
 			s.must(err)
 		}, act: func(s *scene, c *commands.Service, _ *Finisher) error {
-			_, err := c.PutAudience(s.t.Context(), s.call, commands.AudiencePut{Slug: "team", Kind: audience.KindFixed, Identities: actors})
+			_, err := c.PutAudience(s.t.Context(), s.call,
+				commands.AudiencePut{Slug: "team", Kind: audience.KindFixed, Identities: actors})
 			return err
 		}},
 		{name: "finishing bulk writes and removals", prepare: func(s *scene) {
 			member(s)
-			// A write more or less, and the process dies within the fan-out, or behind the removal.
-			if _, err := s.stop(3).BulkIdentities(s.t.Context(), s.call, []identity.Row{{Identity: "bo"}, {Identity: "cy", Traits: map[string]string{"c": "3"}}}); err == nil {
-				s.t.Fatal("answered behind a dead store")
+			// A write more or less, and the process dies within the fan-out, or after the removal.
+			if _, err := s.stop(3).BulkIdentities(s.t.Context(), s.call,
+				[]identity.Row{{Identity: "bo"}, {Identity: "cy", Traits: map[string]string{"c": "3"}}}); err == nil {
+				s.t.Fatal("the call succeeded after its store died")
 			}
 			s.must(s.stop(1).DeleteIdentity(s.t.Context(), s.call, "ana"))
 			s.passHead()
@@ -85,7 +89,8 @@ func (s *scene) people() []string {
 	project := s.call.Principal.Project
 	var all []string
 	for _, name := range actors {
-		facts, err := s.log.ReadFrom(s.t.Context(), stream.Name(stream.Identity, stream.IdentityID(project.Namespace, name)), 0)
+		facts, err := s.log.ReadFrom(s.t.Context(), stream.Name(stream.Identity,
+			stream.IdentityID(project.Namespace, name)), 0)
 		s.must(err)
 		types := make([]string, len(facts))
 		for i, f := range facts {
@@ -96,8 +101,13 @@ func (s *scene) people() []string {
 			all = append(all, fmt.Sprint("record of ", name, ": ", strings.Join(types, " ")))
 		}
 	}
-	for table, where := range map[string]string{"identities": "origin <> 'ingest'", "audiences": "true", "removals": "true", "bulks": "true", "bulk_rows": "true"} {
-		rows, err := s.db.Query(s.t.Context(), fmt.Sprintf(`select (to_jsonb(r) - $2::text[])::text from directory.%s r where project_id = $1 and %s`, table, where),
+	for table, where := range map[string]string{
+		"identities": "origin <> 'ingest'", "audiences": "true",
+		"removals": "true", "bulks": "true", "bulk_rows": "true",
+	} {
+		rows, err := s.db.Query(s.t.Context(),
+			fmt.Sprintf(`select (to_jsonb(r) - $2::text[])::text from directory.%s r where project_id = $1 and %s`, table,
+				where),
 			project.ID, []string{"id", "project_id", "position", "bulk_id", "identity_id", "marks"})
 		s.must(err)
 		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -106,7 +116,7 @@ func (s *scene) people() []string {
 			all = append(all, "directory."+table+" "+row)
 		}
 	}
-	audiences, err := s.whole.directory.AudienceList(s.t.Context(), project)
+	audiences, err := s.harness.directory.AudienceList(s.t.Context(), project)
 	s.must(err)
 	for _, a := range audiences {
 		if a.Slug == audience.Default {
@@ -115,9 +125,10 @@ func (s *scene) people() []string {
 		all = append(all, fmt.Sprintf("audiences %s: %d members, %v", a.Slug, a.MemberCount, a.Identities))
 	}
 	for _, name := range actors {
-		reached, err := s.whole.directory.Reach(s.t.Context(), project, name)
+		reached, err := s.harness.directory.Reach(s.t.Context(), project, name)
 		s.must(err)
-		all = append(all, fmt.Sprintf("%s reaches %d", name, len(slices.DeleteFunc(reached, func(id uuid.UUID) bool { return id == uuid.Nil }))))
+		all = append(all, fmt.Sprintf("%s reaches %d", name, len(slices.DeleteFunc(reached.Audiences,
+			func(id uuid.UUID) bool { return id == uuid.Nil }))))
 	}
 	return all
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// outcome is what stands in the end, without ids, positions and times: the streams, the rows of the project, and the documents of its
-// index. A claim alone is no send, and of a blob that is ended nothing is left.
+// outcome is what stands in the end, without ids, positions and times: the streams, the rows of
+// the project, and the documents of its index. A claim alone is no send, and of a blob that is
+// ended nothing is left.
 func (s *scene) outcome() []string {
 	s.t.Helper()
 	labels, streams := map[uuid.UUID]string{}, map[string][]string{}
@@ -42,13 +43,14 @@ func (s *scene) outcome() []string {
 	}
 	var all []string
 	for name, types := range streams {
-		family := stream.Family(name)
+		family := stream.Category(name)
 		if _, _, err := s.store.ReadLast(s.t.Context(), name); errors.Is(err, eventstore.ErrDeleted) {
 			types = []string{"ended"}
 		} else {
 			s.must(err)
 		}
-		if len(types) == 0 || family == stream.Blob && types[0] == "ended" || family == stream.Ingestion && slices.Equal(types, []string{"ingestion.claimed.v1"}) || family == stream.Identity {
+		if len(types) == 0 || family == stream.Blob && types[0] == "ended" || family == stream.Ingestion &&
+			slices.Equal(types, []string{"ingestion.claimed.v1"}) || family == stream.Identity {
 			continue
 		}
 		all = append(all, fmt.Sprint(family, " ", labels[stream.Owner(name)], ": ", strings.Join(types, " ")))
@@ -58,7 +60,8 @@ func (s *scene) outcome() []string {
 		"datapoints.blobs", "datapoints.readiness", "datapoints.verdicts", "memories.memories", "memories.edges", "memories.captured", "memories.gone",
 		"recallindex.data_points",
 	} {
-		rows, err := s.db.Query(s.t.Context(), fmt.Sprintf(`select (to_jsonb(r) - $2::text[])::text from %s r where project_id = $1`, table),
+		rows, err := s.db.Query(s.t.Context(),
+			fmt.Sprintf(`select (to_jsonb(r) - $2::text[])::text from %s r where project_id = $1`, table),
 			s.call.Principal.Project.ID, []string{
 				"id", "project_id", "ingestion_id", "data_point", "node_id", "request_id", "deletion_id", "owner", "stream", "send", "position", "content_blob",
 				"metadata_blob", "blobs", "deadline", "accepted_at", "deleted_at", "settled_at", "verdict_at", "last_deleted_at", "occurred_at",
@@ -86,11 +89,13 @@ func (s *scene) documents(labels map[uuid.UUID]string) []string {
 	all := []string{fmt.Sprint("index: ", n, " documents")}
 	for _, part := range []recallindex.Part{recallindex.Sources, recallindex.Memories} {
 		found, err := s.index.Search(s.t.Context(), recallindex.Query{
-			Project: project, Part: part, Terms: recall.NewAnalyzer().Query("one two three four five text memory"), Audiences: []uuid.UUID{uuid.Nil}, Size: 1000,
+			Project: project, Part: part, Terms: recall.NewAnalyzer().Query("one two three four five text memory"),
+			Audiences: []uuid.UUID{uuid.Nil}, Size: 1000,
 		})
 		s.must(err)
 		for _, hit := range found.Hits {
-			all = append(all, fmt.Sprintf("%s of %s: revision %d, %d, length %d, %v", part, labels[hit.DataPoint], hit.Revision, hit.N, hit.Length, hit.Counts))
+			all = append(all, fmt.Sprintf("%s of %s: revision %d, %d, length %d, %v", part, labels[hit.DataPoint],
+				hit.Revision, hit.N, hit.Length, hit.Counts))
 		}
 	}
 	return all

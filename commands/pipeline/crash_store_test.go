@@ -34,7 +34,9 @@ func (v *victim) write(do func() error) error {
 	}
 }
 
-func (v *victim) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (done eventstore.Appended, err error) {
+func (v *victim) Append(ctx context.Context, name string, expected eventstore.Revision,
+	events []eventstore.Proposed,
+) (done eventstore.Appended, err error) {
 	err = v.write(func() (err error) {
 		done, err = v.Store.Append(ctx, name, expected, events)
 		return err
@@ -42,7 +44,9 @@ func (v *victim) Append(ctx context.Context, name string, expected eventstore.Re
 	return done, err
 }
 
-func (v *victim) Tombstone(ctx context.Context, name string, expected eventstore.Revision) (at eventstore.Position, err error) {
+func (v *victim) Tombstone(ctx context.Context, name string, expected eventstore.Revision) (at eventstore.Position,
+	err error,
+) {
 	err = v.write(func() (err error) {
 		at, err = v.Store.Tombstone(ctx, name, expected)
 		return err
@@ -60,7 +64,9 @@ type serial struct {
 	turn chan struct{}
 }
 
-func (s serial) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+func (s serial) Append(ctx context.Context, name string, expected eventstore.Revision,
+	events []eventstore.Proposed,
+) (eventstore.Appended, error) {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	return s.victim.Append(ctx, name, expected, events)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/ingestion"
@@ -22,7 +23,7 @@ import (
 
 // scene is one run of an operation, in a project of its own.
 type scene struct {
-	*whole
+	*harness
 	start eventstore.Position
 	send  uuid.UUID
 }
@@ -36,7 +37,8 @@ type operation struct {
 	act     func(*scene, *commands.Service, *Finisher) error
 }
 
-// alone are the commands that are one append, decided on the stream that it goes to: a crash leaves all of it or nothing.
+// alone are the commands that are one append, decided on the stream that it goes to: a crash
+// leaves all of it or nothing.
 var alone = []string{
 	"CreateProject", "CreateKey", "RevokeKey", "SetArchived", "SetCaps", "SetPlan", "SetSpendCap", "GrantCredits", "RotateManagementKey",
 	"DeleteAudience", "RecomputeAudience",
@@ -71,7 +73,8 @@ func (s *scene) remove(ids ...string) {
 	s.must(err)
 }
 
-// remember derives memories of a data point of the last batch, as a worker would; those of one whose text is long lie in a blob.
+// remember derives memories of a data point of the last batch, as a worker would; those of one
+// whose text is long lie in a blob.
 func (s *scene) remember(id string, ordinal int, inBlob bool) {
 	s.t.Helper()
 	point := stream.DataPointID(s.call.Principal.Project.Namespace, id)
@@ -80,19 +83,21 @@ func (s *scene) remember(id string, ordinal int, inBlob bool) {
 	s.must(err)
 	_, standing, _ := datapoint.SendOf(last.Event)
 	e := memory.Derived{
-		ProjectID: s.call.Principal.Project.ID, IngestionID: s.send, Ordinal: ordinal, Revision: standing.Head().Revision, Extractor: "builtin/1", DerivedAt: at,
+		ProjectID: s.call.Principal.Project.ID, IngestionID: s.send, Ordinal: ordinal, Revision: standing.Head().Revision,
+		Extractor: "builtin/1", DerivedAt: at,
 		OccurredAt: at,
 	}
 	for n := range 2 {
 		e.Memories = append(e.Memories, memory.Memory{
-			ID: memory.ID(point, e.Revision, n), Kind: memory.Claim, Content: fmt.Sprintf("memory %d of %s", n, id), Excerpt: "text", Subject: id,
+			ID: memory.ID(point, e.Revision, n), Kind: memory.Claim, Content: fmt.Sprintf("memory %d of %s", n, id),
+			Excerpt: "text", Subject: id,
 			Attribute: "text", Inputs: []uuid.UUID{datapoint.NodeID(point, e.Revision)},
 		})
 	}
 	if inBlob {
 		data, err := memory.Encode(e.Memories)
 		s.must(err)
-		ref, err := eventstore.WriteBlob(s.t.Context(), s.store, s.log.Codec, point, meta.CommandID, e.ProjectID, at.Add(commands.BlobKeep), meta, data)
+		ref, err := s.log.WriteBlob(s.t.Context(), point, meta.CommandID, e.ProjectID, at.Add(blob.Keep), meta, data)
 		s.must(err)
 		e.Memories, e.Blob = nil, &ref
 	}
@@ -167,8 +172,9 @@ func operations() []operation {
 		{name: "completing a batch and its deletion", prepare: func(s *scene) {
 			known(s)
 			s.commitBatch("open", batch...)
-			if err := s.stop(1).DeleteSend(s.t.Context(), s.call, stream.IngestionID(s.call.Principal.Project.Namespace, "open")); err == nil {
-				s.t.Fatal("answered behind a dead store")
+			if err := s.stop(1).DeleteSend(s.t.Context(), s.call,
+				stream.IngestionID(s.call.Principal.Project.Namespace, "open")); err == nil {
+				s.t.Fatal("the call succeeded after its store died")
 			}
 			s.passHead()
 		}, act: finish},
@@ -185,10 +191,11 @@ func operations() []operation {
 		}, act: finish},
 		{name: "completing and giving up", prepare: func(s *scene) {
 			if _, err := s.stop(3).IngestBatch(s.t.Context(), s.call, batch, "whole"); err == nil {
-				s.t.Fatal("answered behind a dead store")
+				s.t.Fatal("the call succeeded after its store died")
 			}
-			if _, err := s.stop(2).IngestBatch(s.t.Context(), s.call, []commands.DataPoint{item("lost", "one")}, "lost"); err == nil {
-				s.t.Fatal("answered behind a dead store")
+			if _, err := s.stop(2).IngestBatch(s.t.Context(), s.call, []commands.DataPoint{item("lost", "one")},
+				"lost"); err == nil {
+				s.t.Fatal("the call succeeded after its store died")
 			}
 			s.loseStage(stream.IngestionID(s.call.Principal.Project.Namespace, "lost"))
 			s.passHead()
@@ -196,11 +203,11 @@ func operations() []operation {
 		{name: "sweep", prepare: func(s *scene) {
 			for range 3 {
 				if _, err := s.stop(1).IngestBatch(s.t.Context(), s.call, batch, ""); err == nil {
-					s.t.Fatal("answered behind a dead store")
+					s.t.Fatal("the call succeeded after its store died")
 				}
 			}
 			if _, err := s.stop(1).Ingest(s.t.Context(), s.call, item("large", big), ""); err == nil {
-				s.t.Fatal("answered behind a dead store")
+				s.t.Fatal("the call succeeded after its store died")
 			}
 			s.passHead()
 		}, act: finish},
@@ -208,7 +215,7 @@ func operations() []operation {
 }
 
 // loseStage ends the stage of a committed batch, as a fault would.
-func (w *whole) loseStage(send uuid.UUID) {
+func (w *harness) loseStage(send uuid.UUID) {
 	w.t.Helper()
 	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Ingestion, send), 0)
 	if err != nil {
@@ -225,13 +232,13 @@ func (w *whole) loseStage(send uuid.UUID) {
 }
 
 // begin makes a project, and what an operation finds in it.
-func (w *whole) begin(op operation) *scene {
+func (w *harness) begin(op operation) *scene {
 	w.t.Helper()
 	head, err := w.store.Head(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s := &scene{whole: w, start: head}
+	s := &scene{harness: w, start: head}
 	w.openProject()
 	if op.prepare != nil {
 		op.prepare(s)
@@ -241,12 +248,15 @@ func (w *whole) begin(op operation) *scene {
 }
 
 // services are the commands and the finisher over a store, with a clock on which every deadline of the test is over.
-func (w *whole) services(store eventstore.Store) (*commands.Service, *Finisher) {
-	log := commands.NewLog(store, w.log.Codec, w.log.Logger)
+func (w *harness) services(store eventstore.Store) (*commands.Service, *Finisher) {
+	log := commands.NewJournal(store, w.log.Codec, w.log.Logger)
 	log.Now = func() time.Time { return at }
-	later := func() time.Time { return at.Add(commands.BlobKeep + time.Minute) }
-	return commands.New(commands.Config{Log: log, Waiter: w.waiter, Sends: w.queries, Directory: w.directory, Records: w.directory, HashKey: make([]byte, 32), Pipeline: true}),
-		&Finisher{Log: log, List: w.queries, Identities: w.directory, Progress: w.waiter, Logger: w.log.Logger, Now: later}
+	later := func() time.Time { return at.Add(blob.Keep + time.Minute) }
+	return commands.New(commands.Config{
+			Journal: log, Waiter: w.waiter, Sends: w.queries, Directory: w.directory,
+			Records: w.directory, HashKey: make([]byte, 32), Pipeline: true,
+		}),
+		w.newFinisher(log, later)
 }
 
 // settle lets a new process complete what is open.
@@ -257,17 +267,19 @@ func (s *scene) settle() {
 	if err := finisher.CatchUp(s.t.Context()); err != nil {
 		s.t.Fatal(err)
 	}
-	if done, err := finisher.EraseNow(s.t.Context()); err != nil || done.Left.Deletions+done.Left.Blobs+done.Left.FanOuts > 0 {
+	if done, err := finisher.EraseNow(s.t.Context()); err != nil ||
+		done.Left.Deletions+done.Left.Blobs+done.Left.FanOuts > 0 {
 		s.t.Fatalf("left %+v, %v", done.Left, err)
 	}
 	s.passHead()
 }
 
-// Wherever a process dies in the middle of anything, the next one leaves what an uninterrupted run would have left, or what was there
-// before; and what was answered is there. All of it is the finisher's: nothing is derived in this test.
+// Wherever a process dies in the middle of anything, the next one leaves what an uninterrupted
+// run would have left, or what was there before; and what was answered is there. All of it is the
+// finisher's: nothing is derived in this test.
 func TestEveryOperationSurvivesEveryCrash(t *testing.T) {
 	t.Parallel()
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	every := 1
 	if testing.Short() {
 		every = 4 // under the race detector; a run without it covers each crash
@@ -300,7 +312,8 @@ func TestEveryOperationSurvivesEveryCrash(t *testing.T) {
 					s.settle()
 					got := s.outcome()
 					if err == nil && !slices.Equal(got, after) {
-						t.Fatalf("answered, though killed at write %d (stored %t), and it is not there (-uninterrupted +killed):\n%s", n, stored, cmp.Diff(after, got))
+						t.Fatalf("answered, though killed at write %d (stored %t), and it is not there (-uninterrupted +killed):\n%s",
+							n, stored, cmp.Diff(after, got))
 					}
 					if !slices.Equal(got, after) && !slices.Equal(got, before) {
 						t.Fatalf("killed at write %d (stored %t) (-uninterrupted +killed):\n%s", n, stored, cmp.Diff(after, got))
@@ -316,7 +329,10 @@ func TestEveryOperationSurvivesEveryCrash(t *testing.T) {
 			}
 		})
 	}
-	for _, kind := range []string{"memories.memories {", "memories.edges {", "memories.captured {", "recallindex.data_points {", "source of same", "memory of same", "directory.identities {", "audiences "} {
+	for _, kind := range []string{
+		"memories.memories {", "memories.edges {", "memories.captured {",
+		"recallindex.data_points {", "source of same", "memory of same", "directory.identities {", "audiences ",
+	} {
 		if !strings.Contains(compared, kind) {
 			t.Errorf("nothing of %q was compared", kind)
 		}

@@ -12,87 +12,96 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/panics"
-	"github.com/annals-project/annals/internal/todo"
+	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/work"
 )
 
 const (
-	// embedClaim is how many revisions are embedded at a time, embedTexts how many texts one call has at most.
-	embedClaim = 32
+	// embedSize is how many revisions are embedded at a time, embedTexts how many texts one call has
+	// at most.
+	embedSize  = 32
 	embedTexts = 64
-	// embedPause lets what is new gather, and embedPoll is how often the list is looked at although nothing was reported.
+	// embedPause is how long new revisions gather, and embedPoll how often the list is read although
+	// the projection did not move.
 	embedPause = 100 * time.Millisecond
 	embedPoll  = 5 * time.Second
-	// A failing endpoint is left alone for firstEmbedRest, then for twice as long, up to lastEmbedRest.
-	firstEmbedRest = time.Second
-	lastEmbedRest  = 2 * time.Minute
-	// embeddings is the projection that the list is taken from.
-	embeddings = "embeddings"
+	// firstEmbedPause follows a failed call. Each further pause is twice as long, up to
+	// longestEmbedPause.
+	firstEmbedPause   = time.Second
+	longestEmbedPause = 2 * time.Minute
 )
 
-// Vectors makes vectors of texts.
-type Vectors interface {
-	// Name names the model: vectors of different names do not compare.
+// vectors is a model that returns the vectors of texts.
+type vectors interface {
+	// Name names the model. Vectors of different models do not compare.
 	Name() string
-	// Embed answers a vector for each text, all of the same dimensions. An error is a *Failure, or the context's.
+	// Embed returns a vector for each text, all of the same dimensions. The error is a *Failure, or
+	// that of the context.
 	Embed(ctx context.Context, texts []string) ([][]float32, error)
 }
 
-// Unembedded is the list of captured revisions without vectors of a model.
-type Unembedded interface {
-	Unembedded(ctx context.Context, model string, but []uuid.UUID, limit int) ([]todo.Embedding, error)
+// embedQueue lists the captured revisions without vectors of a model.
+type embedQueue interface {
+	// PendingEmbeddings lists at most limit revisions, without the data points of except.
+	PendingEmbeddings(ctx context.Context, model string, except []uuid.UUID, limit int) ([]work.Embedding, error)
 }
 
-// Embedder stores where captured revisions point to in the space of meanings. No send waits for it, and none fails by it: what
-// cannot be embedded now is recalled by its words, and embedded later.
+// Embedder stores the vectors of captured revisions, for semantic search. No send waits for it or
+// fails because of it: until a revision is embedded, only lexical search finds it.
 type Embedder struct {
-	Log      *commands.Log
-	List     Unembedded
-	Progress Progress
-	Vectors  Vectors
+	Journal  *commands.Journal
+	List     embedQueue
+	Progress progress
+	Vectors  vectors
 	Logger   *slog.Logger
 	Now      func() time.Time
 
-	// panicked is how often work on a data point panicked. After maxAttempts its revision is stored without vectors.
+	// panicked counts how often the work on a data point panicked. After maxAttempts its revision is
+	// stored without vectors.
 	panicked map[uuid.UUID]int
 }
 
 // Run embeds until the context ends.
 func (e *Embedder) Run(ctx context.Context) error {
-	moved, stop := e.Progress.Watch(embeddings)
+	moved, stop := e.Progress.Watch(projection.Embeddings)
 	defer stop()
-	later := make(map[uuid.UUID]time.Time) // what is not to be looked at before
-	rest := firstEmbedRest
+	later := make(map[uuid.UUID]time.Time) // data points that are not due before these times
+	pause := firstEmbedPause
 	for ctx.Err() == nil {
 		worked := false
-		err := panics.Call(ctx, e.Logger, "embedder panicked", func() (err error) { worked, err = e.round(ctx, later); return err })
+		err := panics.Call(ctx, e.Logger, "embedder panicked", func() (err error) {
+			worked, err = e.round(ctx, later)
+			return err
+		})
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			e.Logger.WarnContext(ctx, "texts cannot be embedded at the moment", "again_in", rest, "err", err)
-			await(ctx, nil, rest)
-			rest = min(2*rest, lastEmbedRest)
+			e.Logger.WarnContext(ctx, "embedding of texts failed, will retry", "pause", pause, "err", err)
+			_ = backoff.Pause(ctx, pause, nil)
+			pause = min(2*pause, longestEmbedPause)
 			continue
 		case !worked:
-			await(ctx, moved, embedPoll)
+			_ = backoff.Pause(ctx, embedPoll, moved)
 		}
-		rest = firstEmbedRest
-		await(ctx, nil, embedPause)
+		pause = firstEmbedPause
+		_ = backoff.Pause(ctx, embedPause, nil)
 	}
 	return nil
 }
 
-// round embeds what stands on the list; worked is false where that is nothing.
+// round embeds the next revisions of the list. worked is false if the list is empty.
 func (e *Embedder) round(ctx context.Context, later map[uuid.UUID]time.Time) (worked bool, err error) {
-	var but []uuid.UUID
+	var except []uuid.UUID
 	for id, at := range later {
 		if e.Now().After(at) {
 			delete(later, id)
 		} else {
-			but = append(but, id)
+			except = append(except, id)
 		}
 	}
-	items, err := e.List.Unembedded(ctx, e.Vectors.Name(), but, embedClaim)
+	items, err := e.List.PendingEmbeddings(ctx, e.Vectors.Name(), except, embedSize)
 	if err != nil || len(items) == 0 {
 		return false, err
 	}
@@ -105,7 +114,7 @@ func (e *Embedder) round(ctx context.Context, later map[uuid.UUID]time.Time) (wo
 			return false, err
 		}
 		if !isDue {
-			later[item.DataPoint] = e.Now().Add(embedPoll) // the list lags, or somebody works on it
+			later[item.DataPoint] = e.Now().Add(embedPoll) // the list lags, or a worker derives the revision
 			continue
 		}
 		due = append(due, work)
@@ -128,10 +137,11 @@ func (e *Embedder) round(ctx context.Context, later map[uuid.UUID]time.Time) (wo
 		}
 		last = max(last, position)
 	}
-	return true, e.Progress.Wait(ctx, last, embeddings)
+	return true, e.Progress.Wait(ctx, last, projection.Embeddings)
 }
 
-// guard does work for one data point. A panic costs that data point a turn, and no other: it is logged and counted, and is no error.
+// guard works on one data point. A panic defers that data point and no other: it is logged and
+// counted, and not returned.
 func (e *Embedder) guard(ctx context.Context, dataPoint uuid.UUID, work func() error) error {
 	err := panics.Call(ctx, e.Logger, "embedding panicked", work, "data_point", dataPoint)
 	if _, panicked := errors.AsType[*panics.Error](err); panicked {
@@ -144,7 +154,8 @@ func (e *Embedder) guard(ctx context.Context, dataPoint uuid.UUID, work func() e
 	return err
 }
 
-// embed asks for the vectors of all, several texts in a call. A text that the model refuses has none.
+// embed calls the model for the vectors of all passages, several texts in a call. A text that the
+// model refuses gets no vector.
 func (e *Embedder) embed(ctx context.Context, due []*embedding) error {
 	var texts []*passage
 	for _, work := range due {
@@ -162,13 +173,14 @@ func (e *Embedder) embed(ctx context.Context, due []*embedding) error {
 	return nil
 }
 
-// ask calls the model. A panic of the client is an error of the call.
-func (e *Embedder) ask(ctx context.Context, texts []string) (vectors [][]float32, err error) {
+// callModel calls the model. A panic of the client is an error of the call.
+func (e *Embedder) callModel(ctx context.Context, texts []string) (vectors [][]float32, err error) {
 	defer panics.Recover(ctx, e.Logger, &err, "embedding call panicked", "texts", len(texts))
 	return e.Vectors.Embed(ctx, texts)
 }
 
-// isRefusal reports whether a call failed because of its texts, or may have: the model refused them, or the client panicked.
+// isRefusal reports whether a call failed because of its texts, or may have: the model refused them,
+// or the client panicked.
 func isRefusal(err error) bool {
 	if _, panicked := errors.AsType[*panics.Error](err); panicked {
 		return true
@@ -177,16 +189,17 @@ func isRefusal(err error) bool {
 	return ok && failure.Code == ingestion.ContentRejected
 }
 
-// call embeds some texts. Where the model refuses them it is asked for halves, so that one text spoils no other's vector.
+// call embeds some texts. If the model refuses them it is called with halves, so that one text does
+// not cost the others their vectors.
 func (e *Embedder) call(ctx context.Context, texts []*passage) error {
-	asked := make([]string, len(texts))
+	bodies := make([]string, len(texts))
 	for i, p := range texts {
-		asked[i] = p.text
+		bodies[i] = p.text
 	}
-	vectors, err := e.ask(ctx, asked)
+	vectors, err := e.callModel(ctx, bodies)
 	if isRefusal(err) {
 		if len(texts) == 1 {
-			return e.takesAny(ctx)
+			return e.probe(ctx)
 		}
 		half := len(texts) / 2
 		if err := e.call(ctx, texts[:half]); err != nil {
@@ -205,9 +218,9 @@ func (e *Embedder) call(ctx context.Context, texts []*passage) error {
 	return nil
 }
 
-// takesAny tells a text that the model refuses from an endpoint that refuses all of them, as one does that was given a wrong key.
-func (e *Embedder) takesAny(ctx context.Context) error {
-	_, err := e.ask(ctx, []string{"hello"})
+// probe returns an error if the model refuses every text, as an endpoint does with a wrong key.
+func (e *Embedder) probe(ctx context.Context) error {
+	_, err := e.callModel(ctx, []string{"hello"})
 	if isRefusal(err) {
 		return &Failure{Code: ingestion.ModelUnavailable, Message: "the model refuses every text", Retryable: true}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/todo"
+	"github.com/annals-project/annals/internal/work"
 )
 
 // pointers makes vectors; fails is asked before each call.
@@ -38,29 +38,32 @@ func (p *pointers) Embed(_ context.Context, texts []string) ([][]float32, error)
 
 // list is the to-do list of one item, and a projection that is always where it should be.
 type list struct {
-	item todo.Item
-	Progress
+	item work.Item
+	progress
 }
 
-func (l list) Unembedded(_ context.Context, _ string, but []uuid.UUID, _ int) ([]todo.Embedding, error) {
+func (l list) PendingEmbeddings(_ context.Context, _ string, but []uuid.UUID, _ int) ([]work.Embedding, error) {
 	if slices.Contains(but, l.item.DataPoint) {
 		return nil, nil
 	}
-	return []todo.Embedding{{ProjectID: l.item.ProjectID, DataPoint: l.item.DataPoint, Revision: l.item.Revision}}, nil
+	return []work.Embedding{{ProjectID: l.item.ProjectID, DataPoint: l.item.DataPoint, Revision: l.item.Revision}}, nil
 }
 
 func (list) Wait(context.Context, eventstore.Position, ...string) error { return nil }
 
-func newEmbedder(b *bench, fails func([]string) error) (*Embedder, *pointers) {
+func newEmbedder(b *fixture, fails func([]string) error) (*Embedder, *pointers) {
 	p := &pointers{fails: fails}
 	l := list{item: b.item}
-	return &Embedder{Log: b.Log, List: l, Progress: l, Vectors: p, Logger: b.Logger, Now: b.Now}, p
+	return &Embedder{Journal: b.Journal, List: l, Progress: l, Vectors: p, Logger: b.Logger, Now: b.Now}, p
 }
 
 func TestARevisionIsEmbeddedOnceItIsCaptured(t *testing.T) {
 	down := errors.New("down")
-	b := newBench(t, "Ana likes tea")
-	b.extractor.found = []memory.Memory{{ID: memory.ID(b.item.DataPoint, 1, 0), Kind: memory.Claim, Content: "Ana's drink is tea"}}
+	b := newFixture(t, "Ana likes tea")
+	b.extractor.found = []memory.Memory{{
+		ID: memory.ID(b.item.DataPoint, 1, 0), Kind: memory.Claim,
+		Content: "Ana's drink is tea",
+	}}
 	e, p := newEmbedder(b, func([]string) error { return down })
 	later := map[uuid.UUID]time.Time{}
 	if _, err := e.round(t.Context(), later); err != nil || len(later) != 1 {
@@ -77,18 +80,22 @@ func TestARevisionIsEmbeddedOnceItIsCaptured(t *testing.T) {
 		t.Fatal(worked, err)
 	}
 	b.wantTypes("derivation-started", "derived", "embedded")
-	if want := []string{"ana (12 May 2026): Ana likes tea", "ana (12 May 2026): Ana's drink is tea"}; !slices.Equal(p.texts, want) {
+	if want := []string{
+		"ana (12 May 2026): Ana likes tea",
+		"ana (12 May 2026): Ana's drink is tea",
+	}; !slices.Equal(p.texts, want) {
 		t.Errorf("texts %q, want %q", p.texts, want)
 	}
 	got := b.history()[2].Event.(*memory.Embedded)
-	if got.Model != "pointers" || got.Dims != 2 || got.Part != 1 || got.Parts != 1 || len(got.Vectors) != 2 || got.Vectors[1].Memory != memory.ID(b.item.DataPoint, 1, 0) {
+	if got.Model != "pointers" || got.Dims != 2 || got.Part != 1 || got.Parts != 1 || len(got.Vectors) != 2 ||
+		got.Vectors[1].Memory != memory.ID(b.item.DataPoint, 1, 0) {
 		t.Errorf("embedded %+v", got)
 	}
-	// What is derived already stays so, and what comes next is derived behind the vectors.
+	// What is derived already stays so, and what comes next is derived after the vectors.
 	b.item.Attempt = 1
 	b.attempt()
 	b.wantTypes("derivation-started", "derived", "embedded")
-	b.item.Text, b.item.Revision, b.item.Attempt = &todo.Text{Content: "Ana likes coffee", OccurredAt: at}, 2, 0
+	b.item.Text, b.item.Revision, b.item.Attempt = &work.Text{Content: "Ana likes coffee", OccurredAt: at}, 2, 0
 	b.attempt()
 	b.wantTypes("derivation-started", "derived", "embedded", "derivation-started", "derived")
 	// The vectors of the first revision come too late now.
@@ -99,10 +106,12 @@ func TestARevisionIsEmbeddedOnceItIsCaptured(t *testing.T) {
 	b.wantTypes("derivation-started", "derived", "embedded", "derivation-started", "derived")
 }
 
-// A text that the model refuses has no vector, and costs no other its own. One that refuses all of them is not believed.
+// A text that the model refuses has no vector, and costs no other its own. One that refuses all
+// of them is not believed.
 func TestRefusedTextsHaveNoVector(t *testing.T) {
 	refused := &Failure{Code: ingestion.ContentRejected, Message: "refused"}
-	b := newBench(t, strings.Repeat("Fine words. ", 150)+strings.Repeat("Bad words. ", 150)+strings.Repeat("Fine words. ", 150))
+	b := newFixture(t, strings.Repeat("Fine words. ", 150)+strings.Repeat("Bad words. ",
+		150)+strings.Repeat("Fine words. ", 150))
 	b.attempt()
 	e, p := newEmbedder(b, func([]string) error { return refused })
 	if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err == nil {
@@ -126,9 +135,10 @@ func TestRefusedTextsHaveNoVector(t *testing.T) {
 
 // Many vectors are stored in parts, each small enough for an event.
 func TestManyVectorsAreParts(t *testing.T) {
-	b := newBench(t, "text")
+	b := newFixture(t, "text")
 	for n := range 3000 {
-		b.extractor.found = append(b.extractor.found, memory.Memory{ID: memory.ID(b.item.DataPoint, 1, n), Kind: memory.Mention, Content: strings.Repeat("m", 1+n%99)})
+		b.extractor.found = append(b.extractor.found,
+			memory.Memory{ID: memory.ID(b.item.DataPoint, 1, n), Kind: memory.Mention, Content: strings.Repeat("m", 1+n%99)})
 	}
 	b.attempt()
 	e, _ := newEmbedder(b, func([]string) error { return nil })

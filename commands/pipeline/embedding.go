@@ -15,36 +15,39 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/todo"
+	"github.com/annals-project/annals/internal/work"
 )
 
 const (
-	// maxPassages is how many passages of a revision are embedded; a longer text gives evenly spread ones.
+	// maxPassages is how many passages of a revision are embedded. Those of a longer text are evenly
+	// spread.
 	maxPassages = 2048
-	// partVectors bounds the bytes of codes in one event: as base64, with all else, they stay below blob.InlineLimit.
+	// partVectors bounds the bytes of codes in one event. As base64, with the rest of the event, they
+	// stay below blob.InlineLimit.
 	partVectors = 128 << 10
-	// vectorOverhead is about what a vector takes beside its code.
+	// vectorOverhead is about how many bytes of an event a vector takes in addition to its code.
 	vectorOverhead = 128
 )
 
 // embedding is a revision whose passages and memories are to be embedded.
 type embedding struct {
-	todo.Embedding
-	// at is the revision of the memory stream that the vectors follow on.
+	work.Embedding
+	// at is the revision of the memory stream after which the vectors are appended.
 	at       eventstore.Revision
 	passages []passage
 }
 
-// passage is a text to embed, with its vector, whose code is empty while there is none.
+// passage is a text to embed, with its vector. The code of the vector is empty until it is embedded.
 type passage struct {
 	text   string
 	vector memory.Vector
 }
 
-// prepare reads what is to be embedded. It is not due where there is nothing to do, or an attempt at another revision is under way.
-func (e *Embedder) prepare(ctx context.Context, item todo.Embedding) (work *embedding, due bool, err error) {
+// prepare reads what is to be embedded. The item is not due if there is nothing to do, or if an
+// attempt at another revision is in progress.
+func (e *Embedder) prepare(ctx context.Context, item work.Embedding) (pending *embedding, due bool, err error) {
 	name := stream.Name(stream.Memory, item.DataPoint)
-	last, ok, err := e.Log.Last(ctx, name)
+	last, ok, err := e.Journal.Last(ctx, name)
 	if errors.Is(err, eventstore.ErrDeleted) || err == nil && !ok {
 		return nil, false, nil
 	}
@@ -52,21 +55,21 @@ func (e *Embedder) prepare(ctx context.Context, item todo.Embedding) (work *embe
 		return nil, false, err
 	}
 	at := last.Revision
-	if last, err = lastAttempt(ctx, e.Log, name, last); err != nil {
+	if last, err = lastAttempt(ctx, e.Journal, name, last); err != nil {
 		return nil, false, err
 	}
 	derived, ok := last.Event.(*memory.Derived)
 	if !ok || derived.Revision != item.Revision {
 		return nil, false, nil
 	}
-	reader := &Worker{Log: e.Log, Logger: e.Logger}
-	text, err := reader.read(ctx, todo.Item{ProjectID: item.ProjectID, DataPoint: item.DataPoint, Revision: item.Revision})
+	reader := &Worker{Journal: e.Journal, Logger: e.Logger}
+	text, err := reader.read(ctx, work.Item{ProjectID: item.ProjectID, DataPoint: item.DataPoint, Revision: item.Revision})
 	var failure *Failure
 	switch {
 	case errors.Is(err, eventstore.ErrDeleted):
 		return nil, false, nil
 	case errors.As(err, &failure):
-		text = &todo.Text{} // a damaged blob is logged, and has no vectors
+		text = &work.Text{} // a damaged blob is logged and gets no vectors
 	case err != nil:
 		return nil, false, err
 	}
@@ -76,26 +79,29 @@ func (e *Embedder) prepare(ctx context.Context, item todo.Embedding) (work *embe
 			return nil, false, err
 		}
 	}
-	work = &embedding{Embedding: item, at: at}
+	pending = &embedding{Embedding: item, at: at}
 	if e.panicked[item.DataPoint] < maxAttempts {
-		work.add(text, memories)
+		pending.add(text, memories)
 	}
-	return work, true, nil
+	return pending, true, nil
 }
 
-// lastAttempt is the last event of a memory stream that is about an attempt, given the last of all.
-func lastAttempt(ctx context.Context, log *commands.Log, name string, last eventstore.Fact) (eventstore.Fact, error) {
+// lastAttempt returns the last event of a memory stream that is about an attempt. last is the last
+// event of the stream.
+func lastAttempt(
+	ctx context.Context, journal *commands.Journal, name string, last eventstore.DecodedEvent,
+) (eventstore.DecodedEvent, error) {
 	for from := last.Revision - 1; ; {
 		if _, vectors := last.Event.(*memory.Embedded); !vectors || from < 0 {
 			return last, nil
 		}
 		const page = 8
-		records, err := log.Store.Read(ctx, name, from, eventstore.Backwards, page)
+		records, err := journal.Store.Read(ctx, name, from, eventstore.Backwards, page)
 		if err != nil || len(records) == 0 {
 			return last, err
 		}
 		for _, r := range records {
-			last = log.Codec.Fact(r)
+			last = journal.Codec.DecodeRecorded(r)
 			if last.Err != nil {
 				return last, last.Err
 			}
@@ -107,9 +113,9 @@ func lastAttempt(ctx context.Context, log *commands.Log, name string, last event
 	}
 }
 
-// memories are those of a blob; none where it is lost.
+// memories reads the memories of a revision from their blob. It returns none if the blob is lost.
 func (e *Embedder) memories(ctx context.Context, derived *memory.Derived) ([]memory.Memory, error) {
-	data, err := eventstore.ReadBlob(ctx, e.Log.Store, e.Log.Codec, *derived.Blob)
+	data, err := e.Journal.ReadBlob(ctx, *derived.Blob)
 	if _, lost := errors.AsType[*eventstore.BlobError](err); lost {
 		return nil, nil
 	}
@@ -119,8 +125,8 @@ func (e *Embedder) memories(ctx context.Context, derived *memory.Derived) ([]mem
 	return memory.Decode(data)
 }
 
-// add notes the texts of a revision: what was said, by whom or under which title, and when.
-func (w *embedding) add(text *todo.Text, memories []memory.Memory) {
+// add adds the texts of a revision. Each begins with the author or the label, and the time.
+func (w *embedding) add(text *work.Text, memories []memory.Memory) {
 	head := text.Author
 	if head == "" {
 		head = text.Label
@@ -148,11 +154,12 @@ func (w *embedding) add(text *todo.Text, memories []memory.Memory) {
 	}
 }
 
-// store appends the vectors behind what they were read from. It is 0 where something came between, or it was erased.
-func (e *Embedder) store(ctx context.Context, work *embedding) (eventstore.Position, error) {
+// store appends the vectors after the events that they were computed from. The position is 0 if
+// another event was appended since, or the data point was erased.
+func (e *Embedder) store(ctx context.Context, pending *embedding) (eventstore.Position, error) {
 	parts, dims := [][]memory.Vector{nil}, 0
 	size := 0
-	for _, p := range work.passages {
+	for _, p := range pending.passages {
 		if p.vector.Code == nil {
 			continue
 		}
@@ -162,14 +169,14 @@ func (e *Embedder) store(ctx context.Context, work *embedding) (eventstore.Posit
 		dims = len(p.vector.Code)
 		parts[len(parts)-1] = append(parts[len(parts)-1], p.vector)
 	}
-	name := stream.Name(stream.Memory, work.DataPoint)
-	at := work.at
+	name := stream.Name(stream.Memory, pending.DataPoint)
+	at := pending.at
 	var last eventstore.Position
 	for i, vectors := range parts {
 		meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline"}
-		done, err := e.Log.Append(ctx, name, at, meta, memory.Embedded{
-			ProjectID: work.ProjectID, Revision: work.Revision, Model: e.Vectors.Name(), Dims: dims, Part: i + 1, Parts: len(parts),
-			Vectors: vectors, EmbeddedAt: e.Now(),
+		done, err := e.Journal.Append(ctx, name, at, meta, memory.Embedded{
+			ProjectID: pending.ProjectID, Revision: pending.Revision, Model: e.Vectors.Name(), Dims: dims,
+			Part: i + 1, Parts: len(parts), Vectors: vectors, EmbeddedAt: e.Now(),
 		})
 		if errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrDeleted) {
 			return 0, nil

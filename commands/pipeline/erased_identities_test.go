@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
@@ -15,7 +15,7 @@ import (
 )
 
 // everywhere fails the test where a word is not in all of some places, each named by a part of it.
-func (w *whole) everywhere(word, want string) {
+func (w *harness) everywhere(word, want string) {
 	w.t.Helper()
 	found := strings.Join(w.places(word), " ")
 	for _, place := range strings.Fields(want) {
@@ -26,7 +26,7 @@ func (w *whole) everywhere(word, want string) {
 }
 
 // nowhere fails the test where a word is anywhere, or a half of it, as a compressed block may show it.
-func (w *whole) nowhere(words ...string) {
+func (w *harness) nowhere(words ...string) {
 	w.t.Helper()
 	for n, word := range words {
 		for _, part := range []string{word, word[:14], word[14:]} {
@@ -41,9 +41,10 @@ func (w *whole) nowhere(words ...string) {
 type text struct{ stream, text string }
 
 // blobsOf are the blobs that the events of a record refer to, as they stand.
-func (w *whole) blobsOf(name string) (blobs []text) {
+func (w *harness) blobsOf(name string) (blobs []text) {
 	w.t.Helper()
-	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Identity, stream.IdentityID(w.call.Principal.Project.Namespace, name)), 0)
+	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Identity,
+		stream.IdentityID(w.call.Principal.Project.Namespace, name)), 0)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func (w *whole) blobsOf(name string) (blobs []text) {
 			if ref == nil {
 				continue
 			}
-			data, err := eventstore.ReadBlob(w.t.Context(), w.store, w.log.Codec, *ref)
+			data, err := w.log.ReadBlob(w.t.Context(), *ref)
 			if err != nil {
 				w.t.Fatal(err)
 			}
@@ -69,13 +70,15 @@ func (w *whole) blobsOf(name string) (blobs []text) {
 	return blobs
 }
 
-// Once its removal is cleared, what an identity's traits said is nowhere: not in a row, an event, nor in a file of the log, whichever way it
-// came in: by a write that was replaced since, in a blob, by a patch, by a bulk write, whose stage stays with a crash, by a write that was
-// never stored. What others say stays, and so does what an identity that lives said before.
+// Once its removal is cleared, what an identity's traits said is nowhere: not in a row, an event,
+// nor in a file of the log, whichever way it came in: by a write that was replaced since, in a
+// blob, by a patch, by a bulk write, whose stage stays with a crash, by a write that was never
+// stored. What others say stays, and so does what an identity that lives said before.
 func TestTraitsOfARemovedIdentityAreNowhere(t *testing.T) {
 	t.Parallel()
-	w := newWholeWithout(t)
-	replaced, big, patched, bigPatch, bulk, staged, unstored, lives := word(), word(), word(), word(), word(), word(), word(), word()
+	w := newIdleHarness(t)
+	replaced, big, patched, bigPatch, bulk, staged, unstored, lives := word(), word(), word(), word(), word(), word(),
+		word(), word()
 	large := func(word string) map[string]string {
 		traits := map[string]string{}
 		for n := range 300 {
@@ -101,7 +104,10 @@ func TestTraitsOfARemovedIdentityAreNowhere(t *testing.T) {
 	must(err)
 	_, err = w.write.PatchIdentity(t.Context(), w.call, "ana", large(bigPatch), nil)
 	must(err)
-	_, err = w.write.BulkIdentities(t.Context(), w.call, []identity.Row{{Identity: "ana", Traits: map[string]string{"city": bulk}}, {Identity: "bo", Traits: map[string]string{"city": lives}}})
+	_, err = w.write.BulkIdentities(t.Context(), w.call, []identity.Row{{
+		Identity: "ana",
+		Traits:   map[string]string{"city": bulk},
+	}, {Identity: "bo", Traits: map[string]string{"city": lives}}})
 	must(err)
 	put("bo", map[string]string{"city": "Porto"})
 	// One dies before its commit, one within its fan-out.
@@ -113,19 +119,21 @@ func TestTraitsOfARemovedIdentityAreNowhere(t *testing.T) {
 		{3, []identity.Row{{Identity: "bo"}, {Identity: "ana", Traits: map[string]string{"city": staged}}}},
 	} {
 		if _, err := w.stop(died.after).BulkIdentities(t.Context(), w.call, died.rows); err == nil {
-			t.Fatal("answered behind a dead store")
+			t.Fatal("the call succeeded after its store died")
 		}
 	}
 	w.passHead()
 	for word, want := range map[string]string{
-		replaced: "identity.traits-replaced .log", patched: "identity.traits-merged .log", bulk: "identity.bulk-row-applied .log",
+		replaced: "identity.traits-replaced .log", patched: "identity.traits-merged .log",
+		bulk:   "identity.bulk-row-applied .log",
 		staged: "blob.chunk directory.identities .log", unstored: "blob.chunk .log", lives: "identity.bulk-row-applied .log",
 	} {
 		w.everywhere(word, want)
 	}
 	// What is long is compressed, so that its words do not show as bytes.
 	blobs := w.blobsOf("ana")
-	if len(blobs) != 3 || !strings.Contains(blobs[0].text, big) || !strings.Contains(blobs[1].text, bigPatch) || !strings.Contains(blobs[2].text, bigPatch) {
+	if len(blobs) != 3 || !strings.Contains(blobs[0].text, big) || !strings.Contains(blobs[1].text, bigPatch) ||
+		!strings.Contains(blobs[2].text, bigPatch) {
 		t.Fatalf("%d blobs, want that of a write, and of a patch with what it left", len(blobs))
 	}
 	must(w.write.DeleteIdentity(t.Context(), w.call, "ana"))
@@ -140,26 +148,29 @@ func TestTraitsOfARemovedIdentityAreNowhere(t *testing.T) {
 	}
 	// While a write that was never stored may be a copy, nothing is said to be cleared; the rest goes all the same.
 	done, err := w.finisher.EraseNow(t.Context())
-	if err != nil || done.Identities != 0 || done.Left.Identities != 1 || done.Left.FanOuts != 0 || done.Left.Blobs != 1 || done.Store != StoreScavenged {
+	if err != nil || done.Identities != 0 || done.Left.Identities != 1 || done.Left.FanOuts != 0 ||
+		done.Left.Blobs != 1 || done.Store != erasure.StoreScavenged {
 		t.Fatalf("before the blob of the lost write is loose: %+v, %v", done, err)
 	}
 	w.nowhere(replaced, patched, bulk, staged)
-	w.clock.move(commands.BlobKeep + time.Second)
-	if done, err = w.finisher.EraseNow(t.Context()); err != nil || done.Identities != 1 || done.Blobs != 1 || done.Left.Identities != 0 {
+	w.clock.move(blob.Keep + time.Second)
+	if done, err = w.finisher.EraseNow(t.Context()); err != nil || done.Identities != 1 || done.Blobs != 1 ||
+		done.Left.Identities != 0 {
 		t.Fatalf("a day later: %+v, %v", done, err)
 	}
 	w.nowhere(replaced, patched, bulk, staged, unstored)
 	w.everywhere(lives, "identity.bulk-row-applied") // in a compressed block of a file it may not show as it is
 }
 
-// The background clears removals without being asked, many at once, those of a process that died too, and says so only after all of it.
+// The background clears removals without being asked, many at once, those of a process that died
+// too, and records that only after all of it.
 func TestRemovalsAreClearedInTheBackground(t *testing.T) {
 	t.Parallel()
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	counting := &countingStore{}
-	sound := w.finisher.Store
-	w.finisher.Store = counting
-	rows := make([]identity.Row, cleanSize+5)
+	sound := w.finisher.Eraser.Store
+	w.finisher.Eraser.Store = counting
+	rows := make([]identity.Row, 256+5) // more than a page of the list
 	for n := range rows {
 		rows[n] = identity.Row{Identity: fmt.Sprint("identity ", n)}
 	}
@@ -170,17 +181,17 @@ func TestRemovalsAreClearedInTheBackground(t *testing.T) {
 	for n, row := range rows {
 		service := w.write
 		if n == 0 {
-			service = w.stop(1) // dies behind the removal
+			service = w.stop(1) // dies after the removal
 		}
 		if err := service.DeleteIdentity(t.Context(), w.call, row.Identity); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.passHead()
-	round := func() (done Erasure) {
+	round := func() (done erasure.Report) {
 		t.Helper()
-		if w.finisher.round(t.Context(), false, &done); len(done.errs) > 0 {
-			t.Fatal(done.errs)
+		if w.finisher.round(t.Context(), false, &done); len(done.Errs()) > 0 {
+			t.Fatal(done.Errs())
 		}
 		return done
 	}
@@ -189,14 +200,14 @@ func TestRemovalsAreClearedInTheBackground(t *testing.T) {
 	}
 	w.everywhere(rows[0].Traits["city"], "identity.bulk-row-applied .log")
 	w.clock.move(time.Hour) // left to its own process no longer
-	w.finisher.Store = refusing{}
-	var refused Erasure
-	if w.finisher.round(t.Context(), false, &refused); refused.Identities != 0 || len(refused.errs) == 0 {
+	w.finisher.Eraser.Store = refusing{}
+	var refused erasure.Report
+	if w.finisher.round(t.Context(), false, &refused); refused.Identities != 0 || len(refused.Errs()) == 0 {
 		t.Errorf("with a disk that refuses: %+v", refused)
 	}
-	w.finisher.Store = sound
+	w.finisher.Eraser.Store = sound
 	w.clock.move(time.Hour)
-	if done := round(); done.Identities != 1 || done.Store != StoreScavenged {
+	if done := round(); done.Identities != 1 || done.Store != erasure.StoreScavenged {
 		t.Errorf("an hour later: %+v", done)
 	}
 	w.nowhere(rows[0].Traits["city"])

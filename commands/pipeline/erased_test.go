@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
@@ -28,12 +30,13 @@ func word() string {
 	return string(letters)
 }
 
-// places are the tables of every schema, the events, the keys of the log and the files of log and index that hold a word. Of a
-// word that was stemmed, its beginning is looked for.
-func (w *whole) places(word string) []string {
+// places are the tables of every schema, the events, the keys of the log and the files of log and
+// index that hold a word. Of a word that was stemmed, its beginning is looked for.
+func (w *harness) places(word string) []string {
 	w.t.Helper()
 	var places []string
-	rows, err := w.db.Query(w.t.Context(), `select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables where schemaname not in ('pg_catalog', 'information_schema')`)
+	rows, err := w.db.Query(w.t.Context(),
+		`select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables where schemaname not in ('pg_catalog', 'information_schema')`)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -61,7 +64,8 @@ func (w *whole) places(word string) []string {
 		}
 		for _, r := range page {
 			after = r.Position
-			if whole := bytes.Join([][]byte{r.Data, r.Meta, []byte(r.Stream), []byte(r.Type)}, nil); bytes.Contains(bytes.ToLower(whole), []byte(word)) {
+			whole := bytes.Join([][]byte{r.Data, r.Meta, []byte(r.Stream), []byte(r.Type)}, nil)
+			if bytes.Contains(bytes.ToLower(whole), []byte(word)) {
 				places = append(places, "event "+r.Type)
 			}
 		}
@@ -72,25 +76,29 @@ func (w *whole) places(word string) []string {
 	return places
 }
 
-// stop is a process that dies behind so many appends and ends of streams.
-func (w *whole) stop(after int64) *commands.Service {
+// stop is a process that dies after so many appends and tombstones.
+func (w *harness) stop(after int64) *commands.Service {
 	d := &dying{Store: w.store}
 	d.left.Store(after)
 	return w.over(d)
 }
 
 // over is another process on a store.
-func (w *whole) over(store eventstore.Store) *commands.Service {
-	log := commands.NewLog(store, w.log.Codec, w.log.Logger)
+func (w *harness) over(store eventstore.Store) *commands.Service {
+	log := commands.NewJournal(store, w.log.Codec, w.log.Logger)
 	log.Now = w.clock.now
-	return commands.New(commands.Config{Log: log, Waiter: w.waiter, Sends: w.queries, Directory: w.directory, HashKey: make([]byte, 32)})
+	return commands.New(commands.Config{
+		Journal: log, Waiter: w.waiter, Sends: w.queries, Directory: w.directory, HashKey: make([]byte, 32),
+		Limits: w.config.Limits,
+	})
 }
 
-// Once its deletion is cleaned, a text is nowhere: not in a row, an event, a key, nor in a file of the log or of the index, whichever
-// way it came in: inline, in a blob, as label and metadata, as memory, in a stage that a crash left, in a send that was never stored.
+// Once its deletion is cleaned, a text is nowhere: not in a row, an event, a key, nor in a file
+// of the log or of the index, whichever way it came in: inline, in a blob, as label and metadata,
+// as memory, in a stage that a crash left, in a send that was never stored.
 func TestErasedTextIsNowhere(t *testing.T) {
 	t.Parallel()
-	w := newWhole(t)
+	w := newHarness(t)
 	short, long, label, metadata, staged, unstored, kept := word(), word(), word(), word(), word(), word(), word()
 	text := func(id, content string) commands.DataPoint { return commands.DataPoint{ID: &id, Content: content} }
 	note := text("note", "Ana's favourite editor is "+short+".")
@@ -106,14 +114,16 @@ func TestErasedTextIsNowhere(t *testing.T) {
 	}
 	send(note, text("long note", strings.Repeat(long+" rests.\n", 20_000)))
 	send(text("other", "Bo lives in "+kept))
-	// A crash behind the fan-out leaves the stage; one behind the stage leaves a send that nobody knows of.
-	r, err := w.stop(5).IngestBatch(t.Context(), w.call, []commands.DataPoint{text("c", "Cy met "+staged), text("d", "Di met "+staged)}, "")
+	// A crash after the fan-out leaves the stage. A crash after the stage leaves a send that is not stored.
+	r, err := w.stop(5).IngestBatch(t.Context(), w.call,
+		[]commands.DataPoint{text("c", "Cy met "+staged), text("d", "Di met "+staged)}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	sends = append(sends, r.IngestionID)
-	if _, err := w.stop(1).IngestBatch(t.Context(), w.call, []commands.DataPoint{text("e", "Ed met "+unstored)}, ""); err == nil {
-		t.Fatal("answered behind a dead store")
+	if _, err := w.stop(1).IngestBatch(t.Context(), w.call, []commands.DataPoint{text("e", "Ed met "+unstored)},
+		""); err == nil {
+		t.Fatal("the call succeeded after its store died")
 	}
 	w.until("all is indexed", func() bool {
 		for _, id := range sends {
@@ -128,8 +138,10 @@ func TestErasedTextIsNowhere(t *testing.T) {
 		return true
 	})
 	for word, want := range map[string]string{
-		short: "datapoints.revisions memories.memories datapoint.revision-accepted memory.derived .zap .log", long: "blob.chunk .zap .log",
-		label: "datapoints.revisions .zap .log", metadata: "datapoints.revisions .log", staged: "blob.chunk datapoints.revisions .zap .log",
+		short: "datapoints.revisions memories.memories datapoint.revision-accepted memory.derived .zap .log",
+		long:  "blob.chunk .zap .log",
+		label: "datapoints.revisions .zap .log", metadata: "datapoints.revisions .log",
+		staged:   "blob.chunk datapoints.revisions .zap .log",
 		unstored: "blob.chunk .log", kept: "datapoints.revisions datapoint.revision-accepted .zap .log",
 	} {
 		found := strings.Join(w.places(word), " ")
@@ -144,7 +156,8 @@ func TestErasedTextIsNowhere(t *testing.T) {
 	}
 	// The stage of a send that was never stored holds nothing of what was deleted, and withholds nothing.
 	done, err := w.finisher.EraseNow(t.Context())
-	if err != nil || done.Deletions != 1 || done.Left.Deletions != 0 || done.Left.Blobs != 1 || done.Store != StoreScavenged || done.Tables == 0 || done.Indexes == 0 {
+	if err != nil || done.Deletions != 1 || done.Left.Deletions != 0 || done.Left.Blobs != 1 ||
+		done.Store != erasure.StoreScavenged || done.Tables == 0 || done.Indexes == 0 {
 		t.Fatalf("before the blob of the lost send is loose: %+v, %v", done, err)
 	}
 	for _, word := range []string{short, long, label, metadata, staged} {
@@ -152,7 +165,7 @@ func TestErasedTextIsNowhere(t *testing.T) {
 			t.Errorf("erased, a word is in %v", found)
 		}
 	}
-	w.clock.move(commands.BlobKeep + time.Second)
+	w.clock.move(blob.Keep + time.Second)
 	if done, err = w.finisher.EraseNow(t.Context()); err != nil || done.Blobs != 1 || done.Left.Blobs != 0 {
 		t.Fatalf("a day later: %+v, %v", done, err)
 	}
@@ -161,7 +174,8 @@ func TestErasedTextIsNowhere(t *testing.T) {
 			t.Errorf("cleaned, a word is in %v", found)
 		}
 	}
-	if found := strings.Join(w.places(kept), " "); !strings.Contains(found, "datapoints.revisions") || !strings.Contains(found, ".zap") {
+	if found := strings.Join(w.places(kept), " "); !strings.Contains(found, "datapoints.revisions") ||
+		!strings.Contains(found, ".zap") {
 		t.Errorf("what was not deleted is in: %s", found)
 	}
 }
@@ -169,25 +183,27 @@ func TestErasedTextIsNowhere(t *testing.T) {
 // A deletion is said to be cleaned only after all of it: where the disk refuses, it comes again.
 func TestNothingIsCleanedThatIsNotRemoved(t *testing.T) {
 	t.Parallel()
-	w := newWhole(t)
+	w := newHarness(t)
 	id := "a"
-	if _, err := w.write.Ingest(t.Context(), w.call, commands.DataPoint{ID: &id, Content: "Ana likes tea"}, ""); err != nil {
+	if _, err := w.write.Ingest(t.Context(), w.call, commands.DataPoint{ID: &id, Content: "Ana likes tea"},
+		""); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{id}); err != nil {
 		t.Fatal(err)
 	}
-	sound := w.finisher.Store
-	w.finisher.Store = refusing{}
-	if done, err := w.finisher.EraseNow(t.Context()); err == nil || done.Deletions != 0 || done.Left.Deletions != 1 || len(done.Trouble) == 0 {
+	sound := w.finisher.Eraser.Store
+	w.finisher.Eraser.Store = refusing{}
+	if done, err := w.finisher.EraseNow(t.Context()); err == nil || done.Deletions != 0 || done.Left.Deletions != 1 ||
+		len(done.Trouble) == 0 {
 		t.Fatalf("with a disk that refuses: %+v, %v", done, err)
 	}
-	w.finisher.Store = sound
+	w.finisher.Eraser.Store = sound
 	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Deletions != 1 || done.Left.Deletions != 0 {
 		t.Fatalf("once it does not: %+v, %v", done, err)
 	}
-	w.finisher.Store = nil
-	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Store != StoreCluster {
+	w.finisher.Eraser.Store = erasure.Cluster
+	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Store != erasure.StoreCluster {
 		t.Fatalf("of a cluster: %+v, %v", done, err)
 	}
 }
@@ -199,9 +215,9 @@ func (refusing) Scavenge(context.Context) error { return fmt.Errorf("no space le
 // However many deletions there are, the disk is cleaned once for all of them, and then not again for a while.
 func TestManyDeletionsAreRemovedFromTheDiskAtOnce(t *testing.T) {
 	t.Parallel()
-	w := newWhole(t)
+	w := newHarness(t)
 	counting := &countingStore{}
-	w.finisher.Store = counting
+	w.finisher.Eraser.Store = counting
 	items := make([]commands.DataPoint, 300)
 	ids := make([]string, len(items))
 	for i := range items {
@@ -216,15 +232,16 @@ func TestManyDeletionsAreRemovedFromTheDiskAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var done Erasure
+	var done erasure.Report
 	w.finisher.round(t.Context(), false, &done)
-	if len(done.errs) > 0 || done.Deletions != len(ids) || counting.n != 1 {
-		t.Errorf("cleaned %d of %d deletions in %d removals, errors %v", done.Deletions, len(ids), counting.n, done.errs)
+	if len(done.Errs()) > 0 || done.Deletions != len(ids) || counting.n != 1 {
+		t.Errorf("cleaned %d of %d deletions in %d removals, errors %v", done.Deletions, len(ids), counting.n, done.Errs())
 	}
 	if _, err := w.write.Ingest(t.Context(), w.call, commands.DataPoint{Content: "Bo likes tea"}, ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{datapoint.Digest([]byte("Bo likes tea"))}); err != nil {
+	if _, err := w.write.DeleteDataPoints(t.Context(), w.call,
+		[]string{datapoint.Digest([]byte("Bo likes tea"))}); err != nil {
 		t.Fatal(err)
 	}
 	w.finisher.round(t.Context(), false, &done)
@@ -234,7 +251,7 @@ func TestManyDeletionsAreRemovedFromTheDiskAtOnce(t *testing.T) {
 	w.clock.move(time.Hour)
 	w.finisher.round(t.Context(), false, &done)
 	if counting.n != 2 || done.Deletions != len(ids)+1 {
-		t.Errorf("an hour later: %d removals, %d deletions, errors %v", counting.n, done.Deletions, done.errs)
+		t.Errorf("an hour later: %d removals, %d deletions, errors %v", counting.n, done.Deletions, done.Errs())
 	}
 }
 

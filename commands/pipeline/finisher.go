@@ -3,215 +3,159 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-	"golang.org/x/sync/errgroup"
-
 	"github.com/annals-project/annals/commands"
-	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/panics"
-	"github.com/annals-project/annals/internal/todo"
+	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/work"
 )
 
 const (
+	// finishSize is how many operations are read from a work list at a time.
 	finishSize = 64
-	// cleanSize is how many data points, deletions or blobs are taken from a list at a time.
-	cleanSize = 256
-	// finishWidth is how many operations are worked on at once; each works on several streams at once.
-	finishWidth = 8
 	// finishAfter is how long a committed operation is left to the process that committed it.
 	finishAfter = 15 * time.Second
-	// finishTimeout bounds one piece of the finisher's work.
+	// finishTimeout bounds one step of the finisher.
 	finishTimeout = time.Minute
-	// sweepEvery is how often loose blobs are looked for. They wait a day; a minute more is nothing.
+	// sweepEvery is the pause between sweeps. Blobs wait for a day, so a minute more is nothing.
 	sweepEvery = time.Minute
+	// cleanPause is the least pause between two purges. The pause is at least restShare times the
+	// duration of the last purge: one purge serves all deletions, and a large store spends at most a
+	// twentieth of its time on it.
+	cleanPause = 5 * time.Second
+	restShare  = 20
 )
 
-// Unfinished is the list of what commits left to do.
-type Unfinished interface {
-	Unfanned(ctx context.Context, limit int) ([]todo.Operation, error)
-	Erasures(ctx context.Context, limit int) ([]todo.Erasure, error)
-	CleanableDeletions(ctx context.Context, behind *todo.Deletion, limit int) ([]todo.Deletion, error)
-	LooseBlobs(ctx context.Context, at, early time.Time, limit int) ([]todo.Blob, error)
-	BlobsOf(ctx context.Context, dataPoints []uuid.UUID) ([]string, error)
-	BatchesOf(ctx context.Context, dataPoints []uuid.UUID) ([]todo.Batch, error)
-	Copied(ctx context.Context, projects, ids []uuid.UUID) (map[uuid.UUID]bool, error)
-	Open(ctx context.Context) (todo.Open, error)
-	commands.SendTimes
-}
-
-// Finisher completes fan-outs that a crash left, erases what was deleted and sweeps what nothing refers to. It runs also where
-// derivation is switched off.
+// Finisher schedules what commits left to do: it completes fan-outs that a crash left, drops
+// reservations, erases what was deleted, and sweeps blobs that nothing refers to. It also runs if
+// derivation is switched off. All its exported fields are required.
 type Finisher struct {
-	Log  *commands.Log
-	List Unfinished
-	// Identities is nil where no identities are written.
-	Identities Identities
-	Progress   Progress
+	Journal *commands.Journal
+	// FanOuts and Identities list the pending fan-outs: of deletions and batches, and of bulk writes.
+	FanOuts      fanOutList
+	Identities   bulkList
+	Reservations reservations
+	Eraser       *erasure.Eraser
+	Progress     progress
+	// IsSetAside reports whether an operator has set aside the event at a position.
+	IsSetAside func(eventstore.Position) bool
 	Logger     *slog.Logger
 	Now        func() time.Time
-	// Tables, Index and Store remove what was deleted from the disk, before a deletion is said to be cleaned. Store is nil where
-	// the log is a cluster's, whose own scavenge does it. The other two may be nil in tests.
-	Tables Tables
-	Index  Index
-	Store  Physical
-
-	// HasIndex reports whether this process feeds the index that Index removes from; nil is always.
-	HasIndex func() bool
-	// Reservations are dropped once they count no longer; nil where nothing is reserved.
-	Reservations Reservations
-
-	// Aside reports whether an operator has set aside the event at a position; nil if no event is.
-	Aside func(eventstore.Position) bool
-
-	// Beside are projections that keep something of what was deleted, beside those that every service has.
-	Beside []string
 
 	stuck stuckList
-	// completing and erasing are held by the round at work of each loop: one that an operator asked for, or one of Run's.
+	// completing and erasing are held by the current round of each loop, whether an operator or Run
+	// started it.
 	completing, erasing sync.Mutex
-	// What follows is under erasing. Times are those before which the next one is not due.
+	// The fields below are guarded by erasing. The next purge and sweep are due at these times.
 	cleanAt, sweepAt time.Time
-	slept            sleepWatch
-	// parked are deletions that were purged and wait for something else.
-	parked map[uuid.UUID]bool
-	// cut are the removals of identities whose text is known to be cut off, by the record; parkedRemovals those of them that wait.
-	cut, parkedRemovals map[uuid.UUID]eventstore.Revision
+	suspension       suspendWatch
 }
 
-// CatchUp completes every fan-out that stands open, whoever left it: before writes are taken, the projections being at the head.
-//
-// Deleted text must not be served again, so a deletion that cannot be completed for now is an
-// error. A deletion that can never be completed, because something stored is unreadable, is
-// recorded as stuck; otherwise the service could not start. A failed batch is left to later rounds,
-// since it concerns its own send alone. So are the batches of a project with a stuck deletion.
-func (f *Finisher) CatchUp(ctx context.Context) error {
-	if err := f.catchUpBulks(ctx); err != nil {
-		return err
-	}
-	left, deleting := make(map[uuid.UUID]bool), make(map[uuid.UUID]bool)
-	for {
-		open, err := f.List.Unfanned(ctx, finishSize+len(left))
-		if err != nil {
-			return err
-		}
-		worked := false
-		for _, op := range open {
-			if left[op.ID] {
-				continue
-			}
-			deletion := op.Family == stream.Deletion
-			if f.isAside(op) || !deletion && deleting[op.ProjectID] {
-				left[op.ID] = true
-				continue
-			}
-			worked = true
-			err := f.attempt(ctx, op)
-			switch {
-			case err == nil:
-			case deletion && !commands.Lasting(err):
-				return err
-			case deletion:
-				left[op.ID], deleting[op.ProjectID] = true, true
-			default:
-				f.Logger.ErrorContext(ctx, "a batch cannot be fanned out", "send", op.ID, "err", err)
-				left[op.ID] = true
-			}
-		}
-		if !worked {
-			return nil
-		}
-		head, err := f.Log.Store.Head(ctx)
-		if err != nil {
-			return err
-		}
-		if err := f.Progress.Wait(ctx, head, dataPoints); err != nil {
-			return err
-		}
-	}
+// fanOutList lists the deletions and batches whose fan-out is pending: deletions first, each oldest
+// first.
+type fanOutList interface {
+	PendingFanOuts(ctx context.Context, limit int) ([]work.Operation, error)
+	Open(ctx context.Context) (work.Open, error)
 }
 
-// Run finishes until the context ends. Fan-outs have a loop of their own: a purge or a scavenge may take half an hour, and what
-// was deleted meanwhile must not be visible for so long.
+// bulkList lists the bulk writes of identities whose fan-out is pending, oldest first.
+type bulkList interface {
+	commands.Directory
+	PendingBulks(ctx context.Context, limit int) ([]work.Bulk, error)
+	Open(ctx context.Context) (bulks, removals int, err error)
+}
+
+// Run finishes until the context ends. Fan-outs have their own loop: a purge may take half an hour,
+// and what a pending deletion takes must not be visible for so long.
 func (f *Finisher) Run(ctx context.Context) error {
 	f.erasing.Lock()
-	f.slept.rest() // read the clocks for the first time
+	f.suspension.rest() // read the clocks for the first time
 	f.erasing.Unlock()
 	var loops sync.WaitGroup
 	loops.Go(func() { f.loop(ctx, f.complete) })
-	loops.Go(func() { f.loop(ctx, f.eraseRound) })
+	loops.Go(func() { f.loop(ctx, f.erase) })
 	loops.Wait()
 	return nil
 }
 
 // loop repeats a round until the context ends.
-func (f *Finisher) loop(ctx context.Context, round func(ctx context.Context, all bool, done *Erasure) time.Duration) {
-	moved, stop := f.Progress.Watch(dataPoints)
+func (f *Finisher) loop(
+	ctx context.Context, round func(ctx context.Context, all bool, done *erasure.Report) time.Duration,
+) {
+	moved, stop := f.Progress.Watch(projection.DataPoints)
 	defer stop()
 	for ctx.Err() == nil {
-		var done Erasure
+		var done erasure.Report
 		next := idlePoll
-		_ = panics.Call(ctx, f.Logger, "finisher panicked", func() error { // it is logged, and the round comes again
+		_ = panics.Call(ctx, f.Logger, "finisher panicked, will retry", func() error {
 			next = round(ctx, false, &done)
 			return nil
 		})
-		done.log(ctx, f.Logger)
-		await(ctx, moved, next)
-		// What is to finish is seldom and never urgent: one look a moment is enough, however much else moves.
-		await(ctx, nil, idlePoll)
+		done.Log(ctx, f.Logger)
+		_ = backoff.Pause(ctx, next, moved)
+		// The work of a finisher is rare and never urgent: one round a second is enough, however
+		// fast the projection moves.
+		_ = backoff.Pause(ctx, idlePoll, nil)
 	}
 }
 
-// round is both rounds, one after the other.
-func (f *Finisher) round(ctx context.Context, all bool, done *Erasure) {
+// round is a round of each loop, one after the other.
+func (f *Finisher) round(ctx context.Context, all bool, done *erasure.Report) {
 	f.complete(ctx, all, done)
-	f.eraseRound(ctx, all, done)
+	f.erase(ctx, all, done)
 }
 
-// complete completes fan-outs and drops reservations: what is due, or with all whatever can be done now. It returns after what time
-// there may be something to do again though nothing moves; what it did is added to done.
-func (f *Finisher) complete(ctx context.Context, all bool, done *Erasure) (next time.Duration) {
+// complete completes fan-outs and drops reservations that are due, or with all everything that is
+// pending. It adds failures to done and returns the time after which the next round is due even if
+// no projection moves.
+func (f *Finisher) complete(ctx context.Context, all bool, done *erasure.Report) (next time.Duration) {
 	f.completing.Lock()
 	defer f.completing.Unlock()
 	return f.steps(ctx, done, []step{
-		{"fan-outs", func() (time.Duration, error) { return f.fanOuts(ctx, all) }},
-		{"bulk writes", func() (time.Duration, error) { return f.bulks(ctx, all) }},
+		{"fan-outs", func() (time.Duration, error) { return f.completeFanOuts(ctx, all) }},
+		{"bulk writes", func() (time.Duration, error) { return f.completeBulks(ctx, all) }},
 		{"reservations", func() (time.Duration, error) { return f.dropReservations(ctx) }},
 	})
 }
 
-// eraseRound erases what was deleted or removed, and sweeps, as complete does its part.
-func (f *Finisher) eraseRound(ctx context.Context, all bool, done *Erasure) (next time.Duration) {
+// erase passes the deletions and removals through the stages of package erasure, and sweeps. Its
+// result is as that of complete.
+func (f *Finisher) erase(ctx context.Context, all bool, done *erasure.Report) (next time.Duration) {
 	f.erasing.Lock()
 	defer f.erasing.Unlock()
 	return f.steps(ctx, done, []step{
-		{"identities", func() (time.Duration, error) { return f.cutDue(ctx, all) }},
-		{"facts", func() (time.Duration, error) { return 0, f.keepFacts(ctx) }},
-		// What is swept lets deletions be cleaned that wait for it.
+		{"identities", func() (time.Duration, error) { return f.truncate(ctx, all) }},
+		{"facts", func() (time.Duration, error) { return 0, f.Eraser.RetainAll(ctx) }},
+		// A deletion may wait for a blob that is swept.
 		{"sweep", func() (time.Duration, error) { return f.sweep(ctx, all, done) }},
 		{"cleaning", func() (time.Duration, error) { return f.clean(ctx, all, done) }},
 	})
 }
 
-// step is a part of a round. It returns after what time it may have something to do again, 0 for no such time.
+// step is a part of a round. It returns the time after which it is due again, 0 for no such time.
 type step struct {
 	name string
 	do   func() (time.Duration, error)
 }
 
-// steps does one step after the other. What fails is left to the next round, and holds up no other step.
-func (f *Finisher) steps(ctx context.Context, done *Erasure, steps []step) (next time.Duration) {
+// steps does the steps one after the other. A step that fails is retried in the next round and holds
+// up no other step.
+func (f *Finisher) steps(ctx context.Context, done *erasure.Report, steps []step) (next time.Duration) {
 	next = sweepEvery
 	for _, s := range steps {
 		var wait time.Duration
-		err := panics.Call(ctx, f.Logger, "finisher step panicked", func() (err error) { wait, err = s.do(); return err }, "step", s.name)
+		err := panics.Call(ctx, f.Logger, "finisher step panicked", func() (err error) {
+			wait, err = s.do()
+			return err
+		}, "step", s.name)
 		if err != nil && ctx.Err() == nil {
-			done.fail(s.name, err)
+			done.Fail(s.name, err)
 			wait = idlePoll
 		}
 		if wait > 0 {
@@ -221,87 +165,102 @@ func (f *Finisher) steps(ctx context.Context, done *Erasure, steps []step) (next
 	return next
 }
 
-// fanOuts completes what its process left long enough ago.
-func (f *Finisher) fanOuts(ctx context.Context, all bool) (wait time.Duration, err error) {
-	open, err := f.List.Unfanned(ctx, finishSize+f.stuck.count())
-	if err != nil {
+// truncate truncates the removed identities that are due.
+func (f *Finisher) truncate(ctx context.Context, all bool) (wait time.Duration, err error) {
+	d := due{now: f.Now(), all: all}
+	err = f.Eraser.TruncateIdentities(ctx, func(r work.Removal) bool { return d.is(r.RemovedAt) })
+	return f.afterDue(ctx, d, projection.Directory, err)
+}
+
+// sweep sweeps unreferenced blobs if a sweep is due.
+func (f *Finisher) sweep(ctx context.Context, all bool, done *erasure.Report) (wait time.Duration, err error) {
+	if left := f.sweepAt.Sub(f.Now()); left > 0 && !all {
+		return left, nil
+	}
+	f.sweepAt = f.Now().Add(sweepEvery)
+	for ctx.Err() == nil {
+		// Read the time before the clocks are compared: a later jump does not affect a deadline that
+		// has passed by then.
+		now := f.Now()
+		if rest := f.suspension.rest(); rest > 0 {
+			return rest, nil
+		}
+		swept, err := f.Eraser.Sweep(ctx, now)
+		done.Blobs += swept
+		if err != nil || swept == 0 {
+			return 0, err
+		}
+	}
+	return 0, nil
+}
+
+// clean tombstones, purges and records as cleaned what is due. With all it purges even if no deletion
+// waits for that. If another process feeds the index, that process cleans.
+func (f *Finisher) clean(ctx context.Context, all bool, done *erasure.Report) (wait time.Duration, err error) {
+	if err := f.Eraser.RequireIndex(); err != nil {
+		if all {
+			return 0, err
+		}
+		return 0, nil
+	}
+	if left := f.cleanAt.Sub(f.Now()); left > 0 && !all {
+		if pending, err := f.Eraser.IsPending(ctx); err != nil || !pending {
+			return 0, err
+		}
+		return left, nil
+	}
+	round, err := f.Eraser.TombstoneAll(ctx, done)
+	if round.IsEmpty() && !all {
 		return 0, err
 	}
-	var errs []error
-	worked := false
-	// Deletions come first in the list. While one of a project is open, no batch of that is resumed: what it deletes must not come
-	// alive before.
-	deleting := make(map[uuid.UUID]bool)
-	for _, op := range open {
-		if f.isAside(op) {
-			continue
-		}
-		if !all && f.stuck.resting(op.ID, f.Now()) {
-			deleting[op.ProjectID] = true
-			continue
-		}
-		left := finishAfter - f.Now().Sub(op.AcceptedAt)
-		if left > 0 && !all {
-			deleting[op.ProjectID] = deleting[op.ProjectID] || op.Family == stream.Deletion
-			if wait == 0 || left < wait {
-				wait = left
-			}
-			continue
-		}
-		if op.Family != stream.Deletion && deleting[op.ProjectID] {
-			continue
-		}
-		worked = true
-		if err := f.attempt(ctx, op); err != nil {
-			deleting[op.ProjectID] = deleting[op.ProjectID] || op.Family == stream.Deletion
-			errs = append(errs, fmt.Errorf("%s %s: %w", op.Family, op.ID, err))
-		}
+	began := f.Now()
+	purgeErr := f.Eraser.Purge(ctx, round, done)
+	if purgeErr == nil {
+		purgeErr = f.Eraser.RecordAll(ctx, round, done)
 	}
-	if worked && len(errs) == 0 {
-		wait = idlePoll // there may be more of them
-		errs = append(errs, f.passHead(ctx, dataPoints))
-	}
-	return wait, errors.Join(errs...)
+	f.cleanAt = f.Now().Add(max(cleanPause, restShare*f.Now().Sub(began)))
+	return cleanPause, errors.Join(err, purgeErr)
 }
 
-// keepFacts keeps the facts of everything that a fanned-out deletion took.
-func (f *Finisher) keepFacts(ctx context.Context) error {
-	for ctx.Err() == nil {
-		erasures, err := f.List.Erasures(ctx, cleanSize)
-		if err != nil || len(erasures) == 0 {
-			return err
+// EraseNow completes every pending fan-out, erases every deletion and removal, and purges. It returns
+// once that is done. Left in the report counts what has to wait for something else; the error is
+// what failed.
+func (f *Finisher) EraseNow(ctx context.Context) (erasure.Report, error) {
+	var done erasure.Report
+	for {
+		var one erasure.Report
+		// The lists must show what was deleted a moment ago, and nothing that is done.
+		err := f.waitHead(ctx, projection.DataPoints, projection.Directory)
+		f.round(ctx, true, &one)
+		done.Add(one)
+		left, openErr := f.Pending(ctx)
+		if openErr != nil {
+			return done, openErr
 		}
-		// The retained facts of a send must reflect the whole log, even while the list is being
-		// rebuilt.
-		if err := f.passHead(ctx, dataPoints); err != nil {
-			return err
-		}
-		byDeletion := make(map[uuid.UUID][]uuid.UUID)
-		for _, e := range erasures {
-			byDeletion[e.DeletionID] = append(byDeletion[e.DeletionID], e.DataPoint)
-		}
-		var group errgroup.Group
-		group.SetLimit(finishWidth)
-		for id, taken := range byDeletion {
-			group.Go(func() error {
-				return f.bounded(ctx, func(ctx context.Context) error { return f.Log.KeepFacts(ctx, f.List, id, taken) })
-			})
-		}
-		if err := group.Wait(); err != nil {
-			return err
-		}
-		// The list must show what was done before it is worked on again.
-		if err := f.passHead(ctx, dataPoints); err != nil {
-			return err
+		done.Left = left
+		errs := errors.Join(append(one.Errs(), err, ctx.Err())...)
+		if one.Deletions+one.Identities == 0 || left.Deletions+left.Identities == 0 || errs != nil {
+			return done, errs
 		}
 	}
-	return ctx.Err()
 }
 
-// passHead waits until projections are where the log is now.
-func (f *Finisher) passHead(ctx context.Context, projections ...string) error {
+// Pending counts the pending fan-outs and what has yet to be erased.
+func (f *Finisher) Pending(ctx context.Context) (work.Open, error) {
+	open, err := f.FanOuts.Open(ctx)
+	if err != nil {
+		return open, err
+	}
+	bulks, removals, err := f.Identities.Open(ctx)
+	open.FanOuts += bulks
+	open.Identities = removals
+	return open, err
+}
+
+// waitHead waits until projections have applied the current head of the log.
+func (f *Finisher) waitHead(ctx context.Context, projections ...string) error {
 	return f.bounded(ctx, func(ctx context.Context) error {
-		head, err := f.Log.Store.Head(ctx)
+		head, err := f.Journal.Store.Head(ctx)
 		if err != nil {
 			return err
 		}
@@ -309,19 +268,9 @@ func (f *Finisher) passHead(ctx context.Context, projections ...string) error {
 	})
 }
 
-func (f *Finisher) resume(ctx context.Context, op todo.Operation) error {
-	return f.bounded(ctx, func(ctx context.Context) error {
-		if op.Family == stream.Deletion {
-			_, err := f.Log.ResumeDeletion(ctx, op.ID, f.Now())
-			return err
-		}
-		return f.Log.ResumeBatch(ctx, op.ID, f.Now())
-	})
-}
-
-// bounded does a piece of work within finishTimeout. A panic is its error, and is logged.
-func (f *Finisher) bounded(ctx context.Context, work func(context.Context) error) error {
+// bounded does a step within finishTimeout. A panic is its error, and is logged.
+func (f *Finisher) bounded(ctx context.Context, step func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
-	return panics.Call(ctx, f.Logger, "finisher panicked", func() error { return work(ctx) })
+	return panics.Call(ctx, f.Logger, "finisher step panicked", func() error { return step(ctx) })
 }

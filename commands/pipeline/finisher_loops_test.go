@@ -30,11 +30,14 @@ func (h heldStore) Scavenge(ctx context.Context) error {
 // While a scavenge takes long, what crashes left of batches and deletions is completed all the same.
 func TestFinisher_FanOutsDuringAScavenge(t *testing.T) {
 	t.Parallel()
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	w.clock.move(finishAfter)
 	held := heldStore{make(chan struct{}, 1), make(chan struct{})}
-	w.finisher.Store = held
-	if _, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one"), item("b", "two"), item("c", "three")}, ""); err != nil {
+	w.finisher.Eraser.Store = held
+	if _, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{
+		item("a", "one"), item("b", "two"),
+		item("c", "three"),
+	}, ""); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"a"}); err != nil {
@@ -46,7 +49,8 @@ func TestFinisher_FanOutsDuringAScavenge(t *testing.T) {
 	w.commitBatch("key", item("d", "four"), item("e", "five"))
 	for id, want := range map[string]bool{"b": false, "c": false, "d": true, "e": true} {
 		w.until(id+" is finished", func() bool {
-			last, ok, err := w.log.Last(t.Context(), stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, id)))
+			last, ok, err := w.log.Last(t.Context(), stream.Name(stream.DataPoint,
+				stream.DataPointID(w.call.Principal.Project.Namespace, id)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,7 +60,7 @@ func TestFinisher_FanOutsDuringAScavenge(t *testing.T) {
 	}
 	select {
 	case <-held.begun:
-		t.Error("a second scavenge began beside the first")
+		t.Error("a second scavenge began during the first")
 	default:
 	}
 	close(held.release)

@@ -22,14 +22,15 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// What was erased cannot be guessed from a copy of the log without the hash key: neither an e-mail address, nor a content whose
-// hash is its id, nor an idempotency key, nor the text of a stage. In a project of an earlier version the ids can be guessed, which
-// shows that the guesses are made well.
+// What was erased cannot be guessed from a copy of the log without the hash key: neither an
+// e-mail address, nor a content whose hash is its id, nor an idempotency key, nor the text of a
+// stage. In a project of an earlier version the ids can be guessed, which shows that the guesses
+// are made well.
 func TestErasedText_GuessedFromTheLog(t *testing.T) {
 	t.Parallel()
 	for name, keyed := range map[string]bool{"keyed": true, "of an earlier version": false} {
 		t.Run(name, func(t *testing.T) {
-			w := newWholeWithout(t)
+			w := newIdleHarness(t)
 			if !keyed {
 				w.openProjectIn(stream.Namespace{ID: uuid.New()})
 			}
@@ -55,8 +56,9 @@ func TestErasedText_GuessedFromTheLog(t *testing.T) {
 	}
 }
 
-// sendAndErase sends texts in every way, and erases them. It returns what a stranger may guess: texts, and whole stages.
-func (w *whole) sendAndErase() (guesses, stages map[string]string) {
+// sendAndErase sends texts in every way, and erases them. It returns what a stranger may guess:
+// texts, and whole stages.
+func (w *harness) sendAndErase() (guesses, stages map[string]string) {
 	w.t.Helper()
 	must := func(err error) {
 		w.t.Helper()
@@ -65,7 +67,8 @@ func (w *whole) sendAndErase() (guesses, stages map[string]string) {
 		}
 	}
 	ctx, mail := w.t.Context(), "ana.ruiz@example.org"
-	single, batch, big := "The salary of Ana is 51,000.", "The salary of Bo is 48,000.", strings.Repeat("The salary of Cy is 47,000.\n", 12_000)
+	single, batch, big := "The salary of Ana is 51,000.", "The salary of Bo is 48,000.",
+		strings.Repeat("The salary of Cy is 47,000.\n", 12_000)
 	guesses = map[string]string{
 		"an e-mail address": mail, "a content": single, "a content in a batch": batch, "a big content": big,
 		"an idempotency key": "import-1", "the idempotency key of a batch": "import-2", "a source id": "payroll/ana",
@@ -84,14 +87,19 @@ func (w *whole) sendAndErase() (guesses, stages map[string]string) {
 	}
 	_, err := w.write.IngestBatch(ctx, w.call, []commands.DataPoint{{Content: batch}}, "import-2")
 	must(err)
-	_, err = w.write.PutAudience(ctx, w.call, commands.AudiencePut{Slug: "payroll", Kind: audience.KindFixed, Identities: []string{mail}})
+	_, err = w.write.PutAudience(ctx, w.call,
+		commands.AudiencePut{Slug: "payroll", Kind: audience.KindFixed, Identities: []string{mail}})
 	must(err)
 	row := identity.Row{Identity: mail, Traits: map[string]string{"city": "Lisbon"}}
 	_, err = w.write.BulkIdentities(ctx, w.call, []identity.Row{row})
 	must(err)
 	project := w.call.Principal.Project
-	_, err = w.log.Append(ctx, stream.UsageName(project.ID, "2026-11"), eventstore.NoStream, event.Meta{CommandID: uuid.New()},
-		metering.Charged{ProjectID: project.ID, FlushID: uuid.New(), Month: "2026-11", Seen: []metering.Seen{{IdentityID: stream.IdentityID(project.Namespace, mail), At: at}}, At: at})
+	_, err = w.log.Append(ctx, stream.UsageName(project.ID, "2026-11"), eventstore.NoStream,
+		event.Meta{CommandID: uuid.New()},
+		metering.Charged{
+			ProjectID: project.ID, FlushID: uuid.New(), Month: "2026-11",
+			Seen: []metering.Seen{{IdentityID: stream.IdentityID(project.Namespace, mail), At: at}}, At: at,
+		})
 	must(err)
 	w.passHead()
 
@@ -124,7 +132,7 @@ func (w *whole) sendAndErase() (guesses, stages map[string]string) {
 }
 
 // copyOfLog is all that the log holds, as text: names, types, payloads and metadata of all events.
-func (w *whole) copyOfLog() string {
+func (w *harness) copyOfLog() string {
 	w.t.Helper()
 	var b bytes.Buffer
 	for after := eventstore.Position(0); ; {
@@ -147,8 +155,8 @@ func (w *whole) copyOfLog() string {
 
 var uuidInText = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
-// confirm is what in a copy of the log confirms a text: the text itself, a hash of it, or an id that is derived from it in a
-// namespace that is in the copy too.
+// confirm is what in a copy of the log confirms a text: the text itself, a hash of it, or an id
+// that is derived from it in a namespace that is in the copy too.
 func confirm(copied, text string) (confirmed []string) {
 	texts := append(digests(text), text)
 	for _, text := range texts {
@@ -158,9 +166,11 @@ func confirm(copied, text string) (confirmed []string) {
 	}
 	known := uuidInText.FindAllString(copied, -1)
 	slices.Sort(known)
-	known = append(slices.Compact(known), uuid.Nil.String(), uuid.NameSpaceURL.String(), uuid.NameSpaceOID.String(), uuid.NameSpaceDNS.String())
+	known = append(slices.Compact(known), uuid.Nil.String(), uuid.NameSpaceURL.String(), uuid.NameSpaceOID.String(),
+		uuid.NameSpaceDNS.String())
 	for _, namespace := range known {
-		keyed, err := stream.NewNamespaces([]byte("a guess of the hash key, 32 byte")).Of(stream.Namespace{ID: uuid.MustParse(namespace), Keyed: true})
+		guessed := stream.NewNamespaces([]byte("a guess of the hash key, 32 byte"))
+		keyed, err := guessed.Of(stream.Namespace{ID: uuid.MustParse(namespace), Keyed: true})
 		if err != nil {
 			panic(err)
 		}

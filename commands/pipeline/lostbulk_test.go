@@ -22,7 +22,9 @@ type damaged struct {
 	stream string
 }
 
-func (d damaged) Read(ctx context.Context, name string, from eventstore.Revision, direction eventstore.Direction, limit int) ([]eventstore.Recorded, error) {
+func (d damaged) Read(ctx context.Context, name string, from eventstore.Revision, direction eventstore.Direction,
+	limit int,
+) ([]eventstore.Recorded, error) {
 	events, err := d.Store.Read(ctx, name, from, direction, limit)
 	for n := range events {
 		if name == d.stream {
@@ -33,8 +35,8 @@ func (d damaged) Read(ctx context.Context, name string, from eventstore.Revision
 	return events, err
 }
 
-// A bulk write whose rows are gone or damaged between its commit and its fan-out is given up, by the start as by a round: it is said, and holds
-// up nobody.
+// A bulk write whose rows are gone or damaged between its commit and its fan-out is given up, by
+// the start as by a round: it is said, and holds up nobody.
 func TestBulkWriteWhoseRowsCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for name, finish := range map[string]func(context.Context, *Finisher) error{
@@ -46,15 +48,16 @@ func TestBulkWriteWhoseRowsCannotBeRead(t *testing.T) {
 	} {
 		for _, gone := range []bool{true, false} {
 			t.Run(name+map[bool]string{true: ", gone", false: ", damaged"}[gone], func(t *testing.T) {
-				w := newWholeWithout(t)
+				w := newIdleHarness(t)
 				if _, err := w.write.PutIdentity(t.Context(), w.call, "bo", map[string]string{"city": "Porto"}); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := w.stop(2).BulkIdentities(t.Context(), w.call, []identity.Row{{Identity: "ana", Traits: map[string]string{"a": "1"}}, {Identity: "bo"}}); err == nil {
-					t.Fatal("answered behind a dead store")
+				if _, err := w.stop(2).BulkIdentities(t.Context(), w.call,
+					[]identity.Row{{Identity: "ana", Traits: map[string]string{"a": "1"}}, {Identity: "bo"}}); err == nil {
+					t.Fatal("the call succeeded after its store died")
 				}
 				w.passHead()
-				open, err := w.directory.UnfannedBulks(t.Context(), 10)
+				open, err := w.directory.PendingBulks(t.Context(), 10)
 				if err != nil || len(open) != 1 {
 					t.Fatalf("open bulk writes %v, %v", open, err)
 				}
@@ -72,7 +75,7 @@ func TestBulkWriteWhoseRowsCannotBeRead(t *testing.T) {
 				} else {
 					store = damaged{w.store, stage}
 				}
-				w.finisher.Log = commands.NewLog(store, w.log.Codec, slog.New(slog.NewTextHandler(&said, nil)))
+				w.finishOver(commands.NewJournal(store, w.log.Codec, slog.New(slog.NewTextHandler(&said, nil))))
 				if left, err := w.finisher.Pending(t.Context()); err != nil || left.FanOuts != 1 {
 					t.Errorf("what waits before: %+v, %v", left, err)
 				}
@@ -80,14 +83,15 @@ func TestBulkWriteWhoseRowsCannotBeRead(t *testing.T) {
 					t.Fatal(err)
 				}
 				w.passHead()
-				if lost, err := w.directory.LostBulks(t.Context()); err != nil || lost != 1 {
+				if lost, err := w.directory.AbandonedBulks(t.Context()); err != nil || lost != 1 {
 					t.Errorf("%d bulk writes are said to be lost, %v", lost, err)
 				}
 				if left, err := w.finisher.Pending(t.Context()); err != nil || left.FanOuts != 0 {
-					t.Errorf("what waits behind: %+v, %v", left, err)
+					t.Errorf("what waits after: %+v, %v", left, err)
 				}
-				if log := said.String(); strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "a bulk write is given up since its rows are lost") {
-					t.Errorf("the log says:\n%s", log)
+				if log := said.String(); strings.Count(log, "level=ERROR") != 1 ||
+					!strings.Contains(log, "bulk write abandoned, its rows cannot be read") {
+					t.Errorf("the log has:\n%s", log)
 				}
 				if _, _, err := w.store.ReadLast(t.Context(), stage); !errors.Is(err, eventstore.ErrDeleted) {
 					t.Errorf("the rows are not ended: %v", err)
@@ -96,7 +100,8 @@ func TestBulkWriteWhoseRowsCannotBeRead(t *testing.T) {
 				if _, err := w.write.PutIdentity(t.Context(), w.call, "ana", map[string]string{"a": "2"}); err != nil {
 					t.Error(err)
 				}
-				if _, err := w.write.BulkIdentities(t.Context(), w.call, []identity.Row{{Identity: "ana"}, {Identity: "bo"}}); err != nil {
+				if _, err := w.write.BulkIdentities(t.Context(), w.call,
+					[]identity.Row{{Identity: "ana"}, {Identity: "bo"}}); err != nil {
 					t.Error(err)
 				}
 				if err := w.write.DeleteIdentity(t.Context(), w.call, "ana"); err != nil {
@@ -111,7 +116,7 @@ func TestBulkWriteWhoseRowsCannotBeRead(t *testing.T) {
 }
 
 // stageOf is the stream that holds the rows of a bulk write.
-func (w *whole) stageOf(bulk uuid.UUID) string {
+func (w *harness) stageOf(bulk uuid.UUID) string {
 	w.t.Helper()
 	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Bulk, bulk), 0)
 	if err != nil || len(facts) == 0 {

@@ -9,13 +9,14 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 )
 
 // commitDeletion commits a bulk deletion whose process dies before it fans out, and returns its id.
-func (w *whole) commitDeletion(ids ...string) uuid.UUID {
+func (w *harness) commitDeletion(ids ...string) uuid.UUID {
 	w.t.Helper()
 	head, err := w.store.Head(w.t.Context())
 	if err != nil {
@@ -43,7 +44,9 @@ type reaching struct {
 	streams []string
 }
 
-func (r reaching) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+func (r reaching) Append(ctx context.Context, name string, expected eventstore.Revision,
+	events []eventstore.Proposed,
+) (eventstore.Appended, error) {
 	if !slices.Contains(r.streams, name) {
 		<-ctx.Done()
 		return eventstore.Appended{}, errDied
@@ -52,13 +55,13 @@ func (r reaching) Append(ctx context.Context, name string, expected eventstore.R
 }
 
 // resumeFor runs the fan-out of a deletion until it has taken these data points, and no others.
-func (w *whole) resumeFor(deletion uuid.UUID, ids ...string) {
+func (w *harness) resumeFor(deletion uuid.UUID, ids ...string) {
 	w.t.Helper()
 	var names []string
 	for _, id := range ids {
 		names = append(names, stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, id)))
 	}
-	log := commands.NewLog(reaching{w.store, names}, w.log.Codec, w.log.Logger)
+	log := commands.NewJournal(reaching{w.store, names}, w.log.Codec, w.log.Logger)
 	ctx, kill := context.WithCancel(w.t.Context())
 	ended := make(chan error, 1)
 	go func() { _, err := log.ResumeDeletion(ctx, deletion, at); ended <- err }()
@@ -81,7 +84,7 @@ func (w *whole) resumeFor(deletion uuid.UUID, ids ...string) {
 // Of two deletions of the same data points each took some: neither waits for the other with its own part.
 func TestEraseNow_TenPairsOfOverlappingDeletions(t *testing.T) {
 	t.Parallel()
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	var words []string
 	for pair := range 10 {
 		secret := word()
@@ -113,10 +116,13 @@ func TestEraseNow_TenPairsOfOverlappingDeletions(t *testing.T) {
 // While another deletion has not erased its part, one that overlaps it is purged, and not recorded as cleaned.
 func TestErase_DeletionThatWaitsForAnother(t *testing.T) {
 	t.Parallel()
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	counting := &countingStore{}
-	w.finisher.Store = counting
-	if _, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one"), item("b", "two"), item("c", "three")}, ""); err != nil {
+	w.finisher.Eraser.Store = counting
+	if _, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{
+		item("a", "one"), item("b", "two"),
+		item("c", "three"),
+	}, ""); err != nil {
 		t.Fatal(err)
 	}
 	one, other := w.commitDeletion("a", "b"), w.commitDeletion("b", "c")
@@ -126,12 +132,12 @@ func TestErase_DeletionThatWaitsForAnother(t *testing.T) {
 	}
 	w.passHead()
 	for round := range 3 {
-		var done Erasure
+		var done erasure.Report
 		if _, err := w.finisher.clean(t.Context(), true, &done); err != nil {
 			t.Fatal(err)
 		}
 		if round == 0 {
-			if err := w.finisher.keepFacts(t.Context()); err != nil {
+			if err := w.finisher.Eraser.RetainAll(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}

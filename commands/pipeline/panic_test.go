@@ -18,8 +18,9 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/runtest"
-	"github.com/annals-project/annals/internal/todo"
+	"github.com/annals-project/annals/internal/work"
 )
 
 // panicking panics at content with the word in it, and derives all other like the built-in extractor.
@@ -60,7 +61,7 @@ func (s stacks) Handle(_ context.Context, r slog.Record) error {
 }
 
 func TestDerive_ExtractorPanics(t *testing.T) {
-	b := newBench(t, "ok, poison")
+	b := newFixture(t, "ok, poison")
 	logger, seen := countStacks()
 	b.Extractor, b.Logger = panicking{word: "poison"}, logger
 	clock := at
@@ -69,7 +70,8 @@ func TestDerive_ExtractorPanics(t *testing.T) {
 		r := b.Worker.attempt(t.Context(), b.item)
 		facts := b.history()
 		e, ok := facts[len(facts)-1].Event.(*memory.Failed)
-		if !ok || e.Code != ingestion.Internal || e.Attempt != n || e.Final != (n == maxAttempts) || strings.Contains(e.Message, "index") {
+		if !ok || e.Code != ingestion.Internal || e.Attempt != n || e.Final != (n == maxAttempts) ||
+			strings.Contains(e.Message, "index") {
 			t.Fatalf("attempt %d ends with %+v", n, facts[len(facts)-1].Event)
 		}
 		if int(seen.Load()) != n || r.dataPoint != b.item.DataPoint {
@@ -90,7 +92,9 @@ type panickingStore struct {
 	name string
 }
 
-func (s panickingStore) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+func (s panickingStore) Append(ctx context.Context, name string, expected eventstore.Revision,
+	events []eventstore.Proposed,
+) (eventstore.Appended, error) {
 	if name == s.name {
 		panic("append")
 	}
@@ -98,8 +102,9 @@ func (s panickingStore) Append(ctx context.Context, name string, expected events
 }
 
 func TestWorker_AttemptCannotBeRecordedForAPanic(t *testing.T) {
-	b := newBench(t, "text")
-	b.Worker.Log = commands.NewLog(panickingStore{b.Log.Store, stream.Name(stream.Memory, b.item.DataPoint)}, b.Log.Codec, b.Logger)
+	b := newFixture(t, "text")
+	b.Worker.Journal = commands.NewJournal(panickingStore{b.Journal.Store, stream.Name(stream.Memory, b.item.DataPoint)},
+		b.Journal.Codec, b.Logger)
 	if r := b.Worker.attempt(t.Context(), b.item); r.dataPoint != b.item.DataPoint || r.backoff != firstBackoff {
 		t.Errorf("result %+v", r)
 	}
@@ -107,30 +112,32 @@ func TestWorker_AttemptCannotBeRecordedForAPanic(t *testing.T) {
 
 // panickingQueue panics at its first claims.
 type panickingQueue struct {
-	Queue
+	queue
 	left *atomic.Int64
 }
 
-func (q panickingQueue) Claim(ctx context.Context, c todo.Claim) ([]todo.Item, uuid.UUID, error) {
+func (q panickingQueue) Lease(ctx context.Context, c work.LeaseRequest) ([]work.Item, uuid.UUID, error) {
 	if q.left.Add(-1) >= 0 {
 		panic("claim")
 	}
-	return q.Queue.Claim(ctx, c)
+	return q.queue.Lease(ctx, c)
 }
 
 // One poisoned text ends as a failure of its own send, and everything else is derived and confirmed.
 func TestPipeline_OneTextPanics(t *testing.T) {
 	t.Parallel()
 	for _, slow := range []bool{false, true} {
-		w := newWholeWithout(t)
+		w := newIdleHarness(t)
 		logger, seen := countStacks()
 		queue := panickingQueue{w.queries, new(atomic.Int64)}
 		queue.left.Store(2)
 		worker := &Worker{
-			Log: w.log, Queue: queue, Progress: w.waiter, Extractor: panicking{word: "poison"}, Logger: logger, Holder: "test", Now: time.Now, Slow: slow,
+			LoadGauge: idle{}, Age: noAge, Journal: w.log, Queue: queue, Progress: w.waiter,
+			Extractor: panicking{word: "poison"}, Logger: logger, Holder: "test", Now: time.Now, Slow: slow,
 		}
 		confirmer := &Confirmer{
-			Log: w.log, Sends: w.queries, Progress: w.waiter, IndexTrouble: func(context.Context) error { return nil }, Logger: logger, Now: time.Now,
+			Journal: w.log, Sends: w.queries, Progress: w.waiter, IndexErr: func(context.Context) error { return nil },
+			Logger: logger, Now: time.Now,
 		}
 		runtest.Part(t, worker.Run)
 		runtest.Part(t, confirmer.Run)
@@ -164,19 +171,21 @@ func TestPipeline_OneTextPanics(t *testing.T) {
 }
 
 func TestConfirmer_EndOfASendPanics(t *testing.T) {
-	b := newBench(t, "text")
+	b := newFixture(t, "text")
 	logger, seen := countStacks()
-	poisoned := todo.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
-	other := todo.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
-	log := commands.NewLog(panickingStore{b.Log.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)}, b.Log.Codec, b.Logger)
+	poisoned := work.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
+	other := work.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
+	log := commands.NewJournal(panickingStore{b.Journal.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)},
+		b.Journal.Codec, b.Logger)
 	c := &Confirmer{
-		Log: log, Sends: listed{others: []todo.Send{poisoned, other}}, Logger: logger,
-		Progress:     standstill{dataPoints: 5, memories: 20, recallIndex: 20},
-		IndexTrouble: func(context.Context) error { return nil }, Now: func() time.Time { return at }, answered: make(map[uuid.UUID]eventstore.Position),
+		Journal: log, Sends: listed{others: []work.Send{poisoned, other}}, Logger: logger,
+		Progress: standstill{projection.DataPoints: 5, projection.Memories: 20, projection.RecallIndex: 20},
+		IndexErr: func(context.Context) error { return nil }, Now: func() time.Time { return at },
+		ended: make(map[uuid.UUID]eventstore.Position),
 	}
 	last := func(id uuid.UUID) string {
 		t.Helper()
-		facts, err := b.Log.ReadFrom(t.Context(), stream.Name(stream.Ingestion, id), 0)
+		facts, err := b.Journal.ReadFrom(t.Context(), stream.Name(stream.Ingestion, id), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,21 +205,22 @@ func TestConfirmer_EndOfASendPanics(t *testing.T) {
 			t.Fatalf("round %d: the other send %q, %d stacks", n, got, seen.Load())
 		}
 	}
-	c.Log = b.Log
+	c.Journal = b.Journal
 	if _, err := c.round(t.Context()); err != nil || last(poisoned.IngestionID) != ingestion.Internal {
 		t.Errorf("it ends as %q, %v", last(poisoned.IngestionID), err)
 	}
 }
 
 func TestConfirmer_EndOfASendPanicsAlways(t *testing.T) {
-	b := newBench(t, "text")
+	b := newFixture(t, "text")
 	logger, seen := countStacks()
-	poisoned := todo.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
-	log := commands.NewLog(panickingStore{b.Log.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)}, b.Log.Codec, b.Logger)
+	poisoned := work.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
+	log := commands.NewJournal(panickingStore{b.Journal.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)},
+		b.Journal.Codec, b.Logger)
 	c := &Confirmer{
-		Log: log, Sends: listed{others: []todo.Send{poisoned}}, Logger: logger,
-		Progress:     standstill{dataPoints: 5, memories: 20, recallIndex: 20},
-		IndexTrouble: func(context.Context) error { return nil }, Now: func() time.Time { return at },
+		Journal: log, Sends: listed{others: []work.Send{poisoned}}, Logger: logger,
+		Progress: standstill{projection.DataPoints: 5, projection.Memories: 20, projection.RecallIndex: 20},
+		IndexErr: func(context.Context) error { return nil }, Now: func() time.Time { return at },
 	}
 	for range 3 * maxAttempts {
 		_, _ = c.round(t.Context())
@@ -221,7 +231,8 @@ func TestConfirmer_EndOfASendPanicsAlways(t *testing.T) {
 }
 
 func TestEmbedder_ClientPanicsAtOneText(t *testing.T) {
-	b := newBench(t, strings.Repeat("Fine words. ", 150)+strings.Repeat("Bad words. ", 150)+strings.Repeat("Fine words. ", 150))
+	b := newFixture(t, strings.Repeat("Fine words. ", 150)+strings.Repeat("Bad words. ",
+		150)+strings.Repeat("Fine words. ", 150))
 	b.attempt()
 	e, p := newEmbedder(b, func([]string) error { panic("client") })
 	if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err == nil {
@@ -244,19 +255,20 @@ func TestEmbedder_ClientPanicsAtOneText(t *testing.T) {
 }
 
 func TestEmbedder_OneDataPointPanics(t *testing.T) {
-	b := newBench(t, "text")
+	b := newFixture(t, "text")
 	b.attempt()
 	e, _ := newEmbedder(b, func([]string) error { return nil })
-	healthy, broken := b.Log, commands.NewLog(panickingReads{b.Log.Store}, b.Log.Codec, b.Logger)
+	healthy, broken := b.Journal, commands.NewJournal(panickingReads{b.Journal.Store}, b.Journal.Codec, b.Logger)
 	for n := 1; n <= maxAttempts; n++ {
-		e.Log = broken
+		e.Journal = broken
 		later := map[uuid.UUID]time.Time{}
-		if worked, err := e.round(t.Context(), later); err != nil || !worked || len(later) != 1 || e.panicked[b.item.DataPoint] != n {
+		if worked, err := e.round(t.Context(), later); err != nil || !worked || len(later) != 1 ||
+			e.panicked[b.item.DataPoint] != n {
 			t.Fatalf("round %d: worked %v, %v, later %v, panicked %v", n, worked, err, later, e.panicked)
 		}
 	}
 	b.wantTypes("derivation-started", "derived")
-	e.Log = healthy
+	e.Journal = healthy
 	if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err != nil {
 		t.Fatal(err)
 	}
@@ -269,18 +281,22 @@ func TestEmbedder_OneDataPointPanics(t *testing.T) {
 // panickingReads panics at each read.
 type panickingReads struct{ eventstore.Store }
 
-func (panickingReads) Read(context.Context, string, eventstore.Revision, eventstore.Direction, int) ([]eventstore.Recorded, error) {
+func (panickingReads) Read(context.Context, string, eventstore.Revision, eventstore.Direction,
+	int,
+) ([]eventstore.Recorded, error) {
 	panic("read")
 }
 
 // panickingList panics where the finisher looks for fan-outs.
-type panickingList struct{ Unfinished }
+type panickingList struct{ fanOutList }
 
-func (panickingList) Unfanned(context.Context, int) ([]todo.Operation, error) { panic("unfanned") }
+func (panickingList) PendingFanOuts(context.Context, int) ([]work.Operation, error) {
+	panic("unfanned")
+}
 
 func TestFinisher_StepPanics(t *testing.T) {
 	t.Parallel()
-	w := newWhole(t)
+	w := newHarness(t)
 	if _, err := w.write.Ingest(t.Context(), w.call, item("one", "Ana likes tea."), ""); err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +306,7 @@ func TestFinisher_StepPanics(t *testing.T) {
 	w.passHead()
 	logger, seen := countStacks()
 	f := w.finisher
-	f.Logger, f.List = logger, panickingList{f.List}
+	f.Logger, f.FanOuts = logger, panickingList{f.FanOuts}
 	done, err := f.EraseNow(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "fan-outs") || seen.Load() == 0 {
 		t.Errorf("error %v, %d stacks", err, seen.Load())

@@ -15,27 +15,30 @@ import (
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/projectiontest"
-	"github.com/annals-project/annals/internal/todo"
+	"github.com/annals-project/annals/internal/work"
 	"github.com/annals-project/annals/projections/usage"
+	"github.com/annals-project/annals/projections/usage/limiter"
 )
 
-// capped lets the project of the world take so many data points a month.
-func (w *whole) capped(items int64) *usage.Meters {
+// capped lets the project of the harness take so many data points a month.
+func (w *harness) capped(items int64) *limiter.Limiter {
 	w.t.Helper()
 	p := &w.call.Principal
 	p.OrganizationID = uuid.New()
-	p.Limits = metering.Limits{IngestionCap: &items}
+	p.Limits = metering.Caps{IngestionCap: &items}
 	projectiontest.Make(w.t, w.db, usage.New())
 	var log projectiontest.Log
 	log.Append(stream.Registry, &registry.ProjectCreated{ProjectID: p.Project.ID, OrganizationID: p.OrganizationID})
 	projectiontest.Apply(w.t, w.db, usage.New(), log.Facts...)
-	m := usage.NewMeters(w.db, metering.DefaultTariff(), w.waiter, slog.New(slog.DiscardHandler))
-	w.write.Limits, w.finisher.Reservations = m, m
+	m := limiter.New(w.db, metering.DefaultTariff(), w.waiter, slog.New(slog.DiscardHandler))
+	w.config.Limits = m
+	w.write, w.finisher.Reservations = commands.New(w.config), m
 	return m
 }
 
-func (w *whole) refused(id string) bool {
+func (w *harness) refused(id string) bool {
 	w.t.Helper()
 	_, err := w.write.Ingest(w.t.Context(), w.call, item(id, "text of "+id), "")
 	f, is := errors.AsType[*fault.Error](err)
@@ -46,7 +49,7 @@ func (w *whole) refused(id string) bool {
 }
 
 // reservations is how many are kept, after the finisher has looked.
-func (w *whole) reservations() (n int) {
+func (w *harness) reservations() (n int) {
 	w.t.Helper()
 	w.passHead()
 	if _, err := w.finisher.dropReservations(w.t.Context()); err != nil {
@@ -59,19 +62,20 @@ func (w *whole) reservations() (n int) {
 }
 
 // age makes every reservation overdue.
-func (w *whole) age() {
+func (w *harness) age() {
 	w.t.Helper()
-	if _, err := w.db.Exec(w.t.Context(), `update ops.reservations set until = clock_timestamp() - interval '1 second'`); err != nil {
+	if _, err := w.db.Exec(w.t.Context(),
+		`update ops.reservations set until = clock_timestamp() - interval '1 second'`); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// What a process that died had reserved is given back once its time is over, and not before; what it had stored in its last
-// moment stays taken.
+// What a process that died had reserved is given back once its time is over, and not before; what
+// it had stored in its last moment stays taken.
 func TestReservationsOfADeadProcess(t *testing.T) {
 	t.Parallel()
-	w := newWholeWithout(t)
-	m := w.capped(3)
+	w := newIdleHarness(t)
+	w.capped(3)
 	if w.refused("a") {
 		t.Fatal("the first is refused")
 	}
@@ -79,10 +83,9 @@ func TestReservationsOfADeadProcess(t *testing.T) {
 		t.Fatalf("%d reservations of what is a fact", n)
 	}
 	dead := w.stop(0)
-	dead.Limits = m
 	for range 2 {
 		if _, err := dead.Ingest(t.Context(), w.call, item("lost", "a text that is lost"), ""); err == nil {
-			t.Fatal("answered behind a dead store")
+			t.Fatal("the call succeeded after its store died")
 		}
 	}
 	if n := w.reservations(); n != 2 || !w.refused("b") {
@@ -97,11 +100,11 @@ func TestReservationsOfADeadProcess(t *testing.T) {
 	}
 }
 
-// recorder tells in what order the finisher asks.
+// recorder records the order of the calls of the finisher.
 type recorder struct {
-	Progress
+	progress
 	calls   []string
-	overdue []todo.Reservation
+	overdue []work.Reservation
 }
 
 func (r *recorder) say(call string) { r.calls = append(r.calls, call) }
@@ -121,18 +124,18 @@ func (r *recorder) DropFacts(context.Context) (time.Duration, error) {
 	return time.Second, nil
 }
 
-func (r *recorder) Overdue(context.Context, int) ([]todo.Reservation, error) {
+func (r *recorder) Overdue(context.Context, int) ([]work.Reservation, error) {
 	r.say("overdue")
 	return r.overdue, nil
 }
 
-func (r *recorder) Drop(_ context.Context, some []todo.Reservation) error {
+func (r *recorder) Drop(_ context.Context, some []work.Reservation) error {
 	r.say("drop")
 	r.overdue = r.overdue[len(some):]
 	return nil
 }
 
-// heads tells of the look at the head of the log.
+// heads records reads of the head of the log.
 type heads struct {
 	eventstore.Store
 	told *recorder
@@ -145,13 +148,16 @@ func (h heads) Head(context.Context) (eventstore.Position, error) {
 
 // A reservation is dropped once the projection has passed a head that was read after the reservation was found overdue.
 func TestOverdueReservationsWaitForTheHead(t *testing.T) {
-	r := &recorder{overdue: []todo.Reservation{{SendID: uuid.New(), Try: uuid.New()}}}
-	f := &Finisher{Log: &commands.Log{Store: heads{told: r}}, Progress: r, Reservations: r, Logger: slog.New(slog.DiscardHandler), Now: time.Now}
+	r := &recorder{overdue: []work.Reservation{{SendID: uuid.New(), Try: uuid.New()}}}
+	f := &Finisher{
+		Journal: commands.NewJournal(heads{told: r}, nil, nil), Progress: r, Reservations: r,
+		Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+	}
 	next, err := f.dropReservations(t.Context())
 	if err != nil || next != time.Second {
 		t.Fatalf("next %s, %v", next, err)
 	}
-	want := []string{"facts", "overdue", "head", "wait for " + dataPoints, "drop", "overdue"}
+	want := []string{"facts", "overdue", "head", "wait for " + projection.DataPoints, "drop", "overdue"}
 	if len(r.calls) != len(want) {
 		t.Fatalf("calls %v, want %v", r.calls, want)
 	}

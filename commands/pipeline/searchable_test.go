@@ -16,7 +16,7 @@ import (
 )
 
 // sendRows returns the rows of all sends, without the positions of erased text.
-func (w *whole) sendRows() []string {
+func (w *harness) sendRows() []string {
 	w.t.Helper()
 	rows, err := w.db.Query(w.t.Context(), `select (to_jsonb(s) - 'position')::text from datapoints.sends s order by s.id`)
 	if err != nil {
@@ -29,7 +29,7 @@ func (w *whole) sendRows() []string {
 	return list
 }
 
-func (w *whole) phaseOf(send uuid.UUID) string {
+func (w *harness) phaseOf(send uuid.UUID) string {
 	w.t.Helper()
 	s, _, err := w.queries.Send(w.t.Context(), w.call.Principal.Project, send)
 	if err != nil {
@@ -39,7 +39,7 @@ func (w *whole) phaseOf(send uuid.UUID) string {
 }
 
 // indexedAlone reports whether the stream of a send itself records that it is indexed.
-func (w *whole) indexedAlone(send uuid.UUID) bool {
+func (w *harness) indexedAlone(send uuid.UUID) bool {
 	w.t.Helper()
 	last, _, err := w.log.Last(w.t.Context(), stream.Name(stream.Ingestion, send))
 	if err != nil {
@@ -52,11 +52,11 @@ func (w *whole) indexedAlone(send uuid.UUID) bool {
 // The effect of watermarks outlives the streams of erased data points: a rebuilt projection has the
 // same rows. A send that lost something before it was searchable ends by itself.
 func TestErasedSendsStaySearchableSince(t *testing.T) {
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	w.derive()
 	ingest := func(ids ...string) uuid.UUID {
 		t.Helper()
-		s := &scene{whole: w}
+		s := &scene{harness: w}
 		for _, id := range ids {
 			s.ingest(item(id, "Ana likes "+id))
 		}
@@ -64,13 +64,13 @@ func TestErasedSendsStaySearchableSince(t *testing.T) {
 	}
 	batch := func(ids ...string) uuid.UUID {
 		t.Helper()
-		s := &scene{whole: w}
+		s := &scene{harness: w}
 		s.ingest(item(ids[0], "Bo likes "+ids[0]), item(ids[1], "Cy likes "+ids[1]))
 		return s.send
 	}
 	remove := func(ids ...string) {
 		t.Helper()
-		(&scene{whole: w}).remove(ids...)
+		(&scene{harness: w}).remove(ids...)
 	}
 	halved := batch("halved one", "halved two")
 	w.until("the batch is captured", func() bool { return w.phaseOf(halved) == "captured" })
@@ -108,7 +108,7 @@ func TestErasedSendsStaySearchableSince(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, w.sendRows()); diff != "" {
-		t.Errorf("built anew, sends differ (-before +after):\n%s", diff)
+		t.Errorf("after a rebuild, sends differ (-before +after):\n%s", diff)
 	}
 	if n := strings.Count(strings.Join(want, " "), `"searchable_at": "`); n != 4 {
 		t.Errorf("%d sends are searchable since a watermark", n)

@@ -10,20 +10,21 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/todo"
+	"github.com/annals-project/annals/internal/work"
 )
 
 // lease takes the one item of the queue, as a worker does.
-func (w *whole) lease() todo.Item {
+func (w *harness) lease() work.Item {
 	w.t.Helper()
 	w.passHead()
-	items, _, err := w.queries.Claim(w.t.Context(),
-		todo.Claim{Holder: "stalled", Limit: 10, Now: at, Until: at.Add(time.Hour)})
+	items, _, err := w.queries.Lease(w.t.Context(),
+		work.LeaseRequest{Holder: "stalled", Limit: 10, Now: at, Until: at.Add(time.Hour)})
 	if err != nil || len(items) != 1 {
 		w.t.Fatalf("leased %d items, %v, want 1", len(items), err)
 	}
@@ -31,7 +32,7 @@ func (w *whole) lease() todo.Item {
 }
 
 // deleteAndClean deletes the data points and returns once their deletion is cleaned.
-func (w *whole) deleteAndClean(ids ...string) {
+func (w *harness) deleteAndClean(ids ...string) {
 	w.t.Helper()
 	if _, err := w.write.DeleteDataPoints(w.t.Context(), w.call, ids); err != nil {
 		w.t.Fatal(err)
@@ -56,7 +57,8 @@ func (h heldExtractor) Extract(_ context.Context, in comprehend.Input) ([]memory
 	derived := make([]memory.Memory, h.memories)
 	for n := range derived {
 		derived[n] = memory.Memory{
-			ID: memory.ID(in.DataPoint, in.Revision, n), Kind: memory.Claim, Content: fmt.Sprintf("%s is derived %d", h.word, n), Excerpt: h.word,
+			ID: memory.ID(in.DataPoint, in.Revision, n), Kind: memory.Claim,
+			Content: fmt.Sprintf("%s is derived %d", h.word, n), Excerpt: h.word,
 			Subject: "it", Attribute: "text",
 		}
 	}
@@ -65,14 +67,17 @@ func (h heldExtractor) Extract(_ context.Context, in comprehend.Input) ([]memory
 
 func TestWorker_StalledBeforeItsAttemptUntilTheDeletionIsCleaned(t *testing.T) {
 	t.Parallel()
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	secret := word()
 	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana's favourite editor is "+secret+"."), ""); err != nil {
 		t.Fatal(err)
 	}
 	leased := w.lease()
 	w.deleteAndClean("a")
-	worker := &Worker{Log: w.log, Queue: w.queries, Progress: w.waiter, Extractor: Builtin{}, Logger: w.log.Logger, Holder: "stalled", Now: time.Now}
+	worker := &Worker{
+		LoadGauge: idle{}, Age: noAge, Journal: w.log, Queue: w.queries, Progress: w.waiter,
+		Extractor: Builtin{}, Logger: w.log.Logger, Holder: "stalled", Now: time.Now,
+	}
 	if _, err := worker.derive(t.Context(), leased); err != nil {
 		t.Fatal(err)
 	}
@@ -89,13 +94,16 @@ func TestWorker_StalledWithinItsAttemptUntilTheDeletionIsCleaned(t *testing.T) {
 	t.Parallel()
 	for name, memories := range map[string]int{"memories in the event": 1, "memories in a blob": 5000} {
 		t.Run(name, func(t *testing.T) {
-			w := newWholeWithout(t)
+			w := newIdleHarness(t)
 			held := heldExtractor{begun: make(chan struct{}), release: make(chan struct{}), word: word(), memories: memories}
 			if _, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana met "+held.word), ""); err != nil {
 				t.Fatal(err)
 			}
 			leased := w.lease()
-			worker := &Worker{Log: w.log, Queue: w.queries, Progress: w.waiter, Extractor: held, Logger: w.log.Logger, Holder: "stalled", Now: time.Now}
+			worker := &Worker{
+				LoadGauge: idle{}, Age: noAge, Journal: w.log, Queue: w.queries, Progress: w.waiter,
+				Extractor: held, Logger: w.log.Logger, Holder: "stalled", Now: time.Now,
+			}
 			ended := make(chan error, 1)
 			go func() {
 				_, err := worker.derive(context.WithoutCancel(t.Context()), leased)
@@ -120,10 +128,11 @@ func TestWorker_StalledWithinItsAttemptUntilTheDeletionIsCleaned(t *testing.T) {
 	}
 }
 
-// A worker that dies after it wrote the memories of an erased data point leaves a blob that nothing can refer to: it needs no deadline.
+// A worker that dies after it wrote the memories of an erased data point leaves a blob that
+// nothing can refer to: it needs no deadline.
 func TestSweep_BlobOfAnErasedDataPoint(t *testing.T) {
 	t.Parallel()
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	secret := word()
 	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana met "+secret), ""); err != nil {
 		t.Fatal(err)
@@ -140,9 +149,9 @@ func TestSweep_BlobOfAnErasedDataPoint(t *testing.T) {
 }
 
 // orphan writes a blob that nothing will refer to, as a process that is killed right after it.
-func (w *whole) orphan(owner uuid.UUID, text string, holds ...uuid.UUID) {
+func (w *harness) orphan(owner uuid.UUID, text string, holds ...uuid.UUID) {
 	w.t.Helper()
-	_, err := eventstore.WriteBlob(w.t.Context(), w.store, w.log.Codec, owner, uuid.New(), w.call.Principal.Project.ID, at.Add(commands.BlobKeep),
+	_, err := w.log.WriteBlob(w.t.Context(), owner, uuid.New(), w.call.Principal.Project.ID, at.Add(blob.Keep),
 		event.Meta{}, []byte(text), holds...)
 	if err != nil {
 		w.t.Fatal(err)
@@ -152,24 +161,30 @@ func (w *whole) orphan(owner uuid.UUID, text string, holds ...uuid.UUID) {
 // A stage that was never committed withholds only the end of deletions whose text it holds, and those for some minutes.
 func TestErase_StageThatWasNeverCommitted(t *testing.T) {
 	t.Parallel()
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	secret := word()
-	if _, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{item("staged", secret), item("other", "two")}, ""); err != nil {
+	if _, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{
+		item("staged", secret),
+		item("other", "two"),
+	}, ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.stop(1).IngestBatch(t.Context(), w.call, []commands.DataPoint{item("staged", "again "+secret), item("new", "three")}, ""); err == nil {
+	if _, err := w.stop(1).IngestBatch(t.Context(), w.call,
+		[]commands.DataPoint{item("staged", "again "+secret), item("new", "three")}, ""); err == nil {
 		t.Fatal("answered by a dead process")
 	}
 	w.deleteAndClean("other")
 	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"staged"}); err != nil {
 		t.Fatal(err)
 	}
-	w.clock.move(commands.StageKeep - time.Second)
-	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Deletions != 0 || done.Left.Deletions != 1 || done.Left.Blobs != 1 {
+	w.clock.move(blob.StageKeep - time.Second)
+	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Deletions != 0 || done.Left.Deletions != 1 ||
+		done.Left.Blobs != 1 {
 		t.Fatalf("before the time of the stage is over: %+v, %v", done, err)
 	}
 	w.clock.move(time.Second)
-	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Deletions != 1 || done.Left.Deletions != 0 || done.Left.Blobs != 0 {
+	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Deletions != 1 || done.Left.Deletions != 0 ||
+		done.Left.Blobs != 0 {
 		t.Fatalf("after it: %+v, %v", done, err)
 	}
 	if found := w.places(secret); len(found) > 0 {
@@ -180,7 +195,7 @@ func TestErase_StageThatWasNeverCommitted(t *testing.T) {
 // The stage of a try whose key another try used first is of no use at once.
 func TestSweep_StageOfAnotherTry(t *testing.T) {
 	t.Parallel()
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	items := []commands.DataPoint{item("a", "one")}
 	if _, err := w.stop(1).IngestBatch(t.Context(), w.call, items, "key"); err == nil {
 		t.Fatal("answered by a dead process")

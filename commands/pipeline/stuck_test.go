@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 )
@@ -31,24 +32,25 @@ func (g *garbled) ReadLast(ctx context.Context, name string) (eventstore.Recorde
 
 // garble makes the finisher read through a store in which the data points of some source ids cannot
 // be read.
-func (w *whole) garble(ids ...string) *garbled {
+func (w *harness) garble(ids ...string) *garbled {
 	g := &garbled{Store: w.store, streams: map[string]bool{}, away: map[string]bool{}}
 	for _, id := range ids {
 		g.streams[w.pointName(id)] = true
 	}
-	w.finisher.Log = commands.NewLog(g, w.log.Codec, w.log.Logger)
-	w.finisher.Log.Namespaces = w.log.Namespaces
+	log := commands.NewJournal(g, w.log.Codec, w.log.Logger)
+	log.Namespaces = w.log.Namespaces
+	w.finishOver(log)
 	return g
 }
 
-func (w *whole) pointName(id string) string {
+func (w *harness) pointName(id string) string {
 	return stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, id))
 }
 
 // A deletion that cannot be read blocks neither the start nor other deletions; a batch of its
 // project waits.
 func TestADeletionThatCannotBeReadIsNamedAndPassed(t *testing.T) {
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	w.clock.move(finishAfter)
 	for _, id := range []string{"a", "b", "c", "d"} {
 		if _, err := w.write.Ingest(t.Context(), w.call, item(id, "text of "+id), ""); err != nil {
@@ -72,24 +74,24 @@ func TestADeletionThatCannotBeReadIsNamedAndPassed(t *testing.T) {
 		t.Fatalf("stuck are %+v", list)
 	}
 	// The deletion is tried again each minute, and no more often.
-	var done Erasure
+	var done erasure.Report
 	w.finisher.complete(t.Context(), false, &done)
 	if done.Trouble != nil {
 		t.Errorf("it was tried at once: %v", done.Trouble)
 	}
-	w.clock.move(stuckAgain)
+	w.clock.move(stuckPause)
 	w.finisher.complete(t.Context(), false, &done)
 	if done.Trouble == nil {
 		t.Error("it was not tried again")
 	}
 	clear(g.streams)
-	w.clock.move(stuckAgain)
-	w.finisher.complete(t.Context(), false, new(Erasure))
+	w.clock.move(stuckPause)
+	w.finisher.complete(t.Context(), false, new(erasure.Report))
 	if list := w.finisher.Stuck(); len(list) != 0 {
 		t.Errorf("repaired, stuck are %+v", list)
 	}
 	w.passHead()
-	w.finisher.complete(t.Context(), false, new(Erasure))
+	w.finisher.complete(t.Context(), false, new(erasure.Report))
 	if live := w.live(); !slices.Equal(live, []string{"e", "f"}) {
 		t.Errorf("repaired, live are %v", live)
 	}
@@ -97,7 +99,7 @@ func TestADeletionThatCannotBeReadIsNamedAndPassed(t *testing.T) {
 
 // A deletion that an operator has set aside is not tried and blocks no batch.
 func TestADeletionThatWasSetAside(t *testing.T) {
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	for _, id := range []string{"a", "b"} {
 		if _, err := w.write.Ingest(t.Context(), w.call, item(id, "text of "+id), ""); err != nil {
 			t.Fatal(err)
@@ -114,7 +116,7 @@ func TestADeletionThatWasSetAside(t *testing.T) {
 	if len(list) != 1 {
 		t.Fatalf("stuck are %+v", list)
 	}
-	w.finisher.Aside = func(at eventstore.Position) bool { return at == list[0].Position }
+	w.finisher.IsSetAside = func(at eventstore.Position) bool { return at == list[0].Position }
 	if err := w.finisher.CatchUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +130,7 @@ func TestADeletionThatWasSetAside(t *testing.T) {
 
 // A failure that may pass still prevents the start, so that deleted text is not served.
 func TestADeletionThatIsNotCompletedForNowIsWaitedFor(t *testing.T) {
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "one"), ""); err != nil {
 		t.Fatal(err)
 	}

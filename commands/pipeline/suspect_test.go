@@ -24,7 +24,7 @@ import (
 // releases nothing.
 type mortal struct {
 	eventstore.Store
-	Queue
+	queue
 	Builtin
 	word string
 	dead atomic.Bool
@@ -44,7 +44,7 @@ func (m *mortal) Release(ctx context.Context, holder string, dataPoints []uuid.U
 	if m.dead.Load() {
 		return errDied
 	}
-	return m.Queue.Release(ctx, holder, dataPoints)
+	return m.queue.Release(ctx, holder, dataPoints)
 }
 
 func (m *mortal) Extract(ctx context.Context, in comprehend.Input) ([]memory.Memory, error) {
@@ -57,7 +57,7 @@ func (m *mortal) Extract(ctx context.Context, in comprehend.Input) ([]memory.Mem
 }
 
 // process runs a worker in a separate process until it dies or all is done.
-func (w *whole) process(name string, done func() bool) (died bool) {
+func (w *harness) process(name string, done func() bool) (died bool) {
 	w.t.Helper()
 	err := errors.Join(w.queries.AbandonLeases(w.t.Context(), at), w.queries.ForgetLeases(w.t.Context(), at))
 	if err != nil {
@@ -65,9 +65,10 @@ func (w *whole) process(name string, done func() bool) (died bool) {
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	defer cancel()
-	m := &mortal{Store: w.store, Queue: w.queries, word: "poison", die: cancel}
+	m := &mortal{Store: w.store, queue: w.queries, word: "poison", die: cancel}
 	worker := &Worker{
-		Log: commands.NewLog(m, w.log.Codec, w.log.Logger), Queue: m, Progress: w.waiter, Extractor: m,
+		LoadGauge: idle{}, Age: noAge, Journal: commands.NewJournal(m, w.log.Codec, w.log.Logger), Queue: m,
+		Progress: w.waiter, Extractor: m,
 		Logger: w.log.Logger, Holder: name, Now: func() time.Time { return at },
 	}
 	ended := make(chan error, 1)
@@ -83,7 +84,7 @@ func (w *whole) process(name string, done func() bool) (died bool) {
 // A text that kills the process again and again fails only its own send, after a bounded number of
 // attempts.
 func TestWorker_ATextKillsTheProcess(t *testing.T) {
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	const poisoned = 7
 	names := make([]string, 20)
 	for n := range names {
@@ -146,7 +147,7 @@ func TestWorker_ATextKillsTheProcess(t *testing.T) {
 // With a pure extractor, an attempt stores one event, and a worker that comes second stores
 // nothing.
 func TestDerivedIsTheLockOfAPureExtractor(t *testing.T) {
-	b := newBench(t, "Ana likes tea")
+	b := newFixture(t, "Ana likes tea")
 	b.Extractor = Builtin{}
 	results := make(chan error, 8)
 	for range 8 {
@@ -170,7 +171,7 @@ func TestDerivedIsTheLockOfAPureExtractor(t *testing.T) {
 
 // A worker that stops in order leaves no lease, so the next process suspects nothing.
 func TestWorker_StopsWithoutALease(t *testing.T) {
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana likes tea."), ""); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +180,8 @@ func TestWorker_StopsWithoutALease(t *testing.T) {
 	defer cancel()
 	held := heldExtractor{begun: make(chan struct{}), release: make(chan struct{}), word: "tea"}
 	worker := &Worker{
-		Log: w.log, Queue: w.queries, Progress: w.waiter, Extractor: held, Logger: w.log.Logger, Holder: "test",
+		LoadGauge: idle{}, Age: noAge, Journal: w.log, Queue: w.queries, Progress: w.waiter, Extractor: held,
+		Logger: w.log.Logger, Holder: "test",
 		Now: time.Now,
 	}
 	ended := make(chan error, 1)

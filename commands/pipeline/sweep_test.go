@@ -8,6 +8,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/event"
@@ -19,7 +21,7 @@ import (
 )
 
 // blobs are the blobs that are not ended.
-func (w *whole) blobs() int {
+func (w *harness) blobs() int {
 	w.t.Helper()
 	w.passHead()
 	var n int
@@ -30,10 +32,10 @@ func (w *whole) blobs() int {
 }
 
 // swept runs the sweep alone, and answers how many blobs it took.
-func (w *whole) swept() int {
+func (w *harness) swept() int {
 	w.t.Helper()
 	w.passHead()
-	var done Erasure
+	var done erasure.Report
 	w.finisher.erasing.Lock()
 	defer w.finisher.erasing.Unlock()
 	if _, err := w.finisher.sweep(w.t.Context(), true, &done); err != nil {
@@ -45,17 +47,17 @@ func (w *whole) swept() int {
 // What no send came to refer to goes once its deadline is reached, and not a microsecond before.
 func TestSweepTakesWhatNothingRefersToADayLater(t *testing.T) {
 	t.Parallel()
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	if _, err := w.stop(1).IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one")}, ""); err == nil {
-		t.Fatal("answered behind a dead store")
+		t.Fatal("the call succeeded after its store died")
 	}
 	if _, err := w.stop(1).Ingest(t.Context(), w.call, item("b", big), ""); err == nil {
-		t.Fatal("answered behind a dead store")
+		t.Fatal("the call succeeded after its store died")
 	}
 	if n := w.blobs(); n != 2 {
 		t.Fatalf("%d blobs, want a stage and a text", n)
 	}
-	w.clock.move(commands.BlobKeep - time.Microsecond)
+	w.clock.move(blob.Keep - time.Microsecond)
 	if n := w.swept(); n != 0 || w.blobs() != 2 {
 		t.Errorf("%d blobs were taken before their deadline", n)
 	}
@@ -68,11 +70,12 @@ func TestSweepTakesWhatNothingRefersToADayLater(t *testing.T) {
 	}
 }
 
-// What is referred to stays for ever: the text of a revision, also of one that was replaced, the stage of a batch that is to be fanned out,
-// and what its fan-out has written already. A send that lost its data point to a deletion leaves nothing.
+// What is referred to stays permanently: the text of a revision, also of one that was replaced, the
+// stage of a batch that is to be fanned out, and what its fan-out has written already. A send
+// that lost its data point to a deletion leaves nothing.
 func TestSweepTakesNothingThatIsReferredTo(t *testing.T) {
 	t.Parallel()
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	for _, in := range []commands.DataPoint{item("a", big), item("a", big+"and more"), item("b", "two")} {
 		if _, err := w.write.Ingest(t.Context(), w.call, in, ""); err != nil {
 			t.Fatal(err)
@@ -80,16 +83,16 @@ func TestSweepTakesNothingThatIsReferredTo(t *testing.T) {
 	}
 	items := []commands.DataPoint{item("c", big), item("d", "four")}
 	if _, err := w.stop(3).IngestBatch(t.Context(), w.call, items, "key"); err == nil { // stage, commit, a blob or an item
-		t.Fatal("answered behind a dead store")
+		t.Fatal("the call succeeded after its store died")
 	}
 	if _, err := w.stop(1).Ingest(t.Context(), w.call, item("b", big), ""); err == nil { // a blob
-		t.Fatal("answered behind a dead store")
+		t.Fatal("the call succeeded after its store died")
 	}
 	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"b"}); err != nil {
 		t.Fatal(err)
 	}
 	before := w.blobs()
-	w.clock.move(30 * commands.BlobKeep)
+	w.clock.move(30 * blob.Keep)
 	if n := w.swept(); n != 1 || w.blobs() != before-1 {
 		t.Errorf("%d blobs were taken, want that of the send that was lost", n)
 	}
@@ -104,7 +107,8 @@ func TestSweepTakesNothingThatIsReferredTo(t *testing.T) {
 	}
 	var read int
 	for _, name := range []string{"a", "c"} {
-		facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, name)), 0)
+		facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.DataPoint,
+			stream.DataPointID(w.call.Principal.Project.Namespace, name)), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +117,7 @@ func TestSweepTakesNothingThatIsReferredTo(t *testing.T) {
 			if text == nil || text.Blob == nil {
 				continue
 			}
-			if _, err := eventstore.ReadBlob(t.Context(), w.store, w.log.Codec, *text.Blob); err != nil {
+			if _, err := w.log.ReadBlob(t.Context(), *text.Blob); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			read++
@@ -127,13 +131,13 @@ func TestSweepTakesNothingThatIsReferredTo(t *testing.T) {
 	}
 }
 
-// A batch whose stage is lost stops as internal: polls say so, its key answers its own receipt, a retry tries again, and its deletion settles
-// the project.
+// A batch whose stage is lost stops as internal: polls say so, its key answers its own receipt, a
+// retry tries again, and its deletion settles the project.
 func TestABatchWhoseStageIsLostStops(t *testing.T) {
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	items := []commands.DataPoint{item("a", "one"), item("b", "two")}
 	if _, err := w.stop(2).IngestBatch(t.Context(), w.call, items, "key"); err == nil {
-		t.Fatal("answered behind a dead store")
+		t.Fatal("the call succeeded after its store died")
 	}
 	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
 	w.loseStage(id)
@@ -158,7 +162,8 @@ func TestABatchWhoseStageIsLostStops(t *testing.T) {
 	}
 	for try := range 2 {
 		finish()
-		if s := status(); s.Status != datapoints.StatusFailed || s.Failure == nil || s.Failure.Code != ingestion.Internal || !s.Blocked {
+		if s := status(); s.Status != datapoints.StatusFailed || s.Failure == nil ||
+			s.Failure.Code != ingestion.Internal || !s.Blocked {
 			t.Fatalf("try %d: %+v", try, s)
 		}
 		if try == 1 {
@@ -208,11 +213,12 @@ func TestABatchWhoseStageIsLostStops(t *testing.T) {
 	}
 }
 
-// A retry that crosses the deletion of a batch that was given up brings nothing back, though its stage can be read again.
+// A retry that crosses the deletion of a batch that was given up brings nothing back, though its
+// stage can be read again.
 func TestARetryThatCrossesADeletionBringsNothingBack(t *testing.T) {
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	if _, err := w.stop(2).IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one")}, "key"); err == nil {
-		t.Fatal("answered behind a dead store")
+		t.Fatal("the call succeeded after its store died")
 	}
 	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
 	name := stream.Name(stream.Ingestion, id)
@@ -229,7 +235,7 @@ func TestARetryThatCrossesADeletionBringsNothingBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	say(1, ingestion.Retried{ProjectID: project, Round: 1, RetriedAt: at}) // decided before the deletion, stored after it
-	w.clock.move(commands.BlobKeep + time.Second)
+	w.clock.move(blob.Keep + time.Second)
 	for range 2 {
 		w.passHead()
 		if _, err := w.finisher.EraseNow(t.Context()); err != nil {
@@ -250,7 +256,7 @@ func TestARetryThatCrossesADeletionBringsNothingBack(t *testing.T) {
 // Facts that are too many for one event, or for one append, are kept all the same, also where a crash came between.
 func TestFactsOfManySendsAreKept(t *testing.T) {
 	t.Parallel()
-	w := newWholeWithout(t)
+	w := newIdleHarness(t)
 	const sends = 2300
 	for i := range sends {
 		if _, err := w.write.Ingest(t.Context(), w.call, item("a", "one"), ""); err != nil {
@@ -276,7 +282,7 @@ func TestFactsOfManySendsAreKept(t *testing.T) {
 	v := &victim{Store: w.store, left: 1}
 	_, dies := w.services(v)
 	if _, err := dies.EraseNow(t.Context()); err == nil {
-		t.Fatal("finished behind a dead store")
+		t.Fatal("the fan-out completed after its store died")
 	}
 	w.passHead()
 	for range 2 {
@@ -308,7 +314,7 @@ func TestFactsOfManySendsAreKept(t *testing.T) {
 	}
 }
 
-func textOf(f eventstore.Fact) *datapoint.Text {
+func textOf(f eventstore.DecodedEvent) *datapoint.Text {
 	if e, ok := f.Event.(*datapoint.RevisionAccepted); ok {
 		return &e.Content
 	}
@@ -316,7 +322,7 @@ func textOf(f eventstore.Fact) *datapoint.Text {
 }
 
 // factsIn are the sends whose facts an event keeps.
-func factsIn(t *testing.T, w *whole, r eventstore.Recorded) (sends []uuid.UUID) {
+func factsIn(t *testing.T, w *harness, r eventstore.Recorded) (sends []uuid.UUID) {
 	t.Helper()
 	e, err := w.log.Codec.Decode(r)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // commitBatch commits a batch under a key; its process dies before the fan-out.
-func (w *whole) commitBatch(key string, items ...commands.DataPoint) uuid.UUID {
+func (w *harness) commitBatch(key string, items ...commands.DataPoint) uuid.UUID {
 	w.t.Helper()
 	if _, err := w.stop(2).IngestBatch(w.t.Context(), w.call, items, key); err == nil { // stage and commit
 		w.t.Fatal("answered by a dead process")
@@ -27,10 +27,11 @@ func (w *whole) commitBatch(key string, items ...commands.DataPoint) uuid.UUID {
 }
 
 // live are the source ids that the tables and the index show, sorted.
-func (w *whole) live() []string {
+func (w *harness) live() []string {
 	w.t.Helper()
 	w.passHead()
-	rows, err := w.db.Query(w.t.Context(), `select source_id from datapoints.data_points where project_id = $1 order by source_id`, w.call.Principal.Project.ID)
+	rows, err := w.db.Query(w.t.Context(),
+		`select source_id from datapoints.data_points where project_id = $1 order by source_id`, w.call.Principal.Project.ID)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func (w *whole) live() []string {
 }
 
 // accepted is how many revisions of a source id were ever stored.
-func (w *whole) accepted(id string) (n int) {
+func (w *harness) accepted(id string) (n int) {
 	w.t.Helper()
 	name := stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, id))
 	for after := eventstore.Position(0); ; {
@@ -62,19 +63,20 @@ func (w *whole) accepted(id string) (n int) {
 }
 
 // finish lets a new process complete what is open, before it takes calls and then in the background.
-func (w *whole) finish() {
+func (w *harness) finish() {
 	w.t.Helper()
 	w.passHead()
 	if err := w.finisher.CatchUp(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
-	if done, err := w.finisher.EraseNow(w.t.Context()); err != nil || done.Left.FanOuts+done.Left.Deletions+done.Left.Erasures != 0 {
+	if done, err := w.finisher.EraseNow(w.t.Context()); err != nil ||
+		done.Left.FanOuts+done.Left.Deletions+done.Left.Erasures != 0 {
 		w.t.Fatalf("left %+v, %v", done.Left, err)
 	}
 }
 
 // wantLive compares what is live, now and after the next process completed what is open.
-func (w *whole) wantLive(ids ...string) {
+func (w *harness) wantLive(ids ...string) {
 	w.t.Helper()
 	if got := w.live(); !slices.Equal(got, ids) {
 		w.t.Errorf("live are %v, want %v", got, ids)
@@ -88,14 +90,19 @@ func (w *whole) wantLive(ids ...string) {
 // A batch of every kind of item, of which nothing or some was fanned out.
 func TestDeleteSend_BatchThatIsNotFannedOut(t *testing.T) {
 	t.Parallel()
-	for survived := int64(2); survived < 9; survived++ { // stage, commit, a blob, four items, the end, the stage's tombstone
+	// stage, commit, a blob, four items, the end, the stage's tombstone
+	for survived := int64(2); survived < 9; survived++ {
 		t.Run(fmt.Sprintf("after %d writes", survived), func(t *testing.T) {
-			w := newWholeWithout(t)
+			w := newIdleHarness(t)
 			secret := word()
-			if _, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{item("same", "two"), item("changed", "three")}, ""); err != nil {
+			if _, err := w.write.IngestBatch(t.Context(), w.call,
+				[]commands.DataPoint{item("same", "two"), item("changed", "three")}, ""); err != nil {
 				t.Fatal(err)
 			}
-			items := []commands.DataPoint{item("new", secret), item("same", "two"), item("changed", "four "+secret), item("large", big+secret)}
+			items := []commands.DataPoint{
+				item("new", secret), item("same", "two"), item("changed", "four "+secret),
+				item("large", big+secret),
+			}
 			_, _ = w.stop(survived).IngestBatch(t.Context(), w.call, items, "key")
 			id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
 			for range 2 {
@@ -107,14 +114,16 @@ func TestDeleteSend_BatchThatIsNotFannedOut(t *testing.T) {
 				t.Error("an item of a deleted batch came alive")
 			}
 			w.wantLive("same")
-			if s, err := w.queries.Status(t.Context(), w.call.Principal.Project, id); err != nil || s.Status != "completed" || !s.Settled && survived == 9 {
+			if s, err := w.queries.Status(t.Context(), w.call.Principal.Project, id); err != nil || s.Status != "completed" ||
+				!s.Settled && survived == 9 {
 				t.Errorf("the send reads %+v, %v", s, err)
 			}
 			if found := w.places(secret); len(found) > 0 {
 				t.Errorf("cleaned, the text is in %v", found)
 			}
 			var f *fault.Error
-			if _, err := w.write.Ingest(t.Context(), w.call, item("new", "again"), ""); !errors.As(err, &f) || f.Code != fault.CodeDataPointDeleted {
+			if _, err := w.write.Ingest(t.Context(), w.call, item("new", "again"), ""); !errors.As(err, &f) ||
+				f.Code != fault.CodeDataPointDeleted {
 				t.Errorf("a deleted id: %v", err)
 			}
 		})
@@ -123,9 +132,12 @@ func TestDeleteSend_BatchThatIsNotFannedOut(t *testing.T) {
 
 func TestDeleteDataPoints_ItemsThatAreNotFannedOut(t *testing.T) {
 	t.Parallel()
-	for name, ids := range map[string][]string{"one id": {"new"}, "two ids": {"new", "large"}, "with one that is there": {"new", "changed"}} {
+	for name, ids := range map[string][]string{
+		"one id": {"new"}, "two ids": {"new", "large"},
+		"with one that is there": {"new", "changed"},
+	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWholeWithout(t)
+			w := newIdleHarness(t)
 			secret := word()
 			if _, err := w.write.Ingest(t.Context(), w.call, item("changed", "three"), ""); err != nil {
 				t.Fatal(err)
@@ -133,14 +145,16 @@ func TestDeleteDataPoints_ItemsThatAreNotFannedOut(t *testing.T) {
 			all := []string{"changed", "large", "new", "stays"}
 			w.commitBatch("key", item("new", secret), item("large", big+secret), item("changed", "four"), item("stays", "five"))
 			var f *fault.Error
-			if _, err := w.write.DeleteDataPoints(t.Context(), w.call, append([]string{"unknown"}, ids...)); !errors.As(err, &f) ||
+			if _, err := w.write.DeleteDataPoints(t.Context(), w.call, append([]string{"unknown"}, ids...)); !errors.As(err,
+				&f) ||
 				f.Code != fault.CodeDataPointNotFound || fmt.Sprint(f.Data["ids"]) != "[unknown]" {
 				t.Fatalf("with an unknown id: %v", err)
 			}
 			if _, err := w.write.DeleteDataPoints(t.Context(), w.call, ids); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := w.write.DeleteDataPoints(t.Context(), w.call, ids); !errors.As(err, &f) || f.Code != fault.CodeDataPointNotFound {
+			if _, err := w.write.DeleteDataPoints(t.Context(), w.call, ids); !errors.As(err, &f) ||
+				f.Code != fault.CodeDataPointNotFound {
 				t.Errorf("deleted again: %v", err)
 			}
 			w.finish()
@@ -170,8 +184,10 @@ func newHeld(store eventstore.Store, passes int) held {
 	return h
 }
 
-func (h held) Append(ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
-	if stream.Family(name) == stream.DataPoint {
+func (h held) Append(ctx context.Context, name string, expected eventstore.Revision,
+	events []eventstore.Proposed,
+) (eventstore.Appended, error) {
+	if stream.Category(name) == stream.DataPoint {
 		select {
 		case <-h.passes:
 		default:
@@ -186,16 +202,16 @@ func (h held) Append(ctx context.Context, name string, expected eventstore.Revis
 func TestDelete_FanOutThatStallsInAnotherProcess(t *testing.T) {
 	t.Parallel()
 	items := []commands.DataPoint{item("a", "one"), item("b", "two"), item("c", "three")}
-	for name, remove := range map[string]func(*whole, uuid.UUID) error{
-		"by send": func(w *whole, id uuid.UUID) error { return w.write.DeleteSend(w.t.Context(), w.call, id) },
-		"by source ids": func(w *whole, _ uuid.UUID) error {
+	for name, remove := range map[string]func(*harness, uuid.UUID) error{
+		"by send": func(w *harness, id uuid.UUID) error { return w.write.DeleteSend(w.t.Context(), w.call, id) },
+		"by source ids": func(w *harness, _ uuid.UUID) error {
 			_, err := w.write.DeleteDataPoints(w.t.Context(), w.call, []string{"a", "b", "c"})
 			return err
 		},
 	} {
 		for passes := range 3 {
 			t.Run(fmt.Sprintf("%s, %d items stored", name, passes), func(t *testing.T) {
-				w := newWholeWithout(t)
+				w := newIdleHarness(t)
 				h := newHeld(w.store, passes)
 				ended := make(chan error, 1)
 				go func() {

@@ -1,7 +1,8 @@
-// Package pipeline turns accepted revisions into memory and finishes what commits set off.
+// Package pipeline derives memories from accepted revisions and completes what commits left to do.
 //
-// The worker derives, the confirmer ends sends, the finisher completes fan-outs and erasures. Each takes its to-do list
-// from the projections and decides on the streams: a list that lags costs a look, never a double.
+// The worker derives, the confirmer ends sends, the embedder stores vectors, and the finisher
+// completes fan-outs and schedules package erasure. Each reads its work list from a projection and
+// decides on the streams: an outdated list costs a read, never a second effect.
 package pipeline
 
 import (
@@ -14,119 +15,70 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/annals-project/annals/commands"
-	"github.com/annals-project/annals/domain/comprehend"
-	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/panics"
-	"github.com/annals-project/annals/internal/todo"
+	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/work"
 )
 
 const (
-	// maxAttempts is how often an item is tried before its send stops.
-	maxAttempts = 5
-	// firstBackoff is the pause after a failed attempt; it doubles with each.
-	firstBackoff = time.Second
-	// leaseFor outlives an attempt: a model has two minutes for one text.
-	leaseFor = 3 * time.Minute
-	// claimSize is how many items are leased at a time, width how many of them are derived at once.
-	// An item waits for the disk, and concurrent appends share one fsync, so the width follows the
-	// disk and not the processor.
-	claimSize = 256
+	// leaseSize is how many items are leased at a time, and width how many of them are derived at
+	// once. An item waits for the disk, and concurrent appends share one fsync, so the width follows
+	// the disk and not the processor.
+	leaseSize = 256
 	width     = 64
-	// wholeAge is the age of the oldest item from which derivation uses its full width, even while
-	// callers are busy.
-	wholeAge = 2 * time.Second
-	// releaseLimit bounds the release of leases, also while the process stops.
-	releaseLimit = 5 * time.Second
-	// claimPause is how long what is new may gather before the list is looked at.
-	claimPause = 20 * time.Millisecond
-	// idlePoll is how often a list is looked at although nothing was reported: leases run out silently.
+	// slowWidth is how many items a slow extractor reads at once.
+	slowWidth = 16
+	// fullWidthAge is the age of the oldest item from which derivation uses its full width, even
+	// while callers are busy.
+	fullWidthAge = 2 * time.Second
+	// gatherPause is how long new items gather before they are leased.
+	gatherPause = 20 * time.Millisecond
+	// idlePoll is how often a list is read although no projection moved: leases run out silently.
 	idlePoll = time.Second
 )
 
-// Queue is the to-do list of derivation.
-type Queue interface {
-	// Claim leases the next items to derive: oldest first, fair between projects, one at a time per
-	// data point. The next claim begins after project next.
-	Claim(ctx context.Context, c todo.Claim) (items []todo.Item, next uuid.UUID, err error)
-	// Release gives leases back.
-	Release(ctx context.Context, holder string, dataPoints []uuid.UUID) error
-}
-
-// Progress tells how far projections are.
-type Progress interface {
+// progress reports what projections have applied.
+type progress interface {
 	Wait(ctx context.Context, position eventstore.Position, projections ...string) error
-	// Position is up to where a projection has applied everything.
+	// Position returns the position up to which a projection has applied the log.
 	Position(ctx context.Context, projection string) (eventstore.Position, error)
-	// Watch wakes after every move of a projection; moves that come while nobody listens are one.
+	// Watch signals moves of a projection. Moves while nobody receives count as one.
 	Watch(projection string) (moved <-chan struct{}, stop func())
 }
 
-// The projections that the to-do lists and the ends of sends rest on.
-const (
-	dataPoints  = "datapoints"
-	memories    = "memories"
-	recallIndex = "recallindex"
-)
-
-// Extractor reads memory in one revision. An error is a *Failure where the attempt's end is known, else internal.
-type Extractor interface {
-	// Name is stored with what it derived, with its version.
-	Name() string
-	Extract(ctx context.Context, in comprehend.Input) ([]memory.Memory, error)
-}
-
-// Pure is an Extractor that is cheap and deterministic, so that the start of an attempt needs no
-// record.
-type Pure interface {
-	Pure() bool
-}
-
-func pure(e Extractor) bool {
-	p, ok := e.(Pure)
-	return ok && p.Pure()
-}
-
-// Failure is a failed attempt with its public code. Retryable is false where another attempt would end the same way.
-type Failure struct {
-	Code      string
-	Message   string
-	Retryable bool
-}
-
-func (f *Failure) Error() string { return f.Code + ": " + f.Message }
-
-// Foreground tells how busy those are whom callers wait for.
-type Foreground interface {
-	// Busy reports whether callers crowd at the moment.
+// loadGauge reports whether many callers wait at the moment.
+type loadGauge interface {
 	Busy() bool
 }
 
-// Worker derives memory from the items of the queue.
+// Worker derives memories from the items of the queue.
 type Worker struct {
-	Log       *commands.Log
-	Queue     Queue
-	Progress  Progress
+	Journal   *commands.Journal
+	Queue     queue
+	Progress  progress
 	Extractor Extractor
 	Logger    *slog.Logger
-	// Foreground has priority: while it is busy, derivation has fewer lanes, unless the oldest item
-	// has waited for long. Nil is never busy.
-	Foreground Foreground
-	// Age returns how long the oldest item has waited; nil means not long.
+	// LoadGauge has priority: while it is busy, derivation uses less width, unless the oldest item
+	// has waited for long.
+	LoadGauge loadGauge
+	// Age returns how long the oldest item has waited.
 	Age func() time.Duration
-	// Slow is true where the extractor mostly waits for somebody else: then no item waits for another one's answer.
+	// Slow is true if the extractor mostly waits for a remote model: no item then waits for another
+	// item's answer.
 	Slow bool
 	// Holder names this process in the leases.
 	Holder string
 	Now    func() time.Time
-	// next is the project after which the next claim begins.
+	// next is the project after which the next lease begins.
 	next uuid.UUID
 }
 
-// Run works until the context ends. Work that was started is finished as far as its appends go.
+// Run derives until the context ends. It completes the appends of attempts that have begun.
 func (w *Worker) Run(ctx context.Context) error {
 	background, ctx := errgroup.WithContext(ctx)
-	moved, stop := w.Progress.Watch(dataPoints)
+	moved, stop := w.Progress.Watch(projection.DataPoints)
 	defer stop()
 	if w.Slow {
 		background.Go(func() error { w.deriveEach(ctx, background, moved); return nil })
@@ -134,85 +86,48 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	background.Go(func() error {
 		for ctx.Err() == nil {
-			items := w.claim(ctx, claimSize)
+			items := w.lease(ctx, leaseSize)
 			if len(items) == 0 {
-				await(ctx, moved, idlePoll)
-				await(ctx, nil, claimPause)
+				_ = backoff.Pause(ctx, idlePoll, moved)
+				_ = backoff.Pause(ctx, gatherPause, nil)
 				continue
 			}
-			w.deriveAll(ctx, background, items, len(items) < claimSize)
+			w.deriveAll(ctx, background, items, len(items) < leaseSize)
 		}
 		return nil
 	})
 	return background.Wait()
 }
 
-// claim leases the next items. Only one goroutine may call it. If the queue cannot be read, it logs
-// that and returns none.
-func (w *Worker) claim(ctx context.Context, size int) (items []todo.Item) {
-	err := panics.Call(ctx, w.Logger, "claim panicked", func() (err error) {
-		now := w.Now()
-		items, w.next, err = w.Queue.Claim(ctx, todo.Claim{
-			Holder: w.Holder, Limit: size, After: w.next, Now: now, Until: now.Add(leaseFor),
-		})
-		return err
-	})
-	if err != nil && ctx.Err() == nil {
-		w.Logger.WarnContext(ctx, "the queue cannot be read", "err", err)
-	}
-	return items
-}
-
-// attempt makes one attempt at an item. What keeps it from being recorded, also a panic, is logged: the item is tried again.
-func (w *Worker) attempt(ctx context.Context, item todo.Item) (res result) {
-	err := panics.Call(ctx, w.Logger, "attempt panicked", func() (err error) {
-		res, err = w.derive(ctx, item)
-		return err
-	}, "data_point", item.DataPoint, "revision", item.Revision)
-	if err != nil && ctx.Err() == nil {
-		w.Logger.ErrorContext(ctx, "an attempt could not be recorded", "data_point", item.DataPoint, "revision", item.Revision, "err", err)
-		res.backoff = firstBackoff
-	}
-	res.dataPoint = item.DataPoint
-	return res
-}
-
-// result is what an attempt leaves to be waited for before its lease is given back.
-type result struct {
-	dataPoint uuid.UUID
-	position  eventstore.Position
-	backoff   time.Duration
-}
-
-// deriveAll derives the claimed items, those whose earlier lease ran out one by one, and releases
-// their leases once the queue shows the results. If these were the last items available, it waits
-// for that, because the next items, such as the next revision of a data point, may depend on them.
-func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, items []todo.Item, last bool) {
+// deriveAll derives the leased items, the suspect ones one by one, and releases their leases once the
+// queue shows the results. If these were the last available items, it waits for that: the next items,
+// such as the next revision of a data point, may depend on them.
+func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, items []work.Item, last bool) {
 	results := make([]result, len(items))
-	lanes := newLanes(width, w.open)
+	slots := newThrottle(width, w.currentWidth)
 	var group errgroup.Group
 	for i, item := range items {
 		results[i] = result{dataPoint: item.DataPoint}
-		if item.Suspect || !lanes.enter(ctx) {
+		if item.Suspect || !slots.acquire(ctx) {
 			continue
 		}
 		group.Go(func() error {
-			defer lanes.leave()
+			defer slots.release()
 			results[i] = w.attempt(ctx, item)
 			return nil
 		})
 	}
-	_ = group.Wait() // the goroutines return no error: each failure is logged and its item is tried again
-	// A suspect item may end the process. Nothing else runs at that time, so that no other attempt
-	// is counted.
+	_ = group.Wait() // the goroutines return no error: each failure is logged and its item is retried
+	// A suspect item may end the process. No other attempt runs at that time, so that none becomes
+	// suspect with it.
 	for i, item := range items {
 		if item.Suspect && ctx.Err() == nil {
 			results[i] = w.attempt(ctx, item)
 		}
 	}
 	if last {
-		settled := slices.DeleteFunc(slices.Clone(results), func(r result) bool { return r.backoff > 0 })
-		w.release(ctx, settled)
+		ended := slices.DeleteFunc(slices.Clone(results), func(r result) bool { return r.backoff > 0 })
+		w.release(ctx, ended)
 		results = slices.DeleteFunc(results, func(r result) bool { return r.backoff == 0 })
 	}
 	if len(results) > 0 {
@@ -220,63 +135,48 @@ func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, item
 	}
 }
 
-// open returns how many items may be derived at once.
-func (w *Worker) open() int {
-	if w.Foreground == nil || !w.Foreground.Busy() {
+// currentWidth returns how many items may be derived at once.
+func (w *Worker) currentWidth() int {
+	if !w.LoadGauge.Busy() {
 		return width
 	}
-	var age time.Duration
-	if w.Age != nil {
-		age = w.Age()
-	}
-	return share(width, age)
+	return busyWidth(width, w.Age())
 }
 
-// release gives leases back: at once those whose outcome the queue shows, later those that are to wait. After a panic, which is
-// logged, they run out by themselves.
-func (w *Worker) release(ctx context.Context, results []result) {
-	_ = panics.Call(ctx, w.Logger, "release panicked", func() error { w.giveBack(ctx, results); return nil })
-}
-
-func (w *Worker) giveBack(ctx context.Context, results []result) {
-	var last eventstore.Position
-	waiting := make(map[time.Duration][]uuid.UUID)
-	for _, r := range results {
-		last = max(last, r.position)
-		waiting[r.backoff] = append(waiting[r.backoff], r.dataPoint)
-	}
-	waitCtx, cancel := context.WithTimeout(ctx, leaseFor)
-	defer cancel()
-	if err := w.Progress.Wait(waitCtx, last, dataPoints); err != nil && ctx.Err() == nil {
-		return // the leases run out by themselves
-	}
-	// Release every lease on an orderly stop: a lease that runs out makes its item suspect.
-	var elapsed time.Duration
-	for len(waiting) > 0 {
-		next := time.Duration(-1)
-		for backoff := range waiting {
-			if next < 0 || backoff < next {
-				next = backoff
-			}
+// deriveEach derives one item in each of slowWidth slots until the context ends. An item is leased
+// when there is a slot for it, so that its lease only has to outlast the attempt. An item whose model
+// hangs holds up no other slot.
+func (w *Worker) deriveEach(ctx context.Context, background *errgroup.Group, moved <-chan struct{}) {
+	slots := newThrottle(slowWidth, func() int { return slowWidth })
+	for slots.acquire(ctx) {
+		items := w.lease(ctx, 1)
+		if len(items) == 0 {
+			slots.release()
+			_ = backoff.Pause(ctx, idlePoll, moved)
+			_ = backoff.Pause(ctx, gatherPause, nil)
+			continue
 		}
-		await(ctx, nil, next-elapsed)
-		elapsed = next
-		releaseCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
-		if err := w.Queue.Release(releaseCtx, w.Holder, waiting[next]); err != nil {
-			w.Logger.WarnContext(ctx, "leases are left to run out", "err", err)
-		}
-		cancel()
-		delete(waiting, next)
+		background.Go(func() error {
+			r := w.attempt(ctx, items[0])
+			slots.release() // before the lease, whose release may wait for a pause
+			w.release(ctx, []result{r})
+			return nil
+		})
 	}
 }
 
-// await waits for a move, a time or the end of the context, whichever is first.
-func await(ctx context.Context, moved <-chan struct{}, at time.Duration) {
-	timer := time.NewTimer(max(at, 0))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-moved:
-	case <-timer.C:
+// attempt makes one attempt at an item. If the attempt cannot be recorded, which includes a panic,
+// that is logged and the item is retried.
+func (w *Worker) attempt(ctx context.Context, item work.Item) (res result) {
+	err := panics.Call(ctx, w.Logger, "attempt panicked", func() (err error) {
+		res, err = w.derive(ctx, item)
+		return err
+	}, "data_point", item.DataPoint, "revision", item.Revision)
+	if err != nil && ctx.Err() == nil {
+		w.Logger.ErrorContext(ctx, "record of an attempt failed, will retry",
+			"data_point", item.DataPoint, "revision", item.Revision, "err", err)
+		res.backoff = firstBackoff
 	}
+	res.dataPoint = item.DataPoint
+	return res
 }

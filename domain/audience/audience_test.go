@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
 )
 
 var (
@@ -160,7 +161,15 @@ func audiences(events ...interface{ EventType() string }) *audience.State {
 func TestDecidePut(t *testing.T) {
 	first, second := uuid.New(), uuid.New()
 	name := "The leads"
-	leads := &audience.Put{ProjectID: project, AudienceID: first, Slug: "leads", Name: "Leads", Kind: audience.KindFixed, CreatedAt: at.Add(-time.Hour), PutAt: at}
+	leads := &audience.Put{
+		ProjectID:  project,
+		AudienceID: first,
+		Slug:       "leads",
+		Name:       "Leads",
+		Kind:       audience.KindFixed,
+		CreatedAt:  at.Add(-time.Hour),
+		PutAt:      at,
+	}
 	fixed := audience.Draft{Slug: "leads", Kind: audience.KindFixed, HasIdentities: true}
 	with := func(d audience.Draft, change func(*audience.Draft)) audience.Draft { change(&d); return d }
 	for title, c := range map[string]struct {
@@ -201,7 +210,15 @@ func TestDecidePut(t *testing.T) {
 			if c.code != "" {
 				return
 			}
-			want := audience.Put{ProjectID: project, AudienceID: c.id, Slug: "leads", Name: c.name, Kind: c.draft.Kind, CreatedAt: c.since, PutAt: at}
+			want := audience.Put{
+				ProjectID:  project,
+				AudienceID: c.id,
+				Slug:       "leads",
+				Name:       c.name,
+				Kind:       c.draft.Kind,
+				CreatedAt:  c.since,
+				PutAt:      at,
+			}
 			if created != c.created || put.AudienceID != want.AudienceID || put.Name != want.Name || put.Kind != want.Kind ||
 				!put.CreatedAt.Equal(want.CreatedAt) || !put.PutAt.Equal(at) || put.Slug != "leads" || put.ProjectID != project {
 				t.Errorf("%+v, created %t", put, created)
@@ -214,7 +231,12 @@ func TestDecidePut(t *testing.T) {
 func many(count int, bytes int64) *audience.State {
 	s := &audience.State{}
 	for n := range count {
-		put := &audience.Put{AudienceID: uuid.New(), Slug: fmt.Sprint("rule-", n), Kind: audience.KindRule, RuleBlob: &blob.Ref{Size: bytes / int64(count)}}
+		put := &audience.Put{
+			AudienceID: uuid.New(),
+			Slug:       fmt.Sprint("rule-", n),
+			Kind:       audience.KindRule,
+			RuleBlob:   &blob.Ref{Size: bytes / int64(count)},
+		}
 		if n == 0 {
 			put.RuleBlob.Size += bytes % int64(count)
 		}
@@ -224,7 +246,7 @@ func many(count int, bytes int64) *audience.State {
 }
 
 func TestDecidePut_LimitsOfAProject(t *testing.T) {
-	const all = audience.MaxDefinitions
+	const all = limit.AudienceBytes
 	for title, c := range map[string]struct {
 		state      *audience.State
 		slug       string
@@ -243,7 +265,10 @@ func TestDecidePut_LimitsOfAProject(t *testing.T) {
 		"stored beyond, a byte more":       {many(2, 2*all), "rule-0", all + 1, "audience-limit-reached"},
 		"stored beyond, another of 1 byte": {many(2, 2*all), "more", 1, "audience-limit-reached"},
 	} {
-		_, _, err := c.state.Decide(audience.Draft{Slug: c.slug, Kind: audience.KindRule, HasRule: true, Definition: c.definition}, project, uuid.New(), at)
+		_, _, err := c.state.Decide(
+			audience.Draft{Slug: c.slug, Kind: audience.KindRule, HasRule: true, Definition: c.definition}, project,
+			uuid.New(), at,
+		)
 		if got := codeOf(t, err); got != c.code {
 			t.Errorf("%s: %q, want %q", title, got, c.code)
 		}
@@ -253,7 +278,8 @@ func TestDecidePut_LimitsOfAProject(t *testing.T) {
 	first := uuid.New()
 	s.Evolve(&audience.Put{AudienceID: first, Slug: "first", Kind: audience.KindRule, RuleBlob: &blob.Ref{Size: all}})
 	s.Evolve(&audience.Removed{AudienceID: first})
-	if _, _, err := s.Decide(audience.Draft{Slug: "more", Kind: audience.KindRule, HasRule: true, Definition: all}, project, uuid.New(), at); err != nil {
+	draft := audience.Draft{Slug: "more", Kind: audience.KindRule, HasRule: true, Definition: all}
+	if _, _, err := s.Decide(draft, project, uuid.New(), at); err != nil {
 		t.Error(err)
 	}
 }
@@ -268,7 +294,7 @@ func TestDefinitionBytes(t *testing.T) {
 		"members":           {audience.Put{Members: make([]uuid.UUID, 3)}, 96},
 		"members in a blob": {audience.Put{MembersBlob: &blob.Ref{Size: 3 * 16}}, 96},
 		"nobody":            {audience.Put{Kind: audience.KindFixed}, 0},
-		"as many as can be": {audience.Put{MembersBlob: &blob.Ref{Size: audience.MaxMembers * 16}}, audience.MembersBytes(audience.MaxMembers)},
+		"as many as can be": {audience.Put{MembersBlob: &blob.Ref{Size: limit.AudienceMembers * 16}}, audience.MembersBytes(limit.AudienceMembers)},
 	} {
 		if got := c.put.DefinitionBytes(); got != c.want {
 			t.Errorf("%s: %d bytes, want %d", name, got, c.want)
@@ -292,11 +318,13 @@ func TestDecideRemoveAndRecompute(t *testing.T) {
 	} {
 		t.Run(title, func(t *testing.T) {
 			removed, err := c.state.Remove(c.slug, project, at)
-			if got := codeOf(t, err); got != c.code || c.code == "" && (removed != audience.Removed{ProjectID: project, AudienceID: id, RemovedAt: at}) {
+			if got := codeOf(t, err); got != c.code ||
+				c.code == "" && (removed != audience.Removed{ProjectID: project, AudienceID: id, RemovedAt: at}) {
 				t.Errorf("%+v, %q", removed, got)
 			}
 			counted, err := c.state.Recompute(c.slug, project, at)
-			if got := codeOf(t, err); got != c.code || c.code == "" && (counted != audience.Recomputed{ProjectID: project, AudienceID: id, RecomputedAt: at}) {
+			if got := codeOf(t, err); got != c.code ||
+				c.code == "" && (counted != audience.Recomputed{ProjectID: project, AudienceID: id, RecomputedAt: at}) {
 				t.Errorf("%+v, %q", counted, got)
 			}
 		})
@@ -305,10 +333,8 @@ func TestDecideRemoveAndRecompute(t *testing.T) {
 
 func TestStateRemembersWhereItStands(t *testing.T) {
 	id, later := uuid.New(), uuid.New()
-	s := audiences(
-		&audience.Put{AudienceID: id, Slug: "leads"}, &audience.Recomputed{AudienceID: id}, &audience.Removed{AudienceID: id},
-		&audience.Put{AudienceID: later, Slug: "leads"}, &audience.Removed{AudienceID: id},
-	)
+	s := audiences(&audience.Put{AudienceID: id, Slug: "leads"}, &audience.Recomputed{AudienceID: id},
+		&audience.Removed{AudienceID: id}, &audience.Put{AudienceID: later, Slug: "leads"}, &audience.Removed{AudienceID: id})
 	if found, ok := s.Find("leads"); s.Events != 5 || !ok || found.ID != later {
 		t.Errorf("%d events, %+v, %t", s.Events, found, ok)
 	}

@@ -9,27 +9,29 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 )
 
-// Draft is what a put asks for, as far as it decides: the definition itself is checked apart (Rule.Check).
+// Draft is a put, without its definition, which Rule.Check checks.
 type Draft struct {
 	Slug string
-	// Name is nil where it is omitted.
+	// Name is nil if it is omitted.
 	Name *string
 	Kind Kind
-	// HasIdentities and HasRule say which definitions came along.
+	// HasIdentities and HasRule report which definitions the request has.
 	HasIdentities, HasRule bool
 	// Definition is the size of the definition (see Put.DefinitionBytes).
 	Definition int64
 }
 
-// Check is what is wrong with a draft whatever stands: audience-slug-invalid, audience-slug-reserved, audience-kind-invalid, or
-// audience-kind-mismatch for a definition of the other kind.
+// Check returns what is wrong with a draft in any state: audience-slug-invalid,
+// audience-slug-reserved, audience-kind-invalid, or audience-kind-mismatch for a definition of the
+// other kind.
 func (d Draft) Check() error {
 	if err := CheckSlug(d.Slug); err != nil {
 		return err
 	}
 	switch {
 	case d.Kind != KindFixed && d.Kind != KindRule:
-		return fault.New(fault.Invalid, fault.CodeAudienceKindInvalid, "kind is %.100q: want %q or %q", d.Kind, KindFixed, KindRule)
+		return fault.New(fault.Invalid, fault.CodeAudienceKindInvalid,
+			"kind is %.100q: want %q or %q", d.Kind, KindFixed, KindRule)
 	case d.Kind == KindFixed && d.HasRule:
 		return fault.New(fault.Invalid, fault.CodeAudienceKindMismatch, "a fixed audience has identities, and no rule")
 	case d.Kind == KindRule && d.HasIdentities:
@@ -38,16 +40,16 @@ func (d Draft) Check() error {
 	return nil
 }
 
-// defined reports whether the definition of the kind came along.
+// defined reports whether the request has the definition of its kind.
 func (d Draft) defined() bool {
 	return d.Kind == KindFixed && d.HasIdentities || d.Kind == KindRule && d.HasRule
 }
 
-// Decide is what a put makes, without its definition: a new audience under the id fresh, or the standing one replaced. A name that is
-// omitted is the stored one, or the slug.
+// Decide returns the event of a put, without its definition: a new audience with the id fresh, or
+// the replacement of the current one. An omitted name is the stored one, or the slug.
 //
-// The fault is that of Check; audience-kind-switch-invalid for a change of kind without the new kind's definition; invalid-request
-// for a definition that is missing otherwise; audience-limit-reached for an audience or a definition too many.
+// The fault is that of Check; audience-kind-switch-invalid for a change of kind without the new
+// kind's definition; invalid-request for another missing definition; audience-limit-reached.
 func (s *State) Decide(d Draft, project, fresh uuid.UUID, at time.Time) (put Put, created bool, err error) {
 	if err := d.Check(); err != nil {
 		return Put{}, false, err
@@ -70,7 +72,7 @@ func (s *State) Decide(d Draft, project, fresh uuid.UUID, at time.Time) (put Put
 }
 
 // undefined is the fault of a draft without the definition of its kind.
-func undefined(d Draft, standing Standing, exists bool) error {
+func undefined(d Draft, standing Live, exists bool) error {
 	field := "identities"
 	if d.Kind == KindRule {
 		field = "rule"
@@ -80,28 +82,31 @@ func undefined(d Draft, standing Standing, exists bool) error {
 			"the audience is of kind %s: to make it one of kind %s, send %s", standing.Kind, d.Kind, field)
 	}
 	return fault.New(fault.Invalid, fault.CodeInvalidRequest, "%s: is required for an audience of kind %s", field, d.Kind).
-		With("errors", []map[string]string{{"field": field, "message": fmt.Sprintf("is required for an audience of kind %s", d.Kind)}})
+		With("errors",
+			[]map[string]string{{"field": field, "message": fmt.Sprintf("is required for an audience of kind %s", d.Kind)}})
 }
 
-// Remove is the end of the audience that a slug names. The fault is that of CheckSlug, or not-found.
+// Remove returns the removal of the audience with a slug. The fault is that of CheckSlug, or
+// not-found.
 func (s *State) Remove(slug string, project uuid.UUID, at time.Time) (Removed, error) {
 	standing, err := s.named(slug)
 	return Removed{ProjectID: project, AudienceID: standing.ID, RemovedAt: at}, err
 }
 
-// Recompute is a new count of the audience that a slug names. The fault is that of CheckSlug, or not-found.
+// Recompute returns the event that counts the audience with a slug again. The fault is that of
+// CheckSlug, or not-found.
 func (s *State) Recompute(slug string, project uuid.UUID, at time.Time) (Recomputed, error) {
 	standing, err := s.named(slug)
 	return Recomputed{ProjectID: project, AudienceID: standing.ID, RecomputedAt: at}, err
 }
 
-func (s *State) named(slug string) (Standing, error) {
+func (s *State) named(slug string) (Live, error) {
 	if err := CheckSlug(slug); err != nil {
-		return Standing{}, err
+		return Live{}, err
 	}
 	standing, ok := s.Find(slug)
 	if !ok {
-		return Standing{}, fault.New(fault.NotFound, fault.CodeNotFound, "the project has no audience %q", slug)
+		return Live{}, fault.New(fault.NotFound, fault.CodeNotFound, "the project has no audience %q", slug)
 	}
 	return standing, nil
 }
@@ -113,7 +118,7 @@ func RuleInvalid(field, format string, args ...any) *fault.Error {
 		With("errors", []map[string]string{{"field": field, "message": message}})
 }
 
-// ConditionPath is where a member of a condition stands in a request.
+// ConditionPath is the path of a field of a condition in a request.
 func ConditionPath(i int, member string) string {
 	return fmt.Sprintf("rule.conditions[%d].%s", i, member)
 }

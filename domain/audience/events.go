@@ -1,7 +1,7 @@
 // Package audience is the named sets of identities that a project scopes its data points to.
 //
-// The audiences of a project share one stream, audiences-<projectId>, which decides whose a slug is. An audience has an id of its
-// own: a slug that is used again names another audience.
+// The audiences of a project share one stream, audiences-<projectId>, which decides which audience
+// has a slug. Each audience has a separate id: a slug that is used again names another audience.
 package audience
 
 import (
@@ -12,10 +12,11 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 )
 
-// Default is the slug of what every identity of a project reaches; it is no audience of its own, and its id is zero.
+// Default is the slug of the project-visible scope, which every identity of a project reaches. It
+// is not an audience; its id is zero.
 const Default = "project"
 
-// Kind is how an audience says who belongs to it.
+// Kind is how an audience defines its members.
 type Kind string
 
 // The kinds. KindDefault is that of the project-visible one only.
@@ -25,15 +26,16 @@ const (
 	KindRule    Kind = "rule"
 )
 
-// Put creates an audience or replaces its name and definition. A fixed one has Members or MembersBlob, a rule one Rule or RuleBlob;
-// blobs are owned by the project's id.
+// Put creates an audience or replaces its name and definition. A fixed one has Members or
+// MembersBlob, a rule one Rule or RuleBlob. The project's id owns the blobs.
 type Put struct {
 	ProjectID  uuid.UUID `json:"projectId"`
 	AudienceID uuid.UUID `json:"audienceId"`
 	Slug       string    `json:"slug"`
 	Name       string    `json:"name"`
 	Kind       Kind      `json:"kind"`
-	// Members are ids of directory records (stream.IdentityID), sorted; MembersBlob is the same list as 16 raw bytes each.
+	// Members are ids of identity records (stream.IdentityID), sorted. MembersBlob is the same list as
+	// 16 raw bytes each.
 	Members     []uuid.UUID `json:"members,omitempty"`
 	MembersBlob *blob.Ref   `json:"membersBlob,omitempty"`
 	// RuleBlob is a Rule as JSON.
@@ -46,7 +48,8 @@ type Put struct {
 // EventType implements event.Event.
 func (Put) EventType() string { return "audience.put.v1" }
 
-// Removed ends an audience: what is scoped to it reaches nobody, and its slug is free.
+// Removed removes an audience: data points that are scoped to it have no readers, and its slug is
+// free.
 type Removed struct {
 	ProjectID  uuid.UUID `json:"projectId"`
 	AudienceID uuid.UUID `json:"audienceId"`
@@ -56,7 +59,7 @@ type Removed struct {
 // EventType implements event.Event.
 func (Removed) EventType() string { return "audience.removed.v1" }
 
-// Recomputed counts the members of an audience anew.
+// Recomputed counts the members of an audience again.
 type Recomputed struct {
 	ProjectID    uuid.UUID `json:"projectId"`
 	AudienceID   uuid.UUID `json:"audienceId"`

@@ -1,6 +1,8 @@
 package audience
 
-// Match says whether all conditions of a rule must hold, or any.
+import "slices"
+
+// Match is whether all conditions of a rule must hold, or any.
 type Match string
 
 // The matches.
@@ -12,8 +14,8 @@ const (
 // Operator compares a trait with the values of a condition.
 type Operator string
 
-// The operators. Is and IsNot take exactly one value, IsOneOf and IsNotOneOf 1 to MaxValues, the others none. On a trait that is not
-// there only DoesNotExist matches: a rule reaches nobody by what is not known of them.
+// The operators. Is and IsNot take one value, IsOneOf and IsNotOneOf 1 to limit.RuleValues, the
+// others none. If the identity lacks the trait, only DoesNotExist matches.
 const (
 	Is           Operator = "is"
 	IsNot        Operator = "is_not"
@@ -23,13 +25,7 @@ const (
 	DoesNotExist Operator = "does_not_exist"
 )
 
-// The limits of a rule.
-const (
-	MaxConditions = 20
-	MaxValues     = 50
-)
-
-// Rule says by their traits which identities belong to an audience.
+// Rule selects the identities of an audience by their traits.
 type Rule struct {
 	Match      Match       `json:"match"`
 	Conditions []Condition `json:"conditions"`
@@ -60,19 +56,10 @@ func (c Condition) matches(traits map[string]string) bool {
 	case DoesNotExist:
 		return !exists
 	case Is, IsOneOf:
-		return exists && c.holds(value)
+		return exists && slices.Contains(c.Values, value)
 	case IsNot, IsNotOneOf:
-		return exists && !c.holds(value)
+		return exists && !slices.Contains(c.Values, value)
 	default:
 		return false
 	}
-}
-
-func (c Condition) holds(value string) bool {
-	for _, v := range c.Values {
-		if v == value {
-			return true
-		}
-	}
-	return false
 }

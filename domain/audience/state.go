@@ -9,18 +9,18 @@ import (
 	"github.com/annals-project/annals/domain/event"
 )
 
-// State is the audiences of a project as far as decisions need them: whose a slug is, not who belongs.
+// State is what decisions need of the audiences of a project: their slugs, not their members.
 type State struct {
 	// Events is how many events were folded, which is the revision that the next one will have.
 	Events int64
 	// bytes is the size of all definitions.
 	bytes int64
-	live  map[uuid.UUID]Standing
+	live  map[uuid.UUID]Live
 	slugs map[string]uuid.UUID
 }
 
-// Standing is a live audience.
-type Standing struct {
+// Live is a live audience.
+type Live struct {
 	ID        uuid.UUID
 	Slug      string
 	Name      string
@@ -35,9 +35,11 @@ func (s *State) Evolve(e event.Event) {
 	switch e := e.(type) {
 	case *Put:
 		if s.live == nil {
-			s.live, s.slugs = make(map[uuid.UUID]Standing), make(map[string]uuid.UUID)
+			s.live, s.slugs = make(map[uuid.UUID]Live), make(map[string]uuid.UUID)
 		}
-		next := Standing{ID: e.AudienceID, Slug: e.Slug, Name: e.Name, Kind: e.Kind, CreatedAt: e.CreatedAt, bytes: e.DefinitionBytes()}
+		next := Live{
+			ID: e.AudienceID, Slug: e.Slug, Name: e.Name, Kind: e.Kind, CreatedAt: e.CreatedAt, bytes: e.DefinitionBytes(),
+		}
 		s.bytes += next.bytes - s.live[e.AudienceID].bytes
 		s.live[e.AudienceID] = next
 		s.slugs[e.Slug] = e.AudienceID
@@ -56,8 +58,8 @@ func (s *State) Clone() State {
 // Len is how many audiences are live.
 func (s *State) Len() int { return len(s.live) }
 
-// Find is the live audience that a slug names. The default one is no audience of its own, and is not found.
-func (s *State) Find(slug string) (Standing, bool) {
+// Find returns the live audience with a slug. The default slug is not found.
+func (s *State) Find(slug string) (Live, bool) {
 	id, ok := s.slugs[slug]
 	return s.live[id], ok
 }

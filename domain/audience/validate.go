@@ -7,34 +7,18 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
 )
 
-// The limits of an audience; lengths are in code points. Slugs have ASCII only.
-const (
-	MinSlug = 2
-	MaxSlug = 40
-	MaxName = 200
-	// MaxTrait and MaxValue are those of the traits that a rule compares: what is longer is nobody's.
-	MaxTrait = 200
-	MaxValue = 2000
-)
-
-// The limits of the audiences of a project. Audiences that were stored beyond them stay as they are, and can be replaced by what is no
-// bigger.
-const (
-	MaxAudiences = 1000
-	// MaxDefinitions is the most bytes of all definitions together, as DefinitionBytes measures them.
-	MaxDefinitions = 32 << 20
-	// MaxMembers is the most members of one fixed audience.
-	MaxMembers = 100_000
-	// memberBytes is what a member counts: its id in the log, and a row of the projection.
-	memberBytes = 32
-)
+// memberBytes is what a member of a fixed audience counts in limit.AudienceBytes: its id in the
+// log, and a row of the projection.
+const memberBytes = 32
 
 // MembersBytes is the size of a definition with so many members.
 func MembersBytes(members int) int64 { return int64(members) * memberBytes }
 
-// DefinitionBytes is the size of the definition of a put: of a rule its traits and values in UTF-8, or its blob.
+// DefinitionBytes is the size of the definition of a put: of a rule its traits and values in UTF-8,
+// or its blob.
 func (p *Put) DefinitionBytes() int64 {
 	switch {
 	case p.RuleBlob != nil:
@@ -58,23 +42,24 @@ func (r *Rule) bytes() (size int64) {
 	return size
 }
 
-// checkRoom returns the fault audience-limit-reached where a definition does not fit among those of a project, which may have one
-// in its place.
-func (s *State) checkRoom(replaced Standing, exists bool, definition int64) error {
-	if !exists && len(s.live) >= MaxAudiences {
-		return fault.New(fault.Invalid, fault.CodeAudienceLimitReached, "the project has %d audiences: delete one first", MaxAudiences)
-	}
-	if total := s.bytes - replaced.bytes + definition; total > MaxDefinitions && definition > replaced.bytes {
+// checkRoom returns the fault audience-limit-reached if a definition does not fit among those of a
+// project, of which it may replace one.
+func (s *State) checkRoom(replaced Live, exists bool, definition int64) error {
+	if !exists && len(s.live) >= limit.Audiences {
 		return fault.New(fault.Invalid, fault.CodeAudienceLimitReached,
-			"the audiences of the project would have definitions of %d bytes together: want at most %d", total, MaxDefinitions)
+			"the project has %d audiences: delete one first", limit.Audiences)
+	}
+	if total := s.bytes - replaced.bytes + definition; total > limit.AudienceBytes && definition > replaced.bytes {
+		return fault.New(fault.Invalid, fault.CodeAudienceLimitReached,
+			"the audiences of the project would have definitions of %d bytes together: want at most %d", total, limit.AudienceBytes)
 	}
 	return nil
 }
 
-// ValidSlug reports whether a text can name an audience: 2 to 40 lower-case letters, digits and dashes, with a letter or digit at
-// each end. The default slug is valid.
+// ValidSlug reports whether a text can name an audience: 2 to 40 lower-case letters, digits and
+// dashes, with a letter or digit at each end. The default slug is valid.
 func ValidSlug(slug string) bool {
-	if len(slug) < MinSlug || len(slug) > MaxSlug {
+	if len(slug) < limit.MinAudienceSlug || len(slug) > limit.AudienceSlug {
 		return false
 	}
 	for i := range len(slug) {
@@ -88,11 +73,12 @@ func ValidSlug(slug string) bool {
 	return true
 }
 
-// CheckSlug is the fault audience-slug-invalid or audience-slug-reserved of a slug that nothing can be put to, nil for any other.
+// CheckSlug returns the fault audience-slug-invalid or audience-slug-reserved for a slug that
+// cannot be put.
 func CheckSlug(slug string) error {
 	if !ValidSlug(slug) {
 		return fault.New(fault.Invalid, fault.CodeAudienceSlugInvalid,
-			"a slug has %d to %d lower-case letters, digits and dashes, with a letter or digit at each end", MinSlug, MaxSlug)
+			"a slug has %d to %d lower-case letters, digits and dashes, with a letter or digit at each end", limit.MinAudienceSlug, limit.AudienceSlug)
 	}
 	if slug == Default {
 		return fault.New(fault.Invalid, fault.CodeAudienceSlugReserved,
@@ -101,13 +87,13 @@ func CheckSlug(slug string) error {
 	return nil
 }
 
-// Check is the fault audience-rule-invalid of a rule that breaks the limits, nil for one that does not.
+// Check returns the fault audience-rule-invalid if the rule breaks the limits.
 func (r Rule) Check() error {
 	if r.Match != MatchAll && r.Match != MatchAny {
 		return RuleInvalid("rule.match", "is %.100q: want %q or %q", r.Match, MatchAll, MatchAny)
 	}
-	if n := len(r.Conditions); n < 1 || n > MaxConditions {
-		return RuleInvalid("rule.conditions", "there are %d: want 1 to %d", n, MaxConditions)
+	if n := len(r.Conditions); n < 1 || n > limit.RuleConditions {
+		return RuleInvalid("rule.conditions", "there are %d: want 1 to %d", n, limit.RuleConditions)
 	}
 	for i, c := range r.Conditions {
 		if err := c.check(i); err != nil {
@@ -118,7 +104,7 @@ func (r Rule) Check() error {
 }
 
 func (c Condition) check(i int) error {
-	if wrong := lengthWrong(c.Trait, MaxTrait); wrong != "" {
+	if wrong := lengthWrong(c.Trait, limit.TraitKey); wrong != "" {
 		return RuleInvalid(ConditionPath(i, "trait"), "%s", wrong)
 	}
 	least, most := 0, 0
@@ -127,7 +113,7 @@ func (c Condition) check(i int) error {
 	case Is, IsNot:
 		least, most = 1, 1
 	case IsOneOf, IsNotOneOf:
-		least, most = 1, MaxValues
+		least, most = 1, limit.RuleValues
 	default:
 		return RuleInvalid(ConditionPath(i, "operator"), "is %.100q: want one of %s", c.Operator, operatorNames())
 	}
@@ -138,14 +124,14 @@ func (c Condition) check(i int) error {
 		return RuleInvalid(ConditionPath(i, "values"), "there are %d: %s takes %d to %d", n, c.Operator, least, most)
 	}
 	for _, v := range c.Values {
-		if wrong := lengthWrong(v, MaxValue); wrong != "" {
+		if wrong := lengthWrong(v, limit.TraitValue); wrong != "" {
 			return RuleInvalid(ConditionPath(i, "values"), "one of them %s", wrong)
 		}
 	}
 	return nil
 }
 
-// Operators are all there are.
+// Operators returns all operators.
 func Operators() []Operator { return []Operator{Is, IsNot, IsOneOf, IsNotOneOf, Exists, DoesNotExist} }
 
 func operatorNames() string {
@@ -156,7 +142,7 @@ func operatorNames() string {
 	return strings.Join(names, ", ")
 }
 
-// lengthWrong says what keeps a text from being a trait's key or value, "" where nothing does.
+// lengthWrong returns what is wrong with a text as key or value of a trait, "" for nothing.
 func lengthWrong(text string, most int) string {
 	switch {
 	case text == "":

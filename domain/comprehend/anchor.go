@@ -6,20 +6,21 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 )
 
-// readAnchors resolves the date expressions of a sentence. A question about today asks of no date.
+// readAnchors resolves the date expressions of a sentence. A question about today has none.
 func readAnchors(d *document, s *sentence) []draft {
 	var drafts []draft
 	for _, date := range s.dates {
 		if first := s.tokens[date.from].low; s.question && (first == "today" || first == "tonight" || first == "this") {
 			continue
 		}
-		drafts = append(drafts, draft{kind: memory.TemporalAnchor, line: anchorLine(s, date, d.said), from: date.start, to: date.end})
+		drafts = append(drafts,
+			draft{kind: memory.TemporalAnchor, line: anchorLine(s, date, d.occurredAt), from: date.start, to: date.end})
 	}
 	return drafts
 }
 
-// anchorLine is `"next Tuesday", said on 12 May 2025, is 13 May 2025`. A date that is complete as written does not depend on
-// when it was said; its weekday is what resolving it adds.
+// anchorLine returns a line as `"next Tuesday", said on 12 May 2025, is 13 May 2025`. A date that
+// is complete as written does not depend on the time of the sentence; only its weekday is added.
 func anchorLine(s *sentence, date dated, said time.Time) string {
 	expression := flat(s.text[s.tokens[date.from].at:s.tokens[date.to-1].end()])
 	if date.relative {

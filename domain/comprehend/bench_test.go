@@ -9,7 +9,8 @@ import (
 	"github.com/annals-project/annals/domain/comprehend"
 )
 
-// heavy are contents of the largest size a client may send, each against a different part of the grammar.
+// heavy are contents of the largest size a client may send, each against a different part of the
+// grammar.
 func heavy(size int) map[string]string {
 	fill := func(unit string) string { return strings.Repeat(unit, size/len(unit)+1)[:size] }
 	return map[string]string{
@@ -42,7 +43,10 @@ func TestLargestContent(t *testing.T) {
 	for name, content := range texts {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
-			got := comprehend.Extract(comprehend.Input{DataPoint: dataPoint, Revision: 1, Content: content, Author: "Ana", OccurredAt: monday})
+			got := comprehend.Extract(comprehend.Input{
+				DataPoint: dataPoint, Revision: 1, Content: content, Author: "Ana",
+				OccurredAt: monday,
+			})
 			took := time.Since(start)
 			t.Logf("%d memories in %v", len(got), took)
 			if len(got) > comprehend.MaxMemories {
@@ -62,7 +66,10 @@ func BenchmarkExtract(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(size))
 			for b.Loop() {
-				comprehend.Extract(comprehend.Input{DataPoint: dataPoint, Revision: 1, Content: content, Author: "Ana", OccurredAt: monday})
+				comprehend.Extract(comprehend.Input{
+					DataPoint: dataPoint, Revision: 1, Content: content, Author: "Ana",
+					OccurredAt: monday,
+				})
 			}
 		})
 	}

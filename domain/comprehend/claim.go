@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// claimRules read what somebody holds or what is so. The first that fits a clause decides, so the narrow ones come first.
+// claimRules read what somebody holds or what is so. The first rule that matches a clause decides,
+// so narrow rules come first.
 //
-// Where a thing can have one value only (a favourite, a home, a date), the attribute names the thing and not the value: a
-// later value supersedes the earlier one. Where it can have many (what somebody likes, owns, plans), the attribute holds the
-// value too, so that only what contradicts it ("no longer likes tea") supersedes it.
+// If a thing can have one value only (a favourite, a home, a date), the attribute names the thing:
+// a later value supersedes the earlier one. If it can have many (likes, possessions, plans), the
+// attribute includes the value, so that only a contradiction ("no longer likes tea") supersedes it.
 var claimRules = []reader{
 	{"favourite", favourite},
 	{"inverted favourite", invertedFavourite},
@@ -49,8 +50,9 @@ func favourite(c *clause) []draft {
 	return c.claim(owner, "favourite "+what)
 }
 
-// favoured is what a favourite is one of: "editor" in "favourite editor", "preferred editor", "go-to editor" and "editor of
-// choice", "" for what is no favourite. All of them are one attribute.
+// favoured returns the kind of thing of a favourite: "editor" for "favourite editor", "preferred
+// editor", "go-to editor" and "editor of choice". All of them are one attribute. It returns "" for
+// other attributes.
 func favoured(attribute string) string {
 	low := strings.ToLower(attribute)
 	if what, ok := strings.CutSuffix(low, " of choice"); ok {
@@ -75,14 +77,15 @@ func invertedFavourite(c *clause) []draft {
 			continue
 		}
 		end := i + 1
-		for end < c.to && c.s.tokens[end].word && !determiners[c.low(end)] && !prepositions[c.low(end)] && !conjunctions[c.low(end)] && !adverbs[c.low(end)] {
+		for end < c.to && c.s.tokens[end].word && !determiners[c.low(end)] && !prepositions[c.low(end)] &&
+			!conjunctions[c.low(end)] && !adverbs[c.low(end)] {
 			end++
 		}
 		switch {
 		case end == i+1:
 			return nil
 		case c.low(i-1) == "my" && i-1 == c.rest:
-			who := fold(c.s.who.name)
+			who := normalize(c.s.who.name)
 			if who == "" {
 				who = "i"
 			}
@@ -99,7 +102,9 @@ func relation(c *clause) []draft {
 	if c.kind != named || c.past || c.plural {
 		return nil
 	}
-	if c.lemma == "report" && c.present() && c.low(c.rest) == "to" && (nameEnd(c.s.tokens[:c.to], c.rest+1) > c.rest+1 || determiners[c.low(c.rest+1)] && roles[c.low(c.to-1)] && c.to-c.rest < 7) {
+	if c.lemma == "report" && c.present() && c.low(c.rest) == "to" &&
+		(nameEnd(c.s.tokens[:c.to], c.rest+1) > c.rest+1 || determiners[c.low(c.rest+1)] && roles[c.low(c.to-1)] &&
+			c.to-c.rest < 7) {
 		return c.claim(c.subjectKey(), "manager")
 	}
 	if !c.copula() || !c.plain() {
@@ -118,7 +123,7 @@ func relation(c *clause) []draft {
 		end-- // "my doctor now"
 	}
 	if relatives[c.low(at)] && (at+1 >= end || prepositions[c.low(at+1)] && end-at < 8) {
-		return c.claim(c.subjectKey(), "relation to "+owner) // one may have many of them
+		return c.claim(c.subjectKey(), "relation to "+owner) // one can have many of them
 	}
 	if owner == "" || at != end-1 || !attributes[c.low(at)] {
 		return nil
@@ -126,7 +131,7 @@ func relation(c *clause) []draft {
 	return c.claim(owner, c.low(at))
 }
 
-// relatives are what somebody may have many of.
+// relatives are relations that one can have several of.
 var relatives = set(`contact friend colleague coworker co-worker neighbour neighbor cousin uncle aunt nephew niece brother sister son daughter father mother dad mum mom grandfather grandmother roommate flatmate
 	landlord landlady client customer supplier vendor classmate teammate tenant accountant lawyer tutor babysitter`)
 
@@ -147,15 +152,17 @@ func born(c *clause) []draft {
 	return nil
 }
 
-// hasValue reports whether something that can be understood alone follows "is".
+// hasValue reports whether "is" is followed by words that can be understood alone.
 func (c *clause) hasValue() bool {
 	if c.rest >= c.to || vagueObjects[c.low(c.rest)] || c.to-c.rest > 16 {
 		return false
 	}
-	return c.s.tokens[c.rest].word || c.low(c.rest) == `"` || (c.low(c.rest) == "+" || c.low(c.rest) == "(") && c.rest+1 < c.to && c.s.tokens[c.rest+1].numeric()
+	return c.s.tokens[c.rest].word || c.low(c.rest) == `"` || (c.low(c.rest) == "+" || c.low(c.rest) == "(") &&
+		c.rest+1 < c.to && c.s.tokens[c.rest+1].numeric()
 }
 
-// dateOf: "the launch is on 3 June", "the launch is scheduled for next Tuesday", "Ana's birthday party starts tomorrow".
+// dateOf: "the launch is on 3 June", "the launch is scheduled for next Tuesday", "Ana's birthday
+// party starts tomorrow".
 func dateOf(c *clause) []draft {
 	if c.kind != thing && c.kind != named && c.kind != ours || c.past || c.modal != "" && c.modal != "will" {
 		return nil
@@ -177,7 +184,8 @@ func dateOf(c *clause) []draft {
 		if _, ok := c.dateAt(i); ok || !beforeDates[c.low(i)] {
 			break
 		}
-		if _, to, clock := (&dateReader{tokens: c.s.tokens[:c.to]}).clock(i + 1); clock && c.low(i) == "at" { // "at 6:40 am on 3 October"
+		// "at 6:40 am on 3 October"
+		if _, to, clock := (&dateReader{tokens: c.s.tokens[:c.to]}).clock(i + 1); clock && c.low(i) == "at" {
 			i = to
 			continue
 		}
@@ -187,7 +195,8 @@ func dateOf(c *clause) []draft {
 		return nil
 	}
 	subject, attribute := c.subjectKey(), "date"
-	if owner, what, ok := c.owned(); ok && (strings.EqualFold(what, "date") || strings.EqualFold(what, "deadline") || strings.EqualFold(what, "birthday")) {
+	if owner, what, ok := c.owned(); ok && (strings.EqualFold(what, "date") || strings.EqualFold(what, "deadline") ||
+		strings.EqualFold(what, "birthday")) {
 		subject, attribute = owner, what
 	} else if happenings[c.lemma] && c.lemma != "happen" && c.lemma != "launch" && c.lemma != "take" {
 		attribute = c.lemma + " date"
@@ -200,27 +209,30 @@ var (
 	happenings   = set(`start begin end open close launch ship leave arrive happen expire depart finish land`)
 )
 
-// attributeIs: "Ana's manager is Bo", "the launch date is 3 June 2025", "the capital of France is Paris", for attributes that
-// have one value at a time.
+// attributeIs: "Ana's manager is Bo", "the launch date is 3 June 2025", "the capital of France is
+// Paris", for attributes with one value at a time.
 func attributeIs(c *clause) []draft {
 	owner, attribute, ok := c.owned()
 	if !ok || !c.copula() || c.past || !c.hasValue() || c.modal != "" {
 		return nil
 	}
 	words := strings.Fields(strings.ToLower(attribute))
-	if len(words) == 0 || len(words) > 4 || !c.measured() && !attributes[words[len(words)-1]] && !strings.HasSuffix(strings.Join(words, " "), "blood type") && !strings.HasSuffix(strings.Join(words, " "), "blood group") && !strings.HasSuffix(strings.Join(words, " "), "shoe size") || c.low(c.rest) == "to" && !aims[words[len(words)-1]] {
+	if len(words) == 0 || len(words) > 4 || !c.measured() && !attributes[words[len(words)-1]] &&
+		!strings.HasSuffix(strings.Join(words, " "), "blood type") &&
+		!strings.HasSuffix(strings.Join(words, " "), "blood group") &&
+		!strings.HasSuffix(strings.Join(words, " "), "shoe size") || c.low(c.rest) == "to" && !aims[words[len(words)-1]] {
 		return nil
 	}
 	if len(words) > 1 && (words[0] == "new" || words[0] == "current" || words[0] == "present") {
 		attribute = strings.Join(words[1:], " ") // the new boss is the boss
 	}
-	if aims[words[len(words)-1]] { // one may have many
+	if aims[words[len(words)-1]] { // one can have many
 		attribute += " " + c.text(c.rest, c.to)
 	}
 	return c.claim(owner, attribute)
 }
 
-// measured reports whether the clause says of a thing that it is a number: "The SLA for Globex is 99.95%".
+// measured reports whether the clause gives a number for a thing: "The SLA for Globex is 99.95%".
 func (c *clause) measured() bool {
 	if c.kind != thing || c.rest >= c.to || c.to-c.rest > 6 {
 		return false
@@ -275,10 +287,11 @@ func preference(c *clause) []draft {
 
 var opinionVerbs = set(`love like enjoy adore hate dislike`)
 
-// beforeDates are words that may stand between "is" and a date.
+// beforeDates are words that may come between "is" and a date.
 var beforeDates = set(`on for at by the in from between until end beginning start middle of late early`)
 
-// opinion: "Ana loves tea", "Bo no longer likes coffee", "I can't stand mornings", "I'm a big fan of jazz", "I'm into chess".
+// opinion: "Ana loves tea", "Bo no longer likes coffee", "I can't stand mornings", "I'm a big fan
+// of jazz", "I'm into chess".
 func opinion(c *clause) []draft {
 	if c.kind == thing || c.past {
 		return nil
@@ -287,7 +300,9 @@ func opinion(c *clause) []draft {
 	switch {
 	case opinionVerbs[c.lemma] && c.present():
 	case c.lemma == "stand" && (c.modal == "can" || c.modal == "cannot") && c.negated:
-	case c.copula() && c.modal == "" && (c.low(at) == "into" || (c.low(at) == "fond" || c.low(at) == "tired" || c.low(at) == "afraid" || c.low(at) == "scared" || c.low(at) == "terrified") && c.low(at+1) == "of"):
+	case c.copula() && c.modal == "" && (c.low(at) == "into" ||
+		(c.low(at) == "fond" || c.low(at) == "tired" || c.low(at) == "afraid" || c.low(at) == "scared" ||
+			c.low(at) == "terrified") && c.low(at+1) == "of"):
 		at++
 		if c.low(at) == "of" {
 			at++
@@ -296,7 +311,8 @@ func opinion(c *clause) []draft {
 		at += 2
 	case c.copula() && c.modal == "" && c.low(at) == "interested" && c.low(at+1) == "in":
 		at += 2
-	case c.copula() && c.modal == "" && c.low(at) == "a" && (c.low(at+1) == "fan" && c.low(at+2) == "of" || c.low(at+2) == "fan" && c.low(at+3) == "of"):
+	case c.copula() && c.modal == "" && c.low(at) == "a" &&
+		(c.low(at+1) == "fan" && c.low(at+2) == "of" || c.low(at+2) == "fan" && c.low(at+3) == "of"):
 		for c.low(at) != "of" {
 			at++
 		}
@@ -311,5 +327,5 @@ func opinion(c *clause) []draft {
 	return c.claim(c.subjectKey(), "opinion of "+strings.TrimPrefix(trimAttribute(strings.ToLower(text)), "to "))
 }
 
-// vagueWishes are verbs after "like to", "want to", "hope to" that say something to a listener.
+// vagueWishes are verbs after "like to", "want to", "hope to" that only address the listener.
 var vagueWishes = set(`say know thank ask tell see hear think share be have get do go come make let talk believe imagine mention point add help give keep show take start try check hope wish put`)

@@ -2,14 +2,16 @@ package comprehend
 
 import "strings"
 
-// plan: "I plan to visit Rome", "Ana wants to become a counsellor", "I'm going to start a blog", "my goal is to …".
+// plan: "I plan to visit Rome", "Ana wants to become a counsellor", "I'm going to start a blog",
+// "my goal is to …".
 func plan(c *clause) []draft {
 	if c.kind == thing || c.past || c.negated {
 		return nil
 	}
 	at := c.rest
 	switch {
-	case (c.lemma == "want" || c.lemma == "plan" || c.lemma == "hope" || c.lemma == "intend" || c.lemma == "aim" || c.lemma == "wish") && (c.present() || c.progressive) && c.low(at) == "to":
+	case (c.lemma == "want" || c.lemma == "plan" || c.lemma == "hope" || c.lemma == "intend" || c.lemma == "aim" ||
+		c.lemma == "wish") && (c.present() || c.progressive) && c.low(at) == "to":
 		at++
 	case c.lemma == "plan" && (c.present() || c.progressive) && c.low(at) == "on":
 		at++
@@ -25,7 +27,8 @@ func plan(c *clause) []draft {
 		at = c.verb
 	case c.present() && departures[c.lemma] && c.comes():
 		at = c.verb // "Bo starts at Acme on Monday"
-	case c.modal == "will" && (c.kind == named || c.kind == firstPlural || c.comes()) && (willDo[c.lemma] || c.comes() && eventVerbs[c.lemma]):
+	case c.modal == "will" && (c.kind == named || c.kind == firstPlural || c.comes()) &&
+		(willDo[c.lemma] || c.comes() && eventVerbs[c.lemma]):
 		at = c.verb
 	default:
 		return nil
@@ -34,7 +37,8 @@ func plan(c *clause) []draft {
 		at++
 	}
 	verb := c.low(at)
-	if c.to-at < 3 || vagueWishes[verb] && verb != "take" && verb != "start" && verb != "try" && verb != "go" && verb != "get" || vagueObjects[c.low(at+1)] {
+	if c.to-at < 3 || vagueWishes[verb] && verb != "take" && verb != "start" && verb != "try" && verb != "go" &&
+		verb != "get" || vagueObjects[c.low(at+1)] {
 		return nil
 	}
 	text, _, ok := c.object(at)
@@ -44,32 +48,36 @@ func plan(c *clause) []draft {
 	return c.claim(c.subjectKey(), "plan "+trimAttribute(text))
 }
 
-// departures are verbs that tell in the present of what is to come.
+// departures are verbs whose present tense speaks of the future.
 var departures = set(`start begin leave arrive fly retire graduate travel return join move`)
 
-// willDo are verbs that announce something with "will" also without a date.
+// willDo are verbs that announce something with "will" even without a date.
 var willDo = set(`use launch ship migrate switch lead join deploy release replace host represent own maintain coordinate relocate`)
 
-// comes reports whether the clause names a time that is still to come.
+// comes reports whether the clause names a future time.
 func (c *clause) comes() bool {
 	date, ok := c.lastDate()
-	return ok && date.end.After(c.doc.said) && !c.doc.said.After(date.end) && date.start.After(c.doc.said.AddDate(0, 0, -1))
+	return ok && date.end.After(c.doc.occurredAt) && !c.doc.occurredAt.After(date.end) &&
+		date.start.After(c.doc.occurredAt.AddDate(0, 0, -1))
 }
 
-// pursuit: "I'm learning the piano", "Ana is reading Dune", "I'm training for a marathon", "I've been practising yoga for two years".
+// pursuit: "I'm learning the piano", "Ana is reading Dune", "I'm training for a marathon", "I've
+// been practising yoga for two years".
 func pursuit(c *clause) []draft {
 	if !c.progressive || c.past || c.negated || c.modal != "" || c.kind == thing {
 		return nil
 	}
 	long := false
 	for i := c.rest; c.perfect && i < c.to; i++ {
-		long = long || c.low(i) == "for" && i+1 < c.to && (c.s.tokens[i+1].numeric() || numberWords[c.low(i+1)] > 0) || c.low(i) == "since"
+		long = long || c.low(i) == "for" && i+1 < c.to && (c.s.tokens[i+1].numeric() || numberWords[c.low(i+1)] > 0) ||
+			c.low(i) == "since"
 	}
 	searches := c.lemma == "look" && !c.perfect && (c.low(c.rest) == "for" || c.low(c.rest) == "into")
 	if searches && requests[c.low(c.rest+1)] || searches && requests[c.low(c.rest+2)] {
 		return nil
 	}
-	if !(searches || pursuits[c.lemma] && !c.perfect || long && !vagueWishes[c.lemma] && c.lemma != "feel" && c.lemma != "wonder" && c.lemma != "mean" && c.lemma != "look") {
+	if !(searches || pursuits[c.lemma] && !c.perfect || long && !vagueWishes[c.lemma] && c.lemma != "feel" &&
+		c.lemma != "wonder" && c.lemma != "mean" && c.lemma != "look") {
 		return nil
 	}
 	at := c.rest
@@ -83,7 +91,7 @@ func pursuit(c *clause) []draft {
 	return c.claim(c.subjectKey(), c.lemma+" "+trimAttribute(text))
 }
 
-// requests are what somebody looks for who asks something of the listener.
+// requests are things that somebody who asks the listener for something looks for.
 var requests = set(`advice help tips ways suggestions ideas guidance feedback recommendations more some forward`)
 
 var pursuits = set(`learn read train write build save prepare practice practise work organize organise apply volunteer teach take develop renovate raise run design paint knit campaign recover grow`)
@@ -91,7 +99,8 @@ var pursuits = set(`learn read train write build save prepare practice practise 
 // owns: "Jonas owns the deploy scripts", "Ana maintains the wiki".
 func owns(c *clause) []draft {
 	team := c.kind == thing && groups[c.low(c.subjEnd-1)]
-	if c.kind != named && c.kind != first && !team || !c.present() || c.negated || c.lemma != "own" && c.lemma != "maintain" || c.low(c.rest) != "the" || c.to-c.rest > 7 || c.to-c.rest < 2 {
+	if c.kind != named && c.kind != first && !team || !c.present() || c.negated || c.lemma != "own" &&
+		c.lemma != "maintain" || c.low(c.rest) != "the" || c.to-c.rest > 7 || c.to-c.rest < 2 {
 		return nil
 	}
 	for i := c.rest; i < c.to; i++ {
@@ -119,16 +128,19 @@ func recurs(c *clause) []draft {
 		at++
 	}
 	day, many := strings.CutSuffix(c.low(at), "s")
-	if of := c.low(at + 4); c.low(at) == "the" && timeUnits[c.low(at+2)] && c.low(at+3) == "of" && (of == "each" || of == "every" || of == "the") {
+	if of := c.low(at + 4); c.low(at) == "the" && timeUnits[c.low(at+2)] && c.low(at+3) == "of" &&
+		(of == "each" || of == "every" || of == "the") {
 		return c.claim(c.subjectKey(), "recurrence") // "on the first Monday of each month"
 	}
-	if !(many && timeUnits[day]) && !((c.low(at) == "every" || c.low(at) == "each") && repeated(c.s.tokens[:c.to], at) || c.low(at) == "every" && timeUnits[c.low(at+2)]) {
+	if !(many && timeUnits[day]) && !((c.low(at) == "every" || c.low(at) == "each") &&
+		repeated(c.s.tokens[:c.to], at) || c.low(at) == "every" && timeUnits[c.low(at+2)]) {
 		return nil
 	}
 	return c.claim(c.subjectKey(), "recurrence")
 }
 
-// absence: "Elif will be on parental leave from 1 April to 30 September", "I'm on vacation until Friday".
+// absence: "Elif will be on parental leave from 1 April to 30 September", "I'm on vacation until
+// Friday".
 func absence(c *clause) []draft {
 	if c.kind == thing || !c.copula() || c.past || c.negated || c.modal != "" && c.modal != "will" {
 		return nil
@@ -223,7 +235,7 @@ func habit(c *clause) []draft {
 	}
 	at := c.rest
 	if c.low(at) == "the" {
-		at++ // "the train", "the bus": whichever it is
+		at++ // "the train", "the bus": any of them
 	}
 	text, _, ok := c.object(at)
 	if _, activity := is(c.low(c.rest), gerund); c.lemma == "go" && !activity && c.low(c.rest) != "to" {

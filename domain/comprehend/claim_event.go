@@ -7,11 +7,11 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 )
 
-// rescheduled verbs leave what they move, or set, on the date that they name.
+// rescheduled verbs set the date of something to the date that follows.
 var rescheduled = set(`slip move reschedule postpone schedule set push delay shift plan book fix arrange bring advance`)
 
-// leaves states what is so since an event: "Ana moved the launch to 3 June 2025" leaves the launch on 3 June 2025. The claim
-// is built from the observation.
+// leaves returns the claim that an event makes true: "Ana moved the launch to 3 June 2025" sets the
+// date of the launch. The claim is built from the observation.
 func leaves(c *clause, event draft) []draft {
 	if !rescheduled[c.lemma] || c.perfect && c.past {
 		return nil
@@ -28,7 +28,9 @@ func leaves(c *clause, event draft) []draft {
 		return nil
 	}
 	from, to := c.rest, at
-	itself := c.kind == thing && (c.lemma == "move" || c.lemma == "shift" || c.lemma == "slip") && prepositions[c.low(c.rest)] // "the launch moved from … to …"
+	// "the launch moved from … to …"
+	itself := c.kind == thing && (c.lemma == "move" || c.lemma == "shift" || c.lemma == "slip") &&
+		prepositions[c.low(c.rest)]
 	if c.passive || itself {
 		from, to = c.subj, c.subjEnd
 		if low := c.low(c.rest); c.rest != at && low != "back" && low != "forward" && low != "from" {
@@ -53,10 +55,11 @@ func leaves(c *clause, event draft) []draft {
 	return []draft{d}
 }
 
-// movesHome: "Ana moved to Lisbon in March" leaves her home in Lisbon. Of "we moved to Kubernetes" nobody can say what moved,
-// so the subject must be somebody.
+// movesHome: "Ana moved to Lisbon in March" makes Lisbon her home. The subject must be a person,
+// since "we moved to Kubernetes" does not name what moved.
 func movesHome(c *clause, event draft) []draft {
-	if c.lemma != "move" && c.lemma != "relocate" && c.lemma != "emigrate" || c.passive || c.kind == thing || c.kind == firstPlural {
+	if c.lemma != "move" && c.lemma != "relocate" && c.lemma != "emigrate" || c.passive || c.kind == thing ||
+		c.kind == firstPlural {
 		return nil
 	}
 	for i := c.rest; i < c.to; i++ {
@@ -75,17 +78,19 @@ func movesHome(c *clause, event draft) []draft {
 			return c.claim(c.subjectKey(), "home") // without a speaker: "I moved to Lisbon"
 		}
 		d := c.draft(memory.Claim, finishLine(who+verb+c.text(i+1, end), c.s.who.name))
-		d.subject, d.attribute = c.subjectKey(), foldAttribute("home")
+		d.subject, d.attribute = c.subjectKey(), normalizeAttribute("home")
 		d.basis = append(d.basis, event.line)
 		return []draft{d}
 	}
 	return nil
 }
 
-// placeLike reports whether words are written as places are: "Lisbon", "New York", but not "GitLab", "iOS" or "Postgres 16".
+// placeLike reports whether words are written like a place: "Lisbon", "New York", but not "GitLab",
+// "iOS" or "Postgres 16".
 func placeLike(words []token) bool {
 	for _, t := range words {
-		if t.numeric() || t.shouted() && len(t.text) > 3 || strings.IndexFunc(t.text[1:], unicode.IsUpper) >= 0 && !t.shouted() && !strings.ContainsAny(t.text, "-'’.") {
+		if t.numeric() || t.shouted() && len(t.text) > 3 || strings.IndexFunc(t.text[1:], unicode.IsUpper) >= 0 &&
+			!t.shouted() && !strings.ContainsAny(t.text, "-'’.") {
 			return false
 		}
 	}
@@ -94,7 +99,8 @@ func placeLike(words []token) bool {
 
 // switches: after "Ana switched from Vim to Emacs" she uses the one and no longer the other.
 func switches(c *clause, event draft) []draft {
-	if low := c.low(c.rest); c.lemma != "switch" && c.lemma != "migrate" || low != "from" && low != "to" && low != "over" || c.passive || c.kind == thing {
+	if low := c.low(c.rest); c.lemma != "switch" && c.lemma != "migrate" || low != "from" && low != "to" &&
+		low != "over" || c.passive || c.kind == thing {
 		return nil
 	}
 	who := c.phraseOfSubject()
@@ -109,7 +115,7 @@ func switches(c *clause, event draft) []draft {
 			continue
 		}
 		d := c.draft(memory.Claim, finishLine(who+verb+c.text(i+1, end), c.s.who.name))
-		d.subject, d.attribute = c.subjectKey(), foldAttribute("use "+c.text(i+1, end))
+		d.subject, d.attribute = c.subjectKey(), normalizeAttribute("use "+c.text(i+1, end))
 		d.basis = append(d.basis, event.line)
 		drafts = append(drafts, d)
 	}
@@ -128,10 +134,11 @@ func (c *clause) lastDate() (last dated, ok bool) {
 
 // single reports whether the date is one day, one month or one year, or a time of one day.
 func (d dated) single() bool {
-	return d.clock || d.start.AddDate(0, 0, 1).Equal(d.end) || d.start.Day() == 1 && (d.start.AddDate(0, 1, 0).Equal(d.end) || d.start.AddDate(1, 0, 0).Equal(d.end))
+	return d.clock || d.start.AddDate(0, 0, 1).Equal(d.end) || d.start.Day() == 1 &&
+		(d.start.AddDate(0, 1, 0).Equal(d.end) || d.start.AddDate(1, 0, 0).Equal(d.end))
 }
 
-// preposition is what stands before the date in a sentence.
+// preposition returns the preposition of the date in a sentence.
 func (d dated) preposition() string {
 	if d.clock || d.start.AddDate(0, 0, 1).Equal(d.end) {
 		return "on "
@@ -139,7 +146,8 @@ func (d dated) preposition() string {
 	return "in "
 }
 
-// scheduled is the thing that the tokens [from, to) name, as it stands in a line and as a subject key.
+// scheduled returns the thing that the tokens [from, to) name, as text of a line and as a subject
+// key.
 func (c *clause) scheduled(from, to int) (what, key string) {
 	if to-from < 2 || to-from > 7 {
 		return "", ""
@@ -153,7 +161,7 @@ func (c *clause) scheduled(from, to int) (what, key string) {
 	case "the":
 		return c.phrase(from, to), c.foldTokens(from, to)
 	case "my", "our":
-		who := fold(c.s.who.name)
+		who := normalize(c.s.who.name)
 		if who == "" {
 			return c.text(from, to), map[string]string{"my": "i", "our": "we"}[c.low(from)] + "'s " + c.foldTokens(from+1, to)
 		}

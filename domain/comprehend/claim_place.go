@@ -18,7 +18,8 @@ func home(c *clause) []draft {
 		if _, _, ok := c.object(c.rest + 1); ok {
 			return c.claim(c.subjectKey(), "lives with")
 		}
-	case c.copula() && next == "based" && (c.low(c.rest+1) == "in" || c.low(c.rest+1) == "at"), c.copula() && next == "located" && c.low(c.rest+1) == "in":
+	case c.copula() && next == "based" && (c.low(c.rest+1) == "in" || c.low(c.rest+1) == "at"), c.copula() &&
+		next == "located" && c.low(c.rest+1) == "in":
 		return c.claim(c.subjectKey(), "home")
 	case (c.copula() || c.lemma == "come") && next == "from" && c.rest+1 < c.to && isName(c.s.tokens[c.rest+1]):
 		return c.claim(c.subjectKey(), "origin")
@@ -32,7 +33,8 @@ func (c *clause) location() []draft {
 	switch next := c.low(at + 1); {
 	case c.lemma == "live" && c.present() && c.low(at) == "in":
 	case c.copula() && !c.past && c.plain() && sites[c.low(c.subjEnd-1)] && (c.low(at) == "in" || c.low(at) == "at"):
-	case c.copula() && !c.past && c.plain() && (c.low(at) == "based" || c.low(at) == "located") && (next == "in" || next == "at"):
+	case c.copula() && !c.past && c.plain() && (c.low(at) == "based" || c.low(at) == "located") &&
+		(next == "in" || next == "at"):
 		at++
 	default:
 		return nil
@@ -43,10 +45,11 @@ func (c *clause) location() []draft {
 	return c.claim(c.subjectKey(), "location")
 }
 
-// sites are what is at a place for long.
+// sites are things that stay at a place.
 var sites = set(`headquarters headquarter office offices warehouse factory datacenter datacentre server servers branch store shop studio lab laboratory school clinic`)
 
-// lasting reports whether the clause says that something has been so for long: "for ten years", "since 2019", "all my life".
+// lasting reports whether the clause describes something of long duration: "for ten years", "since
+// 2019", "all my life".
 func (c *clause) lasting() bool {
 	for i := c.rest; i < c.to; i++ {
 		switch next := c.low(i + 1); c.low(i) {
@@ -67,7 +70,8 @@ func (c *clause) lasting() bool {
 
 // work: "Ana works at Acme", "I work as a nurse", "I'm studying law".
 func work(c *clause) []draft {
-	if c.kind == thing || !(c.present() || c.progressive && !c.past || c.perfect && !c.past && c.lasting()) || c.modal != "" {
+	if c.kind == thing || !(c.present() || c.progressive && !c.past || c.perfect && !c.past && c.lasting()) ||
+		c.modal != "" {
 		return nil
 	}
 	next := c.low(c.rest)
@@ -91,7 +95,8 @@ func work(c *clause) []draft {
 			return c.claim(c.subjectKey(), "occupation")
 		}
 	case "at", "for":
-		if object < c.to && (nameEnd(c.s.tokens[:c.to], object) > object || determiners[c.low(object)] && c.low(object) != "this" && c.low(object) != "that") && !c.dateWord(object) {
+		if object < c.to && (nameEnd(c.s.tokens[:c.to], object) > object || determiners[c.low(object)] &&
+			c.low(object) != "this" && c.low(object) != "that") && !c.dateWord(object) {
 			return c.claim(c.subjectKey(), "employer")
 		}
 	case "in", "from":

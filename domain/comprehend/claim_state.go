@@ -2,8 +2,8 @@ package comprehend
 
 import "strings"
 
-// traits are words after "is" that say one thing about somebody, by what they are compared with: of "vegan" and "vegetarian"
-// the later holds.
+// traits are words after "is" that describe somebody, by the attribute that they set: of "vegan"
+// and "vegetarian" the later holds.
 var traits = map[string]string{
 	"vegetarian": "diet", "vegan": "diet", "pescatarian": "diet", "lactose": "intolerance", "gluten-free": "diet", "omnivorous": "diet", "kosher": "diet", "halal": "diet",
 	"single": "marital status", "married": "marital status", "divorced": "marital status", "engaged": "marital status", "widowed": "marital status", "separated": "marital status",
@@ -26,7 +26,8 @@ func trait(c *clause) []draft {
 		}
 	}
 	switch {
-	case traits[low] != "" && (next == "" || !c.s.tokens[c.rest+1].word || prepositions[next] || conjunctions[next] || next == "again"):
+	case traits[low] != "" && (next == "" || !c.s.tokens[c.rest+1].word || prepositions[next] || conjunctions[next] ||
+		next == "again"):
 		return c.claim(c.subjectKey(), traits[low])
 	case low == "lactose" && next == "intolerant":
 		return c.claim(c.subjectKey(), "intolerance of lactose")
@@ -38,7 +39,8 @@ func trait(c *clause) []draft {
 		if text, _, ok := c.object(c.rest + 2); ok {
 			return c.claim(c.subjectKey(), "skill at "+trimAttribute(text))
 		}
-	case c.s.tokens[min(c.rest, c.to-1)].numeric() && next == "years" && c.low(c.rest+2) == "old", c.s.tokens[min(c.rest, c.to-1)].numeric() && c.rest+1 == c.to && len(low) == 2 && c.kind != ours:
+	case c.s.tokens[min(c.rest, c.to-1)].numeric() && next == "years" && c.low(c.rest+2) == "old",
+		c.s.tokens[min(c.rest, c.to-1)].numeric() && c.rest+1 == c.to && len(low) == 2 && c.kind != ours:
 		return c.claim(c.subjectKey(), "age")
 	}
 	return nil
@@ -46,11 +48,13 @@ func trait(c *clause) []draft {
 
 // occupation: "I'm a nurse", "Ana is a software engineer".
 func occupation(c *clause) []draft {
-	if c.kind == thing || c.kind == firstPlural || c.plural || !c.copula() || c.past || c.modal != "" || c.low(c.rest) != "a" && c.low(c.rest) != "an" {
+	if c.kind == thing || c.kind == firstPlural || c.plural || !c.copula() || c.past || c.modal != "" ||
+		c.low(c.rest) != "a" && c.low(c.rest) != "an" {
 		return nil
 	}
 	head := c.rest
-	for i := c.rest + 1; i < c.to && c.s.tokens[i].word && !prepositions[c.low(i)] && !conjunctions[c.low(i)] && i < c.rest+5; i++ {
+	for i := c.rest + 1; i < c.to && c.s.tokens[i].word && !prepositions[c.low(i)] && !conjunctions[c.low(i)] &&
+		i < c.rest+5; i++ {
 		head = i
 	}
 	if !isOccupation(c.low(head)) {
@@ -85,7 +89,8 @@ func possession(c *clause) []draft {
 		if low := c.low(i); occasions[low] && c.comes() && determiners[c.low(c.rest)] {
 			return c.claim(c.subjectKey(), "has "+trimAttribute(text))
 		} else if possessions[low] || possessions[strings.TrimSuffix(low, "s")] {
-			if _, count := number(c.low(c.rest)); count && c.low(c.rest) != "a" && c.low(c.rest) != "an" || c.low(c.rest) == "no" {
+			if _, count := number(c.low(c.rest)); count && c.low(c.rest) != "a" && c.low(c.rest) != "an" ||
+				c.low(c.rest) == "no" {
 				return c.claim(c.subjectKey(), "number of "+c.text(c.rest+1, i+1))
 			}
 			if !determiners[c.low(c.rest)] && c.low(c.rest) != "twins" && !allergies[low] || i > c.rest+4 {
@@ -124,7 +129,8 @@ func definition(c *clause) []draft {
 		}
 		end++
 	}
-	if end-c.rest < 3 && low == "the" || end-c.rest < 2 || end-c.rest > 14 || vagueNouns[c.low(end-1)] || c.refersBack(c.rest, c.to) || vagueNouns[c.low(c.rest+1)] || superlative(c.low(c.rest+1)) {
+	if end-c.rest < 3 && low == "the" || end-c.rest < 2 || end-c.rest > 14 || vagueNouns[c.low(end-1)] ||
+		c.refersBack(c.rest, c.to) || vagueNouns[c.low(c.rest+1)] || superlative(c.low(c.rest+1)) {
 		return nil
 	}
 	if low == "the" {
@@ -136,7 +142,8 @@ func definition(c *clause) []draft {
 	return c.claim(c.subjectKey(), "is a "+trimAttribute(c.text(c.rest+1, end)))
 }
 
-// refersBack reports whether the tokens hold a word that means something said before, or a noun that says next to nothing.
+// refersBack reports whether the tokens hold a word that refers to an earlier sentence, or a noun
+// with little meaning.
 func (c *clause) refersBack(from, to int) bool {
 	for i := from; i < to; i++ {
 		switch c.low(i) {
@@ -156,7 +163,8 @@ func superlative(word string) bool {
 
 // worksWith: "the payments service uses Postgres", "we use Helix for Go", "the API requires a key".
 func worksWith(c *clause) []draft {
-	if c.present() && c.lemma == "run" && c.low(c.rest) == "on" && c.rest+1 < c.to && isName(c.s.tokens[c.rest+1]) && c.kind != first && c.kind != firstPlural {
+	if c.present() && c.lemma == "run" && c.low(c.rest) == "on" && c.rest+1 < c.to && isName(c.s.tokens[c.rest+1]) &&
+		c.kind != first && c.kind != firstPlural {
 		return c.claim(c.subjectKey(), "runs on")
 	}
 	if !c.present() || c.kind == named || !technical[c.lemma] {

@@ -2,7 +2,7 @@ package comprehend
 
 import "strings"
 
-// subjectKind is what stands before the verb of a clause.
+// subjectKind is the kind of the subject of a clause.
 type subjectKind int
 
 const (
@@ -14,16 +14,17 @@ const (
 	thing                   // the launch, the payments service
 )
 
-// clause is one statement: a subject, a verb and what follows. Its tokens are those of its sentence.
+// clause is one statement: a subject, a verb and what follows. Its tokens are those of its
+// sentence.
 type clause struct {
 	doc      *document
 	s        *sentence
-	from, to int // without greetings and conjunctions before it and punctuation after it
+	from, to int // without greetings and conjunctions before, and punctuation after it
 	kind     subjectKind
 	subj     int // the subject is [subj, subjEnd)
 	subjEnd  int
 	finite   int    // the token that agrees with the subject: the first auxiliary, or the verb
-	verb     int    // the main verb, or the form of "be" where there is no other
+	verb     int    // the main verb, or the form of "be" if there is no other
 	lemma    string // of the main verb
 	rest     int    // what follows the verb
 
@@ -34,7 +35,7 @@ type clause struct {
 	perfect     bool   // has done
 	progressive bool   // is doing
 	passive     bool   // was done
-	addressed   bool   // it speaks of "you"
+	addressed   bool   // it addresses "you"
 }
 
 func (c *clause) low(i int) string {
@@ -47,15 +48,16 @@ func (c *clause) low(i int) string {
 // copula reports whether the verb is "be" itself.
 func (c *clause) copula() bool { return c.lemma == "be" }
 
-// plain reports whether the clause states its verb as a fact: not denied, not possible, not wished.
+// plain reports whether the clause states its verb as a fact: not negated, not possible, not
+// wished.
 func (c *clause) plain() bool { return !c.negated && c.modal == "" }
 
-// present reports whether the clause states its verb of the present, denied or not.
+// present reports whether the clause states its verb in the present, negated or not.
 func (c *clause) present() bool {
 	return !c.past && c.modal == "" && !c.perfect && !c.progressive && !c.passive
 }
 
-// parse reads the clause that the tokens [from, to) hold; ok is false when no rule can be sure of it.
+// parse reads the clause of the tokens [from, to). ok is false if no rule can be sure of it.
 func parse(doc *document, s *sentence, from, to int) (c clause, ok bool) {
 	c = clause{doc: doc, s: s, from: from, to: to, verb: -1}
 	for c.to > c.from && !c.s.tokens[c.to-1].word && !strings.Contains(")\"`%€$£", c.s.tokens[c.to-1].low) {
@@ -74,10 +76,11 @@ func parse(doc *document, s *sentence, from, to int) (c clause, ok bool) {
 	return c, true
 }
 
-// addressing words speak to somebody who is not known.
+// addressing words speak to an unknown listener.
 var addressing = set(`you your yours yourself yourselves u ur ya y'all`)
 
-// skipOpening moves the beginning past conjunctions, interjections and names that are called: "Hey Bo, and".
+// skipOpening moves the beginning past conjunctions, interjections and addressed names: "Hey Bo,
+// and".
 func (c *clause) skipOpening() {
 	for c.from < c.to {
 		t := c.s.tokens[c.from]
@@ -92,7 +95,8 @@ func (c *clause) skipOpening() {
 			c.from += 2
 		case interjections[t.low] && !(t.low == "thank" || t.low == "please"):
 			c.from++
-		case t.capital() && next == "," && (c.doc.names[t.low] || c.from > 0 && !determiners[t.low] && interjections[c.s.tokens[c.from-1].low]):
+		case t.capital() && next == "," && (c.doc.names[t.low] || c.from > 0 && !determiners[t.low] &&
+			interjections[c.s.tokens[c.from-1].low]):
 			c.from += 2
 		default:
 			return
@@ -100,7 +104,7 @@ func (c *clause) skipOpening() {
 	}
 }
 
-// dateAt is the date expression that begins at a token.
+// dateAt returns the date expression that begins at a token.
 func (c *clause) dateAt(i int) (dated, bool) {
 	for _, d := range c.s.dates {
 		if d.from == i {
@@ -110,7 +114,7 @@ func (c *clause) dateAt(i int) (dated, bool) {
 	return dated{}, false
 }
 
-// afterLeadingDate is where the subject stands after "Last week," or "On 3 June".
+// afterLeadingDate returns where the subject begins after "Last week," or "On 3 June".
 func (c *clause) afterLeadingDate() int {
 	i := c.from
 	if l := c.low(i); l == "on" || l == "in" || l == "just" {
@@ -136,7 +140,8 @@ func (c *clause) afterLeadingDate() int {
 
 var seasons = set(`summer winter spring autumn fall season`)
 
-// afterOpeningPhrase is where the subject stands after "Per our call on Friday,": behind a preposition, a few words and a comma.
+// afterOpeningPhrase returns where the subject begins after "Per our call on Friday,": after a
+// preposition, a few words and a comma.
 func (c *clause) afterOpeningPhrase() int {
 	switch c.low(c.from) {
 	case "per", "during", "after", "before", "since", "at", "in", "according", "following":
@@ -175,13 +180,15 @@ func (c *clause) findSubject() bool {
 	if adverbs[c.low(i)] {
 		return false
 	}
-	if c.kind == ours && (c.low(c.subjEnd-2) == "and" || c.low(c.subjEnd-2) == "&") || c.low(i+2) == "and" && c.low(i+3) == "i" {
+	if c.kind == ours && (c.low(c.subjEnd-2) == "and" || c.low(c.subjEnd-2) == "&") || c.low(i+2) == "and" &&
+		c.low(i+3) == "i" {
 		c.plural = true
 	}
 	return c.subjEnd > i && c.subjEnd < c.to
 }
 
-// apposed is where a subject ends that names who is meant between commas, as in "my boss, Leonie, resigned"; -1 for others.
+// apposed returns the end of a subject with a name between commas, as in "my boss, Leonie,
+// resigned"; -1 for others.
 func (c *clause) apposed(i int) int {
 	for ; i < c.to && c.s.tokens[i].word; i++ {
 		if i > c.subj+3 {
@@ -201,7 +208,8 @@ func (c *clause) findNames() bool {
 	if end == i {
 		return false
 	}
-	if _, order := is(c.low(i), base); end == i+1 && !c.doc.names[c.low(i)] && !c.doc.capitals[c.low(i)] && (order && !beForms[c.low(end)] || adverbs[c.low(i)] || strings.HasSuffix(c.low(i), "ly")) {
+	if _, order := is(c.low(i), base); end == i+1 && !c.doc.names[c.low(i)] && !c.doc.capitals[c.low(i)] &&
+		(order && !beForms[c.low(end)] || adverbs[c.low(i)] || strings.HasSuffix(c.low(i), "ly")) {
 		return false // "Add failed calls to the queue", "Successfully deployed"
 	}
 	if _, activity := is(c.low(i), gerund); (activity || strings.HasSuffix(c.low(i), "ing")) && end == i+1 {
@@ -235,23 +243,25 @@ func (c *clause) findNames() bool {
 			}
 		}
 	}
-	if c.low(end) == "'s" && !c.saysIs(end) {
+	if c.low(end) == "'s" && !c.isVerbS(end) {
 		end = c.phraseEnd(end + 2)
 	}
 	c.subjEnd = end
 	return end < c.to
 }
 
-// saysIs reports whether the 's at a token is "is" or "has", not a possessive.
-func (c *clause) saysIs(i int) bool {
+// isVerbS reports whether the 's at a token is "is" or "has", not a possessive.
+func (c *clause) isVerbS(i int) bool {
 	next := c.low(i + 1)
 	if _, ok := is(next, gerund); ok && c.low(i+2) != "is" && c.low(i+2) != "was" {
 		return true
 	}
-	return determiners[next] || next == "not" || next == "been" || prepositions[next] || adverbs[next] && next != "first" && next != "last" && next != "long"
+	return determiners[next] || next == "not" || next == "been" || prepositions[next] || adverbs[next] &&
+		next != "first" && next != "last" && next != "long"
 }
 
-// phraseEnd is where a noun phrase ends whose first noun stands before i: at the first word that must be a verb.
+// phraseEnd returns the end of a noun phrase whose first noun precedes i: the first word that must
+// be a verb.
 func (c *clause) phraseEnd(i int) int {
 	for k := i; k < c.to && k < i+7; k++ {
 		t := c.s.tokens[k]
@@ -262,7 +272,7 @@ func (c *clause) phraseEnd(i int) int {
 			return k
 		}
 		if t.low == "'s" {
-			if c.saysIs(k) {
+			if c.isVerbS(k) {
 				return k
 			}
 			k++ // what is possessed is a noun
@@ -275,7 +285,8 @@ func (c *clause) phraseEnd(i int) int {
 			}
 			// "the release plans changed": before another verb, this one is a noun.
 			if next := c.low(k + 1); lemma != "get" { // "my parents got divorced"
-				if _, verb := is(next, past); (verb || beForms[next] && next != "'s" || modals[next] || haveForms[next]) && next != "" {
+				if _, verb := is(next, past); (verb || beForms[next] && next != "'s" || modals[next] || haveForms[next]) &&
+					next != "" {
 					continue
 				}
 			}

@@ -20,17 +20,18 @@ type draft struct {
 	from, to  time.Time
 	start     int // span in the content, of the sentence unless a rule narrows it
 	end       int
-	basis     []string // the lines of drafts of the same sentence that it was built from
+	basis     []string // lines of drafts of the same sentence that it is built from
 }
 
-// allowance is how many more memories may be taken, growing with the bytes that are read.
+// allowance limits how many memories may still be taken. It grows with the bytes read.
 type allowance struct {
 	rate float64 // memories per byte
 	left float64
 	seen int
 }
 
-// contentAllowance spreads what a content of n bytes may give evenly over it, with room for one dense part at a time.
+// contentAllowance spreads the memories of a content of n bytes evenly over it, with room for one
+// dense part.
 func contentAllowance(n int) allowance {
 	a := allowance{rate: float64(MemoriesPer10KiB) / (10 << 10), left: MemoriesPer10KiB}
 	if n > 0 && a.rate*float64(n) > MaxMemories-MaxFromMetadata-MemoriesPer10KiB {
@@ -39,7 +40,8 @@ func contentAllowance(n int) allowance {
 	return a
 }
 
-// at moves the allowance to a byte of the content and reports whether a memory may be taken there.
+// at advances the allowance to a byte of the content and reports whether a memory may be taken
+// there.
 func (a *allowance) at(offset int) bool {
 	a.left = min(a.left+a.rate*float64(offset-a.seen), MemoriesPer10KiB)
 	a.seen = offset
@@ -56,7 +58,7 @@ func newCollector(content int) *collector {
 	return &collector{byLine: make(map[string]int, min(content/256, MaxMemories))}
 }
 
-// add takes the drafts of one sentence, the first of them where the allowance does not reach for all.
+// add takes the drafts of one sentence in order, as many as the allowance permits.
 func (c *collector) add(s *sentence, drafts []draft, a *allowance) {
 	for _, d := range drafts {
 		if a.left < 1 || len(c.drafts) >= MaxMemories {
@@ -66,7 +68,7 @@ func (c *collector) add(s *sentence, drafts []draft, a *allowance) {
 		if _, double := c.byLine[key]; double || d.line == "" || utf8.RuneCountInString(d.line) > MaxLine {
 			continue
 		}
-		if s.aside {
+		if s.fromMetadata {
 			d.start, d.end = 0, 0
 		} else if d.end == 0 {
 			d.start, d.end = s.start, s.end
@@ -77,12 +79,14 @@ func (c *collector) add(s *sentence, drafts []draft, a *allowance) {
 	}
 }
 
-// memories gives every draft its id and its inputs: the drafts that it was built from, and always the source.
+// memories gives each draft its id and its inputs: the drafts that it is built from, and the
+// source.
 func (c *collector) memories(in Input, source uuid.UUID, excerpt string) []memory.Memory {
 	out := make([]memory.Memory, 0, len(c.drafts))
 	for n, d := range c.drafts {
 		m := memory.Memory{
-			ID: memory.ID(in.DataPoint, in.Revision, n), Kind: d.kind, Content: d.line, Excerpt: excerpt, Start: d.start, End: d.end,
+			ID: memory.ID(in.DataPoint, in.Revision, n), Kind: d.kind,
+			Content: d.line, Excerpt: excerpt, Start: d.start, End: d.end,
 			Subject: d.subject, Attribute: d.attribute, Entities: d.entities, ResolvedFrom: d.from, ResolvedTo: d.to,
 			Inputs: []uuid.UUID{source},
 		}

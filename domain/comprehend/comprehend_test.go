@@ -17,7 +17,10 @@ var monday = time.Date(2025, 5, 12, 9, 30, 0, 0, time.UTC)
 var dataPoint = uuid.MustParse("3f0c7d1e-7a53-4c2e-9d53-0a1b2c3d4e5f")
 
 func extract(content, author string) []memory.Memory {
-	return comprehend.Extract(comprehend.Input{DataPoint: dataPoint, Revision: 1, Content: content, Author: author, OccurredAt: monday})
+	return comprehend.Extract(comprehend.Input{
+		DataPoint: dataPoint, Revision: 1, Content: content, Author: author,
+		OccurredAt: monday,
+	})
 }
 
 // The examples of the design, word for word.

@@ -1,7 +1,8 @@
 package comprehend
 
-// coordinated cuts a clause that says two things of one subject in the present into two: "Ana lives in Berlin and works at
-// Acme". What happened stays together: "Ana went to Rome and saw the Forum" is one event.
+// coordinated cuts a clause with two statements on one subject in the present into two: "Ana lives
+// in Berlin and works at Acme". Past events stay together: "Ana went to Rome and saw the Forum" is
+// one event.
 func coordinated(c clause) []clause {
 	since := c.past && !c.passive && c.modal == "" // "Ana left Acme and now works for Globex"
 	if !since && (!c.present() && !c.progressive || c.past) || c.negated || c.infinitive() {
@@ -32,10 +33,12 @@ func coordinated(c clause) []clause {
 	return []clause{c}
 }
 
-// infinitive reports whether the verb governs another ("hopes to build …"): a verb after "and" is then one more of those.
+// infinitive reports whether the verb takes an infinitive ("hopes to build …"): a verb after "and"
+// is then another infinitive.
 func (c *clause) infinitive() bool { return c.low(c.rest) == "to" && isBase(c.low(c.rest+1)) }
 
-// agrees reports whether token i is a verb in the present that can have the subject of the clause, and is no noun.
+// agrees reports whether token i is a verb in the present that agrees with the subject of the
+// clause, and not a noun.
 func (c *clause) agrees(i int) bool {
 	low, next := c.low(i), c.low(i+1)
 	if next == "not" && (low == "can" || low == "cannot" || low == "do" || low == "does") && isBase(c.low(i+2)) {
@@ -44,10 +47,12 @@ func (c *clause) agrees(i int) bool {
 	_, activity := is(next, gerund)
 	if c.kind == first || c.kind == firstPlural || c.plural {
 		_, ok := is(low, base)
-		return low == "am" || low == "have" && determiners[next] || ok && (determiners[next] || prepositions[next] || activity || nounAfter[low] && next != "")
+		return low == "am" || low == "have" && determiners[next] ||
+			ok && (determiners[next] || prepositions[next] || activity || nounAfter[low] && next != "")
 	}
 	_, ok := is(low, third)
-	return low == "is" || low == "has" || ok && (determiners[next] || prepositions[next] || activity || nounAfter[c.lemmaOf(low)] && next != "")
+	return low == "is" || low == "has" || ok && (determiners[next] || prepositions[next] || activity ||
+		nounAfter[c.lemmaOf(low)] && next != "")
 }
 
 func (c *clause) lemmaOf(low string) string {
@@ -55,11 +60,11 @@ func (c *clause) lemmaOf(low string) string {
 	return lemma
 }
 
-// nounAfter are verbs that take a bare noun and are no nouns themselves.
+// nounAfter are verbs that take a bare noun and cannot be nouns.
 var nounAfter = set(`hate enjoy prefer speak adore dislike own eat drive teach learn`)
 
-// withSubject is the tokens [from, to) as a clause of the same subject. It stands in a sentence of its own, made of the tokens
-// of both, which keep their places in the text.
+// withSubject returns the tokens [from, to) as a clause of the same subject. Its sentence consists
+// of both groups of tokens, which keep their offsets in the text.
 func (c *clause) withSubject(from, to int) (clause, bool) {
 	s := *c.s
 	s.tokens = append(append([]token(nil), c.s.tokens[c.subj:c.subjEnd]...), c.s.tokens[from:to]...)
@@ -67,6 +72,6 @@ func (c *clause) withSubject(from, to int) (clause, bool) {
 		s.tokens[n].gap = true
 	}
 	s.dates = nil
-	s.dates = findDates(&s, c.doc.said)
+	s.dates = findDates(&s, c.doc.occurredAt)
 	return parse(c.doc, &s, 0, len(s.tokens))
 }

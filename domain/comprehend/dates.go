@@ -10,8 +10,8 @@ import (
 type dated struct {
 	from, to   int // tokens, half open
 	start, end time.Time
-	relative   bool // it can be understood only with the time at which it was said
-	clock      bool // it names a time of day
+	relative   bool // depends on the time of the sentence
+	clock      bool // includes a time of day
 }
 
 // dateReader reads the date expressions of one sentence.
@@ -41,8 +41,8 @@ func findDates(s *sentence, said time.Time) []dated {
 	return found
 }
 
-// inRange is a date as the end of the range that a date before it begins: of "from 1 April to 30 September" the second lies
-// behind the first.
+// inRange returns a date as the end of a range that an earlier date begins: in "from 1 April to 30
+// September" the second follows the first.
 func (r *dateReader) inRange(first, d dated) dated {
 	if !d.relative || d.clock || first.to+1 != d.from || !d.start.Before(first.start) {
 		return d
@@ -56,10 +56,11 @@ func (r *dateReader) inRange(first, d dated) dated {
 	return d
 }
 
-// dateStarts are the words that a date expression can begin with, beside numbers.
-var dateStarts = union(months, weekdays, numberWords, set(`today tonight tomorrow tmrw yesterday day last past previous next coming upcoming this week weekend month quarter year in q1 q2 q3 q4`))
+// dateStarts are the words, besides numbers, that a date expression can begin with.
+var dateStarts = union(months, weekdays, numberWords,
+	set(`today tonight tomorrow tmrw yesterday day last past previous next coming upcoming this week weekend month quarter year in q1 q2 q3 q4`))
 
-// union is all words of tables.
+// union merges the words of tables.
 func union(months, weekdays, numbers map[string]int, words map[string]bool) map[string]bool {
 	for _, table := range []map[string]int{months, weekdays, numbers} {
 		for w := range table {
@@ -72,9 +73,12 @@ func union(months, weekdays, numbers map[string]int, words map[string]bool) map[
 // at reads the date expression that begins with token i.
 func (r *dateReader) at(i int) (dated, bool) {
 	if t := r.tokens[i]; !t.numeric() && !dateStarts[t.low] {
-		return dated{}, false // nearly all tokens
+		return dated{}, false // true for nearly all tokens
 	}
-	for _, read := range []func(int) (dated, bool){r.written, r.dayMonth, r.monthDay, r.weekdayDate, r.monthYear, r.quarter, r.nearby, r.lastNext, r.ago, r.within, r.onWeekday, r.onDay, r.inMonth} {
+	for _, read := range []func(int) (dated, bool){
+		r.written, r.dayMonth, r.monthDay, r.weekdayDate, r.monthYear,
+		r.quarter, r.nearby, r.lastNext, r.ago, r.within, r.onWeekday, r.onDay, r.inMonth,
+	} {
 		if d, ok := read(i); ok {
 			return d, true
 		}
@@ -82,7 +86,7 @@ func (r *dateReader) at(i int) (dated, bool) {
 	return dated{}, false
 }
 
-// low is the token i in lower case, "" outside of the sentence.
+// low returns token i in lower case, "" outside of the sentence.
 func (r *dateReader) low(i int) string {
 	if i < 0 || i >= len(r.tokens) {
 		return ""
@@ -90,10 +94,10 @@ func (r *dateReader) low(i int) string {
 	return r.tokens[i].low
 }
 
-// day is the day that lies n days after today.
+// day returns the day n days after today.
 func (r *dateReader) day(n int) time.Time { return r.today.AddDate(0, 0, n) }
 
-// oneDay is an expression of tokens [from, to) that names a day.
+// oneDay returns the expression of tokens [from, to) for a day.
 func oneDay(from, to int, day time.Time, relative bool) dated {
 	return dated{from: from, to: to, start: day, end: day.AddDate(0, 0, 1), relative: relative}
 }
@@ -103,7 +107,7 @@ func monthOf(from, to int, year int, month time.Month, relative bool) dated {
 	return dated{from: from, to: to, start: start, end: start.AddDate(0, 1, 0), relative: relative}
 }
 
-// monday is the beginning of the week of t, in the calendar of ISO 8601.
+// monday returns the first day of the week of t, by ISO 8601.
 func monday(t time.Time) time.Time { return t.AddDate(0, 0, -(int(t.Weekday())+6)%7) }
 
 // number reads a small number in digits or in words.
@@ -154,7 +158,7 @@ func yearOf(low string) (int, bool) {
 	return n, err == nil && n >= 1000 && n <= 2999
 }
 
-// month reads the name of a month. "may", "march" and the short forms count with a capital only.
+// month reads the name of a month. "may", "march" and short forms count only with a capital.
 func (r *dateReader) month(i int) (time.Month, bool) {
 	m, ok := months[r.low(i)]
 	if !ok || !r.tokens[i].capital() {
@@ -163,8 +167,8 @@ func (r *dateReader) month(i int) (time.Month, bool) {
 	return time.Month(m), true
 }
 
-// nearest is a day of a month in the year that the tense asks for, else in the year that brings it closest to today. Its
-// expression begins at token i.
+// nearest returns a day of a month, in the year that the tense requires, else in the year that
+// brings it closest to today. Its expression begins at token i.
 func (r *dateReader) nearest(i int, month time.Month, day int) (time.Time, bool) {
 	moved := r.putOff(i)
 	told := r.tense.past && !r.tense.future && !moved && !r.said(i)
@@ -182,14 +186,16 @@ func (r *dateReader) nearest(i int, month time.Month, day int) (time.Time, bool)
 	return best, !best.IsZero()
 }
 
-// said reports whether the verb right before the date at token i is in the present, as in "Omar resigned; his last day is 27 February".
+// said reports whether the verb right before the date at token i is in the present, as in "Omar
+// resigned; his last day is 27 February".
 func (r *dateReader) said(i int) bool {
 	for i--; beforeDates[r.low(i)] || r.low(i) == "due" || r.low(i) == "planned" || r.low(i) == "now"; i-- {
 	}
 	return r.low(i) == "is" || r.low(i) == "are"
 }
 
-// aimed reports whether the date at token i is when something is to be done by, as in "agreed to fix the boiler by Monday".
+// aimed reports whether the date at token i is a deadline, as in "agreed to fix the boiler by
+// Monday".
 func (r *dateReader) aimed(i int) bool {
 	if low := r.low(i - 1); low != "by" && low != "until" && low != "till" && low != "before" {
 		return false
@@ -202,7 +208,8 @@ func (r *dateReader) aimed(i int) bool {
 	return false
 }
 
-// recalled reports whether the date at token i belongs to what a sentence refers to: "Per our call on Friday, …".
+// recalled reports whether the date at token i belongs to something that the sentence refers to:
+// "Per our call on Friday, …".
 func (r *dateReader) recalled(i int) bool {
 	switch r.low(0) {
 	case "per", "following":
@@ -221,7 +228,8 @@ func (r *dateReader) recalled(i int) bool {
 	return true
 }
 
-// describe is the span of time in words: "13 May 2025", "5 May 2025 to 11 May 2025", "June 2025", "2024".
+// describe returns the span in words: "13 May 2025", "5 May 2025 to 11 May 2025", "June 2025",
+// "2024".
 func (d dated) describe() string {
 	const day = "2 January 2006"
 	last := d.end.AddDate(0, 0, -1)
@@ -236,4 +244,21 @@ func (d dated) describe() string {
 		return d.start.Format("2006")
 	}
 	return d.start.Format(day) + " to " + last.Format(day)
+}
+
+// Period is a span of time from Start until before End.
+type Period struct{ Start, End time.Time }
+
+// Periods reads the date expressions of a question that is asked at an instant, in order. What the
+// question leaves open, as the year of a month, is the latest that has begun, unless the question
+// is about the future. It reads at most MaxSentence bytes.
+func Periods(question string, asked time.Time) []Period {
+	s := sentence{tokens: tokenize(mask(question[:min(len(question), MaxSentence)]), nil)}
+	s.tense = tenseOf(s.tokens)
+	s.tense.past = !s.tense.future
+	var periods []Period
+	for _, d := range findDates(&s, asked.UTC()) {
+		periods = append(periods, Period{d.start, d.end})
+	}
+	return periods
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/annals-project/annals/domain/instant"
 )
 
-// written reads a date in digits: 2025-06-03, 2025-06-03T10:15Z, 2025/06/03, 03.06.2025, and 13/06/2025 or 06/13/2025 where
-// only one order of day and month is possible.
+// written reads a date in digits: 2025-06-03, 2025-06-03T10:15Z, 2025/06/03, 03.06.2025, and
+// 13/06/2025 or 06/13/2025 if only one order of day and month is possible.
 func (r *dateReader) written(i int) (dated, bool) {
 	text := r.tokens[i].text
 	if len(text) < 8 || len(text) > 40 || !r.tokens[i].numeric() {
@@ -65,13 +65,14 @@ func (r *dateReader) written(i int) (dated, bool) {
 	return oneDay(i, i+1, t, false), ok
 }
 
-// calendar is a day that exists.
+// calendar returns a day; ok is false if it does not exist.
 func calendar(year int, month time.Month, day int) (time.Time, bool) {
 	t := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
 	return t, t.Month() == month && t.Day() == day
 }
 
-// dayMonth reads "3 June 2025", "3rd of June", "the 3rd of June 2025" (from its number on), "3-5 June".
+// dayMonth reads "3 June 2025", "3rd of June", "the 3rd of June 2025" (from its number on), "3-5
+// June".
 func (r *dateReader) dayMonth(i int) (dated, bool) {
 	first, last, ok := dayRange(r.low(i))
 	if !ok || r.low(i-1) == "." || r.low(i-1) == "$" {
@@ -119,7 +120,7 @@ func (r *dateReader) monthAt(i int) (time.Month, bool) {
 	return r.month(i)
 }
 
-// afterMonth is the token after a month's name and the full stop of its short form.
+// afterMonth returns the token after the name of a month and the full stop of its short form.
 func (r *dateReader) afterMonth(i int) int {
 	if len(r.low(i)) <= 4 && r.low(i+1) == "." && i+2 < len(r.tokens) {
 		return i + 2
@@ -127,7 +128,7 @@ func (r *dateReader) afterMonth(i int) int {
 	return i + 1
 }
 
-// daysOfMonth adds the year that may follow to the days of a month.
+// daysOfMonth adds the year that may follow the days of a month.
 func (r *dateReader) daysOfMonth(from, at int, month time.Month, first, last int) (dated, bool) {
 	yearAt := at
 	if r.low(at) == "," || r.low(at) == "of" {

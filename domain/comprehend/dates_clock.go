@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// withClock adds the time of day that follows a single day: "tomorrow at 5 pm", "3 June at 17:00", "today at noon". An hour
-// without am or pm says too little ("at 5"), so the day stays a day.
+// withClock adds the time of day that follows a single day: "tomorrow at 5 pm", "3 June at 17:00",
+// "today at noon". An hour without am or pm ("at 5") is ambiguous and is ignored.
 func (r *dateReader) withClock(d dated) dated {
 	if d.clock || !d.start.AddDate(0, 0, 1).Equal(d.end) {
 		return d
@@ -36,7 +36,7 @@ func (r *dateReader) clock(i int) (minutes, to int, ok bool) {
 	case "noon":
 		return 12 * 60, i + 1, true
 	case "midnight":
-		return 0, 0, false // of which of two days is not said
+		return 0, 0, false // ambiguous between two days
 	}
 	half, to := r.low(i+1), i+2
 	for _, suffix := range []string{"am", "pm", "a.m", "p.m"} {

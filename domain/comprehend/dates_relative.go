@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// partsOfDay may follow a day and leave it that day.
+// partsOfDay may follow a day without changing it.
 var partsOfDay = set(`morning afternoon evening night noon`)
 
-// nearby reads today, tomorrow, yesterday, the days beyond them, last night and this morning.
+// nearby reads today, tomorrow, yesterday, the days before and after these, last night and this
+// morning.
 func (r *dateReader) nearby(i int) (dated, bool) {
 	low, next := r.low(i), r.low(i+1)
 	offset, to := 0, i+1
@@ -35,7 +36,7 @@ func (r *dateReader) nearby(i int) (dated, bool) {
 	return oneDay(i, to, r.day(offset), true), true
 }
 
-// direction of a word before a unit of time: -1 for last, 0 for this, 1 for next.
+// direction reads a word before a unit of time: -1 for last, 0 for this, 1 for next.
 func (r *dateReader) direction(i int) (sign, to int, ok bool) {
 	switch r.low(i) {
 	case "last", "past", "previous":
@@ -54,10 +55,11 @@ func (r *dateReader) direction(i int) (sign, to int, ok bool) {
 	return 0, 0, false
 }
 
-// lastNext reads "last Friday", "next month", "this weekend", "last March", "the week before last". After "the", "last week"
-// and its like count from another day than today, so they are not read.
+// lastNext reads "last Friday", "next month", "this weekend", "last March", "the week before last".
+// It does not read "the last week" and the like, which count from another day than today.
 func (r *dateReader) lastNext(i int) (dated, bool) {
-	if before, after := r.low(i+1) == "before" && r.low(i+2) == "last", r.low(i+1) == "after" && r.low(i+2) == "next"; before || after {
+	if before, after := r.low(i+1) == "before" && r.low(i+2) == "last", r.low(i+1) == "after" &&
+		r.low(i+2) == "next"; before || after {
 		sign := 2
 		if before {
 			sign = -2
@@ -88,13 +90,13 @@ func (r *dateReader) lastNext(i int) (dated, bool) {
 	return r.unit(i, at+1, r.low(at), sign)
 }
 
-// repeats are words before a date that make it one of many; plural are words after a weekday that do.
+// repeats are words before a date that make it recurring; plural are words after a weekday that do.
 var (
 	repeats = set(`every each most some these those many`)
 	plural  = set(`nights mornings evenings afternoons`)
 )
 
-// unit is the week, weekend, month, quarter or year that lies n from the present one.
+// unit returns the week, weekend, month, quarter or year n after the current one.
 func (r *dateReader) unit(from, to int, name string, n int) (dated, bool) {
 	d := dated{from: from, to: to, relative: true}
 	first := time.Date(r.today.Year(), r.today.Month(), 1, 0, 0, 0, 0, time.UTC)
@@ -103,8 +105,9 @@ func (r *dateReader) unit(from, to int, name string, n int) (dated, bool) {
 		d.start = monday(r.today).AddDate(0, 0, 7*n)
 		d.end = d.start.AddDate(0, 0, 7)
 	case "weekend":
-		// Told early in the week in the past, "this weekend" is the one that is over.
-		if n == 0 && r.tense.past && !r.tense.future && r.today.Weekday() >= time.Monday && r.today.Weekday() <= time.Wednesday {
+		// Early in the week and in the past tense, "this weekend" is the past one.
+		if n == 0 && r.tense.past && !r.tense.future && r.today.Weekday() >= time.Monday &&
+			r.today.Weekday() <= time.Wednesday {
 			n = -1
 		}
 		d.start = monday(r.today).AddDate(0, 0, 7*n+5)
@@ -124,7 +127,8 @@ func (r *dateReader) unit(from, to int, name string, n int) (dated, bool) {
 	return d, true
 }
 
-// weekday is the last such day before today, the next after it, or for "this" the first from today on.
+// weekday returns the last such day before today, the next one after it, or for "this" the first
+// from today on.
 func (r *dateReader) weekday(day, sign int) time.Time {
 	ahead := (day - int(r.today.Weekday()) + 7) % 7
 	switch {
@@ -136,7 +140,8 @@ func (r *dateReader) weekday(day, sign int) time.Time {
 	return r.day(ahead)
 }
 
-// namedMonth is the last such month before this one, the next after it, or for "this" the one of this year.
+// namedMonth returns the last such month before this one, the next one after it, or for "this" the
+// one of this year.
 func (r *dateReader) namedMonth(from, to int, month time.Month, sign int) (dated, bool) {
 	year := r.today.Year()
 	switch {
@@ -169,7 +174,7 @@ func (r *dateReader) ago(i int) (dated, bool) {
 	return r.away(i, to, r.low(i+1), sign*n)
 }
 
-// within reads "in two weeks", where the sentence does not tell of the past ("I lost it in two weeks").
+// within reads "in two weeks", unless the sentence is in the past ("I lost it in two weeks").
 func (r *dateReader) within(i int) (dated, bool) {
 	n, ok := number(r.low(i + 1))
 	if r.low(i) != "in" || !ok || r.tense.past || r.low(i+3) == "'s" || r.low(i+3) == "of" {
@@ -182,7 +187,8 @@ func (r *dateReader) within(i int) (dated, bool) {
 	return r.away(i, to, r.low(i+2), n)
 }
 
-// away is the day, month or year that lies n units from today: weeks count in days, months and years as wholes.
+// away returns the day, month or year n units from today: weeks are counted in days, months and
+// years as a whole.
 func (r *dateReader) away(from, to int, unit string, n int) (dated, bool) {
 	if n < -1000 || n > 1000 {
 		return dated{}, false
@@ -218,7 +224,7 @@ func (r *dateReader) onWeekday(i int) (dated, bool) {
 	sign := 0
 	switch {
 	case moved, r.aimed(i), r.said(i):
-		sign = 1 // what was put off lies ahead
+		sign = 1 // a new date after a delay lies in the future
 	case r.recalled(i):
 		sign = -1
 	case r.tense.past && r.tense.future && (r.low(i-1) == "until" || r.low(i-1) == "till" || r.low(i-1) == "by"):
@@ -237,7 +243,8 @@ func (r *dateReader) onWeekday(i int) (dated, bool) {
 	return oneDay(i, to, r.weekday(day, sign), true), true
 }
 
-// putOff reports whether the date at token i is where something was moved or set to: it lies ahead, though the verb is in the past.
+// putOff reports whether the date at token i is the new date of something that was moved: it lies
+// in the future although the verb is in the past.
 func (r *dateReader) putOff(i int) bool {
 	k := i - 1
 	if r.low(k) == "the" {
@@ -260,7 +267,8 @@ func (r *dateReader) putOff(i int) bool {
 func (r *dateReader) onDay(i int) (dated, bool) {
 	day, ok := dayOfMonth(r.low(i))
 	before := r.low(i - 2)
-	if !ok || r.tokens[i].text == strconv.Itoa(day) || r.low(i-1) != "the" || before != "on" && before != "by" && before != "until" || r.tense.past == r.tense.future {
+	if !ok || r.tokens[i].text == strconv.Itoa(day) || r.low(i-1) != "the" || before != "on" && before != "by" &&
+		before != "until" || r.tense.past == r.tense.future {
 		return dated{}, false
 	}
 	if next := r.low(i + 1); next != "" && r.tokens[i+1].word && !conjunctions[next] && !prepositions[next] {
@@ -273,7 +281,7 @@ func (r *dateReader) onDay(i int) (dated, bool) {
 	if r.tense.past {
 		step = -1
 	}
-	for n := 0; n < 62; n++ {
+	for n := range 62 {
 		if t := r.day(step * n); t.Day() == day {
 			return oneDay(i, i+1, t, true), true
 		}
@@ -281,7 +289,7 @@ func (r *dateReader) onDay(i int) (dated, bool) {
 	return dated{}, false
 }
 
-// inMonth reads "in March", in the direction of the tense; a sentence without one leaves the year open.
+// inMonth reads "in March", in the direction of the tense; without a tense the year stays open.
 func (r *dateReader) inMonth(i int) (dated, bool) {
 	month, ok := r.month(i)
 	if !ok || len(r.low(i)) < 4 && month != time.May {

@@ -18,7 +18,10 @@ const stored = "2006-01-02T15:04"
 // anchors are the date expressions of a sentence, each as `expression = from/to`.
 func anchors(text string, at time.Time) []string {
 	var got []string
-	for _, m := range comprehend.Extract(comprehend.Input{DataPoint: dataPoint, Revision: 1, Content: text, OccurredAt: at}) {
+	for _, m := range comprehend.Extract(comprehend.Input{
+		DataPoint: dataPoint, Revision: 1, Content: text,
+		OccurredAt: at,
+	}) {
 		if m.Kind == memory.TemporalAnchor {
 			expression := strings.Split(m.Content, `"`)[1]
 			from, to := m.ResolvedFrom.Format(stored), m.ResolvedTo.Format(stored)
@@ -135,8 +138,7 @@ func TestAnchorLines(t *testing.T) {
 		yes("I moved last year.", `"last year", said on 12 May 2025, is 2024`),
 		yes("I'll call tomorrow at 5 pm.", `"tomorrow at 5 pm", said on 12 May 2025, is 13 May 2025, 17:00`),
 		yes("The launch is on 2025-06-03.", `"2025-06-03" is Tuesday, 3 June 2025`),
-		yes("The launch is on June 3.", `"June 3", said on 12 May 2025, is 3 June 2025`),
-	)
+		yes("The launch is on June 3.", `"June 3", said on 12 May 2025, is 3 June 2025`))
 }
 
 // day draws a day that all of the grammar's arithmetic stays in range of.
@@ -144,7 +146,8 @@ func day(t *rapid.T) time.Time {
 	return time.Date(1900, 1, 1, 9, 0, 0, 0, time.UTC).AddDate(0, 0, rapid.IntRange(0, 100_000).Draw(t, "day"))
 }
 
-// A weekday named after "next" is the first of its kind after the day it is said on, after "last" the last before it.
+// A weekday named after "next" is the first of its kind after the day it is said on, after "last"
+// the last before it.
 func TestWeekdaysAreNearest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		said, weekday := day(t), time.Weekday(rapid.IntRange(0, 6).Draw(t, "weekday"))
@@ -160,9 +163,12 @@ func TestWeekdaysAreNearest(t *testing.T) {
 	})
 }
 
-// What lies n days ahead or behind is n days ahead or behind, in digits and in words.
+// A date n days ahead or back is n days away, in digits and in words.
 func TestDistancesCount(t *testing.T) {
-	words := []string{"", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"}
+	words := []string{
+		"", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+		"twelve",
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		said, n := day(t), rapid.IntRange(1, 999).Draw(t, "n")
 		count := fmt.Sprint(n)
@@ -181,7 +187,10 @@ func TestDistancesCount(t *testing.T) {
 
 // A date that is complete is the same whenever it is said and however it is written.
 func TestWrittenDatesAreThemselves(t *testing.T) {
-	layouts := []string{"2 January 2006", "January 2, 2006", "2 Jan 2006", "Jan 2, 2006", "2006-01-02", "2006/01/02", "02.01.2006", "Monday, 2 January 2006", "January 2 2006"}
+	layouts := []string{
+		"2 January 2006", "January 2, 2006", "2 Jan 2006", "Jan 2, 2006", "2006-01-02", "2006/01/02",
+		"02.01.2006", "Monday, 2 January 2006", "January 2 2006",
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		date := midnight(day(t))
 		text := date.Format(rapid.SampledFrom(layouts).Draw(t, "layout"))
@@ -189,7 +198,8 @@ func TestWrittenDatesAreThemselves(t *testing.T) {
 	})
 }
 
-// The units that hold the present one, the one before and the one after touch each other and hold the days they should.
+// The units that hold the present one, the one before and the one after touch each other and hold
+// the days they should.
 func TestUnitsTouch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		said := day(t)
@@ -202,7 +212,8 @@ func TestUnitsTouch(t *testing.T) {
 				t.Errorf("this %s %v does not hold %v", unit, this, said)
 			}
 		}
-		if weekend := span(t, said, "this weekend"); weekend[0].Weekday() != time.Saturday || weekend[1].Sub(weekend[0]) != 48*time.Hour {
+		if weekend := span(t, said, "this weekend"); weekend[0].Weekday() != time.Saturday ||
+			weekend[1].Sub(weekend[0]) != 48*time.Hour {
 			t.Errorf("weekend %v", weekend)
 		}
 	})
@@ -213,7 +224,10 @@ func midnight(t time.Time) time.Time {
 }
 
 func span(t *rapid.T, said time.Time, expression string) [2]time.Time {
-	for _, m := range comprehend.Extract(comprehend.Input{DataPoint: dataPoint, Revision: 1, Content: "The plan is for " + expression + ".", OccurredAt: said}) {
+	for _, m := range comprehend.Extract(comprehend.Input{
+		DataPoint: dataPoint, Revision: 1,
+		Content: "The plan is for " + expression + ".", OccurredAt: said,
+	}) {
 		if m.Kind == memory.TemporalAnchor {
 			return [2]time.Time{m.ResolvedFrom, m.ResolvedTo}
 		}

@@ -6,30 +6,30 @@ import (
 	"unicode/utf8"
 )
 
-// document is one revision while it is read.
+// document is one revision that is being read.
 type document struct {
-	content  string
-	label    string
-	metadata []byte
-	said     time.Time       // OccurredAt
-	author   speaker         // who sent it
-	names    map[string]bool // first words of names known from author, label and chat lines, in lower case
-	chat     bool            // the content is a written dialogue
-	speakers map[string]bool // the folded names that begin its turns
-	english  bool            // the content looks like English: capitals mean names
-	capitals map[string]bool // words with a capital where no sentence begins
-	excerpt  string          // what memories from label, metadata and author cite
-	share    float64         // the part of the content that is read, 1 unless it is longer than MaxRead
-	credit   float64         // bytes that may be read now
+	content    string
+	label      string
+	metadata   []byte
+	occurredAt time.Time       // OccurredAt
+	author     speaker         // the sender
+	names      map[string]bool // lower-case first words of names, known from author, label and chat lines
+	chat       bool            // the content is a written dialogue
+	speakers   map[string]bool // the normalized names that begin its turns
+	english    bool            // the content looks like English, so capitals mean names
+	capitals   map[string]bool // words with a capital inside a sentence
+	excerpt    string          // the excerpt of memories from label, metadata and author
+	share      float64         // the part of the content to read, 1 unless it is longer than MaxRead
+	credit     float64         // bytes that may still be read
 }
 
-// sampleBytes is how much of the content is read for its language and its capitals.
+// sampleBytes is how many bytes of the content are sampled for its language and its capitals.
 const sampleBytes = 64 << 10
 
 func newDocument(in Input) *document {
 	doc := &document{
 		share:   min(1, MaxRead/float64(max(len(in.Content), 1))),
-		content: in.Content, label: flat(in.Label), said: in.OccurredAt,
+		content: in.Content, label: flat(in.Label), occurredAt: in.OccurredAt,
 		names: map[string]bool{}, speakers: map[string]bool{}, capitals: map[string]bool{},
 	}
 	if len(in.Metadata) <= MaxMetadata {
@@ -43,14 +43,15 @@ func newDocument(in Input) *document {
 	return doc
 }
 
-// know remembers the first word of a name.
+// know records the first word of a name.
 func (d *document) know(name string) {
 	if first, _, _ := strings.Cut(name, " "); first != "" {
 		d.names[strings.ToLower(first)] = true
 	}
 }
 
-// sample reads the beginning of the content for its language and for words that have a capital within sentences.
+// sample reads the beginning of the content to find its language and the words that have a capital
+// inside sentences.
 func (d *document) sample() {
 	words, common, known, foreign := 0, 0, 0, 0
 	var tokens []token
@@ -81,11 +82,11 @@ func (d *document) sample() {
 			}
 		}
 	}
-	// A short text may hold none of the common words.
+	// A short text may contain none of the common words.
 	d.english = foreign <= common && (words <= 4 || common*8 >= words || words <= 16 && common+known > 0)
 }
 
-// firstSentence is the first sentence of the content, cut at MaxExcerpt code points.
+// firstSentence returns the first sentence of the content, cut at MaxExcerpt code points.
 func (d *document) firstSentence() string {
 	first := ""
 	d.eachSpan(func(start, end int, _ speaker) bool {
@@ -104,7 +105,7 @@ func (d *document) firstSentence() string {
 	return first
 }
 
-// mask is text with every control character as a space, of the same length byte for byte.
+// mask replaces every control character by a space and keeps the length in bytes.
 func mask(text string) string {
 	for i := 0; i < len(text); i++ {
 		if text[i] < ' ' || text[i] == 0x7f {
@@ -120,7 +121,8 @@ func mask(text string) string {
 	return text
 }
 
-// flat is text on one line: white space and control characters as single spaces, none at the ends, valid UTF-8.
+// flat returns text on one line: white space and control characters as single spaces, none at the
+// ends, valid UTF-8.
 func flat(text string) string {
 	if !utf8.ValidString(text) {
 		text = strings.ToValidUTF8(text, "")

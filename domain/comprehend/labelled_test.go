@@ -84,7 +84,7 @@ func readLabel(t *testing.T, kind, value string) label {
 	return l
 }
 
-// brackets hold a date that was resolved: the anchors of the text say whether it is right.
+// brackets hold a resolved date: the anchors of the text show whether it is right.
 var brackets = regexp.MustCompile(` \([^()]*\d{4}[^()]*\)`)
 
 // accepts reports whether a memory is what the label asks for.
@@ -117,7 +117,7 @@ func (l label) accepts(m memory.Memory) bool {
 // plainGenitive makes "Jonas' dog" and "Jonas's dog" one.
 func plainGenitive(line string) string { return strings.ReplaceAll(line, "s' ", "s's ") }
 
-// fits matches a line with a pattern in which "*" stands for any text.
+// fits matches a line with a pattern in which "*" is any text.
 func fits(pattern, line string) bool {
 	parts := strings.Split(pattern, "*")
 	line, found := strings.CutPrefix(line, parts[0])
@@ -134,7 +134,7 @@ func fits(pattern, line string) bool {
 	return found && line == ""
 }
 
-// resolves reports whether an anchor names the days, or the minute, that the label says.
+// resolves reports whether an anchor names the days, or the minute, of the label.
 func resolves(m memory.Memory, span string) bool {
 	first, last, ranged := strings.Cut(span, "..")
 	if at, err := time.Parse("2006-01-02T15:04", first); err == nil {
@@ -143,7 +143,8 @@ func resolves(m memory.Memory, span string) bool {
 	if !ranged {
 		last = first
 	}
-	return m.ResolvedFrom.Format(time.DateOnly) == first && m.ResolvedTo.AddDate(0, 0, -1).Format(time.DateOnly) == last && m.ResolvedFrom.Hour() == 0
+	return m.ResolvedFrom.Format(time.DateOnly) == first &&
+		m.ResolvedTo.AddDate(0, 0, -1).Format(time.DateOnly) == last && m.ResolvedFrom.Hour() == 0
 }
 
 // tally counts one kind.
@@ -152,10 +153,11 @@ type tally struct{ right, wrong, found, asked int }
 func (c tally) precision() float64 { return float64(c.right) / float64(max(c.right+c.wrong, 1)) }
 func (c tally) recall() float64    { return float64(c.found) / float64(max(c.asked, 1)) }
 
-// floors are the recall that the grammar has reached: precision must not be bought with silence. The precision of each kind is
-// at least 0.9 by what is promised.
+// floors are the recall that the grammar has reached: precision must not be bought with silence.
+// The precision of each kind is at least 0.9 by what is promised.
 var floors = map[string]float64{
-	memory.Observation: 0.97, memory.Claim: 0.95, memory.Rule: 0.95, memory.Membership: 0.95, memory.Identity: 0.9, memory.Mention: 0.95, memory.TemporalAnchor: 0.97,
+	memory.Observation: 0.97, memory.Claim: 0.95, memory.Rule: 0.95, memory.Membership: 0.95,
+	memory.Identity: 0.9, memory.Mention: 0.95, memory.TemporalAnchor: 0.97,
 }
 
 // The memories of texts as people write them, against what a careful reader accepts of each.
@@ -205,7 +207,8 @@ func TestLabelled(t *testing.T) {
 	checkKeys(t, claims)
 }
 
-// checkKeys holds the claims that supersede one another to one key each, and the others to keys of their own.
+// checkKeys holds the claims that supersede one another to one key each, and the others to keys of
+// their own.
 func checkKeys(t *testing.T, claims map[string][]memory.Memory) {
 	t.Helper()
 	owner := map[string]string{}

@@ -19,16 +19,18 @@ import (
 	"github.com/annals-project/annals/domain/comprehend"
 )
 
-// vocabulary is every word that the grammar compares with: single words of its conditions, words of its lists, and the
-// inflected verbs.
+// vocabulary is every word that the grammar compares with: single words of its conditions, words of
+// its lists, and the inflected verbs.
 type vocabulary struct{ named, listed, verbs []string }
 
 func (v vocabulary) all() []string { return slices.Concat(v.named, v.listed, v.verbs) }
 
-// readVocabulary collects the words of all string literals of the package, so that a new rule is tested without another list here.
+// readVocabulary collects the words of all string literals of the package, so that a new rule is
+// tested without another list here.
 func readVocabulary(t testing.TB) vocabulary {
 	t.Helper()
-	packages, err := parser.ParseDir(token.NewFileSet(), ".", func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }, 0) //nolint:staticcheck // one folder, no build tags
+	source := func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }
+	packages, err := parser.ParseDir(token.NewFileSet(), ".", source, 0) //nolint:staticcheck // one folder, no build tags
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +59,10 @@ func readVocabulary(t testing.TB) vocabulary {
 			return true
 		})
 	}
-	v := vocabulary{slices.Sorted(maps.Keys(named)), slices.Sorted(maps.Keys(listed)), slices.Sorted(slices.Values(comprehend.Inflected()))}
+	v := vocabulary{
+		slices.Sorted(maps.Keys(named)), slices.Sorted(maps.Keys(listed)),
+		slices.Sorted(slices.Values(comprehend.Inflected())),
+	}
 	if len(v.named) < 300 || len(v.listed) < 1000 || len(v.verbs) < 1000 {
 		t.Fatalf("%d, %d and %d words are not the words of the grammar", len(v.named), len(v.listed), len(v.verbs))
 	}
@@ -66,7 +71,9 @@ func readVocabulary(t testing.TB) vocabulary {
 
 var (
 	marks = strings.Fields(`. . , , , ! ? : : ; - — ( ) " ' ’ “ ” / & @ # * > | [x] ... … n't 's 'd 'll 've 'm 're`)
-	names = strings.Fields(`Ana Bo Ruiz Helix Acme Berlin API @ana ana@example.com https://a.example 3 12 2025 2025-06-03 16:00 5pm 3rd 90 1,000 12:61 31.12.2025 é 我`)
+	names = strings.Fields(
+		`Ana Bo Ruiz Helix Acme Berlin API @ana ana@example.com https://a.example 3 12 2025 2025-06-03 16:00 5pm 3rd 90 1,000 12:61 31.12.2025 é 我`,
+	)
 )
 
 // sentence draws so many tokens. Most are named words, since rules meet at them.
@@ -97,10 +104,14 @@ func (v vocabulary) sentence(n int, draw func(below int) int) string {
 	return b.String()
 }
 
-// extractAll extracts from the text as content, as label and in metadata under the key, and returns what panicked.
+// extractAll extracts from the text as content, as label and in metadata under the key, and returns
+// what panicked.
 func extractAll(t failer, text, author, key string) (panicked any) {
 	defer func() { panicked = recover() }()
-	metadata, err := json.Marshal(map[string]any{"summary": text, text: "Ana", key: text, "notes": []any{text, map[string]string{key: text, "name": "Bo"}}, "user": map[string]string{key: text}})
+	metadata, err := json.Marshal(map[string]any{
+		"summary": text, text: "Ana", key: text,
+		"notes": []any{text, map[string]string{key: text, "name": "Bo"}}, "user": map[string]string{key: text},
+	})
 	if err != nil {
 		t.Errorf("metadata of %q: %v", text, err)
 	}
@@ -144,7 +155,10 @@ func TestExtract_SentenceEndsAtEachWord(t *testing.T) {
 		t.Skip("goes through all words many times, in one goroutine")
 	}
 	v := readVocabulary(t)
-	for _, form := range []string{"%s", "ok, %s", "Rule: %s", "Ana %s", "I have never %s", "it is not %s", "When deploying, always %s", "My favourite %s", "%s, %s", "Please %s %s", "%s %s %s", "No %s after"} {
+	for _, form := range []string{
+		"%s", "ok, %s", "Rule: %s", "Ana %s", "I have never %s", "it is not %s",
+		"When deploying, always %s", "My favourite %s", "%s, %s", "Please %s %s", "%s %s %s", "No %s after",
+	} {
 		for _, w := range v.all() {
 			text := strings.ReplaceAll(form, "%s", w)
 			if value := extractAll(t, text, "Ana", w); value != nil {
@@ -155,7 +169,10 @@ func TestExtract_SentenceEndsAtEachWord(t *testing.T) {
 }
 
 func TestExtract_InstructionEndsBeforeItsVerb(t *testing.T) {
-	for _, text := range []string{"ok, it", "Thanks, it", "Rule: it", "Reminder: it", "oh well, it", "and, it", "Remember: deployments", "ok, secrets", "ok: it is"} {
+	for _, text := range []string{
+		"ok, it", "Thanks, it", "Rule: it", "Reminder: it", "oh well, it", "and, it",
+		"Remember: deployments", "ok, secrets", "ok: it is",
+	} {
 		if value := extractAll(t, text, "", "team"); value != nil {
 			t.Errorf("%q: panic: %v", text, value)
 		}

@@ -17,11 +17,11 @@ var membershipRules = []reader{
 	{"consists of", consistsOf},
 }
 
-// groups are the words that a group's name ends with.
+// groups are words that end the name of a group.
 var groups = set(`circle team squad group crew department division committee board council guild tribe chapter club band choir orchestra society association union league party
 	faculty staff panel program programme cohort unit office workgroup brigade troop regiment battalion collective cooperative union organization organisation community church troupe ensemble alliance coalition network cast class family`)
 
-// member is a membership with the clause's own words as its line.
+// member returns a membership whose line is the clause.
 func (c *clause) member() []draft {
 	line := c.line()
 	if line == "" {
@@ -30,8 +30,8 @@ func (c *clause) member() []draft {
 	return []draft{c.draft(memory.Membership, line)}
 }
 
-// group is where a noun phrase ends at token i that names a group: "the platform team", "our book club"; or a name alone
-// where names is true.
+// group returns the end of a noun phrase at token i that names a group: "the platform team", "our
+// book club"; or of a name alone if names is true.
 func (c *clause) group(i int, names bool) (end int, ok bool) {
 	if vagueObjects[c.low(i)] || i >= c.to {
 		return i, false
@@ -42,10 +42,12 @@ func (c *clause) group(i int, names bool) (end int, ok bool) {
 	}
 	for k := i; k < c.to && k < start+6 && c.s.tokens[k].word; k++ {
 		low := c.low(k)
-		if groups[low] && k > start && !(determiners[c.low(k-1)] && low != "board" && low != "council" && low != "committee") && low != "family" && low != "class" {
+		if groups[low] && k > start && !(determiners[c.low(k-1)] && low != "board" && low != "council" &&
+			low != "committee") && low != "family" && low != "class" {
 			return k + 1, true
 		}
-		if (conjunctions[low] || prepositions[low] || low == "this" || low == "that" || low == "same") && !c.s.tokens[k].capital() {
+		if (conjunctions[low] || prepositions[low] || low == "this" || low == "that" || low == "same") &&
+			!c.s.tokens[k].capital() {
 			return i, false
 		}
 	}
@@ -55,13 +57,15 @@ func (c *clause) group(i int, names bool) (end int, ok bool) {
 	return i, false
 }
 
-// onTeam: "Ana is on the platform team", "I'm in a book club", "Bo works in the finance department".
+// onTeam: "Ana is on the platform team", "I'm in a book club", "Bo works in the finance
+// department".
 func onTeam(c *clause) []draft {
 	if !c.plain() || c.past || c.perfect && !c.copula() {
 		return nil
 	}
 	switch {
-	case c.copula(), c.lemma == "work" && (c.present() || c.progressive), c.lemma == "sing" && c.present(), c.lemma == "play" && c.present(), c.lemma == "serve" && c.present(), c.lemma == "sit" && c.present():
+	case c.copula(), c.lemma == "work" && (c.present() || c.progressive), c.lemma == "sing" && c.present(),
+		c.lemma == "play" && c.present(), c.lemma == "serve" && c.present(), c.lemma == "sit" && c.present():
 	default:
 		return nil
 	}
@@ -69,7 +73,8 @@ func onTeam(c *clause) []draft {
 	if c.copula() && (c.low(at) == "part" || c.low(at) == "back") {
 		at++
 	}
-	for i := at; (c.lemma == "sing" || c.lemma == "play") && i < at+3 && c.s.tokens[min(i, c.to-1)].word; i++ { // "sings alto in the choir"
+	// "sings alto in the choir"
+	for i := at; (c.lemma == "sing" || c.lemma == "play") && i < at+3 && c.s.tokens[min(i, c.to-1)].word; i++ {
 		if low := c.low(i); (low == "in" || low == "for") && i > at {
 			at = i
 		}
@@ -86,7 +91,8 @@ func onTeam(c *clause) []draft {
 	return c.member()
 }
 
-// memberOf: "Ana is a member of the board", "Bo is part of the platform team", "Cy is a founding member of Acme".
+// memberOf: "Ana is a member of the board", "Bo is part of the platform team", "Cy is a founding
+// member of Acme".
 func memberOf(c *clause) []draft {
 	if !c.copula() || !c.plain() || c.past {
 		return nil
@@ -113,7 +119,7 @@ func belongsTo(c *clause) []draft {
 	return c.member()
 }
 
-// joined: "Ana joined the platform team" is an event, and leaves her on that team.
+// joined: "Ana joined the platform team" is an event, and makes her a member.
 func joined(c *clause) []draft {
 	if c.lemma != "join" || !c.past && !c.perfect || c.negated || c.modal != "" || c.passive || c.progressive {
 		return nil
@@ -135,7 +141,7 @@ func joined(c *clause) []draft {
 	return []draft{d}
 }
 
-// phraseOfSubject is the subject in the third person.
+// phraseOfSubject returns the subject in the third person.
 func (c *clause) phraseOfSubject() string {
 	name := c.s.who.name
 	switch {
@@ -148,7 +154,7 @@ func (c *clause) phraseOfSubject() string {
 	case c.kind == firstPlural:
 		return name + " and others"
 	}
-	v := voice{c: c}
+	v := lineWriter{c: c}
 	if !v.write(c.subj, c.subjEnd) {
 		return ""
 	}
@@ -171,11 +177,12 @@ func leads(c *clause) []draft {
 	return c.member()
 }
 
-// roles are what somebody can be of a group.
+// roles are roles in a group.
 var roles = set(`lead leader head manager director captain chair chairman chairwoman chairperson president secretary treasurer maintainer admin administrator owner founder co-founder cofounder ceo cto cfo coo vp
 	coordinator organizer organiser moderator supervisor sponsor champion delegate ambassador representative principal coach mentor editor-in-chief spokesperson deputy intern apprentice trustee partner shareholder`)
 
-// hasRole: "Ana is the tech lead of platform", "Bo is our product owner", "I'm the captain of the team", "Cy is the CTO".
+// hasRole: "Ana is the tech lead of platform", "Bo is our product owner", "I'm the captain of the
+// team", "Cy is the CTO".
 func hasRole(c *clause) []draft {
 	if !c.copula() || !c.plain() || c.past || c.kind == thing || c.plural {
 		return nil
@@ -183,7 +190,8 @@ func hasRole(c *clause) []draft {
 	begin := c.rest + 1
 	switch low := c.low(c.rest); low {
 	case "the", "our", "a", "an", "my":
-	case "acting", "interim", "deputy", "head", "cto", "ceo", "cfo", "coo", "co-founder", "president", "chair", "captain", "treasurer", "secretary":
+	case "acting", "interim", "deputy", "head", "cto", "ceo", "cfo", "coo", "co-founder", "president", "chair",
+		"captain", "treasurer", "secretary":
 		begin = c.rest // "Mei is acting head of design"
 	default:
 		return nil
@@ -191,7 +199,8 @@ func hasRole(c *clause) []draft {
 	for i := begin; i < c.to && i < c.rest+5 && c.s.tokens[i].word; i++ {
 		low := c.low(i)
 		if (c.low(i+1) == "of" || c.low(i+1) == "in" || c.low(i+1) == "for") && doer(low) {
-			if end, ok := c.group(i+2, false); ok && (end >= c.to || !c.s.tokens[end].word || conjunctions[c.low(end)] || prepositions[c.low(end)] || adverbs[c.low(end)]) {
+			if end, ok := c.group(i+2, false); ok && (end >= c.to || !c.s.tokens[end].word || conjunctions[c.low(end)] ||
+				prepositions[c.low(end)] || adverbs[c.low(end)]) {
 				return c.member() // "the drummer of a punk band"
 			}
 		}
@@ -201,7 +210,8 @@ func hasRole(c *clause) []draft {
 			if vagueObjects[c.low(i+2)] || !of && next != "" && c.s.tokens[i+1].word && !conjunctions[next] && !adverbs[next] {
 				continue
 			}
-			if !of && (c.low(c.rest) == "a" || c.low(c.rest) == "an" || low == "champion" || low == "partner" || low == "head" || low == "principal") {
+			if !of && (c.low(c.rest) == "a" || c.low(c.rest) == "an" || low == "champion" || low == "partner" ||
+				low == "head" || low == "principal") {
 				return nil
 			}
 			return c.member()
@@ -213,15 +223,17 @@ func hasRole(c *clause) []draft {
 	return nil
 }
 
-// doer reports whether a noun says what somebody does: "drummer", "goalkeeper", "pianist".
+// doer reports whether a noun names somebody by what they do: "drummer", "goalkeeper", "pianist".
 func doer(noun string) bool {
 	if roles[noun] || isOccupation(noun) {
 		return true
 	}
-	return len(noun) > 5 && (strings.HasSuffix(noun, "er") || strings.HasSuffix(noun, "ist") || strings.HasSuffix(noun, "ian")) && noun != "member" && noun != "number" && noun != "center"
+	return len(noun) > 5 && (strings.HasSuffix(noun, "er") || strings.HasSuffix(noun, "ist") ||
+		strings.HasSuffix(noun, "ian")) && noun != "member" && noun != "number" && noun != "center"
 }
 
-// consistsOf: "The platform team consists of Ana, Bo and Cy", "the members of the board are Ana and Bo".
+// consistsOf: "The platform team consists of Ana, Bo and Cy", "the members of the board are Ana and
+// Bo".
 func consistsOf(c *clause) []draft {
 	if !(c.kind == thing || c.kind == ours) || !c.plain() || c.past {
 		return nil
@@ -255,7 +267,7 @@ func consistsOf(c *clause) []draft {
 	return drafts
 }
 
-// lowerArticle is a noun phrase within a line.
+// lowerArticle returns a noun phrase for use inside a line.
 func lowerArticle(text string) string {
 	text = flat(text)
 	if len(text) > 4 && (text[:4] == "The " || text[:4] == "Our ") {

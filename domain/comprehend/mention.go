@@ -6,11 +6,13 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 )
 
-// readMentions states which names a sentence holds, but not whom it calls ("Thanks, Bo!") and not its own speaker.
+// readMentions states the names in a sentence, except of the person it addresses ("Thanks, Bo!")
+// and of its speaker.
 func readMentions(d *document, s *sentence) []draft {
 	var drafts []draft
 	for _, e := range d.entities(s, 0, len(s.tokens)) {
-		if e.to == e.from+1 && s.department(e.from) || called(s.tokens, e) || e.to == e.from+1 && s.technical(e.from) || sameName(e.text, s.who.name) {
+		if e.to == e.from+1 && s.department(e.from) || called(s.tokens, e) || e.to == e.from+1 && s.technical(e.from) ||
+			sameName(e.text, s.who.name) {
 			continue
 		}
 		line := e.text + " is mentioned"
@@ -22,8 +24,9 @@ func readMentions(d *document, s *sentence) []draft {
 	return drafts
 }
 
-// technical reports whether a single word has its capitals for another reason than being a name: an abbreviation (MVP, URLs),
-// which are far more than names like NASA; a word quoted from a program ('Submit', `Request`); a status behind its number.
+// technical reports whether a single word is capitalised without being a name: an abbreviation
+// (MVP, URLs), which is far more frequent than a name like NASA; a word quoted from a program
+// ('Submit', `Request`); a status after its number.
 func (s *sentence) technical(i int) bool {
 	t := s.tokens[i]
 	if short := strings.TrimSuffix(t.text, "s"); t.shouted() || len(short) > 1 && strings.ToUpper(short) == short {
@@ -33,10 +36,13 @@ func (s *sentence) technical(i int) bool {
 		return false
 	}
 	before := s.tokens[i-1]
-	return before.numeric() && len(before.text) == 3 || pressed[before.low] || !before.word && strings.Contains("`'\"‘“<{[/#.", before.text) && !t.gap || strings.HasSuffix(t.text, "Error") || strings.HasSuffix(t.text, "Exception")
+	return before.numeric() && len(before.text) == 3 || pressed[before.low] || !before.word &&
+		strings.Contains("`'\"‘“<{[/#.", before.text) && !t.gap || strings.HasSuffix(t.text, "Error") ||
+		strings.HasSuffix(t.text, "Exception")
 }
 
-// department reports whether a common noun has its capital as a field of work: "Head of Data", "the Marketing team".
+// department reports whether a common noun has its capital as a field of work: "Head of Data", "the
+// Marketing team".
 func (s *sentence) department(i int) bool {
 	if !commonNouns[s.tokens[i].low] {
 		return false
@@ -45,11 +51,11 @@ func (s *sentence) department(i int) bool {
 	return before == "of" || determiners[before] || groups[lowAt(s.tokens, i+1)]
 }
 
-// pressed stand before the words on a screen.
+// pressed are words before the text of a screen.
 var pressed = set(`click press tap select grep`)
 
-// called reports whether a name only calls somebody: alone at an end of the sentence or between commas, after a greeting or
-// before what is said to them.
+// called reports whether a name only addresses somebody: alone at an end of the sentence or between
+// commas, after a greeting or before the message.
 func called(tokens []token, e entity) bool {
 	before, after := "", ""
 	if e.from > 0 {
@@ -60,7 +66,8 @@ func called(tokens []token, e entity) bool {
 	}
 	closed := e.to >= len(tokens) || !tokens[e.to].word && after != "(" && after != `"`
 	switch {
-	case interjections[before] && before != "and" && before != "but" && before != "also" && before != "plus" && before != "see" && before != "then":
+	case interjections[before] && before != "and" && before != "but" && before != "also" && before != "plus" &&
+		before != "see" && before != "then":
 		return closed
 	case e.from == 0:
 		return closed
@@ -73,7 +80,8 @@ func called(tokens []token, e entity) bool {
 	return !tokens[e.from-1].word && closed && (after == "!" || after == "?") && before != `"`
 }
 
-// introduces reports whether the words before the comma at i are what a name stands for, as in "my sister, Dee, …".
+// introduces reports whether the words before the comma at i describe the name that follows, as in
+// "my sister, Dee, …".
 func introduces(tokens []token, i int) bool {
 	for k := i - 1; k >= 0 && k >= i-4; k-- {
 		if determiners[tokens[k].low] {
@@ -83,7 +91,7 @@ func introduces(tokens []token, i int) bool {
 	return false
 }
 
-// sameName reports whether two names are of one person as far as their first words say.
+// sameName reports whether two names can be of one person by their first words.
 func sameName(a, b string) bool {
-	return b != "" && (fold(a) == fold(b) || hasFirst(a, b) || hasFirst(b, a))
+	return b != "" && (normalize(a) == normalize(b) || hasFirst(a, b) || hasFirst(b, a))
 }

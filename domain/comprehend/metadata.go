@@ -6,28 +6,29 @@ import (
 	"strings"
 )
 
-// field is one string or number of the metadata and where it stands.
+// field is one string or number of the metadata with its place.
 type field struct {
 	path   []string // keys from the outermost, in words: "favouriteEditor" is "favourite editor"
 	value  string
 	number bool
-	object int // which JSON object holds it, from 0 for the outermost
+	object int // the JSON object that holds it, from 0 for the outermost
 }
 
-// maxFields is how many fields of the metadata are read, and maxDepth how deep they may lie.
+// maxFields is the most fields of the metadata that are read, and maxDepth their greatest depth.
 const (
 	maxFields = 2000
 	maxDepth  = 12
 )
 
-// readMetadata derives what the metadata states in a clear shape; see factRules. Texts in it are read as sentences are.
+// readMetadata derives what the metadata states in a known shape; see factRules. It reads texts in
+// it like sentences.
 func readMetadata(d *document, out *collector, a *allowance) {
 	fields := fieldsOf(d.metadata)
 	objects := map[int][]field{}
 	for _, f := range fields {
 		objects[f.object] = append(objects[f.object], f)
 	}
-	s := &sentence{aside: true}
+	s := &sentence{fromMetadata: true}
 	for _, f := range fields {
 		for _, read := range factRules {
 			if found := read(d, f, objects[f.object]); len(found) > 0 {
@@ -36,20 +37,20 @@ func readMetadata(d *document, out *collector, a *allowance) {
 			}
 		}
 		if strings.Count(f.value, " ") >= 2 {
-			d.asideSentences(f.value, func(s *sentence) { out.add(s, readSentence(d, s), a) })
+			d.sentencesOf(f.value, func(s *sentence) { out.add(s, readSentence(d, s), a) })
 		}
 	}
 }
 
-// level is one array or object that the walk is within.
+// level is an array or object that the walk is in.
 type level struct {
 	object int
-	key    string // the key of the value that is next, "" in arrays
+	key    string // the key of the next value, "" in arrays
 	inKey  bool   // the next string is a key
 	array  bool
 }
 
-// fieldsOf walks over metadata in the order it is written. Metadata that is not JSON has no fields.
+// fieldsOf lists the fields of metadata in the order written. Metadata that is not JSON has none.
 func fieldsOf(raw []byte) []field {
 	if len(raw) == 0 || !json.Valid(raw) {
 		return nil
@@ -59,7 +60,7 @@ func fieldsOf(raw []byte) []field {
 	var fields []field
 	var stack []level
 	objects := 0
-	// done ends a value: within an object, the next string is a key.
+	// done ends a value: inside an object, the next string is a key.
 	done := func() {
 		if n := len(stack); n > 0 && !stack[n-1].array {
 			stack[n-1].inKey = true
@@ -106,7 +107,7 @@ func fieldsOf(raw []byte) []field {
 	return fields
 }
 
-// pathOf is the keys on the way to a value.
+// pathOf returns the keys on the path to a value.
 func pathOf(stack []level) []string {
 	var path []string
 	for _, l := range stack {
@@ -117,7 +118,8 @@ func pathOf(stack []level) []string {
 	return path
 }
 
-// keyWords is a key in words and lower case: "favouriteEditor", "favourite_editor" and "Favourite Editor" are "favourite editor".
+// keyWords returns the words of a key in lower case: "favouriteEditor", "favourite_editor" and
+// "Favourite Editor" are "favourite editor".
 func keyWords(key string) string {
 	if len(key) > 100 {
 		return ""

@@ -7,11 +7,14 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 )
 
-// factRules read facts from single fields of the metadata, by the words of their keys. The fields beside a field, in the same
-// object, tell whom it is about; without a name there, the outermost object is about the author.
-var factRules = []func(d *document, f field, beside []field) []draft{contactFact, memberFact, favouriteFact, ruleFact, dateFact, peopleFact}
+// factRules read facts from single fields of the metadata, by the words of their keys. A name in
+// the same object identifies the subject; without one, the outermost object describes the author.
+var factRules = []func(d *document, f field, beside []field) []draft{
+	contactFact, memberFact, favouriteFact,
+	ruleFact, dateFact, peopleFact,
+}
 
-// key is the last key of a field, "" where an array stands alone.
+// key returns the last key of a field, "" for an array without one.
 func (f field) key() string {
 	if len(f.path) == 0 {
 		return ""
@@ -19,10 +22,11 @@ func (f field) key() string {
 	return f.path[len(f.path)-1]
 }
 
-// whose is the one a field is about, "" when that is not clear.
+// whose returns the subject of a field, "" if it is not clear.
 func (f field) whose(d *document, beside []field) string {
 	for _, b := range beside {
-		if k := b.key(); (k == "name" || k == "full name" || k == "display name") && len(b.path) == len(f.path) && shortName(b.value) {
+		if k := b.key(); (k == "name" || k == "full name" || k == "display name") && len(b.path) == len(f.path) &&
+			shortName(b.value) {
 			return b.value
 		}
 	}
@@ -32,12 +36,14 @@ func (f field) whose(d *document, beside []field) string {
 	return d.author.name
 }
 
-// aboutAuthor are keys of objects that describe who sends.
+// aboutAuthor are keys of objects that describe the sender.
 var aboutAuthor = set(`author user sender profile me preferences account`)
 
-// shortName reports whether a value has the shape of a name: a few words with a letter, no sentence.
+// shortName reports whether a value has the shape of a name: a few words with a letter, not a
+// sentence.
 func shortName(value string) bool {
-	return value != "" && len(value) <= maxName && strings.Count(value, " ") <= 3 && strings.IndexFunc(value, unicode.IsLetter) >= 0 && !strings.ContainsAny(value, "{}[]<>\"\\\n")
+	return value != "" && len(value) <= maxName && strings.Count(value, " ") <= 3 &&
+		strings.IndexFunc(value, unicode.IsLetter) >= 0 && !strings.ContainsAny(value, "{}[]<>\"\\\n")
 }
 
 var contactKeys = map[string]string{
@@ -46,7 +52,8 @@ var contactKeys = map[string]string{
 	"nickname": "nickname", "alias": "alias", "aliases": "alias", "pronouns": "pronouns",
 }
 
-// contactFact: {"email": "ana@example.com"} with an author, {"name": "Ana Ruiz", "github": "aruiz"}.
+// contactFact: {"email": "ana@example.com"} with an author, {"name": "Ana Ruiz", "github":
+// "aruiz"}.
 func contactFact(d *document, f field, beside []field) []draft {
 	what := contactKeys[f.key()]
 	who := f.whose(d, beside)
@@ -55,11 +62,13 @@ func contactFact(d *document, f field, beside []field) []draft {
 	}
 	switch what {
 	case "email":
-		if local, host, ok := strings.Cut(f.value, "@"); !ok || local == "" || host == "" || strings.ContainsAny(f.value, " ,;") {
+		if local, host, ok := strings.Cut(f.value, "@"); !ok || local == "" || host == "" ||
+			strings.ContainsAny(f.value, " ,;") {
 			return nil
 		}
 	case "phone number":
-		if digits := strings.Count(strings.Map(digitMark, f.value), "0"); digits < 5 || strings.IndexFunc(f.value, unicode.IsLetter) >= 0 {
+		if digits := strings.Count(strings.Map(digitMark, f.value), "0"); digits < 5 ||
+			strings.IndexFunc(f.value, unicode.IsLetter) >= 0 {
 			return nil
 		}
 	default:
@@ -70,7 +79,7 @@ func contactFact(d *document, f field, beside []field) []draft {
 	return []draft{{kind: memory.Identity, line: possessive(who) + " " + what + " is " + f.value, entities: []string{who}}}
 }
 
-// digitMark is '0' for every digit.
+// digitMark replaces every digit by '0'.
 func digitMark(r rune) rune {
 	if unicode.IsDigit(r) {
 		return '0'
@@ -78,7 +87,8 @@ func digitMark(r rune) rune {
 	return ' '
 }
 
-// memberFact: {"team": "platform"} with an author, {"name": "Bo", "department": "finance"}, {"team": {"name": …, "members": […]}}.
+// memberFact: {"team": "platform"} with an author, {"name": "Bo", "department": "finance"},
+// {"team": {"name": …, "members": […]}}.
 func memberFact(d *document, f field, beside []field) []draft {
 	if f.number || !shortName(f.value) {
 		return nil
@@ -86,8 +96,12 @@ func memberFact(d *document, f field, beside []field) []draft {
 	key := f.key()
 	if key == "members" && len(f.path) >= 1 {
 		for _, b := range beside {
-			if k := b.key(); (k == "name" || k == "team" || k == "group") && len(b.path) == len(f.path) && shortName(b.value) && (k != "name" || len(f.path) > 1 && groups[f.path[len(f.path)-2]]) {
-				return []draft{{kind: memory.Membership, line: f.value + " is a member of " + groupName(b.value, "team"), entities: []string{f.value}}}
+			if k := b.key(); (k == "name" || k == "team" || k == "group") && len(b.path) == len(f.path) &&
+				shortName(b.value) && (k != "name" || len(f.path) > 1 && groups[f.path[len(f.path)-2]]) {
+				return []draft{{
+					kind: memory.Membership, line: f.value + " is a member of " + groupName(b.value, "team"),
+					entities: []string{f.value},
+				}}
 			}
 		}
 		return nil
@@ -116,7 +130,8 @@ func memberFact(d *document, f field, beside []field) []draft {
 	return []draft{{kind: memory.Membership, line: line, entities: []string{who}}}
 }
 
-// groupName is "the platform team" for "platform", and the value itself where it says what kind of group it is.
+// groupName returns "the platform team" for "platform", and the value itself if it includes the
+// kind of group.
 func groupName(value, kind string) string {
 	words := strings.Fields(strings.ToLower(value))
 	if words[0] == "the" {
@@ -128,7 +143,8 @@ func groupName(value, kind string) string {
 	return "the " + value + " " + kind
 }
 
-// favouriteFact: {"favouriteEditor": "Helix"}, {"preferences": {"theme": "dark"}}, {"timezone": "Europe/Berlin"}.
+// favouriteFact: {"favouriteEditor": "Helix"}, {"preferences": {"theme": "dark"}}, {"timezone":
+// "Europe/Berlin"}.
 func favouriteFact(d *document, f field, beside []field) []draft {
 	who := f.whose(d, beside)
 	if who == "" || !shortName(f.value) && !f.number {
@@ -143,7 +159,8 @@ func favouriteFact(d *document, f field, beside []field) []draft {
 		attribute = "preferred " + key
 	case key == "timezone" || key == "time zone":
 		attribute = "time zone"
-	case key == "birthday" || key == "date of birth" || key == "hometown" || key == "job" || key == "occupation" || key == "native language":
+	case key == "birthday" || key == "date of birth" || key == "hometown" || key == "job" || key == "occupation" ||
+		key == "native language":
 		attribute = key
 	default:
 		return nil
@@ -152,7 +169,10 @@ func favouriteFact(d *document, f field, beside []field) []draft {
 	if what := favoured(attribute); what != "" {
 		compared = "favourite " + what
 	}
-	return []draft{{kind: memory.Claim, line: possessive(who) + " " + attribute + " is " + f.value, subject: fold(who), attribute: foldAttribute(compared), entities: []string{who}}}
+	return []draft{{
+		kind: memory.Claim, line: possessive(who) + " " + attribute + " is " + f.value,
+		subject: normalize(who), attribute: normalizeAttribute(compared), entities: []string{who},
+	}}
 }
 
 // ruleFact: {"rules": ["Never deploy on Fridays"]}, {"instructions": "Answer in French."}.
@@ -171,20 +191,24 @@ func ruleFact(_ *document, f field, _ []field) []draft {
 
 var dateKeys = set(`due deadline launch birthday start end expiry expires renewal anniversary`)
 
-// dateFact: {"due": "2025-06-03"}, {"launchDate": "2025-06-03"}. The times at which a record was made are no facts.
+// dateFact: {"due": "2025-06-03"}, {"launchDate": "2025-06-03"}. The times at which a record was
+// created are not facts.
 func dateFact(d *document, f field, _ []field) []draft {
 	key := f.key()
 	what := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(key, " date"), " on"), " at")
 	if !dateKeys[what] || f.number || len(f.value) < 8 || len(f.value) > 40 {
 		return nil
 	}
-	s := sentence{text: f.value, aside: true}
+	s := sentence{text: f.value, fromMetadata: true}
 	d.prepare(&s)
 	if len(s.dates) != 1 || s.dates[0].from != 0 || s.dates[0].to != len(s.tokens) || s.dates[0].relative {
 		return nil
 	}
 	date := s.dates[0]
-	return []draft{{kind: memory.TemporalAnchor, line: key + ": " + anchorLine(&s, date, d.said), from: date.start, to: date.end}}
+	return []draft{{
+		kind: memory.TemporalAnchor, line: key + ": " + anchorLine(&s, date, d.occurredAt),
+		from: date.start, to: date.end,
+	}}
 }
 
 var peopleKeys = map[string]string{
@@ -201,7 +225,8 @@ func peopleFact(_ *document, f field, _ []field) []draft {
 		key = f.path[k-2]
 	}
 	what := peopleKeys[key]
-	if what == "" || f.number || !shortName(f.value) || opaque(f.value) && !strings.Contains(f.value, "@") || machines[strings.ToLower(f.value)] {
+	if what == "" || f.number || !shortName(f.value) || opaque(f.value) && !strings.Contains(f.value, "@") ||
+		machines[strings.ToLower(f.value)] {
 		return nil
 	}
 	article := "a "

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// neverNames are words that begin with a capital for another reason than being a name, in lower case.
+// neverNames are lower-case forms of words that are capitalised without being names.
 var neverNames = set(`i ok okay tv dvd pc usa uk eu us faq asap fyi btw lol omg wtf imo idk diy am pm bc ad ceo cto cfo coo hr pr qa ui ux api url http https json xml sql html css
 	christmas easter thanksgiving halloween hanukkah ramadan xmas god gosh jesus lord heaven mom mum dad mommy daddy mama papa grandma grandpa granny auntie uncle aunt
 	today tomorrow yesterday tonight morning afternoon evening night spring summer autumn fall winter north south east west
@@ -33,7 +33,7 @@ var (
 
 var compass = set(`north south east west new san los las el la santa saint st great lake mount mt fort cape port`)
 
-// commonNouns begin sentences often and are then no names.
+// commonNouns often begin sentences and are not names there.
 var commonNouns = set(`temperature temperatures work sales revenue traffic production service services students customers users prices price tests builds deployments deployment dinner school class classes
 	children parents friends teachers doctors engineers developers managers employees members management support marketing engineering finance legal security operations research data code software hardware
 	water rain snow weather health money music food coffee tea breakfast lunch exercise yoga meditation pottery gardening hiking travel tickets orders order payment payments invoices invoice meetings
@@ -51,13 +51,14 @@ var commonNouns = set(`temperature temperatures work sales revenue traffic produ
 	profits inflation demand supply interest rates stocks shares unemployment costs growth police firefighters workers scientists researchers experts critics voters residents neighbors neighbours volunteers
 	dogs cats animals birds plants trees flowers books movies games sports soccer football basketball tennis chess art love life death time progress packages email emails messages calls`)
 
-// isName reports whether a token can be a word of a name where no sentence begins.
+// isName reports whether a token inside a sentence can be a word of a name.
 func isName(t token) bool {
-	return t.word && t.capital() && !neverNames[t.low] && !pronouns[t.low] && !determiners[t.low] && !prepositions[t.low] &&
+	return t.word && t.capital() && !neverNames[t.low] && !pronouns[t.low] && !determiners[t.low] &&
+		!prepositions[t.low] &&
 		!conjunctions[t.low] && !interjections[t.low] && !strings.HasPrefix(t.low, "@") && len(t.low) > 1
 }
 
-// nameEnd is where the name that begins at token i ends, i when none does.
+// nameEnd returns the end of the name that begins at token i, i if there is none.
 func nameEnd(tokens []token, i int) int {
 	if i < 0 || i >= len(tokens) {
 		return i
@@ -65,9 +66,11 @@ func nameEnd(tokens []token, i int) int {
 	end := i + 1
 	if after := titleEnd(tokens, i); after > i {
 		end = after // "Dr. Berg"
-	} else if nations[tokens[i].low] && tokens[i].capital() && i+2 < len(tokens) && tokens[i+1].gap && isName(tokens[i+1]) && (isName(tokens[i+2]) || organs[tokens[i+1].low]) {
+	} else if nations[tokens[i].low] && tokens[i].capital() && i+2 < len(tokens) && tokens[i+1].gap &&
+		isName(tokens[i+1]) && (isName(tokens[i+2]) || organs[tokens[i+1].low]) {
 		end++ // "Dutch Alpine Club", though "Dutch" alone is no name
-	} else if compass[tokens[i].low] && tokens[i].capital() && end < len(tokens) && tokens[end].gap && isName(tokens[end]) {
+	} else if compass[tokens[i].low] && tokens[i].capital() && end < len(tokens) && tokens[end].gap &&
+		isName(tokens[end]) {
 		end++ // "East Coast", though "East" alone is no name
 	} else if !isName(tokens[i]) {
 		return i
@@ -89,7 +92,7 @@ func nameEnd(tokens []token, i int) int {
 	return end
 }
 
-// titleEnd is where the word ends that a title at token i stands before, i for other words.
+// titleEnd returns the end of the word that a title at token i precedes, i for other words.
 func titleEnd(tokens []token, i int) int {
 	if !titles[tokens[i].low] || !tokens[i].capital() {
 		return i
@@ -104,7 +107,8 @@ func titleEnd(tokens []token, i int) int {
 	return i
 }
 
-// joins reports whether a small word stands within a name: "Bank of America", "Ludwig van Beethoven", "Lord of the Rings".
+// joins reports whether a small word is part of a name: "Bank of America", "Ludwig van Beethoven",
+// "Lord of the Rings".
 func joins(tokens []token, i int) bool {
 	if i+1 >= len(tokens) {
 		return false
@@ -119,7 +123,8 @@ func joins(tokens []token, i int) bool {
 	return false
 }
 
-// dateless reports whether the number at token i belongs to a name ("Apollo 11") and is no count of what follows.
+// dateless reports whether the number at token i belongs to a name ("Apollo 11") and does not count
+// what follows.
 func dateless(tokens []token, i int) bool {
 	if i+2 < len(tokens) && tokens[i+1].low == "." && !tokens[i+2].capital() {
 		return false // "click Save 3. nothing happens"
@@ -133,8 +138,9 @@ type entity struct {
 	text     string
 }
 
-// entities finds the names in the tokens [from, to) of a sentence. A capital at the beginning of a sentence or in a
-// headline says nothing, so there a name counts only where it is known from elsewhere or goes on for two words.
+// entities finds the names in the tokens [from, to) of a sentence. A capital at the beginning of a
+// sentence or in a headline is ambiguous: there a name counts only if it is known from elsewhere or
+// has at least two words.
 func (d *document) entities(s *sentence, from, to int) []entity {
 	if !d.english || headline(s.tokens) {
 		return nil
@@ -146,7 +152,8 @@ func (d *document) entities(s *sentence, from, to int) []entity {
 			i++
 			continue
 		}
-		if (!opens(s.tokens, i) || slices.Contains(s.named, s.tokens[i].at) || d.surely(s.tokens, i, end)) && s.tokens[end-1].end()-s.tokens[i].at <= maxName {
+		if (!opens(s.tokens, i) || slices.Contains(s.named, s.tokens[i].at) || d.surely(s.tokens, i, end)) &&
+			s.tokens[end-1].end()-s.tokens[i].at <= maxName {
 			found = append(found, entity{i, end, flat(s.text[s.tokens[i].at:s.tokens[end-1].end()])})
 		} else if _, order := is(s.tokens[i].low, base); order && end > i+1 {
 			end = i + 1 // "Tell Mei": an order and a name
@@ -156,7 +163,8 @@ func (d *document) entities(s *sentence, from, to int) []entity {
 	return found
 }
 
-// opens reports whether a sentence, or a quotation or clause that writes its first word with a capital, begins at token i.
+// opens reports whether token i begins a sentence, or a quotation or clause whose first word is
+// capitalised.
 func opens(tokens []token, i int) bool {
 	for i--; i >= 0; i-- {
 		if tokens[i].word {
@@ -172,24 +180,23 @@ func opens(tokens []token, i int) bool {
 	return true
 }
 
-// properName reports whether the single capitalised subject of a statement without an article is a name: it is no plural, no
-// verb, and nothing that is uncountable ("Latency went up", "Registration closes").
+// properName reports whether the single capitalised subject of a statement without an article is a
+// name: not a plural, not a verb, and not uncountable ("Latency went up", "Registration closes").
 func properName(t token) bool {
-	if commonNouns[t.low] || bareWords[t.low] || commonGround[t.low] || games[t.low] || len(t.low) < 3 || adverbs[t.low] || t.shouted() || strings.HasSuffix(t.low, "s") && !strings.HasSuffix(t.low, "as") && !strings.HasSuffix(t.low, "is") && !strings.HasSuffix(t.low, "us") {
+	if commonNouns[t.low] || bareWords[t.low] || commonGround[t.low] || games[t.low] || len(t.low) < 3 ||
+		adverbs[t.low] || t.shouted() || strings.HasSuffix(t.low, "s") && !strings.HasSuffix(t.low, "as") &&
+		!strings.HasSuffix(t.low, "is") && !strings.HasSuffix(t.low, "us") {
 		return false
 	}
 	if _, verb := is(t.low, base|third|past|participle|gerund); verb {
 		return false
 	}
-	for _, ending := range abstract {
-		if len(t.low) > len(ending)+2 && strings.HasSuffix(t.low, ending) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(abstract, func(ending string) bool {
+		return len(t.low) > len(ending)+2 && strings.HasSuffix(t.low, ending)
+	})
 }
 
-// bareWords begin statements without an article, as what somebody speaks of in general or in a hurry.
+// bareWords begin statements without an article, in general statements or notes.
 var bareWords = set(`standup retro sync kickoff recap little small big large huge tiny old young new good bad great long short high low early late full free open close hard soft easy difficult simple strong weak happy sad tough true real whole half
 	red green blue yellow orange purple pink brown black white grey gray gold silver gonna gotta wanna kinda sorta ain't till til cuz coz thx pls bro sis hon babe sweetie
 	clay paint wood stone metal storm storms hurricane flood earthquake drought summer winter autumn spring weekend breakfast brunch lunch dinner supper dessert cake pizza pasta soup salad coffee tea
@@ -200,13 +207,14 @@ var bareWords = set(`standup retro sync kickoff recap little small big large hug
 	chapter page part section figure table appendix exercise question problem level phase stage round sprint epic story bug defect patch build release version branch commit merge review sign-off
 	check today's tomorrow's yesterday's monday's friday's lots tons heaps loads dozens hundreds thousands millions half most everyone's nobody's someone's whoever whatever whichever`)
 
-// abstract are the endings of nouns that need no article.
+// abstract are endings of nouns that need no article.
 var abstract = []string{
 	"tion", "sion", "ment", "ness", "ity", "ism", "ing", "ance", "ence", "ency", "ancy", "ship", "hood", "ware", "work", "time", "age", "ure", "logy", "graphy", "ics", "dom", "body", "thing",
 	"where", "ery", "ful", "cy", "ty", "phy", "ble", "al", "ive", "ous", "less", "wise", "ward", "ly",
 }
 
-// surely reports whether the words [i, end) at the beginning of a sentence are a name all the same.
+// surely reports whether the words [i, end) at the beginning of a sentence are a name despite that
+// position.
 func (d *document) surely(tokens []token, i, end int) bool {
 	low := tokens[i].low
 	if d.names[low] || d.capitals[low] {
@@ -218,10 +226,11 @@ func (d *document) surely(tokens []token, i, end int) bool {
 	return end-i >= 2 && !adverbs[low]
 }
 
-// headline reports whether most words of a sentence have a capital: then capitals name nothing.
+// headline reports whether most words of a sentence are capitalised, so that capitals do not mean
+// names.
 func headline(tokens []token) bool {
 	words, capitals, shouts := 0, 0, 0
-	stated := false // titles tell nothing with "was" and end without a full stop
+	stated := false // titles have no "was" and no full stop at the end
 	for _, t := range tokens {
 		stated = stated || t.low == "was" || t.low == "were" || t.low == "is" || t.low == "are"
 		if t.shouted() {

@@ -6,7 +6,7 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 )
 
-// eventVerbs tell that something happened. Verbs of feeling, thinking and being are not among them.
+// eventVerbs describe events. Verbs of feeling, thinking and being are not among them.
 var eventVerbs = set(`accept accompany achieve acquire adopt announce appear apply appoint approve arrange arrive assemble assign attend audit back bake ban become begin book
 	break bring build buy call camp cancel carve catch celebrate change chat check choose clean climb close code collaborate collapse collect come commit complete compose conduct configure
 	connect contribute convert cook coordinate crash create cross cure cut cycle dance debug decide decorate delay delete deliver deploy design destroy develop die dig
@@ -20,11 +20,12 @@ var eventVerbs = set(`accept accompany achieve acquire adopt announce appear app
 	transfer translate travel trek try turn undergo unveil update upgrade upload vacation visit volunteer vote walk wander wash watch win withdraw wrap write rebuild rewrite reset resend restock
 	diagnose onboard offboard provision decommission patch archive revoke roll study divorce expire hold demo deprecate suggest recommend sprain twist fracture carpool hitchhike snorkel repaint adjourn tell say ask agree escalate audit audition ban block sculpt`)
 
-// objectless verbs tell an event only together with what it concerned; with "to" and an infinitive, or with a bare
-// preposition, they tell nothing.
+// vagueEvents are verbs that describe an event only together with an object. With "to" and an
+// infinitive, or with a bare preposition, they describe none.
 var vagueEvents = set(`get make take see come go try set turn give hear find say tell ask show help start begin stop end keep put let become back hit pass change learn notice decide agree leave run lead play check improve`)
 
-// readObservation states an event that the clause tells of as done: in the past or the perfect, active or passive.
+// readObservation states an event that the clause describes as done: in the past or the perfect,
+// active or passive.
 func readObservation(c *clause) []draft {
 	if !(eventVerbs[c.lemma] || c.lemma == "have" && c.past && c.occasion()) {
 		return nil
@@ -53,8 +54,8 @@ func doubtful(c *clause) bool {
 	return slices.ContainsFunc(doubts, func(d doubt) bool { return d.holds(c) })
 }
 
-// firstOfMany is the clause up to a comma behind which a next event is told: of "we drove across Iceland in a van, slept in
-// it, and saw …" the first can be understood alone.
+// firstOfMany returns the clause up to a comma that the next event follows: the first part of "we
+// drove across Iceland in a van, slept in it, and saw …" can be understood alone.
 func (c *clause) firstOfMany() (head clause, ok bool) {
 	for i := c.rest + 1; i < c.to-1; i++ {
 		if c.low(i) != "," {
@@ -69,7 +70,8 @@ func (c *clause) firstOfMany() (head clause, ok bool) {
 	return *c, false
 }
 
-// doubts are the reasons why a clause with the verb of an event states none, or none that can be understood alone.
+// doubts are the reasons why a clause with the verb of an event states no event, or none that can
+// be understood alone.
 var doubts = []doubt{
 	{"not done", func(c *clause) bool { return !c.plain() || c.progressive || !c.past && !c.perfect }},
 	{"cut off", func(c *clause) bool {
@@ -86,17 +88,17 @@ var doubts = []doubt{
 		return c.passive && (c.kind == first || c.kind == firstPlural) && vagueEvents[c.lemma]
 	}},
 	{"says too little", func(c *clause) bool { return !c.passive && !c.becomes() && !c.concrete() }},
-	{"points elsewhere", (*clause).dangles},
-	// "Yoga helped": that something was good, not that it happened.
+	{"points elsewhere", (*clause).refersOutside},
+	// "Yoga helped" is a judgement, not an event.
 	{"was good for", func(c *clause) bool { return c.lemma == "help" && (c.kind == thing || c.kind == named) }},
-	{"says of somebody", func(c *clause) bool { return reports[c.lemma] && c.kind != named && c.tellsOf() }},
+	{"says of somebody", func(c *clause) bool { return reports[c.lemma] && c.kind != named && c.mentionsOther() }},
 	{"of another verb", func(c *clause) bool { return c.infinitive() && !resolves[c.lemma] }},
 }
 
-// resolves are verbs whose infinitive is what was done: "decided to postpone the release".
+// resolves are verbs whose infinitive is the decision: "decided to postpone the release".
 var resolves = set(`decide agree volunteer`)
 
-// hedged reports whether words of the clause take the event back, or make it a condition or a wish.
+// hedged reports whether words of the clause revoke the event, or make it a condition or a wish.
 func hedged(c *clause) bool {
 	for i := c.from; i < c.to; i++ {
 		if hedges[c.low(i)] || c.low(i) == "like" && i <= c.verb {

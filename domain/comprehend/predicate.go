@@ -1,6 +1,9 @@
 package comprehend
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // findVerb reads auxiliaries and the main verb after the subject.
 func (c *clause) findVerb() bool {
@@ -33,21 +36,22 @@ func (c *clause) findVerb() bool {
 	return false
 }
 
-// verbHere reports whether a word that can be an adverb is the verb ("I last saw", but "I long for").
+// verbHere reports whether a word that can be an adverb is the verb ("I last saw", but "I long
+// for").
 func (c *clause) verbHere(i int) bool {
 	_, ok := is(c.low(i), base|third|past)
 	return ok && c.finite >= 0
 }
 
-// ahead is the next token after i that is no adverb and no "not".
+// ahead returns the next token after i that is neither an adverb nor "not".
 func (c *clause) ahead(i int) int {
 	for i++; i < c.to && (adverbs[c.low(i)] || c.low(i) == "not"); i++ {
 	}
 	return i
 }
 
-// auxiliary reads one word of the verb group at i. It is done when that word is the main verb, and not ok when the word fits
-// nowhere.
+// auxiliary reads one word of the verb group at i. done is true if that word is the main verb, ok
+// is false if it does not fit.
 func (c *clause) auxiliary(i int) (done, ok bool) {
 	low, ahead := c.low(i), c.ahead(i)
 	next := c.low(ahead)
@@ -114,7 +118,7 @@ func isBase(low string) bool {
 	return ok || low == "be"
 }
 
-// mainVerb reads the word at i as the main verb in the form that the words before it ask for.
+// mainVerb reads the word at i as the main verb, in the form that the words before it require.
 func (c *clause) mainVerb(i int) bool {
 	c.verb = i
 	low := c.low(i)
@@ -137,7 +141,7 @@ func (c *clause) mainVerb(i int) bool {
 		}
 		if present, can := is(low, base); can && (!ok || !c.s.tense.past && !c.pastDated()) {
 			c.lemma, c.past = present, false
-			return !ok // of "I read" and "we cut" nobody can say which
+			return !ok // "I read" and "we cut" are ambiguous
 		}
 	default:
 		if c.lemma, ok = is(low, third); !ok {
@@ -152,26 +156,25 @@ func (c *clause) mainVerb(i int) bool {
 	return ok
 }
 
-// manyAs reports whether the word at token i is a plural noun, as "parents" in "my parents live in Ohio".
+// manyAs reports whether the word at token i is a plural noun, as "parents" in "my parents live in
+// Ohio".
 func (c *clause) manyAs(i int) bool {
 	low := c.low(i)
-	return low == "children" || low == "people" || len(low) > 3 && strings.HasSuffix(low, "s") && !strings.HasSuffix(low, "ss") && !strings.HasSuffix(low, "us") && !c.s.tokens[i].capital()
+	return low == "children" || low == "people" || len(low) > 3 && strings.HasSuffix(low, "s") &&
+		!strings.HasSuffix(low, "ss") && !strings.HasSuffix(low, "us") && !c.s.tokens[i].capital()
 }
 
-// pastDated reports whether the sentence names a time before it was said.
+// pastDated reports whether the sentence names a time before its own.
 func (c *clause) pastDated() bool {
-	for _, d := range c.s.dates {
-		if d.end.Before(c.doc.said) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.s.dates, func(d dated) bool { return d.end.Before(c.doc.occurredAt) })
 }
 
-// finish sets what follows the verb.
+// finish sets the words after the verb.
 func (c *clause) finish() bool {
 	c.rest = c.verb + 1
-	for c.rest < c.to && (c.copula() || c.low(c.rest) == "not") && (adverbs[c.low(c.rest)] && c.low(c.rest) != "back" && c.low(c.rest) != "together" || c.low(c.rest) == "not" || c.low(c.rest) == "never") {
+	for c.rest < c.to && (c.copula() || c.low(c.rest) == "not") &&
+		(adverbs[c.low(c.rest)] && c.low(c.rest) != "back" && c.low(c.rest) != "together" || c.low(c.rest) == "not" ||
+			c.low(c.rest) == "never") {
 		c.negated = c.negated || c.low(c.rest) == "not" || c.low(c.rest) == "never"
 		c.rest++
 	}
@@ -183,9 +186,9 @@ func (c *clause) finish() bool {
 }
 
 var (
-	// nounLike are gerunds that stand as nouns after "is".
+	// nounLike are gerunds that are nouns after "is".
 	nounLike = set(`acting painting building meeting reading writing running swimming cooking baking hiking camping dancing singing fishing gardening`)
-	// adjectives are participles that describe after "be", rather than tell what was done.
+	// adjectives are participles that describe a state after "be", not an action.
 	adjectives = set(`excited tired interested married divorced engaged worried concerned surprised scared lost done finished known
 		allergic retired experienced inspired amazed stressed relaxed pleased blessed bored confused thrilled loved open closed born used supposed involved
 		located based related determined dedicated committed limited prepared organized set overwhelmed exhausted convinced disappointed embarrassed

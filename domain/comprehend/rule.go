@@ -1,19 +1,21 @@
 package comprehend
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/annals-project/annals/domain/memory"
 )
 
-// readRules reads a standing instruction: an order that names no single occasion, or what all of a kind must or must not do.
+// readRules reads a permanent instruction: an order that is not about a single occasion, or what
+// all of a kind must or must not do.
 func readRules(d *document, s *sentence) []draft {
 	if s.question || len(s.tokens) < 3 || len(s.tokens) > maxClause || quotesSpeech(s) {
 		return nil
 	}
 	i := ruleStart(s.tokens)
 	announced := i > 0 && s.tokens[i-1].low == ":" && announcing[lowAt(s.tokens, i-2)]
-	if !standing(s.tokens, i, announced) && !obliges(s, i) && !bans(s, i, announced) {
+	if !isStandingOrder(s.tokens, i, announced) && !obliges(s, i) && !bans(s, i, announced) {
 		return nil
 	}
 	c := clause{doc: d, s: s, from: i, to: len(s.tokens), subj: i, subjEnd: i}
@@ -24,16 +26,17 @@ func readRules(d *document, s *sentence) []draft {
 	return []draft{c.draft(memory.Rule, line)}
 }
 
-// announcing words say, with a colon, that an instruction follows.
+// announcing words announce an instruction with a colon.
 var announcing = set(`rule remember reminder note policy important guideline instruction`)
 
-// ruleStart is where the instruction begins behind "Rule:", "Remember:", "and", "ok,".
+// ruleStart returns where the instruction begins after "Rule:", "Remember:", "and", "ok,".
 func ruleStart(tokens []token) int {
 	i := 0
 	for i < len(tokens)-1 {
 		low := tokens[i].low
 		switch {
-		case !tokens[i].word, interjections[low] && low != "please" && !(low == "no" && tokens[i+1].word) && low != "see" && low != "look":
+		case !tokens[i].word, interjections[low] && low != "please" && !(low == "no" && tokens[i+1].word) &&
+			low != "see" && low != "look":
 		case low == "new" && announcing[tokens[i+1].low] && lowAt(tokens, i+2) == ":":
 		case announcing[low] && (tokens[i+1].low == ":" || tokens[i+1].low == "," || tokens[i+1].low == "-"):
 		default:
@@ -44,9 +47,10 @@ func ruleStart(tokens []token) int {
 	return i
 }
 
-// standing reports whether tokens from i on are an order for every occasion: "Never deploy on Fridays", "Always run the tests",
-// "Don't push to main", "From now on, answer in French", "Please always call me Ana".
-func standing(tokens []token, i int, announced bool) bool {
+// isStandingOrder reports whether the tokens from i on are an order for every occasion: "Never
+// deploy on Fridays", "Always run the tests", "Don't push to main", "From now on, answer in
+// French", "Please always call me Ana".
+func isStandingOrder(tokens []token, i int, announced bool) bool {
 	begins := i
 	low := func(k int) string {
 		if k < 0 || k >= len(tokens) {
@@ -54,25 +58,7 @@ func standing(tokens []token, i int, announced bool) bool {
 		}
 		return tokens[k].low
 	}
-	forever := false
-	for _, open := range [][]string{{"from", "now", "on"}, {"going", "forward"}, {"in", "future"}, {"in", "the", "future"}, {"whenever"}, {"every", "time"}} {
-		match := true
-		for k, w := range open {
-			match = match && low(i+k) == w
-		}
-		if match {
-			forever = true
-			for i += len(open); i < len(tokens) && tokens[i].low != ","; i++ {
-				if len(open) > 1 && open[0] != "every" {
-					break
-				}
-			}
-			if low(i) == "," {
-				i++
-			}
-			break
-		}
-	}
+	i, forever := skipOpening(tokens, i)
 	for low(i) == "please" || low(i) == "," && forever {
 		i++
 	}
@@ -117,11 +103,46 @@ func standing(tokens []token, i int, announced bool) bool {
 	if low(i) == "make" && low(i+1) == "sure" && low(i+2) == "to" {
 		i += 3
 	}
-	return orders(tokens, i) && (tokens[begins].capital() || announced) && (everyTime(tokens, i+1) || low(i) != "let" && repeated(tokens, i+1) || choices[low(i)] && chooses(tokens, i+1) || yours(tokens, i))
+	return orders(tokens, i) && (tokens[begins].capital() || announced) &&
+		(everyTime(tokens, i+1) || low(i) != "let" && repeated(tokens, i+1) || choices[low(i)] && chooses(tokens, i+1) ||
+			yours(tokens, i))
 }
 
-// orders reports whether token i is the verb of an order with an object, and not one of the phrases that order nothing
-// ("never mind", "never heard of it", "don't worry") or a noun ("exercise and nature").
+// openings are the words before an order that make it permanent.
+var openings = [][]string{
+	{"from", "now", "on"},
+	{"going", "forward"},
+	{"in", "future"},
+	{"in", "the", "future"},
+	{"whenever"},
+	{"every", "time"},
+}
+
+// skipOpening returns the token after an opening at token i, and whether there is one. "Whenever" and
+// "every time" reach to the next comma.
+func skipOpening(tokens []token, i int) (next int, forever bool) {
+	for _, open := range openings {
+		if i+len(open) > len(tokens) ||
+			!slices.EqualFunc(open, tokens[i:i+len(open)], func(w string, t token) bool { return t.low == w }) {
+			continue
+		}
+		i += len(open)
+		if open[0] == "whenever" || open[0] == "every" {
+			for i < len(tokens) && tokens[i].low != "," {
+				i++
+			}
+		}
+		if i < len(tokens) && tokens[i].low == "," {
+			i++
+		}
+		return i, true
+	}
+	return i, false
+}
+
+// orders reports whether token i is the verb of an order with an object, and neither a phrase
+// without an order ("never mind", "never heard of it", "don't worry") nor a noun ("exercise and
+// nature").
 func orders(tokens []token, i int) bool {
 	if i >= len(tokens)-1 || idle[tokens[i].low] {
 		return false
@@ -129,21 +150,25 @@ func orders(tokens []token, i int) bool {
 	if !isBase(tokens[i].low) {
 		return commands(tokens, i)
 	}
-	if next := tokens[i+1].low; conjunctions[next] && next != "as" && next != "before" && next != "after" || beForms[next] || modals[next] || haveForms[next] {
+	if next := tokens[i+1].low; conjunctions[next] && next != "as" && next != "before" && next != "after" ||
+		beForms[next] || modals[next] || haveForms[next] {
 		return false
 	}
-	if _, also := is(tokens[i].low, past|participle); also && i > 0 && tokens[i-1].low == "never" && tokens[i].low != "put" && tokens[i].low != "run" && tokens[i].low != "set" && tokens[i].low != "let" {
+	if _, also := is(tokens[i].low, past|participle); also && i > 0 && tokens[i-1].low == "never" &&
+		tokens[i].low != "put" && tokens[i].low != "run" && tokens[i].low != "set" && tokens[i].low != "let" {
 		return false
 	}
-	return tokens[i+1].word && !vagueObjects[tokens[i+1].low] || tokens[i+1].low == "me" || tokens[i+1].low == "it" && i+2 < len(tokens) && prepositions[tokens[i+2].low]
+	return tokens[i+1].word && !vagueObjects[tokens[i+1].low] || tokens[i+1].low == "me" || tokens[i+1].low == "it" &&
+		i+2 < len(tokens) && prepositions[tokens[i+2].low]
 }
 
-// commands reports whether a word that the lexicon does not know is a verb all the same: between "never" or "always" and an
-// article, as in "Always salt the water".
+// commands reports whether a word outside of the lexicon is a verb: between "never" or "always" and
+// an article, as in "Always salt the water".
 func commands(tokens []token, i int) bool {
 	t := tokens[i]
 	before := lowAt(tokens, i-1)
-	if before != "never" && before != "always" || lexicon[t.low] != nil || t.capital() || adverbs[t.low] || determiners[t.low] || prepositions[t.low] || pronouns[t.low] || i+2 >= len(tokens) {
+	if before != "never" && before != "always" || lexicon[t.low] != nil || t.capital() || adverbs[t.low] ||
+		determiners[t.low] || prepositions[t.low] || pronouns[t.low] || i+2 >= len(tokens) {
 		return false
 	}
 	switch tokens[i+1].low {
@@ -153,25 +178,28 @@ func commands(tokens []token, i int) bool {
 	return false
 }
 
-// idle verbs order nothing of consequence after "never", "always" and "don't".
+// idle verbs make no instruction after "never", "always" and "don't".
 var idle = set(`mind worry know think forget hear feel want get see hesitate look seem remember understand give stop underestimate lose say believe doubt wait judge love enjoy hope dream wish be have believe miss try make need like`)
 
 // occasion reports whether the tokens name a single time or thing: "today", "this one", "yet".
 func occasion(tokens []token, i int) bool {
 	for ; i < len(tokens); i++ {
 		switch tokens[i].low {
-		case "today", "tonight", "tomorrow", "yet", "this", "that", "now", "here", "these", "those", "anymore", "there", "him", "her", "them", "too", "much":
+		case "today", "tonight", "tomorrow", "yet", "this", "that", "now", "here", "these", "those", "anymore", "there",
+			"him", "her", "them", "too", "much":
 			return true
 		}
 	}
 	return false
 }
 
-// general reports whether the tokens hold something that is so in every case: a plural, a name, "without".
+// general reports whether the tokens hold something for every case: a plural, a name, "without".
 func general(tokens []token, i int) bool {
 	for k := i + 1; k < len(tokens); k++ {
 		low := tokens[k].low
-		if low == "without" || low == "on" || low == "after" || low == "before" || low == "in" || low == "to" || low == "ever" || low == "unless" || low == "any" || low == "word" || low == "words" || low == "term" || low == "phrase" || isName(tokens[k]) {
+		if low == "without" || low == "on" || low == "after" || low == "before" || low == "in" || low == "to" ||
+			low == "ever" || low == "unless" || low == "any" || low == "word" || low == "words" || low == "term" ||
+			low == "phrase" || isName(tokens[k]) {
 			return true
 		}
 		if len(low) > 3 && strings.HasSuffix(low, "s") && !strings.HasSuffix(low, "ss") && k == len(tokens)-2 {
@@ -181,13 +209,14 @@ func general(tokens []token, i int) bool {
 	return false
 }
 
-// everyTime reports whether the tokens say that an order holds each time.
+// everyTime reports whether the tokens make an order hold each time.
 func everyTime(tokens []token, i int) bool {
 	for ; i+1 < len(tokens); i++ {
 		next := tokens[i+1].low
 		switch tokens[i].low {
 		case "every", "each", "any", "all":
-			if before := tokens[i-1].low; before == "before" || before == "after" || before == "on" || before == "for" || before == "in" || before == "at" || before == "with" || next == "time" {
+			if before := tokens[i-1].low; before == "before" || before == "after" || before == "on" || before == "for" ||
+				before == "in" || before == "at" || before == "with" || next == "time" {
 				return true
 			}
 		case "from":
@@ -205,7 +234,7 @@ func everyTime(tokens []token, i int) bool {
 	return false
 }
 
-// repeated reports whether the tokens say how often something is to be done: "every 90 days", "every night".
+// repeated reports whether the tokens give a frequency: "every 90 days", "every night".
 func repeated(tokens []token, i int) bool {
 	for ; i+1 < len(tokens); i++ {
 		if tokens[i].low != "every" {
@@ -219,18 +248,19 @@ func repeated(tokens []token, i int) bool {
 }
 
 var (
-	// personal verbs tell somebody something once.
+	// personal verbs address one person once.
 	personal = set(`tell ask invite remind`)
-	// granted verbs order something in "whenever I ask for a recipe, give me metric units", though nothing alone.
+	// granted verbs make an order in "whenever I ask for a recipe, give me metric units", but not
+	// alone.
 	granted = set(`give keep make try remember`)
-	// tasks are done again and again: "when you summarise, use bullet points".
+	// tasks are recurring: "when you summarise, use bullet points".
 	tasks    = set(`write answer reply respond summarise summarize review deploy commit merge refactor test translate explain format quote list release code ship cite draft name add change push create`)
 	answers  = set(`answers replies responses messages summaries emails e-mails code output text`)
 	speaking = set(`answer reply respond write speak talk`)
 )
 
-// yours reports whether an order is about the way in which somebody always writes or answers: "Keep your answers short", "Answer in
-// French", "Use my first name in e-mails".
+// yours reports whether an order is about how somebody always writes or answers: "Keep your answers
+// short", "Answer in French", "Use my first name in e-mails".
 func yours(tokens []token, i int) bool {
 	if occasion(tokens, i) {
 		return false
@@ -250,8 +280,8 @@ func yours(tokens []token, i int) bool {
 	return false
 }
 
-// choices are verbs of an order that chooses one way of two, and chooses reports whether the tokens name both: "Use tabs, not
-// spaces, in Makefiles".
+// choices are verbs of an order that chooses one of two ways, both of which its tokens name: "Use
+// tabs, not spaces, in Makefiles".
 var choices = set(`use prefer write say name put spell format`)
 
 func chooses(tokens []token, i int) bool {
@@ -269,114 +299,6 @@ func chooses(tokens []token, i int) bool {
 			return next == "of"
 		case "rather":
 			return next == "than"
-		}
-	}
-	return false
-}
-
-// bans reports whether the sentence forbids without a verb: "No deployments after 16:00 on Fridays", "No merges without a review".
-func bans(s *sentence, i int, announced bool) bool {
-	tokens := s.tokens
-	if tokens[i].low != "no" || i+2 >= len(tokens) || !tokens[i+1].word || s.tense != (tense{}) || hasFinite(tokens[i+1:]) {
-		return false
-	}
-	for k := i + 2; k < len(tokens)-1; k++ {
-		next := tokens[k+1].low
-		switch tokens[k].low {
-		case "on", "at":
-			if day, ok := strings.CutSuffix(next, "s"); ok && (timeUnits[day] || weekdays[day] != 0 || day == "weekend") {
-				return true
-			}
-		case "without":
-			if next == "a" || next == "an" || next == "prior" || next == "written" {
-				return true
-			}
-		case "after", "before":
-			if _, _, clock := (&dateReader{tokens: tokens}).clock(k + 1); clock {
-				return true
-			}
-		}
-	}
-	return announced
-}
-
-// hasFinite reports whether one of the tokens can only be a verb that agrees with a subject.
-func hasFinite(tokens []token) bool {
-	for _, t := range tokens {
-		if beForms[t.low] && t.low != "'s" || modals[t.low] || haveForms[t.low] || doForms[t.low] || pronouns[t.low] && t.low != "one" {
-			return true
-		}
-	}
-	return false
-}
-
-// generic reports whether a sentence speaks of all of a kind, at no time in particular: its subject has no article and is no name.
-func generic(s *sentence, i int) bool {
-	return !determiners[s.tokens[i].low] && len(s.dates) == 0 && !occasion(s.tokens, i) && !s.tokens[i+1].capital()
-}
-
-// beDone reports whether "be" and a participle stand at token i, perhaps behind "to".
-func beDone(tokens []token, i int) bool {
-	if lowAt(tokens, i) == "to" {
-		i++
-	}
-	return lowAt(tokens, i) == "be" && isPast(lowAt(tokens, i+1)) && lowAt(tokens, i+1) != "done" && lowAt(tokens, i+1) != "fixed"
-}
-
-// isPast reports whether a word is the participle of "must have gone".
-func isPast(low string) bool {
-	_, ok := is(low, participle)
-	return ok || low == "been"
-}
-
-// obliges reports whether the sentence says what all of a kind must do or must not do: "All pull requests must be reviewed",
-// "Nobody may deploy on Fridays", "Deployments are not allowed on Fridays", "Secrets must never be committed".
-func obliges(s *sentence, i int) bool {
-	tokens := s.tokens
-	if s.tense.past && !(isPast(lowAt(tokens, i+1)) && strings.HasSuffix(tokens[i].low, "s")) { // but "tickets labelled urgent must …"
-		return false
-	}
-	if tokens[i].low == "it" && beForms[lowAt(tokens, i+1)] { // "It is forbidden to share …"
-		k := i + 2
-		not := lowAt(tokens, k) == "not"
-		if not || lowAt(tokens, k) == "strictly" {
-			k++
-		}
-		low := lowAt(tokens, k)
-		return lowAt(tokens, k+1) == "to" && (not && (low == "allowed" || low == "permitted") || !not && (low == "forbidden" || low == "prohibited" || low == "mandatory"))
-	}
-	switch tokens[i].low {
-	case "i", "you", "it", "he", "she", "that", "this", "there", "they", "we", "what", "which", "if", "someone", "something":
-		return false
-	}
-	all := false
-	switch tokens[i].low {
-	case "all", "every", "each", "any", "no", "nobody", "everyone", "everybody", "anyone", "anybody", "only":
-		all = true
-	}
-	for k := i + 1; k < len(tokens)-1 && k < i+8; k++ {
-		low, next := tokens[k].low, tokens[k+1].low
-		plural := k > i+1 && strings.HasSuffix(tokens[i].low, "s") && len(tokens[i].low) > 3 && (isPast(tokens[i+1].low) || prepositions[tokens[i+1].low]) || // "Tickets labelled …"
-			strings.HasSuffix(tokens[k-1].low, "s") && len(tokens[k-1].low) > 3 || tokens[k-1].low == "data"
-		switch {
-		case (low == "must" || low == "shall") && (all || plural || tokens[i].low == "the") && next != "of" && !(next == "have" && (isPast(lowAt(tokens, k+2)) || !all && !plural)):
-			return true
-		case low == "may" && (all || next == "not" && plural):
-			return tokens[k].text == "may"
-		case (low == "should" || low == "can" || low == "cannot") && (tokens[i].low == "nobody" || tokens[i].low == "no" || tokens[i].low == "only") && k+1 < len(tokens) && isBase(next):
-			return true
-		case (low == "should" || (low == "have" || low == "need") && next == "to") && plural && generic(s, i) && beDone(tokens, k+1):
-			return true
-		case (low == "needs" || low == "requires") && (tokens[i].low == "every" || tokens[i].low == "each") && (determiners[next] || next == "to"):
-			return true
-		case low == "should" && (next == "always" || next == "never" || all && next == "be"):
-			return true
-		case (low == "is" || low == "are") && (tokens[i].low == "nobody" || tokens[i].low == "no" || tokens[i].low == "only") && (next == "allowed" || next == "permitted"):
-			return true
-		case low == "are" && next == "not" && k+2 < len(tokens) && (tokens[k+2].low == "allowed" || tokens[k+2].low == "permitted"), (low == "is" || low == "are") && (next == "forbidden" || next == "prohibited" || next == "mandatory"):
-			return true
-		case !tokens[k].word && low != "'" && low != `"` && low != "(" && low != ")" && low != "/":
-			return false
 		}
 	}
 	return false

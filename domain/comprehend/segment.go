@@ -10,37 +10,40 @@ import (
 
 // sentence is one sentence of the content, of the label or of a text in the metadata.
 type sentence struct {
-	start, end int    // span in the content
-	text       string // the span with control characters as spaces, the same length
-	tokens     []token
-	who        speaker // who says "I"
-	aside      bool    // from label or metadata: the span means nothing
-	question   bool
-	exclaimed  bool
-	tense      tense
-	dates      []dated // the date expressions in it, in order
-	named      []int   // where names begin that are subjects of statements
+	start, end   int    // span in the content
+	text         string // the span with control characters replaced by spaces
+	tokens       []token
+	who          speaker // the person who is "I"
+	fromMetadata bool    // from label or metadata: the span has no meaning
+	question     bool
+	exclaimed    bool
+	tense        tense
+	dates        []dated // the date expressions in it, in order
+	named        []int   // where names begin that are subjects of statements
 }
 
-// maxBlock is the longest run of text that is cut into sentences at once, in bytes. The rules of sentence boundaries look
-// ahead without limit, so an unbounded run could take quadratic time.
+// maxBlock is the longest run of text that is cut into sentences at once, in bytes. The rules of
+// sentence boundaries look ahead without limit, so a longer run could take quadratic time.
 const maxBlock = 2048
 
-// eachSentence calls yield for each sentence that is worth reading, until yield answers false. The sentence and what it
-// points to are used again for the next one.
+// eachSentence calls yield for each sentence to read, until yield returns false. The sentence and
+// what it refers to are reused for the next one.
 func (d *document) eachSentence(yield func(*sentence) bool) {
 	var s sentence
 	d.eachSpan(func(start, end int, who speaker) bool {
 		if end-start > MaxSentence || end-start < 2 || !utf8.ValidString(d.content[start:end]) {
 			return true
 		}
-		s = sentence{start: start, end: end, text: mask(d.content[start:end]), who: who, tokens: s.tokens, dates: s.dates[:0], named: s.named[:0]}
+		s = sentence{
+			start: start, end: end, text: mask(d.content[start:end]), who: who, tokens: s.tokens,
+			dates: s.dates[:0], named: s.named[:0],
+		}
 		d.prepare(&s)
 		return yield(&s)
 	})
 }
 
-// prepare fills in what all rules ask of a sentence.
+// prepare sets what all rules need of a sentence.
 func (d *document) prepare(s *sentence) {
 	s.tokens = tokenize(s.text, s.tokens[:0])
 	for i := len(s.tokens) - 1; i >= 0 && !s.tokens[i].word; i-- {
@@ -51,7 +54,8 @@ func (d *document) prepare(s *sentence) {
 			s.exclaimed = true
 		}
 	}
-	// What follows the end of the sentence without a letter is a mark of whoever kept it: "… on Fridays. -> 1,25".
+	// Marks without a letter after the end of the sentence were added by a program: "… on Fridays.
+	// -> 1,25".
 	letters := len(s.tokens)
 	for letters > 0 && !hasLetter(s.tokens[letters-1].text) {
 		letters--
@@ -63,7 +67,7 @@ func (d *document) prepare(s *sentence) {
 		}
 	}
 	s.tense = tenseOf(s.tokens)
-	s.dates = findDates(s, d.said)
+	s.dates = findDates(s, d.occurredAt)
 }
 
 func hasLetter(text string) bool { return strings.IndexFunc(text, unicode.IsLetter) >= 0 }
@@ -128,22 +132,25 @@ func (d *document) eachSpan(yield func(start, end int, who speaker) bool) {
 	flush()
 }
 
-// continues reports whether a line goes on with the sentence of the block before it, as in text wrapped at a column.
+// continues reports whether a line continues the sentence of the block before it, as in text
+// wrapped at a column.
 func (d *document) continues(start, end int, line string) bool {
 	before := strings.TrimRightFunc(d.content[start:end], unicode.IsSpace)
 	last, _ := utf8.DecodeLastRuneInString(before)
 	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(line, unicode.IsSpace))
 	width := len(before) - (strings.LastIndexByte(before, '\n') + 1)
-	return end-start < maxBlock && width >= 40 && !strings.ContainsRune(".!?:;", last) && (unicode.IsLower(first) || hanging(before) || last == ',' || unicode.IsLower(last) && unicode.IsLetter(first))
+	return end-start < maxBlock && width >= 40 && !strings.ContainsRune(".!?:;", last) &&
+		(unicode.IsLower(first) || hanging(before) || last == ',' || unicode.IsLower(last) && unicode.IsLetter(first))
 }
 
 // hanging reports whether a line ends with a word that cannot end a sentence: "to", "the".
 func hanging(line string) bool {
 	last := line[strings.LastIndexByte(line, ' ')+1:]
-	return len(last) < 8 && (determiners[last] || last == "to" || last == "of" || last == "and" || last == "for" || last == "at" || last == "from" || last == "with")
+	return len(last) < 8 && (determiners[last] || last == "to" || last == "of" || last == "and" || last == "for" ||
+		last == "at" || last == "from" || last == "with")
 }
 
-// bulletEnd is where the text of a list item or a heading begins, 0 for other lines.
+// bulletEnd returns where the text of a list item or a heading begins, 0 for other lines.
 func bulletEnd(line string) int {
 	i := len(line) - len(strings.TrimLeft(line, " \t"))
 	rest := line[i:]
@@ -223,7 +230,7 @@ func abbreviated(text, next string) bool {
 	return titles[word] || abbreviations[word] && !unicode.IsUpper(r)
 }
 
-// trimSpan takes white space off both ends of a span.
+// trimSpan removes white space from both ends of a span.
 func trimSpan(text string, from, to int) (int, int) {
 	from += len(text[from:to]) - len(strings.TrimLeftFunc(text[from:to], unicode.IsSpace))
 	to -= len(text[from:to]) - len(strings.TrimRightFunc(text[from:to], unicode.IsSpace))

@@ -7,13 +7,15 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 )
 
-// reader is one named rule: it reads one kind of statement in a clause and answers nothing where it is not sure.
+// reader is one named rule: it reads one kind of statement in a clause, and returns nothing if it
+// is not sure.
 type reader struct {
 	name string
 	read func(*clause) []draft
 }
 
-// readSentence derives what one sentence says: dates, instructions, then what each of its clauses states, then names.
+// readSentence derives the memories of a sentence: dates, instructions, then what each clause
+// states, then names.
 func readSentence(d *document, s *sentence) []draft {
 	drafts := readAnchors(d, s)
 	if s.who.machine || !d.english {
@@ -26,7 +28,7 @@ func readSentence(d *document, s *sentence) []draft {
 		drafts = append(drafts, rules...)
 	} else if !quotesSpeech(s) {
 		parts := clauseSpans(s)
-		if s.question { // what stands before "- want to see it?" is no question
+		if s.question { // the words before "- want to see it?" are not a question
 			parts = parts[:len(parts)-1]
 		}
 		for _, part := range parts {
@@ -34,7 +36,8 @@ func readSentence(d *document, s *sentence) []draft {
 				continue
 			}
 			whole, ok := parse(d, s, part[0], part[1])
-			if ok && whole.kind == named && (sayings[whole.lemma] && !commonNouns[whole.low(whole.subj)] || whole.plural && whole.low(whole.subjEnd-1) == "i" || properName(s.tokens[whole.subj])) {
+			if ok && whole.kind == named && (sayings[whole.lemma] && !commonNouns[whole.low(whole.subj)] || whole.plural &&
+				whole.low(whole.subjEnd-1) == "i" || properName(s.tokens[whole.subj])) {
 				s.named = append(s.named, s.tokens[whole.subj].at)
 			}
 			if !ok || whole.addressed {
@@ -67,13 +70,14 @@ func changeLine(tokens []token) bool {
 
 var changes = set(`fix feat chore refactor docs test tests build ci perf style revert wip hotfix bugfix`)
 
-// sayings are verbs whose subject is somebody, so that a capital before one is that of a name.
+// sayings are verbs whose subject is a person, so a capital before one is that of a name.
 var sayings = set(`say tell think suggest ask believe want know promise claim argue mention explain recommend reply answer prefer love like hate hope agree disagree doubt insist complain warn confirm`)
 
 // maxClause is the longest clause that is read, in tokens.
 const maxClause = 45
 
-// readClause applies the rules of all kinds to a clause. What says who somebody is or belongs to is no plain claim as well.
+// readClause applies the rules of all kinds to a clause. A clause that states an identity or a
+// membership is not also a plain claim.
 func readClause(c *clause) []draft {
 	drafts := readObservation(c)
 	if len(drafts) > 0 {
@@ -99,8 +103,8 @@ kinds:
 	return drafts
 }
 
-// withName puts the name that is the subject before the other names: a rule that read the clause takes it for one, also where
-// its capital could be that of the sentence.
+// withName puts the subject first if it is a name: a rule that read the clause takes it for one,
+// even if its capital could be that of the sentence.
 func (c *clause) withName(names []string) []string {
 	end := nameEnd(c.s.tokens[:c.subjEnd], c.subj)
 	name := flat(c.text(c.subj, end))
@@ -110,7 +114,8 @@ func (c *clause) withName(names []string) []string {
 	return append([]string{name}, names...)
 }
 
-// draft is a memory of the clause. It cites the sentence, or the clause alone where the sentence is long.
+// draft returns a memory of the clause. It cites the sentence, or only the clause if the sentence
+// is long.
 func (c *clause) draft(kind, line string) draft {
 	d := draft{kind: kind, line: line, entities: c.entityNames()}
 	if len(c.s.text) > MaxExcerpt {
@@ -119,16 +124,16 @@ func (c *clause) draft(kind, line string) draft {
 	}
 	for _, date := range c.s.dates {
 		if date.relative && date.from >= c.from && date.to <= c.to {
-			d.basis = append(d.basis, anchorLine(c.s, date, c.doc.said))
+			d.basis = append(d.basis, anchorLine(c.s, date, c.doc.occurredAt))
 		}
 	}
 	return d
 }
 
-// claim is a claim of the clause about a subject, "" when it has no line.
+// claim returns a claim of the clause about a subject, none if the clause has no line.
 func (c *clause) claim(subject, attribute string) []draft {
 	line := c.line()
-	attribute = foldAttribute(attribute)
+	attribute = normalizeAttribute(attribute)
 	if line == "" || subject == "" || attribute == "" {
 		return nil
 	}
@@ -137,7 +142,8 @@ func (c *clause) claim(subject, attribute string) []draft {
 	return []draft{d}
 }
 
-// entityNames are the names in the clause, the speaker's first where it is spoken of.
+// entityNames returns the names in the clause, first that of the speaker if the clause is about the
+// speaker.
 func (c *clause) entityNames() []string {
 	var names []string
 	if c.s.who.name != "" && (c.kind == first || c.kind == firstPlural || c.kind == ours) {
@@ -151,14 +157,16 @@ func (c *clause) entityNames() []string {
 	return names
 }
 
-// clauseSpans cuts a sentence where another statement begins: at a dash or a semicolon, and where a conjunction or a comma is
-// followed by a new subject.
+// clauseSpans cuts a sentence into clauses: at a dash or a semicolon, and before a conjunction or
+// after a comma if a new subject follows.
 func clauseSpans(s *sentence) [][2]int {
 	tokens := s.tokens
 	var spans [][2]int
 	from := 0
 	cut := func(to, next int) {
-		if next < len(tokens) && !hasVerb(tokens[from:to]) && (tokens[next-1].word || tokens[next-1].low == "," && (isName(tokens[next]) && tokens[next].low != "i" || s.onlyDate(from, to))) {
+		if next < len(tokens) && !hasVerb(tokens[from:to]) &&
+			(tokens[next-1].word || tokens[next-1].low == "," &&
+				(isName(tokens[next]) && tokens[next].low != "i" || s.onlyDate(from, to))) {
 			return // "My colleagues and I went", "Bo, Cy and Dee are", "Last week, I went"
 		}
 		if to > from {
@@ -175,13 +183,15 @@ func clauseSpans(s *sentence) [][2]int {
 		case t.low == ";" || t.low == "…" || len(t.low) > 1 && t.low[0] == '.' || t.low[0] == '!' || t.low[0] == '?',
 			!t.word && next.gap && isDash(t.low), t.low == "—", t.low == ":":
 			cut(i, i+1)
-		case t.low == "," && (next.low == "which" || next.low == "who" || next.low == "where" || next.low == "so" || next.low == "but"):
+		case t.low == "," && (next.low == "which" || next.low == "who" || next.low == "where" || next.low == "so" ||
+			next.low == "but"):
 			cut(i, i+1)
 		case t.low == "," && i+2 < len(tokens) && isName(next) && !conditions[tokens[from].low] && happened(tokens[i+2].low):
 			cut(i, i+1) // "Idris is out sick, Wen finished the importer"
-		case t.low == "," && asides[next.low], t.low == "," && startsClause(tokens, i+1):
+		case t.low == "," && questionStarts[next.low], t.low == "," && startsClause(tokens, i+1):
 			cut(i, i+1)
-		case splitters[t.low] && tokens[i-1].low != "both" && (startsClause(tokens, i+1) || startsClause(tokens, s.afterDate(i+1))):
+		case splitters[t.low] && tokens[i-1].low != "both" &&
+			(startsClause(tokens, i+1) || startsClause(tokens, s.afterDate(i+1))):
 			cut(i, i+1)
 		}
 	}
@@ -189,7 +199,7 @@ func clauseSpans(s *sentence) [][2]int {
 	return spans
 }
 
-// conditions begin what is not said to be so.
+// conditions begin clauses that are not stated as facts.
 var conditions = set(`if unless when whenever suppose supposing imagine once until before after while because since as had`)
 
 func happened(low string) bool {
@@ -197,20 +207,23 @@ func happened(low string) bool {
 	return ok && eventVerbs[lemma]
 }
 
-// hasVerb reports whether one of the tokens is a verb. What can be a noun as well ("my partner") counts behind a pronoun only.
+// hasVerb reports whether one of the tokens is a verb. A word that can be a noun as well ("my
+// partner") counts only after a pronoun.
 func hasVerb(tokens []token) bool {
 	for i, t := range tokens {
 		if _, ok := is(t.low, third|past|participle|gerund); ok || beForms[t.low] || modals[t.low] || haveForms[t.low] {
 			return true
 		}
-		if _, ok := is(t.low, base); ok && i > 0 && t.low != "last" && (pronouns[tokens[i-1].low] || adverbs[tokens[i-1].low] || tokens[i-1].low == "to") {
+		if _, ok := is(t.low, base); ok && i > 0 && t.low != "last" &&
+			(pronouns[tokens[i-1].low] || adverbs[tokens[i-1].low] || tokens[i-1].low == "to") {
 			return true
 		}
 	}
 	return false
 }
 
-// onlyDate reports whether the tokens [from, to) are a date expression and small words before it.
+// onlyDate reports whether the tokens [from, to) are only a date expression with small words before
+// it.
 func (s *sentence) onlyDate(from, to int) bool {
 	for _, d := range s.dates {
 		if d.to != to || d.from < from {
@@ -226,7 +239,8 @@ func (s *sentence) onlyDate(from, to int) bool {
 	return false
 }
 
-// afterDate is the token behind a date expression and a comma at token i, past the end where there is none.
+// afterDate returns the token after a date expression and a comma at token i, past the end if there
+// is none.
 func (s *sentence) afterDate(i int) int {
 	for _, d := range s.dates {
 		if d.from == i {
@@ -239,20 +253,23 @@ func (s *sentence) afterDate(i int) int {
 	return len(s.tokens)
 }
 
-// asides begin, behind a comma, a question or a request: "I want to parse dates, can you help?"
-var asides = set(`can could would do does did how what why is are please let here any haha lol huh right though thanks`)
+// questionStarts begin a question or a request after a comma: "I want to parse dates, can you
+// help?"
+var questionStarts = set(`can could would do does did how what why is are please let here any haha lol huh right though thanks`)
 
 var splitters = set(`and but so or yet though although plus while whereas`)
 
 func isDash(low string) bool { return low == "-" || low == "–" || low == "--" || low == "—" }
 
-// startsClause reports whether a pronoun that can only be a subject, with a verb behind it, begins at token i.
+// startsClause reports whether token i is a pronoun that can only be a subject, with a verb after
+// it.
 func startsClause(tokens []token, i int) bool {
 	if i+1 >= len(tokens) {
 		return false
 	}
 	next := tokens[i+1].low
-	if isName(tokens[i]) && (beForms[next] && next != "'s" && next != "be" || modals[next] && next != "'d" || next == "has") {
+	if isName(tokens[i]) && (beForms[next] && next != "'s" && next != "be" || modals[next] && next != "'d" ||
+		next == "has") {
 		return true
 	}
 	switch tokens[i].low {
@@ -270,7 +287,8 @@ func startsClause(tokens []token, i int) bool {
 	return false
 }
 
-// quotesSpeech reports whether the sentence quotes words in the first person, so that nobody knows whose they are.
+// quotesSpeech reports whether the sentence quotes words in the first person, whose speaker is
+// unknown.
 func quotesSpeech(s *sentence) bool {
 	inside, seen := false, false
 	for _, t := range s.tokens {

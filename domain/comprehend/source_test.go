@@ -80,7 +80,10 @@ func TestLabelAndMetadata(t *testing.T) {
 		{"date in the label", "Planning for 3 June 2025", "Ana", ``, []string{`temporal-anchor: "3 June 2025" is Tuesday, 3 June 2025`}},
 		{
 			"statement in the label", "Bo moved the demo to 3 June 2025", "Ana", ``,
-			[]string{`temporal-anchor: "3 June 2025" is Tuesday, 3 June 2025`, "observation: Bo moved the demo to 3 June 2025", "claim: The demo is on 3 June 2025"},
+			[]string{
+				`temporal-anchor: "3 June 2025" is Tuesday, 3 June 2025`,
+				"observation: Bo moved the demo to 3 June 2025", "claim: The demo is on 3 June 2025",
+			},
 		},
 		{"title in the label", "Weekly Sync With Bo About Apollo", "Ana", ``, nil},
 		{"speaker in the label", "Ana, session 3", "Ana", ``, nil},
@@ -97,16 +100,25 @@ func TestLabelAndMetadata(t *testing.T) {
 		{"too deep to be the author's", "", "Ana", `{"repo":{"config":{"email":"ci@example.com"}}}`, nil},
 		{
 			"preferences", "", "Ana", `{"preferences":{"theme":"dark"},"favouriteEditor":"Helix","timezone":"Europe/Berlin"}`,
-			[]string{"claim: Ana's preferred theme is dark", "claim: Ana's favourite editor is Helix", "claim: Ana's time zone is Europe/Berlin"},
+			[]string{
+				"claim: Ana's preferred theme is dark", "claim: Ana's favourite editor is Helix",
+				"claim: Ana's time zone is Europe/Berlin",
+			},
 		},
 		{"rules", "", "", `{"rules":["Never deploy on Fridays.","x"]}`, []string{"rule: Never deploy on Fridays"}},
 		{
 			"dates", "", "", `{"due":"2025-06-03","launchDate":"2025-06-04","created_at":"2025-01-01T00:00:00Z","end":"soon"}`,
-			[]string{`temporal-anchor: due: "2025-06-03" is Tuesday, 3 June 2025`, `temporal-anchor: launch date: "2025-06-04" is Wednesday, 4 June 2025`},
+			[]string{
+				`temporal-anchor: due: "2025-06-03" is Tuesday, 3 June 2025`,
+				`temporal-anchor: launch date: "2025-06-04" is Wednesday, 4 June 2025`,
+			},
 		},
 		{
 			"texts", "", "Ana", `{"summary":"Bo moved the launch to 3 June 2025. Thanks!"}`,
-			[]string{`temporal-anchor: "3 June 2025" is Tuesday, 3 June 2025`, "observation: Bo moved the launch to 3 June 2025", "claim: The launch is on 3 June 2025", "mention: Ana mentions Bo"},
+			[]string{
+				`temporal-anchor: "3 June 2025" is Tuesday, 3 June 2025`,
+				"observation: Bo moved the launch to 3 June 2025", "claim: The launch is on 3 June 2025", "mention: Ana mentions Bo",
+			},
 		},
 		{"role in a dialogue", "", "Ana", `{"role":"assistant"}`, nil},
 		{"technical fields", "", "Ana", `{"id":17,"tags":["a","b"],"source":"slack","url":"https://example.com","score":0.5,"nested":{"a":[{"b":null}]},"ok":true}`, nil},
@@ -116,7 +128,10 @@ func TestLabelAndMetadata(t *testing.T) {
 		{"deep", "", "Ana", strings.Repeat("[", 5000) + strings.Repeat("]", 5000), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			in := comprehend.Input{Content: "Hello there. And good bye.", Label: tc.label, Author: tc.author, Metadata: json.RawMessage(tc.metadata)}
+			in := comprehend.Input{
+				Content: "Hello there. And good bye.", Label: tc.label, Author: tc.author,
+				Metadata: json.RawMessage(tc.metadata),
+			}
 			if diff := cmp.Diff(tc.want, lines(in, false)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -140,7 +155,8 @@ func TestInputs(t *testing.T) {
 		}
 		return got[i]
 	}
-	source, anchor, event, claim := datapoint.NodeID(dataPoint, 1), find(memory.TemporalAnchor), find(memory.Observation), find(memory.Claim)
+	source, anchor, event, claim := datapoint.NodeID(dataPoint,
+		1), find(memory.TemporalAnchor), find(memory.Observation), find(memory.Claim)
 	if !slices.Contains(event.Inputs, source) || !slices.Contains(event.Inputs, anchor.ID) {
 		t.Errorf("the event is built from %v", event.Inputs)
 	}
@@ -155,12 +171,16 @@ func TestInputs(t *testing.T) {
 func TestExcerpts(t *testing.T) {
 	const content = "Good morning!  I moved\tthe launch to 3 June 2025, 🎉 and I love tea. Bye."
 	for _, m := range extract(content, "Ana") {
-		if want := "I moved\tthe launch to 3 June 2025, 🎉 and I love tea."; m.Excerpt != want || content[m.Start:m.End] != want {
+		if want := "I moved\tthe launch to 3 June 2025, 🎉 and I love tea."; m.Excerpt != want ||
+			content[m.Start:m.End] != want {
 			t.Errorf("%q cites %q", m.Content, m.Excerpt)
 		}
 	}
 	long := strings.Repeat("word ", 100)
-	in := comprehend.Input{DataPoint: dataPoint, Revision: 1, Content: long, Author: "Ana", Metadata: json.RawMessage(`{"team":"platform"}`), OccurredAt: monday}
+	in := comprehend.Input{
+		DataPoint: dataPoint, Revision: 1, Content: long, Author: "Ana",
+		Metadata: json.RawMessage(`{"team":"platform"}`), OccurredAt: monday,
+	}
 	if got := comprehend.Extract(in); len(got) != 1 || got[0].Excerpt != strings.TrimSpace(long[:comprehend.MaxExcerpt]) {
 		t.Errorf("a long first sentence is cited as %+v", got)
 	}

@@ -8,17 +8,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// speaker is who says "I". The zero speaker is nobody known: a sentence is then kept as it stands.
+// speaker is the person who is "I". The zero speaker is unknown: a sentence then stays as it is.
 type speaker struct {
 	name    string // as written, on one line
-	machine bool   // an assistant, a system, a bot: what it says of itself is no memory
+	machine bool   // an assistant, a system, a bot: its statements about itself are not memories
 }
 
 // maxName is the longest name of a speaker, in bytes.
 const maxName = 60
 
-// authorOf is who speaks in a data point without turns: the author, under the name that the label gives where the author's
-// id is no name.
+// authorOf returns the speaker of a data point without turns: the author, by the name in the label
+// if the author's id is not a name.
 func authorOf(author, label string) speaker {
 	id := flat(author)
 	if len(id) > maxName {
@@ -33,7 +33,7 @@ func authorOf(author, label string) speaker {
 			return speaker{name: name, machine: true}
 		}
 		return speaker{name: name}
-	case name != "" && (fold(name) == fold(id) || opaque(id) || hasFirst(name, id)):
+	case name != "" && (normalize(name) == normalize(id) || opaque(id) || hasFirst(name, id)):
 		return speaker{name: name}
 	}
 	return speaker{name: id}
@@ -45,7 +45,7 @@ func hasFirst(name, id string) bool {
 	return strings.EqualFold(first, id)
 }
 
-// opaque reports whether an author's id says nothing to a person: a UUID, a number, a key.
+// opaque reports whether an author's id has no meaning to a person: a UUID, a number, a key.
 func opaque(id string) bool {
 	if _, err := uuid.Parse(id); err == nil {
 		return true
@@ -54,7 +54,7 @@ func opaque(id string) bool {
 	return digits || strings.ContainsAny(id, "@|:/_")
 }
 
-// labelSpeaker is the speaker that a label of the shape "Ana, session 3" names.
+// labelSpeaker returns the speaker that a label of the shape "Ana, session 3" names.
 func labelSpeaker(label string) string {
 	cut := strings.IndexAny(label, ",|(·")
 	for _, dash := range []string{" - ", " – ", " — ", ": "} {
@@ -70,18 +70,21 @@ func labelSpeaker(label string) string {
 		return ""
 	}
 	for _, word := range sittings {
-		if i := strings.Index(rest, word); i >= 0 {
+		if strings.Contains(rest, word) {
 			return name
 		}
 	}
 	return ""
 }
 
-// sittings are the words of a label that say that its first part is who speaks.
-var sittings = []string{"session", "turn", "message", "chat", "conversation", "call", "interview", "dialog", "speaker", "said", "speaking", "utterance"}
+// sittings are words of a label whose first part names the speaker.
+var sittings = []string{
+	"session", "turn", "message", "chat", "conversation", "call", "interview", "dialog",
+	"speaker", "said", "speaking", "utterance",
+}
 
-// personName reports whether text has the shape of a person's name: one to three words that begin with a capital, none of
-// them a word that heads a section or a kind of document.
+// personName reports whether text has the shape of a person's name: one to three capitalised words,
+// none of which heads a section or a kind of document.
 func personName(text string) bool {
 	words := strings.Fields(text)
 	if len(words) == 0 || len(words) > 3 || len(text) > maxName {
@@ -106,12 +109,13 @@ func personName(text string) bool {
 	return true
 }
 
-// maxSpeakers is how many names of speakers are told apart in one revision.
+// maxSpeakers is the most names of speakers of a revision.
 const maxSpeakers = 256
 
-// findSpeakers decides whether the content is a written dialogue. One turn is enough where its name is known or a role, or
-// where the whole content is one turn in the first person; else some name must come again, or the turns must be in the first
-// person: "Storage: Postgres" over "Cache: Redis" is a list. What a machine writes has no turns, only examples of them.
+// findSpeakers decides whether the content is a written dialogue. One turn is enough if its name is
+// known or a role, or if the content is one turn in the first person. Else a name must repeat, or
+// the turns must be in the first person: "Storage: Postgres" above "Cache: Redis" is a list. What a
+// machine writes has no turns, only examples of them.
 func (d *document) findSpeakers() {
 	if d.author.machine {
 		return
@@ -124,7 +128,7 @@ func (d *document) findSpeakers() {
 		if skip == 0 {
 			continue
 		}
-		key := fold(name)
+		key := normalize(name)
 		if turns[key] == 0 && len(turns) >= maxSpeakers {
 			continue
 		}
@@ -152,19 +156,20 @@ func (d *document) findSpeakers() {
 	}
 }
 
-// turn is the speaker that a line of a dialogue begins with, and where what is said begins; skip is 0 for other lines.
+// turn returns the speaker that a line of a dialogue begins with, and where the words begin; skip
+// is 0 for other lines.
 func (d *document) turn(line string) (name string, skip int) {
 	if !d.chat {
 		return "", 0
 	}
 	name, skip = turnOf(line)
-	if skip == 0 || !d.speakers[fold(name)] {
+	if skip == 0 || !d.speakers[normalize(name)] {
 		return "", 0
 	}
 	return name, skip
 }
 
-// speakerOf is who a turn's name stands for.
+// speakerOf returns the speaker for the name of a turn.
 func (d *document) speakerOf(name string) speaker {
 	low := strings.ToLower(name)
 	switch {
@@ -183,7 +188,8 @@ func roleOf(name string) bool {
 	return machines[low] || people[low]
 }
 
-// turnOf is the name and the beginning of what is said in a line such as "Ana: …", "[10:02] Ana: …", "**Ana** (10:02): …".
+// turnOf returns the name and the beginning of the words in a line such as "Ana: …", "[10:02] Ana:
+// …", "**Ana** (10:02): …".
 func turnOf(line string) (name string, skip int) {
 	i := len(line) - len(strings.TrimLeft(line, " \t"))
 	rest := line[i:]
@@ -206,7 +212,7 @@ func turnOf(line string) (name string, skip int) {
 	}
 	head := window[:colon]
 	if open := strings.IndexAny(head, "([,"); open > 0 && strings.ContainsAny(head[open:], "0123456789") {
-		// The time stands between the name and the colon, and may hold a colon itself.
+		// The time is between the name and the colon, and may contain a colon itself.
 		head = head[:open]
 		if strings.IndexByte(window[open:], ':') >= 0 {
 			if end := strings.IndexAny(window[open+1:], ")]"); end >= 0 {
@@ -229,7 +235,8 @@ func turnOf(line string) (name string, skip int) {
 	return flat(name), skip
 }
 
-// clockBefore is how many bytes a time of day takes at the beginning of a line ("10:02 Ana: …").
+// clockBefore returns the length in bytes of a time of day at the beginning of a line ("10:02 Ana:
+// …").
 func clockBefore(line string) int {
 	i := 0
 	for i < len(line) && i < 12 && strings.IndexByte(" 0123456789:", line[i]) >= 0 {

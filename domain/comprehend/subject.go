@@ -2,10 +2,11 @@ package comprehend
 
 import "strings"
 
-// subjectKey is the subject of the clause as claims compare it: the speaker for "I", "ana's daughter" for "my daughter". An
-// unknown speaker is "i": without an author, who says "I" is one and the same unknown person.
+// subjectKey returns the subject of the clause as claims compare it: the speaker for "I", "ana's
+// daughter" for "my daughter". An unknown speaker is "i": without an author, "I" is always the same
+// unknown person.
 func (c *clause) subjectKey() string {
-	who := fold(c.s.who.name)
+	who := normalize(c.s.who.name)
 	switch c.kind {
 	case first:
 		if who == "" {
@@ -26,7 +27,7 @@ func (c *clause) subjectKey() string {
 			key = both + " and " + who
 		}
 		return key
-	default: // a name or a thing is its own words
+	default: // a name or a thing as it is
 	}
 	end := c.subj
 	for end < c.subjEnd && c.low(end) != "(" && c.low(end) != "<" { // "Sam (he/him)"
@@ -39,10 +40,10 @@ func (c *clause) foldTokens(from, to int) string {
 	if from >= to {
 		return ""
 	}
-	return fold(c.text(from, to))
+	return normalize(c.text(from, to))
 }
 
-// text is the tokens [from, to) as written.
+// text returns the tokens [from, to) as written.
 func (c *clause) text(from, to int) string {
 	if from >= to {
 		return ""
@@ -50,8 +51,8 @@ func (c *clause) text(from, to int) string {
 	return c.s.text[c.s.tokens[from].at:c.s.tokens[to-1].end()]
 }
 
-// owned reads the subject as something of somebody: "Ana's favourite editor", "my birthday", "the name of the ship", "the
-// launch date". It answers the owner as a subject key and the thing owned.
+// owned reads the subject as something owned: "Ana's favourite editor", "my birthday", "the name of
+// the ship", "the launch date". It returns the owner as a subject key and the thing owned.
 func (c *clause) owned() (owner, attribute string, ok bool) {
 	switch c.kind {
 	case ours, named:
@@ -86,11 +87,12 @@ func (c *clause) owned() (owner, attribute string, ok bool) {
 	return "", "", false
 }
 
-// firstOwner is the subject key of "my" and "our" at the subject, and ownerAt of those at token i.
+// firstOwner returns the subject key of "my" and "our" at the subject, and ownerAt of those at
+// token i.
 func (c *clause) firstOwner() string { return c.ownerAt(c.subj) }
 
 func (c *clause) ownerAt(i int) string {
-	who := fold(c.s.who.name)
+	who := normalize(c.s.who.name)
 	switch {
 	case who == "" && c.low(i) == "our":
 		return "we"
@@ -102,13 +104,14 @@ func (c *clause) ownerAt(i int) string {
 	return who
 }
 
-// object is the noun phrase or the infinitive at token i: up to the next conjunction or mark. ok is false when it cannot be
-// understood alone.
+// object returns the noun phrase or infinitive at token i, up to the next conjunction or mark. ok
+// is false if it cannot be understood alone.
 func (c *clause) object(i int) (text string, end int, ok bool) {
 	for i < c.to && adverbs[c.low(i)] {
 		i++
 	}
-	if i >= c.to || vagueObjects[c.low(i)] || c.low(i) == "their" || c.low(i) == "its" || c.low(i) == "his" || c.low(i) == "her" {
+	if i >= c.to || vagueObjects[c.low(i)] || c.low(i) == "their" || c.low(i) == "its" || c.low(i) == "his" ||
+		c.low(i) == "her" {
 		return "", i, false
 	}
 	if c.low(i) == "the" && !commonGround[c.low(i+1)] && !isName(c.s.tokens[min(i+1, c.to-1)]) {
@@ -120,7 +123,9 @@ func (c *clause) object(i int) (text string, end int, ok bool) {
 		if end > i && c.nowadays(end) {
 			break
 		}
-		if conjunctions[t.low] && t.low != "and" && t.low != "as" && t.low != "before" && t.low != "after" && t.low != "or" || !t.word && t.low != "`" && t.low != `"` && t.low != "'" && t.low != "(" && t.low != ")" && t.low != "&" && t.low != "/" && t.low != "," {
+		if conjunctions[t.low] && t.low != "and" && t.low != "as" && t.low != "before" && t.low != "after" &&
+			t.low != "or" || !t.word && t.low != "`" && t.low != `"` && t.low != "'" && t.low != "(" && t.low != ")" &&
+			t.low != "&" && t.low != "/" && t.low != "," {
 			break
 		}
 		end++
@@ -132,7 +137,8 @@ func (c *clause) object(i int) (text string, end int, ok bool) {
 		return "", i, false
 	}
 	for k := i; k < end; k++ {
-		if low := c.low(k); low == "this" || low == "these" || low == "those" || low == "certain" || low == "he" || low == "she" {
+		if low := c.low(k); low == "this" || low == "these" || low == "those" || low == "certain" || low == "he" ||
+			low == "she" {
 			return "", i, false
 		}
 	}
@@ -160,12 +166,16 @@ func (c *clause) nowadays(i int) bool {
 var commonGround = set(`outdoors beach ocean sea mountains rain snow piano guitar violin cello drums flute trumpet saxophone clarinet ukulele cold heat city countryside sun sunshine
 	water internet night moon stars sky earth world environment forest woods lake weather gym theatre theater cinema opera ballet harp bass banjo accordion keyboard trombone`)
 
-// trimAttribute is the part of an object that a claim is compared by: up to a bracket or a word of time or degree.
+// trimAttribute is the part of an object that a claim is compared by: up to a bracket or a word of
+// time or degree.
 func trimAttribute(text string) string {
 	if i := strings.IndexByte(text, '('); i > 0 {
 		text = text[:i]
 	}
-	for _, word := range []string{" now", " anymore", " any more", " these days", " lately", " today", " at the moment", " so much", " a lot", " very much", " too"} {
+	for _, word := range []string{
+		" now", " anymore", " any more", " these days", " lately", " today", " at the moment",
+		" so much", " a lot", " very much", " too",
+	} {
 		if i := strings.Index(strings.ToLower(text), word); i > 0 && i <= len(text) {
 			text = text[:i]
 		}

@@ -11,8 +11,8 @@ type token struct {
 	text string // as written
 	low  string // in lower case, with a straight apostrophe; the parts of a contraction are written out ("n't" is "not")
 	at   int    // byte offset in the text of the sentence
-	word bool   // holds a letter or a digit
-	gap  bool   // white space stands before it
+	word bool   // contains a letter or a digit
+	gap  bool   // white space precedes it
 }
 
 func (t token) end() int { return t.at + len(t.text) }
@@ -79,8 +79,8 @@ func startsWord(s string) bool {
 	return unicode.IsLetter(r)
 }
 
-// wordEnd is where the word that holds the runes before i ends: letters and digits, joined within by the marks that names,
-// numbers, times, addresses and links are joined by.
+// wordEnd returns the end of the word that holds the runes before i: letters and digits, with the
+// marks inside that join names, numbers, times, addresses and links.
 func wordEnd(text string, i int) int {
 	for i < len(text) {
 		r, size := utf8.DecodeRuneInString(text[i:])
@@ -139,12 +139,12 @@ func appendWord(buf []token, word string, at int, gap bool) []token {
 	return append(buf, token{text: word, low: low, at: at, word: true, gap: gap})
 }
 
-// contractions are the tails that are tokens of their own.
+// contractions are endings that are separate tokens.
 var contractions = []struct{ text, low string }{
 	{"n't", "not"}, {"'m", "am"}, {"'re", "are"}, {"'ve", "have"}, {"'ll", "will"}, {"'d", "'d"}, {"'s", "'s"},
 }
 
-// straight is s in lower case with straight apostrophes and quotation marks.
+// straight returns s in lower case with straight apostrophes and quotation marks.
 func straight(s string) string {
 	s = strings.ToLower(s)
 	for i := 0; i < len(s); i++ {

@@ -2,7 +2,7 @@ package comprehend
 
 import "strings"
 
-// form says which inflections a word can be, as bits: "read" is base, past and participle.
+// form is the set of inflections that a word can be, as bits: "read" is base, past and participle.
 type form uint8
 
 const (
@@ -19,7 +19,8 @@ type verb struct {
 	forms form
 }
 
-// irregular holds verbs whose past is not built with -ed: base, past, participle; alternatives after a slash.
+// irregular are verbs whose past does not end in -ed: base, past, participle; alternatives after a
+// slash.
 const irregular = `become became become|begin began begun|bend bent bent|bet bet bet|bite bit bitten|blow blew blown|break broke broken|bring brought brought|
 build built built|rebuild rebuilt rebuilt|burn burned/burnt burned/burnt|buy bought bought|catch caught caught|choose chose chosen|come came come|cost cost cost|cut cut cut|
 deal dealt dealt|dig dug dug|do did done|draw drew drawn|dream dreamed/dreamt dreamed/dreamt|drink drank drunk|drive drove driven|eat ate eaten|fall fell fallen|
@@ -33,7 +34,8 @@ stick stuck stuck|strike struck struck|swear swore sworn|sweep swept swept|swim 
 think thought thought|throw threw thrown|understand understood understood|wake woke woken|wear wore worn|win won won|withdraw withdrew withdrawn|write wrote written|
 rewrite rewrote rewritten|undergo underwent undergone|retake retook retaken|forbid forbade forbidden`
 
-// regular holds the verbs that are built by rule. A verb that is in neither list is not recognised, and no memory rests on it.
+// regular are the verbs that are inflected by rule. A verb in neither list is not recognised and
+// yields no memory.
 const regular = `accept accompany achieve acquire act adapt add admire admit adopt adore advise agree aim allow announce answer apologize appear apply appoint
 appreciate approve argue arrange arrive ask assemble assign assist attach attend audit avoid back backpack bake ban bargain bathe believe belong bike bless block
 board boil book borrow bother bowl brew bump call camp campaign cancel care carry carve cause celebrate change charge chat chase check cheer chop claim clean clear climb
@@ -65,7 +67,8 @@ throttle unblock assume estimate scale tag queue kneel carpool hitchhike snorkel
 var doubling = set(`omit swap tag stop plan ship drop hug chat jog commit refer prefer admit transfer submit ban fit grab knit log map scan skip slip spot step trim trip wrap whip flip 
 	chop drag shop strum spar rap travel cancel model label transfer program bet get put run sit swim win cut set hit let quit shut begin forget dig split reset zip forbid`)
 
-// plainEnds are verbs that look as if they doubled but need not (British and American spellings are both read).
+// plainEnds are verbs that look as if they doubled but need not (both British and American
+// spellings are read).
 var plainEnds = set(`travel cancel model label program`)
 
 // lexicon maps every inflected word to its readings.
@@ -100,17 +103,17 @@ func buildLexicon() map[string][]verb {
 			add(stem+"ing", lemma, gerund)
 		}
 	}
-	for _, row := range strings.Split(irregular, "|") {
+	for row := range strings.SplitSeq(irregular, "|") {
 		forms := strings.Fields(row)
 		common(forms[0])
-		for _, w := range strings.Split(forms[1], "/") {
+		for w := range strings.SplitSeq(forms[1], "/") {
 			add(w, forms[0], past)
 		}
-		for _, w := range strings.Split(forms[2], "/") {
+		for w := range strings.SplitSeq(forms[2], "/") {
 			add(w, forms[0], participle)
 		}
 	}
-	for _, lemma := range strings.Fields(regular) {
+	for lemma := range strings.FieldsSeq(regular) {
 		common(lemma)
 		for _, w := range regularPast(lemma) {
 			add(w, lemma, past|participle)
@@ -119,7 +122,7 @@ func buildLexicon() map[string][]verb {
 	return m
 }
 
-// regularPast are the spellings of the past of a regular verb.
+// regularPast returns the spellings of the past of a regular verb.
 func regularPast(lemma string) []string {
 	last := lemma[len(lemma)-1]
 	switch {
@@ -135,7 +138,7 @@ func regularPast(lemma string) []string {
 	return []string{lemma + "ed"}
 }
 
-// thirdPerson is the present of a verb after he, she or a name.
+// thirdPerson returns the present of a verb after he, she or a name.
 func thirdPerson(lemma string) string {
 	switch lemma {
 	case "be":
@@ -155,7 +158,7 @@ func thirdPerson(lemma string) string {
 	return lemma + "s"
 }
 
-// is reports whether a word can be one of these forms of a verb, and of which.
+// is reports whether a word can be one of these forms of a verb, and returns that verb.
 func is(word string, forms form) (lemma string, ok bool) {
 	for _, v := range lexicon[word] {
 		if v.forms&forms != 0 {

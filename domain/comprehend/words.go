@@ -2,25 +2,25 @@ package comprehend
 
 import "strings"
 
-// set is the words of a text as a set.
+// set returns the words of a text as a set.
 func set(words string) map[string]bool {
 	m := map[string]bool{}
-	for _, w := range strings.Fields(words) {
+	for w := range strings.FieldsSeq(words) {
 		m[w] = true
 	}
 	return m
 }
 
-// The word lists of the grammar. They are tables: nothing writes to them.
+// The word lists of the grammar, which are read-only tables.
 var (
-	// englishWords tell English from other languages, so none of them is common in another.
+	// englishWords tell English from other languages: none of them is common in another.
 	englishWords = set(`the and is of my with that for are it this you have i to a was not be by or at from we he she they has had on in
 		but so do your his her our their there what when who how just like love think about would will can if up out been
 		'm 's 're 've 'll me as an all its more one get`)
-	// foreignWords are common words of other languages that are no English words.
+	// foreignWords are common words of other languages that are not English words.
 	foreignWords = set(`der das und ich nicht ist ein eine mit von den dem zu auf für sich auch wir sie le les des et est je il elle une du que qui dans pour pas nous vous el los las un una es por con
 		para del se su lo che di il per non è sono och att det är jag som på het een van dat ik je niet zijn op voor um uma não`)
-	// machines are roles of speakers whose words are generated.
+	// machines are roles of speakers that generate words.
 	machines = set(`assistant ai bot system chatbot copilot chatgpt gpt claude gemini model tool function developer`)
 	// people are roles that stand for the author.
 	people = set(`user human me customer client`)
@@ -37,13 +37,13 @@ var (
 		thanks thank please remember reminder rule rules policy fact facts fyi ps nb edit caution danger hint see image photo picture
 		session meeting minutes call chat conversation interview message draft report plan review retro standup kickoff release sprint weekly daily`)
 	particles = set(`de da di van von der den la le el bin ibn al y e du dos`)
-	// titles and abbreviations end with a full stop that ends no sentence, abbreviations only where no capital follows; in
-	// lower case and without the full stop.
+	// titles and abbreviations end with a full stop that does not end a sentence, abbreviations
+	// only if no capital follows; in lower case and without the full stop.
 	titles        = set(`mr mrs ms dr prof st vs e.g i.e a.k.a gen col lt sgt capt hon rev`)
 	abbreviations = set(`sr jr etc eg ie no nos vol fig approx dept inc ltd co corp
 		jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thurs fri sat sun a.m p.m u.s u.k cf al`)
 
-	// adverbs may stand between a subject, its auxiliaries and its verb.
+	// adverbs may come between a subject, its auxiliaries and its verb.
 	adverbs = set(`really just also always never usually still actually finally recently already often sometimes even only both all now currently
 		absolutely totally definitely probably certainly truly simply quickly suddenly eventually once twice generally normally typically mostly
 		mainly especially particularly honestly personally officially successfully rarely hardly barely almost nearly kinda sorta

@@ -9,14 +9,15 @@ import (
 	"io"
 )
 
-// Digest is the SHA-256 of bytes in lower-case hexadecimal; of a content it is the default source id.
+// Digest is the SHA-256 of bytes in lower-case hexadecimal; of a content it is the default source
+// id.
 func Digest(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
 }
 
-// CanonicalMetadata is metadata in the form that tells whether it changed: keys sorted, no white space, of a key that
-// stands twice the last, numbers as written.
+// CanonicalMetadata returns metadata in a form that shows whether it changed: keys sorted, no white
+// space, of a repeated key the last value, numbers as written.
 func CanonicalMetadata(raw json.RawMessage) ([]byte, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()

@@ -9,7 +9,8 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 )
 
-// Ingest is a send of one data point, with everything looked up that the decision needs. Nil means omitted.
+// Ingest is a send of one data point, with everything looked up that the decision needs. Nil means
+// omitted.
 type Ingest struct {
 	Send
 	SourceID string
@@ -18,7 +19,7 @@ type Ingest struct {
 	Content       Text
 	Label         *string
 	OccurredAt    *time.Time
-	// MetadataSent is false where the metadata is omitted; MetadataDigest is of its canonical JSON.
+	// MetadataSent is false if the metadata is omitted. MetadataDigest is of its canonical JSON.
 	MetadataSent   bool
 	MetadataDigest string
 	Metadata       *Text
@@ -26,19 +27,21 @@ type Ingest struct {
 	Audience uuid.UUID
 }
 
-// Base is what a decision stands on: the state in effect before it, and the head of the stream that it is stored at.
+// Base is what a decision is made on: the state in effect before the send, and the head of the
+// stream.
 type Base struct {
-	// State is what stands before the send in the order of effects, nil for nothing.
+	// State is the state before the send in effect order, nil for none.
 	State *State
 	// LastNumber is the highest revision number given in the stream.
 	LastNumber int
 	// Next is the stream revision that the event will have.
 	Next int64
-	// Later is the state at the head where later effects are stored already: the send becomes history. Nil otherwise.
+	// Later is the state at the head of the stream if later effects are stored already: then the send
+	// is historic. Otherwise it is nil.
 	Later *State
 }
 
-// Outcome says what the send is on this base: ingestion.Created, Updated, Moved or Unchanged.
+// Outcome returns what the send is on this base: ingestion.Created, Updated, Moved or Unchanged.
 func (b Base) Outcome(c Ingest) string {
 	if b.State == nil {
 		return ingestion.Created
@@ -55,12 +58,14 @@ func (b Base) Outcome(c Ingest) string {
 	}
 }
 
-// NeedsStoredMetadata reports whether the new revision takes over metadata that stands in the event at State.BodyAt.
+// NeedsStoredMetadata reports whether the new revision copies the metadata of the event at
+// State.BodyAt.
 func (b Base) NeedsStoredMetadata(c Ingest) bool {
 	return !c.MetadataSent && b.State != nil && b.State.Metadata != "" && b.Outcome(c) == ingestion.Updated
 }
 
-// Decide is the event that the send becomes. Stored is the stored metadata, asked for where NeedsStoredMetadata says so.
+// Decide returns the event of the send. stored is the stored metadata, required if
+// NeedsStoredMetadata.
 func (b Base) Decide(c Ingest, stored *Text) event.Event {
 	outcome := b.Outcome(c)
 	number := b.LastNumber
@@ -81,7 +86,7 @@ func (b Base) Decide(c Ingest, stored *Text) event.Event {
 		after.IngestionID = c.IngestionID
 	}
 	after.LastNumber = number
-	standing := Standing{Effect: after}
+	standing := States{Effect: after}
 	if b.Later != nil {
 		current := *b.Later
 		current.LastNumber = number
@@ -93,20 +98,20 @@ func (b Base) Decide(c Ingest, stored *Text) event.Event {
 	}
 	switch {
 	case outcome == ingestion.Moved:
-		return Moved{Send: c.Send, Standing: standing}
+		return &Moved{Send: c.Send, States: standing}
 	case outcome == ingestion.Unchanged:
-		return Resent{Send: c.Send, Standing: standing}
+		return &Resent{Send: c.Send, States: standing}
 	default:
 		body := Body{Content: c.Content, Metadata: c.Metadata}
 		if !c.MetadataSent {
 			body.Metadata = stored
 		}
-		return RevisionAccepted{Send: c.Send, Standing: standing, Body: body}
+		return &RevisionAccepted{Send: c.Send, States: standing, Body: body}
 	}
 }
 
-// with is the state after the send, numbers and positions aside: what is omitted keeps its stored value,
-// but an omitted audience makes the data point project-visible.
+// with returns the state after the send, without numbers and positions. What is omitted keeps its
+// stored value, but an omitted audience makes the data point project-visible.
 func (s State) with(c Ingest) State {
 	s.SourceID = c.SourceID
 	s.Content = c.ContentDigest
@@ -123,7 +128,8 @@ func (s State) with(c Ingest) State {
 	return s
 }
 
-// OutcomeOf is the outcome that a stored event of a send stands for, with its revision. ok is false for other events.
+// OutcomeOf returns the outcome of an event of a send, with its revision. ok is false for other
+// events.
 func OutcomeOf(e event.Event) (outcome ingestion.Outcome, ok bool) {
 	switch e := e.(type) {
 	case *RevisionAccepted:
@@ -140,17 +146,17 @@ func OutcomeOf(e event.Event) (outcome ingestion.Outcome, ok bool) {
 	}
 }
 
-// SendOf is the send and the standing that a stored event carries. ok is false for a deletion.
-func SendOf(e event.Event) (send Send, standing Standing, ok bool) {
+// SendOf returns the send and the states of an event. ok is false for a deletion.
+func SendOf(e event.Event) (send Send, standing States, ok bool) {
 	switch e := e.(type) {
 	case *RevisionAccepted:
-		return e.Send, e.Standing, true
+		return e.Send, e.States, true
 	case *Moved:
-		return e.Send, e.Standing, true
+		return e.Send, e.States, true
 	case *Resent:
-		return e.Send, e.Standing, true
+		return e.Send, e.States, true
 	default:
-		return Send{}, Standing{}, false
+		return Send{}, States{}, false
 	}
 }
 

@@ -53,8 +53,8 @@ func TestDecide(t *testing.T) {
 		for _, f := range change {
 			f(after)
 		}
-		return datapoint.RevisionAccepted{
-			Send: send().Send, Standing: datapoint.Standing{Effect: *after},
+		return &datapoint.RevisionAccepted{
+			Send: send().Send, States: datapoint.States{Effect: *after},
 			Body: datapoint.Body{Content: datapoint.Text{Inline: "text"}, Metadata: storedMetadata},
 		}
 	}
@@ -70,9 +70,9 @@ func TestDecide(t *testing.T) {
 		{
 			name: "first send: now is when it occurred",
 			when: send(),
-			then: datapoint.RevisionAccepted{
+			then: &datapoint.RevisionAccepted{
 				Send: send().Send,
-				Standing: datapoint.Standing{Effect: datapoint.State{
+				States: datapoint.States{Effect: datapoint.State{
 					SourceID: "s", Revision: 1, LastNumber: 1, BodyAt: 5, Content: "aa", OccurredAt: evening, IngestionID: second,
 				}},
 				Body: datapoint.Body{Content: datapoint.Text{Inline: "text"}},
@@ -80,19 +80,25 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name: "identical content, everything else omitted", given: stored(), when: send(),
-			then: datapoint.Resent{Send: free, Standing: datapoint.Standing{Effect: *stored()}},
+			then: &datapoint.Resent{Send: free, States: datapoint.States{Effect: *stored()}},
 		},
 		{
 			name: "another author alone is unchanged", given: stored(), when: send(func(c *datapoint.Ingest) { c.Author = "bo" }),
-			then: datapoint.Resent{Send: func() datapoint.Send { s := free; s.Author = "bo"; return s }(), Standing: datapoint.Standing{Effect: *stored()}},
+			then: &datapoint.Resent{
+				Send:   func() datapoint.Send { s := free; s.Author = "bo"; return s }(),
+				States: datapoint.States{Effect: *stored()},
+			},
 		},
 		{
 			name: "audience only", given: stored(), when: send(func(c *datapoint.Ingest) { c.Audience = team }),
-			then: datapoint.Moved{Send: free, Standing: datapoint.Standing{Effect: *stored(func(s *datapoint.State) { s.Audience = team })}},
+			then: &datapoint.Moved{
+				Send:   free,
+				States: datapoint.States{Effect: *stored(func(s *datapoint.State) { s.Audience = team })},
+			},
 		},
 		{
 			name: "omitted audience makes it project-visible", given: stored(func(s *datapoint.State) { s.Audience = team }), when: send(),
-			then: datapoint.Moved{Send: free, Standing: datapoint.Standing{Effect: *stored()}},
+			then: &datapoint.Moved{Send: free, States: datapoint.States{Effect: *stored()}},
 		},
 		{
 			name: "changed content keeps label, metadata and time", given: stored(), when: send(func(c *datapoint.Ingest) { c.ContentDigest = "bb" }),
@@ -108,14 +114,14 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name: "the same timestamp is unchanged", given: stored(), when: send(func(c *datapoint.Ingest) { c.OccurredAt = &noon }),
-			then: datapoint.Resent{Send: free, Standing: datapoint.Standing{Effect: *stored()}},
+			then: &datapoint.Resent{Send: free, States: datapoint.States{Effect: *stored()}},
 		},
 		{
 			name: "behind later effects it is history", given: stored(),
 			later: stored(func(s *datapoint.State) { s.Revision, s.LastNumber, s.Content = 4, 4, "dd" }),
 			when:  send(func(c *datapoint.Ingest) { c.ContentDigest = "bb" }),
 			then: func() event.Event {
-				e := revision(5, func(s *datapoint.State) { s.Content = "bb" }).(datapoint.RevisionAccepted)
+				e := revision(5, func(s *datapoint.State) { s.Content = "bb" }).(*datapoint.RevisionAccepted)
 				e.Current = stored(func(s *datapoint.State) { s.Revision, s.LastNumber, s.Content = 4, 5, "dd" })
 				return e
 			}(),

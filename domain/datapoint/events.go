@@ -1,6 +1,8 @@
-// Package datapoint decides everything about one source id: revisions, re-sends, moves between audiences, deletion.
+// Package datapoint decides everything about one source id: revisions, re-sends, moves between
+// audiences, deletion.
 //
-// Each event carries the state that the next decision needs, so a decision reads the last event of the stream only.
+// Each event carries the state that the next decision needs, so a decision reads the last event of
+// the stream only.
 package datapoint
 
 import (
@@ -13,23 +15,25 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 )
 
-// Text is a piece of customer text, inline or (when the event would pass blob.InlineLimit) in a blob.
+// Text is a piece of customer text, inline or (when the event would pass blob.InlineLimit) in a
+// blob.
 type Text struct {
 	Inline string    `json:"inline,omitempty"`
 	Blob   *blob.Ref `json:"blob,omitempty"`
 }
 
-// Body is what one revision says. Metadata is JSON as sent, nil when there is none.
+// Body is the content of one revision. Metadata is JSON as sent, nil for none.
 type Body struct {
 	Content  Text  `json:"content"`
 	Metadata *Text `json:"metadata,omitempty"`
 }
 
-// Send says which send an event belongs to and what it costs.
+// Send is the send that an event belongs to, and its cost.
 type Send struct {
 	ProjectID   uuid.UUID `json:"projectId"`
 	IngestionID uuid.UUID `json:"ingestionId"`
-	// Ordinal is the position of the item in its batch, 0 for a single send; Items is how many items the send has.
+	// Ordinal is the position of the item in its batch, 0 for a single send; Items is how many items
+	// the send has.
 	Ordinal int `json:"ordinal"`
 	Items   int `json:"items"`
 	// AcceptedAt is the time of the request, in UTC, at microsecond precision.
@@ -37,24 +41,27 @@ type Send struct {
 	RequestID  uuid.UUID `json:"requestId"`
 	// Author is the customer id of the author, "" when the send names none.
 	Author string `json:"author,omitempty"`
-	// Commit is the log position of the batch's commit, 0 for a single send: where in the order of effects the item stands.
+	// Commit is the position of the batch's commit, at which the item takes effect; 0 for a single
+	// send.
 	Commit uint64 `json:"commit,omitempty"`
-	// Bytes is the size of the content in UTF-8, CreditTenths its price in tenths of a credit (0 when nothing is processed),
-	// Month the UTC calendar month that it counts in ("2026-11").
+	// Bytes is the size of the content in UTF-8, CreditTenths its price in tenths of a credit (0
+	// when nothing is processed), Month the UTC calendar month that it counts in ("2026-11").
 	Bytes        int64  `json:"bytes"`
 	CreditTenths int64  `json:"creditTenths"`
 	Month        string `json:"month"`
 }
 
-// State is what stands of a data point after an event, in the order of effects.
+// State is the state of a data point after an event, in effect order.
 type State struct {
 	SourceID string `json:"sourceId"`
-	// Revision is the number of the newest revision, from 1; LastNumber the highest number given, also to history.
+	// Revision is the number of the newest revision, from 1; LastNumber the highest number given,
+	// also to history.
 	Revision   int `json:"revision"`
 	LastNumber int `json:"lastNumber"`
 	// BodyAt is the stream revision of the event that holds the body of Revision.
 	BodyAt int64 `json:"bodyAt"`
-	// Content is the SHA-256 of the content, Metadata of its canonical JSON ("" for none), in lower-case hexadecimal.
+	// Content is the SHA-256 of the content, Metadata of its canonical JSON ("" for none), in
+	// lower-case hexadecimal.
 	Content    string    `json:"content"`
 	Metadata   string    `json:"metadata,omitempty"`
 	Label      *string   `json:"label,omitempty"`
@@ -65,39 +72,39 @@ type State struct {
 	IngestionID uuid.UUID `json:"ingestionId"`
 }
 
-// Standing is what each event of a data point carries: the effect of the event itself and, where later
-// effects were stored before it (the event is history), the state that stands at the head of the stream.
-type Standing struct {
+// States is in each event of a data point: the effect of the event itself and, if later effects
+// were stored before it (the event is historic), the state at the head of the stream.
+type States struct {
 	Effect  State  `json:"effect"`
 	Current *State `json:"current,omitempty"`
 }
 
 // Head is the state that the next decision starts from.
-func (s Standing) Head() State {
+func (s States) Head() State {
 	if s.Current != nil {
 		return *s.Current
 	}
 	return s.Effect
 }
 
-// Historic reports whether the event was stored behind later effects.
-func (s Standing) Historic() bool { return s.Current != nil }
+// Historic reports whether the event was stored after later effects.
+func (s States) Historic() bool { return s.Current != nil }
 
 // RevisionAccepted is a new revision: changed content, label, metadata or timestamp, or the first.
 // Its number is Effect.Revision.
 type RevisionAccepted struct {
 	Send
-	Standing
+	States
 	Body
 }
 
 // EventType implements event.Event.
 func (RevisionAccepted) EventType() string { return "datapoint.revision-accepted.v1" }
 
-// Moved is a send that changed the audience only; nothing is processed again.
+// Moved is a send that changed only the audience. Nothing is processed again.
 type Moved struct {
 	Send
-	Standing
+	States
 }
 
 // EventType implements event.Event.
@@ -106,7 +113,7 @@ func (Moved) EventType() string { return "datapoint.moved.v1" }
 // Resent is a send that changed nothing.
 type Resent struct {
 	Send
-	Standing
+	States
 }
 
 // EventType implements event.Event.
@@ -127,7 +134,8 @@ type Deleted struct {
 // EventType implements event.Event.
 func (Deleted) EventType() string { return "datapoint.deleted.v1" }
 
-// NodeID is the id under which a revision appears as a document of recall and as a node of the trace.
+// NodeID is the id under which a revision appears as a document of recall and as a node of the
+// trace.
 func NodeID(dataPoint uuid.UUID, revision int) uuid.UUID {
 	return uuid.NewSHA1(dataPoint, []byte("revision:"+strconv.Itoa(revision)))
 }

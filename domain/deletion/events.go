@@ -1,4 +1,5 @@
-// Package deletion is one deletion: its commit, its fan-out, the facts that outlive what it erased, and the end of its cleaning.
+// Package deletion is one deletion: its commit, its fan-out, the facts that outlive what it erases,
+// and the end of its cleaning.
 package deletion
 
 import (
@@ -17,8 +18,8 @@ type Target struct {
 	Decided int64 `json:"decided"`
 }
 
-// Accepted commits a deletion of several ids, or of a send. Where IngestionID is set, a data point is
-// taken only where the newest revision is still that send's.
+// Accepted commits a deletion of several ids, or of a send. If IngestionID is set, a data point is
+// taken only if its newest revision is still that of the send.
 type Accepted struct {
 	ProjectID   uuid.UUID `json:"projectId"`
 	IngestionID uuid.UUID `json:"ingestionId,omitzero"`
@@ -32,7 +33,7 @@ type Accepted struct {
 // EventType implements event.Event.
 func (Accepted) EventType() string { return "deletion.accepted.v1" }
 
-// FannedOut says that every target was deleted, or (Kept) was left because a later send revised it.
+// FannedOut records that every target was deleted, or (Kept) left because a later send revised it.
 type FannedOut struct {
 	ProjectID uuid.UUID   `json:"projectId"`
 	Deleted   []uuid.UUID `json:"deleted"`
@@ -42,8 +43,8 @@ type FannedOut struct {
 // EventType implements event.Event.
 func (FannedOut) EventType() string { return "deletion.fanned-out.v1" }
 
-// Fact is what outlives an item of an erased data point.
-type Fact struct {
+// RetainedFact is what outlives an item of an erased data point.
+type RetainedFact struct {
 	IngestionID  uuid.UUID `json:"ingestionId"`
 	Ordinal      int       `json:"ordinal"`
 	Items        int       `json:"items"`
@@ -55,12 +56,12 @@ type Fact struct {
 	// Outcome is what the item was answered with: created, updated, unchanged or moved.
 	Outcome  string `json:"outcome"`
 	Revision int    `json:"revision"`
-	// Historic is true where the event of the item stood behind later effects (datapoint.Standing).
+	// Historic is true if the event of the item was stored after later effects (datapoint.States).
 	Historic bool `json:"historic,omitempty"`
-	// AuthorID is the directory record of the author (stream.IdentityID), zero where the item named none, or was erased before
-	// this was kept.
+	// AuthorID is the identity record of the author (stream.IdentityID), zero if the item named none,
+	// or was erased before this was retained.
 	AuthorID uuid.UUID `json:"authorId,omitzero"`
-	// Batch is true for an item of a batch, which had a stage. It is known only where FactsKept.Ranged.
+	// Batch is true for an item of a batch, which had a stage. It is set only if FactsKept.Ranged.
 	Batch bool `json:"batch,omitempty"`
 	// SearchableAt is since when all of the send was searchable, if that was known when the fact
 	// was retained. It replaces, for a replay that finds the data point erased, what a
@@ -68,24 +69,26 @@ type Fact struct {
 	SearchableAt time.Time `json:"searchableAt,omitzero"`
 }
 
-// Brought reports whether the item brought a revision.
-func (f Fact) Brought() bool { return f.Outcome == ingestion.Created || f.Outcome == ingestion.Updated }
+// CreatedRevision reports whether the item created a revision.
+func (f RetainedFact) CreatedRevision() bool {
+	return f.Outcome == ingestion.Created || f.Outcome == ingestion.Updated
+}
 
-// FactsKept keeps the facts of one erased data point, one of every item that its stream holds, in the order of the stream,
-// before its streams are tombstoned. DeletedAt is that of the datapoint.Deleted.
+// FactsKept retains the facts of one deleted data point before its streams are tombstoned: one of
+// every item in its stream, in the order of the stream. DeletedAt is that of the datapoint.Deleted.
 //
-// Facts that are too many for one event are in several: each covers the stream revisions of the data point from From up to
-// To, without To. Complete is true in the last. Earlier versions name no range: in theirs the fact of the newest revision is
-// in each event.
+// Facts that are too many for one event are in several. Each covers the stream revisions of the
+// data point from From up to, but without, To. Complete is true in the last. Events of earlier
+// versions name no range: each of them contains the fact of the newest revision.
 type FactsKept struct {
-	ProjectID uuid.UUID `json:"projectId"`
-	DataPoint uuid.UUID `json:"dataPoint"`
-	Facts     []Fact    `json:"facts"`
-	Blobs     []string  `json:"blobs,omitempty"`
-	DeletedAt time.Time `json:"deletedAt"`
-	From      int64     `json:"from,omitempty"`
-	To        int64     `json:"to,omitempty"`
-	Complete  bool      `json:"complete,omitempty"`
+	ProjectID uuid.UUID      `json:"projectId"`
+	DataPoint uuid.UUID      `json:"dataPoint"`
+	Facts     []RetainedFact `json:"facts"`
+	Blobs     []string       `json:"blobs,omitempty"`
+	DeletedAt time.Time      `json:"deletedAt"`
+	From      int64          `json:"from,omitempty"`
+	To        int64          `json:"to,omitempty"`
+	Complete  bool           `json:"complete,omitempty"`
 	// Newest is the revision that was the newest one when the data point was deleted.
 	Newest int `json:"newest,omitempty"`
 }
@@ -93,14 +96,14 @@ type FactsKept struct {
 // Ranged reports whether the event names the stream revisions that it covers.
 func (e FactsKept) Ranged() bool { return e.To > 0 || e.Complete }
 
-// Standing is the revision that stood when the data point was deleted, 0 for none.
-func (e FactsKept) Standing() int {
+// NewestRevision returns the newest revision when the data point was deleted, 0 for none.
+func (e FactsKept) NewestRevision() int {
 	if e.Ranged() {
 		return e.Newest
 	}
 	newest := 0
 	for _, fact := range e.Facts {
-		if fact.Brought() && !fact.Historic {
+		if fact.CreatedRevision() && !fact.Historic {
 			newest = max(newest, fact.Revision)
 		}
 	}
@@ -110,12 +113,14 @@ func (e FactsKept) Standing() int {
 // EventType implements event.Event.
 func (FactsKept) EventType() string { return "deletion.facts-kept.v3" }
 
-// UpFactsKept reads the first version, which kept no authors, and the second, which named no range.
+// UpFactsKept reads the first version, which retained no authors, and the second, which named no
+// range.
 func UpFactsKept(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
 	return FactsKept{}.EventType(), payload, nil
 }
 
-// Cleaned says that the streams are tombstoned and that no table and no index holds the text any more.
+// Cleaned records that the streams are tombstoned, and that no table and no index contains the text
+// any more.
 type Cleaned struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	CleanedAt time.Time `json:"cleanedAt"`

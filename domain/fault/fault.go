@@ -1,7 +1,10 @@
 // Package fault is the one error type that reaches a client, and every public code once.
 package fault
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+)
 
 // Kind is what went wrong in the terms of HTTP; package httpx maps it to a status.
 type Kind int
@@ -24,7 +27,8 @@ const (
 	SlowBody                     // 408
 )
 
-// Error is a fault with the fields of the error envelope. Msg becomes debugMessage: plain words, no SQL, no customer text but what the caller sent.
+// Error is a fault with the fields of the error envelope. Msg becomes debugMessage: plain words, no
+// SQL, no customer text but what the caller sent.
 type Error struct {
 	Kind Kind
 	Code string
@@ -43,9 +47,7 @@ func New(kind Kind, code, format string, args ...any) *Error {
 // With returns a copy of the fault with one more field of data.
 func (e *Error) With(key string, value any) *Error {
 	data := make(map[string]any, len(e.Data)+1)
-	for k, v := range e.Data {
-		data[k] = v
-	}
+	maps.Copy(data, e.Data)
 	data[key] = value
 	return &Error{Kind: e.Kind, Code: e.Code, Msg: e.Msg, Data: data}
 }

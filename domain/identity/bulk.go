@@ -8,9 +8,6 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 )
 
-// MaxBulkRows is the most rows of a bulk write.
-const MaxBulkRows = 1000
-
 // BulkTarget is the record that a row is about.
 type BulkTarget struct {
 	IdentityID uuid.UUID `json:"identityId"`
@@ -18,14 +15,15 @@ type BulkTarget struct {
 	Decided int64 `json:"decided"`
 }
 
-// BulkAccepted commits a bulk write of distinct identities: each row replaces the traits of its record, or creates it. The rows are
-// staged in a blob, one Row as JSON a line, in the order of Targets. From here on nothing is refused.
+// BulkAccepted commits a bulk write of distinct identities: each row replaces the traits of its
+// record, or creates it. The rows are staged in a blob, one Row as JSON a line, in the order of
+// Targets. After it nothing is refused.
 type BulkAccepted struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	RequestID uuid.UUID `json:"requestId"`
 	Principal string    `json:"principal"`
 	Origin    Origin    `json:"origin"`
-	// FanOut is the command id that every fan-out of this write appends under, whoever runs it.
+	// FanOut is the command id under which every fan-out of this write appends, in any process.
 	FanOut     uuid.UUID    `json:"fanOut"`
 	Rows       blob.Ref     `json:"rows"`
 	Targets    []BulkTarget `json:"targets"`
@@ -41,7 +39,8 @@ type Row struct {
 	Traits   map[string]string `json:"traits"`
 }
 
-// BulkFannedOut says that every row stands in the stream of its record. Statuses are Created or Updated, in the order of the targets.
+// BulkFannedOut records that every row is stored in the stream of its record. Statuses are Created
+// or Updated, in the order of the targets.
 type BulkFannedOut struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	Statuses  []string  `json:"statuses"`

@@ -1,7 +1,7 @@
 // Package identity is one record of the identity directory, and the bulk write of many.
 //
-// Each event of a record carries the record as it stands behind it, so a decision reads the last event of the stream only.
-// Streams of records are erasable: a removal is the end of all text before it.
+// Each event of a record carries the record after it, so a decision reads only the last event of
+// the stream. Streams of records are erasable: a removal ends all text before it.
 package identity
 
 import (
@@ -12,11 +12,11 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 )
 
-// Origin says what created a record.
+// Origin is what created a record.
 type Origin string
 
-// The origins. The API sets OriginAPI, OriginIngest and OriginAudience, the console OriginCSV and OriginConsole, a sign-in
-// OriginLogin; OriginConnector and OriginLink are reserved, and nothing sets them.
+// The origins. The API sets OriginAPI, OriginIngest and OriginAudience, the console OriginCSV and
+// OriginConsole, a sign-in OriginLogin. OriginConnector and OriginLink are reserved.
 const (
 	OriginAPI       Origin = "api"
 	OriginIngest    Origin = "ingest"
@@ -28,7 +28,8 @@ const (
 	OriginLink      Origin = "link"
 )
 
-// Traits are the traits of a record, inline or, where they are too big for an event, as one JSON object in a blob of the identity.
+// Traits are the traits of a record: inline or, if they are too big for an event, as a JSON object
+// in a blob of the identity.
 type Traits struct {
 	Inline map[string]string `json:"inline,omitempty"`
 	Blob   *blob.Ref         `json:"blob,omitempty"`
@@ -43,7 +44,7 @@ type Record struct {
 	UpdatedAt time.Time `json:"updatedAt"`
 }
 
-// Appeared creates the record, without traits. Where there is one already, it changes nothing.
+// Appeared creates the record, without traits. It changes nothing if the record exists.
 type Appeared struct {
 	ProjectID  uuid.UUID `json:"projectId"`
 	Identity   string    `json:"identity"`
@@ -54,7 +55,7 @@ type Appeared struct {
 // EventType implements event.Event.
 func (Appeared) EventType() string { return "identity.appeared.v1" }
 
-// TraitsReplaced creates the record or replaces all of its traits. Record is what stands behind it.
+// TraitsReplaced creates the record or replaces all of its traits. Record is the record after it.
 type TraitsReplaced struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	Record    Record    `json:"record"`
@@ -63,16 +64,17 @@ type TraitsReplaced struct {
 // EventType implements event.Event.
 func (TraitsReplaced) EventType() string { return "identity.traits-replaced.v1" }
 
-// Patch is a change of some traits: those in Set are set, those in Removed go, all others stay. A big one is a blob of the
-// identity: a JSON object of strings and nulls.
+// Patch is a change of some traits: it sets those of Set, removes those of Removed, and leaves the
+// others. A big one is in a blob of the identity: a JSON object of strings and nulls.
 type Patch struct {
 	Set     map[string]string `json:"set,omitempty"`
 	Removed []string          `json:"removed,omitempty"`
 	Blob    *blob.Ref         `json:"blob,omitempty"`
 }
 
-// TraitsMerged creates the record or changes some of its traits. Record is what stands behind it, as far as its decision knew:
-// where a bulk write was committed before it and not fanned out, Patch says what it changes of that (see BulkRowApplied).
+// TraitsMerged creates the record or changes some of its traits. Record is the record after it, as
+// its decision knew it. If a bulk write was committed before it and not fanned out, Patch is what
+// it changes of that (see BulkRowApplied).
 type TraitsMerged struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	Patch     Patch     `json:"patch"`
@@ -88,9 +90,10 @@ const (
 	Updated = "updated"
 )
 
-// BulkRowApplied is a row of a committed bulk write in the stream of its record. It takes effect at Commit, the log position of
-// bulk.accepted. Where later effects stand before it in the stream (History), Record is what stands at the head with the row under
-// those effects, and nil where the head is a removal; else Record is the row's own.
+// BulkRowApplied is a row of a committed bulk write in the stream of its record. It takes effect at
+// Commit, the position of bulk.accepted. If later effects are stored before it in the stream
+// (History), Record is the record at the head of the stream with the row applied before those
+// effects, and nil if the head is a removal. Otherwise Record is the row's own.
 type BulkRowApplied struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	BulkID    uuid.UUID `json:"bulkId"`
@@ -104,7 +107,8 @@ type BulkRowApplied struct {
 // EventType implements event.Event.
 func (BulkRowApplied) EventType() string { return "identity.bulk-row-applied.v1" }
 
-// Removed ends the record and its membership in every audience. What comes later begins anew.
+// Removed removes the record and its membership in every audience. Later events create a new
+// record.
 type Removed struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	RequestID uuid.UUID `json:"requestId"`
@@ -114,8 +118,8 @@ type Removed struct {
 // EventType implements event.Event.
 func (Removed) EventType() string { return "identity.removed.v1" }
 
-// Cleared says that everything before the removal at stream revision Removal was cut off and its blobs ended, and that it is gone from
-// the disks that the service cleans.
+// Cleared records that everything before the removal at stream revision Removal is truncated, its
+// blobs are tombstoned, and nothing of it is left on the disks that the service cleans.
 type Cleared struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	Removal   int64     `json:"removal"`

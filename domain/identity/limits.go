@@ -1,26 +1,11 @@
 package identity
 
-import "github.com/annals-project/annals/domain/fault"
-
-// The most characters (code points) of an identity, of the key and of the value of a trait; each has at least one, and none holds U+0000.
-const (
-	MaxIdentity   = 200
-	MaxTraitKey   = 200
-	MaxTraitValue = 2000
+import (
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
 )
 
-// The limits of what one record and one bulk write can bring. A record that was stored beyond them
-// stays as it is, and can be made smaller.
-const (
-	// MaxTraits is the most traits of a record, and the most that one patch removes.
-	MaxTraits = 1000
-	// MaxTraitBytes is the most bytes of the keys and values of a record in UTF-8.
-	MaxTraitBytes = 512 << 10
-	// MaxBulkTraits is the most traits of all rows of a bulk write together.
-	MaxBulkTraits = 100_000
-)
-
-// TraitBytes is the size that MaxTraitBytes bounds.
+// TraitBytes is the size that limit.TraitBytes bounds.
 func TraitBytes(traits map[string]string) int {
 	size := 0
 	for key, value := range traits {
@@ -32,29 +17,30 @@ func TraitBytes(traits map[string]string) int {
 // CheckTraits returns the fault traits-invalid for traits beyond the limits, unless those of the
 // record before the change were as many and as big.
 func CheckTraits(before, traits map[string]string) error {
-	if n, most := len(traits), max(MaxTraits, len(before)); n > most {
-		return fault.New(fault.Invalid, fault.CodeTraitsInvalid, "traits: the identity would have %d: want at most %d", n, MaxTraits)
-	}
-	if size := TraitBytes(traits); size > MaxTraitBytes && size > TraitBytes(before) {
+	if n, most := len(traits), max(limit.Traits, len(before)); n > most {
 		return fault.New(fault.Invalid, fault.CodeTraitsInvalid,
-			"traits: keys and values would have %d bytes together: want at most %d", size, MaxTraitBytes)
+			"traits: the identity would have %d: want at most %d", n, limit.Traits)
+	}
+	if size := TraitBytes(traits); size > limit.TraitBytes && size > TraitBytes(before) {
+		return fault.New(fault.Invalid, fault.CodeTraitsInvalid,
+			"traits: keys and values would have %d bytes together: want at most %d", size, limit.TraitBytes)
 	}
 	return nil
 }
 
 // CheckRemoved returns the fault traits-invalid for a patch that removes too many traits.
 func CheckRemoved(count int) error {
-	if count > MaxTraits {
-		return fault.New(fault.Invalid, fault.CodeTraitsInvalid, "traits: %d are null: want at most %d", count, MaxTraits)
+	if count > limit.Traits {
+		return fault.New(fault.Invalid, fault.CodeTraitsInvalid, "traits: %d are null: want at most %d", count, limit.Traits)
 	}
 	return nil
 }
 
 // CheckBulkTraits returns the fault bulk-invalid-rows for a bulk write with too many traits.
 func CheckBulkTraits(count int) error {
-	if count > MaxBulkTraits {
+	if count > limit.BulkTraits {
 		return fault.New(fault.Invalid, fault.CodeBulkInvalidRows,
-			"the rows have more than %d traits together: send them in several bulk writes", MaxBulkTraits)
+			"the rows have more than %d traits together: send them in several bulk writes", limit.BulkTraits)
 	}
 	return nil
 }

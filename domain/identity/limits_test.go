@@ -41,7 +41,8 @@ func TestCheckTraits_Limits(t *testing.T) {
 		"stored bigger, within soon": {traitsOf(500, 800_000), traitsOf(500, 512<<10), true},
 	} {
 		err := identity.CheckTraits(c.before, c.after)
-		if f, is := errors.AsType[*fault.Error](err); (err == nil) != c.ok || !c.ok && (!is || f.Code != fault.CodeTraitsInvalid || f.Kind != fault.Invalid) {
+		if f, is := errors.AsType[*fault.Error](err); (err == nil) != c.ok ||
+			!c.ok && (!is || f.Code != fault.CodeTraitsInvalid || f.Kind != fault.Invalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

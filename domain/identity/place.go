@@ -8,33 +8,36 @@ import (
 	"github.com/annals-project/annals/domain/event"
 )
 
-// Effect is an event of a record's stream, and the log position at which it takes effect: its own, or that of the commit of a bulk write.
+// Effect is an event of a record's stream, with the position at which it takes effect: its own, or
+// that of the commit of a bulk write.
 type Effect struct {
 	At    uint64
 	Event event.Event
 }
 
-// Placement is where a row of a committed bulk write stands among the effects of its record.
-type Placement struct {
+// RowEffect is the effect of a row of a committed bulk write among the effects of its record.
+type RowEffect struct {
 	// Status is Created or Updated.
 	Status string
-	// History is true where effects above the commit are stored already.
+	// History is true if effects after the commit are stored already.
 	History bool
-	// Head is the record with everything that is stored, nil for none.
+	// Head is the record after everything that is stored, nil for none.
 	Head *Record
-	// Stands is true where one of the effects above says all traits, or ends the record: the row changes none of them.
+	// Stands is true if one of the later effects replaces all traits, or removes the record: the row
+	// changes none of them.
 	Stands bool
-	// Patches are the effects above, in order, where none of them stands.
+	// Patches are the later effects, in order, if Stands is false.
 	Patches []Patch
 
 	below   *Record
 	removed bool
 }
 
-// Place finds the place of a row. Base is the record that the row was decided on, nil for none; stored is what the stream holds behind
-// that, in its order. Every effect at or below base is below the commit.
-func Place(base *Record, stored []Effect, commit uint64) Placement {
-	p := Placement{Head: base, below: base, Status: Updated}
+// ResolveRow returns the effect of a row. base is the record that the row was decided on, nil for
+// none. stored is what the stream holds after base, in its order. Every effect up to base is before
+// the commit.
+func ResolveRow(base *Record, stored []Effect, commit uint64) RowEffect {
+	p := RowEffect{Head: base, below: base, Status: Updated}
 	for _, e := range stored {
 		p.Head = Evolve(p.Head, e.Event)
 	}
@@ -42,7 +45,7 @@ func Place(base *Record, stored []Effect, commit uint64) Placement {
 	slices.SortStableFunc(ordered, func(a, b Effect) int { return cmp.Compare(a.At, b.At) })
 	for _, e := range ordered {
 		if e.At < commit {
-			p.below = beneath(p.below, e.Event)
+			p.below = evolveByEffect(p.below, e.Event)
 			continue
 		}
 		switch e := e.Event.(type) {
@@ -63,11 +66,11 @@ func Place(base *Record, stored []Effect, commit uint64) Placement {
 	return p
 }
 
-// beneath is Evolve in the order of effects, of which events need not have known: what created the record says so for ever.
-func beneath(standing *Record, e event.Event) *Record {
+// evolveByEffect folds an event in effect order. The record keeps what created it.
+func evolveByEffect(standing *Record, e event.Event) *Record {
 	next := Evolve(standing, e)
 	if row, is := e.(*BulkRowApplied); is && row.Record == nil {
-		// What took the record away came above the row.
+		// The effect that removed the record is after the row.
 		if next = standing; next == nil {
 			next = &Record{}
 		}
@@ -80,9 +83,9 @@ func beneath(standing *Record, e event.Event) *Record {
 	return &kept
 }
 
-// Record is what stands at the head of the stream once the row is stored; nil where the record is gone by then. Traits are those of the
-// row, or where there are Patches, those of the row under them.
-func (p Placement) Record(row Row, traits Traits, origin Origin, acceptedAt time.Time) *Record {
+// Record returns the record at the head of the stream after the row is stored, nil if it is removed
+// by then. traits are those of the row or, if there are Patches, those of the row under them.
+func (p RowEffect) Record(row Row, traits Traits, origin Origin, acceptedAt time.Time) *Record {
 	own := Record{Identity: row.Identity, Traits: traits, Origin: origin, CreatedAt: acceptedAt, UpdatedAt: acceptedAt}
 	if p.below != nil {
 		own.Origin, own.CreatedAt, own.UpdatedAt = p.below.Origin, p.below.CreatedAt, later(p.below.UpdatedAt, acceptedAt)
@@ -108,7 +111,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// Replace is the record with all of its traits replaced at a time; standing is nil for one that is created so.
+// Replace returns the record with all of its traits replaced. It creates the record if current is
+// nil.
 func Replace(standing *Record, identity string, traits Traits, origin Origin, at time.Time) Record {
 	if standing == nil {
 		return Record{Identity: identity, Traits: traits, Origin: origin, CreatedAt: at, UpdatedAt: at}

@@ -28,7 +28,10 @@ func recordAt(created, updated int, origin Origin, traits Traits) Record {
 func TestPlace(t *testing.T) {
 	old := recordAt(-60, -60, OriginIngest, inline("old", "1"))
 	replaced := TraitsReplaced{Record: recordAt(2, 2, OriginAPI, inline("put", "1"))}
-	merged := TraitsMerged{Patch: Patch{Set: map[string]string{"patch": "1"}}, Record: recordAt(2, 2, OriginAPI, inline("patch", "1"))}
+	merged := TraitsMerged{
+		Patch:  Patch{Set: map[string]string{"patch": "1"}},
+		Record: recordAt(2, 2, OriginAPI, inline("patch", "1")),
+	}
 	for name, c := range map[string]struct {
 		base    *Record
 		stored  []Effect
@@ -57,7 +60,7 @@ func TestPlace(t *testing.T) {
 		"late row that came before": {nil, []Effect{{60, &replaced}, {30, &BulkRowApplied{History: true, Record: &replaced.Record}}}, Updated, true, ptr(recordAt(2, 2, OriginAPI, inline("put", "1")))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := Place(c.base, c.stored, 50)
+			p := ResolveRow(c.base, c.stored, 50)
 			if p.Status != c.status || p.History != c.history {
 				t.Errorf("%s, history %t", p.Status, p.History)
 			}
@@ -86,20 +89,22 @@ func TestPatchApplies(t *testing.T) {
 	}
 }
 
-// Every event says what stands behind it, but for the two that leave it as it is.
+// Every event carries the record after it, except the two that do not change it.
 func TestEvolve(t *testing.T) {
 	standing := recordAt(0, 0, OriginAPI, inline("a", "1"))
 	for name, e := range map[string]interface{ EventType() string }{
 		"appeared": &Appeared{Identity: "ana", AppearedAt: after(5)}, "cleared": &Cleared{},
 	} {
-		if got := Evolve(&standing, e); got != &standing || Settles(e) {
-			t.Errorf("%s leaves %+v, settles %t", name, got, Settles(e))
+		if got := Evolve(&standing, e); got != &standing || IsSelfContained(e) {
+			t.Errorf("%s leaves %+v, settles %t", name, got, IsSelfContained(e))
 		}
 	}
-	if Evolve(&standing, &Removed{}) != nil || !Settles(&Removed{}) {
+	if Evolve(&standing, &Removed{}) != nil || !IsSelfContained(&Removed{}) {
 		t.Error("a removal leaves a record")
 	}
-	if got := Evolve(nil, &Appeared{Identity: "ana", Origin: OriginIngest, AppearedAt: after(5)}); got == nil || got.Origin != OriginIngest || !got.CreatedAt.Equal(after(5)) {
+	if got := Evolve(nil, &Appeared{Identity: "ana", Origin: OriginIngest, AppearedAt: after(5)}); got == nil ||
+		got.Origin != OriginIngest ||
+		!got.CreatedAt.Equal(after(5)) {
 		t.Errorf("appeared as %+v", got)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/annals-project/annals/domain/event"
 )
 
-// Evolve is the record as it stands behind the next event of its stream: nil where there is none, or none any more. A record that
-// was handed out is never changed.
+// Evolve returns the record after the next event of its stream, nil if there is none. It does not
+// change the given record.
 func Evolve(standing *Record, e event.Event) *Record {
 	switch e := e.(type) {
 	case *Appeared:
@@ -26,8 +26,8 @@ func Evolve(standing *Record, e event.Event) *Record {
 	return standing
 }
 
-// Settles reports whether an event alone says what stands behind it, whatever was before.
-func Settles(e event.Event) bool {
+// IsSelfContained reports whether an event alone determines the record after it.
+func IsSelfContained(e event.Event) bool {
 	switch e.(type) {
 	case *Appeared, *Cleared:
 		return false
@@ -36,7 +36,7 @@ func Settles(e event.Event) bool {
 	}
 }
 
-// Apply is traits with a patch over them. A patch that lies in a blob is read before.
+// Apply returns traits with the patch applied. A patch in a blob must be read first.
 func (p Patch) Apply(traits map[string]string) map[string]string {
 	patched := make(map[string]string, len(traits)+len(p.Set))
 	maps.Copy(patched, traits)

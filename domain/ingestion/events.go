@@ -1,4 +1,5 @@
-// Package ingestion holds what concerns a send as a whole: whose idempotency key it is, the commit of a batch, its end, its retries.
+// Package ingestion is a send as a whole: its idempotency claim, the commit of a batch, its
+// fan-out, its end and its retries.
 package ingestion
 
 import (
@@ -19,13 +20,15 @@ const (
 	Internal                = "internal"
 )
 
-// Claimed ties an idempotency key to the payload of a keyed single send. A claim alone is no send.
+// Claimed ties an idempotency key to the payload of a single send. A claim without the send is not
+// a send.
 type Claimed struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	// Fingerprint is the HMAC of the canonical request without its key, in lower-case hexadecimal.
 	Fingerprint string    `json:"fingerprint"`
 	DataPoint   uuid.UUID `json:"dataPoint"`
-	// RevisionRead is the stream revision the first try decided on: the send stands above it, if it stands.
+	// RevisionRead is the stream revision that the first try read: the send, if it is stored, is after
+	// it.
 	RevisionRead int64     `json:"revisionRead"`
 	ClaimedAt    time.Time `json:"claimedAt"`
 }
@@ -38,25 +41,26 @@ type Item struct {
 	DataPoint uuid.UUID `json:"dataPoint"`
 	// Decided is the stream revision of the data point that the item was decided on, -1 for none.
 	Decided int64 `json:"decided"`
-	// Bytes is the size of the content in UTF-8. It is the price where the fan-out finds that the item brings a revision
-	// (metering.IngestTenths), whatever the commit said.
+	// Bytes is the size of the content in UTF-8. It determines the price (metering.IngestTenths) if
+	// the fan-out finds that the item creates a revision, whatever the commit recorded.
 	Bytes int64 `json:"bytes"`
-	// CreditTenths is what the item counts for until then: its price, or 0 where it looked unchanged or moved when it was committed,
-	// and then it takes nothing of a cap either. Earlier batches priced every item.
+	// CreditTenths is what the item counts for until then: its price, or 0 if it looked unchanged or
+	// moved at the commit, and then it counts for no cap either. Earlier batches priced every item.
 	CreditTenths int64 `json:"creditTenths"`
 }
 
-// Final reports whether the item brings no revision whatever others change between its decision and its fan-out, since nothing was
-// reserved for one: it takes effect where it was decided, and not at the commit.
+// Final reports whether the item creates no revision, whatever others change between its decision
+// and its fan-out, since nothing was reserved for one. It takes effect where it was decided, and
+// not at the commit.
 func (i Item) Final() bool { return i.CreditTenths == 0 }
 
-// Accepted commits a batch. Its items are staged in a blob; from here on nothing is refused.
+// Accepted commits a batch. Its items are staged in a blob. After it nothing is refused.
 type Accepted struct {
 	ProjectID   uuid.UUID `json:"projectId"`
 	Fingerprint string    `json:"fingerprint,omitempty"`
 	RequestID   uuid.UUID `json:"requestId"`
 	Principal   string    `json:"principal"`
-	// FanOut is the command id that every fan-out of this batch appends under, whoever runs it.
+	// FanOut is the command id under which every fan-out of this batch appends, in any process.
 	FanOut     uuid.UUID `json:"fanOut"`
 	Stage      blob.Ref  `json:"stage"`
 	Items      []Item    `json:"items"`
@@ -81,13 +85,14 @@ const (
 	Deleted   = "deleted"   // the data point was deleted
 )
 
-// Outcome is what fan-out made of an item. Revision is the revision it stands for, 0 where the data point was deleted first.
+// Outcome is what the fan-out made of an item. Revision is that of the data point after it, 0 if
+// the data point was deleted first.
 type Outcome struct {
 	Outcome  string `json:"outcome"`
 	Revision int    `json:"revision"`
 }
 
-// FannedOut says that every item of the batch stands in its own stream.
+// FannedOut records that every item of the batch is stored in the stream of its data point.
 type FannedOut struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	Outcomes  []Outcome `json:"outcomes"`
@@ -107,7 +112,8 @@ type Indexed struct {
 // EventType implements event.Event.
 func (Indexed) EventType() string { return "ingestion.indexed.v1" }
 
-// Failed says that the send stopped: every item is done or failed, and this is the first failure.
+// Failed records that the send stopped: every item is done or failed, and this is the first
+// failure.
 type Failed struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	Code      string    `json:"code"`

@@ -1,4 +1,5 @@
-// Package instant reads the points in time that clients write, and keeps times at the precision that is stored.
+// Package instant reads the points in time that clients write, and keeps times at the precision
+// that is stored.
 package instant
 
 import (
@@ -6,7 +7,8 @@ import (
 	"time"
 )
 
-// Range of what Parse accepts, both as written and in UTC. PostgreSQL's timestamptz and four-digit ISO years hold all of it.
+// Range of what Parse accepts, both as written and in UTC. PostgreSQL's timestamptz and four-digit
+// ISO years hold all of it.
 const (
 	minYear = 1
 	maxYear = 9999
@@ -21,20 +23,23 @@ var (
 	errRange  = errors.New("outside the years 0001 to 9999 in UTC")
 )
 
-// Truncate is t in UTC, cut (never rounded) to microseconds, without a monotonic reading: the form in which times are
-// stored and compared.
+// Truncate is t in UTC, cut (never rounded) to microseconds, without a monotonic reading: the form
+// in which times are stored and compared.
 func Truncate(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // Parse reads an ISO 8601 instant and returns it in UTC, cut to microseconds.
 //
-// A date is a calendar date, a week date or an ordinal date in the extended or the basic format (2025-06-03, 20250603,
-// 2025-W23-2, 2025W232, 2025-154, 2025154); alone it means its first moment. A time follows after T, t or one space:
-// hours, or hours and minutes, or all three, extended or basic, with a fraction of any length on its last part after a
-// full stop or a comma. A zone is Z, z, ±hh, ±hhmm or ±hh:mm, after a time only; without one the time is UTC. 24:00 is the
-// end of the day, and second 60, taken only where a leap second can be (the end of a UTC day), is the moment after it.
+// A date is a calendar date, a week date or an ordinal date in the extended or the basic format
+// (2025-06-03, 20250603, 2025-W23-2, 2025W232, 2025-154, 2025154); alone it means its first moment.
+// A time follows after T, t or one space: hours, or hours and minutes, or all three, extended or
+// basic, with a fraction of any length on its last part after a full stop or a comma. A zone is Z,
+// z, ±hh, ±hhmm or ±hh:mm, after a time only; without one the time is UTC. 24:00 is the end of the
+// day, and second 60, taken only where a leap second can be (the end of a UTC day), is the moment
+// after it.
 //
-// A year or a month alone, an interval, a signed or longer year and white space around the value are refused, and so is
-// an instant outside the years 0001 to 9999. The error says why and does not repeat the value.
+// A year or a month alone, an interval, a signed or longer year and white space around the value
+// are refused, and so is an instant outside the years 0001 to 9999. The error names the reason and
+// does not repeat the value.
 func Parse(s string) (time.Time, error) {
 	r := reader{s: s}
 	day, err := r.date()

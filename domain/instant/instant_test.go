@@ -112,8 +112,14 @@ func TestParseReadsWhatIsFormatted(t *testing.T) {
 	first, last := time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC).Unix(), time.Date(9999, 12, 30, 0, 0, 0, 0, time.UTC).Unix()
 	rapid.Check(t, func(t *rapid.T) {
 		zone := time.FixedZone("", rapid.IntRange(-23*60-59, 23*60+59).Draw(t, "offset")*60)
-		at := time.Unix(rapid.Int64Range(first, last).Draw(t, "seconds"), rapid.Int64Range(0, 999_999_999).Draw(t, "nanos")).In(zone)
-		layouts := []string{time.RFC3339Nano, "20060102T150405.999999999Z0700", "2006-01-02 15:04:05,000000000Z07:00", "2006-002T15:04:05.999999999Z07:00"}
+		at := time.Unix(rapid.Int64Range(first, last).Draw(t, "seconds"), rapid.Int64Range(0, 999_999_999).Draw(t, "nanos")).
+			In(zone)
+		layouts := []string{
+			time.RFC3339Nano,
+			"20060102T150405.999999999Z0700",
+			"2006-01-02 15:04:05,000000000Z07:00",
+			"2006-002T15:04:05.999999999Z07:00",
+		}
 		text := at.Format(rapid.SampledFrom(layouts).Draw(t, "layout"))
 		got, err := instant.Parse(text)
 		if err != nil {

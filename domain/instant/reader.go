@@ -156,7 +156,8 @@ func (r *reader) fraction(unit time.Duration) time.Duration {
 	n := r.digits()
 	whole := int64(unit / time.Microsecond)
 	var micros int64
-	// From the last digit to the first, each floor is exact: floor((m+x)/10) = floor((m+floor(x))/10) for whole m.
+	// From the last digit to the first, each floor is exact: floor((m+x)/10) =
+	// floor((m+floor(x))/10) for whole m.
 	for i := r.at + n - 1; i >= r.at; i-- {
 		micros = (int64(r.s[i]-'0')*whole + micros) / 10
 	}

@@ -1,4 +1,5 @@
-// Package memory holds what was derived from the revisions of one data point, and the attempts at it.
+// Package memory holds what was derived from the revisions of one data point, and the attempts at
+// it.
 //
 // A stream "memory-<data point>" is written by one worker at a time. The lock is the append of the
 // memories at an exact stream revision or, if a model is called, of a started derivation.
@@ -25,14 +26,16 @@ const (
 	TemporalAnchor = "temporal-anchor"
 )
 
-// Memory is one readable line derived from one revision, with the exact span of the source that proves it.
+// Memory is one readable line derived from one revision, with the exact span of the source that
+// proves it.
 type Memory struct {
 	ID   uuid.UUID `json:"id"`
 	Kind string    `json:"kind"`
 	// Content is the line itself.
 	Content string `json:"content"`
-	// Excerpt is the text of the source, verbatim; Start and End are byte offsets into the content, End exclusive.
-	// A memory derived from label, metadata or author has Start == End == 0 and cites the first sentence of the content.
+	// Excerpt is the text of the source, verbatim; Start and End are byte offsets into the content,
+	// End exclusive. A memory derived from label, metadata or author has Start == End == 0 and cites
+	// the first sentence of the content.
 	Excerpt string `json:"excerpt"`
 	Start   int    `json:"start"`
 	End     int    `json:"end"`
@@ -44,7 +47,8 @@ type Memory struct {
 	// ResolvedFrom and ResolvedTo are the span of time that a temporal anchor names, half open.
 	ResolvedFrom time.Time `json:"resolvedFrom,omitzero"`
 	ResolvedTo   time.Time `json:"resolvedTo,omitzero"`
-	// Inputs are the ids of the nodes it was built from: the source's node, or other memories of the same revision.
+	// Inputs are the ids of the nodes it was built from: the source's node, or other memories of the
+	// same revision.
 	Inputs []uuid.UUID `json:"inputs"`
 }
 
@@ -96,7 +100,8 @@ type Failed struct {
 	Revision    int       `json:"revision"`
 	Attempt     int       `json:"attempt"`
 	Round       int       `json:"round"`
-	// Code is one of the failure codes of the ingestion status; Message is for people and holds no customer text.
+	// Code is one of the failure codes of the ingestion status; Message is for people and holds no
+	// customer text.
 	Code     string    `json:"code"`
 	Message  string    `json:"message"`
 	FailedAt time.Time `json:"failedAt"`

@@ -2,8 +2,8 @@ package memory
 
 import "math"
 
-// Quantize keeps the direction of a vector in a byte for each dimension: scale times the signed bytes of code has length 1, as
-// far as these can say it. ok is false where it has no direction.
+// Quantize reduces the direction of a vector to a byte for each dimension: scale times the signed
+// bytes of code has a length of about 1. ok is false if the vector has no direction.
 func Quantize(vector []float32) (scale float32, code []byte, ok bool) {
 	var square, most float64
 	for _, x := range vector {

@@ -5,35 +5,40 @@ import (
 	"slices"
 )
 
-// PlanChange is a plan that an organization came to: in Month, when ChargedTenths had been charged in that month.
+// PlanChange is a change of an organization's plan in Month, after ChargedTenths had been charged
+// in that month.
 type PlanChange struct {
 	Plan          Plan
 	Month         string
 	ChargedTenths int64
 }
 
-// Granted is what came to an organization in a month; Bought is below 0 where more was taken back.
+// Granted is what an organization was granted in a month. Bought is negative if more was taken
+// back.
 type Granted struct {
 	StartingTenths int64
 	BoughtTenths   int64
 }
 
-// Ledger is all that the balance of an organization follows from.
+// Ledger is everything from which the balance of an organization follows.
 type Ledger struct {
-	// Plans are the changes, oldest first. Before the first nothing is metered.
+	// Plans are the changes, oldest first. Before the first, the organization is not metered.
 	Plans []PlanChange
-	// Granted and Charged are by month ("2006-01"); charged is what all projects were priced at, metered or not.
+	// Granted and Charged are by month ("2006-01"). Charged is the price of all sends and recalls,
+	// metered or not.
 	Granted map[string]Granted
 	Charged map[string]int64
 }
 
 // Balance is the credits of an organization in one month, in tenths.
 type Balance struct {
-	// Plan is the one that it is on now. Where that is not metered the figures are those of its metered times, and no client sees them.
+	// Plan is the current one. If it is not metered, the figures are those of the metered times, and
+	// clients do not see them.
 	Plan Plan
-	// IncludedTenths are starting credits of the month and the plan's allowance; BoughtTenths what was granted beside, less what was
-	// taken back; RolledOverTenths what was left at the month's turn of starting and bought credits; SpentTenths what was charged while
-	// the plan was metered.
+	// IncludedTenths are the starting credits of the month and the plan's allowance. BoughtTenths are
+	// the other grants, less what was taken back. RolledOverTenths are the starting and bought credits
+	// that were left at the end of the month before. SpentTenths is what was charged while the plan
+	// was metered.
 	IncludedTenths   int64
 	BoughtTenths     int64
 	RolledOverTenths int64
@@ -45,9 +50,10 @@ func (b Balance) LeftTenths() int64 {
 	return max(0, b.IncludedTenths+b.BoughtTenths+b.RolledOverTenths-b.SpentTenths)
 }
 
-// Balance is the balance of a month under the terms of a tariff. Allowances are spent first and expire with their month; the
-// rest rolls over. What was overspent, by calls that came in while credits were taken back, is not carried into the next month.
-func (l Ledger) Balance(tariff Tariff, month string) Balance {
+// Balance returns the balance of a month under the terms of a tariff. Allowances are spent first
+// and expire with their month; the rest rolls over. A deficit, from calls that arrived while
+// credits were taken back, is not carried into the next month.
+func (l Ledger) Balance(tariff PlanTerms, month string) Balance {
 	months := map[string]bool{month: true}
 	for m := range l.Granted {
 		months[m] = true
@@ -72,10 +78,10 @@ func (l Ledger) Balance(tariff Tariff, month string) Balance {
 	return b
 }
 
-// month is the plan at the end of a month, the allowance of the month, and what was spent in it while a metered plan was in
-// force. A change of plan within the month gives the larger of the allowances for all of
-// it, so that no change takes away what was spent already.
-func (l Ledger) month(tariff Tariff, month string) (plan Plan, allowance, spent int64) {
+// month returns the plan at the end of a month, its allowance, and what was spent in it while a
+// metered plan was in force. After a change of plan within the month, the larger allowance holds
+// for the whole month, so that no change takes away what was spent.
+func (l Ledger) month(tariff PlanTerms, month string) (plan Plan, allowance, spent int64) {
 	plan = SelfHosted
 	var since int64
 	until := func(charged int64) {

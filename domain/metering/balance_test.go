@@ -10,8 +10,8 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 )
 
-// generous gives allowances, so that what expires is told from what rolls over.
-func generous() metering.Tariff {
+// generous gives allowances, so that what expires differs from what rolls over.
+func generous() metering.PlanTerms {
 	t := metering.DefaultTariff()
 	for plan, tenths := range map[metering.Plan]int64{metering.Flex: 1000, metering.Enterprise: 5000} {
 		terms := t[plan]
@@ -142,15 +142,16 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// purse is a balance that is kept step by step, as one would with coins: an allowance that is emptied at each month's turn, and the
-// rest. An allowance that comes in the midst of a month pays what was taken from the rest in it.
+// purse is a balance that is kept step by step, as one would with coins: an allowance that is
+// emptied at each month's turn, and the rest. An allowance that comes in the midst of a month pays
+// what was taken from the rest in it.
 type purse struct {
 	plan             metering.Plan
 	allowance, spent int64 // given in this month, and spent of it
 	rest, taken      int64 // and taken from it in this month
 }
 
-func (p *purse) allow(t metering.Tariff) {
+func (p *purse) allow(t metering.PlanTerms) {
 	if p.plan.Metered() {
 		p.allowance = max(p.allowance, t[p.plan].AllowanceTenths)
 	}
@@ -211,9 +212,11 @@ func TestABalanceIsWhatAPurseWouldHold(t *testing.T) {
 			}
 			b := l.Balance(tariff, month)
 			if b.LeftTenths() != p.left() || b.Plan != p.plan {
-				t.Fatalf("the balance of %s is %+v, %d left; the purse %+v holds %d\nledger %+v", month, b, b.LeftTenths(), p, p.left(), l)
+				t.Fatalf("the balance of %s is %+v, %d left; the purse %+v holds %d\nledger %+v", month, b, b.LeftTenths(), p,
+					p.left(), l)
 			}
-			if b.IncludedTenths+b.BoughtTenths+b.RolledOverTenths-b.SpentTenths != b.LeftTenths() || b.RolledOverTenths < 0 || b.SpentTenths < 0 {
+			if b.IncludedTenths+b.BoughtTenths+b.RolledOverTenths-b.SpentTenths != b.LeftTenths() || b.RolledOverTenths < 0 ||
+				b.SpentTenths < 0 {
 				t.Fatalf("the parts do not add up: %+v", b)
 			}
 		}

@@ -6,11 +6,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// Charged is what a project was charged in a month beside its sends, summed up over a few seconds by one process.
+// Charged is what a project was charged in a month for calls other than sends, counted over some
+// minutes by one process.
 type Charged struct {
 	ProjectID      uuid.UUID `json:"projectId"`
 	OrganizationID uuid.UUID `json:"organizationId"`
-	// FlushID tells this sum from any other, so that none counts twice.
+	// FlushID identifies this sum, so that it is not counted twice.
 	FlushID uuid.UUID `json:"flushId"`
 	Month   string    `json:"month"`
 	// Recalls were answered, for RecallTenths in all.
@@ -21,7 +22,8 @@ type Charged struct {
 	At   time.Time `json:"at"`
 }
 
-// Seen is when an identity was last seen. IdentityID is stream.IdentityID of it, whether there is a record or not.
+// Seen is when an identity was last seen. IdentityID is its stream.IdentityID, with or without a
+// record.
 type Seen struct {
 	IdentityID uuid.UUID `json:"identityId"`
 	At         time.Time `json:"at"`

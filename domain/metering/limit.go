@@ -10,32 +10,35 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 )
 
-// Reservation is what a send takes of the limits of its project and its organization before it is committed.
+// Reservation is what a send reserves of the caps of its project and its organization before its
+// commit.
 type Reservation struct {
 	OrganizationID uuid.UUID
 	ProjectID      uuid.UUID
-	// SendID is the send that it becomes a fact with. Try tells tries of the same send apart, which an idempotency key may have several of at once.
+	// SendID is the send that the reservation is converted to. Try identifies a try of the send: with
+	// an idempotency key, several may run at once.
 	SendID, Try uuid.UUID
-	Limits      Limits
-	// At is the time of the request, which says what month it counts in.
+	Limits      Caps
+	// At is the time of the request, which determines its month.
 	At time.Time
-	// Items are the data points that get a revision, for CreditTenths in all.
+	// Items are the data points that get a revision, CreditTenths their price together.
 	Items        int64
 	CreditTenths int64
 }
 
-// Used is what was taken already: facts, and what others have reserved.
+// Used is what projected sends and other reservations use.
 type Used struct {
-	// Ingestions and ProjectTenths are those of the project in the month, OrganizationTenths those of all projects of the organization.
+	// Ingestions and ProjectTenths are those of the project in the month, OrganizationTenths those of
+	// all projects of the organization.
 	Ingestions         int64
 	ProjectTenths      int64
 	OrganizationTenths int64
-	// LeftTenths is what is left of the balance; it counts for nothing where the plan is not metered.
+	// LeftTenths is what is left of the balance. It is ignored if the plan is not metered.
 	LeftTenths int64
 }
 
-// Bind reports whether anything bounds what is ingested: where nothing does, nothing is to be reserved.
-func (l Limits) Bind() bool {
+// Bind reports whether sends have caps. Without a cap, no reservation is made.
+func (l Caps) Bind() bool {
 	return l.Plan.Metered() || l.SpendCapTenths != nil || l.IngestionCap != nil || l.CreditCapTenths != nil
 }
 
@@ -45,20 +48,24 @@ const (
 	capCredit    = "credit"
 )
 
-// Refuse is nil where the limits leave what is asked for. Its faults are, in the order in which they are looked for,
-// project-cap-reached, spend-cap-reached and out-of-credits. The terms are those of the plan.
+// Refuse returns the fault of a reservation that passes the caps, nil if it passes none. The faults
+// are, in the order of the checks, project-cap-reached, spend-cap-reached and out-of-credits. The
+// terms are those of the plan.
 func (r Reservation) Refuse(used Used, terms Terms) error {
 	l := r.Limits
 	resets := MonthEnd(r.At)
 	if l.IngestionCap != nil && used.Ingestions+r.Items > *l.IngestionCap {
-		return fault.New(fault.LimitReached, fault.CodeProjectCapReached, "the project takes %d data points a month; %d are taken, and this brings %d",
+		return fault.New(fault.LimitReached, fault.CodeProjectCapReached,
+			"monthly ingestion cap is %d: %d used, request adds %d; raise the cap or send next month",
 			*l.IngestionCap, used.Ingestions, r.Items).
 			With("cap", capIngestion).With("limit", *l.IngestionCap).With("used", used.Ingestions).With("resetsAt", resets)
 	}
 	if l.CreditCapTenths != nil && used.ProjectTenths+r.CreditTenths > *l.CreditCapTenths {
-		return fault.New(fault.LimitReached, fault.CodeProjectCapReached, "the project spends %s credits a month; %s are spent, and this costs %s",
+		return fault.New(fault.LimitReached, fault.CodeProjectCapReached,
+			"monthly credit cap of the project is %s: %s used, request costs %s; raise the cap or send next month",
 			Credits(*l.CreditCapTenths), Credits(used.ProjectTenths), Credits(r.CreditTenths)).
-			With("cap", capCredit).With("limit", Credits(*l.CreditCapTenths)).With("used", Credits(used.ProjectTenths)).With("resetsAt", resets)
+			With("cap", capCredit).
+			With("limit", Credits(*l.CreditCapTenths)).With("used", Credits(used.ProjectTenths)).With("resetsAt", resets)
 	}
 	if err := l.RefuseSpending(used, r.CreditTenths, r.At); err != nil {
 		return err
@@ -74,26 +81,30 @@ func (r Reservation) Refuse(used Used, terms Terms) error {
 	return nil
 }
 
-// RefuseSpending is spend-cap-reached where the organization may not be charged so much more this month.
-func (l Limits) RefuseSpending(used Used, tenths int64, at time.Time) error {
+// RefuseSpending returns spend-cap-reached if the organization may not be charged that much more in
+// this month.
+func (l Caps) RefuseSpending(used Used, tenths int64, at time.Time) error {
 	if l.SpendCapTenths == nil || used.OrganizationTenths+tenths <= *l.SpendCapTenths {
 		return nil
 	}
-	return fault.New(fault.LimitReached, fault.CodeSpendCapReached, "the organization spends %s credits a month; %s are spent, and this costs %s",
+	return fault.New(fault.LimitReached, fault.CodeSpendCapReached,
+		"monthly spend cap of the organization is %s credits: %s used, request costs %s; raise the cap or send next month",
 		Credits(*l.SpendCapTenths), Credits(used.OrganizationTenths), Credits(tenths)).
 		With("cap", Credits(*l.SpendCapTenths)).With("spent", Credits(used.OrganizationTenths)).With("resetsAt", MonthEnd(at))
 }
 
-// RefuseCredits is out-of-credits where the plan is metered and its balance does not hold so much; nil otherwise.
-func (l Limits) RefuseCredits(used Used, tenths int64) *fault.Error {
+// RefuseCredits returns out-of-credits if the plan is metered and its balance does not hold that
+// much.
+func (l Caps) RefuseCredits(used Used, tenths int64) *fault.Error {
 	if !l.Plan.Metered() || tenths <= used.LeftTenths {
 		return nil
 	}
-	return fault.New(fault.PaymentRequired, fault.CodeOutOfCredits, "%s credits are left, and this costs %s", Credits(used.LeftTenths), Credits(tenths)).
+	return fault.New(fault.PaymentRequired, fault.CodeOutOfCredits,
+		"%s credits are left, request costs %s; buy credits or change the plan", Credits(used.LeftTenths), Credits(tenths)).
 		With("creditsLeft", Credits(used.LeftTenths)).With("creditsNeeded", Credits(tenths))
 }
 
-// MonthEnd is when the UTC calendar month of an instant ends, which is when the next begins.
+// MonthEnd returns the end of the UTC calendar month of an instant.
 func MonthEnd(at time.Time) time.Time {
 	at = at.UTC()
 	return time.Date(at.Year(), at.Month()+1, 1, 0, 0, 0, 0, time.UTC)

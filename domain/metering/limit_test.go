@@ -14,10 +14,15 @@ func limit(n int64) *int64 { return &n }
 
 func TestRefuse(t *testing.T) {
 	at := time.Date(2026, 12, 31, 23, 59, 59, 0, time.UTC)
-	all := metering.Limits{Plan: metering.Flex, SpendCapTenths: limit(500), IngestionCap: limit(10), CreditCapTenths: limit(300)}
+	all := metering.Caps{
+		Plan:            metering.Flex,
+		SpendCapTenths:  limit(500),
+		IngestionCap:    limit(10),
+		CreditCapTenths: limit(300),
+	}
 	room := metering.Used{Ingestions: 8, ProjectTenths: 280, OrganizationTenths: 480, LeftTenths: 20}
 	for name, c := range map[string]struct {
-		limits metering.Limits
+		limits metering.Caps
 		change func(*metering.Used)
 		code   string
 		data   string
@@ -37,18 +42,23 @@ func TestRefuse(t *testing.T) {
 		"the project's caps come first": {all, func(u *metering.Used) { *u = metering.Used{Ingestions: 9, ProjectTenths: 300, OrganizationTenths: 500} }, fault.CodeProjectCapReached, ""},
 		"then the spend cap":            {all, func(u *metering.Used) { u.OrganizationTenths, u.LeftTenths = 500, 0 }, fault.CodeSpendCapReached, ""},
 		"nothing left where nothing is metered": {
-			metering.Limits{Plan: metering.SelfHosted, SpendCapTenths: limit(500)}, func(u *metering.Used) { u.LeftTenths = -1000 }, "", "",
+			metering.Caps{Plan: metering.SelfHosted, SpendCapTenths: limit(500)}, func(u *metering.Used) { u.LeftTenths = -1000 }, "", "",
 		},
-		"caps bind where nothing is metered": {metering.Limits{IngestionCap: limit(10)}, func(u *metering.Used) { u.Ingestions = 10 }, fault.CodeProjectCapReached, ""},
-		"a cap of nothing":                   {metering.Limits{IngestionCap: limit(0)}, func(u *metering.Used) { u.Ingestions = 0 }, fault.CodeProjectCapReached, ""},
-		"no caps":                            {metering.Limits{}, func(u *metering.Used) { u.Ingestions, u.OrganizationTenths = 1<<40, 1<<40 }, "", ""},
+		"caps bind where nothing is metered": {metering.Caps{IngestionCap: limit(10)}, func(u *metering.Used) { u.Ingestions = 10 }, fault.CodeProjectCapReached, ""},
+		"a cap of nothing":                   {metering.Caps{IngestionCap: limit(0)}, func(u *metering.Used) { u.Ingestions = 0 }, fault.CodeProjectCapReached, ""},
+		"no caps":                            {metering.Caps{}, func(u *metering.Used) { u.Ingestions, u.OrganizationTenths = 1<<40, 1<<40 }, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			used := room
 			if c.change != nil {
 				c.change(&used)
 			}
-			err := metering.Reservation{Limits: c.limits, At: at, Items: 2, CreditTenths: 20}.Refuse(used, metering.DefaultTariff()[c.limits.Plan])
+			err := metering.Reservation{
+				Limits:       c.limits,
+				At:           at,
+				Items:        2,
+				CreditTenths: 20,
+			}.Refuse(used, metering.DefaultTariff()[c.limits.Plan])
 			if c.code == "" {
 				if err != nil {
 					t.Errorf("refused: %v", err)
@@ -67,9 +77,14 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// A plan with an allowance says when it comes again.
+// A plan with an allowance reports when the next one is due.
 func TestCreditsThatComeAgain(t *testing.T) {
-	r := metering.Reservation{Limits: metering.Limits{Plan: metering.Flex}, At: time.Date(2026, 11, 30, 23, 30, 0, 0, time.FixedZone("", -3600)), Items: 1, CreditTenths: 10}
+	r := metering.Reservation{
+		Limits:       metering.Caps{Plan: metering.Flex},
+		At:           time.Date(2026, 11, 30, 23, 30, 0, 0, time.FixedZone("", -3600)),
+		Items:        1,
+		CreditTenths: 10,
+	}
 	f, ok := errors.AsType[*fault.Error](r.Refuse(metering.Used{}, metering.Terms{AllowanceTenths: 1}))
 	if !ok {
 		t.Fatal("not refused")
@@ -82,15 +97,15 @@ func TestCreditsThatComeAgain(t *testing.T) {
 
 func TestBind(t *testing.T) {
 	for name, c := range map[string]struct {
-		limits metering.Limits
+		limits metering.Caps
 		want   bool
 	}{
-		"nothing":        {metering.Limits{}, false},
-		"self-hosted":    {metering.Limits{Plan: metering.SelfHosted}, false},
-		"a plan":         {metering.Limits{Plan: metering.PayAsYouGo}, true},
-		"a spend cap":    {metering.Limits{Plan: metering.SelfHosted, SpendCapTenths: limit(0)}, true},
-		"ingestions":     {metering.Limits{Plan: metering.SelfHosted, IngestionCap: limit(0)}, true},
-		"project credit": {metering.Limits{Plan: metering.SelfHosted, CreditCapTenths: limit(0)}, true},
+		"nothing":        {metering.Caps{}, false},
+		"self-hosted":    {metering.Caps{Plan: metering.SelfHosted}, false},
+		"a plan":         {metering.Caps{Plan: metering.PayAsYouGo}, true},
+		"a spend cap":    {metering.Caps{Plan: metering.SelfHosted, SpendCapTenths: limit(0)}, true},
+		"ingestions":     {metering.Caps{Plan: metering.SelfHosted, IngestionCap: limit(0)}, true},
+		"project credit": {metering.Caps{Plan: metering.SelfHosted, CreditCapTenths: limit(0)}, true},
 	} {
 		if got := c.limits.Bind(); got != c.want {
 			t.Errorf("%s binds: %v", name, got)

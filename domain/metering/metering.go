@@ -1,4 +1,5 @@
-// Package metering prices what is ingested. Credits are counted in tenths, so that no rounding of floats ever shows.
+// Package metering prices what is ingested. Credits are counted in tenths, without rounding of
+// floats.
 package metering
 
 import "time"
@@ -6,11 +7,12 @@ import "time"
 // BytesPerCredit is how many bytes of content one credit buys.
 const BytesPerCredit = 350
 
-// IngestTenths is the price of a content of that many bytes of UTF-8, in tenths of a credit: one credit per started 350 bytes, at least one.
+// IngestTenths returns the price of a content with a number of bytes of UTF-8, in tenths of a
+// credit: one credit per started 350 bytes, at least one.
 func IngestTenths(size int64) int64 {
 	credits := (size + BytesPerCredit - 1) / BytesPerCredit
 	return max(credits, 1) * 10
 }
 
-// Month is the UTC calendar month that an instant counts in, as "2006-01".
+// Month returns the UTC calendar month of an instant, as "2006-01".
 func Month(at time.Time) string { return at.UTC().Format("2006-01") }

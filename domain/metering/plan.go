@@ -23,8 +23,9 @@ const (
 	Bought   Grant = "bought"
 )
 
-// Limits are what binds the calls of a project, as its key was looked up. Nil is no cap; tenths are of a credit.
-type Limits struct {
+// Caps are what binds the calls of a project, as its key was looked up. Nil is no cap; tenths are
+// of a credit.
+type Caps struct {
 	Plan            Plan
 	SpendCapTenths  *int64 // of the organization, a month
 	IngestionCap    *int64 // of the project, data points a month

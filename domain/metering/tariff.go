@@ -1,6 +1,6 @@
 package metering
 
-// Terms are what a plan gives and takes. Zero is no limit where a limit is meant.
+// Terms are what a plan grants and costs. Zero means no limit, for a limit.
 type Terms struct {
 	// RequestsPerMinute bounds the calls of an organization in any 60 seconds.
 	RequestsPerMinute int `json:"requestsPerMinute"`
@@ -18,11 +18,11 @@ type Terms struct {
 	RetentionDays int `json:"retentionDays"`
 }
 
-// Tariff is the terms of every plan.
-type Tariff map[Plan]Terms
+// PlanTerms is the terms of every plan.
+type PlanTerms map[Plan]Terms
 
 // Of is the terms of a plan; no plan is SelfHosted.
-func (t Tariff) Of(plan Plan) Terms {
+func (t PlanTerms) Of(plan Plan) Terms {
 	if plan == "" {
 		plan = SelfHosted
 	}
@@ -30,8 +30,8 @@ func (t Tariff) Of(plan Plan) Terms {
 }
 
 // DefaultTariff is the terms of a deployment that sets none.
-func DefaultTariff() Tariff {
-	return Tariff{
+func DefaultTariff() PlanTerms {
+	return PlanTerms{
 		SelfHosted: {EvidenceCeiling: 32000, Webhooks: true, RetentionDays: 14},
 		PayAsYouGo: {RequestsPerMinute: 120, Projects: 3, RecallTenths: 1, EvidenceCeiling: 8000, RetentionDays: 3},
 		Flex:       {RequestsPerMinute: 600, Projects: 20, EvidenceCeiling: 8000, Webhooks: true, RetentionDays: 14},

@@ -5,22 +5,25 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+
+	"github.com/annals-project/annals/domain/limit"
 )
 
-// The most that terms may say, so that no sum of them overflows.
+// The bounds of terms, so that no sum of them overflows.
 const (
 	maxNumber       = 1_000_000_000
 	maxTenths       = 1_000_000_000_000_000
 	maxRetention    = 365
-	maxEvidence     = 32000
 	leastEvidence   = 1
 	termsExample    = `{"flex":{"allowanceTenths":1000000,"requestsPerMinute":900}}`
-	termsDescribing = "requestsPerMinute, projects, allowanceTenths, recallTenths, evidenceCeiling, webhooks, retentionDays"
+	termsDescribing = "requestsPerMinute, projects, allowanceTenths, recallTenths, evidenceCeiling, webhooks, " +
+		"retentionDays"
 )
 
-// Override is the tariff with some numbers changed: by plan, the fields of Terms that differ. It fails, in words for the person who
-// wrote it, on a plan or a field that there is not, and on numbers that cannot be.
-func (t Tariff) Override(text string) (Tariff, error) {
+// Override returns the tariff with some numbers changed: by plan, the fields of Terms that differ.
+// It fails on an unknown plan or field, and on numbers out of bounds, with a message for the person
+// who wrote it.
+func (t PlanTerms) Override(text string) (PlanTerms, error) {
 	changed := maps.Clone(t)
 	var plans map[Plan]json.RawMessage
 	if err := json.Unmarshal([]byte(text), &plans); err != nil || plans == nil {
@@ -29,7 +32,8 @@ func (t Tariff) Override(text string) (Tariff, error) {
 	for plan, raw := range plans {
 		terms, known := t[plan]
 		if !known {
-			return nil, fmt.Errorf("names the plan %q: there are %s, %s, %s and %s", plan, SelfHosted, PayAsYouGo, Flex, Enterprise)
+			return nil, fmt.Errorf("names the plan %q: there are %s, %s, %s and %s", plan, SelfHosted, PayAsYouGo, Flex,
+				Enterprise)
 		}
 		decoder := json.NewDecoder(bytes.NewReader(raw))
 		decoder.DisallowUnknownFields()
@@ -54,7 +58,7 @@ func (t Terms) validate() error {
 		{"projects", int64(t.Projects), 0, maxNumber},
 		{"allowanceTenths", t.AllowanceTenths, 0, maxTenths},
 		{"recallTenths", t.RecallTenths, 0, maxNumber},
-		{"evidenceCeiling", int64(t.EvidenceCeiling), leastEvidence, maxEvidence},
+		{"evidenceCeiling", int64(t.EvidenceCeiling), leastEvidence, limit.EvidenceTokens},
 		{"retentionDays", int64(t.RetentionDays), 0, maxRetention},
 	} {
 		if n.value < n.least || n.value > n.most {

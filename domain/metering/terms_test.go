@@ -10,7 +10,8 @@ import (
 )
 
 func TestOverrideChangesWhatIsNamedAlone(t *testing.T) {
-	got, err := metering.DefaultTariff().Override(`{"flex":{"allowanceTenths":12345,"projects":0,"webhooks":false},"payg":{"recallTenths":0,"evidenceCeiling":1},
+	got, err := metering.DefaultTariff().
+		Override(`{"flex":{"allowanceTenths":12345,"projects":0,"webhooks":false},"payg":{"recallTenths":0,"evidenceCeiling":1},
 		"enterprise":{"retentionDays":365,"requestsPerMinute":1000000000},"self-hosted":{}}`)
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +25,8 @@ func TestOverrideChangesWhatIsNamedAlone(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(metering.DefaultTariff(), metering.DefaultTariff()); diff != "" || metering.DefaultTariff()[metering.Flex].AllowanceTenths != 0 {
+	if diff := cmp.Diff(metering.DefaultTariff(), metering.DefaultTariff()); diff != "" ||
+		metering.DefaultTariff()[metering.Flex].AllowanceTenths != 0 {
 		t.Error("the default changed")
 	}
 }

@@ -1,4 +1,4 @@
-// Package organization is what belongs to an organization rather than to one of its projects.
+// Package organization is what belongs to an organization as a whole, not to one of its projects.
 package organization
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 )
 
-// ManagementKeySet gives the organization its one management key; a former one ends with it.
-// Hash is the SHA-256 of the clear key in lower-case hexadecimal, which is in no event.
+// ManagementKeySet sets the one management key of the organization, and revokes the former one.
+// Hash is the SHA-256 of the clear key in lower-case hexadecimal. No event contains the clear key.
 type ManagementKeySet struct {
 	OrganizationID uuid.UUID `json:"organizationId"`
 	KeyID          uuid.UUID `json:"keyId"`
@@ -45,8 +45,9 @@ type MemberAdded struct {
 // EventType implements event.Event.
 func (MemberAdded) EventType() string { return "organization.member-added.v1" }
 
-// PlanSet puts the organization on a plan from SetAt on. ChargedTenths is what all its projects had been charged by then in Month, so
-// that what was used while nothing was metered is not taken from a balance, whatever comes to be metered in the same month.
+// PlanSet puts the organization on a plan from SetAt on. ChargedTenths is what all its projects had
+// been charged by then in Month: what was used before the plan was metered is not taken from the
+// balance.
 type PlanSet struct {
 	OrganizationID uuid.UUID     `json:"organizationId"`
 	Plan           metering.Plan `json:"plan"`
@@ -58,7 +59,7 @@ type PlanSet struct {
 // EventType implements event.Event.
 func (PlanSet) EventType() string { return "organization.plan-set.v1" }
 
-// CreditsGranted adds credits to the balance of a month, or takes some back where Tenths is negative.
+// CreditsGranted adds credits to the balance of a month, or takes some back if Tenths is negative.
 type CreditsGranted struct {
 	OrganizationID uuid.UUID      `json:"organizationId"`
 	Kind           metering.Grant `json:"kind"`
@@ -70,7 +71,8 @@ type CreditsGranted struct {
 // EventType implements event.Event.
 func (CreditsGranted) EventType() string { return "organization.credits-granted.v1" }
 
-// SpendCapSet bounds what the organization may be charged in a month, in tenths of a credit; nil is no bound.
+// SpendCapSet bounds what the organization may be charged in a month, in tenths of a credit; nil
+// removes the cap.
 type SpendCapSet struct {
 	OrganizationID uuid.UUID `json:"organizationId"`
 	Tenths         *int64    `json:"tenths"`
@@ -80,7 +82,7 @@ type SpendCapSet struct {
 // EventType implements event.Event.
 func (SpendCapSet) EventType() string { return "organization.spend-cap-set.v1" }
 
-// Prepared says that every part of the organization exists: from here on its keys are served.
+// Prepared records that every part of the organization exists: from now on its keys are accepted.
 type Prepared struct {
 	OrganizationID uuid.UUID `json:"organizationId"`
 	PreparedAt     time.Time `json:"preparedAt"`

@@ -6,13 +6,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/limit"
 )
 
-// maxName is the most characters of an organization's name, as of a project's.
-const maxName = 255
-
-// ValidName reports whether an organization may be called that: up to 255 characters, at least two of them letters or digits, no
-// control characters, no space at either end, and no id, which commands take as well as a name.
+// ValidName reports whether a text can name an organization: up to limit.OrganizationName
+// characters, at least two of them letters or digits, without control characters, without a space
+// at either end, and not an id, since commands take a name or an id.
 func ValidName(name string) bool {
 	telling := 0
 	for _, r := range name {
@@ -24,5 +24,7 @@ func ValidName(name string) bool {
 		}
 	}
 	_, err := uuid.Parse(name)
-	return err != nil && utf8.ValidString(name) && utf8.RuneCountInString(name) <= maxName && telling >= 2 && strings.TrimSpace(name) == name
+	return err != nil && utf8.ValidString(name) && utf8.RuneCountInString(name) <= limit.OrganizationName &&
+		telling >= 2 &&
+		strings.TrimSpace(name) == name
 }

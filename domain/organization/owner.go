@@ -1,6 +1,7 @@
 package organization
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -12,7 +13,8 @@ const (
 	startingWorkTenths = 400_000 * 10
 )
 
-// StartingTenths is what an organization starts with on a metered plan, in tenths of a credit; the owner is "" where none was named.
+// StartingTenths returns the starting credits of an organization on a metered plan, in tenths of a
+// credit. owner is "" for no owner.
 func StartingTenths(ownerEmail string) int64 {
 	if WorkEmail(ownerEmail) {
 		return startingWorkTenths
@@ -23,9 +25,11 @@ func StartingTenths(ownerEmail string) int64 {
 // maxEmail is the most bytes of an address that mail can be sent to.
 const maxEmail = 254
 
-// ValidEmail reports whether a text can be somebody's address: one part before and one after the last "@", which is a domain with a dot.
+// ValidEmail reports whether a text can be an email address: a part before and a part after the
+// last "@", which is a domain with a dot.
 func ValidEmail(email string) bool {
-	if len(email) > maxEmail || !utf8.ValidString(email) || strings.ContainsFunc(email, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+	if len(email) > maxEmail || !utf8.ValidString(email) ||
+		strings.ContainsFunc(email, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
 		return false
 	}
 	at := strings.LastIndexByte(email, '@')
@@ -33,15 +37,14 @@ func ValidEmail(email string) bool {
 		return false
 	}
 	labels := strings.Split(email[at+1:], ".")
-	for _, label := range labels {
-		if label == "" {
-			return false
-		}
+	if slices.Contains(labels, "") {
+		return false
 	}
 	return len(labels) > 1
 }
 
-// WorkEmail reports whether an address is one that an employer gives: of a domain that is no free-mail provider's, nor below one.
+// WorkEmail reports whether an address is one of an employer: its domain is not that of a free-mail
+// provider, nor below one.
 func WorkEmail(email string) bool {
 	if !ValidEmail(email) {
 		return false
@@ -59,7 +62,7 @@ func WorkEmail(email string) bool {
 	}
 }
 
-// freeMail reports whether a domain gives addresses to everybody.
+// freeMail reports whether a domain is that of a free-mail provider.
 func freeMail(domain string) bool {
 	switch domain {
 	case "gmail.com", "googlemail.com",

@@ -11,7 +11,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 )
 
-// State is an organization as far as decisions need it.
+// State is what decisions need of an organization.
 type State struct {
 	// Events is how many events were folded, which is the revision that the next one will have.
 	Events  int64
@@ -21,10 +21,11 @@ type State struct {
 	// Plan is "" until one was set.
 	Plan           metering.Plan
 	SpendCapTenths *int64
-	// Started says that starting credits were granted, which they are once for ever.
+	// Started reports that starting credits were granted, which happens once.
 	Started  bool
 	Prepared bool
-	// KeyHashes are those of every management key that the organization ever had, the live one last.
+	// KeyHashes are those of every management key that the organization ever had, the current one
+	// last.
 	KeyHashes []string
 }
 
@@ -53,28 +54,31 @@ func (s *State) Evolve(e event.Event) {
 // Held reports whether a hash is that of a management key that the organization has or had.
 func (s *State) Held(hash string) bool { return slices.Contains(s.KeyHashes, hash) }
 
-// Parts is what an organization is prepared with.
+// Parts are the parts of a prepared organization.
 type Parts struct {
 	OrganizationID uuid.UUID
 	Plan           metering.Plan
-	// OwnerEmail is "" where no owner was named; MemberID is what the owner becomes known by.
+	// OwnerEmail is "" for no owner. MemberID is the id that the owner gets.
 	OwnerEmail string
 	MemberID   uuid.UUID
-	// Key is the management key, nil where nobody has the clear value of one: then the organization gets one when it is rotated.
+	// Key is the management key, nil if its clear value is unknown: then the organization gets a key
+	// when it is rotated.
 	Key *ManagementKeySet
 	At  time.Time
 }
 
-// Missing are the events that give the organization the parts that it lacks; none where it has all of them.
+// Missing returns the events that add the parts that the organization lacks.
 func (s *State) Missing(p Parts) []event.Event {
 	var events []event.Event
 	if s.Members == 0 && p.OwnerEmail != "" {
-		events = append(events, MemberAdded{OrganizationID: p.OrganizationID, MemberID: p.MemberID, Email: p.OwnerEmail, Role: Owner, AddedAt: p.At})
+		events = append(events,
+			MemberAdded{OrganizationID: p.OrganizationID, MemberID: p.MemberID, Email: p.OwnerEmail, Role: Owner, AddedAt: p.At})
 	}
 	plan := s.Plan
 	if plan == "" {
 		plan = p.Plan
-		events = append(events, PlanSet{OrganizationID: p.OrganizationID, Plan: plan, Month: metering.Month(p.At), SetAt: p.At})
+		events = append(events,
+			PlanSet{OrganizationID: p.OrganizationID, Plan: plan, Month: metering.Month(p.At), SetAt: p.At})
 	}
 	events = append(events, s.starting(p.OrganizationID, plan, cmp.Or(s.OwnerEmail, p.OwnerEmail), p.At)...)
 	if len(s.KeyHashes) == 0 && p.Key != nil {
@@ -92,16 +96,22 @@ type Change struct {
 	At            time.Time
 }
 
-// SetPlan are the events that put the organization on a plan; none where it is on it.
+// SetPlan returns the events that put the organization on a plan, none if it is on it.
 func (s *State) SetPlan(c Change) []event.Event {
 	if s.Plan == c.Plan {
 		return nil
 	}
-	set := PlanSet{OrganizationID: c.OrganizationID, Plan: c.Plan, Month: metering.Month(c.At), ChargedTenths: c.ChargedTenths, SetAt: c.At}
+	set := PlanSet{
+		OrganizationID: c.OrganizationID,
+		Plan:           c.Plan,
+		Month:          metering.Month(c.At),
+		ChargedTenths:  c.ChargedTenths,
+		SetAt:          c.At,
+	}
 	return append([]event.Event{set}, s.starting(c.OrganizationID, c.Plan, s.OwnerEmail, c.At)...)
 }
 
-// starting grants the starting credits, once for ever and on a metered plan only.
+// starting grants the starting credits, once and on a metered plan only.
 func (s *State) starting(id uuid.UUID, plan metering.Plan, owner string, at time.Time) []event.Event {
 	if s.Started || !plan.Metered() {
 		return nil

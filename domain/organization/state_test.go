@@ -28,11 +28,23 @@ func planSet(plan metering.Plan, charged int64) organization.PlanSet {
 }
 
 func granted(tenths int64) organization.CreditsGranted {
-	return organization.CreditsGranted{OrganizationID: org, Kind: metering.Starting, Tenths: tenths, Month: "2026-11", GrantedAt: noon}
+	return organization.CreditsGranted{
+		OrganizationID: org,
+		Kind:           metering.Starting,
+		Tenths:         tenths,
+		Month:          "2026-11",
+		GrantedAt:      noon,
+	}
 }
 
 func owner(email string) organization.MemberAdded {
-	return organization.MemberAdded{OrganizationID: org, MemberID: member, Email: email, Role: organization.Owner, AddedAt: noon}
+	return organization.MemberAdded{
+		OrganizationID: org,
+		MemberID:       member,
+		Email:          email,
+		Role:           organization.Owner,
+		AddedAt:        noon,
+	}
 }
 
 func folded(events ...event.Event) *organization.State {
@@ -60,7 +72,13 @@ func pointer(e event.Event) event.Event {
 }
 
 func TestAnOrganizationGetsThePartsThatItLacks(t *testing.T) {
-	bought := organization.CreditsGranted{OrganizationID: org, Kind: metering.Bought, Tenths: 10, Month: "2026-11", GrantedAt: noon}
+	bought := organization.CreditsGranted{
+		OrganizationID: org,
+		Kind:           metering.Bought,
+		Tenths:         10,
+		Month:          "2026-11",
+		GrantedAt:      noon,
+	}
 	for _, c := range []struct {
 		name  string
 		given []event.Event
@@ -119,7 +137,8 @@ func TestAChangeOfPlan(t *testing.T) {
 		{"the same", []event.Event{pointer(planSet(metering.Flex, 0))}, metering.Flex, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := folded(c.given...).SetPlan(organization.Change{OrganizationID: org, Plan: c.plan, ChargedTenths: 70, At: noon})
+			got := folded(
+				c.given...).SetPlan(organization.Change{OrganizationID: org, Plan: c.plan, ChargedTenths: 70, At: noon})
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
@@ -129,7 +148,9 @@ func TestAChangeOfPlan(t *testing.T) {
 
 func TestEveryManagementKeyIsRemembered(t *testing.T) {
 	s := folded(keySet("first"), keySet("second"), &organization.SpendCapSet{Tenths: new(int64)}, &organization.Prepared{})
-	if !s.Held("first") || !s.Held("second") || s.Held("third") || s.KeyHashes[1] != "second" || !s.Prepared || s.SpendCapTenths == nil || s.Events != 4 {
+	if !s.Held("first") || !s.Held("second") || s.Held("third") || s.KeyHashes[1] != "second" || !s.Prepared ||
+		s.SpendCapTenths == nil ||
+		s.Events != 4 {
 		t.Errorf("state %+v", s)
 	}
 }

@@ -7,13 +7,15 @@ import (
 	"github.com/google/uuid"
 )
 
-// KeyCreated gives a project a key. Hash is the SHA-256 of the clear key in lower-case hexadecimal; the clear key is in no event.
+// KeyCreated adds a key to a project. Hash is the SHA-256 of the clear key in lower-case
+// hexadecimal. No event contains the clear key.
 type KeyCreated struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	KeyID     uuid.UUID `json:"keyId"`
 	Name      string    `json:"name"`
 	Hash      string    `json:"hash"`
-	// Prefix and Suffix are the first and the last characters of the clear key, for people to recognise it by.
+	// Prefix and Suffix are the first and the last characters of the clear key, so that people
+	// recognise it.
 	Prefix    string    `json:"prefix"`
 	Suffix    string    `json:"suffix"`
 	CreatedAt time.Time `json:"createdAt"`
@@ -22,7 +24,7 @@ type KeyCreated struct {
 // EventType implements event.Event.
 func (KeyCreated) EventType() string { return "project.key-created.v1" }
 
-// KeyRevoked ends a key from its next call.
+// KeyRevoked revokes a key from its next call on.
 type KeyRevoked struct {
 	ProjectID uuid.UUID `json:"projectId"`
 	KeyID     uuid.UUID `json:"keyId"`
@@ -32,7 +34,7 @@ type KeyRevoked struct {
 // EventType implements event.Event.
 func (KeyRevoked) EventType() string { return "project.key-revoked.v1" }
 
-// Archived stops every call of the project's keys.
+// Archived refuses every call of the project's keys.
 type Archived struct {
 	ProjectID  uuid.UUID `json:"projectId"`
 	ArchivedAt time.Time `json:"archivedAt"`
@@ -41,7 +43,7 @@ type Archived struct {
 // EventType implements event.Event.
 func (Archived) EventType() string { return "project.archived.v1" }
 
-// Unarchived takes the project back into service.
+// Unarchived accepts calls of the project's keys again.
 type Unarchived struct {
 	ProjectID    uuid.UUID `json:"projectId"`
 	UnarchivedAt time.Time `json:"unarchivedAt"`
@@ -50,7 +52,7 @@ type Unarchived struct {
 // EventType implements event.Event.
 func (Unarchived) EventType() string { return "project.unarchived.v1" }
 
-// CapsSet sets both monthly caps of a project: data points, and tenths of a credit; nil is none.
+// CapsSet sets both monthly caps of a project: data points, and tenths of a credit; nil is no cap.
 type CapsSet struct {
 	ProjectID       uuid.UUID `json:"projectId"`
 	IngestionCap    *int64    `json:"ingestionCap"`

@@ -4,10 +4,12 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/annals-project/annals/domain/limit"
 )
 
-// Slug derives a slug from a name: lower-case ASCII letters and digits, with one dash for each run of anything else.
-// A name without any ASCII letter or digit gives "project".
+// Slug derives a slug from a name: lower-case ASCII letters and digits, with one dash for each run
+// of other characters. A name without an ASCII letter or digit gives "project".
 func Slug(name string) string {
 	var b strings.Builder
 	gap := false
@@ -28,7 +30,7 @@ func Slug(name string) string {
 	return b.String()
 }
 
-// FreeSlug is the slug of a name, with "-2", "-3" … appended where it is taken.
+// FreeSlug is the slug of a name, with "-2", "-3" … appended if it is taken.
 func FreeSlug(name string, taken func(slug string) bool) string {
 	slug := Slug(name)
 	for n := 2; taken(slug); n++ {
@@ -37,7 +39,8 @@ func FreeSlug(name string, taken func(slug string) bool) string {
 	return slug
 }
 
-// ValidName reports whether a project may be called that: up to 255 characters, at least two of them letters or digits.
+// ValidName reports whether a text can name a project: up to limit.ProjectName characters, at least
+// two of them letters or digits.
 func ValidName(name string) bool {
 	characters, telling := 0, 0
 	for _, r := range name {
@@ -49,5 +52,5 @@ func ValidName(name string) bool {
 			telling++
 		}
 	}
-	return characters <= 255 && telling >= 2
+	return characters <= limit.ProjectName && telling >= 2
 }

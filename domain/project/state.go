@@ -6,11 +6,11 @@ import (
 	"github.com/annals-project/annals/domain/event"
 )
 
-// State is a project as far as decisions need it.
+// State is what decisions need of a project.
 type State struct {
 	LiveKeys map[uuid.UUID]bool
 	Archived bool
-	// IngestionCap and CreditCapTenths are the monthly caps, nil where there is none.
+	// IngestionCap and CreditCapTenths are the monthly caps, nil for none.
 	IngestionCap    *int64
 	CreditCapTenths *int64
 }
@@ -19,6 +19,9 @@ type State struct {
 func (s *State) Evolve(e event.Event) {
 	switch e := e.(type) {
 	case *KeyCreated:
+		if s.LiveKeys == nil {
+			s.LiveKeys = make(map[uuid.UUID]bool)
+		}
 		s.LiveKeys[e.KeyID] = true
 	case *KeyRevoked:
 		delete(s.LiveKeys, e.KeyID)

@@ -1,22 +1,26 @@
 package recall
 
-import "sync"
+import (
+	"sync"
 
-// Analyzer turns text into terms: English stems of words that are no stop words. It remembers the stems of words it has
-// met, up to a limit; it is safe for concurrent use.
+	"github.com/kljensen/snowball/english"
+)
+
+// Analyzer turns text into terms: English stems of words that are not stop words. It caches stems
+// up to a limit. It is safe for concurrent use.
 type Analyzer struct {
 	mu    sync.RWMutex
 	stems map[string]string
 }
 
-// stemsKept is how many stems an Analyzer remembers before it forgets them all: about 10 MiB.
+// stemsKept is how many stems an Analyzer caches before it clears the cache: about 10 MiB.
 const stemsKept = 1 << 16
 
-// NewAnalyzer makes an analyzer that has met no word yet.
+// NewAnalyzer makes an analyzer with an empty cache.
 func NewAnalyzer() *Analyzer { return &Analyzer{stems: make(map[string]string)} }
 
-// Terms are the terms of a text in its order. A text of nothing but stop words is analysed with them, and one without
-// any word is its symbols, so that nothing visible is without terms.
+// Terms returns the terms of a text in order. A text of only stop words yields those; a text
+// without a word yields its symbols, so that all visible text has terms.
 func (a *Analyzer) Terms(text string) []string {
 	terms := make([]string, 0, len(text)/8+1)
 	stopped := false
@@ -38,7 +42,7 @@ func (a *Analyzer) Terms(text string) []string {
 	return terms
 }
 
-// stem is the term of a word, "" for a stop word.
+// stem returns the term of a word from the cache, "" for a stop word.
 func (a *Analyzer) stem(spelled []byte) string {
 	a.mu.RLock()
 	term, known := a.stems[string(spelled)]
@@ -57,7 +61,7 @@ func (a *Analyzer) stem(spelled []byte) string {
 	return term
 }
 
-// termOf is the term of a word, "" for a stop word.
+// termOf returns the term of a word, "" for a stop word.
 func termOf(word string) string {
 	if _, stop := stopWords[word]; stop {
 		return ""
@@ -65,5 +69,19 @@ func termOf(word string) string {
 	if base, irregular := irregularForms[word]; irregular {
 		return termOf(base)
 	}
-	return stem(word)
+	return stemOf(word)
+}
+
+// stemOf returns the English stem of a lower-case word (Porter2). A word with anything but the
+// letters a to z, or of one or two letters, is its own stem.
+func stemOf(word string) string {
+	if len(word) <= 2 {
+		return word
+	}
+	for i := range len(word) {
+		if word[i] < 'a' || word[i] > 'z' {
+			return word
+		}
+	}
+	return english.Stem(word, true)
 }

@@ -42,7 +42,8 @@ func TestTerms(t *testing.T) {
 	}
 }
 
-// TestStemsAgreeWithSnowball compares our stemmer with another one, by words of English beginnings and endings.
+// TestStemsAgreeWithSnowball compares terms with the stems of a library, by words of English
+// beginnings and endings.
 func TestStemsAgreeWithSnowball(t *testing.T) {
 	beginnings := strings.Fields(`relat condit rational valenc digit conform radic differ vile analog vietnam predic oper feudal decis hope call
 		form sensit triplic electric good reviv allow infer airlin gyroscop adjust defens irrit replac depend adopt commun activ effect bowdler
@@ -79,7 +80,8 @@ func skip(list []string, word string) bool {
 	return false
 }
 
-// irregular names the words of the test whose base our table knows and a stemmer does not.
+// irregular reports whether a word of the test is in the table of irregular forms, which a stemmer
+// does not know.
 func irregular(word string) bool {
 	return skip(strings.Fields("fell seen sat rang"), word)
 }
@@ -107,11 +109,13 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestSplitLaw: passages cover the text without gap or overlap, and none is longer than the limit.
+// TestSplitLaw: passages cover the text without gap or overlap, and none exceeds the limit.
 func TestSplitLaw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		piece := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"\n", "\n\n", ". ", " ", "word", "日本語。", "\x00", "\xff", "\r\n \n"}))
-		text := strings.Repeat(strings.Join(rapid.SliceOfN(piece, 0, 40).Draw(t, "pieces"), ""), rapid.IntRange(1, 200).Draw(t, "times"))
+		piece := rapid.OneOf(rapid.String(),
+			rapid.SampledFrom([]string{"\n", "\n\n", ". ", " ", "word", "日本語。", "\x00", "\xff", "\r\n \n"}))
+		text := strings.Repeat(strings.Join(rapid.SliceOfN(piece, 0, 40).Draw(t, "pieces"), ""),
+			rapid.IntRange(1, 200).Draw(t, "times"))
 		checkSpans(t, text)
 	})
 }
@@ -124,7 +128,7 @@ func checkSpans(t failer, text string) {
 	at := 0
 	for span := range recall.Split(text) {
 		if span.Start != at || span.End <= span.Start {
-			t.Fatalf("passage %v behind %d", span, at)
+			t.Fatalf("passage %v after %d", span, at)
 		}
 		if n := utf8.RuneCountInString(text[span.Start:span.End]); n > 2000 {
 			t.Fatalf("a passage of %d characters", n)
@@ -144,9 +148,12 @@ func collect(text string) []recall.Span {
 	return spans
 }
 
-// FuzzPassages: any bytes can be analysed, terms fit an index, and hold no space.
+// FuzzPassages: any bytes can be analysed; terms fit an index and contain no space.
 func FuzzPassages(f *testing.F) {
-	for _, seed := range []string{"Ana's mail is ana@example.com.", "\x00\xff\xfe", "日本語のテキスト", "don't 1,2.3 a_b-c@d", "e\u0301\u200b'", "''s@@..", strings.Repeat("a.", 300)} {
+	for _, seed := range []string{
+		"Ana's mail is ana@example.com.", "\x00\xff\xfe", "日本語のテキスト", "don't 1,2.3 a_b-c@d",
+		"e\u0301\u200b'", "''s@@..", strings.Repeat("a.", 300),
+	} {
 		f.Add(seed, "label")
 	}
 	a := recall.NewAnalyzer()

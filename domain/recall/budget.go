@@ -2,7 +2,8 @@ package recall
 
 import "unicode/utf8"
 
-// Tokens is what a document costs of the budget: a quarter of the code points of its content and its excerpts, rounded up.
+// Tokens returns what a document costs of the budget: a quarter of the code points of its content
+// and excerpts, rounded up.
 func Tokens(content string, excerpts ...string) int {
 	points := utf8.RuneCountInString(content)
 	for _, e := range excerpts {
@@ -11,5 +12,5 @@ func Tokens(content string, excerpts ...string) int {
 	return (points + 3) / 4
 }
 
-// LeastTokens is the least that a text of so many bytes of UTF-8 can cost.
+// LeastTokens returns the least that a text of so many bytes of UTF-8 can cost.
 func LeastTokens(bytes int64) int64 { return ((bytes+3)/4 + 3) / 4 }

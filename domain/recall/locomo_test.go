@@ -5,12 +5,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/annals-project/annals/internal/locomo"
-	"github.com/annals-project/annals/internal/recallscore"
+	"github.com/annals-project/annals/internal/bench/locomo"
+	"github.com/annals-project/annals/internal/bench/score"
 )
 
-// TestDialogues ranks every turn for every question, without an engine and a budget: what analysis and ranking alone are worth.
-// It reads the folder that ANNALS_TEST_LOCOMO names.
+// TestDialogues ranks every turn for every question without an index or a budget: it measures
+// analysis and ranking alone. It reads the folder that ANNALS_TEST_LOCOMO names.
 func TestDialogues(t *testing.T) {
 	folder := os.Getenv("ANNALS_TEST_LOCOMO")
 	if folder == "" {
@@ -20,7 +20,7 @@ func TestDialogues(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no dialogue in %s: %v", folder, err)
 	}
-	var dialogues []recallscore.Dialogue
+	var dialogues []score.Dialogue
 	for _, name := range files {
 		f, err := os.Open(name)
 		if err != nil {
@@ -33,13 +33,13 @@ func TestDialogues(t *testing.T) {
 		}
 		dialogues = append(dialogues, c.Dialogue())
 	}
-	ranked, err := recallscore.Ablate(dialogues)
+	ranked, err := score.Ablate(dialogues)
 	if err != nil {
 		t.Fatal(err)
 	}
 	score := ranked[0].Score
 	t.Logf("%d questions: R@10 %.3f, R@100 %.3f", score.Questions, score.At[10], score.At[100])
 	if score.At[10] < 0.82 || score.At[100] < 0.95 {
-		t.Error("that is less than the signals together were worth")
+		t.Error("recall is below the threshold")
 	}
 }

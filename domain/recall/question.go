@@ -8,32 +8,34 @@ import (
 	"github.com/annals-project/annals/domain/comprehend"
 )
 
-// Question is what the text of a query asks for.
+// Question is the analysis of a query.
 type Question struct {
-	// Terms are what the query is searched by: its own words first, then words that are related to them, each once.
+	// Terms are the search terms: the query's own first, then words related to them, each once.
 	Terms []Term
-	// Answer is what kind of passage answers it: TellsTime, TellsNumber, TellsName, or 0 for any.
+	// Answer is the trait of a passage that answers it: TimeEvidence, NumberEvidence, NameEvidence, or
+	// 0 for any.
 	Answer Traits
 	// Periods are the spans of time that it names.
 	Periods []comprehend.Period
-	// Asker is the author that "I" and "my" stand for in it, "" where it does not speak of its asker.
+	// Asker is the author that "I" and "my" refer to, "" if the query does not use them.
 	Asker string
 }
 
 // Term is one term of a question.
 type Term struct {
 	Text string
-	// For is the place of the term of the query that a related one stands for, its own place where it is one of the query.
+	// For is the index of the query's own term that a related term belongs to; an own term has its own
+	// index.
 	For int
 }
 
-// What is searched for beside the terms of a query: at most so many words for one of them, and in all.
+// At most so many related words are added for one term of a query, and for all of them.
 const (
 	relatedToOne = 10
 	relatedToAll = 48
 )
 
-// Question reads the text of a query, as asked by somebody at an instant.
+// Question analyses a query, as asked by an identity at an instant.
 func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 	own := a.Query(text)
 	q := Question{Answer: answerOf(text), Periods: comprehend.Periods(text, asked)}
@@ -64,7 +66,7 @@ func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 	return q
 }
 
-// Texts are the terms as an index is searched by them.
+// Texts returns the terms for a search of the index.
 func (q *Question) Texts() []string {
 	texts := make([]string, len(q.Terms))
 	for i, t := range q.Terms {
@@ -73,7 +75,7 @@ func (q *Question) Texts() []string {
 	return texts
 }
 
-// Own is how many of the terms are the query's; the others are related to them.
+// Own returns how many of the terms are the query's; the others are related to them.
 func (q *Question) Own() int {
 	n := 0
 	for n < len(q.Terms) && q.Terms[n].For == n {
@@ -82,16 +84,22 @@ func (q *Question) Own() int {
 	return n
 }
 
-// The words that tell what kind of answer a question wants, in its beginning.
+// The beginnings that show what kind of answer a question wants.
 var (
-	wantsTime   = []string{"when ", "what year", "which year", "what date", "which date", "what day", "which day", "what month", "which month", "what time", "how long", "how often", "since when"}
+	wantsTime = []string{
+		"when ", "what year", "which year", "what date", "which date", "what day", "which day",
+		"what month", "which month", "what time", "how long", "how often", "since when",
+	}
 	wantsNumber = []string{"how many", "how much", "how old", "what number", "what percentage"}
 	wantsName   = []string{"who ", "whom ", "whose ", "where ", "which "}
 	// namedThings are nouns whose instances have names.
-	namedThings = []string{"name", "city", "country", "place", "book", "movie", "film", "game", "band", "song", "company", "restaurant", "team", "state"}
+	namedThings = []string{
+		"name", "city", "country", "place", "book", "movie", "film", "game", "band", "song",
+		"company", "restaurant", "team", "state",
+	}
 )
 
-// answerOf tells what kind of passage answers a question.
+// answerOf returns the trait of a passage that answers a question.
 func answerOf(text string) Traits {
 	low := strings.ToLower(cut(strings.TrimSpace(text), 200)) + " "
 	has := func(list []string) bool {
@@ -102,11 +110,11 @@ func answerOf(text string) Traits {
 	}
 	switch {
 	case begins(wantsTime) || has(wantsTime[1:]):
-		return TellsTime
+		return TimeEvidence
 	case has(wantsNumber):
-		return TellsNumber
+		return NumberEvidence
 	case begins(wantsName), strings.HasPrefix(low, "what ") && has(namedThings):
-		return TellsName
+		return NameEvidence
 	}
 	return 0
 }

@@ -2,22 +2,22 @@ package recall
 
 import "math"
 
-// The constants of BM25. A passage of Length average terms is of average length; it is fixed, because the true average
-// would let a reader sense the length of texts that they may not read.
+// The constants of BM25. averageLength is fixed, since the true average would reveal the length of
+// texts that the viewer may not read.
 const (
-	bm25K1  = 0.9
-	bm25B   = 0.4
-	average = 16
+	bm25K1        = 0.9
+	bm25B         = 0.4
+	averageLength = 16
 )
 
-// labelWeight is what a match in label or author counts beside one in the text.
+// labelWeight is the weight of a match in label or author, relative to one in the text.
 const labelWeight = 2
 
-// Count says how often something stands in the text, and in the label with author.
+// Count is how often a term occurs in the text, and in label and author.
 type Count struct{ Text, Label int }
 
-// Statistics are the document frequencies that a query is ranked by: Docs passages, and for each term of the query in how
-// many of them it stands.
+// Statistics are the document frequencies that rank a query: Docs passages, and for each term of
+// the query in how many of them it occurs.
 type Statistics struct {
 	Docs        int
 	Frequencies []Count
@@ -26,7 +26,8 @@ type Statistics struct {
 // Weights are the weights of the terms of a query, in its order.
 type Weights []struct{ text, label float64 }
 
-// Weights rounds what is rare to powers of two, so that texts that a reader may not read have almost no say in an order.
+// Weights rounds rarity to powers of two, so that texts that the viewer may not read have almost no
+// influence on an order.
 func (s Statistics) Weights() Weights {
 	weights := make(Weights, len(s.Frequencies))
 	for i, f := range s.Frequencies {
@@ -36,8 +37,8 @@ func (s Statistics) Weights() Weights {
 	return weights
 }
 
-// OfMemories are the statistics that lines of memory are ranked by. They are those of the sources, so that the scores of both
-// compare; a term that stands in no source is as rare as it is among the memories.
+// OfMemories returns the statistics that rank memories. They are those of the sources, so that both
+// kinds of scores compare; a term that no source contains is as rare as it is among the memories.
 func (s Statistics) OfMemories(memories Statistics) Statistics {
 	of := Statistics{Docs: max(s.Docs, 1), Frequencies: make([]Count, len(memories.Frequencies))}
 	for i, m := range memories.Frequencies {
@@ -53,16 +54,17 @@ func (s Statistics) OfMemories(memories Statistics) Statistics {
 	return of
 }
 
-// rarity is the inverse document frequency of BM25, of a share that is rounded to a power of two.
+// rarity is the inverse document frequency of BM25, with the odds rounded to a power of two.
 func rarity(docs, frequency int) float64 {
 	n, df := float64(docs), float64(min(frequency, docs))
 	odds := (n - df + 0.5) / (df + 0.5)
 	return math.Log1p(math.Exp2(math.Round(math.Log2(odds))))
 }
 
-// Score is BM25 of one passage of length terms: counts say how often each term of the query stands in it.
+// Score is BM25 of a passage of length terms, where counts are the occurrences of each term of the
+// query.
 func (w Weights) Score(counts []Count, length int) float64 {
-	norm := bm25K1 * (1 - bm25B + bm25B*float64(length)/average)
+	norm := bm25K1 * (1 - bm25B + bm25B*float64(length)/averageLength)
 	score := 0.0
 	for i, c := range counts {
 		if c.Text > 0 {
@@ -76,10 +78,11 @@ func (w Weights) Score(counts []Count, length int) float64 {
 	return score
 }
 
-// RelatedWeight is what a related word counts beside the one that was asked for.
+// RelatedWeight is the weight of a related word, relative to the query's own.
 const RelatedWeight = 0.4
 
-// Usual is the mean weight of the first terms, of those that stand anywhere; 1 where none does.
+// Usual returns the mean weight of the first own terms, without those that occur nowhere; 1 if none
+// occurs.
 func (w Weights) Usual(own int) float64 {
 	sum, met := 0.0, 0
 	for _, weight := range w[:min(own, len(w))] {
@@ -94,7 +97,8 @@ func (w Weights) Usual(own int) float64 {
 	return sum / float64(met)
 }
 
-// Lessened are the weights by which an index chooses candidates: terms from own on, which are related ones, count less.
+// Lessened returns the weights by which an index chooses candidates: terms from own on are related
+// ones, and weigh less.
 func (w Weights) Lessened(own int) Weights {
 	lessened := make(Weights, len(w))
 	copy(lessened, w)
@@ -105,22 +109,23 @@ func (w Weights) Lessened(own int) Weights {
 	return lessened
 }
 
-// Text is what a term of a query counts for in a text, times its impact there.
+// Text is the weight of a term in a text, to be multiplied by its impact.
 func (w Weights) Text(term int) float64 { return w[term].text }
 
-// Label is what a term of a query adds to the score where it stands in the label.
+// Label is what a term adds to the score if it is in the label.
 func (w Weights) Label(term int) float64 { return w[term].label }
 
-// Impact is how much of a term's weight a text of length terms gets in which it stands so often; it is less than MaxImpact.
+// Impact is the share of a term's weight that a text of length terms gets if it contains the term
+// count times. It is less than MaxImpact.
 func Impact(count, length int) float64 {
 	tf := float64(count)
-	return tf * (bm25K1 + 1) / (tf + bm25K1*(1-bm25B+bm25B*float64(length)/average))
+	return tf * (bm25K1 + 1) / (tf + bm25K1*(1-bm25B+bm25B*float64(length)/averageLength))
 }
 
 // MaxImpact bounds every Impact.
 const MaxImpact = bm25K1 + 1
 
-// Counts says how often each term of a query stands in a passage.
+// Counts counts how often each term of a query occurs in a passage.
 func Counts(query []string, passage Terms) []Count {
 	counts := make([]Count, len(query))
 	for i, term := range query {

@@ -1,13 +1,13 @@
-// Package recall turns text into search terms and hits into a page: analysis, passages, ranking, budget and order, all of it
-// pure functions of their arguments.
+// Package recall turns text into search terms and candidates into a response: analysis, passages,
+// ranking, budget and order. All of it is pure.
 package recall
 
 import "strings"
 
-// Document is what one revision of a data point says, as far as it can be searched.
+// Document is the searchable text of one revision of a data point.
 type Document struct {
 	Content string
-	// Label is "" for none, Author the customer id of the author or "".
+	// Label is "" if there is none; Author is the customer's id of the author or "".
 	Label  string
 	Author string
 }
@@ -17,19 +17,19 @@ type Terms struct {
 	Text []string
 	// Label holds the terms of label and author, each once.
 	Label []string
-	// Traits are what kind of thing the text says.
+	// Traits describe the passage.
 	Traits Traits
 }
 
-// Passages analyses a document: one Terms per passage that holds any, the label's with each of them.
-// A document without any term yields none.
+// Passages analyses a document: one Terms for each passage that has any, the label's terms with
+// each of them. A document without any term yields none.
 func (a *Analyzer) Passages(d Document) []Terms {
 	label := a.Label(d.Label, d.Author)
 	var passages []Terms
 	for span := range Split(d.Content) {
-		said := d.Content[span.Start:span.End]
-		if text := a.Terms(said); len(text) > 0 {
-			passages = append(passages, Terms{Text: text, Label: label, Traits: TraitsOf(said)})
+		content := d.Content[span.Start:span.End]
+		if text := a.Terms(content); len(text) > 0 {
+			passages = append(passages, Terms{Text: text, Label: label, Traits: TraitsOf(content)})
 		}
 	}
 	if len(passages) == 0 && len(label) > 0 {
@@ -46,7 +46,7 @@ func (a *Analyzer) Label(label, author string) []string {
 	return distinct(a.Terms(label + "\n" + author))
 }
 
-// Query analyses the text of a query: each term once, at most QueryTerms of them, in order of appearance.
+// Query analyses a query: each term once, at most QueryTerms of them, in order of appearance.
 func (a *Analyzer) Query(text string) []string {
 	terms := distinct(a.Terms(cut(text, queryBytes)))
 	if len(terms) > QueryTerms {
@@ -55,7 +55,7 @@ func (a *Analyzer) Query(text string) []string {
 	return terms
 }
 
-// QueryTerms is the most terms that a query is searched by; queryBytes the most bytes of a query that are read for them.
+// QueryTerms is the most terms of a query; queryBytes is the most bytes of a query that are read.
 const (
 	QueryTerms = 64
 	queryBytes = 64 << 10

@@ -2,7 +2,7 @@ package recall
 
 import "strings"
 
-// synonyms are words that are said for the same thing, a group a line.
+// synonyms are words for the same thing, one group a line.
 const synonyms = `
 mom mother mum mommy mama
 dad father daddy papa
@@ -125,7 +125,8 @@ country nation
 nationality origin
 `
 
-// kinds are words for a kind of thing, and common words for things of that kind, the most usual first.
+// kinds are words for a kind of thing, and common words for things of that kind, the most usual
+// first.
 const kinds = `
 family:mom mother dad father brother sister son daughter kid child husband wife parent grandma grandpa grandmother grandfather aunt uncle cousin nephew niece sibling
 parent:mom mother dad father
@@ -175,8 +176,8 @@ injury:sprain broken fracture ankle knee back
 allergy:dairy nut peanut gluten fur cat dog
 `
 
-// related are the terms that may stand in a text where a question says another one: its synonyms, then what is of its kind.
-// The tables are everyday English; they are small because each word of them costs a look into the index.
+// related maps a term to the terms that a text may use instead: its synonyms, then words of its
+// kind. The tables are small, since the index looks up each of their words.
 var related = relatedTerms()
 
 func relatedTerms() map[string][]string {

@@ -6,50 +6,53 @@ import (
 	"time"
 )
 
-// Turn is a data point as it is ranked, by that of its passages whose words fit best: a candidate, or a neighbour of one. All of
-// them are such that the reader may read them.
+// Turn is a data point as it is ranked, by its best passage: a candidate or a neighbour of one. The
+// viewer may read all of them.
 type Turn struct {
-	// Counts say how often each term of the question stands in it; nil where none does.
+	// Counts are the occurrences of each term of the question; nil if there are none.
 	Counts []Count
-	// Length is the number of terms of its text, Size the bytes of the whole that would be shown for it.
+	// Length is the number of terms of its text, Size the bytes of the content that would be shown.
 	Length int
 	Size   int64
 	Traits Traits
-	// Key is what the best memory of it says of the question, measured as words are; 0 for none.
+	// Key is the score of its best memory, on the scale of word scores; 0 for none.
 	Key float64
-	// Meaning is how much nearer to the question in meaning it is than what is ordinary, in standard deviations; 0 for no more, or unknown.
-	Meaning    float64
+	// Similarity is how much nearer its embedding is to the question's than usual, in standard
+	// deviations; 0 for no more than usual, or unknown.
+	Similarity float64
 	Author     string
 	OccurredAt time.Time
-	// Before and After are the places of the data points right before and after it in its conversation, None for none or unknown.
+	// Before and After are the indexes of its neighbours in the conversation, or None.
 	Before, After int
 }
 
-// None is no place.
+// None is no index.
 const None = -1
 
-// threadGap is the longest pause within a conversation: what comes later begins another one.
+// threadGap is the longest pause within a conversation.
 const threadGap = time.Hour
 
-// SameThread says whether of two passages that follow each other the later may belong to the conversation of the earlier.
+// SameThread reports whether the later of two successive data points may belong to the conversation
+// of the earlier.
 func SameThread(earlier, later time.Time) bool { return later.Sub(earlier) <= threadGap }
 
-// scene is what all signals look at.
+// scene is the input of all signals.
 type scene struct {
 	question Question
 	turns    []Turn
 	weights  Weights
-	// content is the places of the terms that ask for a content; those that only name an author are left out.
+	// content are the indexes of the question's own terms, without those that only name an author.
 	content []int
-	// usual is the mean weight of these terms: what a signal without terms of its own is measured in.
+	// usual is the mean weight of these terms, the unit of signals without terms.
 	usual float64
-	// named is the one author whom the question names or, naming none, calls "I"; "" for none or several.
+	// named is the one author that the question names, or if it names none, the asker; "" for none or
+	// several.
 	named string
-	// base is what each turn scores by its own words, threads what the conversation of each does.
+	// base is the score of each turn by its own words, threads that of its conversation.
 	base, threads []float64
 	// literal leaves out related words.
 	literal bool
-	// related is room for what related words say of one turn.
+	// related is a buffer for the related words of one turn.
 	related []float64
 }
 
@@ -62,7 +65,7 @@ func newScene(a *Analyzer, q Question, weights Weights, turns []Turn, literal bo
 			s.content = append(s.content, i)
 		}
 	}
-	if len(s.content) == 0 { // nothing but a name is asked for
+	if len(s.content) == 0 { // the question is only a name
 		for i := range own {
 			s.content = append(s.content, i)
 		}
@@ -84,7 +87,7 @@ func newScene(a *Analyzer, q Question, weights Weights, turns []Turn, literal bo
 	return s
 }
 
-// findNamed finds the author whom the question names, and the terms that name authors.
+// findNamed finds the author that the question names, and returns the terms that name authors.
 func (s *scene) findNamed(a *Analyzer) (names []int) {
 	seen := make(map[string]struct{})
 	authors := 0
@@ -111,7 +114,7 @@ func (s *scene) findNamed(a *Analyzer) (names []int) {
 	return names
 }
 
-// nameOf is the term of the question that is the first name of an author.
+// nameOf returns the index of the question's term that is the first name of an author, or None.
 func (s *scene) nameOf(a *Analyzer, author string) int {
 	terms := a.Terms(cut(author, termBytes))
 	if len(terms) == 0 {
@@ -125,7 +128,8 @@ func (s *scene) nameOf(a *Analyzer, author string) int {
 	return None
 }
 
-// scoreThreads scores each conversation as one text, as far as its turns are known, and gives every turn the score of its own.
+// scoreThreads scores the known turns of each conversation as one text, and returns that score for
+// each turn.
 func (s *scene) scoreThreads() []float64 {
 	order := make([]int, len(s.turns))
 	for i := range order {
@@ -161,10 +165,10 @@ func (s *scene) scoreThreads() []float64 {
 	return scores
 }
 
-// threadK1 is how soon a word that a conversation repeats adds nothing.
+// threadK1 is how soon repetitions of a word in a conversation stop adding to its score.
 const threadK1 = 1.2
 
-// count is how often a term stands in the text of a turn.
+// count is how often a term occurs in the text of a turn.
 func (s *scene) count(turn, term int) int {
 	if counts := s.turns[turn].Counts; counts != nil {
 		return counts[term].Text
@@ -172,16 +176,17 @@ func (s *scene) count(turn, term int) int {
 	return 0
 }
 
-// at is a score of the turn that lies some steps before (negative) or after another, 0 where none is known.
+// at returns a score of the turn some steps before (negative) or after another, 0 if there is no
+// such turn.
 func (s *scene) at(scores []float64, turn, steps int) float64 {
-	turn = s.walk(turn, steps)
+	turn = s.neighbour(turn, steps)
 	if turn == None {
 		return 0
 	}
 	return scores[turn]
 }
 
-func (s *scene) walk(turn, steps int) int {
+func (s *scene) neighbour(turn, steps int) int {
 	for ; steps < 0 && turn != None; steps++ {
 		turn = s.turns[turn].Before
 	}

@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// signal is one thing that a turn is ranked by. The score of a turn is the sum of what its signals say, each times its weight.
+// signal is one part of a score. The score of a turn is the sum of its signals, each times its
+// weight.
 type signal struct {
 	name   string
 	weight float64
 	of     func(s *scene, turn int) float64
 }
 
-// signals are all of them. The weights are rounded from those that ranked three dialogues of two people best; leaving one out costs
-// what the page "How recall ranks" of the documentation says.
+// signals are all of them. The weights are rounded from those that ranked three dialogues of two
+// people best; the page "How recall ranks" of the documentation shows what each is worth.
 var signals = []signal{
 	{"words", 1, func(s *scene, turn int) float64 { return s.base[turn] }},
 	{"label", 0.5, label},
@@ -24,30 +25,31 @@ var signals = []signal{
 	{"two before", 0.25, func(s *scene, turn int) float64 { return s.at(s.base, turn, -2) }},
 	{"two after", 0.2, func(s *scene, turn int) float64 { return s.at(s.base, turn, 2) }},
 	{"answers", 0.1, answers},
-	{"together", 0.1, together},
+	{"context overlap", 0.1, contextOverlap},
 	{"conversation", 0.15, func(s *scene, turn int) float64 { return s.threads[turn] }},
-	{"time told", 0.6, told(TellsTime)},
-	{"number told", 0.4, told(TellsNumber)},
-	{"name told", 0.2, told(TellsName)},
+	{"time evidence", 0.6, evidence(TimeEvidence)},
+	{"number evidence", 0.4, evidence(NumberEvidence)},
+	{"name evidence", 0.2, evidence(NameEvidence)},
 	{"date", 2.5, date},
-	{"meaning", MeaningWeight, meaning},
+	{"semantic", SemanticWeight, similarity},
 }
 
-// MeaningWeight is what a standard deviation of nearness in meaning counts, in weights of a usual term.
-const MeaningWeight = 0.25
+// SemanticWeight is the weight of one standard deviation of similarity, in weights of a usual term.
+const SemanticWeight = 0.25
 
-// askedOff is the share that a turn loses that asks instead of telling.
-const askedOff = 0.2
+// questionDiscount is the share of its score that a question loses.
+const questionDiscount = 0.2
 
-// SizeShare is the share of its score that a document keeps that takes the room of others in a page: a long one must say more than a
-// short one. One of up to 500 bytes keeps all of it.
+// SizeShare is the share of its score that a document of so many bytes keeps, since it takes the
+// room of others. A document of up to 500 bytes keeps all of it.
 func SizeShare(bytes int64) float64 {
 	const off, from, least = 0.15, 500, 0.3
 	return max(least, 1-off*math.Log2(max(1, float64(bytes)/from)))
 }
 
-// Rank scores turns for a question: the higher, the sooner it is shown; 0 is nothing in common. Weights are those of the question's
-// terms. Without names a signal by its name in signals, "related words", "asks" or "size", to leave out; it is for measurements.
+// Rank scores turns for a question: the higher, the better; 0 has nothing in common with it.
+// Weights are those of the question's terms. Without lists names of Signals to leave out, for
+// measurements.
 func (a *Analyzer) Rank(q Question, weights Weights, turns []Turn, without ...string) []float64 {
 	off := make(map[string]bool, len(without))
 	for _, name := range without {
@@ -61,8 +63,8 @@ func (a *Analyzer) Rank(q Question, weights Weights, turns []Turn, without ...st
 				scores[i] += signal.weight * signal.of(s, i)
 			}
 		}
-		if turns[i].Traits.Has(Asks) && !off["asks"] {
-			scores[i] *= 1 - askedOff
+		if turns[i].Traits.Has(IsQuestion) && !off["is question"] {
+			scores[i] *= 1 - questionDiscount
 		}
 		if !off["size"] {
 			scores[i] *= SizeShare(turns[i].Size)
@@ -71,13 +73,14 @@ func (a *Analyzer) Rank(q Question, weights Weights, turns []Turn, without ...st
 	return scores
 }
 
-// ownWords is BM25 of the words that were asked for, and of the best related one for each; or the key to the turn, where that says more.
+// ownWords is BM25 of the question's own words, and of the best related one for each; or the turn's
+// Key if that is more.
 func ownWords(s *scene, turn int) float64 {
 	t := &s.turns[turn]
 	if t.Counts == nil {
 		return t.Key
 	}
-	norm := bm25K1 * (1 - bm25B + bm25B*float64(t.Length)/average)
+	norm := bm25K1 * (1 - bm25B + bm25B*float64(t.Length)/averageLength)
 	gain := func(term int) float64 {
 		tf := float64(t.Counts[term].Text)
 		if tf == 0 {
@@ -98,7 +101,7 @@ func ownWords(s *scene, turn int) float64 {
 		of := s.question.Terms[term].For
 		value := gain(term)
 		if asked := s.weights[of].text; asked > 0 && s.weights[term].text > asked {
-			value *= asked / s.weights[term].text // a related word says no more than the one that was asked for
+			value *= asked / s.weights[term].text // a related word weighs at most what the query's own does
 		}
 		best[of] = max(best[of], value)
 	}
@@ -108,7 +111,7 @@ func ownWords(s *scene, turn int) float64 {
 	return max(score, t.Key)
 }
 
-// label is the words that were asked for in the label.
+// label scores the question's own words in the label.
 func label(s *scene, turn int) float64 {
 	t := &s.turns[turn]
 	if t.Counts == nil {
@@ -123,7 +126,7 @@ func label(s *scene, turn int) float64 {
 	return score
 }
 
-// author is whether the one whom the question names wrote the turn.
+// author is 1 usual weight if the author that the question names wrote the turn.
 func author(s *scene, turn int) float64 {
 	if s.named == "" || s.turns[turn].Author != s.named {
 		return 0
@@ -131,7 +134,7 @@ func author(s *scene, turn int) float64 {
 	return s.usual
 }
 
-// firstPerson is whether the one whom the question names speaks of themselves.
+// firstPerson is that of an author who speaks of themselves.
 func firstPerson(s *scene, turn int) float64 {
 	if !s.turns[turn].Traits.Has(FirstPerson) {
 		return 0
@@ -139,21 +142,21 @@ func firstPerson(s *scene, turn int) float64 {
 	return author(s, turn)
 }
 
-// answers is whether the turn comes right after one that asks for what the question asks for.
+// answers is the score of the turn before, if that is a question.
 func answers(s *scene, turn int) float64 {
 	before := s.turns[turn].Before
-	if before == None || !s.turns[before].Traits.Has(Asks) {
+	if before == None || !s.turns[before].Traits.Has(IsQuestion) {
 		return 0
 	}
 	return s.base[before]
 }
 
-// together is how much of the question the turn and its neighbours hold together.
-func together(s *scene, turn int) float64 {
+// contextOverlap is how much of the question the turn and its neighbours contain together.
+func contextOverlap(s *scene, turn int) float64 {
 	score := 0.0
 	for _, term := range s.content {
 		for steps := -2; steps <= 2; steps++ {
-			if near := s.walk(turn, steps); near != None && s.count(near, term) > 0 {
+			if near := s.neighbour(turn, steps); near != None && s.count(near, term) > 0 {
 				score += s.weights[term].text
 				break
 			}
@@ -162,8 +165,8 @@ func together(s *scene, turn int) float64 {
 	return score
 }
 
-// told is whether the turn tells what the question wants to know.
-func told(kind Traits) func(s *scene, turn int) float64 {
+// evidence is 1 usual weight if the turn has the trait that the question wants.
+func evidence(kind Traits) func(s *scene, turn int) float64 {
 	return func(s *scene, turn int) float64 {
 		if s.question.Answer != kind || !s.turns[turn].Traits.Has(kind) {
 			return 0
@@ -172,27 +175,28 @@ func told(kind Traits) func(s *scene, turn int) float64 {
 	}
 }
 
-// People tell of a day on that day or in the days after it.
+// People mention a day on that day or in the days after it.
 const (
-	toldBefore = 24 * time.Hour
-	toldWithin = 10 * 24 * time.Hour
+	mentionBefore = 24 * time.Hour
+	mentionAfter  = 10 * 24 * time.Hour
 )
 
-// date is whether the turn was said when one speaks of the time that the question names.
+// date is 1 usual weight if the turn occurred when people mention the time that the question names.
 func date(s *scene, turn int) float64 {
 	at := s.turns[turn].OccurredAt
 	for _, p := range s.question.Periods {
-		if !at.Before(p.Start.Add(-toldBefore)) && !at.After(p.End.Add(toldWithin)) {
+		if !at.Before(p.Start.Add(-mentionBefore)) && !at.After(p.End.Add(mentionAfter)) {
 			return s.usual
 		}
 	}
 	return 0
 }
 
-// meaning is how near the turn is to the question in meaning, where a model says it: it adds to what words say and takes nothing away.
-func meaning(s *scene, turn int) float64 {
-	value := max(0, s.turns[turn].Meaning)
-	if s.usual == 0 { // nobody ever used these words
+// similarity is how near the embedding of the turn is to that of the question. It never lowers a
+// score.
+func similarity(s *scene, turn int) float64 {
+	value := max(0, s.turns[turn].Similarity)
+	if s.usual == 0 { // no text contains these words
 		return value
 	}
 	return value * s.usual
@@ -204,5 +208,5 @@ func Signals() []string {
 	for _, s := range signals {
 		names = append(names, s.name)
 	}
-	return append(names, "related words", "asks", "size")
+	return append(names, "related words", "is question", "size")
 }

@@ -12,23 +12,26 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 )
 
-// said is one turn of a talk.
-type said struct {
+// turnLine is one turn of a conversation.
+type turnLine struct {
 	by, text string
-	at       time.Duration // since the beginning
+	at       time.Duration // since began
 }
 
-// began is when the talks of these tests begin.
+// began is when the conversations of these tests begin.
 var began = time.Date(2025, 5, 12, 9, 0, 0, 0, time.UTC)
 
-// talk is turns as they are ranked. Those within an hour are neighbours.
-func talk(a *recall.Analyzer, question recall.Question, lines []said) (turns []recall.Turn, weights recall.Weights) {
+// talk makes turns to rank. Turns within an hour of each other are neighbours.
+func talk(
+	a *recall.Analyzer, question recall.Question, lines []turnLine,
+) (turns []recall.Turn, weights recall.Weights) {
 	statistics := recall.Statistics{Docs: 64, Frequencies: make([]recall.Count, len(question.Terms))}
 	for i, l := range lines {
 		passage := a.Passages(recall.Document{Content: l.text, Author: l.by})[0]
 		turn := recall.Turn{
-			Length: len(passage.Text), Size: int64(len(l.text)), Traits: recall.TraitsOf(l.text), Author: l.by, OccurredAt: began.Add(l.at),
-			Before: recall.None, After: recall.None,
+			Length: len(passage.Text), Size: int64(len(l.text)), Traits: recall.TraitsOf(l.text), Author: l.by,
+			OccurredAt: began.Add(l.at),
+			Before:     recall.None, After: recall.None,
 		}
 		counts := recall.Counts(question.Texts(), passage)
 		if slices.ContainsFunc(counts, func(c recall.Count) bool { return c != recall.Count{} }) {
@@ -46,48 +49,49 @@ func talk(a *recall.Analyzer, question recall.Question, lines []said) (turns []r
 	return turns, statistics.Weights()
 }
 
-// TestSignals shows each signal at work: with all of them one line is above another, and by less without this one.
+// TestSignals shows the effect of each signal: with all of them one line is above another, and by
+// less without this one.
 func TestSignals(t *testing.T) {
 	day := 24 * time.Hour
 	for _, c := range []struct {
 		signal, question string
-		above, below     int // places in lines
-		lines            []said
+		above, below     int // indexes of lines
+		lines            []turnLine
 	}{
-		{"words", "Who likes tea?", 0, 1, []said{{"Ana", "Tea is what counts", 0}, {"Ana", "Rain is what counts", day}}},
-		{"author", "What does Ana drink?", 1, 0, []said{{"Ben", "A drink of tea", 0}, {"Ana", "A drink of tea", day}}},
-		{"first person", "What does Ana drink?", 1, 0, []said{{"Ana", "A drink of tea", 0}, {"Ana", "I drink tea", day}}},
-		{"before", "What about the harbour?", 2, 0, []said{{"Ana", "Ships were there", 0}, {"Ben", "The harbour is old", day}, {"Ana", "Ships were there", day + time.Minute}}},
-		{"after", "What about the harbour?", 1, 0, []said{{"Ana", "Ships were there", 0}, {"Ana", "Ships were there", day}, {"Ben", "The harbour is old", day + time.Minute}}},
-		{"two before", "What about the harbour?", 3, 0, []said{
+		{"words", "Who likes tea?", 0, 1, []turnLine{{"Ana", "Tea is what counts", 0}, {"Ana", "Rain is what counts", day}}},
+		{"author", "What does Ana drink?", 1, 0, []turnLine{{"Ben", "A drink of tea", 0}, {"Ana", "A drink of tea", day}}},
+		{"first person", "What does Ana drink?", 1, 0, []turnLine{{"Ana", "A drink of tea", 0}, {"Ana", "I drink tea", day}}},
+		{"before", "What about the harbour?", 2, 0, []turnLine{{"Ana", "Ships were there", 0}, {"Ben", "The harbour is old", day}, {"Ana", "Ships were there", day + time.Minute}}},
+		{"after", "What about the harbour?", 1, 0, []turnLine{{"Ana", "Ships were there", 0}, {"Ana", "Ships were there", day}, {"Ben", "The harbour is old", day + time.Minute}}},
+		{"two before", "What about the harbour?", 3, 0, []turnLine{
 			{"Ana", "Ships were there", 0}, {"Ben", "The harbour is old", day}, {"Ana", "Ships", day + time.Minute}, {"Ben", "Ships were there", day + 2*time.Minute},
 		}},
-		{"two after", "What about the harbour?", 1, 0, []said{
+		{"two after", "What about the harbour?", 1, 0, []turnLine{
 			{"Ana", "Ships were there", 0}, {"Ben", "Ships were there", day}, {"Ana", "Ships", day + time.Minute}, {"Ben", "The harbour is old", day + 2*time.Minute},
 		}},
-		{"answers", "What about the harbour?", 3, 1, []said{
+		{"answers", "What about the harbour?", 3, 1, []turnLine{
 			{"Ben", "The harbour is old.", 0}, {"Ana", "Ships were there", time.Minute}, {"Ben", "And the harbour?", day}, {"Ana", "Ships were there", day + time.Minute},
 		}},
-		{"conversation", "What about the old harbour?", 3, 0, []said{
+		{"conversation", "What about the old harbour?", 3, 0, []turnLine{
 			{"Ana", "The harbour", 0},
 			{"Ben", "The old one", day},
 			{"Ana", "Nice", day + time.Minute},
 			{"Ben", "The harbour", day + 2*time.Minute},
 			{"Ana", "Ships", day + 3*time.Minute},
 		}},
-		{"together", "What about the old harbour?", 3, 0, []said{
+		{"context overlap", "What about the old harbour?", 3, 0, []turnLine{
 			{"Ana", "The harbour", 0},
 			{"Ben", "The old one", day},
 			{"Ana", "Nice", day + time.Minute},
 			{"Ben", "The harbour", day + 2*time.Minute},
 		}},
-		{"time told", "When was the launch?", 1, 0, []said{{"Ana", "The launch was fine", 0}, {"Ana", "The launch was yesterday", day}}},
-		{"number told", "How many ships came?", 1, 0, []said{{"Ana", "Ships came slowly", 0}, {"Ana", "Ships came, seven", day}}},
-		{"name told", "Who built the ship?", 1, 0, []said{{"Ana", "The ship was built by somebody", 0}, {"Ana", "The ship was built by Brunel", day}}},
-		{"date", "What happened to the ship on 20 June 2025?", 1, 0, []said{{"Ana", "The ship left", 0}, {"Ana", "The ship left", 40 * day}}},
-		{"asks", "Where is the ship?", 1, 0, []said{{"Ana", "The ship?", 0}, {"Ana", "The ship.", day}}},
-		{"size", "Where is the ship?", 1, 0, []said{{"Ana", "The ship is here" + strings.Repeat(" …", 400), 0}, {"Ana", "The ship is here", day}}},
-		{"label", "Where is Ben?", 0, 1, []said{{"Ben", "Ships were there", 0}, {"Ana", "Ships were there", day}}},
+		{"time evidence", "When was the launch?", 1, 0, []turnLine{{"Ana", "The launch was fine", 0}, {"Ana", "The launch was yesterday", day}}},
+		{"number evidence", "How many ships came?", 1, 0, []turnLine{{"Ana", "Ships came slowly", 0}, {"Ana", "Ships came, seven", day}}},
+		{"name evidence", "Who built the ship?", 1, 0, []turnLine{{"Ana", "The ship was built by somebody", 0}, {"Ana", "The ship was built by Brunel", day}}},
+		{"date", "What happened to the ship on 20 June 2025?", 1, 0, []turnLine{{"Ana", "The ship left", 0}, {"Ana", "The ship left", 40 * day}}},
+		{"is question", "Where is the ship?", 1, 0, []turnLine{{"Ana", "The ship?", 0}, {"Ana", "The ship.", day}}},
+		{"size", "Where is the ship?", 1, 0, []turnLine{{"Ana", "The ship is here" + strings.Repeat(" …", 400), 0}, {"Ana", "The ship is here", day}}},
+		{"label", "Where is Ben?", 0, 1, []turnLine{{"Ben", "Ships were there", 0}, {"Ana", "Ships were there", day}}},
 	} {
 		t.Run(c.signal, func(t *testing.T) {
 			a := recall.NewAnalyzer()
@@ -105,11 +109,17 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-func TestAskersAreMeantByI(t *testing.T) {
+func TestRank_AskerIsI(t *testing.T) {
 	a := recall.NewAnalyzer()
-	for text, above := range map[string]int{"What did I drink?": 1, "What did Ben drink, I wonder?": 0, "What did one drink?": 0} {
+	for text, above := range map[string]int{
+		"What did I drink?": 1, "What did Ben drink, I wonder?": 0,
+		"What did one drink?": 0,
+	} {
 		question := a.Question(text, "Ana", began)
-		turns, weights := talk(a, question, []said{{"Ben", "A drink of tea", 0}, {"Ana", "A drink of tea", 48 * time.Hour}})
+		turns, weights := talk(a, question, []turnLine{
+			{"Ben", "A drink of tea", 0},
+			{"Ana", "A drink of tea", 48 * time.Hour},
+		})
 		scores := a.Rank(question, weights, turns)
 		if scores[above] < scores[1-above] || (above == 1) != (scores[1] > scores[0]) {
 			t.Errorf("%q: %v", text, scores)
@@ -117,10 +127,13 @@ func TestAskersAreMeantByI(t *testing.T) {
 	}
 }
 
-func TestRelatedWords(t *testing.T) {
+func TestRank_RelatedWords(t *testing.T) {
 	a := recall.NewAnalyzer()
 	question := a.Question("Which instrument is it?", "", began)
-	turns, weights := talk(a, question, []said{{"Ana", "It is a violin", 0}, {"Ana", "It is an instrument", 48 * time.Hour}, {"Ana", "It is a ship", 96 * time.Hour}})
+	turns, weights := talk(a, question, []turnLine{{"Ana", "It is a violin", 0}, {
+		"Ana", "It is an instrument",
+		48 * time.Hour,
+	}, {"Ana", "It is a ship", 96 * time.Hour}})
 	scores := a.Rank(question, weights, turns)
 	if !(scores[1] > scores[0] && scores[0] > scores[2]) {
 		t.Errorf("a related word is less than the word and more than another: %v", scores)
@@ -130,21 +143,21 @@ func TestRelatedWords(t *testing.T) {
 	}
 }
 
-func TestQuestions(t *testing.T) {
+func TestQuestion(t *testing.T) {
 	a := recall.NewAnalyzer()
 	for _, c := range []struct {
 		text   string
 		answer recall.Traits
 	}{
-		{"When did Ana leave?", recall.TellsTime},
-		{"In what year did Ana leave?", recall.TellsTime},
-		{"What year did Ana leave?", recall.TellsTime},
-		{"And since when is that?", recall.TellsTime},
-		{"For how long was Ana there?", recall.TellsTime},
-		{"How many ships are there?", recall.TellsNumber},
-		{"Do you know how old she is?", recall.TellsNumber},
-		{"Who was it?", recall.TellsName},
-		{"What is the name of the ship?", recall.TellsName},
+		{"When did Ana leave?", recall.TimeEvidence},
+		{"In what year did Ana leave?", recall.TimeEvidence},
+		{"What year did Ana leave?", recall.TimeEvidence},
+		{"And since when is that?", recall.TimeEvidence},
+		{"For how long was Ana there?", recall.TimeEvidence},
+		{"How many ships are there?", recall.NumberEvidence},
+		{"Do you know how old she is?", recall.NumberEvidence},
+		{"Who was it?", recall.NameEvidence},
+		{"What is the name of the ship?", recall.NameEvidence},
 		{"What is it?", 0},
 		{"Whenever it rains", 0},
 		{"", 0},
@@ -163,9 +176,10 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-func TestQuestionsAreBounded(t *testing.T) {
+func TestQuestion_Bounded(t *testing.T) {
 	a := recall.NewAnalyzer()
-	question := a.Question(strings.Repeat("family food country sport animal pet event activity music art emotion health clothes ", 5), "", began)
+	question := a.Question(strings.Repeat(
+		"family food country sport animal pet event activity music art emotion health clothes ", 5), "", began)
 	own := 0
 	seen := map[string]bool{}
 	for i, term := range question.Terms {
@@ -176,7 +190,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 		if term.For == i {
 			own++
 		} else if term.For >= own {
-			t.Errorf("%q stands for no word of the query", term.Text)
+			t.Errorf("%q belongs to no word of the query", term.Text)
 		}
 	}
 	if related := len(question.Terms) - own; own != 13 || related == 0 || related > 48 {
@@ -192,22 +206,22 @@ func TestTraits(t *testing.T) {
 		"I think so":                   recall.FirstPerson,
 		"I’ve been":                    recall.FirstPerson,
 		"i'm here":                     recall.FirstPerson,
-		"Are you sure?":                recall.SecondPerson | recall.Asks,
-		"Are you sure?\n[a photo]":     recall.SecondPerson | recall.Asks,
-		"So it is “sure?”":             recall.Asks,
+		"Are you sure?":                recall.SecondPerson | recall.IsQuestion,
+		"Are you sure?\n[a photo]":     recall.SecondPerson | recall.IsQuestion,
+		"So it is “sure?”":             recall.IsQuestion,
 		"Sure? It is":                  0,
-		"It was in 2019":               recall.TellsTime | recall.TellsNumber,
-		"It was 12":                    recall.TellsNumber,
-		"on Tuesday":                   recall.TellsTime,
-		"twelve of them":               recall.TellsNumber,
-		"They saw Paris":               recall.TellsName,
-		"A Paris":                      recall.TellsName,
+		"It was in 2019":               recall.TimeEvidence | recall.NumberEvidence,
+		"It was 12":                    recall.NumberEvidence,
+		"on Tuesday":                   recall.TimeEvidence,
+		"twelve of them":               recall.NumberEvidence,
+		"They saw Paris":               recall.NameEvidence,
+		"A Paris":                      recall.NameEvidence,
 		"Paris is big":                 0,
-		"Вчера был Париж":              recall.TellsName,
+		"Вчера был Париж":              recall.NameEvidence,
 		strings.Repeat("long", 40):     0,
 		"\xff\xfe broken":              0,
 		"Look:\nParis":                 0,
-		"last year, we met Ana twice.": recall.TellsTime | recall.FirstPerson | recall.TellsName | recall.TellsNumber,
+		"last year, we met Ana twice.": recall.TimeEvidence | recall.FirstPerson | recall.NameEvidence | recall.NumberEvidence,
 	} {
 		if got := recall.TraitsOf(text); got != want {
 			t.Errorf("%q has %06b, want %06b", text, got, want)

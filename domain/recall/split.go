@@ -9,16 +9,17 @@ import (
 // Span is a part of a text in bytes, End exclusive.
 type Span struct{ Start, End int }
 
-// Sizes of passages in code points. A text of at most passageMax is one passage; a longer one is cut between
-// passageMin and passageMax, at the best place that is nearest to passageTarget.
+// Sizes of passages in code points. A text of at most passageMax is one passage; a longer one is
+// cut between passageMin and passageMax, at the best break nearest to passageTarget.
 const (
 	passageMin    = 400
 	passageTarget = 1000
 	passageMax    = 2000
 )
 
-// Split cuts a text into passages, in order and without gaps or overlap, at paragraphs, else lines, else sentences,
-// else spaces, else between two code points. It reads each byte a bounded number of times. An empty text has no passage.
+// Split cuts a text into passages, in order and without gaps or overlap, at paragraphs, else lines,
+// else sentences, else spaces, else between two code points. It reads each byte a bounded number of
+// times. An empty text has no passage.
 func Split(text string) iter.Seq[Span] {
 	return func(yield func(Span) bool) {
 		for start := 0; start < len(text); {
@@ -31,9 +32,9 @@ func Split(text string) iter.Seq[Span] {
 	}
 }
 
-// passageEnd is where the first passage of a text ends, in bytes.
+// passageEnd returns where the first passage of a text ends, in bytes.
 func passageEnd(text string) int {
-	// min, target and max are the byte offsets of the limits in code points.
+	// lower, target and upper are the byte offsets of the sizes in code points.
 	var lower, target int
 	upper, n := 0, 0
 	for upper < len(text) && n < passageMax {
@@ -57,7 +58,8 @@ func passageEnd(text string) int {
 	return upper
 }
 
-// nearest is the end that find gives nearest to target: the last one in (lower, target], else the first one behind it.
+// nearest returns the end nearest to target that find returns: the last one in (lower, target],
+// else the first one after it.
 func nearest(text string, lower, target int, find func(string, int, int) int) int {
 	last := 0
 	for at := lower; at < len(text); {
@@ -76,7 +78,7 @@ func nearest(text string, lower, target int, find func(string, int, int) int) in
 	return last
 }
 
-// paragraphEnd is the offset behind the next empty line from at on, 0 for none.
+// paragraphEnd returns the offset after the next empty line, 0 for none.
 func paragraphEnd(text string, at, to int) int {
 	for at < to {
 		i := strings.IndexByte(text[at:to], '\n')
@@ -93,7 +95,7 @@ func paragraphEnd(text string, at, to int) int {
 	return 0
 }
 
-// lineEnd is the offset behind the next line break, 0 for none.
+// lineEnd returns the offset after the next line break, 0 for none.
 func lineEnd(text string, at, to int) int {
 	if i := strings.IndexByte(text[at:to], '\n'); i >= 0 {
 		return at + i + 1
@@ -101,7 +103,8 @@ func lineEnd(text string, at, to int) int {
 	return 0
 }
 
-// sentenceEnd is the offset behind the next full stop, question or exclamation mark with a space behind it, 0 for none.
+// sentenceEnd returns the offset after the next full stop, question or exclamation mark that a
+// space follows, 0 for none.
 func sentenceEnd(text string, at, to int) int {
 	for i := at; i < to; i++ {
 		switch text[i] {
@@ -118,7 +121,7 @@ func sentenceEnd(text string, at, to int) int {
 	return 0
 }
 
-// spaceEnd is the offset behind the next space, 0 for none.
+// spaceEnd returns the offset after the next space, 0 for none.
 func spaceEnd(text string, at, to int) int {
 	for i := at; i < to; i++ {
 		if isSpace(text[i]) {
@@ -130,7 +133,7 @@ func spaceEnd(text string, at, to int) int {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
-// width is the number of bytes of the first code point; a byte that is not UTF-8 is one.
+// width returns the bytes of the first code point; an invalid byte counts as one.
 func width(text string) int {
 	if text[0] < utf8.RuneSelf {
 		return 1

@@ -2,9 +2,9 @@ package recall
 
 import "strings"
 
-// stopWords are words that say nothing about what a text is about: articles, pronouns, prepositions, auxiliaries and the
-// words that questions are made of. "may" and "us" are not among them: a month and a country. Measured on dialogues
-// with questions, this list is worth six points of recall at ten over a short one.
+// stopWords are words without a subject: articles, pronouns, prepositions, auxiliaries and the
+// words of questions. "may" and "us" are left in: a month and a country. On dialogues with
+// questions this list adds six points of R@10 over a short one.
 var stopWords = wordSet(`
 a an the this that these those here there
 i me my mine myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself
@@ -31,7 +31,7 @@ else etc ie eg vs s t d ll m re ve
 did does according regarding concerning based describe list name give given
 `)
 
-// irregularForms are the words whose stem no rule finds.
+// irregularForms are words whose stem no rule finds, each with its base.
 var irregularForms = wordPairs(`
 ate eat eaten eat became become began begin begun begin bit bite bitten bite blew blow blown blow bought buy broke break
 broken break brought bring built build came come caught catch chose choose chosen choose dealt deal drank drink
@@ -49,7 +49,7 @@ leaves leaf shelves shelf wolves wolf halves half better good best good worse ba
 
 func wordSet(list string) map[string]struct{} {
 	set := make(map[string]struct{})
-	for _, w := range strings.Fields(list) {
+	for w := range strings.FieldsSeq(list) {
 		set[w] = struct{}{}
 	}
 	return set

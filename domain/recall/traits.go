@@ -6,42 +6,41 @@ import (
 	"unicode/utf8"
 )
 
-// Traits say what kind of thing a passage says, as far as ranking asks for it. They are kept in the index with the passage:
-// a bit never changes its meaning.
+// Traits describe a passage for ranking. The index stores them: a bit never changes its meaning.
 type Traits uint8
 
 // The traits of a passage.
 const (
-	// Asks: its last sentence, captions and the like aside, is a question.
-	Asks Traits = 1 << iota
-	// TellsTime: it names a day, a month, a year or a span of time.
-	TellsTime
-	// TellsNumber: it holds a number, in digits or in words.
-	TellsNumber
-	// TellsName: it holds a word with a capital where no sentence begins.
-	TellsName
-	// FirstPerson: whoever wrote it speaks of themselves.
+	// IsQuestion: its first line ends in a question mark; further lines are captions and the like.
+	IsQuestion Traits = 1 << iota
+	// TimeEvidence: it names a day, a month, a year or a span of time.
+	TimeEvidence
+	// NumberEvidence: it contains a number, in digits or in words.
+	NumberEvidence
+	// NameEvidence: it contains a capitalized word that does not begin a sentence.
+	NameEvidence
+	// FirstPerson: the author speaks of themselves.
 	FirstPerson
-	// SecondPerson: whoever wrote it speaks to somebody.
+	// SecondPerson: the author addresses somebody.
 	SecondPerson
 )
 
-// Has says whether all of some traits are there.
+// Has reports whether all of some traits are set.
 func (t Traits) Has(all Traits) bool { return t&all == all }
 
-// kindsOfWords are the words that a trait is told by. A word is of one kind.
-var kindsOfWords = map[Traits]string{
+// traitWords are the words that show a trait. A word shows one.
+var traitWords = map[Traits]string{
 	FirstPerson:  `i i'm i've i'd i'll me my mine myself we we're we've we'd we'll us our ours ourselves im ive`,
 	SecondPerson: `you you're you've you'd you'll your yours yourself yourselves`,
-	TellsTime: `yesterday today tonight tomorrow last next ago since week weeks weekend weekends month months year years day days
+	TimeEvidence: `yesterday today tonight tomorrow last next ago since week weeks weekend weekends month months year years day days
 		morning afternoon evening monday tuesday wednesday thursday friday saturday sunday
 		january february march april may june july august september october november december`,
-	TellsNumber: `one two three four five six seven eight nine ten eleven twelve dozen hundred thousand million couple once twice thrice several few both`,
+	NumberEvidence: `one two three four five six seven eight nine ten eleven twelve dozen hundred thousand million couple once twice thrice several few both`,
 }
 
-var traitOfWord = func() map[string]Traits {
+var traitByWord = func() map[string]Traits {
 	traits := make(map[string]Traits)
-	for trait, list := range kindsOfWords {
+	for trait, list := range traitWords {
 		for word := range wordSet(list) {
 			traits[word] |= trait
 		}
@@ -49,7 +48,7 @@ var traitOfWord = func() map[string]Traits {
 	return traits
 }()
 
-// TraitsOf reads the traits of a passage in one pass.
+// TraitsOf returns the traits of a passage, read in one pass.
 func TraitsOf(text string) Traits {
 	var traits Traits
 	first := true // a sentence begins here
@@ -67,13 +66,14 @@ func TraitsOf(text string) Traits {
 		traits |= traitsOfWord(text[i:end], first)
 		first, i = false, end
 	}
-	if asks(text) {
-		traits |= Asks
+	if endsInQuestion(text) {
+		traits |= IsQuestion
 	}
 	return traits
 }
 
-// wordEnd is where the word that begins at i ends: letters, digits, and apostrophes between them.
+// wordEnd returns where the word that begins at i ends: letters, digits, and apostrophes between
+// them.
 func wordEnd(text string, i int) int {
 	for i < len(text) {
 		r, size := utf8.DecodeRuneInString(text[i:])
@@ -85,22 +85,22 @@ func wordEnd(text string, i int) int {
 	return i
 }
 
-// longestKind is the length of the longest word of kindsOfWords, in bytes.
-const longestKind = 10
+// longestTraitWord is the length of the longest word of traitWords, in bytes.
+const longestTraitWord = 10
 
 func traitsOfWord(word string, first bool) Traits {
 	var traits Traits
 	if word[0] >= '0' && word[0] <= '9' {
-		traits |= TellsNumber
+		traits |= NumberEvidence
 		if len(word) == 4 && (word[:2] == "19" || word[:2] == "20") {
-			traits |= TellsTime
+			traits |= TimeEvidence
 		}
 		return traits
 	}
-	var buffer [longestKind]byte
+	var buffer [longestTraitWord]byte
 	folded := buffer[:0]
 	for _, r := range word {
-		if len(folded) == longestKind || r >= utf8.RuneSelf && r != '’' {
+		if len(folded) == longestTraitWord || r >= utf8.RuneSelf && r != '’' {
 			folded = nil
 			break
 		}
@@ -112,15 +112,15 @@ func traitsOfWord(word string, first bool) Traits {
 		}
 		folded = append(folded, byte(r))
 	}
-	traits |= traitOfWord[string(folded)]
+	traits |= traitByWord[string(folded)]
 	if r, size := utf8.DecodeRuneInString(word); !first && unicode.IsUpper(r) && size < len(word) && traits == 0 {
-		traits |= TellsName
+		traits |= NameEvidence
 	}
 	return traits
 }
 
-// asks says whether a text ends in a question: the first line does, where the others say what came with it.
-func asks(text string) bool {
+// endsInQuestion reports whether the first line of a text ends in a question mark.
+func endsInQuestion(text string) bool {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	return strings.HasSuffix(strings.TrimRight(line, " \t\r\"”'’)"), "?")
 }

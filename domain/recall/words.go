@@ -1,6 +1,7 @@
 package recall
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -9,9 +10,10 @@ import (
 // termBytes is the most bytes of a term; the rest of a longer word is ignored.
 const termBytes = 64
 
-// words calls yield for every word of a text: lower case, without marks and possessives, in order. Words that are joined by
-// one of @ . _ - : / + come one by one and, where the whole has a digit, an @ or a _, once more together. Scripts that
-// are written without spaces come as pairs of characters. A word is valid until yield returns.
+// words calls yield for every word of a text, in order: lower case, without marks and possessives.
+// Words joined by one of @ . _ - : / + are yielded one by one and, if the whole has a digit, an @
+// or a _, once more joined. Scripts without spaces are yielded as pairs of characters. A word is
+// valid until yield returns.
 func words(text string, yield func(word []byte)) {
 	s := scanner{yield: yield}
 	for i := 0; i < len(text); {
@@ -25,19 +27,21 @@ func words(text string, yield func(word []byte)) {
 	s.endCompound()
 }
 
-// scanner collects words from code points in one pass. Its buffers never grow beyond a few terms.
+// scanner collects words from code points in one pass. Its buffers hold at most a few terms.
 type scanner struct {
 	yield func([]byte)
-	// word is the current word, folded; apostrophe is the index behind an apostrophe in it, 0 for none.
+	// word is the current word, folded; apostrophe is the index after an apostrophe in it, 0 for none.
 	word       []byte
 	apostrophe int
-	// compound is the current run of joined words; parts is how many, whole whether it is a term of its own.
+	// compound is the current run of joined words, parts their number; whole reports whether the run
+	// is a term too.
 	compound []byte
 	parts    int
 	whole    bool
-	// pending is the joining character that may connect the word before with the word to come.
+	// pending is the joining character that may connect the previous word with the next.
 	pending byte
-	// previous is the character before, of a script without spaces; alone says that it was not part of a pair yet.
+	// previous is the previous character, of a script without spaces; alone reports that it was not
+	// part of a pair yet.
 	previous rune
 	alone    bool
 }
@@ -60,7 +64,7 @@ func (s *scanner) next(r rune) {
 	}
 	switch {
 	case unicode.Is(unicode.Mn, r):
-		// A mark changes how a letter looks; with and without it a word is the same.
+		// Skip a mark: a word with and without it is the same term.
 	case spaceless(r):
 		if len(s.word) > 0 || s.parts > 0 {
 			s.endCompound()
@@ -111,7 +115,7 @@ func (s *scanner) ascii(c byte) {
 	}
 }
 
-// letter adds a letter beyond ASCII, folded to what it is without accents.
+// letter adds a letter beyond ASCII, without its accents.
 func (s *scanner) letter(r rune) {
 	r = unicode.ToLower(r)
 	if plain, ok := plainLetters[r]; ok {
@@ -133,7 +137,7 @@ func (s *scanner) add(c byte) {
 	}
 }
 
-// startPart begins a word, where none has begun: what was pending now joins it to the word before.
+// startPart begins a word, unless one has begun. A pending character joins it to the word before.
 func (s *scanner) startPart() {
 	s.endPairs()
 	if s.pending == 0 {
@@ -145,7 +149,8 @@ func (s *scanner) startPart() {
 	s.pending = 0
 }
 
-// endPossessive drops an earlier apostrophe: in "rock'n'roll" only the last one can begin a possessive.
+// endPossessive drops an earlier apostrophe: in "rock'n'roll" only the last one can begin a
+// possessive.
 func (s *scanner) endPossessive() { s.apostrophe = 0 }
 
 func (s *scanner) endWord() {
@@ -189,7 +194,7 @@ func (s *scanner) endPairs() {
 	s.previous, s.alone = 0, false
 }
 
-// withoutContraction drops what stands behind an apostrophe where it is a possessive or a short verb: Ana's, we'll, don't.
+// withoutContraction drops a possessive or a short verb after an apostrophe: Ana's, we'll, don't.
 func withoutContraction(word []byte, apostrophe int) []byte {
 	switch string(word[apostrophe:]) {
 	case "s", "ll", "re", "ve", "m", "d":
@@ -202,7 +207,7 @@ func withoutContraction(word []byte, apostrophe int) []byte {
 	return word
 }
 
-// withoutOrdinal makes 7 of 7th, so that dates are found however they are written.
+// withoutOrdinal makes 7 of 7th, so that all spellings of a date match.
 func withoutOrdinal(word []byte) []byte {
 	n := len(word) - 2
 	if n < 1 || !isDigit(word[n-1]) {
@@ -223,15 +228,17 @@ func withoutOrdinal(word []byte) []byte {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// spaceless says that a character is of a script that is written without spaces between words.
+// spaceless reports whether the script of a character is written without spaces between words.
 func spaceless(r rune) bool {
 	if r < 0x0E00 {
 		return false
 	}
-	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
+	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer,
+		unicode.Myanmar)
 }
 
-// symbols are the visible characters of a text that has no words, each once and at most a few: an answer may be a thumb.
+// symbols returns the visible characters of a text without words, each once and at most a few: the
+// whole text may be an emoji.
 func symbols(text string) []string {
 	const most = 16
 	var found []string
@@ -239,7 +246,7 @@ func symbols(text string) []string {
 		if unicode.IsSpace(r) || !unicode.IsGraphic(r) || unicode.Is(unicode.Mn, r) {
 			continue
 		}
-		if s := string(r); !contains(found, s) {
+		if s := string(r); !slices.Contains(found, s) {
 			found = append(found, s)
 		}
 		if len(found) == most {
@@ -249,16 +256,7 @@ func symbols(text string) []string {
 	return found
 }
 
-func contains(list []string, s string) bool {
-	for _, other := range list {
-		if other == s {
-			return true
-		}
-	}
-	return false
-}
-
-// plainLetters folds the accented letters of Latin to what is typed without them.
+// plainLetters folds accented Latin letters to plain ones.
 var plainLetters = foldTable(
 	"àáâãāăąǎ", "a", "æ", "ae", "çćĉċč", "c", "ďđð", "d", "èéêëēĕėęě", "e", "ĝğġģ", "g", "ĥħ", "h", "ìíîïĩīĭįı", "i",
 	"ĵ", "j", "ķ", "k", "ĺļľŀł", "l", "ñńņňŋ", "n", "òóôõöøōŏőǒ", "o", "œ", "oe", "ŕŗř", "r", "śŝşšș", "s", "ß", "ss",

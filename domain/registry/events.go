@@ -1,4 +1,5 @@
-// Package registry is the root of a log: its id, its organizations, and the numbers and slugs of all projects.
+// Package registry is the root of a log: its id, its organizations, and the numbers and slugs of
+// all projects.
 package registry
 
 import (
@@ -16,7 +17,8 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 )
 
-// LogOpened is the first event of a log. LogID tells this log from any other, also from an older copy that went on by itself.
+// LogOpened is the first event of a log. LogID identifies this log, also against an older copy that
+// was continued separately.
 type LogOpened struct {
 	LogID    uuid.UUID `json:"logId"`
 	OpenedAt time.Time `json:"openedAt"`
@@ -25,8 +27,8 @@ type LogOpened struct {
 // EventType implements event.Event.
 func (LogOpened) EventType() string { return "registry.log-opened.v1" }
 
-// OrganizationCreated creates an organization, which is being prepared until organization.Prepared. Plan and OwnerEmail are what it
-// is prepared with; the owner is "" where none was named.
+// OrganizationCreated creates an organization, which is being prepared until organization.Prepared.
+// Plan and OwnerEmail are for its preparation; OwnerEmail is "" for no owner.
 type OrganizationCreated struct {
 	OrganizationID uuid.UUID     `json:"organizationId"`
 	Name           string        `json:"name"`
@@ -38,7 +40,7 @@ type OrganizationCreated struct {
 // EventType implements event.Event.
 func (OrganizationCreated) EventType() string { return "registry.organization-created.v2" }
 
-// UpOrganizationCreated reads the first version, which knew no plans and named no owner.
+// UpOrganizationCreated reads the first version, which had no plan and no owner.
 func UpOrganizationCreated(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
 	e := OrganizationCreated{Plan: metering.SelfHosted}
 	if err := json.Unmarshal(payload, &e); err != nil {
@@ -48,7 +50,8 @@ func UpOrganizationCreated(payload json.RawMessage) (newer string, up json.RawMe
 	return e.EventType(), up, err
 }
 
-// ProjectCreated creates a project: this append decides its number (from 1, across the log) and its slug (within the organization).
+// ProjectCreated creates a project. Its append reserves the project's number (from 1, across the
+// log) and slug (within the organization).
 type ProjectCreated struct {
 	OrganizationID uuid.UUID `json:"organizationId"`
 	ProjectID      uuid.UUID `json:"projectId"`
@@ -77,7 +80,8 @@ func UpProjectCreated(payload json.RawMessage) (newer string, up json.RawMessage
 	return e.EventType(), up, err
 }
 
-// HashKeySet records which hash key the log is written with: Check is HashKeyCheck of it. The key itself is in no stream.
+// HashKeySet records which hash key the log is written with: Check is HashKeyCheck of it. The key
+// itself is not in any stream.
 type HashKeySet struct {
 	Check string    `json:"check"`
 	SetAt time.Time `json:"setAt"`
@@ -86,25 +90,26 @@ type HashKeySet struct {
 // EventType implements event.Event.
 func (HashKeySet) EventType() string { return "registry.hash-key-set.v1" }
 
-// HashKeyCheck is an HMAC that tells one hash key from another without giving it away, in lower-case hexadecimal.
+// HashKeyCheck is an HMAC that identifies a hash key without revealing it, in lower-case
+// hexadecimal.
 func HashKeyCheck(key []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte("annals hash key check"))
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// EventSetAside lets projections pass over an event that they cannot apply, from now on and whenever they are built anew. The
-// event itself stays in the log.
+// EventSetAside lets projections ignore an event that they cannot apply, from now on and in every
+// rebuild. The event stays in the log.
 type EventSetAside struct {
-	// Position, EventID, Stream and Type are the event's.
+	// Position, EventID, Stream and Type identify the event.
 	Position uint64    `json:"position"`
 	EventID  uuid.UUID `json:"eventId"`
 	Stream   string    `json:"stream"`
 	Type     string    `json:"type"`
-	// Projections are those that pass over it; none are all.
+	// Projections are those that ignore it; none means all.
 	Projections []string `json:"projections"`
 	Reason      string   `json:"reason"`
-	// By is who decided it.
+	// By is the operator.
 	By string    `json:"by"`
 	At time.Time `json:"at"`
 }
@@ -112,12 +117,12 @@ type EventSetAside struct {
 // EventType implements event.Event.
 func (EventSetAside) EventType() string { return "registry.event-set-aside.v1" }
 
-// Covers says that a projection passes over the event.
+// Covers reports whether a projection ignores the event.
 func (e EventSetAside) Covers(projection string) bool {
 	return len(e.Projections) == 0 || slices.Contains(e.Projections, projection)
 }
 
-// With is the later of two that are about the same event, for the projections of both.
+// With merges an earlier decision on the same event: the result holds for the projections of both.
 func (e EventSetAside) With(before EventSetAside) EventSetAside {
 	if len(e.Projections) == 0 || len(before.Projections) == 0 {
 		e.Projections = nil

@@ -9,12 +9,12 @@ import (
 	"github.com/annals-project/annals/domain/event"
 )
 
-// State is the registry as far as decisions need it.
+// State is what decisions need of the registry.
 type State struct {
 	// Events is how many events were folded, which is the revision that the next one will have.
 	Events        int64
 	Organizations []OrganizationCreated
-	// HashKeyCheck is that of the hash key (HashKeySet), "" in a log that no version with the check has opened.
+	// HashKeyCheck is the check of the hash key (HashKeySet), "" in a log of an earlier version.
 	HashKeyCheck string
 	lastNumber   int64
 	projects     map[slugKey]ProjectCreated

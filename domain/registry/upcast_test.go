@@ -35,7 +35,8 @@ func TestOrganizationsOfTheFirstVersionAreSelfHosted(t *testing.T) {
 }
 
 func TestProjectCreated_FirstVersionIsNotKeyed(t *testing.T) {
-	newer, payload, err := registry.UpProjectCreated(json.RawMessage(`{"organizationId":"8fdbb345-5e46-4611-85f4-314fdff5910c",
+	newer, payload, err := registry.UpProjectCreated(
+		json.RawMessage(`{"organizationId":"8fdbb345-5e46-4611-85f4-314fdff5910c",
 		"projectId":"51f2c1a8-2a0f-4e0b-9f5d-0a1f1a3c6c11","number":3,"slug":"default","name":"Default",
 		"namespace":"7a0e0f63-58a4-4d8a-8f0c-6f0f6a0f3b11","createdAt":"2026-11-05T09:30:00.000001Z"}`))
 	if err != nil || newer != "registry.project-created.v2" {
@@ -46,7 +47,9 @@ func TestProjectCreated_FirstVersionIsNotKeyed(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := registry.ProjectCreated{
-		OrganizationID: uuid.MustParse("8fdbb345-5e46-4611-85f4-314fdff5910c"), ProjectID: uuid.MustParse("51f2c1a8-2a0f-4e0b-9f5d-0a1f1a3c6c11"),
+		OrganizationID: uuid.MustParse(
+			"8fdbb345-5e46-4611-85f4-314fdff5910c",
+		), ProjectID: uuid.MustParse("51f2c1a8-2a0f-4e0b-9f5d-0a1f1a3c6c11"),
 		Number: 3, Slug: "default", Name: "Default", Namespace: stream.Namespace{ID: uuid.MustParse("7a0e0f63-58a4-4d8a-8f0c-6f0f6a0f3b11")},
 		CreatedAt: time.Date(2026, 11, 5, 9, 30, 0, 1000, time.UTC),
 	}

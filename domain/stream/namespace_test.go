@@ -37,12 +37,14 @@ func TestNamespaces_Of(t *testing.T) {
 			t.Errorf("a namespace of an earlier version is %s, want %s", got, id)
 		}
 	}
-	if got, err := (stream.Namespaces{}).Of(stream.Namespace{ID: id, Keyed: true}); !errors.Is(err, stream.ErrNoHashKey) || got != uuid.Nil {
+	if got, err := (stream.Namespaces{}).Of(stream.Namespace{ID: id, Keyed: true}); !errors.Is(err, stream.ErrNoHashKey) ||
+		got != uuid.Nil {
 		t.Errorf("without a hash key: %s, %v", got, err)
 	}
 }
 
-// TestNamespaces_Pinned holds the derivation: another one would lose every id of every keyed project.
+// TestNamespaces_Pinned holds the derivation: another one would lose every id of every keyed
+// project.
 func TestNamespaces_Pinned(t *testing.T) {
 	n, err := stream.NewNamespaces([]byte("0123456789abcdef0123456789abcdef")).
 		Of(stream.Namespace{ID: uuid.MustParse("8fdbb345-5e46-4611-85f4-314fdff5910c"), Keyed: true})

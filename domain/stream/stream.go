@@ -1,7 +1,8 @@
-// Package stream names every stream and derives the ids that streams are named by.
+// Package stream names every stream and derives the ids in these names.
 //
-// A stream name is its family, a dash and an id. Ids of what customers name (sources, identities, idempotency keys)
-// are UUIDv5 within the namespace of the project, so that no customer text stands in a stream name.
+// A stream name is its category, a dash and an id. Ids of customers' names (source ids, identities,
+// idempotency keys) are UUIDv5 in the namespace of the project, so that no stream name contains
+// customer text.
 package stream
 
 import (
@@ -10,7 +11,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// The families. Only those with customer text can be erased: DataPoint, Memory, Blob and Identity.
+// The categories. Those with customer text are erasable: DataPoint, Memory, Blob and Identity.
 const (
 	Registry     = "registry"
 	Organization = "organization"
@@ -27,24 +28,27 @@ const (
 	Pipeline     = "pipeline" // one stream for the whole log
 )
 
-// Name is the stream of one id within a family.
+// Name returns the stream of an id in a category.
 func Name(family string, id uuid.UUID) string { return family + "-" + id.String() }
 
-// UsageName is the stream of what a project was charged in a UTC calendar month ("2006-01") beside its sends.
+// UsageName returns the stream of what a project was charged in a UTC calendar month ("2006-01")
+// for calls other than sends.
 func UsageName(project uuid.UUID, month string) string { return Name(Usage, project) + "-" + month }
 
-// BlobName is the stream of a blob: the owner whose erasure takes it along, and the command that wrote it.
+// BlobName returns the stream of a blob: owner is what its erasure belongs to, command is the
+// command that wrote it.
 func BlobName(owner, command uuid.UUID) string {
 	return Blob + "-" + owner.String() + "-" + command.String()
 }
 
-// Family is the part of a stream name before the first dash.
-func Family(name string) string {
+// Category is the part of a stream name before the first dash.
+func Category(name string) string {
 	family, _, _ := strings.Cut(name, "-")
 	return family
 }
 
-// Owner is the id within a stream name: for a blob its owner. It is uuid.Nil for the registry and for foreign streams.
+// Owner returns the id in a stream name: of a blob, its owner. It is uuid.Nil for the registry and
+// for foreign streams.
 func Owner(name string) uuid.UUID {
 	_, rest, ok := strings.Cut(name, "-")
 	if !ok || len(rest) < 36 {
@@ -67,7 +71,11 @@ func IdentityID(namespace uuid.UUID, identity string) uuid.UUID {
 	return uuid.NewSHA1(namespace, []byte("identity:"+identity))
 }
 
-// IngestionID is the id of the send that an idempotency key stands for within a project.
+// IngestionID returns the id of the send of an idempotency key within a project.
 func IngestionID(namespace uuid.UUID, idempotencyKey string) uuid.UUID {
 	return uuid.NewSHA1(namespace, []byte("ingestion:"+idempotencyKey))
 }
+
+// SendDeletionID is the id of the one deletion of a batch whose fan-out is pending. It follows from
+// the batch, so that every fan-out of the batch finds the deletion.
+func SendDeletionID(send uuid.UUID) uuid.UUID { return uuid.NewSHA1(send, []byte("deletion")) }

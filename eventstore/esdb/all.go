@@ -8,8 +8,8 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// usualPage is for how many events room is made before a read of the log.
-const usualPage = 512
+// usualReadSize is for how many events room is made before a read of the log.
+const usualReadSize = 512
 
 // ReadAll implements eventstore.Store.
 func (s *Store) ReadAll(ctx context.Context, after eventstore.Position, limit int) ([]eventstore.Recorded, error) {
@@ -17,7 +17,7 @@ func (s *Store) ReadAll(ctx context.Context, after eventstore.Position, limit in
 		return nil, nil
 	}
 	// One more, for the event at the position itself, which is not asked for.
-	events, err := s.stretch(ctx, driver.Forwards, allPosition(after), after, limit, uint64(limit)+1)
+	events, err := s.readLog(ctx, driver.Forwards, allPosition(after), after, limit, uint64(limit)+1)
 	if err != nil {
 		return nil, readError(ctx, "read the log", err)
 	}
@@ -29,8 +29,8 @@ func (s *Store) ReadAt(ctx context.Context, at eventstore.Position) (eventstore.
 	if at == 0 {
 		return eventstore.Recorded{}, false, nil
 	}
-	events, err := s.stretch(ctx, driver.Forwards, allPosition(at), 0, 1, 1)
-	if refusal(err) == noPlace {
+	events, err := s.readLog(ctx, driver.Forwards, allPosition(at), 0, 1, 1)
+	if classify(err) == badPosition {
 		return eventstore.Recorded{}, false, nil
 	}
 	if err != nil {
@@ -42,9 +42,10 @@ func (s *Store) ReadAt(ctx context.Context, at eventstore.Position) (eventstore.
 	return events[0], true, nil
 }
 
-// Head implements eventstore.Store. The newest event is often the system's, which is as good a head as any: readers come to that too.
+// Head implements eventstore.Store. The newest event is often the system's, which is as good a head
+// as any: readers come to that too.
 func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
-	events, err := s.stretch(ctx, driver.Backwards, driver.End{}, 0, 1, 1)
+	events, err := s.readLog(ctx, driver.Backwards, driver.End{}, 0, 1, 1)
 	if err != nil {
 		return 0, readError(ctx, "read the head of the log", err)
 	}
@@ -54,16 +55,19 @@ func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 	return events[0].Position, nil
 }
 
-// stretch asks for count events of the log and takes up to limit of them, and not much more than eventstore.MaxPage bytes, leaving out
-// the one at skip.
-func (s *Store) stretch(ctx context.Context, direction driver.Direction, from driver.AllPosition, skip eventstore.Position, limit int, count uint64) ([]eventstore.Recorded, error) {
+// readLog asks for count events of the log and takes up to limit of them, and not much more than
+// eventstore.MaxPage bytes, leaving out the one at skip.
+func (s *Store) readLog(
+	ctx context.Context, direction driver.Direction, from driver.AllPosition, skip eventstore.Position, limit int,
+	count uint64,
+) ([]eventstore.Recorded, error) {
 	opts := driver.ReadAllOptions{Direction: direction, From: from, RequiresLeader: true}
-	return do(ctx, s.pool, lost, func(ctx context.Context, c *driver.Client) ([]eventstore.Recorded, error) {
+	return do(ctx, s.pool, isConnectionLost, func(ctx context.Context, c *driver.Client) ([]eventstore.Recorded, error) {
 		read, err := c.ReadAll(ctx, opts, count)
 		if err != nil {
 			return nil, err
 		}
-		events := make([]eventstore.Recorded, 0, min(limit, usualPage))
+		events := make([]eventstore.Recorded, 0, min(limit, usualReadSize))
 		size := 0
 		err = each(read, func(r eventstore.Recorded) bool {
 			if r.Position != skip {

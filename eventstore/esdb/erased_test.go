@@ -8,8 +8,9 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// TestReadersGoOnBehindWhatWasErased has the node take the events of an ended stream from the log: positions that readers stand at go with them.
-func TestReadersGoOnBehindWhatWasErased(t *testing.T) {
+// TestRead_AfterErasedEvents has the node remove the events of a tombstoned stream from the log,
+// and with them positions that readers have reached.
+func TestRead_AfterErasedEvents(t *testing.T) {
 	store, ctx := open(t, startNode(t), 1), within(t, patience)
 	append := func(stream string, expected eventstore.Revision) eventstore.Appended {
 		t.Helper()
@@ -44,7 +45,7 @@ func TestReadersGoOnBehindWhatWasErased(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(events) != 2 || events[0].Position != want[0] || events[1].Position != want[1] {
-		t.Errorf("behind %d: %+v, want what is at %v", gone.Position, events, want)
+		t.Errorf("after %d: %+v, want what is at %v", gone.Position, events, want)
 	}
 	sub, err := store.Subscribe(ctx, gone.Position)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	driver "github.com/EventStore/EventStore-Client-Go/v4/esdb"
@@ -13,12 +14,13 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// kind is what an error of the driver means.
-type kind int
+// errorKind is what an error of the driver means.
+type errorKind int
 
 const (
-	// unclear is everything that says nothing certain, among it a lost connection in the middle of a call.
-	unclear kind = iota
+	// unclear is every error that proves nothing about the call, such as a connection that was lost
+	// during it.
+	unclear errorKind = iota
 	none
 	// noServer: none was found, so nothing was sent.
 	noServer
@@ -29,21 +31,27 @@ const (
 	// noLeader: refused by a follower that does not know the leader.
 	noLeader
 	unreachable
+	// closedHere: our side closed the connection during the call, since another call learned that it
+	// leads to no leader.
+	closedHere
+	// cutOff: the server ended an append before it had all of it. The driver does not know why.
+	cutOff
 	wrongRevision
 	deleted
 	missing
 	oversize
-	// noPlace: no event begins at the position that was asked for.
-	noPlace
+	// badPosition: no event begins at the position that was asked for.
+	badPosition
 	// full: the server has no space left, and wrote nothing of what was asked.
 	full
 	// refused: the server understood, and will not do it however often it is asked.
 	refused
 )
 
-// refusal reads an error of the driver. The driver itself tells few apart: it looks at two of the server's trailers, and wraps
-// some of its own errors so that its FromError no longer finds them; hence errors.As here, and the gRPC status for the rest.
-func refusal(err error) kind {
+// classify returns the kind of a driver's error. The driver itself distinguishes few: it reads two
+// of the server's trailers, and wraps some of its own errors so that its FromError does not find
+// them. classify therefore uses errors.As, and the gRPC status for the other errors.
+func classify(err error) errorKind {
 	if err == nil {
 		return none
 	}
@@ -54,8 +62,7 @@ func refusal(err error) kind {
 		return noServer
 	}
 	st, _ := status.FromError(err)
-	var e *driver.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*driver.Error](err); ok {
 		switch e.Code() {
 		case driver.ErrorCodeConnectionClosed:
 			return neverSent
@@ -66,7 +73,8 @@ func refusal(err error) kind {
 		case driver.ErrorCodeNotLeader:
 			return notLeader
 		case driver.ErrorCodeResourceNotFound:
-			// The driver's word for an empty stream has no status; a status of this code is a follower without a leader.
+			// The driver's word for an empty stream has no status; a status of this code is a follower
+			// without a leader.
 			if _, remote := status.FromError(e.Err()); !remote {
 				return missing
 			}
@@ -76,9 +84,17 @@ func refusal(err error) kind {
 	if strings.Contains(err.Error(), "maximum discovery attempt count reached") {
 		return neverSent
 	}
+	if errors.Is(err, io.EOF) {
+		return cutOff
+	}
 	switch st.Code() {
 	case codes.Unavailable:
 		return unreachable
+	case codes.Canceled:
+		if strings.Contains(st.Message(), "connection is closing") {
+			return closedHere
+		}
+		return unclear
 	case codes.NotFound:
 		return noLeader
 	case codes.FailedPrecondition:
@@ -94,11 +110,12 @@ func refusal(err error) kind {
 			return oversize
 		}
 		if strings.Contains(st.Message(), "invalid position") {
-			return noPlace
+			return badPosition
 		}
 		return refused
 	case codes.ResourceExhausted:
-		// gRPC itself answers so where a message is too large, perhaps the answer to what was done; the driver keeps the trailer to itself.
+		// gRPC itself answers so where a message is too large, perhaps the answer to what was done;
+		// the driver keeps the trailer to itself.
 		if strings.Contains(st.Message(), "disk of the event store is full: nothing was written") {
 			return full
 		}
@@ -110,27 +127,27 @@ func refusal(err error) kind {
 	}
 }
 
-// readError is how the failure of a read is told.
+// readError returns the error of a failed read.
 func readError(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	}
-	switch refusal(err) {
+	switch classify(err) {
 	case deleted:
 		return fmt.Errorf("%s: %w", what, eventstore.ErrDeleted)
-	case refused, noPlace:
+	case refused, badPosition:
 		return fmt.Errorf("%s: %w", what, err)
 	default:
 		return fmt.Errorf("%s: %w: %w", what, eventstore.ErrUnavailable, err)
 	}
 }
 
-// writeError is how the failure of an append or a deletion is told: with a definite answer where there is one, as
-// ErrUnknown where there is none. A server that was never reached is both unknown and ErrUnavailable, so that a caller who
-// repeats what is unknown needs no second rule. A server without space is ErrUnavailable alone: nothing is to be repeated before
-// somebody made space.
+// writeError returns the error of a failed append or deletion: a definite one if there is one, or
+// ErrUnknown. A server that was never reached is both ErrUnknown and ErrUnavailable, so that a
+// caller that repeats unknown writes needs no second rule. A server without space is only
+// ErrUnavailable: repeating the write is useless until somebody makes space.
 func writeError(ctx context.Context, what string, err error) error {
-	switch refusal(err) {
+	switch classify(err) {
 	case wrongRevision:
 		return fmt.Errorf("%s: %w: %w", what, eventstore.ErrConflict, err)
 	case deleted:

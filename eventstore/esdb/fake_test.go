@@ -19,11 +19,16 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/node/clustertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	clustertest.Main()
+	goleak.VerifyTestMain(m)
+}
 
-// fake is a server that answers what a test tells it to, for everything that a sound server does not do at will.
+// fake is a server that answers what a test prescribes: everything that a sound server does not do
+// on request.
 type fake struct {
 	streams.UnimplementedStreamsServer
 	serverfeatures.UnimplementedServerFeaturesServer
@@ -77,7 +82,9 @@ func (f *fake) Tombstone(ctx context.Context, _ *streams.TombstoneReq) (*streams
 	if _, err := f.onDelete(ctx); err != nil {
 		return nil, err
 	}
-	return &streams.TombstoneResp{PositionOption: &streams.TombstoneResp_Position_{Position: &streams.TombstoneResp_Position{CommitPosition: 9}}}, nil
+	return &streams.TombstoneResp{
+		PositionOption: &streams.TombstoneResp_Position_{Position: &streams.TombstoneResp_Position{CommitPosition: 9}},
+	}, nil
 }
 
 // serve starts the server at an address; stop ends it at once.
@@ -120,7 +127,9 @@ func serving(t *testing.T, addr string, server *grpc.Server) (at string, stop fu
 func insecure(t *testing.T, addrs ...string) *esdb.Store {
 	t.Helper()
 	return closing(t, esdb.Config{
-		ConnectionString: "esdb://" + strings.Join(addrs, ",") + "?tls=false&maxDiscoverAttempts=2&discoveryInterval=5", Logger: quiet(),
+		ConnectionString: "esdb://" + strings.Join(
+			addrs, ",",
+		) + "?tls=false&maxDiscoverAttempts=2&discoveryInterval=5", Logger: quiet(),
 	})
 }
 
@@ -138,13 +147,19 @@ func event(stream, name string, revision, position uint64) *streams.ReadResp {
 }
 
 func confirmation() *streams.ReadResp {
-	return &streams.ReadResp{Content: &streams.ReadResp_Confirmation{Confirmation: &streams.ReadResp_SubscriptionConfirmation{SubscriptionId: "1"}}}
+	return &streams.ReadResp{
+		Content: &streams.ReadResp_Confirmation{
+			Confirmation: &streams.ReadResp_SubscriptionConfirmation{SubscriptionId: "1"},
+		},
+	}
 }
 
 func appended(revision, position uint64) *streams.AppendResp {
 	return &streams.AppendResp{Result: &streams.AppendResp_Success_{Success: &streams.AppendResp_Success{
 		CurrentRevisionOption: &streams.AppendResp_Success_CurrentRevision{CurrentRevision: revision},
-		PositionOption:        &streams.AppendResp_Success_Position{Position: &streams.AppendResp_Position{CommitPosition: position, PreparePosition: position}},
+		PositionOption: &streams.AppendResp_Success_Position{
+			Position: &streams.AppendResp_Position{CommitPosition: position, PreparePosition: position},
+		},
 	}}}
 }
 

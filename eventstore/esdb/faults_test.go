@@ -26,7 +26,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-func TestEveryCallAsksForTheLeader(t *testing.T) {
+func TestCalls_RequireLeader(t *testing.T) {
 	f := &fake{
 		onRead: func(req *streams.ReadReq, out streams.Streams_ReadServer) error {
 			if req.GetOptions().GetSubscription() != nil {
@@ -38,7 +38,9 @@ func TestEveryCallAsksForTheLeader(t *testing.T) {
 			return in.SendAndClose(appended(0, 7))
 		},
 		onDelete: func(context.Context) (*streams.DeleteResp, error) {
-			return &streams.DeleteResp{PositionOption: &streams.DeleteResp_Position_{Position: &streams.DeleteResp_Position{CommitPosition: 8}}}, nil
+			return &streams.DeleteResp{
+				PositionOption: &streams.DeleteResp_Position_{Position: &streams.DeleteResp_Position{CommitPosition: 8}},
+			}, nil
 		},
 	}
 	addr, _ := f.serve(t, "127.0.0.1:0")
@@ -73,7 +75,7 @@ func TestEveryCallAsksForTheLeader(t *testing.T) {
 	}
 }
 
-func TestWhatAnAppendIsToldAboutItsFailure(t *testing.T) {
+func TestAppend_Failures(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		with failing
@@ -98,10 +100,13 @@ func TestWhatAnAppendIsToldAboutItsFailure(t *testing.T) {
 		{"not known", failing{codes.Unauthenticated, "who?", nil}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := &fake{onAppend: func(_ []*streams.AppendReq, in streams.Streams_AppendServer) error { return c.with.on(in.Context()) }}
+			f := &fake{
+				onAppend: func(_ []*streams.AppendReq, in streams.Streams_AppendServer) error { return c.with.on(in.Context()) },
+			}
 			addr, _ := f.serve(t, "127.0.0.1:0")
 			_, err := insecure(t, addr).Append(within(t, patience), "a-1", eventstore.NoStream, oneEvent())
-			// What may have been done is not done again behind the caller's back; what was refused by a follower may be.
+			// A write that may have been done is never repeated without the caller. A write that a
+			// follower refused may be.
 			if n := f.count(); n != 1 && c.name != "nobody leads" {
 				t.Errorf("it was sent %d times", n)
 			}
@@ -122,7 +127,7 @@ func TestWhatAnAppendIsToldAboutItsFailure(t *testing.T) {
 	}
 }
 
-func TestWhatADeletionIsToldAboutItsFailure(t *testing.T) {
+func TestDelete_Failures(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		with failing
@@ -154,7 +159,7 @@ func TestWhatADeletionIsToldAboutItsFailure(t *testing.T) {
 	}
 }
 
-func TestFollowerWithoutALeaderIsNoEmptyStream(t *testing.T) {
+func TestRead_FollowerWithoutLeader(t *testing.T) {
 	f := &fake{onRead: func(_ *streams.ReadReq, out streams.Streams_ReadServer) error {
 		return failing{codes.NotFound, "Leader info available", []string{"exception", "not-leader"}}.on(out.Context())
 	}}
@@ -171,21 +176,22 @@ func TestFollowerWithoutALeaderIsNoEmptyStream(t *testing.T) {
 	}
 }
 
-func TestCallsGoOverToTheLeader(t *testing.T) {
-	leader := &fake{
-		onAppend: func(_ []*streams.AppendReq, in streams.Streams_AppendServer) error {
-			return in.SendAndClose(appended(4, 7))
-		},
-		onRead: func(_ *streams.ReadReq, out streams.Streams_ReadServer) error {
-			return out.Send(event("a-1", "thing.done.v1", 4, 7))
-		},
-	}
+func TestCalls_MoveToLeader(t *testing.T) {
+	leader := &fake{onAppend: func(_ []*streams.AppendReq, in streams.Streams_AppendServer) error {
+		return in.SendAndClose(appended(4, 7))
+	}, onRead: func(_ *streams.ReadReq, out streams.Streams_ReadServer) error {
+		return out.Send(event("a-1", "thing.done.v1", 4, 7))
+	}}
 	at, _ := leader.serve(t, "127.0.0.1:0")
 	host, port, err := net.SplitHostPort(at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	elsewhere := failing{codes.NotFound, "Leader info available", []string{"exception", "not-leader", "leader-endpoint-host", host, "leader-endpoint-port", port}}
+	elsewhere := failing{
+		codes.NotFound,
+		"Leader info available",
+		[]string{"exception", "not-leader", "leader-endpoint-host", host, "leader-endpoint-port", port},
+	}
 	follower := &fake{
 		onAppend: func(_ []*streams.AppendReq, in streams.Streams_AppendServer) error { return elsewhere.on(in.Context()) },
 		onRead:   func(_ *streams.ReadReq, out streams.Streams_ReadServer) error { return elsewhere.on(out.Context()) },
@@ -217,7 +223,7 @@ func TestCallsGoOverToTheLeader(t *testing.T) {
 	}
 }
 
-func TestAnswersThatTheDriverDoesNotExpect(t *testing.T) {
+func TestCalls_UnexpectedAnswers(t *testing.T) {
 	f := &fake{onRead: func(_ *streams.ReadReq, out streams.Streams_ReadServer) error {
 		return out.Send(&streams.ReadResp{Content: &streams.ReadResp_LastStreamPosition{LastStreamPosition: 3}})
 	}, onDelete: func(context.Context) (*streams.DeleteResp, error) {
@@ -233,7 +239,7 @@ func TestAnswersThatTheDriverDoesNotExpect(t *testing.T) {
 	}
 }
 
-func TestRecognisedAppendWithoutAPositionIsLookedUp(t *testing.T) {
+func TestAppend_RepeatWithoutPosition(t *testing.T) {
 	f := &fake{
 		onAppend: func(_ []*streams.AppendReq, in streams.Streams_AppendServer) error {
 			return in.SendAndClose(&streams.AppendResp{Result: &streams.AppendResp_Success_{Success: &streams.AppendResp_Success{
@@ -252,7 +258,7 @@ func TestRecognisedAppendWithoutAPositionIsLookedUp(t *testing.T) {
 	}
 }
 
-func TestAppendAboveTheLimitIsNotSent(t *testing.T) {
+func TestAppend_AboveLimit(t *testing.T) {
 	f := &fake{onAppend: func(_ []*streams.AppendReq, in streams.Streams_AppendServer) error {
 		return in.SendAndClose(appended(0, 7))
 	}}
@@ -268,7 +274,7 @@ func TestAppendAboveTheLimitIsNotSent(t *testing.T) {
 	}
 }
 
-func TestPositionThatNoEventHasIsNoFailure(t *testing.T) {
+func TestReadAt_InvalidPosition(t *testing.T) {
 	f := &fake{onRead: func(_ *streams.ReadReq, out streams.Streams_ReadServer) error {
 		return failing{codes.InvalidArgument, "Trying to read from an invalid position.", nil}.on(out.Context())
 	}}
@@ -282,7 +288,7 @@ func TestPositionThatNoEventHasIsNoFailure(t *testing.T) {
 	}
 }
 
-func TestConnectionStringsAreNotQuoted(t *testing.T) {
+func TestOpen_ErrorWithoutConnectionString(t *testing.T) {
 	for _, s := range []string{"", "http://admin:secret@localhost", "esdb://admin:secret@%zz", "esdb://admin:secret@host:port"} {
 		_, err := esdb.Open(esdb.Config{ConnectionString: s, Logger: quiet()})
 		if err == nil {

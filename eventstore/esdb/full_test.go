@@ -26,15 +26,20 @@ func (d *smallDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: 1 << 40}, nil
 }
 
-// An append that a full node refused was not done, and who repeats what is unknown does not repeat it.
-func TestAppendToAFullDiskIsRefusedForGood(t *testing.T) {
+// An append that a full node refused was not done, and its error is not an unknown outcome: a
+// caller that repeats unknown writes does not repeat it.
+func TestAppend_FullDisk(t *testing.T) {
 	for _, together := range []bool{false, true} {
 		t.Run(fmt.Sprint("together=", together), func(t *testing.T) {
 			disk := &smallDisk{FS: vfs.NewMem()}
 			n := startInsecure(t, disk)
-			store := closing(t, esdb.Config{ConnectionString: "esdb://" + n.Connection().Addr + "?tls=false", Logger: quiet(), Together: together})
+			store := closing(t, esdb.Config{
+				ConnectionString: "esdb://" + n.Connection().Addr + "?tls=false",
+				Logger:           quiet(),
+				BatchAppends:     together,
+			})
 			ctx := within(t, patience)
-			for range 20 { // the common call is made behind the first append
+			for range 20 { // the first append opens the common call
 				if _, err := store.Append(ctx, "warm-"+uuid.NewString(), eventstore.NoStream, oneEvent()); err != nil {
 					t.Fatal(err)
 				}

@@ -14,8 +14,9 @@ import (
 	"github.com/annals-project/annals/eventstore/esdb"
 )
 
-// TestDeadServerComesBack covers what the driver does not survive: a server that is down for longer than its search lasts.
-func TestDeadServerComesBack(t *testing.T) {
+// TestOutage_ServerReturns covers what the driver does not survive: a server that is down for
+// longer than its search lasts.
+func TestOutage_ServerReturns(t *testing.T) {
 	sound := func() *fake {
 		return &fake{
 			onAppend: func(_ []*streams.AppendReq, in streams.Streams_AppendServer) error {
@@ -51,7 +52,8 @@ func TestDeadServerComesBack(t *testing.T) {
 			t.Error(err)
 		}
 		for range 4 {
-			if _, err := store.Append(ctx, "a-1", eventstore.NoStream, oneEvent()); !errors.Is(err, eventstore.ErrUnknown) || !errors.Is(err, eventstore.ErrUnavailable) {
+			if _, err := store.Append(ctx, "a-1", eventstore.NoStream, oneEvent()); !errors.Is(err, eventstore.ErrUnknown) ||
+				!errors.Is(err, eventstore.ErrUnavailable) {
 				t.Errorf("round %d: append: %v", round, err)
 			}
 			if _, err := store.Head(ctx); !errors.Is(err, eventstore.ErrUnavailable) {
@@ -65,7 +67,7 @@ func TestDeadServerComesBack(t *testing.T) {
 	}
 }
 
-func TestStoreOfAServerThatIsNotYetThere(t *testing.T) {
+func TestOutage_ServerStartsLater(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -85,9 +87,9 @@ func TestStoreOfAServerThatIsNotYetThere(t *testing.T) {
 	}
 }
 
-// TestSilentServerHoldsNobodyBeyondItsContext has a server that takes connections and says nothing: the driver then waits
-// for its search to time out, whatever the context of the call says.
-func TestSilentServerHoldsNobodyBeyondItsContext(t *testing.T) {
+// TestOutage_SilentServer has a server that accepts connections and sends
+// nothing. The driver then waits for its search to time out and ignores the context of the call.
+func TestOutage_SilentServer(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +100,8 @@ func TestSilentServerHoldsNobodyBeyondItsContext(t *testing.T) {
 		}
 	})
 	store := closing(t, esdb.Config{
-		ConnectionString: "esdb://" + listener.Addr().String() + "?tls=false&maxDiscoverAttempts=1&gossipTimeout=1&discoveryInterval=1", Logger: quiet(),
+		ConnectionString: "esdb://" + listener.Addr().String() +
+			"?tls=false&maxDiscoverAttempts=1&gossipTimeout=1&discoveryInterval=1", Logger: quiet(),
 	})
 	for what, call := range map[string]func(context.Context) error{
 		"append": func(ctx context.Context) error { _, err := store.Append(ctx, "a-1", 0, oneEvent()); return err },
@@ -116,7 +119,7 @@ func TestSilentServerHoldsNobodyBeyondItsContext(t *testing.T) {
 	}
 }
 
-func TestCallsAfterCloseAreRefused(t *testing.T) {
+func TestClose_LaterCalls(t *testing.T) {
 	f := &fake{}
 	addr, _ := f.serve(t, "127.0.0.1:0")
 	store, err := esdb.Open(esdb.Config{ConnectionString: "esdb://" + addr + "?tls=false", Logger: quiet()})

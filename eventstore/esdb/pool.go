@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,12 +17,16 @@ import (
 
 // link is one client of the driver, which is one connection, and how many calls are on it.
 type link struct {
+	slot int
+	// client and server, its host:port, are set before ready is closed.
 	client *driver.Client
-	slot   int
-	// ready is closed once the driver found a server, or failed says that it found none, which is the end of the client.
+	server string
+	// ready is closed once the driver has found a server, or has found none. In the second case failed
+	// is set, and the client is never used.
 	ready  chan struct{}
 	failed error
-	// entering are the calls that were given the client and have not got its connection yet. None is added once it is retired.
+	// entering counts the calls that have the client and not yet its connection. No call is added once
+	// the client is retired.
 	entering sync.WaitGroup
 
 	// Under the lock of the pool:
@@ -29,39 +34,46 @@ type link struct {
 	retired bool
 }
 
-// pool holds the clients. The driver searches for a server at the first call, for as long as that takes and whatever the contexts of
-// the calls say; so calls wait outside until it has one. A client that lost its server is retired: new calls get a new client, and it is
-// closed when its last call has ended, since the driver neither closes the connection that it leaves nor bears being closed during a call.
-// So the driver must never make a second connection: see leave.
+// pool holds the clients. The driver searches for a server at the first call, for as long as that
+// takes and whatever the contexts of the calls say; so calls wait outside until it has one. A
+// client that lost its server is retired: new calls get a new client, and it is closed when its
+// last call has ended, since the driver neither closes the connection that it leaves nor bears
+// being closed during a call. So the driver must never make a second connection: see leave.
 type pool struct {
-	conf driver.Configuration
-	log  *slog.Logger
-	// done ends when the pool is closed.
-	done context.Context
-	end  context.CancelFunc
-	// redirected is set once a server named another one as the leader: the driver then goes there, and may hold calls meanwhile.
+	conf   driver.Configuration
+	logger *slog.Logger
+	// leader finds the server of each new client; nil if there is only the one in conf.
+	leader *finder
+	// ctx ends when the pool is closed.
+	ctx    context.Context
+	cancel context.CancelFunc
+	// redirected is set once a server named another one as the leader: the driver then goes there,
+	// and may hold calls meanwhile.
 	redirected atomic.Bool
 
 	mu    sync.Mutex
 	links []*link
-	turn  int
+	next  int
 }
 
 var (
 	errClosed       = errors.New("event store was closed")
 	errNotConnected = errors.New("no event store was found")
+	// ErrUntrusted is in the error of a call if a certificate of the server was not accepted.
+	ErrUntrusted = errors.New("the certificate of a server is not trusted")
 )
 
-func newPool(conf driver.Configuration, size int, log *slog.Logger) *pool {
-	p := &pool{conf: conf, log: log, links: make([]*link, size)}
-	p.done, p.end = context.WithCancel(context.Background())
+func newPool(c connection, size int, log *slog.Logger) *pool {
+	p := &pool{conf: c.conf, leader: newFinder(c), logger: log, links: make([]*link, size)}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
 
-// acquire waits for a connected client; the clients take turns. The caller enters it with on, and releases it.
+// acquire waits for a connected client; the clients take turns. The caller enters it with on, and
+// releases it.
 func (p *pool) acquire(ctx context.Context) (*link, error) {
 	for {
-		l, entered, err := p.next()
+		l, entered, err := p.pick()
 		if err != nil || entered {
 			return l, err
 		}
@@ -83,28 +95,23 @@ func (p *pool) acquire(ctx context.Context) (*link, error) {
 	}
 }
 
-// next is the client whose turn it is; it is entered at once where it is connected.
-func (p *pool) next() (l *link, entered bool, err error) {
+// pick is the client whose turn it is; it is entered at once where it is connected.
+func (p *pool) pick() (l *link, entered bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.done.Err() != nil {
+	if p.ctx.Err() != nil {
 		return nil, false, errClosed
 	}
-	p.turn = (p.turn + 1) % len(p.links)
-	if l = p.links[p.turn]; l == nil {
-		l = &link{slot: p.turn, ready: make(chan struct{}), calls: 1}
-		conf := p.conf
-		conf.Logger = p.listen(l)
-		if l.client, err = driver.NewClient(&conf); err != nil {
-			return nil, false, fmt.Errorf("make an event store client: %w", err)
-		}
-		p.links[p.turn] = l
+	p.next = (p.next + 1) % len(p.links)
+	if l = p.links[p.next]; l == nil {
+		l = &link{slot: p.next, ready: make(chan struct{}), calls: 1}
+		p.links[p.next] = l
 		go p.connect(l)
 	}
 	l.calls++
 	select {
 	case <-l.ready:
-		// It stands in its slot, so it is not retired.
+		// The client is in its slot, so it is not retired.
 		if l.failed == nil {
 			l.entering.Add(1)
 			return l, true, nil
@@ -114,7 +121,7 @@ func (p *pool) next() (l *link, entered bool, err error) {
 	return l, false, nil
 }
 
-// enter says whether a call may still go into a client.
+// enter reports whether a call may still use the client, and counts the call.
 func (p *pool) enter(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,10 +132,11 @@ func (p *pool) enter(l *link) bool {
 	return true
 }
 
-// listen hears of a lost connection in time. The driver says that a call failed before it forgets the connection of the call, which
-// nobody could close any more if another call came for a connection then and were given a new one. So the client is retired first, and
-// those who are on their way into it get the old connection still.
-func (p *pool) listen(l *link) driver.LoggingFunc {
+// watchLog learns of a lost connection from the driver's log. The driver logs a failed call before
+// it forgets the connection of the call. If another call asked for a connection in between, it
+// would get a new one, and nobody could close the old one any more. So watchLog retires the client
+// first, and calls that are entering the client still get the old connection.
+func (p *pool) watchLog(l *link) driver.LoggingFunc {
 	tell := p.conf.Logger
 	return func(level driver.LogLevel, format string, args ...any) {
 		tell(level, format, args...)
@@ -136,84 +144,138 @@ func (p *pool) listen(l *link) driver.LoggingFunc {
 			return
 		}
 		if err, ok := args[0].(error); ok && status.Code(err) == codes.Unavailable {
-			p.leave(l, err)
+			p.retireAndWait(l, err)
 		}
 	}
 }
 
-// leave retires a client and waits until nobody is on the way into it. That is soon: a client that is connected keeps nobody waiting.
-func (p *pool) leave(l *link, err error) {
+// retireAndWait retires a client and waits until nobody is on the way into it. That is soon: a
+// client that is connected keeps nobody waiting.
+func (p *pool) retireAndWait(l *link, err error) {
 	p.retire(l, err)
 	l.entering.Wait()
 }
 
-// entry is the context of a call on its way into a client. The driver looks at the deadline of its caller as soon as it has the
-// connection, and before it makes use of it.
-type entry struct {
+// enteringContext is the context of a call on its way into a client. The driver looks at the
+// deadline of its caller as soon as it has the connection, and before it makes use of it.
+type enteringContext struct {
 	context.Context
-	link *link
-	in   atomic.Bool
+	link    *link
+	arrived atomic.Bool
 }
 
 // Deadline implements context.Context.
-func (e *entry) Deadline() (time.Time, bool) {
+func (e *enteringContext) Deadline() (time.Time, bool) {
 	e.arrive()
 	return e.Context.Deadline()
 }
 
-func (e *entry) arrive() {
-	if !e.in.Swap(true) {
+func (e *enteringContext) arrive() {
+	if !e.arrived.Swap(true) {
 		e.link.entering.Done()
 	}
 }
 
-// on makes a call of a client that was acquired.
-func on[T any](ctx context.Context, l *link, call func(context.Context, *driver.Client) (T, error)) (T, error) {
-	e := &entry{Context: toLeader(ctx), link: l}
+// callOn makes a call of a client that was acquired.
+func callOn[T any](ctx context.Context, l *link, call func(context.Context, *driver.Client) (T, error)) (T, error) {
+	e := &enteringContext{Context: toLeader(ctx), link: l}
 	defer e.arrive() // also where the driver did not come to it
-	return guarded(e, l.client, call)
+	return recoverPanic(e, l.client, call)
 }
 
-// connect has the driver search for a server: to ask for the version of one takes no call to it.
+// connect finds the server of a client and connects it: to ask for the version of the server takes
+// no call to it.
 func (p *pool) connect(l *link) {
 	defer p.release(l)
 	defer close(l.ready)
-	_, l.failed = guarded(p.done, l.client, func(_ context.Context, c *driver.Client) (*driver.ServerVersion, error) {
-		return c.GetServerVersion()
-	})
+	if l.failed = p.makeClient(l); l.failed == nil {
+		_, l.failed = recoverPanic(p.ctx, l.client, func(_ context.Context, c *driver.Client) (*driver.ServerVersion, error) {
+			return c.GetServerVersion()
+		})
+	}
 	if l.failed != nil {
+		if strings.Contains(l.failed.Error(), "x509: ") { // grpc passes on the text alone
+			l.failed = fmt.Errorf("%w: %w", ErrUntrusted, l.failed)
+		}
 		p.retire(l, l.failed)
 	}
+}
+
+func (p *pool) makeClient(l *link) (err error) {
+	conf := p.conf
+	conf.Logger = p.watchLog(l)
+	if p.leader != nil {
+		if conf.Address, err = p.leader.find(p.ctx); err != nil {
+			return err
+		}
+		conf.MaxDiscoverAttempts = 1 // another one may lead by then
+	}
+	client, err := driver.NewClient(&conf)
+	if err != nil {
+		return fmt.Errorf("make an event store client: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l.client, l.server = client, conf.Address
+	return nil
 }
 
 func (p *pool) release(l *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l.calls--; l.calls == 0 && l.retired {
-		p.drop(l)
+		p.closeClient(l)
 	}
 }
 
-// judge retires a client after an error that says that its server is gone. A client that died of it is closed at once:
-// calls that came to it in that moment would wait within it for ever otherwise.
-func (p *pool) judge(l *link, err error) {
-	switch refusal(err) {
+// handleError retires a client after an error that proves that its server is gone. A client that
+// the error ended is closed at once: calls that entered it at that moment would otherwise never
+// return.
+func (p *pool) handleError(l *link, err error) {
+	switch classify(err) {
 	case unreachable, noLeader:
-		p.retire(l, err)
+		p.retireServer(l, err)
 	case notLeader:
 		p.redirected.Store(true)
+		if p.leader != nil {
+			p.retireServer(l, err)
+		}
+	case cutOff:
+		// Whatever the server refused, it is asked who leads before the next append.
+		p.retire(l, err)
 	case neverSent:
 		p.retire(l, err)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.drop(l)
+		p.closeClient(l)
 	default:
+	}
+}
+
+// retireServer retires a client and, in a cluster, the others that have the same server: a call
+// that is made again would only meet the server once more.
+func (p *pool) retireServer(l *link, err error) {
+	p.retire(l, err)
+	if p.leader == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, other := range p.links {
+		if other != nil && other.server == l.server {
+			p.retireLocked(other, err)
+		}
 	}
 }
 
 func (p *pool) retire(l *link, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.retireLocked(l, err)
+}
+
+// retireLocked is retire under the lock. A client without a call is closed at once.
+func (p *pool) retireLocked(l *link, err error) {
 	if l.retired {
 		return
 	}
@@ -221,20 +283,26 @@ func (p *pool) retire(l *link, err error) {
 	if p.links[l.slot] == l {
 		p.links[l.slot] = nil
 	}
-	if p.done.Err() == nil {
-		p.log.Warn("event store connection given up", "err", err)
+	if p.ctx.Err() == nil {
+		p.logger.Warn("event store connection given up", "server", l.server, "err", err)
+	}
+	if l.calls == 0 {
+		p.closeClient(l)
 	}
 }
 
-// drop closes a client, under the lock; closing twice does nothing.
-func (p *pool) drop(l *link) {
+// closeClient closes a client, under the lock; closing twice does nothing.
+func (p *pool) closeClient(l *link) {
+	if l.client == nil { // none was made
+		return
+	}
 	if err := l.client.Close(); err != nil {
-		p.log.Warn("event store connection not closed", "err", err)
+		p.logger.Warn("event store connection not closed", "err", err)
 	}
 }
 
 func (p *pool) close() error {
-	p.end()
+	p.cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, l := range p.links {
@@ -244,18 +312,20 @@ func (p *pool) close() error {
 		l.retired = true
 		p.links[i] = nil
 		if l.calls == 0 {
-			p.drop(l)
+			p.closeClient(l)
 		}
 	}
 	return nil
 }
 
-// tries is how often a call is made that certainly did not reach a server that could answer it.
-const tries = 3
+// maxTries is how often a call is made that certainly did not reach a server that could answer it.
+const maxTries = 3
 
-// do makes one call. It returns with the context, also where the driver does not. It makes the call again where the error proves
-// that nothing was done; again says of which other errors it may.
-func do[T any](ctx context.Context, p *pool, again func(kind) bool, call func(context.Context, *driver.Client) (T, error)) (T, error) {
+// do makes one call. It returns when the context ends, even if the driver does not. It repeats the
+// call if the error proves that nothing was done; again reports which other errors allow it.
+func do[T any](
+	ctx context.Context, p *pool, again func(errorKind) bool, call func(context.Context, *driver.Client) (T, error),
+) (T, error) {
 	var zero T
 	for try := 1; ; try++ {
 		if err := ctx.Err(); err != nil {
@@ -265,14 +335,17 @@ func do[T any](ctx context.Context, p *pool, again func(kind) bool, call func(co
 		if err == nil {
 			return value, nil
 		}
-		if why := refusal(err); try == tries || !undone(why) && !again(why) {
+		if why := classify(err); try == maxTries || !isNotExecuted(why) && !again(why) {
 			return zero, err
 		}
 	}
 }
 
-// undone says that a call was not done and may be by another server or over another connection.
-func undone(why kind) bool { return why == neverSent || why == notLeader || why == noLeader }
+// isNotExecuted reports whether a call was not executed, so that another server or another
+// connection may execute it.
+func isNotExecuted(why errorKind) bool {
+	return why == neverSent || why == notLeader || why == noLeader
+}
 
 func once[T any](ctx context.Context, p *pool, call func(context.Context, *driver.Client) (T, error)) (T, error) {
 	type answer struct {
@@ -284,18 +357,18 @@ func once[T any](ctx context.Context, p *pool, call func(context.Context, *drive
 	if err != nil {
 		return zero, err
 	}
-	if !p.redirected.Load() {
+	if p.leader == nil && !p.redirected.Load() {
 		// A client that is connected and stays where it is ends its calls with their contexts.
 		defer p.release(l)
-		value, err := on(ctx, l, call)
-		p.judge(l, err)
+		value, err := callOn(ctx, l, call)
+		p.handleError(l, err)
 		return value, err
 	}
 	answers := make(chan answer, 1)
 	go func() {
 		defer p.release(l)
-		value, err := on(ctx, l, call)
-		p.judge(l, err)
+		value, err := callOn(ctx, l, call)
+		p.handleError(l, err)
 		answers <- answer{value, err}
 	}()
 	select {
@@ -306,8 +379,11 @@ func once[T any](ctx context.Context, p *pool, call func(context.Context, *drive
 	}
 }
 
-// guarded turns a panic of the driver into an error: it panics on answers that it does not expect, and when it was closed during a call.
-func guarded[T any](ctx context.Context, c *driver.Client, call func(context.Context, *driver.Client) (T, error)) (value T, err error) {
+// recoverPanic turns a panic of the driver into an error: it panics on answers that it does not
+// expect, and when it was closed during a call.
+func recoverPanic[T any](
+	ctx context.Context, c *driver.Client, call func(context.Context, *driver.Client) (T, error),
+) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("driver panicked: %v", p)

@@ -11,31 +11,42 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// lost says that a read is made again after a lost connection.
-func lost(why kind) bool { return why == unreachable }
+// isConnectionLost reports whether the connection of a call was lost. A read is then repeated.
+func isConnectionLost(why errorKind) bool { return why == unreachable || why == closedHere }
 
 // Read implements eventstore.Store.
-func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision, direction eventstore.Direction, limit int) ([]eventstore.Recorded, error) {
+func (s *Store) Read(
+	ctx context.Context, stream string, from eventstore.Revision, direction eventstore.Direction, limit int,
+) ([]eventstore.Recorded, error) {
 	if limit <= 0 || direction == eventstore.Backwards && from < 0 {
 		return nil, nil
 	}
-	opts := driver.ReadStreamOptions{Direction: driver.Forwards, From: driver.Revision(uint64(max(from, 0))), RequiresLeader: true}
+	opts := driver.ReadStreamOptions{
+		Direction:      driver.Forwards,
+		From:           driver.Revision(uint64(max(from, 0))),
+		RequiresLeader: true,
+	}
 	if direction == eventstore.Backwards {
 		opts.Direction = driver.Backwards
 		if from == math.MaxInt64 {
 			opts.From = driver.End{}
 		}
 	}
-	events, err := do(ctx, s.pool, lost, func(ctx context.Context, c *driver.Client) ([]eventstore.Recorded, error) {
-		read, err := c.ReadStream(ctx, stream, opts, uint64(limit))
-		if err != nil {
-			return nil, err
-		}
-		var events []eventstore.Recorded
-		err = each(read, func(r eventstore.Recorded) bool { events = append(events, r); return true })
-		return events, err
-	})
-	if refusal(err) == missing {
+	events, err := do(
+		ctx,
+		s.pool,
+		isConnectionLost,
+		func(ctx context.Context, c *driver.Client) ([]eventstore.Recorded, error) {
+			read, err := c.ReadStream(ctx, stream, opts, uint64(limit))
+			if err != nil {
+				return nil, err
+			}
+			var events []eventstore.Recorded
+			err = each(read, func(r eventstore.Recorded) bool { events = append(events, r); return true })
+			return events, err
+		},
+	)
+	if classify(err) == missing {
 		return nil, nil
 	}
 	if err != nil {
@@ -88,8 +99,8 @@ func recorded(resolved *driver.ResolvedEvent) (eventstore.Recorded, bool) {
 	}, true
 }
 
-// allPosition is where a read of the log begins: forwards it includes the event at the position, backwards and in a
-// subscription it does not.
+// allPosition is where a read of the log begins: forwards it includes the event at the position,
+// backwards and in a subscription it does not.
 func allPosition(after eventstore.Position) driver.AllPosition {
 	if after == 0 {
 		return driver.Start{}

@@ -1,8 +1,10 @@
-// Package esdb keeps the log in EventStoreDB: in a cluster, or in the node that Annals carries along.
+// Package esdb keeps the log in EventStoreDB: in a cluster, or in the node that Annals carries
+// along.
 //
-// It is the only package that knows the driver. What the driver leaves to be desired is made good here: it never sends
-// requires-leader, it blocks on its own connection set-up whatever the context says, a client whose discovery failed stays
-// dead for ever, and most refusals reach the caller as "unknown" (see refusal).
+// It is the only package that uses the driver, and it makes up for these faults of the driver: it
+// never sends requires-leader, it ignores the context of a call while it connects, it cannot
+// discover by several hosts (see finder), it never uses a client again whose discovery failed, and
+// it reports most refusals as "unknown" (see classify).
 package esdb
 
 import (
@@ -18,69 +20,70 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Config says where the server is and how Annals makes itself known to it.
+// Config names the server and the credentials.
 type Config struct {
-	// ConnectionString is the usual "esdb://host:2113?tls=true" or "esdb+discover://…"; what stands below comes on top of it.
+	// ConnectionString is the usual "esdb://host:2113?tls=true", or that of a cluster with a
+	// leader to be discovered: "esdb+discover://user:password@host1:2113,host2:2113?tlsCAFile=…".
+	// The fields below override it.
 	ConnectionString string
 	// Username and Password are sent only over TLS; empty means those of the connection string.
 	Username string
 	Password string
-	// RootCAs are whom to trust besides what the connection string names; nil changes nothing.
+	// RootCAs are trusted besides the certificates that ConnectionString names; nil adds none.
 	RootCAs *x509.CertPool
 	Logger  *slog.Logger
 	// Connections is how many connections share the calls, at least 1.
 	Connections int
-	// Together sends small appends over one common call, where the address names one server and that takes them so. They are
-	// the same appends, with the same answers, for a fraction of the processor time.
-	Together bool
+	// BatchAppends sends small appends over one common call, where the address names one server and
+	// that takes them so. They are the same appends, with the same answers, for a fraction of the
+	// processor time.
+	BatchAppends bool
 }
 
 // Store is an eventstore.Store over EventStoreDB.
 type Store struct {
 	pool *pool
-	// together is nil where every append is a call.
-	together *together
+	// batches is nil where every append is a call.
+	batches *batchAppender
 }
 
 var _ eventstore.Store = (*Store)(nil)
 
-// Open prepares a store. It connects at the first call only, so a server that is down is no error here.
+// Open prepares a store. It connects at the first call only, so a server that is down is no error
+// here.
 func Open(cfg Config) (*Store, error) {
 	if cfg.Logger == nil {
 		return nil, errors.New("esdb: a logger is needed")
 	}
-	conf, err := driver.ParseConnectionString(cfg.ConnectionString)
+	c, err := parseConnection(cfg.ConnectionString)
 	if err != nil {
-		// The driver's error would quote the string, and with it a password.
-		return nil, errors.New("esdb: the connection string cannot be read")
+		return nil, fmt.Errorf("esdb: the connection string %w", err)
 	}
 	if cfg.Username != "" {
-		conf.Username, conf.Password = cfg.Username, cfg.Password
+		c.conf.Username, c.conf.Password = cfg.Username, cfg.Password
 	}
 	if cfg.RootCAs != nil {
-		conf.RootCAs = cfg.RootCAs
+		c.conf.RootCAs = cfg.RootCAs
 	}
-	conf.Logger = driverLog(cfg.Logger)
-	if err := conf.Validate(); err != nil {
-		return nil, fmt.Errorf("esdb: %w", err)
-	}
-	s := &Store{pool: newPool(*conf, max(cfg.Connections, 1), cfg.Logger)}
-	if cfg.Together {
-		s.together = newTogether(conf, cfg.Logger)
+	c.conf.Logger = driverLog(cfg.Logger)
+	s := &Store{pool: newPool(c, max(cfg.Connections, 1), cfg.Logger)}
+	if cfg.BatchAppends && !c.discover {
+		// The leader of a cluster changes: there each append is a call of its own.
+		s.batches = newBatchAppender(&c.conf, cfg.Logger)
 	}
 	return s, nil
 }
 
 // Close implements eventstore.Store.
 func (s *Store) Close() error {
-	if s.together == nil {
+	if s.batches == nil {
 		return s.pool.close()
 	}
-	return errors.Join(s.together.close(), s.pool.close())
+	return errors.Join(s.batches.close(), s.pool.close())
 }
 
-// driverLog hands on what the driver has to say. All of it is for debugging: it calls a deleted stream an error, and what
-// matters of the rest reaches the caller.
+// driverLog hands on what the driver has to say. All of it is for debugging: it calls a deleted
+// stream an error, and what matters of the rest reaches the caller.
 func driverLog(log *slog.Logger) driver.LoggingFunc {
 	return func(level driver.LogLevel, format string, args ...any) {
 		if log.Enabled(context.Background(), slog.LevelDebug) {
@@ -89,7 +92,8 @@ func driverLog(log *slog.Logger) driver.LoggingFunc {
 	}
 }
 
-// toLeader asks for the leader. The driver means to do so itself, but puts the header where only servers look.
+// toLeader asks for the leader. The driver means to do so itself, but puts the header where only
+// servers look.
 func toLeader(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "requires-leader", "true")
 }

@@ -19,12 +19,12 @@ func TestNode(t *testing.T) {
 	eventstoretest.Run(t, func(t *testing.T) eventstore.Store { return open(t, conn, 1) })
 }
 
-func TestNodeOverSeveralConnections(t *testing.T) {
+func TestNode_SeveralConnections(t *testing.T) {
 	conn := startNode(t)
 	eventstoretest.Run(t, func(t *testing.T) eventstore.Store { return open(t, conn, 3) })
 }
 
-// TestServer runs the same suite against a server that is there already.
+// TestServer runs the same suite against a server or a cluster that is there already.
 func TestServer(t *testing.T) {
 	server := os.Getenv("ANNALS_TEST_ESDB")
 	if server == "" {

@@ -10,14 +10,15 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// ahead is how many events a subscription takes from the connection before they are asked for.
-const ahead = 64
+// readAhead is how many events a subscription takes from the connection before they are asked for.
+const readAhead = 64
 
-// subscription hands over what a goroutine of its own receives, since the driver's Recv knows no context.
+// subscription hands over what a goroutine of its own receives, since the driver's Recv knows no
+// context.
 type subscription struct {
 	cancel context.CancelFunc
 	events chan eventstore.Recorded
-	// ended is closed once err says why nothing more comes.
+	// ended is closed once the subscription has ended and err is its reason.
 	ended chan struct{}
 	err   error
 }
@@ -25,10 +26,10 @@ type subscription struct {
 // Subscribe implements eventstore.Store.
 func (s *Store) Subscribe(ctx context.Context, after eventstore.Position) (eventstore.Subscription, error) {
 	following, cancel := context.WithCancel(ctx)
-	sub := &subscription{cancel: cancel, events: make(chan eventstore.Recorded, ahead), ended: make(chan struct{})}
+	sub := &subscription{cancel: cancel, events: make(chan eventstore.Recorded, readAhead), ended: make(chan struct{})}
 	opened := make(chan struct{})
 	// A store that is closed takes its subscriptions along.
-	detach := context.AfterFunc(s.pool.done, cancel)
+	detach := context.AfterFunc(s.pool.ctx, cancel)
 	go func() {
 		defer cancel()
 		defer detach()
@@ -46,8 +47,10 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position) (event
 	}
 }
 
-// follow runs a subscription until it ends; the error says why.
-func (s *Store) follow(ctx context.Context, after eventstore.Position, events chan<- eventstore.Recorded, opened chan<- struct{}) error {
+// follow runs a subscription until it ends, and returns the reason as its error.
+func (s *Store) follow(
+	ctx context.Context, after eventstore.Position, events chan<- eventstore.Recorded, opened chan<- struct{},
+) error {
 	const what = "follow the log"
 	for try := 1; ; try++ {
 		l, err := s.pool.acquire(ctx)
@@ -55,7 +58,7 @@ func (s *Store) follow(ctx context.Context, after eventstore.Position, events ch
 			return readError(ctx, what, err)
 		}
 		begun := false
-		_, err = on(ctx, l, func(ctx context.Context, c *driver.Client) (struct{}, error) {
+		_, err = callOn(ctx, l, func(ctx context.Context, c *driver.Client) (struct{}, error) {
 			sub, err := c.SubscribeToAll(ctx, driver.SubscribeToAllOptions{From: allPosition(after), RequiresLeader: true})
 			if err != nil {
 				return struct{}{}, err
@@ -64,10 +67,10 @@ func (s *Store) follow(ctx context.Context, after eventstore.Position, events ch
 			close(opened)
 			return struct{}{}, receive(ctx, sub, events)
 		})
-		s.pool.judge(l, err)
+		s.pool.handleError(l, err)
 		s.pool.release(l)
-		why := refusal(err)
-		if begun || try == tries || ctx.Err() != nil || !undone(why) && !lost(why) {
+		why := classify(err)
+		if begun || try == maxTries || ctx.Err() != nil || !isNotExecuted(why) && !isConnectionLost(why) {
 			return readError(ctx, what, err)
 		}
 	}
@@ -121,7 +124,8 @@ func (sub *subscription) Next(ctx context.Context) (eventstore.Recorded, error) 
 	}
 }
 
-// Close implements eventstore.Subscription. It does not wait: while the driver is setting up its connection it cannot be stopped.
+// Close implements eventstore.Subscription. It does not wait: while the driver is setting up its
+// connection it cannot be stopped.
 func (sub *subscription) Close() error {
 	sub.cancel()
 	return nil

@@ -9,13 +9,16 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
 )
 
-// truncateBefore is the field of a stream's metadata that says before which revision it is cut off.
+// truncateBefore is the field of a stream's metadata with the revision before which it is
+// truncated.
 const truncateBefore = "$tb"
 
-// Truncate implements eventstore.Store. What is cut off stands in the metadata of the stream, which is a stream too: it is written
-// at the revision that was read, so that of two at once the lower never comes behind the higher.
+// Truncate implements eventstore.Store. It writes the stream's metadata, which is a stream too, at
+// the revision that it read, so that a lower truncation never replaces a higher one. While other
+// writers change the metadata first, it tries again until the context ends.
 func (s *Store) Truncate(ctx context.Context, stream string, before eventstore.Revision) error {
 	what := fmt.Sprintf("truncate %s before %d", stream, before)
 	last, ok, err := s.ReadLast(ctx, stream)
@@ -26,7 +29,7 @@ func (s *Store) Truncate(ctx context.Context, stream string, before eventstore.R
 		return fmt.Errorf("%s: %w", what, eventstore.ErrConflict)
 	}
 	metadata := "$$" + stream
-	for {
+	for pause := backoff.Conflict(); ; {
 		stored, ok, err := s.ReadLast(ctx, metadata)
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
@@ -38,12 +41,12 @@ func (s *Store) Truncate(ctx context.Context, stream string, before eventstore.R
 				return fmt.Errorf("%s: its metadata: %w", what, err)
 			}
 			if fields == nil {
-				return fmt.Errorf("%s: its metadata is no object", what)
+				return fmt.Errorf("%s: its metadata is not a JSON object", what)
 			}
 		}
-		if cut, err := cutOff(fields); err != nil {
+		if current, err := truncatedBefore(fields); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
-		} else if cut >= before {
+		} else if current >= before {
 			return nil
 		}
 		fields[truncateBefore] = json.RawMessage(fmt.Sprint(before))
@@ -51,22 +54,27 @@ func (s *Store) Truncate(ctx context.Context, stream string, before eventstore.R
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		_, err = s.Append(ctx, metadata, at, []eventstore.Proposed{{ID: uuid.New(), Type: eventstore.MetadataType, Data: data}})
+		_, err = s.Append(ctx, metadata, at,
+			[]eventstore.Proposed{{ID: uuid.New(), Type: eventstore.MetadataType, Data: data}})
 		if !errors.Is(err, eventstore.ErrConflict) {
 			return err
+		}
+		if ended := pause.Wait(ctx); ended != nil {
+			return fmt.Errorf("%s: %w: its metadata changed at each try: %w", what, eventstore.ErrUnavailable, ended)
 		}
 	}
 }
 
-// cutOff is the revision before which metadata says that its stream is cut off, 0 for nothing.
-func cutOff(fields map[string]json.RawMessage) (eventstore.Revision, error) {
+// truncatedBefore returns the revision before which metadata truncates its stream, 0 if it does
+// not.
+func truncatedBefore(fields map[string]json.RawMessage) (eventstore.Revision, error) {
 	raw, ok := fields[truncateBefore]
 	if !ok {
 		return 0, nil
 	}
-	var cut eventstore.Revision
-	if err := json.Unmarshal(raw, &cut); err != nil {
+	var before eventstore.Revision
+	if err := json.Unmarshal(raw, &before); err != nil {
 		return 0, fmt.Errorf("%s of its metadata: %w", truncateBefore, err)
 	}
-	return cut, nil
+	return before, nil
 }

@@ -19,8 +19,9 @@ import (
 	"github.com/annals-project/annals/eventstore/node"
 )
 
-// TestAppendWhoseAnswerIsLostIsAnsweredOnce loses the answer to an append that was written, and makes the append again.
-func TestAppendWhoseAnswerIsLostIsAnsweredOnce(t *testing.T) {
+// TestAppend_LostAnswer loses the answer to an append that was written, and
+// makes the append again.
+func TestAppend_LostAnswer(t *testing.T) {
 	n := startInsecure(t, vfs.NewMem())
 	w := newWire(t, n.Connection().Addr)
 	store, ctx := insecure(t, w.addr()), within(t, patience)
@@ -57,8 +58,8 @@ func TestAppendWhoseAnswerIsLostIsAnsweredOnce(t *testing.T) {
 	}
 }
 
-// TestAppendThatTimesOutIsNoLostRace lets the caller's time pass while the answer is on its way.
-func TestAppendThatTimesOutIsNoLostRace(t *testing.T) {
+// TestAppend_CallerCancels ends the context of the caller before the answer arrives.
+func TestAppend_CallerCancels(t *testing.T) {
 	n := startInsecure(t, vfs.NewMem())
 	w := newWire(t, n.Connection().Addr)
 	store, ctx := insecure(t, w.addr()), within(t, patience)
@@ -74,18 +75,21 @@ func TestAppendThatTimesOutIsNoLostRace(t *testing.T) {
 	}()
 	until(ctx, t, "the append is written", func() bool { return n.Stats().Appends == 1 })
 	cancel()
-	if err := <-failed; !errors.Is(err, eventstore.ErrUnknown) || !errors.Is(err, context.Canceled) || errors.Is(err, eventstore.ErrConflict) {
+	if err := <-failed; !errors.Is(err, eventstore.ErrUnknown) || !errors.Is(err, context.Canceled) ||
+		errors.Is(err, eventstore.ErrConflict) {
 		t.Errorf("got %v", err)
 	}
 	w.mute(false)
 	w.cut()
-	if done, err := eventstore.AppendUntilKnown(ctx, store, "account-1", eventstore.NoStream, oneEvent()); err != nil || done.Revision != 0 {
+	if done, err := eventstore.AppendUntilKnown(ctx, store, "account-1", eventstore.NoStream, oneEvent()); err != nil ||
+		done.Revision != 0 {
 		t.Errorf("the same append again: %+v, %v", done, err)
 	}
 }
 
-// TestSubscriptionGoesOnBehindWhatCame has a follower over a server that is closed and started anew, at another address.
-func TestSubscriptionGoesOnBehindWhatCame(t *testing.T) {
+// TestSubscription_ServerRestarted has a follower of a server that is closed and started again at
+// another address.
+func TestSubscription_ServerRestarted(t *testing.T) {
 	const restarts, each = 4, 30
 	disk := vfs.NewMem()
 	n := startInsecure(t, disk)
@@ -146,8 +150,9 @@ func TestSubscriptionGoesOnBehindWhatCame(t *testing.T) {
 	}
 }
 
-// TestServerThatTalksNonsense answers with bytes that are no message, and then with bytes that are not even the protocol.
-func TestServerThatTalksNonsense(t *testing.T) {
+// TestCalls_InvalidBytes answers with bytes that are not a message, and then with bytes that do not
+// follow the protocol.
+func TestCalls_InvalidBytes(t *testing.T) {
 	garbled := grpc.ForceServerCodecV2(nonsense{encoding.GetCodecV2(proto.Name)})
 	// The first question of a client, for the features of the server, has no readable answer.
 	addr, stop := serving(t, "127.0.0.1:0", grpc.NewServer(garbled,
@@ -155,14 +160,11 @@ func TestServerThatTalksNonsense(t *testing.T) {
 	fails(t, insecure(t, addr), "no message")
 	stop()
 
-	f := &fake{
-		onAppend: func(_ []*streams.AppendReq, in streams.Streams_AppendServer) error {
-			return in.SendAndClose(appended(0, 7))
-		},
-		onRead: func(_ *streams.ReadReq, out streams.Streams_ReadServer) error {
-			return out.Send(event("account-1", "thing.done.v1", 0, 7))
-		},
-	}
+	f := &fake{onAppend: func(_ []*streams.AppendReq, in streams.Streams_AppendServer) error {
+		return in.SendAndClose(appended(0, 7))
+	}, onRead: func(_ *streams.ReadReq, out streams.Streams_ReadServer) error {
+		return out.Send(event("account-1", "thing.done.v1", 0, 7))
+	}}
 	addr, stop = f.serveWith(t, "127.0.0.1:0", garbled)
 	fails(t, insecure(t, addr), "no message behind a sound start")
 	stop()

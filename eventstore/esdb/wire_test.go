@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// wire passes on bytes between the clients of its address and a server. It can be cut, and be made to swallow what the server says.
+// wire forwards bytes between the clients of its address and a server. A test can cut it, or have
+// it drop what the server sends.
 type wire struct {
 	listener net.Listener
 	running  sync.WaitGroup
@@ -63,7 +64,8 @@ func (w *wire) accept() {
 	}
 }
 
-// pass copies until either end closes, which ends both. What the copy failed of is what the test is about.
+// pass copies until either end closes, which ends both. What the copy failed of is what the test is
+// about.
 func (w *wire) pass(from net.Conn, to io.WriteCloser) {
 	_, _ = io.Copy(to, from)
 	_ = to.Close()

@@ -12,13 +12,16 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// never says that a write is not made again by itself after any error but those that prove that it was not done.
-func never(kind) bool { return false }
+// noRetry allows no further repeat: a write is repeated only after an error that proves that it was
+// not done.
+func noRetry(errorKind) bool { return false }
 
 // Append implements eventstore.Store.
-func (s *Store) Append(ctx context.Context, stream string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+func (s *Store) Append(
+	ctx context.Context, stream string, expected eventstore.Revision, events []eventstore.Proposed,
+) (eventstore.Appended, error) {
 	what := "append to " + stream
-	size, err := checked(events)
+	size, err := checkEvents(events)
 	if err != nil {
 		return eventstore.Appended{}, fmt.Errorf("%s: %w", what, err)
 	}
@@ -29,43 +32,51 @@ func (s *Store) Append(ctx context.Context, stream string, expected eventstore.R
 	if err := ctx.Err(); err != nil {
 		return eventstore.Appended{}, fmt.Errorf("%s: %w", what, err)
 	}
-	so := nothing
-	if s.together != nil {
+	so := notSent
+	if s.batches != nil {
 		var done eventstore.Appended
-		if done, so = s.together.append(ctx, stream, expected, events, size); so == success {
+		if done, so = s.batches.append(ctx, stream, expected, events, size); so == confirmed {
 			return done, nil
 		}
 	}
 	data := eventData(events)
-	result, err := do(ctx, s.pool, never, func(ctx context.Context, c *driver.Client) (*driver.WriteResult, error) {
-		return c.AppendToStream(ctx, stream, driver.AppendToStreamOptions{ExpectedRevision: at, RequiresLeader: true}, data...)
+	result, err := do(ctx, s.pool, noRetry, func(ctx context.Context, c *driver.Client) (*driver.WriteResult, error) {
+		return c.AppendToStream(ctx, stream, driver.AppendToStreamOptions{ExpectedRevision: at, RequiresLeader: true},
+			data...)
 	})
 	if err != nil {
 		err = writeError(ctx, what, err)
-		if so == notDone && errors.Is(err, errClosed) {
+		if so == unconfirmed && errors.Is(err, errClosed) {
 			err = fmt.Errorf("%w: %w", eventstore.ErrUnknown, err)
 		}
 		return eventstore.Appended{}, err
 	}
-	// The server numbers the events from behind expected, except where it goes on behind what was deleted.
-	done := eventstore.Appended{Revision: eventstore.Revision(result.NextExpectedVersion), Position: eventstore.Position(result.CommitPosition)}
+	// The server numbers the events from the revision after expected. In a deleted stream it continues
+	// after the deleted events.
+	done := eventstore.Appended{
+		Revision: eventstore.Revision(result.NextExpectedVersion),
+		Position: eventstore.Position(result.CommitPosition),
+	}
 	if done.Position == 0 || result.CommitPosition == noPosition {
 		// An append that was recognised may be answered without its position, but callers wait for that.
-		return s.located(ctx, what, stream, done)
+		return s.findPosition(ctx, what, stream, done)
 	}
 	return done, nil
 }
 
-// noPosition is how a server says that it does not know a position.
+// noPosition is what a server sends if it does not know a position.
 const noPosition = 1<<64 - 1
 
-func (s *Store) located(ctx context.Context, what, stream string, done eventstore.Appended) (eventstore.Appended, error) {
+func (s *Store) findPosition(
+	ctx context.Context, what, stream string, done eventstore.Appended,
+) (eventstore.Appended, error) {
 	events, err := s.Read(ctx, stream, done.Revision, eventstore.Forwards, 1)
 	if err != nil {
 		return eventstore.Appended{}, fmt.Errorf("%s: %w: %w", what, eventstore.ErrUnknown, err)
 	}
 	if len(events) == 0 || events[0].Revision != done.Revision {
-		return eventstore.Appended{}, fmt.Errorf("%s: %w: it was stored before, but is no longer to be read", what, eventstore.ErrDeleted)
+		return eventstore.Appended{}, fmt.Errorf("%s: %w: it was stored before, but is no longer to be read", what,
+			eventstore.ErrDeleted)
 	}
 	done.Position = events[0].Position
 	return done, nil
@@ -73,19 +84,31 @@ func (s *Store) located(ctx context.Context, what, stream string, done eventstor
 
 // Delete implements eventstore.Store.
 func (s *Store) Delete(ctx context.Context, stream string, expected eventstore.Revision) (eventstore.Position, error) {
-	return s.end(ctx, "delete "+stream, expected, func(ctx context.Context, c *driver.Client, at driver.ExpectedRevision) (*driver.DeleteResult, error) {
-		return c.DeleteStream(ctx, stream, driver.DeleteStreamOptions{ExpectedRevision: at, RequiresLeader: true})
-	})
+	return s.endStream(
+		ctx,
+		"delete "+stream,
+		expected,
+		func(ctx context.Context, c *driver.Client, at driver.ExpectedRevision) (*driver.DeleteResult, error) {
+			return c.DeleteStream(ctx, stream, driver.DeleteStreamOptions{ExpectedRevision: at, RequiresLeader: true})
+		},
+	)
 }
 
 // Tombstone implements eventstore.Store.
-func (s *Store) Tombstone(ctx context.Context, stream string, expected eventstore.Revision) (eventstore.Position, error) {
-	return s.end(ctx, "tombstone "+stream, expected, func(ctx context.Context, c *driver.Client, at driver.ExpectedRevision) (*driver.DeleteResult, error) {
-		return c.TombstoneStream(ctx, stream, driver.TombstoneStreamOptions{ExpectedRevision: at, RequiresLeader: true})
-	})
+func (s *Store) Tombstone(
+	ctx context.Context, stream string, expected eventstore.Revision,
+) (eventstore.Position, error) {
+	return s.endStream(
+		ctx,
+		"tombstone "+stream,
+		expected,
+		func(ctx context.Context, c *driver.Client, at driver.ExpectedRevision) (*driver.DeleteResult, error) {
+			return c.TombstoneStream(ctx, stream, driver.TombstoneStreamOptions{ExpectedRevision: at, RequiresLeader: true})
+		},
+	)
 }
 
-func (s *Store) end(ctx context.Context, what string, expected eventstore.Revision,
+func (s *Store) endStream(ctx context.Context, what string, expected eventstore.Revision,
 	call func(context.Context, *driver.Client, driver.ExpectedRevision) (*driver.DeleteResult, error),
 ) (eventstore.Position, error) {
 	at, err := expectedRevision(expected)
@@ -95,7 +118,10 @@ func (s *Store) end(ctx context.Context, what string, expected eventstore.Revisi
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("%s: %w", what, err)
 	}
-	result, err := do(ctx, s.pool, never, func(ctx context.Context, c *driver.Client) (*driver.DeleteResult, error) { return call(ctx, c, at) })
+	result, err := do(
+		ctx, s.pool, noRetry,
+		func(ctx context.Context, c *driver.Client) (*driver.DeleteResult, error) { return call(ctx, c, at) },
+	)
 	if err != nil {
 		return 0, writeError(ctx, what, err)
 	}
@@ -113,9 +139,9 @@ func expectedRevision(r eventstore.Revision) (driver.ExpectedRevision, error) {
 	}
 }
 
-// checked checks an append before anything is sent, and counts its bytes: a server that refuses an append for its size
-// ends the call in the middle, and the driver then cannot say why.
-func checked(events []eventstore.Proposed) (size int, err error) {
+// checkEvents checks an append before anything is sent, and counts its bytes: a server that refuses
+// an append for its size ends the call in the middle, and the driver then cannot say why.
+func checkEvents(events []eventstore.Proposed) (size int, err error) {
 	if len(events) == 0 {
 		return 0, errors.New("no events")
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 var appendTests = []test{
-	{"to a stream without events", func(b *bench) {
+	{"to a stream without events", func(b *fixture) {
 		name, first := b.stream(), events(3)
 		done := b.append(name, eventstore.NoStream, first...)
 		read := b.all(name)
@@ -25,7 +25,7 @@ var appendTests = []test{
 			b.Errorf("created %s ago", since)
 		}
 	}},
-	{"behind the last revision", func(b *bench) {
+	{"after the last revision", func(b *fixture) {
 		name, first, second := b.stream(), events(2), events(2)
 		before := b.append(name, eventstore.NoStream, first...)
 		after := b.append(name, 1, second...)
@@ -34,7 +34,7 @@ var appendTests = []test{
 		}
 		b.same(name, 0, b.all(name), append(first, second...))
 	}},
-	{"at another revision is a conflict", func(b *bench) {
+	{"at another revision is a conflict", func(b *fixture) {
 		name, stored := b.stream(), events(3)
 		b.appendFails(name, 0, eventstore.ErrConflict, event("beyond an empty stream"))
 		b.append(name, eventstore.NoStream, stored...)
@@ -43,7 +43,7 @@ var appendTests = []test{
 		}
 		b.same(name, 0, b.all(name), stored)
 	}},
-	{"repeated is answered again", func(b *bench) {
+	{"repeated is answered again", func(b *fixture) {
 		name, first, second := b.stream(), events(3), events(2)
 		one := b.append(name, eventstore.NoStream, first...)
 		if again := b.append(name, eventstore.NoStream, first...); again != one {
@@ -51,17 +51,17 @@ var appendTests = []test{
 		}
 		two := b.append(name, 2, second...)
 		if again := b.append(name, eventstore.NoStream, first...); again != one {
-			b.Errorf("with others behind it: answered %+v, then %+v", one, again)
+			b.Errorf("with others after it: answered %+v, then %+v", one, again)
 		}
 		if again := b.append(name, 2, second...); again != two {
-			b.Errorf("behind others: answered %+v, then %+v", two, again)
+			b.Errorf("after others: answered %+v, then %+v", two, again)
 		}
 		b.same(name, 0, b.all(name), append(first, second...))
 	}},
-	{"repeated in part", func(b *bench) {
+	{"repeated in part", func(b *fixture) {
 		name, stored := b.stream(), events(4)
 		b.append(name, eventstore.NoStream, stored...)
-		// The beginning of what stands there stands there.
+		// A prefix of the stored events is stored already.
 		done := b.append(name, eventstore.NoStream, stored[:2]...)
 		if done.Revision != 1 || done.Position != b.all(name)[1].Position {
 			b.Errorf("first half: answered %+v", done)
@@ -70,7 +70,7 @@ var appendTests = []test{
 		if done.Revision != 2 {
 			b.Errorf("third of four: answered %+v", done)
 		}
-		// What goes on beyond it, or is in another order, or has a stranger within, does not.
+		// More events than are stored, another order or another event is a conflict.
 		b.appendFails(name, 1, eventstore.ErrConflict, stored[2], stored[3], event("one more"))
 		b.appendFails(name, 1, eventstore.ErrConflict, stored[3], stored[2])
 		b.appendFails(name, 1, eventstore.ErrConflict, stored[2], event("another"))
@@ -78,13 +78,13 @@ var appendTests = []test{
 		b.appendFails(name, 0, eventstore.ErrConflict, stored[2:]...)
 		b.same(name, 0, b.all(name), stored)
 	}},
-	{"of ids that stand in another stream is new", func(b *bench) {
+	{"of ids that are in another stream is new", func(b *fixture) {
 		one, other, same := b.stream(), b.stream(), events(2)
 		b.append(one, eventstore.NoStream, same...)
 		b.append(other, eventstore.NoStream, same...)
 		b.same(other, 0, b.all(other), same)
 	}},
-	{"that fails stores nothing", func(b *bench) {
+	{"that fails stores nothing", func(b *fixture) {
 		name := b.stream()
 		b.appendFails(name, 5, eventstore.ErrConflict, events(10)...)
 		b.appendFails(name, eventstore.NoStream, eventstore.ErrTooLarge, event("small"), chunk(eventstore.MaxAppend))
@@ -92,7 +92,7 @@ var appendTests = []test{
 			b.Errorf("%d events are stored", len(read))
 		}
 	}},
-	{"of the largest size", func(b *bench) {
+	{"of the largest size", func(b *fixture) {
 		name, half := b.stream(), chunk(eventstore.MaxAppend/2)
 		rest := chunk(0)
 		rest.Data = make([]byte, eventstore.MaxAppend-half.Size()-rest.Size())
@@ -101,7 +101,7 @@ var appendTests = []test{
 		rest.ID, rest.Data = uuid.New(), append(rest.Data, 0)
 		b.appendFails(name, 1, eventstore.ErrTooLarge, half, rest)
 	}},
-	{"of many events", func(b *bench) {
+	{"of many events", func(b *fixture) {
 		name, many := b.stream(), events(3000)
 		done := b.append(name, eventstore.NoStream, many...)
 		if done.Revision != 2999 {
@@ -109,12 +109,12 @@ var appendTests = []test{
 		}
 		b.same(name, 0, b.all(name), many)
 	}},
-	{"of an event without data and metadata", func(b *bench) {
+	{"of an event without data and metadata", func(b *fixture) {
 		name, bare := b.stream(), eventstore.Proposed{ID: uuid.New(), Type: "conformance.bare.v1"}
 		b.append(name, eventstore.NoStream, bare)
 		b.same(name, 0, b.all(name), []eventstore.Proposed{bare})
 	}},
-	{"of nonsense is refused for good", func(b *bench) {
+	{"of invalid events is refused permanently", func(b *fixture) {
 		name := b.stream()
 		nameless, anonymous := event("no type"), event("no id")
 		nameless.Type, anonymous.ID = "", uuid.Nil
@@ -139,11 +139,12 @@ var appendTests = []test{
 			b.Errorf("%d events are stored", len(read))
 		}
 	}},
-	{"under a context that has ended", func(b *bench) {
+	{"under a context that has ended", func(b *fixture) {
 		name := b.stream()
 		ctx, cancel := context.WithCancel(b.ctx)
 		cancel()
-		if _, err := b.store.Append(ctx, name, eventstore.NoStream, events(1)); !errors.Is(err, context.Canceled) || errors.Is(err, eventstore.ErrUnknown) {
+		if _, err := b.store.Append(ctx, name, eventstore.NoStream, events(1)); !errors.Is(err, context.Canceled) ||
+			errors.Is(err, eventstore.ErrUnknown) {
 			b.Errorf("got %v, want %v and nothing unknown about it", err, context.Canceled)
 		}
 		if read := b.all(name); len(read) != 0 {
@@ -154,8 +155,9 @@ var appendTests = []test{
 	{"race of the same append has one outcome", raceOfOneAppend},
 }
 
-// raceForRevisions has 32 writers who each read the last revision and append one event behind it, until the stream is full.
-func raceForRevisions(b *bench) {
+// raceForRevisions runs 32 writers. Each reads the last revision and appends one event after it,
+// until the stream is full.
+func raceForRevisions(b *fixture) {
 	const writers, length = 32, 96
 	name := b.stream()
 	var mu sync.Mutex
@@ -206,13 +208,13 @@ func raceForRevisions(b *bench) {
 	}
 	for i, r := range read {
 		if r.ID != won[eventstore.Revision(i)] {
-			b.Errorf("revision %d is %s, but %s was told that it won", i, r.ID, won[eventstore.Revision(i)])
+			b.Errorf("revision %d is %s, but the store acknowledged %s", i, r.ID, won[eventstore.Revision(i)])
 		}
 	}
 }
 
-// raceOfOneAppend has 32 callers repeat one append at once, as after a lost answer.
-func raceOfOneAppend(b *bench) {
+// raceOfOneAppend runs 32 callers that repeat one append concurrently, as after a lost answer.
+func raceOfOneAppend(b *fixture) {
 	name, same := b.stream(), events(3)
 	answers := make([]eventstore.Appended, 32)
 	var all sync.WaitGroup

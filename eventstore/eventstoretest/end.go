@@ -7,7 +7,7 @@ import (
 )
 
 var endTests = []test{
-	{"deleted stream reads as none and goes on behind its last revision", func(b *bench) {
+	{"deleted stream reads as none and continues after its last revision", func(b *fixture) {
 		name, stored, later := b.stream(), events(3), events(2)
 		b.append(name, eventstore.NoStream, stored...)
 		b.delete(name, 2)
@@ -23,7 +23,7 @@ var endTests = []test{
 		}
 		b.same(name, 3, b.all(name), later)
 	}},
-	{"deleted stream goes on for who takes it as new", func(b *bench) {
+	{"deleted stream accepts an append as to a new stream", func(b *fixture) {
 		name, later := b.stream(), events(2)
 		b.append(name, eventstore.NoStream, events(3)...)
 		b.delete(name, 2)
@@ -32,14 +32,14 @@ var endTests = []test{
 		}
 		b.same(name, 3, b.all(name), later)
 	}},
-	{"deleted stream stays in the log", func(b *bench) {
+	{"deleted stream stays in the log", func(b *fixture) {
 		before := b.head()
 		name, stored := b.stream(), events(3)
 		b.append(name, eventstore.NoStream, stored...)
 		b.delete(name, 2)
 		b.same(name, 0, b.pages(before, 10, name), stored)
 	}},
-	{"deletion at another revision is a conflict", func(b *bench) {
+	{"deletion at another revision is a conflict", func(b *fixture) {
 		name, stored := b.stream(), events(3)
 		b.append(name, eventstore.NoStream, stored...)
 		for _, at := range []eventstore.Revision{eventstore.NoStream, 0, 1, 3} {
@@ -52,31 +52,31 @@ var endTests = []test{
 		}
 		b.same(name, 0, b.all(name), stored)
 	}},
-	{"deletion of what never was is a conflict", func(b *bench) {
+	{"deletion of an unknown stream is a conflict", func(b *fixture) {
 		if _, err := b.store.Delete(b.ctx, b.stream(), eventstore.NoStream); !errors.Is(err, eventstore.ErrConflict) {
 			b.Errorf("got %v", err)
 		}
 	}},
-	{"tombstoned stream is gone for ever", func(b *bench) {
+	{"tombstoned stream is gone permanently", func(b *fixture) {
 		name, stored := b.stream(), events(3)
 		b.append(name, eventstore.NoStream, stored...)
 		b.tombstone(name, 2)
 		b.gone(name, 2)
 		b.appendFails(name, eventstore.NoStream, eventstore.ErrDeleted, stored...)
 	}},
-	{"tombstone of a stream that never had an event", func(b *bench) {
+	{"tombstone of a stream that never had an event", func(b *fixture) {
 		name := b.stream()
 		b.tombstone(name, eventstore.NoStream)
 		b.gone(name, eventstore.NoStream)
 	}},
-	{"tombstone of a deleted stream", func(b *bench) {
+	{"tombstone of a deleted stream", func(b *fixture) {
 		name := b.stream()
 		b.append(name, eventstore.NoStream, events(2)...)
 		b.delete(name, 1)
 		b.tombstone(name, 1)
 		b.gone(name, 1)
 	}},
-	{"truncated stream keeps its last events and goes on", func(b *bench) {
+	{"truncated stream retains its last events and continues", func(b *fixture) {
 		name, stored := b.stream(), events(4)
 		b.append(name, eventstore.NoStream, stored...)
 		b.truncate(name, 0)
@@ -84,7 +84,7 @@ var endTests = []test{
 		b.truncate(name, 2)
 		b.same(name, 2, b.all(name), stored[2:])
 		b.truncate(name, 2)
-		b.truncate(name, 1) // brings nothing back
+		b.truncate(name, 1) // restores nothing
 		b.same(name, 2, b.all(name), stored[2:])
 		b.appendFails(name, eventstore.NoStream, eventstore.ErrConflict, event("not new"))
 		later := events(2)
@@ -97,14 +97,14 @@ var endTests = []test{
 			b.Errorf("last: %+v, %t, %v", last, ok, err)
 		}
 	}},
-	{"truncated stream is ended as any other", func(b *bench) {
+	{"truncated stream is ended as any other", func(b *fixture) {
 		name := b.stream()
 		b.append(name, eventstore.NoStream, events(2)...)
 		b.truncate(name, 1)
 		b.tombstone(name, 1)
 		b.gone(name, 1)
 	}},
-	{"truncation takes neither the last event nor what never was", func(b *bench) {
+	{"truncation refuses the last event and an unknown stream", func(b *fixture) {
 		name, stored := b.stream(), events(2)
 		if err := b.store.Truncate(b.ctx, name, 0); !errors.Is(err, eventstore.ErrConflict) {
 			b.Errorf("nothing: %v", err)
@@ -123,14 +123,14 @@ var endTests = []test{
 	}},
 }
 
-func (b *bench) truncate(name string, before eventstore.Revision) {
+func (b *fixture) truncate(name string, before eventstore.Revision) {
 	b.Helper()
 	if err := b.store.Truncate(b.ctx, name, before); err != nil {
 		b.Fatalf("truncate before %d: %v", before, err)
 	}
 }
 
-func (b *bench) delete(name string, at eventstore.Revision) eventstore.Position {
+func (b *fixture) delete(name string, at eventstore.Revision) eventstore.Position {
 	b.Helper()
 	position, err := b.store.Delete(b.ctx, name, at)
 	if err != nil || position == 0 {
@@ -139,7 +139,7 @@ func (b *bench) delete(name string, at eventstore.Revision) eventstore.Position 
 	return position
 }
 
-func (b *bench) tombstone(name string, at eventstore.Revision) eventstore.Position {
+func (b *fixture) tombstone(name string, at eventstore.Revision) eventstore.Position {
 	b.Helper()
 	position, err := b.store.Tombstone(b.ctx, name, at)
 	if err != nil || position == 0 {
@@ -148,7 +148,7 @@ func (b *bench) tombstone(name string, at eventstore.Revision) eventstore.Positi
 	return position
 }
 
-func (b *bench) empty(name string) {
+func (b *fixture) empty(name string) {
 	b.Helper()
 	if read := b.all(name); len(read) != 0 {
 		b.Errorf("%d events are still read", len(read))
@@ -158,8 +158,8 @@ func (b *bench) empty(name string) {
 	}
 }
 
-// gone wants every call on a tombstoned stream to say so.
-func (b *bench) gone(name string, at eventstore.Revision) {
+// gone checks that every call on a tombstoned stream returns ErrDeleted.
+func (b *fixture) gone(name string, at eventstore.Revision) {
 	b.Helper()
 	b.appendFails(name, at, eventstore.ErrDeleted, event("too late"))
 	for what, call := range map[string]func() error{

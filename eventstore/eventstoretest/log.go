@@ -10,7 +10,7 @@ import (
 )
 
 var logTests = []test{
-	{"is read in order and exclusively", func(b *bench) {
+	{"is read in order and exclusively", func(b *fixture) {
 		before := b.head()
 		name, other := b.stream(), b.stream()
 		var want []uuid.UUID
@@ -27,14 +27,14 @@ var logTests = []test{
 			}
 		}
 	}},
-	{"begins behind position 0", func(b *bench) {
+	{"begins after position 0", func(b *fixture) {
 		name, first := b.stream(), event("somewhere")
 		b.append(name, eventstore.NoStream, first)
 		if got := b.pages(0, 500, name); len(got) != 1 || got[0].ID != first.ID {
 			b.Errorf("got %+v", got)
 		}
 	}},
-	{"ends at its head", func(b *bench) {
+	{"ends at its head", func(b *fixture) {
 		name := b.stream()
 		done := b.append(name, eventstore.NoStream, events(3)...)
 		head := b.head()
@@ -43,11 +43,11 @@ var logTests = []test{
 		}
 		if head == done.Position {
 			if read, err := b.store.ReadAll(b.ctx, head, 10); err != nil || len(read) != 0 {
-				b.Errorf("behind the head: %+v, %v", read, err)
+				b.Errorf("after the head: %+v, %v", read, err)
 			}
 		}
 	}},
-	{"has a head that readers come to, whatever the system wrote", func(b *bench) {
+	{"has a head that readers reach, whatever the system wrote", func(b *fixture) {
 		before := b.head()
 		deleted, gone := b.stream(), b.stream()
 		b.append(deleted, eventstore.NoStream, event("to be deleted"))
@@ -75,7 +75,7 @@ var logTests = []test{
 			b.Errorf("a reader never came to the ends at %d", ends)
 		}
 	}},
-	{"tells the system's events apart", func(b *bench) {
+	{"distinguishes the system's events", func(b *fixture) {
 		before := b.head()
 		name := b.stream()
 		one := event("one")
@@ -96,7 +96,7 @@ var logTests = []test{
 			}
 		}
 	}},
-	{"is read at a position", func(b *bench) {
+	{"is read at a position", func(b *fixture) {
 		name, stored := b.stream(), events(3)
 		b.append(name, eventstore.NoStream, stored...)
 		for _, want := range b.all(name) {
@@ -111,7 +111,7 @@ var logTests = []test{
 			}
 		}
 	}},
-	{"answers large pages in parts", func(b *bench) {
+	{"answers large pages in parts", func(b *fixture) {
 		before := b.head()
 		name := b.stream()
 		var want []uuid.UUID
@@ -135,7 +135,7 @@ var logTests = []test{
 			b.Errorf("%d events, want %d", len(got), len(want))
 		}
 	}},
-	{"gives each reader the same order", func(b *bench) {
+	{"gives each reader the same order", func(b *fixture) {
 		before := b.head()
 		const writers, each = 8, 40
 		names := make([]string, writers)
@@ -149,7 +149,7 @@ var logTests = []test{
 						b.Errorf("append: %v", err)
 						return
 					}
-					// What was acknowledged is not above the head, and is read.
+					// An acknowledged event is not above the head, and is read.
 					head, err := b.store.Head(b.ctx)
 					if err != nil || head < done.Position {
 						b.Errorf("head %d, %v after an append at %d", head, err, done.Position)
@@ -176,19 +176,23 @@ var logTests = []test{
 	}},
 }
 
-// pages reads the log behind a position to its end in pages, and answers what belongs to the named streams.
-func (b *bench) pages(after eventstore.Position, limit int, names ...string) []eventstore.Recorded {
+// pages reads the log after a position to its end in pages, and returns the events of the named
+// streams.
+func (b *fixture) pages(after eventstore.Position, limit int, names ...string) []eventstore.Recorded {
 	b.Helper()
-	return slices.DeleteFunc(b.pagesAll(after, limit), func(r eventstore.Recorded) bool { return r.System() || !slices.Contains(names, r.Stream) })
+	return slices.DeleteFunc(
+		b.pagesAll(after, limit),
+		func(r eventstore.Recorded) bool { return r.System() || !slices.Contains(names, r.Stream) },
+	)
 }
 
-func (b *bench) pagesAll(after eventstore.Position, limit int) []eventstore.Recorded {
+func (b *fixture) pagesAll(after eventstore.Position, limit int) []eventstore.Recorded {
 	b.Helper()
 	var got []eventstore.Recorded
 	for {
 		page, err := b.store.ReadAll(b.ctx, after, limit)
 		if err != nil {
-			b.Fatalf("read %d behind %d: %v", limit, after, err)
+			b.Fatalf("read %d after %d: %v", limit, after, err)
 		}
 		if len(page) == 0 {
 			return got

@@ -13,7 +13,8 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Memory is an event store in memory that keeps every promise of the port, for tests that need no server.
+// Memory is an event store in memory that fulfils the whole contract of the port, for tests without
+// a server.
 type Memory struct {
 	mu      sync.Mutex
 	log     []eventstore.Recorded
@@ -25,7 +26,7 @@ type Memory struct {
 }
 
 type memoryStream struct {
-	// events are all that were ever stored; those before cut are deleted.
+	// events are all events ever stored; those before cut are deleted.
 	events     []eventstore.Recorded
 	cut        int
 	tombstoned bool
@@ -35,17 +36,17 @@ func (s *memoryStream) last() eventstore.Revision { return eventstore.Revision(l
 
 func (s *memoryStream) softDeleted() bool { return len(s.events) > 0 && s.cut == len(s.events) }
 
-// gap is how far positions lie apart, so that nobody counts on them to follow one another.
+// gap is the distance between positions, so that no test depends on consecutive ones.
 const gap = 7
 
-// NewMemory makes an empty store.
+// NewMemory returns an empty store.
 func NewMemory() *Memory {
 	return &Memory{streams: map[string]*memoryStream{}, wake: make(chan struct{}), now: time.Now}
 }
 
 var _ eventstore.Store = (*Memory)(nil)
 
-// DropSubscriptions ends every subscription that is open, as a lost connection does.
+// DropSubscriptions ends every open subscription, as a lost connection does.
 func (m *Memory) DropSubscriptions() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,7 +79,9 @@ func (m *Memory) record(name string, revision eventstore.Revision, p eventstore.
 }
 
 // Append implements eventstore.Store.
-func (m *Memory) Append(ctx context.Context, stream string, expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, error) {
+func (m *Memory) Append(
+	ctx context.Context, stream string, expected eventstore.Revision, events []eventstore.Proposed,
+) (eventstore.Appended, error) {
 	if err := ctx.Err(); err != nil {
 		return eventstore.Appended{}, fmt.Errorf("append to %s: %w", stream, err)
 	}
@@ -117,8 +120,10 @@ func (m *Memory) Append(ctx context.Context, stream string, expected eventstore.
 	return eventstore.Appended{Revision: last.Revision, Position: last.Position}, nil
 }
 
-// repeated looks for the very events behind a revision.
-func (s *memoryStream) repeated(expected eventstore.Revision, events []eventstore.Proposed) (eventstore.Appended, bool) {
+// repeated reports whether the same events are stored after a revision, and their outcome.
+func (s *memoryStream) repeated(
+	expected eventstore.Revision, events []eventstore.Proposed,
+) (eventstore.Appended, bool) {
 	stored := s.events[expected+1:]
 	if len(events) > len(stored) {
 		return eventstore.Appended{}, false
@@ -133,7 +138,9 @@ func (s *memoryStream) repeated(expected eventstore.Revision, events []eventstor
 }
 
 // Read implements eventstore.Store.
-func (m *Memory) Read(ctx context.Context, stream string, from eventstore.Revision, direction eventstore.Direction, limit int) ([]eventstore.Recorded, error) {
+func (m *Memory) Read(
+	ctx context.Context, stream string, from eventstore.Revision, direction eventstore.Direction, limit int,
+) ([]eventstore.Recorded, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read %s: %w", stream, err)
 	}
@@ -175,12 +182,13 @@ func (m *Memory) ReadAll(ctx context.Context, after eventstore.Position, limit i
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.behind(after, limit), nil
+	return m.page(after, limit), nil
 }
 
-func (m *Memory) behind(after eventstore.Position, limit int) []eventstore.Recorded {
+func (m *Memory) page(after eventstore.Position, limit int) []eventstore.Recorded {
 	var read []eventstore.Recorded
-	for i, size := int(min(after/gap, eventstore.Position(len(m.log)))), 0; i < len(m.log) && len(read) < limit && size < eventstore.MaxPage; i++ {
+	first, size := int(min(after/gap, eventstore.Position(len(m.log)))), 0
+	for i := first; i < len(m.log) && len(read) < limit && size < eventstore.MaxPage; i++ {
 		read = append(read, m.log[i])
 		size += m.log[i].Size()
 	}
@@ -222,7 +230,9 @@ func (m *Memory) Delete(ctx context.Context, stream string, expected eventstore.
 }
 
 // Tombstone implements eventstore.Store.
-func (m *Memory) Tombstone(ctx context.Context, stream string, expected eventstore.Revision) (eventstore.Position, error) {
+func (m *Memory) Tombstone(
+	ctx context.Context, stream string, expected eventstore.Revision,
+) (eventstore.Position, error) {
 	return m.end(ctx, stream, expected, func(s *memoryStream) (string, error) {
 		s.tombstoned = true
 		return "$streamDeleted", nil
@@ -251,7 +261,9 @@ func (m *Memory) Truncate(ctx context.Context, stream string, before eventstore.
 	return nil
 }
 
-func (m *Memory) end(ctx context.Context, stream string, expected eventstore.Revision, change func(*memoryStream) (string, error)) (eventstore.Position, error) {
+func (m *Memory) end(
+	ctx context.Context, stream string, expected eventstore.Revision, change func(*memoryStream) (string, error),
+) (eventstore.Position, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("end %s: %w", stream, err)
 	}
@@ -305,7 +317,7 @@ func (s *memorySubscription) Next(ctx context.Context) (eventstore.Recorded, err
 	for {
 		s.store.mu.Lock()
 		wake, dropped := s.store.wake, s.store.dropped != s.dropped
-		next := s.store.behind(s.after, 1)
+		next := s.store.page(s.after, 1)
 		s.store.mu.Unlock()
 		switch {
 		case s.ctx.Err() != nil:

@@ -13,7 +13,7 @@ import (
 )
 
 var readTests = []test{
-	{"a stream that never was", func(b *bench) {
+	{"a stream that never was", func(b *fixture) {
 		for _, direction := range []eventstore.Direction{eventstore.Forwards, eventstore.Backwards} {
 			if read := b.read(b.stream(), 0, direction, 10); len(read) != 0 {
 				b.Errorf("direction %d: %d events", direction, len(read))
@@ -23,7 +23,7 @@ var readTests = []test{
 			b.Errorf("last: %+v, %t, %v", last, ok, err)
 		}
 	}},
-	{"both ways from anywhere", func(b *bench) {
+	{"both ways from anywhere", func(b *fixture) {
 		name, stored := b.stream(), events(10)
 		b.append(name, eventstore.NoStream, stored...)
 		forwards := proposedIDs(stored)
@@ -56,7 +56,7 @@ var readTests = []test{
 			}
 		}
 	}},
-	{"the last event", func(b *bench) {
+	{"the last event", func(b *fixture) {
 		name, stored := b.stream(), events(5)
 		for i, e := range stored {
 			b.append(name, eventstore.Revision(i)-1, e)
@@ -66,22 +66,23 @@ var readTests = []test{
 			}
 		}
 	}},
-	{"what was just written", func(b *bench) {
+	{"what was just written", func(b *fixture) {
 		name := b.stream()
 		for i := range 50 {
 			e := event("again")
 			done := b.append(name, eventstore.Revision(i)-1, e)
-			if read := b.read(name, done.Revision, eventstore.Forwards, 1); len(read) != 1 || read[0].ID != e.ID || read[0].Position != done.Position {
+			if read := b.read(name, done.Revision, eventstore.Forwards, 1); len(read) != 1 || read[0].ID != e.ID ||
+				read[0].Position != done.Position {
 				b.Fatalf("event %d: read %+v after %+v", i, read, done)
 			}
 		}
 	}},
-	{"raw bytes", func(b *bench) {
+	{"raw bytes", func(b *fixture) {
 		name, raw := b.stream(), chunk(512<<10)
 		b.append(name, eventstore.NoStream, raw)
 		b.same(name, 0, b.all(name), []eventstore.Proposed{raw})
 	}},
-	{"under a context that has ended", func(b *bench) {
+	{"under a context that has ended", func(b *fixture) {
 		name := b.stream()
 		b.append(name, eventstore.NoStream, events(1)...)
 		ctx, cancel := context.WithCancel(b.ctx)

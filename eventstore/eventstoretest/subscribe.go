@@ -12,7 +12,7 @@ import (
 )
 
 var subscribeTests = []test{
-	{"catches up and goes on", func(b *bench) {
+	{"catches up and continues", func(b *fixture) {
 		before := b.head()
 		name, early, late := b.stream(), events(50), events(50)
 		b.append(name, eventstore.NoStream, early...)
@@ -21,19 +21,19 @@ var subscribeTests = []test{
 		b.append(name, 49, late...)
 		b.same(name, 50, b.follow(sub, len(late), name), late)
 	}},
-	{"begins behind its position", func(b *bench) {
+	{"begins after its position", func(b *fixture) {
 		name, both := b.stream(), events(2)
 		b.append(name, eventstore.NoStream, both...)
 		read := b.all(name)
 		b.same(name, 1, b.follow(b.subscribe(read[0].Position), 1, name), both[1:])
 	}},
-	{"from the very beginning", func(b *bench) {
+	{"from the very beginning", func(b *fixture) {
 		name, one := b.stream(), events(1)
 		b.append(name, eventstore.NoStream, one...)
 		b.same(name, 0, b.follow(b.subscribe(0), 1, name), one)
 	}},
 	{"has neither gap nor double under concurrent appends", subscribeUnderLoad},
-	{"comes to the system's events too", func(b *bench) {
+	{"delivers the system's events too", func(b *fixture) {
 		name := b.stream()
 		done := b.append(name, eventstore.NoStream, events(1)...)
 		sub := b.subscribe(done.Position)
@@ -52,7 +52,7 @@ var subscribeTests = []test{
 			}
 		}
 	}},
-	{"waits no longer than its context", func(b *bench) {
+	{"waits no longer than its context", func(b *fixture) {
 		sub := b.subscribe(b.head())
 		ctx, cancel := context.WithCancel(b.ctx)
 		waiting := make(chan error, 1)
@@ -74,7 +74,7 @@ var subscribeTests = []test{
 			b.Error("still waiting")
 		}
 	}},
-	{"ends when closed, or with its context", func(b *bench) {
+	{"ends when closed, or with its context", func(b *fixture) {
 		ctx, cancel := context.WithCancel(b.ctx)
 		for what, end := range map[string]func(eventstore.Subscription){
 			"closed":    func(s eventstore.Subscription) { b.close(s) },
@@ -100,8 +100,9 @@ var subscribeTests = []test{
 	}},
 }
 
-// subscribeUnderLoad opens subscriptions while eight writers append, each at another point, and wants every one to see everything behind it once.
-func subscribeUnderLoad(b *bench) {
+// subscribeUnderLoad opens subscriptions at different positions while eight writers append. It
+// checks that each subscription delivers every event after its position once.
+func subscribeUnderLoad(b *fixture) {
 	const writers, each, readers = 8, 60, 4
 	before := b.head()
 	names := make([]string, writers)
@@ -154,17 +155,17 @@ func subscribeUnderLoad(b *bench) {
 	}
 }
 
-func (b *bench) subscribe(after eventstore.Position) eventstore.Subscription {
+func (b *fixture) subscribe(after eventstore.Position) eventstore.Subscription {
 	b.Helper()
 	sub, err := b.store.Subscribe(b.ctx, after)
 	if err != nil {
-		b.Fatalf("subscribe behind %d: %v", after, err)
+		b.Fatalf("subscribe after %d: %v", after, err)
 	}
 	b.Cleanup(func() { b.close(sub) })
 	return sub
 }
 
-func (b *bench) close(sub eventstore.Subscription) {
+func (b *fixture) close(sub eventstore.Subscription) {
 	b.Helper()
 	if err := sub.Close(); err != nil {
 		b.Errorf("close the subscription: %v", err)
@@ -172,7 +173,7 @@ func (b *bench) close(sub eventstore.Subscription) {
 }
 
 // follow waits for n events of a stream.
-func (b *bench) follow(sub eventstore.Subscription, n int, name string) []eventstore.Recorded {
+func (b *fixture) follow(sub eventstore.Subscription, n int, name string) []eventstore.Recorded {
 	b.Helper()
 	var got []eventstore.Recorded
 	for _, r := range b.followAll(sub, n, name) {
@@ -183,8 +184,8 @@ func (b *bench) follow(sub eventstore.Subscription, n int, name string) []events
 	return got
 }
 
-// followAll waits for n events of a stream and answers them with all that came between.
-func (b *bench) followAll(sub eventstore.Subscription, n int, name string) []eventstore.Recorded {
+// followAll waits for n events of a stream, and returns them with all events in between.
+func (b *fixture) followAll(sub eventstore.Subscription, n int, name string) []eventstore.Recorded {
 	b.Helper()
 	var got []eventstore.Recorded
 	for n > 0 {

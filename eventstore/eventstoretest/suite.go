@@ -1,4 +1,5 @@
-// Package eventstoretest is what every event store has to pass: one suite over the whole port, and a store in memory for tests that need no server.
+// Package eventstoretest tests event stores: a suite over the whole port, which every store has to
+// pass. It also has a store in memory, for tests without a server.
 package eventstoretest
 
 import (
@@ -16,11 +17,12 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// patience ends a test against a server that does not answer.
+// patience is the timeout of a test against a server that does not answer.
 const patience = 30 * time.Second
 
-// Run checks a store against the port. open is called once for each test and may answer the same log each time, also one that
-// others write to: the suite writes to streams of its own only. It must close the store with the test.
+// Run checks a store against the port. It calls open once for each test. Open may return the same
+// log each time, even if others write to it: the suite writes only to new streams. Open must close
+// the store when the test ends.
 func Run(t *testing.T, open func(t *testing.T) eventstore.Store) {
 	for _, group := range []struct {
 		name  string
@@ -37,7 +39,7 @@ func Run(t *testing.T, open func(t *testing.T) eventstore.Store) {
 				t.Run(test.name, func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), patience)
 					defer cancel()
-					test.run(&bench{T: t, ctx: ctx, store: open(t)})
+					test.run(&fixture{T: t, ctx: ctx, store: open(t)})
 				})
 			}
 		})
@@ -46,20 +48,20 @@ func Run(t *testing.T, open func(t *testing.T) eventstore.Store) {
 
 type test struct {
 	name string
-	run  func(b *bench)
+	run  func(b *fixture)
 }
 
-// bench is what each test works with.
-type bench struct {
+// fixture is the store and the context of a test.
+type fixture struct {
 	*testing.T
 	ctx   context.Context
 	store eventstore.Store
 }
 
-// stream is a name that no other test has.
-func (b *bench) stream() string { return "conformance-" + uuid.NewString() }
+// stream returns a stream name that no other test has.
+func (b *fixture) stream() string { return "conformance-" + uuid.NewString() }
 
-// event is a small event with an id of its own.
+// event returns a small event with a new id.
 func event(note string) eventstore.Proposed {
 	data, err := json.Marshal(map[string]string{"note": note})
 	if err != nil {
@@ -76,37 +78,47 @@ func events(n int) []eventstore.Proposed {
 	return all
 }
 
-// chunk is an event of raw bytes that are not JSON.
+// chunk returns an event of raw bytes that are not JSON.
 func chunk(size int) eventstore.Proposed {
-	return eventstore.Proposed{ID: uuid.New(), Type: blob.ChunkType, Data: bytes.Repeat([]byte{0xff, 0x00, '"'}, size/3+1)[:size], Meta: []byte(`{"schema":1}`)}
+	return eventstore.Proposed{
+		ID:   uuid.New(),
+		Type: blob.ChunkType,
+		Data: bytes.Repeat([]byte{0xff, 0x00, '"'}, size/3+1)[:size],
+		Meta: []byte(`{"schema":1}`),
+	}
 }
 
-func (b *bench) append(stream string, expected eventstore.Revision, events ...eventstore.Proposed) eventstore.Appended {
+func (b *fixture) append(
+	stream string, expected eventstore.Revision, events ...eventstore.Proposed,
+) eventstore.Appended {
 	b.Helper()
 	done, err := b.store.Append(b.ctx, stream, expected, events)
 	if err != nil {
 		b.Fatalf("append of %d at %d: %v", len(events), expected, err)
 	}
 	if done.Position == 0 {
-		b.Fatalf("append of %d at %d: answered position 0, which stands for before the first event", len(events), expected)
+		b.Fatalf("append of %d at %d: answered position 0, which means before the first event", len(events), expected)
 	}
 	return done
 }
 
-func (b *bench) appendFails(stream string, expected eventstore.Revision, want error, events ...eventstore.Proposed) {
+func (b *fixture) appendFails(stream string, expected eventstore.Revision, want error, events ...eventstore.Proposed) {
 	b.Helper()
 	done, err := b.store.Append(b.ctx, stream, expected, events)
 	if !errors.Is(err, want) {
 		b.Fatalf("append of %d at %d: got %+v, %v; want %v", len(events), expected, done, err, want)
 	}
-	for _, other := range []error{eventstore.ErrConflict, eventstore.ErrDeleted, eventstore.ErrTooLarge, eventstore.ErrUnknown} {
+	outcomes := []error{eventstore.ErrConflict, eventstore.ErrDeleted, eventstore.ErrTooLarge, eventstore.ErrUnknown}
+	for _, other := range outcomes {
 		if !errors.Is(want, other) && errors.Is(err, other) {
 			b.Fatalf("append of %d at %d: %v is %v and %v at once", len(events), expected, err, want, other)
 		}
 	}
 }
 
-func (b *bench) read(stream string, from eventstore.Revision, direction eventstore.Direction, limit int) []eventstore.Recorded {
+func (b *fixture) read(
+	stream string, from eventstore.Revision, direction eventstore.Direction, limit int,
+) []eventstore.Recorded {
 	b.Helper()
 	read, err := b.store.Read(b.ctx, stream, from, direction, limit)
 	if err != nil {
@@ -115,12 +127,12 @@ func (b *bench) read(stream string, from eventstore.Revision, direction eventsto
 	return read
 }
 
-func (b *bench) all(stream string) []eventstore.Recorded {
+func (b *fixture) all(stream string) []eventstore.Recorded {
 	b.Helper()
 	return b.read(stream, 0, eventstore.Forwards, 1<<20)
 }
 
-func (b *bench) head() eventstore.Position {
+func (b *fixture) head() eventstore.Position {
 	b.Helper()
 	head, err := b.store.Head(b.ctx)
 	if err != nil {
@@ -129,17 +141,21 @@ func (b *bench) head() eventstore.Position {
 	return head
 }
 
-// same compares what was read with what was appended, from a revision on.
-func (b *bench) same(stream string, first eventstore.Revision, read []eventstore.Recorded, want []eventstore.Proposed) {
+// same compares the events read with the events appended, from a revision on.
+func (b *fixture) same(
+	stream string, first eventstore.Revision, read []eventstore.Recorded, want []eventstore.Proposed,
+) {
 	b.Helper()
 	if len(read) != len(want) {
 		b.Fatalf("got %d events, want %d", len(read), len(want))
 	}
 	for i, r := range read {
 		if r.Stream != stream || r.Revision != first+eventstore.Revision(i) {
-			b.Errorf("event %d is number %d of %s, want number %d of %s", i, r.Revision, r.Stream, first+eventstore.Revision(i), stream)
+			b.Errorf("event %d is number %d of %s, want number %d of %s", i, r.Revision, r.Stream, first+eventstore.Revision(i),
+				stream)
 		}
-		if r.ID != want[i].ID || r.Type != want[i].Type || !bytes.Equal(r.Data, want[i].Data) || !bytes.Equal(r.Meta, want[i].Meta) {
+		if r.ID != want[i].ID || r.Type != want[i].Type || !bytes.Equal(r.Data, want[i].Data) ||
+			!bytes.Equal(r.Meta, want[i].Meta) {
 			b.Errorf("event %d came back as %s %s, %d bytes with %d of metadata; want %s %s, %d and %d",
 				i, r.ID, r.Type, len(r.Data), len(r.Meta), want[i].ID, want[i].Type, len(want[i].Data), len(want[i].Meta))
 		}
@@ -147,7 +163,7 @@ func (b *bench) same(stream string, first eventstore.Revision, read []eventstore
 			b.Errorf("event %d has position 0", i)
 		}
 		if i > 0 && r.Position <= read[i-1].Position {
-			b.Errorf("event %d has position %d, behind %d", i, r.Position, read[i-1].Position)
+			b.Errorf("event %d has position %d, not after %d", i, r.Position, read[i-1].Position)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/annals-project/annals/eventstore/feed"
 )
 
-func TestNackBringsTheSamePageAgain(t *testing.T) {
-	r := newRig(t, nil)
+func TestNack_SamePageAgain(t *testing.T) {
+	r := newFixture(t, nil)
 	r.append(3)
 	messages := r.subscribe(r.ctx, "access")
 	msg, first := r.take(messages)
@@ -21,7 +21,7 @@ func TestNackBringsTheSamePageAgain(t *testing.T) {
 	for range 3 {
 		msg, again := r.take(messages)
 		if again.After != first.After || again.Next != first.Next || len(again.Facts) != 3 {
-			t.Fatalf("page behind %d up to %d, want behind %d up to %d", again.After, again.Next, first.After, first.Next)
+			t.Fatalf("page after %d up to %d, want after %d up to %d", again.After, again.Next, first.After, first.Next)
 		}
 		if msg.Context().Err() != nil {
 			t.Error("the message has ended before it was answered")
@@ -32,15 +32,15 @@ func TestNackBringsTheSamePageAgain(t *testing.T) {
 		t.Errorf("page up to %d, want %d", again.Next, first.Next)
 	}
 	if next := r.ack(messages); next.After != first.Next || len(next.Facts) != 1 {
-		t.Errorf("page behind %d with %d facts, want behind %d with 1", next.After, len(next.Facts), first.Next)
+		t.Errorf("page after %d with %d facts, want after %d with 1", next.After, len(next.Facts), first.Next)
 	}
 	if r.asked["access"] != 1 {
 		t.Errorf("the checkpoint was read %d times", r.asked["access"])
 	}
 }
 
-func TestRewindGoesOnFromTheCheckpoint(t *testing.T) {
-	r := newRig(t, nil)
+func TestRewind_ContinuesFromCheckpoint(t *testing.T) {
+	r := newFixture(t, nil)
 	for range 3 {
 		r.append(600)
 	}
@@ -57,7 +57,7 @@ func TestRewindGoesOnFromTheCheckpoint(t *testing.T) {
 	r.setCheckpoint("access", fallen.at)
 	msg, page := r.take(messages)
 	if page.After != built.at {
-		t.Fatalf("page behind %d, want %d", page.After, built.at)
+		t.Fatalf("page after %d, want %d", page.After, built.at)
 	}
 	feed.Rewind(msg)
 	msg.Nack()
@@ -77,12 +77,12 @@ func TestRewindGoesOnFromTheCheckpoint(t *testing.T) {
 	feed.Rewind(msg)
 	msg.Nack()
 	if page := r.ack(messages); page.After != 0 || len(page.Facts) != feed.PageEvents {
-		t.Errorf("page behind %d (head was %d) with %d facts", page.After, at, len(page.Facts))
+		t.Errorf("page after %d (head was %d) with %d facts", page.After, at, len(page.Facts))
 	}
 }
 
-func TestRewindBeforeAckChangesNothing(t *testing.T) {
-	r := newRig(t, nil)
+func TestRewind_BeforeAck(t *testing.T) {
+	r := newFixture(t, nil)
 	messages := r.subscribe(r.ctx, "access")
 	r.append(1)
 	msg, page := r.take(messages)
@@ -90,11 +90,11 @@ func TestRewindBeforeAckChangesNothing(t *testing.T) {
 	msg.Ack()
 	r.append(1)
 	if next := r.ack(messages); next.After != page.Next {
-		t.Errorf("page behind %d, want %d", next.After, page.Next)
+		t.Errorf("page after %d, want %d", next.After, page.Next)
 	}
 }
 
-func (r *rig) positionOf(id uuid.UUID) eventstore.Position {
+func (r *fixture) positionOf(id uuid.UUID) eventstore.Position {
 	r.Helper()
 	for after := eventstore.Position(0); ; {
 		page, err := r.memory.ReadAll(r.ctx, after, 1000)

@@ -19,8 +19,16 @@ import (
 func accepted(b testing.TB, codec *eventstore.Codec) eventstore.Proposed {
 	b.Helper()
 	p, err := codec.Encode(&datapoint.RevisionAccepted{
-		Send: datapoint.Send{ProjectID: uuid.New(), IngestionID: uuid.New(), Items: 1, AcceptedAt: later, RequestID: uuid.New(), Bytes: 300, Month: "2026-11"},
-		Standing: datapoint.Standing{Effect: datapoint.State{
+		Send: datapoint.Send{
+			ProjectID:   uuid.New(),
+			IngestionID: uuid.New(),
+			Items:       1,
+			AcceptedAt:  later,
+			RequestID:   uuid.New(),
+			Bytes:       300,
+			Month:       "2026-11",
+		},
+		States: datapoint.States{Effect: datapoint.State{
 			SourceID: "bench", Revision: 1, LastNumber: 1, Content: strings.Repeat("0", 64), OccurredAt: later, IngestionID: uuid.New(),
 		}},
 		Body: datapoint.Body{Content: datapoint.Text{Inline: strings.Repeat("memory ", 43)}},
@@ -33,7 +41,8 @@ func accepted(b testing.TB, codec *eventstore.Codec) eventstore.Proposed {
 
 func noCheckpoint(context.Context, string) (eventstore.Position, error) { return 0, nil }
 
-// BenchmarkReplay is how many events a second topics that apply nothing read from the beginning.
+// BenchmarkReplay measures how many events a second topics read from the beginning if they apply
+// none.
 func BenchmarkReplay(b *testing.B) {
 	const total, each = 100_000, 500
 	store, codec := newNode(b, nil)
@@ -42,7 +51,8 @@ func BenchmarkReplay(b *testing.B) {
 		for i := range events {
 			events[i] = accepted(b, codec)
 		}
-		if _, err := store.Append(b.Context(), stream.Name(stream.DataPoint, uuid.New()), eventstore.NoStream, events); err != nil {
+		name := stream.Name(stream.DataPoint, uuid.New())
+		if _, err := store.Append(b.Context(), name, eventstore.NoStream, events); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -81,7 +91,7 @@ func BenchmarkReplay(b *testing.B) {
 	}
 }
 
-// BenchmarkLive is the time from an append to its page in the hands of a topic.
+// BenchmarkLive measures the time from an append until a topic receives its page.
 func BenchmarkLive(b *testing.B) {
 	store, codec := newNode(b, nil)
 	f := feed.New(store, codec, noCheckpoint, quiet())
@@ -90,7 +100,8 @@ func BenchmarkLive(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if _, err := store.Append(b.Context(), stream.Name(stream.DataPoint, uuid.New()), eventstore.NoStream, []eventstore.Proposed{accepted(b, codec)}); err != nil {
+		name, events := stream.Name(stream.DataPoint, uuid.New()), []eventstore.Proposed{accepted(b, codec)}
+		if _, err := store.Append(b.Context(), name, eventstore.NoStream, events); err != nil {
 			b.Fatal(err)
 		}
 		msg, _ := take(b.Context(), b, messages)

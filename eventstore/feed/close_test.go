@@ -11,9 +11,9 @@ import (
 	"github.com/annals-project/annals/eventstore/feed"
 )
 
-func TestCloseWaitsForThePageThatIsOut(t *testing.T) {
+func TestClose_PageInProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil)
+		r := newFixture(t, nil)
 		r.append(1)
 		messages := r.subscribe(r.ctx, "access")
 		msg, _ := r.take(messages)
@@ -44,8 +44,8 @@ func TestCloseWaitsForThePageThatIsOut(t *testing.T) {
 	})
 }
 
-func TestContextEndsTopicAndItsMessages(t *testing.T) {
-	r := newRig(t, nil)
+func TestSubscribe_ContextEnds(t *testing.T) {
+	r := newFixture(t, nil)
 	r.append(1)
 	ctx, cancel := context.WithCancel(r.ctx)
 	busy, idle := r.subscribe(ctx, "busy"), r.subscribe(ctx, "idle")
@@ -64,8 +64,8 @@ func TestContextEndsTopicAndItsMessages(t *testing.T) {
 	}
 }
 
-func TestTopicsComeBackAfterAllHadGone(t *testing.T) {
-	r := newRig(t, nil)
+func TestSubscribe_AfterLastTopicEnded(t *testing.T) {
+	r := newFixture(t, nil)
 	for i := range 5 {
 		ctx, cancel := context.WithCancel(r.ctx)
 		messages := r.subscribe(ctx, "access")

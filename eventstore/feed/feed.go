@@ -1,8 +1,10 @@
-// Package feed hands the log to whoever builds something from it: all of it, in order, page by page, each page until it is acknowledged.
+// Package feed delivers the log to projections: every event, in order, in pages, each page again
+// until it is acknowledged.
 //
-// It is a Watermill subscriber whose topics are the names of checkpoints. A topic that stands at the end of the log takes its
-// pages from one live subscription that all topics of the process share; a topic that is behind, or too slow, reads the log
-// itself (together with those who are as far behind) until it has caught up, and holds up nobody.
+// It is a Watermill subscriber whose topics are the names of checkpoints. A topic at the end of the
+// log takes its pages from one live subscription that all topics of the process share. A topic that
+// lags reads the log itself, together with topics that lag as far, until it has caught up; it does
+// not delay the others.
 package feed
 
 import (
@@ -11,13 +13,15 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
 )
 
-// Checkpoints answers how far a topic has come: the position to go on behind.
+// Checkpoints returns the position that a topic has reached: its first page begins after it.
 type Checkpoints func(ctx context.Context, topic string) (eventstore.Position, error)
 
 // Feed is a message.Subscriber over the log. It is safe for concurrent use.
@@ -25,36 +29,37 @@ type Feed struct {
 	store       eventstore.Store
 	codec       *eventstore.Codec
 	checkpoints Checkpoints
-	log         *slog.Logger
+	logger      *slog.Logger
 
 	observer Observer
 	stalls   atomic.Uint64
 
 	mu     sync.Mutex
 	topics map[*topic]context.CancelFunc
-	// live and pages are there as long as there are topics.
+	// live and pages are nil while there are no topics.
 	live     *live
 	pages    *pages
 	stopLive context.CancelFunc
-	held     bool // the live subscription goes on without topics
+	observed bool // the live subscription goes on without topics
 	closed   bool
 	running  sync.WaitGroup
 }
 
-// Observer is called by one goroutine at a time, and holds up the feed.
+// Observer receives the events of the live subscription. It is called by one goroutine at a time,
+// and delays the feed.
 type Observer interface {
-	// Begins is a live subscription that begins after a position; what was observed before it has a gap.
+	// Begins reports that a live subscription begins after a position: there is a gap before it.
 	Begins(after eventstore.Position)
-	// Arrived is the next event of the log.
-	Arrived(f eventstore.Fact)
+	// Arrived receives the next event of the log.
+	Arrived(f eventstore.DecodedEvent)
 }
 
-// Observe calls an observer with every event that arrives from here on, also while there are no topics, until the feed is
-// closed. It must be called before the first Subscribe.
+// Observe passes every event that arrives from now on to an observer, also while there are no
+// topics, until the feed is closed. It must be called before the first Subscribe.
 func (f *Feed) Observe(o Observer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.observer, f.held = o, true
+	f.observer, f.observed = o, true
 	if !f.closed && f.live == nil {
 		f.startLive()
 	}
@@ -62,22 +67,31 @@ func (f *Feed) Observe(o Observer) {
 
 var _ message.Subscriber = (*Feed)(nil)
 
-// ErrClosed is the answer of a feed that was closed.
+// ErrClosed is returned by a feed that was closed.
 var ErrClosed = errors.New("feed is closed")
 
-// ErrAhead is a checkpoint that lies behind the end of the log: the log is another one, or an older copy.
+// ErrAhead reports a checkpoint after the end of the log: it belongs to another log, or to a newer
+// state of this one.
 var ErrAhead = errors.New("checkpoint is ahead of the log")
 
-// New makes a feed. Nothing is read before the first Subscribe.
+// New returns a feed. It reads nothing before the first Subscribe.
 func New(store eventstore.Store, codec *eventstore.Codec, checkpoints Checkpoints, log *slog.Logger) *Feed {
-	return &Feed{store: store, codec: codec, checkpoints: checkpoints, log: log, topics: map[*topic]context.CancelFunc{}}
+	return &Feed{
+		store:       store,
+		codec:       codec,
+		checkpoints: checkpoints,
+		logger:      log,
+		topics:      map[*topic]context.CancelFunc{},
+	}
 }
 
-// Subscribe begins to hand over what lies behind the checkpoint of the topic, one page at a time: Ack asks for the next page, Nack for the
-// same one again (see Rewind). A store or a checkpoint that cannot be read is tried again until the context ends.
+// Subscribe delivers the pages after the checkpoint of the topic, one at a time: Ack requests the
+// next page, Nack the same one again (see Rewind). If the store or the checkpoint cannot be read,
+// it tries again until the context ends.
 //
-// The context is that of the messages too. Once it ends, or the feed is closed, the channel is closed, but not before the message
-// that is out has been answered: a handler must answer every message that it takes.
+// The context is also that of the messages. Once it ends, or the feed is closed, the channel is
+// closed, but only after the message in progress is answered: a handler must answer every message
+// that it receives.
 func (f *Feed) Subscribe(ctx context.Context, name string) (<-chan *message.Message, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,31 +104,28 @@ func (f *Feed) Subscribe(ctx context.Context, name string) (<-chan *message.Mess
 	running, stop := context.WithCancel(ctx)
 	t := &topic{
 		name: name, store: f.store, checkpoints: f.checkpoints, live: f.live, pages: f.pages,
-		log: f.log.With("topic", name), out: make(chan *message.Message),
+		logger: f.logger.With("topic", name), out: make(chan *message.Message),
 	}
 	f.topics[t] = stop
-	f.running.Add(1)
-	go func() {
-		defer f.running.Done()
+	f.running.Go(func() {
 		defer f.leave(t)
-		_ = guard(ctx, t.log, func() { t.run(running, ctx) }) // its end closes the channel, and the reader subscribes again
-	}()
+		// its end closes the channel, and the reader subscribes again
+		_ = recoverPanic(ctx, t.logger, func() { t.run(running, ctx) })
+	})
 	return t.out, nil
 }
 
-// startLive begins the shared subscription; the caller holds the lock.
+// startLive starts the shared subscription. The caller holds the lock.
 func (f *Feed) startLive() {
 	ctx, stop := context.WithCancel(context.Background())
-	l := newLive(f.store, f.codec, f.log, f.observer, &f.stalls)
+	l := newLive(f.store, f.codec, f.logger, f.observer, &f.stalls)
 	f.live, f.stopLive = l, stop
-	f.pages = &pages{store: f.store, codec: f.codec, log: f.log, ctx: ctx, running: &f.running}
-	f.running.Add(1)
-	go func() {
-		defer f.running.Done()
-		for pause := (backoff{}); guard(ctx, f.log, func() { l.run(ctx) }) != nil; {
-			pause.wait(ctx)
+	f.pages = &pages{store: f.store, codec: f.codec, logger: f.logger, ctx: ctx, running: &f.running}
+	f.running.Go(func() {
+		for pause := newPause(); recoverPanic(ctx, f.logger, func() { l.run(ctx) }) != nil; {
+			_ = pause.Wait(ctx)
 		}
-	}()
+	})
 }
 
 func (f *Feed) leave(t *topic) {
@@ -122,12 +133,12 @@ func (f *Feed) leave(t *topic) {
 	defer f.mu.Unlock()
 	f.topics[t]()
 	delete(f.topics, t)
-	if len(f.topics) == 0 && !f.held {
+	if len(f.topics) == 0 && !f.observed {
 		f.endLive()
 	}
 }
 
-// endLive ends the shared subscription; the caller holds the lock.
+// endLive ends the shared subscription. The caller holds the lock.
 func (f *Feed) endLive() {
 	if f.live != nil {
 		f.stopLive()
@@ -135,10 +146,11 @@ func (f *Feed) endLive() {
 	}
 }
 
-// Close ends all topics: each after the page that is out has been answered, for which Close waits. A handler must not call it.
+// Close ends all topics, each after its page in progress is answered, and waits for that. A handler
+// must not call it.
 func (f *Feed) Close() error {
 	f.mu.Lock()
-	f.closed, f.held = true, false
+	f.closed, f.observed = true, false
 	if len(f.topics) == 0 {
 		f.endLive()
 	}
@@ -153,18 +165,20 @@ func (f *Feed) Close() error {
 // Stalls counts how often the live subscription stalled while the log grew, and was restarted.
 func (f *Feed) Stalls() uint64 { return f.stalls.Load() }
 
-// Status is where a topic stands.
+// Status is the progress of a topic.
 type Status struct {
 	Topic string
-	// Position is up to where everything was acknowledged; Known is the newest position that this process has heard of.
+	// Position is the last acknowledged position; Known is the newest position that this process
+	// knows.
 	Position, Known eventstore.Position
-	// Live is true for a topic that takes its pages from the shared subscription.
+	// Live is true if the topic takes its pages from the shared subscription.
 	Live bool
-	// Err is why the topic gets no pages at present: ErrAhead, or that the store or the checkpoint cannot be read.
+	// Err is the reason why the topic receives no pages: ErrAhead, or the store or the checkpoint
+	// cannot be read.
 	Err error
 }
 
-// Status says where each topic stands.
+// Status returns the progress of each topic.
 func (f *Feed) Status() []Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -173,4 +187,10 @@ func (f *Feed) Status() []Status {
 		all = append(all, t.status())
 	}
 	return all
+}
+
+// newPause returns the pauses between tries. Their loops end with the context, so the error of Wait
+// is not needed.
+func newPause() backoff.Backoff {
+	return backoff.Backoff{First: 50 * time.Millisecond, Longest: 5 * time.Second}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/annals-project/annals/eventstore/feed"
 )
 
-func TestTopicReadsTheLogInPages(t *testing.T) {
-	r := newRig(t, nil)
+func TestTopic_ReadsInPages(t *testing.T) {
+	r := newFixture(t, nil)
 	for range 3 {
 		r.append(500)
 	}
@@ -44,8 +44,8 @@ func TestTopicReadsTheLogInPages(t *testing.T) {
 	}
 }
 
-func TestTopicBeginsBehindItsCheckpoint(t *testing.T) {
-	r := newRig(t, nil)
+func TestTopic_BeginsAfterCheckpoint(t *testing.T) {
+	r := newFixture(t, nil)
 	r.append(2)
 	r.setCheckpoint("access", r.head())
 	r.append(3)
@@ -55,9 +55,9 @@ func TestTopicBeginsBehindItsCheckpoint(t *testing.T) {
 	}
 }
 
-func TestWhatArrivesMeanwhileComesAsOnePage(t *testing.T) {
+func TestTopic_EventsDuringPageFormOnePage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil)
+		r := newFixture(t, nil)
 		messages := r.subscribe(r.ctx, "access")
 		r.append(1)
 		msg, page := r.take(messages)
@@ -76,10 +76,10 @@ func TestWhatArrivesMeanwhileComesAsOnePage(t *testing.T) {
 	})
 }
 
-func TestTopicsShareOneSubscriptionAndEachDecodedFact(t *testing.T) {
+func TestTopics_ShareSubscriptionAndEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counting := &countingStore{}
-		r := newRig(t, func(m *eventstoretest.Memory) eventstore.Store { counting.Memory = m; return counting })
+		r := newFixture(t, func(m *eventstoretest.Memory) eventstore.Store { counting.Memory = m; return counting })
 		one, other := r.subscribe(r.ctx, "access"), r.subscribe(r.ctx, "memories")
 		synctest.Wait()
 		for range 20 {
@@ -99,8 +99,8 @@ func TestTopicsShareOneSubscriptionAndEachDecodedFact(t *testing.T) {
 	})
 }
 
-func TestSlowTopicHoldsUpNobody(t *testing.T) {
-	r := newRig(t, nil)
+func TestTopics_OneIsSlow(t *testing.T) {
+	r := newFixture(t, nil)
 	slow, quick := r.subscribe(r.ctx, "slow"), r.subscribe(r.ctx, "quick")
 	r.append(1)
 	var late, early reader
@@ -130,8 +130,8 @@ func TestSlowTopicHoldsUpNobody(t *testing.T) {
 	}
 }
 
-func TestPagesAreBoundInBytes(t *testing.T) {
-	r := newRig(t, nil)
+func TestPage_BoundInBytes(t *testing.T) {
+	r := newFixture(t, nil)
 	ref := r.writeBlob(20 << 20)
 	messages := r.subscribe(r.ctx, "behind")
 	r.drain(messages, r.head())
@@ -140,13 +140,14 @@ func TestPagesAreBoundInBytes(t *testing.T) {
 	r.writeBlob(20 << 20)
 	msg.Ack()
 	r.drain(messages, r.head())
-	if data, err := eventstore.ReadBlob(r.ctx, r.memory, r.codec, ref); err != nil || len(data) != 20<<20 {
+	if data, err := (eventstore.Journal{Store: r.memory, Codec: r.codec}).ReadBlob(r.ctx, ref); err != nil ||
+		len(data) != 20<<20 {
 		t.Errorf("%d bytes, %v", len(data), err)
 	}
 }
 
-func TestUnknownEventsAreHandedOverAsSuch(t *testing.T) {
-	r := newRig(t, nil)
+func TestPage_UnknownEvents(t *testing.T) {
+	r := newFixture(t, nil)
 	foreign := r.proposed(1)
 	foreign.Type = "somebody.else.v1"
 	name := stream.Name(stream.Project, uuid.New())
@@ -155,14 +156,15 @@ func TestUnknownEventsAreHandedOverAsSuch(t *testing.T) {
 	}
 	page := r.ack(r.subscribe(r.ctx, "access"))
 	var unknown *eventstore.UnknownEventError
-	if len(page.Facts) != 1 || !errors.As(page.Facts[0].Err, &unknown) || unknown.Stream != name || page.Facts[0].Event != nil {
+	if len(page.Facts) != 1 || !errors.As(page.Facts[0].Err, &unknown) || unknown.Stream != name ||
+		page.Facts[0].Event != nil {
 		t.Errorf("got %+v", page.Facts)
 	}
 }
 
-func TestTheStoresOwnEventsMoveTheFeedAndAreNobodys(t *testing.T) {
+func TestPage_EventsOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil)
+		r := newFixture(t, nil)
 		early := r.subscribe(r.ctx, "early")
 		synctest.Wait()
 		name := stream.Name(stream.DataPoint, uuid.New())
@@ -173,8 +175,10 @@ func TestTheStoresOwnEventsMoveTheFeedAndAreNobodys(t *testing.T) {
 		// One topic has it from the shared subscription, the other from the log.
 		for i, page := range []feed.Page{r.ack(early), r.ack(r.subscribe(r.ctx, "late"))} {
 			last := page.Facts[len(page.Facts)-1]
-			ended, ok := last.Event.(*eventstore.Ended)
-			if page.Next != end || last.Position != end || last.Stream != feed.SystemStream || !ok || ended.Stream != name || last.Err != nil || !last.System() {
+			ended, ok := last.Event.(*eventstore.Tombstoned)
+			if page.Next != end || last.Position != end || last.Stream != feed.SystemStream || !ok || ended.Stream != name ||
+				last.Err != nil ||
+				!last.System() {
 				t.Errorf("topic %d: page up to %d ends with %+v, want the tombstone at %d", i, page.Next, last, end)
 			}
 		}
@@ -182,9 +186,9 @@ func TestTheStoresOwnEventsMoveTheFeedAndAreNobodys(t *testing.T) {
 	})
 }
 
-func TestCheckpointAheadOfTheLogStopsItsTopic(t *testing.T) {
+func TestTopic_CheckpointAheadOfLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil)
+		r := newFixture(t, nil)
 		r.append(2)
 		r.setCheckpoint("access", r.head()+1)
 		messages := r.subscribe(r.ctx, "access")
@@ -204,15 +208,17 @@ func TestCheckpointAheadOfTheLogStopsItsTopic(t *testing.T) {
 			t.Errorf("%d facts", len(page.Facts))
 		}
 		synctest.Wait()
-		if all := r.feed.Status(); len(all) != 1 || all[0].Err != nil || all[0].Position != r.head() || all[0].Known != r.head() || !all[0].Live {
+		if all := r.feed.Status(); len(all) != 1 || all[0].Err != nil || all[0].Position != r.head() ||
+			all[0].Known != r.head() ||
+			!all[0].Live {
 			t.Errorf("status is %+v", all)
 		}
 		r.close()
 	})
 }
 
-func TestRouterHandlesEachPageUntilItSucceeds(t *testing.T) {
-	r := newRig(t, nil)
+func TestRouter_RetriesPage(t *testing.T) {
+	r := newFixture(t, nil)
 	router, err := message.NewRouter(message.RouterConfig{}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -258,9 +264,10 @@ func TestRouterHandlesEachPageUntilItSucceeds(t *testing.T) {
 	}
 }
 
-func (r *rig) writeBlob(size int) blob.Ref {
+func (r *fixture) writeBlob(size int) blob.Ref {
 	r.Helper()
-	ref, err := eventstore.WriteBlob(r.ctx, r.memory, r.codec, uuid.New(), uuid.New(), uuid.New(), later, meta, make([]byte, size))
+	ref, err := eventstore.Journal{Store: r.memory, Codec: r.codec}.WriteBlob(r.ctx, uuid.New(), uuid.New(), uuid.New(),
+		later, meta, make([]byte, size))
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -268,7 +275,7 @@ func (r *rig) writeBlob(size int) blob.Ref {
 }
 
 // drain acknowledges pages up to a position, none of which may be over the bound.
-func (r *rig) drain(messages <-chan *message.Message, to eventstore.Position) {
+func (r *fixture) drain(messages <-chan *message.Message, to eventstore.Position) {
 	r.Helper()
 	for {
 		page := r.ack(messages)
@@ -286,7 +293,7 @@ func (r *rig) drain(messages <-chan *message.Message, to eventstore.Position) {
 }
 
 // hold takes a page of one event and keeps it.
-func (r *rig) hold(messages <-chan *message.Message) *message.Message {
+func (r *fixture) hold(messages <-chan *message.Message) *message.Message {
 	r.Helper()
 	r.append(1)
 	msg, _ := r.take(messages)

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience bounds a test that hangs; it is far beyond what a slow machine needs.
 const patience = 5 * time.Minute
 
-// rig is a feed over a store in memory, with checkpoints that follow the acknowledged pages.
-type rig struct {
+// fixture is a feed over a store in memory, with checkpoints that follow the acknowledged pages.
+type fixture struct {
 	*testing.T
 	ctx    context.Context
 	memory *eventstoretest.Memory
@@ -39,8 +39,9 @@ type rig struct {
 	asked map[string]int
 }
 
-// newRig puts a feed over the store that wrap makes of the one in memory; nil takes that one as it is.
-func newRig(t *testing.T, wrap func(*eventstoretest.Memory) eventstore.Store) *rig {
+// newFixture puts a feed over the store that wrap makes of the one in memory; nil takes that one as
+// it is.
+func newFixture(t *testing.T, wrap func(*eventstoretest.Memory) eventstore.Store) *fixture {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -48,7 +49,14 @@ func newRig(t *testing.T, wrap func(*eventstoretest.Memory) eventstore.Store) *r
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{T: t, ctx: ctx, memory: eventstoretest.NewMemory(), codec: codec, at: map[string]eventstore.Position{}, asked: map[string]int{}}
+	r := &fixture{
+		T:      t,
+		ctx:    ctx,
+		memory: eventstoretest.NewMemory(),
+		codec:  codec,
+		at:     map[string]eventstore.Position{},
+		asked:  map[string]int{},
+	}
 	var store eventstore.Store = r.memory
 	if wrap != nil {
 		store = wrap(r.memory)
@@ -58,27 +66,27 @@ func newRig(t *testing.T, wrap func(*eventstoretest.Memory) eventstore.Store) *r
 	return r
 }
 
-func (r *rig) close() {
+func (r *fixture) close() {
 	if err := r.feed.Close(); err != nil {
 		r.Errorf("close the feed: %v", err)
 	}
 }
 
-func (r *rig) checkpoint(_ context.Context, topic string) (eventstore.Position, error) {
+func (r *fixture) checkpoint(_ context.Context, topic string) (eventstore.Position, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked[topic]++
 	return r.at[topic], nil
 }
 
-func (r *rig) setCheckpoint(topic string, at eventstore.Position) {
+func (r *fixture) setCheckpoint(topic string, at eventstore.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.at[topic] = at
 }
 
 // proposed is an event that bears a number.
-func (r *rig) proposed(n int) eventstore.Proposed {
+func (r *fixture) proposed(n int) eventstore.Proposed {
 	r.Helper()
 	p, err := r.codec.Encode(&project.KeyCreated{Name: fmt.Sprint(n)}, 0, event.Meta{CommandID: uuid.New()})
 	if err != nil {
@@ -88,7 +96,7 @@ func (r *rig) proposed(n int) eventstore.Proposed {
 }
 
 // append stores n events in a stream of their own, in one go.
-func (r *rig) append(n int) {
+func (r *fixture) append(n int) {
 	r.Helper()
 	events := make([]eventstore.Proposed, n)
 	for i := range events {
@@ -99,7 +107,7 @@ func (r *rig) append(n int) {
 	}
 }
 
-func (r *rig) head() eventstore.Position {
+func (r *fixture) head() eventstore.Position {
 	r.Helper()
 	head, err := r.memory.Head(r.ctx)
 	if err != nil {
@@ -109,7 +117,7 @@ func (r *rig) head() eventstore.Position {
 }
 
 // written is the whole log.
-func (r *rig) written() []uuid.UUID {
+func (r *fixture) written() []uuid.UUID {
 	r.Helper()
 	var all []uuid.UUID
 	for after := eventstore.Position(0); ; {
@@ -127,7 +135,7 @@ func (r *rig) written() []uuid.UUID {
 	}
 }
 
-func (r *rig) subscribe(ctx context.Context, topic string) <-chan *message.Message {
+func (r *fixture) subscribe(ctx context.Context, topic string) <-chan *message.Message {
 	r.Helper()
 	messages, err := r.feed.Subscribe(ctx, topic)
 	if err != nil {
@@ -137,7 +145,7 @@ func (r *rig) subscribe(ctx context.Context, topic string) <-chan *message.Messa
 }
 
 // take waits for the next message and its page.
-func (r *rig) take(messages <-chan *message.Message) (*message.Message, feed.Page) {
+func (r *fixture) take(messages <-chan *message.Message) (*message.Message, feed.Page) {
 	r.Helper()
 	return take(r.ctx, r.T, messages)
 }
@@ -162,7 +170,7 @@ func take(ctx context.Context, t testing.TB, messages <-chan *message.Message) (
 }
 
 // ack takes the next page and acknowledges it.
-func (r *rig) ack(messages <-chan *message.Message) feed.Page {
+func (r *fixture) ack(messages <-chan *message.Message) feed.Page {
 	r.Helper()
 	msg, page := r.take(messages)
 	msg.Ack()
@@ -170,7 +178,7 @@ func (r *rig) ack(messages <-chan *message.Message) feed.Page {
 }
 
 // closed waits until the channel is closed; what still comes is refused.
-func (r *rig) closed(messages <-chan *message.Message) {
+func (r *fixture) closed(messages <-chan *message.Message) {
 	r.Helper()
 	for {
 		select {
@@ -193,7 +201,8 @@ func numbers(page feed.Page) []string {
 	return names
 }
 
-// reader builds what a projector would: it applies pages in order, and proves of each that it follows the one before.
+// reader builds what a projector would: it applies pages in order, and proves of each that it
+// follows the one before.
 type reader struct {
 	at  eventstore.Position
 	ids []uuid.UUID
@@ -202,7 +211,7 @@ type reader struct {
 func (r *reader) apply(p feed.Page) error {
 	switch {
 	case p.After != r.at:
-		return fmt.Errorf("page behind %d was handed over at %d", p.After, r.at)
+		return fmt.Errorf("page after %d was handed over at %d", p.After, r.at)
 	case len(p.Facts) == 0 || len(p.Facts) > feed.PageEvents:
 		return fmt.Errorf("page of %d facts", len(p.Facts))
 	case p.Facts[len(p.Facts)-1].Position != p.Next:

@@ -9,20 +9,23 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
 )
 
-// The bounds of what the shared subscription keeps for topics that are a little late. Whoever is later reads for himself.
+// The bounds of the window of the shared subscription. A topic that lags further reads the log
+// itself.
 const (
 	windowEvents = 8 * PageEvents
 	windowBytes  = 2 * PageBytes
 )
 
-// live follows the end of the log once for all topics, and keeps a window of its newest facts: every event behind base up to top.
-// A topic takes from the window what lies behind its own position, so nothing waits here for the slowest of them.
+// live follows the end of the log once for all topics, and keeps a window of its newest events:
+// every event after base up to top. A topic takes the events after its own position, so the slowest
+// topic delays no other.
 type live struct {
-	store eventstore.Store
-	codec *eventstore.Codec
-	log   *slog.Logger
+	store  eventstore.Store
+	codec  *eventstore.Codec
+	logger *slog.Logger
 	// observer is nil for none.
 	observer Observer
 	// stalls counts the subscriptions that were ended because they stalled.
@@ -32,7 +35,7 @@ type live struct {
 	// known is false until the head of the log was read for the first time.
 	known     bool
 	base, top eventstore.Position
-	facts     []eventstore.Fact
+	facts     []eventstore.DecodedEvent
 	bytes     int
 	// wake is closed at the next change; nil while nobody waits.
 	wake chan struct{}
@@ -41,12 +44,12 @@ type live struct {
 func newLive(
 	store eventstore.Store, codec *eventstore.Codec, log *slog.Logger, observer Observer, stalls *atomic.Uint64,
 ) *live {
-	return &live{store: store, codec: codec, log: log, observer: observer, stalls: stalls}
+	return &live{store: store, codec: codec, logger: log, observer: observer, stalls: stalls}
 }
 
 // run follows the log until the context ends.
 func (l *live) run(ctx context.Context) {
-	var pause backoff
+	pause := newPause()
 	for ctx.Err() == nil {
 		err := l.begin(ctx)
 		if err == nil {
@@ -55,12 +58,12 @@ func (l *live) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		l.log.WarnContext(ctx, "live subscription lost", "after", l.reached(), "err", err)
-		pause.wait(ctx)
+		l.logger.WarnContext(ctx, "live subscription lost", "after", l.reached(), "err", err)
+		_ = pause.Wait(ctx)
 	}
 }
 
-// begin finds out where the log ends, once.
+// begin reads the head of the log, once.
 func (l *live) begin(ctx context.Context) error {
 	if l.isKnown() {
 		return nil
@@ -75,19 +78,19 @@ func (l *live) begin(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.known, l.base, l.top = true, head, head
-	l.rouse()
+	l.notify()
 	return nil
 }
 
-func (l *live) follow(ctx context.Context, pause *backoff) error {
+func (l *live) follow(ctx context.Context, pause *backoff.Backoff) error {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	w := &watched{}
 	w.waiting.Store(true) // also for the subscription itself
 	watching := make(chan struct{})
 	go func() {
 		defer close(watching)
-		for again := (backoff{}); guard(ctx, l.log, func() { l.watch(ctx, w, giveUp) }) != nil; {
-			again.wait(ctx)
+		for again := newPause(); recoverPanic(ctx, l.logger, func() { l.watch(ctx, w, giveUp) }) != nil; {
+			_ = again.Wait(ctx)
 		}
 	}()
 	defer func() { <-watching }()
@@ -98,7 +101,7 @@ func (l *live) follow(ctx context.Context, pause *backoff) error {
 	}
 	defer func() {
 		if err := sub.Close(); err != nil {
-			l.log.WarnContext(ctx, "live subscription not closed", "err", err)
+			l.logger.WarnContext(ctx, "live subscription not closed", "err", err)
 		}
 	}()
 	for {
@@ -106,17 +109,17 @@ func (l *live) follow(ctx context.Context, pause *backoff) error {
 		if err != nil {
 			return err
 		}
-		pause.reset()
-		f := factOf(l.codec, r)
+		pause.Reset()
+		f := decode(l.codec, r)
 		if l.observer != nil && f.Position > l.reached() {
 			l.observer.Arrived(f)
 		}
-		l.keep(f)
+		l.add(f)
 	}
 }
 
-// keep adds a fact to the window and lets go of the oldest ones that are over the bounds.
-func (l *live) keep(f eventstore.Fact) {
+// add adds an event to the window and drops the oldest ones over the bounds.
+func (l *live) add(f eventstore.DecodedEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if f.Position <= l.top {
@@ -131,25 +134,25 @@ func (l *live) keep(f eventstore.Fact) {
 		l.bytes -= l.facts[drop].Size()
 		drop++
 	}
-	// Pages share this array, so what goes is cut off and never written over.
+	// Pages share this array: dropped events are sliced off and never overwritten.
 	l.facts = l.facts[drop:]
-	l.rouse()
+	l.notify()
 }
 
-func (l *live) rouse() {
+func (l *live) notify() {
 	if l.wake != nil {
 		close(l.wake)
 		l.wake = nil
 	}
 }
 
-// view is what a topic finds when it looks for what lies behind its position.
+// view is what a topic finds after its position.
 type view struct {
-	// behind is true where the window begins later than that.
-	behind bool
-	base   eventstore.Position
-	facts  []eventstore.Fact
-	// wake is closed when it is worth while to look again; set only where there is nothing to take and nothing to read.
+	// evicted is true where the window begins later than that.
+	evicted bool
+	base    eventstore.Position
+	facts   []eventstore.DecodedEvent
+	// wake is closed when there may be more. It is set only if there is nothing to take or to read.
 	wake <-chan struct{}
 }
 
@@ -157,7 +160,7 @@ func (l *live) after(p eventstore.Position) view {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.known && p < l.base {
-		return view{behind: true, base: l.base}
+		return view{evicted: true, base: l.base}
 	}
 	from := sort.Search(len(l.facts), func(i int) bool { return l.facts[i].Position > p })
 	if from == len(l.facts) {
@@ -166,12 +169,12 @@ func (l *live) after(p eventstore.Position) view {
 		}
 		return view{base: l.base, wake: l.wake}
 	}
-	to := from + fitting(l.facts[from:])
+	to := from + countFitting(l.facts[from:])
 	return view{base: l.base, facts: l.facts[from:to:to]}
 }
 
-// fitting is how many of the facts go into one page.
-func fitting(facts []eventstore.Fact) int {
+// countFitting returns how many of the events fit into one page.
+func countFitting(facts []eventstore.DecodedEvent) int {
 	n, size := 0, 0
 	for n < len(facts) && n < PageEvents {
 		if size += facts[n].Size(); size > PageBytes && n > 0 {
@@ -188,7 +191,7 @@ func (l *live) isKnown() bool {
 	return l.known
 }
 
-// reached is the newest position that was heard of.
+// reached returns the newest position that arrived.
 func (l *live) reached() eventstore.Position {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,25 +6,28 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// TestWindowIsBoundInBytes has facts so large that few of them are too many: what is let go is behind the window, and is not missed silently.
-func TestWindowIsBoundInBytes(t *testing.T) {
+// TestWindow_BoundInBytes adds events so large that a few exceed the bound. A topic that begins
+// before the window is reported as evicted: it does not skip them.
+func TestWindow_BoundInBytes(t *testing.T) {
 	l := newLive(nil, nil, nil, nil, nil)
 	l.known = true
 	const size, n = 512 << 10, 100
 	for i := range n {
-		l.keep(eventstore.Fact{Recorded: eventstore.Recorded{Position: eventstore.Position(i + 1), Data: make([]byte, size)}})
+		l.add(eventstore.DecodedEvent{
+			Recorded: eventstore.Recorded{Position: eventstore.Position(i + 1), Data: make([]byte, size)},
+		})
 	}
 	if l.bytes > windowBytes || l.bytes < windowBytes-size {
 		t.Errorf("%d bytes are kept, want about %d", l.bytes, windowBytes)
 	}
 	if want := eventstore.Position(n - len(l.facts)); l.base != want {
-		t.Errorf("%d facts are kept and the window begins behind %d, want %d", len(l.facts), l.base, want)
+		t.Errorf("%d events are kept and the window begins after %d, want %d", len(l.facts), l.base, want)
 	}
-	if v := l.after(l.base - 1); !v.behind {
-		t.Error("a topic before the window is not behind")
+	if v := l.after(l.base - 1); !v.evicted {
+		t.Error("a topic before the window is not evicted")
 	}
 	v := l.after(l.base)
-	if v.behind || len(v.facts) == 0 || v.facts[0].Position != l.base+1 {
+	if v.evicted || len(v.facts) == 0 || v.facts[0].Position != l.base+1 {
 		t.Errorf("a topic at the begin of the window gets %d facts", len(v.facts))
 	}
 	if got := len(v.facts) * size; got > PageBytes {

@@ -36,7 +36,9 @@ func (s *countingStore) Subscribe(ctx context.Context, after eventstore.Position
 	return s.Memory.Subscribe(ctx, after)
 }
 
-func (s *countingStore) ReadAll(ctx context.Context, after eventstore.Position, limit int) ([]eventstore.Recorded, error) {
+func (s *countingStore) ReadAll(
+	ctx context.Context, after eventstore.Position, limit int,
+) ([]eventstore.Recorded, error) {
 	s.reads.Add(1)
 	return s.Memory.ReadAll(ctx, after, limit)
 }
@@ -93,21 +95,21 @@ func (s *flakySubscription) Next(ctx context.Context) (eventstore.Recorded, erro
 	return s.Subscription.Next(ctx)
 }
 
-func TestEveryTopicGetsEveryEventOnceUnderLoad(t *testing.T) {
+func TestTopics_UnderLoad(t *testing.T) {
 	underLoad(t, nil)
 }
 
-func TestNothingIsLostOrDoubledWhenTheStoreFails(t *testing.T) {
+func TestTopics_StoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		underLoad(t, func(m *eventstoretest.Memory) eventstore.Store { return &flakyStore{Memory: m} })
 	})
 }
 
-// underLoad has topics of all tempers read while others write: quick ones, slow ones, ones that come late, that refuse
-// pages, and whose database falls back.
+// underLoad has topics of all tempers read while others write: quick ones, slow ones, ones that
+// come late, that refuse pages, and whose database falls back.
 func underLoad(t *testing.T, wrap func(*eventstoretest.Memory) eventstore.Store) {
 	const writers, appends, topics = 4, 400, 6
-	r := newRig(t, wrap)
+	r := newFixture(t, wrap)
 	r.append(700)
 	var writing sync.WaitGroup
 	var total atomic.Int64
@@ -132,9 +134,7 @@ func underLoad(t *testing.T, wrap func(*eventstoretest.Memory) eventstore.Store)
 	var reading sync.WaitGroup
 	built := make([]reader, topics)
 	for i := range topics {
-		reading.Go(func() {
-			r.readUnderLoad(fmt.Sprint("topic ", i), i, &built[i], finished, &total)
-		})
+		reading.Go(func() { r.readUnderLoad(fmt.Sprint("topic ", i), i, &built[i], finished, &total) })
 	}
 	writing.Wait()
 	close(finished)
@@ -148,7 +148,9 @@ func underLoad(t *testing.T, wrap func(*eventstoretest.Memory) eventstore.Store)
 	r.close()
 }
 
-func (r *rig) readUnderLoad(topic string, temper int, built *reader, finished <-chan struct{}, total *atomic.Int64) {
+func (r *fixture) readUnderLoad(
+	topic string, temper int, built *reader, finished <-chan struct{}, total *atomic.Int64,
+) {
 	messages, err := r.feed.Subscribe(r.ctx, topic)
 	if err != nil {
 		r.Errorf("subscribe: %v", err)
@@ -174,7 +176,7 @@ func (r *rig) readUnderLoad(topic string, temper int, built *reader, finished <-
 				msg.Nack()
 				continue
 			case temper == 2 && len(built.ids) > 0 && rand.IntN(5) == 0:
-				// The database falls back by up to some hundred facts, and says so when the page does not fit.
+				// The database falls back by up to some hundred events, and reports it when the page does not fit.
 				keep := max(0, len(built.ids)-rand.IntN(900))
 				built.ids, built.at = built.ids[:keep], 0
 				if keep > 0 {
@@ -204,10 +206,10 @@ func (r *rig) readUnderLoad(topic string, temper int, built *reader, finished <-
 	}
 }
 
-func TestDroppedSubscriptionIsTakenUpAgain(t *testing.T) {
+func TestTopic_DroppedSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counting := &countingStore{}
-		r := newRig(t, func(m *eventstoretest.Memory) eventstore.Store { counting.Memory = m; return counting })
+		r := newFixture(t, func(m *eventstoretest.Memory) eventstore.Store { counting.Memory = m; return counting })
 		messages := r.subscribe(r.ctx, "access")
 		var built reader
 		for i := range 10 {
@@ -233,9 +235,9 @@ func TestDroppedSubscriptionIsTakenUpAgain(t *testing.T) {
 	})
 }
 
-func TestCheckpointThatCannotBeReadIsTriedAgain(t *testing.T) {
+func TestTopic_UnreadableCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil)
+		r := newFixture(t, nil)
 		r.append(1)
 		tries := 0
 		f := feed.New(r.memory, r.codec, func(ctx context.Context, topic string) (eventstore.Position, error) {

@@ -134,8 +134,9 @@ func (w *wire) cut() {
 	}
 }
 
-// TestNothingIsLostOrDoubledOverConnectionsThatBreak has writers and readers of a real node whose connections are cut again and again.
-func TestNothingIsLostOrDoubledOverConnectionsThatBreak(t *testing.T) {
+// TestTopics_BrokenConnections has writers and readers of a real node whose
+// connections are cut again and again.
+func TestTopics_BrokenConnections(t *testing.T) {
 	const writers, each, topics, cutEvery = 4, 100, 3, 20
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()

@@ -24,15 +24,15 @@ func (o *observer) Begins(after eventstore.Position) {
 	o.begins = append(o.begins, after)
 }
 
-func (o *observer) Arrived(f eventstore.Fact) {
+func (o *observer) Arrived(f eventstore.DecodedEvent) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.positions = append(o.positions, f.Position)
 }
 
-func TestObserver_EveryEventAlsoWithoutTopics(t *testing.T) {
+func TestObserver_NoTopics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil)
+		r := newFixture(t, nil)
 		r.append(3)
 		began := r.head()
 		o := &observer{}

@@ -15,37 +15,39 @@ const (
 	PageBytes  = eventstore.MaxPage
 )
 
-// Page is what a message carries: all that happened behind After up to Next, at least one fact. Topics share the facts: nobody changes them.
+// Page is the content of a message: everything after After up to Next, at least one event. Topics
+// share the events: do not change them.
 type Page struct {
-	// After is the Next of the page before, or the checkpoint that the topic began at.
+	// After is the Next of the page before, or the checkpoint at which the topic began.
 	After eventstore.Position
-	// Next is the position of the last fact.
+	// Next is the position of the last event.
 	Next eventstore.Position
-	// Facts are everything that lies between. An event of the store's own is among them, as it moves Next like any other: as a
-	// fact of the stream SystemStream, without an Err; of a tombstone the Event is an eventstore.Ended, else there is none.
-	Facts []eventstore.Fact
-	// AtHead says that nothing newer was known when the page was made.
+	// Facts are all events in between. Events of the store itself are included, since they move
+	// Next as well: as events of the stream SystemStream, without an Err. For a tombstone, Event is
+	// an eventstore.Tombstoned, else it is nil.
+	Facts []eventstore.DecodedEvent
+	// AtHead is true if no newer event was known when the page was made.
 	AtHead bool
 }
 
-// SystemStream is in place of the stream of every event of the store's own.
+// SystemStream replaces the stream of the store's own events.
 const SystemStream = eventstore.SystemStream
 
-// factOf decodes an event for a page.
-func factOf(codec *eventstore.Codec, r eventstore.Recorded) eventstore.Fact {
+// decode decodes an event for a page.
+func decode(codec *eventstore.Codec, r eventstore.Recorded) eventstore.DecodedEvent {
 	if r.System() {
-		f := eventstore.Fact{}
+		f := eventstore.DecodedEvent{}
 		if r.Type == eventstore.TombstoneType {
-			f.Event = &eventstore.Ended{Stream: r.Stream}
+			f.Event = &eventstore.Tombstoned{Stream: r.Stream}
 		}
 		r.Stream, r.Data, r.Meta = SystemStream, nil, nil
 		f.Recorded = r
 		return f
 	}
-	return codec.Fact(r)
+	return codec.DecodeRecorded(r)
 }
 
-// delivery is a page in the hands of a handler.
+// delivery is a page that a handler received.
 type delivery struct {
 	page   Page
 	rewind atomic.Bool
@@ -58,7 +60,7 @@ func deliveryOf(msg *message.Message) (*delivery, bool) {
 	return d, ok
 }
 
-// PageOf is the page of a message; ok is false for a message of another subscriber.
+// PageOf returns the page of a message; ok is false for a message of another subscriber.
 func PageOf(msg *message.Message) (Page, bool) {
 	d, ok := deliveryOf(msg)
 	if !ok {
@@ -67,8 +69,9 @@ func PageOf(msg *message.Message) (Page, bool) {
 	return d.page, true
 }
 
-// Rewind makes the Nack that follows ask for the checkpoint of the topic again and go on from there, in place of handing over the
-// same page again: for a handler that finds that its checkpoint is another than the one the page follows.
+// Rewind makes the following Nack read the checkpoint of the topic again and continue from there,
+// in place of delivering the same page: for a handler whose checkpoint is not the one that the page
+// follows.
 func Rewind(msg *message.Message) {
 	if d, ok := deliveryOf(msg); ok {
 		d.rewind.Store(true)

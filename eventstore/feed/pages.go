@@ -10,84 +10,80 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// The bounds of what is kept of the pages that were read from the log, for topics that are behind by about as much as others.
+// The bounds of the cache of pages that were read from the log.
 const (
-	keptPages = 16
-	keptBytes = 4 * PageBytes
+	cachedPages = 16
+	cachedBytes = 4 * PageBytes
 )
 
-// pages reads the log for the topics that are behind. After a start, or while everything is rebuilt, they are so together: then
-// each page is read and decoded once for all who come to it within a while.
+// pages reads the log for the topics that lag. After a start, or during a rebuild, many lag by the
+// same amount: then each page is read and decoded once for all of them.
 type pages struct {
-	store eventstore.Store
-	codec *eventstore.Codec
-	log   *slog.Logger
+	store  eventstore.Store
+	codec  *eventstore.Codec
+	logger *slog.Logger
 	// ctx ends with the last topic.
 	ctx     context.Context
 	running *sync.WaitGroup
 
 	mu sync.Mutex
-	// behind is how many topics read from here; at none, nothing is kept.
-	behind int
-	kept   []*reading
+	// readers is how many topics read from here; at 0 the cache is emptied.
+	readers int
+	cached  []*pageRead
 }
 
-// reading is a page that is being read, or was.
-type reading struct {
+// pageRead is a page that is being read, or was read.
+type pageRead struct {
 	after eventstore.Position
 	done  chan struct{}
 	// Once done is closed:
-	facts []eventstore.Fact
+	facts []eventstore.DecodedEvent
 	err   error
-	// bytes is 0 until then; it is under the lock of the pages.
+	// bytes is 0 until then; the lock of the pages guards it.
 	bytes int
 }
 
-// enter and leave count the topics that are behind.
+// enter and leave count the topics that lag.
 func (p *pages) enter() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.behind++
+	p.readers++
 }
 
 func (p *pages) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.behind--; p.behind == 0 {
-		p.kept = nil
+	if p.readers--; p.readers == 0 {
+		p.cached = nil
 	}
 }
 
-// read begins to read the page behind a position, or joins who reads it already; fresh says that nobody had begun before.
-// The caller is a goroutine that the feed waits for.
-func (p *pages) read(after eventstore.Position) (r *reading, fresh bool) {
+// read starts to read the page after a position, or joins a read in progress; fresh reports that it
+// started one. The caller is a goroutine that the feed waits for.
+func (p *pages) read(after eventstore.Position) (r *pageRead, fresh bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, r := range p.kept {
+	for _, r := range p.cached {
 		if r.after == after {
 			return r, false
 		}
 	}
-	r = &reading{after: after, done: make(chan struct{})}
-	p.kept = append(p.kept, r)
-	p.running.Add(1)
-	go func() {
-		defer p.running.Done()
-		p.fetch(r)
-	}()
+	r = &pageRead{after: after, done: make(chan struct{})}
+	p.cached = append(p.cached, r)
+	p.running.Go(func() { p.fetch(r) })
 	return r, true
 }
 
-func (p *pages) fetch(r *reading) {
+func (p *pages) fetch(r *pageRead) {
 	ctx, cancel := context.WithTimeout(p.ctx, callTimeout)
 	defer cancel()
 	size := 0
-	failed := guard(ctx, p.log, func() {
+	failed := recoverPanic(ctx, p.logger, func() {
 		var events []eventstore.Recorded
 		events, r.err = p.store.ReadAll(ctx, r.after, PageEvents)
-		facts := make([]eventstore.Fact, len(events))
+		facts := make([]eventstore.DecodedEvent, len(events))
 		for i, e := range events {
-			facts[i] = factOf(p.codec, e)
+			facts[i] = decode(p.codec, e)
 			size += e.Size()
 		}
 		r.facts = facts
@@ -99,16 +95,16 @@ func (p *pages) fetch(r *reading) {
 	defer close(r.done)
 	r.bytes = size
 	if len(r.facts) == 0 {
-		// The end of the log, or a failure, is worth asking for again.
-		p.kept = slices.DeleteFunc(p.kept, func(other *reading) bool { return other == r })
+		// Do not cache the end of the log or a failure.
+		p.cached = slices.DeleteFunc(p.cached, func(other *pageRead) bool { return other == r })
 	}
 	total := 0
-	for _, other := range p.kept {
+	for _, other := range p.cached {
 		total += other.bytes
 	}
-	// Whoever waits for a page that goes has it all the same.
-	for len(p.kept) > keptPages || total > keptBytes && len(p.kept) > 1 {
-		total -= p.kept[0].bytes
-		p.kept = slices.Delete(p.kept, 0, 1)
+	// A topic that waits for a dropped page still receives it.
+	for len(p.cached) > cachedPages || total > cachedBytes && len(p.cached) > 1 {
+		total -= p.cached[0].bytes
+		p.cached = slices.Delete(p.cached, 0, 1)
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/annals-project/annals/eventstore/feed"
 )
 
-func TestTopicsThatAreBehindTogetherReadTogether(t *testing.T) {
+func TestTopics_LaggingShareReads(t *testing.T) {
 	counting := &countingStore{}
-	r := newRig(t, func(m *eventstoretest.Memory) eventstore.Store { counting.Memory = m; return counting })
+	r := newFixture(t, func(m *eventstoretest.Memory) eventstore.Store { counting.Memory = m; return counting })
 	const pages = 6
 	for range pages {
 		r.append(feed.PageEvents)
@@ -44,9 +44,9 @@ func TestTopicsThatAreBehindTogetherReadTogether(t *testing.T) {
 	}
 }
 
-func TestPagesOfLongAgoAreNotKept(t *testing.T) {
+func TestReads_OldPagesDropped(t *testing.T) {
 	counting := &countingStore{}
-	r := newRig(t, func(m *eventstoretest.Memory) eventstore.Store { counting.Memory = m; return counting })
+	r := newFixture(t, func(m *eventstoretest.Memory) eventstore.Store { counting.Memory = m; return counting })
 	const pages = 24
 	for range pages {
 		r.append(feed.PageEvents)
@@ -75,27 +75,31 @@ func TestPagesOfLongAgoAreNotKept(t *testing.T) {
 	}
 }
 
-// erasingStore hides the oldest events, as a store does that took them from its log, but not from its head.
+// erasingStore hides the oldest events, as a store does that took them from its log, but not from
+// its head.
 type erasingStore struct {
 	*eventstoretest.Memory
 	erased eventstore.Position
 }
 
-func (s *erasingStore) ReadAll(ctx context.Context, after eventstore.Position, limit int) ([]eventstore.Recorded, error) {
+func (s *erasingStore) ReadAll(
+	ctx context.Context, after eventstore.Position, limit int,
+) ([]eventstore.Recorded, error) {
 	return s.Memory.ReadAll(ctx, max(after, s.erased), limit)
 }
 
-func TestTopicPassesWhatWasErased(t *testing.T) {
+func TestTopic_ErasedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		erasing := &erasingStore{}
-		r := newRig(t, func(m *eventstoretest.Memory) eventstore.Store { erasing.Memory = m; return erasing })
+		r := newFixture(t, func(m *eventstoretest.Memory) eventstore.Store { erasing.Memory = m; return erasing })
 		r.append(10)
 		erasing.erased = r.head()
 		messages := r.subscribe(r.ctx, "access")
 		synctest.Wait()
 		r.append(1)
 		if page := r.ack(messages); page.After != 0 || len(page.Facts) != 1 || page.Next != r.head() {
-			t.Errorf("page behind %d up to %d with %d facts, want 1 behind 0 up to %d", page.After, page.Next, len(page.Facts), r.head())
+			t.Errorf("page after %d up to %d with %d facts, want 1 after 0 up to %d", page.After, page.Next, len(page.Facts),
+				r.head())
 		}
 		r.close()
 	})
@@ -116,15 +120,16 @@ func (s *lateStore) ReadAll(ctx context.Context, after eventstore.Position, limi
 	return events, err
 }
 
-func TestNobodyTrustsAnEndOfTheLogOfLongAgo(t *testing.T) {
+func TestReads_OldHeadIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := &lateStore{release: make(chan struct{})}
-		r := newRig(t, func(m *eventstoretest.Memory) eventstore.Store { late.Memory = m; return late })
+		r := newFixture(t, func(m *eventstoretest.Memory) eventstore.Store { late.Memory = m; return late })
 		r.append(10)
 		late.erased = r.head()
 		first := r.subscribe(r.ctx, "first")
 		synctest.Wait()
-		// By now the first topic was told that there is nothing, and has not heard it yet. More comes than the feed keeps.
+		// By now the feed has reported to the first topic that there is nothing, and the topic has not
+		// received that yet. More events arrive than the feed keeps.
 		const more = 6000
 		for range more / 500 {
 			r.append(500)

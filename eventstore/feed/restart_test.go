@@ -16,7 +16,8 @@ import (
 	"github.com/annals-project/annals/eventstore/node"
 )
 
-// restarting is a node that can be started anew over the same log, behind a wire that knows where it is.
+// restarting is a node that can be restarted over the same log. Clients reach it through a wire
+// that knows its address.
 type restarting struct {
 	*testing.T
 	disk  vfs.FS
@@ -32,7 +33,8 @@ func newRestarting(t *testing.T) *restarting {
 	r.start()
 	r.wire = newWire(t, r.node.Connection().Addr)
 	store, err := esdb.Open(esdb.Config{
-		ConnectionString: "esdb://" + r.wire.listener.Addr().String() + "?tls=false&discoveryInterval=5", Logger: quiet(), Connections: 2,
+		ConnectionString: "esdb://" + r.wire.listener.Addr().String() +
+			"?tls=false&discoveryInterval=5", Logger: quiet(), Connections: 2,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +74,7 @@ func (r *restarting) restart() {
 	r.wire.lead(r.node.Connection().Addr)
 }
 
-// append stores n events one by one behind a revision, through whatever happens to the server.
+// append stores n events one by one after a revision, whatever happens to the server meanwhile.
 func (r *restarting) append(ctx context.Context, name string, at eventstore.Revision, n int) eventstore.Revision {
 	r.Helper()
 	for range n {
@@ -85,8 +87,9 @@ func (r *restarting) append(ctx context.Context, name string, at eventstore.Revi
 	return at
 }
 
-// TestTopicsGoOnOverRestartsOfTheServer has topics at the head of the log, and topics that begin behind it, while the server goes and comes.
-func TestTopicsGoOnOverRestartsOfTheServer(t *testing.T) {
+// TestTopics_ServerRestarts has topics at the head of the log, and topics that begin
+// before it, while the server stops and starts.
+func TestTopics_ServerRestarts(t *testing.T) {
 	const restarts, each = 5, 40
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
@@ -133,9 +136,9 @@ func TestTopicsGoOnOverRestartsOfTheServer(t *testing.T) {
 	}
 }
 
-// TestPageThatIsBeingAppliedOutlivesItsConnection holds a page while the connection goes, and more happens: the page stays what it was,
-// and the next one goes on behind it.
-func TestPageThatIsBeingAppliedOutlivesItsConnection(t *testing.T) {
+// TestPage_OutlivesConnection holds a page while its connection is lost and more
+// events are stored. The page stays the same, and the next one begins after it.
+func TestPage_OutlivesConnection(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	r := newRestarting(t)
@@ -156,13 +159,13 @@ func TestPageThatIsBeingAppliedOutlivesItsConnection(t *testing.T) {
 		if held.Context().Err() != nil {
 			t.Error("the message ended with the connection")
 		}
-		if !slices.EqualFunc(before, page.Facts, func(a, b eventstore.Fact) bool { return a.ID == b.ID }) {
+		if !slices.EqualFunc(before, page.Facts, func(a, b eventstore.DecodedEvent) bool { return a.ID == b.ID }) {
 			t.Error("the page changed while it was held")
 		}
 		held.Nack() // it could not be applied: the same page comes again
 		again, same := take(ctx, t, messages)
 		if same.After != page.After || same.Next != page.Next {
-			t.Errorf("page behind %d up to %d came again behind %d up to %d", page.After, page.Next, same.After, same.Next)
+			t.Errorf("page after %d up to %d came again after %d up to %d", page.After, page.Next, same.After, same.Next)
 		}
 		if err := built.apply(page); err != nil {
 			t.Error(err)

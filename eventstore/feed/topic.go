@@ -19,25 +19,27 @@ type topic struct {
 	checkpoints Checkpoints
 	live        *live
 	pages       *pages
-	log         *slog.Logger
+	logger      *slog.Logger
 	out         chan *message.Message
 
-	// cursor is up to where was read: the Next of the page at hand, or further where nothing of ours lies between.
+	// cursor is the position up to which the log was read: the Next of the current page, or further
+	// if nothing of interest follows.
 	cursor eventstore.Position
-	// behind is true while pages come from the log; ahead is the one that is being read while the one before it is at work.
-	behind bool
-	ahead  *reading
+	// lagging is true while pages come from the log; prefetched is the next one, which is read
+	// while a handler works on the current one.
+	lagging    bool
+	prefetched *pageRead
 
 	acked  atomic.Uint64
 	joined atomic.Bool
-	// trouble is why nothing goes on at present.
-	trouble atomic.Pointer[error]
+	// lastErr is the reason why no page is delivered.
+	lastErr atomic.Pointer[error]
 }
 
-// run hands over pages until ctx ends; messages lives on until the page that is out has been answered.
+// run delivers pages until ctx ends; messages stays valid until the page in progress is answered.
 func (t *topic) run(ctx, messages context.Context) {
 	defer close(t.out)
-	defer t.place(false)
+	defer t.setLagging(false)
 	for t.rewind(ctx) {
 		for {
 			page, ok := t.next(ctx)
@@ -56,29 +58,30 @@ func (t *topic) run(ctx, messages context.Context) {
 	}
 }
 
-// rewind asks for the checkpoint until it is answered; false means that the context ended.
+// rewind reads the checkpoint until it succeeds; false means that the context ended.
 func (t *topic) rewind(ctx context.Context) bool {
-	t.ahead = nil
-	var pause backoff
+	t.prefetched = nil
+	pause := newPause()
 	for ctx.Err() == nil {
 		at, err := t.checkpoint(ctx)
 		if err == nil {
 			t.cursor = at
 			t.acked.Store(uint64(at))
-			t.trouble.Store(nil)
+			t.lastErr.Store(nil)
 			return true
 		}
 		if ctx.Err() == nil {
-			t.trouble.Store(&err)
-			t.log.ErrorContext(ctx, "topic cannot begin", "err", err)
+			t.lastErr.Store(&err)
+			t.logger.ErrorContext(ctx, "topic cannot begin", "err", err)
 		}
-		pause.wait(ctx)
+		_ = pause.Wait(ctx)
 	}
 	return false
 }
 
-// checkpoint is where to go on. One that lies behind the end of the log belongs to another log, or to a later state of this one:
-// what will be appended below it would never be handed over, so the topic waits there for an operator.
+// checkpoint returns where to continue. A checkpoint after the end of the log belongs to another
+// log, or to a later state of this one: events that are appended below it would never be delivered,
+// so the topic waits for an operator.
 func (t *topic) checkpoint(ctx context.Context) (eventstore.Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -99,37 +102,38 @@ func (t *topic) checkpoint(ctx context.Context) (eventstore.Position, error) {
 	return at, nil
 }
 
-// next waits for the page behind what was acknowledged; false means that the context ended.
+// next waits for the page after the last one; false means that the context ended.
 func (t *topic) next(ctx context.Context) (Page, bool) {
-	var pause backoff
+	pause := newPause()
 	for ctx.Err() == nil {
 		v := t.live.after(t.cursor)
-		t.place(v.behind)
+		t.setLagging(v.evicted)
 		switch {
-		case v.behind:
-			r, fresh := t.reading()
+		case v.evicted:
+			r, fresh := t.nextRead()
 			select {
 			case <-r.done:
 			case <-ctx.Done():
 				return Page{}, false
 			}
 			if r.err != nil {
-				t.trouble.Store(&r.err)
-				t.log.WarnContext(ctx, "page not read", "after", t.cursor, "err", r.err)
-				pause.wait(ctx)
+				t.lastErr.Store(&r.err)
+				t.logger.WarnContext(ctx, "page not read", "after", t.cursor, "err", r.err)
+				_ = pause.Wait(ctx)
 				continue
 			}
-			t.trouble.Store(nil)
+			t.lastErr.Store(nil)
 			if len(r.facts) == 0 {
 				if fresh {
-					// The window was there before the log was read: all between here and its begin was erased.
+					// The window existed before the log was read: everything up to its beginning
+					// was erased.
 					t.cursor = max(t.cursor, v.base)
 				}
 				continue
 			}
 			page := t.page(r.facts)
 			if page.Next < v.base {
-				t.ahead, _ = t.pages.read(t.cursor)
+				t.prefetched, _ = t.pages.read(t.cursor)
 			}
 			return page, true
 		case len(v.facts) > 0:
@@ -143,35 +147,36 @@ func (t *topic) next(ctx context.Context) (Page, bool) {
 	return Page{}, false
 }
 
-// page makes a page of facts and moves the cursor behind them.
-func (t *topic) page(facts []eventstore.Fact) Page {
+// page makes a page of events and moves the cursor after them.
+func (t *topic) page(facts []eventstore.DecodedEvent) Page {
 	next := facts[len(facts)-1].Position
 	t.cursor = next
 	return Page{After: eventstore.Position(t.acked.Load()), Next: next, Facts: facts, AtHead: next >= t.live.reached()}
 }
 
-// reading is the page behind the cursor, which may be at hand already; fresh says that it was asked for only now.
-func (t *topic) reading() (r *reading, fresh bool) {
-	if r, t.ahead = t.ahead, nil; r != nil && r.after == t.cursor {
+// nextRead returns the read of the page after the cursor, which may have been prefetched; fresh
+// reports that it was started now.
+func (t *topic) nextRead() (r *pageRead, fresh bool) {
+	if r, t.prefetched = t.prefetched, nil; r != nil && r.after == t.cursor {
 		return r, false
 	}
 	return t.pages.read(t.cursor)
 }
 
-// place notes whether the topic reads the log for itself.
-func (t *topic) place(behind bool) {
+// setLagging records whether the topic reads the log itself.
+func (t *topic) setLagging(lagging bool) {
 	switch {
-	case behind && !t.behind:
+	case lagging && !t.lagging:
 		t.pages.enter()
-	case !behind && t.behind:
-		t.ahead = nil
+	case !lagging && t.lagging:
+		t.prefetched = nil
 		t.pages.leave()
 	}
-	t.behind = behind
-	t.joined.Store(!behind)
+	t.lagging = lagging
+	t.joined.Store(!lagging)
 }
 
-// answer is what became of a page.
+// answer is the result of a delivery.
 type answer int
 
 const (
@@ -180,13 +185,13 @@ const (
 	stopped
 )
 
-// deliver hands over a page until it is acknowledged.
+// deliver delivers a page until it is acknowledged.
 func (t *topic) deliver(ctx, messages context.Context, page Page) answer {
-	var pause backoff
+	pause := newPause()
 	for try := 0; ctx.Err() == nil; try++ {
-		// The first repetition comes at once: most of what fails once is over then.
+		// Repeat the first time at once: most failures have passed by then.
 		if try > 1 {
-			pause.wait(ctx)
+			_ = pause.Wait(ctx)
 		}
 		msg, d, cancel := messageFor(messages, strconv.FormatUint(uint64(page.Next), 10), page)
 		select {
@@ -195,7 +200,8 @@ func (t *topic) deliver(ctx, messages context.Context, page Page) answer {
 			cancel()
 			return stopped
 		}
-		// Whatever ends now: who holds a message answers it, and would lose a Nack if the channel were closed before.
+		// Wait for the answer even if the topic ends: closing the channel earlier would lose a
+		// Nack.
 		select {
 		case <-msg.Acked():
 			cancel()
@@ -211,8 +217,13 @@ func (t *topic) deliver(ctx, messages context.Context, page Page) answer {
 }
 
 func (t *topic) status() Status {
-	s := Status{Topic: t.name, Position: eventstore.Position(t.acked.Load()), Known: t.live.reached(), Live: t.joined.Load()}
-	if err := t.trouble.Load(); err != nil {
+	s := Status{
+		Topic:    t.name,
+		Position: eventstore.Position(t.acked.Load()),
+		Known:    t.live.reached(),
+		Live:     t.joined.Load(),
+	}
+	if err := t.lastErr.Load(); err != nil {
 		s.Err = *err
 	}
 	return s

@@ -56,9 +56,9 @@ func (s *muteSubscription) Next(ctx context.Context) (eventstore.Recorded, error
 	return r, err
 }
 
-func newMuteRig(t *testing.T) (*rig, *mute) {
+func newMuteFixture(t *testing.T) (*fixture, *mute) {
 	m := &mute{}
-	r := newRig(t, func(memory *eventstoretest.Memory) eventstore.Store {
+	r := newFixture(t, func(memory *eventstoretest.Memory) eventstore.Store {
 		m.Store = memory
 		return m
 	})
@@ -68,7 +68,7 @@ func newMuteRig(t *testing.T) (*rig, *mute) {
 // A subscription that stalls is restarted within a minute, and no event is lost or delivered twice.
 func TestWatch_SilentSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, m := newMuteRig(t)
+		r, m := newMuteFixture(t)
 		messages := r.subscribe(r.ctx, "access")
 		var built reader
 		for round := range 3 {
@@ -100,7 +100,7 @@ func TestWatch_SilentSubscription(t *testing.T) {
 // A subscription that is never confirmed is ended too.
 func TestWatch_SubscribeHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, m := newMuteRig(t)
+		r, m := newMuteFixture(t)
 		m.deaf.Store(true)
 		messages := r.subscribe(r.ctx, "access")
 		synctest.Wait()
@@ -118,17 +118,17 @@ type slowObserver struct{ pause time.Duration }
 
 func (slowObserver) Begins(eventstore.Position) {}
 
-func (o slowObserver) Arrived(eventstore.Fact) { pass(o.pause) }
+func (o slowObserver) Arrived(eventstore.DecodedEvent) { pass(o.pause) }
 
-// Only a stall counts as one: not an idle log, not a page or an observer that takes minutes, not
-// events that come one by one for hours, and not a store whose head cannot be read.
+// These are no stalls: an idle log, a page or an observer that needs minutes, events that arrive
+// one by one for hours, and a store whose head cannot be read.
 func TestWatch_NoFalseAlarm(t *testing.T) {
-	for name, live := range map[string]func(*testing.T, *rig, *mute){
-		"nothing happens": func(_ *testing.T, r *rig, _ *mute) {
+	for name, live := range map[string]func(*testing.T, *fixture, *mute){
+		"nothing happens": func(_ *testing.T, r *fixture, _ *mute) {
 			r.append(1)
 			pass(time.Hour)
 		},
-		"a page takes minutes": func(_ *testing.T, r *rig, _ *mute) {
+		"a page takes minutes": func(_ *testing.T, r *fixture, _ *mute) {
 			messages := r.subscribe(r.ctx, "slow")
 			r.append(1)
 			msg, _ := r.take(messages)
@@ -138,19 +138,19 @@ func TestWatch_NoFalseAlarm(t *testing.T) {
 			}
 			msg.Ack()
 		},
-		"an observer takes minutes": func(_ *testing.T, r *rig, _ *mute) {
+		"an observer takes minutes": func(_ *testing.T, r *fixture, _ *mute) {
 			r.feed.Observe(slowObserver{pause: 3 * time.Minute})
 			synctest.Wait()
 			r.append(10)
 			pass(time.Hour)
 		},
-		"events come one by one": func(_ *testing.T, r *rig, _ *mute) {
+		"events come one by one": func(_ *testing.T, r *fixture, _ *mute) {
 			for range 400 {
 				r.append(1)
 				pass(9 * time.Second)
 			}
 		},
-		"the head cannot be read": func(t *testing.T, r *rig, m *mute) {
+		"the head cannot be read": func(t *testing.T, r *fixture, m *mute) {
 			synctest.Wait()
 			m.noHead.Store(true)
 			m.silent.Store(true)
@@ -169,7 +169,7 @@ func TestWatch_NoFalseAlarm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, m := newMuteRig(t)
+				r, m := newMuteFixture(t)
 				r.ctx = t.Context() // hours pass here
 				if name != "an observer takes minutes" {
 					ctx, stop := context.WithCancel(t.Context())

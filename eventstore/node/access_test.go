@@ -75,8 +75,9 @@ func basicHeader(credentials string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(credentials))
 }
 
-// Every method but those of discovery asks for the password, also one that is not there; a caller who knows it is told what is not there.
-func TestEveryMethodAsksForThePassword(t *testing.T) {
+// Every method except those of discovery requires the password, even a method that does not exist.
+// A caller that sends the password learns that the method does not exist.
+func TestAccess_EveryMethodRequiresPassword(t *testing.T) {
 	n := startNode(t, memoryConfig())
 	c := n.Connection()
 	conn := rawConn(t, c.Addr, credentials.NewClientTLSFromCert(c.RootCAs, ""))
@@ -113,7 +114,8 @@ func TestEveryMethodAsksForThePassword(t *testing.T) {
 		}
 	}
 	for _, method := range served {
-		if got := called(t, conn, method, "basic "+strings.TrimPrefix(basicHeader("admin:"+c.Password), "Basic ")); got == codes.Unauthenticated || got == codes.Unimplemented {
+		if got := called(t, conn, method, "basic "+strings.TrimPrefix(basicHeader("admin:"+c.Password), "Basic ")); got == codes.Unauthenticated ||
+			got == codes.Unimplemented {
 			t.Errorf("%s: %v with the password", method, got)
 		}
 	}
@@ -124,8 +126,8 @@ func TestEveryMethodAsksForThePassword(t *testing.T) {
 	}
 }
 
-// The official client says of what is not there that the server does not have it.
-func TestWhatIsNotThereIsUnsupported(t *testing.T) {
+// The official client reports that the server does not support a method that does not exist.
+func TestAccess_UnsupportedMethod(t *testing.T) {
 	c := officialClient(t, startNode(t, memoryConfig()))
 	err := c.CreatePersistentSubscription(testContext(t), "s", "g", esdb.PersistentStreamSubscriptionOptions{})
 	if got, ok := esdb.FromError(err); ok || got.Code() != esdb.ErrorCodeUnsupportedFeature {
@@ -137,12 +139,13 @@ func TestWhatIsNotThereIsUnsupported(t *testing.T) {
 	}
 }
 
-// An insecure node serves everybody, and its connection string is all that a client needs.
+// An insecure node serves every client, and a client needs only its connection string.
 func TestInsecureNode(t *testing.T) {
 	cfg := memoryConfig()
 	cfg.Insecure = true
 	n := startNode(t, cfg)
-	if c := n.Connection(); c.Username != "" || c.Password != "" || c.RootCAs != nil || c.ConnectionString() != "esdb://"+c.Addr+"?tls=false" {
+	if c := n.Connection(); c.Username != "" || c.Password != "" || c.RootCAs != nil ||
+		c.ConnectionString() != "esdb://"+c.Addr+"?tls=false" {
 		t.Fatalf("connection %+v", c)
 	}
 	conf, err := esdb.ParseConnectionString(n.Connection().ConnectionString())
@@ -168,8 +171,9 @@ func TestInsecureNode(t *testing.T) {
 	}
 }
 
-// A node without TLS is refused where others could reach it, and where it was given secrets that it would not use.
-func TestInsecureNodeIsRefused(t *testing.T) {
+// A node without TLS does not start if other machines could reach it, or if it is configured with
+// secrets that it would not use.
+func TestInsecureNode_Refused(t *testing.T) {
 	some := &tls.Certificate{}
 	for name, change := range map[string]func(*Config){
 		"on all addresses":   func(c *Config) { c.Addr = "0.0.0.0:0" },
@@ -192,7 +196,8 @@ func TestInsecureNodeIsRefused(t *testing.T) {
 	}
 }
 
-// A certificate and a password that are given stay the same over restarts, and clients reach the node under the name that the certificate bears.
+// A configured certificate and password stay the same over restarts, and clients reach the node
+// under the name in the certificate.
 func TestConfiguredIdentity(t *testing.T) {
 	made, err := newCertificate(newLoopback(t))
 	if err != nil {

@@ -11,6 +11,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
+	"github.com/annals-project/annals/eventstore/node/wire"
 )
 
 // outcome is what a client learns of an append.
@@ -19,7 +22,8 @@ type outcome struct {
 	revision int64  // of the last event, or the current one where the expectation was wrong
 }
 
-// The rules of expected revisions and of repeated appends, each against a stream that holds events a0 a1 a2.
+// Each case checks a rule of expected revisions or repeated appends, against a stream that holds
+// the events a0, a1 and a2.
 func TestExpectedRevision(t *testing.T) {
 	a := newEvents(3)
 	fresh := newEvents(3)
@@ -32,7 +36,7 @@ func TestExpectedRevision(t *testing.T) {
 		soft     bool // it was deleted softly
 		gone     bool // it was tombstoned
 		restart  bool // the node forgot what it wrote lately
-		expected expectation
+		expected storage.Expectation
 		events   []event
 		want     outcome
 	}{
@@ -121,7 +125,7 @@ func TestExpectedRevision(t *testing.T) {
 			case resp.GetWrongExpectedVersion() != nil:
 				got = outcome{"wrong", int64(resp.GetWrongExpectedVersion().GetCurrentRevision())}
 				if resp.GetWrongExpectedVersion().GetCurrentNoStream() != nil {
-					got.revision = noStream
+					got.revision = storage.NoStream
 				}
 			case resp.GetSuccess().GetNoPosition() != nil:
 				got = outcome{"nothing", int64(resp.GetSuccess().GetCurrentRevision())}
@@ -130,7 +134,8 @@ func TestExpectedRevision(t *testing.T) {
 			default:
 				got = outcome{"again", int64(resp.GetSuccess().GetCurrentRevision())}
 				if want := last - 2 + uint64(got.revision); resp.GetSuccess().GetPosition().GetCommitPosition() != want {
-					t.Errorf("again: position %d, want that of the original, %d", resp.GetSuccess().GetPosition().GetCommitPosition(), want)
+					t.Errorf("again: position %d, want that of the original, %d", resp.GetSuccess().GetPosition().GetCommitPosition(),
+						want)
 				}
 			}
 			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(outcome{})); diff != "" {
@@ -143,8 +148,8 @@ func TestExpectedRevision(t *testing.T) {
 	}
 }
 
-// The expectation that failed is named in the answer, in both its forms.
-func TestWrongExpectedVersionSaysWhatWasExpected(t *testing.T) {
+// The answer names the expectation that failed, in both forms.
+func TestAppend_WrongExpectedVersion(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	c.append("s", none, newEvents(1)...)
 	resp, err := c.tryAppend(testContext(t), "s", at(7), newEvents(1)...)
@@ -152,7 +157,9 @@ func TestWrongExpectedVersionSaysWhatWasExpected(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := resp.GetWrongExpectedVersion()
-	if w.GetExpectedRevision() != 7 || w.GetExpectedRevision_20_6_0() != 7 || w.GetCurrentRevision() != 0 || w.GetCurrentRevision_20_6_0() != 0 || w.GetCurrentNoStream() != nil {
+	if w.GetExpectedRevision() != 7 || w.GetExpectedRevision_20_6_0() != 7 || w.GetCurrentRevision() != 0 ||
+		w.GetCurrentRevision_20_6_0() != 0 ||
+		w.GetCurrentNoStream() != nil {
 		t.Errorf("got %v", w)
 	}
 	resp, err = c.tryAppend(testContext(t), "s", none, newEvents(1)...)
@@ -164,8 +171,9 @@ func TestWrongExpectedVersionSaysWhatWasExpected(t *testing.T) {
 	}
 }
 
-// An append beyond the limit is refused whole, and only after its last message, so that the client reads why.
-func TestAppendLimit(t *testing.T) {
+// An append beyond the limit is refused as a whole, and only after its last message, so that the
+// client reads the reason.
+func TestAppend_Limit(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	exactly := event{id: uuid.New(), typ: "ab", data: strings.Repeat("x", maxAppend-8), meta: "meta"}
 	c.append("s", none, exactly)
@@ -185,7 +193,8 @@ func TestAppendLimit(t *testing.T) {
 		}
 	}
 	_, err = call.CloseAndRecv()
-	if status.Code(err) != codes.InvalidArgument || !strings.Contains(message(err), "Maximum Append Size of 1048576 Exceeded") {
+	if status.Code(err) != codes.InvalidArgument ||
+		!strings.Contains(message(err), "Maximum Append Size of 1048576 Exceeded") {
 		t.Errorf("got %v", err)
 	}
 	want := metadata.Pairs("exception", "maximum-append-size-exceeded", "maximum-append-size", "1048576")
@@ -197,13 +206,13 @@ func TestAppendLimit(t *testing.T) {
 	}
 }
 
-// What is no event is refused, and names what is missing.
-func TestAppendRefusesWhatIsNoEvent(t *testing.T) {
+// An incomplete event is refused, and the refusal names what is missing.
+func TestAppend_InvalidEvent(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	noType := newEvent("{}").message()
-	delete(noType.GetProposedMessage().Metadata, keyType)
+	delete(noType.GetProposedMessage().Metadata, wire.KeyType)
 	noContentType := newEvent("{}").message()
-	delete(noContentType.GetProposedMessage().Metadata, keyContentType)
+	delete(noContentType.GetProposedMessage().Metadata, wire.KeyContentType)
 	emptyType := newEvent("{}")
 	emptyType.typ = ""
 	noID := newEvent("{}")
@@ -250,7 +259,7 @@ func TestAppendRefusesWhatIsNoEvent(t *testing.T) {
 }
 
 // An id may be sent as text.
-func TestAppendTakesTextIDs(t *testing.T) {
+func TestAppend_TextIDs(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	id := uuid.New()
 	msg := newEvent("{}").message()
@@ -273,8 +282,8 @@ func TestAppendTakesTextIDs(t *testing.T) {
 	}
 }
 
-// More large appends at once than there are places all come through: none waits for one that waits for it.
-func TestLargeAppendsWaitTheirTurn(t *testing.T) {
+// More large appends at once than there are places all succeed, without a deadlock.
+func TestAppend_LargeOnesQueue(t *testing.T) {
 	n := startNode(t, memoryConfig())
 	c := dial(t, n)
 	var wg sync.WaitGroup

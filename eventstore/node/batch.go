@@ -11,24 +11,27 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
 )
 
-// batchPatience is how long an append of a BatchAppend call may take, from its first part to its answer, where its
-// client sets no shorter time.
-const batchPatience = 30 * time.Second
+// maxBatchTime bounds an append of a BatchAppend call, from its first part to its answer. Clients
+// may set a shorter time.
+const maxBatchTime = 30 * time.Second
 
 // batch is one append of a BatchAppend call.
 type batch struct {
 	correlation *shared.UUID
-	request     *request
+	request     *storage.Request
 	size        int
-	// deadline is when its client gives it up.
+	// deadline is when its client stops waiting.
 	deadline time.Time
-	// refused is why it is not written.
+	// refused is the reason why it is not written; nil if it may be.
 	refused *status.Status
-	place   place
+	slot    largeSlot
 
-	// While it is there in part: when it is given up, and what it counts towards the memory of its call.
+	// While parts are missing: when it expires, and how many bytes it counts towards the memory of
+	// its call.
 	expiry *time.Timer
 	held   int
 	// answered is set once an answer is on its way.
@@ -38,21 +41,21 @@ type batch struct {
 func newBatch(correlation *shared.UUID, o *streams.BatchAppendReq_Options) *batch {
 	a := &batch{
 		correlation: correlation, deadline: deadlineOf(o, time.Now()),
-		request: &request{kind: kindAppend, stream: string(o.GetStreamIdentifier().GetStreamName())},
+		request: &storage.Request{Kind: storage.KindAppend, Stream: string(o.GetStreamIdentifier().GetStreamName())},
 	}
 	switch e := o.GetExpectedStreamPosition().(type) {
 	case *streams.BatchAppendReq_Options_StreamPosition:
-		a.request.expected = exact(e.StreamPosition)
+		a.request.Expected = exact(e.StreamPosition)
 	case *streams.BatchAppendReq_Options_NoStream:
-		a.request.expected = expectation{revision: noStream}
+		a.request.Expected = storage.Expectation{Revision: storage.NoStream}
 	case *streams.BatchAppendReq_Options_Any:
-		a.request.expected.kind = expectAny
+		a.request.Expected.Kind = storage.ExpectAny
 	case *streams.BatchAppendReq_Options_StreamExists:
-		a.request.expected.kind = expectExists
+		a.request.Expected.Kind = storage.ExpectExists
 	default:
 		a.refuse(statusBadRequest("an append says which revision it expects"))
 	}
-	if err := writable(a.request.stream); err != nil {
+	if err := writable(a.request.Stream); err != nil {
 		a.refuse(statusBadRequest(err.Error()))
 	}
 	if !time.Now().Before(a.deadline) {
@@ -61,10 +64,10 @@ func newBatch(correlation *shared.UUID, o *streams.BatchAppendReq_Options) *batc
 	return a
 }
 
-// deadlineOf reads the deadline in either of its forms. The Node.js client sends a point in time as a duration: that is
-// one without end, and batchPatience bounds it.
+// deadlineOf reads the deadline in either of its forms. The Node.js client sends a point in time as
+// a duration: that is practically unlimited, and maxBatchTime bounds it.
 func deadlineOf(o *streams.BatchAppendReq_Options, now time.Time) time.Time {
-	deadline := now.Add(batchPatience)
+	deadline := now.Add(maxBatchTime)
 	asked := deadline
 	switch d := o.GetDeadlineOption().(type) {
 	case *streams.BatchAppendReq_Options_Deadline:
@@ -78,13 +81,13 @@ func deadlineOf(o *streams.BatchAppendReq_Options, now time.Time) time.Time {
 	return deadline
 }
 
-// add takes events into the append. What is wrong with one of them refuses all.
+// add adds events to the append. One invalid event refuses all.
 func (a *batch) add(events []*streams.BatchAppendReq_ProposedMessage) {
 	for _, m := range events {
 		if a.refused != nil {
 			return
 		}
-		p, size, err := proposedFrom(a.request.stream, m)
+		p, size, err := proposedFrom(a.request.Stream, m)
 		switch {
 		case err != nil:
 			a.refuse(statusBadRequest(err.Error()))
@@ -92,52 +95,53 @@ func (a *batch) add(events []*streams.BatchAppendReq_ProposedMessage) {
 			a.refuse(statusTooLarge(maxAppend))
 		default:
 			a.size += size
-			a.request.events = append(a.request.events, p)
+			a.request.Events = append(a.request.Events, p)
 		}
 	}
 }
 
-// refuse keeps the first reason and nothing of the events.
+// refuse records the first reason and drops the events.
 func (a *batch) refuse(why *status.Status) {
 	if a.refused == nil {
-		a.refused, a.request.events = why, nil
+		a.refused, a.request.Events = why, nil
 	}
 }
 
-// response says what became of an append that was decided.
-func (a *batch) response(d decision) *streams.BatchAppendResp {
-	switch d.verdict {
-	case streamDeleted:
-		return a.error(statusStreamDeleted(a.request.stream))
-	case wrongVersion:
-		return a.error(statusWrongVersion(a.request.expected, d.revision))
+// response returns the answer for a decision.
+func (a *batch) response(d storage.Decision) *streams.BatchAppendResp {
+	switch d.Verdict {
+	case storage.StreamDeleted:
+		return a.error(statusStreamDeleted(a.request.Stream))
+	case storage.WrongVersion:
+		return a.error(statusWrongVersion(a.request.Expected, d.Revision))
 	default:
 		return a.success(d)
 	}
 }
 
-func (a *batch) success(d decision) *streams.BatchAppendResp {
+func (a *batch) success(d storage.Decision) *streams.BatchAppendResp {
 	success := &streams.BatchAppendResp_Success{
-		CurrentRevisionOption: &streams.BatchAppendResp_Success_CurrentRevision{CurrentRevision: uint64(d.revision)},
+		CurrentRevisionOption: &streams.BatchAppendResp_Success_CurrentRevision{CurrentRevision: uint64(d.Revision)},
 		PositionOption:        &streams.BatchAppendResp_Success_NoPosition{NoPosition: &emptypb.Empty{}},
 	}
-	if d.revision < 0 {
+	if d.Revision < 0 {
 		success.CurrentRevisionOption = &streams.BatchAppendResp_Success_NoStream{NoStream: &emptypb.Empty{}}
 	}
-	if d.position != 0 {
+	if d.Position != 0 {
 		success.PositionOption = &streams.BatchAppendResp_Success_Position{
-			Position: &shared.AllStreamPosition{CommitPosition: d.position, PreparePosition: d.position},
+			Position: &shared.AllStreamPosition{CommitPosition: d.Position, PreparePosition: d.Position},
 		}
 	}
 	return &streams.BatchAppendResp{
-		CorrelationId: a.correlation, StreamIdentifier: nameOf(a.request.stream),
+		CorrelationId: a.correlation, StreamIdentifier: nameOf(a.request.Stream),
 		Result: &streams.BatchAppendResp_Success_{Success: success},
 	}
 }
 
 func (a *batch) error(why *status.Status) *streams.BatchAppendResp {
 	return &streams.BatchAppendResp{
-		CorrelationId: a.correlation, StreamIdentifier: nameOf(a.request.stream), Result: &streams.BatchAppendResp_Error{Error: why.Proto()},
+		CorrelationId: a.correlation, StreamIdentifier: nameOf(a.request.Stream),
+		Result: &streams.BatchAppendResp_Error{Error: why.Proto()},
 	}
 }
 
@@ -145,7 +149,8 @@ func nameOf(stream string) *shared.StreamIdentifier {
 	return &shared.StreamIdentifier{StreamName: []byte(stream)}
 }
 
-// statusOf says why an append was not decided. Where its outcome is open, the code is the one that Append ends with.
+// statusOf returns the status of an append without a decision. If its outcome is unknown, the code
+// is that of a failed Append.
 func (n *Node) statusOf(err error) *status.Status {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return statusTimeout()
@@ -154,21 +159,27 @@ func (n *Node) statusOf(err error) *status.Status {
 	return detailed(answer.Code(), answer.Message(), &emptypb.Empty{})
 }
 
-func statusWrongVersion(expected expectation, current int64) *status.Status {
+func statusWrongVersion(expected storage.Expectation, current int64) *status.Status {
 	empty := &emptypb.Empty{}
-	w := &shared.WrongExpectedVersion{CurrentStreamRevisionOption: &shared.WrongExpectedVersion_CurrentNoStream{CurrentNoStream: empty}}
+	w := &shared.WrongExpectedVersion{
+		CurrentStreamRevisionOption: &shared.WrongExpectedVersion_CurrentNoStream{CurrentNoStream: empty},
+	}
 	if current >= 0 {
-		w.CurrentStreamRevisionOption = &shared.WrongExpectedVersion_CurrentStreamRevision{CurrentStreamRevision: uint64(current)}
+		w.CurrentStreamRevisionOption = &shared.WrongExpectedVersion_CurrentStreamRevision{
+			CurrentStreamRevision: uint64(current),
+		}
 	}
 	switch {
-	case expected.kind == expectAny:
+	case expected.Kind == storage.ExpectAny:
 		w.ExpectedStreamPositionOption = &shared.WrongExpectedVersion_ExpectedAny{ExpectedAny: empty}
-	case expected.kind == expectExists:
+	case expected.Kind == storage.ExpectExists:
 		w.ExpectedStreamPositionOption = &shared.WrongExpectedVersion_ExpectedStreamExists{ExpectedStreamExists: empty}
-	case expected.revision == noStream:
+	case expected.Revision == storage.NoStream:
 		w.ExpectedStreamPositionOption = &shared.WrongExpectedVersion_ExpectedNoStream{ExpectedNoStream: empty}
 	default:
-		w.ExpectedStreamPositionOption = &shared.WrongExpectedVersion_ExpectedStreamPosition{ExpectedStreamPosition: uint64(expected.revision)}
+		w.ExpectedStreamPositionOption = &shared.WrongExpectedVersion_ExpectedStreamPosition{
+			ExpectedStreamPosition: uint64(expected.Revision),
+		}
 	}
 	return detailed(codes.AlreadyExists, "WrongExpectedVersion", w)
 }
@@ -178,7 +189,8 @@ func statusStreamDeleted(stream string) *status.Status {
 }
 
 func statusTooLarge(limit uint32) *status.Status {
-	return detailed(codes.InvalidArgument, "MaximumAppendSizeExceeded", &shared.MaximumAppendSizeExceeded{MaxAppendSize: limit})
+	return detailed(codes.InvalidArgument, "MaximumAppendSizeExceeded",
+		&shared.MaximumAppendSizeExceeded{MaxAppendSize: limit})
 }
 
 func statusBadRequest(message string) *status.Status {
@@ -193,7 +205,7 @@ func statusBusy() *status.Status {
 	return detailed(codes.Unavailable, "Server Is Busy", &emptypb.Empty{})
 }
 
-// detailed is a status as clients of BatchAppend tell them apart: by the type of its details.
+// detailed returns a status as clients of BatchAppend distinguish them: by the type of its details.
 func detailed(code codes.Code, message string, details protoadapt.MessageV1) *status.Status {
 	s, err := status.New(code, message).WithDetails(details)
 	if err != nil { // messages of our own making

@@ -12,8 +12,9 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// What a call holds in parts is bounded; beyond that an append is refused, and its memory is free again for others.
-func TestBatchAppendPartsAreBounded(t *testing.T) {
+// The parts that a call holds in memory are bounded. An append beyond the bound is refused, and its
+// memory is free again for others.
+func TestBatchAppend_PartsBounded(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	b := c.batchAppend()
 	big := strings.Repeat("x", maxAppend-64)
@@ -47,8 +48,8 @@ func TestBatchAppendPartsAreBounded(t *testing.T) {
 	b.end()
 }
 
-// A part that names no append ends the call, after the answers to what came before it.
-func TestBatchAppendWithoutAnID(t *testing.T) {
+// A part that names no append ends the call, after the answers to the earlier parts.
+func TestBatchAppend_WithoutID(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	for _, id := range []*shared.UUID{nil, {}, textID("not a uuid")} {
 		b := c.batchAppend()
@@ -65,8 +66,8 @@ func TestBatchAppendWithoutAnID(t *testing.T) {
 	}
 }
 
-// A node that closes ends the call; what it answered is there after the restart.
-func TestBatchAppendEndsWithTheNode(t *testing.T) {
+// A node that closes ends the call. Acknowledged appends are there after the restart.
+func TestBatchAppend_NodeCloses(t *testing.T) {
 	cfg := memoryConfig()
 	n := startNode(t, cfg)
 	b := dial(t, n).batchAppend()
@@ -85,8 +86,9 @@ func TestBatchAppendEndsWithTheNode(t *testing.T) {
 	}
 }
 
-// A client that leaves takes along what it had not finished, and gives back the places of its large appends.
-func TestBatchAppendGivesItsPlacesBack(t *testing.T) {
+// When a client disconnects, its unfinished appends are dropped and the places of its large appends
+// are free again.
+func TestBatchAppend_ClientDisconnects(t *testing.T) {
 	n := startNode(t, memoryConfig())
 	c := dial(t, n)
 	big := strings.Repeat("x", smallAppend+1)

@@ -14,120 +14,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
+	"github.com/annals-project/annals/eventstore/node/wire"
 )
 
-// batchCall is a BatchAppend call of a test.
-type batchCall struct {
-	t    tester
-	call streams.Streams_BatchAppendClient
-}
-
-func (c client) batchAppend() batchCall {
-	c.t.Helper()
-	call, err := c.BatchAppend(testContext(c.t))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return batchCall{c.t, call}
-}
-
-func (b batchCall) send(part *streams.BatchAppendReq) {
-	b.t.Helper()
-	if err := b.call.Send(part); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-func (b batchCall) receive() *streams.BatchAppendResp {
-	b.t.Helper()
-	resp, err := b.call.Recv()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return resp
-}
-
-// end closes the sending side and expects no further answer.
-func (b batchCall) end() {
-	b.t.Helper()
-	if err := b.call.CloseSend(); err != nil {
-		b.t.Fatal(err)
-	}
-	if resp, err := b.call.Recv(); !errors.Is(err, io.EOF) {
-		b.t.Fatalf("one more answer: %v, %v", resp, err)
-	}
-}
-
-// one sends an append and receives its answer.
-func (b batchCall) one(part *streams.BatchAppendReq) *streams.BatchAppendResp {
-	b.t.Helper()
-	b.send(part)
-	resp := b.receive()
-	if !proto.Equal(resp.GetCorrelationId(), part.GetCorrelationId()) {
-		b.t.Fatalf("answer to %v, want %v", resp.GetCorrelationId(), part.GetCorrelationId())
-	}
-	return resp
-}
-
-// part is a whole append with an id of its own; options is nil for a later part.
-func part(stream string, expected expectation, events ...event) *streams.BatchAppendReq {
-	o := &streams.BatchAppendReq_Options{StreamIdentifier: nameOf(stream)}
-	switch {
-	case expected.kind == expectAny:
-		o.ExpectedStreamPosition = &streams.BatchAppendReq_Options_Any{Any: &emptypb.Empty{}}
-	case expected.kind == expectExists:
-		o.ExpectedStreamPosition = &streams.BatchAppendReq_Options_StreamExists{StreamExists: &emptypb.Empty{}}
-	case expected.revision < 0:
-		o.ExpectedStreamPosition = &streams.BatchAppendReq_Options_NoStream{NoStream: &emptypb.Empty{}}
-	default:
-		o.ExpectedStreamPosition = &streams.BatchAppendReq_Options_StreamPosition{StreamPosition: uint64(expected.revision)}
-	}
-	return &streams.BatchAppendReq{CorrelationId: structuredID(uuid.New()), Options: o, ProposedMessages: batchMessages(events), IsFinal: true}
-}
-
-// more is a later part of an append.
-func more(of *streams.BatchAppendReq, final bool, events ...event) *streams.BatchAppendReq {
-	return &streams.BatchAppendReq{CorrelationId: of.GetCorrelationId(), ProposedMessages: batchMessages(events), IsFinal: final}
-}
-
-func batchMessages(events []event) []*streams.BatchAppendReq_ProposedMessage {
-	var out []*streams.BatchAppendReq_ProposedMessage
-	for _, e := range events {
-		m := e.message().GetProposedMessage()
-		out = append(out, &streams.BatchAppendReq_ProposedMessage{Id: m.GetId(), Metadata: m.GetMetadata(), CustomMetadata: m.GetCustomMetadata(), Data: m.GetData()})
-	}
-	return out
-}
-
-func unfinished(p *streams.BatchAppendReq) *streams.BatchAppendReq {
-	p.IsFinal = false
-	return p
-}
-
-// detail is what a refusal says.
-func detail(t tester, resp *streams.BatchAppendResp) (codes.Code, proto.Message) {
-	t.Helper()
-	if resp.GetError() == nil {
-		t.Fatalf("not refused: %v", resp)
-	}
-	s := status.FromProto(resp.GetError())
-	if len(s.Details()) != 1 {
-		t.Fatalf("details %v", s.Details())
-	}
-	m, ok := s.Details()[0].(proto.Message)
-	if !ok {
-		t.Fatalf("detail %v", s.Details()[0])
-	}
-	return s.Code(), m
-}
-
-// Appends of one call are answered each by its own id, and stand in the log as Append would have put them.
+// Each append of a call is answered under its own id, and the log holds the same events as after
+// Append.
 func TestBatchAppend(t *testing.T) {
 	n := startNode(t, memoryConfig())
 	c := dial(t, n)
@@ -138,13 +36,15 @@ func TestBatchAppend(t *testing.T) {
 		CorrelationId: resp.GetCorrelationId(), StreamIdentifier: nameOf("s"),
 		Result: &streams.BatchAppendResp_Success_{Success: &streams.BatchAppendResp_Success{
 			CurrentRevisionOption: &streams.BatchAppendResp_Success_CurrentRevision{CurrentRevision: 2},
-			PositionOption:        &streams.BatchAppendResp_Success_Position{Position: &shared.AllStreamPosition{CommitPosition: lastPosition(c), PreparePosition: lastPosition(c)}},
+			PositionOption: &streams.BatchAppendResp_Success_Position{
+				Position: &shared.AllStreamPosition{CommitPosition: lastPosition(c), PreparePosition: lastPosition(c)},
+			},
 		}},
 	}
 	if diff := cmp.Diff(want, resp, protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}
-	for _, expected := range []expectation{at(2), anyRevision, existing} {
+	for _, expected := range []storage.Expectation{at(2), anyRevision, existing} {
 		if got := b.one(part("s", expected, newEvents(1)...)); got.GetSuccess() == nil {
 			t.Errorf("expected %v: %v", expected, got)
 		}
@@ -160,8 +60,9 @@ func TestBatchAppend(t *testing.T) {
 	}
 }
 
-// Many appends are under way at once and to one stream, each at the revision that the one before it makes: they are decided in order.
-func TestBatchAppendPipelines(t *testing.T) {
+// Many appends to one stream are under way at once, each at the revision that the previous one
+// makes. They are decided in order.
+func TestBatchAppend_Pipelines(t *testing.T) {
 	const appends = 3 * batchAnswers
 	n := startNode(t, memoryConfig())
 	c := dial(t, n)
@@ -187,7 +88,8 @@ func TestBatchAppendPipelines(t *testing.T) {
 	}()
 	for i := range appends {
 		resp := b.receive()
-		if !proto.Equal(resp.GetCorrelationId(), ids[i]) || resp.GetSuccess().GetCurrentRevision() != uint64(i) || resp.GetSuccess() == nil {
+		if !proto.Equal(resp.GetCorrelationId(), ids[i]) || resp.GetSuccess().GetCurrentRevision() != uint64(i) ||
+			resp.GetSuccess() == nil {
 			t.Fatalf("answer %d: %v", i, resp)
 		}
 	}
@@ -202,8 +104,8 @@ func TestBatchAppendPipelines(t *testing.T) {
 	}
 }
 
-// An append may come in parts, between parts of others; it is written whole with its last part.
-func TestBatchAppendInParts(t *testing.T) {
+// An append may arrive in parts, between parts of others. Its last part writes it as a whole.
+func TestBatchAppend_InParts(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	b := c.batchAppend()
 	one, two := newEvents(3), newEvents(2)
@@ -216,11 +118,13 @@ func TestBatchAppendInParts(t *testing.T) {
 		t.Errorf("an append was written in part: %v", got)
 	}
 	b.send(more(second, true))
-	if got := b.receive(); got.GetSuccess().GetCurrentRevision() != 1 || string(got.GetStreamIdentifier().GetStreamName()) != "two" {
+	if got := b.receive(); got.GetSuccess().GetCurrentRevision() != 1 ||
+		string(got.GetStreamIdentifier().GetStreamName()) != "two" {
 		t.Errorf("got %v", got)
 	}
 	b.send(more(first, true, one[2]))
-	if got := b.receive(); got.GetSuccess().GetCurrentRevision() != 2 || string(got.GetStreamIdentifier().GetStreamName()) != "one" {
+	if got := b.receive(); got.GetSuccess().GetCurrentRevision() != 2 ||
+		string(got.GetStreamIdentifier().GetStreamName()) != "one" {
 		t.Errorf("got %v", got)
 	}
 	// A part of an append that nobody began is passed over.
@@ -234,7 +138,7 @@ func TestBatchAppendInParts(t *testing.T) {
 }
 
 // Each refusal has the code and the details of the server, and the call goes on.
-func TestBatchAppendRefusals(t *testing.T) {
+func TestBatchAppend_Refusals(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	c.append("s", none, newEvents(3)...)
 	c.append("gone", none, newEvents(1)...)
@@ -243,7 +147,9 @@ func TestBatchAppendRefusals(t *testing.T) {
 	c.delete("hidden", anyRevision)
 
 	wrong := func(current int64, w *shared.WrongExpectedVersion) *shared.WrongExpectedVersion {
-		w.CurrentStreamRevisionOption = &shared.WrongExpectedVersion_CurrentStreamRevision{CurrentStreamRevision: uint64(current)}
+		w.CurrentStreamRevisionOption = &shared.WrongExpectedVersion_CurrentStreamRevision{
+			CurrentStreamRevision: uint64(current),
+		}
 		if current < 0 {
 			w.CurrentStreamRevisionOption = &shared.WrongExpectedVersion_CurrentNoStream{CurrentNoStream: &emptypb.Empty{}}
 		}
@@ -252,14 +158,16 @@ func TestBatchAppendRefusals(t *testing.T) {
 	badID := part("s", anyRevision, newEvents(1)...)
 	badID.ProposedMessages[0].Id = textID("not a uuid")
 	noType := part("s", anyRevision, newEvents(2)...)
-	delete(noType.ProposedMessages[1].Metadata, keyType)
+	delete(noType.ProposedMessages[1].Metadata, wire.KeyType)
 	nilID := part("s", anyRevision, event{typ: "t", data: "{}"})
 	expects := part("s", anyRevision, newEvents(1)...)
 	expects.Options.ExpectedStreamPosition = nil
 	unnamed := part("s", anyRevision, newEvents(1)...)
 	unnamed.Options.StreamIdentifier = nil
 	past := part("s", anyRevision, newEvents(1)...)
-	past.Options.DeadlineOption = &streams.BatchAppendReq_Options_Deadline_21_10_0{Deadline_21_10_0: timestamppb.New(time.Now().Add(-time.Second))}
+	past.Options.DeadlineOption = &streams.BatchAppendReq_Options_Deadline_21_10_0{
+		Deadline_21_10_0: timestamppb.New(time.Now().Add(-time.Second)),
+	}
 	noTime := part("s", anyRevision, newEvents(1)...)
 	noTime.Options.DeadlineOption = &streams.BatchAppendReq_Options_Deadline{Deadline: durationpb.New(0)}
 	half := strings.Repeat("x", maxAppend/2)
@@ -281,15 +189,42 @@ func TestBatchAppendRefusals(t *testing.T) {
 		{"no stream", part("s", none, newEvents(1)...), codes.AlreadyExists, wrong(2, &shared.WrongExpectedVersion{
 			ExpectedStreamPositionOption: &shared.WrongExpectedVersion_ExpectedNoStream{ExpectedNoStream: &emptypb.Empty{}},
 		})},
-		{"a stream that is not there", part("new", existing, newEvents(1)...), codes.AlreadyExists, wrong(-1, &shared.WrongExpectedVersion{
-			ExpectedStreamPositionOption: &shared.WrongExpectedVersion_ExpectedStreamExists{ExpectedStreamExists: &emptypb.Empty{}},
-		})},
-		{"a known id before a new one", part("known", anyRevision, known, newEvent("{}")), codes.AlreadyExists, wrong(0, &shared.WrongExpectedVersion{
-			ExpectedStreamPositionOption: &shared.WrongExpectedVersion_ExpectedAny{ExpectedAny: &emptypb.Empty{}},
-		})},
-		{"a tombstone", part("gone", anyRevision, newEvents(1)...), codes.NotFound, &shared.StreamDeleted{StreamIdentifier: nameOf("gone")}},
-		{"a deleted stream", part("hidden", existing, newEvents(1)...), codes.NotFound, &shared.StreamDeleted{StreamIdentifier: nameOf("hidden")}},
-		{"too large", part("s", anyRevision, newEvent(half), newEvent(half)), codes.InvalidArgument, &shared.MaximumAppendSizeExceeded{MaxAppendSize: maxAppend}},
+		{
+			"a stream that is not there",
+			part("new", existing, newEvents(1)...),
+			codes.AlreadyExists,
+			wrong(-1, &shared.WrongExpectedVersion{
+				ExpectedStreamPositionOption: &shared.WrongExpectedVersion_ExpectedStreamExists{
+					ExpectedStreamExists: &emptypb.Empty{},
+				},
+			}),
+		},
+		{
+			"a known id before a new one",
+			part("known", anyRevision, known, newEvent("{}")),
+			codes.AlreadyExists,
+			wrong(0, &shared.WrongExpectedVersion{
+				ExpectedStreamPositionOption: &shared.WrongExpectedVersion_ExpectedAny{ExpectedAny: &emptypb.Empty{}},
+			}),
+		},
+		{
+			"a tombstone",
+			part("gone", anyRevision, newEvents(1)...),
+			codes.NotFound,
+			&shared.StreamDeleted{StreamIdentifier: nameOf("gone")},
+		},
+		{
+			"a deleted stream",
+			part("hidden", existing, newEvents(1)...),
+			codes.NotFound,
+			&shared.StreamDeleted{StreamIdentifier: nameOf("hidden")},
+		},
+		{
+			"too large",
+			part("s", anyRevision, newEvent(half), newEvent(half)),
+			codes.InvalidArgument,
+			&shared.MaximumAppendSizeExceeded{MaxAppendSize: maxAppend},
+		},
 		{"an id that is none", badID, codes.InvalidArgument, &shared.BadRequest{Message: "the id of an event is a uuid"}},
 		{"an event without a type", noType, codes.InvalidArgument, &shared.BadRequest{Message: "Required Metadata Property 'type' is missing"}},
 		{"an event without an id", nilID, codes.InvalidArgument, &shared.BadRequest{Message: "an event has an id and a type"}},
@@ -308,7 +243,9 @@ func TestBatchAppendRefusals(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got, protocmp.Transform()); diff != "" || code != tt.code {
 				t.Errorf("code %v, want %v: %s", code, tt.code, diff)
 			}
-			if name := resp.GetStreamIdentifier().GetStreamName(); string(name) != string(tt.part.GetOptions().GetStreamIdentifier().GetStreamName()) {
+			if name := resp.GetStreamIdentifier().GetStreamName(); string(name) != string(
+				tt.part.GetOptions().GetStreamIdentifier().GetStreamName(),
+			) {
 				t.Errorf("answer about stream %q", name)
 			}
 		})
@@ -322,8 +259,8 @@ func TestBatchAppendRefusals(t *testing.T) {
 	b.end()
 }
 
-// What is refused is answered once, whatever parts of it still come.
-func TestBatchAppendAnswersOnce(t *testing.T) {
+// A refused append is answered once, even if more of its parts arrive.
+func TestBatchAppend_OneAnswer(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	b := c.batchAppend()
 	large := unfinished(part("s", none, newEvent(strings.Repeat("x", maxAppend))))
@@ -348,8 +285,8 @@ func TestBatchAppendAnswersOnce(t *testing.T) {
 	}
 }
 
-// An append whose last part does not come by its deadline is answered without it.
-func TestBatchAppendExpires(t *testing.T) {
+// An append whose last part does not arrive by the deadline is answered then.
+func TestBatchAppend_Expires(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	b := c.batchAppend()
 	p := unfinished(part("s", none, newEvents(1)...))
@@ -365,10 +302,10 @@ func TestBatchAppendExpires(t *testing.T) {
 	}
 }
 
-// The deadline of the Node.js client is a point in time in the place of a duration.
-func TestBatchAppendDeadlines(t *testing.T) {
+// The Node.js client sends a point in time as its deadline, in the field of a duration.
+func TestBatchAppend_Deadlines(t *testing.T) {
 	now := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
-	latest := now.Add(batchPatience)
+	latest := now.Add(maxBatchTime)
 	for name, tt := range map[string]struct {
 		options *streams.BatchAppendReq_Options
 		want    time.Time
@@ -386,11 +323,11 @@ func TestBatchAppendDeadlines(t *testing.T) {
 	}
 }
 
-// The rules of repetition are those of Append, across both forms.
-func TestBatchAppendIsIdempotent(t *testing.T) {
+// A repeated append is recognized as in Append, also if it was first sent the other way.
+func TestBatchAppend_Idempotent(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	b := c.batchAppend()
-	for i, expected := range []expectation{none, anyRevision} {
+	for i, expected := range []storage.Expectation{none, anyRevision} {
 		stream, events := fmt.Sprintf("s%d", i), newEvents(3)
 		first := b.one(part(stream, expected, events...)).GetSuccess()
 		c.append(stream, at(2), newEvents(1)...)
@@ -398,7 +335,8 @@ func TestBatchAppendIsIdempotent(t *testing.T) {
 		if diff := cmp.Diff(first, again, protocmp.Transform()); diff != "" || first == nil {
 			t.Error(diff)
 		}
-		if revision, position := c.append(stream, expected, events...); revision != 2 || position != first.GetPosition().GetCommitPosition() {
+		if revision, position := c.append(stream, expected, events...); revision != 2 ||
+			position != first.GetPosition().GetCommitPosition() {
 			t.Errorf("over Append: revision %d at %d", revision, position)
 		}
 		if got := c.read(ofStream(stream)); len(got) != 4 {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -13,10 +14,12 @@ import (
 
 	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/node/storage"
 )
 
 // benchData is an event body of the size that a short text has.
@@ -24,7 +27,8 @@ var benchData = `{"text":"` + strings.Repeat("x", 500) + `"}`
 
 var benchCallers = []int{1, 8, 32, 128}
 
-// BenchmarkAppend is one event an append, each to a stream of its own, through a raw client over TLS, on the disk of the test.
+// BenchmarkAppend appends one event at a time, each to a separate stream, through a raw client over
+// TLS, on the disk of the test.
 func BenchmarkAppend(b *testing.B) {
 	for _, callers := range benchCallers {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
@@ -64,7 +68,7 @@ func serviceAppend(b *testing.B, fs vfs.FS) {
 	}
 }
 
-// BenchmarkServiceRead is the look at the last event of a stream that every decision begins with.
+// BenchmarkServiceRead reads the last event of a stream, as every decision does first.
 func BenchmarkServiceRead(b *testing.B) {
 	for _, callers := range []int{1, 32} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
@@ -88,7 +92,8 @@ func BenchmarkServiceRead(b *testing.B) {
 	}
 }
 
-// BenchmarkAppendLarge is one chunk of a large content an append: 512 KiB that do not compress.
+// BenchmarkAppendLarge appends one chunk of a large content at a time: 512 KiB that do not
+// compress.
 func BenchmarkAppendLarge(b *testing.B) {
 	n := startNode(b, Config{Dir: b.TempDir(), FS: vfs.Default})
 	c := dial(b, n)
@@ -98,7 +103,8 @@ func BenchmarkAppendLarge(b *testing.B) {
 	}
 	b.SetBytes(int64(len(chunk)))
 	spread(b, 4, func(ctx context.Context) error {
-		resp, err := c.tryAppend(ctx, "blob-"+uuid.NewString(), none, event{id: uuid.New(), typ: "chunk", data: string(chunk), raw: true})
+		resp, err := c.tryAppend(ctx, "blob-"+uuid.NewString(), none,
+			event{id: uuid.New(), typ: "chunk", data: string(chunk), raw: true})
 		if err == nil && resp.GetSuccess() == nil {
 			err = fmt.Errorf("append: %v", resp)
 		}
@@ -106,34 +112,69 @@ func BenchmarkAppendLarge(b *testing.B) {
 	})
 }
 
-// BenchmarkBarePebble is what the storage engine alone makes of the same writes: one synced batch each.
+// BenchmarkBarePebble makes the same writes with the storage engine alone, each as one synced
+// batch.
 func BenchmarkBarePebble(b *testing.B) {
 	for _, callers := range benchCallers {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
-			st, err := openStore(Config{Dir: b.TempDir(), Logger: testLog(b)})
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.Cleanup(func() {
-				if err := st.close(); err != nil {
-					b.Error(err)
-				}
-			})
-			var mu sync.Mutex
-			var position uint64
-			spread(b, callers, func(context.Context) error {
-				mu.Lock()
-				position++
-				at := position
-				mu.Unlock()
-				name := "bench-" + uuid.NewString()
-				batch := st.db.NewBatch()
-				record := propose(name, uuid.New(), "tested", true, []byte(benchData), nil).record(0, at, "16000000000000000")
-				return errors.Join(batch.Set(eventKey(at), record, nil), batch.Set(revisionKey(at, 0), encodePosition(at), nil),
-					batch.Set(streamKey(name), (&streamState{id: at}).encode(), nil), batch.Commit(pebble.Sync), batch.Close())
-			})
+			db := openBare(b)
+			var position atomic.Uint64
+			one := []eventstore.Proposed{{Type: "tested", Data: []byte(benchData)}}
+			spread(b, callers, func(context.Context) error { return appendBare(db, &position, one) })
 		})
 	}
+}
+
+// openBare opens the storage engine as the node opens it.
+func openBare(b *testing.B) *pebble.DB {
+	b.Helper()
+	options := &pebble.Options{
+		FormatMajorVersion: pebble.FormatNewest, MemTableSize: 8 << 20, MemTableStopWritesThreshold: 4, CacheSize: 64 << 20,
+		Logger: bareLog{},
+	}
+	for i := range options.Levels {
+		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	db, err := pebble.Open(b.TempDir(), options)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	return db
+}
+
+// bareLog keeps the engine's messages out of the figures.
+type bareLog struct{}
+
+func (bareLog) Infof(string, ...any)           {}
+func (bareLog) Errorf(string, ...any)          {}
+func (bareLog) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
+
+// appendBare commits what the node writes for an append to a new stream: one synced batch.
+func appendBare(db *pebble.DB, position *atomic.Uint64, events []eventstore.Proposed) error {
+	last := position.Add(uint64(len(events)))
+	first := last - uint64(len(events)) + 1
+	name := "bench-" + uuid.NewString()
+	batch := db.NewBatch()
+	number := binary.BigEndian.AppendUint64
+	for i, e := range events {
+		at := first + uint64(i)
+		record := storage.Propose(name, uuid.New(), e.Type, true, e.Data, e.Meta).Record(int64(i), at, "16000000000000000")
+		if err := batch.Set(number([]byte{'e'}, at), record, nil); err != nil {
+			return err
+		}
+		if err := batch.Set(number(number([]byte{'r'}, first), uint64(i)), number(nil, at), nil); err != nil {
+			return err
+		}
+	}
+	if err := batch.Set(append([]byte{'s'}, name...), make([]byte, 12), nil); err != nil {
+		return err
+	}
+	return errors.Join(batch.Commit(pebble.Sync), batch.Close())
 }
 
 // spread runs b.N calls on that many goroutines.
@@ -170,8 +211,8 @@ func spread(b *testing.B, callers int, call func(context.Context) error) {
 	b.ReportMetric(float64((cpuTime()-cpu).Microseconds())/float64(b.N), "cpu-µs/call")
 }
 
-// BenchmarkRead reads the whole log, stored by large appends, with the official client and with a raw one, and one
-// stream after the other.
+// BenchmarkRead reads the whole log, stored by large appends, with the official client and with a
+// raw one, and one stream after the other.
 func BenchmarkRead(b *testing.B) {
 	const perAppend, appends = 500, 200
 	n := startNode(b, Config{Dir: b.TempDir(), FS: vfs.Default})

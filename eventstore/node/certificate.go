@@ -17,7 +17,8 @@ import (
 // certificateLife is longer than any process runs.
 const certificateLife = 10 * 365 * 24 * time.Hour
 
-// newCertificate makes a certificate that stands for the loopback and for the address of a listener. Its key is kept in memory only.
+// newCertificate makes a certificate that stands for the loopback and for the address of a
+// listener. Its key is kept in memory only.
 func newCertificate(addr net.Addr) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 func newLoopback(*testing.T) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2113} }
 
-// Clients are sent to an address that the certificate stands for.
+// Clients get an address that the certificate covers.
 func TestReachableAddress(t *testing.T) {
 	tcp := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 2113} }
 	named := &x509.Certificate{DNSNames: []string{"*.example.com", "log.example.com"}}
@@ -34,8 +34,8 @@ func TestReachableAddress(t *testing.T) {
 	}
 }
 
-// A certificate that cannot be read is an error of the start.
-func TestCertificateThatIsNone(t *testing.T) {
+// A node whose certificate cannot be read does not start.
+func TestCertificate_Unreadable(t *testing.T) {
 	for name, c := range map[string]*tls.Certificate{"empty": {}, "damaged": {Certificate: [][]byte{{1, 2, 3}}}} {
 		cfg := memoryConfig()
 		cfg.Certificate = c

@@ -29,7 +29,7 @@ func officialClient(t testing.TB, n *Node) *esdb.Client {
 	return c
 }
 
-// The official client does what a service does with it: append, read, subscribe, delete.
+// The official client appends, reads, subscribes and deletes, as a service does.
 func TestOfficialClient(t *testing.T) {
 	ctx := testContext(t)
 	c := officialClient(t, startNode(t, Config{}))

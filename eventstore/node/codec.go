@@ -8,10 +8,11 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// encoded is a message that is encoded already. Its bytes must never change.
-type encoded []byte
+// encodedMessage is a message that is encoded already. Its bytes must never change.
+type encodedMessage []byte
 
-// codec sends encoded messages and takes received ones as they are, and leaves all others to the protobuf codec.
+// codec sends encoded messages and returns received ones without decoding them. It leaves all other
+// messages to the protobuf codec.
 type codec struct {
 	encoding.CodecV2
 }
@@ -20,7 +21,7 @@ func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
 
 // Marshal returns the bytes of a message.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	if b, ok := v.(encoded); ok {
+	if b, ok := v.(encodedMessage); ok {
 		return mem.BufferSlice{mem.SliceBuffer(b)}, nil
 	}
 	return c.CodecV2.Marshal(v)
@@ -28,7 +29,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 
 // Unmarshal decodes a message, or takes it as it is.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	if r, ok := v.(*received); ok {
+	if r, ok := v.(*rawMessage); ok {
 		r.bytes = slices.Grow(r.bytes[:0], data.Len())[:data.Len()]
 		data.CopyTo(r.bytes)
 		return nil

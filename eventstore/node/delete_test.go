@@ -8,9 +8,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
 )
 
-// A soft-deleted stream is gone for readers, keeps its numbers, and shows only what is written afterwards.
+// Readers of a soft-deleted stream find none, and later only the events that are written after the
+// deletion. The numbering of its events continues.
 func TestSoftDelete(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	c.append("s", none, newEvents(3)...)
@@ -23,7 +26,9 @@ func TestSoftDelete(t *testing.T) {
 	if got := len(c.read(ofAll())); got != 3+1+1 {
 		t.Errorf("the whole log shows %d events", got)
 	}
-	if got := c.read(ofStream("$$s")); len(got) != 1 || got[0].data != `{"$tb":9223372036854775807}` || got[0].typ != "$metadata" || got[0].position != position {
+	if got := c.read(ofStream("$$s")); len(got) != 1 || got[0].data != `{"$tb":9223372036854775807}` ||
+		got[0].typ != "$metadata" ||
+		got[0].position != position {
 		t.Errorf("metadata after the delete: %v", got)
 	}
 	again := newEvents(2)
@@ -37,8 +42,8 @@ func TestSoftDelete(t *testing.T) {
 	}
 }
 
-// Metadata that is written to a soft-deleted stream shows the stream again, and keeps what it says.
-func TestMetadataEndsSoftDelete(t *testing.T) {
+// Metadata that is written to a soft-deleted stream restores the stream, and keeps its content.
+func TestSoftDelete_EndedByMetadata(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	c.append("s", none, newEvents(2)...)
 	c.delete("s", anyRevision)
@@ -55,14 +60,14 @@ func TestMetadataEndsSoftDelete(t *testing.T) {
 	}
 }
 
-// Deletes check the revision as appends do, and say so in trailers.
+// Deletes check the revision as appends do, and report a conflict in trailers.
 func TestDeleteExpectations(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	c.append("s", none, newEvents(2)...)
 	tests := []struct {
 		name     string
 		stream   string
-		expected expectation
+		expected storage.Expectation
 		trailers metadata.MD
 	}{
 		{"an old revision", "s", at(0), wrongTrailers("s", "0", "1")},
@@ -72,7 +77,7 @@ func TestDeleteExpectations(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, end := range []func(string, expectation) (uint64, metadata.MD, error){c.tryDelete, c.tryTombstone} {
+			for _, end := range []func(string, storage.Expectation) (uint64, metadata.MD, error){c.tryDelete, c.tryTombstone} {
 				_, trailer, err := end(tt.stream, tt.expected)
 				if status.Code(err) != codes.FailedPrecondition {
 					t.Errorf("got %v", err)
@@ -128,7 +133,8 @@ func TestTombstone(t *testing.T) {
 		if diff := cmp.Diff(deleted, exceptionTrailers(trailer)); diff != "" || status.Code(err) != codes.FailedPrecondition {
 			t.Errorf("second tombstone: %v %s", err, diff)
 		}
-		if got := last(c.read(limited(from(ofAll(), position), 1))); got.typ != "$streamDeleted" || got.revision != 1<<63-1 || got.stream != "s" {
+		if got := last(c.read(limited(from(ofAll(), position), 1))); got.typ != "$streamDeleted" || got.revision != 1<<63-1 ||
+			got.stream != "s" {
 			t.Errorf("the tombstone is %+v", got)
 		}
 		if err := n.Close(); err != nil {
@@ -142,7 +148,7 @@ func TestTombstone(t *testing.T) {
 // Metadata of a tombstoned stream is accepted at its revision, as the server does. It does not
 // restore the stream, nobody can read it, and the next scavenge that finds a later event removes
 // it.
-func TestMetadataOfTombstonedStream(t *testing.T) {
+func TestTombstone_LaterMetadata(t *testing.T) {
 	n := startNode(t, asleep(memoryConfig()))
 	c := dial(t, n)
 	c.append("s", none, newEvents(2)...)
@@ -180,7 +186,7 @@ func TestMetadataOfTombstonedStream(t *testing.T) {
 
 // asleep returns a node that removes nothing unless a scavenge is requested.
 func asleep(cfg Config) Config {
-	cfg.asleep = true
+	cfg.manualScavenge = true
 	return cfg
 }
 
@@ -191,5 +197,6 @@ var places = cmp.Options{
 }
 
 func wrongTrailers(stream, expected, actual string) metadata.MD {
-	return metadata.Pairs("exception", "wrong-expected-version", "stream-name", stream, "expected-version", expected, "actual-version", actual)
+	return metadata.Pairs("exception", "wrong-expected-version", "stream-name", stream, "expected-version", expected,
+		"actual-version", actual)
 }

@@ -11,79 +11,92 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
+	"github.com/annals-project/annals/eventstore/node/wire"
 )
 
-// failed is an answer that is an error: a status, and the trailers that say which.
-type failed struct {
+// callError is the error of a call: a status, and the trailers that identify it.
+type callError struct {
 	code     codes.Code
 	message  string
 	trailers metadata.MD
 }
 
-func (f *failed) Error() string { return f.message }
+func (f *callError) Error() string { return f.message }
 
-// GRPCStatus lets grpc answer the error with its status.
-func (f *failed) GRPCStatus() *status.Status { return status.New(f.code, f.message) }
+// GRPCStatus returns the status that grpc sends.
+func (f *callError) GRPCStatus() *status.Status { return status.New(f.code, f.message) }
 
 func errStreamDeleted(stream string) error {
-	return &failed{
+	return &callError{
 		codes.FailedPrecondition, fmt.Sprintf("Event stream '%s' is deleted.", stream),
 		metadata.Pairs("exception", "stream-deleted", "stream-name", stream),
 	}
 }
 
-// errWrongVersion refuses a deletion of either kind; an append says it in its answer.
-func errWrongVersion(stream string, expected expectation, current int64) error {
-	return &failed{
+// errWrongVersion refuses a deletion or a tombstone; the answer of an append contains the conflict.
+func errWrongVersion(stream string, expected storage.Expectation, current int64) error {
+	return &callError{
 		codes.FailedPrecondition,
-		fmt.Sprintf("Delete failed due to WrongExpectedVersion. Stream: %s, Expected version: %s, Actual version: %d", stream, expected, current),
-		metadata.Pairs("exception", "wrong-expected-version", "stream-name", stream, "expected-version", expected.String(), "actual-version", strconv.FormatInt(current, 10)),
+		fmt.Sprintf("Delete failed due to WrongExpectedVersion. Stream: %s, Expected version: %s, Actual version: %d", stream,
+			expected, current),
+		metadata.Pairs("exception", "wrong-expected-version", "stream-name", stream, "expected-version", expected.String(),
+			"actual-version", strconv.FormatInt(current, 10)),
 	}
 }
 
 func errTooLarge(limit int) error {
-	return &failed{
+	return &callError{
 		codes.InvalidArgument, fmt.Sprintf("Maximum Append Size of %d Exceeded.", limit),
 		metadata.Pairs("exception", "maximum-append-size-exceeded", "maximum-append-size", strconv.Itoa(limit)),
 	}
 }
 
 func errMissingProperty(name string) error {
-	return &failed{
+	return &callError{
 		codes.InvalidArgument, "Required Metadata Property '" + name + "' is missing",
-		metadata.Pairs("exception", "missing-required-metadata-property", "required-metadata-properties", keyType+","+keyContentType),
+		metadata.Pairs("exception", "missing-required-metadata-property", "required-metadata-properties",
+			wire.KeyType+","+wire.KeyContentType),
 	}
 }
 
-// errFull refuses an append for good: nothing of it is in the log.
+// errFull refuses an append: nothing of it is in the log.
 func errFull() error {
-	return &failed{
+	return &callError{
 		codes.ResourceExhausted, "The disk of the event store is full: nothing was written.",
 		metadata.Pairs("exception", "disk-full"),
 	}
 }
 
-// errStalled leaves the outcome of a write open: it waits for space on the disk, and may be written yet.
+// errStalled leaves the outcome of a write unknown: it waits for space on the disk, and may still
+// happen.
 func errStalled() error {
-	return &failed{
-		codes.Aborted, "Operation timed out: the disk of the event store is full, or no file descriptor is left; what waits may be written later.",
+	return &callError{
+		codes.Aborted,
+		"Operation timed out: the disk of the event store is full, or no file descriptor is left; " +
+			"what waits may be written later.",
 		metadata.Pairs("exception", "disk-stalled"),
 	}
 }
 
 func errInvalid(message string) error {
-	return &failed{code: codes.InvalidArgument, message: message}
+	return &callError{code: codes.InvalidArgument, message: message}
 }
 
-// answered turns any error into the one that grpc answers. Errors of the storage are logged where they happen first.
+// answered converts any error to the one that grpc sends. Errors of the storage are logged first.
 func answered(err error) error {
-	var f *failed
+	var f *callError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &f):
 		return f
-	case errors.Is(err, errClosing):
+	case errors.Is(err, storage.ErrFull):
+		return errFull()
+	case errors.Is(err, storage.ErrStalled):
+		return errStalled()
+	case errors.Is(err, storage.ErrClosing):
 		return status.Error(codes.Unavailable, "Server Is Not Ready")
 	case errors.Is(err, context.Canceled):
 		return status.Error(codes.Canceled, "the call was cancelled")
@@ -93,12 +106,13 @@ func answered(err error) error {
 	if s, ok := status.FromError(err); ok {
 		return s.Err()
 	}
-	return status.Error(codes.Internal, "the event store failed; its log says why")
+	return status.Error(codes.Internal, "the event store failed; see its log")
 }
 
-// trailersOf returns what goes beside the status of an error. A stream may have any bytes as its name, a header may not.
+// trailersOf returns the trailers of an error. A stream name may contain any bytes, a header may
+// not.
 func trailersOf(err error) metadata.MD {
-	var f *failed
+	var f *callError
 	if !errors.As(err, &f) {
 		return nil
 	}
@@ -117,7 +131,7 @@ func printable(r rune) rune {
 	return r
 }
 
-// fail answers a streaming call with an error and its trailers; nil stays nil.
+// fail ends a streaming call with an error and its trailers; nil stays nil.
 func (n *Node) fail(call grpc.ServerStream, err error) error {
 	if md := trailersOf(err); md != nil {
 		call.SetTrailer(md)
@@ -135,7 +149,7 @@ func (n *Node) failUnary(ctx context.Context, err error) error {
 	return n.answer(err)
 }
 
-// answer logs an error that is the node's own, since the client is not told what it was.
+// answer logs internal errors, since the client does not receive their cause.
 func (n *Node) answer(err error) error {
 	out := answered(err)
 	if status.Code(out) == codes.Internal {

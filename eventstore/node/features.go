@@ -12,15 +12,19 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/eventstore/node/wire"
 )
 
-// serverVersion is the release of EventStoreDB whose behaviour the node keeps to. Clients take numbers only.
+// serverVersion is the release of EventStoreDB whose behaviour the node reproduces. Clients accept
+// numbers only.
 const serverVersion = "24.10.4"
 
-// supported are the methods of Streams that the node serves, in the lower case by which clients look for them.
+// supported are the methods of Streams that the node serves, in lower case, as clients look for
+// them.
 var supported = []string{"append", "read", "delete", "tombstone", "batchappend"}
 
-// features tells clients what they may call.
+// features lists the methods that the node serves.
 type features struct {
 	serverfeatures.UnimplementedServerFeaturesServer
 }
@@ -29,14 +33,13 @@ type features struct {
 func (features) GetSupportedMethods(context.Context, *shared.Empty) (*serverfeatures.SupportedMethods, error) {
 	all := &serverfeatures.SupportedMethods{EventStoreServerVersion: serverVersion}
 	for _, method := range supported {
-		all.Methods = append(all.Methods, &serverfeatures.SupportedMethod{
-			MethodName: method, ServiceName: "event_store.client.streams.streams",
-		})
+		all.Methods = append(all.Methods,
+			&serverfeatures.SupportedMethod{MethodName: method, ServiceName: "event_store.client.streams.streams"})
 	}
 	return all, nil
 }
 
-// membership tells clients that discover a cluster that this node is all of it.
+// membership answers clients that discover a cluster: this node is the only member.
 type membership struct {
 	gossip.UnimplementedGossipServer
 	instance uuid.UUID
@@ -68,7 +71,7 @@ func (m *membership) Read(context.Context, *shared.Empty) (*gossip.ClusterInfo, 
 }
 
 func structuredID(id uuid.UUID) *shared.UUID {
-	most, least := uuidHalves(id)
+	most, least := wire.UUIDHalves(id)
 	return &shared.UUID{Value: &shared.UUID_Structured_{Structured: &shared.UUID_Structured{
 		MostSignificantBits: int64(most), LeastSignificantBits: int64(least),
 	}}}

@@ -20,15 +20,17 @@ type figures struct {
 	rows  []row
 }
 
-// row is one line: what was measured, beside what it must be and what the parts below do.
+// row is one line: a measured value next to its bound and to the values of the layers below.
 type row struct {
 	what, unit string
 	value      float64
-	// must is what value has to reach, or stay under where less is set; 0 for a figure that is only told.
+	// must is the least allowed value, or the most if less is set; 0 for a figure that is only
+	// printed.
 	must   float64
 	mustBe string
 	less   bool
-	// unsynced and engine are the same load without fsync and on the storage engine alone; 0 where there is no such thing.
+	// unsynced and engine are the same load without fsync and on the storage engine alone; 0 where
+	// there is no such thing.
 	unsynced, engine float64
 	// cpu is the time that all processors together spent on one: client, node and storage.
 	cpu, engineCPU time.Duration
@@ -67,8 +69,19 @@ func (t *figures) print(to io.Writer) {
 		if r.must != 0 {
 			must = fmt.Sprintf("%s (%s)", number(r.must), r.mustBe)
 		}
-		line(r.what, number(r.value)+" "+r.unit, must, r.verdict(), micros(r.cpu), number(r.perFsync),
-			number(r.unsynced), quotient(r.value, r.unsynced), number(r.engine), quotient(r.value, r.engine), micros(r.engineCPU))
+		line(
+			r.what,
+			number(r.value)+" "+r.unit,
+			must,
+			r.verdict(),
+			micros(r.cpu),
+			number(r.perFsync),
+			number(r.unsynced),
+			quotient(r.value, r.unsynced),
+			number(r.engine),
+			quotient(r.value, r.engine),
+			micros(r.engineCPU),
+		)
 	}
 	if err := w.Flush(); err != nil {
 		t.b.Error(err)
@@ -102,7 +115,7 @@ func micros(d time.Duration) string {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// sub runs a part of the measurement with what it started ended behind it.
+// sub runs a part of the measurement, and ends afterwards everything that the part started.
 func (t *figures) sub(name string, f func(*testing.B)) {
 	t.b.Helper()
 	if !t.b.Run(strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	driver "github.com/EventStore/EventStore-Client-Go/v4/esdb"
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/uuid"
 
@@ -33,8 +32,9 @@ const (
 	fastAppends = 10_000
 )
 
-// BenchmarkFigures prints what the node does beside what it must: through the client that the service uses, and in the same run against the
-// same node without fsync and against the storage engine alone. Run it with -benchtime 1x.
+// BenchmarkFigures prints what the node does next to what it must do: through the client that the
+// service uses, and in the same run against the same node without fsync and against the storage
+// engine alone. Run it with -benchtime 1x.
 func BenchmarkFigures(b *testing.B) {
 	for range b.N {
 		t := &figures{b: b}
@@ -50,7 +50,8 @@ func BenchmarkFigures(b *testing.B) {
 	}
 }
 
-// appends measures one kind of append on the node, on the node without fsync, and on the bare storage engine.
+// appends measures one kind of append on the node, on the node without fsync, and on the bare
+// storage engine.
 func (t *figures) appends(callers, events int) {
 	t.b.Helper()
 	name := fmt.Sprintf("append, %d callers, %d events each", callers, events)
@@ -91,42 +92,15 @@ func (t *figures) onNode(b *testing.B, fs vfs.FS, callers, events int) measured 
 // onEngine commits the same bytes, one synced batch for each call.
 func (t *figures) onEngine(b *testing.B, callers, events int) measured {
 	b.Helper()
-	st, err := openStore(Config{Dir: b.TempDir(), Logger: testLog(b)})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() {
-		if err := st.close(); err != nil {
-			b.Error(err)
-		}
-	}()
+	db := openBare(b)
 	var position atomic.Uint64
 	return run(b, callers, func() {}, func(context.Context) error {
-		last := position.Add(uint64(events))
-		first := last - uint64(events) + 1
-		name := "bench-" + uuid.NewString()
-		batch := st.db.NewBatch()
-		for i, e := range figureEvents(events) {
-			at := first + uint64(i)
-			record := propose(name, e.ID, e.Type, true, e.Data, e.Meta).record(int64(i), at, "16000000000000000")
-			if err := batch.Set(eventKey(at), record, nil); err != nil {
-				return err
-			}
-			if err := batch.Set(revisionKey(first, int64(i)), encodePosition(at), nil); err != nil {
-				return err
-			}
-		}
-		if err := batch.Set(streamKey(name), (&streamState{id: first}).encode(), nil); err != nil {
-			return err
-		}
-		if err := batch.Commit(pebble.Sync); err != nil {
-			return err
-		}
-		return batch.Close()
+		return appendBare(db, &position, figureEvents(events))
 	})
 }
 
-// reads measures how fast a stored log is read: one stream, the whole log, and the whole log by a subscription.
+// reads measures how fast a stored log is read: one stream, the whole log, and the whole log by a
+// subscription.
 func (t *figures) reads() {
 	const perAppend, appends = 500, 200
 	t.sub("reads", func(b *testing.B) {
@@ -153,7 +127,8 @@ func (t *figures) reads() {
 					best = m
 				}
 			}
-			t.rows = append(t.rows, row{what: what, unit: "events/s", value: best.rate(), cpu: best.cpuEach(), must: must, mustBe: mustRate(must)})
+			t.rows = append(t.rows,
+				row{what: what, unit: "events/s", value: best.rate(), cpu: best.cpuEach(), must: must, mustBe: mustRate(must)})
 		}
 		rate("read a stream forwards", 0, func() error {
 			read, err := official.ReadStream(ctx, "bench-one", driver.ReadStreamOptions{From: driver.Start{}}, total)
@@ -254,9 +229,18 @@ func (t *figures) latency() {
 			b.Error(err)
 		}
 		slices.Sort(took)
-		t.rows = append(t.rows,
-			row{what: "append to subscriber, p50", unit: "ms", value: ms(took[appends/2]), must: 2, mustBe: "< 2 ms", less: true},
-			row{what: "append to subscriber, p99", unit: "ms", value: ms(took[appends*99/100])})
+		t.rows = append(
+			t.rows,
+			row{
+				what:   "append to subscriber, p50",
+				unit:   "ms",
+				value:  ms(took[appends/2]),
+				must:   2,
+				mustBe: "< 2 ms",
+				less:   true,
+			},
+			row{what: "append to subscriber, p99", unit: "ms", value: ms(took[appends*99/100])},
+		)
 	})
 }
 
@@ -297,7 +281,7 @@ func serviceClient(b *testing.B, n *Node) *esdb.Store {
 	c := n.Connection()
 	store, err := esdb.Open(esdb.Config{
 		ConnectionString: c.ConnectionString(), Username: c.Username, Password: c.Password, RootCAs: c.RootCAs,
-		Logger: testLog(b), Connections: figureConnections, Together: true,
+		Logger: testLog(b), Connections: figureConnections, BatchAppends: true,
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -324,12 +308,18 @@ var figureBodies = sync.OnceValue(func() [][]byte {
 func figureEvents(n int) []eventstore.Proposed {
 	events := make([]eventstore.Proposed, n)
 	for i := range events {
-		events[i] = eventstore.Proposed{ID: uuid.New(), Type: "tested.v1", Data: figureBodies()[i%256], Meta: []byte(`{"schema":1}`)}
+		events[i] = eventstore.Proposed{
+			ID:   uuid.New(),
+			Type: "tested.v1",
+			Data: figureBodies()[i%256],
+			Meta: []byte(`{"schema":1}`),
+		}
 	}
 	return events
 }
 
-// unsynced is a disk that does not wait for what it was given: what the same node would do if an fsync took no time.
+// unsynced is a disk that does not wait for what it was given: what the same node would do if an
+// fsync took no time.
 type unsynced struct{ vfs.FS }
 
 func (u unsynced) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {

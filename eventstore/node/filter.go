@@ -6,22 +6,26 @@ import (
 	"fmt"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
 )
 
-// defaultWindow is how many events are considered between two checkpoints where the client does not say.
+// defaultWindow is how many events are considered between two checkpoints, unless the client sets
+// it.
 const defaultWindow = 32
 
-// filter chooses events of the whole log by their stream or their type: by one of several prefixes or by an expression.
+// filter selects events of the whole log by their stream or type: by prefixes or by an expression.
 type filter struct {
 	byType   bool
 	prefixes [][]byte
 	pattern  *pattern
-	// interval is how many events, wanted or not, a subscription considers between two checkpoints.
+	// interval is how many events, selected or not, a subscription considers between two
+	// checkpoints.
 	interval int
 }
 
-// filterOf reads a filter; nil where the client wants everything.
-func filterOf(o *streams.ReadReq_Options_FilterOptions) (*filter, error) {
+// parseFilter reads a filter; nil selects everything.
+func parseFilter(o *streams.ReadReq_Options_FilterOptions) (*filter, error) {
 	if o == nil {
 		return nil, nil //nolint:nilnil // no filter, and nothing wrong
 	}
@@ -57,18 +61,18 @@ func filterOf(o *streams.ReadReq_Options_FilterOptions) (*filter, error) {
 	return f, nil
 }
 
-// wants says whether an event passes; a nil filter passes all.
-func (f *filter) wants(ctx context.Context, e entry) (bool, error) {
+// wants reports whether an event passes; a nil filter passes all.
+func (f *filter) wants(ctx context.Context, e storage.Entry) (bool, error) {
 	if f == nil {
 		return true, nil
 	}
-	r, err := parseRecord(e.record)
+	r, err := storage.ParseRecord(e.Record)
 	if err != nil {
-		return false, fmt.Errorf("event at position %d: %w", e.position, err)
+		return false, fmt.Errorf("event at position %d: %w", e.Position, err)
 	}
-	name := r.stream
+	name := r.Stream
 	if f.byType {
-		name = r.typ
+		name = r.Type
 	}
 	if f.pattern != nil {
 		return f.pattern.matches(ctx, name)
@@ -81,12 +85,12 @@ func (f *filter) wants(ctx context.Context, e entry) (bool, error) {
 	return false, nil
 }
 
-// checkpoints tells a filtered subscriber how far the log was considered, so that it can go on from there although
-// nothing of it was wanted. A nil one tells nothing.
+// checkpoints sends a filtered subscriber the position up to which the log was considered, so that
+// it can continue there even if nothing was selected. A nil one sends nothing.
 type checkpoints struct {
 	every int
 	since int
-	told  uint64
+	sent  uint64
 	send  func(*streams.ReadResp) error
 }
 
@@ -94,26 +98,26 @@ func newCheckpoints(f *filter, after uint64, send func(*streams.ReadResp) error)
 	if f == nil {
 		return nil
 	}
-	return &checkpoints{every: f.interval, told: after, send: send}
+	return &checkpoints{every: f.interval, sent: after, send: send}
 }
 
-// considered counts an event that was sent or left out, and tells its position if it is time.
-func (c *checkpoints) considered(position uint64) error {
+// count counts an event that was sent or left out, and sends its position when one is due.
+func (c *checkpoints) count(position uint64) error {
 	if c == nil {
 		return nil
 	}
 	if c.since++; c.since < c.every {
 		return nil
 	}
-	return c.tell(position)
+	return c.sendAt(position)
 }
 
-// tell tells a position that was not told yet.
-func (c *checkpoints) tell(position uint64) error {
-	if c == nil || position <= c.told {
+// sendAt sends a position that was not sent yet.
+func (c *checkpoints) sendAt(position uint64) error {
+	if c == nil || position <= c.sent {
 		return nil
 	}
-	c.since, c.told = 0, position
+	c.since, c.sent = 0, position
 	return c.send(&streams.ReadResp{Content: &streams.ReadResp_Checkpoint_{
 		Checkpoint: &streams.ReadResp_Checkpoint{CommitPosition: position, PreparePosition: position},
 	}})

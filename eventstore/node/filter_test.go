@@ -6,10 +6,13 @@ import (
 
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
 )
 
 type filterOptions = streams.ReadReq_Options_FilterOptions
@@ -19,11 +22,17 @@ func expression(regex string, prefixes ...string) *streams.ReadReq_Options_Filte
 }
 
 func byStream(e *streams.ReadReq_Options_FilterOptions_Expression) *filterOptions {
-	return &filterOptions{Filter: &streams.ReadReq_Options_FilterOptions_StreamIdentifier{StreamIdentifier: e}, CheckpointIntervalMultiplier: 1}
+	return &filterOptions{
+		Filter:                       &streams.ReadReq_Options_FilterOptions_StreamIdentifier{StreamIdentifier: e},
+		CheckpointIntervalMultiplier: 1,
+	}
 }
 
 func byType(e *streams.ReadReq_Options_FilterOptions_Expression) *filterOptions {
-	return &filterOptions{Filter: &streams.ReadReq_Options_FilterOptions_EventType{EventType: e}, CheckpointIntervalMultiplier: 1}
+	return &filterOptions{
+		Filter:                       &streams.ReadReq_Options_FilterOptions_EventType{EventType: e},
+		CheckpointIntervalMultiplier: 1,
+	}
 }
 
 func every(o *filterOptions, events uint32) *filterOptions {
@@ -77,7 +86,9 @@ func TestReadAllFiltered(t *testing.T) {
 			}
 		})
 	}
-	if got := streamsOf(c.read(limited(filtered(backwards(atEnd(ofAll())), byStream(expression("", "a-"))), 1))); cmp.Diff([]string{"a-2/closed"}, got) != "" {
+	if got := streamsOf(c.read(limited(filtered(backwards(atEnd(ofAll())), byStream(expression("", "a-"))), 1))); cmp.Diff(
+		[]string{"a-2/closed"}, got,
+	) != "" {
 		t.Errorf("the last one backwards: %v", got)
 	}
 	noMultiplier := byStream(expression("", "a"))
@@ -93,16 +104,16 @@ func TestReadAllFiltered(t *testing.T) {
 	}
 }
 
-// The log of a node for other clients begins with one event of the node itself: clients that
-// exclude nothing wait for one.
-func TestSystemStreamBeginsTheLog(t *testing.T) {
+// The log of a node for other clients begins with an event of the node itself, since a client
+// without a filter waits for a first event.
+func TestSystemStream_FirstEvent(t *testing.T) {
 	cfg := memoryConfig()
 	cfg.SystemStream = true
 	for range 2 {
 		n := startNode(t, cfg)
 		c := dial(t, n)
 		s := c.subscribe(ofAll())
-		if got := s.event(); got.typ != metadataType || got.stream != "$$$scavenges" || got.position != 1 {
+		if got := s.event(); got.typ != storage.MetadataType || got.stream != "$$$scavenges" || got.position != 1 {
 			t.Errorf("the log begins with %+v", got)
 		}
 		s.caughtUp()
@@ -112,18 +123,21 @@ func TestSystemStreamBeginsTheLog(t *testing.T) {
 		must(t, n.Scavenge(testContext(t)))
 		must(t, n.Close())
 	}
-	full := newQuota(1 << 30)
-	full.tells = true
-	cfg = Config{Dir: "log", FS: full, SystemStream: true, reserve: 1 << 40}
+	cfg = Config{Dir: "log", FS: fullDisk{vfs.NewMem()}, SystemStream: true}
 	c := dial(t, startNode(t, cfg))
 	if got := c.read(ofAll()); len(got) != 0 {
 		t.Errorf("on a full disk: %v", got)
 	}
 }
 
-// A filtered subscriber is told how far the log was considered: every so many events, and before it is live. It is
-// never told a position that was not reached, and none twice.
-func TestFilteredSubscriptionCheckpoints(t *testing.T) {
+// fullDisk reports that no space is left.
+type fullDisk struct{ vfs.FS }
+
+func (fullDisk) GetDiskUsage(string) (vfs.DiskUsage, error) { return vfs.DiskUsage{}, nil }
+
+// A filtered subscriber receives checkpoints: every so many events, and before it is live. A
+// checkpoint never names a position that was not reached, and no position is sent twice.
+func TestFilteredSubscription_Checkpoints(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	write := func(names ...string) (position uint64) {
 		for _, name := range names {
@@ -169,11 +183,14 @@ func TestFilteredSubscriptionCheckpoints(t *testing.T) {
 }
 
 func textual(o *readOptions) *readOptions {
-	o.UuidOption = &streams.ReadReq_Options_UUIDOption{Content: &streams.ReadReq_Options_UUIDOption_String_{String_: &shared.Empty{}}}
+	o.UuidOption = &streams.ReadReq_Options_UUIDOption{
+		Content: &streams.ReadReq_Options_UUIDOption_String_{String_: &shared.Empty{}},
+	}
 	return o
 }
 
-// Clients that want ids as text get them so, on reads and subscriptions, and everything else as it is.
+// A client that requests ids as text gets them as text, in reads and subscriptions. Nothing else
+// differs.
 func TestTextIDs(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	sent := newEvent(`{"a":1}`)
@@ -199,7 +216,8 @@ func TestTextIDs(t *testing.T) {
 	}
 }
 
-// A link is sent with the event that it stands for, where readers see that, and always stands at its own place.
+// A link is sent with the event that it refers to, if readers may see that event, and always keeps
+// its own position.
 func TestResolvedLinks(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	targets := newEvents(2)
@@ -229,7 +247,8 @@ func TestResolvedLinks(t *testing.T) {
 		if string(e.GetEvent().GetStreamIdentifier().GetStreamName()) != wantTarget {
 			t.Errorf("link %s: resolved to %v", links[i].data, e.GetEvent())
 		}
-		if string(e.GetLink().GetStreamIdentifier().GetStreamName()) != "links" || e.GetLink().GetStreamRevision() != uint64(i) ||
+		if string(e.GetLink().GetStreamIdentifier().GetStreamName()) != "links" ||
+			e.GetLink().GetStreamRevision() != uint64(i) ||
 			e.GetCommitPosition() != e.GetLink().GetCommitPosition() {
 			t.Errorf("link %s: its own place is %v", links[i].data, e.GetLink())
 		}
@@ -239,7 +258,7 @@ func TestResolvedLinks(t *testing.T) {
 	}
 }
 
-// A stream may have any bytes as its name; an answer about it is still an answer.
+// The name of a stream may be any bytes, and clients can still decode answers that name it.
 func TestNamesOfAnyBytes(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	name := "käse\n\x00 1"

@@ -30,14 +30,16 @@ const userName = "admin"
 type Connection struct {
 	// Addr is host:port.
 	Addr string
-	// Username and Password are empty where the node is insecure. A password that was not configured is new at every start.
+	// Username and Password are empty where the node is insecure. A password that was not configured
+	// is new at every start.
 	Username string
 	Password string
 	// RootCAs holds the certificate of the node and nothing else; nil where the node is insecure.
 	RootCAs *x509.CertPool
 }
 
-// ConnectionString is the address as EventStoreDB clients take it. Neither credentials nor certificate are in it.
+// ConnectionString is the address as EventStoreDB clients take it. Neither credentials nor
+// certificate are in it.
 func (c Connection) ConnectionString() string {
 	if c.RootCAs == nil {
 		return "esdb://" + c.Addr + "?tls=false"
@@ -45,22 +47,27 @@ func (c Connection) ConnectionString() string {
 	return "esdb://" + c.Addr
 }
 
-// identity is the certificate by which clients know the node, and the password by which it knows them.
+// identity is the certificate by which clients know the node, and the password by which it knows
+// them.
 type identity struct {
 	connection Connection
 	// certificate is nil where the node is insecure: then everybody is let in.
 	certificate *tls.Certificate
-	// credentials is the hash of the user and password that are let in: comparing hashes takes equally long for all.
+	// credentials is the hash of the user and password that are let in: comparing hashes takes
+	// equally long for all.
 	credentials [sha256.Size]byte
-	// usual is the authorization header as clients nearly always write it: it is let in without being decoded.
-	usual []byte
+	// commonHeader is the authorization header as clients nearly always write it: it is let in
+	// without being decoded.
+	commonHeader []byte
 }
 
-// newIdentity makes up what the configuration leaves open. An insecure node listens on the loopback only.
+// newIdentity makes up what the configuration leaves open. An insecure node listens on the loopback
+// only.
 func newIdentity(cfg Config, addr net.Addr) (*identity, error) {
 	if cfg.Insecure {
 		if ip := hostOf(addr); ip == nil || !ip.IsLoopback() {
-			return nil, fmt.Errorf("without TLS and a password the event store listens on a loopback address only, not on %s", addr)
+			return nil, fmt.Errorf("without TLS and a password the event store listens on a loopback address only, not on %s",
+				addr)
 		}
 		if cfg.Certificate != nil || cfg.Password != "" {
 			return nil, errors.New("an insecure event store has neither a certificate nor a password")
@@ -87,11 +94,12 @@ func newIdentity(cfg Config, addr net.Addr) (*identity, error) {
 	pair := []byte(c.Username + ":" + c.Password)
 	return &identity{
 		connection: c, certificate: certificate, credentials: sha256.Sum256(pair),
-		usual: []byte("Basic " + base64.StdEncoding.EncodeToString(pair)),
+		commonHeader: []byte("Basic " + base64.StdEncoding.EncodeToString(pair)),
 	}, nil
 }
 
-// options let grpc ask for TLS and for the password. Who calls a service that is not there is asked first, too.
+// options let grpc ask for TLS and for the password. Who calls a service that is not there is asked
+// first, too.
 func (id *identity) options() []grpc.ServerOption {
 	unknown := grpc.UnknownServiceHandler(func(_ any, call grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(call)
@@ -102,12 +110,17 @@ func (id *identity) options() []grpc.ServerOption {
 	}
 	return []grpc.ServerOption{
 		unknown, grpc.UnaryInterceptor(id.unary), grpc.StreamInterceptor(id.stream),
-		grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{*id.certificate}, MinVersion: tls.VersionTLS12})),
+		grpc.Creds(
+			credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{*id.certificate}, MinVersion: tls.VersionTLS12}),
+		),
 	}
 }
 
 // open are the services that clients call before they send credentials.
-var open = []string{"/" + serverfeatures.ServerFeatures_ServiceDesc.ServiceName + "/", "/" + gossip.Gossip_ServiceDesc.ServiceName + "/"}
+var open = []string{
+	"/" + serverfeatures.ServerFeatures_ServiceDesc.ServiceName + "/",
+	"/" + gossip.Gossip_ServiceDesc.ServiceName + "/",
+}
 
 // admit refuses a call that does not know the password.
 func (id *identity) admit(ctx context.Context, method string) error {
@@ -117,7 +130,7 @@ func (id *identity) admit(ctx context.Context, method string) error {
 		}
 	}
 	for _, header := range metadata.ValueFromIncomingContext(ctx, "authorization") {
-		if subtle.ConstantTimeCompare([]byte(header), id.usual) == 1 {
+		if subtle.ConstantTimeCompare([]byte(header), id.commonHeader) == 1 {
 			return nil
 		}
 		scheme, encoded, _ := strings.Cut(header, " ")
@@ -136,14 +149,18 @@ func (id *identity) admit(ctx context.Context, method string) error {
 	return status.Error(codes.Unauthenticated, "the event store asks for its user and password")
 }
 
-func (id *identity) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+func (id *identity) unary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+) (any, error) {
 	if err := id.admit(ctx, info.FullMethod); err != nil {
 		return nil, err
 	}
 	return handle(ctx, req)
 }
 
-func (id *identity) stream(srv any, call grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+func (id *identity) stream(
+	srv any, call grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
+) error {
 	if err := id.admit(call.Context(), info.FullMethod); err != nil {
 		return err
 	}
@@ -158,8 +175,9 @@ func hostOf(addr net.Addr) net.IP {
 	return nil
 }
 
-// reachable is host:port by which clients reach a listener: under a name of its certificate where that does not stand for
-// the address itself, and through the loopback where the listener is bound to all addresses.
+// reachable is host:port by which clients reach a listener: under a name of its certificate where
+// that does not stand for the address itself, and through the loopback where the listener is bound
+// to all addresses.
 func reachable(addr net.Addr, certificate *x509.Certificate) string {
 	ip, port := hostOf(addr), addr.(*net.TCPAddr).Port // a listener of ours is TCP
 	if ip.IsUnspecified() {

@@ -1,12 +1,8 @@
 package node
 
 import (
-	"bufio"
-	"context"
 	"crypto/x509"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +12,6 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/serverfeatures"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -25,106 +20,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// holdsFolder names the folder that a copy of this test program is to keep open.
-const holdsFolder = "NODE_TEST_HOLDS_FOLDER"
-
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(holdsFolder); dir != "" {
-		holdFolder(dir)
-		return
-	}
 	// The engine of expressions has a clock, which stops some time after the last match.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/dlclark/regexp2.runClock"))
 }
 
-// holdFolder keeps a node open until its standard input ends.
-func holdFolder(dir string) {
-	n, err := Start(context.Background(), Config{Dir: dir})
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	fmt.Println("open")
-	buf := make([]byte, 1)
-	for {
-		if _, err := os.Stdin.Read(buf); err != nil {
-			break
-		}
-	}
-	if err := n.Close(); err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-}
-
-// A folder that is in use is one clear line, whether this process or another one uses it; afterwards it is free.
-func TestFolderInUse(t *testing.T) {
-	dir := t.TempDir()
-	n := startNode(t, Config{Dir: dir, FS: vfs.Default})
-	c := dial(t, n)
-	c.append("s", none, newEvents(1)...)
-	want := "data folder " + dir + " is in use by another process"
-	if second, err := Start(t.Context(), Config{Dir: dir}); err == nil || err.Error() != want {
-		t.Fatalf("second start: %v, %v", second, err)
-	}
-	other := exec.CommandContext(t.Context(), os.Args[0])
-	other.Env = append(os.Environ(), holdsFolder+"="+dir)
-	out, err := other.Output()
-	if err == nil || strings.TrimSpace(string(out)) != want {
-		t.Errorf("another process: %q, %v", out, err)
-	}
-	if err := n.Close(); err != nil {
-		t.Fatal(err)
-	}
-
-	other = exec.CommandContext(t.Context(), os.Args[0])
-	other.Env = append(os.Environ(), holdsFolder+"="+dir)
-	in, err := other.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := other.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(stdout)
-	if !lines.Scan() || lines.Text() != "open" {
-		t.Fatalf("another process: %q, %v", lines.Text(), lines.Err())
-	}
-	if second, err := Start(t.Context(), Config{Dir: dir}); err == nil || err.Error() != want {
-		t.Errorf("while another process has it: %v, %v", second, err)
-	}
-	if err := in.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for lines.Scan() {
-		t.Errorf("another process: %s", lines.Text())
-	}
-	if err := other.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	again := dial(t, startNode(t, Config{Dir: dir, FS: vfs.Default}))
-	if got := again.read(ofAll()); len(got) != 1 {
-		t.Errorf("after reopening: %d events", len(got))
-	}
-}
-
-// A folder that cannot be made is not taken for one in use.
-func TestFolderThatCannotBe(t *testing.T) {
-	file := t.TempDir() + "/file"
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Start(t.Context(), Config{Dir: file}); err == nil || strings.Contains(err.Error(), "in use") {
-		t.Errorf("got %v", err)
-	}
-}
-
-// Whoever does not know the password, or does not speak TLS, reads and writes nothing.
-func TestCallersAreKnown(t *testing.T) {
+// A caller without the password, or without TLS, reads and writes nothing.
+func TestAccess_UnknownCallers(t *testing.T) {
 	n := startNode(t, memoryConfig())
 	other := startNode(t, memoryConfig())
 	c := n.Connection()
@@ -137,9 +39,7 @@ func TestCallersAreKnown(t *testing.T) {
 	tls := func(pool *x509.CertPool) grpc.DialOption {
 		return grpc.WithTransportCredentials(credentials.NewClientTLSFromCert(pool, ""))
 	}
-	as := func(user, password string) grpc.DialOption {
-		return grpc.WithPerRPCCredentials(basic{user, password})
-	}
+	as := func(user, password string) grpc.DialOption { return grpc.WithPerRPCCredentials(basic{user, password}) }
 	tests := []struct {
 		name    string
 		options []grpc.DialOption
@@ -178,10 +78,12 @@ func TestCallersAreKnown(t *testing.T) {
 	}
 }
 
-// What a client asks before it sends credentials is answered: the version, the methods, the one member.
+// The calls that a client makes before it sends credentials succeed: the version, the methods, the
+// one member.
 func TestDiscovery(t *testing.T) {
 	n := startNode(t, memoryConfig())
-	conn, err := grpc.NewClient(n.Connection().Addr, grpc.WithTransportCredentials(credentials.NewClientTLSFromCert(n.Connection().RootCAs, "")))
+	conn, err := grpc.NewClient(n.Connection().Addr,
+		grpc.WithTransportCredentials(credentials.NewClientTLSFromCert(n.Connection().RootCAs, "")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +115,7 @@ func TestDiscovery(t *testing.T) {
 }
 
 // Close ends subscriptions, keeps what was acknowledged, and may be called again.
-func TestCloseEndsSubscriptions(t *testing.T) {
+func TestClose_EndsSubscriptions(t *testing.T) {
 	cfg := memoryConfig()
 	n := startNode(t, cfg)
 	c := dial(t, n)
@@ -236,31 +138,8 @@ func TestCloseEndsSubscriptions(t *testing.T) {
 	}
 }
 
-// Positions go on after a restart, also where the newest events were a deleted stream's.
-func TestPositionsGoOnAfterRestart(t *testing.T) {
-	cfg := memoryConfig()
-	head := uint64(0)
-	for i := range 4 {
-		n := startNode(t, cfg)
-		c := dial(t, n)
-		name := fmt.Sprintf("s%d", i)
-		_, position := c.append(name, none, newEvents(3)...)
-		if position <= head {
-			t.Fatalf("position %d after %d", position, head)
-		}
-		if i%2 == 1 {
-			position = c.tombstone(name, anyRevision)
-			scavenge(t, n)
-		}
-		head = position
-		if err := n.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// The official client pings every ten seconds, also while nothing is under way; the node lets it.
-func TestKeepaliveIsAllowed(t *testing.T) {
+// The node accepts the pings of the official client: every ten seconds, even without a call.
+func TestKeepalive_Allowed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes longer than a minute: pings are rare")
 	}

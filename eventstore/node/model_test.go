@@ -1,11 +1,14 @@
 package node
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
 )
 
 // modelEvent is an event as the rules make it.
@@ -17,11 +20,11 @@ type modelEvent struct {
 	typ      string
 	data     string
 	created  time.Time
-	// taken says that a scavenge took it.
+	// taken reports that a scavenge removed the event.
 	taken bool
 }
 
-// modelStream is a stream as the rules make it: all events that it ever had, and what its metadata says.
+// modelStream is a stream according to the rules: every event that it ever had, and its metadata.
 type modelStream struct {
 	events    []*modelEvent
 	cut       int64
@@ -34,7 +37,8 @@ type modelStream struct {
 func (s *modelStream) last() int64   { return int64(len(s.events)) - 1 }
 func (s *modelStream) deleted() bool { return s.cut == math.MaxInt64 }
 
-// model is a plain event store: slices and maps, and the rules of the server written down once more.
+// model is a plain event store: slices and maps, and the rules of the server written down once
+// more.
 type model struct {
 	now     time.Time
 	head    uint64
@@ -52,7 +56,7 @@ func (m *model) stream(name string) *modelStream {
 	s, ok := m.streams[name]
 	if !ok {
 		s = &modelStream{}
-		if isMeta(name) {
+		if storage.IsMeta(name) {
 			s.maxCount = 1
 		}
 		m.streams[name] = s
@@ -60,52 +64,52 @@ func (m *model) stream(name string) *modelStream {
 	return s
 }
 
-// ended says whether a stream was tombstoned, or is the metadata of one that was.
+// ended reports whether a stream was tombstoned, or is the metadata of one that was.
 func (m *model) ended(name string) bool {
-	if isMeta(name) {
-		return m.stream(name[len(metaPrefix):]).tombstone
+	if storage.IsMeta(name) {
+		return m.stream(name[len(storage.MetaPrefix):]).tombstone
 	}
 	return m.stream(name).tombstone
 }
 
 // ruling is how a write ends.
 type ruling struct {
-	verdict  verdict
+	verdict  storage.Verdict
 	revision int64
 	position uint64
 }
 
 // decide judges a write by the order of the server's checks.
-func (m *model) decide(name string, e expectation, events []event) ruling {
+func (m *model) decide(name string, e storage.Expectation, events []event) ruling {
 	s := m.stream(name)
-	wrong := ruling{verdict: wrongVersion, revision: s.last()}
+	wrong := ruling{verdict: storage.WrongVersion, revision: s.last()}
 	switch {
 	case s.tombstone: // its metadata is still taken
-		return ruling{verdict: streamDeleted}
-	case e.kind == expectExists && s.deleted():
-		return ruling{verdict: streamDeleted}
-	case e.kind == expectExists && len(s.events) == 0 && !s.hasMeta:
+		return ruling{verdict: storage.StreamDeleted}
+	case e.Kind == storage.ExpectExists && s.deleted():
+		return ruling{verdict: storage.StreamDeleted}
+	case e.Kind == storage.ExpectExists && len(s.events) == 0 && !s.hasMeta:
 		return wrong
-	case e.kind != expectExact:
+	case e.Kind != storage.ExpectExact:
 		return m.decideByID(name, wrong, events)
-	case e.revision > s.last():
+	case e.Revision > s.last():
 		return wrong
-	case e.revision == s.last():
-		return ruling{verdict: write}
+	case e.Revision == s.last():
+		return ruling{verdict: storage.Written}
 	}
 	var last *modelEvent
 	for i, sent := range events {
-		at := e.revision + 1 + int64(i)
+		at := e.Revision + 1 + int64(i)
 		if at <= s.last() && !s.events[at].taken && s.events[at].id == sent.id {
 			last = s.events[at]
 			continue
 		}
-		if i == 0 && e.revision == noStream && s.deleted() {
-			return ruling{verdict: write}
+		if i == 0 && e.Revision == storage.NoStream && s.deleted() {
+			return ruling{verdict: storage.Written}
 		}
 		return wrong
 	}
-	return ruling{verdict: already, revision: last.revision, position: last.position}
+	return ruling{verdict: storage.Repeated, revision: last.revision, position: last.position}
 }
 
 func (m *model) decideByID(name string, wrong ruling, events []event) ruling {
@@ -116,38 +120,39 @@ func (m *model) decideByID(name string, wrong ruling, events []event) ruling {
 		case ok && known.stream == name:
 			last = known
 		case i == 0:
-			return ruling{verdict: write}
+			return ruling{verdict: storage.Written}
 		default:
 			return wrong
 		}
 	}
-	return ruling{verdict: already, revision: last.revision, position: last.position}
+	return ruling{verdict: storage.Repeated, revision: last.revision, position: last.position}
 }
 
-// append does what an append does, and says how it is answered.
-func (m *model) append(name string, e expectation, events []event) ruling {
+// append applies an append and returns the answer that the node must give.
+func (m *model) append(name string, e storage.Expectation, events []event) ruling {
 	o := m.decide(name, e, events)
-	if o.verdict != write {
+	if o.verdict != storage.Written {
 		return o
 	}
 	s := m.stream(name)
-	if s.deleted() && !isMeta(name) { // shows the stream again, from here on
-		m.describe(name, event{id: uuid.Nil, typ: metadataType, data: string(truncatedJSON(nil, s.last()+1))})
+	if s.deleted() && !storage.IsMeta(name) { // shows the stream again, from here on
+		m.describe(name, event{id: uuid.Nil, typ: storage.MetadataType, data: truncated("{}", s.last()+1)})
 	}
 	for _, sent := range events {
 		m.write(name, sent)
 	}
 	o.revision, o.position = s.last(), m.head
-	if isMeta(name) {
-		described := name[len(metaPrefix):]
+	if storage.IsMeta(name) {
+		described := name[len(storage.MetaPrefix):]
 		original, newest := m.stream(described), events[len(events)-1]
 		if original.tombstone {
 			return o
 		}
 		undelete := original.deleted()
 		m.apply(described, newest)
-		if undelete && validMeta([]byte(newest.data)) {
-			m.describe(described, event{id: uuid.Nil, typ: metadataType, data: string(truncatedJSON([]byte(newest.data), original.last()+1))})
+		if undelete {
+			m.describe(described,
+				event{id: uuid.Nil, typ: storage.MetadataType, data: truncated(newest.data, original.last()+1)})
 		}
 	}
 	return o
@@ -155,14 +160,22 @@ func (m *model) append(name string, e expectation, events []event) ruling {
 
 // describe writes metadata of the node's own.
 func (m *model) describe(name string, sent event) {
-	m.write(metaPrefix+name, sent)
+	m.write(storage.MetaPrefix+name, sent)
 	m.apply(name, sent)
 }
 
 func (m *model) write(name string, sent event) {
 	s := m.stream(name)
 	m.head++
-	e := &modelEvent{stream: name, revision: s.last() + 1, position: m.head, id: sent.id, typ: sent.typ, data: sent.data, created: m.now}
+	e := &modelEvent{
+		stream:   name,
+		revision: s.last() + 1,
+		position: m.head,
+		id:       sent.id,
+		typ:      sent.typ,
+		data:     sent.data,
+		created:  m.now,
+	}
 	s.events, m.log = append(s.events, e), append(m.log, e)
 	if sent.id != uuid.Nil {
 		m.lately[sent.id] = e
@@ -170,37 +183,74 @@ func (m *model) write(name string, sent event) {
 }
 
 func (m *model) apply(name string, newest event) {
-	s, meta := m.stream(name), parseMeta([]byte(newest.data))
-	s.hasMeta, s.cut, s.maxCount, s.maxAge = true, meta.truncateBefore, meta.maxCount, meta.maxAge
+	s, meta := m.stream(name), metadataOf(newest.data)
+	s.hasMeta, s.cut, s.maxCount, s.maxAge = true, meta.Cut, meta.MaxCount, time.Duration(meta.MaxAge)*time.Second
+}
+
+// modelMeta is what the rules say of stream metadata. One wrong field makes all of it count as
+// empty.
+type modelMeta struct {
+	Cut      int64 `json:"$tb"`
+	MaxCount int64 `json:"$maxCount"`
+	MaxAge   int64 `json:"$maxAge"`
+}
+
+func metadataOf(text string) modelMeta {
+	var m modelMeta
+	if err := json.Unmarshal([]byte(text), &m); err != nil {
+		return modelMeta{}
+	}
+	return m
+}
+
+// truncated is metadata with $tb set to a revision; its other fields stay.
+func truncated(text string, before int64) string {
+	fields := map[string]any{}
+	if err := json.Unmarshal([]byte(text), &fields); err != nil {
+		panic(err)
+	}
+	fields["$tb"] = before
+	out, err := json.Marshal(fields)
+	if err != nil {
+		panic(err)
+	}
+	return string(out)
 }
 
 // delete hides a stream.
-func (m *model) delete(name string, e expectation) ruling {
+func (m *model) delete(name string, e storage.Expectation) ruling {
 	o := m.decide(name, e, []event{{id: uuid.New()}})
 	s := m.stream(name)
-	if o.verdict == write && len(s.events) == 0 && !s.hasMeta {
-		o = ruling{verdict: wrongVersion, revision: s.last()}
+	if o.verdict == storage.Written && len(s.events) == 0 && !s.hasMeta {
+		o = ruling{verdict: storage.WrongVersion, revision: s.last()}
 	}
-	if o.verdict == write {
-		m.describe(name, event{typ: metadataType, data: fmt.Sprintf(`{"$tb":%d}`, int64(math.MaxInt64))})
+	if o.verdict == storage.Written {
+		m.describe(name, event{typ: storage.MetadataType, data: fmt.Sprintf(`{"$tb":%d}`, int64(math.MaxInt64))})
 		o.position = m.head
 	}
 	return o
 }
 
 // entomb ends a stream.
-func (m *model) entomb(name string, e expectation) ruling {
+func (m *model) entomb(name string, e storage.Expectation) ruling {
 	o := m.decide(name, e, []event{{id: uuid.New()}})
-	if o.verdict == write {
+	if o.verdict == storage.Written {
 		m.head++
 		o.position = m.head
 		m.stream(name).tombstone = true
-		m.log = append(m.log, &modelEvent{stream: name, revision: tombstoneRevision, position: m.head, typ: tombstoneType, created: m.now})
+		m.log = append(m.log, &modelEvent{
+			stream:   name,
+			revision: storage.TombstoneRevision,
+			position: m.head,
+			typ:      storage.TombstoneType,
+			created:  m.now,
+		})
 	}
 	return o
 }
 
-// visible are the events that a reader of a stream sees; found is false where there is no such stream for readers.
+// visible are the events that a reader of a stream sees; found is false where there is no such
+// stream for readers.
 func (m *model) visible(name string) (events []*modelEvent, found bool) {
 	s := m.stream(name)
 	if len(s.events) == 0 || s.deleted() {
@@ -214,9 +264,10 @@ func (m *model) visible(name string) (events []*modelEvent, found bool) {
 	return events, true
 }
 
-// hides says whether the metadata of a stream takes one of its events from its readers.
+// hides reports whether the metadata of a stream hides one of its events from readers.
 func (s *modelStream) hides(e *modelEvent, now time.Time) bool {
-	return e.revision < s.cut || s.maxCount > 0 && e.revision <= s.last()-s.maxCount || s.maxAge > 0 && e.created.Before(now.Add(-s.maxAge))
+	return e.revision < s.cut || s.maxCount > 0 && e.revision <= s.last()-s.maxCount ||
+		s.maxAge > 0 && e.created.Before(now.Add(-s.maxAge))
 }
 
 // scavenge takes what a scavenge takes.

@@ -1,5 +1,3 @@
-// Package node is an event store of its own inside the process: a log on disk that speaks the EventStoreDB protocol
-// to the callers it knows.
 package node
 
 import (
@@ -20,64 +18,62 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
 )
 
 const (
-	// maxMessage is the largest message that is taken: one event may be larger than the limit that refuses it.
+	// maxMessage is the largest message that is read: larger than maxAppend, so that an event over
+	// that limit gets its error.
 	maxMessage = 17 << 20
-	// clientPing is the least distance of a client's keepalive pings; the official client sends one every 10 s.
+	// clientPing is the shortest interval of a client's keepalive pings; the official client sends
+	// one every 10 s.
 	clientPing = 5 * time.Second
-	// bufferSize is what a connection gathers before it writes.
+	// bufferSize is how many bytes a connection buffers before it writes.
 	bufferSize = 256 << 10
-	// streamWindow and connectionWindow are how much a client may send unasked. Fixed windows spare the pings by which grpc would measure
-	// what is good for the line: two writes for each append.
+	// streamWindow and connectionWindow are how much a client may send without an acknowledgement.
+	// Fixed windows avoid the pings by which grpc measures the line: two writes for each append.
 	streamWindow     = 2 * maxAppend
 	connectionWindow = 8 << 20
-	// streamWorkers are the goroutines that calls reuse: a new one would have to grow its stack for every call.
+	// streamWorkers is how many goroutines serve calls: a new goroutine would grow its stack for
+	// every call.
 	streamWorkers = 64
-	// drainTime bounds how long Close waits for calls that are under way.
+	// drainTime bounds how long Close waits for calls in progress.
 	drainTime = 5 * time.Second
 )
 
-// Config says where the node keeps its log and where it listens.
+// Config describes a node. Only Dir is required.
 type Config struct {
-	// Dir is the folder of the log; it is made if it does not exist.
+	// Dir is the folder of the log; it is created if it does not exist.
 	Dir string
 	// FS is the file system that holds Dir: nil is the disk.
 	FS vfs.FS
 	// Addr is where the node listens: 127.0.0.1:0 if empty, a free port of the loopback.
 	Addr string
-	// Certificate is what the node shows to clients; nil makes one, which clients find in Connection.
+	// Certificate is the certificate of the node; nil creates one, which Connection returns.
 	Certificate *tls.Certificate
-	// Password is that of the user "admin"; empty draws one, which clients find in Connection.
+	// Password is the password of the user "admin"; empty generates one, which Connection returns.
 	Password string
-	// Insecure serves everybody, without TLS and without a password; it is refused on an address that is not of the loopback.
+	// Insecure serves every caller, without TLS and without a password. Only a loopback address may
+	// be insecure.
 	Insecure bool
-	// Logger hears of failures; nil discards them.
+	// Logger receives failures; nil discards them.
 	Logger *slog.Logger
 	// CacheBytes bounds the cache of blocks read from the disk: 64 MiB if 0.
 	CacheBytes int64
 	// SystemStream begins a new log with metadata of a system stream, as a server does: clients of
-	// other languages expect a log to hold events of its server.
+	// other languages expect an event of the server in a log.
 	SystemStream bool
-	// reserve is the space on the disk that appends leave free: defaultReserve if 0. memtable is what is held in memory before it
-	// goes to a table, in bytes: memtableBytes if 0. now is the clock: that of the machine if nil. Tests set them.
-	reserve, memtable uint64
-	now               func() time.Time
-	// asleep removes nothing before Scavenge is called.
-	asleep bool
+	// Tests set these fields of storage.Config.
+	memtable       uint64
+	now            func() time.Time
+	manualScavenge bool
 }
 
 // Node is a running event store.
 type Node struct {
 	log        *slog.Logger
-	store      *store
-	views      *views
-	tail       *tail
-	writer     *writer
-	scavenger  *scavenger
-	stats      counters
-	now        func() time.Time
+	engine     *storage.Engine
 	server     *grpc.Server
 	connection Connection
 
@@ -87,48 +83,26 @@ type Node struct {
 	closed    error
 }
 
-// Stats counts what the node wrote since it started.
-type Stats struct {
-	// Appends are the appends that wrote events, Events the events written, system events included.
-	Appends, Events uint64
-	// Fsyncs are the group commits.
-	Fsyncs uint64
-}
-
-// Start opens the log and serves it; the node is reachable when it returns. The context bounds the start only: the
-// node runs until Close. A folder that another process uses is an error that says so.
+// Start opens the log and serves it; the node is reachable when it returns. The context bounds the
+// start only: the node runs until Close. It fails if another process uses the folder.
 func Start(ctx context.Context, cfg Config) (*Node, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Addr == "" {
-		cfg.Addr = "127.0.0.1:0"
-	}
-	if cfg.now == nil {
-		cfg.now = time.Now
-	}
-	st, err := openStore(cfg)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	cfg.Addr = cmp.Or(cfg.Addr, "127.0.0.1:0")
+	engine, err := storage.Open(storage.Config{
+		Dir: cfg.Dir, FS: cfg.FS, Logger: cfg.Logger, CacheBytes: cfg.CacheBytes,
+		MemtableBytes: cfg.memtable, Now: cfg.now, ManualScavenge: cfg.manualScavenge,
+	})
 	if err != nil {
 		return nil, err
 	}
-	n, err := start(ctx, cfg, st)
+	n, err := start(ctx, cfg, engine)
 	if err != nil {
-		return nil, errors.Join(err, st.close())
+		return nil, errors.Join(err, engine.Close())
 	}
 	return n, nil
 }
 
-func start(ctx context.Context, cfg Config, st *store) (*Node, error) {
-	head, err := st.head()
-	if err != nil {
-		return nil, err
-	}
-	if err := st.before.checkHead(cfg.Dir, head); err != nil {
-		return nil, err
-	}
-	if err := st.writeMark(head); err != nil {
-		return nil, unopened(cfg.Dir, err)
-	}
+func start(ctx context.Context, cfg Config, engine *storage.Engine) (*Node, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen for event store clients: %w", err)
@@ -142,18 +116,9 @@ func start(ctx context.Context, cfg Config, st *store) (*Node, error) {
 		return nil, errors.Join(err, listener.Close())
 	}
 	n := &Node{
-		log: cfg.Logger, store: st, views: &views{db: st.db}, tail: newTail(head),
-		connection: id.connection, closing: make(chan struct{}), served: make(chan error, 1),
+		log: cfg.Logger, engine: engine, connection: id.connection,
+		closing: make(chan struct{}), served: make(chan error, 1),
 	}
-	if err := n.views.publish(head); err != nil {
-		return nil, errors.Join(err, listener.Close())
-	}
-	n.scavenger = newScavenger(st, n.views, cfg.Logger)
-	n.writer = newWriter(st.db, n.views, n.tail, &n.stats, head, n.scavenger.wake)
-	n.now, n.writer.now, n.scavenger.now, n.scavenger.asleep = cfg.now, cfg.now, cfg.now, cfg.asleep
-	n.writer.broken, n.writer.stall = st.failure, st.disk.space.stall
-	n.writer.short = func() bool { return st.disk.short(cmp.Or(cfg.reserve, defaultReserve)) }
-	n.scavenger.removed, n.scavenger.renewed = n.writer.renew, n.writer.renewed
 	n.server = grpc.NewServer(append(id.options(),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
@@ -162,16 +127,15 @@ func start(ctx context.Context, cfg Config, st *store) (*Node, error) {
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: clientPing, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
+		grpc.ChainUnaryInterceptor(n.recoverUnary), grpc.ChainStreamInterceptor(n.recoverStream),
 	)...)
 	streams.RegisterStreamsServer(n.server, newService(n))
 	serverfeatures.RegisterServerFeaturesServer(n.server, features{})
 	gossip.RegisterGossipServer(n.server, members)
-	go n.writer.run()
-	go n.scavenger.run()
-	if cfg.SystemStream && head == 0 {
+	if cfg.SystemStream && engine.Head() == 0 {
 		err = n.writeSystemStream(ctx)
 	}
-	// Serve even if the start fails: stop is the only way to end what runs.
+	// Serve even if the start failed: stop expects a server that runs.
 	go n.serve(listener)
 	if err != nil {
 		return nil, errors.Join(err, n.stop())
@@ -181,17 +145,18 @@ func start(ctx context.Context, cfg Config, st *store) (*Node, error) {
 
 // writeSystemStream writes the first event of a log: how long servers keep the history of their
 // scavenges. The node keeps no such history, so the stream stays otherwise empty. On a full disk
-// the event is left out, and the node starts all the same.
+// the event is left out, and the node starts.
 func (n *Node) writeSystemStream(ctx context.Context) error {
-	name := metaPrefix + "$scavenges"
-	first := propose(name, uuid.New(), metadataType, true, []byte(`{"$maxAge":2592000}`), nil)
-	d, err := n.writer.do(ctx, &request{
-		kind: kindAppend, stream: name, expected: expectation{revision: noStream}, events: []proposed{first},
+	name := storage.MetaPrefix + "$scavenges"
+	first := storage.Propose(name, uuid.New(), storage.MetadataType, true, []byte(`{"$maxAge":2592000}`), nil)
+	d, err := n.engine.Do(ctx, &storage.Request{
+		Kind: storage.KindAppend, Stream: name,
+		Expected: storage.Expectation{Revision: storage.NoStream}, Events: []storage.Proposed{first},
 	})
-	if err == nil && d.verdict != write {
+	if err == nil && d.Verdict != storage.Written {
 		err = errors.New("the log was not empty")
 	}
-	if refused := (*failed)(nil); errors.As(err, &refused) {
+	if errors.Is(err, storage.ErrFull) || errors.Is(err, storage.ErrStalled) {
 		n.log.Warn("the log begins without the metadata of a system stream", "err", err)
 		return nil
 	}
@@ -212,15 +177,11 @@ func (n *Node) serve(listener net.Listener) {
 	n.served <- err
 }
 
-// Connection says how a client of this process reaches the node.
+// Connection returns how a client of this process reaches the node.
 func (n *Node) Connection() Connection { return n.connection }
 
-// Stats returns the counts so far.
-func (n *Node) Stats() Stats {
-	return Stats{Appends: n.stats.appends.Load(), Events: n.stats.events.Load(), Fsyncs: n.stats.fsyncs.Load()}
-}
-
-// Close ends the subscriptions, lets other calls finish for a few seconds, and releases the folder. It may be called more than once.
+// Close ends the subscriptions, waits a few seconds for other calls, and releases the folder. It
+// may be called more than once.
 func (n *Node) Close() error {
 	n.closeOnce.Do(func() { n.closed = n.close() })
 	return n.closed
@@ -228,18 +189,14 @@ func (n *Node) Close() error {
 
 func (n *Node) close() error {
 	stopped := n.stop()
-	return errors.Join(stopped, n.store.closeAt(n.writer.head))
+	return errors.Join(stopped, n.engine.Close())
 }
 
-// stop ends everything that runs and leaves the log open.
+// stop ends all calls and leaves the log open.
 func (n *Node) stop() error {
 	close(n.closing)
 	force := time.AfterFunc(drainTime, n.server.Stop)
 	n.server.GracefulStop()
 	force.Stop()
-	served := <-n.served
-	n.store.disk.space.giveUp()
-	written := n.writer.close()
-	n.scavenger.close()
-	return errors.Join(served, written, n.views.close())
+	return <-n.served
 }

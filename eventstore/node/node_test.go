@@ -16,6 +16,9 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
+	"github.com/annals-project/annals/eventstore/node/wire"
 )
 
 // testTime bounds every call of a test; nothing waits that long unless it hangs.
@@ -35,6 +38,13 @@ type tester interface {
 
 // testLog writes what the node logs to the test.
 func testLog(t tester) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
+
+func must(t tester, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 func startNode(t tester, cfg Config) *Node {
 	t.Helper()
@@ -94,7 +104,9 @@ func testContext(t tester) context.Context {
 type basic struct{ user, password string }
 
 func (b basic) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"authorization": "Basic " + base64.StdEncoding.EncodeToString([]byte(b.user+":"+b.password))}, nil
+	return map[string]string{
+		"authorization": "Basic " + base64.StdEncoding.EncodeToString([]byte(b.user+":"+b.password)),
+	}, nil
 }
 func (basic) RequireTransportSecurity() bool { return true }
 
@@ -117,41 +129,45 @@ func newEvents(n int) []event {
 }
 
 func (e event) message() *streams.AppendReq {
-	contentType := contentTypeJSON
+	contentType := wire.ContentTypeJSON
 	if e.raw {
-		contentType = contentTypeRaw
+		contentType = wire.ContentTypeRaw
 	}
-	return &streams.AppendReq{Content: &streams.AppendReq_ProposedMessage_{ProposedMessage: &streams.AppendReq_ProposedMessage{
-		Id: structuredID(e.id), Data: []byte(e.data), CustomMetadata: []byte(e.meta),
-		Metadata: map[string]string{keyType: e.typ, keyContentType: contentType},
-	}}}
+	return &streams.AppendReq{
+		Content: &streams.AppendReq_ProposedMessage_{ProposedMessage: &streams.AppendReq_ProposedMessage{
+			Id: structuredID(e.id), Data: []byte(e.data), CustomMetadata: []byte(e.meta),
+			Metadata: map[string]string{wire.KeyType: e.typ, wire.KeyContentType: contentType},
+		}},
+	}
 }
 
-func appendOptions(stream string, expected expectation) *streams.AppendReq {
+func appendOptions(stream string, expected storage.Expectation) *streams.AppendReq {
 	o := &streams.AppendReq_Options{StreamIdentifier: &shared.StreamIdentifier{StreamName: []byte(stream)}}
 	switch {
-	case expected.kind == expectAny:
+	case expected.Kind == storage.ExpectAny:
 		o.ExpectedStreamRevision = &streams.AppendReq_Options_Any{Any: &shared.Empty{}}
-	case expected.kind == expectExists:
+	case expected.Kind == storage.ExpectExists:
 		o.ExpectedStreamRevision = &streams.AppendReq_Options_StreamExists{StreamExists: &shared.Empty{}}
-	case expected.revision < 0:
+	case expected.Revision < 0:
 		o.ExpectedStreamRevision = &streams.AppendReq_Options_NoStream{NoStream: &shared.Empty{}}
 	default:
-		o.ExpectedStreamRevision = &streams.AppendReq_Options_Revision{Revision: uint64(expected.revision)}
+		o.ExpectedStreamRevision = &streams.AppendReq_Options_Revision{Revision: uint64(expected.Revision)}
 	}
 	return &streams.AppendReq{Content: &streams.AppendReq_Options_{Options: o}}
 }
 
 var (
-	anyRevision = expectation{kind: expectAny}
-	existing    = expectation{kind: expectExists}
-	none        = expectation{revision: noStream}
+	anyRevision = storage.Expectation{Kind: storage.ExpectAny}
+	existing    = storage.Expectation{Kind: storage.ExpectExists}
+	none        = storage.Expectation{Revision: storage.NoStream}
 )
 
-func at(revision int64) expectation { return expectation{revision: revision} }
+func at(revision int64) storage.Expectation { return storage.Expectation{Revision: revision} }
 
 // tryAppend makes one append as clients do.
-func (c client) tryAppend(ctx context.Context, stream string, expected expectation, events ...event) (*streams.AppendResp, error) {
+func (c client) tryAppend(
+	ctx context.Context, stream string, expected storage.Expectation, events ...event,
+) (*streams.AppendResp, error) {
 	call, err := c.Append(ctx)
 	if err != nil {
 		return nil, err
@@ -168,7 +184,7 @@ func (c client) tryAppend(ctx context.Context, stream string, expected expectati
 }
 
 // append makes an append that must succeed, and returns revision and position of its last event.
-func (c client) append(stream string, expected expectation, events ...event) (revision, position uint64) {
+func (c client) append(stream string, expected storage.Expectation, events ...event) (revision, position uint64) {
 	c.t.Helper()
 	resp, err := c.tryAppend(testContext(c.t), stream, expected, events...)
 	if err != nil {
@@ -201,22 +217,27 @@ func recordedOf(t tester, resp *streams.ReadResp) recordedEvent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.GetMetadata()[keyCreated] == "" || e.GetMetadata()[keyContentType] == "" || e.GetMetadata()[keyType] == "" {
+	if e.GetMetadata()[wire.KeyCreated] == "" || e.GetMetadata()[wire.KeyContentType] == "" ||
+		e.GetMetadata()[wire.KeyType] == "" {
 		t.Fatalf("system metadata is not whole: %v", e.GetMetadata())
 	}
 	if p := resp.GetEvent().GetCommitPosition(); p == 0 || p != e.GetCommitPosition() || p != e.GetPreparePosition() {
 		t.Fatalf("positions differ: %d, %d, %d", p, e.GetCommitPosition(), e.GetPreparePosition())
 	}
 	return recordedEvent{
-		stream: string(e.GetStreamIdentifier().GetStreamName()), revision: e.GetStreamRevision(), position: e.GetCommitPosition(),
-		id: id, typ: e.GetMetadata()[keyType], data: string(e.GetData()), meta: string(e.GetCustomMetadata()),
+		stream: string(
+			e.GetStreamIdentifier().GetStreamName(),
+		), revision: e.GetStreamRevision(), position: e.GetCommitPosition(),
+		id: id, typ: e.GetMetadata()[wire.KeyType], data: string(e.GetData()), meta: string(e.GetCustomMetadata()),
 	}
 }
 
 // readRequest is a read under construction.
 func readRequest() *streams.ReadReq_Options {
 	return &streams.ReadReq_Options{
-		UuidOption:   &streams.ReadReq_Options_UUIDOption{Content: &streams.ReadReq_Options_UUIDOption_Structured{Structured: &shared.Empty{}}},
+		UuidOption: &streams.ReadReq_Options_UUIDOption{
+			Content: &streams.ReadReq_Options_UUIDOption_Structured{Structured: &shared.Empty{}},
+		},
 		FilterOption: &streams.ReadReq_Options_NoFilter{NoFilter: &shared.Empty{}},
 		CountOption:  &streams.ReadReq_Options_Count{Count: 1 << 30},
 	}
@@ -240,7 +261,9 @@ func ofAll() *streams.ReadReq_Options {
 }
 
 // tryRead reads to the end of an answer; found is false where the stream was not there.
-func (c client) tryRead(o *streams.ReadReq_Options) (events []recordedEvent, found bool, trailer metadata.MD, err error) {
+func (c client) tryRead(
+	o *streams.ReadReq_Options,
+) (events []recordedEvent, found bool, trailer metadata.MD, err error) {
 	call, err := c.Read(testContext(c.t), &streams.ReadReq{Options: o})
 	if err != nil {
 		return nil, false, nil, err
@@ -292,7 +315,7 @@ func subscribed(o *streams.ReadReq_Options) *streams.ReadReq_Options {
 	return o
 }
 
-// atEnd lets a read begin behind the last event.
+// atEnd has a read begin after the last event.
 func atEnd(o *streams.ReadReq_Options) *streams.ReadReq_Options {
 	if s := o.GetStream(); s != nil {
 		s.RevisionOption = &streams.ReadReq_Options_StreamOptions_End{End: &shared.Empty{}}
@@ -314,10 +337,13 @@ func from(o *streams.ReadReq_Options, place uint64) *streams.ReadReq_Options {
 	return o
 }
 
-// memoryConfig is a node in memory; a second node with the same configuration finds what the first one wrote.
+// memoryConfig is a node in memory; a second node with the same configuration finds what the first
+// one wrote.
 func memoryConfig() Config { return Config{Dir: "log", FS: vfs.NewMem()} }
 
-func metadataEvent(data string) event { return event{id: uuid.New(), typ: metadataType, data: data} }
+func metadataEvent(data string) event {
+	return event{id: uuid.New(), typ: storage.MetadataType, data: data}
+}
 
 func textID(id string) *shared.UUID {
 	return &shared.UUID{Value: &shared.UUID_String_{String_: id}}
@@ -330,24 +356,24 @@ func exceptionTrailers(md metadata.MD) metadata.MD {
 	return out
 }
 
-func (c client) tryDelete(stream string, expected expectation) (uint64, metadata.MD, error) {
+func (c client) tryDelete(stream string, expected storage.Expectation) (uint64, metadata.MD, error) {
 	o := &streams.DeleteReq_Options{StreamIdentifier: &shared.StreamIdentifier{StreamName: []byte(stream)}}
 	switch {
-	case expected.kind == expectAny:
+	case expected.Kind == storage.ExpectAny:
 		o.ExpectedStreamRevision = &streams.DeleteReq_Options_Any{Any: &shared.Empty{}}
-	case expected.kind == expectExists:
+	case expected.Kind == storage.ExpectExists:
 		o.ExpectedStreamRevision = &streams.DeleteReq_Options_StreamExists{StreamExists: &shared.Empty{}}
-	case expected.revision < 0:
+	case expected.Revision < 0:
 		o.ExpectedStreamRevision = &streams.DeleteReq_Options_NoStream{NoStream: &shared.Empty{}}
 	default:
-		o.ExpectedStreamRevision = &streams.DeleteReq_Options_Revision{Revision: uint64(expected.revision)}
+		o.ExpectedStreamRevision = &streams.DeleteReq_Options_Revision{Revision: uint64(expected.Revision)}
 	}
 	var trailer metadata.MD
 	resp, err := c.Delete(testContext(c.t), &streams.DeleteReq{Options: o}, grpc.Trailer(&trailer))
 	return resp.GetPosition().GetCommitPosition(), trailer, err
 }
 
-func (c client) delete(stream string, expected expectation) uint64 {
+func (c client) delete(stream string, expected storage.Expectation) uint64 {
 	c.t.Helper()
 	position, _, err := c.tryDelete(stream, expected)
 	if err != nil {
@@ -356,24 +382,24 @@ func (c client) delete(stream string, expected expectation) uint64 {
 	return position
 }
 
-func (c client) tryTombstone(stream string, expected expectation) (uint64, metadata.MD, error) {
+func (c client) tryTombstone(stream string, expected storage.Expectation) (uint64, metadata.MD, error) {
 	o := &streams.TombstoneReq_Options{StreamIdentifier: &shared.StreamIdentifier{StreamName: []byte(stream)}}
 	switch {
-	case expected.kind == expectAny:
+	case expected.Kind == storage.ExpectAny:
 		o.ExpectedStreamRevision = &streams.TombstoneReq_Options_Any{Any: &shared.Empty{}}
-	case expected.kind == expectExists:
+	case expected.Kind == storage.ExpectExists:
 		o.ExpectedStreamRevision = &streams.TombstoneReq_Options_StreamExists{StreamExists: &shared.Empty{}}
-	case expected.revision < 0:
+	case expected.Revision < 0:
 		o.ExpectedStreamRevision = &streams.TombstoneReq_Options_NoStream{NoStream: &shared.Empty{}}
 	default:
-		o.ExpectedStreamRevision = &streams.TombstoneReq_Options_Revision{Revision: uint64(expected.revision)}
+		o.ExpectedStreamRevision = &streams.TombstoneReq_Options_Revision{Revision: uint64(expected.Revision)}
 	}
 	var trailer metadata.MD
 	resp, err := c.Tombstone(testContext(c.t), &streams.TombstoneReq{Options: o}, grpc.Trailer(&trailer))
 	return resp.GetPosition().GetCommitPosition(), trailer, err
 }
 
-func (c client) tombstone(stream string, expected expectation) uint64 {
+func (c client) tombstone(stream string, expected storage.Expectation) uint64 {
 	c.t.Helper()
 	position, _, err := c.tryTombstone(stream, expected)
 	if err != nil {

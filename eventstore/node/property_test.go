@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"pgregory.net/rapid"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
 )
 
 // pair is a node and the model of it, to which the same is done.
@@ -29,10 +31,11 @@ type pair struct {
 
 var modelNames = []string{"a", "b", "ab"}
 
-// Whatever is done in whatever order, every answer of the node is that of the model: appends at every kind of revision with
-// fresh and repeated ids, reads of streams and of the whole log in both directions, filters, deletions, tombstones, metadata, the
-// passing of time, scavenges, starts, crashes, backups and restores. ANNALS_NODE_STEPS makes it longer.
-func TestNodeAgainstModel(t *testing.T) {
+// The node answers as the model does, for random operations in random order: appends at every kind
+// of revision with new and repeated ids, reads of streams and of the whole log in both directions,
+// filters, deletions, tombstones, metadata, the passing of time, scavenges, starts, crashes,
+// backups and restores. ANNALS_NODE_STEPS makes it longer.
+func TestNode_AgainstModel(t *testing.T) {
 	rounds := 1
 	if text := os.Getenv("ANNALS_NODE_STEPS"); text != "" {
 		var err error
@@ -45,7 +48,13 @@ func TestNodeAgainstModel(t *testing.T) {
 			p := &pair{t: rt, model: newModel(now)}
 			var clock atomic.Int64 // the node looks at it whenever it likes
 			clock.Store(now.UnixNano())
-			p.cfg = Config{Dir: "log", FS: vfs.NewCrashableMem(), asleep: true, now: func() time.Time { return time.Unix(0, clock.Load()).UTC() }, memtable: 256 << 10}
+			p.cfg = Config{
+				Dir:            "log",
+				FS:             vfs.NewCrashableMem(),
+				manualScavenge: true,
+				now:            func() time.Time { return time.Unix(0, clock.Load()).UTC() },
+				memtable:       256 << 10,
+			}
 			p.start()
 			rt.Repeat(map[string]func(*rapid.T){
 				"append": p.append, "append again": p.appendAgain, "metadata": p.describe, "delete": p.delete, "tombstone": p.tombstone,
@@ -69,15 +78,14 @@ func (p *pair) start() {
 func (p *pair) name(t *rapid.T) string { return rapid.SampledFrom(modelNames).Draw(t, "stream") }
 
 // expectation draws one that often holds, and every other kind.
-func (p *pair) expectation(t *rapid.T, name string) expectation {
+func (p *pair) expectation(t *rapid.T, name string) storage.Expectation {
 	return drawExpectation(t, p.model.stream(name).last())
 }
 
-func drawExpectation(t *rapid.T, last int64) expectation {
-	return rapid.OneOf(
-		rapid.Just(at(last)), rapid.Just(at(last)), rapid.Just(anyRevision), rapid.Just(existing), rapid.Just(none),
-		rapid.Map(rapid.Int64Range(0, 6), at),
-	).Draw(t, "expected")
+func drawExpectation(t *rapid.T, last int64) storage.Expectation {
+	return rapid.OneOf(rapid.Just(at(last)), rapid.Just(at(last)), rapid.Just(anyRevision), rapid.Just(existing),
+		rapid.Just(none), rapid.Map(rapid.Int64Range(0, 6), at)).
+		Draw(t, "expected")
 }
 
 func (p *pair) append(t *rapid.T) {
@@ -101,25 +109,28 @@ func (p *pair) appendAgain(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "mixed") == 0 {
 		events = append(events, newEvent("{}"))
 	}
-	expected := rapid.OneOf(rapid.Just(at(first-1)), rapid.Just(at(first-1)), rapid.Just(anyRevision), rapid.Just(existing)).Draw(t, "expected")
+	expected := rapid.OneOf(
+		rapid.Just(at(first-1)), rapid.Just(at(first-1)), rapid.Just(anyRevision), rapid.Just(existing),
+	).Draw(t, "expected")
 	p.appended(t, name, expected, events)
 }
 
 func (p *pair) describe(t *rapid.T) {
 	name := p.name(t)
-	data := rapid.SampledFrom([]string{`{}`, `{"$maxCount":2}`, `{"$maxCount":1}`, `{"$maxAge":10}`, `{"$maxAge":25,"$maxCount":3}`, `{"note":"x"}`, `{"$maxCount":"x"}`}).Draw(t, "metadata")
+	data := rapid.SampledFrom([]string{`{}`, `{"$maxCount":2}`, `{"$maxCount":1}`, `{"$maxAge":10}`, `{"$maxAge":25,"$maxCount":3}`, `{"note":"x"}`, `{"$maxCount":"x"}`}).
+		Draw(t, "metadata")
 	if cut := rapid.Int64Range(-1, p.model.stream(name).last()+3).Draw(t, "cut"); cut >= 0 {
 		data = fmt.Sprintf(`{"$tb":%d}`, cut)
 	}
-	p.appended(t, metaPrefix+name, p.expectation(t, metaPrefix+name), []event{metadataEvent(data)})
+	p.appended(t, storage.MetaPrefix+name, p.expectation(t, storage.MetaPrefix+name), []event{metadataEvent(data)})
 }
 
 // appended makes an append at both, and compares the answers.
-func (p *pair) appended(t *rapid.T, name string, expected expectation, events []event) {
+func (p *pair) appended(t *rapid.T, name string, expected storage.Expectation, events []event) {
 	t.Helper()
 	want := p.model.append(name, expected, events)
 	resp, err := p.c.tryAppend(testContext(p.t), name, expected, events...)
-	if want.verdict == streamDeleted {
+	if want.verdict == storage.StreamDeleted {
 		if status.Code(err) != codes.FailedPrecondition {
 			t.Fatalf("append to %s, which is deleted: %v, %v", name, resp, err)
 		}
@@ -128,10 +139,11 @@ func (p *pair) appended(t *rapid.T, name string, expected expectation, events []
 	if err != nil {
 		t.Fatalf("append to %s at %v: %v", name, expected, err)
 	}
-	if w := resp.GetWrongExpectedVersion(); (w != nil) != (want.verdict == wrongVersion) {
+	if w := resp.GetWrongExpectedVersion(); (w != nil) != (want.verdict == storage.WrongVersion) {
 		t.Fatalf("append to %s at %v: %v, want %+v", name, expected, resp, want)
 	} else if w != nil {
-		if got := int64(w.GetCurrentRevision()); want.revision >= 0 && got != want.revision || (w.GetCurrentNoStream() != nil) != (want.revision < 0) {
+		got, none := int64(w.GetCurrentRevision()), w.GetCurrentNoStream() != nil
+		if want.revision >= 0 && got != want.revision || none != (want.revision < 0) {
 			t.Fatalf("append to %s at %v: it is at %v, want %d", name, expected, w, want.revision)
 		}
 		return
@@ -163,7 +175,8 @@ func (p *pair) tombstone(t *rapid.T) {
 
 func (p *pair) ended(t *rapid.T, what string, want ruling, position uint64, err error) {
 	t.Helper()
-	if (err == nil) != (want.verdict == write) || err == nil && position != want.position || err != nil && status.Code(err) != codes.FailedPrecondition {
+	if (err == nil) != (want.verdict == storage.Written) || err == nil && position != want.position ||
+		err != nil && status.Code(err) != codes.FailedPrecondition {
 		t.Fatalf("%s: position %d, %v, want %+v", what, position, err, want)
 	}
 }
@@ -182,7 +195,9 @@ func (p *pair) restart(*rapid.T) {
 // crash goes on with what a power cut would have left of the files.
 func (p *pair) crash(t *rapid.T) {
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-	p.cfg.FS = p.cfg.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rapid.SampledFrom([]int{0, 30, 100}).Draw(t, "unsynced"), RNG: rng})
+	p.cfg.FS = p.cfg.FS.(*vfs.MemFS).CrashClone(
+		vfs.CrashCloneCfg{UnsyncedDataPercent: rapid.SampledFrom([]int{0, 30, 100}).Draw(t, "unsynced"), RNG: rng},
+	)
 	must(p.t, p.node.Close())
 	p.model.restarted()
 	p.start()
@@ -193,7 +208,7 @@ func (p *pair) restore(*rapid.T) {
 	backup, dir := fmt.Sprintf("backup-%d", p.dirs), fmt.Sprintf("log-%d", p.dirs)
 	must(p.t, p.node.Backup(testContext(p.t), backup))
 	must(p.t, p.node.Close())
-	must(p.t, restore(testContext(p.t), p.cfg.FS, backup, dir))
+	must(p.t, storage.Restore(testContext(p.t), p.cfg.FS, backup, dir))
 	p.cfg.Dir = dir
 	p.model.restarted()
 	p.start()
@@ -203,7 +218,7 @@ func (p *pair) restore(*rapid.T) {
 func (p *pair) readStretch(t *rapid.T) {
 	name := p.name(t)
 	if rapid.Bool().Draw(t, "its metadata") {
-		name = metaPrefix + name
+		name = storage.MetaPrefix + name
 	}
 	begin, limit := rapid.Int64Range(0, 8).Draw(t, "from"), rapid.IntRange(1, 5).Draw(t, "limit")
 	back := rapid.Bool().Draw(t, "backwards")
@@ -252,9 +267,14 @@ func (p *pair) readLog(t *rapid.T) {
 	if err != nil {
 		t.Fatalf("the log from %d: %v", begin, err)
 	}
-	p.compare(t, fmt.Sprintf("the log from %d, backwards %v", begin, back), stretch(p.model.kept(), limit, back, func(e *modelEvent) bool {
-		return back && e.position < begin || !back && e.position >= begin
-	}), events)
+	p.compare(
+		t,
+		fmt.Sprintf("the log from %d, backwards %v", begin, back),
+		stretch(p.model.kept(), limit, back, func(e *modelEvent) bool {
+			return back && e.position < begin || !back && e.position >= begin
+		}),
+		events,
+	)
 }
 
 // filter subscribes to a part of the log until that has caught up.
@@ -281,7 +301,7 @@ func (p *pair) filter(t *rapid.T) {
 // check compares every stream and the whole log.
 func (p *pair) check(t *rapid.T) {
 	for _, base := range modelNames {
-		for _, name := range []string{base, metaPrefix + base} {
+		for _, name := range []string{base, storage.MetaPrefix + base} {
 			want, found := p.model.visible(name)
 			p.compareStream(t, name, ofStream(name), want, found)
 			last := want[max(len(want)-1, 0):]

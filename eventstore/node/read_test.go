@@ -10,6 +10,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"pgregory.net/rapid"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
+	"github.com/annals-project/annals/eventstore/node/wire"
 )
 
 // revisions are what a read of one stream brought.
@@ -59,8 +62,8 @@ func TestReadStream(t *testing.T) {
 	}
 }
 
-// What a client appends is what a client reads, byte for byte.
-func TestReadBringsWhatWasAppended(t *testing.T) {
+// Clients read what was appended, byte for byte.
+func TestRead_AppendedBytes(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	before := time.Now().Add(-time.Second)
 	sent := []event{newEvent(`{"a":1}`), newEvent(""), newEvent("\x00\xff")}
@@ -71,8 +74,19 @@ func TestReadBringsWhatWasAppended(t *testing.T) {
 	events := c.read(ofStream("s"))
 	for i, want := range sent {
 		got := events[i]
-		diff := cmp.Diff(recordedEvent{stream: "s", revision: uint64(i), position: position - 2 + uint64(i), id: want.id, typ: want.typ, data: want.data, meta: want.meta},
-			got, cmp.AllowUnexported(recordedEvent{}))
+		diff := cmp.Diff(
+			recordedEvent{
+				stream:   "s",
+				revision: uint64(i),
+				position: position - 2 + uint64(i),
+				id:       want.id,
+				typ:      want.typ,
+				data:     want.data,
+				meta:     want.meta,
+			},
+			got,
+			cmp.AllowUnexported(recordedEvent{}),
+		)
 		if diff != "" {
 			t.Error(diff)
 		}
@@ -81,14 +95,15 @@ func TestReadBringsWhatWasAppended(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, contentType := range []string{contentTypeJSON, contentTypeJSON, contentTypeRaw} {
+	for i, contentType := range []string{wire.ContentTypeJSON, wire.ContentTypeJSON, wire.ContentTypeRaw} {
 		resp, err := call.Recv()
 		if err != nil {
 			t.Fatal(err)
 		}
 		system := resp.GetEvent().GetEvent().GetMetadata()
-		created, ok := parseTicks([]byte(system[keyCreated]))
-		if len(system) != 3 || system[keyContentType] != contentType || !ok || created.Before(before) || created.After(time.Now()) {
+		created, ok := wire.ParseTicks([]byte(system[wire.KeyCreated]))
+		if len(system) != 3 || system[wire.KeyContentType] != contentType || !ok || created.Before(before) ||
+			created.After(time.Now()) {
 			t.Errorf("system metadata of event %d: %v", i, system)
 		}
 	}
@@ -142,10 +157,11 @@ func TestReadAll(t *testing.T) {
 	}
 }
 
-// Pages are of the node's making: a read of any size, in either direction, brings the same events as one look would.
-func TestReadsAcrossPages(t *testing.T) {
+// The node reads in pages internally. A read of any size, in either direction, returns the same
+// events as without pages.
+func TestRead_AcrossPages(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
-	const total = 2*pageEvents + 37
+	const total = 2*storage.PageEvents + 37
 	for left := total; left > 0; {
 		n := min(left, 300)
 		c.append("s", anyRevision, newEvents(n)...)
@@ -176,7 +192,7 @@ func TestReadsAcrossPages(t *testing.T) {
 	}
 }
 
-// A reader sees what the metadata of a stream leaves.
+// A reader gets only the events that the metadata of the stream does not hide.
 func TestStreamMetadata(t *testing.T) {
 	tests := []struct {
 		metadata string
@@ -215,33 +231,8 @@ func TestStreamMetadata(t *testing.T) {
 	}
 }
 
-// Events beyond their age are not shown, once it is over.
-func TestMaxAge(t *testing.T) {
-	n := startNode(t, memoryConfig())
-	c := dial(t, n)
-	c.append("s", none, newEvents(2)...)
-	c.append("$$s", none, metadataEvent(`{"$maxAge":60}`))
-	for age, want := range map[time.Duration]int{0: 2, 59 * time.Second: 2, 2 * time.Minute: 0} {
-		v, err := n.views.acquire()
-		if err != nil {
-			t.Fatal(err)
-		}
-		state, err := v.state("s")
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := v.stream(state, 0, false, 10, time.Now().Add(age))
-		if err != nil || len(p.events) != want || !p.end {
-			t.Errorf("%v later: %d events, %v", age, len(p.events), err)
-		}
-		if err := v.release(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// A request that says too little is refused.
-func TestReadRefusesWhatItCannotRead(t *testing.T) {
+// A request that lacks a required field is refused.
+func TestRead_InvalidRequest(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	noCount := ofAll()
 	noCount.CountOption = nil

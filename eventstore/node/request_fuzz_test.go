@@ -19,6 +19,9 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
+	"github.com/annals-project/annals/eventstore/node/wire"
 )
 
 // raw sends and receives messages as bytes, so that they need not be messages at all.
@@ -53,7 +56,7 @@ var methods = []string{
 	"/event_store.client.persistent_subscriptions.PersistentSubscriptions/Read", "/event_store.client.nobody/Knows",
 }
 
-// framed joins messages, each behind its length, as the fuzzer changes them.
+// framed joins messages, each after its length, as the fuzzer changes them.
 func framed(messages ...proto.Message) []byte {
 	var b []byte
 	for _, m := range messages {
@@ -76,16 +79,22 @@ func unframed(b []byte) (messages [][]byte) {
 	return messages
 }
 
-// FuzzCalls sends any bytes as the messages of any call: it is answered or refused, never with a fault of the node's own, and
-// afterwards the node stores and reads as before.
+// FuzzCalls sends any bytes as the messages of any call: it is answered or refused, never with a
+// fault of the node's own, and afterwards the node stores and reads as before.
 func FuzzCalls(f *testing.F) {
 	stream := &shared.StreamIdentifier{StreamName: []byte("fuzzed")}
 	read := func(change func(*streams.ReadReq_Options)) []byte {
 		o := &streams.ReadReq_Options{
-			StreamOption: &streams.ReadReq_Options_All{All: &streams.ReadReq_Options_AllOptions{AllOption: &streams.ReadReq_Options_AllOptions_Start{Start: &shared.Empty{}}}},
+			StreamOption: &streams.ReadReq_Options_All{
+				All: &streams.ReadReq_Options_AllOptions{
+					AllOption: &streams.ReadReq_Options_AllOptions_Start{Start: &shared.Empty{}},
+				},
+			},
 			CountOption:  &streams.ReadReq_Options_Count{Count: 3},
 			FilterOption: &streams.ReadReq_Options_NoFilter{NoFilter: &shared.Empty{}},
-			UuidOption:   &streams.ReadReq_Options_UUIDOption{Content: &streams.ReadReq_Options_UUIDOption_Structured{Structured: &shared.Empty{}}},
+			UuidOption: &streams.ReadReq_Options_UUIDOption{
+				Content: &streams.ReadReq_Options_UUIDOption_Structured{Structured: &shared.Empty{}},
+			},
 		}
 		change(o)
 		return framed(&streams.ReadReq{Options: o})
@@ -107,14 +116,27 @@ func FuzzCalls(f *testing.F) {
 		}))
 	}
 	f.Add(uint8(1), framed(appendOptions("fuzzed", anyRevision), newEvent(`{}`).message(), newEvent("x").message()))
-	f.Add(uint8(1), framed(appendOptions("$$fuzzed", none), event{id: uuid.New(), typ: metadataType, data: `{"$maxCount":1,"$tb":3,"$maxAge":1e9}`}.message()))
+	f.Add(uint8(1), framed(appendOptions("$$fuzzed", none),
+		event{id: uuid.New(), typ: storage.MetadataType, data: `{"$maxCount":1,"$tb":3,"$maxAge":1e9}`}.message()))
 	f.Add(uint8(2), framed(&streams.BatchAppendReq{
 		CorrelationId: structuredID(uuid.New()), IsFinal: true,
-		Options:          &streams.BatchAppendReq_Options{StreamIdentifier: stream, ExpectedStreamPosition: &streams.BatchAppendReq_Options_StreamPosition{StreamPosition: 1}},
-		ProposedMessages: []*streams.BatchAppendReq_ProposedMessage{{Id: structuredID(uuid.New()), Metadata: map[string]string{keyType: "t", keyContentType: contentTypeJSON}, Data: []byte("{}")}},
+		Options: &streams.BatchAppendReq_Options{
+			StreamIdentifier:       stream,
+			ExpectedStreamPosition: &streams.BatchAppendReq_Options_StreamPosition{StreamPosition: 1},
+		},
+		ProposedMessages: []*streams.BatchAppendReq_ProposedMessage{{
+			Id:       structuredID(uuid.New()),
+			Metadata: map[string]string{wire.KeyType: "t", wire.KeyContentType: wire.ContentTypeJSON},
+			Data:     []byte("{}"),
+		}},
 	}))
 	f.Add(uint8(3), framed(&streams.DeleteReq{Options: &streams.DeleteReq_Options{StreamIdentifier: stream}}))
-	f.Add(uint8(4), framed(&streams.TombstoneReq{Options: &streams.TombstoneReq_Options{StreamIdentifier: stream, ExpectedStreamRevision: &streams.TombstoneReq_Options_Revision{Revision: 1}}}))
+	f.Add(uint8(4), framed(&streams.TombstoneReq{
+		Options: &streams.TombstoneReq_Options{
+			StreamIdentifier:       stream,
+			ExpectedStreamRevision: &streams.TombstoneReq_Options_Revision{Revision: 1},
+		},
+	}))
 	for n := range methods {
 		f.Add(uint8(n), []byte{0, 0})
 		f.Add(uint8(n), []byte{0, 3, 0xff, 0xff, 0xff})
@@ -143,26 +165,29 @@ func FuzzCalls(f *testing.F) {
 	})
 }
 
-// isUndecodable reports whether gRPC itself refused a call, since its bytes are no message, or there is none.
+// isUndecodable reports whether gRPC itself refused a call, since its bytes are no message, or
+// there is none.
 func isUndecodable(err error) bool {
 	said := status.Convert(err).Message()
 	if status.Code(err) == codes.Unknown {
 		return said == "EOF"
 	}
-	return strings.Contains(said, "unmarshal") || strings.Contains(said, "cannot parse") || strings.Contains(said, "cardinality violation")
+	return strings.Contains(said, "unmarshal") || strings.Contains(said, "cannot parse") ||
+		strings.Contains(said, "cardinality violation")
 }
 
-// callRaw makes a call and reads what it answers, until it ends or goes on for ever, as subscriptions do.
+// callRaw makes a call and reads its answers until it ends. A subscription does not end by itself.
 func callRaw(ctx context.Context, conn *grpc.ClientConn, method string, messages [][]byte) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer cancel()
-	call, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method, grpc.ForceCodecV2(raw{}))
+	call, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method,
+		grpc.ForceCodecV2(raw{}))
 	if err != nil {
 		return err
 	}
 	for _, m := range messages {
 		if err := call.SendMsg(m); err != nil {
-			break // the answer says why
+			break // the answer carries the reason
 		}
 	}
 	if err := call.CloseSend(); err != nil {

@@ -12,9 +12,12 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
+	"github.com/annals-project/annals/eventstore/node/wire"
 )
 
-// Every refusal of a call has the code, the text and the trailers by which clients tell it.
+// Every refusal of a call has the code, the text and the trailers by which clients recognize it.
 func TestStatusesAndTrailers(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	c.append("s", none, newEvents(3)...)
@@ -22,7 +25,7 @@ func TestStatusesAndTrailers(t *testing.T) {
 		c.append(gone, none, newEvents(1)...)
 		c.tombstone(gone, anyRevision)
 	}
-	appended := func(stream string, expected expectation, e event, drop string) func() (metadata.MD, error) {
+	appended := func(stream string, expected storage.Expectation, e event, drop string) func() (metadata.MD, error) {
 		return func() (metadata.MD, error) {
 			call, err := c.Append(testContext(t))
 			if err != nil {
@@ -52,29 +55,32 @@ func TestStatusesAndTrailers(t *testing.T) {
 			return call.Trailer(), err
 		}
 	}
-	deleted := func(stream string, expected expectation) func() (metadata.MD, error) {
+	deleted := func(stream string, expected storage.Expectation) func() (metadata.MD, error) {
 		return func() (metadata.MD, error) {
 			_, trailer, err := c.tryDelete(stream, expected)
 			return trailer, err
 		}
 	}
-	tombstoned := func(stream string, expected expectation) func() (metadata.MD, error) {
+	tombstoned := func(stream string, expected storage.Expectation) func() (metadata.MD, error) {
 		return func() (metadata.MD, error) {
 			_, trailer, err := c.tryTombstone(stream, expected)
 			return trailer, err
 		}
 	}
 	isGone := func(stream, header string) (codes.Code, string, metadata.MD) {
-		return codes.FailedPrecondition, fmt.Sprintf("Event stream '%s' is deleted.", stream), metadata.Pairs("exception", "stream-deleted", "stream-name", header)
+		return codes.FailedPrecondition, fmt.Sprintf("Event stream '%s' is deleted.", stream), metadata.Pairs("exception",
+			"stream-deleted", "stream-name", header)
 	}
 	wrong := func(stream, expected, actual string) (codes.Code, string, metadata.MD) {
 		return codes.FailedPrecondition,
 			"Delete failed due to WrongExpectedVersion. Stream: " + stream + ", Expected version: " + expected + ", Actual version: " + actual,
-			metadata.Pairs("exception", "wrong-expected-version", "stream-name", stream, "expected-version", expected, "actual-version", actual)
+			metadata.Pairs("exception", "wrong-expected-version", "stream-name", stream, "expected-version", expected,
+				"actual-version", actual)
 	}
 	missing := func(property string) (codes.Code, string, metadata.MD) {
 		return codes.InvalidArgument, "Required Metadata Property '" + property + "' is missing",
-			metadata.Pairs("exception", "missing-required-metadata-property", "required-metadata-properties", "type,content-type")
+			metadata.Pairs("exception", "missing-required-metadata-property", "required-metadata-properties",
+				"type,content-type")
 	}
 	type want func() (codes.Code, string, metadata.MD)
 	gone := want(func() (codes.Code, string, metadata.MD) { return isGone("gone", "gone") })
@@ -99,8 +105,8 @@ func TestStatusesAndTrailers(t *testing.T) {
 		{"delete what is not there", deleted("new", existing), func() (codes.Code, string, metadata.MD) { return wrong("new", "-4", "-1") }},
 		{"delete what never was", deleted("new", anyRevision), func() (codes.Code, string, metadata.MD) { return wrong("new", "-2", "-1") }},
 		{"tombstone at another revision", tombstoned("s", at(7)), func() (codes.Code, string, metadata.MD) { return wrong("s", "7", "2") }},
-		{"an event without a type", appended("s", anyRevision, newEvent("{}"), keyType), func() (codes.Code, string, metadata.MD) { return missing("type") }},
-		{"an event without a content type", appended("s", anyRevision, newEvent("{}"), keyContentType), func() (codes.Code, string, metadata.MD) { return missing("content-type") }},
+		{"an event without a type", appended("s", anyRevision, newEvent("{}"), wire.KeyType), func() (codes.Code, string, metadata.MD) { return missing("type") }},
+		{"an event without a content type", appended("s", anyRevision, newEvent("{}"), wire.KeyContentType), func() (codes.Code, string, metadata.MD) { return missing("content-type") }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			trailer, err := tt.call()
@@ -115,8 +121,9 @@ func TestStatusesAndTrailers(t *testing.T) {
 	}
 }
 
-// Why an append of a batch was not decided is said by the code that Append would have ended with, and no more is told of a fault of the node's own.
-func TestBatchAppendSaysWhyNothingWasDecided(t *testing.T) {
+// An append of a batch that was not decided has the code that Append would have ended with. The
+// cause of a fault of the node itself is not sent.
+func TestBatchAppend_Undecided(t *testing.T) {
 	n := startNode(t, memoryConfig())
 	for _, tt := range []struct {
 		err    error
@@ -124,11 +131,11 @@ func TestBatchAppendSaysWhyNothingWasDecided(t *testing.T) {
 		text   string
 		detail any
 	}{
-		{errClosing, codes.Unavailable, "Server Is Not Ready", &emptypb.Empty{}},
+		{storage.ErrClosing, codes.Unavailable, "Server Is Not Ready", &emptypb.Empty{}},
 		{fmt.Errorf("wait: %w", context.DeadlineExceeded), codes.DeadlineExceeded, "Timeout", &shared.Timeout{}},
 		{errFull(), codes.ResourceExhausted, errFull().Error(), &emptypb.Empty{}},
 		{errStalled(), codes.Aborted, errStalled().Error(), &emptypb.Empty{}},
-		{errors.New("a secret path"), codes.Internal, "the event store failed; its log says why", &emptypb.Empty{}},
+		{errors.New("a secret path"), codes.Internal, "the event store failed; see its log", &emptypb.Empty{}},
 	} {
 		got := n.statusOf(tt.err)
 		if got.Code() != tt.code || got.Message() != tt.text {

@@ -10,6 +10,8 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
 )
 
 // subscription reads what a subscription brings, message by message.
@@ -121,15 +123,15 @@ func TestSubscribeToStream(t *testing.T) {
 	}
 }
 
-// A tombstone is delivered, then ends the subscription; a later subscription is told at once.
-func TestSubscriptionEndsWithTombstone(t *testing.T) {
+// A tombstone is delivered, then ends the subscription. A later subscription ends at once.
+func TestSubscription_Tombstone(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	c.append("s", none, newEvents(1)...)
 	s := c.subscribe(ofStream("s"))
 	s.event()
 	s.caughtUp()
 	c.tombstone("s", at(0))
-	if got := s.event(); got.typ != tombstoneType {
+	if got := s.event(); got.typ != storage.TombstoneType {
 		t.Errorf("got %+v", got)
 	}
 	for _, s := range []subscription{s, c.subscribe(ofStream("s"))} {
@@ -143,8 +145,9 @@ func TestSubscriptionEndsWithTombstone(t *testing.T) {
 	}
 }
 
-// While many write, every subscriber gets every event once and in order, whenever it began.
-func TestSubscriptionHandOver(t *testing.T) {
+// While many clients append, every subscriber gets every event once and in order, whenever it
+// began.
+func TestSubscription_HandOver(t *testing.T) {
 	const writers, appends, subscribers = 4, 150, 6
 	c := dial(t, startNode(t, memoryConfig()))
 	var wg sync.WaitGroup
@@ -185,7 +188,8 @@ func TestSubscriptionHandOver(t *testing.T) {
 				}
 				name := string(e.GetStreamIdentifier().GetStreamName())
 				if next := last[name]; int64(e.GetStreamRevision()) != next || e.GetCommitPosition() <= position {
-					t.Errorf("subscriber %d: %s revision %d at %d after revision %d at %d", i, name, e.GetStreamRevision(), e.GetCommitPosition(), next-1, position)
+					t.Errorf("subscriber %d: %s revision %d at %d after revision %d at %d", i, name, e.GetStreamRevision(),
+						e.GetCommitPosition(), next-1, position)
 					return
 				}
 				last[name]++
@@ -197,8 +201,9 @@ func TestSubscriptionHandOver(t *testing.T) {
 	wg.Wait()
 }
 
-// A subscriber that does not read holds up nobody, falls behind what is kept in memory, and still misses nothing.
-func TestSlowSubscriberFallsBackToTheDisk(t *testing.T) {
+// A subscriber that does not read delays nobody. It lags beyond the events that are kept in memory,
+// and still misses none.
+func TestSubscription_SlowReader(t *testing.T) {
 	n := startNode(t, memoryConfig())
 	c := dial(t, n)
 	slow := c.subscribe(ofAll())
@@ -208,7 +213,7 @@ func TestSlowSubscriberFallsBackToTheDisk(t *testing.T) {
 	for i := range total {
 		c.append("s", at(int64(i)-1), newEvent(big))
 	}
-	if _, _, behind := n.tail.after(0, nil); !behind {
+	if _, _, behind := n.engine.Tail(0, nil); !behind {
 		t.Fatal("the tail still holds everything: this test tests nothing")
 	}
 	var got []uint64
@@ -231,44 +236,4 @@ func TestSlowSubscriberFallsBackToTheDisk(t *testing.T) {
 	if e := slow.event(); e.id != sent.id {
 		t.Errorf("live again: got %+v", e)
 	}
-}
-
-// The tail keeps to its bounds, whatever is pushed, and hands out exactly the newest events.
-func TestTailBounds(t *testing.T) {
-	tl := newTail(10)
-	position := uint64(10)
-	push := func(events, size int) {
-		var out []entry
-		for range events {
-			position++
-			out = append(out, entry{position: position, record: make([]byte, size)})
-		}
-		tl.push(out)
-	}
-	for range 3 {
-		push(tailEvents-1, 1)
-		push(3, tailBytes/2)
-		push(1, 2*tailBytes)
-		push(2, 10)
-		if tl.bytes > tailBytes || position-tl.first+1 > tailEvents {
-			t.Fatalf("the tail holds %d bytes, %d events", tl.bytes, position-tl.first+1)
-		}
-	}
-	got, _, behind := tl.after(position-2, make([]entry, 0, 5))
-	if behind || len(got) != 2 || got[1].position != position {
-		t.Errorf("got %v, behind %v", got, behind)
-	}
-	if _, _, behind := tl.after(position-3, nil); !behind {
-		t.Error("an event larger than the bound was kept")
-	}
-	push(4, pageBytes/2)
-	if got, _, _ := tl.after(position-4, make([]entry, 0, 5)); len(got) != 2 {
-		t.Errorf("a subscriber takes %d large events at once", len(got))
-	}
-	got, changed, _ := tl.after(position, nil)
-	if len(got) != 0 {
-		t.Errorf("behind the head: %v", got)
-	}
-	push(1, 1)
-	<-changed
 }

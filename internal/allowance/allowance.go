@@ -1,4 +1,5 @@
-// Package allowance shares a fixed number of bytes among the requests in flight, with a bound for each organization.
+// Package allowance shares a fixed number of bytes among the requests in flight, with a bound for
+// each organization.
 package allowance
 
 import (
@@ -15,12 +16,13 @@ import (
 
 // Config sets the bounds of an Allowance. All of them are required.
 type Config struct {
-	// Total is the most bytes that all organizations hold together, Share the most that one of them holds.
+	// Total is the most bytes that all organizations hold together, Share the most that one of them
+	// holds.
 	Total, Share int64
 	// Wait is how long a reservation waits for room before it is refused.
 	Wait time.Duration
-	// Waiters is how many reservations wait at once, a quarter of them for one organization. Further ones are refused at
-	// once; with 0 none waits.
+	// Waiters is how many reservations wait at once, a quarter of them for one organization. Further
+	// ones are refused at once; with 0 none waits.
 	Waiters int
 	// Refusal is the message of a refused reservation.
 	Refusal string
@@ -48,7 +50,7 @@ type waiter struct {
 	granted chan struct{}
 }
 
-// New returns an allowance of which nothing is reserved.
+// New returns an allowance without reservations.
 func New(cfg Config) *Allowance {
 	return &Allowance{cfg: cfg, tenants: map[uuid.UUID]*tenant{}, waiting: list.New()}
 }
@@ -68,7 +70,8 @@ func (a *Allowance) Open(organization uuid.UUID) *Hold {
 	return &Hold{allowance: a, organization: organization}
 }
 
-// Hold is what one request has reserved. Its methods may be called at the same time. A nil hold reserves nothing.
+// Hold is the reservation of one request. Its methods may be called at the same time. A nil hold
+// reserves nothing.
 type Hold struct {
 	allowance    *Allowance
 	organization uuid.UUID
@@ -76,8 +79,9 @@ type Hold struct {
 	held int64
 }
 
-// Reserve adds n bytes to the hold, and waits for room if there is none. A hold never exceeds the share of its organization:
-// a request that needs more waits until it holds the whole share, and has no neighbour of the same organization.
+// Reserve adds n bytes to the hold, and waits for room if there is none. A hold never exceeds the
+// share of its organization: a request that needs more waits until it holds the whole share, and
+// has no neighbour of the same organization.
 //
 // The error is service-unavailable if there was no room in time, or that of the context.
 func (h *Hold) Reserve(ctx context.Context, n int64) error {
@@ -121,7 +125,8 @@ func (w *waiter) isGranted() bool {
 	}
 }
 
-// leave takes a reservation that was not granted out of the queue. Those after it may have waited for it only.
+// leave removes a reservation that was not granted from the queue. Later ones may have waited only
+// for it.
 func (a *Allowance) leave(place *list.Element) {
 	w, _ := a.waiting.Remove(place).(*waiter)
 	a.tenant(w.hold.organization).waiting--
@@ -129,7 +134,7 @@ func (a *Allowance) leave(place *list.Element) {
 	a.grant()
 }
 
-// await returns once the reservation is granted, or takes it out of the queue.
+// await waits until the reservation is granted, or removes it from the queue.
 func (a *Allowance) await(ctx context.Context, w *waiter, place *list.Element) error {
 	limited, cancel := context.WithTimeout(ctx, a.cfg.Wait)
 	defer cancel()
@@ -150,7 +155,7 @@ func (a *Allowance) await(ctx context.Context, w *waiter, place *list.Element) e
 	return a.refusal()
 }
 
-// Return gives n bytes of the hold back.
+// Return returns n bytes of the hold.
 func (h *Hold) Return(n int64) {
 	if h == nil {
 		return
@@ -169,7 +174,7 @@ func (h *Hold) Return(n int64) {
 	a.grant()
 }
 
-// Release gives all bytes of the hold back. It may be called again.
+// Release returns all bytes of the hold. It may be called again.
 func (h *Hold) Release() { h.Return(h.Held()) }
 
 // Held returns how many bytes the hold has.
@@ -182,8 +187,9 @@ func (h *Hold) Held() int64 {
 	return h.held
 }
 
-// grant serves waiting reservations in order. One that waits for others of its own organization holds nobody up; one that
-// waits for the total holds up all after it, so that small reservations cannot starve a big one.
+// grant serves waiting reservations in order. A reservation that waits for its own organization
+// does not block others. One that waits for the total blocks all later ones, so that small
+// reservations cannot starve a big one.
 func (a *Allowance) grant() {
 	for e := a.waiting.Front(); e != nil; {
 		w := e.Value.(*waiter) //nolint:forcetypeassert // only waiters are pushed
@@ -237,7 +243,7 @@ func FromContext(ctx context.Context) *Hold {
 	return h
 }
 
-// Reserve reserves n bytes of the answer that is being built in a request of the API. It must be called before the bytes are
-// read; what turns out not to be needed is given back by FromContext(ctx).Return. The rest is released when the answer is
+// Reserve reserves n bytes for the response of an API request. Call it before reading the bytes,
+// and return unneeded ones with FromContext(ctx).Return. The rest is released when the response is
 // written. A context without a hold reserves nothing.
 func Reserve(ctx context.Context, n int64) error { return FromContext(ctx).Reserve(ctx, n) }

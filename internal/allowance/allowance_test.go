@@ -169,7 +169,7 @@ func TestReserve_OfContext(t *testing.T) {
 	none.Release()
 }
 
-// Any number of requests that reserve in steps end, and leave nothing behind.
+// Any number of requests that reserve in steps end, and leave no reservation.
 func TestReserve_ManyInSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := allowance.New(allowance.Config{Total: 100, Share: 25, Wait: 5 * time.Second, Waiters: 64, Refusal: "full"})

@@ -29,9 +29,13 @@ const (
 )
 
 // URLs are the public addresses that tests give the API.
-var URLs = auth.URLs{API: "https://api.example.com", Console: "https://console.example.com", Auth: "https://auth.example.com"}
+var URLs = auth.URLs{
+	API:     "https://api.example.com",
+	Console: "https://console.example.com",
+	Auth:    "https://auth.example.com",
+}
 
-// Principal is whom ProjectKey belongs to.
+// Principal is the owner of ProjectKey.
 var Principal = auth.Principal{
 	Kind: auth.ProjectKey, KeyID: uuid.MustParse("11111111-1111-4111-8111-111111111111"), KeyName: "first",
 	OrganizationID: uuid.MustParse("22222222-2222-4222-8222-222222222222"),
@@ -41,8 +45,12 @@ var Principal = auth.Principal{
 	},
 }
 
-// Manager is whom ManagementKey belongs to.
-var Manager = auth.Principal{Kind: auth.ManagementKey, KeyID: uuid.MustParse("55555555-5555-4555-8555-555555555555"), OrganizationID: Principal.OrganizationID}
+// Manager is the owner of ManagementKey.
+var Manager = auth.Principal{
+	Kind:           auth.ManagementKey,
+	KeyID:          uuid.MustParse("55555555-5555-4555-8555-555555555555"),
+	OrganizationID: Principal.OrganizationID,
+}
 
 // Keys is an auth.Keys of the keys above.
 type Keys struct{}
@@ -50,27 +58,29 @@ type Keys struct{}
 // KeyByHash implements auth.Keys.
 func (Keys) KeyByHash(_ context.Context, kind auth.Kind, hash [32]byte) (h auth.Holder, ok bool, err error) {
 	switch {
-	case secret.Equal(hash, secret.Hash(ProjectKey)) && kind == auth.ProjectKey:
+	case hash == secret.Hash(ProjectKey) && kind == auth.ProjectKey:
 		return auth.Holder{Principal: Principal}, true, nil
-	case secret.Equal(hash, secret.Hash(ArchivedKey)) && kind == auth.ProjectKey:
+	case hash == secret.Hash(ArchivedKey) && kind == auth.ProjectKey:
 		return auth.Holder{Principal: Principal, Archived: true}, true, nil
-	case secret.Equal(hash, secret.Hash(PreparingKey)) && kind == auth.ProjectKey:
+	case hash == secret.Hash(PreparingKey) && kind == auth.ProjectKey:
 		return auth.Holder{Principal: Principal, Archived: true, Preparing: true}, true, nil
-	case secret.Equal(hash, secret.Hash(ManagementKey)) && kind == auth.ManagementKey:
+	case hash == secret.Hash(ManagementKey) && kind == auth.ManagementKey:
 		return auth.Holder{Principal: Manager}, true, nil
-	case secret.Equal(hash, secret.Hash(UnreachableKey)):
+	case hash == secret.Hash(UnreachableKey):
 		return auth.Holder{}, false, errors.New("the database does not answer")
 	}
 	return auth.Holder{}, false, nil
 }
 
-// ArchivedSlug names an archived project of the organization, UnreachableSlug one that cannot be looked up.
+// ArchivedSlug names an archived project of the organization, UnreachableSlug one that cannot be
+// looked up.
 const (
 	ArchivedSlug    = "archived"
 	UnreachableSlug = "unreachable"
 )
 
-// ProjectNamed implements auth.Keys: the organization has the project of ProjectKey, and an archived one.
+// ProjectNamed implements auth.Keys: the organization has the project of ProjectKey, and an
+// archived one.
 func (Keys) ProjectNamed(_ context.Context, organizationID uuid.UUID, slug string) (auth.Named, bool, error) {
 	switch {
 	case slug == UnreachableSlug:
@@ -78,9 +88,16 @@ func (Keys) ProjectNamed(_ context.Context, organizationID uuid.UUID, slug strin
 	case organizationID != Principal.OrganizationID:
 		return auth.Named{}, false, nil
 	case slug == Principal.Project.Slug:
-		return auth.Named{Project: Principal.Project, IngestionCap: Principal.Limits.IngestionCap, CreditCapTenths: Principal.Limits.CreditCapTenths}, true, nil
+		return auth.Named{
+			Project:         Principal.Project,
+			IngestionCap:    Principal.Limits.IngestionCap,
+			CreditCapTenths: Principal.Limits.CreditCapTenths,
+		}, true, nil
 	case slug == ArchivedSlug:
-		return auth.Named{Project: auth.Project{ID: uuid.MustParse("66666666-6666-4666-8666-666666666666"), Number: 2, Slug: ArchivedSlug}, Archived: true}, true, nil
+		return auth.Named{
+			Project:  auth.Project{ID: uuid.MustParse("66666666-6666-4666-8666-666666666666"), Number: 2, Slug: ArchivedSlug},
+			Archived: true,
+		}, true, nil
 	}
 	return auth.Named{}, false, nil
 }
@@ -105,7 +122,8 @@ func Start(t testing.TB, document []byte, handler http.Handler) *Client {
 	return start(t, Load(t, document), handler)
 }
 
-// StartEdge is Start for the routes of a test: it holds responses only against what is true of every route.
+// StartEdge is Start for the routes of a test: it holds responses only against what is true of
+// every route.
 func StartEdge(t testing.TB, document []byte, handler http.Handler) *Client {
 	t.Helper()
 	contract := Load(t, document)
@@ -125,8 +143,9 @@ func start(t testing.TB, contract *Contract, handler http.Handler) *Client {
 	}}
 }
 
-// Call sends a request and reads its response. The path goes out as it is; key "" sends none. A body that is not empty goes out
-// as application/json, unless a header ("Name: value") says otherwise; "Name:" alone leaves a header out.
+// Call sends a request and reads its response. The path is sent as it is; key "" sends no key.
+// A body that is not empty is sent as application/json, unless a header ("Name: value") sets another
+// type; "Name:" alone omits a header.
 func (c *Client) Call(method, path, key, body string, headers ...string) Response {
 	c.t.Helper()
 	req, err := http.NewRequestWithContext(c.t.Context(), method, c.url+path, strings.NewReader(body))

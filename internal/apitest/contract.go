@@ -20,15 +20,16 @@ import (
 
 const prefix = "/api/v1"
 
-// Contract is the OpenAPI document, read strictly: a response with a field, a status or a code that the document does not
-// have is wrong, although clients are told to expect new fields.
+// Contract is the OpenAPI document, read strictly: a response with a field, a status or a code that
+// the document does not have is wrong, although clients must expect new fields.
 type Contract struct {
 	doc *openapi3.T
 	// edgeOnly leaves out what is particular to a route.
 	edgeOnly bool
 }
 
-// Load reads the document; it ends the test where it cannot be read. Whether it is valid as a whole is for one test of its package to ask.
+// Load reads the document; it ends the test where it cannot be read. Whether it is valid as a whole
+// is for one test of its package to ask.
 func Load(t testing.TB, document []byte) *Contract {
 	t.Helper()
 	doc, err := openapi3.NewLoader().LoadFromData(document)
@@ -44,7 +45,8 @@ func Load(t testing.TB, document []byte) *Contract {
 	return &Contract{doc: doc}
 }
 
-// formats are the formats of the document, which the library itself leaves unchecked or checks loosely.
+// formats are the formats of the document, which the library itself leaves unchecked or checks
+// loosely.
 var formats = []openapi3.SchemaValidationOption{
 	openapi3.WithStringFormatValidator("uuid", openapi3.NewCallbackValidator(func(text string) error {
 		if id, err := uuid.Parse(text); err != nil || id.String() != text {
@@ -94,7 +96,7 @@ func (tr transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// Check says how a response breaks the contract. Responses of paths outside the API are not looked at.
+// Check returns how a response breaks the contract. It ignores responses of paths outside the API.
 func (c *Contract) Check(req *http.Request, status int, header http.Header, body []byte) error {
 	path := req.URL.EscapedPath()
 	if path != prefix && !strings.HasPrefix(path, prefix+"/") {
@@ -113,7 +115,8 @@ func (c *Contract) Check(req *http.Request, status int, header http.Header, body
 			return err
 		}
 	}
-	if status == http.StatusServiceUnavailable && header.Get("Retry-After") == "" && !bytes.Contains(body, []byte("pipeline-disabled")) {
+	if status == http.StatusServiceUnavailable && header.Get("Retry-After") == "" &&
+		!bytes.Contains(body, []byte("pipeline-disabled")) {
 		return fmt.Errorf("a 503 for load has no Retry-After")
 	}
 	if c.edgeOnly {
@@ -142,7 +145,7 @@ func (c *Contract) Check(req *http.Request, status int, header http.Header, body
 	return openapi3filter.ValidateResponse(req.Context(), input)
 }
 
-// checkOverLimit says what is wrong with the answer beyond the limit of requests per minute.
+// checkOverLimit returns what is wrong with a response beyond the limit of requests per minute.
 func checkOverLimit(op *openapi3.Operation, header http.Header) error {
 	if op.Responses.Status(http.StatusTooManyRequests) == nil {
 		return fmt.Errorf("the route is outside of the limit of requests per minute")
@@ -165,7 +168,7 @@ func (c *Contract) checkEnvelope(status int, header http.Header, body []byte) er
 		return fmt.Errorf("the error is no envelope: %w", err)
 	}
 	if said, ok := envelope["status"].(float64); !ok || int(said) != status {
-		return fmt.Errorf("the envelope says status %v", envelope["status"])
+		return fmt.Errorf("the envelope has status %v", envelope["status"])
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func TestResponsesAreHeldAgainstTheDocument(t *testing.T) {
 		"a body of a 204":           {"/things/x", 204, thing, "", "a 204 has a body"},
 		"another code":              {"/things/x", 404, strings.Replace(notFound, "not-found", "gone", 1), "", "code"},
 		"data is null":              {"/things/x", 404, strings.Replace(notFound, "{}", "null", 1), "", "no envelope"},
-		"another status in it":      {"/things/x", 404, strings.Replace(notFound, "404", "400", 1), "", "says status"},
+		"another status in it":      {"/things/x", 404, strings.Replace(notFound, "404", "400", 1), "", "has status"},
 		"an error as text":          {"/things/x", 404, "none", "Content-Type: text/plain", "want JSON"},
 		"over the limit":            {"/things/x", 429, "", "Retry-After: 60", ""},
 		"over it for no time":       {"/things/x", 429, "", "Retry-After: 0", "Retry-After"},
@@ -111,7 +111,7 @@ func TestResponsesAreHeldAgainstTheDocument(t *testing.T) {
 				t.Error(err)
 			}
 			if c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)) {
-				t.Errorf("error %v, want one that says %q", err, c.wrong)
+				t.Errorf("error %v, want %q", err, c.wrong)
 			}
 		})
 	}

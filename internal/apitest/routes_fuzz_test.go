@@ -19,15 +19,16 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/readapi"
 	"github.com/annals-project/annals/writeapi"
 )
 
-// willing does whatever it is asked for.
-type willing struct{}
+// okStub does whatever it is asked for.
+type okStub struct{}
 
-func (willing) Ingest(_ context.Context, _ commands.Call, in commands.DataPoint, _ string) (commands.Receipt, error) {
+func (okStub) Ingest(_ context.Context, _ commands.Call, in commands.DataPoint, _ string) (commands.Receipt, error) {
 	r := commands.Receipt{ProjectID: 1, IngestionID: uuid.New(), SourceID: "digest", Status: commands.StatusQueued}
 	if in.ID != nil {
 		r.SourceID = *in.ID
@@ -35,7 +36,9 @@ func (willing) Ingest(_ context.Context, _ commands.Call, in commands.DataPoint,
 	return r, nil
 }
 
-func (willing) IngestBatch(_ context.Context, _ commands.Call, items []commands.DataPoint, _ string) (commands.BatchReceipt, error) {
+func (okStub) IngestBatch(
+	_ context.Context, _ commands.Call, items []commands.DataPoint, _ string,
+) (commands.BatchReceipt, error) {
 	r := commands.BatchReceipt{ProjectID: 1, IngestionID: uuid.New(), Status: commands.StatusQueued}
 	for i := range items {
 		r.Items = append(r.Items, commands.ItemReceipt{Ordinal: i, SourceID: "s", Status: commands.StatusQueued})
@@ -43,31 +46,38 @@ func (willing) IngestBatch(_ context.Context, _ commands.Call, items []commands.
 	return r, nil
 }
 
-func (willing) Retry(context.Context, commands.Call, uuid.UUID) error      { return nil }
-func (willing) DeleteSend(context.Context, commands.Call, uuid.UUID) error { return nil }
+func (okStub) Retry(context.Context, commands.Call, uuid.UUID) error      { return nil }
+func (okStub) DeleteSend(context.Context, commands.Call, uuid.UUID) error { return nil }
 
-func (willing) DeleteDataPoints(_ context.Context, _ commands.Call, ids []string) (commands.DeletionReceipt, error) {
+func (okStub) DeleteDataPoints(_ context.Context, _ commands.Call, ids []string) (commands.DeletionReceipt, error) {
 	return commands.DeletionReceipt{OperationID: uuid.New(), IDs: ids}, nil
 }
 
-func (willing) CreateProject(_ context.Context, _ commands.Call, name string) (commands.ProjectReceipt, error) {
+func (okStub) CreateProject(_ context.Context, _ commands.Call, name string) (commands.ProjectReceipt, error) {
 	return commands.ProjectReceipt{Slug: "made", Name: name, CreatedAt: time.Unix(1, 0).UTC()}, nil
 }
 
-func (willing) CreateKey(_ context.Context, _ commands.Call, _, name string) (commands.KeyReceipt, error) {
-	return commands.KeyReceipt{ID: uuid.NewString(), Name: name, KeyPrefix: "svc_sk_0000", KeySuffix: "0001", CreatedAt: time.Unix(1, 0).UTC(), Key: apitest.ProjectKey}, nil
+func (okStub) CreateKey(_ context.Context, _ commands.Call, _, name string) (commands.KeyReceipt, error) {
+	return commands.KeyReceipt{
+		ID:        uuid.NewString(),
+		Name:      name,
+		KeyPrefix: "svc_sk_0000",
+		KeySuffix: "0001",
+		CreatedAt: time.Unix(1, 0).UTC(),
+		Key:       apitest.ProjectKey,
+	}, nil
 }
 
-func (willing) RevokeKey(context.Context, commands.Call, string, string) error { return nil }
+func (okStub) RevokeKey(context.Context, commands.Call, string, string) error { return nil }
 
-func (willing) Status(context.Context, auth.Project, uuid.UUID) (readapi.Status, error) {
-	return readapi.Status{Status: readapi.StatusCompleted, Settled: true}, nil
+func (okStub) Status(context.Context, auth.Project, uuid.UUID) (datapoints.Status, error) {
+	return datapoints.Status{Status: datapoints.StatusCompleted, Settled: true}, nil
 }
 
-func (willing) Projects(context.Context, uuid.UUID) ([]readapi.Project, error) { return nil, nil }
+func (okStub) Projects(context.Context, uuid.UUID) ([]readapi.Project, error) { return nil, nil }
 
-func (willing) Recall(_ context.Context, q recall.Query) (recall.Page, error) {
-	return recall.Page{AsOf: time.Unix(1, 0).UTC(), Results: []recall.Result{{
+func (okStub) Recall(_ context.Context, q recall.Query) (recall.Response, error) {
+	return recall.Response{AsOf: time.Unix(1, 0).UTC(), Results: []recall.Result{{
 		ID: uuid.New(), Rank: 1, Content: q.Text, OccurredAt: time.Unix(1, 0).UTC(),
 		Artifact: recall.Artifact{ID: uuid.New(), Kind: "source", OccurredAt: time.Unix(1, 0).UTC()},
 		Sources:  []recall.Source{{SourceID: "s", OccurredAt: time.Unix(1, 0).UTC(), Excerpts: []string{}}},
@@ -78,17 +88,20 @@ func (willing) Recall(_ context.Context, q recall.Query) (recall.Page, error) {
 func routes() http.Handler {
 	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
 	writeapi.Register(e, writeapi.Deps{
-		Ingest: willing{}, Delete: willing{}, Projects: willing{}, Audiences: willing{}, AudienceViews: willing{}, Identities: willing{}, Sight: willing{},
+		Ingest: okStub{}, Delete: okStub{}, Projects: okStub{}, Audiences: okStub{},
+		AudienceViews: okStub{}, Identities: okStub{}, Sight: okStub{},
 	})
 	readapi.Register(e, readapi.Deps{
-		Statuses: willing{}, Projects: willing{}, Recall: willing{}, Identities: willing{}, Audiences: willing{}, Meter: metered{}, Usage: willing{},
+		Statuses: okStub{}, Projects: okStub{}, Recall: okStub{}, Identities: okStub{}, Audiences: okStub{},
+		Meter: okMeter{}, Usage: okStub{},
 	})
-	readapi.RegisterOperation(e, readapi.Operation{Ready: func(context.Context) []readapi.NotReady { return nil }, Metrics: prometheus.NewRegistry()})
+	readapi.RegisterOperation(e,
+		readapi.Operation{Ready: func(context.Context) []readapi.NotReady { return nil }, Metrics: prometheus.NewRegistry()})
 	return e
 }
 
-// FuzzRoutes sends any request that net/http lets through: whatever it is, the answer is one that the document has, an error is
-// an envelope, and nothing fails inside.
+// FuzzRoutes sends any request that net/http lets through: whatever it is, the answer is one that
+// the document has, an error is an envelope, and nothing fails inside.
 func FuzzRoutes(f *testing.F) {
 	id := uuid.NewString()
 	for _, seed := range []struct{ line, headers, body string }{
@@ -137,7 +150,15 @@ func FuzzRoutes(f *testing.F) {
 		}
 	}
 	api, contract := routes(), apitest.Load(f, readapi.OpenAPI)
-	keys := []string{apitest.ProjectKey, apitest.ManagementKey, "", apitest.ArchivedKey, apitest.UnknownKey, apitest.AgentToken, "x y"}
+	keys := []string{
+		apitest.ProjectKey,
+		apitest.ManagementKey,
+		"",
+		apitest.ArchivedKey,
+		apitest.UnknownKey,
+		apitest.AgentToken,
+		"x y",
+	}
 	f.Fuzz(func(t *testing.T, line, headers string, body []byte, key uint8) {
 		if strings.ContainsAny(line, "\r\n") {
 			return
@@ -150,7 +171,8 @@ func FuzzRoutes(f *testing.F) {
 		if !strings.Contains(strings.ToLower(headers), "content-type") && len(body) > 0 {
 			text.WriteString("Content-Type: application/json\r\n")
 		}
-		if !strings.Contains(strings.ToLower(headers), "content-length") && !strings.Contains(strings.ToLower(headers), "transfer-encoding") {
+		if !strings.Contains(strings.ToLower(headers), "content-length") &&
+			!strings.Contains(strings.ToLower(headers), "transfer-encoding") {
 			fmt.Fprintf(&text, "Content-Length: %d\r\n", len(body))
 		}
 		if headers != "" {

@@ -17,20 +17,33 @@ import (
 	"github.com/annals-project/annals/readapi"
 )
 
-func (willing) PutIdentity(_ context.Context, call commands.Call, name string, traits map[string]string) (commands.IdentityReceipt, error) {
+func (okStub) PutIdentity(
+	_ context.Context, call commands.Call, name string, traits map[string]string,
+) (commands.IdentityReceipt, error) {
 	if traits == nil {
 		traits = map[string]string{}
 	}
-	return commands.IdentityReceipt{ID: uuid.New(), Identity: name, Traits: traits, Origin: identity.OriginAPI, CreatedAt: call.ReceivedAt, UpdatedAt: call.ReceivedAt}, nil
+	return commands.IdentityReceipt{
+		ID:        uuid.New(),
+		Identity:  name,
+		Traits:    traits,
+		Origin:    identity.OriginAPI,
+		CreatedAt: call.ReceivedAt,
+		UpdatedAt: call.ReceivedAt,
+	}, nil
 }
 
-func (w willing) PatchIdentity(ctx context.Context, call commands.Call, name string, set map[string]string, _ []string) (commands.IdentityReceipt, error) {
+func (w okStub) PatchIdentity(
+	ctx context.Context, call commands.Call, name string, set map[string]string, _ []string,
+) (commands.IdentityReceipt, error) {
 	return w.PutIdentity(ctx, call, name, set)
 }
 
-func (willing) DeleteIdentity(context.Context, commands.Call, string) error { return nil }
+func (okStub) DeleteIdentity(context.Context, commands.Call, string) error { return nil }
 
-func (willing) BulkIdentities(_ context.Context, _ commands.Call, rows []identity.Row) ([]commands.IdentityStatus, error) {
+func (okStub) BulkIdentities(
+	_ context.Context, _ commands.Call, rows []identity.Row,
+) ([]commands.IdentityStatus, error) {
 	statuses := make([]commands.IdentityStatus, len(rows))
 	for i, row := range rows {
 		statuses[i] = commands.IdentityStatus{Identity: row.Identity, Status: identity.Updated}
@@ -38,47 +51,67 @@ func (willing) BulkIdentities(_ context.Context, _ commands.Call, rows []identit
 	return statuses, nil
 }
 
-func (willing) LastSeen(_ context.Context, _ auth.Project, _ uuid.UUID, createdAt time.Time) (*time.Time, error) {
+func (okStub) LastSeen(_ context.Context, _ auth.Project, _ uuid.UUID, createdAt time.Time) (*time.Time, error) {
 	return &createdAt, nil
 }
 
-func (willing) Identities(context.Context, auth.Project, directory.Listing) (directory.Identities, error) {
-	record := directory.Identity{Identity: "ana", Traits: json.RawMessage(`{"team":"a"}`), Origin: "api", CreatedAt: time.Unix(1, 0).UTC(), UpdatedAt: time.Unix(2, 0).UTC()}
-	return directory.Identities{List: []directory.Identity{record}, More: true, End: &directory.Mark{CreatedAt: record.CreatedAt, ID: uuid.New()}}, nil
+func (okStub) Identities(context.Context, auth.Project, directory.Listing) (directory.Identities, error) {
+	record := directory.Identity{
+		Identity:  "ana",
+		Traits:    json.RawMessage(`{"team":"a"}`),
+		Origin:    "api",
+		CreatedAt: time.Unix(1, 0).UTC(),
+		UpdatedAt: time.Unix(2, 0).UTC(),
+	}
+	return directory.Identities{
+		List: []directory.Identity{record},
+		More: true,
+		End:  &directory.Cursor{CreatedAt: record.CreatedAt, ID: uuid.New()},
+	}, nil
 }
 
-func (w willing) Identity(ctx context.Context, project auth.Project, name string) (directory.Identity, bool, error) {
+func (w okStub) Identity(ctx context.Context, project auth.Project, name string) (directory.Identity, bool, error) {
 	page, err := w.Identities(ctx, project, directory.Listing{})
 	page.List[0].Identity, page.List[0].Audiences = name, []string{"team"}
 	return page.List[0], true, err
 }
 
-func (willing) PutAudience(_ context.Context, _ commands.Call, in commands.AudiencePut) (commands.AudienceReceipt, error) {
+func (okStub) PutAudience(
+	_ context.Context, _ commands.Call, in commands.AudiencePut,
+) (commands.AudienceReceipt, error) {
 	return commands.AudienceReceipt{ID: uuid.New(), Slug: in.Slug, Created: in.Name == nil}, nil
 }
 
-func (willing) DeleteAudience(context.Context, commands.Call, string) error { return nil }
+func (okStub) DeleteAudience(context.Context, commands.Call, string) error { return nil }
 
-func (willing) RecomputeAudience(_ context.Context, _ commands.Call, slug string) (commands.AudienceReceipt, error) {
+func (okStub) RecomputeAudience(_ context.Context, _ commands.Call, slug string) (commands.AudienceReceipt, error) {
 	return commands.AudienceReceipt{ID: uuid.New(), Slug: slug}, nil
 }
 
-func (w willing) ViewAudience(ctx context.Context, project auth.Project, slug string) (any, bool, error) {
-	return w.Audience(ctx, project, slug)
+func (w okStub) ViewAudience(ctx context.Context, project auth.Project, slug string) (any, bool, error) {
+	return readapi.AudienceViews{Queries: w}.ViewAudience(ctx, project, slug)
 }
 
-func (w willing) Audiences(ctx context.Context, project auth.Project) iter.Seq2[directory.Audience, error] {
+func (w okStub) Audiences(ctx context.Context, project auth.Project) iter.Seq2[directory.Audience, error] {
 	return func(yield func(directory.Audience, error) bool) {
 		fixed, _, err := w.Audience(ctx, project, "team")
 		fixed.Kind, fixed.Rule, fixed.Identities = audience.KindFixed, nil, []string{"ana"}
-		if yield(directory.Audience{Slug: audience.Default, Name: "Project", Kind: audience.KindDefault, CreatedAt: time.Unix(1, 0).UTC()}, nil) {
+		if yield(
+			directory.Audience{
+				Slug:      audience.Default,
+				Name:      "Project",
+				Kind:      audience.KindDefault,
+				CreatedAt: time.Unix(1, 0).UTC(),
+			},
+			nil,
+		) {
 			yield(fixed, err)
 		}
 	}
 }
 
 // Audience is a rule. What no slug can be, it finds none of.
-func (willing) Audience(_ context.Context, _ auth.Project, slug string) (directory.Audience, bool, error) {
+func (okStub) Audience(_ context.Context, _ auth.Project, slug string) (directory.Audience, bool, error) {
 	if audience.CheckSlug(slug) != nil {
 		return directory.Audience{}, false, nil
 	}
@@ -89,21 +122,32 @@ func (willing) Audience(_ context.Context, _ auth.Project, slug string) (directo
 	}, true, nil
 }
 
-func (willing) Usage(_ context.Context, p auth.Principal, at time.Time) (readapi.Usage, error) {
+func (okStub) Usage(_ context.Context, p auth.Principal, at time.Time) (readapi.Usage, error) {
 	credits, ingestions := metering.Credits(125), int64(7)
 	balance := readapi.Balance{Left: &credits, Included: &credits, Bought: &credits, RolledOver: &credits, Spent: &credits}
 	end := metering.MonthEnd(at)
 	return readapi.Usage{
-		Month: readapi.UsageMonth{From: end.AddDate(0, -1, 0), To: end, ResetsAt: &end}, Balance: balance, SpendCap: &credits, Metered: true,
-		Projects: []readapi.ProjectUsage{{Slug: "default", Credits: &credits, Ingestions: 1, Recalls: 2, IngestionCap: &ingestions, IngestionCapLeft: &ingestions}},
+		Month: readapi.UsageMonth{
+			From:     end.AddDate(0, -1, 0),
+			To:       end,
+			ResetsAt: &end,
+		}, Balance: balance, SpendCap: &credits, Metered: true,
+		Projects: []readapi.ProjectUsage{{
+			Slug:             "default",
+			Credits:          &credits,
+			Ingestions:       1,
+			Recalls:          2,
+			IngestionCap:     &ingestions,
+			IngestionCapLeft: &ingestions,
+		}},
 	}, nil
 }
 
-// metered is a meter that lets everything through. The name of its method is that of a search, which willing has too.
-type metered struct{}
+// okMeter is a meter that lets everything through.
+type okMeter struct{}
 
-func (metered) Recall(_ context.Context, _ auth.Principal, _ string, _ time.Time, search func() error) error {
+func (okMeter) Charge(_ context.Context, _ auth.Principal, _ string, _ time.Time, search func() error) error {
 	return search()
 }
 
-func (metered) Ceiling(metering.Plan) int { return 32000 }
+func (okMeter) Ceiling(metering.Plan) int { return 32000 }

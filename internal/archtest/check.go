@@ -19,16 +19,22 @@ type Violation struct {
 	// File is the path below the root, with slashes.
 	File string
 	Line int
-	// What says which rule is broken, in words for the person who broke it.
+	// What describes the broken rule to the person who broke it.
 	What string
 }
 
 func (v Violation) String() string { return fmt.Sprintf("%s:%d: %s", v.File, v.Line, v.What) }
 
+// skipped are directories of the root that hold no source, skippedAnywhere those of any level.
+var (
+	skipped         = []string{"data", "bin"}
+	skippedAnywhere = []string{"testdata", "node_modules"}
+)
+
 var pathOfAMachine = regexp.MustCompile(forbidden)
 
 // Check reads every file of a source tree and returns the breaches, in the order of the files.
-// Hidden folders, testdata and folders without source are passed over.
+// It skips hidden folders, testdata and folders without source.
 func Check(tree fs.FS) ([]Violation, error) {
 	var found []Violation
 	documented := map[string]bool{}
@@ -37,7 +43,7 @@ func Check(tree fs.FS) ([]Violation, error) {
 			return err
 		}
 		if entry.IsDir() {
-			if name != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || entry.Name() == "node_modules" || name == "data" || name == "bin") {
+			if name != "." && isSkipped(name) {
 				return fs.SkipDir
 			}
 			return nil
@@ -72,6 +78,11 @@ func Check(tree fs.FS) ([]Violation, error) {
 	return found, nil
 }
 
+func isSkipped(dir string) bool {
+	base := path.Base(dir)
+	return strings.HasPrefix(base, ".") || slices.Contains(skipped, dir) || slices.Contains(skippedAnywhere, base)
+}
+
 func isText(base string) bool {
 	switch path.Ext(base) {
 	case ".go", ".md", ".sql", ".yml", ".yaml", ".sh", ".mod":
@@ -85,7 +96,8 @@ func checkText(name string, src []byte) []Violation {
 	var found []Violation
 	for i, line := range bytes.Split(src, []byte("\n")) {
 		if m := pathOfAMachine.Find(line); m != nil {
-			found = append(found, Violation{name, i + 1, fmt.Sprintf("%q is a path of one machine", strings.TrimSpace(string(m)))})
+			what := fmt.Sprintf("%q is a path of one machine", strings.TrimSpace(string(m)))
+			found = append(found, Violation{name, i + 1, what})
 		}
 	}
 	return found
@@ -122,6 +134,9 @@ func checkGo(name string, src []byte, documented map[string]bool) ([]Violation, 
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncDecl:
+			if lines := line(n.End()) - line(n.Pos()) + 1; !test && lines > MaxFuncLines {
+				add(n.Pos(), "%d lines are too many for one function (at most %d)", lines, MaxFuncLines)
+			}
 			if !test && n.Recv == nil && n.Name.Name == "init" {
 				add(n.Pos(), "no package registers itself in init: construct it in cmd")
 			}
@@ -132,6 +147,7 @@ func checkGo(name string, src []byte, documented map[string]bool) ([]Violation, 
 		}
 		return true
 	})
+	found = append(found, checkPlain(name, src, files, file)...)
 	for _, group := range file.Comments {
 		for _, c := range group.List {
 			if unfinished.MatchString(c.Text) {

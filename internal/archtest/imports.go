@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// checkImport says what is wrong with an import by a file of the folder dir; "" when nothing is.
+// checkImport returns what is wrong with an import by a file of the folder dir, "" if it is allowed.
 func checkImport(dir, imported string, test bool) string {
 	top, _, _ := strings.Cut(dir, "/")
 	if ours, ok := strings.CutPrefix(imported, Module+"/"); ok {
@@ -18,7 +18,7 @@ func checkImport(dir, imported string, test bool) string {
 	}
 	if test {
 		// Tests may look at a part from below or from outside, with whatever they need for it.
-		if below(imported, "github.com/stretchr/testify") && dir != "eventstore/feed" {
+		if below(imported, "github.com/stretchr/testify") {
 			return "tests use the standard library and go-cmp, not " + imported
 		}
 		return ""
@@ -64,7 +64,7 @@ func bound(imported string) ([]string, bool) {
 	return only[longest], longest != ""
 }
 
-// forTests says whether a folder holds a package of tests: a conformance suite or the test kit.
+// forTests reports whether a folder holds a package of tests: a conformance suite or the test kit.
 func forTests(dir string) bool {
 	base := path.Base(dir)
 	return strings.HasSuffix(base, "test") || base == "testkit" || strings.Contains(dir, "/testkit/")

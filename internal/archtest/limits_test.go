@@ -2,13 +2,16 @@ package archtest
 
 import (
 	"go/ast"
+	"go/constant"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"os"
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -124,4 +127,86 @@ func declarations(t *testing.T, root fs.FS, folder string) []string {
 		}
 	}
 	return names
+}
+
+// The default of each row that names a constant of domain/limit is its value, and each constant has a row.
+func TestLimitsTable_ContractValues(t *testing.T) {
+	const folder = "domain/limit"
+	root := os.DirFS("../..")
+	table, err := fs.ReadFile(root, "deploy/docs/limits.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, seen := constants(t, root, folder), map[string]bool{}
+	for line := range strings.Lines(string(table)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) != 5 {
+			continue
+		}
+		name, ok := strings.CutPrefix(strings.Trim(strings.TrimSpace(cells[4]), "`"), folder+".")
+		if !ok {
+			continue
+		}
+		value, known := values[name]
+		if !known {
+			t.Errorf("%s: %s declares no %s", strings.TrimSpace(cells[0]), folder, name)
+			continue
+		}
+		seen[name] = true
+		if most := mostOf(t, cells[1]); most != value {
+			t.Errorf("%s: the table names %d, %s is %d", strings.TrimSpace(cells[0]), most, name, value)
+		}
+	}
+	for name := range values {
+		if !seen[name] && !strings.HasPrefix(name, "Min") { // in the row of the most
+			t.Errorf("%s.%s has no row", folder, name)
+		}
+	}
+}
+
+var mostOfLimit = regexp.MustCompile(`^(?:[0-9]+ to )?([0-9,]+)( MiB| KiB)?(?:, default [0-9,]+)?$`)
+
+// mostOf reads the most that a cell such as "1 to 1,000" or "16 MiB" allows.
+func mostOf(t *testing.T, cell string) int64 {
+	t.Helper()
+	found := mostOfLimit.FindStringSubmatch(strings.TrimSpace(cell))
+	if found == nil {
+		t.Fatalf("%q is no limit", cell)
+	}
+	n, err := strconv.ParseInt(strings.ReplaceAll(found[1], ",", ""), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n * map[string]int64{"": 1, " KiB": 1 << 10, " MiB": 1 << 20}[found[2]]
+}
+
+// constants returns the integer constants of a package, which do not refer to each other.
+func constants(t *testing.T, root fs.FS, folder string) map[string]int64 {
+	t.Helper()
+	values := map[string]int64{}
+	for _, name := range sources(t, root, folder) {
+		src, err := fs.ReadFile(root, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, src, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			for i, ident := range spec.Names {
+				value, err := types.Eval(token.NewFileSet(), nil, token.NoPos, types.ExprString(spec.Values[i]))
+				if err != nil {
+					t.Fatalf("%s: %v", ident.Name, err)
+				}
+				values[ident.Name], _ = constant.Int64Val(value.Value)
+			}
+			return false
+		})
+	}
+	return values
 }

@@ -1,11 +1,14 @@
-// Package archtest holds the rules of the house that a machine can check, and checks them on the source tree.
+// Package archtest checks the source tree against the rules that a machine can check.
 package archtest
 
 // Module is the path of this module.
 const Module = "github.com/annals-project/annals"
 
-// MaxLines is the most lines of a Go file that is neither a test nor a suite of tests.
-const MaxLines = 450
+// The most lines of a Go file and of a function that is neither a test nor part of a suite of tests.
+const (
+	MaxLines     = 400
+	MaxFuncLines = 80
+)
 
 // may lists, per top-level folder, which of our folders its packages may import; cmd may import all.
 // Test files are free to cross.
@@ -21,15 +24,12 @@ var may = map[string][]string{
 	"cmd":         {"cmd", "domain", "eventstore", "internal", "commands", "projections", "writeapi", "readapi", "console"},
 }
 
-// domainMay are the modules beside the standard library that domain may import: none of them does input or output.
-var domainMay = []string{
-	"github.com/google/uuid",
-	"github.com/kljensen/snowball",
-	"github.com/clipperhouse/uax29",
-}
+// domainMay are the modules that domain may import besides the standard library. None of them does
+// input or output.
+var domainMay = []string{"github.com/google/uuid", "github.com/kljensen/snowball", "github.com/clipperhouse/uax29"}
 
-// only says of an import path (and all below it) in which folders it may appear. The longest path that fits
-// decides. Test files are free.
+// only maps an import path, and all below it, to the folders that may import it. The longest
+// matching path decides. Test files may import anything.
 var only = map[string][]string{
 	"github.com/EventStore/EventStore-Client-Go":           {"eventstore/esdb"},
 	"github.com/EventStore/EventStore-Client-Go/v4/protos": {"eventstore/esdb", "eventstore/node"},
@@ -37,6 +37,7 @@ var only = map[string][]string{
 	"github.com/dlclark/regexp2":                           {"eventstore/node"},
 	"github.com/labstack/echo":                             {"writeapi", "readapi", "console", "internal/httpx", "internal/auth"},
 	"github.com/blevesearch":                               {"projections/recallindex"},
+	"github.com/elastic":                                   {"projections/recallindex/elastic"},
 	"github.com/alecthomas/kong":                           {"cmd"},
 }
 

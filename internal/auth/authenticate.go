@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -12,25 +13,25 @@ import (
 	"github.com/annals-project/annals/internal/secret"
 )
 
-// Keys finds who a key belongs to, in the state of the newest applied event.
+// Keys finds the holder of a key, in the state of the newest applied event.
 type Keys interface {
-	// KeyByHash finds the live key of a kind by the SHA-256 of its clear value. ok is false for a key that is unknown, expired or
-	// revoked.
+	// KeyByHash finds the live key of a kind by the SHA-256 of its clear value. ok is false for a
+	// key that is unknown, expired or revoked.
 	KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (h Holder, ok bool, err error)
 	// ProjectNamed finds the project of an organization that a slug names, also an archived one.
 	ProjectNamed(ctx context.Context, organizationID uuid.UUID, slug string) (n Named, ok bool, err error)
 }
 
-// Holder is who a key belongs to.
+// Holder is the owner of a key.
 type Holder struct {
 	Principal
-	// Archived says that the key's project is archived.
+	// Archived reports that the key's project is archived.
 	Archived bool
-	// Preparing says that parts of the organization are still being made.
+	// Preparing reports that parts of the organization are still being created.
 	Preparing bool
 }
 
-// Named is a project that a call names beside its key, with the caps of the project.
+// Named is a project that a call names in addition to its key, with the caps of the project.
 type Named struct {
 	Project         Project
 	IngestionCap    *int64
@@ -39,22 +40,17 @@ type Named struct {
 }
 
 // Authenticator applies the rules of authentication, from the header to the principal.
-type Authenticator struct {
-	keys  Keys
-	table Table
-}
+type Authenticator struct{ keys Keys }
 
-// NewAuthenticator makes an authenticator over the table of every route.
-func NewAuthenticator(keys Keys) *Authenticator {
-	return &Authenticator{keys: keys, table: NewTable()}
-}
+// NewAuthenticator makes an authenticator over keys.
+func NewAuthenticator(keys Keys) *Authenticator { return &Authenticator{keys: keys} }
 
-// Authenticate says who calls a route, given by its method and template ("" for a path of no route).
+// Authenticate returns the caller of a route, as Table.Find returned it.
 //
-// The fault is missing-api-key, malformed-api-key or unauthorized (401), organization-not-ready (503), project-archived (403), or
-// service-unavailable (503) where the key could not be looked up. An open route gives a zero principal.
-func (a *Authenticator) Authenticate(ctx context.Context, method, template string, header http.Header) (Principal, error) {
-	route := a.table.Find(method, template)
+// The fault is missing-api-key, malformed-api-key or unauthorized (401), organization-not-ready
+// (503), project-archived (403), or service-unavailable (503) if the key could not be looked up.
+// An open route gives a zero principal.
+func (a *Authenticator) Authenticate(ctx context.Context, route Route, header http.Header) (Principal, error) {
 	if route.Open {
 		return Principal{}, nil
 	}
@@ -79,23 +75,27 @@ func (a *Authenticator) Authenticate(ctx context.Context, method, template strin
 }
 
 func (a *Authenticator) lookup(ctx context.Context, kind Kind, value string) (Principal, error) {
-	// The key is found by its hash: what a lookup takes longer for tells nothing of a key that hashes to anything near.
+	// Look up the key by its hash: the duration of a lookup then reveals nothing about a key with
+	// a similar hash.
 	h, ok, err := a.keys.KeyByHash(ctx, kind, secret.Hash(value))
 	switch {
 	case err != nil:
-		unavailable := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the key could not be looked up; send the request again")
+		unavailable := fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+			"the key could not be looked up; send the request again")
 		return Principal{}, fmt.Errorf("%w: %w", unavailable, err)
 	case !ok:
 		return Principal{}, fault.New(fault.Unauthenticated, fault.CodeUnauthorized, "the key is unknown, expired or revoked")
 	case h.Preparing:
-		return Principal{}, fault.New(fault.Unavailable, fault.CodeOrganizationNotReady, "the organization of this key is still being prepared; send the request again")
+		return Principal{}, fault.New(fault.Unavailable, fault.CodeOrganizationNotReady,
+			"the organization of this key is still being prepared; send the request again")
 	case h.Archived:
 		return Principal{}, fault.New(fault.Forbidden, fault.CodeProjectArchived, "the project of this key is archived")
 	}
 	return h.Principal, nil
 }
 
-// bearer reads the value of "Authorization: Bearer <value>"; the scheme is read without regard to case.
+// bearer reads the value of "Authorization: Bearer <value>"; the scheme is read without regard to
+// case.
 func bearer(header http.Header) (string, error) {
 	values := header.Values("Authorization")
 	if len(values) > 1 {
@@ -110,14 +110,17 @@ func bearer(header http.Header) (string, error) {
 	case scheme == "":
 		return "", fault.New(fault.Unauthenticated, fault.CodeMissingAPIKey, "send the key as Authorization: Bearer <key>")
 	case !strings.EqualFold(scheme, "Bearer"), strings.ContainsAny(value, " \t"):
-		return "", fault.New(fault.Unauthenticated, fault.CodeMalformedAPIKey, "the Authorization header does not read Bearer <key>")
+		return "", fault.New(fault.Unauthenticated, fault.CodeMalformedAPIKey,
+			"the Authorization header does not read Bearer <key>")
 	case value == "":
-		return "", fault.New(fault.Unauthenticated, fault.CodeMissingAPIKey, "the Authorization header reads Bearer, with no key after it")
+		return "", fault.New(fault.Unauthenticated, fault.CodeMissingAPIKey,
+			"the Authorization header reads Bearer, with no key after it")
 	}
 	return value, nil
 }
 
-// kindOf tells credentials apart: keys by their prefix, agent tokens by their three parts. A well-formed key is any value with the prefix.
+// kindOf distinguishes credentials: keys by their prefix, agent tokens by their three parts. A
+// well-formed key is any value with the prefix.
 func kindOf(value string) (Kind, bool) {
 	switch {
 	case strings.HasPrefix(value, secret.ProjectKeyPrefix):
@@ -131,21 +134,20 @@ func kindOf(value string) (Kind, bool) {
 	}
 }
 
-// IsAgentToken reports whether a bearer value has the form of an agent token: three parts of base64url with dots between.
+// IsAgentToken reports whether a bearer value has the form of an agent token: three parts of
+// base64url with dots between.
 func IsAgentToken(value string) bool {
 	parts := strings.Split(value, ".")
 	if len(parts) != 3 {
 		return false
 	}
-	for _, p := range parts {
-		if p == "" || strings.Trim(p, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(parts, func(p string) bool {
+		return p == "" || strings.Trim(p, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != ""
+	})
 }
 
-// CarriesAgentToken reports whether the request's bearer value has the form of an agent token: a 401 then says that the token is bad.
+// CarriesAgentToken reports whether the request's bearer value has the form of an agent token. If
+// so, a 401 reports a bad token.
 func CarriesAgentToken(header http.Header) bool {
 	value, err := bearer(header)
 	if err != nil {

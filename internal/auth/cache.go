@@ -6,25 +6,29 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/internal/lru"
 )
 
-// cachedFor is how long a key is remembered, however sure it is that nothing changed.
+// cachedFor is how long a key is remembered, even if nothing changed.
 const cachedFor = 10 * time.Second
 
-// maxCached bounds the memory of a Cache; a process that is asked for more keys than that looks some up again.
+// maxCached is the most keys in a Cache. A process with more keys than that looks some up again.
 const maxCached = 10_000
 
-// Cache remembers who live keys belong to until it is told that something changed. It is for a process that alone applies
-// what changes a key, and so can tell: Forget comes between the change and the answer that promises it.
+// Cache remembers the holders of live keys until Forget. Use it only in a process that alone
+// applies the changes of keys: that process calls Forget after the change and before the response
+// that confirms it.
 type Cache struct {
 	keys Keys
 
 	mu      sync.Mutex
-	changes uint64 // how often it was told to forget
-	known   map[cached]found
-	// unknown holds until when a key is taken for unknown. A key that is made is forgotten here before it is handed out.
-	unknown map[cached]time.Time
-	named   map[namedKey]foundNamed
+	changes uint64 // calls of Forget
+	known   *lru.Map[cached, found[Holder]]
+	// unknown holds the keys that are no one's, apart from the known ones, so that made-up keys evict
+	// none of those. A new key is removed here before it is handed out.
+	unknown *lru.Map[cached, found[Holder]]
+	named   *lru.Map[namedKey, found[Named]]
 }
 
 type cached struct {
@@ -32,18 +36,14 @@ type cached struct {
 	hash [32]byte
 }
 
-type found struct {
-	holder Holder
-	until  time.Time
-}
-
 type namedKey struct {
 	organization uuid.UUID
 	slug         string
 }
 
-type foundNamed struct {
-	named Named
+// found is what a look-up returned, remembered until a time.
+type found[V any] struct {
+	value V
 	until time.Time
 }
 
@@ -51,78 +51,72 @@ var _ Keys = (*Cache)(nil)
 
 // NewCache makes a cache in front of keys.
 func NewCache(keys Keys) *Cache {
-	return &Cache{keys: keys, known: map[cached]found{}, unknown: map[cached]time.Time{}, named: map[namedKey]foundNamed{}}
+	return &Cache{
+		keys: keys, known: lru.New[cached, found[Holder]](maxCached), unknown: lru.New[cached, found[Holder]](maxCached),
+		named: lru.New[namedKey, found[Named]](maxCached),
+	}
 }
 
 // KeyByHash implements Keys. A new key works at once, since Forget comes before it is handed out.
 func (c *Cache) KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (Holder, bool, error) {
 	key := cached{kind, hash}
-	c.mu.Lock()
-	changes := c.changes
-	f, known := c.known[key]
-	until, unknown := c.unknown[key]
-	c.mu.Unlock()
-	switch {
-	case known && time.Now().Before(f.until):
-		return f.holder, true, nil
-	case unknown && time.Now().Before(until):
+	holder, known, changes := recalled(c, c.known, key)
+	if known {
+		return holder, true, nil
+	}
+	if _, unknown, _ := recalled(c, c.unknown, key); unknown {
 		return Holder{}, false, nil
 	}
 	h, ok, err := c.keys.KeyByHash(ctx, kind, hash)
 	if err != nil {
 		return h, ok, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	// What was read while something changed may be the state before.
-	if c.changes != changes {
-		return h, ok, nil
-	}
+	in := c.known
 	if !ok {
-		if len(c.unknown) >= maxCached {
-			clear(c.unknown)
-		}
-		c.unknown[key] = time.Now().Add(cachedFor)
-		return h, false, nil
+		in = c.unknown
 	}
-	if len(c.known) >= maxCached {
-		clear(c.known)
-	}
-	c.known[key] = found{h, time.Now().Add(cachedFor)}
-	return h, true, nil
+	remember(c, in, key, h, changes)
+	return h, ok, nil
 }
 
 // ProjectNamed implements Keys. A slug that names nothing is looked up each time.
 func (c *Cache) ProjectNamed(ctx context.Context, organizationID uuid.UUID, slug string) (Named, bool, error) {
 	key := namedKey{organizationID, slug}
-	c.mu.Lock()
-	changes := c.changes
-	f, known := c.named[key]
-	c.mu.Unlock()
-	if known && time.Now().Before(f.until) {
-		return f.named, true, nil
+	named, known, changes := recalled(c, c.named, key)
+	if known {
+		return named, true, nil
 	}
 	n, ok, err := c.keys.ProjectNamed(ctx, organizationID, slug)
-	if err != nil || !ok {
-		return n, ok, err
+	if err == nil && ok {
+		remember(c, c.named, key, n, changes)
 	}
+	return n, ok, err
+}
+
+// recalled returns what is remembered of a key, and how often something changed so far.
+func recalled[K comparable, V any](c *Cache, in *lru.Map[K, found[V]], key K) (value V, ok bool, changes uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f, ok := in.Get(key)
+	return f.value, ok && time.Now().Before(f.until), c.changes
+}
+
+// remember remembers what was read, unless something changed meanwhile: then it may be the state
+// before.
+func remember[K comparable, V any](c *Cache, in *lru.Map[K, found[V]], key K, value V, changes uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.changes == changes {
-		if len(c.named) >= maxCached {
-			clear(c.named)
-		}
-		c.named[key] = foundNamed{n, time.Now().Add(cachedFor)}
+		in.Add(key, found[V]{value, time.Now().Add(cachedFor)})
 	}
-	return n, true, nil
 }
 
-// Forget drops all that is remembered, and what is being looked up at the moment is not remembered.
+// Forget drops every entry. Results of look-ups in progress are not remembered.
 func (c *Cache) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.changes++
-	clear(c.known)
-	clear(c.unknown)
-	clear(c.named)
+	c.known.Purge()
+	c.unknown.Purge()
+	c.named.Purge()
 }

@@ -54,7 +54,7 @@ func TestCache(t *testing.T) {
 	want(one, ManagementKey, "", 2) // the same value as another kind is another key
 	want(two, ProjectKey, "", 3)
 	keys.live[two] = Principal{Kind: ProjectKey, KeyName: "two"}
-	want(two, ProjectKey, "", 3) // nobody has been handed the key yet
+	want(two, ProjectKey, "", 3) // the key is not handed out yet
 	c.Forget()
 	want(two, ProjectKey, "two", 4)
 	delete(keys.live, one)
@@ -64,7 +64,7 @@ func TestCache(t *testing.T) {
 	want(two, ProjectKey, "two", 6)
 }
 
-func TestCacheKeepsNothingThatWasReadDuringAChange(t *testing.T) {
+func TestCache_ReadDuringAChange(t *testing.T) {
 	hash := [32]byte{1}
 	keys := &table{live: map[[32]byte]Principal{hash: {Kind: ProjectKey}}}
 	c := NewCache(keys)
@@ -80,7 +80,7 @@ func TestCacheKeepsNothingThatWasReadDuringAChange(t *testing.T) {
 	}
 }
 
-func TestCacheLooksAgainAfterAWhile(t *testing.T) {
+func TestCache_ExpiredEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hash := [32]byte{1}
 		keys := &table{live: map[[32]byte]Principal{hash: {Kind: ProjectKey}}}
@@ -97,7 +97,7 @@ func TestCacheLooksAgainAfterAWhile(t *testing.T) {
 	})
 }
 
-func TestCacheKeepsNoFailureAndIsBounded(t *testing.T) {
+func TestCache_FailuresAndBound(t *testing.T) {
 	hash := [32]byte{1}
 	keys := &table{live: map[[32]byte]Principal{hash: {Kind: ProjectKey}}, err: errors.New("no database")}
 	c := NewCache(keys)
@@ -112,13 +112,13 @@ func TestCacheKeepsNoFailureAndIsBounded(t *testing.T) {
 		if _, ok, err := c.KeyByHash(t.Context(), ProjectKey, hash); !ok || err != nil {
 			t.Fatalf("key %d: %t, %v", n, ok, err)
 		}
-		if len(c.known) > maxCached {
-			t.Fatalf("%d keys are kept", len(c.known))
+		if c.known.Len() > maxCached {
+			t.Fatalf("%d keys are kept", c.known.Len())
 		}
 	}
 }
 
-func TestCacheOfNamedProjects(t *testing.T) {
+func TestCache_NamedProjects(t *testing.T) {
 	one, other := uuid.New(), uuid.New()
 	keys := &table{named: map[string]Named{one.String() + "a": {Project: Project{Slug: "a"}}}}
 	c := NewCache(keys)

@@ -12,15 +12,16 @@ import (
 // ProjectParam is the parameter of a query that names a project by its slug.
 const ProjectParam = "project"
 
-// Narrow applies the rules of ?project= to a caller that Authenticate found: a project key may name its own project only, on every
-// route; a management key names the project of a route that asks for one, and the principal is then that project's with its caps.
-// An empty value counts as none.
+// SelectProject applies the rules of ?project= to a caller that Authenticate found. On every route,
+// a project key may name only its own project. On a route that needs a project, a management key
+// names it, and the principal gets that project and its caps. An empty value counts as none.
 //
-// The fault is project-mismatch, project-required or invalid-request (400), not-found (404), project-archived (403), or
-// service-unavailable (503) where the project could not be looked up.
-func (a *Authenticator) Narrow(ctx context.Context, method, template string, query url.Values, p Principal) (Principal, error) {
-	route, ok := a.table[method+" "+template]
-	if !ok {
+// The fault is project-mismatch, project-required or invalid-request (400), not-found (404),
+// project-archived (403), or service-unavailable (503) if the project could not be looked up.
+func (a *Authenticator) SelectProject(
+	ctx context.Context, route Route, query url.Values, p Principal,
+) (Principal, error) {
+	if route.Unknown {
 		return p, nil
 	}
 	var named []string
@@ -33,21 +34,24 @@ func (a *Authenticator) Narrow(ctx context.Context, method, template string, que
 	case p.Kind == ProjectKey:
 		for _, slug := range named {
 			if slug != p.Project.Slug {
-				return Principal{}, fault.New(fault.Invalid, fault.CodeProjectMismatch, "project names another project than that of the key")
+				return Principal{}, fault.New(fault.Invalid, fault.CodeProjectMismatch,
+					"project names another project than that of the key")
 			}
 		}
 		return p, nil
 	case p.Kind != ManagementKey || !route.ProjectQuery:
 		return p, nil
 	case len(named) == 0:
-		return Principal{}, fault.New(fault.Invalid, fault.CodeProjectRequired, "with a management key this route needs ?project=<slug>")
+		return Principal{}, fault.New(fault.Invalid, fault.CodeProjectRequired,
+			"with a management key this route needs ?project=<slug>")
 	case len(named) > 1:
 		return Principal{}, fault.New(fault.Invalid, fault.CodeInvalidRequest, "project is given more than once")
 	}
 	n, found, err := a.named(ctx, p, named[0])
 	switch {
 	case err != nil:
-		unavailable := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the project could not be looked up; send the request again")
+		unavailable := fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+			"the project could not be looked up; send the request again")
 		return Principal{}, fmt.Errorf("%w: %w", unavailable, err)
 	case !found:
 		return Principal{}, fault.New(fault.NotFound, fault.CodeNotFound, "the organization has no project of this slug")
@@ -58,7 +62,8 @@ func (a *Authenticator) Narrow(ctx context.Context, method, template string, que
 	return p, nil
 }
 
-// named finds a project of the caller's organization. What cannot be a slug is not asked for: a database takes no U+0000.
+// named finds a project of the caller's organization. It does not look up a value that cannot be a
+// slug: the database rejects U+0000.
 func (a *Authenticator) named(ctx context.Context, p Principal, slug string) (Named, bool, error) {
 	if strings.Trim(slug, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
 		return Named{}, false, nil

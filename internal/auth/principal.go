@@ -1,4 +1,5 @@
-// Package auth says who calls: the kinds of credentials, the table from routes to the kinds they take, and the principal of a request.
+// Package auth authenticates callers: the kinds of credentials, the table from routes to the kinds
+// they accept, and the principal of a request.
 package auth
 
 import (
@@ -17,7 +18,7 @@ const (
 	AgentToken    Kind = "agent token"
 )
 
-// Principal is who calls, as the authentication middleware found it.
+// Principal is the caller that the authentication middleware found.
 type Principal struct {
 	Kind           Kind
 	KeyID          uuid.UUID
@@ -26,15 +27,16 @@ type Principal struct {
 	// Project is the one project that the call may touch; zero for a management key that names none.
 	Project Project
 	// Limits are those of the organization and of Project.
-	Limits metering.Limits
+	Limits metering.Caps
 }
 
-// Project is what every query and command of a call is scoped by.
+// Project is the scope of every query and command of a call.
 type Project struct {
 	ID     uuid.UUID
 	Number int64
 	Slug   string
-	// Namespace is what stream.DataPointID, IdentityID and IngestionID take (stream.Namespaces.Of). It is a secret: never store or log it.
+	// Namespace is what stream.DataPointID, IdentityID and IngestionID take (stream.Namespaces.Of).
+	// It is a secret: never store or log it.
 	Namespace uuid.UUID
 }
 

@@ -1,6 +1,7 @@
 package auth
 
-// ResourcePath is where the protected-resource document of the API stands, on the console's and on the API's host.
+// ResourcePath is the path of the API's protected-resource document, on the console's and on the
+// API's host.
 const ResourcePath = "/.well-known/oauth-protected-resource" + Prefix
 
 // URLs are the public addresses of the deployment, without a trailing slash.
@@ -25,7 +26,8 @@ func APIResource(u URLs) Resource {
 	}
 }
 
-// Challenge is the WWW-Authenticate value of a 401. The address is quoted: unquoted, clients read it as "https".
+// Challenge is the WWW-Authenticate value of a 401. The address is quoted: unquoted, clients read
+// it as "https".
 func Challenge(u URLs, invalidToken bool) string {
 	challenge := `Bearer resource_metadata="` + u.Console + ResourcePath + `"`
 	if invalidToken {

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Prefix is the path below which every route of the API stands.
+// Prefix is the path prefix of every route of the API.
 const Prefix = "/api/v1"
 
-// Scope is what an agent token must carry for a route.
+// Scope is the scope that an agent token must carry for a route.
 type Scope string
 
-// The scopes. None means that the route takes no agent token.
+// The scopes. None means that the route rejects agent tokens.
 const (
 	None  Scope = ""
 	Read  Scope = "memory:read"
@@ -21,24 +21,26 @@ const (
 // Scopes lists the scopes as the protected-resource document names them.
 func Scopes() []string { return []string{string(Read), string(Write)} }
 
-// Route is one route of the contract and the credentials that it takes.
+// Route is one route of the contract and the credentials that it accepts.
 type Route struct {
 	Method string
 	// Path is the template with ":name" for a parameter, from the root of the host.
 	Path string
-	// Keys are the kinds of keys that the route takes.
+	// Keys are the kinds of keys that the route accepts.
 	Keys []Kind
-	// Agent is the scope that an agent token needs here, None where the route takes keys only.
+	// Agent is the scope that an agent token needs, None if the route accepts keys only.
 	Agent Scope
-	// Open routes take no credential in a header: theirs stands in the URL.
+	// Open routes need no credential in a header: it is in the URL.
 	Open bool
 	// ProjectQuery routes need ?project=<slug> of a management key.
 	ProjectQuery bool
 	// Unlimited routes are outside the limit of requests per minute.
 	Unlimited bool
+	// Unknown is what a request has whose path or method is no route of the contract.
+	Unknown bool
 }
 
-// Takes reports whether the route takes a kind of credential.
+// Takes reports whether the route accepts a kind of credential.
 func (r Route) Takes(kind Kind) bool {
 	if kind == AgentToken {
 		return r.Agent != None
@@ -54,7 +56,7 @@ func (r Route) Writes() bool {
 	return r.Method != http.MethodGet && !(r.Method == http.MethodPost && slices.Contains(readingPosts, r.Path))
 }
 
-// Deletes reports whether a call of the route only takes away.
+// Deletes reports whether a call of the route only deletes.
 func (r Route) Deletes() bool {
 	return r.Method == http.MethodDelete || r.Path == Prefix+"/data-points/delete"
 }
@@ -121,8 +123,10 @@ func NewTable() Table {
 	return t
 }
 
-// Find is the route of a method and template. A path or method of no route takes every credential, so that the caller
-// is known before it is told that nothing is there; next to an open route it takes none, as the route itself.
+// Find returns the route of a method and template, which is "" for a path without a route. A path
+// or method without a route accepts every credential, so that the caller is authenticated before it
+// learns that there is no route. Other methods of an open route's template need no credential, like
+// the route itself.
 func (t Table) Find(method, template string) Route {
 	if r, ok := t[method+" "+template]; ok {
 		return r
@@ -131,5 +135,7 @@ func (t Table) Find(method, template string) Route {
 	for _, r := range t {
 		open = open || r.Open && r.Path == template
 	}
-	return Route{Method: method, Path: template, Keys: []Kind{ProjectKey, ManagementKey}, Agent: Read, Open: open}
+	return Route{
+		Method: method, Path: template, Keys: []Kind{ProjectKey, ManagementKey}, Agent: Read, Open: open, Unknown: true,
+	}
 }

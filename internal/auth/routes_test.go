@@ -55,7 +55,7 @@ DELETE /identities/:identity
 POST /identities/bulk`
 )
 
-func TestTheTableIsTheSpecification(t *testing.T) {
+func TestRoutes_MatchSpecification(t *testing.T) {
 	want := map[string]string{"POST /webhooks/:webhookId/:token": "open"}
 	for credentials, routes := range map[string]string{
 		"project":                         projectKeyOnly,
@@ -88,7 +88,7 @@ func TestTheTableIsTheSpecification(t *testing.T) {
 		}
 		name := r.Method + " " + strings.TrimPrefix(r.Path, auth.Prefix)
 		if _, twice := got[name]; twice {
-			t.Errorf("%s stands twice", name)
+			t.Errorf("%s is listed twice", name)
 		}
 		got[name] = strings.Join(takes, " ")
 	}
@@ -97,7 +97,7 @@ func TestTheTableIsTheSpecification(t *testing.T) {
 	}
 }
 
-func TestAgentTokensAreKnownByTheirForm(t *testing.T) {
+func TestAuthenticate_FormOfAgentTokens(t *testing.T) {
 	for value, want := range map[string]bool{
 		"a.b.c": true, "eyJ-_9.A.0": true, "a.b": false, "a.b.": false, ".b.c": false, "a..c": false, "a.b.c.d": false, "a.b.c=": false, "a.b.ç": false, "": false,
 	} {
@@ -120,8 +120,8 @@ func (u unasked) ProjectNamed(context.Context, uuid.UUID, string) (n auth.Named,
 	return n, false, nil
 }
 
-func TestAKeyThatARouteDoesNotTakeIsNotLookedUp(t *testing.T) {
-	a := auth.NewAuthenticator(unasked{t})
+func TestAuthenticate_KeyKindNotAccepted(t *testing.T) {
+	a, routes := auth.NewAuthenticator(unasked{t}), auth.NewTable()
 	for _, c := range []struct{ method, path, value string }{
 		{http.MethodPost, "/recall", "svc_mk_1"},
 		{http.MethodGet, "/projects", "svc_sk_1"},
@@ -129,7 +129,8 @@ func TestAKeyThatARouteDoesNotTakeIsNotLookedUp(t *testing.T) {
 		{http.MethodPost, "/recall", "a.b.c"},
 		{http.MethodPost, "/webhooks/:webhookId/:token", "svc_sk_1"},
 	} {
-		_, err := a.Authenticate(t.Context(), c.method, auth.Prefix+c.path, http.Header{"Authorization": {"Bearer " + c.value}})
+		route := routes.Find(c.method, auth.Prefix+c.path)
+		_, err := a.Authenticate(t.Context(), route, http.Header{"Authorization": {"Bearer " + c.value}})
 		if open := strings.HasPrefix(c.path, "/webhooks"); (err == nil) != open {
 			t.Errorf("%s with %s: %v", c.path, c.value, err)
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/annals-project/annals/internal/lru"
 )
 
 const (
@@ -16,28 +18,29 @@ const (
 	strangerWait = 2 * time.Second
 )
 
-// Strangers bounds the look-ups of keys that were never found, so that calls with made-up keys leave the database to
-// the others. A key that was found once is looked up at once from then on.
+// Strangers bounds the look-ups of keys that were never found, so that calls with made-up keys
+// leave the database to the others. A key that was found once is looked up at once from then on.
 type Strangers struct {
 	Keys
 	lookups *semaphore.Weighted
 
 	mu  sync.Mutex
-	met map[cached]struct{}
+	met *lru.Map[cached, struct{}]
 }
 
 var _ Keys = (*Strangers)(nil)
 
 // NewStrangers bounds the look-ups of keys.
 func NewStrangers(keys Keys) *Strangers {
-	return &Strangers{Keys: keys, lookups: semaphore.NewWeighted(strangerLookups), met: map[cached]struct{}{}}
+	lookups := semaphore.NewWeighted(strangerLookups)
+	return &Strangers{Keys: keys, lookups: lookups, met: lru.New[cached, struct{}](maxCached)}
 }
 
 // KeyByHash implements Keys. Its error also means that too many unknown keys are being looked up.
 func (s *Strangers) KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (Holder, bool, error) {
 	key := cached{kind, hash}
 	s.mu.Lock()
-	_, met := s.met[key]
+	_, met := s.met.Get(key)
 	s.mu.Unlock()
 	if met {
 		return s.Keys.KeyByHash(ctx, kind, hash)
@@ -52,10 +55,7 @@ func (s *Strangers) KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (Ho
 	if err == nil && ok {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if len(s.met) >= maxCached {
-			clear(s.met)
-		}
-		s.met[key] = struct{}{}
+		s.met.Add(key, struct{}{})
 	}
 	return h, ok, err
 }

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 )
 
-// slowTable answers each look-up when it is let go, but for that of one key.
+// slowTable returns each look-up when the test releases it, except that of one key.
 type slowTable struct {
 	Keys
 	known   [32]byte

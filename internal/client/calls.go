@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/annals-project/annals/eventstore/backoff"
 )
 
 const api = "/api/v1"
@@ -25,7 +27,9 @@ func (c *Client) Ingest(ctx context.Context, p DataPoint, idempotencyKey string)
 }
 
 // IngestBatch sends 1 to 1,000 items, each one JSON object in the shape of a data point; idempotencyKey may be "".
-func (c *Client) IngestBatch(ctx context.Context, items []json.RawMessage, idempotencyKey string) (BatchReceipt, error) {
+func (c *Client) IngestBatch(
+	ctx context.Context, items []json.RawMessage, idempotencyKey string,
+) (BatchReceipt, error) {
 	body := struct {
 		Items          []json.RawMessage `json:"items"`
 		IdempotencyKey string            `json:"idempotencyKey,omitempty"`
@@ -44,7 +48,8 @@ func (c *Client) Status(ctx context.Context, ingestionID string) (IngestionStatu
 
 // Retry puts a stopped send back into the queue.
 func (c *Client) Retry(ctx context.Context, ingestionID string) error {
-	return c.do(ctx, call{method: http.MethodPost, path: api + "/ingest/" + url.PathEscape(ingestionID) + "/retry", once: true}, nil)
+	return c.do(ctx,
+		call{method: http.MethodPost, path: api + "/ingest/" + url.PathEscape(ingestionID) + "/retry", once: true}, nil)
 }
 
 // DeleteIngestion deletes what one send brought.
@@ -64,8 +69,8 @@ func (c *Client) DeleteDataPoints(ctx context.Context, ids []string) (DeletionRe
 }
 
 // Recall asks a question.
-func (c *Client) Recall(ctx context.Context, q RecallRequest) (RecallPage, error) {
-	var out RecallPage
+func (c *Client) Recall(ctx context.Context, q RecallRequest) (RecallResponse, error) {
+	var out RecallResponse
 	err := c.do(ctx, call{method: http.MethodPost, path: api + "/recall", body: q}, &out)
 	return out, err
 }
@@ -79,7 +84,8 @@ func (c *Client) Projects(ctx context.Context) ([]Project, error) {
 	return out.Projects, err
 }
 
-// CreateProject creates a project; it takes the management key, and is sent once: a second call would make a second project.
+// CreateProject creates a project; it takes the management key, and is sent once: a second call
+// would make a second project.
 func (c *Client) CreateProject(ctx context.Context, name string) (Project, error) {
 	body := struct {
 		Name string `json:"name"`
@@ -95,7 +101,9 @@ func (c *Client) CreateKey(ctx context.Context, project, name string) (Key, erro
 		Name string `json:"name"`
 	}{name}
 	var out Key
-	err := c.do(ctx, call{method: http.MethodPost, path: api + "/projects/" + url.PathEscape(project) + "/keys", body: body, once: true}, &out)
+	err := c.do(ctx,
+		call{method: http.MethodPost, path: api + "/projects/" + url.PathEscape(project) + "/keys", body: body, once: true},
+		&out)
 	return out, err
 }
 
@@ -116,7 +124,8 @@ type Condition struct {
 	OpenTooLong string `json:"openTooLong,omitempty"`
 	// RecallElsewhere is why this server does not answer recall, "" where it does.
 	RecallElsewhere string `json:"recallElsewhere,omitempty"`
-	// RecallIncomplete names the parts of the index that are filled again: recall of the projects in them is refused meanwhile.
+	// RecallIncomplete names the parts of the index that are filled again: recall of the projects in
+	// them is refused meanwhile.
 	RecallIncomplete []string `json:"recallIncomplete,omitempty"`
 	// BulkWritesLost counts bulk writes of identities that were given up since their rows could not be read.
 	BulkWritesLost int `json:"bulkWritesLost,omitempty"`
@@ -163,14 +172,15 @@ func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 		SetAside        []SetAside `json:"setAside"`
 	}
 	if json.Unmarshal(remarks, &also) == nil {
-		is.WritesRefused, is.RecallElsewhere, is.BulkWritesLost, is.SetAside = also.WritesRefused, also.RecallElsewhere, also.BulkWritesLost, also.SetAside
+		is.WritesRefused, is.RecallElsewhere = also.WritesRefused, also.RecallElsewhere
+		is.BulkWritesLost, is.SetAside = also.BulkWritesLost, also.SetAside
 		is.RecallIncomplete, is.OpenTooLong = also.Incomplete, also.OpenTooLong
 	}
 	is.Ready = got.status == http.StatusOK
 	return is, nil
 }
 
-// notReady reads the parts that the answer names, or whatever else it says.
+// notReady returns the parts that the answer names, else its text.
 func notReady(a answer) string {
 	var body struct {
 		Data struct {
@@ -190,7 +200,8 @@ func notReady(a answer) string {
 	return strings.Join(parts, "; ")
 }
 
-// Metric reads one series of the server's metrics, named as the text format writes it; 0 where the server has none of that name.
+// Metric reads one series of the server's metrics, named as the text format writes it; 0 where the
+// server has none of that name.
 func (c *Client) Metric(ctx context.Context, series string) (float64, error) {
 	got, err := c.attempt(ctx, call{method: http.MethodGet, path: "/metrics"}, nil)
 	if err != nil {
@@ -212,10 +223,10 @@ func (c *Client) Metric(ctx context.Context, series string) (float64, error) {
 }
 
 // WaitSettled polls a send until nothing of its project is in progress any more. Where sends have stopped, they are
-// left: the status then says Blocked. It ends with ctx.
-func (c *Client) WaitSettled(ctx context.Context, ingestionID string, progress func(IngestionStatus)) (IngestionStatus, error) {
-	ticker := time.NewTicker(200 * time.Millisecond)
-	defer ticker.Stop()
+// left: the status is then Blocked. It ends with ctx.
+func (c *Client) WaitSettled(
+	ctx context.Context, ingestionID string, progress func(IngestionStatus),
+) (IngestionStatus, error) {
 	for {
 		status, err := c.Status(ctx, ingestionID)
 		if err != nil {
@@ -227,10 +238,8 @@ func (c *Client) WaitSettled(ctx context.Context, ingestionID string, progress f
 		if status.Settled || status.Blocked {
 			return status, nil
 		}
-		select {
-		case <-ctx.Done():
-			return status, fmt.Errorf("the project has not settled: %w", ctx.Err())
-		case <-ticker.C:
+		if err := backoff.Pause(ctx, 200*time.Millisecond, nil); err != nil {
+			return status, fmt.Errorf("the project has not settled: %w", err)
 		}
 	}
 }

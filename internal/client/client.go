@@ -1,4 +1,5 @@
-// Package client calls the public API of an Annals server, with time-outs and bounded retries, for the command line and the tests.
+// Package client calls the public API of an Annals server, with time-outs and bounded retries, for
+// the command line and the tests.
 package client
 
 import (
@@ -13,6 +14,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/annals-project/annals/eventstore/backoff"
 )
 
 // MaxResponse is the most bytes of a response body that are read.
@@ -121,11 +124,11 @@ type call struct {
 	// path begins with a slash and is already escaped.
 	path string
 	body any
-	// once says that the call must not be sent again when it is unknown whether it took effect.
+	// once forbids to repeat a call if it is unknown whether it took effect.
 	once bool
 }
 
-// do makes a call, repeats it as far as that is right, and decodes a 2xx answer into out, unless that is nil.
+// do makes a call, repeats it if that is safe, and decodes a 2xx answer into out unless out is nil.
 func (c *Client) do(ctx context.Context, what call, out any) error {
 	var body []byte
 	if what.body != nil {
@@ -137,21 +140,15 @@ func (c *Client) do(ctx context.Context, what call, out any) error {
 		}
 		body = bytes.TrimSuffix(text.Bytes(), []byte("\n"))
 	}
+	pause := backoff.Backoff{First: firstWait, Longest: maxWait}
 	for attempt := 1; ; attempt++ {
 		answer, err := c.attempt(ctx, what, body)
 		if err == nil && answer.status/100 == 2 {
 			return answer.decode(out)
 		}
-		wait, again := c.again(what, attempt, answer, err)
-		if !again || ctx.Err() != nil {
+		wait, again := c.again(what, attempt, pause.Next(), answer, err)
+		if !again || backoff.Pause(ctx, wait, nil) != nil {
 			return answer.failure(c.base, err)
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return answer.failure(c.base, err)
-		case <-timer.C:
 		}
 	}
 }

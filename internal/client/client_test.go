@@ -40,7 +40,9 @@ func (s *script) RoundTrip(req *http.Request) (*http.Response, error) {
 	if next.err != nil {
 		return nil, next.err
 	}
-	res := &http.Response{StatusCode: next.status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(next.body)), Request: req}
+	res := &http.Response{
+		StatusCode: next.status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(next.body)), Request: req,
+	}
 	for k, v := range next.header {
 		res.Header.Set(k, v)
 	}
@@ -136,7 +138,8 @@ func TestAttemptsEnd(t *testing.T) {
 		busy := step{status: 503, body: `{"code":"service-unavailable","debugMessage":"far behind"}`}
 		client, s := scripted(t, busy, busy, busy, busy, busy, busy)
 		err := ingest(t.Context(), client)
-		if e, ok := errors.AsType[*Error](err); !ok || e.Status != 503 || e.Code != "service-unavailable" || e.Message != "far behind" {
+		if e, ok := errors.AsType[*Error](err); !ok || e.Status != 503 || e.Code != "service-unavailable" ||
+			e.Message != "far behind" {
 			t.Fatalf("got %v", err)
 		}
 		if len(s.seen) != 6 {
@@ -214,7 +217,8 @@ func TestRequestsAsSent(t *testing.T) {
 		},
 		func() error { return c.PutIdentities(ctx, []Identity{{Identity: "a"}}) },
 		func() error {
-			_, err := c.PutRule(ctx, "team", Rule{Match: "any", Conditions: []Comparison{{Trait: "team", Operator: "is", Values: []string{"x"}}}})
+			_, err := c.PutRule(ctx, "team",
+				Rule{Match: "any", Conditions: []Comparison{{Trait: "team", Operator: "is", Values: []string{"x"}}}})
 			return err
 		},
 		func() error { _, err := c.Recompute(ctx, "team"); return err },

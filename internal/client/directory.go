@@ -12,7 +12,7 @@ type Identity struct {
 	Traits   map[string]string `json:"traits"`
 }
 
-// Rule says by their traits which identities belong to an audience. Match is all or any.
+// Rule selects the identities of an audience by their traits. Match is all or any.
 type Rule struct {
 	Match      string       `json:"match"`
 	Conditions []Comparison `json:"conditions"`
@@ -36,7 +36,8 @@ func (c *Client) PutIdentity(ctx context.Context, i Identity) error {
 	body := struct {
 		Traits map[string]string `json:"traits"`
 	}{i.Traits}
-	return c.do(ctx, call{method: http.MethodPut, path: api + "/identities/" + url.PathEscape(i.Identity), body: body}, nil)
+	return c.do(ctx, call{method: http.MethodPut, path: api + "/identities/" + url.PathEscape(i.Identity), body: body},
+		nil)
 }
 
 // PutIdentities creates or replaces up to 1,000 records, all or none.
@@ -55,7 +56,7 @@ func (c *Client) PutRule(ctx context.Context, slug string, rule Rule) (Audience,
 	return out, err
 }
 
-// Recompute counts the members of an audience anew.
+// Recompute recounts the members of an audience.
 func (c *Client) Recompute(ctx context.Context, slug string) (Audience, error) {
 	var out Audience
 	err := c.do(ctx, call{method: http.MethodPost, path: api + "/audiences/" + url.PathEscape(slug) + "/recompute"}, &out)

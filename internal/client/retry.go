@@ -2,7 +2,6 @@ package client
 
 import (
 	"errors"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"strconv"
@@ -18,8 +17,7 @@ const (
 )
 
 // again decides whether a call is tried once more, and after which wait.
-func (c *Client) again(what call, attempt int, got answer, err error) (time.Duration, bool) {
-	wait := backoff(attempt)
+func (c *Client) again(what call, attempt int, wait time.Duration, got answer, err error) (time.Duration, bool) {
 	switch {
 	case err != nil && isDial(err):
 		return wait, attempt < c.dials // nothing was sent
@@ -34,7 +32,8 @@ func (c *Client) again(what call, attempt int, got answer, err error) (time.Dura
 	}
 }
 
-// envelopeless tells the 429 of the per-minute limit, which passes, from that of a cap, which does not pass soon.
+// envelopeless distinguishes the 429 of the per-minute limit, which passes, from that of a cap, which
+// does not pass soon.
 func envelopeless(a answer) bool { return len(a.body) == 0 }
 
 // final503 is a refusal that waiting does not change.
@@ -43,19 +42,10 @@ func final503(a answer) bool {
 	return ok && e.Code == "pipeline-disabled"
 }
 
-// isDial says that no connection was made, so that the server saw nothing of the call.
+// isDial reports that no connection was made, so that the server has not received the call.
 func isDial(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
-}
-
-// backoff doubles from firstWait to maxWait; the upper half is drawn, so that many clients do not come back at once.
-func backoff(attempt int) time.Duration {
-	d := maxWait
-	if attempt < 6 {
-		d = firstWait << (attempt - 1)
-	}
-	return d/2 + rand.N(d/2)
 }
 
 // retryAfter is the wait that the server asks for, in seconds or as a date, else the one given.

@@ -42,7 +42,7 @@ type ItemReceipt struct {
 	Unchanged *bool  `json:"unchanged"`
 }
 
-// IngestionStatus says how far a send has come. Settled, Blocked and Readiness concern the whole project.
+// IngestionStatus is the progress of a send. Settled, Blocked and Readiness concern the whole project.
 type IngestionStatus struct {
 	Status    string    `json:"status"`
 	Settled   bool      `json:"settled"`
@@ -78,8 +78,8 @@ type RecallRequest struct {
 	Sort           string `json:"sort,omitempty"`
 }
 
-// RecallPage is an answer.
-type RecallPage struct {
+// RecallResponse is an answer.
+type RecallResponse struct {
 	AsOf               time.Time `json:"asOf"`
 	UsedEvidenceTokens int       `json:"usedEvidenceTokens"`
 	Results            []Result  `json:"results"`
@@ -95,7 +95,7 @@ type Result struct {
 	Sources    []Source  `json:"sources"`
 }
 
-// Artifact says what a result is.
+// Artifact describes a result.
 type Artifact struct {
 	ID           string     `json:"id"`
 	Kind         string     `json:"kind"`
@@ -140,7 +140,7 @@ type Project struct {
 	CreatedAt       time.Time `json:"createdAt"`
 }
 
-// Key is a project key; Key.Key is its clear value, told once.
+// Key is a project key; Key.Key is its clear value, returned only once.
 type Key struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`

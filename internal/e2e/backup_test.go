@@ -12,8 +12,9 @@ import (
 	"github.com/annals-project/annals/internal/client"
 )
 
-// A backup made under load and restored elsewhere serves everything that was acknowledged before it began: it is recalled, its
-// status stands, and the keys that the first installation handed out are good at the second. The first one goes on.
+// A backup made under load and restored elsewhere serves everything that was acknowledged before it
+// began: it is recalled, its status stands, and the keys that the first installation handed out are
+// good at the second. The first one goes on.
 func TestBackupUnderLoadAndRestore(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -22,7 +23,8 @@ func TestBackupUnderLoadAndRestore(t *testing.T) {
 	before := map[string]string{} // ingestion ids by source
 	for i := range 12 {
 		id := fmt.Sprintf("before-%d", i)
-		r, err := c.Ingest(t.Context(), client.DataPoint{ID: id, Content: fmt.Sprintf("Person%d lives in Town%d and likes tea", i, i)}, "")
+		r, err := c.Ingest(t.Context(),
+			client.DataPoint{ID: id, Content: fmt.Sprintf("Person%d lives in Town%d and likes tea", i, i)}, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +35,10 @@ func TestBackupUnderLoadAndRestore(t *testing.T) {
 	for w := range 3 {
 		load.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				point := client.DataPoint{ID: fmt.Sprintf("during-%d-%d", w, i), Content: fmt.Sprintf("Visitor%d saw House%d", w, i)}
+				point := client.DataPoint{
+					ID:      fmt.Sprintf("during-%d-%d", w, i),
+					Content: fmt.Sprintf("Visitor%d saw House%d", w, i),
+				}
 				if _, err := c.Ingest(context.WithoutCancel(ctx), point, ""); err != nil {
 					t.Error(err)
 					return
@@ -60,7 +65,8 @@ func TestBackupUnderLoadAndRestore(t *testing.T) {
 	for i := range 12 {
 		id := fmt.Sprintf("before-%d", i)
 		completed(t.Context(), t, rc, before[id])
-		page, err := rc.Recall(t.Context(), client.RecallRequest{Query: fmt.Sprintf("Where does Person%d live? Town%d", i, i), Identity: "x"})
+		page, err := rc.Recall(t.Context(),
+			client.RecallRequest{Query: fmt.Sprintf("Where does Person%d live? Town%d", i, i), Identity: "x"})
 		if err != nil || len(page.Results) == 0 || page.Results[0].Sources[0].SourceID != id {
 			t.Errorf("recall of %s: %+v, %v", id, page.Results, err)
 		}

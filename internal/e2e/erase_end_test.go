@@ -21,16 +21,18 @@ import (
 	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
 )
 
-// parrot is a chat endpoint that states every text as a claim. It holds back its answer about one that says so.
-type parrot struct {
+// repeatingModel is a chat endpoint that states every text as a claim. It holds back its answer
+// about a text that asks for it.
+type repeatingModel struct {
 	t              *testing.T
 	asked, release chan struct{}
 }
 
-func (m *parrot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (m *repeatingModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var request struct{ Messages []struct{ Content string } }
 	var given struct{ Author, Text string }
-	if err := json.NewDecoder(r.Body).Decode(&request); err != nil || len(request.Messages) != 2 || json.Unmarshal([]byte(request.Messages[1].Content), &given) != nil {
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil || len(request.Messages) != 2 ||
+		json.Unmarshal([]byte(request.Messages[1].Content), &given) != nil {
 		m.t.Errorf("asked %+v, %v", request, err)
 	}
 	if strings.Contains(given.Text, "stall") {
@@ -47,21 +49,25 @@ func (m *parrot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		m.t.Error(err)
 	}
-	answer, err := json.Marshal(map[string]any{"choices": []any{map[string]any{"finish_reason": "stop", "message": map[string]any{"content": string(memories)}}}})
+	answer, err := json.Marshal(map[string]any{
+		"choices": []any{map[string]any{"finish_reason": "stop", "message": map[string]any{"content": string(memories)}}},
+	})
 	if err != nil {
 		m.t.Error(err)
 	}
 	_, _ = w.Write(answer)
 }
 
-// holding are the tables, the statistics and the files of log and index that hold a word, or most of one.
+// holding are the tables, the statistics and the files of log and index that hold a word, or most
+// of one.
 func holding(t *testing.T, s *service, db *pgxpool.Pool, word string) (in []string) {
 	t.Helper()
 	tables := append(query[string](t, db, `select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables
 		where schemaname not in ('pg_catalog', 'information_schema')`), "pg_stats", "pg_stats_ext")
 	for _, table := range tables {
 		var found bool
-		sql := fmt.Sprintf(`select exists (select from %s r where strpos(lower(r::text), $1) > 0 or strpos(r::text, $2) > 0)`, table)
+		sql := fmt.Sprintf(`select exists (select from %s r where strpos(lower(r::text), $1) > 0 or strpos(r::text, $2) > 0)`,
+			table)
 		if err := db.QueryRow(t.Context(), sql, word[:20], hex.EncodeToString([]byte(word[:20]))).Scan(&found); err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +96,8 @@ func query[T any](t *testing.T, db *pgxpool.Pool, sql string) []T {
 	return list
 }
 
-// killWithinRebuild kills the service while it rebuilds a projection: the new rows are built, and cannot be put in place.
+// killWithinRebuild kills the service while it rebuilds a projection: the new rows are built, and
+// cannot be put in place.
 func (s *service) killWithinRebuild(db *pgxpool.Pool, name string) {
 	s.t.Helper()
 	tx, err := db.Begin(s.t.Context())
@@ -115,11 +122,12 @@ func (s *service) killWithinRebuild(db *pgxpool.Pool, name string) {
 	}
 }
 
-// Ten pairs of overlapping deletions, a stalled worker and a killed rebuild: "annals erase --now" ends, and no word of it is in a file of
-// log and index, in a table or in the statistics of the database.
+// Ten pairs of overlapping deletions, a stalled worker and a killed rebuild: "annals erase --now"
+// ends, and no word of it is in a file of log and index, in a table or in the statistics of the
+// database.
 func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 	t.Parallel()
-	m := &parrot{t: t, asked: make(chan struct{}, 1), release: make(chan struct{})}
+	m := &repeatingModel{t: t, asked: make(chan struct{}, 1), release: make(chan struct{})}
 	server := httptest.NewServer(m)
 	t.Cleanup(server.Close)
 	address := pgtest.URL(t)
@@ -128,7 +136,8 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	s := newService(t, "ANNALS_POSTGRES="+address, "ANNALS_MODEL_URL="+server.URL+"/v1", "ANNALS_MODEL_NAME=small", "ANNALS_MODEL_KEY="+modelKey)
+	s := newService(t, "ANNALS_POSTGRES="+address, "ANNALS_MODEL_URL="+server.URL+"/v1", "ANNALS_MODEL_NAME=small",
+		"ANNALS_MODEL_KEY="+modelKey)
 	s.start()
 	c, key := s.client(client.Options{}), s.credentials()["ANNALS_PROJECT_KEY"]
 	call := func(method, path string, body any, want ...int) {
@@ -213,13 +222,16 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 			t.Errorf("erased, and word %d is in %v", n, in)
 		}
 	}
-	if left := query[string](t, db, `select nspname::text from pg_namespace where nspname like '%\_next' or nspname like '%\_old\_%'`); len(left) > 0 {
+	if left := query[string](t, db, `select nspname::text from pg_namespace where nspname like '%\_next' or nspname like '%\_old\_%'`); len(
+		left,
+	) > 0 {
 		t.Errorf("schemas %v are left of the rebuild", left)
 	}
 	wantNoStatistics(t, db)
 }
 
-// withoutText are the columns of text, bytes or JSON that hold no text of customers: names of ours, ids, hashes of random values.
+// withoutText are the columns of text, bytes or JSON that hold no text of customers: names of ours,
+// ids, hashes of random values.
 var withoutText = []string{
 	"*.checkpoint.holder", "*.checkpoint.name", "*.checkpoint.target",
 	"access.organizations.plan",
@@ -232,10 +244,14 @@ var withoutText = []string{
 	"usage.charges.month", "usage.flushes.month", "usage.grants.kind", "usage.grants.month", "usage.plans.month", "usage.plans.plan",
 }
 
-// wantNoStatistics wants Postgres to keep no values of a column that may hold text, but for those that are listed to hold none.
+// wantNoStatistics wants Postgres to keep no values of a column that may hold text, but for those
+// that are listed to hold none.
 func wantNoStatistics(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
-	columns := query[string](t, db, `select n.nspname || '.' || c.relname || '.' || a.attname || ' ' || coalesce(a.attstattarget, -1)
+	columns := query[string](
+		t,
+		db,
+		`select n.nspname || '.' || c.relname || '.' || a.attname || ' ' || coalesce(a.attstattarget, -1)
 		from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
 			join pg_type y on y.oid = a.atttypid left join pg_type e on e.oid = y.typelem
 		where c.relkind in ('r', 'p', 'm') and n.nspname !~ '^(pg_|information_schema)' and a.attnum > 0 and not a.attisdropped
@@ -252,7 +268,9 @@ func wantNoStatistics(t *testing.T, db *pgxpool.Pool) {
 		}
 	}
 	if more := query[string](t, db, `select indexrelid::regclass::text from pg_index join pg_class c on c.oid = indexrelid join pg_namespace n on n.oid = c.relnamespace
-		where indexprs is not null and n.nspname !~ '^pg_' union all select stxname::text from pg_statistic_ext`); len(more) > 0 {
+		where indexprs is not null and n.nspname !~ '^pg_' union all select stxname::text from pg_statistic_ext`); len(
+		more,
+	) > 0 {
 		t.Errorf("%v keep statistics of expressions", more)
 	}
 }

@@ -21,7 +21,8 @@ func secret() string {
 	return string(letters)
 }
 
-// What is deleted is in no file of the log and of the index once "annals erase --now" has answered, and before that it is.
+// What is deleted is in no file of the log and of the index once "annals erase --now" has answered,
+// and before that it is.
 func TestEraseNowLeavesNoWordOnTheDisk(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -85,12 +86,13 @@ func (s *service) eraseNow() {
 	var done struct {
 		Left struct{ Deletions, Identities, FanOuts, Blobs int }
 	}
-	if err := json.Unmarshal(out, &done); err != nil || done.Left.Deletions+done.Left.Identities+done.Left.FanOuts+done.Left.Blobs != 0 {
+	if err := json.Unmarshal(out, &done); err != nil ||
+		done.Left.Deletions+done.Left.Identities+done.Left.FanOuts+done.Left.Blobs != 0 {
 		s.t.Fatalf("annals erase --now: %v\n%s", err, out)
 	}
 }
 
-// waiting is what "annals erase" says.
+// waiting is the output of "annals erase".
 func (s *service) waiting() string {
 	s.t.Helper()
 	out, err := exec.CommandContext(s.t.Context(), binary, "erase", "--data-dir", s.dir).Output()
@@ -100,8 +102,8 @@ func (s *service) waiting() string {
 	return string(out)
 }
 
-// What the traits of a removed identity said, now and before, by themselves and in a bulk write, is in no file of the log once "annals erase
-// --now" has answered, and for those that nobody asks to erase a while later; what an identity says that lives stays, and its history.
+// The traits of a removed identity are in no file of the log once "annals erase --now" has returned,
+// and a while later without that command. Traits of an identity that exists stay, with their history.
 func TestEraseLeavesNoTraitsOfRemovedIdentities(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -121,14 +123,19 @@ func TestEraseLeavesNoTraitsOfRemovedIdentities(t *testing.T) {
 		call(200, "PUT", "/identities/"+name, traits(words[0]))
 		call(200, "PATCH", "/identities/"+name, traits(words[1]))
 		call(200, "POST", "/identities/bulk", []any{
-			map[string]any{"identity": name, "traits": map[string]string{"city": words[2]}}, map[string]any{"identity": "other", "traits": map[string]string{}},
+			map[string]any{
+				"identity": name,
+				"traits":   map[string]string{"city": words[2]},
+			}, map[string]any{"identity": "other", "traits": map[string]string{}},
 		})
 		call(200, "PUT", "/identities/"+name, traits(words[3]))
 	}
 	// Of a word that stands twice in a compressed block, a part may be left.
 	found := func(name string) (n int) {
 		for _, word := range said[name] {
-			if len(blevetest.Holding(t, filepath.Join(s.dir, "log"), word[:14]))+len(blevetest.Holding(t, filepath.Join(s.dir, "log"), word[14:])) > 0 {
+			if len(blevetest.Holding(t, filepath.Join(s.dir, "log"), word[:14]))+len(
+				blevetest.Holding(t, filepath.Join(s.dir, "log"), word[14:]),
+			) > 0 {
 				n++
 			}
 		}

@@ -11,30 +11,34 @@ import (
 	"github.com/annals-project/annals/internal/client"
 )
 
-// A send that cannot be derived stops with its reason, blocks nobody, and can be retried by its owner and by the operator.
+// A send that cannot be derived stops with its reason, blocks nobody, and can be retried by its
+// owner and by the operator.
 func TestStoppedSend(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
+	s := newService(t, sharedPostgres(t))
 	s.start()
 	c := s.client(client.Options{})
 	r, err := c.IngestBatch(t.Context(), []json.RawMessage{
-		json.RawMessage(`{"id":"good","content":"Bo moved to Lisbon"}`), json.RawMessage(`{"id":"bad","content":"... !!! ---"}`),
+		json.RawMessage(
+			`{"id":"good","content":"Bo moved to Lisbon"}`,
+		), json.RawMessage(`{"id":"bad","content":"... !!! ---"}`),
 	}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	status := stopped(t.Context(), t, c, r.IngestionID)
-	if status.Failure == nil || status.Failure.Code != "content-rejected" || !status.Blocked || status.Settled || status.Readiness.Failed != 1 {
+	if status.Failure == nil || status.Failure.Code != "content-rejected" || !status.Blocked || status.Settled ||
+		status.Readiness.Failed != 1 {
 		t.Errorf("status %+v", status)
 	}
-	// The send ended before the text beside it was searched for: it becomes searchable by itself.
-	var page client.RecallPage
+	// The send failed before its other text was searchable. That text becomes searchable by itself.
+	var page client.RecallResponse
 	await(t, "the text beside it is recalled", func() bool {
 		page, err = c.Recall(t.Context(), client.RecallRequest{Query: "Where does Bo live? Lisbon", Identity: "x"})
 		return err != nil || len(page.Results) > 0
 	})
 	if err != nil || page.Results[0].Sources[0].SourceID != "good" {
-		t.Errorf("recall beside it: %+v, %v", page.Results, err)
+		t.Errorf("recall of the other text: %+v, %v", page.Results, err)
 	}
 	out, err := exec.Command(binary, "failed", "--data-dir", s.dir).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), r.IngestionID) || !strings.Contains(string(out), "content-rejected") {
@@ -50,8 +54,9 @@ func TestStoppedSend(t *testing.T) {
 		t.Fatal(err)
 	}
 	completed(t.Context(), t, c, fixed.IngestionID)
-	if status, err := c.Status(t.Context(), r.IngestionID); err != nil || status.Status != "failed" || !status.Settled || status.Readiness.Failed != 0 {
-		t.Errorf("behind a newer revision: %+v, %v", status, err)
+	if status, err := c.Status(t.Context(), r.IngestionID); err != nil || status.Status != "failed" || !status.Settled ||
+		status.Readiness.Failed != 0 {
+		t.Errorf("after a newer revision: %+v, %v", status, err)
 	}
 	wantRefused(t, c.Retry(t.Context(), fixed.IngestionID), http.StatusConflict, "ingestion-not-stopped")
 }

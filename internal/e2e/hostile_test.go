@@ -23,15 +23,18 @@ import (
 	"github.com/annals-project/annals/readapi"
 )
 
-// The size of a hostile walk; ANNALS_HOSTILE sets a duration instead, for each of its two halves.
+// The size of a hostile walk. ANNALS_HOSTILE sets a duration instead, half of it for a walk from
+// the fixed seed and half for a walk from a fresh seed.
 const (
 	hostileSteps   = 160
 	hostileWorkers = 6
-	// hostileWarm is the part of the steps, as one of so many, after which memory and goroutines are measured first.
+	// hostileWarm is the part of the steps, as one of so many, after which memory and goroutines are
+	// measured first.
 	hostileWarm = 4
 	// hostileFailures ends a walk that is wrong all the time.
 	hostileFailures = 25
-	// hostileHang is how long a call, or a wait for the service to calm down, may take before it counts as hung.
+	// hostileHang is how long a call, or a wait for the service to calm down, may take before it
+	// counts as hung.
 	hostileHang = 4 * time.Minute
 )
 
@@ -41,18 +44,20 @@ const (
 	moreHeap       = 96 << 20
 )
 
-// No call of a key stops the service, gets anything of another tenant out of it, or leaves anything running in it.
+// No call of a key stops the service, gets anything of another tenant out of it, or leaves anything
+// running in it.
 func TestHostileCalls(t *testing.T) {
 	t.Parallel()
 	var lasts time.Duration
+	seeds := map[string]uint64{"fixed": 20261122}
 	if said := os.Getenv("ANNALS_HOSTILE"); said != "" {
 		var err error
 		if lasts, err = time.ParseDuration(said); err != nil {
 			t.Fatal(err)
 		}
 		lasts /= 2
+		seeds["fresh"] = uint64(time.Now().UnixNano())
 	}
-	seeds := map[string]uint64{"fixed": 20261122, "fresh": uint64(time.Now().UnixNano())}
 	if said := os.Getenv("ANNALS_HOSTILE_SEED"); said != "" {
 		seed, err := strconv.ParseUint(said, 10, 64)
 		if err != nil {
@@ -105,7 +110,11 @@ func newHostileWalk(t *testing.T, seed uint64) *hostileWalk {
 	t.Cleanup(transport.CloseIdleConnections)
 	w := &hostileWalk{
 		service: newService(t), seed: seed, contract: apitest.Load(t, readapi.OpenAPI), answers: map[string]int{},
-		http: &http.Client{Transport: transport, Timeout: hostileHang, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		http: &http.Client{
+			Transport:     transport,
+			Timeout:       hostileHang,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
 	}
 	w.start()
 	management := []string{w.credentials()["ANNALS_MANAGEMENT_KEY"], w.organization("Next door")}
@@ -160,7 +169,8 @@ func (w *hostileWalk) walk(lasts time.Duration) {
 	}
 	after := w.drain(&before)
 	w.t.Logf("%d calls; goroutines %.0f then %.0f, heap %.0f then %.0f MiB, resident %.0f then %.0f MiB", w.calls.Load(),
-		before.goroutines, after.goroutines, before.heap/(1<<20), after.heap/(1<<20), before.resident/(1<<20), after.resident/(1<<20))
+		before.goroutines, after.goroutines, before.heap/(1<<20), after.heap/(1<<20), before.resident/(1<<20),
+		after.resident/(1<<20))
 	for _, line := range slices.Sorted(maps.Keys(w.answers)) {
 		w.t.Logf("%6d %s", w.answers[line], line)
 	}
@@ -179,8 +189,8 @@ func (w *hostileWalk) walk(lasts time.Duration) {
 	}
 }
 
-// attack lets every worker make its share of the steps, for so long at most unless lasts is 0. part makes the sequences of the parts
-// differ.
+// attack lets every worker make its share of the steps, for so long at most unless lasts is 0. part
+// makes the sequences of the parts differ.
 func (w *hostileWalk) attack(part uint64, steps int, lasts time.Duration) {
 	until := time.Now().Add(lasts)
 	var left atomic.Int64
@@ -224,7 +234,8 @@ func (w *hostileWalk) fail(format string, args ...any) {
 	}
 }
 
-// drain waits until nothing is in progress and, where there is something to compare with, until what the calls took is given back.
+// drain waits until nothing is in progress and, where there is something to compare with, until
+// what the calls took is given back.
 func (w *hostileWalk) drain(before *drained) drained {
 	w.t.Helper()
 	w.http.CloseIdleConnections()
@@ -237,24 +248,28 @@ func (w *hostileWalk) drain(before *drained) drained {
 	for {
 		settled := w.settled(last)
 		now = w.measure()
-		if settled && (before == nil || now.goroutines <= before.goroutines+moreGoroutines && now.heap <= 2*before.heap+moreHeap) {
+		if settled &&
+			(before == nil || now.goroutines <= before.goroutines+moreGoroutines && now.heap <= 2*before.heap+moreHeap) {
 			return now
 		}
 		select {
 		case <-deadline.C:
-			w.t.Errorf("seed %d: after all calls the service is left with %+v, settled %t; warm it had %+v", w.seed, now, settled, before)
+			w.t.Errorf("seed %d: after all calls the service is left with %+v, settled %t; warm it had %+v", w.seed, now,
+				settled, before)
 			return now
 		case <-tick.C:
 		}
 	}
 }
 
-// settled is whether no send of any caller is in progress. last holds the send that each is asked by.
+// settled is whether no send of any caller is in progress. last holds the send that each is asked
+// by.
 func (w *hostileWalk) settled(last map[*hostileCaller]string) bool {
 	w.t.Helper()
 	for _, c := range w.callers {
 		if last[c] == "" {
-			receipt, err := c.client.Ingest(w.t.Context(), client.DataPoint{ID: "last", Content: "The last text of " + c.marker + "."}, "")
+			receipt, err := c.client.Ingest(w.t.Context(),
+				client.DataPoint{ID: "last", Content: "The last text of " + c.marker + "."}, "")
 			if err != nil {
 				w.t.Fatalf("seed %d: a harmless send after the walk: %v", w.seed, err)
 			}
@@ -271,7 +286,8 @@ func (w *hostileWalk) settled(last map[*hostileCaller]string) bool {
 	return true
 }
 
-// measure reads what is in use, the heap right after a collection that harmless recalls bring about.
+// measure reads what is in use, the heap right after a collection that harmless recalls bring
+// about.
 func (w *hostileWalk) measure() drained {
 	w.t.Helper()
 	var now drained
@@ -279,7 +295,8 @@ func (w *hostileWalk) measure() drained {
 	until := w.metric("go_gc_duration_seconds_count") + collections
 	for n := 0; n < most && w.metric("go_gc_duration_seconds_count") < until; n++ {
 		for range 5 {
-			if _, err := w.callers[0].client.Recall(w.t.Context(), client.RecallRequest{Query: "tea", Identity: "walk", Limit: 1}); err != nil {
+			harmless := client.RecallRequest{Query: "tea", Identity: "walk", Limit: 1}
+			if _, err := w.callers[0].client.Recall(w.t.Context(), harmless); err != nil {
 				w.t.Fatalf("seed %d: a harmless recall after the walk: %v", w.seed, err)
 			}
 		}

@@ -32,7 +32,7 @@ func TestImportGoesOnAfterAKill(t *testing.T) {
 	if err := os.WriteFile(file, lines.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := newService(t)
+	s := newService(t, sharedPostgres(t))
 	s.start()
 	command := func(args ...string) *exec.Cmd {
 		return exec.Command(binary, append([]string{"import", "--data-dir", s.dir, "--points", file, "--json"}, args...)...)

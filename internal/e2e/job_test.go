@@ -17,7 +17,11 @@ import (
 // The main job: text in, memory derived, recalled with its sources, also after a restart.
 func TestMainJob(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
+	onEngines(t, mainJob)
+}
+
+func mainJob(t *testing.T, index []string) {
+	s := newService(t, index...)
 	s.start()
 	c := s.client(client.Options{})
 	r, err := c.Ingest(t.Context(), client.DataPoint{
@@ -42,17 +46,20 @@ func TestMainJob(t *testing.T) {
 			kinds[result.Artifact.Kind] = result
 		}
 		source := kinds["source"]
-		if !strings.HasPrefix(source.Content, "My favourite editor") || len(source.Sources) != 1 || len(source.Sources[0].Excerpts) != 0 {
+		if !strings.HasPrefix(source.Content, "My favourite editor") || len(source.Sources) != 1 ||
+			len(source.Sources[0].Excerpts) != 0 {
 			t.Errorf("source %+v", source)
 		}
 		if at := source.OccurredAt; !at.Equal(time.Date(2025, 5, 12, 7, 30, 0, 0, time.UTC)) {
 			t.Errorf("occurred at %s", at)
 		}
-		if got := source.Sources[0]; got.SourceID != "call-1" || got.Label != "Planning call" || string(got.Metadata) != `{"channel":"zoom","n":1.50}` {
+		if got := source.Sources[0]; got.SourceID != "call-1" || got.Label != "Planning call" ||
+			string(got.Metadata) != `{"channel":"zoom","n":1.50}` {
 			t.Errorf("evidence %+v", got)
 		}
 		claim, ok := kinds["claim"]
-		if !ok || !strings.Contains(claim.Content, "Helix") || len(claim.Sources) != 1 || len(claim.Sources[0].Excerpts) != 1 ||
+		if !ok || !strings.Contains(claim.Content, "Helix") || len(claim.Sources) != 1 ||
+			len(claim.Sources[0].Excerpts) != 1 ||
 			!strings.Contains(source.Content, claim.Sources[0].Excerpts[0]) {
 			t.Errorf("claim %+v of %+v", claim, page.Results)
 		}
@@ -65,7 +72,7 @@ func TestMainJob(t *testing.T) {
 
 func TestPipelineOff(t *testing.T) {
 	t.Parallel()
-	s := newService(t, "ANNALS_PIPELINE=off")
+	s := newService(t, sharedPostgres(t), "ANNALS_PIPELINE=off")
 	s.start()
 	c := s.client(client.Options{})
 	r, err := c.Ingest(t.Context(), client.DataPoint{Content: "Bo prefers green tea over coffee"}, "")
@@ -94,7 +101,11 @@ func TestPipelineOff(t *testing.T) {
 // A deletion is refused to a neighbour and takes effect at once for the owner.
 func TestNeighboursAndDeletion(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
+	onEngines(t, neighboursAndDeletion)
+}
+
+func neighboursAndDeletion(t *testing.T, index []string) {
+	s := newService(t, append(index, sharedPostgres(t))...)
 	s.start()
 	m := s.management()
 	project, err := m.CreateProject(t.Context(), "Next door")
@@ -118,11 +129,13 @@ func TestNeighboursAndDeletion(t *testing.T) {
 	wantRefused(t, neighbour.DeleteIngestion(t.Context(), r.IngestionID), http.StatusNotFound, "not-found")
 	_, err = neighbour.DeleteDataPoints(t.Context(), []string{"a/b c"})
 	wantRefused(t, err, http.StatusNotFound, "data-point-not-found")
-	if page, err := neighbour.Recall(t.Context(), client.RecallRequest{Query: "vault code", Identity: "x"}); err != nil || len(page.Results) != 0 {
+	if page, err := neighbour.Recall(t.Context(), client.RecallRequest{Query: "vault code", Identity: "x"}); err != nil ||
+		len(page.Results) != 0 {
 		t.Errorf("the neighbour recalls %+v, %v", page.Results, err)
 	}
 	// The same id and the same key are others next door.
-	if other, err := neighbour.Ingest(t.Context(), client.DataPoint{Content: "mine", ID: "a/b c"}, "key"); err != nil || other.IngestionID == r.IngestionID {
+	if other, err := neighbour.Ingest(t.Context(), client.DataPoint{Content: "mine", ID: "a/b c"}, "key"); err != nil ||
+		other.IngestionID == r.IngestionID {
 		t.Errorf("next door: %+v, %v", other, err)
 	}
 	wantRefused(t, owner.Retry(t.Context(), r.IngestionID), http.StatusConflict, "ingestion-not-stopped")
@@ -132,14 +145,16 @@ func TestNeighboursAndDeletion(t *testing.T) {
 	if err != nil || len(receipt.IDs) != 1 {
 		t.Fatalf("deletion %+v, %v", receipt, err)
 	}
-	if page, err := owner.Recall(t.Context(), client.RecallRequest{Query: "vault code", Identity: "x"}); err != nil || len(page.Results) != 0 {
+	if page, err := owner.Recall(t.Context(), client.RecallRequest{Query: "vault code", Identity: "x"}); err != nil ||
+		len(page.Results) != 0 {
 		t.Errorf("after its deletion it is recalled: %+v, %v", page.Results, err)
 	}
 	_, err = owner.DeleteDataPoints(t.Context(), []string{"a/b c"})
 	wantRefused(t, err, http.StatusNotFound, "data-point-not-found")
 	_, err = owner.Ingest(t.Context(), client.DataPoint{Content: "again", ID: "a/b c"}, "")
 	wantRefused(t, err, http.StatusConflict, "data-point-deleted")
-	if status, err := owner.Status(t.Context(), r.IngestionID); err != nil || status.Status != "completed" || !status.Settled {
+	if status, err := owner.Status(t.Context(), r.IngestionID); err != nil || status.Status != "completed" ||
+		!status.Settled {
 		t.Errorf("the deleted send polls %+v, %v", status, err)
 	}
 
@@ -171,8 +186,13 @@ func TestStartErrors(t *testing.T) {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
 	}
-	fails("choose another with --api-addr", "--data-dir", t.TempDir(), "--api-addr", s.addr, "--console-addr", "127.0.0.1:0")
-	fails("choose another with --console-addr", "--data-dir", t.TempDir(), "--api-addr", "127.0.0.1:0", "--console-addr", s.addr)
+	fails(
+		"choose another with --api-addr", "--data-dir", t.TempDir(), "--api-addr", s.addr, "--console-addr", "127.0.0.1:0",
+	)
+	fails(
+		"choose another with --console-addr", "--data-dir", t.TempDir(), "--api-addr", "127.0.0.1:0", "--console-addr",
+		s.addr,
+	)
 	fails("in use by another process", "--data-dir", s.dir, "--api-addr", "127.0.0.1:0", "--console-addr", "127.0.0.1:0")
 	fails("ANNALS_PIPELINE", "--data-dir", t.TempDir(), "--pipeline", "maybe")
 }

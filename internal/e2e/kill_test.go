@@ -34,32 +34,34 @@ func setting(t *testing.T, name string, otherwise uint64) uint64 {
 // killWorkers is how many workers call at once.
 const killWorkers = 8
 
-// killClerks is how many write identities and audiences beside them, and killCap what the cap is raised by from kill to kill.
+// killClerks is how many write identities and audiences meanwhile, and killCap what the cap is
+// raised by from kill to kill.
 const (
 	killClerks = 2
 	killCap    = 12
 )
 
-// storm is a service that is killed again and again, and its workers.
-type storm struct {
+// killTest is a service that is killed again and again, and its workers.
+type killTest struct {
 	t       *testing.T
 	s       *service
 	m       *model
 	rng     *rand.Rand
 	workers []*worker
-	clerks  []*clerk
+	clients []*directoryClient
 	capped  *capped
 }
 
-// TestKill kills the service as often as ANNALS_KILLS says, 8 times else, while workers send, delete, retry, poll and recall, clerks
-// write identities and audiences and move data points between them, and a project is filled up to its cap.
-// After each start and at the end what was acknowledged is there, what was cut off is wholly there or wholly not, and nothing
-// is there twice. ANNALS_SEED repeats the draws of a run; what the calls meet is up to the machine.
+// TestKill kills the service ANNALS_KILLS times, by default 8 times, while workers send,
+// delete, retry, poll and recall, clients of the directory write identities and audiences and move
+// data points between them, and a project is filled up to its cap. After each start and at the end
+// what was acknowledged is there, what was cut off is wholly there or wholly not, and nothing is
+// there twice. ANNALS_SEED repeats the draws of a run; what the calls meet is up to the machine.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	kills, seed := int(setting(t, "ANNALS_KILLS", 8)), setting(t, "ANNALS_SEED", rand.Uint64())
 	t.Logf("ANNALS_KILLS=%d ANNALS_SEED=%d", kills, seed)
-	k := &storm{t: t, s: newService(t), m: &model{}, rng: rand.New(rand.NewPCG(seed, 0))}
+	k := &killTest{t: t, s: newService(t), m: &model{}, rng: rand.New(rand.NewPCG(seed, 0))}
 	for n := range killWorkers {
 		k.workers = append(k.workers, &worker{t: t, s: k.s, m: k.m, number: n, rng: rand.New(rand.NewPCG(seed, uint64(n+1)))})
 	}
@@ -89,35 +91,44 @@ func TestKill(t *testing.T) {
 		}
 	}
 	made := 0
-	for _, c := range k.clerks {
+	for _, c := range k.clients {
 		made += c.made
 	}
-	t.Logf("%d calls, %d sends, %d data points, %d shared; %d calls about identities and audiences; a cap of %d, reached", len(k.m.history), len(k.m.sends),
-		len(k.m.points), len(k.m.shared), made, k.capped.cap)
+	t.Logf("%d calls, %d sends, %d data points, %d shared; %d calls about identities and audiences; a cap of %d, reached",
+		len(k.m.history), len(k.m.sends), len(k.m.points), len(k.m.shared), made, k.capped.cap)
 }
 
-// found makes the projects of the clerks and of the cap.
-func (k *storm) found(seed uint64) {
+// found makes the projects of the clients and of the cap.
+func (k *killTest) found(seed uint64) {
 	k.t.Helper()
 	_, key := k.s.newProject("Town")
 	for n := range killClerks {
 		rng := rand.New(rand.NewPCG(seed, uint64(killWorkers+n+1)))
-		k.clerks = append(k.clerks, &clerk{t: k.t, s: k.s, m: k.m, rng: rng, number: n, key: key, hamlet: hamlet{people: map[string]traits{}}})
+		k.clients = append(k.clients, &directoryClient{
+			t:              k.t,
+			s:              k.s,
+			m:              k.m,
+			rng:            rng,
+			number:         n,
+			key:            key,
+			directoryModel: directoryModel{people: map[string]traits{}},
+		})
 	}
 	slug, key := k.s.newProject("Capped")
 	k.capped = &capped{t: k.t, s: k.s, m: k.m, slug: slug, key: key}
 }
 
 // after waits for a moment that the rounds draw, not for anything to happen.
-func (k *storm) after(d time.Duration) {
+func (k *killTest) after(d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-k.t.Context().Done():
 	}
 }
 
-// start starts the service, with the pipeline on or off, and gives the workers connections of their own.
-func (k *storm) start(off bool) {
+// start starts the service, with the pipeline on or off, and gives the workers connections of their
+// own.
+func (k *killTest) start(off bool) {
 	k.t.Helper()
 	k.s.env = nil
 	if off {
@@ -131,14 +142,15 @@ func (k *storm) start(off bool) {
 
 // client returns a client that makes each call at most so many times. A connection that a kill cuts
 // off does not violate the OpenAPI document.
-func (k *storm) client(attempts int) *client.Client {
+func (k *killTest) client(attempts int) *client.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	k.t.Cleanup(transport.CloseIdleConnections)
 	return k.s.client(client.Options{Attempts: attempts, Timeout: readyLimit, Transport: transport})
 }
 
-// settle finds out what became of the calls that the last kill cut off, and looks at some of what was acknowledged.
-func (k *storm) settle() {
+// settle finds out what became of the calls that the last kill cut off, and looks at some of what
+// was acknowledged.
+func (k *killTest) settle() {
 	k.t.Helper()
 	c := k.client(patient)
 	for _, w := range k.workers {
@@ -147,7 +159,7 @@ func (k *storm) settle() {
 	barrier(k.t, k.m, c)
 	eachOf(k.workers, (*worker).resolve)
 	barrier(k.t, k.m, c)
-	eachOf(k.clerks, (*clerk).resolve)
+	eachOf(k.clients, (*directoryClient).resolve)
 	k.capped.check()
 	k.capped.raise(killCap)
 	some := k.m.points
@@ -163,8 +175,9 @@ func (k *storm) settle() {
 	}
 }
 
-// load lets the workers work until that many calls were made, and kills the service; now and then it is asked to stop.
-func (k *storm) load(calls int) {
+// load lets the workers work until that many calls were made, and kills the service; now and then
+// it is asked to stop.
+func (k *killTest) load(calls int) {
 	ctx, cancel := context.WithCancel(k.t.Context())
 	defer cancel()
 	var group sync.WaitGroup
@@ -178,7 +191,7 @@ func (k *storm) load(calls int) {
 			}
 		})
 	}
-	for _, c := range k.clerks {
+	for _, c := range k.clients {
 		group.Go(func() {
 			for ctx.Err() == nil && c.step(ctx) && !k.t.Failed() {
 			}
@@ -225,7 +238,7 @@ func (k *storm) load(calls int) {
 }
 
 // finish waits until everything is done, and holds all of it against the model.
-func (k *storm) finish() {
+func (k *killTest) finish() {
 	t, m := k.t, k.m
 	c := k.s.client(client.Options{})
 	w := k.workers[0]
@@ -273,8 +286,10 @@ func (k *storm) finish() {
 	if err != nil || at < 0 {
 		t.Fatalf("projects: %+v, %v", projects, err)
 	}
-	if got := projects[at]; int(got.MemoryCount) != live+derived || int(got.MonthIngestions) < least || int(got.MonthIngestions) > most {
-		t.Errorf("the project counts %+v; it holds %d data points and %d memories, and took %d to %d revisions", got, live, derived, least, most)
+	if got := projects[at]; int(got.MemoryCount) != live+derived || int(got.MonthIngestions) < least ||
+		int(got.MonthIngestions) > most {
+		t.Errorf("the project counts %+v; it holds %d data points and %d memories, and took %d to %d revisions", got, live,
+			derived, least, most)
 	}
 	began := time.Now()
 	k.capped.fill()
@@ -282,7 +297,7 @@ func (k *storm) finish() {
 }
 
 // anySend is the id of a send that was answered.
-func (k *storm) anySend() string {
+func (k *killTest) anySend() string {
 	for _, s := range k.m.sends {
 		if s.id != "" {
 			return s.id

@@ -9,13 +9,15 @@ import (
 	"time"
 )
 
-// TestLocomo loads real dialogues, where a folder of them is named, and asks for the evidence of their questions.
+// TestLocomo loads real dialogues, where a folder of them is named, and asks for the evidence of
+// their questions.
 func TestLocomo(t *testing.T) {
-	scoreRecall(t, "locomo", "ANNALS_TEST_LOCOMO", "*.json", "--min-r10=0.78", "--min-r20=0.83", "--min-r100=0.92", "--min-within-1000=0.78",
-		"--min-within-8000=0.90", "--max-sources=1.5", "--max-p50=20ms")
+	scoreRecall(t, "locomo", "ANNALS_TEST_LOCOMO", "*.json", "--min-r10=0.78", "--min-r20=0.83", "--min-r100=0.92",
+		"--min-within-1000=0.78", "--min-within-8000=0.90", "--max-sources=1.5", "--max-p50=20ms")
 }
 
-// TestBeam loads real chats with an assistant, where a folder of them is named, and asks for the evidence of their questions.
+// TestBeam loads real chats with an assistant, where a folder of them is named, and asks for the
+// evidence of their questions.
 func TestBeam(t *testing.T) {
 	scoreRecall(t, "beam", "ANNALS_TEST_BEAM", "*", "--min-gain=0.08")
 }

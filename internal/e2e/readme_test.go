@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// tested finds the lines of the README that are shown to work: fenced sh blocks behind a comment that says so.
+// tested finds the lines of the README that the test runs: fenced sh blocks after a comment "tested".
 var tested = regexp.MustCompile("(?s)<!-- (tested[^>]*) -->\n```sh\n(.*?)```")
 
 // shown is of the answer that the README shows, and reached of what an audience is for.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/annals-project/annals/eventstore/node/clustertest"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/pg/pgtest"
@@ -25,6 +26,7 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	clustertest.Main()
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "annals-e2e-")
 		if err != nil {
@@ -75,6 +77,10 @@ func newService(t *testing.T, env ...string) *service {
 	})
 	return s
 }
+
+// sharedPostgres is a setting for a service whose database is not what the test is about: one server
+// for all such services saves the start of one for each.
+func sharedPostgres(t *testing.T) string { return "ANNALS_POSTGRES=" + pgtest.URL(t) }
 
 // begin starts the process without waiting for it.
 func (s *service) begin() {

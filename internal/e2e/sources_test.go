@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestSources looks at every file that the program is built of. The program is built by a process of its own, of which the cache of
-// test results knows nothing: by this it knows that a result is old once one of them changes.
+// TestSources looks at every file that the program is built of. The program is built by a process
+// of its own, of which the cache of test results knows nothing: by this it knows that a result is
+// old once one of them changes.
 func TestSources(t *testing.T) {
 	found := map[string]bool{}
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
@@ -20,7 +21,8 @@ func TestSources(t *testing.T) {
 		if d.IsDir() && (name == "bin" || name == "testdata" || strings.HasPrefix(name, ".") && name != "..") {
 			return filepath.SkipDir
 		}
-		if strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "go.") || strings.HasSuffix(name, ".sql") {
+		if strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "go.") ||
+			strings.HasSuffix(name, ".sql") {
 			found[filepath.ToSlash(path)] = true
 			_, err = os.Stat(path)
 		}

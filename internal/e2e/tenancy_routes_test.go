@@ -10,11 +10,12 @@ import (
 // attack is how a route is called with the names of a neighbour.
 type attack struct {
 	calls func(n names, own tenant) []request
-	// within says that the attack of a management key is one on a project of its own organization, too.
+	// within is set if a management key may also attack a project of its organization.
 	within bool
 }
 
-// requests are the calls with a kind of key: those of the route, and each of them with the neighbour's project named in the query.
+// requests are the calls with a kind of key: those of the route, and each of them with the
+// neighbour's project named in the query.
 func (a *attack) requests(n names, own tenant, kind auth.Kind) []request {
 	var all []request
 	for _, c := range a.calls(n, own) {
@@ -93,8 +94,8 @@ func itsAudience(n names) string  { return n.audience }
 func itsTrait(n names) string     { return n.trait }
 func itsWords(n names) string     { return n.words }
 
-// attacks are how every route is called with the names of a neighbour. A name that the caller may use itself makes something of the
-// caller's own.
+// attacks are how every route is called with the names of a neighbour. A name that the caller may
+// use itself makes something of the caller's own.
 var attacks = map[string]*attack{
 	"POST /ingest": only(202,
 		sent("/ingest", `{"id":%q,"content":"hello there","identity":%q}`, itsSource, itsIdentity),
@@ -102,8 +103,13 @@ var attacks = map[string]*attack{
 		also(400, sent("/ingest", `{"id":%q,"content":"hello there","audience":%q}`, itsSource, itsAudience))),
 	"POST /ingest/batch": only(202,
 		sent("/ingest/batch", `{"items":[{"id":%q,"content":"hello there","identity":%q}]}`, itsSource, itsIdentity),
-		sent("/ingest/batch", `{"items":[{"content":"hello again"}],"idempotencyKey":%q}`, func(n names) string { return n.idempotency }),
-		also(400, sent("/ingest/batch", `{"items":[{"content":"hello"},{"id":%q,"content":"hello there","audience":%q}]}`, itsSource, itsAudience))),
+		sent(
+			"/ingest/batch", `{"items":[{"content":"hello again"}],"idempotencyKey":%q}`,
+			func(n names) string { return n.idempotency },
+		),
+		also(400, sent("/ingest/batch", `{"items":[{"content":"hello"},{"id":%q,"content":"hello there","audience":%q}]}`,
+			itsSource, itsAudience)),
+	),
 	"GET /ingest/:ingestionId":        only(404, at("/ingest/", itsIngestion, "")),
 	"DELETE /ingest/:ingestionId":     only(404, at("/ingest/", itsIngestion, "")),
 	"POST /ingest/:ingestionId/retry": only(404, at("/ingest/", itsIngestion, "/retry")),
@@ -119,12 +125,9 @@ var attacks = map[string]*attack{
 		return request{path: "/identities/" + n.identity, body: fmt.Sprintf(`{"traits":{%q:null,"mine":"a"}}`, n.trait)}
 	}),
 	"POST /identities/bulk": only(200, sent("/identities/bulk", `[{"identity":%q,"traits":{"mine":"a"}}]`, itsIdentity)),
-	"GET /identities": only(200,
-		at("/identities?traitKey=", itsTrait, ""),
-		func(n names, _ tenant) request {
-			return request{path: "/identities?traitKey=" + n.trait + "&traitValue=" + n.value}
-		},
-		func(n names, _ tenant) request { return request{path: "/identities?limit=1000&after=" + n.cursor} }),
+	"GET /identities": only(200, at("/identities?traitKey=", itsTrait, ""), func(n names, _ tenant) request {
+		return request{path: "/identities?traitKey=" + n.trait + "&traitValue=" + n.value}
+	}, func(n names, _ tenant) request { return request{path: "/identities?limit=1000&after=" + n.cursor} }),
 	"GET /identities/:identity":    only(404, at("/identities/", itsIdentity, "")),
 	"DELETE /identities/:identity": only(404, at("/identities/", itsIdentity, "")),
 

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,7 +20,6 @@ import (
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/operator"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -33,7 +33,8 @@ var changing = []struct {
 	{regexp.MustCompile(`"(key|keyPrefix|keySuffix|endCursor)":"[^"]*"`), `"$1":"<$1>"`},
 }
 
-// plain is an answer without what differs between any two calls, and without the names that the caller sent.
+// plain is an answer without what differs between any two calls, and without the names that the
+// caller sent.
 func plain(body string, n names, own tenant) string {
 	for name, as := range map[string]string{
 		n.source: "<source>", n.identity: "<identity>", n.audience: "<audience>", n.trait: "<trait>", n.project: "<project>", n.value: "<value>", n.words: "<words>", own.slug: "<own>",
@@ -46,13 +47,21 @@ func plain(body string, n names, own tenant) string {
 	return body
 }
 
-// TestTenancy walks every route that is served with the ids and slugs of a neighbour project and of a neighbour organization. The
-// caller finds nothing, learns nothing (the answer is that to a name that never existed), and changes nothing.
+// TestTenancy walks every route that is served with the ids and slugs of a neighbour project and of
+// a neighbour organization. The caller finds nothing, learns nothing (the answer is that to a name
+// that never existed), and changes nothing.
 func TestTenancy(t *testing.T) {
 	t.Parallel()
+	onEngines(t, tenancyWalk)
+}
+
+func tenancyWalk(t *testing.T, index []string) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	t.Cleanup(transport.CloseIdleConnections)
-	y := &tenancy{service: newService(t), http: &http.Client{Transport: apitest.Load(t, readapi.OpenAPI).Transport(t, transport)}}
+	y := &tenancy{
+		service: newService(t, append(index, sharedPostgres(t))...),
+		http:    &http.Client{Transport: apitest.Load(t, readapi.OpenAPI).Transport(t, transport)},
+	}
 	y.start()
 	y.management = y.credentials()["ANNALS_MANAGEMENT_KEY"]
 	out, err := exec.Command(binary, "org", "create", "Next door", "--data-dir", y.dir, "--json").Output()
@@ -127,7 +136,8 @@ func TestTenancy(t *testing.T) {
 	}
 }
 
-// attack makes the calls of an attack on what a neighbour has, and the same calls on what nobody has, each from a new project.
+// attack makes the calls of an attack on what a neighbour has, and the same calls on what nobody
+// has, each from a new project.
 func (y *tenancy) attack(t *testing.T, r auth.Route, a *attack, kind auth.Kind, victim names) {
 	t.Helper()
 	nobody := someNames()
@@ -152,7 +162,8 @@ func (y *tenancy) attack(t *testing.T, r auth.Route, a *attack, kind auth.Kind, 
 			continue
 		}
 		twinStatus, twinBody := y.call(twin.by(kind), r.Method, twins[i].path, twins[i].body)
-		if diff := cmp.Diff(fmt.Sprint(twinStatus, plain(twinBody, nobody, twin)), fmt.Sprint(status, plain(body, victim, own))); diff != "" {
+		never := fmt.Sprint(twinStatus, plain(twinBody, nobody, twin))
+		if diff := cmp.Diff(never, fmt.Sprint(status, plain(body, victim, own))); diff != "" {
 			t.Errorf("%s: the answer is not that to what never existed (-never +neighbour):\n%s", c.path, diff)
 		}
 	}
@@ -164,12 +175,44 @@ const walkBegins, walkEnds = "The walk begins", "The walk ends"
 // errEnd ends the reading of the log.
 var errEnd = errors.New("the log is read")
 
-// untouched reads the log: since the walk began no event is about a project of the neighbours, but for what they recall themselves.
+// storedEvent is an event as "annals events tail" prints it.
+type storedEvent struct {
+	Stream, Type string
+	Data         json.RawMessage
+}
+
+// tail passes on the events of the log from its beginning until emit fails.
+func (y *tenancy) tail(emit func(storedEvent) error) error {
+	ctx, cancel := context.WithCancel(y.t.Context())
+	defer cancel()
+	command := exec.CommandContext(ctx, binary, "events", "tail", "--from", "start", "--json", "--data-dir", y.dir)
+	out, err := command.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := command.Start(); err != nil {
+		return err
+	}
+	defer func() { _ = command.Wait() }() // the cancellation ends it
+	defer cancel()
+	for lines := json.NewDecoder(out); ; {
+		var e storedEvent
+		if err := lines.Decode(&e); err != nil {
+			return err
+		}
+		if err := emit(e); err != nil {
+			return err
+		}
+	}
+}
+
+// untouched reads the log: since the walk began no event is about a project of the neighbours, but
+// for what they recall themselves.
 func (y *tenancy) untouched(neighbours []string, slug func(neighbour string) string) {
 	y.t.Helper()
 	y.newTenant(y.management, walkEnds)
 	projects, walking, read := map[string]string{}, false, 0
-	err := operator.Dial(y.dir).Tail(y.t.Context(), operator.Tail{}, func() {}, func(e operator.Event) error {
+	err := y.tail(func(e storedEvent) error {
 		if e.Type == (registry.ProjectCreated{}).EventType() {
 			var created registry.ProjectCreated
 			if err := json.Unmarshal(e.Data, &created); err != nil {
@@ -221,7 +264,10 @@ func (y *tenancy) sameNames(t *testing.T, n names) {
 		IngestionID string `json:"ingestionId"`
 	}{}
 	// The key of a neighbour's send is no key of this project.
-	body := fmt.Sprintf(`{"id":%q,"content":"I like plain tea.","audience":%q,"identity":%q,"idempotencyKey":%q}`, n.source, n.audience, n.identity, n.idempotency)
+	body := fmt.Sprintf(
+		`{"id":%q,"content":"I like plain tea.","audience":%q,"identity":%q,"idempotencyKey":%q}`, n.source, n.audience,
+		n.identity, n.idempotency,
+	)
 	if err := json.Unmarshal([]byte(is(202, http.MethodPost, "/ingest", body)), &sent); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +275,8 @@ func (y *tenancy) sameNames(t *testing.T, n names) {
 		return y.must(own.key, http.MethodGet, "/ingest/"+sent.IngestionID, "")["settled"] == true
 	})
 	query := fmt.Sprintf(`{"query":"secret tea %s","identity":%q}`, n.words, n.identity)
-	if found := is(200, http.MethodPost, "/recall", query); !strings.Contains(found, "plain tea") || strings.Contains(found, "secret") {
+	if found := is(200, http.MethodPost, "/recall", query); !strings.Contains(found, "plain tea") ||
+		strings.Contains(found, "secret") {
 		t.Errorf("its own recall: %s", found)
 	}
 	is(200, http.MethodPut, "/identities/"+n.identity, fmt.Sprintf(`{"traits":{%q:"other"}}`, n.trait))

@@ -21,7 +21,8 @@ type tenant struct {
 	key, management, slug string
 }
 
-// names are what a caller may have heard of a tenant: ids, slugs and a cursor, and what is behind them, which nobody else may read.
+// names are what a caller may have heard of a tenant: ids, slugs and a cursor, and the data of
+// those, which nobody else may read.
 type names struct {
 	source, ingestion, identity, audience, trait, project, keyID, cursor, idempotency string
 	value, label, words, title                                                        string
@@ -47,7 +48,8 @@ func someNames() names {
 type request struct {
 	path, body string
 	want       int
-	// grows says that the answer shows the caller's whole organization, which grows while the test makes projects.
+	// grows is set if the answer shows the caller's whole organization, which grows while the test
+	// creates projects.
 	grows bool
 }
 
@@ -62,7 +64,8 @@ type tenancy struct {
 // call makes a request, and answers its status and body.
 func (y *tenancy) call(key, method, path, body string) (int, string) {
 	y.t.Helper()
-	req, err := http.NewRequestWithContext(y.t.Context(), method, "http://"+y.addr+auth.Prefix+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(y.t.Context(), method, "http://"+y.addr+auth.Prefix+path,
+		strings.NewReader(body))
 	if err != nil {
 		y.t.Fatal(err)
 	}
@@ -119,9 +122,15 @@ func (y *tenancy) victim(management string) (tenant, names) {
 	y.must(v.key, http.MethodPut, "/identities/"+n.identity, traits)
 	y.must(v.key, http.MethodPut, "/identities/"+n.identity+"-b", traits)
 	n.cursor = y.must(v.key, http.MethodGet, "/identities?limit=1", "")["endCursor"].(string)
-	y.must(v.key, http.MethodPut, "/audiences/"+n.audience, fmt.Sprintf(`{"kind":"fixed","name":%q,"identities":[%q]}`, n.title, n.identity))
-	sent := y.must(v.key, http.MethodPost, "/ingest", fmt.Sprintf(`{"id":%q,"label":%q,"content":"My secret is %s.","identity":%q,"audience":%q,"idempotencyKey":%q}`,
-		n.source, n.label, n.words, n.identity, n.audience, n.idempotency))
+	y.must(v.key, http.MethodPut, "/audiences/"+n.audience,
+		fmt.Sprintf(`{"kind":"fixed","name":%q,"identities":[%q]}`, n.title, n.identity))
+	sent := y.must(
+		v.key,
+		http.MethodPost,
+		"/ingest",
+		fmt.Sprintf(`{"id":%q,"label":%q,"content":"My secret is %s.","identity":%q,"audience":%q,"idempotencyKey":%q}`,
+			n.source, n.label, n.words, n.identity, n.audience, n.idempotency),
+	)
 	n.ingestion = sent["ingestionId"].(string)
 	await(y.t, "the send is settled", func() bool {
 		return y.must(v.key, http.MethodGet, "/ingest/"+n.ingestion, "")["settled"] == true
@@ -159,7 +168,8 @@ func (y *tenancy) seen(v tenant, n names) map[string]string {
 	return answers
 }
 
-// recalled is whether the victim still recalls its words as the one identity that its audience reaches.
+// recalled is whether the victim still recalls its words as the one identity that its audience
+// reaches.
 func (y *tenancy) recalled(v tenant, n names) bool {
 	y.t.Helper()
 	_, body := y.call(v.key, http.MethodPost, "/recall", fmt.Sprintf(`{"query":%q,"identity":%q}`, n.words, n.identity))

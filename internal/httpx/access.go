@@ -14,31 +14,48 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// atMost refuses calls of the API while n of them are being served; what an operator reads always gets through.
-func atMost(n int64) echo.MiddlewareFunc {
-	var serving atomic.Int64
+// onAPI checks the calls of the API, and no others.
+func onAPI(check func(c echo.Context, r *request) error) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			if !isAPI(c) {
-				return next(c)
-			}
-			defer serving.Add(-1)
-			if serving.Add(1) > n {
-				return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "too many requests are being served; send the request again")
+			if r := stateOf(c); r.api {
+				if err := check(c, r); err != nil {
+					return err
+				}
 			}
 			return next(c)
 		}
 	}
 }
 
-// atMostOfOne refuses calls of an organization while each of them are being served, so that the others find room under n.
+// atMost refuses calls of the API while n of them are being served. It never refuses the operation
+// routes.
+func atMost(n int64) echo.MiddlewareFunc {
+	var serving atomic.Int64
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if !stateOf(c).api {
+				return next(c)
+			}
+			defer serving.Add(-1)
+			if serving.Add(1) > n {
+				return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+					"too many requests are being served; send the request again")
+			}
+			return next(c)
+		}
+	}
+}
+
+// atMostOfOne refuses calls of an organization while each of its calls are being served, so that
+// one organization cannot use up the n of atMost.
 func atMostOfOne(n, each int64) echo.MiddlewareFunc {
 	calls := allowance.New(allowance.Config{
 		Total: n, Share: each, Refusal: "too many requests of the organization are being served; send the request again",
 	})
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			if !isAPI(c) {
+			if !stateOf(c).api {
 				return next(c)
 			}
 			call := calls.Open(stateOf(c).principal.OrganizationID)
@@ -51,46 +68,38 @@ func atMostOfOne(n, each int64) echo.MiddlewareFunc {
 	}
 }
 
-// refuseBrowsers refuses every call of the API that names an origin, preflight or not, before it looks at a credential:
-// the API is called from servers. No response of the API carries Access-Control-Allow-Origin.
-func refuseBrowsers(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		if isAPI(c) && len(c.Request().Header.Values(echo.HeaderOrigin)) > 0 {
-			return fault.New(fault.Forbidden, fault.CodeCORSRefused, "the API is called from a server: requests from a browser origin are refused")
-		}
-		return next(c)
+// refuseBrowsers refuses every call of the API that names an origin, preflight or not, before it
+// looks at a credential: the API is called from servers. No response of the API carries
+// Access-Control-Allow-Origin.
+func refuseBrowsers(c echo.Context, _ *request) error {
+	if len(c.Request().Header.Values(echo.HeaderOrigin)) > 0 {
+		return fault.New(fault.Forbidden, fault.CodeCORSRefused,
+			"the API is called from a server: requests from a browser origin are refused")
 	}
+	return nil
 }
 
 // authenticate finds the principal of every call of the API, also on paths that are no route.
 func authenticate(a *auth.Authenticator) echo.MiddlewareFunc {
-	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			if !isAPI(c) {
-				return next(c)
-			}
-			req := c.Request()
-			principal, err := a.Authenticate(req.Context(), req.Method, template(c), req.Header)
-			if err != nil {
-				stateOf(c).invalidToken = auth.CarriesAgentToken(req.Header)
-				return err
-			}
-			stateOf(c).principal = principal
-			return next(c)
+	return onAPI(func(c echo.Context, r *request) (err error) {
+		header := c.Request().Header
+		if r.principal, err = a.Authenticate(c.Request().Context(), r.route, header); err != nil {
+			r.invalidToken = auth.CarriesAgentToken(header)
 		}
-	}
+		return err
+	})
 }
 
-// limitRate refuses calls beyond what the caller's organization may send in a minute, with no body. Routes outside of the limit
-// neither count nor are refused.
+// limitRate refuses calls beyond the rate limit of the caller's organization, without a body. Exempt
+// routes neither count nor are refused.
 func limitRate(ask func(auth.Principal) (retry time.Duration, ok bool)) echo.MiddlewareFunc {
-	routes := auth.NewTable()
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			if ask == nil || !isAPI(c) || routes.Find(c.Request().Method, template(c)).Unlimited {
+			r := stateOf(c)
+			if ask == nil || !r.api || r.route.Unlimited {
 				return next(c)
 			}
-			if retry, ok := ask(stateOf(c).principal); !ok {
+			if retry, ok := ask(r.principal); !ok {
 				seconds := max(int64((retry+time.Second-1)/time.Second), 1)
 				c.Response().Header().Set(echo.HeaderRetryAfter, strconv.FormatInt(seconds, 10))
 				return c.NoContent(http.StatusTooManyRequests)
@@ -100,25 +109,19 @@ func limitRate(ask func(auth.Principal) (retry time.Duration, ok bool)) echo.Mid
 	}
 }
 
-// narrow finds the project that a call names beside its key.
-func narrow(a *auth.Authenticator) echo.MiddlewareFunc {
-	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			if !isAPI(c) {
-				return next(c)
-			}
-			req, state := c.Request(), stateOf(c)
-			principal, err := a.Narrow(req.Context(), req.Method, template(c), req.URL.Query(), state.principal)
-			if err != nil {
-				return err
-			}
-			state.principal = principal
-			return next(c)
+// selectProject finds the project that a call names in addition to its key.
+func selectProject(a *auth.Authenticator) echo.MiddlewareFunc {
+	return onAPI(func(c echo.Context, r *request) error {
+		principal, err := a.SelectProject(c.Request().Context(), r.route, c.Request().URL.Query(), r.principal)
+		if err == nil {
+			r.principal = principal
 		}
-	}
+		return err
+	})
 }
 
-// template is the template of the request's route, "" where it is none: the router takes a last parameter with slashes in it, the API does not.
+// template returns the template of the request's route, "" if no route matches. The router accepts
+// slashes in the last parameter, the API does not.
 func template(c echo.Context) string {
 	if strings.Count(c.Path(), "/") != strings.Count(c.Request().URL.EscapedPath(), "/") {
 		return ""
@@ -126,10 +129,10 @@ func template(c echo.Context) string {
 	return c.Path()
 }
 
-// exactRoute refuses what the router takes too generously: see template, and OPTIONS.
+// exactRoute refuses what only the router accepts: see template, and OPTIONS.
 func exactRoute(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if template(c) == "" {
+		if stateOf(c).route.Path == "" {
 			return echo.ErrNotFound
 		}
 		if c.Request().Method == http.MethodOptions && c.Get(echo.ContextKeyHeaderAllow) != nil {
@@ -159,33 +162,22 @@ func registerResource(e *echo.Echo, doc auth.Resource) {
 	}
 }
 
-// gate holds up the calls of the API while the service cannot take them.
-func gate(ask func() error) echo.MiddlewareFunc {
-	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			if ask != nil && isAPI(c) {
-				if err := ask(); err != nil {
-					return err
-				}
-			}
-			return next(c)
+// admit refuses the calls of the API while the service is not ready for them.
+func admit(ask func() error) echo.MiddlewareFunc {
+	return onAPI(func(echo.Context, *request) error {
+		if ask == nil {
+			return nil
 		}
-	}
+		return ask()
+	})
 }
 
-// writesGate holds up the calls that write while the service takes none.
-func writesGate(ask func(by auth.Principal, deletion bool) error) echo.MiddlewareFunc {
-	routes := auth.NewTable()
-	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			if ask != nil && isAPI(c) {
-				if r := routes.Find(c.Request().Method, template(c)); r.Writes() {
-					if err := ask(stateOf(c).principal, r.Deletes()); err != nil {
-						return err
-					}
-				}
-			}
-			return next(c)
+// admitWrites refuses the calls that write under backpressure.
+func admitWrites(ask func(by auth.Principal, deletion bool) error) echo.MiddlewareFunc {
+	return onAPI(func(_ echo.Context, r *request) error {
+		if ask == nil || !r.route.Writes() {
+			return nil
 		}
-	}
+		return ask(r.principal, r.route.Deletes())
+	})
 }

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// AnswerBytes is the most bytes of answers in flight, of all organizations; one of them holds a quarter of it.
+	// AnswerBytes is the most bytes of answers in flight, of all organizations; one of them holds a
+	// quarter of it.
 	AnswerBytes = 256 << 20
 	// answerWait is how long an answer waits for room before its call is refused.
 	answerWait = 5 * time.Second
@@ -17,8 +18,8 @@ const (
 	answerWaiters = 256
 )
 
-// NewAnswers returns the allowance of bytes of answers in flight. A read reserves what it is about to build by
-// allowance.Reserve with the context of its request.
+// NewAnswers returns the allowance of bytes of answers in flight. A read reserves what it is about
+// to build by allowance.Reserve with the context of its request.
 func NewAnswers() *allowance.Allowance {
 	return allowance.New(allowance.Config{
 		Total: AnswerBytes, Share: AnswerBytes / 4, Wait: answerWait, Waiters: answerWaiters,
@@ -28,14 +29,9 @@ func NewAnswers() *allowance.Allowance {
 
 // holdAnswers lets a call of a known caller reserve bytes for its answer.
 func holdAnswers(answers *allowance.Allowance) echo.MiddlewareFunc {
-	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			if isAPI(c) {
-				req, state := c.Request(), stateOf(c)
-				state.answer = answers.Open(state.principal.OrganizationID)
-				c.SetRequest(req.WithContext(allowance.NewContext(req.Context(), state.answer)))
-			}
-			return next(c)
-		}
-	}
+	return onAPI(func(c echo.Context, r *request) error {
+		r.answer = answers.Open(r.principal.OrganizationID)
+		c.SetRequest(c.Request().WithContext(allowance.NewContext(c.Request().Context(), r.answer)))
+		return nil
+	})
 }

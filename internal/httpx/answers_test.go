@@ -24,9 +24,7 @@ func TestAnswers_InFlight(t *testing.T) {
 			<-leave
 			return c.NoContent(http.StatusNoContent)
 		})
-		e.GET("/api/v1/audiences", func(c echo.Context) error {
-			return allowance.Reserve(c.Request().Context(), 1)
-		})
+		e.GET("/api/v1/audiences", func(c echo.Context) error { return allowance.Reserve(c.Request().Context(), 1) })
 		e.POST("/api/v1/recall", noContent)
 	})
 	done := make(chan apitest.Response)

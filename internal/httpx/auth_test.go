@@ -28,8 +28,9 @@ func pathOf(template string) string {
 	return strings.Join(parts, "/")
 }
 
-// TestEveryRouteTakesItsCredentials calls every route of the contract, none of them built, with every kind of credential:
-// the credential is judged first, and only what the route takes hears that nothing is there.
+// TestEveryRouteTakesItsCredentials calls every route of the contract, none of them built, with
+// every kind of credential: the credential is judged first, and only what the route takes hears
+// that nothing is there.
 func TestEveryRouteTakesItsCredentials(t *testing.T) {
 	api, _ := start(t, httpx.Config{}, nil)
 	for _, r := range auth.Routes() {
@@ -215,10 +216,13 @@ func TestPrincipalReachesTheHandler(t *testing.T) {
 func TestBrowsersAreRefused(t *testing.T) {
 	api, _ := start(t, httpx.Config{}, at(http.MethodDelete, "/ingest/:ingestionId", noContent))
 	for _, origin := range []string{"https://example.com", "https://api.example.com", "https://console.example.com", "null", "http://localhost:3000"} {
-		preflight := api.Call(http.MethodOptions, "/api/v1/ingest", "", "", "Origin:"+origin, "Access-Control-Request-Method: POST")
+		preflight := api.Call(http.MethodOptions, "/api/v1/ingest", "", "", "Origin:"+origin,
+			"Access-Control-Request-Method: POST")
 		preflight.Want(t, 403, `"code":"cors-refused"`)
-		api.Call(http.MethodDelete, "/api/v1/ingest/x", apitest.ProjectKey, "", "Origin:"+origin).Want(t, 403, `"code":"cors-refused"`)
-		api.Call(http.MethodPost, "/api/v1/webhooks/whk_1/token", "", "{}", "Origin:"+origin).Want(t, 403, `"code":"cors-refused"`)
+		api.Call(http.MethodDelete, "/api/v1/ingest/x", apitest.ProjectKey, "", "Origin:"+origin).
+			Want(t, 403, `"code":"cors-refused"`)
+		api.Call(http.MethodPost, "/api/v1/webhooks/whk_1/token", "", "{}", "Origin:"+origin).
+			Want(t, 403, `"code":"cors-refused"`)
 		for name := range preflight.Header {
 			if strings.HasPrefix(name, "Access-Control-") {
 				t.Errorf("the answer to a preflight has %s", name)
@@ -230,7 +234,9 @@ func TestBrowsersAreRefused(t *testing.T) {
 
 func TestAClosedGateHoldsUpTheAPIOnly(t *testing.T) {
 	closed := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the service is starting")
-	api, _ := start(t, httpx.Config{Gate: func() error { return closed }}, func(e *echo.Echo) { e.GET("/healthz", noContent) })
+	api, _ := start(
+		t, httpx.Config{Admit: func() error { return closed }}, func(e *echo.Echo) { e.GET("/healthz", noContent) },
+	)
 	for _, key := range []string{"", apitest.ProjectKey, apitest.UnknownKey} {
 		got := api.Call(http.MethodPost, "/api/v1/recall", key, "{}")
 		got.Want(t, 503, `"code":"service-unavailable"`, "starting")
@@ -270,7 +276,8 @@ func TestProtectedResourceDocument(t *testing.T) {
 // startConsole serves the console's address.
 func startConsole(t *testing.T) *apitest.Client {
 	t.Helper()
-	return apitest.StartEdge(t, readapi.OpenAPI, httpx.NewConsole(httpx.Config{Log: slog.New(slog.DiscardHandler), URLs: apitest.URLs}))
+	return apitest.StartEdge(t, readapi.OpenAPI,
+		httpx.NewConsole(httpx.Config{Log: slog.New(slog.DiscardHandler), URLs: apitest.URLs}))
 }
 
 func resourceDocument(t *testing.T, api *apitest.Client) {
@@ -283,7 +290,8 @@ func resourceDocument(t *testing.T, api *apitest.Client) {
 		if strings.TrimSpace(got.Body) != want {
 			t.Errorf("document %s", got.Body)
 		}
-		if got.Header.Get("Access-Control-Allow-Origin") != "*" || !strings.HasPrefix(got.Header.Get("Content-Type"), "application/json") {
+		if got.Header.Get("Access-Control-Allow-Origin") != "*" ||
+			!strings.HasPrefix(got.Header.Get("Content-Type"), "application/json") {
 			t.Errorf("headers %v", got.Header)
 		}
 		api.Call(http.MethodOptions, path, "", "").Want(t, 204)

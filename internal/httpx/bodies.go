@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// BodyBytes is the most bytes that request bodies in flight reserve, of all organizations. One of them holds a quarter,
-	// which is one of the longest bodies.
+	// BodyBytes is the most bytes that request bodies in flight reserve, of all organizations. One
+	// of them holds a quarter, which is one of the longest bodies.
 	BodyBytes = 4 * IngestLimit
 	// FreeBody is the size up to which bodies are read without a reservation.
 	FreeBody = 16 << 10
-	// LongBody is the size beyond which the bodies of an organization arrive one after the other. None of them then waits for
-	// another that is half read.
+	// LongBody is the size beyond which the bodies of an organization arrive one after the other.
+	// None of them then waits for another that is half read.
 	LongBody = 16 << 20
-	// valueBytes is what one JSON value takes in memory once it is decoded, beside its text.
+	// valueBytes is what one JSON value takes in memory once it is decoded, without its text.
 	valueBytes = 64
 
 	// bodyWait is how long a body waits for room before its call is refused.
 	bodyWait = 5 * time.Second
 	// bodyWaiters is how many bodies wait for room at once.
 	bodyWaiters = 1024
-	// bodyGrace and leastRate say how fast a body must arrive: so many bytes a second on average, once the grace is over. The
-	// same holds for how fast an answer must be read.
+	// bodyGrace and leastRate bound how slowly a body may arrive: so many bytes a second on average,
+	// once the grace is over. The same holds for how fast an answer must be read.
 	bodyGrace = 10 * time.Second
 	leastRate = 16 << 10
 	// bodyTime is the longest time that a body may take to arrive.
@@ -48,16 +48,19 @@ func NewBodies(total int64) *Bodies { return newBodies(total, bodyWait) }
 func newBodies(total int64, wait time.Duration) *Bodies {
 	const refusal = "too many bytes of request bodies are in flight; send the request again"
 	return &Bodies{
-		bytes: allowance.New(allowance.Config{Total: total, Share: total / 4, Wait: wait, Waiters: bodyWaiters, Refusal: refusal}),
-		long:  allowance.New(allowance.Config{Total: 4, Share: 1, Wait: wait, Waiters: bodyWaiters, Refusal: refusal}),
-		wait:  wait,
+		bytes: allowance.New(
+			allowance.Config{Total: total, Share: total / 4, Wait: wait, Waiters: bodyWaiters, Refusal: refusal},
+		),
+		long: allowance.New(allowance.Config{Total: 4, Share: 1, Wait: wait, Waiters: bodyWaiters, Refusal: refusal}),
+		wait: wait,
 	}
 }
 
 // InFlight returns how many bytes are reserved.
 func (b *Bodies) InFlight() int64 { return b.bytes.InUse() }
 
-// longest is how long the body of a request may take to arrive, before it is known which route it is for.
+// longest is how long the body of a request may take to arrive, before it is known which route it
+// is for.
 func (b *Bodies) longest(req *http.Request) time.Duration {
 	if req.ContentLength == 0 {
 		return 0
@@ -65,7 +68,7 @@ func (b *Bodies) longest(req *http.Request) time.Duration {
 	return bodyTime + 4*b.wait
 }
 
-// hold is what one body has reserved.
+// hold is the reservation of one body.
 type hold struct {
 	bytes, long *allowance.Hold
 }
@@ -74,7 +77,7 @@ func (b *Bodies) open(organization uuid.UUID) hold {
 	return hold{b.bytes.Open(organization), b.long.Open(organization)}
 }
 
-// upTo reserves what the hold lacks of n bytes.
+// upTo raises the reservation to n bytes.
 func (h hold) upTo(ctx context.Context, n int64) error {
 	if n > LongBody {
 		if err := h.long.Reserve(ctx, 1); err != nil {

@@ -20,14 +20,16 @@ import (
 const (
 	// SmallLimit is the most bytes of a body on a route whose fields are short.
 	SmallLimit = 1 << 20
-	// IngestLimit is the most bytes of a body that carries content: 16 MiB of it may be 96 MiB of escapes, and metadata comes on top.
+	// IngestLimit is the most bytes of a body that carries content: 16 MiB of it may be 96 MiB of
+	// escapes, and metadata comes on top.
 	IngestLimit = 98 << 20
 )
 
 // Body reads the body of a request as one JSON value of at most limit bytes.
 //
-// The fault is invalid-request (empty, no JSON, no UTF-8, half a surrogate pair, nested deeper than 10,000, more after the value, broken off),
-// content-too-large, unsupported-media-type, timeout, or service-unavailable when too many bodies are in flight.
+// The fault is invalid-request (empty, no JSON, no UTF-8, half a surrogate pair, nested deeper than
+// 10,000, more after the value, broken off), content-too-large, unsupported-media-type, timeout, or
+// service-unavailable when too many bodies are in flight.
 func Body(c echo.Context, limit int64) ([]byte, error) {
 	req := c.Request()
 	if req.ContentLength > limit {
@@ -67,8 +69,9 @@ func (h hold) weigh(ctx context.Context, length, values int) error {
 	return h.bytes.Reserve(ctx, weight-h.bytes.Held())
 }
 
-// read takes the whole body into memory, and reserves room for it as it arrives. The room is given back when the response is
-// written. From then on the request has the time that one without a body has.
+// read takes the whole body into memory, and reserves room for it as it arrives. The room is given
+// back when the response is written. From then on the request has the time that one without a body
+// has.
 func read(c echo.Context, limit int64) ([]byte, hold, error) {
 	req, state := c.Request(), stateOf(c)
 	if req.ContentLength == 0 {
@@ -89,7 +92,8 @@ func read(c echo.Context, limit int64) ([]byte, hold, error) {
 	ctx, cancel := context.WithTimeout(req.Context(), state.timeout)
 	c.SetRequest(req.WithContext(ctx))
 	state.release = func() { cancel(); r.hold.release() }
-	// Without this the watch for a client that goes away would end the request at the deadline of its body.
+	// Without this the watch for a client that goes away would end the request at the deadline of
+	// its body.
 	return raw, r.hold, r.deadline(time.Time{})
 }
 
@@ -104,8 +108,8 @@ type bodyReader struct {
 	waited time.Duration
 }
 
-// read reads a body of a length, or one of unknown length (-1) up to a limit. The buffer grows with what has arrived, never
-// with what was announced.
+// read reads a body of a length, or one of unknown length (-1) up to a limit. The buffer grows with
+// what has arrived, never with what was announced.
 func (r *bodyReader) read(length, limit int64) ([]byte, error) {
 	end := length
 	if length < 0 {
@@ -175,21 +179,26 @@ func unread(err error) error {
 }
 
 func tooLarge(limit int64) *fault.Error {
-	return fault.New(fault.TooLarge, fault.CodeContentTooLarge, "the body has more than %d bytes", limit).With("limitBytes", limit)
+	return fault.New(fault.TooLarge, fault.CodeContentTooLarge, "the body has more than %d bytes", limit).
+		With("limitBytes", limit)
 }
 
-// checkMediaType refuses a Content-Type that is there and is not JSON, and a body that is packed. None at all is JSON.
+// checkMediaType refuses a Content-Type that is there and is not JSON, and a body that is packed.
+// None at all is JSON.
 func checkMediaType(header http.Header) error {
 	if packed := header.Get(echo.HeaderContentEncoding); packed != "" && !strings.EqualFold(packed, "identity") {
-		return fault.New(fault.UnsupportedMedia, fault.CodeUnsupportedMediaType, "the Content-Encoding is %.100q: want none", packed)
+		return fault.New(fault.UnsupportedMedia, fault.CodeUnsupportedMediaType,
+			"the Content-Encoding is %.100q: want none", packed)
 	}
 	sent := header.Get(echo.HeaderContentType)
 	if sent == "" {
 		return nil
 	}
 	kind, _, err := mime.ParseMediaType(sent)
-	if err == nil && (kind == echo.MIMEApplicationJSON || kind == "text/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")) {
+	vendor := strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")
+	if err == nil && (kind == echo.MIMEApplicationJSON || kind == "text/json" || vendor) {
 		return nil
 	}
-	return fault.New(fault.UnsupportedMedia, fault.CodeUnsupportedMediaType, "the Content-Type is %.100q: want application/json", sent)
+	return fault.New(fault.UnsupportedMedia, fault.CodeUnsupportedMediaType,
+		"the Content-Type is %.100q: want application/json", sent)
 }

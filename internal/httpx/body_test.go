@@ -105,7 +105,8 @@ func TestBodiesOfUnknownLength(t *testing.T) {
 				body = `"` + strings.Repeat("x", c.length-2) + `"`
 			}
 			// A reader of a type that net/http does not know goes out in chunks.
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api.URL()+"/api/v1/ingest", io.MultiReader(strings.NewReader(body)))
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api.URL()+"/api/v1/ingest",
+				io.MultiReader(strings.NewReader(body)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,5 +162,6 @@ func TestAPackedBodyIsNotUnpacked(t *testing.T) {
 	if err := zip.Close(); err != nil {
 		t.Fatal(err)
 	}
-	api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, packed.String()[:500], "Content-Encoding: gzip").Want(t, 415)
+	api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, packed.String()[:500], "Content-Encoding: gzip").
+		Want(t, 415)
 }

@@ -20,8 +20,8 @@ const (
 	leastConnections = 16
 )
 
-// ConnectionLimit returns how many connections a process takes: half of the descriptors that it may open, at most 4,096. The
-// other half is for the log, the database and the index.
+// ConnectionLimit returns how many connections a process takes: half of the descriptors that it may
+// open, at most 4,096. The other half is for the log, the database and the index.
 func ConnectionLimit() int {
 	var limit syscall.Rlimit
 	// The runtime has raised the soft limit to the hard one.
@@ -31,21 +31,22 @@ func ConnectionLimit() int {
 	return int(min(max(limit.Cur/2, leastConnections), mostConnections))
 }
 
-// Connections bounds the connections of all listeners of a process. A new connection beyond the bound takes the place of
-// the one that has been without a request for longest: an idle one, or one whose request does not arrive. While all of them
-// serve a request, a new one is closed.
+// Connections bounds the connections of all listeners of a process. A new connection beyond the
+// bound takes the place of the one that has been without a request for longest: an idle one, or one
+// whose request does not arrive. While all of them serve a request, a new one is closed.
 type Connections struct {
 	most, ofOne int
 
 	mu sync.Mutex
-	// waiting are the connections without a request, the longest waiting first; serving those with one.
+	// waiting are the connections without a request, the longest waiting first; serving those with
+	// one.
 	waiting *list.List // of *connection
 	open    int
 	remotes map[netip.Addr]int
 }
 
-// NewConnections bounds connections to a number, and those of one remote address to half of it. The local machine has no
-// bound of its own: what reaches the service from there is its own proxy.
+// NewConnections bounds connections to a number, and those of one remote address to half of it. The
+// local machine has no bound of its own: what reaches the service from there is its own proxy.
 func NewConnections(most int) *Connections {
 	return &Connections{most: most, ofOne: max(most/2, 1), waiting: list.New(), remotes: map[netip.Addr]int{}}
 }
@@ -65,8 +66,8 @@ type limitedListener struct {
 	limit *Connections
 }
 
-// Accept returns the next connection for which there is room. It never waits for room, so that the queue of the system holds
-// no connection that would be served.
+// Accept returns the next connection for which there is room. It never waits for room, so that the
+// queue of the system holds no connection that would be served.
 func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -85,7 +86,8 @@ type connection struct {
 	net.Conn
 	limit  *Connections
 	remote netip.Addr
-	// place is that in waiting, nil while a request is served. Guarded by the mutex of the limit, as is closed.
+	// place is that in waiting, nil while a request is served. Guarded by the mutex of the limit, as
+	// is closed.
 	place  *list.Element
 	closed bool
 }
@@ -204,7 +206,8 @@ func holdConnection(c echo.Context) {
 	}
 }
 
-// remoteOf is the address of the peer; that of one which has no IP address is invalid, and has no bound of its own.
+// remoteOf is the address of the peer; that of one which has no IP address is invalid, and has no
+// bound of its own.
 func remoteOf(c net.Conn) netip.Addr {
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		return tcp.AddrPort().Addr().Unmap()

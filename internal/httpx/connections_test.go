@@ -51,7 +51,8 @@ func connect(t *testing.T, address string) net.Conn {
 	return c
 }
 
-// ask makes a call on a connection that stays open, and returns its status, 0 if the connection was closed.
+// ask makes a call on a connection that stays open, and returns its status, 0 if the connection was
+// closed.
 func ask(t *testing.T, c net.Conn, path string) int {
 	t.Helper()
 	if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {

@@ -11,17 +11,17 @@ import (
 // Console is the router of the console's address.
 type Console struct{ *echo.Echo }
 
-// NewConsole makes the router of the console's address: the protected-resource document, which the challenge of every 401 names, and an
-// answer of "not found" for everything else, the paths of the API too. Of the configuration it takes the log, the addresses, the
-// timeout and the clock.
+// NewConsole makes the router of the console's address: the protected-resource document, which the
+// challenge of every 401 names, and an answer of "not found" for everything else, the paths of the
+// API too. Of the configuration it takes the log, the addresses, the timeout and the clock.
 func NewConsole(cfg Config) *Console {
 	e := NewOperation(cfg)
 	registerResource(e, auth.APIResource(cfg.URLs))
 	return &Console{e}
 }
 
-// NewOperation makes the router of an address that operators alone reach: an answer of "not found" for everything until
-// routes are registered. It takes of the configuration what NewConsole takes.
+// NewOperation makes the router of an address that operators alone reach: an answer of "not found"
+// for everything until routes are registered. It takes of the configuration what NewConsole takes.
 func NewOperation(cfg Config) *echo.Echo {
 	if cfg.Now == nil {
 		cfg.Now = time.Now

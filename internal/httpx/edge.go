@@ -13,12 +13,14 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/domain/instant"
+	"github.com/annals-project/annals/internal/auth"
 )
 
-// edge is the outermost middleware: it gives the request its id, time and deadline, turns whatever comes back into one
-// response, and notes it once in the log and the metrics.
+// edge is the outermost middleware: it gives the request its id, time and deadline, turns whatever
+// comes back into one response, and notes it once in the log and the metrics.
 type edge struct {
-	cfg Config
+	cfg    Config
+	routes auth.Table
 }
 
 func (e edge) serve(next echo.HandlerFunc) echo.HandlerFunc {
@@ -29,12 +31,20 @@ func (e edge) serve(next echo.HandlerFunc) echo.HandlerFunc {
 		if err != nil {
 			return fmt.Errorf("draw a request id: %w", err)
 		}
-		state := &request{id: id, receivedAt: instant.Truncate(started), timeout: e.cfg.Timeout, bodies: e.cfg.Bodies, release: func() {}}
+		state := &request{
+			id:         id,
+			receivedAt: instant.Truncate(started),
+			timeout:    e.cfg.Timeout,
+			bodies:     e.cfg.Bodies,
+			release:    func() {},
+			api:        isAPI(c),
+			route:      e.routes.Find(c.Request().Method, template(c)),
+		}
 		c.Set(requestKey, state)
 		header := c.Response().Header()
 		header.Set(HeaderRequestID, id.String())
 		header.Set(echo.HeaderXContentTypeOptions, "nosniff")
-		if isAPI(c) {
+		if state.api {
 			// Answers hold customers' text and new keys: no cache between keeps them.
 			header.Set(echo.HeaderCacheControl, "no-store")
 		}
@@ -76,8 +86,8 @@ func (e edge) guard(c echo.Context, next echo.HandlerFunc) (err error) {
 		if failed, ok := v.(error); ok && errors.Is(failed, http.ErrAbortHandler) {
 			panic(v)
 		}
-		e.cfg.Log.ErrorContext(c.Request().Context(), "panic while serving a request", "requestId", RequestID(c), "route", c.Path(),
-			"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+		e.cfg.Log.ErrorContext(c.Request().Context(), "panic while serving a request", "requestId", RequestID(c),
+			"route", c.Path(), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 		err = errPanic
 	}()
 	return next(c)
@@ -87,11 +97,13 @@ var errPanic = errors.New("panic while serving a request")
 
 func (e edge) note(c echo.Context, state *request, took time.Duration) {
 	req, res := c.Request(), c.Response()
-	e.cfg.Metrics.end(req.Method, template(c), res.Status, state.code, took)
+	e.cfg.Metrics.end(req.Method, state.route.Path, res.Status, state.code, took)
 	// The template, not the path: a path may hold a customer's id or a webhook's token.
 	attrs := []slog.Attr{
-		slog.String("requestId", state.id.String()), slog.String("method", req.Method), slog.String("route", template(c)),
-		slog.Int("status", res.Status), slog.Float64("durationMs", float64(took.Microseconds())/1000), slog.Int64("bytesOut", res.Size), slog.Int64("bytesIn", req.ContentLength),
+		slog.String("requestId", state.id.String()), slog.String("method", req.Method),
+		slog.String("route", state.route.Path), slog.Int("status", res.Status),
+		slog.Float64("durationMs", float64(took.Microseconds())/1000),
+		slog.Int64("bytesOut", res.Size), slog.Int64("bytesIn", req.ContentLength),
 	}
 	if state.principal.Kind != "" {
 		attrs = append(attrs, slog.String("principal", state.principal.Name()))
@@ -103,7 +115,7 @@ func (e edge) note(c echo.Context, state *request, took time.Duration) {
 		attrs = append(attrs, slog.String("code", state.code))
 	}
 	level := slog.LevelInfo
-	if !isAPI(c) {
+	if !state.api {
 		level = slog.LevelDebug // probes and scrapes
 	}
 	e.cfg.Log.LogAttrs(req.Context(), level, "request", attrs...)

@@ -58,13 +58,15 @@ func TestEveryErrorIsAnEnvelope(t *testing.T) {
 }
 
 func TestPanicIsInternal(t *testing.T) {
-	api, said := start(t, httpx.Config{}, at(http.MethodPost, "/ingest", func(echo.Context) error { panic("a bug with details") }))
+	api, said := start(t, httpx.Config{},
+		at(http.MethodPost, "/ingest", func(echo.Context) error { panic("a bug with details") }))
 	got := api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, "")
 	got.Want(t, 500, `"code":"internal"`)
 	if strings.Contains(got.Body, "details") {
 		t.Errorf("the panic is in the answer: %s", got.Body)
 	}
-	if log := said.String(); strings.Count(log, "a bug with details") != 1 || !strings.Contains(log, "edge_test.go") || !strings.Contains(log, got.Header.Get("X-Request-Id")) {
+	if log := said.String(); strings.Count(log, "a bug with details") != 1 || !strings.Contains(log, "edge_test.go") ||
+		!strings.Contains(log, got.Header.Get("X-Request-Id")) {
 		t.Errorf("the log does not have the panic once, with its stack and request: %s", log)
 	}
 	api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, "").Want(t, 500)
@@ -166,7 +168,8 @@ func TestPathParams(t *testing.T) {
 		}
 	}
 	for _, sent := range []string{"%FF", "a%00b", "%C3%28"} {
-		api.Call(http.MethodDelete, "/api/v1/data-points/"+sent, apitest.ProjectKey, "").Want(t, 400, `"code":"invalid-request"`)
+		api.Call(http.MethodDelete, "/api/v1/data-points/"+sent, apitest.ProjectKey, "").
+			Want(t, 400, `"code":"invalid-request"`)
 	}
 	api.Call(http.MethodDelete, "/api/v1/data-points/", apitest.ProjectKey, "").Want(t, 404)
 	api.Call(http.MethodDelete, "/api/v1/data-points/a/b", apitest.ProjectKey, "").Want(t, 404)

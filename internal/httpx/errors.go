@@ -40,8 +40,9 @@ var statuses = map[fault.Kind]int{
 	fault.SlowBody:         http.StatusRequestTimeout,
 }
 
-// retryAfter returns how many seconds the client should wait before it sends the request again, "" if waiting does not
-// help. Every 503 for load carries it: a refusal for load needs nothing but a fault of the kind Unavailable.
+// retryAfter returns how many seconds the client should wait before it sends the request again, ""
+// if waiting does not help. Every 503 for load carries it: a refusal for load needs nothing but a
+// fault of the kind Unavailable.
 func retryAfter(f *fault.Error) string {
 	switch {
 	case statuses[f.Kind] != http.StatusServiceUnavailable, f.Code == fault.CodePipelineDisabled:
@@ -69,7 +70,7 @@ func (w errorWriter) write(err error, c echo.Context) {
 		return
 	case errors.Is(err, errPanic), errors.Is(err, context.Canceled):
 		// The panic is logged where it was caught; a client that went away is no fault of ours.
-	case f.Kind == fault.Unavailable && !isAPI(c):
+	case f.Kind == fault.Unavailable && !state.api:
 		// An operator's probe before the service is ready.
 	case f.Kind == fault.Unavailable:
 		w.log.WarnContext(ctx, "request cannot be served now", "requestId", state.id, "route", c.Path(), "err", err)
@@ -80,7 +81,7 @@ func (w errorWriter) write(err error, c echo.Context) {
 	if seconds := retryAfter(f); seconds != "" {
 		header.Set(echo.HeaderRetryAfter, seconds)
 	}
-	if f.Kind == fault.Unauthenticated && isAPI(c) {
+	if f.Kind == fault.Unauthenticated && state.api {
 		header.Set(echo.HeaderWWWAuthenticate, auth.Challenge(w.urls, state.invalidToken))
 	}
 	if allow, ok := c.Get(echo.ContextKeyHeaderAllow).(string); ok && f.Kind == fault.MethodNotAllowed {
@@ -96,7 +97,8 @@ func (w errorWriter) write(err error, c echo.Context) {
 	}
 }
 
-// faultOf is the fault that an error is answered as. Whatever is not known is internal, and says nothing of itself.
+// faultOf returns the fault that the response to an error shows. An unknown error becomes an
+// internal fault without its text.
 func faultOf(err error, c echo.Context) *fault.Error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return f
@@ -107,16 +109,18 @@ func faultOf(err error, c echo.Context) *fault.Error {
 			// The path is not repeated: it may hold the token of a webhook.
 			return fault.New(fault.NotFound, fault.CodeNotFound, "nothing is served at this path")
 		case http.StatusMethodNotAllowed:
-			return fault.New(fault.MethodNotAllowed, fault.CodeMethodNotAllowed, "%s is not a method of this route", c.Request().Method)
+			return fault.New(fault.MethodNotAllowed, fault.CodeMethodNotAllowed,
+				"%s is not a method of this route", c.Request().Method)
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return fault.New(fault.Timeout, fault.CodeTimeout, "the request did not finish in time; whether it took effect is not known")
+		return fault.New(fault.Timeout, fault.CodeTimeout,
+			"the request did not finish in time; whether it took effect is not known")
 	}
 	return fault.New(fault.Internal, fault.CodeInternal, "the request failed; quote its X-Request-Id to support")
 }
 
-// allowed is the Allow header without OPTIONS, which the router adds and no route answers.
+// allowed returns the Allow header without OPTIONS, which the router adds but no route serves.
 func allowed(router string) string {
 	methods := strings.Split(router, ", ")
 	return strings.Join(slices.DeleteFunc(methods, func(m string) bool { return m == http.MethodOptions }), ", ")
@@ -124,10 +128,7 @@ func allowed(router string) string {
 
 // isAPI reports whether the request is for a path under /api/v1, known or not.
 func isAPI(c echo.Context) bool {
-	for _, p := range []string{c.Request().URL.Path, c.Path()} {
-		if p == auth.Prefix || strings.HasPrefix(p, auth.Prefix+"/") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{c.Request().URL.Path, c.Path()}, func(p string) bool {
+		return p == auth.Prefix || strings.HasPrefix(p, auth.Prefix+"/")
+	})
 }

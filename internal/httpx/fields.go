@@ -31,7 +31,7 @@ func (p *Problems) Add(field, format string, args ...any) {
 	p.errors = append(p.errors, FieldError{field, fmt.Sprintf(format, args...)})
 }
 
-// Err is the invalid-request that names every problem, nil where there is none.
+// Err is the invalid-request that names every problem, nil if there is none.
 func (p *Problems) Err() error {
 	if len(p.errors) == 0 {
 		return nil
@@ -50,15 +50,16 @@ func Invalid(field, format string, args ...any) error {
 	return p.Err()
 }
 
-// Fields reads the members of a JSON object. What is null counts as omitted, and what is not asked for is ignored.
+// Fields reads the members of a JSON object. A null member counts as omitted, and
+// unknown members are ignored.
 type Fields struct {
 	members  map[string][]byte
 	at       string
 	problems *Problems
 }
 
-// FieldsOf reads the named members of an object that stands at a path ("" for the body, "items[3]" for an item).
-// Anything but an object is a problem, and has no members.
+// FieldsOf reads the named members of the object at a path ("" for the body, "items[3]"
+// for an item). Anything but an object is a problem, and has no members.
 func FieldsOf(object []byte, at string, problems *Problems, names ...string) Fields {
 	members, ok := rawjson.Members(object, names...)
 	if !ok {
@@ -75,7 +76,7 @@ func (f Fields) Path(name string) string {
 	return f.at + "." + name
 }
 
-// Raw is the JSON of a member as sent, nil where it is omitted. Only here null is not omitted.
+// Raw is the JSON of a member as sent, nil if it is omitted. Only here null is not omitted.
 func (f Fields) Raw(name string) json.RawMessage { return f.members[name] }
 
 // Has reports whether a member is there and not null.
@@ -84,7 +85,7 @@ func (f Fields) Has(name string) bool {
 	return ok && rawjson.KindOf(value) != rawjson.Null
 }
 
-// Text is a string member, nil where it is omitted or no string.
+// Text is a string member, nil if it is omitted or not a string.
 func (f Fields) Text(name string) *string {
 	if !f.Has(name) {
 		return nil
@@ -97,7 +98,8 @@ func (f Fields) Text(name string) *string {
 	return &text
 }
 
-// Name is a string member of least to most characters without U+0000, nil where it is omitted or refused.
+// Name is a string member of least to most characters without U+0000, nil if it is omitted or
+// refused.
 func (f Fields) Name(name string, least, most int) *string {
 	text := f.Text(name)
 	if text == nil {
@@ -110,7 +112,7 @@ func (f Fields) Name(name string, least, most int) *string {
 	return text
 }
 
-// CheckName says what is wrong with a name: its length in code points, or a U+0000 in it.
+// CheckName returns what is wrong with a name: its length in code points, or a U+0000 in it.
 func CheckName(text string, least, most int) error {
 	n := utf8.RuneCountInString(text)
 	switch {
@@ -124,7 +126,8 @@ func CheckName(text string, least, most int) error {
 	return nil
 }
 
-// Instant is an ISO 8601 member in UTC at microsecond precision, nil where it is omitted or refused.
+// Instant is an ISO 8601 member in UTC at microsecond precision, nil if it is omitted or
+// refused.
 func (f Fields) Instant(name string) *time.Time {
 	text := f.Text(name)
 	if text == nil {
@@ -138,7 +141,7 @@ func (f Fields) Instant(name string) *time.Time {
 	return &at
 }
 
-// Integer is an integer member from least to most, nil where it is omitted or refused.
+// Integer is an integer member from least to most, nil if it is omitted or refused.
 // A number without a fraction is an integer however it is written.
 func (f Fields) Integer(name string, least, most int) *int {
 	number, ok := f.whole(name)
@@ -153,8 +156,9 @@ func (f Fields) Integer(name string, least, most int) *int {
 	return &n
 }
 
-// Lowered is an integer member of at least least, lowered to most where it is more; nil where it is omitted or refused.
-func (f Fields) Lowered(name string, least, most int) *int {
+// IntegerMax is an integer member of at least least, lowered to most if it is more; nil if it
+// is omitted or refused.
+func (f Fields) IntegerMax(name string, least, most int) *int {
 	number, ok := f.whole(name)
 	if !ok {
 		return nil

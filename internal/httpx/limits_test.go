@@ -45,7 +45,8 @@ func TestCallsServedAtOnceAreBounded(t *testing.T) {
 	api.Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, "").Want(t, 204)
 }
 
-// Whatever id is percent-encoded into a path comes out as it was, through the real server and router.
+// Whatever id is percent-encoded into a path comes out as it was, through the real server and
+// router.
 func TestAnyIDGoesThroughAPath(t *testing.T) {
 	var got string
 	api, _ := start(t, httpx.Config{}, at(http.MethodDelete, "/data-points/:sourceId", func(c echo.Context) error {

@@ -32,7 +32,9 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 			Name: "annals_http_request_duration_seconds", Help: "Time from the headers of a request to the end of its response.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"method", "route"}),
-		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "annals_http_requests_in_flight", Help: "Requests being served."}),
+		inFlight: prometheus.NewGauge(
+			prometheus.GaugeOpts{Name: "annals_http_requests_in_flight", Help: "Requests being served."},
+		),
 	}
 	bodies := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "annals_http_body_bytes_in_flight", Help: "Bytes that request bodies have reserved of their allowance.",
@@ -78,7 +80,18 @@ func (m *Metrics) end(method, route string, status int, code string, took time.D
 	}
 	m.inFlight.Dec()
 	// Both labels come from closed sets: callers cannot make series.
-	if !slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}, method) {
+	if !slices.Contains(
+		[]string{
+			http.MethodGet,
+			http.MethodHead,
+			http.MethodPost,
+			http.MethodPut,
+			http.MethodPatch,
+			http.MethodDelete,
+			http.MethodOptions,
+		},
+		method,
+	) {
 		method = "other"
 	}
 	if route == "" {

@@ -13,13 +13,13 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// Config is what the API's edge is made of.
+// Config holds the parts of the API's edge.
 type Config struct {
-	// Log takes the access log and what went wrong inside.
+	// Log receives the access log and internal errors.
 	Log *slog.Logger
 	// URLs are the public addresses, for the 401 challenge and the protected-resource document.
 	URLs auth.URLs
-	// Keys finds who a key belongs to.
+	// Keys finds the owner of a key.
 	Keys auth.Keys
 	// Metrics counts requests; nil counts nothing.
 	Metrics *Metrics
@@ -27,18 +27,20 @@ type Config struct {
 	Bodies *Bodies
 	// Answers bounds the bytes of answers that are built or being written; nil means NewAnswers().
 	Answers *allowance.Allowance
-	// Gate is asked before every call of the API; its error is the answer. Nil lets all through.
-	Gate func() error
-	// Writes is asked before every call that writes, once it is known who calls; its error is the answer. Nil lets all through.
+	// Admit is called before every call of the API; its error is the response. Nil admits all.
+	Admit func() error
+	// Writes is called before every call that writes, once the caller is known; its error is the
+	// response. Nil admits all.
 	Writes func(by auth.Principal, deletion bool) error
-	// Limit is asked before every call of a known caller, but for those that are outside of the limit; where ok is false the call is
-	// refused, and the caller told to wait for so long. Nil lets all through.
+	// Limit is called before every call of a known caller, except on exempt routes. If ok is false,
+	// the call is refused with Retry-After wait. Nil sets no limit.
 	Limit func(p auth.Principal) (retry time.Duration, ok bool)
-	// MaxRequests bounds the calls of the API that are served at once, and with them every queue behind; 0 means DefaultMaxRequests.
+	// MaxRequests bounds the calls of the API that are served at once, and so every queue that they
+	// wait in; 0 means DefaultMaxRequests.
 	MaxRequests int64
 	// MaxOfOne bounds those of one organization; 0 means a quarter of MaxRequests.
 	MaxOfOne int64
-	// Timeout is how long a request may take beside the time its body may take to arrive; 0 means DefaultTimeout.
+	// Timeout bounds a request, without the time in which its body arrives; 0 means DefaultTimeout.
 	Timeout time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -50,8 +52,8 @@ const DefaultTimeout = 30 * time.Second
 // DefaultMaxRequests is how many calls of the API are served at once.
 const DefaultMaxRequests = 4096
 
-// New makes the router of the API with its edge, the protected-resource document, and an answer of "not found", behind the
-// credentials that the contract asks for, on every route of the contract. Packages writeapi and readapi register over those.
+// New returns the router of the API: its edge, the protected-resource document, and on every route of
+// the contract a 404 that needs the route's credentials. Packages writeapi and readapi replace these.
 func New(cfg Config) *echo.Echo {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -75,23 +77,33 @@ func New(cfg Config) *echo.Echo {
 	e := newEcho(cfg)
 	authenticator := auth.NewAuthenticator(cfg.Keys)
 	e.Use(
-		edge{cfg: cfg}.serve,
+		edge{cfg: cfg, routes: auth.NewTable()}.serve,
 		atMost(cfg.MaxRequests),
-		refuseBrowsers,
-		gate(cfg.Gate),
+		onAPI(refuseBrowsers),
+		admit(cfg.Admit),
 		authenticate(authenticator),
 		atMostOfOne(cfg.MaxRequests, cfg.MaxOfOne),
 		limitRate(cfg.Limit),
 		exactRoute,
-		narrow(authenticator),
+		selectProject(authenticator),
 		holdAnswers(cfg.Answers),
-		writesGate(cfg.Writes),
+		admitWrites(cfg.Writes),
 	)
 	for _, r := range auth.Routes() {
 		e.Add(r.Method, r.Path, echo.NotFoundHandler)
 	}
 	registerResource(e, auth.APIResource(cfg.URLs))
 	return e
+}
+
+// RefuseRoutes answers each route of the contract for which refusal is not nil with that error, after
+// the checks of its credentials.
+func RefuseRoutes(e *echo.Echo, refusal func(auth.Route) error) {
+	for _, r := range auth.Routes() {
+		if err := refusal(r); err != nil {
+			e.Add(r.Method, r.Path, func(echo.Context) error { return err })
+		}
+	}
 }
 
 // serializer writes JSON as text was sent: "<" stays "<".
@@ -114,9 +126,10 @@ func (serializer) Deserialize(echo.Context, any) error {
 // maxHeader is the most bytes of a request line and its headers.
 const maxHeader = 64 << 10
 
-// NewServer makes the HTTP server around a handler. Bodies and answers have deadlines that
-// follow their progress (see Body and pacedWriter); the times here are for what is neither. A request
-// that cannot be read as HTTP, or has an Expect header other than 100-continue, is answered by net/http itself, with no envelope.
+// NewServer makes the HTTP server around a handler. Bodies and answers have deadlines that follow
+// their progress (see Body and pacedWriter); the times here are for what is neither. A request that
+// cannot be read as HTTP, or has an Expect header other than 100-continue, is answered by net/http
+// itself, with no envelope.
 func NewServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,

@@ -14,8 +14,9 @@ const (
 	answerTime = 5 * time.Minute
 )
 
-// pacedWriter writes an answer, and breaks it off if the peer reads less than leastRate on average once bodyGrace is over.
-// Only the time that a write takes counts, not the time that the handler takes to make the answer.
+// pacedWriter writes an answer, and breaks it off if the peer reads less than leastRate on average
+// once bodyGrace is over. Only the time that a write takes counts, not the time that the handler
+// takes to make the answer.
 type pacedWriter struct {
 	http.ResponseWriter
 	controller *http.ResponseController

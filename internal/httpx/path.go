@@ -11,8 +11,8 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 )
 
-// PathParam is a path parameter, percent-decoded exactly once, whatever characters it holds.
-// It is read from the path as sent, since the router hands out some parameters decoded and some not.
+// PathParam is a path parameter, percent-decoded exactly once, whatever characters it holds. It is
+// read from the path as sent, since the router hands out some parameters decoded and some not.
 func PathParam(c echo.Context, name string) (string, error) {
 	template := strings.Split(c.Path(), "/")
 	segments := strings.Split(c.Request().URL.EscapedPath(), "/")
@@ -32,7 +32,8 @@ func PathParam(c echo.Context, name string) (string, error) {
 	return "", fault.New(fault.Internal, fault.CodeInternal, "the route has no parameter %s", name)
 }
 
-// PathUUID is a path parameter that is a UUID in its usual form of 36 characters. Anything else is the id of nothing: 404 not-found.
+// PathUUID is a path parameter that is a UUID in its usual form of 36 characters. Anything else is
+// the id of nothing: 404 not-found.
 func PathUUID(c echo.Context, name string) (uuid.UUID, error) {
 	value, err := PathParam(c, name)
 	if err != nil {
@@ -40,7 +41,7 @@ func PathUUID(c echo.Context, name string) (uuid.UUID, error) {
 	}
 	id, err := uuid.Parse(value)
 	if err != nil || len(value) != 36 {
-		return uuid.Nil, fault.New(fault.NotFound, fault.CodeNotFound, "%s is not the id of anything: it is no UUID", name)
+		return uuid.Nil, fault.New(fault.NotFound, fault.CodeNotFound, "%s is not a UUID", name)
 	}
 	return id, nil
 }

@@ -22,7 +22,7 @@ func TestTheProjectThatAQueryNames(t *testing.T) {
 		t.Run(r.Method+" "+r.Path, func(t *testing.T) {
 			call := func(key, query string) apitest.Response { return api.Call(r.Method, pathOf(r.Path)+query, key, "") }
 			if r.Takes(auth.ProjectKey) {
-				// Nothing is built here: 404 is the answer behind the check.
+				// Nothing is built here: 404 is the answer after the check.
 				for _, query := range []string{"", "?project=", "?project=default", "?project=default&project=default"} {
 					call(apitest.ProjectKey, query).Want(t, 404, "nothing is served")
 				}
@@ -72,6 +72,8 @@ func TestAManagementKeyCallsAsTheProjectThatItNames(t *testing.T) {
 func TestWhatIsNoRouteIsToldBeforeTheProject(t *testing.T) {
 	api, _ := start(t, httpx.Config{}, nil)
 	api.Call(http.MethodGet, "/api/v1/nothing?project=other", apitest.ProjectKey, "").Want(t, 404, `"code":"not-found"`)
-	api.Call(http.MethodGet, "/api/v1/identities/a/b?project=other", apitest.ProjectKey, "").Want(t, 404, `"code":"not-found"`)
-	api.Call(http.MethodPut, "/api/v1/identities?project=other", apitest.ProjectKey, "").Want(t, 405, `"code":"method-not-allowed"`)
+	api.Call(http.MethodGet, "/api/v1/identities/a/b?project=other", apitest.ProjectKey, "").
+		Want(t, 404, `"code":"not-found"`)
+	api.Call(http.MethodPut, "/api/v1/identities?project=other", apitest.ProjectKey, "").
+		Want(t, 405, `"code":"method-not-allowed"`)
 }

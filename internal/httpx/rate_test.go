@@ -13,9 +13,11 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 )
 
-// TestTheLimitOfEveryRoute calls every route past the limit: only those that are outside of it hear anything else than an empty 429.
+// TestTheLimitOfEveryRoute calls every route past the limit: only those that are outside of it hear
+// anything else than an empty 429.
 func TestTheLimitOfEveryRoute(t *testing.T) {
-	api, _ := start(t, httpx.Config{Limit: func(auth.Principal) (time.Duration, bool) { return 1500 * time.Millisecond, false }}, nil)
+	api, _ := start(t,
+		httpx.Config{Limit: func(auth.Principal) (time.Duration, bool) { return 1500 * time.Millisecond, false }}, nil)
 	var outside []string
 	for _, r := range auth.Routes() {
 		key := apitest.ProjectKey
@@ -35,7 +37,9 @@ func TestTheLimitOfEveryRoute(t *testing.T) {
 	if got := strings.Join(outside, ", "); got != "GET /ingest/:ingestionId, POST /webhooks/:webhookId/:token" {
 		t.Errorf("outside of the limit are %s", got)
 	}
-	for key, status := range map[string]int{"": 401, apitest.UnknownKey: 401, apitest.ArchivedKey: 403, apitest.PreparingKey: 503} {
+	for key, status := range map[string]int{
+		"": 401, apitest.UnknownKey: 401, apitest.ArchivedKey: 403, apitest.PreparingKey: 503,
+	} {
 		api.Call(http.MethodPost, "/api/v1/recall", key, "{}").Want(t, status, `"code"`)
 	}
 	api.Call(http.MethodGet, "/api/v1/nothing", apitest.ProjectKey, "").Want(t, 429)

@@ -1,4 +1,5 @@
-// Package httpx is the edge of every HTTP surface: request ids, the error envelope, bodies, path parameters, credentials, access log and metrics.
+// Package httpx is the edge of every HTTP surface: request ids, the error envelope, bodies, path
+// parameters, credentials, access log and metrics.
 package httpx
 
 import (
@@ -18,18 +19,23 @@ const requestKey = "annals.request"
 
 // request is what the edge knows of a request while it is served.
 type request struct {
+	// api reports that the path is under /api/v1; route is what the request asks for.
+	api          bool
+	route        auth.Route
 	id           uuid.UUID
 	receivedAt   time.Time
 	principal    auth.Principal
 	invalidToken bool
 	// code is the code of the answered fault, "" for a success.
 	code string
-	// timeout is how long the request may take once its body is there; bodies is the allowance that the body is read under.
+	// timeout is how long the request may take once its body is there; bodies is the allowance that
+	// the body is read under.
 	timeout time.Duration
 	bodies  *Bodies
 	// answer is what the answer reserves; it is released when the response is written.
 	answer *allowance.Hold
-	// release gives back the share of the body. It runs when the response is written, since what is decoded lives that long.
+	// release gives back the share of the body. It runs when the response is written, since what is
+	// decoded lives that long.
 	release func()
 }
 

@@ -68,7 +68,8 @@ func exchange(t *testing.T, address, request string) (status int, header http.He
 	return res.StatusCode, res.Header, string(read)
 }
 
-// What cannot be read as HTTP never reaches a handler: net/http answers it with a plain text and closes the connection.
+// What cannot be read as HTTP never reaches a handler: net/http answers it with a plain text and
+// closes the connection.
 func TestServer_RequestsThatAreNotHTTP(t *testing.T) {
 	address := serveRaw(t, nil)
 	key := "Host: x\r\nAuthorization: Bearer " + apitest.ProjectKey + "\r\n"
@@ -104,14 +105,16 @@ func TestServer_OptionsOfTheWhole(t *testing.T) {
 	}
 }
 
-// What a handler writes reaches the client byte by byte, also where a write of the socket begins with what looks like a status line.
+// What a handler writes reaches the client byte by byte, also where a write of the socket begins
+// with what looks like a status line.
 func TestServer_AnswersThatLookLikeStatusLines(t *testing.T) {
 	const line = "HTTP/1.1 417 "
 	const refusal = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
 	long := strings.Repeat(line, 40_000)
 	address := serveRaw(t, func(e *echo.Echo) {
 		e.GET("/text", func(c echo.Context) error { return c.String(http.StatusBadRequest, refusal) })
-		// However the answer is cut into writes, one of the shifts puts the line at the start of each of them.
+		// However the answer is cut into writes, one of the shifts puts the line at the start of each
+		// of them.
 		e.GET("/long/:shift/:length", func(c echo.Context) error {
 			shift, err := strconv.Atoi(c.Param("shift"))
 			if err != nil {

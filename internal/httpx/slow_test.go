@@ -29,7 +29,7 @@ const neighbourKey = "svc_sk_00000000000000000000000000000000000000ff"
 type twoOrganizations struct{ apitest.Keys }
 
 func (k twoOrganizations) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (auth.Holder, bool, error) {
-	if secret.Equal(hash, secret.Hash(neighbourKey)) {
+	if hash == secret.Hash(neighbourKey) {
 		other := apitest.Principal
 		other.OrganizationID = uuid.MustParse("77777777-7777-4777-8777-777777777777")
 		return auth.Holder{Principal: other}, true, nil
@@ -218,7 +218,8 @@ func TestBody_LeastRate(t *testing.T) {
 	}
 }
 
-// Two bodies that are half read and need room that the other holds do not wait for each other without end.
+// Two bodies that are half read and need room that the other holds do not wait for each other
+// without end.
 func TestBody_HalfReadBodies(t *testing.T) {
 	for name, c := range map[string]struct{ total, length int }{
 		"long":  {httpx.BodyBytes, 90 << 20},
@@ -258,7 +259,8 @@ func TestBody_HalfReadBodies(t *testing.T) {
 	}
 }
 
-// A body is weighed by what it becomes: a body of many values takes room that one of the same length does not.
+// A body is weighed by what it becomes: a body of many values takes room that one of the same
+// length does not.
 func TestBody_Weight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bodies := httpx.NewBodies(8 << 20)
@@ -295,7 +297,8 @@ func TestBody_Weight(t *testing.T) {
 	})
 }
 
-// An answer that is read too slowly is broken off; one that is read at the least rate arrives, however long it takes.
+// An answer that is read too slowly is broken off; one that is read at the least rate arrives,
+// however long it takes.
 func TestAnswer_LeastRate(t *testing.T) {
 	const length = 4 << 20
 	for name, c := range map[string]struct {

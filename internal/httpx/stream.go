@@ -10,8 +10,8 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// Stream answers 200 with an object that holds one long list, of which it encodes one item at a time. shell is the object
-// with that list empty, but not nil; name is the JSON name of the list.
+// Stream answers 200 with an object that holds one long list, of which it encodes one item at a
+// time. shell is the object with that list empty, but not nil; name is the JSON name of the list.
 func Stream[T any](c echo.Context, shell any, name string, items []T) error {
 	return StreamSeq(c, shell, name, func(yield func(T, error) bool) {
 		for i := range items {
@@ -22,8 +22,8 @@ func Stream[T any](c echo.Context, shell any, name string, items []T) error {
 	})
 }
 
-// StreamSeq is Stream of items that are read while they are written. If the first item is an error, nothing is written; a later error
-// breaks the response off.
+// StreamSeq is Stream of items that are read while they are written. If the first item is an error,
+// nothing is written; a later error breaks the response off.
 func StreamSeq[T any](c echo.Context, shell any, name string, items iter.Seq2[T, error]) error {
 	whole, err := encode(shell)
 	if err != nil {

@@ -43,7 +43,8 @@ func TestStream_SameAsWhole(t *testing.T) {
 			})
 			whole := api.Call(http.MethodGet, "/api/v1/usage", apitest.ProjectKey, "")
 			streamed := api.Call(http.MethodGet, "/api/v1/audiences", apitest.ProjectKey, "")
-			if whole.Status != 200 || streamed.Status != 200 || streamed.Body != whole.Body || streamed.Header.Get("Content-Type") != whole.Header.Get("Content-Type") {
+			if whole.Status != 200 || streamed.Status != 200 || streamed.Body != whole.Body ||
+				streamed.Header.Get("Content-Type") != whole.Header.Get("Content-Type") {
 				t.Errorf("%d %.200s, want %.200s", streamed.Status, streamed.Body, whole.Body)
 			}
 		})
@@ -59,7 +60,8 @@ func TestStream_ShellWithoutList(t *testing.T) {
 	api.Call(http.MethodGet, "/api/v1/usage", apitest.ProjectKey, "").Want(t, 500)
 }
 
-// An error of the first item is answered as one. An error of a later one breaks the connection, so that no client takes a part for all.
+// An error of the first item is answered as one. An error of a later one breaks the connection, so
+// that no client takes a part for all.
 func TestStreamSeq_Errors(t *testing.T) {
 	for name, c := range map[string]struct {
 		good   int

@@ -44,13 +44,13 @@ type batches struct {
 	limit int
 	// end is where the last batch ended.
 	end int64
-	// held and err were read already and belong behind the last batch.
+	// held and err were already read and belong after the last batch.
 	held *point
 	err  error
 }
 
-// next returns the next batch; io.EOF at the end. Of a line that is no data point it says so, as *LineError, after the
-// batch before it.
+// next returns the next batch, io.EOF at the end. A line that is not a data point is a *LineError, after
+// the batch of the lines before it.
 func (c *batches) next() (*batch, error) {
 	b := &batch{start: c.end}
 	seen := map[string]bool{}

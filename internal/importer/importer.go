@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"github.com/annals-project/annals/internal/client"
@@ -29,10 +30,9 @@ type Import struct {
 	Parallel int
 	// Items bounds a batch; 0 is MaxItems.
 	Items int
-	// Moved is told every time that the acknowledged part of the input grows, from one goroutine; an error ends the run. It may be nil.
+	// Moved is called each time that the acknowledged part of the input grows, from one goroutine. Its
+	// error ends the run. It may be nil.
 	Moved func(State) error
-	// Taken is told of every receipt, from one goroutine. It may be nil.
-	Taken func(client.BatchReceipt)
 }
 
 // Run sends what State has not sent yet, and returns how far it came, with an error or without. Batches that are in
@@ -43,7 +43,9 @@ func (im Import) Run(ctx context.Context) (State, error) {
 		return im.State, err
 	}
 	if l.sum() != im.State.Sum {
-		return im.State, errors.New("the part of the input that was sent has changed since: remove the progress file to send everything again")
+		return im.State, errors.New(
+			"the part of the input that was sent has changed since: remove the progress file to send everything again",
+		)
 	}
 	r := &flight{
 		im:      im,
@@ -101,14 +103,10 @@ func (f *flight) run(ctx context.Context) (State, error) {
 	return f.state, failed
 }
 
-// collides says that a batch in flight carries one of the ids: the order of an id's revisions must stay.
+// collides reports whether a batch in flight has one of the ids: the revisions of an id keep their
+// order.
 func (f *flight) collides(b *batch) bool {
-	for _, id := range b.ids {
-		if f.busy[id] > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b.ids, func(id string) bool { return f.busy[id] > 0 })
 }
 
 func (f *flight) start(ctx context.Context, b *batch) {
@@ -124,7 +122,7 @@ func (f *flight) start(ctx context.Context, b *batch) {
 	}()
 }
 
-// land takes the outcome of a batch and moves the acknowledged part forward as far as it goes without a gap.
+// land records the outcome of a batch and extends the acknowledged part up to the first gap.
 func (f *flight) land(s *sent) error {
 	f.flying--
 	for _, id := range s.ids {
@@ -136,10 +134,8 @@ func (f *flight) land(s *sent) error {
 		return s.explain()
 	}
 	if f.state.ProjectID != 0 && s.receipt.ProjectID != f.state.ProjectID {
-		return errors.New("the key opens another project than the one that this import began with: remove the progress file to send everything to it")
-	}
-	if f.im.Taken != nil {
-		f.im.Taken(s.receipt)
+		return errors.New("the key belongs to another project than the one of this import: " +
+			"remove the progress file to send everything to the other project")
 	}
 	f.done[s.number] = s
 	moved := false

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/client"
 )
 
@@ -70,7 +71,9 @@ func (s *server) IngestBatch(ctx context.Context, items []json.RawMessage, key s
 		s.keys = map[string]client.BatchReceipt{}
 	}
 	s.taken = append(s.taken, contents...)
-	receipt := client.BatchReceipt{ProjectID: 1, IngestionID: fmt.Sprintf("send-%d", len(s.keys)), Items: make([]client.ItemReceipt, len(items))}
+	receipt := client.BatchReceipt{
+		ProjectID: 1, IngestionID: fmt.Sprintf("send-%d", len(s.keys)), Items: make([]client.ItemReceipt, len(items)),
+	}
 	s.keys[key] = receipt
 	return receipt, nil
 }
@@ -98,7 +101,9 @@ func TestEverythingIsSentOnceInFewBatches(t *testing.T) {
 		points = append(points, fmt.Sprintf("content %d", i))
 	}
 	s := &server{}
-	state, err := Import{To: s, In: strings.NewReader(input(points...)), State: NewState("s"), Parallel: 1}.Run(t.Context())
+	state, err := Import{
+		To: s, In: strings.NewReader(input(points...)), State: NewState("s"), Parallel: 1,
+	}.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +125,8 @@ func TestSeveralAreInFlightAndOneIdStaysInOrder(t *testing.T) {
 			return time.Second
 		}}
 		in := input("x=x1", "a", "b", "c", "x=x2", "d", "x=x3")
-		if _, err := (Import{To: s, In: strings.NewReader(in), State: NewState("s"), Parallel: 3, Items: 1}).Run(t.Context()); err != nil {
+		im := Import{To: s, In: strings.NewReader(in), State: NewState("s"), Parallel: 3, Items: 1}
+		if _, err := im.Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		var xs []string
@@ -156,7 +162,9 @@ func TestARepeatedIdBeginsANewBatch(t *testing.T) {
 func TestABatchEndsBeforeItIsTooLarge(t *testing.T) {
 	big := strings.Repeat("x", 3<<20)
 	s := &server{}
-	state, err := Import{To: s, In: strings.NewReader(input("1"+big, "2"+big, "3"+big, strings.Repeat("y", 9<<20))), State: NewState("s")}.Run(t.Context())
+	state, err := Import{
+		To: s, In: strings.NewReader(input("1"+big, "2"+big, "3"+big, strings.Repeat("y", 9<<20))), State: NewState("s"),
+	}.Run(t.Context())
 	if err != nil || state.Batches != 3 {
 		t.Fatalf("%d batches, %v: want 2 + 1 + 1 items", state.Batches, err)
 	}
@@ -183,7 +191,9 @@ func TestGoingOnAfterAStopSendsNothingTwice(t *testing.T) {
 				return nil
 			}
 			var err error
-			state, err = Import{To: s, In: strings.NewReader(input(points...)), State: state, Parallel: parallel, Items: items}.Run(context.Background())
+			state, err = Import{
+				To: s, In: strings.NewReader(input(points...)), State: state, Parallel: parallel, Items: items,
+			}.Run(context.Background())
 			if err == nil {
 				break
 			}
@@ -192,7 +202,7 @@ func TestGoingOnAfterAStopSendsNothingTwice(t *testing.T) {
 			}
 		}
 		if len(s.taken) != len(points) || state.Points != len(points) {
-			t.Fatalf("took %d of %d points, state says %d", len(s.taken), len(points), state.Points)
+			t.Fatalf("took %d of %d points, state has %d", len(s.taken), len(points), state.Points)
 		}
 		last := map[string]string{}
 		for _, p := range points {
@@ -218,7 +228,9 @@ func TestAStoppedImportKeepsWhatCameBack(t *testing.T) {
 		s := &server{delay: func(content string) time.Duration { return time.Duration(len(content)) * time.Second }}
 		ctx, cancel := context.WithTimeout(t.Context(), 4500*time.Millisecond)
 		defer cancel()
-		state, err := Import{To: s, In: strings.NewReader(input("1", "22", "333", "4444")), State: NewState("s"), Parallel: 1, Items: 1}.Run(ctx)
+		state, err := Import{
+			To: s, In: strings.NewReader(input("1", "22", "333", "4444")), State: NewState("s"), Parallel: 1, Items: 1,
+		}.Run(ctx)
 		if !errors.Is(err, context.DeadlineExceeded) || state.Points != 2 {
 			t.Fatalf("got %+v, %v", state, err)
 		}
@@ -237,10 +249,10 @@ func TestLinesThatAreNoDataPointAreNamed(t *testing.T) {
 		"only white space": {`{"content":" \n"}`, "line 1: has no content"},
 		"empty id":         {`{"content":"a","id":""}`, "line 1: has an empty id"},
 		"not UTF-8":        {"{\"content\":\"\xff\"}", "line 1: is not UTF-8"},
-		"too much content": {input(strings.Repeat("x", MaxContent+1)), "line 1: has more than 16 MiB"},
+		"too much content": {input(strings.Repeat("x", limit.ContentBytes+1)), "line 1: has more than 16 MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Check(strings.NewReader(c.in), nil)
+			_, err := Check(strings.NewReader(c.in))
 			if bad, ok := errors.AsType[*LineError](err); !ok || !strings.HasPrefix(bad.Error(), c.says) {
 				t.Fatalf("got %v, want %s", err, c.says)
 			}
@@ -250,7 +262,9 @@ func TestLinesThatAreNoDataPointAreNamed(t *testing.T) {
 
 func TestWhatStandsBeforeABadLineIsSent(t *testing.T) {
 	s := &server{}
-	state, err := Import{To: s, In: strings.NewReader(input("a", "b") + "nonsense\n" + input("c")), State: NewState("s")}.Run(t.Context())
+	state, err := Import{
+		To: s, In: strings.NewReader(input("a", "b") + "nonsense\n" + input("c")), State: NewState("s"),
+	}.Run(t.Context())
 	if bad, ok := errors.AsType[*LineError](err); !ok || bad.Line != 3 {
 		t.Fatalf("got %v", err)
 	}
@@ -260,7 +274,7 @@ func TestWhatStandsBeforeABadLineIsSent(t *testing.T) {
 }
 
 func TestCheckCountsAndPassesOverBlankLinesAndAByteOrderMark(t *testing.T) {
-	got, err := Check(strings.NewReader("\xef\xbb\xbf"+`{"content":"a"}`+"\r\n\r\n"+`{"content":"b"}`), nil)
+	got, err := Check(strings.NewReader("\xef\xbb\xbf" + `{"content":"a"}` + "\r\n\r\n" + `{"content":"b"}`))
 	if err != nil || got.Points != 2 {
 		t.Fatalf("got %+v, %v", got, err)
 	}
@@ -328,7 +342,7 @@ func TestStateOutlivesTheProcess(t *testing.T) {
 		t.Error(diff)
 	}
 	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("leftovers: %v, %v", left, err)
 	}
 	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,5 @@
-// Package importer sends a file of data points, one JSON object a line, in batches: several in flight, in order for each source id, and able to go on after a stop.
+// Package importer sends a file of data points, one JSON object a line, in batches: several in
+// flight, in order for each source id, and able to go on after a stop.
 package importer
 
 import (
@@ -14,14 +15,12 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/client"
 )
 
 // MaxLine is the longest line that is read: 16 MiB of content with every byte escaped, and some metadata.
 const MaxLine = 104 << 20
-
-// MaxContent is the most bytes of content that a data point may have.
-const MaxContent = 16 << 20
 
 // LineError is a line that is no data point.
 type LineError struct {
@@ -40,7 +39,7 @@ type point struct {
 	id string
 	// raw is the object as written.
 	raw json.RawMessage
-	// end is the offset in the input behind the line, and sum the SHA-256 of all before it.
+	// end is the offset after the line, and sum the SHA-256 of the input up to it.
 	end int64
 	sum string
 }
@@ -119,8 +118,8 @@ func (l *lines) skip(offset int64) error {
 	return nil
 }
 
-// check says whether a line is a data point and which source id it has. The server checks again; this finds
-// the line while its number is known.
+// check returns the source id of a line, or why the line is not a data point. The server checks again;
+// here the number of the line is known.
 func check(line []byte) (id string, err error) {
 	if !utf8.Valid(line) {
 		return "", errors.New("is not UTF-8")
@@ -146,8 +145,8 @@ func check(line []byte) (id string, err error) {
 	switch {
 	case p.Content == nil || strings.TrimSpace(*p.Content) == "":
 		return "", errors.New("has no content")
-	case len(*p.Content) > MaxContent:
-		return "", fmt.Errorf("has more than %d MiB of content", MaxContent>>20)
+	case len(*p.Content) > limit.ContentBytes:
+		return "", fmt.Errorf("has more than %d MiB of content", limit.ContentBytes>>20)
 	case p.ID != nil && *p.ID != "":
 		return *p.ID, nil
 	case p.ID != nil:
@@ -157,7 +156,7 @@ func check(line []byte) (id string, err error) {
 	}
 }
 
-// DefaultID is the source id of a data point that is sent without one.
+// DefaultID returns the source id of a data point that is sent without one.
 func DefaultID(content string) string {
 	sum := sha256.Sum256([]byte(content))
 	return hex.EncodeToString(sum[:])
@@ -174,27 +173,22 @@ func Line(p client.DataPoint) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Count is what a check of an input found.
+// Count is the size of an input: data points and bytes.
 type Count struct {
 	Points int
 	Bytes  int64
 }
 
-// Check reads a whole input and finds the first line that is no data point, as *LineError. seen is told the bytes read so far; it may be nil.
-func Check(in io.Reader, seen func(bytes int64)) (Count, error) {
+// Check reads an input to its end. The first line that is not a data point is a *LineError.
+func Check(in io.Reader) (Count, error) {
 	l := newLines(in)
-	var n int
-	for {
-		p, err := l.next()
+	for n := 0; ; n++ {
+		_, err := l.next()
 		if errors.Is(err, io.EOF) {
 			return Count{n, l.offset}, nil
 		}
 		if err != nil {
 			return Count{}, err
-		}
-		n++
-		if seen != nil && n%1000 == 0 {
-			seen(p.end)
 		}
 	}
 }

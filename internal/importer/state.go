@@ -8,25 +8,26 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+
+	"github.com/annals-project/annals/internal/fsx"
 )
 
-// State says how far an import has come. It is written beside the input after each batch.
+// State is the progress of an import. It is written next to the input after each batch.
 type State struct {
 	Version int `json:"version"`
-	// ImportID makes the idempotency keys of this import its own.
+	// ImportID makes the idempotency keys of this import unique.
 	ImportID string `json:"importId"`
-	// Server is the address that the batches went to, and ProjectID the project that took them; 0 before the first.
+	// Server is the address that received the batches, and ProjectID their project, 0 before the first.
 	Server    string `json:"server"`
 	ProjectID int64  `json:"projectId"`
-	// Offset is where the part of the input ends that was acknowledged without a gap, and Sum its SHA-256.
+	// Offset is the end of the part of the input that was acknowledged without a gap, Sum its SHA-256.
 	Offset int64  `json:"offset"`
 	Sum    string `json:"sha256"`
-	// Points counts the data points before Offset, Unchanged those that the server knew already.
+	// Points counts the data points before Offset, Unchanged those that the server already had.
 	Points    int `json:"points"`
 	Unchanged int `json:"unchanged"`
 	Batches   int `json:"batches"`
-	// LastIngestion is the id of a send of this import; it serves to ask how far the project is.
+	// LastIngestion is the id of a send of this import, whose status shows the progress of the project.
 	LastIngestion string `json:"lastIngestion"`
 }
 
@@ -39,7 +40,7 @@ func NewState(server string) State {
 
 func emptySum() string { return newLines(bytes.NewReader(nil)).sum() }
 
-// LoadState reads a progress file; ok is false where there is none.
+// LoadState reads a progress file. ok is false without one.
 func LoadState(path string) (state State, ok bool, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -49,31 +50,16 @@ func LoadState(path string) (state State, ok bool, err error) {
 		return State{}, false, fmt.Errorf("read progress file: %w", err)
 	}
 	if err := json.Unmarshal(text, &state); err != nil || state.Version != stateVersion || state.ImportID == "" {
-		return State{}, false, fmt.Errorf("%s is no progress file of an import: remove it to send everything again", path)
+		return State{}, false, fmt.Errorf("%s is not a progress file of an import: remove it to send everything again", path)
 	}
 	return state, true, nil
 }
 
-// Save writes a progress file so that a reader sees the whole of it or of the one before, whatever happens.
+// Save writes a progress file atomically.
 func (s State) Save(path string) error {
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode progress: %w", err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("write progress file: %w", err)
-	}
-	_, err = f.Write(append(text, '\n'))
-	if s.Batches == 0 {
-		err = errors.Join(err, f.Sync()) // the id of the import must outlive what is sent under it
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write progress file: %w", err), os.Remove(f.Name()))
-	}
-	return nil
+	return fsx.WriteFile(path, append(text, '\n'))
 }

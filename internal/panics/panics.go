@@ -1,4 +1,5 @@
-// Package panics turns a panic of one call, item or page into an error of it, so that the process goes on.
+// Package panics turns the panic of one call, item or page into its error, so that the process
+// continues.
 package panics
 
 import (
@@ -10,7 +11,8 @@ import (
 	"runtime/debug"
 )
 
-// Error is a recovered panic. Its text names the value only: the stack goes to the log, never to a client.
+// Error is a recovered panic. Its text contains the value only: the stack is logged and never sent to
+// a client.
 type Error struct {
 	Value any
 	Stack []byte
@@ -26,7 +28,7 @@ func (e *Error) Unwrap() error {
 }
 
 // Recover is deferred directly by a function with a named error result. It sets that error to an *Error and logs the
-// stack with msg and args. It panics again with http.ErrAbortHandler, which net/http expects to see.
+// stack with msg and args. It re-panics with http.ErrAbortHandler, which net/http handles.
 func Recover(ctx context.Context, logger *slog.Logger, err *error, msg string, args ...any) {
 	v := recover()
 	if v == nil {
@@ -36,7 +38,8 @@ func Recover(ctx context.Context, logger *slog.Logger, err *error, msg string, a
 		panic(v)
 	}
 	p := &Error{Value: v, Stack: debug.Stack()}
-	logger.ErrorContext(ctx, msg, append(args, "panic", fmt.Sprint(v), "stack", string(p.Stack))...) //nolint:sloglint // the caller's message is constant
+	args = append(args, "panic", fmt.Sprint(v), "stack", string(p.Stack))
+	logger.ErrorContext(ctx, msg, args...) //nolint:sloglint // the caller's message is constant
 	*err = errors.Join(*err, p)
 }
 

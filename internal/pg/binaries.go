@@ -3,74 +3,102 @@ package pg
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// oldest is the oldest major version that the projections' SQL runs on.
-const oldest = 14
+// oldestMajor is the oldest major version that the projections' SQL runs on.
+const oldestMajor = 14
 
 // installation is a folder with the programs of one Postgres.
 type installation struct {
 	dir     string
-	version string // as it says, "15.14"
+	version string // for example "15.14"
 	major   int
 }
 
 func (i installation) program(name string) string { return filepath.Join(i.dir, name) }
 
-// binaries finds the programs for a database folder of a major version, 0 for a new one: the machine's, else fetched ones. Whatever is
-// run for it runs as the server's user.
-func (s *Server) binaries(ctx context.Context, major int, dataDir, home string, who identity) (installation, error) {
+// binaries finds the programs for a database folder of a major version, 0 for a new folder: those of
+// the machine, else fetched ones. It runs programs as the server's user only.
+func (s *Server) binaries(ctx context.Context, major int, dataDir, home string, user osUser) (installation, error) {
 	dirs := s.cfg.searchPath
 	if dirs == nil {
 		dirs = machineFolders()
 	}
-	fits := func(i installation) bool { return i.major == major || major == 0 && i.major >= oldest }
-	found := installations(ctx, who, dirs)
+	fits := func(i installation) bool { return i.major == major || major == 0 && i.major >= oldestMajor }
+	found := installations(ctx, user, dirs)
 	if n := slices.IndexFunc(found, fits); n >= 0 {
 		return found[n], nil
 	}
-	cache, err := s.cacheFolder(ctx, dataDir, home, who)
+	if major == 0 && !hasLoader(s.cfg.loaders) {
+		return installation{}, errors.New("the private Postgres cannot run on this system, which has no C library, " +
+			"like an image from scratch: name a server with ANNALS_POSTGRES, such as postgres://user@host/annals")
+	}
+	cache, err := s.cacheFolder(ctx, dataDir, home, user)
 	if err == nil {
-		cached := installations(ctx, who, cachedFolders(cache))
+		cached := installations(ctx, user, cachedFolders(cache))
 		if n := slices.IndexFunc(cached, fits); n >= 0 {
 			return cached[n], nil
 		}
-		s.log.InfoContext(ctx, "fetching postgres, since this machine has none that fits", "major", major)
+		s.logger.InfoContext(ctx, "fetch postgres: this machine has no suitable version", "major", major)
 		var fetched installation
-		if fetched, err = s.fetched(ctx, cache, major, who); err == nil {
+		if fetched, err = s.fetchPrograms(ctx, cache, major, user); err == nil {
 			return fetched, nil
 		}
 		found = append(found, cached...)
 	}
 	if major == 0 {
-		return installation{}, fmt.Errorf("no Postgres %d or newer on this machine (looked on PATH and in /usr/lib/postgresql), and none could be fetched: install one, or name a server: %w", oldest, err)
+		return installation{}, fmt.Errorf("no Postgres %d or newer on this machine (searched PATH and /usr/lib/postgresql), "+
+			"and none could be fetched: install one, or name a server: %w", oldestMajor, err)
 	}
 	var have []string
 	for _, i := range found {
 		have = append(have, i.version)
 	}
-	return installation{}, fmt.Errorf("%s was made by Postgres %d, this machine has %s: install Postgres %d, or move the folder away to have it built anew from the log (fetching it failed: %w)",
+	return installation{}, fmt.Errorf("%s was made by Postgres %d, this machine has %s: install Postgres %d, "+
+		"or move the folder away to build it again from the log (fetch failed: %w)",
 		home, major, cmp.Or(strings.Join(have, ", "), "none"), major, err)
 }
 
-// fetched fetches the programs of a major version and asks them for it.
-func (s *Server) fetched(ctx context.Context, cache string, major int, who identity) (installation, error) {
+// loaders are the programs of the C libraries that start Postgres on Linux, by architecture: without
+// one of them no Postgres runs, fetched or not.
+var loaders = map[string][]string{
+	"amd64": {"/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1"},
+	"arm64": {"/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-aarch64.so.1"},
+}
+
+// hasLoader reports whether one of the files exists; of nil, those of this machine. It reports true for
+// a system whose loaders are not known.
+func hasLoader(files []string) bool {
+	if files == nil && runtime.GOOS == "linux" {
+		files = loaders[runtime.GOARCH]
+	}
+	return len(files) == 0 || slices.ContainsFunc(files, func(file string) bool {
+		_, err := os.Stat(file)
+		return err == nil
+	})
+}
+
+// fetchPrograms fetches the programs of a major version and runs them to read their version.
+func (s *Server) fetchPrograms(ctx context.Context, cache string, major int, user osUser) (installation, error) {
 	folder, err := s.fetch(ctx, cache, major)
 	if err != nil {
 		return installation{}, err
 	}
-	return inspect(ctx, who, folder)
+	return inspect(ctx, user, folder)
 }
 
-// machineFolders are the folders that may hold Postgres on this machine; some do not exist.
+// machineFolders returns the folders that may contain Postgres on this machine; some do not exist.
 func machineFolders() []string {
 	var dirs []string
 	for _, name := range []string{"postgres", "initdb", "pg_ctl"} {
@@ -78,25 +106,26 @@ func machineFolders() []string {
 		if err != nil {
 			continue
 		}
-		// A link on PATH leads to the folder that has the other programs too.
+		// Resolve links, since the other programs are next to the target.
 		if real, err := filepath.EvalSymlinks(path); err == nil {
 			path = real
 		}
 		dirs = append(dirs, filepath.Dir(path))
 	}
 	for _, pattern := range []string{
-		"/usr/lib/postgresql/*/bin", "/usr/lib/postgresql*/bin", "/usr/pgsql-*/bin", "/usr/libexec/postgresql*", "/usr/local/pgsql/bin",
-		"/opt/homebrew/opt/postgresql@*/bin", "/usr/local/opt/postgresql@*/bin", "/Applications/Postgres.app/Contents/Versions/*/bin",
+		"/usr/lib/postgresql/*/bin", "/usr/lib/postgresql*/bin", "/usr/pgsql-*/bin", "/usr/libexec/postgresql*",
+		"/usr/local/pgsql/bin", "/opt/homebrew/opt/postgresql@*/bin", "/usr/local/opt/postgresql@*/bin",
+		"/Applications/Postgres.app/Contents/Versions/*/bin",
 	} {
-		// The patterns are constant and right, which is all that Glob could complain of.
+		// Glob fails only on a malformed pattern, and these are constant.
 		matches, _ := filepath.Glob(pattern)
 		dirs = append(dirs, matches...)
 	}
 	return dirs
 }
 
-// installations asks each folder for its version, and returns those that can answer, newest first.
-func installations(ctx context.Context, who identity, dirs []string) []installation {
+// installations inspects folders and returns those with a working Postgres, newest first.
+func installations(ctx context.Context, user osUser, dirs []string) []installation {
 	var found []installation
 	seen := map[string]bool{}
 	for _, dir := range dirs {
@@ -107,7 +136,7 @@ func installations(ctx context.Context, who identity, dirs []string) []installat
 			continue
 		}
 		seen[dir] = true
-		if i, err := inspect(ctx, who, dir); err == nil {
+		if i, err := inspect(ctx, user, dir); err == nil {
 			found = append(found, i)
 		}
 	}
@@ -117,8 +146,9 @@ func installations(ctx context.Context, who identity, dirs []string) []installat
 
 var versionPattern = regexp.MustCompile(`\(PostgreSQL\) ((\d+)\S*)`)
 
-// inspect asks the programs of a folder for their version, as the server's user. A folder without both programs is an error.
-func inspect(ctx context.Context, who identity, dir string) (installation, error) {
+// inspect reads the version of the programs in a folder, as the server's user. It fails if one of
+// the two programs is missing.
+func inspect(ctx context.Context, user osUser, dir string) (installation, error) {
 	i := installation{dir: dir}
 	if _, err := exec.LookPath(i.program("initdb")); err != nil {
 		return i, fmt.Errorf("inspect %s: %w", dir, err)
@@ -126,7 +156,7 @@ func inspect(ctx context.Context, who identity, dir string) (installation, error
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, i.program("postgres"), "--version")
-	who.becomes(cmd)
+	user.runAs(cmd)
 	out, err := cmd.Output()
 	if err != nil {
 		return i, fmt.Errorf("inspect %s: %w", dir, err)

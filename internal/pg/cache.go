@@ -10,29 +10,32 @@ import (
 	"syscall"
 )
 
-// cacheFolder is where fetched programs are. For root nobody else can change what is in it, or put another folder in its place: it
-// is in the data folder or, where the server's user cannot enter that or others can write to it, below /var/lib.
-func (s *Server) cacheFolder(ctx context.Context, dataDir, home string, who identity) (string, error) {
+// cacheFolder returns the folder of fetched programs. If annals runs as root, only root can change or
+// replace it: it is in the data folder, or below /var/lib if the server's user cannot read the data
+// folder or other users can write to it.
+func (s *Server) cacheFolder(ctx context.Context, dataDir, home string, user osUser) (string, error) {
 	if os.Geteuid() != 0 {
 		cache := filepath.Join(home, "cache")
 		return cache, os.MkdirAll(cache, 0o755)
 	}
-	base := s.cfg.elsewhere
+	base := s.cfg.fallbackBase
 	if base == "" {
 		base = "/var/lib"
 	}
 	var errs []error
-	for _, folder := range []string{filepath.Join(dataDir, "postgres-programs"), filepath.Join(base, "annals-postgres-programs")} {
+	for _, folder := range []string{
+		filepath.Join(dataDir, "postgres-programs"), filepath.Join(base, "annals-postgres-programs"),
+	} {
 		err := makeCache(folder)
 		if err == nil {
-			err = who.enters(ctx, folder)
+			err = user.canRead(ctx, folder)
 		}
 		if err == nil {
 			return folder, nil
 		}
 		errs = append(errs, err)
 	}
-	return "", fmt.Errorf("no folder for fetched binaries: %w", errors.Join(errs...))
+	return "", fmt.Errorf("no folder for fetched programs: %w", errors.Join(errs...))
 }
 
 // makeCache makes a folder that only root can change.
@@ -49,15 +52,15 @@ func makeCache(folder string) error {
 			break
 		}
 	}
-	// A folder that is there may be narrower than the mask asks for, so its mode is not changed.
+	// Keep the mode of an existing folder: it may be stricter.
 	if err := os.Mkdir(folder, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return onlyRootChanges(folder, false)
 }
 
-// onlyRootChanges is an error for a folder that belongs to another user, or that others may write to. In a sticky one nobody else
-// replaces what is root's.
+// onlyRootChanges fails if a folder belongs to another user or other users can write to it. If sticky
+// is set, a folder with the sticky bit passes: other users cannot replace root's entries in it.
 func onlyRootChanges(dir string, sticky bool) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -66,11 +69,11 @@ func onlyRootChanges(dir string, sticky bool) error {
 	stat, known := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.IsDir():
-		return fmt.Errorf("%s is no folder", dir)
+		return fmt.Errorf("%s is not a folder", dir)
 	case !known || stat.Uid != 0:
 		return fmt.Errorf("%s does not belong to root", dir)
 	case info.Mode().Perm()&0o022 != 0 && (!sticky || info.Mode()&fs.ModeSticky == 0):
-		return fmt.Errorf("others than root may write to %s", dir)
+		return fmt.Errorf("users other than root can write to %s", dir)
 	}
 	return nil
 }

@@ -1,7 +1,8 @@
 package pg
 
-// checksums are the SHA-256 of the compressed archives of programs that may be fetched, by platform and version. What is not here was never published:
-// Postgres 14 and 15 for arm64, and any for Alpine on arm64.
+// checksums are the SHA-256 of the compressed archives that may be fetched, by platform and version.
+// Those that are missing were never published: Postgres 14 and 15 for arm64, and all versions for
+// Alpine on arm64.
 var checksums = map[string]map[string]string{
 	"darwin-amd64": {
 		"14.18.0": "0c7119d45e4c64b97751a8a913f4be8d4395f5b319384d5577b77641f8d54e9c",

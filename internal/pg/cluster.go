@@ -13,20 +13,22 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/annals-project/annals/eventstore/backoff"
 )
 
 // cluster is a database folder with its settings and its user.
 type cluster struct {
 	home        string
-	who         identity
+	user        osUser
 	settings    map[string]string
-	log         *slog.Logger
+	logger      *slog.Logger
 	deathSignal bool
 }
 
 func (c cluster) data() string { return filepath.Join(c.home, "data") }
 
-// major is the major version that made the folder, 0 where it is not made yet.
+// major returns the major version that made the folder, 0 if it does not exist yet.
 func (c cluster) major() (int, error) {
 	text, err := os.ReadFile(filepath.Join(c.data(), "PG_VERSION"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -42,25 +44,28 @@ func (c cluster) major() (int, error) {
 	return major, nil
 }
 
-// init makes the folder beside its place and moves it there when it is whole.
+// init creates the database folder under another name and renames it once it is complete, so that a
+// crash leaves no partial folder.
 func (c cluster) init(ctx context.Context, bin installation) error {
 	fresh := c.data() + ".new"
 	if err := os.RemoveAll(fresh); err != nil {
-		return fmt.Errorf("initialise database folder: %w", err)
+		return fmt.Errorf("initialize database folder: %w", err)
 	}
-	// Order is by bytes, so that it is the same on every machine. Who reaches the socket's folder is the one user there is.
-	cmd := exec.Command(bin.program("initdb"), "-D", fresh, "--username="+role, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
+	// --no-locale sorts by bytes, so that the order is the same on every machine. Trust is safe: only
+	// the server's user and root can reach the socket.
+	cmd := exec.Command(bin.program("initdb"), "-D", fresh, "--username="+role, "--auth=trust",
+		"--encoding=UTF8", "--no-locale", "--no-sync")
 	cmd.Dir, cmd.Env = c.home, environment()
-	if err := run(ctx, cmd, c.who, slog.New(slog.DiscardHandler)); err != nil {
-		return fmt.Errorf("initialise database folder: %w", err)
+	if err := run(ctx, cmd, c.user, slog.New(slog.DiscardHandler)); err != nil {
+		return fmt.Errorf("initialize database folder: %w", err)
 	}
 	if c.settings["fsync"] != "off" {
 		if err := syncTree(ctx, fresh); err != nil {
-			return fmt.Errorf("initialise database folder: %w", err)
+			return fmt.Errorf("initialize database folder: %w", err)
 		}
 	}
 	if err := os.Rename(fresh, c.data()); err != nil {
-		return fmt.Errorf("initialise database folder: %w", err)
+		return fmt.Errorf("initialize database folder: %w", err)
 	}
 	return syncPath(c.home)
 }
@@ -76,14 +81,14 @@ func (c cluster) run(ctx context.Context, bin installation, socket string) (*pro
 	}
 	cmd := exec.Command(bin.program("postgres"), args...)
 	cmd.Dir, cmd.Env = c.data(), environment()
-	return startProcess(cmd, c.who, c.deathSignal, c.log)
+	return startProcess(cmd, c.user, c.deathSignal, c.logger)
 }
 
-// inherited are the variables that Postgres' programs get of ours: none that holds a key, nor one that leads them elsewhere (PG…) or
-// makes them speak another language (LANG, LC_…).
+// inherited are the environment variables that Postgres' programs receive. The others may contain
+// keys, redirect the programs (PG…) or change the language of their messages (LANG, LC_…).
 var inherited = []string{"PATH", "HOME", "TZ", "TMPDIR"}
 
-// environment is that of every program that is run for Postgres.
+// environment returns the environment of every program that is run for Postgres.
 func environment() []string {
 	variables := []string{}
 	for _, name := range inherited {
@@ -94,8 +99,9 @@ func environment() []string {
 	return variables
 }
 
-// stopOrphan stops a server that an annals which was killed has left on the folder, or that is still on its way down, and
-// removes its socket. The caller holds the lock of the folder, so whatever runs there has lost its parent.
+// stopOrphan stops a server that a killed annals left running on the folder, or that is still shutting
+// down, and removes its socket. The caller holds the lock of the folder, so a server that runs there
+// has lost its parent.
 func (c cluster) stopOrphan(ctx context.Context) error {
 	text, err := os.ReadFile(filepath.Join(c.data(), "postmaster.pid"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -108,19 +114,21 @@ func (c cluster) stopOrphan(ctx context.Context) error {
 	lines := strings.Split(string(text), "\n")
 	pid, err := strconv.Atoi(strings.TrimSpace(lines[0]))
 	if err != nil || pid <= 1 {
-		return nil // a file cut off by a crash; the server tells by itself whether its folder is in use
+		return nil // a crash truncated the file; a new server checks by itself whether the folder is in use
 	}
 	for _, ask := range []struct {
 		signal syscall.Signal
 		limit  time.Duration
-	}{{syscall.SIGINT, 10 * time.Second}, {syscall.SIGQUIT, 5 * time.Second}, {syscall.SIGKILL, 5 * time.Second}} {
+	}{
+		{syscall.SIGINT, 10 * time.Second}, {syscall.SIGQUIT, 5 * time.Second}, {syscall.SIGKILL, 5 * time.Second},
+	} {
 		gone, err := c.stopPID(ctx, pid, ask.signal, ask.limit)
 		if err != nil {
 			return fmt.Errorf("orphaned server: %w", err)
 		}
 		if gone {
 			if len(lines) > 4 {
-				return removeLeft(lines[4])
+				return removeOrphanedSocket(lines[4])
 			}
 			return nil
 		}
@@ -128,23 +136,25 @@ func (c cluster) stopOrphan(ctx context.Context) error {
 	return fmt.Errorf("orphaned server: process %d on %s does not end", pid, c.data())
 }
 
-// stopPID signals the server with a process id and waits until it is gone, or the limit is over.
-func (c cluster) stopPID(ctx context.Context, pid int, signal syscall.Signal, limit time.Duration) (gone bool, err error) {
+// stopPID signals the server with a process id and waits until it has ended, at most until the limit.
+func (c cluster) stopPID(
+	ctx context.Context, pid int, signal syscall.Signal, limit time.Duration,
+) (gone bool, err error) {
 	running, err := isServerOf(pid, c.data())
 	if err != nil || !running {
 		return !running, err
 	}
-	c.log.WarnContext(ctx, "stopping a server that an earlier process left", "pid", pid, "signal", signal.String())
+	c.logger.WarnContext(ctx, "stop postgres left by an earlier process", "pid", pid, "signal", signal.String())
 	if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return false, fmt.Errorf("signal process %d: %w", pid, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for wait := newBackoff(5*time.Millisecond, 100*time.Millisecond); ; {
+	for wait := (backoff.Backoff{First: 5 * time.Millisecond, Longest: 100 * time.Millisecond}); ; {
 		if running, err = isServerOf(pid, c.data()); err != nil || !running {
 			return !running, err
 		}
-		if !wait.sleep(ctx) {
+		if wait.Wait(ctx) != nil {
 			return false, nil
 		}
 	}

@@ -23,7 +23,8 @@ import (
 	"github.com/annals-project/annals/internal/panics"
 )
 
-// fetchable is the version that is fetched of each major one; the newest is taken for a new database folder.
+// fetchable maps each major version to the version that is fetched. A new database folder uses the
+// newest.
 var fetchable = map[int]embeddedpostgres.PostgresVersion{
 	14: embeddedpostgres.V14,
 	15: embeddedpostgres.V15,
@@ -39,7 +40,7 @@ const (
 	maxProgramFiles = 10_000
 )
 
-// cachedFolders are the folders of the versions that were fetched before.
+// cachedFolders returns the folders of the versions that may have been fetched before.
 func cachedFolders(cache string) []string {
 	var dirs []string
 	for major := range fetchable {
@@ -48,7 +49,7 @@ func cachedFolders(cache string) []string {
 	return dirs
 }
 
-// platform is the name under which archives for this machine are published.
+// platform returns the name under which archives for this machine are published.
 func platform() string {
 	arch := runtime.GOARCH
 	if arch == "arm64" {
@@ -61,18 +62,18 @@ func platform() string {
 	return name
 }
 
-// fetch downloads the programs of a major version, 0 for the newest, into the cache, and returns their folder. Nothing of an archive
-// is unpacked that is not the pinned one, and nothing is run.
+// fetch downloads the programs of a major version, 0 for the newest, into the cache, and returns their
+// folder. It checks the archive against the pinned checksum before it unpacks it, and runs nothing.
 func (s *Server) fetch(ctx context.Context, cache string, major int) (folder string, err error) {
 	major = cmp.Or(major, newestFetchable)
 	version, known := fetchable[major]
 	if !known {
-		return "", fmt.Errorf("there is no Postgres %d to fetch", major)
+		return "", fmt.Errorf("postgres %d cannot be fetched: unknown version", major)
 	}
 	on := platform()
 	want := cmp.Or(s.cfg.checksum, checksums[on][string(version)])
 	if want == "" {
-		return "", fmt.Errorf("there is no Postgres %s for %s to fetch", version, on)
+		return "", fmt.Errorf("postgres %s cannot be fetched: not published for %s", version, on)
 	}
 	work, err := os.MkdirTemp(cache, "fetch-")
 	if err != nil {
@@ -83,8 +84,8 @@ func (s *Server) fetch(ctx context.Context, cache string, major int) (folder str
 		select {
 		case <-ended:
 			err = errors.Join(err, os.RemoveAll(work))
-		default: // the download ends by itself, and its folder is removed then
-			panics.Go(context.WithoutCancel(ctx), s.log, "removal of a download panicked", func() {
+		default: // the download cannot be stopped: remove its folder once it ends
+			panics.Go(context.WithoutCancel(ctx), s.logger, "removal of a download panicked", func() {
 				<-ended
 				_ = os.RemoveAll(work)
 			})
@@ -94,7 +95,7 @@ func (s *Server) fetch(ctx context.Context, cache string, major int) (folder str
 		return "", fmt.Errorf("fetch postgres %s: %w", version, err)
 	}
 	if sum := sha256.Sum256(archive); hex.EncodeToString(sum[:]) != want {
-		return "", fmt.Errorf("fetch postgres %s: what was fetched is not the archive that this program trusts, so nothing of it is used: "+
+		return "", fmt.Errorf("fetch postgres %s: the archive is not the one that this program trusts and is not used: "+
 			"its SHA-256 is %x, want %s", version, sum, want)
 	}
 	programs := filepath.Join(work, "programs")
@@ -111,12 +112,15 @@ func (s *Server) fetch(ctx context.Context, cache string, major int) (folder str
 	return filepath.Join(final, "bin"), nil
 }
 
-// download fetches an archive into a folder and reads it. The folder is in use until ended is closed, also after an error.
+// download fetches an archive into a folder and reads it. The folder is in use until ended is closed,
+// also after an error.
 //
-// The library knows where the archives are published, but it fetches one only as the first step of starting a server. Its
-// folder for programs is below a link that leads nowhere, so it ends after the download: it unpacks and runs nothing. It takes no
-// context.
-func download(ctx context.Context, work string, version embeddedpostgres.PostgresVersion, repository string) (archive []byte, ended <-chan struct{}, err error) {
+// The library knows where the archives are published, but it fetches one only as the first step of
+// starting a server. Its folder for programs is below a dangling link, so it fails after the
+// download: it unpacks and runs nothing. It takes no context.
+func download(
+	ctx context.Context, work string, version embeddedpostgres.PostgresVersion, repository string,
+) (archive []byte, ended <-chan struct{}, err error) {
 	done := make(chan struct{})
 	nowhere := filepath.Join(work, "nowhere")
 	if err := os.Symlink(filepath.Join(work, "missing"), nowhere); err != nil {
@@ -167,7 +171,7 @@ func unpack(archive []byte, folder string) error {
 	return unpackTar(tar.NewReader(io.LimitReader(plain, maxPrograms)), folder)
 }
 
-// unpackTar writes nothing outside of the folder, and nothing that others than the owner may change.
+// unpackTar writes nothing outside the folder, and only the owner can change what it writes.
 func unpackTar(files *tar.Reader, folder string) (err error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -213,6 +217,6 @@ func unpackFile(root *os.Root, header *tar.Header, content io.Reader) (err error
 		return err
 	}
 	_, err = io.Copy(f, content)
-	// The mask of the process must not keep the programs from the user that runs them.
+	// Set the mode explicitly: the umask could hide the programs from the user that runs them.
 	return errors.Join(err, f.Chmod(mode), f.Close())
 }

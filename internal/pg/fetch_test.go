@@ -53,12 +53,14 @@ func repository(t *testing.T) (url, checksum string, asked *[]string) {
 }
 
 // self runs programs as they are.
-var self = identity{name: "self", apply: func(*syscall.SysProcAttr) {}}
+var self = osUser{name: "self", apply: func(*syscall.SysProcAttr) {}}
 
 func TestMissingProgramsAreFetchedOnce(t *testing.T) {
 	url, checksum, asked := repository(t)
 	home := t.TempDir()
-	s := &Server{cfg: Config{searchPath: []string{filepath.Join(home, "none")}, repository: url, checksum: checksum, elsewhere: home}, log: discard()}
+	s := &Server{logger: discard(), cfg: Config{
+		searchPath: []string{filepath.Join(home, "none")}, repository: url, checksum: checksum, fallbackBase: home,
+	}}
 	cache, err := s.cacheFolder(t.Context(), home, home, self)
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +87,7 @@ func TestFetchThatFailsLeavesNothing(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
 	home := t.TempDir()
-	s := &Server{cfg: Config{searchPath: []string{home}, repository: server.URL, elsewhere: home}, log: discard()}
+	s := &Server{cfg: Config{searchPath: []string{home}, repository: server.URL, fallbackBase: home}, logger: discard()}
 	cache, err := s.cacheFolder(t.Context(), home, home, self)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +111,7 @@ func TestFetchEndsWithItsContext(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	s := &Server{cfg: Config{repository: server.URL, checksum: "any"}, log: discard()}
+	s := &Server{cfg: Config{repository: server.URL, checksum: "any"}, logger: discard()}
 	if _, err := s.fetch(ctx, t.TempDir(), 16); err == nil || !strings.Contains(err.Error(), context.Canceled.Error()) {
 		t.Errorf("fetch under a cancelled context: %v", err)
 	}
@@ -120,13 +122,13 @@ func TestFetch_AnotherArchive(t *testing.T) {
 	url, checksum, _ := repository(t)
 	cache := t.TempDir()
 	for want, ok := range map[string]bool{checksum: true, strings.Repeat("0", 64): false, "": false} {
-		s := &Server{cfg: Config{repository: url, checksum: want}, log: discard()}
+		s := &Server{cfg: Config{repository: url, checksum: want}, logger: discard()}
 		folder, err := s.fetch(t.Context(), cache, 16)
 		if ok {
 			if _, statErr := os.Stat(filepath.Join(folder, "postgres")); err != nil || statErr != nil {
 				t.Errorf("the pinned archive: %v, %v", err, statErr)
 			}
-		} else if err == nil || !strings.Contains(err.Error(), "is not the archive that this program trusts, so nothing of it is used") {
+		} else if err == nil || !strings.Contains(err.Error(), "the archive is not the one that this program trusts") {
 			t.Errorf("pinned as %q: %v", want, err)
 		}
 		left, err := os.ReadDir(cache)
@@ -172,5 +174,18 @@ func TestChecksums_Complete(t *testing.T) {
 				t.Errorf("Postgres %s for %s is not pinned: %q", version, on, checksums[on][version])
 			}
 		}
+	}
+}
+
+// A system without a C library runs no Postgres: nothing is fetched, and one line names the way out.
+func TestStart_SystemWithoutCLibrary(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fetched := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("something is fetched") }))
+	t.Cleanup(fetched.Close)
+	none := []string{filepath.Join(dir, "none")}
+	_, err := Start(t.Context(), Config{DataDir: dir, searchPath: none, loaders: none, repository: fetched.URL})
+	if err == nil || !strings.Contains(err.Error(), "ANNALS_POSTGRES") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("start: %v", err)
 	}
 }

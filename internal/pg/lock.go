@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// lockFile holds a data folder for this process until the file is closed or the process ends, however it ends.
+// lockFile locks a data folder for this process until the file is closed or the process ends.
 func lockFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -17,9 +17,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
+
+	"github.com/annals-project/annals/eventstore/backoff"
 )
 
-// childVariable makes the test binary a process that starts a server on the named folder, says so, and waits to be killed.
+// childVariable makes the test binary a process that starts a server on the
+// named folder, reports that, and waits to be killed.
 const (
 	childVariable         = "ANNALS_PG_TEST_CHILD"
 	noDeathSignalVariable = "ANNALS_PG_TEST_NO_DEATH_SIGNAL"
@@ -27,7 +30,8 @@ const (
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childVariable); dir != "" {
-		_, err := Start(context.Background(), Config{DataDir: dir, Settings: fast(), noDeathSignal: os.Getenv(noDeathSignalVariable) != ""})
+		_, err := Start(context.Background(),
+			Config{DataDir: dir, Settings: fast(), noDeathSignal: os.Getenv(noDeathSignalVariable) != ""})
 		if err != nil {
 			fmt.Println("failed:", err)
 			os.Exit(1)
@@ -59,7 +63,7 @@ func TestMain(m *testing.M) {
 // fast leaves out what only a crash of the machine needs.
 func fast() map[string]string { return map[string]string{"fsync": "off"} }
 
-// start starts a server, without care for the disk unless told otherwise, that the end of the test stops.
+// start starts a server, by default without fsync. The end of the test stops it.
 func start(t *testing.T, cfg Config) *Server {
 	t.Helper()
 	if cfg.Settings == nil {
@@ -126,7 +130,7 @@ func killedChild(t *testing.T, dir string, environment ...string) int {
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil || line != "started\n" {
-		t.Fatalf("child says %q, %v", line, err)
+		t.Fatalf("child printed %q, %v", line, err)
 	}
 	pid := postmaster(t, dir)
 	if err := child.Process.Kill(); err != nil {
@@ -153,7 +157,7 @@ func postmaster(t *testing.T, dir string) int {
 	return pid
 }
 
-// alive says whether the server of a folder still runs under a process id; one that nobody has waited for yet does not.
+// alive reports whether the server of a folder runs under a process id. A zombie does not count.
 func alive(t *testing.T, pid int, dir string) bool {
 	t.Helper()
 	running, err := isServerOf(pid, filepath.Join(dir, "postgres", "data"))
@@ -169,8 +173,8 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	const limit = 3 * time.Minute
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	for wait := newBackoff(time.Millisecond, 50*time.Millisecond); !condition(); {
-		if !wait.sleep(ctx) {
+	for wait := (backoff.Backoff{First: time.Millisecond, Longest: 50 * time.Millisecond}); !condition(); {
+		if wait.Wait(ctx) != nil {
 			t.Fatalf("%s: not within %s", what, limit)
 		}
 	}

@@ -19,8 +19,8 @@ var migrations embed.FS
 // migrationLock is the advisory lock that lets one process migrate at a time.
 const migrationLock = 0x616e6e616c73 // "annals"
 
-// Migrate brings schema ops, which holds what is not derived from the log, up to this program's version. Processes that start
-// together wait for each other. It uses connections of its own, not the pool's.
+// Migrate brings the schema ops, the tables that are not derived from the log, up to the version of
+// this program. Processes that start together wait for each other. It opens its own connections.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) (err error) {
 	db := stdlib.OpenDB(*pool.Config().ConnConfig)
 	defer func() { err = errors.Join(err, db.Close()) }()
@@ -28,7 +28,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) (err error) {
 	if err != nil {
 		return fmt.Errorf("migrate schema ops: %w", err)
 	}
-	// Closing the session lets go of the lock too.
+	// Closing the session also releases the lock.
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	if _, err := lock.ExecContext(ctx, "select pg_advisory_lock($1)", int64(migrationLock)); err != nil {
 		return fmt.Errorf("migrate schema ops: %w", err)

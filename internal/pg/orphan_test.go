@@ -15,7 +15,7 @@ func TestServerEndsWithAKilledParent(t *testing.T) {
 	eventually(t, "the server ends", func() bool { return !alive(t, pid, dir) })
 }
 
-func TestOrphanIsStoppedAndStartedAnew(t *testing.T) {
+func TestStart_OrphanedServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	pid := killedChild(t, dir, noDeathSignalVariable+"=1")

@@ -1,4 +1,30 @@
-// Package pg runs the private Postgres of an installation that has none of its own, opens pools, and keeps schema ops up to date.
+// Package pg runs the private Postgres of an installation that names no server, opens pools of
+// connections, and migrates the schema ops.
+//
+// # The private Postgres
+//
+// Start runs a server as a child process on the folder postgres of the data folder:
+//
+//	postgres/data     the database folder, made by initdb
+//	postgres/socket   the Unix socket; only the server's user and root can connect
+//	postgres.lock     locked while a process uses the data folder
+//
+// The programs are those of the machine if a version fits, else they are fetched once, checked
+// against a pinned SHA-256 and cached. The server ends with this process. If this process was killed
+// and left a server, the next start stops it.
+//
+// # The user that Postgres runs as
+//
+// Postgres refuses to run as root. If annals runs as an ordinary user, Postgres runs as the same
+// user. If annals runs as root, the first of these that can write to the folder is used:
+//
+//  1. On Linux, a user namespace: outside, the process is root and the files belong to root; inside,
+//     it has the id of an unprivileged user.
+//  2. The owner of the data folder, or one of the users annals, postgres and _postgres.
+//  3. A system user named annals, which is created if the machine has none of them.
+//
+// If none of them can reach the data folder, because a folder above it is closed to them, the
+// database is in a folder below /var/lib, and postgres in the data folder is a link to it.
 package pg
 
 import (
@@ -15,28 +41,30 @@ import (
 	"time"
 )
 
-// Config says where a private Postgres lives.
+// Config describes a private Postgres. Only DataDir is required.
 type Config struct {
-	// DataDir is the data folder of the installation; the server lives in its subfolder postgres.
+	// DataDir is the data folder of the installation; the server uses its subfolder postgres.
 	DataDir string
-	// Logger takes what the server says, without statements or values of rows.
+	// Logger receives the server's messages, without statements and values of rows; nil discards them.
 	Logger *slog.Logger
-	// Settings are added to the server's own settings and win over them (tests set fsync=off).
+	// Settings override settings of the server (tests set fsync=off).
 	Settings map[string]string
 
-	// The rest stands in for the machine in tests of this package.
-	noNamespaces  bool     // as if the kernel refused user namespaces
-	noDeathSignal bool     // as on systems without one: the server outlives a killed parent
-	searchPath    []string // folders of binaries instead of the machine's
-	elsewhere     string   // instead of /var/lib
-	repository    string   // instead of the public repository of binaries
-	checksum      string   // of its archives, instead of the pinned ones
+	// Tests of this package replace parts of the machine by these fields.
+	noNamespaces  bool     // behave as if the kernel refused user namespaces
+	noDeathSignal bool     // behave as on systems without a death signal
+	searchPath    []string // folders to search for programs
+	loaders       []string // files that show that the machine has a C library
+	fallbackBase  string   // used in place of /var/lib
+	repository    string   // used in place of the public repository of programs
+	checksum      string   // of its archives, in place of the pinned ones
 }
 
-// Server is a running private Postgres. It listens on a Unix socket that only this user, or root, can reach.
+// Server is a running private Postgres. It listens on a Unix socket that only its user and root can
+// connect to.
 type Server struct {
 	cfg     Config
-	log     *slog.Logger
+	logger  *slog.Logger
 	lock    *os.File
 	socket  socketFolder
 	process *process
@@ -47,24 +75,26 @@ const (
 	role     = "annals"
 	database = "annals"
 
-	// mostConnections is enough for a process that rebuilds every projection in a shadow.
-	mostConnections = 100
+	// maxConnections is enough for a process that rebuilds every projection in a shadow.
+	maxConnections = 100
 
-	startLimit = 2 * time.Minute  // a server that recovers from a crash is slow
-	stopLimit  = 30 * time.Second // of a fast shutdown, which writes a checkpoint
+	startLimit = 2 * time.Minute  // a server that recovers from a crash starts slowly
+	stopLimit  = 30 * time.Second // a fast shutdown writes a checkpoint
 )
 
-// Start starts the private Postgres of a data folder, which it creates where there is none, and returns when it takes connections.
+// Start starts the private Postgres of a data folder and returns when it accepts connections. It
+// creates the folder and the database if they do not exist.
 //
-// It fails where another process uses the folder, where no binaries are found and none can be fetched, and where the folder was
-// made by another major version whose binaries are not found either. ctx limits the start only.
+// It fails if another process uses the folder, if no programs are found or can be fetched, and if
+// another major version made the database folder and its programs are not found. ctx limits the
+// start only.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	s := &Server{cfg: cfg, log: cfg.Logger.With("part", "postgres")}
+	s := &Server{cfg: cfg, logger: cfg.Logger.With("part", "postgres")}
 	s.close = sync.OnceValue(s.shutDown)
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("start postgres: %w", err), s.close())
@@ -84,11 +114,11 @@ func (s *Server) start(ctx context.Context) error {
 	if s.lock, err = lockFile(filepath.Join(dataDir, "postgres.lock")); err != nil {
 		return err
 	}
-	who, home, err := s.settle(ctx, dataDir)
+	user, home, err := s.chooseUser(ctx, dataDir)
 	if err != nil {
 		return err
 	}
-	c := cluster{home: home, who: who, settings: s.settings(), log: s.log, deathSignal: !s.cfg.noDeathSignal}
+	c := cluster{home: home, user: user, settings: s.settings(), logger: s.logger, deathSignal: !s.cfg.noDeathSignal}
 	if err := c.stopOrphan(ctx); err != nil {
 		return err
 	}
@@ -96,17 +126,17 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bin, err := s.binaries(ctx, major, dataDir, home, who)
+	bin, err := s.binaries(ctx, major, dataDir, home, user)
 	if err != nil {
 		return err
 	}
 	if major == 0 {
-		s.log.InfoContext(ctx, "initialising database folder", "folder", home, "version", bin.version, "as", who.name)
+		s.logger.InfoContext(ctx, "initialize database folder", "folder", home, "version", bin.version, "user", user.name)
 		if err := c.init(ctx, bin); err != nil {
 			return err
 		}
 	}
-	if s.socket, err = openSocketFolder(home, who); err != nil {
+	if s.socket, err = openSocketFolder(home, user); err != nil {
 		return err
 	}
 	if s.process, err = c.run(ctx, bin, s.socket.path); err != nil {
@@ -115,21 +145,24 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.awaitReady(ctx); err != nil {
 		return err
 	}
-	s.log.InfoContext(ctx, "postgres is ready", "version", bin.version, "as", who.name, "folder", home, "took", time.Since(began).Round(time.Millisecond).String())
+	s.logger.InfoContext(ctx, "postgres is ready", "version", bin.version, "user", user.name, "folder", home,
+		"took", time.Since(began).Round(time.Millisecond).String())
 	return nil
 }
 
-// URL is the address of the database for pgx; it names the socket's folder and no password.
+// URL returns the address of the database for pgx: the folder of the socket, without a password.
 func (s *Server) URL() string { return socketURL(s.socket.path, database) }
 
 func socketURL(folder, database string) string {
-	return "postgres://" + role + "@/" + database + "?host=" + url.QueryEscape(folder) + "&port=" + socketPort + "&sslmode=disable"
+	return "postgres://" + role + "@/" + database + "?host=" + url.QueryEscape(folder) +
+		"&port=" + socketPort + "&sslmode=disable"
 }
 
-// Exited is closed once the server process is gone, wanted or not.
+// Exited is closed once the server process has ended, for whatever reason.
 func (s *Server) Exited() <-chan struct{} { return s.process.done }
 
-// Close shuts the server down fast: open transactions are rolled back, everything committed is on disk. More calls return the first one's error.
+// Close shuts the server down fast: it rolls back open transactions; everything committed is on the
+// disk. Further calls return the first error.
 func (s *Server) Close() error { return s.close() }
 
 func (s *Server) shutDown() error {
@@ -144,18 +177,18 @@ func (s *Server) shutDown() error {
 	return errors.Join(errs...)
 }
 
-// settings are the server's: an embedded, small one that yields memory and disk to the rest of the process.
+// settings returns the settings of a small server that leaves memory and disk to this process.
 func (s *Server) settings() map[string]string {
 	settings := map[string]string{
 		"listen_addresses":                "",
 		"unix_socket_permissions":         "0700",
-		"max_connections":                 strconv.Itoa(mostConnections),
+		"max_connections":                 strconv.Itoa(maxConnections),
 		"shared_buffers":                  "128MB",
 		"work_mem":                        "8MB",
 		"maintenance_work_mem":            "64MB",
 		"effective_cache_size":            "512MB",
 		"random_page_cost":                "1.1",
-		"jit":                             "off", // costs more than it gives on short statements
+		"jit":                             "off", // costs more than it saves on short statements
 		"max_parallel_workers_per_gather": "0",
 		"max_worker_processes":            "4",
 		"fsync":                           "on",
@@ -173,7 +206,7 @@ func (s *Server) settings() map[string]string {
 		"log_destination":                 "stderr",
 		"log_line_prefix":                 "",
 		"log_min_messages":                "warning",
-		// Statements and details hold text of customers.
+		// Statements and details contain text of customers.
 		"log_min_error_statement": "panic",
 		"log_error_verbosity":     "terse",
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
+	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 )
 
 // OpenPool opens a pool of connections and waits for its first one. Times are read in UTC. A setting of url, such as
@@ -21,7 +22,7 @@ func OpenPool(ctx context.Context, url string, configure ...func(*pgxpool.Config
 	if err != nil {
 		return nil, fmt.Errorf("address of postgres: %w", err)
 	}
-	// Without pool's parser in between, the setting shows up among the parameters of the session.
+	// pgx's own parser leaves a pool setting among the parameters of the session.
 	if _, chosen := plain.RuntimeParams["pool_max_conns"]; !chosen {
 		cfg.MaxConns = 16
 	}
@@ -33,6 +34,7 @@ func OpenPool(ctx context.Context, url string, configure ...func(*pgxpool.Config
 	}
 	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		readTimesInUTC(conn.TypeMap())
+		pgxuuid.Register(conn.TypeMap())
 		return nil
 	}
 	for _, change := range configure {
@@ -50,7 +52,11 @@ func OpenPool(ctx context.Context, url string, configure ...func(*pgxpool.Config
 }
 
 func readTimesInUTC(types *pgtype.Map) {
-	element := &pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}}
+	element := &pgtype.Type{
+		Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
+	}
 	types.RegisterType(element)
-	types.RegisterType(&pgtype.Type{Name: "_timestamptz", OID: pgtype.TimestamptzArrayOID, Codec: &pgtype.ArrayCodec{ElementType: element}})
+	types.RegisterType(&pgtype.Type{
+		Name: "_timestamptz", OID: pgtype.TimestamptzArrayOID, Codec: &pgtype.ArrayCodec{ElementType: element},
+	})
 }

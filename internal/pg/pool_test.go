@@ -36,7 +36,8 @@ func readsUTCAndKnowsUUIDs(t *testing.T, s *Server) {
 	var gotID uuid.UUID
 	var gotTime time.Time
 	var gotTimes []time.Time
-	err = pool.QueryRow(t.Context(), "select $1::uuid[], $2::uuid, $3::timestamptz, $4::timestamptz[]", ids, ids[1], now, []time.Time{now}).Scan(&gotIDs, &gotID, &gotTime, &gotTimes)
+	err = pool.QueryRow(t.Context(), "select $1::uuid[], $2::uuid, $3::timestamptz, $4::timestamptz[]",
+		ids, ids[1], now, []time.Time{now}).Scan(&gotIDs, &gotID, &gotTime, &gotTimes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,8 @@ func processesMigrateOneAfterTheOther(t *testing.T, s *Server) {
 		})
 	}
 	all.Wait()
-	if n := query[int](t, s, "select count(*) from pg_tables where schemaname = 'ops' and tablename in ('leases', 'migrations')"); n != 2 {
+	const tables = "select count(*) from pg_tables where schemaname = 'ops' and tablename in ('leases', 'migrations')"
+	if n := query[int](t, s, tables); n != 2 {
 		t.Errorf("%d of 2 tables", n)
 	}
 }
@@ -97,10 +99,12 @@ func statisticsOfSealedKeysAreRemoved(t *testing.T, s *Server) {
 	}
 	kept := func() int {
 		t.Helper()
-		return query[int](t, s, "select count(*) from pg_stats where schemaname = 'ops' and tablename = 'sealed_keys' and attname = 'sealed'")
+		return query[int](t, s, `select count(*) from pg_stats
+			where schemaname = 'ops' and tablename = 'sealed_keys' and attname = 'sealed'`)
 	}
 	exec("alter table ops.sealed_keys alter sealed set statistics -1")
-	exec("insert into ops.sealed_keys (key_id, seal_key, sealed) select gen_random_uuid(), 'one', decode('00', 'hex') from generate_series(1, 100)")
+	exec(`insert into ops.sealed_keys (key_id, seal_key, sealed)
+		select gen_random_uuid(), 'one', decode('00', 'hex') from generate_series(1, 100)`)
 	exec("analyze ops.sealed_keys")
 	if kept() != 1 {
 		t.Fatal("Postgres keeps no statistics before the migration")

@@ -19,28 +19,29 @@ import (
 
 // process is a running server.
 type process struct {
-	os   *os.Process
-	done chan struct{} // closed once it is gone and all that it said was read
-	err  error         // how it ended, once done
-	said *lastLines
+	os     *os.Process
+	done   chan struct{} // closed once it has ended and its output is read
+	err    error         // how it ended, once done
+	output *lastLines
 }
 
-// startProcess starts a program that must not outlive this process nor be reached by the terminal's signals.
+// startProcess starts a program in its own process group, out of reach of the terminal's signals, that
+// ends with this process if the system supports it.
 //
-// Where a process can be made to end with its parent, it ends with the thread that started it. So it is started on a thread of
-// its own, which lives until the process ends.
-func startProcess(cmd *exec.Cmd, who identity, deathSignal bool, log *slog.Logger) (*process, error) {
+// The death signal is sent when the thread that started the process ends. So the process is started
+// on its own thread, which runs until the process ends.
+func startProcess(cmd *exec.Cmd, user osUser, deathSignal bool, log *slog.Logger) (*process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if deathSignal {
-		die(cmd.SysProcAttr)
+		setParentDeathSignal(cmd.SysProcAttr)
 	}
-	who.apply(cmd.SysProcAttr)
+	user.apply(cmd.SysProcAttr)
 	output, input, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("output of %s: %w", cmd.Path, err)
 	}
 	cmd.Stdout, cmd.Stderr = input, input
-	p := &process{done: make(chan struct{}), said: &lastLines{}}
+	p := &process{done: make(chan struct{}), output: &lastLines{}}
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
@@ -54,7 +55,7 @@ func startProcess(cmd *exec.Cmd, who identity, deathSignal bool, log *slog.Logge
 		read := make(chan struct{})
 		go func() {
 			defer close(read)
-			p.said.read(output, log)
+			p.output.read(output, log)
 		}()
 		p.err = cmd.Wait()
 		<-read
@@ -67,7 +68,7 @@ func startProcess(cmd *exec.Cmd, who identity, deathSignal bool, log *slog.Logge
 	return p, nil
 }
 
-// stop asks for a fast shutdown, and for harder ones after the limit.
+// stop requests a fast shutdown, and after the limit stronger ones.
 func (p *process) stop(limit time.Duration) error {
 	var errs []error
 	for _, ask := range []struct {
@@ -90,9 +91,9 @@ func (p *process) stop(limit time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// run runs a program to its end; an error carries what it said last.
-func run(ctx context.Context, cmd *exec.Cmd, who identity, log *slog.Logger) error {
-	p, err := startProcess(cmd, who, true, log)
+// run runs a program to its end. An error contains the last lines of its output.
+func run(ctx context.Context, cmd *exec.Cmd, user osUser, log *slog.Logger) error {
+	p, err := startProcess(cmd, user, true, log)
 	if err != nil {
 		return err
 	}
@@ -102,12 +103,12 @@ func run(ctx context.Context, cmd *exec.Cmd, who identity, log *slog.Logger) err
 	case <-p.done:
 	}
 	if p.err != nil {
-		return fmt.Errorf("%s: %w: %s", cmd.Path, p.err, p.said)
+		return fmt.Errorf("%s: %w: %s", cmd.Path, p.err, p.output)
 	}
 	return nil
 }
 
-// lastLines logs what a program says, and keeps the last lines for an error.
+// lastLines logs the output of a program and keeps the last lines for an error.
 type lastLines struct {
 	mu    sync.Mutex
 	lines []string
@@ -143,13 +144,14 @@ func (l *lastLines) String() string {
 	return strings.Join(l.lines, "; ")
 }
 
-// expected are lines that a start and a stop of ours always bring.
+// expected are lines that every start and stop print.
 var expected = []string{
 	"FATAL:  the database system is starting up", "FATAL:  the database system is shutting down",
 	`FATAL:  database "` + database + `" does not exist`, "FATAL:  terminating connection due to administrator command",
 }
 
-// logLine logs a line of the server with the weight that it has for us: an ERROR is told to the client whose statement it is.
+// logLine logs a line of the server at the level that matters to an operator. An ERROR is logged for
+// debugging only: the client that sent the statement receives it.
 func logLine(log *slog.Logger, line string) {
 	level := slog.LevelDebug
 	switch severity, _, _ := strings.Cut(line, ":"); severity {
@@ -160,5 +162,5 @@ func logLine(log *slog.Logger, line string) {
 			level = slog.LevelError
 		}
 	}
-	log.Log(context.Background(), level, "postgres says", "line", line)
+	log.Log(context.Background(), level, "postgres output", "line", line)
 }

@@ -14,13 +14,15 @@ import (
 	"time"
 )
 
-// die does nothing where a process cannot be made to end with its parent: the next start finds such an orphan and stops it.
-func die(*syscall.SysProcAttr) {}
+// setParentDeathSignal does nothing: the system has no death signal. The next start stops a server
+// that was left running.
+func setParentDeathSignal(*syscall.SysProcAttr) {}
 
-// namespaceIdentities are none: user namespaces are Linux's.
-func namespaceIdentities() []identity { return nil }
+// namespaceUsers returns none: only Linux has user namespaces.
+func namespaceUsers() []osUser { return nil }
 
-// isServerOf says whether a process is a Postgres that was started on a folder, by its command line.
+// isServerOf reports whether a process is a Postgres that was started on a folder, by its command
+// line.
 func isServerOf(pid int, folder string) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -31,7 +33,7 @@ func isServerOf(pid int, folder string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look at process %d: %w", pid, err)
+		return false, fmt.Errorf("inspect process %d: %w", pid, err)
 	}
 	command, rest, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
 	name := filepath.Base(command)

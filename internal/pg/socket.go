@@ -10,29 +10,31 @@ import (
 )
 
 const (
-	// socketPort only names the socket: it is in a folder of its own.
+	// socketPort is only part of the name of the socket.
 	socketPort = "5432"
 	socketName = ".s.PGSQL." + socketPort
-	// maxSocketPath is what fits an address of the system, without the final zero; Linux takes 107 bytes, macOS 103.
+	// maxSocketPath is the most bytes of a socket path, without the final zero: 107 on Linux, 103 on
+	// macOS.
 	maxSocketPath = 103
-	// shortPrefix marks the short folders, so that one left by a killed process is known again.
+	// shortPrefix identifies the temporary folders, so that a folder left by a killed process is removed.
 	shortPrefix = "annals-pg-"
 )
 
-// socketFolder holds the server's socket: below the data folder, or a short one elsewhere where that path is too long.
+// socketFolder contains the server's socket. It is below the data folder, or a temporary folder if
+// that path is too long.
 type socketFolder struct {
 	path      string
-	elsewhere bool
+	temporary bool
 }
 
-// openSocketFolder makes the folder, mode 0700 and owned by the server's user.
-func openSocketFolder(home string, who identity) (socketFolder, error) {
+// openSocketFolder creates the folder, with mode 0700 and owned by the server's user.
+func openSocketFolder(home string, user osUser) (socketFolder, error) {
 	path := filepath.Join(home, "socket")
 	if socketPathFits(path) {
 		if err := os.MkdirAll(path, 0o700); err != nil {
 			return socketFolder{}, fmt.Errorf("socket folder: %w", err)
 		}
-		return socketFolder{path: path}, who.own(path)
+		return socketFolder{path: path}, user.takeOver(path)
 	}
 	var errs []error
 	for _, base := range []string{os.TempDir(), "/tmp"} {
@@ -45,18 +47,18 @@ func openSocketFolder(home string, who identity) (socketFolder, error) {
 			errs = append(errs, fmt.Errorf("%s is too long for a socket", path), os.Remove(path))
 			continue
 		}
-		return socketFolder{path: path, elsewhere: true}, who.own(path)
+		return socketFolder{path: path, temporary: true}, user.takeOver(path)
 	}
 	return socketFolder{}, fmt.Errorf("socket folder: %w", errors.Join(errs...))
 }
 
-// socketPathFits also refuses a comma, at which clients split lists of hosts.
+// socketPathFits also rejects a comma, since clients split lists of hosts at commas.
 func socketPathFits(folder string) bool {
 	return len(filepath.Join(folder, socketName)) <= maxSocketPath && !strings.Contains(folder, ",")
 }
 
 func (f socketFolder) remove() error {
-	if !f.elsewhere {
+	if !f.temporary {
 		return nil
 	}
 	if err := os.RemoveAll(f.path); err != nil {
@@ -65,8 +67,8 @@ func (f socketFolder) remove() error {
 	return nil
 }
 
-// removeLeft removes the short socket folder of a server that was killed; any other folder is left alone.
-func removeLeft(folder string) error {
+// removeOrphanedSocket removes the temporary socket folder of a server that was killed, and no other folder.
+func removeOrphanedSocket(folder string) error {
 	if !strings.HasPrefix(filepath.Base(folder), shortPrefix) {
 		return nil
 	}

@@ -28,7 +28,7 @@ func TestRestartKeepsWhatWasCommitted(t *testing.T) {
 	select {
 	case <-first.Exited():
 	default:
-		t.Error("the server still runs behind Close")
+		t.Error("the server still runs after Close")
 	}
 	if n := query[int](t, start(t, Config{DataDir: dir}), "select n from kept"); n != 42 {
 		t.Errorf("kept %d, want 42", n)
@@ -66,7 +66,8 @@ func TestUsualStartAndStopSayNothingAlarming(t *testing.T) {
 	var said bytes.Buffer
 	dir := t.TempDir()
 	for range 2 {
-		s, err := Start(t.Context(), Config{DataDir: dir, Settings: fast(), Logger: slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+		logger := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		s, err := Start(t.Context(), Config{DataDir: dir, Settings: fast(), Logger: logger})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +89,8 @@ func TestFolderInUse(t *testing.T) {
 	dir := t.TempDir()
 	start(t, Config{DataDir: dir})
 	_, err := Start(t.Context(), Config{DataDir: dir})
-	if err == nil || !strings.Contains(err.Error(), "the data folder is in use by another annals") || strings.Contains(err.Error(), "\n") {
+	const inUse = "the data folder is in use by another annals"
+	if err == nil || !strings.Contains(err.Error(), inUse) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("second start: %v", err)
 	}
 }
@@ -131,7 +133,8 @@ func TestOtherMajorVersionSaysWhatToDo(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := Start(t.Context(), Config{DataDir: dir, repository: nothing.URL})
-		if err == nil || !strings.Contains(err.Error(), "was made by Postgres "+major) || !strings.Contains(err.Error(), "install Postgres "+major) || strings.Contains(err.Error(), "\n") {
+		if err == nil || !strings.Contains(err.Error(), "was made by Postgres "+major) ||
+			!strings.Contains(err.Error(), "install Postgres "+major) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("start on a folder of version %s: %v", major, err)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// syncers is how many files are written to the disk at once: the disk takes many in the time of one, where initdb would do
-// its thousand files one after the other.
+// syncers is how many files are fsynced at once. A disk writes many in the time of one, while initdb
+// would fsync its thousand files one after the other.
 const syncers = 32
 
 // syncTree writes all files and folders below a folder to the disk.

@@ -2,7 +2,6 @@ package pg
 
 import (
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,11 +25,11 @@ func TestRootBelowAFolderThatOnlyRootEnters(t *testing.T) {
 	}
 	data := filepath.Join(dir, "postgres", "data")
 	owner := ownerOf(t, data)
-	who, home, err := s.settle(t.Context(), dir)
+	user, home, err := s.chooseUser(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(who.name, "namespace") && (owner != 0 || home != filepath.Join(dir, "postgres")) {
+	if strings.Contains(user.name, "namespace") && (owner != 0 || home != filepath.Join(dir, "postgres")) {
 		t.Errorf("in a namespace, but the files at %s are of user %d", home, owner)
 	}
 	if n := query[int](t, s, "select 1"); n != 1 {
@@ -76,7 +75,7 @@ func TestRootWithoutNamespacesBelowAFolderThatOnlyRootEnters(t *testing.T) {
 		t.Fatal(err)
 	}
 	for round := range 2 {
-		s, err := Start(t.Context(), Config{DataDir: dir, Settings: fast(), noNamespaces: true, elsewhere: elsewhere})
+		s, err := Start(t.Context(), Config{DataDir: dir, Settings: fast(), noNamespaces: true, fallbackBase: elsewhere})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,39 +103,29 @@ func TestOrdinaryUser(t *testing.T) {
 		return
 	}
 	dir := openDir(t)
-	if err := os.Chown(dir, nobody, nobody); err != nil {
+	if err := os.Chown(dir, nobodyUID, nobodyUID); err != nil {
 		t.Fatal(err)
 	}
 	program := filepath.Join(dir, "pg.test")
 	copyProgram(t, os.Args[0], program)
-	again := exec.CommandContext(t.Context(), program, "-test.run=^(TestOrdinaryUser|TestOrphanIsStoppedAndStartedAnew|TestFolderInUse)$", "-test.v")
+	again := exec.CommandContext(t.Context(), program, "-test.v",
+		"-test.run=^(TestOrdinaryUser|TestStart_OrphanedServer|TestFolderInUse)$")
 	again.Dir, again.Env = dir, append(os.Environ(), "TMPDIR="+dir, "HOME="+dir)
-	again.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	again.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobodyUID, Gid: nobodyUID}}
 	out, err := again.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestOrdinaryUser") {
-		t.Errorf("as user %d: %v\n%s", nobody, err, out)
+		t.Errorf("as user %d: %v\n%s", nobodyUID, err, out)
 	}
 }
 
+// copyProgram copies a program by another process. If this one wrote the file, a test that starts a
+// process meanwhile would pass the open file on to it, and the copy could not be run: it is busy.
 func copyProgram(t *testing.T, from, to string) {
 	t.Helper()
-	source, err := os.Open(from)
-	if err != nil {
-		t.Fatal(err)
+	if out, err := exec.CommandContext(t.Context(), "cp", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("copy %s: %v\n%s", from, err, out)
 	}
-	defer func() {
-		if err := source.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	target, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(target, source); err != nil {
-		t.Fatal(err)
-	}
-	if err := target.Close(); err != nil {
+	if err := os.Chmod(to, 0o755); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -166,12 +155,12 @@ func TestPrograms_RunAsTheServersUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	planted(t, filepath.Join(dir, "bin"), notes)
-	s := &Server{cfg: Config{searchPath: []string{filepath.Join(dir, "bin")}, noNamespaces: true}, log: discard()}
-	who, home, err := s.settle(t.Context(), dir)
+	s := &Server{cfg: Config{searchPath: []string{filepath.Join(dir, "bin")}, noNamespaces: true}, logger: discard()}
+	user, home, err := s.chooseUser(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.binaries(t.Context(), 0, dir, home, who); err != nil {
+	if _, err := s.binaries(t.Context(), 0, dir, home, user); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(notes)
@@ -179,8 +168,8 @@ func TestPrograms_RunAsTheServersUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(string(text), "\n")
-	if lines[0] != strconv.Itoa(who.uid) || who.uid == 0 || strings.Contains(string(text), "KEY") {
-		t.Errorf("user %d of %d runs it with\n%s", who.uid, os.Geteuid(), text)
+	if lines[0] != strconv.Itoa(user.uid) || user.uid == 0 || strings.Contains(string(text), "KEY") {
+		t.Errorf("user %d of %d runs it with\n%s", user.uid, os.Geteuid(), text)
 	}
 }
 
@@ -189,13 +178,16 @@ func TestCache_OnlyRootChangesIt(t *testing.T) {
 	needRoot(t)
 	dir, elsewhere := openDir(t), openDir(t)
 	notes := filepath.Join(dir, "notes")
-	s := &Server{cfg: Config{searchPath: []string{filepath.Join(dir, "none")}, noNamespaces: true, elsewhere: elsewhere, repository: "http://127.0.0.1:1"}, log: discard()}
-	who, home, err := s.settle(t.Context(), dir)
+	s := &Server{logger: discard(), cfg: Config{
+		searchPath: []string{filepath.Join(dir, "none")}, noNamespaces: true, fallbackBase: elsewhere,
+		repository: "http://127.0.0.1:1",
+	}}
+	user, home, err := s.chooseUser(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	planted(t, filepath.Join(home, "cache", "18", "bin"), notes)
-	if _, err := s.binaries(t.Context(), 0, dir, home, who); err == nil {
+	if _, err := s.binaries(t.Context(), 0, dir, home, user); err == nil {
 		t.Error("programs of the server's user are used")
 	}
 	if text, err := os.ReadFile(notes); !os.IsNotExist(err) {
@@ -208,18 +200,16 @@ func TestCache_OnlyRootChangesIt(t *testing.T) {
 		want   string
 	}{
 		{"root's", func() error { return nil }, inside},
-		{"another user's", func() error { return os.Chown(inside, who.uid, who.gid) }, outside},
+		{"another user's", func() error { return os.Chown(inside, user.uid, user.gid) }, outside},
 		{"of anybody", func() error { return errors.Join(os.Chown(inside, 0, 0), os.Chmod(inside, 0o777)) }, outside},
-		{"data folder of another user", func() error { return errors.Join(os.RemoveAll(inside), os.Chown(dir, who.uid, who.gid)) }, outside},
-		{"a link", func() error {
-			return errors.Join(os.Chown(dir, 0, 0), os.Symlink(home, inside))
-		}, outside},
+		{"data folder of another user", func() error { return errors.Join(os.RemoveAll(inside), os.Chown(dir, user.uid, user.gid)) }, outside},
+		{"a link", func() error { return errors.Join(os.Chown(dir, 0, 0), os.Symlink(home, inside)) }, outside},
 		{"both of others", func() error { return os.Chmod(elsewhere, 0o777) }, ""},
 	} {
 		if err := c.change(); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := s.cacheFolder(t.Context(), dir, home, who); got != c.want || (err == nil) != (c.want != "") {
+		if got, err := s.cacheFolder(t.Context(), dir, home, user); got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%s: %q, %v, want %q", c.name, got, err, c.want)
 		}
 	}
@@ -228,13 +218,13 @@ func TestCache_OnlyRootChangesIt(t *testing.T) {
 func TestUsers_NeverNobodyNorRoot(t *testing.T) {
 	needRoot(t)
 	dir := openDir(t)
-	for _, uid := range []int{0, nobody} {
+	for _, uid := range []int{0, nobodyUID} {
 		if err := os.Chown(dir, uid, uid); err != nil {
 			t.Fatal(err)
 		}
-		for _, who := range append(otherUsers(dir), namedUsers("root", "nobody", "no such user")...) {
-			if who.uid == 0 || who.uid == nobody || who.name == "nobody" {
-				t.Errorf("Postgres would run as %s (%d)", who.name, who.uid)
+		for _, user := range append(otherUsers(dir), namedUsers("root", "nobody", "no such user")...) {
+			if user.uid == 0 || user.uid == nobodyUID || user.name == "nobody" {
+				t.Errorf("Postgres would run as %s (%d)", user.name, user.uid)
 			}
 		}
 	}
@@ -281,7 +271,8 @@ func TestCreateUser_FirstCommandOfTheMachine(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(noted), "fine annals\n") || strings.Contains(string(noted), "secret") {
 		t.Errorf("ran with %q, %v", noted, err)
 	}
-	if err := createUser(t.Context(), [][]string{{tool, "wrong"}}); err == nil || !strings.Contains(err.Error(), "no room") {
+	err = createUser(t.Context(), [][]string{{tool, "wrong"}})
+	if err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("a command that fails: %v", err)
 	}
 	if err := createUser(t.Context(), [][]string{missing}); err == nil {

@@ -7,15 +7,17 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// WithoutErased draws a log that lacks events of erased streams: some of them, or all. The blobs of a data point end after its
-// own streams, and a log in which only some of them are ended lacks none of it.
-func (h *History) WithoutErased(t *rapid.T) []eventstore.Fact {
+// WithoutErased draws a log that lacks events of erased streams: some of them, or all. The blobs of
+// a data point end after its own streams, and a log in which only some of them are ended lacks none
+// of it.
+func (h *History) WithoutErased(t *rapid.T) []eventstore.DecodedEvent {
 	all := rapid.Bool().Draw(t, "all erased")
-	var left []eventstore.Fact
+	var left []eventstore.DecodedEvent
 	for _, f := range h.Facts {
-		family := stream.Family(f.Stream)
+		family := stream.Category(f.Stream)
 		owner := stream.Owner(f.Stream)
-		erasable := (family == stream.DataPoint || family == stream.Memory) && h.Erased[owner] && !h.holds(owner) || h.Ended[f.Stream]
+		erasable := (family == stream.DataPoint || family == stream.Memory) && h.Erased[owner] && !h.holds(owner) ||
+			h.Ended[f.Stream]
 		if erasable && (all || rapid.Bool().Draw(t, "erased")) {
 			continue
 		}
@@ -25,8 +27,8 @@ func (h *History) WithoutErased(t *rapid.T) []eventstore.Fact {
 }
 
 // Cut draws pages of a log.
-func Cut(t *rapid.T, facts []eventstore.Fact) [][]eventstore.Fact {
-	var pages [][]eventstore.Fact
+func Cut(t *rapid.T, facts []eventstore.DecodedEvent) [][]eventstore.DecodedEvent {
+	var pages [][]eventstore.DecodedEvent
 	for len(facts) > 0 {
 		n := rapid.IntRange(1, min(len(facts), 25)).Draw(t, "page")
 		pages, facts = append(pages, facts[:n]), facts[n:]

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// seeds are bodies that look for the ends of what can be held.
+// seeds are bodies at the limits of what can be stored.
 func seeds() []string {
 	deep := strings.Repeat(`{"a":[`, 200) + "1" + strings.Repeat("]}", 200)
 	return []string{
@@ -18,7 +18,10 @@ func seeds() []string {
 		`{"content":"x","metadata":1e999999}` + "\x1e" + `{"content":"x","metadata":-0.0}` + "\x1e" + `{"content":"x","metadata":123456789012345678901234567890.10}`,
 		`{"content":"x","metadata":` + deep + `}`,
 		`{"content":"the first day","id":"d","timestamp":"0001-01-01T00:00:00Z"}` + "\x1e" + `{"content":"the last day","id":"d","timestamp":"9999-12-31T23:59:59.999999Z"}`,
-		`{"content":"long names","id":"` + strings.Repeat("\U0001F300", 1000) + `","label":"` + strings.Repeat("é", 1000) + `","identity":"` + strings.Repeat("字", 200) + `","idempotencyKey":"` + strings.Repeat("k", 200) + `"}`,
+		`{"content":"long names","id":"` + strings.Repeat("\U0001F300", 1000) + `","label":"` + strings.Repeat(
+			"é",
+			1000,
+		) + `","identity":"` + strings.Repeat("字", 200) + `","idempotencyKey":"` + strings.Repeat("k", 200) + `"}`,
 		`{"items":[{"content":"one","id":"1"},{"content":"two","metadata":null},{"content":"... !!!","label":" "}],"idempotencyKey":"k"}` + "\x1e" + `{"items":[{"content":"one","id":"1","label":"L"}]}` + "\x1e" + `{"ids":["1"]}`,
 		`{"content":"e\u0301 ﬁ İ ſ \u202e abc \ufeff \ufffe \u2028","id":" "}`,
 		`{"content":"\u0001\u001f\u007f","id":"c"}`,
@@ -28,15 +31,16 @@ func seeds() []string {
 	}
 }
 
-// FuzzEdge sends bodies, parted by a byte that JSON does not have, to the routes that they are for. Whatever the edge accepts is
-// stored and read back, every projector and the index take it, and recall shows it as it was sent.
+// FuzzEdge sends bodies, separated by a byte that JSON does not have, to their routes. Accepted
+// input is stored and reads back, every projector and the index apply it, and recall shows it as it
+// was sent.
 func FuzzEdge(f *testing.F) {
 	for _, seed := range seeds() {
 		f.Add([]byte(seed))
 	}
 	b := build(f)
 	f.Fuzz(func(t *testing.T, bodies []byte) {
-		h := b.house(t)
+		h := b.harness(t)
 		for _, body := range bytes.SplitN(bodies, []byte{0x1e}, 6) {
 			switch {
 			case bytes.Contains(body, []byte(`"items"`)):
@@ -51,16 +55,21 @@ func FuzzEdge(f *testing.F) {
 	})
 }
 
-// FuzzFields is FuzzEdge for bodies that are sound JSON whatever their fields say: each is sent alone, then with another label,
-// then in a batch, and is deleted.
+// FuzzFields is FuzzEdge for bodies that are sound JSON whatever their fields say: each is sent
+// alone, then with another label, then in a batch, and is deleted.
 func FuzzFields(f *testing.F) {
-	f.Add("I like tea. My favourite editor is Helix.", "a", "Ana, session 3", "Ana", `{"team":"platform","n":1.50}`, "2025-06-03", "k", false)
-	f.Add("nul \x00 and \xff and \u2028", "\U0001F300", "\u202e", "\u200b", `{"a":{"a":1e999999}}`, "0001-01-01T00:00:00Z", "", true)
-	f.Add(strings.Repeat("x", 5000)+" "+strings.Repeat("\u0301", 3000), "x", "", "", `123456789012345678901234567890.10`, "9999-12-31T23:59:59.999999Z", "", false)
-	f.Add("next Tuesday I moved to Berlin on 31 February 99999; Bo goes by bb", " ", " ", " ", `"\u0000"`, "2025-W01-1T24:00", " ", false)
+	f.Add("I like tea. My favourite editor is Helix.", "a", "Ana, session 3", "Ana", `{"team":"platform","n":1.50}`,
+		"2025-06-03", "k", false)
+	f.Add("nul \x00 and \xff and \u2028", "\U0001F300", "\u202e", "\u200b", `{"a":{"a":1e999999}}`, "0001-01-01T00:00:00Z",
+		"", true)
+	f.Add(strings.Repeat("x", 5000)+" "+strings.Repeat("\u0301", 3000), "x", "", "", `123456789012345678901234567890.10`,
+		"9999-12-31T23:59:59.999999Z", "", false)
+	f.Add("next Tuesday I moved to Berlin on 31 February 99999; Bo goes by bb", " ", " ", " ", `"\u0000"`,
+		"2025-W01-1T24:00", " ", false)
 	f.Add("\xd8\x00\x00a\xdc\x00", "\xdf\xff", "", "a", `[[[[[[[[[[]]]]]]]]]]`, "", "", true)
 	f.Add("x", "E", "", "", "\x8a", "", "no key: \x00", false)
-	f.Add(strings.Repeat("My name is Dee. I work at Acme. ", 400), "long", "L", "Bo", `{"due":"2025-06-03","rules":["a b c"]}`, "2025-06-03T10:15:30-09:30", "", false)
+	f.Add(strings.Repeat("My name is Dee. I work at Acme. ", 400), "long", "L", "Bo",
+		`{"due":"2025-06-03","rules":["a b c"]}`, "2025-06-03T10:15:30-09:30", "", false)
 	b := build(f)
 	f.Fuzz(func(t *testing.T, content, id, label, identity, metadata, timestamp, key string, escaped bool) {
 		fields := map[string]json.RawMessage{}
@@ -82,7 +91,7 @@ func FuzzFields(f *testing.F) {
 			}
 			return body
 		}
-		h := b.house(t)
+		h := b.harness(t)
 		first := h.call("/ingest", encode(fields))
 		if first.Code >= http.StatusBadRequest {
 			return
@@ -90,7 +99,9 @@ func FuzzFields(f *testing.F) {
 		fields["label"] = quoted("another "+label, escaped)
 		h.call("/ingest", encode(fields))
 		fields["metadata"] = quoted(metadata, escaped)
-		items := map[string]any{"items": []any{fields, map[string]string{"content": "beside " + strings.ToValidUTF8(label, "")}}}
+		items := map[string]any{
+			"items": []any{fields, map[string]string{"content": "beside " + strings.ToValidUTF8(label, "")}},
+		}
 		if key != "" {
 			items["idempotencyKey"] = quoted(key, escaped)
 		}
@@ -110,12 +121,13 @@ func FuzzFields(f *testing.F) {
 		standing := h.standing()
 		h.recall(content+" "+label, standing)
 		if len(standing) != left {
-			t.Fatalf("%d data points stand, want %d", len(standing), left)
+			t.Fatalf("%d data points exist, want %d", len(standing), left)
 		}
 	})
 }
 
-// quoted is a text as a JSON string; escaped takes each two bytes as one escape, so that halves of pairs can stand alone.
+// quoted returns a text as a JSON string. With escaped, every two bytes are one escape, so that
+// unpaired surrogates occur.
 func quoted(text string, escaped bool) json.RawMessage {
 	if !escaped {
 		quoted, err := json.Marshal(text)

@@ -7,24 +7,27 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 )
 
-// SendState is what is true of a send, as its writers know it.
+// SendState is the expected state of a send.
 type SendState struct {
 	Items int
-	// Bytes and CreditTenths are of the items that brought a revision; before the fan-out of a batch is complete, of those priced.
+	// Bytes and CreditTenths are the sums of the items with a revision. Before the fan-out of a batch
+	// is complete, they are the sums of its priced items.
 	Bytes, CreditTenths int64
 	// Phase is queued, processing, captured, indexed, failed or nothing-changed.
 	Phase string
-	// Stands says of a failed send that it counts: something of it failed that lives, and that no newer revision made up for.
+	// Stands reports that a failed send counts: a live data point of it failed, and no newer
+	// revision of that data point succeeded.
 	Stands bool
 }
 
-// Totals are what is true of a project.
+// Totals are the expected totals of a project.
 type Totals struct {
-	// Live is how many data points live, Ingested how many items are charged, for CreditTenths in all.
+	// Live counts live data points, Ingested charged items. CreditTenths is the price of the items.
 	Live, Ingested, CreditTenths int64
-	// Scopes count the live data points by audience, together with the memories of their newest captured revisions.
+	// Scopes count the live data points by audience, together with the memories of their newest
+	// captured revisions.
 	Scopes map[uuid.UUID]int64
-	// Raw, Comprehension and Failed count sends by how far they are.
+	// Raw, Comprehension and Failed count sends by progress.
 	Raw, Comprehension, Failed int64
 }
 
@@ -46,7 +49,7 @@ func (h *History) Sends() map[uuid.UUID]SendState {
 	return states
 }
 
-// Totals are those of each project that has a send.
+// Totals returns the totals of each project that has a send.
 func (h *History) Totals() map[uuid.UUID]Totals {
 	totals := map[uuid.UUID]Totals{}
 	for _, s := range h.sends {
@@ -80,7 +83,7 @@ func (h *History) Totals() map[uuid.UUID]Totals {
 	return totals
 }
 
-// memories is how many the newest captured revision has.
+// memories returns the number of memories of the newest captured revision.
 func (p *point) memories() int64 {
 	newest, memories := 0, 0
 	for _, w := range p.work {
@@ -91,12 +94,12 @@ func (p *point) memories() int64 {
 	return int64(memories)
 }
 
-// size and price are those of an item, by its place in its send.
+// size and price return those of an item, by its place in its send.
 func size(ordinal int) int64 { return int64(metering.BytesPerCredit*ordinal + 10) }
 
 func price(ordinal int) int64 { return int64(10 * (1 + ordinal)) }
 
-// month is the one that a send counts in: of each request one or the other, as its id has it.
+// month returns the month that a send counts in. The request id selects one of two.
 func (s *send) month() string { return [...]string{"2026-11", "2026-12"}[s.request[15]%2] }
 
 // charged reports whether an item costs something.
@@ -108,20 +111,20 @@ func (s *send) charged(ordinal int) bool {
 	return o == ingestion.Created || o == ingestion.Updated
 }
 
-// outcome is what is said of an item, "" while nothing is in the log.
+// outcome returns the outcome of an item, "" before the log has one.
 func (s *send) outcome(ordinal int) string {
 	o := s.stood[ordinal]
 	switch {
 	case s.said != nil:
 		return s.said[ordinal].Outcome
-	case o == nil || o.Outcome == ingestion.Deleted: // the end of the fan-out says so, which did not come
+	case o == nil || o.Outcome == ingestion.Deleted: // the end of the fan-out, still missing, reports it
 		return ""
 	default:
 		return o.Outcome
 	}
 }
 
-// workOf is the work on an item, nil where it brought none.
+// workOf returns the work on an item, nil if there is none.
 func (s *send) workOf(ordinal int) *work {
 	for _, w := range s.work {
 		if w.ordinal == ordinal {
@@ -181,13 +184,15 @@ func (h *History) phaseOf(s *send) string {
 	}
 }
 
-// stands reports whether a failure of the send counts. Where the index failed, whatever was captured is why.
+// stands reports whether a failure of the send counts. If the index failed, it counts because of
+// the captured items.
 func (s *send) stands() bool {
 	if !s.fanned {
 		return true
 	}
 	for _, w := range s.work {
-		if s.outcome(w.ordinal) == ingestion.Deleted || !live(w.point) || w.phase != "failed" && !(s.unindexed && w.phase == "captured") {
+		if s.outcome(w.ordinal) == ingestion.Deleted || !live(w.point) ||
+			w.phase != "failed" && !(s.unindexed && w.phase == "captured") {
 			continue
 		}
 		newer := false

@@ -15,8 +15,9 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// History is a log as the write side could have written it: sends and batches of few data points, in two projects, with their
-// derivations, ends and retries, and deletions of every kind as far as they happen to come.
+// History is a log as the write side could have written it: sends and batches of few data points,
+// in two projects, with their derivations, ends and retries, and deletions of every kind
+// that the draws produce.
 type History struct {
 	Log
 	// Erased are the data points whose facts are kept: their streams may be gone.
@@ -25,7 +26,8 @@ type History struct {
 	Deleted map[uuid.UUID]bool
 	// Ended are the blobs whose streams are ended.
 	Ended map[string]bool
-	// Blobs is what the blobs hold that texts lie in, by stream, ended or not. It is nil where all text lies in the events.
+	// Blobs has the content of the blobs by stream, ended or not. It is nil if all text is in the
+	// events.
 	Blobs map[string][]byte
 
 	t      *rapid.T
@@ -48,9 +50,9 @@ type point struct {
 	name     string
 	exists   bool
 	state    datapoint.State
-	newest   eventstore.Position // where its newest effect stands
+	newest   eventstore.Position // of its newest effect
 	work     []*work             // its revisions to derive, in order
-	facts    []deletion.Fact
+	facts    []deletion.RetainedFact
 	deletion *wipe
 	deleted  time.Time
 	kept     bool
@@ -77,8 +79,8 @@ type send struct {
 	commit  eventstore.Position // 0 for a single send
 	stage   string
 	points  []*point
-	stood   []*ingestion.Outcome // what became of each item, nil while it is not fanned out
-	said    []ingestion.Outcome  // what the end of a fan-out says of them
+	stood   []*ingestion.Outcome // outcome of each item, nil before its fan-out
+	said    []ingestion.Outcome  // their outcomes in the end of the fan-out
 	// unpriced are the items that looked unchanged at the commit.
 	unpriced map[int]bool
 	fanned   bool
@@ -90,7 +92,7 @@ type send struct {
 	stale        bool
 	// capturedAt is the position up to which a captured send must be searchable.
 	capturedAt eventstore.Position
-	// unindexed says that the verdict is that the index failed.
+	// unindexed reports that the index failed.
 	unindexed bool
 	round     int
 	gone      bool // deleted as a send
@@ -113,11 +115,18 @@ type wipe struct {
 // DrawHistory draws a history whose text lies in the events.
 func DrawHistory(t *rapid.T) *History { return drawHistory(t, nil) }
 
-// DrawBlobHistory draws a history in which some texts of revisions, and some memories, lie in blobs.
+// DrawBlobHistory draws a history in which some texts of revisions, and some memories, lie in
+// blobs.
 func DrawBlobHistory(t *rapid.T) *History { return drawHistory(t, map[string][]byte{}) }
 
 func drawHistory(t *rapid.T, blobs map[string][]byte) *History {
-	h := &History{t: t, Erased: map[uuid.UUID]bool{}, Deleted: map[uuid.UUID]bool{}, Ended: map[string]bool{}, Blobs: blobs}
+	h := &History{
+		t:       t,
+		Erased:  map[uuid.UUID]bool{},
+		Deleted: map[uuid.UUID]bool{},
+		Ended:   map[string]bool{},
+		Blobs:   blobs,
+	}
 	for p := range 2 {
 		project := h.id()
 		// Few of them, so that much happens to each.
@@ -127,9 +136,11 @@ func drawHistory(t *rapid.T, blobs map[string][]byte) *History {
 		}
 	}
 	steps := []func(){
-		h.single, h.single, h.batch, h.fanOut, h.fanOut, h.fanOut, h.start, h.start, h.finish, h.finish, h.finish, h.confirm, h.confirm,
+		h.single, h.single, h.batch, h.fanOut, h.fanOut, h.fanOut, h.start, h.start,
+		h.finish, h.finish, h.finish, h.confirm, h.confirm,
 		h.watermark, h.watermark, h.watermark, h.late, h.overtaken,
-		h.retry, h.deleteOne, h.deleteSome, h.deleteSend, h.wipeNext, h.wipeNext, h.keepFacts, h.keepFacts, h.clean, h.rederive, h.giveUp, h.loose, h.sweep,
+		h.retry, h.deleteOne, h.deleteSome, h.deleteSend, h.wipeNext, h.wipeNext,
+		h.keepFacts, h.keepFacts, h.clean, h.rederive, h.giveUp, h.loose, h.sweep,
 	}
 	// Counted down from the most, since small numbers are drawn more often than large ones.
 	for range 80 - rapid.IntRange(0, 75).Draw(t, "steps left out") {
@@ -139,7 +150,7 @@ func drawHistory(t *rapid.T, blobs map[string][]byte) *History {
 	return h
 }
 
-// id draws nothing: ids are told apart, that is all that counts.
+// id returns a new ID without a draw: IDs only need to differ.
 func (h *History) id() uuid.UUID {
 	h.ids++
 	return uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%d", h.ids))
@@ -170,15 +181,17 @@ func some[V any](h *History, label string, list []V, ok func(V) bool) (v V, foun
 
 func live(p *point) bool { return p.deletion == nil }
 
-// sendOf makes the part of an event that says which send it belongs to.
+// sendOf makes the part of an event that names its send.
 func (h *History) sendOf(s *send, ordinal int) datapoint.Send {
 	return datapoint.Send{
-		ProjectID: s.project, IngestionID: s.id, Ordinal: ordinal, Items: len(s.points), AcceptedAt: s.at, RequestID: s.request,
+		ProjectID: s.project, IngestionID: s.id, Ordinal: ordinal, Items: len(s.points),
+		AcceptedAt: s.at, RequestID: s.request,
 		Commit: uint64(s.commit), Bytes: size(ordinal), CreditTenths: price(ordinal), Month: s.month(),
 	}
 }
 
-// land stores what an item says of its data point: a revision, a move or a re-send, as history where later effects are there.
+// land stores the effect of an item on its data point: a revision, a move or a re-send. The effect
+// is history if the data point has later effects.
 func (h *History) land(s *send, ordinal int, p *point) {
 	historic := s.commit != 0 && p.exists && p.newest > s.commit
 	kind := 0
@@ -189,7 +202,7 @@ func (h *History) land(s *send, ordinal int, p *point) {
 	if kind != 0 {
 		from.CreditTenths = 0
 	}
-	var standing datapoint.Standing
+	var standing datapoint.States
 	var e event.Event
 	switch kind {
 	case 0:
@@ -204,16 +217,16 @@ func (h *History) land(s *send, ordinal int, p *point) {
 			metadata := h.text(p, `{"a":1}`)
 			body.Metadata = &metadata
 		}
-		e = &datapoint.RevisionAccepted{Send: from, Standing: standing, Body: body}
+		e = &datapoint.RevisionAccepted{Send: from, States: standing, Body: body}
 	case 1:
 		if effect.Audience = uuid.Nil; !h.chance("to the project") {
 			effect.Audience = h.id()
 		}
 		standing = h.standing(p, effect, historic)
-		e = &datapoint.Moved{Send: from, Standing: standing}
+		e = &datapoint.Moved{Send: from, States: standing}
 	default:
 		standing = h.standing(p, effect, historic)
-		e = &datapoint.Resent{Send: from, Standing: standing}
+		e = &datapoint.Resent{Send: from, States: standing}
 	}
 	at := h.Append(stream.Name(stream.DataPoint, p.id), e)
 	p.state, p.exists = standing.Head(), true
@@ -223,19 +236,20 @@ func (h *History) land(s *send, ordinal int, p *point) {
 	p.newest = max(p.newest, at)
 	outcome, _ := datapoint.OutcomeOf(e)
 	s.stood[ordinal] = &outcome
-	p.facts = append(p.facts, deletion.Fact{
+	p.facts = append(p.facts, deletion.RetainedFact{
 		IngestionID: s.id, Ordinal: ordinal, Items: from.Items, RequestID: s.request, AcceptedAt: s.at, Bytes: from.Bytes,
-		CreditTenths: from.CreditTenths, Month: from.Month, Outcome: outcome.Outcome, Revision: outcome.Revision, Historic: historic,
+		CreditTenths: from.CreditTenths, Month: from.Month,
+		Outcome: outcome.Outcome, Revision: outcome.Revision, Historic: historic,
 	})
 }
 
-func (h *History) standing(p *point, effect datapoint.State, historic bool) datapoint.Standing {
+func (h *History) standing(p *point, effect datapoint.State, historic bool) datapoint.States {
 	if !historic {
-		return datapoint.Standing{Effect: effect}
+		return datapoint.States{Effect: effect}
 	}
 	current := p.state
 	current.LastNumber = max(current.LastNumber, effect.LastNumber)
-	return datapoint.Standing{Effect: effect, Current: &current}
+	return datapoint.States{Effect: effect, Current: &current}
 }
 
 func (h *History) single() {
@@ -243,9 +257,18 @@ func (h *History) single() {
 	if !ok {
 		return
 	}
-	s := &send{project: p.project, id: h.id(), request: h.id(), at: h.now(), points: []*point{p}, stood: make([]*ingestion.Outcome, 1), fanned: true}
+	s := &send{
+		project: p.project,
+		id:      h.id(),
+		request: h.id(),
+		at:      h.now(),
+		points:  []*point{p},
+		stood:   make([]*ingestion.Outcome, 1),
+		fanned:  true,
+	}
 	if h.chance("keyed") {
-		h.Append(stream.Name(stream.Ingestion, s.id), &ingestion.Claimed{ProjectID: s.project, DataPoint: p.id, ClaimedAt: s.at})
+		h.Append(stream.Name(stream.Ingestion, s.id),
+			&ingestion.Claimed{ProjectID: s.project, DataPoint: p.id, ClaimedAt: s.at})
 	}
 	h.sends = append(h.sends, s)
 	h.land(s, 0, p)
@@ -301,7 +324,7 @@ func (h *History) fanOut() {
 	h.Append(stream.Name(stream.Ingestion, s.id), done)
 	s.fanned, s.said = true, done.Outcomes
 	if s.verdict == "failed" {
-		s.verdict = "" // it was given up while another run went on
+		s.verdict = "" // it was given up while another run continued
 	}
 	if h.chance("stage dropped") {
 		h.end(s.stage)

@@ -17,7 +17,7 @@ func (h *History) begin(project, owner uuid.UUID) string {
 	return name
 }
 
-// put puts a text of a data point into a blob of its own where that is drawn, before an event refers to it.
+// put stores a text of a data point in a separate blob, if drawn, before an event refers to it.
 func (h *History) put(p *point, data []byte) *blob.Ref {
 	if h.Blobs == nil || !h.chance("blob") {
 		return nil
@@ -47,7 +47,7 @@ func (h *History) holds(id uuid.UUID) bool {
 	return false
 }
 
-// LeftBlobs is what the blobs hold that are not ended: what a replay of the log can read.
+// LeftBlobs returns the content of the blobs that are not ended: a replay of the log can read it.
 func (h *History) LeftBlobs() map[string][]byte {
 	left := map[string][]byte{}
 	for name, data := range h.Blobs {
@@ -58,9 +58,9 @@ func (h *History) LeftBlobs() map[string][]byte {
 	return left
 }
 
-// end ends a blob: what it held may be gone from the log.
+// end ends a blob: its content may be gone from the log.
 func (h *History) end(name string) {
-	h.Append(eventstore.SystemStream, &eventstore.Ended{Stream: name})
+	h.Append(eventstore.SystemStream, &eventstore.Tombstoned{Stream: name})
 	h.Ended[name] = true
 }
 
@@ -71,16 +71,17 @@ func (h *History) giveUp() {
 		return
 	}
 	s.verdict = "failed"
-	h.Append(stream.Name(stream.Ingestion, s.id), &ingestion.Failed{ProjectID: s.project, Code: ingestion.Internal, Message: "it was lost", FailedAt: h.now()})
+	h.Append(stream.Name(stream.Ingestion, s.id),
+		&ingestion.Failed{ProjectID: s.project, Code: ingestion.Internal, Message: "it was lost", FailedAt: h.now()})
 }
 
-// loose begins a blob that nothing comes to refer to.
+// loose begins a blob that no event refers to.
 func (h *History) loose() {
 	p := h.points[h.pick("loose", len(h.points))]
 	h.blobs = append(h.blobs, h.begin(p.project, p.id))
 }
 
-// sweep ends one of those.
+// sweep ends a blob that no event refers to.
 func (h *History) sweep() {
 	if name, ok := some(h, "sweep", h.blobs, func(name string) bool { return !h.Ended[name] }); ok {
 		h.end(name)

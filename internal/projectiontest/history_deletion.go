@@ -20,7 +20,8 @@ func (h *History) take(p *point, w *wipe, single bool) {
 
 func stands(p *point) bool { return live(p) && p.exists }
 
-// deletable reports whether a data point can be deleted by its id: it exists, or a batch that is not fanned out brings it.
+// deletable reports whether a data point can be deleted by its id: it exists, or a batch that is
+// not fanned out brings it.
 func (h *History) deletable(p *point) bool {
 	return stands(p) || live(p) && slices.ContainsFunc(h.sends, func(s *send) bool {
 		return !s.fanned && s.verdict == "" && slices.Contains(s.points, p)
@@ -139,12 +140,12 @@ func (h *History) clean() {
 	h.Append(stream.Name(stream.Deletion, w.id), &deletion.Cleaned{ProjectID: w.project, CleanedAt: h.now()})
 }
 
-// factsOf returns the retained facts of a data point, in one part or two. Before there were
-// watermarks, facts named no range.
+// factsOf returns the retained facts of a data point, in one part or two. Older facts, from before
+// watermarks, name no range.
 func (h *History) factsOf(p *point) []*deletion.FactsKept {
 	all := deletion.FactsKept{ProjectID: p.project, DataPoint: p.id, Facts: slices.Clone(p.facts), DeletedAt: p.deleted}
 	for n, fact := range all.Facts {
-		if fact.Brought() {
+		if fact.CreatedRevision() {
 			all.Facts[n].SearchableAt = h.sendByID(fact.IngestionID).searchableAt
 		}
 	}
@@ -152,7 +153,7 @@ func (h *History) factsOf(p *point) []*deletion.FactsKept {
 		all.Blobs = slices.Clone(p.blobs)
 		return []*deletion.FactsKept{&all}
 	}
-	all.Newest, all.To, all.Complete = all.Standing(), int64(len(all.Facts)), true
+	all.Newest, all.To, all.Complete = all.NewestRevision(), int64(len(all.Facts)), true
 	if len(all.Facts) < 2 || !h.chance("in two parts") {
 		all.Blobs = slices.Clone(p.blobs)
 		return []*deletion.FactsKept{&all}

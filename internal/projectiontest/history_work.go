@@ -11,7 +11,8 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 )
 
-// next is the lowest open revision of a data point. A worker that has not heard of a deletion goes on until the stream ends.
+// next returns the lowest open revision of a data point. A worker without news of a deletion
+// continues until the stream ends.
 func next(p *point) *work {
 	for _, w := range p.work {
 		if !p.closed && (w.phase == "queued" || w.phase == "processing") {
@@ -29,7 +30,8 @@ func (h *History) start() {
 	w := next(p)
 	w.phase, w.attempt = "processing", w.attempt+1
 	h.Append(stream.Name(stream.Memory, p.id), &memory.DerivationStarted{
-		ProjectID: p.project, IngestionID: w.send.id, Ordinal: w.ordinal, Revision: w.revision, Attempt: w.attempt, Round: w.send.round, StartedAt: h.now(),
+		ProjectID: p.project, IngestionID: w.send.id, Ordinal: w.ordinal, Revision: w.revision,
+		Attempt: w.attempt, Round: w.send.round, StartedAt: h.now(),
 	})
 }
 
@@ -48,7 +50,8 @@ func (h *History) finish() {
 			w.phase = "failed"
 		}
 		h.Append(stream.Name(stream.Memory, p.id), &memory.Failed{
-			ProjectID: p.project, IngestionID: w.send.id, Ordinal: w.ordinal, Revision: w.revision, Attempt: w.attempt, Round: w.send.round,
+			ProjectID: p.project, IngestionID: w.send.id, Ordinal: w.ordinal, Revision: w.revision,
+			Attempt: w.attempt, Round: w.send.round,
 			Code: ingestion.ModelUnavailable, Message: fmt.Sprintf("attempt %d", w.attempt), FailedAt: h.now(), Final: final,
 		})
 	}
@@ -62,7 +65,9 @@ func (h *History) derived(w *work) *memory.Derived {
 	node := datapoint.NodeID(w.point.id, w.revision)
 	for n := range h.pick("memories", 4) {
 		m := memory.Memory{
-			ID: memory.ID(w.point.id, w.revision, n), Kind: memory.Claim, Content: fmt.Sprintf("line %d\x00", h.ids), Excerpt: "line",
+			ID: memory.ID(
+				w.point.id, w.revision, n,
+			), Kind: memory.Claim, Content: fmt.Sprintf("line %d\x00", h.ids), Excerpt: "line",
 			Subject: "ana", Attribute: "editor\x00", Inputs: []uuid.UUID{node, node},
 		}
 		if n > 0 {
@@ -115,7 +120,7 @@ func (s *send) ended() (ended, failed, captured bool) {
 	return true, failed, captured
 }
 
-// confirm ends a send. It may be about to when a deletion comes between.
+// confirm ends a send. A deletion may come between its check and its append.
 func (h *History) confirm() {
 	s, ok := some(h, "confirm", h.sends, func(s *send) bool {
 		ended, _, _ := s.ended()
@@ -151,5 +156,6 @@ func (h *History) retry() {
 			w.phase, w.attempt = "queued", 0
 		}
 	}
-	h.Append(stream.Name(stream.Ingestion, s.id), &ingestion.Retried{ProjectID: s.project, Round: s.round, RequestID: h.id(), RetriedAt: h.now()})
+	h.Append(stream.Name(stream.Ingestion, s.id),
+		&ingestion.Retried{ProjectID: s.project, Round: s.round, RequestID: h.id(), RetriedAt: h.now()})
 }

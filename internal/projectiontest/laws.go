@@ -11,11 +11,13 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// errDone ends a transaction whose rows were looked at.
+// errDone rolls back a transaction after its rows were read.
 var errDone = errors.New("seen")
 
-// Rows is the dump that pages leave in empty tables. Nothing of it stays.
-func Rows(ctx context.Context, db *pgxpool.Pool, p Projector, pages [][]eventstore.Fact, without ...string) (dump map[string][]string, err error) {
+// Rows applies pages to empty tables, returns the dump, and rolls everything back.
+func Rows(
+	ctx context.Context, db *pgxpool.Pool, p Projector, pages [][]eventstore.DecodedEvent, without ...string,
+) (dump map[string][]string, err error) {
 	err = Look(ctx, db, p, pages, func(tx pgx.Tx) (err error) {
 		dump, err = Dump(ctx, tx, p, without...)
 		return err
@@ -23,8 +25,10 @@ func Rows(ctx context.Context, db *pgxpool.Pool, p Projector, pages [][]eventsto
 	return dump, err
 }
 
-// Look looks at what pages leave in empty tables. Nothing of it stays.
-func Look(ctx context.Context, db *pgxpool.Pool, p Projector, pages [][]eventstore.Fact, look func(pgx.Tx) error) error {
+// Look applies pages to empty tables, calls look with them and rolls everything back.
+func Look(
+	ctx context.Context, db *pgxpool.Pool, p Projector, pages [][]eventstore.DecodedEvent, look func(pgx.Tx) error,
+) error {
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		if err := Enter(ctx, tx, p); err != nil {
 			return err

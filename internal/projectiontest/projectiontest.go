@@ -16,27 +16,27 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Projector is a projector as far as its rows are concerned.
+// Projector is the part of a projector that its rows depend on.
 type Projector interface {
 	Name() string
-	Families() []string
+	Categories() []string
 	Schema() string
-	Apply(ctx context.Context, tx pgx.Tx, page []eventstore.Fact) error
+	Apply(ctx context.Context, tx pgx.Tx, page []eventstore.DecodedEvent) error
 }
 
-// Log is a log that is written by hand. The zero value is empty.
+// Log is a log in memory. The zero value is empty.
 type Log struct {
-	Facts     []eventstore.Fact
+	Facts     []eventstore.DecodedEvent
 	revisions map[string]eventstore.Revision
 }
 
-// Append adds an event, which must be a pointer as the codec makes it, and answers its position.
+// Append adds an event, which must be a pointer as the codec makes it, and returns its position.
 func (l *Log) Append(stream string, e event.Event) eventstore.Position {
 	if l.revisions == nil {
 		l.revisions = map[string]eventstore.Revision{}
 	}
 	position := l.Next()
-	l.Facts = append(l.Facts, eventstore.Fact{
+	l.Facts = append(l.Facts, eventstore.DecodedEvent{
 		Recorded: eventstore.Recorded{Stream: stream, Revision: l.revisions[stream], Position: position, Type: e.EventType()},
 		Event:    e,
 	})
@@ -47,7 +47,7 @@ func (l *Log) Append(stream string, e event.Event) eventstore.Position {
 // Next is the position of the event that Append adds next. Positions rise with gaps.
 func (l *Log) Next() eventstore.Position { return eventstore.Position(len(l.Facts)*10 + 10) }
 
-// Make makes the schema of a projector.
+// Make creates the schema of a projector.
 func Make(t testing.TB, db *pgxpool.Pool, p Projector) {
 	t.Helper()
 	err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
@@ -66,7 +66,8 @@ func Make(t testing.TB, db *pgxpool.Pool, p Projector) {
 // Empty empties the tables of a projector.
 func Empty(t testing.TB, db *pgxpool.Pool, p Projector) {
 	t.Helper()
-	tables, err := texts(t.Context(), db, `select table_schema || '.' || table_name from information_schema.tables where table_schema = $1`, p.Name())
+	tables, err := texts(t.Context(), db,
+		`select table_schema || '.' || table_name from information_schema.tables where table_schema = $1`, p.Name())
 	if err == nil {
 		_, err = db.Exec(t.Context(), "truncate "+strings.Join(tables, ", "))
 	}
@@ -75,8 +76,8 @@ func Empty(t testing.TB, db *pgxpool.Pool, p Projector) {
 	}
 }
 
-// Apply applies a page in a transaction of its own.
-func Apply(t testing.TB, db *pgxpool.Pool, p Projector, page ...eventstore.Fact) {
+// Apply applies a page in a separate transaction.
+func Apply(t testing.TB, db *pgxpool.Pool, p Projector, page ...eventstore.DecodedEvent) {
 	t.Helper()
 	err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
 		return errors.Join(Enter(t.Context(), tx, p), p.Apply(t.Context(), tx, Own(p, page)))
@@ -86,17 +87,17 @@ func Apply(t testing.TB, db *pgxpool.Pool, p Projector, page ...eventstore.Fact)
 	}
 }
 
-// Enter lets the statements of a projector find its tables, until the transaction ends.
+// Enter sets the search path to the tables of a projector, until the transaction ends.
 func Enter(ctx context.Context, tx pgx.Tx, p Projector) error {
 	_, err := tx.Exec(ctx, "set local search_path = "+p.Name())
 	return err
 }
 
-// Own is the facts of the families of a projector.
-func Own(p Projector, facts []eventstore.Fact) []eventstore.Fact {
-	var own []eventstore.Fact
+// Own returns the facts of the families of a projector.
+func Own(p Projector, facts []eventstore.DecodedEvent) []eventstore.DecodedEvent {
+	var own []eventstore.DecodedEvent
 	for _, f := range facts {
-		for _, family := range p.Families() {
+		for _, family := range p.Categories() {
 			if strings.HasPrefix(f.Stream, family+"-") || f.Stream == family {
 				own = append(own, f)
 			}
@@ -110,15 +111,18 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Dump is every row of the tables of a projector as JSON without some columns, in an order that follows from the rows alone.
+// Dump returns every row of the tables of a projector as JSON without some columns, ordered by
+// content.
 func Dump(ctx context.Context, db Querier, p Projector, without ...string) (map[string][]string, error) {
-	tables, err := texts(ctx, db, `select table_name::text from information_schema.tables where table_schema = $1`, p.Name())
+	tables, err := texts(ctx, db, `select table_name::text from information_schema.tables where table_schema = $1`,
+		p.Name())
 	if err != nil {
 		return nil, err
 	}
 	dump := map[string][]string{}
 	for _, table := range tables {
-		rows, err := texts(ctx, db, fmt.Sprintf(`select (to_jsonb(t) - $1::text[])::text from %s.%s t`, p.Name(), table), append([]string{}, without...))
+		rows, err := texts(ctx, db, fmt.Sprintf(`select (to_jsonb(t) - $1::text[])::text from %s.%s t`, p.Name(), table),
+			append([]string{}, without...))
 		if err != nil {
 			return nil, err
 		}

@@ -1,4 +1,5 @@
-// Package ratelimit bounds how many calls come through in any span of time, for each of many callers.
+// Package ratelimit bounds how many calls come through in any span of time, for each of many
+// callers.
 package ratelimit
 
 import (
@@ -8,12 +9,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// Windows lets at most a number of calls of each caller through in any span of one length: a window that slides, with no burst that
-// refills. It remembers the calls of the last two spans at most, and so its memory is bounded by what it let through.
+// Windows limits the calls of each caller in any span of one length: a sliding window, without
+// bursts. It remembers at most the allowed calls of the last two spans, which bounds its memory.
 type Windows struct {
 	span time.Duration
 	now  func() time.Time
-	// base is what instants are counted from, so that the clock of the process is read that is never set back.
+	// base is the origin of instants, so that they come from the monotonic clock.
 	base time.Time
 
 	mu      sync.Mutex
@@ -21,7 +22,7 @@ type Windows struct {
 	swept   time.Duration
 }
 
-// caller is when the calls of one caller were let through, oldest first.
+// caller has the instants of the allowed calls of one caller, oldest first.
 type caller struct{ at []time.Duration }
 
 // New makes windows of a length. now is the clock; nil means time.Now.
@@ -32,9 +33,9 @@ func New(span time.Duration, now func() time.Time) *Windows {
 	return &Windows{span: span, now: now, base: now(), callers: map[uuid.UUID]*caller{}}
 }
 
-// Allow counts a call and reports whether it comes through: it does where fewer than limit calls of this caller came through in the
-// span before it. A call that does not is not counted, and retry is how long the caller has to wait, if nobody else of it calls. A
-// limit of 0 or less is none.
+// Allow reports whether a call is allowed, and counts it if so: fewer than limit calls of this
+// caller were allowed in the span before it. Otherwise retry is the time until a call is allowed,
+// if the caller makes no other call meanwhile. A limit of 0 or less allows every call.
 func (w *Windows) Allow(id uuid.UUID, limit int) (retry time.Duration, ok bool) {
 	if limit <= 0 {
 		return 0, true
@@ -56,8 +57,9 @@ func (w *Windows) Allow(id uuid.UUID, limit int) (retry time.Duration, ok bool) 
 	return 0, true
 }
 
-// slide forgets what is a span ago, and returns the instant that now counts as: instants never go back. A clock that was set back
-// by more than a span starts the caller's window anew, since it would be shut until the clock is there again.
+// slide forgets instants that are a span ago or older, and returns the instant that now counts as:
+// instants never go back. If the clock was set back by a span or more, it starts the caller's
+// window again, which otherwise stays shut until the clock catches up.
 func (c *caller) slide(now, span time.Duration) time.Duration {
 	if n := len(c.at); n > 0 && now < c.at[n-1] {
 		if c.at[n-1]-now >= span {
@@ -70,12 +72,12 @@ func (c *caller) slide(now, span time.Duration) time.Duration {
 	for gone < len(c.at) && now-c.at[gone] >= span {
 		gone++
 	}
-	// What is cut off at the front is given back when the rest is next moved to a bigger place.
+	// The front of the array is freed when append next moves the slice.
 	c.at = c.at[gone:]
 	return now
 }
 
-// sweep forgets, once a span, the callers of which nothing came through for a span.
+// sweep forgets, once a span, the callers without an allowed call in the last span.
 func (w *Windows) sweep(now time.Duration) {
 	if since := now - w.swept; since >= 0 && since < w.span {
 		return

@@ -17,7 +17,7 @@ func (c *clock) now() time.Time { return c.at }
 
 func newClock() *clock { return &clock{time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)} }
 
-func TestALimitHoldsOnBothSidesOfItsSpan(t *testing.T) {
+func TestWindows_BothSidesOfASpan(t *testing.T) {
 	c := newClock()
 	w := New(time.Minute, c.now)
 	one, other := uuid.New(), uuid.New()
@@ -31,7 +31,7 @@ func TestALimitHoldsOnBothSidesOfItsSpan(t *testing.T) {
 	c.at = c.at.Add(20 * time.Second)
 	want(one, 2, 0, true)
 	want(one, 2, 40*time.Second, false)
-	want(other, 2, 0, true) // a neighbour's calls are a neighbour's
+	want(other, 2, 0, true) // other callers count separately
 	want(one, 3, 0, true)   // another plan
 	want(one, 1, time.Minute, false)
 	want(one, 0, 0, true) // off
@@ -40,11 +40,11 @@ func TestALimitHoldsOnBothSidesOfItsSpan(t *testing.T) {
 	want(one, 3, 1, false)
 	c.at = c.at.Add(1) // the first is a minute ago
 	want(one, 3, 0, true)
-	want(one, 3, 20*time.Second, false) // and there is no burst
+	want(one, 3, 20*time.Second, false) // no burst
 }
 
-// TestNoSpanHoldsMoreThanTheLimit holds what came through against every window there is, and what did not against the need.
-func TestNoSpanHoldsMoreThanTheLimit(tt *testing.T) {
+// Checks allowed calls against every possible window, and that no call is refused without need.
+func TestWindows_AnySpan(tt *testing.T) {
 	rapid.Check(tt, func(t *rapid.T) {
 		c := newClock()
 		const span = 10 * time.Millisecond
@@ -74,7 +74,7 @@ func TestNoSpanHoldsMoreThanTheLimit(tt *testing.T) {
 	})
 }
 
-func TestAClockThatIsSetBackShutsNobodyOut(t *testing.T) {
+func TestWindows_ClockSetBack(t *testing.T) {
 	c := newClock()
 	w := New(time.Minute, c.now)
 	id := uuid.New()
@@ -84,7 +84,7 @@ func TestAClockThatIsSetBackShutsNobodyOut(t *testing.T) {
 	}
 	c.at = c.at.Add(-time.Second)
 	if allow() {
-		t.Error("a clock that is a little behind opens the window")
+		t.Error("a clock set back a little opens the window")
 	}
 	c.at = c.at.Add(-time.Hour)
 	if !allow() || allow() {
@@ -92,7 +92,7 @@ func TestAClockThatIsSetBackShutsNobodyOut(t *testing.T) {
 	}
 }
 
-func TestMemoryIsBoundedByWhatCameThrough(t *testing.T) {
+func TestWindows_MemoryIsBounded(t *testing.T) {
 	c := newClock()
 	w := New(time.Minute, c.now)
 	for range 1000 {
@@ -112,7 +112,7 @@ func TestMemoryIsBoundedByWhatCameThrough(t *testing.T) {
 	}
 }
 
-func TestManyCallersAtOnce(t *testing.T) {
+func TestWindows_ConcurrentCallers(t *testing.T) {
 	c := newClock()
 	w := New(time.Minute, c.now)
 	ids := []uuid.UUID{uuid.New(), uuid.New()}

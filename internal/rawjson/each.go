@@ -1,7 +1,8 @@
 package rawjson
 
-// Each calls yield for each member of an object, with its name and its value as part of the text, in the order of the text, until it
-// returns false; a name that stands twice comes twice. ok is false for anything but an object.
+// Each calls yield for each member of an object, with its name and its value as part of the text,
+// in the order of the text, until it returns false; a name that stands twice comes twice. ok is
+// false for anything but an object.
 func Each(value []byte, yield func(name string, member []byte) bool) (ok bool) {
 	if KindOf(value) != Object {
 		return false

@@ -1,5 +1,5 @@
-// Package rawjson takes JSON text apart without decoding what is not asked for, so that a body is never in memory more often than needed
-// and a wrong value can be named by where it stands.
+// Package rawjson takes JSON text apart without decoding what is not asked for, so that a body is
+// never in memory more often than needed and a wrong value can be named by where it stands.
 package rawjson
 
 import (
@@ -9,7 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Check reports what keeps text from being one JSON value in UTF-8 that nests at most 10,000 deep. All else here expects checked text.
+// Check reports what keeps text from being one JSON value in UTF-8 that nests at most 10,000 deep.
+// All else here expects checked text.
 func Check(text []byte) error {
 	if !utf8.Valid(text) {
 		return errors.New("it is not UTF-8")
@@ -56,8 +57,9 @@ func KindOf(value []byte) Kind {
 	}
 }
 
-// Members are the values of the named members of an object, as parts of its text. Of a name that stands twice it is the
-// last; a name that is not there is not in the map. Names are compared exactly. ok is false for anything but an object.
+// Members are the values of the named members of an object, as parts of its text. Of a name that
+// stands twice it is the last; a name that is not there is not in the map. Names are compared
+// exactly. ok is false for anything but an object.
 func Members(value []byte, names ...string) (members map[string][]byte, ok bool) {
 	if KindOf(value) != Object {
 		return nil, false
@@ -85,7 +87,8 @@ func Members(value []byte, names ...string) (members map[string][]byte, ok bool)
 	}
 }
 
-// Elements calls yield for each element of an array, as part of its text, until it returns false. ok is false for anything but an array.
+// Elements calls yield for each element of an array, as part of its text, until it returns false.
+// ok is false for anything but an array.
 func Elements(value []byte, yield func(i int, element []byte) bool) (ok bool) {
 	if KindOf(value) != Array {
 		return false
@@ -109,7 +112,8 @@ func Elements(value []byte, yield func(i int, element []byte) bool) (ok bool) {
 	}
 }
 
-// Text is the text of a string value. ok is false for anything but a string. An escaped half of a surrogate pair becomes U+FFFD.
+// Text is the text of a string value. ok is false for anything but a string. An escaped half of a
+// surrogate pair becomes U+FFFD.
 func Text(value []byte) (text string, ok bool) {
 	if KindOf(value) != String {
 		return "", false
@@ -147,7 +151,7 @@ func skipSpace(text []byte, i int) int {
 	return i
 }
 
-// skipString is the index behind the string that starts at i.
+// skipString returns the index after the string that starts at i.
 func skipString(text []byte, i int) int {
 	start := i + 1
 	for i = start; ; i++ {
@@ -162,7 +166,7 @@ func skipString(text []byte, i int) int {
 	}
 }
 
-// skipValue is the index behind the value that starts at i.
+// skipValue returns the index after the value that starts at i.
 func skipValue(text []byte, i int) int {
 	switch text[i] {
 	case '"':

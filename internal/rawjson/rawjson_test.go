@@ -73,7 +73,8 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// FuzzMembersAndElements holds the walk against the standard decoder: what it finds is what the decoder finds, of any text.
+// FuzzMembersAndElements holds the walk against the standard decoder: what it finds is what the
+// decoder finds, of any text.
 func FuzzMembersAndElements(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":1,"b":[1,"x",{"a":null}]}`, ` { "a" : "\\\"" , "a" : [ ] } `, `[[],[1],{"a":"]"}]`, `{"\u0061":"\ud800"}`, `[`, `{"a"}`, "\xff", `""`,

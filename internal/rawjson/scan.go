@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// ErrSurrogate is returned for a text that escapes one half of a surrogate pair: that is not text, and decoders replace it by
-// U+FFFD.
+// ErrSurrogate is returned for a text that escapes one half of a surrogate pair: that is not text,
+// and decoders replace it by U+FFFD.
 var ErrSurrogate = errors.New(`it escapes half a surrogate pair, such as "\ud800" alone: that is not a character`)
 
 // Scan counts the values and names of a checked text, and reports ErrSurrogate.
@@ -61,7 +61,7 @@ func wholePairs(inside []byte) bool {
 	}
 }
 
-// unitOf reads the UTF-16 code unit of an escape \uXXXX.
+// unitOf reads the UTF-16 code unit of an escape such as \u00e9.
 func unitOf(escape []byte) uint64 {
 	unit, _ := strconv.ParseUint(string(escape[2:6]), 16, 16)
 	return unit

@@ -36,13 +36,15 @@ func TestScan_Values(t *testing.T) {
 	}
 }
 
-// FuzzScan compares the count with that of the standard decoder, and the half pairs with what it replaces.
+// FuzzScan compares the count with that of the standard decoder, and the half pairs with what it
+// replaces.
 func FuzzScan(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,"\ud83d\udca1",null]}`, `"\ud800\ud800"`, `["\\\\\\ud800"]`, ` [ -0.0 , {"":""} ] `} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if rawjson.Check(text) != nil || strings.Contains(string(text), "\ufffd") || strings.Contains(strings.ToLower(string(text)), `\ufffd`) {
+		if rawjson.Check(text) != nil || strings.Contains(string(text), "\ufffd") ||
+			strings.Contains(strings.ToLower(string(text)), `\ufffd`) {
 			return
 		}
 		values, err := rawjson.Scan(text)

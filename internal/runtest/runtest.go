@@ -1,4 +1,4 @@
-// Package runtest holds what tests need of parts and processes that run beside them.
+// Package runtest helps tests that run parts of the service and processes.
 package runtest
 
 import (
@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// Part runs a part until the test ends, and fails the test with its error. Parts end in the opposite order of their beginnings.
+// Part runs a part of the service until the test ends, and fails the test with its error. Parts stop
+// in the reverse order of their starts.
 func Part(t testing.TB, part func(context.Context) error) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
@@ -28,8 +29,8 @@ func Part(t testing.TB, part func(context.Context) error) {
 // connections. So no other process gets a port by chance while the process that uses it is down.
 const firstPort, lastPort = 15000, 31999
 
-// FreeAddress is an address of the loopback that nobody listened on a moment ago: for a process that listens on the same one each
-// time that it is started.
+// FreeAddress returns a loopback address that is free at this moment, for a process that must listen
+// on the same address after each restart.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	var err error
@@ -47,7 +48,7 @@ func FreeAddress(t testing.TB) string {
 	return ""
 }
 
-// Output keeps all that is written to it, from any goroutine. The zero value is ready.
+// Output collects everything written to it. It is safe for concurrent use; the zero value is ready.
 type Output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -60,14 +61,14 @@ func (o *Output) Write(p []byte) (int, error) {
 	return o.buf.Write(p)
 }
 
-// String is all that was written.
+// String returns everything written so far.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.String()
 }
 
-// Tail is the last bytes of it, at most so many.
+// Tail returns at most the last most bytes.
 func (o *Output) Tail(most int) string {
 	all := o.String()
 	return all[max(0, len(all)-most):]

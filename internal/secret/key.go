@@ -1,17 +1,16 @@
-// Package secret draws API keys and knows what of them may be stored or shown.
+// Package secret draws API keys and derives the parts that may be stored or shown.
 package secret
 
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
 	"io"
 	"strings"
 )
 
-// The prefixes tell people and the authentication apart what a key is for.
+// The prefixes show people and the authentication the kind of a key.
 const (
 	ProjectKeyPrefix    = "svc_sk_"
 	ManagementKeyPrefix = "svc_mk_"
@@ -21,12 +20,13 @@ const (
 	alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	// drawn is the number of random characters of a key: 40 of 62 are 238 bits.
 	drawn = 40
-	// shownPrefix is how many characters stand after the kind in the part that people recognise a key by.
+	// shownPrefix is the number of characters after the kind in Key.Prefix.
 	shownPrefix = 4
 	shownSuffix = 4
 )
 
-// Key is a new key. Clear is shown once; Hash is what is stored; Prefix and Suffix are what people recognise it by.
+// Key is a new key. Clear is shown once; Hash is stored; people recognise the key by Prefix and
+// Suffix.
 type Key struct {
 	Clear  string
 	Hash   string
@@ -48,7 +48,8 @@ func newKey(random io.Reader, prefix string) (Key, error) {
 		if _, err := io.ReadFull(random, buf); err != nil {
 			return Key{}, fmt.Errorf("draw a key: %w", err)
 		}
-		// Bytes of 248 and above are passed over, so that each of the 62 characters is as likely as any other.
+		// Bytes of 248 and above are passed over, so that each of the 62 characters is as likely as any
+		// other.
 		if n := int(buf[0]); n < 4*len(alphabet) {
 			b.WriteByte(alphabet[n%len(alphabet)])
 		}
@@ -56,7 +57,8 @@ func newKey(random io.Reader, prefix string) (Key, error) {
 	return Describe(b.String()), nil
 }
 
-// Describe is the key of a clear value that was drawn elsewhere. A value too short to cut shows no part of itself.
+// Describe returns the key of a clear value that was drawn elsewhere. Prefix and Suffix are empty
+// if the value is too short.
 func Describe(clear string) Key {
 	k := Key{Clear: clear, Hash: HashText(clear)}
 	if len(clear) >= len(ProjectKeyPrefix)+2*(shownPrefix+shownSuffix) {
@@ -66,7 +68,8 @@ func Describe(clear string) Key {
 	return k
 }
 
-// Hash is the SHA-256 by which a key is looked up. Keys have full entropy, so a plain hash cannot be searched.
+// Hash is the SHA-256 by which a key is looked up. Keys have full entropy, so a plain hash cannot
+// be searched.
 func Hash(clear string) [32]byte { return sha256.Sum256([]byte(clear)) }
 
 // HashText is Hash in lower-case hexadecimal, as events hold it.
@@ -74,6 +77,3 @@ func HashText(clear string) string {
 	sum := Hash(clear)
 	return hex.EncodeToString(sum[:])
 }
-
-// Equal compares two hashes in constant time.
-func Equal(a, b [32]byte) bool { return subtle.ConstantTimeCompare(a[:], b[:]) == 1 }

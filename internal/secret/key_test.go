@@ -8,8 +8,10 @@ import (
 	"testing/iotest"
 )
 
-func TestKeysAreDrawn(t *testing.T) {
-	for prefix, draw := range map[string]func() (Key, error){ProjectKeyPrefix: NewProjectKey, ManagementKeyPrefix: NewManagementKey} {
+func TestKey_Form(t *testing.T) {
+	for prefix, draw := range map[string]func() (Key, error){
+		ProjectKeyPrefix: NewProjectKey, ManagementKeyPrefix: NewManagementKey,
+	} {
 		form := regexp.MustCompile("^" + prefix + "[0-9A-Za-z]{40}$")
 		seen := map[string]bool{}
 		used := map[rune]bool{}
@@ -35,8 +37,8 @@ func TestKeysAreDrawn(t *testing.T) {
 	}
 }
 
-func TestNoCharacterIsLikelier(t *testing.T) {
-	// Every byte once, as often as a key needs: each character stands for as many bytes as any other.
+func TestKey_UniformCharacters(t *testing.T) {
+	// Every byte once, as often as a key needs: each character comes from equally many bytes.
 	var all []byte
 	for b := range 256 {
 		all = append(all, byte(b))
@@ -59,25 +61,25 @@ func TestNoCharacterIsLikelier(t *testing.T) {
 	}
 }
 
-func TestNoRandomness(t *testing.T) {
+func TestKey_NoRandomness(t *testing.T) {
 	broken := errors.New("no entropy")
 	if k, err := newKey(iotest.ErrReader(broken), ProjectKeyPrefix); !errors.Is(err, broken) || k != (Key{}) {
 		t.Errorf("key %+v, error %v", k, err)
 	}
 }
 
-func TestShortValuesShowNothing(t *testing.T) {
+func TestHint_ShortValues(t *testing.T) {
 	if k := Describe("svc_sk_short"); k.Prefix != "" || k.Suffix != "" || k.Hash == "" {
 		t.Errorf("%+v", k)
 	}
 }
 
-func TestHashes(t *testing.T) {
+func TestHash_Values(t *testing.T) {
 	const abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 	if got := HashText("abc"); got != abc {
 		t.Errorf("hash %s", got)
 	}
-	if !Equal(Hash("a"), Hash("a")) || Equal(Hash("a"), Hash("b")) {
+	if a, again, b := Hash("a"), Hash("a"), Hash("b"); a != again || a == b {
 		t.Error("equal is wrong")
 	}
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// SealKeyBytes is the length of a seal key: that of AES-256.
+// SealKeyBytes is the length of a seal key in bytes, as AES-256 needs it.
 const SealKeyBytes = 32
 
-// ErrSealKeyUnknown says that a value is sealed with a key that the sealer was not given.
+// ErrSealKeyUnknown reports a value that is sealed with a key that the sealer does not have.
 var ErrSealKeyUnknown = errors.New("the value is sealed with a key that is not set")
 
-// Sealed is a clear value that only its seal key opens again. Key is the name of that key, which tells nothing about it.
+// Sealed is a clear value that only its seal key opens again. Key is the name of that key and
+// reveals nothing about it.
 type Sealed struct {
 	Key  string
 	Data []byte // nonce and ciphertext
@@ -51,7 +52,8 @@ func NewSealer(keys ...[]byte) (*Sealer, error) {
 	return s, nil
 }
 
-// sealKeyName tells seal keys apart: the beginning of a hash, of which the key, which has full entropy, cannot be found.
+// sealKeyName returns the name of a seal key: the beginning of its hash. The hash does not reveal
+// the key, which has full entropy.
 func sealKeyName(key []byte) string {
 	sum := sha256.Sum256(append([]byte("annals seal key "), key...))
 	return hex.EncodeToString(sum[:8])
@@ -60,7 +62,8 @@ func sealKeyName(key []byte) string {
 // First is the name of the key that seals.
 func (s *Sealer) First() string { return s.first }
 
-// Seal seals the clear value of an API key. It opens for the same key id only, so that no row can be put in another's place.
+// Seal seals the clear value of an API key. It opens for the same key id only, so that no row can
+// be put in another's place.
 func (s *Sealer) Seal(keyID uuid.UUID, clear string) (Sealed, error) {
 	aead := s.keys[s.first]
 	nonce := make([]byte, aead.NonceSize(), aead.NonceSize()+len(clear)+aead.Overhead())
@@ -70,7 +73,8 @@ func (s *Sealer) Seal(keyID uuid.UUID, clear string) (Sealed, error) {
 	return Sealed{Key: s.first, Data: aead.Seal(nonce, nonce, []byte(clear), keyID[:])}, nil
 }
 
-// Open is the clear value again. ErrSealKeyUnknown is told apart from a value that was damaged, or is another key's.
+// Open returns the clear value. It returns ErrSealKeyUnknown if the sealer does not have the seal
+// key, and another error if the value is damaged or belongs to another key.
 func (s *Sealer) Open(keyID uuid.UUID, sealed Sealed) (string, error) {
 	aead, ok := s.keys[sealed.Key]
 	if !ok {

@@ -20,7 +20,7 @@ func sealer(t *testing.T, keys ...[]byte) *Sealer {
 	return s
 }
 
-func TestWhatIsSealedOpensForItsKeyOnly(tt *testing.T) {
+func TestSealer_OpensWithItsKeyOnly(tt *testing.T) {
 	s := sealer(tt, sealKey(1))
 	rapid.Check(tt, func(t *rapid.T) {
 		id, other := uuid.UUID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")), uuid.New()
@@ -47,7 +47,7 @@ func TestWhatIsSealedOpensForItsKeyOnly(tt *testing.T) {
 	})
 }
 
-func TestTheFirstKeySealsAndTheOthersOpen(t *testing.T) {
+func TestSealer_SeveralKeys(t *testing.T) {
 	id := uuid.New()
 	before, err := sealer(t, sealKey(1)).Seal(id, "svc_sk_clear")
 	if err != nil {
@@ -69,7 +69,7 @@ func TestTheFirstKeySealsAndTheOthersOpen(t *testing.T) {
 	}
 }
 
-func TestNoValueIsSealedTwiceTheSame(t *testing.T) {
+func TestSealer_SameValueTwice(t *testing.T) {
 	s, id := sealer(t, sealKey(1)), uuid.New()
 	one, err := s.Seal(id, "svc_sk_clear")
 	if err != nil {
@@ -84,7 +84,7 @@ func TestNoValueIsSealedTwiceTheSame(t *testing.T) {
 	}
 }
 
-func TestASealerNeedsKeysOfTheRightLength(t *testing.T) {
+func TestSealer_KeyLength(t *testing.T) {
 	for name, keys := range map[string][][]byte{
 		"none": {}, "too short": {make([]byte, 31)}, "too long": {make([]byte, 33)}, "a short one behind": {sealKey(1), make([]byte, 16)},
 	} {

@@ -11,29 +11,33 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Vault keeps the clear values of project keys, sealed, in ops.sealed_keys. Losing it costs nothing but that they can be shown again.
+// Vault stores the clear values of project keys, sealed, in ops.sealed_keys. Without it, keys still
+// work but cannot be shown again.
 type Vault struct {
 	DB     *pgxpool.Pool
 	Sealer *Sealer
 }
 
-// Keep seals the clear value of a key. What is kept of the key already stays.
+// Keep seals and stores the clear value of a key. It does not replace a stored value.
 func (v Vault) Keep(ctx context.Context, keyID uuid.UUID, clear string) error {
 	sealed, err := v.Sealer.Seal(keyID, clear)
 	if err != nil {
 		return err
 	}
-	_, err = v.DB.Exec(ctx, `insert into ops.sealed_keys (key_id, seal_key, sealed) values ($1, $2, $3) on conflict (key_id) do nothing`, keyID, sealed.Key, sealed.Data)
+	_, err = v.DB.Exec(ctx,
+		`insert into ops.sealed_keys (key_id, seal_key, sealed) values ($1, $2, $3) on conflict (key_id) do nothing`, keyID,
+		sealed.Key, sealed.Data)
 	if err != nil {
 		return fmt.Errorf("keep a sealed key: %w", err)
 	}
 	return nil
 }
 
-// Reveal is the clear value of a key; ok is false where none is kept.
+// Reveal returns the clear value of a key; ok is false if none is stored.
 func (v Vault) Reveal(ctx context.Context, keyID uuid.UUID) (clear string, ok bool, err error) {
 	var sealed Sealed
-	err = v.DB.QueryRow(ctx, `select seal_key, sealed from ops.sealed_keys where key_id = $1`, keyID).Scan(&sealed.Key, &sealed.Data)
+	err = v.DB.QueryRow(ctx, `select seal_key, sealed from ops.sealed_keys where key_id = $1`, keyID).
+		Scan(&sealed.Key, &sealed.Data)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", false, nil
 	}
@@ -44,7 +48,7 @@ func (v Vault) Reveal(ctx context.Context, keyID uuid.UUID) (clear string, ok bo
 	return clear, err == nil, err
 }
 
-// Drop forgets keys: one that is revoked is shown no more.
+// Drop deletes the values of keys, so that a revoked key cannot be shown.
 func (v Vault) Drop(ctx context.Context, keyIDs ...uuid.UUID) error {
 	if _, err := v.DB.Exec(ctx, `delete from ops.sealed_keys where key_id = any($1)`, keyIDs); err != nil {
 		return fmt.Errorf("drop sealed keys: %w", err)
@@ -52,15 +56,16 @@ func (v Vault) Drop(ctx context.Context, keyIDs ...uuid.UUID) error {
 	return nil
 }
 
-// sealPage is how many values are looked at in one statement.
+// sealPage is the number of values that one statement reads.
 const sealPage = 500
 
-// SealAnew seals with the first key what another one sealed, so that the other one can be given up. unopened is how many values no key
-// that is set opens; they stay as they are.
-func (v Vault) SealAnew(ctx context.Context) (done, unopened int, err error) {
+// Reseal seals values of other seal keys with the first one, so that the others can be retired.
+// unopened counts the values that no configured key opens; Reseal does not change them.
+func (v Vault) Reseal(ctx context.Context) (done, unopened int, err error) {
 	after := uuid.Nil
 	for {
-		page, err := v.page(ctx, `select key_id, seal_key, sealed from ops.sealed_keys where seal_key <> $1 and key_id > $2 order by key_id limit $3`,
+		page, err := v.page(ctx,
+			`select key_id, seal_key, sealed from ops.sealed_keys where seal_key <> $1 and key_id > $2 order by key_id limit $3`,
 			v.Sealer.First(), after, sealPage)
 		if err != nil {
 			return done, unopened, err
@@ -75,8 +80,11 @@ func (v Vault) SealAnew(ctx context.Context) (done, unopened int, err error) {
 			if err != nil {
 				return done, unopened, err
 			}
-			if _, err := v.DB.Exec(ctx, `update ops.sealed_keys set seal_key = $1, sealed = $2 where key_id = $3`, sealed.Key, sealed.Data, row.KeyID); err != nil {
-				return done, unopened, fmt.Errorf("seal a key anew: %w", err)
+			if _, err := v.DB.Exec(
+				ctx, `update ops.sealed_keys set seal_key = $1, sealed = $2 where key_id = $3`,
+				sealed.Key, sealed.Data, row.KeyID,
+			); err != nil {
+				return done, unopened, fmt.Errorf("reseal key: %w", err)
 			}
 			done++
 		}
@@ -87,12 +95,16 @@ func (v Vault) SealAnew(ctx context.Context) (done, unopened int, err error) {
 	}
 }
 
-// Tidy forgets what is kept of keys that are not live: revoked while the vault could not be reached, or never created. live says which
-// keys are. A value younger than age is left alone: its key may be about to be created.
-func (v Vault) Tidy(ctx context.Context, age time.Duration, live func(context.Context, []uuid.UUID) (map[uuid.UUID]struct{}, error)) (dropped int, err error) {
+// Tidy deletes the values of keys that are not live: revoked while the vault was unreachable, or
+// never created. live returns the live ones of the given keys. Tidy retains a value younger than
+// age, whose key may be about to be created.
+func (v Vault) Tidy(
+	ctx context.Context, age time.Duration, live func(context.Context, []uuid.UUID) (map[uuid.UUID]struct{}, error),
+) (dropped int, err error) {
 	after := uuid.Nil
 	for {
-		page, err := v.page(ctx, `select key_id, seal_key, sealed from ops.sealed_keys where kept_at < now() - $1::interval and key_id > $2 order by key_id limit $3`,
+		page, err := v.page(ctx,
+			`select key_id, seal_key, sealed from ops.sealed_keys where kept_at < now() - $1::interval and key_id > $2 order by key_id limit $3`,
 			age, after, sealPage)
 		if err != nil {
 			return dropped, err

@@ -28,7 +28,7 @@ func keep(t *testing.T, v Vault, id uuid.UUID, clear string) {
 	}
 }
 
-func TestAVaultShowsWhatItKeeps(t *testing.T) {
+func TestVault_ShowsItsSecrets(t *testing.T) {
 	v := Vault{DB: pgtest.Database(t), Sealer: sealer(t, sealKey(1))}
 	one, two := uuid.New(), uuid.New()
 	keep(t, v, one, "svc_sk_one")
@@ -42,12 +42,13 @@ func TestAVaultShowsWhatItKeeps(t *testing.T) {
 	reveals(t, v, one, "")
 	reveals(t, v, two, "svc_sk_two")
 	var clear int
-	if err := v.DB.QueryRow(t.Context(), `select count(*) from ops.sealed_keys k where k::text like '%svc_sk_%' or encode(k.sealed, 'escape') like '%svc_sk_%'`).Scan(&clear); err != nil || clear != 0 {
+	if err := v.DB.QueryRow(t.Context(), `select count(*) from ops.sealed_keys k where k::text like '%svc_sk_%' or encode(k.sealed, 'escape') like '%svc_sk_%'`).Scan(&clear); err != nil ||
+		clear != 0 {
 		t.Errorf("%d rows hold a clear value, %v", clear, err)
 	}
 }
 
-func TestSealKeysAreRotated(t *testing.T) {
+func TestVault_RotatedSealKeys(t *testing.T) {
 	ctx, db := t.Context(), pgtest.Database(t)
 	before := Vault{DB: db, Sealer: sealer(t, sealKey(1))}
 	ids := make([]uuid.UUID, sealPage+1) // more than one page
@@ -60,8 +61,8 @@ func TestSealKeysAreRotated(t *testing.T) {
 
 	between := Vault{DB: db, Sealer: sealer(t, sealKey(2), sealKey(1))}
 	for i, want := range []int{len(ids), 0} {
-		if done, unopened, err := between.SealAnew(ctx); err != nil || done != want || unopened != 1 {
-			t.Fatalf("time %d: %d sealed anew, %d unopened, %v", i, done, unopened, err)
+		if done, unopened, err := between.Reseal(ctx); err != nil || done != want || unopened != 1 {
+			t.Fatalf("time %d: %d resealed, %d unopened, %v", i, done, unopened, err)
 		}
 	}
 	after := Vault{DB: db, Sealer: sealer(t, sealKey(2))}
@@ -74,7 +75,7 @@ func TestSealKeysAreRotated(t *testing.T) {
 	reveals(t, Vault{DB: db, Sealer: sealer(t, sealKey(9))}, foreign, "svc_sk_foreign")
 }
 
-func TestAVaultIsTidied(t *testing.T) {
+func TestVault_Tidy(t *testing.T) {
 	v := Vault{DB: pgtest.Database(t), Sealer: sealer(t, sealKey(1))}
 	alive, gone, young := uuid.New(), uuid.New(), uuid.New()
 	for _, id := range []uuid.UUID{alive, gone, young} {
@@ -93,8 +94,9 @@ func TestAVaultIsTidied(t *testing.T) {
 	reveals(t, v, young, "svc_sk_"+young.String())
 	reveals(t, v, gone, "")
 	trouble := errors.New("no answer")
-	if _, err := v.Tidy(t.Context(), time.Hour, func(context.Context, []uuid.UUID) (map[uuid.UUID]struct{}, error) { return nil, trouble }); !errors.Is(err, trouble) {
-		t.Errorf("who cannot be asked drops: %v", err)
+	failing := func(context.Context, []uuid.UUID) (map[uuid.UUID]struct{}, error) { return nil, trouble }
+	if _, err := v.Tidy(t.Context(), time.Hour, failing); !errors.Is(err, trouble) {
+		t.Errorf("error %v, want that of live", err)
 	}
 	reveals(t, v, alive, "svc_sk_"+alive.String())
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
-	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/project"
@@ -39,68 +38,6 @@ func hashText(key string) string {
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// writer writes the events of this projection.
-type writer struct{ projectiontest.Log }
-
-func (w *writer) organization(name string) {
-	w.Append(stream.Registry, &registry.OrganizationCreated{OrganizationID: id(name), Name: name, Plan: metering.SelfHosted, CreatedAt: noon})
-}
-
-// of writes an event of an organization.
-func (w *writer) of(org string, e event.Event) {
-	w.Append(stream.Name(stream.Organization, id(org)), e)
-}
-
-func (w *writer) prepared(org string) {
-	w.of(org, &organization.Prepared{OrganizationID: id(org), PreparedAt: noon})
-}
-
-func (w *writer) plan(org string, plan metering.Plan) {
-	w.of(org, &organization.PlanSet{OrganizationID: id(org), Plan: plan, Month: "2026-11", SetAt: noon})
-}
-
-func (w *writer) spendCap(org string, tenths *int64) {
-	w.of(org, &organization.SpendCapSet{OrganizationID: id(org), Tenths: tenths, SetAt: noon})
-}
-
-func (w *writer) member(org, email string, role organization.Role) {
-	w.of(org, &organization.MemberAdded{OrganizationID: id(org), MemberID: id(email), Email: email, Role: role, AddedAt: noon})
-}
-
-func (w *writer) caps(slug string, ingestion, credit *int64) {
-	w.Append(stream.Name(stream.Project, id(slug)), &project.CapsSet{ProjectID: id(slug), IngestionCap: ingestion, CreditCapTenths: credit, SetAt: noon})
-}
-
-func (w *writer) managementKey(name, key string) {
-	w.Append(stream.Name(stream.Organization, id(name)), &organization.ManagementKeySet{
-		OrganizationID: id(name), KeyID: id(key), Hash: hashText(key), Prefix: "svc_mk_", Suffix: "xyz", SetAt: noon,
-	})
-}
-
-func (w *writer) project(org, slug string, number int64) {
-	w.Append(stream.Registry, &registry.ProjectCreated{
-		OrganizationID: id(org), ProjectID: id(slug), Number: number, Slug: slug, Name: strings.ToUpper(slug), Namespace: storedNamespace(slug), CreatedAt: noon,
-	})
-}
-
-func (w *writer) key(slug, key string) {
-	w.Append(stream.Name(stream.Project, id(slug)), &project.KeyCreated{
-		ProjectID: id(slug), KeyID: id(key), Name: key, Hash: hashText(key), Prefix: "svc_sk_", Suffix: "abc", CreatedAt: noon,
-	})
-}
-
-func (w *writer) revoke(slug, key string) {
-	w.Append(stream.Name(stream.Project, id(slug)), &project.KeyRevoked{ProjectID: id(slug), KeyID: id(key), RevokedAt: noon.Add(time.Hour)})
-}
-
-func (w *writer) archive(slug string, archived bool) {
-	if archived {
-		w.Append(stream.Name(stream.Project, id(slug)), &project.Archived{ProjectID: id(slug), ArchivedAt: noon})
-	} else {
-		w.Append(stream.Name(stream.Project, id(slug)), &project.Unarchived{ProjectID: id(slug), UnarchivedAt: noon})
-	}
-}
-
 func applied(t *testing.T, w *writer) access.Queries {
 	t.Helper()
 	db := pgtest.Database(t)
@@ -111,7 +48,8 @@ func applied(t *testing.T, w *writer) access.Queries {
 
 var namespaces = stream.NewNamespaces(make([]byte, 32))
 
-// storedNamespace is that of a project in the log; "archived" and "two" are of an earlier version.
+// storedNamespace returns a project's namespace in the log. "archived" and "two" are of an earlier
+// version.
 func storedNamespace(slug string) stream.Namespace {
 	return stream.Namespace{ID: id("namespace of " + slug), Keyed: slug != "archived" && slug != "two"}
 }
@@ -124,7 +62,7 @@ func projectOf(slug string, number int64) auth.Project {
 	return auth.Project{ID: id(slug), Number: number, Slug: slug, Namespace: namespace}
 }
 
-func TestKeyByHash(t *testing.T) {
+func TestQuery_KeyByHash(t *testing.T) {
 	w := &writer{}
 	w.organization("org")
 	w.organization("new")
@@ -156,19 +94,26 @@ func TestKeyByHash(t *testing.T) {
 		Holder auth.Holder
 		OK     bool
 	}
-	flex := metering.Limits{Plan: metering.Flex, SpendCapTenths: new(int64(70))}
-	capped := func(ingestion, credit *int64) metering.Limits {
+	flex := metering.Caps{Plan: metering.Flex, SpendCapTenths: new(int64(70))}
+	capped := func(ingestion, credit *int64) metering.Caps {
 		l := flex
 		l.IngestionCap, l.CreditCapTenths = ingestion, credit
 		return l
 	}
-	key := func(name, org string, p auth.Project, l metering.Limits) auth.Principal {
-		return auth.Principal{Kind: auth.ProjectKey, KeyID: id(name), KeyName: name, OrganizationID: id(org), Project: p, Limits: l}
+	key := func(name, org string, p auth.Project, l metering.Caps) auth.Principal {
+		return auth.Principal{
+			Kind:           auth.ProjectKey,
+			KeyID:          id(name),
+			KeyName:        name,
+			OrganizationID: id(org),
+			Project:        p,
+			Limits:         l,
+		}
 	}
-	manager := func(name, org string, l metering.Limits) auth.Principal {
+	manager := func(name, org string, l metering.Caps) auth.Principal {
 		return auth.Principal{Kind: auth.ManagementKey, KeyID: id(name), OrganizationID: id(org), Limits: l}
 	}
-	selfHosted := metering.Limits{Plan: metering.SelfHosted}
+	selfHosted := metering.Caps{Plan: metering.SelfHosted}
 	for _, c := range []struct {
 		kind auth.Kind
 		key  string
@@ -200,7 +145,7 @@ func TestKeyByHash(t *testing.T) {
 	}
 }
 
-func TestProjectsAndKeysOfAnOrganizationOnly(t *testing.T) {
+func TestQuery_ProjectsAndKeysOfOneOrganization(t *testing.T) {
 	w := &writer{}
 	w.Append(stream.Registry, &registry.LogOpened{LogID: id("log"), OpenedAt: noon})
 	w.organization("org")
@@ -221,7 +166,14 @@ func TestProjectsAndKeysOfAnOrganizationOnly(t *testing.T) {
 		if slug == "two" {
 			ingestionCap = new(int64(7))
 		}
-		return access.Project{Project: projectOf(slug, number), OrganizationID: id("org"), Name: strings.ToUpper(slug), Archived: archived, IngestionCap: ingestionCap, CreatedAt: noon}
+		return access.Project{
+			Project:        projectOf(slug, number),
+			OrganizationID: id("org"),
+			Name:           strings.ToUpper(slug),
+			Archived:       archived,
+			IngestionCap:   ingestionCap,
+			CreatedAt:      noon,
+		}
 	}
 	projects, err := q.Projects(ctx, id("org"))
 	if err != nil {
@@ -253,7 +205,9 @@ func TestProjectsAndKeysOfAnOrganizationOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]access.Key{{ID: id("first"), Name: "first", Prefix: "svc_sk_", Suffix: "abc", CreatedAt: noon, RevokedAt: &revoked}}, keys); diff != "" {
+	if diff := cmp.Diff([]access.Key{{
+		ID: id("first"), Name: "first", Prefix: "svc_sk_", Suffix: "abc", CreatedAt: noon, RevokedAt: &revoked,
+	}}, keys); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)
 	}
 	if got, ok, err := q.LogID(ctx); err != nil || !ok || got != id("log") {
@@ -261,10 +215,16 @@ func TestProjectsAndKeysOfAnOrganizationOnly(t *testing.T) {
 	}
 }
 
-func TestOrganizations(t *testing.T) {
+func TestQuery_Organizations(t *testing.T) {
 	w := &writer{}
 	w.organization("first")
-	w.Append(stream.Registry, &registry.OrganizationCreated{OrganizationID: id("second"), Name: "second", Plan: metering.PayAsYouGo, OwnerEmail: "ana@example.com", CreatedAt: noon.Add(time.Hour)})
+	w.Append(stream.Registry, &registry.OrganizationCreated{
+		OrganizationID: id("second"),
+		Name:           "second",
+		Plan:           metering.PayAsYouGo,
+		OwnerEmail:     "ana@example.com",
+		CreatedAt:      noon.Add(time.Hour),
+	})
 	w.managementKey("first", "key")
 	w.prepared("first")
 	w.plan("first", metering.Enterprise)
@@ -273,11 +233,33 @@ func TestOrganizations(t *testing.T) {
 	w.spendCap("first", new(int64(1)))
 	w.spendCap("first", nil)
 	w.spendCap("second", new(int64(0)))
-	w.of("first", &organization.CreditsGranted{OrganizationID: id("first"), Kind: metering.Bought, Tenths: 5, Month: "2026-11", GrantedAt: noon})
+	w.of("first", &organization.CreditsGranted{
+		OrganizationID: id("first"),
+		Kind:           metering.Bought,
+		Tenths:         5,
+		Month:          "2026-11",
+		GrantedAt:      noon,
+	})
 	q := applied(t, w)
 	owner, key := id("owner@example.com"), id("key")
-	first := access.Organization{ID: id("first"), Name: "first", Plan: metering.Enterprise, OwnerID: &owner, OwnerEmail: "owner@example.com", Prepared: true, ManagementKeyID: &key, CreatedAt: noon}
-	second := access.Organization{ID: id("second"), Name: "second", Plan: metering.PayAsYouGo, SpendCapTenths: new(int64(0)), OwnerEmail: "ana@example.com", CreatedAt: noon.Add(time.Hour)}
+	first := access.Organization{
+		ID:              id("first"),
+		Name:            "first",
+		Plan:            metering.Enterprise,
+		OwnerID:         &owner,
+		OwnerEmail:      "owner@example.com",
+		Prepared:        true,
+		ManagementKeyID: &key,
+		CreatedAt:       noon,
+	}
+	second := access.Organization{
+		ID:             id("second"),
+		Name:           "second",
+		Plan:           metering.PayAsYouGo,
+		SpendCapTenths: new(int64(0)),
+		OwnerEmail:     "ana@example.com",
+		CreatedAt:      noon.Add(time.Hour),
+	}
 	for _, want := range []access.Organization{first, second} {
 		got, ok, err := q.OrganizationByID(t.Context(), want.ID)
 		if err != nil || !ok {
@@ -292,13 +274,13 @@ func TestOrganizations(t *testing.T) {
 	}
 }
 
-func TestAnEmptyLogHasNoID(t *testing.T) {
+func TestQuery_EmptyLog(t *testing.T) {
 	if got, ok, err := applied(t, &writer{}).LogID(t.Context()); err != nil || ok {
 		t.Errorf("log: %v, %v, %v", got, ok, err)
 	}
 }
 
-func TestWhatContradictsTheLogStopsTheProjector(t *testing.T) {
+func TestProjector_ContradictingEvents(t *testing.T) {
 	for name, write := range map[string]func(*writer){
 		"a key of no organization": func(w *writer) { w.managementKey("unknown", "key") },
 		"the end of no key":        func(w *writer) { w.revoke("unknown", "key") },
@@ -314,7 +296,7 @@ func TestWhatContradictsTheLogStopsTheProjector(t *testing.T) {
 			db, w := pgtest.Database(t), &writer{}
 			projectiontest.Make(t, db, access.New())
 			write(w)
-			if _, err := projectiontest.Rows(t.Context(), db, access.New(), [][]eventstore.Fact{w.Facts}); err == nil {
+			if _, err := projectiontest.Rows(t.Context(), db, access.New(), [][]eventstore.DecodedEvent{w.Facts}); err == nil {
 				t.Error("it was applied")
 			}
 		})
@@ -325,14 +307,14 @@ type foreign struct{}
 
 func (foreign) EventType() string { return "registry.unheard-of.v1" }
 
-func TestPagesOfAnySizeLeaveTheSameRows(tt *testing.T) {
+func TestProjector_PagesOfAnySize(tt *testing.T) {
 	db := pgtest.Database(tt)
 	projectiontest.Make(tt, db, access.New())
 	rapid.Check(tt, func(t *rapid.T) {
 		w := draw(t)
-		var single [][]eventstore.Fact
+		var single [][]eventstore.DecodedEvent
 		for _, f := range w.Facts {
-			single = append(single, []eventstore.Fact{f})
+			single = append(single, []eventstore.DecodedEvent{f})
 		}
 		want := rows(t, tt, db, single)
 		if diff := cmp.Diff(want, rows(t, tt, db, projectiontest.Cut(t, w.Facts))); diff != "" {
@@ -341,7 +323,7 @@ func TestPagesOfAnySizeLeaveTheSameRows(tt *testing.T) {
 	})
 }
 
-func rows(t *rapid.T, tt *testing.T, db *pgxpool.Pool, pages [][]eventstore.Fact) map[string][]string {
+func rows(t *rapid.T, tt *testing.T, db *pgxpool.Pool, pages [][]eventstore.DecodedEvent) map[string][]string {
 	tt.Helper()
 	dump, err := projectiontest.Rows(tt.Context(), db, access.New(), pages)
 	if err != nil {
@@ -350,7 +332,7 @@ func rows(t *rapid.T, tt *testing.T, db *pgxpool.Pool, pages [][]eventstore.Fact
 	return dump
 }
 
-// draw draws what a registry and its organizations may say.
+// draw draws the events of a registry and its organizations.
 func draw(t *rapid.T) *writer {
 	w := &writer{}
 	w.Append(stream.Registry, &registry.LogOpened{LogID: id("log"), OpenedAt: noon})
@@ -373,15 +355,20 @@ func draw(t *rapid.T) *writer {
 			key := rapid.SampledFrom(keys).Draw(t, "key")
 			w.revoke(owners[key], key)
 		case step == 6:
-			w.plan("org 0", rapid.SampledFrom([]metering.Plan{metering.SelfHosted, metering.PayAsYouGo, metering.Enterprise}).Draw(t, "plan"))
+			w.plan("org 0",
+				rapid.SampledFrom([]metering.Plan{metering.SelfHosted, metering.PayAsYouGo, metering.Enterprise}).Draw(t, "plan"))
 		case step == 7:
 			w.spendCap("org 0", rapid.Ptr(rapid.Int64Range(0, 3), true).Draw(t, "spend cap"))
 		case step == 8:
 			w.prepared("org 0")
 		case step == 9:
-			w.member("org 0", name, rapid.SampledFrom([]organization.Role{organization.Owner, organization.Member}).Draw(t, "role"))
+			w.member("org 0", name,
+				rapid.SampledFrom([]organization.Role{organization.Owner, organization.Member}).Draw(t, "role"))
 		case step == 10:
-			w.caps(rapid.SampledFrom(slugs).Draw(t, "slug"), rapid.Ptr(rapid.Int64Range(0, 3), true).Draw(t, "ingestion cap"), rapid.Ptr(rapid.Int64Range(0, 3), true).Draw(t, "credit cap"))
+			w.caps(
+				rapid.SampledFrom(slugs).Draw(t, "slug"), rapid.Ptr(rapid.Int64Range(0, 3), true).Draw(t, "ingestion cap"),
+				rapid.Ptr(rapid.Int64Range(0, 3), true).Draw(t, "credit cap"),
+			)
 		default:
 			w.archive(rapid.SampledFrom(slugs).Draw(t, "slug"), step == 4)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// LiveKeys are those of the project keys that were created and not revoked, as far as the projection is.
+// LiveKeys returns those of the project keys that are created and not revoked in the projection.
 func (q Queries) LiveKeys(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]struct{}, error) {
 	rows, err := q.DB.Query(ctx, `select id from access.keys where id = any($1) and revoked_at is null`, ids)
 	if err != nil {
@@ -25,7 +25,7 @@ func (q Queries) LiveKeys(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]s
 	return set, nil
 }
 
-// Preparing are the organizations that are not prepared, as far as the projection is.
+// Preparing returns the organizations that are not prepared in the projection.
 func (q Queries) Preparing(ctx context.Context) ([]uuid.UUID, error) {
 	rows, err := q.DB.Query(ctx, `select id from access.organizations where not prepared order by created_at, id`)
 	if err != nil {

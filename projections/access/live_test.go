@@ -10,7 +10,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 )
 
-func TestLiveKeys(t *testing.T) {
+func TestQuery_LiveKeys(t *testing.T) {
 	w := &writer{}
 	w.organization("org")
 	w.project("org", "one", 1)
@@ -27,7 +27,7 @@ func TestLiveKeys(t *testing.T) {
 	}
 }
 
-func TestWhichOrganizationsArePreparing(t *testing.T) {
+func TestQuery_OrganizationsInPreparation(t *testing.T) {
 	w := &writer{}
 	w.organization("preparing")
 	w.organization("prepared")

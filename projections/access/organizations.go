@@ -19,12 +19,13 @@ type Organization struct {
 	Plan metering.Plan
 	// SpendCapTenths bounds a month's charges in tenths of a credit; nil is no bound.
 	SpendCapTenths *int64
-	// OwnerID and OwnerEmail are the newest owner's; before one is a member, OwnerEmail is as the organization was created with.
+	// OwnerID and OwnerEmail are of the newest owner. Before the first is a member, OwnerEmail is the
+	// one of the creation.
 	OwnerID    *uuid.UUID
 	OwnerEmail string
 	// Prepared organizations are served.
 	Prepared bool
-	// ManagementKeyID is nil where no management key was ever set.
+	// ManagementKeyID is nil if no management key was ever set.
 	ManagementKeyID *uuid.UUID
 	CreatedAt       time.Time
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/unnest"
+	"github.com/annals-project/annals/internal/pgarray"
 )
 
 type organizationRow struct {
@@ -21,10 +21,10 @@ type organizationRow struct {
 	createdAt time.Time
 	plan      string
 	spendCap  *int64
-	ownerID   *[16]byte
+	ownerID   *uuid.UUID
 	owner     string
 	prepared  bool
-	keyID     *[16]byte
+	keyID     *uuid.UUID
 	keyHash   []byte
 	keyPrefix *string
 	keySuffix *string
@@ -57,8 +57,8 @@ type keyRow struct {
 	dirty     bool
 }
 
-// page is the rows that a page of events touches.
-type page struct {
+// fold is the rows that a page of events changes.
+type fold struct {
 	opened        []*registry.LogOpened
 	organizations map[uuid.UUID]*organizationRow
 	projects      map[uuid.UUID]*projectRow
@@ -66,18 +66,20 @@ type page struct {
 }
 
 // apply folds one event.
-func (p *page) apply(f eventstore.Fact) error {
+func (p *fold) apply(f eventstore.DecodedEvent) error {
 	switch e := f.Event.(type) {
 	case *registry.LogOpened:
 		p.opened = append(p.opened, e)
 	case *registry.OrganizationCreated:
 		p.organizations[e.OrganizationID] = &organizationRow{
-			id: e.OrganizationID, name: e.Name, createdAt: unnest.Instant(e.CreatedAt), plan: string(e.Plan), owner: e.OwnerEmail, dirty: true,
+			id: e.OrganizationID, name: e.Name, createdAt: pgarray.Instant(e.CreatedAt),
+			plan: string(e.Plan), owner: e.OwnerEmail, dirty: true,
 		}
 	case *registry.ProjectCreated:
 		p.projects[e.ProjectID] = &projectRow{
-			id: e.ProjectID, organization: e.OrganizationID, number: e.Number, slug: e.Slug, name: e.Name, namespace: e.Namespace,
-			createdAt: unnest.Instant(e.CreatedAt), dirty: true,
+			id: e.ProjectID, organization: e.OrganizationID, number: e.Number, slug: e.Slug, name: e.Name,
+			namespace: e.Namespace,
+			createdAt: pgarray.Instant(e.CreatedAt), dirty: true,
 		}
 	case *organization.ManagementKeySet:
 		hash, err := hashOf(e.Hash)
@@ -85,12 +87,12 @@ func (p *page) apply(f eventstore.Fact) error {
 			return err
 		}
 		return p.organization(e.OrganizationID, func(row *organizationRow) {
-			row.keyID, row.keyHash, row.keyPrefix, row.keySuffix = (*[16]byte)(&e.KeyID), hash, &e.Prefix, &e.Suffix
+			row.keyID, row.keyHash, row.keyPrefix, row.keySuffix = &e.KeyID, hash, &e.Prefix, &e.Suffix
 		})
 	case *organization.MemberAdded:
 		return p.organization(e.OrganizationID, func(row *organizationRow) {
 			if e.Role == organization.Owner {
-				row.ownerID, row.owner = (*[16]byte)(&e.MemberID), e.Email
+				row.ownerID, row.owner = &e.MemberID, e.Email
 			}
 		})
 	case *organization.PlanSet:
@@ -107,21 +109,23 @@ func (p *page) apply(f eventstore.Fact) error {
 		}
 		p.keys[e.KeyID] = &keyRow{
 			id: e.KeyID, project: e.ProjectID, name: e.Name, hash: hash, prefix: e.Prefix, suffix: e.Suffix,
-			createdAt: unnest.Instant(e.CreatedAt), dirty: true,
+			createdAt: pgarray.Instant(e.CreatedAt), dirty: true,
 		}
 	case *project.KeyRevoked:
 		row := p.keys[e.KeyID]
 		if row == nil {
-			return fmt.Errorf("end of a key that nothing created: %s", e.KeyID)
+			return fmt.Errorf("revoked key %s was never created", e.KeyID)
 		}
-		at := unnest.Instant(e.RevokedAt)
+		at := pgarray.Instant(e.RevokedAt)
 		row.revokedAt, row.dirty = &at, true
 	case *project.Archived:
 		return p.project(e.ProjectID, func(row *projectRow) { row.archived = true })
 	case *project.Unarchived:
 		return p.project(e.ProjectID, func(row *projectRow) { row.archived = false })
 	case *project.CapsSet:
-		return p.project(e.ProjectID, func(row *projectRow) { row.ingestionCap, row.creditCap = e.IngestionCap, e.CreditCapTenths })
+		return p.project(e.ProjectID, func(row *projectRow) {
+			row.ingestionCap, row.creditCap = e.IngestionCap, e.CreditCapTenths
+		})
 	case *registry.EventSetAside, *registry.HashKeySet: // the runner's, and the start's
 	default:
 		return fmt.Errorf("no rule for %s", f.Type)
@@ -130,10 +134,10 @@ func (p *page) apply(f eventstore.Fact) error {
 }
 
 // organization changes the row of an organization.
-func (p *page) organization(id uuid.UUID, change func(*organizationRow)) error {
+func (p *fold) organization(id uuid.UUID, change func(*organizationRow)) error {
 	row := p.organizations[id]
 	if row == nil {
-		return fmt.Errorf("event of an organization that nothing created: %s", id)
+		return fmt.Errorf("organization %s was never created", id)
 	}
 	change(row)
 	row.dirty = true
@@ -141,10 +145,10 @@ func (p *page) organization(id uuid.UUID, change func(*organizationRow)) error {
 }
 
 // project changes the row of a project.
-func (p *page) project(id uuid.UUID, change func(*projectRow)) error {
+func (p *fold) project(id uuid.UUID, change func(*projectRow)) error {
 	row := p.projects[id]
 	if row == nil {
-		return fmt.Errorf("event of a project that nothing created: %s", id)
+		return fmt.Errorf("project %s was never created", id)
 	}
 	change(row)
 	row.dirty = true
@@ -154,7 +158,7 @@ func (p *page) project(id uuid.UUID, change func(*projectRow)) error {
 func hashOf(text string) ([]byte, error) {
 	hash, err := hex.DecodeString(text)
 	if err != nil || len(hash) != 32 {
-		return nil, fmt.Errorf("hash of a key is no SHA-256 in hexadecimal")
+		return nil, fmt.Errorf("hash of a key is not a SHA-256 in hexadecimal")
 	}
 	return hash, nil
 }

@@ -1,49 +1,42 @@
-// Package access projects who may call, and what binds the calls: the log's id, organizations with plan, spend cap and management
-// key, projects with their caps, and the projects' keys.
+// Package access projects the callers and their limits: the id of the log, organizations with plan,
+// spend cap and management key, projects with their caps, and project keys.
 package access
 
 import (
 	"context"
 	_ "embed"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/projections"
 )
 
-// Name is the projection's name: its schema, its topic, and what answers wait for.
-const Name = "access"
+// Name is the projection's name: its schema, its topic, and the name that callers wait for.
+const Name = projection.Access
 
 //go:embed schema.sql
 var schema string
 
-// Projector keeps schema access.
-type Projector struct{}
+// Projector builds schema access.
+type Projector struct{ projections.Base }
 
-var _ projections.Paced = Projector{}
-
-// New makes the projector.
-func New() Projector { return Projector{} }
-
-// Name implements projections.Projector.
-func (Projector) Name() string { return Name }
-
-// Version implements projections.Projector.
-func (Projector) Version() int { return 4 }
-
-// Families implements projections.Projector.
-func (Projector) Families() []string {
-	return []string{stream.Registry, stream.Organization, stream.Project}
+// New makes the projector. A caller that needs one of its few events waits for it, which ends the
+// pause between pages; without a pause, most pages would hold none.
+func New() Projector {
+	return Projector{projections.NewBase(projections.Description{
+		Name: Name, Version: 4, Categories: []string{stream.Registry, stream.Organization, stream.Project}, Schema: schema,
+		Pace: projections.Pace{Min: 50 * time.Millisecond}, Counted: []string{"organizations", "projects", "keys"},
+	})}
 }
 
-// Schema implements projections.Projector.
-func (Projector) Schema() string { return schema }
-
-// Apply folds the page over the rows that it touches, then writes one statement per table. It fails on an event that it does
-// not know, and on one about an organization, a project or a key that nothing created.
-func (Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) error {
+// Apply folds the page over the rows that it changes, then writes one statement per table. It fails
+// on an unknown event, and on an event of an organization, a project or a key that was never
+// created.
+func (Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.DecodedEvent) error {
 	p, err := load(ctx, tx, facts)
 	if err != nil {
 		return err

@@ -14,10 +14,11 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// Queries answers from the tables of this projection.
+// Queries reads the tables of this projection.
 type Queries struct {
 	DB *pgxpool.Pool
-	// Namespaces derive those of the projects that are found; without the hash key, a project whose namespace needs it is an error.
+	// Namespaces derive the namespaces of projects. Without the hash key, a project whose namespace
+	// needs it is an error.
 	Namespaces stream.Namespaces
 }
 
@@ -27,7 +28,8 @@ type Project struct {
 	OrganizationID uuid.UUID
 	Name           string
 	Archived       bool
-	// IngestionCap (data points a month) and CreditCapTenths (tenths of a credit a month) are nil where there is none.
+	// IngestionCap (data points a month) and CreditCapTenths (tenths of a credit a month) are nil
+	// without a cap.
 	IngestionCap    *int64
 	CreditCapTenths *int64
 	CreatedAt       time.Time
@@ -43,8 +45,8 @@ type Key struct {
 	RevokedAt *time.Time
 }
 
-// KeyByHash implements auth.Keys by the SHA-256 of the key's clear value. ok is false for a key that is unknown or revoked, or of a
-// kind that is no key.
+// KeyByHash implements auth.Keys by the SHA-256 of the key's clear value. ok is false for a key
+// that is unknown or revoked, or of a kind other than a key.
 func (q Queries) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (h auth.Holder, ok bool, err error) {
 	h.Kind = kind
 	p, l := &h.Project, &h.Limits
@@ -79,14 +81,22 @@ func (q Queries) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (
 // ProjectNamed implements auth.Keys.
 func (q Queries) ProjectNamed(ctx context.Context, organizationID uuid.UUID, slug string) (auth.Named, bool, error) {
 	p, ok, err := q.ProjectBySlug(ctx, organizationID, slug)
-	return auth.Named{Project: p.Project, IngestionCap: p.IngestionCap, CreditCapTenths: p.CreditCapTenths, Archived: p.Archived}, ok, err
+	return auth.Named{
+		Project:         p.Project,
+		IngestionCap:    p.IngestionCap,
+		CreditCapTenths: p.CreditCapTenths,
+		Archived:        p.Archived,
+	}, ok, err
 }
 
 const selectProjects = `select id, number, slug, namespace, keyed, organization_id, name, archived, ingestion_cap, credit_cap_tenths, created_at from access.projects `
 
 func (q Queries) scanProject(row pgx.CollectableRow) (p Project, err error) {
 	var stored stream.Namespace
-	if err = row.Scan(&p.ID, &p.Number, &p.Slug, &stored.ID, &stored.Keyed, &p.OrganizationID, &p.Name, &p.Archived, &p.IngestionCap, &p.CreditCapTenths, &p.CreatedAt); err != nil {
+	if err = row.Scan(
+		&p.ID, &p.Number, &p.Slug, &stored.ID, &stored.Keyed, &p.OrganizationID, &p.Name, &p.Archived,
+		&p.IngestionCap, &p.CreditCapTenths, &p.CreatedAt,
+	); err != nil {
 		return p, err
 	}
 	p.Namespace, err = q.Namespaces.Of(stored)
@@ -107,7 +117,9 @@ func (q Queries) Projects(ctx context.Context, organizationID uuid.UUID) ([]Proj
 }
 
 // ProjectBySlug finds a project of an organization, also an archived one.
-func (q Queries) ProjectBySlug(ctx context.Context, organizationID uuid.UUID, slug string) (p Project, ok bool, err error) {
+func (q Queries) ProjectBySlug(
+	ctx context.Context, organizationID uuid.UUID, slug string,
+) (p Project, ok bool, err error) {
 	rows, err := q.DB.Query(ctx, selectProjects+`where organization_id = $1 and slug = $2`, organizationID, slug)
 	if err != nil {
 		return Project{}, false, fmt.Errorf("find project: %w", err)
@@ -122,7 +134,7 @@ func (q Queries) ProjectBySlug(ctx context.Context, organizationID uuid.UUID, sl
 	return p, true, nil
 }
 
-// ProjectByID finds a project of any organization: for the operator, who sees all.
+// ProjectByID finds a project of any organization, for the operator.
 func (q Queries) ProjectByID(ctx context.Context, id uuid.UUID) (p Project, ok bool, err error) {
 	rows, err := q.DB.Query(ctx, selectProjects+`where id = $1`, id)
 	if err != nil {
@@ -140,7 +152,9 @@ func (q Queries) ProjectByID(ctx context.Context, id uuid.UUID) (p Project, ok b
 
 // Keys lists the keys of a project, revoked ones too, oldest first.
 func (q Queries) Keys(ctx context.Context, project auth.Project) ([]Key, error) {
-	rows, err := q.DB.Query(ctx, `select id, name, prefix, suffix, created_at, revoked_at from access.keys where project_id = $1 order by created_at, id`, project.ID)
+	rows, err := q.DB.Query(ctx,
+		`select id, name, prefix, suffix, created_at, revoked_at from access.keys where project_id = $1 order by created_at, id`,
+		project.ID)
 	if err != nil {
 		return nil, fmt.Errorf("list keys: %w", err)
 	}

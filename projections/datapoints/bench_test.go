@@ -17,36 +17,45 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
-// BenchmarkApply applies pages of 512 events of single sends from their acceptance to their end.
+// BenchmarkApply applies pages of 512 events of single sends from acceptance to completion.
 func BenchmarkApply(b *testing.B) {
 	db, p := pgtest.Database(b), datapoints.New(nil)
 	projectiontest.Make(b, db, p)
 	const page = 512
 	var position eventstore.Position
 	number := 0
-	fact := func(name string, e event.Event) eventstore.Fact {
+	fact := func(name string, e event.Event) eventstore.DecodedEvent {
 		position += 100
-		return eventstore.Fact{Recorded: eventstore.Recorded{Stream: name, Position: position, Type: e.EventType()}, Event: e}
+		return eventstore.DecodedEvent{
+			Recorded: eventstore.Recorded{Stream: name, Position: position, Type: e.EventType()}, Event: e,
+		}
 	}
-	next := func() []eventstore.Fact {
-		var facts []eventstore.Fact
-		var tail []eventstore.Fact
+	next := func() []eventstore.DecodedEvent {
+		var facts []eventstore.DecodedEvent
+		var tail []eventstore.DecodedEvent
 		for range page / 4 {
 			number++
 			dataPoint, send, source := uuid.New(), uuid.Must(uuid.NewV7()), fmt.Sprintf("source %d", number)
 			facts = append(facts, fact(stream.Name(stream.DataPoint, dataPoint), &datapoint.RevisionAccepted{
-				Send:     datapoint.Send{ProjectID: project.ID, IngestionID: send, Items: 1, AcceptedAt: noon, RequestID: send, Bytes: 300, CreditTenths: 10, Month: "2026-11"},
-				Standing: datapoint.Standing{Effect: datapoint.State{SourceID: source, Revision: 1, LastNumber: 1, OccurredAt: noon, IngestionID: send}},
-				Body:     datapoint.Body{Content: datapoint.Text{Inline: string(make([]byte, 300))}},
+				Send: datapoint.Send{
+					ProjectID: project.ID, IngestionID: send, Items: 1, AcceptedAt: noon, RequestID: send, Bytes: 300,
+					CreditTenths: 10, Month: "2026-11",
+				},
+				States: datapoint.States{
+					Effect: datapoint.State{SourceID: source, Revision: 1, LastNumber: 1, OccurredAt: noon, IngestionID: send},
+				},
+				Body: datapoint.Body{Content: datapoint.Text{Inline: string(make([]byte, 300))}},
 			}))
 			tail = append(tail,
-				fact(stream.Name(stream.Memory, dataPoint), &memory.DerivationStarted{ProjectID: project.ID, IngestionID: send, Revision: 1, Attempt: 1, StartedAt: noon}),
-				fact(stream.Name(stream.Memory, dataPoint), &memory.Derived{ProjectID: project.ID, IngestionID: send, Revision: 1, DerivedAt: noon}),
+				fact(stream.Name(stream.Memory, dataPoint),
+					&memory.DerivationStarted{ProjectID: project.ID, IngestionID: send, Revision: 1, Attempt: 1, StartedAt: noon}),
+				fact(stream.Name(stream.Memory, dataPoint),
+					&memory.Derived{ProjectID: project.ID, IngestionID: send, Revision: 1, DerivedAt: noon}),
 				fact(stream.Name(stream.Ingestion, send), &ingestion.Indexed{ProjectID: project.ID, IndexedAt: noon}))
 		}
 		return append(facts, tail...)
 	}
-	var pages [][]eventstore.Fact
+	var pages [][]eventstore.DecodedEvent
 	for range 20 {
 		pages = append(pages, next())
 	}

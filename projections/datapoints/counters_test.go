@@ -16,16 +16,15 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
-// Whatever happens to sends and data points, and whatever of it was erased since: the tables say of each send and each project
-// what those know who wrote the log.
-func TestCountersAreThoseOfTheWriters(tt *testing.T) {
+// The tables agree with the model of the write side, whatever was sent, deleted and erased.
+func TestCounters_MatchWriteSide(tt *testing.T) {
 	db := pgtest.Database(tt)
 	projectiontest.Make(tt, db, datapoints.New(nil))
 	rapid.Check(tt, func(t *rapid.T) {
 		h := projectiontest.DrawBlobHistory(t)
-		facts, p := h.Facts, datapoints.New(shelf(h.Blobs))
+		facts, p := h.Facts, datapoints.New(blobMap(h.Blobs))
 		if rapid.Bool().Draw(t, "erased streams are gone") {
-			facts, p = h.WithoutErased(t), datapoints.New(shelf(h.LeftBlobs()))
+			facts, p = h.WithoutErased(t), datapoints.New(blobMap(h.LeftBlobs()))
 		}
 		err := projectiontest.Look(tt.Context(), db, p, projectiontest.Cut(t, facts), func(tx pgx.Tx) error {
 			sends, err := sendStates(tt, tx)
@@ -50,11 +49,11 @@ func TestCountersAreThoseOfTheWriters(tt *testing.T) {
 	})
 }
 
-// What is unchanged, moved or deleted costs nothing; until that is known of a batch, what its commit priced counts, in the month of
-// its acceptance.
-func TestOnlyWhatBringsARevisionIsCharged(t *testing.T) {
+// Unchanged, moved and deleted items are free. Until a batch is fanned out, it counts as priced at
+// its commit, in the month of its acceptance.
+func TestCharges_OnlyNewRevisions(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.revised("single", "a", alone)
 	w.resent("again", "a", alone)
 	w.moved("moved", "a", id("audience"), alone)
@@ -66,7 +65,8 @@ func TestOnlyWhatBringsARevisionIsCharged(t *testing.T) {
 		w.apply()
 		for name, charged := range want {
 			var got [2]int64
-			if err := w.Queries.DB.QueryRow(t.Context(), `select bytes, credit_tenths from datapoints.sends where id = $1`, id(name)).Scan(&got[0], &got[1]); err != nil {
+			if err := w.Queries.DB.QueryRow(t.Context(), `select bytes, credit_tenths from datapoints.sends
+				where id = $1`, id(name)).Scan(&got[0], &got[1]); err != nil {
 				t.Fatal(err)
 			}
 			if got != charged {
@@ -75,20 +75,30 @@ func TestOnlyWhatBringsARevisionIsCharged(t *testing.T) {
 		}
 	}
 	want(map[string][2]int64{"single": {7, 10}, "again": {0, 0}, "moved": {0, 0}, "batch": {28, 40}})
-	w.fannedOut("batch", ingestion.Outcome{Outcome: ingestion.Unchanged, Revision: 1}, ingestion.Outcome{Outcome: ingestion.Created, Revision: 1},
-		ingestion.Outcome{Outcome: ingestion.Deleted}, ingestion.Outcome{Outcome: ingestion.Moved, Revision: 3})
+	w.fannedOut("batch", ingestion.Outcome{Outcome: ingestion.Unchanged, Revision: 1},
+		ingestion.Outcome{Outcome: ingestion.Created, Revision: 1}, ingestion.Outcome{Outcome: ingestion.Deleted},
+		ingestion.Outcome{Outcome: ingestion.Moved, Revision: 3})
 	want(map[string][2]int64{"batch": {7, 10}})
 	w.deleted("d", "b", true)
-	w.kept("d", "b", deletion.Fact{IngestionID: id("batch"), Ordinal: 1, Items: 4, Bytes: 7, CreditTenths: 10, Month: "2026-11", Outcome: ingestion.Created, Revision: 1})
-	w.kept("d2", "gone before", deletion.Fact{IngestionID: id("old"), Items: 1, Bytes: 9, CreditTenths: 10, Month: "2026-11", Outcome: ingestion.Updated, Revision: 2},
-		deletion.Fact{IngestionID: id("old again"), Items: 1, Bytes: 9, Month: "2026-11", Outcome: ingestion.Unchanged, Revision: 2})
+	w.kept("d", "b", deletion.RetainedFact{
+		IngestionID: id("batch"), Ordinal: 1, Items: 4, Bytes: 7, CreditTenths: 10, Month: "2026-11",
+		Outcome: ingestion.Created, Revision: 1,
+	})
+	w.kept("d2", "gone before", deletion.RetainedFact{
+		IngestionID: id("old"), Items: 1, Bytes: 9, CreditTenths: 10, Month: "2026-11", Outcome: ingestion.Updated,
+		Revision: 2,
+	},
+		deletion.RetainedFact{
+			IngestionID: id("old again"), Items: 1, Bytes: 9, Month: "2026-11", Outcome: ingestion.Unchanged,
+			Revision: 2,
+		})
 	want(map[string][2]int64{"batch": {7, 10}, "old": {9, 10}, "old again": {0, 0}})
 }
 
-// A batch counts in the month of its commit with what that priced, from the commit on; its fan-out prices anew.
-func TestAMonthCountsWhatItsSendsTook(t *testing.T) {
+// A batch counts in the month of its commit, as priced there; its fan-out prices it again.
+func TestCounts_Month(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	want := func(month string, ingested, tenths int64) {
 		t.Helper()
 		w.apply()
@@ -112,7 +122,8 @@ func TestAMonthCountsWhatItsSendsTook(t *testing.T) {
 	}}
 	w.Append(stream.Name(stream.Ingestion, id("batch")), accepted)
 	want("2026-12", 1, 20)
-	w.fannedOut("batch", ingestion.Outcome{Outcome: ingestion.Updated, Revision: 2}, ingestion.Outcome{Outcome: ingestion.Created, Revision: 1})
+	w.fannedOut("batch", ingestion.Outcome{Outcome: ingestion.Updated, Revision: 2},
+		ingestion.Outcome{Outcome: ingestion.Created, Revision: 1})
 	want("2026-12", 2, 40)
 	w.deleted("d", "a", true)
 	want("2026-11", 1, 10)
@@ -121,12 +132,13 @@ func TestAMonthCountsWhatItsSendsTook(t *testing.T) {
 
 func sendStates(t *testing.T, tx pgx.Tx) (map[uuid.UUID]projectiontest.SendState, error) {
 	t.Helper()
-	rows, err := tx.Query(t.Context(), `select id, item_count, bytes, credit_tenths, phase, failure_stands from datapoints.sends`)
+	rows, err := tx.Query(t.Context(), `select id, item_count, bytes, credit_tenths, phase, failure_stands
+		from datapoints.sends`)
 	if err != nil {
 		return nil, err
 	}
 	states := map[uuid.UUID]projectiontest.SendState{}
-	var id [16]byte
+	var id uuid.UUID
 	var s projectiontest.SendState
 	_, err = pgx.ForEachRow(rows, []any{&id, &s.Items, &s.Bytes, &s.CreditTenths, &s.Phase, &s.Stands}, func() error {
 		states[id] = s
@@ -135,22 +147,27 @@ func sendStates(t *testing.T, tx pgx.Tx) (map[uuid.UUID]projectiontest.SendState
 	return states, err
 }
 
-// totalsOf counts as GET /api/v1/projects and the polls of sends do.
+// totalsOf reads what GET /api/v1/projects and the polls of sends return.
 func totalsOf(t *testing.T, tx pgx.Tx) (map[uuid.UUID]projectiontest.Totals, error) {
 	t.Helper()
-	rows, err := tx.Query(t.Context(), `select r.id, coalesce(c.raw, 0), coalesce(c.comprehension, 0), coalesce(c.failed, 0),
+	rows, err := tx.Query(t.Context(), `select r.id, coalesce(c.raw, 0), coalesce(c.comprehension, 0),
+		coalesce(c.failed, 0),
 			(select coalesce(sum(live), 0)::bigint from datapoints.scopes l where l.project_id = r.id),
 			coalesce(u.ingestions, 0), coalesce(u.credit_tenths, 0)
-		from (select distinct project_id as id from datapoints.sends) r left join datapoints.readiness c on c.project_id = r.id
-			left join (select project_id as id, sum(ingestions)::bigint as ingestions, sum(credit_tenths)::bigint as credit_tenths
+		from (select distinct project_id as id from datapoints.sends) r left join datapoints.readiness c
+			on c.project_id = r.id
+			left join (select project_id as id, sum(ingestions)::bigint as ingestions, sum(credit_tenths)::bigint
+				as credit_tenths
 				from datapoints.month_usage group by 1) u on u.id = r.id`)
 	if err != nil {
 		return nil, err
 	}
 	totals := map[uuid.UUID]projectiontest.Totals{}
-	var id [16]byte
+	var id uuid.UUID
 	var sum projectiontest.Totals
-	_, err = pgx.ForEachRow(rows, []any{&id, &sum.Raw, &sum.Comprehension, &sum.Failed, &sum.Live, &sum.Ingested, &sum.CreditTenths}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{
+		&id, &sum.Raw, &sum.Comprehension, &sum.Failed, &sum.Live, &sum.Ingested, &sum.CreditTenths,
+	}, func() error {
 		sum.Scopes = map[uuid.UUID]int64{}
 		totals[id] = sum
 		return nil
@@ -162,7 +179,7 @@ func totalsOf(t *testing.T, tx pgx.Tx) (map[uuid.UUID]projectiontest.Totals, err
 	if err != nil {
 		return nil, err
 	}
-	var audience [16]byte
+	var audience uuid.UUID
 	var n int64
 	_, err = pgx.ForEachRow(rows, []any{&id, &audience, &n}, func() error {
 		totals[id].Scopes[audience] = n

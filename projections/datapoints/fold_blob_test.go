@@ -17,11 +17,11 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
-// Blobs of identities, bulk writes and audiences are swept only where nothing refers to them: the rows of a bulk write once that is
-// fanned out.
-func TestBlobsOfTheDirectoryAreReferredTo(t *testing.T) {
+// Blobs of identities, bulk writes and audiences are swept only without a reference; the rows of a
+// bulk write also once it is fanned out.
+func TestBlobs_DirectoryReferences(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	ref := func(name string) *blob.Ref { return &blob.Ref{Stream: "blob-" + name} }
 	begun := func(owner string, names ...string) {
 		for _, name := range names {
@@ -38,24 +38,28 @@ func TestBlobsOfTheDirectoryAreReferredTo(t *testing.T) {
 	begun("project", "members", "rule")
 	add(stream.Identity, "ana", &identity.Appeared{ProjectID: w.project, Identity: "ana"})
 	add(stream.Identity, "ana", &identity.TraitsReplaced{ProjectID: w.project, Record: traits("replaced")})
-	add(stream.Identity, "ana", &identity.TraitsMerged{ProjectID: w.project, Patch: identity.Patch{Blob: ref("patch")}, Record: traits("merged")})
+	add(stream.Identity, "ana",
+		&identity.TraitsMerged{ProjectID: w.project, Patch: identity.Patch{Blob: ref("patch")}, Record: traits("merged")})
 	add(stream.Bulk, "bulk", &identity.BulkAccepted{ProjectID: w.project, Rows: *ref("rows")})
 	add(stream.Bulk, "other bulk", &identity.BulkAccepted{ProjectID: w.project, Rows: *ref("other rows")})
 	add(stream.Identity, "ana", &identity.BulkRowApplied{ProjectID: w.project, Record: &row})
 	add(stream.Identity, "ben", &identity.BulkRowApplied{ProjectID: w.project, History: true})
 	add(stream.Bulk, "bulk", &identity.BulkFannedOut{ProjectID: w.project})
-	add(stream.Audiences, "project", &audience.Put{ProjectID: w.project, MembersBlob: ref("members"), RuleBlob: ref("rule")})
+	add(stream.Audiences, "project",
+		&audience.Put{ProjectID: w.project, MembersBlob: ref("members"), RuleBlob: ref("rule")})
 	add(stream.Audiences, "project", &audience.Recomputed{ProjectID: w.project})
 	add(stream.Audiences, "project", &audience.Removed{ProjectID: w.project})
 	add(stream.Identity, "ana", &identity.Removed{ProjectID: w.project})
 	add(stream.Identity, "ana", &identity.Cleared{ProjectID: w.project})
 
-	var single, twice [][]eventstore.Fact
+	var single, twice [][]eventstore.DecodedEvent
 	for _, f := range w.Facts {
-		single = append(single, []eventstore.Fact{f})
-		twice = append(twice, []eventstore.Fact{f}, []eventstore.Fact{f})
+		single = append(single, []eventstore.DecodedEvent{f})
+		twice = append(twice, []eventstore.DecodedEvent{f}, []eventstore.DecodedEvent{f})
 	}
-	for name, pages := range map[string][][]eventstore.Fact{"one page": {w.Facts}, "single events": single, "each twice": twice} {
+	for name, pages := range map[string][][]eventstore.DecodedEvent{
+		"one page": {w.Facts}, "single events": single, "each twice": twice,
+	} {
 		err := projectiontest.Look(t.Context(), w.Queries.DB, datapoints.New(nil), pages, func(tx pgx.Tx) error {
 			rows, err := tx.Query(t.Context(), `select stream from datapoints.blobs where not referred order by stream`)
 			if err != nil {
@@ -72,7 +76,7 @@ func TestBlobsOfTheDirectoryAreReferredTo(t *testing.T) {
 		}
 	}
 	w.apply()
-	blobs, err := w.Queries.LooseBlobs(t.Context(), noon.Add(time.Second), noon, 10)
+	blobs, err := w.Queries.UnreferencedBlobs(t.Context(), noon.Add(time.Second), noon, 10)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,101 +5,105 @@ import (
 
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/unnest"
+	"github.com/annals-project/annals/internal/pgarray"
 )
 
-// sent applies a revision, a move or a re-send: to the data point, and as an item of its send.
-func (p *page) sent(f eventstore.Fact, id uuid.UUID, from datapoint.Send, standing datapoint.Standing) {
+// applyItem applies a revision, a move or a re-send, as an item of its send and to the data point.
+func (f *fold) applyItem(decoded eventstore.DecodedEvent, id uuid.UUID, from datapoint.Send, states datapoint.States) {
 	key := itemKey{send: from.IngestionID, ordinal: from.Ordinal}
-	if p.items[key] != nil {
+	if f.items[key] != nil {
 		return // applied before, or its data point is known to be erased
 	}
-	outcome, _ := datapoint.OutcomeOf(f.Event)
-	s := p.send(from.IngestionID, from.ProjectID)
+	outcome, _ := datapoint.OutcomeOf(decoded.Event)
+	s := f.send(from.IngestionID, from.ProjectID)
 	if !s.known && from.Commit == 0 {
-		s.known, s.request, s.acceptedAt, s.items = true, from.RequestID, unnest.Instant(from.AcceptedAt), from.Items
+		s.known, s.request, s.acceptedAt, s.items = true, from.RequestID, pgarray.Instant(from.AcceptedAt), from.Items
 		s.month, s.fannedOut = from.Month, true
-		if brought(outcome.Outcome) {
+		if createsRevision(outcome.Outcome) {
 			s.charge(from.Bytes, from.CreditTenths)
 		}
 	}
 	i := &item{
-		itemKey: key, project: from.ProjectID, dataPoint: id, revision: outcome.Revision, historic: standing.Historic(),
+		itemKey: key, project: from.ProjectID, dataPoint: id, revision: outcome.Revision, historic: states.Historic(),
 		outcome: outcome.Outcome, phase: done,
 	}
 	switch {
-	case !brought(outcome.Outcome):
-	case standing.Historic(): // never derived, never indexed
+	case !createsRevision(outcome.Outcome):
+	case states.Historic(): // never derived, never indexed
 		i.phase = captured
 	default:
 		i.phase = queued
 	}
-	p.insert(f.Position, i)
-	s.settle(f.Position)
-	p.stand(f, id, from, standing)
+	f.insertItem(decoded.Position, i)
+	s.derivePhase(decoded.Position)
+	f.applyToDataPoint(decoded, id, from, states)
 }
 
-// stand applies an event to the data point itself. What is stored behind later effects adds to its history only.
-func (p *page) stand(f eventstore.Fact, id uuid.UUID, from datapoint.Send, standing datapoint.Standing) {
-	e, revised := f.Event.(*datapoint.RevisionAccepted)
+// applyToDataPoint applies an event to the data point. A historic event adds its revision and
+// changes nothing else.
+func (f *fold) applyToDataPoint(
+	decoded eventstore.DecodedEvent, id uuid.UUID, from datapoint.Send, states datapoint.States,
+) {
+	e, revised := decoded.Event.(*datapoint.RevisionAccepted)
 	if revised {
-		p.revisions = append(p.revisions, revision{dataPoint: id, event: e})
+		f.revisions = append(f.revisions, revision{dataPoint: id, event: e})
 	}
-	if _, moved := f.Event.(*datapoint.Moved); moved {
-		p.scope(id, standing)
+	if _, moved := decoded.Event.(*datapoint.Moved); moved {
+		f.noteAudience(id, states)
 	}
-	if standing.Historic() {
+	if states.Historic() {
 		return
 	}
-	row := p.points[id]
+	row := f.dataPoints[id]
 	if row == nil {
 		if !revised {
-			return // the revision it stands on was erased
+			return // the revision that it refers to was erased
 		}
-		row = &point{id: id, project: from.ProjectID}
-		p.points[id] = row
+		row = &dataPointRow{id: id, project: from.ProjectID}
+		f.dataPoints[id] = row
 	}
-	switch f.Event.(type) {
+	switch decoded.Event.(type) {
 	case *datapoint.RevisionAccepted:
-		row.revision, row.occurredAt = standing.Effect.Revision, unnest.Instant(standing.Effect.OccurredAt)
-		row.send, row.acceptedAt = from.IngestionID, unnest.Instant(from.AcceptedAt)
+		row.revision, row.occurredAt = states.Effect.Revision, pgarray.Instant(states.Effect.OccurredAt)
+		row.send, row.acceptedAt = from.IngestionID, pgarray.Instant(from.AcceptedAt)
 	case *datapoint.Moved:
 	default:
 		return
 	}
-	row.sourceID, row.audience = standing.Effect.SourceID, standing.Effect.Audience
-	row.position, row.dirty = f.Position, true
+	row.sourceID, row.audience = states.Effect.SourceID, states.Effect.Audience
+	row.position, row.dirty = decoded.Position, true
 }
 
-// scope notes the audience that a move gives to the revision that it is about. A move that is stored behind later effects changes
-// nothing if the revision is still the newest. If another followed, which audience was the last is not known.
-func (p *page) scope(id uuid.UUID, standing datapoint.Standing) {
-	key := revisionKey{id, standing.Effect.Revision}
+// noteAudience records the audience that a move gives to its revision. A historic move changes
+// nothing if that revision is still the newest. If a newer revision exists, the last audience of
+// the older one is unknown.
+func (f *fold) noteAudience(id uuid.UUID, states datapoint.States) {
+	key := revisionKey{id, states.Effect.Revision}
 	switch {
-	case !standing.Historic():
-		p.scopings[key] = &standing.Effect.Audience
-	case standing.Current.Revision != key.number:
-		p.scopings[key] = nil
+	case !states.Historic():
+		f.movedAudiences[key] = &states.Effect.Audience
+	case states.Current.Revision != key.number:
+		f.movedAudiences[key] = nil
 	}
 }
 
-// forget drops what holds the text of a data point.
-func (p *page) forget(id uuid.UUID) {
-	if row := p.points[id]; row != nil && row.counted != nil {
-		p.uncounted = append(p.uncounted, *row.counted)
+// removeDataPoint removes the rows that hold text of a data point.
+func (f *fold) removeDataPoint(id uuid.UUID) {
+	if row := f.dataPoints[id]; row != nil && row.counted != nil {
+		f.uncounted = append(f.uncounted, *row.counted)
 	}
-	delete(p.points, id)
-	p.forgotten.add(id)
-	kept := p.revisions[:0]
-	for _, r := range p.revisions {
+	delete(f.dataPoints, id)
+	f.removed.add(id)
+	kept := f.revisions[:0]
+	for _, r := range f.revisions {
 		if r.dataPoint != id {
 			kept = append(kept, r)
 		}
 	}
-	p.revisions = kept
-	for key := range p.scopings {
+	f.revisions = kept
+	for key := range f.movedAudiences {
 		if key.dataPoint == id {
-			delete(p.scopings, key)
+			delete(f.movedAudiences, key)
 		}
 	}
 }

@@ -9,104 +9,107 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/unnest"
+	"github.com/annals-project/annals/internal/pgarray"
 )
 
-// deleted applies the end of a data point: it leaves recall at once, and the items it stands in have nothing left to wait for.
-func (p *page) deleted(at eventstore.Position, id uuid.UUID, e *datapoint.Deleted) {
-	deletedAt, row := unnest.Instant(e.DeletedAt), p.points[id]
-	for _, i := range p.itemsOf[id] {
-		if i.gone() || i.changedNothing() {
+// deleted applies the deletion of a data point: it leaves recall at once, and none of its items
+// waits any longer.
+func (f *fold) deleted(at eventstore.Position, id uuid.UUID, e *datapoint.Deleted) {
+	deletedAt, row := pgarray.Instant(e.DeletedAt), f.dataPoints[id]
+	for _, i := range f.itemsOf[id] {
+		if i.isDeleted() || i.keepsRevision() {
 			continue
 		}
-		p.change(at, i, func(i *item) {
-			i.superseded = row == nil || i.revision != row.revision
-			i.end(deletedAt)
-		}).settle(at)
+		f.changeItem(at, i, func(i *item) {
+			i.outdated = row == nil || i.revision != row.revision
+			i.markDeleted(deletedAt)
+		}).derivePhase(at)
 	}
-	p.forget(id)
-	p.erase(at, id, e.ProjectID, e.DeletionID)
+	f.removeDataPoint(id)
+	f.addErasure(at, id, e.ProjectID, e.DeletionID)
 	if e.Single {
-		p.single(at, e.DeletionID, e.ProjectID, e.DeletedAt)
+		f.ensureDeletion(at, e.DeletionID, e.ProjectID, e.DeletedAt)
 	}
 }
 
-// factsKept applies what outlives an erased data point. It writes the items anew from the facts alone, whether or not this
-// replay saw the events of the data point: that is the erasure law.
-func (p *page) factsKept(at eventstore.Position, id uuid.UUID, e *deletion.FactsKept) {
-	deletedAt, newest := unnest.Instant(e.DeletedAt), e.Standing()
+// factsKept applies the retained facts of an erased data point. It sets the items from the facts
+// alone, whether or not this replay read the events of the data point, so that both replays yield
+// the same rows: this is the erasure law.
+func (f *fold) factsKept(at eventstore.Position, id uuid.UUID, e *deletion.FactsKept) {
+	deletedAt, newest := pgarray.Instant(e.DeletedAt), e.NewestRevision()
 	for _, fact := range e.Facts {
-		s := p.send(fact.IngestionID, e.ProjectID)
+		s := f.send(fact.IngestionID, e.ProjectID)
 		if !s.known {
-			s.known, s.request, s.acceptedAt, s.items = true, fact.RequestID, unnest.Instant(fact.AcceptedAt), fact.Items
+			s.known, s.request, s.acceptedAt, s.items = true, fact.RequestID, pgarray.Instant(fact.AcceptedAt), fact.Items
 			s.month, s.fannedOut, s.dirty = fact.Month, true, true
-			if brought(fact.Outcome) {
+			if createsRevision(fact.Outcome) {
 				s.charge(fact.Bytes, fact.CreditTenths)
 			}
 		}
 		key := itemKey{send: fact.IngestionID, ordinal: fact.Ordinal}
-		i := p.items[key]
+		i := f.items[key]
 		if i == nil {
 			i = &item{itemKey: key, project: e.ProjectID, dataPoint: e.DataPoint, phase: erased}
-			p.insert(at, i)
+			f.insertItem(at, i)
 		}
 		switch {
-		case brought(fact.Outcome):
-			p.change(at, i, func(i *item) {
+		case createsRevision(fact.Outcome):
+			f.changeItem(at, i, func(i *item) {
 				i.outcome, i.revision, i.historic = fact.Outcome, fact.Revision, fact.Historic
-				i.superseded = fact.Revision != newest
-				i.end(deletedAt)
+				i.outdated = fact.Revision != newest
+				i.markDeleted(deletedAt)
 			})
 		case i.phase != done || i.outcome != fact.Outcome || i.revision != fact.Revision || i.historic != fact.Historic:
-			p.change(at, i, func(i *item) {
+			f.changeItem(at, i, func(i *item) {
 				i.outcome, i.revision, i.historic, i.phase = fact.Outcome, fact.Revision, fact.Historic, done
 			})
 		}
-		if e.Ranged() && fact.Brought() {
-			s.tell(fact.SearchableAt)
+		if e.Ranged() && fact.CreatedRevision() {
+			s.setSearchableAt(fact.SearchableAt)
 		}
-		s.settle(at)
+		s.derivePhase(at)
 	}
-	p.forget(e.DataPoint)
-	p.single(at, id, e.ProjectID, e.DeletedAt)
-	row := p.erase(at, e.DataPoint, e.ProjectID, id)
+	f.removeDataPoint(e.DataPoint)
+	f.ensureDeletion(at, id, e.ProjectID, e.DeletedAt)
+	row := f.addErasure(at, e.DataPoint, e.ProjectID, id)
 	row.factsKept, row.blobs, row.dirty = row.factsKept || e.Complete || !e.Ranged(), e.Blobs, true
 }
 
-// erase puts a data point on the finisher's list.
-func (p *page) erase(at eventstore.Position, dataPoint, project, deletion uuid.UUID) *erasure {
-	row := p.erasures[dataPoint]
+// addErasure adds a data point to the work list of the finisher.
+func (f *fold) addErasure(at eventstore.Position, dataPoint, project, deletion uuid.UUID) *erasure {
+	row := f.erasures[dataPoint]
 	if row == nil {
 		row = &erasure{dataPoint: dataPoint, project: project, deletion: deletion, position: at, dirty: true}
-		p.erasures[dataPoint] = row
+		f.erasures[dataPoint] = row
 	}
 	return row
 }
 
-// single makes the row of a deletion that has no commit of its own, for it takes one data point only.
-func (p *page) single(at eventstore.Position, id, project uuid.UUID, accepted time.Time) {
-	if p.deletions[id] == nil {
-		p.deletions[id] = &deletionRow{
-			id: id, project: project, acceptedAt: unnest.Instant(accepted), fannedOut: true, position: at, dirty: true,
+// ensureDeletion adds the row of a deletion of one data point, which has no separate commit.
+func (f *fold) ensureDeletion(at eventstore.Position, id, project uuid.UUID, accepted time.Time) {
+	if f.deletions[id] == nil {
+		f.deletions[id] = &deletionRow{
+			id: id, project: project, acceptedAt: pgarray.Instant(accepted), fannedOut: true, position: at, dirty: true,
 		}
 	}
 }
 
-// deletionAccepted applies the commit of a deletion of several ids, or of a send.
-func (p *page) deletionAccepted(at eventstore.Position, id uuid.UUID, e *deletion.Accepted) {
-	if p.deletions[id] == nil {
-		p.deletions[id] = &deletionRow{
-			id: id, project: e.ProjectID, send: e.IngestionID, acceptedAt: unnest.Instant(e.AcceptedAt), position: at, dirty: true,
+// deletionAccepted applies the commit of a deletion of several data points, or of a send.
+func (f *fold) deletionAccepted(at eventstore.Position, id uuid.UUID, e *deletion.Accepted) {
+	if f.deletions[id] == nil {
+		f.deletions[id] = &deletionRow{
+			id: id, project: e.ProjectID, send: e.IngestionID, acceptedAt: pgarray.Instant(e.AcceptedAt),
+			position: at, dirty: true,
 		}
 	}
 }
 
-// deletionFannedOut applies the end of a deletion's fan-out. A send that is deleted is done, and what it brought and that
-// lives on has left its list.
-func (p *page) deletionFannedOut(at eventstore.Position, id uuid.UUID) error {
-	row := p.deletions[id]
+// deletionFannedOut applies the end of a deletion's fan-out. A deleted send is then done. Its items
+// whose data points live on are no longer listed.
+func (f *fold) deletionFannedOut(at eventstore.Position, id uuid.UUID) error {
+	row := f.deletions[id]
 	if row == nil {
-		return fmt.Errorf("fan-out of a deletion that was not committed")
+		return fmt.Errorf("deletion was fanned out without a commit")
 	}
 	if row.fannedOut {
 		return nil // applied before
@@ -115,20 +118,20 @@ func (p *page) deletionFannedOut(at eventstore.Position, id uuid.UUID) error {
 	if row.send == uuid.Nil {
 		return nil
 	}
-	if s := p.send(row.send, row.project); s.deletedAt == nil {
+	if s := f.send(row.send, row.project); s.deletedAt == nil {
 		s.deletedAt, s.dirty = &row.acceptedAt, true
-		s.settle(at)
+		s.derivePhase(at)
 	}
 	return nil
 }
 
-// deletionCleaned applies the end of a deletion: the finisher has nothing more to do.
-func (p *page) deletionCleaned(id uuid.UUID) error {
-	row := p.deletions[id]
+// deletionCleaned applies the last event of a deletion: nothing is left for the finisher.
+func (f *fold) deletionCleaned(id uuid.UUID) error {
+	row := f.deletions[id]
 	if row == nil {
-		return fmt.Errorf("end of a deletion that took nothing")
+		return fmt.Errorf("deletion was cleaned without a commit")
 	}
 	row.cleaned, row.dirty = true, true
-	p.cleaned.add(id)
+	f.cleaned.add(id)
 	return nil
 }

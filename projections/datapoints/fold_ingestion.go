@@ -9,124 +9,125 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/pipeline"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/unnest"
+	"github.com/annals-project/annals/internal/pgarray"
 )
 
-// committed applies the commit of a batch: the send is there, its items follow as they are fanned out.
-func (p *page) committed(at eventstore.Position, id uuid.UUID, e *ingestion.Accepted) {
-	s := p.send(id, e.ProjectID)
-	p.staged(id, e)
+// batchAccepted applies the commit of a batch. It adds the send; its items follow with the fan-out.
+func (f *fold) batchAccepted(at eventstore.Position, id uuid.UUID, e *ingestion.Accepted) {
+	s := f.send(id, e.ProjectID)
+	f.noteStage(id, e)
 	if s.known {
 		return // applied before
 	}
-	s.known, s.batch, s.request, s.acceptedAt, s.items = true, true, e.RequestID, unnest.Instant(e.AcceptedAt), len(e.Items)
-	s.month, s.dirty = e.Month, true
-	items := make([]offered, len(e.Items))
+	s.known, s.batch, s.dirty = true, true, true
+	s.request, s.acceptedAt, s.items, s.month = e.RequestID, pgarray.Instant(e.AcceptedAt), len(e.Items), e.Month
+	items := make([]batchItem, len(e.Items))
 	for n, i := range e.Items {
-		if i.CreditTenths > 0 { // else it looked unchanged when it was committed
+		if i.CreditTenths > 0 { // 0: the item looked unchanged at the commit
 			s.charge(i.Bytes, i.CreditTenths)
 		}
-		items[n] = offered{dataPoint: i.DataPoint, bytes: i.Bytes}
+		items[n] = batchItem{dataPoint: i.DataPoint, bytes: i.Bytes}
 	}
-	p.batches[id] = items
-	p.opened.add(id)
-	s.settle(at)
+	f.batches[id] = items
+	f.newBatches.add(id)
+	s.derivePhase(at)
 }
 
-// fannedOut applies the end of a fan-out: its outcomes are what stands for the items, whatever their own events said, and say
-// which of them are charged.
-func (p *page) fannedOut(at eventstore.Position, id uuid.UUID, e *ingestion.FannedOut) error {
-	s := p.sends[id]
+// batchFannedOut applies the end of a batch's fan-out. Its outcomes replace those of the items' own
+// events, and decide which items are charged.
+func (f *fold) batchFannedOut(at eventstore.Position, id uuid.UUID, e *ingestion.FannedOut) error {
+	s := f.sends[id]
 	if s == nil || !s.known {
-		return fmt.Errorf("fan-out of a batch that was not committed")
+		return fmt.Errorf("batch was fanned out without a commit")
 	}
 	if s.fannedOut {
 		return nil // applied before
 	}
-	items := p.batches[id]
+	items := f.batches[id]
 	if len(e.Outcomes) != s.items || len(items) != s.items {
 		return fmt.Errorf("%d outcomes for %d items on %d data points", len(e.Outcomes), s.items, len(items))
 	}
 	s.charges = charges{}
 	for ordinal, o := range e.Outcomes {
-		if brought(o.Outcome) {
+		if createsRevision(o.Outcome) {
 			s.charge(items[ordinal].bytes, metering.IngestTenths(items[ordinal].bytes))
 		}
-		i := p.items[itemKey{send: id, ordinal: ordinal}]
+		i := f.items[itemKey{send: id, ordinal: ordinal}]
 		switch {
 		case i == nil:
 			i = &item{
 				itemKey: itemKey{send: id, ordinal: ordinal}, project: e.ProjectID, dataPoint: items[ordinal].dataPoint,
 				revision: o.Revision, outcome: o.Outcome, phase: done,
 			}
-			if brought(o.Outcome) {
+			if createsRevision(o.Outcome) {
 				i.phase = erased
 			}
-			p.insert(at, i)
+			f.insertItem(at, i)
 		case i.outcome != o.Outcome || i.revision != o.Revision:
-			p.change(i.position, i, func(i *item) {
+			f.changeItem(i.position, i, func(i *item) {
 				i.outcome, i.revision = o.Outcome, o.Revision
-				if !brought(o.Outcome) {
+				if !createsRevision(o.Outcome) {
 					i.phase = done
 				}
 			})
 		}
 	}
 	s.fannedOut, s.dirty = true, true
-	if s.verdict == failed {
-		s.verdict, s.verdictAt, s.code, s.message = "", nil, nil, nil // it was given up too early
+	if s.finalPhase == failed {
+		s.finalPhase, s.finalAt, s.code, s.message = "", nil, nil, nil // it was abandoned too early
 	}
-	p.batches[id] = nil
-	s.settle(at)
+	f.batches[id] = nil
+	s.derivePhase(at)
 	return nil
 }
 
-// indexed applies the confirmation that everything of a send is searchable.
-func (p *page) indexed(at eventstore.Position, id uuid.UUID, e *ingestion.Indexed) {
-	s := p.send(id, e.ProjectID)
-	s.decide(indexed, unnest.Instant(e.IndexedAt))
-	s.settle(at)
+// sendIndexed applies the confirmation that all of a send is searchable.
+func (f *fold) sendIndexed(at eventstore.Position, id uuid.UUID, e *ingestion.Indexed) {
+	s := f.send(id, e.ProjectID)
+	s.setFinalPhase(indexed, pgarray.Instant(e.IndexedAt))
+	s.derivePhase(at)
 }
 
-// searchable applies a watermark: sends captured up to its position are indexed.
-func (p *page) searchable(at eventstore.Position, e *pipeline.Searchable) {
-	since := unnest.Instant(e.SearchableAt)
-	for _, s := range p.sends {
-		if s.endsBy(eventstore.Position(e.Position)) {
+// applyWatermark applies a watermark: sends captured up to its position are indexed.
+func (f *fold) applyWatermark(at eventstore.Position, e *pipeline.Searchable) {
+	since := pgarray.Instant(e.SearchableAt)
+	for _, s := range f.sends {
+		if s.endedBy(eventstore.Position(e.Position)) {
 			s.searchableAt, s.dirty = &since, true
-			s.settle(at)
+			s.derivePhase(at)
 		}
 	}
 }
 
-// stopped applies the failure of a send. Where it is the index that failed, the items are why, though each is captured.
-// Where a watermark came first, the send stays indexed.
-func (p *page) stopped(at eventstore.Position, id uuid.UUID, e *ingestion.Failed) {
-	s := p.send(id, e.ProjectID)
-	s.decide(failed, unnest.Instant(e.FailedAt))
-	s.code, s.message = holdable(e.Code), holdable(e.Message)
+// sendFailed applies the failure of a send. If the index failed, its captured items become
+// unindexed. A send that a watermark ended before stays indexed.
+func (f *fold) sendFailed(at eventstore.Position, id uuid.UUID, e *ingestion.Failed) {
+	s := f.send(id, e.ProjectID)
+	s.setFinalPhase(failed, pgarray.Instant(e.FailedAt))
+	s.code, s.message = withoutNUL(e.Code), withoutNUL(e.Message)
 	if e.Code == ingestion.IndexUnavailable {
-		for _, i := range p.bySend[id] {
+		for _, i := range f.bySend[id] {
 			if i.phase == captured && !i.historic {
-				p.change(at, i, func(i *item) {
-					i.phase, i.code, i.message, i.moot = unindexed, s.code, s.message, p.overtaken(i.dataPoint, i.revision)
+				f.changeItem(at, i, func(i *item) {
+					i.phase, i.code, i.message, i.moot = unindexed, s.code, s.message, f.hasNewerCaptured(i.dataPoint, i.revision)
 				})
 			}
 		}
 	}
-	s.settle(at)
+	s.derivePhase(at)
 }
 
-// retried applies a retry: what failed is queued again from its first attempt, what was captured need not be derived again.
-func (p *page) retried(at eventstore.Position, id uuid.UUID, e *ingestion.Retried) {
-	s := p.send(id, e.ProjectID)
-	s.decide("", unnest.Instant(e.RetriedAt))
-	s.verdictAt, s.round = nil, e.Round
-	for _, i := range p.bySend[id] {
-		if !i.stopped() {
+// sendRetried applies a retry. Failed items are queued again from their first attempt; captured
+// items are not derived again.
+func (f *fold) sendRetried(at eventstore.Position, id uuid.UUID, e *ingestion.Retried) {
+	s := f.send(id, e.ProjectID)
+	s.setFinalPhase("", pgarray.Instant(e.RetriedAt))
+	s.finalAt, s.round = nil, e.Round
+	for _, i := range f.bySend[id] {
+		if !i.hasFailed() {
 			continue
 		}
-		p.change(at, i, func(i *item) {
+		f.changeItem(at, i, func(i *item) {
 			if i.phase == unindexed {
 				i.phase = captured
 			} else {
@@ -135,5 +136,5 @@ func (p *page) retried(at eventstore.Position, id uuid.UUID, e *ingestion.Retrie
 			i.code, i.message, i.moot = nil, nil, false
 		})
 	}
-	s.settle(at)
+	s.derivePhase(at)
 }

@@ -7,75 +7,78 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// attempted finds the item that an attempt is about. It is nil where the attempt changes nothing: no worker may work on the
-// item any more, since it came to an end or its data point was deleted, or a retry came between.
-func (p *page) attempted(send uuid.UUID, ordinal, round int) *item {
-	i := p.items[itemKey{send: send, ordinal: ordinal}]
-	if i == nil || !i.open() || round < p.sends[send].round {
+// openItem returns the item of an attempt. It returns nil if the attempt changes nothing: the item
+// has ended, its data point was deleted, or the send was retried since.
+func (f *fold) openItem(send uuid.UUID, ordinal, round int) *item {
+	i := f.items[itemKey{send: send, ordinal: ordinal}]
+	if i == nil || !i.isOpen() || round < f.sends[send].round {
 		return nil
 	}
 	return i
 }
 
-// started applies the begin of an attempt.
-func (p *page) started(at eventstore.Position, e *memory.DerivationStarted) {
-	i := p.attempted(e.IngestionID, e.Ordinal, e.Round)
+// derivationStarted applies the start of an attempt.
+func (f *fold) derivationStarted(at eventstore.Position, e *memory.DerivationStarted) {
+	i := f.openItem(e.IngestionID, e.Ordinal, e.Round)
 	if i == nil {
 		return
 	}
-	p.change(at, i, func(i *item) { i.phase, i.attempt = processing, e.Attempt }).settle(at)
+	f.changeItem(at, i, func(i *item) { i.phase, i.attempt = processing, e.Attempt }).derivePhase(at)
 }
 
-// failed applies the failure of an attempt.
-func (p *page) failed(at eventstore.Position, dataPoint uuid.UUID, e *memory.Failed) {
-	i := p.attempted(e.IngestionID, e.Ordinal, e.Round)
+// derivationFailed applies the failure of an attempt.
+func (f *fold) derivationFailed(at eventstore.Position, dataPoint uuid.UUID, e *memory.Failed) {
+	i := f.openItem(e.IngestionID, e.Ordinal, e.Round)
 	if i == nil {
 		return
 	}
-	p.change(at, i, func(i *item) {
+	f.changeItem(at, i, func(i *item) {
 		i.phase, i.attempt = queued, e.Attempt
-		i.code, i.message = holdable(e.Code), holdable(e.Message)
+		i.code, i.message = withoutNUL(e.Code), withoutNUL(e.Message)
 		if e.Final {
-			i.phase, i.moot = failed, p.overtaken(dataPoint, i.revision)
+			i.phase, i.moot = failed, f.hasNewerCaptured(dataPoint, i.revision)
 		}
-	}).settle(at)
+	}).derivePhase(at)
 }
 
-// derived applies the memories of a revision. Those of one that has memories, derived anew, move no item.
-func (p *page) derived(at eventstore.Position, dataPoint uuid.UUID, e *memory.Derived) {
-	i, row := p.items[itemKey{send: e.IngestionID, ordinal: e.Ordinal}], p.points[dataPoint]
-	if i == nil || !i.open() && i.phase != failed {
+// memoriesDerived applies the memories of a revision. If the revision already had memories, no item
+// changes.
+func (f *fold) memoriesDerived(at eventstore.Position, dataPoint uuid.UUID, e *memory.Derived) {
+	i, row := f.items[itemKey{send: e.IngestionID, ordinal: e.Ordinal}], f.dataPoints[dataPoint]
+	if i == nil || !i.isOpen() && i.phase != failed {
 		if row != nil && row.captured == e.Revision {
-			row.hold(e)
+			row.setMemories(e)
 		}
 		return
 	}
-	s := p.change(at, i, func(i *item) { i.phase, i.code, i.message, i.moot = captured, nil, nil, false })
-	s.settle(at)
+	s := f.changeItem(at, i, func(i *item) { i.phase, i.code, i.message, i.moot = captured, nil, nil, false })
+	s.derivePhase(at)
 	if s.phase == captured {
-		// All of the send must be searchable, also an item that had failed and was derived late.
+		// A watermark ends the send only after this capture, also if the item had failed before and
+		// was derived late.
 		s.position = at
 	}
 	if row == nil || row.captured >= e.Revision {
 		return
 	}
 	row.captured = e.Revision
-	row.hold(e)
-	for _, older := range p.itemsOf[dataPoint] {
-		if older.stopped() && !older.moot && older.revision < row.captured {
-			position := older.position // it stays the failure that came first
-			p.change(position, older, func(i *item) { i.moot = true }).settle(at)
+	row.setMemories(e)
+	for _, older := range f.itemsOf[dataPoint] {
+		if older.hasFailed() && !older.moot && older.revision < row.captured {
+			position := older.position // keep the position of the failure
+			f.changeItem(position, older, func(i *item) { i.moot = true }).derivePhase(at)
 		}
 	}
 }
 
-// hold takes the memories of the newest captured revision.
-func (d *point) hold(e *memory.Derived) {
+// setMemories sets the memories of the newest captured revision.
+func (d *dataPointRow) setMemories(e *memory.Derived) {
 	d.memories, d.derived, d.dirty = len(e.Memories), e.Blob, true
 }
 
-// overtaken reports whether a newer revision of the data point is captured: then a failure of this one does not stand.
-func (p *page) overtaken(dataPoint uuid.UUID, revision int) bool {
-	row := p.points[dataPoint]
+// hasNewerCaptured reports whether a newer revision of the data point is captured. Then a failure
+// of this revision no longer counts.
+func (f *fold) hasNewerCaptured(dataPoint uuid.UUID, revision int) bool {
+	row := f.dataPoints[dataPoint]
 	return row != nil && revision < row.captured
 }

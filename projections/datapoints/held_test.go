@@ -20,12 +20,12 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
-func TestWhatTheEdgeLetsThroughIsHeld(tt *testing.T) {
+func TestApply_AcceptedTexts(tt *testing.T) {
 	db := pgtest.Database(tt)
 	projectiontest.Make(tt, db, datapoints.New(nil))
-	name := rapid.StringOf(rapid.Rune().Filter(func(r rune) bool { return r != 0 })) // U+0000 is refused in ids and labels
+	name := rapid.StringOf(rapid.Rune().Filter(func(r rune) bool { return r != 0 })) // ids and labels reject U+0000
 	rapid.Check(tt, func(t *rapid.T) {
-		w := &world{t: tt, project: project.ID}
+		w := &fixture{t: tt, project: project.ID}
 		label, source := name.Draw(t, "label"), name.Draw(t, "source id")
 		body := datapoint.Body{Content: datapoint.Text{Inline: rapid.String().Draw(t, "content")}}
 		if rapid.Bool().Draw(t, "metadata") {
@@ -38,23 +38,31 @@ func TestWhatTheEdgeLetsThroughIsHeld(tt *testing.T) {
 		if rapid.Bool().Draw(t, "big") {
 			body.Content = datapoint.Text{Blob: &blob.Ref{Stream: "blob-a", Size: 1 << 40, SHA256: "00"}}
 		}
-		occurred := time.Date(rapid.IntRange(0, 9999).Draw(t, "year"), 12, 31, 23, 59, 59, rapid.IntRange(0, 999999999).Draw(t, "ns"), time.UTC)
+		occurred := time.Date(rapid.IntRange(0, 9999).Draw(t, "year"), 12, 31, 23, 59, 59,
+			rapid.IntRange(0, 999999999).Draw(t, "ns"), time.UTC)
 		from := w.send("s", alone)
 		from.Author = name.Draw(t, "author")
-		w.Append(stream.Name(stream.DataPoint, id("a")), &datapoint.RevisionAccepted{Send: from, Body: body, Standing: datapoint.Standing{
-			Effect: datapoint.State{SourceID: source, Revision: 1, LastNumber: 1, Label: &label, OccurredAt: occurred, IngestionID: id("s")},
+		w.Append(stream.Name(
+			stream.DataPoint, id("a"),
+		), &datapoint.RevisionAccepted{Send: from, Body: body, States: datapoint.States{
+			Effect: datapoint.State{
+				SourceID: source, Revision: 1, LastNumber: 1, Label: &label, OccurredAt: occurred, IngestionID: id("s"),
+			},
 		}})
 		w.Append(stream.Name(stream.Memory, id("a")), &memory.Failed{
-			ProjectID: w.project, IngestionID: id("s"), Revision: 1, Code: rapid.String().Draw(t, "code"), Message: rapid.String().Draw(t, "message"), Final: true,
+			ProjectID: w.project, IngestionID: id("s"), Revision: 1, Code: rapid.String().Draw(t, "code"),
+			Message: rapid.String().Draw(t, "message"), Final: true,
 		})
-		w.Append(stream.Name(stream.Ingestion, id("s")), &ingestion.Failed{ProjectID: w.project, Code: ingestion.Internal, Message: rapid.String().Draw(t, "reason")})
+		w.Append(stream.Name(stream.Ingestion, id("s")),
+			&ingestion.Failed{ProjectID: w.project, Code: ingestion.Internal, Message: rapid.String().Draw(t, "reason")})
 		type row struct {
 			Source, Label string
 			Content       []byte
 			Metadata      *string
 			OccurredAt    time.Time
 		}
-		err := projectiontest.Look(tt.Context(), db, datapoints.New(nil), [][]eventstore.Fact{w.Facts}, func(tx pgx.Tx) error {
+		pages := [][]eventstore.DecodedEvent{w.Facts}
+		err := projectiontest.Look(tt.Context(), db, datapoints.New(nil), pages, func(tx pgx.Tx) error {
 			var got row
 			if err := tx.QueryRow(tt.Context(), `select d.source_id, r.label, r.content, r.metadata, d.occurred_at
 				from datapoints.data_points d join datapoints.revisions r on r.data_point = d.id`).

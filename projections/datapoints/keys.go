@@ -16,27 +16,28 @@ type ids map[uuid.UUID]struct{}
 
 func (s ids) add(id uuid.UUID) { s[id] = struct{}{} }
 
-// keys is which rows the events of a page touch. A row that only other rows lead to is found while loading.
+// keys are the rows that the events of a page touch. load also finds rows that are only reachable
+// from these.
 type keys struct {
-	items     map[itemKey]struct{}
-	itemsOf   ids // data points whose items that brought a revision are touched
-	stoppedOf ids // data points whose failed items a newer revision makes moot
-	whole     ids // sends all of whose items are touched
-	ended     ids // sends whose captured and failed items are touched
-	sends     ids
-	points    ids
-	deletions ids
-	erasures  ids
-	batches   ids
-	// searchable is the highest position of the watermarks of the page, 0 if there is none: the
+	items      map[itemKey]struct{}
+	itemsOf    ids // data points whose items with a revision are touched
+	failedOf   ids // data points whose failed items a newer revision makes moot
+	allItems   ids // sends whose items are all touched
+	endedItems ids // sends whose captured and failed items are touched
+	sends      ids
+	dataPoints ids
+	deletions  ids
+	erasures   ids
+	batches    ids
+	// searchable is the highest position of the watermarks of the page, 0 if it has none. The
 	// captured sends up to it are loaded.
 	searchable eventstore.Position
 }
 
 func newKeys() *keys {
 	return &keys{
-		items: map[itemKey]struct{}{}, itemsOf: ids{}, stoppedOf: ids{}, whole: ids{}, ended: ids{},
-		sends: ids{}, points: ids{}, deletions: ids{}, erasures: ids{}, batches: ids{},
+		items: map[itemKey]struct{}{}, itemsOf: ids{}, failedOf: ids{}, allItems: ids{}, endedItems: ids{},
+		sends: ids{}, dataPoints: ids{}, deletions: ids{}, erasures: ids{}, batches: ids{},
 	}
 }
 
@@ -45,34 +46,34 @@ func (k *keys) item(send uuid.UUID, ordinal int) {
 	k.sends.add(send)
 }
 
-// add notes what an event touches.
-func (k *keys) add(f eventstore.Fact) {
-	owner := stream.Owner(f.Stream)
-	if send, _, ok := datapoint.SendOf(f.Event); ok {
+// add collects the rows that an event touches.
+func (k *keys) add(decoded eventstore.DecodedEvent) {
+	owner := stream.Owner(decoded.Stream)
+	if send, _, ok := datapoint.SendOf(decoded.Event); ok {
 		k.item(send.IngestionID, send.Ordinal)
-		k.points.add(owner)
+		k.dataPoints.add(owner)
 		return
 	}
-	switch e := f.Event.(type) {
+	switch e := decoded.Event.(type) {
 	case *datapoint.Deleted:
 		k.itemsOf.add(owner)
-		k.points.add(owner)
+		k.dataPoints.add(owner)
 		k.erasures.add(owner)
 		k.deletions.add(e.DeletionID)
 	case *memory.DerivationStarted:
 		k.item(e.IngestionID, e.Ordinal)
 	case *memory.Derived:
 		k.item(e.IngestionID, e.Ordinal)
-		k.points.add(owner)
-		k.stoppedOf.add(owner)
+		k.dataPoints.add(owner)
+		k.failedOf.add(owner)
 	case *memory.Failed:
 		k.item(e.IngestionID, e.Ordinal)
-		k.points.add(owner)
+		k.dataPoints.add(owner)
 	case *ingestion.Accepted:
 		k.sends.add(owner)
 	case *ingestion.FannedOut:
 		k.sends.add(owner)
-		k.whole.add(owner)
+		k.allItems.add(owner)
 		k.batches.add(owner)
 	case *ingestion.Indexed:
 		k.sends.add(owner)
@@ -81,11 +82,11 @@ func (k *keys) add(f eventstore.Fact) {
 	case *ingestion.Failed:
 		k.sends.add(owner)
 		if e.Code == ingestion.IndexUnavailable {
-			k.ended.add(owner)
+			k.endedItems.add(owner)
 		}
 	case *ingestion.Retried:
 		k.sends.add(owner)
-		k.ended.add(owner)
+		k.endedItems.add(owner)
 	case *deletion.Accepted:
 		k.deletions.add(owner)
 		if e.IngestionID != uuid.Nil {
@@ -96,7 +97,7 @@ func (k *keys) add(f eventstore.Fact) {
 	case *deletion.FactsKept:
 		k.deletions.add(owner)
 		k.erasures.add(e.DataPoint)
-		k.points.add(e.DataPoint)
+		k.dataPoints.add(e.DataPoint)
 		for _, fact := range e.Facts {
 			k.item(fact.IngestionID, fact.Ordinal)
 		}

@@ -16,7 +16,9 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
-func rowsAfter(t *rapid.T, tt *testing.T, db *pgxpool.Pool, blobs shelf, pages [][]eventstore.Fact, without ...string) map[string][]string {
+func rowsAfter(
+	t *rapid.T, tt *testing.T, db *pgxpool.Pool, blobs blobMap, pages [][]eventstore.DecodedEvent, without ...string,
+) map[string][]string {
 	tt.Helper()
 	dump, err := projectiontest.Rows(tt.Context(), db, datapoints.New(blobs), pages, without...)
 	if err != nil {
@@ -25,15 +27,15 @@ func rowsAfter(t *rapid.T, tt *testing.T, db *pgxpool.Pool, blobs shelf, pages [
 	return dump
 }
 
-func TestPagesOfAnySizeLeaveTheSameRows(tt *testing.T) {
+func TestApply_PageSizes(tt *testing.T) {
 	db := pgtest.Database(tt)
 	projectiontest.Make(tt, db, datapoints.New(nil))
 	rapid.Check(tt, func(t *rapid.T) {
 		h := projectiontest.DrawBlobHistory(t)
-		var single, twice [][]eventstore.Fact
+		var single, twice [][]eventstore.DecodedEvent
 		for _, f := range h.Facts {
-			single = append(single, []eventstore.Fact{f})
-			twice = append(twice, []eventstore.Fact{f}, []eventstore.Fact{f})
+			single = append(single, []eventstore.DecodedEvent{f})
+			twice = append(twice, []eventstore.DecodedEvent{f}, []eventstore.DecodedEvent{f})
 		}
 		want := rowsAfter(t, tt, db, h.Blobs, single)
 		if diff := cmp.Diff(want, rowsAfter(t, tt, db, h.Blobs, projectiontest.Cut(t, h.Facts))); diff != "" {
@@ -45,7 +47,7 @@ func TestPagesOfAnySizeLeaveTheSameRows(tt *testing.T) {
 	})
 }
 
-func TestErasedStreamsLeaveTheSameRows(tt *testing.T) {
+func TestApply_ErasedStreams(tt *testing.T) {
 	db := pgtest.Database(tt)
 	projectiontest.Make(tt, db, datapoints.New(nil))
 	rapid.Check(tt, func(t *rapid.T) {
@@ -53,17 +55,18 @@ func TestErasedStreamsLeaveTheSameRows(tt *testing.T) {
 		left := h.WithoutErased(t)
 		want := rowsAfter(t, tt, db, h.Blobs, projectiontest.Cut(t, h.Facts), "position")
 		if diff := cmp.Diff(want, rowsAfter(t, tt, db, h.LeftBlobs(), projectiontest.Cut(t, left), "position")); diff != "" {
-			t.Fatalf("%d of %d events left, %d data points erased: rows differ (-whole +erased):\n%s", len(left), len(h.Facts), len(h.Erased), diff)
+			t.Fatalf("%d of %d events left, %d data points erased: rows differ (-whole +erased):\n%s", len(left), len(h.Facts),
+				len(h.Erased), diff)
 		}
 	})
 }
 
-func TestKeepingFactsChangesNoRowOfAClient(tt *testing.T) {
+func TestApply_RetainedFacts(tt *testing.T) {
 	db := pgtest.Database(tt)
 	projectiontest.Make(tt, db, datapoints.New(nil))
 	rapid.Check(tt, func(t *rapid.T) {
 		h := projectiontest.DrawBlobHistory(t)
-		var unkept []eventstore.Fact
+		var unkept []eventstore.DecodedEvent
 		for _, f := range h.Facts {
 			switch f.Event.(type) {
 			case *deletion.FactsKept, *deletion.Cleaned:
@@ -71,9 +74,9 @@ func TestKeepingFactsChangesNoRowOfAClient(tt *testing.T) {
 				unkept = append(unkept, f)
 			}
 		}
-		rows := func(facts []eventstore.Fact) map[string][]string {
+		rows := func(facts []eventstore.DecodedEvent) map[string][]string {
 			dump := rowsAfter(t, tt, db, h.Blobs, projectiontest.Cut(t, facts), "position")
-			delete(dump, "deletions") // the finisher's lists do change
+			delete(dump, "deletions") // the work lists of the finisher do change
 			delete(dump, "erasures")
 			return dump
 		}
@@ -83,26 +86,32 @@ func TestKeepingFactsChangesNoRowOfAClient(tt *testing.T) {
 	})
 }
 
-// contradictions are rows that no history may leave, as text: counts that are not those of the items or sends, and what is
-// left of deleted data points or of sends that nothing is known of.
+// contradictions selects, as text, rows that no history may yield: counts that disagree with the
+// items or sends, and remains of deleted data points or of unknown sends.
 const contradictions = `
-	select 'send ' || s.id || ' counts ' || (s.queued, s.processing, s.captured, s.failed, s.standing, s.unchanged, s.deleted)::text || ' for ' || c.counts::text
+	select 'send ' || s.id || ' counts ' || (s.queued, s.processing, s.captured, s.failed, s.standing, s.unchanged,
+		s.deleted)::text || ' for ' || c.counts::text
 	from datapoints.sends s cross join lateral (
 		select (
-			count(*) filter (where i.phase = 'queued'), count(*) filter (where i.phase = 'processing'), count(*) filter (where i.phase = 'captured'),
-			count(*) filter (where i.phase in ('failed', 'unindexed')), count(*) filter (where i.phase in ('failed', 'unindexed') and not i.moot),
+			count(*) filter (where i.phase = 'queued'), count(*) filter (where i.phase = 'processing'),
+				count(*) filter (where i.phase = 'captured'),
+			count(*) filter (where i.phase in ('failed', 'unindexed')), count(*) filter (where i.phase in ('failed',
+				'unindexed') and not i.moot),
 			count(*) filter (where i.outcome in ('unchanged', 'moved')),
-			count(*) filter (where i.outcome not in ('unchanged', 'moved') and (i.deleted_at is not null or i.outcome = 'deleted'))
+			count(*) filter (where i.outcome not in ('unchanged', 'moved') and (i.deleted_at is not null
+				or i.outcome = 'deleted'))
 		) as counts from datapoints.items i where i.ingestion_id = s.id
 	) c where (s.queued, s.processing, s.captured, s.failed, s.standing, s.unchanged, s.deleted)::text <> c.counts::text
 	union all
 	select 'project ' || project_id || ' counts ' || (raw, comprehension, failed)::text || ' for ' || c.counts::text
 	from datapoints.readiness r cross join lateral (
-		select (count(*) filter (where phase = 'queued'), count(*) filter (where phase in ('processing', 'captured')), count(*) filter (where phase = 'failed' and failure_stands))
+		select (count(*) filter (where phase = 'queued'), count(*) filter (where phase in ('processing', 'captured')),
+			count(*) filter (where phase = 'failed' and failure_stands))
 			as counts from datapoints.sends s where s.project_id = r.project_id
 	) c where (raw, comprehension, failed)::text <> c.counts::text
 	union all
-	select 'project ' || s.project_id || ' used ' || (u.ingestions, u.credit_tenths)::text || ' in ' || s.month || ' for ' || s.sums::text
+	select 'project ' || s.project_id || ' used ' || (u.ingestions,
+		u.credit_tenths)::text || ' in ' || s.month || ' for ' || s.sums::text
 	from (select project_id, month, (sum(ingestions), sum(credit_tenths)) as sums from datapoints.sends group by 1, 2) s
 		full join datapoints.month_usage u using (project_id, month)
 	where (u.ingestions, u.credit_tenths)::text is distinct from s.sums::text
@@ -116,37 +125,45 @@ const contradictions = `
 	union all
 	select 'deleted, but its text is still there: ' || data_point from datapoints.revisions where data_point = any($1)
 	union all
-	select 'deleted, but to be worked on: ' || data_point from datapoints.items where data_point = any($1) and phase in ('queued', 'processing', 'failed', 'unindexed')
+	select 'deleted, but to be worked on: ' || data_point from datapoints.items where data_point = any($1)
+		and phase in ('queued', 'processing', 'failed', 'unindexed')
 	union all
 	select 'nothing is known of send ' || id from datapoints.verdicts
 	union all
-	select 'facts are kept, and not of item ' || ingestion_id || '/' || ordinal from datapoints.items where phase = 'erased'
+	select 'facts are kept, and not of item ' || ingestion_id || '/' || ordinal from datapoints.items
+		where phase = 'erased'
 	union all
 	select 'moot or not: ' || i.ingestion_id from datapoints.items i join datapoints.data_points d on d.id = i.data_point
 		where i.phase in ('failed', 'unindexed') and i.moot <> (i.revision < d.captured)
 	union all
-	select 'captured of ' || d.id || ' is ' || d.captured || ' for ' || c.newest from datapoints.data_points d cross join lateral (
-		select coalesce(max(i.revision), 0) as newest from datapoints.items i where i.data_point = d.id and i.phase in ('captured', 'unindexed') and not i.historic
+	select 'captured of ' || d.id || ' is ' || d.captured || ' for ' || c.newest from datapoints.data_points d cross
+		join lateral (
+		select coalesce(max(i.revision), 0) as newest from datapoints.items i where i.data_point = d.id
+			and i.phase in ('captured', 'unindexed') and not i.historic
 	) c where c.newest <> d.captured
 	union all
 	select 'newest of ' || d.id || ' has another audience' from datapoints.data_points d
-		where not exists (select from datapoints.revisions r where r.data_point = d.id and r.number = d.revision and r.audience = d.audience)
+		where not exists (select from datapoints.revisions r where r.data_point = d.id and r.number = d.revision
+			and r.audience = d.audience)
 	union all
 	select 'newest of ' || d.id || ' is ' || d.revision from datapoints.data_points d
-		where not exists (select from datapoints.revisions r where r.data_point = d.id and r.number = d.revision and r.ingestion_id = d.ingestion_id and not r.historic)
-			or exists (select from datapoints.revisions r where r.data_point = d.id and r.number > d.revision and not r.historic)
+		where not exists (select from datapoints.revisions r where r.data_point = d.id and r.number = d.revision
+			and r.ingestion_id = d.ingestion_id and not r.historic)
+			or exists (select from datapoints.revisions r where r.data_point = d.id and r.number > d.revision
+				and not r.historic)
 	union all
 	select 'send ' || id || ' is ' || phase from datapoints.sends
-		where (phase in ('indexed', 'failed', 'nothing-changed')) <> (settled_at is not null) or (phase = 'failed') <> (failure_code is not null) or failure_stands and phase <> 'failed'`
+		where (phase in ('indexed', 'failed', 'nothing-changed')) <> (settled_at is not null)
+			or (phase = 'failed') <> (failure_code is not null) or failure_stands and phase <> 'failed'`
 
-func TestNoHistoryLeavesAContradiction(tt *testing.T) {
+func TestApply_ConsistentRows(tt *testing.T) {
 	db := pgtest.Database(tt)
 	projectiontest.Make(tt, db, datapoints.New(nil))
 	rapid.Check(tt, func(t *rapid.T) {
 		h := projectiontest.DrawBlobHistory(t)
-		facts, p := h.Facts, datapoints.New(shelf(h.Blobs))
+		facts, p := h.Facts, datapoints.New(blobMap(h.Blobs))
 		if rapid.Bool().Draw(t, "erased streams are gone") {
-			facts, p = h.WithoutErased(t), datapoints.New(shelf(h.LeftBlobs()))
+			facts, p = h.WithoutErased(t), datapoints.New(blobMap(h.LeftBlobs()))
 		}
 		deleted := make([]uuid.UUID, 0, len(h.Deleted))
 		for id := range h.Deleted {

@@ -1,80 +1,76 @@
-// Package datapoints projects data points with their revisions, the sends that brought them with their phases and counters,
-// and the to-do lists of the pipeline and the finisher.
+// Package datapoints projects data points with their revisions, sends with their items, phases and
+// counters, and the work lists of the worker, the confirmer and the finisher.
 //
-// Its rows obey the erasure law: what a client reads of sends and items follows from the kept facts of a deletion alone
-// once the streams of a data point are erased (fold_deletion.go).
+// Start with schema.sql, then fold.go: a page of events is folded over the rows that it touches
+// (keys.go, load.go), and the changed rows are written at once (save.go). The other files are queries.
+//
+// The rows obey the erasure law: a rebuild after a data point was erased yields the same sends and
+// items as before, from the retained facts of the deletion alone (fold_deletion.go).
 package datapoints
 
 import (
 	"context"
 	_ "embed"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/projections"
 )
 
-// Name is the projection's name: its schema, its topic, and what answers wait for.
-const Name = "datapoints"
+// Name names the projection: its schema, its topic, and what callers wait for.
+const Name = projection.DataPoints
 
 //go:embed schema.sql
 var schema string
 
-// blobs reads the memories that were too big for their event, for they are counted.
-type blobs interface {
-	// ReadBlob reads a blob whole. One that is gone or damaged is an *eventstore.BlobError.
-	ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error)
-}
-
 // Projector keeps schema datapoints.
-type Projector struct{ blobs blobs }
-
-var _ projections.Projector = Projector{}
-
-// New makes the projector. Where no memories lie in blobs, nil is enough to read them with.
-func New(blobs blobs) Projector { return Projector{blobs: blobs} }
-
-// Name implements projections.Projector.
-func (Projector) Name() string { return Name }
-
-// Version implements projections.Projector.
-func (Projector) Version() int { return 10 }
-
-// Families implements projections.Projector.
-func (Projector) Families() []string {
-	return []string{
-		stream.DataPoint, stream.Memory, stream.Ingestion, stream.Pipeline, stream.Deletion, stream.Blob,
-		eventstore.SystemStream,
-		stream.Identity, stream.Bulk, stream.Audiences, // they refer to blobs
-	}
+type Projector struct {
+	projections.Base
+	blobs eventstore.BlobReader
 }
 
-// Schema implements projections.Projector.
-func (Projector) Schema() string { return schema }
+// New makes the projector. blobs reads the memories that did not fit into their event, to count them;
+// it may be nil if there are none. The pace lets a page gather the several phases that an item passes
+// within a moment, so that its row is written once.
+func New(blobs eventstore.BlobReader) Projector {
+	return Projector{blobs: blobs, Base: projections.NewBase(projections.Description{
+		Name: Name, Version: 10, Schema: schema,
+		Categories: []string{
+			stream.DataPoint, stream.Memory, stream.Ingestion, stream.Pipeline, stream.Deletion, stream.Blob,
+			eventstore.SystemStream,
+			stream.Identity, stream.Bulk, stream.Audiences, // for the blobs that they refer to
+		},
+		TextTables: []string{"data_points", "revisions"},
+		Counted:    []string{"data_points", "revisions", "sends"},
+		Pace:       projections.Pace{Min: 50 * time.Millisecond},
+	})}
+}
 
-// Apply folds the page over the rows that it touches, then writes one statement per table. Facts that were applied before
-// change nothing. It fails on an event that it does not know or that contradicts what was committed, and where the event store
-// cannot tell now what a blob holds.
-func (r Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) error {
-	if len(facts) == 0 {
+// Apply folds a page of events over the rows that they touch, then writes one statement per table.
+// An event that was applied before changes nothing. Apply fails on an unknown event, on an event that
+// contradicts an earlier one, and if a blob cannot be read now.
+func (p Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) error {
+	if len(events) == 0 {
 		return nil
 	}
 	touched := newKeys()
-	if err := projections.Each(facts, func(f eventstore.Fact) error { touched.add(f); return nil }); err != nil {
+	note := func(decoded eventstore.DecodedEvent) error { touched.add(decoded); return nil }
+	if err := projections.Each(events, note); err != nil {
 		return err
 	}
-	p, err := load(ctx, tx, touched)
+	f, err := load(ctx, tx, touched)
 	if err != nil {
 		return err
 	}
-	if err := projections.Each(facts, p.apply); err != nil {
+	if err := projections.Each(events, f.apply); err != nil {
 		return err
 	}
-	if err := r.countDerived(ctx, p.points); err != nil {
+	if err := p.countMemories(ctx, f.dataPoints); err != nil {
 		return err
 	}
-	return p.save(ctx, tx)
+	return f.save(ctx, tx)
 }

@@ -11,15 +11,18 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
-// A data point that is sent unchanged again and again: its deletion touches what brought a revision, and nothing for each send.
+// The deletion of a data point that was often sent unchanged changes only the items with a
+// revision.
 func TestDeleted_UnchangedSendsAreNotTouched(t *testing.T) {
 	const resends = 500
-	w := newWorld(t)
+	w := newFixture(t)
 	w.revised("s", "a", alone)
-	facts := []deletion.Fact{{IngestionID: id("s"), RequestID: id("request of s"), AcceptedAt: at(0), Items: 1, Bytes: 7, CreditTenths: 10, Month: "2026-11", Outcome: ingestion.Created, Revision: 1}}
+	facts := []deletion.RetainedFact{
+		{IngestionID: id("s"), RequestID: id("request of s"), AcceptedAt: at(0), Items: 1, Bytes: 7, CreditTenths: 10, Month: "2026-11", Outcome: ingestion.Created, Revision: 1},
+	}
 	for n := range resends {
 		name := fmt.Sprint("again ", n)
-		facts = append(facts, deletion.Fact{
+		facts = append(facts, deletion.RetainedFact{
 			IngestionID: id(name), RequestID: id("request of " + name), AcceptedAt: w.at(), Items: 1, Bytes: 7, CreditTenths: 10,
 			Month: "2026-11", Outcome: ingestion.Unchanged, Revision: 1,
 		})
@@ -30,7 +33,8 @@ func TestDeleted_UnchangedSendsAreNotTouched(t *testing.T) {
 		var tables string
 		if err := w.Queries.DB.QueryRow(t.Context(), `select string_agg(row, ' ' order by row) from (
 				select 'item ' || ctid::text || xmin::text as row from datapoints.items where outcome = 'unchanged'
-				union all select 'send ' || ctid::text || xmin::text from datapoints.sends where phase = 'nothing-changed') r`).Scan(&tables); err != nil {
+				union all select 'send ' || ctid::text || xmin::text from datapoints.sends
+					where phase = 'nothing-changed') r`).Scan(&tables); err != nil {
 			t.Fatal(err)
 		}
 		return tables
@@ -56,7 +60,7 @@ func TestDeleted_UnchangedSendsAreNotTouched(t *testing.T) {
 	}
 	// In parts, as the finisher retains them.
 	w.kept("d", "a", facts[:300]...)
-	w.kept("d", "a", append([]deletion.Fact{facts[0]}, facts[300:]...)...)
+	w.kept("d", "a", append([]deletion.RetainedFact{facts[0]}, facts[300:]...)...)
 	w.apply()
 	if diff := cmp.Diff(before, read()); diff != "" {
 		t.Error("retaining the facts writes rows of unchanged sends")

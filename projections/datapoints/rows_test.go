@@ -11,16 +11,17 @@ import (
 
 // sendRow is what a test expects of a send.
 type sendRow struct {
-	Phase   string
-	Settled time.Time // zero for none
-	Code    string
-	Stands  bool
-	Round   int
+	Phase         string
+	Settled       time.Time // zero for none
+	Code          string
+	FailureCounts bool
+	Round         int
 }
 
-func (w *world) sends() map[uuid.UUID]sendRow {
+func (w *fixture) sends() map[uuid.UUID]sendRow {
 	w.t.Helper()
-	rows, err := w.Queries.DB.Query(w.t.Context(), `select id, phase, coalesce(settled_at, '0001-01-01Z'), coalesce(failure_code, ''), failure_stands, round from datapoints.sends`)
+	rows, err := w.Queries.DB.Query(w.t.Context(), `select id, phase, coalesce(settled_at, '0001-01-01Z'),
+		coalesce(failure_code, ''), failure_stands, round from datapoints.sends`)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -29,7 +30,9 @@ func (w *world) sends() map[uuid.UUID]sendRow {
 		send uuid.UUID
 		row  sendRow
 	)
-	if _, err := pgx.ForEachRow(rows, []any{&send, &row.Phase, &row.Settled, &row.Code, &row.Stands, &row.Round}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{
+		&send, &row.Phase, &row.Settled, &row.Code, &row.FailureCounts, &row.Round,
+	}, func() error {
 		sends[send] = row
 		return nil
 	}); err != nil {
@@ -38,7 +41,7 @@ func (w *world) sends() map[uuid.UUID]sendRow {
 	return sends
 }
 
-func (w *world) shown(send string) []datapoints.Item {
+func (w *fixture) shown(send string) []datapoints.Item {
 	w.t.Helper()
 	items, total, err := w.Queries.Items(w.t.Context(), project, id(send), 100)
 	if err != nil || total != len(items) {

@@ -4,13 +4,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/annals-project/annals/internal/unnest"
+	"github.com/annals-project/annals/internal/pgarray"
 )
 
 const (
 	addReadiness = `insert into readiness as r (project_id, raw, comprehension, failed)
 		select * from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[])
-		on conflict (project_id) do update set raw = r.raw + excluded.raw, comprehension = r.comprehension + excluded.comprehension,
+		on conflict (project_id) do update set raw = r.raw + excluded.raw,
+			comprehension = r.comprehension + excluded.comprehension,
 			failed = r.failed + excluded.failed`
 	addUsage = `insert into month_usage as u (project_id, month, ingestions, credit_tenths)
 		select * from unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[])
@@ -18,28 +19,28 @@ const (
 			credit_tenths = u.credit_tenths + excluded.credit_tenths`
 )
 
-// projectMonth is what a row of table month_usage is about.
+// projectMonth is the key of a row of table month_usage.
 type projectMonth struct {
 	project uuid.UUID
 	month   string
 }
 
-// countSends adds what the page changed about sends to the counters of their projects. A project, and a month of it, has a row
-// from its first send on, whatever that comes to.
-func (p *page) countSends(b *pgx.Batch) {
+// countSends adds the changes of sends to the counters of their projects. A project gets a row from
+// its first send on, also for zero.
+func (f *fold) countSends(b *pgx.Batch) {
 	ready, used := map[uuid.UUID]readiness{}, map[projectMonth]charges{}
-	for _, s := range p.sends {
+	for _, s := range f.sends {
 		if !s.dirty {
 			continue
 		}
-		brought := s.known && s.stored != inSends
-		if now := s.readiness(); brought || now != s.before {
+		createsRevision := s.known && s.stored != inSends
+		if now := s.readiness(); createsRevision || now != s.before {
 			change := ready[s.project]
 			change.add(now, +1)
 			change.add(s.before, -1)
 			ready[s.project] = change
 		}
-		if brought || s.charges != s.charged {
+		if createsRevision || s.charges != s.charged {
 			key := projectMonth{s.project, s.month}
 			change := used[key]
 			change.ingestions += s.ingestions - s.charged.ingestions
@@ -48,11 +49,11 @@ func (p *page) countSends(b *pgx.Batch) {
 		}
 	}
 	if len(ready) > 0 {
-		projects := unnest.Keys(ready)
+		projects := pgarray.Keys(ready)
 		b.Queue(addReadiness, projects,
-			unnest.Column(projects, func(id [16]byte) int64 { return ready[id].raw }),
-			unnest.Column(projects, func(id [16]byte) int64 { return ready[id].comprehension }),
-			unnest.Column(projects, func(id [16]byte) int64 { return ready[id].failed }))
+			pgarray.Column(projects, func(id uuid.UUID) int64 { return ready[id].raw }),
+			pgarray.Column(projects, func(id uuid.UUID) int64 { return ready[id].comprehension }),
+			pgarray.Column(projects, func(id uuid.UUID) int64 { return ready[id].failed }))
 	}
 	if len(used) > 0 {
 		months := make([]projectMonth, 0, len(used))
@@ -60,9 +61,9 @@ func (p *page) countSends(b *pgx.Batch) {
 			months = append(months, key)
 		}
 		b.Queue(addUsage,
-			unnest.IDs(months, func(m projectMonth) uuid.UUID { return m.project }),
-			unnest.Column(months, func(m projectMonth) string { return m.month }),
-			unnest.Column(months, func(m projectMonth) int64 { return used[m].ingestions }),
-			unnest.Column(months, func(m projectMonth) int64 { return used[m].creditTenths }))
+			pgarray.IDs(months, func(m projectMonth) uuid.UUID { return m.project }),
+			pgarray.Column(months, func(m projectMonth) string { return m.month }),
+			pgarray.Column(months, func(m projectMonth) int64 { return used[m].ingestions }),
+			pgarray.Column(months, func(m projectMonth) int64 { return used[m].creditTenths }))
 	}
 }

@@ -1,15 +1,15 @@
--- Live data points with their revisions, the sends that brought them and the items of each send.
--- A deleted data point leaves data_points and revisions at once; its items stay, without text.
+-- Live data points with their revisions, and sends with their items. The deletion of a data point
+-- deletes its rows of data_points and revisions; its items stay, without text.
 create table data_points (
 	id           uuid primary key,
 	project_id   uuid not null,
 	source_id    text not null,
 	revision     int not null,                 -- the newest accepted one
-	captured     int not null default 0,       -- the newest one with memories, 0 for none
-	memories     int not null default 0,       -- how many that one has
+	captured     int not null default 0,       -- the newest one with memories, 0: none
+	memories     int not null default 0,       -- of the captured revision
 	audience     uuid not null,                -- zero: project-visible
 	occurred_at  timestamptz not null,
-	ingestion_id uuid not null,                -- the send of that revision
+	ingestion_id uuid not null,                -- the send of the newest revision
 	accepted_at  timestamptz not null,
 	position     bigint not null               -- of the newest revision or move
 );
@@ -21,23 +21,23 @@ create table revisions (
 	number        int not null,
 	project_id    uuid not null,
 	node_id       uuid not null,
-	historic      boolean not null,             -- stored behind later effects; never the newest
-	content       bytea,                        -- null where it is in a blob
+	historic      boolean not null,             -- stored after a later effect; never the newest
+	content       bytea,                        -- null if it is in a blob
 	content_blob  jsonb,                        -- blob.Ref
-	tokens        int,                          -- what the content costs a page of recall; null where it is in a blob
-	metadata      text,                         -- JSON as sent; null for none or where it is in a blob
+	tokens        int,                          -- of the content in recall; null if it is in a blob
+	metadata      text,                         -- JSON as sent; null: none, or in a blob
 	metadata_blob jsonb,
 	label         text,
 	author        text,
 	occurred_at   timestamptz not null,
 	ingestion_id  uuid not null,
 	accepted_at   timestamptz not null,
-	audience      uuid,                         -- the last one while this revision was the newest; null where it is not known
+	audience      uuid,                         -- the last one while this was the newest; null: unknown
 	primary key (data_point, number)
 );
 
--- The phase follows from the verdict of the send's own stream and from the counts of its items (send.go). What is
--- counted nowhere is not fanned out yet.
+-- The phase is derived from the verdict, which events of the send's own stream set, and from the counts
+-- of its items (derivePhase in send.go). An item that is not fanned out is in no count.
 create table sends (
 	id               uuid primary key,
 	project_id       uuid not null,
@@ -49,34 +49,35 @@ create table sends (
 	settled_at       timestamptz,               -- when it reached indexed, failed or nothing-changed
 	failure_code     text,
 	failure_message  text,
-	failure_stands   boolean not null,          -- failed, and not made moot by a deletion or a newer completed revision
-	round            int not null,              -- how many retries
-	ingestions       int not null,              -- how many items are charged: those that brought a revision; of a batch that is
-	bytes            bigint not null,           -- not fanned out those that its commit priced
+	failure_stands   boolean not null,          -- failed, and neither a deletion nor a newer revision makes it moot
+	round            int not null,              -- number of retries
+	ingestions       int not null,              -- charged items: those that created a revision,
+	bytes            bigint not null,           -- or before the fan-out, those that the commit priced
 	credit_tenths    bigint not null,
 	month            text not null,
 	fanned_out       boolean not null,          -- false for a batch between its commit and the end of its fan-out
-	deleted_at       timestamptz,               -- when the send as a whole was deleted: what lives on left its list
-	verdict          text not null,             -- '', indexed or failed, as its own stream says
+	deleted_at       timestamptz,               -- when the send was deleted; it then lists deleted items only
+	verdict          text not null,             -- '', indexed or failed, set by its own stream
 	verdict_at       timestamptz,
-	searchable_at    timestamptz,               -- since when all of it is searchable, from a watermark
+	searchable_at    timestamptz,               -- time of the watermark that ended it
 	queued           int not null,
 	processing       int not null,
 	captured         int not null,
 	failed           int not null,
-	standing         int not null,              -- of the failed those that are not moot
+	standing         int not null,              -- failed and not moot
 	unchanged        int not null,              -- unchanged or moved
 	deleted          int not null,
-	last_deleted_at  timestamptz,               -- when the last of the deleted ones went
-	position         bigint not null            -- of the event that set its phase; while captured, of its last capture
+	last_deleted_at  timestamptz,               -- of the last deleted item
+	position         bigint not null            -- of the event that set its phase; if captured, of the last capture
 ) with (fillfactor = 80);
 create index sends_unfanned on sends (position) where not fanned_out;
--- Sends that a watermark ends, and sends that end one by one.
+-- Sends that wait for a watermark, and sends that the confirmer ends one by one.
 create index sends_searchable on sends (position) where phase = 'captured' and failed = 0 and deleted = 0;
 create index sends_confirmable on sends (position, id) where phase = 'captured' and (failed > 0 or deleted > 0);
 create index sends_failed on sends (accepted_at, id) where failure_stands;
 
--- What the streams of sends say whose data point was erased before a replay began, until its kept facts come by.
+-- What a replay knows of a send from the send's own stream, if all its data points were erased. The row
+-- moves to table sends with the retained facts.
 create table verdicts (
 	id               uuid primary key,
 	project_id       uuid not null,
@@ -88,25 +89,26 @@ create table verdicts (
 	deleted_at       timestamptz
 );
 
--- The items of a committed batch whose fan-out is not complete, in the order sent: their data points, and the size of each, which
--- is its price where it brings a revision.
+-- The items of committed batches that are not fanned out, in the order sent: their data points, and their
+-- sizes, by which they are charged if they create a revision.
 create table batches (
 	id            uuid primary key,
 	data_points   uuid[] not null,
 	bytes         bigint[] not null
 );
 
--- Every blob that is not ended yet. One that nothing refers to at its deadline is swept; that of an erased owner goes with it.
+-- Every blob that is not tombstoned. A blob without a reference at its deadline is swept; the blobs of an
+-- erased owner are erased with it.
 create table blobs (
 	stream     text primary key,
 	project_id uuid not null,
-	owner      uuid not null,                   -- a data point, the send of a stage, an identity, a bulk write, or the project (audiences)
+	owner      uuid not null,                   -- a data point, send, identity or bulk write, or the project (audiences)
 	deadline   timestamptz not null,
-	referred   boolean not null,                -- by an event of its owner that needs it
-	send       uuid,                            -- the batch that it is the stage of, once that is committed
-	holds      uuid[],                          -- the data points or identities whose text a stage holds; null: not known
-	spent      boolean not null default false,  -- the rows of a bulk write that is fanned out
-	position   bigint not null                  -- of its begin
+	referred   boolean not null,                -- by an event of its owner
+	send       uuid,                            -- the committed batch that it is the stage of
+	holds      uuid[],                          -- data points or identities with text in the stage; null: unknown
+	spent      boolean not null default false,  -- the staged rows of a fanned-out bulk write
+	position   bigint not null                  -- of its first event
 );
 create index blobs_by_owner on blobs (owner);
 create index blobs_loose on blobs (deadline) where not referred;
@@ -116,28 +118,28 @@ create table items (
 	ordinal         int not null,
 	project_id      uuid not null,
 	data_point      uuid not null,
-	revision        int not null,               -- 0 where the data point was deleted before it
-	historic        boolean not null,           -- stored behind later effects
+	revision        int not null,               -- 0 if its data point was deleted before
+	historic        boolean not null,           -- stored after a later effect
 	outcome         text not null,              -- created, updated, unchanged, moved, deleted
-	phase           text not null,              -- queued, processing, captured, failed, done; unindexed: captured, but its send
-	                                            -- failed on the index; erased: its data point is, and the facts come later in a replay
+	phase           text not null,              -- queued, processing, captured, failed, done; unindexed: captured,
+	                                            -- but its send failed on the index; erased: see item.go
 	attempt         int not null,
 	failure_code    text,
 	failure_message text,
-	moot            boolean not null,           -- failed or unindexed, while a newer revision is captured
-	deleted_at      timestamptz,                -- when its data point was deleted; null if it brought no revision
-	superseded      boolean not null,           -- deleted while another send had brought the newest revision
-	position        bigint not null,            -- of the event that brought it to its phase
+	moot            boolean not null,           -- failed or unindexed, but a newer revision is captured
+	deleted_at      timestamptz,                -- of its data point; null if it created no revision
+	superseded      boolean not null,           -- deleted when another send's revision was the newest
+	position        bigint not null,            -- of the event that set its phase
 	primary key (ingestion_id, ordinal)
 ) with (fillfactor = 80);
--- However often a data point is sent unchanged, its deletion finds only what brought a revision.
+-- A deletion reads only the items with a revision, however often the data point was sent unchanged.
 create index items_by_data_point on items (data_point) where outcome not in ('unchanged', 'moved');
 create index items_stopped on items (data_point) where phase in ('failed', 'unindexed');
 create index items_todo on items (project_id, position) where phase in ('queued', 'processing');
 create index items_waiting on items (position) where phase = 'queued' and attempt = 0;
 create index items_open on items (data_point, revision) where phase in ('queued', 'processing');
 
--- Counts of sends per project, kept by the page that changes them.
+-- Counts of sends by project and phase.
 create table readiness (
 	project_id    uuid primary key,
 	raw           bigint not null,
@@ -145,17 +147,16 @@ create table readiness (
 	failed        bigint not null
 );
 
--- What the sends of a project took in a UTC calendar month ("2026-11"), kept by the page that changes it.
+-- What the sends of a project are charged in a UTC calendar month ("2026-11").
 create table month_usage (
 	project_id    uuid not null,
 	month         text not null,
-	ingestions    bigint not null,              -- data points that brought a revision, deleted since or not
+	ingestions    bigint not null,              -- items that created a revision, also if deleted since
 	credit_tenths bigint not null,
 	primary key (project_id, month)
 );
 
--- What recall could return of a project to those who reach an audience, kept by the page that changes it. Where nothing is left
--- there is no row.
+-- What recall could return of a project, by audience. There is no row for an audience without data points.
 create table scopes (
 	project_id uuid not null,
 	audience   uuid not null,                   -- zero: project-visible
@@ -167,7 +168,7 @@ create table scopes (
 create table deletions (
 	id           uuid primary key,
 	project_id   uuid not null,
-	ingestion_id uuid,                          -- the send that is deleted, null for a deletion by source ids
+	ingestion_id uuid,                          -- the deleted send; null: a deletion by source ids
 	accepted_at  timestamptz not null,
 	fanned_out   boolean not null,
 	cleaned      boolean not null,
@@ -176,19 +177,19 @@ create table deletions (
 create index deletions_unfanned on deletions (position) where not fanned_out;
 create index deletions_open on deletions (position) where not cleaned;
 
--- Data points that a deletion took and that it has not cleaned yet.
+-- Deleted data points that are not cleaned.
 create table erasures (
 	data_point  uuid primary key,
 	project_id  uuid not null,
 	deletion_id uuid not null,
 	facts_kept  boolean not null,
-	blobs       jsonb not null,                 -- names of streams, known once the facts are kept
+	blobs       jsonb not null,                 -- names of streams, known once the facts are retained
 	position    bigint not null
 );
 create index erasures_by_deletion on erasures (deletion_id);
 create index erasures_open on erasures (position) where not facts_kept;
 
--- No statistics of texts: Postgres would keep whole values there, also of what is deleted.
+-- No statistics of text columns: Postgres would keep whole values in them, also of deleted rows.
 alter table data_points alter source_id set statistics 0;
 alter table revisions alter content set statistics 0, alter content_blob set statistics 0, alter metadata set statistics 0,
 	alter metadata_blob set statistics 0, alter label set statistics 0, alter author set statistics 0;

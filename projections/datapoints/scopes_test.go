@@ -16,18 +16,19 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
-// lines are derived memories of which only the number counts.
+// lines makes memories of which only the number counts.
 func lines(n int) []memory.Memory { return make([]memory.Memory, n) }
 
 // memorized stores the memories of a revision.
-func (w *world) memorized(send, source string, revision, memories int) {
+func (w *fixture) memorized(send, source string, revision, memories int) {
 	w.last = w.Append(stream.Name(stream.Memory, id(source)), &memory.Derived{
-		ProjectID: w.project, IngestionID: id(send), Revision: revision, Extractor: "builtin/1", DerivedAt: w.at(), OccurredAt: noon, Memories: lines(memories),
+		ProjectID: w.project, IngestionID: id(send), Revision: revision, Extractor: "builtin/1",
+		DerivedAt: w.at(), OccurredAt: noon, Memories: lines(memories),
 	})
 }
 
-func TestScopesCountWhatRecallCouldReturn(t *testing.T) {
-	w := newWorld(t)
+func TestScopes(t *testing.T) {
+	w := newFixture(t)
 	team := id("team")
 	want := func(want map[uuid.UUID]int64) {
 		t.Helper()
@@ -65,28 +66,29 @@ func TestScopesCountWhatRecallCouldReturn(t *testing.T) {
 	want(map[uuid.UUID]int64{uuid.Nil: 5})
 	w.moved("s3", "a", team, alone)
 	want(map[uuid.UUID]int64{uuid.Nil: 1, team: 4})
-	w.revised("s4", "a", alone) // the memories of the revision before it stay until it has its own
+	w.revised("s4", "a", alone) // the memories of the older revision count until this one has its own
 	want(map[uuid.UUID]int64{uuid.Nil: 1, team: 4})
 	w.memorized("s4", "a", 2, 1)
 	want(map[uuid.UUID]int64{uuid.Nil: 1, team: 2})
-	w.memorized("s4", "a", 2, 5) // derived anew
+	w.memorized("s4", "a", 2, 5) // derived again
 	want(map[uuid.UUID]int64{uuid.Nil: 1, team: 6})
-	w.memorized("s1", "a", 1, 9) // so is an old one
+	w.memorized("s1", "a", 1, 9) // an older revision does not count
 	want(map[uuid.UUID]int64{uuid.Nil: 1, team: 6})
 	w.deleted("d", "a", true)
 	want(map[uuid.UUID]int64{uuid.Nil: 1})
-	w.memorized("s4", "a", 2, 7) // by a worker that has not heard of it
+	w.memorized("s4", "a", 2, 7) // by a worker that missed the deletion
 	want(map[uuid.UUID]int64{uuid.Nil: 1})
-	w.revised("s5", "c", alone) // one that comes and goes within a page
+	w.revised("s5", "c", alone) // created and deleted within a page
 	w.deleted("d2", "c", true)
 	w.deleted("d3", "b", true)
 	want(map[uuid.UUID]int64{})
 }
 
-// Memories that lie in a blob are counted; of a blob that is gone there are none, and what cannot be read now stops the page.
-func TestMemoriesInBlobsAreCounted(t *testing.T) {
+// Memories in a blob are counted. A missing blob has none; one that cannot be read now fails the
+// page.
+func TestScopes_MemoriesInBlobs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.revised("s1", "a", alone)
 	w.apply()
 	data, err := memory.Encode(lines(4))
@@ -94,14 +96,15 @@ func TestMemoriesInBlobsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.last = w.Append(stream.Name(stream.Memory, id("a")), &memory.Derived{
-		ProjectID: w.project, IngestionID: id("s1"), Revision: 1, DerivedAt: noon, OccurredAt: noon, Blob: &blob.Ref{Stream: "blob-a"},
+		ProjectID: w.project, IngestionID: id("s1"), Revision: 1, DerivedAt: noon, OccurredAt: noon,
+		Blob: &blob.Ref{Stream: "blob-a"},
 	})
-	page := [][]eventstore.Fact{w.Facts}
+	page := [][]eventstore.DecodedEvent{w.Facts}
 	for name, c := range map[string]struct {
-		blobs shelf
+		blobs blobMap
 		want  int64
-	}{"there": {shelf{"blob-a": data}, 5}, "gone": {nil, 1}, "damaged": {shelf{"blob-a": []byte("[{")}, 1}} {
-		w := newWorld(t)
+	}{"there": {blobMap{"blob-a": data}, 5}, "gone": {nil, 1}, "damaged": {blobMap{"blob-a": []byte("[{")}, 1}} {
+		w := newFixture(t)
 		err := projectiontest.Look(t.Context(), w.Queries.DB, datapoints.New(c.blobs), page, func(tx pgx.Tx) error {
 			var got int64
 			err := tx.QueryRow(t.Context(), `select live + memories from datapoints.scopes`).Scan(&got)
@@ -114,7 +117,9 @@ func TestMemoriesInBlobsAreCounted(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
-	err = projectiontest.Look(t.Context(), w.Queries.DB, datapoints.New(away{}), page, func(pgx.Tx) error { return nil })
+	err = projectiontest.Look(
+		t.Context(), w.Queries.DB, datapoints.New(unavailableBlobs{}), page, func(pgx.Tx) error { return nil },
+	)
 	if !errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("a store that is away: %v", err)
 	}

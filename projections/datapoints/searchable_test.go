@@ -12,14 +12,15 @@ import (
 )
 
 // phases returns the phase of each send, with the second of noon at which it settled.
-func (w *world) phases(sends ...string) map[string]string {
+func (w *fixture) phases(sends ...string) map[string]string {
 	w.t.Helper()
 	w.apply()
 	phases := map[string]string{}
 	for _, name := range sends {
 		var phase string
 		var settled *time.Time
-		row := w.Queries.DB.QueryRow(w.t.Context(), `select phase, settled_at from datapoints.sends where id = $1`, id(name))
+		row := w.Queries.DB.QueryRow(w.t.Context(), `select phase, settled_at from datapoints.sends
+			where id = $1`, id(name))
 		if err := row.Scan(&phase, &settled); err != nil {
 			w.t.Fatalf("%s: %v", name, err)
 		}
@@ -33,7 +34,7 @@ func (w *world) phases(sends ...string) map[string]string {
 
 // A watermark ends the sends captured up to it, and no others.
 func TestSearchable(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	created := ingestion.Outcome{Outcome: ingestion.Created, Revision: 1}
 	for _, name := range []string{"captured", "stopped", "retried"} {
 		w.revised(name, name, alone)
@@ -73,13 +74,11 @@ func TestSearchable(t *testing.T) {
 		"begun": "processing", "halved": "captured", "historic": "indexed" + since, "open": "queued",
 		"later": "captured", "retried": "captured",
 	}
-	names := []string{
-		"captured", "stopped", "failed", "queued", "begun", "halved", "historic", "open", "later", "retried",
-	}
+	names := []string{"captured", "stopped", "failed", "queued", "begun", "halved", "historic", "open", "later", "retried"}
 	if diff := cmp.Diff(want, w.phases(names...)); diff != "" {
 		t.Errorf("phases (-want +got):\n%s", diff)
 	}
-	w.searchable(upTo) // again: it changes nothing
+	w.searchable(upTo) // again, which changes nothing
 	if diff := cmp.Diff(want, w.phases(names...)); diff != "" {
 		t.Errorf("phases after it came again (-want +got):\n%s", diff)
 	}
@@ -97,7 +96,7 @@ func TestSearchable(t *testing.T) {
 
 // A failure after a watermark changes nothing that a client reads, nor does its retry.
 func TestSearchable_FailureComesTooLate(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.revised("s", "a", alone)
 	w.derived("s", "a", 0, 1)
 	since := w.searchable(w.last).Format(" 05")
@@ -127,10 +126,9 @@ func TestSearchable_FailureComesTooLate(t *testing.T) {
 	check()
 }
 
-// A worker that has lost its lease may store memories of an item that failed: the send waits for
-// those too.
-func TestSearchable_MemoriesThatCameLate(t *testing.T) {
-	w := newWorld(t)
+// A worker that lost its lease may store memories of a failed item: the send waits for these too.
+func TestSearchable_LateMemories(t *testing.T) {
+	w := newFixture(t)
 	w.revised("s", "a", alone)
 	w.missed("s", "a", 0, 1, 1, 0, true)
 	failed := w.last
@@ -146,30 +144,30 @@ func TestSearchable_MemoriesThatCameLate(t *testing.T) {
 	}
 }
 
-// The retained facts of an erased data point correct what a replay without its streams missed of
-// watermarks, or applied wrongly.
-func TestSearchable_KeptFacts(t *testing.T) {
-	w := newWorld(t)
+// Retained facts correct what a replay without the streams of a data point missed or misapplied of
+// watermarks.
+func TestSearchable_RetainedFacts(t *testing.T) {
+	w := newFixture(t)
 	created := ingestion.Outcome{Outcome: ingestion.Created, Revision: 1}
 	in := w.committed("before", "a", "b")
 	w.revised("before", "b", in(1))
 	w.derived("before", "b", 1, 1)
 	w.fannedOut("before", created, created)
 	in = w.committed("after", "c", "d")
-	w.revised("after", "c", in(0)) // of its data point only the end is lost
+	w.revised("after", "c", in(0)) // of this data point, only the deletion is known
 	w.derived("after", "c", 0, 1)
 	w.revised("after", "d", in(1))
 	w.derived("after", "d", 1, 1)
 	w.fannedOut("after", created, created)
 	w.searchable(w.last)
 	w.apply()
-	fact := func(send string, since time.Time) deletion.Fact {
-		return deletion.Fact{
+	fact := func(send string, since time.Time) deletion.RetainedFact {
+		return deletion.RetainedFact{
 			IngestionID: id(send), Items: 2, Bytes: 7, CreditTenths: 10, Month: "2026-11",
 			Outcome: ingestion.Created, Revision: 1, SearchableAt: since,
 		}
 	}
-	keep := func(source string, facts ...deletion.Fact) {
+	keep := func(source string, facts ...deletion.RetainedFact) {
 		w.last = w.Append("deletion-"+id("deletion of "+source).String(), &deletion.FactsKept{
 			ProjectID: w.project, DataPoint: id(source), Facts: facts, DeletedAt: at(50),
 			To: int64(len(facts)), Complete: true, Newest: 1,

@@ -6,16 +6,17 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/unnest"
+	"github.com/annals-project/annals/internal/pgarray"
 )
 
-// The phases of a send that its items do not have.
+// The phases that only a send has.
 const (
 	indexed        = "indexed"
 	nothingChanged = "nothing-changed"
 )
 
-// send is a row of table sends, or of table verdicts while only its own stream is known.
+// send is a row of table sends. While only the send's own stream is known, it is a row of table
+// verdicts.
 type send struct {
 	id         uuid.UUID
 	project    uuid.UUID
@@ -28,52 +29,53 @@ type send struct {
 	month     string
 	fannedOut bool
 
-	// What its own stream says.
-	verdict   string // "", indexed or failed
-	verdictAt *time.Time
-	code      *string // of the verdict
-	message   *string
-	round     int
-	deletedAt *time.Time
+	// Set by events of the send's own stream.
+	finalPhase string // "", indexed or failed
+	finalAt    *time.Time
+	code       *string // of the final phase
+	message    *string
+	round      int
+	deletedAt  *time.Time
 	// searchableAt is the time of the watermark that ended the send, nil if none did.
 	searchableAt *time.Time
 
 	counts
 
-	// What follows.
-	phase     string
-	settledAt *time.Time
-	stands    bool
-	position  eventstore.Position
+	// Derived from the fields above.
+	phase         string
+	settledAt     *time.Time
+	failureCounts bool
+	position      eventstore.Position
 
 	before  readiness // what the stored row counts for
 	charged charges   // what the stored row is charged
-	stored  place
+	stored  location
 	dirty   bool
 }
 
-// place says which table holds a send.
-type place int
+// location is the table that holds a send.
+type location int
 
 const (
-	nowhere place = iota
+	nowhere location = iota
 	inSends
 	inVerdicts
 )
 
-// counts is how many items of a send are where. An item that is not fanned out, or erased with its facts to come, is in none.
+// counts are the items of a send by phase. An item that is not fanned out, or whose retained facts
+// are still to come, is not counted.
 type counts struct {
-	queued, processing, captured, failed, standing, unchanged, deleted int
-	lastDeletedAt                                                      *time.Time
+	queued, processing, captured, failed, notMoot, unchanged, deleted int
+	lastDeletedAt                                                     *time.Time
 }
 
-// count adds an item to the counts, or with n = -1 takes it out.
+// count adds an item to the counts (n = 1) or removes it (n = -1).
 func (c *counts) count(i *item, n int) {
 	switch {
 	case i.phase == erased:
-	case i.changedNothing():
+	case i.keepsRevision():
 		c.unchanged += n
-	case i.gone():
+	case i.isDeleted():
 		c.deleted += n
 		if at := i.deletedAt; n > 0 && at != nil && (c.lastDeletedAt == nil || c.lastDeletedAt.Before(*at)) {
 			c.lastDeletedAt = at
@@ -84,43 +86,43 @@ func (c *counts) count(i *item, n int) {
 		c.processing += n
 	case i.phase == captured:
 		c.captured += n
-	case i.stopped():
+	case i.hasFailed():
 		c.failed += n
 		if !i.moot {
-			c.standing += n
+			c.notMoot += n
 		}
 	}
 }
 
-// settle works the phase out anew after an event.
+// derivePhase sets the phase of the send after an event.
 //
-// It looks at nothing but what the facts that outlive a data point say as well: so a replay that finds the data point
-// erased comes to the same row.
-func (s *send) settle(at eventstore.Position) {
+// It depends only on what the retained facts of a data point hold too, so that a replay after an
+// erasure yields the same row.
+func (s *send) derivePhase(at eventstore.Position) {
 	if !s.known {
 		return
 	}
 	phase := s.phase
-	s.settledAt, s.stands = nil, false
+	s.settledAt, s.failureCounts = nil, false
 	switch {
 	case s.unchanged == s.items:
 		s.phase, s.settledAt = nothingChanged, &s.acceptedAt
 	case s.searchableAt != nil:
 		s.phase, s.settledAt = indexed, s.searchableAt
-	case s.verdict == indexed:
-		s.phase, s.settledAt = indexed, s.verdictAt
+	case s.finalPhase == indexed:
+		s.phase, s.settledAt = indexed, s.finalAt
 	case s.deletedAt != nil:
 		s.phase, s.settledAt = indexed, s.deletedAt
-	case !s.fannedOut && s.verdict == failed: // its stage is lost
-		s.phase, s.settledAt, s.stands = failed, s.verdictAt, true
+	case !s.fannedOut && s.finalPhase == failed: // its stage cannot be read
+		s.phase, s.settledAt, s.failureCounts = failed, s.finalAt, true
 	case !s.fannedOut:
 		s.phase = queued
-	case s.unchanged+s.deleted == s.items: // nothing is left of it, and so nothing to wait for
-		if s.phase, s.settledAt = indexed, s.lastDeletedAt; s.settledAt == nil { // its batch met deletions only
+	case s.unchanged+s.deleted == s.items: // no item is left to wait for
+		if s.phase, s.settledAt = indexed, s.lastDeletedAt; s.settledAt == nil { // all items of its batch met deletions
 			s.settledAt = &s.acceptedAt
 		}
-	case s.verdict == failed:
-		s.phase, s.settledAt, s.stands = failed, s.verdictAt, s.standing > 0
+	case s.finalPhase == failed:
+		s.phase, s.settledAt, s.failureCounts = failed, s.finalAt, s.notMoot > 0
 	case s.processing+s.captured+s.failed+s.unchanged+s.deleted < s.items:
 		s.phase = queued
 	case s.processing > 0:
@@ -133,14 +135,14 @@ func (s *send) settle(at eventstore.Position) {
 	}
 }
 
-// endsBy reports whether a watermark up to a position ends the send. A watermark does not end a
-// send with a deleted data point: a replay that finds it erased learns of it only from the retained
-// facts, and would end the send at another time.
-func (s *send) endsBy(upTo eventstore.Position) bool {
+// endedBy reports whether a watermark up to a position ends the send. It does not end a send with a
+// deleted data point: a replay after the erasure learns of that item only from the retained facts,
+// and would end the send at another time.
+func (s *send) endedBy(upTo eventstore.Position) bool {
 	return s.known && s.phase == captured && s.failed == 0 && s.deleted == 0 && s.position <= upTo
 }
 
-// failure is what a client reads as the reason of a failed send.
+// failure returns the reason of a failed send, nil for others.
 func (s *send) failure() (code, message *string) {
 	if s.phase != failed {
 		return nil, nil
@@ -148,21 +150,22 @@ func (s *send) failure() (code, message *string) {
 	return s.code, s.message
 }
 
-// tell sets the time of the watermark from retained facts. Their writer knew the data point until
-// its end. A replay that does not may have missed the watermark, or applied a later one.
-func (s *send) tell(since time.Time) {
-	var told *time.Time
+// setSearchableAt sets the time of the watermark from retained facts. Their writer knew the data
+// point until its deletion; a replay without the data point may have missed that watermark or
+// applied a later one.
+func (s *send) setSearchableAt(since time.Time) {
+	var at *time.Time
 	if !since.IsZero() {
-		since = unnest.Instant(since)
-		told = &since
+		since = pgarray.Instant(since)
+		at = &since
 	}
-	if was := s.searchableAt; told == was || told != nil && was != nil && told.Equal(*was) {
+	if was := s.searchableAt; at == was || at != nil && was != nil && at.Equal(*was) {
 		return
 	}
-	s.searchableAt, s.dirty = told, true
+	s.searchableAt, s.dirty = at, true
 }
 
-// charges is what a send is charged: for how many items, of how many bytes, and how much.
+// charges is what a send is charged for: items, their bytes, and tenths of credits.
 type charges struct{ ingestions, bytes, creditTenths int64 }
 
 // charge adds an item.
@@ -172,12 +175,12 @@ func (c *charges) charge(bytes, creditTenths int64) {
 	c.creditTenths += creditTenths
 }
 
-// decide takes a verdict of the send's own stream.
-func (s *send) decide(verdict string, at time.Time) {
-	s.verdict, s.verdictAt, s.code, s.message, s.dirty = verdict, &at, nil, nil, true
+// setFinalPhase sets the phase that an event of the send's own stream decides; "" after a retry.
+func (s *send) setFinalPhase(phase string, at time.Time) {
+	s.finalPhase, s.finalAt, s.code, s.message, s.dirty = phase, &at, nil, nil, true
 }
 
-// readiness is what sends count for in the counters of their project.
+// readiness is what a send counts for in the counters of its project.
 type readiness struct{ raw, comprehension, failed int64 }
 
 func (s *send) readiness() readiness {
@@ -188,7 +191,7 @@ func (s *send) readiness() readiness {
 		return readiness{raw: 1}
 	case s.phase == processing, s.phase == captured:
 		return readiness{comprehension: 1}
-	case s.phase == failed && s.stands:
+	case s.phase == failed && s.failureCounts:
 		return readiness{failed: 1}
 	default:
 		return readiness{}

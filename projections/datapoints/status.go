@@ -14,42 +14,43 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// Log tells where the log ends.
-type Log interface {
-	// Head is the position of the newest event: none that was acknowledged before the call is above it.
+// headReader reads the head of the log.
+type headReader interface {
+	// Head returns the position of the newest event. No event acknowledged before the call is above
+	// it.
 	Head(ctx context.Context) (eventstore.Position, error)
 }
 
-// Waiter waits for projections.
-type Waiter interface {
+// waiter waits for projections.
+type waiter interface {
 	// Wait returns nil once each of the named projections has applied the position, else a fault.
 	Wait(ctx context.Context, position eventstore.Position, names ...string) error
 }
 
-// Queries answers from the tables of this projection. Log and Wait are needed where an answer is to be told from a projection
-// that is behind: by Status and Targets.
+// Queries reads the tables of this projection. Status, Targets and Pending use Store and Wait to
+// catch up with the log; other queries do not need them.
 type Queries struct {
-	DB   *pgxpool.Pool
-	Log  Log
-	Wait Waiter
+	DB    *pgxpool.Pool
+	Store headReader
+	Wait  waiter
 }
 
-// The statuses that a poll of a send reads.
+// The statuses of a polled send.
 const (
 	StatusProcessing = "processing"
 	StatusCompleted  = "completed"
 	StatusFailed     = "failed"
 )
 
-// Readiness counts the sends of a project that are not done. Consolidation is reserved.
+// Readiness counts the unfinished sends of a project. Consolidation is reserved.
 type Readiness struct {
-	Raw           int64 `json:"raw"`
-	Comprehension int64 `json:"comprehension"`
-	Consolidation int64 `json:"consolidation"`
-	Failed        int64 `json:"failed"`
+	Raw           int64
+	Comprehension int64
+	Consolidation int64
+	Failed        int64
 }
 
-// Settled reports whether nothing is under way and nothing failed.
+// Settled reports whether no send is open or failed.
 func (r Readiness) Settled() bool {
 	return r.Raw == 0 && r.Comprehension == 0 && r.Consolidation == 0 && r.Failed == 0
 }
@@ -59,38 +60,42 @@ func (r Readiness) Blocked() bool {
 	return r.Raw == 0 && r.Comprehension == 0 && r.Consolidation == 0 && r.Failed > 0
 }
 
-// Failure is why a send stopped.
+// Failure is why a send failed.
 type Failure struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
+	Code    string
+	Message string
 }
 
-// SendStatus is the phase of a send, and why it stopped where it did.
+// SendStatus is the phase of a send, and its failure if it has one.
 type SendStatus struct {
 	Phase   string
 	Failure *Failure
 }
 
-// Status is the ingestion status of the API: Status and Failure are the send's, the rest is the project's.
+// Status is the status of a polled send. Status and Failure are the send's, the other fields its
+// project's.
 type Status struct {
-	Status    string    `json:"status"`
-	Settled   bool      `json:"settled"`
-	Blocked   bool      `json:"blocked"`
-	Readiness Readiness `json:"readiness"`
-	Failure   *Failure  `json:"failure"`
+	Status    string
+	Settled   bool
+	Blocked   bool
+	Readiness Readiness
+	Failure   *Failure
 }
 
-// Send reads the phase of a send as far as the projection is. ok is false for a send that the project does not have, or that
-// the projection has not come to.
-func (q Queries) Send(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (s SendStatus, ok bool, err error) {
+// Send reads the phase of a send at the position of the projection. ok is false if the project has
+// no such send up to there.
+func (q Queries) Send(
+	ctx context.Context, project auth.Project, ingestionID uuid.UUID,
+) (s SendStatus, ok bool, err error) {
 	s, _, ok, err = q.snapshot(ctx, project, ingestionID)
 	return s, ok, err
 }
 
-// Readiness reads the counters of a project as far as the projection is.
+// Readiness reads the counters of a project at the position of the projection.
 func (q Queries) Readiness(ctx context.Context, project auth.Project) (Readiness, error) {
 	var r Readiness
-	err := q.DB.QueryRow(ctx, `select raw, comprehension, failed from datapoints.readiness where project_id = $1`, project.ID).
+	err := q.DB.QueryRow(ctx, `select raw, comprehension, failed from datapoints.readiness
+		where project_id = $1`, project.ID).
 		Scan(&r.Raw, &r.Comprehension, &r.Failed)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return Readiness{}, fmt.Errorf("read readiness: %w", err)
@@ -98,9 +103,10 @@ func (q Queries) Readiness(ctx context.Context, project auth.Project) (Readiness
 	return r, nil
 }
 
-// Status reads the ingestion status of a send. Its fault is not-found, which is true as of the call: it is said only once the
-// projection has passed the head of the log, and so are settled and blocked, which one event could make wrong. What the
-// projection cannot tell in time is the fault of the Waiter.
+// Status reads the status of a send. Its fault is not-found if the project has no such send.
+// Not-found, settled and blocked hold for the head of the log at the call: one later event could
+// change each of them, so Status first waits until the projection has applied the head. If that
+// takes too long, the fault is the waiter's.
 func (q Queries) Status(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (Status, error) {
 	send, ready, ok, err := q.snapshot(ctx, project, ingestionID)
 	if err != nil {
@@ -117,7 +123,10 @@ func (q Queries) Status(ctx context.Context, project auth.Project, ingestionID u
 	if !ok {
 		return Status{}, fault.New(fault.NotFound, fault.CodeNotFound, "the project has no ingestion %s", ingestionID)
 	}
-	s := Status{Settled: ready.Settled(), Blocked: ready.Blocked(), Readiness: ready, Failure: send.Failure, Status: StatusProcessing}
+	s := Status{
+		Status: StatusProcessing, Failure: send.Failure,
+		Settled: ready.Settled(), Blocked: ready.Blocked(), Readiness: ready,
+	}
 	switch send.Phase {
 	case indexed, nothingChanged:
 		s.Status = StatusCompleted
@@ -127,19 +136,23 @@ func (q Queries) Status(ctx context.Context, project auth.Project, ingestionID u
 	return s, nil
 }
 
-// passHead waits until the projection has passed where the log ends now.
+// passHead waits until the projection has applied the head of the log.
 func (q Queries) passHead(ctx context.Context) error {
-	head, err := q.Log.Head(ctx)
+	head, err := q.Store.Head(ctx)
 	if err != nil {
-		return fmt.Errorf("read the head of the log: %w", err)
+		return fmt.Errorf("read head of the log: %w", err)
 	}
 	return q.Wait.Wait(ctx, head, Name)
 }
 
-// snapshot reads a send and the counters of its project in one statement, so that they agree.
-func (q Queries) snapshot(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (s SendStatus, r Readiness, ok bool, err error) {
+// snapshot reads a send and the counters of its project in one statement, so that they are
+// consistent.
+func (q Queries) snapshot(
+	ctx context.Context, project auth.Project, ingestionID uuid.UUID,
+) (s SendStatus, r Readiness, ok bool, err error) {
 	var phase, code, message *string
-	err = q.DB.QueryRow(ctx, `select s.phase, s.failure_code, s.failure_message, coalesce(r.raw, 0), coalesce(r.comprehension, 0), coalesce(r.failed, 0)
+	err = q.DB.QueryRow(ctx, `select s.phase, s.failure_code, s.failure_message, coalesce(r.raw, 0),
+		coalesce(r.comprehension, 0), coalesce(r.failed, 0)
 		from (select) one
 		left join datapoints.sends s on s.id = $2 and s.project_id = $1
 		left join datapoints.readiness r on r.project_id = $1`, project.ID, ingestionID).

@@ -18,20 +18,20 @@ func TestStatus(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
-		given func(w *world) // and applied
-		late  func(w *world) // in the log only, until it is waited for
+		given func(w *fixture) // applied
+		late  func(w *fixture) // in the log, applied once it is waited for
 		want  datapoints.Status
 		waits bool
 	}{
 		{
 			name:  "under way: nothing is waited for",
-			given: func(w *world) { w.revised("s", "a", alone) },
-			late:  func(w *world) { w.derived("s", "a", 0, 1) },
+			given: func(w *fixture) { w.revised("s", "a", alone) },
+			late:  func(w *fixture) { w.derived("s", "a", 0, 1) },
 			want:  datapoints.Status{Status: "processing", Readiness: datapoints.Readiness{Raw: 1}},
 		},
 		{
 			name: "settled",
-			given: func(w *world) {
+			given: func(w *fixture) {
 				w.revised("s", "a", alone)
 				w.derived("s", "a", 0, 1)
 				w.indexed("s")
@@ -41,48 +41,50 @@ func TestStatus(t *testing.T) {
 		},
 		{
 			name: "settled as far as the projection is, but another send was answered meanwhile",
-			given: func(w *world) {
+			given: func(w *fixture) {
 				w.revised("s", "a", alone)
 				w.derived("s", "a", 0, 1)
 				w.indexed("s")
 			},
-			late:  func(w *world) { w.revised("other", "b", alone) },
+			late:  func(w *fixture) { w.revised("other", "b", alone) },
 			want:  datapoints.Status{Status: "completed", Readiness: datapoints.Readiness{Raw: 1}},
 			waits: true,
 		},
 		{
 			name: "blocked",
-			given: func(w *world) {
+			given: func(w *fixture) {
 				w.revised("s", "a", alone)
 				w.missed("s", "a", 0, 1, 1, 0, true)
 				w.stopped("s", ingestion.ContentRejected)
 			},
 			want: datapoints.Status{
-				Status: "failed", Blocked: true, Readiness: datapoints.Readiness{Failed: 1}, Failure: &datapoints.Failure{Code: "content-rejected", Message: "s stopped"},
+				Status: "failed", Blocked: true, Readiness: datapoints.Readiness{Failed: 1}, Failure: &datapoints.Failure{
+					Code: "content-rejected", Message: "s stopped",
+				},
 			},
 			waits: true,
 		},
 		{
 			name: "blocked as far as the projection is, but it was retried",
-			given: func(w *world) {
+			given: func(w *fixture) {
 				w.revised("s", "a", alone)
 				w.missed("s", "a", 0, 1, 1, 0, true)
 				w.stopped("s", ingestion.ContentRejected)
 			},
-			late:  func(w *world) { w.retried("s", 1) },
+			late:  func(w *fixture) { w.retried("s", 1) },
 			want:  datapoints.Status{Status: "processing", Readiness: datapoints.Readiness{Raw: 1}},
 			waits: true,
 		},
 		{
 			name:  "answered, and the projection is behind",
-			given: func(*world) {},
-			late:  func(w *world) { w.revised("s", "a", alone) },
+			given: func(*fixture) {},
+			late:  func(w *fixture) { w.revised("s", "a", alone) },
 			want:  datapoints.Status{Status: "processing", Readiness: datapoints.Readiness{Raw: 1}},
 			waits: true,
 		},
 		{
 			name: "nothing changed",
-			given: func(w *world) {
+			given: func(w *fixture) {
 				w.revised("first", "a", alone)
 				w.resent("s", "a", alone)
 			},
@@ -90,13 +92,13 @@ func TestStatus(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			c.given(w)
 			w.apply()
 			if c.late != nil {
 				c.late(w)
 			}
-			waiter := &waits{world: w}
+			waiter := &waits{fixture: w}
 			w.Queries.Wait = waiter
 			got, err := w.Queries.Status(t.Context(), project, id("s"))
 			if err != nil {
@@ -112,9 +114,9 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// waits notes what is waited for.
+// waits records what is waited for.
 type waits struct {
-	*world
+	*fixture
 	position eventstore.Position
 	err      error
 }
@@ -127,7 +129,7 @@ func (w *waits) Wait(ctx context.Context, position eventstore.Position, names ..
 	if w.err != nil {
 		return w.err
 	}
-	return w.world.Wait(ctx, position, names...)
+	return w.fixture.Wait(ctx, position, names...)
 }
 
 func wantFault(t *testing.T, err error, code string) {
@@ -138,13 +140,13 @@ func wantFault(t *testing.T, err error, code string) {
 	}
 }
 
-func TestStatusIsNotSaidByAProjectionThatIsLate(t *testing.T) {
-	w := newWorld(t)
+func TestStatus_LateProjection(t *testing.T) {
+	w := newFixture(t)
 	w.revised("s", "a", alone)
 	w.derived("s", "a", 0, 1)
 	w.indexed("s")
 	w.apply()
-	w.Queries.Wait = &waits{world: w, err: fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "late")}
+	w.Queries.Wait = &waits{fixture: w, err: fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "late")}
 	for _, send := range []string{"s", "unknown"} {
 		_, err := w.Queries.Status(t.Context(), project, id(send))
 		wantFault(t, err, fault.CodeServiceUnavailable)
@@ -154,8 +156,8 @@ func TestStatusIsNotSaidByAProjectionThatIsLate(t *testing.T) {
 	}
 }
 
-func TestTheNeighbourFindsNothing(t *testing.T) {
-	w := newWorld(t)
+func TestQueries_OtherProject(t *testing.T) {
+	w := newFixture(t)
 	w.revised("s", "a", alone)
 	w.missed("s", "a", 0, 1, 1, 0, true)
 	w.stopped("s", ingestion.Internal)
@@ -183,7 +185,7 @@ func TestTheNeighbourFindsNothing(t *testing.T) {
 }
 
 func TestTargets(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.revised("first", "same", alone)
 	in := w.committed("s", "same", "b", "a")
 	w.resent("s", "same", in(0))
@@ -200,7 +202,7 @@ func TestTargets(t *testing.T) {
 			t.Errorf("targets (-want +got):\n%s", diff)
 		}
 	}
-	want(id("same"), id("b"), id("a")) // not fanned out: any may bring a revision
+	want(id("same"), id("b"), id("a")) // not fanned out: any item may create a revision
 	created := ingestion.Outcome{Outcome: ingestion.Created, Revision: 1}
 	w.fannedOut("s", ingestion.Outcome{Outcome: ingestion.Unchanged, Revision: 1}, created, created)
 	w.deleted("d", "b", true)

@@ -11,10 +11,12 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// Targets are the data points of the items of a send that brought a revision, in order, also those that were deleted since;
-// of a batch that is not fanned out, all of them. An item that changed nothing is none. found is false only once the projection
-// has passed the head of the log.
-func (q Queries) Targets(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (dataPoints []uuid.UUID, found bool, err error) {
+// Targets lists the data points of the items of a send that created a revision, in order, also
+// those deleted since; for a batch that is not fanned out, of all items. If it finds no send, it
+// waits until the projection has applied the head of the log, and looks again.
+func (q Queries) Targets(
+	ctx context.Context, project auth.Project, ingestionID uuid.UUID,
+) (dataPoints []uuid.UUID, found bool, err error) {
 	if dataPoints, found, err = q.targets(ctx, project, ingestionID); found || err != nil {
 		return dataPoints, found, err
 	}
@@ -24,15 +26,18 @@ func (q Queries) Targets(ctx context.Context, project auth.Project, ingestionID 
 	return q.targets(ctx, project, ingestionID)
 }
 
-// Pending are those of the data points that a committed batch of the project brings whose fan-out is not complete, as of the
-// head of the log. One that was given up brings nothing.
-func (q Queries) Pending(ctx context.Context, project auth.Project, dataPoints []uuid.UUID) (map[uuid.UUID]bool, error) {
+// Pending reports which of the data points belong to a committed batch of the project whose fan-out
+// is not complete, at the head of the log. An abandoned batch does not count.
+func (q Queries) Pending(
+	ctx context.Context, project auth.Project, dataPoints []uuid.UUID,
+) (map[uuid.UUID]bool, error) {
 	if err := q.passHead(ctx); err != nil {
 		return nil, err
 	}
-	rows, err := q.DB.Query(ctx, `select unnest(b.data_points) from datapoints.batches b join datapoints.sends s on s.id = b.id
+	rows, err := q.DB.Query(ctx, `select unnest(b.data_points) from datapoints.batches b
+		join datapoints.sends s on s.id = b.id
 			where b.data_points && $2::uuid[] and s.project_id = $1 and s.verdict <> 'failed'
-		intersect select unnest($2::uuid[])`, project.ID, idsOf(dataPoints))
+		intersect select unnest($2::uuid[])`, project.ID, dataPoints)
 	if err != nil {
 		return nil, fmt.Errorf("look for pending data points: %w", err)
 	}
@@ -47,9 +52,9 @@ func (q Queries) Pending(ctx context.Context, project auth.Project, dataPoints [
 	return pending, nil
 }
 
-// Completed reports whether a send is completed even if its own stream records a failure, up to the
-// position of the projection: it was deleted as a whole, or a watermark found it searchable before.
-// The answer to a deletion waits for the projection.
+// Completed reports whether a send is completed although its own stream may record a failure, at
+// the position of the projection: it was deleted, or a watermark ended it first. The reply to a
+// deletion waits for the projection.
 func (q Queries) Completed(
 	ctx context.Context, project auth.Project, ingestionID uuid.UUID,
 ) (completed bool, err error) {
@@ -61,18 +66,18 @@ func (q Queries) Completed(
 	return completed, nil
 }
 
-// SearchableSince returns since when sends are searchable according to a watermark, up to the
-// position of the projection.
+// SearchableSince returns since when sends are searchable by a watermark, at the position of the
+// projection.
 func (q Queries) SearchableSince(ctx context.Context, sends []uuid.UUID) (map[uuid.UUID]time.Time, error) {
 	rows, err := q.DB.Query(ctx, `select id, searchable_at from datapoints.sends
-		where id = any($1::uuid[]) and searchable_at is not null`, idsOf(sends))
+		where id = any($1::uuid[]) and searchable_at is not null`, sends)
 	if err != nil {
 		return nil, fmt.Errorf("read since when sends are searchable: %w", err)
 	}
 	since := make(map[uuid.UUID]time.Time)
 	var id uuid.UUID
 	var at time.Time
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &at}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &at}, func() error {
 		since[id] = at.UTC()
 		return nil
 	})
@@ -82,7 +87,9 @@ func (q Queries) SearchableSince(ctx context.Context, sends []uuid.UUID) (map[uu
 	return since, nil
 }
 
-func (q Queries) targets(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (dataPoints []uuid.UUID, found bool, err error) {
+func (q Queries) targets(
+	ctx context.Context, project auth.Project, ingestionID uuid.UUID,
+) (dataPoints []uuid.UUID, found bool, err error) {
 	rows, err := q.DB.Query(ctx, `select coalesce(b.data_points,
 			(select array_agg(i.data_point order by i.ordinal) from datapoints.items i
 				where i.ingestion_id = s.id and i.outcome not in ('unchanged', 'moved')),
@@ -100,4 +107,25 @@ func (q Queries) targets(ctx context.Context, project auth.Project, ingestionID 
 		return nil, false, nil
 	}
 	return lists[0], true, nil
+}
+
+// Sent reports which of the data points were ever sent, also deleted and erased ones, at the
+// position of the projection.
+func (q Queries) Sent(ctx context.Context, dataPoints []uuid.UUID) (map[uuid.UUID]struct{}, error) {
+	// Items outlive their data point. If the data point was deleted before its batch was fanned
+	// out, its item is added only then, so look in erasures, too. The lateral query with a limit
+	// reads one index entry for each id.
+	rows, err := q.DB.Query(ctx, `select k.id from unnest($1::uuid[]) k (id)
+		cross join lateral ((select from datapoints.items i where i.data_point = k.id and i.outcome not in ('unchanged',
+			'moved') limit 1)
+			union all (select from datapoints.erasures e where e.data_point = k.id)) i`, dataPoints)
+	if err != nil {
+		return nil, fmt.Errorf("look for data points: %w", err)
+	}
+	sent := make(map[uuid.UUID]struct{})
+	var id uuid.UUID
+	if _, err = pgx.ForEachRow(rows, []any{&id}, func() error { sent[id] = struct{}{}; return nil }); err != nil {
+		return nil, fmt.Errorf("look for data points: %w", err)
+	}
+	return sent, nil
 }

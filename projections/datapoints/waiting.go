@@ -11,25 +11,25 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Waiting holds acceptance times of the oldest open items and sends. A zero time means that there
-// is none.
+// Waiting holds acceptance times of the oldest open items and sends. The zero time means none.
 type Waiting struct {
 	// Item is the acceptance of the oldest item that waits for its first attempt.
 	Item time.Time
-	// Crowd is the acceptance of the oldest such item that has a number of others before it, all of
-	// them accepted after a position.
-	Crowd time.Time
+	// Backlogged is the acceptance of the oldest such item that follows a number of others, counted
+	// from a position on.
+	Backlogged time.Time
 	// Captured is the acceptance of the oldest send that only waits to be searchable.
 	Captured time.Time
 }
 
-// waitingLook is how many items are read to find one whose send was never retried: a retry keeps
-// the old acceptance time.
-const waitingLook = 64
+// waitingScan is how many items are read to find one whose send was not retried: a retry keeps the
+// old acceptance time.
+const waitingScan = 64
 
-// Waiting reads the oldest open items and sends. It reads a few rows of an index, however many are
+// Waiting reads the oldest open items and sends. For Backlogged it skips the given number of items
+// that were accepted after a position. It reads a few rows of an index, however many items are
 // open.
-func (q Queries) Waiting(ctx context.Context, behind eventstore.Position, before int) (w Waiting, err error) {
+func (q Queries) Waiting(ctx context.Context, after eventstore.Position, before int) (w Waiting, err error) {
 	var item, crowd, captured *time.Time
 	err = q.DB.QueryRow(ctx, `select (
 			select min(s.accepted_at) from (
@@ -46,12 +46,12 @@ func (q Queries) Waiting(ctx context.Context, behind eventstore.Position, before
 				select * from datapoints.sends where phase = 'captured' and failed = 0 and deleted = 0
 				order by position limit $3
 			) s where s.round = 0
-		)`, int64(behind), before, waitingLook). //nolint:gosec // positions are below 2^63
+		)`, int64(after), before, waitingScan).
 		Scan(&item, &crowd, &captured)
 	if err != nil {
 		return Waiting{}, fmt.Errorf("read oldest open items: %w", err)
 	}
-	for to, from := range map[*time.Time]*time.Time{&w.Item: item, &w.Crowd: crowd, &w.Captured: captured} {
+	for to, from := range map[*time.Time]*time.Time{&w.Item: item, &w.Backlogged: crowd, &w.Captured: captured} {
 		if from != nil {
 			*to = from.UTC()
 		}
@@ -59,13 +59,15 @@ func (q Queries) Waiting(ctx context.Context, behind eventstore.Position, before
 	return w, nil
 }
 
-// WaitingOf counts, by project, the oldest items that wait for their first attempt and were
-// accepted after a position.
-func (q Queries) WaitingOf(ctx context.Context, behind eventstore.Position, limit int) (map[uuid.UUID]int, error) {
+// WaitingByProject counts, by project, the oldest items that wait for their first attempt and were
+// accepted after a position. It counts at most limit items.
+func (q Queries) WaitingByProject(
+	ctx context.Context, after eventstore.Position, limit int,
+) (map[uuid.UUID]int, error) {
 	rows, err := q.DB.Query(ctx, `select project_id, count(*) from (
 			select project_id from datapoints.items where phase = 'queued' and attempt = 0 and position > $1
 			order by position limit $2
-		) i group by project_id`, int64(behind), limit) //nolint:gosec // positions are below 2^63
+		) i group by project_id`, int64(after), limit)
 	if err != nil {
 		return nil, fmt.Errorf("count waiting items by project: %w", err)
 	}
@@ -74,7 +76,7 @@ func (q Queries) WaitingOf(ctx context.Context, behind eventstore.Position, limi
 		project uuid.UUID
 		n       int
 	)
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&project), &n}, func() error { counts[project] = n; return nil })
+	_, err = pgx.ForEachRow(rows, []any{&project, &n}, func() error { counts[project] = n; return nil })
 	if err != nil {
 		return nil, fmt.Errorf("count waiting items by project: %w", err)
 	}

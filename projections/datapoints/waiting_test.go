@@ -13,7 +13,7 @@ import (
 )
 
 func TestWaiting(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	want := func(when string, before int, want datapoints.Waiting) {
 		t.Helper()
 		w.apply()
@@ -32,26 +32,27 @@ func TestWaiting(t *testing.T) {
 		accepted[name] = w.at()
 		w.revised(name, name, alone)
 	}
-	want("all wait", 2, datapoints.Waiting{Item: accepted["s0"], Crowd: accepted["s2"]})
+	want("all wait", 2, datapoints.Waiting{Item: accepted["s0"], Backlogged: accepted["s2"]})
 	want("all wait, and no crowd", 4, datapoints.Waiting{Item: accepted["s0"]})
 	w.derived("s0", "s0", 0, 1)
-	want("one is captured", 2, datapoints.Waiting{Item: accepted["s1"], Crowd: accepted["s3"], Captured: accepted["s0"]})
+	want("one is captured", 2,
+		datapoints.Waiting{Item: accepted["s1"], Backlogged: accepted["s3"], Captured: accepted["s0"]})
 	w.missed("s1", "s1", 0, 1, 1, 0, false)
 	w.missed("s2", "s2", 0, 1, 5, 0, true)
 	w.stopped("s2", ingestion.Internal)
-	rest := datapoints.Waiting{Item: accepted["s3"], Crowd: accepted["s3"], Captured: accepted["s0"]}
+	rest := datapoints.Waiting{Item: accepted["s3"], Backlogged: accepted["s3"], Captured: accepted["s0"]}
 	want("one was tried, one failed", 0, rest)
 	w.retried("s2", 1)
 	want("a retry is not as old as its send", 0, rest)
 
-	counts, err := w.Queries.WaitingOf(t.Context(), 0, 10)
+	counts, err := w.Queries.WaitingByProject(t.Context(), 0, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[uuid.UUID]int{project.ID: 2}, counts); diff != "" {
 		t.Errorf("whose they are (-want +got):\n%s", diff)
 	}
-	if got, err := w.Queries.Waiting(t.Context(), w.last, 0); err != nil || !got.Crowd.IsZero() || got.Item.IsZero() {
-		t.Errorf("behind the head %+v, %v", got, err)
+	if got, err := w.Queries.Waiting(t.Context(), w.last, 0); err != nil || !got.Backlogged.IsZero() || got.Item.IsZero() {
+		t.Errorf("after the head %+v, %v", got, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
@@ -20,7 +21,7 @@ import (
 	"github.com/annals-project/annals/projections/directory"
 )
 
-// The size of the directory that is measured: 200 rules of two conditions each, and identities with five traits.
+// The size of the benchmark: 200 rules of two conditions each, and identities with five traits.
 const (
 	benchIdentities = 100_000
 	benchRules      = 200
@@ -33,42 +34,48 @@ func benchTraits(n int) traits {
 	}
 }
 
-// benchWorld is a filled directory and a way to apply further events, one page each.
-type benchWorld struct {
+// benchFixture is a filled directory. It applies further events, one page each.
+type benchFixture struct {
 	*writer
 	db      *pgxpool.Pool
 	queries *directory.Queries
-	page    func(events ...eventstore.Fact)
+	page    func(events ...eventstore.DecodedEvent)
 	next    eventstore.Position
 	heads   map[string]eventstore.Revision
 }
 
-// fact is an event behind all others. The log itself is not kept: it would be read through for each.
-func (w *benchWorld) fact(name string, e event.Event) eventstore.Fact {
+// fact makes the next event of the log. It does not keep the log, which would be read for each
+// event.
+func (w *benchFixture) fact(name string, e event.Event) eventstore.DecodedEvent {
 	w.next += 10
-	f := eventstore.Fact{Recorded: eventstore.Recorded{Stream: name, Revision: w.heads[name], Position: w.next, Type: e.EventType()}, Event: e}
+	f := eventstore.DecodedEvent{
+		Recorded: eventstore.Recorded{Stream: name, Revision: w.heads[name], Position: w.next, Type: e.EventType()},
+		Event:    e,
+	}
 	w.heads[name]++
 	return f
 }
 
-func (w *benchWorld) identity(n int, t traits) eventstore.Fact {
+func (w *benchFixture) identity(n int, t traits) eventstore.DecodedEvent {
 	name := fmt.Sprint("person ", n)
-	return w.fact(stream.Name(stream.Identity, who(name)), &identity.TraitsReplaced{ProjectID: here.ID, Record: w.record(name, t)})
+	return w.fact(stream.Name(stream.Identity, who(name)),
+		&identity.TraitsReplaced{ProjectID: here.ID, Record: w.record(name, t)})
 }
 
-func (w *benchWorld) recomputes(slug string) eventstore.Fact {
-	return w.fact(stream.Name(stream.Audiences, here.ID), &audience.Recomputed{ProjectID: here.ID, AudienceID: id(slug), RecomputedAt: noon})
+func (w *benchFixture) recomputes(slug string) eventstore.DecodedEvent {
+	return w.fact(stream.Name(stream.Audiences, here.ID),
+		&audience.Recomputed{ProjectID: here.ID, AudienceID: id(slug), RecomputedAt: noon})
 }
 
-// empty is a directory of one project and nobody.
-func empty(b *testing.B) *benchWorld {
+// empty is a directory of one project without identities.
+func empty(b *testing.B) *benchFixture {
 	b.Helper()
-	w := &benchWorld{writer: newWriter(), heads: map[string]eventstore.Revision{}, next: 1000}
+	w := &benchFixture{writer: newWriter(), heads: map[string]eventstore.Revision{}, next: 1000}
 	p := directory.New(w.blobs, namespaces, slog.New(slog.DiscardHandler))
 	db := pgtest.Database(b)
 	projectiontest.Make(b, db, p)
 	w.queries = directory.NewQueries(db, head{}, head{}, head{}, head{})
-	w.page = func(facts ...eventstore.Fact) {
+	w.page = func(facts ...eventstore.DecodedEvent) {
 		b.Helper()
 		err := pgx.BeginFunc(b.Context(), db, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(b.Context(), "set local synchronous_commit = off"); err != nil {
@@ -88,10 +95,10 @@ func empty(b *testing.B) *benchWorld {
 	return w
 }
 
-func fill(b *testing.B) *benchWorld {
+func fill(b *testing.B) *benchFixture {
 	b.Helper()
 	w := empty(b)
-	var page []eventstore.Fact
+	var page []eventstore.DecodedEvent
 	for n := range benchIdentities {
 		if page = append(page, w.identity(n, benchTraits(n))); len(page) == 512 || n == benchIdentities-1 {
 			w.page(page...)
@@ -101,9 +108,12 @@ func fill(b *testing.B) *benchWorld {
 	for n := range benchRules {
 		slug := fmt.Sprint("rule-", n)
 		page = append(page, w.fact(stream.Name(stream.Audiences, here.ID), &audience.Put{
-			ProjectID: here.ID, AudienceID: id(slug), Slug: slug, Name: slug, Kind: audience.KindRule, CreatedAt: noon, PutAt: noon,
+			ProjectID: here.ID, AudienceID: id(slug), Slug: slug, Name: slug, Kind: audience.KindRule,
+			CreatedAt: noon, PutAt: noon,
 			Rule: &audience.Rule{Match: audience.MatchAll, Conditions: []audience.Condition{
-				is("team", fmt.Sprint("team ", n%100)), {Trait: "role", Operator: audience.IsNotOneOf, Values: []string{"role 1", fmt.Sprint("role ", n%7)}},
+				is("team", fmt.Sprint("team ", n%100)), {
+					Trait: "role", Operator: audience.IsNotOneOf, Values: []string{"role 1", fmt.Sprint("role ", n%7)},
+				},
 			}},
 		}))
 	}
@@ -114,12 +124,14 @@ func fill(b *testing.B) *benchWorld {
 	return w
 }
 
-// BenchmarkDirectory is what the database and the projector take of a directory of 100,000 identities and 200 rules: of a write of
-// one identity, of 512, of counting one rule or all of them anew, of finding what an identity reaches, and of the reads of the API.
+// BenchmarkDirectory measures database and projector for 100,000 identities and 200 rules: a write
+// of one identity and of 512, a recount of one rule and of all, a reach, and the reads of the API.
 func BenchmarkDirectory(b *testing.B) {
 	w := fill(b)
 	for n := range benchRules {
-		if got, ok, err := w.queries.Audience(b.Context(), here, fmt.Sprint("rule-", n)); err != nil || !ok || got.MemberCount == 0 || got.MemberCount > benchIdentities/100 {
+		if got, ok, err := w.queries.Audience(
+			b.Context(), here, fmt.Sprint("rule-", n),
+		); err != nil || !ok || got.MemberCount == 0 || got.MemberCount > benchIdentities/100 {
 			b.Fatalf("rule %d reaches %d, %v", n, got.MemberCount, err)
 		}
 	}
@@ -132,7 +144,7 @@ func BenchmarkDirectory(b *testing.B) {
 	})
 	b.Run("puts of a page", func(b *testing.B) {
 		for b.Loop() {
-			var page []eventstore.Fact
+			var page []eventstore.DecodedEvent
 			for range 512 {
 				n++
 				page = append(page, w.identity(n%benchIdentities, benchTraits(n*3)))
@@ -147,7 +159,7 @@ func BenchmarkDirectory(b *testing.B) {
 	})
 	b.Run("recompute all rules", func(b *testing.B) {
 		for b.Loop() {
-			var page []eventstore.Fact
+			var page []eventstore.DecodedEvent
 			for r := range benchRules {
 				page = append(page, w.recomputes(fmt.Sprint("rule-", r)))
 			}
@@ -158,7 +170,9 @@ func BenchmarkDirectory(b *testing.B) {
 		return func(b *testing.B) {
 			for b.Loop() {
 				n++
-				if reached, err := w.queries.Reach(b.Context(), p, fmt.Sprint("person ", n%benchIdentities)); err != nil || reached[0] != uuid.Nil {
+				if reached, err := w.queries.Reach(
+					b.Context(), p, fmt.Sprint("person ", n%benchIdentities),
+				); err != nil || reached.Audiences[0] != uuid.Nil {
 					b.Fatal(reached, err)
 				}
 			}
@@ -187,15 +201,15 @@ func BenchmarkDirectory(b *testing.B) {
 	})
 }
 
-// BenchmarkHostileDirectory puts and recomputes 60 rules as big as the contract allows over 20,000 identities that have a trait of each
-// condition: of the put most is reading and hashing 2 MB of values.
+// BenchmarkHostileDirectory puts and recomputes 60 rules of the largest allowed size over 20,000
+// identities with a trait of each condition. Most of a put is to read and hash 2 MB of values.
 func BenchmarkHostileDirectory(b *testing.B) {
 	const identities, rules = 20_000, 60
 	w := empty(b)
-	var page []eventstore.Fact
+	var page []eventstore.DecodedEvent
 	for n := range identities {
-		t := make(traits, audience.MaxConditions)
-		for c := range audience.MaxConditions {
+		t := make(traits, limit.RuleConditions)
+		for c := range limit.RuleConditions {
 			t[fmt.Sprint("trait ", c)] = fmt.Sprintf("%0100d", n+c)
 		}
 		if page = append(page, w.identity(n, t)); len(page) == 512 || n == identities-1 {
@@ -203,18 +217,20 @@ func BenchmarkHostileDirectory(b *testing.B) {
 			page = page[:0]
 		}
 	}
-	put := func(n int) eventstore.Fact {
+	put := func(n int) eventstore.DecodedEvent {
 		rule := audience.Rule{Match: audience.MatchAny}
-		for c := range audience.MaxConditions {
-			values := make([]string, audience.MaxValues)
+		for c := range limit.RuleConditions {
+			values := make([]string, limit.RuleValues)
 			for v := range values {
-				values[v] = fmt.Sprintf("%0*d", audience.MaxValue, n*1_000_000+c*1000+v)
+				values[v] = fmt.Sprintf("%0*d", limit.TraitValue, n*1_000_000+c*1000+v)
 			}
-			rule.Conditions = append(rule.Conditions, audience.Condition{Trait: fmt.Sprint("trait ", c), Operator: audience.IsOneOf, Values: values})
+			rule.Conditions = append(rule.Conditions,
+				audience.Condition{Trait: fmt.Sprint("trait ", c), Operator: audience.IsOneOf, Values: values})
 		}
 		slug := fmt.Sprint("rule-", n)
 		return w.fact(stream.Name(stream.Audiences, here.ID), &audience.Put{
-			ProjectID: here.ID, AudienceID: id(slug), Slug: slug, Name: slug, Kind: audience.KindRule, CreatedAt: noon, PutAt: noon,
+			ProjectID: here.ID, AudienceID: id(slug), Slug: slug, Name: slug, Kind: audience.KindRule,
+			CreatedAt: noon, PutAt: noon,
 			RuleBlob: w.blobs.write(slug, rule),
 		})
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// refsOf are the blobs that an event refers to.
+// refsOf lists the blobs that an event refers to.
 func refsOf(e event.Event) (refs []blob.Ref) {
 	add := func(list ...*blob.Ref) {
 		for _, ref := range list {
@@ -39,12 +39,12 @@ func refsOf(e event.Event) (refs []blob.Ref) {
 	return refs
 }
 
-// readBlob reads a blob; ok is false for one that is gone or damaged.
-func (g *page) readBlob(ctx context.Context, ref blob.Ref, what string) (data []byte, ok bool, err error) {
-	data, err = g.projector.blobs.ReadBlob(ctx, ref)
-	var lost *eventstore.BlobError
-	if errors.As(err, &lost) {
-		g.projector.log.InfoContext(ctx, "blob of the directory is gone", "what", what, "blob", ref.Stream, "err", err)
+// readBlob reads a blob. ok is false if it is missing or damaged.
+func (f *fold) readBlob(ctx context.Context, ref blob.Ref, what string) (data []byte, ok bool, err error) {
+	data, err = f.projector.blobs.ReadBlob(ctx, ref)
+	if _, lost := errors.AsType[*eventstore.BlobError](err); lost {
+		f.projector.logger.InfoContext(ctx, "blob of the directory is missing or damaged",
+			"what", what, "blob", ref.Stream, "err", err)
 		return nil, false, nil
 	}
 	if err != nil {
@@ -53,9 +53,10 @@ func (g *page) readBlob(ctx context.Context, ref blob.Ref, what string) (data []
 	return data, true, nil
 }
 
-// readJSON decodes a blob into a value, which stays as it is where the blob is gone or damaged.
-func (g *page) readJSON(ctx context.Context, ref blob.Ref, what string, into any) error {
-	data, ok, err := g.readBlob(ctx, ref, what)
+// readJSON decodes a blob into a value. If the blob is missing or damaged, the value stays
+// unchanged.
+func (f *fold) readJSON(ctx context.Context, ref blob.Ref, what string, into any) error {
+	data, ok, err := f.readBlob(ctx, ref, what)
 	if err != nil || !ok {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/annals-project/annals/projections/directory"
 )
 
-// statements is a transaction that notes what is sent.
+// statements is a transaction that records the statements sent.
 type statements struct {
 	pgx.Tx
 	sent *[]string
@@ -48,8 +48,8 @@ func containing(sent []string, text string) (n int) {
 	return n
 }
 
-// However many audiences a page recomputes, it goes through the identities of their project once, and reads no text: neither of the rules
-// nor of traits. Writes of identities go through nobody else's.
+// A page scans the identities of a project once, however many audiences it recomputes, and reads no
+// text of rules or traits. Writes of identities read no other identities.
 func TestApply_CostOfAPage(t *testing.T) {
 	w := newWriter()
 	p, db := directory.New(w.blobs, namespaces, slog.New(slog.DiscardHandler)), pgtest.Database(t)

@@ -6,45 +6,45 @@ import (
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/projections"
 )
 
-var _ projections.Bounded = (*Projector)(nil)
-
-// The bounds of a page of several events.
+// The limits of a page of several events.
 const (
-	// maxRows is about how many traits and members the events bring: each becomes rows of tables marks and members.
+	// maxRows is about how many traits and members the events of a page hold: each becomes rows of
+	// tables marks and members.
 	maxRows = 250_000
-	// rowBytes is what one of them takes in a blob: a member exactly, a trait at least about so much.
+	// rowBytes is the size of a trait or member in a blob: exact for a member, about the least for
+	// a trait.
 	rowBytes = 16
-	// maxRecounted is how many projects have audiences to count anew: each is a pass over the identities of the project.
+	// maxRecounted is the most projects with audiences to recount: each costs a pass over its
+	// identities.
 	maxRecounted = 16
 )
 
 // Fit implements projections.Bounded.
-func (*Projector) Fit(facts []eventstore.Fact) int {
+func (*Projector) Fit(events []eventstore.DecodedEvent) int {
 	rows, blobs, recounted := 0, map[string]bool{}, ids{}
-	for n, f := range facts {
-		for _, ref := range refsOf(f.Event) {
+	for n, decoded := range events {
+		for _, ref := range refsOf(decoded.Event) {
 			if !blobs[ref.Stream] {
 				blobs[ref.Stream] = true
 				rows += int(ref.Size / rowBytes)
 			}
 		}
-		rows += inlineRows(f)
-		if project := recountedBy(f); project != uuid.Nil {
+		rows += inlineRows(decoded)
+		if project := recountedBy(decoded); project != uuid.Nil {
 			recounted.add(project)
 		}
 		if n > 0 && (rows > maxRows || len(recounted) > maxRecounted) {
 			return n
 		}
 	}
-	return len(facts)
+	return len(events)
 }
 
-// inlineRows is how many traits and members are in an event itself.
-func inlineRows(f eventstore.Fact) int {
-	switch e := f.Event.(type) {
+// inlineRows counts the traits and members in an event itself.
+func inlineRows(decoded eventstore.DecodedEvent) int {
+	switch e := decoded.Event.(type) {
 	case *identity.TraitsReplaced:
 		return len(e.Record.Traits.Inline)
 	case *identity.TraitsMerged:
@@ -61,9 +61,9 @@ func inlineRows(f eventstore.Fact) int {
 	return 0
 }
 
-// recountedBy is the project of an event that has an audience counted anew.
-func recountedBy(f eventstore.Fact) uuid.UUID {
-	switch e := f.Event.(type) {
+// recountedBy returns the project of an event that makes an audience need a recount, else uuid.Nil.
+func recountedBy(decoded eventstore.DecodedEvent) uuid.UUID {
+	switch e := decoded.Event.(type) {
 	case *audience.Put:
 		if e.Kind == audience.KindRule {
 			return e.ProjectID

@@ -20,15 +20,15 @@ func TestFit(t *testing.T) {
 		inline[fmt.Sprint(n)] = "x"
 	}
 	at := func(n int) *blob.Ref { return &blob.Ref{Stream: fmt.Sprint("blob-", n), Size: 1_000_000} } // 62,500 traits
-	of := func(count int, make func(n int) event.Event) (facts []eventstore.Fact) {
+	of := func(count int, make func(n int) event.Event) (facts []eventstore.DecodedEvent) {
 		for n := range count {
-			facts = append(facts, eventstore.Fact{Event: make(n)})
+			facts = append(facts, eventstore.DecodedEvent{Event: make(n)})
 		}
 		return facts
 	}
 	project := func(n int) uuid.UUID { return uuid.UUID{15: byte(n)} }
 	for name, c := range map[string]struct {
-		facts []eventstore.Fact
+		facts []eventstore.DecodedEvent
 		want  int
 	}{
 		"small events": {of(512, func(int) event.Event { return &identity.Appeared{} }), 512},

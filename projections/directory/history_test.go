@@ -26,20 +26,21 @@ var (
 	drawnWords = []string{"red", "blue", "<&\"\u2028"}
 )
 
-// history is a log as the write side could have written it, races between bulk writes and single ones included.
+// history is a random log as the write side may write it, with races between bulk writes and single
+// writes.
 type history struct {
 	*writer
 	t *rapid.T
-	// cut is up to which revision each stream of a record is cut off.
+	// cut is the stream revision up to which the stream of each record is truncated.
 	cut map[string]eventstore.Revision
-	// stages are those of bulk writes that are fanned out: they may be gone.
+	// stages are the blobs of fanned-out bulk writes, which may be missing.
 	stages []string
 	bulks  []*drawnBulk
 	slugs  map[string]uuid.UUID // of live audiences
 	n      int
 }
 
-// drawnBulk is a committed bulk write and the rows of it that do not stand in their streams.
+// drawnBulk is a committed bulk write with its open rows.
 type drawnBulk struct {
 	name    string
 	event   *identity.BulkAccepted
@@ -69,8 +70,11 @@ func (h *history) step() {
 	case 0:
 		h.of(name, &identity.Appeared{ProjectID: here.ID, Identity: name, Origin: identity.OriginIngest, AppearedAt: h.now()})
 	case 1, 2:
-		standing, _ := h.standing(name)
-		h.of(name, &identity.TraitsReplaced{ProjectID: here.ID, Record: identity.Replace(standing, name, h.placed(h.traits()), identity.OriginAPI, h.now())})
+		decided, _ := h.decided(name)
+		h.of(name, &identity.TraitsReplaced{
+			ProjectID: here.ID,
+			Record:    identity.Replace(decided, name, h.traitsIn(h.traits()), identity.OriginAPI, h.now()),
+		})
 	case 3, 4:
 		h.patch(name)
 	case 5:
@@ -90,8 +94,8 @@ func (h *history) of(name string, e event.Event) eventstore.Position {
 	return h.Append(stream.Name(stream.Identity, who(name)), e)
 }
 
-// facts are those of the stream of a record.
-func (h *history) facts(name string) (facts []eventstore.Fact) {
+// facts returns the events of the stream of a record.
+func (h *history) facts(name string) (facts []eventstore.DecodedEvent) {
 	for _, f := range h.Facts {
 		if f.Stream == stream.Name(stream.Identity, who(name)) {
 			facts = append(facts, f)
@@ -100,8 +104,8 @@ func (h *history) facts(name string) (facts []eventstore.Fact) {
 	return facts
 }
 
-// standing is what a decision reads of a record: its stream, not what open bulk writes will bring.
-func (h *history) standing(name string) (record *identity.Record, last eventstore.Revision) {
+// decided returns the state that a decision reads: the stream of a record without open bulk rows.
+func (h *history) decided(name string) (record *identity.Record, last eventstore.Revision) {
 	last = eventstore.NoStream
 	for _, f := range h.facts(name) {
 		record, last = identity.Evolve(record, f.Event), f.Revision
@@ -109,8 +113,8 @@ func (h *history) standing(name string) (record *identity.Record, last eventstor
 	return record, last
 }
 
-// placed puts traits into the event or into a blob of the record.
-func (h *history) placed(t traits) identity.Traits {
+// traitsIn puts traits into the event or into a blob.
+func (h *history) traitsIn(t traits) identity.Traits {
 	if h.pick("in a blob", 4) > 0 {
 		return identity.Traits{Inline: t}
 	}
@@ -126,16 +130,19 @@ func (h *history) read(t identity.Traits) traits {
 }
 
 func (h *history) patch(name string) {
-	standing, _ := h.standing(name)
-	patch := identity.Patch{Set: h.traits(), Removed: rapid.SliceOfNDistinct(rapid.SampledFrom(drawnKeys), 0, 1, rapid.ID[string]).Draw(h.t, "removed")}
+	decided, _ := h.decided(name)
+	patch := identity.Patch{
+		Set:     h.traits(),
+		Removed: rapid.SliceOfNDistinct(rapid.SampledFrom(drawnKeys), 0, 1, rapid.ID[string]).Draw(h.t, "removed"),
+	}
 	for _, key := range patch.Removed {
 		delete(patch.Set, key)
 	}
 	var before traits
-	if standing != nil {
-		before = h.read(standing.Traits)
+	if decided != nil {
+		before = h.read(decided.Traits)
 	}
-	record := identity.Replace(standing, name, h.placed(patch.Apply(before)), identity.OriginAPI, h.now())
+	record := identity.Replace(decided, name, h.traitsIn(patch.Apply(before)), identity.OriginAPI, h.now())
 	if h.pick("patch in a blob", 3) == 0 {
 		changes := map[string]*string{}
 		for key, value := range patch.Set {
@@ -150,11 +157,11 @@ func (h *history) patch(name string) {
 	h.of(name, &identity.TraitsMerged{ProjectID: here.ID, Patch: patch, Record: record})
 }
 
-// end removes a record, and at some time says that it is cut off.
+// end removes a record, and sometimes clears the removal.
 func (h *history) end(name string) {
-	standing, last := h.standing(name)
+	decided, last := h.decided(name)
 	facts := h.facts(name)
-	if standing != nil {
+	if decided != nil {
 		h.of(name, &identity.Removed{ProjectID: here.ID, RemovedAt: h.now()})
 		return
 	}
@@ -168,10 +175,13 @@ func (h *history) end(name string) {
 
 func (h *history) commitBulk() {
 	names := rapid.SliceOfNDistinct(rapid.SampledFrom(drawnNames), 1, 3, rapid.ID[string]).Draw(h.t, "rows")
-	b := &drawnBulk{name: fmt.Sprint("bulk ", len(h.bulks), " of ", len(h.Facts)), rows: map[string]traits{}, decided: map[string]eventstore.Revision{}}
+	b := &drawnBulk{
+		name: fmt.Sprint("bulk ", len(h.bulks), " of ", len(h.Facts)), rows: map[string]traits{},
+		decided: map[string]eventstore.Revision{},
+	}
 	for _, name := range names {
 		b.rows[name] = h.traits()
-		_, b.decided[name] = h.standing(name)
+		_, b.decided[name] = h.decided(name)
 	}
 	rows := maps.Clone(b.rows)
 	b.commit = h.bulk(b.name, rows)
@@ -179,7 +189,7 @@ func (h *history) commitBulk() {
 	h.bulks = append(h.bulks, b)
 }
 
-// fanOut writes one row of an open bulk write, or ends it where all of them stand.
+// fanOut writes one row of an open bulk write, or closes it if all are written.
 func (h *history) fanOut() {
 	if len(h.bulks) == 0 {
 		return
@@ -212,7 +222,7 @@ func (h *history) rowOf(b *drawnBulk, name string) {
 		}
 		stored = append(stored, effect)
 	}
-	place := identity.Place(base, stored, uint64(b.commit))
+	place := identity.ResolveRow(base, stored, uint64(b.commit))
 	under := b.rows[name]
 	for _, patch := range place.Patches {
 		if patch.Blob != nil {
@@ -228,7 +238,8 @@ func (h *history) rowOf(b *drawnBulk, name string) {
 		}
 		under = patch.Apply(under)
 	}
-	record := place.Record(identity.Row{Identity: name, Traits: b.rows[name]}, h.placed(under), b.event.Origin, b.event.AcceptedAt)
+	record := place.Record(identity.Row{Identity: name, Traits: b.rows[name]}, h.traitsIn(under), b.event.Origin,
+		b.event.AcceptedAt)
 	h.bulkRow(b.name, name, b.commit, record)
 }
 
@@ -239,11 +250,13 @@ func (h *history) audience() {
 	put := &audience.Put{ProjectID: here.ID, Slug: slug, Name: slug, CreatedAt: at, PutAt: at}
 	switch what := h.pick("audience", 6); {
 	case what == 0 && live:
-		h.Append(stream.Name(stream.Audiences, here.ID), &audience.Removed{ProjectID: here.ID, AudienceID: audienceID, RemovedAt: at})
+		h.Append(stream.Name(stream.Audiences, here.ID),
+			&audience.Removed{ProjectID: here.ID, AudienceID: audienceID, RemovedAt: at})
 		delete(h.slugs, slug)
 		return
 	case what == 1 && live:
-		h.Append(stream.Name(stream.Audiences, here.ID), &audience.Recomputed{ProjectID: here.ID, AudienceID: audienceID, RecomputedAt: at})
+		h.Append(stream.Name(stream.Audiences, here.ID),
+			&audience.Recomputed{ProjectID: here.ID, AudienceID: audienceID, RecomputedAt: at})
 		return
 	case what <= 3:
 		put.Kind = audience.KindFixed
@@ -258,9 +271,14 @@ func (h *history) audience() {
 		}
 	default:
 		put.Kind = audience.KindRule
-		rule := &audience.Rule{Match: rapid.SampledFrom([]audience.Match{audience.MatchAll, audience.MatchAny}).Draw(h.t, "match")}
+		rule := &audience.Rule{
+			Match: rapid.SampledFrom([]audience.Match{audience.MatchAll, audience.MatchAny}).Draw(h.t, "match"),
+		}
 		for range 1 + h.pick("conditions", 2) {
-			c := audience.Condition{Trait: rapid.SampledFrom(drawnKeys).Draw(h.t, "trait"), Operator: rapid.SampledFrom(audience.Operators()).Draw(h.t, "operator"), Values: []string{}}
+			c := audience.Condition{
+				Trait:    rapid.SampledFrom(drawnKeys).Draw(h.t, "trait"),
+				Operator: rapid.SampledFrom(audience.Operators()).Draw(h.t, "operator"), Values: []string{},
+			}
 			if c.Operator != audience.Exists && c.Operator != audience.DoesNotExist {
 				c.Values = append(c.Values, rapid.SampledFrom(drawnWords).Draw(h.t, "value"))
 			}
@@ -279,24 +297,32 @@ func (h *history) audience() {
 	h.Append(stream.Name(stream.Audiences, here.ID), put)
 }
 
-// seen is a data point of an author, what is kept of one that is erased, or a recall.
+// seen stores a data point of an author, retained facts of one, or a recall.
 func (h *history) seen(name string) {
 	at := noon.Add(time.Duration(h.pick("at", 3600)) * time.Second)
 	point := id(fmt.Sprint("point ", len(h.Facts)))
 	switch h.pick("seen", 3) {
 	case 0:
-		h.Append(stream.Name(stream.DataPoint, point), &datapoint.Resent{Send: datapoint.Send{ProjectID: here.ID, Author: name, AcceptedAt: at}})
+		h.Append(stream.Name(stream.DataPoint, point),
+			&datapoint.Resent{Send: datapoint.Send{ProjectID: here.ID, Author: name, AcceptedAt: at}})
 	case 1:
-		h.Append(stream.Name(stream.Deletion, point), &deletion.FactsKept{ProjectID: here.ID, DataPoint: point, Facts: []deletion.Fact{{AcceptedAt: at, AuthorID: who(name)}, {AcceptedAt: at}}})
+		h.Append(stream.Name(stream.Deletion, point), &deletion.FactsKept{
+			ProjectID: here.ID, DataPoint: point,
+			Facts: []deletion.RetainedFact{{AcceptedAt: at, AuthorID: who(name)}, {AcceptedAt: at}},
+		})
 	default:
-		h.Append(stream.UsageName(here.ID, "2026-11"), &metering.Charged{ProjectID: here.ID, Month: "2026-11", FlushID: point, Seen: []metering.Seen{{IdentityID: who(name), At: at}}})
+		h.Append(stream.UsageName(here.ID, "2026-11"), &metering.Charged{
+			ProjectID: here.ID, Month: "2026-11", FlushID: point,
+			Seen: []metering.Seen{{IdentityID: who(name), At: at}},
+		})
 	}
 }
 
-// withoutErased draws a log that lacks events which were cut off, some of them or all, and the blobs that may be gone by then.
-func (h *history) withoutErased() ([]eventstore.Fact, blobs) {
+// withoutErased draws a log without some or all of the truncated events, and without some blobs
+// that may be missing by then.
+func (h *history) withoutErased() ([]eventstore.DecodedEvent, blobs) {
 	all := rapid.Bool().Draw(h.t, "all erased")
-	var left []eventstore.Fact
+	var left []eventstore.DecodedEvent
 	gone := map[uuid.UUID]bool{}
 	for _, f := range h.Facts {
 		if cut, ok := h.cut[f.Stream]; ok && f.Revision < cut {
@@ -327,7 +353,7 @@ func (h *history) withoutErased() ([]eventstore.Fact, blobs) {
 	return left, kept
 }
 
-// refsOf are the streams of the blobs that an event of a record refers to.
+// refsOf lists the streams of the blobs that an event of a record refers to.
 func refsOf(e event.Event) (refs []string) {
 	add := func(r *identity.Record) {
 		if r != nil && r.Traits.Blob != nil {

@@ -26,29 +26,32 @@ func decode[V any](data []byte) (v V) {
 	return v
 }
 
-// house is empty tables that logs are applied to, one after the other.
-func house(t *testing.T) *pgxpool.Pool {
+// emptyTables makes empty tables, to which one log after the other is applied.
+func emptyTables(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	db := pgtest.Database(t)
 	projectiontest.Make(t, db, directory.New(nil, namespaces, nil))
 	return db
 }
 
-func rowsAfter(ctx context.Context, t *rapid.T, db *pgxpool.Pool, b blobs, pages [][]eventstore.Fact, without ...string) map[string][]string {
-	rows, err := projectiontest.Rows(ctx, db, directory.New(b, namespaces, slog.New(slog.DiscardHandler)), pages, without...)
+func rowsAfter(
+	ctx context.Context, t *rapid.T, db *pgxpool.Pool, b blobs, pages [][]eventstore.DecodedEvent, without ...string,
+) map[string][]string {
+	rows, err := projectiontest.Rows(ctx, db, directory.New(b, namespaces, slog.New(slog.DiscardHandler)), pages,
+		without...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return rows
 }
 
-func TestPagesOfAnySizeLeaveTheSameRows(tt *testing.T) {
-	db := house(tt)
+func TestApply_PageSizes(tt *testing.T) {
+	db := emptyTables(tt)
 	rapid.Check(tt, func(t *rapid.T) {
 		h := drawHistory(t)
-		var single, twice [][]eventstore.Fact
+		var single, twice [][]eventstore.DecodedEvent
 		for _, f := range h.Facts {
-			single = append(single, []eventstore.Fact{f})
+			single = append(single, []eventstore.DecodedEvent{f})
 		}
 		pages := projectiontest.Cut(t, h.Facts)
 		for _, page := range pages {
@@ -64,19 +67,20 @@ func TestPagesOfAnySizeLeaveTheSameRows(tt *testing.T) {
 	})
 }
 
-func TestErasedEventsAndStagesLeaveTheSameRows(tt *testing.T) {
-	db := house(tt)
+func TestApply_ErasedEvents(tt *testing.T) {
+	db := emptyTables(tt)
 	rapid.Check(tt, func(t *rapid.T) {
 		h := drawHistory(t)
 		left, kept := h.withoutErased()
 		want := rowsAfter(tt.Context(), t, db, h.blobs, projectiontest.Cut(t, h.Facts), "position")
 		if diff := cmp.Diff(want, rowsAfter(tt.Context(), t, db, kept, projectiontest.Cut(t, left), "position")); diff != "" {
-			t.Fatalf("%d of %d events and %d of %d blobs left: rows differ (-whole +erased):\n%s", len(left), len(h.Facts), len(kept), len(h.blobs), diff)
+			t.Fatalf("%d of %d events and %d of %d blobs left: rows differ (-whole +erased):\n%s", len(left), len(h.Facts),
+				len(kept), len(h.blobs), diff)
 		}
 	})
 }
 
-// contradictions are rows that no history may leave, as text.
+// contradictions selects, as text, rows that no history may yield.
 const contradictions = `
 	select 'a member that is no identity: ' || m.identity_id from directory.members m
 		where not exists (select from directory.identities i where i.id = m.identity_id)
@@ -93,22 +97,26 @@ const contradictions = `
 	union all
 	select 'a slug that stands twice: ' || slug from directory.audiences group by project_id, slug having count(*) > 1
 	union all
-	select 'an open row of no bulk write: ' || bulk_id from directory.bulk_rows r where not exists (select from directory.bulks b where b.id = r.bulk_id)
+	select 'an open row of no bulk write: ' || bulk_id from directory.bulk_rows r where not exists (select
+		from directory.bulks b where b.id = r.bulk_id)
 	union all
 	select 'a project of ' || p.identities || ' identities has ' || c.n from directory.projects p cross join lateral (
-		select count(*) as n from directory.identities i where i.project_id = p.project_id and i.identity is not null) c where c.n <> p.identities
+		select count(*) as n from directory.identities i where i.project_id = p.project_id and i.identity is not null) c
+			where c.n <> p.identities
 	union all
 	select 'an identity that is only known of: ' || id from directory.identities where identity is null`
 
-func TestNoHistoryLeavesAContradiction(tt *testing.T) {
-	db := house(tt)
+func TestApply_ConsistentRows(tt *testing.T) {
+	db := emptyTables(tt)
 	rapid.Check(tt, func(t *rapid.T) {
 		h := drawHistory(t)
 		facts, kept := h.Facts, h.blobs
 		if rapid.Bool().Draw(t, "erased") {
 			facts, kept = h.withoutErased()
 		}
-		err := projectiontest.Look(tt.Context(), db, directory.New(kept, namespaces, slog.New(slog.DiscardHandler)), projectiontest.Cut(t, facts), func(tx pgx.Tx) error {
+		err := projectiontest.Look(tt.Context(), db, directory.New(
+			kept, namespaces, slog.New(slog.DiscardHandler),
+		), projectiontest.Cut(t, facts), func(tx pgx.Tx) error {
 			rows, err := tx.Query(tt.Context(), contradictions)
 			if err != nil {
 				return err
@@ -128,7 +136,7 @@ func TestNoHistoryLeavesAContradiction(tt *testing.T) {
 	})
 }
 
-// counts holds the counts that the projector keeps of rules against the identities that are there.
+// counts compares the stored counts of rules with the identities in the tables.
 func counts(ctx context.Context, t *rapid.T, tx pgx.Tx) error {
 	rows, err := tx.Query(ctx, `select traits from directory.identities where identity is not null`)
 	if err != nil {

@@ -12,37 +12,40 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/unnest"
+	"github.com/annals-project/annals/internal/pgarray"
 )
 
 const (
-	selectProjects   = `select project_id, namespace, keyed, created_at, rules_at from projects where project_id = any($1::uuid[])`
-	selectIdentities = `select id, project_id, identity, marks, origin, created_at, updated_at from identities where id = any($1::uuid[])`
-	selectHeads      = `select id, project_id, revision, position from heads where id = any($1::uuid[])`
-	selectBulkRows   = `select identity_id, bulk_id, position from bulk_rows where identity_id = any($1::uuid[])`
-	selectAudiences  = `select id, project_id, compiled, position from audiences where id = any($1::uuid[])`
-	selectEnded      = `select distinct identity_id from bulk_rows where bulk_id = any($1::uuid[])`
-	selectKnown      = `select id from identities where id = any($1::uuid[])`
+	selectProjects = `select project_id, namespace, keyed, created_at, rules_at from projects
+		where project_id = any($1::uuid[])`
+	selectIdentities = `select id, project_id, identity, marks, origin, created_at, updated_at from identities
+		where id = any($1::uuid[])`
+	selectHeads          = `select id, project_id, revision, position from heads where id = any($1::uuid[])`
+	selectBulkRows       = `select identity_id, bulk_id, position from bulk_rows where identity_id = any($1::uuid[])`
+	selectAudiences      = `select id, project_id, compiled, position from audiences where id = any($1::uuid[])`
+	selectClosedBulkRows = `select distinct identity_id from bulk_rows where bulk_id = any($1::uuid[])`
+	selectExisting       = `select id from identities where id = any($1::uuid[])`
 )
 
-// touched is what a page of events names.
+// touched are the ids that the events of a page name.
 type touched struct {
 	projects, identities, audiences, members ids
-	// ended are bulk writes that are fanned out: the records whose rows stand open are touched too.
-	ended ids
+	// closedBulks are fanned-out bulk writes. The records with an open row of these are touched,
+	// too.
+	closedBulks ids
 }
 
-// touch collects what the events name. Lists of members that are in blobs are read for it.
-func (g *page) touch(ctx context.Context, facts []eventstore.Fact) (touched, error) {
-	t := touched{projects: ids{}, identities: ids{}, audiences: ids{}, members: ids{}, ended: ids{}}
-	for _, f := range facts {
-		if send, _, ok := datapoint.SendOf(f.Event); ok {
+// touch collects the ids that the events name. For that it reads member lists from blobs.
+func (f *fold) touch(ctx context.Context, events []eventstore.DecodedEvent) (touched, error) {
+	t := touched{projects: ids{}, identities: ids{}, audiences: ids{}, members: ids{}, closedBulks: ids{}}
+	for _, decoded := range events {
+		if send, _, ok := datapoint.SendOf(decoded.Event); ok {
 			if send.Author != "" {
 				t.projects.add(send.ProjectID)
 			}
 			continue
 		}
-		switch e := f.Event.(type) {
+		switch e := decoded.Event.(type) {
 		case *identity.BulkAccepted:
 			t.projects.add(e.ProjectID)
 			for _, target := range e.Targets {
@@ -50,11 +53,11 @@ func (g *page) touch(ctx context.Context, facts []eventstore.Fact) (touched, err
 			}
 		case *identity.BulkFannedOut:
 			t.projects.add(e.ProjectID)
-			t.ended.add(stream.Owner(f.Stream))
+			t.closedBulks.add(stream.Owner(decoded.Stream))
 		case *audience.Put:
 			t.projects.add(e.ProjectID)
 			t.audiences.add(e.AudienceID)
-			list, err := g.list(ctx, e)
+			list, err := f.membersOf(ctx, e)
 			if err != nil {
 				return touched{}, err
 			}
@@ -68,91 +71,94 @@ func (g *page) touch(ctx context.Context, facts []eventstore.Fact) (touched, err
 			t.projects.add(e.ProjectID)
 			t.audiences.add(e.AudienceID)
 		default:
-			if project := projectOf(f); project != uuid.Nil {
+			if project := projectOf(decoded); project != uuid.Nil {
 				t.projects.add(project)
-				t.identities.add(stream.Owner(f.Stream))
+				t.identities.add(stream.Owner(decoded.Stream))
 			}
 		}
 	}
 	return t, nil
 }
 
-// load reads the rows that the events lead to.
-func (p *Projector) load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) (*page, error) {
-	g := newPage(p, tx)
-	t, err := g.touch(ctx, facts)
+// load reads the rows that the events touch.
+func (p *Projector) load(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) (*fold, error) {
+	f := newFold(p, tx)
+	t, err := f.touch(ctx, events)
 	if err != nil {
 		return nil, err
 	}
-	if len(t.ended) > 0 {
+	if len(t.closedBulks) > 0 {
 		first := &pgx.Batch{}
-		unnest.Queue(first, selectEnded, t.ended, func(rows pgx.Rows) error { return readIDs(rows, t.identities) })
-		if err := unnest.Flush(ctx, tx, first); err != nil {
-			return nil, fmt.Errorf("load the rows that stand open: %w", err)
+		read := func(rows pgx.Rows) error { return readIDs(rows, t.identities) }
+		pgarray.Queue(first, selectClosedBulkRows, t.closedBulks, read)
+		if err := pgarray.Flush(ctx, tx, first); err != nil {
+			return nil, fmt.Errorf("load open bulk rows: %w", err)
 		}
 	}
 	b := &pgx.Batch{}
-	unnest.Queue(b, selectProjects, t.projects, g.readProjects)
-	// The heads come first: each makes an entry, which the record and the open rows are put to.
-	unnest.Queue(b, selectHeads, t.identities, g.readHeads)
-	unnest.Queue(b, selectIdentities, t.identities, g.readIdentities)
-	unnest.Queue(b, selectBulkRows, t.identities, g.readBulkRows)
-	unnest.Queue(b, selectAudiences, t.audiences, g.readAudiences)
-	unnest.Queue(b, selectKnown, t.members, func(rows pgx.Rows) error { return readIDs(rows, g.known) })
-	if err := unnest.Flush(ctx, tx, b); err != nil {
+	pgarray.Queue(b, selectProjects, t.projects, f.readProjects)
+	// Read the heads first: each creates the state that the record and the open rows are added to.
+	pgarray.Queue(b, selectHeads, t.identities, f.readHeads)
+	pgarray.Queue(b, selectIdentities, t.identities, f.readIdentities)
+	pgarray.Queue(b, selectBulkRows, t.identities, f.readBulkRows)
+	pgarray.Queue(b, selectAudiences, t.audiences, f.readAudiences)
+	pgarray.Queue(b, selectExisting, t.members, func(rows pgx.Rows) error { return readIDs(rows, f.existing) })
+	if err := pgarray.Flush(ctx, tx, b); err != nil {
 		return nil, fmt.Errorf("load the rows of the page: %w", err)
 	}
-	return g, nil
+	return f, nil
 }
 
-func (g *page) readProjects(rows pgx.Rows) error {
+func (f *fold) readProjects(rows pgx.Rows) error {
 	for rows.Next() {
 		id, row := uuid.UUID{}, &projectRow{}
-		if err := rows.Scan((*[16]byte)(&id), (*[16]byte)(&row.namespace.ID), &row.namespace.Keyed, &row.createdAt, (*uint64)(&row.before)); err != nil {
+		err := rows.Scan(&id, &row.namespace.ID, &row.namespace.Keyed, &row.createdAt, (*uint64)(&row.before))
+		if err != nil {
 			return err
 		}
 		row.rulesAt = row.before
-		g.projects[id] = row
+		f.projects[id] = row
 	}
 	return rows.Err()
 }
 
-func (g *page) readHeads(rows pgx.Rows) error {
+func (f *fold) readHeads(rows pgx.Rows) error {
 	for rows.Next() {
-		x := &entry{open: map[uuid.UUID]eventstore.Position{}}
-		if err := rows.Scan((*[16]byte)(&x.id), (*[16]byte)(&x.project), (*int64)(&x.revision), (*uint64)(&x.position)); err != nil {
+		x := &identityState{open: map[uuid.UUID]eventstore.Position{}}
+		if err := rows.Scan(&x.id, &x.project, (*int64)(&x.revision), (*uint64)(&x.position)); err != nil {
 			return err
 		}
-		g.entries[x.id] = x
+		f.identities[x.id] = x
 	}
 	return rows.Err()
 }
 
-func (g *page) readIdentities(rows pgx.Rows) error {
+func (f *fold) readIdentities(rows pgx.Rows) error {
 	for rows.Next() {
 		id, project, r := uuid.UUID{}, uuid.UUID{}, &record{traits: traits{stored: true}}
-		if err := rows.Scan((*[16]byte)(&id), (*[16]byte)(&project), &r.identity, (*[]byte)(&r.traits.marks), &r.origin, &r.createdAt, &r.updatedAt); err != nil {
+		err := rows.Scan(&id, &project, &r.identity, (*[]byte)(&r.traits.traitKeys), &r.origin, &r.createdAt, &r.updatedAt)
+		if err != nil {
 			return err
 		}
-		r.createdAt, r.updatedAt = unnest.Instant(r.createdAt), unnest.Instant(r.updatedAt)
-		x := g.entry(id, project)
+		r.createdAt, r.updatedAt = pgarray.Instant(r.createdAt), pgarray.Instant(r.updatedAt)
+		x := f.identityState(id, project)
 		x.before, x.now = r, r
 	}
 	return rows.Err()
 }
 
-func (g *page) readBulkRows(rows pgx.Rows) error {
+func (f *fold) readBulkRows(rows pgx.Rows) error {
 	for rows.Next() {
 		var (
 			id, bulk uuid.UUID
 			commit   eventstore.Position
 		)
-		if err := rows.Scan((*[16]byte)(&id), (*[16]byte)(&bulk), (*uint64)(&commit)); err != nil {
+		if err := rows.Scan(&id, &bulk, (*uint64)(&commit)); err != nil {
 			return err
 		}
-		x := g.entries[id]
+		x := f.identities[id]
 		if x == nil {
-			return fmt.Errorf("a row of bulk write %s is open of a record that was never read: %s", bulk, id)
+			return fmt.Errorf("open row of bulk write %s is for unknown record %s", bulk, id)
 		}
 		if x.loaded == nil {
 			x.loaded = map[uuid.UUID]eventstore.Position{}
@@ -162,13 +168,13 @@ func (g *page) readBulkRows(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-func (g *page) readAudiences(rows pgx.Rows) error {
+func (f *fold) readAudiences(rows pgx.Rows) error {
 	for rows.Next() {
 		a := &audienceRow{}
-		if err := rows.Scan((*[16]byte)(&a.id), (*[16]byte)(&a.project), &a.compiled, (*uint64)(&a.position)); err != nil {
+		if err := rows.Scan(&a.id, &a.project, &a.compiled, (*uint64)(&a.position)); err != nil {
 			return err
 		}
-		g.audiences[a.id] = a
+		f.audiences[a.id] = a
 	}
 	return rows.Err()
 }
@@ -176,7 +182,7 @@ func (g *page) readAudiences(rows pgx.Rows) error {
 func readIDs(rows pgx.Rows, into ids) error {
 	for rows.Next() {
 		var id uuid.UUID
-		if err := rows.Scan((*[16]byte)(&id)); err != nil {
+		if err := rows.Scan(&id); err != nil {
 			return err
 		}
 		into.add(id)

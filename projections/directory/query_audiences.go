@@ -14,53 +14,58 @@ import (
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/unnest"
+	"github.com/annals-project/annals/internal/pgarray"
 )
 
-// Audience is an audience as the API shows it.
+// Audience is an audience with its definition and counters.
 type Audience struct {
-	Slug string        `json:"slug"`
-	Name string        `json:"name"`
-	Kind audience.Kind `json:"kind"`
-	// MemberCount is how many identities it reaches now, MemoryCount how many memories are scoped to it.
-	MemberCount int64 `json:"memberCount"`
-	MemoryCount int64 `json:"memoryCount"`
-	// ReachesNobody says that a named audience has no members.
-	ReachesNobody bool `json:"reachesNobody"`
-	// RecomputedAt is when it was put or recomputed last, nil for the default one.
-	RecomputedAt *time.Time `json:"recomputedAt"`
-	CreatedAt    time.Time  `json:"createdAt"`
-	// Identities are the members of a fixed one, sorted by their bytes; nil for others.
-	Identities []string `json:"identities"`
-	// Rule is an audience.Rule as JSON, nil for others.
-	Rule json.RawMessage `json:"rule"`
+	Slug string
+	Name string
+	Kind audience.Kind
+	// MemberCount counts the identities that belong to it now, MemoryCount the memories scoped to
+	// it.
+	MemberCount int64
+	MemoryCount int64
+	// ReachesNobody is true for a named audience without members.
+	ReachesNobody bool
+	// RecomputedAt is when it was last put or recomputed, nil for the default audience.
+	RecomputedAt *time.Time
+	CreatedAt    time.Time
+	// Identities are the members of a fixed audience in byte order, nil for others.
+	Identities []string
+	// Rule is an audience.Rule as JSON, nil without a rule.
+	Rule json.RawMessage
 
 	id uuid.UUID
 }
 
 const (
-	// selectSizes lists audiences of a project, of one slug or all of them, with what a definition has: the bytes of a rule, or members.
-	selectSizes = `select a.id, coalesce(octet_length(a.rule), 0), case when a.rule is null then
+	// selectAudienceSizes lists the audiences of a project, or the one of a slug, with the size of
+	// each definition: the bytes of its rule, or its members.
+	selectAudienceSizes = `select a.id, coalesce(octet_length(a.rule), 0), case when a.rule is null then
 			(select count(*) from directory.members m where m.audience_id = a.id) else 0 end
-		from directory.audiences a where a.project_id = $1 and ($2::text is null or a.slug = $2) order by a.created_at, a.id`
-	selectShown = `select a.id, a.slug, a.name, a.kind, a.rule, a.recomputed_at, a.created_at, a.member_count,
+		from directory.audiences a where a.project_id = $1 and ($2::text is null or a.slug = $2) order by a.created_at,
+			a.id`
+	selectAudiencesByID = `select a.id, a.slug, a.name, a.kind, a.rule, a.recomputed_at, a.created_at, a.member_count,
 			case when a.rule is null then array(
-				select i.identity from directory.members m join directory.identities i on i.id = m.identity_id and i.project_id = a.project_id
+				select i.identity from directory.members m join directory.identities i on i.id = m.identity_id
+					and i.project_id = a.project_id
 				where m.audience_id = a.id and i.identity is not null order by i.identity collate "C") end
 		from directory.audiences a where a.project_id = $1 and a.id = any($2::uuid[]) order by a.created_at, a.id`
 )
 
 const (
-	// maxGroupBytes is about how many bytes of definitions are in memory at once, of several audiences.
+	// maxGroupBytes is about the most bytes of definitions that are in memory at once.
 	maxGroupBytes = 4 << 20
-	// shownMember is what a member of a fixed audience is taken for before its name is read. Names have at most 800 bytes.
-	shownMember = 256
-	// shownAudience is what the rest of an audience is taken for.
-	shownAudience = 1 << 10
+	// memberBytes is the estimated size of a member before its name is read. Names have at most 800
+	// bytes.
+	memberBytes = 256
+	// audienceBytes is the estimated size of an audience without its definition.
+	audienceBytes = 1 << 10
 )
 
-// sized is an audience before its definition is read.
-type sized struct {
+// audienceSize is an audience before its definition is read.
+type audienceSize struct {
 	id    uuid.UUID
 	bytes int64
 }
@@ -70,7 +75,8 @@ func scanAudience(row pgx.CollectableRow) (a Audience, err error) {
 		rule       *string
 		recomputed time.Time
 	)
-	if err := row.Scan((*[16]byte)(&a.id), &a.Slug, &a.Name, &a.Kind, &rule, &recomputed, &a.CreatedAt, &a.MemberCount, &a.Identities); err != nil {
+	err = row.Scan(&a.id, &a.Slug, &a.Name, &a.Kind, &rule, &recomputed, &a.CreatedAt, &a.MemberCount, &a.Identities)
+	if err != nil {
 		return Audience{}, err
 	}
 	recomputed, a.CreatedAt = recomputed.UTC(), a.CreatedAt.UTC()
@@ -84,10 +90,11 @@ func scanAudience(row pgx.CollectableRow) (a Audience, err error) {
 	return a, nil
 }
 
-// Audiences lists the audiences of a project once the projection has passed the head of the log: the default one first, then the
-// others by the time of their creation. Definitions are read a few at a time, while the list is gone through, and their bytes are
-// reserved before: an audience that ends meanwhile is left out. An error ends the list; it is service-unavailable where the
-// projection is stopped, or late, or too many bytes of answers are in flight.
+// Audiences lists the audiences of a project once the projection has applied the head of the log:
+// the default one first, then by creation. It reads definitions in groups while the caller
+// iterates, and reserves their bytes before. An audience that is removed meanwhile is left out. An
+// error ends the list: service-unavailable if the projection is stopped or late, or if too many
+// bytes of responses are in flight.
 func (q *Queries) Audiences(ctx context.Context, project auth.Project) iter.Seq2[Audience, error] {
 	return func(yield func(Audience, error) bool) {
 		if err := q.passHead(ctx); err != nil {
@@ -100,7 +107,7 @@ func (q *Queries) Audiences(ctx context.Context, project auth.Project) iter.Seq2
 	}
 }
 
-// AudienceList is Audiences as a whole.
+// AudienceList collects Audiences.
 func (q *Queries) AudienceList(ctx context.Context, project auth.Project) (list []Audience, err error) {
 	for a, err := range q.Audiences(ctx, project) {
 		if err != nil {
@@ -111,8 +118,8 @@ func (q *Queries) AudienceList(ctx context.Context, project auth.Project) (list 
 	return list, nil
 }
 
-// Audience finds an audience of a project by its slug, once the projection has passed the head of the log; audience.Default is the
-// default one. The faults are those of Audiences.
+// Audience finds an audience of a project by its slug once the projection has applied the head of
+// the log. audience.Default is the slug of the default one. The faults are those of Audiences.
 func (q *Queries) Audience(ctx context.Context, project auth.Project, slug string) (a Audience, ok bool, err error) {
 	if err := q.passHead(ctx); err != nil {
 		return Audience{}, false, err
@@ -127,11 +134,14 @@ func (q *Queries) Audience(ctx context.Context, project auth.Project, slug strin
 	return a, ok, nil
 }
 
-// audiences yields the default audience, where that is asked for, and those of a slug, or all, until yield returns false.
-func (q *Queries) audiences(ctx context.Context, project auth.Project, byDefault bool, slug *string, yield func(Audience) bool) error {
+// audiences yields the default audience if byDefault is true, then those of a slug, or all if slug
+// is nil, until yield returns false.
+func (q *Queries) audiences(
+	ctx context.Context, project auth.Project, byDefault bool, slug *string, yield func(Audience) bool,
+) error {
 	var (
 		first Audience
-		list  []sized
+		list  []audienceSize
 	)
 	err := pgx.BeginTxFunc(ctx, q.db, snapshot, func(tx pgx.Tx) (err error) {
 		if byDefault {
@@ -139,7 +149,7 @@ func (q *Queries) audiences(ctx context.Context, project auth.Project, byDefault
 				return err
 			}
 		}
-		list, err = sizes(ctx, tx, project.ID, slug)
+		list, err = audienceSizes(ctx, tx, project.ID, slug)
 		return err
 	})
 	if err != nil || !byDefault && len(list) == 0 {
@@ -158,7 +168,7 @@ func (q *Queries) audiences(ctx context.Context, project auth.Project, byDefault
 		for ; n < len(list) && bytes+list[n].bytes <= maxGroupBytes; n++ {
 			bytes += list[n].bytes
 		}
-		more, err := q.group(ctx, project.ID, list[:n], bytes, func(a Audience) bool {
+		more, err := q.yieldGroup(ctx, project.ID, list[:n], bytes, func(a Audience) bool {
 			a.MemoryCount = scopes[a.id]
 			return yield(a)
 		})
@@ -170,12 +180,16 @@ func (q *Queries) audiences(ctx context.Context, project auth.Project, byDefault
 	return nil
 }
 
-// group yields audiences of about so many bytes together. What it reserves for them is given back once the next group is asked for.
-func (q *Queries) group(ctx context.Context, project uuid.UUID, list []sized, bytes int64, yield func(Audience) bool) (more bool, err error) {
+// yieldGroup yields the audiences of a group. It returns the bytes that it reserved once the caller
+// asks for the next group.
+func (q *Queries) yieldGroup(
+	ctx context.Context, project uuid.UUID, list []audienceSize, bytes int64, yield func(Audience) bool,
+) (more bool, err error) {
 	if err := allowance.Reserve(ctx, answerCopies*bytes); err != nil {
 		return false, err
 	}
-	rows, err := q.db.Query(ctx, selectShown, [16]byte(project), unnest.IDs(list, func(s sized) uuid.UUID { return s.id }))
+	ids := pgarray.IDs(list, func(s audienceSize) uuid.UUID { return s.id })
+	rows, err := q.db.Query(ctx, selectAudiencesByID, project, ids)
 	if err != nil {
 		return false, err
 	}
@@ -187,7 +201,7 @@ func (q *Queries) group(ctx context.Context, project uuid.UUID, list []sized, by
 		if !yield(shown[n]) {
 			return false, nil
 		}
-		shown[n] = Audience{} // it is written
+		shown[n] = Audience{} // already written
 	}
 	allowance.FromContext(ctx).Return(answerCopies * bytes)
 	return true, nil
@@ -195,23 +209,24 @@ func (q *Queries) group(ctx context.Context, project uuid.UUID, list []sized, by
 
 func defaultAudience(ctx context.Context, tx pgx.Tx, project uuid.UUID) (Audience, error) {
 	a := Audience{Slug: audience.Default, Name: "Project", Kind: audience.KindDefault}
-	err := tx.QueryRow(ctx, `select p.created_at, p.identities from directory.projects p where p.project_id = $1`, [16]byte(project)).Scan(&a.CreatedAt, &a.MemberCount)
+	row := tx.QueryRow(ctx, `select created_at, identities from directory.projects where project_id = $1`, project)
+	err := row.Scan(&a.CreatedAt, &a.MemberCount)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Audience{}, fmt.Errorf("nothing created project %s", project)
+		return Audience{}, fmt.Errorf("project %s was not created", project)
 	}
 	a.CreatedAt = a.CreatedAt.UTC()
 	return a, err
 }
 
-func sizes(ctx context.Context, tx pgx.Tx, project uuid.UUID, slug *string) ([]sized, error) {
-	rows, err := tx.Query(ctx, selectSizes, [16]byte(project), slug)
+func audienceSizes(ctx context.Context, tx pgx.Tx, project uuid.UUID, slug *string) ([]audienceSize, error) {
+	rows, err := tx.Query(ctx, selectAudienceSizes, project, slug)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (s sized, err error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (s audienceSize, err error) {
 		var rule, members int64
-		err = row.Scan((*[16]byte)(&s.id), &rule, &members)
-		s.bytes = rule + members*shownMember + shownAudience
+		err = row.Scan(&s.id, &rule, &members)
+		s.bytes = rule + members*memberBytes + audienceBytes
 		return s, err
 	})
 }

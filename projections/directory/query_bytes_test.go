@@ -13,14 +13,15 @@ import (
 
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/projections/directory"
 )
 
-// bigTraits is one trait whose JSON has so many bytes.
+// bigTraits is one trait whose JSON has a number of bytes.
 func bigTraits(bytes int) traits { return traits{"k": strings.Repeat("x", bytes-len(`{"k":""}`))} }
 
-// limited is a context whose answers have so many bytes.
+// limited is a context whose responses may have a number of bytes.
 func limited(ctx context.Context, bytes int64) (context.Context, *allowance.Hold) {
 	a := allowance.New(allowance.Config{Total: bytes, Share: bytes, Wait: time.Nanosecond, Waiters: 4, Refusal: "full"})
 	hold := a.Open(uuid.New())
@@ -28,7 +29,7 @@ func limited(ctx context.Context, bytes int64) (context.Context, *allowance.Hold
 }
 
 func TestIdentities_PageIsBoundedByBytes(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	const mib = 1 << 20
 	var want []string
 	for n, size := range []int{mib, mib, mib, mib, 5 * mib, 1, 4 * mib, 1, 2 * mib, 2 * mib, 2 * mib} {
@@ -57,15 +58,16 @@ func TestIdentities_PageIsBoundedByBytes(t *testing.T) {
 		l.After = page.End
 	}
 	w.want("all pages", got, want)
-	// In MiB, newest first: 2+2, 2+0, 4, 0, 5, 1+1+1+1. The 4 has no room for the two bytes of its neighbour, the 5 is a page alone.
+	// In MiB, newest first: 2+2, 2+0, 4, 0, 5, 1+1+1+1. The 4 leaves no room for the two bytes of
+	// the next one; the 5 exceeds the limit alone.
 	if diff := cmp.Diff([]int{2, 2, 1, 1, 1, 4}, pages); diff != "" {
 		t.Errorf("identities by page (-want +got):\n%s", diff)
 	}
 }
 
-// The bytes of a page are reserved before they are read: a call that gets no room reads none.
+// A call reserves the bytes of its response before it reads them: without room it reads none.
 func TestIdentities_BytesAreReserved(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.put("ana", bigTraits(1<<20))
 	w.put("ben", bigTraits(1<<20))
 	w.apply()
@@ -81,22 +83,27 @@ func TestIdentities_BytesAreReserved(t *testing.T) {
 			t.Errorf("%s: %d bytes are reserved, %v", name, hold.Held(), err)
 		}
 	}
-	a := allowance.New(allowance.Config{Total: 3 << 20, Share: 2 << 20, Wait: time.Nanosecond, Waiters: 4, Refusal: "full"})
+	a := allowance.New(
+		allowance.Config{Total: 3 << 20, Share: 2 << 20, Wait: time.Nanosecond, Waiters: 4, Refusal: "full"},
+	)
 	if err := a.Open(uuid.New()).Reserve(t.Context(), 2<<20); err != nil {
 		t.Fatal(err)
 	}
 	var f *fault.Error
 	ctx := allowance.NewContext(t.Context(), a.Open(uuid.New()))
-	if _, err := w.queries.Identities(ctx, here, directory.Listing{Limit: 2}); !errors.As(err, &f) || f.Code != fault.CodeServiceUnavailable {
+	if _, err := w.queries.Identities(
+		ctx, here, directory.Listing{Limit: 2},
+	); !errors.As(err, &f) || f.Code != fault.CodeServiceUnavailable {
 		t.Errorf("without room: %v", err)
 	}
 }
 
-// Definitions are read a few at a time, whatever they have together, and only what is read at once is reserved.
+// Audiences reads definitions in groups, whatever their total size, and reserves one group at a
+// time.
 func TestAudiences_DefinitionsAreReadInGroups(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	const rules, bytes = 9, 3 << 19 // 1.5 MiB each
-	values := make([]string, audience.MaxValues)
+	values := make([]string, limit.RuleValues)
 	for n := range values {
 		values[n] = strings.Repeat("x", bytes/len(values))
 	}
@@ -130,19 +137,23 @@ func TestAudiences_DefinitionsAreReadInGroups(t *testing.T) {
 	if _, ok, err := w.queries.Audience(one, here, "rule-3"); err != nil || !ok || rest.Held() < 2*bytes {
 		t.Errorf("one audience reserves %d bytes, %v", rest.Held(), err)
 	}
-	a := allowance.New(allowance.Config{Total: 1 << 20, Share: 1 << 20, Wait: time.Nanosecond, Waiters: 4, Refusal: "full"})
+	a := allowance.New(
+		allowance.Config{Total: 1 << 20, Share: 1 << 20, Wait: time.Nanosecond, Waiters: 4, Refusal: "full"},
+	)
 	if err := a.Open(uuid.New()).Reserve(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	var f *fault.Error
-	if _, err := w.queries.AudienceList(allowance.NewContext(t.Context(), a.Open(uuid.New())), here); !errors.As(err, &f) || f.Code != fault.CodeServiceUnavailable {
+	if _, err := w.queries.AudienceList(
+		allowance.NewContext(t.Context(), a.Open(uuid.New())), here,
+	); !errors.As(err, &f) || f.Code != fault.CodeServiceUnavailable {
 		t.Errorf("without room: %v", err)
 	}
 }
 
-// A list that is left early reads no further group.
+// A list that the caller leaves early reads no further group.
 func TestAudiences_LeftEarly(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for n := range 3 {
 		w.rule(fmt.Sprint("rule-", n), audience.MatchAll, is("team", strings.Repeat("x", 3<<20)))
 	}

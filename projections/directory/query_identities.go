@@ -14,63 +14,65 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/unnest"
+	"github.com/annals-project/annals/internal/pgarray"
 )
 
-// Identity is a record of the directory as the API shows it.
+// Identity is an identity record.
 type Identity struct {
-	Identity string `json:"identity"`
-	// Traits is an object of strings.
-	Traits json.RawMessage `json:"traits"`
-	Origin string          `json:"origin"`
-	// LastSeenAt is when the identity last wrote a data point or recalled since the record was made, nil where it did not.
-	LastSeenAt *time.Time `json:"lastSeenAt"`
-	CreatedAt  time.Time  `json:"createdAt"`
-	UpdatedAt  time.Time  `json:"updatedAt"`
-	// Audiences are the slugs of the named audiences that the identity belongs to, sorted; nil where they were not asked for.
-	Audiences []string `json:"audiences"`
+	Identity string
+	// Traits is a JSON object of strings.
+	Traits json.RawMessage
+	Origin string
+	// LastSeenAt is when the identity last wrote a data point or recalled since its record was
+	// created, nil if never.
+	LastSeenAt *time.Time
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
+	// Audiences are the slugs of its named audiences, sorted; nil in a list.
+	Audiences []string
 
 	id uuid.UUID
 }
 
-// Mark is where a page of identities ends.
-type Mark struct {
+// Cursor is the position of an identity in a list.
+type Cursor struct {
 	CreatedAt time.Time
 	ID        uuid.UUID
 }
 
-// Listing asks for a page of identities.
+// Listing is a request for a list of identities.
 type Listing struct {
-	// After is where the page before ended, nil for the first.
-	After *Mark
-	// Limit is the most identities of the page, at least 1.
+	// After is the End of the previous list, nil for the first.
+	After *Cursor
+	// Limit is the most identities to return, at least 1.
 	Limit int
-	// Key is a trait that they have, "" for any; Value is the value of that trait, nil for any.
+	// Key limits the list to identities with a trait, "" for any; Value to those with that value,
+	// nil for any.
 	Key   string
 	Value *string
 }
 
-// Identities is a page of identities, newest first.
+// Identities is a part of the list of identities, newest first.
 type Identities struct {
 	List []Identity
-	// More says that there are further ones after End, which is nil where none were found.
+	// More is true if further identities follow End. End is nil if List is empty.
 	More bool
-	End  *Mark
+	End  *Cursor
 }
 
 const identityColumns = `i.id, i.identity, i.traits, i.origin, i.created_at, i.updated_at`
 
 func scanIdentity(row pgx.CollectableRow) (i Identity, err error) {
 	var traits string
-	if err := row.Scan((*[16]byte)(&i.id), &i.Identity, &traits, &i.Origin, &i.CreatedAt, &i.UpdatedAt); err != nil {
+	if err := row.Scan(&i.id, &i.Identity, &traits, &i.Origin, &i.CreatedAt, &i.UpdatedAt); err != nil {
 		return Identity{}, err
 	}
 	i.Traits, i.CreatedAt, i.UpdatedAt = json.RawMessage(traits), i.CreatedAt.UTC(), i.UpdatedAt.UTC()
 	return i, nil
 }
 
-// Identity finds a record with its audiences, once the projection has passed the head of the log:
-// lastSeenAt then includes every send that was answered before. The fault is service-unavailable
+// Identity finds a record with its audiences once the projection has applied the head of the log,
+// so that lastSeenAt includes every send acknowledged before. The fault is service-unavailable
 // while the projection is stopped or late.
 func (q *Queries) Identity(ctx context.Context, project auth.Project, name string) (i Identity, ok bool, err error) {
 	if err := q.passHead(ctx); err != nil {
@@ -79,45 +81,49 @@ func (q *Queries) Identity(ctx context.Context, project auth.Project, name strin
 	return q.identity(ctx, project, name)
 }
 
-func (q *Queries) identity(ctx context.Context, project auth.Project, name string) (found Identity, ok bool, err error) {
+func (q *Queries) identity(
+	ctx context.Context, project auth.Project, name string,
+) (found Identity, ok bool, err error) {
 	id := stream.IdentityID(project.Namespace, name)
 	var (
 		bytes int64
 		at    eventstore.Position
 	)
-	err = q.db.QueryRow(ctx, `select octet_length(i.traits), p.rules_at from directory.identities i join directory.projects p using (project_id)
-		where i.id = $2 and i.project_id = $1 and i.identity is not null`, [16]byte(project.ID), [16]byte(id)).Scan(&bytes, (*uint64)(&at))
+	err = q.db.QueryRow(ctx, `select octet_length(i.traits), p.rules_at from directory.identities i
+		join directory.projects p using (project_id)
+		where i.id = $2 and i.project_id = $1 and i.identity is not null`, project.ID, id).Scan(&bytes, (*uint64)(&at))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Identity{}, false, nil
 	}
 	if err != nil {
-		return Identity{}, false, fmt.Errorf("find an identity: %w", err)
+		return Identity{}, false, fmt.Errorf("find identity: %w", err)
 	}
 	if err := allowance.Reserve(ctx, answerCopies*bytes); err != nil {
 		return Identity{}, false, err
 	}
 	if _, kept := q.rules.get(project.ID, at); !kept && at != 0 {
-		leave, err := q.rules.enter(ctx, project.ID)
+		release, err := q.rules.acquire(ctx, project.ID)
 		if err != nil {
-			return Identity{}, false, fmt.Errorf("find an identity: %w", err)
+			return Identity{}, false, fmt.Errorf("find identity: %w", err)
 		}
-		defer leave()
+		defer release()
 	}
 	err = pgx.BeginTxFunc(ctx, q.db, snapshot, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `select `+identityColumns+` from directory.identities i
-			where i.id = $2 and i.project_id = $1 and i.identity is not null`, [16]byte(project.ID), [16]byte(id))
+			where i.id = $2 and i.project_id = $1 and i.identity is not null`, project.ID, id)
 		if err != nil {
 			return err
 		}
 		if found, err = pgx.CollectExactlyOneRow(rows, scanIdentity); err != nil {
 			return err
 		}
-		v, rules, err := q.lookIn(ctx, tx, project, id)
+		v, rules, err := q.readReachIn(ctx, tx, project, id)
 		if err != nil {
 			return err
 		}
-		rows, err = tx.Query(ctx, `select slug from directory.audiences where project_id = $1 and id = any($2::uuid[]) order by slug collate "C"`,
-			[16]byte(project.ID), idsOf(v.reach(rules)))
+		rows, err = tx.Query(ctx, `select slug from directory.audiences where project_id = $1 and id = any($2::uuid[])
+			order by slug collate "C"`,
+			project.ID, v.reach(rules))
 		if err != nil {
 			return err
 		}
@@ -131,51 +137,58 @@ func (q *Queries) identity(ctx context.Context, project auth.Project, name strin
 		err = q.lastSeen(ctx, project, []*Identity{&found})
 	}
 	if err != nil {
-		return Identity{}, false, fmt.Errorf("find an identity: %w", err)
+		return Identity{}, false, fmt.Errorf("find identity: %w", err)
 	}
 	return found, true, nil
 }
 
 const (
-	// listAll and listMarked find one more than asked for, with the size of its traits. Those with more traits than are marked
-	// are few, and looked through.
+	// listAll and listByTrait find one identity more than requested, with the size of its traits.
+	// The few records with too many traits for table marks are scanned.
 	listAll = `select i.created_at, i.id, octet_length(i.traits) from directory.identities i
-		where i.project_id = $1 and i.identity is not null and ($2::timestamptz is null or (i.created_at, i.id) < ($2, $3::uuid))
+		where i.project_id = $1 and i.identity is not null and ($2::timestamptz is null or (i.created_at, i.id) < ($2,
+			$3::uuid))
 		order by i.created_at desc, i.id desc limit $4`
-	listMarked = `with marked as (
+	listByTrait = `with marked as (
 			select m.created_at, m.identity_id as id from directory.marks m
 			where m.mark = $5 and ($2::timestamptz is null or (m.created_at, m.identity_id) < ($2, $3::uuid))
 			order by m.created_at desc, m.identity_id desc limit $4
 		), broad as (
 			select i.created_at, i.id from directory.identities i
-			where i.project_id = $1 and i.broad and i.identity is not null and ($2::timestamptz is null or (i.created_at, i.id) < ($2, $3::uuid))
-				and case when not i.broad then false when $7::text is null then i.traits::jsonb ? $6 else i.traits::jsonb ->> $6 = $7 end
+			where i.project_id = $1 and i.broad and i.identity is not null and ($2::timestamptz is null or (i.created_at,
+				i.id) < ($2, $3::uuid))
+				and case when not i.broad then false when $7::text is null then i.traits::jsonb ? $6
+					else i.traits::jsonb ->> $6 = $7 end
 		), found as (
 			select created_at, id from marked union all select created_at, id from broad
 		)
-		select i.created_at, i.id, octet_length(i.traits) from found f join directory.identities i on i.id = f.id and i.project_id = $1 and i.identity is not null
+		select i.created_at, i.id, octet_length(i.traits) from found f join directory.identities i on i.id = f.id
+			and i.project_id = $1 and i.identity is not null
 		order by i.created_at desc, i.id desc limit $4`
-	// selectPage reads what was found, as long as it is the same record.
-	selectPage = `select ` + identityColumns + ` from unnest($2::timestamptz[], $3::uuid[]) as f (created_at, id)
-		join directory.identities i on i.id = f.id and i.created_at = f.created_at and i.project_id = $1 and i.identity is not null
+	// selectFound reads the found records, unless they were removed or created again.
+	selectFound = `select ` + identityColumns + ` from unnest($2::timestamptz[], $3::uuid[]) as f (created_at, id)
+		join directory.identities i on i.id = f.id and i.created_at = f.created_at and i.project_id = $1
+			and i.identity is not null
 		order by i.created_at desc, i.id desc`
 )
 
-// maxPageBytes is the most bytes of traits as JSON in a page of several identities.
+// maxPageBytes is the most bytes of traits as JSON in a response with several identities.
 const maxPageBytes = 4 << 20
 
-// answerCopies is how often an answer is in memory while it is built and written: its text, and the part that is encoded.
+// answerCopies is how many copies of a response are in memory while it is written: its text and the
+// encoded part.
 const answerCopies = 2
 
-// found is an identity of a page before its traits are read.
-type found struct {
-	Mark
+// foundIdentity is an identity before its traits are read.
+type foundIdentity struct {
+	Cursor
 	bytes int64
 }
 
-// Identities lists identities of a project, newest first, once the projection has passed the head of the log. A page can be shorter than
-// asked for where it would have too many bytes, which are reserved before they are read. The fault is service-unavailable where the
-// projection is stopped, or late, or too many bytes of answers are in flight.
+// Identities lists identities of a project, newest first, once the projection has applied the head
+// of the log. It returns fewer than requested if they would have too many bytes, which it reserves
+// before it reads them. The fault is service-unavailable if the projection is stopped or late, or
+// if too many bytes of responses are in flight.
 func (q *Queries) Identities(ctx context.Context, project auth.Project, l Listing) (Identities, error) {
 	if err := q.passHead(ctx); err != nil {
 		return Identities{}, err
@@ -191,12 +204,13 @@ func (q *Queries) Identities(ctx context.Context, project auth.Project, l Listin
 	if err := allowance.Reserve(ctx, answerCopies*bytes); err != nil {
 		return Identities{}, err
 	}
-	rows, err := q.db.Query(ctx, selectPage, [16]byte(project.ID), unnest.Column(list, func(i found) time.Time { return i.CreatedAt }),
-		unnest.IDs(list, func(i found) uuid.UUID { return i.ID }))
+	rows, err := q.db.Query(ctx, selectFound, project.ID,
+		pgarray.Column(list, func(i foundIdentity) time.Time { return i.CreatedAt }),
+		pgarray.IDs(list, func(i foundIdentity) uuid.UUID { return i.ID }))
 	if err != nil {
 		return Identities{}, fmt.Errorf("list identities: %w", err)
 	}
-	page := Identities{More: more, End: &list[len(list)-1].Mark}
+	page := Identities{More: more, End: &list[len(list)-1].Cursor}
 	if page.List, err = pgx.CollectRows(rows, scanIdentity); err != nil {
 		return Identities{}, fmt.Errorf("list identities: %w", err)
 	}
@@ -210,29 +224,31 @@ func (q *Queries) Identities(ctx context.Context, project auth.Project, l Listin
 	return page, nil
 }
 
-// find finds the identities of a page, without their traits. more says that there are others after them.
-func (q *Queries) find(ctx context.Context, project auth.Project, l Listing) (list []found, more bool, err error) {
+// find finds the identities to return, without their traits. more is true if others follow.
+func (q *Queries) find(
+	ctx context.Context, project auth.Project, l Listing,
+) (list []foundIdentity, more bool, err error) {
 	var (
 		after *time.Time
-		last  [16]byte
+		last  uuid.UUID
 	)
 	if l.After != nil {
 		after, last = &l.After.CreatedAt, l.After.ID
 	}
-	sql, args := listAll, []any{[16]byte(project.ID), after, last, l.Limit + 1}
+	sql, args := listAll, []any{project.ID, after, last, l.Limit + 1}
 	if l.Key != "" {
-		m := keyMark(project.ID, l.Key)
+		m := keyHash(project.ID, l.Key)
 		if l.Value != nil {
-			m = valueMark(project.ID, l.Key, *l.Value)
+			m = valueHash(project.ID, l.Key, *l.Value)
 		}
-		sql, args = listMarked, append(args, [16]byte(m), l.Key, l.Value)
+		sql, args = listByTrait, append(args, [16]byte(m), l.Key, l.Value)
 	}
 	rows, err := q.db.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("list identities: %w", err)
 	}
-	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (i found, err error) {
-		err = row.Scan(&i.CreatedAt, (*[16]byte)(&i.ID), &i.bytes)
+	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (i foundIdentity, err error) {
+		err = row.Scan(&i.CreatedAt, &i.ID, &i.bytes)
 		i.CreatedAt = i.CreatedAt.UTC()
 		return i, err
 	})

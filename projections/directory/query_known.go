@@ -10,24 +10,26 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// Known are those of the ids that have a record in a project, as far as the projection has seen: who was removed by a removal that
-// was answered is not among them. The fault is service-unavailable while the projection is stopped.
+// Known returns which of the ids have a record in a project, at the position of the projection. A
+// removal waits for the projection before it is acknowledged, so a removed record is absent. The
+// fault is service-unavailable while the projection is stopped.
 func (q *Queries) Known(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]struct{}, error) {
-	if err := q.running(ctx); err != nil {
+	if err := q.requireRunning(ctx); err != nil {
 		return nil, err
 	}
-	rows, err := q.db.Query(ctx, `select id from directory.identities where id = any($2::uuid[]) and project_id = $1`, [16]byte(project.ID), idsOf(ids))
+	rows, err := q.db.Query(ctx, `select id from directory.identities where id = any($2::uuid[])
+		and project_id = $1`, project.ID, ids)
 	if err != nil {
-		return nil, fmt.Errorf("find the records of identities: %w", err)
+		return nil, fmt.Errorf("find identity records: %w", err)
 	}
 	known := make(map[uuid.UUID]struct{}, len(ids))
-	var id [16]byte
+	var id uuid.UUID
 	_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
 		known[id] = struct{}{}
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("find the records of identities: %w", err)
+		return nil, fmt.Errorf("find identity records: %w", err)
 	}
 	return known, nil
 }

@@ -14,8 +14,94 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// selectViewer reads in one snapshot where the audiences of a project changed last, and the marks and fixed audiences of an identity.
-// "offset 0" keeps the look-ups going from the identity: the planner would go through all audiences of the project.
+// Reach is what an identity may read at one moment. It holds what that depends on, to check it
+// against a later snapshot.
+type Reach struct {
+	// Audiences are the audiences that the identity belongs to, sorted by id, after uuid.Nil, which
+	// is what is project-visible. An identity without a record reaches only uuid.Nil, even if a
+	// rule matches absent traits.
+	Audiences []uuid.UUID
+
+	project, identity uuid.UUID
+	// rules are those of the project as of rulesAt. They are read only if the identity has a
+	// record.
+	rulesAt eventstore.Position
+	rules   *ruleSet
+	known   bool
+}
+
+// Reach returns what an identity reaches at the position of the projection. The fault is
+// service-unavailable while the projection is stopped.
+func (q *Queries) Reach(ctx context.Context, project auth.Project, identity string) (Reach, error) {
+	if err := q.requireRunning(ctx); err != nil {
+		return Reach{}, err
+	}
+	id := stream.IdentityID(project.Namespace, identity)
+	v, rules, err := q.readReach(ctx, project, id)
+	if err != nil {
+		return Reach{}, fmt.Errorf("find what an identity reaches: %w", err)
+	}
+	return reachOf(project.ID, id, v, rules), nil
+}
+
+// Snapshot is a transaction that reads one snapshot.
+type Snapshot interface {
+	querier
+	rowQuerier
+}
+
+// ReachIn is Reach in the snapshot of a transaction.
+func (q *Queries) ReachIn(ctx context.Context, tx Snapshot, project auth.Project, identity string) (Reach, error) {
+	if err := q.requireRunning(ctx); err != nil {
+		return Reach{}, err
+	}
+	id := stream.IdentityID(project.Namespace, identity)
+	v, err := readViewer(ctx, tx, project.ID, id)
+	if err != nil {
+		return Reach{}, fmt.Errorf("find what an identity reaches: %w", err)
+	}
+	var rules *ruleSet
+	if v.known && v.rulesAt != 0 {
+		if rules, err = q.rulesAsOf(ctx, tx, project.ID, v.rulesAt); err != nil {
+			return Reach{}, err
+		}
+	}
+	return reachOf(project.ID, id, v, rules), nil
+}
+
+func reachOf(project, identity uuid.UUID, v viewer, rules *ruleSet) Reach {
+	return Reach{
+		Audiences: v.reach(rules), project: project, identity: identity,
+		rulesAt: v.rulesAt, rules: rules, known: v.known,
+	}
+}
+
+// Confirm queues a check whether the identity reaches exactly the same in the snapshot of the
+// batch, and passes the result to report. It also reports false if a single query cannot decide
+// that: if the rules of the project changed, or if the identity got a record.
+func (r Reach) Confirm(batch *pgx.Batch, report func(same bool)) {
+	batch.Queue(selectViewer, r.project, r.identity).Query(func(rows pgx.Rows) error {
+		var now viewer
+		for rows.Next() {
+			if err := rows.Scan((*uint64)(&now.rulesAt), &now.known, (*[]byte)(&now.traitKeys), &now.fixed); err != nil {
+				return err
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		if now.known && (!r.known || now.rulesAt != r.rulesAt) {
+			report(false)
+			return nil
+		}
+		report(slices.Equal(now.reach(r.rules), r.Audiences))
+		return nil
+	})
+}
+
+// selectViewer reads the position of the newest change of a project's audiences, and the trait keys
+// and fixed audiences of an identity. "offset 0" makes Postgres start from the identity; else it
+// would read all audiences of the project.
 const selectViewer = `select p.rules_at, i.id is not null, i.marks, case when i.id is null then '{}' else array(
 		select a.id from (select audience_id from directory.members where identity_id = i.id offset 0) m
 		cross join lateral (select id, project_id from directory.audiences where id = m.audience_id offset 0) a
@@ -24,77 +110,69 @@ const selectViewer = `select p.rules_at, i.id is not null, i.marks, case when i.
 	left join directory.identities i on i.id = $2 and i.project_id = p.project_id and i.identity is not null
 	where p.project_id = $1`
 
-// viewer is what decides what an identity reaches.
+// viewer is an identity with what its reach depends on.
 type viewer struct {
-	rulesAt eventstore.Position
-	known   bool // there is a record
-	marks   marks
-	fixed   []uuid.UUID
+	rulesAt   eventstore.Position
+	known     bool // it has a record
+	traitKeys traitKeys
+	fixed     []uuid.UUID
 }
 
-// Reach is what an identity reaches now: uuid.Nil, which is what is project-visible, and then, in the order of their ids, every
-// audience that it belongs to. Who has no record reaches what is project-visible only, whatever the rules say of absent traits.
-//
-// It is as of the last position that the projection applied, in one snapshot. The fault is service-unavailable while the
-// projection is stopped.
-func (q *Queries) Reach(ctx context.Context, project auth.Project, identity string) ([]uuid.UUID, error) {
-	if err := q.running(ctx); err != nil {
-		return nil, err
-	}
-	v, rules, err := q.look(ctx, project, stream.IdentityID(project.Namespace, identity))
-	if err != nil {
-		return nil, fmt.Errorf("find what an identity reaches: %w", err)
-	}
-	return v.reach(rules), nil
-}
-
-// reach are the audiences of a viewer.
+// reach lists the audiences that a viewer reaches, sorted by id.
 func (v viewer) reach(rules *ruleSet) []uuid.UUID {
 	reached := []uuid.UUID{uuid.Nil}
 	if !v.known {
 		return reached
 	}
-	reached = append(append(reached, v.fixed...), rules.reached(v.marks)...)
-	slices.SortFunc(reached, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) }) // uuid.Nil is the first of all
+	reached = append(append(reached, v.fixed...), rules.reached(v.traitKeys)...)
+	slices.SortFunc(reached, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) }) // uuid.Nil is first
 	return reached
 }
 
-// look reads a viewer and the rules of its project as of the same moment: those that are remembered where no audience of the project
-// changed since.
-func (q *Queries) look(ctx context.Context, project auth.Project, id uuid.UUID) (v viewer, rules *ruleSet, err error) {
+// readReach reads a viewer and the rules of its project as of one snapshot. It uses cached rules if
+// no audience of the project changed since.
+func (q *Queries) readReach(
+	ctx context.Context, project auth.Project, id uuid.UUID,
+) (v viewer, rules *ruleSet, err error) {
 	if v, err = readViewer(ctx, q.db, project.ID, id); err != nil || !v.known || v.rulesAt == 0 {
 		return v, nil, err
 	}
 	if rules, ok := q.rules.get(project.ID, v.rulesAt); ok {
 		return v, rules, nil
 	}
-	leave, err := q.rules.enter(ctx, project.ID)
+	release, err := q.rules.acquire(ctx, project.ID)
 	if err != nil {
 		return viewer{}, nil, err
 	}
-	defer leave()
+	defer release()
 	err = pgx.BeginTxFunc(ctx, q.db, snapshot, func(tx pgx.Tx) (err error) {
-		v, rules, err = q.lookIn(ctx, tx, project, id)
+		v, rules, err = q.readReachIn(ctx, tx, project, id)
 		return err
 	})
 	return v, rules, err
 }
 
-// snapshot is a transaction all of whose statements see the same moment.
+// snapshot is a transaction whose statements all read the same snapshot.
 var snapshot = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 
-// lookIn is look within a snapshot. The caller has entered where the rules are not kept.
-func (q *Queries) lookIn(ctx context.Context, tx pgx.Tx, project auth.Project, id uuid.UUID) (v viewer, rules *ruleSet, err error) {
+// readReachIn is readReach within a transaction. Unless the rules are cached, the caller must have
+// acquired the right to read them.
+func (q *Queries) readReachIn(
+	ctx context.Context, tx pgx.Tx, project auth.Project, id uuid.UUID,
+) (v viewer, rules *ruleSet, err error) {
 	if v, err = readViewer(ctx, tx, project.ID, id); err != nil || v.rulesAt == 0 {
 		return v, nil, err
 	}
-	rules, err = q.rulesIn(ctx, tx, project.ID, v.rulesAt)
+	rules, err = q.rulesAsOf(ctx, tx, project.ID, v.rulesAt)
 	return v, rules, err
 }
 
-// rulesIn are the rules of a project as of a snapshot, in which its audiences changed last at a position. It does not wait to enter: those
-// that enter wait for a connection, which the snapshot holds.
-func (q *Queries) rulesIn(ctx context.Context, tx querier, project uuid.UUID, at eventstore.Position) (*ruleSet, error) {
+// rulesAsOf returns the rules of a project within a snapshot; at is the newest change of its
+// audiences there. It does not acquire: those that do wait for a connection, which this caller
+// holds.
+func (q *Queries) rulesAsOf(
+	ctx context.Context, tx querier, project uuid.UUID, at eventstore.Position,
+) (*ruleSet, error) {
 	return q.rules.load(project, at, func() (*ruleSet, error) { return readRules(ctx, tx, selectRulesQualified, project) })
 }
 
@@ -104,7 +182,8 @@ type rowQuerier interface {
 }
 
 func readViewer(ctx context.Context, db rowQuerier, project, id uuid.UUID) (v viewer, err error) {
-	err = db.QueryRow(ctx, selectViewer, [16]byte(project), [16]byte(id)).Scan((*uint64)(&v.rulesAt), &v.known, (*[]byte)(&v.marks), &v.fixed)
+	row := db.QueryRow(ctx, selectViewer, project, id)
+	err = row.Scan((*uint64)(&v.rulesAt), &v.known, (*[]byte)(&v.traitKeys), &v.fixed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return viewer{}, nil
 	}

@@ -11,17 +11,21 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// LastSeen is when a record that was made at a time last wrote a data point or recalled since then, nil where it did not.
-func (q *Queries) LastSeen(ctx context.Context, project auth.Project, id uuid.UUID, createdAt time.Time) (*time.Time, error) {
+// LastSeen returns when the identity of a record created at a time last wrote a data point or
+// recalled since, nil if never.
+func (q *Queries) LastSeen(
+	ctx context.Context, project auth.Project, id uuid.UUID, createdAt time.Time,
+) (*time.Time, error) {
 	one := Identity{id: id, CreatedAt: createdAt}
 	err := q.lastSeen(ctx, project, []*Identity{&one})
 	return one.LastSeenAt, err
 }
 
-// lastSeen says when identities were seen, by the log and by what it does not say yet. What was before a record was made was of an
-// earlier one of the same name.
+// lastSeen sets when identities were last seen, from the log and from recalls that are not in the
+// log yet. A time before the creation of the record belongs to an earlier record of the same name.
 //
-// What is pending is read first: it is let go only once the tables have it, so that one of the two looks finds it.
+// It reads pending recalls first: they are dropped only once the tables hold them, so that one of
+// the two reads finds each.
 func (q *Queries) lastSeen(ctx context.Context, project auth.Project, list []*Identity) error {
 	if len(list) == 0 {
 		return nil
@@ -34,13 +38,14 @@ func (q *Queries) lastSeen(ctx context.Context, project auth.Project, list []*Id
 	if err != nil {
 		return err
 	}
-	rows, err := q.db.Query(ctx, `select id, at from directory.seen where id = any($2::uuid[]) and project_id = $1`, [16]byte(project.ID), idsOf(ids))
+	rows, err := q.db.Query(ctx, `select id, at from directory.seen where id = any($2::uuid[])
+		and project_id = $1`, project.ID, ids)
 	if err != nil {
-		return fmt.Errorf("look when identities were seen: %w", err)
+		return fmt.Errorf("read when identities were seen: %w", err)
 	}
 	logged := make(map[uuid.UUID]time.Time, len(list))
 	var (
-		id [16]byte
+		id uuid.UUID
 		at time.Time
 	)
 	_, err = pgx.ForEachRow(rows, []any{&id, &at}, func() error {
@@ -48,7 +53,7 @@ func (q *Queries) lastSeen(ctx context.Context, project auth.Project, list []*Id
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("look when identities were seen: %w", err)
+		return fmt.Errorf("read when identities were seen: %w", err)
 	}
 	for _, i := range list {
 		if at := later(seen[i.id], logged[i.id]).UTC(); !at.IsZero() && !at.Before(i.CreatedAt) {

@@ -20,8 +20,8 @@ import (
 	"github.com/annals-project/annals/projections/directory"
 )
 
-// names lists the identities of a listing, page by page, and fails where a page is too long or says wrongly that there is more.
-func (w *world) names(p auth.Project, l directory.Listing) (names []string) {
+// names lists identities page by page. It fails if a page is too long or More is wrong.
+func (w *fixture) names(p auth.Project, l directory.Listing) (names []string) {
 	w.Helper()
 	for {
 		page, err := w.queries.Identities(w.Context(), p, l)
@@ -31,7 +31,7 @@ func (w *world) names(p auth.Project, l directory.Listing) (names []string) {
 		for _, i := range page.List {
 			names = append(names, i.Identity)
 			if i.Audiences != nil {
-				w.Errorf("the list says the audiences of %s", i.Identity)
+				w.Errorf("the list reports the audiences of %s", i.Identity)
 			}
 		}
 		if len(page.List) > l.Limit || page.More && len(page.List) < l.Limit || (page.End == nil) != (len(page.List) == 0) {
@@ -44,15 +44,15 @@ func (w *world) names(p auth.Project, l directory.Listing) (names []string) {
 	}
 }
 
-func (w *world) want(what string, got, want []string) {
+func (w *fixture) want(what string, got, want []string) {
 	w.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
 		w.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
 
-func TestIdentitiesAreListedNewestFirstByTraits(t *testing.T) {
-	w := newWorld(t, "there")
+func TestIdentities_ByTrait(t *testing.T) {
+	w := newFixture(t, "there")
 	w.put("ana", traits{"team": "red", "role": "x"})
 	w.put("ben", traits{"team": "blue"})
 	w.put("cid", nil)
@@ -61,14 +61,14 @@ func TestIdentitiesAreListedNewestFirstByTraits(t *testing.T) {
 	for n := range 1000 {
 		broad[fmt.Sprint("trait ", n)] = "v"
 	}
-	w.put("eve", broad) // one trait more than are marked
+	w.put("eve", broad) // one trait more than table marks takes
 	delete(broad, "trait 0")
 	narrow := traits{}
 	for key, value := range broad {
 		narrow[key] = value
 	}
 	w.put("fay", narrow)
-	long := traits{"team": "red"} // few traits, and too much text to be marked
+	long := traits{"team": "red"} // few traits with much text
 	for n := range 150 {
 		long[fmt.Sprint("trait ", n)] = strings.Repeat("é", 2000)
 	}
@@ -94,18 +94,21 @@ func TestIdentitiesAreListedNewestFirstByTraits(t *testing.T) {
 		for _, c.l.Limit = range []int{1, 2, 3, 7, 8, 1000} {
 			w.want(fmt.Sprint(c.name, " in pages of ", c.l.Limit), w.names(here, c.l), c.want)
 		}
-		w.want(c.name+", of the neighbour", w.names(project("there"), directory.Listing{Key: c.l.Key, Value: c.l.Value, Limit: 10}), nil)
+		w.want(c.name+", of the neighbour",
+			w.names(project("there"), directory.Listing{Key: c.l.Key, Value: c.l.Value, Limit: 10}), nil)
 	}
 
-	w.put("eve", traits{"team": "blue"}) // another creation: it is the newest now
+	w.put("eve", traits{"team": "blue"}) // created again: now the newest
 	w.remove("ana")
 	w.apply()
-	w.want("behind a change and a removal", w.names(here, directory.Listing{Key: "team", Limit: 10}), []string{"eve", "gus", "fay", "dee", "ben"})
-	w.want("red behind a change and a removal", w.names(here, directory.Listing{Key: "team", Value: &red, Limit: 10}), []string{"gus", "fay", "dee"})
+	w.want("behind a change and a removal", w.names(here, directory.Listing{Key: "team", Limit: 10}),
+		[]string{"eve", "gus", "fay", "dee", "ben"})
+	w.want("red behind a change and a removal", w.names(here, directory.Listing{Key: "team", Value: &red, Limit: 10}),
+		[]string{"gus", "fay", "dee"})
 }
 
-// show finds an identity that must be there.
-func (w *world) show(name string) directory.Identity {
+// show finds an identity that must exist.
+func (w *fixture) show(name string) directory.Identity {
 	w.Helper()
 	i, ok, err := w.queries.Identity(w.Context(), here, name)
 	if err != nil || !ok {
@@ -114,15 +117,17 @@ func (w *world) show(name string) directory.Identity {
 	return i
 }
 
-func TestAnIdentityIsShownWithItsAudiences(t *testing.T) {
-	w := newWorld(t, "there")
+func TestIdentity_Audiences(t *testing.T) {
+	w := newFixture(t, "there")
 	w.put("ana/1 é", traits{"team": "red", "note": "<&>\"\u2028"})
 	w.fixed("zoo", "ana/1 é")
 	w.rule("all", audience.MatchAll, audience.Condition{Trait: "team", Operator: audience.Exists})
 	w.rule("none", audience.MatchAll, is("team", "blue"))
 	w.apply()
 	i := w.show("ana/1 é")
-	if got := decode[traits](i.Traits); !cmp.Equal(got, traits{"team": "red", "note": "<&>\"\u2028"}) || i.Origin != "api" || i.LastSeenAt != nil {
+	if got := decode[traits](i.Traits); !cmp.Equal(
+		got, traits{"team": "red", "note": "<&>\"\u2028"},
+	) || i.Origin != "api" || i.LastSeenAt != nil {
 		t.Errorf("shown as %+v with %v", i, got)
 	}
 	w.want("audiences", i.Audiences, []string{"all", "zoo"})
@@ -136,7 +141,7 @@ func TestAnIdentityIsShownWithItsAudiences(t *testing.T) {
 	}
 }
 
-// moving is a recall that moves into the tables while it is asked whether it is pending.
+// moving is a pending recall that is flushed to the tables while it is read.
 type moving func()
 
 func (m moving) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]time.Time, error) {
@@ -144,28 +149,30 @@ func (m moving) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uui
 	return map[uuid.UUID]time.Time{}, nil
 }
 
-// What is no longer pending is in the tables: in one of the two it is found, whenever it moves.
-func TestLastSeenIsNotMissedWhileItMoves(t *testing.T) {
-	for name, ask := range map[string]func(*world) (*time.Time, error){
-		"one": func(w *world) (*time.Time, error) { return w.show("ana").LastSeenAt, nil },
-		"the list": func(w *world) (*time.Time, error) {
+// A recall that is no longer pending is in the tables: one of the two reads finds it, whenever it
+// is flushed.
+func TestLastSeen_WhileFlushed(t *testing.T) {
+	for name, ask := range map[string]func(*fixture) (*time.Time, error){
+		"one": func(w *fixture) (*time.Time, error) { return w.show("ana").LastSeenAt, nil },
+		"the list": func(w *fixture) (*time.Time, error) {
 			page, err := w.queries.Identities(w.Context(), here, directory.Listing{Limit: 10})
 			if err != nil || len(page.List) != 1 {
 				w.Fatalf("%v, %v", page, err)
 			}
 			return page.List[0].LastSeenAt, nil
 		},
-		"the time alone": func(w *world) (*time.Time, error) {
+		"the time alone": func(w *fixture) (*time.Time, error) {
 			return w.queries.LastSeen(w.Context(), here, who("ana"), noon)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.appear("ana")
 			w.apply()
 			at := noon.Add(time.Hour)
 			w.queries = directory.NewQueries(w.db, head{}, head{}, head{}, moving(func() {
-				w.Append(stream.UsageName(here.ID, "2026-11"), &metering.Charged{ProjectID: here.ID, Seen: []metering.Seen{{IdentityID: who("ana"), At: at}}})
+				w.Append(stream.UsageName(here.ID, "2026-11"),
+					&metering.Charged{ProjectID: here.ID, Seen: []metering.Seen{{IdentityID: who("ana"), At: at}}})
 				w.apply()
 			}))
 			got, err := ask(w)
@@ -176,7 +183,7 @@ func TestLastSeenIsNotMissedWhileItMoves(t *testing.T) {
 	}
 }
 
-// scopes are the memories of audiences, seen who recalled lately.
+// scopes are the memory counts of audiences, seen the pending recalls.
 type scopes map[uuid.UUID]int64
 
 func (s scopes) Scopes(context.Context, auth.Project) (map[uuid.UUID]int64, error) { return s, nil }
@@ -187,8 +194,8 @@ func (s seen) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.
 	return s, nil
 }
 
-func TestAudiencesAreShownWithWhatTheyReach(t *testing.T) {
-	w := newWorld(t, "there")
+func TestAudiences_Counts(t *testing.T) {
+	w := newFixture(t, "there")
 	for _, name := range []string{"b", "a", "é", "c"} {
 		w.put(name, traits{"team": name})
 	}
@@ -238,7 +245,9 @@ func TestAudiencesAreShownWithWhatTheyReach(t *testing.T) {
 		if err != nil || !ok || !cmp.Equal(c, show(a)) {
 			t.Errorf("audience %s: %v, %v, %+v", c.Slug, ok, err, show(a))
 		}
-		if _, ok, err := w.queries.Audience(t.Context(), project("there"), c.Slug); err != nil || ok != (c.Slug == audience.Default) {
+		if _, ok, err := w.queries.Audience(
+			t.Context(), project("there"), c.Slug,
+		); err != nil || ok != (c.Slug == audience.Default) {
 			t.Errorf("audience %s of the neighbour: %v, %v", c.Slug, ok, err)
 		}
 	}
@@ -253,11 +262,12 @@ func TestAudiencesAreShownWithWhatTheyReach(t *testing.T) {
 	}
 }
 
-func TestLastSeenIsTheNewestSinceTheRecordWasMade(t *testing.T) {
-	w := newWorld(t)
+func TestLastSeen_SinceCreation(t *testing.T) {
+	w := newFixture(t)
 	at := func(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
 	wrote := func(author string, minute int) {
-		w.Append(stream.Name(stream.DataPoint, id("point")), &datapoint.RevisionAccepted{Send: datapoint.Send{ProjectID: here.ID, Author: author, AcceptedAt: at(minute)}})
+		w.Append(stream.Name(stream.DataPoint, id("point")),
+			&datapoint.RevisionAccepted{Send: datapoint.Send{ProjectID: here.ID, Author: author, AcceptedAt: at(minute)}})
 	}
 	pending := seen{}
 	w.queries = directory.NewQueries(w.db, head{}, head{}, head{}, pending)
@@ -284,28 +294,32 @@ func TestLastSeenIsTheNewestSinceTheRecordWasMade(t *testing.T) {
 	wrote("ana", 10)
 	wrote("ana", 8)
 	check("data points", new(at(10)))
-	w.Append(stream.UsageName(here.ID, "2026-11"), &metering.Charged{ProjectID: here.ID, Seen: []metering.Seen{{IdentityID: who("ana"), At: at(11)}}})
+	w.Append(stream.UsageName(here.ID, "2026-11"),
+		&metering.Charged{ProjectID: here.ID, Seen: []metering.Seen{{IdentityID: who("ana"), At: at(11)}}})
 	check("a recall", new(at(11)))
-	w.Append(stream.Name(stream.Deletion, id("d")), &deletion.FactsKept{ProjectID: here.ID, Facts: []deletion.Fact{{AuthorID: who("ana"), AcceptedAt: at(12)}}})
+	w.Append(stream.Name(stream.Deletion, id("d")),
+		&deletion.FactsKept{ProjectID: here.ID, Facts: []deletion.RetainedFact{{AuthorID: who("ana"), AcceptedAt: at(12)}}})
 	check("an erased data point", new(at(12)))
 	pending[who("ana")] = at(13)
 	check("a recall that the log does not have", new(at(13)))
 	pending[who("ana")] = at(3)
 	check("an older one", new(at(12)))
 	w.remove("ana")
-	w.Append(stream.Name(stream.Identity, who("ana")), &identity.Appeared{ProjectID: here.ID, Identity: "ana", AppearedAt: at(12).Add(time.Microsecond)})
+	w.Append(stream.Name(stream.Identity, who("ana")),
+		&identity.Appeared{ProjectID: here.ID, Identity: "ana", AppearedAt: at(12).Add(time.Microsecond)})
 	check("another record of the name", nil)
 	wrote("ana", 14)
 	check("a data point of that", new(at(14)))
 }
 
-func TestWhatContradictsTheLogStopsTheProjector(t *testing.T) {
+func TestApply_Contradictions(t *testing.T) {
 	for name, write := range map[string]func(*writer){
 		"an identity of no project":    func(w *writer) { w.Facts = w.Facts[1:]; w.put("ana", nil) },
 		"an audience of no project":    func(w *writer) { w.Facts = w.Facts[1:]; w.fixed("a") },
 		"the end of one of no project": func(w *writer) { w.Facts = w.Facts[1:]; w.endAudience("a") },
 		"an author of no project": func(w *writer) {
-			w.Append(stream.Name(stream.DataPoint, id("p")), &datapoint.Resent{Send: datapoint.Send{ProjectID: id("nowhere"), Author: "ana"}})
+			w.Append(stream.Name(stream.DataPoint, id("p")),
+				&datapoint.Resent{Send: datapoint.Send{ProjectID: id("nowhere"), Author: "ana"}})
 		},
 		"a foreign event": func(w *writer) { w.Append(stream.Name(stream.Identity, who("ana")), foreign{}) },
 	} {
@@ -319,18 +333,21 @@ func TestWhatContradictsTheLogStopsTheProjector(t *testing.T) {
 	}
 }
 
-func TestWhatIsBrokenInABlobStopsNothing(t *testing.T) {
-	w := newWorld(t)
+func TestApply_DamagedBlobs(t *testing.T) {
+	w := newFixture(t)
 	lost := w.blobs.write("lost", "x")
 	delete(w.blobs, lost.Stream)
 	record := w.record("ana", nil)
 	record.Traits.Blob = lost
 	w.Append(stream.Name(stream.Identity, who("ana")), &identity.TraitsReplaced{ProjectID: here.ID, Record: record})
-	w.Append(stream.Name(stream.Audiences, here.ID), &audience.Put{ProjectID: here.ID, AudienceID: id("a"), Slug: "a", Kind: audience.KindFixed, MembersBlob: lost})
-	w.Append(stream.Name(stream.Audiences, here.ID), &audience.Put{ProjectID: here.ID, AudienceID: id("b"), Slug: "b", Kind: audience.KindRule, RuleBlob: lost})
+	w.Append(stream.Name(stream.Audiences, here.ID),
+		&audience.Put{ProjectID: here.ID, AudienceID: id("a"), Slug: "a", Kind: audience.KindFixed, MembersBlob: lost})
+	w.Append(stream.Name(stream.Audiences, here.ID),
+		&audience.Put{ProjectID: here.ID, AudienceID: id("b"), Slug: "b", Kind: audience.KindRule, RuleBlob: lost})
 	for n, stage := range []string{"{", `{"identity":"ben"}` + "\n" + `{"identity":"cid"}`, `[]`} {
 		ref := w.blobs.write(fmt.Sprint("stage ", n), []byte(stage))
-		w.Append(stream.Name(stream.Bulk, id(stage)), &identity.BulkAccepted{ProjectID: here.ID, Rows: *ref, Targets: []identity.BulkTarget{{IdentityID: who("ben")}}})
+		w.Append(stream.Name(stream.Bulk, id(stage)),
+			&identity.BulkAccepted{ProjectID: here.ID, Rows: *ref, Targets: []identity.BulkTarget{{IdentityID: who("ben")}}})
 	}
 	w.apply()
 	if got := w.reach("ana"); got != "[]" || string(w.show("ana").Traits) != "{}" {
@@ -346,8 +363,8 @@ func TestWhatIsBrokenInABlobStopsNothing(t *testing.T) {
 	w.want("of a long name", w.names(here, directory.Listing{Limit: 10, Key: strings.Repeat("é", 200)}), nil)
 }
 
-func TestWhatOneEventBringsHasNoBound(t *testing.T) {
-	w := newWorld(t)
+func TestFit_OneBigEvent(t *testing.T) {
+	w := newFixture(t)
 	record := w.record("eve", nil)
 	ref := *w.blobs.write("eve", traits{"of": "eve"})
 	ref.Size = 65 << 20

@@ -10,8 +10,8 @@ import (
 	"github.com/annals-project/annals/projections/directory"
 )
 
-func TestReachFollowsTraitsMembersAndRules(t *testing.T) {
-	w := newWorld(t)
+func TestReach(t *testing.T) {
+	w := newFixture(t)
 	steps := []struct {
 		name  string
 		write func()
@@ -44,8 +44,8 @@ func TestReachFollowsTraitsMembersAndRules(t *testing.T) {
 	}
 }
 
-func TestReachOfANeighbourProjectIsItsOwn(t *testing.T) {
-	w := newWorld(t, "there")
+func TestReach_OtherProject(t *testing.T) {
+	w := newFixture(t, "there")
 	w.put("ana", traits{"team": "red"})
 	w.fixed("a", "ana")
 	w.rule("b", audience.MatchAll, is("team", "red"))
@@ -58,16 +58,19 @@ func TestReachOfANeighbourProjectIsItsOwn(t *testing.T) {
 		name    string
 		project func() (n int, err error)
 	}{
-		{"the neighbour", func() (int, error) { r, err := w.queries.Reach(t.Context(), there, "ana"); return len(r), err }},
+		{"the neighbour", func() (int, error) {
+			r, err := w.queries.Reach(t.Context(), there, "ana")
+			return len(r.Audiences), err
+		}},
 		{"one that has our namespace", func() (int, error) {
 			forged := there
 			forged.Namespace = here.Namespace
 			r, err := w.queries.Reach(t.Context(), forged, "ana")
-			return len(r), err
+			return len(r.Audiences), err
 		}},
 		{"one that does not exist", func() (int, error) {
 			r, err := w.queries.Reach(t.Context(), project("nowhere"), "ana")
-			return len(r), err
+			return len(r.Audiences), err
 		}},
 	} {
 		if n, err := p.project(); err != nil || n != 1 {
@@ -76,12 +79,12 @@ func TestReachOfANeighbourProjectIsItsOwn(t *testing.T) {
 	}
 }
 
-func TestNothingIsReachedWhileTheProjectionIsStopped(t *testing.T) {
+func TestQueries_StoppedProjection(t *testing.T) {
 	h := head{stopped: errors.New("stopped")}
 	q := directory.NewQueries(nil, h, h, h, h)
 	for name, ask := range map[string]func() error{
 		"reach":      func() error { _, err := q.Reach(t.Context(), here, "ana"); return err },
-		"standing":   func() error { _, err := q.Standing(t.Context(), here, whos("ana")); return err },
+		"standing":   func() error { _, err := q.RecordHeads(t.Context(), here, whos("ana")); return err },
 		"open bulks": func() error { _, err := q.OpenBulks(t.Context(), here, whos("ana")); return err },
 	} {
 		var f *fault.Error

@@ -7,39 +7,40 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/turns"
+	"github.com/annals-project/annals/internal/keylock"
 )
 
-// The bounds of the rules that are kept, in bytes of all projects together and of one: the most that the limits of a project allow
-// fits. What does not is read each time.
+// The limits of the cache in bytes, for all projects and for one. The largest rules that a project
+// may have fit. A larger set is read each time.
 const (
 	maxCachedRules    = 64 << 20
 	maxCachedRulesOne = 20 << 20
 )
 
-// rulesOf are the rules of a project as of a position of its audiences.
-type rulesOf struct {
+// cachedRules are the rules of a project as of a position of its audiences.
+type cachedRules struct {
 	at  eventstore.Position
 	set *ruleSet
 }
 
-// ruleCache keeps the rules of projects, each until an audience of the project changes. What is after a position of the log never
-// changes, so the position alone decides whether the rules are those.
+// ruleCache caches the rules of projects until an audience of the project changes. The position of
+// the newest change identifies the rules, since the log never changes up to a position.
 type ruleCache struct {
 	mu       sync.Mutex
-	projects map[uuid.UUID]rulesOf
+	projects map[uuid.UUID]cachedRules
 	bytes    int
-	// loads lets one caller of a project read its rules, which the others then find.
-	loads turns.Turns[uuid.UUID]
-	// reading bounds how many sets are read at once, each of which may be as big as the limits allow.
+	// loads lets one caller read the rules of a project while others wait for the result.
+	loads keylock.Map[uuid.UUID]
+	// reading limits the concurrent reads of rule sets, each of which may be as large as the limits
+	// allow.
 	reading chan struct{}
 }
 
-// maxReading is how many sets of rules are read at once.
+// maxReading is the most concurrent reads of rule sets.
 const maxReading = 4
 
 func newRuleCache() *ruleCache {
-	return &ruleCache{projects: map[uuid.UUID]rulesOf{}, reading: make(chan struct{}, maxReading)}
+	return &ruleCache{projects: map[uuid.UUID]cachedRules{}, reading: make(chan struct{}, maxReading)}
 }
 
 func (c *ruleCache) get(project uuid.UUID, at eventstore.Position) (*ruleSet, bool) {
@@ -49,7 +50,7 @@ func (c *ruleCache) get(project uuid.UUID, at eventstore.Position) (*ruleSet, bo
 	return kept.set, ok && kept.at == at
 }
 
-// put keeps a set. To make room it drops the biggest others: a small set of another project is never dropped for a big one.
+// put caches a set. It evicts the largest sets first, so a large set never evicts a smaller one.
 func (c *ruleCache) put(project uuid.UUID, at eventstore.Position, set *ruleSet) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +60,7 @@ func (c *ruleCache) put(project uuid.UUID, at eventstore.Position, set *ruleSet)
 	if set.bytes > maxCachedRulesOne {
 		return
 	}
-	c.projects[project] = rulesOf{at: at, set: set}
+	c.projects[project] = cachedRules{at: at, set: set}
 	c.bytes += cost(set)
 	for c.bytes > maxCachedRules {
 		biggest, most := uuid.Nil, 0
@@ -72,7 +73,7 @@ func (c *ruleCache) put(project uuid.UUID, at eventstore.Position, set *ruleSet)
 	}
 }
 
-// cost is what a kept set counts: also one of no rules takes its place.
+// cost is the size that a set counts with. An empty set also takes some memory.
 func cost(set *ruleSet) int { return set.bytes + 512 }
 
 func (c *ruleCache) drop(project uuid.UUID) {
@@ -80,7 +81,7 @@ func (c *ruleCache) drop(project uuid.UUID) {
 	delete(c.projects, project)
 }
 
-// load is get, and where the rules are not kept, read and put.
+// load returns cached rules, or reads and caches them.
 func (c *ruleCache) load(project uuid.UUID, at eventstore.Position, read func() (*ruleSet, error)) (*ruleSet, error) {
 	if set, ok := c.get(project, at); ok {
 		return set, nil
@@ -92,18 +93,19 @@ func (c *ruleCache) load(project uuid.UUID, at eventstore.Position, read func() 
 	return set, err
 }
 
-// enter waits until the rules of a project may be read: one set at a time of each project, and a few of all. It must not be called
-// with a connection in hand.
-func (c *ruleCache) enter(ctx context.Context, project uuid.UUID) (leave func(), err error) {
-	release, err := c.loads.Enter(ctx, project)
+// acquire waits until the caller may read the rules of a project: one caller for each project, and
+// a few of all. The caller must not hold a connection meanwhile, else readers could wait for each
+// other's connections.
+func (c *ruleCache) acquire(ctx context.Context, project uuid.UUID) (release func(), err error) {
+	unlock, err := c.loads.Lock(ctx, project)
 	if err != nil {
 		return nil, err
 	}
 	select {
 	case c.reading <- struct{}{}:
-		return func() { <-c.reading; release() }, nil
+		return func() { <-c.reading; unlock() }, nil
 	case <-ctx.Done():
-		release()
+		unlock()
 		return nil, ctx.Err()
 	}
 }

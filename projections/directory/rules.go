@@ -14,15 +14,15 @@ import (
 	"github.com/annals-project/annals/domain/audience"
 )
 
-// operator is how a condition is matched. The values are stored.
+// operator is how a condition is matched. The values are stored in compiled rules.
 type operator byte
 
 const (
-	never        operator = iota // an operator that is none
-	oneOf                        // the trait is there with one of the values
-	notOneOf                     // the trait is there with another value
-	exists                       // the trait is there
-	doesNotExist                 // the trait is not there
+	never        operator = iota // an unknown operator matches no identity
+	oneOf                        // has the trait with one of the values
+	notOneOf                     // has the trait with another value
+	exists                       // has the trait
+	doesNotExist                 // lacks the trait
 )
 
 func operatorOf(o audience.Operator) operator {
@@ -40,23 +40,24 @@ func operatorOf(o audience.Operator) operator {
 	}
 }
 
-// compile makes what a rule is matched by: marks in place of its texts, however long those are, and the values of a condition sorted.
+// compile encodes a rule for matching: with hashes instead of its texts, which may be long, and the
+// values of a condition sorted.
 //
-// It is a byte that is 1 for "any"; then for each condition its operator, the mark of its key, the number of its values as a varint, and
-// their marks.
+// The format is a byte, 1 for "any"; then for each condition its operator, the hash of its key, the
+// number of values as a varint, and their hashes.
 func compile(project uuid.UUID, r audience.Rule) []byte {
 	compiled := []byte{0}
 	if r.Match == audience.MatchAny {
 		compiled[0] = 1
 	}
 	for _, c := range r.Conditions {
-		values := make([]mark, len(c.Values))
+		values := make([]traitKey, len(c.Values))
 		for n, v := range c.Values {
-			values[n] = valueMark(project, c.Trait, v)
+			values[n] = valueHash(project, c.Trait, v)
 		}
-		slices.SortFunc(values, mark.compare)
+		slices.SortFunc(values, traitKey.compare)
 		values = slices.Compact(values)
-		key := keyMark(project, c.Trait)
+		key := keyHash(project, c.Trait)
 		compiled = append(append(compiled, byte(operatorOf(c.Operator))), key[:]...)
 		compiled = binary.AppendUvarint(compiled, uint64(len(values)))
 		for _, v := range values {
@@ -66,7 +67,7 @@ func compile(project uuid.UUID, r audience.Rule) []byte {
 	return compiled
 }
 
-// rule is the compiled rule of an audience.
+// rule is a compiled rule of an audience.
 type rule struct {
 	audience   uuid.UUID
 	any        bool
@@ -75,72 +76,72 @@ type rule struct {
 
 type condition struct {
 	operator operator
-	key      int32 // among the keys of the set
-	values   []mark
+	key      int32 // index in the keys of the set
+	values   []traitKey
 }
 
-// ruleSet are the rules of a project, in the order of their audiences' ids, and the keys that they compare, sorted. It is never changed
-// once it is made.
+// ruleSet holds the rules of a project in the order of audience ids, and the keys that they
+// compare, sorted. It is immutable.
 type ruleSet struct {
 	rules []rule
-	keys  []mark
-	// bytes is about what it takes.
+	keys  []traitKey
+	// bytes is its approximate size in memory.
 	bytes int
 }
 
-// setMaker collects the rules of a set.
-type setMaker struct {
+// setBuilder collects the rules of a set.
+type setBuilder struct {
 	set  ruleSet
-	keys map[mark]int32
+	keys map[traitKey]int32
 }
 
-func newSetMaker() *setMaker { return &setMaker{keys: map[mark]int32{}} }
+func newSetBuilder() *setBuilder { return &setBuilder{keys: map[traitKey]int32{}} }
 
-// add decodes a compiled rule.
-func (m *setMaker) add(id uuid.UUID, compiled []byte) error {
+// add decodes a compiled rule into the set. It fails on damaged bytes.
+func (m *setBuilder) add(id uuid.UUID, compiled []byte) error {
 	if len(compiled) == 0 {
-		return errors.New("the compiled rule is empty")
+		return errors.New("compiled rule is empty")
 	}
 	r, rest := rule{audience: id, any: compiled[0] == 1}, compiled[1:]
 	for len(rest) > 0 {
-		const head = 1 + len(mark{})
+		const head = 1 + len(traitKey{})
 		if len(rest) < head {
-			return errors.New("the compiled rule breaks off")
+			return errors.New("compiled rule is truncated")
 		}
-		c, key := condition{operator: operator(rest[0])}, mark(rest[1:])
+		c, key := condition{operator: operator(rest[0])}, traitKey(rest[1:])
 		count, n := binary.Uvarint(rest[head:])
-		if rest = rest[head:]; n <= 0 || count > uint64(len(rest)-n)/uint64(len(mark{})) {
-			return errors.New("the compiled rule breaks off")
+		if rest = rest[head:]; n <= 0 || count > uint64(len(rest)-n)/uint64(len(traitKey{})) {
+			return errors.New("compiled rule is truncated")
 		}
 		rest = rest[n:]
-		c.values = make([]mark, count)
+		c.values = make([]traitKey, count)
 		for i := range c.values {
-			c.values[i] = mark(rest)
-			rest = rest[len(mark{}):]
+			c.values[i] = traitKey(rest)
+			rest = rest[len(traitKey{}):]
 		}
 		at, known := m.keys[key]
 		if !known {
 			at = int32(len(m.keys))
 			m.keys[key] = at
-			m.set.bytes += 2 * len(mark{})
+			m.set.bytes += 2 * len(traitKey{})
 		}
 		c.key = at
 		r.conditions = append(r.conditions, c)
-		m.set.bytes += 48 + len(c.values)*len(mark{})
+		m.set.bytes += 48 + len(c.values)*len(traitKey{})
 	}
 	m.set.rules = append(m.set.rules, r)
 	m.set.bytes += 64
 	return nil
 }
 
-// done is the set, with its keys in order.
-func (m *setMaker) done() *ruleSet {
+// build sorts the keys and returns the set.
+func (m *setBuilder) build() *ruleSet {
 	set := &m.set
-	set.keys = make([]mark, 0, len(m.keys))
+	set.keys = make([]traitKey, 0, len(m.keys))
 	for key := range m.keys {
 		set.keys = append(set.keys, key)
 	}
-	slices.SortFunc(set.keys, mark.compare)
+	slices.SortFunc(set.keys, traitKey.compare)
 	to := make([]int32, len(set.keys))
 	for at, key := range set.keys {
 		to[m.keys[key]] = int32(at)
@@ -153,8 +154,8 @@ func (m *setMaker) done() *ruleSet {
 	return set
 }
 
-// reached are the audiences whose rules an identity with these marks fulfils.
-func (s *ruleSet) reached(m marks) (reached []uuid.UUID) {
+// reached lists the audiences whose rules an identity matches.
+func (s *ruleSet) reached(m traitKeys) (reached []uuid.UUID) {
 	if s == nil || len(s.rules) == 0 {
 		return nil
 	}
@@ -173,26 +174,29 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// selectRules is what the projector reads; selectRulesQualified what readers do.
+// selectRules is for the projector, whose search_path is the schema that it builds;
+// selectRulesQualified is for queries.
 const (
-	selectRules          = `select id, compiled from audiences where project_id = $1 and compiled is not null order by id`
-	selectRulesQualified = `select id, compiled from directory.audiences where project_id = $1 and compiled is not null order by id`
+	selectRules = `select id, compiled from audiences where project_id = $1 and compiled is not null
+		order by id`
+	selectRulesQualified = `select id, compiled from directory.audiences
+		where project_id = $1 and compiled is not null order by id`
 )
 
 // readRules reads the rules of a project.
 func readRules(ctx context.Context, db querier, sql string, project uuid.UUID) (*ruleSet, error) {
-	rows, err := db.Query(ctx, sql, [16]byte(project))
+	rows, err := db.Query(ctx, sql, project)
 	if err != nil {
 		return nil, fmt.Errorf("read rules: %w", err)
 	}
 	var (
-		m        = newSetMaker()
+		m        = newSetBuilder()
 		id       uuid.UUID
 		compiled pgtype.DriverBytes
 	)
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &compiled}, func() error { return m.add(id, compiled) })
+	_, err = pgx.ForEachRow(rows, []any{&id, &compiled}, func() error { return m.add(id, compiled) })
 	if err != nil {
 		return nil, fmt.Errorf("read rules: %w", err)
 	}
-	return m.done(), nil
+	return m.build(), nil
 }

@@ -13,40 +13,41 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 )
 
-// traits are those of a record on their way into its row.
+// traits are the traits of a record, from an event or from its row.
 type traits struct {
-	// stored says that they are in the row already: of those only the marks are known.
-	stored bool
-	text   string
-	marks  marks
-	// values or big are what the event brought; they are let go once text and marks are made of them.
+	// stored is set if the row already holds them: then only traitKeys are known.
+	stored    bool
+	text      string
+	traitKeys traitKeys
+	// values or blob are from an event. encodeTraits clears them once text and traitKeys are set.
 	values map[string]string
-	big    *blob.Ref
+	blob   *blob.Ref
 }
 
-// traitsOf are the traits of an event.
+// traitsOf returns the traits of an event.
 func traitsOf(t identity.Traits) traits {
 	if t.Blob != nil {
-		return traits{big: t.Blob}
+		return traits{blob: t.Blob}
 	}
-	return made(t.Inline)
+	return newTraits(t.Inline)
 }
 
-func made(values map[string]string) traits {
+func newTraits(values map[string]string) traits {
 	if values == nil {
 		values = map[string]string{}
 	}
 	return traits{values: values}
 }
 
-// finish makes text and marks. The text is the same for the same traits, whoever wrote them and in whatever order.
-func (g *page) finish(ctx context.Context, project uuid.UUID, t *traits) error {
+// encodeTraits sets text and traitKeys. Equal traits yield equal text, in whatever order they were
+// sent.
+func (f *fold) encodeTraits(ctx context.Context, project uuid.UUID, t *traits) error {
 	switch {
 	case t.stored || t.text != "":
 		return nil
-	case t.big != nil:
+	case t.blob != nil:
 		var err error
-		if t.values, err = g.readTraits(ctx, *t.big); err != nil {
+		if t.values, err = f.readTraits(ctx, *t.blob); err != nil {
 			return err
 		}
 	}
@@ -54,33 +55,34 @@ func (g *page) finish(ctx context.Context, project uuid.UUID, t *traits) error {
 	if err != nil {
 		return fmt.Errorf("encode traits: %w", err)
 	}
-	t.text, t.marks = text, marksOf(project, t.values)
-	t.values, t.big = nil, nil
+	t.text, t.traitKeys = text, traitKeysOf(project, t.values)
+	t.values, t.blob = nil, nil
 	return nil
 }
 
-// readTraits reads traits that are in a blob: none where it is gone, or is no object of strings.
-func (g *page) readTraits(ctx context.Context, ref blob.Ref) (map[string]string, error) {
-	data, ok, err := g.readBlob(ctx, ref, "traits")
+// readTraits reads traits from a blob. It returns none if the blob is missing, damaged, or not an
+// object of strings.
+func (f *fold) readTraits(ctx context.Context, ref blob.Ref) (map[string]string, error) {
+	data, ok, err := f.readBlob(ctx, ref, "traits")
 	if err != nil || !ok {
 		return map[string]string{}, err
 	}
 	var values map[string]string
 	if err := json.Unmarshal(data, &values); err != nil || values == nil {
-		g.projector.log.WarnContext(ctx, "traits in a blob cannot be read", "blob", ref.Stream, "err", err)
+		f.projector.logger.WarnContext(ctx, "traits in a blob cannot be decoded", "blob", ref.Stream, "err", err)
 		return map[string]string{}, nil
 	}
 	return values, nil
 }
 
-// read are the values of the traits of a record, also of one whose row has them.
-func (g *page) read(ctx context.Context, id, project uuid.UUID, t *traits) (map[string]string, error) {
-	if err := g.finish(ctx, project, t); err != nil {
+// traitValues returns the traits of a record, also if only its row holds them.
+func (f *fold) traitValues(ctx context.Context, id, project uuid.UUID, t *traits) (map[string]string, error) {
+	if err := f.encodeTraits(ctx, project, t); err != nil {
 		return nil, err
 	}
 	text := t.text
 	if t.stored {
-		if err := g.tx.QueryRow(ctx, `select traits from identities where id = $1`, [16]byte(id)).Scan(&text); err != nil {
+		if err := f.tx.QueryRow(ctx, `select traits from identities where id = $1`, id).Scan(&text); err != nil {
 			return nil, fmt.Errorf("read the traits of identity %s: %w", id, err)
 		}
 	}
@@ -91,7 +93,7 @@ func (g *page) read(ctx context.Context, id, project uuid.UUID, t *traits) (map[
 	return values, nil
 }
 
-// encode is JSON with sorted keys, and without the escapes for HTML.
+// encode returns JSON with sorted keys and without HTML escapes.
 func encode(value any) (string, error) {
 	var text bytes.Buffer
 	to := json.NewEncoder(&text)

@@ -11,34 +11,34 @@ import (
 	"github.com/annals-project/annals/projections/directory"
 )
 
-// behind is a projection that applies nothing until somebody waits for the head of its log.
-type behind struct {
+// lateProjection is a projection that applies events only when a caller waits for the head of the log.
+type lateProjection struct {
 	head
 	at     eventstore.Position
 	waited int
 	pass   func() error
 }
 
-func (b *behind) Head(context.Context) (eventstore.Position, error) { return b.at, nil }
+func (b *lateProjection) Head(context.Context) (eventstore.Position, error) { return b.at, nil }
 
-func (b *behind) Wait(_ context.Context, at eventstore.Position, names ...string) error {
+func (b *lateProjection) Wait(_ context.Context, at eventstore.Position, names ...string) error {
 	if b.waited++; at != b.at || len(names) != 1 || names[0] != directory.Name {
 		return errors.New("another position, or another projection")
 	}
 	return b.pass()
 }
 
-func TestWhatIsReadIsSaidBehindTheHeadOnly(t *testing.T) {
-	w := newWorld(t)
-	log := &behind{at: 77, pass: func() error { w.apply(); return nil }}
+func TestQueries_WaitForHead(t *testing.T) {
+	w := newFixture(t)
+	log := &lateProjection{at: 77, pass: func() error { w.apply(); return nil }}
 	w.queries = directory.NewQueries(w.db, log, log, log, log)
 	w.apply()
 	w.put("ana", nil)
-	w.show("ana") // which waits
+	w.show("ana") // waits
 	if log.waited != 1 {
 		t.Errorf("it was waited for %d times", log.waited)
 	}
-	w.show("ana") // which others may have seen since
+	w.show("ana") // later events may be visible
 	if log.waited != 2 {
 		t.Error("what is there was not waited for")
 	}

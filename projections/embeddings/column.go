@@ -16,7 +16,7 @@ import (
 	"github.com/annals-project/annals/internal/panics"
 )
 
-// entry is a data point of a column. Its vectors are those of the places from first on, of which there are count.
+// entry is a data point of a column. It has count vectors from place first on.
 type entry struct {
 	id, audience uuid.UUID
 	occurredAt   time.Time
@@ -24,7 +24,8 @@ type entry struct {
 	first, count int
 }
 
-// column is the vectors of one project. sync is held by who brings it up to date, mu guards what both readers and they use.
+// column holds the vectors of one project. A caller holds sync while it reads changes; mu guards
+// the vectors.
 type column struct {
 	asked, size atomic.Int64
 
@@ -40,10 +41,10 @@ type column struct {
 	live    int
 }
 
-// tolerated is how many data points may have gone before the column is read anew.
+// tolerated is how many data points may be deleted before the column is read again.
 func (col *column) tolerated() int64 { return int64(64 + len(col.entries)/16) }
 
-// wasteful says that most of it is vectors that were replaced.
+// wasteful reports whether most of the vectors were replaced.
 func (col *column) wasteful() bool { return len(col.scales) > 1024 && len(col.scales) > 2*col.live }
 
 func (col *column) clear(removals int64) {
@@ -53,7 +54,8 @@ func (col *column) clear(removals int64) {
 	col.dims, col.entries, col.places, col.scales, col.codes, col.live = 0, nil, nil, nil, nil, 0
 }
 
-// put takes the vectors of a data point in place of those that it had. Vectors of other dimensions than those before replace all.
+// put sets the vectors of a data point. Vectors with other dimensions than before replace all
+// vectors of the column.
 func (col *column) put(e entry, dims int, packed []byte) {
 	col.mu.Lock()
 	defer col.mu.Unlock()
@@ -84,13 +86,14 @@ func (col *column) put(e entry, dims int, packed []byte) {
 	col.size.Store(int64(cap(col.codes) + 4*cap(col.scales) + 128*len(col.entries)))
 }
 
-// look is after how many entries it is looked whether anybody waits still.
-const look = 512
+// checkEvery is the number of entries between two checks whether the context has ended.
+const checkEvery = 512
 
-// alone is how many entries one goroutine compares rather than share them.
-const alone = 4096
+// minShared is the number of entries from which several goroutines share the work.
+const minShared = 4096
 
-// nearest compares all vectors that the reader may know of. It is worth nothing where the context ended first.
+// nearest compares all vectors that the query may read. The result is incomplete if the context
+// ended.
 func (col *column) nearest(ctx context.Context, log *slog.Logger, q Query, scale float32, code []byte) ([]Hit, error) {
 	col.mu.RLock()
 	defer col.mu.RUnlock()
@@ -98,7 +101,7 @@ func (col *column) nearest(ctx context.Context, log *slog.Logger, q Query, scale
 		return nil, nil
 	}
 	workers := 1
-	if len(col.entries) > alone {
+	if len(col.entries) > minShared {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	found := make([][]Hit, workers)
@@ -121,11 +124,12 @@ func (col *column) nearest(ctx context.Context, log *slog.Logger, q Query, scale
 func (col *column) compare(ctx context.Context, q Query, scale float32, code []byte, entries []entry) []Hit {
 	var hits []Hit
 	for i := range entries {
-		if i%look == 0 && ctx.Err() != nil {
+		if i%checkEvery == 0 && ctx.Err() != nil {
 			return nil
 		}
 		e := &entries[i]
-		if e.count == 0 || !slices.Contains(q.Audiences, e.audience) || q.From != nil && e.occurredAt.Before(*q.From) || q.To != nil && e.occurredAt.After(*q.To) {
+		if e.count == 0 || !slices.Contains(q.Audiences, e.audience) ||
+			q.From != nil && e.occurredAt.Before(*q.From) || q.To != nil && e.occurredAt.After(*q.To) {
 			continue
 		}
 		most := float32(-2)
@@ -133,14 +137,14 @@ func (col *column) compare(ctx context.Context, q Query, scale float32, code []b
 			most = max(most, col.scales[n]*float32(dot(code, col.codes[n*col.dims:(n+1)*col.dims])))
 		}
 		hits = append(hits, Hit{DataPoint: e.id, Revision: e.revision, Similarity: float64(most * scale)})
-		if len(hits) >= 8*q.Size { // now and then only the best go on
+		if len(hits) >= 8*q.Size { // keep memory bounded
 			hits = best(hits, q.Size)
 		}
 	}
 	return hits
 }
 
-// best are the best hits, the best first.
+// best returns the size best hits, best first.
 func best(hits []Hit, size int) []Hit {
 	slices.SortFunc(hits, func(a, b Hit) int {
 		return cmp.Or(cmp.Compare(b.Similarity, a.Similarity), slices.Compare(a.DataPoint[:], b.DataPoint[:]))
@@ -148,7 +152,7 @@ func best(hits []Hit, size int) []Hit {
 	return hits[:min(len(hits), size)]
 }
 
-// dot multiplies two codes of the same length.
+// dot returns the dot product of two codes of equal length.
 func dot(a, b []byte) int32 {
 	b = b[:len(a)]
 	var s0, s1, s2, s3 int32

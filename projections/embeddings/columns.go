@@ -15,28 +15,30 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 )
 
-// Query asks for the data points of a project that are nearest to a direction.
+// Query is a semantic search in a project.
 type Query struct {
 	Project uuid.UUID
-	// Audiences are those that the reader reaches, uuid.Nil for what is project-visible; none reaches nothing.
+	// Audiences are those that the viewer reaches; uuid.Nil is what is project-visible. An empty
+	// list finds nothing.
 	Audiences []uuid.UUID
-	// From and To bound when a data point occurred, inclusive; nil is open.
+	// From and To limit when a data point occurred, inclusive; nil is unlimited.
 	From, To *time.Time
-	// Size is the most hits.
+	// Size is the most hits to return.
 	Size int
 }
 
-// Hit is a data point that was found by its meaning. Similarity is the cosine of its best vector.
+// Hit is a data point that semantic search found. Similarity is the cosine of its best vector.
 type Hit struct {
 	DataPoint  uuid.UUID
 	Revision   int
 	Similarity float64
 }
 
-// columnsBytes is about the most that vectors take in memory; those of the project that was asked longest ago make room.
+// columnsBytes is about the most memory for vectors. Above it, the projects that were searched
+// longest ago are evicted.
 const columnsBytes = 1 << 30
 
-// Columns keeps the vectors of one model in memory, by project, as the table has them. It is safe for concurrent use.
+// Columns keeps the vectors of one model in memory, by project. It is safe for concurrent use.
 type Columns struct {
 	db    *pgxpool.Pool
 	model string
@@ -46,12 +48,13 @@ type Columns struct {
 	projects map[uuid.UUID]*column
 }
 
-// NewColumns makes columns of the vectors of a model; those of other models are passed over.
+// NewColumns makes columns for the vectors of a model. It ignores those of other models.
 func NewColumns(db *pgxpool.Pool, model string) *Columns {
 	return &Columns{db: db, model: model, log: slog.New(slog.DiscardHandler), projects: make(map[uuid.UUID]*column)}
 }
 
-// Nearest finds the best data points by brute force, the best first. What the table holds when it is called is known to it.
+// Nearest finds the nearest data points by brute force, best first. It knows all vectors in the
+// table at the call.
 func (c *Columns) Nearest(ctx context.Context, q Query, vector []float32) ([]Hit, error) {
 	scale, code, ok := memory.Quantize(vector)
 	if !ok {
@@ -78,7 +81,8 @@ func (c *Columns) of(project uuid.UUID) *column {
 	return col
 }
 
-// makeRoom forgets the columns that were asked longest ago while all together are too big, but for one.
+// makeRoom evicts the columns that were searched longest ago, but not the given one, while all are
+// too big.
 func (c *Columns) makeRoom(but *column) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,21 +105,23 @@ func (c *Columns) makeRoom(but *column) {
 
 const (
 	selectRemovals = `select coalesce((select count from embeddings.removals where project_id = $1), 0)`
-	selectVectors  = `select id, audience, occurred_at, revision, case when model = $3 then dims else 0 end, case when model = $3 then vectors else '' end, position
+	selectVectors  = `select id, audience, occurred_at, revision, case when model = $3 then dims else 0 end,
+		case when model = $3 then vectors else '' end, position
 		from embeddings.points where project_id = $1 and position > $2 order by position`
 )
 
-// catchUp reads what changed. What was removed stays, hidden by the gate of whoever shows it, until it is too much.
+// catchUp reads the changes of the table. Deleted data points stay, since the gate of recall hides
+// them, until there are too many; then the column is read again.
 func (col *column) catchUp(ctx context.Context, db *pgxpool.Pool, model string, project uuid.UUID) error {
 	col.sync.Lock()
 	defer col.sync.Unlock()
 	for {
 		batch := new(pgx.Batch)
 		var removals int64
-		anew := false
+		reread := false
 		batch.Queue(selectRemovals, project).QueryRow(func(row pgx.Row) error { return row.Scan(&removals) })
 		batch.Queue(selectVectors, project, col.position, model).Query(func(rows pgx.Rows) error {
-			if anew = removals < col.removals || removals-col.removals > col.tolerated(); anew {
+			if reread = removals < col.removals || removals-col.removals > col.tolerated(); reread {
 				return nil
 			}
 			for rows.Next() {
@@ -134,7 +140,7 @@ func (col *column) catchUp(ctx context.Context, db *pgxpool.Pool, model string, 
 		if err := db.SendBatch(ctx, batch).Close(); err != nil {
 			return fmt.Errorf("read vectors: %w", err)
 		}
-		if !anew && !col.wasteful() {
+		if !reread && !col.wasteful() {
 			return nil
 		}
 		col.clear(removals)

@@ -18,21 +18,21 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// world is a house that feels, with columns to look into.
-type world struct {
-	*recalltest.House
+// fixture is a harness with semantic search and columns to inspect.
+type fixture struct {
+	*recalltest.Harness
 	t       *testing.T
 	columns *embeddings.Columns
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	h := recalltest.New(t, nil)
-	h.Feel(nil)
-	return &world{h, t, embeddings.NewColumns(h.DB, recalltest.HashModel)}
+	h.UseSemantic(nil)
+	return &fixture{h, t, embeddings.NewColumns(h.DB, recalltest.HashModel)}
 }
 
-// near are the source ids that are found, the best first, of those given.
-func (w *world) near(columns *embeddings.Columns, q embeddings.Query, text string, among ...string) (found []string) {
+// near returns the source ids found among those given, best first.
+func (w *fixture) near(columns *embeddings.Columns, q embeddings.Query, text string, among ...string) (found []string) {
 	w.t.Helper()
 	q.Project, q.Size = w.Project.ID, max(q.Size, 1)
 	direction, err := recalltest.Hashed(w.t.Context(), text)
@@ -56,34 +56,39 @@ func (w *world) near(columns *embeddings.Columns, q embeddings.Query, text strin
 	return found
 }
 
-func (w *world) want(what string, got []string, want ...string) {
+func (w *fixture) want(what string, got []string, want ...string) {
 	w.t.Helper()
 	if !slices.Equal(got, want) {
 		w.t.Errorf("%s: %v, want %v", what, got, want)
 	}
 }
 
-func TestNearestWithinReach(t *testing.T) {
-	w := newWorld(t)
+func TestNearest_WithinReach(t *testing.T) {
+	w := newFixture(t)
 	team, noon := uuid.New(), w.Now
-	w.Send(recalltest.Point{ID: "green", Content: "green tea from Japan", OccurredAt: noon.Add(-48 * time.Hour)})
-	w.Send(recalltest.Point{ID: "black", Content: "black tea", OccurredAt: noon})
-	w.Send(recalltest.Point{ID: "secret", Content: "green tea", Audience: team, OccurredAt: noon})
+	w.Send(recalltest.DataPoint{ID: "green", Content: "green tea from Japan", OccurredAt: noon.Add(-48 * time.Hour)})
+	w.Send(recalltest.DataPoint{ID: "black", Content: "black tea", OccurredAt: noon})
+	w.Send(recalltest.DataPoint{ID: "secret", Content: "green tea", Audience: team, OccurredAt: noon})
 	w.CatchUp()
 	all := []string{"green", "black", "secret"}
 	public := embeddings.Query{Audiences: []uuid.UUID{uuid.Nil}, Size: 9}
 	w.want("for everybody", w.near(w.columns, public, "green tea", all...), "green", "black")
-	w.want("for the team", w.near(w.columns, embeddings.Query{Audiences: []uuid.UUID{uuid.Nil, team}, Size: 9}, "green tea", all...), "secret", "green", "black")
+	w.want("for the team",
+		w.near(w.columns, embeddings.Query{Audiences: []uuid.UUID{uuid.Nil, team}, Size: 9}, "green tea", all...), "secret",
+		"green", "black")
 	w.want("for nobody", w.near(w.columns, embeddings.Query{Size: 9}, "green tea", all...))
 	late, early := noon.Add(-time.Hour), noon.Add(-24*time.Hour)
-	w.want("late", w.near(w.columns, embeddings.Query{Audiences: public.Audiences, From: &late, Size: 9}, "green tea", all...), "black")
-	w.want("early", w.near(w.columns, embeddings.Query{Audiences: public.Audiences, To: &early, Size: 9}, "green tea", all...), "green")
-	w.want("the best", w.near(w.columns, embeddings.Query{Audiences: public.Audiences, Size: 1}, "green tea", all...), "green")
+	w.want("late",
+		w.near(w.columns, embeddings.Query{Audiences: public.Audiences, From: &late, Size: 9}, "green tea", all...), "black")
+	w.want("early",
+		w.near(w.columns, embeddings.Query{Audiences: public.Audiences, To: &early, Size: 9}, "green tea", all...), "green")
+	w.want("the best", w.near(w.columns, embeddings.Query{Audiences: public.Audiences, Size: 1}, "green tea", all...),
+		"green")
 	w.want("by another model", w.near(embeddings.NewColumns(w.DB, "other"), public, "green tea", all...))
 
-	// What changes is known at once: a move, a new revision, a deletion.
-	w.Send(recalltest.Point{ID: "green", Content: "green tea from Japan", Audience: team, OccurredAt: noon})
-	w.Send(recalltest.Point{ID: "black", Content: "coffee", OccurredAt: noon})
+	// Changes are known at once: a move, a new revision, a deletion.
+	w.Send(recalltest.DataPoint{ID: "green", Content: "green tea from Japan", Audience: team, OccurredAt: noon})
+	w.Send(recalltest.DataPoint{ID: "black", Content: "coffee", OccurredAt: noon})
 	w.CatchUp()
 	w.want("after the move", w.near(w.columns, public, "green tea", all...))
 	w.want("of the new revision", w.near(w.columns, public, "coffee", all...), "black")
@@ -96,16 +101,17 @@ func TestNearestWithinReach(t *testing.T) {
 	w.want("read anew", w.near(embeddings.NewColumns(w.DB, recalltest.HashModel), public, "coffee", all...))
 }
 
-// Vectors count once all parts are there; those of another revision, or that begin anew, do not mix.
-func TestPartsAreOneAnswer(t *testing.T) {
-	w := newWorld(t)
-	revision := w.Send(recalltest.Point{ID: "a", Content: "..."})
+// Vectors count once all parts are stored. Parts of another revision or of a new attempt do not
+// mix.
+func TestApply_Parts(t *testing.T) {
+	w := newFixture(t)
+	revision := w.Send(recalltest.DataPoint{ID: "a", Content: "..."})
 	w.Derive("a", revision, w.Now, false)
 	w.CatchUp()
 	queries := embeddings.Queries{DB: w.DB}
 	due := func(model string) int {
 		t.Helper()
-		list, err := queries.Unembedded(t.Context(), model, nil, 10)
+		list, err := queries.PendingEmbeddings(t.Context(), model, nil, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +135,8 @@ func TestPartsAreOneAnswer(t *testing.T) {
 	}
 	vectors := func() (packed []byte) {
 		t.Helper()
-		if err := w.DB.QueryRow(t.Context(), "select vectors from embeddings.points where model = 'parts'").Scan(&packed); err != nil {
+		if err := w.DB.QueryRow(t.Context(), "select vectors from embeddings.points where model = 'parts'").
+			Scan(&packed); err != nil {
 			return nil
 		}
 		return packed
@@ -146,14 +153,16 @@ func TestPartsAreOneAnswer(t *testing.T) {
 	if got := vectors(); !slices.Equal(got, want) || due("parts") != 0 {
 		t.Errorf("vectors %v, want %v", got, want)
 	}
-	if list, err := queries.Unembedded(t.Context(), "x", []uuid.UUID{w.DataPoint("a")}, 10); err != nil || len(list) != 0 {
+	if list, err := queries.PendingEmbeddings(
+		t.Context(), "x", []uuid.UUID{w.DataPoint("a")}, 10,
+	); err != nil || len(list) != 0 {
 		t.Errorf("but for it: %v, %v", list, err)
 	}
 }
 
-func TestComparingEndsWithItsContext(t *testing.T) {
-	w := newWorld(t)
-	w.Send(recalltest.Point{ID: "a", Content: "green tea"})
+func TestNearest_CancelledContext(t *testing.T) {
+	w := newFixture(t)
+	w.Send(recalltest.DataPoint{ID: "a", Content: "green tea"})
 	w.CatchUp()
 	direction, err := recalltest.Hashed(t.Context(), "tea")
 	if err != nil {
@@ -167,13 +176,14 @@ func TestComparingEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A vector gives away much of its text: Postgres is to keep none in its statistics.
-func TestSchema_NoStatisticsOfVectors(t *testing.T) {
+// A text can be guessed from its vector: Postgres must keep no vectors in its statistics.
+func TestSchema_NoVectorStatistics(t *testing.T) {
 	db := pgtest.Database(t)
-	projectiontest.Make(t, db, embeddings.Projector{})
+	projectiontest.Make(t, db, embeddings.New())
 	var columns string
 	err := db.QueryRow(t.Context(), `select string_agg(attname, ' ' order by attname) from pg_attribute
-		where attrelid = 'embeddings.points'::regclass and atttypid = 'bytea'::regtype and coalesce(attstattarget, -1) = 0`).Scan(&columns)
+		where attrelid = 'embeddings.points'::regclass and atttypid = 'bytea'::regtype and coalesce(attstattarget,
+			-1) = 0`).Scan(&columns)
 	if err != nil || columns != "partial vectors" {
 		t.Errorf("columns without statistics are %q, %v", columns, err)
 	}

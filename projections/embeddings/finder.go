@@ -10,47 +10,49 @@ import (
 	"github.com/annals-project/annals/internal/panics"
 )
 
-// Embed says where a text points to in the space of meanings.
+// Embed returns the embedding of a text.
 type Embed func(ctx context.Context, text string) ([]float32, error)
 
 const (
-	// askLimit is how long a recall waits for what it means, and found what is nearest to it.
-	askLimit = 300 * time.Millisecond
-	// After a failure no recall asks for firstRest, then for twice as long, up to lastRest; what ends a rest is a try that no recall
-	// waits for, within tryLimit.
-	firstRest = time.Second
-	lastRest  = time.Minute
-	tryLimit  = 10 * time.Second
+	// searchTimeout is how long a recall waits for the embedding of its text and the search by it.
+	searchTimeout = 300 * time.Millisecond
+	// After a failure no recall calls the model for firstPause, then for twice as long, up to
+	// maxPause. The next recall starts a probe, which it does not wait for, with probeTimeout.
+	firstPause   = time.Second
+	maxPause     = time.Minute
+	probeTimeout = 10 * time.Second
 )
 
-// Finder finds data points by what a text means. A dead endpoint costs those recalls the limit that are waiting when it dies, and
-// no later one. It is safe for concurrent use.
+// Finder finds data points by semantic search. If the endpoint of the model fails, only the recalls
+// that wait at that moment lose searchTimeout, and none until it replies again. It is safe for
+// concurrent use.
 type Finder struct {
 	embed   Embed
 	columns *Columns
-	log     *slog.Logger
+	logger  *slog.Logger
 
 	mu sync.Mutex
-	// until is when the rest ends, zero while the endpoint answers; trying says that somebody finds out whether it does again.
-	until  time.Time
-	rest   time.Duration
-	trying bool
-	// without counts the recalls that went by words alone.
+	// until is the end of the current pause, zero while the endpoint replies. probing is set while
+	// a probe runs.
+	until   time.Time
+	pause   time.Duration
+	probing bool
+	// without counts the recalls without semantic search.
 	without uint64
 }
 
-// NewFinder makes a finder.
-func NewFinder(embed Embed, columns *Columns, log *slog.Logger) *Finder {
-	columns.log = log
-	return &Finder{embed: embed, columns: columns, log: log}
+// NewFinder makes a finder. It sets the logger of columns.
+func NewFinder(embed Embed, columns *Columns, logger *slog.Logger) *Finder {
+	columns.log = logger
+	return &Finder{embed: embed, columns: columns, logger: logger}
 }
 
-// Near answers the nearest data points, each with how much nearer than ordinary ones it is.
-// It is nil where nobody can tell in time.
-func (f *Finder) Near(ctx context.Context, q Query, text string) []Hit {
-	limited, cancel := context.WithTimeout(ctx, askLimit)
+// Find returns the nearest data points, each with how far its similarity exceeds the ordinary one.
+// It returns nil if it cannot do that in time: recall is then lexical.
+func (f *Finder) Find(ctx context.Context, q Query, text string) []Hit {
+	limited, cancel := context.WithTimeout(ctx, searchTimeout)
 	defer cancel()
-	hits, ok := f.near(limited, ctx, q, text)
+	hits, ok := f.search(limited, ctx, q, text)
 	if !ok {
 		f.mu.Lock()
 		f.without++
@@ -59,86 +61,91 @@ func (f *Finder) Near(ctx context.Context, q Query, text string) []Hit {
 	return standardize(hits)
 }
 
-// near asks within limited; the recall itself may go on for longer.
-func (f *Finder) near(limited, recall context.Context, q Query, text string) (hits []Hit, ok bool) {
-	if !f.answers(recall, text) {
+// search embeds the text and searches with limited, which may end before the recall does.
+func (f *Finder) search(limited, recall context.Context, q Query, text string) (hits []Hit, ok bool) {
+	if !f.available(recall, text) {
 		return nil, false
 	}
 	vector, err := f.embed(limited, text)
 	if recall.Err() != nil {
-		return nil, false // who asked has left: that says nothing about the endpoint
+		return nil, false // the caller left: this is no failure of the endpoint
 	}
-	f.note(recall, err)
+	f.record(recall, err)
 	if err != nil {
 		return nil, false
 	}
 	hits, err = f.columns.Nearest(limited, q, vector)
 	if err != nil {
-		f.log.DebugContext(recall, "vectors were not read in time", "err", err)
+		f.logger.DebugContext(recall, "semantic search failed, this recall is lexical", "err", err)
 	}
 	return hits, err == nil
 }
 
-// answers says whether the endpoint may be asked. The first who asks after a rest has it tried, and does not wait for that.
-func (f *Finder) answers(ctx context.Context, text string) bool {
+// available reports whether the endpoint may be called. The first call after a pause starts a probe
+// and does not wait for it.
+func (f *Finder) available(ctx context.Context, text string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.until.IsZero() {
 		return true
 	}
-	if !f.trying && !time.Now().Before(f.until) {
-		f.trying = true
-		panics.Go(ctx, f.log, "try of the model of meaning panicked", func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)
+	if !f.probing && !time.Now().Before(f.until) {
+		f.probing = true
+		panics.Go(ctx, f.logger, "probe of the embedding model panicked", func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
 			defer cancel()
 			defer func() {
 				f.mu.Lock()
-				f.trying = false
+				f.probing = false
 				f.mu.Unlock()
 			}()
-			began := time.Now()
+			start := time.Now()
 			_, err := f.embed(ctx, text)
-			if err == nil && time.Since(began) > askLimit {
-				err = context.DeadlineExceeded // it answers, too late for a recall
+			if err == nil && time.Since(start) > searchTimeout {
+				err = context.DeadlineExceeded // it replies, but too late for a recall
 			}
-			f.note(ctx, err)
+			f.record(ctx, err)
 		})
 	}
 	return false
 }
 
-// note takes down whether the endpoint answered, and says so where that changes.
-func (f *Finder) note(ctx context.Context, err error) {
+// record notes whether the endpoint replied, and logs a change.
+func (f *Finder) record(ctx context.Context, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case err == nil && !f.until.IsZero():
-		f.until, f.rest = time.Time{}, 0
-		f.log.InfoContext(ctx, "the model of meaning answers again")
+		f.until, f.pause = time.Time{}, 0
+		f.logger.InfoContext(ctx, "embedding model is available again")
 	case err != nil && f.until.IsZero():
-		f.rest = firstRest
-		f.until = time.Now().Add(f.rest)
-		f.log.WarnContext(ctx, "the model of meaning does not answer; recall goes by words alone", "err", err)
-	case err != nil && f.trying:
-		f.rest = min(2*f.rest, lastRest)
-		f.until = time.Now().Add(f.rest)
+		f.pause = firstPause
+		f.until = time.Now().Add(f.pause)
+		f.logger.WarnContext(ctx, "embedding model is unavailable, recall is lexical until it replies", "err", err)
+	case err != nil && f.probing:
+		f.pause = min(2*f.pause, maxPause)
+		f.until = time.Now().Add(f.pause)
 	}
 }
 
-// Up says whether the endpoint answered when it was asked last; Without is how many recalls went by words alone.
+// Up reports whether the endpoint replied to the last call. without is the number of recalls
+// without semantic search.
 func (f *Finder) Up() (up bool, without uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.until.IsZero(), f.without
 }
 
-// ordinary is how many deviations above the mean say nothing: of two hundred hits some are there by chance.
+// ordinary is how many standard deviations above the mean mean nothing: of 200 hits some exceed the
+// mean by chance.
 const ordinary = 2
 
-// few is how many hits have no distribution: those that are near at all count by what their cosine says, as one in so many would.
-const few = 8
+// minDistribution is the least number of hits with a useful distribution. Fewer hits keep their
+// cosine as similarity.
+const minDistribution = 8
 
-// standardize says of each hit how much nearer than the ordinary one it is, in standard deviations, and leaves out those that are not.
+// standardize replaces the similarity of each hit by how many standard deviations it exceeds the
+// ordinary one, and drops hits that do not.
 func standardize(hits []Hit) []Hit {
 	mean, deviation := 0.0, 0.0
 	for _, h := range hits {
@@ -153,7 +160,7 @@ func standardize(hits []Hit) []Hit {
 		switch {
 		case h.Similarity <= 0:
 			continue
-		case len(hits) < few || deviation < 1e-9:
+		case len(hits) < minDistribution || deviation < 1e-9:
 		default:
 			h.Similarity = (h.Similarity-mean)/deviation - ordinary
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// A dead endpoint costs the limit once; it is tried again beside the recalls, and none waits for that.
-func TestADeadEndpointCostsTheLimitOnce(t *testing.T) {
+// A dead endpoint costs the timeout once. A probe runs next to the recalls, and none waits for it.
+func TestFinder_DeadEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls, dead := 0, true
 		f := NewFinder(func(ctx context.Context, _ string) ([]float32, error) {
@@ -23,12 +23,12 @@ func TestADeadEndpointCostsTheLimitOnce(t *testing.T) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}
-			return []float32{0}, nil // it points nowhere: nothing is looked up
+			return []float32{0}, nil // the zero vector finds nothing
 		}, NewColumns(nil, "m"), slog.New(slog.DiscardHandler))
 		ask := func(want time.Duration) {
 			t.Helper()
 			began := time.Now()
-			if hits := f.Near(t.Context(), Query{Size: 1}, "text"); hits != nil {
+			if hits := f.Find(t.Context(), Query{Size: 1}, "text"); hits != nil {
 				t.Errorf("hits %v", hits)
 			}
 			if took := time.Since(began); took != want {
@@ -36,25 +36,25 @@ func TestADeadEndpointCostsTheLimitOnce(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		ask(askLimit)
+		ask(searchTimeout)
 		ask(0)
 		ask(0)
 		if up, without := f.Up(); up || without != 3 || calls != 1 {
 			t.Errorf("up %v, %d without, %d calls", up, without, calls)
 		}
-		<-time.After(firstRest)
-		ask(0) // has it tried
+		<-time.After(firstPause)
+		ask(0) // starts a probe
 		if calls != 2 {
 			t.Errorf("%d calls", calls)
 		}
-		<-time.After(tryLimit)
+		<-time.After(probeTimeout)
 		synctest.Wait()
-		ask(0) // rests for twice as long now
+		ask(0) // now pauses for twice as long
 		if calls != 2 {
 			t.Errorf("%d calls within the second rest", calls)
 		}
 		dead = false
-		<-time.After(2 * firstRest)
+		<-time.After(2 * firstPause)
 		ask(0)
 		if up, _ := f.Up(); !up || calls != 3 {
 			t.Errorf("up %v after %d calls", up, calls)
@@ -66,13 +66,13 @@ func TestADeadEndpointCostsTheLimitOnce(t *testing.T) {
 	})
 }
 
-func TestWhoLeavesSaysNothingAboutTheEndpoint(t *testing.T) {
+func TestFinder_CancelledRecall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	f := NewFinder(func(context.Context, string) ([]float32, error) {
 		cancel()
 		return nil, errors.New("canceled")
 	}, NewColumns(nil, "m"), slog.New(slog.DiscardHandler))
-	f.Near(ctx, Query{Size: 1}, "text")
+	f.Find(ctx, Query{Size: 1}, "text")
 	if up, _ := f.Up(); !up {
 		t.Error("it rests")
 	}

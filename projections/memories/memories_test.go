@@ -32,7 +32,7 @@ func id(name string) uuid.UUID { return uuid.NewSHA1(uuid.NameSpaceURL, []byte(n
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// store is blobs by stream; an error stands for one that cannot be read.
+// store holds blobs by stream; an error makes a blob unreadable.
 type store map[string]any
 
 func (s store) ReadBlob(_ context.Context, ref blob.Ref) ([]byte, error) {
@@ -60,7 +60,8 @@ func projector(blobs store) *memories.Projector {
 
 func line(source string, revision, n int, content string) memory.Memory {
 	return memory.Memory{
-		ID: memory.ID(id(source), revision, n), Kind: memory.Claim, Content: content, Excerpt: content, Start: 1, End: 2, Subject: "ana", Attribute: "editor",
+		ID: memory.ID(id(source), revision, n), Kind: memory.Claim, Content: content, Excerpt: content,
+		Start: 1, End: 2, Subject: "ana", Attribute: "editor",
 		Inputs: []uuid.UUID{datapoint.NodeID(id(source), revision)},
 	}
 }
@@ -80,11 +81,13 @@ func (w *writer) derivedBlob(source string, revision int, name string) {
 }
 
 func (w *writer) deleted(operation, source string) {
-	w.Append(stream.Name(stream.DataPoint, id(source)), &datapoint.Deleted{ProjectID: id("project"), DeletionID: id(operation), Single: true})
+	w.Append(stream.Name(stream.DataPoint, id(source)),
+		&datapoint.Deleted{ProjectID: id("project"), DeletionID: id(operation), Single: true})
 }
 
 func (w *writer) kept(operation, source string) {
-	w.Append(stream.Name(stream.Deletion, id(operation)), &deletion.FactsKept{ProjectID: id("project"), DataPoint: id(source)})
+	w.Append(stream.Name(stream.Deletion, id(operation)),
+		&deletion.FactsKept{ProjectID: id("project"), DataPoint: id(source)})
 }
 
 func (w *writer) cleaned(operation string) {
@@ -96,7 +99,8 @@ func lines(t *testing.T, db *pgxpool.Pool, sources ...string) []string {
 	t.Helper()
 	list := []string{}
 	for _, source := range sources {
-		rows, err := db.Query(t.Context(), `select revision, ordinal, content, (select count(*) from memories.edges e where e.derived_id = m.id)
+		rows, err := db.Query(t.Context(), `select revision, ordinal, content, (select count(*) from memories.edges e
+			where e.derived_id = m.id)
 			from memories.memories m where data_point = $1 order by revision, ordinal`, id(source))
 		if err != nil {
 			t.Fatal(err)
@@ -112,7 +116,8 @@ func lines(t *testing.T, db *pgxpool.Pool, sources ...string) []string {
 			t.Fatal(err)
 		}
 		var newest int
-		switch err := db.QueryRow(t.Context(), `select revision from memories.captured where data_point = $1`, id(source)).Scan(&newest); {
+		switch err := db.QueryRow(t.Context(), `select revision from memories.captured
+			where data_point = $1`, id(source)).Scan(&newest); {
 		case err == nil:
 			list = append(list, fmt.Sprintf("%s newest %d", source, newest))
 		case !errors.Is(err, pgx.ErrNoRows):
@@ -122,12 +127,15 @@ func lines(t *testing.T, db *pgxpool.Pool, sources ...string) []string {
 	return list
 }
 
-func TestFacts(t *testing.T) {
+func TestApply(t *testing.T) {
 	encoded, err := memory.Encode([]memory.Memory{line("a", 1, 0, "from a blob")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	blobs := store{"blob-whole": encoded, "blob-damaged": &eventstore.BlobError{Stream: "blob-damaged"}, "blob-unreadable": []byte("{")}
+	blobs := store{
+		"blob-whole": encoded, "blob-damaged": &eventstore.BlobError{Stream: "blob-damaged"},
+		"blob-unreadable": []byte("{"),
+	}
 	db, p := pgtest.Database(t), projector(blobs)
 	projectiontest.Make(t, db, p)
 	for _, c := range []struct {
@@ -194,7 +202,7 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-func TestWhatIsDerivedAgainLeavesNoEdgeBehind(t *testing.T) {
+func TestApply_DerivedAgain(t *testing.T) {
 	db, p, w := pgtest.Database(t), projector(nil), &writer{}
 	projectiontest.Make(t, db, p)
 	w.derived("a", 1, line("a", 1, 0, "one"), line("a", 1, 1, "two"))
@@ -208,17 +216,19 @@ func TestWhatIsDerivedAgainLeavesNoEdgeBehind(t *testing.T) {
 	}
 }
 
-func TestABlobThatCannotBeReadNowComesAgain(t *testing.T) {
+func TestApply_UnavailableBlob(t *testing.T) {
 	db, w := pgtest.Database(t), &writer{}
 	p := projector(store{"blob-busy": fmt.Errorf("read blob: %w", eventstore.ErrUnavailable)})
 	projectiontest.Make(t, db, p)
 	w.derivedBlob("a", 1, "blob-busy")
-	if _, err := projectiontest.Rows(t.Context(), db, p, [][]eventstore.Fact{w.Facts}); !errors.Is(err, eventstore.ErrUnavailable) {
+	if _, err := projectiontest.Rows(
+		t.Context(), db, p, [][]eventstore.DecodedEvent{w.Facts},
+	); !errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("error is %v", err)
 	}
 }
 
-func TestADeletionThatIsCleanedIsForgotten(t *testing.T) {
+func TestApply_CleanedDeletion(t *testing.T) {
 	db, p, w := pgtest.Database(t), projector(nil), &writer{}
 	projectiontest.Make(t, db, p)
 	w.derived("a", 1, line("a", 1, 0, "one"))
@@ -232,15 +242,15 @@ func TestADeletionThatIsCleanedIsForgotten(t *testing.T) {
 	}
 }
 
-func TestPagesOfAnySizeLeaveTheSameRows(tt *testing.T) {
+func TestApply_PageSizes(tt *testing.T) {
 	db := pgtest.Database(tt)
 	projectiontest.Make(tt, db, projector(nil))
 	rapid.Check(tt, func(t *rapid.T) {
 		h := projectiontest.DrawBlobHistory(t)
 		p := projector(storeOf(h.Blobs))
-		var single [][]eventstore.Fact
+		var single [][]eventstore.DecodedEvent
 		for _, f := range h.Facts {
-			single = append(single, []eventstore.Fact{f})
+			single = append(single, []eventstore.DecodedEvent{f})
 		}
 		want := rows(t, tt, db, p, single)
 		if diff := cmp.Diff(want, rows(t, tt, db, p, projectiontest.Cut(t, h.Facts))); diff != "" {
@@ -249,13 +259,15 @@ func TestPagesOfAnySizeLeaveTheSameRows(tt *testing.T) {
 	})
 }
 
-func TestErasedStreamsLeaveTheSameRows(tt *testing.T) {
+func TestApply_ErasedStreams(tt *testing.T) {
 	db := pgtest.Database(tt)
 	projectiontest.Make(tt, db, projector(nil))
 	rapid.Check(tt, func(t *rapid.T) {
 		h := projectiontest.DrawBlobHistory(t)
 		want := rows(t, tt, db, projector(storeOf(h.Blobs)), projectiontest.Cut(t, h.Facts))
-		if diff := cmp.Diff(want, rows(t, tt, db, projector(storeOf(h.LeftBlobs())), projectiontest.Cut(t, h.WithoutErased(t)))); diff != "" {
+		if diff := cmp.Diff(
+			want, rows(t, tt, db, projector(storeOf(h.LeftBlobs())), projectiontest.Cut(t, h.WithoutErased(t))),
+		); diff != "" {
 			t.Fatalf("rows differ (-whole +erased):\n%s", diff)
 		}
 		for deleted := range h.Deleted {
@@ -270,7 +282,9 @@ func TestErasedStreamsLeaveTheSameRows(tt *testing.T) {
 	})
 }
 
-func rows(t *rapid.T, tt *testing.T, db *pgxpool.Pool, p *memories.Projector, pages [][]eventstore.Fact) map[string][]string {
+func rows(
+	t *rapid.T, tt *testing.T, db *pgxpool.Pool, p *memories.Projector, pages [][]eventstore.DecodedEvent,
+) map[string][]string {
 	tt.Helper()
 	dump, err := projectiontest.Rows(tt.Context(), db, p, pages)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package memories projects what was derived from data points, with the edges to what each memory was built from.
+// Package memories projects the memories of every captured revision, with edges from each memory to
+// its inputs.
 package memories
 
 import (
@@ -7,80 +8,69 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/projections"
 )
 
-// Name is the projection's name: its schema, its topic, and what answers wait for.
-const Name = "memories"
+// Name names the projection: its schema, its topic, and what callers wait for.
+const Name = projection.Memories
 
 //go:embed schema.sql
 var schema string
 
-// blobs reads the memories that were too big for their event.
-type blobs interface {
-	// ReadBlob reads a blob whole. One that is gone or damaged is an *eventstore.BlobError.
-	ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error)
-}
-
 // Projector keeps schema memories.
 type Projector struct {
-	blobs blobs
-	log   *slog.Logger
+	projections.Base
+	blobs  eventstore.BlobReader
+	logger *slog.Logger
 }
 
-var _ projections.Projector = (*Projector)(nil)
-
-// New makes the projector.
-func New(blobs blobs, log *slog.Logger) *Projector { return &Projector{blobs: blobs, log: log} }
-
-// Name implements projections.Projector.
-func (*Projector) Name() string { return Name }
-
-// Version implements projections.Projector.
-func (*Projector) Version() int { return 2 }
-
-// Families implements projections.Projector.
-func (*Projector) Families() []string {
-	return []string{stream.Memory, stream.DataPoint, stream.Deletion}
+// New makes the projector. No caller waits for memories, but their rows must exist by the time the
+// search index finds them: so the longest pace is below that of the index.
+func New(blobs eventstore.BlobReader, logger *slog.Logger) *Projector {
+	return &Projector{blobs: blobs, logger: logger, Base: projections.NewBase(projections.Description{
+		Name: Name, Version: 2, Categories: []string{stream.Memory, stream.DataPoint, stream.Deletion}, Schema: schema,
+		TextTables: []string{"memories"},
+		Counted:    []string{"memories", "captured"},
+		Pace:       projections.Pace{Min: 60 * time.Millisecond, Max: 180 * time.Millisecond},
+	})}
 }
 
-// Schema implements projections.Projector.
-func (*Projector) Schema() string { return schema }
-
-// Apply folds the page over the rows that it touches, then writes one statement per table. A revision whose blob of memories is
-// gone or damaged has none: that stops no projector, and is logged. A blob that cannot be read now is an error of the event store.
-func (p *Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) error {
-	// What cannot be decoded is told before rows are read for it.
-	if err := projections.Each(facts, func(eventstore.Fact) error { return nil }); err != nil {
+// Apply folds a page of events over the rows that they touch, then writes one statement per table. If
+// the blob of a revision's memories is missing or damaged, the revision has none: this is logged and
+// does not stop the projector. A blob that cannot be read now is an error.
+func (p *Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) error {
+	// Report an event that cannot be decoded before rows are read for the page.
+	if err := projections.Each(events, func(eventstore.DecodedEvent) error { return nil }); err != nil {
 		return err
 	}
-	rows, err := load(ctx, tx, facts)
+	f, err := load(ctx, tx, events)
 	if err != nil {
 		return err
 	}
-	if err := projections.Each(facts, rows.apply); err != nil {
+	if err := projections.Each(events, f.apply); err != nil {
 		return err
 	}
-	if err := p.fetch(ctx, rows.derived); err != nil {
+	if err := p.readMemories(ctx, f.derived); err != nil {
 		return err
 	}
-	return rows.save(ctx, tx)
+	return f.save(ctx, tx)
 }
 
-// blobReaders is how many blobs are read at once.
+// blobReaders is how many blobs are read concurrently.
 const blobReaders = 4
 
-// fetch reads the memories that are in blobs, of the derivations that are left to write.
-func (p *Projector) fetch(ctx context.Context, derived map[revisionKey]*derivation) error {
+// readMemories fills in the memories of the derivations to write: from the event, or from its blob.
+func (p *Projector) readMemories(ctx context.Context, derived map[revisionKey]*derivation) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(blobReaders)
 	for key, d := range derived {
@@ -90,14 +80,15 @@ func (p *Projector) fetch(ctx context.Context, derived map[revisionKey]*derivati
 		}
 		group.Go(func() error {
 			var err error
-			d.memories, err = p.read(ctx, key.dataPoint, d.event)
+			d.memories, err = p.readBlob(ctx, key.dataPoint, d.event)
 			return err
 		})
 	}
 	return group.Wait()
 }
 
-func (p *Projector) read(ctx context.Context, dataPoint uuid.UUID, e *memory.Derived) ([]memory.Memory, error) {
+// readBlob reads the memories of a revision. It returns none if the blob is missing or damaged.
+func (p *Projector) readBlob(ctx context.Context, dataPoint uuid.UUID, e *memory.Derived) ([]memory.Memory, error) {
 	data, err := p.blobs.ReadBlob(ctx, *e.Blob)
 	var lost *eventstore.BlobError
 	switch {
@@ -111,6 +102,7 @@ func (p *Projector) read(ctx context.Context, dataPoint uuid.UUID, e *memory.Der
 		}
 		err = decodeErr
 	}
-	p.log.WarnContext(ctx, "memories of a revision are lost", "data_point", dataPoint, "revision", e.Revision, "blob", e.Blob.Stream, "err", err)
+	p.logger.WarnContext(ctx, "memories of a revision are lost",
+		"data_point", dataPoint, "revision", e.Revision, "blob", e.Blob.Stream, "err", err)
 	return nil, nil
 }

@@ -1,4 +1,5 @@
--- Derived memory, of every captured revision, with what it was built from. The text columns are bytes: a source may hold U+0000.
+-- The memories of every captured revision, with their inputs. Text is stored as bytes, since a source may
+-- contain U+0000.
 create table memories (
 	id            uuid primary key,
 	project_id    uuid not null,
@@ -10,7 +11,7 @@ create table memories (
 	excerpt       bytea not null,
 	span_start    int not null,
 	span_end      int not null,
-	subject       text not null,                -- compared only, and so shortened where no index could hold it (statement.go)
+	subject       text not null,                -- only compared, so it is shortened for the index (indexKey in save.go)
 	attribute     text not null,
 	occurred_at   timestamptz not null,
 	resolved_from timestamptz,
@@ -31,7 +32,7 @@ create table edges (
 create index edges_by_input on edges (input_id);
 create index edges_by_data_point on edges (data_point);
 
--- The newest captured revision of each live data point: memories of older ones are history.
+-- The newest captured revision of each live data point. Memories of older revisions are historic.
 create table captured (
 	data_point uuid primary key,
 	project_id uuid not null,
@@ -39,7 +40,7 @@ create table captured (
 	position   bigint not null                  -- of the event that captured it
 );
 
--- Deleted data points whose streams may still be written: what a worker derives of them too late is passed over.
+-- Deleted data points whose streams may still be written: memories that a worker derives too late are ignored.
 create table gone (
 	data_point  uuid primary key,
 	project_id  uuid not null,
@@ -47,6 +48,6 @@ create table gone (
 );
 create index gone_by_deletion on gone (deletion_id);
 
--- No statistics of texts: Postgres would keep whole values there, also of what is deleted.
+-- No statistics of text columns: Postgres would keep whole values in them, also of deleted rows.
 alter table memories alter content set statistics 0, alter excerpt set statistics 0, alter subject set statistics 0,
 	alter attribute set statistics 0;

@@ -13,29 +13,35 @@ import (
 	"github.com/annals-project/annals/projections/recall/recalltest"
 )
 
-// redaction is a data point of the board whose first text names a salary.
-type redaction struct {
-	*recalltest.House
+// redactionFixture is a data point of the board whose first text names a salary.
+type redactionFixture struct {
+	*recalltest.Harness
 	t     *testing.T
 	board uuid.UUID
 }
 
-func newRedaction(t *testing.T) *redaction {
-	r := &redaction{House: recalltest.New(t, nil), t: t, board: uuid.New()}
-	r.Send(recalltest.Point{ID: "minutes", Content: "The salary of Dora is 90000.", OccurredAt: at(1), Audience: r.board})
-	r.Derive("minutes", 1, at(1), false, recalltest.Line{Kind: "claim", Content: "Dora's salary is 90000", Excerpt: "The salary of Dora is 90000.", Subject: "dora", Attribute: "salary"})
+func newRedactionFixture(t *testing.T) *redactionFixture {
+	r := &redactionFixture{Harness: recalltest.New(t, nil), t: t, board: uuid.New()}
+	r.Send(recalltest.DataPoint{
+		ID: "minutes", Content: "The salary of Dora is 90000.", OccurredAt: at(1),
+		Audience: r.board,
+	})
+	r.Derive("minutes", 1, at(1), false, recalltest.Line{
+		Kind: "claim", Content: "Dora's salary is 90000",
+		Excerpt: "The salary of Dora is 90000.", Subject: "dora", Attribute: "salary",
+	})
 	r.CatchUp()
 	return r
 }
 
-// publish sends the text without the salary, to everybody.
-func (r *redaction) publish() {
-	r.Send(recalltest.Point{ID: "minutes", Content: "The salary of Dora is settled.", OccurredAt: at(1)})
+// publish sends the text without the salary, project-visible.
+func (r *redactionFixture) publish() {
+	r.Send(recalltest.DataPoint{ID: "minutes", Content: "The salary of Dora is settled.", OccurredAt: at(1)})
 	r.CatchUp()
 }
 
-// sees is what somebody finds who reaches these audiences.
-func (r *redaction) sees(audiences ...uuid.UUID) string {
+// sees is what a viewer recalls who reaches these audiences.
+func (r *redactionFixture) sees(audiences ...uuid.UUID) string {
 	q := r.Ask("What is the salary of Dora? 90000")
 	q.Audiences = append([]uuid.UUID{uuid.Nil}, audiences...)
 	var all []string
@@ -45,7 +51,7 @@ func (r *redaction) sees(audiences ...uuid.UUID) string {
 	return strings.Join(all, "; ")
 }
 
-func (r *redaction) want(secret bool, audiences ...uuid.UUID) {
+func (r *redactionFixture) want(secret bool, audiences ...uuid.UUID) {
 	r.t.Helper()
 	if got := r.sees(audiences...); strings.Contains(got, "90000") != secret {
 		r.t.Errorf("%d audiences see %q, want the salary: %v", len(audiences), got, secret)
@@ -53,7 +59,7 @@ func (r *redaction) want(secret bool, audiences ...uuid.UUID) {
 }
 
 func TestGate_RedactedAndWidenedWithoutDerivation(t *testing.T) {
-	r := newRedaction(t)
+	r := newRedactionFixture(t)
 	r.want(false)
 	r.want(true, r.board)
 	r.publish()
@@ -61,43 +67,53 @@ func TestGate_RedactedAndWidenedWithoutDerivation(t *testing.T) {
 	if got := r.sees(); !strings.Contains(got, "settled") {
 		t.Errorf("the new text is not found: %q", got)
 	}
-	r.want(true, r.board) // derivation is off: the memory stays the newest captured one for those it was for
+	r.want(true, r.board) // no derivation: the memory stays the newest for its old viewers
 }
 
 func TestGate_RedactedAndWidenedWhileDerivationFails(t *testing.T) {
-	r := newRedaction(t)
+	r := newRedactionFixture(t)
 	r.publish()
 	name := stream.Name(stream.Memory, r.DataPoint("minutes"))
 	state, _ := r.State("minutes")
-	r.Append(name, memory.DerivationStarted{ProjectID: r.Project.ID, IngestionID: state.IngestionID, Revision: 2, Attempt: 1, StartedAt: r.Now})
+	r.Append(name, memory.DerivationStarted{
+		ProjectID: r.Project.ID, IngestionID: state.IngestionID, Revision: 2,
+		Attempt: 1, StartedAt: r.Now,
+	})
 	r.CatchUp()
 	r.want(false) // in flight
 	r.want(true, r.board)
 	r.Append(name, memory.Failed{
-		ProjectID: r.Project.ID, IngestionID: state.IngestionID, Revision: 2, Attempt: 1, Code: ingestion.ContentRejected, Message: "refused", FailedAt: r.Now, Final: true,
+		ProjectID: r.Project.ID, IngestionID: state.IngestionID, Revision: 2, Attempt: 1, Code: ingestion.ContentRejected,
+		Message: "refused", FailedAt: r.Now, Final: true,
 	})
 	r.CatchUp()
 	r.want(false) // rejected
 	r.want(true, r.board)
-	r.Derive("minutes", 2, at(1), false, recalltest.Line{Kind: "claim", Content: "Dora's salary is settled", Excerpt: "settled", Subject: "dora", Attribute: "salary"})
+	r.Derive("minutes", 2, at(1), false, recalltest.Line{
+		Kind: "claim", Content: "Dora's salary is settled",
+		Excerpt: "settled", Subject: "dora", Attribute: "salary",
+	})
 	r.CatchUp()
 	r.want(false)
-	r.want(false, r.board) // what was derived from the old text is history
+	r.want(false, r.board) // the memory of the old text is historic
 }
 
 func TestGate_MoveOfTheSameTextWidens(t *testing.T) {
-	r := newRedaction(t)
-	r.Send(recalltest.Point{ID: "minutes", Content: "The salary of Dora is 90000.", OccurredAt: at(1)})
+	r := newRedactionFixture(t)
+	r.Send(recalltest.DataPoint{ID: "minutes", Content: "The salary of Dora is 90000.", OccurredAt: at(1)})
 	r.CatchUp()
-	r.want(true) // somebody decided to show this very text
+	r.want(true) // the text itself was made visible
 	r.publish()
-	r.want(true) // and it was shown when the next one came
+	r.want(true) // and it was visible when the next one came
 }
 
 func TestGate_NarrowedThenRedactedAndWidened(t *testing.T) {
-	r := newRedaction(t)
-	r.Send(recalltest.Point{ID: "minutes", Content: "The salary of Dora is 90000.", OccurredAt: at(1)})
-	r.Send(recalltest.Point{ID: "minutes", Content: "The salary of Dora is 90000.", OccurredAt: at(1), Audience: r.board})
+	r := newRedactionFixture(t)
+	r.Send(recalltest.DataPoint{ID: "minutes", Content: "The salary of Dora is 90000.", OccurredAt: at(1)})
+	r.Send(recalltest.DataPoint{
+		ID: "minutes", Content: "The salary of Dora is 90000.", OccurredAt: at(1),
+		Audience: r.board,
+	})
 	r.CatchUp()
 	r.want(false)
 	r.publish()
@@ -106,14 +122,17 @@ func TestGate_NarrowedThenRedactedAndWidened(t *testing.T) {
 }
 
 func TestGate_RewrittenAndNarrowedThenWidened(t *testing.T) {
-	r := newRedaction(t)
+	r := newRedactionFixture(t)
 	team := uuid.New()
-	r.Send(recalltest.Point{ID: "minutes", Content: "The salary of Dora is settled.", OccurredAt: at(1), Audience: team})
+	r.Send(recalltest.DataPoint{
+		ID: "minutes", Content: "The salary of Dora is settled.", OccurredAt: at(1),
+		Audience: team,
+	})
 	r.CatchUp()
 	r.want(false, team)
 	r.want(false, r.board) // the newest audience is the team
 	r.want(true, r.board, team)
-	r.Send(recalltest.Point{ID: "minutes", Content: "The salary of Dora is settled.", OccurredAt: at(1)})
+	r.Send(recalltest.DataPoint{ID: "minutes", Content: "The salary of Dora is settled.", OccurredAt: at(1)})
 	r.CatchUp()
 	r.want(false)
 	r.want(false, team)
@@ -122,9 +141,15 @@ func TestGate_RewrittenAndNarrowedThenWidened(t *testing.T) {
 
 // The tables of the two projections may be of different moments.
 func TestGate_MemoryOfARevisionThatIsNotKnownYet(t *testing.T) {
-	r := newRedaction(t)
-	r.Send(recalltest.Point{ID: "minutes", Content: "The salary of Dora is 95000.", OccurredAt: at(1), Audience: r.board})
-	r.Derive("minutes", 2, at(1), false, recalltest.Line{Kind: "claim", Content: "Dora's salary is 95000", Excerpt: "95000", Subject: "dora", Attribute: "salary"})
+	r := newRedactionFixture(t)
+	r.Send(recalltest.DataPoint{
+		ID: "minutes", Content: "The salary of Dora is 95000.", OccurredAt: at(1),
+		Audience: r.board,
+	})
+	r.Derive("minutes", 2, at(1), false, recalltest.Line{
+		Kind: "claim", Content: "Dora's salary is 95000",
+		Excerpt: "95000", Subject: "dora", Attribute: "salary",
+	})
 	r.CatchUp("memories", "recallindex")
 	if got := r.sees(r.board); strings.Contains(got, "95000") {
 		t.Errorf("found %q", got)
@@ -135,16 +160,19 @@ func TestGate_MemoryOfARevisionThatIsNotKnownYet(t *testing.T) {
 	}
 }
 
-// A claim that the viewer may not read says nothing about one that they may.
+// A claim that the viewer may not read reveals nothing about one that they may.
 func TestGate_RedactedClaimSupersedesForItsOwnViewersOnly(t *testing.T) {
 	h := recalltest.New(t, nil)
 	board := uuid.New()
 	claim := func(text string) recalltest.Line {
-		return recalltest.Line{Kind: "claim", Content: "Dora's city is " + text, Excerpt: text, Subject: "dora", Attribute: "city"}
+		return recalltest.Line{
+			Kind: "claim", Content: "Dora's city is " + text, Excerpt: text, Subject: "dora",
+			Attribute: "city",
+		}
 	}
-	h.Send(recalltest.Point{ID: "old", Content: "Dora lives in the city of Oslo.", OccurredAt: at(1)})
+	h.Send(recalltest.DataPoint{ID: "old", Content: "Dora lives in the city of Oslo.", OccurredAt: at(1)})
 	h.Derive("old", 1, at(1), false, claim("Oslo"))
-	h.Send(recalltest.Point{ID: "new", Content: "Dora lives in the city of Rome.", OccurredAt: at(2), Audience: board})
+	h.Send(recalltest.DataPoint{ID: "new", Content: "Dora lives in the city of Rome.", OccurredAt: at(2), Audience: board})
 	h.Derive("new", 1, at(2), false, claim("Rome"))
 	h.CatchUp()
 	superseded := func(audiences ...uuid.UUID) bool {
@@ -162,7 +190,7 @@ func TestGate_RedactedClaimSupersedesForItsOwnViewersOnly(t *testing.T) {
 	if superseded() || !superseded(board) {
 		t.Fatal("before: superseded for those who may read it, and nobody else")
 	}
-	h.Send(recalltest.Point{ID: "new", Content: "Dora has moved to another city.", OccurredAt: at(2)})
+	h.Send(recalltest.DataPoint{ID: "new", Content: "Dora has moved to another city.", OccurredAt: at(2)})
 	h.CatchUp()
 	if superseded() {
 		t.Error("a claim that was left out supersedes for everybody")

@@ -13,19 +13,22 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/annals-project/annals/internal/load"
+	"github.com/annals-project/annals/internal/bench/load"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/recall/recalltest"
 )
 
-// BenchmarkRecall recalls among 100,000 data points of some 210 characters: as asked by default, and within a window of a third of
-// their time as of then.
+// BenchmarkRecall recalls among 100,000 data points of about 210 characters: with the default
+// query, and within a window of a third of their time at a perspective.
 func BenchmarkRecall(b *testing.B) {
-	const points = 100_000
+	const dataPoints = 100_000
 	h := recalltest.New(b, nil)
 	texts, start := load.NewTexts(10_000), time.Date(2022, 1, 1, 0, 0, 0, 0, time.UTC)
-	for n := range points {
-		h.Send(recalltest.Point{ID: fmt.Sprint(n), Content: texts.Text(35), OccurredAt: start.Add(time.Duration(n) * 15 * time.Minute)})
+	for n := range dataPoints {
+		h.Send(recalltest.DataPoint{
+			ID: fmt.Sprint(n), Content: texts.Text(35),
+			OccurredAt: start.Add(time.Duration(n) * 15 * time.Minute),
+		})
 	}
 	h.CatchUp()
 	if _, err := h.DB.Exec(b.Context(), "analyze"); err != nil {
@@ -56,7 +59,8 @@ func BenchmarkRecall(b *testing.B) {
 	}
 }
 
-// backendCPU is the processor time of the processes of Postgres that serve the pool. The kernel counts it in hundredths of a second.
+// backendCPU is the processor time of the Postgres processes that serve the pool. The kernel counts
+// it in hundredths of a second.
 func backendCPU(b *testing.B, db *pgxpool.Pool) time.Duration {
 	rows, err := db.Query(b.Context(), "select pid from pg_stat_activity where datname = current_database()")
 	if err != nil {
@@ -72,7 +76,8 @@ func backendCPU(b *testing.B, db *pgxpool.Pool) time.Duration {
 		if err != nil {
 			b.Skipf("no account of processor time: %v", err)
 		}
-		// The name in parentheses may hold spaces; user and system time are the twelfth and thirteenth field behind it.
+		// The name in parentheses may contain spaces; user and system time are the twelfth and thirteenth
+		// field after it.
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		for _, field := range fields[11:13] {
 			n, err := strconv.Atoi(field)
@@ -85,7 +90,7 @@ func backendCPU(b *testing.B, db *pgxpool.Pool) time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// cpu is the processor time of this process; that of Postgres is not in it.
+// cpu is the processor time of this process, without that of Postgres.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -21,11 +21,42 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
 	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
+	"github.com/annals-project/annals/projections/runner"
 )
 
-// A rebuild may read text that is erased while it goes on, by a round that said so before it began to hold such rounds up. What
-// it built of that and deleted again is in no file once the new index is in use.
-func TestWhatARebuildIndexedAndDeletedIsInNoFile(t *testing.T) {
+// firstRevision is the first revision of a data point.
+func firstRevision(project, id uuid.UUID, text string) datapoint.RevisionAccepted {
+	send := uuid.Must(uuid.NewV7())
+	return datapoint.RevisionAccepted{
+		Send: datapoint.Send{
+			ProjectID: project, IngestionID: send, Items: 1, AcceptedAt: at(1), RequestID: send,
+			Bytes: int64(len(text)), Month: "2025-05",
+		},
+		States: datapoint.States{Effect: datapoint.State{
+			SourceID: id.String(), Revision: 1, LastNumber: 1, OccurredAt: at(1), IngestionID: send,
+		}},
+		Body: datapoint.Body{Content: datapoint.Text{Inline: text}},
+	}
+}
+
+// appendFiller appends so many events of unknown types.
+func appendFiller(t *testing.T, store *eventstoretest.Memory, events int) {
+	t.Helper()
+	const page = 500
+	for n := 0; n < events; n += page {
+		filler := make([]eventstore.Proposed, page)
+		for i := range filler {
+			filler[i] = eventstore.Proposed{ID: uuid.New(), Type: "nothing.of-ours.v1", Data: []byte("{}")}
+		}
+		if _, err := store.Append(t.Context(), fmt.Sprint("filler-", n), eventstore.NoStream, filler); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A rebuild may read text that is erased meanwhile. What it indexed and deleted again is in no file
+// once the new index is in use.
+func TestRebuild_TextErasedMeanwhile(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	codec, err := eventstore.NewCodec(domain.Catalog)
 	if err != nil {
@@ -43,16 +74,19 @@ func TestWhatARebuildIndexedAndDeletedIsInNoFile(t *testing.T) {
 		}
 	})
 	logID, project := uuid.New(), uuid.New()
-	runtime, err := projections.New(projections.Config{
-		DB: pgtest.Database(t), Store: store, Codec: codec, Logger: log, LogID: func(context.Context) (uuid.UUID, error) { return logID, nil },
-		Projectors: []projections.Projector{recallindex.New(index, recallindex.Log{Store: store, Codec: codec}, recall.NewAnalyzer(), log)},
+	runtime, err := runner.New(runner.Config{
+		DB: pgtest.Database(t), Store: store, Codec: codec, Logger: log,
+		LogID: func(context.Context) (uuid.UUID, error) { return logID, nil },
+		Projectors: []projections.Projector{recallindex.New(index, eventstore.Journal{Store: store, Codec: codec},
+			recall.NewAnalyzer(), log)},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	write := func(name string, expected eventstore.Revision, events ...event.Event) {
 		t.Helper()
-		proposed, err := codec.EncodeAll(events, event.Meta{CommandID: uuid.New(), RequestID: uuid.New(), Principal: "key:test"})
+		proposed, err := codec.EncodeAll(events,
+			event.Meta{CommandID: uuid.New(), RequestID: uuid.New(), Principal: "key:test"})
 		if err == nil {
 			_, err = store.Append(t.Context(), name, expected, proposed)
 		}
@@ -62,31 +96,18 @@ func TestWhatARebuildIndexedAndDeletedIsInNoFile(t *testing.T) {
 	}
 	send := func(text string) uuid.UUID {
 		t.Helper()
-		id, send := uuid.New(), uuid.Must(uuid.NewV7())
-		write(stream.Name(stream.DataPoint, id), eventstore.NoStream, datapoint.RevisionAccepted{
-			Send:     datapoint.Send{ProjectID: project, IngestionID: send, Items: 1, AcceptedAt: at(1), RequestID: send, Bytes: int64(len(text)), Month: "2025-05"},
-			Standing: datapoint.Standing{Effect: datapoint.State{SourceID: id.String(), Revision: 1, LastNumber: 1, OccurredAt: at(1), IngestionID: send}},
-			Body:     datapoint.Body{Content: datapoint.Text{Inline: text}},
-		})
+		id := uuid.New()
+		write(stream.Name(stream.DataPoint, id), eventstore.NoStream, firstRevision(project, id, text))
 		return id
 	}
 	send("A fennec stays.")
-	doomed := send("A quokkazebra goes.")
-	// So much lies between the text and its end that they are applied page by page.
-	const between = 5000
-	filler := make([]eventstore.Proposed, 0, between)
-	for range between {
-		filler = append(filler, eventstore.Proposed{ID: uuid.New(), Type: "nothing.of-ours.v1", Data: []byte("{}")})
-	}
-	for n := 0; n < between; n += 500 {
-		if _, err := store.Append(t.Context(), fmt.Sprint("filler-", n), eventstore.NoStream, filler[n:n+500]); err != nil {
-			t.Fatal(err)
-		}
-	}
+	deleted := send("A quokkazebra goes.")
+	// The text and its deletion are in different pages.
+	appendFiller(t, store, 5000)
 	held := false
 	rebuild := func() {
 		t.Helper()
-		err := runtime.Rebuild(t.Context(), recallindex.Name, func(p projections.RebuildProgress) {
+		err := runtime.Rebuild(t.Context(), recallindex.Name, func(p runner.RebuildProgress) {
 			held = held || !p.Done && len(blevetest.Holding(t, folder, "quokkazebra")) > 0
 		})
 		if err != nil {
@@ -97,7 +118,8 @@ func TestWhatARebuildIndexedAndDeletedIsInNoFile(t *testing.T) {
 	if !held || len(blevetest.Holding(t, folder, "quokkazebra")) == 0 {
 		t.Fatal("the word is in no file before it is deleted")
 	}
-	write(stream.Name(stream.DataPoint, doomed), 0, datapoint.Deleted{ProjectID: project, DeletionID: uuid.New(), DeletedAt: at(2)})
+	write(stream.Name(stream.DataPoint, deleted), 0,
+		datapoint.Deleted{ProjectID: project, DeletionID: uuid.New(), DeletedAt: at(2)})
 	held = false
 	rebuild()
 	if !held {

@@ -11,19 +11,21 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// Judged is what the gate says of candidates: the live revision of each data point that passes, with whether it lies within the
-// windows; and of each memory that passes when it was superseded, nil for not.
+// Judged is what the gate passes of candidates: the live revision of each data point, with whether
+// it is in the window; and of each memory when it was superseded, nil for not.
 type Judged struct {
 	Revisions map[uuid.UUID]int
 	Within    map[uuid.UUID]bool
 	Memories  map[uuid.UUID]*time.Time
 }
 
-// Judge lets the gate judge any candidates.
-func Judge(ctx context.Context, db *pgxpool.Pool, q Query, now time.Time, points, memories []uuid.UUID) (Judged, error) {
+// Judge lets the gate authorize any candidates.
+func Judge(
+	ctx context.Context, db *pgxpool.Pool, q Query, now time.Time, dataPoints, memories []uuid.UUID,
+) (Judged, error) {
 	judged := Judged{map[uuid.UUID]int{}, map[uuid.UUID]bool{}, map[uuid.UUID]*time.Time{}}
-	f := new(found)
-	for _, id := range points {
+	f := new(candidates)
+	for _, id := range dataPoints {
 		f.sources.Hits = append(f.sources.Hits, recallindex.Hit{Key: recallindex.Key{DataPoint: id}})
 	}
 	for _, id := range memories {
@@ -32,13 +34,13 @@ func Judge(ctx context.Context, db *pgxpool.Pool, q Query, now time.Time, points
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		g := newGate(tx, q, now)
 		f.arrange()
-		if err := g.judge(ctx, f, len(f.order), false); err != nil {
+		if err := g.authorize(ctx, f, len(f.order), false); err != nil {
 			return err
 		}
-		for id, p := range g.points {
-			judged.Revisions[id], judged.Within[id] = p.revision, p.within
+		for id, p := range g.dataPoints {
+			judged.Revisions[id], judged.Within[id] = p.revision, p.inWindow
 		}
-		for id, l := range g.lines {
+		for id, l := range g.memories {
 			judged.Memories[id] = l.supersededAt
 		}
 		return nil
@@ -46,5 +48,5 @@ func Judge(ctx context.Context, db *pgxpool.Pool, q Query, now time.Time, points
 	return judged, err
 }
 
-// Share is how many recalls of one organization are at work at once.
-func (s *Service) Share() int64 { return s.atWork.Share() }
+// Share is how many recalls of one organization run at once.
+func (s *Service) Share() int64 { return s.slots.Share() }

@@ -4,20 +4,21 @@ import (
 	"context"
 
 	"github.com/annals-project/annals/domain/blob"
-	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/eventstore"
 )
 
-// facts is a log that the index reads texts from.
-type facts []eventstore.Fact
+// logTexts is a log that the index reads texts from.
+type logTexts []eventstore.DecodedEvent
 
-func (l facts) Event(_ context.Context, name string, at eventstore.Revision) (event.Event, bool, error) {
+func (l logTexts) At(_ context.Context, name string, at eventstore.Revision) (eventstore.DecodedEvent, bool, error) {
 	for _, f := range l {
 		if f.Stream == name && f.Revision == at {
-			return f.Event, true, nil
+			return f, true, nil
 		}
 	}
-	return nil, false, nil
+	return eventstore.DecodedEvent{}, false, nil
 }
 
-func (facts) Blob(context.Context, blob.Ref) ([]byte, bool, error) { return nil, false, nil }
+func (logTexts) ReadBlob(_ context.Context, ref blob.Ref) ([]byte, error) {
+	return nil, &eventstore.BlobError{Stream: ref.Stream, Missing: true}
+}

@@ -9,21 +9,25 @@ import (
 	"github.com/annals-project/annals/projections/recall/recalltest"
 )
 
-// TestWhatIsJudgedLater: a page that the most promising data points do not fill takes from all the others.
-func TestWhatIsJudgedLater(t *testing.T) {
+// If the first candidates do not fill the response, it takes from all the others.
+func TestRecall_FirstCandidatesDoNotFill(t *testing.T) {
 	h := recalltest.New(t, nil)
 	for n := range 40 {
 		// The fewer words, the better.
-		h.Send(recalltest.Point{ID: fmt.Sprint(n), Content: "helix" + strings.Repeat(" internationalization", 5+n), OccurredAt: at(1 + n%20)})
+		h.Send(recalltest.DataPoint{
+			ID: fmt.Sprint(n), Content: "helix" + strings.Repeat(" internationalization", 5+n),
+			OccurredAt: at(1 + n%20),
+		})
 	}
-	// This one has the most words, and yet the fewest letters: it ranks behind all, and is what still fits.
+	// This one has the most words and the fewest letters: it ranks last and still fits.
 	small := strings.Repeat("q ", 50) + "helix"
-	h.Send(recalltest.Point{ID: "small", Content: small, OccurredAt: at(1)})
-	h.Send(recalltest.Point{ID: "memory", Content: strings.Repeat("unrelated ", 400), OccurredAt: at(1)})
-	h.Derive("memory", 1, at(1), false, recalltest.Line{Kind: "observation", Content: strings.Repeat("q ", 90) + "helix", Excerpt: "unrelated"})
+	h.Send(recalltest.DataPoint{ID: "small", Content: small, OccurredAt: at(1)})
+	h.Send(recalltest.DataPoint{ID: "memory", Content: strings.Repeat("unrelated ", 400), OccurredAt: at(1)})
+	h.Derive("memory", 1, at(1), false,
+		recalltest.Line{Kind: "observation", Content: strings.Repeat("q ", 90) + "helix", Excerpt: "unrelated"})
 	h.CatchUp()
 	q := h.Ask("helix")
-	q.Limit = 3 // eleven are judged at first
+	q.Limit = 3 // eleven are authorized at first
 	full := contents(h.Recall(q))
 	if len(full) != 3 || len(full[0]) > len(full[1]) || len(full[1]) > len(full[2]) {
 		t.Fatalf("the page is %.100q", full)
@@ -34,7 +38,7 @@ func TestWhatIsJudgedLater(t *testing.T) {
 	if got := len(page.Results); got != 3 || page.Results[2].Sources[0].SourceID != "small" {
 		t.Errorf("%d results of %d tokens: %.100q", got, page.UsedEvidenceTokens, contents(page))
 	}
-	// With room for everything the last of all is there too, though it was found by its memory only.
+	// With enough room the last of all is there, too, although only its memory was found.
 	q.Limit, q.Budget = 200, 32000
 	page = h.Recall(q)
 	found := map[string]bool{}
@@ -46,11 +50,12 @@ func TestWhatIsJudgedLater(t *testing.T) {
 	}
 }
 
-// TestTiesAcrossTheFirst: of equal scores the older come first, however many data points were judged to know it.
-func TestTiesAcrossTheFirst(t *testing.T) {
+// Of equal scores the older come first, however many data points were authorized.
+func TestRecall_TiesAcrossFirstCandidates(t *testing.T) {
 	h := recalltest.New(t, nil)
 	for n := range 60 {
-		h.Send(recalltest.Point{ID: fmt.Sprint(n), Content: fmt.Sprintf("helix n%d", n), OccurredAt: at(20).AddDate(0, 0, -n/2)})
+		h.Send(recalltest.DataPoint{ID: fmt.Sprint(n), Content: fmt.Sprintf("helix n%d", n), OccurredAt: at(20).AddDate(0,
+			0, -n/2)})
 	}
 	h.CatchUp()
 	q := h.Ask("helix")

@@ -28,17 +28,22 @@ import (
 	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
-// truth is what stands of the data points by the events that one projection applied.
-type truth struct {
+// model is the current state of the data points by the events that one projection applied.
+type model struct {
 	accepted map[uuid.UUID]*datapoint.RevisionAccepted
 	audience map[uuid.UUID]uuid.UUID
 	derived  map[uuid.UUID]*memory.Derived
-	// last is the audience that each revision had last while it was the newest.
+	// last is the last audience of each revision while it was the newest.
 	last map[uuid.UUID]map[int]uuid.UUID
 }
 
-func truthOf(facts []eventstore.Fact) truth {
-	w := truth{map[uuid.UUID]*datapoint.RevisionAccepted{}, map[uuid.UUID]uuid.UUID{}, map[uuid.UUID]*memory.Derived{}, map[uuid.UUID]map[int]uuid.UUID{}}
+func modelOf(facts []eventstore.DecodedEvent) model {
+	w := model{
+		map[uuid.UUID]*datapoint.RevisionAccepted{},
+		map[uuid.UUID]uuid.UUID{},
+		map[uuid.UUID]*memory.Derived{},
+		map[uuid.UUID]map[int]uuid.UUID{},
+	}
 	gone := map[uuid.UUID]bool{}
 	for _, f := range facts {
 		id := stream.Owner(f.Stream)
@@ -69,16 +74,17 @@ func truthOf(facts []eventstore.Fact) truth {
 	return w
 }
 
-// statement is a claim as the reader of a query finds it.
-type statement struct {
+// claim is a claim as the viewer of a query recalls it.
+type claim struct {
 	id         uuid.UUID
 	occurredAt time.Time
 	content    string
 }
 
-// TestHistories: however far behind each projection is, a page holds only what the rows of the gate let the reader read, whole
-// and as it stands there; and where all are at the head, it holds all of it.
-func TestHistories(t *testing.T) {
+// TestGate_Histories: however far each projection lags, a response holds only what the rows of the
+// gate let the viewer read, whole and in its current state; and if all are at the head, it holds
+// all of it.
+func TestGate_Histories(t *testing.T) {
 	db := pgtest.Database(t)
 	log := slog.New(slog.DiscardHandler)
 	points, lines := datapoints.New(nil), memories.New(nil, log)
@@ -96,9 +102,9 @@ func TestHistories(t *testing.T) {
 		}
 		h := projectiontest.DrawHistory(r)
 		index := indextest.NewMemory()
-		indexer := recallindex.New(index, facts(h.Facts), analyzer, log)
+		indexer := recallindex.New(index, logTexts(h.Facts), analyzer, log)
 		lag := rapid.Bool().Draw(r, "lag")
-		upTo := func(name string) []eventstore.Fact {
+		upTo := func(name string) []eventstore.DecodedEvent {
 			if !lag {
 				return h.Facts
 			}
@@ -109,17 +115,17 @@ func TestHistories(t *testing.T) {
 		projectiontest.Apply(t, db, lines, lineFacts...)
 		projectiontest.Apply(t, db, indexer, upTo("index")...)
 
-		stands, captured := truthOf(pointFacts), truthOf(lineFacts)
+		newest, captured := modelOf(pointFacts), modelOf(lineFacts)
 		audiences := []uuid.UUID{uuid.Nil}
 		projects := map[uuid.UUID]bool{}
-		for id, e := range stands.accepted {
+		for id, e := range newest.accepted {
 			projects[e.ProjectID] = true
 			if rapid.Bool().Draw(r, "reaches") {
-				audiences = append(audiences, stands.audience[id])
+				audiences = append(audiences, newest.audience[id])
 			}
-			for _, revision := range slices.Sorted(maps.Keys(stands.last[id])) {
+			for _, revision := range slices.Sorted(maps.Keys(newest.last[id])) {
 				if rapid.Bool().Draw(r, "reaches an older one") {
-					audiences = append(audiences, stands.last[id][revision])
+					audiences = append(audiences, newest.last[id][revision])
 				}
 			}
 		}
@@ -127,8 +133,10 @@ func TestHistories(t *testing.T) {
 		perspective := base.Add(time.Duration(rapid.IntRange(-5, 700).Draw(r, "perspective")) * time.Second)
 		for project := range projects {
 			q := recall.Query{
-				Project: auth.Project{ID: project}, Audiences: audiences, Text: "source revision line", Limit: rapid.IntRange(1, 200).Draw(r, "limit"),
-				Budget: rapid.SampledFrom([]int{3, 10, 40, 32000}).Draw(r, "budget"), At: &perspective, Chronological: rapid.Bool().Draw(r, "chronological"),
+				Project: auth.Project{ID: project}, Audiences: audiences, Text: "source revision line",
+				Limit:  rapid.IntRange(1, 200).Draw(r, "limit"),
+				Budget: rapid.SampledFrom([]int{3, 10, 40, 32000}).Draw(r, "budget"), At: &perspective,
+				Chronological: rapid.Bool().Draw(r, "chronological"),
 			}
 			if rapid.Bool().Draw(r, "window") {
 				from := base.Add(time.Duration(rapid.IntRange(0, 60).Draw(r, "from")) * time.Second)
@@ -139,30 +147,30 @@ func TestHistories(t *testing.T) {
 			if err != nil {
 				r.Fatal(err)
 			}
-			check(r, page, q, stands, captured, !lag)
+			check(r, page, q, newest, captured, !lag)
 			judged, err := recall.Judge(t.Context(), db, q, base, everyPoint(h.Facts), everyMemory(h.Facts))
 			if err != nil {
 				r.Fatal(err)
 			}
-			if diff := cmp.Diff(expected(q, stands, captured), judged); diff != "" {
+			if diff := cmp.Diff(expected(q, newest, captured), judged); diff != "" {
 				r.Fatalf("gate (-want +got):\n%s", diff)
 			}
 		}
 	})
 }
 
-// everyPoint and everyMemory are what an index could ever have found.
-func everyPoint(log []eventstore.Fact) []uuid.UUID {
+// everyPoint and everyMemory are all that an index could ever have found.
+func everyPoint(log []eventstore.DecodedEvent) []uuid.UUID {
 	var ids []uuid.UUID
 	for _, f := range log {
-		if stream.Family(f.Stream) == stream.DataPoint {
+		if stream.Category(f.Stream) == stream.DataPoint {
 			ids = append(ids, stream.Owner(f.Stream))
 		}
 	}
 	return ids
 }
 
-func everyMemory(log []eventstore.Fact) []uuid.UUID {
+func everyMemory(log []eventstore.DecodedEvent) []uuid.UUID {
 	var ids []uuid.UUID
 	for _, f := range log {
 		if d, ok := f.Event.(*memory.Derived); ok {
@@ -174,15 +182,18 @@ func everyMemory(log []eventstore.Fact) []uuid.UUID {
 	return ids
 }
 
-// expected is what the gate must say of every candidate there could be.
-func expected(q recall.Query, stands, captured truth) recall.Judged {
-	judged := recall.Judged{Revisions: map[uuid.UUID]int{}, Within: map[uuid.UUID]bool{}, Memories: map[uuid.UUID]*time.Time{}}
-	for id, e := range stands.accepted {
-		if readable(q, stands, id) {
+// expected is what the gate must pass of every possible candidate.
+func expected(q recall.Query, newest, captured model) recall.Judged {
+	judged := recall.Judged{
+		Revisions: map[uuid.UUID]int{}, Within: map[uuid.UUID]bool{},
+		Memories: map[uuid.UUID]*time.Time{},
+	}
+	for id, e := range newest.accepted {
+		if readable(q, newest, id) {
 			judged.Revisions[id], judged.Within[id] = e.Effect.Revision, within(q, e.Effect.OccurredAt)
 		}
 	}
-	claims := statements(q, stands, captured)
+	claims := claimsOf(q, newest, captured)
 	for i, c := range claims {
 		if !within(q, c.occurredAt) {
 			continue
@@ -195,37 +206,38 @@ func expected(q recall.Query, stands, captured truth) recall.Judged {
 	return judged
 }
 
-func readable(q recall.Query, stands truth, id uuid.UUID) bool {
-	e := stands.accepted[id]
-	return e != nil && e.ProjectID == q.Project.ID && slices.Contains(q.Audiences, stands.audience[id])
+func readable(q recall.Query, newest model, id uuid.UUID) bool {
+	e := newest.accepted[id]
+	return e != nil && e.ProjectID == q.Project.ID && slices.Contains(q.Audiences, newest.audience[id])
 }
 
-// readableMemories reports whether the reader may read what was derived from a revision: of the newest whoever reads the data point, of
-// an older one who also reaches what that one had last; of one that is not known yet nobody.
-func readableMemories(q recall.Query, stands truth, id uuid.UUID, revision int) bool {
-	if !readable(q, stands, id) {
+// readableMemories reports whether the viewer may read what was derived from a revision: of the
+// newest revision, every viewer of the data point; of an older one, those who also reach its last
+// audience; of an unknown one, nobody.
+func readableMemories(q recall.Query, newest model, id uuid.UUID, revision int) bool {
+	if !readable(q, newest, id) {
 		return false
 	}
-	last, known := stands.last[id][revision]
-	return known && (revision == stands.accepted[id].Effect.Revision || slices.Contains(q.Audiences, last))
+	last, known := newest.last[id][revision]
+	return known && (revision == newest.accepted[id].Effect.Revision || slices.Contains(q.Audiences, last))
 }
 
 func within(q recall.Query, at time.Time) bool {
 	return !at.After(*q.At) && (q.From == nil || !at.Before(*q.From))
 }
 
-// statements are the claims that the reader may read at the perspective, in the order in which they supersede one another: all
-// of a history are about the same.
-func statements(q recall.Query, stands, captured truth) []statement {
-	var claims []statement
-	for id := range stands.accepted {
-		if d := captured.derived[id]; d != nil && readableMemories(q, stands, id, d.Revision) && !d.OccurredAt.After(*q.At) {
+// claimsOf returns the claims that the viewer may read at the perspective, in the order in which they
+// supersede one another: all of a history are about the same.
+func claimsOf(q recall.Query, newest, captured model) []claim {
+	var claims []claim
+	for id := range newest.accepted {
+		if d := captured.derived[id]; d != nil && readableMemories(q, newest, id, d.Revision) && !d.OccurredAt.After(*q.At) {
 			for _, m := range d.Memories {
-				claims = append(claims, statement{m.ID, d.OccurredAt, m.Content})
+				claims = append(claims, claim{m.ID, d.OccurredAt, m.Content})
 			}
 		}
 	}
-	slices.SortFunc(claims, func(a, b statement) int {
+	slices.SortFunc(claims, func(a, b claim) int {
 		if c := a.occurredAt.Compare(b.occurredAt); c != 0 {
 			return c
 		}
@@ -234,12 +246,12 @@ func statements(q recall.Query, stands, captured truth) []statement {
 	return claims
 }
 
-func check(r *rapid.T, page recall.Page, q recall.Query, stands, captured truth, complete bool) {
+func check(r *rapid.T, page recall.Response, q recall.Query, newest, captured model, complete bool) {
 	sources, shown := map[uuid.UUID]*datapoint.RevisionAccepted{}, map[uuid.UUID]bool{}
-	claims := statements(q, stands, captured)
+	claims := claimsOf(q, newest, captured)
 	content := map[uuid.UUID]string{}
-	for id, e := range stands.accepted {
-		if readable(q, stands, id) && within(q, e.Effect.OccurredAt) {
+	for id, e := range newest.accepted {
+		if readable(q, newest, id) && within(q, e.Effect.OccurredAt) {
 			sources[datapoint.NodeID(id, e.Effect.Revision)] = e
 		}
 	}
@@ -255,12 +267,14 @@ func check(r *rapid.T, page recall.Page, q recall.Query, stands, captured truth,
 		}
 		shown[result.ID], ranks[result.Rank] = true, true
 		tokens += domainrecall.Tokens(result.Content, result.Sources[0].Excerpts...)
-		if !q.Chronological && result.Rank != n+1 || q.Chronological && n > 0 && result.OccurredAt.Before(page.Results[n-1].OccurredAt) {
+		if !q.Chronological && result.Rank != n+1 || q.Chronological && n > 0 &&
+			result.OccurredAt.Before(page.Results[n-1].OccurredAt) {
 			r.Fatalf("result %d has rank %d", n, result.Rank)
 		}
 		if e := sources[result.ID]; e != nil {
 			want := recall.Source{SourceID: e.Effect.SourceID, OccurredAt: e.Effect.OccurredAt, Excerpts: []string{}}
-			if diff := cmp.Diff(want, result.Sources[0]); diff != "" || result.Content != e.Content.Inline || result.Artifact.SupersededAt != nil {
+			if diff := cmp.Diff(want, result.Sources[0]); diff != "" || result.Content != e.Content.Inline ||
+				result.Artifact.SupersededAt != nil {
 				r.Fatalf("source %+v\n%s", result, diff)
 			}
 			continue
@@ -269,7 +283,7 @@ func check(r *rapid.T, page recall.Page, q recall.Query, stands, captured truth,
 		if !known || text != result.Content || result.Artifact.Kind != memory.Claim {
 			r.Fatalf("a result that may not be shown: %+v", result)
 		}
-		place := slices.IndexFunc(claims, func(s statement) bool { return s.id == result.ID })
+		place := slices.IndexFunc(claims, func(s claim) bool { return s.id == result.ID })
 		var superseded *time.Time
 		if place+1 < len(claims) {
 			superseded = &claims[place+1].occurredAt
@@ -279,7 +293,8 @@ func check(r *rapid.T, page recall.Page, q recall.Query, stands, captured truth,
 		}
 	}
 	if tokens != page.UsedEvidenceTokens || tokens > q.Budget || len(page.Results) > q.Limit {
-		r.Fatalf("%d results of %d tokens, %d are said; limits %d, %d", len(page.Results), tokens, page.UsedEvidenceTokens, q.Limit, q.Budget)
+		r.Fatalf("%d results of %d tokens, %d are reported; limits %d, %d", len(page.Results), tokens,
+			page.UsedEvidenceTokens, q.Limit, q.Budget)
 	}
 	for rank := 1; rank <= len(page.Results); rank++ {
 		if !ranks[rank] {

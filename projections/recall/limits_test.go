@@ -25,14 +25,14 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// counting counts how often an index is searched, and calls before each search of sources.
+// counting counts the searches of an index, and calls before each search of sources.
 type counting struct {
 	recallindex.Index
 	searches atomic.Int64
 	before   func(q recallindex.Query)
 }
 
-func (c *counting) Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error) {
+func (c *counting) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
 	if q.Part == recallindex.Sources {
 		c.searches.Add(1)
 		if c.before != nil {
@@ -45,7 +45,10 @@ func (c *counting) Search(ctx context.Context, q recallindex.Query) (recallindex
 func TestRecall_BudgetTooSmallForAnything(t *testing.T) {
 	h := recalltest.New(t, nil)
 	for n := range 700 {
-		h.Send(recalltest.Point{ID: fmt.Sprint(n), Content: fmt.Sprint("A note about helix, number ", n), OccurredAt: at(1 + n%20)})
+		h.Send(recalltest.DataPoint{
+			ID: fmt.Sprint(n), Content: fmt.Sprint("A note about helix, number ", n),
+			OccurredAt: at(1 + n%20),
+		})
 	}
 	h.CatchUp()
 	index := &counting{Index: h.Index}
@@ -54,9 +57,9 @@ func TestRecall_BudgetTooSmallForAnything(t *testing.T) {
 		limit, budget int
 		results       int
 	}{
-		{200, 1, 0},      // nothing fits, however much is asked for
-		{200, 80, 10},    // what was judged fills the budget
-		{200, 8000, 200}, // what was judged fills the page
+		{200, 1, 0},      // nothing fits, however much is searched for
+		{200, 80, 10},    // the first candidates fill the budget
+		{200, 8000, 200}, // the first candidates fill the response
 	} {
 		index.searches.Store(0)
 		q := h.Ask("helix")
@@ -70,32 +73,35 @@ func TestRecall_BudgetTooSmallForAnything(t *testing.T) {
 
 // counter counts the bytes of blobs that are read.
 type counter struct {
-	*recalltest.House
+	*recalltest.Harness
 	bytes, largest atomic.Int64
 }
 
 func (c *counter) ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error) {
 	c.bytes.Add(ref.Size)
 	c.largest.Store(max(c.largest.Load(), ref.Size))
-	return c.House.ReadBlob(ctx, ref)
+	return c.Harness.ReadBlob(ctx, ref)
 }
 
 func metadataOf(size int) json.RawMessage {
 	return json.RawMessage(`{"k":"` + strings.Repeat("<", size-8) + `"}`)
 }
 
-func TestRecall_BytesEndThePage(t *testing.T) {
+func TestRecall_BytesEndTheResponse(t *testing.T) {
 	for _, big := range []bool{false, true} {
-		size, points := 128<<10, 150
+		size, dataPoints := 128<<10, 150
 		if big {
-			size, points = 1<<20, 24
+			size, dataPoints = 1<<20, 24
 		}
 		h := recalltest.New(t, nil)
-		for n := range points {
-			h.Send(recalltest.Point{ID: fmt.Sprint(n), Content: fmt.Sprint("helix ", n), OccurredAt: at(1 + n%20), Metadata: metadataOf(size), Big: big})
+		for n := range dataPoints {
+			h.Send(recalltest.DataPoint{
+				ID: fmt.Sprint(n), Content: fmt.Sprint("helix ", n), OccurredAt: at(1 + n%20),
+				Metadata: metadataOf(size), Big: big,
+			})
 		}
 		h.CatchUp()
-		blobs := &counter{House: h}
+		blobs := &counter{Harness: h}
 		service := recall.New(recall.Config{DB: h.DB, Index: h.Index, Blobs: blobs, Now: func() time.Time { return h.Now }})
 		answers := allowance.New(allowance.Config{Total: 64 << 20, Share: 32 << 20, Wait: time.Minute, Waiters: 8})
 		hold := answers.Open(uuid.New())
@@ -105,7 +111,7 @@ func TestRecall_BytesEndThePage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		most := recall.PageBytes/size - 1 // each document takes a little more than its metadata
+		most := recall.ResponseBytes/size - 1 // each document takes a little more than its metadata
 		sum := 0
 		for _, r := range page.Results {
 			if len(r.Sources[0].Metadata) != size || !strings.HasPrefix(r.Content, "helix ") {
@@ -116,7 +122,7 @@ func TestRecall_BytesEndThePage(t *testing.T) {
 		if len(page.Results) != most || page.Results[most-1].Rank != most {
 			t.Errorf("big %t: %d results, want %d", big, len(page.Results), most)
 		}
-		if held := hold.Held(); held < int64(sum) || held > recall.PageBytes {
+		if held := hold.Held(); held < int64(sum) || held > recall.ResponseBytes {
 			t.Errorf("big %t: %d bytes reserved for %d", big, held, sum)
 		}
 		if read := blobs.bytes.Load(); big && (read < int64(sum) || read > int64(sum)+1000) || !big && read != 0 {
@@ -129,9 +135,9 @@ func TestRecall_BytesEndThePage(t *testing.T) {
 	}
 }
 
-func TestRecall_NoRoomForTheAnswer(t *testing.T) {
+func TestRecall_NoMemoryForTheResponse(t *testing.T) {
 	h := recalltest.New(t, nil)
-	h.Send(recalltest.Point{ID: "a", Content: "helix", OccurredAt: at(1), Metadata: metadataOf(100 << 10)})
+	h.Send(recalltest.DataPoint{ID: "a", Content: "helix", OccurredAt: at(1), Metadata: metadataOf(100 << 10)})
 	h.CatchUp()
 	answers := allowance.New(allowance.Config{Total: 100 << 10, Share: 100 << 10, Wait: time.Millisecond, Waiters: 1})
 	other := answers.Open(uuid.New())
@@ -144,16 +150,17 @@ func TestRecall_NoRoomForTheAnswer(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	other.Release()
-	if page, err := h.Service().Recall(allowance.NewContext(t.Context(), hold), h.Ask("helix")); err != nil || len(page.Results) != 1 {
+	if page, err := h.Service().Recall(allowance.NewContext(t.Context(), hold), h.Ask("helix")); err != nil ||
+		len(page.Results) != 1 {
 		t.Errorf("%d results, %v", len(page.Results), err)
 	}
 }
 
-// Of texts whose tokens nobody knows only so much is read that they cannot keep a recall busy.
+// Texts with unknown token counts are read only up to a limit, so that they cannot delay a recall.
 func TestRecall_ManyTextsInBlobsThatDoNotFit(t *testing.T) {
 	h := recalltest.New(t, nil)
 	long := strings.Repeat("helix ", 60_000)
-	h.Send(recalltest.Point{ID: "long", Content: long, OccurredAt: at(1), Big: true})
+	h.Send(recalltest.DataPoint{ID: "long", Content: long, OccurredAt: at(1), Big: true})
 	ref := blob.Ref{}
 	h.CatchUp()
 	if err := h.DB.QueryRow(t.Context(), `select content_blob from datapoints.revisions`).Scan(&ref); err != nil {
@@ -177,10 +184,16 @@ func TestRecall_ManyTextsInBlobsThatDoNotFit(t *testing.T) {
 		if err := rows.Scan(&id); err != nil {
 			t.Fatal(err)
 		}
-		hits = append(hits, recallindex.Hit{Key: recallindex.Key{DataPoint: id, Revision: 1}, Counts: []domainrecall.Count{{Text: 1}}, Length: 10})
+		hits = append(hits, recallindex.Hit{
+			Key:    recallindex.Key{DataPoint: id, Revision: 1},
+			Counts: []domainrecall.Count{{Text: 1}}, Length: 10,
+		})
 	}
-	blobs := &counter{House: h}
-	service := recall.New(recall.Config{DB: h.DB, Index: fixed{h.Index, hits}, Blobs: blobs, Now: func() time.Time { return h.Now }})
+	blobs := &counter{Harness: h}
+	service := recall.New(recall.Config{
+		DB: h.DB, Index: fixed{h.Index, hits}, Blobs: blobs,
+		Now: func() time.Time { return h.Now },
+	})
 	q := h.Ask("helix")
 	q.Budget = 32000
 	page, err := service.Recall(t.Context(), q)
@@ -192,13 +205,13 @@ func TestRecall_ManyTextsInBlobsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// fixed finds the same sources whatever is asked.
+// fixed finds the same sources for every query.
 type fixed struct {
 	recallindex.Index
 	hits []recallindex.Hit
 }
 
-func (f fixed) Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error) {
+func (f fixed) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
 	found, err := f.Index.Search(ctx, q)
 	if q.Part == recallindex.Sources {
 		found.Hits = f.hits
@@ -208,7 +221,7 @@ func (f fixed) Search(ctx context.Context, q recallindex.Query) (recallindex.Fou
 
 func TestRecall_OneOrganizationHoldsItsShare(t *testing.T) {
 	h := recalltest.New(t, nil)
-	h.Send(recalltest.Point{ID: "a", Content: "helix", OccurredAt: at(1)})
+	h.Send(recalltest.DataPoint{ID: "a", Content: "helix", OccurredAt: at(1)})
 	h.CatchUp()
 	greedy, release, begun := "greedy helix", make(chan struct{}), make(chan struct{}, 100)
 	var inside atomic.Int64
@@ -254,46 +267,47 @@ func TestRecall_OneOrganizationHoldsItsShare(t *testing.T) {
 	}
 }
 
-// broken panics in one of the places that a recall goes through.
+// broken panics in one of the places of a recall.
 type broken struct {
 	recallindex.Index
-	*recalltest.House
+	*recalltest.Harness
 	part recallindex.Part
 	at   string
 }
 
-func (b broken) Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error) {
+func (b broken) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
 	if b.at == "index" && q.Part == b.part {
 		panic("index")
 	}
 	return b.Index.Search(ctx, q)
 }
 
-func (b broken) Near(context.Context, embeddings.Query, string) []embeddings.Hit { panic("meaning") }
+func (b broken) Find(context.Context, embeddings.Query, string) []embeddings.Hit { panic("meaning") }
 
 func (b broken) ReadBlob(context.Context, blob.Ref) ([]byte, error) { panic("blob") }
 
 func TestRecall_Panics(t *testing.T) {
 	h := recalltest.New(t, nil)
-	h.Send(recalltest.Point{ID: "a", Content: "helix", OccurredAt: at(1), Big: true})
+	h.Send(recalltest.DataPoint{ID: "a", Content: "helix", OccurredAt: at(1), Big: true})
 	h.CatchUp()
 	for name, config := range map[string]recall.Config{
 		"index of sources":  {Index: broken{Index: h.Index, at: "index", part: recallindex.Sources}, Blobs: h},
 		"index of memories": {Index: broken{Index: h.Index, at: "index", part: recallindex.Memories}, Blobs: h},
-		"meaning":           {Index: h.Index, Blobs: h, Meaning: broken{}},
+		"meaning":           {Index: h.Index, Blobs: h, Semantic: broken{}},
 		"in the snapshot":   {Index: h.Index, Blobs: broken{}},
 	} {
-		var lines bytes.Buffer
-		config.DB, config.Log, config.Now = h.DB, slog.New(slog.NewTextHandler(&lines, nil)), func() time.Time { return h.Now }
+		var memories bytes.Buffer
+		config.DB, config.Log, config.Now = h.DB, slog.New(slog.NewTextHandler(&memories, nil)),
+			func() time.Time { return h.Now }
 		service := recall.New(config)
-		// More often than there are connections or turns: each is given back.
+		// More often than there are connections or slots: each is released.
 		for range int(h.DB.Config().MaxConns) + 2 {
 			_, err := service.Recall(t.Context(), h.Ask("helix"))
 			if f, ok := errors.AsType[*fault.Error](err); !ok || f.Code != fault.CodeInternal {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}
-		if !bytes.Contains(lines.Bytes(), []byte("goroutine")) {
+		if !bytes.Contains(memories.Bytes(), []byte("goroutine")) {
 			t.Errorf("%s: no stack is logged", name)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/domain/comprehend"
-	"github.com/annals-project/annals/internal/locomo"
+	"github.com/annals-project/annals/internal/bench/locomo"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/recall/recalltest"
 )
@@ -21,8 +21,8 @@ const (
 	leastAt100 = 0.75
 )
 
-// TestDialogues measures recall of dialogues as they are sent, once without memories and once with those of the built-in
-// extractor. It reads the folder that ANNALS_TEST_LOCOMO names.
+// TestDialogues measures recall of dialogues, once without memories and once with those of the
+// built-in extractor. It reads the folder that ANNALS_TEST_LOCOMO names.
 func TestDialogues(t *testing.T) {
 	folder := os.Getenv("ANNALS_TEST_LOCOMO")
 	if folder == "" {
@@ -65,7 +65,10 @@ func dialogue(t *testing.T, name string, derive bool, total *tally) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.Send(recalltest.Point{ID: turn.ID, Content: turn.Content, Label: turn.Label, Author: turn.Identity, OccurredAt: when})
+		h.Send(recalltest.DataPoint{
+			ID: turn.ID, Content: turn.Content, Label: turn.Label, Author: turn.Identity,
+			OccurredAt: when,
+		})
 		if derive {
 			id := h.DataPoint(turn.ID)
 			memories := comprehend.Extract(comprehend.Input{
@@ -115,7 +118,7 @@ func dialogue(t *testing.T, name string, derive bool, total *tally) {
 
 var cuts = []int{1, 5, 10, 20, 50, 100}
 
-// tally is what all dialogues came to.
+// tally is the sum over all dialogues.
 type tally struct {
 	questions, results, memories int
 	at                           [101]float64
@@ -134,7 +137,8 @@ func (s *tally) String() string {
 		fmt.Fprintf(&b, " R@%d %.3f", k, s.mean(k))
 	}
 	slices.Sort(s.took)
-	fmt.Fprintf(&b, ", %.1f results of which %.1f memories, p50 %s p99 %s, derived %v", float64(s.results)/float64(s.questions),
+	fmt.Fprintf(&b, ", %.1f results of which %.1f memories, p50 %s p99 %s, derived %v",
+		float64(s.results)/float64(s.questions),
 		float64(s.memories)/float64(s.questions), s.took[len(s.took)/2], s.took[len(s.took)*99/100], s.kinds)
 	return b.String()
 }

@@ -3,7 +3,6 @@ package recall_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/annals-project/annals/domain/datapoint"
-	"github.com/annals-project/annals/domain/fault"
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/pg/pgtest"
@@ -24,17 +22,17 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(runner{m}, goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
+	goleak.VerifyTestMain(testMain{m}, goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
 }
 
-type runner struct{ m *testing.M }
+type testMain struct{ m *testing.M }
 
-func (r runner) Run() int { return pgtest.Run(r.m) }
+func (m testMain) Run() int { return pgtest.Run(m.m) }
 
 func at(day int) time.Time { return time.Date(2025, 5, day, 9, 0, 0, 0, time.UTC) }
 
-// contents names the results of a page by their contents, in order.
-func contents(page recall.Page) []string {
+// contents returns the contents of results, in order.
+func contents(page recall.Response) []string {
 	list := []string{}
 	for _, r := range page.Results {
 		list = append(list, r.Content)
@@ -49,18 +47,21 @@ func equal(t *testing.T, what string, got, want any) {
 	}
 }
 
-func TestSourceAsSent(t *testing.T) {
+func TestRecall_SourceAsSent(t *testing.T) {
 	h := recalltest.New(t, nil)
 	content := "Ana moved the launch\x00 to 3 June.\n\n  <b>Helix</b> & \u2028 done"
-	h.Send(recalltest.Point{ID: "call/1", Content: content, Label: "Weekly call", Author: "ana", OccurredAt: at(12), Metadata: json.RawMessage(`{"b":1.50,"a":null,"a":[1e400]}`)})
-	h.Send(recalltest.Point{ID: "null", Content: "Launch of the rocket", OccurredAt: at(13), Metadata: json.RawMessage(`null`)})
-	h.Send(recalltest.Point{ID: "other", Content: "Nothing of interest", OccurredAt: at(13)})
+	h.Send(recalltest.DataPoint{ID: "call/1", Content: content, Label: "Weekly call", Author: "ana", OccurredAt: at(12), Metadata: json.RawMessage(`{"b":1.50,"a":null,"a":[1e400]}`)})
+	h.Send(recalltest.DataPoint{ID: "null", Content: "Launch of the rocket", OccurredAt: at(13), Metadata: json.RawMessage(`null`)})
+	h.Send(recalltest.DataPoint{ID: "other", Content: "Nothing of interest", OccurredAt: at(13)})
 	h.CatchUp()
 	page := h.Recall(h.Ask("When is the launch?"))
 	node := datapoint.NodeID(h.DataPoint("call/1"), 1)
 	label := "Weekly call"
 	want := recall.Result{
-		ID: node, OccurredAt: at(12), Content: content, Artifact: recall.Artifact{ID: node, Kind: "source", OccurredAt: at(12)},
+		ID: node, OccurredAt: at(12), Content: content, Artifact: recall.Artifact{
+			ID: node, Kind: "source",
+			OccurredAt: at(12),
+		},
 		Sources: []recall.Source{{SourceID: "call/1", OccurredAt: at(12), Label: &label, Metadata: json.RawMessage(`{"b":1.50,"a":null,"a":[1e400]}`), Excerpts: []string{}}},
 	}
 	if len(page.Results) != 2 {
@@ -73,39 +74,40 @@ func TestSourceAsSent(t *testing.T) {
 		} else {
 			equal(t, "metadata", string(r.Sources[0].Metadata), "null")
 			if r.Sources[0].Label != nil {
-				t.Error("a label that nobody sent")
+				t.Error("a label that was not sent")
 			}
 		}
 	}
 	equal(t, "tokens", page.UsedEvidenceTokens, domainrecall.Tokens(content)+domainrecall.Tokens("Launch of the rocket"))
 	equal(t, "as of", page.AsOf, h.Now)
 	empty := h.Recall(h.Ask("zebra"))
-	data, err := json.Marshal(empty)
-	if err != nil || !strings.Contains(string(data), `"results":[]`) {
-		t.Errorf("%s, %v", data, err)
+	if empty.Results == nil || len(empty.Results) > 0 {
+		t.Errorf("results %#v, want an empty list", empty.Results)
 	}
 }
 
-func TestDeletedAndForbiddenAreNeverShown(t *testing.T) {
+func TestGate_DeletedAndForbidden(t *testing.T) {
 	h := recalltest.New(t, nil)
 	team := uuid.New()
-	h.Send(recalltest.Point{ID: "gone", Content: "helix gone", OccurredAt: at(1)})
-	h.Derive("gone", 1, at(1), false, recalltest.Line{Kind: "claim", Content: "helix is gone", Subject: "helix", Attribute: "state"})
-	h.Send(recalltest.Point{ID: "moved", Content: "helix moved", OccurredAt: at(2)})
-	h.Derive("moved", 1, at(2), false, recalltest.Line{Kind: "claim", Content: "helix is moved", Subject: "helix", Attribute: "state"})
-	h.Send(recalltest.Point{ID: "kept", Content: "helix kept", OccurredAt: at(3)})
+	h.Send(recalltest.DataPoint{ID: "gone", Content: "helix gone", OccurredAt: at(1)})
+	h.Derive("gone", 1, at(1), false,
+		recalltest.Line{Kind: "claim", Content: "helix is gone", Subject: "helix", Attribute: "state"})
+	h.Send(recalltest.DataPoint{ID: "moved", Content: "helix moved", OccurredAt: at(2)})
+	h.Derive("moved", 1, at(2), false,
+		recalltest.Line{Kind: "claim", Content: "helix is moved", Subject: "helix", Attribute: "state"})
+	h.Send(recalltest.DataPoint{ID: "kept", Content: "helix kept", OccurredAt: at(3)})
 	h.CatchUp()
 	if n := len(h.Recall(h.Ask("helix")).Results); n < 3 {
 		t.Fatalf("%d results before", n)
 	}
 	h.Delete("gone")
-	h.Send(recalltest.Point{ID: "moved", Content: "helix moved", Audience: team})
-	// The index has not heard of it.
+	h.Send(recalltest.DataPoint{ID: "moved", Content: "helix moved", Audience: team})
+	// The index has not applied it yet.
 	h.CatchUp("datapoints", "memories")
-	equal(t, "behind a stale index", contents(h.Recall(h.Ask("helix gone moved"))), []string{"helix kept"})
-	// Even the projection of memories may be behind.
+	equal(t, "after a stale index", contents(h.Recall(h.Ask("helix gone moved"))), []string{"helix kept"})
+	// The projection of memories may lag, too.
 	h.CatchUp("recallindex")
-	equal(t, "behind a fresh index", contents(h.Recall(h.Ask("helix gone moved"))), []string{"helix kept"})
+	equal(t, "after a fresh index", contents(h.Recall(h.Ask("helix gone moved"))), []string{"helix kept"})
 	q := h.Ask("helix")
 	q.Audiences = []uuid.UUID{uuid.Nil, team}
 	found := strings.Join(contents(h.Recall(q)), "; ")
@@ -116,14 +118,15 @@ func TestDeletedAndForbiddenAreNeverShown(t *testing.T) {
 	equal(t, "of nobody", contents(h.Recall(q)), []string{})
 }
 
-// liar is an index that finds whatever it was told to.
-type liar struct {
+// lyingIndex is an index that finds what it is given.
+type lyingIndex struct {
 	recallindex.Index
 	hits []recallindex.Key
 }
 
-func (l *liar) Search(_ context.Context, q recallindex.Query) (recallindex.Found, error) {
-	f := recallindex.Found{Statistics: domainrecall.Statistics{Docs: 1, Frequencies: make([]domainrecall.Count, len(q.Terms))}}
+func (l *lyingIndex) Search(_ context.Context, q recallindex.Query) (recallindex.Result, error) {
+	f := recallindex.Result{Statistics: domainrecall.Statistics{Docs: 1, Frequencies: make([]domainrecall.Count,
+		len(q.Terms))}}
 	for _, k := range l.hits {
 		if k.Part() == q.Part && len(f.Hits) < q.Size {
 			f.Hits = append(f.Hits, recallindex.Hit{Key: k, Counts: make([]domainrecall.Count, len(q.Terms)), Length: 1})
@@ -135,35 +138,35 @@ func (l *liar) Search(_ context.Context, q recallindex.Query) (recallindex.Found
 	return f, nil
 }
 
-func (l *liar) Apply(context.Context, []recallindex.Change) error { return nil }
-func (l *liar) Generation() string                                { return "liar" }
+func (l *lyingIndex) Apply(context.Context, []recallindex.Change) error { return nil }
+func (l *lyingIndex) Generation() string                                { return "liar" }
 
-func TestAnIndexThatLies(t *testing.T) {
-	l := new(liar)
+func TestGate_LyingIndex(t *testing.T) {
+	l := new(lyingIndex)
 	h := recalltest.New(t, l)
 	team := uuid.New()
-	h.Send(recalltest.Point{ID: "live", Content: "helix live", OccurredAt: at(1)})
-	h.Send(recalltest.Point{ID: "team", Content: "helix secret", OccurredAt: at(1), Audience: team})
-	h.Send(recalltest.Point{ID: "future", Content: "helix future", OccurredAt: at(20)})
-	h.Send(recalltest.Point{ID: "gone", Content: "helix gone", OccurredAt: at(1)})
-	var lines []uuid.UUID
+	h.Send(recalltest.DataPoint{ID: "live", Content: "helix live", OccurredAt: at(1)})
+	h.Send(recalltest.DataPoint{ID: "team", Content: "helix secret", OccurredAt: at(1), Audience: team})
+	h.Send(recalltest.DataPoint{ID: "future", Content: "helix future", OccurredAt: at(20)})
+	h.Send(recalltest.DataPoint{ID: "gone", Content: "helix gone", OccurredAt: at(1)})
+	var memories []uuid.UUID
 	for _, id := range []string{"live", "team", "future", "gone"} {
 		when := at(1)
 		if id == "future" {
 			when = at(20)
 		}
-		lines = append(lines, h.Derive(id, 1, when, false, recalltest.Line{Kind: "rule", Content: "rule of " + id})...)
+		memories = append(memories, h.Derive(id, 1, when, false, recalltest.Line{Kind: "rule", Content: "rule of " + id})...)
 	}
 	old := h.Derive("live", 1, at(1), false, recalltest.Line{Kind: "rule", Content: "rule of live"})
-	h.Send(recalltest.Point{ID: "revised", Content: "helix of old", OccurredAt: at(1)})
+	h.Send(recalltest.DataPoint{ID: "revised", Content: "helix of old", OccurredAt: at(1)})
 	old = append(old, h.Derive("revised", 1, at(1), false, recalltest.Line{Kind: "rule", Content: "rule of old"})...)
-	h.Send(recalltest.Point{ID: "revised", Content: "something else"})
+	h.Send(recalltest.DataPoint{ID: "revised", Content: "something else"})
 	h.Derive("revised", 2, at(1), false)
 	h.Delete("gone")
 	h.CatchUp()
 	other := h.Project
 	h.Project.ID = uuid.New()
-	h.Send(recalltest.Point{ID: "foreign", Content: "helix foreign", OccurredAt: at(1)})
+	h.Send(recalltest.DataPoint{ID: "foreign", Content: "helix foreign", OccurredAt: at(1)})
 	h.CatchUp()
 	h.Project = other
 	for _, id := range []string{"gone", "team", "future", "foreign", "never"} {
@@ -172,7 +175,7 @@ func TestAnIndexThatLies(t *testing.T) {
 		}
 		l.hits = append(l.hits, recallindex.Key{DataPoint: h.DataPoint("live"), Revision: 1, Memory: uuid.New()})
 	}
-	for i, m := range append(lines, old...) {
+	for i, m := range append(memories, old...) {
 		for _, id := range []string{"live", "gone", "team", "revised"} {
 			l.hits = append(l.hits, recallindex.Key{DataPoint: h.DataPoint(id), Revision: i, Memory: m})
 		}
@@ -184,13 +187,13 @@ func TestAnIndexThatLies(t *testing.T) {
 	equal(t, "page", contents(h.Recall(q)), []string{"rule of live", "helix live"})
 }
 
-func TestStaleRevisionIsJudgedByTheLiveText(t *testing.T) {
+func TestRecall_IndexHasAnOlderRevision(t *testing.T) {
 	h := recalltest.New(t, nil)
-	h.Send(recalltest.Point{ID: "a", Content: "the editor is vim", OccurredAt: at(1)})
-	h.Send(recalltest.Point{ID: "b", Content: "the editor is vim too", OccurredAt: at(1)})
+	h.Send(recalltest.DataPoint{ID: "a", Content: "the editor is vim", OccurredAt: at(1)})
+	h.Send(recalltest.DataPoint{ID: "b", Content: "the editor is vim too", OccurredAt: at(1)})
 	h.CatchUp()
-	h.Send(recalltest.Point{ID: "a", Content: "the editor is helix now"})
-	h.Send(recalltest.Point{ID: "b", Content: "the cake is baked"})
+	h.Send(recalltest.DataPoint{ID: "a", Content: "the editor is helix now"})
+	h.Send(recalltest.DataPoint{ID: "b", Content: "the cake is baked"})
 	h.CatchUp("datapoints", "memories")
 	equal(t, "editor", contents(h.Recall(h.Ask("editor"))), []string{"the editor is helix now"})
 	h.CatchUp()
@@ -199,18 +202,27 @@ func TestStaleRevisionIsJudgedByTheLiveText(t *testing.T) {
 	equal(t, "cake", contents(h.Recall(h.Ask("cake"))), []string{"the cake is baked"})
 }
 
-func TestSuperseded(t *testing.T) {
+func TestGate_Superseded(t *testing.T) {
 	h := recalltest.New(t, nil)
 	team := uuid.New()
 	claim := func(id, editor string, day int, audience uuid.UUID) {
-		h.Send(recalltest.Point{ID: id, Content: "My favourite editor is " + editor + ".", OccurredAt: at(day), Audience: audience})
-		h.Derive(id, 1, at(day), false, recalltest.Line{Kind: "claim", Content: "Ana's favourite editor is " + editor, Excerpt: "My favourite editor is " + editor + ".", Subject: "ana", Attribute: "favourite editor"})
+		h.Send(recalltest.DataPoint{
+			ID: id, Content: "My favourite editor is " + editor + ".", OccurredAt: at(day),
+			Audience: audience,
+		})
+		h.Derive(id, 1, at(day), false, recalltest.Line{
+			Kind: "claim", Content: "Ana's favourite editor is " + editor,
+			Excerpt: "My favourite editor is " + editor + ".", Subject: "ana", Attribute: "favourite editor",
+		})
 	}
 	claim("1", "Vim", 1, uuid.Nil)
 	claim("2", "Emacs", 5, team)
 	claim("3", "Helix", 9, uuid.Nil)
 	for n := range 20 {
-		h.Send(recalltest.Point{ID: fmt.Sprint("filler", n), Content: fmt.Sprint("An editor of note ", n), OccurredAt: at(2)})
+		h.Send(recalltest.DataPoint{
+			ID: fmt.Sprint("filler", n), Content: fmt.Sprint("An editor of note ", n),
+			OccurredAt: at(2),
+		})
 	}
 	h.CatchUp()
 	superseded := func(q recall.Query) map[string]string {
@@ -219,7 +231,8 @@ func TestSuperseded(t *testing.T) {
 			if r.Artifact.Kind != "claim" {
 				continue
 			}
-			equal(t, "excerpt", r.Sources[0].Excerpts, []string{"My favourite editor is " + r.Content[len("Ana's favourite editor is "):] + "."})
+			equal(t, "excerpt", r.Sources[0].Excerpts,
+				[]string{"My favourite editor is " + r.Content[len("Ana's favourite editor is "):] + "."})
 			when := ""
 			if r.Artifact.SupersededAt != nil {
 				when = r.Artifact.SupersededAt.Format(time.DateOnly)
@@ -229,29 +242,38 @@ func TestSuperseded(t *testing.T) {
 		return found
 	}
 	q := h.Ask("Ana's favourite editor")
-	equal(t, "by the project", superseded(q), map[string]string{"Ana's favourite editor is Vim": "2025-05-09", "Ana's favourite editor is Helix": ""})
+	equal(t, "by the project", superseded(q), map[string]string{
+		"Ana's favourite editor is Vim":   "2025-05-09",
+		"Ana's favourite editor is Helix": "",
+	})
 	q.Audiences = []uuid.UUID{uuid.Nil, team}
 	equal(t, "by the team", superseded(q), map[string]string{
 		"Ana's favourite editor is Vim": "2025-05-05", "Ana's favourite editor is Emacs": "2025-05-09", "Ana's favourite editor is Helix": "",
 	})
 	before := at(8)
 	q.At = &before
-	equal(t, "before the third", superseded(q), map[string]string{"Ana's favourite editor is Vim": "2025-05-05", "Ana's favourite editor is Emacs": ""})
+	equal(t, "before the third", superseded(q), map[string]string{
+		"Ana's favourite editor is Vim":   "2025-05-05",
+		"Ana's favourite editor is Emacs": "",
+	})
 	q.At = nil
 	h.Delete("3")
 	h.CatchUp()
-	equal(t, "without the third", superseded(q), map[string]string{"Ana's favourite editor is Vim": "2025-05-05", "Ana's favourite editor is Emacs": ""})
-	// A later revision without the claim takes its effect away too.
-	h.Send(recalltest.Point{ID: "2", Content: "I have no favourite.", Audience: team})
+	equal(t, "without the third", superseded(q), map[string]string{
+		"Ana's favourite editor is Vim":   "2025-05-05",
+		"Ana's favourite editor is Emacs": "",
+	})
+	// A later revision without the claim supersedes nothing.
+	h.Send(recalltest.DataPoint{ID: "2", Content: "I have no favourite.", Audience: team})
 	h.Derive("2", 2, at(5), false)
 	h.CatchUp()
 	equal(t, "without the second", superseded(q), map[string]string{"Ana's favourite editor is Vim": ""})
 }
 
-func TestWindows(t *testing.T) {
+func TestGate_Windows(t *testing.T) {
 	h := recalltest.New(t, nil)
 	for day := 1; day <= 9; day++ {
-		h.Send(recalltest.Point{ID: fmt.Sprint(day), Content: fmt.Sprint("helix on day ", day), OccurredAt: at(day)})
+		h.Send(recalltest.DataPoint{ID: fmt.Sprint(day), Content: fmt.Sprint("helix on day ", day), OccurredAt: at(day)})
 	}
 	h.CatchUp()
 	cases := []struct {
@@ -297,11 +319,11 @@ func TestWindows(t *testing.T) {
 	equal(t, "inside", contents(h.Recall(q)), []string{"helix on day 4"})
 }
 
-func TestPerspectiveOfAClockAhead(t *testing.T) {
+func TestGate_ClockAhead(t *testing.T) {
 	h := recalltest.New(t, nil)
 	h.Now = h.Now.Add(time.Minute)
 	accepted := h.Now
-	h.Send(recalltest.Point{ID: "1", Content: "helix"})
+	h.Send(recalltest.DataPoint{ID: "1", Content: "helix"})
 	h.Now = h.Now.Add(-time.Minute)
 	h.CatchUp()
 	page := h.Recall(h.Ask("helix"))
@@ -309,19 +331,23 @@ func TestPerspectiveOfAClockAhead(t *testing.T) {
 	equal(t, "as of", page.AsOf, accepted)
 }
 
-func TestMemoryStandsInForASourceTooLong(t *testing.T) {
+func TestRecall_SourceTooLong(t *testing.T) {
 	h := recalltest.New(t, nil)
 	long := strings.Repeat("Nothing to see here, move along. ", 2000) + "\n\nThe password of the vault is swordfish."
 	for _, big := range []bool{false, true} {
 		id := fmt.Sprint("long", big)
-		h.Send(recalltest.Point{ID: id, Content: long + id, OccurredAt: at(1), Big: big, Metadata: json.RawMessage(`{"big":true}`)})
-		h.Derive(id, 1, at(1), big, recalltest.Line{Kind: "claim", Content: "The vault's password is swordfish", Excerpt: "The password of the vault is swordfish.", Subject: "vault", Attribute: "password"})
+		h.Send(recalltest.DataPoint{ID: id, Content: long + id, OccurredAt: at(1), Big: big, Metadata: json.RawMessage(`{"big":true}`)})
+		h.Derive(id, 1, at(1), big, recalltest.Line{
+			Kind: "claim", Content: "The vault's password is swordfish",
+			Excerpt: "The password of the vault is swordfish.", Subject: "vault", Attribute: "password",
+		})
 	}
-	h.Send(recalltest.Point{ID: "short", Content: "The vault is in the cellar", OccurredAt: at(2)})
+	h.Send(recalltest.DataPoint{ID: "short", Content: "The vault is in the cellar", OccurredAt: at(2)})
 	h.CatchUp()
 	q := h.Ask("password of the vault")
 	page := h.Recall(q)
-	equal(t, "page", contents(page), []string{"The vault's password is swordfish", "The vault's password is swordfish", "The vault is in the cellar"})
+	equal(t, "page", contents(page),
+		[]string{"The vault's password is swordfish", "The vault's password is swordfish", "The vault is in the cellar"})
 	equal(t, "metadata", string(page.Results[0].Sources[0].Metadata), `{"big":true}`)
 	q.Budget = 32000
 	page = h.Recall(q)
@@ -330,10 +356,10 @@ func TestMemoryStandsInForASourceTooLong(t *testing.T) {
 	}
 }
 
-func TestBlobGone(t *testing.T) {
+func TestRecall_BlobGone(t *testing.T) {
 	h := recalltest.New(t, nil)
-	h.Send(recalltest.Point{ID: "a", Content: "helix in a blob", OccurredAt: at(1), Big: true})
-	h.Send(recalltest.Point{ID: "b", Content: "helix inline", OccurredAt: at(2)})
+	h.Send(recalltest.DataPoint{ID: "a", Content: "helix in a blob", OccurredAt: at(1), Big: true})
+	h.Send(recalltest.DataPoint{ID: "b", Content: "helix inline", OccurredAt: at(2)})
 	h.CatchUp()
 	equal(t, "before", len(h.Recall(h.Ask("helix")).Results), 2)
 	state, _ := h.State("a")
@@ -352,53 +378,19 @@ func TestBlobGone(t *testing.T) {
 	equal(t, "after", contents(h.Recall(h.Ask("helix"))), []string{"helix inline"})
 }
 
-// many finds more of one data point than of all the others together.
-func TestManyPassagesOfOneSource(t *testing.T) {
+func TestRecall_ManyPassagesOfOneSource(t *testing.T) {
 	h := recalltest.New(t, nil)
-	h.Send(recalltest.Point{ID: "book", Content: strings.Repeat("Helix helix helix helix helix helix. "+strings.Repeat("word ", 150)+"\n\n", 500), OccurredAt: at(1)})
+	h.Send(recalltest.DataPoint{
+		ID:         "book",
+		Content:    strings.Repeat("Helix helix helix helix helix helix. "+strings.Repeat("word ", 150)+"\n\n", 500),
+		OccurredAt: at(1),
+	})
 	var want []string
 	for n := range 30 {
 		content := fmt.Sprint("A long note, mostly about other matters than helix, number ", n)
-		h.Send(recalltest.Point{ID: fmt.Sprint(n), Content: content, OccurredAt: at(2 + n%5)})
+		h.Send(recalltest.DataPoint{ID: fmt.Sprint(n), Content: content, OccurredAt: at(2 + n%5)})
 		want = append(want, content)
 	}
 	h.CatchUp()
 	equal(t, "notes", len(h.Recall(h.Ask("helix")).Results), len(want))
-}
-
-type failing struct{ recallindex.Index }
-
-func (failing) Search(context.Context, recallindex.Query) (recallindex.Found, error) {
-	return recallindex.Found{}, recallindex.ErrDamaged
-}
-
-func (failing) Generation() string { return "failing" }
-
-type stopped struct{}
-
-func (stopped) Stopped(_ context.Context, name string) error {
-	if name == "memories" {
-		return errors.New("stopped")
-	}
-	return nil
-}
-
-func TestUnavailable(t *testing.T) {
-	h := recalltest.New(t, failing{})
-	services := map[string]*recall.Service{
-		"index":      h.Service(),
-		"projection": recall.New(recall.Config{DB: h.DB, Index: h.Index, Blobs: h, Projections: stopped{}}),
-	}
-	for name, service := range services {
-		_, err := service.Recall(t.Context(), h.Ask("helix"))
-		var f *fault.Error
-		if !errors.As(err, &f) || f.Code != fault.CodeServiceUnavailable {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := h.Service().Recall(ctx, h.Ask("helix")); err == nil {
-		t.Error("a recall without a caller succeeds")
-	}
 }

@@ -16,20 +16,20 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// question is a query, what it asks for, and how many candidates of each part the index is asked for.
+// question is a query with its analysis, and how many candidates of each part a search asks for.
 type question struct {
 	Query
 	asked             recall.Question
 	terms             []string
 	own               int
 	sources, memories int
-	// near is what is nearest in meaning, once it was asked for.
-	near []embeddings.Hit
-	felt bool
+	// semantic holds the nearest embeddings, once semanticDone.
+	semantic     []embeddings.Hit
+	semanticDone bool
 }
 
-// mostNear is how many data points are looked at because of what they mean.
-const mostNear = 200
+// maxSemantic is the most candidates that semantic search adds.
+const maxSemantic = 200
 
 func (s *Service) newQuestion(q Query, now time.Time) question {
 	if q.At != nil {
@@ -42,56 +42,63 @@ func (s *Service) newQuestion(q Query, now time.Time) question {
 	}
 }
 
-// found is what the index answered.
-type found struct {
-	sources, memories recallindex.Found
-	// weights rank a passage, chooseBy chooses those that are ranked, memoryWeights rank a line.
+// candidates are what a search found.
+type candidates struct {
+	sources, memories recallindex.Result
+	// weights score a passage, chooseBy chooses which passages are ranked, memoryWeights score a
+	// memory.
 	weights, chooseBy, memoryWeights recall.Weights
-	// sourceScores and memoryScores are of the hits, in their order.
+	// sourceScores and memoryScores belong to the hits, in their order.
 	sourceScores, memoryScores []float64
-	// order is the data points that were found, the most promising first, which is told by the score of their best document.
+	// order lists the data points, most promising first: by the score of their best document.
 	order  []uuid.UUID
 	scores map[uuid.UUID]float64
-	// near is what was found by its meaning.
-	near map[uuid.UUID]embeddings.Hit
+	// semantic holds what semantic search found.
+	semantic map[uuid.UUID]embeddings.Hit
 }
 
-// more says whether the index may hold more sources than it was asked for.
-func (f *found) more(ask *question) bool { return len(f.sources.Hits) >= ask.sources }
+// more reports whether the index may hold more sources than the search asked for.
+func (f *candidates) more(question *question) bool { return len(f.sources.Hits) >= question.sources }
 
-// search asks the index for both parts at once.
-func (s *Service) search(ctx context.Context, ask *question) (*found, error) {
-	f := new(found)
-	if len(ask.terms) == 0 && s.config.Meaning == nil {
+// search searches both parts of the index at once.
+func (s *Service) search(ctx context.Context, question *question) (*candidates, error) {
+	f := new(candidates)
+	if len(question.terms) == 0 && s.config.Semantic == nil {
 		return f, nil
 	}
-	to := ask.At
-	if ask.To != nil && (to == nil || ask.To.Before(*to)) {
-		to = ask.To
+	to := question.At
+	if question.To != nil && (to == nil || question.To.Before(*to)) {
+		to = question.To
 	}
-	query := recallindex.Query{Project: ask.Project.ID, Terms: ask.terms, Own: ask.own, Audiences: ask.Audiences, From: ask.From, To: to}
+	query := recallindex.Query{
+		Project: question.Project.ID, Terms: question.terms, Own: question.own, Audiences: question.Audiences,
+		From: question.From, To: to,
+	}
 	group, ctx := errgroup.WithContext(ctx)
-	// run starts a part of the search. Its panic is an error of this recall.
+	// run starts a part of the search. Its panic becomes an error of this recall.
 	run := func(what string, search func() error) {
 		group.Go(func() error { return panics.Call(ctx, s.config.Log, "search panicked", search, "part", what) })
 	}
-	if s.config.Meaning != nil && !ask.felt {
-		ask.felt = true
-		run("meaning", func() error {
-			ask.near = s.config.Meaning.Near(ctx, embeddings.Query{Project: ask.Project.ID, Audiences: ask.Audiences, From: ask.From, To: to, Size: mostNear}, ask.Text)
+	if s.config.Semantic != nil && !question.semanticDone {
+		question.semanticDone = true
+		run("semantic", func() error {
+			q := embeddings.Query{
+				Project: question.Project.ID, Audiences: question.Audiences, From: question.From, To: to, Size: maxSemantic,
+			}
+			question.semantic = s.config.Semantic.Find(ctx, q, question.Text)
 			return nil
 		})
 	}
 	run("sources", func() (err error) {
 		q := query
-		q.Part, q.Size = recallindex.Sources, ask.sources
+		q.Part, q.Size = recallindex.Sources, question.sources
 		f.sources, err = s.config.Index.Search(ctx, q)
 		return err
 	})
 	run("memories", func() (err error) {
 		q := query
-		// A line of memory is a key to its source by the very words of the query only.
-		q.Part, q.Size, q.Terms = recallindex.Memories, ask.memories, ask.terms[:ask.own]
+		// A memory leads to its source only by the query's own words, not by related ones.
+		q.Part, q.Size, q.Terms = recallindex.Memories, question.memories, question.terms[:question.own]
 		f.memories, err = s.config.Index.Search(ctx, q)
 		return err
 	})
@@ -99,16 +106,16 @@ func (s *Service) search(ctx context.Context, ask *question) (*found, error) {
 		return nil, err
 	}
 	f.weights = f.sources.Statistics.Weights()
-	f.chooseBy = f.weights.Lessened(ask.own)
+	f.chooseBy = f.weights.Lessened(question.own)
 	f.memoryWeights = f.sources.Statistics.OfMemories(f.memories.Statistics).Weights()
 	f.arrange()
-	f.feel(ask)
+	f.addSemantic(question)
 	f.sort()
 	return f, nil
 }
 
 // arrange scores the hits and lists their data points.
-func (f *found) arrange() {
+func (f *candidates) arrange() {
 	f.sourceScores, f.memoryScores = make([]float64, len(f.sources.Hits)), make([]float64, len(f.memories.Hits))
 	f.scores = make(map[uuid.UUID]float64, len(f.sources.Hits)+len(f.memories.Hits))
 	add := func(id uuid.UUID, score float64) {
@@ -124,19 +131,19 @@ func (f *found) arrange() {
 	}
 	for i, h := range f.memories.Hits {
 		f.memoryScores[i] = f.memoryWeights.Score(h.Counts, h.Length)
-		add(h.DataPoint, mostWorth*f.memoryScores[i])
+		add(h.DataPoint, maxWeight*f.memoryScores[i])
 	}
 }
 
-// feel adds what is near in meaning to what was found by words.
-func (f *found) feel(ask *question) {
-	if len(ask.near) == 0 {
+// addSemantic adds the candidates of semantic search.
+func (f *candidates) addSemantic(question *question) {
+	if len(question.semantic) == 0 {
 		return
 	}
-	f.near = make(map[uuid.UUID]embeddings.Hit, len(ask.near))
-	usual := recall.MeaningWeight * f.weights.Usual(ask.own)
-	for _, h := range ask.near {
-		f.near[h.DataPoint] = h
+	f.semantic = make(map[uuid.UUID]embeddings.Hit, len(question.semantic))
+	usual := recall.SemanticWeight * f.weights.Usual(question.own)
+	for _, h := range question.semantic {
+		f.semantic[h.DataPoint] = h
 		score, known := f.scores[h.DataPoint]
 		if !known {
 			f.order = append(f.order, h.DataPoint)
@@ -145,25 +152,32 @@ func (f *found) feel(ask *question) {
 	}
 }
 
-// meaning is how near a data point is that passed the gate; vectors of a revision that stands no more say nothing.
-func (f *found) meaning(id uuid.UUID, p *point) float64 {
-	if h, near := f.near[id]; near && h.Revision == p.revision {
+// similarity is how near an authorized data point is to the query, 0 if the embedding is not of its
+// newest revision.
+func (f *candidates) similarity(id uuid.UUID, p *dataPointRow) float64 {
+	if h, near := f.semantic[id]; near && h.Revision == p.revision {
 		return h.Similarity
 	}
 	return 0
 }
 
-// sort puts the data points that were found into order, the most promising first.
-func (f *found) sort() {
-	type scored struct {
-		id    uuid.UUID
-		score float64
-	}
+// scored is a data point with its score.
+type scored struct {
+	id    uuid.UUID
+	score float64
+}
+
+func byScore(a, b scored) int {
+	return cmp.Or(cmp.Compare(b.score, a.score), bytes.Compare(a.id[:], b.id[:]))
+}
+
+// sort orders the data points, most promising first.
+func (f *candidates) sort() {
 	order := make([]scored, len(f.order))
 	for i, id := range f.order {
 		order[i] = scored{id, f.scores[id]}
 	}
-	slices.SortFunc(order, func(a, b scored) int { return cmp.Or(cmp.Compare(b.score, a.score), bytes.Compare(a.id[:], b.id[:])) })
+	slices.SortFunc(order, byScore)
 	for i, o := range order {
 		f.order[i] = o.id
 	}

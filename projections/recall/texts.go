@@ -13,17 +13,19 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/allowance"
-	"github.com/annals-project/annals/internal/unnest"
+	"github.com/annals-project/annals/internal/pgarray"
 )
 
 const (
-	// PageBytes is the most bytes of a response: contents, excerpts, labels and metadata. The document that passes it ends the page.
-	PageBytes = 16 << 20
-	// documentBytes is what a document takes beside its texts.
+	// ResponseBytes is the most bytes of a response: contents, excerpts, labels and metadata. The
+	// document that exceeds it ends the response.
+	ResponseBytes = 16 << 20
+	// documentBytes is what a document takes besides its texts.
 	documentBytes = 512
-	// countedBytes is the most bytes that one recall reads of contents in blobs to learn how many tokens they have.
+	// countedBytes is the most bytes of contents in blobs that one recall reads to count their tokens.
 	countedBytes = 64 << 20
-	// keptBytes is the most bytes of counted contents that are kept until the page is complete. Others are read again.
+	// keptBytes is the most bytes of counted contents that stay in memory until the response is
+	// complete. Others are read again.
 	keptBytes = 4 << 20
 )
 
@@ -40,11 +42,12 @@ type body struct {
 	metadata     json.RawMessage
 	metadataBlob *blob.Ref
 	label        *string
-	// ready reports whether all that a page shows of it was read; gone whether a blob of it was erased meanwhile.
+	// ready reports whether everything that a response shows of it was read; gone reports whether a
+	// blob of it was erased.
 	ready, gone bool
 }
 
-// part is what is to be read of a revision.
+// part is what to read of a revision.
 type part struct {
 	revisionKey
 	content, metadata bool
@@ -58,9 +61,10 @@ const selectBodies = `select r.data_point, r.number, case when c.content then r.
 // bodies reads parts of revisions of data points that passed.
 func (g *gate) bodies(ctx context.Context, wanted []part) (map[revisionKey]*body, error) {
 	found := make(map[revisionKey]*body, len(wanted))
-	rows, err := g.db.Query(ctx, selectBodies, unnest.IDs(wanted, func(w part) uuid.UUID { return w.dataPoint }),
-		unnest.Column(wanted, func(w part) int32 { return int32(w.revision) }),
-		unnest.Column(wanted, func(w part) bool { return w.content }), unnest.Column(wanted, func(w part) bool { return w.metadata }))
+	rows, err := g.db.Query(ctx, selectBodies, pgarray.IDs(wanted, func(w part) uuid.UUID { return w.dataPoint }),
+		pgarray.Column(wanted, func(w part) int32 { return int32(w.revision) }),
+		pgarray.Column(wanted, func(w part) bool { return w.content }),
+		pgarray.Column(wanted, func(w part) bool { return w.metadata }))
 	if err != nil {
 		return nil, fmt.Errorf("read texts: %w", err)
 	}
@@ -68,7 +72,8 @@ func (g *gate) bodies(ctx context.Context, wanted []part) (map[revisionKey]*body
 	for rows.Next() {
 		var key revisionKey
 		b := new(body)
-		if err := rows.Scan(&key.dataPoint, &key.revision, &b.content, &b.contentBlob, (*[]byte)(&b.metadata), &b.metadataBlob, &b.label); err != nil {
+		if err := rows.Scan(&key.dataPoint, &key.revision, &b.content, &b.contentBlob, (*[]byte)(&b.metadata),
+			&b.metadataBlob, &b.label); err != nil {
 			return nil, fmt.Errorf("read texts: %w", err)
 		}
 		found[key] = b
@@ -79,34 +84,32 @@ func (g *gate) bodies(ctx context.Context, wanted []part) (map[revisionKey]*body
 	return found, nil
 }
 
-// texts knows what the documents of a page cost, and reads them once the page is known.
+// texts returns what documents cost, and reads them once they are chosen.
 type texts struct {
-	gate  *gate
-	blobs interface {
-		ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error)
-	}
+	gate    *gate
+	blobs   eventstore.BlobReader
 	ranking *ranking
 	log     *slog.Logger
-	// contents are those of blobs that were counted and kept, kept how many bytes they have.
+	// contents are counted contents of blobs, kept their bytes.
 	contents map[revisionKey][]byte
 	kept     int64
 	err      error
 }
 
-// cost is what a document costs; ok is false where its text is gone, or after an error.
+// cost returns what a document costs; ok is false if its text is gone, or after an error.
 func (t *texts) cost(ctx context.Context, e recall.Entry) (cost recall.Cost, ok bool) {
 	if t.err != nil {
 		return cost, false
 	}
-	p := t.ranking.points[e.Candidate]
-	cost.Bytes = documentBytes + p.carried
+	p := t.ranking.dataPoints[e.Candidate]
+	cost.Bytes = documentBytes + p.metadataSize
 	if p.label != nil {
 		cost.Bytes += int64(len(*p.label))
 	}
 	if e.Memory != recall.Source {
-		l := t.ranking.lines[e.Candidate][e.Memory]
-		if l.carried != nil {
-			cost.Bytes += *l.carried - p.carried
+		l := t.ranking.memories[e.Candidate][e.Memory]
+		if l.metadataSize != nil {
+			cost.Bytes += *l.metadataSize - p.metadataSize
 		}
 		cost.Tokens, cost.Bytes = recall.Tokens(l.content, l.excerpt), cost.Bytes+int64(len(l.content)+len(l.excerpt))
 		return cost, true
@@ -118,8 +121,9 @@ func (t *texts) cost(ctx context.Context, e recall.Entry) (cost recall.Cost, ok 
 	return cost, true
 }
 
-// count learns how many tokens a content in a blob has. It is false where the content is gone, or too much was read for that.
-func (t *texts) count(ctx context.Context, key revisionKey, p *point) bool {
+// count counts the tokens of a content in a blob. It returns false if the content is gone, or if
+// too much was read already.
+func (t *texts) count(ctx context.Context, key revisionKey, p *dataPointRow) bool {
 	if p.big == nil || t.gate.counted+p.big.Size > countedBytes {
 		return false
 	}
@@ -141,19 +145,19 @@ func (t *texts) count(ctx context.Context, key revisionKey, p *point) bool {
 func (t *texts) key(e recall.Entry) revisionKey {
 	id := t.ranking.ids[e.Candidate]
 	if e.Memory != recall.Source {
-		return revisionKey{id, t.ranking.lines[e.Candidate][e.Memory].revision}
+		return revisionKey{id, t.ranking.memories[e.Candidate][e.Memory].revision}
 	}
-	return revisionKey{id, t.ranking.points[e.Candidate].revision}
+	return revisionKey{id, t.ranking.dataPoints[e.Candidate].revision}
 }
 
-// blob reads a blob; nil where it is gone, or after an error.
+// blob reads a blob. It returns nil if the blob is gone, or after an error.
 func (t *texts) blob(ctx context.Context, ref *blob.Ref) []byte {
 	if t.err != nil {
 		return nil
 	}
 	data, err := t.blobs.ReadBlob(ctx, *ref)
 	if _, lost := errors.AsType[*eventstore.BlobError](err); lost {
-		t.log.WarnContext(ctx, "text of a data point is missing", "blob", ref.Stream, "err", err)
+		t.log.WarnContext(ctx, "blob of a data point is missing, its document is left out", "blob", ref.Stream, "err", err)
 		return nil
 	}
 	if err != nil {
@@ -163,13 +167,14 @@ func (t *texts) blob(ctx context.Context, ref *blob.Ref) []byte {
 	return data
 }
 
-// load reads what the page shows, and nothing else. Its bytes are reserved before; they are released with the answer.
+// load reads what the response shows and nothing else. It reserves the bytes first; the HTTP
+// request releases them.
 func (t *texts) load(ctx context.Context, composed recall.Composed) error {
 	if err := allowance.Reserve(ctx, composed.Used.Bytes); err != nil {
 		return err
 	}
 	wanted, places := []part{}, map[revisionKey]int{}
-	for _, e := range composed.Page {
+	for _, e := range composed.Entries {
 		key := t.key(e)
 		if b := t.gate.texts[key]; b != nil && b.ready {
 			continue
@@ -199,7 +204,8 @@ func (t *texts) load(ctx context.Context, composed recall.Composed) error {
 	return t.err
 }
 
-// fill reads the blobs of a revision that the page shows. One that is gone takes its documents out of the page: it is being erased.
+// fill reads the blobs of a revision that the response shows. If one is gone, the data point is
+// being erased and its documents are left out.
 func (t *texts) fill(ctx context.Context, w part, b *body) {
 	b.ready = true
 	if w.content && b.contentBlob != nil {
@@ -215,23 +221,26 @@ func (t *texts) fill(ctx context.Context, w part, b *body) {
 	}
 }
 
-// result is a document of the page as it is answered; ok is false where its text is gone.
+// result returns a document as a response shows it; ok is false if its text is gone.
 func (t *texts) result(e recall.Entry, rank int) (r Result, ok bool) {
-	p, b := t.ranking.points[e.Candidate], t.gate.texts[t.key(e)]
+	p, b := t.ranking.dataPoints[e.Candidate], t.gate.texts[t.key(e)]
 	if b == nil || b.gone {
 		return Result{}, false
 	}
-	source := Source{SourceID: p.sourceID, OccurredAt: p.occurredAt, Label: b.label, Metadata: b.metadata, Excerpts: []string{}}
+	source := Source{
+		SourceID: p.sourceID, OccurredAt: p.occurredAt, Label: b.label, Metadata: b.metadata, Excerpts: []string{},
+	}
 	if e.Memory == recall.Source {
 		return Result{
 			ID: p.node, Rank: rank, OccurredAt: p.occurredAt, Content: string(b.content),
 			Artifact: Artifact{ID: p.node, Kind: KindSource, OccurredAt: p.occurredAt}, Sources: []Source{source},
 		}, true
 	}
-	l := t.ranking.lines[e.Candidate][e.Memory]
+	l := t.ranking.memories[e.Candidate][e.Memory]
 	source.OccurredAt, source.Excerpts = l.occurredAt, []string{l.excerpt}
 	return Result{
 		ID: l.id, Rank: rank, OccurredAt: l.occurredAt, Content: l.content,
-		Artifact: Artifact{ID: l.id, Kind: l.kind, OccurredAt: l.occurredAt, SupersededAt: l.supersededAt}, Sources: []Source{source},
+		Artifact: Artifact{ID: l.id, Kind: l.kind, OccurredAt: l.occurredAt, SupersededAt: l.supersededAt},
+		Sources:  []Source{source},
 	}, true
 }

@@ -1,7 +1,8 @@
-// Package recallindex keeps the search index of recall in step with the log: the port to an engine, and the projector that feeds it.
+// Package recallindex keeps the search index of recall up to date with the log: the port to an
+// engine, and the projector that feeds it.
 //
-// An index answers which passages may matter and how often the words of a query stand in them. It decides nothing: what a
-// reader may see, and the order, is decided by who asks, from Postgres.
+// An index proposes passages, and counts the words of a query in them. It decides nothing: package
+// recall checks what a viewer may read, in Postgres, and ranks.
 package recallindex
 
 import (
@@ -12,9 +13,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/eventstore"
 )
 
-// Part is one of the two bodies of documents of a project, each with frequencies of its own.
+// Part is one of the two kinds of documents of a project, each with separate frequencies.
 type Part string
 
 // The parts: passages of the newest revisions of sources, and derived memories.
@@ -23,7 +25,8 @@ const (
 	Memories Part = "memory"
 )
 
-// Key names a document: the N-th passage of a revision, from 0, or where Memory is set that memory of a revision.
+// Key names a document: the N-th passage of a revision, from 0, or if Memory is set that memory of
+// a revision.
 type Key struct {
 	DataPoint uuid.UUID
 	Revision  int
@@ -31,7 +34,7 @@ type Key struct {
 	Memory    uuid.UUID
 }
 
-// Part is the body that the document belongs to.
+// Part returns the part that the document belongs to.
 func (k Key) Part() Part {
 	if k.Memory != uuid.Nil {
 		return Memories
@@ -39,7 +42,7 @@ func (k Key) Part() Part {
 	return Sources
 }
 
-// Document is one entry of the index. Audience is zero for project-visible.
+// Document is one entry of the index. Audience is zero if it is project-visible.
 type Document struct {
 	Key
 	Audience   uuid.UUID
@@ -60,32 +63,38 @@ type Move struct {
 	Audience  uuid.UUID
 }
 
-// Change is what one page does to the documents of one project: deletes first, then upserts, which replace equal keys, then moves.
-// All documents of a data point have one audience: that of its newest move or upsert.
+// Change is what one page does to the documents of one project: first deletes, then upserts, which
+// replace equal keys, then moves. All documents of a data point have the audience of its newest
+// move or upsert.
 type Change struct {
 	Project uuid.UUID
-	Deletes []Scope
-	Upserts []Document
-	Moves   []Move
+	// Position is that of the newest event of the page, 0 if unknown. An index that several processes
+	// use does not let a page replace what a newer one wrote.
+	Position eventstore.Position
+	Deletes  []Scope
+	Upserts  []Document
+	Moves    []Move
 }
 
-// Query asks for the documents of one part that hold any of the terms.
+// Query searches one part for documents with any of the terms.
 type Query struct {
 	Project uuid.UUID
 	Part    Part
-	// Terms are distinct; without any, nothing is found. Those from Own on are related to the first ones, and count less.
+	// Terms are distinct; without any, nothing is found. Those from Own on are related words, and
+	// weigh less.
 	Terms []string
 	Own   int
-	// Audiences are those that the reader reaches, uuid.Nil for what is project-visible; none reaches nothing.
+	// Audiences are those that the viewer reaches, uuid.Nil for project-visible; none reaches nothing.
 	Audiences []uuid.UUID
-	// From and To bound OccurredAt, inclusive; nil is open. An index may find what lies outside of them, never less than what lies inside.
+	// From and To bound OccurredAt, inclusive; nil is open. An index may also return documents
+	// outside, but must not miss any inside.
 	From, To *time.Time
-	// Size is the most hits, the best ones by the index's own reckoning.
+	// Size is the most hits: those with the best scores.
 	Size int
 }
 
-// Hit is a document that was found: how often each term of the query stands in it, how many terms its text has, and what kind of
-// thing it says.
+// Hit is a document that matches: how often it contains each term of the query, the length of its
+// text in terms, and its traits.
 type Hit struct {
 	Key
 	Counts []recall.Count
@@ -93,65 +102,67 @@ type Hit struct {
 	Traits recall.Traits
 }
 
-// Found is the answer to a query. Hits are in no promised order; Statistics are of the whole part of the project, at the
-// same moment, for the terms of the query in its order.
-type Found struct {
+// Result is the answer to a query. Hits are in no order. Statistics are those of the whole part of
+// the project, of the same snapshot, for the terms of the query in order.
+type Result struct {
 	Hits       []Hit
 	Statistics recall.Statistics
 }
 
 // Index is a search engine. It is safe for concurrent use; every call ends with its context.
 type Index interface {
-	// Apply makes the changes of one page, at most one of each project. When it returns nil, they are durable and every later
-	// search sees them. A repeated Apply changes nothing; one that failed may have happened in part.
+	// Apply makes the changes of one page, at most one of each project. When it returns nil, they are
+	// durable and every later search sees them. Applying a page again changes nothing; a page that
+	// failed may be applied in part.
 	Apply(ctx context.Context, changes []Change) error
-	// Search finds documents. A project without documents has none. It is ErrIncomplete where documents of the project are
-	// lost and not all back yet.
-	Search(ctx context.Context, q Query) (Found, error)
-	// Count is the number of documents of a project, both parts.
+	// Search finds documents. A project without documents has none. It returns ErrIncomplete if
+	// documents of the project are lost and not all refilled.
+	Search(ctx context.Context, q Query) (Result, error)
+	// Count returns the number of documents of a project, both parts.
 	Count(ctx context.Context, project uuid.UUID) (int, error)
-	// Expunge returns once no file holds anything of the documents that were deleted before, and how many parts of the index it
-	// went through.
-	Expunge(ctx context.Context) (parts int, err error)
+	// Purge returns once no file contains anything of the documents that were deleted before, and how
+	// many parts of the index it rewrote.
+	Purge(ctx context.Context) (parts int, err error)
 	// DropProject removes all documents of a project.
 	DropProject(ctx context.Context, project uuid.UUID) error
 	// Reset removes everything and begins a new generation.
 	Reset(ctx context.Context) error
-	// Generation names the contents: while it is the same, nothing that Apply made durable was lost, but for what Losses names.
-	// A new one is empty.
+	// Generation names the contents. While it is the same, nothing that Apply made durable was lost,
+	// except what Losses names. A new generation is empty.
 	Generation() string
-	// Losses are the parts of the index that lost documents and are not filled again yet. Changes go on there meanwhile.
+	// Losses returns the parts of the index that lost documents and are not refilled yet. Changes are
+	// applied there meanwhile.
 	Losses() []Loss
-	// Refilled notes durably that all documents of a loss up to a data point are back, or with a nil mark that all of them
-	// are. It is ErrDamaged where the part was lost once more.
-	Refilled(ctx context.Context, loss Loss, reached *Mark) error
-	// Close ends the index; calls that run are waited for, later ones are ErrClosed.
+	// Refilled records durably that all documents of a loss up to a data point are refilled, or with
+	// nil that all are. It returns ErrDamaged if the part was lost again.
+	Refilled(ctx context.Context, loss Loss, reached *Cursor) error
+	// Close waits for running calls; later calls return ErrClosed.
 	Close() error
 }
 
-// Loss is a part of the index that lost its documents, and has to be filled again from the log.
+// Loss is a part of the index that lost its documents and must be refilled from the log.
 type Loss struct {
-	// ID tells losses of one part apart.
+	// ID distinguishes losses of one part.
 	ID uuid.UUID
-	// Part names what was lost, for people.
+	// Part names the part, for people.
 	Part string
-	// Holds reports whether the documents of a project were there.
+	// Holds reports whether the part held documents of a project.
 	Holds func(project uuid.UUID) bool
-	// Reached is up to where it is filled again, zero for nothing.
-	Reached Mark
+	// Reached is up to where it is refilled, zero for nothing.
+	Reached Cursor
 }
 
-// Mark is a place in the order of data points: by project, then by id.
-type Mark struct {
+// Cursor is a position in the order of data points: by project, then by id.
+type Cursor struct {
 	Project   uuid.UUID
 	DataPoint uuid.UUID
 }
 
-// The errors that callers tell apart, with errors.Is.
+// The errors that callers distinguish, with errors.Is.
 var (
 	ErrClosed = errors.New("recall index is closed")
-	// ErrDamaged is an index that lost documents.
+	// ErrDamaged reports an index that lost documents.
 	ErrDamaged = errors.New("recall index is damaged")
-	// ErrIncomplete is a project some of whose documents were lost and are not back yet.
-	ErrIncomplete = errors.New("the index of the project is being filled again")
+	// ErrIncomplete reports a project whose documents are lost in part and not refilled yet.
+	ErrIncomplete = errors.New("recall index of the project is being refilled")
 )

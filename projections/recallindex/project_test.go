@@ -15,7 +15,6 @@ import (
 
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
-	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/stream"
@@ -30,26 +29,29 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // texts reads events of a given log, and blobs of a map.
 type texts struct {
-	facts []eventstore.Fact
-	blobs map[string][]byte
-	reads int
-	err   error
+	events []eventstore.DecodedEvent
+	blobs  map[string][]byte
+	reads  int
+	err    error
 }
 
-func (l *texts) Event(_ context.Context, name string, at eventstore.Revision) (event.Event, bool, error) {
+func (l *texts) At(_ context.Context, name string, at eventstore.Revision) (eventstore.DecodedEvent, bool, error) {
 	l.reads++
-	for _, f := range l.facts {
+	for _, f := range l.events {
 		if f.Stream == name && f.Revision == at {
-			return f.Event, true, l.err
+			return f, true, l.err
 		}
 	}
-	return nil, false, l.err
+	return eventstore.DecodedEvent{}, false, l.err
 }
 
-func (l *texts) Blob(_ context.Context, ref blob.Ref) ([]byte, bool, error) {
+func (l *texts) ReadBlob(_ context.Context, ref blob.Ref) ([]byte, error) {
 	l.reads++
 	data, ok := l.blobs[ref.Stream]
-	return data, ok, l.err
+	if !ok && l.err == nil {
+		return nil, &eventstore.BlobError{Stream: ref.Stream, Missing: true}
+	}
+	return data, l.err
 }
 
 func projector(index recallindex.Index, l recallindex.Texts) *recallindex.Projector {
@@ -58,16 +60,16 @@ func projector(index recallindex.Index, l recallindex.Texts) *recallindex.Projec
 
 type documents = map[uuid.UUID]map[recallindex.Key]recallindex.Document
 
-// expected is what an index holds of a log: for each live data point the passages of its newest revision and the memories of its newest
-// derivation, all of its newest audience.
+// expected is what an index holds of a log: for each live data point the passages of its newest
+// revision and the memories of its newest derivation, with its newest audience.
 func expected(t *rapid.T, h *projectiontest.History) documents {
-	type standing struct {
+	type liveRow struct {
 		project  uuid.UUID
 		accepted *datapoint.RevisionAccepted
 		audience uuid.UUID
 		derived  *memory.Derived
 	}
-	points := map[uuid.UUID]*standing{}
+	points := map[uuid.UUID]*liveRow{}
 	for _, f := range h.Facts {
 		id := stream.Owner(f.Stream)
 		switch e := f.Event.(type) {
@@ -76,7 +78,7 @@ func expected(t *rapid.T, h *projectiontest.History) documents {
 				continue
 			}
 			if points[id] == nil {
-				points[id] = &standing{project: e.ProjectID}
+				points[id] = &liveRow{project: e.ProjectID}
 			}
 			points[id].accepted, points[id].audience = e, e.Effect.Audience
 		case *datapoint.Moved:
@@ -105,7 +107,8 @@ func expected(t *rapid.T, h *projectiontest.History) documents {
 		}
 		for n, terms := range analyzer.Passages(recall.Document{Content: content, Author: p.accepted.Author}) {
 			put(p.project, recallindex.Document{
-				Key: recallindex.Key{DataPoint: id, Revision: effect.Revision, N: n}, Audience: p.audience, OccurredAt: effect.OccurredAt, Terms: terms,
+				Key: recallindex.Key{DataPoint: id, Revision: effect.Revision, N: n}, Audience: p.audience,
+				OccurredAt: effect.OccurredAt, Terms: terms,
 			})
 		}
 		if p.derived == nil {
@@ -120,16 +123,21 @@ func expected(t *rapid.T, h *projectiontest.History) documents {
 		}
 		for _, m := range lines {
 			put(p.project, recallindex.Document{
-				Key: recallindex.Key{DataPoint: id, Revision: p.derived.Revision, Memory: m.ID}, Audience: p.audience, OccurredAt: p.derived.OccurredAt,
-				Terms: recall.Terms{Text: analyzer.Terms(m.Content)},
+				Key: recallindex.Key{DataPoint: id, Revision: p.derived.Revision, Memory: m.ID}, Audience: p.audience,
+				OccurredAt: p.derived.OccurredAt,
+				Terms:      recall.Terms{Text: analyzer.Terms(m.Content)},
 			})
 		}
 	}
 	return all
 }
 
-// apply applies pages in transactions of their own; lose says which of them are lost after the index was written.
-func apply(ctx context.Context, begin func(context.Context) (pgx.Tx, error), p *recallindex.Projector, pages [][]eventstore.Fact, lose func() bool) error {
+// apply applies each page in a transaction; lose reports which of them are rolled back after the
+// index was written.
+func apply(
+	ctx context.Context, begin func(context.Context) (pgx.Tx, error), p *recallindex.Projector,
+	pages [][]eventstore.DecodedEvent, lose func() bool,
+) error {
 	for _, page := range pages {
 		own := projectiontest.Own(p, page)
 		if len(own) == 0 {
@@ -157,7 +165,8 @@ func apply(ctx context.Context, begin func(context.Context) (pgx.Tx, error), p *
 			}
 			if len(own) > 1 {
 				// The first half comes alone, as a page that is cut differently the second time.
-				if err := apply(ctx, begin, p, [][]eventstore.Fact{own[:len(own)/2]}, func() bool { return false }); err != nil {
+				if err := apply(ctx, begin, p, [][]eventstore.DecodedEvent{own[:len(own)/2]},
+					func() bool { return false }); err != nil {
 					return err
 				}
 				own = own[len(own)/2:]
@@ -167,20 +176,23 @@ func apply(ctx context.Context, begin func(context.Context) (pgx.Tx, error), p *
 	return nil
 }
 
-// TestHistories: whatever the pages, and though transactions are lost after the index was written, the index holds what the log
-// says, and the rows are those of any other way to cut it. Without the events of erased streams it is the same.
-func TestHistories(t *testing.T) {
+// TestProjector_Histories: with any pages, and if transactions are rolled back after the index was
+// written, the index holds what the log describes, and the rows do not depend on the pages. Without
+// the events of erased streams it is the same.
+func TestProjector_Histories(t *testing.T) {
 	db := pgtest.Database(t)
 	projectiontest.Make(t, db, projector(indextest.NewMemory(), &texts{}))
 	rapid.Check(t, func(r *rapid.T) {
 		h := projectiontest.DrawBlobHistory(r)
-		run := func(facts []eventstore.Fact, blobs map[string][]byte, lose func() bool) (documents, map[string][]string) {
+		run := func(events []eventstore.DecodedEvent, blobs map[string][]byte, lose func() bool) (documents,
+			map[string][]string,
+		) {
 			index := indextest.NewMemory()
-			p := projector(index, &texts{facts: facts, blobs: blobs})
+			p := projector(index, &texts{events: events, blobs: blobs})
 			if _, err := db.Exec(t.Context(), `truncate recallindex.data_points`); err != nil {
 				r.Fatal(err)
 			}
-			if err := apply(t.Context(), db.Begin, p, projectiontest.Cut(r, facts), lose); err != nil {
+			if err := apply(t.Context(), db.Begin, p, projectiontest.Cut(r, events), lose); err != nil {
 				r.Fatal(err)
 			}
 			rows, err := projectiontest.Dump(t.Context(), db, p)
@@ -201,7 +213,7 @@ func TestHistories(t *testing.T) {
 		if diff := cmp.Diff(rows, otherRows); diff != "" {
 			r.Fatalf("rows of other pages (-one +other):\n%s", diff)
 		}
-		// A replay after the erasure, though transactions of it are lost: no document changes, and no row.
+		// Replay after the erasure, with rollbacks: no document and no row changes.
 		left, leftRows := run(h.WithoutErased(r), h.LeftBlobs(), func() bool { return rapid.Bool().Draw(r, "lost") })
 		if diff := cmp.Diff(want, left); diff != "" {
 			r.Fatalf("index without erased events (-want +got):\n%s", diff)
@@ -217,13 +229,16 @@ var when = time.Date(2025, 5, 12, 9, 0, 0, 0, time.UTC)
 // accepted is a revision as it is sent.
 func accepted(revision int, content datapoint.Text) *datapoint.RevisionAccepted {
 	return &datapoint.RevisionAccepted{
-		Send:     datapoint.Send{ProjectID: uuid.UUID{1}, IngestionID: uuid.New(), Items: 1, AcceptedAt: when},
-		Standing: datapoint.Standing{Effect: datapoint.State{SourceID: "a", Revision: revision, LastNumber: revision, OccurredAt: when}},
-		Body:     datapoint.Body{Content: content},
+		Send: datapoint.Send{ProjectID: uuid.UUID{1}, IngestionID: uuid.New(), Items: 1, AcceptedAt: when},
+		States: datapoint.States{Effect: datapoint.State{
+			SourceID: "a", Revision: revision, LastNumber: revision,
+			OccurredAt: when,
+		}},
+		Body: datapoint.Body{Content: content},
 	}
 }
 
-func TestBlobs(t *testing.T) {
+func TestProjector_Blobs(t *testing.T) {
 	db, index := pgtest.Database(t), indextest.NewMemory()
 	l := &texts{blobs: map[string][]byte{}}
 	p := projector(index, l)
@@ -231,13 +246,17 @@ func TestBlobs(t *testing.T) {
 	id := uuid.New()
 	log := new(projectiontest.Log)
 	l.blobs["content"] = []byte("helix")
-	data, err := memory.Encode([]memory.Memory{{ID: uuid.New(), Content: "helix line"}, {ID: uuid.New(), Content: "helix line"}})
+	data, err := memory.Encode([]memory.Memory{
+		{ID: uuid.New(), Content: "helix line"},
+		{ID: uuid.New(), Content: "helix line"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.blobs["memories"] = data
 	log.Append(stream.Name(stream.DataPoint, id), accepted(1, datapoint.Text{Blob: &blob.Ref{Stream: "content", Size: 5}}))
-	log.Append(stream.Name(stream.Memory, id), &memory.Derived{ProjectID: uuid.UUID{1}, Revision: 1, OccurredAt: when, Blob: &blob.Ref{Stream: "memories"}})
+	log.Append(stream.Name(stream.Memory, id),
+		&memory.Derived{ProjectID: uuid.UUID{1}, Revision: 1, OccurredAt: when, Blob: &blob.Ref{Stream: "memories"}})
 	count := func(want int) {
 		t.Helper()
 		if n := len(index.Documents()[uuid.UUID{1}]); n != want {
@@ -247,18 +266,20 @@ func TestBlobs(t *testing.T) {
 	projectiontest.Apply(t, db, p, log.Facts...)
 	count(3)
 
-	// The content of the next revision is gone already, and memories that nobody can read are none: neither stops the projector.
+	// The content of the next revision is erased already, and unreadable memories count as none:
+	// neither stops the projector.
 	l.blobs["broken"] = []byte("{")
 	log.Append(stream.Name(stream.DataPoint, id), accepted(2, datapoint.Text{Blob: &blob.Ref{Stream: "gone", Size: 5}}))
 	projectiontest.Apply(t, db, p, log.Facts[2:]...)
 	count(2)
-	log.Append(stream.Name(stream.Memory, id), &memory.Derived{ProjectID: uuid.UUID{1}, Revision: 2, OccurredAt: when, Blob: &blob.Ref{Stream: "broken"}})
+	log.Append(stream.Name(stream.Memory, id),
+		&memory.Derived{ProjectID: uuid.UUID{1}, Revision: 2, OccurredAt: when, Blob: &blob.Ref{Stream: "broken"}})
 	log.Append(stream.Name(stream.DataPoint, id), accepted(3, datapoint.Text{Inline: "vim"}))
 	projectiontest.Apply(t, db, p, log.Facts[3:]...)
 	count(1)
 }
 
-// A move, and a revision of another audience, read no text that is indexed already; nor does a deletion.
+// A move, a revision of another audience, and a deletion read no text that is indexed already.
 func TestAudience_MovedReadsNoText(t *testing.T) {
 	db, index := pgtest.Database(t), indextest.NewMemory()
 	l := &texts{blobs: map[string][]byte{"content": []byte("helix")}}
@@ -282,12 +303,15 @@ func TestAudience_MovedReadsNoText(t *testing.T) {
 		}
 	}
 	log.Append(stream.Name(stream.DataPoint, id), accepted(1, datapoint.Text{Blob: &blob.Ref{Stream: "content", Size: 5}}))
-	log.Append(stream.Name(stream.Memory, id), &memory.Derived{ProjectID: uuid.UUID{1}, Revision: 1, OccurredAt: when, Memories: []memory.Memory{{ID: uuid.New(), Content: "helix"}}})
+	log.Append(stream.Name(stream.Memory, id), &memory.Derived{
+		ProjectID: uuid.UUID{1}, Revision: 1, OccurredAt: when,
+		Memories: []memory.Memory{{ID: uuid.New(), Content: "helix"}},
+	})
 	projectiontest.Apply(t, db, p, log.Facts...)
 	check(1, map[string]uuid.UUID{"source1": {}, "memory1": {}})
 	moved := accepted(1, datapoint.Text{})
 	moved.Effect.Audience = team
-	log.Append(stream.Name(stream.DataPoint, id), &datapoint.Moved{Send: moved.Send, Standing: moved.Standing})
+	log.Append(stream.Name(stream.DataPoint, id), &datapoint.Moved{Send: moved.Send, States: moved.States})
 	projectiontest.Apply(t, db, p, log.Facts[2:]...)
 	check(1, map[string]uuid.UUID{"source1": team, "memory1": team})
 	second := accepted(2, datapoint.Text{Inline: "helix"})
@@ -300,20 +324,22 @@ func TestAudience_MovedReadsNoText(t *testing.T) {
 	check(1, map[string]uuid.UUID{})
 }
 
-func TestErrors(t *testing.T) {
+func TestProjector_Errors(t *testing.T) {
 	db := pgtest.Database(t)
 	index, l := indextest.NewMemory(), &texts{err: eventstore.ErrUnavailable}
 	p := projector(index, l)
 	projectiontest.Make(t, db, p)
-	attempt := func(facts ...eventstore.Fact) error {
+	attempt := func(events ...eventstore.DecodedEvent) error {
 		tx, err := db.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return errors.Join(projectiontest.Enter(t.Context(), tx, p), p.Apply(t.Context(), tx, facts), tx.Rollback(t.Context()))
+		return errors.Join(projectiontest.Enter(t.Context(), tx, p), p.Apply(t.Context(), tx, events),
+			tx.Rollback(t.Context()))
 	}
 	log, id := new(projectiontest.Log), uuid.New()
-	log.Append(stream.Name(stream.DataPoint, id), accepted(1, datapoint.Text{Blob: &blob.Ref{Stream: "content", Size: 20 << 20}}))
+	log.Append(stream.Name(stream.DataPoint, id),
+		accepted(1, datapoint.Text{Blob: &blob.Ref{Stream: "content", Size: 20 << 20}}))
 	if err := attempt(log.Facts...); !errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("a blob that cannot be read now: %v", err)
 	}
@@ -322,7 +348,10 @@ func TestErrors(t *testing.T) {
 	if err := attempt(log.Facts[0]); err != nil {
 		t.Errorf("an event of 20 MiB alone: %v", err)
 	}
-	unknown := eventstore.Fact{Recorded: eventstore.Recorded{Stream: stream.Name(stream.Memory, id)}, Err: fmt.Errorf("unknown")}
+	unknown := eventstore.DecodedEvent{
+		Recorded: eventstore.Recorded{Stream: stream.Name(stream.Memory, id)},
+		Err:      fmt.Errorf("unknown"),
+	}
 	if err := attempt(unknown); err == nil {
 		t.Error("an event that could not be decoded is passed over")
 	}

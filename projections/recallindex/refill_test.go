@@ -26,7 +26,7 @@ import (
 	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
-// makeRows makes the schema of the index, and a checkpoint as far as refilling asks for it.
+// makeRows makes the schema of the index, and the columns of the checkpoint that a refill reads.
 func makeRows(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
 	projectiontest.Make(t, db, projector(indextest.NewMemory(), &texts{}))
@@ -49,13 +49,16 @@ type lockedTexts struct {
 	texts
 }
 
-func (l *lockedTexts) Event(ctx context.Context, name string, at eventstore.Revision) (event.Event, bool, error) {
+func (l *lockedTexts) At(
+	ctx context.Context, name string, at eventstore.Revision,
+) (eventstore.DecodedEvent, bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.texts.Event(ctx, name, at)
+	return l.texts.At(ctx, name, at)
 }
 
-// Whatever is lost, and whenever, while pages go on and transactions are lost, the index ends as the log says.
+// Whatever is lost, and whenever, while pages go on and transactions are rolled back, the index
+// ends as the log describes.
 func TestRefill_AmongPages(t *testing.T) {
 	db := pgtest.Database(t)
 	makeRows(t, db)
@@ -66,8 +69,9 @@ func TestRefill_AmongPages(t *testing.T) {
 		if err := begin(t.Context(), db, index); err != nil {
 			r.Fatal(err)
 		}
-		p := projector(index, &texts{facts: h.Facts, blobs: h.Blobs})
-		refiller := recallindex.New(index, &lockedTexts{texts: texts{facts: h.Facts, blobs: h.Blobs}}, recall.NewAnalyzer(), slog.New(slog.DiscardHandler))
+		p := projector(index, &texts{events: h.Facts, blobs: h.Blobs})
+		refiller := recallindex.New(index, &lockedTexts{texts: texts{events: h.Facts, blobs: h.Blobs}}, recall.NewAnalyzer(),
+			slog.New(slog.DiscardHandler))
 		refill := func() error {
 			for _, loss := range index.Losses() {
 				if err := refiller.Refill(t.Context(), db, loss); err != nil && !errors.Is(err, recallindex.ErrDamaged) {
@@ -77,9 +81,9 @@ func TestRefill_AmongPages(t *testing.T) {
 			return nil
 		}
 		projects := slices.Collect(maps.Keys(want))
-		var beside sync.WaitGroup
+		var background sync.WaitGroup
 		stop, failed := make(chan struct{}), make(chan error, 1)
-		beside.Go(func() {
+		background.Go(func() {
 			for {
 				select {
 				case <-stop:
@@ -97,12 +101,12 @@ func TestRefill_AmongPages(t *testing.T) {
 				index.Damage(rapid.SampledFrom(projects).Draw(r, "project"))
 			}
 			lose := func() bool { return rapid.Bool().Draw(r, "lost") }
-			if err := apply(t.Context(), db.Begin, p, [][]eventstore.Fact{page}, lose); err != nil {
+			if err := apply(t.Context(), db.Begin, p, [][]eventstore.DecodedEvent{page}, lose); err != nil {
 				r.Fatal(err)
 			}
 		}
 		close(stop)
-		beside.Wait()
+		background.Wait()
 		close(failed)
 		if err := errors.Join(<-failed, refill()); err != nil {
 			r.Fatal(err)
@@ -122,8 +126,8 @@ type between struct {
 	then func()
 }
 
-func (b *between) Event(ctx context.Context, name string, at eventstore.Revision) (event.Event, bool, error) {
-	e, ok, err := b.texts.Event(ctx, name, at)
+func (b *between) At(ctx context.Context, name string, at eventstore.Revision) (eventstore.DecodedEvent, bool, error) {
+	e, ok, err := b.texts.At(ctx, name, at)
 	if b.then != nil {
 		then := b.then
 		b.then = nil
@@ -132,7 +136,7 @@ func (b *between) Event(ctx context.Context, name string, at eventstore.Revision
 	return e, ok, err
 }
 
-// What is deleted, moved or replaced after its text was read to be filled in does not come back as it was.
+// What is deleted, moved or replaced after a refill read its text is not restored.
 func TestRefill_PageAfterTheTextWasRead(t *testing.T) {
 	db, id, team := pgtest.Database(t), uuid.New(), uuid.New()
 	makeRows(t, db)
@@ -149,7 +153,7 @@ func TestRefill_PageAfterTheTextWasRead(t *testing.T) {
 		want []entry
 	}{
 		"deleted":  {&datapoint.Deleted{}, nil},
-		"moved":    {&datapoint.Moved{Send: moved.Send, Standing: moved.Standing}, []entry{{recallindex.Memories, 1, team, "helix"}, {recallindex.Sources, 1, team, "helix"}}},
+		"moved":    {&datapoint.Moved{Send: moved.Send, States: moved.States}, []entry{{recallindex.Memories, 1, team, "helix"}, {recallindex.Sources, 1, team, "helix"}}},
 		"replaced": {second, []entry{{recallindex.Memories, 1, uuid.Nil, "helix"}, {recallindex.Sources, 2, uuid.Nil, "vim"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -158,11 +162,14 @@ func TestRefill_PageAfterTheTextWasRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			log.Append(stream.Name(stream.DataPoint, id), accepted(1, datapoint.Text{Inline: "helix"}))
-			log.Append(stream.Name(stream.Memory, id), &memory.Derived{ProjectID: uuid.UUID{1}, Revision: 1, OccurredAt: when, Memories: []memory.Memory{{ID: uuid.New(), Content: "helix"}}})
+			log.Append(stream.Name(stream.Memory, id), &memory.Derived{
+				ProjectID: uuid.UUID{1}, Revision: 1, OccurredAt: when,
+				Memories: []memory.Memory{{ID: uuid.New(), Content: "helix"}},
+			})
 			p := projector(index, &texts{})
 			projectiontest.Apply(t, db, p, log.Facts...)
 			index.Damage(uuid.UUID{1})
-			read := &between{texts: texts{facts: log.Facts}}
+			read := &between{texts: texts{events: log.Facts}}
 			read.then = func() {
 				log.Append(stream.Name(stream.DataPoint, id), c.then)
 				projectiontest.Apply(t, db, p, log.Facts[2])
@@ -189,7 +196,7 @@ func cmpPart(a, b recallindex.Part) int {
 	return 1
 }
 
-// Rows that another process's index was built with fill nothing here, and a text that cannot be read now ends nothing.
+// Rows of another process's index refill nothing, and a text that cannot be read now ends nothing.
 func TestRefill_WaitsForWhatIsMissing(t *testing.T) {
 	db, index := pgtest.Database(t), indextest.NewMemory()
 	makeRows(t, db)
@@ -198,7 +205,7 @@ func TestRefill_WaitsForWhatIsMissing(t *testing.T) {
 	}
 	log := new(projectiontest.Log)
 	log.Append(stream.Name(stream.DataPoint, uuid.New()), accepted(1, datapoint.Text{Inline: "helix"}))
-	l := &texts{facts: log.Facts}
+	l := &texts{events: log.Facts}
 	p := projector(index, l)
 	projectiontest.Apply(t, db, p, log.Facts...)
 	index.Damage(uuid.UUID{1})

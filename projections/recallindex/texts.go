@@ -14,49 +14,36 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Texts reads customer text where the log keeps it.
+// Texts reads customer text from the event log. eventstore.Journal implements it.
 type Texts interface {
-	// Event reads one event of a stream. ok is false where it is not there any more.
-	Event(ctx context.Context, stream string, at eventstore.Revision) (e event.Event, ok bool, err error)
-	// Blob reads a blob whole. ok is false where it is gone, or is not what it was.
-	Blob(ctx context.Context, ref blob.Ref) (data []byte, ok bool, err error)
+	// At reads the event at one revision of a stream. ok is false if there is no such event.
+	At(ctx context.Context, stream string, at eventstore.Revision) (e eventstore.DecodedEvent, ok bool, err error)
+	eventstore.BlobReader
 }
 
-// Log implements Texts on an event store.
-type Log struct {
-	Store eventstore.Store
-	Codec *eventstore.Codec
-}
-
-// Event implements Texts.
-func (l Log) Event(ctx context.Context, name string, at eventstore.Revision) (event.Event, bool, error) {
-	found, err := l.Store.Read(ctx, name, at, eventstore.Forwards, 1)
+// eventAt reads the event at one revision of a stream. It returns nil if there is no such event, or
+// the stream was tombstoned.
+func (p *Projector) eventAt(ctx context.Context, name string, at eventstore.Revision) (event.Event, error) {
+	found, _, err := p.texts.At(ctx, name, at)
 	if errors.Is(err, eventstore.ErrDeleted) {
-		return nil, false, nil
+		return nil, nil //nolint:nilnil // no event
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("read %s: %w", name, err)
+		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	if len(found) == 0 || found[0].Revision != at {
-		return nil, false, nil
-	}
-	e, err := l.Codec.Decode(found[0])
-	if err != nil {
-		return nil, false, err
-	}
-	return e, true, nil
+	return found.Event, nil
 }
 
-// Blob implements Texts.
-func (l Log) Blob(ctx context.Context, ref blob.Ref) ([]byte, bool, error) {
-	data, err := eventstore.ReadBlob(ctx, l.Store, l.Codec, ref)
+// blob reads a whole blob. ok is false if it is gone or damaged.
+func (p *Projector) blob(ctx context.Context, ref blob.Ref) (data []byte, ok bool, err error) {
+	data, err = p.texts.ReadBlob(ctx, ref)
 	if _, lost := errors.AsType[*eventstore.BlobError](err); lost {
 		return nil, false, nil
 	}
 	return data, err == nil, err
 }
 
-// textSize is how many bytes of text an event brings.
+// textSize returns the bytes of text that an event brings.
 func textSize(e event.Event) int64 {
 	switch e := e.(type) {
 	case *datapoint.RevisionAccepted:
@@ -77,34 +64,39 @@ func textSize(e event.Event) int64 {
 	return 0
 }
 
-// content is the text of a revision. ok is false where it was erased.
-func (p *Projector) content(ctx context.Context, id uuid.UUID, e *datapoint.RevisionAccepted) (content string, ok bool, err error) {
+// content returns the text of a revision. ok is false if it was erased.
+func (p *Projector) content(
+	ctx context.Context, id uuid.UUID, e *datapoint.RevisionAccepted,
+) (content string, ok bool, err error) {
 	if e.Content.Blob == nil {
 		return e.Content.Inline, true, nil
 	}
-	data, ok, err := p.texts.Blob(ctx, *e.Content.Blob)
+	data, ok, err := p.blob(ctx, *e.Content.Blob)
 	if err == nil && !ok {
-		p.log.WarnContext(ctx, "content of a revision is missing", "data_point", id, "revision", e.Effect.Revision, "blob", e.Content.Blob.Stream)
+		p.log.WarnContext(ctx, "content of a revision is missing, it is not indexed", "data_point", id, "revision",
+			e.Effect.Revision, "blob", e.Content.Blob.Stream)
 	}
 	return string(data), ok, err
 }
 
-// memories are what was derived from a revision; none where they were erased.
+// memories returns what was derived from a revision; nothing if it was erased.
 func (p *Projector) memories(ctx context.Context, id uuid.UUID, e *memory.Derived) ([]memory.Memory, error) {
 	if e.Blob == nil {
 		return e.Memories, nil
 	}
-	data, ok, err := p.texts.Blob(ctx, *e.Blob)
+	data, ok, err := p.blob(ctx, *e.Blob)
 	if err != nil {
 		return nil, err
 	}
 	if !ok {
-		p.log.WarnContext(ctx, "memories of a revision are missing", "data_point", id, "revision", e.Revision, "blob", e.Blob.Stream)
+		p.log.WarnContext(ctx, "memories of a revision are missing, they are not indexed", "data_point", id, "revision",
+			e.Revision, "blob", e.Blob.Stream)
 		return nil, nil
 	}
 	memories, err := memory.Decode(data)
 	if err != nil {
-		p.log.WarnContext(ctx, "memories of a revision are unreadable", "data_point", id, "revision", e.Revision, "blob", e.Blob.Stream)
+		p.log.WarnContext(ctx, "memories of a revision are unreadable, they are not indexed", "data_point", id, "revision",
+			e.Revision, "blob", e.Blob.Stream)
 		return nil, nil
 	}
 	return memories, nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -19,6 +20,8 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/usage"
 )
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func id(name string) uuid.UUID { return uuid.NewSHA1(uuid.NameSpaceURL, []byte(name)) }
 
@@ -50,15 +53,28 @@ func draw(t *rapid.T) *drawn {
 		switch rapid.IntRange(0, 5).Draw(t, "step") {
 		case 0:
 			plan := rapid.SampledFrom([]metering.Plan{metering.SelfHosted, metering.Flex}).Draw(t, "plan")
-			d.Append(name, &organization.PlanSet{OrganizationID: organizationID, Plan: plan, Month: month, ChargedTenths: tenths, SetAt: noon})
+			d.Append(name,
+				&organization.PlanSet{OrganizationID: organizationID, Plan: plan, Month: month, ChargedTenths: tenths, SetAt: noon})
 			l.Plans = append(l.Plans, metering.PlanChange{Plan: plan, Month: month, ChargedTenths: tenths})
 		case 1:
-			d.Append(name, &organization.CreditsGranted{OrganizationID: organizationID, Kind: metering.Starting, Tenths: tenths, Month: month, GrantedAt: noon})
+			d.Append(name, &organization.CreditsGranted{
+				OrganizationID: organizationID,
+				Kind:           metering.Starting,
+				Tenths:         tenths,
+				Month:          month,
+				GrantedAt:      noon,
+			})
 			granted := l.Granted[month]
 			granted.StartingTenths += tenths
 			l.Granted[month] = granted
 		case 2:
-			d.Append(name, &organization.CreditsGranted{OrganizationID: organizationID, Kind: metering.Bought, Tenths: -tenths, Month: month, GrantedAt: noon})
+			d.Append(name, &organization.CreditsGranted{
+				OrganizationID: organizationID,
+				Kind:           metering.Bought,
+				Tenths:         -tenths,
+				Month:          month,
+				GrantedAt:      noon,
+			})
 			granted := l.Granted[month]
 			granted.BoughtTenths -= tenths
 			l.Granted[month] = granted
@@ -76,12 +92,12 @@ func draw(t *rapid.T) *drawn {
 	return d
 }
 
-func TestPagesOfAnySizeLeaveTheSameRows(tt *testing.T) {
+func TestProjector_PagesOfAnySize(tt *testing.T) {
 	db := pgtest.Database(tt)
 	projectiontest.Make(tt, db, usage.New())
 	rapid.Check(tt, func(t *rapid.T) {
 		d := draw(t)
-		rows := func(pages [][]eventstore.Fact) map[string][]string {
+		rows := func(pages [][]eventstore.DecodedEvent) map[string][]string {
 			dump, err := projectiontest.Rows(tt.Context(), db, usage.New(), pages)
 			if err != nil {
 				t.Fatal(err)
@@ -100,11 +116,11 @@ func TestPagesOfAnySizeLeaveTheSameRows(tt *testing.T) {
 	})
 }
 
-func TestAnAccountIsWhatTheLogSays(tt *testing.T) {
+func TestAccount_MatchesTheLog(tt *testing.T) {
 	db := pgtest.Database(tt)
-	projectiontest.Make(tt, db, datapoints.Projector{})
+	projectiontest.Make(tt, db, datapoints.New(nil))
 	projectiontest.Make(tt, db, usage.New())
-	q := usage.Queries{DB: db, Tariff: metering.DefaultTariff()}
+	q := usage.Queries{DB: db, PlanTerms: metering.DefaultTariff()}
 	rapid.Check(tt, func(t *rapid.T) {
 		d := draw(t)
 		projectiontest.Empty(tt, db, usage.New())
@@ -132,15 +148,17 @@ func TestAnAccountIsWhatTheLogSays(tt *testing.T) {
 }
 
 // The flushes that are remembered are the newest of each stream.
-func TestOnlyTheNewestFlushesAreRemembered(t *testing.T) {
+func TestProjector_RetainsNewestFlushes(t *testing.T) {
 	db := pgtest.Database(t)
 	projectiontest.Make(t, db, usage.New())
 	var log projectiontest.Log
 	const many = 300
 	for n := range many {
-		log.Append(stream.UsageName(id("project"), "2026-11"), &metering.Charged{ProjectID: id("project"), FlushID: id(fmt.Sprint(n)), Month: "2026-11", Recalls: 1})
+		log.Append(stream.UsageName(id("project"), "2026-11"),
+			&metering.Charged{ProjectID: id("project"), FlushID: id(fmt.Sprint(n)), Month: "2026-11", Recalls: 1})
 	}
-	log.Append(stream.UsageName(id("other"), "2026-11"), &metering.Charged{ProjectID: id("other"), FlushID: id("first"), Month: "2026-11", Recalls: 1})
+	log.Append(stream.UsageName(id("other"), "2026-11"),
+		&metering.Charged{ProjectID: id("other"), FlushID: id("first"), Month: "2026-11", Recalls: 1})
 	for _, page := range slices.Collect(slices.Chunk(log.Facts, 70)) {
 		projectiontest.Apply(t, db, usage.New(), page...)
 	}
@@ -158,12 +176,12 @@ type foreign struct{}
 
 func (foreign) EventType() string { return "usage.unheard-of.v1" }
 
-func TestWhatItDoesNotKnowStopsTheProjector(t *testing.T) {
+func TestProjector_UnknownEvents(t *testing.T) {
 	db := pgtest.Database(t)
 	projectiontest.Make(t, db, usage.New())
 	var log projectiontest.Log
 	log.Append(stream.UsageName(id("project"), "2026-11"), foreign{})
-	if _, err := projectiontest.Rows(t.Context(), db, usage.New(), [][]eventstore.Fact{log.Facts}); err == nil {
+	if _, err := projectiontest.Rows(t.Context(), db, usage.New(), [][]eventstore.DecodedEvent{log.Facts}); err == nil {
 		t.Error("it was applied")
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/unnest"
+	"github.com/annals-project/annals/internal/pgarray"
 )
 
-// flushesKept is how many flushes of a stream are remembered. A sum in ops.charges is looked up here from the moment its event is
-// applied until the next round of any process drops it, so the newest few would do.
+// flushesKept is how many flushes of a stream the projection remembers. A sum in ops.charges is
+// looked up here until the next round of any process deletes it, so the newest few would do.
 const flushesKept = 256
 
 // monthKey is one project in one month: one usage stream.
@@ -49,8 +49,8 @@ type flushRow struct {
 	revision eventstore.Revision
 }
 
-// page is the rows that a page of events touches.
-type page struct {
+// fold is the rows that a page of events changes.
+type fold struct {
 	projects []*registry.ProjectCreated
 	plans    []planRow
 	grants   []grantRow
@@ -59,7 +59,7 @@ type page struct {
 }
 
 // apply folds one event.
-func (p *page) apply(f eventstore.Fact) error {
+func (p *fold) apply(f eventstore.DecodedEvent) error {
 	switch e := f.Event.(type) {
 	case *registry.ProjectCreated:
 		p.projects = append(p.projects, e)
@@ -78,8 +78,8 @@ func (p *page) apply(f eventstore.Fact) error {
 	return nil
 }
 
-// charge adds what was not added before.
-func (p *page) charge(e *metering.Charged, revision eventstore.Revision) {
+// charge adds the counts of an event, unless they were added before.
+func (p *fold) charge(e *metering.Charged, revision eventstore.Revision) {
 	key := monthKey{e.ProjectID, e.Month}
 	row := p.charges[key]
 	if row == nil {
@@ -95,9 +95,9 @@ func (p *page) charge(e *metering.Charged, revision eventstore.Revision) {
 	p.flushes = append(p.flushes, flushRow{e.FlushID, key, revision})
 }
 
-// load reads the sums that the events add to.
-func load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) (*page, error) {
-	p := &page{charges: map[monthKey]*chargeRow{}}
+// load reads the sums that the events change.
+func load(ctx context.Context, tx pgx.Tx, facts []eventstore.DecodedEvent) (*fold, error) {
+	p := &fold{charges: map[monthKey]*chargeRow{}}
 	keys := map[monthKey]bool{}
 	for _, f := range facts {
 		if e, ok := f.Event.(*metering.Charged); ok {
@@ -113,20 +113,22 @@ func load(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) (*page, error
 	}
 	rows, err := tx.Query(ctx, `select c.project_id, c.month, c.organization_id, c.recalls, c.recall_tenths, c.revision
 		from charges c join unnest($1::uuid[], $2::text[]) as k (project_id, month) using (project_id, month)`,
-		unnest.IDs(wanted, func(k monthKey) uuid.UUID { return k.project }), unnest.Column(wanted, func(k monthKey) string { return k.month }))
+		pgarray.IDs(wanted, func(k monthKey) uuid.UUID { return k.project }),
+		pgarray.Column(wanted, func(k monthKey) string { return k.month }),
+	)
 	if err != nil {
-		return nil, fmt.Errorf("load the rows of the page: %w", err)
+		return nil, fmt.Errorf("load rows of a page: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		r := &chargeRow{}
-		if err := rows.Scan((*[16]byte)(&r.project), &r.month, (*[16]byte)(&r.organization), &r.recalls, &r.tenths, &r.revision); err != nil {
-			return nil, fmt.Errorf("load the rows of the page: %w", err)
+		if err := rows.Scan(&r.project, &r.month, &r.organization, &r.recalls, &r.tenths, &r.revision); err != nil {
+			return nil, fmt.Errorf("load rows of a page: %w", err)
 		}
 		p.charges[r.monthKey] = r
 	}
 	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("load the rows of the page: %w", err)
+		return nil, fmt.Errorf("load rows of a page: %w", err)
 	}
 	return p, nil
 }

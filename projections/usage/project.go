@@ -1,49 +1,42 @@
-// Package usage knows what was charged and what is left: it projects plans, grants and charged recalls, keeps in schema ops
-// the recalls that are not in the log yet, and reads both, together with what data points cost, as one account.
+// Package usage projects plans, grants and charged recalls. It reads them as one account of an
+// organization, together with the price of data points and with what package limiter holds in
+// schema ops.
 package usage
 
 import (
 	"context"
 	_ "embed"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/projections"
 )
 
-// Name is the projection's name: its schema, its topic, and what answers wait for.
-const Name = "usage"
+// Name is the projection's name: its schema, its topic, and the name that callers wait for.
+const Name = projection.Usage
 
 //go:embed schema.sql
 var schema string
 
-// Projector keeps schema usage.
-type Projector struct{}
+// Projector builds schema usage.
+type Projector struct{ projections.Base }
 
-var _ projections.Paced = Projector{}
-
-// New makes the projector.
-func New() Projector { return Projector{} }
-
-// Name implements projections.Projector.
-func (Projector) Name() string { return Name }
-
-// Version implements projections.Projector.
-func (Projector) Version() int { return 1 }
-
-// Families implements projections.Projector.
-func (Projector) Families() []string {
-	return []string{stream.Registry, stream.Organization, stream.Usage}
+// New makes the projector. A caller that needs one of its few events waits for it, which ends the
+// pause between pages; without a pause, most pages would hold none.
+func New() Projector {
+	return Projector{projections.NewBase(projections.Description{
+		Name: Name, Version: 1, Categories: []string{stream.Registry, stream.Organization, stream.Usage}, Schema: schema,
+		Pace: projections.Pace{Min: 50 * time.Millisecond}, Counted: []string{"plans", "grants", "charges"},
+	})}
 }
 
-// Schema implements projections.Projector.
-func (Projector) Schema() string { return schema }
-
-// Apply folds the page over the rows that it touches, then writes one statement per table. Facts that were applied before change
-// nothing. It fails on an event that it does not know.
-func (Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.Fact) error {
+// Apply folds the page over the rows that it changes, then writes one statement per table. Events
+// that were applied before change nothing. It fails on an unknown event.
+func (Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.DecodedEvent) error {
 	p, err := load(ctx, tx, facts)
 	if err != nil {
 		return err

@@ -1,4 +1,5 @@
-// Package model reads memory in texts by a language model behind an OpenAI-compatible endpoint.
+// Package model calls a language model at an OpenAI-compatible endpoint, to extract memories and to
+// embed texts.
 package model
 
 import (
@@ -18,30 +19,31 @@ import (
 )
 
 const (
-	// callLimit ends a call that hangs.
-	callLimit = 30 * time.Second
-	// answerLimit is the longest answer that is read, in bytes.
-	answerLimit = 8 << 20
+	// callTimeout ends a call that hangs.
+	callTimeout = 30 * time.Second
+	// maxResponse is the longest response that is read, in bytes.
+	maxResponse = 8 << 20
 )
 
-// Endpoint is where a model answers.
+// Endpoint is the endpoint of a model.
 type Endpoint struct {
 	// URL is the base as OpenAI clients take it, such as http://127.0.0.1:11434/v1.
 	URL string
-	// Name names the model; Key is sent as a bearer token where it is not empty, and never logged.
+	// Name names the model. Key is sent as a bearer token unless it is empty, and is never logged.
 	Name, Key string
-	// HTTP is nil for a client of its own, which follows no redirect: a key goes to nobody else.
+	// HTTP is the client. Nil makes a client that follows no redirect, so that nobody else receives
+	// the key.
 	HTTP *http.Client
 }
 
-// Validate reports what cannot work.
+// Validate returns an error if the address or the name cannot work.
 func (e Endpoint) Validate() error {
 	u, err := url.Parse(e.URL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return errors.New("want an address such as https://models.example.com/v1")
+		return errors.New("the address is not an HTTP URL; set one such as https://models.example.com/v1")
 	}
 	if e.Name == "" {
-		return errors.New("name the model too")
+		return errors.New("the name of the model is missing; set it too")
 	}
 	return nil
 }
@@ -53,18 +55,20 @@ func (e Endpoint) client() *http.Client {
 	return &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// post sends a request to a path of the endpoint and decodes the answer. Its errors are *pipeline.Failure, or the context's.
-// They say what the endpoint answered in numbers, never in its words, which may repeat the text of a customer.
-func (e Endpoint) post(ctx context.Context, client *http.Client, path string, request, answer any) error {
+// post sends a request to a path of the endpoint and decodes the response. The error is a
+// *pipeline.Failure, or that of the context. It quotes the status of the response and never its
+// words, which may repeat the text of a customer.
+func (e Endpoint) post(ctx context.Context, client *http.Client, path string, request, response any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return fmt.Errorf("encode request for the model: %w", err)
 	}
-	callCtx, cancel := context.WithTimeout(ctx, callLimit)
+	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(callCtx, http.MethodPost, strings.TrimRight(e.URL, "/")+path, bytes.NewReader(body))
+	address := strings.TrimRight(e.URL, "/") + path
+	req, err := http.NewRequestWithContext(callCtx, http.MethodPost, address, bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("request for the model: %w", err)
+		return fmt.Errorf("make request for the model: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
@@ -76,29 +80,31 @@ func (e Endpoint) post(ctx context.Context, client *http.Client, path string, re
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return unavailable("the model did not answer: %v", reason(err))
+		return unavailable("the call of the model failed: %v", reason(err))
 	}
 	defer func() { _ = res.Body.Close() }()
-	data, err := io.ReadAll(io.LimitReader(res.Body, answerLimit+1))
-	switch {
-	case ctx.Err() != nil:
+	data, err := io.ReadAll(io.LimitReader(res.Body, maxResponse+1))
+	if ctx.Err() != nil {
 		return ctx.Err()
-	case res.StatusCode == http.StatusBadRequest, res.StatusCode == http.StatusForbidden, res.StatusCode == http.StatusRequestEntityTooLarge:
-		return &pipeline.Failure{Code: ingestion.ContentRejected, Message: fmt.Sprintf("the model rejected the text with status %d", res.StatusCode)}
-	case res.StatusCode != http.StatusOK:
-		return unavailable("the model answered with status %d", res.StatusCode)
-	case err != nil:
-		return unavailable("the answer of the model broke off: %v", reason(err))
-	case len(data) > answerLimit:
-		return unreadable("the answer of the model is longer than %d bytes", answerLimit)
 	}
-	if err := json.Unmarshal(data, answer); err != nil {
-		return unreadable("the answer of the model is not the JSON that was asked for")
+	switch status := res.StatusCode; {
+	case status == http.StatusBadRequest, status == http.StatusForbidden, status == http.StatusRequestEntityTooLarge:
+		message := fmt.Sprintf("the model rejected the text with status %d", status)
+		return &pipeline.Failure{Code: ingestion.ContentRejected, Message: message}
+	case status != http.StatusOK:
+		return unavailable("the model returned status %d", status)
+	case err != nil:
+		return unavailable("the response of the model is truncated: %v", reason(err))
+	case len(data) > maxResponse:
+		return unreadable("the response of the model is longer than %d bytes", maxResponse)
+	}
+	if err := json.Unmarshal(data, response); err != nil {
+		return unreadable("the response of the model is not the expected JSON")
 	}
 	return nil
 }
 
-// reason is why a call failed, without its address, which may hold a password.
+// reason returns why a call failed, without its address, which may hold a password.
 func reason(err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		return wrapped.Err
@@ -111,5 +117,6 @@ func unavailable(format string, args ...any) error {
 }
 
 func unreadable(format string, args ...any) error {
-	return &pipeline.Failure{Code: ingestion.ModelResponseUnreadable, Message: fmt.Sprintf(format, args...), Retryable: true}
+	message := fmt.Sprintf(format, args...)
+	return &pipeline.Failure{Code: ingestion.ModelResponseUnreadable, Message: message, Retryable: true}
 }

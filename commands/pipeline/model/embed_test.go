@@ -31,7 +31,8 @@ func TestVectorsAreThoseOfTheirTexts(t *testing.T) {
 			Model string
 			Input []string
 		}
-		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || asked.Model != "small" || !slices.Equal(asked.Input, []string{"a", "b"}) ||
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || asked.Model != "small" ||
+			!slices.Equal(asked.Input, []string{"a", "b"}) ||
 			r.URL.Path != "/v1/embeddings" || r.Header.Get("Authorization") != "Bearer secret" {
 			t.Errorf("asked %s %+v, %v", r.URL, asked, err)
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 )
 
-// Extractor asks a chat model for the memories of a revision. What it answers is checked here: a memory that does not cite its
-// source word for word, or is of no known kind, is left out.
+// Extractor extracts the memories of a revision with a chat model. It leaves out a memory that does
+// not cite its source word for word, or that is of an unknown kind.
 type Extractor struct {
 	endpoint Endpoint
 	client   *http.Client
@@ -24,7 +24,7 @@ type Extractor struct {
 
 var _ pipeline.Extractor = (*Extractor)(nil)
 
-// NewExtractor makes an extractor; the endpoint is asked for the first time when there is something to read.
+// NewExtractor makes an extractor. It does not call the endpoint.
 func NewExtractor(endpoint Endpoint) (*Extractor, error) {
 	if err := endpoint.Validate(); err != nil {
 		return nil, err
@@ -32,35 +32,36 @@ func NewExtractor(endpoint Endpoint) (*Extractor, error) {
 	return &Extractor{endpoint: endpoint, client: endpoint.client()}, nil
 }
 
-// promptVersion is raised with every change of what the model is asked.
+// promptVersion is raised with every change of the prompt or the schema.
 const promptVersion = "1"
 
 // Name implements pipeline.Extractor.
 func (x *Extractor) Name() string { return "openai/" + x.endpoint.Name + "/" + promptVersion }
 
-// A content is read in parts, of which a long one gives evenly spread ones only. attemptLimit bounds all of them together:
-// it is less than what the lease of an attempt lasts.
 const (
-	partBytes    = 16 << 10
-	maxParts     = 8
-	attemptLimit = 2 * time.Minute
+	// partBytes and maxParts bound the parts of a content that the model reads. The parts of a longer
+	// content are evenly spread.
+	partBytes = 16 << 10
+	maxParts  = 8
+	// attemptTimeout bounds the calls for all parts. It is shorter than the lease of an attempt.
+	attemptTimeout = 2 * time.Minute
 )
 
-// Extract implements pipeline.Extractor. An answer without memories is a good answer.
+// Extract implements pipeline.Extractor. A response without memories is valid.
 func (x *Extractor) Extract(ctx context.Context, in comprehend.Input) ([]memory.Memory, error) {
-	limited, cancel := context.WithTimeout(ctx, attemptLimit)
+	limited, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	read := newReading(in)
 	for _, part := range parts(in.Content) {
-		answer, err := x.ask(limited, in, in.Content[part.start:part.end])
+		extracted, err := x.extractPart(limited, in, in.Content[part.start:part.end])
 		if err != nil {
 			if ctx.Err() == nil && limited.Err() != nil {
-				return nil, unavailable("the model needed more than %s for one text", attemptLimit)
+				return nil, unavailable("the model needed more than %s for one text", attemptTimeout)
 			}
 			return nil, err
 		}
-		for _, said := range answer.Memories {
-			read.add(said, part)
+		for _, statement := range extracted.Memories {
+			read.add(statement, part)
 		}
 	}
 	return read.memories, nil
@@ -69,13 +70,13 @@ func (x *Extractor) Extract(ctx context.Context, in comprehend.Input) ([]memory.
 // span is a part of the content, in bytes.
 type span struct{ start, end int }
 
-// parts cuts a content at line ends and spaces into at most maxParts parts that are evenly spread over it.
+// parts splits a content at line ends and spaces, and returns at most maxParts parts, evenly spread.
 func parts(content string) []span {
 	n := (len(content) + partBytes - 1) / partBytes
-	taken := min(n, maxParts)
-	list := make([]span, 0, taken)
-	for i := range taken {
-		first := i * n / taken
+	count := min(n, maxParts)
+	list := make([]span, 0, count)
+	for i := range count {
+		first := i * n / count
 		s := span{boundary(content, first*partBytes), boundary(content, (first+1)*partBytes)}
 		if strings.TrimSpace(content[s.start:s.end]) != "" {
 			list = append(list, s)
@@ -84,7 +85,7 @@ func parts(content string) []span {
 	return list
 }
 
-// boundary is the place at or shortly before a byte of the content where a word begins.
+// boundary returns the start of a word at or shortly before a byte of the content.
 func boundary(content string, at int) int {
 	if at >= len(content) {
 		return len(content)
@@ -103,7 +104,7 @@ func boundary(content string, at int) int {
 	return at
 }
 
-// statement is a memory as the model says it.
+// statement is a memory as the model returns it.
 type statement struct {
 	Kind      string   `json:"kind"`
 	Content   string   `json:"content"`
@@ -115,7 +116,7 @@ type statement struct {
 	To        string   `json:"to"`
 }
 
-type answer struct {
+type extracted struct {
 	Memories []statement `json:"memories"`
 }
 
@@ -134,39 +135,41 @@ type completion struct {
 	} `json:"choices"`
 }
 
-// ask asks for the memories of one part.
-func (x *Extractor) ask(ctx context.Context, in comprehend.Input, text string) (answer, error) {
-	var a answer
-	asked, err := json.Marshal(map[string]any{
+// extractPart calls the model for the memories of one part.
+func (x *Extractor) extractPart(ctx context.Context, in comprehend.Input, text string) (extracted, error) {
+	var e extracted
+	input, err := json.Marshal(map[string]any{
 		"author": in.Author, "label": in.Label, "occurredAt": in.OccurredAt.Format(time.RFC3339), "text": text,
 	})
 	if err != nil {
-		return a, err
+		return e, err
 	}
 	var done completion
 	err = x.endpoint.post(ctx, x.client, "/chat/completions", map[string]any{
-		"model":           x.endpoint.Name,
-		"messages":        []message{{"system", instructions}, {"user", string(asked)}},
-		"temperature":     0,
-		"response_format": map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "memories", "strict": true, "schema": json.RawMessage(schema)}},
+		"model":       x.endpoint.Name,
+		"messages":    []message{{"system", instructions}, {"user", string(input)}},
+		"temperature": 0,
+		"response_format": map[string]any{"type": "json_schema", "json_schema": map[string]any{
+			"name": "memories", "strict": true, "schema": json.RawMessage(schema),
+		}},
 	}, &done)
 	if err != nil {
-		return a, err
+		return e, err
 	}
 	if len(done.Choices) == 0 || done.Choices[0].Message.Content == nil {
-		return a, unreadable("the answer of the model holds no message")
+		return e, unreadable("the response of the model has no message")
 	}
 	if done.Choices[0].FinishReason == "length" {
-		return a, unreadable("the answer of the model was cut off")
+		return e, unreadable("the response of the model was cut off")
 	}
-	if err := decodeAnswer(*done.Choices[0].Message.Content, &a); err != nil {
-		return a, unreadable("the message of the model is not the JSON that was asked for")
+	if err := decodeMessage(*done.Choices[0].Message.Content, &e); err != nil {
+		return e, unreadable("the message of the model is not the expected JSON")
 	}
-	return a, nil
+	return e, nil
 }
 
-// decodeAnswer reads the message, which some endpoints put between the marks of a code block.
-func decodeAnswer(text string, a *answer) error {
+// decodeMessage decodes the message, which some endpoints put into a code block.
+func decodeMessage(text string, e *extracted) error {
 	text = strings.TrimSpace(text)
 	if inner, ok := strings.CutPrefix(text, "```"); ok {
 		inner = strings.TrimPrefix(inner, "json")
@@ -181,9 +184,9 @@ func decodeAnswer(text string, a *answer) error {
 	if shape.Memories == nil {
 		return errNoMemories
 	}
-	a.Memories = *shape.Memories
+	e.Memories = *shape.Memories
 	return nil
 }
 
-// sourceOf is the node that all memories of a revision are derived from.
+// sourceOf returns the node that all memories of a revision are derived from.
 func sourceOf(in comprehend.Input) uuid.UUID { return datapoint.NodeID(in.DataPoint, in.Revision) }

@@ -16,15 +16,17 @@ import (
 
 var errNoMemories = errors.New("the message has no list of memories")
 
-// kinds are the kinds of memory that a model may state.
+// kinds are the kinds of memory that a model may return.
 var kinds = []string{
-	memory.Observation, memory.Claim, memory.Rule, memory.Membership, memory.Identity, memory.Mention, memory.TemporalAnchor,
+	memory.Observation, memory.Claim, memory.Rule, memory.Membership, memory.Identity, memory.Mention,
+	memory.TemporalAnchor,
 }
 
-// Limits of one memory: names that stand in its line, and the bytes of each, of its subject and of its attribute.
 const (
+	// maxEntities bounds the entities of one memory.
 	maxEntities = 16
-	maxName     = 200
+	// maxName bounds the bytes of an entity, a subject and an attribute.
+	maxName = 200
 )
 
 // reading collects the memories of one revision.
@@ -38,39 +40,39 @@ func newReading(in comprehend.Input) *reading {
 	return &reading{in: in, lines: make(map[string]struct{})}
 }
 
-// add takes what the model states of a part, where it holds: a known kind, a readable line, and words that stand in the part.
-func (r *reading) add(said statement, part span) {
-	line := oneLine(said.Content)
-	if !slices.Contains(kinds, said.Kind) || line == "" || utf8.RuneCountInString(line) > comprehend.MaxLine || len(r.memories) >= comprehend.MaxMemories {
+// add adds a statement about a part if it is valid: its kind is known, its content is one readable
+// line, and its excerpt is in the part.
+func (r *reading) add(stated statement, part span) {
+	line := oneLine(stated.Content)
+	if !slices.Contains(kinds, stated.Kind) || line == "" || utf8.RuneCountInString(line) > comprehend.MaxLine {
 		return
 	}
-	start, end, ok := find(r.in.Content[part.start:part.end], said.Excerpt)
+	if len(r.memories) >= comprehend.MaxMemories {
+		return
+	}
+	start, end, ok := find(r.in.Content[part.start:part.end], stated.Excerpt)
 	if !ok {
 		return
 	}
-	key := said.Kind + "\x00" + strings.ToLower(line)
+	key := stated.Kind + "\x00" + strings.ToLower(line)
 	if _, twice := r.lines[key]; twice {
 		return
 	}
 	r.lines[key] = struct{}{}
 	start, end = start+part.start, end+part.start
 	m := memory.Memory{
-		ID: memory.ID(r.in.DataPoint, r.in.Revision, len(r.memories)), Kind: said.Kind, Content: line,
+		ID: memory.ID(r.in.DataPoint, r.in.Revision, len(r.memories)), Kind: stated.Kind, Content: line,
 		Excerpt: r.in.Content[start:end], Start: start, End: end, Inputs: []uuid.UUID{sourceOf(r.in)},
 	}
-	for _, name := range said.Entities {
-		if name = oneLine(name); name != "" && len(name) <= maxName && len(m.Entities) < maxEntities && !slices.Contains(m.Entities, name) {
-			m.Entities = append(m.Entities, name)
-		}
-	}
-	switch said.Kind {
+	m.Entities = entities(stated.Entities)
+	switch stated.Kind {
 	case memory.Claim:
-		subject, attribute := comprehend.Subject(said.Subject), comprehend.Attribute(said.Attribute)
+		subject, attribute := comprehend.Subject(stated.Subject), comprehend.Attribute(stated.Attribute)
 		if subject != "" && attribute != "" && len(subject) <= maxName && len(attribute) <= maxName {
 			m.Subject, m.Attribute = subject, attribute
 		}
 	case memory.TemporalAnchor:
-		from, to, ok := days(said.From, said.To)
+		from, to, ok := days(stated.From, stated.To)
 		if !ok {
 			return
 		}
@@ -79,7 +81,18 @@ func (r *reading) add(said statement, part span) {
 	r.memories = append(r.memories, m)
 }
 
-// oneLine is a text in one line, without what does not show.
+// entities returns the distinct, readable names of a list.
+func entities(names []string) (list []string) {
+	for _, name := range names {
+		name = oneLine(name)
+		if name != "" && len(name) <= maxName && len(list) < maxEntities && !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// oneLine returns a text in one line, without control characters.
 func oneLine(text string) string {
 	if !utf8.ValidString(text) {
 		return ""
@@ -93,7 +106,8 @@ func oneLine(text string) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// find finds an excerpt in a text: as it is, else with any space for any space. It is the span in bytes.
+// find returns the span of an excerpt in a text, in bytes: of the exact words, otherwise with any white
+// space between the words.
 func find(text, excerpt string) (start, end int, ok bool) {
 	excerpt = strings.TrimSpace(excerpt)
 	if excerpt == "" {
@@ -117,7 +131,7 @@ func find(text, excerpt string) (start, end int, ok bool) {
 	return 0, 0, false
 }
 
-// follow says where the words end that are to follow at a place of a text, with spaces between them.
+// follow returns the end of words that follow a place of a text, with white space between them.
 func follow(text string, at int, words []string) (end int, ok bool) {
 	for _, w := range words {
 		rest := strings.TrimLeftFunc(text[at:], unicode.IsSpace)
@@ -129,7 +143,7 @@ func follow(text string, at int, words []string) (end int, ok bool) {
 	return at, true
 }
 
-// days reads the first and the last day that a date expression names, as a half-open span of time.
+// days parses the first and the last day of a date expression to a half-open span of time.
 func days(first, last string) (from, to time.Time, ok bool) {
 	from, err := time.Parse(time.DateOnly, first)
 	if err != nil {

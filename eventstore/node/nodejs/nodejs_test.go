@@ -1,4 +1,5 @@
-// Package nodejs_test runs the official Node.js client against "annals node", as clients in other languages meet it.
+// Package nodejs_test runs the official Node.js client against "annals node", as a client in another
+// language uses it.
 package nodejs_test
 
 import (
@@ -36,7 +37,7 @@ func TestOfficialNodeJSClient(t *testing.T) {
 	})
 }
 
-// demanded says whether the client must be there: then what is missing is no reason to skip.
+// demanded reports whether the client must be installed: the test then fails without it.
 func demanded() bool { return os.Getenv("CI") == "true" }
 
 // installClient puts the client into node_modules, which git does not see.

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Files writes a certificate for the loopback, good for an hour, its key and a password, and returns their paths. The
-// certificate's file is called name: it gets into the connection string.
+// Files writes a certificate for the loopback, good for an hour, its key and a password, and
+// returns their paths. The certificate's file is called name: it gets into the connection string.
 func Files(t testing.TB, name, password string) (cert, key, passwordFile string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -25,7 +25,9 @@ func Files(t testing.TB, name, password string) (cert, key, passwordFile string)
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(
+			1,
+		), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}

@@ -16,29 +16,32 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// atOnce is how many slots are written at once: a sync waits for the disk, and another slot's words are counted meanwhile.
-const atOnce = 4
+// parallelSlots is how many slots are written at once: while one waits for the disk, others count
+// words.
+const parallelSlots = 4
 
-// Apply implements recallindex.Index: one batch, or a few, for each slot that the page touches, some slots at once.
+// Apply implements recallindex.Index: one batch, or a few, for each slot that the page touches,
+// several slots at once.
 func (x *Index) Apply(ctx context.Context, changes []recallindex.Change) error {
-	if err := x.enter(ctx); err != nil {
+	if err := x.beginCall(ctx); err != nil {
 		return err
 	}
-	defer x.leave()
+	defer x.endCall()
 	x.mu.Lock()
 	damaged := x.damaged
 	x.mu.Unlock()
 	if damaged != nil {
 		return damaged
 	}
-	slots := map[string]*work{}
+	slots := map[string]*slotWork{}
 	for _, c := range changes {
 		if len(c.Upserts)+len(c.Deletes)+len(c.Moves) > 0 {
 			at := shared(c.Project)
 			workOf(slots, at).add(at, c)
 		}
 	}
-	// What belongs to a slot of its own leaves the shared one first: a document is never in both.
+	// Remove documents from the shared slot before they are written to the project's own: a document
+	// is never in both.
 	alone, err := x.writeAll(ctx, slots)
 	if err == nil {
 		_, err = x.writeAll(ctx, alone)
@@ -46,50 +49,50 @@ func (x *Index) Apply(ctx context.Context, changes []recallindex.Change) error {
 	return err
 }
 
-// work is what a page does to one slot.
-type work struct {
-	changes []placed
-	// upserts says that the slot is made where there is none. Deletes alone make no slot: there is nothing to delete.
+// slotWork is what a page does to one slot.
+type slotWork struct {
+	changes []slotChange
+	// upserts reports that the slot is created if it does not exist. Deletes alone create no slot.
 	upserts bool
 }
 
-// placed is a change of one project in one place.
-type placed struct {
-	at place
+// slotChange is a change of one project in one partition.
+type slotChange struct {
+	at partition
 	recallindex.Change
-	// gone are ids that leave the place, as those of Deletes do.
+	// gone are ids to delete, in addition to Deletes.
 	gone []string
 }
 
-func workOf(slots map[string]*work, at place) *work {
+func workOf(slots map[string]*slotWork, at partition) *slotWork {
 	if slots[at.slot] == nil {
-		slots[at.slot] = new(work)
+		slots[at.slot] = new(slotWork)
 	}
 	return slots[at.slot]
 }
 
-func (w *work) add(at place, c recallindex.Change) {
-	w.changes = append(w.changes, placed{at: at, Change: c})
+func (w *slotWork) add(at partition, c recallindex.Change) {
+	w.changes = append(w.changes, slotChange{at: at, Change: c})
 	w.upserts = w.upserts || len(c.Upserts) > 0
 }
 
-// writeAll writes slots, and answers what is left for slots of projects' own.
-func (x *Index) writeAll(ctx context.Context, slots map[string]*work) (map[string]*work, error) {
+// writeAll writes slots, and returns what is left for the own slots of projects.
+func (x *Index) writeAll(ctx context.Context, slots map[string]*slotWork) (map[string]*slotWork, error) {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(atOnce)
-	rest := make(chan []placed, len(slots))
+	group.SetLimit(parallelSlots)
+	rest := make(chan []slotChange, len(slots))
 	for slot, w := range slots {
 		group.Go(func() error {
-			defer x.changed(slot)
-			return panics.Call(ctx, x.options.Log, "writing a slot of the recall index panicked", func() error {
-				var left []placed
+			defer x.countWrite(slot)
+			return panics.Call(ctx, x.options.Log, "recall index write panicked", func() error {
+				var left []slotChange
 				write := func(h *handle) (err error) {
 					left, err = x.write(ctx, h, w.changes)
 					return err
 				}
 				err := x.with(slot, w.upserts, write)
 				if errors.Is(err, recallindex.ErrIncomplete) {
-					err = x.with(slot, w.upserts, write) // it was damaged, and begins empty
+					err = x.with(slot, w.upserts, write) // it was damaged, and is empty now
 				}
 				rest <- left
 				return err
@@ -100,7 +103,7 @@ func (x *Index) writeAll(ctx context.Context, slots map[string]*work) (map[strin
 		return nil, err
 	}
 	close(rest)
-	alone := map[string]*work{}
+	alone := map[string]*slotWork{}
 	for left := range rest {
 		for _, c := range left {
 			workOf(alone, own(c.Project)).add(own(c.Project), c.Change)
@@ -109,11 +112,11 @@ func (x *Index) writeAll(ctx context.Context, slots map[string]*work) (map[strin
 	return alone, nil
 }
 
-// write makes changes of one slot, and answers those that belong to slots of projects' own.
-func (x *Index) write(ctx context.Context, h *handle, changes []placed) (left []placed, err error) {
+// write makes changes of one slot, and returns those that belong to own slots of projects.
+func (x *Index) write(ctx context.Context, h *handle, changes []slotChange) (left []slotChange, err error) {
 	h.write.Lock()
 	defer h.write.Unlock()
-	changes, left, err = x.divide(h, changes)
+	changes, left, err = x.splitChanges(h, changes)
 	if err != nil || h.index == nil {
 		return left, err
 	}
@@ -126,21 +129,21 @@ func (x *Index) write(ctx context.Context, h *handle, changes []placed) (left []
 	return left, nil
 }
 
-// divide takes the documents of big projects out of the changes of a shared slot.
-func (x *Index) divide(h *handle, changes []placed) (here, left []placed, err error) {
+// splitChanges takes the documents of big projects out of the changes of a shared slot.
+func (x *Index) splitChanges(h *handle, changes []slotChange) (here, left []slotChange, err error) {
 	for _, c := range changes {
 		if c.at.prefix == "" {
 			return changes, nil, nil
 		}
 		big := x.hasOwn(c.Project)
 		if !big && len(c.Upserts) > 0 && h.index != nil {
-			if big, err = h.grows(c, x.options.OwnFrom); err != nil {
+			if big, err = h.outgrowsShared(c, x.options.OwnFrom); err != nil {
 				return nil, nil, err
 			}
 		}
 		if big {
 			left = append(left, c)
-			if c.gone, err = h.twice(c); err != nil {
+			if c.gone, err = h.replacedIDs(c); err != nil {
 				return nil, nil, err
 			}
 			c.Upserts = nil
@@ -150,8 +153,8 @@ func (x *Index) divide(h *handle, changes []placed) (here, left []placed, err er
 	return here, left, nil
 }
 
-// grows reports whether a project has more documents here, with those that come, than belong among others.
-func (h *handle) grows(c placed, from int) (bool, error) {
+// outgrowsShared reports whether a project would have more documents in the shared slot than from.
+func (h *handle) outgrowsShared(c slotChange, from int) (bool, error) {
 	n, known := h.counts[c.Project]
 	if !known || n+len(c.Upserts) > from {
 		var err error
@@ -163,8 +166,9 @@ func (h *handle) grows(c placed, from int) (bool, error) {
 	return n+len(c.Upserts) > from, nil
 }
 
-// twice are the ids of documents that a big project's new ones replace, and that are still here.
-func (h *handle) twice(c placed) ([]string, error) {
+// replacedIDs returns the ids of documents in the shared slot that a big project's new ones
+// replace.
+func (h *handle) replacedIDs(c slotChange) ([]string, error) {
 	if h.index == nil || len(c.Upserts) == 0 {
 		return nil, nil
 	}
@@ -176,8 +180,9 @@ func (h *handle) twice(c placed) ([]string, error) {
 	return h.present(ids)
 }
 
-// batches writes deletes, then upserts. A key that is deleted and upserted is replaced; each batch is on disk when Batch returns.
-func (x *Index) batches(ctx context.Context, h *handle, changes []placed) error {
+// batches writes deletes, then upserts. A key that is deleted and upserted is replaced; each batch
+// is on disk when Batch returns.
+func (x *Index) batches(ctx context.Context, h *handle, changes []slotChange) error {
 	batch, terms := h.index.NewBatch(), 0
 	flush := func(least int) error {
 		if batch.Size() < least && terms < batchTerms {
@@ -189,7 +194,7 @@ func (x *Index) batches(ctx context.Context, h *handle, changes []placed) error 
 		if err := h.batch(batch); err != nil {
 			return err
 		}
-		// Bleve may still look at the old one.
+		// Bleve may still read the old batch.
 		batch, terms = h.index.NewBatch(), 0
 		return nil
 	}
@@ -219,11 +224,12 @@ func (x *Index) batches(ctx context.Context, h *handle, changes []placed) error 
 	return flush(1)
 }
 
-// batchTerms is the most terms that are written to one slot at once, give or take one document: some 40 MiB of memory.
+// batchTerms is the most terms that are written to one slot at once, give or take one document:
+// about 40 MiB of memory.
 const batchTerms = 150_000
 
-// move keeps the audiences of data points up to date that are not those of their documents.
-func (h *handle) move(changes []placed) error {
+// move stores audiences of data points that differ from those of their documents.
+func (h *handle) move(changes []slotChange) error {
 	moved, err := h.moved(changes)
 	if err != nil || len(moved) == 0 {
 		return err
@@ -238,11 +244,11 @@ func (h *handle) put(moved map[moveKey]uuid.UUID) error {
 	}
 	// List the segments after the store: a merge may have added one that was searched and has the
 	// old audiences. A search of a segment that is added later reads the stored audiences.
-	return h.see(func(segments []*scorch.SegmentSnapshot) error { return h.columns.move(segments, moved) })
+	return h.withSegments(func(segments []*scorch.SegmentSnapshot) error { return h.columns.move(segments, moved) })
 }
 
 // moved returns the audiences that changes assign to data points whose documents have others.
-func (h *handle) moved(changes []placed) (map[moveKey]uuid.UUID, error) {
+func (h *handle) moved(changes []slotChange) (map[moveKey]uuid.UUID, error) {
 	m := h.columns.moves
 	moved, past := map[moveKey]uuid.UUID{}, map[moveKey]struct{}{}
 	asked := map[moveKey]struct{}{}
@@ -254,7 +260,7 @@ func (h *handle) moved(changes []placed) (map[moveKey]uuid.UUID, error) {
 		}
 		for _, d := range c.Upserts {
 			k := moveKey(c.at.owner(d.DataPoint))
-			if audience, standing := m.audience(k); standing && audience != d.Audience {
+			if audience, hasMoved := m.audience(k); hasMoved && audience != d.Audience {
 				moved[k] = d.Audience
 			}
 		}
@@ -266,13 +272,13 @@ func (h *handle) moved(changes []placed) (map[moveKey]uuid.UUID, error) {
 	if len(moved)+len(past) == 0 {
 		return moved, nil
 	}
-	err := h.see(func(segments []*scorch.SegmentSnapshot) error {
+	err := h.withSegments(func(segments []*scorch.SegmentSnapshot) error {
 		maps.Copy(asked, past)
 		for k := range asked {
 			found := false
 			for _, s := range segments {
 				var err error
-				if found, err = has(s, k); err != nil {
+				if found, err = hasLiveDocument(s, k); err != nil {
 					return err
 				} else if found {
 					break
@@ -291,9 +297,9 @@ func (h *handle) moved(changes []placed) (map[moveKey]uuid.UUID, error) {
 	return moved, err
 }
 
-// count is the number of documents of a place.
-func (h *handle) count(at place) (n int, err error) {
-	err = h.see(func(segments []*scorch.SegmentSnapshot) error {
+// count returns the number of documents of a partition.
+func (h *handle) count(at partition) (n int, err error) {
+	err = h.withSegments(func(segments []*scorch.SegmentSnapshot) error {
 		for _, part := range []recallindex.Part{recallindex.Sources, recallindex.Memories} {
 			of, err := count(segments, at, part)
 			if err != nil {
@@ -308,11 +314,11 @@ func (h *handle) count(at place) (n int, err error) {
 
 // Count implements recallindex.Index.
 func (x *Index) Count(ctx context.Context, project uuid.UUID) (total int, err error) {
-	if err := x.enter(ctx); err != nil {
+	if err := x.beginCall(ctx); err != nil {
 		return 0, err
 	}
-	defer x.leave()
-	for _, at := range x.places(project) {
+	defer x.endCall()
+	for _, at := range x.partitions(project) {
 		err := x.with(at.slot, false, func(h *handle) error {
 			if h.index == nil {
 				return nil
@@ -330,10 +336,10 @@ func (x *Index) Count(ctx context.Context, project uuid.UUID) (total int, err er
 
 // DropProject implements recallindex.Index.
 func (x *Index) DropProject(ctx context.Context, project uuid.UUID) error {
-	if err := x.enter(ctx); err != nil {
+	if err := x.beginCall(ctx); err != nil {
 		return err
 	}
-	defer x.leave()
+	defer x.endCall()
 	if x.hasOwn(project) {
 		slot := own(project).slot
 		if err := errors.Join(x.remove(slot), os.RemoveAll(x.path(slot)+lostSuffix)); err != nil {
@@ -345,14 +351,14 @@ func (x *Index) DropProject(ctx context.Context, project uuid.UUID) error {
 		x.mu.Unlock()
 	}
 	at := shared(project)
-	defer x.changed(at.slot)
+	defer x.countWrite(at.slot)
 	err := x.with(at.slot, false, func(h *handle) error {
 		if h.index == nil {
 			return nil
 		}
 		h.write.Lock()
 		defer h.write.Unlock()
-		c := placed{at: at}
+		c := slotChange{at: at}
 		var points map[uuid.UUID]struct{}
 		var err error
 		if c.gone, points, err = h.idsIn(at); err != nil {
@@ -362,10 +368,10 @@ func (x *Index) DropProject(ctx context.Context, project uuid.UUID) error {
 			c.Deletes = append(c.Deletes, recallindex.Scope{DataPoint: id})
 		}
 		delete(h.counts, project)
-		if err := x.batches(ctx, h, []placed{c}); err != nil {
+		if err := x.batches(ctx, h, []slotChange{c}); err != nil {
 			return err
 		}
-		return h.move([]placed{c})
+		return h.move([]slotChange{c})
 	})
 	if err != nil {
 		return fmt.Errorf("drop project %s: %w", project, err)

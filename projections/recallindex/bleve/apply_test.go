@@ -13,14 +13,18 @@ import (
 	"github.com/annals-project/annals/projections/recallindex/bleve"
 )
 
-// TestManyTerms: a change that is written in several parts because its documents are long is there as a whole.
-func TestManyTerms(t *testing.T) {
+// TestApply_ManyTerms: a change that is written in several batches, because its documents are long,
+// is complete.
+func TestApply_ManyTerms(t *testing.T) {
 	x := open(t, filepath.Join(t.TempDir(), "bleve"), bleve.Options{})
 	defer func() { must(t, x.Close()) }()
 	project := uuid.New()
 	change := recallindex.Change{Project: project}
 	for n := range 5 {
-		d := recallindex.Document{Key: recallindex.Key{DataPoint: uuid.New(), Revision: 1}, OccurredAt: time.Unix(0, 0), Terms: recall.Terms{Text: []string{"helix"}}}
+		d := recallindex.Document{
+			Key: recallindex.Key{DataPoint: uuid.New(), Revision: 1}, OccurredAt: time.Unix(0, 0),
+			Terms: recall.Terms{Text: []string{"helix"}},
+		}
 		for i := range 90_000 {
 			d.Terms.Text = append(d.Terms.Text, fmt.Sprint("w", i%100, "of", n))
 		}
@@ -28,7 +32,8 @@ func TestManyTerms(t *testing.T) {
 	}
 	must(t, x.Apply(t.Context(), []recallindex.Change{change}))
 	found, err := x.Search(t.Context(), recallindex.Query{
-		Project: project, Part: recallindex.Sources, Terms: []string{"helix", "w7of4"}, Audiences: []uuid.UUID{uuid.Nil}, Size: 10,
+		Project: project, Part: recallindex.Sources, Terms: []string{"helix", "w7of4"}, Audiences: []uuid.UUID{uuid.Nil},
+		Size: 10,
 	})
 	must(t, err)
 	if len(found.Hits) != 5 || found.Statistics.Docs != 5 || found.Statistics.Frequencies[1].Text != 1 {
@@ -36,7 +41,7 @@ func TestManyTerms(t *testing.T) {
 	}
 	for _, h := range found.Hits {
 		if h.DataPoint == change.Upserts[4].DataPoint && h.Counts[1].Text != 900 {
-			t.Errorf("w7of4 stands %d times in the last document", h.Counts[1].Text)
+			t.Errorf("w7of4 occurs %d times in the last document", h.Counts[1].Text)
 		}
 	}
 }

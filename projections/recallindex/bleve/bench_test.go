@@ -11,11 +11,12 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/recall"
-	"github.com/annals-project/annals/internal/load"
+	"github.com/annals-project/annals/internal/bench/load"
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// The corpus of the benchmark: passages of about 210 characters over three years, in thirty audiences.
+// The corpus of the benchmark: passages of about 210 characters over three years, in thirty
+// audiences.
 const (
 	benchPassages  = 100_000
 	benchAudiences = 30
@@ -24,8 +25,8 @@ const (
 
 var benchStart = time.Date(2023, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// BenchmarkSearch sets our walk beside Bleve's own search on the same files, without and with three filters (the project is
-// an index of its own; three audiences of thirty; 500 days of 1,095).
+// BenchmarkSearch compares our search with Bleve's on the same files, without and with three
+// filters (the project has its own index; three audiences of thirty; 500 days of 1,095).
 func BenchmarkSearch(b *testing.B) {
 	x, err := Open(b.TempDir(), Options{})
 	if err != nil {
@@ -42,8 +43,9 @@ func BenchmarkSearch(b *testing.B) {
 		change := recallindex.Change{Project: project}
 		for i := from; i < from+1000; i++ {
 			d := recallindex.Document{
-				Key: recallindex.Key{Revision: 1}, Audience: uuid.UUID{15: byte(i*7%benchAudiences + 1)}, OccurredAt: benchStart.AddDate(0, 0, i*31%benchDays),
-				Terms: recall.Terms{Text: analyzer.Terms(texts.Text(35))},
+				Key: recallindex.Key{Revision: 1}, Audience: uuid.UUID{15: byte(i*7%benchAudiences + 1)},
+				OccurredAt: benchStart.AddDate(0, 0, i*31%benchDays),
+				Terms:      recall.Terms{Text: analyzer.Terms(texts.Text(35))},
 			}
 			binary.BigEndian.PutUint64(d.DataPoint[:], uint64(i)+1)
 			change.Upserts = append(change.Upserts, d)
@@ -94,13 +96,14 @@ func BenchmarkSearch(b *testing.B) {
 	}
 }
 
-// reportCPU reports the processor time of an operation, which other work on the machine does not stretch.
+// reportCPU reports the processor time of an operation, which other work on the machine does not
+// increase.
 func reportCPU(b *testing.B) func() {
 	before := processorTime(b)
 	return func() { b.ReportMetric(float64((processorTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op") }
 }
 
-// processorTime is what this process used so far.
+// processorTime is what this process used until now.
 func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -109,7 +112,7 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// bare is the same question in Bleve's own terms.
+// bare is the same query for Bleve's search.
 func bare(terms []string, q recallindex.Query, filters bool) *blevesearch.SearchRequest {
 	inField := func(text, field string) query.Query {
 		t := query.NewTermQuery(text)

@@ -12,18 +12,18 @@ import (
 	"github.com/google/uuid"
 )
 
-// columns hold, of the segments of an index, what a query asks of a document by its number. A segment never changes, but for which
-// of its documents were deleted: each column is made once, from the postings, when it is first asked for. Only that of audiences
-// changes, with the moves of data points.
+// columns hold what a query reads of a document by its number, for the segments of an index.
+// Segments are immutable except for deletions, so each column is made once, from the postings, when
+// it is first read. Only that of audiences changes, with the moves of data points.
 type columns struct {
-	// moves are the audiences that count instead of those in segments.
+	// moves are audiences that override those in segments.
 	moves *moves
 
-	mu sync.Mutex
-	of map[uint64]*column
+	mu        sync.Mutex
+	bySegment map[uint64]*column
 }
 
-// column is of one segment.
+// column belongs to one segment.
 type column struct {
 	mu        sync.Mutex
 	audiences *audiences
@@ -32,19 +32,20 @@ type column struct {
 	impacts   map[impactKey]float64
 }
 
-// values are the terms of a field that has one in each document: document n has names[of[n]], or names[0] where of is nil.
+// values are the terms of a field with one term in each document: document n has names[of[n]], or
+// names[0] if of is nil.
 type values struct {
 	names []string
 	of    []uint32
 }
 
-// audiences are those of documents, as values are. They are never changed once they are in a column.
+// audiences are values of audiences. They are immutable once they are in a column.
 type audiences struct {
 	numbers map[uuid.UUID]uint32
 	of      []uint32
 }
 
-// name is the term of a document.
+// name returns the term of a document.
 func (v *values) name(doc uint64) string {
 	if v.of == nil {
 		return v.names[0]
@@ -52,29 +53,30 @@ func (v *values) name(doc uint64) string {
 	return v.names[v.of[doc]]
 }
 
-// in gives the columns of a snapshot, in the order of its segments, and forgets those of segments that were merged away.
-func (c *columns) in(segments []*scorch.SegmentSnapshot) []*column {
+// of returns the columns of a snapshot, in the order of its segments, and drops those of segments
+// that were merged.
+func (c *columns) of(segments []*scorch.SegmentSnapshot) []*column {
 	found := make([]*column, len(segments))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, s := range segments {
-		// A segment keeps its number when it goes from memory to disk; its documents keep theirs too.
-		if found[i] = c.of[s.Id()]; found[i] == nil {
+		// A segment and its documents keep their numbers when it is written to disk.
+		if found[i] = c.bySegment[s.Id()]; found[i] == nil {
 			found[i] = new(column)
 		}
 	}
-	if c.of == nil || len(c.of) > 2*len(segments) {
-		c.of = make(map[uint64]*column, len(segments))
+	if c.bySegment == nil || len(c.bySegment) > 2*len(segments) {
+		c.bySegment = make(map[uint64]*column, len(segments))
 	}
 	for i, s := range segments {
-		c.of[s.Id()] = found[i]
+		c.bySegment[s.Id()] = found[i]
 	}
 	return found
 }
 
-// move puts data points into other audiences, in the columns that were made. Those that are made later find them in moves.
+// move sets audiences of data points in the existing columns. Later columns read them from moves.
 func (c *columns) move(segments []*scorch.SegmentSnapshot, moved map[moveKey]uuid.UUID) error {
-	for i, column := range c.in(segments) {
+	for i, column := range c.of(segments) {
 		if err := column.move(segments[i].Segment(), moved); err != nil {
 			return err
 		}
@@ -95,7 +97,7 @@ func (c *column) move(s segment.Segment, moved map[moveKey]uuid.UUID) error {
 	}
 	for k, audience := range moved {
 		if audience == noAudience {
-			continue // it has no documents any more
+			continue // all its documents are deleted
 		}
 		err := owners.each(string(k), func(doc uint64) error {
 			if changed == nil {
@@ -122,7 +124,7 @@ func (a *audiences) clone(s segment.Segment) *audiences {
 	return b
 }
 
-// put gives a document an audience.
+// put sets the audience of a document.
 func (a *audiences) put(doc uint64, audience uuid.UUID) {
 	n, known := a.numbers[audience]
 	if !known {
@@ -132,7 +134,7 @@ func (a *audiences) put(doc uint64, audience uuid.UUID) {
 	a.of[doc] = n
 }
 
-// audiencesOf are the audiences of the documents of the segment.
+// audiencesOf returns the audiences of the documents of the segment.
 func (c *columns) audiencesOf(of *column, s segment.Segment) (*audiences, error) {
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -151,7 +153,7 @@ func (c *columns) audiencesOf(of *column, s segment.Segment) (*audiences, error)
 		}
 		a.numbers[id] = uint32(n)
 	}
-	err = c.moves.in(s, func(doc uint64, audience uuid.UUID) {
+	err = c.moves.eachMoved(s, func(doc uint64, audience uuid.UUID) {
 		if a.of == nil {
 			a.of = make([]uint32, s.Count())
 		}
@@ -164,7 +166,7 @@ func (c *columns) audiencesOf(of *column, s segment.Segment) (*audiences, error)
 	return a, nil
 }
 
-// daysOf are the days of the documents of the segment; names are in their order.
+// daysOf returns the days of the documents of the segment; names are sorted.
 func (c *column) daysOf(s segment.Segment) (*values, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,7 +177,7 @@ func (c *column) daysOf(s segment.Segment) (*values, error) {
 	return c.days, err
 }
 
-// traitsOf are the traits of the documents of the segment.
+// traitsOf returns the traits of the documents of the segment.
 func (c *column) traitsOf(s segment.Segment) (*values, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,11 +188,11 @@ func (c *column) traitsOf(s segment.Segment) (*values, error) {
 	return c.traits, err
 }
 
-// readValues goes through all terms of a field with their documents. Deleted documents are as good as others here.
+// readValues reads all terms of a field with their documents, deleted ones too.
 func readValues(s segment.Segment, field string) (*values, error) {
 	dict, err := s.Dictionary(field)
 	if err != nil {
-		return nil, fmt.Errorf("terms of field %s: %w", strconv.Quote(field), err)
+		return nil, fmt.Errorf("read terms of field %s: %w", strconv.Quote(field), err)
 	}
 	v := new(values)
 	names := dict.AutomatonIterator(nil, nil, nil)

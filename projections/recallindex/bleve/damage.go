@@ -24,19 +24,19 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// lostSuffix names the file of a slot that lost its documents, and is not whole again yet.
+// lostSuffix names the file of a slot that lost its documents and is not refilled yet.
 const lostSuffix = ".lost"
 
-// checkPause is how long the checksums of a slot that were right are not looked at again, whatever its calls end with.
-const checkPause = time.Minute
+// verifyInterval is the least time between two checks of the checksums of a slot.
+const verifyInterval = time.Minute
 
-// loss is what that file says.
+// loss is the JSON of that file.
 type loss struct {
 	ID uuid.UUID `json:"id"`
-	// Removed says that the damaged files are gone.
+	// Removed reports that the damaged files are removed.
 	Removed bool `json:"removed"`
-	// Reached is up to where the slot is filled again.
-	Reached recallindex.Mark `json:"reached"`
+	// Reached is up to where the slot is refilled.
+	Reached recallindex.Cursor `json:"reached"`
 }
 
 // Losses implements recallindex.Index.
@@ -54,16 +54,16 @@ func (x *Index) Losses() []recallindex.Loss {
 }
 
 // Refilled implements recallindex.Index.
-func (x *Index) Refilled(ctx context.Context, of recallindex.Loss, reached *recallindex.Mark) error {
-	if err := x.enter(ctx); err != nil {
+func (x *Index) Refilled(ctx context.Context, of recallindex.Loss, reached *recallindex.Cursor) error {
+	if err := x.beginCall(ctx); err != nil {
 		return err
 	}
-	defer x.leave()
+	defer x.endCall()
 	x.mu.Lock()
 	l, lost := x.losses[of.Part]
 	x.mu.Unlock()
 	if !lost || l.ID != of.ID {
-		return fmt.Errorf("%w: slot %s was lost once more, or is whole", recallindex.ErrDamaged, of.Part)
+		return fmt.Errorf("%w: slot %s was lost again, or is refilled", recallindex.ErrDamaged, of.Part)
 	}
 	path := x.path(of.Part) + lostSuffix
 	if reached == nil {
@@ -73,15 +73,15 @@ func (x *Index) Refilled(ctx context.Context, of recallindex.Loss, reached *reca
 		x.mu.Lock()
 		delete(x.losses, of.Part)
 		x.mu.Unlock()
-		x.options.Log.InfoContext(ctx, "slot of the recall index is whole again", "slot", of.Part)
+		x.options.Log.InfoContext(ctx, "recall index slot is refilled", "slot", of.Part)
 		return nil
 	}
 	l.Reached = *reached
-	return x.note(of.Part, l)
+	return x.saveLoss(of.Part, l)
 }
 
-// note writes down what became of a lost slot.
-func (x *Index) note(slot string, l loss) error {
+// saveLoss records the state of a lost slot.
+func (x *Index) saveLoss(slot string, l loss) error {
 	data, err := json.Marshal(l)
 	if err == nil {
 		err = writeDurably(x.path(slot)+lostSuffix, data)
@@ -95,8 +95,8 @@ func (x *Index) note(slot string, l loss) error {
 	return nil
 }
 
-// whole is ErrIncomplete where documents of a project are lost.
-func (x *Index) whole(project uuid.UUID) error {
+// checkComplete returns ErrIncomplete if documents of a project are lost.
+func (x *Index) checkComplete(project uuid.UUID) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for slot := range x.losses {
@@ -107,17 +107,22 @@ func (x *Index) whole(project uuid.UUID) error {
 	return nil
 }
 
-// guarded calls fn, whose panic is an error. So is a fault of a file that was cut while it was read.
-func (x *Index) guarded(fn func() error) error {
+// recoverPanics calls fn and turns its panic into an error, also that of reading a mapped file that
+// was truncated.
+func (x *Index) recoverPanics(fn func() error) error {
 	return panics.Call(context.Background(), x.options.Log, "recall index panicked", func() error {
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		return fn()
 	})
 }
 
-// want reports whether an error is a want of the machine, which passes.
-func want(err error) bool {
-	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EIO} {
+// isResourceError reports whether an error comes from the machine and may pass: files, memory,
+// space or permissions.
+func isResourceError(err error) bool {
+	for _, e := range []error{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC, syscall.ENOMEM, syscall.EACCES,
+		syscall.EPERM, syscall.EIO,
+	} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -125,47 +130,48 @@ func want(err error) bool {
 	return false
 }
 
-// failed judges why a slot did not open: a want of the machine passes, anything else is a loss. The caller holds life for
-// writing.
-func (x *Index) failed(slot string, h *handle, cause error) error {
-	if want(cause) {
-		return fmt.Errorf("slot %s of the recall index: %w", slot, cause)
+// openFailed handles a slot that did not open: a resource error may pass, anything else is a loss.
+// The caller holds life for writing.
+func (x *Index) openFailed(slot string, h *handle, cause error) error {
+	if isResourceError(cause) {
+		return fmt.Errorf("open slot %s of recall index: %w", slot, cause)
 	}
 	return x.lose(slot, h, cause)
 }
 
-// suspect looks at a slot whose use ended with an error: where its files are not what was written, it is lost. It answers what
-// the call ends with.
-func (x *Index) suspect(slot string, h *handle, err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, recallindex.ErrIncomplete) ||
-		errors.Is(err, recallindex.ErrDamaged) || errors.Is(err, recallindex.ErrClosed) || want(err) {
+// diagnose checks a slot whose use returned an error. If its files are damaged, the slot is lost.
+// It returns the error of the call.
+func (x *Index) diagnose(slot string, h *handle, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err,
+		recallindex.ErrIncomplete) ||
+		errors.Is(err, recallindex.ErrDamaged) || errors.Is(err, recallindex.ErrClosed) || isResourceError(err) {
 		return err
 	}
 	h.life.Lock()
 	defer h.life.Unlock()
-	if h.gone {
-		return errors.Join(errTrouble, err)
+	if h.dropped {
+		return errors.Join(errBackground, err)
 	}
-	damage := x.check(slot, h)
+	damage := x.verify(slot, h)
 	switch {
 	case damage != nil:
 		return x.lose(slot, h, errors.Join(damage, err))
 	case h.watch.stopped():
-		// Its files are right, and its goroutines ended: it is opened again.
-		x.abandon(slot, h)
-		return errors.Join(errTrouble, err)
+		// The files are intact, but a goroutine ended: open the slot again.
+		x.dropHandle(slot, h)
+		return errors.Join(errBackground, err)
 	}
 	return err
 }
 
-// check compares the segments of a slot with their checksums.
-func (x *Index) check(slot string, h *handle) error {
-	if h.index == nil || time.Since(h.checked) < checkPause {
+// verify compares the segments of a slot with their checksums.
+func (x *Index) verify(slot string, h *handle) error {
+	if h.index == nil || time.Since(h.checked) < verifyInterval {
 		return nil
 	}
 	folder := filepath.Join(x.path(slot), "store")
-	err := x.guarded(func() error {
-		return h.see(func(segments []*scorch.SegmentSnapshot) error {
+	err := x.recoverPanics(func() error {
+		return h.withSegments(func(segments []*scorch.SegmentSnapshot) error {
 			for _, s := range segments {
 				if _, persisted := s.Segment().(segment.PersistedSegment); !persisted {
 					continue
@@ -177,7 +183,7 @@ func (x *Index) check(slot string, h *handle) error {
 			return nil
 		})
 	})
-	if err == nil || want(err) {
+	if err == nil || isResourceError(err) {
 		h.checked = time.Now()
 		return nil
 	}
@@ -209,11 +215,11 @@ func checksum(path string) (err error) {
 	return nil
 }
 
-// lose gives up what a slot holds: it begins empty, and says that it lost something until it is filled again. The caller holds
-// life for writing. The answer is ErrIncomplete where that is done: a call that writes is made again, on the empty slot.
+// lose drops the contents of a slot and records the loss until it is refilled. The caller holds
+// life for writing. It returns ErrIncomplete on success: a write is repeated on the empty slot.
 func (x *Index) lose(slot string, h *handle, cause error) error {
-	if x.beside {
-		// Nobody uses it yet, and who builds it is told.
+	if x.isShadow {
+		// No call reads a shadow yet; return the error to its builder.
 		err := fmt.Errorf("%w: slot %s: %w", recallindex.ErrDamaged, slot, cause)
 		x.mu.Lock()
 		defer x.mu.Unlock()
@@ -222,30 +228,30 @@ func (x *Index) lose(slot string, h *handle, cause error) error {
 		}
 		return err
 	}
-	x.options.Log.Error("slot of the recall index is damaged, and is filled again from the log", "slot", slot, "err", cause)
+	x.options.Log.Error("recall index slot is damaged, refilling it from the log", "slot", slot, "err", cause)
 	l := loss{ID: uuid.New()}
-	if err := x.note(slot, l); err != nil {
+	if err := x.saveLoss(slot, l); err != nil {
 		return err
 	}
-	x.abandon(slot, h)
+	x.dropHandle(slot, h)
 	if err := x.removeFiles(slot); err != nil {
-		return fmt.Errorf("remove damaged slot %s of the recall index: %w", slot, err)
+		return fmt.Errorf("remove damaged slot %s of recall index: %w", slot, err)
 	}
 	l.Removed = true
-	if err := x.note(slot, l); err != nil {
+	if err := x.saveLoss(slot, l); err != nil {
 		return err
 	}
 	return fmt.Errorf("%w: slot %s: %w", recallindex.ErrIncomplete, slot, cause)
 }
 
-// abandon closes a handle without trusting it. The caller holds its life for writing.
-func (x *Index) abandon(slot string, h *handle) {
+// dropHandle closes a handle whose index may be damaged. The caller holds its life for writing.
+func (x *Index) dropHandle(slot string, h *handle) {
 	index, engine := h.index, engine{}
 	if index != nil {
 		engine, _ = h.engine()
 	}
 	stopped := h.watch.stopped()
-	h.gone, h.index = true, nil
+	h.dropped, h.index = true, nil
 	x.mu.Lock()
 	if x.handles[slot] == h {
 		delete(x.handles, slot)
@@ -254,21 +260,23 @@ func (x *Index) abandon(slot string, h *handle) {
 	if index == nil {
 		return
 	}
-	err := x.guarded(func() error {
+	err := x.recoverPanics(func() error {
 		if stopped && engine.Scorch != nil {
-			// A write that waits for a goroutine that ended never returns, and Close of the whole would wait for it.
+			// A write that waits for an ended goroutine never returns, and Close of the whole index would
+			// wait for it.
 			return engine.Close()
 		}
 		return index.Close()
 	})
 	h.watch.end()
 	if err != nil {
-		x.options.Log.Warn("damaged slot of the recall index did not close", "slot", slot, "err", err)
+		x.options.Log.Warn("close of damaged recall index slot failed", "slot", slot, "err", err)
 	}
 }
 
-// known reads which slots were made, and which of them are lost. One whose files are not there, or cannot be opened, is lost too.
-func (x *Index) known() error {
+// loadSlots reads which slots were created, and which of them are lost. A slot whose files are
+// missing or cannot be opened is lost, too.
+func (x *Index) loadSlots() error {
 	slots, lost, err := x.slots()
 	if err != nil {
 		return err
@@ -288,7 +296,7 @@ func (x *Index) known() error {
 	x.mu.Lock()
 	x.losses = losses
 	clear(x.owns)
-	clear(x.written)
+	clear(x.writes)
 	for _, slot := range append(slots, lost...) {
 		if project, alone := projectOf(slot); alone {
 			x.owns[project] = true
@@ -297,9 +305,9 @@ func (x *Index) known() error {
 	x.mu.Unlock()
 	for slot, l := range losses {
 		if !l.Removed {
-			// The process ended while it was given up.
+			// The process ended while it dropped the slot.
 			l.Removed = true
-			if err := errors.Join(x.removeFiles(slot), x.note(slot, l)); err != nil {
+			if err := errors.Join(x.removeFiles(slot), x.saveLoss(slot, l)); err != nil {
 				return err
 			}
 		}

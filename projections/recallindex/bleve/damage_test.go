@@ -30,7 +30,8 @@ func ask(t *testing.T, x recallindex.Index, project uuid.UUID) (int, error) {
 	return len(found.Hits), err
 }
 
-// Files that are missing, cut or overwritten while the index is closed cost the slot, and no more.
+// Files that are missing, truncated or overwritten while the index is closed cost the slot, and no
+// more.
 func TestDamage_FoundAtTheStart(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, slot string){
 		"slot gone":             func(t *testing.T, slot string) { must(t, os.RemoveAll(slot)) },
@@ -63,7 +64,10 @@ func TestDamage_FoundAtTheStart(t *testing.T) {
 			point := uuid.New()
 			must(t, x.Apply(t.Context(), []recallindex.Change{{
 				Project: project, Moves: []recallindex.Move{{DataPoint: point, Audience: uuid.New()}},
-				Upserts: []recallindex.Document{{Key: recallindex.Key{DataPoint: point, Revision: 1}, Terms: recall.Terms{Text: []string{"helix"}}}},
+				Upserts: []recallindex.Document{{
+					Key:   recallindex.Key{DataPoint: point, Revision: 1},
+					Terms: recall.Terms{Text: []string{"helix"}},
+				}},
 			}}))
 			generation := x.Generation()
 			must(t, x.Close())
@@ -100,7 +104,8 @@ func last(t *testing.T, slot string) string {
 	return all[len(all)-1]
 }
 
-// segments are the files of the segments in use, of a slot that is not open: what was merged into others may be there still.
+// segments are the files of the segments in use, of a closed slot: files of merged segments may
+// still exist.
 func segments(t *testing.T, slot string) []string {
 	t.Helper()
 	files, _, err := bleve.Newest(filepath.Join(slot, "store"))
@@ -114,7 +119,7 @@ func segments(t *testing.T, slot string) []string {
 	return files
 }
 
-// overwrite damages the segments of a slot under the index that reads them.
+// overwrite damages the segments of a slot while the index reads them.
 func overwrite(t *testing.T, slot string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(slot, "store", "*.zap"))
@@ -134,7 +139,7 @@ func overwrite(t *testing.T, slot string) {
 	}
 }
 
-// A slot whose files are overwritten while it is open is found out by who uses it first.
+// A slot whose files are overwritten while it is open is found damaged by its next use.
 func TestDamage_FoundByUse(t *testing.T) {
 	for name, use := range map[string]func(x recallindex.Index, project uuid.UUID) error{
 		"search": func(x recallindex.Index, project uuid.UUID) error {
@@ -145,10 +150,15 @@ func TestDamage_FoundByUse(t *testing.T) {
 			return errors.Join(errors.New("a search in a damaged slot"), err)
 		},
 		"delete": func(x recallindex.Index, project uuid.UUID) error {
-			return x.Apply(t.Context(), []recallindex.Change{{Project: project, Deletes: []recallindex.Scope{{DataPoint: uuid.New(), Part: recallindex.Sources, Revision: 1}}}})
+			return x.Apply(t.Context(),
+				[]recallindex.Change{{
+					Project: project,
+					Deletes: []recallindex.Scope{{DataPoint: uuid.New(), Part: recallindex.Sources, Revision: 1}},
+				}})
 		},
 		"move": func(x recallindex.Index, project uuid.UUID) error {
-			return x.Apply(t.Context(), []recallindex.Change{{Project: project, Moves: []recallindex.Move{{DataPoint: uuid.New()}}}})
+			return x.Apply(t.Context(),
+				[]recallindex.Change{{Project: project, Moves: []recallindex.Move{{DataPoint: uuid.New()}}}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,15 +185,18 @@ func TestDamage_FoundByUse(t *testing.T) {
 	}
 }
 
-// A search that ends with an error loses nothing where the files are what was written.
-func TestDamage_SoundFilesAreKept(t *testing.T) {
+// A search that fails loses nothing if the files are intact.
+func TestDamage_IntactFilesAreKept(t *testing.T) {
 	folder, project := filepath.Join(t.TempDir(), "bleve"), uuid.New()
 	x := open(t, folder, bleve.Options{})
 	write(t, x, project)
 	must(t, x.Close())
 	x = open(t, folder, bleve.Options{})
 	defer func() { must(t, x.Close()) }()
-	for _, fail := range []func() error{func() error { return errors.New("no reason") }, func() error { panic("no reason") }} {
+	for _, fail := range []func() error{
+		func() error { return errors.New("no reason") },
+		func() error { panic("no reason") },
+	} {
 		if err := x.UseShared(project, fail); err == nil || errors.Is(err, recallindex.ErrIncomplete) {
 			t.Errorf("the call ends with %v", err)
 		}
@@ -193,7 +206,8 @@ func TestDamage_SoundFilesAreKept(t *testing.T) {
 	}
 }
 
-// A goroutine of Bleve that fails, or ends, costs no call and no document where the files are right, and the slot where they are not.
+// If a goroutine of Bleve fails or ends, no call and no document is lost if the files are intact,
+// and the slot is lost if they are not.
 func TestDamage_FoundByBleve(t *testing.T) {
 	for _, stops := range []bool{false, true} {
 		folder, project := filepath.Join(t.TempDir(), "bleve"), uuid.New()
@@ -209,7 +223,7 @@ func TestDamage_FoundByBleve(t *testing.T) {
 			t.Errorf("%d hits, %v, losses %v", n, err, x.Losses())
 		}
 		must(t, x.Close())
-		// One segment is not merged with any other, so that what is overwritten is what is in use.
+		// One segment is not merged with any other, so what is overwritten is in use.
 		folder = filepath.Join(t.TempDir(), "damaged")
 		x = open(t, folder, bleve.Options{})
 		write(t, x, project)
@@ -221,8 +235,8 @@ func TestDamage_FoundByBleve(t *testing.T) {
 	}
 }
 
-// A slot that was given up when the process ended is given up by the next one.
-func TestDamage_CrashWhileGivingUp(t *testing.T) {
+// A slot that was being dropped when the process ended is dropped by the next one.
+func TestDamage_CrashWhileDropping(t *testing.T) {
 	folder, project := filepath.Join(t.TempDir(), "bleve"), uuid.New()
 	x := open(t, folder, bleve.Options{})
 	write(t, x, project)
@@ -237,19 +251,22 @@ func TestDamage_CrashWhileGivingUp(t *testing.T) {
 	}
 }
 
-// Contents that are built beside those in use are not filled again: who builds them is told.
-func TestDamage_OfContentsBuiltBeside(t *testing.T) {
+// A damaged shadow is not refilled: its builder gets an error.
+func TestDamage_Shadow(t *testing.T) {
 	folder, project := filepath.Join(t.TempDir(), "bleve"), uuid.New()
 	x := open(t, folder, bleve.Options{})
 	defer func() { must(t, x.Close()) }()
 	write(t, x, project)
-	next, err := x.Beside(t.Context())
+	next, err := x.NewShadow(t.Context())
 	must(t, err)
 	write(t, next, project)
 	generation, err := os.ReadFile(filepath.Join(folder, "NEXT"))
 	must(t, err)
 	overwrite(t, filepath.Join(folder, string(generation[:len(generation)-1]), bleve.SharedSlot(project)))
-	change := []recallindex.Change{{Project: project, Deletes: []recallindex.Scope{{DataPoint: uuid.New(), Part: recallindex.Sources, Revision: 1}}}}
+	change := []recallindex.Change{{
+		Project: project,
+		Deletes: []recallindex.Scope{{DataPoint: uuid.New(), Part: recallindex.Sources, Revision: 1}},
+	}}
 	for range 2 {
 		if err := next.Apply(t.Context(), change); !errors.Is(err, recallindex.ErrDamaged) {
 			t.Errorf("a change of damaged contents: %v", err)

@@ -15,8 +15,9 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// The fields of a document. Text of sources and of memories are two fields, so that each part has its own frequencies. Terms
-// of part, text and label begin with the prefix of the place; those of the others are columns, and do not.
+// The fields of a document. Texts of sources and of memories are two fields, so that each part has
+// separate frequencies. Terms of part, text and label begin with the prefix of the partition; those
+// of the other fields are columns without it.
 const (
 	partField     = "p"
 	audienceField = "a"
@@ -25,11 +26,12 @@ const (
 	memoryField   = "m"
 	labelField    = "l"
 	traitsField   = "x"
-	// ownerField names the data point of a later passage, so that the thousands of a long text are found at once.
+	// ownerField names the data point of a later passage, so that the thousands of passages of a long
+	// text are found by one term.
 	ownerField = "o"
 )
 
-// textOf is the field that holds the text of a part.
+// textOf returns the field that holds the text of a part.
 func textOf(part recallindex.Part) string {
 	if part == recallindex.Memories {
 		return memoryField
@@ -42,13 +44,16 @@ const (
 	distinctTerms = index.IndexField | index.SkipFreqNorm
 )
 
-func newDocument(at place, d recallindex.Document) *document.Document {
+func newDocument(at partition, d recallindex.Document) *document.Document {
 	part := d.Part()
 	doc := document.NewDocument(at.identifier(d.Key))
 	doc.AddField(&terms{name: partField, prefix: at.prefix, terms: []string{string(part)}, options: distinctTerms})
 	doc.AddField(&terms{name: audienceField, terms: []string{d.Audience.String()}, options: distinctTerms})
 	doc.AddField(&terms{name: dayField, terms: []string{day(d.OccurredAt)}, options: distinctTerms})
-	doc.AddField(&terms{name: traitsField, terms: []string{strconv.FormatUint(uint64(d.Terms.Traits), 16)}, options: distinctTerms})
+	doc.AddField(&terms{
+		name: traitsField, terms: []string{strconv.FormatUint(uint64(d.Terms.Traits), 16)},
+		options: distinctTerms,
+	})
 	if later(d.Key) {
 		doc.AddField(&terms{name: ownerField, terms: []string{at.owner(d.DataPoint)}, options: distinctTerms})
 	}
@@ -61,14 +66,14 @@ func newDocument(at place, d recallindex.Document) *document.Document {
 	return doc
 }
 
-// day is the day of an instant in eight digits that sort as time does: enough to choose candidates by. What a filter reads
-// is text, because the engine sets terms apart by a byte that text never holds.
+// day returns the day of an instant in eight digits that sort by time. It is text, since the engine
+// separates terms by a byte that text never contains.
 func day(at time.Time) string { return fmt.Sprintf("%08x", days(at)+dayZero) }
 
 // dayZero is added to days so that those before 1970 are not negative.
 const dayZero = 1 << 30
 
-// days is the day of an instant, in days since 1970 in UTC.
+// days returns the day of an instant, in days since 1970 in UTC.
 func days(at time.Time) int {
 	const seconds = 24 * 60 * 60
 	unix := at.Unix()
@@ -87,8 +92,8 @@ func parseTraits(term string) (recall.Traits, error) {
 	return recall.Traits(n), nil
 }
 
-// The kinds of a document in its id, in the order of ids, and what ends its revision. All but the last are found by their ids,
-// which begin with the name of the data point.
+// The kinds of a document in its id, in the order of ids, and what ends its revision. All but the
+// last are found by ids, which begin with the name of the data point.
 const (
 	memoryKind  = 'm'
 	passageKind = 'p'
@@ -96,17 +101,17 @@ const (
 	revisionEnd = ':'
 )
 
-// firstPassages is how many passages of a revision are found by their ids: mostly there are no more, and a name in each would
-// make all of them dearer.
+// firstPassages is how many passages of a revision are found by their ids. Most revisions have no
+// more, and an owner term in each would cost space.
 const firstPassages = 16
 
-// later reports whether a document names its data point.
+// later reports whether a document has an owner term.
 func later(k recallindex.Key) bool { return k.Memory == uuid.Nil && k.N >= firstPassages }
 
 func encode(id uuid.UUID) string { return base64.RawURLEncoding.EncodeToString(id[:]) }
 
-// identifier is the id of a document: data point, kind, revision, and passage or memory.
-func (p place) identifier(k recallindex.Key) string {
+// identifier returns the id of a document: data point, kind, revision, and passage or memory.
+func (p partition) identifier(k recallindex.Key) string {
 	kind, last := byte(passageKind), strconv.Itoa(k.N)
 	switch {
 	case k.Memory != uuid.Nil:
@@ -117,11 +122,11 @@ func (p place) identifier(k recallindex.Key) string {
 	return p.owner(k.DataPoint) + string(kind) + strconv.Itoa(k.Revision) + string(revisionEnd) + last
 }
 
-// idLength is how long the sixteen bytes of an id are as text.
+// idLength is the length of a UUID as text.
 const idLength = 22
 
-// key reads what identifier wrote.
-func (p place) key(id []byte) (k recallindex.Key, err error) {
+// key parses what identifier returned.
+func (p partition) key(id []byte) (k recallindex.Key, err error) {
 	rest, ok := bytes.CutPrefix(id, []byte(p.prefix))
 	if !ok || len(rest) <= idLength {
 		return recallindex.Key{}, fmt.Errorf("document id %q is unreadable", id)
@@ -158,7 +163,8 @@ func parseID(id *uuid.UUID, text []byte) error {
 	return err
 }
 
-// terms is a field whose text was analysed before: it hands its terms over as they are, behind a prefix.
+// terms is a field whose text is analysed already: it returns its terms as they are, after a
+// prefix.
 type terms struct {
 	name        string
 	prefix      string
@@ -187,7 +193,8 @@ func (f *terms) NumPlainTextBytes() uint64 {
 
 func (f *terms) Size() int { return int(f.NumPlainTextBytes()) + 24*len(f.terms) }
 
-// Analyze implements document.Field. What it makes lies in a few pieces of memory, however many terms there are.
+// Analyze implements document.Field. It allocates a few blocks of memory, however many terms there
+// are.
 func (f *terms) Analyze() {
 	f.frequencies = make(index.TokenFrequencies, len(f.terms))
 	text := make([]byte, 0, f.NumPlainTextBytes())

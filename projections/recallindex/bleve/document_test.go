@@ -9,7 +9,7 @@ import (
 )
 
 func TestKeys(t *testing.T) {
-	for _, at := range []place{shared(uuid.New()), own(uuid.New())} {
+	for _, at := range []partition{shared(uuid.New()), own(uuid.New())} {
 		for _, k := range []recallindex.Key{
 			{DataPoint: uuid.New(), Revision: 1},
 			{DataPoint: uuid.New(), Revision: 123456, N: 4321},
@@ -22,7 +22,10 @@ func TestKeys(t *testing.T) {
 			}
 		}
 		point := at.prefix + encode(uuid.New())
-		for _, id := range []string{"", fillerID, point, point + "p", point + "p1", point + "p1:", point + "p1:x", point + "px:1", point + "z1:1", point + "m1:1", "!" + point[1:] + "p1:1", point[1:] + "p1:1"} {
+		for _, id := range []string{
+			"", fillerID, point, point + "p", point + "p1", point + "p1:", point + "p1:x",
+			point + "px:1", point + "z1:1", point + "m1:1", "!" + point[1:] + "p1:1", point[1:] + "p1:1",
+		} {
 			if k, err := at.key([]byte(id)); err == nil {
 				t.Errorf("%q is read as %+v", id, k)
 			}

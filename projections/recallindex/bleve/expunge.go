@@ -20,31 +20,32 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// Expunge implements recallindex.Index: in each slot it rewrites the segments that hold deleted documents, each by itself, and waits
-// until the files of before are removed. Bleve keeps a deleted document in its segment until a merge, and an old file until
-// nobody reads it any more. Changes and searches go on meanwhile. A slot that nobody changed since the last time is left.
-func (x *Index) Expunge(ctx context.Context) (int, error) {
-	if err := x.enter(ctx); err != nil {
+// Purge implements recallindex.Index. In each slot it rewrites the segments with deleted documents,
+// each by itself, and waits until the old files are removed. Bleve keeps a deleted document in its
+// segment until a merge, and an old file until no search reads it. Changes and searches go on
+// meanwhile. A slot without changes since the last purge is skipped.
+func (x *Index) Purge(ctx context.Context) (int, error) {
+	if err := x.beginCall(ctx); err != nil {
 		return 0, err
 	}
-	defer x.leave()
+	defer x.endCall()
 	slots, _, err := x.slots()
 	if err != nil {
-		return 0, fmt.Errorf("list slots of the recall index: %w", err)
+		return 0, fmt.Errorf("list slots of recall index: %w", err)
 	}
 	parts := 0
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(atOnce)
+	group.SetLimit(parallelSlots)
 	for _, slot := range slots {
 		x.mu.Lock()
-		state := x.written[slot]
+		state := x.writes[slot]
 		x.mu.Unlock()
 		if state.expunged && state.expungedAt == state.writes {
 			continue
 		}
 		parts++
 		group.Go(func() error {
-			return panics.Call(ctx, x.options.Log, "expunging the recall index panicked", func() error {
+			return panics.Call(ctx, x.options.Log, "recall index expunge panicked", func() error {
 				return x.expungeSlot(ctx, slot, state.writes)
 			}, "slot", slot)
 		})
@@ -56,7 +57,7 @@ func (x *Index) Expunge(ctx context.Context) (int, error) {
 func (x *Index) expungeSlot(ctx context.Context, slot string, writes uint64) error {
 	err := x.with(slot, false, func(h *handle) error {
 		if h.index == nil {
-			return nil // it was lost, and its files are gone
+			return nil // it was lost, and its files are removed
 		}
 		h.expunging.Lock()
 		defer h.expunging.Unlock()
@@ -68,38 +69,39 @@ func (x *Index) expungeSlot(ctx context.Context, slot string, writes uint64) err
 		return h.columns.moves.compact()
 	})
 	if err != nil && !errors.Is(err, recallindex.ErrIncomplete) {
-		return fmt.Errorf("expunge slot %s of the recall index: %w", slot, err)
+		return fmt.Errorf("expunge slot %s of recall index: %w", slot, err)
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	now := x.written[slot]
+	now := x.writes[slot]
 	now.expunged, now.expungedAt = true, writes
-	x.written[slot] = now
+	x.writes[slot] = now
 	return nil
 }
 
-// writing is how often a slot was changed by this process, and how often it had been when it was last expunged.
-type writing struct {
+// writeCount is how often this process changed a slot, and how often it had when it last expunged
+// it.
+type writeCount struct {
 	writes, expungedAt uint64
 	expunged           bool
 }
 
-// changed notes that a slot was changed, or may have been.
-func (x *Index) changed(slot string) {
+// countWrite counts a change of a slot, or an attempt.
+func (x *Index) countWrite(slot string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	w := x.written[slot]
+	w := x.writes[slot]
 	w.writes++
-	x.written[slot] = w
+	x.writes[slot] = w
 }
 
 const (
-	// fillerID names a document without text. It is in no part, so nothing finds or counts it.
+	// fillerID names a document without text. It is in no part, so no search finds or counts it.
 	fillerID = "-"
-	// expungeTries is how often a rewrite is asked for; each takes up all that is there when it begins.
+	// expungeTries is the most rewrites; each takes the segments that exist when it begins.
 	expungeTries = 10
-	// removalPause is how often the files are looked at.
-	removalPause = 20 * time.Millisecond
+	// removalPoll is how often the files are polled.
+	removalPoll = 20 * time.Millisecond
 )
 
 func (x *Index) expunge(ctx context.Context, h *handle, folder string) (err error) {
@@ -107,20 +109,21 @@ func (x *Index) expunge(ctx context.Context, h *handle, folder string) (err erro
 	if err != nil {
 		return err
 	}
-	held, err := engine.deleted()
+	held, err := engine.withDeleted()
 	if err != nil {
 		return err
 	}
-	doomed, err := engine.doomed(folder, held)
-	if err != nil || len(doomed) == 0 {
+	obsolete, err := engine.obsoleteFiles(folder, held)
+	if err != nil || len(obsolete) == 0 {
 		return err
 	}
-	defer func() { err = errors.Join(err, h.fill(false)) }()
-	// A merge that was under way may bring a deleted document into a new segment. It is over when the first rewrite is.
+	defer func() { err = errors.Join(err, h.putFiller(false)) }()
+	// A running merge may copy a deleted document into a new segment. It has ended when the first
+	// rewrite has.
 	if err := h.rewrite(ctx, engine); err != nil {
 		return err
 	}
-	if held, err = engine.deleted(); err != nil {
+	if held, err = engine.withDeleted(); err != nil {
 		return err
 	}
 	for try := 0; len(held) > 0; try++ {
@@ -130,7 +133,7 @@ func (x *Index) expunge(ctx context.Context, h *handle, folder string) (err erro
 		if err := h.rewrite(ctx, engine); err != nil {
 			return err
 		}
-		left, err := engine.deleted()
+		left, err := engine.withDeleted()
 		if err != nil {
 			return err
 		}
@@ -140,7 +143,7 @@ func (x *Index) expunge(ctx context.Context, h *handle, folder string) (err erro
 			}
 		}
 	}
-	return h.awaitRemoval(ctx, engine, folder, doomed)
+	return h.awaitRemoval(ctx, engine, folder, obsolete)
 }
 
 // rewrite rewrites the segments that hold deleted documents when it begins.
@@ -148,16 +151,17 @@ func (h *handle) rewrite(ctx context.Context, e engine) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if e.alone() {
-		// A plan for one segment is to leave it: it needs another one beside it.
-		if err := h.fill(true); err != nil {
+	if e.hasOneSegment() {
+		// A plan for one segment is to keep it, so add a second one.
+		if err := h.putFiller(true); err != nil {
 			return err
 		}
 	}
 	return errors.Join(e.ForceMerge(ctx, rewriting()), ctx.Err())
 }
 
-// rewriting is a plan that merges each segment with deleted documents with nothing else, and leaves all others.
+// rewriting is a plan that rewrites each segment with deleted documents by itself, and keeps all
+// others.
 func rewriting() *mergeplan.MergePlanOptions {
 	return &mergeplan.MergePlanOptions{
 		MaxSegmentsPerTier: 1, MaxSegmentSize: mergeplan.MaxSegmentSizeLimit, MaxSegmentFileSize: math.MaxInt64,
@@ -169,45 +173,45 @@ func rewriting() *mergeplan.MergePlanOptions {
 	}
 }
 
-// awaitRemoval waits until files are removed. Bleve removes them when it writes its next snapshot, if no search reads them then: so
-// it is made to write one now and then.
-func (h *handle) awaitRemoval(ctx context.Context, e engine, folder string, doomed map[string]bool) error {
+// awaitRemoval waits until files are removed. Bleve removes a file when it writes its next
+// snapshot, unless a search reads it: small writes make it write snapshots.
+func (h *handle) awaitRemoval(ctx context.Context, e engine, folder string, obsolete map[string]bool) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d files are still there: %w", len(doomed), ctx.Err())
+			return fmt.Errorf("%d files are still there: %w", len(obsolete), ctx.Err())
 		case <-timer.C:
 		}
 		used, err := e.files()
 		if err != nil {
 			return err
 		}
-		for name := range doomed {
-			if used[name] { // it was being written when it was looked at, and holds what lives
-				delete(doomed, name)
+		for name := range obsolete {
+			if used[name] { // it was being written, and holds live documents
+				delete(obsolete, name)
 				continue
 			}
 			_, err := os.Stat(filepath.Join(folder, "store", name))
 			if errors.Is(err, os.ErrNotExist) {
-				delete(doomed, name)
+				delete(obsolete, name)
 			} else if err != nil {
 				return err
 			}
 		}
-		if len(doomed) == 0 {
+		if len(obsolete) == 0 {
 			return nil
 		}
-		if err := h.fill(false); err != nil {
+		if err := h.putFiller(false); err != nil {
 			return err
 		}
-		timer.Reset(removalPause)
+		timer.Reset(removalPoll)
 	}
 }
 
-// fill adds or removes the document that fills a segment.
-func (h *handle) fill(in bool) error {
+// putFiller adds or removes the filler document.
+func (h *handle) putFiller(in bool) error {
 	batch := h.index.NewBatch()
 	if in {
 		doc := document.NewDocument(fillerID)
@@ -236,8 +240,8 @@ func (h *handle) engine() (engine, error) {
 	return engine{s}, nil
 }
 
-// see shows the segments that are in use.
-func (e engine) see(look func([]*scorch.SegmentSnapshot)) error {
+// withSegments calls look with the current segments.
+func (e engine) withSegments(look func([]*scorch.SegmentSnapshot)) error {
 	reader, err := e.Reader()
 	if err != nil {
 		return err
@@ -248,10 +252,10 @@ func (e engine) see(look func([]*scorch.SegmentSnapshot)) error {
 	return reader.Close()
 }
 
-// deleted are the segments in use that hold deleted documents.
-func (e engine) deleted() (map[uint64]bool, error) {
+// withDeleted returns the current segments that hold deleted documents.
+func (e engine) withDeleted() (map[uint64]bool, error) {
 	held := make(map[uint64]bool)
-	err := e.see(func(segments []*scorch.SegmentSnapshot) {
+	err := e.withSegments(func(segments []*scorch.SegmentSnapshot) {
 		for _, s := range segments {
 			if s.LiveSize() < s.FullSize() {
 				held[s.Id()] = true
@@ -261,10 +265,10 @@ func (e engine) deleted() (map[uint64]bool, error) {
 	return held, err
 }
 
-// alone reports whether there is but one segment on disk: those in memory are in no plan.
-func (e engine) alone() bool {
+// hasOneSegment reports whether at most one segment is on disk: those in memory are in no plan.
+func (e engine) hasOneSegment() bool {
 	n := 0
-	err := e.see(func(segments []*scorch.SegmentSnapshot) {
+	err := e.withSegments(func(segments []*scorch.SegmentSnapshot) {
 		for _, s := range segments {
 			if _, ok := s.Segment().(segment.PersistedSegment); ok {
 				n++
@@ -274,8 +278,9 @@ func (e engine) alone() bool {
 	return err == nil && n <= 1
 }
 
-// doomed are the files that hold deleted documents: those of some segments, and whatever is in use no more.
-func (e engine) doomed(folder string, held map[uint64]bool) (map[string]bool, error) {
+// obsoleteFiles returns the files that hold deleted documents: those of the segments in held, and
+// those that are not in use.
+func (e engine) obsoleteFiles(folder string, held map[uint64]bool) (map[string]bool, error) {
 	entries, err := os.ReadDir(filepath.Join(folder, "store"))
 	if err != nil {
 		return nil, err
@@ -287,19 +292,19 @@ func (e engine) doomed(folder string, held map[uint64]bool) (map[string]bool, er
 	for id := range held {
 		delete(used, file(id))
 	}
-	doomed := make(map[string]bool)
+	obsolete := make(map[string]bool)
 	for _, entry := range entries {
 		if name := entry.Name(); filepath.Ext(name) == ".zap" && !used[name] {
-			doomed[name] = true
+			obsolete[name] = true
 		}
 	}
-	return doomed, nil
+	return obsolete, nil
 }
 
-// files are those of the segments in use.
+// files returns the files of the current segments.
 func (e engine) files() (map[string]bool, error) {
 	used := make(map[string]bool)
-	err := e.see(func(segments []*scorch.SegmentSnapshot) {
+	err := e.withSegments(func(segments []*scorch.SegmentSnapshot) {
 		for _, s := range segments {
 			used[file(s.Id())] = true
 		}
@@ -307,5 +312,5 @@ func (e engine) files() (map[string]bool, error) {
 	return used, err
 }
 
-// file is the name that Bleve gives the file of a segment.
+// file returns the name that Bleve gives the file of a segment.
 func file(segment uint64) string { return fmt.Sprintf("%012x.zap", segment) }

@@ -13,8 +13,9 @@ import (
 	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
 )
 
-// What is deleted is in no file once it is expunged: of one segment and of many, of a whole project, and after it was opened anew.
-func TestExpungedWordsAreInNoFile(t *testing.T) {
+// A deleted word is in no file after a purge: of one segment and of many, of a whole project, and
+// after a restart.
+func TestPurge_WordsAreInNoFile(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		before, after  int // pages of other documents
@@ -23,7 +24,7 @@ func TestExpungedWordsAreInNoFile(t *testing.T) {
 		{name: "the only segment", before: 0, after: 0},
 		{name: "one page", before: 1},
 		{name: "many pages", before: 40, after: 40},
-		{name: "opened anew", before: 3, after: 3, reopen: true},
+		{name: "opened again", before: 3, after: 3, reopen: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			folder, project := filepath.Join(t.TempDir(), "bleve"), uuid.New()
@@ -32,14 +33,15 @@ func TestExpungedWordsAreInNoFile(t *testing.T) {
 			page := func(n int) {
 				for i := range n {
 					must(t, x.Apply(t.Context(), []recallindex.Change{{Project: project, Upserts: []recallindex.Document{{
-						Key: recallindex.Key{DataPoint: uuid.New(), Revision: 1}, Terms: recall.Terms{Text: []string{"helix", fmt.Sprint("kept", i)}},
+						Key:   recallindex.Key{DataPoint: uuid.New(), Revision: 1},
+						Terms: recall.Terms{Text: []string{"helix", fmt.Sprint("kept", i)}},
 					}}}}))
 				}
 			}
-			doomed := recallindex.Key{DataPoint: uuid.New(), Revision: 1}
+			obsolete := recallindex.Key{DataPoint: uuid.New(), Revision: 1}
 			page(c.before)
 			must(t, x.Apply(t.Context(), []recallindex.Change{{Project: project, Upserts: []recallindex.Document{
-				{Key: doomed, Terms: recall.Terms{Text: []string{"quokkazebra"}, Label: []string{"quokkalabel"}}},
+				{Key: obsolete, Terms: recall.Terms{Text: []string{"quokkazebra"}, Label: []string{"quokkalabel"}}},
 				{Key: recallindex.Key{DataPoint: uuid.New(), Revision: 1}, Terms: recall.Terms{Text: []string{"helix"}}},
 			}}}))
 			page(c.after)
@@ -47,13 +49,13 @@ func TestExpungedWordsAreInNoFile(t *testing.T) {
 				t.Fatal("the word is in no file before it is deleted")
 			}
 			must(t, x.Apply(t.Context(), []recallindex.Change{{Project: project, Deletes: []recallindex.Scope{
-				{DataPoint: doomed.DataPoint, Part: recallindex.Sources, Revision: doomed.Revision},
+				{DataPoint: obsolete.DataPoint, Part: recallindex.Sources, Revision: obsolete.Revision},
 			}}}))
 			if c.reopen {
 				must(t, x.Close())
 				x = open(t, folder, bleve.Options{})
 			}
-			_, err := x.Expunge(t.Context())
+			_, err := x.Purge(t.Context())
 			must(t, err)
 			for _, word := range []string{"quokkazebra", "quokkalabel"} {
 				if files := blevetest.Holding(t, folder, word); len(files) > 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// filter lets documents of some audiences and days pass.
+// filter passes documents of some audiences and days.
 type filter struct {
 	audiences []uuid.UUID
 	// from and to are days, inclusive; "" is open.
@@ -27,18 +27,18 @@ func newFilter(q recallindex.Query) *filter {
 	return f
 }
 
-// segmentFilter is a filter for the documents of one segment. Its zero value lets everything pass: mostly, everything is
-// project-visible and in the past.
+// segmentFilter is a filter for the documents of one segment. Its zero value passes everything:
+// most documents are project-visible and in the past.
 type segmentFilter struct {
-	// audiences are by document, reached by audience; nil asks for none.
+	// audiences are by document, reached by audience; nil skips the check.
 	audiences []uint32
 	reached   []bool
-	// days are by document; from and to number those that pass. Nil asks for none.
+	// days are by document; from and to are the range of those that pass. Nil skips the check.
 	days     []uint32
 	from, to uint32
 }
 
-// of is the filter for a segment. some is false where nothing of it passes.
+// of returns the filter for a segment. some is false if no document passes.
 func (f *filter) of(s segment.Segment, all *columns, c *column) (passing segmentFilter, some bool, err error) {
 	audiences, err := all.audiencesOf(c, s)
 	if err != nil {
@@ -80,7 +80,7 @@ func (f *filter) of(s segment.Segment, all *columns, c *column) (passing segment
 	return passing, true, nil
 }
 
-// passes says whether a document passes.
+// passes reports whether a document passes.
 func (f *segmentFilter) passes(doc uint64) bool {
 	if f.audiences != nil && !f.reached[f.audiences[doc]] {
 		return false

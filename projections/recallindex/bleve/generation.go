@@ -10,31 +10,31 @@ import (
 	"github.com/google/uuid"
 )
 
-// format is part of every generation: an index whose documents mean something else is another generation.
-// Raise it whenever the analysis of text, or the mapping, changes.
-const format = "6"
+// formatVersion is part of every generation. Raise it with every change of the analysis of text, or
+// of the mapping: an index of another version is dropped.
+const formatVersion = "6"
 
-// currentFile names the generation in use, nextFile one that is built beside it.
+// currentFile names the generation in use, nextFile the shadow.
 const (
 	currentFile = "CURRENT"
 	nextFile    = "NEXT"
 )
 
-// current is the generation that stands in the folder, or why none can be used.
+// current returns the generation in use, or why it cannot be used.
 func (x *Index) current() (string, error) { return x.named(currentFile) }
 
-// named is the generation that a file names, or why it cannot be used.
+// named returns the generation that a file names, or why it cannot be used.
 func (x *Index) named(file string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(x.folder, file))
 	if errors.Is(err, os.ErrNotExist) {
-		return "", errNone
+		return "", errNoGeneration
 	}
 	if err != nil {
 		return "", err
 	}
 	generation := strings.TrimSpace(string(data))
 	version, id, ok := strings.Cut(generation, "-")
-	if !ok || version != format {
+	if !ok || version != formatVersion {
 		return "", fmt.Errorf("generation %q is of another format", generation)
 	}
 	if _, err := uuid.Parse(id); err != nil {
@@ -46,9 +46,9 @@ func (x *Index) named(file string) (string, error) {
 	return generation, nil
 }
 
-// begin makes a new, empty generation, which a file names from now on.
+// begin creates an empty generation and makes a file name it.
 func (x *Index) begin(file string) (string, error) {
-	generation := format + "-" + uuid.NewString()
+	generation := formatVersion + "-" + uuid.NewString()
 	if err := os.Mkdir(filepath.Join(x.folder, generation), 0o700); err != nil {
 		return "", err
 	}
@@ -58,18 +58,20 @@ func (x *Index) begin(file string) (string, error) {
 	return generation, nil
 }
 
-// sweep removes what earlier generations left. One that a rebuild made stays until it is adopted or discarded.
-func (x *Index) sweep() error {
+// dropOtherGenerations removes all generations but the current one and a shadow that may still be
+// promoted.
+func (x *Index) dropOtherGenerations() error {
 	next, err := x.named(nextFile)
 	if err != nil {
-		next = nextFile // there is none, or it is of no use: it goes
+		next = nextFile // there is none, or it is unusable and removed
 	}
 	entries, err := os.ReadDir(x.folder)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if name := e.Name(); name != currentFile && name != x.generation && name != next && (name != nextFile || next == nextFile) {
+		if name := e.Name(); name != currentFile && name != x.generation && name != next &&
+			(name != nextFile || next == nextFile) {
 			if err := os.RemoveAll(filepath.Join(x.folder, name)); err != nil {
 				return err
 			}
@@ -78,7 +80,7 @@ func (x *Index) sweep() error {
 	return nil
 }
 
-// writeDurably replaces a file so that after a crash either the old or the new one is there.
+// writeDurably replaces a file: after a crash either the old or the new content is there.
 func writeDurably(path string, data []byte) error {
 	temporary := path + ".new"
 	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -110,5 +112,5 @@ func syncFolder(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// errNone is a folder without an index, as at the first start.
-var errNone = errors.New("the folder holds none")
+// errNoGeneration reports a folder without an index, as at the first start.
+var errNoGeneration = errors.New("no generation")

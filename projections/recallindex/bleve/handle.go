@@ -15,31 +15,34 @@ import (
 
 // handle is the Bleve index of one slot while it is open.
 type handle struct {
-	// used is when it was last asked for, by the clock of the Index; under the mutex of the Index.
+	// used is when the handle was last requested, by the clock of the Index; under the mutex of the
+	// Index.
 	used uint64
-	// life is held for reading by who uses the index, for writing by who opens, closes or removes it.
+	// life is held for reading by users of the index, for writing by what opens, closes or removes it.
 	life sync.RWMutex
-	// index is nil where the slot has none yet, or none was opened yet.
+	// index is nil if the slot has none, or was not opened yet.
 	index bleve.Index
-	// absent says that the slot was looked for and has no index.
+	// absent reports that the slot was looked up and has no index.
 	absent bool
-	// gone says that the handle was given up: ask for another one.
-	gone bool
-	// write lets one change of the slot happen at a time.
+	// dropped reports that the handle is invalid: request another one.
+	dropped bool
+	// write serializes changes of the slot.
 	write sync.Mutex
-	// expunging is held by who rewrites the files.
+	// expunging serializes rewrites of the files.
 	expunging sync.Mutex
-	// columns are of the segments of index.
+	// columns belong to the segments of index.
 	columns columns
-	// watch is what its goroutines ran into; checked is when its files were right. Both are under life.
+	// watch holds failures of its goroutines; checked is when its files were last intact. Both are
+	// under life.
 	watch   *watch
 	checked time.Time
-	// counts is about how many documents projects have in a shared slot; under write. What is deleted is not taken off.
+	// counts is about how many documents projects have in a shared slot; under write. Deletions are
+	// not subtracted.
 	counts map[uuid.UUID]int
 }
 
 func (h *handle) close() error {
-	h.gone = true
+	h.dropped = true
 	if h.index == nil {
 		return nil
 	}
@@ -49,14 +52,14 @@ func (h *handle) close() error {
 	return err
 }
 
-// with calls fn with the handle of a slot, which stays open until fn returns; its index is nil where the slot has none and
-// create is false.
+// with calls fn with the handle of a slot, which stays open until fn returns; its index is nil if
+// the slot has none and create is false.
 func (x *Index) with(slot string, create bool, fn func(h *handle) error) error {
-	for looked := false; ; {
+	for verified := false; ; {
 		h := x.handle(slot)
 		h.life.RLock()
 		switch {
-		case h.gone:
+		case h.dropped:
 			h.life.RUnlock()
 			continue
 		case h.index == nil && (create || !h.absent):
@@ -71,29 +74,29 @@ func (x *Index) with(slot string, create bool, fn func(h *handle) error) error {
 		if err == nil {
 			return nil
 		}
-		// What failed within fn is not called again: it may be done in part.
-		before := errors.Is(err, errTrouble) || errors.Is(err, errStopped)
-		if err = x.suspect(slot, h, err); !before || !errors.Is(err, errTrouble) || looked {
+		// Do not call fn again if fn failed: it may have run in part.
+		before := errors.Is(err, errBackground) || errors.Is(err, errStopped)
+		if err = x.diagnose(slot, h, err); !before || !errors.Is(err, errBackground) || verified {
 			return err
 		}
-		x.options.Log.Warn("files of the recall index could not be merged or written, and are right", "slot", slot, "err", err)
-		looked = true
+		x.options.Log.Warn("recall index could not merge or write files, which are intact; retrying", "slot", slot, "err",
+			err)
+		verified = true
 	}
 }
 
-// use calls fn with a handle. What the goroutines of the index ran into since it was used last comes first.
+// use calls fn with a handle, unless a goroutine of the index has failed since the last use.
 func (x *Index) use(h *handle, fn func(h *handle) error) error {
 	if h.watch.stopped() {
 		return errStopped
 	}
-	if h.watch.troubled() {
-		return errTrouble
+	if h.watch.takeFailed() {
+		return errBackground
 	}
-	return x.guarded(func() error { return fn(h) })
+	return x.recoverPanics(func() error { return fn(h) })
 }
 
-// handle is the handle of a slot, a new one where there is none. It closes the one that was not used for longest where too
-// many are open.
+// handle returns the handle of a slot, and closes the least recently used one if too many are open.
 func (x *Index) handle(slot string) *handle {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -108,7 +111,8 @@ func (x *Index) handle(slot string) *handle {
 	return h
 }
 
-// evict closes handles that nobody uses, the longest unused first, until few enough are left.
+// evict closes unused handles, the least recently used first, until few enough are left. A cache
+// library has no notion of a handle that is in use.
 func (x *Index) evict(keep *handle) {
 	for len(x.handles) > x.options.OpenSlots {
 		var oldest *handle
@@ -126,10 +130,10 @@ func (x *Index) evict(keep *handle) {
 			oldest, slot = h, name
 		}
 		if oldest == nil {
-			return // all are in use: more are open than wished, for a moment
+			return // all are in use: exceed OpenSlots for now
 		}
 		if err := oldest.close(); err != nil {
-			x.options.Log.Error("slot of the recall index did not close", "slot", slot, "err", err)
+			x.options.Log.Error("close of recall index slot failed", "slot", slot, "err", err)
 		}
 		delete(x.handles, slot)
 		oldest.life.Unlock()
@@ -142,11 +146,11 @@ func (x *Index) path(slot string) string {
 	return filepath.Join(x.folder, x.generation, slot)
 }
 
-// open opens the index of a slot, or with create makes it where there is none.
+// open opens the index of a slot, or with create creates it if it does not exist.
 func (x *Index) open(slot string, h *handle, create bool) error {
 	h.life.Lock()
 	defer h.life.Unlock()
-	if h.gone || h.index != nil {
+	if h.dropped || h.index != nil {
 		return nil
 	}
 	path := x.path(slot)
@@ -156,37 +160,37 @@ func (x *Index) open(slot string, h *handle, create bool) error {
 		var index bleve.Index
 		var moved *moves
 		w := newWatch(path)
-		err := x.guarded(func() (err error) {
+		err := x.recoverPanics(func() (err error) {
 			index, moved, err = openFiles(path)
 			return err
 		})
 		if err != nil {
 			w.end()
-			return x.failed(slot, h, err)
+			return x.openFailed(slot, h, err)
 		}
 		h.use(index, moved, w)
 		return nil
 	case !errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("slot %s of the recall index: %w", slot, err)
+		return fmt.Errorf("open slot %s of recall index: %w", slot, err)
 	case !create:
 		h.absent = true
 		return nil
 	}
-	// What stands here without being known was not finished, and holds nothing that was promised.
+	// Files without the known mark are from a creation that did not finish.
 	if err := errors.Join(os.RemoveAll(path), os.RemoveAll(path+movesSuffix)); err != nil {
-		return fmt.Errorf("slot %s of the recall index: %w", slot, err)
+		return fmt.Errorf("open slot %s of recall index: %w", slot, err)
 	}
 	w := newWatch(path)
 	index, err := bleve.NewUsing(path, bleve.NewIndexMapping(), scorch.Name, scorch.Name, tuning())
 	if err != nil {
 		w.end()
-		return fmt.Errorf("slot %s of the recall index: %w", slot, err)
+		return fmt.Errorf("open slot %s of recall index: %w", slot, err)
 	}
 	if err = firstSnapshot(index); err == nil {
 		err = writeDurably(path+knownSuffix, nil)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("slot %s of the recall index: %w", slot, err), index.Close())
+		return errors.Join(fmt.Errorf("open slot %s of recall index: %w", slot, err), index.Close())
 	}
 	h.use(index, &moves{of: map[moveKey]uuid.UUID{}, path: path + movesSuffix}, w)
 	if project, alone := projectOf(slot); alone {
@@ -207,7 +211,7 @@ func (x *Index) remove(slot string) error {
 	for {
 		h := x.handle(slot)
 		h.life.Lock()
-		if h.gone {
+		if h.dropped {
 			h.life.Unlock()
 			continue
 		}
@@ -220,7 +224,8 @@ func (x *Index) remove(slot string) error {
 	}
 }
 
-// removeFiles removes what is on the disk of a slot. The mark goes first: a folder without it is removed when the slot is made again.
+// removeFiles removes the files of a slot, the known mark first: files without it are removed when
+// the slot is created again.
 func (x *Index) removeFiles(slot string) error {
 	path := x.path(slot)
 	if err := os.Remove(path + knownSuffix); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -229,9 +234,10 @@ func (x *Index) removeFiles(slot string) error {
 	return errors.Join(os.RemoveAll(path), os.RemoveAll(path+movesSuffix))
 }
 
-// tuning is how the segments of an index are merged: as Bleve does by default, but for the floor. Below it segments count as
-// equally large; at the default of 2,000 documents a page of a few new ones is merged with nearly all of those again and
-// again, which doubled the processor time of a document (20,000 documents in pages of 5: 1,797 µs each, with 50 925 µs).
+// tuning configures the merge of segments: Bleve's defaults except the floor. Segments smaller than
+// the floor count as equal. With the default of 2,000 documents, a page of a few new ones is merged
+// with nearly all small segments each time, which doubled the processor time of a document (20,000
+// documents in pages of 5: 1,797 µs each, with 50 925 µs).
 func tuning() map[string]any {
 	return map[string]any{"asyncErrorCallbackName": watchName, "scorchMergePlanOptions": map[string]any{
 		"MaxSegmentsPerTier": 10, "MaxSegmentSize": 5_000_000, "MaxSegmentFileSize": 4 << 30, "TierGrowth": 10.0, "SegmentsPerMergeTask": 10,

@@ -9,15 +9,16 @@ import (
 // impactKey names a term in the text of one part.
 type impactKey struct{ field, term string }
 
-// Impacts are worth remembering of long lists only, and of so many terms.
+// Impacts of lists of at least minImpactList documents are cached, for at most maxImpacts terms.
 const (
-	longList    = 256
-	impactsKept = 4096
+	minImpactList = 256
+	maxImpacts    = 4096
 )
 
-// impactOf is the most that a term counts for in any document of the segment. Of a short list it is what it may be at most.
+// impactOf returns the greatest impact of a term in any document of the segment. For a short list
+// it returns the upper bound.
 func (c *column) impactOf(field, term string, list segment.PostingsList) (float64, error) {
-	if list.Count() < longList {
+	if list.Count() < minImpactList {
 		return recall.MaxImpact, nil
 	}
 	key := impactKey{field, term}
@@ -29,18 +30,18 @@ func (c *column) impactOf(field, term string, list segment.PostingsList) (float6
 	}
 	docs := list.Iterator(true, true, false, nil)
 	for {
-		said, err := docs.Next()
+		current, err := docs.Next()
 		if err != nil {
 			return 0, err
 		}
-		if said == nil {
+		if current == nil {
 			break
 		}
-		impact = max(impact, recall.Impact(int(said.Frequency()), lengthOf(said)))
+		impact = max(impact, recall.Impact(int(current.Frequency()), lengthOf(current)))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.impacts == nil || len(c.impacts) >= impactsKept {
+	if c.impacts == nil || len(c.impacts) >= maxImpacts {
 		c.impacts = make(map[impactKey]float64)
 	}
 	c.impacts[key] = impact

@@ -1,4 +1,3 @@
-// Package bleve is the recall index on one machine: some Bleve indexes in the data folder, which small projects share.
 package bleve
 
 import (
@@ -14,59 +13,60 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// Options of an index. The zero value has defaults.
+// Options configure an index. The zero value has defaults.
 type Options struct {
-	// OpenSlots is the most slots whose files are open at a time; 0 means 32. Each takes some goroutines and files.
+	// OpenSlots is the most slots that are open at a time; 0 means 32. Each takes some goroutines and
+	// files.
 	OpenSlots int
-	// Batch is the most documents that are written at once; 0 means 4000. Of long ones it is fewer.
+	// Batch is the most documents that are written at once; 0 means 4000. It is fewer of long ones.
 	Batch int
-	// OwnFrom is how many documents a project has among others before it gets a slot of its own; 0 means 20,000.
+	// OwnFrom is from how many documents in a shared slot a project gets its own; 0 means 20,000.
 	OwnFrom int
 	Log     *slog.Logger
 }
 
 // Index implements recallindex.Index on files under one folder:
 //
-//	CURRENT            the generation that is in use
-//	NEXT               the generation that is built beside it, where one is
+//	CURRENT            the generation in use
+//	NEXT               the shadow, if there is one
 //	<generation>/<slot>/        one Bleve index
-//	<generation>/<slot>.known   says that the slot was made: without it, a missing one is a loss
+//	<generation>/<slot>.known   the slot was created: a missing slot is a loss
 //	<generation>/<slot>.moves   audiences of data points that were moved
-//	<generation>/<slot>.lost    says that the slot lost its documents, and up to where it was filled again
+//	<generation>/<slot>.lost    the slot lost its documents; up to where it is refilled
 //
-// A slot is one of those that all projects share, or belongs to a big project alone. What a project had among others when it got
-// its own stays there: its documents are in both, and a search reads both.
+// A slot is shared by all small projects, or is the own slot of a big one. What a project had in a
+// shared slot when it got its own stays there, and a search reads both.
 type Index struct {
 	folder  string
 	options Options
 
-	// calls is held for reading by every call, for writing by what ends or replaces all slots.
+	// calls is held for reading by every call, for writing by what closes or replaces all slots.
 	calls  sync.RWMutex
-	closed bool // under calls
+	closed bool // guarded by calls
 
-	// beside says that the generation is built beside the one in use, by the Index whose next this is.
-	beside bool
+	// isShadow reports that the generation is a shadow, built for the Index whose next this is.
+	isShadow bool
 
 	mu         sync.Mutex
 	generation string
 	next       *Index
-	// damaged is why an index that is built beside is of no use.
+	// damaged is why a shadow is unusable.
 	damaged error
 	// handles are the open slots, and those being opened; clock orders their use.
 	handles map[string]*handle
 	clock   uint64
-	// owns are the projects that have a slot of their own.
+	// owns are the projects with an own slot.
 	owns map[uuid.UUID]bool
-	// losses are the slots that lost their documents, until they are whole again.
+	// losses are the lost slots, until they are refilled.
 	losses map[string]loss
-	// written is what changed since slots were expunged.
-	written map[string]writing
+	// writes counts changes since slots were expunged.
+	writes map[string]writeCount
 }
 
 var _ recallindex.Index = (*Index)(nil)
 
-// Open opens the index in a folder, which it makes. Where the folder is new, incomplete or cannot be read, a new and
-// empty generation begins, and what was there is removed.
+// Open opens the index in a folder, which it creates. If the folder is new, incomplete or
+// unreadable, Open begins an empty generation and removes what was there.
 func Open(folder string, options Options) (*Index, error) {
 	if options.OpenSlots == 0 {
 		options.OpenSlots = 2 * sharedSlots
@@ -83,19 +83,22 @@ func Open(folder string, options Options) (*Index, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("recall index: %w", err)
 	}
-	watchAll()
-	x := &Index{folder: folder, options: options, handles: map[string]*handle{}, owns: map[uuid.UUID]bool{}, losses: map[string]loss{}, written: map[string]writing{}}
+	registerCallback()
+	x := &Index{
+		folder: folder, options: options, handles: map[string]*handle{}, owns: map[uuid.UUID]bool{},
+		losses: map[string]loss{}, writes: map[string]writeCount{},
+	}
 	generation, err := x.current()
 	if err != nil {
-		if !errors.Is(err, errNone) {
-			options.Log.Warn("recall index begins anew", "folder", folder, "reason", err)
+		if !errors.Is(err, errNoGeneration) {
+			options.Log.Warn("recall index begins an empty generation", "folder", folder, "reason", err)
 		}
 		if generation, err = x.begin(currentFile); err != nil {
 			return nil, fmt.Errorf("recall index: %w", err)
 		}
 	}
 	x.generation = generation
-	if err := errors.Join(x.sweep(), x.known()); err != nil {
+	if err := errors.Join(x.dropOtherGenerations(), x.loadSlots()); err != nil {
 		return nil, fmt.Errorf("recall index: %w", err)
 	}
 	return x, nil
@@ -127,7 +130,7 @@ func (x *Index) Reset(ctx context.Context) error {
 		return err
 	}
 	if err := x.closeAll(); err != nil {
-		x.options.Log.WarnContext(ctx, "recall index did not close before it begins anew", "err", err)
+		x.options.Log.WarnContext(ctx, "close of recall index before reset failed", "err", err)
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -138,8 +141,8 @@ func (x *Index) Reset(ctx context.Context) error {
 	x.generation, x.damaged = generation, nil
 	clear(x.owns)
 	clear(x.losses)
-	clear(x.written)
-	if err := x.sweep(); err != nil {
+	clear(x.writes)
+	if err := x.dropOtherGenerations(); err != nil {
 		return fmt.Errorf("recall index: %w", err)
 	}
 	return nil
@@ -157,8 +160,8 @@ func (x *Index) closeAll() error {
 	return errors.Join(errs...)
 }
 
-// enter begins a call; where it returns nil the caller must leave.
-func (x *Index) enter(ctx context.Context) error {
+// beginCall begins a call; if it returns nil, the caller must call endCall.
+func (x *Index) beginCall(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -170,4 +173,4 @@ func (x *Index) enter(ctx context.Context) error {
 	return nil
 }
 
-func (x *Index) leave() { x.calls.RUnlock() }
+func (x *Index) endCall() { x.calls.RUnlock() }

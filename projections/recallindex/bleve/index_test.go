@@ -23,10 +23,12 @@ func TestMain(m *testing.M) {
 
 func TestConformance(t *testing.T) { conformance(t, bleve.Options{}) }
 
-// TestConformance_BigProjects runs the suite with projects that get a slot of their own after two documents.
+// TestConformance_BigProjects runs the suite with projects that get their own slot after two
+// documents.
 func TestConformance_BigProjects(t *testing.T) { conformance(t, bleve.Options{OwnFrom: 2}) }
 
-// TestConformance_FewHandles runs the suite with one open slot at a time, so that slots close and open all the time.
+// TestConformance_FewHandles runs the suite with one open slot at a time, so that slots close and
+// open all the time.
 func TestConformance_FewHandles(t *testing.T) {
 	conformance(t, bleve.Options{OpenSlots: 1, Batch: 20, OwnFrom: 10})
 }
@@ -40,13 +42,14 @@ func conformance(t *testing.T, options bleve.Options) {
 				return open(t, folder, options)
 			},
 			Damage: func(t *testing.T, project uuid.UUID) {
-				must(t, os.WriteFile(filepath.Join(slotFolder(t, folder, bleve.SharedSlot(project)), "index_meta.json"), []byte("{"), 0o600))
+				must(t, os.WriteFile(filepath.Join(slotFolder(t, folder, bleve.SharedSlot(project)), "index_meta.json"),
+					[]byte("{"), 0o600))
 			},
 		}
 	})
 }
 
-// slotFolder is where the files of a slot are.
+// slotFolder returns the folder of the files of a slot.
 func slotFolder(t *testing.T, folder, slot string) string {
 	t.Helper()
 	generation, err := os.ReadFile(filepath.Join(folder, "CURRENT"))
@@ -73,7 +76,7 @@ func write(t *testing.T, x recallindex.Index, project uuid.UUID) {
 	}
 }
 
-func TestLossBeginsANewGeneration(t *testing.T) {
+func TestOpen_LossBeginsANewGeneration(t *testing.T) {
 	cases := []struct {
 		name   string
 		damage func(t *testing.T, folder, generation string, project uuid.UUID)

@@ -12,8 +12,8 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// see shows the segments of an index as they are now.
-func (h *handle) see(look func(segments []*scorch.SegmentSnapshot) error) (err error) {
+// withSegments calls look with the current segments of an index.
+func (h *handle) withSegments(look func(segments []*scorch.SegmentSnapshot) error) (err error) {
 	engine, err := h.index.Advanced()
 	if err != nil {
 		return err
@@ -25,7 +25,7 @@ func (h *handle) see(look func(segments []*scorch.SegmentSnapshot) error) (err e
 	defer func() { err = errors.Join(err, reader.Close()) }()
 	snapshot, ok := reader.(*scorch.IndexSnapshot)
 	if !ok {
-		return fmt.Errorf("the index is of another kind: %T", reader)
+		return fmt.Errorf("unexpected index %T", reader)
 	}
 	return look(snapshot.Segments())
 }
@@ -49,7 +49,7 @@ func ownersIn(s segment.Segment) (o *owners, err error) {
 	return o, err
 }
 
-// each calls fn with every document of an owner, deleted ones among them.
+// each calls fn with every document of an owner, deleted ones too.
 func (o *owners) each(owner string, fn func(doc uint64) error) error {
 	first := o.ids.AutomatonIterator(nil, []byte(owner), []byte(owner+string(laterKind)))
 	for {
@@ -60,18 +60,18 @@ func (o *owners) each(owner string, fn func(doc uint64) error) error {
 		if entry == nil {
 			break
 		}
-		if err := o.in(o.ids, entry.Term, fn); err != nil {
+		if err := o.eachOfTerm(o.ids, entry.Term, fn); err != nil {
 			return err
 		}
 	}
 	if o.later.Cardinality() == 0 {
 		return nil
 	}
-	return o.in(o.later, owner, fn)
+	return o.eachOfTerm(o.later, owner, fn)
 }
 
-// in calls fn with every document of a term.
-func (o *owners) in(dict segment.TermDictionary, term string, fn func(doc uint64) error) (err error) {
+// eachOfTerm calls fn with every document of a term.
+func (o *owners) eachOfTerm(dict segment.TermDictionary, term string, fn func(doc uint64) error) (err error) {
 	if o.postings, err = dict.PostingsList([]byte(term), nil, o.postings); err != nil {
 		return err
 	}
@@ -87,13 +87,13 @@ func (o *owners) in(dict segment.TermDictionary, term string, fn func(doc uint64
 	}
 }
 
-// living reports whether a document of a segment was not deleted.
-func living(s *scorch.SegmentSnapshot, doc uint64) bool {
+// isLive reports whether a document of a segment is not deleted.
+func isLive(s *scorch.SegmentSnapshot, doc uint64) bool {
 	return s.Deleted() == nil || !s.Deleted().Contains(uint32(doc))
 }
 
-// idsOf are the ids of the documents of scopes.
-func (h *handle) idsOf(at place, scopes []recallindex.Scope) (ids []string, err error) {
+// idsOf returns the ids of the documents of scopes.
+func (h *handle) idsOf(at partition, scopes []recallindex.Scope) (ids []string, err error) {
 	if len(scopes) == 0 {
 		return nil, nil
 	}
@@ -101,7 +101,7 @@ func (h *handle) idsOf(at place, scopes []recallindex.Scope) (ids []string, err 
 	for _, s := range scopes {
 		wanted[s.DataPoint] = append(wanted[s.DataPoint], s)
 	}
-	err = h.see(func(segments []*scorch.SegmentSnapshot) error {
+	err = h.withSegments(func(segments []*scorch.SegmentSnapshot) error {
 		for _, s := range segments {
 			owners, err := ownersIn(s.Segment())
 			if err != nil {
@@ -109,7 +109,7 @@ func (h *handle) idsOf(at place, scopes []recallindex.Scope) (ids []string, err 
 			}
 			for point, scopes := range wanted {
 				err := owners.each(at.owner(point), func(doc uint64) error {
-					if !living(s, doc) {
+					if !isLive(s, doc) {
 						return nil
 					}
 					id, err := s.Segment().DocID(doc)
@@ -132,15 +132,15 @@ func (h *handle) idsOf(at place, scopes []recallindex.Scope) (ids []string, err 
 	return ids, err
 }
 
-// errFound ends a look for what was found.
+// errFound ends an iteration.
 var errFound = errors.New("found")
 
-// has reports whether a living document of a data point is in a segment.
-func has(s *scorch.SegmentSnapshot, owner moveKey) (bool, error) {
+// hasLiveDocument reports whether a segment has a live document of a data point.
+func hasLiveDocument(s *scorch.SegmentSnapshot, owner moveKey) (bool, error) {
 	owners, err := ownersIn(s.Segment())
 	if err == nil {
 		err = owners.each(string(owner), func(doc uint64) error {
-			if living(s, doc) {
+			if isLive(s, doc) {
 				return errFound
 			}
 			return nil
@@ -152,18 +152,18 @@ func has(s *scorch.SegmentSnapshot, owner moveKey) (bool, error) {
 	return false, err
 }
 
-// idsIn are the ids of all documents of a project in a shared slot, and their data points.
-func (h *handle) idsIn(at place) (ids []string, points map[uuid.UUID]struct{}, err error) {
+// idsIn returns the ids of all documents of a project in a shared slot, and their data points.
+func (h *handle) idsIn(at partition) (ids []string, points map[uuid.UUID]struct{}, err error) {
 	points = map[uuid.UUID]struct{}{}
-	err = h.see(func(segments []*scorch.SegmentSnapshot) error {
+	err = h.withSegments(func(segments []*scorch.SegmentSnapshot) error {
 		for _, s := range segments {
 			for _, part := range []recallindex.Part{recallindex.Sources, recallindex.Memories} {
 				parts, err := s.Segment().Dictionary(partField)
 				if err != nil {
 					return err
 				}
-				err = new(owners).in(parts, string(at.marker(part)), func(doc uint64) error {
-					if !living(s, doc) {
+				err = new(owners).eachOfTerm(parts, string(at.marker(part)), func(doc uint64) error {
+					if !isLive(s, doc) {
 						return nil
 					}
 					id, err := s.Segment().DocID(doc)
@@ -184,9 +184,9 @@ func (h *handle) idsIn(at place) (ids []string, points map[uuid.UUID]struct{}, e
 	return ids, points, err
 }
 
-// present are those of some ids whose documents are there.
+// present returns those of some ids whose documents exist.
 func (h *handle) present(ids []string) (found []string, err error) {
-	err = h.see(func(segments []*scorch.SegmentSnapshot) error {
+	err = h.withSegments(func(segments []*scorch.SegmentSnapshot) error {
 		for _, s := range segments {
 			docs, err := s.Segment().DocNumbers(ids)
 			if err != nil {
@@ -208,8 +208,8 @@ func (h *handle) present(ids []string) (found []string, err error) {
 	return found, err
 }
 
-// count is how many documents of a part a place holds.
-func count(segments []*scorch.SegmentSnapshot, at place, part recallindex.Part) (n int, err error) {
+// count returns how many documents of a part a partition holds.
+func count(segments []*scorch.SegmentSnapshot, at partition, part recallindex.Part) (n int, err error) {
 	for _, s := range segments {
 		parts, err := s.Segment().Dictionary(partField)
 		if err != nil {

@@ -13,38 +13,41 @@ import (
 	"github.com/google/uuid"
 )
 
-// moves are the audiences of data points that were moved since their documents were indexed. A document keeps the audience in
-// its segment; what stands here counts instead, so that a move reads and writes no document. An entry goes with the last document
-// of its data point, so there are never more than data points.
+// moves are the audiences of data points that were moved after their documents were indexed. A
+// document keeps the audience in its segment; an entry here overrides it, so that a move rewrites
+// no document. An entry is removed with the last document of its data point, so there are never
+// more entries than data points.
 //
-// They are in memory and in a file beside the index, which is appended to, synced, and written anew where most of it is past.
+// They are in memory and in an append-only file next to the index, which is synced, and compacted
+// when most of it is obsolete.
 type moves struct {
 	mu sync.RWMutex
 	of map[moveKey]uuid.UUID
 
-	// The rest is for who writes to the index.
+	// The fields below belong to the writer of the index.
 	path string
-	// size is how much of the file holds, records how many records that is.
+	// size is the length of the valid part of the file, records its number of records.
 	size    int64
 	records int
 }
 
-// moveKey is the name of a data point in a place.
+// moveKey is the name of a data point in a partition.
 type moveKey string
 
-// The file is a row of frames, each a count of records, their checksum, and the records: key and audience. The audience noAudience
-// takes an entry away.
+// The file is a sequence of frames, each a count of records, their checksum, and the records: key
+// and audience. The audience noAudience removes an entry.
 const (
 	movesSuffix  = ".moves"
 	frameHead    = 8
 	recordLength = ownerLength + 16
-	// spareRecords are how many past records may stand in the file, besides as many as there are entries.
-	spareRecords = 1024
+	// maxStaleRecords is how many obsolete records the file may hold, in addition to as many as there
+	// are entries.
+	maxStaleRecords = 1024
 )
 
 var noAudience = uuid.Max
 
-// openMoves reads the file of an index; where there is none, nothing was moved.
+// openMoves reads the file of an index. A missing file means no moves.
 func openMoves(path string) (*moves, error) {
 	m := &moves{of: map[moveKey]uuid.UUID{}, path: path}
 	data, err := os.ReadFile(path)
@@ -58,7 +61,7 @@ func openMoves(path string) (*moves, error) {
 		n, sum := uint64(binary.BigEndian.Uint32(rest)), binary.BigEndian.Uint32(rest[4:])
 		end := frameHead + n*recordLength
 		if end > uint64(len(rest)) || n == 0 {
-			break // a write that did not end: nothing of it was promised
+			break // an incomplete write: it was never acknowledged
 		}
 		records := rest[frameHead:end]
 		if crc32.ChecksumIEEE(records) != sum {
@@ -68,7 +71,7 @@ func openMoves(path string) (*moves, error) {
 			return nil, fmt.Errorf("%s: frame at %d does not match its checksum", path, m.size)
 		}
 		for ; len(records) > 0; records = records[recordLength:] {
-			// A name without a prefix is filled up with zeros.
+			// A name without a prefix is padded with zeros.
 			k := moveKey(bytes.TrimRight(records[:ownerLength], "\x00"))
 			m.note(k, uuid.UUID(records[ownerLength:recordLength]))
 		}
@@ -87,7 +90,7 @@ func (m *moves) note(k moveKey, audience uuid.UUID) {
 	m.of[k] = audience
 }
 
-// audience is where a data point was moved to.
+// audience returns the audience that a data point was moved to.
 func (m *moves) audience(k moveKey) (uuid.UUID, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -101,7 +104,7 @@ func (m *moves) moved(k moveKey) bool {
 	return moved
 }
 
-// store makes changes durable, then lets readers see them.
+// store makes changes durable, then visible to readers.
 func (m *moves) store(changes map[moveKey]uuid.UUID) error {
 	if len(changes) == 0 {
 		return nil
@@ -114,7 +117,7 @@ func (m *moves) store(changes map[moveKey]uuid.UUID) error {
 		m.note(k, audience)
 	}
 	m.mu.Unlock()
-	if m.records > 2*len(m.of)+spareRecords {
+	if m.records > 2*len(m.of)+maxStaleRecords {
 		return m.compact()
 	}
 	return nil
@@ -126,7 +129,7 @@ func (m *moves) append(changes map[moveKey]uuid.UUID) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	// What a write left that did not end goes.
+	// Remove what an incomplete write left.
 	if err := f.Truncate(m.size); err != nil {
 		return err
 	}
@@ -159,7 +162,7 @@ func frameOf(changes map[moveKey]uuid.UUID) []byte {
 	return frame
 }
 
-// compact writes the file anew with what stands, unless it holds nothing else.
+// compact rewrites the file with the current entries, unless it holds nothing else.
 func (m *moves) compact() error {
 	if m.records == len(m.of) {
 		return nil
@@ -175,11 +178,11 @@ func (m *moves) compact() error {
 	return nil
 }
 
-// lookWeight is how many documents of a segment are gone through in the time that one data point is looked up in it.
-const lookWeight = 4
+// lookupCost is how many documents of a segment are read in the time of one lookup of a data point.
+const lookupCost = 4
 
-// in calls put with every document of a segment whose data point was moved.
-func (m *moves) in(s segment.Segment, put func(doc uint64, audience uuid.UUID)) error {
+// eachMoved calls put with every document of a segment whose data point was moved.
+func (m *moves) eachMoved(s segment.Segment, put func(doc uint64, audience uuid.UUID)) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if len(m.of) == 0 {
@@ -189,22 +192,22 @@ func (m *moves) in(s segment.Segment, put func(doc uint64, audience uuid.UUID)) 
 	if err != nil {
 		return err
 	}
-	give := func(doc uint64, audience uuid.UUID) error {
+	putChecked := func(doc uint64, audience uuid.UUID) error {
 		if doc >= s.Count() {
 			return fmt.Errorf("document %d of %d", doc, s.Count())
 		}
 		put(doc, audience)
 		return nil
 	}
-	if uint64(len(m.of))*lookWeight < s.Count() {
+	if uint64(len(m.of))*lookupCost < s.Count() {
 		for k, audience := range m.of {
-			if err := owners.each(string(k), func(doc uint64) error { return give(doc, audience) }); err != nil {
+			if err := owners.each(string(k), func(doc uint64) error { return putChecked(doc, audience) }); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	length := 0 // that of the names of this slot
+	length := 0 // the length of names in this slot
 	for k := range m.of {
 		length = len(k)
 		break
@@ -216,10 +219,11 @@ func (m *moves) in(s segment.Segment, put func(doc uint64, audience uuid.UUID)) 
 			return err
 		}
 		if len(entry.Term) <= length {
-			continue // it fills a segment
+			continue // the filler
 		}
 		if audience, moved := m.of[moveKey(entry.Term[:length])]; moved {
-			if err := owners.in(owners.ids, entry.Term, func(doc uint64) error { return give(doc, audience) }); err != nil {
+			if err := owners.eachOfTerm(owners.ids, entry.Term,
+				func(doc uint64) error { return putChecked(doc, audience) }); err != nil {
 				return err
 			}
 		}

@@ -11,8 +11,8 @@ import (
 )
 
 // A segment that a merge adds during a move, and that is searched before the move is stored, shows
-// the move too.
-func TestMove_SegmentThatAMergeBringsMeanwhile(t *testing.T) {
+// the move, too.
+func TestMove_SegmentOfAConcurrentMerge(t *testing.T) {
 	x, err := Open(t.TempDir(), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -49,13 +49,13 @@ func TestMove_SegmentThatAMergeBringsMeanwhile(t *testing.T) {
 	gone := []recallindex.Scope{{DataPoint: goes, Part: recallindex.Sources, Revision: 1}}
 	apply(recallindex.Change{Project: project, Deletes: gone})
 	moving := []recallindex.Move{{DataPoint: moves, Audience: to}}
-	change := placed{shared(project), recallindex.Change{Project: project, Moves: moving}, nil}
+	change := slotChange{shared(project), recallindex.Change{Project: project, Moves: moving}, nil}
 	err = x.with(change.at.slot, false, func(h *handle) error {
-		moved, err := h.moved([]placed{change})
+		moved, err := h.moved([]slotChange{change})
 		if err != nil {
 			return err
 		}
-		if n, err := x.Expunge(t.Context()); err != nil || n != 1 {
+		if n, err := x.Purge(t.Context()); err != nil || n != 1 {
 			t.Errorf("%d slots rewritten, %v", n, err)
 		}
 		if found(from) != 1 || found(to) != 0 {

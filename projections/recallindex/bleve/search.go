@@ -13,20 +13,20 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// Search implements recallindex.Index. It walks the postings of the terms itself, and scores with the very function that
-// ranks: what it cuts off would have been ranked below what it keeps.
-func (x *Index) Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error) {
-	if err := x.enter(ctx); err != nil {
-		return recallindex.Found{}, err
+// Search implements recallindex.Index. It scores with the function that ranks, so that what it cuts
+// off would rank below what it keeps.
+func (x *Index) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
+	if err := x.beginCall(ctx); err != nil {
+		return recallindex.Result{}, err
 	}
-	defer x.leave()
+	defer x.endCall()
 	s := &search{query: q}
-	if err := x.whole(q.Project); err != nil {
-		return recallindex.Found{}, err
+	if err := x.checkComplete(q.Project); err != nil {
+		return recallindex.Result{}, err
 	}
 	if len(q.Terms) > 0 {
-		if err := x.searchIn(ctx, s, x.places(q.Project)); err != nil {
-			return recallindex.Found{}, fmt.Errorf("search recall index: %w", err)
+		if err := x.searchIn(ctx, s, x.partitions(q.Project)); err != nil {
+			return recallindex.Result{}, fmt.Errorf("search recall index: %w", err)
 		}
 	}
 	if s.found.Statistics.Frequencies == nil {
@@ -35,16 +35,16 @@ func (x *Index) Search(ctx context.Context, q recallindex.Query) (recallindex.Fo
 	return s.found, nil
 }
 
-// places are where documents of a project are.
-func (x *Index) places(project uuid.UUID) []place {
+// partitions returns where documents of a project are.
+func (x *Index) partitions(project uuid.UUID) []partition {
 	if x.hasOwn(project) {
-		return []place{shared(project), own(project)}
+		return []partition{shared(project), own(project)}
 	}
-	return []place{shared(project)}
+	return []partition{shared(project)}
 }
 
-// searchIn opens the places one after the other, and searches all of them at once.
-func (x *Index) searchIn(ctx context.Context, s *search, places []place) error {
+// searchIn opens the partitions one after the other, and searches all of them at once.
+func (x *Index) searchIn(ctx context.Context, s *search, places []partition) error {
 	if len(places) == 0 {
 		return s.run(ctx)
 	}
@@ -53,32 +53,32 @@ func (x *Index) searchIn(ctx context.Context, s *search, places []place) error {
 		if h.index == nil {
 			return x.searchIn(ctx, s, places[1:])
 		}
-		return h.see(func(segments []*scorch.SegmentSnapshot) error {
+		return h.withSegments(func(segments []*scorch.SegmentSnapshot) error {
 			s.add(at, h, segments)
 			return x.searchIn(ctx, s, places[1:])
 		})
 	})
 }
 
-// search answers one query from one snapshot of each place.
+// search runs one query on one snapshot of each partition.
 type search struct {
-	query recallindex.Query
-	stock []*stock
-	found recallindex.Found
+	query    recallindex.Query
+	segments []*searchedSegment
+	found    recallindex.Result
 }
 
-// stock is one segment, with what of it the query asks for.
-type stock struct {
+// searchedSegment is one segment with the terms and lists of the query.
+type searchedSegment struct {
 	*scorch.SegmentSnapshot
-	at      place
+	at      partition
 	terms   []string
 	columns *columns
 	column  *column
 	lists   []list
 }
 
-// add has a place searched too.
-func (s *search) add(at place, h *handle, segments []*scorch.SegmentSnapshot) {
+// add adds the segments of a partition.
+func (s *search) add(at partition, h *handle, segments []*scorch.SegmentSnapshot) {
 	terms := s.query.Terms
 	if at.prefix != "" {
 		terms = make([]string, len(s.query.Terms))
@@ -86,8 +86,9 @@ func (s *search) add(at place, h *handle, segments []*scorch.SegmentSnapshot) {
 			terms[i] = at.prefix + t
 		}
 	}
-	for i, column := range h.columns.in(segments) {
-		s.stock = append(s.stock, &stock{SegmentSnapshot: segments[i], at: at, terms: terms, columns: &h.columns, column: column})
+	for i, column := range h.columns.of(segments) {
+		s.segments = append(s.segments,
+			&searchedSegment{SegmentSnapshot: segments[i], at: at, terms: terms, columns: &h.columns, column: column})
 	}
 }
 
@@ -103,9 +104,10 @@ func (s *search) run(ctx context.Context) error {
 	if err := s.open(); err != nil || s.found.Statistics.Docs == 0 {
 		return err
 	}
-	filter, best := newFilter(s.query), &best{size: s.query.Size}
-	walk := walk{weights: s.found.Statistics.Weights().Lessened(s.query.Own), best: best, counts: make([]recall.Count, len(s.query.Terms))}
-	for _, in := range s.stock {
+	filter, best := newFilter(s.query), &topK{size: s.query.Size}
+	walk := maxScore{weights: s.found.Statistics.Weights().Lessened(s.query.Own), top: best, counts: make([]recall.Count,
+		len(s.query.Terms))}
+	for _, in := range s.segments {
 		if len(in.lists) > 0 {
 			passing, some, err := filter.of(in.Segment(), in.columns, in.column)
 			if err != nil {
@@ -114,7 +116,7 @@ func (s *search) run(ctx context.Context) error {
 			if some {
 				walk.filter, walk.postings = passing, walk.postings[:0]
 				for _, l := range in.lists {
-					p, err := s.posting(in, l, walk.weights)
+					p, err := s.newPosting(in, l, walk.weights)
 					if err != nil {
 						return err
 					}
@@ -127,12 +129,12 @@ func (s *search) run(ctx context.Context) error {
 		}
 		walk.base += in.Segment().Count()
 	}
-	return s.name(best.list)
+	return s.makeHits(best.candidates)
 }
 
-// open opens the lists of all terms, and counts.
+// open opens the lists of all terms, and counts them.
 func (s *search) open() error {
-	for _, in := range s.stock {
+	for _, in := range s.segments {
 		parts, err := in.Segment().Dictionary(partField)
 		if err != nil {
 			return err
@@ -159,7 +161,7 @@ func (s *search) open() error {
 }
 
 // openField opens the lists of one field of a segment.
-func (s *search) openField(in *stock, field string, label bool) error {
+func (s *search) openField(in *searchedSegment, field string, label bool) error {
 	dict, err := in.Segment().Dictionary(field)
 	if err != nil || dict.Cardinality() == 0 {
 		return err
@@ -183,8 +185,8 @@ func (s *search) openField(in *stock, field string, label bool) error {
 	return nil
 }
 
-// posting readies a list to be walked.
-func (s *search) posting(in *stock, l list, weights recall.Weights) (*posting, error) {
+// newPosting makes the iterator of a list.
+func (s *search) newPosting(in *searchedSegment, l list, weights recall.Weights) (*posting, error) {
 	p := &posting{docs: l.postings.Iterator(!l.label, !l.label, false, nil), term: l.term, label: l.label}
 	if l.label {
 		p.weight = weights.Label(l.term)
@@ -197,28 +199,28 @@ func (s *search) posting(in *stock, l list, weights recall.Weights) (*posting, e
 	return p, err
 }
 
-// name makes hits of the candidates.
-func (s *search) name(candidates []candidate) error {
-	ends := make([]uint64, len(s.stock))
+// makeHits makes hits of the candidates.
+func (s *search) makeHits(candidates []candidate) error {
+	ends := make([]uint64, len(s.segments))
 	end := uint64(0)
-	for i, in := range s.stock {
+	for i, in := range s.segments {
 		end += in.Segment().Count()
 		ends[i] = end
 	}
 	s.found.Hits = make([]recallindex.Hit, 0, len(candidates))
 	for _, c := range candidates {
 		i := sort.Search(len(ends), func(i int) bool { return ends[i] > c.id })
-		in := s.stock[i].Segment()
+		in := s.segments[i].Segment()
 		doc := c.id - (ends[i] - in.Count())
 		hit := recallindex.Hit{Counts: c.counts, Length: c.length}
 		id, err := in.DocID(doc)
 		if err != nil {
 			return err
 		}
-		if hit.Key, err = s.stock[i].at.key(id); err != nil {
+		if hit.Key, err = s.segments[i].at.key(id); err != nil {
 			return err
 		}
-		traits, err := s.stock[i].column.traitsOf(in)
+		traits, err := s.segments[i].column.traitsOf(in)
 		if err != nil {
 			return err
 		}

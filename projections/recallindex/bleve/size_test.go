@@ -15,12 +15,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/recall"
-	"github.com/annals-project/annals/internal/load"
+	"github.com/annals-project/annals/internal/bench/load"
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// BenchmarkSize fills one project with as many passages as ANNALS_BENCH_PASSAGES says, opens the index anew, and searches it with three
-// filters. Without the variable it is left out: a million take some minutes.
+// BenchmarkSize fills one project with as many passages as ANNALS_BENCH_PASSAGES states, opens the
+// index again, and searches it with three filters. Without the variable it is skipped: a million
+// take some minutes.
 func BenchmarkSize(b *testing.B) {
 	passages, err := strconv.Atoi(os.Getenv("ANNALS_BENCH_PASSAGES"))
 	if err != nil {
@@ -47,22 +48,13 @@ func BenchmarkSize(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	b.Logf("filled in %s, %d µs of processor time each", time.Since(began).Round(time.Second), (processorTime(b)-spent).Microseconds()/int64(passages))
+	b.Logf("filled in %s, %d µs of processor time each", time.Since(began).Round(time.Second),
+		(processorTime(b)-spent).Microseconds()/int64(passages))
 	b.Logf("after filling: %s", resident())
 	if err := x.Close(); err != nil {
 		b.Fatal(err)
 	}
-	size := int64(0)
-	if err := filepath.WalkDir(folder, func(_ string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		info, err := entry.Info()
-		size += info.Size()
-		return err
-	}); err != nil {
-		b.Fatal(err)
-	}
+	size := sizeOf(b, folder)
 	began = time.Now()
 	if x, err = Open(folder, Options{}); err != nil {
 		b.Fatal(err)
@@ -81,7 +73,8 @@ func BenchmarkSize(b *testing.B) {
 	ask := func(terms []string) time.Duration {
 		began := time.Now()
 		if _, err := x.Search(b.Context(), recallindex.Query{
-			Project: project, Part: recallindex.Sources, Terms: terms, Audiences: []uuid.UUID{uuid.Nil}, From: &from, To: &to, Size: 300,
+			Project: project, Part: recallindex.Sources, Terms: terms, Audiences: []uuid.UUID{uuid.Nil}, From: &from, To: &to,
+			Size: 300,
 		}); err != nil {
 			b.Fatal(err)
 		}
@@ -101,7 +94,24 @@ func BenchmarkSize(b *testing.B) {
 	b.Logf("after searching: %s", resident())
 }
 
-// resident is the memory of this process, its own and that of files.
+// sizeOf returns the bytes of all files under a folder.
+func sizeOf(b *testing.B, folder string) (size int64) {
+	b.Helper()
+	err := filepath.WalkDir(folder, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		size += info.Size()
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return size
+}
+
+// resident is the memory of this process, with mapped files.
 func resident() string {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

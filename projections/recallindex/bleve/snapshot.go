@@ -14,13 +14,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// Bleve passes over a snapshot that it cannot read, and opens an older one, or none, without an error: documents would be
-// missing, and nobody would be told. So the newest snapshot is read here first, and compared with what was opened.
+// If Bleve cannot read a snapshot, it opens an older one, or an empty index, without an error:
+// documents would be missing unnoticed. So read the newest snapshot first, and compare it with what
+// was opened.
 
-// errNoSnapshot is an index that names no snapshot: each has one from the moment when it is made.
+// errNoSnapshot reports an index without a snapshot: each has one from its creation.
 var errNoSnapshot = errors.New("the index has no snapshot")
 
-// stampKey names what each batch leaves in the snapshot, another value each time.
+// stampKey names a random value that each batch writes into the snapshot.
 var stampKey = []byte("stamp")
 
 func stamp() []byte {
@@ -28,10 +29,10 @@ func stamp() []byte {
 	return id[:]
 }
 
-// firstSnapshot has an index that was just made write a snapshot.
+// firstSnapshot makes a new index write a snapshot.
 func firstSnapshot(index bleve.Index) error { return index.SetInternal(stampKey, stamp()) }
 
-// openFiles opens what is there of a slot, whole.
+// openFiles opens a slot and checks that it is complete.
 func openFiles(path string) (bleve.Index, *moves, error) {
 	moves, err := openMoves(path + movesSuffix)
 	if err != nil {
@@ -45,7 +46,7 @@ func openFiles(path string) (bleve.Index, *moves, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// Segments may be merged by now; the stamp stays.
+	// Segments may be merged by now; the stamp is unchanged.
 	got, err := index.GetInternal(stampKey)
 	if err == nil && !bytes.Equal(got, want) {
 		err = fmt.Errorf("%s: the snapshot that was opened is not the newest", path)
@@ -56,7 +57,8 @@ func openFiles(path string) (bleve.Index, *moves, error) {
 	return index, moves, nil
 }
 
-// newest are the files of the newest snapshot of an index that is not open, all of which can be opened, and its stamp.
+// newest returns the files and the stamp of the newest snapshot of an index that is not open. It
+// fails if a file cannot be opened.
 func newest(store string) (files []string, stamp []byte, err error) {
 	root := filepath.Join(store, "root.bolt")
 	if info, err := os.Stat(root); err != nil {

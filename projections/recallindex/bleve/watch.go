@@ -10,73 +10,73 @@ import (
 	"github.com/blevesearch/bleve/v2/index/scorch"
 )
 
-// Bleve merges and writes files in goroutines of its own, and says what went wrong there to a function that is named in the
-// configuration of an index. The name stands for watched.
+// Bleve merges and writes files in background goroutines, and reports their failures to a callback
+// that the configuration of an index names. watchName is the name of onBackgroundError.
 const watchName = "annals"
 
-// watchAll is called before any index is opened: from then on Bleve only reads the names.
-var watchAll = sync.OnceFunc(func() { scorch.RegistryAsyncErrorCallbacks[watchName] = watched })
+// registerCallback must run before any index is opened: from then on Bleve only reads the names.
+var registerCallback = sync.OnceFunc(func() { scorch.RegistryAsyncErrorCallbacks[watchName] = onBackgroundError })
 
 // watches are those of open indexes, by the folder of their files.
 var watches sync.Map
 
-// watch is what the goroutines of an open index ran into.
+// watch holds the failures of the goroutines of an open index.
 type watch struct {
 	path string
-	// trouble is set by every failure, and cleared by who looks.
-	trouble atomic.Bool
-	// over is closed once a goroutine ended: whoever waits for it would wait without end.
-	over chan struct{}
+	// failed is set by every failure, and cleared by takeFailed.
+	failed atomic.Bool
+	// stop is closed once a goroutine has ended: waiting for it would never return.
+	stop chan struct{}
 	once sync.Once
 }
 
 func newWatch(path string) *watch {
-	w := &watch{path: filepath.Join(path, "store"), over: make(chan struct{})}
+	w := &watch{path: filepath.Join(path, "store"), stop: make(chan struct{})}
 	watches.Store(w.path, w)
 	return w
 }
 
-// end ends a watch; nil has none.
+// end ends a watch. w may be nil.
 func (w *watch) end() {
 	if w != nil {
 		watches.CompareAndDelete(w.path, w)
 	}
 }
 
-// watched takes the failures of all indexes.
-func watched(err error, path string) {
+// onBackgroundError receives the failures of all indexes.
+func onBackgroundError(err error, path string) {
 	found, open := watches.Load(path)
 	if w, ok := found.(*watch); open && ok {
-		w.trouble.Store(true)
+		w.failed.Store(true)
 		if errors.Is(err, scorch.ErrAsyncPanic) {
-			w.once.Do(func() { close(w.over) })
+			w.once.Do(func() { close(w.stop) })
 		}
 	}
 }
 
-// stopped reports whether a goroutine ended.
+// stopped reports whether a goroutine has ended.
 func (w *watch) stopped() bool {
 	if w == nil {
 		return false
 	}
 	select {
-	case <-w.over:
+	case <-w.stop:
 		return true
 	default:
 		return false
 	}
 }
 
-// troubled reports whether something failed since it was asked last.
-func (w *watch) troubled() bool { return w != nil && w.trouble.CompareAndSwap(true, false) }
+// takeFailed reports whether something failed since its last call.
+func (w *watch) takeFailed() bool { return w != nil && w.failed.CompareAndSwap(true, false) }
 
-// errStopped is an index that writes nothing any more.
+// errStopped reports an index that writes nothing any more.
 var errStopped = errors.New("a goroutine of the index ended")
 
-// errTrouble is an index whose goroutines could not do their work.
-var errTrouble = errors.New("files of the index could not be merged or written")
+// errBackground reports an index whose goroutines failed.
+var errBackground = errors.New("files of the index could not be merged or written")
 
-// batch writes a batch; it returns also where the goroutine ends that should do it.
+// batch writes a batch. It also returns if the goroutine that should write it ends.
 func (h *handle) batch(b *bleve.Batch) error {
 	done := make(chan error, 1)
 	index := h.index
@@ -92,7 +92,7 @@ func (h *handle) batch(b *bleve.Batch) error {
 	select {
 	case err := <-done:
 		return err
-	case <-h.watch.over:
+	case <-h.watch.stop:
 		return errStopped
 	}
 }

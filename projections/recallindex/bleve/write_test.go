@@ -9,11 +9,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/recall"
-	"github.com/annals-project/annals/internal/load"
+	"github.com/annals-project/annals/internal/bench/load"
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// BenchmarkApply is what a passage costs that is written in pages of so many, merges included.
+// BenchmarkApply measures a passage that is written in pages of some sizes, merges included.
 func BenchmarkApply(b *testing.B) {
 	const passages = 20_000
 	texts, analyzer := load.NewTexts(10_000), recall.NewAnalyzer()
@@ -48,7 +48,7 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkDelete is what a data point costs that is deleted in pages of 500, from a shared slot.
+// BenchmarkDelete measures a data point that is deleted in pages of 500, from a shared slot.
 func BenchmarkDelete(b *testing.B) {
 	const points, page = 10_000, 500
 	texts, analyzer, project := load.NewTexts(10_000), recall.NewAnalyzer(), uuid.UUID{1}
@@ -65,7 +65,8 @@ func BenchmarkDelete(b *testing.B) {
 			for i := range page {
 				ids[from+i] = uuid.New()
 				change.Upserts = append(change.Upserts, recallindex.Document{
-					Key: recallindex.Key{DataPoint: ids[from+i], Revision: 1}, OccurredAt: benchStart, Terms: recall.Terms{Text: analyzer.Terms(texts.Text(35))},
+					Key: recallindex.Key{DataPoint: ids[from+i], Revision: 1}, OccurredAt: benchStart,
+					Terms: recall.Terms{Text: analyzer.Terms(texts.Text(35))},
 				})
 			}
 			if err := x.Apply(b.Context(), []recallindex.Change{change}); err != nil {
@@ -76,8 +77,8 @@ func BenchmarkDelete(b *testing.B) {
 		for from := 0; from < points; from += page {
 			change := recallindex.Change{Project: project}
 			for _, id := range ids[from : from+page] {
-				change.Deletes = append(change.Deletes,
-					recallindex.Scope{DataPoint: id, Part: recallindex.Sources, Revision: 1}, recallindex.Scope{DataPoint: id, Part: recallindex.Memories, Revision: 1})
+				change.Deletes = append(change.Deletes, recallindex.Scope{DataPoint: id, Part: recallindex.Sources, Revision: 1},
+					recallindex.Scope{DataPoint: id, Part: recallindex.Memories, Revision: 1})
 			}
 			if err := x.Apply(b.Context(), []recallindex.Change{change}); err != nil {
 				b.Fatal(err)

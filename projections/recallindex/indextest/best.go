@@ -13,8 +13,9 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// best asks for few of many, and holds the scores of what is found against those of all: whatever an index leaves out on its way
-// would not have been among the best. Common words and rare ones, labels, deletions, audiences and days take part.
+// best asks for a few of many documents, and compares the scores with those of all: whatever an
+// index skips must not be among the best. Common and rare words, labels, deletions, audiences and
+// days take part.
 func best(t *testing.T, open Open) {
 	x, project, all := opened(t, open), uuid.New(), NewMemory()
 	r := rand.New(rand.NewPCG(3, 4))
@@ -46,15 +47,19 @@ func best(t *testing.T, open Open) {
 	}
 	documents := all.Documents()[project]
 	for n := range 100 {
-		q := recallindex.Query{Project: project, Part: recallindex.Sources, Audiences: audiences[:1+n%3], Size: 1 + r.IntN(40)}
+		q := recallindex.Query{
+			Project: project, Part: recallindex.Sources, Audiences: audiences[:1+n%3],
+			Size: 1 + r.IntN(40),
+		}
 		for range 1 + r.IntN(6) {
 			if w := word(); !slices.Contains(q.Terms, w) {
 				q.Terms = append(q.Terms, w)
 			}
 		}
 		if n%2 == 0 {
-			// Whole days, so that an index that knows no more than the day finds the same.
-			from, to := start.AddDate(0, 0, r.IntN(200)).Add(-12*time.Hour), start.AddDate(0, 0, 100+r.IntN(300)).Add(11*time.Hour)
+			// Use whole days, since an index may know no more than the day.
+			from, to := start.AddDate(0, 0, r.IntN(200)).Add(-12*time.Hour),
+				start.AddDate(0, 0, 100+r.IntN(300)).Add(11*time.Hour)
 			q.From, q.To = &from, &to
 		}
 		want, got := search(t, all, q), search(t, x, q)
@@ -66,8 +71,8 @@ func best(t *testing.T, open Open) {
 	}
 }
 
-// scores are those of the hits, the highest first.
-func scores(f recallindex.Found) []float64 {
+// scores returns the scores of the hits, highest first.
+func scores(f recallindex.Result) []float64 {
 	weights := f.Statistics.Weights()
 	list := make([]float64, len(f.Hits))
 	for i, h := range f.Hits {

@@ -1,12 +1,9 @@
 package indextest
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -40,7 +37,7 @@ func counts(t *testing.T, open Open) {
 		passage(b, 7, 0, "deploy friday", ""),
 	}})
 	found := search(t, x, query(project, "ana helix never"))
-	want := sorted(recallindex.Found{
+	want := sorted(recallindex.Result{
 		Statistics: recall.Statistics{Docs: 3, Frequencies: []recall.Count{{Text: 1, Label: 2}, {Text: 1}, {}}},
 		Hits: []recallindex.Hit{
 			{Key: recallindex.Key{DataPoint: a, Revision: 1, N: 0}, Counts: []recall.Count{{Text: 2, Label: 1}, {}, {}}, Length: 5},
@@ -54,11 +51,12 @@ func counts(t *testing.T, open Open) {
 	}
 }
 
-// related: terms from Own on count less, so that of two documents the one with the very word is kept; traits come back as they were given.
+// related: terms from Own on weigh less, so that of two documents the one with the query's own word
+// is kept; traits are returned as given.
 func related(t *testing.T, open Open) {
 	x, project, very, other := opened(t, open), uuid.New(), uuid.New(), uuid.New()
 	first, second := passage(very, 1, 0, "helix and more words", ""), passage(other, 1, 0, "vim", "")
-	first.Terms.Traits, second.Terms.Traits = recall.Asks|recall.SecondPerson, 0
+	first.Terms.Traits, second.Terms.Traits = recall.IsQuestion|recall.SecondPerson, 0
 	apply(t, x, project, recallindex.Change{Upserts: []recallindex.Document{first, second}})
 	q := query(project, "helix vim")
 	q.Own = 1
@@ -75,10 +73,14 @@ func related(t *testing.T, open Open) {
 
 func replaceAndDelete(t *testing.T, open Open) {
 	x, project, a := opened(t, open), uuid.New(), uuid.New()
-	first := recallindex.Change{Upserts: []recallindex.Document{passage(a, 1, 0, "old word", ""), passage(a, 1, 1, "old end", "")}}
+	first := recallindex.Change{Upserts: []recallindex.Document{
+		passage(a, 1, 0, "old word", ""),
+		passage(a, 1, 1, "old end", ""),
+	}}
 	for range 2 {
 		apply(t, x, project, first)
-		equal(t, "first", search(t, x, query(project, "old")).Statistics, recall.Statistics{Docs: 2, Frequencies: []recall.Count{{Text: 2}}})
+		equal(t, "first", search(t, x, query(project, "old")).Statistics,
+			recall.Statistics{Docs: 2, Frequencies: []recall.Count{{Text: 2}}})
 	}
 	second := recallindex.Change{
 		Upserts: []recallindex.Document{passage(a, 2, 0, "new word", "")},
@@ -88,7 +90,11 @@ func replaceAndDelete(t *testing.T, open Open) {
 		apply(t, x, project, second)
 		found := search(t, x, query(project, "old new word"))
 		equal(t, "hits", keys(found), []recallindex.Key{{DataPoint: a, Revision: 2}})
-		equal(t, "statistics", found.Statistics, recall.Statistics{Docs: 1, Frequencies: []recall.Count{{}, {Text: 1}, {Text: 1}}})
+		equal(t, "statistics", found.Statistics, recall.Statistics{Docs: 1, Frequencies: []recall.Count{
+			{},
+			{Text: 1},
+			{Text: 1},
+		}})
 	}
 	// A key that is deleted and upserted in one change is replaced.
 	apply(t, x, project, recallindex.Change{
@@ -105,14 +111,20 @@ func parts(t *testing.T, open Open) {
 		passage(a, 1, 0, "ana like helix", ""), memoryOf(a, m, "ana editor helix helix"),
 	}})
 	q := query(project, "helix")
-	equal(t, "sources", search(t, x, q), recallindex.Found{
+	equal(t, "sources", search(t, x, q), recallindex.Result{
 		Statistics: recall.Statistics{Docs: 1, Frequencies: []recall.Count{{Text: 1}}},
-		Hits:       []recallindex.Hit{{Key: recallindex.Key{DataPoint: a, Revision: 1}, Counts: []recall.Count{{Text: 1}}, Length: 3}},
+		Hits: []recallindex.Hit{{
+			Key: recallindex.Key{DataPoint: a, Revision: 1}, Counts: []recall.Count{{Text: 1}},
+			Length: 3,
+		}},
 	})
 	q.Part = recallindex.Memories
-	equal(t, "memories", search(t, x, q), recallindex.Found{
+	equal(t, "memories", search(t, x, q), recallindex.Result{
 		Statistics: recall.Statistics{Docs: 1, Frequencies: []recall.Count{{Text: 1}}},
-		Hits:       []recallindex.Hit{{Key: recallindex.Key{DataPoint: a, Revision: 1, Memory: m}, Counts: []recall.Count{{Text: 2}}, Length: 4}},
+		Hits: []recallindex.Hit{{
+			Key:    recallindex.Key{DataPoint: a, Revision: 1, Memory: m},
+			Counts: []recall.Count{{Text: 2}}, Length: 4,
+		}},
 	})
 	apply(t, x, project, recallindex.Change{Deletes: []recallindex.Scope{memories(a, 1)}})
 	equal(t, "memories", len(search(t, x, q).Hits), 0)
@@ -123,8 +135,10 @@ func parts(t *testing.T, open Open) {
 func projects(t *testing.T, open Open) {
 	x, one, other, a := opened(t, open), uuid.New(), uuid.New(), uuid.New()
 	apply(t, x, one, recallindex.Change{Upserts: []recallindex.Document{passage(a, 1, 0, "helix", "")}})
-	apply(t, x, other, recallindex.Change{Upserts: []recallindex.Document{passage(a, 1, 0, "helix", ""), passage(a, 1, 1, "vim helix", "")}})
-	equal(t, "one", search(t, x, query(one, "helix")).Statistics, recall.Statistics{Docs: 1, Frequencies: []recall.Count{{Text: 1}}})
+	apply(t, x, other,
+		recallindex.Change{Upserts: []recallindex.Document{passage(a, 1, 0, "helix", ""), passage(a, 1, 1, "vim helix", "")}})
+	equal(t, "one", search(t, x, query(one, "helix")).Statistics,
+		recall.Statistics{Docs: 1, Frequencies: []recall.Count{{Text: 1}}})
 	if err := x.DropProject(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +181,7 @@ func audiences(t *testing.T, open Open) {
 			equal(t, "cut", len(search(t, x, q).Hits), 2)
 		}
 	}
-	// Indexed anew for another audience, a document is found by that one only.
+	// A document that is indexed again for another audience is found by that one only.
 	docs[0].Audience = team
 	apply(t, x, project, recallindex.Change{Upserts: docs[:1]})
 	equal(t, "after the move", len(search(t, x, query(project, "plan")).Hits), 4)
@@ -175,7 +189,10 @@ func audiences(t *testing.T, open Open) {
 
 func windows(t *testing.T, open Open) {
 	x, project := opened(t, open), uuid.New()
-	times := []string{"0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999999Z", "1970-01-01T00:00:00Z", "2025-05-12T00:00:00Z", "2025-05-12T23:59:59Z", "2025-05-13T00:00:00Z", "9999-12-31T23:59:59Z"}
+	times := []string{
+		"0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999999Z", "1970-01-01T00:00:00Z",
+		"2025-05-12T00:00:00Z", "2025-05-12T23:59:59Z", "2025-05-13T00:00:00Z", "9999-12-31T23:59:59Z",
+	}
 	at := make([]time.Time, len(times))
 	docs := make([]recallindex.Document, len(times))
 	for i, text := range times {
@@ -200,7 +217,7 @@ func windows(t *testing.T, open Open) {
 					t.Errorf("from %s to %s: %s is missing", times[i], times[j], times[k])
 				}
 			}
-			// What is more than a day outside does not take the place of a candidate.
+			// A document more than a day outside does not take the place of a candidate.
 			for k := range at {
 				if (at[k].Before(at[i].AddDate(0, 0, -1)) || at[k].After(at[j].AddDate(0, 0, 1))) && hits[docs[k].DataPoint] {
 					t.Errorf("from %s to %s: %s is found", times[i], times[j], times[k])
@@ -248,106 +265,6 @@ func awkwardTerms(t *testing.T, open Open) {
 	}
 }
 
-func longChange(t *testing.T, open Open) {
-	x, project, a, kept := opened(t, open), uuid.New(), uuid.New(), uuid.New()
-	change := recallindex.Change{Upserts: []recallindex.Document{passage(kept, 1, 0, "common n0", "")}}
-	for n := range 2500 {
-		if n > 0 {
-			change.Upserts = append(change.Upserts, passage(a, 1, n, fmt.Sprintf("common n%d", n), ""))
-		}
-	}
-	apply(t, x, project, change)
-	q := query(project, "common n2499 n0")
-	q.Size = 5000
-	found := search(t, x, q)
-	equal(t, "statistics", found.Statistics, recall.Statistics{Docs: 2500, Frequencies: []recall.Count{{Text: 2500}, {Text: 1}, {Text: 1}}})
-	equal(t, "hits", len(found.Hits), 2500)
-	apply(t, x, project, recallindex.Change{Deletes: []recallindex.Scope{sources(a, 1)}})
-	equal(t, "statistics", search(t, x, q).Statistics, recall.Statistics{Docs: 1, Frequencies: []recall.Count{{Text: 1}, {}, {Text: 1}}})
-}
-
-func readersBesideWriter(t *testing.T, open Open) {
-	x, project := opened(t, open), uuid.New()
-	ctx, cancel := context.WithCancel(t.Context())
-	var readers sync.WaitGroup
-	failed := make(chan error, 3)
-	for range 3 {
-		readers.Go(func() {
-			for ctx.Err() == nil {
-				if _, err := x.Search(ctx, query(project, "helix round")); err != nil && ctx.Err() == nil {
-					failed <- err
-					return
-				}
-			}
-		})
-	}
-	a := uuid.New()
-	for round := range 30 {
-		apply(t, x, project, recallindex.Change{
-			Upserts: []recallindex.Document{passage(a, round+1, 0, "helix", "")},
-			Deletes: []recallindex.Scope{sources(a, round)},
-		})
-		equal(t, "own write", keys(search(t, x, query(project, "helix"))), []recallindex.Key{{DataPoint: a, Revision: round + 1}})
-	}
-	cancel()
-	readers.Wait()
-	close(failed)
-	for err := range failed {
-		t.Fatal(err)
-	}
-}
-
-func openedAgain(t *testing.T, open Open) {
-	x, project, a := open(t), uuid.New(), uuid.New()
-	generation := x.Generation()
-	apply(t, x, project, recallindex.Change{Upserts: []recallindex.Document{passage(a, 1, 0, "helix vim", "editor")}})
-	before := search(t, x, query(project, "helix editor"))
-	if err := x.Close(); err != nil {
-		t.Fatal(err)
-	}
-	x = opened(t, open)
-	equal(t, "generation", x.Generation(), generation)
-	equal(t, "found", search(t, x, query(project, "helix editor")), before)
-}
-
-func reset(t *testing.T, open Open) {
-	x, project := opened(t, open), uuid.New()
-	change := recallindex.Change{Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix", "")}}
-	apply(t, x, project, change)
-	before := x.Generation()
-	if err := x.Reset(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if x.Generation() == before {
-		t.Error("the generation is the same")
-	}
-	equal(t, "emptied", len(search(t, x, query(project, "helix")).Hits), 0)
-	apply(t, x, project, change)
-	equal(t, "filled again", len(search(t, x, query(project, "helix")).Hits), 1)
-}
-
-func closed(t *testing.T, open Open) {
-	x, project := open(t), uuid.New()
-	for range 2 {
-		if err := x.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	change := recallindex.Change{Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix", "")}}
-	change.Project = project
-	if err := x.Apply(t.Context(), []recallindex.Change{change}); !errors.Is(err, recallindex.ErrClosed) {
-		t.Errorf("apply: %v", err)
-	}
-	if _, err := x.Search(t.Context(), query(project, "helix")); !errors.Is(err, recallindex.ErrClosed) {
-		t.Errorf("search: %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := x.Count(ctx, project); !errors.Is(err, context.Canceled) {
-		t.Errorf("count: %v", err)
-	}
-}
-
 // model compares an index with a map, over random changes.
 func model(t *testing.T, open Open) {
 	x := opened(t, open)
@@ -367,7 +284,8 @@ func model(t *testing.T, open Open) {
 				})
 			}
 			for range rapid.IntRange(0, 8).Draw(r, "upserts") {
-				d := passage(rapid.SampledFrom(points).Draw(r, "point"), rapid.IntRange(1, 2).Draw(r, "revision"), rapid.IntRange(0, 3).Draw(r, "n"), "", "")
+				d := passage(rapid.SampledFrom(points).Draw(r, "point"), rapid.IntRange(1, 2).Draw(r, "revision"),
+					rapid.IntRange(0, 3).Draw(r, "n"), "", "")
 				d.Terms.Text = rapid.SliceOfN(word, 1, 12).Draw(r, "text")
 				d.Terms.Label = rapid.SliceOfNDistinct(word, 0, 3, rapid.ID[string]).Draw(r, "label")
 				change.Upserts = append(change.Upserts, d)
@@ -377,7 +295,8 @@ func model(t *testing.T, open Open) {
 		}
 		q := query(project, "")
 		q.Terms = rapid.SliceOfNDistinct(word, 1, 5, rapid.ID[string]).Draw(r, "query")
-		want := recallindex.Found{Statistics: recall.Statistics{Docs: len(held), Frequencies: make([]recall.Count, len(q.Terms))}}
+		want := recallindex.Result{Statistics: recall.Statistics{Docs: len(held), Frequencies: make([]recall.Count,
+			len(q.Terms))}}
 		for _, d := range held {
 			hit, any := recallindex.Hit{Key: d.Key, Counts: recall.Counts(q.Terms, d.Terms)}, false
 			for i, c := range hit.Counts {

@@ -13,7 +13,8 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// Memory is an index in memory that keeps every promise of the port but to outlive the process. Documents shows what it holds.
+// Memory is an index in memory that keeps every promise of the port except durability. Documents
+// returns its contents.
 type Memory struct {
 	mu         sync.Mutex
 	projects   map[uuid.UUID]map[recallindex.Key]recallindex.Document
@@ -27,10 +28,13 @@ var _ recallindex.Index = (*Memory)(nil)
 
 // NewMemory makes an empty index.
 func NewMemory() *Memory {
-	return &Memory{projects: map[uuid.UUID]map[recallindex.Key]recallindex.Document{}, generation: uuid.New(), lost: map[uuid.UUID]recallindex.Loss{}}
+	return &Memory{
+		projects: map[uuid.UUID]map[recallindex.Key]recallindex.Document{}, generation: uuid.New(),
+		lost: map[uuid.UUID]recallindex.Loss{},
+	}
 }
 
-// Documents is everything in the index, by project and key; projects without documents are left out.
+// Documents returns the contents, by project and key, without empty projects.
 func (m *Memory) Documents() map[uuid.UUID]map[recallindex.Key]recallindex.Document {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -43,7 +47,7 @@ func (m *Memory) Documents() map[uuid.UUID]map[recallindex.Key]recallindex.Docum
 	return all
 }
 
-// Reopen takes back Close, as a new process does.
+// Reopen reverts Close, as a new process would.
 func (m *Memory) Reopen() *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,16 +105,16 @@ func (m *Memory) change(change recallindex.Change) {
 }
 
 // Search implements recallindex.Index.
-func (m *Memory) Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error) {
+func (m *Memory) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.enter(ctx); err != nil {
-		return recallindex.Found{}, err
+		return recallindex.Result{}, err
 	}
 	if _, lost := m.lost[q.Project]; lost {
-		return recallindex.Found{}, recallindex.ErrIncomplete
+		return recallindex.Result{}, recallindex.ErrIncomplete
 	}
-	found := recallindex.Found{Statistics: recall.Statistics{Frequencies: make([]recall.Count, len(q.Terms))}}
+	found := recallindex.Result{Statistics: recall.Statistics{Frequencies: make([]recall.Count, len(q.Terms))}}
 	for _, d := range m.projects[q.Project] {
 		if d.Part() != q.Part {
 			continue
@@ -156,8 +160,8 @@ func (m *Memory) Count(ctx context.Context, project uuid.UUID) (int, error) {
 	return len(m.projects[project]), m.enter(ctx)
 }
 
-// Expunge implements recallindex.Index: nothing that was deleted is kept.
-func (m *Memory) Expunge(ctx context.Context) (int, error) {
+// Purge implements recallindex.Index: nothing that was deleted is kept.
+func (m *Memory) Purge(ctx context.Context) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return 0, m.enter(ctx)
@@ -181,7 +185,7 @@ func (m *Memory) Losses() []recallindex.Loss {
 }
 
 // Refilled implements recallindex.Index.
-func (m *Memory) Refilled(ctx context.Context, loss recallindex.Loss, reached *recallindex.Mark) error {
+func (m *Memory) Refilled(ctx context.Context, loss recallindex.Loss, reached *recallindex.Cursor) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for project, l := range m.lost {

@@ -10,8 +10,9 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// projectsAmongOthers: a page of many projects is applied as one, and each is counted and found by itself, also when some of it
-// is deleted and a project is dropped. Data points of two projects may have one id.
+// projectsAmongOthers: a page of many projects is applied as one. Each project is counted and found
+// by itself, also after some of it is deleted and another project is dropped. Data points of two
+// projects may share an id.
 func projectsAmongOthers(t *testing.T, open Open) {
 	x, same := opened(t, open), uuid.New()
 	const many = 40
@@ -34,9 +35,8 @@ func projectsAmongOthers(t *testing.T, open Open) {
 		t.Helper()
 		for i := from; i < many; i++ {
 			found := search(t, x, query(ids[i], fmt.Sprintf("helix vim editor own%d own%d", i, (i+1)%many)))
-			equal(t, "statistics", found.Statistics, recall.Statistics{
-				Docs: 2 + i, Frequencies: []recall.Count{{Text: 2}, {Text: i}, {Label: 1}, {Text: 1}, {}},
-			})
+			equal(t, "statistics", found.Statistics,
+				recall.Statistics{Docs: 2 + i, Frequencies: []recall.Count{{Text: 2}, {Text: i}, {Label: 1}, {Text: 1}, {}}})
 			equal(t, "hits", len(found.Hits), 2+i)
 			equal(t, "count", count(t, x, ids[i]), 3+i)
 		}
@@ -51,8 +51,8 @@ func projectsAmongOthers(t *testing.T, open Open) {
 	check(2)
 }
 
-// moves: a data point that is moved is found by its new audience at once, and by no other, with all that was indexed of it, and
-// after the index was opened again.
+// moves: a moved data point is found by its new audience at once and by no other, with all its
+// documents, and after a restart.
 func moves(t *testing.T, open Open) {
 	x, project, team, board := open(t), uuid.New(), uuid.New(), uuid.New()
 	long, short, still := uuid.New(), uuid.New(), uuid.New()
@@ -75,14 +75,17 @@ func moves(t *testing.T, open Open) {
 		equal(t, "team", hits(recallindex.Sources, team), ofTeam)
 		equal(t, "board", hits(recallindex.Sources, board), ofBoard)
 		equal(t, "memory of the team", hits(recallindex.Memories, team), memory)
-		equal(t, "statistics", search(t, x, query(project, "plan")).Statistics, recall.Statistics{
-			Docs: visible + ofTeam + ofBoard, Frequencies: []recall.Count{{Text: visible + ofTeam + ofBoard}},
-		})
+		equal(t, "statistics", search(t, x, query(project, "plan")).Statistics,
+			recall.Statistics{Docs: visible + ofTeam + ofBoard, Frequencies: []recall.Count{{Text: visible + ofTeam + ofBoard}}})
 	}
 	want(52, 0, 0, 0)
-	apply(t, x, project, recallindex.Change{Moves: []recallindex.Move{{DataPoint: long, Audience: board}, {DataPoint: short, Audience: team}, {DataPoint: uuid.New(), Audience: team}}})
+	apply(t, x, project, recallindex.Change{Moves: []recallindex.Move{
+		{DataPoint: long, Audience: board},
+		{DataPoint: short, Audience: team},
+		{DataPoint: uuid.New(), Audience: team},
+	}})
 	want(1, 1, 50, 1)
-	// New documents of other data points change nothing of that.
+	// New documents of other data points do not change that.
 	apply(t, x, project, recallindex.Change{Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "plan", "")}})
 	want(2, 1, 50, 1)
 	if err := x.Close(); err != nil {
@@ -92,7 +95,7 @@ func moves(t *testing.T, open Open) {
 	want(2, 1, 50, 1)
 	apply(t, x, project, recallindex.Change{Moves: []recallindex.Move{{DataPoint: long, Audience: team}}})
 	want(2, 51, 0, 1)
-	if _, err := x.Expunge(t.Context()); err != nil {
+	if _, err := x.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	apply(t, x, project, recallindex.Change{Moves: []recallindex.Move{{DataPoint: long}, {DataPoint: short}}})
@@ -101,7 +104,8 @@ func moves(t *testing.T, open Open) {
 	want(3, 0, 0, 0)
 }
 
-// movesAndRevisions: what is indexed after a move has the audience that it is given, and what was deleted and comes again too.
+// movesAndRevisions: what is indexed after a move has the audience that it is given, also after a
+// deletion.
 func movesAndRevisions(t *testing.T, open Open) {
 	x, project, team, a := opened(t, open), uuid.New(), uuid.New(), uuid.New()
 	hits := func(audience uuid.UUID) int {
@@ -110,21 +114,26 @@ func movesAndRevisions(t *testing.T, open Open) {
 		q.Audiences = []uuid.UUID{audience}
 		return len(search(t, x, q).Hits)
 	}
-	apply(t, x, project, recallindex.Change{Upserts: []recallindex.Document{passage(a, 1, 0, "plan", ""), memoryOf(a, uuid.New(), "plan")}})
+	apply(t, x, project,
+		recallindex.Change{Upserts: []recallindex.Document{passage(a, 1, 0, "plan", ""), memoryOf(a, uuid.New(), "plan")}})
 	apply(t, x, project, recallindex.Change{Moves: []recallindex.Move{{DataPoint: a, Audience: team}}})
 	equal(t, "moved", hits(team), 1)
-	// The next revision goes back; the memory follows.
+	// The next revision returns to the first audience; the memory follows.
 	apply(t, x, project, recallindex.Change{
-		Deletes: []recallindex.Scope{sources(a, 1)}, Upserts: []recallindex.Document{passage(a, 2, 0, "plan again", "")}, Moves: []recallindex.Move{{DataPoint: a}},
+		Deletes: []recallindex.Scope{sources(a, 1)}, Upserts: []recallindex.Document{passage(a, 2, 0, "plan again", "")},
+		Moves: []recallindex.Move{{DataPoint: a}},
 	})
 	equal(t, "back", []int{hits(team), hits(uuid.Nil)}, []int{0, 1})
-	// One without a move of its own.
+	// This revision has an audience but no move.
 	apply(t, x, project, recallindex.Change{Deletes: []recallindex.Scope{sources(a, 2), memories(a, 1)}})
 	third := passage(a, 3, 0, "plan", "")
 	third.Audience = team
 	apply(t, x, project, recallindex.Change{Upserts: []recallindex.Document{third}})
 	equal(t, "third", []int{hits(team), hits(uuid.Nil)}, []int{1, 0})
 	apply(t, x, project, recallindex.Change{Moves: []recallindex.Move{{DataPoint: a}}})
-	apply(t, x, project, recallindex.Change{Deletes: []recallindex.Scope{sources(a, 3)}, Upserts: []recallindex.Document{passage(a, 4, 0, "plan", "")}})
+	apply(t, x, project, recallindex.Change{
+		Deletes: []recallindex.Scope{sources(a, 3)},
+		Upserts: []recallindex.Document{passage(a, 4, 0, "plan", "")},
+	})
 	equal(t, "fourth", []int{hits(team), hits(uuid.Nil)}, []int{0, 1})
 }

@@ -1,4 +1,4 @@
-// Package blevetest looks into the files of a recall index, as somebody would who got hold of the disk.
+// Package blevetest reads the files of a recall index as an attacker with access to the disk would.
 package blevetest
 
 import (
@@ -13,8 +13,8 @@ import (
 	zap "github.com/blevesearch/zapx/v17"
 )
 
-// Holding names the files under a folder that hold a word in lower case: in their bytes as they are or, for segments, in the
-// terms of any field. A segment keeps its terms in a form that does not show them as bytes.
+// Holding names the files under a folder that contain a lower-case word: in their bytes or, for
+// segments, in the terms of any field. A segment encodes its terms, so its bytes do not show them.
 func Holding(t testing.TB, folder, word string) []string {
 	t.Helper()
 	var files []string
@@ -24,7 +24,7 @@ func Holding(t testing.TB, folder, word string) []string {
 		}
 		data, err := os.ReadFile(path)
 		if os.IsNotExist(err) {
-			return nil // removed since it was listed
+			return nil // removed after it was listed
 		}
 		if err != nil {
 			return err
@@ -35,7 +35,7 @@ func Holding(t testing.TB, folder, word string) []string {
 			if err == nil {
 				break
 			}
-			// A segment that is being written cannot be opened yet: it is looked at again once it has grown.
+			// A segment that is being written cannot be opened: try again once it has grown.
 			before := len(data)
 			if data, err = os.ReadFile(path); os.IsNotExist(err) {
 				return nil
@@ -59,10 +59,10 @@ func Holding(t testing.TB, folder, word string) []string {
 	return files
 }
 
-// errWhole is a segment that cannot be opened although nobody writes it.
+// errWhole reports a segment that cannot be opened although it is written.
 var errWhole = errors.New("a segment is damaged")
 
-// inTerms looks through the terms of all fields of a segment, also those of deleted documents.
+// inTerms searches the terms of all fields of a segment, also those of deleted documents.
 func inTerms(path, word string) (found bool, err error) {
 	s, err := new(zap.ZapPlugin).Open(path)
 	if os.IsNotExist(err) {

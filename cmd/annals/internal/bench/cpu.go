@@ -1,0 +1,117 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/annals-project/annals/internal/bench/load"
+)
+
+// processorTime is the processor time that the parts of a run have used, in seconds. The growth for
+// each operation is its cost, also on a machine that is busy with other work.
+type processorTime struct {
+	service  float64 // without its Postgres
+	postgres float64 // 0 unless it is the Postgres of a separate server
+	load     float64 // of this process, which makes the calls
+}
+
+// processor reads the processor time used so far.
+func (m *measurement) processor(ctx context.Context) (now processorTime, err error) {
+	if now.service, err = m.Manager.Metric(ctx, "process_cpu_seconds_total"); err != nil {
+		return now, err
+	}
+	if m.own != nil && m.own.process != nil {
+		if now.postgres, err = processorBelow("/proc", m.own.process.Process.Pid); err != nil {
+			return now, err
+		}
+	}
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		return now, fmt.Errorf("processor time of this process: %w", err)
+	}
+	now.load = (time.Duration(used.Utime.Nano()) + time.Duration(used.Stime.Nano())).Seconds()
+	return now, nil
+}
+
+// spent reports the processor time of each of count operations since before.
+func (m *measurement) spent(ctx context.Context, what string, before processorTime, count int) error {
+	after, err := m.processor(ctx)
+	if err != nil {
+		return err
+	}
+	show := func(of string, seconds float64) {
+		m.row(load.Row{What: what + ", processor time of " + of, Value: 1e6 * seconds / float64(count), Unit: "µs"})
+	}
+	show("the service", after.service-before.service)
+	if after.postgres > 0 {
+		show("Postgres", after.postgres-before.postgres)
+	}
+	show("the load", after.load-before.load)
+	return nil
+}
+
+// ticksPerSecond is the unit of times in /proc on every Linux that Go supports.
+const ticksPerSecond = 100
+
+// processorBelow returns the processor time of all descendants of a process in seconds, with that
+// of ended ones that were waited for; 0 if the system has no /proc. The only child of a separate
+// server is its Postgres.
+func processorBelow(proc string, pid int) (seconds float64, err error) {
+	names, err := filepath.Glob(filepath.Join(proc, "[0-9]*", "stat"))
+	if err != nil {
+		return 0, fmt.Errorf("list processes: %w", err)
+	}
+	parents, ticks := map[int]int{}, map[int]float64{}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // the process has just ended
+		}
+		if err != nil {
+			return 0, fmt.Errorf("read a process: %w", err)
+		}
+		id, parent, used, err := parseStat(string(text))
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", name, err)
+		}
+		parents[id], ticks[id] = parent, used
+	}
+	for id, used := range ticks {
+		for up, known := parents[id]; known; up, known = parents[up] {
+			if up == pid {
+				seconds += used / ticksPerSecond
+				break
+			}
+		}
+	}
+	return seconds, nil
+}
+
+// parseStat reads a line of /proc/<pid>/stat. The name in it is in parentheses and may hold any
+// character.
+func parseStat(text string) (id, parent int, used float64, err error) {
+	open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
+	if open < 0 || end < open {
+		return 0, 0, 0, fmt.Errorf("%q is not the state of a process", text)
+	}
+	fields := strings.Fields(text[end+1:])
+	const parentAt, firstTime, times = 1, 11, 4 // user and system, then both of children that were waited for
+	if len(fields) < firstTime+times {
+		return 0, 0, 0, fmt.Errorf("%q is not the state of a process", text)
+	}
+	id, idErr := strconv.Atoi(strings.TrimSpace(text[:open]))
+	parent, parentErr := strconv.Atoi(fields[parentAt])
+	for _, field := range fields[firstTime : firstTime+times] {
+		ticks, tickErr := strconv.ParseFloat(field, 64)
+		used, err = used+ticks, errors.Join(err, tickErr)
+	}
+	return id, parent, used, errors.Join(idErr, parentErr, err)
+}

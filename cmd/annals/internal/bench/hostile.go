@@ -1,0 +1,139 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/bench/hostile"
+)
+
+// HostileOptions are the sizes of the attacks and the limits of their servers.
+type HostileOptions struct {
+	Sizes hostile.Sizes
+	// After is how long the neighbour continues after an attack, Longest the longest time that an
+	// attack or its preparation may take.
+	After, Longest time.Duration
+	// StopAt is the memory in bytes at which a server is killed.
+	StopAt int64
+	// Flags are additional flags of the servers.
+	Flags []string
+	// Progress receives the log of a server that fails.
+	Progress io.Writer
+}
+
+// Hostile starts a server, prepares an attack, and runs it while a neighbour watches. The effect on
+// the server is in the result.
+func Hostile(ctx context.Context, opts HostileOptions, attack hostile.Attack) (result hostile.Result, err error) {
+	result = hostile.Result{Attack: attack, Attacker: &hostile.Answers{}, Neighbour: &hostile.Answers{}}
+	own, err := newOwn(ctx)
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, own.remove()) }()
+	own.flags = append([]string{"--rate-limit-per-minute=0"}, opts.Flags...)
+	if _, err := own.start(ctx); err != nil {
+		own.showLog(opts.Progress)
+		return result, err
+	}
+	attacker, neighbour, err := tenants(ctx, own)
+	if err != nil {
+		return result, err
+	}
+	guard := &guard{own: own, limit: opts.StopAt}
+	guarded, stopGuard := guard.start(ctx, opts.Progress)
+	arena := hostile.NewArena(own.url, attacker, opts.Sizes.Scaled())
+	if result.Err = opts.prepare(guarded, attack, arena); result.Err == nil {
+		result.Attacker = arena.Answers
+		result.Before = goroutines(ctx, own.url, 0)
+		guard.reset() // leave out the memory of the preparation
+		result.Noticed, result.Seconds, result.Err = opts.attack(guarded, attack, arena, neighbour, result.Neighbour)
+	}
+	arena.Close()
+	stopGuard()
+	result.Resident, result.Restarts = guard.most, guard.restarts
+	result.Err = errors.Join(result.Err, guard.err)
+	if guard.ended() {
+		own.showLog(opts.Progress)
+		return result, nil
+	}
+	result.After = goroutines(ctx, own.url, result.Before+50)
+	result.Restart, err = again(ctx, own)
+	if result.Err = errors.Join(result.Err, err); result.Err != nil {
+		own.showLog(opts.Progress)
+	}
+	return result, nil
+}
+
+// again restarts the server: it must start with everything that an attack stored.
+func again(ctx context.Context, own *ownServer) (seconds float64, err error) {
+	if err := own.stop(); err != nil {
+		return 0, err
+	}
+	took, err := own.start(ctx)
+	if err != nil {
+		return took.Seconds(), fmt.Errorf("start after the attack: %w", err)
+	}
+	return took.Seconds(), nil
+}
+
+// tenants creates the attacker in the first organization and the neighbour in another one.
+func tenants(ctx context.Context, own *ownServer) (attacker, neighbour hostile.Tenant, err error) {
+	keys, err := datafolder.ReadCredentials(own.dir)
+	if err != nil {
+		return attacker, neighbour, err
+	}
+	if attacker, err = hostile.MakeTenant(ctx, own.url, keys[datafolder.ManagementKeyName], "attacker"); err != nil {
+		return attacker, neighbour, err
+	}
+	order := operatorapi.NewOrganization{Name: "Neighbour", Plan: "self-hosted", By: "bench"}
+	made, err := operatorapi.CreateOrganization.Call(ctx, operatorapi.Dial(own.dir), order)
+	if err != nil {
+		return attacker, neighbour, fmt.Errorf("create an organization: %w", err)
+	}
+	if neighbour, err = hostile.MakeTenant(ctx, own.url, made.ManagementKey, "neighbour"); err != nil {
+		return attacker, neighbour, err
+	}
+	return attacker, neighbour, hostile.Settle(ctx, own.url, neighbour)
+}
+
+func (o HostileOptions) prepare(ctx context.Context, attack hostile.Attack, arena *hostile.Arena) error {
+	if attack.Prepare == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.Longest)
+	defer cancel()
+	if err := attack.Prepare(ctx, arena); err != nil {
+		return fmt.Errorf("prepare: %w", errors.Join(err, context.Cause(ctx)))
+	}
+	arena.Answers = &hostile.Answers{}
+	return nil
+}
+
+// attack runs an attack while the neighbour watches. The neighbour continues for a while afterwards.
+func (o HostileOptions) attack(
+	ctx context.Context, attack hostile.Attack, arena *hostile.Arena, neighbour hostile.Tenant, answers *hostile.Answers,
+) (noticed hostile.Noticed, seconds float64, err error) {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	var group sync.WaitGroup
+	group.Go(func() { noticed = hostile.Neighbour(watching, arena.Base, neighbour, answers) })
+	limited, cancel := context.WithTimeout(ctx, o.Longest)
+	defer cancel()
+	began := time.Now()
+	err = attack.Run(limited, arena)
+	seconds = time.Since(began).Seconds()
+	if err != nil {
+		err = errors.Join(err, context.Cause(limited))
+	}
+	_ = backoff.Pause(ctx, o.After, nil)
+	stop()
+	group.Wait()
+	return noticed, seconds, err
+}

@@ -1,0 +1,97 @@
+package datafolder
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/annals-project/annals/internal/fsx"
+)
+
+// SealKeyFile holds the generated seal key, for a deployment that sets none.
+const SealKeyFile = "seal.key"
+
+// DecodeSecrets reads keys of SecretBytes bytes from base64 or hex, separated by commas. It returns none
+// for an empty string.
+func DecodeSecrets(text string) ([][]byte, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var keys [][]byte
+	for n, part := range strings.Split(text, ",") {
+		key, err := DecodeSecret(strings.TrimSpace(part))
+		if err != nil || key == nil {
+			return nil, fmt.Errorf("holds as key %d what is not %d bytes as base64 or hex: openssl rand -base64 %d makes one",
+				n+1, SecretBytes, SecretBytes)
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// EncodeSecrets writes keys as base64, separated by commas.
+func EncodeSecrets(keys [][]byte) string {
+	texts := make([]string, len(keys))
+	for i, key := range keys {
+		texts[i] = base64.StdEncoding.EncodeToString(key)
+	}
+	return strings.Join(texts, ",")
+}
+
+// SealKeys returns the keys that seal API keys; the first one seals. Without any key it generates one
+// and writes it to the data folder.
+func (f Folder) SealKeys() ([][]byte, error) {
+	keys, err := f.KnownSealKeys()
+	if err != nil || len(keys) > 0 {
+		return keys, err
+	}
+	key := make([]byte, SecretBytes)
+	if _, err := rand.Read(key); err != nil {
+		return nil, fmt.Errorf("generate the seal key: %w", err)
+	}
+	keys = [][]byte{key}
+	return keys, fsx.WriteFile(filepath.Join(f.Dir, SealKeyFile), []byte(EncodeSecrets(keys)+"\n"))
+}
+
+// KnownSealKeys returns the configured keys, then the keys of the data folder.
+func (f Folder) KnownSealKeys() ([][]byte, error) {
+	keys, err := DecodeSecrets(f.SealKey)
+	if err != nil {
+		return nil, fmt.Errorf("ANNALS_SEAL_KEY %w", err)
+	}
+	stored, err := StoredSealKeys(f.Dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range stored {
+		if !slices.ContainsFunc(keys, func(k []byte) bool { return bytes.Equal(k, key) }) {
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
+}
+
+// StoredSealKeys returns the keys of the data folder, none without the file.
+func StoredSealKeys(dataDir string) ([][]byte, error) {
+	path := filepath.Join(dataDir, SealKeyFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the seal key: %w", err)
+	}
+	keys, err := DecodeSecrets(string(text))
+	if err != nil || keys == nil {
+		return nil, fmt.Errorf("%s does not hold a key of %d bytes as base64: "+
+			"restore it from a backup, or remove it if API keys need not be revealed", path, SecretBytes)
+	}
+	return keys, nil
+}

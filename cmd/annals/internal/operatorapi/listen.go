@@ -1,0 +1,89 @@
+package operatorapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+)
+
+// SocketName is the file name of the socket in the data folder. Its mode is 0600.
+const SocketName = "annals.sock"
+
+// MaxSocketPath is the longest path of a Unix socket on every supported system.
+const MaxSocketPath = 103
+
+// Socket returns the path of the socket of a data folder.
+func Socket(dataDir string) string { return filepath.Join(dataDir, SocketName) }
+
+// Listen opens the socket of a data folder for this user only. The caller holds the lock of the data
+// folder, so an existing socket was left by a server that died. Closing the listener removes the
+// socket.
+func Listen(ctx context.Context, dataDir string, log *slog.Logger) (net.Listener, error) {
+	// Create the socket in a folder that no other user can enter, set its mode, then move it.
+	hidden, err := os.MkdirTemp(dataDir, ".socket-")
+	if err != nil {
+		return nil, fmt.Errorf("create a folder for the socket: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(hidden) }()
+	created := filepath.Join(hidden, SocketName)
+	var lc net.ListenConfig
+	var l net.Listener
+	err = reach(created, func(path string) (err error) {
+		l, err = lc.Listen(ctx, "unix", path)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen on a socket in %s: %w", dataDir, err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // its path has changed
+	path := Socket(dataDir)
+	if err := errors.Join(os.Chmod(created, 0o600), os.Rename(created, path)); err != nil {
+		return nil, errors.Join(fmt.Errorf("move the socket: %w", err), l.Close())
+	}
+	return &listener{l, path, log}, nil
+}
+
+type listener struct {
+	net.Listener
+	path string
+	log  *slog.Logger
+}
+
+// Accept waits for a connection of root or of the user of the service. It closes other connections.
+func (l *listener) Accept() (net.Conn, error) { return accept(l.Listener, peerOf, l.log) }
+
+// Close removes the socket, then stops listening.
+func (l *listener) Close() error {
+	err := os.Remove(l.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, l.Listener.Close())
+}
+
+// reach calls use with a path of the socket that is short enough for a Unix socket: the path of a data
+// folder may be long. The path is valid during the call only.
+func reach(path string, use func(path string) error) error {
+	if len(path) <= MaxSocketPath {
+		return use(path)
+	}
+	whole, err := filepath.Abs(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("find the folder of the socket: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "annals-")
+	if err != nil {
+		return fmt.Errorf("create a short path to the socket: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	link := filepath.Join(dir, "d")
+	if err := os.Symlink(whole, link); err != nil {
+		return fmt.Errorf("create a short path to the socket: %w", err)
+	}
+	return use(filepath.Join(link, filepath.Base(path)))
+}

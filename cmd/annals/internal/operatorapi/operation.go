@@ -1,0 +1,202 @@
+package operatorapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// Operation is a request of an operator with its answer: a route, and the types of their JSON. The
+// body of the request is In, that of a 200 is Out.
+type Operation[In, Out any] struct{ method, path string }
+
+// None is an empty request or answer.
+type None struct{}
+
+// The limits of an operation. An operation that changes something takes as long as it needs.
+const (
+	maxRequest  = 64 << 10
+	maxAnswer   = 16 << 20
+	readTimeout = 30 * time.Second
+)
+
+// located is a request whose parts are in the URL. It has no body.
+type located interface {
+	// url returns the URL for the path of the operation.
+	url(path string) string
+}
+
+// locating is a pointer to a located request.
+type locating interface {
+	// read takes the parts from a request. Its error is in words for the caller.
+	read(r *http.Request) error
+}
+
+// Serve returns the route of the operation. do performs it.
+func (o Operation[In, Out]) Serve(do func(context.Context, In) (Out, error)) Route {
+	return Route{o.method + " " + o.path, func(out answers) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			in, err := readRequest[In](r)
+			if err != nil {
+				out.refuse(w, r, err)
+				return
+			}
+			answer, err := do(r.Context(), in)
+			if err != nil {
+				out.refuse(w, r, err)
+				return
+			}
+			if _, empty := any(answer).(None); empty {
+				w.WriteHeader(http.StatusNoContent)
+				return
+			}
+			out.write(w, r, http.StatusOK, answer)
+		}
+	}}
+}
+
+func readRequest[In any](r *http.Request) (in In, err error) {
+	switch to := any(&in).(type) {
+	case *None:
+	case locating:
+		if err := to.read(r); err != nil {
+			return in, &refusedError{errInvalid, err.Error()}
+		}
+	default:
+		body, err := io.ReadAll(io.LimitReader(r.Body, maxRequest))
+		if err == nil {
+			err = json.Unmarshal(body, to)
+		}
+		if err != nil {
+			return in, &refusedError{errInvalid, "the request cannot be read: " + err.Error()}
+		}
+	}
+	if named, is := any(&in).(attributed); is {
+		if err := named.setBy(r.Context()); err != nil {
+			return in, &refusedError{errUnknownPeer, err.Error()}
+		}
+	}
+	return in, nil
+}
+
+// Call calls the operation of a running server. What the server refuses is one of the refusals.
+func (o Operation[In, Out]) Call(ctx context.Context, c *Client, in In) (out Out, err error) {
+	if o.method == http.MethodGet {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+	}
+	path, body := o.path, []byte(nil)
+	switch request := any(in).(type) {
+	case None:
+	case located:
+		path = request.url(path)
+	default:
+		if body, err = json.Marshal(in); err != nil {
+			return out, fmt.Errorf("encode request: %w", err)
+		}
+	}
+	res, err := c.send(ctx, o.method, path, body)
+	if err != nil {
+		return out, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return out, fmt.Errorf("read answer: %w", err)
+	}
+	if res.StatusCode/100 != 2 {
+		return out, refusedBy(res.StatusCode, text)
+	}
+	if res.StatusCode == http.StatusNoContent {
+		return out, nil
+	}
+	if err := json.Unmarshal(text, &out); err != nil {
+		return out, fmt.Errorf("decode the answer of the server: %w", err)
+	}
+	return out, nil
+}
+
+func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://annals"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("create request: %w", err)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	return res, nil
+}
+
+// The refusals that a caller distinguishes with errors.Is. ErrRefused is a request that cannot be
+// met, for the reason in its message.
+var (
+	ErrNotFound   = errors.New("there is no such send")
+	ErrNotStopped = errors.New("the send has not stopped")
+	ErrDisabled   = errors.New("the pipeline is switched off (ANNALS_PIPELINE=off)")
+	ErrRefused    = errors.New("refused")
+
+	errInvalid     = errors.New("invalid request")
+	errUnknownPeer = errors.New("unknown peer")
+)
+
+// refusal is the body of every answer that is not a 2xx.
+type refusal struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// codeFailed is the code of every error that is not a refusal.
+const codeFailed = "failed"
+
+// refusals are the codes of the refusals. Those with remote reach the caller as the same error.
+var refusals = []struct {
+	err    error
+	status int
+	code   string
+	remote bool
+}{
+	{ErrNotFound, http.StatusNotFound, "not-found", true},
+	{ErrNotStopped, http.StatusConflict, "not-stopped", true},
+	{ErrDisabled, http.StatusServiceUnavailable, "disabled", true},
+	{ErrRefused, http.StatusConflict, "refused", true},
+	{errInvalid, http.StatusBadRequest, "invalid", false},
+	{errUnknownPeer, http.StatusForbidden, codeFailed, false},
+}
+
+// refusedError is a refusal with its reason.
+type refusedError struct {
+	kind   error
+	reason string
+}
+
+// Error implements error.
+func (e *refusedError) Error() string { return e.reason }
+
+// Unwrap returns the kind of the refusal.
+func (e *refusedError) Unwrap() error { return e.kind }
+
+// Refuse returns ErrRefused with a reason.
+func Refuse(format string, args ...any) error {
+	return &refusedError{ErrRefused, fmt.Sprintf(format, args...)}
+}
+
+// refusedBy returns the error for an answer that is not a 2xx.
+func refusedBy(status int, body []byte) error {
+	var r refusal
+	if err := json.Unmarshal(body, &r); err != nil {
+		return fmt.Errorf("the server answered %d", status)
+	}
+	for _, known := range refusals {
+		if known.remote && known.code == r.Code {
+			return &refusedError{known.err, r.Message}
+		}
+	}
+	return fmt.Errorf("the server answered %d: %s", status, r.Message)
+}

@@ -1,0 +1,12 @@
+package operatorapi
+
+import "golang.org/x/sys/unix"
+
+// userOf asks the system for the user at the other end of a Unix socket.
+func userOf(fd int) (uid int, err error) {
+	credentials, err := unix.GetsockoptXucred(fd, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
+	if err != nil {
+		return 0, err
+	}
+	return int(credentials.Uid), nil
+}

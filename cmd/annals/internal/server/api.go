@@ -1,0 +1,196 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/annals-project/annals/commands/pipeline"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/ratelimit"
+	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/runner"
+	"github.com/annals-project/annals/projections/usage"
+	"github.com/annals-project/annals/projections/usage/limiter"
+	"github.com/annals-project/annals/readapi"
+	"github.com/annals-project/annals/writeapi"
+)
+
+// handlers are what the addresses serve. ops is nil if the API serves the operation routes.
+type handlers struct{ api, console, ops http.Handler }
+
+// apiParts is what the handlers need. What the roles of the process do not need is nil.
+type apiParts struct {
+	cfg          Config
+	urls         auth.URLs
+	storage      *storage
+	read         *readSide
+	write        *writeSide
+	index        *localIndex
+	backpressure *backpressure
+	semantic     semantic
+	admission    *admission
+	health       *health
+	stuck        func() []pipeline.Stuck
+	registry     *prometheus.Registry
+	// ownOps is true if the operation routes have a separate address.
+	ownOps bool
+}
+
+// newHandlers registers the routes and the metrics.
+func newHandlers(p apiParts) (handlers, error) {
+	cfg, logger := p.cfg, p.cfg.Logger
+	p.registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		&stateMetrics{p.read.runtime, p.storage, p.backpressure, p.stuck, cfg.Roles.parts(), logger},
+	)
+	p.semantic.register(p.registry)
+	p.health.register(p.registry)
+	metrics, err := httpx.NewMetrics(p.registry)
+	if err != nil {
+		return handlers{}, err
+	}
+	e := httpx.New(httpx.Config{
+		Log: logger, Metrics: metrics, Keys: failClosedKeys{p.read.keys, p.read.waiter}, Admit: p.admission.admit,
+		Writes: p.backpressure.refuse, Limit: newRateLimits(cfg.RateLimit, cfg.PlanTerms, cfg.Clock).allow,
+		URLs: p.urls, Now: cfg.Clock,
+	})
+	has := cfg.Roles.parts()
+	if has.writes {
+		writeapi.Register(e, p.writeRoutes())
+	}
+	if has.reads {
+		readapi.Register(e, p.readRoutes())
+	}
+	httpx.RefuseRoutes(e, missingRole(has))
+	h := handlers{api: e, console: httpx.NewConsole(httpx.Config{Log: logger, URLs: p.urls})}
+	operation := readapi.Operation{
+		Ready: p.health.notReady, Remarks: p.health.remarks, Metrics: p.registry, Log: logger, Private: p.ownOps,
+	}
+	if !p.ownOps {
+		readapi.RegisterOperation(e, operation)
+		return h, nil
+	}
+	readapi.RegisterHealth(e)
+	ops := httpx.NewOperation(httpx.Config{Log: logger, URLs: p.urls})
+	readapi.RegisterOperation(ops, operation)
+	h.ops = ops
+	return h, nil
+}
+
+// writeRoutes returns what the routes that change state need.
+func (p apiParts) writeRoutes() writeapi.Deps {
+	service, directory := p.write.service, p.read.directory
+	return writeapi.Deps{
+		Ingest: service, Delete: service, Audiences: service, AudienceViews: readapi.AudienceViews{Queries: directory},
+		Identities: service, Sight: directory, Projects: service,
+	}
+}
+
+// readRoutes returns what the routes that only read need.
+func (p apiParts) readRoutes() readapi.Deps {
+	cfg, st, read := p.cfg, p.storage, p.read
+	accounts := readapi.Accounts{
+		Organizations: read.access, DataPoints: read.dataPoints,
+		Charges: usage.Queries{DB: st.db, PlanTerms: cfg.PlanTerms}, PlanTerms: cfg.PlanTerms,
+		Head: st.store.Head, Waiter: read.waiter, Now: cfg.now,
+	}
+	recaller := recall.New(recall.Config{
+		DB: st.db, Index: st.index, Analyzer: read.analyzer, Viewers: read.directory, Blobs: st.journal(),
+		Projections: read.waiter, Log: cfg.Logger, Semantic: p.semantic.search(), Now: cfg.Clock,
+	})
+	limits := limiter.New(st.db, cfg.PlanTerms, read.waiter, cfg.Logger)
+	return readapi.Deps{
+		Identities: read.directory, Audiences: read.directory, Statuses: read.dataPoints, Projects: accounts, Usage: accounts,
+		Meter: limiter.NewRecalls(limits, cfg.Logger), Recall: localRecall{p.index, recaller},
+	}
+}
+
+// missingRole refuses the routes of the roles that a process lacks. The 503 makes a client try
+// again: a 404 would say that what the route names does not exist.
+func missingRole(has parts) func(auth.Route) error {
+	return func(r auth.Route) error {
+		missing := RoleRead
+		switch {
+		case r.Writes() && has.writes, !r.Writes() && has.reads:
+			return nil
+		case r.Writes():
+			missing = RoleWrite
+		}
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+			"this process does not have the role %s: send the request to one that has it", missing).With("role", string(missing))
+	}
+}
+
+// failClosedKeys refuses to look up keys while the projection access is stopped, because a key
+// could have been revoked since.
+type failClosedKeys struct {
+	auth.Keys
+	waiter *runner.Waiter
+}
+
+// KeyByHash implements auth.Keys.
+func (k failClosedKeys) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (auth.Holder, bool, error) {
+	if err := k.check(ctx); err != nil {
+		return auth.Holder{}, false, err
+	}
+	return k.Keys.KeyByHash(ctx, kind, hash)
+}
+
+// ProjectNamed implements auth.Keys.
+func (k failClosedKeys) ProjectNamed(
+	ctx context.Context, organizationID uuid.UUID, slug string,
+) (auth.Named, bool, error) {
+	if err := k.check(ctx); err != nil {
+		return auth.Named{}, false, err
+	}
+	return k.Keys.ProjectNamed(ctx, organizationID, slug)
+}
+
+func (k failClosedKeys) check(ctx context.Context) error {
+	if err := k.waiter.Stopped(ctx, access.Name); err != nil {
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "keys cannot be checked; /readyz shows why")
+	}
+	return nil
+}
+
+// newKeys returns the keys of the process, and a function to call when a key changed. Only a
+// process that alone writes the log caches keys: with several processes each call looks its key
+// up.
+func newKeys(cfg Config, queries access.Queries) (keys auth.Keys, changed func()) {
+	bounded := auth.NewStrangers(queries)
+	if cfg.EventStore != Embedded {
+		return bounded, func() {}
+	}
+	cache := auth.NewCache(bounded)
+	return cache, cache.Forget
+}
+
+// rateLimits bounds the requests of an organization in any minute, over all its keys.
+type rateLimits struct {
+	windows *ratelimit.Windows
+	terms   metering.PlanTerms
+	// every replaces the limits of the plans. nil keeps them.
+	every *int
+}
+
+func newRateLimits(every *int, terms metering.PlanTerms, clock func() time.Time) *rateLimits {
+	return &rateLimits{windows: ratelimit.New(time.Minute, clock), terms: terms, every: every}
+}
+
+// allow counts a request of a principal; see httpx.Config.Limit.
+func (l *rateLimits) allow(p auth.Principal) (retry time.Duration, ok bool) {
+	limit := l.terms[p.Limits.Plan].RequestsPerMinute
+	if l.every != nil {
+		limit = *l.every
+	}
+	return l.windows.Allow(p.OrganizationID, limit)
+}

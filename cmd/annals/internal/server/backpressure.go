@@ -1,0 +1,260 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/work"
+	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/runner"
+	"github.com/annals-project/annals/projections/usage"
+)
+
+const (
+	// resumePercent is how much of the limit must be free before a disk that was full accepts writes.
+	resumePercent = 125
+	// deletionsPercent is the share of the limit up to which deletions are accepted, since they free
+	// space.
+	deletionsPercent  = 100 / 8
+	backpressureEvery = 250 * time.Millisecond
+)
+
+// neededByWrites are the projections that a write needs: the caller, the data points, the limits
+// and the directory. A write does not need the others, such as the recall index.
+var neededByWrites = []string{access.Name, datapoints.Name, usage.Name, directory.Name}
+
+// healthOfWrites returns the states of the projections that writes need.
+func healthOfWrites(health func(context.Context) []runner.Status) func(context.Context) []runner.Status {
+	return func(ctx context.Context) []runner.Status {
+		return slices.DeleteFunc(health(ctx), func(s runner.Status) bool { return !slices.Contains(neededByWrites, s.Name) })
+	}
+}
+
+// pressureSources is what backpressure reads.
+type pressureSources struct {
+	// minFree is how many bytes of the disk must be free; 0 checks no disk.
+	minFree uint64
+	free    func() (bytes uint64, err error)
+	// stopped returns why the log accepts no more writes until a restart, nil while it does.
+	stopped func() error
+	head    func(ctx context.Context) (eventstore.Position, error)
+	// countAfter counts the events after a position, up to a limit.
+	countAfter func(ctx context.Context, after eventstore.Position, limit int) (int, error)
+	// health returns the states of the projections that writes need.
+	health func(ctx context.Context) []runner.Status
+	// index returns the state of the recall index while it applies pages; nil ignores the index.
+	index func(ctx context.Context) (s runner.Status, ok bool)
+	// backlog knows which organizations the newest events belong to, and owners knows the
+	// organizations of projects. Without them all organizations are refused together.
+	backlog *backlog
+	owners  func(ctx context.Context, projects []uuid.UUID) (map[uuid.UUID]uuid.UUID, error)
+	// queue is the queue of derivation, nil if derivation is switched off.
+	queue derivationQueue
+	// deriveElsewhere is true if other processes derive.
+	deriveElsewhere bool
+	// slowExtractor is true if a model derives. Then the queue refuses nobody, because the model's
+	// endpoint sets the speed.
+	slowExtractor bool
+	// now measures durations. clock is the clock that acceptance times are compared with.
+	now, clock func() time.Time
+	logger     *slog.Logger
+}
+
+func sourcesOf(cfg Config, st *storage, read *readSide) pressureSources {
+	sources := pressureSources{
+		minFree: cfg.MinFreeDisk, free: diskFree(cfg.Data.Dir), stopped: st.logStopped, head: st.store.Head,
+		countAfter: countEventsAfter(st.store), health: healthOfWrites(read.runtime.Health),
+		index: workingIndex(read.runtime.Health), backlog: read.backlog, owners: read.access.Owners,
+		slowExtractor: cfg.Model.URL != "", now: time.Now, clock: cfg.now, logger: cfg.Logger,
+	}
+	if cfg.Derive {
+		sources.queue, sources.deriveElsewhere = read.work, !cfg.Roles.parts().pipeline
+	}
+	return sources
+}
+
+// backpressure refuses writes while projections lag, more is sent than can be derived, or the
+// disk of the data folder is nearly full. Reads continue. It checks four times a second; a
+// request only reads the result.
+type backpressure struct {
+	pressureSources
+	marks  map[string]mark
+	known  map[uuid.UUID]uuid.UUID // organizations by project
+	result atomic.Pointer[blocks]
+	// derives is true while derivation with the built-in extractor runs. Only items accepted after
+	// derivesFrom count. leasedAt is when another process was last seen deriving; only check uses it.
+	derives     atomic.Bool
+	derivesFrom atomic.Uint64
+	leasedAt    time.Time
+}
+
+func newBackpressure(sources pressureSources) *backpressure {
+	return &backpressure{pressureSources: sources, marks: map[string]mark{}, known: map[uuid.UUID]uuid.UUID{}}
+}
+
+// mark is the head of the log at a time at which a projection had not reached it.
+type mark struct {
+	head eventstore.Position
+	at   time.Time
+}
+
+// blocks are the reasons why writes are refused. The zero value refuses nothing.
+type blocks struct {
+	lagging, full, nearlyFull string
+	// ahead are the organizations that are refused because of their own unapplied events.
+	ahead map[uuid.UUID]amount
+	// derivation is refused because of items that wait for derivation.
+	derivation derivationState
+}
+
+func (r blocks) equal(o blocks) bool {
+	return r.lagging == o.lagging && r.full == o.full && r.nearlyFull == o.nearlyFull &&
+		maps.EqualFunc(r.ahead, o.ahead, func(amount, amount) bool { return true }) &&
+		r.derivation.late == o.derivation.late && maps.Equal(r.derivation.own, o.derivation.own)
+}
+
+// run checks until the context ends.
+func (p *backpressure) run(ctx context.Context) error {
+	for {
+		p.check(ctx)
+		if !sleep(ctx, backpressureEvery) {
+			return nil
+		}
+	}
+}
+
+func (p *backpressure) check(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	before := p.state()
+	now := p.checkLag(ctx, before)
+	now.nearlyFull, now.full = p.checkDisk(before)
+	now.derivation = p.checkDerivation(ctx, before.derivation)
+	if !now.equal(before) {
+		p.logger.WarnContext(ctx, "write admission changed", "lag", now.lagging, "disk", now.nearlyFull,
+			"organizations", slices.Collect(maps.Keys(now.ahead)),
+			"derivation", now.derivation.late, "derivation_organizations", slices.Collect(maps.Keys(now.derivation.own)))
+	}
+	p.result.Store(&now)
+}
+
+// state returns the result of the last check.
+func (p *backpressure) state() blocks {
+	if r := p.result.Load(); r != nil {
+		return *r
+	}
+	return blocks{}
+}
+
+// checkDisk returns why writes and why deletions are refused because of the disk. If the disk
+// cannot be read, it returns the previous result.
+func (p *backpressure) checkDisk(before blocks) (nearlyFull, full string) {
+	if p.minFree == 0 {
+		return "", ""
+	}
+	free, err := p.free()
+	if err != nil {
+		return before.nearlyFull, before.full
+	}
+	limit, last := p.minFree, p.minFree*deletionsPercent/100
+	if before.nearlyFull != "" {
+		limit = limit * resumePercent / 100
+	}
+	if before.full != "" {
+		last = last * resumePercent / 100
+	}
+	reason := "the disk of the data folder is nearly full"
+	if free < limit {
+		nearlyFull = reason
+	}
+	if free < last {
+		full = reason
+	}
+	return nearlyFull, full
+}
+
+// refuse returns the fault with which a write is refused now, nil if it is accepted.
+func (p *backpressure) refuse(by auth.Principal, deletion bool) error {
+	r := p.state()
+	_, ahead := r.ahead[by.OrganizationID]
+	refused := func(format string, args ...any) error {
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, format, args...)
+	}
+	switch {
+	case p.stopped() != nil:
+		return refused("the event store cannot write until the service is restarted; reads continue")
+	case r.lagging != "":
+		return refused("%s: writes are refused until it has caught up, retry later; reads continue", r.lagging)
+	case ahead:
+		return refused("the organization sends faster than its events are processed: " +
+			"its writes are refused until half of them are processed, retry later; reads continue")
+	case !deletion && r.derivation.late != "":
+		return refused("%s: writes are refused until derivation has caught up, retry later; reads continue",
+			r.derivation.late)
+	case !deletion && r.derivation.own[by.OrganizationID]:
+		return refused("the organization sends more than can be derived: " +
+			"its writes are refused until derivation has caught up, retry later; reads continue")
+	case r.full != "", r.nearlyFull != "" && !deletion:
+		return refused("%s: writes are refused until space is free, retry later; reads continue", r.nearlyFull)
+	default:
+		return nil
+	}
+}
+
+// reasons returns why writes are refused, for the operator.
+func (p *backpressure) reasons() (list []string) {
+	r := p.state()
+	if err := p.stopped(); err != nil {
+		list = append(list, "the event store cannot write until the service is restarted: "+err.Error())
+	}
+	for _, reason := range []string{r.lagging, r.derivation.late, r.nearlyFull} {
+		if reason != "" {
+			list = append(list, reason)
+		}
+	}
+	if n := len(r.ahead); n > 0 {
+		list = append(list, fmt.Sprintf("%d organizations send faster than their events are processed", n))
+	}
+	if n := len(r.derivation.own); n > 0 {
+		list = append(list, fmt.Sprintf("%d organizations send more than can be derived", n))
+	}
+	return list
+}
+
+// throttledQueue leases nothing while the disk is nearly full or the log accepts no more writes.
+type throttledQueue struct {
+	datapoints.Queries
+	backpressure *backpressure
+}
+
+// Lease leases items for the worker.
+func (q throttledQueue) Lease(ctx context.Context, r work.LeaseRequest) ([]work.Item, uuid.UUID, error) {
+	if q.backpressure.stopped() != nil || q.backpressure.state().nearlyFull != "" {
+		return nil, r.After, nil
+	}
+	return q.Queries.Lease(ctx, r)
+}
+
+// diskFree returns how many bytes of the disk of a folder this process may still write.
+func diskFree(folder string) func() (uint64, error) {
+	return func() (uint64, error) {
+		var s syscall.Statfs_t
+		if err := syscall.Statfs(folder, &s); err != nil {
+			return 0, fmt.Errorf("read free space of %s: %w", folder, err)
+		}
+		return s.Bavail * uint64(s.Bsize), nil //nolint:gosec // the size of a block is positive
+	}
+}

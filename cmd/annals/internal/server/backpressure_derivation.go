@@ -1,0 +1,166 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/projections/datapoints"
+)
+
+// Sends are refused before open items grow old, because sends then arrive faster than they are
+// derived. Once a limit is reached, the newest item still waits for longer, in proportion to the
+// excess. So the limits are well below a minute.
+const (
+	// While more than minBacklog items wait: after ownWaitLimit, the organization with most of the
+	// waiting items is refused; after waitLimit, all are. A refusal ends at half of its limit.
+	ownWaitLimit = 10 * time.Second
+	waitLimit    = 20 * time.Second
+	// minBacklog is how many items may wait for any time: a few items that cannot be derived must
+	// not block others.
+	minBacklog = 256
+	// oldestItems is how many of the oldest items are counted by organization.
+	oldestItems = 2048
+	// openLimit is the age from which /readyz names the oldest open item.
+	openLimit = 30 * time.Second
+	// elsewhereLimit is how long other processes may lease no item before derivation counts as paused.
+	elsewhereLimit = 30 * time.Second
+)
+
+// derivationQueue is the part of the queue of derivation that backpressure reads.
+type derivationQueue interface {
+	Waiting(ctx context.Context, after eventstore.Position, before int) (datapoints.Waiting, error)
+	WaitingByProject(ctx context.Context, after eventstore.Position, limit int) (map[uuid.UUID]int, error)
+	// Leased reports whether any process has leased an item at a time.
+	Leased(ctx context.Context, at time.Time) (bool, error)
+}
+
+// derivationState is the state of the queue and what follows from it.
+type derivationState struct {
+	datapoints.Waiting
+	// late is why all organizations are refused, "" if they are not. own are the organizations that
+	// are refused because of their own items.
+	late string
+	own  map[uuid.UUID]bool
+}
+
+// checkDerivation decides who is refused because items wait for derivation. Only items accepted
+// since derivation began count, so a pause of derivation refuses nobody. If the queue cannot
+// be read, it returns the previous result.
+func (p *backpressure) checkDerivation(ctx context.Context, before derivationState) derivationState {
+	if p.queue == nil {
+		return derivationState{}
+	}
+	if p.deriveElsewhere {
+		p.followDerivation(ctx)
+	}
+	from, derives := eventstore.Position(p.derivesFrom.Load()), p.derives.Load()
+	found, err := p.queue.Waiting(ctx, from, minBacklog)
+	if err != nil {
+		return before
+	}
+	now := derivationState{Waiting: found}
+	if !derives || found.Backlogged.IsZero() {
+		return now
+	}
+	age := p.since(found.Backlogged)
+	if age > waitLimit || before.late != "" && age > waitLimit/2 {
+		now.late = "more is sent than can be derived"
+	}
+	if age > ownWaitLimit || len(before.own) > 0 && age > ownWaitLimit/2 {
+		most, err := p.mostWaiting(ctx, from)
+		if err != nil {
+			return before
+		}
+		now.own = map[uuid.UUID]bool{}
+		for organization := range before.own {
+			now.own[organization] = true
+		}
+		if age > ownWaitLimit && most != uuid.Nil {
+			now.own[most] = true
+		}
+	}
+	return now
+}
+
+// begin marks the start of derivation: items accepted from now on count.
+func (p *backpressure) begin(ctx context.Context) error {
+	if p.slowExtractor || p.derives.Load() {
+		return nil
+	}
+	head, err := p.head(ctx)
+	if err != nil {
+		return err
+	}
+	p.derivesFrom.Store(uint64(head))
+	p.derives.Store(true)
+	return nil
+}
+
+// followDerivation begins when another process derives, and ends once none has for a while. A failed
+// read changes nothing.
+func (p *backpressure) followDerivation(ctx context.Context) {
+	leased, err := p.queue.Leased(ctx, p.clock())
+	switch {
+	case err != nil:
+	case leased:
+		p.leasedAt = p.now()
+		if err := p.begin(ctx); err != nil {
+			p.logger.DebugContext(ctx, "head of the log not read, will retry", "err", err)
+		}
+	case p.now().Sub(p.leasedAt) > elsewhereLimit:
+		p.derives.Store(false)
+	}
+}
+
+// mostWaiting returns the organization with most of the oldest waiting items.
+func (p *backpressure) mostWaiting(ctx context.Context, from eventstore.Position) (most uuid.UUID, err error) {
+	counts, err := p.queue.WaitingByProject(ctx, from, oldestItems)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	shares := map[uuid.UUID]amount{}
+	for project, n := range counts {
+		shares[project] = amount{events: n}
+	}
+	sums, err := p.byOwner(ctx, shares)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	n := 0
+	for organization, sum := range sums {
+		if sum.events > n || sum.events == n && organization.String() < most.String() {
+			most, n = organization, sum.events
+		}
+	}
+	return most, nil
+}
+
+// age returns how long the oldest item has waited for derivation.
+func (p *backpressure) age() time.Duration {
+	return p.since(p.state().derivation.Item)
+}
+
+// since returns the time since an acceptance, 0 if there is none.
+func (p *backpressure) since(accepted time.Time) time.Duration {
+	if accepted.IsZero() {
+		return 0
+	}
+	return max(p.clock().Sub(accepted), 0)
+}
+
+// openTooLong describes an item or send that is open for longer than openLimit, "" if there is
+// none.
+func (p *backpressure) openTooLong() string {
+	w := p.state().derivation
+	if age := p.since(w.Item); age > openLimit {
+		return fmt.Sprintf("the oldest item that waits to be derived was accepted %s ago", age.Truncate(time.Second))
+	}
+	if age := p.since(w.Captured); age > openLimit {
+		return fmt.Sprintf("the oldest send that waits to be searchable was accepted %s ago", age.Truncate(time.Second))
+	}
+	return ""
+}

@@ -1,0 +1,145 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/runner"
+)
+
+// pressureFixture is backpressure whose disk, log and clock the test sets.
+type pressureFixture struct {
+	*backpressure
+	clock   time.Time
+	freeNow uint64
+	broken  error
+	headNow eventstore.Position
+	// stoppedBy is why the log accepts no more writes.
+	stoppedBy error
+	position  eventstore.Position
+	by        auth.Principal
+}
+
+func newPressureFixture() *pressureFixture {
+	s := &pressureFixture{clock: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), freeNow: 1 << 40}
+	s.backpressure = newBackpressure(pressureSources{
+		minFree: 1000, logger: slog.New(slog.DiscardHandler),
+		free:    func() (uint64, error) { return s.freeNow, s.broken },
+		stopped: func() error { return s.stoppedBy },
+		head:    func(context.Context) (eventstore.Position, error) { return s.headNow, s.broken },
+		countAfter: func(_ context.Context, after eventstore.Position, limit int) (int, error) {
+			return min(int(s.headNow-after), limit), s.broken
+		},
+		health: func(context.Context) []runner.Status {
+			return []runner.Status{{Name: "datapoints", Position: s.position}}
+		},
+		now: func() time.Time { return s.clock },
+	})
+	return s
+}
+
+func (s *pressureFixture) want(t *testing.T, when string, sends, deletions bool) {
+	t.Helper()
+	s.check(t.Context())
+	for deletion, taken := range map[bool]bool{false: sends, true: deletions} {
+		err := s.refuse(s.by, deletion)
+		if (err == nil) != taken {
+			t.Errorf("%s: deletion %t is answered with %v", when, deletion, err)
+		}
+		if refused, ok := errors.AsType[*fault.Error](err); err != nil && (!ok ||
+			refused.Code != fault.CodeServiceUnavailable || refused.Kind != fault.Unavailable) {
+			t.Errorf("%s: refused with %v", when, err)
+		}
+	}
+	if taken := len(s.reasons()) == 0; taken != sends {
+		t.Errorf("%s: reasons for the operator: %q", when, strings.Join(s.reasons(), "; "))
+	}
+}
+
+func TestBackpressure_DiskNearlyFull(t *testing.T) {
+	s := newPressureFixture()
+	for _, step := range []struct {
+		free             uint64
+		sends, deletions bool
+	}{
+		{1000, true, true},
+		{999, false, true},
+		{1249, false, true},
+		{1250, true, true},
+		{1000, true, true},
+		{999, false, true},
+		{120, false, true},
+		{119, false, false},
+		{149, false, false},
+		{150, false, true},
+		{1250, true, true},
+	} {
+		s.freeNow = step.free
+		s.want(t, "free", step.sends, step.deletions)
+	}
+	s.freeNow = 10
+	s.want(t, "full", false, false)
+	s.broken = errors.New("the disk does not answer")
+	s.freeNow = 1 << 40
+	s.want(t, "as it was while nothing can be found out", false, false)
+	s.broken = nil
+	s.minFree, s.freeNow = 0, 0
+	s.want(t, "switched off", true, true)
+}
+
+func TestBackpressure_ProjectionLagsFar(t *testing.T) {
+	s := newPressureFixture()
+	s.headNow, s.position = 5000, 5000
+	s.want(t, "at the head", true, true)
+	s.headNow = 20000
+	s.want(t, "much to do for a moment", true, true)
+	s.clock = s.clock.Add(farBehindFor - time.Millisecond)
+	s.want(t, "not yet for long", true, true)
+	s.clock = s.clock.Add(time.Millisecond)
+	s.want(t, "for long", false, false)
+	s.position = 20000 - farBehindEvents/2 - 1
+	s.want(t, "nearly caught up", false, false)
+	s.position++
+	s.want(t, "caught up", true, true)
+	s.position = 20000
+	s.want(t, "at the head again", true, true)
+	s.headNow += farBehindEvents
+	s.clock = s.clock.Add(time.Second)
+	s.want(t, "few events", true, true)
+	s.clock = s.clock.Add(time.Hour)
+	s.want(t, "few events for long", true, true)
+	s.headNow++
+	s.want(t, "one more", false, false)
+}
+
+// A projection that keeps up never lags far, because it has applied by now what it had not
+// applied a while ago.
+func TestBackpressure_ProjectionAlwaysALittleLate(t *testing.T) {
+	s := newPressureFixture()
+	for range 200 {
+		s.clock = s.clock.Add(time.Second)
+		s.position, s.headNow = s.headNow, s.headNow+5000
+		s.want(t, "a second late", true, true)
+	}
+}
+
+func TestBackpressure_LogStopped(t *testing.T) {
+	s := newPressureFixture()
+	s.want(t, "while it writes", true, true)
+	s.stoppedBy = errors.New("input/output error")
+	s.want(t, "once it cannot", false, false)
+	if err := s.refuse(s.by, false); !strings.Contains(err.Error(), "restarted") ||
+		strings.Contains(err.Error(), "input/output") {
+		t.Errorf("error for the caller: %v", err)
+	}
+	if got := s.reasons(); len(got) != 1 || !strings.Contains(got[0], "input/output error") {
+		t.Errorf("reasons for the operator: %q", got)
+	}
+}

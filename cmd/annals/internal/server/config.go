@@ -1,0 +1,92 @@
+package server
+
+import (
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/commands/pipeline/model"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/recallindex/elastic"
+)
+
+// Embedded is the value of Config.EventStore and Config.Postgres that selects the embedded part.
+const Embedded = "embedded"
+
+// Config is the configuration of a service. All fields are required unless they say otherwise.
+type Config struct {
+	Data datafolder.Folder
+	// Roles are those of this process; none are all.
+	Roles Roles
+	// APIAddr and ConsoleAddr are the addresses to listen on. OpsAddr may be empty: then the API's
+	// address serves the operation routes.
+	APIAddr, ConsoleAddr, OpsAddr string
+	// URLs are the public addresses. An empty one is derived from the address that is listened on.
+	URLs auth.URLs
+	// EventStore and Postgres are Embedded or an address.
+	EventStore, Postgres string
+	// Index is the Elasticsearch with the recall index, which all processes share. Nil is an embedded
+	// index, which belongs to this process.
+	Index *elastic.Options
+	// Derive is true if this process derives memory from what was sent.
+	Derive bool
+	// Model extracts memory; without a URL the built-in extractor does.
+	Model model.Endpoint
+	// Embeddings makes vectors for semantic search; without a URL search is lexical.
+	Embeddings model.Endpoint
+	// TLSCert and TLSKey name the PEM files with which every address speaks HTTPS. Both may be empty.
+	TLSCert, TLSKey string
+	// MinFreeDisk is how many bytes of the data folder's disk must be free for writes. 0 checks no
+	// disk.
+	MinFreeDisk uint64
+	// RateLimit is how many requests an organization may send in any 60 seconds, whatever its plan. 0
+	// is no limit, nil the limit of the plan.
+	RateLimit *int
+	PlanTerms metering.PlanTerms
+	Logger    *slog.Logger
+	// Clock may be nil for the clock of the machine.
+	Clock func() time.Time
+	// Ready is called once, when the service accepts requests. It may be nil.
+	Ready func(auth.URLs)
+}
+
+// publicURLs completes the public addresses from the addresses that are listened on, which name the
+// port if the configuration asks for port 0.
+func (c Config) publicURLs(apiAddr, consoleAddr string) auth.URLs {
+	scheme := "http"
+	if c.TLSCert != "" {
+		scheme = "https"
+	}
+	u := auth.URLs{API: or(c.URLs.API, urlOf(scheme, apiAddr)), Console: or(c.URLs.Console, urlOf(scheme, consoleAddr))}
+	u.Auth = or(c.URLs.Auth, u.Console)
+	return u
+}
+
+func or(value, otherwise string) string {
+	if value != "" {
+		return strings.TrimRight(value, "/")
+	}
+	return otherwise
+}
+
+// urlOf makes a URL that this machine can call from an address that it listens on.
+func urlOf(scheme, addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return scheme + "://" + addr
+	}
+	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
+		host = "localhost"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
+}
+
+// now returns the time of the service, in UTC at microsecond precision. Durations, as of a lease,
+// are measured with the clock of the machine instead.
+func (c Config) now() time.Time { return instantOf(c.Clock) }
+
+// instantOf reads a clock at the precision of the log.
+func instantOf(clock func() time.Time) time.Time { return clock().UTC().Truncate(time.Microsecond) }

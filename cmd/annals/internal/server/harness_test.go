@@ -1,0 +1,277 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// harness is a service in this process, whose parts a test can reach.
+type harness struct {
+	*Server
+	t   *testing.T
+	dir string
+	// postgres is the database, by default one of the tests' server.
+	postgres string
+	stop     func()
+	// sends are the ids of all sends, by the key that may poll them.
+	sends map[string][]string
+	// recalled counts the answered recalls by key. acme is the management key of another organization.
+	recalled tally
+	acme     string
+	// arrange changes the service before it runs. It may be nil.
+	arrange func(*Server)
+	// set changes the configuration. It may be nil.
+	set func(*Config)
+}
+
+// tally counts by key, for any goroutine.
+type tally struct {
+	mu sync.Mutex
+	by map[string]int64
+}
+
+func (c *tally) add(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.by == nil {
+		c.by = map[string]int64{}
+	}
+	c.by[key]++
+}
+
+func (c *tally) of(key string) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.by[key]
+}
+
+// config is the configuration of the service.
+func (h *harness) config() Config {
+	if h.postgres == "" {
+		h.postgres = pgtest.URL(h.t)
+	}
+	cfg := Config{
+		Data: datafolder.Folder{Dir: h.dir}, APIAddr: "127.0.0.1:0", ConsoleAddr: "127.0.0.1:0",
+		EventStore: Embedded, Postgres: h.postgres, Derive: true, PlanTerms: metering.DefaultTariff(),
+		Logger: slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+	if h.set != nil {
+		h.set(&cfg)
+	}
+	return cfg
+}
+
+// start starts the service on its data folder.
+func (h *harness) start() {
+	h.t.Helper()
+	ready, done := make(chan struct{}), make(chan error, 1)
+	cfg := h.config()
+	cfg.Ready = func(auth.URLs) { close(ready) }
+	ctx, cancel := context.WithCancel(context.WithoutCancel(h.t.Context()))
+	var err error
+	if h.Server, err = New(ctx, cfg); err != nil {
+		h.t.Fatal(err)
+	}
+	if h.arrange != nil {
+		h.arrange(h.Server)
+	}
+	go func() { done <- h.Run(ctx) }()
+	h.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			h.t.Errorf("run: %v", err)
+		}
+		if err := h.Close(); err != nil {
+			h.t.Errorf("close: %v", err)
+		}
+	})
+	h.t.Cleanup(func() { h.stop() })
+	select {
+	case <-ready:
+	case <-time.After(testTimeout):
+		h.t.Fatalf("the service is not ready after %s", testTimeout)
+	}
+}
+
+// call makes a request and returns its status and body. It does not end the test, so that any
+// goroutine may call it.
+func (h *harness) call(key, method, path string, body any, headers ...string) (int, []byte) {
+	h.t.Helper()
+	var text []byte
+	if body != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
+			h.t.Error(err)
+		}
+	}
+	req, err := http.NewRequestWithContext(context.WithoutCancel(h.t.Context()), method, h.urls.API+path,
+		bytes.NewReader(text))
+	if err != nil {
+		h.t.Error(err)
+		return 0, nil
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		h.t.Errorf("%s %s: %v", method, path, err)
+		return 0, nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil {
+		h.t.Errorf("%s %s: %v", method, path, err)
+	}
+	if path == api+"/recall" && res.StatusCode == http.StatusOK {
+		h.recalled.add(key)
+	}
+	return res.StatusCode, answer
+}
+
+// must makes a request that has to succeed, and decodes the answer into out.
+func (h *harness) must(key, method, path string, body, out any, headers ...string) {
+	h.t.Helper()
+	status, answer := h.call(key, method, path, body, headers...)
+	if status/100 != 2 {
+		h.t.Errorf("%s %s: %d %s", method, path, status, answer)
+		return
+	}
+	if out != nil {
+		if err := json.Unmarshal(answer, out); err != nil {
+			h.t.Error(err)
+		}
+	}
+}
+
+// testTimeout is how long a test waits for anything at all.
+const testTimeout = 5 * time.Minute
+
+const api = "/api/v1"
+
+type point map[string]any
+
+// send makes a send and waits until its status is end.
+func (h *harness) send(key, path, end string, body any, headers ...string) string {
+	h.t.Helper()
+	var receipt struct {
+		IngestionID string `json:"ingestionId"`
+	}
+	h.must(key, http.MethodPost, api+path, body, &receipt, headers...)
+	if h.t.Failed() {
+		h.t.FailNow()
+	}
+	h.sends[key] = append(h.sends[key], receipt.IngestionID)
+	h.await(key, receipt.IngestionID, end)
+	return receipt.IngestionID
+}
+
+func (h *harness) await(key, id, end string) {
+	h.t.Helper()
+	h.eventually("send "+id+" is "+end, func() bool {
+		var status struct {
+			Status string `json:"status"`
+		}
+		h.must(key, http.MethodGet, api+"/ingest/"+id, nil, &status)
+		return status.Status == end
+	})
+}
+
+func (h *harness) eventually(what string, is func() bool) {
+	h.t.Helper()
+	deadline := time.NewTimer(testTimeout)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			h.t.Fatalf("not within %s: %s", testTimeout, what)
+		}
+	}
+}
+
+// events returns every event of the log.
+func (h *harness) events() (all []eventstore.Recorded) {
+	h.t.Helper()
+	for after := eventstore.Position(0); ; {
+		page, err := h.storage.store.ReadAll(h.t.Context(), after, 1000)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		if len(page) == 0 {
+			return all
+		}
+		all, after = append(all, page...), page[len(page)-1].Position
+	}
+}
+
+func (h *harness) count(typ string) (n int) {
+	h.t.Helper()
+	for _, e := range h.events() {
+		if e.Type == typ {
+			n++
+		}
+	}
+	return n
+}
+
+// underLoad calls do while callers send, recall and poll. None of their requests may fail.
+func (h *harness) underLoad(key string, do func()) {
+	h.t.Helper()
+	var callers sync.WaitGroup
+	var ended atomic.Bool
+	var mu sync.Mutex
+	for caller := range 3 {
+		callers.Go(func() {
+			for n := 0; !ended.Load(); n++ {
+				id := fmt.Sprintf("load-%d-%d", caller, n)
+				var receipt struct {
+					IngestionID string `json:"ingestionId"`
+				}
+				h.must(key, http.MethodPost, api+"/ingest", point{"id": id, "content": "Load " + id + " likes plums."}, &receipt)
+				h.must(key, http.MethodPost, api+"/recall", point{"query": "Who likes plums?", "identity": "Ana"}, nil)
+				h.must(key, http.MethodGet, api+"/ingest/"+receipt.IngestionID, nil, nil)
+				mu.Lock()
+				h.sends[key] = append(h.sends[key], receipt.IngestionID)
+				mu.Unlock()
+			}
+		})
+	}
+	do()
+	ended.Store(true)
+	callers.Wait()
+	for _, id := range h.sends[key][len(h.sends[key])-min(3, len(h.sends[key])):] {
+		h.await(key, id, "completed")
+	}
+	h.eventually("all sends have ended", func() bool {
+		var s struct {
+			Readiness struct{ Raw, Comprehension int } `json:"readiness"`
+		}
+		h.must(key, http.MethodGet, api+"/ingest/"+h.sends[key][0], nil, &s)
+		return s.Readiness.Raw == 0 && s.Readiness.Comprehension == 0
+	})
+	h.t.Logf("%d sends during it", len(h.sends[key]))
+}

@@ -1,0 +1,224 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/runner"
+)
+
+const (
+	// indexPoll is the longest time between two checks of the lease of the index; startPoll is that of
+	// a start.
+	indexPoll = 500 * time.Millisecond
+	startPoll = 20 * time.Millisecond
+	// sharedPoll is how often the process that feeds a shared index looks whether it still exists.
+	sharedPoll = 5 * time.Second
+	// indexCatchUp bounds one wait for the index to reach the head.
+	indexCatchUp = 5 * time.Second
+	// indexGrace bounds how long a start waits for the index.
+	indexGrace = 5 * time.Second
+)
+
+// localIndex knows whether the recall index of this process can answer. A shared index answers every
+// process. An embedded index belongs to one process: of several, the one that holds the lease of its
+// projection feeds its own index and answers recall. The others are standbys, and build theirs once
+// they hold the lease.
+type localIndex struct {
+	read    *readSide
+	storage *storage
+	// ownsIndex is true if no other process can hold the lease, because the log is embedded. Then a
+	// lease that changes within the process, as at the end of a rebuild, interrupts no recall.
+	ownsIndex bool
+	// shared is the index that all processes search, nil if each has its own. Recall needs no lease then.
+	shared recallindex.Shared
+	// grace is how long a start waits for the index.
+	grace  time.Duration
+	logger *slog.Logger
+	// readyEpoch is the epoch of this process in which the index reached the head, 0 for none.
+	readyEpoch atomic.Int64
+	// checked is when a shared index was last checked. Only watch uses it.
+	checked time.Time
+	// stopped is true while the projection is stopped in this process and no other continues it: then
+	// the index will not get more than it holds.
+	stopped atomic.Bool
+}
+
+// newLocalIndex returns nil if no role of the process needs the index.
+func newLocalIndex(cfg Config, st *storage, read *readSide) *localIndex {
+	if st.index == nil {
+		return nil
+	}
+	x := &localIndex{
+		read: read, storage: st, ownsIndex: cfg.EventStore == Embedded, grace: indexGrace, logger: cfg.Logger,
+	}
+	x.shared, _ = st.index.(recallindex.Shared)
+	return x
+}
+
+// isFed reports whether this process feeds its index, or would if the projection had not stopped. A
+// shared index counts as fed by all.
+func (x *localIndex) isFed() bool {
+	if x.shared != nil {
+		return true
+	}
+	_, active := x.read.runtime.Active(recallindex.Name)
+	return active || x.stopped.Load()
+}
+
+// isReady reports whether the index has reached the head in the current epoch, or is stopped.
+func (x *localIndex) isReady() bool {
+	epoch, active := x.read.runtime.Active(recallindex.Name)
+	return active && epoch == x.readyEpoch.Load() || x.stopped.Load()
+}
+
+// unavailableReason returns why this process refuses recall, "" if it does not.
+func (x *localIndex) unavailableReason() string {
+	switch _, active := x.read.runtime.Active(recallindex.Name); {
+	case x.shared != nil, x.isReady(), x.ownsIndex && x.readyEpoch.Load() != 0:
+		return ""
+	case active, x.ownsIndex:
+		return "the index of this process is being built; recall is available after that"
+	default:
+		return "another process feeds its index and serves recall"
+	}
+}
+
+// watch follows the lease of the index until the context ends.
+func (x *localIndex) watch(ctx context.Context) error {
+	moved, stop := x.read.waiter.Watch(recallindex.Name)
+	defer stop()
+	for ctx.Err() == nil {
+		x.check(ctx)
+		timer := time.NewTimer(indexPoll)
+		select {
+		case <-moved:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+// refill fills the parts of the index that lost their documents, until the context ends.
+func (x *localIndex) refill(ctx context.Context) error {
+	index := recallindex.New(x.storage.index, x.storage.journal(), x.read.analyzer, x.logger)
+	return index.RefillLosses(ctx, x.storage.work)
+}
+
+func (x *localIndex) check(ctx context.Context) {
+	epoch, active := x.read.runtime.Active(recallindex.Name)
+	if active && x.shared != nil {
+		x.checkShared(ctx)
+	}
+	if active && epoch == x.readyEpoch.Load() {
+		return
+	}
+	if !active {
+		x.stopped.Store(x.read.runtime.StoppedHere(ctx, recallindex.Name))
+		return
+	}
+	if x.read.isStopped(ctx, recallindex.Name) { // it repeats a page
+		x.stopped.Store(x.publish(ctx) == nil)
+		return
+	}
+	head, err := x.storage.store.Head(ctx)
+	if err == nil {
+		limited, cancel := context.WithTimeout(ctx, indexCatchUp)
+		defer cancel()
+		err = x.read.waiter.Wait(limited, head, recallindex.Name)
+	}
+	if _, still := x.read.runtime.Active(recallindex.Name); err == nil && still {
+		err = x.publish(ctx)
+	}
+	// If the lease was lost meanwhile, Active returns another epoch.
+	if err == nil {
+		x.readyEpoch.Store(epoch)
+		x.stopped.Store(false)
+	}
+}
+
+// publish makes a shared index that was empty answer recalls, in all processes.
+func (x *localIndex) publish(ctx context.Context) error {
+	if x.shared == nil {
+		return nil
+	}
+	err := x.shared.Publish(ctx)
+	if err != nil {
+		x.logger.WarnContext(ctx, "recall index is complete and not published, will retry", "err", err)
+	}
+	return err
+}
+
+// checkShared looks from time to time whether the index still exists. If not, it begins a new
+// generation, and the lease ends and builds that.
+func (x *localIndex) checkShared(ctx context.Context) {
+	if time.Since(x.checked) < sharedPoll {
+		return
+	}
+	x.checked = time.Now()
+	if err := x.shared.Check(ctx); err != nil && ctx.Err() == nil {
+		x.logger.WarnContext(ctx, "check of recall index failed, will retry", "err", err)
+	}
+}
+
+// await waits until the index is ready or another process is known to feed its own, at most for the
+// grace. The service starts without its index, and refuses recall until the index is ready.
+func (x *localIndex) await(ctx context.Context) {
+	if x.shared != nil {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, x.grace)
+	defer cancel()
+	switch {
+	case x.isStandby(limited):
+		x.logger.InfoContext(ctx, "another process feeds its index, recall is refused until this process takes over")
+	case limited.Err() != nil && ctx.Err() == nil:
+		x.logger.WarnContext(ctx, "recall index is not ready, recall is refused until it is")
+	}
+}
+
+// isStandby reports whether a live process other than this one feeds its index. It polls until
+// that is known or the index of this process is ready.
+func (x *localIndex) isStandby(ctx context.Context) bool {
+	var first runner.Lease
+	for ctx.Err() == nil && !x.isReady() {
+		var lease runner.Lease
+		var err error
+		_, active := x.read.runtime.Active(recallindex.Name)
+		if !active && !x.ownsIndex {
+			lease, err = x.read.runtime.LeaseOf(ctx, recallindex.Name)
+		}
+		switch {
+		case err != nil, active, x.ownsIndex:
+			first = runner.Lease{}
+		case lease.Epoch != first.Epoch || first.Epoch == 0:
+			first = lease
+		case lease.Until.After(first.Until):
+			return true
+		}
+		sleep(ctx, startPoll)
+	}
+	return false
+}
+
+// localRecall serves recall while the index of this process can answer, and refuses it otherwise.
+type localRecall struct {
+	index  *localIndex
+	recall *recall.Service
+}
+
+// Recall searches the memory of a project. Its faults are those of recall.Service, and
+// service-unavailable if the index cannot answer.
+func (l localRecall) Recall(ctx context.Context, q recall.Query) (recall.Response, error) {
+	if reason := l.index.unavailableReason(); reason != "" {
+		return recall.Response{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", reason)
+	}
+	return l.recall.Recall(ctx, q)
+}

@@ -1,0 +1,140 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/annals-project/annals/commands/pipeline"
+	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/runner"
+	"github.com/annals-project/annals/projections/usage/limiter"
+)
+
+// projectionMetrics returns hooks that count what the projectors do. They call keysChanged after
+// each page that changes a key.
+func projectionMetrics(registry prometheus.Registerer, keysChanged func()) runner.Hooks {
+	events := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "annals_projection_events_total", Help: "Events of the log that a projection has passed.",
+	}, []string{"projection"})
+	pages := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "annals_projection_page_seconds", Help: "Time that a page took from its arrival to its commit.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5},
+	}, []string{"projection"})
+	stopped := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "annals_projection_stopped_total", Help: "How often a projection stopped at an event that it cannot apply.",
+	}, []string{"projection"})
+	registry.MustRegister(events, pages, stopped)
+	return runner.Hooks{
+		Page: func(name string, passed, applied int, took time.Duration) {
+			if name == access.Name && applied > 0 {
+				keysChanged()
+			}
+			events.WithLabelValues(name).Add(float64(passed))
+			pages.WithLabelValues(name).Observe(took.Seconds())
+		},
+		Stopped: func(name string) { stopped.WithLabelValues(name).Inc() },
+	}
+}
+
+var (
+	refusedMetric = prometheus.NewDesc("annals_writes_refused",
+		"1 while writes are refused: projections lag far, more is sent than can be derived, the disk is nearly full, "+
+			"or the event store cannot write.", []string{"why"}, nil)
+	setAsideMetric = prometheus.NewDesc("annals_events_set_aside", "How many events projections ignore.", nil, nil)
+	openMetric     = prometheus.NewDesc("annals_open_age_seconds",
+		"Age of the oldest item that waits for derivation, and of the oldest captured send that is not searchable.",
+		[]string{"for"}, nil)
+	lagMetric = prometheus.NewDesc("annals_projection_lag",
+		"Difference between the head of the log and the checkpoint of a projection, in positions.", []string{"projection"}, nil)
+	stallMetric = prometheus.NewDesc("annals_feed_stalls_total",
+		"How often the subscription to the log stalled while the log grew, and was restarted.", nil, nil)
+	nodeMetric = prometheus.NewDesc("annals_node_total",
+		"What the embedded event store wrote since its start.", []string{"what"}, nil)
+	connectionsMetric = prometheus.NewDesc("annals_postgres_connections",
+		"Connections to Postgres of calls and of background work, in use and idle.", []string{"pool", "state"}, nil)
+	maxConnectionsMetric = prometheus.NewDesc("annals_postgres_connections_max",
+		"The most connections that a pool opens.", []string{"pool"}, nil)
+	chargeMetric = prometheus.NewDesc("annals_metering_oldest_seconds",
+		"Age of the oldest counted recalls that are not in the log, at most about 15 minutes. 0 for none.", nil, nil)
+	stuckMetric = prometheus.NewDesc("annals_deletions_stuck",
+		"Committed deletions that cannot be completed: what they delete is still served.", nil, nil)
+	waitsMetric = prometheus.NewDesc("annals_postgres_connection_waits_total",
+		"How often a caller waited for a connection, since all were in use or none was open.", []string{"pool"}, nil)
+)
+
+// stateMetrics reads the state of the parts when Prometheus collects.
+type stateMetrics struct {
+	runtime      *runner.Runtime
+	storage      *storage
+	backpressure *backpressure
+	stuck        func() []pipeline.Stuck
+	has          parts
+	logger       *slog.Logger
+}
+
+// Describe implements prometheus.Collector.
+func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		refusedMetric, setAsideMetric, openMetric, lagMetric, stallMetric, nodeMetric,
+		connectionsMetric, maxConnectionsMetric, chargeMetric, stuckMetric, waitsMetric,
+	} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+	defer cancel()
+	gauge := func(of *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, value, labels...)
+	}
+	counter := func(of *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(of, prometheus.CounterValue, value, labels...)
+	}
+	if m.has.projections {
+		for _, s := range m.runtime.Health(ctx) {
+			gauge(lagMetric, float64(s.Lag()), s.Name)
+		}
+	}
+	state := m.backpressure.state()
+	for why, refused := range map[string]bool{
+		"behind": state.lagging != "", "waiting": state.derivation.late != "", "disk": state.nearlyFull != "",
+		"log": m.backpressure.stopped() != nil,
+	} {
+		value := 0.0
+		if refused {
+			value = 1
+		}
+		gauge(refusedMetric, value, why)
+	}
+	gauge(setAsideMetric, float64(len(m.runtime.IsSetAside())))
+	gauge(openMetric, m.backpressure.since(state.derivation.Item).Seconds(), "derivation")
+	gauge(openMetric, m.backpressure.since(state.derivation.Captured).Seconds(), "index")
+	gauge(stuckMetric, float64(len(m.stuck())))
+	counter(stallMetric, float64(m.runtime.FeedStalls()))
+	if m.storage.node != nil {
+		stats := m.storage.node.Stats()
+		counter(nodeMetric, float64(stats.Appends), "appends")
+		counter(nodeMetric, float64(stats.Events), "events")
+		counter(nodeMetric, float64(stats.Fsyncs), "fsyncs")
+	}
+	for name, pool := range map[string]*pgxpool.Pool{"calls": m.storage.db, "work": m.storage.work} {
+		s := pool.Stat()
+		gauge(connectionsMetric, float64(s.AcquiredConns()), name, "in-use")
+		gauge(connectionsMetric, float64(s.IdleConns()), name, "idle")
+		gauge(maxConnectionsMetric, float64(s.MaxConns()), name)
+		counter(waitsMetric, float64(s.EmptyAcquireCount()), name)
+	}
+	age, _, err := limiter.PendingCharges{DB: m.storage.work}.Oldest(ctx)
+	if err != nil {
+		// This is usual before the first start of the projection.
+		m.logger.DebugContext(ctx, "age of counted recalls cannot be read", "err", err)
+		return
+	}
+	gauge(chargeMetric, age.Seconds())
+}

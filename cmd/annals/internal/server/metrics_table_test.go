@@ -1,0 +1,100 @@
+package server
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+)
+
+// metricRow is what deploy/docs/metrics.md states about a metric.
+type metricRow struct {
+	kind   string
+	labels []string
+}
+
+// What /metrics exposes has the types and the labels that deploy/docs/metrics.md states.
+func TestMetrics_AsDocumented(t *testing.T) {
+	rows := metricRows(t)
+	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h.start()
+	credentials, err := datafolder.ReadCredentials(h.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.send(credentials["ANNALS_PROJECT_KEY"], "/ingest", "completed", point{"id": "a", "content": "Ana likes tea."})
+	query := point{"query": "tea", "identity": "ana"}
+	h.must(credentials["ANNALS_PROJECT_KEY"], http.MethodPost, api+"/recall", query, nil)
+	exposed := 0
+	for line := range strings.Lines(h.metrics()) {
+		line = strings.TrimSpace(line)
+		if kind, ok := strings.CutPrefix(line, "# TYPE annals_"); ok {
+			name, kind, _ := strings.Cut(kind, " ")
+			if exposed++; rows["annals_"+name].kind != kind {
+				t.Errorf("annals_%s is a %s, deploy/docs/metrics.md states %q", name, kind, rows["annals_"+name].kind)
+			}
+		}
+		if !strings.HasPrefix(line, "annals_") {
+			continue
+		}
+		name, labels := sample(line)
+		row, ok := rows[name]
+		if !ok {
+			name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
+			row = rows[name]
+			labels = slices.DeleteFunc(labels, func(label string) bool { return label == "le" })
+		}
+		slices.Sort(row.labels)
+		slices.Sort(labels)
+		if !slices.Equal(row.labels, labels) {
+			t.Errorf("%s has the labels %v, deploy/docs/metrics.md states %v", name, labels, row.labels)
+		}
+	}
+	if exposed < 15 {
+		t.Errorf("only %d metrics are exposed", exposed)
+	}
+	if !strings.Contains(h.metrics(), "annals_ready 1\n") {
+		t.Error("a ready service does not expose that it is")
+	}
+}
+
+// sample returns the name and the labels of a line such as `name{a="x",b="y"} 1`.
+func sample(line string) (name string, labels []string) {
+	series, _, _ := strings.Cut(line, " ")
+	name, rest, ok := strings.Cut(series, "{")
+	for ok {
+		var label string
+		if label, rest, ok = strings.Cut(rest, `="`); ok {
+			labels = append(labels, strings.TrimPrefix(label, ","))
+			_, rest, _ = strings.Cut(rest, `"`)
+		}
+	}
+	return name, labels
+}
+
+func metricRows(t *testing.T) map[string]metricRow {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "deploy", "docs", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]metricRow{}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 6 || !strings.Contains(cells[1], "`annals_") {
+			continue
+		}
+		row := metricRow{kind: strings.TrimSpace(cells[2])}
+		for _, label := range strings.Split(cells[3], ",") {
+			if label = strings.Trim(label, " `"); label != "" {
+				row.labels = append(row.labels, label)
+			}
+		}
+		rows[strings.Trim(cells[1], " `")] = row
+	}
+	return rows
+}

@@ -1,0 +1,102 @@
+package server
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/projections/datapoints"
+)
+
+// While calls use all of their connections, background work continues: leases are renewed, events
+// are applied, counted recalls are appended to the log, and pending erasures are found.
+func TestServer_CallsUseAllTheirConnections(t *testing.T) {
+	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h.start()
+	credentials, err := datafolder.ReadCredentials(h.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.send(credentials["ANNALS_PROJECT_KEY"], "/ingest", "completed", point{"id": "a", "content": "Ana likes tea."})
+	query := point{"query": "tea", "identity": "ana"}
+	h.must(credentials["ANNALS_PROJECT_KEY"], http.MethodPost, api+"/recall", query, nil)
+	for range callConnections {
+		conn, err := h.storage.db.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Release)
+	}
+	none, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := h.storage.db.Ping(none); err == nil {
+		t.Fatal("a connection for calls is left")
+	}
+
+	turns := func() map[string]time.Time {
+		until := map[string]time.Time{}
+		for _, name := range h.read.runtime.Names() {
+			var at time.Time
+			if err := h.storage.work.QueryRow(t.Context(), `select until from `+name+`.checkpoint`).Scan(&at); err != nil {
+				t.Fatal(err)
+			}
+			until[name] = at
+		}
+		return until
+	}
+	before := turns()
+	h.eventually("every turn is prolonged", func() bool {
+		for name, until := range turns() {
+			if !until.After(before[name]) {
+				return false
+			}
+		}
+		return true
+	})
+	if err := h.background.metering.Flush(t.Context()); err != nil || h.count("usage.charged.v1") != 1 {
+		t.Errorf("recalls are not taken to the log: %v", err)
+	}
+	head, err := h.storage.store.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.read.runtime.Inside().Wait(t.Context(), head, datapoints.Name); err != nil {
+		t.Errorf("events are not applied: %v", err)
+	}
+	if _, err := h.background.finisher.Pending(t.Context()); err != nil {
+		t.Errorf("what is to be erased is not found: %v", err)
+	}
+	text := h.metrics()
+	for _, line := range []string{
+		`annals_postgres_connections{pool="calls",state="in-use"} 32`, `annals_postgres_connections_max{pool="work"} 24`,
+		"annals_metering_oldest_seconds 0", "annals_deletions_stuck 0",
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("/metrics lacks %s", line)
+		}
+	}
+}
+
+// metrics returns the text of /metrics.
+func (h *harness) metrics() string {
+	h.t.Helper()
+	req, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.urls.API+"/metrics", http.NoBody)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,60 @@
+package server
+
+import (
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+)
+
+// operate makes a request of an operator to the running service and returns its answer.
+func operate[In, Out any](h *harness, operation operatorapi.OrganizationCommand[In, Out], in In) Out {
+	h.t.Helper()
+	out, err := operation.Call(h.t.Context(), operatorapi.Dial(h.dir), in)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return out
+}
+
+func target(organization string) operatorapi.Target {
+	return operatorapi.Target{Organization: organization, By: "operator test"}
+}
+
+func (h *harness) createAcme() operatorapi.Organization {
+	h.t.Helper()
+	return operate(h, operatorapi.CreateOrganization,
+		operatorapi.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "ana@acme.example", By: "operator test"})
+}
+
+func (h *harness) setPlan(organization, plan string) {
+	h.t.Helper()
+	operate(h, operatorapi.SetPlan, operatorapi.PlanRequest{Target: target(organization), Plan: plan})
+}
+
+func (h *harness) grant(organization string, tenths int64) {
+	h.t.Helper()
+	operate(h, operatorapi.GrantCredits, operatorapi.CreditsRequest{Target: target(organization), Tenths: tenths})
+}
+
+func (h *harness) setSpendCap(organization string, tenths *int64) {
+	h.t.Helper()
+	operate(h, operatorapi.SetSpendCap, operatorapi.SpendCapRequest{Target: target(organization), Tenths: tenths})
+}
+
+func (h *harness) rotateKey(organization string) operatorapi.Organization {
+	h.t.Helper()
+	return operate(h, operatorapi.RotateManagementKey, operatorapi.RotateRequest{Target: target(organization)})
+}
+
+func (h *harness) setArchived(organization, slug string, archived bool) {
+	h.t.Helper()
+	operate(h, operatorapi.SetArchived,
+		operatorapi.ArchiveRequest{Target: target(organization), Slug: slug, Archived: archived})
+}
+
+// setCaps sets the caps that are not nil.
+func (h *harness) setCaps(organization, slug string, ingestion, creditTenths *int64) {
+	h.t.Helper()
+	operate(h, operatorapi.SetCaps, operatorapi.CapsRequest{
+		Target: target(organization), Slug: slug,
+		SetIngestion: ingestion != nil, Ingestion: ingestion, SetCredit: creditTenths != nil, CreditTenths: creditTenths,
+	})
+}

@@ -1,0 +1,108 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	domainrecall "github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/embeddings"
+	"github.com/annals-project/annals/projections/memories"
+	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/runner"
+	"github.com/annals-project/annals/projections/usage"
+	"github.com/annals-project/annals/projections/usage/limiter"
+)
+
+// readSide is the projections and the queries on their tables.
+type readSide struct {
+	runtime *runner.Runtime
+	// waiter waits for projections on behalf of calls, inside on behalf of background work.
+	waiter, inside *runner.Waiter
+	access         access.Queries
+	keys           auth.Keys
+	// dataPoints serves calls. work serves background work.
+	dataPoints, work datapoints.Queries
+	// directory caches the rules of projects, so a process has one.
+	directory *directory.Queries
+	analyzer  *domainrecall.Analyzer
+	backlog   *backlog
+}
+
+func newReadSide(
+	cfg Config, st *storage, namespaces stream.Namespaces, registry *prometheus.Registry,
+) (*readSide, error) {
+	r := &readSide{
+		access:   access.Queries{DB: st.db, Namespaces: namespaces},
+		analyzer: domainrecall.NewAnalyzer(), backlog: &backlog{},
+	}
+	has := cfg.Roles.parts()
+	keys, changed := newKeys(cfg, r.access)
+	r.keys = keys
+	var err error
+	runs := runner.Config{
+		Remote: !has.projections,
+		DB:     st.work, Calls: st.db, Store: st.store, Codec: st.codec, Logger: cfg.Logger,
+		Hooks: projectionMetrics(registry, changed), LogID: runner.LogIDOf(st.store, st.codec),
+		Projectors: projectors(cfg, st, namespaces, r.analyzer),
+	}
+	if has.writes {
+		runs.Observer = r.backlog
+	}
+	if r.runtime, err = runner.New(runs); err != nil {
+		return nil, err
+	}
+	r.waiter, r.inside = r.runtime.Waiter(), r.runtime.Inside()
+	r.dataPoints = datapoints.Queries{DB: st.db, Store: st.store, Wait: r.waiter}
+	r.work = datapoints.Queries{DB: st.work, Store: st.store, Wait: r.inside}
+	r.directory = directory.NewQueries(st.db, st.store, r.waiter, r.dataPoints, limiter.PendingCharges{DB: st.db})
+	return r, nil
+}
+
+// projectors returns the projectors of the service, in the order in which all of them are rebuilt.
+func projectors(
+	cfg Config, st *storage, namespaces stream.Namespaces, analyzer *domainrecall.Analyzer,
+) []projections.Projector {
+	journal := st.journal()
+	list := []projections.Projector{
+		access.New(), datapoints.New(journal), memories.New(journal, cfg.Logger),
+		recallindex.New(st.index, journal, analyzer, cfg.Logger), usage.New(), directory.New(journal, namespaces, cfg.Logger),
+	}
+	if cfg.Embeddings.URL != "" {
+		list = append(list, embeddings.New())
+	}
+	return list
+}
+
+// isStopped reports whether a projection stopped, or has repeated one page for minutes. It returns
+// false if that cannot be read.
+func (r *readSide) isStopped(ctx context.Context, name string) bool {
+	err := r.waiter.Stopped(ctx, name)
+	_, stop := errors.AsType[*runner.Stop](err)
+	_, repeat := errors.AsType[*runner.Repeat](err)
+	return stop || repeat
+}
+
+// indexTrouble returns why the recall index applies no events, nil if it does.
+func (r *readSide) indexTrouble(ctx context.Context) error {
+	for _, s := range r.runtime.Health(ctx) {
+		if s.Name != recallindex.Name {
+			continue
+		}
+		if s.Stop != nil {
+			return s.Stop
+		}
+		if s.LastErr == nil && s.Repeat != nil {
+			return s.Repeat // the process that feeds the index reports it
+		}
+		return s.LastErr
+	}
+	return errors.New("the recall index is not fed by this process")
+}

@@ -1,0 +1,193 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"hash/fnv"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/projections/embeddings"
+	"github.com/annals-project/annals/projections/runner"
+)
+
+// fakeEmbeddings is an endpoint for embeddings with a few synonyms.
+type fakeEmbeddings struct {
+	t *testing.T
+	// dead makes calls hang. asked counts the calls, indexed the texts that are not a question. A text
+	// with "unspeakable" is refused.
+	dead    atomic.Bool
+	indexed atomic.Int64
+	asked   atomic.Int64
+}
+
+var synonyms = strings.NewReplacer("vehicle", "automobile", "car", "automobile")
+
+func (m *fakeEmbeddings) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var request struct {
+		Model string
+		Input []string
+	}
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil || r.URL.Path != "/v1/embeddings" ||
+		request.Model == "" || len(request.Input) == 0 {
+		m.t.Errorf("asked %s: %+v, %v", r.URL, request, err)
+	}
+	m.asked.Add(1)
+	if m.dead.Load() {
+		_, _ = io.Copy(io.Discard, r.Body) // then the server notices that the caller left
+		<-r.Context().Done()
+		return
+	}
+	type datum struct {
+		Index     int       `json:"index"`
+		Embedding []float32 `json:"embedding"`
+	}
+	var answer struct {
+		Data []datum `json:"data"`
+	}
+	for i, text := range request.Input {
+		if strings.Contains(text, "unspeakable") {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		if strings.Contains(text, "): ") {
+			m.indexed.Add(1)
+		}
+		vector := make([]float32, 512)
+		for _, word := range strings.Fields(synonyms.Replace(strings.ToLower(text))) {
+			h := fnv.New32a()
+			_, _ = h.Write([]byte(strings.Trim(word, ".,:?()")))
+			vector[h.Sum32()%512]++
+		}
+		answer.Data = append(answer.Data, datum{i, vector})
+	}
+	if err := json.NewEncoder(w).Encode(answer); err != nil && r.Context().Err() == nil {
+		m.t.Error(err)
+	}
+}
+
+// Synonyms are found. With a dead endpoint nothing fails. A replay does not call the endpoint,
+// and an erased data point leaves no vector.
+func TestServer_Embeddings(t *testing.T) {
+	t.Parallel()
+	m := &fakeEmbeddings{t: t}
+	server := httptest.NewServer(m)
+	t.Cleanup(server.Close)
+	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h.set = func(s *Config) { s.Embeddings.URL, s.Embeddings.Name = server.URL+"/v1", "small" }
+	h.start()
+	values, err := datafolder.ReadCredentials(h.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := values[datafolder.ProjectKeyName]
+	for id, content := range map[string]string{
+		"blue":    "My automobile turned blue yesterday",
+		"refused": "This is unspeakable, said Bo",
+	} {
+		h.send(key, "/ingest", "completed", point{"id": id, "content": content, "identity": "Ana"})
+	}
+	first := func(query string) string {
+		t.Helper()
+		var page struct {
+			Results []struct{ Sources []struct{ SourceID string } }
+		}
+		h.must(key, http.MethodPost, api+"/recall", point{"query": query, "identity": "bo"}, &page)
+		if len(page.Results) == 0 {
+			return ""
+		}
+		return page.Results[0].Sources[0].SourceID
+	}
+	rows := func(where string) (n int) {
+		t.Helper()
+		query := "select count(*) from embeddings.points where " + where
+		if err := h.storage.db.QueryRow(t.Context(), query).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	h.eventually("both are embedded", func() bool { return rows("model = 'small'") == 2 })
+	if got := first("vehicle"); got != "blue" {
+		t.Errorf("by meaning: %q", got)
+	}
+	// A replay does not call the endpoint.
+	indexed := m.indexed.Load()
+	for _, name := range h.read.runtime.Names() {
+		err := operatorapi.Dial(h.dir).Rebuild(
+			t.Context(), name, runner.RebuildOptions{}, func(operatorapi.RebuildProgress) {},
+		)
+		if err != nil {
+			t.Errorf("rebuild %s: %v", name, err)
+		}
+	}
+	if got := first("vehicle"); got != "blue" || rows("model = 'small'") != 2 {
+		t.Errorf("after the rebuild: %q", got)
+	}
+	h.stop()
+	h.start()
+	if got := first("vehicle"); got != "blue" || m.indexed.Load() != indexed {
+		t.Errorf("after a start: %q, %d texts embedded again", got, m.indexed.Load()-indexed)
+	}
+
+	// The endpoint is dead: recall is lexical, and sends complete.
+	m.dead.Store(true)
+	if got := first("blue automobile"); got != "blue" {
+		t.Errorf("by words: %q", got)
+	}
+	asked := m.asked.Load()
+	if got := first("blue automobile"); got != "blue" {
+		t.Errorf("by words again: %q", got)
+	}
+	if up, without := h.semantic.finder.Up(); up || without < 2 || m.asked.Load() > asked+1 {
+		t.Errorf("up %v, %d recalls without, %d calls by one recall", up, without, m.asked.Load()-asked)
+	}
+	h.send(key, "/ingest", "completed", point{"id": "later", "content": "The garden is green"})
+	m.dead.Store(false)
+
+	// Another model embeds everything again.
+	h.stop()
+	h.set = func(s *Config) { s.Embeddings.URL, s.Embeddings.Name = server.URL+"/v1", "other" }
+	h.start()
+	h.eventually("all are embedded by the other model", func() bool { return rows("model = 'other'") == 3 })
+	if got := first("vehicle"); got != "blue" {
+		t.Errorf("by the other model: %q", got)
+	}
+
+	// A deleted data point leaves no vector.
+	if status, body := h.call(key, http.MethodPost, api+"/data-points/delete",
+		point{"ids": []string{"blue"}}); status/100 != 2 {
+		t.Fatalf("delete: %d %s", status, body)
+	}
+	if _, err := operatorapi.EraseNow.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.None{}); err != nil {
+		t.Fatal(err)
+	}
+	if rows("true") != 2 || first("vehicle") == "blue" {
+		t.Errorf("%d rows after the deletion", rows("true"))
+	}
+	vectors := 0
+	for _, e := range h.events() {
+		if e.Type == "memory.embedded.v1" {
+			vectors++
+		}
+	}
+	if vectors == 0 || vectors > 4 {
+		t.Errorf("%d events of vectors are left, of two data points", vectors)
+	}
+
+	// Without an endpoint no embeddings stay in the database.
+	h.stop()
+	h.set = nil
+	h.start()
+	var schemas int
+	if err := h.storage.db.QueryRow(context.WithoutCancel(t.Context()),
+		"select count(*) from pg_namespace where nspname like $1", embeddings.Name+"%").Scan(&schemas); err != nil || schemas != 0 {
+		t.Errorf("%d schemas left, %v", schemas, err)
+	}
+}

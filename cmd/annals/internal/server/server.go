@@ -1,0 +1,211 @@
+// Package server is the service: it opens the storage, runs the projections, the pipeline and the
+// background work, and serves the API, the operator routes and the operator socket.
+//
+// Start reading at New, which makes the parts, and at Server.Run, which runs them in tiers.
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// openTimeout bounds New, including a first initialisation of the database.
+const openTimeout = 3 * time.Minute
+
+// Server is a service.
+type Server struct {
+	cfg          Config
+	storage      *storage
+	listeners    listeners
+	urls         auth.URLs
+	journal      *commands.Journal
+	read         *readSide
+	index        *localIndex
+	backpressure *backpressure
+	background   *background
+	semantic     semantic
+	startup      *startup
+	health       *health
+	backups      datafolder.Backup // zero without the roles that it needs
+	web          *web
+	handlers     handlers
+	operator     http.Handler
+}
+
+// New listens on the addresses, opens the storage and makes the parts, within openTimeout. The
+// caller must call Close after Run, or instead of it.
+func New(ctx context.Context, cfg Config) (*Server, error) {
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
+	if cfg.Ready == nil {
+		cfg.Ready = func(auth.URLs) {}
+	}
+	l, err := listenAll(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	st, err := openStorage(ctx, cfg)
+	if err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	s, err := newServer(ctx, cfg, st, l)
+	if err != nil {
+		return nil, errors.Join(err, l.close(), st.close())
+	}
+	return s, nil
+}
+
+// newServer makes the parts. Each gets what it needs from those before it.
+func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Server, error) {
+	consoleAddr := cfg.ConsoleAddr
+	if l.console != nil {
+		consoleAddr = l.console.Addr().String()
+	}
+	urls := cfg.publicURLs(l.api.Addr().String(), consoleAddr)
+	journal, hashKey, err := openJournal(ctx, cfg, st, urls)
+	if err != nil {
+		return nil, err
+	}
+	registry := prometheus.NewRegistry()
+	read, err := newReadSide(cfg, st, journal.Namespaces, registry)
+	if err != nil {
+		return nil, err
+	}
+	index := newLocalIndex(cfg, st, read)
+	pressure := newBackpressure(sourcesOf(cfg, st, read))
+	semantic, err := newSemantic(ctx, cfg, st)
+	if err != nil {
+		return nil, err
+	}
+	load := &commands.LoadGauge{}
+	var write *writeSide
+	if cfg.Roles.parts().writes {
+		if write, err = newWriteSide(cfg, st, journal, read, load, hashKey); err != nil {
+			return nil, err
+		}
+	}
+	work, err := newBackground(backgroundParts{cfg, st, journal, read, write, index, pressure, semantic, load})
+	if err != nil {
+		return nil, err
+	}
+	admission := &admission{}
+	health := newHealth(cfg, st, read, index, pressure, work.stuck, admission)
+	handlers, err := newHandlers(apiParts{
+		cfg: cfg, urls: urls, storage: st, read: read, write: write, index: index, backpressure: pressure,
+		semantic: semantic, admission: admission, health: health, stuck: work.stuck, registry: registry,
+		ownOps: l.ops != nil,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg: cfg, storage: st, listeners: l, urls: urls, journal: journal, read: read, index: index, backpressure: pressure,
+		background: work, semantic: semantic, health: health, web: newWeb(cfg, admission), handlers: handlers,
+		startup: newStartup(cfg, st, read, write, index, work, admission, func() { cfg.Ready(urls) }),
+	}
+	if has := cfg.Roles.parts(); has.writes && has.pipeline {
+		s.backups = datafolder.Backup{
+			Node: st.node, Dir: cfg.Data.Dir, HashKey: hashKey, SealKeys: write.sealKeys, Flush: work.flushRecalls,
+		}
+	}
+	s.operator = s.operatorHandler(write)
+	return s, nil
+}
+
+// operatorHandler serves the operator socket.
+func (s *Server) operatorHandler(write *writeSide) http.Handler {
+	now, has := s.cfg.now, s.cfg.Roles.parts()
+	routes := operatorapi.EventRoutes(s.storage.store)
+	if has.writes {
+		sends := operatorapi.ServiceSends{
+			Queries: s.read.dataPoints, Access: s.read.access, Commands: write.service, Now: now,
+		}
+		organizations := operatorapi.Organizations{Commands: write.service, DataDir: s.cfg.Data.Dir, Now: now}
+		routes = slices.Concat(routes, operatorapi.SendRoutes(sends), organizations.Routes())
+	}
+	if has.projections {
+		routes = append(routes, operatorapi.Projections{
+			Runtime: s.read.runtime, Journal: s.journal, Now: now, Stuck: s.background.stuck,
+		}.Routes()...)
+	}
+	if has.pipeline {
+		routes = append(routes, operatorapi.EraseRoutes(s.background.finisher)...)
+	}
+	if has.writes && has.pipeline {
+		routes = append(routes, operatorapi.BackupRoute(s.backups))
+	}
+	if roles := s.cfg.Roles; len(roles) > 0 {
+		routes = append(routes, operatorapi.Otherwise("this process has only the roles "+roles.String()+
+			": run the command on the data folder of a process with the role that it needs"))
+	}
+	return operatorapi.Handler(s.cfg.Logger, routes...)
+}
+
+// Run serves until the context ends or a part fails.
+func (s *Server) Run(ctx context.Context) error {
+	logger := s.cfg.Logger
+	socket, err := operatorapi.Listen(ctx, s.cfg.Data.Dir, logger)
+	if err != nil {
+		return errors.Join(err, s.listeners.close())
+	}
+	edge := []task{
+		{"api", s.web.serve(s.listeners.api, s.handlers.api)},
+		{"operator socket", func(ctx context.Context) error { return operatorapi.Serve(ctx, socket, s.operator) }},
+		{"start", s.startup.run},
+	}
+	if s.listeners.console != nil {
+		edge = append(edge, task{"console", s.web.serve(s.listeners.console, s.handlers.console)})
+	}
+	if s.listeners.ops != nil {
+		edge = append(edge, task{"ops", s.web.serve(s.listeners.ops, s.handlers.ops)})
+	}
+	var core []task
+	for _, r := range s.background.tasks() {
+		core = append(core, task{r.name, s.startup.after(r.run)})
+	}
+	// A panic in a task that the others need ends the process. A task that only watches restarts.
+	base := restarting(logger, s.watchers())
+	base = append(base, task{"projections", s.read.runtime.Run}, task{"postgres", s.storage.watchPostgres})
+	return runTiers(ctx, logger, edge, restarting(logger, core), base)
+}
+
+// watchers returns the tasks that only watch.
+func (s *Server) watchers() []task {
+	var list []task
+	has := s.cfg.Roles.parts()
+	if has.projections {
+		list = append(list, task{"index", s.index.watch}, task{"refill", s.index.refill})
+	}
+	if has.pressure {
+		list = append(list, task{"pressure", s.backpressure.run})
+	}
+	return list
+}
+
+// Close closes the storage. It must come after Run.
+func (s *Server) Close() error { return s.storage.close() }
+
+// sleep waits. It returns false if the context ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

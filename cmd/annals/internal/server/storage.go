@@ -1,0 +1,214 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/bleve"
+	"github.com/annals-project/annals/projections/recallindex/elastic"
+)
+
+// connections is how many connections to the event store share the calls, because one HTTP/2
+// connection serialises its writes.
+const connections = 4
+
+// callConnections and workConnections bound the connections to Postgres of calls and of background
+// work: projections, their leases, and the work lists of the pipeline. The pools are separate so
+// that many calls cannot starve the background work. Each projection that is rebuilt in a shadow
+// takes runner.besideConnections more.
+const (
+	callConnections = 32
+	workConnections = 24
+)
+
+// storage is the log, the database and the index, embedded or not.
+type storage struct {
+	node     *node.Node // nil for a cluster
+	postgres *pg.Server // nil for a separate server
+	store    *esdb.Store
+	codec    *eventstore.Codec
+	db       *pgxpool.Pool     // for calls
+	work     *pgxpool.Pool     // for background work
+	index    recallindex.Index // nil if no role of the process needs it
+}
+
+// journal returns the event log for the projections.
+func (st *storage) journal() eventstore.Journal {
+	return eventstore.Journal{Store: st.store, Codec: st.codec}
+}
+
+// openStorage opens the log, then the database and the index in parallel.
+func openStorage(ctx context.Context, cfg Config) (_ *storage, err error) {
+	logger := cfg.Logger
+	if err := os.MkdirAll(cfg.Data.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data folder: %w", err)
+	}
+	st := &storage{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, st.close())
+		}
+	}()
+	if st.codec, err = eventstore.NewCodec(domain.Catalog); err != nil {
+		return nil, err
+	}
+	// Open the log first: it opens fast, and fails at once if another process uses the data folder.
+	if err := st.openLog(ctx, cfg, logger); err != nil {
+		return nil, err
+	}
+	var g errgroup.Group
+	g.Go(func() error { return st.openDatabase(ctx, cfg, logger) })
+	if cfg.Roles.parts().index {
+		g.Go(func() error { return st.openIndex(ctx, cfg, logger) })
+	}
+	return st, g.Wait()
+}
+
+func (st *storage) openIndex(ctx context.Context, cfg Config, logger *slog.Logger) error {
+	if cfg.Index != nil {
+		options := *cfg.Index
+		options.Log, options.HoldNew = logger, true
+		index, err := elastic.Open(ctx, options)
+		if err != nil {
+			return fmt.Errorf("the Elasticsearch that ANNALS_INDEX names cannot be used: %w", err)
+		}
+		st.index = index
+		return nil
+	}
+	index, err := bleve.Open(filepath.Join(cfg.Data.Dir, "recall"), bleve.Options{Log: logger})
+	if err == nil {
+		st.index = index
+	}
+	return err
+}
+
+func (st *storage) openLog(ctx context.Context, settings Config, logger *slog.Logger) (err error) {
+	cfg := esdb.Config{ConnectionString: settings.EventStore, Logger: logger, Connections: connections, BatchAppends: true}
+	if settings.EventStore == Embedded {
+		if st.node, err = node.Start(ctx, node.Config{
+			Dir:    filepath.Join(settings.Data.Dir, "log"),
+			Logger: logger,
+		}); err != nil {
+			return err
+		}
+		cfg = datafolder.ConnectTo(st.node, cfg)
+	}
+	if st.store, err = esdb.Open(cfg); err != nil || st.node != nil {
+		return err
+	}
+	return awaitLog(ctx, st.store, logger)
+}
+
+// startWait is how long a start waits for a server of the log that does not answer, as while a cluster
+// elects its leader.
+const startWait = 15 * time.Second
+
+// awaitLog waits until a server answers. It fails at once if the server refuses: then a setting is
+// wrong.
+func awaitLog(ctx context.Context, store *esdb.Store, logger *slog.Logger) error {
+	until := time.Now().Add(startWait)
+	for {
+		_, err := store.Head(ctx)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, esdb.ErrUntrusted) || time.Now().After(until) {
+			return fmt.Errorf("the event store that ANNALS_EVENTSTORE names cannot be used: %w", err)
+		}
+		logger.WarnContext(ctx, "event store does not answer yet, will retry", "err", err)
+		if err := backoff.Pause(ctx, time.Second, nil); err != nil {
+			return err
+		}
+	}
+}
+
+func (st *storage) openDatabase(ctx context.Context, cfg Config, logger *slog.Logger) (err error) {
+	url := cfg.Postgres
+	if cfg.Postgres == Embedded {
+		if st.postgres, err = pg.Start(ctx, pg.Config{DataDir: cfg.Data.Dir, Logger: logger}); err != nil {
+			return err
+		}
+		url = st.postgres.URL()
+	}
+	if st.db, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) { c.MaxConns = callConnections }); err != nil {
+		return err
+	}
+	if st.work, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) { c.MaxConns = workConnections }); err != nil {
+		return err
+	}
+	return pg.Migrate(ctx, st.db)
+}
+
+// logStopped returns why the embedded log cannot write until a restart, nil while it can. It
+// returns nil for a cluster.
+func (st *storage) logStopped() error {
+	if st.node == nil {
+		return nil
+	}
+	return st.node.Err()
+}
+
+// logTrouble returns why the log does not work fully, "" if it does.
+func (st *storage) logTrouble(ctx context.Context) (reason string, cause error) {
+	if err := st.logStopped(); err != nil {
+		return "writes are refused: restart the service; the log names the cause", err
+	}
+	if _, err := st.store.Head(ctx); err != nil {
+		return "it does not answer; the log names the cause", err
+	}
+	return "", nil
+}
+
+// close closes what is open, the users before what they use.
+func (st *storage) close() error {
+	var errs []error
+	if st.index != nil {
+		errs = append(errs, st.index.Close())
+	}
+	for _, pool := range []*pgxpool.Pool{st.db, st.work} {
+		if pool != nil {
+			pool.Close()
+		}
+	}
+	if st.postgres != nil {
+		errs = append(errs, st.postgres.Close())
+	}
+	if st.store != nil {
+		errs = append(errs, st.store.Close())
+	}
+	if st.node != nil {
+		errs = append(errs, st.node.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// watchPostgres fails if the private Postgres ends. Nothing works without it, and a restart
+// repairs it.
+func (st *storage) watchPostgres(ctx context.Context) error {
+	if st.postgres == nil {
+		<-ctx.Done()
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-st.postgres.Exited():
+		return errors.New("the private Postgres ended unexpectedly; the log above shows its last messages")
+	}
+}

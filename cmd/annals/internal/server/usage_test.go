@@ -1,0 +1,266 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/domain/metering"
+)
+
+// usageAnswer is the answer of GET /usage with either key.
+type usageAnswer struct {
+	Month struct {
+		ResetsAt *string `json:"resetsAt"`
+	} `json:"month"`
+	Balance  map[string]any `json:"balance"`
+	Project  map[string]any `json:"project"`
+	Projects []map[string]any
+	Metered  bool `json:"metered"`
+}
+
+func (h *harness) usage(key string) (u usageAnswer) {
+	h.t.Helper()
+	h.must(key, http.MethodGet, api+"/usage", nil, &u)
+	return u
+}
+
+func (h *harness) newProject(management, name string) (key string) {
+	h.t.Helper()
+	var project struct{ Slug string }
+	h.must(management, http.MethodPost, api+"/projects", point{"name": name}, &project)
+	var created struct{ Key string }
+	h.must(management, http.MethodPost, api+"/projects/"+project.Slug+"/keys", point{"name": "k"}, &created)
+	return created.Key
+}
+
+func (h *harness) refusedRecall(key string) (status int, code string, data map[string]any) {
+	h.t.Helper()
+	status, body := h.call(key, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"})
+	var answer struct {
+		Code string
+		Data map[string]any
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		h.t.Errorf("%s: %v", body, err)
+	}
+	return status, answer.Code, answer.Data
+}
+
+func wantFields(t *testing.T, what string, got map[string]any, want map[string]any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// A usage read includes every call that was answered before, with either key, only of its own
+// organization, also after a restart.
+func TestServer_Usage(t *testing.T) {
+	t.Parallel()
+	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h.start()
+	credentials, err := datafolder.ReadCredentials(h.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, ownManagement := credentials["ANNALS_PROJECT_KEY"], credentials["ANNALS_MANAGEMENT_KEY"]
+	management := h.createAcme().ManagementKey
+	tea, coffee, gone := h.newProject(management, "Tea"), h.newProject(management, "Coffee"),
+		h.newProject(management, "Gone")
+
+	project := func(slug string, credits, ingestions, recalls any) map[string]any {
+		return map[string]any{
+			"slug": slug, "credits": credits, "ingestions": ingestions, "recalls": recalls,
+			"creditCap": nil, "creditCapLeft": nil, "ingestionCap": nil, "ingestionCapLeft": nil,
+		}
+	}
+	balance := func(left, spent float64) map[string]any {
+		return map[string]any{"left": left, "included": 400000.0, "bought": 0.0, "rolledOver": 0.0, "spent": spent}
+	}
+	capped := func(b map[string]any, spendCap any) map[string]any {
+		b["spendCap"] = spendCap
+		return b
+	}
+
+	u := h.usage(tea)
+	wantFields(t, "at first", u.Balance, balance(400000, 0))
+	wantFields(t, "at first", u.Project, project("tea", 0.0, 0.0, 0.0))
+	if !u.Metered || u.Month.ResetsAt == nil || u.Projects != nil {
+		t.Errorf("at first: %+v", u)
+	}
+
+	// Every call counts in the next read, with either key.
+	h.must(tea, http.MethodPost, api+"/ingest", point{"id": "a", "content": strings.Repeat("x", 351)}, nil)
+	wantFields(t, "sent", h.usage(tea).Project, project("tea", 2.0, 1.0, 0.0))
+	for n := range 3 {
+		h.must(tea, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+		wantFields(t, "recalled", h.usage(tea).Project, project("tea", 2+float64(n+1)/10, 1.0, float64(n+1)))
+	}
+	h.must(tea, http.MethodPost, api+"/ingest", point{"id": "a", "content": strings.Repeat("x", 351)}, nil) // unchanged
+	if status, _ := h.call(tea, http.MethodPost, api+"/recall", point{"query": "tea"}); status != http.StatusBadRequest {
+		t.Errorf("a recall for nobody: %d", status)
+	}
+	items := []point{{"id": "b", "content": strings.Repeat("y", 700)}, {"id": "c", "content": "z"}}
+	h.must(coffee, http.MethodPost, api+"/ingest/batch", point{"items": items}, nil)
+	h.must(gone, http.MethodPost, api+"/ingest", point{"content": "w"}, nil)
+	check := func(when string) {
+		t.Helper()
+		wantFields(t, when, h.usage(tea).Project, project("tea", 2.3, 1.0, 3.0))
+		wantFields(t, when, h.usage(coffee).Project, project("coffee", 3.0, 2.0, 0.0))
+		wantFields(t, when, h.usage(coffee).Balance, balance(400000-6.3, 6.3))
+		all := h.usage(management)
+		wantFields(t, when, all.Balance, capped(balance(400000-6.3, 6.3), nil))
+		if diff := cmp.Diff([]map[string]any{project("coffee", 3.0, 2.0, 0.0), project("tea", 2.3, 1.0, 3.0)},
+			all.Projects); diff != "" || !all.Metered {
+			t.Errorf("%s, projects (-want +got):\n%s", when, diff)
+		}
+	}
+	h.setArchived("Acme", "gone", true) // is not listed, and was charged all the same
+	check("used")
+	if err := h.background.metering.Flush(t.Context()); err != nil || h.count("usage.charged.v1") == 0 {
+		t.Errorf("the recalls are not in the log: %v", err)
+	}
+	check("flushed")
+	before := h.count("usage.charged.v1")
+	h.must(own, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+	h.stop()
+	h.start()
+	var left int
+	if err := h.storage.db.QueryRow(t.Context(), `select count(*) from ops.charges`).Scan(&left); err != nil || left != 0 || h.count("usage.charged.v1") <= before {
+		t.Errorf("%d sums were not in the log when the service ended, %v", left, err)
+	}
+	check("started again")
+
+	// A cap and what is left of it are shown.
+	h.setCaps("Acme", "tea", new(int64(5)), new(int64(25)))
+	h.setSpendCap("Acme", new(int64(64)))
+	want := project("tea", 2.3, 1.0, 3.0)
+	want["creditCap"], want["creditCapLeft"], want["ingestionCap"], want["ingestionCapLeft"] = 2.5, 0.2, 5.0, 4.0
+	wantFields(t, "capped", h.usage(tea).Project, want)
+	wantFields(t, "capped", h.usage(management).Balance, capped(balance(400000-6.3, 6.3), 6.4))
+	var list struct{ Projects []map[string]any }
+	h.must(management, http.MethodGet, api+"/projects", nil, &list)
+	for i, want := range []map[string]any{
+		{"slug": "tea", "ingestionCap": 5.0, "monthIngestions": 1.0, "creditCap": 2.5, "monthCredits": 2.3},
+		{"slug": "coffee", "ingestionCap": nil, "monthIngestions": 2.0, "creditCap": nil, "monthCredits": 3.0},
+		{"slug": "gone", "ingestionCap": nil, "monthIngestions": 1.0, "creditCap": nil, "monthCredits": 1.0},
+	} {
+		for field, value := range want {
+			if list.Projects[i][field] != value {
+				t.Errorf("project %v: %s is %v, want %v", want["slug"], field, list.Projects[i][field], value)
+			}
+		}
+	}
+
+	// Spend the last tenth of the cap, then the last credits.
+	h.must(coffee, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+	if status, code, data := h.refusedRecall(tea); status != http.StatusTooManyRequests ||
+		code != "spend-cap-reached" || data["cap"] != 6.4 || data["spent"] != 6.4 || data["resetsAt"] == nil {
+		t.Errorf("over the spend cap: %d %s %v", status, code, data)
+	}
+	h.setSpendCap("Acme", nil)
+	h.grant("Acme", -3999935)
+	h.must(tea, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+	status, code, data := h.refusedRecall(tea)
+	if status != http.StatusPaymentRequired || code != "out-of-credits" {
+		t.Errorf("out of credits: %d %s", status, code)
+	}
+	wantFields(t, "out of credits", data, map[string]any{"creditsLeft": 0.0, "creditsNeeded": 0.1})
+	h.setPlan("Acme", "flex")
+	h.must(tea, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+	b := h.usage(management).Balance
+	wantFields(t, "spent", b, map[string]any{
+		"left": 0.0, "included": 400000.0, "bought": -399993.5,
+		"rolledOver": 0.0, "spent": 6.5, "spendCap": nil,
+	})
+
+	// The neighbour is not metered and is not affected.
+	nothing := map[string]any{"left": nil, "included": nil, "bought": nil, "rolledOver": nil, "spent": nil}
+	u = h.usage(own)
+	wantFields(t, "the neighbour", u.Balance, nothing)
+	wantFields(t, "the neighbour", u.Project, project("default", nil, 0.0, 1.0))
+	if u.Metered || u.Month.ResetsAt != nil {
+		t.Errorf("the neighbour: %+v", u)
+	}
+	u = h.usage(ownManagement)
+	wantFields(t, "the neighbour", u.Balance, capped(nothing, nil))
+	if diff := cmp.Diff([]map[string]any{project("default", nil, 0.0, 1.0)}, u.Projects); diff != "" {
+		t.Errorf("the neighbour's projects (-want +got):\n%s", diff)
+	}
+	h.setCaps("Annals", "default", nil, new(int64(20)))
+	h.must(own, http.MethodPost, api+"/ingest", point{"id": "a", "content": "x"}, nil)
+	u = h.usage(own)
+	want = project("default", nil, 1.0, 1.0)
+	want["creditCap"], want["creditCapLeft"] = 2.0, 1.0
+	wantFields(t, "the neighbour, capped", u.Project, want)
+	if u.Month.ResetsAt == nil {
+		t.Error("a cap of the neighbour resets never")
+	}
+}
+
+// Usage before the first metered plan is not charged.
+func TestServer_UsageBeforeAPlan(t *testing.T) {
+	t.Parallel()
+	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h.set = func(s *Config) {
+		var err error
+		if s.PlanTerms, err = metering.DefaultTariff().Override(`{"flex":{"allowanceTenths":50}}`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.start()
+	credentials, err := datafolder.ReadCredentials(h.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := credentials["ANNALS_PROJECT_KEY"]
+	h.must(own, http.MethodPost, api+"/ingest", point{"content": strings.Repeat("x", 700)}, nil)
+	h.setPlan("", "flex")
+	h.must(own, http.MethodPost, api+"/ingest", point{"content": "y"}, nil)
+	u := h.usage(own)
+	left := u.Balance["left"].(float64)
+	if u.Project["credits"] != 3.0 || u.Balance["spent"] != 1.0 || u.Balance["included"] != left+1 || !u.Metered {
+		t.Errorf("usage %+v", u)
+	}
+	if granted := h.count("organization.credits-granted.v1"); u.Balance["included"] != 150000.0*float64(granted)+5 {
+		t.Errorf("with %d grants: %+v", granted, u.Balance)
+	}
+	h.backsUpRecalls(own)
+	h.showsWhoSent(own)
+}
+
+// backsUpRecalls checks that a backup, which is made from the log alone, has the recalls counted
+// outside it.
+func (h *harness) backsUpRecalls(key string) {
+	h.t.Helper()
+	before := h.count("usage.charged.v1")
+	h.must(key, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+	if _, err := h.backups.Make(h.t.Context(), filepath.Join(h.t.TempDir(), "backup")); err != nil {
+		h.t.Error(err)
+	}
+	if got := h.count("usage.charged.v1"); got != before+1 {
+		h.t.Errorf("after a backup the log has %d sums, want %d", got, before+1)
+	}
+}
+
+// showsWhoSent checks that the first read of an identity after a completed send shows that send.
+func (h *harness) showsWhoSent(key string) {
+	h.t.Helper()
+	for n := range 8 {
+		began := time.Now().Truncate(time.Microsecond)
+		h.send(key, "/ingest", "completed", point{"id": "seen", "content": fmt.Sprintf("Tea at %d.", n), "identity": "ivo"})
+		var ivo struct{ LastSeenAt time.Time }
+		h.must(key, http.MethodGet, api+"/identities/ivo", nil, &ivo)
+		if ivo.LastSeenAt.Before(began) {
+			h.t.Errorf("send %d is completed, and its author was last seen %s before it", n, began.Sub(ivo.LastSeenAt))
+		}
+	}
+}

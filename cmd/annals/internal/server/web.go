@@ -1,0 +1,145 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/httpx"
+)
+
+// drainTimeout is how long open requests may take once the service stops.
+const drainTimeout = 10 * time.Second
+
+// listeners are the addresses that a service listens on. console is nil without its role, ops if the
+// API's address serves the operation routes.
+type listeners struct{ api, console, ops net.Listener }
+
+// listenAll listens on every address before anything else starts, so that a used port is reported
+// at once.
+func listenAll(ctx context.Context, cfg Config) (listeners, error) {
+	api, err := listen(ctx, cfg.APIAddr, "--api-addr (ANNALS_API_ADDR)")
+	if err != nil {
+		return listeners{}, err
+	}
+	l := listeners{api: api}
+	if cfg.Roles.parts().console {
+		if l.console, err = listen(ctx, cfg.ConsoleAddr, "--console-addr (ANNALS_CONSOLE_ADDR)"); err != nil {
+			return listeners{}, errors.Join(err, l.close())
+		}
+	}
+	if cfg.OpsAddr != "" {
+		if l.ops, err = listen(ctx, cfg.OpsAddr, "--ops-addr (ANNALS_OPS_ADDR)"); err != nil {
+			return listeners{}, errors.Join(err, l.close())
+		}
+	}
+	return l, nil
+}
+
+// listen listens on an address. setting is named in the error if the address is in use.
+func listen(ctx context.Context, addr, setting string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("the address %s is in use: stop what listens there, or choose another with %s", addr, setting)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	return l, nil
+}
+
+// close closes listeners that are not served.
+func (l listeners) close() error {
+	var err error
+	for _, open := range []net.Listener{l.api, l.console, l.ops} {
+		if open != nil {
+			err = errors.Join(err, open.Close())
+		}
+	}
+	return err
+}
+
+// admission admits calls of the API once the service is ready. It never refuses the reads of
+// operators.
+type admission struct {
+	open     atomic.Bool
+	draining atomic.Bool
+}
+
+// reason returns why the service itself is not ready, "" if it is.
+func (a *admission) reason() string {
+	switch {
+	case a.draining.Load():
+		return "the service is stopping"
+	case !a.open.Load():
+		return "the service is starting"
+	default:
+		return ""
+	}
+}
+
+// admit refuses a call until the service is ready. A stopping service still admits calls.
+func (a *admission) admit() error {
+	if a.open.Load() {
+		return nil
+	}
+	return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the service is starting; retry")
+}
+
+// web serves handlers over HTTP.
+type web struct {
+	// connections bounds the connections of all addresses together.
+	connections     *httpx.Connections
+	admission       *admission
+	tlsCert, tlsKey string
+	logger          *slog.Logger
+}
+
+func newWeb(cfg Config, admission *admission) *web {
+	return &web{
+		connections: httpx.NewConnections(httpx.ConnectionLimit()), admission: admission,
+		tlsCert: cfg.TLSCert, tlsKey: cfg.TLSKey, logger: cfg.Logger,
+	}
+}
+
+// serve returns a task that serves until the context ends, then waits for the open requests.
+func (w *web) serve(l net.Listener, handler http.Handler) func(context.Context) error {
+	return func(ctx context.Context) error {
+		server := httpx.NewServer(handler, w.logger)
+		l := w.connections.Listen(l)
+		if w.tlsCert != "" {
+			certificate, err := tls.LoadX509KeyPair(w.tlsCert, w.tlsKey)
+			if err != nil {
+				return fmt.Errorf("load the certificate: %w", err)
+			}
+			// Without a protocol offer only HTTP/1.1 is spoken, so no connection carries many requests at
+			// once.
+			l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
+		}
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(l) }()
+		select {
+		case err := <-served:
+			return err
+		case <-ctx.Done():
+		}
+		w.admission.draining.Store(true)
+		drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+		defer cancel()
+		err := server.Shutdown(drainCtx)
+		if errors.Is(err, context.DeadlineExceeded) {
+			w.logger.Warn("open requests were cut off", "after", drainTimeout.String())
+			err = server.Close()
+		}
+		<-served // http.ErrServerClosed
+		return err
+	}
+}

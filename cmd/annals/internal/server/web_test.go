@@ -1,0 +1,90 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// TestServer_ChallengeNamesDocument follows the challenge of a call without a credential, as an
+// agent does.
+func TestServer_ChallengeNamesDocument(t *testing.T) {
+	t.Parallel()
+	h := &harness{t: t, dir: t.TempDir()}
+	h.start()
+	get := func(url string) (status int, header http.Header, body string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		data, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode, res.Header, string(data)
+	}
+	_, header, _ := get(h.urls.API + "/api/v1/usage")
+	named, ok := strings.CutPrefix(header.Get("WWW-Authenticate"), `Bearer resource_metadata="`)
+	named = strings.TrimSuffix(named, `"`)
+	if !ok || named != h.urls.Console+auth.ResourcePath || h.urls.Console == h.urls.API {
+		t.Fatalf("challenge %q", header.Get("WWW-Authenticate"))
+	}
+	for _, url := range []string{named, h.urls.API + auth.ResourcePath} {
+		status, _, body := get(url)
+		var document auth.Resource
+		if err := json.Unmarshal([]byte(body), &document); err != nil || status != http.StatusOK {
+			t.Fatalf("%s: %d %s, %v", url, status, body, err)
+		}
+		if document.Resource != h.urls.API+"/api/v1" || fmt.Sprint(document.AuthorizationServers) != "["+h.urls.Auth+"]" {
+			t.Errorf("%s: %s", url, body)
+		}
+	}
+	if status, _, body := get(h.urls.Console + "/api/v1/usage"); status != http.StatusNotFound {
+		t.Errorf("the console's address serves the API: %d %s", status, body)
+	}
+}
+
+// TestServer_RateLimitOfOrganization calls with both keys of an organization: together they have
+// the limit of one.
+func TestServer_RateLimitOfOrganization(t *testing.T) {
+	t.Parallel()
+	h := &harness{t: t, dir: t.TempDir(), set: func(s *Config) { s.RateLimit = new(3) }}
+	h.start()
+	values, err := datafolder.ReadCredentials(h.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, management := values[datafolder.ProjectKeyName], values[datafolder.ManagementKeyName]
+	for n, c := range []struct {
+		key, path string
+		status    int
+	}{
+		{own, "/api/v1/recall", 405},
+		{management, "/api/v1/projects", 200},
+		{"svc_sk_unknown", "/api/v1/usage", 401},
+		{own, "/api/v1/nothing", 404},
+		{own, "/api/v1/nothing", 429},
+		{management, "/api/v1/projects", 429},
+		{own, "/api/v1/ingest/01890000-0000-7000-8000-00000000000a", 404},
+	} {
+		status, body := h.call(c.key, http.MethodGet, c.path, nil)
+		if status != c.status {
+			t.Errorf("call %d of %s: %d, want %d", n+1, c.path, status, c.status)
+		}
+		if c.status == http.StatusTooManyRequests && len(body) > 0 {
+			t.Errorf("call %d: %s", n+1, body)
+		}
+	}
+}

@@ -1,0 +1,275 @@
+package erasure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+)
+
+const (
+	// partFacts and partBlobs are how many facts and blobs of a data point one event holds. Both
+	// together take less than half of an append.
+	partFacts = 1000
+	partBlobs = 1000
+	// retainSize is how many data points are read, a part of each, before their facts are appended.
+	retainSize = 64
+)
+
+// RetainFacts appends to the stream of a deletion what outlives data points that it took, a part of
+// each at a time, so that a data point may have any number of sends. A repeated call continues after
+// the stored parts.
+//
+// The data points projection must have applied the deletion of the data points and, after that, the
+// head of the log at some time: a rebuilt projection knows of earlier erasures only once it has
+// applied the retained facts.
+func (e *Eraser) RetainFacts(ctx context.Context, deletionID uuid.UUID, dataPoints []uuid.UUID) error {
+	record, err := e.readDeletion(ctx, deletionID)
+	if err != nil {
+		return err
+	}
+	return e.retainFacts(ctx, record, dataPoints)
+}
+
+func (e *Eraser) retainFacts(ctx context.Context, record *deletionRecord, dataPoints []uuid.UUID) error {
+	at := record.last()
+	left := make([]*retaining, len(dataPoints))
+	for i, id := range dataPoints {
+		left[i] = &retaining{dataPoint: id}
+		if stored := record.Retained(id); stored != nil {
+			left[i].Retained = *stored
+		}
+	}
+	for len(left) > 0 {
+		some := left[:min(retainSize, len(left))]
+		parts := make([][]deletion.FactsKept, len(some))
+		err := e.each(ctx, len(some), func(ctx context.Context, i int) error {
+			var err error
+			parts[i], err = e.nextFacts(ctx, some[i])
+			if errors.Is(err, eventstore.ErrDeleted) { // another deletion retained and erased them
+				some[i].Complete = true
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if at, err = e.appendFacts(ctx, record.id, at, slices.Concat(parts...)); err != nil {
+			return fmt.Errorf("retain facts of deletion %s: %w", record.id, err)
+		}
+		incomplete := slices.DeleteFunc(slices.Clone(some), func(r *retaining) bool { return r.Complete })
+		left = append(incomplete, left[len(some):]...)
+	}
+	return nil
+}
+
+// incompleteFacts returns the data points of which a crash left only a part of the facts.
+func (e *Eraser) incompleteFacts(ctx context.Context, record *deletionRecord) ([]uuid.UUID, error) {
+	ids := record.Retaining
+	complete := make([]bool, len(ids))
+	err := e.each(ctx, len(ids), func(ctx context.Context, i int) (err error) {
+		complete[i], err = e.factsComplete(ctx, ids[i], record.Retained(ids[i]))
+		return err
+	})
+	var incomplete []uuid.UUID
+	for i, id := range ids {
+		if !complete[i] {
+			incomplete = append(incomplete, id)
+		}
+	}
+	return incomplete, err
+}
+
+// factsComplete reports whether all facts of a deleted data point are retained: one for each of its
+// events except the last, which deleted it. Before a stream is tombstoned, all its facts are
+// retained.
+func (s Streams) factsComplete(ctx context.Context, dataPoint uuid.UUID, r *deletion.Retained) (bool, error) {
+	if r.Complete {
+		return true, nil
+	}
+	last, ok, err := s.Journal.Store.ReadLast(ctx, stream.Name(stream.DataPoint, dataPoint))
+	if errors.Is(err, eventstore.ErrDeleted) {
+		return true, nil
+	}
+	items := r.UnrangedItems()
+	return ok && items > 0 && int(last.Revision) == items, err
+}
+
+// retaining is a data point whose facts are being retained.
+type retaining struct {
+	deletion.Retained
+	dataPoint uuid.UUID
+	deleted   *datapoint.Deleted // nil before the first part
+	end       int64              // stream revision of deleted
+	newest    int
+}
+
+// appendFacts appends events with as few appends as the store allows, and returns the new stream
+// revision.
+func (e *Eraser) appendFacts(
+	ctx context.Context, deletionID uuid.UUID, at eventstore.Revision, parts []deletion.FactsKept,
+) (eventstore.Revision, error) {
+	name := stream.Name(stream.Deletion, deletionID)
+	events := make([]event.Event, len(parts))
+	for i, p := range parts {
+		events[i] = p
+	}
+	proposed, err := e.Journal.Codec.EncodeAll(events, eraserMeta(deletionID))
+	if err != nil {
+		return at, err
+	}
+	for len(proposed) > 0 {
+		n, size := 0, 0
+		for n < len(proposed) {
+			if size += proposed[n].Size(); n > 0 && size > eventstore.MaxAppend {
+				break
+			}
+			n++
+		}
+		done, err := eventstore.AppendUntilKnown(ctx, e.Journal.Store, name, at, proposed[:n])
+		if err != nil {
+			return at, err
+		}
+		at, proposed = done.Revision, proposed[n:]
+	}
+	return at, nil
+}
+
+// nextFacts reads the next part of the facts of a data point. The last part has all its blobs.
+func (e *Eraser) nextFacts(ctx context.Context, r *retaining) ([]deletion.FactsKept, error) {
+	if r.deleted == nil {
+		complete, err := e.factsComplete(ctx, r.dataPoint, &r.Retained)
+		if err != nil || complete {
+			r.Complete = complete
+			return nil, err
+		}
+		if err := e.readEnd(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	part := deletion.FactsKept{
+		ProjectID: r.deleted.ProjectID, DataPoint: r.dataPoint, DeletedAt: r.deleted.DeletedAt,
+		Facts: []deletion.RetainedFact{}, From: r.Next, To: r.end, Newest: r.newest,
+	}
+	name, from := stream.Name(stream.DataPoint, r.dataPoint), eventstore.Revision(r.Next)
+	err := e.Journal.Scan(ctx, name, from, func(f eventstore.DecodedEvent) (bool, error) {
+		fact, is, err := e.factOf(ctx, f)
+		if err != nil || !is { // the deletion is the last event, and has no fact
+			return false, err
+		}
+		part.Facts = append(part.Facts, fact)
+		part.Blobs = append(part.Blobs, blobsOf(f)...)
+		part.To = int64(f.Revision) + 1
+		return len(part.Facts) < partFacts && len(part.Blobs) < partBlobs, nil
+	})
+	if err == nil {
+		err = e.addTimes(ctx, part.Facts)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.Next = part.To; r.Next < r.end {
+		return []deletion.FactsKept{part}, nil
+	}
+	r.Complete = true
+	return e.lastFacts(ctx, part)
+}
+
+// factOf returns what outlives an item of a data point. ok is false for the event of a deletion.
+func (e *Eraser) factOf(
+	ctx context.Context, f eventstore.DecodedEvent,
+) (fact deletion.RetainedFact, ok bool, err error) {
+	send, states, ok := datapoint.SendOf(f.Event)
+	if !ok {
+		return fact, false, nil
+	}
+	outcome, _ := datapoint.OutcomeOf(f.Event)
+	author, err := e.Authors.AuthorID(ctx, send.ProjectID, send.Author)
+	return deletion.RetainedFact{
+		IngestionID: send.IngestionID, Ordinal: send.Ordinal, Items: send.Items, RequestID: send.RequestID,
+		AcceptedAt: send.AcceptedAt, Bytes: send.Bytes, CreditTenths: send.CreditTenths, Month: send.Month,
+		Outcome: outcome.Outcome, Revision: outcome.Revision, Historic: states.Historic(), AuthorID: author,
+		Batch: send.Commit != 0,
+	}, true, err
+}
+
+// addTimes adds since when a send was searchable to the facts of items that created a revision. No
+// watermark ends a send that lost such an item, so a time that is known after the deletion was known
+// at it.
+func (e *Eraser) addTimes(ctx context.Context, facts []deletion.RetainedFact) error {
+	var sends []uuid.UUID
+	for _, fact := range facts {
+		if fact.CreatedRevision() {
+			sends = append(sends, fact.IngestionID)
+		}
+	}
+	if len(sends) == 0 {
+		return nil
+	}
+	since, err := e.Deletions.SearchableSince(ctx, sends)
+	if err != nil {
+		return err
+	}
+	for i := range facts {
+		if facts[i].CreatedRevision() {
+			facts[i].SearchableAt = since[facts[i].IngestionID]
+		}
+	}
+	return nil
+}
+
+// readEnd reads the deletion of a data point, and its newest revision before that.
+func (e *Eraser) readEnd(ctx context.Context, r *retaining) error {
+	name := stream.Name(stream.DataPoint, r.dataPoint)
+	last, ok, err := e.Journal.Last(ctx, name)
+	if err != nil {
+		return err
+	}
+	deleted, is := last.Event.(*datapoint.Deleted)
+	if !ok || !is {
+		return fmt.Errorf("retain facts of data point %s: it is not deleted", r.dataPoint)
+	}
+	r.deleted, r.end = deleted, int64(last.Revision)
+	if last.Revision == 0 { // deleted before its batch was fanned out
+		return nil
+	}
+	before, _, err := e.Journal.At(ctx, name, last.Revision-1)
+	if err != nil {
+		return err
+	}
+	_, states, _ := datapoint.SendOf(before.Event)
+	r.newest = states.Head().Revision
+	return nil
+}
+
+// lastFacts adds the blobs of the memories of a data point to its last part, and further parts if
+// they are too many.
+func (e *Eraser) lastFacts(ctx context.Context, part deletion.FactsKept) ([]deletion.FactsKept, error) {
+	parts := []deletion.FactsKept{part}
+	name := stream.Name(stream.Memory, part.DataPoint)
+	err := e.Journal.Scan(ctx, name, 0, func(f eventstore.DecodedEvent) (bool, error) {
+		last := &parts[len(parts)-1]
+		if len(last.Blobs) >= partBlobs {
+			more := part
+			more.From, more.Facts, more.Blobs = part.To, []deletion.RetainedFact{}, nil
+			parts = append(parts, more)
+			last = &parts[len(parts)-1]
+		}
+		last.Blobs = append(last.Blobs, blobsOf(f)...)
+		return true, nil
+	})
+	if err != nil && !errors.Is(err, eventstore.ErrDeleted) {
+		return nil, err
+	}
+	parts[len(parts)-1].Complete = true
+	return parts, nil
+}

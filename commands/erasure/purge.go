@@ -1,0 +1,151 @@
+package erasure
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/internal/projection"
+)
+
+// purgeTimeout bounds one purge: it may rewrite all files of a large store.
+const purgeTimeout = 30 * time.Minute
+
+// tables removes dead rows from the tables that hold customer text.
+type tables interface {
+	// Vacuum returns how many tables it vacuumed.
+	Vacuum(ctx context.Context) (tables int, err error)
+}
+
+// index removes deleted documents from the files of the search index.
+type index interface {
+	// Purge returns once no file holds anything of the documents that were deleted before, and how
+	// many parts of the index it went through. A part without changes costs nothing.
+	Purge(ctx context.Context) (parts int, err error)
+}
+
+// scavenger removes tombstoned and truncated events from the files of the event store.
+type scavenger interface {
+	Scavenge(ctx context.Context) error
+}
+
+// Cluster is the Store of an Eraser whose event store is a cluster, which its operator scavenges.
+var Cluster scavenger = cluster{}
+
+type cluster struct{}
+
+// Scavenge implements scavenger. It leaves the files to the cluster.
+func (cluster) Scavenge(context.Context) error { return nil }
+
+// Purge removes from the disk what the deletions and identities of a round held, and defers those
+// that have to wait for something else.
+func (e *Eraser) Purge(ctx context.Context, r *Round, report *Report) error {
+	holders := []string{projection.DataPoints, projection.Memories, projection.RecallIndex, projection.Directory}
+	holders = append(holders, e.ExtraProjections...)
+	if err := e.waitHead(ctx, holders...); err != nil {
+		return err
+	}
+	waits, err := e.purgeRest(ctx, r.deletions, report)
+	if err != nil {
+		return err
+	}
+	if err := e.purgeDisk(ctx, report); err != nil {
+		return err
+	}
+	for i := range r.deletions {
+		d := &r.deletions[i]
+		if d.waits = d.waits || waits[d.ID]; d.waits {
+			e.deferred[d.ID] = true
+		} else {
+			delete(e.deferred, d.ID)
+		}
+	}
+	return nil
+}
+
+// purgeDisk removes what is dead from tables, index and store.
+func (e *Eraser) purgeDisk(ctx context.Context, report *Report) error {
+	ctx, cancel := context.WithTimeout(ctx, purgeTimeout)
+	defer cancel()
+	tables, err := e.Tables.Vacuum(ctx)
+	if err != nil {
+		return fmt.Errorf("vacuum tables: %w", err)
+	}
+	report.Tables = max(report.Tables, tables)
+	parts, err := e.Index.Purge(ctx)
+	if err != nil {
+		return fmt.Errorf("purge the index: %w", err)
+	}
+	report.Indexes = max(report.Indexes, parts)
+	if err := e.Store.Scavenge(ctx); err != nil {
+		return fmt.Errorf("scavenge the store: %w", err)
+	}
+	if report.Store = StoreScavenged; e.Store == Cluster {
+		report.Store = StoreCluster
+	}
+	return nil
+}
+
+// purgeRest tombstones the blobs of erased data points that were written until their streams ended,
+// and the stages of abandoned batches. It returns the deletions that have to wait: for a batch with a
+// pending fan-out, or for a stage that may still be committed.
+func (e *Eraser) purgeRest(
+	ctx context.Context, deletions []openDeletion, report *Report,
+) (waits map[uuid.UUID]bool, err error) {
+	waits = make(map[uuid.UUID]bool)
+	deletionsOf, projects := make(map[uuid.UUID][]uuid.UUID), make(map[uuid.UUID]uuid.UUID)
+	for _, d := range deletions {
+		for _, p := range d.DataPoints {
+			deletionsOf[p], projects[p] = append(deletionsOf[p], d.ID), d.ProjectID
+		}
+	}
+	wait := func(dataPoint uuid.UUID) {
+		for _, id := range deletionsOf[dataPoint] {
+			waits[id] = true
+		}
+	}
+	for ids := range slices.Chunk(slices.Collect(maps.Keys(deletionsOf)), listSize) {
+		names, err := e.Blobs.BlobsOf(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		batches, err := e.Blobs.BatchesOf(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range batches {
+			switch {
+			case !b.Abandoned:
+				for _, p := range b.DataPoints {
+					wait(p)
+				}
+			case b.Stage != "":
+				names = append(names, b.Stage)
+			}
+		}
+		of := make([]uuid.UUID, len(ids))
+		for i, id := range ids {
+			of[i] = projects[id]
+		}
+		copied, err := e.Blobs.Copied(ctx, of, ids)
+		if err != nil {
+			return nil, err
+		}
+		for p := range copied {
+			wait(p)
+		}
+		err = e.bounded(ctx, func(ctx context.Context) error {
+			n, err := e.tombstoneBlobs(ctx, names)
+			report.Streams += n
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return waits, nil
+}

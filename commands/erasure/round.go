@@ -1,0 +1,205 @@
+package erasure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/work"
+)
+
+// Round is what one round purges and records: deletions whose streams are tombstoned, and identities
+// whose streams are truncated.
+type Round struct {
+	deletions  []openDeletion
+	identities []truncatedIdentity
+}
+
+// IsEmpty reports whether the round has nothing to purge.
+func (r *Round) IsEmpty() bool { return len(r.deletions)+len(r.identities) == 0 }
+
+// openDeletion is a deletion of a round.
+type openDeletion struct {
+	Tombstoned
+	// waits is true while something else may hold a copy: an unreferenced blob, another deletion's
+	// streams, a batch with a pending fan-out.
+	waits bool
+}
+
+// RequireIndex returns an error if another process feeds the index. Only that process can purge the
+// files of the index.
+func (e *Eraser) RequireIndex() error {
+	if e.HasIndex() {
+		return nil
+	}
+	return errors.New("another process feeds the index, and only that process can erase; run this command there")
+}
+
+// IsPending reports whether any deletion or identity has yet to be purged.
+func (e *Eraser) IsPending(ctx context.Context) (bool, error) {
+	deletions, err := e.Deletions.CleanableDeletions(ctx, nil, 1)
+	if err != nil || len(deletions) > 0 {
+		return true, err
+	}
+	removals, err := e.Identities.OpenRemovals(ctx, nil, 1)
+	return len(removals) > 0, err
+}
+
+// RetainAll retains the facts of all data points that a deletion with a complete fan-out took.
+func (e *Eraser) RetainAll(ctx context.Context) error {
+	for ctx.Err() == nil {
+		erasures, err := e.Deletions.Erasures(ctx, listSize)
+		if err != nil || len(erasures) == 0 {
+			return err
+		}
+		// The retained facts of a send must reflect the whole log, even while the list is being
+		// rebuilt.
+		if err := e.waitHead(ctx, projection.DataPoints); err != nil {
+			return err
+		}
+		byDeletion := make(map[uuid.UUID][]uuid.UUID)
+		for _, d := range erasures {
+			byDeletion[d.DeletionID] = append(byDeletion[d.DeletionID], d.DataPoint)
+		}
+		var group errgroup.Group
+		group.SetLimit(roundWidth)
+		for id, taken := range byDeletion {
+			group.Go(func() error {
+				return e.bounded(ctx, func(ctx context.Context) error { return e.RetainFacts(ctx, id, taken) })
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+		// The list must show the result before it is read again.
+		if err := e.waitHead(ctx, projection.DataPoints); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// TombstoneAll tombstones the streams of every deletion whose facts are retained, and returns the
+// deletions and identities that have something to purge. It looks for what a deletion has to wait
+// for only after that, so that no two deletions wait for each other.
+func (e *Eraser) TombstoneAll(ctx context.Context, report *Report) (*Round, error) {
+	r := &Round{}
+	var errs []error
+	var last *work.Deletion
+	for ctx.Err() == nil {
+		page, err := e.Deletions.CleanableDeletions(ctx, last, listSize)
+		if err == nil && len(page) > 0 {
+			// As in RetainAll: Tombstone retains the facts that a crash left.
+			err = e.waitHead(ctx, projection.DataPoints)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			break
+		}
+		if len(page) == 0 {
+			errs = append(errs, e.awaitOthers(ctx, r.deletions))
+			e.forgetDeferred(r.deletions)
+			break
+		}
+		tombstoned, pageErrs := e.tombstonePage(ctx, page, report)
+		r.deletions, errs = append(r.deletions, tombstoned...), append(errs, pageErrs...)
+		last = &page[len(page)-1]
+	}
+	// A deletion that waits and was purged before has nothing to purge, unless this round
+	// tombstoned more of it.
+	r.deletions = slices.DeleteFunc(r.deletions, func(d openDeletion) bool {
+		return d.waits && e.deferred[d.ID] && d.Streams == 0
+	})
+	identities, err := e.truncatedIdentities(ctx)
+	r.identities = identities
+	return r, errors.Join(append(errs, err)...)
+}
+
+// tombstonePage tombstones the streams of some deletions.
+func (e *Eraser) tombstonePage(
+	ctx context.Context, page []work.Deletion, report *Report,
+) (done []openDeletion, errs []error) {
+	var group errgroup.Group
+	group.SetLimit(roundWidth)
+	var mu sync.Mutex
+	for _, d := range page {
+		group.Go(func() error {
+			var t Tombstoned
+			var ok bool
+			err := e.bounded(ctx, func(ctx context.Context) (err error) {
+				t, ok, err = e.Tombstone(ctx, d.ID)
+				return err
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			report.Streams += t.Streams
+			switch {
+			case errors.Is(err, ErrNotYet):
+				e.Logger.DebugContext(ctx, "deletion has to wait, will retry", "deletion", d.ID, "err", err)
+			case err != nil:
+				errs = append(errs, fmt.Errorf("deletion %s: %w", d.ID, err))
+			case ok:
+				done = append(done, openDeletion{t, t.Waits != nil})
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // each error is in errs
+	return done, errs
+}
+
+// awaitOthers lets the deletions wait that share a data point with a deletion that has not tombstoned
+// it.
+func (e *Eraser) awaitOthers(ctx context.Context, deletions []openDeletion) error {
+	var errs []error
+	for i := range deletions {
+		d := &deletions[i]
+		if len(d.Others) == 0 {
+			continue
+		}
+		err := e.bounded(ctx, func(ctx context.Context) error { return e.requireTombstoned(ctx, d.Others) })
+		if err != nil {
+			d.waits = true
+		}
+		if err != nil && !errors.Is(err, ErrNotYet) {
+			errs = append(errs, fmt.Errorf("deletion %s: %w", d.ID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// forgetDeferred forgets the deferred deletions that are not among the open ones.
+func (e *Eraser) forgetDeferred(open []openDeletion) {
+	deferred := make(map[uuid.UUID]bool)
+	for _, d := range open {
+		if e.deferred[d.ID] {
+			deferred[d.ID] = true
+		}
+	}
+	e.deferred = deferred
+}
+
+// RecordAll records the deletions of a purged round as cleaned and the identities as cleared, except
+// those that wait.
+func (e *Eraser) RecordAll(ctx context.Context, r *Round, report *Report) error {
+	cleared, err := e.recordCleared(ctx, r.identities)
+	report.Identities += cleared
+	var group errgroup.Group
+	group.SetLimit(roundWidth)
+	for _, d := range r.deletions {
+		if d.waits {
+			continue
+		}
+		report.Deletions++
+		group.Go(func() error {
+			return e.bounded(ctx, func(ctx context.Context) error { return e.RecordCleaned(ctx, d.Tombstoned, e.Now()) })
+		})
+	}
+	return errors.Join(err, group.Wait(), e.waitHead(ctx, projection.DataPoints))
+}

@@ -1,0 +1,284 @@
+package commands_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/work"
+)
+
+// fixture is the write side over a real node. What projections know is read from the log.
+type fixture struct {
+	*commands.Service
+	config commands.Config
+	t      *testing.T
+	log    *commands.Journal
+	store  eventstore.Store
+	call   commands.Call
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	n, err := node.Start(t.Context(), node.Config{Dir: "log", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c := n.Connection()
+	store, err := esdb.Open(esdb.Config{
+		ConnectionString: c.ConnectionString(), Username: c.Username, Password: c.Password, RootCAs: c.RootCAs, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return fixtureOver(t, store)
+}
+
+// fixtureOver returns another process on the same log, with the same project.
+func fixtureOver(t *testing.T, store eventstore.Store) *fixture {
+	t.Helper()
+	codec, err := eventstore.NewCodec(domain.Catalog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &fixture{t: t, store: store, log: commands.NewJournal(store, codec, slog.New(slog.DiscardHandler))}
+	w.config = commands.Config{
+		Journal: w.log, Waiter: noWait{}, Sends: w, Directory: logDirectory{w.log}, HashKey: make([]byte, 32), Pipeline: true,
+	}
+	w.Service = commands.New(w.config)
+	w.call = commands.Call{
+		Principal: auth.Principal{
+			Kind: auth.ProjectKey, KeyID: uuid.MustParse("00000000-0000-4000-8000-0000000000aa"),
+			Project: auth.Project{
+				ID: uuid.MustParse("00000000-0000-4000-8000-0000000000bb"), Number: 7,
+				Namespace: uuid.MustParse("00000000-0000-4000-8000-0000000000cc"),
+			},
+		},
+		RequestID: uuid.New(), ReceivedAt: time.Date(2026, 5, 12, 12, 0, 0, 0, time.UTC),
+	}
+	return w
+}
+
+// configure replaces the service by one with a changed configuration.
+func (w *fixture) configure(change func(*commands.Config)) {
+	change(&w.config)
+	w.Service = commands.New(w.config)
+}
+
+// nothingSearchable is a projection that has applied no watermark.
+type nothingSearchable struct{}
+
+func (nothingSearchable) SearchableSince(context.Context, []uuid.UUID) (map[uuid.UUID]time.Time, error) {
+	return map[uuid.UUID]time.Time{}, nil
+}
+
+func (nothingSearchable) Erasures(context.Context, int) ([]work.Erasure, error) { return nil, nil }
+
+func (nothingSearchable) CleanableDeletions(context.Context, *work.Deletion, int) ([]work.Deletion, error) {
+	return nil, nil
+}
+
+// eraser erases single deletions, identities and blobs of the log.
+func (w *fixture) eraser() *erasure.Eraser {
+	return &erasure.Eraser{
+		Streams: erasure.Streams{
+			Journal: w.log.Journal,
+			Logger:  w.log.Logger,
+		}, Deletions: nothingSearchable{}, Authors: w.log,
+	}
+}
+
+// noWait is a Waiter for projections that are never late. The tests of the projections cover
+// waiting.
+type noWait struct{}
+
+func (noWait) Wait(context.Context, eventstore.Position, ...string) error { return nil }
+
+// Targets implements commands.Sends by a fold of the log.
+func (w *fixture) Targets(
+	ctx context.Context, project auth.Project, id uuid.UUID,
+) (targets []uuid.UUID, found bool, err error) {
+	records, err := w.store.ReadAll(ctx, 0, 1<<20)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, r := range records {
+		if r.System() {
+			continue
+		}
+		e, err := w.log.Codec.Decode(r)
+		if err != nil {
+			return nil, false, err
+		}
+		send, _, ok := datapoint.SendOf(e)
+		if !ok || send.IngestionID != id || send.ProjectID != project.ID {
+			continue
+		}
+		found = true
+		if _, brought := e.(*datapoint.RevisionAccepted); brought {
+			targets = append(targets, stream.Owner(r.Stream))
+		}
+	}
+	return targets, found, nil
+}
+
+// Pending implements commands.Sends by a fold of the log.
+func (w *fixture) Pending(
+	ctx context.Context, project auth.Project, dataPoints []uuid.UUID,
+) (map[uuid.UUID]bool, error) {
+	records, err := w.store.ReadAll(ctx, 0, 1<<20)
+	if err != nil {
+		return nil, err
+	}
+	open := map[string]*ingestion.Accepted{}
+	for _, r := range records {
+		if stream.Category(r.Stream) != stream.Ingestion {
+			continue
+		}
+		e, err := w.log.Codec.Decode(r)
+		if err != nil {
+			return nil, err
+		}
+		switch e := e.(type) {
+		case *ingestion.Accepted:
+			open[r.Stream] = e
+		case *ingestion.FannedOut, *ingestion.Failed:
+			delete(open, r.Stream)
+		}
+	}
+	pending := map[uuid.UUID]bool{}
+	for _, e := range open {
+		for _, i := range e.Items {
+			if e.ProjectID == project.ID && slices.Contains(dataPoints, i.DataPoint) {
+				pending[i.DataPoint] = true
+			}
+		}
+	}
+	return pending, nil
+}
+
+// Completed implements commands.Sends by a fold of the log.
+func (w *fixture) Completed(ctx context.Context, project auth.Project, id uuid.UUID) (bool, error) {
+	records, err := w.store.ReadAll(ctx, 0, 1<<20)
+	if err != nil {
+		return false, err
+	}
+	for _, r := range records {
+		if stream.Category(r.Stream) != stream.Deletion {
+			continue
+		}
+		e, err := w.log.Codec.Decode(r)
+		if err != nil {
+			return false, err
+		}
+		if d, ok := e.(*deletion.Accepted); ok && d.IngestionID == id && d.ProjectID == project.ID {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (w *fixture) ingest(in commands.DataPoint, key string) commands.Receipt {
+	w.t.Helper()
+	r, err := w.Ingest(w.t.Context(), w.call, in, key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// history returns the decoded events of a data point.
+func (w *fixture) history(sourceID string) []eventstore.DecodedEvent {
+	w.t.Helper()
+	name := stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, sourceID))
+	facts, err := w.log.ReadFrom(w.t.Context(), name, 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return facts
+}
+
+// head returns the state at the head of a data point's stream.
+func (w *fixture) head(sourceID string) datapoint.State {
+	w.t.Helper()
+	facts := w.history(sourceID)
+	if len(facts) == 0 {
+		w.t.Fatalf("no data point %q", sourceID)
+	}
+	_, current, _ := datapoint.SendOf(facts[len(facts)-1].Event)
+	return current.Head()
+}
+
+func (w *fixture) types(sourceID string) []string {
+	var types []string
+	for _, f := range w.history(sourceID) {
+		types = append(types, f.Type)
+	}
+	return types
+}
+
+func wantTypes(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("events %v, want %v", got, want)
+	}
+}
+
+func wantFault(t *testing.T, err error, code string) *fault.Error {
+	t.Helper()
+	f, ok := errors.AsType[*fault.Error](err)
+	if !ok || f.Code != code {
+		t.Fatalf("error %v, want %s", err, code)
+	}
+	return f
+}
+
+// text returns a data point with an id.
+func text(id, content string, change ...func(*commands.DataPoint)) commands.DataPoint {
+	in := commands.DataPoint{Content: content, ID: &id}
+	for _, c := range change {
+		c(&in)
+	}
+	return in
+}
+
+func labelled(label string) func(*commands.DataPoint) {
+	return func(in *commands.DataPoint) { in.Label = &label }
+}
+
+func by(author string) func(*commands.DataPoint) {
+	return func(in *commands.DataPoint) { in.Identity = &author }
+}
+
+func with(metadata string) func(*commands.DataPoint) {
+	return func(in *commands.DataPoint) { in.Metadata = json.RawMessage(metadata) }
+}

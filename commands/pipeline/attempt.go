@@ -1,0 +1,215 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/work"
+)
+
+const (
+	// maxAttempts is how often an item is attempted before its send stops.
+	maxAttempts = 5
+	// firstBackoff is the pause after a failed attempt. It doubles with each.
+	firstBackoff = time.Second
+	// retryBudget is the time after the first attempt within which another one may begin. A call
+	// returns within 30 seconds or is cut off, so attempts that are not cut off end within 60
+	// seconds in total.
+	retryBudget = 30 * time.Second
+	// attemptTimeout is the least duration of an attempt that was cut off. It counts towards
+	// maxAttempts, but not towards retryBudget.
+	attemptTimeout = 30 * time.Second
+)
+
+// attempt is one attempt at an item, with the stream and the revision of its next event.
+type attempt struct {
+	item   work.Item
+	stream string
+	at     eventstore.Revision
+	number int
+	meta   event.Meta
+	res    result
+}
+
+// derive makes one attempt at one item. With a pure extractor, the append of the memories at the
+// exact revision is the lock: of two workers, one gets a conflict. Otherwise, and if an earlier
+// attempt was cut off, the attempt is recorded before its work begins, and that append is the lock.
+func (w *Worker) derive(ctx context.Context, item work.Item) (res result, err error) {
+	// The first attempt at the first revision expects an empty stream; if that is wrong, the append
+	// fails.
+	mustRead := item.Revision > 1 || item.Round > 0 || item.Attempt > 0
+	res, err = w.try(ctx, item, mustRead)
+	if errors.Is(err, eventstore.ErrConflict) && !mustRead {
+		res, err = w.try(ctx, item, true)
+	}
+	if errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrDeleted) {
+		return res, nil // another worker was first, or the data point was erased
+	}
+	return res, err
+}
+
+// try is derive on the current stream or, without mustRead, on a stream that it expects to be empty.
+// It returns a conflict if another append preceded its first one.
+func (w *Worker) try(ctx context.Context, item work.Item, mustRead bool) (result, error) {
+	a := attempt{
+		item: item, stream: stream.Name(stream.Memory, item.DataPoint), at: eventstore.NoStream, number: 1,
+		meta: event.Meta{CommandID: uuid.New(), Principal: "pipeline", CorrelationID: item.IngestionID},
+		res:  result{dataPoint: item.DataPoint},
+	}
+	if mustRead {
+		if ended, err := w.readNumber(ctx, &a); ended || err != nil {
+			return a.res, err
+		}
+	}
+	if a.number > maxAttempts {
+		// The process died in each attempt, so no attempt could record why.
+		message := fmt.Sprintf("the work was cut off %d times", maxAttempts)
+		return a.res, w.append(ctx, &a, w.failed(item, maxAttempts, &Failure{Code: ingestion.Internal, Message: message}))
+	}
+	recorded := item.Suspect || !isPure(w.Extractor)
+	if recorded {
+		err := w.append(ctx, &a, memory.DerivationStarted{
+			ProjectID: item.ProjectID, IngestionID: item.IngestionID, Ordinal: item.Ordinal, Revision: item.Revision,
+			Attempt: a.number, Round: item.Round, StartedAt: w.Now(),
+		})
+		if err != nil {
+			return a.res, err
+		}
+		a.meta.CommandID = uuid.New()
+	}
+	outcome, backoff, err := w.work(ctx, &a)
+	if outcome == nil || err != nil {
+		return a.res, err
+	}
+	err = w.append(ctx, &a, outcome)
+	if err == nil {
+		a.res.backoff = backoff
+	}
+	if recorded && errors.Is(err, eventstore.ErrConflict) {
+		err = nil // another worker took over the attempt
+	}
+	return a.res, err
+}
+
+// readNumber reads the number of the attempt from the stream. ended reports that the item has ended.
+func (w *Worker) readNumber(ctx context.Context, a *attempt) (ended bool, err error) {
+	last, ok, err := w.Journal.Last(ctx, a.stream)
+	if !ok || err != nil {
+		return false, err
+	}
+	a.at = last.Revision
+	if last, err = lastAttempt(ctx, w.Journal, a.stream, last); err != nil {
+		return false, err
+	}
+	if a.number, ended = memory.NextAttempt(last.Event, a.item.Revision, a.item.Round); ended {
+		a.res.position = last.Position // the queue has not applied this event yet
+	}
+	return ended, nil
+}
+
+// work does the work of an attempt. The outcome is the event that ends it, nil if the attempt ends
+// without one; backoff is the pause before the next attempt.
+func (w *Worker) work(ctx context.Context, a *attempt) (outcome event.Event, backoff time.Duration, err error) {
+	read, err := w.extract(ctx, a.item)
+	if err == nil {
+		derived, err := w.derived(ctx, a.item, read, a.meta)
+		if err != nil {
+			return nil, 0, err
+		}
+		return derived, 0, nil
+	}
+	if errors.Is(err, eventstore.ErrDeleted) {
+		return nil, 0, err
+	}
+	if ctx.Err() != nil {
+		return nil, 0, nil // shutting down: a later attempt continues
+	}
+	var failure *Failure
+	if !errors.As(err, &failure) {
+		w.Logger.ErrorContext(ctx, "derivation failed", "data_point", a.item.DataPoint, "revision", a.item.Revision,
+			"attempt", a.number, "err", err)
+		failure = &Failure{Code: ingestion.Internal, Message: "the work failed inside the service", Retryable: true}
+	}
+	failed := w.failed(a.item, a.number, failure)
+	if !failed.Final && a.number > 1 {
+		elapsed, err := w.elapsed(ctx, a.stream, a.item)
+		if err != nil {
+			return nil, 0, err
+		}
+		failed.Final = elapsed+firstBackoff<<(a.number-1) > retryBudget
+	}
+	if !failed.Final {
+		backoff = firstBackoff << (a.number - 1)
+	}
+	return failed, backoff, nil
+}
+
+// elapsed returns the time since the first attempt of the item's round, without the time of attempts
+// that were cut off. The current attempt is the last on the stream.
+func (w *Worker) elapsed(ctx context.Context, name string, item work.Item) (time.Duration, error) {
+	records, err := w.Journal.Store.Read(ctx, name, eventstore.EndOfStream, eventstore.Backwards, 2*maxAttempts)
+	if err != nil {
+		return 0, err
+	}
+	now := w.Now()
+	first, ended := now, now
+	var cutOff time.Duration
+	for _, r := range records {
+		e, err := w.Journal.Codec.Decode(r)
+		if err != nil {
+			return 0, err
+		}
+		switch e := e.(type) {
+		case *memory.Failed:
+			if e.Revision != item.Revision || e.Round != item.Round {
+				return now.Sub(first) - cutOff, nil
+			}
+			first, ended = e.FailedAt, e.FailedAt // the start of a pure attempt is not recorded
+		case *memory.DerivationStarted:
+			if e.Revision != item.Revision || e.Round != item.Round {
+				return now.Sub(first) - cutOff, nil
+			}
+			if took := ended.Sub(e.StartedAt); took >= attemptTimeout {
+				cutOff += took
+			}
+			first, ended = e.StartedAt, e.StartedAt
+		}
+	}
+	return now.Sub(first) - cutOff, nil
+}
+
+// append appends the next event of an attempt. If that is refused, it tombstones the blob of the
+// event: nothing will refer to it, and it may hold text that was erased since.
+func (w *Worker) append(ctx context.Context, a *attempt, e event.Event) error {
+	done, err := w.Journal.Append(ctx, a.stream, a.at, a.meta, e)
+	if err == nil {
+		a.at, a.res.position = done.Revision, max(a.res.position, done.Position)
+		return nil
+	}
+	refused := errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrDeleted)
+	if d, is := e.(memory.Derived); is && d.Blob != nil && refused {
+		blobCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+		defer cancel()
+		if _, err := w.Journal.Tombstone(blobCtx, d.Blob.Stream); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (w *Worker) failed(item work.Item, attempt int, failure *Failure) memory.Failed {
+	return memory.Failed{
+		ProjectID: item.ProjectID, IngestionID: item.IngestionID, Ordinal: item.Ordinal, Revision: item.Revision,
+		Attempt: attempt, Round: item.Round, Code: failure.Code, Message: failure.Message, FailedAt: w.Now(),
+		Final: !failure.Retryable || attempt >= maxAttempts,
+	}
+}

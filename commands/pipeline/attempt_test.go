@@ -1,0 +1,338 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/domain/comprehend"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/work"
+)
+
+var at = time.Date(2026, 5, 12, 12, 0, 0, 0, time.UTC)
+
+// scripted answers each attempt with the next of its errors, nil being success.
+type scripted struct {
+	answers []error
+	asked   []comprehend.Input
+	found   []memory.Memory
+}
+
+func (*scripted) Name() string { return "scripted/1" }
+
+func (s *scripted) Extract(_ context.Context, in comprehend.Input) ([]memory.Memory, error) {
+	s.asked = append(s.asked, in)
+	if len(s.answers) == 0 {
+		return s.found, nil
+	}
+	err := s.answers[0]
+	s.answers = s.answers[1:]
+	return s.found, err
+}
+
+// fixture is a worker over a real node with one accepted send.
+type fixture struct {
+	*Worker
+	t         *testing.T
+	extractor *scripted
+	item      work.Item
+}
+
+func newFixture(t *testing.T, content string, answers ...error) *fixture {
+	t.Helper()
+	n, err := node.Start(t.Context(), node.Config{Dir: "log", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c := n.Connection()
+	quiet := slog.New(slog.DiscardHandler)
+	store, err := esdb.Open(esdb.Config{
+		ConnectionString: c.ConnectionString(), Username: c.Username, Password: c.Password, RootCAs: c.RootCAs, Logger: quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	codec, err := eventstore.NewCodec(domain.Catalog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := commands.NewJournal(store, codec, quiet)
+	project := auth.Project{ID: uuid.New(), Namespace: uuid.New()}
+	write := commands.New(commands.Config{Journal: log, HashKey: make([]byte, 32)})
+	id, label, author := "s", "standup", "ana"
+	r, err := write.Ingest(t.Context(), commands.Call{Principal: auth.Principal{Project: project}, ReceivedAt: at},
+		commands.DataPoint{Content: content, ID: &id, Label: &label, Identity: &author, Metadata: []byte(`{"k":1}`)}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &fixture{t: t, extractor: &scripted{answers: answers}}
+	b.Worker = &Worker{
+		LoadGauge: idle{}, Age: noAge, Journal: log, Extractor: b.extractor, Logger: quiet,
+		Now: func() time.Time { return at },
+	}
+	b.item = work.Item{
+		ProjectID: project.ID, IngestionID: r.IngestionID, DataPoint: stream.DataPointID(project.Namespace, id),
+		Revision: 1, Phase: work.Queued,
+	}
+	return b
+}
+
+func (b *fixture) attempt() result {
+	b.t.Helper()
+	r, err := b.derive(b.t.Context(), b.item)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+func (b *fixture) history() []eventstore.DecodedEvent {
+	b.t.Helper()
+	facts, err := b.Journal.ReadFrom(b.t.Context(), stream.Name(stream.Memory, b.item.DataPoint), 0)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return facts
+}
+
+func (b *fixture) wantTypes(want ...string) {
+	b.t.Helper()
+	var got []string
+	for _, f := range b.history() {
+		got = append(got, strings.TrimSuffix(strings.TrimPrefix(f.Type, "memory."), ".v1"))
+	}
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		b.t.Errorf("events %v, want %v", got, want)
+	}
+}
+
+func TestDeriveStoresOneAnswer(t *testing.T) {
+	b := newFixture(t, "Ana likes tea")
+	b.extractor.found = []memory.Memory{{Kind: memory.Claim, Content: "Ana likes tea"}}
+	if r := b.attempt(); r.position == 0 || r.backoff != 0 {
+		t.Errorf("result %+v", r)
+	}
+	b.attempt() // the list lags and gives the item again
+	b.wantTypes("derivation-started", "derived")
+	in := b.extractor.asked[0]
+	if len(b.extractor.asked) != 1 || in.Content != "Ana likes tea" || in.Label != "standup" || in.Author != "ana" ||
+		string(in.Metadata) != `{"k":1}` || !in.OccurredAt.Equal(at) {
+		t.Errorf("the extractor was given %+v", b.extractor.asked)
+	}
+	e := b.history()[1].Event.(*memory.Derived)
+	if e.Extractor != "scripted/1" || len(e.Memories) != 1 || !e.OccurredAt.Equal(at) {
+		t.Errorf("derived %+v", e)
+	}
+}
+
+func TestFailedAttemptsAreRetriedWithBackoffAndEnd(t *testing.T) {
+	down := &Failure{Code: ingestion.ModelUnavailable, Message: "no answer", Retryable: true}
+	b := newFixture(t, "text", down, down, down, down, down)
+	var backoffs []time.Duration
+	for range maxAttempts {
+		backoffs = append(backoffs, b.attempt().backoff)
+	}
+	if backoffs[0] != time.Second || backoffs[3] != 8*time.Second || backoffs[4] != 0 {
+		t.Errorf("backoffs %v", backoffs)
+	}
+	b.attempt() // the list lags: no sixth attempt
+	facts := b.history()
+	if len(facts) != 2*maxAttempts {
+		t.Fatalf("%d events", len(facts))
+	}
+	last := facts[len(facts)-1].Event.(*memory.Failed)
+	if !last.Final || last.Attempt != maxAttempts || last.Code != ingestion.ModelUnavailable {
+		t.Errorf("the end: %+v", last)
+	}
+	// A retry of the send begins again at the first attempt.
+	b.item.Round = 1
+	b.attempt()
+	facts = b.history()
+	if e, ok := facts[len(facts)-1].Event.(*memory.Derived); !ok || e.Revision != 1 {
+		t.Errorf("after the retry: %+v", facts[len(facts)-1].Event)
+	}
+	if e := facts[len(facts)-2].Event.(*memory.DerivationStarted); e.Attempt != 1 || e.Round != 1 {
+		t.Errorf("attempt of the retry: %+v", e)
+	}
+}
+
+// A retry of an older revision is worked on also where the attempt at a newer one was cut off:
+// the newer one waits for it.
+func TestRetryGoesOnBehindAnAttemptThatWasCutOff(t *testing.T) {
+	b := newFixture(t, "text", &Failure{Code: ingestion.ContentRejected, Message: "refused"})
+	b.attempt()
+	facts := b.history()
+	cut := memory.DerivationStarted{
+		ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Revision: 2, Attempt: 1,
+		StartedAt: at,
+	}
+	meta := event.Meta{CommandID: uuid.New()}
+	if _, err := b.Journal.Append(t.Context(), stream.Name(stream.Memory, b.item.DataPoint),
+		facts[len(facts)-1].Revision, meta, cut); err != nil {
+		t.Fatal(err)
+	}
+	b.item.Round = 1
+	b.attempt()
+	b.wantTypes("derivation-started", "failed", "derivation-started", "derivation-started", "derived")
+}
+
+func TestRejectedContentStopsAtOnce(t *testing.T) {
+	b := newFixture(t, "text", &Failure{Code: ingestion.ContentRejected, Message: "refused"})
+	b.attempt()
+	if e := b.history()[1].Event.(*memory.Failed); !e.Final || e.Code != ingestion.ContentRejected {
+		t.Errorf("failed %+v", e)
+	}
+}
+
+func TestNothingToIndexIsRejected(t *testing.T) {
+	b := newFixture(t, "... --- !")
+	b.attempt()
+	if e := b.history()[1].Event.(*memory.Failed); e.Code != ingestion.ContentRejected || len(b.extractor.asked) != 0 {
+		t.Errorf("failed %+v", e)
+	}
+}
+
+func TestUnforeseenErrorIsInternalAndTellsNothing(t *testing.T) {
+	b := newFixture(t, "text", errors.New("secret detail"))
+	b.attempt()
+	if e := b.history()[1].Event.(*memory.Failed); e.Code != ingestion.Internal || e.Final ||
+		strings.Contains(e.Message, "secret") {
+		t.Errorf("failed %+v", e)
+	}
+}
+
+// A process that dies in every attempt leaves only their starts: the item ends all the same.
+func TestCrashLoopEnds(t *testing.T) {
+	b := newFixture(t, "text")
+	name := stream.Name(stream.Memory, b.item.DataPoint)
+	for n := range maxAttempts {
+		started := memory.DerivationStarted{
+			ProjectID: b.item.ProjectID, IngestionID: b.item.IngestionID, Revision: 1,
+			Attempt: n + 1, StartedAt: at,
+		}
+		proposed, err := b.Journal.Codec.Encode(started, 0, event.Meta{CommandID: uuid.New()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Journal.Store.Append(t.Context(), name, eventstore.Revision(n-1),
+			[]eventstore.Proposed{proposed}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.attempt()
+	facts := b.history()
+	e, ok := facts[len(facts)-1].Event.(*memory.Failed)
+	if !ok || !e.Final || e.Code != ingestion.Internal || len(b.extractor.asked) != 0 {
+		t.Errorf("after %d deaths: %+v", maxAttempts, facts[len(facts)-1].Event)
+	}
+}
+
+func TestManyMemoriesGoIntoABlob(t *testing.T) {
+	b := newFixture(t, strings.Repeat("word ", 100_000)) // a content in a blob, too
+	for n := range 3000 {
+		b.extractor.found = append(b.extractor.found,
+			memory.Memory{ID: memory.ID(b.item.DataPoint, 1, n), Kind: memory.Mention, Content: strings.Repeat("m", 200)})
+	}
+	b.attempt()
+	e := b.history()[1].Event.(*memory.Derived)
+	if e.Blob == nil || e.Memories != nil || len(b.extractor.asked[0].Content) != 500_000 {
+		t.Fatalf("derived inline: %d memories", len(e.Memories))
+	}
+	data, err := b.Journal.ReadBlob(t.Context(), *e.Blob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := memory.Decode(data); err != nil || len(found) != 3000 {
+		t.Errorf("%d memories read back: %v", len(found), err)
+	}
+}
+
+func TestErasedMeanwhileIsLeftAlone(t *testing.T) {
+	b := newFixture(t, "text")
+	b.attempt()
+	if _, err := b.Journal.Store.Tombstone(t.Context(), stream.Name(stream.Memory, b.item.DataPoint), 1); err != nil {
+		t.Fatal(err)
+	}
+	b.item.Revision = 2
+	if r := b.attempt(); r.position != 0 || len(b.extractor.asked) != 1 {
+		t.Errorf("worked on an erased data point: %+v", r)
+	}
+}
+
+// Of two workers that take the same item, one works.
+func TestStartIsTheLock(t *testing.T) {
+	b := newFixture(t, "text")
+	results := make(chan error, 8)
+	for range 8 {
+		other := &Worker{
+			LoadGauge: idle{}, Age: noAge, Journal: b.Journal, Extractor: &scripted{}, Logger: b.Logger,
+			Now: b.Now,
+		}
+		go func() {
+			_, err := other.derive(context.WithoutCancel(t.Context()), b.item)
+			results <- err
+		}()
+	}
+	for range 8 {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+	derived := 0
+	for _, f := range b.history() {
+		if _, ok := f.Event.(*memory.Derived); ok {
+			derived++
+		}
+	}
+	if derived != 1 {
+		t.Errorf("derived %d times", derived)
+	}
+}
+
+// The list may have the text of a revision at hand; then it is what the extractor is given.
+func TestDeriveTakesTheTextOfTheList(t *testing.T) {
+	b := newFixture(t, "in the stream")
+	b.item.Text = &work.Text{
+		Content: "in the list", Metadata: []byte(`{"k":2}`), Label: "retro", Author: "bo",
+		OccurredAt: at.Add(time.Hour),
+	}
+	b.attempt()
+	b.wantTypes("derivation-started", "derived")
+	want := comprehend.Input{
+		DataPoint: b.item.DataPoint, Revision: 1, Content: "in the list", Metadata: []byte(`{"k":2}`), Label: "retro",
+		Author: "bo", OccurredAt: at.Add(time.Hour),
+	}
+	if diff := cmp.Diff([]comprehend.Input{want}, b.extractor.asked); diff != "" {
+		t.Error(diff)
+	}
+	if e, ok := b.history()[1].Event.(*memory.Derived); !ok || !e.OccurredAt.Equal(at.Add(time.Hour)) {
+		t.Errorf("stored as %+v", b.history()[1].Event)
+	}
+}

@@ -1,0 +1,320 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/pipeline"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/work"
+)
+
+// standstill is projections that do not move.
+type standstill map[string]eventstore.Position
+
+func (standstill) Wait(context.Context, eventstore.Position, ...string) error { return nil }
+func (s standstill) Position(_ context.Context, name string) (eventstore.Position, error) {
+	return s[name], nil
+}
+func (standstill) Watch(string) (<-chan struct{}, func()) { return nil, func() {} }
+
+// listed is a work list that always returns the same sends: those that wait for a watermark, and
+// others.
+type listed struct{ waiting, others []work.Send }
+
+func (l listed) Confirmable(context.Context, int) ([]work.Send, error) { return l.others, nil }
+
+func (l listed) Searchable(
+	_ context.Context, upTo eventstore.Position, limit int,
+) (position eventstore.Position, err error) {
+	for _, s := range l.waiting[:min(limit, len(l.waiting))] {
+		if s.Position <= upTo {
+			position = max(position, s.Position)
+		}
+	}
+	return position, nil
+}
+
+func (l listed) Unsearchable(_ context.Context, behind eventstore.Position, _ int) (sends []work.Send, err error) {
+	for _, s := range l.waiting {
+		if s.Position > behind {
+			sends = append(sends, s)
+		}
+	}
+	return sends, nil
+}
+
+// confirming is a confirmer on a list, with a clock and projections that a test controls.
+type confirming struct {
+	*Confirmer
+	b        *fixture
+	clock    time.Time
+	trouble  error
+	progress standstill
+}
+
+func newConfirming(b *fixture, list listed, progress standstill) *confirming {
+	c := &confirming{b: b, clock: at, progress: progress}
+	c.Confirmer = &Confirmer{
+		Journal: b.Journal, Sends: list, Progress: progress, Logger: b.Logger,
+		IndexErr: func(context.Context) error { return c.trouble },
+		Now:      func() time.Time { return c.clock }, ended: make(map[uuid.UUID]eventstore.Position),
+	}
+	return c
+}
+
+func (c *confirming) mustRound() (worked bool) {
+	c.b.t.Helper()
+	worked, err := c.round(c.b.t.Context())
+	if err != nil {
+		c.b.t.Fatal(err)
+	}
+	return worked
+}
+
+func (c *confirming) want(name string, types ...string) {
+	c.b.t.Helper()
+	c.mustRound()
+	facts, err := c.b.Journal.ReadFrom(c.b.t.Context(), name, 0)
+	if err != nil {
+		c.b.t.Fatal(err)
+	}
+	var got []string
+	for _, f := range facts {
+		got = append(got, f.Type)
+	}
+	if strings.Join(got, " ") != strings.Join(types, " ") {
+		c.b.t.Errorf("events of %s %v, want %v", name, got, types)
+	}
+}
+
+// marks returns the positions of all watermarks.
+func (b *fixture) marks() []uint64 {
+	b.t.Helper()
+	facts, err := b.Journal.ReadFrom(b.t.Context(), stream.Pipeline, 0)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var marks []uint64
+	for _, f := range facts {
+		marks = append(marks, f.Event.(*pipeline.Searchable).Position)
+	}
+	return marks
+}
+
+func sendAt(position eventstore.Position) work.Send {
+	return work.Send{ProjectID: uuid.New(), IngestionID: uuid.New(), Position: position}
+}
+
+func streamOf(s work.Send) string { return stream.Name(stream.Ingestion, s.IngestionID) }
+
+// A send waits for the index as long as the index may come back, and then stops with its reason;
+// its own failure ends it at once.
+func TestConfirmerWaitsForTheIndex(t *testing.T) {
+	waits, fails, short := sendAt(10), sendAt(10), sendAt(10)
+	fails.Failure = &work.Failure{Code: ingestion.ModelUnavailable, Message: "no answer"}
+	list := listed{[]work.Send{waits}, []work.Send{fails, short}}
+	progress := standstill{projection.DataPoints: 5, projection.Memories: 20, projection.RecallIndex: 9}
+	c := newConfirming(newFixture(t, "text"), list, progress)
+	c.want(streamOf(fails), "ingestion.failed.v1")
+	c.want(streamOf(waits))
+	c.trouble = errors.New("disk full")
+	c.want(streamOf(waits))
+	c.clock = c.clock.Add(indexTimeout)
+	c.want(streamOf(waits)) // within the time limit
+	c.trouble = nil
+	c.want(streamOf(waits)) // the index came back: the time limit starts again
+	c.trouble = errors.New("disk full")
+	c.want(streamOf(waits))
+	c.clock = c.clock.Add(indexTimeout + time.Second)
+	for _, send := range []work.Send{waits, short} {
+		c.want(streamOf(send), "ingestion.failed.v1")
+		facts, err := c.b.Journal.ReadFrom(t.Context(), streamOf(send), 0)
+		if err != nil || facts[0].Event.(*ingestion.Failed).Code != ingestion.IndexUnavailable {
+			t.Errorf("it stopped with %+v, %v", facts, err)
+		}
+	}
+	if marks := c.b.marks(); len(marks) > 0 {
+		t.Errorf("watermarks %v below what is searchable", marks)
+	}
+
+	// Once the index is back, each waiting send ends once: by a watermark, or by itself if it lost
+	// a data point.
+	other := sendAt(10)
+	c.Sends, c.trouble = listed{[]work.Send{sendAt(10)}, []work.Send{other}}, nil
+	c.progress[projection.RecallIndex] = 10
+	for range 2 {
+		c.want(streamOf(other), "ingestion.indexed.v1")
+		if diff := cmp.Diff([]uint64{10}, c.b.marks()); diff != "" {
+			t.Errorf("watermarks (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// A watermark covers the searchable part of what waits. None is appended while nothing waits, or
+// while the list does not show the effect of the last one.
+func TestConfirmer_Watermarks(t *testing.T) {
+	b := newFixture(t, "text")
+	list := listed{waiting: []work.Send{sendAt(10), sendAt(20), sendAt(30)}}
+	c := newConfirming(b, list, standstill{projection.DataPoints: 0, projection.Memories: 30, projection.RecallIndex: 25})
+	steps := []struct {
+		name   string
+		change func()
+		worked bool
+		want   []uint64
+	}{
+		{"at first", func() {}, true, []uint64{20}},
+		{"the list is old", func() { c.progress[projection.RecallIndex] = 40 }, false, []uint64{20}},
+		{"the list shows it", func() { c.progress[projection.DataPoints] = 1 << 40 }, true, []uint64{20, 30}},
+		{"the memories are behind", func() {
+			c.Sends, c.progress[projection.Memories] = listed{waiting: []work.Send{sendAt(35)}}, 34
+		}, false, []uint64{20, 30}},
+		{"nothing waits", func() { c.Sends, c.progress[projection.Memories] = listed{}, 40 }, false, []uint64{20, 30}},
+		{"one waits behind the last, which was set aside", func() {
+			c.Sends = listed{waiting: []work.Send{sendAt(5)}}
+		}, true, []uint64{20, 30, 30}},
+		{"the index is built again", func() { c.progress[projection.RecallIndex] = 29 }, false, []uint64{20, 30, 30}},
+	}
+	for _, step := range steps {
+		c.clock = c.clock.Add(time.Second)
+		step.change()
+		if worked := c.mustRound(); worked != step.worked {
+			t.Errorf("%s: worked is %v", step.name, worked)
+		}
+		if diff := cmp.Diff(step.want, b.marks()); diff != "" {
+			t.Errorf("%s: watermarks (-want +got):\n%s", step.name, diff)
+		}
+	}
+}
+
+// Each watermark ends a bounded number of sends.
+func TestConfirmer_WatermarkOfManySends(t *testing.T) {
+	b, list := newFixture(t, "text"), listed{}
+	for n := range watermarkSize + 1 {
+		list.waiting = append(list.waiting, sendAt(eventstore.Position(n+1)))
+	}
+	applied := standstill{projection.DataPoints: 1 << 40, projection.Memories: 1 << 40, projection.RecallIndex: 1 << 40}
+	c := newConfirming(b, list, applied)
+	c.mustRound()
+	if diff := cmp.Diff([]uint64{watermarkSize}, b.marks()); diff != "" {
+		t.Errorf("watermarks (-want +got):\n%s", diff)
+	}
+}
+
+// Two processes read the watermarks of each other, so no watermark is below the one before it.
+func TestConfirmer_TwoProcesses(t *testing.T) {
+	b := newFixture(t, "text")
+	far := standstill{projection.DataPoints: 1 << 40, projection.Memories: 1 << 40, projection.RecallIndex: 1 << 40}
+	one := newConfirming(b, listed{waiting: []work.Send{sendAt(10)}}, far)
+	two := newConfirming(b, listed{waiting: []work.Send{sendAt(20)}}, far)
+	two.mustRound()
+	one.watermark = watermark{known: true, revision: eventstore.NoStream} // it read before the other appended
+	if !one.mustRound() {
+		t.Error("after a conflict it does not look again")
+	}
+	if diff := cmp.Diff([]uint64{20}, b.marks()); diff != "" {
+		t.Errorf("watermarks (-want +got):\n%s", diff)
+	}
+	one.mustRound()
+	two.mustRound()
+	two.mustRound()
+	marks := b.marks()
+	if len(marks) != 3 || !slices.IsSorted(marks) {
+		t.Errorf("watermarks %v", marks)
+	}
+}
+
+// After a process that dies at a watermark, or does not learn its result, the next process
+// continues.
+func TestConfirmer_DiesAtAWatermark(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		b := newFixture(t, "text")
+		far := standstill{projection.DataPoints: 1 << 40, projection.Memories: 1 << 40, projection.RecallIndex: 1 << 40}
+		list := listed{waiting: []work.Send{sendAt(10)}}
+		dying := newConfirming(b, list, far)
+		dying.mustRound()
+		dying.Journal = commands.NewJournal(&victim{Store: b.Journal.Store, stored: stored}, b.Journal.Codec, b.Logger)
+		if _, err := dying.round(t.Context()); !errors.Is(err, errDied) {
+			t.Fatalf("the store died: %v", err)
+		}
+		left := b.marks()
+		if stored != (len(left) == 2) {
+			t.Fatalf("stored %t: watermarks %v", stored, left)
+		}
+		next := newConfirming(b, listed{}, far)
+		next.mustRound()
+		if diff := cmp.Diff(left, b.marks()); diff != "" {
+			t.Errorf("nothing waits, and watermarks differ:\n%s", diff)
+		}
+		next.Sends = listed{waiting: []work.Send{sendAt(20)}}
+		next.mustRound()
+		if diff := cmp.Diff(append(left, 20), b.marks()); diff != "" {
+			t.Errorf("watermarks (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// Watermarks are few, however much waits: some at once after a pause, and then four a second.
+func TestConfirmer_WatermarksAreFew(t *testing.T) {
+	list := listed{waiting: []work.Send{sendAt(10)}}
+	applied := standstill{projection.DataPoints: 1 << 40, projection.Memories: 10, projection.RecallIndex: 10}
+	c := newConfirming(newFixture(t, "text"), list, applied)
+	for range 200 {
+		if !c.mustRound() {
+			t.Fatal("it does not look again though something waits")
+		}
+		c.clock = c.clock.Add(50 * time.Millisecond)
+	}
+	if n := len(c.b.marks()); n < 40 || n > 44 {
+		t.Errorf("%d watermarks in 10 s", n)
+	}
+	c.clock = c.clock.Add(-time.Hour) // the clock is set back
+	if before := len(c.b.marks()); !c.mustRound() || len(c.b.marks()) != before+1 {
+		t.Error("a clock that was put back holds watermarks up")
+	}
+}
+
+// A decision about one round of a send is not stored after a later retry. A decision about the
+// retried round is.
+func TestConfirmer_FailureOfAnEarlierRound(t *testing.T) {
+	b := newFixture(t, "text")
+	send := sendAt(10)
+	send.Failure = &work.Failure{Code: ingestion.ModelUnavailable, Message: "no answer"}
+	c := newConfirming(b, listed{others: []work.Send{send}}, standstill{})
+	c.want(streamOf(send), "ingestion.failed.v1")
+	retry := func(round int) {
+		t.Helper()
+		last, _, err := b.Journal.Last(t.Context(), streamOf(send))
+		if err == nil {
+			_, err = b.Journal.Append(t.Context(), streamOf(send), last.Revision, event.Meta{CommandID: uuid.New()},
+				ingestion.Retried{ProjectID: send.ProjectID, Round: round})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	retry(1)
+	clear(c.ended) // as in another process, whose list is old
+	c.want(streamOf(send), "ingestion.failed.v1", "ingestion.retried.v1")
+	if len(c.ended) > 0 {
+		t.Error("it takes the send for ended")
+	}
+	send.Round = 1
+	c.Sends = listed{others: []work.Send{send}}
+	c.want(streamOf(send), "ingestion.failed.v1", "ingestion.retried.v1", "ingestion.failed.v1")
+	retry(2)
+	clear(c.ended)
+	c.want(streamOf(send), "ingestion.failed.v1", "ingestion.retried.v1", "ingestion.failed.v1", "ingestion.retried.v1")
+}

@@ -1,0 +1,419 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/work"
+	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/datapoints"
+	people "github.com/annals-project/annals/projections/directory"
+	derived "github.com/annals-project/annals/projections/memories"
+	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/bleve"
+	"github.com/annals-project/annals/projections/runner"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// harness is the write side, the projections and the background work over real parts.
+type harness struct {
+	t       *testing.T
+	store   *esdb.Store
+	log     *commands.Journal
+	db      *pgxpool.Pool
+	index   recallindex.Index
+	queries datapoints.Queries
+	// directory lists what writes of identities left to do.
+	directory *people.Queries
+	runtime   *runner.Runtime
+	waiter    *runner.Waiter
+	write     *commands.Service
+	config    commands.Config
+	finisher  *Finisher
+	call      commands.Call
+	// clock is the finisher's; folder holds the files of the log and of the index.
+	clock  *clock
+	folder string
+}
+
+// nobodySeen reports that nobody recalled.
+type nobodySeen struct{}
+
+func (nobodySeen) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]time.Time, error) {
+	return map[uuid.UUID]time.Time{}, nil
+}
+
+// clock is a time that a test moves.
+type clock struct{ ahead atomic.Int64 }
+
+func (c *clock) now() time.Time       { return at.Add(time.Duration(c.ahead.Load())) }
+func (c *clock) move(d time.Duration) { c.ahead.Add(int64(d)) }
+
+func newHarness(t *testing.T) *harness {
+	t.Helper()
+	w := newIdleHarness(t)
+	w.derive()
+	w.confirm()
+	return w
+}
+
+func (w *harness) derive() {
+	worker := &Worker{
+		LoadGauge: idle{}, Age: noAge, Journal: w.log, Queue: w.queries, Progress: w.waiter,
+		Extractor: Builtin{}, Logger: w.log.Logger, Holder: "test", Now: time.Now,
+	}
+	runtest.Part(w.t, worker.Run)
+}
+
+func (w *harness) confirm() {
+	confirmer := &Confirmer{
+		Journal: w.log, Sends: w.queries, Progress: w.waiter, IndexErr: func(context.Context) error { return nil },
+		Logger: w.log.Logger, Now: time.Now,
+	}
+	runtest.Part(w.t, confirmer.Run)
+}
+
+// newIdleHarness is a harness without derivation, as with the pipeline switched off.
+func newIdleHarness(t *testing.T) *harness {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	closing := func(close func() error) {
+		t.Cleanup(func() {
+			if err := close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	folder := t.TempDir()
+	n, err := node.Start(t.Context(), node.Config{Dir: filepath.Join(folder, "log"), Logger: quiet})
+	must(err)
+	closing(n.Close)
+	c := n.Connection()
+	w := &harness{t: t, db: pgtest.Database(t), clock: &clock{}, folder: folder}
+	w.store, err = esdb.Open(esdb.Config{
+		ConnectionString: c.ConnectionString(), Username: c.Username,
+		Password: c.Password, RootCAs: c.RootCAs, Logger: quiet,
+	})
+	must(err)
+	closing(w.store.Close)
+	codec, err := eventstore.NewCodec(domain.Catalog)
+	must(err)
+	w.log = commands.NewJournal(w.store, codec, quiet)
+	w.log.Now = w.clock.now
+	w.log.Namespaces = stream.NewNamespaces(make([]byte, 32))
+	w.index, err = bleve.Open(filepath.Join(folder, "index"), bleve.Options{})
+	must(err)
+	closing(w.index.Close)
+	_, err = w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.Meta{CommandID: uuid.New()},
+		registry.LogOpened{LogID: uuid.New(), OpenedAt: at})
+	must(err)
+	runtime, err := runner.New(runner.Config{
+		DB: w.db, Store: w.store, Codec: codec, LogID: runner.LogIDOf(w.store, codec), Logger: quiet,
+		Projectors: []projections.Projector{
+			datapoints.New(w.log), derived.New(w.log, quiet),
+			recallindex.New(w.index, w.log, recall.NewAnalyzer(), quiet),
+			people.New(w.log, w.log.Namespaces, quiet),
+		},
+	})
+	must(err)
+	w.runtime, w.waiter = runtime, runtime.Waiter()
+	w.queries = datapoints.Queries{DB: w.db, Store: w.store, Wait: w.waiter}
+	w.directory = people.NewQueries(w.db, w.store, w.waiter, w.queries, nobodySeen{})
+	w.config = commands.Config{
+		Journal: w.log, Waiter: w.waiter, Sends: w.queries, Directory: w.directory, Records: w.directory,
+		HashKey: make([]byte, 32), Pipeline: true,
+	}
+	w.write = commands.New(w.config)
+	w.finisher = w.newFinisher(w.log, w.clock.now)
+	w.finisher.Eraser.Store, w.finisher.Eraser.Index = n, w.index
+	w.finisher.Eraser.Tables = runner.Vacuum{DB: w.db, Projectors: []projections.Projector{
+		datapoints.New(nil),
+		derived.New(nil, nil), people.New(nil, stream.Namespaces{}, nil),
+	}}
+	w.call = commands.Call{
+		Principal: auth.Principal{Kind: auth.ProjectKey, Project: auth.Project{Number: 1}}, RequestID: uuid.New(),
+		ReceivedAt: at,
+	}
+	runtest.Part(w.t, runtime.Run)
+	w.openProject()
+	w.passHead()
+	return w
+}
+
+// nothing is tables and an index without anything to purge, and no reservations.
+type nothing struct{}
+
+func (nothing) Vacuum(context.Context) (int, error)                      { return 0, nil }
+func (nothing) Purge(context.Context) (int, error)                       { return 0, nil }
+func (nothing) DropFacts(context.Context) (time.Duration, error)         { return 0, nil }
+func (nothing) Overdue(context.Context, int) ([]work.Reservation, error) { return nil, nil }
+func (nothing) Drop(context.Context, []work.Reservation) error           { return nil }
+
+// newFinisher makes a finisher over a journal, which purges nothing from the disk.
+func (w *harness) newFinisher(log *commands.Journal, now func() time.Time) *Finisher {
+	return &Finisher{
+		Journal: log, FanOuts: w.queries, Identities: w.directory, Reservations: nothing{}, Progress: w.waiter,
+		IsSetAside: func(eventstore.Position) bool { return false }, Logger: w.log.Logger, Now: now,
+		Eraser: &erasure.Eraser{
+			Streams: erasure.Streams{Journal: log.Journal, Logger: w.log.Logger}, Deletions: w.queries, Blobs: w.queries,
+			Identities: w.directory, Rows: commands.BulkRows{Journal: log, Directory: w.directory}, Authors: log,
+			Progress: w.waiter, Tables: nothing{}, Index: nothing{}, Store: erasure.Cluster,
+			HasIndex: func() bool { return true }, Now: now,
+		},
+	}
+}
+
+// finishOver makes the finisher read and write through a journal.
+func (w *harness) finishOver(log *commands.Journal) {
+	w.finisher.Journal, w.finisher.Eraser.Journal, w.finisher.Eraser.Authors = log, log.Journal, log
+	w.finisher.Eraser.Rows = commands.BulkRows{Journal: log, Directory: w.directory}
+}
+
+// openProject makes a project, and the caller one of its callers.
+func (w *harness) openProject() { w.openProjectIn(stream.NewNamespace()) }
+
+func (w *harness) openProjectIn(stored stream.Namespace) {
+	w.t.Helper()
+	project := &w.call.Principal.Project
+	namespace, err := w.log.Namespaces.Of(stored)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	project.ID, project.Namespace = uuid.New(), namespace
+	last, _, err := w.log.Last(w.t.Context(), stream.Registry)
+	if err == nil {
+		_, err = w.log.Append(w.t.Context(), stream.Registry, last.Revision, event.Meta{CommandID: uuid.New()},
+			registry.ProjectCreated{
+				ProjectID: project.ID, Number: 1, Slug: project.ID.String(), Namespace: stored,
+				CreatedAt: at,
+			})
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *harness) passHead() {
+	w.t.Helper()
+	head, err := w.store.Head(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
+	defer cancel()
+	for _, name := range []string{datapoints.Name, derived.Name, recallindex.Name, people.Name} {
+		for w.waiter.Wait(ctx, head, name) != nil && ctx.Err() == nil {
+			_ = backoff.Pause(ctx, 10*time.Millisecond, nil) // the schema is being made
+		}
+	}
+	if ctx.Err() != nil {
+		w.t.Fatal("the projections do not get to the head")
+	}
+}
+
+func (w *harness) until(what string, condition func() bool) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
+	defer cancel()
+	for !condition() {
+		if backoff.Pause(ctx, 10*time.Millisecond, nil) != nil {
+			w.t.Fatalf("%s: it does not come about", what)
+		}
+	}
+}
+
+// holders are the tables, the index and the streams that hold a word.
+func (w *harness) holders(word string) []string {
+	w.t.Helper()
+	var holders []string
+	rows, err := w.db.Query(w.t.Context(),
+		`select schemaname || '.' || tablename from pg_tables where schemaname in ('datapoints', 'memories', 'recallindex', 'ops')`)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(tables) < 10 {
+		w.t.Fatalf("tables %v: %v", tables, err)
+	}
+	for _, table := range tables {
+		var found bool
+		// A text column holds the word itself, a column of bytes its hexadecimal digits.
+		query := fmt.Sprintf(`select exists (select from %s r where r::text ilike '%%' || $1 || '%%' or r::text ilike '%%' || encode(convert_to($1, 'UTF8'), 'hex') || '%%')`, table)
+		if err := w.db.QueryRow(w.t.Context(), query, word).Scan(&found); err != nil {
+			w.t.Fatal(err)
+		}
+		if found {
+			holders = append(holders, table)
+		}
+	}
+	for _, part := range []recallindex.Part{recallindex.Sources, recallindex.Memories} {
+		found, err := w.index.Search(w.t.Context(), recallindex.Query{
+			Project: w.call.Principal.Project.ID, Part: part, Terms: recall.NewAnalyzer().Query(word),
+			Audiences: []uuid.UUID{uuid.Nil}, Size: 10,
+		})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if len(found.Hits) > 0 {
+			holders = append(holders, "index of "+string(part))
+		}
+	}
+	for after := eventstore.Position(0); ; {
+		page, err := w.store.ReadAll(w.t.Context(), after, 500)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if len(page) == 0 {
+			return holders
+		}
+		for _, r := range page {
+			if after = r.Position; bytes.Contains(bytes.ToLower(r.Data), []byte(word)) {
+				holders = append(holders, "stream of "+stream.Category(r.Stream))
+			}
+		}
+	}
+}
+
+// What is deleted is gone from every table, from the index and from the log once the deletion is
+// cleaned; what the send was stays known.
+func TestDeletedTextIsGone(t *testing.T) {
+	t.Parallel()
+	w := newHarness(t)
+	short, long, label := "note", "long note", "quokkalabel"
+	r, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{
+		{ID: &short, Label: &label, Content: "Ana's favourite editor is quokkazebra.", Metadata: []byte(`{"tag":"quokkazebra"}`)},
+		{ID: &long, Content: strings.Repeat("quokkazebra rests.\n", 20_000)},
+	}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := func() datapoints.Status {
+		s, err := w.queries.Status(t.Context(), w.call.Principal.Project, r.IngestionID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	w.until("the send is indexed", func() bool { return status().Status == datapoints.StatusCompleted })
+	if found := strings.Join(w.holders("quokkazebra"), " "); !strings.Contains(found, "datapoints.revisions") ||
+		!strings.Contains(found, "memories.memories") ||
+		!strings.Contains(found, "index of source") || !strings.Contains(found, "stream of blob") ||
+		!strings.Contains(found, "stream of memory") {
+		t.Fatalf("before its deletion the text is in: %s", found)
+	}
+	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{short, long}); err != nil {
+		t.Fatal(err)
+	}
+	runtest.Part(w.t, w.finisher.Run)
+	w.until("the deletion is cleaned", func() bool {
+		var cleaned bool
+		if err := w.db.QueryRow(t.Context(),
+			`select coalesce(bool_and(cleaned), false) from datapoints.deletions`).Scan(&cleaned); err != nil {
+			t.Fatal(err)
+		}
+		return cleaned
+	})
+	for _, word := range []string{"quokkazebra", "quokkalabel"} {
+		w.until("the text is gone", func() bool { return len(w.holders(word)) == 0 })
+	}
+	if s := status(); s.Status != datapoints.StatusCompleted || !s.Settled {
+		t.Errorf("the send reads %+v", s)
+	}
+}
+
+// dying is a store that takes some more appends and then none, as for a process that is killed there.
+type dying struct {
+	eventstore.Store
+	left atomic.Int64
+}
+
+func (d *dying) Append(ctx context.Context, name string, expected eventstore.Revision,
+	events []eventstore.Proposed,
+) (eventstore.Appended, error) {
+	if d.left.Add(-1) < 0 {
+		return eventstore.Appended{}, errors.New("killed")
+	}
+	return d.Store.Append(ctx, name, expected, events)
+}
+
+func (d *dying) Tombstone(ctx context.Context, name string, expected eventstore.Revision) (eventstore.Position, error) {
+	if d.left.Add(-1) < 0 {
+		return 0, errors.New("killed")
+	}
+	return d.Store.Tombstone(ctx, name, expected)
+}
+
+func (d *dying) Truncate(ctx context.Context, name string, before eventstore.Revision) error {
+	if d.left.Add(-1) < 0 {
+		return errors.New("killed")
+	}
+	return d.Store.Truncate(ctx, name, before)
+}
+
+// A batch whose process died after its commit is completed before calls are taken, and then
+// derived and indexed like any other.
+func TestCatchUpCompletesWhatACrashLeft(t *testing.T) {
+	t.Parallel()
+	w := newHarness(t)
+	d := &dying{Store: w.store}
+	d.left.Store(2) // stage and commit
+	victim := commands.New(commands.Config{
+		Journal: commands.NewJournal(d, w.log.Codec, w.log.Logger), Waiter: w.waiter, Sends: w.queries,
+		HashKey: make([]byte, 32),
+	})
+	a, b := "a", "b"
+	items := []commands.DataPoint{{ID: &a, Content: "Bo moved to Lisbon"}, {ID: &b, Content: "Cy lives in Porto"}}
+	if _, err := victim.IngestBatch(t.Context(), w.call, items, "key"); err == nil {
+		t.Fatal("the call succeeded after its store died")
+	}
+	w.passHead()
+	if err := w.finisher.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
+	w.until("the batch is indexed", func() bool {
+		s, err := w.queries.Status(t.Context(), w.call.Principal.Project, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Status == datapoints.StatusCompleted
+	})
+	for _, word := range []string{"lisbon", "porto"} {
+		if found := strings.Join(w.holders(word), " "); !strings.Contains(found, "index of source") {
+			t.Errorf("%s is in: %s", word, found)
+		}
+	}
+}

@@ -1,0 +1,273 @@
+package deploytest
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	netv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+const chartDir = "../helm/annals"
+
+var chartRoles = []string{"write", "read", "projector", "pipeline", "console"}
+
+// variants are values with which the chart is rendered.
+var variants = map[string]map[string]any{
+	"existing secret": {"secrets": map[string]any{"existingSecret": "annals-secrets"}},
+	"values as secrets": {"secrets": map[string]any{"values": map[string]any{
+		"ANNALS_EVENTSTORE": "esdb://a:2113", "ANNALS_POSTGRES": "postgres://a@b/c", "ANNALS_HASH_KEY": "0f", "ANNALS_SEAL_KEY": "0f",
+	}}},
+	"everything": {
+		"secrets":          map[string]any{"existingSecret": "annals-secrets"},
+		"authorities":      map[string]any{"existingConfigMap": "authorities"},
+		"settings":         map[string]any{"ANNALS_INDEX_CA": "/certificates/ca.crt", "ANNALS_LOG_LEVEL": "warn"},
+		"imagePullSecrets": []any{map[string]any{"name": "registry"}},
+		"roles": map[string]any{"read": map[string]any{
+			"replicas": 3, "autoscaling": map[string]any{"enabled": true},
+			"nodeSelector": map[string]any{"disk": "ssd"}, "podAnnotations": map[string]any{"a": "b"},
+		}},
+		"ingress": map[string]any{
+			"enabled": true, "className": "nginx", "annotations": map[string]any{"a": "b"},
+			"tls": []any{map[string]any{"secretName": "tls", "hosts": []any{"memory.example.com"}}},
+		},
+		"networkPolicy": map[string]any{"clients": []any{map[string]any{"podSelector": map[string]any{}}}},
+		"podMonitor":    map[string]any{"enabled": true, "labels": map[string]any{"release": "prometheus"}},
+	},
+	"little": {
+		"secrets":        map[string]any{"existingSecret": "annals-secrets"},
+		"proxy":          map[string]any{"enabled": false},
+		"roles":          map[string]any{"console": map[string]any{"enabled": false}},
+		"networkPolicy":  map[string]any{"enabled": false},
+		"serviceAccount": map[string]any{"create": false},
+	},
+}
+
+// Helm finds nothing to complain about but the icon, which a service has none of.
+func TestChart_Lint(t *testing.T) {
+	for name, values := range variants {
+		for _, m := range lint.All(chartDir, values, "annals", true).Messages {
+			if m.Severity >= support.WarningSev || !strings.Contains(m.Error(), "icon is recommended") {
+				t.Errorf("%s: %s", name, m)
+			}
+		}
+	}
+}
+
+// What the chart renders are objects that Kubernetes knows, without a field that it does not, and each
+// selector finds the pods that it is for.
+func TestChart_Objects(t *testing.T) {
+	for name, values := range variants {
+		t.Run(name, func(t *testing.T) {
+			objects, err := render(t, values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pods := map[string]labels.Set{}
+			for _, d := range of[*appsv1.Deployment](objects) {
+				pods[d.Name] = d.Spec.Template.Labels
+			}
+			for _, d := range of[*appsv1.Deployment](objects) {
+				checkPod(t, d)
+				if selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector); err != nil || count(selector, pods) != 1 {
+					t.Errorf("%s does not select its own pods alone: %v", d.Name, err)
+				}
+			}
+			for _, s := range of[*corev1.Service](objects) {
+				if n := count(labels.SelectorFromSet(s.Spec.Selector), pods); n != 1 {
+					t.Errorf("service %s is of %d deployments", s.Name, n)
+				}
+			}
+			for _, b := range of[*policyv1.PodDisruptionBudget](objects) {
+				if selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector); err != nil || count(selector, pods) != 1 {
+					t.Errorf("budget %s is of no deployment: %v", b.Name, err)
+				}
+			}
+			policies := of[*netv1.NetworkPolicy](objects)
+			for _, p := range policies {
+				if selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector); err != nil || count(selector, pods) != 1 {
+					t.Errorf("policy %s is of no deployment: %v", p.Name, err)
+				}
+			}
+			if len(of[*policyv1.PodDisruptionBudget](objects)) != len(pods) || name != "little" && len(policies) != len(pods) {
+				t.Errorf("%d deployments, with %d network policies", len(pods), len(policies))
+			}
+		})
+	}
+}
+
+// Each role is a deployment of two, whose settings the service knows.
+func TestChart_Roles(t *testing.T) {
+	objects, err := render(t, variants["existing secret"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, d := range of[*appsv1.Deployment](objects) {
+		for _, v := range d.Spec.Template.Spec.Containers[0].Env {
+			if d.Labels["app.kubernetes.io/component"] == "proxy" {
+				continue
+			}
+			if !slices.Contains(settings(t), v.Name) {
+				t.Errorf("%s: the service has no setting %s", d.Name, v.Name)
+			}
+			if v.Name == "ANNALS_ROLES" {
+				found = append(found, v.Value)
+				if d.Spec.Replicas == nil || *d.Spec.Replicas != 2 || !strings.HasSuffix(d.Name, "-"+v.Value) {
+					t.Errorf("%s has the role %s and %v processes", d.Name, v.Value, d.Spec.Replicas)
+				}
+			}
+		}
+	}
+	slices.Sort(found)
+	if want := slices.Sorted(slices.Values(chartRoles)); !slices.Equal(found, want) {
+		t.Errorf("roles %v, want %v", found, want)
+	}
+}
+
+// Wrong values are refused with what is wrong about them.
+func TestChart_WrongValues(t *testing.T) {
+	secret := map[string]any{"existingSecret": "s"}
+	for want, values := range map[string]map[string]any{
+		"secrets.existingSecret": {},
+		"ANNALS_SEAL_KEY":        {"secrets": map[string]any{"values": map[string]any{"ANNALS_EVENTSTORE": "a", "ANNALS_POSTGRES": "b", "ANNALS_HASH_KEY": "c"}}},
+		"apiURL":                 {"secrets": secret, "apiURL": "memory.example.com"},
+		"worker":                 {"secrets": secret, "roles": map[string]any{"worker": map[string]any{}}},
+		"replicas":               {"secrets": secret, "roles": map[string]any{"read": map[string]any{"replicas": "two"}}},
+		"propertyNames":          {"secrets": secret, "settings": map[string]any{"log-level": "warn"}},
+		"proxy.enabled":          {"secrets": secret, "ingress": map[string]any{"enabled": true}, "proxy": map[string]any{"enabled": false}},
+	} {
+		_, err := render(t, values)
+		if err == nil || want != "propertyNames" && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// render returns the objects of the chart, each read strictly as its kind. It leaves out kinds of other
+// APIs, of which the chart has one.
+func render(t *testing.T, values map[string]any) ([]runtime.Object, error) {
+	t.Helper()
+	chart, err := loader.Load(chartDir)
+	if err != nil {
+		return nil, err
+	}
+	release := chartutil.ReleaseOptions{Name: "memory", Namespace: "annals", IsInstall: true, Revision: 1}
+	all, err := chartutil.ToRenderValues(chart, values, release, chartutil.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	files, err := engine.Engine{Strict: true}.Render(chart, all)
+	if err != nil {
+		return nil, err
+	}
+	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	var objects []runtime.Object
+	for name, text := range files {
+		if !strings.HasSuffix(name, ".yaml") {
+			continue
+		}
+		for _, document := range split(text) {
+			if strings.Contains(document, "kind: PodMonitor\n") {
+				continue
+			}
+			object, _, err := decoder.Decode([]byte(document), nil, nil)
+			if err != nil {
+				t.Errorf("%s: %v\n%s", name, err, document)
+				continue
+			}
+			objects = append(objects, object)
+		}
+	}
+	return objects, nil
+}
+
+// split returns the documents of a YAML file that are not empty.
+func split(text string) (documents []string) {
+	for _, document := range regexp.MustCompile(`(?m)^---\s*$`).Split(text, -1) {
+		comments := regexp.MustCompile(`(?m)^\s*(#.*)?$`)
+		if strings.TrimSpace(comments.ReplaceAllString(document, "")) != "" {
+			documents = append(documents, document)
+		}
+	}
+	return documents
+}
+
+// checkPod reports what a pod may do and need not, and what Kubernetes must know about it.
+func checkPod(t *testing.T, d *appsv1.Deployment) {
+	t.Helper()
+	pod := d.Spec.Template.Spec
+	if messages := validation.IsDNS1123Label(d.Name); len(messages) > 0 {
+		t.Errorf("%s: %v", d.Name, messages)
+	}
+	if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken ||
+		pod.EnableServiceLinks == nil || *pod.EnableServiceLinks {
+		t.Errorf("%s gets a token or variables of services", d.Name)
+	}
+	s := pod.SecurityContext
+	if s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.SeccompProfile == nil ||
+		s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("%s may run as root or without seccomp", d.Name)
+	}
+	volumes := map[string]bool{}
+	for _, v := range pod.Volumes {
+		volumes[v.Name] = true
+	}
+	for _, c := range pod.Containers {
+		of := c.SecurityContext
+		if of == nil || of.ReadOnlyRootFilesystem == nil || !*of.ReadOnlyRootFilesystem ||
+			of.AllowPrivilegeEscalation == nil || *of.AllowPrivilegeEscalation ||
+			of.Capabilities == nil || !slices.Contains(of.Capabilities.Drop, "ALL") {
+			t.Errorf("%s may do more than it needs", d.Name)
+		}
+		if c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() || c.LivenessProbe == nil ||
+			c.ReadinessProbe == nil {
+			t.Errorf("%s has no resources or probes", d.Name)
+		}
+		for _, m := range c.VolumeMounts {
+			if !volumes[m.Name] {
+				t.Errorf("%s mounts %s, which is no volume", d.Name, m.Name)
+			}
+		}
+		for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
+			port := p.HTTPGet.Port.StrVal
+			if !slices.ContainsFunc(c.Ports, func(has corev1.ContainerPort) bool { return has.Name == port }) {
+				t.Errorf("%s: a probe asks the port %q", d.Name, port)
+			}
+		}
+	}
+}
+
+// of returns the objects of a kind.
+func of[T runtime.Object](objects []runtime.Object) (found []T) {
+	for _, object := range objects {
+		if o, ok := object.(T); ok {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+func count(selector labels.Selector, pods map[string]labels.Set) (n int) {
+	for _, has := range pods {
+		if selector.Matches(has) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,79 @@
+// Package limit is the table of the limits of the contract: what one call may send or ask for, and
+// how much a project may hold. deploy/docs/limits.md lists them, with the answer to a call that
+// passes one.
+//
+// A name is the most of what it names. Lengths of texts are in Unicode code points, sizes whose
+// name ends in Bytes or Body are in bytes.
+package limit
+
+// What a send and a deletion may hold.
+const (
+	// ContentBytes is that of one data point and of a whole batch, in UTF-8.
+	ContentBytes = 16 << 20
+	BatchItems   = 1000
+	DeletionIDs  = 1000
+	// MetadataBytes is that of the JSON as sent.
+	MetadataBytes  = 1 << 20
+	SourceID       = 1000
+	Label          = 1000
+	IdempotencyKey = 200
+)
+
+// The bodies of requests; those of an ingest and of small requests are in internal/httpx.
+const (
+	// BulkDeletionBody holds DeletionIDs ids, each character escaped as a surrogate pair (12 bytes).
+	BulkDeletionBody = 16 << 20
+	// IdentityBody holds the traits of one put or patch, each byte escaped (6 bytes), and the keys of
+	// as many that it removes.
+	IdentityBody = 6 << 20
+	// BulkIdentityBody holds all rows of one bulk write.
+	BulkIdentityBody = 16 << 20
+	// AudienceBody holds the biggest rule: RuleConditions with RuleValues values, each character
+	// escaped as a surrogate pair.
+	AudienceBody = 24 << 20
+)
+
+// What a name may hold.
+const (
+	OrganizationName = 255
+	ProjectName      = 255
+	KeyName          = 64
+)
+
+// What a recall may ask for.
+const (
+	RecallResults = 200
+	// EvidenceTokens is the most of an evidence budget. A plan may lower it.
+	EvidenceTokens = 32_000
+)
+
+// The identity directory. A record that was stored beyond these limits stays as it is, and can be
+// made smaller.
+const (
+	Identity   = 200
+	TraitKey   = 200
+	TraitValue = 2000
+	// Traits is also the most that one patch removes.
+	Traits = 1000
+	// TraitBytes is that of the keys and values of a record together, in UTF-8.
+	TraitBytes = 512 << 10
+	BulkRows   = 1000
+	// BulkTraits is that of all rows of a bulk write together.
+	BulkTraits   = 100_000
+	IdentityPage = 1000
+)
+
+// Audiences. Those that were stored beyond these limits stay as they are, and can be replaced by
+// ones that are not bigger.
+const (
+	MinAudienceSlug = 2
+	AudienceSlug    = 40
+	AudienceName    = 200
+	Audiences       = 1000
+	// AudienceMembers is that of one fixed audience.
+	AudienceMembers = 100_000
+	// AudienceBytes is that of all definitions of a project together.
+	AudienceBytes  = 32 << 20
+	RuleConditions = 20
+	RuleValues     = 50
+)

@@ -1,0 +1,269 @@
+package recall
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Candidate is a data point that a response may show: its source, verbatim, and memories derived
+// from it.
+type Candidate struct {
+	// ID and OccurredAt are the source's.
+	ID         uuid.UUID
+	OccurredAt time.Time
+	// Score is the source's. A candidate is ordered by the best of that score and its memories'
+	// scores.
+	Score float64
+	// Hidden reports that the source itself cannot be shown, for example because it is outside the
+	// window.
+	Hidden bool
+	// Least is a lower bound of what the source costs, in tokens.
+	Least    int
+	Memories []Derived
+}
+
+// Derived is a memory of a candidate. OccurredAt breaks ties of Score; memories with equal Content
+// are duplicates.
+type Derived struct {
+	ID         uuid.UUID
+	OccurredAt time.Time
+	Score      float64
+	Worth      Worth
+	Content    string
+}
+
+// Worth ranks how much a memory adds to its source. Less is more.
+type Worth int
+
+// Superseded is a claim that a later one supersedes, which the source does not show; Distilled
+// states what a source means; Repeated repeats part of it.
+const (
+	Superseded Worth = iota
+	Distilled
+	Repeated
+)
+
+// Entry is a document of a response: the source of a candidate, or one of its memories if Memory is
+// not Source.
+type Entry struct{ Candidate, Memory int }
+
+// Source is the Memory of an Entry that is the source itself.
+const Source = -1
+
+// resultsPerMemory is how many results there are for each memory whose source is in the response.
+const resultsPerMemory = 5
+
+// pairedShare scales the score of a memory whose source is in the response: it repeats, so another
+// source with half the score comes first.
+const pairedShare = 0.5
+
+// fewSources: with fewer sources than this, resultsPerMemory would never admit a memory.
+const fewSources = resultsPerMemory
+
+// Budget bounds a response: tokens of content and excerpts, and bytes of everything that its
+// documents carry.
+type Budget struct {
+	Tokens int
+	Bytes  int64
+}
+
+// Cost is what a document takes of a Budget.
+type Cost struct {
+	Tokens int
+	Bytes  int64
+}
+
+// Compose makes a response: whole documents, best first, at most limit of them, within the budget.
+// Cost returns what a document costs; ok is false if it cannot be shown after all.
+//
+// A document with too many tokens is left out. A document with too many bytes ends the response,
+// unless it is the first: a response with candidates is never empty for its size.
+//
+// Memories never crowd out sources. Of any first n results at most a fifth are memories whose
+// source is above them. A superseded claim, or in a response of few sources the best memory, may be
+// right above its source, within the same fifth rounded up. If a source is not in the response,
+// because it is too long or outside the window, its memories stand in for it and compete by their
+// scores.
+func Compose(candidates []Candidate, limit int, budget Budget, cost func(Entry) (Cost, bool)) Composed {
+	c := composer{candidates: candidates, limit: limit, budget: budget, cost: cost}
+	c.order()
+	for len(c.entries) < limit && !c.ended {
+		if !c.step() {
+			break
+		}
+	}
+	return Composed{Entries: c.entries, Used: c.used, Ended: c.ended}
+}
+
+// Composed is the documents of a response and what they take of its budget. Ended reports whether
+// the bytes ended it: further candidates change nothing then.
+type Composed struct {
+	Entries []Entry
+	Used    Cost
+	Ended   bool
+}
+
+type composer struct {
+	candidates []Candidate
+	limit      int
+	budget     Budget
+	cost       func(Entry) (Cost, bool)
+
+	// waiting are the remaining candidates, best first; scores orders all of them.
+	waiting []int
+	scores  []float64
+	sources int
+	// paired are memories of sources in the response, standIns of sources that are not.
+	paired, standIns []Entry
+	entries          []Entry
+	used             Cost
+	// ended is set by the document whose bytes end the response.
+	ended bool
+	// pairedCount counts the memories in the response whose source is in it.
+	pairedCount int
+}
+
+func (c *composer) memory(e Entry) *Derived { return &c.candidates[e.Candidate].Memories[e.Memory] }
+
+// order sorts the candidates.
+func (c *composer) order() {
+	c.scores = make([]float64, len(c.candidates))
+	for i, candidate := range c.candidates {
+		c.scores[i] = candidate.Score
+		for _, m := range candidate.Memories {
+			c.scores[i] = max(c.scores[i], m.Score)
+		}
+		c.waiting = append(c.waiting, i)
+		if !candidate.Hidden {
+			c.sources++
+		}
+	}
+	slices.SortFunc(c.waiting, func(i, j int) int {
+		a, b := &c.candidates[i], &c.candidates[j]
+		return cmp.Or(cmp.Compare(c.scores[j], c.scores[i]), a.OccurredAt.Compare(b.OccurredAt),
+			bytes.Compare(a.ID[:], b.ID[:]))
+	})
+}
+
+// step adds the next document or leaves one out. It returns false at the end.
+func (c *composer) step() bool {
+	if c.used.Tokens >= c.budget.Tokens {
+		return false
+	}
+	next := 0.0
+	if len(c.waiting) > 0 {
+		next = c.scores[c.waiting[0]]
+	}
+	if len(c.standIns) > 0 && (len(c.waiting) == 0 || c.memory(c.standIns[0]).Score >= next) {
+		c.admit(c.standIns[0])
+		c.standIns = c.standIns[1:]
+		return true
+	}
+	if len(c.paired) > 0 && (c.pairedCount+1)*resultsPerMemory <= len(c.entries)+1 {
+		if m := c.memory(c.paired[0]); len(c.waiting) == 0 || m.Worth < Repeated && m.Score*pairedShare >= next {
+			if c.admit(c.paired[0]) {
+				c.pairedCount++
+			}
+			c.paired = c.paired[1:]
+			return true
+		}
+	}
+	if len(c.waiting) == 0 {
+		return false
+	}
+	i := c.waiting[0]
+	c.waiting = c.waiting[1:]
+	c.candidate(i)
+	return true
+}
+
+// candidate adds a source and, if a memory belongs right above it, that memory first. The other
+// memories compete later.
+func (c *composer) candidate(i int) {
+	candidate := &c.candidates[i]
+	memories := c.ranked(i)
+	source := Entry{i, Source}
+	cost, fits := c.fits(source)
+	if !fits || !c.fitsBytes(cost) {
+		c.standIns = append(c.standIns, memories...)
+		c.sort(c.standIns, false)
+		return
+	}
+	if len(memories) > 0 && c.pairedCount*resultsPerMemory <= len(c.entries) && len(c.entries)+2 <= c.limit {
+		first := memories[0]
+		if candidate.Memories[first.Memory].Worth == Superseded || c.sources < fewSources {
+			if more, ok := c.cost(first); ok && c.used.Tokens+cost.Tokens+more.Tokens <= c.budget.Tokens &&
+				c.used.Bytes+cost.Bytes+more.Bytes <= c.budget.Bytes && c.admit(first) {
+				c.pairedCount++
+				memories = memories[1:]
+			}
+		}
+	}
+	c.add(source, cost)
+	c.paired = append(c.paired, memories...)
+	c.sort(c.paired, true)
+}
+
+// fits returns what the source of a candidate costs, and whether it can be shown within the
+// remaining budget.
+func (c *composer) fits(source Entry) (cost Cost, ok bool) {
+	candidate := &c.candidates[source.Candidate]
+	if candidate.Hidden || c.used.Tokens+candidate.Least > c.budget.Tokens {
+		return Cost{}, false
+	}
+	cost, ok = c.cost(source)
+	return cost, ok && c.used.Tokens+cost.Tokens <= c.budget.Tokens
+}
+
+// fitsBytes reports whether the bytes of a document fit. If they do not, it ends the response.
+func (c *composer) fitsBytes(cost Cost) bool {
+	if len(c.entries) > 0 && c.used.Bytes+cost.Bytes > c.budget.Bytes {
+		c.ended = true
+	}
+	return !c.ended
+}
+
+func (c *composer) admit(e Entry) bool {
+	cost, ok := c.cost(e)
+	if !ok || c.used.Tokens+cost.Tokens > c.budget.Tokens || !c.fitsBytes(cost) {
+		return false
+	}
+	c.add(e, cost)
+	return true
+}
+
+func (c *composer) add(e Entry, cost Cost) {
+	c.entries = append(c.entries, e)
+	c.used.Tokens, c.used.Bytes = c.used.Tokens+cost.Tokens, c.used.Bytes+cost.Bytes
+}
+
+// ranked returns the memories of a candidate, worthiest first, without duplicates.
+func (c *composer) ranked(i int) []Entry {
+	var list []Entry
+	for m := range c.candidates[i].Memories {
+		list = append(list, Entry{i, m})
+	}
+	c.sort(list, true)
+	seen := make(map[string]struct{}, len(list))
+	return slices.DeleteFunc(list, func(e Entry) bool {
+		content := c.memory(e).Content
+		_, twice := seen[content]
+		seen[content] = struct{}{}
+		return twice
+	})
+}
+
+// sort orders memories by score, or with byWorth by their worth first.
+func (c *composer) sort(list []Entry, byWorth bool) {
+	slices.SortStableFunc(list, func(x, y Entry) int {
+		a, b := c.memory(x), c.memory(y)
+		if byWorth && a.Worth != b.Worth {
+			return cmp.Compare(a.Worth, b.Worth)
+		}
+		return cmp.Or(cmp.Compare(b.Score, a.Score), a.OccurredAt.Compare(b.OccurredAt), bytes.Compare(a.ID[:], b.ID[:]))
+	})
+}

@@ -1,0 +1,168 @@
+package esdb
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	driver "github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/annals-project/annals/eventstore"
+)
+
+const (
+	// maxBatchedBytes is the largest append that goes with others: a bigger one would hold them up.
+	maxBatchedBytes = 64 << 10
+	// firstBatchPause is how long appends go each by a call of its own after the common one was
+	// lost; it doubles up to longestBatchPause while calls end without having done anything.
+	firstBatchPause   = time.Second
+	longestBatchPause = time.Minute
+)
+
+// batchAppender sends appends over one call of BatchAppend, which the driver does not support. A
+// call for each append costs several times as much as its content. It is only a shortcut: the
+// driver repeats, with the same event ids, each append that it cannot send or that does not
+// succeed. So each append is stored once, and its caller gets the right error.
+type batchAppender struct {
+	address string
+	options []grpc.DialOption
+	logger  *slog.Logger
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu   sync.Mutex
+	conn *grpc.ClientConn
+	// call is nil while there is none; next is when one may be made.
+	call *batchCall
+	next time.Time
+	// pause follows a call that did nothing.
+	pause time.Duration
+	// unsupported reports that the server has no such call.
+	unsupported bool
+}
+
+// newBatchAppender makes no connection yet.
+func newBatchAppender(conf *driver.Configuration, log *slog.Logger) *batchAppender {
+	t := &batchAppender{
+		address: conf.Address,
+		options: dialOptions(conf),
+		logger:  log,
+		pause:   firstBatchPause,
+	}
+	t.ctx, t.cancel = context.WithCancel(toLeader(context.Background()))
+	return t
+}
+
+// sendResult is what the common call knows of an append.
+type sendResult int
+
+const (
+	// nothing: it was not sent.
+	notSent sendResult = iota
+	// unconfirmed: it was sent, and no success came back. It may have been done all the same.
+	unconfirmed
+	confirmed
+)
+
+// append appends events of that size altogether, in bytes.
+func (t *batchAppender) append(
+	ctx context.Context, stream string, expected eventstore.Revision, events []eventstore.Proposed, size int,
+) (eventstore.Appended, sendResult) {
+	var done eventstore.Appended
+	if size > maxBatchedBytes {
+		return done, notSent
+	}
+	call := t.current()
+	if call == nil {
+		return done, notSent
+	}
+	answer := call.append(ctx, stream, expected, events).GetSuccess()
+	if _, is := answer.GetCurrentRevisionOption().(*streams.BatchAppendResp_Success_CurrentRevision); !is {
+		return done, unconfirmed
+	}
+	done.Revision = eventstore.Revision(answer.GetCurrentRevision())
+	done.Position = eventstore.Position(answer.GetPosition().GetCommitPosition())
+	if done.Position == 0 || uint64(done.Position) == noPosition {
+		return done, unconfirmed
+	}
+	return done, confirmed
+}
+
+// current is the call that stands, nil for none; then one is begun, for those who come later.
+func (t *batchAppender) current() *batchCall {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.call != nil || t.unsupported || t.ctx.Err() != nil || time.Now().Before(t.next) {
+		return t.call
+	}
+	t.next = time.Now().Add(t.pause)
+	if t.conn == nil {
+		conn, err := grpc.NewClient(t.address, t.options...)
+		if err != nil {
+			t.logger.Warn("appends go one by one", "err", err)
+			t.unsupported = true
+			return nil
+		}
+		t.conn = conn
+	}
+	conn := t.conn
+	t.running.Go(func() { t.run(conn) })
+	return nil
+}
+
+// run makes a call and keeps it until it ends.
+func (t *batchAppender) run(conn *grpc.ClientConn) {
+	ctx, fail := context.WithCancelCause(t.ctx)
+	defer fail(nil)
+	requests, err := streams.NewStreamsClient(conn).BatchAppend(ctx)
+	useful := false
+	if err == nil {
+		call := newBatchCall(ctx, fail, requests)
+		t.mu.Lock()
+		t.call = call
+		t.mu.Unlock()
+		useful, err = call.run()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if useful {
+		t.pause = firstBatchPause
+	}
+	t.call, t.next = nil, time.Now().Add(t.pause)
+	if !useful {
+		t.pause = min(2*t.pause, longestBatchPause)
+	}
+	switch {
+	case t.ctx.Err() != nil:
+	case status.Code(err) == codes.Unimplemented:
+		t.unsupported = true
+		t.logger.Info("the event store takes no appends together, they go one by one")
+	default:
+		t.logger.Warn("the common call of appends was lost, they go one by one for a moment", "err", err)
+	}
+}
+
+func (t *batchAppender) close() error {
+	t.mu.Lock()
+	t.cancel() // no call is begun from here on
+	t.mu.Unlock()
+	t.running.Wait()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.conn == nil {
+		return nil
+	}
+	conn := t.conn
+	t.conn = nil
+	if err := conn.Close(); err != nil {
+		return fmt.Errorf("close the connection of appends: %w", err)
+	}
+	return nil
+}

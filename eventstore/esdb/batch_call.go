@@ -1,0 +1,179 @@
+package esdb
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/eventstore"
+)
+
+const (
+	// serverTimeout is how long the server may take for one append before it answers that it did not
+	// get to it.
+	serverTimeout = 20 * time.Second
+	// answerTimeout is how long an append waits for any answer; then the whole call is taken for
+	// broken.
+	answerTimeout = serverTimeout + 10*time.Second
+)
+
+var errNoAnswer = errors.New("an append was not answered")
+
+// batchCall is one call that carries appends of many callers. One goroutine sends, one receives.
+type batchCall struct {
+	ctx           context.Context
+	fail          context.CancelCauseFunc
+	answerTimeout time.Duration
+	call          streams.Streams_BatchAppendClient
+	queue         chan *streams.BatchAppendReq
+
+	mu      sync.Mutex
+	count   uint64
+	waiting map[uint64]chan<- *streams.BatchAppendResp
+}
+
+func newBatchCall(
+	ctx context.Context, fail context.CancelCauseFunc, call streams.Streams_BatchAppendClient,
+) *batchCall {
+	return &batchCall{
+		ctx:           ctx,
+		fail:          fail,
+		answerTimeout: answerTimeout,
+		call:          call,
+		queue:         make(chan *streams.BatchAppendReq, 64),
+		waiting:       map[uint64]chan<- *streams.BatchAppendResp{},
+	}
+}
+
+// append sends an append and waits for its answer: nil where none came before the context or the
+// call ended.
+func (c *batchCall) append(
+	ctx context.Context, stream string, expected eventstore.Revision, events []eventstore.Proposed,
+) *streams.BatchAppendResp {
+	answer := make(chan *streams.BatchAppendResp, 1)
+	c.mu.Lock()
+	c.count++
+	number := c.count
+	c.waiting[number] = answer
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.waiting, number)
+		c.mu.Unlock()
+	}()
+	patience := serverTimeout
+	if until, bounded := ctx.Deadline(); bounded {
+		// Nobody hears of what the server does later than that.
+		patience = min(patience, time.Until(until))
+	}
+	broken := time.NewTimer(c.answerTimeout)
+	defer broken.Stop()
+	queue := c.queue
+	request := batchRequest(number, stream, expected, events, patience)
+	for {
+		select {
+		case queue <- request:
+			queue = nil // from now on it waits for the answer
+		case response := <-answer:
+			return response
+		case <-broken.C:
+			c.fail(errNoAnswer)
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-c.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// run sends and receives until the call ends. It returns the reason, and whether an append
+// succeeded over the call.
+func (c *batchCall) run() (useful bool, why error) {
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		for {
+			select {
+			case request := <-c.queue:
+				// Return without the reason: the receiver gets it.
+				if c.call.Send(request) != nil {
+					return
+				}
+			case <-c.ctx.Done():
+				return
+			}
+		}
+	})
+	defer sender.Wait()
+	defer c.fail(nil)
+	for {
+		response, err := c.call.Recv()
+		if err != nil {
+			if cause := context.Cause(c.ctx); cause != nil {
+				err = cause
+			}
+			return useful, err
+		}
+		useful = useful || response.GetSuccess() != nil
+		number := uint64(response.GetCorrelationId().GetStructured().GetLeastSignificantBits())
+		if text, is := response.GetCorrelationId().GetValue().(*shared.UUID_String_); is {
+			id, _ := uuid.Parse(text.String_) // an invalid id matches no append
+			number = binary.BigEndian.Uint64(id[8:])
+		}
+		c.mu.Lock()
+		answer, waits := c.waiting[number]
+		delete(c.waiting, number)
+		c.mu.Unlock()
+		if waits {
+			answer <- response
+		}
+	}
+}
+
+func batchRequest(
+	number uint64, stream string, expected eventstore.Revision, events []eventstore.Proposed, patience time.Duration,
+) *streams.BatchAppendReq {
+	options := &streams.BatchAppendReq_Options{
+		StreamIdentifier: &shared.StreamIdentifier{StreamName: []byte(stream)},
+		DeadlineOption:   &streams.BatchAppendReq_Options_Deadline{Deadline: durationpb.New(patience)},
+	}
+	if expected == eventstore.NoStream {
+		options.ExpectedStreamPosition = &streams.BatchAppendReq_Options_NoStream{NoStream: &emptypb.Empty{}}
+	} else {
+		options.ExpectedStreamPosition = &streams.BatchAppendReq_Options_StreamPosition{StreamPosition: uint64(expected)}
+	}
+	messages := make([]*streams.BatchAppendReq_ProposedMessage, len(events))
+	for i, e := range events {
+		content := "application/json"
+		if e.Type == blob.ChunkType {
+			content = "application/octet-stream"
+		}
+		messages[i] = &streams.BatchAppendReq_ProposedMessage{
+			Id: structuredID(
+				binary.BigEndian.Uint64(e.ID[:8]), binary.BigEndian.Uint64(e.ID[8:]),
+			), Metadata: map[string]string{"type": e.Type, "content-type": content},
+			CustomMetadata: e.Meta, Data: e.Data,
+		}
+	}
+	return &streams.BatchAppendReq{
+		CorrelationId:    structuredID(0, number),
+		Options:          options,
+		ProposedMessages: messages,
+		IsFinal:          true,
+	}
+}
+
+func structuredID(most, least uint64) *shared.UUID {
+	return &shared.UUID{Value: &shared.UUID_Structured_{Structured: &shared.UUID_Structured{
+		MostSignificantBits: int64(most), LeastSignificantBits: int64(least),
+	}}}
+}

@@ -1,0 +1,55 @@
+// Package clustertest runs a scripted EventStoreDB cluster: members that are processes of their own
+// over one shared log, and that fail on command.
+//
+// A member is the test binary, started once more (see Main). It answers gossip itself and forwards
+// every other call to one embedded node in the test process, which holds the log and checks the
+// credentials. So whatever the members do, the log is the truth that a test compares with.
+package clustertest
+
+import "time"
+
+// Environment variable with the setup of a member, for Main.
+const setupVariable = "ANNALS_CLUSTER_MEMBER"
+
+// setup is what a member needs at its start.
+type setup struct {
+	Addr, Cert, Key string
+	// Node is host:port of the shared log.
+	Node string
+}
+
+// Script is how a member behaves. The zero value is a sound member without a role.
+type Script struct {
+	// Members are the addresses that gossip shows, with the Dead ones among them. Leader is empty
+	// while there is none.
+	Members, Dead []string
+	Leader        string
+	// Refuse answers every call with "not ready".
+	Refuse bool
+	// Delay is how long a call waits before it is forwarded.
+	Delay time.Duration
+	// Early refuses an append before it was read.
+	Early bool
+	// Lag is the position of the newest event that reads show, 0 for all: a follower that is not up
+	// to date. Subscriptions hold later events back.
+	Lag uint64
+	// Deaf answers reads whether the caller requires the leader or not.
+	Deaf bool
+}
+
+// command is a line that the test sends to a member.
+type command struct {
+	Number int
+	Script Script
+	// LoseRequests and LoseAnswers add to the next writes that are lost with every connection: before
+	// they are forwarded, or after the log has answered. Cut breaks every connection now.
+	LoseRequests, LoseAnswers int
+	Cut                       bool
+}
+
+// report is the line with which a member acknowledges a command.
+type report struct {
+	Number int
+	// Calls counts the calls of streams that the member forwarded.
+	Calls int
+}

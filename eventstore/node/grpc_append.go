@@ -1,0 +1,241 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
+	"github.com/annals-project/annals/eventstore/node/wire"
+)
+
+// maxAppend is the most bytes of data, metadata and types of one append: the server's default.
+const maxAppend = 1 << 20
+
+// An append over smallAppend bytes needs one of largeAppends slots, which bounds the memory.
+const (
+	smallAppend  = 64 << 10
+	largeAppends = 64
+)
+
+// service serves the Streams protocol.
+type service struct {
+	streams.UnimplementedStreamsServer
+	node *Node
+	// large holds one token for each large append in progress.
+	large chan struct{}
+}
+
+func newService(n *Node) *service { return &service{node: n, large: make(chan struct{}, largeAppends)} }
+
+// Append stores the events of one client stream, all or none. It refuses only after the last
+// message: a client that is still sending would lose the answer.
+func (s *service) Append(call streams.Streams_AppendServer) error {
+	var place largeSlot
+	defer place.release()
+	r, err := receiveAppend(call, func() error { return place.acquire(call.Context(), s.large) })
+	if err != nil {
+		return s.node.fail(call, err)
+	}
+	d, err := s.node.engine.Do(call.Context(), r)
+	if err != nil {
+		return s.node.fail(call, err)
+	}
+	switch d.Verdict {
+	case storage.StreamDeleted:
+		return s.node.fail(call, errStreamDeleted(r.Stream))
+	case storage.WrongVersion:
+		return call.SendAndClose(wrongVersionResponse(r.Expected, d.Revision))
+	default:
+		return call.SendAndClose(successResponse(d))
+	}
+}
+
+// largeSlot is the slot of one large append.
+type largeSlot struct{ slots chan struct{} }
+
+// acquire acquires a slot, once.
+func (p *largeSlot) acquire(ctx context.Context, among chan struct{}) error {
+	if p.slots != nil {
+		return nil
+	}
+	select {
+	case among <- struct{}{}:
+		p.slots = among
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *largeSlot) release() {
+	if p.slots != nil {
+		<-p.slots
+	}
+}
+
+// receiveAppend reads a whole append. It calls large once the append is over smallAppend bytes.
+// Over the limit it reads on without keeping anything.
+func receiveAppend(call streams.Streams_AppendServer, large func() error) (*storage.Request, error) {
+	first, err := call.Recv()
+	if errors.Is(err, io.EOF) {
+		return nil, errInvalid("an append begins with its options")
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &storage.Request{Kind: storage.KindAppend}
+	refused := readAppendOptions(r, first)
+	size := 0
+	var msg rawMessage
+	for {
+		err := call.RecvMsg(&msg)
+		if errors.Is(err, io.EOF) {
+			return r, refused
+		}
+		if err != nil {
+			return nil, err
+		}
+		if refused != nil {
+			continue
+		}
+		p, counted, err := msg.proposed(r.Stream)
+		if err == nil {
+			if size += counted; size > maxAppend {
+				err = errTooLarge(maxAppend)
+			}
+		}
+		if err != nil {
+			refused, r.Events = err, nil
+			continue
+		}
+		r.Events = append(r.Events, p)
+		if size > smallAppend {
+			if err := large(); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+func readAppendOptions(r *storage.Request, first *streams.AppendReq) error {
+	o := first.GetOptions()
+	if o == nil {
+		return errInvalid("an append begins with its options")
+	}
+	r.Stream = string(o.GetStreamIdentifier().GetStreamName())
+	switch e := o.GetExpectedStreamRevision().(type) {
+	case *streams.AppendReq_Options_Revision:
+		r.Expected = exact(e.Revision)
+	case *streams.AppendReq_Options_NoStream:
+		r.Expected = storage.Expectation{Revision: storage.NoStream}
+	case *streams.AppendReq_Options_Any:
+		r.Expected.Kind = storage.ExpectAny
+	case *streams.AppendReq_Options_StreamExists:
+		r.Expected.Kind = storage.ExpectExists
+	default:
+		return errInvalid("an append says which revision it expects")
+	}
+	return writable(r.Stream)
+}
+
+// writable refuses the stream names that no client may write.
+func writable(stream string) error {
+	if stream == "" {
+		return errInvalid("a stream has a name")
+	}
+	if storage.IsMeta(stream) &&
+		(len(stream) == len(storage.MetaPrefix) || storage.IsMeta(stream[len(storage.MetaPrefix):])) {
+		return errInvalid("metadata has no metadata")
+	}
+	return nil
+}
+
+func exact(revision uint64) storage.Expectation {
+	return storage.Expectation{Revision: int64(min(revision, math.MaxInt64))}
+}
+
+// protoEvent is an event as clients send it, in either form of append.
+type protoEvent interface {
+	GetId() *shared.UUID
+	GetMetadata() map[string]string
+	GetCustomMetadata() []byte
+	GetData() []byte
+}
+
+func proposedFrom(stream string, m protoEvent) (storage.Proposed, int, error) {
+	e, err := sentOf(m)
+	if err != nil {
+		return storage.Proposed{}, 0, err
+	}
+	return e.proposed(stream)
+}
+
+func idOf(id *shared.UUID) (uuid.UUID, error) {
+	if text, ok := id.GetValue().(*shared.UUID_String_); ok {
+		parsed, err := uuid.Parse(text.String_)
+		if err != nil {
+			return uuid.Nil, errInvalid("the id of an event is a uuid")
+		}
+		return parsed, nil
+	}
+	structured := id.GetStructured()
+	return wire.UUIDFromHalves(uint64(structured.GetMostSignificantBits()),
+		uint64(structured.GetLeastSignificantBits())), nil
+}
+
+func successResponse(d storage.Decision) *streams.AppendResp {
+	success := &streams.AppendResp_Success{
+		CurrentRevisionOption: &streams.AppendResp_Success_CurrentRevision{CurrentRevision: uint64(d.Revision)},
+		PositionOption:        &streams.AppendResp_Success_NoPosition{NoPosition: &shared.Empty{}},
+	}
+	if d.Revision < 0 {
+		success.CurrentRevisionOption = &streams.AppendResp_Success_NoStream{NoStream: &shared.Empty{}}
+	}
+	if d.Position != 0 {
+		success.PositionOption = &streams.AppendResp_Success_Position{
+			Position: &streams.AppendResp_Position{CommitPosition: d.Position, PreparePosition: d.Position},
+		}
+	}
+	return &streams.AppendResp{Result: &streams.AppendResp_Success_{Success: success}}
+}
+
+// wrongVersionResponse fills both forms of the answer: clients before 21.2 read the old one.
+func wrongVersionResponse(expected storage.Expectation, current int64) *streams.AppendResp {
+	empty := &shared.Empty{}
+	w := &streams.AppendResp_WrongExpectedVersion{
+		CurrentRevisionOption_20_6_0: &streams.AppendResp_WrongExpectedVersion_NoStream_20_6_0{NoStream_20_6_0: empty},
+		CurrentRevisionOption:        &streams.AppendResp_WrongExpectedVersion_CurrentNoStream{CurrentNoStream: empty},
+	}
+	if current >= 0 {
+		w.CurrentRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_CurrentRevision_20_6_0{
+			CurrentRevision_20_6_0: uint64(current),
+		}
+		w.CurrentRevisionOption = &streams.AppendResp_WrongExpectedVersion_CurrentRevision{CurrentRevision: uint64(current)}
+	}
+	switch {
+	case expected.Kind == storage.ExpectAny:
+		w.ExpectedRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_Any_20_6_0{Any_20_6_0: empty}
+		w.ExpectedRevisionOption = &streams.AppendResp_WrongExpectedVersion_ExpectedAny{ExpectedAny: empty}
+	case expected.Kind == storage.ExpectExists:
+		w.ExpectedRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_StreamExists_20_6_0{
+			StreamExists_20_6_0: empty,
+		}
+		w.ExpectedRevisionOption = &streams.AppendResp_WrongExpectedVersion_ExpectedStreamExists{ExpectedStreamExists: empty}
+	case expected.Revision == storage.NoStream:
+		w.ExpectedRevisionOption = &streams.AppendResp_WrongExpectedVersion_ExpectedNoStream{ExpectedNoStream: empty}
+	default:
+		w.ExpectedRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_ExpectedRevision_20_6_0{
+			ExpectedRevision_20_6_0: uint64(expected.Revision),
+		}
+		w.ExpectedRevisionOption = &streams.AppendResp_WrongExpectedVersion_ExpectedRevision{
+			ExpectedRevision: uint64(expected.Revision),
+		}
+	}
+	return &streams.AppendResp{Result: &streams.AppendResp_WrongExpectedVersion_{WrongExpectedVersion: w}}
+}

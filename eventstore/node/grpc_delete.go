@@ -1,0 +1,81 @@
+package node
+
+import (
+	"context"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
+)
+
+// Delete hides a stream until it is written again.
+func (s *service) Delete(ctx context.Context, in *streams.DeleteReq) (*streams.DeleteResp, error) {
+	o := in.GetOptions()
+	r := &storage.Request{Kind: storage.KindDelete, Stream: string(o.GetStreamIdentifier().GetStreamName())}
+	switch e := o.GetExpectedStreamRevision().(type) {
+	case *streams.DeleteReq_Options_Revision:
+		r.Expected = exact(e.Revision)
+	case *streams.DeleteReq_Options_NoStream:
+		r.Expected = storage.Expectation{Revision: storage.NoStream}
+	case *streams.DeleteReq_Options_Any:
+		r.Expected.Kind = storage.ExpectAny
+	case *streams.DeleteReq_Options_StreamExists:
+		r.Expected.Kind = storage.ExpectExists
+	default:
+		return nil, s.node.failUnary(ctx, errInvalid("a delete says which revision it expects"))
+	}
+	position, err := s.end(ctx, r)
+	if err != nil {
+		return nil, s.node.failUnary(ctx, err)
+	}
+	return &streams.DeleteResp{PositionOption: &streams.DeleteResp_Position_{
+		Position: &streams.DeleteResp_Position{CommitPosition: position, PreparePosition: position},
+	}}, nil
+}
+
+// Tombstone ends a stream permanently.
+func (s *service) Tombstone(ctx context.Context, in *streams.TombstoneReq) (*streams.TombstoneResp, error) {
+	o := in.GetOptions()
+	r := &storage.Request{Kind: storage.KindTombstone, Stream: string(o.GetStreamIdentifier().GetStreamName())}
+	switch e := o.GetExpectedStreamRevision().(type) {
+	case *streams.TombstoneReq_Options_Revision:
+		r.Expected = exact(e.Revision)
+	case *streams.TombstoneReq_Options_NoStream:
+		r.Expected = storage.Expectation{Revision: storage.NoStream}
+	case *streams.TombstoneReq_Options_Any:
+		r.Expected.Kind = storage.ExpectAny
+	case *streams.TombstoneReq_Options_StreamExists:
+		r.Expected.Kind = storage.ExpectExists
+	default:
+		return nil, s.node.failUnary(ctx, errInvalid("a tombstone says which revision it expects"))
+	}
+	position, err := s.end(ctx, r)
+	if err != nil {
+		return nil, s.node.failUnary(ctx, err)
+	}
+	return &streams.TombstoneResp{PositionOption: &streams.TombstoneResp_Position_{
+		Position: &streams.TombstoneResp_Position{CommitPosition: position, PreparePosition: position},
+	}}, nil
+}
+
+// end deletes or tombstones a stream.
+func (s *service) end(ctx context.Context, r *storage.Request) (uint64, error) {
+	if err := writable(r.Stream); err != nil {
+		return 0, err
+	}
+	if storage.IsMeta(r.Stream) {
+		return 0, errInvalid("metadata is not deleted but written anew")
+	}
+	d, err := s.node.engine.Do(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	switch d.Verdict {
+	case storage.StreamDeleted:
+		return 0, errStreamDeleted(r.Stream)
+	case storage.WrongVersion:
+		return 0, errWrongVersion(r.Stream, r.Expected, d.Revision)
+	default:
+		return d.Position, nil
+	}
+}

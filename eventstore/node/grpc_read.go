@@ -1,0 +1,208 @@
+package node
+
+import (
+	"math"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+
+	"github.com/annals-project/annals/eventstore/node/storage"
+)
+
+// readSpec is what a client wants to read.
+type readSpec struct {
+	// stream is the name of a stream, empty for the whole log.
+	stream    string
+	backwards bool
+	// position and revision are where the read begins, by the rules of the protocol; atEnd: after
+	// the last event.
+	position uint64
+	revision int64
+	atEnd    bool
+	// count is the most events of a read; subscribe continues without end.
+	count     uint64
+	subscribe bool
+	// filter is nil if everything is wanted; only the whole log can be filtered.
+	filter *filter
+	// textIDs and resolveLinks select the form of the answer.
+	textIDs, resolveLinks bool
+}
+
+// Read reads a stream or the whole log, or subscribes to one.
+func (s *service) Read(in *streams.ReadReq, call streams.Streams_ReadServer) error {
+	r, err := parseRead(in.GetOptions())
+	if err != nil {
+		return s.node.fail(call, err)
+	}
+	to := &sender{call: call, engine: s.node.engine, textIDs: r.textIDs, resolve: r.resolveLinks}
+	switch {
+	case r.subscribe && r.stream == "":
+		err = s.subscribeAll(to, r)
+	case r.subscribe:
+		err = s.subscribeStream(to, r)
+	case r.stream == "":
+		err = s.readAll(to, r)
+	default:
+		err = s.readStream(to, r)
+	}
+	return s.node.fail(call, err)
+}
+
+func parseRead(o *streams.ReadReq_Options) (readSpec, error) {
+	var r readSpec
+	r.backwards = o.GetReadDirection() == streams.ReadReq_Options_Backwards
+	switch c := o.GetCountOption().(type) {
+	case *streams.ReadReq_Options_Count:
+		r.count = c.Count
+	case *streams.ReadReq_Options_Subscription:
+		r.subscribe = true
+	default:
+		return r, errInvalid("a read says how many events, or subscribes")
+	}
+	if r.subscribe && r.backwards {
+		return r, errInvalid("a subscription goes forwards")
+	}
+	_, r.textIDs = o.GetUuidOption().GetContent().(*streams.ReadReq_Options_UUIDOption_String_)
+	r.resolveLinks = o.GetResolveLinks()
+	var err error
+	if r.filter, err = parseFilter(o.GetFilter()); err != nil {
+		return r, err
+	}
+	switch from := o.GetStreamOption().(type) {
+	case *streams.ReadReq_Options_All:
+		return r, r.fromAll(from.All)
+	case *streams.ReadReq_Options_Stream:
+		if r.filter != nil {
+			return r, errInvalid("only the whole log is filtered")
+		}
+		return r, r.fromStream(from.Stream)
+	}
+	return r, errInvalid("a read names a stream or the whole log")
+}
+
+func (r *readSpec) fromAll(o *streams.ReadReq_Options_AllOptions) error {
+	switch from := o.GetAllOption().(type) {
+	case *streams.ReadReq_Options_AllOptions_Position:
+		r.position = from.Position.GetCommitPosition()
+		r.atEnd = r.position == math.MaxUint64
+	case *streams.ReadReq_Options_AllOptions_Start:
+	case *streams.ReadReq_Options_AllOptions_End:
+		r.position, r.atEnd = math.MaxUint64, true
+	default:
+		return errInvalid("a read of the whole log says where it begins")
+	}
+	return nil
+}
+
+func (r *readSpec) fromStream(o *streams.ReadReq_Options_StreamOptions) error {
+	r.stream = string(o.GetStreamIdentifier().GetStreamName())
+	if r.stream == "" {
+		return errInvalid("a stream has a name")
+	}
+	switch from := o.GetRevisionOption().(type) {
+	case *streams.ReadReq_Options_StreamOptions_Revision:
+		r.revision = int64(min(from.Revision, math.MaxInt64))
+	case *streams.ReadReq_Options_StreamOptions_Start:
+		if r.subscribe {
+			r.revision = -1 // a subscription begins after its revision
+		}
+	case *streams.ReadReq_Options_StreamOptions_End:
+		r.revision, r.atEnd = math.MaxInt64, true
+	default:
+		return errInvalid("a read of a stream says where it begins")
+	}
+	return nil
+}
+
+// readAll serves a read of the whole log: forwards from a position (inclusive), backwards from
+// below it.
+func (s *service) readAll(to *sender, r readSpec) error {
+	from, left := r.position, r.count
+	for left > 0 {
+		limit := left
+		if r.filter != nil { // count what passes the filter
+			limit = storage.PageEvents
+		}
+		p, _, err := s.node.engine.ReadAll(from, r.backwards, limit)
+		if err != nil {
+			return err
+		}
+		for _, e := range p.Events {
+			wanted, err := r.filter.wants(to.call.Context(), e)
+			if err != nil {
+				return err
+			}
+			if !wanted {
+				continue
+			}
+			if err := to.send(e); err != nil {
+				return err
+			}
+			if left--; left == 0 {
+				return nil
+			}
+		}
+		if p.End {
+			return nil
+		}
+		if err := s.interrupted(to.call.Context()); err != nil {
+			return err
+		}
+		from = p.Events[len(p.Events)-1].Position
+		if !r.backwards {
+			from++
+		}
+	}
+	return nil
+}
+
+// readStream serves a read of one stream, from its first revision (inclusive) in either direction.
+func (s *service) readStream(to *sender, r readSpec) error {
+	from, left := r.revision, r.count
+	for first := true; first || left > 0; first = false {
+		p, status, _, err := s.node.streamPage(r.stream, from, r.backwards, left)
+		if err != nil {
+			return err
+		}
+		if first && !status.Exists {
+			return to.call.Send(streamNotFound(r.stream))
+		}
+		if left == 0 {
+			return nil
+		}
+		if err := to.sendAll(p.Events); err != nil {
+			return err
+		}
+		if p.End {
+			return nil
+		}
+		if err := s.interrupted(to.call.Context()); err != nil {
+			return err
+		}
+		left -= uint64(len(p.Events))
+		from = p.Events[len(p.Events)-1].Revision + 1
+		if r.backwards {
+			if from -= 2; from < 0 {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// streamPage reads one page of a stream. A tombstoned stream is an error.
+func (n *Node) streamPage(
+	stream string, from int64, backwards bool, limit uint64,
+) (p storage.Page, status storage.StreamStatus, head uint64, err error) {
+	p, status, head, err = n.engine.ReadStream(stream, from, backwards, limit)
+	if err == nil && status.Tombstoned {
+		err = errStreamDeleted(stream)
+	}
+	return p, status, head, err
+}
+
+func streamNotFound(stream string) *streams.ReadResp {
+	return &streams.ReadResp{Content: &streams.ReadResp_StreamNotFound_{StreamNotFound: &streams.ReadResp_StreamNotFound{
+		StreamIdentifier: &shared.StreamIdentifier{StreamName: []byte(stream)},
+	}}}
+}

@@ -1,0 +1,34 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// recoverPanic is deferred by what serves a call. A panic becomes the error of that call, and is
+// logged; a write that it interrupted may have been done.
+func (n *Node) recoverPanic(method string, err *error) {
+	if r := recover(); r != nil {
+		n.log.Error("event store call panicked", "method", method, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+		*err = status.Error(codes.Internal, "the event store failed; see its log")
+	}
+}
+
+func (n *Node) recoverUnary(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+) (answer any, err error) {
+	defer n.recoverPanic(info.FullMethod, &err)
+	return handle(ctx, request)
+}
+
+func (n *Node) recoverStream(
+	server any, call grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
+) (err error) {
+	defer n.recoverPanic(info.FullMethod, &err)
+	return handle(server, call)
+}

@@ -1,0 +1,169 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// acknowledged is what the answers to clients named: the newest revision of each stream, and the
+// streams that were tombstoned.
+type acknowledged struct {
+	mu        sync.Mutex
+	revisions map[string]int64
+	ended     map[string]bool
+	erased    map[string]bool
+}
+
+func (a *acknowledged) note(do func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	do()
+}
+
+// copied returns what was acknowledged so far.
+func (a *acknowledged) copied() *acknowledged {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := &acknowledged{revisions: map[string]int64{}, ended: map[string]bool{}, erased: map[string]bool{}}
+	for name, revision := range a.revisions {
+		out.revisions[name] = revision
+	}
+	for name := range a.ended {
+		out.ended[name] = true
+	}
+	for name := range a.erased {
+		out.erased[name] = true
+	}
+	return out
+}
+
+// A power cut at any moment of concurrent appends, tombstones, scavenges and backups undoes nothing
+// that was acknowledged, whatever part of the bytes without fsync it leaves: an append is there, a
+// tombstoned stream stays tombstoned, scavenged events are in no file. ANNALS_NODE_STEPS makes it
+// longer.
+func TestCrash_DuringAllOperations(t *testing.T) {
+	rounds := 6
+	if text := os.Getenv("ANNALS_NODE_STEPS"); text != "" {
+		more, err := strconv.Atoi(text)
+		must(t, err)
+		rounds *= more
+	}
+	fs := vfs.NewCrashableMem()
+	n := open(t, Config{Dir: "log", FS: fs, MemtableBytes: 128 << 10})
+	c := clientOf(t, n)
+	told := &acknowledged{revisions: map[string]int64{}, ended: map[string]bool{}, erased: map[string]bool{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	var load sync.WaitGroup
+	for w := range 4 {
+		load.Go(func() { appendAndEnd(ctx, t, c, told, fmt.Sprintf("w%d", w)) })
+	}
+	load.Go(func() {
+		for ctx.Err() == nil {
+			before := told.copied()
+			if err := n.Scavenge(ctx); err != nil {
+				if ctx.Err() == nil {
+					t.Error(err)
+				}
+				return
+			}
+			told.note(func() {
+				for name := range before.ended {
+					told.erased[name] = true
+				}
+			})
+		}
+	})
+	load.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			if err := n.Backup(ctx, fmt.Sprintf("backup-%d", i)); err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	stats, seed := n.Stats, rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 2))
+	for round := range rounds {
+		for goal := stats().Events + 50 + rng.Uint64N(300); stats().Events < goal && !t.Failed(); {
+			n.tail.mu.RLock()
+			changed := n.tail.changed
+			n.tail.mu.RUnlock()
+			<-changed
+		}
+		want := told.copied()
+		crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: []int{0, 50, 100}[round%3], RNG: rng})
+		checkCrashed(t, round, crashed, want)
+	}
+	cancel()
+	load.Wait()
+}
+
+// appendAndEnd appends to one stream after the other and ends each of them.
+func appendAndEnd(ctx context.Context, t *testing.T, c client, told *acknowledged, prefix string) {
+	for stream := 0; ctx.Err() == nil; stream++ {
+		name := fmt.Sprintf("%s-%d", prefix, stream)
+		for i := int64(-1); i < 8; i += 2 {
+			first, second := newEvent(name+" "+noise(600)), newEvent("{}")
+			if resp, err := c.tryAppend(context.WithoutCancel(ctx), name, at(i), first, second); err != nil || !stored(resp) {
+				t.Errorf("append: %v, %v", resp, err)
+				return
+			}
+			told.note(func() { told.revisions[name] = i + 2 })
+		}
+		if stream%2 == 0 {
+			continue
+		}
+		if _, err := c.tryTombstone(name, anyRevision); err != nil {
+			t.Error(err)
+			return
+		}
+		told.note(func() { told.ended[name] = true })
+	}
+}
+
+func checkCrashed(t *testing.T, round int, fs *vfs.MemFS, want *acknowledged) {
+	t.Helper()
+	n := open(t, Config{Dir: "log", FS: fs})
+	c := clientOf(t, n)
+	for name, revision := range want.revisions {
+		events, _, err := c.tryRead(ofStream(name))
+		gone := errors.Is(err, errTombstoned)
+		switch {
+		case want.ended[name] && !gone:
+			t.Errorf("round %d: %s was tombstoned, and shows %d events, %v", round, name, len(events), err)
+		case gone || want.ended[name]: // may have been ended without the client hearing of it
+		case err != nil || int64(len(events)) <= revision:
+			t.Errorf("round %d: %s shows %d events, revision %d was acknowledged, %v", round, name, len(events), revision, err)
+		case len(events)%2 != 0:
+			t.Errorf("round %d: %s has half an append", round, name)
+		}
+	}
+	for _, e := range c.read(ofAll()) {
+		if want.erased[e.stream] && e.typ != TombstoneType {
+			t.Errorf("round %d: an event of %s is back after its scavenge", round, e.stream)
+		}
+	}
+	must(t, n.Close())
+	dir := n.store.disk.dir
+	names, err := fs.List(dir)
+	must(t, err)
+	for _, file := range names {
+		text, err := readSmall(fs, fs.PathJoin(dir, file))
+		must(t, err)
+		for name := range want.erased {
+			if strings.Contains(text, `"`+name+" ") || strings.Contains(text, name+" ") {
+				t.Errorf("round %d: the file %s holds a text of %s after its scavenge", round, file, name)
+			}
+		}
+	}
+}

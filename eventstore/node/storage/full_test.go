@@ -1,0 +1,379 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// quotaFS is a file system with room for so many bytes. A write that does not fit is written as far
+// as it does, as on a disk.
+type quotaFS struct {
+	vfs.FS
+	left    *atomic.Int64
+	full    chan struct{} // receives once a write did not fit; capacity 1
+	reports bool          // whether it reports how much room there is
+	sync    func() error  // what an fsync of a log answers; nil is the file system
+}
+
+func newQuota(bytes int64) *quotaFS {
+	q := &quotaFS{FS: vfs.NewMem(), left: new(atomic.Int64), full: make(chan struct{}, 1)}
+	q.left.Store(bytes)
+	return q
+}
+
+func (q *quotaFS) GetDiskUsage(path string) (vfs.DiskUsage, error) {
+	if !q.reports {
+		return q.FS.GetDiskUsage(path)
+	}
+	return vfs.DiskUsage{AvailBytes: uint64(max(q.left.Load(), 0))}, nil
+}
+
+func (q *quotaFS) file(name string, f vfs.File, err error) (vfs.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &quotaFile{File: f, quota: q, log: strings.HasSuffix(name, ".log")}, nil
+}
+
+func (q *quotaFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if q.left.Load() <= 0 {
+		q.tell()
+		return nil, &os.PathError{Op: "create", Path: name, Err: syscall.ENOSPC}
+	}
+	f, err := q.FS.Create(name, category)
+	return q.file(name, f, err)
+}
+
+func (q *quotaFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := q.FS.ReuseForWrite(oldname, newname, category)
+	return q.file(newname, f, err)
+}
+
+func (q *quotaFS) tell() {
+	select {
+	case q.full <- struct{}{}:
+	default:
+	}
+}
+
+type quotaFile struct {
+	vfs.File
+	quota *quotaFS
+	log   bool
+}
+
+func (f *quotaFile) Write(p []byte) (int, error) {
+	left := f.quota.left.Add(-int64(len(p)))
+	if left >= 0 {
+		return f.File.Write(p)
+	}
+	fits := max(int64(len(p))+left, 0)
+	f.quota.left.Add(int64(len(p)) - fits)
+	n, err := f.File.Write(p[:fits])
+	f.quota.tell()
+	return n, errors.Join(err, &os.PathError{Op: "write", Path: "log", Err: syscall.ENOSPC})
+}
+
+func (f *quotaFile) SyncData() error {
+	if f.log && f.quota.sync != nil {
+		if err := f.quota.sync(); err != nil {
+			return err
+		}
+	}
+	return f.File.SyncData()
+}
+
+// outcomes are appends of one event each to one stream, and how they were answered.
+type outcomes struct {
+	stored, refused, unknown []event
+}
+
+func (o *outcomes) took(t *testing.T, e event, revision uint64, err error) {
+	t.Helper()
+	switch {
+	case err == nil:
+		o.stored = append(o.stored, e)
+	case errors.Is(err, ErrFull):
+		o.refused = append(o.refused, e)
+	case errors.Is(err, ErrStalled), errors.Is(err, context.DeadlineExceeded):
+		o.unknown = append(o.unknown, e)
+	default:
+		t.Errorf("append at %d: %v", revision, err)
+	}
+}
+
+// check compares the answers with the stream.
+func (o *outcomes) check(t *testing.T, events []recordedEvent) {
+	t.Helper()
+	count := map[string]int{}
+	for _, e := range events {
+		count[e.id.String()]++
+	}
+	for _, e := range o.stored {
+		if count[e.id.String()] != 1 {
+			t.Errorf("an event that was acknowledged stands in the log %d times", count[e.id.String()])
+		}
+	}
+	for _, e := range o.refused {
+		if count[e.id.String()] != 0 {
+			t.Errorf("an event that was refused stands in the log %d times", count[e.id.String()])
+		}
+	}
+	for _, e := range o.unknown {
+		if count[e.id.String()] > 1 {
+			t.Errorf("an event stands in the log %d times", count[e.id.String()])
+		}
+	}
+}
+
+// A disk fills up at any point of a write. The writes that wait have an unknown outcome, reads go
+// on, and once there is space everything continues without a restart. Everything that was
+// acknowledged is there, even after a crash while the disk was full.
+func TestFullDisk_StallsAndRecovers(t *testing.T) {
+	for _, quota := range []int64{20_000, 100_000, 1_000_000, 3_000_000} {
+		t.Run(fmt.Sprint(quota), func(t *testing.T) {
+			fs := newQuota(quota)
+			crashable := vfs.NewCrashableMem()
+			fs.FS = crashable
+			n := open(t, Config{Dir: "log", FS: fs, MemtableBytes: 256 << 10})
+			n.store.disk.space.stallAfter = 20 * time.Millisecond
+			c := clientOf(t, n)
+			o, mu := outcomes{}, sync.Mutex{}
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			var load sync.WaitGroup
+			for w := range 4 {
+				load.Go(func() {
+					for ctx.Err() == nil {
+						e := newEvent(fmt.Sprintf("%d: %s", w, strings.Repeat("x", 5000)))
+						resp, err := c.tryAppend(context.Background(), fmt.Sprintf("w%d", w), anyRevision, e)
+						mu.Lock()
+						o.took(t, e, uint64(resp.Revision), err)
+						mu.Unlock()
+					}
+				})
+			}
+			<-fs.full
+			<-n.store.disk.space.stall()
+			cancel()
+			load.Wait()
+			var before []recordedEvent
+			for w := range 4 {
+				events, _, err := c.tryRead(ofStream(fmt.Sprintf("w%d", w)))
+				must(t, err)
+				before = append(before, events...)
+			}
+			o.check(t, before)
+			if len(o.unknown) == 0 {
+				t.Error("nothing was under way when the disk was full: this test tests nothing")
+			}
+			crashed := open(t, Config{Dir: "log", FS: crashable.CrashClone(vfs.CrashCloneCfg{})})
+			o.check(t, clientOf(t, crashed).read(ofAll()))
+
+			fs.left.Store(1 << 30)
+			awaitSpace(t, n)
+			for w := range 4 {
+				c.append(fmt.Sprintf("w%d", w), anyRevision, newEvents(1)...)
+			}
+			select {
+			case <-n.Failed():
+				t.Error(n.Err())
+			default:
+			}
+			all := c.read(ofAll())
+			o.check(t, all)
+			must(t, n.Close())
+			again := clientOf(t, open(t, Config{Dir: "log", FS: fs}))
+			if got := again.read(ofAll()); len(got) != len(all) {
+				t.Errorf("%d events after a restart, %d before", len(got), len(all))
+			}
+		})
+	}
+}
+
+// awaitSpace waits until no write waits for space.
+func awaitSpace(t *testing.T, n *Engine) {
+	t.Helper()
+	deadline := time.Now().Add(testTime)
+	for time.Now().Before(deadline) {
+		select {
+		case <-n.store.disk.space.stall():
+			runtime.Gosched()
+		default:
+			return
+		}
+	}
+	t.Fatal("writes still wait for space")
+}
+
+// If the disk reports that it is nearly full, appends are refused and nothing of them is stored.
+// Repeats of stored appends are still recognized, reads and deletions go on, and appends succeed
+// again once there is space.
+func TestFullDisk_NearlyFull(t *testing.T) {
+	fs := newQuota(100 << 20)
+	fs.reports = true
+	n := open(t, Config{Dir: "log", FS: fs, Reserve: 50 << 20})
+	c := clientOf(t, n)
+	kept := newEvents(2)
+	c.append("kept", none, kept...)
+	c.append("gone", none, newEvents(2)...)
+
+	fs.left.Store(40 << 20)
+	refused := newEvent("{}")
+	for _, expected := range []Expectation{at(1), anyRevision, existing} {
+		resp, err := c.tryAppend(testContext(t), "kept", expected, refused)
+		if !errors.Is(err, ErrFull) {
+			t.Errorf("append at %v: %v, %v", expected, resp, err)
+		}
+	}
+	if revision, _ := c.append("kept", none, kept...); revision != 1 {
+		t.Errorf("the same append again: revision %d", revision)
+	}
+	if resp, err := c.tryAppend(testContext(t), "kept", at(7), refused); err != nil || resp.Verdict != WrongVersion {
+		t.Errorf("an append at the wrong revision: %v, %v", resp, err)
+	}
+	if got := c.read(ofStream("kept")); len(got) != 2 {
+		t.Errorf("the stream shows %d events", len(got))
+	}
+	c.tombstone("gone", at(1))
+	must(t, n.Scavenge(testContext(t)))
+
+	fs.left.Store(100 << 20)
+	if revision, _ := c.append("kept", at(1), refused); revision != 2 {
+		t.Errorf("appended as revision %d", revision)
+	}
+}
+
+// A failed fsync is final: the node reports it and keeps running. Writes under way get no definite
+// answer, reads go on, nothing is written any more, and the next start finds what the disk holds.
+func TestFailedFsync(t *testing.T) {
+	fs := newQuota(1 << 30)
+	var broken atomic.Bool
+	fs.sync = func() error {
+		if broken.Load() {
+			return &os.PathError{Op: "sync", Path: "log", Err: syscall.EIO}
+		}
+		return nil
+	}
+	n := open(t, Config{Dir: "log", FS: fs})
+	c := clientOf(t, n)
+	kept := newEvents(2)
+	c.append("s", none, kept...)
+	select {
+	case <-n.Failed():
+		t.Fatal(n.Err())
+	default:
+	}
+	broken.Store(true)
+	for range 2 {
+		if resp, err := c.tryAppend(testContext(t), "s", at(1), newEvents(1)...); err == nil {
+			t.Errorf("append: %v, %v", resp, err)
+		}
+	}
+	select {
+	case <-n.Failed():
+	case <-time.After(testTime):
+		t.Fatal("the node does not say that it failed")
+	}
+	if err := n.Err(); err == nil || !strings.Contains(err.Error(), syscall.EIO.Error()) {
+		t.Errorf("it failed because: %v", err)
+	}
+	if got := c.read(ofStream("s")); len(got) != 2 {
+		t.Errorf("the stream shows %d events", len(got))
+	}
+	if err := n.Scavenge(testContext(t)); err == nil {
+		t.Error("a scavenge succeeded")
+	}
+	if err := n.Backup(testContext(t), "backup"); err == nil {
+		t.Error("a backup succeeded")
+	}
+	if _, err := c.tryTombstone("s", anyRevision); err == nil {
+		t.Error("a tombstone was written")
+	}
+	must(t, n.Close())
+	broken.Store(false)
+	got := clientOf(t, open(t, Config{Dir: "log", FS: fs})).read(ofStream("s"))
+	if len(got) < 2 || got[0].id != kept[0].id || got[1].id != kept[1].id {
+		t.Errorf("after a new start: %v", got)
+	}
+}
+
+// A small real file system fills up and is emptied again.
+func TestFullFileSystem(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting a file system takes root")
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
+		t.Skip("no file system can be mounted here: ", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	n := open(t, Config{Dir: filepath.Join(dir, "log"), FS: vfs.Default, Reserve: 16 << 20, MemtableBytes: 1 << 20})
+	t.Cleanup(func() { must(t, n.Close()) }) // before the unmount
+	c := clientOf(t, n)
+	var o outcomes
+	for len(o.refused) == 0 {
+		e := newEvent(noise(100 << 10))
+		resp, err := c.tryAppend(testContext(t), fmt.Sprintf("s%d", len(o.stored)%5), anyRevision, e)
+		if o.took(t, e, uint64(resp.Revision), err); t.Failed() || len(o.unknown) > 0 {
+			t.Fatal("not refused: ", err)
+		}
+	}
+	o.check(t, c.read(ofAll()))
+
+	ballast := filepath.Join(dir, "ballast") // somebody else takes what was left
+	f, err := os.Create(ballast)
+	must(t, err)
+	for chunk := make([]byte, 64<<10); err == nil; {
+		_, err = f.Write(chunk)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	must(t, f.Close())
+	ended := make(chan error, 1)
+	go func() {
+		var last error
+		for i := 0; last == nil; i++ { // deletions are not refused, and come to wait
+			_, last = c.tryDelete(fmt.Sprintf("s%d", i%5), anyRevision)
+		}
+		ended <- last
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, ErrStalled) {
+			t.Errorf("a deletion on the full disk: %v", err)
+		}
+	case <-time.After(4 * testTime):
+		t.Fatal("the disk does not become full")
+	}
+	o.check(t, c.read(ofAll()))
+	must(t, os.Remove(ballast))
+	awaitSpace(t, n)
+	for i := range 5 {
+		c.tombstone(fmt.Sprintf("s%d", i), anyRevision)
+	}
+	must(t, n.Scavenge(testContext(t)))
+	c.append("after", none, newEvent(noise(100<<10)))
+	select {
+	case <-n.Failed():
+		t.Error(n.Err())
+	default:
+	}
+}

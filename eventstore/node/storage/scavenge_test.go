@@ -1,0 +1,310 @@
+package storage
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+)
+
+// scavenge removes what is due. The node's own scavenger may run at the same time, or not have
+// begun.
+func scavenge(t testing.TB, n *Engine) {
+	t.Helper()
+	if _, err := n.scavenger.sweep(sweeping{}); err != nil {
+		t.Fatal(err)
+	}
+	awaitRenewed(t, n)
+}
+
+// awaitRenewed waits until readers see a view that is newer than the removals so far.
+func awaitRenewed(t testing.TB, n *Engine) {
+	t.Helper()
+	// One renewal waits at most: the third is taken in once the second was taken out, and that is
+	// after the first was published.
+	for range 3 {
+		select {
+		case n.writer.republishes <- struct{}{}:
+		case <-time.After(testTime):
+			t.Fatal("no new view")
+		}
+	}
+}
+
+// storedCount returns how many values of the log contain a text.
+func storedCount(t testing.TB, n *Engine, text string) (count int) {
+	t.Helper()
+	iter, err := n.store.db.NewIter(&pebble.IterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for valid := iter.First(); valid; valid = iter.Next() {
+		value, err := iter.ValueAndErr()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(value), text) {
+			count++
+		}
+	}
+	if err := iter.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return count
+}
+
+// The events of a tombstoned stream and its metadata are removed; the tombstone and other streams
+// stay.
+func TestScavenge_TombstonedStream(t *testing.T) {
+	cfg := memoryConfig()
+	n := open(t, cfg)
+	c := clientOf(t, n)
+	secret := event{typ: "told", data: `"the secret"`}
+	for i := range 2*scavengeBatch + 10 {
+		secret.id = newEvent("").id
+		c.append("s", at(int64(i)-1), secret)
+	}
+	c.append("$$s", none, metadataEvent(`{"note":"the secret"}`))
+	kept := newEvents(2)
+	c.append("other", none, kept...)
+	c.append("$$other", none, metadataEvent(`{"$maxCount":5}`))
+	position := c.tombstone("s", anyRevision)
+	scavenge(t, n)
+	if got := storedCount(t, n, "the secret"); got != 0 {
+		t.Errorf("the secret still stands in the log %d times", got)
+	}
+	all := c.read(ofAll())
+	if len(all) != 4 || last(all).position != position || all[0].id != kept[0].id {
+		t.Errorf("the whole log shows %d events", len(all))
+	}
+	if got := c.read(ofStream("other")); len(got) != 2 {
+		t.Errorf("the other stream holds %d events", len(got))
+	}
+	if _, err := c.tryAppend(testContext(t), "s", anyRevision, newEvents(1)...); err == nil {
+		t.Error("the tombstoned stream was written")
+	}
+}
+
+// A removal that a crash interrupted continues at the next start.
+func TestScavenge_ContinuesAfterRestart(t *testing.T) {
+	cfg := memoryConfig()
+	st, err := openStore(Config{Dir: cfg.Dir, FS: cfg.FS, Logger: testLog(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	vs := &views{db: st.db}
+	if err := vs.publish(0); err != nil {
+		t.Fatal(err)
+	}
+	w := newWriter(st, vs, newTail(0), &counters{}, 0, func() {}) // a node whose scavenger never came to run
+	go w.run()
+	for _, r := range []*Request{
+		{Stream: "s", Expected: none, Events: []Proposed{Propose("s", newEvent("").id, "told", false, []byte("the secret"), nil)}},
+		{Kind: KindTombstone, Stream: "s", Expected: anyRevision},
+	} {
+		if d, err := w.do(t.Context(), r); err != nil || d.Verdict != Written {
+			t.Fatalf("%v, %v", d, err)
+		}
+	}
+	if err := w.close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := vs.close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.close(); err != nil {
+		t.Fatal(err)
+	}
+	n := open(t, cfg)
+	scavenge(t, n)
+	if got := storedCount(t, n, "the secret"); got != 0 {
+		t.Errorf("the secret still stands in the log %d times", got)
+	}
+}
+
+// Events before $tb are removed, and the last event of the stream as soon as another follows. Later
+// events stay, and the numbering continues.
+func TestScavenge_TruncatedStream(t *testing.T) {
+	n := open(t, memoryConfig())
+	c := clientOf(t, n)
+	told := []event{
+		{id: uuid.New(), typ: "told", data: `"the secret"`},
+		{id: uuid.New(), typ: "told", data: `"the secret"`},
+	}
+	c.append("s", none, told...)
+	c.append("$$s", none, metadataEvent(`{"$tb":2}`))
+	scavenge(t, n)
+	if got := storedCount(t, n, "the secret"); got != 1 {
+		t.Errorf("the secret stands in the log %d times", got)
+	}
+	if revision, _ := c.append("s", at(1), newEvent(`"kept"`)); revision != 2 {
+		t.Errorf("appended as revision %d", revision)
+	}
+	c.append("$$s", at(0), metadataEvent(`{"$tb":2,"$maxCount":1}`))
+	if err := n.Scavenge(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got := storedCount(t, n, "the secret"); got != 0 {
+		t.Errorf("the secret still stands in the log %d times", got)
+	}
+	if got := c.read(ofStream("s")); len(got) != 1 || got[0].data != `"kept"` {
+		t.Errorf("the stream shows %d events", len(got))
+	}
+	if resp, err := c.tryAppend(testContext(t), "s", none, told...); err != nil || resp.Verdict != WrongVersion ||
+		resp.Revision != 2 {
+		t.Errorf("the removed events again: %v, %v", resp, err)
+	}
+}
+
+// The events of a soft-deleted stream stay for a while, and at most until the next append to it.
+func TestScavenge_SoftDeletedStream(t *testing.T) {
+	n := open(t, memoryConfig())
+	c := clientOf(t, n)
+	for _, stream := range []string{"s", "again"} {
+		c.append(stream, none, event{id: uuid.New(), typ: "told", data: `"the secret"`})
+		c.append(stream, at(0), event{id: uuid.New(), typ: "told", data: `"the last words"`})
+		c.delete(stream, at(1))
+	}
+	scavenge(t, n)
+	if got := storedCount(t, n, "the secret"); got != 2 {
+		t.Fatalf("the secrets stand in the log %d times", got)
+	}
+	c.append("again", at(1), newEvent("{}"))
+	scavenge(t, n)
+	if got := storedCount(t, n, "the secret"); got != 1 {
+		t.Errorf("after one was written again the secrets stand in the log %d times", got)
+	}
+	if got := c.read(ofStream("again")); len(got) != 1 || got[0].revision != 2 {
+		t.Errorf("the stream shows %v", revisions(got))
+	}
+
+	later := newScavenger(n.store, n.views, testLog(t))
+	later.now = func() time.Time { return time.Now().Add(softDeleteGrace + time.Minute) }
+	if _, err := later.sweep(sweeping{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := storedCount(t, n, "the secret"); got != 0 {
+		t.Errorf("later the secrets stand in the log %d times", got)
+	}
+	if got := storedCount(t, n, "the last words"); got != 1 {
+		t.Errorf("the last event of a stream, which servers keep, stands in the log %d times", got)
+	}
+	if revision, _ := c.append("s", none, newEvent("{}")); revision != 2 {
+		t.Errorf("appended as revision %d", revision)
+	}
+}
+
+// After the files were rewritten and the log was opened again, no file holds a byte of the removed
+// events.
+func TestScavenge_RewritesFiles(t *testing.T) {
+	secret := strings.Repeat("tell nobody of this ", 20)
+	dir := t.TempDir()
+	n := open(t, Config{Dir: dir, FS: vfs.Default})
+	c := clientOf(t, n)
+	// Bytes that do not compress, so that the text would be found as it is.
+	for i := range 50 {
+		c.append(fmt.Sprintf("kept-%d", i), none, newEvent(uuid.NewString()))
+		c.append(fmt.Sprintf("gone-%d", i), none, event{id: uuid.New(), typ: "told", data: secret})
+	}
+	if err := n.store.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if got := filesWith(t, dir, secret[:15]); got == 0 {
+		t.Fatal("no file holds the secret: this test tests nothing")
+	}
+	for i := range 50 {
+		c.tombstone(fmt.Sprintf("gone-%d", i), at(0))
+	}
+	scavenge(t, n)
+	if err := n.scavenger.erase(false); err != nil {
+		t.Fatal(err)
+	}
+	if keys, holes, err := n.scavenger.holes(); len(keys) != 0 || len(holes) != 0 || err != nil {
+		t.Errorf("still to be rewritten: %v, %v", holes, err)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n = open(t, Config{Dir: dir, FS: vfs.Default})
+	if got := len(clientOf(t, n).read(ofAll())); got != 100 {
+		t.Errorf("the log shows %d events", got)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := filesWith(t, dir, secret[:15]); got != 0 {
+		t.Errorf("%d files still hold the secret", got)
+	}
+}
+
+// filesWith counts the files below a folder that hold a text.
+func filesWith(t testing.TB, dir, text string) (count int) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if strings.Contains(string(content), text) {
+			count++
+			t.Logf("%s holds the text", filepath.Base(path))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return count
+}
+
+// The node's own scavenger handles a tombstone without a request.
+func TestScavenger_RunsByItself(t *testing.T) {
+	n := open(t, memoryConfig())
+	ran := make(chan struct{}, 1)
+	n.scavenger.close() // replaced by one that notifies the test
+	s := newScavenger(n.store, n.views, testLog(t))
+	s.republish = func() {
+		n.writer.republish()
+		select {
+		case ran <- struct{}{}:
+		default:
+		}
+	}
+	s.pause = time.Millisecond // rewrite the files at once, too
+	n.scavenger, n.writer.onRemovals = s, s.wake
+	go s.run()
+	c := clientOf(t, n)
+	c.append("s", none, event{id: uuid.New(), typ: "told", data: `"the secret"`})
+	c.tombstone("s", at(0))
+	select {
+	case <-ran:
+	case <-time.After(testTime):
+		t.Fatal("nothing was removed")
+	}
+	awaitRenewed(t, n)
+	if got := storedCount(t, n, "the secret"); got != 0 {
+		t.Errorf("the secret still stands in the log %d times", got)
+	}
+}
+
+// Ranges that are close to each other are rewritten together.
+func TestScavenge_JoinsHoles(t *testing.T) {
+	var s spans
+	for _, next := range []span{{1, 1}, {2, 2}, {2 + holeGap, 10 + holeGap}, {5, 7}, {100 + 3*holeGap, 100 + 3*holeGap}} {
+		s.add(next)
+	}
+	want := spans{{1, 10 + holeGap}, {100 + 3*holeGap, 100 + 3*holeGap}}
+	if diff := cmp.Diff(want, s, cmp.AllowUnexported(span{})); diff != "" {
+		t.Error(diff)
+	}
+}

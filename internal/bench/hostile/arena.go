@@ -1,0 +1,260 @@
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/eventstore/backoff"
+)
+
+// Tenant is a project with its key, and the management key of its organization.
+type Tenant struct {
+	Key, Management, Slug string
+}
+
+// Arena is what an attack works with.
+type Arena struct {
+	// Base is the address of the service, such as http://127.0.0.1:8080.
+	Base     string
+	Attacker Tenant
+	Sizes    Sizes
+	// Answers counts what the attacker was answered.
+	Answers *Answers
+	http    *http.Client
+	// projects are keys of more projects of the attacker, where the attack has made some.
+	projects []string
+}
+
+// callLimit is how long one call of an attacker may take; slow readers have their own.
+const callLimit = 3 * time.Minute
+
+// NewArena makes the arena of one attack.
+func NewArena(base string, attacker Tenant, sizes Sizes) *Arena {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost, transport.DisableCompression = 128, true
+	return &Arena{
+		Base: base, Attacker: attacker, Sizes: sizes, Answers: &Answers{},
+		http: &http.Client{Transport: transport, Timeout: callLimit},
+	}
+}
+
+// Close closes the connections that are idle.
+func (a *Arena) Close() { a.http.CloseIdleConnections() }
+
+// Answers counts answers by status and code. The zero value is ready.
+type Answers struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (a *Answers) add(what string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.of == nil {
+		a.of = map[string]int{}
+	}
+	a.of[what]++
+}
+
+// Select is the answers whose name begins so, as text in the order of the names.
+func (a *Answers) Select(prefix string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var parts []string
+	for _, what := range slices.Sorted(maps.Keys(a.of)) {
+		if strings.HasPrefix(what, prefix) {
+			parts = append(parts, fmt.Sprintf("%s x %d", what, a.of[what]))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Wrong is how many answers were a failure of the service: a 5xx, but for a 503 that names its wait.
+func (a *Answers) Wrong() (count int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for what, n := range a.of {
+		if strings.HasPrefix(what, "5") && (!strings.HasPrefix(what, "503 ") || strings.HasSuffix(what, noRetryAfter)) {
+			count += n
+		}
+	}
+	return count
+}
+
+const noRetryAfter = " without Retry-After"
+
+// reply is an answer of the service; status 0 is none.
+type reply struct {
+	status int
+	body   []byte
+	wait   time.Duration
+}
+
+// fetch makes one call, whose answer is counted. A body that is an io.Reader is sent as it is, any other as JSON.
+func (a *Arena) fetch(ctx context.Context, key, method, path string, body any) (reply, error) {
+	reader, err := bodyOf(body)
+	if err != nil {
+		return reply{}, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, a.Base+"/api/v1"+path, reader)
+	if err != nil {
+		return reply{}, fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := a.http.Do(req)
+	if err != nil {
+		a.Answers.add("no answer")
+		return reply{}, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	const kept = 1 << 20
+	text, err := io.ReadAll(io.LimitReader(res.Body, kept))
+	if err == nil {
+		_, err = io.Copy(io.Discard, res.Body)
+	}
+	if err != nil {
+		a.Answers.add("broken answer")
+		return reply{}, fmt.Errorf("%s %s: read answer: %w", method, path, err)
+	}
+	a.Answers.add(nameOf(res, text))
+	seconds, _ := strconv.Atoi(res.Header.Get("Retry-After"))
+	return reply{res.StatusCode, text, time.Duration(seconds) * time.Second}, nil
+}
+
+func bodyOf(body any) (io.Reader, error) {
+	switch body := body.(type) {
+	case nil:
+		return http.NoBody, nil
+	case io.Reader:
+		return body, nil
+	case []byte:
+		return bytes.NewReader(body), nil
+	default:
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("encode body: %w", err)
+		}
+		return bytes.NewReader(text), nil
+	}
+}
+
+// nameOf is the status of an answer, and the code of an error.
+func nameOf(res *http.Response, body []byte) string {
+	name := strconv.Itoa(res.StatusCode)
+	if res.StatusCode < 400 {
+		return name
+	}
+	var envelope struct {
+		Code string `json:"code"`
+	}
+	if json.Unmarshal(body, &envelope) == nil {
+		name += " " + envelope.Code
+	}
+	if res.StatusCode == http.StatusServiceUnavailable && res.Header.Get("Retry-After") == "" {
+		name += noRetryAfter
+	}
+	return name
+}
+
+// try makes one call of the attacker, whatever comes back.
+func (a *Arena) try(ctx context.Context, method, path string, body any) reply {
+	r, err := a.fetch(ctx, a.Attacker.Key, method, path, body)
+	if err != nil {
+		return reply{}
+	}
+	return r
+}
+
+// must makes a call of the attacker until it is neither refused for load nor left without an answer.
+func (a *Arena) must(ctx context.Context, method, path string, body any) (reply, error) {
+	return a.insist(ctx, a.Attacker.Key, method, path, body)
+}
+
+func (a *Arena) insist(ctx context.Context, key, method, path string, body any) (reply, error) {
+	for {
+		r, err := a.fetch(ctx, key, method, path, body)
+		if err == nil && r.status < 300 {
+			return r, nil
+		}
+		if err == nil && r.status != http.StatusServiceUnavailable && r.status != http.StatusTooManyRequests {
+			return r, fmt.Errorf("%s %s: %d %.300s", method, path, r.status, r.body)
+		}
+		if waitErr := backoff.Pause(ctx, max(r.wait, 200*time.Millisecond), nil); waitErr != nil {
+			return r, errors.Join(err, waitErr)
+		}
+	}
+}
+
+// each does something count times, parallel at a time, and ends with the first error.
+func each(ctx context.Context, count, parallel int, do func(ctx context.Context, n int) error) error {
+	group, working := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for n := range count {
+		if working.Err() != nil {
+			break
+		}
+		group.Go(func() error { return do(working, n) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// during does something again and again, parallel at a time, until the time is over.
+func during(ctx context.Context, lasts time.Duration, parallel int, do func(ctx context.Context, n int)) error {
+	end := time.Now().Add(lasts)
+	return each(ctx, parallel, parallel, func(ctx context.Context, n int) error {
+		for time.Now().Before(end) && ctx.Err() == nil {
+			do(ctx, n)
+		}
+		return ctx.Err()
+	})
+}
+
+// settle waits until nothing of the attacker is in progress.
+func (a *Arena) settle(ctx context.Context) error {
+	sent, err := a.must(ctx, http.MethodPost, "/ingest",
+		map[string]any{"id": "last", "content": fmt.Sprintf("The last text, of %d.", time.Now().UnixNano())})
+	if err != nil {
+		return err
+	}
+	var receipt struct {
+		IngestionID string `json:"ingestionId"`
+	}
+	if err := json.Unmarshal(sent.body, &receipt); err != nil {
+		return fmt.Errorf("read receipt: %w", err)
+	}
+	for {
+		got, err := a.must(ctx, http.MethodGet, "/ingest/"+receipt.IngestionID, nil)
+		if err != nil {
+			return err
+		}
+		var status struct{ Settled, Blocked bool }
+		if err := json.Unmarshal(got.body, &status); err != nil {
+			return fmt.Errorf("read status: %w", err)
+		}
+		if status.Settled || status.Blocked {
+			return nil
+		}
+		if err := backoff.Pause(ctx, 200*time.Millisecond, nil); err != nil {
+			return err
+		}
+	}
+}

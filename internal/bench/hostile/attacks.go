@@ -1,0 +1,201 @@
+package hostile
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+
+	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/bench/load"
+)
+
+// Attack is something that one tenant does to all others.
+type Attack struct {
+	Name, What string
+	// Prepare stores what the attack needs; nobody is watched meanwhile. Nil prepares nothing.
+	Prepare func(context.Context, *Arena) error
+	// Run is the attack. Refusals are no error: it goes on, or ends.
+	Run func(context.Context, *Arena) error
+}
+
+// Attacks are all attacks, in the order in which they are run.
+func Attacks() []Attack {
+	return []Attack{
+		{"moves", "move documents of 2 MiB to another audience and back", prepareMoves, runMoves},
+		{"deletions", "delete data points in bulk deletions of 1,000", prepareDeletions, runDeletions},
+		{"rules", "recompute rules of a thousand long values", prepareRules, runRules},
+		{"resends", "send one id again and again, then delete it", nil, runResends},
+		{"connections", "hold slow connections of every kind", prepareConnections, runConnections},
+		{"metadata", "recall 200 results of 1 MiB metadata, 12 at once", prepareMetadata, runMetadata},
+		{"traits", "list large traits, six slow readers", prepareTraits, runTraits},
+		{"puts", "14 PUTs of 14 MiB of traits at once", nil, runPuts},
+		{"keys", "call with unknown keys", nil, runKeys},
+		{"bodies", "send bodies that are deep, wide, or become large", nil, runBodies},
+		{"texts", "send texts that are hard to read a meaning into", nil, runTexts},
+		{"projects", "write to many projects at once", prepareProjects, runProjects},
+		{"tokens", "recall 200 results with a budget of one token", prepareTokens, runTokens},
+	}
+}
+
+// document is a text of about so many bytes; texts of different numbers differ.
+func document(n, size int) string {
+	words := load.NewTexts(uint64(n)).Text(2000)
+	return fmt.Sprintf("Document %d. %s", n, strings.Repeat(words+" ", size/len(words)))
+}
+
+const moved = 2 << 20
+
+func movedDocument(n int, audience string) map[string]any {
+	return map[string]any{"id": fmt.Sprintf("move-%d", n), "content": document(n, moved), "audience": audience}
+}
+
+func prepareMoves(ctx context.Context, a *Arena) error {
+	for _, slug := range []string{"left", "right"} {
+		if _, err := a.must(
+			ctx, http.MethodPut, "/audiences/"+slug, map[string]any{"kind": "fixed", "identities": []string{"walk"}},
+		); err != nil {
+			return err
+		}
+	}
+	err := each(ctx, a.Sizes.Moves, 2, func(ctx context.Context, n int) error {
+		_, err := a.must(ctx, http.MethodPost, "/ingest", movedDocument(n, "left"))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return a.settle(ctx)
+}
+
+// runMoves moves there one by one and back in batches.
+func runMoves(ctx context.Context, a *Arena) error {
+	err := each(ctx, a.Sizes.Moves, 8, func(ctx context.Context, n int) error {
+		_, err := a.must(ctx, http.MethodPost, "/ingest", movedDocument(n, "right"))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	const fit = 7 // in a batch of 16 MiB
+	err = each(ctx, (a.Sizes.Moves+fit-1)/fit, 2, func(ctx context.Context, n int) error {
+		var items []any
+		for i := n * fit; i < min((n+1)*fit, a.Sizes.Moves); i++ {
+			items = append(items, movedDocument(i, "left"))
+		}
+		_, err := a.must(ctx, http.MethodPost, "/ingest/batch", map[string]any{"items": items})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return a.settle(ctx)
+}
+
+const batchSize = 1000
+
+func deletionIDs(n, count int) []string {
+	ids := make([]string, 0, batchSize)
+	for i := n * batchSize; i < min((n+1)*batchSize, count); i++ {
+		ids = append(ids, fmt.Sprintf("delete-%d", i))
+	}
+	return ids
+}
+
+// short sends so many short texts.
+func (a *Arena) short(ctx context.Context, count int) error {
+	err := each(ctx, (count+batchSize-1)/batchSize, 2, func(ctx context.Context, n int) error {
+		texts := load.NewTexts(uint64(n) + 50)
+		var items []any
+		for _, id := range deletionIDs(n, count) {
+			items = append(items, map[string]any{"id": id, "content": texts.Text(20)})
+		}
+		_, err := a.must(ctx, http.MethodPost, "/ingest/batch", map[string]any{"items": items})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return a.settle(ctx)
+}
+
+func prepareDeletions(ctx context.Context, a *Arena) error { return a.short(ctx, a.Sizes.Deletions) }
+
+func runDeletions(ctx context.Context, a *Arena) error {
+	err := each(ctx, (a.Sizes.Deletions+batchSize-1)/batchSize, 4, func(ctx context.Context, n int) error {
+		for range 20 { // a deletion that was committed and not answered is not found the next time
+			r := a.try(ctx, http.MethodPost, "/data-points/delete", map[string]any{"ids": deletionIDs(n, a.Sizes.Deletions)})
+			if r.status == http.StatusAccepted || r.status == http.StatusNotFound {
+				return nil
+			}
+			if err := backoff.Pause(ctx, max(r.wait, probeEvery), nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return a.settle(ctx)
+}
+
+// runResends sends one id: half of the times as it is, half of the times with another content.
+func runResends(ctx context.Context, a *Arena) error {
+	const parallel = 32
+	for _, contents := range [][]string{{"I like tea."}, {"I like coffee.", "I like water."}} {
+		err := each(ctx, parallel, parallel, func(ctx context.Context, worker int) error {
+			for n := range a.Sizes.Resends / 2 / parallel {
+				r := a.try(ctx, http.MethodPost, "/ingest",
+					map[string]any{"id": "one", "content": contents[(n+worker)%len(contents)]})
+				if r.status >= 500 || r.status == 0 {
+					if err := backoff.Pause(ctx, max(r.wait, probeEvery), nil); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := a.must(ctx, http.MethodDelete, "/data-points/one", nil); err != nil {
+		return err
+	}
+	return a.settle(ctx)
+}
+
+// runTexts sends texts one by one, in batches, and some as one long text.
+func runTexts(ctx context.Context, a *Arena) error {
+	rng := rand.New(rand.NewPCG(20261122, 1))
+	texts := make([]string, a.Sizes.Texts)
+	for n := range texts {
+		texts[n] = Text(rng)
+	}
+	err := each(ctx, len(texts)/2, 8, func(ctx context.Context, n int) error {
+		a.try(ctx, http.MethodPost, "/ingest", map[string]any{"content": texts[n]})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var items []any
+	for n, text := range texts[len(texts)/2:] {
+		if strings.TrimSpace(text) != "" {
+			items = append(items, map[string]any{"id": fmt.Sprintf("text-%d", n), "content": text})
+		}
+	}
+	for len(items) > 0 {
+		part := items[:min(batchSize, len(items))]
+		items = items[len(part):]
+		a.try(ctx, http.MethodPost, "/ingest/batch", map[string]any{"items": part})
+	}
+	long := strings.Join(texts, " ")
+	for n := range 4 {
+		a.try(ctx, http.MethodPost, "/ingest",
+			map[string]any{"id": fmt.Sprintf("long-%d", n), "content": long[:min(len(long), 1<<20)]})
+	}
+	return a.settle(ctx)
+}

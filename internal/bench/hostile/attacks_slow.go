@@ -1,0 +1,275 @@
+package hostile
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/annals-project/annals/eventstore/backoff"
+)
+
+// readSlowly makes a call and reads so many bytes of its answer in a second, again and again until the time is over.
+func (a *Arena) readSlowly(
+	ctx context.Context, method, path string, body any, perSecond int, lasts time.Duration,
+) error {
+	end := time.Now().Add(lasts)
+	for time.Now().Before(end) && ctx.Err() == nil {
+		if err := a.readOnce(ctx, method, path, body, perSecond, end); err != nil {
+			if err := backoff.Pause(ctx, probeEvery, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// readOnce speaks HTTP by itself, so that nothing but the window of the connection is read ahead.
+func (a *Arena) readOnce(ctx context.Context, method, path string, body any, perSecond int, end time.Time) error {
+	reader, err := bodyOf(body)
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(reader)
+	if err != nil {
+		return fmt.Errorf("read body: %w", err)
+	}
+	conn, err := a.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(4096)
+	}
+	if _, err := fmt.Fprintf(
+		conn, "%sContent-Length: %d\r\nConnection: close\r\n\r\n%s", a.head(method, path), len(text), text,
+	); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	const ticks = 10
+	piece := make([]byte, max(perSecond/ticks, 1))
+	tick := time.NewTicker(time.Second / ticks)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		n, err := io.ReadFull(conn, piece)
+		if first && n >= len("HTTP/1.1 200") {
+			a.Answers.add("slow " + string(piece[len("HTTP/1.1 "):len("HTTP/1.1 200")]))
+		}
+		if err != nil || time.Now().After(end) {
+			return nil
+		}
+		<-tick.C
+	}
+}
+
+func (a *Arena) head(method, path string) string {
+	return fmt.Sprintf("%s /api/v1%s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Type: application/json\r\n",
+		method, path, strings.TrimPrefix(a.Base, "http://"), a.Attacker.Key)
+}
+
+func (a *Arena) dial(ctx context.Context) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(a.Base, "http://"))
+	if err != nil {
+		a.Answers.add("no connection")
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return conn, nil
+}
+
+// prepareConnections stores an answer that is long to read.
+func prepareConnections(ctx context.Context, a *Arena) error {
+	body, err := json.Marshal(traitsOf(largeTraits))
+	if err != nil {
+		return fmt.Errorf("encode traits: %w", err)
+	}
+	return each(ctx, 10, 2, func(ctx context.Context, n int) error {
+		_, err := a.must(ctx, http.MethodPut, fmt.Sprintf("/identities/large-%d", n), body)
+		return err
+	})
+}
+
+// runConnections holds connections of five kinds. One that the service closes is opened again.
+func runConnections(ctx context.Context, a *Arena) error {
+	end := time.Now().Add(a.Sizes.Hold)
+	return each(ctx, a.Sizes.Connections, a.Sizes.Connections, func(ctx context.Context, n int) error {
+		for time.Now().Before(end) && ctx.Err() == nil {
+			switch n % 5 {
+			case 0: // a head that never ends
+				a.trickle(ctx, a.head(http.MethodPost, "/ingest")+"X-Slow: ", end)
+			case 1: // a body that was announced as the longest
+				a.trickle(ctx, a.head(http.MethodPost, "/ingest")+"Content-Length: 102760448\r\n\r\n", end)
+			case 2: // a body of a size that is small
+				a.trickle(ctx, a.head(http.MethodPost, "/ingest")+"Content-Length: 262144\r\n\r\n", end)
+			case 3: // an answer that is read slowly
+				if a.readOnce(ctx, http.MethodGet, "/identities?limit=1000", nil, 100, end) != nil {
+					_ = backoff.Pause(ctx, probeEvery, nil) // the loop looks at the context
+				}
+			default: // a connection that nothing is asked on
+				a.trickle(ctx, "", end)
+			}
+			if backoff.Pause(ctx, probeEvery, nil) != nil {
+				return ctx.Err()
+			}
+		}
+		return ctx.Err()
+	})
+}
+
+// trickle sends a text and then a byte a second, none where the text is empty, until the end or
+// until the service closes.
+func (a *Arena) trickle(ctx context.Context, text string, end time.Time) {
+	conn, err := a.dial(ctx)
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	if _, err := io.WriteString(conn, text); err != nil {
+		return
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = conn.SetReadDeadline(end)
+		answer, _ := io.ReadAll(io.LimitReader(conn, 4096)) // it ends with the connection
+		if len(answer) >= len("HTTP/1.1 200") {
+			a.Answers.add("slow " + string(answer[len("HTTP/1.1 "):len("HTTP/1.1 200")]))
+		}
+	}()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for time.Now().Before(end) {
+		select {
+		case <-closed:
+			return
+		case <-tick.C:
+		}
+		if text == "" {
+			continue
+		}
+		if _, err := io.WriteString(conn, "a"); err != nil {
+			break
+		}
+	}
+	_ = conn.Close()
+	<-closed
+}
+
+// prepareMetadata stores data points with as much metadata as one may have.
+func prepareMetadata(ctx context.Context, a *Arena) error {
+	metadata := strings.Repeat("m", 1<<20-100)
+	err := each(ctx, a.Sizes.Metadata, 2, func(ctx context.Context, n int) error {
+		_, err := a.must(ctx, http.MethodPost, "/ingest", map[string]any{
+			"id": fmt.Sprintf("metadata-%d", n), "content": fmt.Sprintf("Tea number %d.", n), "metadata": metadata,
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return a.settle(ctx)
+}
+
+// runMetadata recalls 12 at once, first as quickly as it comes and then slowly.
+func runMetadata(ctx context.Context, a *Arena) error {
+	const parallel, rounds = 12, 3
+	query := map[string]any{"query": "tea", "identity": "walk", "limit": 200}
+	err := each(ctx, parallel*rounds, parallel, func(ctx context.Context, _ int) error {
+		a.try(ctx, http.MethodPost, "/recall", query)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return each(ctx, parallel, parallel, func(ctx context.Context, _ int) error {
+		return a.readSlowly(ctx, http.MethodPost, "/recall", query, 256<<10, a.Sizes.Hold/2)
+	})
+}
+
+// runKeys calls with keys that nobody has, each once.
+func runKeys(ctx context.Context, a *Arena) error {
+	return during(ctx, a.Sizes.Hold, 64, func(ctx context.Context, n int) {
+		raw := make([]byte, 20)
+		if _, err := rand.Read(raw); err != nil {
+			return
+		}
+		kind, path := "svc_sk_", "/recall"
+		if n%2 == 0 {
+			kind, path = "svc_mk_", "/projects"
+		}
+		// What comes back is counted.
+		_, _ = a.fetch(ctx, kind+hex.EncodeToString(raw), http.MethodPost, path,
+			map[string]any{"query": "tea", "identity": "walk", "name": "tea"})
+	})
+}
+
+// prepareProjects makes the keys of many projects.
+func prepareProjects(ctx context.Context, a *Arena) error {
+	a.projects = make([]string, a.Sizes.Projects)
+	return each(ctx, a.Sizes.Projects, 4, func(ctx context.Context, n int) error {
+		made, err := MakeTenant(ctx, a.Base, a.Attacker.Management, fmt.Sprintf("hostile project %d", n))
+		a.projects[n] = made.Key
+		return err
+	})
+}
+
+// runProjects writes to all projects at once, so that every page of the feed holds events of many.
+func runProjects(ctx context.Context, a *Arena) error {
+	const rounds = 5
+	err := each(ctx, rounds*len(a.projects), 64, func(ctx context.Context, n int) error {
+		// What comes back is counted.
+		_, _ = a.fetch(ctx, a.projects[n%len(a.projects)], http.MethodPost, "/ingest",
+			map[string]any{"content": fmt.Sprintf("I like tea number %d.", n)})
+		return ctx.Err()
+	})
+	if err != nil {
+		return err
+	}
+	return a.settle(ctx)
+}
+
+// MakeTenant makes a project with a key.
+func MakeTenant(ctx context.Context, base, management, name string) (Tenant, error) {
+	a := NewArena(base, Tenant{Key: management}, Sizes{})
+	defer a.Close()
+	made := Tenant{Management: management}
+	project, err := a.must(ctx, http.MethodPost, "/projects", map[string]any{"name": name})
+	if err != nil {
+		return made, err
+	}
+	var named struct{ Slug string }
+	if err := json.Unmarshal(project.body, &named); err != nil {
+		return made, fmt.Errorf("read project: %w", err)
+	}
+	key, err := a.must(ctx, http.MethodPost, "/projects/"+named.Slug+"/keys", map[string]any{"name": "hostile"})
+	if err != nil {
+		return made, err
+	}
+	var clear struct{ Key string }
+	if err := json.Unmarshal(key.body, &clear); err != nil {
+		return made, fmt.Errorf("read key: %w", err)
+	}
+	made.Slug, made.Key = named.Slug, clear.Key
+	return made, nil
+}
+
+func prepareTokens(ctx context.Context, a *Arena) error { return a.short(ctx, 5*batchSize) }
+
+// runTokens asks for much and has a budget for nothing.
+func runTokens(ctx context.Context, a *Arena) error {
+	return during(ctx, a.Sizes.Hold, 32, func(ctx context.Context, n int) {
+		a.try(ctx, http.MethodPost, "/recall",
+			map[string]any{"query": document(n, 500), "identity": "walk", "limit": 200, "maxTokens": 1})
+	})
+}

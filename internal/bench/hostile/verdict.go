@@ -1,0 +1,77 @@
+package hostile
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/annals-project/annals/internal/bench/load"
+)
+
+// The bounds of an attack: what a neighbour may notice of it, in milliseconds, and how much memory it may take.
+const (
+	MaxSearchable = 2000
+	MaxRecall     = 1000
+	MaxResident   = 1 << 30
+)
+
+// Result is what came of an attack.
+type Result struct {
+	Attack  Attack
+	Noticed Noticed
+	// Seconds is how long the attack took.
+	Seconds float64
+	// Resident is the most memory that the process had in use meanwhile, without Postgres.
+	Resident int64
+	// Before and After are the goroutines of the service.
+	Before, After float64
+	// Attacker and Neighbour are what they were answered.
+	Attacker, Neighbour *Answers
+	// Restarts counts how often the process ended by itself or was stopped since it took too much memory.
+	Restarts int
+	// Restart is how long the start after the attack took, in seconds.
+	Restart float64
+	// Err is why the attack did not come to its end.
+	Err error
+}
+
+// Missed lists the bounds that were not kept.
+func (r Result) Missed() (missed []string) {
+	add := func(is bool, format string, args ...any) {
+		if is {
+			missed = append(missed, fmt.Sprintf(format, args...))
+		}
+	}
+	add(r.Err != nil, "%v", r.Err)
+	add(len(r.Noticed.Searchable) == 0 || len(r.Noticed.Recall) == 0, "the neighbour was not answered")
+	add(len(r.Noticed.Searchable) > 0 && r.Noticed.Searchable.Percentile(0.99) > MaxSearchable,
+		"searchable after more than %d ms", MaxSearchable)
+	add(len(r.Noticed.Recall) > 0 && r.Noticed.Recall.Percentile(0.99) > MaxRecall, "recall takes more than %d ms",
+		MaxRecall)
+	add(r.Resident > MaxResident, "memory over %d MiB", MaxResident>>20)
+	add(r.Restarts > 0, "%d restarts", r.Restarts)
+	add(r.Attacker.Wrong() > 0, "the attacker got %s", r.Attacker.Select("5"))
+	add(r.Neighbour.Wrong() > 0, "the neighbour got %s", r.Neighbour.Select("5"))
+	return missed
+}
+
+// Write writes the result for people.
+func (r Result) Write(w io.Writer) error {
+	times := func(name string, t load.Times) string {
+		if len(t) == 0 {
+			return name + " never"
+		}
+		return fmt.Sprintf("%s p50 %.0f, p99 %.0f, max %.0f ms (%d)", name, t.Percentile(0.50), t.Percentile(0.99),
+			t.Percentile(1), len(t))
+	}
+	verdict := "kept"
+	if missed := r.Missed(); len(missed) > 0 {
+		verdict = "MISSED: " + strings.Join(missed, "; ")
+	}
+	_, err := fmt.Fprintf(w, "%s: %s\n  %s; %s\n"+
+		"  memory at most %d MiB; goroutines %.0f, then %.0f; %.1f s; next start %.1f s\n"+
+		"  attacker: %s\n  neighbour: %s\n  %s\n",
+		r.Attack.Name, r.Attack.What, times("searchable", r.Noticed.Searchable), times("recall", r.Noticed.Recall),
+		r.Resident>>20, r.Before, r.After, r.Seconds, r.Restart, r.Attacker.Select(""), r.Neighbour.Select(""), verdict)
+	return err
+}

@@ -1,0 +1,207 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/internal/client"
+)
+
+// The traits of the identities that Identities makes: each is of one of so many teams, regions and levels.
+const (
+	teams   = 200
+	regions = 5
+	levels  = 10
+)
+
+// Member is the n-th identity, who is of the n-th team, counted round.
+func Member(n int) client.Identity {
+	return client.Identity{Identity: "member-" + strconv.Itoa(n), Traits: map[string]string{
+		"team": team(n), "region": "region-" + strconv.Itoa(n%regions), "level": strconv.Itoa(n % levels), "name": "Member " + strconv.Itoa(n),
+	}}
+}
+
+func team(n int) string { return "team-" + strconv.Itoa(n%teams) }
+
+// bulkRows is how many identities a bulk write brings.
+const bulkRows = 1000
+
+// Identities makes so many identities in bulk writes, one after the other. The rate is of identities.
+func Identities(ctx context.Context, to *client.Client, count int) (Rate, error) {
+	var times Times
+	began := time.Now()
+	for from := 0; from < count; from += bulkRows {
+		rows := make([]client.Identity, min(bulkRows, count-from))
+		for i := range rows {
+			rows[i] = Member(from + i)
+		}
+		start := time.Now()
+		if err := to.PutIdentities(ctx, rows); err != nil {
+			return Rate{}, fmt.Errorf("bulk write of identities: %w", err)
+		}
+		times = append(times, time.Since(start))
+	}
+	lasted := time.Since(began)
+	return Rate{float64(count) / lasted.Seconds(), lasted, times}, nil
+}
+
+// RuleSlug names the audience that the n-th rule makes.
+func RuleSlug(n int) string { return "rule-" + strconv.Itoa(n) }
+
+// Rule is the n-th rule: ten teams of which the n-th is the first, without one region.
+func Rule(n int) client.Rule {
+	of := make([]string, 10)
+	for i := range of {
+		of[i] = team(n + i)
+	}
+	return client.Rule{Match: "all", Conditions: []client.Comparison{
+		{Trait: "team", Operator: "is_one_of", Values: of},
+		{Trait: "region", Operator: "is_not", Values: []string{"region-" + strconv.Itoa((n+1)%regions)}},
+		{Trait: "level", Operator: "exists", Values: []string{}},
+	}}
+}
+
+// Rules puts so many audiences by rules.
+func Rules(ctx context.Context, to *client.Client, count int) (Times, error) {
+	var times Times
+	for n := range count {
+		start := time.Now()
+		if _, err := to.PutRule(ctx, RuleSlug(n), Rule(n)); err != nil {
+			return nil, fmt.Errorf("put a rule: %w", err)
+		}
+		times = append(times, time.Since(start))
+	}
+	return times, nil
+}
+
+// Recomputes recounts the members of so many rules, each over all identities. That nobody is a
+// member of any is an error.
+func Recomputes(ctx context.Context, to *client.Client, rules, count int) (Times, error) {
+	var times Times
+	var members int64
+	for n := range count {
+		start := time.Now()
+		a, err := to.Recompute(ctx, RuleSlug(n%rules))
+		if err != nil {
+			return nil, fmt.Errorf("recompute a rule: %w", err)
+		}
+		times, members = append(times, time.Since(start)), members+a.MemberCount
+	}
+	if members == 0 {
+		return nil, errors.New("no rule has a member: nothing was counted")
+	}
+	return times, nil
+}
+
+// Puts puts count identities out of so many, parallel at a time; each changes its team, and so enters and leaves rules.
+func Puts(ctx context.Context, to *client.Client, identities, count, parallel int) (Times, error) {
+	var mu sync.Mutex
+	var times Times
+	var next atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	for range parallel {
+		group.Go(func() error {
+			for n := int(next.Add(1)); n <= count; n = int(next.Add(1)) {
+				member := Member(n * 7919 % identities) // far from each other
+				member.Traits["team"] = team(n)
+				start := time.Now()
+				if err := to.PutIdentity(ctx, member); err != nil {
+					return fmt.Errorf("put an identity: %w", err)
+				}
+				mu.Lock()
+				times = append(times, time.Since(start))
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	return times, group.Wait()
+}
+
+// Follow moves an identity in and out of the audience of a text, so many times each, and recalls
+// right after each answer. It is an error where recall does not follow at once. The rule of the
+// audience is Rule(0), and the text is scoped to it.
+func Follow(ctx context.Context, to *client.Client, run string, count int) error {
+	word := NewTexts(11).Rare()
+	receipt, err := to.Ingest(ctx,
+		client.DataPoint{ID: run + "/scoped", Content: "The word is " + word + ".", Audience: RuleSlug(0)}, "")
+	if err != nil {
+		return fmt.Errorf("send a scoped text: %w", err)
+	}
+	if _, err := to.WaitSettled(ctx, receipt.IngestionID, nil); err != nil {
+		return fmt.Errorf("wait for a scoped text: %w", err)
+	}
+	who := client.Identity{Identity: "mover", Traits: map[string]string{"region": "region-0", "level": "1"}}
+	recalled := func() (bool, error) {
+		page, err := to.Recall(ctx, client.RecallRequest{Query: word, Identity: who.Identity, Limit: 10})
+		if err != nil {
+			return false, fmt.Errorf("recall: %w", err)
+		}
+		return slices.ContainsFunc(page.Results, func(r client.Result) bool {
+			return r.Sources[0].SourceID == run+"/scoped"
+		}), nil
+	}
+	for n := range 2 * count {
+		reaches := n%2 == 0
+		if who.Traits["team"] = team(0); !reaches {
+			who.Traits["team"] = team(100)
+		}
+		if err := to.PutIdentity(ctx, who); err != nil {
+			return fmt.Errorf("put an identity: %w", err)
+		}
+		got, err := recalled()
+		if err != nil {
+			return err
+		}
+		if got != reaches {
+			return fmt.Errorf("recall did not follow at once: reached is %v after the identity was put to reach %v", got,
+				reaches)
+		}
+	}
+	return nil
+}
+
+// Compare asks the same questions of two projects, one after the other in turns, each as another
+// identity of so many, after a few that warm up.
+func Compare(
+	ctx context.Context, one, other *client.Client, identities, count int, from, until time.Time,
+) (a, b Times, err error) {
+	texts, found := NewTexts(7), 0
+	const warm = 20
+	for i := range warm + count {
+		q := client.RecallRequest{
+			Query: texts.Query(), Identity: Member(i * 7919 % identities).Identity, Limit: 100,
+			OccurredFrom: from.Format(time.RFC3339), OccurredTo: until.Format(time.RFC3339),
+		}
+		ask := func(of *client.Client, times *Times) error {
+			start := time.Now()
+			page, err := of.Recall(ctx, q)
+			if err != nil {
+				return fmt.Errorf("recall: %w", err)
+			}
+			if i >= warm {
+				*times, found = append(*times, time.Since(start)), found+len(page.Results)
+			}
+			return nil
+		}
+		first, second := func() error { return ask(one, &a) }, func() error { return ask(other, &b) }
+		if i%2 == 1 { // neither has always the warmer caches
+			first, second = second, first
+		}
+		if err := errors.Join(first(), second()); err != nil {
+			return nil, nil, err
+		}
+	}
+	if found == 0 {
+		return nil, nil, errors.New("no recall found anything: nothing was measured")
+	}
+	return a, b, nil
+}

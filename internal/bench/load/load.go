@@ -1,0 +1,163 @@
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/internal/bench/score"
+	"github.com/annals-project/annals/internal/client"
+)
+
+// identity is the identity of the load.
+const identity = "load"
+
+// shortWords is the length of a short text: about 120 bytes.
+const shortWords = 20
+
+// Times are durations of one kind of call.
+type Times []time.Duration
+
+// Percentile is in milliseconds; the times are sorted by it.
+func (t Times) Percentile(p float64) float64 {
+	slices.Sort(t)
+	return float64(score.Percentile(t, p).Microseconds()) / 1000
+}
+
+// Rate is what a load came to.
+type Rate struct {
+	PerSecond float64
+	Lasted    time.Duration
+	Times     Times
+}
+
+// Single sends one data point after another from so many clients for a while, each at least one;
+// each send counts once it is acknowledged.
+func Single(ctx context.Context, to *client.Client, clients int, lasts time.Duration, run string) (Rate, error) {
+	times := make([]Times, clients)
+	texts := make([]*Texts, clients)
+	for c := range texts {
+		texts[c] = NewTexts(uint64(c) + 100)
+	}
+	began := time.Now()
+	end := began.Add(lasts)
+	group, ctx := errgroup.WithContext(ctx)
+	for c := range clients {
+		group.Go(func() error {
+			for n := 0; n == 0 || time.Now().Before(end); n++ {
+				start := time.Now()
+				_, err := to.Ingest(ctx, client.DataPoint{
+					ID: fmt.Sprintf("%s/single/%d/%d", run, c, n), Content: texts[c].Text(shortWords), Identity: identity,
+				}, "")
+				if err != nil {
+					return fmt.Errorf("single send: %w", err)
+				}
+				times[c] = append(times[c], time.Since(start))
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return Rate{}, err
+	}
+	all, lasted := slices.Concat(times...), time.Since(began)
+	return Rate{float64(len(all)) / lasted.Seconds(), lasted, all}, nil
+}
+
+// Batches sends count batches of size short texts, parallel at a time. The rate is of items. The receipt of the last
+// batch serves to wait for what was sent.
+func Batches(
+	ctx context.Context, to *client.Client, count, size, words, parallel int, run string,
+) (Rate, client.BatchReceipt, error) {
+	var mu sync.Mutex
+	var times Times
+	var last client.BatchReceipt
+	var next atomic.Int64
+	began := time.Now()
+	group, ctx := errgroup.WithContext(ctx)
+	for w := range parallel {
+		group.Go(func() error {
+			texts := NewTexts(uint64(w) + 10_000)
+			for {
+				n := int(next.Add(1)) - 1
+				if n >= count {
+					return nil
+				}
+				items, err := batch(texts, n, size, words, run)
+				if err != nil {
+					return err
+				}
+				start := time.Now()
+				receipt, err := to.IngestBatch(ctx, items, "")
+				if err != nil {
+					return fmt.Errorf("batch: %w", err)
+				}
+				mu.Lock()
+				times, last = append(times, time.Since(start)), receipt
+				mu.Unlock()
+			}
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return Rate{}, client.BatchReceipt{}, err
+	}
+	lasted := time.Since(began)
+	return Rate{float64(count*size) / lasted.Seconds(), lasted, times}, last, nil
+}
+
+// epoch is when the first text of a batch occurred; each next one occurred a minute later.
+var epoch = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func batch(texts *Texts, number, size, words int, run string) ([]json.RawMessage, error) {
+	items := make([]json.RawMessage, size)
+	for i := range items {
+		item, err := json.Marshal(client.DataPoint{
+			ID: fmt.Sprintf("%s/batch/%d/%d", run, number, i), Content: texts.Text(words), Identity: identity,
+			Timestamp: epoch.Add(time.Duration(number*size+i) * time.Minute).Format(time.RFC3339),
+		})
+		if err != nil {
+			return nil, fmt.Errorf("encode data point: %w", err)
+		}
+		items[i] = item
+	}
+	return items, nil
+}
+
+// Recalls asks count questions one after the other, each within a window of time, after a few that warm up.
+func Recalls(ctx context.Context, to *client.Client, count int, from, until time.Time) (Times, error) {
+	texts := NewTexts(7)
+	var times Times
+	var found int
+	const warm = 20
+	for i := range warm + count {
+		start := time.Now()
+		page, err := to.Recall(ctx, client.RecallRequest{
+			Query: texts.Query(), Identity: identity, Limit: 100,
+			OccurredFrom: from.Format(time.RFC3339), OccurredTo: until.Format(time.RFC3339),
+		})
+		if err != nil {
+			return nil, fmt.Errorf("recall: %w", err)
+		}
+		if i >= warm {
+			times = append(times, time.Since(start))
+			found += len(page.Results)
+		}
+	}
+	if found == 0 {
+		return nil, errors.New("no recall found anything: nothing was measured")
+	}
+	return times, nil
+}
+
+// Window is the middle half of the time that so many texts of Batches occurred in.
+func Window(texts int) (from, until time.Time) {
+	span := time.Duration(texts) * time.Minute
+	return epoch.Add(span / 4), epoch.Add(3 * span / 4)
+}

@@ -1,0 +1,261 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/internal/client"
+)
+
+const (
+	// chaosCall bounds one try of a call: a frozen process does not answer.
+	chaosCall = 15 * time.Second
+	// chaosGroup is how many texts have a word in common, so that one recall finds them all.
+	chaosGroup = 50
+	// chaosCallers is how many calls of a kind are open at once, at most.
+	chaosCallers = 64
+)
+
+// passing reports whether a call that failed may succeed at another process or later.
+func passing(err error) bool {
+	refused, ok := errors.AsType[*client.Error](err)
+	return !ok || refused.Status >= http.StatusInternalServerError || refused.Status == http.StatusTooManyRequests
+}
+
+// chaosText is one text of the load.
+type chaosText struct {
+	// ingestion is the send, once it is acknowledged; deleting is set before a deletion is asked for,
+	// deleted once it is acknowledged.
+	ingestion         string
+	deleting, deleted bool
+}
+
+// chaosLoad sends, recalls and deletes, and remembers what was acknowledged.
+type chaosLoad struct {
+	t                *testing.T
+	d                *chaosDeployment
+	writers, readers []*client.Client
+	recalls          atomic.Int64
+	unanswered       atomic.Int64
+
+	mu    sync.Mutex
+	texts []chaosText
+	last  string // the newest acknowledged send
+	sent  int    // how many are acknowledged
+}
+
+func newChaosLoad(t *testing.T, d *chaosDeployment) *chaosLoad {
+	t.Helper()
+	return &chaosLoad{t: t, d: d, writers: d.clients(d.writers), readers: d.clients(d.readers)}
+}
+
+func chaosWord(n int) string  { return fmt.Sprintf("word%07dx", n) }
+func chaosTopic(g int) string { return fmt.Sprintf("topic%06dx", g) }
+
+// run starts the load; it ends with the context.
+func (l *chaosLoad) run(ctx context.Context, load *sync.WaitGroup) {
+	l.paced(ctx, load, chaosSends, l.send)
+	l.paced(ctx, load, chaosRecalls, l.recall)
+	l.paced(ctx, load, chaosDeletes, l.remove)
+}
+
+// paced makes calls at a rate until the context ends, with a bound on those that are open. Calls that
+// were held up are made up for, and one that has begun is made to its end.
+func (l *chaosLoad) paced(
+	ctx context.Context, load *sync.WaitGroup, perSecond int, call func(ctx context.Context, rng *rand.Rand),
+) {
+	due := make(chan struct{})
+	for range chaosCallers {
+		load.Go(func() {
+			rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
+			for range due {
+				call(l.t.Context(), rng)
+			}
+		})
+	}
+	load.Go(func() {
+		defer close(due)
+		began := time.Now()
+		for n := 0; !l.t.Failed(); n++ {
+			select {
+			case <-time.After(time.Until(began.Add(time.Duration(n) * time.Second / time.Duration(perSecond)))):
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case due <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// send ingests the next text, with an idempotency key: a try that got no answer is repeated.
+func (l *chaosLoad) send(ctx context.Context, rng *rand.Rand) {
+	l.mu.Lock()
+	n := len(l.texts)
+	l.texts = append(l.texts, chaosText{})
+	l.mu.Unlock()
+	point := client.DataPoint{
+		ID:      fmt.Sprint("text-", n),
+		Content: fmt.Sprintf("Note on %s: %s prefers green tea.", chaosTopic(n/chaosGroup), chaosWord(n)),
+	}
+	receipt, unanswered, err := untilAnswered(ctx, l.writers, rng.IntN(len(l.writers)),
+		func(ctx context.Context, c *client.Client) (client.Receipt, error) {
+			return c.Ingest(ctx, point, fmt.Sprint("key-", n))
+		})
+	l.unanswered.Add(int64(unanswered))
+	if err != nil {
+		l.t.Errorf("send %d: %v", n, err)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.texts[n].ingestion, l.last = receipt.IngestionID, receipt.IngestionID
+	l.sent++
+}
+
+// remove deletes a text that was acknowledged.
+func (l *chaosLoad) remove(ctx context.Context, rng *rand.Rand) {
+	n, ok := l.drawLive(rng)
+	if !ok {
+		return
+	}
+	id := fmt.Sprint("text-", n)
+	_, unanswered, err := untilAnswered(ctx, l.writers, rng.IntN(len(l.writers)),
+		func(ctx context.Context, c *client.Client) (client.DeletionReceipt, error) {
+			return c.DeleteDataPoints(ctx, []string{id})
+		})
+	l.unanswered.Add(int64(unanswered))
+	refused, ok := errors.AsType[*client.Error](err)
+	if ok && refused.Status == http.StatusNotFound && unanswered > 0 {
+		err = nil // a try before this one deleted it
+	}
+	if err != nil {
+		l.t.Errorf("delete %s: %v", id, err)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.texts[n].deleted = true
+}
+
+// drawLive draws a text that is acknowledged and not being deleted, and marks it.
+func (l *chaosLoad) drawLive(rng *rand.Rand) (n int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.texts) == 0 {
+		return 0, false
+	}
+	n = rng.IntN(len(l.texts))
+	if text := &l.texts[n]; text.ingestion != "" && !text.deleting {
+		text.deleting = true
+		return n, true
+	}
+	return 0, false
+}
+
+// recall asks for a topic and looks for texts whose deletion was acknowledged before.
+func (l *chaosLoad) recall(ctx context.Context, rng *rand.Rand) {
+	l.mu.Lock()
+	groups := (len(l.texts) + chaosGroup - 1) / chaosGroup
+	l.mu.Unlock()
+	if groups == 0 {
+		return
+	}
+	group := rng.IntN(groups)
+	if _, err := l.found(ctx, group, rng.IntN(len(l.readers))); err != nil {
+		l.t.Errorf("recall of group %d: %v", group, err)
+	}
+	l.recalls.Add(1)
+}
+
+// found returns which texts of a group a recall shows. It fails the test if one was deleted before.
+func (l *chaosLoad) found(ctx context.Context, group, first int) (map[int]bool, error) {
+	gone := l.deleted(group)
+	page, unanswered, err := untilAnswered(ctx, l.readers, first,
+		func(ctx context.Context, c *client.Client) (client.RecallResponse, error) {
+			return c.Recall(ctx,
+				client.RecallRequest{Query: chaosTopic(group), Identity: "ana", Limit: 200, Level: "extra-high"})
+		})
+	l.unanswered.Add(int64(unanswered))
+	if err != nil {
+		return nil, err
+	}
+	shown := map[int]bool{}
+	for _, result := range page.Results {
+		for n := group * chaosGroup; n < (group+1)*chaosGroup; n++ {
+			evidence := result.Content
+			for _, source := range result.Sources {
+				evidence += strings.Join(source.Excerpts, " ")
+			}
+			if !strings.Contains(evidence, chaosWord(n)) {
+				continue
+			}
+			shown[n] = true
+			if gone[n] {
+				l.t.Errorf("text %d was deleted, and a recall shows it: %+v", n, result)
+			}
+		}
+	}
+	return shown, nil
+}
+
+// deleted returns the texts of a group whose deletion is acknowledged.
+func (l *chaosLoad) deleted(group int) map[int]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	gone := map[int]bool{}
+	for n := group * chaosGroup; n < min((group+1)*chaosGroup, len(l.texts)); n++ {
+		if l.texts[n].deleted {
+			gone[n] = true
+		}
+	}
+	return gone
+}
+
+// settle waits until everything that was acknowledged is derived and searchable.
+func (l *chaosLoad) settle() {
+	l.t.Helper()
+	await(l.t, "the project is settled", func() bool {
+		status, err := l.readers[0].Status(l.t.Context(), l.last)
+		return err == nil && status.Settled
+	})
+}
+
+// check recalls every group: each acknowledged text is shown unless its deletion was asked for.
+func (l *chaosLoad) check(when string) {
+	l.t.Helper()
+	for group := 0; group*chaosGroup < len(l.texts); group++ {
+		shown, err := l.found(l.t.Context(), group, group)
+		if err != nil {
+			l.t.Fatalf("%s: recall of group %d: %v", when, group, err)
+		}
+		for n := group * chaosGroup; n < min((group+1)*chaosGroup, len(l.texts)); n++ {
+			if text := l.texts[n]; text.ingestion != "" && !text.deleting && !shown[n] {
+				l.t.Errorf("%s: text %d of send %s is not recalled", when, n, text.ingestion)
+			}
+		}
+	}
+}
+
+// rates describes what was reached.
+func (l *chaosLoad) rates(lasts time.Duration) string {
+	deleted := 0
+	for _, text := range l.texts {
+		if text.deleted {
+			deleted++
+		}
+	}
+	return fmt.Sprintf("%.0f sends/s and %.0f recalls/s answered, %d deletions, %d tries without an answer",
+		float64(l.sent)/lasts.Seconds(), float64(l.recalls.Load())/lasts.Seconds(), deleted, l.unanswered.Load())
+}

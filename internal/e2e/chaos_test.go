@@ -1,0 +1,124 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/internal/client"
+)
+
+// The load of a chaos test, and how long a fault lasts and the next one waits, at most.
+const (
+	chaosSends   = 200 // a second
+	chaosRecalls = 100 // a second
+	chaosDeletes = 5   // a second
+	chaosFault   = 8 * time.Second
+	chaosPause   = 3 * time.Second
+)
+
+// TestChaos runs two processes of each role on a Postgres, an event store and, where
+// ANNALS_TEST_ELASTICSEARCH names one, an Elasticsearch for ANNALS_CHAOS (such as 60s). Without an
+// Elasticsearch it runs two processes of all roles. Under load a random process is killed or frozen
+// every few seconds. At the end every acknowledged send is searchable, no deleted text was in an
+// answer after its deletion was acknowledged, and a rebuild gives the same rows. ANNALS_SEED repeats
+// the faults.
+func TestChaos(t *testing.T) {
+	text := os.Getenv("ANNALS_CHAOS")
+	if text == "" {
+		t.Skip("ANNALS_CHAOS names no duration")
+	}
+	lasts, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed := setting(t, "ANNALS_SEED", rand.Uint64())
+	t.Logf("ANNALS_CHAOS=%s ANNALS_SEED=%d", lasts, seed)
+	d := newChaosDeployment(t)
+	d.start()
+	l := newChaosLoad(t, d)
+
+	ctx, stop := context.WithTimeout(t.Context(), lasts)
+	defer stop()
+	var load sync.WaitGroup
+	l.run(ctx, &load)
+	faults := d.breakParts(ctx, rand.New(rand.NewPCG(seed, 0)))
+	load.Wait()
+	if t.Failed() {
+		return
+	}
+	t.Logf("%s; %s", faults, l.rates(lasts))
+
+	d.heal()
+	l.settle()
+	l.check("after the load")
+	tables := d.quiesce()
+	d.rebuild()
+	d.wantRows(tables)
+	d.start()
+	l.check("after the rebuild")
+}
+
+// chaosFaults counts what was done to the processes.
+type chaosFaults struct{ kills, freezes int }
+
+func (f chaosFaults) String() string {
+	return fmt.Sprintf("%d kills, %d freezes", f.kills, f.freezes)
+}
+
+// breakParts kills or freezes one process after the other until the context ends. It leaves every
+// process running.
+func (d *chaosDeployment) breakParts(ctx context.Context, rng *rand.Rand) (done chaosFaults) {
+	d.t.Helper()
+	for ctx.Err() == nil {
+		for _, p := range d.parts {
+			p.revive()
+		}
+		p := d.parts[rng.IntN(len(d.parts))]
+		lasts := time.Duration(rng.Int64N(int64(chaosFault)))
+		if rng.IntN(2) == 0 {
+			d.t.Logf("kill %s for %s", p.name, lasts)
+			p.kill()
+			passes(ctx, lasts)
+			p.begin()
+			done.kills++
+		} else {
+			d.t.Logf("freeze %s for %s", p.name, lasts)
+			p.freeze()
+			passes(ctx, lasts)
+			p.thaw()
+			done.freezes++
+		}
+		passes(ctx, time.Duration(rng.Int64N(int64(chaosPause))))
+	}
+	return done
+}
+
+// passes lets time pass: the length of a fault is what the test is about.
+func passes(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// untilAnswered makes a call at one process after the other until one answers it. A process that is
+// down or frozen does not.
+func untilAnswered[T any](
+	ctx context.Context, of []*client.Client, first int, call func(context.Context, *client.Client) (T, error),
+) (answer T, unanswered int, err error) {
+	for try := 0; ; try++ {
+		limited, cancel := context.WithTimeout(ctx, chaosCall)
+		answer, err = call(limited, of[(first+try)%len(of)])
+		cancel()
+		if err == nil || ctx.Err() != nil || !passing(err) {
+			return answer, unanswered, err
+		}
+		unanswered++
+		passes(ctx, time.Duration(min(try, 10))*20*time.Millisecond)
+	}
+}

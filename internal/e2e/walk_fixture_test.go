@@ -1,0 +1,229 @@
+package e2e
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/domain/comprehend"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/memory"
+	domainrecall "github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/directory"
+	derived "github.com/annals-project/annals/projections/memories"
+	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/bleve"
+	"github.com/annals-project/annals/projections/runner"
+)
+
+// fixture is the service in this process without its edge: a node whose disk is memory, Postgres,
+// Bleve, the commands, the projections and recall. Memory is derived when a test calls for it.
+type fixture struct {
+	t         *testing.T
+	store     eventstore.Store
+	log       *commands.Journal
+	db        *pgxpool.Pool
+	runtime   *runner.Runtime
+	waiter    *runner.Waiter
+	directory *directory.Queries
+	write     *commands.Service
+	recall    *recall.Service
+	call      commands.Call
+}
+
+// needed are the projections that a walk rests on.
+var needed = []string{datapoints.Name, derived.Name, recallindex.Name, directory.Name}
+
+// unseen knows of no recall that is not in the log.
+type unseen struct{}
+
+func (unseen) PendingSeen(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]time.Time, error) {
+	return map[uuid.UUID]time.Time{}, nil
+}
+
+// patientWaiter waits for projections for longer than a caller would. Otherwise, on a busy machine,
+// a write would be answered as stored but not visible yet, and a walk checks what is visible.
+type patientWaiter struct{ *runner.Waiter }
+
+func (p patientWaiter) Wait(ctx context.Context, pos eventstore.Position, names ...string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyLimit)
+	defer cancel()
+	return p.Waiter.Wait(ctx, pos, names...)
+}
+
+func newInside(t *testing.T) *fixture {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	closing := func(end func() error) {
+		t.Cleanup(func() {
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	quiet := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	n, err := node.Start(t.Context(), node.Config{Dir: "log", FS: vfs.NewMem(), Logger: quiet})
+	must(err)
+	closing(n.Close)
+	c := n.Connection()
+	store, err := esdb.Open(esdb.Config{
+		ConnectionString: c.ConnectionString(),
+		Username:         c.Username,
+		Password:         c.Password,
+		RootCAs:          c.RootCAs,
+		Logger:           quiet,
+	})
+	must(err)
+	closing(store.Close)
+	codec, err := eventstore.NewCodec(domain.Catalog)
+	must(err)
+	index, err := bleve.Open(filepath.Join(t.TempDir(), "index"), bleve.Options{})
+	must(err)
+	closing(index.Close)
+
+	w := &fixture{t: t, store: store, log: commands.NewJournal(store, codec, quiet), db: pgtest.Database(t)}
+	hashKey, stored := make([]byte, 32), stream.NewNamespace()
+	namespaces := stream.NewNamespaces(hashKey)
+	project := auth.Project{ID: uuid.New(), Number: 1, Slug: "default"}
+	project.Namespace, err = namespaces.Of(stored)
+	must(err)
+	born := time.Now().UTC().Add(-24 * time.Hour).Truncate(time.Microsecond)
+	w.call = commands.Call{
+		Principal:  auth.Principal{Kind: auth.ProjectKey, KeyID: uuid.New(), OrganizationID: uuid.New(), Project: project},
+		ReceivedAt: born,
+	}
+	_, err = w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.Meta{CommandID: uuid.New()},
+		registry.LogOpened{LogID: uuid.New(), OpenedAt: born}, registry.ProjectCreated{
+			OrganizationID: w.call.Principal.OrganizationID, ProjectID: project.ID, Number: 1, Slug: project.Slug, Name: "default", Namespace: stored, CreatedAt: born,
+		})
+	must(err)
+	journal, analyzer := eventstore.Journal{Store: store, Codec: codec}, domainrecall.NewAnalyzer()
+	w.runtime, err = runner.New(runner.Config{
+		DB: w.db, Store: store, Codec: codec, LogID: runner.LogIDOf(store, codec), Logger: quiet,
+		Projectors: []projections.Projector{
+			datapoints.New(journal), derived.New(journal, quiet), directory.New(journal, namespaces, quiet),
+			recallindex.New(index, journal, analyzer, quiet),
+		},
+	})
+	must(err)
+	w.waiter = w.runtime.Waiter()
+	waits := patientWaiter{w.waiter}
+	points := datapoints.Queries{DB: w.db, Store: store, Wait: waits}
+	w.directory = directory.NewQueries(w.db, store, waits, points, unseen{})
+	w.write = commands.New(commands.Config{
+		Journal: w.log, Waiter: waits, Sends: points, DataPoints: points, HashKey: hashKey, Pipeline: true,
+		Directory: w.directory, Records: w.directory, SoleWriter: true,
+	})
+	w.recall = recall.New(recall.Config{
+		DB:          w.db,
+		Index:       index,
+		Analyzer:    analyzer,
+		Blobs:       journal,
+		Projections: w.waiter,
+		Log:         quiet,
+		Viewers:     w.directory,
+	})
+	runtest.Part(w.t, w.runtime.Run)
+	w.settle()
+	return w
+}
+
+// settle waits until the projections have applied all that is stored.
+func (w *fixture) settle() {
+	w.t.Helper()
+	head, err := w.store.Head(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), readyLimit)
+	defer cancel()
+	for _, name := range needed {
+		for {
+			err := w.waiter.Wait(ctx, head, name)
+			if err == nil {
+				break
+			}
+			if stop := w.waiter.Stopped(ctx, name); stop != nil || ctx.Err() != nil {
+				w.t.Fatalf("projection %s: %v, %v", name, err, stop)
+			}
+		}
+	}
+}
+
+// derive reads a note as the worker does, and stores what was read.
+func (w *fixture) derive(p *note) {
+	w.t.Helper()
+	id := stream.DataPointID(w.call.Principal.Project.Namespace, p.id)
+	lines := comprehend.Extract(comprehend.Input{
+		DataPoint:  id,
+		Revision:   p.revision,
+		Content:    p.content,
+		Label:      p.label,
+		Author:     p.author,
+		OccurredAt: p.occurredAt,
+	})
+	w.work(p, memory.Derived{
+		ProjectID: w.call.Principal.Project.ID, IngestionID: p.send, Ordinal: p.ordinal, Revision: p.revision, Extractor: comprehend.Extractor, DerivedAt: w.call.ReceivedAt,
+		OccurredAt: p.occurredAt, Memories: lines,
+	})
+	p.reading = &reading{revision: p.revision, occurredAt: p.occurredAt, lines: lines}
+}
+
+// attempt begins to derive memory from a note, and stores nothing, or that its text was rejected.
+func (w *fixture) attempt(p *note, rejected bool) {
+	w.t.Helper()
+	if !rejected {
+		w.work(p)
+		return
+	}
+	w.work(p, memory.Failed{
+		ProjectID: w.call.Principal.Project.ID, IngestionID: p.send, Ordinal: p.ordinal, Revision: p.revision, Attempt: 1,
+		Code: ingestion.ContentRejected, Message: "refused", FailedAt: w.call.ReceivedAt, Final: true,
+	})
+}
+
+// work stores the start of an attempt, and how it ended.
+func (w *fixture) work(p *note, end ...event.Event) {
+	w.t.Helper()
+	project := w.call.Principal.Project
+	name, at := stream.Name(stream.Memory, stream.DataPointID(project.Namespace, p.id)), eventstore.NoStream
+	last, some, err := w.log.Last(w.t.Context(), name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if some {
+		at = last.Revision
+	}
+	events := append([]event.Event{memory.DerivationStarted{
+		ProjectID: project.ID, IngestionID: p.send, Ordinal: p.ordinal, Revision: p.revision, Attempt: 1, StartedAt: w.call.ReceivedAt,
+	}}, end...)
+	meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline"}
+	if _, err := w.log.Append(w.t.Context(), name, at, meta, events...); err != nil {
+		w.t.Fatal(err)
+	}
+}

@@ -1,0 +1,293 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	audiences "github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/recall"
+)
+
+// accessModel is what a walk believes of a project: who is known, who may read what, and what was
+// said.
+type accessModel struct {
+	project auth.Project
+	// people are the traits of who has a record.
+	people map[string]map[string]string
+	// circles are the audiences by their slugs; one that is gone is in none of them, and notes may
+	// still be scoped to it.
+	circles map[string]*audience
+	notes   map[string]*note
+}
+
+// audience is an audience. What has the same slug later is another one.
+type audience struct {
+	slug    string
+	members map[string]bool // of a fixed one
+	rule    *audiences.Rule // of the others
+}
+
+// note is a live data point as it was accepted last, and what was read in it.
+type note struct {
+	id, content, label, author string
+	occurredAt                 time.Time
+	audience                   *audience // nil for project-visible
+	// had is the circle that each revision had last while it was the newest.
+	had      map[int]*audience
+	revision int
+	send     uuid.UUID
+	ordinal  int
+	reading  *reading
+}
+
+// reading is the newest revision that memory was derived from.
+type reading struct {
+	revision   int
+	occurredAt time.Time
+	lines      []memory.Memory
+}
+
+func newTown(project auth.Project) *accessModel {
+	return &accessModel{
+		project: project,
+		people:  map[string]map[string]string{},
+		circles: map[string]*audience{},
+		notes:   map[string]*note{},
+	}
+}
+
+func (w *accessModel) dataPoint(id string) uuid.UUID {
+	return stream.DataPointID(w.project.Namespace, id)
+}
+
+// appear makes a record where there is none.
+func (w *accessModel) appear(name string) {
+	if name != "" && w.people[name] == nil {
+		w.people[name] = map[string]string{}
+	}
+}
+
+// forget removes a record, which is the member of nothing from then on.
+func (w *accessModel) forget(name string) {
+	delete(w.people, name)
+	for _, c := range w.circles {
+		delete(c.members, name)
+	}
+}
+
+// reaches reports whether an identity belongs to an audience. It is written independently of the code
+// that it is compared with.
+func (w *accessModel) reaches(name string, c *audience) bool {
+	if c == nil {
+		return true
+	}
+	traits, known := w.people[name]
+	if !known || w.circles[c.slug] != c {
+		return false
+	}
+	if c.rule == nil {
+		return c.members[name]
+	}
+	hold := 0
+	for _, condition := range c.rule.Conditions {
+		value, has := traits[condition.Trait]
+		among := slices.Contains(condition.Values, value)
+		holds := map[audiences.Operator]bool{
+			audiences.Is: has && among, audiences.IsOneOf: has && among, audiences.IsNot: has && !among, audiences.IsNotOneOf: has && !among,
+			audiences.Exists: has, audiences.DoesNotExist: !has,
+		}[condition.Operator]
+		if holds {
+			hold++
+		}
+	}
+	if c.rule.Match == audiences.MatchAll {
+		return hold == len(c.rule.Conditions)
+	}
+	return hold > 0
+}
+
+// members counts who belongs to an audience.
+func (w *accessModel) members(c *audience) (n int64) {
+	for name := range w.people {
+		if w.reaches(name, c) {
+			n++
+		}
+	}
+	return n
+}
+
+// scoped counts what recall could return of an audience.
+func (w *accessModel) scoped(c *audience) (n int64) {
+	for _, p := range w.notes {
+		if p.audience == c {
+			n++
+			if p.reading != nil {
+				n += int64(len(p.reading.lines))
+			}
+		}
+	}
+	return n
+}
+
+// audiences are the slugs that somebody belongs to.
+func (w *accessModel) audiences(name string) []string {
+	slugs := []string{}
+	for _, slug := range slices.Sorted(maps.Keys(w.circles)) {
+		if w.reaches(name, w.circles[slug]) {
+			slugs = append(slugs, slug)
+		}
+	}
+	return slugs
+}
+
+// line is a memory where it stands.
+type line struct {
+	memory.Memory
+	occurredAt time.Time
+	note       *note
+}
+
+// readsLines reports whether an identity may read the memories of a note. Memories of an older text
+// are for those who reach both what that text had last and what the note has now.
+func (w *accessModel) readsLines(name string, p *note) bool {
+	if p.reading == nil || !w.reaches(name, p.audience) {
+		return false
+	}
+	return p.reading.revision == p.revision || w.reaches(name, p.had[p.reading.revision])
+}
+
+// readable is what somebody may read at a perspective: sources by their ids, lines by theirs.
+func (w *accessModel) readable(name string, at time.Time) (map[uuid.UUID]*note, map[uuid.UUID]line) {
+	sources, lines := map[uuid.UUID]*note{}, map[uuid.UUID]line{}
+	for _, p := range w.notes {
+		if !w.reaches(name, p.audience) {
+			continue
+		}
+		if !p.occurredAt.After(at) {
+			sources[datapoint.NodeID(w.dataPoint(p.id), p.revision)] = p
+		}
+		if w.readsLines(name, p) && !p.reading.occurredAt.After(at) {
+			for _, m := range p.reading.lines {
+				lines[m.ID] = line{m, p.reading.occurredAt, p}
+			}
+		}
+	}
+	return sources, lines
+}
+
+// superseded is when a line was replaced by the first later one on the same that is among these.
+func superseded(l line, among map[uuid.UUID]line) *time.Time {
+	if l.Kind != memory.Claim || l.Subject == "" {
+		return nil
+	}
+	var first *line
+	for _, other := range among {
+		if other.Kind != memory.Claim || other.Subject != l.Subject || other.Attribute != l.Attribute || !later(other, l) {
+			continue
+		}
+		if first == nil || later(*first, other) {
+			first = &other
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return &first.occurredAt
+}
+
+func later(a, b line) bool {
+	if !a.occurredAt.Equal(b.occurredAt) {
+		return a.occurredAt.After(b.occurredAt)
+	}
+	return bytes.Compare(a.ID[:], b.ID[:]) > 0
+}
+
+// verdict is what a page is found to be.
+type verdict struct {
+	faults, missing []string
+	shown           map[uuid.UUID]bool
+	// replaced are the lines that the page calls superseded.
+	replaced map[uuid.UUID]bool
+}
+
+// wrong is what the page should not say, "" for nothing; lacking is what it should.
+func (v *verdict) wrong() string   { return strings.Join(v.faults, "\n") }
+func (v *verdict) lacking() string { return strings.Join(v.missing, "\n") }
+
+func (v *verdict) fault(format string, args ...any) {
+	v.faults = append(v.faults, fmt.Sprintf(format, args...))
+}
+
+// judge holds a page against the model: it must hold every source that the reader may read and no
+// other, and of memories only what the reader may read, each with its own words, and superseded by
+// what the reader may read.
+func (w *accessModel) judge(page recall.Response, name string, at time.Time) *verdict {
+	sources, lines := w.readable(name, at)
+	v := &verdict{shown: map[uuid.UUID]bool{}, replaced: map[uuid.UUID]bool{}}
+	for _, r := range page.Results {
+		if v.shown[r.ID] {
+			v.fault("%s stands twice", r.ID)
+		}
+		v.shown[r.ID] = true
+		switch {
+		case len(r.Sources) != 1:
+			v.fault("%s has %d sources", r.ID, len(r.Sources))
+		case r.Artifact.Kind == recall.KindSource:
+			v.judgeSource(r, sources[r.ID])
+		default:
+			l, theirs := lines[r.ID]
+			v.judgeLine(r, l, theirs, superseded(l, lines))
+		}
+	}
+	for id, p := range sources {
+		if !v.shown[id] {
+			v.missing = append(v.missing, fmt.Sprintf("source %s is missing: %q", p.id, p.content))
+		}
+	}
+	return v
+}
+
+func (v *verdict) judgeSource(r recall.Result, p *note) {
+	source, label := r.Sources[0], ""
+	if source.Label != nil {
+		label = *source.Label
+	}
+	switch {
+	case p == nil:
+		v.fault("a source that is not theirs: %s %q", source.SourceID, r.Content)
+	case r.Content != p.content,
+		source.SourceID != p.id,
+		label != p.label,
+		!r.OccurredAt.Equal(p.occurredAt),
+		len(source.Excerpts) != 0,
+		r.Artifact.SupersededAt != nil:
+		v.fault("source %s: %+v, want %+v", p.id, r, *p)
+	}
+}
+
+func (v *verdict) judgeLine(r recall.Result, l line, theirs bool, want *time.Time) {
+	source, got := r.Sources[0], r.Artifact.SupersededAt
+	switch {
+	case !theirs:
+		v.fault("a memory that is not theirs: %s of %s: %q with %q", r.ID, source.SourceID, r.Content, source.Excerpts)
+	case r.Content != l.Content,
+		r.Artifact.Kind != l.Kind,
+		source.SourceID != l.note.id,
+		!r.OccurredAt.Equal(l.occurredAt),
+		!slices.Equal(source.Excerpts, []string{l.Excerpt}):
+		v.fault("memory %s: %+v, want %+v", r.ID, r, l.Memory)
+	case (got == nil) != (want == nil), got != nil && !got.Equal(*want):
+		v.fault("memory %q of %s: superseded at %v, want %v", r.Content, source.SourceID, got, want)
+	}
+	v.replaced[r.ID] = got != nil
+}

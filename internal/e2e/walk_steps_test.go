@@ -1,0 +1,416 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	audiences "github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/identity"
+)
+
+// maxNotes is how many notes live at once: one page must hold them all.
+const maxNotes = 24
+
+// someTime is one of a few days in the past, so that some things happen at once.
+func (w *walk) someTime() time.Time {
+	return time.Date(2026, 3, 1+w.rng.IntN(20), 12, 0, 0, 0, time.UTC)
+}
+
+func (w *walk) someText() string {
+	text := "Zebra note."
+	for range 1 + w.rng.IntN(2) {
+		text += fmt.Sprintf(" %s's favourite %s is %s.", pick(w, []string{"Dora", "Emil"}),
+			pick(w, []string{"editor", "city"}), pick(w, []string{"Helix", "Vim", "Oslo", "Rome", "Bern"}))
+	}
+	return text
+}
+
+// someNote is one that lives, nil for none.
+func (w *walk) someNote() *note {
+	if len(w.notes) == 0 {
+		return nil
+	}
+	return w.notes[pick(w, slices.Sorted(maps.Keys(w.notes)))]
+}
+
+// someSlug names an audience, or none, or what is project-visible.
+func (w *walk) someSlug() *string {
+	switch slug := pick(w, append(walkSlugs, "project", "")); {
+	case slug == "":
+		return nil
+	default:
+		return &slug
+	}
+}
+
+// refused reports whether a send is refused for its audience, and holds the answer against that.
+func (w *walk) refused(slug *string, err error) bool {
+	w.t.Helper()
+	unknown := slug != nil && *slug != audiences.Default && w.circles[*slug] == nil
+	if f, is := errors.AsType[*fault.Error](err); unknown != (is && f.Code == fault.CodeAudienceUnknown) {
+		w.fail("audience %v: %v", slug, err)
+	}
+	if !unknown {
+		w.must(err)
+	}
+	return unknown
+}
+
+// accept notes what a send leaves, and whether it brought nothing new.
+func (w *walk) accept(in commands.DataPoint, send uuid.UUID, ordinal int) (unchanged bool) {
+	if in.Identity != nil {
+		w.appear(*in.Identity)
+	}
+	var to *audience
+	if in.Audience != nil && *in.Audience != audiences.Default {
+		to = w.circles[*in.Audience]
+	}
+	p := w.notes[*in.ID]
+	fresh := p == nil
+	if fresh {
+		p = &note{id: *in.ID, occurredAt: w.call.ReceivedAt, had: map[int]*audience{}}
+		w.notes[p.id] = p
+	}
+	before := *p
+	p.content, p.audience = in.Content, to
+	if in.Label != nil {
+		p.label = *in.Label
+	}
+	if in.Timestamp != nil {
+		p.occurredAt = *in.Timestamp
+	}
+	// An answer to a move promises that recall follows.
+	w.prompt = w.prompt || !fresh && p.audience != before.audience
+	if !fresh && p.content == before.content && p.label == before.label && p.occurredAt.Equal(before.occurredAt) {
+		p.had[p.revision] = to
+		return true
+	}
+	p.revision, p.send, p.ordinal, p.author = before.revision+1, send, ordinal, ""
+	p.had[p.revision] = to
+	if in.Identity != nil {
+		p.author = *in.Identity
+	}
+	return false
+}
+
+// send sends one data point, and holds the receipt against the model.
+func (w *walk) send(in commands.DataPoint) {
+	w.t.Helper()
+	r, err := w.write.Ingest(w.t.Context(), w.call, in, "")
+	if w.refused(in.Audience, err) {
+		w.did("send %s to an audience that there is not", *in.ID)
+		return
+	}
+	if unchanged := w.accept(in, r.IngestionID, 0); unchanged != (r.Unchanged != nil && *r.Unchanged) {
+		w.fail("send of %s: %+v, want unchanged %t", *in.ID, r, unchanged)
+	}
+	w.did("send %s %s: %q", *in.ID, said(in), in.Content)
+}
+
+func said(in commands.DataPoint) string {
+	text := ""
+	if in.Audience != nil {
+		text += " to " + *in.Audience
+	}
+	if in.Identity != nil {
+		text += " by " + *in.Identity
+	}
+	if in.Timestamp != nil {
+		text += in.Timestamp.Format(" of 2 Jan")
+	}
+	return text
+}
+
+// newNote is a data point under an id of its own.
+func (w *walk) newNote() commands.DataPoint {
+	w.serial++
+	id, at := fmt.Sprintf("note/%d", w.serial), w.someTime()
+	in := commands.DataPoint{ID: &id, Content: w.someText(), Timestamp: &at, Audience: w.someSlug()}
+	if w.rng.IntN(3) == 0 {
+		author := w.someone()
+		in.Identity = &author
+	}
+	if w.rng.IntN(3) == 0 {
+		label := pick(w, []string{"Zebra call", "Zebra mail"})
+		in.Label = &label
+	}
+	return in
+}
+
+func (w *walk) sendNew() bool {
+	if len(w.notes) >= maxNotes {
+		return false
+	}
+	w.send(w.newNote())
+	return true
+}
+
+func (w *walk) sendAgain() bool {
+	p := w.someNote()
+	if p == nil {
+		return false
+	}
+	in := w.newNote()
+	in.ID = &p.id
+	w.send(in)
+	return true
+}
+
+// move sends a note again as it is, to another audience or to the same.
+func (w *walk) move() bool {
+	p := w.someNote()
+	if p == nil {
+		return false
+	}
+	w.send(commands.DataPoint{ID: &p.id, Content: p.content, Audience: w.someSlug()})
+	return true
+}
+
+// redact sends a note again without what was read in it, to everybody. Nothing is derived from the
+// new text: derivation is off, has only begun, or was rejected.
+func (w *walk) redact() bool {
+	p := w.someNote()
+	if p == nil || p.reading == nil || p.reading.revision != p.revision || p.audience == nil {
+		return false
+	}
+	w.serial++
+	w.send(commands.DataPoint{ID: &p.id, Content: fmt.Sprintf("Zebra note %d, redacted.", w.serial)})
+	switch w.rng.IntN(3) {
+	case 0:
+		w.attempt(p, false)
+		w.did("begin to derive %s", p.id)
+	case 1:
+		w.attempt(p, true)
+		w.did("reject %s", p.id)
+	}
+	return true
+}
+
+func (w *walk) sendBatch() bool {
+	if len(w.notes)+3 > maxNotes {
+		return false
+	}
+	var items []commands.DataPoint
+	for range 2 {
+		items = append(items, w.newNote())
+	}
+	if p := w.someNote(); p != nil {
+		items = append(items, commands.DataPoint{ID: &p.id, Content: p.content, Audience: w.someSlug()})
+	}
+	var unknown *string
+	for _, in := range items {
+		if in.Audience != nil && *in.Audience != audiences.Default && w.circles[*in.Audience] == nil {
+			unknown = in.Audience
+		}
+	}
+	r, err := w.write.IngestBatch(w.t.Context(), w.call, items, "")
+	if w.refused(unknown, err) {
+		w.did("batch of %d to an audience that there is not", len(items))
+		return true
+	}
+	for i, in := range items {
+		if unchanged := w.accept(in, r.IngestionID, i); unchanged != (r.Items[i].Unchanged != nil) {
+			w.fail("item %d: %+v, want unchanged %t", i, r.Items[i], unchanged)
+		}
+		w.did("in a batch %s%s: %q", *in.ID, said(in), in.Content)
+	}
+	return true
+}
+
+func (w *walk) deleteNote() bool {
+	p := w.someNote()
+	if p == nil {
+		return false
+	}
+	_, err := w.write.DeleteDataPoints(w.t.Context(), w.call, []string{p.id})
+	w.must(err)
+	delete(w.notes, p.id)
+	w.did("delete %s", p.id)
+	w.prompt = true
+	return true
+}
+
+// deriveSome derives memory from a few notes that wait for it.
+func (w *walk) deriveSome() bool {
+	done := false
+	for _, id := range slices.Sorted(maps.Keys(w.notes)) {
+		p := w.notes[id]
+		if p.reading != nil && p.reading.revision == p.revision || w.rng.IntN(4) == 0 {
+			continue
+		}
+		w.derive(p)
+		w.did("derive %s: %d lines", p.id, len(p.reading.lines))
+		done = true
+	}
+	return done
+}
+
+// someTraits are traits, often none.
+func (w *walk) someTraits() map[string]string {
+	traits := map[string]string{}
+	for _, key := range []string{"team", "role"} {
+		if w.rng.IntN(3) > 0 {
+			traits[key] = pick(w, []string{"blue", "red", "Blue"})
+		}
+	}
+	return traits
+}
+
+func (w *walk) putIdentity() bool {
+	name, traits := w.someone(), w.someTraits()
+	_, err := w.write.PutIdentity(w.t.Context(), w.call, name, traits)
+	w.must(err)
+	w.people[name] = traits
+	w.did("put %q %v", name, traits)
+	w.prompt = true
+	return true
+}
+
+func (w *walk) patchIdentity() bool {
+	name, set, removed := w.someone(), map[string]string{"team": pick(w, []string{"blue", "red"})}, []string(nil)
+	if w.rng.IntN(2) == 0 {
+		set, removed = nil, []string{pick(w, []string{"team", "role"})}
+	}
+	_, err := w.write.PatchIdentity(w.t.Context(), w.call, name, set, removed)
+	w.must(err)
+	w.appear(name)
+	traits := maps.Clone(w.people[name])
+	maps.Copy(traits, set)
+	for _, key := range removed {
+		delete(traits, key)
+	}
+	w.people[name] = traits
+	w.did("patch %q: %v, without %v", name, set, removed)
+	w.prompt = true
+	return true
+}
+
+func (w *walk) bulk() bool {
+	var rows []identity.Row
+	for range 2 + w.rng.IntN(3) {
+		rows = append(rows, identity.Row{Identity: w.someone(), Traits: w.someTraits()})
+	}
+	_, err := w.write.BulkIdentities(w.t.Context(), w.call, rows)
+	w.must(err)
+	for _, r := range rows {
+		w.people[r.Identity] = r.Traits
+	}
+	w.did("bulk %v", rows)
+	w.prompt = true
+	return true
+}
+
+func (w *walk) deleteIdentity() bool {
+	name := w.someone()
+	err := w.write.DeleteIdentity(w.t.Context(), w.call, name)
+	_, known := w.people[name]
+	if f, is := errors.AsType[*fault.Error](err); known == is || is && f.Code != fault.CodeNotFound {
+		w.fail("delete %q, who is known %t: %v", name, known, err)
+	}
+	for _, c := range w.circles {
+		if c.members[name] {
+			w.coverage["after a removal"]++
+		}
+	}
+	w.forget(name)
+	w.did("delete %q", name)
+	w.prompt = true
+	return true
+}
+
+// put puts an audience, and holds the receipt against the model.
+func (w *walk) put(in commands.AudiencePut) *audience {
+	w.t.Helper()
+	r, err := w.write.PutAudience(w.t.Context(), w.call, in)
+	w.must(err)
+	c := w.circles[in.Slug]
+	if r.Created != (c == nil) {
+		w.fail("put of %s: %+v, there is %v", in.Slug, r, c)
+	}
+	if c == nil {
+		c = &audience{slug: in.Slug}
+		w.circles[in.Slug] = c
+	}
+	return c
+}
+
+func (w *walk) putFixed() bool {
+	in := commands.AudiencePut{Slug: pick(w, walkSlugs), Kind: audiences.KindFixed, Identities: []string{}}
+	members := map[string]bool{}
+	for _, name := range walkNames[:len(walkNames)-1] {
+		if w.rng.IntN(3) == 0 {
+			in.Identities = append(in.Identities, name)
+			members[name] = true
+		}
+	}
+	c := w.put(in)
+	for name := range members {
+		w.appear(name)
+	}
+	c.members, c.rule = members, nil
+	w.did("put %s: %q", in.Slug, in.Identities)
+	w.prompt = true
+	return true
+}
+
+func (w *walk) putRule() bool {
+	rule := &audiences.Rule{Match: pick(w, []audiences.Match{audiences.MatchAll, audiences.MatchAny})}
+	for range 1 + w.rng.IntN(2) {
+		condition := audiences.Condition{
+			Trait:    pick(w, []string{"team", "role"}),
+			Operator: pick(w, audiences.Operators()),
+			Values:   []string{},
+		}
+		switch condition.Operator {
+		case audiences.Is, audiences.IsNot:
+			condition.Values = []string{pick(w, []string{"blue", "red"})}
+		case audiences.IsOneOf, audiences.IsNotOneOf:
+			condition.Values = []string{"red", pick(w, []string{"blue", "green"})}
+		}
+		rule.Conditions = append(rule.Conditions, condition)
+	}
+	in := commands.AudiencePut{Slug: pick(w, walkSlugs), Kind: audiences.KindRule, Rule: rule}
+	c := w.put(in)
+	c.members, c.rule = nil, rule
+	w.did("put %s: %+v", in.Slug, *rule)
+	w.prompt = true
+	return true
+}
+
+func (w *walk) someCircle() *audience {
+	if len(w.circles) == 0 {
+		return nil
+	}
+	return w.circles[pick(w, slices.Sorted(maps.Keys(w.circles)))]
+}
+
+func (w *walk) deleteCircle() bool {
+	c := w.someCircle()
+	if c == nil {
+		return false
+	}
+	w.must(w.write.DeleteAudience(w.t.Context(), w.call, c.slug))
+	delete(w.circles, c.slug)
+	w.did("delete audience %s", c.slug)
+	w.prompt = true
+	return true
+}
+
+func (w *walk) recompute() bool {
+	c := w.someCircle()
+	if c == nil {
+		return false
+	}
+	_, err := w.write.RecomputeAudience(w.t.Context(), w.call, c.slug)
+	w.must(err)
+	w.did("recompute %s", c.slug)
+	w.prompt = true
+	return true
+}

@@ -1,0 +1,13 @@
+// Package projection names the projections, for those that wait for one and may not import it.
+package projection
+
+// The name of a projection is its schema, its topic, and what callers wait for.
+const (
+	Access      = "access"
+	DataPoints  = "datapoints"
+	Directory   = "directory"
+	Embeddings  = "embeddings"
+	Memories    = "memories"
+	RecallIndex = "recallindex"
+	Usage       = "usage"
+)

@@ -1,0 +1,84 @@
+package access_test
+
+import (
+	"strings"
+	"time"
+
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/project"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/projectiontest"
+)
+
+// writer writes the events of this projection.
+type writer struct{ projectiontest.Log }
+
+func (w *writer) organization(name string) {
+	w.Append(stream.Registry,
+		&registry.OrganizationCreated{OrganizationID: id(name), Name: name, Plan: metering.SelfHosted, CreatedAt: noon})
+}
+
+// of writes an event of an organization.
+func (w *writer) of(org string, e event.Event) {
+	w.Append(stream.Name(stream.Organization, id(org)), e)
+}
+
+func (w *writer) prepared(org string) {
+	w.of(org, &organization.Prepared{OrganizationID: id(org), PreparedAt: noon})
+}
+
+func (w *writer) plan(org string, plan metering.Plan) {
+	w.of(org, &organization.PlanSet{OrganizationID: id(org), Plan: plan, Month: "2026-11", SetAt: noon})
+}
+
+func (w *writer) spendCap(org string, tenths *int64) {
+	w.of(org, &organization.SpendCapSet{OrganizationID: id(org), Tenths: tenths, SetAt: noon})
+}
+
+func (w *writer) member(org, email string, role organization.Role) {
+	w.of(org,
+		&organization.MemberAdded{OrganizationID: id(org), MemberID: id(email), Email: email, Role: role, AddedAt: noon})
+}
+
+func (w *writer) caps(slug string, ingestion, credit *int64) {
+	w.Append(stream.Name(stream.Project, id(slug)),
+		&project.CapsSet{ProjectID: id(slug), IngestionCap: ingestion, CreditCapTenths: credit, SetAt: noon})
+}
+
+func (w *writer) managementKey(name, key string) {
+	w.Append(stream.Name(stream.Organization, id(name)), &organization.ManagementKeySet{
+		OrganizationID: id(name), KeyID: id(key), Hash: hashText(key), Prefix: "svc_mk_", Suffix: "xyz", SetAt: noon,
+	})
+}
+
+func (w *writer) project(org, slug string, number int64) {
+	w.Append(stream.Registry, &registry.ProjectCreated{
+		OrganizationID: id(
+			org,
+		), ProjectID: id(slug), Number: number, Slug: slug, Name: strings.ToUpper(slug), Namespace: storedNamespace(slug), CreatedAt: noon,
+	})
+}
+
+func (w *writer) key(slug, key string) {
+	w.Append(stream.Name(stream.Project, id(slug)), &project.KeyCreated{
+		ProjectID: id(
+			slug,
+		), KeyID: id(key), Name: key, Hash: hashText(key), Prefix: "svc_sk_", Suffix: "abc", CreatedAt: noon,
+	})
+}
+
+func (w *writer) revoke(slug, key string) {
+	w.Append(stream.Name(stream.Project, id(slug)),
+		&project.KeyRevoked{ProjectID: id(slug), KeyID: id(key), RevokedAt: noon.Add(time.Hour)})
+}
+
+func (w *writer) archive(slug string, archived bool) {
+	if archived {
+		w.Append(stream.Name(stream.Project, id(slug)), &project.Archived{ProjectID: id(slug), ArchivedAt: noon})
+	} else {
+		w.Append(stream.Name(stream.Project, id(slug)), &project.Unarchived{ProjectID: id(slug), UnarchivedAt: noon})
+	}
+}

@@ -1,0 +1,295 @@
+package datapoints
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/internal/work"
+)
+
+// This file alone writes ops.leases, which is not a table of the projection: a rebuild keeps it, and no
+// event changes it. A lease is taken here, in the read model, since one statement must pick the items and
+// lock them: to read the list first and lease in another place would let every worker try the same items.
+// Leases only spare workers double work. The append of an attempt decides, so a lost lease does no harm.
+
+// selectOpenProjects lists at most $3 projects with open items by id, after $1 and up to $2. It
+// steps through an index, so its cost does not depend on the number of items.
+const selectOpenProjects = `
+with recursive projects (id, n) as (
+	(select project_id, 1 from datapoints.items where phase in ('queued', 'processing')
+		and project_id > $1 and project_id <= $2 order by project_id limit 1)
+	union all
+	select (select i.project_id from datapoints.items i where i.phase in ('queued', 'processing')
+		and i.project_id > p.id and i.project_id <= $2 order by i.project_id limit 1), p.n + 1
+	from projects p where p.id is not null and p.n < $3
+)
+select id from projects where id is not null`
+
+// leaseItems leases the oldest items of the given projects that may be derived, up to a window per
+// project. The first item of every project precedes the second of any.
+//
+// It scans a limited number of the oldest items of each project: a data point may have very many
+// open revisions, and only the lowest may be derived.
+//
+// It takes a lease only if the earlier one is still over once its row is locked, so that one of two
+// concurrent workers gets the item.
+const leaseItems = `
+with due as (
+	select distinct on (i.data_point) i.*, p.place
+	from unnest($7::uuid[]) with ordinality as p (id, place) cross join lateral (
+		select o.* from (
+			select * from datapoints.items o where o.project_id = p.id and o.phase in ('queued', 'processing')
+			order by o.position, o.ingestion_id, o.ordinal limit $8
+		) o
+		where coalesce((select l.until <= $3 from ops.leases l where l.data_point = o.data_point), true)
+			and o.revision = (select min(b.revision) from datapoints.items b where b.data_point = o.data_point
+				and b.phase in ('queued', 'processing'))
+		order by o.position, o.ingestion_id, o.ordinal limit $5
+	) i
+	order by i.data_point
+), numbered as (
+	select d.*, row_number() over (partition by d.project_id order by d.position, d.ingestion_id, d.ordinal)
+		as round_robin
+	from due d
+), picked as (
+	select * from numbered order by round_robin, place limit $1
+), taken as (
+	insert into ops.leases as l (data_point, holder, until) select data_point, $2, $4 from picked
+	on conflict (data_point) do update set holder = excluded.holder, until = excluded.until where l.until <= $3
+	returning l.data_point, l.xmax <> 0 as suspect -- where a row was there, its xmax is this transaction
+)
+select p.project_id, p.ingestion_id, p.data_point, p.ordinal, p.revision, p.attempt, s.round, p.phase, p.position,
+	taken.suspect, p.round_robin, r.content, r.metadata, r.label, r.author, r.occurred_at
+from picked p join taken using (data_point) join datapoints.sends s on s.id = p.ingestion_id
+left join datapoints.revisions r on r.data_point = p.data_point and r.number = p.revision and r.metadata_blob is null
+	and octet_length(r.content) <= $6 and coalesce(octet_length(r.metadata), 0) <= $6
+order by p.round_robin, p.position, p.ingestion_id, p.ordinal`
+
+const (
+	// minWindow is how many items of a project one request may lease, even with many projects.
+	minWindow = 2
+	// scanItems is how many of the oldest items of a project one step scans. If none of them may be
+	// derived, the next step scans scanGrowth times as many, until all are scanned.
+	scanItems  = 1024
+	scanGrowth = 16
+	// projectGrowth is the factor by which each step reads more projects while the request is not
+	// full, maxProjects the most projects of a step, and maxSteps the most steps.
+	projectGrowth = 16
+	maxProjects   = 4096
+	maxSteps      = 4
+	// maxItemText is the most bytes of content, and of metadata, that are returned with an item.
+	maxItemText = 16 << 10
+)
+
+// Lease leases at most c.Limit items to derive, oldest first and fair between projects: items that
+// are queued, or that were started and whose lease is over, and of each data point only the lowest
+// open revision. Items come with their text if it is small. The next request begins with the
+// project after next.
+func (q Queries) Lease(ctx context.Context, c work.LeaseRequest) (items []work.Item, next uuid.UUID, err error) {
+	for scan := scanItems; ; scan *= scanGrowth {
+		items, next, err = q.leaseRound(ctx, c, scan)
+		if len(items) > 0 || err != nil {
+			return items, next, err
+		}
+		more, err := q.hasMoreOpen(ctx, scan)
+		if !more || err != nil {
+			return nil, next, err
+		}
+	}
+}
+
+// hasMoreOpen reports whether a project has more than a number of open items.
+func (q Queries) hasMoreOpen(ctx context.Context, than int) (more bool, err error) {
+	err = q.DB.QueryRow(ctx, `select exists (select from datapoints.items where phase in ('queued', 'processing')
+		group by project_id having count(*) > $1)`, than).Scan(&more)
+	if err != nil {
+		return false, fmt.Errorf("count open items: %w", err)
+	}
+	return more, nil
+}
+
+// leaseRound leases from the projects after c.After, then from the first one on, until the request
+// is full, all projects are read, or maxSteps are done.
+func (q Queries) leaseRound(ctx context.Context, c work.LeaseRequest, scan int) (
+	items []work.Item, next uuid.UUID, err error,
+) {
+	next = c.After
+	wrapped, size := c.After == uuid.Nil, c.Limit
+	for step := 0; step < maxSteps && len(items) < c.Limit; step++ {
+		until := uuid.Max
+		if wrapped && c.After != uuid.Nil {
+			until = c.After
+		}
+		projects, err := q.openProjects(ctx, next, until, size)
+		if err != nil {
+			return nil, c.After, err
+		}
+		if len(projects) > 0 {
+			more, last, err := q.leaseFrom(ctx, c, projects, c.Limit-len(items), scan)
+			if err != nil {
+				return nil, c.After, err
+			}
+			items, next = append(items, more...), last
+		}
+		if len(projects) == size {
+			size = min(size*projectGrowth, maxProjects)
+			continue
+		}
+		if wrapped {
+			break
+		}
+		wrapped, next = true, uuid.Nil
+	}
+	return items, next, nil
+}
+
+func (q Queries) openProjects(ctx context.Context, after, until uuid.UUID, limit int) ([]uuid.UUID, error) {
+	rows, err := q.DB.Query(ctx, selectOpenProjects, after, until, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list projects with open items: %w", err)
+	}
+	projects, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (id uuid.UUID, err error) {
+		err = row.Scan(&id)
+		return id, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list projects with open items: %w", err)
+	}
+	return projects, nil
+}
+
+// leaseFrom leases from the given projects: first an equal share of each, then the rest of the
+// limit from projects that have more. last is the last project that was served.
+func (q Queries) leaseFrom(ctx context.Context, c work.LeaseRequest, projects []uuid.UUID, limit, scan int) (
+	items []work.Item, last uuid.UUID, err error,
+) {
+	last = projects[len(projects)-1]
+	for left := projects; len(left) > 0 && len(items) < limit; {
+		missing := limit - len(items)
+		window := max((missing+len(left)-1)/len(left), minWindow)
+		found, ranks, err := q.leaseWindow(ctx, c, left, missing, window, scan)
+		if err != nil {
+			return nil, uuid.Nil, err
+		}
+		if len(items) == 0 && len(found) == limit && ranks[len(ranks)-1] == 1 {
+			last = found[0].ProjectID // some project was not served
+			for _, i := range found {
+				if bytes.Compare(i.ProjectID[:], last[:]) > 0 {
+					last = i.ProjectID
+				}
+			}
+		}
+		items = append(items, found...)
+		full := left[:0:0]
+		for n, rank := range ranks {
+			if rank == int64(window) {
+				full = append(full, found[n].ProjectID)
+			}
+		}
+		left = full
+	}
+	return items, last, nil
+}
+
+// leaseWindow leases at most window items of each project. ranks number the items within their
+// projects, from 1.
+func (q Queries) leaseWindow(ctx context.Context, c work.LeaseRequest, projects []uuid.UUID, limit, window, scan int) (
+	items []work.Item, ranks []int64, err error,
+) {
+	b := &pgx.Batch{}
+	// The tables change faster than their statistics, which would make Postgres choose sequential
+	// scans, and JIT compilation takes far longer than the statement. A lease is a hint, so its
+	// commit need not wait for the disk.
+	b.Queue(`select set_config('jit', 'off', true), set_config('enable_hashjoin', 'off', true),
+		set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true),
+		set_config('synchronous_commit', 'off', true)`)
+	queued := b.Queue(leaseItems, limit, c.Holder, c.Now, c.Until, window, maxItemText, projects, scan)
+	queued.Query(func(rows pgx.Rows) (err error) {
+		items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (work.Item, error) {
+			i, rank, err := scanLeased(row)
+			ranks = append(ranks, rank)
+			return i, err
+		})
+		return err
+	})
+	if err := q.DB.SendBatch(ctx, b).Close(); err != nil {
+		return nil, nil, fmt.Errorf("claim items: %w", err)
+	}
+	return items, ranks, nil
+}
+
+func scanLeased(row pgx.CollectableRow) (i work.Item, rank int64, err error) {
+	var (
+		content, metadata []byte
+		label, author     *string
+		occurredAt        *time.Time
+	)
+	err = row.Scan(&i.ProjectID, &i.IngestionID, &i.DataPoint, &i.Ordinal, &i.Revision, &i.Attempt, &i.Round, &i.Phase,
+		(*uint64)(&i.Position), &i.Suspect, &rank, &content, &metadata, &label, &author, &occurredAt)
+	if content != nil {
+		i.Text = &work.Text{Content: string(content), Metadata: metadata, OccurredAt: occurredAt.UTC()}
+		if label != nil {
+			i.Text.Label = *label
+		}
+		if author != nil {
+			i.Text.Author = *author
+		}
+	}
+	return i, rank, err
+}
+
+// Extend sets the end of the leases that the holder still has: later while it works, or the time of
+// the next attempt.
+func (q Queries) Extend(ctx context.Context, holder string, dataPoints []uuid.UUID, until time.Time) error {
+	_, err := q.DB.Exec(ctx, `update ops.leases set until = $3
+		where holder = $1 and data_point = any($2::uuid[])`, holder, dataPoints, until)
+	if err != nil {
+		return fmt.Errorf("extend leases: %w", err)
+	}
+	return nil
+}
+
+// Release removes the leases that the holder still has.
+func (q Queries) Release(ctx context.Context, holder string, dataPoints []uuid.UUID) error {
+	b := &pgx.Batch{}
+	b.Queue(`select set_config('synchronous_commit', 'off', true)`)
+	b.Queue(`delete from ops.leases where holder = $1 and data_point = any($2::uuid[])`, holder, dataPoints)
+	if err := q.DB.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("release leases: %w", err)
+	}
+	return nil
+}
+
+// AbandonLeases ends all leases. A deployment of one process calls it at the start: the holders
+// have ended, perhaps because of one of their items.
+func (q Queries) AbandonLeases(ctx context.Context, now time.Time) error {
+	if _, err := q.DB.Exec(ctx, `update ops.leases set until = $1 where until > $1`, now); err != nil {
+		return fmt.Errorf("abandon leases: %w", err)
+	}
+	return nil
+}
+
+// Leased reports whether a process has leased an item at a time: whether items are being derived.
+func (q Queries) Leased(ctx context.Context, at time.Time) (leased bool, err error) {
+	err = q.DB.QueryRow(ctx, `select exists (select from ops.leases where until > $1)`, at).Scan(&leased)
+	if err != nil {
+		return false, fmt.Errorf("look for leases: %w", err)
+	}
+	return leased, nil
+}
+
+// ForgetLeases removes leases that are over and whose data point has no open item.
+func (q Queries) ForgetLeases(ctx context.Context, now time.Time) error {
+	_, err := q.DB.Exec(ctx, `delete from ops.leases l where l.until <= $1
+		and not exists (select from datapoints.items i
+			where i.data_point = l.data_point and i.phase in ('queued', 'processing'))`, now)
+	if err != nil {
+		return fmt.Errorf("forget leases: %w", err)
+	}
+	return nil
+}

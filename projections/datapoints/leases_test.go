@@ -1,0 +1,377 @@
+package datapoints_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/work"
+)
+
+// claimed leases and returns "source revision phase" of each item.
+func (w *fixture) claimed(holder string, limit int, now time.Time) []string {
+	w.t.Helper()
+	items, _, err := w.Queries.Lease(w.t.Context(),
+		work.LeaseRequest{Holder: holder, Limit: limit, Now: now, Until: now.Add(time.Minute)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	names := map[uuid.UUID]string{}
+	for name := range w.states {
+		names[id(name)] = name
+	}
+	list := []string{}
+	for _, i := range items {
+		list = append(list, fmt.Sprintf("%s %d %s", names[i.DataPoint], i.Revision, i.Phase))
+	}
+	return list
+}
+
+func (w *fixture) wantClaimed(want []string, holder string, limit int, now time.Time) {
+	w.t.Helper()
+	if diff := cmp.Diff(want, w.claimed(holder, limit, now)); diff != "" {
+		w.t.Errorf("claimed by %s (-want +got):\n%s", holder, diff)
+	}
+}
+
+func TestLease_FairBetweenProjects(t *testing.T) {
+	w := newFixture(t)
+	for n := range 5 {
+		w.revised(fmt.Sprintf("big %d", n), fmt.Sprintf("big %d", n), alone)
+	}
+	w.project = neighbour.ID
+	w.revised("small 0", "small 0", alone)
+	w.revised("small 1", "small 1", alone)
+	w.apply()
+	w.wantClaimed([]string{"big 0 1 queued", "small 0 1 queued", "big 1 1 queued"}, "one", 3, noon)
+	w.wantClaimed([]string{"big 2 1 queued", "small 1 1 queued", "big 3 1 queued", "big 4 1 queued"}, "two", 100, noon)
+	w.wantClaimed([]string{}, "two", 100, noon)
+}
+
+func TestLease_LowestOpenRevision(t *testing.T) {
+	w := newFixture(t)
+	w.revised("s1", "a", alone)
+	w.revised("s2", "a", alone)
+	w.apply()
+	w.wantClaimed([]string{"a 1 queued"}, "one", 100, noon)
+	w.started("s1", "a", 0, 1, 1, 0)
+	w.derived("s1", "a", 0, 1)
+	w.apply()
+	w.wantClaimed([]string{}, "two", 100, noon) // the data point is leased
+	if err := w.Queries.Release(t.Context(), "one", []uuid.UUID{id("a")}); err != nil {
+		t.Fatal(err)
+	}
+	w.wantClaimed([]string{"a 2 queued"}, "two", 100, noon)
+}
+
+func TestLease_LostWorker(t *testing.T) {
+	w := newFixture(t)
+	w.revised("s", "a", alone)
+	w.apply()
+	w.wantClaimed([]string{"a 1 queued"}, "one", 100, noon)
+	w.started("s", "a", 0, 1, 1, 0)
+	w.apply()
+	w.wantClaimed([]string{}, "two", 100, noon.Add(59*time.Second))
+	w.wantClaimed([]string{"a 1 processing"}, "two", 100, noon.Add(60*time.Second))
+	if err := w.Queries.Release(t.Context(), "one", []uuid.UUID{id("a")}); err != nil { // no longer the holder's
+		t.Fatal(err)
+	}
+	if err := w.Queries.Extend(t.Context(), "one", []uuid.UUID{id("a")}, noon); err != nil {
+		t.Fatal(err)
+	}
+	w.wantClaimed([]string{}, "one", 100, noon.Add(61*time.Second))
+	if err := w.Queries.Extend(t.Context(), "two", []uuid.UUID{id("a")}, noon.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	w.wantClaimed([]string{}, "one", 100, noon.Add(59*time.Minute))
+	if err := w.Queries.AbandonLeases(t.Context(), noon); err != nil {
+		t.Fatal(err)
+	}
+	w.wantClaimed([]string{"a 1 processing"}, "one", 100, noon)
+}
+
+func TestLease_Suspect(t *testing.T) {
+	w := newFixture(t)
+	w.revised("s", "a", alone)
+	w.revised("t", "b", alone)
+	w.apply()
+	suspects := func(holder string, now time.Time, want map[string]bool) {
+		t.Helper()
+		items, _, err := w.Queries.Lease(t.Context(),
+			work.LeaseRequest{Holder: holder, Limit: 10, Now: now, Until: now.Add(time.Minute)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]bool{}
+		for _, i := range items {
+			for name := range w.states {
+				if id(name) == i.DataPoint {
+					got[name] = i.Suspect
+				}
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("claimed by %s, and whether it is suspect (-want +got):\n%s", holder, diff)
+		}
+	}
+	suspects("one", noon, map[string]bool{"a": false, "b": false})
+	if err := w.Queries.Release(t.Context(), "one", []uuid.UUID{id("b")}); err != nil {
+		t.Fatal(err)
+	}
+	suspects("two", noon.Add(time.Minute), map[string]bool{"a": true, "b": false})
+	w.derived("t", "b", 0, 1)
+	w.revised("v", "c", alone)
+	w.apply()
+	suspects("two", noon.Add(time.Minute), map[string]bool{"c": false})
+	w.derived("v", "c", 0, 1)
+	w.apply()
+	// A lease of a process that has ended is suspect at once. A lease of finished work is
+	// forgotten.
+	later := noon.Add(90 * time.Second)
+	if err := w.Queries.AbandonLeases(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Queries.ForgetLeases(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	w.revised("x", "b", alone)
+	w.revised("y", "c", alone)
+	w.apply()
+	suspects("three", later, map[string]bool{"a": true, "b": false, "c": false})
+}
+
+func TestLease_ConcurrentHolders(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	const items, holders = 60, 8
+	for n := range items {
+		w.revised(fmt.Sprint(n), fmt.Sprint(n), alone)
+	}
+	w.apply()
+	type result struct {
+		items []work.Item
+		err   error
+	}
+	results := make(chan result, holders)
+	for n := range holders {
+		go func() {
+			var all []work.Item
+			for range items {
+				got, _, err := w.Queries.Lease(t.Context(),
+					work.LeaseRequest{Holder: fmt.Sprint(n), Limit: 3, Now: noon, Until: noon.Add(time.Minute)})
+				if err != nil {
+					results <- result{err: err}
+					return
+				}
+				all = append(all, got...)
+			}
+			results <- result{items: all}
+		}()
+	}
+	seen := map[uuid.UUID]int{}
+	for range holders {
+		r := <-results
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		for _, i := range r.items {
+			seen[i.DataPoint]++
+		}
+	}
+	for dataPoint, times := range seen {
+		if times != 1 {
+			t.Errorf("data point %s was claimed %d times", dataPoint, times)
+		}
+	}
+	if len(seen) != items {
+		t.Errorf("%d of %d items were claimed", len(seen), items)
+	}
+}
+
+func TestLease_AttemptAndRound(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	in := w.committed("s", "a", "b")
+	w.revised("s", "a", in(0))
+	w.revised("s", "b", in(1))
+	w.fannedOut("s", ingestion.Outcome{Outcome: ingestion.Created, Revision: 1},
+		ingestion.Outcome{Outcome: ingestion.Created, Revision: 1})
+	w.derived("s", "a", 0, 1)
+	w.missed("s", "b", 1, 1, 5, 0, true)
+	w.stopped("s", ingestion.ModelUnavailable)
+	w.retried("s", 1)
+	w.missed("s", "b", 1, 1, 1, 1, false)
+	last := w.last
+	w.apply()
+	got, _, err := w.Queries.Lease(t.Context(),
+		work.LeaseRequest{Holder: "one", Limit: 10, Now: noon, Until: noon.Add(time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []work.Item{{
+		ProjectID: project.ID, IngestionID: id("s"), DataPoint: id("b"), Ordinal: 1, Revision: 1,
+		Attempt: 1, Round: 1, Phase: work.Queued, Position: last,
+		Text: &work.Text{Content: "content of b", OccurredAt: noon},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("claimed (-want +got):\n%s", diff)
+	}
+}
+
+// A request scans the oldest items of a project only, and more if they all belong to a leased data
+// point.
+func TestLease_ManyOpenRevisions(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	for n := range 90 {
+		w.revised(fmt.Sprint("heavy ", n), "heavy", alone)
+	}
+	w.revised("s", "behind", alone)
+	w.apply()
+	w.wantClaimed([]string{"heavy 1 queued"}, "one", 1, noon)
+	w.wantClaimed([]string{"behind 1 queued"}, "one", 1, noon)
+	w.wantClaimed([]string{}, "one", 1, noon)
+}
+
+// A retry queues an item after items with higher revisions of its data point, but it must be
+// derived first.
+func TestLease_RetriedRevision(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.revised("first", "a", alone)
+	w.started("first", "a", 0, 1, 5, 0)
+	w.missed("first", "a", 0, 1, 5, 0, true)
+	w.stopped("first", ingestion.Internal)
+	for n := range 20 {
+		w.revised(fmt.Sprint("later ", n), "a", alone)
+	}
+	w.retried("first", 1)
+	w.apply()
+	w.wantClaimed([]string{"a 1 queued"}, "one", 1, noon)
+}
+
+func TestLease_SmallTexts(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	label, when := "standup", noon.Add(-time.Hour)
+	for name, body := range map[string]datapoint.Body{
+		"all":          {Content: datapoint.Text{Inline: "small\x00"}, Metadata: &datapoint.Text{Inline: `{"a":1}`}},
+		"bare":         {Content: datapoint.Text{Inline: "bare"}},
+		"big":          {Content: datapoint.Text{Inline: strings.Repeat("x", 16<<10+1)}},
+		"big metadata": {Content: datapoint.Text{Inline: "small"}, Metadata: &datapoint.Text{Inline: `"` + strings.Repeat("x", 16<<10) + `"`}},
+		"blob":         {Content: datapoint.Text{Blob: &blob.Ref{Stream: "blob-1", Size: 3}}},
+		"blob of metadata": {
+			Content: datapoint.Text{Inline: "small"}, Metadata: &datapoint.Text{Blob: &blob.Ref{Stream: "blob-1", Size: 3}},
+		},
+	} {
+		e := &datapoint.RevisionAccepted{
+			Send: w.send(name, alone),
+			States: datapoint.States{
+				Effect: datapoint.State{SourceID: name, Revision: 1, LastNumber: 1, IngestionID: id(name), OccurredAt: when},
+			},
+			Body: body,
+		}
+		if name == "all" {
+			e.Author, e.Effect.Label = "ana", &label
+		}
+		w.last = w.Append(stream.Name(stream.DataPoint, id(name)), e)
+	}
+	w.apply()
+	items, _, err := w.Queries.Lease(t.Context(),
+		work.LeaseRequest{Holder: "one", Limit: 100, Now: noon, Until: noon.Add(time.Minute)})
+	if err != nil || len(items) != 6 {
+		t.Fatalf("%d items, %v", len(items), err)
+	}
+	got := map[uuid.UUID]*work.Text{}
+	for _, i := range items {
+		got[i.DataPoint] = i.Text
+	}
+	want := map[uuid.UUID]*work.Text{
+		id("all"):  {Content: "small\x00", Metadata: []byte(`{"a":1}`), Label: "standup", Author: "ana", OccurredAt: when},
+		id("bare"): {Content: "bare", OccurredAt: when},
+		id("big"):  nil, id("big metadata"): nil, id("blob"): nil, id("blob of metadata"): nil,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// If more projects have work than one request covers, each request continues with the next
+// projects.
+func TestLease_ManyProjects(t *testing.T) {
+	w := newFixture(t)
+	const projects, each = 10, 3
+	for p := range projects {
+		w.project = uuid.NewSHA1(uuid.Nil, []byte{byte(p)})
+		for n := range each {
+			name := fmt.Sprint(p, " ", n)
+			w.revised(name, name, alone)
+		}
+	}
+	w.apply()
+	var next uuid.UUID
+	claimed := map[uuid.UUID]int{}
+	claim := func(limit int) (items []work.Item) {
+		t.Helper()
+		var err error
+		items, next, err = w.Queries.Lease(t.Context(),
+			work.LeaseRequest{Holder: "one", Limit: limit, After: next, Now: noon, Until: noon.Add(time.Minute)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range items {
+			claimed[i.ProjectID]++
+		}
+		return items
+	}
+	for range projects / 2 {
+		if items := claim(2); len(items) != 2 {
+			t.Fatalf("claimed %d items", len(items))
+		}
+	}
+	if len(claimed) != projects {
+		t.Fatalf("so many claims as projects served %d of %d", len(claimed), projects)
+	}
+	// A project without work is skipped, and the request is filled from the others, also after the
+	// last project.
+	if items := claim(projects*each - projects - 1); len(items) != projects*each-projects-1 {
+		t.Errorf("claimed %d items", len(items))
+	}
+	if items := claim(100); len(items) != 1 {
+		t.Errorf("claimed %d items at last", len(items))
+	}
+	for p, n := range claimed {
+		if n != each {
+			t.Errorf("project %s: claimed %d of %d", p, n, each)
+		}
+	}
+	if items := claim(100); len(items) != 0 {
+		t.Errorf("claimed %d items of nothing", len(items))
+	}
+}
+
+// Projects whose items are leased do not keep a request from reaching other projects.
+func TestLease_LeasedProjectsAreSkipped(t *testing.T) {
+	w := newFixture(t)
+	for p := range 40 {
+		w.project = uuid.NewSHA1(uuid.Nil, []byte{byte(p)})
+		w.revised(fmt.Sprint(p), fmt.Sprint(p), alone)
+	}
+	w.apply()
+	c := work.LeaseRequest{Holder: "one", Limit: 39, Now: noon, Until: noon.Add(time.Minute)}
+	if items, _, err := w.Queries.Lease(t.Context(), c); err != nil || len(items) != 39 {
+		t.Fatalf("%d items, %v", len(items), err)
+	}
+	c.Limit = 1
+	if items, _, err := w.Queries.Lease(t.Context(), c); err != nil || len(items) != 1 {
+		t.Errorf("%d items, %v", len(items), err)
+	}
+}

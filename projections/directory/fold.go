@@ -1,0 +1,161 @@
+package directory
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/pgarray"
+)
+
+type ids map[uuid.UUID]struct{}
+
+func (s ids) add(id uuid.UUID) { s[id] = struct{}{} }
+
+func (s ids) has(id uuid.UUID) bool { _, ok := s[id]; return ok }
+
+// projectRow is a row of table projects.
+type projectRow struct {
+	namespace stream.Namespace
+	createdAt time.Time
+	// before is the position of the newest change of its audiences before the page, rulesAt after
+	// it.
+	before, rulesAt eventstore.Position
+	dirty           bool
+}
+
+// seenRow is a row of table seen, from the events of the page alone.
+type seenRow struct {
+	project uuid.UUID
+	at      time.Time
+}
+
+// removalRow is a row of table removals.
+type removalRow struct {
+	project   uuid.UUID
+	revision  eventstore.Revision
+	removedAt time.Time
+	position  eventstore.Position
+}
+
+// bulkRow is a row of table bulks.
+type bulkRow struct {
+	project    uuid.UUID
+	acceptedAt time.Time
+	position   eventstore.Position
+}
+
+// fold holds the rows that a page of events touches: first as loaded, then as changed by the
+// events.
+type fold struct {
+	projector      *Projector
+	tx             pgx.Tx
+	projects       map[uuid.UUID]*projectRow
+	identities     map[uuid.UUID]*identityState
+	removedRecords ids // records removed within the page, also if created again
+	removals       map[uuid.UUID]*removalRow
+	cleared        map[uuid.UUID]eventstore.Revision // by record, the revision of the newest cleared removal
+	seen           map[uuid.UUID]*seenRow
+	bulks          map[uuid.UUID]*bulkRow      // bulk writes committed within the page and not fanned out in it
+	closedBulks    ids                         // bulk writes fanned out within the page
+	abandoned      map[uuid.UUID]abandonedBulk // those of closedBulks that were abandoned
+	audiences      map[uuid.UUID]*audienceRow
+	removed        ids                      // audiences removed within the page
+	members        map[uuid.UUID]ids        // the members of audiences put within the page
+	memberLists    map[blob.Ref][]uuid.UUID // member lists read from blobs
+	existing       ids                      // listed members whose records existed before the page
+	identityDeltas map[uuid.UUID]int64      // change in the number of visible identities, by project
+	memberDeltas   map[uuid.UUID]int64      // change in the number of members, by audience with a rule
+}
+
+func newFold(p *Projector, tx pgx.Tx) *fold {
+	return &fold{
+		projector: p, tx: tx, projects: map[uuid.UUID]*projectRow{}, identities: map[uuid.UUID]*identityState{},
+		removedRecords: ids{}, removals: map[uuid.UUID]*removalRow{}, cleared: map[uuid.UUID]eventstore.Revision{},
+		seen: map[uuid.UUID]*seenRow{}, bulks: map[uuid.UUID]*bulkRow{}, closedBulks: ids{},
+		abandoned: map[uuid.UUID]abandonedBulk{}, audiences: map[uuid.UUID]*audienceRow{}, removed: ids{},
+		members: map[uuid.UUID]ids{}, existing: ids{}, memberLists: map[blob.Ref][]uuid.UUID{},
+		identityDeltas: map[uuid.UUID]int64{}, memberDeltas: map[uuid.UUID]int64{},
+	}
+}
+
+// apply folds one event. It fails on an unknown event and on one that contradicts an earlier event.
+func (f *fold) apply(ctx context.Context, decoded eventstore.DecodedEvent) error {
+	if send, _, ok := datapoint.SendOf(decoded.Event); ok {
+		return f.noteAuthor(send)
+	}
+	owner := stream.Owner(decoded.Stream)
+	switch e := decoded.Event.(type) {
+	case *registry.ProjectCreated:
+		if f.projects[e.ProjectID] == nil {
+			f.projects[e.ProjectID] = &projectRow{namespace: e.Namespace, createdAt: pgarray.Instant(e.CreatedAt), dirty: true}
+		}
+	case *registry.LogOpened, *registry.HashKeySet, *registry.OrganizationCreated, *registry.EventSetAside:
+	case *identity.Appeared, *identity.TraitsReplaced, *identity.TraitsMerged, *identity.BulkRowApplied,
+		*identity.Removed, *identity.Cleared:
+		return f.applyRecordEvent(ctx, decoded, owner)
+	case *identity.BulkAccepted:
+		return f.bulkAccepted(ctx, decoded.Position, owner, e)
+	case *identity.BulkFannedOut:
+		f.bulkFannedOut(owner, e)
+	case *audience.Put:
+		return f.audiencePut(ctx, decoded.Position, e)
+	case *audience.Removed:
+		return f.audienceRemoved(decoded.Position, e)
+	case *audience.Recomputed:
+		f.audienceRecomputed(decoded.Position, e)
+	case *datapoint.Deleted, *deletion.Accepted, *deletion.FannedOut, *deletion.Cleaned:
+	case *deletion.FactsKept:
+		for _, fact := range e.Facts {
+			if fact.AuthorID != uuid.Nil {
+				f.noteSeen(e.ProjectID, fact.AuthorID, fact.AcceptedAt)
+			}
+		}
+	case *metering.Charged:
+		for _, s := range e.Seen {
+			f.noteSeen(e.ProjectID, s.IdentityID, s.At)
+		}
+	default:
+		return fmt.Errorf("no rule for %s", decoded.Type)
+	}
+	return nil
+}
+
+// noteAuthor records when the author of a send was seen.
+func (f *fold) noteAuthor(send datapoint.Send) error {
+	if send.Author == "" {
+		return nil
+	}
+	project := f.projects[send.ProjectID]
+	if project == nil {
+		return fmt.Errorf("project %s of a data point was not created", send.ProjectID)
+	}
+	namespace, err := f.projector.namespaces.Of(project.namespace)
+	if err != nil {
+		return err
+	}
+	f.noteSeen(send.ProjectID, stream.IdentityID(namespace, send.Author), send.AcceptedAt)
+	return nil
+}
+
+// noteSeen records when an identity was seen.
+func (f *fold) noteSeen(project, id uuid.UUID, at time.Time) {
+	at = pgarray.Instant(at)
+	if row := f.seen[id]; row == nil {
+		f.seen[id] = &seenRow{project: project, at: at}
+	} else if at.After(row.at) {
+		row.at = at
+	}
+}

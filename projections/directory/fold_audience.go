@@ -1,0 +1,151 @@
+package directory
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/pgarray"
+)
+
+// audienceRow is a row of table audiences. Unless the audience was put within the page, only the
+// fields for a recompute are set.
+type audienceRow struct {
+	id, project             uuid.UUID
+	slug, name, kind        string
+	rule                    *string
+	compiled                []byte // the rule as matched; nil for a fixed audience
+	createdAt, recomputedAt time.Time
+	position                eventstore.Position
+	put                     bool // put within the page: all fields are set
+	dirty                   bool
+	// needsRecount is set if member_count must be recomputed.
+	needsRecount bool
+}
+
+// audiencePut creates an audience or replaces its definition. Members of a fixed audience are the
+// listed identities with a record at this point of the log: a record that is created later is not a
+// member.
+func (f *fold) audiencePut(ctx context.Context, at eventstore.Position, e *audience.Put) error {
+	project := f.projects[e.ProjectID]
+	if project == nil {
+		return fmt.Errorf("project %s of an audience was not created", e.ProjectID)
+	}
+	if a := f.audiences[e.AudienceID]; a != nil && at <= a.position {
+		return nil
+	}
+	a := &audienceRow{
+		id: e.AudienceID, project: e.ProjectID, slug: e.Slug, name: e.Name, kind: string(e.Kind),
+		createdAt: pgarray.Instant(e.CreatedAt), recomputedAt: pgarray.Instant(e.PutAt), position: at, put: true, dirty: true,
+	}
+	members := ids{}
+	if e.Kind == audience.KindRule {
+		text, compiled, err := f.ruleOf(ctx, e)
+		if err != nil {
+			return err
+		}
+		a.rule, a.compiled, a.needsRecount = &text, compiled, true
+	} else {
+		list, err := f.membersOf(ctx, e)
+		if err != nil {
+			return err
+		}
+		for _, id := range list {
+			if f.hasRecord(id) {
+				members.add(id)
+			}
+		}
+	}
+	f.audiences[a.id], f.members[a.id], project.dirty = a, members, true
+	project.rulesAt = max(project.rulesAt, at)
+	delete(f.removed, a.id)
+	return nil
+}
+
+// hasRecord reports whether an identity has a record at this point of the log.
+func (f *fold) hasRecord(id uuid.UUID) bool {
+	if x := f.identities[id]; x != nil {
+		return x.now != nil
+	}
+	return f.existing.has(id)
+}
+
+// audienceRemoved removes an audience. It ignores an audience that is already removed.
+func (f *fold) audienceRemoved(at eventstore.Position, e *audience.Removed) error {
+	project := f.projects[e.ProjectID]
+	if project == nil {
+		return fmt.Errorf("project %s of an audience was not created", e.ProjectID)
+	}
+	delete(f.audiences, e.AudienceID)
+	f.removed.add(e.AudienceID)
+	f.members[e.AudienceID] = ids{}
+	project.rulesAt, project.dirty = max(project.rulesAt, at), true
+	return nil
+}
+
+// audienceRecomputed marks an audience with a rule for a recount.
+func (f *fold) audienceRecomputed(at eventstore.Position, e *audience.Recomputed) {
+	a := f.audiences[e.AudienceID]
+	if a == nil || at <= a.position {
+		return
+	}
+	a.recomputedAt, a.position, a.dirty = pgarray.Instant(e.RecomputedAt), at, true
+	a.needsRecount = a.needsRecount || a.compiled != nil
+}
+
+// ruleOf returns the rule of a put, as the JSON of the API and compiled.
+func (f *fold) ruleOf(ctx context.Context, e *audience.Put) (text string, compiled []byte, err error) {
+	rule := audience.Rule{}
+	switch {
+	case e.RuleBlob != nil:
+		if err := f.readJSON(ctx, *e.RuleBlob, "rule", &rule); err != nil {
+			return "", nil, err
+		}
+	case e.Rule != nil:
+		rule = *e.Rule
+	}
+	shown := audience.Rule{Match: rule.Match, Conditions: make([]audience.Condition, 0, len(rule.Conditions))}
+	for _, c := range rule.Conditions {
+		if c.Values == nil {
+			c.Values = []string{}
+		}
+		shown.Conditions = append(shown.Conditions, c)
+	}
+	if text, err = encode(shown); err != nil {
+		return "", nil, fmt.Errorf("encode rule: %w", err)
+	}
+	return text, compile(e.ProjectID, rule), nil
+}
+
+// membersOf returns the listed members of a put, from the event or from its blob.
+func (f *fold) membersOf(ctx context.Context, e *audience.Put) ([]uuid.UUID, error) {
+	if e.MembersBlob == nil {
+		return e.Members, nil
+	}
+	if list, ok := f.memberLists[*e.MembersBlob]; ok {
+		return list, nil
+	}
+	list, err := f.readMembers(ctx, *e.MembersBlob)
+	if err != nil {
+		return nil, err
+	}
+	f.memberLists[*e.MembersBlob] = list
+	return list, nil
+}
+
+func (f *fold) readMembers(ctx context.Context, ref blob.Ref) ([]uuid.UUID, error) {
+	data, ok, err := f.readBlob(ctx, ref, "members")
+	if err != nil || !ok {
+		return nil, err
+	}
+	list := make([]uuid.UUID, 0, len(data)/16)
+	for ; len(data) >= 16; data = data[16:] {
+		list = append(list, uuid.UUID(data[:16]))
+	}
+	return list, nil
+}

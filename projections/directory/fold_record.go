@@ -1,0 +1,221 @@
+package directory
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/pgarray"
+)
+
+// identityState is the state of an identity: its record, the position of its stream, and its open
+// bulk rows, which are committed but not written to its stream.
+type identityState struct {
+	id, project uuid.UUID
+	before, now *record // nil: no record
+	revision    eventstore.Revision
+	position    eventstore.Position
+	dirty       bool
+	changed     bool // the row of the record changes with the page
+	// loaded are the open bulk rows before the page, open those now: the position of the commit by
+	// bulk write.
+	loaded, open map[uuid.UUID]eventstore.Position
+}
+
+// record is a row of table identities. before and now may share values, which are replaced, never
+// changed.
+type record struct {
+	identity             *string // nil: the record exists, its content is not known
+	traits               traits
+	origin               string
+	createdAt, updatedAt time.Time
+}
+
+// visible reports whether the record exists and its content is known.
+func (r *record) visible() bool { return r != nil && r.identity != nil }
+
+func (f *fold) identityState(id, project uuid.UUID) *identityState {
+	x := f.identities[id]
+	if x == nil {
+		x = &identityState{id: id, project: project, revision: eventstore.NoStream, open: map[uuid.UUID]eventstore.Position{}}
+		f.identities[id] = x
+	}
+	return x
+}
+
+// applyRecordEvent folds an event of the stream of a record.
+func (f *fold) applyRecordEvent(ctx context.Context, decoded eventstore.DecodedEvent, id uuid.UUID) error {
+	x := f.identities[id]
+	if x == nil {
+		x = f.identityState(id, projectOf(decoded))
+	}
+	if decoded.Position <= x.position {
+		return nil
+	}
+	x.project, x.revision, x.position, x.dirty = projectOf(decoded), decoded.Revision, decoded.Position, true
+	switch e := decoded.Event.(type) {
+	case *identity.Appeared:
+		if !x.now.visible() {
+			at := pgarray.Instant(e.AppearedAt)
+			x.now = &record{
+				identity: &e.Identity, traits: newTraits(nil), origin: string(e.Origin), createdAt: at, updatedAt: at,
+			}
+		}
+	case *identity.TraitsReplaced:
+		made := recordOf(e.Record)
+		if len(x.open) > 0 && x.now.visible() { // the decision may have missed the commit that created the record
+			made.origin, made.createdAt = x.now.origin, x.now.createdAt
+		}
+		x.now = made
+	case *identity.TraitsMerged:
+		return f.mergeTraits(ctx, x, e)
+	case *identity.BulkRowApplied:
+		f.rowApplied(x, e)
+	case *identity.Removed:
+		f.dropRecord(x)
+		clear(x.open) // the removal takes effect after them
+		f.removals[id] = &removalRow{
+			project: e.ProjectID, revision: decoded.Revision,
+			removedAt: pgarray.Instant(e.RemovedAt), position: decoded.Position,
+		}
+	case *identity.Cleared:
+		cut := eventstore.Revision(e.Removal)
+		f.cleared[id] = max(cut, f.cleared[id])
+		if row := f.removals[id]; row != nil && row.revision <= cut {
+			delete(f.removals, id)
+		}
+	}
+	return nil
+}
+
+// dropRecord removes a record and its membership in every audience.
+func (f *fold) dropRecord(x *identityState) {
+	x.now = nil
+	f.removedRecords.add(x.id)
+	for _, members := range f.members {
+		delete(members, x.id)
+	}
+}
+
+// mergeTraits applies a patch of traits. If a bulk row is open, the decision may have missed it:
+// the patch is then applied to the current traits instead.
+func (f *fold) mergeTraits(ctx context.Context, x *identityState, e *identity.TraitsMerged) error {
+	if len(x.open) == 0 || !x.now.visible() {
+		x.now = recordOf(e.Record)
+		return nil
+	}
+	values, err := f.traitValues(ctx, x.id, x.project, &x.now.traits)
+	if err != nil {
+		return err
+	}
+	patch, err := f.patch(ctx, e.Patch)
+	if err != nil {
+		return err
+	}
+	for key, value := range patch {
+		if value == nil {
+			delete(values, key)
+		} else {
+			values[key] = *value
+		}
+	}
+	x.now = &record{
+		identity: x.now.identity, traits: newTraits(values), origin: x.now.origin,
+		createdAt: x.now.createdAt, updatedAt: pgarray.Instant(e.Record.UpdatedAt),
+	}
+	return nil
+}
+
+// rowApplied sets the record to the state that the event carries. If a bulk write that was
+// committed later is open, the current record is newer: then only the origin and the creation time
+// are taken over, which a replay may not know yet.
+func (f *fold) rowApplied(x *identityState, e *identity.BulkRowApplied) {
+	delete(x.open, e.BulkID)
+	for _, commit := range x.open {
+		if commit <= eventstore.Position(e.Commit) {
+			continue
+		}
+		if e.Record != nil && x.now.visible() {
+			shown := *x.now
+			shown.origin, shown.createdAt = string(e.Record.Origin), pgarray.Instant(e.Record.CreatedAt)
+			shown.updatedAt = later(shown.updatedAt, pgarray.Instant(e.Record.UpdatedAt))
+			x.now = &shown
+		}
+		return
+	}
+	if e.Record == nil {
+		f.dropRecord(x)
+		return
+	}
+	x.now = recordOf(*e.Record)
+}
+
+func recordOf(r identity.Record) *record {
+	return &record{
+		identity: &r.Identity, traits: traitsOf(r.Traits), origin: string(r.Origin),
+		createdAt: pgarray.Instant(r.CreatedAt), updatedAt: pgarray.Instant(r.UpdatedAt),
+	}
+}
+
+// encodeRecords encodes the traits of changed records, and finds the records whose rows really
+// change. Nearly all rows of a bulk write do not, since its commit already made them visible.
+func (f *fold) encodeRecords(ctx context.Context) error {
+	for _, x := range f.identities {
+		if !x.dirty || x.before == x.now {
+			continue
+		}
+		if x.now != nil {
+			if err := f.encodeTraits(ctx, x.project, &x.now.traits); err != nil {
+				return err
+			}
+		}
+		x.changed = !x.before.equal(x.now)
+	}
+	return nil
+}
+
+// equal reports whether two records have the same row.
+func (r *record) equal(other *record) bool {
+	return r.visible() && other.visible() && *r.identity == *other.identity && r.origin == other.origin &&
+		r.createdAt.Equal(other.createdAt) && r.updatedAt.Equal(other.updatedAt) &&
+		bytes.Equal(r.traits.traitKeys, other.traits.traitKeys)
+}
+
+// patch returns the change of traits of an event; nil removes a trait.
+func (f *fold) patch(ctx context.Context, p identity.Patch) (map[string]*string, error) {
+	patch := map[string]*string{}
+	if p.Blob != nil {
+		return patch, f.readJSON(ctx, *p.Blob, "patch", &patch)
+	}
+	for key, value := range p.Set {
+		patch[key] = &value
+	}
+	for _, key := range p.Removed {
+		patch[key] = nil
+	}
+	return patch, nil
+}
+
+// projectOf returns the project of an event of a record, uuid.Nil for other events.
+func projectOf(decoded eventstore.DecodedEvent) uuid.UUID {
+	switch e := decoded.Event.(type) {
+	case *identity.Appeared:
+		return e.ProjectID
+	case *identity.TraitsReplaced:
+		return e.ProjectID
+	case *identity.TraitsMerged:
+		return e.ProjectID
+	case *identity.BulkRowApplied:
+		return e.ProjectID
+	case *identity.Removed:
+		return e.ProjectID
+	case *identity.Cleared:
+		return e.ProjectID
+	default:
+		return uuid.Nil
+	}
+}

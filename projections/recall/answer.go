@@ -1,0 +1,200 @@
+package recall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/projections/directory"
+)
+
+// How many candidates the first search asks for, by how much each further search asks for more, and
+// how many searches there are at most.
+const (
+	firstSources  = 300
+	firstMemories = 150
+	searchGrowth  = 4
+	maxSearches   = 4
+)
+
+// requiredProjections are the projections that the gate reads.
+var requiredProjections = []string{projection.DataPoints, projection.Memories}
+
+// answerQuery answers in a snapshot that confirms what the identity reaches. If the reach changes
+// each time, the last attempt reads it within the snapshot.
+func (s *Service) answerQuery(ctx context.Context, q Query) (Response, error) {
+	if s.config.Projections != nil {
+		for _, name := range requiredProjections {
+			if err := s.config.Projections.Stopped(ctx, name); err != nil {
+				return Response{}, fmt.Errorf("check projection %s: %w", name, err)
+			}
+		}
+	}
+	now := instant(s.config.Now())
+	if s.config.Viewers == nil {
+		return s.askBeforeSnapshot(ctx, q, nil, now)
+	}
+	for range viewRetries {
+		reach, err := s.config.Viewers.Reach(ctx, q.Project, q.Identity)
+		if err != nil {
+			return Response{}, err
+		}
+		q.Audiences = reach.Audiences
+		if page, err := s.askBeforeSnapshot(ctx, q, &reach, now); !errors.Is(err, errReachChanged) {
+			return page, err
+		}
+	}
+	return s.askInSnapshot(ctx, q, now)
+}
+
+// viewRetries is how often the reach is read before the snapshot. Reading it first keeps a
+// transaction from waiting for the index.
+const viewRetries = 3
+
+// errReachChanged reports that the identity reaches something else in the snapshot than before.
+var errReachChanged = errors.New("what the identity reaches has changed")
+
+// askBeforeSnapshot searches the index, then answers in a snapshot that begins after the search.
+// The snapshot must confirm the reach: a text that entered an audience after the identity had left
+// it is not for this viewer.
+func (s *Service) askBeforeSnapshot(
+	ctx context.Context, q Query, reach *directory.Reach, now time.Time,
+) (page Response, err error) {
+	question := s.newQuestion(q, now)
+	// Search before the snapshot begins, so that the gate sees the current state of each candidate.
+	found, err := s.search(ctx, &question)
+	if err != nil {
+		return Response{}, err
+	}
+	err = s.config.DB.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		g := newGate(conn, q, now)
+		g.reach = reach
+		page, err = s.answer(ctx, g, &question, found, true)
+		return end(ctx, conn, err)
+	})
+	return page, err
+}
+
+// askInSnapshot answers in a snapshot that begins with reading the reach and lasts while the index
+// is searched.
+func (s *Service) askInSnapshot(ctx context.Context, q Query, now time.Time) (page Response, err error) {
+	err = s.config.DB.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		page, err = s.inSnapshot(ctx, conn, q, now)
+		return end(ctx, conn, err)
+	})
+	return page, err
+}
+
+func (s *Service) inSnapshot(ctx context.Context, conn *pgxpool.Conn, q Query, now time.Time) (Response, error) {
+	if _, err := conn.Exec(ctx, begin); err != nil {
+		return Response{}, fmt.Errorf("begin the snapshot: %w", err)
+	}
+	reach, err := s.config.Viewers.ReachIn(ctx, conn, q.Project, q.Identity)
+	if err != nil {
+		return Response{}, err
+	}
+	q.Audiences = reach.Audiences
+	question := s.newQuestion(q, now)
+	found, err := s.search(ctx, &question)
+	if err != nil {
+		return Response{}, err
+	}
+	return s.answer(ctx, newGate(conn, q, now), &question, found, false)
+}
+
+// end ends the read-only transaction of a connection. If that fails, the pool drops the connection.
+func end(ctx context.Context, conn *pgxpool.Conn, err error) error {
+	if conn.Conn().PgConn().TxStatus() == 'I' {
+		return err
+	}
+	if _, e := conn.Exec(ctx, "rollback"); e != nil && err == nil {
+		err = fmt.Errorf("end the snapshot: %w", e)
+	}
+	return err
+}
+
+// firstCandidates is how many data points are authorized and ranked at first for a limit: some do
+// not pass the gate, some do not fit the budget, and the index ranks differently.
+func firstCandidates(limit int) int { return max(128, limit+limit/4) }
+
+// answer authorizes as many candidates as the response may need, most promising first, and searches
+// for more if too few can be shown. With opening, the first authorization begins the snapshot.
+func (s *Service) answer(
+	ctx context.Context, g *gate, question *question, found *candidates, opening bool,
+) (Response, error) {
+	for n, round := firstCandidates(question.Limit), 1; ; opening = false {
+		n = min(n, len(found.order))
+		if err := g.authorize(ctx, found, n, opening); err != nil {
+			return Response{}, err
+		}
+		if n == len(found.order) && round < maxSearches && found.more(question) && !g.suffices(question) {
+			round++
+			question.sources, question.memories = question.sources*searchGrowth, question.memories*searchGrowth
+			var err error
+			if found, err = s.search(ctx, question); err != nil {
+				return Response{}, err
+			}
+			n = len(found.order)
+			continue
+		}
+		texts, composed, err := s.compose(ctx, g, question, found)
+		if err != nil {
+			return Response{}, err
+		}
+		// If the response has room left, consider all candidates.
+		if full := len(composed.Entries) == question.Limit || composed.Ended; full || n == len(found.order) {
+			return s.response(ctx, texts, question, composed)
+		}
+		n = len(found.order)
+	}
+}
+
+// instant is a time as responses show it: UTC, in microseconds.
+func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+
+// compose ranks what passed the gate and chooses the documents of the response.
+func (s *Service) compose(
+	ctx context.Context, g *gate, question *question, found *candidates,
+) (*texts, recall.Composed, error) {
+	ranking, err := s.rank(ctx, g, question, found)
+	if err != nil {
+		return nil, recall.Composed{}, err
+	}
+	texts := &texts{
+		gate: g, blobs: s.config.Blobs, ranking: ranking, log: s.config.Log, contents: map[revisionKey][]byte{},
+	}
+	budget := recall.Budget{Tokens: question.Budget, Bytes: ResponseBytes}
+	composed := recall.Compose(ranking.candidates, question.Limit, budget, func(e recall.Entry) (recall.Cost, bool) {
+		return texts.cost(ctx, e)
+	})
+	return texts, composed, texts.err
+}
+
+// response reads the chosen documents. It leaves out a document that is being erased.
+func (s *Service) response(
+	ctx context.Context, texts *texts, question *question, composed recall.Composed,
+) (Response, error) {
+	page := Response{AsOf: texts.gate.perspective, Results: make([]Result, 0, len(composed.Entries))}
+	if err := texts.load(ctx, composed); err != nil {
+		return Response{}, err
+	}
+	for _, e := range composed.Entries {
+		result, ok := texts.result(e, len(page.Results)+1)
+		if !ok {
+			continue
+		}
+		cost, _ := texts.cost(ctx, e)
+		page.UsedEvidenceTokens += cost.Tokens
+		page.Results = append(page.Results, result)
+	}
+	if question.Chronological {
+		slices.SortStableFunc(page.Results, func(a, b Result) int { return a.OccurredAt.Compare(b.OccurredAt) })
+	}
+	return page, nil
+}

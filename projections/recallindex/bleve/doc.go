@@ -1,0 +1,27 @@
+// Package bleve is the recall index on one machine: Bleve indexes in the data folder, most of which
+// small projects share.
+//
+// # Why it does not use Bleve's search
+//
+// The package writes through Bleve, and reads the postings of its segments itself, for three reasons:
+//
+//   - A search must score with recall.Weights, the function that ranks. What the index cuts off must
+//     rank below what it keeps; the weights of Bleve's search
+//     are not rounded, and its constants differ.
+//   - Document frequencies must be those of one part of one project, although projects share an
+//     index. Terms begin with a prefix of the project, so the length of a list is the frequency.
+//   - A query has up to 112 terms, most of them related words. Bleve scores every document
+//     that contains any of them. BenchmarkSearch compares both.
+//
+// # MaxScore
+//
+// A search (search.go) opens one list of documents per term, field and segment (posting.go), and
+// scores documents in the order of their numbers (max_score.go). Each list has a bound: the most that
+// it can add to a score (impact.go). Lists are sorted by bound. Once the first lists together cannot
+// reach the worst score of the current best (top_k.go), they are non-essential: a document that is
+// only in those is skipped, and they are only looked up for documents of the other lists, as long as
+// such a document can still reach that score. The result is the same as without skipping.
+//
+// What a filter and a hit read of a document (audience, day, traits) is in columns (columns.go), read
+// once per segment.
+package bleve

@@ -1,0 +1,152 @@
+package bleve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/projections/recallindex"
+)
+
+var _ recallindex.Rebuildable = (*Index)(nil)
+
+// NewShadow implements recallindex.Rebuildable.
+func (x *Index) NewShadow(ctx context.Context) (recallindex.Index, error) {
+	if err := x.Discard(ctx); err != nil {
+		return nil, err
+	}
+	if err := x.beginCall(ctx); err != nil {
+		return nil, err
+	}
+	defer x.endCall()
+	generation, err := x.begin(nextFile)
+	if err != nil {
+		return nil, fmt.Errorf("recall index: %w", err)
+	}
+	next := &Index{
+		folder: x.folder, options: x.options, handles: map[string]*handle{}, owns: map[uuid.UUID]bool{},
+		losses: map[string]loss{}, writes: map[string]writeCount{}, generation: generation, isShadow: true,
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.next = next
+	return next, nil
+}
+
+// Promote implements recallindex.Rebuildable. The files are durable already. The end of a rebuild and
+// the next lease of the projection may promote one generation at the same time.
+func (x *Index) Promote(ctx context.Context, target string) (bool, error) {
+	generation, err := x.named(nextFile)
+	if errors.Is(err, errNoGeneration) || err == nil && "bleve:"+generation != target {
+		return false, nil
+	}
+	if err != nil {
+		x.options.Log.WarnContext(ctx, "recall index shadow is unusable", "err", err)
+		return false, nil
+	}
+	before, handles, err := x.replace(ctx, generation)
+	if err != nil || before == generation {
+		return err == nil, err
+	}
+	for slot, h := range handles {
+		h.life.Lock()
+		if err := h.close(); err != nil {
+			x.options.Log.WarnContext(ctx, "close of recall index slot failed", "slot", slot, "err", err)
+		}
+		h.life.Unlock()
+	}
+	// What cannot be removed now is removed at the next start.
+	if err := os.RemoveAll(filepath.Join(x.folder, before)); err != nil {
+		x.options.Log.WarnContext(ctx, "removal of old recall index generation failed, the next start retries",
+			"generation", before, "err", err)
+	}
+	return true, nil
+}
+
+// replace waits for running calls, and switches to the new generation. It returns the one before,
+// which is the same if another call was faster.
+func (x *Index) replace(ctx context.Context, generation string) (before string, handles map[string]*handle, err error) {
+	x.calls.Lock()
+	defer x.calls.Unlock()
+	if x.closed {
+		return "", nil, recallindex.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return "", nil, err
+	}
+	if x.Generation() == "bleve:"+generation {
+		return generation, nil, nil
+	}
+	// The new generation is in use from here on, also after a restart.
+	if err := os.Rename(filepath.Join(x.folder, nextFile), filepath.Join(x.folder, currentFile)); err != nil {
+		return "", nil, fmt.Errorf("recall index: %w", err)
+	}
+	if err := syncFolder(x.folder); err != nil {
+		return "", nil, fmt.Errorf("recall index: %w", err)
+	}
+	x.mu.Lock()
+	before, handles = x.generation, x.handles
+	x.generation, x.damaged, x.handles = generation, nil, map[string]*handle{}
+	if next := x.next; next != nil && next.generation == generation {
+		x.handles = next.releaseHandles() // keep its slots open
+	}
+	x.next = nil
+	x.mu.Unlock()
+	if err := x.loadSlots(); err != nil {
+		return "", nil, fmt.Errorf("recall index: %w", err)
+	}
+	return before, handles, nil
+}
+
+// releaseHandles closes a shadow, and returns its open slots.
+func (x *Index) releaseHandles() map[string]*handle {
+	x.calls.Lock()
+	defer x.calls.Unlock()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.closed = true
+	handles := x.handles
+	x.handles = map[string]*handle{}
+	for _, h := range handles {
+		h.used = 0
+	}
+	return handles
+}
+
+// Discard implements recallindex.Rebuildable.
+func (x *Index) Discard(ctx context.Context) error {
+	if err := x.beginCall(ctx); err != nil {
+		return err
+	}
+	defer x.endCall()
+	x.mu.Lock()
+	next := x.next
+	x.next = nil
+	x.mu.Unlock()
+	if next != nil {
+		if err := next.Close(); err != nil {
+			x.options.Log.WarnContext(ctx, "close of recall index shadow failed", "err", err)
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(x.folder, nextFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("recall index: %w", err)
+	}
+	if err := os.Remove(filepath.Join(x.folder, nextFile)); err != nil {
+		return fmt.Errorf("recall index: %w", err)
+	}
+	if name := strings.TrimSpace(string(data)); name == filepath.Base(name) && strings.HasPrefix(name, formatVersion+"-") {
+		if err := os.RemoveAll(filepath.Join(x.folder, name)); err != nil {
+			return fmt.Errorf("recall index: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+package elastic
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/elastic/elastic-transport-go/v8/elastictransport"
+	"github.com/elastic/go-elasticsearch/v8/esapi"
+)
+
+// The errors of a server that cannot be used.
+var (
+	// ErrProduct reports a server that is not Elasticsearch.
+	ErrProduct = errors.New("the server is not Elasticsearch: another product that answers like it is not supported")
+	// ErrVersion reports an Elasticsearch of another version.
+	ErrVersion = errors.New("the version of Elasticsearch is not supported: want 8.11 or a later 8")
+	// ErrUnavailable reports that requests are not sent, because several in a row failed.
+	ErrUnavailable = errors.New("elasticsearch failed several requests in a row, none is sent for a moment")
+
+	errTooBig = errors.New("the answer of Elasticsearch is too big")
+)
+
+// leastMinor is the minor version that brought sparse vectors.
+const leastMinor = 11
+
+// client sends requests: each in its time, with an answer of bounded size, from the right product.
+type client struct {
+	transport *elastictransport.Client
+	http      *http.Transport
+	breaker   breaker
+	maxBody   int64
+}
+
+func newClient(o Options) (*client, error) {
+	at, err := o.address()
+	if err != nil {
+		return nil, err
+	}
+	trust, err := o.tls()
+	if err != nil {
+		return nil, err
+	}
+	pool, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return nil, errors.New("the default HTTP transport was replaced")
+	}
+	pool = pool.Clone()
+	pool.TLSClientConfig, pool.MaxIdleConnsPerHost, pool.Proxy = trust, 32, nil
+	options := []elastictransport.Option{
+		elastictransport.WithURLs(at.url), elastictransport.WithTransport(pool), elastictransport.WithDisableRetry(),
+	}
+	switch {
+	case o.Key != "":
+		options = append(options, elastictransport.WithAPIKey(o.Key))
+	case at.user != "":
+		options = append(options, elastictransport.WithBasicAuth(at.user, at.password))
+	}
+	transport, err := elastictransport.NewClient(options...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to Elasticsearch: %w", err)
+	}
+	return &client{transport: transport, http: pool, maxBody: o.limits.body}, nil
+}
+
+// request is one of package esapi.
+type request interface {
+	Do(ctx context.Context, transport esapi.Transport) (*esapi.Response, error)
+}
+
+// do sends a request, and decodes its answer into out unless that is nil.
+func (c *client) do(ctx context.Context, limit time.Duration, r request, out any) error {
+	if !c.breaker.allow(time.Now()) {
+		return ErrUnavailable
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	answer, err := c.send(limited, r)
+	refused, isRefusal := errors.AsType[*responseError](err)
+	switch {
+	case err == nil, isRefusal && !refused.isServerFailure(), errors.Is(err, ErrProduct):
+		c.breaker.succeeded()
+	case ctx.Err() != nil:
+		c.breaker.abandoned()
+	default:
+		c.breaker.failed(time.Now())
+	}
+	if err != nil {
+		return err
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		return fmt.Errorf("the answer of Elasticsearch is unreadable: %w", err)
+	}
+	return nil
+}
+
+// send returns the body of a good answer.
+func (c *client) send(ctx context.Context, r request) (body []byte, err error) {
+	answer, err := r.Do(ctx, c.transport)
+	if err != nil {
+		return nil, fmt.Errorf("elasticsearch does not answer: %w", err)
+	}
+	defer func() { err = errors.Join(err, answer.Body.Close()) }()
+	body, err = io.ReadAll(io.LimitReader(answer.Body, c.maxBody+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("elasticsearch broke off its answer: %w", err)
+	case int64(len(body)) > c.maxBody:
+		return nil, errTooBig
+	case answer.StatusCode >= http.StatusBadRequest:
+		return nil, newResponseError(answer.StatusCode, body)
+	case answer.Header.Get("X-Elastic-Product") != "Elasticsearch":
+		return nil, ErrProduct
+	}
+	return body, nil
+}
+
+func (c *client) close() { c.http.CloseIdleConnections() }
+
+// checkVersion returns an error unless the server is an Elasticsearch of a version that the package
+// knows. It does not ask GET /, which some distributions lack.
+func (c *client) checkVersion(ctx context.Context, limit time.Duration) error {
+	var nodes struct {
+		Nodes map[string]struct {
+			Version string `json:"version"`
+		} `json:"nodes"`
+	}
+	r := esapi.NodesInfoRequest{
+		NodeID: []string{"_local"}, Metric: []string{"http"}, FilterPath: []string{"nodes.*.version"},
+	}
+	if err := c.do(ctx, limit, r, &nodes); err != nil {
+		return err
+	}
+	for _, n := range nodes.Nodes {
+		major, rest, _ := strings.Cut(n.Version, ".")
+		text, _, _ := strings.Cut(rest, ".")
+		if minor, err := strconv.Atoi(text); major != "8" || err != nil || minor < leastMinor {
+			return fmt.Errorf("%w, this is %.20q", ErrVersion, n.Version)
+		}
+		return nil
+	}
+	return fmt.Errorf("%w, it names none", ErrVersion)
+}
+
+// responseError is an answer that refuses a request. It holds no reason: Elasticsearch quotes
+// documents there.
+type responseError struct {
+	status int
+	kind   string
+}
+
+func newResponseError(status int, body []byte) *responseError {
+	var answer struct {
+		Error struct {
+			Type string `json:"type"`
+		} `json:"error"`
+	}
+	e := &responseError{status: status}
+	if json.Unmarshal(body, &answer) == nil {
+		e.kind = answer.Error.Type
+	}
+	return e
+}
+
+func (e *responseError) Error() string {
+	switch e.status {
+	case http.StatusUnauthorized:
+		return "elasticsearch refuses the credentials (401)"
+	case http.StatusForbidden:
+		return "elasticsearch denies the user or key a right that it needs (403)"
+	}
+	return fmt.Sprintf("elasticsearch answers %d %.100s", e.status, e.kind)
+}
+
+// isServerFailure reports whether the server or what is before it could not work.
+func (e *responseError) isServerFailure() bool { return e.status >= http.StatusInternalServerError }
+
+// isTransient reports whether a request may succeed when it is sent again.
+func isTransient(err error) bool {
+	if refused, is := errors.AsType[*responseError](err); is {
+		return refused.isServerFailure() || refused.status == http.StatusTooManyRequests
+	}
+	for _, permanent := range []error{ErrProduct, ErrVersion, errTooBig} {
+		if errors.Is(err, permanent) {
+			return false
+		}
+	}
+	return err != nil && !isTrustError(err)
+}
+
+// isMissing reports whether an index or alias does not exist.
+func isMissing(err error) bool {
+	refused, is := errors.AsType[*responseError](err)
+	return is && refused.status == http.StatusNotFound
+}
+
+// isTrustError reports whether the certificate of the server is not trusted: no retry changes that.
+func isTrustError(err error) bool {
+	_, is := errors.AsType[*tls.CertificateVerificationError](err)
+	return is
+}

@@ -1,0 +1,208 @@
+package elastic
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/elastic/go-elasticsearch/v8/esapi"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/projections/recallindex"
+)
+
+// Index implements recallindex.Index in an Elasticsearch. Several processes may use the same.
+type Index struct {
+	client  *client
+	options Options
+
+	// calls is held for reading by every call, for writing by Close.
+	calls  sync.RWMutex
+	closed bool // guarded by calls
+
+	// isShadow reports that the generation is a shadow, built for the Index whose next this is.
+	isShadow bool
+
+	// replacing is held while the generation in use is replaced.
+	replacing sync.Mutex
+
+	mu         sync.Mutex
+	generation generation
+	next       *Index
+	// unrefreshed is true while documents may be written that no search sees.
+	unrefreshed bool
+}
+
+var _ recallindex.Shared = (*Index)(nil)
+
+// Open connects to the server, and opens the generation in use, or begins one. A server that does
+// not answer is retried for half a minute. Errors hold no secrets.
+func Open(ctx context.Context, options Options) (*Index, error) {
+	options = options.withDefaults()
+	if err := options.Validate(); err != nil {
+		return nil, fmt.Errorf("recall index: %w", err)
+	}
+	c, err := newClient(options)
+	if err != nil {
+		return nil, fmt.Errorf("recall index: %w", err)
+	}
+	x := &Index{client: c, options: options, unrefreshed: true}
+	if err := x.connect(ctx); err != nil {
+		c.close()
+		return nil, fmt.Errorf("recall index: %w", err)
+	}
+	return x, nil
+}
+
+// connect retries until the server has answered.
+func (x *Index) connect(ctx context.Context) error {
+	deadline := time.Now().Add(x.options.limits.connect)
+	var cause error
+	for pause := (backoff.Backoff{First: 10 * x.options.limits.pause, Longest: breakerPause}); ; {
+		err := x.client.checkVersion(ctx, x.options.limits.admin)
+		if err == nil {
+			err = x.begin(ctx)
+		}
+		if errors.Is(err, ErrUnavailable) && cause != nil {
+			err = cause // of the requests that were sent
+		}
+		cause = err
+		if err == nil || !isTransient(err) || time.Now().After(deadline) {
+			return err
+		}
+		if ended := pause.Wait(ctx); ended != nil {
+			return errors.Join(err, ended)
+		}
+	}
+}
+
+// begin finds the generation in use, or creates one.
+func (x *Index) begin(ctx context.Context) error {
+	for {
+		g, ok, err := x.named(ctx, x.options.live())
+		if err != nil {
+			return err
+		}
+		if ok {
+			x.use(g)
+			return nil
+		}
+		all, err := x.all(ctx)
+		if err != nil {
+			return err
+		}
+		for index, aliases := range all {
+			if slices.Contains(aliases, x.options.live()) {
+				x.options.Log.WarnContext(ctx, "recall index is of another format, beginning an empty one", "index", index)
+				return x.reset(ctx)
+			}
+		}
+		// The name of the index decides which of several processes creates the first one.
+		if g, ok, err = x.create(ctx, x.newAliases()...); err != nil {
+			return err
+		}
+		if ok {
+			x.use(g)
+			return nil
+		}
+	}
+}
+
+// use makes a generation the one of this process.
+func (x *Index) use(g generation) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.generation, x.unrefreshed = g, true
+}
+
+func (x *Index) current() generation {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.generation
+}
+
+// Generation implements recallindex.Index.
+func (x *Index) Generation() string { return x.current().String() }
+
+// searched returns the alias that searches go to.
+func (x *Index) searched() string {
+	if x.isShadow {
+		return x.options.writeAlias(x.current())
+	}
+	return x.options.read()
+}
+
+// counted returns the alias of the generation that is counted: also of one that no search sees yet.
+func (x *Index) counted() string {
+	if x.isShadow {
+		return x.options.writeAlias(x.current())
+	}
+	return x.options.live()
+}
+
+// Count implements recallindex.Index.
+func (x *Index) Count(ctx context.Context, project uuid.UUID) (int, error) {
+	if err := x.beginCall(ctx); err != nil {
+		return 0, err
+	}
+	defer x.endCall()
+	body, err := json.Marshal(map[string]any{"query": anyOf("g", groups(project))})
+	if err != nil {
+		return 0, err
+	}
+	var answer struct {
+		Count int `json:"count"`
+	}
+	r := esapi.CountRequest{
+		Index: []string{x.counted()}, Body: bytes.NewReader(body), Routing: []string{project.String()},
+	}
+	if err := x.client.do(ctx, x.options.limits.search, r, &answer); err != nil {
+		return 0, fmt.Errorf("count recall index: %w", err)
+	}
+	return answer.Count, nil
+}
+
+// Losses implements recallindex.Index. Elasticsearch loses a shard with all its copies or nothing; an
+// index that is gone begins a new generation.
+func (x *Index) Losses() []recallindex.Loss { return nil }
+
+// Refilled implements recallindex.Index.
+func (x *Index) Refilled(ctx context.Context, loss recallindex.Loss, _ *recallindex.Cursor) error {
+	if err := x.beginCall(ctx); err != nil {
+		return err
+	}
+	defer x.endCall()
+	return fmt.Errorf("%w: nothing is lost of %s", recallindex.ErrDamaged, loss.Part)
+}
+
+// Close implements recallindex.Index.
+func (x *Index) Close() error {
+	x.calls.Lock()
+	defer x.calls.Unlock()
+	if !x.closed && !x.isShadow {
+		x.client.close()
+	}
+	x.closed = true
+	return nil
+}
+
+// beginCall begins a call; if it returns nil, the caller must call endCall.
+func (x *Index) beginCall(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	x.calls.RLock()
+	if x.closed {
+		x.calls.RUnlock()
+		return recallindex.ErrClosed
+	}
+	return nil
+}
+
+func (x *Index) endCall() { x.calls.RUnlock() }

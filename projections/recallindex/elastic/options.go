@@ -1,0 +1,145 @@
+package elastic
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Options say where an index is and how it is used. URL is required.
+type Options struct {
+	// URL is the address of the server, such as https://host:9200. It may hold user and password.
+	URL string
+	// User and Password replace those of the URL. Key is an API key, as Elasticsearch encodes it; it
+	// excludes a user.
+	User, Password, Key string
+	// CA names a PEM file with the certificates to trust. Empty trusts those of the system.
+	CA string
+	// Name begins the names of indexes and aliases; "" means annals. Services that share a cluster need
+	// different names.
+	Name string
+	// Shards is how many primary shards a new generation has; 0 means 4. A project is in one of them.
+	Shards int
+	// HoldNew makes searches of a new generation return ErrIncomplete until Publish.
+	HoldNew bool
+	Log     *slog.Logger
+
+	limits limits
+}
+
+// limits bound requests. Tests make them smaller.
+type limits struct {
+	// bulkOps and bulkBytes bound one bulk request, bulkTries its attempts.
+	bulkOps, bulkBytes, bulkTries int
+	// scan is the most documents that one search for deletes returns, rewrite that for moves.
+	scan, rewrite int
+	// search, write, admin and merge bound the time of a request.
+	search, write, admin, merge time.Duration
+	// connect is how long Open retries a server that does not answer.
+	connect time.Duration
+	// pause is the first pause before a retry.
+	pause time.Duration
+	// body is the most bytes of an answer.
+	body int64
+}
+
+var defaultLimits = limits{
+	bulkOps: 1000, bulkBytes: 5 << 20, bulkTries: 8,
+	scan: 10_000, rewrite: 1000,
+	search: 10 * time.Second, write: 30 * time.Second, admin: 30 * time.Second, merge: 10 * time.Minute,
+	connect: 30 * time.Second, pause: 50 * time.Millisecond, body: 128 << 20,
+}
+
+// namePattern is stricter than Elasticsearch, so that names of generations are unambiguous.
+var namePattern = regexp.MustCompile(`^[a-z][a-z0-9_]*(-[a-z0-9_]+)*$`)
+
+// maxName bounds a name. Elasticsearch allows 255 bytes in all.
+const maxName = 100
+
+// Validate returns why the options cannot be used, without their secrets. It does not connect.
+func (o Options) Validate() error {
+	_, err := o.address()
+	if err == nil {
+		_, err = o.tls()
+	}
+	if err == nil && o.Name != "" && (len(o.Name) > maxName || !namePattern.MatchString(o.Name)) {
+		err = errors.New("the name must be lower-case letters, digits and dashes, and begin with a letter")
+	}
+	return err
+}
+
+// address is where to connect, and with which credentials.
+type address struct {
+	url            *url.URL // without user and password
+	user, password string
+}
+
+func (o Options) address() (address, error) {
+	u, err := url.Parse(o.URL)
+	// The error of url.Parse repeats the address with its password.
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return address{}, errors.New("the address must be like https://user:password@host:9200")
+	}
+	a := address{user: u.User.Username(), url: u}
+	a.password, _ = u.User.Password()
+	u.User = nil
+	if o.User != "" {
+		a.user, a.password = o.User, ""
+	}
+	if o.Password != "" {
+		a.password = o.Password
+	}
+	switch {
+	case o.Key != "" && (a.user != "" || a.password != ""):
+		return address{}, errors.New("an API key and a user are set: set one of them")
+	case a.user == "" && a.password != "":
+		return address{}, errors.New("a password is set without a user")
+	case a.user != "" && a.password == "":
+		return address{}, errors.New("a user is set without a password")
+	case strings.ContainsAny(o.Key, " \r\n"):
+		return address{}, errors.New("the API key must be its encoded form, without spaces")
+	case o.CA != "" && u.Scheme != "https":
+		return address{}, errors.New("a CA is set, but the address is not https")
+	}
+	return a, nil
+}
+
+// tls returns which certificates to trust: those of the CA, or of the system.
+func (o Options) tls() (*tls.Config, error) {
+	if o.CA == "" {
+		return &tls.Config{MinVersion: tls.VersionTLS12}, nil
+	}
+	pem, err := os.ReadFile(o.CA)
+	if err != nil {
+		return nil, fmt.Errorf("the CA cannot be read: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, errors.New("the CA file holds no certificate in PEM format")
+	}
+	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil
+}
+
+// withDefaults fills what is not set.
+func (o Options) withDefaults() Options {
+	if o.Name == "" {
+		o.Name = "annals"
+	}
+	if o.Shards == 0 {
+		o.Shards = 4
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.limits == (limits{}) {
+		o.limits = defaultLimits
+	}
+	return o
+}

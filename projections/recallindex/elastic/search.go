@@ -1,0 +1,259 @@
+package elastic
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/elastic/go-elasticsearch/v8/esapi"
+
+	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/projections/recallindex"
+)
+
+const (
+	// leastSpare is how many more candidates than results a search fetches at least, because the scores
+	// of Elasticsearch are not exact. If those do not suffice, it fetches maxCandidates once, or half
+	// more than results if that is more.
+	leastSpare    = 64
+	maxCandidates = 400
+	// maxWindow is the most hits that Elasticsearch returns.
+	maxWindow = 10_000
+)
+
+// Search implements recallindex.Index.
+func (x *Index) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
+	if err := x.beginCall(ctx); err != nil {
+		return recallindex.Result{}, err
+	}
+	defer x.endCall()
+	found, err := x.search(ctx, q)
+	if isMissing(err) {
+		// A generation may have been replaced between the two requests.
+		found, err = x.search(ctx, q)
+	}
+	if isMissing(err) {
+		return recallindex.Result{}, errors.Join(recallindex.ErrIncomplete, err)
+	}
+	if err != nil {
+		return recallindex.Result{}, fmt.Errorf("search recall index: %w", err)
+	}
+	return found, nil
+}
+
+func (x *Index) search(ctx context.Context, q recallindex.Query) (found recallindex.Result, err error) {
+	found.Statistics.Frequencies = make([]recall.Count, len(q.Terms))
+	if len(q.Terms) == 0 {
+		return found, nil
+	}
+	if found.Statistics, err = x.statistics(ctx, q); err != nil {
+		return found, err
+	}
+	if found.Statistics.Docs == 0 || len(q.Audiences) == 0 || q.Size <= 0 {
+		return found, nil
+	}
+	weights := found.Statistics.Weights().Lessened(q.Own)
+	query := candidateQuery(q, found.Statistics, weights)
+	if query == nil {
+		return found, nil
+	}
+	r := newRanking(q, weights)
+	for n := min(q.Size+max(leastSpare, q.Size/4), maxWindow); ; {
+		hits, err := x.candidates(ctx, q, query, n)
+		if err != nil {
+			return found, err
+		}
+		if err := r.rank(hits); err != nil {
+			return found, err
+		}
+		last := min(max(maxCandidates, q.Size+q.Size/2), maxWindow)
+		if len(hits) < n || n >= last || r.isExact(hits[len(hits)-1].Score) {
+			found.Hits = r.hits()
+			return found, nil
+		}
+		n = last
+	}
+}
+
+// statistics counts the documents of the part, and those with each term.
+func (x *Index) statistics(ctx context.Context, q recallindex.Query) (recall.Statistics, error) {
+	in := prefix(q.Project, q.Part)
+	// Each count is the length of a list of Lucene, or its live part: the search itself finds nothing.
+	filters := []map[string]any{{"term": map[string]any{"g": group(q.Project, q.Part)}}}
+	for _, t := range q.Terms {
+		filters = append(filters,
+			map[string]any{"term": map[string]any{"v": in.feature(t)}},
+			map[string]any{"term": map[string]any{"l": in.feature(t)}})
+	}
+	var answer struct {
+		Aggregations struct {
+			Counts struct {
+				Buckets []struct {
+					Count int `json:"doc_count"`
+				} `json:"buckets"`
+			} `json:"counts"`
+		} `json:"aggregations"`
+	}
+	err := x.searchFor(ctx, q, map[string]any{
+		"size": 0, "track_total_hits": false,
+		"aggs": map[string]any{"counts": map[string]any{"filters": map[string]any{"filters": filters}}},
+	}, []string{"aggregations.counts.buckets.doc_count"}, &answer)
+	if err != nil {
+		return recall.Statistics{}, err
+	}
+	counts := answer.Aggregations.Counts.Buckets
+	if len(counts) != len(filters) {
+		return recall.Statistics{}, fmt.Errorf("elasticsearch counts %d of %d terms", len(counts), len(filters))
+	}
+	s := recall.Statistics{Docs: counts[0].Count, Frequencies: make([]recall.Count, len(q.Terms))}
+	for i := range q.Terms {
+		s.Frequencies[i] = recall.Count{Text: counts[1+2*i].Count, Label: counts[2+2*i].Count}
+	}
+	return s, nil
+}
+
+// candidateQuery is the query whose scores are those of recall.Weights; nil if no term occurs.
+func candidateQuery(q recallindex.Query, s recall.Statistics, weights recall.Weights) map[string]any {
+	in := prefix(q.Project, q.Part)
+	var should []map[string]any
+	for i, t := range q.Terms {
+		if s.Frequencies[i].Text > 0 {
+			should = append(should, map[string]any{"term": map[string]any{"v": map[string]any{
+				"value": in.feature(t), "boost": weights.Text(i),
+			}}})
+		}
+		if s.Frequencies[i].Label > 0 {
+			should = append(should, map[string]any{"constant_score": map[string]any{
+				"filter": map[string]any{"term": map[string]any{"l": in.feature(t)}}, "boost": weights.Label(i),
+			}})
+		}
+	}
+	if len(should) == 0 {
+		return nil
+	}
+	audiences := make([]string, len(q.Audiences))
+	for i, a := range q.Audiences {
+		audiences[i] = a.String()
+	}
+	filter := []map[string]any{
+		{"term": map[string]any{"g": group(q.Project, q.Part)}}, {"terms": map[string]any{"a": audiences}},
+	}
+	window := map[string]any{}
+	if q.From != nil {
+		window["gte"] = q.From.UnixMilli()
+	}
+	if q.To != nil {
+		window["lte"] = q.To.UnixMilli()
+	}
+	if len(window) > 0 {
+		filter = append(filter, map[string]any{"range": map[string]any{"at": window}})
+	}
+	return map[string]any{"bool": map[string]any{"filter": filter, "should": should, "minimum_should_match": 1}}
+}
+
+// candidates returns the n best documents by the scores of Elasticsearch.
+func (x *Index) candidates(ctx context.Context, q recallindex.Query, query map[string]any, n int) ([]hit, error) {
+	var answer hitsAnswer
+	err := x.searchFor(ctx, q, map[string]any{
+		"query": query, "size": n, "track_total_hits": false, "_source": []string{"t", "b", "x"},
+	}, []string{"hits.hits._id", "hits.hits._score", "hits.hits._source"}, &answer)
+	return answer.Hits.Hits, err
+}
+
+// searchFor sends a search to the shard of the project, and always to the same copy of it.
+func (x *Index) searchFor(
+	ctx context.Context, q recallindex.Query, body map[string]any, wanted []string, out any,
+) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	partial := false
+	return x.client.do(ctx, x.options.limits.search, esapi.SearchRequest{
+		Index: []string{x.searched()}, Body: bytes.NewReader(text), Routing: []string{q.Project.String()},
+		Preference: q.Project.String(), AllowPartialSearchResults: &partial, FilterPath: wanted,
+	}, out)
+}
+
+// ranking scores candidates exactly.
+type ranking struct {
+	query   recallindex.Query
+	weights recall.Weights
+	places  map[string]int // of the terms in the query
+	ranked  []scored
+}
+
+type scored struct {
+	recallindex.Hit
+	score float64
+}
+
+func newRanking(q recallindex.Query, weights recall.Weights) *ranking {
+	r := &ranking{query: q, weights: weights, places: make(map[string]int, len(q.Terms))}
+	for i, t := range q.Terms {
+		r.places[t] = i
+	}
+	return r
+}
+
+// rank replaces the candidates.
+func (r *ranking) rank(hits []hit) error {
+	r.ranked = make([]scored, 0, len(hits))
+	for _, h := range hits {
+		s, err := r.scoreOf(h)
+		if err != nil {
+			return err
+		}
+		r.ranked = append(r.ranked, s)
+	}
+	slices.SortStableFunc(r.ranked, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
+	return nil
+}
+
+// scoreOf counts the terms of the query in a document.
+func (r *ranking) scoreOf(h hit) (s scored, err error) {
+	project, key, err := parseIdentifier(h.ID)
+	if err == nil && project != r.query.Project {
+		err = errors.New("elasticsearch returned a document of another project")
+	}
+	if err != nil {
+		return s, err
+	}
+	terms, inText := h.Source.terms(), false
+	s.Hit = recallindex.Hit{Key: key, Counts: make([]recall.Count, len(r.query.Terms)), Traits: terms.Traits}
+	for _, t := range terms.Text {
+		if i, asked := r.places[t]; asked {
+			s.Counts[i].Text++
+			inText = true
+		}
+	}
+	for _, t := range terms.Label {
+		if i, asked := r.places[t]; asked {
+			s.Counts[i].Label = 1
+		}
+	}
+	if inText {
+		s.Length = len(terms.Text)
+	}
+	s.score = r.weights.Score(s.Counts, s.Length)
+	return s, nil
+}
+
+// isExact reports whether no document whose score in Elasticsearch is at most last can be among the
+// results.
+func (r *ranking) isExact(last float64) bool {
+	return len(r.ranked) >= r.query.Size && r.ranked[r.query.Size-1].score >= last*storedError
+}
+
+func (r *ranking) hits() []recallindex.Hit {
+	best := r.ranked[:min(len(r.ranked), r.query.Size)]
+	hits := make([]recallindex.Hit, len(best))
+	for i, s := range best {
+		hits[i] = s.Hit
+	}
+	return hits
+}

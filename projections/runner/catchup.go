@@ -1,0 +1,221 @@
+package runner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/eventstore/feed"
+	"github.com/annals-project/annals/internal/panics"
+)
+
+// A projector that lags far gets pages larger than those of the feed: a transaction costs nearly
+// the same for 512 events as for 4,096. The reader reads ahead while a page is applied.
+const (
+	readEvents = 1024
+	maxEvents  = 4096
+	maxBytes   = 2 * feed.PageBytes
+	// readAhead is how many decoded reads wait: a page of maxEvents, and part of the next.
+	readAhead = 5
+	// A page slower than slowPage is followed by a smaller one, a page faster than quickPage by a
+	// larger one.
+	quickPage = 400 * time.Millisecond
+	slowPage  = 1500 * time.Millisecond
+)
+
+// errReadEnded means that the reader ended before the log did.
+var errReadEnded = errors.New("reading the log ended early")
+
+// logRead is the result of one read of the log: no events at its end.
+type logRead struct {
+	facts []eventstore.DecodedEvent
+	err   error
+}
+
+// logEnd is where a catch-up ends: at a position, or with 0 at the end of the log. If it is not
+// exact, the page with the position is applied whole.
+type logEnd struct {
+	at    eventstore.Position
+	exact bool
+}
+
+// cut returns the events up to an exact end.
+func (e logEnd) cut(events []eventstore.DecodedEvent) []eventstore.DecodedEvent {
+	for n := len(events); e.exact && n > 0 && events[n-1].Position > e.at; n = len(events) {
+		events = events[:n-1]
+	}
+	return events
+}
+
+// catchUp applies the log from the position of the lease to an end. It calls passed, if set, after
+// each page.
+func (r *runner) catchUp(ctx context.Context, l *lease, until logEnd,
+	passed func(events int, at eventstore.Position),
+) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	_, reached, _ := l.at()
+	ahead := make(chan logRead, readAhead)
+	var reader sync.WaitGroup
+	defer reader.Wait()
+	defer cancel()
+	reader.Go(func() {
+		_ = panics.Call(ctx, r.log, "reading the log panicked", func() error { r.read(ctx, reached, ahead); return nil })
+	})
+
+	size, ended := feed.PageEvents, false
+	for !ended && (until.at == 0 || reached < until.at) {
+		var facts []eventstore.DecodedEvent
+		for bytes := 0; len(facts) < size && bytes < maxBytes; {
+			s, ok := <-ahead
+			if !ok {
+				return cmp.Or(ctx.Err(), errReadEnded)
+			}
+			if s.err != nil {
+				return s.err
+			}
+			if len(s.facts) == 0 {
+				ended = true
+				break
+			}
+			for _, f := range s.facts {
+				bytes += f.Size()
+			}
+			facts = append(facts, s.facts...)
+		}
+		if facts = until.cut(facts); len(facts) == 0 {
+			return nil
+		}
+		page := feed.Page{After: reached, Next: facts[len(facts)-1].Position, Facts: facts}
+		began := time.Now()
+		if err := r.applyRetrying(ctx, l, page); err != nil {
+			return err
+		}
+		switch took := time.Since(began); {
+		case took > slowPage:
+			size = max(size/2, 1)
+		case took < quickPage:
+			size = min(2*size, maxEvents)
+		}
+		if reached = page.Next; passed != nil {
+			passed(len(facts), reached)
+		}
+	}
+	return nil
+}
+
+// applyRetrying applies a page, and retries while its failures are transient.
+func (r *runner) applyRetrying(ctx context.Context, l *lease, page feed.Page) error {
+	began := time.Now()
+	for p := (backoff.Backoff{First: 20 * time.Millisecond, Longest: time.Second}); ; _ = p.Wait(ctx) {
+		err := r.applyPage(ctx, l, page)
+		if _, stops := errors.AsType[*Stop](err); err == nil || stops || errors.Is(err, errStale) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		r.recordFailure(page.After, page.Next, began, err)
+		r.log.WarnContext(ctx, "page not applied, will retry", "after", page.After, "err", err)
+		// The first part of the page may be committed.
+		_, reached, _ := l.at()
+		for len(page.Facts) > 0 && page.Facts[0].Position <= reached {
+			page.Facts = page.Facts[1:]
+		}
+		if reached != page.After {
+			began = time.Now()
+		}
+		if page.After = reached; len(page.Facts) == 0 {
+			return nil
+		}
+	}
+}
+
+// read reads the log ahead, and decodes one read during the next.
+func (r *runner) read(ctx context.Context, after eventstore.Position, out chan<- logRead) {
+	defer close(out)
+	type raw struct {
+		events []eventstore.Recorded
+		err    error
+	}
+	encoded := make(chan raw, 1)
+	var decoder sync.WaitGroup
+	defer decoder.Wait()
+	defer close(encoded)
+	decoder.Go(func() {
+		for got := range encoded {
+			select {
+			case out <- logRead{facts: r.decode(got.events), err: got.err}:
+			case <-ctx.Done():
+			}
+		}
+	})
+	for p := (backoff.Backoff{First: 50 * time.Millisecond, Longest: time.Second}); ctx.Err() == nil; {
+		events, err := r.store.ReadAll(ctx, after, readEvents)
+		if err != nil && transient(err) && ctx.Err() == nil {
+			r.log.WarnContext(ctx, "read of the log failed, will retry", "after", after, "err", err)
+			_ = p.Wait(ctx)
+			continue
+		}
+		select {
+		case encoded <- raw{events, err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil || len(events) == 0 {
+			return
+		}
+		after = events[len(events)-1].Position
+	}
+}
+
+// decode decodes the projector's events. It gives system events the stream name that the feed gives
+// them.
+func (r *runner) decode(events []eventstore.Recorded) []eventstore.DecodedEvent {
+	facts := make([]eventstore.DecodedEvent, len(events))
+	workers := min(runtime.GOMAXPROCS(0), 4)
+	var group sync.WaitGroup
+	for w := range workers {
+		group.Go(func() {
+			for i := w; i < len(events); i += workers {
+				if f := (eventstore.DecodedEvent{Recorded: events[i]}); events[i].System() || !r.owns(f) {
+					facts[i] = f
+					if events[i].System() {
+						facts[i].Stream = feed.SystemStream
+					}
+				} else {
+					facts[i] = r.codec.DecodeRecorded(events[i])
+				}
+			}
+		})
+	}
+	group.Wait()
+	return facts
+}
+
+// catchUpFirst applies most of a long lag in large pages, before the lease takes its pages from the
+// feed.
+func (r *runner) catchUpFirst(l *lease) {
+	_, reached, _ := l.at()
+	first, err := r.store.ReadAll(l.ctx, reached, readEvents)
+	if err != nil || len(first) < feed.PageEvents {
+		return // the feed delivers the rest, and retries
+	}
+	switch err := r.catchUp(l.ctx, l, logEnd{}, nil); {
+	case err == nil || l.ctx.Err() != nil:
+	case errors.Is(err, errStale):
+		l.end()
+	default:
+		if stop, stops := errors.AsType[*Stop](err); stops {
+			r.recordStop(l.ctx, stop)
+			l.end()
+			return
+		}
+		r.log.WarnContext(l.ctx, "catch-up ended early, the feed delivers the rest", "err", err)
+	}
+}

@@ -1,0 +1,221 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/feed"
+	"github.com/annals-project/annals/internal/panics"
+	"github.com/annals-project/annals/projections"
+)
+
+// beginIn begins a transaction whose commit does not wait for the disk, with search_path set to a
+// quoted schema, in one round trip.
+func beginIn(schema string) pgx.TxOptions {
+	return pgx.TxOptions{BeginQuery: "begin; set local synchronous_commit = off; set local search_path = " + schema}
+}
+
+// A page passes through these steps, each of which adds one thing:
+//
+//	handleMessage   what the feed does next: ack, nack and rewind, or retry
+//	applyPage       the end before an event that cannot be decoded
+//	applyFitting    pages as large as the projector can apply
+//	bisect          halves of a page that fails, down to the event that cannot be applied
+//	commitPage      the limit of a transaction, hooks and waiters
+//	lease.advance   the position of the lease
+//	inTx            one transaction for rows and checkpoint
+//	recoverPanics   a panic of the projector as an error
+
+// handleMessage applies one page. It returns an error only if the page may succeed when it comes
+// again.
+func (r *runner) handleMessage(msg *message.Message) error {
+	page, ok := feed.PageOf(msg)
+	if !ok {
+		return errors.New("message is not a page of the feed")
+	}
+	ctx, l, began := msg.Context(), r.current.Load(), time.Now()
+	err := r.applyPage(ctx, l, page)
+	stop, stops := errors.AsType[*Stop](err)
+	switch {
+	case err == nil:
+		r.pace(ctx, began, page)
+		return nil
+	case errors.Is(err, errStale):
+		r.log.WarnContext(ctx, "checkpoint is not at the start of the page, will read it again",
+			"after", page.After, "epoch", l.epoch)
+		feed.Rewind(msg)
+		msg.Nack()
+		return nil
+	case stops:
+		r.recordStop(ctx, stop)
+		l.end()
+		msg.Nack()
+		return nil
+	default:
+		r.recordFailure(page.After, page.Next, began, err)
+		return fmt.Errorf("%s: page after %d: %w", r.topic(), page.After, err)
+	}
+}
+
+// applyPage applies the projector's events of a page, up to the first that cannot be decoded.
+func (r *runner) applyPage(ctx context.Context, l *lease, page feed.Page) error {
+	decoded := len(page.Facts)
+	for i, f := range page.Facts {
+		if f.Err != nil && r.owns(f) {
+			decoded = i
+			break
+		}
+	}
+	if err := r.applyFitting(ctx, l, page.After, page.Facts[:decoded]); err != nil {
+		return err
+	}
+	if decoded < len(page.Facts) {
+		bad := page.Facts[decoded]
+		return r.stopAt(ctx, l, bad, bad.Err)
+	}
+	return nil
+}
+
+// applyFitting applies events in pages as large as the projector can apply.
+func (r *runner) applyFitting(
+	ctx context.Context, l *lease, after eventstore.Position, events []eventstore.DecodedEvent,
+) error {
+	for len(events) > 0 {
+		n := r.fitting(events)
+		if err := r.bisect(ctx, l, after, events[:n]); err != nil {
+			return err
+		}
+		if after, events = events[n-1].Position, events[n:]; len(events) > 0 && ctx.Err() != nil {
+			return ctx.Err() // the next holder of the lease applies the rest
+		}
+	}
+	return nil
+}
+
+// bisect applies events as one page. If that fails or takes too long, it applies them in halves, up
+// to the first event that cannot be applied.
+func (r *runner) bisect(
+	ctx context.Context, l *lease, after eventstore.Position, events []eventstore.DecodedEvent,
+) error {
+	whole := r.commitPage(ctx, l, after, events)
+	long := errors.Is(whole, errTooLong)
+	if whole == nil || errors.Is(whole, errStale) || transient(whole) && !long {
+		return whole
+	}
+	var own []int
+	for i, f := range events {
+		if r.owns(f) {
+			own = append(own, i)
+		}
+	}
+	if len(own) == 1 && long {
+		r.log.WarnContext(ctx, "event takes longer than its limit, will retry with a longer one",
+			"position", events[own[0]].Position, "stream", events[own[0]].Stream, "next_limit", r.bounds.slowLimit, "err", whole)
+		return whole
+	}
+	if len(own) == 1 {
+		// The events of other projections before it still move the checkpoint.
+		if first := own[0]; first > 0 {
+			if err := r.commitPage(ctx, l, after, events[:first]); err != nil {
+				return err
+			}
+		}
+		return r.stopAt(ctx, l, events[own[0]], whole)
+	}
+	if err := ctx.Err(); err != nil {
+		return err // the next holder of the lease applies the rest
+	}
+	r.log.WarnContext(ctx, "page not applied, will retry in halves", "after", after, "events", len(events), "err", whole)
+	middle := own[len(own)/2]
+	if err := r.applyFitting(ctx, l, after, events[:middle]); err != nil {
+		return err
+	}
+	return r.applyFitting(ctx, l, events[middle-1].Position, events[middle:])
+}
+
+// stopAt returns the Stop at an event, or errStale if another process took the lease and caused the
+// error.
+func (r *runner) stopAt(ctx context.Context, l *lease, f eventstore.DecodedEvent, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pageLimit)
+	defer cancel()
+	row, readErr := r.table.read(ctx)
+	if readErr != nil {
+		return readErr
+	}
+	if row.epoch != l.epoch {
+		return errStale
+	}
+	return &Stop{Projection: r.projector.Name(), Position: f.Position, Stream: f.Stream, Type: f.Type, Err: err}
+}
+
+// commitPage applies the projector's events and moves the checkpoint to the last event, in one
+// transaction.
+func (r *runner) commitPage(
+	ctx context.Context, l *lease, after eventstore.Position, events []eventstore.DecodedEvent,
+) error {
+	began := time.Now()
+	var own []eventstore.DecodedEvent
+	for _, f := range events {
+		if r.owns(f) {
+			own = append(own, f)
+		}
+	}
+	limit := r.bounds.limit(own)
+	ctx, cancel := r.within(ctx, limit)
+	defer cancel()
+	last := events[len(events)-1]
+	var err error
+	if len(own) == 0 {
+		err = l.skip(after, last.Position, last.ID)
+	} else {
+		err = l.advance(after, last.Position, last.ID, func(from eventstore.Position) error {
+			return r.inTx(ctx, l, from, last, own)
+		})
+		if err = tooLong(ctx, limit, err); errors.Is(err, errTooLong) {
+			r.bounds.exceeded(own)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if len(own) > 0 {
+		r.bounds.applied(own, time.Since(began))
+	}
+	// Wake waiters last, so that the hook has already invalidated its caches.
+	r.hooks.page(r.projector.Name(), len(events), len(own), time.Since(began))
+	r.progress.advanced(last.Position)
+	return nil
+}
+
+// inTx writes rows and checkpoint in one transaction, which starts with the checkpoint at from.
+func (r *runner) inTx(
+	ctx context.Context, l *lease, from eventstore.Position, last eventstore.DecodedEvent, own []eventstore.DecodedEvent,
+) error {
+	if _, external := r.projector.(projections.External); external {
+		// The epoch guards the rows. The external target is written before they are committed.
+		if err := r.confirm(ctx, l); err != nil {
+			return err
+		}
+	}
+	return pgx.BeginTxFunc(ctx, r.db, beginIn(r.table.schema), func(tx pgx.Tx) error {
+		if err := r.recoverPanics(ctx, tx, own); err != nil {
+			if tx.Conn().IsClosed() {
+				return projections.Transient(err)
+			}
+			return err
+		}
+		return r.table.move(ctx, tx, l.epoch, r.leaseTime, from, last.Position, last.ID)
+	})
+}
+
+// recoverPanics calls Apply and returns its panic as an error of the events.
+func (r *runner) recoverPanics(ctx context.Context, tx pgx.Tx, own []eventstore.DecodedEvent) (err error) {
+	defer panics.Recover(ctx, r.log, &err, "projector panicked")
+	return r.projector.Apply(ctx, tx, own)
+}

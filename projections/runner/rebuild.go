@@ -1,0 +1,126 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
+)
+
+// The errors of a rebuild that callers distinguish, with errors.Is.
+var (
+	ErrUnknownProjection = errors.New("unknown projection")
+	ErrRebuilding        = errors.New("projection is being rebuilt already")
+	ErrElsewhere         = errors.New("projection belongs to another process")
+	ErrCounts            = errors.New("the rebuilt rows are not as many as the live ones")
+)
+
+// RebuildProgress is the progress of a rebuild.
+type RebuildProgress struct {
+	Projection string
+	// Everything up to Position is applied. Head is the last known end of the log.
+	Position, Head eventstore.Position
+	// Resumed is the position at which an interrupted rebuild was continued, 0 for a new one.
+	Resumed eventstore.Position
+	// Events is how many events were read since then, in Took.
+	Events int64
+	Took   time.Duration
+	// Left is an estimate of the time until the shadow has caught up, 0 if it is not known.
+	Left time.Duration
+	// Compared is true once the counts of the rows were compared with the live ones.
+	Compared bool
+	// Done means that the new rows are live.
+	Done bool
+}
+
+// Names returns the projections of this process, in the order of Config.
+func (rt *Runtime) Names() []string {
+	names := make([]string, len(rt.runners))
+	for i, r := range rt.runners {
+		names[i] = r.projector.Name()
+	}
+	return names
+}
+
+// RebuildOptions are the options of a rebuild.
+type RebuildOptions struct {
+	// Rate bounds the events a second, on average over some thousand events; 0 is no bound.
+	Rate int
+	// Restart begins at position 0, although an interrupted rebuild could be continued.
+	Restart bool
+	// Force switches over although the counts of the rows differ.
+	Force bool
+}
+
+// Rebuild is RebuildWith without options.
+func (rt *Runtime) Rebuild(ctx context.Context, name string, report func(RebuildProgress)) error {
+	return rt.RebuildWith(ctx, name, RebuildOptions{}, report)
+}
+
+// RebuildWith builds a projection in a shadow, and switches over once the shadow has caught up. It
+// begins at position 0, or continues a rebuild that was interrupted within the last day, unless that
+// wrote to an external target. The live projection continues until then; readers notice nothing. It
+// calls report, if not nil, after every page. It returns ErrCounts if the rows at the position of
+// the live projection are not as many as the live ones. Run need not be running.
+func (rt *Runtime) RebuildWith(
+	ctx context.Context, name string, options RebuildOptions, report func(RebuildProgress),
+) error {
+	for _, r := range rt.runners {
+		if r.projector.Name() == name {
+			return r.rebuild(ctx, options, report)
+		}
+	}
+	return fmt.Errorf("%w: %s", ErrUnknownProjection, name)
+}
+
+func (r *runner) rebuild(ctx context.Context, options RebuildOptions, report func(RebuildProgress)) error {
+	if report == nil {
+		report = func(RebuildProgress) {}
+	}
+	if !r.rebuilding.TryLock() {
+		return ErrRebuilding
+	}
+	defer r.rebuilding.Unlock()
+	p := RebuildProgress{Projection: r.projector.Name()}
+	began := time.Now()
+	b, err := r.startShadow(ctx, options)
+	if err != nil {
+		return fmt.Errorf("rebuild %s: %w", p.Projection, err)
+	}
+	p.Resumed = b.resumed
+	err = b.run(ctx, func(passed int, at eventstore.Position) {
+		p.Position, p.Events, p.Took = at, p.Events+int64(passed), time.Since(began)
+		if head, err := r.store.Head(ctx); err == nil {
+			p.Head = head
+		}
+		p.Left = p.left()
+		report(p)
+		if options.Rate > 0 {
+			due := time.Duration(float64(p.Events) / float64(options.Rate) * float64(time.Second))
+			_ = backoff.Pause(b.lease.ctx, due-time.Since(began), nil)
+		}
+	})
+	if err = errors.Join(err, b.close(ctx, err == nil)); err != nil {
+		return fmt.Errorf("rebuild %s: %w", p.Projection, err)
+	}
+	// A stop belongs to the rows that are gone.
+	r.progress.change(func(p *progress) { p.stop, p.lastErr, p.repeat = nil, nil, nil })
+	r.log.InfoContext(ctx, "projection rebuilt", "events", p.Events, "took", time.Since(began))
+	if err := r.dropOld(ctx); err != nil {
+		r.log.WarnContext(ctx, "drop of the old schema failed, will retry", "err", err)
+	}
+	p.Took, p.Left, p.Compared, p.Done = time.Since(began), 0, b.compared, true
+	report(p)
+	return nil
+}
+
+// left estimates the time until the shadow has caught up, from the positions that it passed so far.
+func (p RebuildProgress) left() time.Duration {
+	if p.Position <= p.Resumed || p.Head <= p.Position {
+		return 0
+	}
+	return time.Duration(float64(p.Took) * float64(p.Head-p.Position) / float64(p.Position-p.Resumed))
+}

@@ -1,0 +1,294 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/annals-project/annals/eventstore"
+)
+
+// schemas are the schemas of a projection, live and other.
+func (w *world) schemas(t testing.TB, name string) int {
+	t.Helper()
+	var n int
+	if err := w.db.QueryRow(t.Context(), `select count(*) from pg_namespace where nspname like $1 || '%'`, name).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestRebuild_ReplacesRows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rt := w.runtime(t, nil, tally{family: "apple"}, tally{family: "pear"})
+	run(t, rt)
+	for range 3 {
+		w.add(t, "pear-1", 1)
+		mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1, 2), "apples", "pears")
+	}
+	w.exec(t, `update apples.totals set total = 1000`)
+	var last RebuildProgress
+	if err := rt.Rebuild(t.Context(), "apples", func(p RebuildProgress) { last = p }); err != nil {
+		t.Fatal(err)
+	}
+	w.wantTotals(t, "apples", total{"apple-1", 9, 6})
+	if last.Events != 9 || !last.Done || last.Position != last.Head {
+		t.Errorf("progress %+v", last)
+	}
+	// The live projector continues, and so do its waiters.
+	mustWait(t, rt.Waiter(), w.add(t, "apple-2", 5), "apples")
+	w.wantTotals(t, "apples", total{"apple-1", 9, 6}, total{"apple-2", 5, 1})
+	if n := w.schemas(t, "apples"); n != 1 {
+		t.Errorf("%d schemas are left of apples", n)
+	}
+	if s := status(t, rt, "apples"); s.Stop != nil || s.LastErr != nil {
+		t.Errorf("status %+v", s)
+	}
+}
+
+// Writers and readers continue during the rebuild. Every returned position stays covered after
+// every switch.
+func TestRebuild_UnderLoad(t *testing.T) {
+	t.Parallel()
+	for _, both := range []bool{false, true} {
+		w := newWorld(t)
+		rt := w.runtime(t, nil, quick{tally{family: "apple"}})
+		run(t, rt)
+		if both {
+			run(t, w.runtime(t, nil, quick{tally{family: "apple"}})) // either may have the lease
+		}
+		for range 1499 {
+			w.add(t, "apple-0", 1)
+		}
+		mustWait(t, rt.Waiter(), w.add(t, "apple-0", 1), "apples") // the first build refuses a second one
+		ctx, cancel := context.WithCancel(t.Context())
+		var busy sync.WaitGroup
+		var written atomic.Int64
+		busy.Go(func() {
+			own := &world{store: w.store, next: map[string]eventstore.Revision{}}
+			for ctx.Err() == nil {
+				mustWait(t, rt.Waiter(), own.add(t, "apple-1", 1), "apples")
+				n := written.Add(1)
+				var seen int64
+				if err := w.db.QueryRow(t.Context(), `select total from apples.totals where stream = 'apple-1'`).Scan(&seen); err != nil || seen < n {
+					t.Errorf("%d events are answered for, and %d are there: %v", n, seen, err)
+					return
+				}
+			}
+		})
+		for range 4 {
+			if err := rt.Rebuild(t.Context(), "apples", nil); err != nil {
+				t.Error(err)
+			}
+		}
+		cancel()
+		busy.Wait()
+		w.exec(t, `update apples.totals set events = 0`) // it counts pages here
+		w.wantTotals(t, "apples", total{"apple-0", 1500, 0}, total{"apple-1", written.Load(), 0})
+	}
+}
+
+// A page of the live projector during the switch has written into replaced tables, and is repeated.
+func TestRebuild_PageDuringSwitch(t *testing.T) {
+	w := newWorld(t)
+	within, resume := make(chan struct{}), make(chan struct{})
+	var hold atomic.Bool
+	rt := w.runtime(t, nil, tally{family: "apple", apply: func(context.Context, []eventstore.DecodedEvent) error {
+		if hold.CompareAndSwap(true, false) {
+			close(within)
+			<-resume
+		}
+		return nil
+	}})
+	run(t, rt)
+	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
+	hold.Store(true)
+	last := w.add(t, "apple-1", 4)
+	<-within
+	if err := rt.Rebuild(t.Context(), "apples", nil); err != nil {
+		t.Error(err)
+	}
+	close(resume)
+	mustWait(t, rt.Waiter(), last, "apples")
+	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 2), "apples")
+	w.wantTotals(t, "apples", total{"apple-1", 7, 3})
+}
+
+func TestRebuild_SecondRebuild(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	within, resume := make(chan struct{}), make(chan struct{})
+	var hold atomic.Bool
+	slow := tally{family: "apple", apply: func(context.Context, []eventstore.DecodedEvent) error {
+		if hold.CompareAndSwap(true, false) {
+			close(within)
+			<-resume
+		}
+		return nil
+	}}
+	a, b := w.runtime(t, nil, slow), w.runtime(t, nil, slow)
+	run(t, a)
+	mustWait(t, a.Waiter(), w.add(t, "apple-1", 1), "apples")
+	hold.Store(true)
+	done := make(chan error, 1)
+	go func() { done <- a.Rebuild(context.WithoutCancel(t.Context()), "apples", nil) }()
+	<-within
+	for who, rt := range map[string]*Runtime{"the same process": a, "another process": b} {
+		if err := rt.Rebuild(t.Context(), "apples", nil); !errors.Is(err, ErrRebuilding) {
+			t.Errorf("second rebuild by %s: %v", who, err)
+		}
+	}
+	close(resume)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := a.Rebuild(t.Context(), "plums", nil); !errors.Is(err, ErrUnknownProjection) {
+		t.Errorf("a projection that is none: %v", err)
+	}
+}
+
+// As after a crash: the next process removes the leftovers, once no process uses them.
+func TestRebuild_LeftoversOfACrash(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.runtime(t, nil, tally{family: "apple"})
+	stop := run(t, first)
+	mustWait(t, first.Waiter(), w.add(t, "apple-1", 1), "apples")
+	stop()
+	b, err := first.runners[0].startShadow(t.Context(), RebuildOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.lease.end()
+	<-b.maintained
+	b.next.db.Close()
+	w.exec(t, `create schema apples_old_7`)
+	w.exec(t, `create table apples_old_7.totals (n int)`)
+	w.exec(t, `update apples_next.checkpoint set until = clock_timestamp() + interval '1 hour'`)
+	other := w.runtime(t, nil, tally{family: "apple"})
+	stop = run(t, other)
+	mustWait(t, other.Waiter(), w.add(t, "apple-1", 1), "apples")
+	stop()
+	if n := w.schemas(t, "apples"); n != 2 {
+		t.Errorf("%d schemas are left of apples while another process rebuilds", n)
+	}
+	w.exec(t, `update apples_next.checkpoint set until = clock_timestamp()`)
+	third := w.runtime(t, nil, tally{family: "apple"})
+	run(t, third)
+	mustWait(t, third.Waiter(), w.add(t, "apple-1", 1), "apples")
+	eventually(t, "the rest is removed", func() bool { return w.schemas(t, "apples") == 1 })
+}
+
+func TestRebuild_WithoutRunningRuntime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	last := w.add(t, "apple-1", 1, 2)
+	rt := w.runtime(t, nil, tally{family: "apple"})
+	for range 2 { // the first one creates the tables
+		if err := rt.Rebuild(t.Context(), "apples", nil); err != nil {
+			t.Fatal(err)
+		}
+		w.wantTotals(t, "apples", total{"apple-1", 3, 2})
+	}
+	run(t, rt)
+	mustWait(t, rt.Waiter(), last, "apples")
+}
+
+// An event that cannot be applied ends a rebuild, and the live rows stay.
+func TestRebuild_EventThatCannotBeApplied(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rt := w.runtime(t, nil, tally{family: "apple"})
+	run(t, rt)
+	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1, 2), "apples")
+	w.exec(t, `alter table apples.totals drop constraint totals_total_check`)
+	mustWait(t, rt.Waiter(), w.add(t, "apple-1", refusedByDatabase), "apples")
+	err := rt.Rebuild(t.Context(), "apples", nil)
+	if stop, ok := errors.AsType[*Stop](err); !ok || stop.Stream != "apple-1" {
+		t.Errorf("rebuild ended with %v", err)
+	}
+	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 4), "apples")
+	w.wantTotals(t, "apples", total{"apple-1", 7 - 1000000, 4})
+}
+
+func TestRebuild_NewVersionInTheShadow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	before := w.runtime(t, nil, tally{family: "apple"})
+	run(t, before)
+	mustWait(t, before.Waiter(), w.add(t, "apple-1", 1, 2), "apples")
+	within, resume := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	after := w.runtime(t, nil, tally{family: "apple", version: 2, apply: func(context.Context, []eventstore.DecodedEvent) error {
+		once.Do(func() {
+			close(within)
+			<-resume
+		})
+		return nil
+	}})
+	run(t, after)
+	<-within
+	// The older process continues. The newer one returns nothing from rows of the older version, and
+	// reports the reason.
+	last := w.add(t, "apple-1", 3)
+	mustWait(t, before.Waiter(), last, "apples")
+	w.wantTotals(t, "apples", total{"apple-1", 6, 3})
+	eventually(t, "the newer process reports why it waits", func() bool {
+		_, outdated := errors.AsType[*outdatedError](status(t, after, "apples").LastErr)
+		return outdated
+	})
+	if at, err := after.Waiter().Position(t.Context(), "apples"); at != 0 || err != nil {
+		t.Errorf("the newer process answers from position %d: %v", at, err)
+	}
+	close(resume)
+	mustWait(t, after.Waiter(), last, "apples")
+	eventually(t, "the older process stops", func() bool { return status(t, before, "apples").Stop != nil })
+	mustWait(t, after.Waiter(), w.add(t, "apple-1", 4), "apples")
+	w.wantTotals(t, "apples", total{"apple-1", 10, 4})
+}
+
+// A transaction that reads the old tables keeps them after the switch. They are dropped when it
+// ends.
+func TestRebuild_OldRowsInUse(t *testing.T) {
+	w := newWorld(t)
+	rt := w.runtime(t, nil, tally{family: "apple"})
+	run(t, rt)
+	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1, 2), "apples")
+	tx, err := w.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum int64
+	if err := tx.QueryRow(t.Context(), `select total from apples.totals`).Scan(&sum); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- rt.Rebuild(context.WithoutCancel(t.Context()), "apples", nil) }()
+	last := w.add(t, "apple-1", 3)
+	eventually(t, "the new rows are in use", func() bool {
+		var n int
+		if err := w.db.QueryRow(t.Context(), `select count(*) from pg_namespace where nspname like 'apples_old_%'`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n == 1
+	})
+	mustWait(t, rt.Waiter(), last, "apples")
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-limited(t).Done():
+		t.Fatal("the rebuild does not end")
+	}
+	if n := w.schemas(t, "apples"); n != 1 {
+		t.Errorf("%d schemas are left of apples", n)
+	}
+	w.wantTotals(t, "apples", total{"apple-1", 6, 3})
+}

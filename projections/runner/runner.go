@@ -1,0 +1,365 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/eventstore/feed"
+	"github.com/annals-project/annals/internal/panics"
+	"github.com/annals-project/annals/projections"
+)
+
+// runner runs one projector whenever this process has its lease. It is the subscriber of a
+// Watermill handler, whose messages are the pages of its leases.
+type runner struct {
+	projector projections.Projector
+	table     checkpoints
+	db        *pgxpool.Pool
+	store     eventstore.Store
+	codec     *eventstore.Codec
+	feed      *feed.Feed
+	logID     func(context.Context) (uuid.UUID, error)
+	holder    string
+	leaseTime time.Duration
+	log       *slog.Logger
+	hooks     Hooks
+	progress  *progress
+	setAside  *setAside
+	bounds    bounds
+	// repeatLimit is how long one page may be repeated before the projection counts as stopped.
+	repeatLimit time.Duration
+	// trust is how long waiters may rely on the last read of the checkpoint.
+	trust time.Duration
+
+	// rebuilding is held while this process rebuilds the projection or drops leftovers of rebuilds.
+	rebuilding       sync.Mutex
+	leftoversDropped bool // under rebuilding
+	// clearedFor is the target of another process for which this process cleared its own. Only
+	// awaitLease uses it.
+	clearedFor string
+	// current is the lease whose pages are delivered. It changes only while no page is.
+	current atomic.Pointer[lease]
+}
+
+func (r *runner) topic() string {
+	return fmt.Sprintf("%s@%d", r.projector.Name(), r.projector.Version())
+}
+
+// Subscribe delivers the pages of one lease after the other until the context ends. After a stop it
+// waits until an operator sets the event aside, or a rebuild passes it.
+func (r *runner) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	out := make(chan *message.Message)
+	go func() {
+		defer close(out)
+		for p := (backoff.Backoff{First: 100 * time.Millisecond, Longest: 10 * time.Second}); ctx.Err() == nil; {
+			err := panics.Call(ctx, r.log, "runner panicked, will retry", func() error {
+				if l := r.awaitLease(ctx); l != nil {
+					r.servePages(ctx, l, topic, out)
+				}
+				r.waitStopped(ctx)
+				return nil
+			})
+			if err != nil {
+				_ = p.Wait(ctx)
+			}
+		}
+	}()
+	return out, nil
+}
+
+// Close closes the feed, which all runners share.
+func (r *runner) Close() error { return r.feed.Close() }
+
+// awaitLease waits for the lease. It returns nil if the context ends or the projector stops.
+func (r *runner) awaitLease(ctx context.Context) *lease {
+	pause := backoff.Backoff{First: 20 * time.Millisecond, Longest: time.Second}
+	standby, began := false, time.Now()
+	for ctx.Err() == nil {
+		l, err := r.takeLease(ctx)
+		if err == nil {
+			return l
+		}
+		held, waits := errors.AsType[*heldError](err)
+		stop, stops := errors.AsType[*Stop](err)
+		if outdated, ok := errors.AsType[*outdatedError](err); ok && ctx.Err() == nil {
+			if err = r.upgrade(ctx, outdated); err == nil {
+				continue
+			}
+			stop, stops = errors.AsType[*Stop](err)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case stops:
+			r.recordStop(ctx, stop)
+			return nil
+		case waits:
+			if !standby {
+				r.log.InfoContext(ctx, "another process has the lease of a projection, standing by", "holder", held.holder)
+			}
+			standby, began = true, time.Now()
+			r.progress.leased(0) // the other process does the work
+			r.clearForeign(ctx, held)
+			// Notice soon that the lease was released early.
+			_ = backoff.Pause(ctx, min(max(held.left, 10*time.Millisecond), standbyPoll), nil)
+		default:
+			r.recordFailure(0, 0, began, err)
+			r.log.WarnContext(ctx, "lease not taken, will retry", "err", err)
+			_ = pause.Wait(ctx)
+		}
+	}
+	return nil
+}
+
+// takeLease takes the lease if no other process has it, creates the schema if it is missing, and
+// checks that the rows belong to this log.
+func (r *runner) takeLease(ctx context.Context) (*lease, error) {
+	limited, cancel := context.WithTimeout(ctx, takeLimit)
+	defer cancel()
+	logID, err := r.logID(limited)
+	if err != nil {
+		return nil, fmt.Errorf("read id of the log: %w", err)
+	}
+	if err := r.setAside.refresh(limited); err != nil {
+		return nil, err
+	}
+	var row checkpoint
+	began := time.Now()
+	err = pgx.BeginTxFunc(limited, r.db, beginLease, func(tx pgx.Tx) error {
+		var found bool
+		row, found, err = r.table.claim(limited, tx, r.holder)
+		if _, held := errors.AsType[*heldError](err); err != nil && (!held || row.version == r.projector.Version()) {
+			return err // wait for a process of this version, and build next to one of another version
+		}
+		if found && row.logID != logID {
+			return r.foreignLog(row, logID)
+		}
+		if found && row.version != r.projector.Version() {
+			return r.checkVersion(row)
+		}
+		if err := r.promoteTarget(limited, row); err != nil {
+			return err
+		}
+		if target := projections.TargetOf(r.projector); !found || row.target != target {
+			r.log.InfoContext(limited, "building projection from position 0",
+				"version", r.projector.Version(), "before", row.version, "target", target)
+			if external, ok := r.projector.(projections.External); ok {
+				if err := external.Reset(limited); err != nil {
+					return fmt.Errorf("reset the external target: %w", err)
+				}
+			}
+			if row, err = r.table.create(limited, tx, r.projector, row.epoch, logID); err != nil {
+				return err
+			}
+		}
+		row.epoch, err = r.table.takeLease(limited, tx, r.holder, r.leaseTime)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := r.checkLog(limited, row); err != nil {
+		stop, _ := errors.AsType[*Stop](err)
+		return nil, errors.Join(err, r.table.release(limited, row.epoch, stop, nil))
+	}
+	l := newLease(row.epoch, row.position, began)
+	l.target = projections.TargetOf(r.projector)
+	l.ctx, l.end = context.WithCancel(ctx)
+	r.progress.change(func(p *progress) {
+		p.position, p.active, p.epoch = row.position, true, row.epoch
+		p.confirm = func(ctx context.Context) error { return r.confirm(ctx, l) }
+	})
+	r.progress.leased(row.position)
+	r.dropLeftoversOnce(limited)
+	return l, nil
+}
+
+// promoteTarget completes the switch-over of an external target if the process ended between the
+// switch of the schemas and that of the target.
+func (r *runner) promoteTarget(ctx context.Context, row checkpoint) error {
+	external, ok := r.projector.(projections.External)
+	if !ok || row.target == "" || row.target == external.Target() {
+		return nil
+	}
+	if _, err := external.Promote(ctx, row.target); err != nil {
+		return fmt.Errorf("promote the external target: %w", err)
+	}
+	return nil
+}
+
+// dropLeftoversOnce drops what rebuilds of an earlier process left, with the first lease.
+func (r *runner) dropLeftoversOnce(ctx context.Context) {
+	if !r.rebuilding.TryLock() {
+		return
+	}
+	defer r.rebuilding.Unlock()
+	if r.leftoversDropped {
+		return
+	}
+	held, err := r.dropLeftovers(ctx, resumable)
+	if err != nil {
+		r.log.WarnContext(ctx, "drop of rebuild leftovers failed, will retry", "err", err)
+	}
+	if held || err != nil {
+		return
+	}
+	r.leftoversDropped = true
+}
+
+// checkLog returns a Stop if the log ends before the checkpoint or has another event there: it is
+// an older copy, or a copy that received other events.
+func (r *runner) checkLog(ctx context.Context, row checkpoint) error {
+	if row.position == 0 {
+		return nil
+	}
+	head, err := r.store.Head(ctx)
+	if err != nil {
+		return fmt.Errorf("read head of the log: %w", err)
+	}
+	if head < row.position {
+		return r.stopFor(fmt.Errorf("its rows are built up to position %d, and log %s ends at %d: "+
+			"the event store is an older copy",
+			row.position, row.logID, head))
+	}
+	at, found, err := r.store.ReadAt(ctx, row.position)
+	if err != nil {
+		return fmt.Errorf("read last applied event: %w", err)
+	}
+	// An event that has been erased since cannot be compared.
+	if found && row.last != nil && at.ID != *row.last {
+		return r.stopFor(fmt.Errorf("event at position %d of log %s is %s, and was %s when it was applied: "+
+			"the event store is a copy that went on by itself",
+			row.position, row.logID, at.ID, *row.last))
+	}
+	return nil
+}
+
+// foreignLog is the Stop of rows that belong to another log.
+func (r *runner) foreignLog(row checkpoint, logID uuid.UUID) *Stop {
+	return r.stopFor(fmt.Errorf("its rows are built from log %s, and the event store holds log %s: "+
+		"connect it to its own log, or drop schema %s to rebuild it from this one", row.logID, logID, r.projector.Name()))
+}
+
+func (r *runner) stopFor(err error) *Stop { return &Stop{Projection: r.projector.Name(), Err: err} }
+
+// servePages delivers the pages of a lease until it ends, then releases it.
+func (r *runner) servePages(ctx context.Context, l *lease, topic string, out chan<- *message.Message) {
+	r.current.Store(l)
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		r.maintainOrEnd(l)
+	}()
+	defer func() { // also after a panic
+		l.end()
+		<-kept
+		r.progress.change(func(p *progress) { p.active = false })
+	}()
+	r.catchUpFirst(l)
+	pages, err := r.feed.Subscribe(l.ctx, topic)
+	if err != nil {
+		// The feed is closed: the router is stopping.
+		r.log.WarnContext(ctx, "feed not subscribed", "err", err)
+	} else {
+		for page := range pages {
+			select {
+			case out <- page:
+			case <-ctx.Done():
+				page.Nack()
+			}
+		}
+	}
+	l.end()
+	<-kept
+	r.progress.change(func(p *progress) { p.active = false })
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
+	defer cancel()
+	flushed := r.flush(limited, l)
+	if errors.Is(flushed, errStale) {
+		flushed = nil // a lost lease has nothing to flush
+	}
+	now := r.progress.snapshot()
+	if err := errors.Join(flushed, r.table.release(limited, l.epoch, now.stop, now.overdue(r.repeatLimit))); err != nil {
+		r.log.WarnContext(ctx, "lease not released, it ends by itself", "err", err)
+	}
+	if err != nil {
+		<-ctx.Done()
+	}
+}
+
+// position returns the checkpoint of the current lease, for the feed. It ends a lease that is over.
+func (r *runner) position(ctx context.Context) (eventstore.Position, error) {
+	l := r.current.Load()
+	row, err := r.table.read(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if row.epoch != l.epoch {
+		l.end()
+		return 0, fmt.Errorf("lease of %s: %w", r.projector.Name(), errStale)
+	}
+	// A waiter that confirms the lease after the rewind reads the progress again, and finds it
+	// rewound.
+	r.progress.change(func(p *progress) { p.position = row.position })
+	l.rewind(row.position)
+	return row.position, nil
+}
+
+func (r *runner) owns(f eventstore.DecodedEvent) bool {
+	return slices.Contains(r.projector.Categories(), stream.Category(f.Stream)) &&
+		!r.setAside.covers(f.Position, r.projector.Name())
+}
+
+// waitStopped waits while the projector is stopped, until its event is set aside or a rebuild
+// passes it.
+func (r *runner) waitStopped(ctx context.Context) {
+	for {
+		changed, now := r.setAside.changed(), r.progress.snapshot()
+		stop := now.stop
+		if stop == nil {
+			return
+		}
+		if stop.Position > 0 && r.setAside.covers(stop.Position, stop.Projection) {
+			r.log.InfoContext(ctx, "projection continues after an event that was set aside", "position", stop.Position)
+			r.progress.change(func(p *progress) { p.stop = nil })
+			return
+		}
+		select {
+		case <-changed:
+		case <-now.changed: // a rebuild may have passed the event
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// recordStop records that the projector stopped in this process.
+func (r *runner) recordStop(ctx context.Context, stop *Stop) {
+	r.log.ErrorContext(ctx, "projection stopped",
+		"position", stop.Position, "stream", stop.Stream, "type", stop.Type, "err", stop.Err)
+	r.progress.change(func(p *progress) { p.stop, p.repeat = stop, nil })
+	r.hooks.stopped(r.projector.Name())
+}
+
+// errStale means that the checkpoint is not at the start of the page: another process took the
+// lease, or the database was restored to an older state.
+var errStale = errors.New("checkpoint is elsewhere")
+
+const (
+	takeLimit    = time.Minute
+	releaseLimit = 5 * time.Second
+)

@@ -1,0 +1,35 @@
+package runner
+
+import (
+	"context"
+	"time"
+
+	"github.com/annals-project/annals/eventstore/backoff"
+)
+
+// watchConnection ends all leases as soon as the database closes a connection: it may have crashed
+// and lost the newest checkpoints and rows, whose commits do not wait for the disk. The next leases
+// begin at what is left. Until then no wait for a lost page succeeds.
+func (rt *Runtime) watchConnection(ctx context.Context) {
+	for p := (backoff.Backoff{First: 20 * time.Millisecond, Longest: time.Second}); ctx.Err() == nil; _ = p.Wait(ctx) {
+		conn, err := rt.db.Acquire(ctx)
+		if err != nil {
+			continue // the runners log it
+		}
+		if err = conn.Ping(ctx); err == nil {
+			p.Reset()
+			// No process notifies this connection: the wait ends with it.
+			_, err = conn.Conn().WaitForNotification(ctx)
+		}
+		conn.Release()
+		if ctx.Err() != nil {
+			return
+		}
+		rt.log.WarnContext(ctx, "connection to the database lost, will take the leases again", "err", err)
+		for _, r := range rt.runners {
+			if l := r.current.Load(); l != nil {
+				l.end()
+			}
+		}
+	}
+}
