@@ -88,7 +88,7 @@ func (e *Engine) copyReadable(ctx context.Context, dir string) (head uint64, err
 		return 0, err
 	}
 	head, err = headOf(e.store.disk.FS, dir)
-	if errors.Is(err, pebble.ErrCorruption) || err == nil && head < acknowledged {
+	if err != nil || head < acknowledged {
 		if err := e.store.disk.RemoveAll(dir); err != nil {
 			return 0, fmt.Errorf("remove a copy of the log: %w", err)
 		}
