@@ -97,8 +97,8 @@ soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under lo
 	ANNALS_NODE_STEPS=8 $(GO) test -count=1 -timeout 60m ./eventstore/node ./eventstore/node/storage
 	ANNALS_RECONNECTS=1000 $(GO) test -count=1 -timeout 30m -run '^TestReconnects' ./eventstore/esdb
 	ANNALS_CLUSTER_FAULTS=200 $(GO) test -count=1 -timeout 60m -v -run '^TestCluster_Faults' ./eventstore/esdb
-	ANNALS_SWEEPS=150 $(GO) test -count=1 -timeout 30m -run NeverTakes ./commands/pipeline
-	ANNALS_TEST_OPEN=10000000 $(GO) test -count=1 -timeout 60m -run '^TestOpenTime' ./eventstore/node/storage
+	ANNALS_SWEEPS=150 $(GO) test -count=1 -timeout 30m -run '^TestSweep_Random' ./commands/pipeline
+	ANNALS_TEST_OPEN=10000000 $(GO) test -count=1 -timeout 60m -run '^TestOpen_Time' ./eventstore/node/storage
 
 golden: ## Write the golden files anew; read the difference before you keep it.
 	@for package in $$(grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs -r -n1 dirname | sort -u); do \

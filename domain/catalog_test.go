@@ -28,11 +28,11 @@ const golden = "testdata/events"
 
 func goldenPath(name string) string { return filepath.Join(golden, name+".json") }
 
-// TestEveryEventHasAGoldenPayloadThatDecodesForEver is the promise to logs that exist: each golden
+// TestGoldenPayloads_EveryEventDecodes is the promise to logs that exist: each golden
 // payload decodes, and for a name that is written today, encoding the fact again gives the same
 // payload. A field that was added, renamed or dropped fails here: a new shape is a new name and an
 // upcaster.
-func TestEveryEventHasAGoldenPayloadThatDecodesForEver(t *testing.T) {
+func TestGoldenPayloads_EveryEventDecodes(t *testing.T) {
 	codec, err := eventstore.NewCodec(domain.Catalog)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestEveryEventHasAGoldenPayloadThatDecodesForEver(t *testing.T) {
 	}
 }
 
-func TestNoGoldenPayloadIsWithoutItsName(t *testing.T) {
+func TestGoldenPayloads_EachHasItsName(t *testing.T) {
 	files, err := os.ReadDir(golden)
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestNoGoldenPayloadIsWithoutItsName(t *testing.T) {
 	}
 }
 
-func TestNamesAreAggregateVerbPhraseVersion(t *testing.T) {
+func TestEventNames_Form(t *testing.T) {
 	shape := regexp.MustCompile(`^[a-z]+\.[a-z]+(-[a-z]+)*\.v[1-9][0-9]*$`)
 	for _, e := range domain.Catalog {
 		if !shape.MatchString(e.Name) {

@@ -94,7 +94,7 @@ func identityOf(name, traits string) directory.Identity {
 	}
 }
 
-func TestAPageOfIdentities(t *testing.T) {
+func TestIdentities_Page(t *testing.T) {
 	p := &people{}
 	api := serveDirectory(t, p)
 	api.Call(http.MethodGet, "/api/v1/identities", apitest.ProjectKey, "").Want(t, 200, `{"identities":[],"hasMore":false,"endCursor":null}`)
@@ -122,7 +122,7 @@ func TestAPageOfIdentities(t *testing.T) {
 	}
 }
 
-func TestWhichIdentitiesAreListed(t *testing.T) {
+func TestIdentities_Filters(t *testing.T) {
 	p := &people{}
 	api := serveDirectory(t, p)
 	red := "red"
@@ -182,7 +182,7 @@ func TestWhichIdentitiesAreListed(t *testing.T) {
 	}
 }
 
-func TestAnIdentity(t *testing.T) {
+func TestIdentity_Read(t *testing.T) {
 	inOne := identityOf("bulk", `{"team":"red"}`)
 	inOne.Audiences = []string{"aa", "bb"}
 	p := &people{known: map[string]directory.Identity{"bulk": inOne, "a/b ü%2F": identityOf("a/b ü%2F", `{}`)}}
@@ -200,7 +200,7 @@ func TestAnIdentity(t *testing.T) {
 	api.Call(http.MethodGet, "/api/v1/identities/bulk?project=other", apitest.ProjectKey, "").Want(t, 400, `"code":"project-mismatch"`)
 }
 
-func TestAudiencesAreRead(t *testing.T) {
+func TestAudiences_Read(t *testing.T) {
 	at := instant(10)
 	p := &people{audiences: []directory.Audience{
 		{Slug: "project", Name: "Project", Kind: audience.KindDefault, MemberCount: 3, MemoryCount: 2, CreatedAt: instant(8)},

@@ -28,7 +28,7 @@ func asked(change func(*recall.Query)) recall.Query {
 	return q
 }
 
-func TestRecallIsReadAsSent(t *testing.T) {
+func TestRecall_Request(t *testing.T) {
 	for more, want := range map[string]recall.Query{
 		``: asked(nil),
 		`,"limit":null,"level":null,"maxTokens":null,"queryTimestamp":null,"occurredFrom":null,"occurredTo":null,"sort":null`: asked(nil),
@@ -68,7 +68,7 @@ func TestRecallIsReadAsSent(t *testing.T) {
 	}
 }
 
-func TestRecallRefusals(t *testing.T) {
+func TestRecall_Refusals(t *testing.T) {
 	f := &fake{}
 	api := serve(t, f)
 	const good = `"query":"tea","identity":"ana"`
@@ -124,7 +124,7 @@ func TestRecallRefusals(t *testing.T) {
 	}
 }
 
-func TestAPageIsWrittenAsFound(t *testing.T) {
+func TestRecall_Response(t *testing.T) {
 	id := uuid.MustParse("88888888-8888-4888-8888-888888888888")
 	f := &fake{page: recall.Response{
 		AsOf: instant(9).Add(time.Microsecond), UsedEvidenceTokens: 12,
@@ -152,7 +152,7 @@ func TestAPageIsWrittenAsFound(t *testing.T) {
 		`"kind":"claim","occurredAt":"2026-11-21T07:00:00Z","supersededAt":"2026-11-21T08:00:00Z"}`, `"metadata":null,"excerpts":["x"]`)
 }
 
-func TestRecallFaults(t *testing.T) {
+func TestRecall_Faults(t *testing.T) {
 	serve(t, &fake{err: fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "no index")}).
 		Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, `{"query":"tea","identity":"ana"}`).Want(t, 503, `"code":"service-unavailable"`)
 }

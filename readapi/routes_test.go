@@ -20,7 +20,7 @@ import (
 	"github.com/annals-project/annals/writeapi"
 )
 
-func TestStatusOfASend(t *testing.T) {
+func TestSend_Status(t *testing.T) {
 	f := &fake{status: datapoints.Status{
 		Status:    datapoints.StatusProcessing,
 		Readiness: datapoints.Readiness{Raw: 2, Comprehension: 1},
@@ -52,7 +52,7 @@ func TestStatusOfASend(t *testing.T) {
 	}
 }
 
-func TestProjects(t *testing.T) {
+func TestProjects_Listed(t *testing.T) {
 	f := &fake{}
 	api := serve(t, f)
 	api.Call(http.MethodGet, "/api/v1/projects", apitest.ManagementKey, "").Want(t, 200, `{"projects":[]}`)
@@ -70,7 +70,7 @@ func TestProjects(t *testing.T) {
 	api.Call(http.MethodGet, "/api/v1/projects", apitest.ManagementKey, "").Want(t, 500, `"code":"internal"`)
 }
 
-func TestOperatorsReads(t *testing.T) {
+func TestOperator_Reads(t *testing.T) {
 	f := &fake{}
 	api := serve(t, f)
 	api.Call(http.MethodGet, "/healthz", "", "").Want(t, 200, `{"status":"ok"}`)
@@ -99,7 +99,7 @@ func TestOperatorsReads(t *testing.T) {
 	api.Call(http.MethodPost, "/healthz", "", "").Want(t, 405, `"code":"method-not-allowed"`)
 }
 
-func TestTheDocumentIsServed(t *testing.T) {
+func TestDocument_Served(t *testing.T) {
 	got := serve(t, &fake{}).Call(http.MethodGet, "/openapi.yaml", "", "")
 	got.Want(t, 200, "openapi: 3.0.3", "version: 1.0.0")
 	if got.Body != string(readapi.OpenAPI) || got.Header.Get("Content-Type") != "application/yaml" {
@@ -107,9 +107,9 @@ func TestTheDocumentIsServed(t *testing.T) {
 	}
 }
 
-// TestTheDocumentHasEveryRouteThatIsBuilt holds the document, the table of credentials and the
+// TestDocument_EveryRoute holds the document, the table of credentials and the
 // router against each other.
-func TestTheDocumentHasEveryRouteThatIsBuilt(t *testing.T) {
+func TestDocument_EveryRoute(t *testing.T) {
 	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
 	inTable := map[string]bool{}
 	for _, r := range e.Routes() {

@@ -24,7 +24,7 @@ var november = readapi.UsageMonth{
 	ResetsAt: ptr(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)),
 }
 
-func TestUsageOfAProjectKey(t *testing.T) {
+func TestUsage_ProjectKey(t *testing.T) {
 	f := &fake{usage: readapi.Usage{
 		Month: november, Metered: true, SpendCap: number("7"),
 		Balance: readapi.Balance{
@@ -45,7 +45,7 @@ func TestUsageOfAProjectKey(t *testing.T) {
 	}
 }
 
-func TestUsageOfAManagementKey(t *testing.T) {
+func TestUsage_ManagementKey(t *testing.T) {
 	month := november
 	month.ResetsAt = nil
 	f := &fake{usage: readapi.Usage{Month: month, Projects: []readapi.ProjectUsage{
@@ -65,7 +65,7 @@ func TestUsageOfAManagementKey(t *testing.T) {
 	api.Call(http.MethodGet, "/api/v1/usage", apitest.ManagementKey, "").Want(t, 200, `"spent":null,"spendCap":0.5},"projects":[],"metered":false}`)
 }
 
-func TestUsageRefusals(t *testing.T) {
+func TestUsage_Refusals(t *testing.T) {
 	f := &fake{err: fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "late")}
 	api := serve(t, f)
 	for _, key := range []string{apitest.ProjectKey, apitest.ManagementKey} {
@@ -80,7 +80,7 @@ func TestUsageRefusals(t *testing.T) {
 const tea = `{"query":"tea","identity":"ana"`
 
 // The budget is lowered to the ceiling of the plan, level or tokens, and never raised to it.
-func TestBudgetsEndAtTheCeilingOfThePlan(t *testing.T) {
+func TestRecall_BudgetCeilingOfThePlan(t *testing.T) {
 	for _, c := range []struct {
 		ceiling    int
 		more       string
@@ -108,7 +108,7 @@ func TestBudgetsEndAtTheCeilingOfThePlan(t *testing.T) {
 	}
 }
 
-func TestARecallIsChargedToItsCaller(t *testing.T) {
+func TestRecall_ChargedToItsCaller(t *testing.T) {
 	f := &fake{page: recall.Response{AsOf: instant(9), Results: []recall.Result{}}}
 	api := serve(t, f)
 	api.Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, `{"query":"tea"}`).Want(t, 400, `"code":"identity-required"`)
@@ -122,7 +122,7 @@ func TestARecallIsChargedToItsCaller(t *testing.T) {
 	}
 }
 
-func TestRecallThatThePlanRefuses(t *testing.T) {
+func TestRecall_RefusedByThePlan(t *testing.T) {
 	for _, c := range []struct {
 		refusal *fault.Error
 		status  int

@@ -38,7 +38,7 @@ func keptFolder(t *testing.T) string {
 	return dir
 }
 
-func TestBackupWithoutAServerAndRestore(t *testing.T) {
+func TestBackup_WithoutServerThenRestore(t *testing.T) {
 	data, root := keptFolder(t), t.TempDir()
 	backup, restored := filepath.Join(root, "backup"), filepath.Join(root, "restored")
 	if got := annals(t.Context(), nil, "", "backup", backup, "--data-dir", data); got.code != exitOK ||
@@ -78,7 +78,7 @@ func TestBackupWithoutAServerAndRestore(t *testing.T) {
 	}
 }
 
-func TestBackupRefusals(t *testing.T) {
+func TestBackup_Refusals(t *testing.T) {
 	data, root := keptFolder(t), t.TempDir()
 	keyless := keptFolder(t)
 	if err := os.Remove(filepath.Join(keyless, datafolder.HashKeyFile)); err != nil {
@@ -122,7 +122,7 @@ func TestBackupRefusals(t *testing.T) {
 }
 
 // A seal key that is set stands in the backup before the one of the data folder.
-func TestABackupHasTheSealKeysThatAreSet(t *testing.T) {
+func TestBackup_SealKeysThatAreSet(t *testing.T) {
 	data, backup := keptFolder(t), filepath.Join(t.TempDir(), "backup")
 	sealed := bytes.Repeat([]byte{3}, datafolder.SecretBytes)
 	drawn, err := datafolder.StoredSealKeys(data)

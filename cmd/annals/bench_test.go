@@ -15,7 +15,7 @@ const conversation = `{"sample_id": "talk-1",
     "session_1": [{"speaker": "Ana", "dia_id": "D1:1", "text": "I like green tea."}, {"speaker": "Ben", "dia_id": "D1:2", "text": "I sail a boat."}]},
   "qa": [{"question": "tea", "answer": "x", "evidence": ["D1:1"], "category": 4}, {"question": "plane", "answer": "x", "evidence": ["D1:2"], "category": 1}]}`
 
-func TestBenchRecallLocomo(t *testing.T) {
+func TestBenchRecall_Locomo(t *testing.T) {
 	f, dir := startFake(t)
 	one := write(t, "one.json", conversation)
 	two := write(t, "two.json", strings.ReplaceAll(conversation, "talk-1", "talk-2"))
@@ -33,7 +33,7 @@ func TestBenchRecallLocomo(t *testing.T) {
 	}
 }
 
-func TestBenchRecallLocomoFailsBelowItsBounds(t *testing.T) {
+func TestBenchRecall_LocomoBelowItsBounds(t *testing.T) {
 	_, dir := startFake(t)
 	file := write(t, "one.json", conversation)
 	got := annals(t.Context(), nil, "", "bench", "recall", "locomo", file, "--data-dir", dir, "--min-r10=0.6",
@@ -47,7 +47,7 @@ func TestBenchRecallLocomoFailsBelowItsBounds(t *testing.T) {
 	}
 }
 
-func TestBenchRecallBeam(t *testing.T) {
+func TestBenchRecall_Beam(t *testing.T) {
 	f, dir := startFake(t)
 	chat := t.TempDir()
 	for name, text := range map[string]string{
@@ -81,7 +81,7 @@ func TestBenchRecallBeam(t *testing.T) {
 	}
 }
 
-func TestBenchLoadIsBounded(t *testing.T) {
+func TestBenchLoad_Bounds(t *testing.T) {
 	for _, flag := range []string{
 		"--clients=0", "--clients=1000", "--for=1h", "--batches=0", "--passages=5", "--queries=0",
 	} {
@@ -91,7 +91,7 @@ func TestBenchLoadIsBounded(t *testing.T) {
 	}
 }
 
-func TestBenchDirectoryIsBounded(t *testing.T) {
+func TestBenchDirectory_Bounds(t *testing.T) {
 	for _, flag := range []string{
 		"--identities=999", "--rules=0", "--rules=1001", "--passages=5", "--puts=0", "--queries=0",
 	} {
@@ -101,7 +101,7 @@ func TestBenchDirectoryIsBounded(t *testing.T) {
 	}
 }
 
-func TestBenchSizeIsBounded(t *testing.T) {
+func TestBenchSize_Bounds(t *testing.T) {
 	for _, flag := range []string{"--passages=999", "--passages=2000,1000", "--passages=3000000", "--queries=0"} {
 		if got := annals(t.Context(), nil, "", "bench", "size", flag); got.code != exitUsage {
 			t.Errorf("%s: %+v", flag, got)
@@ -109,7 +109,7 @@ func TestBenchSizeIsBounded(t *testing.T) {
 	}
 }
 
-func TestBenchSustainedIsBounded(t *testing.T) {
+func TestBenchSustained_Bounds(t *testing.T) {
 	for _, flag := range []string{
 		"--rate=0", "--rate=20001", "--over=-1", "--for=0s", "--for=2h", "--projects=0", "--projects=1001",
 		"--under-way=0", "--under-way=5000", "--passages=-1", "--burst=6m", "--program=no-such-file",

@@ -20,7 +20,7 @@ func annals(ctx context.Context, env map[string]string, stdin string, args ...st
 	return outcome{code, stdout.String(), stderr.String()}
 }
 
-func TestHelpShowsEverySettingWithItsVariable(t *testing.T) {
+func TestHelp_EverySettingWithItsVariable(t *testing.T) {
 	got := annals(t.Context(), nil, "", "serve", "--help")
 	if got.code != exitOK {
 		t.Fatalf("exit code %d: %s", got.code, got.stderr)
@@ -35,7 +35,7 @@ func TestHelpShowsEverySettingWithItsVariable(t *testing.T) {
 	}
 }
 
-func TestWrongUseIsOneLine(t *testing.T) {
+func TestCLI_WrongUse(t *testing.T) {
 	for name, args := range map[string][]string{
 		"no command":      {},
 		"unknown command": {"remember"},
@@ -51,7 +51,7 @@ func TestWrongUseIsOneLine(t *testing.T) {
 	}
 }
 
-func TestEnvironmentSetsWhatNoFlagSets(t *testing.T) {
+func TestCLI_EnvironmentWithoutFlag(t *testing.T) {
 	env := map[string]string{"ANNALS_PIPELINE": "maybe"}
 	if got := annals(t.Context(), env, "", "serve"); !strings.Contains(got.stderr, `ANNALS_PIPELINE is "maybe"`) {
 		t.Errorf("the variable was not read: %s", got.stderr)

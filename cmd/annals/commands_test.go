@@ -26,7 +26,7 @@ func points(n int) string {
 	return b.String()
 }
 
-func TestImportSendsAFileAndASecondRunNothing(t *testing.T) {
+func TestImport_SecondRunSendsNothing(t *testing.T) {
 	f, dir := startFake(t)
 	file := write(t, "in.jsonl", points(1200))
 	got := annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file, "--wait")
@@ -46,7 +46,7 @@ func TestImportSendsAFileAndASecondRunNothing(t *testing.T) {
 	}
 }
 
-func TestImportGoesOnWhereItWasRefused(t *testing.T) {
+func TestImport_ContinuesAfterARefusal(t *testing.T) {
 	f, dir := startFake(t)
 	file := write(t, "in.jsonl", points(1200))
 	f.refuse = func(items []client.DataPoint) (int, string) {
@@ -72,7 +72,7 @@ func TestImportGoesOnWhereItWasRefused(t *testing.T) {
 	}
 }
 
-func TestImportFromStandardInput(t *testing.T) {
+func TestImport_StandardInput(t *testing.T) {
 	f, dir := startFake(t)
 	got := annals(t.Context(), nil, points(3), "import", "--data-dir", dir, "--points=-")
 	if got.code != exitOK || len(f.texts["svc_sk_secret"]) != 3 {
@@ -80,7 +80,7 @@ func TestImportFromStandardInput(t *testing.T) {
 	}
 }
 
-func TestImportSendsNothingOfAFileWithABadLine(t *testing.T) {
+func TestImport_BadLine(t *testing.T) {
 	f, dir := startFake(t)
 	file := write(t, "in.jsonl", points(2)+"{}\n")
 	got := annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file)
@@ -89,7 +89,7 @@ func TestImportSendsNothingOfAFileWithABadLine(t *testing.T) {
 	}
 }
 
-func TestImportOfAnotherServersProgress(t *testing.T) {
+func TestImport_ProgressOfAnotherServer(t *testing.T) {
 	_, one := startFake(t)
 	_, two := startFake(t)
 	file := write(t, "in.jsonl", points(2))
@@ -102,7 +102,7 @@ func TestImportOfAnotherServersProgress(t *testing.T) {
 	}
 }
 
-func TestImportThatWaitsSaysWhatStopped(t *testing.T) {
+func TestImport_WaitEndsWithStoppedSend(t *testing.T) {
 	f, dir := startFake(t)
 	f.status = client.IngestionStatus{Status: "completed", Blocked: true, Readiness: client.Readiness{Failed: 2}}
 	got := annals(t.Context(), nil, points(1), "import", "--data-dir", dir, "--points=-", "--wait")
@@ -111,7 +111,7 @@ func TestImportThatWaitsSaysWhatStopped(t *testing.T) {
 	}
 }
 
-func TestRecall(t *testing.T) {
+func TestRecall_Output(t *testing.T) {
 	_, dir := startFake(t)
 	if got := annals(t.Context(), nil, points(2), "import", "--data-dir", dir, "--points=-"); got.code != exitOK {
 		t.Fatal(got.stderr)
@@ -132,7 +132,7 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-func TestStatus(t *testing.T) {
+func TestStatus_Output(t *testing.T) {
 	f, dir := startFake(t)
 	if got := annals(t.Context(), nil, "", "status", "--data-dir", dir); got.code != exitOK ||
 		!strings.HasSuffix(got.stdout, "is ready\n") {
@@ -181,7 +181,7 @@ func (s *stoppedSends) Retry(_ context.Context, id uuid.UUID) error {
 	return nil
 }
 
-func TestFailedListsAndPutsBack(t *testing.T) {
+func TestFailed_ListAndRetry(t *testing.T) {
 	dir := t.TempDir()
 	s := &stoppedSends{list: []operatorapi.Failed{
 		{IngestionID: uuid.UUID{1}, Project: "default", Code: "index-unavailable", Message: "disk full", Items: 3, Retryable: true},
@@ -203,7 +203,7 @@ func TestFailedListsAndPutsBack(t *testing.T) {
 	}
 }
 
-func TestAServerThatDoesNotAnswerIsOneClearLine(t *testing.T) {
+func TestClientCommands_ServerDoesNotAnswer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -238,14 +238,14 @@ func TestAServerThatDoesNotAnswerIsOneClearLine(t *testing.T) {
 	}
 }
 
-func TestNoKeySaysWhereToGetOne(t *testing.T) {
+func TestCredentials_Missing(t *testing.T) {
 	got := annals(t.Context(), nil, "", "recall", "q", "--identity=a", "--data-dir", t.TempDir())
 	if got.code != exitFailed || !strings.Contains(got.stderr, "ANNALS_PROJECT_KEY") {
 		t.Fatalf("got %+v", got)
 	}
 }
 
-func TestVariablesWinOverTheDataFolder(t *testing.T) {
+func TestCredentials_VariablesBeforeDataFolder(t *testing.T) {
 	f, dir := startFake(t)
 	env := map[string]string{"ANNALS_DATA_DIR": dir, "ANNALS_PROJECT_KEY": "svc_sk_other"}
 	if got := annals(t.Context(), env, points(1), "import", "--points=-"); got.code != exitOK {
@@ -256,7 +256,7 @@ func TestVariablesWinOverTheDataFolder(t *testing.T) {
 	}
 }
 
-func TestCredentialsThatCannotBeRead(t *testing.T) {
+func TestCredentials_Unreadable(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(dir+"/"+datafolder.CredentialsFile, 0o700); err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func startEraser(t *testing.T, d *deletedThings) string {
 	return dir
 }
 
-func TestEraseSaysWhatWaits(t *testing.T) {
+func TestErase_ReportsWhatWaits(t *testing.T) {
 	until := time.Date(2026, 11, 22, 8, 0, 0, 0, time.FixedZone("", 3600))
 	tests := []struct {
 		name    string
@@ -76,7 +76,7 @@ func TestEraseSaysWhatWaits(t *testing.T) {
 	}
 }
 
-func TestEraseNowSaysWhatWasErased(t *testing.T) {
+func TestErase_NowReportsWhatWasErased(t *testing.T) {
 	d := &deletedThings{
 		erased: operatorapi.Erased{
 			Deletions: 5, Identities: 4, Streams: 6, Blobs: 7, Tables: 8, Indexes: 9, Store: "scavenged",
@@ -109,7 +109,7 @@ func TestEraseNowSaysWhatWasErased(t *testing.T) {
 	}
 }
 
-func TestEraseWithoutAServer(t *testing.T) {
+func TestErase_WithoutServer(t *testing.T) {
 	for _, args := range [][]string{{"erase"}, {"erase", "--now"}} {
 		got := annals(t.Context(), nil, "", append(args, "--data-dir", t.TempDir())...)
 		if got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, "no server is running") ||

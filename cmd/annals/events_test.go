@@ -29,7 +29,7 @@ func eventSources(t *testing.T) (store *esdb.Store, ways map[string][]string) {
 	return store, map[string][]string{"through the server": {"--data-dir", dir}, "directly": {"--eventstore", n.address}}
 }
 
-func TestEventsReadShowsAStream(t *testing.T) {
+func TestEventsRead_Stream(t *testing.T) {
 	store, ways := eventSources(t)
 	appendEvents(t, store, "account-1", 0, `{"n": 1}`, `{"n":2}`, "no JSON\x1b[2J", "{\"text\":\"a\u009bb <&> \\u001b\"}")
 	for way, flags := range ways {
@@ -81,7 +81,7 @@ func TestEventsReadShowsAStream(t *testing.T) {
 	}
 }
 
-func TestEventsReadPagesThroughALongStream(t *testing.T) {
+func TestEventsRead_LongStream(t *testing.T) {
 	store, ways := eventSources(t)
 	payloads := make([]string, 300)
 	for i := range payloads {
@@ -100,7 +100,7 @@ func TestEventsReadPagesThroughALongStream(t *testing.T) {
 	}
 }
 
-func TestEventsReadSaysWhatIsWrong(t *testing.T) {
+func TestEventsRead_Errors(t *testing.T) {
 	store, ways := eventSources(t)
 	appendEvents(t, store, "gone", 0, "{}")
 	if _, err := store.Tombstone(t.Context(), "gone", 0); err != nil {
@@ -167,7 +167,7 @@ func (tl tailing) end() {
 	}
 }
 
-func TestEventsTailFollowsTheLog(t *testing.T) {
+func TestEventsTail_FollowsTheLog(t *testing.T) {
 	store, ways := eventSources(t)
 	appendEvents(t, store, "a", 0, `{"n":1}`, `{"n":2}`)
 	revision := map[string]int{"a": 2, "b": 0}
@@ -206,7 +206,7 @@ func TestEventsTailFollowsTheLog(t *testing.T) {
 }
 
 // A tail that begins at the end shows nothing of what was there before.
-func TestEventsTailBeginsAtTheEnd(t *testing.T) {
+func TestEventsTail_BeginsAtTheEnd(t *testing.T) {
 	store, ways := eventSources(t)
 	appendEvents(t, store, "before", 0, "{}", "{}")
 	for way, flags := range ways {
@@ -260,7 +260,7 @@ func (brokenLog) Head(context.Context) (eventstore.Position, error) {
 	return 0, errors.New("the disk is gone")
 }
 
-func TestEventsSayWhyTheLogFailed(t *testing.T) {
+func TestEvents_LogFailed(t *testing.T) {
 	dir := t.TempDir()
 	operatortest.Serve(t, dir, operatorapi.EventRoutes(brokenLog{})...)
 	for _, args := range [][]string{{"read", "s"}, {"tail"}} {

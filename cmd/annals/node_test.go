@@ -86,7 +86,7 @@ func openStore(t *testing.T, address string) *esdb.Store {
 	return store
 }
 
-func TestNodeAloneServesWhoeverHasItsAddress(t *testing.T) {
+func TestNodeAlone_ServesClients(t *testing.T) {
 	dir := t.TempDir()
 	for start := range 2 {
 		n := startNode(t, "--data-dir", dir, "--insecure")
@@ -100,7 +100,7 @@ func TestNodeAloneServesWhoeverHasItsAddress(t *testing.T) {
 	}
 }
 
-func TestNodeAloneAsksForItsPassword(t *testing.T) {
+func TestNodeAlone_RequiresPassword(t *testing.T) {
 	cert, key, file := nodetest.Files(t, "cert and more.pem", "open sesame")
 	n := startNode(t, "--data-dir", t.TempDir(), "--cert", cert, "--key", key, "--password-file", file)
 	address, note, _ := strings.Cut(n.address, " ")
@@ -116,7 +116,7 @@ func TestNodeAloneAsksForItsPassword(t *testing.T) {
 	}
 }
 
-func TestNodeAloneThatCannotStartIsOneLine(t *testing.T) {
+func TestNodeAlone_CannotStart(t *testing.T) {
 	cert, key, file := nodetest.Files(t, "cert and more.pem", "secret")
 	_, otherKey, _ := nodetest.Files(t, "cert and more.pem", "secret")
 	open := write(t, "open", "secret")

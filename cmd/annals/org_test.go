@@ -91,7 +91,7 @@ func startLedger(t *testing.T, l *ledger) string {
 	return dir
 }
 
-func TestCommandsOnOrganizationsAndProjects(t *testing.T) {
+func TestOperatorCommands_OrganizationsAndProjects(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
 	decimal := func(n json.Number) *json.Number { return &n }
 	only, acme := operatorapi.Target{By: "somebody"}, operatorapi.Target{Organization: "acme", By: "somebody"}
@@ -232,7 +232,7 @@ func TestCommandsOnOrganizationsAndProjects(t *testing.T) {
 	}
 }
 
-func TestNumbersOfCredits(t *testing.T) {
+func TestCredits_Numbers(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "1": 10, "0.5": 5, "-0.5": -5, "+3": 30, "-20": -200, "922337203685477580.7": 9223372036854775807,
 	} {
@@ -249,7 +249,7 @@ func TestNumbersOfCredits(t *testing.T) {
 	}
 }
 
-func TestCommandsThatCannotBeGiven(t *testing.T) {
+func TestOperatorCommands_Invalid(t *testing.T) {
 	dir := startLedger(t, &ledger{})
 	for args, says := range map[string]string{
 		"org credits --grant 1.25":             "is not a number of credits",

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestProgressOnATerminalIsOneLineThatIsDrawnAnew(t *testing.T) {
+func TestProgress_Terminal(t *testing.T) {
 	now := time.Unix(0, 0)
 	var out bytes.Buffer
 	p := newProgress(&out, func() time.Time { return now }, 0)
@@ -31,7 +31,7 @@ func TestProgressOnATerminalIsOneLineThatIsDrawnAnew(t *testing.T) {
 	}
 }
 
-func TestProgressElsewhereIsALineNowAndThen(t *testing.T) {
+func TestProgress_WithoutTerminal(t *testing.T) {
 	now := time.Unix(0, 0)
 	var out bytes.Buffer
 	p := newProgress(&out, func() time.Time { return now }, 50)

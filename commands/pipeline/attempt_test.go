@@ -133,7 +133,7 @@ func (b *fixture) wantTypes(want ...string) {
 	}
 }
 
-func TestDeriveStoresOneAnswer(t *testing.T) {
+func TestDerive_StoresOneAnswer(t *testing.T) {
 	b := newFixture(t, "Ana likes tea")
 	b.extractor.found = []memory.Memory{{Kind: memory.Claim, Content: "Ana likes tea"}}
 	if r := b.attempt(); r.position == 0 || r.backoff != 0 {
@@ -152,7 +152,7 @@ func TestDeriveStoresOneAnswer(t *testing.T) {
 	}
 }
 
-func TestFailedAttemptsAreRetriedWithBackoffAndEnd(t *testing.T) {
+func TestAttempts_BackoffAndEnd(t *testing.T) {
 	down := &Failure{Code: ingestion.ModelUnavailable, Message: "no answer", Retryable: true}
 	b := newFixture(t, "text", down, down, down, down, down)
 	var backoffs []time.Duration
@@ -185,7 +185,7 @@ func TestFailedAttemptsAreRetriedWithBackoffAndEnd(t *testing.T) {
 
 // A retry of an older revision is worked on also where the attempt at a newer one was cut off:
 // the newer one waits for it.
-func TestRetryGoesOnBehindAnAttemptThatWasCutOff(t *testing.T) {
+func TestRetry_AttemptWasCutOff(t *testing.T) {
 	b := newFixture(t, "text", &Failure{Code: ingestion.ContentRejected, Message: "refused"})
 	b.attempt()
 	facts := b.history()
@@ -203,7 +203,7 @@ func TestRetryGoesOnBehindAnAttemptThatWasCutOff(t *testing.T) {
 	b.wantTypes("derivation-started", "failed", "derivation-started", "derivation-started", "derived")
 }
 
-func TestRejectedContentStopsAtOnce(t *testing.T) {
+func TestAttempts_RejectedContent(t *testing.T) {
 	b := newFixture(t, "text", &Failure{Code: ingestion.ContentRejected, Message: "refused"})
 	b.attempt()
 	if e := b.history()[1].Event.(*memory.Failed); !e.Final || e.Code != ingestion.ContentRejected {
@@ -211,7 +211,7 @@ func TestRejectedContentStopsAtOnce(t *testing.T) {
 	}
 }
 
-func TestNothingToIndexIsRejected(t *testing.T) {
+func TestDerive_NothingToIndex(t *testing.T) {
 	b := newFixture(t, "... --- !")
 	b.attempt()
 	if e := b.history()[1].Event.(*memory.Failed); e.Code != ingestion.ContentRejected || len(b.extractor.asked) != 0 {
@@ -219,7 +219,7 @@ func TestNothingToIndexIsRejected(t *testing.T) {
 	}
 }
 
-func TestUnforeseenErrorIsInternalAndTellsNothing(t *testing.T) {
+func TestAttempts_UnforeseenError(t *testing.T) {
 	b := newFixture(t, "text", errors.New("secret detail"))
 	b.attempt()
 	if e := b.history()[1].Event.(*memory.Failed); e.Code != ingestion.Internal || e.Final ||
@@ -229,7 +229,7 @@ func TestUnforeseenErrorIsInternalAndTellsNothing(t *testing.T) {
 }
 
 // A process that dies in every attempt leaves only their starts: the item ends all the same.
-func TestCrashLoopEnds(t *testing.T) {
+func TestAttempts_CrashLoop(t *testing.T) {
 	b := newFixture(t, "text")
 	name := stream.Name(stream.Memory, b.item.DataPoint)
 	for n := range maxAttempts {
@@ -254,7 +254,7 @@ func TestCrashLoopEnds(t *testing.T) {
 	}
 }
 
-func TestManyMemoriesGoIntoABlob(t *testing.T) {
+func TestDerive_ManyMemories(t *testing.T) {
 	b := newFixture(t, strings.Repeat("word ", 100_000)) // a content in a blob, too
 	for n := range 3000 {
 		b.extractor.found = append(b.extractor.found,
@@ -274,7 +274,7 @@ func TestManyMemoriesGoIntoABlob(t *testing.T) {
 	}
 }
 
-func TestErasedMeanwhileIsLeftAlone(t *testing.T) {
+func TestDerive_ErasedMeanwhile(t *testing.T) {
 	b := newFixture(t, "text")
 	b.attempt()
 	if _, err := b.Journal.Store.Tombstone(t.Context(), stream.Name(stream.Memory, b.item.DataPoint), 1); err != nil {
@@ -287,7 +287,7 @@ func TestErasedMeanwhileIsLeftAlone(t *testing.T) {
 }
 
 // Of two workers that take the same item, one works.
-func TestStartIsTheLock(t *testing.T) {
+func TestAttempts_StartIsTheLock(t *testing.T) {
 	b := newFixture(t, "text")
 	results := make(chan error, 8)
 	for range 8 {
@@ -317,7 +317,7 @@ func TestStartIsTheLock(t *testing.T) {
 }
 
 // The list may have the text of a revision at hand; then it is what the extractor is given.
-func TestDeriveTakesTheTextOfTheList(t *testing.T) {
+func TestDerive_TextOfTheWorkList(t *testing.T) {
 	b := newFixture(t, "in the stream")
 	b.item.Text = &work.Text{
 		Content: "in the list", Metadata: []byte(`{"k":2}`), Label: "retro", Author: "bo",

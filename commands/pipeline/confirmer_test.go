@@ -122,7 +122,7 @@ func streamOf(s work.Send) string { return stream.Name(stream.Ingestion, s.Inges
 
 // A send waits for the index as long as the index may come back, and then stops with its reason;
 // its own failure ends it at once.
-func TestConfirmerWaitsForTheIndex(t *testing.T) {
+func TestConfirmer_WaitsForTheIndex(t *testing.T) {
 	waits, fails, short := sendAt(10), sendAt(10), sendAt(10)
 	fails.Failure = &work.Failure{Code: ingestion.ModelUnavailable, Message: "no answer"}
 	list := listed{[]work.Send{waits}, []work.Send{fails, short}}

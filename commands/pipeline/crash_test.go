@@ -277,7 +277,7 @@ func (s *scene) settle() {
 // Wherever a process dies in the middle of anything, the next one leaves what an uninterrupted
 // run would have left, or what was there before; and what was answered is there. All of it is the
 // finisher's: nothing is derived in this test.
-func TestEveryOperationSurvivesEveryCrash(t *testing.T) {
+func TestOperations_CrashAfterEachAppend(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
 	every := 1

@@ -25,7 +25,7 @@ func (u *unwell) Extract(context.Context, comprehend.Input) ([]memory.Memory, er
 	return nil, &Failure{Code: ingestion.ModelUnavailable, Message: "status 500", Retryable: true}
 }
 
-func TestAnsweredAttemptsEndWithinAMinute(t *testing.T) {
+func TestAttempts_EndWithinAMinute(t *testing.T) {
 	for name, c := range map[string]struct {
 		takes []time.Duration
 		asked int

@@ -57,7 +57,7 @@ func newEmbedder(b *fixture, fails func([]string) error) (*Embedder, *pointers) 
 	return &Embedder{Journal: b.Journal, List: l, Progress: l, Vectors: p, Logger: b.Logger, Now: b.Now}, p
 }
 
-func TestARevisionIsEmbeddedOnceItIsCaptured(t *testing.T) {
+func TestEmbedder_CapturedRevision(t *testing.T) {
 	down := errors.New("down")
 	b := newFixture(t, "Ana likes tea")
 	b.extractor.found = []memory.Memory{{
@@ -108,7 +108,7 @@ func TestARevisionIsEmbeddedOnceItIsCaptured(t *testing.T) {
 
 // A text that the model refuses has no vector, and costs no other its own. One that refuses all
 // of them is not believed.
-func TestRefusedTextsHaveNoVector(t *testing.T) {
+func TestEmbedder_RefusedTexts(t *testing.T) {
 	refused := &Failure{Code: ingestion.ContentRejected, Message: "refused"}
 	b := newFixture(t, strings.Repeat("Fine words. ", 150)+strings.Repeat("Bad words. ",
 		150)+strings.Repeat("Fine words. ", 150))
@@ -134,7 +134,7 @@ func TestRefusedTextsHaveNoVector(t *testing.T) {
 }
 
 // Many vectors are stored in parts, each small enough for an event.
-func TestManyVectorsAreParts(t *testing.T) {
+func TestEmbedder_ManyVectors(t *testing.T) {
 	b := newFixture(t, "text")
 	for n := range 3000 {
 		b.extractor.found = append(b.extractor.found,

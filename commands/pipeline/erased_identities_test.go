@@ -74,7 +74,7 @@ func (w *harness) blobsOf(name string) (blobs []text) {
 // nor in a file of the log, whichever way it came in: by a write that was replaced since, in a
 // blob, by a patch, by a bulk write, whose stage stays with a crash, by a write that was never
 // stored. What others say stays, and so does what an identity that lives said before.
-func TestTraitsOfARemovedIdentityAreNowhere(t *testing.T) {
+func TestRemovedIdentity_TraitsAreNowhere(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
 	replaced, big, patched, bigPatch, bulk, staged, unstored, lives := word(), word(), word(), word(), word(), word(),
@@ -164,7 +164,7 @@ func TestTraitsOfARemovedIdentityAreNowhere(t *testing.T) {
 
 // The background clears removals without being asked, many at once, those of a process that died
 // too, and records that only after all of it.
-func TestRemovalsAreClearedInTheBackground(t *testing.T) {
+func TestFinisher_ClearsRemovals(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
 	counting := &countingStore{}

@@ -96,7 +96,7 @@ func (w *harness) over(store eventstore.Store) *commands.Service {
 // Once its deletion is cleaned, a text is nowhere: not in a row, an event, a key, nor in a file
 // of the log or of the index, whichever way it came in: inline, in a blob, as label and metadata,
 // as memory, in a stage that a crash left, in a send that was never stored.
-func TestErasedTextIsNowhere(t *testing.T) {
+func TestErasedText_IsNowhere(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	short, long, label, metadata, staged, unstored, kept := word(), word(), word(), word(), word(), word(), word()
@@ -181,7 +181,7 @@ func TestErasedTextIsNowhere(t *testing.T) {
 }
 
 // A deletion is said to be cleaned only after all of it: where the disk refuses, it comes again.
-func TestNothingIsCleanedThatIsNotRemoved(t *testing.T) {
+func TestCleaned_RequiresRemoval(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	id := "a"
@@ -213,7 +213,7 @@ type refusing struct{}
 func (refusing) Scavenge(context.Context) error { return fmt.Errorf("no space left on device") }
 
 // However many deletions there are, the disk is cleaned once for all of them, and then not again for a while.
-func TestManyDeletionsAreRemovedFromTheDiskAtOnce(t *testing.T) {
+func TestErasure_ManyDeletionsAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	counting := &countingStore{}

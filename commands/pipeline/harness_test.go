@@ -309,7 +309,7 @@ func (w *harness) holders(word string) []string {
 
 // What is deleted is gone from every table, from the index and from the log once the deletion is
 // cleaned; what the send was stays known.
-func TestDeletedTextIsGone(t *testing.T) {
+func TestDeletedText_IsGone(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	short, long, label := "note", "long note", "quokkalabel"
@@ -385,7 +385,7 @@ func (d *dying) Truncate(ctx context.Context, name string, before eventstore.Rev
 
 // A batch whose process died after its commit is completed before calls are taken, and then
 // derived and indexed like any other.
-func TestCatchUpCompletesWhatACrashLeft(t *testing.T) {
+func TestCatchUp_LeftByACrash(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	d := &dying{Store: w.store}

@@ -9,7 +9,7 @@ import (
 
 // What is deleted is not said to be cleaned by a process that cannot reach the files of the
 // index: the one that feeds it does that.
-func TestDeletionsAreCleanedWhereTheIndexIs(t *testing.T) {
+func TestCleaned_ProcessWithTheIndex(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
 	if _, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one")}, ""); err != nil {

@@ -37,7 +37,7 @@ func (d damaged) Read(ctx context.Context, name string, from eventstore.Revision
 
 // A bulk write whose rows are gone or damaged between its commit and its fan-out is given up, by
 // the start as by a round: it is said, and holds up nobody.
-func TestBulkWriteWhoseRowsCannotBeRead(t *testing.T) {
+func TestBulkWrite_UnreadableRows(t *testing.T) {
 	t.Parallel()
 	for name, finish := range map[string]func(context.Context, *Finisher) error{
 		"at the start": func(ctx context.Context, f *Finisher) error { return f.CatchUp(ctx) },

@@ -72,7 +72,7 @@ func (w *harness) age() {
 
 // What a process that died had reserved is given back once its time is over, and not before; what
 // it had stored in its last moment stays taken.
-func TestReservationsOfADeadProcess(t *testing.T) {
+func TestReservations_DeadProcess(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
 	w.capped(3)
@@ -147,7 +147,7 @@ func (h heads) Head(context.Context) (eventstore.Position, error) {
 }
 
 // A reservation is dropped once the projection has passed a head that was read after the reservation was found overdue.
-func TestOverdueReservationsWaitForTheHead(t *testing.T) {
+func TestReservations_OverdueWaitForTheHead(t *testing.T) {
 	r := &recorder{overdue: []work.Reservation{{SendID: uuid.New(), Try: uuid.New()}}}
 	f := &Finisher{
 		Journal: commands.NewJournal(heads{told: r}, nil, nil), Progress: r, Reservations: r,

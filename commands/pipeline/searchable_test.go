@@ -51,7 +51,7 @@ func (w *harness) indexedAlone(send uuid.UUID) bool {
 
 // The effect of watermarks outlives the streams of erased data points: a rebuilt projection has the
 // same rows. A send that lost something before it was searchable ends by itself.
-func TestErasedSendsStaySearchableSince(t *testing.T) {
+func TestErasedSends_SearchableSince(t *testing.T) {
 	w := newIdleHarness(t)
 	w.derive()
 	ingest := func(ids ...string) uuid.UUID {

@@ -49,7 +49,7 @@ func (w *harness) pointName(id string) string {
 
 // A deletion that cannot be read blocks neither the start nor other deletions; a batch of its
 // project waits.
-func TestADeletionThatCannotBeReadIsNamedAndPassed(t *testing.T) {
+func TestDeletion_Unreadable(t *testing.T) {
 	w := newIdleHarness(t)
 	w.clock.move(finishAfter)
 	for _, id := range []string{"a", "b", "c", "d"} {
@@ -98,7 +98,7 @@ func TestADeletionThatCannotBeReadIsNamedAndPassed(t *testing.T) {
 }
 
 // A deletion that an operator has set aside is not tried and blocks no batch.
-func TestADeletionThatWasSetAside(t *testing.T) {
+func TestDeletion_SetAside(t *testing.T) {
 	w := newIdleHarness(t)
 	for _, id := range []string{"a", "b"} {
 		if _, err := w.write.Ingest(t.Context(), w.call, item(id, "text of "+id), ""); err != nil {
@@ -129,7 +129,7 @@ func TestADeletionThatWasSetAside(t *testing.T) {
 }
 
 // A failure that may pass still prevents the start, so that deleted text is not served.
-func TestADeletionThatIsNotCompletedForNowIsWaitedFor(t *testing.T) {
+func TestDeletion_NotCompletedForNow(t *testing.T) {
 	w := newIdleHarness(t)
 	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "one"), ""); err != nil {
 		t.Fatal(err)

@@ -146,7 +146,7 @@ func TestWorker_ATextKillsTheProcess(t *testing.T) {
 
 // With a pure extractor, an attempt stores one event, and a worker that comes second stores
 // nothing.
-func TestDerivedIsTheLockOfAPureExtractor(t *testing.T) {
+func TestDerive_PureExtractor(t *testing.T) {
 	b := newFixture(t, "Ana likes tea")
 	b.Extractor = Builtin{}
 	results := make(chan error, 8)

@@ -39,7 +39,7 @@ func TestSuspendWatch(t *testing.T) {
 
 // After a suspension nothing is swept before earlier commands are over, even if an operator asks
 // for it.
-func TestSweepRestsAfterTheMachineSlept(t *testing.T) {
+func TestSweep_MachineSlept(t *testing.T) {
 	w := newIdleHarness(t)
 	var timers time.Duration
 	w.finisher.suspension.clocks = func() (time.Time, time.Duration) { return w.clock.now(), timers }

@@ -214,7 +214,7 @@ func (s *story) whatIsReferredTo() []blob.Ref {
 // Whatever sends, batches, deletions and derivations do and wherever they die, no blob is taken
 // that a stream refers to which stands, nor the stage of a batch that is still to be fanned out;
 // and once all is finished, none is left that nothing refers to.
-func TestSweepNeverTakesWhatIsReferredTo(t *testing.T) {
+func TestSweep_RandomOperations(t *testing.T) {
 	t.Parallel()
 	runs := 12
 	if testing.Short() {

@@ -45,7 +45,7 @@ func (w *harness) swept() int {
 }
 
 // What no send came to refer to goes once its deadline is reached, and not a microsecond before.
-func TestSweepTakesWhatNothingRefersToADayLater(t *testing.T) {
+func TestSweep_UnreferencedBlobsADayLater(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
 	if _, err := w.stop(1).IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one")}, ""); err == nil {
@@ -73,7 +73,7 @@ func TestSweepTakesWhatNothingRefersToADayLater(t *testing.T) {
 // What is referred to stays permanently: the text of a revision, also of one that was replaced, the
 // stage of a batch that is to be fanned out, and what its fan-out has written already. A send
 // that lost its data point to a deletion leaves nothing.
-func TestSweepTakesNothingThatIsReferredTo(t *testing.T) {
+func TestSweep_ReferencedBlobs(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
 	for _, in := range []commands.DataPoint{item("a", big), item("a", big+"and more"), item("b", "two")} {
@@ -133,7 +133,7 @@ func TestSweepTakesNothingThatIsReferredTo(t *testing.T) {
 
 // A batch whose stage is lost stops as internal: polls say so, its key answers its own receipt, a
 // retry tries again, and its deletion settles the project.
-func TestABatchWhoseStageIsLostStops(t *testing.T) {
+func TestBatch_StageIsLost(t *testing.T) {
 	w := newIdleHarness(t)
 	items := []commands.DataPoint{item("a", "one"), item("b", "two")}
 	if _, err := w.stop(2).IngestBatch(t.Context(), w.call, items, "key"); err == nil {
@@ -215,7 +215,7 @@ func TestABatchWhoseStageIsLostStops(t *testing.T) {
 
 // A retry that crosses the deletion of a batch that was given up brings nothing back, though its
 // stage can be read again.
-func TestARetryThatCrossesADeletionBringsNothingBack(t *testing.T) {
+func TestRetry_CrossesADeletion(t *testing.T) {
 	w := newIdleHarness(t)
 	if _, err := w.stop(2).IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one")}, "key"); err == nil {
 		t.Fatal("the call succeeded after its store died")
@@ -254,7 +254,7 @@ func TestARetryThatCrossesADeletionBringsNothingBack(t *testing.T) {
 }
 
 // Facts that are too many for one event, or for one append, are kept all the same, also where a crash came between.
-func TestFactsOfManySendsAreKept(t *testing.T) {
+func TestRetainedFacts_ManySends(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
 	const sends = 2300

@@ -11,7 +11,7 @@ import (
 )
 
 // What works takes a second each: so many seconds tell how many worked at once.
-func TestLanesNarrowWhileItIsBusyAndNeverClose(t *testing.T) {
+func TestThrottle_NarrowsWhileBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var busy atomic.Bool
 		l := newThrottle(4, func() int {
@@ -62,7 +62,7 @@ func TestLanesNarrowWhileItIsBusyAndNeverClose(t *testing.T) {
 	})
 }
 
-func TestLanesEndWithTheContext(t *testing.T) {
+func TestThrottle_ContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	l := newThrottle(1, func() int { return 1 })
 	if !l.acquire(ctx) {
@@ -74,7 +74,7 @@ func TestLanesEndWithTheContext(t *testing.T) {
 	}
 }
 
-func TestShareGrowsWithTheAgeOfTheOldestItem(t *testing.T) {
+func TestThrottle_ShareGrowsWithAge(t *testing.T) {
 	for age, want := range map[time.Duration]int{
 		-time.Second: 4, 0: 4, fullWidthAge / 4: 7, fullWidthAge / 2: 10, fullWidthAge - 1: 15, fullWidthAge: 16,
 		time.Hour: 16,
@@ -101,7 +101,7 @@ type crowded struct{}
 
 func (crowded) Busy() bool { return true }
 
-func TestWorkerHasItsShareBesideAForegroundThatNeverPauses(t *testing.T) {
+func TestThrottle_ForegroundNeverPauses(t *testing.T) {
 	w := &Worker{LoadGauge: crowded{}, Age: noAge}
 	if got := w.currentWidth(); got != width/4 {
 		t.Errorf("%d lanes where no age is known", got)

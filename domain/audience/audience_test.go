@@ -48,7 +48,7 @@ func TestSlugs(t *testing.T) {
 	}
 }
 
-func TestLimitsOfRules(t *testing.T) {
+func TestRules_Limits(t *testing.T) {
 	condition := func(o audience.Operator, values ...string) audience.Condition {
 		return audience.Condition{Trait: "team", Operator: o, Values: values}
 	}
@@ -302,7 +302,7 @@ func TestDefinitionBytes(t *testing.T) {
 	}
 }
 
-func TestDecideRemoveAndRecompute(t *testing.T) {
+func TestDecide_RemoveAndRecompute(t *testing.T) {
 	id := uuid.New()
 	put := &audience.Put{AudienceID: id, Slug: "leads", Kind: audience.KindRule}
 	for title, c := range map[string]struct {
@@ -331,7 +331,7 @@ func TestDecideRemoveAndRecompute(t *testing.T) {
 	}
 }
 
-func TestStateRemembersWhereItStands(t *testing.T) {
+func TestState_FindAndClone(t *testing.T) {
 	id, later := uuid.New(), uuid.New()
 	s := audiences(&audience.Put{AudienceID: id, Slug: "leads"}, &audience.Recomputed{AudienceID: id},
 		&audience.Removed{AudienceID: id}, &audience.Put{AudienceID: later, Slug: "leads"}, &audience.Removed{AudienceID: id})

@@ -34,7 +34,7 @@ func heavy(size int) map[string]string {
 }
 
 // The largest content that a client may send is read within seconds, whatever it holds.
-func TestLargestContent(t *testing.T) {
+func TestExtract_LargestContent(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads 16 MiB many times")
 	}

@@ -24,7 +24,7 @@ func extract(content, author string) []memory.Memory {
 }
 
 // The examples of the design, word for word.
-func TestDesignExamples(t *testing.T) {
+func TestExtract_DesignExamples(t *testing.T) {
 	for _, tc := range []struct{ kind, content, author, want string }{
 		{memory.Observation, "Ana moved the launch to 3 June 2025", "Bo", "Ana moved the launch to 3 June 2025"},
 		{memory.Claim, "Ana's favourite editor is Helix", "Bo", "Ana's favourite editor is Helix"},

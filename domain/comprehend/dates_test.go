@@ -32,7 +32,7 @@ func anchors(text string, at time.Time) []string {
 }
 
 // Said on Monday 12 May 2025.
-func TestAnchorsResolve(t *testing.T) {
+func TestAnchors_Resolve(t *testing.T) {
 	for _, tc := range []struct {
 		text string
 		want []string
@@ -130,7 +130,7 @@ func TestAnchorsResolve(t *testing.T) {
 	}
 }
 
-func TestAnchorLines(t *testing.T) {
+func TestAnchors_Lines(t *testing.T) {
 	check(t, memory.TemporalAnchor, "Ana",
 		yes("We meet next Tuesday.", `"next Tuesday", said on 12 May 2025, is 13 May 2025`),
 		yes("I was ill last week.", `"last week", said on 12 May 2025, is 5 May 2025 to 11 May 2025`),
@@ -148,7 +148,7 @@ func day(t *rapid.T) time.Time {
 
 // A weekday named after "next" is the first of its kind after the day it is said on, after "last"
 // the last before it.
-func TestWeekdaysAreNearest(t *testing.T) {
+func TestDates_NearestWeekday(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		said, weekday := day(t), time.Weekday(rapid.IntRange(0, 6).Draw(t, "weekday"))
 		word := rapid.SampledFrom([]string{"next", "last"}).Draw(t, "word")
@@ -164,7 +164,7 @@ func TestWeekdaysAreNearest(t *testing.T) {
 }
 
 // A date n days ahead or back is n days away, in digits and in words.
-func TestDistancesCount(t *testing.T) {
+func TestDates_Distances(t *testing.T) {
 	words := []string{
 		"", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
 		"twelve",
@@ -186,7 +186,7 @@ func TestDistancesCount(t *testing.T) {
 }
 
 // A date that is complete is the same whenever it is said and however it is written.
-func TestWrittenDatesAreThemselves(t *testing.T) {
+func TestDates_Written(t *testing.T) {
 	layouts := []string{
 		"2 January 2006", "January 2, 2006", "2 Jan 2006", "Jan 2, 2006", "2006-01-02", "2006/01/02",
 		"02.01.2006", "Monday, 2 January 2006", "January 2 2006",
@@ -200,7 +200,7 @@ func TestWrittenDatesAreThemselves(t *testing.T) {
 
 // The units that hold the present one, the one before and the one after touch each other and hold
 // the days they should.
-func TestUnitsTouch(t *testing.T) {
+func TestDates_UnitsTouch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		said := day(t)
 		for _, unit := range []string{"week", "month", "quarter", "year"} {

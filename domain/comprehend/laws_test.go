@@ -118,7 +118,7 @@ func drawText(t *rapid.T, name string) string {
 	return b.String()
 }
 
-func TestLaws(t *testing.T) {
+func TestExtract_Laws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := comprehend.Input{
 			DataPoint: dataPoint, Revision: rapid.IntRange(1, 9).Draw(t, "revision"), Content: drawText(t, "content"),
@@ -146,7 +146,7 @@ func TestLaws(t *testing.T) {
 }
 
 // Text before a text changes its spans only: reading is local to a paragraph.
-func TestSpansMoveWithTheText(t *testing.T) {
+func TestSpans_MoveWithTheText(t *testing.T) {
 	const text = "Ana moved the launch to 3 June 2025.\x00 I live in Berlin — and my sister’s name is Dee."
 	alone := extract(text, "Bo")
 	const before = "Nothing happens here, really.\n\n"

@@ -25,7 +25,7 @@ func lines(in comprehend.Input, quiet bool) []string {
 	return got
 }
 
-func TestWhoSpeaks(t *testing.T) {
+func TestExtract_Speaker(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		in   comprehend.Input
@@ -72,7 +72,7 @@ func TestWhoSpeaks(t *testing.T) {
 	}
 }
 
-func TestLabelAndMetadata(t *testing.T) {
+func TestExtract_LabelAndMetadata(t *testing.T) {
 	for _, tc := range []struct {
 		name, label, author, metadata string
 		want                          []string

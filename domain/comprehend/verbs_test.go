@@ -3,7 +3,7 @@ package comprehend
 import "testing"
 
 // Every verb that a rule names is one that the lexicon knows, else the rule never applies to it.
-func TestVocabularyIsKnown(t *testing.T) {
+func TestVocabulary_EveryWordIsKnown(t *testing.T) {
 	for name, verbs := range map[string]map[string]bool{
 		"eventVerbs": eventVerbs, "vagueEvents": vagueEvents, "transitive": transitive, "pursuits": pursuits, "states": states, "happenings": happenings, "opinionVerbs": opinionVerbs,
 		"technical": technical, "nounAfter": nounAfter, "rescheduled": rescheduled, "dateSettings": dateSettings, "vagueWishes": vagueWishes, "idle": idle, "reports": reports, "doubling": doubling,

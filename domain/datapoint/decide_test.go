@@ -147,7 +147,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestMetadataChanges(t *testing.T) {
+func TestMetadata_Changes(t *testing.T) {
 	tests := []struct {
 		name, a, b string
 		same       bool

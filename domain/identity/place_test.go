@@ -78,7 +78,7 @@ func TestPlace(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-func TestPatchApplies(t *testing.T) {
+func TestPatch_Applies(t *testing.T) {
 	before := map[string]string{"a": "1", "b": "2"}
 	got := Patch{Set: map[string]string{"b": "3", "c": "4"}, Removed: []string{"a", "never"}}.Apply(before)
 	if diff := cmp.Diff(map[string]string{"b": "3", "c": "4"}, got); diff != "" {

@@ -78,7 +78,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParse_Refusals(t *testing.T) {
 	for _, in := range []string{
 		"", " ", "now", "tomorrow", "T", "Z", "1748945730", "2025", "2025-06", "202506", "25-06-03", "02025-06-03", "+2025-06-03", "-2025-06-03",
 		"0000-01-01", "10000-01-01", "2025-6-3", "2025-06-3", "2025-06-031", "2025-0603", "202506-03", "2025/06/03", "03.06.2025", "June 3, 2025",
@@ -108,7 +108,7 @@ func TestTruncate(t *testing.T) {
 }
 
 // Whatever the standard library writes in RFC 3339 is read as the same instant.
-func TestParseReadsWhatIsFormatted(t *testing.T) {
+func TestParse_Formatted(t *testing.T) {
 	first, last := time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC).Unix(), time.Date(9999, 12, 30, 0, 0, 0, 0, time.UTC).Unix()
 	rapid.Check(t, func(t *rapid.T) {
 		zone := time.FixedZone("", rapid.IntRange(-23*60-59, 23*60+59).Draw(t, "offset")*60)

@@ -7,7 +7,7 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 )
 
-func TestQuantizeKeepsTheDirection(t *testing.T) {
+func TestQuantize_KeepsTheDirection(t *testing.T) {
 	vector := []float32{3, -4, 0.5, 0, 1e-3}
 	scale, code, ok := memory.Quantize(vector)
 	if !ok || len(code) != len(vector) {
@@ -23,7 +23,7 @@ func TestQuantizeKeepsTheDirection(t *testing.T) {
 	}
 }
 
-func TestWhatHasNoDirectionIsNotQuantized(t *testing.T) {
+func TestQuantize_NoDirection(t *testing.T) {
 	for _, vector := range [][]float32{nil, {0, 0}, {float32(math.NaN())}, {float32(math.Inf(1)), 1}} {
 		if _, code, ok := memory.Quantize(vector); ok {
 			t.Errorf("%v is %v", vector, code)

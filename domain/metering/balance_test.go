@@ -169,7 +169,7 @@ func (p *purse) spend(tenths int64) {
 	p.taken += tenths - fromAllowance
 }
 
-func TestABalanceIsWhatAPurseWouldHold(t *testing.T) {
+func TestBalance_MatchesAPurse(t *testing.T) {
 	plans := []metering.Plan{metering.SelfHosted, metering.PayAsYouGo, metering.Flex, metering.Enterprise}
 	tariff := generous()
 	rapid.Check(t, func(t *rapid.T) {

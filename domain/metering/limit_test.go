@@ -78,7 +78,7 @@ func TestRefuse(t *testing.T) {
 }
 
 // A plan with an allowance reports when the next one is due.
-func TestCreditsThatComeAgain(t *testing.T) {
+func TestCredits_Renewed(t *testing.T) {
 	r := metering.Reservation{
 		Limits:       metering.Caps{Plan: metering.Flex},
 		At:           time.Date(2026, 11, 30, 23, 30, 0, 0, time.FixedZone("", -3600)),

@@ -15,7 +15,7 @@ func TestIngestTenths(t *testing.T) {
 	}
 }
 
-func TestMonthIsOfUTC(t *testing.T) {
+func TestMonth_UTC(t *testing.T) {
 	at := time.Date(2026, 12, 31, 23, 30, 0, 0, time.FixedZone("", -3600))
 	if got := metering.Month(at); got != "2027-01" {
 		t.Errorf("Month = %s", got)

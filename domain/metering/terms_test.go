@@ -9,7 +9,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 )
 
-func TestOverrideChangesWhatIsNamedAlone(t *testing.T) {
+func TestOverride_NamedFieldsOnly(t *testing.T) {
 	got, err := metering.DefaultTariff().
 		Override(`{"flex":{"allowanceTenths":12345,"projects":0,"webhooks":false},"payg":{"recallTenths":0,"evidenceCeiling":1},
 		"enterprise":{"retentionDays":365,"requestsPerMinute":1000000000},"self-hosted":{}}`)
@@ -31,7 +31,7 @@ func TestOverrideChangesWhatIsNamedAlone(t *testing.T) {
 	}
 }
 
-func TestOverridesThatCannotBe(t *testing.T) {
+func TestOverride_Invalid(t *testing.T) {
 	for text, says := range map[string]string{
 		``:                                    "no JSON object",
 		`null`:                                "no JSON object",

@@ -71,7 +71,7 @@ func pointer(e event.Event) event.Event {
 	}
 }
 
-func TestAnOrganizationGetsThePartsThatItLacks(t *testing.T) {
+func TestState_MissingParts(t *testing.T) {
 	bought := organization.CreditsGranted{
 		OrganizationID: org,
 		Kind:           metering.Bought,
@@ -118,7 +118,7 @@ func TestAnOrganizationGetsThePartsThatItLacks(t *testing.T) {
 	}
 }
 
-func TestAChangeOfPlan(t *testing.T) {
+func TestState_ChangeOfPlan(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		given []event.Event
@@ -146,7 +146,7 @@ func TestAChangeOfPlan(t *testing.T) {
 	}
 }
 
-func TestEveryManagementKeyIsRemembered(t *testing.T) {
+func TestState_ManagementKeys(t *testing.T) {
 	s := folded(keySet("first"), keySet("second"), &organization.SpendCapSet{Tenths: new(int64)}, &organization.Prepared{})
 	if !s.Held("first") || !s.Held("second") || s.Held("third") || s.KeyHashes[1] != "second" || !s.Prepared ||
 		s.SpendCapTenths == nil ||
@@ -155,7 +155,7 @@ func TestEveryManagementKeyIsRemembered(t *testing.T) {
 	}
 }
 
-func TestWorkEmail(t *testing.T) {
+func TestEmail_Work(t *testing.T) {
 	for email, want := range map[string]bool{
 		"ana@acme.example": true, "ana@mail.acme.example": true, "Ana@ACME.example": true, "ana@notgmail.com": true,
 		"ana@gmail.com": false, "Ana@GMail.com": false, "ana@sub.gmail.com": false, "ana@web.de": false, "": false, "ana": false, "ana@localhost": false,
@@ -166,7 +166,7 @@ func TestWorkEmail(t *testing.T) {
 	}
 }
 
-func TestValidEmail(t *testing.T) {
+func TestEmail_Valid(t *testing.T) {
 	for email, want := range map[string]bool{
 		"a@b.c": true, "a.b+c@d.example": true, "ö@exämple.de": true, `"a@b"@c.de`: true,
 		"": false, "@b.c": false, "a@": false, "a@b": false, "a@.c": false, "a@b.": false, "a b@c.de": false, "a@b.c\n": false, "a\x00@b.c": false, "\xff@b.c": false,
@@ -178,7 +178,7 @@ func TestValidEmail(t *testing.T) {
 	}
 }
 
-func TestValidName(t *testing.T) {
+func TestName_Valid(t *testing.T) {
 	for name, want := range map[string]bool{
 		"Acme": true, "A1": true, "日本": true, strings.Repeat("é", 255): true,
 		"": false, "A": false, "--": false, " Acme": false, "Acme ": false, "Ac\nme": false, "Ac\x00me": false, strings.Repeat("é", 256): false,

@@ -26,7 +26,7 @@ func TestSlug(t *testing.T) {
 	}
 }
 
-func TestValidName(t *testing.T) {
+func TestName_Valid(t *testing.T) {
 	for name, want := range map[string]bool{
 		"ab": true, "a": false, "a!": false, "é1": true, "": false, "--": false,
 		strings.Repeat("é", 255): true, strings.Repeat("é", 256): false, "a\x00b": false,

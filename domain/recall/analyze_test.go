@@ -42,9 +42,9 @@ func TestTerms(t *testing.T) {
 	}
 }
 
-// TestStemsAgreeWithSnowball compares terms with the stems of a library, by words of English
+// TestStems_AgreeWithSnowball compares terms with the stems of a library, by words of English
 // beginnings and endings.
-func TestStemsAgreeWithSnowball(t *testing.T) {
+func TestStems_AgreeWithSnowball(t *testing.T) {
 	beginnings := strings.Fields(`relat condit rational valenc digit conform radic differ vile analog vietnam predic oper feudal decis hope call
 		form sensit triplic electric good reviv allow infer airlin gyroscop adjust defens irrit replac depend adopt commun activ effect bowdler
 		probat ceas control roll fall hopp tann fizz fail fil happ sk cr tr gener arsen plan run program wri paint camp hik support group beaut
@@ -109,8 +109,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestSplitLaw: passages cover the text without gap or overlap, and none exceeds the limit.
-func TestSplitLaw(t *testing.T) {
+// TestSplit_Law: passages cover the text without gap or overlap, and none exceeds the limit.
+func TestSplit_Law(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		piece := rapid.OneOf(rapid.String(),
 			rapid.SampledFrom([]string{"\n", "\n\n", ". ", " ", "word", "日本語。", "\x00", "\xff", "\r\n \n"}))

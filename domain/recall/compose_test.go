@@ -155,9 +155,9 @@ func drawCandidates(t *rapid.T) (candidates []recall.Candidate, costs map[recall
 	return candidates, costs
 }
 
-// TestComposeLaws: over any candidates a response keeps to limit, budget and the share of memories,
+// TestCompose_Laws: over any candidates a response keeps to limit, budget and the share of memories,
 // shows nothing twice or hidden, keeps sources in order, and leaves out nothing that fits.
-func TestComposeLaws(t *testing.T) {
+func TestCompose_Laws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		candidates, costs := drawCandidates(t)
 		limit, budget := rapid.IntRange(1, 40).Draw(t, "limit"), rapid.IntRange(0, 300).Draw(t, "budget")

@@ -8,7 +8,7 @@ import (
 	"github.com/annals-project/annals/domain/registry"
 )
 
-func TestOrganizationsAreFoundByNameOrID(t *testing.T) {
+func TestState_OrganizationByNameOrID(t *testing.T) {
 	one, two, other := uuid.New(), uuid.New(), uuid.New()
 	var s registry.State
 	s.Evolve(&registry.OrganizationCreated{OrganizationID: one, Name: "Acme"})
@@ -25,7 +25,7 @@ func TestOrganizationsAreFoundByNameOrID(t *testing.T) {
 	}
 }
 
-func TestProjectsAreCountedByOrganization(t *testing.T) {
+func TestState_ProjectsOfAnOrganization(t *testing.T) {
 	one, two := uuid.New(), uuid.New()
 	var s registry.State
 	for n, slug := range []string{"a", "b", "c"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 )
 
-func TestOrganizationsOfTheFirstVersionAreSelfHosted(t *testing.T) {
+func TestUpcast_FirstOrganizationVersion(t *testing.T) {
 	newer, payload, err := registry.UpOrganizationCreated(json.RawMessage(
 		`{"organizationId":"8fdbb345-5e46-4611-85f4-314fdff5910c","name":"Acme","createdAt":"2026-11-05T09:30:00.000001Z"}`))
 	if err != nil || newer != "registry.organization-created.v2" {

@@ -140,7 +140,7 @@ func TestAccess_UnsupportedMethod(t *testing.T) {
 }
 
 // An insecure node serves every client, and a client needs only its connection string.
-func TestInsecureNode(t *testing.T) {
+func TestNode_Insecure(t *testing.T) {
 	cfg := memoryConfig()
 	cfg.Insecure = true
 	n := startNode(t, cfg)
@@ -198,7 +198,7 @@ func TestInsecureNode_Refused(t *testing.T) {
 
 // A configured certificate and password stay the same over restarts, and clients reach the node
 // under the name in the certificate.
-func TestConfiguredIdentity(t *testing.T) {
+func TestConfig_Identity(t *testing.T) {
 	made, err := newCertificate(newLoopback(t))
 	if err != nil {
 		t.Fatal(err)

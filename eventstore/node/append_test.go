@@ -24,7 +24,7 @@ type outcome struct {
 
 // Each case checks a rule of expected revisions or repeated appends, against a stream that holds
 // the events a0, a1 and a2.
-func TestExpectedRevision(t *testing.T) {
+func TestAppend_ExpectedRevision(t *testing.T) {
 	a := newEvents(3)
 	fresh := newEvents(3)
 	one := func(e event) []event { return []event{e} }

@@ -10,7 +10,7 @@ import (
 func newLoopback(*testing.T) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2113} }
 
 // Clients get an address that the certificate covers.
-func TestReachableAddress(t *testing.T) {
+func TestAddress_Reachable(t *testing.T) {
 	tcp := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 2113} }
 	named := &x509.Certificate{DNSNames: []string{"*.example.com", "log.example.com"}}
 	numbered := &x509.Certificate{DNSNames: []string{"log.example.com"}, IPAddresses: []net.IP{net.ParseIP("192.0.2.1")}}

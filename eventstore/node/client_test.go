@@ -30,7 +30,7 @@ func officialClient(t testing.TB, n *Node) *esdb.Client {
 }
 
 // The official client appends, reads, subscribes and deletes, as a service does.
-func TestOfficialClient(t *testing.T) {
+func TestClient_Official(t *testing.T) {
 	ctx := testContext(t)
 	c := officialClient(t, startNode(t, Config{}))
 

@@ -14,7 +14,7 @@ import (
 
 // Readers of a soft-deleted stream find none, and later only the events that are written after the
 // deletion. The numbering of its events continues.
-func TestSoftDelete(t *testing.T) {
+func TestDelete_Soft(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	c.append("s", none, newEvents(3)...)
 	c.append("$$s", none, metadataEvent(`{"$maxCount":2,"owner":"x"}`))
@@ -61,7 +61,7 @@ func TestSoftDelete_EndedByMetadata(t *testing.T) {
 }
 
 // Deletes check the revision as appends do, and report a conflict in trailers.
-func TestDeleteExpectations(t *testing.T) {
+func TestDelete_ExpectedRevision(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	c.append("s", none, newEvents(2)...)
 	tests := []struct {
@@ -101,7 +101,7 @@ func TestDeleteExpectations(t *testing.T) {
 
 // A tombstone ends a stream permanently, for readers and writers, and its metadata for readers,
 // also after a restart.
-func TestTombstone(t *testing.T) {
+func TestDelete_Tombstone(t *testing.T) {
 	cfg := memoryConfig()
 	n := startNode(t, cfg)
 	c := dial(t, n)

@@ -53,7 +53,7 @@ func streamsOf(events []recordedEvent) []string {
 	return out
 }
 
-func TestReadAllFiltered(t *testing.T) {
+func TestReadAll_Filtered(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	for _, place := range [][2]string{{"a-1", "opened"}, {"b-1", "opened"}, {"a-2", "closed"}, {"ab-1", "reopened"}} {
 		c.append(place[0], none, event{id: uuid.New(), typ: place[1], data: "{}"})
@@ -218,7 +218,7 @@ func TestTextIDs(t *testing.T) {
 
 // A link is sent with the event that it refers to, if readers may see that event, and always keeps
 // its own position.
-func TestResolvedLinks(t *testing.T) {
+func TestLinks_Resolved(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	targets := newEvents(2)
 	c.append("s@home", none, targets...)
@@ -259,7 +259,7 @@ func TestResolvedLinks(t *testing.T) {
 }
 
 // The name of a stream may be any bytes, and clients can still decode answers that name it.
-func TestNamesOfAnyBytes(t *testing.T) {
+func TestNames_AnyBytes(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	name := "käse\n\x00 1"
 	c.append(name, none, newEvents(1)...)

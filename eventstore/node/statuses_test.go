@@ -18,7 +18,7 @@ import (
 )
 
 // Every refusal of a call has the code, the text and the trailers by which clients recognize it.
-func TestStatusesAndTrailers(t *testing.T) {
+func TestStatuses_Trailers(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	c.append("s", none, newEvents(3)...)
 	for _, gone := range []string{"gone", "gone ü\n"} {

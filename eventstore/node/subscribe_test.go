@@ -57,7 +57,7 @@ func (s subscription) caughtUp() {
 	}
 }
 
-func TestSubscribeToAll(t *testing.T) {
+func TestSubscribe_All(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	_, first := c.append("a", none, newEvents(1)...)
 	c.append("b", none, newEvents(2)...)
@@ -91,7 +91,7 @@ func TestSubscribeToAll(t *testing.T) {
 	}
 }
 
-func TestSubscribeToStream(t *testing.T) {
+func TestSubscribe_Stream(t *testing.T) {
 	for name, tt := range map[string]struct {
 		options *readOptions
 		want    []uint64

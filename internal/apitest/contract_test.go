@@ -53,7 +53,7 @@ components:
 
 const thing = `{"id":"01890000-0000-7000-8000-00000000000a","at":"2026-11-21T09:00:00.123456Z"}`
 
-func TestResponsesAreHeldAgainstTheDocument(t *testing.T) {
+func TestResponses_CheckedAgainstTheDocument(t *testing.T) {
 	contract := apitest.Load(t, []byte(document))
 	notFound := `{"code":"not-found","status":404,"debugMessage":"none","data":{}}`
 	for name, c := range map[string]struct {

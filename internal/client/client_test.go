@@ -66,7 +66,7 @@ var (
 
 const receipt = `{"projectId":1,"ingestionId":"i","sourceId":"s","status":"queued","unchanged":null}`
 
-func TestCallsThatAreRepeated(t *testing.T) {
+func TestCall_Repeated(t *testing.T) {
 	for name, c := range map[string]struct {
 		steps []step
 		// least is the shortest time that all waits together may take.
@@ -100,7 +100,7 @@ func TestCallsThatAreRepeated(t *testing.T) {
 	}
 }
 
-func TestCallsThatAreNotRepeated(t *testing.T) {
+func TestCall_NotRepeated(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(context.Context, *Client) error
 		step step
@@ -133,7 +133,7 @@ func create(ctx context.Context, c *Client) error {
 	return err
 }
 
-func TestAttemptsEnd(t *testing.T) {
+func TestCall_AttemptsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := step{status: 503, body: `{"code":"service-unavailable","debugMessage":"far behind"}`}
 		client, s := scripted(t, busy, busy, busy, busy, busy, busy)
@@ -148,7 +148,7 @@ func TestAttemptsEnd(t *testing.T) {
 	})
 }
 
-func TestAWaitEndsWithItsContext(t *testing.T) {
+func TestWait_ContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, _ := scripted(t, step{status: 503, header: map[string]string{"Retry-After": "50"}})
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -163,7 +163,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestErrorsNameTheRequestAndNeverTheKey(t *testing.T) {
+func TestErrors_NameTheRequestOnly(t *testing.T) {
 	client, _ := scripted(t,
 		step{status: 401, header: map[string]string{"X-Request-Id": "r-1"}, body: `{"code":"unauthorized","status":401,"debugMessage":"no such key","data":{}}`},
 		step{err: refused},
@@ -184,7 +184,7 @@ func TestErrorsNameTheRequestAndNeverTheKey(t *testing.T) {
 	}
 }
 
-func TestRequestsAsSent(t *testing.T) {
+func TestCall_Request(t *testing.T) {
 	var got []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -243,14 +243,14 @@ func TestRequestsAsSent(t *testing.T) {
 	}
 }
 
-func TestARedirectIsNotFollowed(t *testing.T) {
+func TestCall_RedirectIsNotFollowed(t *testing.T) {
 	client, _ := scripted(t, step{status: 307, header: map[string]string{"Location": "http://elsewhere.test/"}})
 	if err := ingest(t.Context(), client); err == nil || !strings.Contains(err.Error(), "307") {
 		t.Fatalf("got %v", err)
 	}
 }
 
-func TestWaitSettledPollsUntilNothingIsInProgress(t *testing.T) {
+func TestWaitSettled_Polls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, s := scripted(t,
 			step{status: 200, body: `{"status":"processing","readiness":{"raw":1}}`},
@@ -264,7 +264,7 @@ func TestWaitSettledPollsUntilNothingIsInProgress(t *testing.T) {
 	})
 }
 
-func TestResultTokensRoundUpOnce(t *testing.T) {
+func TestResultTokens_RoundUpOnce(t *testing.T) {
 	r := Result{Content: "ééééé", Sources: []Source{{Excerpts: []string{"ab", "c"}}}}
 	if got := r.Tokens(); got != 2 {
 		t.Errorf("got %d, want 2", got)

@@ -15,7 +15,7 @@ import (
 // A backup made under load and restored elsewhere serves everything that was acknowledged before it
 // began: it is recalled, its status stands, and the keys that the first installation handed out are
 // good at the second. The first one goes on.
-func TestBackupUnderLoadAndRestore(t *testing.T) {
+func TestBackup_UnderLoadThenRestore(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	s.start()

@@ -23,7 +23,7 @@ func secret() string {
 
 // What is deleted is in no file of the log and of the index once "annals erase --now" has answered,
 // and before that it is.
-func TestEraseNowLeavesNoWordOnTheDisk(t *testing.T) {
+func TestErase_NoWordOnTheDisk(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	s.start()
@@ -104,7 +104,7 @@ func (s *service) waiting() string {
 
 // The traits of a removed identity are in no file of the log once "annals erase --now" has returned,
 // and a while later without that command. Traits of an identity that exists stay, with their history.
-func TestEraseLeavesNoTraitsOfRemovedIdentities(t *testing.T) {
+func TestErase_TraitsOfRemovedIdentities(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	s.start()

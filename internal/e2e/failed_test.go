@@ -13,7 +13,7 @@ import (
 
 // A send that cannot be derived stops with its reason, blocks nobody, and can be retried by its
 // owner and by the operator.
-func TestStoppedSend(t *testing.T) {
+func TestSend_Stopped(t *testing.T) {
 	t.Parallel()
 	s := newService(t, sharedPostgres(t))
 	s.start()

@@ -20,7 +20,7 @@ type imported struct {
 }
 
 // An import whose process and whose service are killed goes on where it was: every line arrives, none twice.
-func TestImportGoesOnAfterAKill(t *testing.T) {
+func TestImport_ContinuesAfterAKill(t *testing.T) {
 	t.Parallel()
 	const points = 3000
 	var lines bytes.Buffer

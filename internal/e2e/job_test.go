@@ -70,7 +70,7 @@ func mainJob(t *testing.T, index []string) {
 	check()
 }
 
-func TestPipelineOff(t *testing.T) {
+func TestPipeline_Off(t *testing.T) {
 	t.Parallel()
 	s := newService(t, sharedPostgres(t), "ANNALS_PIPELINE=off")
 	s.start()

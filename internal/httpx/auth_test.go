@@ -28,10 +28,10 @@ func pathOf(template string) string {
 	return strings.Join(parts, "/")
 }
 
-// TestEveryRouteTakesItsCredentials calls every route of the contract, none of them built, with
+// TestRoutes_Credentials calls every route of the contract, none of them built, with
 // every kind of credential: the credential is judged first, and only what the route takes hears
 // that nothing is there.
-func TestEveryRouteTakesItsCredentials(t *testing.T) {
+func TestRoutes_Credentials(t *testing.T) {
 	api, _ := start(t, httpx.Config{}, nil)
 	for _, r := range auth.Routes() {
 		t.Run(r.Method+" "+r.Path, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestEveryRouteTakesItsCredentials(t *testing.T) {
 	}
 }
 
-func TestRoutesThatAreNot(t *testing.T) {
+func TestRoutes_Unknown(t *testing.T) {
 	api, _ := start(t, httpx.Config{}, nil)
 	for _, path := range []string{
 		"/api/v1", "/api/v1/", "/api/v1/nothing", "/api/v1/ingest/", "/api/v1/recall/", "/api/v1/data-points/a/b", "/api/v1/ingest/x/y", "/api/v1//recall",
@@ -91,7 +91,7 @@ func TestRoutesThatAreNot(t *testing.T) {
 	}
 }
 
-func TestMethodsThatAreNot(t *testing.T) {
+func TestRoutes_UnknownMethods(t *testing.T) {
 	api, _ := start(t, httpx.Config{}, nil)
 	for _, c := range []struct{ method, path, allow string }{
 		{http.MethodGet, "/recall", "POST"},
@@ -124,7 +124,7 @@ func TestMethodsThatAreNot(t *testing.T) {
 	api.Call(http.MethodGet, "/api/v1/webhooks/whk_1/token", "", "").Want(t, 405, `"code":"method-not-allowed"`)
 }
 
-func TestAuthorizationHeaders(t *testing.T) {
+func TestAuthorization_Headers(t *testing.T) {
 	api, said := start(t, httpx.Config{}, at(http.MethodPost, "/ingest", noContent))
 	for _, c := range []struct {
 		name, header string
@@ -198,7 +198,7 @@ func TestChallenges(t *testing.T) {
 	}
 }
 
-func TestPrincipalReachesTheHandler(t *testing.T) {
+func TestPrincipal_ReachesTheHandler(t *testing.T) {
 	var got auth.Principal
 	api, said := start(t, httpx.Config{}, at(http.MethodDelete, "/ingest/:ingestionId", func(c echo.Context) error {
 		got = httpx.Principal(c)
@@ -213,7 +213,7 @@ func TestPrincipalReachesTheHandler(t *testing.T) {
 	}
 }
 
-func TestBrowsersAreRefused(t *testing.T) {
+func TestBrowsers_Refused(t *testing.T) {
 	api, _ := start(t, httpx.Config{}, at(http.MethodDelete, "/ingest/:ingestionId", noContent))
 	for _, origin := range []string{"https://example.com", "https://api.example.com", "https://console.example.com", "null", "http://localhost:3000"} {
 		preflight := api.Call(http.MethodOptions, "/api/v1/ingest", "", "", "Origin:"+origin,
@@ -232,7 +232,7 @@ func TestBrowsersAreRefused(t *testing.T) {
 	api.Call(http.MethodDelete, "/api/v1/ingest/x", apitest.ProjectKey, "").Want(t, 204)
 }
 
-func TestAClosedGateHoldsUpTheAPIOnly(t *testing.T) {
+func TestAdmission_ClosedForTheAPIOnly(t *testing.T) {
 	closed := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the service is starting")
 	api, _ := start(
 		t, httpx.Config{Admit: func() error { return closed }}, func(e *echo.Echo) { e.GET("/healthz", noContent) },
@@ -248,7 +248,7 @@ func TestAClosedGateHoldsUpTheAPIOnly(t *testing.T) {
 	api.Call(http.MethodGet, "/.well-known/oauth-protected-resource", "", "").Want(t, 200)
 }
 
-func TestTheTokenOfAWebhookIsRepeatedNowhere(t *testing.T) {
+func TestWebhookToken_RepeatedNowhere(t *testing.T) {
 	api, said := start(t, httpx.Config{}, nil)
 	got := api.Call(http.MethodPost, "/api/v1/webhooks/whk_1/token-in-the-path", "", "{}")
 	got.Want(t, 404, `"code":"not-found"`)
@@ -257,7 +257,7 @@ func TestTheTokenOfAWebhookIsRepeatedNowhere(t *testing.T) {
 	}
 }
 
-func TestProtectedResourceDocument(t *testing.T) {
+func TestProtectedResource_Document(t *testing.T) {
 	edge, _ := start(t, httpx.Config{}, nil)
 	console := startConsole(t)
 	for name, api := range map[string]*apitest.Client{"API": edge, "console": console} {

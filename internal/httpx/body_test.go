@@ -30,7 +30,7 @@ func echoBody(limit int64) echo.HandlerFunc {
 // nested is an array n deep.
 func nested(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
-func TestBodies(t *testing.T) {
+func TestBodies_Accepted(t *testing.T) {
 	api, _ := start(t, httpx.Config{}, at(http.MethodPost, "/ingest", echoBody(30000)))
 	for _, c := range []struct {
 		name, body, header string
@@ -82,7 +82,7 @@ func TestBodies(t *testing.T) {
 // short is longer than what needs no reservation.
 const short = 4 * httpx.FreeBody
 
-func TestBodiesOfUnknownLength(t *testing.T) {
+func TestBodies_UnknownLength(t *testing.T) {
 	const limit = 3 * short
 	api, _ := start(t, httpx.Config{}, at(http.MethodPost, "/ingest", echoBody(limit)))
 	for _, c := range []struct {
@@ -120,7 +120,7 @@ func TestBodiesOfUnknownLength(t *testing.T) {
 	}
 }
 
-func TestBodiesAreGivenBackAfterEveryRefusal(t *testing.T) {
+func TestBodies_ReleasedAfterRefusal(t *testing.T) {
 	bodies := httpx.NewBodiesWaiting(16*short, time.Millisecond)
 	api, _ := start(t, httpx.Config{Bodies: bodies}, func(e *echo.Echo) {
 		e.POST("/api/v1/ingest", func(c echo.Context) error {
@@ -152,7 +152,7 @@ func TestBodiesAreGivenBackAfterEveryRefusal(t *testing.T) {
 	}
 }
 
-func TestAPackedBodyIsNotUnpacked(t *testing.T) {
+func TestBodies_Compressed(t *testing.T) {
 	api, _ := start(t, httpx.Config{}, at(http.MethodPost, "/ingest", echoBody(1000)))
 	var packed bytes.Buffer
 	zip := gzip.NewWriter(&packed)

@@ -19,7 +19,7 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 )
 
-func TestEveryErrorIsAnEnvelope(t *testing.T) {
+func TestErrors_Envelope(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error
 		status int
@@ -57,7 +57,7 @@ func TestEveryErrorIsAnEnvelope(t *testing.T) {
 	}
 }
 
-func TestPanicIsInternal(t *testing.T) {
+func TestRequest_Panic(t *testing.T) {
 	api, said := start(t, httpx.Config{},
 		at(http.MethodPost, "/ingest", func(echo.Context) error { panic("a bug with details") }))
 	got := api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, "")
@@ -72,7 +72,7 @@ func TestPanicIsInternal(t *testing.T) {
 	api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, "").Want(t, 500)
 }
 
-func TestRequestIDs(t *testing.T) {
+func TestRequest_IDs(t *testing.T) {
 	var seen uuid.UUID
 	var at7 time.Time
 	api, _ := start(t, httpx.Config{}, at(http.MethodPost, "/ingest", func(c echo.Context) error {
@@ -102,7 +102,7 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-func TestADeadlineEndsTheRequest(t *testing.T) {
+func TestRequest_Deadline(t *testing.T) {
 	api, _ := start(t, httpx.Config{Timeout: time.Millisecond}, at(http.MethodPost, "/ingest", func(c echo.Context) error {
 		<-c.Request().Context().Done()
 		return c.Request().Context().Err()
@@ -110,7 +110,7 @@ func TestADeadlineEndsTheRequest(t *testing.T) {
 	api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, "").Want(t, 503, `"code":"timeout"`)
 }
 
-func TestAccessLogAndMetrics(t *testing.T) {
+func TestRequest_AccessLogAndMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	metrics, err := httpx.NewMetrics(registry)
 	if err != nil {
@@ -149,7 +149,7 @@ annals_http_body_bytes_in_flight 0
 	}
 }
 
-func TestPathParams(t *testing.T) {
+func TestPath_Params(t *testing.T) {
 	api, _ := start(t, httpx.Config{}, at(http.MethodDelete, "/data-points/:sourceId", func(c echo.Context) error {
 		id, err := httpx.PathParam(c, "sourceId")
 		if err != nil {
@@ -175,7 +175,7 @@ func TestPathParams(t *testing.T) {
 	api.Call(http.MethodDelete, "/api/v1/data-points/a/b", apitest.ProjectKey, "").Want(t, 404)
 }
 
-func TestPathUUIDs(t *testing.T) {
+func TestPath_UUIDs(t *testing.T) {
 	api, _ := start(t, httpx.Config{}, at(http.MethodPost, "/ingest/:ingestionId/retry", func(c echo.Context) error {
 		id, err := httpx.PathUUID(c, "ingestionId")
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 )
 
-func TestCallsServedAtOnceAreBounded(t *testing.T) {
+func TestCalls_ServedAtOnce(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	api, _ := start(t, httpx.Config{MaxRequests: 2, MaxOfOne: 2}, func(e *echo.Echo) {
 		e.POST("/api/v1/ingest", func(c echo.Context) error {
@@ -47,7 +47,7 @@ func TestCallsServedAtOnceAreBounded(t *testing.T) {
 
 // Whatever id is percent-encoded into a path comes out as it was, through the real server and
 // router.
-func TestAnyIDGoesThroughAPath(t *testing.T) {
+func TestPath_AnyID(t *testing.T) {
 	var got string
 	api, _ := start(t, httpx.Config{}, at(http.MethodDelete, "/data-points/:sourceId", func(c echo.Context) error {
 		id, err := httpx.PathParam(c, "sourceId")

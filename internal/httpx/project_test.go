@@ -12,7 +12,7 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 )
 
-func TestTheProjectThatAQueryNames(t *testing.T) {
+func TestProject_NamedInTheQuery(t *testing.T) {
 	const mismatch, required, missing = `"code":"project-mismatch"`, `"code":"project-required"`, `"code":"not-found"`
 	api, _ := start(t, httpx.Config{}, nil)
 	for _, r := range auth.Routes() {
@@ -55,7 +55,7 @@ func TestTheProjectThatAQueryNames(t *testing.T) {
 	}
 }
 
-func TestAManagementKeyCallsAsTheProjectThatItNames(t *testing.T) {
+func TestProject_NamedByAManagementKey(t *testing.T) {
 	var got auth.Principal
 	api, _ := start(t, httpx.Config{}, at(http.MethodGet, "/identities", func(c echo.Context) error {
 		got = httpx.Principal(c)
@@ -69,7 +69,7 @@ func TestAManagementKeyCallsAsTheProjectThatItNames(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoRouteIsToldBeforeTheProject(t *testing.T) {
+func TestProject_UnknownRouteComesFirst(t *testing.T) {
 	api, _ := start(t, httpx.Config{}, nil)
 	api.Call(http.MethodGet, "/api/v1/nothing?project=other", apitest.ProjectKey, "").Want(t, 404, `"code":"not-found"`)
 	api.Call(http.MethodGet, "/api/v1/identities/a/b?project=other", apitest.ProjectKey, "").

@@ -13,9 +13,9 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 )
 
-// TestTheLimitOfEveryRoute calls every route past the limit: only those that are outside of it hear
+// TestRateLimit_EveryRoute calls every route past the limit: only those that are outside of it hear
 // anything else than an empty 429.
-func TestTheLimitOfEveryRoute(t *testing.T) {
+func TestRateLimit_EveryRoute(t *testing.T) {
 	api, _ := start(t,
 		httpx.Config{Limit: func(auth.Principal) (time.Duration, bool) { return 1500 * time.Millisecond, false }}, nil)
 	var outside []string
@@ -46,7 +46,7 @@ func TestTheLimitOfEveryRoute(t *testing.T) {
 	api.Call(http.MethodGet, "/.well-known/oauth-protected-resource", "", "").Want(t, 200)
 }
 
-func TestTheLimitCountsCallsOfKnownCallers(t *testing.T) {
+func TestRateLimit_KnownCallersOnly(t *testing.T) {
 	var asked []auth.Principal
 	api, _ := start(t, httpx.Config{Limit: func(p auth.Principal) (time.Duration, bool) {
 		asked = append(asked, p)

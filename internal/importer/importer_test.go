@@ -95,7 +95,7 @@ func input(points ...string) string {
 	return b.String()
 }
 
-func TestEverythingIsSentOnceInFewBatches(t *testing.T) {
+func TestImport_EachLineOnce(t *testing.T) {
 	var points []string
 	for i := range 1201 {
 		points = append(points, fmt.Sprintf("content %d", i))
@@ -115,7 +115,7 @@ func TestEverythingIsSentOnceInFewBatches(t *testing.T) {
 	}
 }
 
-func TestSeveralAreInFlightAndOneIdStaysInOrder(t *testing.T) {
+func TestImport_OneIDStaysInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// The first batch that carries an id is the slowest, so a second one in flight would overtake it.
 		s := &server{delay: func(content string) time.Duration {
@@ -144,7 +144,7 @@ func TestSeveralAreInFlightAndOneIdStaysInOrder(t *testing.T) {
 	})
 }
 
-func TestARepeatedIdBeginsANewBatch(t *testing.T) {
+func TestBatch_RepeatedID(t *testing.T) {
 	for name, points := range map[string][]string{
 		"given":          {"x=1", "y=2", "x=3"},
 		"of the content": {"same", "other", "same"},
@@ -159,7 +159,7 @@ func TestARepeatedIdBeginsANewBatch(t *testing.T) {
 	}
 }
 
-func TestABatchEndsBeforeItIsTooLarge(t *testing.T) {
+func TestBatch_EndsBeforeItIsTooLarge(t *testing.T) {
 	big := strings.Repeat("x", 3<<20)
 	s := &server{}
 	state, err := Import{
@@ -170,7 +170,7 @@ func TestABatchEndsBeforeItIsTooLarge(t *testing.T) {
 	}
 }
 
-func TestGoingOnAfterAStopSendsNothingTwice(t *testing.T) {
+func TestImport_ContinuesAfterAStop(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var points []string
 		for i := range rapid.IntRange(1, 40).Draw(t, "points") {
@@ -223,7 +223,7 @@ func TestGoingOnAfterAStopSendsNothingTwice(t *testing.T) {
 	})
 }
 
-func TestAStoppedImportKeepsWhatCameBack(t *testing.T) {
+func TestImport_StoppedKeepsAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{delay: func(content string) time.Duration { return time.Duration(len(content)) * time.Second }}
 		ctx, cancel := context.WithTimeout(t.Context(), 4500*time.Millisecond)
@@ -237,7 +237,7 @@ func TestAStoppedImportKeepsWhatCameBack(t *testing.T) {
 	})
 }
 
-func TestLinesThatAreNoDataPointAreNamed(t *testing.T) {
+func TestCheck_InvalidLines(t *testing.T) {
 	good := `{"content":"tea"}` + "\n"
 	for name, c := range map[string]struct{ in, says string }{
 		"no JSON":          {good + "tea\n", "line 2: is no data point: invalid character"},
@@ -260,7 +260,7 @@ func TestLinesThatAreNoDataPointAreNamed(t *testing.T) {
 	}
 }
 
-func TestWhatStandsBeforeABadLineIsSent(t *testing.T) {
+func TestImport_BadLineLater(t *testing.T) {
 	s := &server{}
 	state, err := Import{
 		To: s, In: strings.NewReader(input("a", "b") + "nonsense\n" + input("c")), State: NewState("s"),
@@ -273,14 +273,14 @@ func TestWhatStandsBeforeABadLineIsSent(t *testing.T) {
 	}
 }
 
-func TestCheckCountsAndPassesOverBlankLinesAndAByteOrderMark(t *testing.T) {
+func TestCheck_BlankLinesAndByteOrderMark(t *testing.T) {
 	got, err := Check(strings.NewReader("\xef\xbb\xbf" + `{"content":"a"}` + "\r\n\r\n" + `{"content":"b"}`))
 	if err != nil || got.Points != 2 {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 }
 
-func TestARefusalNamesTheLine(t *testing.T) {
+func TestImport_RefusalNamesTheLine(t *testing.T) {
 	for name, c := range map[string]struct{ message, says string }{
 		"of one item":   {"items[1].audience: no audience is called team", "line 3 was refused"},
 		"of all of it":  {"spent", "lines 1 to 3 were refused"},
@@ -296,7 +296,7 @@ func TestARefusalNamesTheLine(t *testing.T) {
 	}
 }
 
-func TestAnInputThatChangedIsNotGoneOnWith(t *testing.T) {
+func TestImport_InputChanged(t *testing.T) {
 	s := &server{}
 	state, err := Import{To: s, In: strings.NewReader(input("a", "b")), State: NewState("s")}.Run(t.Context())
 	if err != nil {
@@ -313,7 +313,7 @@ func TestAnInputThatChangedIsNotGoneOnWith(t *testing.T) {
 	}
 }
 
-func TestAnotherProjectIsNotGoneOnWith(t *testing.T) {
+func TestImport_AnotherProject(t *testing.T) {
 	state := NewState("s")
 	state.ProjectID = 9
 	_, err := Import{To: &server{}, In: strings.NewReader(input("a")), State: state}.Run(t.Context())
@@ -322,7 +322,7 @@ func TestAnotherProjectIsNotGoneOnWith(t *testing.T) {
 	}
 }
 
-func TestStateOutlivesTheProcess(t *testing.T) {
+func TestState_OutlivesTheProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "in.jsonl.progress")
 	if _, ok, err := LoadState(path); ok || err != nil {
 		t.Fatalf("a file that is not there: %v, %v", ok, err)

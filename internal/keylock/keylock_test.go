@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestOneAtATimeWorksOnAKey(t *testing.T) {
+func TestLock_OneAtATime(t *testing.T) {
 	var (
 		all  Map[string]
 		wait sync.WaitGroup
@@ -40,7 +40,7 @@ func TestOneAtATimeWorksOnAKey(t *testing.T) {
 	}
 }
 
-func TestAnotherKeyIsNotWaitedFor(t *testing.T) {
+func TestLock_AnotherKey(t *testing.T) {
 	var all Map[int]
 	for key := range 2 {
 		leave, err := all.Lock(t.Context(), key)
@@ -51,7 +51,7 @@ func TestAnotherKeyIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-func TestWhoGivesUpHoldsNobodyUp(t *testing.T) {
+func TestLock_WaiterGivesUp(t *testing.T) {
 	var all Map[int]
 	leave, err := all.Lock(t.Context(), 1)
 	if err != nil {

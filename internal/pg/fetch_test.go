@@ -55,7 +55,7 @@ func repository(t *testing.T) (url, checksum string, asked *[]string) {
 // self runs programs as they are.
 var self = osUser{name: "self", apply: func(*syscall.SysProcAttr) {}}
 
-func TestMissingProgramsAreFetchedOnce(t *testing.T) {
+func TestFetch_MissingProgramsOnce(t *testing.T) {
 	url, checksum, asked := repository(t)
 	home := t.TempDir()
 	s := &Server{logger: discard(), cfg: Config{
@@ -83,7 +83,7 @@ func TestMissingProgramsAreFetchedOnce(t *testing.T) {
 	}
 }
 
-func TestFetchThatFailsLeavesNothing(t *testing.T) {
+func TestFetch_FailureLeavesNothing(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
 	home := t.TempDir()
@@ -102,7 +102,7 @@ func TestFetchThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestFetchEndsWithItsContext(t *testing.T) {
+func TestFetch_ContextEnds(t *testing.T) {
 	release := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	t.Cleanup(func() {

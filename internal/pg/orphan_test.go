@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestServerEndsWithAKilledParent(t *testing.T) {
+func TestServer_ParentIsKilled(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("a process cannot be made to end with its parent here")
@@ -35,7 +35,7 @@ func TestStart_OrphanedServer(t *testing.T) {
 }
 
 // A killed process is followed at once by the next one: the server may still be on its way down.
-func TestStartRightBehindAKill(t *testing.T) {
+func TestStart_RightAfterAKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	killedChild(t, dir)

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-func TestRestartKeepsWhatWasCommitted(t *testing.T) {
+func TestStart_KeepsCommittedRows(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first, err := Start(t.Context(), Config{DataDir: dir, Settings: fast()})
@@ -61,7 +61,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-func TestUsualStartAndStopSayNothingAlarming(t *testing.T) {
+func TestStart_NothingAlarmingIsLogged(t *testing.T) {
 	t.Parallel()
 	var said bytes.Buffer
 	dir := t.TempDir()
@@ -84,7 +84,7 @@ func TestUsualStartAndStopSayNothingAlarming(t *testing.T) {
 	}
 }
 
-func TestFolderInUse(t *testing.T) {
+func TestStart_FolderInUse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	start(t, Config{DataDir: dir})
@@ -95,7 +95,7 @@ func TestFolderInUse(t *testing.T) {
 	}
 }
 
-func TestDeepFolderGetsAShortSocket(t *testing.T) {
+func TestStart_DeepFolder(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("deep/", 25), "a,b")
 	s, err := Start(t.Context(), Config{DataDir: dir, Settings: fast()})
@@ -120,7 +120,7 @@ func TestDeepFolderGetsAShortSocket(t *testing.T) {
 	}
 }
 
-func TestOtherMajorVersionSaysWhatToDo(t *testing.T) {
+func TestStart_OtherMajorVersion(t *testing.T) {
 	nothing := httptest.NewServer(http.NotFoundHandler())
 	defer nothing.Close()
 	for _, major := range []string{"12", "14"} {
@@ -140,7 +140,7 @@ func TestOtherMajorVersionSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestHalfInitialisedFolderIsMadeAnew(t *testing.T) {
+func TestStart_HalfInitialisedFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	fresh := filepath.Join(dir, "postgres", "data.new")

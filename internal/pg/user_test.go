@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-func TestRootBelowAFolderThatOnlyRootEnters(t *testing.T) {
+func TestUser_RootBelowAClosedFolder(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
 	dir := filepath.Join(t.TempDir(), "closed", "data")
@@ -40,7 +40,7 @@ func TestRootBelowAFolderThatOnlyRootEnters(t *testing.T) {
 	}
 }
 
-func TestRootWithoutNamespaces(t *testing.T) {
+func TestUser_RootWithoutNamespaces(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
 	dir := openDir(t)
@@ -50,7 +50,7 @@ func TestRootWithoutNamespaces(t *testing.T) {
 	}
 }
 
-func TestFolderChangesItsUser(t *testing.T) {
+func TestUser_FolderChangesItsUser(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
 	dir := openDir(t)
@@ -66,7 +66,7 @@ func TestFolderChangesItsUser(t *testing.T) {
 	}
 }
 
-func TestRootWithoutNamespacesBelowAFolderThatOnlyRootEnters(t *testing.T) {
+func TestUser_RootWithoutNamespacesBelowAClosedFolder(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
 	elsewhere := openDir(t)
@@ -93,7 +93,7 @@ func TestRootWithoutNamespacesBelowAFolderThatOnlyRootEnters(t *testing.T) {
 	}
 }
 
-func TestOrdinaryUser(t *testing.T) {
+func TestUser_Ordinary(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		dir := t.TempDir()
@@ -109,11 +109,11 @@ func TestOrdinaryUser(t *testing.T) {
 	program := filepath.Join(dir, "pg.test")
 	copyProgram(t, os.Args[0], program)
 	again := exec.CommandContext(t.Context(), program, "-test.v",
-		"-test.run=^(TestOrdinaryUser|TestStart_OrphanedServer|TestFolderInUse)$")
+		"-test.run=^(TestUser_Ordinary|TestStart_OrphanedServer|TestStart_FolderInUse)$")
 	again.Dir, again.Env = dir, append(os.Environ(), "TMPDIR="+dir, "HOME="+dir)
 	again.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobodyUID, Gid: nobodyUID}}
 	out, err := again.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestOrdinaryUser") {
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestUser_Ordinary") {
 		t.Errorf("as user %d: %v\n%s", nobodyUID, err, out)
 	}
 }

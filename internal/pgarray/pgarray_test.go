@@ -10,7 +10,7 @@ import (
 	"github.com/annals-project/annals/internal/pgarray"
 )
 
-func TestInstantIsWhatPostgresKeeps(t *testing.T) {
+func TestInstant_AsPostgresKeepsIt(t *testing.T) {
 	for _, c := range []struct{ in, want time.Time }{
 		{time.Date(2026, 11, 21, 13, 0, 0, 123456789, time.FixedZone("", 3600)), time.Date(2026, 11, 21, 12, 0, 0, 123456000, time.UTC)},
 		{time.Date(0, 1, 1, 0, 0, 0, 999, time.UTC), time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)},
@@ -30,7 +30,7 @@ func TestOptional(t *testing.T) {
 	}
 }
 
-func TestColumnsKeepTheOrderOfRows(t *testing.T) {
+func TestColumns_OrderOfRows(t *testing.T) {
 	rows := []uuid.UUID{{1}, {2}}
 	same := func(id uuid.UUID) uuid.UUID { return id }
 	if diff := cmp.Diff([]uuid.UUID{{1}, {2}}, pgarray.IDs(rows, same)); diff != "" {

@@ -48,7 +48,7 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-func TestElementsStopWhereTheyAreTold(t *testing.T) {
+func TestElements_StopEarly(t *testing.T) {
 	var got []string
 	ok := rawjson.Elements([]byte(`[1, "a,]", [2,[3]], {"b":[4]} ,null]`), func(i int, e []byte) bool {
 		got = append(got, string(e))

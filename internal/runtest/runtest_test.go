@@ -9,7 +9,7 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 )
 
-func TestPartsEndInTheOppositeOrder(t *testing.T) {
+func TestParts_EndInTheOppositeOrder(t *testing.T) {
 	var ended []string
 	t.Run("parts", func(t *testing.T) {
 		for _, name := range []string{"first", "second"} {
@@ -25,7 +25,7 @@ func TestPartsEndInTheOppositeOrder(t *testing.T) {
 	}
 }
 
-func TestAFreeAddressCanBeListenedOn(t *testing.T) {
+func TestFreeAddr_CanBeListenedOn(t *testing.T) {
 	l, err := net.Listen("tcp", runtest.FreeAddress(t))
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestAFreeAddressCanBeListenedOn(t *testing.T) {
 	}
 }
 
-func TestOutputKeepsEveryWrite(t *testing.T) {
+func TestOutput_KeepsEveryWrite(t *testing.T) {
 	var (
 		out  runtest.Output
 		wait sync.WaitGroup

@@ -25,7 +25,7 @@ func embedder(t *testing.T, handler http.HandlerFunc) *model.Embedder {
 	return e
 }
 
-func TestVectorsAreThoseOfTheirTexts(t *testing.T) {
+func TestEmbed_VectorsOfTheirTexts(t *testing.T) {
 	e := embedder(t, func(w http.ResponseWriter, r *http.Request) {
 		var asked struct {
 			Model string
@@ -44,7 +44,7 @@ func TestVectorsAreThoseOfTheirTexts(t *testing.T) {
 	}
 }
 
-func TestVectorsThatAreNone(t *testing.T) {
+func TestEmbed_InvalidVectors(t *testing.T) {
 	for name, c := range map[string]struct {
 		status     int
 		body, code string

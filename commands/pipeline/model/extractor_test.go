@@ -52,7 +52,7 @@ func extractor(t *testing.T, handler http.Handler) *model.Extractor {
 	return x
 }
 
-func TestWhatIsAsked(t *testing.T) {
+func TestExtract_Request(t *testing.T) {
 	var asked *http.Request
 	var body []byte
 	x := extractor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -99,7 +99,7 @@ func TestWhatIsAsked(t *testing.T) {
 	}
 }
 
-func TestMemoriesCiteTheirSource(t *testing.T) {
+func TestExtract_MemoriesCiteTheirSource(t *testing.T) {
 	in := input("Hi there.\nI  love the\nHelix editor.  The launch is next Tuesday.")
 	x := extractor(t, responding(`{"memories":[
 		{"kind":"claim","content":"Ana's favourite editor is Helix","excerpt":"I love the Helix editor.","subject":"Ana","attribute":"Favorite Editors","entities":["Ana","Helix","Helix",""],"from":"","to":""},
@@ -138,7 +138,7 @@ func TestMemoriesCiteTheirSource(t *testing.T) {
 	}
 }
 
-func TestAnswersThatAreNone(t *testing.T) {
+func TestExtract_InvalidAnswers(t *testing.T) {
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(code)
@@ -193,7 +193,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-func TestCodeBlocksAreRead(t *testing.T) {
+func TestExtract_CodeBlocks(t *testing.T) {
 	if _, err := extractor(t, responding("```json\n{\"memories\":[]}\n```")).Extract(t.Context(),
 		input("text")); err != nil {
 		t.Fatal(err)
@@ -208,7 +208,7 @@ func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-func TestACallThatHangsEnds(t *testing.T) {
+func TestExtract_CallHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, err := model.NewExtractor(model.Endpoint{
 			URL: "http://model.test/v1", Name: "m",
@@ -229,7 +229,7 @@ func TestACallThatHangsEnds(t *testing.T) {
 	})
 }
 
-func TestShutdownIsNoFailure(t *testing.T) {
+func TestExtract_Shutdown(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	x := extractor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // then the server notices that the caller left
@@ -241,7 +241,7 @@ func TestShutdownIsNoFailure(t *testing.T) {
 	}
 }
 
-func TestLongTextsAreReadInParts(t *testing.T) {
+func TestExtract_LongTexts(t *testing.T) {
 	var texts []string
 	x := extractor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request struct{ Messages []struct{ Content string } }
@@ -268,7 +268,7 @@ func TestLongTextsAreReadInParts(t *testing.T) {
 	}
 }
 
-func TestEndpointsThatCannotWork(t *testing.T) {
+func TestNew_InvalidEndpoints(t *testing.T) {
 	for _, e := range []model.Endpoint{
 		{},
 		{URL: "ftp://x", Name: "m"},

@@ -173,7 +173,7 @@ func TestCrash_AcknowledgedEventsRemain(t *testing.T) {
 }
 
 // Concurrent appends share fsyncs, and each gets a separate answer.
-func TestGroupCommit(t *testing.T) {
+func TestCommit_Group(t *testing.T) {
 	const callers, each = 32, 40
 	fs := &gatedSync{FS: vfs.NewMem(), before: func() { // gives way to the callers that wait, as an fsync of a disk does
 		for range 2000 {

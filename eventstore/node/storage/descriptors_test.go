@@ -211,7 +211,7 @@ func TestNode_RotationWaitsForADescriptor(t *testing.T) {
 	}
 }
 
-func TestSpare(t *testing.T) {
+func TestDescriptors_Spare(t *testing.T) {
 	var s spare
 	defer s.release()
 	tries := 0

@@ -45,7 +45,7 @@ func holdFolder(dir string) {
 
 // A folder that is in use, by this process or another, is refused in one clear line. It can be
 // opened once it is free.
-func TestFolderInUse(t *testing.T) {
+func TestFolder_InUse(t *testing.T) {
 	dir := t.TempDir()
 	n := open(t, Config{Dir: dir, FS: vfs.Default})
 	c := clientOf(t, n)

@@ -258,7 +258,7 @@ func TestFullDisk_NearlyFull(t *testing.T) {
 
 // A failed fsync is final: the node reports it and keeps running. Writes under way get no definite
 // answer, reads go on, nothing is written any more, and the next start finds what the disk holds.
-func TestFailedFsync(t *testing.T) {
+func TestFsync_Failed(t *testing.T) {
 	fs := newQuota(1 << 30)
 	var broken atomic.Bool
 	fs.sync = func() error {
@@ -311,7 +311,7 @@ func TestFailedFsync(t *testing.T) {
 }
 
 // A small real file system fills up and is emptied again.
-func TestFullFileSystem(t *testing.T) {
+func TestFullDisk_FileSystem(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting a file system takes root")
 	}

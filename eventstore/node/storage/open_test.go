@@ -29,7 +29,7 @@ const (
 // A log of ANNALS_TEST_OPEN events of 500 bytes opens in a new process within its budget, while
 // what the last process held in memory is still in the write-ahead logs. ANNALS_TEST_OPEN_DIR keeps
 // the folder for another run.
-func TestOpenTime(t *testing.T) {
+func TestOpen_Time(t *testing.T) {
 	count, err := strconv.Atoi(os.Getenv("ANNALS_TEST_OPEN"))
 	if err != nil {
 		t.Skip("ANNALS_TEST_OPEN does not say how many events")

@@ -6,7 +6,7 @@ import (
 )
 
 // Events older than the maximum age are not returned.
-func TestMaxAge(t *testing.T) {
+func TestRead_MaxAge(t *testing.T) {
 	n := open(t, memoryConfig())
 	c := clientOf(t, n)
 	c.append("s", none, newEvents(2)...)

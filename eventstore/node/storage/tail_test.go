@@ -5,7 +5,7 @@ import (
 )
 
 // The tail stays within its bounds, whatever is pushed, and returns exactly the newest events.
-func TestTailBounds(t *testing.T) {
+func TestTail_Bounds(t *testing.T) {
 	tl := newTail(10)
 	position := uint64(10)
 	push := func(events, size int) {

@@ -107,7 +107,7 @@ func startDirectory(t *testing.T) (*client.Client, *directory) {
 	return c, d
 }
 
-func TestADirectoryIsFilledAndCounted(t *testing.T) {
+func TestDirectory_FilledAndCounted(t *testing.T) {
 	to, d := startDirectory(t)
 	rate, err := Identities(t.Context(), to, 2500)
 	if err != nil || len(d.traits) != 2500 || d.bulks != 3 || len(rate.Times) != 3 || rate.PerSecond <= 0 {
@@ -138,7 +138,7 @@ func TestADirectoryIsFilledAndCounted(t *testing.T) {
 	}
 }
 
-func TestFollowDemandsRecallToFollowAtOnce(t *testing.T) {
+func TestFollow_RecallFollowsAtOnce(t *testing.T) {
 	to, d := startDirectory(t)
 	if _, err := Rules(t.Context(), to, 1); err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func TestFollowDemandsRecallToFollowAtOnce(t *testing.T) {
 	}
 }
 
-func TestCompareAsksBothTheSame(t *testing.T) {
+func TestCompare_SameQuestions(t *testing.T) {
 	one, a := startDirectory(t)
 	other, b := startDirectory(t)
 	from := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)

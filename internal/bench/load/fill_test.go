@@ -13,7 +13,7 @@ import (
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 )
 
-func TestFillWritesWhatAServiceWouldHaveWritten(t *testing.T) {
+func TestFill_MatchesAService(t *testing.T) {
 	codec, err := eventstore.NewCodec(domain.Catalog)
 	if err != nil {
 		t.Fatal(err)

@@ -71,7 +71,7 @@ func start(t *testing.T, hidden int) (*client.Client, *memory) {
 	return c, m
 }
 
-func TestSingleCountsEverySendOnce(t *testing.T) {
+func TestSingle_EachSendOnce(t *testing.T) {
 	c, m := start(t, 0)
 	got, err := Single(t.Context(), c, 4, 50*time.Millisecond, "r")
 	if err != nil {
@@ -83,7 +83,7 @@ func TestSingleCountsEverySendOnce(t *testing.T) {
 	}
 }
 
-func TestBatchesSendEveryItemOnce(t *testing.T) {
+func TestBatches_EachItemOnce(t *testing.T) {
 	c, m := start(t, 0)
 	got, _, err := Batches(t.Context(), c, 7, 10, 5, 3, "r")
 	if err != nil {
@@ -99,7 +99,7 @@ func TestBatchesSendEveryItemOnce(t *testing.T) {
 	}
 }
 
-func TestSearchableWaitsUntilTheSendIsFound(t *testing.T) {
+func TestSearchable_WaitsForTheSend(t *testing.T) {
 	c, m := start(t, 3)
 	got, err := Searchable(t.Context(), c, 200, 5*time.Minute, 8, "r")
 	if err != nil {
@@ -120,14 +120,14 @@ func TestSearchableWaitsUntilTheSendIsFound(t *testing.T) {
 	}
 }
 
-func TestRecallsThatFindNothingMeasureNothing(t *testing.T) {
+func TestRecalls_FindNothing(t *testing.T) {
 	c, _ := start(t, 0)
 	if _, err := Recalls(t.Context(), c, 3, epoch, epoch); err == nil {
 		t.Fatal("no error")
 	}
 }
 
-func TestTextsAreTheSameForEqualSeeds(t *testing.T) {
+func TestTexts_EqualSeeds(t *testing.T) {
 	a, b, other := NewTexts(3), NewTexts(3), NewTexts(4)
 	if x, y := a.Text(50), b.Text(50); x != y || x == other.Text(50) {
 		t.Errorf("%q, %q", x, y)

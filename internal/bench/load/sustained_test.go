@@ -85,7 +85,7 @@ func keep(t *testing.T, k *keeper) *client.Client {
 	return c
 }
 
-func TestSustainedCountsWhatBecameOfEachSend(t *testing.T) {
+func TestSustained_Outcomes(t *testing.T) {
 	k := &keeper{refused: http.Header{"Retry-After": {"1"}}}
 	c := keep(t, k)
 	got, err := Sustained{
@@ -109,7 +109,7 @@ func TestSustainedCountsWhatBecameOfEachSend(t *testing.T) {
 	}
 }
 
-func TestSustainedSamplesASend(t *testing.T) {
+func TestSustained_SamplesASend(t *testing.T) {
 	c := keep(t, &keeper{})
 	got, err := Sustained{
 		To: []*client.Client{c}, PerSecond: 1, Lasts: time.Second, UnderWay: 1, Run: "r",
@@ -122,7 +122,7 @@ func TestSustainedSamplesASend(t *testing.T) {
 	}
 }
 
-func TestSustainedNoticesARefusalThatSaysNotWhenToComeAgain(t *testing.T) {
+func TestSustained_RefusalWithoutRetryAfter(t *testing.T) {
 	c := keep(t, &keeper{})
 	got, err := Sustained{
 		To: []*client.Client{c}, PerSecond: 50, Lasts: time.Second, UnderWay: 64, Run: "r", Blind: true,
@@ -135,7 +135,7 @@ func TestSustainedNoticesARefusalThatSaysNotWhenToComeAgain(t *testing.T) {
 	}
 }
 
-func TestSustainedHoldsBackWhatIsTooMuch(t *testing.T) {
+func TestSustained_HoldsBack(t *testing.T) {
 	let, enough := make(chan struct{}), make(chan struct{})
 	var calls atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -162,7 +162,7 @@ func TestSustainedHoldsBackWhatIsTooMuch(t *testing.T) {
 	}
 }
 
-func TestUnfinishedNamesWhatIsOpen(t *testing.T) {
+func TestUnfinished_NamesWhatIsOpen(t *testing.T) {
 	c := keep(t, &keeper{never: true})
 	asked, open, err := Unfinished(t.Context(), []*client.Client{c, c}, [][]string{{"a", "b"}, {"c"}})
 	if err != nil || asked != 3 || open != 3 {

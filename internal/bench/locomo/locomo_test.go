@@ -58,7 +58,7 @@ func TestRead_TurnsAndEvidence(t *testing.T) {
 	}
 }
 
-func TestDataPointsOfATurn(t *testing.T) {
+func TestTurn_DataPoints(t *testing.T) {
 	c, err := Read(strings.NewReader(sample))
 	if err != nil {
 		t.Fatal(err)

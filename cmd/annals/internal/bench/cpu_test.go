@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestProcessorBelowCountsDescendantsOnly(t *testing.T) {
+func TestProcessorBelow_DescendantsOnly(t *testing.T) {
 	proc := t.TempDir()
 	// user, system, and the two of the children that ended, in hundredths of a second.
 	for pid, stat := range map[int]string{
@@ -37,7 +37,7 @@ func TestProcessorBelowCountsDescendantsOnly(t *testing.T) {
 	}
 }
 
-func TestParseStatRefusesWhatItCannotRead(t *testing.T) {
+func TestParseStat_Invalid(t *testing.T) {
 	for _, text := range []string{
 		"", "12 postgres S 1", "12 (postgres) S 1 2", "x (postgres) S 10 11 11 0 -1 0 0 0 0 0 1 2 3 4",
 		"12 (p) S 10 11 11 0 -1 0 0 0 0 0 1 b 3 4",

@@ -68,7 +68,7 @@ func failed(n byte) operatorapi.Failed {
 	}
 }
 
-func TestStoppedSendsAreListedPageByPage(t *testing.T) {
+func TestFailed_PageByPage(t *testing.T) {
 	s := &sends{stopped: []operatorapi.Failed{failed(1), failed(2), failed(3)}}
 	c := serve(t, t.TempDir(), s)
 	var got []operatorapi.Failed
@@ -88,7 +88,7 @@ func TestStoppedSendsAreListedPageByPage(t *testing.T) {
 	}
 }
 
-func TestRetryReachesTheServiceAndItsRefusalsAreToldApart(t *testing.T) {
+func TestRetry_Refusals(t *testing.T) {
 	s := &sends{}
 	c := serve(t, t.TempDir(), s)
 	for _, want := range []error{nil, operatorapi.ErrNotFound, operatorapi.ErrNotStopped, operatorapi.ErrDisabled} {
@@ -104,14 +104,14 @@ func TestRetryReachesTheServiceAndItsRefusalsAreToldApart(t *testing.T) {
 	}
 }
 
-func TestAFailureOfTheServiceIsSaid(t *testing.T) {
+func TestFailed_ServiceFails(t *testing.T) {
 	c := serve(t, t.TempDir(), &sends{refuse: errors.New("database is away")})
 	if _, err := list(t, c, 1, ""); err == nil || !strings.Contains(err.Error(), "database is away") {
 		t.Fatalf("got %v", err)
 	}
 }
 
-func TestTheSocketIsThisUsersAlone(t *testing.T) {
+func TestSocket_OtherUsers(t *testing.T) {
 	dir := t.TempDir()
 	serve(t, dir, &sends{})
 	info, err := os.Stat(operatorapi.Socket(dir))
@@ -127,7 +127,7 @@ func TestTheSocketIsThisUsersAlone(t *testing.T) {
 	}
 }
 
-func TestADeepDataFolder(t *testing.T) {
+func TestSocket_DeepDataFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("deep/", 30))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestADeepDataFolder(t *testing.T) {
 	}
 }
 
-func TestASocketLeftByADeadServerIsReplaced(t *testing.T) {
+func TestSocket_LeftByADeadServer(t *testing.T) {
 	dir := t.TempDir()
 	l, err := net.Listen("unix", operatorapi.Socket(dir))
 	if err != nil {
@@ -158,7 +158,7 @@ func TestASocketLeftByADeadServerIsReplaced(t *testing.T) {
 	}
 }
 
-func TestNoServerIsOneClearLine(t *testing.T) {
+func TestClient_NoServer(t *testing.T) {
 	_, err := list(t, operatorapi.Dial(t.TempDir()), 1, "")
 	if err == nil || !strings.HasPrefix(err.Error(), "no server is running on data folder") {
 		t.Fatalf("got %v", err)

@@ -28,7 +28,7 @@ func (e *eraser) EraseNow(context.Context, operatorapi.None) (operatorapi.Erased
 	return e.erased, e.refuse
 }
 
-func TestEraseReachesTheService(t *testing.T) {
+func TestErase_ReachesTheService(t *testing.T) {
 	until := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 	e := &eraser{
 		pending: operatorapi.Pending{FanOuts: 1, Deletions: 2, DataPoints: 3, Blobs: 4, Until: &until},

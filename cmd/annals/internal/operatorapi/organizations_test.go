@@ -82,7 +82,7 @@ func serveOrganizations(t *testing.T, o *organizations) *operatorapi.Client {
 }
 
 // Every command reaches the service as it was given, and its answer comes back as it was answered.
-func TestCommandsOnOrganizationsReachTheService(t *testing.T) {
+func TestOrganizations_ReachTheService(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
 	cap12 := json.Number("12.5")
 	o := &organizations{
@@ -151,7 +151,7 @@ func TestCommandsOnOrganizationsReachTheService(t *testing.T) {
 	}
 }
 
-func TestARefusedCommandSaysWhyAndAFailedOneThatItFailed(t *testing.T) {
+func TestOrganizations_RefusedAndFailedCommands(t *testing.T) {
 	o := &organizations{refuse: operatorapi.Refuse("there is an organization \"Acme\" already")}
 	c := serveOrganizations(t, o)
 	_, err := operatorapi.CreateOrganization.Call(t.Context(), c, operatorapi.NewOrganization{})

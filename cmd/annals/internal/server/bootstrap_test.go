@@ -12,7 +12,7 @@ import (
 
 // A start survives an event store that is away for a moment, ends if it stays away, and ends at once
 // for any other reason.
-func TestRetryUnavailable(t *testing.T) {
+func TestBootstrap_RetriesWhileUnavailable(t *testing.T) {
 	away := fmt.Errorf("read the registry: %w", fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "away"))
 	wrong := errors.New("wrong key")
 	for name, c := range map[string]struct {
