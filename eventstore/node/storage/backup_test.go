@@ -90,7 +90,7 @@ type holedFS struct {
 	reads   int // how many reads of the first copy are spoiled
 	observe func() (writesCanBegin bool)
 	seen    []bool
-	// removed says of each copy that was removed whether it could be read.
+	// removed holds, for each copy that was removed, whether it could be read.
 	removed []bool
 }
 
