@@ -28,6 +28,8 @@ type request struct {
 	invalidToken bool
 	// code is the code of the answered fault, "" for a success.
 	code string
+	// note is what the handler adds for the request log.
+	note Note
 	// timeout is how long the request may take once its body is there; bodies is the allowance that
 	// the body is read under.
 	timeout time.Duration

@@ -1,0 +1,127 @@
+// Package requestlog keeps one row for each logged call of a project: who called what, when, with
+// which outcome, and the bodies as long as retention keeps them. Calls are written off the request
+// path in batches (Writer), read back by Log, and lose their bodies when a data point that they
+// carried or returned is deleted (Blank).
+package requestlog
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Retention is how long the row of a call is kept.
+const Retention = 90 * 24 * time.Hour
+
+// MaxRange is the longest window of a list or histogram.
+const MaxRange = 31 * 24 * time.Hour
+
+// Entry is one logged call.
+type Entry struct {
+	RequestID  uuid.UUID
+	Project    uuid.UUID
+	ReceivedAt time.Time
+	// Endpoint is the method and the template of the route: "POST /api/v1/ingest".
+	Endpoint string
+	Method   string
+	// Path has no query. Source ids of deleted data points are replaced by the template's parameter.
+	Path   string
+	Status int
+	// ErrorCode is "" for a success.
+	ErrorCode string
+	Duration  time.Duration
+	Key       Key
+	// Identity is who the call was about or answered as, nil for none.
+	Identity *string
+	// IngestionID is the send that the call made or queued again, nil for none.
+	IngestionID *uuid.UUID
+	// CreditTenths is what the call was charged, nil where nothing is metered.
+	CreditTenths *int64
+	// Webhook is nil unless the call was an event of a webhook.
+	Webhook *Webhook
+}
+
+// Key is the credential of a call without its secret.
+type Key struct {
+	Name   string
+	Prefix string
+}
+
+// Webhook is what the receiver decided on an event.
+type Webhook struct {
+	ID        string  `json:"id"`
+	Name      string  `json:"name"`
+	EventID   string  `json:"eventId"`
+	Verdict   string  `json:"verdict"`
+	DroppedBy *string `json:"droppedBy"`
+}
+
+// Call is an entry with what only the read of one call shows.
+type Call struct {
+	Entry
+	RequestBytes, ResponseBytes int64
+	// RequestHeaders and ResponseHeaders are JSON objects of allow-listed headers, lower-case name to
+	// value.
+	RequestHeaders, ResponseHeaders json.RawMessage
+	// Plan decides how long the bodies are kept.
+	Plan string
+	// IDs are the data points, memories and source nodes that the call carried or returned.
+	IDs []uuid.UUID
+	// Payload is nil if the bodies are not stored, or no longer.
+	Payload *Payload
+}
+
+// Payload is the bodies of a call, each cut at MaxBody. Keys in them are redacted.
+type Payload struct {
+	Request, Response                   []byte
+	RequestTruncated, ResponseTruncated bool
+}
+
+// Page is some calls of a list, newest first.
+type Page struct {
+	Entries    []Entry
+	TotalCount int64
+	HasMore    bool
+	// EndCursor is nil for an empty page.
+	EndCursor *Cursor
+}
+
+// Histogram counts calls by the time that they were received.
+type Histogram struct {
+	BucketMinutes int
+	Totals        Totals
+	// Buckets cover the window without gaps, oldest first.
+	Buckets []Bucket
+}
+
+// Totals counts calls by outcome. A call whose send failed later is not among the accepted ones.
+type Totals struct {
+	Accepted, FailedLater, Rejected int64
+}
+
+// Bucket is the calls from Start on, for the minutes of a bucket.
+type Bucket struct {
+	Start time.Time
+	Totals
+}
+
+// Hit is a result of a recall.
+type Hit struct {
+	RequestID  uuid.UUID
+	ReceivedAt time.Time
+	// Identity is who recalled.
+	Identity string
+	// NodeID is the id of the result: a memory, or the node of a source.
+	NodeID uuid.UUID
+	Rank   int
+}
+
+// Log reads the request log. Every query is scoped by project.
+type Log struct {
+	DB *pgxpool.Pool
+	// FailedSends is a query of the ids of the failed sends of project $1, which the histogram reads;
+	// without it no call counts as failed later.
+	FailedSends string
+}
