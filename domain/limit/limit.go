@@ -47,6 +47,9 @@ const (
 	EvidenceTokens = 32_000
 )
 
+// ExplainedItems is how many items of a send explain lists. It counts the others.
+const ExplainedItems = 100
+
 // The identity directory. A record that was stored beyond these limits stays as it is, and can be
 // made smaller.
 const (

@@ -36,11 +36,11 @@ func PathParam(c echo.Context, name string) (string, error) {
 // the id of nothing: 404 not-found.
 func PathUUID(c echo.Context, name string) (uuid.UUID, error) {
 	value, err := PathParam(c, name)
-	if err != nil {
-		return uuid.Nil, err
+	if err != nil || len(value) != 36 {
+		return uuid.Nil, fault.New(fault.NotFound, fault.CodeNotFound, "%s is not a UUID", name)
 	}
 	id, err := uuid.Parse(value)
-	if err != nil || len(value) != 36 {
+	if err != nil {
 		return uuid.Nil, fault.New(fault.NotFound, fault.CodeNotFound, "%s is not a UUID", name)
 	}
 	return id, nil

@@ -3,6 +3,7 @@ package datapoints_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/memories"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -68,9 +70,18 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	db := pgtest.Database(t)
-	projectiontest.Make(t, db, datapoints.New(nil))
+	makeSchemas(t, db)
 	return fixtureOf(t, db)
 }
+
+// makeSchemas makes the tables that the queries read.
+func makeSchemas(t *testing.T, db *pgxpool.Pool) {
+	t.Helper()
+	projectiontest.Make(t, db, datapoints.New(nil))
+	projectiontest.Make(t, db, memoryProjector)
+}
+
+var memoryProjector = memories.New(nil, slog.New(slog.DiscardHandler))
 
 func fixtureOf(t *testing.T, db *pgxpool.Pool) *fixture {
 	w := &fixture{t: t, Queries: datapoints.Queries{DB: db}, project: project.ID, states: map[string]datapoint.State{}}

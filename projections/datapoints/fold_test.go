@@ -33,7 +33,7 @@ func checkFold(t *testing.T, cases []foldCase) {
 	t.Helper()
 	t.Parallel()
 	db := pgtest.Database(t)
-	projectiontest.Make(t, db, datapoints.New(nil))
+	makeSchemas(t, db)
 	for _, c := range cases {
 		for _, whole := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, in one page %v", c.name, whole), func(t *testing.T) {

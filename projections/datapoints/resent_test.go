@@ -41,9 +41,9 @@ func TestDeleted_UnchangedSendsAreNotTouched(t *testing.T) {
 	}
 	before := read()
 	outcome := func() string {
-		items, _, err := w.Queries.Items(t.Context(), project, id("again 7"), 10)
-		if err != nil || len(items) != 1 {
-			t.Fatalf("items are %+v, %v", items, err)
+		items := w.shown("again 7")
+		if len(items) != 1 {
+			t.Fatalf("items are %+v", items)
 		}
 		return items[0].Outcome
 	}

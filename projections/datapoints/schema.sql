@@ -70,6 +70,7 @@ create table sends (
 	last_deleted_at  timestamptz,               -- of the last deleted item
 	position         bigint not null            -- of the event that set its phase; if captured, of the last capture
 ) with (fillfactor = 80);
+create index sends_by_request on sends (request_id);
 create index sends_unfanned on sends (position) where not fanned_out;
 -- Sends that wait for a watermark, and sends that the confirmer ends one by one.
 create index sends_searchable on sends (position) where phase = 'captured' and failed = 0 and deleted = 0;

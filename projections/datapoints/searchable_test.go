@@ -109,9 +109,8 @@ func TestSearchable_FailureComesTooLate(t *testing.T) {
 		if err != nil || status.Status != "completed" || !status.Settled || status.Failure != nil {
 			t.Errorf("status %+v, %v", status, err)
 		}
-		items, _, err := w.Queries.Items(t.Context(), project, id("s"), 10)
-		if err != nil || len(items) != 1 || items[0].Phase != "captured" {
-			t.Errorf("items %+v, %v", items, err)
+		if items := w.shown("s"); len(items) != 1 || items[0].Phase != "captured" {
+			t.Errorf("items %+v", items)
 		}
 		if failed, err := w.Queries.FailedSends(t.Context(), uuid.Nil, 10, uuid.Nil); err != nil || len(failed) > 0 {
 			t.Errorf("failed sends %+v, %v", failed, err)

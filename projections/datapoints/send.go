@@ -15,6 +15,16 @@ const (
 	nothingChanged = "nothing-changed"
 )
 
+// The phases of a send, as queries return them.
+const (
+	PhaseQueued         = queued
+	PhaseProcessing     = processing
+	PhaseCaptured       = captured
+	PhaseIndexed        = indexed
+	PhaseFailed         = failed
+	PhaseNothingChanged = nothingChanged
+)
+
 // send is a row of table sends. While only the send's own stream is known, it is a row of table
 // verdicts.
 type send struct {

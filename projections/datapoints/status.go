@@ -27,8 +27,8 @@ type waiter interface {
 	Wait(ctx context.Context, position eventstore.Position, names ...string) error
 }
 
-// Queries reads the tables of this projection. Status, Targets and Pending use Store and Wait to
-// catch up with the log; other queries do not need them.
+// Queries reads the tables of this projection. Status, Targets, Pending and CatchUp use Store and
+// Wait to catch up with the log; other queries do not need them.
 type Queries struct {
 	DB    *pgxpool.Pool
 	Store headReader
@@ -113,7 +113,7 @@ func (q Queries) Status(ctx context.Context, project auth.Project, ingestionID u
 		return Status{}, err
 	}
 	if !ok || ready.Settled() || ready.Blocked() {
-		if err := q.passHead(ctx); err != nil {
+		if err := q.CatchUp(ctx); err != nil {
 			return Status{}, err
 		}
 		if send, ready, ok, err = q.snapshot(ctx, project, ingestionID); err != nil {
@@ -136,8 +136,9 @@ func (q Queries) Status(ctx context.Context, project auth.Project, ingestionID u
 	return s, nil
 }
 
-// passHead waits until the projection has applied the head of the log.
-func (q Queries) passHead(ctx context.Context) error {
+// CatchUp waits until the projection has applied the head of the log. If that takes too long, its
+// fault is the waiter's.
+func (q Queries) CatchUp(ctx context.Context) error {
 	head, err := q.Store.Head(ctx)
 	if err != nil {
 		return fmt.Errorf("read head of the log: %w", err)

@@ -173,8 +173,10 @@ func TestQueries_OtherProject(t *testing.T) {
 	if _, found, err := w.Queries.Targets(ctx, neighbour, id("s")); found || err != nil {
 		t.Errorf("targets: %v, %v", found, err)
 	}
-	if items, total, err := w.Queries.Items(ctx, neighbour, id("s"), 10); len(items) != 0 || total != 0 || err != nil {
-		t.Errorf("items: %v, %d, %v", items, total, err)
+	for _, of := range []string{"s", "request of s"} {
+		if s, ok, err := w.Queries.Explain(ctx, neighbour, id(of), 10, 0); ok || len(s.Items) != 0 || err != nil {
+			t.Errorf("explain %s: %+v, %v, %v", of, s, ok, err)
+		}
 	}
 	if ready, err := w.Queries.Readiness(ctx, neighbour); ready != (datapoints.Readiness{}) || err != nil {
 		t.Errorf("readiness: %v, %v", ready, err)

@@ -20,7 +20,7 @@ func (q Queries) Targets(
 	if dataPoints, found, err = q.targets(ctx, project, ingestionID); found || err != nil {
 		return dataPoints, found, err
 	}
-	if err := q.passHead(ctx); err != nil {
+	if err := q.CatchUp(ctx); err != nil {
 		return nil, false, err
 	}
 	return q.targets(ctx, project, ingestionID)
@@ -31,7 +31,7 @@ func (q Queries) Targets(
 func (q Queries) Pending(
 	ctx context.Context, project auth.Project, dataPoints []uuid.UUID,
 ) (map[uuid.UUID]bool, error) {
-	if err := q.passHead(ctx); err != nil {
+	if err := q.CatchUp(ctx); err != nil {
 		return nil, err
 	}
 	rows, err := q.DB.Query(ctx, `select unnest(b.data_points) from datapoints.batches b

@@ -111,6 +111,7 @@ func (p apiParts) readRoutes() readapi.Deps {
 	return readapi.Deps{
 		Identities: read.directory, Audiences: read.directory, Statuses: read.dataPoints, Projects: accounts, Usage: accounts,
 		Meter: limiter.NewRecalls(limits, cfg.Logger), Recall: localRecall{p.index, recaller},
+		Sends: read.dataPoints, Progress: read.waiter,
 	}
 }
 

@@ -1,0 +1,203 @@
+package readapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/readapi"
+)
+
+// explainFake is the sends that a project has, by every id that finds them. Those in late are found
+// once the projection has caught up.
+type explainFake struct {
+	sends, late map[uuid.UUID]datapoints.Explained
+	err         error
+	project     auth.Project
+	indexed     eventstore.Position
+	limit       int
+	caughtUp    int
+	plan        metering.Plan
+}
+
+func (f *explainFake) Explain(
+	_ context.Context, project auth.Project, id uuid.UUID, limit int, indexed eventstore.Position,
+) (datapoints.Explained, bool, error) {
+	f.project, f.limit, f.indexed = project, limit, indexed
+	s, ok := f.sends[id]
+	return s, ok, f.err
+}
+
+func (f *explainFake) CatchUp(context.Context) error {
+	f.caughtUp++
+	f.sends = f.late
+	return nil
+}
+
+func (f *explainFake) Position(context.Context, string) (eventstore.Position, error) { return 7, nil }
+
+// KeyByHash implements auth.Keys with a plan.
+func (f *explainFake) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (auth.Holder, bool, error) {
+	h, ok, err := apitest.Keys{}.KeyByHash(ctx, kind, hash)
+	h.Limits.Plan = f.plan
+	return h, ok, err
+}
+
+func (f *explainFake) ProjectNamed(ctx context.Context, organization uuid.UUID, slug string) (auth.Named, bool, error) {
+	return apitest.Keys{}.ProjectNamed(ctx, organization, slug)
+}
+
+func serveExplain(t *testing.T, f *explainFake) *apitest.Client {
+	t.Helper()
+	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: f, URLs: apitest.URLs})
+	readapi.Register(e, readapi.Deps{Sends: f, Progress: f})
+	return apitest.Start(t, readapi.OpenAPI, e)
+}
+
+var requestID = uuid.MustParse("77777777-7777-7777-8777-777777777777")
+
+func explainPath(id uuid.UUID) string { return "/api/v1/ingest/" + id.String() + "/explain" }
+
+func TestExplain_Send(t *testing.T) {
+	settled, a := instant(10), uuid.MustParse("88888888-8888-4888-8888-888888888888")
+	node := datapoint.NodeID(a, 2).String()
+	send := datapoints.Explained{
+		ID: sendID, RequestID: requestID, AcceptedAt: instant(9), SettledAt: &settled, Phase: "indexed", CreditTenths: 25,
+		Items: []datapoints.Item{
+			{DataPoint: a, SourceID: "call", Revision: 2, Outcome: "updated", Searchable: true, Memories: 3},
+			{Ordinal: 1, DataPoint: a, Revision: 2, Outcome: "deleted"},
+			{Ordinal: 2, DataPoint: a, Outcome: "deleted"},
+		},
+		Omitted: 5,
+	}
+	f := &explainFake{sends: map[uuid.UUID]datapoints.Explained{sendID: send, requestID: send}, plan: metering.PayAsYouGo}
+	api := serveExplain(t, f)
+	const begin = `{"ingestionId":"66666666-6666-4666-8666-666666666666","requestId":"77777777-7777-7777-8777-777777777777",` +
+		`"status":202,"errorCode":null,"acceptedAt":"2026-11-21T09:00:00Z","settledAt":"2026-11-21T10:00:00Z","phase":"indexed",` +
+		`"items":[`
+	items := `{"dataPointId":"call","revision":2,"status":"updated","searchable":true,"memories":3,"sourceId":"` + node + `"},` +
+		`{"dataPointId":null,"revision":2,"status":"deleted","searchable":false,"memories":0,"sourceId":"` + node + `"},` +
+		`{"dataPointId":null,"revision":0,"status":"deleted","searchable":false,"memories":0,"sourceId":null}],"itemsOmitted":5,`
+	for _, id := range []uuid.UUID{sendID, requestID} {
+		api.Call(http.MethodGet, explainPath(id), apitest.ProjectKey, "").Want(t, 200,
+			begin+items+`"credits":2.5,"next":"Nothing: recall finds what was sent."}`)
+	}
+	if f.project != apitest.Principal.Project || f.limit != 100 || f.indexed != 7 || f.caughtUp != 0 {
+		t.Errorf("asked for %+v", f)
+	}
+	f.plan = metering.SelfHosted
+	api.Call(http.MethodGet, explainPath(sendID), apitest.ProjectKey, "").Want(t, 200, `"credits":null,`)
+
+	send.Items, send.Omitted, send.Phase = nil, 0, "nothing-changed"
+	f.sends[sendID] = send
+	api.Call(http.MethodGet, explainPath(sendID), apitest.ProjectKey, "").Want(t, 200, `"status":200,`, `"items":[],"itemsOmitted":0`)
+}
+
+// A send that was answered before is known, although the projection has yet to apply it. No other id
+// is.
+func TestExplain_Unknown(t *testing.T) {
+	f := &explainFake{late: map[uuid.UUID]datapoints.Explained{sendID: {ID: sendID, RequestID: requestID, Phase: "queued"}}}
+	api := serveExplain(t, f)
+	api.Call(http.MethodGet, explainPath(sendID), apitest.ProjectKey, "").Want(t, 200, `"phase":"queued"`, `"settledAt":null`)
+	if f.caughtUp != 1 {
+		t.Errorf("it waited %d times", f.caughtUp)
+	}
+	api.Call(http.MethodGet, explainPath(requestID), apitest.ProjectKey, "").Want(t, 404, `"code":"not-found"`)
+	f.caughtUp = 0
+	for _, id := range []string{"x", "%00", "%7B" + sendID.String() + "%7D", strings.Repeat("6", 3000)} {
+		api.Call(http.MethodGet, "/api/v1/ingest/"+id+"/explain", apitest.ProjectKey, "").Want(t, 404, `"code":"not-found"`)
+		if f.caughtUp > 0 {
+			t.Errorf("%s is looked for", id)
+		}
+	}
+	f.sends, f.err = f.late, errors.New("no database")
+	api.Call(http.MethodGet, explainPath(sendID), apitest.ProjectKey, "").Want(t, 500, `"code":"internal"`)
+	f.err = fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "late")
+	api.Call(http.MethodGet, explainPath(sendID), apitest.ProjectKey, "").Want(t, 503, `"code":"service-unavailable"`)
+}
+
+// Each row of the table is reached, and the document prints the table.
+func TestExplain_Next(t *testing.T) {
+	f := &explainFake{sends: map[uuid.UUID]datapoints.Explained{}}
+	api := serveExplain(t, f)
+	reached := map[string]bool{}
+	for _, c := range []struct {
+		send datapoints.Explained
+		code string
+		next string
+	}{
+		{send: datapoints.Explained{Phase: "queued"}, next: "Wait: the send is stored"},
+		{send: datapoints.Explained{Phase: "processing"}, next: "Wait: memory is being derived"},
+		{send: datapoints.Explained{Phase: "captured"}, next: "Wait: the memories are stored"},
+		{send: datapoints.Explained{Phase: "indexed"}, next: "Nothing: recall finds"},
+		{send: datapoints.Explained{Phase: "indexed", Deleted: true}, next: "Nothing: what was sent is deleted"},
+		{send: datapoints.Explained{Phase: "nothing-changed"}, next: "Nothing: the same was stored before"},
+		{send: datapoints.Explained{Phase: "failed"}, code: "internal", next: "Nothing: each data point that failed"},
+		{send: datapoints.Explained{Phase: "failed", FailureStands: true}, code: "model-unavailable", next: "Check that the model"},
+		{
+			send: datapoints.Explained{Phase: "failed", FailureStands: true}, code: "model-response-unreadable",
+			next: "Retry with POST /api/v1/ingest/{ingestionId}/retry, which asks",
+		},
+		{send: datapoints.Explained{Phase: "failed", FailureStands: true}, code: "index-unavailable", next: "Wait until /readyz"},
+		{send: datapoints.Explained{Phase: "failed", FailureStands: true}, code: "content-rejected", next: "Change the content"},
+		{
+			send: datapoints.Explained{Phase: "failed", FailureStands: true}, code: "internal",
+			next: "Retry with POST /api/v1/ingest/{ingestionId}/retry; if",
+		},
+	} {
+		c.send.ID, c.send.RequestID = sendID, requestID
+		if c.code != "" {
+			c.send.Failure = &datapoints.Failure{Code: c.code, Message: "m"}
+		}
+		f.sends[sendID] = c.send
+		res := api.Call(http.MethodGet, explainPath(sendID), apitest.ProjectKey, "")
+		res.Want(t, 200, `"phase":"`+c.send.Phase+`"`)
+		var got struct {
+			Next    string
+			Failure *struct{ Retryable *bool }
+		}
+		if err := json.Unmarshal([]byte(res.Body), &got); err != nil {
+			t.Fatal(err)
+		}
+		reached[got.Next] = true
+		if !strings.HasPrefix(got.Next, c.next) || !strings.HasSuffix(got.Next, ".") || strings.Count(got.Next, ". ") > 0 {
+			t.Errorf("%s %s: next is %q", c.send.Phase, c.code, got.Next)
+		}
+		if (got.Failure != nil) != (c.send.Phase == "failed") {
+			t.Errorf("%s: failure %v", c.send.Phase, got.Failure)
+		}
+		if got.Failure != nil && (got.Failure.Retryable == nil || *got.Failure.Retryable != (c.code != "content-rejected")) {
+			t.Errorf("%s: retryable %v", c.code, got.Failure.Retryable)
+		}
+	}
+	for _, next := range readapi.NextSentences() {
+		if !reached[next] {
+			t.Errorf("no case reaches %q", next)
+		}
+	}
+	path := apitest.Load(t, readapi.OpenAPI).Document().Paths.Find("/api/v1/ingest/{ingestionId}/explain")
+	var printed []string
+	for line := range strings.Lines(path.Get.Description) {
+		if strings.HasPrefix(line, "|") {
+			printed = append(printed, line)
+		}
+	}
+	if want := slices.Collect(strings.Lines(readapi.NextTable())); !slices.Equal(want, printed) {
+		t.Errorf("the OpenAPI document prints\n%s\nwant\n%s", strings.Join(printed, ""), strings.Join(want, ""))
+	}
+}
