@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -166,35 +165,20 @@ func TestStatus_Output(t *testing.T) {
 	}
 }
 
-// stoppedSends is a service with stopped sends.
-type stoppedSends struct {
-	list    []operatorapi.Failed
-	retried []uuid.UUID
-}
-
-func (s *stoppedSends) FailedSends(context.Context, int, uuid.UUID) ([]operatorapi.Failed, error) {
-	return s.list, nil
-}
-
-func (s *stoppedSends) Retry(_ context.Context, id uuid.UUID) error {
-	s.retried = append(s.retried, id)
-	return nil
-}
-
 func TestFailed_ListAndRetry(t *testing.T) {
 	dir := t.TempDir()
-	s := &stoppedSends{list: []operatorapi.Failed{
+	s := &operatortest.Sends{Stopped: []operatorapi.Failed{
 		{IngestionID: uuid.UUID{1}, Project: "default", Code: "index-unavailable", Message: "disk full", Items: 3, Retryable: true},
 		{IngestionID: uuid.UUID{2}, Project: "default", Code: "content-rejected", Message: "nothing to index", Items: 1},
 	}}
 	operatortest.Serve(t, dir, operatorapi.SendRoutes(s)...)
 	got := annals(t.Context(), nil, "", "failed", "--data-dir", dir)
-	if got.code != exitOK || !strings.Contains(got.stdout, "index-unavailable: disk full") || len(s.retried) != 0 {
-		t.Errorf("got %+v, retried %v", got, s.retried)
+	if got.code != exitOK || !strings.Contains(got.stdout, "index-unavailable: disk full") || len(s.Retried) != 0 {
+		t.Errorf("got %+v, retried %v", got, s.Retried)
 	}
 	got = annals(t.Context(), nil, "", "failed", "--retry", "--data-dir", dir)
-	if got.code != exitOK || !strings.HasSuffix(got.stdout, "1 of 2 put back\n") || len(s.retried) != 1 {
-		t.Errorf("got %+v, retried %v", got, s.retried)
+	if got.code != exitOK || !strings.HasSuffix(got.stdout, "1 of 2 put back\n") || len(s.Retried) != 1 {
+		t.Errorf("got %+v, retried %v", got, s.Retried)
 	}
 	got = annals(t.Context(), nil, "", "failed", "--json", "--data-dir", dir)
 	var list struct{ Failed []operatorapi.Failed }

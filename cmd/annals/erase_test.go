@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -14,29 +13,11 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
 )
 
-// deletedThings is a service with pending erasures.
-type deletedThings struct {
-	pending operatorapi.Pending
-	erased  operatorapi.Erased
-	refuse  error
-	asked   int
-}
-
-func (d *deletedThings) PendingErasures(context.Context, operatorapi.None) (operatorapi.Pending, error) {
-	return d.pending, d.refuse
-}
-
-func (d *deletedThings) EraseNow(context.Context, operatorapi.None) (operatorapi.Erased, error) {
-	d.asked++
-	return d.erased, d.refuse
-}
-
 // startEraser serves the erasure of a data folder, which it returns.
-func startEraser(t *testing.T, d *deletedThings) string {
+func startEraser(t *testing.T, d *operatortest.Eraser) string {
 	t.Helper()
 	dir := t.TempDir()
-	operatortest.Serve(t, dir, operatorapi.PendingErasures.Serve(d.PendingErasures),
-		operatorapi.EraseNow.Serve(d.EraseNow))
+	operatortest.Serve(t, dir, d.Routes()...)
 	return dir
 }
 
@@ -58,7 +39,7 @@ func TestErase_ReportsWhatWaits(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			d := &deletedThings{pending: tt.pending}
+			d := &operatortest.Eraser{Pending: tt.pending}
 			dir := startEraser(t, d)
 			if got := annals(t.Context(), nil, "", "erase", "--data-dir", dir); got.code != exitOK || got.stdout != tt.want {
 				t.Errorf("got %+v, want %q", got, tt.want)
@@ -69,7 +50,7 @@ func TestErase_ReportsWhatWaits(t *testing.T) {
 			if diff := cmp.Diff(tt.pending, read); got.code != exitOK || err != nil || diff != "" {
 				t.Errorf("as JSON: %+v, %v\n%s", got, err, diff)
 			}
-			if d.asked != 0 {
+			if d.Calls != 0 {
 				t.Error("asking what waits erased it")
 			}
 		})
@@ -77,8 +58,8 @@ func TestErase_ReportsWhatWaits(t *testing.T) {
 }
 
 func TestErase_NowReportsWhatWasErased(t *testing.T) {
-	d := &deletedThings{
-		erased: operatorapi.Erased{
+	d := &operatortest.Eraser{
+		Erased: operatorapi.Erased{
 			Deletions: 5, Identities: 4, Streams: 6, Blobs: 7, Tables: 8, Indexes: 9, Store: "scavenged",
 			Left: operatorapi.Pending{Deletions: 1, DataPoints: 4},
 		},
@@ -93,13 +74,13 @@ func TestErase_NowReportsWhatWasErased(t *testing.T) {
 	got := annals(t.Context(), nil, "", "erase", "--now", "--json", "--data-dir", dir)
 	var read operatorapi.Erased
 	err := json.Unmarshal([]byte(got.stdout), &read)
-	if diff := cmp.Diff(d.erased, read); got.code != exitOK || err != nil || diff != "" {
+	if diff := cmp.Diff(d.Erased, read); got.code != exitOK || err != nil || diff != "" {
 		t.Errorf("as JSON: %+v, %v\n%s", got, err, diff)
 	}
-	if d.asked != 2 {
-		t.Errorf("erased %d times", d.asked)
+	if d.Calls != 2 {
+		t.Errorf("erased %d times", d.Calls)
 	}
-	d.refuse = errors.New("no space left on device")
+	d.Refuse = errors.New("no space left on device")
 	for _, args := range [][]string{{"erase"}, {"erase", "--now"}, {"erase", "--now", "--json"}} {
 		got := annals(t.Context(), nil, "", append(args, "--data-dir", dir)...)
 		if got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, "no space left") ||

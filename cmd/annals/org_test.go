@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -12,59 +11,9 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
 )
 
-// ledger serves the operator socket: it returns what is set, and records the request.
-type ledger struct {
-	asked        any
-	organization operatorapi.Organization
-	project      operatorapi.Project
-	refuse       error
-}
-
-func (l *ledger) answer(in any) (operatorapi.Organization, error) {
-	l.asked = in
-	return l.organization, l.refuse
-}
-
-func (l *ledger) CreateOrganization(
-	_ context.Context, in operatorapi.NewOrganization,
-) (operatorapi.Organization, error) {
-	in.By = known(in.By)
-	return l.answer(in)
-}
-
-func (l *ledger) SetPlan(_ context.Context, in operatorapi.PlanRequest) (operatorapi.Organization, error) {
-	in.By = known(in.By)
-	return l.answer(in)
-}
-
-func (l *ledger) GrantCredits(_ context.Context, in operatorapi.CreditsRequest) (operatorapi.Organization, error) {
-	in.By = known(in.By)
-	return l.answer(in)
-}
-
-func (l *ledger) SetSpendCap(_ context.Context, in operatorapi.SpendCapRequest) (operatorapi.Organization, error) {
-	in.By = known(in.By)
-	return l.answer(in)
-}
-
-func (l *ledger) RotateManagementKey(
-	_ context.Context, in operatorapi.RotateRequest,
-) (operatorapi.Organization, error) {
-	in.By = known(in.By)
-	return l.answer(in)
-}
-
-func (l *ledger) SetArchived(_ context.Context, in operatorapi.ArchiveRequest) (operatorapi.Project, error) {
-	in.By = known(in.By)
-	l.asked = in
-	return l.project, l.refuse
-}
-
-func (l *ledger) SetCaps(_ context.Context, in operatorapi.CapsRequest) (operatorapi.Project, error) {
-	in.By = known(in.By)
-	l.asked = in
-	return l.project, l.refuse
-}
+// asIfBySomebody compares requests as if somebody had made them, whichever user of this system did.
+var asIfBySomebody = cmp.FilterPath(
+	func(p cmp.Path) bool { return p.Last().String() == ".By" }, cmp.Transformer("somebody", known))
 
 // known is "somebody" for every user of this system.
 func known(by string) string {
@@ -74,34 +23,34 @@ func known(by string) string {
 	return by
 }
 
-func (l *ledger) routes() []operatorapi.Route {
-	return []operatorapi.Route{
-		operatorapi.CreateOrganization.Serve(l.CreateOrganization), operatorapi.SetPlan.Serve(l.SetPlan),
-		operatorapi.GrantCredits.Serve(l.GrantCredits), operatorapi.SetSpendCap.Serve(l.SetSpendCap),
-		operatorapi.RotateManagementKey.Serve(l.RotateManagementKey), operatorapi.SetArchived.Serve(l.SetArchived),
-		operatorapi.SetCaps.Serve(l.SetCaps),
-	}
-}
-
-// startLedger serves it for a data folder, which it returns.
-func startLedger(t *testing.T, l *ledger) string {
+// serveOrganizations serves them for a data folder, which it returns.
+func serveOrganizations(t *testing.T, o *operatortest.Organizations) string {
 	t.Helper()
 	dir := t.TempDir()
-	operatortest.Serve(t, dir, l.routes()...)
+	operatortest.Serve(t, dir, o.Routes()...)
 	return dir
 }
 
+// operatorCommand is a command line, what it asks of the service, and what it prints.
+type operatorCommand struct {
+	args         string
+	organization operatorapi.Organization
+	project      operatorapi.Project
+	asked        any
+	says         string
+}
+
 func TestOperatorCommands_OrganizationsAndProjects(t *testing.T) {
+	for _, tt := range append(organizationCommands(), projectCommands()...) {
+		t.Run(tt.args, func(t *testing.T) { tt.run(t) })
+	}
+}
+
+func organizationCommands() []operatorCommand {
 	number := func(n int64) *int64 { return &n }
 	decimal := func(n json.Number) *json.Number { return &n }
 	only, acme := operatorapi.Target{By: "somebody"}, operatorapi.Target{Organization: "acme", By: "somebody"}
-	for _, tt := range []struct {
-		args         string
-		organization operatorapi.Organization
-		project      operatorapi.Project
-		asked        any
-		says         string
-	}{
+	return []operatorCommand{
 		{
 			"org create Acme --plan payg --owner-email a@b.c",
 			operatorapi.Organization{ID: "i", Name: "Acme", Plan: "payg", Granted: "150000", ManagementKey: "svc_mk_x"},
@@ -165,6 +114,14 @@ func TestOperatorCommands_OrganizationsAndProjects(t *testing.T) {
 			operatorapi.RotateRequest{Target: only},
 			"management key of organization \"Acme\", shown only now: svc_mk_y\ndata/credentials.env has it too\n",
 		},
+	}
+}
+
+func projectCommands() []operatorCommand {
+	number := func(n int64) *int64 { return &n }
+	decimal := func(n json.Number) *json.Number { return &n }
+	only, acme := operatorapi.Target{By: "somebody"}, operatorapi.Target{Organization: "acme", By: "somebody"}
+	return []operatorCommand{
 		{
 			"project archive one --org acme",
 			operatorapi.Organization{},
@@ -195,40 +152,41 @@ func TestOperatorCommands_OrganizationsAndProjects(t *testing.T) {
 			operatorapi.CapsRequest{Target: acme, Slug: "one", SetCredit: true},
 			"project one: ingestion cap 0, credit cap none\n",
 		},
-	} {
-		t.Run(tt.args, func(t *testing.T) {
-			l := &ledger{organization: tt.organization, project: tt.project}
-			args := append(strings.Fields(tt.args), "--data-dir", startLedger(t, l))
-			if got := annals(t.Context(), nil, "", args...); got.code != exitOK || got.stdout != tt.says || got.stderr != "" {
-				t.Errorf("got %+v, want %q", got, tt.says)
-			}
-			if diff := cmp.Diff(tt.asked, l.asked); diff != "" {
-				t.Errorf("asked (-want +got):\n%s", diff)
-			}
-			got := annals(t.Context(), nil, "", append(args, "--json")...)
-			var err error
-			if strings.HasPrefix(tt.args, "org") {
-				var o operatorapi.Organization
-				err = json.Unmarshal([]byte(got.stdout), &o)
-				if diff := cmp.Diff(tt.organization, o); diff != "" {
-					t.Errorf("as JSON (-want +got):\n%s", diff)
-				}
-			} else {
-				var p operatorapi.Project
-				err = json.Unmarshal([]byte(got.stdout), &p)
-				if diff := cmp.Diff(tt.project, p); diff != "" {
-					t.Errorf("as JSON (-want +got):\n%s", diff)
-				}
-			}
-			if err != nil || got.code != exitOK {
-				t.Errorf("as JSON: %+v, %v", got, err)
-			}
-			l.refuse = operatorapi.Refuse("no such thing")
-			if got := annals(t.Context(), nil, "", args...); got.code != exitFailed || got.stdout != "" ||
-				got.stderr != "annals: no such thing\n" {
-				t.Errorf("refused: %+v", got)
-			}
-		})
+	}
+}
+
+func (tt operatorCommand) run(t *testing.T) {
+	t.Helper()
+	service := &operatortest.Organizations{Organization: tt.organization, Project: tt.project}
+	args := append(strings.Fields(tt.args), "--data-dir", serveOrganizations(t, service))
+	if got := annals(t.Context(), nil, "", args...); got.code != exitOK || got.stdout != tt.says || got.stderr != "" {
+		t.Errorf("got %+v, want %q", got, tt.says)
+	}
+	if diff := cmp.Diff(tt.asked, service.Asked, asIfBySomebody); diff != "" {
+		t.Errorf("asked (-want +got):\n%s", diff)
+	}
+	got := annals(t.Context(), nil, "", append(args, "--json")...)
+	var err error
+	if strings.HasPrefix(tt.args, "org") {
+		var o operatorapi.Organization
+		err = json.Unmarshal([]byte(got.stdout), &o)
+		if diff := cmp.Diff(tt.organization, o); diff != "" {
+			t.Errorf("as JSON (-want +got):\n%s", diff)
+		}
+	} else {
+		var p operatorapi.Project
+		err = json.Unmarshal([]byte(got.stdout), &p)
+		if diff := cmp.Diff(tt.project, p); diff != "" {
+			t.Errorf("as JSON (-want +got):\n%s", diff)
+		}
+	}
+	if err != nil || got.code != exitOK {
+		t.Errorf("as JSON: %+v, %v", got, err)
+	}
+	service.Refuse = operatorapi.Refuse("no such thing")
+	if got := annals(t.Context(), nil, "", args...); got.code != exitFailed || got.stdout != "" ||
+		got.stderr != "annals: no such thing\n" {
+		t.Errorf("refused: %+v", got)
 	}
 }
 
@@ -250,7 +208,7 @@ func TestCredits_Numbers(t *testing.T) {
 }
 
 func TestOperatorCommands_Invalid(t *testing.T) {
-	dir := startLedger(t, &ledger{})
+	dir := serveOrganizations(t, &operatortest.Organizations{})
 	for args, says := range map[string]string{
 		"org credits --grant 1.25":             "is not a number of credits",
 		"org spend-cap x":                      "is not a number of credits",

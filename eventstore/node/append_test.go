@@ -22,24 +22,41 @@ type outcome struct {
 	revision int64  // of the last event, or the current one where the expectation was wrong
 }
 
-// Each case checks a rule of expected revisions or repeated appends, against a stream that holds
-// the events a0, a1 and a2.
+// revisionRule is a rule of expected revisions or repeated appends, for a stream that holds the
+// events a0, a1 and a2.
+type revisionRule struct {
+	name     string
+	empty    bool // the stream was never written
+	onlyMeta bool // it has metadata, but no events
+	soft     bool // it was deleted softly
+	gone     bool // it was tombstoned
+	restart  bool // the node forgot what it wrote lately
+	expected storage.Expectation
+	events   []event
+	want     outcome
+}
+
 func TestAppend_ExpectedRevision(t *testing.T) {
 	a := newEvents(3)
-	fresh := newEvents(3)
-	one := func(e event) []event { return []event{e} }
+	for _, tt := range revisionRules(a, newEvents(3)) {
+		t.Run(tt.name, func(t *testing.T) {
+			c, last := tt.given(t, a)
+			head := lastPosition(c)
+			got := tt.when(c, head, last)
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(outcome{})); diff != "" {
+				t.Error(diff)
+			}
+			if moved := lastPosition(c) > head; moved != (tt.want.kind == "written") {
+				t.Errorf("the log moved: %v", moved)
+			}
+		})
+	}
+}
 
-	tests := []struct {
-		name     string
-		empty    bool // the stream was never written
-		onlyMeta bool // it has metadata, but no events
-		soft     bool // it was deleted softly
-		gone     bool // it was tombstoned
-		restart  bool // the node forgot what it wrote lately
-		expected storage.Expectation
-		events   []event
-		want     outcome
-	}{
+// revisionRules are the rules, for the stream's events and for events that it does not hold.
+func revisionRules(a, fresh []event) []revisionRule {
+	one := func(e event) []event { return []event{e} }
+	return []revisionRule{
 		{name: "any on an empty stream", empty: true, expected: anyRevision, events: one(fresh[0]), want: outcome{"written", 0}},
 		{name: "no stream on an empty stream", empty: true, expected: none, events: fresh, want: outcome{"written", 2}},
 		{name: "exists on an empty stream", empty: true, expected: existing, events: fresh, want: outcome{"wrong", -1}},
@@ -89,63 +106,62 @@ func TestAppend_ExpectedRevision(t *testing.T) {
 		{name: "again on a tombstoned stream", gone: true, expected: none, events: a, want: outcome{kind: "deleted"}},
 		{name: "exists on a tombstoned stream", gone: true, expected: existing, events: fresh, want: outcome{kind: "deleted"}},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			cfg := memoryConfig()
-			n := startNode(t, cfg)
-			c := dial(t, n)
-			var last uint64
-			if tt.onlyMeta {
-				c.append("$$s", none, metadataEvent(`{"$maxCount":10}`))
-			} else if !tt.empty {
-				_, last = c.append("s", none, a...)
-			}
-			if tt.soft {
-				c.delete("s", at(2))
-			}
-			if tt.gone {
-				c.tombstone("s", at(2))
-			}
-			if tt.restart {
-				if err := n.Close(); err != nil {
-					t.Fatal(err)
-				}
-				n = startNode(t, cfg)
-				c = dial(t, n)
-			}
-			head := lastPosition(c)
+}
 
-			resp, err := c.tryAppend(testContext(t), "s", tt.expected, tt.events...)
-			var got outcome
-			switch {
-			case status.Code(err) == codes.FailedPrecondition && strings.Contains(message(err), "deleted"):
-				got.kind = "deleted"
-			case err != nil:
-				t.Fatal(err)
-			case resp.GetWrongExpectedVersion() != nil:
-				got = outcome{"wrong", int64(resp.GetWrongExpectedVersion().GetCurrentRevision())}
-				if resp.GetWrongExpectedVersion().GetCurrentNoStream() != nil {
-					got.revision = storage.NoStream
-				}
-			case resp.GetSuccess().GetNoPosition() != nil:
-				got = outcome{"nothing", int64(resp.GetSuccess().GetCurrentRevision())}
-			case resp.GetSuccess().GetPosition().GetCommitPosition() > head:
-				got = outcome{"written", int64(resp.GetSuccess().GetCurrentRevision())}
-			default:
-				got = outcome{"again", int64(resp.GetSuccess().GetCurrentRevision())}
-				if want := last - 2 + uint64(got.revision); resp.GetSuccess().GetPosition().GetCommitPosition() != want {
-					t.Errorf("again: position %d, want that of the original, %d", resp.GetSuccess().GetPosition().GetCommitPosition(),
-						want)
-				}
-			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(outcome{})); diff != "" {
-				t.Error(diff)
-			}
-			if moved := lastPosition(c) > head; moved != (tt.want.kind == "written") {
-				t.Errorf("the log moved: %v", moved)
-			}
-		})
+// given makes the stream, and returns the position of its last event.
+func (tt revisionRule) given(t *testing.T, a []event) (c client, last uint64) {
+	t.Helper()
+	cfg := memoryConfig()
+	n := startNode(t, cfg)
+	c = dial(t, n)
+	if tt.onlyMeta {
+		c.append("$$s", none, metadataEvent(`{"$maxCount":10}`))
+	} else if !tt.empty {
+		_, last = c.append("s", none, a...)
 	}
+	if tt.soft {
+		c.delete("s", at(2))
+	}
+	if tt.gone {
+		c.tombstone("s", at(2))
+	}
+	if tt.restart {
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
+		n = startNode(t, cfg)
+		c = dial(t, n)
+	}
+	return c, last
+}
+
+// when makes the append, and returns what the client learns of it. The log ended at head, the stream
+// at last.
+func (tt revisionRule) when(c client, head, last uint64) (got outcome) {
+	c.t.Helper()
+	resp, err := c.tryAppend(testContext(c.t), "s", tt.expected, tt.events...)
+	switch {
+	case status.Code(err) == codes.FailedPrecondition && strings.Contains(message(err), "deleted"):
+		got.kind = "deleted"
+	case err != nil:
+		c.t.Fatal(err)
+	case resp.GetWrongExpectedVersion() != nil:
+		got = outcome{"wrong", int64(resp.GetWrongExpectedVersion().GetCurrentRevision())}
+		if resp.GetWrongExpectedVersion().GetCurrentNoStream() != nil {
+			got.revision = storage.NoStream
+		}
+	case resp.GetSuccess().GetNoPosition() != nil:
+		got = outcome{"nothing", int64(resp.GetSuccess().GetCurrentRevision())}
+	case resp.GetSuccess().GetPosition().GetCommitPosition() > head:
+		got = outcome{"written", int64(resp.GetSuccess().GetCurrentRevision())}
+	default:
+		got = outcome{"again", int64(resp.GetSuccess().GetCurrentRevision())}
+		if want := last - 2 + uint64(got.revision); resp.GetSuccess().GetPosition().GetCommitPosition() != want {
+			c.t.Errorf("again: position %d, want that of the original, %d", resp.GetSuccess().GetPosition().GetCommitPosition(),
+				want)
+		}
+	}
+	return got
 }
 
 // The answer names the expectation that failed, in both forms.

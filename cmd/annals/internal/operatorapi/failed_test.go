@@ -1,7 +1,6 @@
 package operatorapi_test
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"net"
@@ -18,33 +17,8 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
 )
 
-// sends is a service with stopped sends.
-type sends struct {
-	stopped []operatorapi.Failed
-	retried []uuid.UUID
-	refuse  error
-}
-
-func (s *sends) FailedSends(_ context.Context, limit int, after uuid.UUID) ([]operatorapi.Failed, error) {
-	if s.refuse != nil {
-		return nil, s.refuse
-	}
-	from := 0
-	for i, f := range s.stopped {
-		if f.IngestionID == after {
-			from = i + 1
-		}
-	}
-	return s.stopped[from:min(from+limit, len(s.stopped))], nil
-}
-
-func (s *sends) Retry(_ context.Context, id uuid.UUID) error {
-	s.retried = append(s.retried, id)
-	return s.refuse
-}
-
 // serve serves the handler on the socket of a folder until the test ends.
-func serve(t *testing.T, dir string, s *sends) *operatorapi.Client {
+func serve(t *testing.T, dir string, s *operatortest.Sends) *operatorapi.Client {
 	t.Helper()
 	t.Cleanup(func() { // runs after the end of the server
 		if _, err := os.Stat(operatorapi.Socket(dir)); !errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +43,7 @@ func failed(n byte) operatorapi.Failed {
 }
 
 func TestFailed_PageByPage(t *testing.T) {
-	s := &sends{stopped: []operatorapi.Failed{failed(1), failed(2), failed(3)}}
+	s := &operatortest.Sends{Stopped: []operatorapi.Failed{failed(1), failed(2), failed(3)}}
 	c := serve(t, t.TempDir(), s)
 	var got []operatorapi.Failed
 	after, pages := "", 0
@@ -83,29 +57,29 @@ func TestFailed_PageByPage(t *testing.T) {
 			break
 		}
 	}
-	if diff := cmp.Diff(s.stopped, got); diff != "" || pages != 2 {
+	if diff := cmp.Diff(s.Stopped, got); diff != "" || pages != 2 {
 		t.Errorf("%d pages: %s", pages, diff)
 	}
 }
 
 func TestRetry_Refusals(t *testing.T) {
-	s := &sends{}
+	s := &operatortest.Sends{}
 	c := serve(t, t.TempDir(), s)
 	for _, want := range []error{nil, operatorapi.ErrNotFound, operatorapi.ErrNotStopped, operatorapi.ErrDisabled} {
-		s.refuse = want
+		s.Refuse = want
 		if _, err := operatorapi.Retry.Call(
 			t.Context(), c, operatorapi.RetryRequest{ID: uuid.UUID{7}},
 		); !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
-	if len(s.retried) != 4 || s.retried[0] != (uuid.UUID{7}) {
-		t.Errorf("retried %v", s.retried)
+	if len(s.Retried) != 4 || s.Retried[0] != (uuid.UUID{7}) {
+		t.Errorf("retried %v", s.Retried)
 	}
 }
 
 func TestFailed_ServiceFails(t *testing.T) {
-	c := serve(t, t.TempDir(), &sends{refuse: errors.New("database is away")})
+	c := serve(t, t.TempDir(), &operatortest.Sends{Refuse: errors.New("database is away")})
 	if _, err := list(t, c, 1, ""); err == nil || !strings.Contains(err.Error(), "database is away") {
 		t.Fatalf("got %v", err)
 	}
@@ -113,7 +87,7 @@ func TestFailed_ServiceFails(t *testing.T) {
 
 func TestSocket_OtherUsers(t *testing.T) {
 	dir := t.TempDir()
-	serve(t, dir, &sends{})
+	serve(t, dir, &operatortest.Sends{})
 	info, err := os.Stat(operatorapi.Socket(dir))
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +106,7 @@ func TestSocket_DeepDataFolder(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	c := serve(t, dir, &sends{stopped: []operatorapi.Failed{failed(1)}})
+	c := serve(t, dir, &operatortest.Sends{Stopped: []operatorapi.Failed{failed(1)}})
 	page, err := list(t, c, 10, "")
 	if err != nil || len(page.Failed) != 1 {
 		t.Fatalf("got %v, %v", page, err)
@@ -153,7 +127,7 @@ func TestSocket_LeftByADeadServer(t *testing.T) {
 		!strings.Contains(err.Error(), "no server is running") {
 		t.Fatalf("got %v", err)
 	}
-	if _, err := list(t, serve(t, dir, &sends{}), 1, ""); err != nil {
+	if _, err := list(t, serve(t, dir, &operatortest.Sends{}), 1, ""); err != nil {
 		t.Fatal(err)
 	}
 }

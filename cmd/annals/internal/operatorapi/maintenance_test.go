@@ -1,7 +1,6 @@
 package operatorapi_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -13,43 +12,27 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
 )
 
-// eraser is a service with something to erase.
-type eraser struct {
-	pending operatorapi.Pending
-	erased  operatorapi.Erased
-	refuse  error
-}
-
-func (e *eraser) PendingErasures(context.Context, operatorapi.None) (operatorapi.Pending, error) {
-	return e.pending, e.refuse
-}
-
-func (e *eraser) EraseNow(context.Context, operatorapi.None) (operatorapi.Erased, error) {
-	return e.erased, e.refuse
-}
-
 func TestErase_ReachesTheService(t *testing.T) {
 	until := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
-	e := &eraser{
-		pending: operatorapi.Pending{FanOuts: 1, Deletions: 2, DataPoints: 3, Blobs: 4, Until: &until},
-		erased: operatorapi.Erased{
+	e := &operatortest.Eraser{
+		Pending: operatorapi.Pending{FanOuts: 1, Deletions: 2, DataPoints: 3, Blobs: 4, Until: &until},
+		Erased: operatorapi.Erased{
 			Deletions: 5, Streams: 6, Blobs: 7, Tables: 8, Indexes: 9, Store: "scavenged",
 			Left: operatorapi.Pending{Blobs: 1, Until: &until},
 		},
 	}
 	dir := t.TempDir()
-	operatortest.Serve(t, dir, operatorapi.PendingErasures.Serve(e.PendingErasures),
-		operatorapi.EraseNow.Serve(e.EraseNow))
+	operatortest.Serve(t, dir, e.Routes()...)
 	c := operatorapi.Dial(dir)
 	pending, err := operatorapi.PendingErasures.Call(t.Context(), c, operatorapi.None{})
-	if diff := cmp.Diff(e.pending, pending); diff != "" || err != nil {
+	if diff := cmp.Diff(e.Pending, pending); diff != "" || err != nil {
 		t.Errorf("%v: %s", err, diff)
 	}
 	erased, err := operatorapi.EraseNow.Call(t.Context(), c, operatorapi.None{})
-	if diff := cmp.Diff(e.erased, erased); diff != "" || err != nil {
+	if diff := cmp.Diff(e.Erased, erased); diff != "" || err != nil {
 		t.Errorf("%v: %s", err, diff)
 	}
-	e.refuse = errors.New("no space left on device")
+	e.Refuse = errors.New("no space left on device")
 	if _, err := operatorapi.EraseNow.Call(t.Context(), c, operatorapi.None{}); err == nil ||
 		!strings.Contains(err.Error(), "no space left") {
 		t.Errorf("got %v", err)

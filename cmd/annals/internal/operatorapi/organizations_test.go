@@ -1,7 +1,6 @@
 package operatorapi_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"os/user"
@@ -14,70 +13,10 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
 )
 
-// organizations is a service with organizations that answers what is set, and remembers what it was asked.
-type organizations struct {
-	asked        any
-	organization operatorapi.Organization
-	project      operatorapi.Project
-	refuse       error
-}
-
-func (o *organizations) answer(in any) (operatorapi.Organization, error) {
-	o.asked = in
-	return o.organization, o.refuse
-}
-
-func (o *organizations) CreateOrganization(
-	_ context.Context, in operatorapi.NewOrganization,
-) (operatorapi.Organization, error) {
-	return o.answer(in)
-}
-
-func (o *organizations) SetPlan(_ context.Context, in operatorapi.PlanRequest) (operatorapi.Organization, error) {
-	return o.answer(in)
-}
-
-func (o *organizations) GrantCredits(
-	_ context.Context, in operatorapi.CreditsRequest,
-) (operatorapi.Organization, error) {
-	return o.answer(in)
-}
-
-func (o *organizations) SetSpendCap(
-	_ context.Context, in operatorapi.SpendCapRequest,
-) (operatorapi.Organization, error) {
-	return o.answer(in)
-}
-
-func (o *organizations) RotateManagementKey(
-	_ context.Context, in operatorapi.RotateRequest,
-) (operatorapi.Organization, error) {
-	return o.answer(in)
-}
-
-func (o *organizations) SetArchived(_ context.Context, in operatorapi.ArchiveRequest) (operatorapi.Project, error) {
-	o.asked = in
-	return o.project, o.refuse
-}
-
-func (o *organizations) SetCaps(_ context.Context, in operatorapi.CapsRequest) (operatorapi.Project, error) {
-	o.asked = in
-	return o.project, o.refuse
-}
-
-func (o *organizations) routes() []operatorapi.Route {
-	return []operatorapi.Route{
-		operatorapi.CreateOrganization.Serve(o.CreateOrganization), operatorapi.SetPlan.Serve(o.SetPlan),
-		operatorapi.GrantCredits.Serve(o.GrantCredits), operatorapi.SetSpendCap.Serve(o.SetSpendCap),
-		operatorapi.RotateManagementKey.Serve(o.RotateManagementKey), operatorapi.SetArchived.Serve(o.SetArchived),
-		operatorapi.SetCaps.Serve(o.SetCaps),
-	}
-}
-
-func serveOrganizations(t *testing.T, o *organizations) *operatorapi.Client {
+func serveOrganizations(t *testing.T, o *operatortest.Organizations) *operatorapi.Client {
 	t.Helper()
 	dir := t.TempDir()
-	operatortest.Serve(t, dir, o.routes()...)
+	operatortest.Serve(t, dir, o.Routes()...)
 	return operatorapi.Dial(dir)
 }
 
@@ -85,12 +24,12 @@ func serveOrganizations(t *testing.T, o *organizations) *operatorapi.Client {
 func TestOrganizations_ReachTheService(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
 	cap12 := json.Number("12.5")
-	o := &organizations{
-		organization: operatorapi.Organization{
+	o := &operatortest.Organizations{
+		Organization: operatorapi.Organization{
 			ID: "i", Name: "Acme", Plan: "payg", Granted: "0.5", Left: "7", SpendCap: &cap12, ManagementKey: "k",
 			CredentialsFile: "f", Warning: "w",
 		},
-		project: operatorapi.Project{
+		Project: operatorapi.Project{
 			ID: "p", Organization: "Acme", Slug: "s", Name: "S", IsArchived: true, IngestionCap: number(0), CreditCap: &cap12,
 		},
 	}
@@ -111,37 +50,37 @@ func TestOrganizations_ReachTheService(t *testing.T) {
 		{"create", operatorapi.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c", By: by}, func() (any, error) {
 			return operatorapi.CreateOrganization.Call(ctx, c,
 				operatorapi.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c", By: by})
-		}, o.organization},
+		}, o.Organization},
 		{"plan", operatorapi.PlanRequest{Target: target, Plan: "flex"}, func() (any, error) {
 			return operatorapi.SetPlan.Call(ctx, c, operatorapi.PlanRequest{Target: target, Plan: "flex"})
-		}, o.organization},
+		}, o.Organization},
 		{"credits", operatorapi.CreditsRequest{Target: target, Tenths: -5}, func() (any, error) {
 			return operatorapi.GrantCredits.Call(ctx, c, operatorapi.CreditsRequest{Target: target, Tenths: -5})
-		}, o.organization},
+		}, o.Organization},
 		{"cap", operatorapi.SpendCapRequest{Target: target, Tenths: number(5)}, func() (any, error) {
 			return operatorapi.SetSpendCap.Call(ctx, c, operatorapi.SpendCapRequest{Target: target, Tenths: number(5)})
-		}, o.organization},
+		}, o.Organization},
 		{"no cap", operatorapi.SpendCapRequest{Target: target}, func() (any, error) {
 			return operatorapi.SetSpendCap.Call(ctx, c, operatorapi.SpendCapRequest{Target: target})
-		}, o.organization},
+		}, o.Organization},
 		{"rotate", operatorapi.RotateRequest{Target: target}, func() (any, error) {
 			return operatorapi.RotateManagementKey.Call(ctx, c, operatorapi.RotateRequest{Target: target})
-		}, o.organization},
+		}, o.Organization},
 		{"archive", operatorapi.ArchiveRequest{Target: target, Slug: "a/b", Archived: true}, func() (any, error) {
 			return operatorapi.SetArchived.Call(ctx, c, operatorapi.ArchiveRequest{Target: target, Slug: "a/b", Archived: true})
-		}, o.project},
+		}, o.Project},
 		{"caps", operatorapi.CapsRequest{Target: target, Slug: "s", SetIngestion: true, Ingestion: number(0), SetCredit: true}, func() (any, error) {
 			return operatorapi.SetCaps.Call(ctx, c,
 				operatorapi.CapsRequest{Target: target, Slug: "s", SetIngestion: true, Ingestion: number(0), SetCredit: true})
-		}, o.project},
+		}, o.Project},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			o.asked = nil
+			o.Asked = nil
 			got, err := tt.ask()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.in, o.asked); diff != "" {
+			if diff := cmp.Diff(tt.in, o.Asked); diff != "" {
 				t.Errorf("asked (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -152,13 +91,13 @@ func TestOrganizations_ReachTheService(t *testing.T) {
 }
 
 func TestOrganizations_RefusedAndFailedCommands(t *testing.T) {
-	o := &organizations{refuse: operatorapi.Refuse("there is an organization \"Acme\" already")}
+	o := &operatortest.Organizations{Refuse: operatorapi.Refuse("there is an organization \"Acme\" already")}
 	c := serveOrganizations(t, o)
 	_, err := operatorapi.CreateOrganization.Call(t.Context(), c, operatorapi.NewOrganization{})
-	if !errors.Is(err, operatorapi.ErrRefused) || err.Error() != o.refuse.Error() {
+	if !errors.Is(err, operatorapi.ErrRefused) || err.Error() != o.Refuse.Error() {
 		t.Errorf("refused: %v", err)
 	}
-	o.refuse = errors.New("database is away")
+	o.Refuse = errors.New("database is away")
 	_, err = operatorapi.SetArchived.Call(t.Context(), c, operatorapi.ArchiveRequest{})
 	if err == nil || errors.Is(err, operatorapi.ErrRefused) || !strings.Contains(err.Error(), "database is away") {
 		t.Errorf("failed: %v", err)

@@ -17,7 +17,7 @@ import (
 // log. /readyz names it meanwhile. Writes and the recall of others continue.
 func TestServer_DamagedIndex(t *testing.T) {
 	t.Parallel()
-	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h := newHarness(t)
 	h.start()
 	values := h.credentials()
 	ask := func(key string) (int, int) {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,6 +41,28 @@ type harness struct {
 	arrange func(*Server)
 	// set changes the configuration. It may be nil.
 	set func(*Config)
+}
+
+// newHarness is a service on a data folder that does not exist yet.
+func newHarness(t *testing.T) *harness {
+	return &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+}
+
+// credentials are the keys that the service wrote into its data folder, by name.
+func (h *harness) credentials() map[string]string {
+	h.t.Helper()
+	values, err := datafolder.ReadCredentials(h.dir)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return values
+}
+
+// keys are the keys of the first project and of the first organization.
+func (h *harness) keys() (project, management string) {
+	h.t.Helper()
+	values := h.credentials()
+	return values[datafolder.ProjectKeyName], values[datafolder.ManagementKeyName]
 }
 
 // tally counts by key, for any goroutine.
@@ -163,6 +187,47 @@ func (h *harness) must(key, method, path string, body, out any, headers ...strin
 			h.t.Error(err)
 		}
 	}
+}
+
+// answer is an answer as it came, with the request that it answers.
+type answer struct {
+	request *http.Request
+	status  int
+	header  http.Header
+	body    string
+}
+
+// fetch makes a request, with a key if there is one, and returns the answer whatever it is.
+func (h *harness) fetch(method, url, key, body string) answer {
+	h.t.Helper()
+	req, err := http.NewRequestWithContext(h.t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return answer{req, res.StatusCode, res.Header, string(text)}
+}
+
+// sendTeaAndRecall sends one text and recalls it, with the key of the first project.
+func (h *harness) sendTeaAndRecall() {
+	h.t.Helper()
+	key, _ := h.keys()
+	h.send(key, "/ingest", "completed", point{"id": "a", "content": "Ana likes tea."})
+	h.must(key, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
 }
 
 // testTimeout is how long a test waits for anything at all.

@@ -20,7 +20,7 @@ import (
 // The index is lost and cannot be built: everything but recall is served until it is built.
 func TestServer_IndexIncomplete(t *testing.T) {
 	t.Parallel()
-	h := &harness{t: t, dir: t.TempDir(), sends: map[string][]string{}}
+	h := newHarness(t)
 	h.start()
 	key := h.credentials()[datafolder.ProjectKeyName]
 	h.send(key, "/ingest", "completed", point{"id": "a", "content": "Ana grows marigold."})

@@ -1,14 +1,11 @@
 package server
 
 import (
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 )
 
 // metricRow is what deploy/docs/metrics.md states about a metric.
@@ -20,15 +17,9 @@ type metricRow struct {
 // What /metrics exposes has the types and the labels that deploy/docs/metrics.md states.
 func TestMetrics_AsDocumented(t *testing.T) {
 	rows := metricRows(t)
-	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h := newHarness(t)
 	h.start()
-	credentials, err := datafolder.ReadCredentials(h.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.send(credentials["ANNALS_PROJECT_KEY"], "/ingest", "completed", point{"id": "a", "content": "Ana likes tea."})
-	query := point{"query": "tea", "identity": "ana"}
-	h.must(credentials["ANNALS_PROJECT_KEY"], http.MethodPost, api+"/recall", query, nil)
+	h.sendTeaAndRecall()
 	exposed := 0
 	for line := range strings.Lines(h.metrics()) {
 		line = strings.TrimSpace(line)

@@ -2,29 +2,20 @@ package server
 
 import (
 	"context"
-	"io"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
 // While calls use all of their connections, background work continues: leases are renewed, events
 // are applied, counted recalls are appended to the log, and pending erasures are found.
 func TestServer_CallsUseAllTheirConnections(t *testing.T) {
-	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h := newHarness(t)
 	h.start()
-	credentials, err := datafolder.ReadCredentials(h.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.send(credentials["ANNALS_PROJECT_KEY"], "/ingest", "completed", point{"id": "a", "content": "Ana likes tea."})
-	query := point{"query": "tea", "identity": "ana"}
-	h.must(credentials["ANNALS_PROJECT_KEY"], http.MethodPost, api+"/recall", query, nil)
+	h.sendTeaAndRecall()
 	for range callConnections {
 		conn, err := h.storage.db.Acquire(t.Context())
 		if err != nil {
@@ -85,18 +76,5 @@ func TestServer_CallsUseAllTheirConnections(t *testing.T) {
 // metrics returns the text of /metrics.
 func (h *harness) metrics() string {
 	h.t.Helper()
-	req, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.urls.API+"/metrics", http.NoBody)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return string(text)
+	return h.fetch(http.MethodGet, h.urls.API+"/metrics", "", "").body
 }

@@ -10,7 +10,7 @@ import (
 
 // Once a send that moves a data point to another audience returns, the new reader finds it.
 func TestServer_MoveIsVisible(t *testing.T) {
-	h := &harness{t: t, dir: t.TempDir(), sends: map[string][]string{}}
+	h := newHarness(t)
 	h.start()
 	key := h.credentials()[datafolder.ProjectKeyName]
 	reader := map[string]string{"red": "ana", "blue": "bo"}

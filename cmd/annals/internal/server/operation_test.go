@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -10,25 +9,9 @@ import (
 
 func TestServer_OpsAddress(t *testing.T) {
 	t.Parallel()
-	h := &harness{t: t, dir: t.TempDir(), set: func(s *Config) { s.OpsAddr = "127.0.0.1:0" }}
+	h := newHarness(t)
+	h.set = func(s *Config) { s.OpsAddr = "127.0.0.1:0" }
 	h.start()
-	get := func(url string) (int, string) {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
-		data, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return res.StatusCode, string(data)
-	}
 	ops := "http://" + h.Server.listeners.ops.Addr().String()
 	for url, want := range map[string]struct {
 		status int
@@ -44,8 +27,8 @@ func TestServer_OpsAddress(t *testing.T) {
 		ops + "/metrics":            {200, "annals_http_requests_in_flight"},
 		ops + "/api/v1/usage":       {404, "not-found"},
 	} {
-		if status, body := get(url); status != want.status || !strings.Contains(body, want.says) {
-			t.Errorf("%s: %d %.200s, want %d with %q", url, status, body, want.status, want.says)
+		if got := h.fetch(http.MethodGet, url, "", ""); got.status != want.status || !strings.Contains(got.body, want.says) {
+			t.Errorf("%s: %d %.200s, want %d with %q", url, got.status, got.body, want.status, want.says)
 		}
 	}
 	// The public reason must not contain the error of the database.

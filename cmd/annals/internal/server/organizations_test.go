@@ -37,20 +37,11 @@ func (h *harness) wants(key, method, path string, body any, status int, code str
 	return answer
 }
 
-func (h *harness) credentials() map[string]string {
-	h.t.Helper()
-	values, err := datafolder.ReadCredentials(h.dir)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return values
-}
-
 // TestServer_OrganizationsProjectsAndKeys follows an organization as its operator and its
 // applications see it. A second organization must not change.
 func TestServer_OrganizationsProjectsAndKeys(t *testing.T) {
 	t.Parallel()
-	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h := newHarness(t)
 	h.start()
 	first := h.credentials()
 	neighbour, neighbours := first[datafolder.ManagementKeyName], first[datafolder.ProjectKeyName]
@@ -173,7 +164,7 @@ func (h *harness) nowhereInClear(keys ...string) {
 func TestServer_InterruptedCreation(t *testing.T) {
 	t.Parallel()
 	var held atomic.Bool
-	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h := newHarness(t)
 	h.arrange = func(p *Server) {
 		prepare := p.background.preparation.prepare
 		p.background.preparation.every = 10 * time.Millisecond
@@ -194,17 +185,8 @@ func TestServer_InterruptedCreation(t *testing.T) {
 	} {
 		h.wants(key, method, api+path, point{}, http.StatusServiceUnavailable, "organization-not-ready")
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.urls.API+api+"/projects", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+key)
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := res.Body.Close(); err != nil || res.Header.Get("Retry-After") != "5" {
-		t.Errorf("headers %v, %v", res.Header, err)
+	if res := h.fetch(http.MethodGet, h.urls.API+api+"/projects", key, ""); res.header.Get("Retry-After") != "5" {
+		t.Errorf("headers %v", res.header)
 	}
 	h.must(h.credentials()[datafolder.ManagementKeyName], http.MethodGet, api+"/projects", nil, nil)
 
@@ -291,7 +273,7 @@ func (lateWaiter) Wait(ctx context.Context, _ eventstore.Position, _ ...string) 
 // what is not visible yet.
 func TestOrganizations_NewKeyWhileProjectionsLag(t *testing.T) {
 	t.Parallel()
-	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h := newHarness(t)
 	h.start()
 	o := operatorapi.Organizations{
 		Commands: commands.New(commands.Config{Journal: h.journal, Waiter: lateWaiter{}}),
@@ -322,7 +304,7 @@ func TestOrganizations_NewKeyWhileProjectionsLag(t *testing.T) {
 // A live key is stored sealed, from the first one on. A start seals all keys with a new seal key.
 func TestServer_KeysAreSealed(t *testing.T) {
 	t.Parallel()
-	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h := newHarness(t)
 	h.start()
 	first := h.credentials()
 	var key struct{ ID, Key string }

@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain"
@@ -294,7 +293,7 @@ func wantCatalogue(t *testing.T, types map[string]bool) {
 // read.
 func TestServer_EveryAnswerIsRebuilt(t *testing.T) {
 	t.Parallel()
-	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h := newHarness(t)
 	h.start()
 	// Collect the types as they arrive, because an erased stream is not in the log at the end.
 	types, followed := map[string]bool{}, make(chan struct{})
@@ -313,11 +312,7 @@ func TestServer_EveryAnswerIsRebuilt(t *testing.T) {
 			types[e.Type] = true
 		}
 	}()
-	values, err := datafolder.ReadCredentials(h.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, management := values[datafolder.ProjectKeyName], values[datafolder.ManagementKeyName]
+	own, management := h.keys()
 	other := h.walk(own, management)
 	stopFollowing()
 	<-followed

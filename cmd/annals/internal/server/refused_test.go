@@ -3,10 +3,8 @@ package server
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
@@ -52,144 +49,162 @@ func (s *fakePressure) arrange(p *Server) {
 	p.backpressure.now = func() time.Time { return time.Unix(s.looks.Add(1)*3600, 0) }
 }
 
+// refusal calls every route of the contract while writes are refused.
+type refusal struct {
+	*harness
+	own, management string
+	// baseline are the answers to reads while writes are taken.
+	baseline map[string]string
+	contract *apitest.Contract
+	// names fills in the parameters of a path. unknown fills in what no deletion can find.
+	names, unknown *strings.Replacer
+}
+
+var refusedBodies = map[string]string{
+	api + "/recall":             `{"query":"tea","identity":"bo"}`,
+	api + "/data-points/delete": `{"ids":["nothing of this kind"]}`,
+	api + "/ingest":             `{"content":"never stored"}`,
+	api + "/ingest/batch":       `{"items":[{"content":"never stored"}]}`,
+	api + "/projects":           `{"name":"never made"}`,
+}
+
+func newRefusal(h *harness) *refusal {
+	h.t.Helper()
+	r := &refusal{harness: h, contract: apitest.Load(h.t, readapi.OpenAPI)}
+	r.own, r.management = h.keys()
+	sent := h.send(r.own, "/ingest", "completed", point{"id": "tea", "content": "I like green tea.", "identity": "bo"})
+	r.baseline = h.answers(r.management, r.own)
+	r.names = strings.NewReplacer(":ingestionId", sent, ":sourceId", "unknown", ":slug", "default", ":keyId", "unknown")
+	r.unknown = strings.NewReplacer(":ingestionId", uuid.NewString(), ":sourceId", "unknown", ":slug", "default",
+		":keyId", "unknown")
+	return r
+}
+
+// ask makes a call and holds its answer against the contract.
+func (r *refusal) ask(method, path, key, body string) answer {
+	r.t.Helper()
+	got := r.fetch(method, r.urls.API+path, key, body)
+	// The document does not describe a route that does not exist. Its error is an envelope too.
+	if err := r.contract.Check(got.request, got.status, got.header, []byte(got.body)); err != nil &&
+		!strings.Contains(err.Error(), "no such route") {
+		r.t.Errorf("%s %s: %v", method, path, err)
+	}
+	return got
+}
+
+// callRoute asks a route with the key that it takes.
+func (r *refusal) callRoute(route auth.Route) answer {
+	r.t.Helper()
+	key, body := "", ""
+	if !route.Open {
+		key = map[auth.Kind]string{auth.ProjectKey: r.own, auth.ManagementKey: r.management}[route.Keys[0]]
+	}
+	if route.Method != http.MethodGet {
+		body = refusedBodies[route.Path]
+	}
+	path := r.names.Replace(route.Path)
+	if route.Deletes() {
+		path = r.unknown.Replace(route.Path)
+	}
+	return r.ask(route.Method, path, key, body)
+}
+
+// wantRefused checks that writes, and deletions too if it is said, are refused for a reason, and
+// that everything else is served as before.
+func (r *refusal) wantRefused(why string, deletions bool) {
+	r.t.Helper()
+	if diff := cmp.Diff(r.baseline, r.answers(r.management, r.own)); diff != "" {
+		r.t.Errorf("reads answer otherwise while %s (-before +now):\n%s", why, diff)
+	}
+	writes, reads := 0, 0
+	for _, route := range auth.Routes() {
+		what := fmt.Sprintf("%s %s", route.Method, route.Path)
+		got := r.callRoute(route)
+		if route.Writes() && (!route.Deletes() || deletions) {
+			writes++
+			if got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, `"code":"service-unavailable"`) ||
+				!strings.Contains(got.body, why) || got.header.Get("Retry-After") == "" {
+				r.t.Errorf("%s while %s: %d, Retry-After %q, %s", what, why, got.status, got.header.Get("Retry-After"), got.body)
+			}
+			continue
+		}
+		reads++
+		if got.status >= 500 {
+			r.t.Errorf("%s while %s: %d %s", what, why, got.status, got.body)
+		}
+		switch what {
+		case "GET " + api + "/ingest/:ingestionId", "GET " + api + "/projects", "POST " + api + "/recall":
+			if got.status != http.StatusOK {
+				r.t.Errorf("%s while %s: %d %s", what, why, got.status, got.body)
+			}
+		}
+	}
+	if writes < 5 || reads < 5 {
+		r.t.Errorf("%d routes write and %d read", writes, reads)
+	}
+	r.wantStated(why)
+}
+
+// wantStated checks that readiness and the client name the reason, and that an unknown key is
+// refused first, whatever the state of the service.
+func (r *refusal) wantStated(why string) {
+	r.t.Helper()
+	if got := r.ask(http.MethodPost, api+"/ingest", apitest.UnknownKey,
+		refusedBodies[api+"/ingest"]); got.status != http.StatusUnauthorized {
+		r.t.Errorf("an unknown key while %s: %d %s", why, got.status, got.body)
+	}
+	if got := r.ask(http.MethodGet, "/readyz", "", ""); got.status != http.StatusOK ||
+		!strings.Contains(got.body, `"writesRefused":["`) || !strings.Contains(got.body, why) {
+		r.t.Errorf("readyz while %s: %d %s", why, got.status, got.body)
+	}
+	c, err := client.New(r.urls.API, r.own, client.Options{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if is, err := c.Condition(r.t.Context()); err != nil || !is.Ready ||
+		!strings.Contains(strings.Join(is.WritesRefused, "; "), why) {
+		r.t.Errorf("status while %s: %+v, %v", why, is, err)
+	}
+}
+
+// waitUntil waits until the service has noticed the state of the disk and of the projections.
+func (r *refusal) waitUntil(nearlyFull, full, behind bool) {
+	r.t.Helper()
+	r.eventually("the fakePressure is noticed", func() bool {
+		found := r.backpressure.state()
+		return (found.nearlyFull != "") == nearlyFull && (found.full != "") == full && (found.lagging != "") == behind
+	})
+}
+
 // TestServer_RefusedWrites calls every route of the contract while writes are refused.
 func TestServer_RefusedWrites(t *testing.T) {
 	t.Parallel()
 	s := &fakePressure{}
-	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}, arrange: s.arrange}
+	h := newHarness(t)
+	h.arrange = s.arrange
 	h.start()
-	keys, err := datafolder.ReadCredentials(h.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, management := keys[datafolder.ProjectKeyName], keys[datafolder.ManagementKeyName]
-	sent := h.send(own, "/ingest", "completed", point{"id": "tea", "content": "I like green tea.", "identity": "bo"})
-	calm := h.answers(management, own)
-	contract := apitest.Load(t, readapi.OpenAPI)
-	ask := func(method, path, key, body string) (int, http.Header, string) {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, h.urls.API+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if key != "" {
-			req.Header.Set("Authorization", "Bearer "+key)
-		}
-		if body != "" {
-			req.Header.Set("Content-Type", "application/json")
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
-		answer, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		// The document does not describe a route that does not exist. Its error is an envelope too.
-		if err := contract.Check(req, res.StatusCode, res.Header, answer); err != nil &&
-			!strings.Contains(err.Error(), "no such route") {
-			t.Errorf("%s %s: %v", method, path, err)
-		}
-		return res.StatusCode, res.Header, string(answer)
-	}
-	bodies := map[string]string{
-		api + "/recall":             `{"query":"tea","identity":"bo"}`,
-		api + "/data-points/delete": `{"ids":["nothing of this kind"]}`,
-		api + "/ingest":             `{"content":"never stored"}`,
-		api + "/ingest/batch":       `{"items":[{"content":"never stored"}]}`,
-		api + "/projects":           `{"name":"never made"}`,
-	}
-	names := strings.NewReplacer(":ingestionId", sent, ":sourceId", "unknown", ":slug", "default", ":keyId", "unknown")
-	unknown := strings.NewReplacer(":ingestionId", uuid.NewString(), ":sourceId", "unknown", ":slug", "default",
-		":keyId", "unknown")
-	refused := func(why string, deletions bool) {
-		t.Helper()
-		if diff := cmp.Diff(calm, h.answers(management, own)); diff != "" {
-			t.Errorf("reads answer otherwise while %s (-calm +now):\n%s", why, diff)
-		}
-		writes, reads := 0, 0
-		for _, r := range auth.Routes() {
-			key, body := "", ""
-			if !r.Open {
-				key = map[auth.Kind]string{auth.ProjectKey: own, auth.ManagementKey: management}[r.Keys[0]]
-			}
-			if r.Method != http.MethodGet {
-				body = bodies[r.Path]
-			}
-			path := names.Replace(r.Path)
-			if r.Deletes() {
-				path = unknown.Replace(r.Path)
-			}
-			what := fmt.Sprintf("%s %s", r.Method, r.Path)
-			status, header, answer := ask(r.Method, path, key, body)
-			if r.Writes() && (!r.Deletes() || deletions) {
-				writes++
-				if status != http.StatusServiceUnavailable || !strings.Contains(answer, `"code":"service-unavailable"`) || !strings.Contains(answer, why) || header.Get("Retry-After") == "" {
-					t.Errorf("%s while %s: %d, Retry-After %q, %s", what, why, status, header.Get("Retry-After"), answer)
-				}
-				continue
-			}
-			reads++
-			if status >= 500 {
-				t.Errorf("%s while %s: %d %s", what, why, status, answer)
-			}
-			switch what {
-			case "GET " + api + "/ingest/:ingestionId", "GET " + api + "/projects", "POST " + api + "/recall":
-				if status != http.StatusOK {
-					t.Errorf("%s while %s: %d %s", what, why, status, answer)
-				}
-			}
-		}
-		if writes < 5 || reads < 5 {
-			t.Errorf("%d routes write and %d read", writes, reads)
-		}
-		// An unknown key is refused first, whatever the state of the service.
-		if status, _, answer := ask(http.MethodPost, api+"/ingest", apitest.UnknownKey,
-			bodies[api+"/ingest"]); status != http.StatusUnauthorized {
-			t.Errorf("an unknown key while %s: %d %s", why, status, answer)
-		}
-		if status, _, answer := ask(http.MethodGet, "/readyz", "", ""); status != http.StatusOK || !strings.Contains(answer, `"writesRefused":["`) || !strings.Contains(answer, why) {
-			t.Errorf("readyz while %s: %d %s", why, status, answer)
-		}
-		c, err := client.New(h.urls.API, own, client.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if is, err := c.Condition(t.Context()); err != nil || !is.Ready ||
-			!strings.Contains(strings.Join(is.WritesRefused, "; "), why) {
-			t.Errorf("status while %s: %+v, %v", why, is, err)
-		}
-	}
-	until := func(nearlyFull, full, behind bool) {
-		t.Helper()
-		h.eventually("the fakePressure is noticed", func() bool {
-			found := h.backpressure.state()
-			return (found.nearlyFull != "") == nearlyFull && (found.full != "") == full && (found.lagging != "") == behind
-		})
-	}
+	r := newRefusal(h)
 
 	s.free.Store(0)
-	until(true, true, false)
-	refused("nearly full", true)
+	r.waitUntil(true, true, false)
+	r.wantRefused("nearly full", true)
 	s.free.Store(math.MaxUint64)
 	s.behind.Store(true)
-	until(false, false, true)
-	refused("lags the log", true)
+	r.waitUntil(false, false, true)
+	r.wantRefused("lags the log", true)
 
 	s.behind.Store(false)
 	s.free.Store(999)
-	until(true, false, false)
-	refused("nearly full", false)
-	h.must(own, http.MethodDelete, api+"/data-points/tea", nil, nil)
+	r.waitUntil(true, false, false)
+	r.wantRefused("nearly full", false)
+	h.must(r.own, http.MethodDelete, api+"/data-points/tea", nil, nil)
 
 	s.free.Store(math.MaxUint64)
-	until(false, false, false)
-	h.send(own, "/ingest", "completed", point{"id": "later", "content": "Writes are taken again."})
-	if status, _, answer := ask(http.MethodGet, "/readyz", "", ""); status != http.StatusOK ||
-		strings.Contains(answer, "writesRefused") {
-		t.Errorf("readyz at the end: %d %s", status, answer)
+	r.waitUntil(false, false, false)
+	h.send(r.own, "/ingest", "completed", point{"id": "later", "content": "Writes are taken again."})
+	if got := r.ask(http.MethodGet, "/readyz", "", ""); got.status != http.StatusOK ||
+		strings.Contains(got.body, "writesRefused") {
+		t.Errorf("readyz at the end: %d %s", got.status, got.body)
 	}
 	for _, e := range h.events() {
 		if strings.Contains(string(e.Data), "never") {

@@ -7,12 +7,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 
-	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/runner"
@@ -80,14 +78,10 @@ func TestServer_Embeddings(t *testing.T) {
 	m := &fakeEmbeddings{t: t}
 	server := httptest.NewServer(m)
 	t.Cleanup(server.Close)
-	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h := newHarness(t)
 	h.set = func(s *Config) { s.Embeddings.URL, s.Embeddings.Name = server.URL+"/v1", "small" }
 	h.start()
-	values, err := datafolder.ReadCredentials(h.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := values[datafolder.ProjectKeyName]
+	key, _ := h.keys()
 	for id, content := range map[string]string{
 		"blue":    "My automobile turned blue yesterday",
 		"refused": "This is unspeakable, said Bo",

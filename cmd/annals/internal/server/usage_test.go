@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/domain/metering"
 )
 
@@ -61,93 +60,117 @@ func wantFields(t *testing.T, what string, got map[string]any, want map[string]a
 	}
 }
 
+// projectUsage is the usage of a project without caps.
+func projectUsage(slug string, credits, ingestions, recalls any) map[string]any {
+	return map[string]any{
+		"slug": slug, "credits": credits, "ingestions": ingestions, "recalls": recalls,
+		"creditCap": nil, "creditCapLeft": nil, "ingestionCap": nil, "ingestionCapLeft": nil,
+	}
+}
+
+func usageBalance(left, spent float64) map[string]any {
+	return map[string]any{"left": left, "included": 400000.0, "bought": 0.0, "rolledOver": 0.0, "spent": spent}
+}
+
+func withSpendCap(balance map[string]any, spendCap any) map[string]any {
+	balance["spendCap"] = spendCap
+	return balance
+}
+
+// usageTest is an organization with three projects, and the first organization of the service.
+type usageTest struct {
+	*harness
+	own, ownManagement            string
+	management, tea, coffee, gone string
+}
+
 // A usage read includes every call that was answered before, with either key, only of its own
 // organization, also after a restart.
 func TestServer_Usage(t *testing.T) {
 	t.Parallel()
-	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h := usageTest{harness: newHarness(t)}
 	h.start()
-	credentials, err := datafolder.ReadCredentials(h.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, ownManagement := credentials["ANNALS_PROJECT_KEY"], credentials["ANNALS_MANAGEMENT_KEY"]
-	management := h.createAcme().ManagementKey
-	tea, coffee, gone := h.newProject(management, "Tea"), h.newProject(management, "Coffee"),
-		h.newProject(management, "Gone")
+	h.own, h.ownManagement = h.keys()
+	h.management = h.createAcme().ManagementKey
+	h.tea, h.coffee, h.gone = h.newProject(h.management, "Tea"), h.newProject(h.management, "Coffee"),
+		h.newProject(h.management, "Gone")
+	h.countsEveryCall()
+	h.countsAfterARestart()
+	h.showsCaps()
+	h.spendsToTheEnd()
+	h.leavesTheNeighbourAlone()
+}
 
-	project := func(slug string, credits, ingestions, recalls any) map[string]any {
-		return map[string]any{
-			"slug": slug, "credits": credits, "ingestions": ingestions, "recalls": recalls,
-			"creditCap": nil, "creditCapLeft": nil, "ingestionCap": nil, "ingestionCapLeft": nil,
-		}
-	}
-	balance := func(left, spent float64) map[string]any {
-		return map[string]any{"left": left, "included": 400000.0, "bought": 0.0, "rolledOver": 0.0, "spent": spent}
-	}
-	capped := func(b map[string]any, spendCap any) map[string]any {
-		b["spendCap"] = spendCap
-		return b
-	}
-
-	u := h.usage(tea)
-	wantFields(t, "at first", u.Balance, balance(400000, 0))
-	wantFields(t, "at first", u.Project, project("tea", 0.0, 0.0, 0.0))
+// countsEveryCall checks that every call counts in the next read, with either key.
+func (h usageTest) countsEveryCall() {
+	h.t.Helper()
+	u := h.usage(h.tea)
+	wantFields(h.t, "at first", u.Balance, usageBalance(400000, 0))
+	wantFields(h.t, "at first", u.Project, projectUsage("tea", 0.0, 0.0, 0.0))
 	if !u.Metered || u.Month.ResetsAt == nil || u.Projects != nil {
-		t.Errorf("at first: %+v", u)
+		h.t.Errorf("at first: %+v", u)
 	}
 
-	// Every call counts in the next read, with either key.
-	h.must(tea, http.MethodPost, api+"/ingest", point{"id": "a", "content": strings.Repeat("x", 351)}, nil)
-	wantFields(t, "sent", h.usage(tea).Project, project("tea", 2.0, 1.0, 0.0))
+	h.must(h.tea, http.MethodPost, api+"/ingest", point{"id": "a", "content": strings.Repeat("x", 351)}, nil)
+	wantFields(h.t, "sent", h.usage(h.tea).Project, projectUsage("tea", 2.0, 1.0, 0.0))
 	for n := range 3 {
-		h.must(tea, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
-		wantFields(t, "recalled", h.usage(tea).Project, project("tea", 2+float64(n+1)/10, 1.0, float64(n+1)))
+		h.must(h.tea, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+		wantFields(h.t, "recalled", h.usage(h.tea).Project, projectUsage("tea", 2+float64(n+1)/10, 1.0, float64(n+1)))
 	}
-	h.must(tea, http.MethodPost, api+"/ingest", point{"id": "a", "content": strings.Repeat("x", 351)}, nil) // unchanged
-	if status, _ := h.call(tea, http.MethodPost, api+"/recall", point{"query": "tea"}); status != http.StatusBadRequest {
-		t.Errorf("a recall for nobody: %d", status)
+	h.must(h.tea, http.MethodPost, api+"/ingest", point{"id": "a", "content": strings.Repeat("x", 351)}, nil) // unchanged
+	if status, _ := h.call(h.tea, http.MethodPost, api+"/recall", point{"query": "tea"}); status != http.StatusBadRequest {
+		h.t.Errorf("a recall for nobody: %d", status)
 	}
 	items := []point{{"id": "b", "content": strings.Repeat("y", 700)}, {"id": "c", "content": "z"}}
-	h.must(coffee, http.MethodPost, api+"/ingest/batch", point{"items": items}, nil)
-	h.must(gone, http.MethodPost, api+"/ingest", point{"content": "w"}, nil)
-	check := func(when string) {
-		t.Helper()
-		wantFields(t, when, h.usage(tea).Project, project("tea", 2.3, 1.0, 3.0))
-		wantFields(t, when, h.usage(coffee).Project, project("coffee", 3.0, 2.0, 0.0))
-		wantFields(t, when, h.usage(coffee).Balance, balance(400000-6.3, 6.3))
-		all := h.usage(management)
-		wantFields(t, when, all.Balance, capped(balance(400000-6.3, 6.3), nil))
-		if diff := cmp.Diff([]map[string]any{project("coffee", 3.0, 2.0, 0.0), project("tea", 2.3, 1.0, 3.0)},
-			all.Projects); diff != "" || !all.Metered {
-			t.Errorf("%s, projects (-want +got):\n%s", when, diff)
-		}
+	h.must(h.coffee, http.MethodPost, api+"/ingest/batch", point{"items": items}, nil)
+	h.must(h.gone, http.MethodPost, api+"/ingest", point{"content": "w"}, nil)
+}
+
+// wantUsage checks what was used before the caps.
+func (h usageTest) wantUsage(when string) {
+	h.t.Helper()
+	wantFields(h.t, when, h.usage(h.tea).Project, projectUsage("tea", 2.3, 1.0, 3.0))
+	wantFields(h.t, when, h.usage(h.coffee).Project, projectUsage("coffee", 3.0, 2.0, 0.0))
+	wantFields(h.t, when, h.usage(h.coffee).Balance, usageBalance(400000-6.3, 6.3))
+	all := h.usage(h.management)
+	wantFields(h.t, when, all.Balance, withSpendCap(usageBalance(400000-6.3, 6.3), nil))
+	if diff := cmp.Diff([]map[string]any{projectUsage("coffee", 3.0, 2.0, 0.0), projectUsage("tea", 2.3, 1.0, 3.0)},
+		all.Projects); diff != "" || !all.Metered {
+		h.t.Errorf("%s, projects (-want +got):\n%s", when, diff)
 	}
+}
+
+// countsAfterARestart checks the usage before and after a flush, and after a restart.
+func (h usageTest) countsAfterARestart() {
+	h.t.Helper()
 	h.setArchived("Acme", "gone", true) // is not listed, and was charged all the same
-	check("used")
-	if err := h.background.metering.Flush(t.Context()); err != nil || h.count("usage.charged.v1") == 0 {
-		t.Errorf("the recalls are not in the log: %v", err)
+	h.wantUsage("used")
+	if err := h.background.metering.Flush(h.t.Context()); err != nil || h.count("usage.charged.v1") == 0 {
+		h.t.Errorf("the recalls are not in the log: %v", err)
 	}
-	check("flushed")
+	h.wantUsage("flushed")
 	before := h.count("usage.charged.v1")
-	h.must(own, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+	h.must(h.own, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
 	h.stop()
 	h.start()
 	var left int
-	if err := h.storage.db.QueryRow(t.Context(), `select count(*) from ops.charges`).Scan(&left); err != nil || left != 0 || h.count("usage.charged.v1") <= before {
-		t.Errorf("%d sums were not in the log when the service ended, %v", left, err)
+	if err := h.storage.db.QueryRow(h.t.Context(), `select count(*) from ops.charges`).Scan(&left); err != nil || left != 0 || h.count("usage.charged.v1") <= before {
+		h.t.Errorf("%d sums were not in the log when the service ended, %v", left, err)
 	}
-	check("started again")
+	h.wantUsage("started again")
+}
 
-	// A cap and what is left of it are shown.
+// showsCaps checks that a cap and what is left of it are shown.
+func (h usageTest) showsCaps() {
+	h.t.Helper()
 	h.setCaps("Acme", "tea", new(int64(5)), new(int64(25)))
 	h.setSpendCap("Acme", new(int64(64)))
-	want := project("tea", 2.3, 1.0, 3.0)
+	want := projectUsage("tea", 2.3, 1.0, 3.0)
 	want["creditCap"], want["creditCapLeft"], want["ingestionCap"], want["ingestionCapLeft"] = 2.5, 0.2, 5.0, 4.0
-	wantFields(t, "capped", h.usage(tea).Project, want)
-	wantFields(t, "capped", h.usage(management).Balance, capped(balance(400000-6.3, 6.3), 6.4))
+	wantFields(h.t, "capped", h.usage(h.tea).Project, want)
+	wantFields(h.t, "capped", h.usage(h.management).Balance, withSpendCap(usageBalance(400000-6.3, 6.3), 6.4))
 	var list struct{ Projects []map[string]any }
-	h.must(management, http.MethodGet, api+"/projects", nil, &list)
+	h.must(h.management, http.MethodGet, api+"/projects", nil, &list)
 	for i, want := range []map[string]any{
 		{"slug": "tea", "ingestionCap": 5.0, "monthIngestions": 1.0, "creditCap": 2.5, "monthCredits": 2.3},
 		{"slug": "coffee", "ingestionCap": nil, "monthIngestions": 2.0, "creditCap": nil, "monthCredits": 3.0},
@@ -155,61 +178,67 @@ func TestServer_Usage(t *testing.T) {
 	} {
 		for field, value := range want {
 			if list.Projects[i][field] != value {
-				t.Errorf("project %v: %s is %v, want %v", want["slug"], field, list.Projects[i][field], value)
+				h.t.Errorf("project %v: %s is %v, want %v", want["slug"], field, list.Projects[i][field], value)
 			}
 		}
 	}
+}
 
-	// Spend the last tenth of the cap, then the last credits.
-	h.must(coffee, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
-	if status, code, data := h.refusedRecall(tea); status != http.StatusTooManyRequests ||
+// spendsToTheEnd spends the last tenth of the cap, then the last credits.
+func (h usageTest) spendsToTheEnd() {
+	h.t.Helper()
+	h.must(h.coffee, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+	if status, code, data := h.refusedRecall(h.tea); status != http.StatusTooManyRequests ||
 		code != "spend-cap-reached" || data["cap"] != 6.4 || data["spent"] != 6.4 || data["resetsAt"] == nil {
-		t.Errorf("over the spend cap: %d %s %v", status, code, data)
+		h.t.Errorf("over the spend cap: %d %s %v", status, code, data)
 	}
 	h.setSpendCap("Acme", nil)
 	h.grant("Acme", -3999935)
-	h.must(tea, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
-	status, code, data := h.refusedRecall(tea)
+	h.must(h.tea, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+	status, code, data := h.refusedRecall(h.tea)
 	if status != http.StatusPaymentRequired || code != "out-of-credits" {
-		t.Errorf("out of credits: %d %s", status, code)
+		h.t.Errorf("out of credits: %d %s", status, code)
 	}
-	wantFields(t, "out of credits", data, map[string]any{"creditsLeft": 0.0, "creditsNeeded": 0.1})
+	wantFields(h.t, "out of credits", data, map[string]any{"creditsLeft": 0.0, "creditsNeeded": 0.1})
 	h.setPlan("Acme", "flex")
-	h.must(tea, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
-	b := h.usage(management).Balance
-	wantFields(t, "spent", b, map[string]any{
+	h.must(h.tea, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+	b := h.usage(h.management).Balance
+	wantFields(h.t, "spent", b, map[string]any{
 		"left": 0.0, "included": 400000.0, "bought": -399993.5,
 		"rolledOver": 0.0, "spent": 6.5, "spendCap": nil,
 	})
+}
 
-	// The neighbour is not metered and is not affected.
+// leavesTheNeighbourAlone checks that the neighbour is not metered and is not affected.
+func (h usageTest) leavesTheNeighbourAlone() {
+	h.t.Helper()
 	nothing := map[string]any{"left": nil, "included": nil, "bought": nil, "rolledOver": nil, "spent": nil}
-	u = h.usage(own)
-	wantFields(t, "the neighbour", u.Balance, nothing)
-	wantFields(t, "the neighbour", u.Project, project("default", nil, 0.0, 1.0))
+	u := h.usage(h.own)
+	wantFields(h.t, "the neighbour", u.Balance, nothing)
+	wantFields(h.t, "the neighbour", u.Project, projectUsage("default", nil, 0.0, 1.0))
 	if u.Metered || u.Month.ResetsAt != nil {
-		t.Errorf("the neighbour: %+v", u)
+		h.t.Errorf("the neighbour: %+v", u)
 	}
-	u = h.usage(ownManagement)
-	wantFields(t, "the neighbour", u.Balance, capped(nothing, nil))
-	if diff := cmp.Diff([]map[string]any{project("default", nil, 0.0, 1.0)}, u.Projects); diff != "" {
-		t.Errorf("the neighbour's projects (-want +got):\n%s", diff)
+	u = h.usage(h.ownManagement)
+	wantFields(h.t, "the neighbour", u.Balance, withSpendCap(nothing, nil))
+	if diff := cmp.Diff([]map[string]any{projectUsage("default", nil, 0.0, 1.0)}, u.Projects); diff != "" {
+		h.t.Errorf("the neighbour's projects (-want +got):\n%s", diff)
 	}
 	h.setCaps("Annals", "default", nil, new(int64(20)))
-	h.must(own, http.MethodPost, api+"/ingest", point{"id": "a", "content": "x"}, nil)
-	u = h.usage(own)
-	want = project("default", nil, 1.0, 1.0)
+	h.must(h.own, http.MethodPost, api+"/ingest", point{"id": "a", "content": "x"}, nil)
+	u = h.usage(h.own)
+	want := projectUsage("default", nil, 1.0, 1.0)
 	want["creditCap"], want["creditCapLeft"] = 2.0, 1.0
-	wantFields(t, "the neighbour, capped", u.Project, want)
+	wantFields(h.t, "the neighbour, capped", u.Project, want)
 	if u.Month.ResetsAt == nil {
-		t.Error("a cap of the neighbour resets never")
+		h.t.Error("a cap of the neighbour resets never")
 	}
 }
 
 // Usage before the first metered plan is not charged.
 func TestServer_UsageBeforeAPlan(t *testing.T) {
 	t.Parallel()
-	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h := newHarness(t)
 	h.set = func(s *Config) {
 		var err error
 		if s.PlanTerms, err = metering.DefaultTariff().Override(`{"flex":{"allowanceTenths":50}}`); err != nil {
@@ -217,11 +246,7 @@ func TestServer_UsageBeforeAPlan(t *testing.T) {
 		}
 	}
 	h.start()
-	credentials, err := datafolder.ReadCredentials(h.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	own := credentials["ANNALS_PROJECT_KEY"]
+	own, _ := h.keys()
 	h.must(own, http.MethodPost, api+"/ingest", point{"content": strings.Repeat("x", 700)}, nil)
 	h.setPlan("", "flex")
 	h.must(own, http.MethodPost, api+"/ingest", point{"content": "y"}, nil)

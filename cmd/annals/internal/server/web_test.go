@@ -3,12 +3,10 @@ package server
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
 
-	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/internal/auth"
 )
 
@@ -16,43 +14,26 @@ import (
 // agent does.
 func TestServer_ChallengeNamesDocument(t *testing.T) {
 	t.Parallel()
-	h := &harness{t: t, dir: t.TempDir()}
+	h := newHarness(t)
 	h.start()
-	get := func(url string) (status int, header http.Header, body string) {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
-		data, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return res.StatusCode, res.Header, string(data)
-	}
-	_, header, _ := get(h.urls.API + "/api/v1/usage")
+	header := h.fetch(http.MethodGet, h.urls.API+"/api/v1/usage", "", "").header
 	named, ok := strings.CutPrefix(header.Get("WWW-Authenticate"), `Bearer resource_metadata="`)
 	named = strings.TrimSuffix(named, `"`)
 	if !ok || named != h.urls.Console+auth.ResourcePath || h.urls.Console == h.urls.API {
 		t.Fatalf("challenge %q", header.Get("WWW-Authenticate"))
 	}
 	for _, url := range []string{named, h.urls.API + auth.ResourcePath} {
-		status, _, body := get(url)
+		got := h.fetch(http.MethodGet, url, "", "")
 		var document auth.Resource
-		if err := json.Unmarshal([]byte(body), &document); err != nil || status != http.StatusOK {
-			t.Fatalf("%s: %d %s, %v", url, status, body, err)
+		if err := json.Unmarshal([]byte(got.body), &document); err != nil || got.status != http.StatusOK {
+			t.Fatalf("%s: %d %s, %v", url, got.status, got.body, err)
 		}
 		if document.Resource != h.urls.API+"/api/v1" || fmt.Sprint(document.AuthorizationServers) != "["+h.urls.Auth+"]" {
-			t.Errorf("%s: %s", url, body)
+			t.Errorf("%s: %s", url, got.body)
 		}
 	}
-	if status, _, body := get(h.urls.Console + "/api/v1/usage"); status != http.StatusNotFound {
-		t.Errorf("the console's address serves the API: %d %s", status, body)
+	if got := h.fetch(http.MethodGet, h.urls.Console+"/api/v1/usage", "", ""); got.status != http.StatusNotFound {
+		t.Errorf("the console's address serves the API: %d %s", got.status, got.body)
 	}
 }
 
@@ -60,13 +41,10 @@ func TestServer_ChallengeNamesDocument(t *testing.T) {
 // the limit of one.
 func TestServer_RateLimitOfOrganization(t *testing.T) {
 	t.Parallel()
-	h := &harness{t: t, dir: t.TempDir(), set: func(s *Config) { s.RateLimit = new(3) }}
+	h := newHarness(t)
+	h.set = func(s *Config) { s.RateLimit = new(3) }
 	h.start()
-	values, err := datafolder.ReadCredentials(h.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, management := values[datafolder.ProjectKeyName], values[datafolder.ManagementKeyName]
+	own, management := h.keys()
 	for n, c := range []struct {
 		key, path string
 		status    int

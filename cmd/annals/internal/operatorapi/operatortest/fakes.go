@@ -1,0 +1,90 @@
+package operatortest
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+)
+
+// Organizations is a service whose organizations and projects are what is set. Every command returns
+// them, or Refuse if it is set.
+type Organizations struct {
+	// Asked is the last request, as the service got it.
+	Asked        any
+	Organization operatorapi.Organization
+	Project      operatorapi.Project
+	Refuse       error
+}
+
+// Routes are the commands on organizations and projects.
+func (o *Organizations) Routes() []operatorapi.Route {
+	return []operatorapi.Route{
+		returns(o, &o.Organization, operatorapi.CreateOrganization),
+		returns(o, &o.Organization, operatorapi.SetPlan),
+		returns(o, &o.Organization, operatorapi.GrantCredits),
+		returns(o, &o.Organization, operatorapi.SetSpendCap),
+		returns(o, &o.Organization, operatorapi.RotateManagementKey),
+		returns(o, &o.Project, operatorapi.SetArchived),
+		returns(o, &o.Project, operatorapi.SetCaps),
+	}
+}
+
+func returns[In, Out any](
+	o *Organizations, out *Out, command operatorapi.OrganizationCommand[In, Out],
+) operatorapi.Route {
+	return command.Serve(func(_ context.Context, in In) (Out, error) {
+		o.Asked = in
+		return *out, o.Refuse
+	})
+}
+
+// Eraser is a service with something to erase. Every operation returns what is set, or Refuse.
+type Eraser struct {
+	Pending operatorapi.Pending
+	Erased  operatorapi.Erased
+	Refuse  error
+	// Calls is how often it was asked to erase.
+	Calls int
+}
+
+// Routes are the operations of erasure.
+func (e *Eraser) Routes() []operatorapi.Route {
+	return []operatorapi.Route{
+		operatorapi.PendingErasures.Serve(func(context.Context, operatorapi.None) (operatorapi.Pending, error) {
+			return e.Pending, e.Refuse
+		}),
+		operatorapi.EraseNow.Serve(func(context.Context, operatorapi.None) (operatorapi.Erased, error) {
+			e.Calls++
+			return e.Erased, e.Refuse
+		}),
+	}
+}
+
+// Sends is a service with stopped sends. It refuses every call if Refuse is set.
+type Sends struct {
+	Stopped []operatorapi.Failed
+	Retried []uuid.UUID
+	Refuse  error
+}
+
+// FailedSends implements operatorapi.Sends.
+func (s *Sends) FailedSends(_ context.Context, limit int, after uuid.UUID) ([]operatorapi.Failed, error) {
+	if s.Refuse != nil {
+		return nil, s.Refuse
+	}
+	from := 0
+	for i, f := range s.Stopped {
+		if f.IngestionID == after {
+			from = i + 1
+		}
+	}
+	return s.Stopped[from:min(from+limit, len(s.Stopped))], nil
+}
+
+// Retry implements operatorapi.Sends.
+func (s *Sends) Retry(_ context.Context, id uuid.UUID) error {
+	s.Retried = append(s.Retried, id)
+	return s.Refuse
+}
