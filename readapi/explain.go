@@ -3,6 +3,7 @@ package readapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 
@@ -14,9 +15,11 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
@@ -35,6 +38,29 @@ type sends interface {
 type progress interface {
 	// Position returns the position up to which a projection has applied everything.
 	Position(ctx context.Context, name string) (eventstore.Position, error)
+}
+
+// loggedCalls reads the request log.
+type loggedCalls interface {
+	// Get reads a call. The fault is not-found if the log has no such call of the project.
+	Get(ctx context.Context, project, requestID uuid.UUID) (requestlog.Call, error)
+}
+
+// explainedCall is the JSON of a call that made no send.
+type explainedCall struct {
+	IngestionID *uuid.UUID `json:"ingestionId"` // always null
+	RequestID   uuid.UUID  `json:"requestId"`
+	Status      int        `json:"status"`
+	ErrorCode   *string    `json:"errorCode"`
+	Next        string     `json:"next"`
+}
+
+func explainedCallOf(c requestlog.Call) explainedCall {
+	e := explainedCall{RequestID: c.RequestID, Status: c.Status, Next: nextOfCall(c.Status, c.ErrorCode)}
+	if c.ErrorCode != "" {
+		e.ErrorCode = &c.ErrorCode
+	}
+	return e
 }
 
 // explainedSend is the JSON of a send and what became of it.
@@ -105,7 +131,15 @@ func explainedSendOf(s datapoints.Explained, metered bool) explainedSend {
 type explainAPI struct {
 	sends    sends
 	progress progress
+	calls    loggedCalls
 }
+
+const (
+	// logDelay is the time within which a call is in the request log, logPoll the pause between two
+	// looks at it.
+	logDelay = 2 * time.Second
+	logPoll  = 100 * time.Millisecond
+)
 
 // get is GET /api/v1/ingest/:ingestionId/explain. It also takes the id of a request.
 func (a explainAPI) get(c echo.Context) error {
@@ -114,22 +148,23 @@ func (a explainAPI) get(c echo.Context) error {
 		return err
 	}
 	ctx, principal := c.Request().Context(), httpx.Principal(c)
-	send, ok, err := a.find(ctx, principal.Project, id)
+	send, ok, err := a.send(ctx, principal.Project, id)
+	var call requestlog.Call
 	if err == nil && !ok {
-		if err = a.sends.CatchUp(ctx); err == nil {
-			send, ok, err = a.find(ctx, principal.Project, id)
-		}
+		send, call, ok, err = a.search(ctx, principal.Project, id)
 	}
 	switch {
 	case err != nil:
 		return err
-	case !ok:
-		return fault.New(fault.NotFound, fault.CodeNotFound, "the project has no ingestion and no request %s", id)
+	case ok:
+		return c.JSON(http.StatusOK, explainedSendOf(send, principal.Limits.Plan.Metered()))
+	default:
+		return c.JSON(http.StatusOK, explainedCallOf(call))
 	}
-	return c.JSON(http.StatusOK, explainedSendOf(send, principal.Limits.Plan.Metered()))
 }
 
-func (a explainAPI) find(
+// send reads a send at the position of the projection.
+func (a explainAPI) send(
 	ctx context.Context, project auth.Project, id uuid.UUID,
 ) (s datapoints.Explained, ok bool, err error) {
 	// The position is read first, so that an item that is called searchable is.
@@ -138,4 +173,62 @@ func (a explainAPI) find(
 		return datapoints.Explained{}, false, err
 	}
 	return a.sends.Explain(ctx, project, id, limit.ExplainedItems, indexed)
+}
+
+// search finds what the projection does not know yet: a logged call, the send that it made, or a send
+// of which the projection has yet to read. ok is false if the call made no send. The fault is
+// not-found if the project has neither.
+func (a explainAPI) search(
+	ctx context.Context, project auth.Project, id uuid.UUID,
+) (s datapoints.Explained, call requestlog.Call, ok bool, err error) {
+	call, err = a.calls.Get(ctx, project.ID, id)
+	if isNotFound(err) {
+		if err = a.sends.CatchUp(ctx); err != nil {
+			return s, call, false, err
+		}
+		if s, ok, err = a.send(ctx, project, id); ok || err != nil {
+			return s, call, ok, err
+		}
+		call, err = a.awaitCall(ctx, project, id)
+	}
+	if err != nil || call.IngestionID == nil || call.Status >= http.StatusBadRequest {
+		return s, call, false, err
+	}
+	if s, ok, err = a.send(ctx, project, *call.IngestionID); err == nil && !ok {
+		if err = a.sends.CatchUp(ctx); err == nil {
+			s, ok, err = a.send(ctx, project, *call.IngestionID)
+		}
+	}
+	return s, call, ok, err
+}
+
+// awaitCall looks for a call until it must be in the log.
+func (a explainAPI) awaitCall(ctx context.Context, project auth.Project, id uuid.UUID) (requestlog.Call, error) {
+	end := time.Now().Add(logDelay)
+	if made := madeAt(id).Add(logDelay); made.Before(end) {
+		end = made
+	}
+	for {
+		call, err := a.calls.Get(ctx, project.ID, id)
+		if !isNotFound(err) || !time.Now().Before(end) {
+			if isNotFound(err) {
+				err = fault.New(fault.NotFound, fault.CodeNotFound, "the project has no ingestion and no logged request %s", id)
+			}
+			return call, err
+		}
+		_ = backoff.Pause(ctx, logPoll, nil)
+	}
+}
+
+// madeAt returns the time that the id of a request holds, the zero time for another id.
+func madeAt(id uuid.UUID) time.Time {
+	if id.Version() != 7 {
+		return time.Time{}
+	}
+	return time.Unix(id.Time().UnixTime())
+}
+
+func isNotFound(err error) bool {
+	f, is := errors.AsType[*fault.Error](err)
+	return is && f.Kind == fault.NotFound
 }

@@ -4,11 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -19,6 +25,7 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/readapi"
 )
@@ -33,6 +40,18 @@ type explainFake struct {
 	limit       int
 	caughtUp    int
 	plan        metering.Plan
+	// calls are in the request log once it was read so often.
+	calls map[uuid.UUID]requestlog.Call
+	reads int
+}
+
+func (f *explainFake) Get(_ context.Context, project, id uuid.UUID) (requestlog.Call, error) {
+	f.reads--
+	call, ok := f.calls[id]
+	if !ok || project != apitest.Principal.Project.ID || f.reads > 0 {
+		return requestlog.Call{}, fault.New(fault.NotFound, fault.CodeNotFound, "unknown")
+	}
+	return call, nil
 }
 
 func (f *explainFake) Explain(
@@ -65,7 +84,7 @@ func (f *explainFake) ProjectNamed(ctx context.Context, organization uuid.UUID, 
 func serveExplain(t *testing.T, f *explainFake) *apitest.Client {
 	t.Helper()
 	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: f, URLs: apitest.URLs})
-	readapi.Register(e, readapi.Deps{Sends: f, Progress: f})
+	readapi.Register(e, readapi.Deps{Sends: f, Progress: f, LoggedCalls: f})
 	return apitest.Start(t, readapi.OpenAPI, e)
 }
 
@@ -185,6 +204,49 @@ func TestExplain_Next(t *testing.T) {
 			t.Errorf("%s: retryable %v", c.code, got.Failure.Retryable)
 		}
 	}
+	for _, c := range []struct {
+		status int
+		code   string
+		next   string
+	}{
+		{200, "", "Nothing: the call was answered"},
+		{400, "invalid-request", "Correct the call"},
+		{400, "audience-unknown", "Create the audience"},
+		{413, "content-too-large", "Cut the content"},
+		{409, "idempotency-conflict", "Send this payload under another"},
+		{409, "data-point-deleted", "Send the text under a new id"},
+		{409, "ingestion-not-stopped", "Wait: only a failed send"},
+		{409, "conflict", "Send the same call again: another"},
+		{402, "out-of-credits", "Buy credits"},
+		{429, "project-cap-reached", "Raise the cap"},
+		{400, "audience-limit-reached", "Remove what is no longer needed"},
+		{400, "project-mismatch", "Name the project"},
+		{401, "unauthorized", "Use a key"},
+		{403, "project-archived", "Unarchive the project"},
+		{403, "cors-refused", "Call the service from a server"},
+		{404, "data-point-not-found", "Check the id"},
+		{503, "service-unavailable", "Send the same call again after its Retry-After"},
+		{503, "pipeline-disabled", "Start the service with"},
+		{500, "internal", "Send the call again; if"},
+		{418, "of-a-newer-program", "Correct the call"},
+		{502, "of-a-newer-program", "Send the call again; if"},
+	} {
+		f.calls = map[uuid.UUID]requestlog.Call{
+			requestID: {Entry: requestlog.Entry{RequestID: requestID, Status: c.status, ErrorCode: c.code}},
+		}
+		code := `"` + c.code + `"`
+		if c.code == "" {
+			code = "null"
+		}
+		res := api.Call(http.MethodGet, explainPath(requestID), apitest.ProjectKey, "")
+		res.Want(t, 200, fmt.Sprintf(`{"ingestionId":null,"requestId":"%s","status":%d,"errorCode":%s,"next":"%s`,
+			requestID, c.status, code, c.next))
+		var got struct{ Next string }
+		if err := json.Unmarshal([]byte(res.Body), &got); err != nil {
+			t.Fatal(err)
+		}
+		reached[got.Next] = true
+	}
 	for _, next := range readapi.NextSentences() {
 		if !reached[next] {
 			t.Errorf("no case reaches %q", next)
@@ -199,5 +261,65 @@ func TestExplain_Next(t *testing.T) {
 	}
 	if want := slices.Collect(strings.Lines(readapi.NextTable())); !slices.Equal(want, printed) {
 		t.Errorf("the OpenAPI document prints\n%s\nwant\n%s", strings.Join(printed, ""), strings.Join(want, ""))
+	}
+}
+
+// Every public code has a row.
+func TestExplain_NextOfEveryCode(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../domain/fault/codes.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		text, is := n.(*ast.BasicLit)
+		if !is {
+			return true
+		}
+		code, err := strconv.Unquote(text.Value)
+		if err != nil {
+			t.Error(err)
+		}
+		codes++
+		if !readapi.HasNext(code) {
+			t.Errorf("no row is for %s", code)
+		}
+		return true
+	})
+	if codes < 40 {
+		t.Errorf("there are %d codes", codes)
+	}
+}
+
+// A call that is not in the log yet is awaited; the id of a call that made a send finds it.
+func TestExplain_LoggedCall(t *testing.T) {
+	send := datapoints.Explained{ID: sendID, RequestID: requestID, Phase: "indexed"}
+	young, err := uuid.NewV7()
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func(status int, ingestion *uuid.UUID) *explainFake {
+		logged := requestlog.Call{Entry: requestlog.Entry{RequestID: young, Status: status, IngestionID: ingestion}}
+		return &explainFake{
+			reads: 4, late: map[uuid.UUID]datapoints.Explained{sendID: send},
+			calls: map[uuid.UUID]requestlog.Call{young: logged},
+		}
+	}
+	for _, c := range []struct {
+		f    *explainFake
+		want string
+	}{
+		{call(202, &sendID), `{"ingestionId":"` + sendID.String()},
+		{call(409, &sendID), `{"ingestionId":null,"requestId":"` + young.String() + `","status":409`},
+		{call(400, nil), `{"ingestionId":null,"requestId":"` + young.String() + `","status":400`},
+	} {
+		serveExplain(t, c.f).Call(http.MethodGet, explainPath(young), apitest.ProjectKey, "").Want(t, 200, c.want)
+	}
+	old := uuid.UUID{6: 0x70, 8: 0x80}
+	f := call(400, nil)
+	f.calls[old] = f.calls[young]
+	serveExplain(t, f).Call(http.MethodGet, explainPath(old), apitest.ProjectKey, "").Want(t, 404, `"code":"not-found"`)
+	if f.reads != 2 {
+		t.Errorf("the log is read %d times for a call of %s", 4-f.reads, time.Unix(old.Time().UnixTime()))
 	}
 }

@@ -19,3 +19,6 @@ func NextSentences() (sentences []string) {
 	}
 	return sentences
 }
+
+// HasNext reports whether a row is for an error code.
+func HasNext(code string) bool { return findNext(callRefused, code) != "" }

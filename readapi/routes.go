@@ -69,15 +69,16 @@ type Deps struct {
 	Audiences  audiences
 	Meter      meter
 	Usage      usages
-	// Sends and Progress serve explain.
-	Sends    sends
-	Progress progress
+	// Sends, Progress and LoggedCalls serve explain.
+	Sends       sends
+	Progress    progress
+	LoggedCalls loggedCalls
 }
 
 // Register adds the routes to a router of httpx.New.
 func Register(e *echo.Echo, d Deps) {
 	e.GET(auth.Prefix+"/ingest/:ingestionId", statusAPI{d.Statuses}.get)
-	e.GET(auth.Prefix+"/ingest/:ingestionId/explain", explainAPI{d.Sends, d.Progress}.get)
+	e.GET(auth.Prefix+"/ingest/:ingestionId/explain", explainAPI{d.Sends, d.Progress, d.LoggedCalls}.get)
 	e.POST(auth.Prefix+"/recall", recallAPI{charged{d.Meter, d.Recall}}.post)
 	e.GET(auth.Prefix+"/projects", projectAPI{d.Projects}.list)
 	e.GET(auth.Prefix+"/usage", usageAPI{d.Usage}.get)

@@ -16,9 +16,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/readapi"
@@ -74,6 +76,23 @@ func (okStub) Status(context.Context, auth.Project, uuid.UUID) (datapoints.Statu
 	return datapoints.Status{Status: datapoints.StatusCompleted, Settled: true}, nil
 }
 
+func (okStub) Explain(
+	_ context.Context, _ auth.Project, id uuid.UUID, _ int, _ eventstore.Position,
+) (datapoints.Explained, bool, error) {
+	item := datapoints.Item{DataPoint: id, SourceID: "s", Revision: 1, Outcome: "created", Searchable: true}
+	return datapoints.Explained{
+		ID: id, RequestID: id, AcceptedAt: time.Unix(1, 0).UTC(), Phase: "indexed", Items: []datapoints.Item{item},
+	}, id[0] < 0x80, nil
+}
+
+func (okStub) CatchUp(context.Context) error { return nil }
+
+func (okStub) Position(context.Context, string) (eventstore.Position, error) { return 1, nil }
+
+func (okStub) Get(_ context.Context, _, id uuid.UUID) (requestlog.Call, error) {
+	return requestlog.Call{Entry: requestlog.Entry{RequestID: id, Status: 409, ErrorCode: "conflict"}}, nil
+}
+
 func (okStub) Projects(context.Context, uuid.UUID) ([]readapi.Project, error) { return nil, nil }
 
 func (okStub) Recall(_ context.Context, q recall.Query) (recall.Response, error) {
@@ -93,7 +112,7 @@ func routes() http.Handler {
 	})
 	readapi.Register(e, readapi.Deps{
 		Statuses: okStub{}, Projects: okStub{}, Recall: okStub{}, Identities: okStub{}, Audiences: okStub{},
-		Meter: okMeter{}, Usage: okStub{},
+		Meter: okMeter{}, Usage: okStub{}, Sends: okStub{}, Progress: okStub{}, LoggedCalls: okStub{},
 	})
 	readapi.RegisterOperation(e,
 		readapi.Operation{Ready: func(context.Context) []readapi.NotReady { return nil }, Metrics: prometheus.NewRegistry()})
@@ -109,6 +128,9 @@ func FuzzRoutes(f *testing.F) {
 		{"POST /api/v1/ingest?x=%zz", "Content-Type: text/plain", `{"content":"\ud800"}`},
 		{"POST /api/v1/ingest/batch", "", `{"items":[{"content":"x"},{"content":"y","id":"z"}],"idempotencyKey":"k"}`},
 		{"GET /api/v1/ingest/" + id, "", ""},
+		{"GET /api/v1/ingest/" + id + "/explain", "", ""},
+		{"GET /api/v1/ingest/ffffffff-ffff-7fff-8fff-ffffffffffff/explain?project=default", "", ""},
+		{"GET /api/v1/ingest/%00/explain", "", ""},
 		{"DELETE /api/v1/ingest/" + id, "Content-Length: 3", "abc"},
 		{"POST /api/v1/ingest/" + id + "/retry", "", "{}"},
 		{"DELETE /api/v1/data-points/a%2Fb%00%ff", "", ""},

@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/ratelimit"
+	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/runner"
@@ -111,7 +112,7 @@ func (p apiParts) readRoutes() readapi.Deps {
 	return readapi.Deps{
 		Identities: read.directory, Audiences: read.directory, Statuses: read.dataPoints, Projects: accounts, Usage: accounts,
 		Meter: limiter.NewRecalls(limits, cfg.Logger), Recall: localRecall{p.index, recaller},
-		Sends: read.dataPoints, Progress: read.waiter,
+		Sends: read.dataPoints, Progress: read.waiter, LoggedCalls: &requestlog.Log{DB: st.db},
 	}
 }
 
