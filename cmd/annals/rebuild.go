@@ -11,11 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
-	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/projections/runner"
 )
 
@@ -29,15 +26,11 @@ type RebuildCmd struct {
 	JSON       bool   `name:"json" help:"Print one JSON value a line during the rebuild."`
 }
 
-// rebuildsAtOnce is how many projections are rebuilt at once if no server runs: one waits for
-// Postgres while another reads and folds.
-const rebuildsAtOnce = 2
-
 // rebuilder is the projections of a running server, or of this process.
 type rebuilder interface {
 	Projections(ctx context.Context) ([]string, error)
-	Rebuild(
-		ctx context.Context, projection string, options runner.RebuildOptions, report func(operatorapi.RebuildProgress),
+	RebuildAll(
+		ctx context.Context, names []string, options runner.RebuildOptions, report func(operatorapi.RebuildProgress),
 	) error
 }
 
@@ -50,14 +43,13 @@ func (c *RebuildCmd) Run(ctx context.Context, env *Env) (err error) {
 	options := runner.RebuildOptions{Rate: c.Rate, Restart: c.Restart, Force: c.Force}
 	running := operatorapi.Dial(c.DataDir)
 	var by rebuilder = running
-	atOnce := 1 // a running server needs the other processor for its calls
 	if !running.Running(ctx) {
 		alone, done, err := c.alone(ctx, env)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, done()) }()
-		by, atOnce = alone, rebuildsAtOnce
+		by = alone
 	}
 	names, err := by.Projections(ctx)
 	if err != nil {
@@ -69,23 +61,8 @@ func (c *RebuildCmd) Run(ctx context.Context, env *Env) (err error) {
 		}
 		names = []string{c.Projection}
 	}
-	if atOnce > 1 {
-		slices.Reverse(names) // those that take longest begin first, so that none runs alone at the end
-	}
 	show := &rebuildView{to: env.Stdout, json: c.JSON, last: map[string]time.Time{}}
-	log := slog.New(slog.NewJSONHandler(env.Stderr, nil))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(atOnce)
-	for _, name := range names {
-		group.Go(func() (err error) {
-			defer panics.Recover(ctx, log, &err, "rebuild panicked", "projection", name)
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			return by.Rebuild(ctx, name, options, show.report)
-		})
-	}
-	return errors.Join(group.Wait(), show.err)
+	return errors.Join(by.RebuildAll(ctx, names, options, show.report), show.err)
 }
 
 // alone opens the parts of a server without serving. The data folder is locked meanwhile.

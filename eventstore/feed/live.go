@@ -110,7 +110,7 @@ func (l *live) follow(ctx context.Context, pause *backoff.Backoff) error {
 			return err
 		}
 		pause.Reset()
-		f := decode(l.codec, r)
+		f := Decode(l.codec, r)
 		if l.observer != nil && f.Position > l.reached() {
 			l.observer.Arrived(f)
 		}

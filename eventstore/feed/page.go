@@ -33,8 +33,8 @@ type Page struct {
 // SystemStream replaces the stream of the store's own events.
 const SystemStream = eventstore.SystemStream
 
-// decode decodes an event for a page.
-func decode(codec *eventstore.Codec, r eventstore.Recorded) eventstore.DecodedEvent {
+// Decode decodes an event as pages hold it.
+func Decode(codec *eventstore.Codec, r eventstore.Recorded) eventstore.DecodedEvent {
 	if r.System() {
 		f := eventstore.DecodedEvent{}
 		if r.Type == eventstore.TombstoneType {

@@ -83,7 +83,7 @@ func (p *pages) fetch(r *pageRead) {
 		events, r.err = p.store.ReadAll(ctx, r.after, PageEvents)
 		facts := make([]eventstore.DecodedEvent, len(events))
 		for i, e := range events {
-			facts[i] = decode(p.codec, e)
+			facts[i] = Decode(p.codec, e)
 			size += e.Size()
 		}
 		r.facts = facts

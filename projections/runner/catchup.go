@@ -64,12 +64,19 @@ func (r *runner) catchUp(ctx context.Context, l *lease, until logEnd,
 	var reader sync.WaitGroup
 	defer reader.Wait()
 	defer cancel()
+	read := r.read
+	if r.shared != nil {
+		read = r.readShared
+	}
 	reader.Go(func() {
-		_ = panics.Call(ctx, r.log, "reading the log panicked", func() error { r.read(ctx, reached, ahead); return nil })
+		_ = panics.Call(ctx, r.log, "reading the log panicked", func() error { read(ctx, reached, ahead); return nil })
 	})
 
 	size, ended := feed.PageEvents, false
 	for !ended && (until.at == 0 || reached < until.at) {
+		if err := ctx.Err(); err != nil {
+			return err // what was read ahead is not applied
+		}
 		var facts []eventstore.DecodedEvent
 		for bytes := 0; len(facts) < size && bytes < maxBytes; {
 			s, ok := <-ahead
@@ -150,7 +157,7 @@ func (r *runner) read(ctx context.Context, after eventstore.Position, out chan<-
 	decoder.Go(func() {
 		for got := range encoded {
 			select {
-			case out <- logRead{facts: r.decode(got.events), err: got.err}:
+			case out <- logRead{facts: decodeAll(got.events, r.decode), err: got.err}:
 			case <-ctx.Done():
 			}
 		}
@@ -174,23 +181,48 @@ func (r *runner) read(ctx context.Context, after eventstore.Position, out chan<-
 	}
 }
 
-// decode decodes the projector's events. It gives system events the stream name that the feed gives
-// them.
-func (r *runner) decode(events []eventstore.Recorded) []eventstore.DecodedEvent {
+// readShared is read together with other projections.
+func (r *runner) readShared(ctx context.Context, after eventstore.Position, out chan<- logRead) {
+	defer close(out)
+	defer r.shared.leave(r.projector.Name())
+	for p := (backoff.Backoff{First: 50 * time.Millisecond, Longest: time.Second}); ctx.Err() == nil; {
+		facts, err := r.shared.next(ctx, r.projector.Name(), after)
+		if err != nil && transient(err) && ctx.Err() == nil {
+			r.log.WarnContext(ctx, "read of the log failed, will retry", "after", after, "err", err)
+			_ = p.Wait(ctx)
+			continue
+		}
+		select {
+		case out <- logRead{facts, err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil || len(facts) == 0 {
+			return
+		}
+		after = facts[len(facts)-1].Position
+	}
+}
+
+// decode decodes the projector's events and those of the store.
+func (r *runner) decode(e eventstore.Recorded) eventstore.DecodedEvent {
+	if f := (eventstore.DecodedEvent{Recorded: e}); !e.System() && !r.owns(f) {
+		return f
+	}
+	return feed.Decode(r.codec, e)
+}
+
+// decodeAll decodes events on several processors.
+func decodeAll(
+	events []eventstore.Recorded, decode func(eventstore.Recorded) eventstore.DecodedEvent,
+) []eventstore.DecodedEvent {
 	facts := make([]eventstore.DecodedEvent, len(events))
 	workers := min(runtime.GOMAXPROCS(0), 4)
 	var group sync.WaitGroup
 	for w := range workers {
 		group.Go(func() {
 			for i := w; i < len(events); i += workers {
-				if f := (eventstore.DecodedEvent{Recorded: events[i]}); events[i].System() || !r.owns(f) {
-					facts[i] = f
-					if events[i].System() {
-						facts[i].Stream = feed.SystemStream
-					}
-				} else {
-					facts[i] = r.codec.DecodeRecorded(events[i])
-				}
+				facts[i] = decode(events[i])
 			}
 		})
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/panics"
 )
 
 // The errors of a rebuild that callers distinguish, with errors.Is.
@@ -53,6 +55,8 @@ type RebuildOptions struct {
 	Restart bool
 	// Force switches over although the counts of the rows differ.
 	Force bool
+	// shared reads the log for all rebuilds of a RebuildAll.
+	shared *sharedReads
 }
 
 // Rebuild is RebuildWith without options.
@@ -74,6 +78,25 @@ func (rt *Runtime) RebuildWith(
 		}
 	}
 	return fmt.Errorf("%w: %s", ErrUnknownProjection, name)
+}
+
+// RebuildAll rebuilds projections at the same time: they read and decode the log once. If one cannot be
+// rebuilt, the others are. report is called by several goroutines.
+func (rt *Runtime) RebuildAll(
+	ctx context.Context, names []string, options RebuildOptions, report func(RebuildProgress),
+) error {
+	options.shared = newSharedReads(rt.store, rt.codec, names)
+	errs := make([]error, len(names))
+	var group sync.WaitGroup
+	for i, name := range names {
+		group.Go(func() {
+			defer options.shared.leave(name)
+			defer panics.Recover(ctx, rt.log, &errs[i], "rebuild panicked", "projection", name)
+			errs[i] = rt.RebuildWith(ctx, name, options, report)
+		})
+	}
+	group.Wait()
+	return errors.Join(errs...)
 }
 
 func (r *runner) rebuild(ctx context.Context, options RebuildOptions, report func(RebuildProgress)) error {

@@ -40,6 +40,8 @@ type runner struct {
 	progress  *progress
 	setAside  *setAside
 	bounds    bounds
+	// shared reads the log for several shadows; nil if this is the only one.
+	shared *sharedReads
 	// repeatLimit is how long one page may be repeated before the projection counts as stopped.
 	repeatLimit time.Duration
 	// trust is how long waiters may rely on the last read of the checkpoint.

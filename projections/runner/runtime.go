@@ -86,6 +86,8 @@ type Runtime struct {
 	remote   bool
 	log      *slog.Logger
 	db       *pgxpool.Pool
+	store    eventstore.Store
+	codec    *eventstore.Codec
 	feed     *feed.Feed
 	runners  []*runner
 	topics   map[string]*runner
@@ -109,8 +111,8 @@ func New(cfg Config) (*Runtime, error) {
 	cfg.PageLimit, cfg.EventLimit = cmp.Or(cfg.PageLimit, pageLimit), cmp.Or(cfg.EventLimit, eventLimit)
 	cfg.RepeatLimit = cmp.Or(cfg.RepeatLimit, repeatLimit)
 	rt := &Runtime{
-		observer: cfg.Observer, remote: cfg.Remote, log: cfg.Logger, db: cfg.DB, topics: map[string]*runner{},
-		inside: NewWaiter(cfg.DB),
+		observer: cfg.Observer, remote: cfg.Remote, log: cfg.Logger, db: cfg.DB, store: cfg.Store, codec: cfg.Codec,
+		topics: map[string]*runner{}, inside: NewWaiter(cfg.DB),
 	}
 	rt.inside.holder, rt.inside.repeatLimit = cfg.Holder, cfg.RepeatLimit
 	outside := *rt.inside

@@ -59,7 +59,7 @@ func (r *runner) startShadow(ctx context.Context, options RebuildOptions) (*shad
 		projector: r.projector, table: newCheckpoints(db, r.projector.Name()+shadowSuffix), db: db,
 		store: r.store, codec: r.codec, logID: r.logID,
 		holder: r.holder, leaseTime: r.leaseTime, log: r.log.With("shadow", true),
-		progress: &progress{}, setAside: r.setAside,
+		progress: &progress{}, setAside: r.setAside, shared: options.shared,
 		bounds: bounds{page: r.bounds.page, event: r.bounds.event}, repeatLimit: r.repeatLimit,
 	}
 	b := &shadowBuild{live: r, next: next, maintained: make(chan struct{}), options: options}

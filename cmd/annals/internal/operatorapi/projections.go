@@ -100,13 +100,24 @@ func (p Projections) Routes() []Route {
 func (p Projections) Rebuild(
 	ctx context.Context, projection string, options runner.RebuildOptions, report func(RebuildProgress),
 ) error {
-	return p.Runtime.RebuildWith(ctx, projection, options, func(r runner.RebuildProgress) {
+	return p.Runtime.RebuildWith(ctx, projection, options, reportTo(report))
+}
+
+// RebuildAll is Rebuild of projections at the same time.
+func (p Projections) RebuildAll(
+	ctx context.Context, names []string, options runner.RebuildOptions, report func(RebuildProgress),
+) error {
+	return p.Runtime.RebuildAll(ctx, names, options, reportTo(report))
+}
+
+func reportTo(report func(RebuildProgress)) func(runner.RebuildProgress) {
+	return func(r runner.RebuildProgress) {
 		report(RebuildProgress{
 			Projection: r.Projection, Position: uint64(r.Position), Head: uint64(r.Head), Events: r.Events,
 			Seconds: r.Took.Seconds(), LeftSeconds: r.Left.Seconds(), Resumed: uint64(r.Resumed),
 			Compared: r.Compared, Done: r.Done,
 		})
-	})
+	}
 }
 
 func (p Projections) serveRebuild(out answers) http.HandlerFunc {
@@ -152,6 +163,19 @@ func readOptions(query url.Values) (o runner.RebuildOptions, err error) {
 // Projections returns the projections of a running server.
 func (c *Client) Projections(ctx context.Context) ([]string, error) {
 	return ListProjections.Call(ctx, c, None{})
+}
+
+// RebuildAll rebuilds projections of a running server one after the other: the server needs the other
+// processors for its calls.
+func (c *Client) RebuildAll(
+	ctx context.Context, names []string, options runner.RebuildOptions, report func(RebuildProgress),
+) error {
+	for _, name := range names {
+		if err := c.Rebuild(ctx, name, options, report); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Rebuild rebuilds a projection of a running server and calls report with the progress. The server

@@ -44,11 +44,11 @@ func (r *Rebuilder) Projections(context.Context) ([]string, error) {
 	return r.projections.Runtime.Names(), nil
 }
 
-// Rebuild builds a projection from the log in a shadow and switches over to it.
-func (r *Rebuilder) Rebuild(
-	ctx context.Context, projection string, options runner.RebuildOptions, report func(operatorapi.RebuildProgress),
+// RebuildAll builds projections from the log in shadows, at the same time, and switches over to them.
+func (r *Rebuilder) RebuildAll(
+	ctx context.Context, names []string, options runner.RebuildOptions, report func(operatorapi.RebuildProgress),
 ) error {
-	return r.projections.Rebuild(ctx, projection, options, report)
+	return r.projections.RebuildAll(ctx, names, options, report)
 }
 
 // Close closes the storage.

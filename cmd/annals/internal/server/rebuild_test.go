@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -374,13 +375,16 @@ func (h *harness) rebuildsOffline() {
 	if err != nil || len(names) != 6 {
 		h.t.Errorf("projections %v, %v", names, err)
 	}
+	var mu sync.Mutex
+	done := map[string]bool{}
+	err = local.RebuildAll(h.t.Context(), names, runner.RebuildOptions{}, func(r operatorapi.RebuildProgress) {
+		mu.Lock()
+		defer mu.Unlock()
+		done[r.Projection] = done[r.Projection] || r.Done
+	})
 	for _, name := range names {
-		done := false
-		err := local.Rebuild(h.t.Context(), name, runner.RebuildOptions{}, func(r operatorapi.RebuildProgress) {
-			done = done || r.Done
-		})
-		if err != nil || !done {
-			h.t.Errorf("rebuild %s: done %v, %v", name, done, err)
+		if err != nil || !done[name] {
+			h.t.Errorf("rebuild %s: done %v, %v", name, done[name], err)
 		}
 	}
 	if err := local.Close(); err != nil {
