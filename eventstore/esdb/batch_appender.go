@@ -95,7 +95,7 @@ func (t *batchAppender) append(
 	return done, confirmed
 }
 
-// current is the call that stands, nil for none; then one is begun, for those who come later.
+// current returns the call that runs. It returns nil if there is none, and begins one for later appends.
 func (t *batchAppender) current() *batchCall {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,19 +117,26 @@ func (t *batchAppender) current() *batchCall {
 	return nil
 }
 
-// run makes a call and keeps it until it ends.
-func (t *batchAppender) run(conn *grpc.ClientConn) {
+// runCall makes a call and runs it until it ends. It returns the reason, which may be a panic, and
+// whether an append succeeded over the call.
+func (t *batchAppender) runCall(conn *grpc.ClientConn) (useful bool, err error) {
+	defer recoverPanic(&err)
 	ctx, fail := context.WithCancelCause(t.ctx)
 	defer fail(nil)
 	requests, err := streams.NewStreamsClient(conn).BatchAppend(ctx)
-	useful := false
-	if err == nil {
-		call := newBatchCall(ctx, fail, requests)
-		t.mu.Lock()
-		t.call = call
-		t.mu.Unlock()
-		useful, err = call.run()
+	if err != nil {
+		return false, err
 	}
+	call := newBatchCall(ctx, fail, requests)
+	t.mu.Lock()
+	t.call = call
+	t.mu.Unlock()
+	return call.run()
+}
+
+// run makes a call, and decides after its end when there may be another one.
+func (t *batchAppender) run(conn *grpc.ClientConn) {
+	useful, err := t.runCall(conn)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if useful {

@@ -101,16 +101,8 @@ func (c *batchCall) append(
 func (c *batchCall) run() (useful bool, why error) {
 	var sender sync.WaitGroup
 	sender.Go(func() {
-		for {
-			select {
-			case request := <-c.queue:
-				// Return without the reason: the receiver gets it.
-				if c.call.Send(request) != nil {
-					return
-				}
-			case <-c.ctx.Done():
-				return
-			}
+		if err := c.send(); err != nil {
+			c.fail(err)
 		}
 	})
 	defer sender.Wait()
@@ -135,6 +127,21 @@ func (c *batchCall) run() (useful bool, why error) {
 		c.mu.Unlock()
 		if waits {
 			answer <- response
+		}
+	}
+}
+
+// send sends until the call ends. Its error is a panic: the receiver gets the reason of a failed send.
+func (c *batchCall) send() (err error) {
+	defer recoverPanic(&err)
+	for {
+		select {
+		case request := <-c.queue:
+			if c.call.Send(request) != nil {
+				return nil
+			}
+		case <-c.ctx.Done():
+			return nil
 		}
 	}
 }

@@ -119,11 +119,7 @@ func (f *finder) round(ctx context.Context) (string, error) {
 
 // ask reads the gossip of one host.
 func (f *finder) ask(ctx context.Context, host string) (a answer) {
-	defer func() {
-		if p := recover(); p != nil {
-			a.err = fmt.Errorf("reading its gossip panicked: %v", p)
-		}
-	}()
+	defer recoverPanic(&a.err)
 	a.host = host
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()

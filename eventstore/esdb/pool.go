@@ -144,6 +144,8 @@ func (p *pool) watchLog(l *link) driver.LoggingFunc {
 			return
 		}
 		if err, ok := args[0].(error); ok && status.Code(err) == codes.Unavailable {
+			// The driver may log on a goroutine that nobody else recovers. The client is retired by then.
+			defer recoverPanic(&err)
 			p.retireAndWait(l, err)
 		}
 	}
@@ -177,28 +179,40 @@ func (e *enteringContext) arrive() {
 }
 
 // callOn makes a call of a client that was acquired.
-func callOn[T any](ctx context.Context, l *link, call func(context.Context, *driver.Client) (T, error)) (T, error) {
-	e := &enteringContext{Context: toLeader(ctx), link: l}
-	defer e.arrive() // also where the driver did not come to it
-	return recoverPanic(e, l.client, call)
+func callOn[T any](
+	ctx context.Context, l *link, call func(context.Context, *driver.Client) (T, error),
+) (value T, err error) {
+	e := &enteringContext{Context: ctx, link: l}
+	defer e.arrive() // also if the driver did not come to it
+	// The driver panics on answers that it does not expect, and when it was closed during a call.
+	defer recoverPanic(&err)
+	e.Context = toLeader(ctx)
+	return call(e, l.client)
 }
 
-// connect finds the server of a client and connects it: to ask for the version of the server takes
-// no call to it.
+// connect finds the server of a client and connects it. Calls that wait for the client get its
+// panic as their error.
 func (p *pool) connect(l *link) {
-	defer p.release(l)
 	defer close(l.ready)
-	if l.failed = p.makeClient(l); l.failed == nil {
-		_, l.failed = recoverPanic(p.ctx, l.client, func(_ context.Context, c *driver.Client) (*driver.ServerVersion, error) {
-			return c.GetServerVersion()
-		})
-	}
-	if l.failed != nil {
+	defer recoverPanic(&l.failed)
+	defer p.release(l)
+	if l.failed = p.findServer(l); l.failed != nil {
 		if strings.Contains(l.failed.Error(), "x509: ") { // grpc passes on the text alone
 			l.failed = fmt.Errorf("%w: %w", ErrUntrusted, l.failed)
 		}
 		p.retire(l, l.failed)
 	}
+}
+
+// findServer makes the client and connects it: to ask for the version of the server takes no call to
+// it.
+func (p *pool) findServer(l *link) (err error) {
+	defer recoverPanic(&err)
+	if err := p.makeClient(l); err != nil {
+		return err
+	}
+	_, err = l.client.GetServerVersion()
+	return err
 }
 
 func (p *pool) makeClient(l *link) (err error) {
@@ -283,11 +297,11 @@ func (p *pool) retireLocked(l *link, err error) {
 	if p.links[l.slot] == l {
 		p.links[l.slot] = nil
 	}
-	if p.ctx.Err() == nil {
-		p.logger.Warn("event store connection given up", "server", l.server, "err", err)
-	}
 	if l.calls == 0 {
 		p.closeClient(l)
+	}
+	if p.ctx.Err() == nil {
+		p.logger.Warn("event store connection given up", "server", l.server, "err", err)
 	}
 }
 
@@ -366,10 +380,12 @@ func once[T any](ctx context.Context, p *pool, call func(context.Context, *drive
 	}
 	answers := make(chan answer, 1)
 	go func() {
+		var a answer
+		defer func() { answers <- a }()
+		defer recoverPanic(&a.err)
 		defer p.release(l)
-		value, err := callOn(ctx, l, call)
-		p.handleError(l, err)
-		answers <- answer{value, err}
+		a.value, a.err = callOn(ctx, l, call)
+		p.handleError(l, a.err)
 	}()
 	select {
 	case a := <-answers:
@@ -379,15 +395,9 @@ func once[T any](ctx context.Context, p *pool, call func(context.Context, *drive
 	}
 }
 
-// recoverPanic turns a panic of the driver into an error: it panics on answers that it does not
-// expect, and when it was closed during a call.
-func recoverPanic[T any](
-	ctx context.Context, c *driver.Client, call func(context.Context, *driver.Client) (T, error),
-) (value T, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("driver panicked: %v", p)
-		}
-	}()
-	return call(ctx, c)
+// recoverPanic is deferred directly. It adds a panic to the error.
+func recoverPanic(err *error) {
+	if v := recover(); v != nil {
+		*err = errors.Join(*err, fmt.Errorf("event store client panicked: %v", v))
+	}
 }

@@ -34,6 +34,7 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position) (event
 		defer cancel()
 		defer detach()
 		defer close(sub.ended)
+		defer recoverPanic(&sub.err)
 		sub.err = s.follow(following, after, sub.events, opened)
 	}()
 	select {
@@ -52,12 +53,13 @@ func (s *Store) follow(
 	ctx context.Context, after eventstore.Position, events chan<- eventstore.Recorded, opened chan<- struct{},
 ) error {
 	const what = "follow the log"
-	for try := 1; ; try++ {
+	begun := false
+	once := func() error {
 		l, err := s.pool.acquire(ctx)
 		if err != nil {
-			return readError(ctx, what, err)
+			return err
 		}
-		begun := false
+		defer s.pool.release(l)
 		_, err = callOn(ctx, l, func(ctx context.Context, c *driver.Client) (struct{}, error) {
 			sub, err := c.SubscribeToAll(ctx, driver.SubscribeToAllOptions{From: allPosition(after), RequiresLeader: true})
 			if err != nil {
@@ -68,7 +70,10 @@ func (s *Store) follow(
 			return struct{}{}, receive(ctx, sub, events)
 		})
 		s.pool.handleError(l, err)
-		s.pool.release(l)
+		return err
+	}
+	for try := 1; ; try++ {
+		err := once()
 		why := classify(err)
 		if begun || try == maxTries || ctx.Err() != nil || !isNotExecuted(why) && !isConnectionLost(why) {
 			return readError(ctx, what, err)

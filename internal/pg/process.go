@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/annals-project/annals/internal/panics"
 )
 
 // process is a running server.
@@ -45,27 +47,41 @@ func startProcess(cmd *exec.Cmd, user osUser, deathSignal bool, log *slog.Logger
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
-		err := cmd.Start()
-		closeErr := input.Close()
+		err := panics.Call(context.Background(), log, "start of a process panicked", func() error {
+			return errors.Join(cmd.Start(), input.Close())
+		})
 		p.os = cmd.Process
-		started <- errors.Join(err, closeErr)
-		if err != nil {
+		started <- err
+		if p.os == nil {
 			return
 		}
-		read := make(chan struct{})
-		go func() {
-			defer close(read)
-			p.output.read(output, log)
-		}()
-		p.err = cmd.Wait()
-		<-read
-		p.err = errors.Join(p.err, output.Close())
-		close(p.done)
+		defer close(p.done)
+		p.err = panics.Call(context.Background(), log, "wait for a process panicked", func() error {
+			return p.wait(cmd, output, log)
+		})
 	}()
 	if err := <-started; err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", cmd.Path, err), output.Close())
 	}
 	return p, nil
+}
+
+// wait reads the output of the process and waits for its end. If reading panics, the rest of the output
+// is discarded, so that the process does not block on it.
+func (p *process) wait(cmd *exec.Cmd, output io.ReadCloser, log *slog.Logger) error {
+	read := make(chan error, 1)
+	go func() {
+		err := panics.Call(context.Background(), log, "reading the output of a process panicked", func() error {
+			p.output.read(output, log)
+			return nil
+		})
+		if err != nil {
+			_, copyErr := io.Copy(io.Discard, output)
+			err = errors.Join(err, copyErr)
+		}
+		read <- err
+	}()
+	return errors.Join(cmd.Wait(), <-read, output.Close())
 }
 
 // stop requests a fast shutdown, and after the limit stronger ones.
