@@ -129,8 +129,12 @@ func (s *Settings) validateRoles(bad func(name, format string, args ...any)) {
 // validateIndex does not repeat the address, which may hold a password.
 func (s *Settings) validateIndex(bad func(name, format string, args ...any)) {
 	if o := s.elastic(); o != nil {
-		if err := o.Validate(); err != nil {
+		switch field, err := o.Validate(); {
+		case err == nil:
+		case field == "URL":
 			bad("INDEX", `cannot be used: %v; want "embedded", or an address such as https://user:password@host:9200`, err)
+		default:
+			bad("INDEX_"+strings.ToUpper(field), "cannot be used: %v", err)
 		}
 		return
 	}

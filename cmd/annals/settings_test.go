@@ -74,8 +74,14 @@ func TestSettings_Invalid(t *testing.T) {
 		"index's credentials": {func(s *Settings) {
 			s.Index, s.IndexKey = "https://u:secret@h:9200", "secret"
 		}, "an API key and a user are set"},
-		"index's CA":               {func(s *Settings) { s.Index, s.IndexCA = "https://h:9200", missing }, "the CA cannot be read"},
-		"index's name":             {func(s *Settings) { s.Index, s.IndexName = "https://h:9200", "A*" }, "the name must be"},
+		"index's CA": {func(s *Settings) { s.Index, s.IndexCA = "https://h:9200", missing }, "ANNALS_INDEX_CA cannot be used: the CA cannot be read"},
+		"index's CA, no certificate": {func(s *Settings) {
+			s.Index, s.IndexCA = "https://h:9200", "settings_test.go"
+		}, "ANNALS_INDEX_CA cannot be used: the CA file holds no certificate"},
+		"index's CA, no TLS": {func(s *Settings) {
+			s.Index, s.IndexCA = "http://h:9200", missing
+		}, "ANNALS_INDEX_CA cannot be used: a CA is set, but"},
+		"index's name":             {func(s *Settings) { s.Index, s.IndexName = "https://h:9200", "A*" }, "ANNALS_INDEX_NAME cannot be used: the name must be"},
 		"key of an embedded index": {func(s *Settings) { s.IndexKey = "secret" }, "ANNALS_INDEX_KEY is set, but ANNALS_INDEX is embedded"},
 		"role":                     {func(s *Settings) { s.Roles = "write,reed" }, "ANNALS_ROLES names the role \"reed\""},
 		"no role":                  {func(s *Settings) { s.Roles = "," }, "ANNALS_ROLES names the role \"\""},

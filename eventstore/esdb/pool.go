@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	driver "github.com/EventStore/EventStore-Client-Go/v4/esdb"
 	"google.golang.org/grpc/codes"
@@ -158,38 +157,6 @@ func (p *pool) retireAndWait(l *link, err error) {
 	l.entering.Wait()
 }
 
-// enteringContext is the context of a call on its way into a client. The driver looks at the
-// deadline of its caller as soon as it has the connection, and before it makes use of it.
-type enteringContext struct {
-	context.Context
-	link    *link
-	arrived atomic.Bool
-}
-
-// Deadline implements context.Context.
-func (e *enteringContext) Deadline() (time.Time, bool) {
-	e.arrive()
-	return e.Context.Deadline()
-}
-
-func (e *enteringContext) arrive() {
-	if !e.arrived.Swap(true) {
-		e.link.entering.Done()
-	}
-}
-
-// callOn makes a call of a client that was acquired.
-func callOn[T any](
-	ctx context.Context, l *link, call func(context.Context, *driver.Client) (T, error),
-) (value T, err error) {
-	e := &enteringContext{Context: ctx, link: l}
-	defer e.arrive() // also if the driver did not come to it
-	// The driver panics on answers that it does not expect, and when it was closed during a call.
-	defer recoverPanic(&err)
-	e.Context = toLeader(ctx)
-	return call(e, l.client)
-}
-
 // connect finds the server of a client and connects it. Calls that wait for the client get its
 // panic as their error.
 func (p *pool) connect(l *link) {
@@ -330,74 +297,4 @@ func (p *pool) close() error {
 		}
 	}
 	return nil
-}
-
-// maxTries is how often a call is made that certainly did not reach a server that could answer it.
-const maxTries = 3
-
-// do makes one call. It returns when the context ends, even if the driver does not. It repeats the
-// call if the error proves that nothing was done; again reports which other errors allow it.
-func do[T any](
-	ctx context.Context, p *pool, again func(errorKind) bool, call func(context.Context, *driver.Client) (T, error),
-) (T, error) {
-	var zero T
-	for try := 1; ; try++ {
-		if err := ctx.Err(); err != nil {
-			return zero, err
-		}
-		value, err := once(ctx, p, call)
-		if err == nil {
-			return value, nil
-		}
-		if why := classify(err); try == maxTries || !isNotExecuted(why) && !again(why) {
-			return zero, err
-		}
-	}
-}
-
-// isNotExecuted reports whether a call was not executed, so that another server or another
-// connection may execute it.
-func isNotExecuted(why errorKind) bool {
-	return why == neverSent || why == notLeader || why == noLeader
-}
-
-func once[T any](ctx context.Context, p *pool, call func(context.Context, *driver.Client) (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	var zero T
-	l, err := p.acquire(ctx)
-	if err != nil {
-		return zero, err
-	}
-	if p.leader == nil && !p.redirected.Load() {
-		// A client that is connected and stays where it is ends its calls with their contexts.
-		defer p.release(l)
-		value, err := callOn(ctx, l, call)
-		p.handleError(l, err)
-		return value, err
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		var a answer
-		defer func() { answers <- a }()
-		defer recoverPanic(&a.err)
-		defer p.release(l)
-		a.value, a.err = callOn(ctx, l, call)
-		p.handleError(l, a.err)
-	}()
-	select {
-	case a := <-answers:
-		return a.value, a.err
-	case <-ctx.Done():
-		return zero, context.Cause(ctx)
-	}
-}
-
-// recoverPanic is deferred directly. It adds a panic to the error.
-func recoverPanic(err *error) {
-	if v := recover(); v != nil {
-		*err = errors.Join(*err, fmt.Errorf("event store client panicked: %v", v))
-	}
 }

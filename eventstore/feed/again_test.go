@@ -20,7 +20,7 @@ func TestNack_SamePageAgain(t *testing.T) {
 	r.append(1)
 	for range 3 {
 		msg, again := r.take(messages)
-		if again.After != first.After || again.Next != first.Next || len(again.Facts) != 3 {
+		if again.After != first.After || again.Next != first.Next || len(again.Events) != 3 {
 			t.Fatalf("page after %d up to %d, want after %d up to %d", again.After, again.Next, first.After, first.Next)
 		}
 		if msg.Context().Err() != nil {
@@ -31,8 +31,8 @@ func TestNack_SamePageAgain(t *testing.T) {
 	if again := r.ack(messages); again.Next != first.Next {
 		t.Errorf("page up to %d, want %d", again.Next, first.Next)
 	}
-	if next := r.ack(messages); next.After != first.Next || len(next.Facts) != 1 {
-		t.Errorf("page after %d with %d facts, want after %d with 1", next.After, len(next.Facts), first.Next)
+	if next := r.ack(messages); next.After != first.Next || len(next.Events) != 1 {
+		t.Errorf("page after %d with %d events, want after %d with 1", next.After, len(next.Events), first.Next)
 	}
 	if r.asked["access"] != 1 {
 		t.Errorf("the checkpoint was read %d times", r.asked["access"])
@@ -76,8 +76,8 @@ func TestRewind_ContinuesFromCheckpoint(t *testing.T) {
 	r.setCheckpoint("access", 0)
 	feed.Rewind(msg)
 	msg.Nack()
-	if page := r.ack(messages); page.After != 0 || len(page.Facts) != feed.PageEvents {
-		t.Errorf("page after %d (head was %d) with %d facts", page.After, at, len(page.Facts))
+	if page := r.ack(messages); page.After != 0 || len(page.Events) != feed.PageEvents {
+		t.Errorf("page after %d (head was %d) with %d events", page.After, at, len(page.Events))
 	}
 }
 

@@ -72,7 +72,7 @@ func BenchmarkReplay(b *testing.B) {
 						for msg := range messages {
 							page, _ := feed.PageOf(msg)
 							msg.Ack()
-							if n += len(page.Facts); n >= total {
+							if n += len(page.Events); n >= total {
 								break
 							}
 						}

@@ -59,8 +59,8 @@ func TestSubscribe_ContextEnds(t *testing.T) {
 	msg.Nack()
 	r.closed(busy)
 	r.append(1)
-	if page := r.ack(stays); len(page.Facts) != 1 {
-		t.Errorf("%d facts", len(page.Facts))
+	if page := r.ack(stays); len(page.Events) != 1 {
+		t.Errorf("%d events", len(page.Events))
 	}
 }
 
@@ -71,7 +71,7 @@ func TestSubscribe_AfterLastTopicEnded(t *testing.T) {
 		messages := r.subscribe(ctx, "access")
 		r.append(1)
 		page := r.ack(messages)
-		if diff := cmp.Diff(1, len(page.Facts)); diff != "" {
+		if diff := cmp.Diff(1, len(page.Events)); diff != "" {
 			t.Errorf("round %d: %s", i, diff)
 		}
 		r.setCheckpoint("access", page.Next)

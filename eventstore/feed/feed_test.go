@@ -31,7 +31,7 @@ func TestTopic_ReadsInPages(t *testing.T) {
 		if err := built.apply(page); err != nil {
 			t.Fatal(err)
 		}
-		sizes = append(sizes, len(page.Facts))
+		sizes = append(sizes, len(page.Events))
 		if want := page.Next == r.head(); page.AtHead != want {
 			t.Errorf("page up to %d of %d: at head %t", page.Next, r.head(), page.AtHead)
 		}
@@ -61,16 +61,16 @@ func TestTopic_EventsDuringPageFormOnePage(t *testing.T) {
 		messages := r.subscribe(r.ctx, "access")
 		r.append(1)
 		msg, page := r.take(messages)
-		if len(page.Facts) != 1 || !page.AtHead {
-			t.Errorf("first page: %d facts, at head %t", len(page.Facts), page.AtHead)
+		if len(page.Events) != 1 || !page.AtHead {
+			t.Errorf("first page: %d events, at head %t", len(page.Events), page.AtHead)
 		}
 		for range 40 {
 			r.append(2)
 		}
 		synctest.Wait()
 		msg.Ack()
-		if page := r.ack(messages); len(page.Facts) != 80 || !page.AtHead {
-			t.Errorf("second page: %d facts, at head %t; want 80 and true", len(page.Facts), page.AtHead)
+		if page := r.ack(messages); len(page.Events) != 80 || !page.AtHead {
+			t.Errorf("second page: %d events, at head %t; want 80 and true", len(page.Events), page.AtHead)
 		}
 		r.close()
 	})
@@ -85,8 +85,8 @@ func TestTopics_ShareSubscriptionAndEvents(t *testing.T) {
 		for range 20 {
 			r.append(1)
 			a, b := r.ack(one), r.ack(other)
-			if len(a.Facts) != 1 || len(b.Facts) != 1 || a.Facts[0].Event != b.Facts[0].Event {
-				t.Fatalf("the topics hold different facts: %d up to %d, %d up to %d", len(a.Facts), a.Next, len(b.Facts), b.Next)
+			if len(a.Events) != 1 || len(b.Events) != 1 || a.Events[0].Event != b.Events[0].Event {
+				t.Fatalf("the topics hold different events: %d up to %d, %d up to %d", len(a.Events), a.Next, len(b.Events), b.Next)
 			}
 		}
 		if n := counting.subscriptions.Load(); n != 1 {
@@ -126,7 +126,7 @@ func TestTopics_OneIsSlow(t *testing.T) {
 	}
 	written := r.written()
 	if !slices.Equal(early.ids, written) || !slices.Equal(late.ids, written) {
-		t.Errorf("read %d and %d facts, want the %d of the log", len(early.ids), len(late.ids), len(written))
+		t.Errorf("read %d and %d events, want the %d of the log", len(early.ids), len(late.ids), len(written))
 	}
 }
 
@@ -156,9 +156,9 @@ func TestPage_UnknownEvents(t *testing.T) {
 	}
 	page := r.ack(r.subscribe(r.ctx, "access"))
 	var unknown *eventstore.UnknownEventError
-	if len(page.Facts) != 1 || !errors.As(page.Facts[0].Err, &unknown) || unknown.Stream != name ||
-		page.Facts[0].Event != nil {
-		t.Errorf("got %+v", page.Facts)
+	if len(page.Events) != 1 || !errors.As(page.Events[0].Err, &unknown) || unknown.Stream != name ||
+		page.Events[0].Event != nil {
+		t.Errorf("got %+v", page.Events)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestPage_EventsOfTheStore(t *testing.T) {
 		}
 		// One topic has it from the shared subscription, the other from the log.
 		for i, page := range []feed.Page{r.ack(early), r.ack(r.subscribe(r.ctx, "late"))} {
-			last := page.Facts[len(page.Facts)-1]
+			last := page.Events[len(page.Events)-1]
 			ended, ok := last.Event.(*eventstore.Tombstoned)
 			if page.Next != end || last.Position != end || last.Stream != feed.SystemStream || !ok || ended.Stream != name ||
 				last.Err != nil ||
@@ -204,8 +204,8 @@ func TestTopic_CheckpointAheadOfLog(t *testing.T) {
 		default:
 		}
 		r.setCheckpoint("access", 0)
-		if page := r.ack(messages); len(page.Facts) != 3 {
-			t.Errorf("%d facts", len(page.Facts))
+		if page := r.ack(messages); len(page.Events) != 3 {
+			t.Errorf("%d events", len(page.Events))
 		}
 		synctest.Wait()
 		if all := r.feed.Status(); len(all) != 1 || all[0].Err != nil || all[0].Position != r.head() ||
@@ -280,11 +280,11 @@ func (r *fixture) drain(messages <-chan *message.Message, to eventstore.Position
 	for {
 		page := r.ack(messages)
 		size := 0
-		for _, f := range page.Facts {
+		for _, f := range page.Events {
 			size += f.Size()
 		}
 		if size > feed.PageBytes+eventstore.MaxAppend {
-			r.Errorf("page of %d facts and %d bytes", len(page.Facts), size)
+			r.Errorf("page of %d events and %d bytes", len(page.Events), size)
 		}
 		if page.Next >= to {
 			return

@@ -194,8 +194,8 @@ func (r *fixture) closed(messages <-chan *message.Message) {
 }
 
 func numbers(page feed.Page) []string {
-	names := make([]string, len(page.Facts))
-	for i, f := range page.Facts {
+	names := make([]string, len(page.Events))
+	for i, f := range page.Events {
 		names[i] = f.Event.(*project.KeyCreated).Name
 	}
 	return names
@@ -212,13 +212,13 @@ func (r *reader) apply(p feed.Page) error {
 	switch {
 	case p.After != r.at:
 		return fmt.Errorf("page after %d was handed over at %d", p.After, r.at)
-	case len(p.Facts) == 0 || len(p.Facts) > feed.PageEvents:
-		return fmt.Errorf("page of %d facts", len(p.Facts))
-	case p.Facts[len(p.Facts)-1].Position != p.Next:
-		return fmt.Errorf("page ends at %d, but its last fact is at %d", p.Next, p.Facts[len(p.Facts)-1].Position)
+	case len(p.Events) == 0 || len(p.Events) > feed.PageEvents:
+		return fmt.Errorf("page of %d events", len(p.Events))
+	case p.Events[len(p.Events)-1].Position != p.Next:
+		return fmt.Errorf("page ends at %d, but its last fact is at %d", p.Next, p.Events[len(p.Events)-1].Position)
 	}
 	last := p.After
-	for _, f := range p.Facts {
+	for _, f := range p.Events {
 		if f.Position <= last {
 			return fmt.Errorf("fact at %d after %d", f.Position, last)
 		}

@@ -28,7 +28,7 @@ func TestWindow_BoundInBytes(t *testing.T) {
 	}
 	v := l.after(l.base)
 	if v.evicted || len(v.facts) == 0 || v.facts[0].Position != l.base+1 {
-		t.Errorf("a topic at the begin of the window gets %d facts", len(v.facts))
+		t.Errorf("a topic at the begin of the window gets %d events", len(v.facts))
 	}
 	if got := len(v.facts) * size; got > PageBytes {
 		t.Errorf("a page of %d bytes", got)

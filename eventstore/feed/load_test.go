@@ -142,7 +142,7 @@ func underLoad(t *testing.T, wrap func(*eventstoretest.Memory) eventstore.Store)
 	written := r.written()
 	for i, b := range built {
 		if !slices.Equal(b.ids, written) {
-			t.Errorf("topic %d built %d facts, want the %d of the log in their order", i, len(b.ids), len(written))
+			t.Errorf("topic %d built %d events, want the %d of the log in their order", i, len(b.ids), len(written))
 		}
 	}
 	r.close()
@@ -167,7 +167,7 @@ func (r *fixture) readUnderLoad(
 		select {
 		case msg, open := <-messages:
 			if !open {
-				r.Errorf("%s: the channel was closed after %d facts: %v", topic, len(built.ids), r.ctx.Err())
+				r.Errorf("%s: the channel was closed after %d events: %v", topic, len(built.ids), r.ctx.Err())
 				return
 			}
 			page, _ := feed.PageOf(msg)
@@ -200,7 +200,7 @@ func (r *fixture) readUnderLoad(
 			r.setCheckpoint(topic, built.at)
 			msg.Ack()
 		case <-time.After(patience):
-			r.Errorf("%s: no page came after %d of %d facts", topic, len(built.ids), total.Load())
+			r.Errorf("%s: no page came after %d of %d events", topic, len(built.ids), total.Load())
 			return
 		}
 	}
@@ -229,7 +229,7 @@ func TestTopic_DroppedSubscription(t *testing.T) {
 			}
 		}
 		if !slices.Equal(built.ids, r.written()) {
-			t.Errorf("built %d facts of %d", len(built.ids), len(r.written()))
+			t.Errorf("built %d events of %d", len(built.ids), len(r.written()))
 		}
 		r.close()
 	})

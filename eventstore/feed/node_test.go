@@ -161,7 +161,7 @@ func TestTopics_BrokenConnections(t *testing.T) {
 					t.Errorf("topic %d: %v", i, err)
 				}
 				msg.Ack()
-				for _, fact := range page.Facts {
+				for _, fact := range page.Events {
 					if !fact.System() {
 						own++
 					}
@@ -199,7 +199,7 @@ func TestTopics_BrokenConnections(t *testing.T) {
 	}
 	for i := 1; i < topics; i++ {
 		if n := len(built[0].ids); len(built[i].ids) != n || !slices.Equal(built[i].ids, built[0].ids) {
-			t.Errorf("topics 0 and %d built %d and %d facts, or in another order", i, n, len(built[i].ids))
+			t.Errorf("topics 0 and %d built %d and %d events, or in another order", i, n, len(built[i].ids))
 		}
 	}
 }

@@ -22,10 +22,10 @@ type Page struct {
 	After eventstore.Position
 	// Next is the position of the last event.
 	Next eventstore.Position
-	// Facts are all events in between. Events of the store itself are included, since they move
+	// Events are all events in between. Events of the store itself are included, since they move
 	// Next as well: as events of the stream SystemStream, without an Err. For a tombstone, Event is
 	// an eventstore.Tombstoned, else it is nil.
-	Facts []eventstore.DecodedEvent
+	Events []eventstore.DecodedEvent
 	// AtHead is true if no newer event was known when the page was made.
 	AtHead bool
 }

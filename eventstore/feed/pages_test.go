@@ -36,7 +36,7 @@ func TestTopics_LaggingShareReads(t *testing.T) {
 	}
 	for i, b := range built {
 		if !slices.Equal(b.ids, r.written()) {
-			t.Errorf("topic %d built %d facts of %d", i, len(b.ids), len(r.written()))
+			t.Errorf("topic %d built %d events of %d", i, len(b.ids), len(r.written()))
 		}
 	}
 	if n := counting.reads.Load(); n > pages {
@@ -97,8 +97,8 @@ func TestTopic_ErasedEvents(t *testing.T) {
 		messages := r.subscribe(r.ctx, "access")
 		synctest.Wait()
 		r.append(1)
-		if page := r.ack(messages); page.After != 0 || len(page.Facts) != 1 || page.Next != r.head() {
-			t.Errorf("page after %d up to %d with %d facts, want 1 after 0 up to %d", page.After, page.Next, len(page.Facts),
+		if page := r.ack(messages); page.After != 0 || len(page.Events) != 1 || page.Next != r.head() {
+			t.Errorf("page after %d up to %d with %d events, want 1 after 0 up to %d", page.After, page.Next, len(page.Events),
 				r.head())
 		}
 		r.close()

@@ -141,7 +141,7 @@ func (s *suiteSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *
 // if the page ended before.
 func (s *suiteSubscriber) deliver(page *message.Message, name, topic string, out chan<- *message.Message) bool {
 	content, _ := feed.PageOf(page)
-	for _, f := range content.Facts {
+	for _, f := range content.Events {
 		for acked := f.Stream != topic; !acked; {
 			ok := false
 			if acked, ok = s.deliverOne(page.Context(), f, out); !ok {

@@ -131,7 +131,7 @@ func TestTopics_ServerRestarts(t *testing.T) {
 	}
 	for i, b := range built {
 		if len(b.ids) != restarts*each || !slices.Equal(b.ids, built[0].ids) {
-			t.Errorf("topic %d built %d facts of %d, or in another order", i, len(b.ids), restarts*each)
+			t.Errorf("topic %d built %d events of %d, or in another order", i, len(b.ids), restarts*each)
 		}
 	}
 }
@@ -153,13 +153,13 @@ func TestPage_OutlivesConnection(t *testing.T) {
 	for _, cut := range []func(){r.wire.cut, r.restart, r.wire.cut} {
 		want := len(built.ids)
 		held, page := take(ctx, t, messages)
-		before := slices.Clone(page.Facts)
+		before := slices.Clone(page.Events)
 		cut()
 		at = r.append(ctx, name, at, 3)
 		if held.Context().Err() != nil {
 			t.Error("the message ended with the connection")
 		}
-		if !slices.EqualFunc(before, page.Facts, func(a, b eventstore.DecodedEvent) bool { return a.ID == b.ID }) {
+		if !slices.EqualFunc(before, page.Events, func(a, b eventstore.DecodedEvent) bool { return a.ID == b.ID }) {
 			t.Error("the page changed while it was held")
 		}
 		held.Nack() // it could not be applied: the same page comes again
@@ -172,7 +172,7 @@ func TestPage_OutlivesConnection(t *testing.T) {
 		}
 		again.Ack()
 		if len(built.ids) <= want {
-			t.Errorf("%d facts after %d", len(built.ids), want)
+			t.Errorf("%d events after %d", len(built.ids), want)
 		}
 	}
 	for len(built.ids) < 12 {

@@ -151,7 +151,7 @@ func (t *topic) next(ctx context.Context) (Page, bool) {
 func (t *topic) page(facts []eventstore.DecodedEvent) Page {
 	next := facts[len(facts)-1].Position
 	t.cursor = next
-	return Page{After: eventstore.Position(t.acked.Load()), Next: next, Facts: facts, AtHead: next >= t.live.reached()}
+	return Page{After: eventstore.Position(t.acked.Load()), Next: next, Events: facts, AtHead: next >= t.live.reached()}
 }
 
 // nextRead returns the read of the page after the cursor, which may have been prefetched; fresh

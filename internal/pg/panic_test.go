@@ -26,7 +26,8 @@ func (panickingOutput) Handle(_ context.Context, r slog.Record) error {
 // The process writes more than a pipe holds, and ends all the same.
 func TestProcess_ReadingOutputPanics(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "yes | head -c 1000000")
-	err := run(t.Context(), cmd, osUser{apply: func(*syscall.SysProcAttr) {}}, slog.New(panickingOutput{slog.DiscardHandler}))
+	user := osUser{apply: func(*syscall.SysProcAttr) {}}
+	err := run(t.Context(), cmd, user, slog.New(panickingOutput{slog.DiscardHandler}))
 	if p, ok := errors.AsType[*panics.Error](err); !ok || p.Value != "log handler" {
 		t.Errorf("error %v, want the panic", err)
 	}

@@ -98,7 +98,7 @@ func (r *runner) catchUp(ctx context.Context, l *lease, until logEnd,
 		if facts = until.cut(facts); len(facts) == 0 {
 			return nil
 		}
-		page := feed.Page{After: reached, Next: facts[len(facts)-1].Position, Facts: facts}
+		page := feed.Page{After: reached, Next: facts[len(facts)-1].Position, Events: facts}
 		began := time.Now()
 		if err := r.applyRetrying(ctx, l, page); err != nil {
 			return err
@@ -131,13 +131,13 @@ func (r *runner) applyRetrying(ctx context.Context, l *lease, page feed.Page) er
 		r.log.WarnContext(ctx, "page not applied, will retry", "after", page.After, "err", err)
 		// The first part of the page may be committed.
 		_, reached, _ := l.at()
-		for len(page.Facts) > 0 && page.Facts[0].Position <= reached {
-			page.Facts = page.Facts[1:]
+		for len(page.Events) > 0 && page.Events[0].Position <= reached {
+			page.Events = page.Events[1:]
 		}
 		if reached != page.After {
 			began = time.Now()
 		}
-		if page.After = reached; len(page.Facts) == 0 {
+		if page.After = reached; len(page.Events) == 0 {
 			return nil
 		}
 	}

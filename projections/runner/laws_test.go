@@ -66,7 +66,7 @@ func (w *world) rowsAfter(
 	after := eventstore.Position(0)
 	for i := 0; len(facts) > 0; i++ {
 		size := min(sizes[min(i, len(sizes)-1)], len(facts))
-		page := feed.Page{After: after, Next: facts[size-1].Position, Facts: facts[:size]}
+		page := feed.Page{After: after, Next: facts[size-1].Position, Events: facts[:size]}
 		if err := r.applyPage(t.Context(), turn, page); err != nil {
 			if _, ok := errors.AsType[*Stop](err); !ok {
 				rt.Fatal(err)

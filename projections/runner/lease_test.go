@@ -188,21 +188,21 @@ func TestLease_OlderLeaseIsStale(t *testing.T) {
 	defer younger.end()
 	page := feed.Page{
 		Next: 5,
-		Facts: []eventstore.DecodedEvent{
+		Events: []eventstore.DecodedEvent{
 			{Recorded: eventstore.Recorded{Stream: "apple-1", Position: 5}, Event: &added{N: 1}},
 		},
 	}
 	if err := r.applyPage(t.Context(), older, page); !errors.Is(err, errStale) {
 		t.Errorf("the older lease ended a page with %v", err)
 	}
-	page.Facts[0].Stream = "pear-1"
+	page.Events[0].Stream = "pear-1"
 	if err := errors.Join(r.applyPage(t.Context(), older, page), r.flush(t.Context(), older)); !errors.Is(err, errStale) {
 		t.Errorf("the older lease moved the checkpoint: %v", err)
 	}
 	if _, err := r.table.renew(t.Context(), older.epoch, time.Second); !errors.Is(err, errStale) {
 		t.Errorf("the older lease was renewed: %v", err)
 	}
-	page.Facts[0].Stream = "apple-1"
+	page.Events[0].Stream = "apple-1"
 	if err := r.applyPage(t.Context(), younger, page); err != nil {
 		t.Errorf("the newer lease: %v", err)
 	}

@@ -24,11 +24,11 @@ func (stretched) Pace() projections.Pace {
 }
 
 func TestRest(t *testing.T) {
-	small := feed.Page{Facts: make([]eventstore.DecodedEvent, 3), Next: 30, AtHead: true}
-	large := feed.Page{Facts: make([]eventstore.DecodedEvent, 200), Next: 30, AtHead: true}
-	larger := feed.Page{Facts: make([]eventstore.DecodedEvent, feed.PageEvents-1), Next: 30, AtHead: true}
-	full := feed.Page{Facts: make([]eventstore.DecodedEvent, feed.PageEvents), Next: 30, AtHead: true}
-	behind := feed.Page{Facts: make([]eventstore.DecodedEvent, 3), Next: 30}
+	small := feed.Page{Events: make([]eventstore.DecodedEvent, 3), Next: 30, AtHead: true}
+	large := feed.Page{Events: make([]eventstore.DecodedEvent, 200), Next: 30, AtHead: true}
+	larger := feed.Page{Events: make([]eventstore.DecodedEvent, feed.PageEvents-1), Next: 30, AtHead: true}
+	full := feed.Page{Events: make([]eventstore.DecodedEvent, feed.PageEvents), Next: 30, AtHead: true}
+	behind := feed.Page{Events: make([]eventstore.DecodedEvent, 3), Next: 30}
 	for _, c := range []struct {
 		name      string
 		projector projections.Projector

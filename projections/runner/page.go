@@ -65,18 +65,18 @@ func (r *runner) handleMessage(msg *message.Message) error {
 
 // applyPage applies the projector's events of a page, up to the first that cannot be decoded.
 func (r *runner) applyPage(ctx context.Context, l *lease, page feed.Page) error {
-	decoded := len(page.Facts)
-	for i, f := range page.Facts {
+	decoded := len(page.Events)
+	for i, f := range page.Events {
 		if f.Err != nil && r.owns(f) {
 			decoded = i
 			break
 		}
 	}
-	if err := r.applyFitting(ctx, l, page.After, page.Facts[:decoded]); err != nil {
+	if err := r.applyFitting(ctx, l, page.After, page.Events[:decoded]); err != nil {
 		return err
 	}
-	if decoded < len(page.Facts) {
-		bad := page.Facts[decoded]
+	if decoded < len(page.Events) {
+		bad := page.Events[decoded]
 		return r.stopAt(ctx, l, bad, bad.Err)
 	}
 	return nil

@@ -45,7 +45,7 @@ var _ recallindex.Shared = (*Index)(nil)
 // not answer is retried for half a minute. Errors hold no secrets.
 func Open(ctx context.Context, options Options) (*Index, error) {
 	options = options.withDefaults()
-	if err := options.Validate(); err != nil {
+	if _, err := options.Validate(); err != nil {
 		return nil, fmt.Errorf("recall index: %w", err)
 	}
 	c, err := newClient(options)

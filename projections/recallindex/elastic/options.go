@@ -63,16 +63,19 @@ var namePattern = regexp.MustCompile(`^[a-z][a-z0-9_]*(-[a-z0-9_]+)*$`)
 // maxName bounds a name. Elasticsearch allows 255 bytes in all.
 const maxName = 100
 
-// Validate returns why the options cannot be used, without their secrets. It does not connect.
-func (o Options) Validate() error {
-	_, err := o.address()
-	if err == nil {
-		_, err = o.tls()
+// Validate returns why the options cannot be used, without their secrets, and which field is wrong: URL
+// (with the credentials), CA or Name. It does not connect.
+func (o Options) Validate() (field string, err error) {
+	if _, err := o.address(); err != nil {
+		return "URL", err
 	}
-	if err == nil && o.Name != "" && (len(o.Name) > maxName || !namePattern.MatchString(o.Name)) {
-		err = errors.New("the name must be lower-case letters, digits and dashes, and begin with a letter")
+	if _, err := o.tls(); err != nil {
+		return "CA", err
 	}
-	return err
+	if o.Name != "" && (len(o.Name) > maxName || !namePattern.MatchString(o.Name)) {
+		return "Name", errors.New("the name must be lower-case letters, digits and dashes, and begin with a letter")
+	}
+	return "", nil
 }
 
 // address is where to connect, and with which credentials.
@@ -105,8 +108,6 @@ func (o Options) address() (address, error) {
 		return address{}, errors.New("a user is set without a password")
 	case strings.ContainsAny(o.Key, " \r\n"):
 		return address{}, errors.New("the API key must be its encoded form, without spaces")
-	case o.CA != "" && u.Scheme != "https":
-		return address{}, errors.New("a CA is set, but the address is not https")
 	}
 	return a, nil
 }
@@ -115,6 +116,9 @@ func (o Options) address() (address, error) {
 func (o Options) tls() (*tls.Config, error) {
 	if o.CA == "" {
 		return &tls.Config{MinVersion: tls.VersionTLS12}, nil
+	}
+	if !strings.HasPrefix(strings.ToLower(o.URL), "https:") {
+		return nil, errors.New("a CA is set, but the address is not https")
 	}
 	pem, err := os.ReadFile(o.CA)
 	if err != nil {
