@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 const (
@@ -105,7 +106,7 @@ const cutOff = "cut off"
 
 // try makes one call. It returns "" if the items were accepted, else a code.
 func (s *capTest) try(n int, serial int64, items int, key string) string {
-	ctx, cancel := context.WithTimeout(s.d.t.Context(), testTimeout)
+	ctx, cancel := context.WithTimeout(s.d.t.Context(), runtest.Timeout)
 	defer cancel()
 	id := func(i int) string { return fmt.Sprintf("point-%d-%d", serial, i) }
 	var err error
@@ -135,7 +136,7 @@ func (s *capTest) try(n int, serial int64, items int, key string) string {
 // released after a while.
 func (s *capTest) topUp(month string) {
 	s.d.t.Helper()
-	s.d.until(fmt.Sprintf("%d data points in %s", capItems, month), func() bool {
+	runtest.Await(s.d.t, fmt.Sprintf("%d data points in %s", capItems, month), func() bool {
 		for s.send(0, 1, true) {
 			if s.acked.Load() > 2*capItems {
 				s.d.t.Fatalf("%d data points were accepted", s.acked.Load())
@@ -228,7 +229,7 @@ func TestCap_TwoProcesses(t *testing.T) {
 		defer close(sent)
 		s.run()
 	}()
-	d.until("many are sent", func() bool { return s.acked.Load() > 200 })
+	runtest.Await(d.t, "many are sent", func() bool { return s.acked.Load() > 200 })
 	second.kill()
 	s.up(first)
 	second.start()
@@ -250,7 +251,7 @@ func TestCap_TwoProcesses(t *testing.T) {
 		defer close(sent)
 		s.run()
 	}()
-	d.until("many are sent", func() bool { return s.acked.Load() > 200 })
+	runtest.Await(d.t, "many are sent", func() bool { return s.acked.Load() > 200 })
 	writeClock(t, d.clock, time.Date(2027, 1, 1, 0, 0, 1, 0, time.UTC))
 	<-sent
 	s.topUp("2027-01")
@@ -285,7 +286,7 @@ func TestCap_BatchesThatLookUnchanged(t *testing.T) {
 		for i := range items {
 			items[i] = fmt.Appendf(nil, `{"id":"point-%d","content":%q}`, i, text)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+		ctx, cancel := context.WithTimeout(t.Context(), runtest.Timeout)
 		defer cancel()
 		_, err := p.client().IngestBatch(ctx, items, "")
 		return err
@@ -315,7 +316,7 @@ func TestCap_BatchesThatLookUnchanged(t *testing.T) {
 		}
 		group.Wait()
 		month := at.Format("2006-01")
-		d.until("the month is counted", func() bool { return s.facts(month) >= most })
+		runtest.Await(d.t, "the month is counted", func() bool { return s.facts(month) >= most })
 		for _, p := range d.processes {
 			if err := send(p, after); err != nil {
 				t.Errorf("round %d: a batch that changes nothing at a reached cap: %v", n, err)

@@ -46,9 +46,6 @@ type served struct {
 
 const api = "/api/v1"
 
-// testTimeout is how long a test waits for anything at all.
-const testTimeout = 5 * time.Minute
-
 func newDeployment(t *testing.T, at time.Time, processes int) *deployment {
 	t.Helper()
 	dir := t.TempDir()
@@ -102,7 +99,7 @@ func (s *served) start() {
 // ready waits until the process is ready.
 func (s *served) ready() {
 	s.d.t.Helper()
-	s.d.until("the process is ready", func() bool {
+	runtest.Await(s.d.t, "the process is ready", func() bool {
 		select {
 		case err := <-s.done:
 			s.done <- err
@@ -166,20 +163,5 @@ func (s *served) operate(args ...string) {
 	code := run(s.d.t.Context(), append(args, "--data-dir", s.dir), noVariable, strings.NewReader(""), &out, &failed)
 	if code != exitOK {
 		s.d.t.Fatalf("annals %s: exit code %d, %s", strings.Join(args, " "), code, failed.String())
-	}
-}
-
-// until waits for a condition.
-func (d *deployment) until(what string, condition func() bool) {
-	d.t.Helper()
-	deadline := time.After(testTimeout)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-deadline:
-			d.t.Fatalf("%s: it does not come about", what)
-		case <-tick.C:
-		}
 	}
 }

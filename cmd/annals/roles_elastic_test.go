@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex/elastic/elastictest"
 )
 
@@ -37,7 +38,7 @@ func TestRoles_TwoOfEach(t *testing.T) {
 		t.Helper()
 		for range n {
 			p := client.DataPoint{ID: fmt.Sprintf("p%d", sent), Content: fmt.Sprintf("The code word of day %d is lily%d.", sent, sent)}
-			d.until("a writer takes "+p.ID, func() bool {
+			runtest.Await(d.t, "a writer takes "+p.ID, func() bool {
 				for _, w := range writers {
 					if !w.running() {
 						continue
@@ -62,7 +63,7 @@ func TestRoles_TwoOfEach(t *testing.T) {
 	}
 	send(20)
 	for _, r := range readers {
-		d.until("either reader recalls the last send", func() bool { return found(r, sent-1) })
+		runtest.Await(d.t, "either reader recalls the last send", func() bool { return found(r, sent-1) })
 	}
 	for n := 0; n < 8; n += 2 {
 		victim := d.processes[n]
@@ -76,14 +77,14 @@ func TestRoles_TwoOfEach(t *testing.T) {
 		victim.frozen = true
 		if n == 5 { // projectors
 			frozen := d.now()
-			d.until("the other projector has every projection", func() bool { return d.led(frozen) })
+			runtest.Await(d.t, "the other projector has every projection", func() bool { return d.led(frozen) })
 			t.Logf("every projection is led again %s after a projector froze", d.now().Sub(frozen).Round(time.Millisecond))
 		}
 		send(5)
 		victim.signal(syscall.SIGCONT)
 		victim.frozen = false
 	}
-	d.until("the first send is deleted", func() bool {
+	runtest.Await(d.t, "the first send is deleted", func() bool {
 		_, err := writers[1].client().DeleteDataPoints(t.Context(), []string{"p0"})
 		return err == nil
 	})
@@ -92,7 +93,7 @@ func TestRoles_TwoOfEach(t *testing.T) {
 			t.Error("a reader recalls what was deleted")
 		}
 		for n := 1; n < sent; n++ {
-			d.until(fmt.Sprintf("%s recalls send %d", r.dir, n), func() bool { return found(r, n) })
+			runtest.Await(d.t, fmt.Sprintf("%s recalls send %d", r.dir, n), func() bool { return found(r, n) })
 		}
 	}
 	for _, name := range []string{"datapoints", "memories", "directory"} {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // get reads a path of a process that needs no key.
@@ -54,7 +55,7 @@ func TestRoles_WriteApart(t *testing.T) {
 	if _, err := writer.client().Ingest(t.Context(), ana, ""); err != nil {
 		t.Fatal(err)
 	}
-	d.until("the others recall it", func() bool {
+	runtest.Await(d.t, "the others recall it", func() bool {
 		page, code := rest.recall("marigold")
 		return code == "" && len(page.Results) > 0
 	})
@@ -163,14 +164,14 @@ func TestRoles_FrozenHolder(t *testing.T) {
 		}
 		first.signal(syscall.SIGSTOP)
 		frozen := d.now()
-		d.until("the other process has every projection", func() bool { send(); return d.led(frozen) })
+		runtest.Await(d.t, "the other process has every projection", func() bool { send(); return d.led(frozen) })
 		t.Logf("every projection is led again %s after the process froze", d.now().Sub(frozen).Round(time.Millisecond))
 		first.signal(syscall.SIGCONT)
 		for range 20 {
 			send()
 		}
 		last := accepted[len(accepted)-1]
-		d.until("the process is back", func() bool {
+		runtest.Await(d.t, "the process is back", func() bool {
 			status, err := first.client().Status(t.Context(), last)
 			return err == nil && status.Status == "completed"
 		})
@@ -178,7 +179,7 @@ func TestRoles_FrozenHolder(t *testing.T) {
 		c = second.client()
 	}
 	for _, id := range accepted {
-		d.until("send "+id+" is completed", func() bool {
+		runtest.Await(d.t, "send "+id+" is completed", func() bool {
 			status, err := second.client().Status(t.Context(), id)
 			return err == nil && status.Status == "completed"
 		})

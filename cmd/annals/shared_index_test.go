@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex/elastic/elastictest"
 )
 
@@ -29,7 +30,7 @@ func TestStandby_SharedIndex(t *testing.T) {
 		return code == "" && len(page.Results) > 0
 	}
 	send(second, "a", "The code word of spring is marigold.")
-	d.until("both recall it", func() bool { return found(first, "marigold") && found(second, "marigold") })
+	runtest.Await(d.t, "both recall it", func() bool { return found(first, "marigold") && found(second, "marigold") })
 	for _, s := range d.processes {
 		is, err := s.client().Condition(t.Context())
 		if err != nil || !is.Ready || is.RecallElsewhere != "" {
@@ -42,9 +43,9 @@ func TestStandby_SharedIndex(t *testing.T) {
 		t.Error("recall of the second needs the first")
 	}
 	send(second, "b", "The code word of autumn is chrysanthemum.")
-	d.until("the second feeds the index", func() bool { return found(second, "chrysanthemum") })
+	runtest.Await(d.t, "the second feeds the index", func() bool { return found(second, "chrysanthemum") })
 	first.start()
-	d.until("the first recalls what it missed", func() bool { return found(first, "chrysanthemum") })
+	runtest.Await(d.t, "the first recalls what it missed", func() bool { return found(first, "chrysanthemum") })
 	if _, err := first.client().DeleteDataPoints(t.Context(), []string{"a"}); err != nil {
 		t.Fatal(err)
 	}

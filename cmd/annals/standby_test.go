@@ -9,6 +9,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
 )
 
@@ -46,7 +47,7 @@ func TestStandby_TakesIndexOver(t *testing.T) {
 		}
 	}
 	send(second, "a", "The code word of spring is marigold.")
-	d.until("the first recalls what the second took", func() bool { return found(first, "marigold") })
+	runtest.Await(d.t, "the first recalls what the second took", func() bool { return found(first, "marigold") })
 	if page, code := second.recall("marigold"); code != fault.CodeServiceUnavailable {
 		t.Fatalf("the second answers %q, %+v", code, page)
 	}
@@ -56,27 +57,27 @@ func TestStandby_TakesIndexOver(t *testing.T) {
 	}
 	first.kill()
 	send(second, "b", "The code word of autumn is chrysanthemum.")
-	d.until("the second has taken over", func() bool { _, code := second.recall("x"); return code == "" })
+	runtest.Await(d.t, "the second has taken over", func() bool { _, code := second.recall("x"); return code == "" })
 	// The index is complete from its first answer on, with what was fed to the other before.
 	if !found(second, "marigold") {
 		t.Error("what the first had in its index is lost")
 	}
-	d.until("the second recalls what it took", func() bool { return found(second, "chrysanthemum") })
+	runtest.Await(d.t, "the second recalls what it took", func() bool { return found(second, "chrysanthemum") })
 	first.start()
 	if _, code := first.recall("marigold"); code != fault.CodeServiceUnavailable {
 		t.Errorf("the first is back with its old index and answers %q", code)
 	}
 	// Deletions now purge only the index of the second, so the first must not keep anything.
-	d.until("the first has emptied its index", func() bool {
+	runtest.Await(d.t, "the first has emptied its index", func() bool {
 		return len(blevetest.Holding(t, filepath.Join(first.dir, "recall"), "marigold")) == 0
 	})
 	if in := blevetest.Holding(t, filepath.Join(second.dir, "recall"), "marigold"); len(in) == 0 {
 		t.Error("the second has emptied its index too")
 	}
 	send(first, "c", "The code word of winter is hellebore.")
-	d.until("the second recalls what the first took", func() bool { return found(second, "hellebore") })
+	runtest.Await(d.t, "the second recalls what the first took", func() bool { return found(second, "hellebore") })
 	second.stop()
-	d.until("the first has taken over", func() bool { return found(first, "chrysanthemum") && found(first, "marigold") })
+	runtest.Await(d.t, "the first has taken over", func() bool { return found(first, "chrysanthemum") && found(first, "marigold") })
 	res, err := http.Get("http://" + first.addr + "/readyz")
 	if err != nil || res.Body.Close() != nil || res.StatusCode != http.StatusOK {
 		t.Errorf("the first is not ready: %v, %v", res, err)

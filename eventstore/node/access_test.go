@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // rawConn is a connection without credentials.
@@ -54,7 +56,7 @@ func methodsOf(services ...grpc.ServiceDesc) []string {
 // called is the status that a method ends with for a caller who sends nothing but a header.
 func called(t *testing.T, conn *grpc.ClientConn, method, authorization string) codes.Code {
 	t.Helper()
-	ctx := testContext(t)
+	ctx := runtest.Context(t)
 	if authorization != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", authorization)
 	}
@@ -129,11 +131,11 @@ func TestAccess_EveryMethodRequiresPassword(t *testing.T) {
 // The official client reports that the server does not support a method that does not exist.
 func TestAccess_UnsupportedMethod(t *testing.T) {
 	c := officialClient(t, startNode(t, memoryConfig()))
-	err := c.CreatePersistentSubscription(testContext(t), "s", "g", esdb.PersistentStreamSubscriptionOptions{})
+	err := c.CreatePersistentSubscription(runtest.Context(t), "s", "g", esdb.PersistentStreamSubscriptionOptions{})
 	if got, ok := esdb.FromError(err); ok || got.Code() != esdb.ErrorCodeUnsupportedFeature {
 		t.Errorf("persistent subscription: %v", err)
 	}
-	err = c.CreatePersistentSubscriptionToAll(testContext(t), "g", esdb.PersistentAllSubscriptionOptions{})
+	err = c.CreatePersistentSubscriptionToAll(runtest.Context(t), "g", esdb.PersistentAllSubscriptionOptions{})
 	if got, ok := esdb.FromError(err); ok || got.Code() != esdb.ErrorCodeUnsupportedFeature {
 		t.Errorf("persistent subscription to all: %v", err)
 	}
@@ -156,7 +158,7 @@ func TestNode_Insecure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.AppendToStream(testContext(t), "s", esdb.AppendToStreamOptions{ExpectedRevision: esdb.NoStream{}},
+	if _, err := c.AppendToStream(runtest.Context(t), "s", esdb.AppendToStreamOptions{ExpectedRevision: esdb.NoStream{}},
 		esdb.EventData{EventType: "t", ContentType: esdb.ContentTypeJson, Data: []byte("{}")}); err != nil {
 		t.Error(err)
 	}

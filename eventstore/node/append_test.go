@@ -14,6 +14,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore/node/storage"
 	"github.com/annals-project/annals/eventstore/node/wire"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // outcome is what a client learns of an append.
@@ -139,7 +140,7 @@ func (tt revisionRule) given(t *testing.T, a []event) (c client, last uint64) {
 // at last.
 func (tt revisionRule) when(c client, head, last uint64) (got outcome) {
 	c.t.Helper()
-	resp, err := c.tryAppend(testContext(c.t), "s", tt.expected, tt.events...)
+	resp, err := c.tryAppend(runtest.Context(c.t), "s", tt.expected, tt.events...)
 	switch {
 	case status.Code(err) == codes.FailedPrecondition && strings.Contains(message(err), "deleted"):
 		got.kind = "deleted"
@@ -168,7 +169,7 @@ func (tt revisionRule) when(c client, head, last uint64) (got outcome) {
 func TestAppend_WrongExpectedVersion(t *testing.T) {
 	c := dial(t, startNode(t, memoryConfig()))
 	c.append("s", none, newEvents(1)...)
-	resp, err := c.tryAppend(testContext(t), "s", at(7), newEvents(1)...)
+	resp, err := c.tryAppend(runtest.Context(t), "s", at(7), newEvents(1)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +179,7 @@ func TestAppend_WrongExpectedVersion(t *testing.T) {
 		w.GetCurrentNoStream() != nil {
 		t.Errorf("got %v", w)
 	}
-	resp, err = c.tryAppend(testContext(t), "s", none, newEvents(1)...)
+	resp, err = c.tryAppend(runtest.Context(t), "s", none, newEvents(1)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +197,7 @@ func TestAppend_Limit(t *testing.T) {
 
 	over := exactly
 	over.id, over.meta = uuid.New(), "meta!"
-	call, err := c.Append(testContext(t))
+	call, err := c.Append(runtest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +255,7 @@ func TestAppend_InvalidEvent(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			call, err := c.Append(testContext(t))
+			call, err := c.Append(runtest.Context(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -280,7 +281,7 @@ func TestAppend_TextIDs(t *testing.T) {
 	id := uuid.New()
 	msg := newEvent("{}").message()
 	msg.GetProposedMessage().Id = textID(id.String())
-	call, err := c.Append(testContext(t))
+	call, err := c.Append(runtest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +307,7 @@ func TestAppend_LargeOnesQueue(t *testing.T) {
 	for i := range largeAppends + 16 {
 		wg.Go(func() {
 			half := strings.Repeat("x", smallAppend+1)
-			resp, err := c.tryAppend(testContext(t), fmt.Sprintf("s%d", i), none, newEvent(half), newEvent(half))
+			resp, err := c.tryAppend(runtest.Context(t), fmt.Sprintf("s%d", i), none, newEvent(half), newEvent(half))
 			if err != nil || resp.GetSuccess().GetCurrentRevision() != 1 {
 				t.Errorf("append: %v, %v", resp, err)
 			}

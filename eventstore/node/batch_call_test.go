@@ -12,17 +12,18 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/annals-project/annals/eventstore/node/storage"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // batchCall is a BatchAppend call of a test.
 type batchCall struct {
-	t    tester
+	t    runtest.T
 	call streams.Streams_BatchAppendClient
 }
 
 func (c client) batchAppend() batchCall {
 	c.t.Helper()
-	call, err := c.BatchAppend(testContext(c.t))
+	call, err := c.BatchAppend(runtest.Context(c.t))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func unfinished(p *streams.BatchAppendReq) *streams.BatchAppendReq {
 }
 
 // detail returns the details of a refusal.
-func detail(t tester, resp *streams.BatchAppendResp) (codes.Code, proto.Message) {
+func detail(t runtest.T, resp *streams.BatchAppendResp) (codes.Code, proto.Message) {
 	t.Helper()
 	if resp.GetError() == nil {
 		t.Fatalf("not refused: %v", resp)

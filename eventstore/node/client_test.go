@@ -7,6 +7,8 @@ import (
 
 	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func officialClient(t testing.TB, n *Node) *esdb.Client {
@@ -31,7 +33,7 @@ func officialClient(t testing.TB, n *Node) *esdb.Client {
 
 // The official client appends, reads, subscribes and deletes, as a service does.
 func TestClient_Official(t *testing.T) {
-	ctx := testContext(t)
+	ctx := runtest.Context(t)
 	c := officialClient(t, startNode(t, Config{}))
 
 	var sent []string

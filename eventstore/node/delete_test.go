@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/annals-project/annals/eventstore/node/storage"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // Readers of a soft-deleted stream find none, and later only the events that are written after the
@@ -125,7 +126,7 @@ func TestDelete_Tombstone(t *testing.T) {
 				t.Error(diff)
 			}
 		}
-		_, err := c.tryAppend(testContext(t), "s", anyRevision, newEvents(1)...)
+		_, err := c.tryAppend(runtest.Context(t), "s", anyRevision, newEvents(1)...)
 		if status.Code(err) != codes.FailedPrecondition {
 			t.Errorf("append to s: %v", err)
 		}
@@ -155,7 +156,7 @@ func TestTombstone_LaterMetadata(t *testing.T) {
 	c.append("$$s", none, metadataEvent(`{"owner":"x"}`))
 	c.delete("s", anyRevision) // sets $tb, which other metadata would undo
 	c.tombstone("s", anyRevision)
-	w, err := c.tryAppend(testContext(t), "$$s", at(7), metadataEvent(`{}`))
+	w, err := c.tryAppend(runtest.Context(t), "$$s", at(7), metadataEvent(`{}`))
 	if err != nil || w.GetWrongExpectedVersion() == nil {
 		t.Errorf("at a revision that it does not have: %v, %v", w, err)
 	}
@@ -171,14 +172,14 @@ func TestTombstone_LaterMetadata(t *testing.T) {
 	if got := c.read(ofAll()); len(got) != 7 || last(got).position != position || last(got).data != `{"$maxAge":1}` {
 		t.Errorf("the log: %v", got)
 	}
-	must(t, n.Scavenge(testContext(t)))
+	runtest.Must(t, n.Scavenge(runtest.Context(t)))
 	if got := streamsOf(c.read(ofAll())); cmp.Diff([]string{"s/$streamDeleted", "$$s/$metadata"}, got) != "" {
 		t.Errorf("after a scavenge: %v", got)
 	}
 	if _, next := c.append("other", none, newEvents(1)...); next != position+1 {
 		t.Errorf("the next event has position %d, want %d", next, position+1)
 	}
-	must(t, n.Scavenge(testContext(t)))
+	runtest.Must(t, n.Scavenge(runtest.Context(t)))
 	if got := streamsOf(c.read(ofAll())); cmp.Diff([]string{"s/$streamDeleted", "other/tested"}, got) != "" {
 		t.Errorf("after another scavenge: %v", got)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 const (
@@ -281,7 +282,7 @@ func serviceClient(b *testing.B, n *Node) *esdb.Store {
 	c := n.Connection()
 	store, err := esdb.Open(esdb.Config{
 		ConnectionString: c.ConnectionString(), Username: c.Username, Password: c.Password, RootCAs: c.RootCAs,
-		Logger: testLog(b), Connections: figureConnections, BatchAppends: true,
+		Logger: runtest.Logger(b), Connections: figureConnections, BatchAppends: true,
 	})
 	if err != nil {
 		b.Fatal(err)

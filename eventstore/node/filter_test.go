@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/annals-project/annals/eventstore/node/storage"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 type filterOptions = streams.ReadReq_Options_FilterOptions
@@ -120,8 +121,8 @@ func TestSystemStream_FirstEvent(t *testing.T) {
 		if got := c.read(filtered(ofAll(), byType(expression(`^(?!(\$.+$))`)))); len(got) != 0 {
 			t.Errorf("without system events: %v", got)
 		}
-		must(t, n.Scavenge(testContext(t)))
-		must(t, n.Close())
+		runtest.Must(t, n.Scavenge(runtest.Context(t)))
+		runtest.Must(t, n.Close())
 	}
 	cfg = Config{Dir: "log", FS: fullDisk{vfs.NewMem()}, SystemStream: true}
 	c := dial(t, startNode(t, cfg))
@@ -196,7 +197,7 @@ func TestTextIDs(t *testing.T) {
 	sent := newEvent(`{"a":1}`)
 	sent.meta = "m"
 	_, position := c.append("s", none, sent)
-	call, err := c.Read(testContext(t), readOf(textual(ofStream("s"))))
+	call, err := c.Read(runtest.Context(t), readOf(textual(ofStream("s"))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +235,7 @@ func TestLinks_Resolved(t *testing.T) {
 
 	o := ofStream("links")
 	o.ResolveLinks = true
-	call, err := c.Read(testContext(t), readOf(o))
+	call, err := c.Read(runtest.Context(t), readOf(o))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestMain(m *testing.M) {
@@ -68,7 +70,7 @@ func TestAccess_UnknownCallers(t *testing.T) {
 			if _, _, _, err := raw.tryRead(ofAll()); status.Code(err) != tt.want {
 				t.Errorf("read: %v", err)
 			}
-			if _, err := raw.tryAppend(testContext(t), "s", anyRevision, newEvents(1)...); status.Code(err) != tt.want {
+			if _, err := raw.tryAppend(runtest.Context(t), "s", anyRevision, newEvents(1)...); status.Code(err) != tt.want {
 				t.Errorf("append: %v", err)
 			}
 			if _, _, err := raw.tryDelete("s", anyRevision); status.Code(err) != tt.want {
@@ -92,14 +94,14 @@ func TestDiscovery(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	methods, err := serverfeatures.NewServerFeaturesClient(conn).GetSupportedMethods(testContext(t), &shared.Empty{})
+	methods, err := serverfeatures.NewServerFeaturesClient(conn).GetSupportedMethods(runtest.Context(t), &shared.Empty{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if methods.GetEventStoreServerVersion() != "24.10.4" || len(methods.GetMethods()) == 0 {
 		t.Errorf("got %v", methods)
 	}
-	cluster, err := gossip.NewGossipClient(conn).Read(testContext(t), &shared.Empty{})
+	cluster, err := gossip.NewGossipClient(conn).Read(runtest.Context(t), &shared.Empty{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +110,7 @@ func TestDiscovery(t *testing.T) {
 		fmt.Sprintf("%s:%d", m[0].GetHttpEndPoint().GetAddress(), m[0].GetHttpEndPoint().GetPort()) != n.Connection().Addr {
 		t.Errorf("got %v", m)
 	}
-	_, err = persistent.NewPersistentSubscriptionsClient(dial(t, n).conn).List(testContext(t), &persistent.ListReq{})
+	_, err = persistent.NewPersistentSubscriptionsClient(dial(t, n).conn).List(runtest.Context(t), &persistent.ListReq{})
 	if status.Code(err) != codes.Unimplemented {
 		t.Errorf("persistent subscriptions: %v", err)
 	}

@@ -5,8 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
-	"log/slog"
-	"time"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
@@ -19,34 +17,10 @@ import (
 
 	"github.com/annals-project/annals/eventstore/node/storage"
 	"github.com/annals-project/annals/eventstore/node/wire"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
-// testTime bounds every call of a test; nothing waits that long unless it hangs.
-const testTime = 3 * time.Minute
-
-// tester is what a test, a benchmark and a property check have in common.
-type tester interface {
-	Helper()
-	Context() context.Context
-	Cleanup(func())
-	Output() io.Writer
-	Error(...any)
-	Errorf(string, ...any)
-	Fatal(...any)
-	Fatalf(string, ...any)
-}
-
-// testLog writes what the node logs to the test.
-func testLog(t tester) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
-
-func must(t tester, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func startNode(t tester, cfg Config) *Node {
+func startNode(t runtest.T, cfg Config) *Node {
 	t.Helper()
 	if cfg.FS == nil && cfg.Dir == "" {
 		cfg.FS = vfs.NewMem()
@@ -55,7 +29,7 @@ func startNode(t tester, cfg Config) *Node {
 		cfg.Dir = "log"
 	}
 	if cfg.Logger == nil {
-		cfg.Logger = testLog(t)
+		cfg.Logger = runtest.Logger(t)
 	}
 	n, err := Start(t.Context(), cfg)
 	if err != nil {
@@ -71,12 +45,12 @@ func startNode(t tester, cfg Config) *Node {
 
 // client is a raw client of the protocol.
 type client struct {
-	t tester
+	t runtest.T
 	streams.StreamsClient
 	conn *grpc.ClientConn
 }
 
-func dial(t tester, n *Node) client {
+func dial(t runtest.T, n *Node) client {
 	t.Helper()
 	c := n.Connection()
 	conn, err := grpc.NewClient(c.Addr,
@@ -92,12 +66,6 @@ func dial(t tester, n *Node) client {
 		}
 	})
 	return client{t: t, StreamsClient: streams.NewStreamsClient(conn), conn: conn}
-}
-
-func testContext(t tester) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), testTime)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 // basic are the credentials of one user.
@@ -186,7 +154,7 @@ func (c client) tryAppend(
 // append makes an append that must succeed, and returns revision and position of its last event.
 func (c client) append(stream string, expected storage.Expectation, events ...event) (revision, position uint64) {
 	c.t.Helper()
-	resp, err := c.tryAppend(testContext(c.t), stream, expected, events...)
+	resp, err := c.tryAppend(runtest.Context(c.t), stream, expected, events...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -207,7 +175,7 @@ type recordedEvent struct {
 	data, meta string
 }
 
-func recordedOf(t tester, resp *streams.ReadResp) recordedEvent {
+func recordedOf(t runtest.T, resp *streams.ReadResp) recordedEvent {
 	t.Helper()
 	e := resp.GetEvent().GetEvent()
 	if e == nil {
@@ -264,7 +232,7 @@ func ofAll() *streams.ReadReq_Options {
 func (c client) tryRead(
 	o *streams.ReadReq_Options,
 ) (events []recordedEvent, found bool, trailer metadata.MD, err error) {
-	call, err := c.Read(testContext(c.t), &streams.ReadReq{Options: o})
+	call, err := c.Read(runtest.Context(c.t), &streams.ReadReq{Options: o})
 	if err != nil {
 		return nil, false, nil, err
 	}
@@ -369,7 +337,7 @@ func (c client) tryDelete(stream string, expected storage.Expectation) (uint64, 
 		o.ExpectedStreamRevision = &streams.DeleteReq_Options_Revision{Revision: uint64(expected.Revision)}
 	}
 	var trailer metadata.MD
-	resp, err := c.Delete(testContext(c.t), &streams.DeleteReq{Options: o}, grpc.Trailer(&trailer))
+	resp, err := c.Delete(runtest.Context(c.t), &streams.DeleteReq{Options: o}, grpc.Trailer(&trailer))
 	return resp.GetPosition().GetCommitPosition(), trailer, err
 }
 
@@ -395,7 +363,7 @@ func (c client) tryTombstone(stream string, expected storage.Expectation) (uint6
 		o.ExpectedStreamRevision = &streams.TombstoneReq_Options_Revision{Revision: uint64(expected.Revision)}
 	}
 	var trailer metadata.MD
-	resp, err := c.Tombstone(testContext(c.t), &streams.TombstoneReq{Options: o}, grpc.Trailer(&trailer))
+	resp, err := c.Tombstone(runtest.Context(c.t), &streams.TombstoneReq{Options: o}, grpc.Trailer(&trailer))
 	return resp.GetPosition().GetCommitPosition(), trailer, err
 }
 

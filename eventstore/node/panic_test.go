@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // A panic of a read is the error of that call. A panic of the writer stops all writes, and Failed
@@ -18,7 +20,7 @@ func TestNode_Panics(t *testing.T) {
 		}
 		return time.Now()
 	}})
-	ctx, c := testContext(t), officialClient(t, n)
+	ctx, c := runtest.Context(t), officialClient(t, n)
 	appendOne := func() error {
 		_, err := c.AppendToStream(ctx, "account-1", esdb.AppendToStreamOptions{},
 			esdb.EventData{EventType: "opened", ContentType: esdb.ContentTypeJson, Data: []byte(`{}`)})

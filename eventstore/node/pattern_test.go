@@ -11,6 +11,8 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // hostileExpression takes practically forever to compare with hostileName.
@@ -48,7 +50,7 @@ func TestFilter_HostileExpression(t *testing.T) {
 // A call that has ended compares nothing more, even if many slow comparisons are left.
 func TestFilter_EndsWithItsCall(t *testing.T) {
 	e, err := newPattern("a")
-	must(t, err)
+	runtest.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := e.matches(ctx, []byte("a")); !errors.Is(err, context.Canceled) {
@@ -77,7 +79,7 @@ func TestPattern_Bounds(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			e, err := newPattern(text)
-			must(t, err)
+			runtest.Must(t, err)
 			if _, err := e.matches(t.Context(), []byte(hostileName)); err != nil && status.Code(err) != codes.InvalidArgument {
 				t.Errorf("got %v", err)
 			}

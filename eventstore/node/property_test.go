@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/eventstore/node/storage"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // pair is a node and the model of it, to which the same is done.
@@ -40,7 +41,7 @@ func TestNode_AgainstModel(t *testing.T) {
 	if text := os.Getenv("ANNALS_NODE_STEPS"); text != "" {
 		var err error
 		rounds, err = strconv.Atoi(text)
-		must(t, err)
+		runtest.Must(t, err)
 	}
 	for range rounds {
 		rapid.Check(t, func(rt *rapid.T) {
@@ -129,7 +130,7 @@ func (p *pair) describe(t *rapid.T) {
 func (p *pair) appended(t *rapid.T, name string, expected storage.Expectation, events []event) {
 	t.Helper()
 	want := p.model.append(name, expected, events)
-	resp, err := p.c.tryAppend(testContext(p.t), name, expected, events...)
+	resp, err := p.c.tryAppend(runtest.Context(p.t), name, expected, events...)
 	if want.verdict == storage.StreamDeleted {
 		if status.Code(err) != codes.FailedPrecondition {
 			t.Fatalf("append to %s, which is deleted: %v, %v", name, resp, err)
@@ -183,11 +184,11 @@ func (p *pair) ended(t *rapid.T, what string, want ruling, position uint64, err 
 
 func (p *pair) scavenge(*rapid.T) {
 	p.model.scavenge()
-	must(p.t, p.node.Scavenge(testContext(p.t)))
+	runtest.Must(p.t, p.node.Scavenge(runtest.Context(p.t)))
 }
 
 func (p *pair) restart(*rapid.T) {
-	must(p.t, p.node.Close())
+	runtest.Must(p.t, p.node.Close())
 	p.model.restarted()
 	p.start()
 }
@@ -198,7 +199,7 @@ func (p *pair) crash(t *rapid.T) {
 	p.cfg.FS = p.cfg.FS.(*vfs.MemFS).CrashClone(
 		vfs.CrashCloneCfg{UnsyncedDataPercent: rapid.SampledFrom([]int{0, 30, 100}).Draw(t, "unsynced"), RNG: rng},
 	)
-	must(p.t, p.node.Close())
+	runtest.Must(p.t, p.node.Close())
 	p.model.restarted()
 	p.start()
 }
@@ -206,9 +207,9 @@ func (p *pair) crash(t *rapid.T) {
 func (p *pair) restore(*rapid.T) {
 	p.dirs++
 	backup, dir := fmt.Sprintf("backup-%d", p.dirs), fmt.Sprintf("log-%d", p.dirs)
-	must(p.t, p.node.Backup(testContext(p.t), backup))
-	must(p.t, p.node.Close())
-	must(p.t, storage.Restore(testContext(p.t), p.cfg.FS, backup, dir))
+	runtest.Must(p.t, p.node.Backup(runtest.Context(p.t), backup))
+	runtest.Must(p.t, p.node.Close())
+	runtest.Must(p.t, storage.Restore(runtest.Context(p.t), p.cfg.FS, backup, dir))
 	p.cfg.Dir = dir
 	p.model.restarted()
 	p.start()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore/node/storage"
 	"github.com/annals-project/annals/eventstore/node/wire"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // revisions are what a read of one stream brought.
@@ -91,7 +92,7 @@ func TestRead_AppendedBytes(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	call, err := c.Read(testContext(t), readOf(ofStream("s")))
+	call, err := c.Read(runtest.Context(t), readOf(ofStream("s")))
 	if err != nil {
 		t.Fatal(err)
 	}

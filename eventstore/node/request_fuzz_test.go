@@ -22,6 +22,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore/node/storage"
 	"github.com/annals-project/annals/eventstore/node/wire"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // raw sends and receives messages as bytes, so that they need not be messages at all.
@@ -157,7 +158,7 @@ func FuzzCalls(f *testing.F) {
 		}
 		// The node stores and reads: nothing hangs, nothing is stopped.
 		proof := fmt.Sprintf("proof-%s", uuid.NewString())
-		ctx, cancel := context.WithTimeout(t.Context(), testTime)
+		ctx, cancel := context.WithTimeout(t.Context(), runtest.Timeout)
 		defer cancel()
 		if resp, err := c.tryAppend(ctx, proof, none, newEvent("{}")); err != nil || resp.GetSuccess() == nil {
 			t.Fatalf("after %s nothing is stored: %v, %v", name, resp, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore/node/storage"
 	"github.com/annals-project/annals/eventstore/node/wire"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // Every refusal of a call has the code, the text and the trailers by which clients recognize it.
@@ -27,7 +28,7 @@ func TestStatuses_Trailers(t *testing.T) {
 	}
 	appended := func(stream string, expected storage.Expectation, e event, drop string) func() (metadata.MD, error) {
 		return func() (metadata.MD, error) {
-			call, err := c.Append(testContext(t))
+			call, err := c.Append(runtest.Context(t))
 			if err != nil {
 				return nil, err
 			}
@@ -48,7 +49,7 @@ func TestStatuses_Trailers(t *testing.T) {
 	}
 	followed := func(o *readOptions) func() (metadata.MD, error) {
 		return func() (metadata.MD, error) {
-			call, err := c.Read(testContext(t), readOf(subscribed(o)))
+			call, err := c.Read(runtest.Context(t), readOf(subscribed(o)))
 			for err == nil { // it may have been confirmed
 				_, err = call.Recv()
 			}

@@ -12,18 +12,19 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/annals-project/annals/eventstore/node/storage"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // subscription reads what a subscription brings, message by message.
 type subscription struct {
-	t      tester
+	t      runtest.T
 	call   streams.Streams_ReadClient
 	cancel context.CancelFunc
 }
 
 func (c client) subscribe(o *readOptions) subscription {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testTime)
+	ctx, cancel := context.WithTimeout(context.Background(), runtest.Timeout)
 	c.t.Cleanup(cancel)
 	call, err := c.Read(ctx, readOf(subscribed(o)))
 	if err != nil {
@@ -167,7 +168,7 @@ func TestSubscription_HandOver(t *testing.T) {
 			if i%2 == 1 {
 				o, want = ofStream("w1"), appends
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), testTime)
+			ctx, cancel := context.WithTimeout(context.Background(), runtest.Timeout)
 			defer cancel()
 			call, err := c.Read(ctx, readOf(subscribed(o)))
 			if err != nil {

@@ -191,7 +191,7 @@ func (d *chaosDeployment) start() {
 
 func (d *chaosDeployment) awaitReady(p *chaosPart) {
 	d.t.Helper()
-	await(d.t, p.name+" is ready", func() bool {
+	runtest.Await(d.t, p.name+" is ready", func() bool {
 		select {
 		case err := <-p.done:
 			d.t.Fatalf("%s ended: %v\n%s", p.name, err, p.log.Tail(4<<10))
@@ -205,7 +205,7 @@ func (d *chaosDeployment) awaitReady(p *chaosPart) {
 func (d *chaosDeployment) heal() {
 	d.t.Helper()
 	for _, p := range d.parts {
-		await(d.t, p.name+" is ready", func() bool { return !p.revive() && p.ready() })
+		runtest.Await(d.t, p.name+" is ready", func() bool { return !p.revive() && p.ready() })
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 const (
@@ -226,7 +227,7 @@ func (l *chaosLoad) deleted(group int) map[int]bool {
 // settle waits until everything that was acknowledged is derived and searchable.
 func (l *chaosLoad) settle() {
 	l.t.Helper()
-	await(l.t, "the project is settled", func() bool {
+	runtest.Await(l.t, "the project is settled", func() bool {
 		status, err := l.readers[0].Status(l.t.Context(), l.last)
 		return err == nil && status.Settled
 	})

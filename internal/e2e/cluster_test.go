@@ -46,7 +46,7 @@ func TestCluster_LeaderChangesDuringIngest(t *testing.T) {
 	}
 	goOn := func(when string) {
 		next := sent.Load() + 2*callers
-		await(t, "sends are accepted "+when, func() bool { return sent.Load() >= next || t.Failed() })
+		runtest.Await(t, "sends are accepted "+when, func() bool { return sent.Load() >= next || t.Failed() })
 	}
 	goOn("at first")
 	c.Lead(1)

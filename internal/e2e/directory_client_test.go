@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // directoryClient makes calls about identities and audiences, and about data points that are scoped
@@ -79,7 +80,7 @@ func (s *service) ask(ctx context.Context, key, method, path string, body any) (
 // insist repeats a call while it is refused for load.
 func (s *service) insist(key, method, path string, body any) (status int, answer []byte, err error) {
 	s.t.Helper()
-	await(s.t, method+" "+path+" is not refused for load", func() bool {
+	runtest.Await(s.t, method+" "+path+" is not refused for load", func() bool {
 		status, answer, err = s.ask(s.t.Context(), key, method, path, body)
 		return err != nil || status != http.StatusServiceUnavailable
 	})

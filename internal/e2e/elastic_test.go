@@ -102,7 +102,7 @@ func TestElasticsearch_ErasedRebuiltAndLost(t *testing.T) {
 		t.Error("after a rebuild it is not recalled")
 	}
 	elastictest.Remove(t, options, after[0])
-	await(t, "the lost index is built again", func() bool { return recalls("stays", stays) })
+	runtest.Await(t, "the lost index is built again", func() bool { return recalls("stays", stays) })
 	s.stop()
 	s.start()
 	send("later", secret())

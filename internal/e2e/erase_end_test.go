@@ -18,6 +18,7 @@ import (
 
 	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
 )
 
@@ -112,7 +113,7 @@ func (s *service) killWithinRebuild(db *pgxpool.Pool, name string) {
 	if err := rebuild.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	await(s.t, "the rebuild has begun", func() bool {
+	runtest.Await(s.t, "the rebuild has begun", func() bool {
 		made := query[bool](s.t, db, `select to_regclass('`+name+`_next.checkpoint') is not null`)[0]
 		return made && query[int64](s.t, db, "select position from "+name+"_next.checkpoint")[0] > 0
 	})

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
 )
 
@@ -152,7 +153,7 @@ func TestErase_TraitsOfRemovedIdentities(t *testing.T) {
 		t.Errorf("erased, and %d words are in the log", n)
 	}
 	call(204, "DELETE", "/identities/later", nil)
-	await(t, "nothing waits to be erased", func() bool { return s.waiting() == "nothing waits to be erased\n" })
+	runtest.Await(t, "nothing waits to be erased", func() bool { return s.waiting() == "nothing waits to be erased\n" })
 	if n := found("later"); n > 0 {
 		t.Errorf("nothing waits to be erased, and %d words are in the log", n)
 	}

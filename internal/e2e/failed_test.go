@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // A send that cannot be derived stops with its reason, blocks nobody, and can be retried by its
@@ -33,7 +34,7 @@ func TestSend_Stopped(t *testing.T) {
 	}
 	// The send failed before its other text was searchable. That text becomes searchable by itself.
 	var page client.RecallResponse
-	await(t, "the text beside it is recalled", func() bool {
+	runtest.Await(t, "the text beside it is recalled", func() bool {
 		page, err = c.Recall(t.Context(), client.RecallRequest{Query: "Where does Bo live? Lisbon", Identity: "x"})
 		return err != nil || len(page.Results) > 0
 	})
@@ -66,7 +67,7 @@ func stopped(ctx context.Context, t *testing.T, c *client.Client, id string) cli
 	t.Helper()
 	var status client.IngestionStatus
 	var err error
-	await(t, "send "+id+" fails", func() bool {
+	runtest.Await(t, "send "+id+" fails", func() bool {
 		status, err = c.Status(ctx, id)
 		return err != nil || status.Status == "failed"
 	})

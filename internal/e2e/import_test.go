@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/internal/importer"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // imported is what the command prints of an import.
@@ -43,7 +44,7 @@ func TestImport_ContinuesAfterAKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	progress := file + ".progress"
-	await(t, "the import has sent something", func() bool {
+	runtest.Await(t, "the import has sent something", func() bool {
 		state, ok, err := importer.LoadState(progress)
 		return err == nil && ok && state.Points > 0
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // The main job: text in, memory derived, recalled with its sources, also after a restart.
@@ -85,7 +86,7 @@ func TestPipeline_Off(t *testing.T) {
 	}
 	wantRefused(t, c.Retry(t.Context(), r.IngestionID), http.StatusServiceUnavailable, "pipeline-disabled")
 	// The words themselves are recalled before anything was derived from them.
-	await(t, "the text is recalled", func() bool {
+	runtest.Await(t, "the text is recalled", func() bool {
 		page, err := c.Recall(t.Context(), client.RecallRequest{Query: "green tea", Identity: "x"})
 		if err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // capped is a project with an ingestion cap, which is raised from kill to kill, and the sends that its workers made.
@@ -32,7 +33,7 @@ type capped struct {
 func (p *capped) raise(by int) {
 	p.t.Helper()
 	p.cap += by
-	await(p.t, "the cap is raised", func() bool {
+	runtest.Await(p.t, "the cap is raised", func() bool {
 		out, err := exec.CommandContext(p.t.Context(), binary, "project", "caps", p.slug,
 			"--ingestion-cap", strconv.Itoa(p.cap), "--data-dir", p.s.dir).CombinedOutput()
 		if err != nil && !strings.Contains(string(out), "shortly") { // stored, and not visible everywhere yet
@@ -78,7 +79,7 @@ func (p *capped) stored() int {
 // check holds what the project counts against what was answered, while nobody sends: the cap is never passed.
 func (p *capped) check() (stored int) {
 	p.t.Helper()
-	await(p.t, "every send that was taken is counted", func() bool { stored = p.stored(); return stored >= p.taken })
+	runtest.Await(p.t, "every send that was taken is counted", func() bool { stored = p.stored(); return stored >= p.taken })
 	if stored > p.cap || stored > p.taken+p.unknown {
 		p.t.Errorf("the project took %d, of a cap of %d; %d were acknowledged, and %d cut off", stored, p.cap, p.taken, p.unknown)
 	}
@@ -88,7 +89,7 @@ func (p *capped) check() (stored int) {
 // fill sends until the cap is reached: what was held for calls that were cut off is free again.
 func (p *capped) fill() {
 	p.t.Helper()
-	await(p.t, "the cap is reached", func() bool {
+	runtest.Await(p.t, "the cap is reached", func() bool {
 		for p.step(p.t.Context()) {
 		}
 		return p.t.Failed() || p.check() == p.cap

@@ -13,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // eachOf works on a list, a few at once.
@@ -41,7 +42,7 @@ func barrier(t *testing.T, m *model, c *client.Client) {
 		t.Fatal(err)
 	}
 	m.locked(func() { m.markers = append(m.markers, "Marker "+word+".") })
-	await(t, "marker "+word+" is recalled", func() bool {
+	runtest.Await(t, "marker "+word+" is recalled", func() bool {
 		got, err := observe(t.Context(), c, "marker-"+word, word)
 		if err != nil {
 			t.Fatal(err)

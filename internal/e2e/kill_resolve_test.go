@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // resolve finds out what became of the call that a kill cut off: it is wholly there, or wholly not.
@@ -14,7 +15,7 @@ func (w *worker) resolve() {
 	ctx := w.t.Context()
 	if p := w.openShared; p != nil {
 		open := w.openCall
-		await(w.t, "a call is answered when it is made again: "+p.String(), func() bool { return w.callShared(ctx, p, open) })
+		runtest.Await(w.t, "a call is answered when it is made again: "+p.String(), func() bool { return w.callShared(ctx, p, open) })
 	}
 	c := w.open
 	if w.open = nil; c == nil {
@@ -30,7 +31,7 @@ func (w *worker) resolve() {
 		w.m.note(c, "it had not taken effect")
 	case c.verb == deletion:
 		var err error
-		await(w.t, "a deletion is not refused for load", func() bool { err = w.deletion(ctx, c); return !isBusy(err) })
+		runtest.Await(w.t, "a deletion is not refused for load", func() bool { err = w.deletion(ctx, c); return !isBusy(err) })
 		w.m.note(c, "made again: %v", err)
 		if err != nil && !isRefused(err, http.StatusNotFound, fault.CodeDataPointNotFound) {
 			w.errorf(c, "a deletion is refused when it is made again")
@@ -40,7 +41,7 @@ func (w *worker) resolve() {
 		w.m.note(c, "it had not taken effect")
 	case c.verb == wipe:
 		var err error
-		await(w.t, "the deletion of a send is not refused for load", func() bool {
+		runtest.Await(w.t, "the deletion of a send is not refused for load", func() bool {
 			err = w.c.DeleteIngestion(ctx, c.target.id)
 			return !isBusy(err)
 		})

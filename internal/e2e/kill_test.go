@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // setting reads a count from the environment.
@@ -222,7 +223,7 @@ func (k *killTest) load(calls int) {
 		return n
 	}
 	until := ticks() + 2*calls
-	await(k.t, fmt.Sprintf("%d calls are made", calls), func() bool {
+	runtest.Await(k.t, fmt.Sprintf("%d calls are made", calls), func() bool {
 		return ticks() >= until || working.Load() == 0 || k.t.Failed()
 	})
 	k.after(time.Duration(k.rng.IntN(40_000)) * time.Microsecond)
@@ -271,7 +272,7 @@ func (k *killTest) finish() {
 	}
 	var status client.IngestionStatus
 	failed := m.failedSends()
-	await(t, "nothing is in progress", func() bool { // sends whose receipt was lost end too
+	runtest.Await(t, "nothing is in progress", func() bool { // sends whose receipt was lost end too
 		var err error
 		if status, err = c.Status(t.Context(), k.anySend()); err != nil {
 			t.Fatal(err)
@@ -310,7 +311,7 @@ func (k *killTest) anySend() string {
 // ended waits until a send has come to an end.
 func ended(t *testing.T, c *client.Client, id string) (status client.IngestionStatus) {
 	var err error
-	await(t, "send "+id+" comes to an end", func() bool {
+	runtest.Await(t, "send "+id+" comes to an end", func() bool {
 		if status, err = c.Status(t.Context(), id); err != nil {
 			t.Errorf("send %s: %v", id, err)
 			return true
@@ -318,19 +319,4 @@ func ended(t *testing.T, c *client.Client, id string) (status client.IngestionSt
 		return status.Status != "processing"
 	})
 	return status
-}
-
-// await waits for a condition of the test's own making.
-func await(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.After(readyLimit)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-deadline:
-			t.Fatalf("not within %s: %s", readyLimit, what)
-		case <-tick.C:
-		}
-	}
 }

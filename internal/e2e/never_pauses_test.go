@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // feeders is how many callers send without a pause: with a dozen callers or more the derivation
@@ -72,7 +73,7 @@ func TestDerivation_FeedThatNeverPauses(t *testing.T) {
 func settled(ctx context.Context, t *testing.T, c *client.Client, id string) {
 	t.Helper()
 	completed(ctx, t, c, id)
-	await(t, "the project is settled", func() bool {
+	runtest.Await(t, "the project is settled", func() bool {
 		status, err := c.Status(ctx, id)
 		if err != nil {
 			t.Fatal(err)

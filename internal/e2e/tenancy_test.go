@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -271,7 +272,7 @@ func (y *tenancy) sameNames(t *testing.T, n names) {
 	if err := json.Unmarshal([]byte(is(202, http.MethodPost, "/ingest", body)), &sent); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the send is settled", func() bool {
+	runtest.Await(t, "the send is settled", func() bool {
 		return y.must(own.key, http.MethodGet, "/ingest/"+sent.IngestionID, "")["settled"] == true
 	})
 	query := fmt.Sprintf(`{"query":"secret tea %s","identity":%q}`, n.words, n.identity)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // tenant is a project with a key, and the management key of its organization.
@@ -90,7 +91,7 @@ func (y *tenancy) must(key, method, path, body string) (answer map[string]any) {
 	y.t.Helper()
 	var status int
 	var text string
-	await(y.t, method+" "+path+" is not refused for load", func() bool {
+	runtest.Await(y.t, method+" "+path+" is not refused for load", func() bool {
 		status, text = y.call(key, method, path, body)
 		return status != http.StatusServiceUnavailable
 	})
@@ -132,16 +133,16 @@ func (y *tenancy) victim(management string) (tenant, names) {
 			n.source, n.label, n.words, n.identity, n.audience, n.idempotency),
 	)
 	n.ingestion = sent["ingestionId"].(string)
-	await(y.t, "the send is settled", func() bool {
+	runtest.Await(y.t, "the send is settled", func() bool {
 		return y.must(v.key, http.MethodGet, "/ingest/"+n.ingestion, "")["settled"] == true
 	})
 	// Its own last recall is seen before the walk begins, so that no other can be taken for it.
 	var recalled time.Time
-	await(y.t, "the text is recalled", func() bool {
+	runtest.Await(y.t, "the text is recalled", func() bool {
 		recalled = time.Now()
 		return y.recalled(v, n)
 	})
-	await(y.t, "the recall is shown as last seen", func() bool {
+	runtest.Await(y.t, "the recall is shown as last seen", func() bool {
 		text, _ := y.must(v.key, http.MethodGet, "/identities/"+n.identity, "")["lastSeenAt"].(string)
 		seen, err := time.Parse(time.RFC3339Nano, text)
 		return err == nil && !seen.Before(recalled.Truncate(time.Microsecond))

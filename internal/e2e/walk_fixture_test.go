@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"log/slog"
 	"path/filepath"
 	"testing"
 	"time"
@@ -86,7 +85,7 @@ func newInside(t *testing.T) *fixture {
 			}
 		})
 	}
-	quiet := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	quiet := runtest.Warnings(t)
 	n, err := node.Start(t.Context(), node.Config{Dir: "log", FS: vfs.NewMem(), Logger: quiet})
 	must(err)
 	closing(n.Close)

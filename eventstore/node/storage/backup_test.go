@@ -13,6 +13,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // A backup made under load holds everything that was acknowledged before it began, at the same
@@ -24,13 +26,13 @@ func TestBackup_UnderLoad(t *testing.T) {
 	for i := range 300 {
 		c.append(fmt.Sprintf("s%d", i%7), anyRevision, newEvents(1+i%3)...)
 		if i == 150 {
-			must(t, n.store.db.Flush())
+			runtest.Must(t, n.store.db.Flush())
 		}
 	}
 	c.append("$$s1", none, metadataEvent(`{"$maxCount":3}`))
 	c.delete("s2", anyRevision)
 	c.tombstone("s3", anyRevision)
-	must(t, n.Scavenge(testContext(t))) // what is taken away later would be missing in one of the two
+	runtest.Must(t, n.Scavenge(runtest.Context(t))) // what is taken away later would be missing in one of the two
 	before := c.read(ofAll())
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -48,15 +50,15 @@ func TestBackup_UnderLoad(t *testing.T) {
 	}
 	root := t.TempDir()
 	backup := filepath.Join(root, "made", "here")
-	err := n.Backup(testContext(t), backup)
+	err := n.Backup(runtest.Context(t), backup)
 	cancel()
 	load.Wait()
-	must(t, err)
+	runtest.Must(t, err)
 	content, err := readBackup(vfs.Default, backup)
-	must(t, err)
+	runtest.Must(t, err)
 
 	restored := filepath.Join(root, "restored", "log")
-	must(t, Restore(testContext(t), vfs.Default, backup, restored))
+	runtest.Must(t, Restore(runtest.Context(t), vfs.Default, backup, restored))
 	rc := clientOf(t, open(t, Config{Dir: restored, FS: vfs.Default}))
 	got, all := rc.read(ofAll()), c.read(ofAll())
 	if len(got) < len(before) {
@@ -78,7 +80,7 @@ func TestBackup_UnderLoad(t *testing.T) {
 		t.Errorf("the restored log goes on at %d", position)
 	}
 	// A second restore from the same backup finds it as it was.
-	must(t, Restore(testContext(t), vfs.Default, backup, filepath.Join(root, "again")))
+	runtest.Must(t, Restore(runtest.Context(t), vfs.Default, backup, filepath.Join(root, "again")))
 }
 
 // A refused backup or restore is one line with the reason, and leaves no file.
@@ -143,7 +145,7 @@ func backupWithHole(t *testing.T, reads int, readable bool) {
 	for i := range 40 {
 		c.append("s", at(int64(i)-1), newEvent(noise(3000)))
 		if i == 0 { // the first log of a folder has an older format, in which a hole looks like the end
-			must(t, n.store.flush(testContext(t)))
+			runtest.Must(t, n.store.flush(runtest.Context(t)))
 		}
 	}
 	fs.observe = func() bool {
@@ -154,7 +156,7 @@ func backupWithHole(t *testing.T, reads int, readable bool) {
 		return free
 	}
 	fs.armed.Store(true)
-	must(t, n.Backup(testContext(t), "/backup"))
+	runtest.Must(t, n.Backup(runtest.Context(t), "/backup"))
 	fs.armed.Store(false)
 	if diff := cmp.Diff([]bool{true, false}, fs.seen); diff != "" {
 		t.Errorf("whether writes can begin during each copy (-want +got):\n%s", diff)
@@ -162,7 +164,7 @@ func backupWithHole(t *testing.T, reads int, readable bool) {
 	if diff := cmp.Diff([]bool{readable}, fs.removed); diff != "" {
 		t.Errorf("whether the first copy could be read (-want +got):\n%s", diff)
 	}
-	must(t, Restore(testContext(t), fs, "/backup", "/restored"))
+	runtest.Must(t, Restore(runtest.Context(t), fs, "/backup", "/restored"))
 	if got := clientOf(t, open(t, Config{Dir: "/restored", FS: fs})).read(ofAll()); len(got) != 40 {
 		t.Errorf("%d events were restored of 40", len(got))
 	}
@@ -172,19 +174,19 @@ func TestBackup_Refused(t *testing.T) {
 	n := open(t, Config{Dir: filepath.Join(t.TempDir(), "log"), FS: vfs.Default})
 	c := clientOf(t, n)
 	c.append("s", none, newEvents(3)...)
-	must(t, n.store.db.Flush())
+	runtest.Must(t, n.store.db.Flush())
 	c.append("s", at(2), newEvents(3)...)
 	full := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(full, "mine"), []byte("mine"), 0o600))
+	runtest.Must(t, os.WriteFile(filepath.Join(full, "mine"), []byte("mine"), 0o600))
 	file := filepath.Join(full, "mine")
 	good := filepath.Join(t.TempDir(), "good")
-	must(t, n.Backup(testContext(t), good))
+	runtest.Must(t, n.Backup(runtest.Context(t), good))
 
 	for _, target := range []string{full, good, file} {
-		if err := n.Backup(testContext(t), target); err == nil {
+		if err := n.Backup(runtest.Context(t), target); err == nil {
 			t.Errorf("a backup went into %s", target)
 		}
-		if err := Restore(testContext(t), vfs.Default, good, target); err == nil {
+		if err := Restore(runtest.Context(t), vfs.Default, good, target); err == nil {
 			t.Errorf("a restore went into %s", target)
 		}
 	}
@@ -203,7 +205,7 @@ func TestBackup_Refused(t *testing.T) {
 	nothingIn(t, gone)
 
 	content, err := readBackup(vfs.Default, good)
-	must(t, err)
+	runtest.Must(t, err)
 	var table string
 	for _, f := range content.Files {
 		if strings.HasSuffix(f.Name, ".sst") {
@@ -215,30 +217,33 @@ func TestBackup_Refused(t *testing.T) {
 		damage func(t *testing.T, dir string)
 		want   string
 	}{
-		{"no list", func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, backupList))) }, "is no backup of a log"},
-		{"cut list", func(t *testing.T, dir string) { must(t, os.Truncate(filepath.Join(dir, backupList), 100)) }, "is damaged: its BACKUP.json cannot be read"},
-		{"missing file", func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, backupFiles, table))) }, "its file " + table + " is missing"},
-		{"cut file", func(t *testing.T, dir string) { must(t, os.Truncate(filepath.Join(dir, backupFiles, table), 100)) }, "its file " + table + " is not what was backed up"},
+		{"no list", func(t *testing.T, dir string) { runtest.Must(t, os.Remove(filepath.Join(dir, backupList))) }, "is no backup of a log"},
+		{"cut list", func(t *testing.T, dir string) { runtest.Must(t, os.Truncate(filepath.Join(dir, backupList), 100)) }, "is damaged: its BACKUP.json cannot be read"},
+		{"missing file", func(t *testing.T, dir string) { runtest.Must(t, os.Remove(filepath.Join(dir, backupFiles, table))) }, "its file " + table + " is missing"},
+		{"cut file", func(t *testing.T, dir string) {
+			runtest.Must(t, os.Truncate(filepath.Join(dir, backupFiles, table), 100))
+		}, "its file " + table + " is not what was backed up"},
 		{"changed file", func(t *testing.T, dir string) { flip(t, filepath.Join(dir, backupFiles, table), 40) }, "its file " + table + " is not what was backed up"},
 		{"newer", func(t *testing.T, dir string) {
 			path := filepath.Join(dir, backupList)
 			text, err := os.ReadFile(path)
-			must(t, err)
-			must(t, os.WriteFile(path, []byte(strings.Replace(string(text), `"format": 1`, `"format": 2`, 1)), 0o600))
+			runtest.Must(t, err)
+			runtest.Must(t, os.WriteFile(path, []byte(strings.Replace(string(text), `"format": 1`, `"format": 2`, 1)), 0o600))
 		}, "was made by a newer version"},
 		{"a path", func(t *testing.T, dir string) {
 			path := filepath.Join(dir, backupList)
 			text, err := os.ReadFile(path)
-			must(t, err)
-			must(t, os.WriteFile(path, []byte(strings.Replace(string(text), table, "../../"+table, 1)), 0o600))
+			runtest.Must(t, err)
+			runtest.Must(t, os.WriteFile(path, []byte(strings.Replace(string(text), table, "../../"+table, 1)), 0o600))
 		}, "names the file"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			bad, target := t.TempDir(), filepath.Join(t.TempDir(), "target")
-			must(t, os.CopyFS(bad, os.DirFS(good)))
+			runtest.Must(t, os.CopyFS(bad, os.DirFS(good)))
 			tt.damage(t, bad)
-			if err := Restore(testContext(t), vfs.Default, bad, target); err == nil || !strings.Contains(err.Error(), tt.want) {
+			err := Restore(runtest.Context(t), vfs.Default, bad, target)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v", err)
 			}
 			nothingIn(t, target)
@@ -249,7 +254,7 @@ func TestBackup_Refused(t *testing.T) {
 // A restore that a crash ended is not mistaken for a log.
 func TestRestore_Unfinished(t *testing.T) {
 	dir := t.TempDir()
-	must(t, writeFormat(vfs.Default, dir, unfinishedRestore))
+	runtest.Must(t, writeFormat(vfs.Default, dir, unfinishedRestore))
 	if n, err := Open(Config{Dir: dir}); err == nil ||
 		!strings.Contains(err.Error(), "holds a restore that did not finish") {
 		t.Errorf("%v, %v", n, err)
@@ -271,9 +276,9 @@ func nothingIn(t *testing.T, dir string) {
 func flip(t *testing.T, path string, at int64) {
 	t.Helper()
 	content, err := os.ReadFile(path)
-	must(t, err)
+	runtest.Must(t, err)
 	content[at] ^= 0x55
-	must(t, os.WriteFile(path, content, 0o600))
+	runtest.Must(t, os.WriteFile(path, content, 0o600))
 }
 
 // A backup of a log whose newest events were erased is whole.
@@ -284,10 +289,10 @@ func TestBackup_NewestErased(t *testing.T) {
 	c.append("kept", none, newEvents(1)...)
 	c.append("gone", none, newEvents(3)...)
 	c.tombstone("gone", anyRevision)
-	must(t, n.Scavenge(testContext(t)))
-	must(t, n.Backup(testContext(t), "/backup"))
+	runtest.Must(t, n.Scavenge(runtest.Context(t)))
+	runtest.Must(t, n.Backup(runtest.Context(t), "/backup"))
 	position, err := BackedUp(fs, "/backup")
-	must(t, err)
+	runtest.Must(t, err)
 	if position != n.Head() {
 		t.Errorf("the backup ends at %d, the log at %d", position, n.Head())
 	}
@@ -299,7 +304,7 @@ func TestBackup_Panic(t *testing.T) {
 	n := open(t, Config{Dir: "/log", FS: fs})
 	clientOf(t, n).append("s", none, newEvents(1)...)
 	fs.armed.Store(true)
-	err := n.Backup(testContext(t), "/backup")
+	err := n.Backup(runtest.Context(t), "/backup")
 	fs.armed.Store(false)
 	if err == nil || n.Err() == nil || !strings.Contains(n.Err().Error(), "no such disk") {
 		t.Errorf("the backup ended with %v, the engine with %v", err, n.Err())

@@ -13,6 +13,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // gatedSync is a file system whose fsyncs call a function first.
@@ -241,7 +243,7 @@ func TestDamage_OfOneStream(t *testing.T) {
 		}
 	}
 	c.append("cut", none, newEvents(1)...)
-	if _, err := c.tryAppend(testContext(t), "damaged", anyRevision, newEvents(1)...); err == nil {
+	if _, err := c.tryAppend(runtest.Context(t), "damaged", anyRevision, newEvents(1)...); err == nil {
 		t.Errorf("append: %v", err)
 	}
 	if _, err := c.tryDelete("cut", at(0)); err == nil {

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // acknowledged is what the answers to clients named: the newest revision of each stream, and the
@@ -54,7 +56,7 @@ func TestCrash_DuringAllOperations(t *testing.T) {
 	rounds := 6
 	if text := os.Getenv("ANNALS_NODE_STEPS"); text != "" {
 		more, err := strconv.Atoi(text)
-		must(t, err)
+		runtest.Must(t, err)
 		rounds *= more
 	}
 	fs := vfs.NewCrashableMem()
@@ -153,13 +155,13 @@ func checkCrashed(t *testing.T, round int, fs *vfs.MemFS, want *acknowledged) {
 			t.Errorf("round %d: an event of %s is back after its scavenge", round, e.stream)
 		}
 	}
-	must(t, n.Close())
+	runtest.Must(t, n.Close())
 	dir := n.store.disk.dir
 	names, err := fs.List(dir)
-	must(t, err)
+	runtest.Must(t, err)
 	for _, file := range names {
 		text, err := readSmall(fs, fs.PathJoin(dir, file))
-		must(t, err)
+		runtest.Must(t, err)
 		for name := range want.erased {
 			if strings.Contains(text, `"`+name+" ") || strings.Contains(text, name+" ") {
 				t.Errorf("round %d: the file %s holds a text of %s after its scavenge", round, file, name)

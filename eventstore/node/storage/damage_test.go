@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // usedFolder is a data folder with tables and with events that are only in the write-ahead log. It
@@ -24,12 +26,12 @@ func usedFolder(t *testing.T) (dir string, events int) {
 	for i := range 40 {
 		c.append("s", at(int64(i)-1), newEvent(noise(1000)))
 	}
-	must(t, n.store.db.Flush())
+	runtest.Must(t, n.store.db.Flush())
 	for i := range 40 {
 		c.append("s", at(int64(i)+39), newEvent(noise(1000)))
 	}
 	n.store.skipFlush = true
-	must(t, n.Close())
+	runtest.Must(t, n.Close())
 	return dir, 80
 }
 
@@ -37,7 +39,7 @@ func usedFolder(t *testing.T) (dir string, events int) {
 func newest(t *testing.T, dir, prefix, suffix string) string {
 	t.Helper()
 	names, err := os.ReadDir(dir)
-	must(t, err)
+	runtest.Must(t, err)
 	for _, name := range slices.Backward(names) {
 		if info, err := name.Info(); err == nil && info.Size() > 0 && strings.HasPrefix(name.Name(), prefix) &&
 			strings.HasSuffix(name.Name(), suffix) {
@@ -51,15 +53,15 @@ func newest(t *testing.T, dir, prefix, suffix string) string {
 func overwrite(t *testing.T, path string, at int64, with []byte) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	must(t, err)
+	runtest.Must(t, err)
 	_, err = f.WriteAt(with, at)
-	must(t, errors.Join(err, f.Close()))
+	runtest.Must(t, errors.Join(err, f.Close()))
 }
 
 func sizeOf(t *testing.T, path string) int64 {
 	t.Helper()
 	info, err := os.Stat(path)
-	must(t, err)
+	runtest.Must(t, err)
 	return info.Size()
 }
 
@@ -73,48 +75,48 @@ func TestOpen_DamagedFolders(t *testing.T) {
 		do   func(t *testing.T, dir string)
 		want []string
 	}{
-		{"cut manifest", func(t *testing.T, dir string) { must(t, os.Truncate(newest(t, dir, "MANIFEST-", ""), 60)) }, []string{damage, advice}},
+		{"cut manifest", func(t *testing.T, dir string) { runtest.Must(t, os.Truncate(newest(t, dir, "MANIFEST-", ""), 60)) }, []string{damage, advice}},
 		{"manifest cut a little", func(t *testing.T, dir string) {
 			manifest := newest(t, dir, "MANIFEST-", "")
-			must(t, os.Truncate(manifest, sizeOf(t, manifest)-1))
+			runtest.Must(t, os.Truncate(manifest, sizeOf(t, manifest)-1))
 		}, []string{damage, advice}},
 		{"older tables and logs", func(t *testing.T, dir string) {
 			log := newest(t, dir, "", ".log")
-			must(t, os.Truncate(log, sizeOf(t, log)/2))
+			runtest.Must(t, os.Truncate(log, sizeOf(t, log)/2))
 		}, []string{damage, "had come to", advice}},
 		{"mark that says nothing", func(t *testing.T, dir string) {
-			must(t, os.WriteFile(filepath.Join(dir, markFile), garbage[:8], 0o600))
+			runtest.Must(t, os.WriteFile(filepath.Join(dir, markFile), garbage[:8], 0o600))
 		}, []string{damage, "MARK", advice}},
-		{"empty manifest", func(t *testing.T, dir string) { must(t, os.Truncate(newest(t, dir, "MANIFEST-", ""), 0)) }, []string{damage, advice}},
+		{"empty manifest", func(t *testing.T, dir string) { runtest.Must(t, os.Truncate(newest(t, dir, "MANIFEST-", ""), 0)) }, []string{damage, advice}},
 		{"garbled manifest", func(t *testing.T, dir string) { overwrite(t, newest(t, dir, "MANIFEST-", ""), 10, garbage[:100]) }, []string{damage, advice}},
-		{"no manifest", func(t *testing.T, dir string) { must(t, os.Remove(newest(t, dir, "MANIFEST-", ""))) }, []string{damage, advice}},
+		{"no manifest", func(t *testing.T, dir string) { runtest.Must(t, os.Remove(newest(t, dir, "MANIFEST-", ""))) }, []string{damage, advice}},
 		{"no marker", func(t *testing.T, dir string) {
 			markers, err := filepath.Glob(filepath.Join(dir, "marker.manifest.*"))
-			must(t, err)
+			runtest.Must(t, err)
 			for _, m := range markers {
-				must(t, os.Remove(m))
+				runtest.Must(t, os.Remove(m))
 			}
 		}, []string{damage, "marker of its manifest", advice}},
 		{"no marker, old", func(t *testing.T, dir string) {
 			markers, err := filepath.Glob(filepath.Join(dir, "marker.manifest.*"))
-			must(t, err)
+			runtest.Must(t, err)
 			for _, m := range append(markers, filepath.Join(dir, formatFile)) {
-				must(t, os.Remove(m))
+				runtest.Must(t, os.Remove(m))
 			}
 		}, []string{damage, "marker of its manifest", advice}},
-		{"no table", func(t *testing.T, dir string) { must(t, os.Remove(newest(t, dir, "", ".sst"))) }, []string{damage, "file does not exist", advice}},
-		{"cut table", func(t *testing.T, dir string) { must(t, os.Truncate(newest(t, dir, "", ".sst"), 100)) }, []string{damage, advice}},
+		{"no table", func(t *testing.T, dir string) { runtest.Must(t, os.Remove(newest(t, dir, "", ".sst"))) }, []string{damage, "file does not exist", advice}},
+		{"cut table", func(t *testing.T, dir string) { runtest.Must(t, os.Truncate(newest(t, dir, "", ".sst"), 100)) }, []string{damage, advice}},
 		{"garbage in the midst of the log", func(t *testing.T, dir string) { overwrite(t, newest(t, dir, "", ".log"), 8000, garbage) }, []string{damage, advice}},
-		{"newer format", func(t *testing.T, dir string) { must(t, writeFormat(vfs.Default, dir, "3")) }, []string{"was written by a newer version", "format 3", "run that version"}},
+		{"newer format", func(t *testing.T, dir string) { runtest.Must(t, writeFormat(vfs.Default, dir, "3")) }, []string{"was written by a newer version", "format 3", "run that version"}},
 		{"format that says nothing", func(t *testing.T, dir string) {
-			must(t, os.WriteFile(filepath.Join(dir, formatFile), garbage[:8], 0o600))
+			runtest.Must(t, os.WriteFile(filepath.Join(dir, formatFile), garbage[:8], 0o600))
 		}, []string{damage, "FORMAT", advice}},
 		{"newer engine", func(t *testing.T, dir string) {
 			marker, err := filepath.Glob(filepath.Join(dir, "marker.format-version.*"))
-			must(t, err)
+			runtest.Must(t, err)
 			slices.Sort(marker)
 			last := marker[len(marker)-1]
-			must(t, os.Rename(last, last[:strings.LastIndex(last, ".")+1]+"999"))
+			runtest.Must(t, os.Rename(last, last[:strings.LastIndex(last, ".")+1]+"999"))
 		}, []string{"was written by a newer version", "run that version"}},
 	}
 	whole, _ := usedFolder(t)
@@ -125,7 +127,7 @@ func TestOpen_DamagedFolders(t *testing.T) {
 			for range 2 { // also when it is tried again
 				n, err := Open(Config{Dir: dir})
 				if err == nil {
-					must(t, n.Close())
+					runtest.Must(t, n.Close())
 					t.Fatal("it was opened")
 				}
 				if !strings.Contains(err.Error(), dir) || strings.Contains(err.Error(), "\n") {
@@ -144,14 +146,15 @@ func TestOpen_DamagedFolders(t *testing.T) {
 // An incomplete write at the end of the log, after a crash, is not damage: the log ends before it.
 func TestOpen_TornEndOfLog(t *testing.T) {
 	whole, events := usedFolder(t)
-	must(t, os.Remove(filepath.Join(whole, markFile))) // a crash comes before it is noted that the last event is there
+	// A crash comes before it is noted that the last event is there.
+	runtest.Must(t, os.Remove(filepath.Join(whole, markFile)))
 	tests := []struct {
 		name string
 		do   func(t *testing.T, log string)
 		lost int
 	}{
-		{"cut", func(t *testing.T, log string) { must(t, os.Truncate(log, sizeOf(t, log)-3)) }, 1},
-		{"zeros behind it", func(t *testing.T, log string) { must(t, os.Truncate(log, sizeOf(t, log)+5000)) }, 0},
+		{"cut", func(t *testing.T, log string) { runtest.Must(t, os.Truncate(log, sizeOf(t, log)-3)) }, 1},
+		{"zeros behind it", func(t *testing.T, log string) { runtest.Must(t, os.Truncate(log, sizeOf(t, log)+5000)) }, 0},
 		{"garbage behind it", func(t *testing.T, log string) { overwrite(t, log, sizeOf(t, log), []byte(noise(300))) }, 0},
 	}
 	for _, tt := range tests {
@@ -198,7 +201,7 @@ func (b brokenFS) Lock(name string) (io.Closer, error) {
 // A path that is not a folder, cannot be written or has no space is refused with that reason.
 func TestOpen_UnwritableFolders(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	must(t, os.WriteFile(file, nil, 0o600))
+	runtest.Must(t, os.WriteFile(file, nil, 0o600))
 	tests := []struct {
 		name string
 		cfg  Config
@@ -214,7 +217,7 @@ func TestOpen_UnwritableFolders(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			n, err := Open(tt.cfg)
 			if err == nil {
-				must(t, n.Close())
+				runtest.Must(t, n.Close())
 			}
 			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), tt.cfg.Dir) {
 				t.Errorf("said: %v", err)
@@ -231,16 +234,16 @@ func TestOpen_OldFormat(t *testing.T) {
 	c := clientOf(t, n)
 	c.append("s", none, newEvents(5)...)
 	c.append("$$s", none, metadataEvent(`{"$maxCount":2}`))
-	must(t, n.store.db.Delete(boundedKey("s"), nil)) // as an older version left it
-	must(t, n.Close())
+	runtest.Must(t, n.store.db.Delete(boundedKey("s"), nil)) // as an older version left it
+	runtest.Must(t, n.Close())
 	dir, err := filepath.Abs(cfg.Dir)
-	must(t, err)
-	must(t, cfg.FS.Remove(cfg.FS.PathJoin(dir, formatFile)))
+	runtest.Must(t, err)
+	runtest.Must(t, cfg.FS.Remove(cfg.FS.PathJoin(dir, formatFile)))
 	n = open(t, cfg)
 	if format, err := readFormat(cfg.FS, dir); format != newestFormat || err != nil {
 		t.Errorf("format %d, %v", format, err)
 	}
-	must(t, n.Scavenge(testContext(t)))
+	runtest.Must(t, n.Scavenge(runtest.Context(t)))
 	if got := clientOf(t, n).read(ofAll()); len(got) != 3 {
 		t.Errorf("the whole log shows %d events", len(got))
 	}

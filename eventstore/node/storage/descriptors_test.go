@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // runsAlone is set in a process that runs one test, which may use all descriptors or leave
@@ -31,7 +33,7 @@ func alone(t *testing.T, test func(t *testing.T)) {
 		fmt.Println("survived")
 		os.Exit(0)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), testTime)
+	ctx, cancel := context.WithTimeout(t.Context(), runtest.Timeout)
 	defer cancel()
 	child := exec.CommandContext(ctx, os.Args[0], "-test.run", "^"+t.Name()+"$")
 	child.Env = append(os.Environ(), runsAlone+"=yes")
@@ -84,7 +86,7 @@ func (h *hog) release() {
 func TestNode_NoDescriptorLeft(t *testing.T) {
 	alone(t, func(t *testing.T) {
 		limit := syscall.Rlimit{Cur: 128, Max: 128}
-		must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+		runtest.Must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
 		n := open(t, Config{Dir: t.TempDir(), FS: vfs.Default, MemtableBytes: 256 << 10})
 		n.store.disk.space.stallAfter = 20 * time.Millisecond
 		c := clientOf(t, n)
@@ -103,13 +105,13 @@ func TestNode_NoDescriptorLeft(t *testing.T) {
 				}
 			}
 		}
-		grow(20, testTime)
+		grow(20, runtest.Timeout)
 		h := newHog()
 		grow(60, 100*time.Millisecond)
 		h.release()
 		awaitSpace(t, n)
 		before := stored
-		grow(60, testTime)
+		grow(60, runtest.Timeout)
 		if stored != before+60 {
 			t.Errorf("%d of 60 events were stored once there were descriptors again", stored-before)
 		}
@@ -119,7 +121,7 @@ func TestNode_NoDescriptorLeft(t *testing.T) {
 		if got := len(c.read(ofStream("s"))); got < stored {
 			t.Errorf("%d events are read, %d were stored", got, stored)
 		}
-		must(t, n.Close())
+		runtest.Must(t, n.Close())
 	})
 }
 
@@ -157,20 +159,20 @@ func (f *logFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCat
 func TestNode_RotationFails(t *testing.T) {
 	alone(t, func(t *testing.T) {
 		fs := &logFS{FS: vfs.NewMem()}
-		n, err := Open(Config{Dir: "log", FS: fs, MemtableBytes: 256 << 10, Logger: testLog(t)})
-		must(t, err)
+		n, err := Open(Config{Dir: "log", FS: fs, MemtableBytes: 256 << 10, Logger: runtest.Logger(t)})
+		runtest.Must(t, err)
 		c := clientOf(t, n)
 		c.append("s", anyRevision, newEvents(3)...)
 		eio := error(syscall.EIO)
 		fs.err.Store(&eio)
 		for range 100 {
-			if _, err := c.tryAppend(testContext(t), "s", anyRevision, newEvent(strings.Repeat("x", 20_000))); err != nil {
+			if _, err := c.tryAppend(runtest.Context(t), "s", anyRevision, newEvent(strings.Repeat("x", 20_000))); err != nil {
 				break
 			}
 		}
 		select {
 		case <-n.Failed():
-		case <-time.After(testTime):
+		case <-time.After(runtest.Timeout):
 			t.Fatal("the node does not report that it failed")
 		}
 		if err := n.Err(); err == nil || !strings.Contains(err.Error(), syscall.EIO.Error()) {
@@ -196,7 +198,7 @@ func TestNode_RotationWaitsForADescriptor(t *testing.T) {
 	fs.err.Store(&emfile)
 	var failed error
 	for range 100 {
-		if _, failed = c.tryAppend(testContext(t), "s", anyRevision, newEvent(strings.Repeat("x", 20_000))); failed != nil {
+		if _, failed = c.tryAppend(runtest.Context(t), "s", anyRevision, newEvent(strings.Repeat("x", 20_000))); failed != nil {
 			break
 		}
 	}

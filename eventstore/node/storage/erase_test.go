@@ -17,6 +17,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // A word of the erased texts is 24 letters drawn at random: compression cannot make it shorter than
@@ -200,14 +202,14 @@ func TestScavenge_NoBytesInFiles(t *testing.T) {
 			}
 			switch spread {
 			case "in tables":
-				must(t, n.store.db.Flush())
+				runtest.Must(t, n.store.db.Flush())
 			case "in old logs":
 				for i := range 6 { // more than the engine keeps for reuse
 					told("filler", anyRevision, fmt.Sprint(i))
-					must(t, n.store.db.Flush())
+					runtest.Must(t, n.store.db.Flush())
 				}
 			case "in the lowest level":
-				must(t, n.store.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false))
+				runtest.Must(t, n.store.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false))
 			}
 			if len(found(t, dir, words)) == 0 {
 				t.Fatal("no file holds the texts: this test tests nothing")
@@ -216,7 +218,7 @@ func TestScavenge_NoBytesInFiles(t *testing.T) {
 			if spread == "seen by a reader" {
 				var err error
 				reader, err = n.views.acquire()
-				must(t, err)
+				runtest.Must(t, err)
 			}
 			for i := range texts {
 				c.tombstone(fmt.Sprintf("tombstoned-%d", i), at(0))
@@ -229,7 +231,7 @@ func TestScavenge_NoBytesInFiles(t *testing.T) {
 				if _, err := n.scavenger.sweep(sweeping{all: true, bounded: true}); err != nil {
 					t.Fatal(err)
 				}
-				must(t, n.store.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false))
+				runtest.Must(t, n.store.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false))
 				if len(found(t, dir, words)) == 0 {
 					t.Fatal("nothing holds the texts back: this test tests nothing")
 				}
@@ -259,12 +261,12 @@ func TestScavenge_NoBytesInFiles(t *testing.T) {
 					}
 				})
 			}
-			err := n.Scavenge(testContext(t))
+			err := n.Scavenge(runtest.Context(t))
 			running := found(t, dir, words)
 			killed := copyFolder(t, dir)
 			cancel()
 			traffic.Wait()
-			must(t, err)
+			runtest.Must(t, err)
 			if len(running) != 0 {
 				t.Errorf("while the node runs, the texts stand in %v", running)
 			}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // quotaFS is a file system with room for so many bytes. A write that does not fit is written as far
@@ -172,7 +174,7 @@ func TestFullDisk_StallsAndRecovers(t *testing.T) {
 			var before []recordedEvent
 			for w := range 4 {
 				events, _, err := c.tryRead(ofStream(fmt.Sprintf("w%d", w)))
-				must(t, err)
+				runtest.Must(t, err)
 				before = append(before, events...)
 			}
 			o.check(t, before)
@@ -194,7 +196,7 @@ func TestFullDisk_StallsAndRecovers(t *testing.T) {
 			}
 			all := c.read(ofAll())
 			o.check(t, all)
-			must(t, n.Close())
+			runtest.Must(t, n.Close())
 			again := clientOf(t, open(t, Config{Dir: "log", FS: fs}))
 			if got := again.read(ofAll()); len(got) != len(all) {
 				t.Errorf("%d events after a restart, %d before", len(got), len(all))
@@ -206,7 +208,7 @@ func TestFullDisk_StallsAndRecovers(t *testing.T) {
 // awaitSpace waits until no write waits for space.
 func awaitSpace(t *testing.T, n *Engine) {
 	t.Helper()
-	deadline := time.Now().Add(testTime)
+	deadline := time.Now().Add(runtest.Timeout)
 	for time.Now().Before(deadline) {
 		select {
 		case <-n.store.disk.space.stall():
@@ -233,7 +235,7 @@ func TestFullDisk_NearlyFull(t *testing.T) {
 	fs.left.Store(40 << 20)
 	refused := newEvent("{}")
 	for _, expected := range []Expectation{at(1), anyRevision, existing} {
-		resp, err := c.tryAppend(testContext(t), "kept", expected, refused)
+		resp, err := c.tryAppend(runtest.Context(t), "kept", expected, refused)
 		if !errors.Is(err, ErrFull) {
 			t.Errorf("append at %v: %v, %v", expected, resp, err)
 		}
@@ -241,14 +243,14 @@ func TestFullDisk_NearlyFull(t *testing.T) {
 	if revision, _ := c.append("kept", none, kept...); revision != 1 {
 		t.Errorf("the same append again: revision %d", revision)
 	}
-	if resp, err := c.tryAppend(testContext(t), "kept", at(7), refused); err != nil || resp.Verdict != WrongVersion {
+	if resp, err := c.tryAppend(runtest.Context(t), "kept", at(7), refused); err != nil || resp.Verdict != WrongVersion {
 		t.Errorf("an append at the wrong revision: %v, %v", resp, err)
 	}
 	if got := c.read(ofStream("kept")); len(got) != 2 {
 		t.Errorf("the stream shows %d events", len(got))
 	}
 	c.tombstone("gone", at(1))
-	must(t, n.Scavenge(testContext(t)))
+	runtest.Must(t, n.Scavenge(runtest.Context(t)))
 
 	fs.left.Store(100 << 20)
 	if revision, _ := c.append("kept", at(1), refused); revision != 2 {
@@ -278,13 +280,13 @@ func TestFsync_Failed(t *testing.T) {
 	}
 	broken.Store(true)
 	for range 2 {
-		if resp, err := c.tryAppend(testContext(t), "s", at(1), newEvents(1)...); err == nil {
+		if resp, err := c.tryAppend(runtest.Context(t), "s", at(1), newEvents(1)...); err == nil {
 			t.Errorf("append: %v, %v", resp, err)
 		}
 	}
 	select {
 	case <-n.Failed():
-	case <-time.After(testTime):
+	case <-time.After(runtest.Timeout):
 		t.Fatal("the node does not say that it failed")
 	}
 	if err := n.Err(); err == nil || !strings.Contains(err.Error(), syscall.EIO.Error()) {
@@ -293,16 +295,16 @@ func TestFsync_Failed(t *testing.T) {
 	if got := c.read(ofStream("s")); len(got) != 2 {
 		t.Errorf("the stream shows %d events", len(got))
 	}
-	if err := n.Scavenge(testContext(t)); err == nil {
+	if err := n.Scavenge(runtest.Context(t)); err == nil {
 		t.Error("a scavenge succeeded")
 	}
-	if err := n.Backup(testContext(t), "backup"); err == nil {
+	if err := n.Backup(runtest.Context(t), "backup"); err == nil {
 		t.Error("a backup succeeded")
 	}
 	if _, err := c.tryTombstone("s", anyRevision); err == nil {
 		t.Error("a tombstone was written")
 	}
-	must(t, n.Close())
+	runtest.Must(t, n.Close())
 	broken.Store(false)
 	got := clientOf(t, open(t, Config{Dir: "log", FS: fs})).read(ofStream("s"))
 	if len(got) < 2 || got[0].id != kept[0].id || got[1].id != kept[1].id {
@@ -325,12 +327,12 @@ func TestFullDisk_FileSystem(t *testing.T) {
 		}
 	})
 	n := open(t, Config{Dir: filepath.Join(dir, "log"), FS: vfs.Default, Reserve: 16 << 20, MemtableBytes: 1 << 20})
-	t.Cleanup(func() { must(t, n.Close()) }) // before the unmount
+	t.Cleanup(func() { runtest.Must(t, n.Close()) }) // before the unmount
 	c := clientOf(t, n)
 	var o outcomes
 	for len(o.refused) == 0 {
 		e := newEvent(noise(100 << 10))
-		resp, err := c.tryAppend(testContext(t), fmt.Sprintf("s%d", len(o.stored)%5), anyRevision, e)
+		resp, err := c.tryAppend(runtest.Context(t), fmt.Sprintf("s%d", len(o.stored)%5), anyRevision, e)
 		if o.took(t, e, uint64(resp.Revision), err); t.Failed() || len(o.unknown) > 0 {
 			t.Fatal("not refused: ", err)
 		}
@@ -339,14 +341,14 @@ func TestFullDisk_FileSystem(t *testing.T) {
 
 	ballast := filepath.Join(dir, "ballast") // somebody else takes what was left
 	f, err := os.Create(ballast)
-	must(t, err)
+	runtest.Must(t, err)
 	for chunk := make([]byte, 64<<10); err == nil; {
 		_, err = f.Write(chunk)
 	}
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
-	must(t, f.Close())
+	runtest.Must(t, f.Close())
 	ended := make(chan error, 1)
 	go func() {
 		var last error
@@ -360,16 +362,16 @@ func TestFullDisk_FileSystem(t *testing.T) {
 		if !errors.Is(err, ErrStalled) {
 			t.Errorf("a deletion on the full disk: %v", err)
 		}
-	case <-time.After(4 * testTime):
+	case <-time.After(4 * runtest.Timeout):
 		t.Fatal("the disk does not become full")
 	}
 	o.check(t, c.read(ofAll()))
-	must(t, os.Remove(ballast))
+	runtest.Must(t, os.Remove(ballast))
 	awaitSpace(t, n)
 	for i := range 5 {
 		c.tombstone(fmt.Sprintf("s%d", i), anyRevision)
 	}
-	must(t, n.Scavenge(testContext(t)))
+	runtest.Must(t, n.Scavenge(runtest.Context(t)))
 	c.append("after", none, newEvent(noise(100<<10)))
 	select {
 	case <-n.Failed():

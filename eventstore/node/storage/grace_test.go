@@ -3,6 +3,8 @@ package storage
 import (
 	"fmt"
 	"testing"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // An append to a new stream leaves nothing to remove, however many events it has.
@@ -45,7 +47,7 @@ func TestRemoval_StreamDeletedMeanwhile(t *testing.T) {
 	if got := count(); got != 6 {
 		t.Errorf("%d events are left, want all 6 until their time has come", got)
 	}
-	must(t, n.Scavenge(testContext(t)))
+	runtest.Must(t, n.Scavenge(runtest.Context(t)))
 	if got := count(); got != 2 {
 		t.Errorf("after a scavenge %d events are left, want the last ones", got)
 	}

@@ -3,46 +3,20 @@ package storage
 import (
 	"context"
 	"errors"
-	"io"
-	"log/slog"
 	"math"
 	"strings"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
-// testTime bounds every call of a test; nothing waits that long unless it hangs.
-const testTime = 3 * time.Minute
-
-// tester is what a test, a benchmark and a property check have in common.
-type tester interface {
-	Helper()
-	Context() context.Context
-	Cleanup(func())
-	Output() io.Writer
-	Error(...any)
-	Errorf(string, ...any)
-	Fatal(...any)
-	Fatalf(string, ...any)
-}
-
-// testLog writes what the engine logs to the test.
-func testLog(t tester) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
-
-func must(t tester, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // open opens a log and closes it at the end of the test.
-func open(t tester, cfg Config) *Engine {
+func open(t runtest.T, cfg Config) *Engine {
 	t.Helper()
 	if cfg.Logger == nil {
-		cfg.Logger = testLog(t)
+		cfg.Logger = runtest.Logger(t)
 	}
 	e, err := Open(cfg)
 	if err != nil {
@@ -58,12 +32,6 @@ func open(t tester, cfg Config) *Engine {
 
 // memoryConfig is a log in memory; a second engine with the same configuration opens the same log.
 func memoryConfig() Config { return Config{Dir: "log", FS: vfs.NewMem()} }
-
-func testContext(t tester) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), testTime)
-	t.Cleanup(cancel)
-	return ctx
-}
 
 // event is an event of a test; each has its own id.
 type event struct {
@@ -106,11 +74,11 @@ var errTombstoned = errors.New("the stream is tombstoned")
 
 // client calls an engine as the node does.
 type client struct {
-	t tester
+	t runtest.T
 	e *Engine
 }
 
-func clientOf(t tester, e *Engine) client { return client{t, e} }
+func clientOf(t runtest.T, e *Engine) client { return client{t, e} }
 
 func (c client) do(ctx context.Context, r *Request) (Decision, error) {
 	d, err := c.e.Do(ctx, r)
@@ -134,7 +102,7 @@ func stored(d Decision) bool { return d.Verdict == Written || d.Verdict == Repea
 // append makes an append that must succeed, and returns revision and position of its last event.
 func (c client) append(stream string, expected Expectation, events ...event) (revision, position uint64) {
 	c.t.Helper()
-	d, err := c.tryAppend(testContext(c.t), stream, expected, events...)
+	d, err := c.tryAppend(runtest.Context(c.t), stream, expected, events...)
 	if err != nil || !stored(d) {
 		c.t.Fatalf("append to %s: %+v, %v", stream, d, err)
 	}
@@ -142,7 +110,7 @@ func (c client) append(stream string, expected Expectation, events ...event) (re
 }
 
 func (c client) tryEnd(kind Kind, stream string, expected Expectation) (uint64, error) {
-	d, err := c.do(testContext(c.t), &Request{Kind: kind, Stream: stream, Expected: expected})
+	d, err := c.do(runtest.Context(c.t), &Request{Kind: kind, Stream: stream, Expected: expected})
 	if err == nil && d.Verdict == WrongVersion {
 		err = errors.New("wrong version")
 	}
@@ -160,13 +128,13 @@ func (c client) tryTombstone(stream string, expected Expectation) (uint64, error
 func (c client) delete(stream string, expected Expectation) {
 	c.t.Helper()
 	_, err := c.tryDelete(stream, expected)
-	must(c.t, err)
+	runtest.Must(c.t, err)
 }
 
 func (c client) tombstone(stream string, expected Expectation) uint64 {
 	c.t.Helper()
 	position, err := c.tryTombstone(stream, expected)
-	must(c.t, err)
+	runtest.Must(c.t, err)
 	return position
 }
 
@@ -180,10 +148,10 @@ type recordedEvent struct {
 	data     string
 }
 
-func recordedOf(t tester, e Entry) recordedEvent {
+func recordedOf(t runtest.T, e Entry) recordedEvent {
 	t.Helper()
 	r, err := ParseRecord(e.Record)
-	must(t, err)
+	runtest.Must(t, err)
 	if r.Position != e.Position || r.Created.IsZero() {
 		t.Fatalf("position %d holds %+v", e.Position, r)
 	}
@@ -256,12 +224,12 @@ func (c client) subscribe(after uint64) subscription {
 // event waits for the next event.
 func (s subscription) event() recordedEvent {
 	s.c.t.Helper()
-	ctx := testContext(s.c.t)
+	ctx := runtest.Context(s.c.t)
 	for {
 		events, changed, evicted := s.c.e.Tail(*s.after, make([]Entry, 0, 1))
 		if evicted {
 			p, _, err := s.c.e.ReadAll(*s.after+1, false, 1)
-			must(s.c.t, err)
+			runtest.Must(s.c.t, err)
 			events = p.Events
 		}
 		if len(events) > 0 {

@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/eventstore/node/wire"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // The budget of a start on a log of 10 million events.
@@ -44,10 +45,10 @@ func TestOpen_Time(t *testing.T) {
 	fillFolder(t, dir, leftInLog)
 	size := int64(0)
 	names, err := os.ReadDir(dir)
-	must(t, err)
+	runtest.Must(t, err)
 	for _, name := range names {
 		info, err := name.Info()
-		must(t, err)
+		runtest.Must(t, err)
 		size += info.Size()
 	}
 	for run := range 3 {
@@ -72,14 +73,14 @@ const leftInLog = 9_000
 func fillFolder(t *testing.T, dir string, count int) {
 	t.Helper()
 	const perStream, perCommit = 5, 1000
-	st, err := openStore(Config{Dir: dir, FS: vfs.Default, Logger: testLog(t)})
-	must(t, err)
+	st, err := openStore(Config{Dir: dir, FS: vfs.Default, Logger: runtest.Logger(t)})
+	runtest.Must(t, err)
 	rng := rand.New(rand.NewPCG(1, 2))
 	filler := noise(1 << 20)
 	created := wire.Ticks(time.Now())
 	began := time.Now()
 	head, err := st.head()
-	must(t, err)
+	runtest.Must(t, err)
 	for end := head + uint64(count); head < end; {
 		batch := st.db.NewBatch()
 		for range perCommit / perStream {
@@ -89,16 +90,16 @@ func fillFolder(t *testing.T, dir string, count int) {
 				head++
 				at := rng.IntN(len(filler) - 500)
 				p := Propose(stream, uuid.New(), "datapoint.accepted.v1", true, []byte(filler[at:at+500]), nil)
-				must(t, batch.Set(eventKey(head), p.Record(revision, head, created), nil))
-				must(t, batch.Set(revisionKey(id, revision), encodePosition(head), nil))
+				runtest.Must(t, batch.Set(eventKey(head), p.Record(revision, head, created), nil))
+				runtest.Must(t, batch.Set(revisionKey(id, revision), encodePosition(head), nil))
 			}
-			must(t, batch.Set(streamKey(stream), (&streamState{id: id, last: perStream - 1}).encode(), nil))
+			runtest.Must(t, batch.Set(streamKey(stream), (&streamState{id: id, last: perStream - 1}).encode(), nil))
 		}
-		must(t, batch.Commit(pebble.NoSync))
-		must(t, batch.Close())
+		runtest.Must(t, batch.Commit(pebble.NoSync))
+		runtest.Must(t, batch.Close())
 	}
 	// as a crash would: what is in memory stays in the write-ahead log
-	must(t, errors.Join(st.db.Close(), st.writeMark(head), st.lock.Close()))
+	runtest.Must(t, errors.Join(st.db.Close(), st.writeMark(head), st.lock.Close()))
 	st.cache.Unref()
 	t.Logf("filled in %s", time.Since(began).Round(time.Second))
 }
@@ -110,26 +111,26 @@ func openElsewhere(t *testing.T, dir string) (took time.Duration, memory int64, 
 	other := exec.CommandContext(t.Context(), os.Args[0])
 	other.Env = append(os.Environ(), holdsFolder+"="+dir)
 	in, err := other.StdinPipe()
-	must(t, err)
+	runtest.Must(t, err)
 	out, err := other.StdoutPipe()
-	must(t, err)
+	runtest.Must(t, err)
 	began := time.Now()
-	must(t, other.Start())
+	runtest.Must(t, other.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	took = time.Since(began)
 	if err != nil || line != "open\n" {
 		t.Fatalf("%q, %v", line, err)
 	}
 	text, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(other.Process.Pid), "status"))
-	must(t, err)
+	runtest.Must(t, err)
 	for _, l := range strings.Split(string(text), "\n") {
 		if value, ok := strings.CutPrefix(l, "VmHWM:"); ok {
 			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
-			must(t, err)
+			runtest.Must(t, err)
 			memory = kib << 10
 		}
 	}
-	must(t, in.Close())
-	must(t, other.Wait())
+	runtest.Must(t, in.Close())
+	runtest.Must(t, other.Wait())
 	return took, memory, other.ProcessState.UserTime() + other.ProcessState.SystemTime()
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // panics fails the test unless the engine has stopped writing because of a panic.
@@ -12,7 +14,7 @@ func panics(t *testing.T, e *Engine, of string) {
 	t.Helper()
 	select {
 	case <-e.Failed():
-	case <-testContext(t).Done():
+	case <-runtest.Context(t).Done():
 		t.Fatal("the engine has not failed")
 	}
 	if err := e.Err(); err == nil || !strings.Contains(err.Error(), of+" panicked: out of order") {
@@ -31,7 +33,7 @@ func TestWriter_Panic(t *testing.T) {
 	sound := e.writer.short
 	e.writer.short = func() bool { panic("out of order") }
 	for range 2 {
-		if d, err := c.tryAppend(testContext(t), "lost-1", none, newEvent(`{}`)); err == nil || !errors.Is(err, e.Err()) {
+		if d, err := c.tryAppend(runtest.Context(t), "lost-1", none, newEvent(`{}`)); err == nil || !errors.Is(err, e.Err()) {
 			t.Errorf("append: %+v, %v", d, err)
 		}
 	}
@@ -40,10 +42,10 @@ func TestWriter_Panic(t *testing.T) {
 	if p, _, err := e.ReadAll(0, false, 10); err != nil || len(p.Events) != 1 {
 		t.Errorf("read: %+v, %v", p, err)
 	}
-	if err := e.Scavenge(testContext(t)); !errors.Is(err, e.Err()) {
+	if err := e.Scavenge(runtest.Context(t)); !errors.Is(err, e.Err()) {
 		t.Errorf("scavenge: %v", err)
 	}
-	must(t, e.Close())
+	runtest.Must(t, e.Close())
 	if again := open(t, cfg); again.Head() != position {
 		t.Errorf("after a new start the head is %d, want %d", again.Head(), position)
 	}
@@ -56,11 +58,11 @@ func TestWriter_PanicDuringScavenge(t *testing.T) {
 	e := open(t, cfg)
 	vs := e.writer.views
 	e.writer.views = nil
-	if err := e.writer.republishAndDrain(testContext(t)); err == nil || !errors.Is(err, e.Err()) {
+	if err := e.writer.republishAndDrain(runtest.Context(t)); err == nil || !errors.Is(err, e.Err()) {
 		t.Errorf("drain: %v", err)
 	}
 	e.writer.views = vs
-	must(t, e.Close())
+	runtest.Must(t, e.Close())
 }
 
 // A panic of the commit itself, which is in a goroutine of its own.
@@ -77,10 +79,10 @@ func TestWriter_PanicOfCommit(t *testing.T) {
 	if err := e.Err(); err == nil || !strings.Contains(err.Error(), "a commit panicked") {
 		t.Errorf("the engine failed with %v", err)
 	}
-	if d, err := clientOf(t, e).tryAppend(testContext(t), "lost-1", none, newEvent(`{}`)); !errors.Is(err, e.Err()) {
+	if d, err := clientOf(t, e).tryAppend(runtest.Context(t), "lost-1", none, newEvent(`{}`)); !errors.Is(err, e.Err()) {
 		t.Errorf("append: %+v, %v", d, err)
 	}
-	must(t, e.Close())
+	runtest.Must(t, e.Close())
 }
 
 // A panic of the scavenger fails the engine too: a scavenge that is waited for ends with the error.
@@ -91,15 +93,15 @@ func TestScavenger_Panic(t *testing.T) {
 	c := clientOf(t, e)
 	c.append("kept-1", none, newEvent(`{}`))
 	e.scavenger.drainReaders = func(context.Context) error { panic("out of order") }
-	if err := e.Scavenge(testContext(t)); err == nil || !errors.Is(err, e.Err()) {
+	if err := e.Scavenge(runtest.Context(t)); err == nil || !errors.Is(err, e.Err()) {
 		t.Errorf("scavenge: %v", err)
 	}
 	panics(t, e, "the scavenger")
-	if d, err := c.tryAppend(testContext(t), "lost-1", none, newEvent(`{}`)); !errors.Is(err, e.Err()) {
+	if d, err := c.tryAppend(runtest.Context(t), "lost-1", none, newEvent(`{}`)); !errors.Is(err, e.Err()) {
 		t.Errorf("append: %+v, %v", d, err)
 	}
 	if p, _, err := e.ReadAll(0, false, 10); err != nil || len(p.Events) == 0 || len(p.Events) > 2 {
 		t.Errorf("read: %+v, %v", p, err)
 	}
-	must(t, e.Close())
+	runtest.Must(t, e.Close())
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // tombstoned creates streams of one event with metadata, and tombstones them. The writer decides
@@ -50,7 +52,7 @@ func TestScavenge_ManyTombstonesFewFsyncs(t *testing.T) {
 	n := open(t, Config{Dir: "log", FS: fs, ManualScavenge: true})
 	tombstoned(t, n, streams)
 	before := fsyncs.Load()
-	must(t, n.Scavenge(testContext(t)))
+	runtest.Must(t, n.Scavenge(runtest.Context(t)))
 	if took := fsyncs.Load() - before; took > streams/20 {
 		t.Errorf("the scavenge of %d tombstoned streams took %d fsyncs", streams, took)
 	}
@@ -58,7 +60,7 @@ func TestScavenge_ManyTombstonesFewFsyncs(t *testing.T) {
 		t.Errorf("the secret still stands in the log %d times", got)
 	}
 	todo, err := pendingOf(n.store.db)
-	must(t, err)
+	runtest.Must(t, err)
 	if len(todo) != 0 {
 		t.Errorf("%d removals are still to be done", len(todo))
 	}
@@ -78,10 +80,10 @@ func BenchmarkScavengeTombstones(b *testing.B) {
 		before := fsyncs.Load()
 		b.StartTimer()
 		begun := time.Now()
-		must(b, n.Scavenge(b.Context()))
+		runtest.Must(b, n.Scavenge(b.Context()))
 		b.StopTimer()
 		b.ReportMetric(float64(fsyncs.Load()-before), "fsyncs")
 		b.ReportMetric(time.Since(begun).Seconds(), "s/scavenge")
-		must(b, n.Close())
+		runtest.Must(b, n.Close())
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // gated is a disk that writes no tables while its gate is closed.
@@ -29,8 +31,8 @@ func (g gated) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 func TestReplay_Bounded(t *testing.T) {
 	const most = memtablesKept * memtableBytes
 	disk := gated{vfs.NewMem(), make(chan struct{})}
-	st, err := openStore(Config{Dir: "log", FS: disk, Logger: testLog(t)})
-	must(t, err)
+	st, err := openStore(Config{Dir: "log", FS: disk, Logger: runtest.Logger(t)})
+	runtest.Must(t, err)
 	var writing sync.WaitGroup
 	writing.Go(func() {
 		value := []byte(noise(32 << 10))
@@ -45,7 +47,7 @@ func TestReplay_Bounded(t *testing.T) {
 			}
 		}
 	})
-	deadline := time.Now().Add(testTime)
+	deadline := time.Now().Add(runtest.Timeout)
 	for st.db.Metrics().WAL.Size < (memtablesKept-2)*memtableBytes { // the writer comes to wait
 		if time.Now().After(deadline) {
 			t.Fatal("the log does not grow: this test tests nothing")
@@ -53,7 +55,7 @@ func TestReplay_Bounded(t *testing.T) {
 	}
 	close(disk.gate)
 	writing.Wait()
-	must(t, st.close())
+	runtest.Must(t, st.close())
 }
 
 // A node that was closed leaves nothing in the write-ahead log.
@@ -64,14 +66,14 @@ func TestReplay_AfterClose(t *testing.T) {
 	for i := range 20 {
 		c.append(fmt.Sprintf("s%d", i), none, newEvent(noise(1000)))
 	}
-	must(t, n.Close())
-	st, err := openStore(Config{Dir: "log", FS: disk, Logger: testLog(t)})
-	must(t, err)
+	runtest.Must(t, n.Close())
+	st, err := openStore(Config{Dir: "log", FS: disk, Logger: runtest.Logger(t)})
+	runtest.Must(t, err)
 	head, err := st.head()
-	must(t, err)
+	runtest.Must(t, err)
 	m := st.db.Metrics()
 	if replayed := m.Levels[0].TablesFlushed; replayed != 0 || head != 20 {
 		t.Errorf("%d tables were made of what was in the log, and the head is %d", replayed, head)
 	}
-	must(t, st.close())
+	runtest.Must(t, st.close())
 }

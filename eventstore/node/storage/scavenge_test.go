@@ -12,6 +12,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // scavenge removes what is due. The node's own scavenger may run at the same time, or not have
@@ -32,7 +34,7 @@ func awaitRenewed(t testing.TB, n *Engine) {
 	for range 3 {
 		select {
 		case n.writer.republishes <- struct{}{}:
-		case <-time.After(testTime):
+		case <-time.After(runtest.Timeout):
 			t.Fatal("no new view")
 		}
 	}
@@ -87,7 +89,7 @@ func TestScavenge_TombstonedStream(t *testing.T) {
 	if got := c.read(ofStream("other")); len(got) != 2 {
 		t.Errorf("the other stream holds %d events", len(got))
 	}
-	if _, err := c.tryAppend(testContext(t), "s", anyRevision, newEvents(1)...); err == nil {
+	if _, err := c.tryAppend(runtest.Context(t), "s", anyRevision, newEvents(1)...); err == nil {
 		t.Error("the tombstoned stream was written")
 	}
 }
@@ -95,7 +97,7 @@ func TestScavenge_TombstonedStream(t *testing.T) {
 // A removal that a crash interrupted continues at the next start.
 func TestScavenge_ContinuesAfterRestart(t *testing.T) {
 	cfg := memoryConfig()
-	st, err := openStore(Config{Dir: cfg.Dir, FS: cfg.FS, Logger: testLog(t)})
+	st, err := openStore(Config{Dir: cfg.Dir, FS: cfg.FS, Logger: runtest.Logger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +150,7 @@ func TestScavenge_TruncatedStream(t *testing.T) {
 		t.Errorf("appended as revision %d", revision)
 	}
 	c.append("$$s", at(0), metadataEvent(`{"$tb":2,"$maxCount":1}`))
-	if err := n.Scavenge(testContext(t)); err != nil {
+	if err := n.Scavenge(runtest.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	if got := storedCount(t, n, "the secret"); got != 0 {
@@ -157,7 +159,7 @@ func TestScavenge_TruncatedStream(t *testing.T) {
 	if got := c.read(ofStream("s")); len(got) != 1 || got[0].data != `"kept"` {
 		t.Errorf("the stream shows %d events", len(got))
 	}
-	if resp, err := c.tryAppend(testContext(t), "s", none, told...); err != nil || resp.Verdict != WrongVersion ||
+	if resp, err := c.tryAppend(runtest.Context(t), "s", none, told...); err != nil || resp.Verdict != WrongVersion ||
 		resp.Revision != 2 {
 		t.Errorf("the removed events again: %v, %v", resp, err)
 	}
@@ -185,7 +187,7 @@ func TestScavenge_SoftDeletedStream(t *testing.T) {
 		t.Errorf("the stream shows %v", revisions(got))
 	}
 
-	later := newScavenger(n.store, n.views, testLog(t))
+	later := newScavenger(n.store, n.views, runtest.Logger(t))
 	later.now = func() time.Time { return time.Now().Add(softDeleteGrace + time.Minute) }
 	if _, err := later.sweep(sweeping{}); err != nil {
 		t.Fatal(err)
@@ -272,7 +274,7 @@ func TestScavenger_RunsByItself(t *testing.T) {
 	n := open(t, memoryConfig())
 	ran := make(chan struct{}, 1)
 	n.scavenger.close() // replaced by one that notifies the test
-	s := newScavenger(n.store, n.views, testLog(t))
+	s := newScavenger(n.store, n.views, runtest.Logger(t))
 	s.republish = func() {
 		n.writer.republish()
 		select {
@@ -288,7 +290,7 @@ func TestScavenger_RunsByItself(t *testing.T) {
 	c.tombstone("s", at(0))
 	select {
 	case <-ran:
-	case <-time.After(testTime):
+	case <-time.After(runtest.Timeout):
 		t.Fatal("nothing was removed")
 	}
 	awaitRenewed(t, n)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
 )
@@ -17,7 +18,7 @@ import (
 // is complete.
 func TestApply_ManyTerms(t *testing.T) {
 	x := open(t, filepath.Join(t.TempDir(), "bleve"), bleve.Options{})
-	defer func() { must(t, x.Close()) }()
+	defer func() { runtest.Must(t, x.Close()) }()
 	project := uuid.New()
 	change := recallindex.Change{Project: project}
 	for n := range 5 {
@@ -30,12 +31,12 @@ func TestApply_ManyTerms(t *testing.T) {
 		}
 		change.Upserts = append(change.Upserts, d)
 	}
-	must(t, x.Apply(t.Context(), []recallindex.Change{change}))
+	runtest.Must(t, x.Apply(t.Context(), []recallindex.Change{change}))
 	found, err := x.Search(t.Context(), recallindex.Query{
 		Project: project, Part: recallindex.Sources, Terms: []string{"helix", "w7of4"}, Audiences: []uuid.UUID{uuid.Nil},
 		Size: 10,
 	})
-	must(t, err)
+	runtest.Must(t, err)
 	if len(found.Hits) != 5 || found.Statistics.Docs != 5 || found.Statistics.Frequencies[1].Text != 1 {
 		t.Fatalf("found %d of %+v", len(found.Hits), found.Statistics)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
 )
@@ -34,25 +35,29 @@ func ask(t *testing.T, x recallindex.Index, project uuid.UUID) (int, error) {
 // more.
 func TestDamage_FoundAtTheStart(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, slot string){
-		"slot gone":             func(t *testing.T, slot string) { must(t, os.RemoveAll(slot)) },
-		"snapshot gone":         func(t *testing.T, slot string) { must(t, os.Remove(filepath.Join(slot, "store", "root.bolt"))) },
-		"snapshot cut":          func(t *testing.T, slot string) { must(t, os.Truncate(filepath.Join(slot, "store", "root.bolt"), 100)) },
-		"snapshot emptied":      func(t *testing.T, slot string) { must(t, os.Truncate(filepath.Join(slot, "store", "root.bolt"), 0)) },
-		"first segment gone":    func(t *testing.T, slot string) { must(t, os.Remove(segments(t, slot)[0])) },
-		"first segment emptied": func(t *testing.T, slot string) { must(t, os.Truncate(segments(t, slot)[0], 0)) },
-		"last segment gone":     func(t *testing.T, slot string) { must(t, os.Remove(last(t, slot))) },
-		"last segment emptied":  func(t *testing.T, slot string) { must(t, os.Truncate(last(t, slot), 0)) },
-		"last segment cut":      func(t *testing.T, slot string) { must(t, os.Truncate(last(t, slot), 30)) },
+		"slot gone":     func(t *testing.T, slot string) { runtest.Must(t, os.RemoveAll(slot)) },
+		"snapshot gone": func(t *testing.T, slot string) { runtest.Must(t, os.Remove(filepath.Join(slot, "store", "root.bolt"))) },
+		"snapshot cut": func(t *testing.T, slot string) {
+			runtest.Must(t, os.Truncate(filepath.Join(slot, "store", "root.bolt"), 100))
+		},
+		"snapshot emptied": func(t *testing.T, slot string) {
+			runtest.Must(t, os.Truncate(filepath.Join(slot, "store", "root.bolt"), 0))
+		},
+		"first segment gone":    func(t *testing.T, slot string) { runtest.Must(t, os.Remove(segments(t, slot)[0])) },
+		"first segment emptied": func(t *testing.T, slot string) { runtest.Must(t, os.Truncate(segments(t, slot)[0], 0)) },
+		"last segment gone":     func(t *testing.T, slot string) { runtest.Must(t, os.Remove(last(t, slot))) },
+		"last segment emptied":  func(t *testing.T, slot string) { runtest.Must(t, os.Truncate(last(t, slot), 0)) },
+		"last segment cut":      func(t *testing.T, slot string) { runtest.Must(t, os.Truncate(last(t, slot), 30)) },
 		"no segment left": func(t *testing.T, slot string) {
 			for _, path := range segments(t, slot) {
-				must(t, os.Remove(path))
+				runtest.Must(t, os.Remove(path))
 			}
 		},
 		"moves damaged": func(t *testing.T, slot string) {
 			data, err := os.ReadFile(slot + ".moves")
-			must(t, err)
+			runtest.Must(t, err)
 			data[20] ^= 1
-			must(t, os.WriteFile(slot+".moves", append(data, data...), 0o600))
+			runtest.Must(t, os.WriteFile(slot+".moves", append(data, data...), 0o600))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +67,7 @@ func TestDamage_FoundAtTheStart(t *testing.T) {
 			write(t, x, project)
 			write(t, x, other)
 			point := uuid.New()
-			must(t, x.Apply(t.Context(), []recallindex.Change{{
+			runtest.Must(t, x.Apply(t.Context(), []recallindex.Change{{
 				Project: project, Moves: []recallindex.Move{{DataPoint: point, Audience: uuid.New()}},
 				Upserts: []recallindex.Document{{
 					Key:   recallindex.Key{DataPoint: point, Revision: 1},
@@ -70,10 +75,10 @@ func TestDamage_FoundAtTheStart(t *testing.T) {
 				}},
 			}}))
 			generation := x.Generation()
-			must(t, x.Close())
+			runtest.Must(t, x.Close())
 			damage(t, slotFolder(t, folder, bleve.SharedSlot(project)))
 			x = open(t, folder, bleve.Options{})
-			defer func() { must(t, x.Close()) }()
+			defer func() { runtest.Must(t, x.Close()) }()
 			if x.Generation() != generation {
 				t.Error("the generation is another one")
 			}
@@ -109,7 +114,7 @@ func last(t *testing.T, slot string) string {
 func segments(t *testing.T, slot string) []string {
 	t.Helper()
 	files, _, err := bleve.Newest(filepath.Join(slot, "store"))
-	must(t, err)
+	runtest.Must(t, err)
 	if len(files) == 0 {
 		t.Fatal("the slot has no segment")
 	}
@@ -123,19 +128,19 @@ func segments(t *testing.T, slot string) []string {
 func overwrite(t *testing.T, slot string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(slot, "store", "*.zap"))
-	must(t, err)
+	runtest.Must(t, err)
 	for _, path := range files {
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		must(t, err)
+		runtest.Must(t, err)
 		info, err := f.Stat()
-		must(t, err)
+		runtest.Must(t, err)
 		garbage := make([]byte, info.Size()-40)
 		for i := range garbage {
 			garbage[i] = 0xff
 		}
 		_, err = f.WriteAt(garbage, 0)
-		must(t, err)
-		must(t, f.Close())
+		runtest.Must(t, err)
+		runtest.Must(t, f.Close())
 	}
 }
 
@@ -167,17 +172,17 @@ func TestDamage_FoundByUse(t *testing.T) {
 			x := open(t, folder, bleve.Options{})
 			write(t, x, project)
 			write(t, x, other)
-			must(t, x.Close())
+			runtest.Must(t, x.Close())
 			x = open(t, folder, bleve.Options{})
-			defer func() { must(t, x.Close()) }()
+			defer func() { runtest.Must(t, x.Close()) }()
 			overwrite(t, slotFolder(t, folder, bleve.SharedSlot(project)))
-			must(t, use(x, project))
+			runtest.Must(t, use(x, project))
 			wantLost(t, x, project)
 			if n, err := ask(t, x, other); n != 1 || err != nil {
 				t.Errorf("another slot: %d hits, %v", n, err)
 			}
 			write(t, x, project)
-			must(t, x.Refilled(t.Context(), x.Losses()[0], nil))
+			runtest.Must(t, x.Refilled(t.Context(), x.Losses()[0], nil))
 			if n, err := ask(t, x, project); n != 1 || err != nil {
 				t.Errorf("the slot that is whole again: %d hits, %v", n, err)
 			}
@@ -190,9 +195,9 @@ func TestDamage_IntactFilesAreKept(t *testing.T) {
 	folder, project := filepath.Join(t.TempDir(), "bleve"), uuid.New()
 	x := open(t, folder, bleve.Options{})
 	write(t, x, project)
-	must(t, x.Close())
+	runtest.Must(t, x.Close())
 	x = open(t, folder, bleve.Options{})
-	defer func() { must(t, x.Close()) }()
+	defer func() { runtest.Must(t, x.Close()) }()
 	for _, fail := range []func() error{
 		func() error { return errors.New("no reason") },
 		func() error { panic("no reason") },
@@ -222,7 +227,7 @@ func TestDamage_FoundByBleve(t *testing.T) {
 		if n, err := ask(t, x, project); n != 2 || err != nil || len(x.Losses()) != 0 {
 			t.Errorf("%d hits, %v, losses %v", n, err, x.Losses())
 		}
-		must(t, x.Close())
+		runtest.Must(t, x.Close())
 		// One segment is not merged with any other, so what is overwritten is in use.
 		folder = filepath.Join(t.TempDir(), "damaged")
 		x = open(t, folder, bleve.Options{})
@@ -231,7 +236,7 @@ func TestDamage_FoundByBleve(t *testing.T) {
 		bleve.StopShared(x, project, stops)
 		write(t, x, project)
 		wantLost(t, x, project)
-		must(t, x.Close())
+		runtest.Must(t, x.Close())
 	}
 }
 
@@ -240,11 +245,11 @@ func TestDamage_CrashWhileDropping(t *testing.T) {
 	folder, project := filepath.Join(t.TempDir(), "bleve"), uuid.New()
 	x := open(t, folder, bleve.Options{})
 	write(t, x, project)
-	must(t, x.Close())
+	runtest.Must(t, x.Close())
 	slot := slotFolder(t, folder, bleve.SharedSlot(project))
-	must(t, os.WriteFile(slot+".lost", []byte(`{"id":"`+uuid.NewString()+`","removed":false}`), 0o600))
+	runtest.Must(t, os.WriteFile(slot+".lost", []byte(`{"id":"`+uuid.NewString()+`","removed":false}`), 0o600))
 	x = open(t, folder, bleve.Options{})
-	defer func() { must(t, x.Close()) }()
+	defer func() { runtest.Must(t, x.Close()) }()
 	wantLost(t, x, project)
 	if n, err := x.Count(t.Context(), project); n != 0 || err != nil {
 		t.Errorf("%d documents are left, %v", n, err)
@@ -255,13 +260,13 @@ func TestDamage_CrashWhileDropping(t *testing.T) {
 func TestDamage_Shadow(t *testing.T) {
 	folder, project := filepath.Join(t.TempDir(), "bleve"), uuid.New()
 	x := open(t, folder, bleve.Options{})
-	defer func() { must(t, x.Close()) }()
+	defer func() { runtest.Must(t, x.Close()) }()
 	write(t, x, project)
 	next, err := x.NewShadow(t.Context())
-	must(t, err)
+	runtest.Must(t, err)
 	write(t, next, project)
 	generation, err := os.ReadFile(filepath.Join(folder, "NEXT"))
-	must(t, err)
+	runtest.Must(t, err)
 	overwrite(t, filepath.Join(folder, string(generation[:len(generation)-1]), bleve.SharedSlot(project)))
 	change := []recallindex.Change{{
 		Project: project,
@@ -275,5 +280,5 @@ func TestDamage_Shadow(t *testing.T) {
 	if n, err := ask(t, x, project); n != 1 || err != nil || len(x.Losses()) != 0 {
 		t.Errorf("the contents in use: %d hits, %v, losses %v", n, err, x.Losses())
 	}
-	must(t, x.Discard(t.Context()))
+	runtest.Must(t, x.Discard(t.Context()))
 }

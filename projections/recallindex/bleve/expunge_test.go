@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
 	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
@@ -29,10 +30,10 @@ func TestPurge_WordsAreInNoFile(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			folder, project := filepath.Join(t.TempDir(), "bleve"), uuid.New()
 			x := open(t, folder, bleve.Options{})
-			defer func() { must(t, x.Close()) }()
+			defer func() { runtest.Must(t, x.Close()) }()
 			page := func(n int) {
 				for i := range n {
-					must(t, x.Apply(t.Context(), []recallindex.Change{{Project: project, Upserts: []recallindex.Document{{
+					runtest.Must(t, x.Apply(t.Context(), []recallindex.Change{{Project: project, Upserts: []recallindex.Document{{
 						Key:   recallindex.Key{DataPoint: uuid.New(), Revision: 1},
 						Terms: recall.Terms{Text: []string{"helix", fmt.Sprint("kept", i)}},
 					}}}}))
@@ -40,7 +41,7 @@ func TestPurge_WordsAreInNoFile(t *testing.T) {
 			}
 			obsolete := recallindex.Key{DataPoint: uuid.New(), Revision: 1}
 			page(c.before)
-			must(t, x.Apply(t.Context(), []recallindex.Change{{Project: project, Upserts: []recallindex.Document{
+			runtest.Must(t, x.Apply(t.Context(), []recallindex.Change{{Project: project, Upserts: []recallindex.Document{
 				{Key: obsolete, Terms: recall.Terms{Text: []string{"quokkazebra"}, Label: []string{"quokkalabel"}}},
 				{Key: recallindex.Key{DataPoint: uuid.New(), Revision: 1}, Terms: recall.Terms{Text: []string{"helix"}}},
 			}}}))
@@ -48,15 +49,15 @@ func TestPurge_WordsAreInNoFile(t *testing.T) {
 			if len(blevetest.Holding(t, folder, "quokkazebra")) == 0 {
 				t.Fatal("the word is in no file before it is deleted")
 			}
-			must(t, x.Apply(t.Context(), []recallindex.Change{{Project: project, Deletes: []recallindex.Scope{
+			runtest.Must(t, x.Apply(t.Context(), []recallindex.Change{{Project: project, Deletes: []recallindex.Scope{
 				{DataPoint: obsolete.DataPoint, Part: recallindex.Sources, Revision: obsolete.Revision},
 			}}}))
 			if c.reopen {
-				must(t, x.Close())
+				runtest.Must(t, x.Close())
 				x = open(t, folder, bleve.Options{})
 			}
 			_, err := x.Purge(t.Context())
-			must(t, err)
+			runtest.Must(t, err)
 			for _, word := range []string{"quokkazebra", "quokkalabel"} {
 				if files := blevetest.Holding(t, folder, word); len(files) > 0 {
 					t.Errorf("%s is in %v", word, files)

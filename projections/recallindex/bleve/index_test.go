@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
 	"github.com/annals-project/annals/projections/recallindex/indextest"
@@ -42,7 +43,7 @@ func conformance(t *testing.T, options bleve.Options) {
 				return open(t, folder, options)
 			},
 			Damage: func(t *testing.T, project uuid.UUID) {
-				must(t, os.WriteFile(filepath.Join(slotFolder(t, folder, bleve.SharedSlot(project)), "index_meta.json"),
+				runtest.Must(t, os.WriteFile(filepath.Join(slotFolder(t, folder, bleve.SharedSlot(project)), "index_meta.json"),
 					[]byte("{"), 0o600))
 			},
 		}
@@ -53,7 +54,7 @@ func conformance(t *testing.T, options bleve.Options) {
 func slotFolder(t *testing.T, folder, slot string) string {
 	t.Helper()
 	generation, err := os.ReadFile(filepath.Join(folder, "CURRENT"))
-	must(t, err)
+	runtest.Must(t, err)
 	return filepath.Join(folder, strings.TrimSpace(string(generation)), slot)
 }
 
@@ -81,15 +82,15 @@ func TestOpen_LossBeginsANewGeneration(t *testing.T) {
 		name   string
 		damage func(t *testing.T, folder, generation string, project uuid.UUID)
 	}{
-		{"folder gone", func(t *testing.T, folder, _ string, _ uuid.UUID) { must(t, os.RemoveAll(folder)) }},
+		{"folder gone", func(t *testing.T, folder, _ string, _ uuid.UUID) { runtest.Must(t, os.RemoveAll(folder)) }},
 		{"generation gone", func(t *testing.T, folder, generation string, _ uuid.UUID) {
-			must(t, os.RemoveAll(filepath.Join(folder, generation)))
+			runtest.Must(t, os.RemoveAll(filepath.Join(folder, generation)))
 		}},
 		{"name unreadable", func(t *testing.T, folder, _ string, _ uuid.UUID) {
-			must(t, os.WriteFile(filepath.Join(folder, "CURRENT"), []byte("1-nonsense"), 0o600))
+			runtest.Must(t, os.WriteFile(filepath.Join(folder, "CURRENT"), []byte("1-nonsense"), 0o600))
 		}},
 		{"another format", func(t *testing.T, folder, _ string, _ uuid.UUID) {
-			must(t, os.WriteFile(filepath.Join(folder, "CURRENT"), []byte("0-"+uuid.NewString()), 0o600))
+			runtest.Must(t, os.WriteFile(filepath.Join(folder, "CURRENT"), []byte("0-"+uuid.NewString()), 0o600))
 		}},
 	}
 	for _, c := range cases {
@@ -98,7 +99,7 @@ func TestOpen_LossBeginsANewGeneration(t *testing.T) {
 			x := open(t, folder, bleve.Options{})
 			write(t, x, project)
 			before := x.Generation()
-			must(t, x.Close())
+			runtest.Must(t, x.Close())
 			c.damage(t, folder, before[len("bleve:"):], project)
 			x = open(t, folder, bleve.Options{})
 			if x.Generation() == before {
@@ -109,24 +110,17 @@ func TestOpen_LossBeginsANewGeneration(t *testing.T) {
 			}
 			write(t, x, project)
 			after := x.Generation()
-			must(t, x.Close())
+			runtest.Must(t, x.Close())
 			x = open(t, folder, bleve.Options{})
 			if x.Generation() != after {
 				t.Error("the new generation did not stay")
 			}
-			must(t, x.Close())
+			runtest.Must(t, x.Close())
 			entries, err := os.ReadDir(folder)
-			must(t, err)
+			runtest.Must(t, err)
 			if len(entries) != 2 {
 				t.Errorf("%d entries are left in the folder", len(entries))
 			}
 		})
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // A damaged part of the index interrupts only recall of its projects, until it is filled from the
@@ -80,7 +81,7 @@ func TestServer_DamagedIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range keys {
-		h.eventually("recall of every project answers whole", func() bool {
+		runtest.Await(h.t, "recall of every project answers whole", func() bool {
 			status, found := ask(key)
 			return status == http.StatusOK && found > 0
 		})

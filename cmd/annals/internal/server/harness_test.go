@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -94,7 +94,7 @@ func (h *harness) config() Config {
 	cfg := Config{
 		Data: datafolder.Folder{Dir: h.dir}, APIAddr: "127.0.0.1:0", ConsoleAddr: "127.0.0.1:0",
 		EventStore: Embedded, Postgres: h.postgres, Derive: true, PlanTerms: metering.DefaultTariff(),
-		Logger: slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Logger: runtest.Warnings(h.t),
 	}
 	if h.set != nil {
 		h.set(&cfg)
@@ -129,8 +129,8 @@ func (h *harness) start() {
 	h.t.Cleanup(func() { h.stop() })
 	select {
 	case <-ready:
-	case <-time.After(testTimeout):
-		h.t.Fatalf("the service is not ready after %s", testTimeout)
+	case <-time.After(runtest.Timeout):
+		h.t.Fatalf("the service is not ready after %s", runtest.Timeout)
 	}
 }
 
@@ -230,9 +230,6 @@ func (h *harness) sendTeaAndRecall() {
 	h.must(key, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
 }
 
-// testTimeout is how long a test waits for anything at all.
-const testTimeout = 5 * time.Minute
-
 const api = "/api/v1"
 
 type point map[string]any
@@ -254,28 +251,13 @@ func (h *harness) send(key, path, end string, body any, headers ...string) strin
 
 func (h *harness) await(key, id, end string) {
 	h.t.Helper()
-	h.eventually("send "+id+" is "+end, func() bool {
+	runtest.Await(h.t, "send "+id+" is "+end, func() bool {
 		var status struct {
 			Status string `json:"status"`
 		}
 		h.must(key, http.MethodGet, api+"/ingest/"+id, nil, &status)
 		return status.Status == end
 	})
-}
-
-func (h *harness) eventually(what string, is func() bool) {
-	h.t.Helper()
-	deadline := time.NewTimer(testTimeout)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			h.t.Fatalf("not within %s: %s", testTimeout, what)
-		}
-	}
 }
 
 // events returns every event of the log.
@@ -331,7 +313,7 @@ func (h *harness) underLoad(key string, do func()) {
 	for _, id := range h.sends[key][len(h.sends[key])-min(3, len(h.sends[key])):] {
 		h.await(key, id, "completed")
 	}
-	h.eventually("all sends have ended", func() bool {
+	runtest.Await(h.t, "all sends have ended", func() bool {
 		var s struct {
 			Readiness struct{ Raw, Comprehension int } `json:"readiness"`
 		}

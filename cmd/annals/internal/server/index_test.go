@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
@@ -60,7 +61,7 @@ func TestServer_IndexIncomplete(t *testing.T) {
 	if err := held.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	h.eventually("recall is answered", func() bool { status, _ := recall(); return status == http.StatusOK })
+	runtest.Await(h.t, "recall is answered", func() bool { status, _ := recall(); return status == http.StatusOK })
 	if _, body := recall(); !strings.Contains(body, "hellebore") || strings.Contains(body, "Ana grows") {
 		t.Errorf("recall answers %s", body)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
@@ -41,7 +42,7 @@ func TestServer_CallsUseAllTheirConnections(t *testing.T) {
 		return until
 	}
 	before := turns()
-	h.eventually("every turn is prolonged", func() bool {
+	runtest.Await(h.t, "every turn is prolonged", func() bool {
 		for name, until := range turns() {
 			if !until.After(before[name]) {
 				return false

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // Once a send that moves a data point to another audience returns, the new reader finds it.
@@ -73,7 +74,7 @@ func TestServer_MoveIsVisible(t *testing.T) {
 	if err := held.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	h.eventually("a send that moves it back is completed", func() bool {
+	runtest.Await(h.t, "a send that moves it back is completed", func() bool {
 		status, answer = h.call(key, http.MethodPost, api+"/ingest", plan("red"))
 		return status == http.StatusOK && strings.Contains(string(answer), `"status":"completed"`)
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/secret"
 )
 
@@ -202,7 +203,7 @@ func TestServer_InterruptedCreation(t *testing.T) {
 	third, another := h.crashedCreation("While it runs")
 	h.wants(another, http.MethodGet, api+"/projects", nil, http.StatusServiceUnavailable, "organization-not-ready")
 	held.Store(false)
-	h.eventually("the organization is prepared", func() bool {
+	runtest.Await(h.t, "the organization is prepared", func() bool {
 		status, _ := h.call(another, http.MethodGet, api+"/projects", nil)
 		return status == http.StatusOK
 	})
@@ -288,7 +289,7 @@ func TestOrganizations_NewKeyWhileProjectionsLag(t *testing.T) {
 		t.Errorf("created %+v, %v", made, err)
 	}
 	for _, key := range []string{rotated.ManagementKey, made.ManagementKey} {
-		h.eventually("the key works", func() bool {
+		runtest.Await(h.t, "the key works", func() bool {
 			status, _ := h.call(key, http.MethodGet, api+"/projects", nil)
 			return status == http.StatusOK
 		})

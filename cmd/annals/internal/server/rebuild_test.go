@@ -25,6 +25,7 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/runner"
 )
 
@@ -134,7 +135,7 @@ func (h *harness) walk(own, management string) (other string) {
 		"content": "Cats sleep.",
 	}, {"id": "bad", "content": "... !!! ---"}}})
 	h.must(own, http.MethodPost, api+"/ingest/"+failed+"/retry", nil, nil)
-	h.eventually("the retry fails too", func() bool { return h.count("ingestion.failed.v1") == 2 })
+	runtest.Await(h.t, "the retry fails too", func() bool { return h.count("ingestion.failed.v1") == 2 })
 	h.await(own, failed, "failed")
 	h.send(own, "/ingest", "failed", point{"id": "worse", "content": "?!"})
 
@@ -163,7 +164,7 @@ func (h *harness) walk(own, management string) (other string) {
 	h.must(own, http.MethodPost, api+"/data-points/delete", point{"ids": []string{"b2", "report"}}, nil)
 	h.must(own, http.MethodDelete, api+"/data-points/worse", nil, nil)
 	h.must(key.Key, http.MethodDelete, api+"/ingest/"+whole, nil, nil)
-	h.eventually("the deletions are cleaned", func() bool { return h.count("deletion.cleaned.v1") >= 3 })
+	runtest.Await(h.t, "the deletions are cleaned", func() bool { return h.count("deletion.cleaned.v1") >= 3 })
 	at := h.events()
 	odd := at[slices.IndexFunc(at, func(e eventstore.Recorded) bool { return e.Type == "identity.appeared.v1" })]
 	ask := operatorapi.SetAsideRequest{
@@ -182,7 +183,7 @@ func (h *harness) walk(own, management string) (other string) {
 	if n := h.count("registry.event-set-aside.v1"); n != 1 {
 		h.t.Errorf("%d decisions are written", n)
 	}
-	h.eventually("all is applied", func() bool {
+	runtest.Await(h.t, "all is applied", func() bool {
 		head, err := h.storage.store.Head(h.t.Context())
 		return err == nil && h.read.waiter.Wait(h.t.Context(), head, h.read.runtime.Names()...) == nil
 	})
@@ -270,7 +271,7 @@ func (h *harness) manage(own, neighbour string) {
 		h.must(own, http.MethodDelete, api+"/identities/"+name, nil, nil)
 	}
 	put("/identities/again", point{"traits": point{"town": "Porto"}})
-	h.eventually("removals are cleared", func() bool { return h.count("identity.cleared.v1") == 2 })
+	runtest.Await(h.t, "removals are cleared", func() bool { return h.count("identity.cleared.v1") == 2 })
 	h.must(own, http.MethodPost, api+"/recall", point{"query": "plan", "identity": "cy"}, nil)
 	if err := h.background.metering.Flush(h.t.Context()); err != nil || h.count("usage.charged.v1") == 0 {
 		h.t.Fatalf("recalls are not taken to the log: %v", err)

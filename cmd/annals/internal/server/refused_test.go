@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -170,7 +171,7 @@ func (r *refusal) wantStated(why string) {
 // waitUntil waits until the service has noticed the state of the disk and of the projections.
 func (r *refusal) waitUntil(nearlyFull, full, behind bool) {
 	r.t.Helper()
-	r.eventually("the fakePressure is noticed", func() bool {
+	runtest.Await(r.t, "the fakePressure is noticed", func() bool {
 		found := r.backpressure.state()
 		return (found.nearlyFull != "") == nearlyFull && (found.full != "") == full && (found.lagging != "") == behind
 	})

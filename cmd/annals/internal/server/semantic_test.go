@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/runner"
 )
@@ -107,7 +108,7 @@ func TestServer_Embeddings(t *testing.T) {
 		}
 		return n
 	}
-	h.eventually("both are embedded", func() bool { return rows("model = 'small'") == 2 })
+	runtest.Await(h.t, "both are embedded", func() bool { return rows("model = 'small'") == 2 })
 	if got := first("vehicle"); got != "blue" {
 		t.Errorf("by meaning: %q", got)
 	}
@@ -149,7 +150,7 @@ func TestServer_Embeddings(t *testing.T) {
 	h.stop()
 	h.set = func(s *Config) { s.Embeddings.URL, s.Embeddings.Name = server.URL+"/v1", "other" }
 	h.start()
-	h.eventually("all are embedded by the other model", func() bool { return rows("model = 'other'") == 3 })
+	runtest.Await(h.t, "all are embedded by the other model", func() bool { return rows("model = 'other'") == 3 })
 	if got := first("vehicle"); got != "blue" {
 		t.Errorf("by the other model: %q", got)
 	}

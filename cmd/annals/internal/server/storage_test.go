@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // A failing disk of the log makes the service not ready, with the reason. Reads of the log still
@@ -57,7 +58,7 @@ func TestStorage_LogStopped(t *testing.T) {
 		t.Errorf("before: %q, %v", reason, st.logStopped())
 	}
 	broken.Store(true)
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), runtest.Timeout)
 	defer cancel()
 	if _, err := store.Append(ctx, "s", 0, []eventstore.Proposed{{
 		ID: uuid.New(), Type: "tested.v1",
