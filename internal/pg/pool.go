@@ -14,6 +14,19 @@ import (
 // OpenPool opens a pool of connections and waits for its first one. Times are read in UTC. A setting of url, such as
 // pool_max_conns, wins over the defaults of this function, and configure over both; at most 16 connections by default.
 func OpenPool(ctx context.Context, url string, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+	pool, err := NewPool(ctx, url, configure...)
+	if err != nil {
+		return nil, err
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect to postgres: %w", err)
+	}
+	return pool, nil
+}
+
+// NewPool is OpenPool without waiting for a connection: the server may be away.
+func NewPool(ctx context.Context, url string, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("address of postgres: %w", err)
@@ -26,9 +39,6 @@ func OpenPool(ctx context.Context, url string, configure ...func(*pgxpool.Config
 	if _, chosen := plain.RuntimeParams["pool_max_conns"]; !chosen {
 		cfg.MaxConns = 16
 	}
-	if cfg.ConnConfig.ConnectTimeout == 0 {
-		cfg.ConnConfig.ConnectTimeout = 10 * time.Second
-	}
 	if _, named := cfg.ConnConfig.RuntimeParams["application_name"]; !named {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "annals"
 	}
@@ -40,13 +50,12 @@ func OpenPool(ctx context.Context, url string, configure ...func(*pgxpool.Config
 	for _, change := range configure {
 		change(cfg)
 	}
+	if cfg.ConnConfig.ConnectTimeout == 0 {
+		cfg.ConnConfig.ConnectTimeout = 10 * time.Second
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open pool: %w", err)
-	}
-	if err := pool.Ping(ctx); err != nil {
-		pool.Close()
-		return nil, fmt.Errorf("connect to postgres: %w", err)
 	}
 	return pool, nil
 }
