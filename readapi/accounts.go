@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/usage"
@@ -26,11 +27,17 @@ type organizationQueries interface {
 	OrganizationByID(ctx context.Context, id uuid.UUID) (o access.Organization, ok bool, err error)
 	// Projects returns all projects, archived ones too, oldest first.
 	Projects(ctx context.Context, organization uuid.UUID) ([]access.Project, error)
+	// ProjectsIn is Projects in a snapshot.
+	ProjectsIn(ctx context.Context, db replica.Snapshot, organization uuid.UUID) ([]access.Project, error)
 }
 
 // counterQueries reads the counters of projects.
 type counterQueries interface {
 	Counts(ctx context.Context, projects []uuid.UUID, month string) (map[uuid.UUID]datapoints.Counts, error)
+	// CountsIn is Counts in a snapshot.
+	CountsIn(
+		ctx context.Context, db replica.Snapshot, projects []uuid.UUID, month string,
+	) (map[uuid.UUID]datapoints.Counts, error)
 }
 
 // accountQueries reads what organizations are charged.
@@ -53,6 +60,9 @@ type Accounts struct {
 	Head   func(context.Context) (eventstore.Position, error)
 	Waiter headWaiter
 	Now    func() time.Time
+	// Replica may answer what Projects reads of projects; nil for none. What they are charged is read at
+	// the primary, since it includes calls that are not in the log yet.
+	Replica *replica.Reader
 }
 
 // waitVisible waits until the projections show every call that was answered before.
@@ -116,16 +126,8 @@ func (a Accounts) visibleProjects(ctx context.Context, p auth.Principal) ([]acce
 
 // Projects returns the projects of an organization with what they hold and used this month.
 func (a Accounts) Projects(ctx context.Context, organization uuid.UUID) ([]Project, error) {
-	found, err := a.Organizations.Projects(ctx, organization)
-	if err != nil {
-		return nil, err
-	}
-	ids := make([]uuid.UUID, len(found))
-	for i, f := range found {
-		ids[i] = f.ID
-	}
 	month := metering.Month(a.Now())
-	counts, err := a.DataPoints.Counts(ctx, ids, month)
+	found, counts, err := a.counted(ctx, organization, month)
 	if err != nil {
 		return nil, err
 	}
@@ -145,6 +147,56 @@ func (a Accounts) Projects(ctx context.Context, organization uuid.UUID) ([]Proje
 		}
 	}
 	return list, nil
+}
+
+// counted returns the projects of an organization with their counters, from the replica if that has
+// applied the head of the log.
+func (a Accounts) counted(
+	ctx context.Context, organization uuid.UUID, month string,
+) (found []access.Project, counts map[uuid.UUID]datapoints.Counts, err error) {
+	if a.Replica.Up() {
+		served, err := a.atReplica(ctx, func(ctx context.Context, db replica.Snapshot) (err error) {
+			if found, err = a.Organizations.ProjectsIn(ctx, db, organization); err != nil {
+				return err
+			}
+			counts, err = a.DataPoints.CountsIn(ctx, db, idsOf(found), month)
+			return err
+		})
+		if served || err != nil {
+			return found, counts, err
+		}
+	}
+	if found, err = a.Organizations.Projects(ctx, organization); err != nil {
+		return nil, nil, err
+	}
+	counts, err = a.DataPoints.Counts(ctx, idsOf(found), month)
+	return found, counts, err
+}
+
+// replicaHeadLimit bounds how long a read at the replica waits for the head of the log, which the
+// primary needs not.
+const replicaHeadLimit = time.Second
+
+// atReplica reads projects as of the head of the log at the call.
+func (a Accounts) atReplica(
+	ctx context.Context, read func(ctx context.Context, db replica.Snapshot) error,
+) (served bool, err error) {
+	limited, cancel := context.WithTimeout(ctx, replicaHeadLimit)
+	defer cancel()
+	head, err := a.Head(limited)
+	if err != nil {
+		return false, context.Cause(ctx)
+	}
+	names := []string{access.Name, datapoints.Name}
+	return a.Replica.Read(ctx, replica.Need{Kind: "projects", Position: head, Projections: names}, read)
+}
+
+func idsOf(projects []access.Project) []uuid.UUID {
+	ids := make([]uuid.UUID, len(projects))
+	for i, p := range projects {
+		ids[i] = p.ID
+	}
+	return ids
 }
 
 // usageOf returns what a project used. Its caps and what is left of them are shown also without

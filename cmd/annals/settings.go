@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
 )
 
@@ -30,6 +31,7 @@ type Settings struct {
 	AuthURL     string `name:"auth-url" setting:"ANNALS_AUTH_URL" help:"Public address of the authorization server; default the console's."`
 	EventStore  string `name:"eventstore" setting:"ANNALS_EVENTSTORE" default:"embedded" help:"Event store: embedded, or a server such as esdb://host:2113, or the cluster of some hosts: esdb+discover://user:password@host1:2113,host2:2113?tlsCAFile=ca.pem; better set in the environment than as a flag."`
 	Postgres    string `name:"postgres" setting:"ANNALS_POSTGRES" default:"embedded" help:"Database: embedded, or postgres://user@host/database."`
+	Replica     string `name:"postgres-replica" setting:"ANNALS_POSTGRES_REPLICA" help:"Streaming replicas of the database, to which reads go that they can answer as it would: postgres://user@host1,host2/database; better set in the environment than as a flag."`
 	Index       string `name:"index" setting:"ANNALS_INDEX" default:"embedded" help:"Recall index: embedded, or https://host:9200 of an Elasticsearch 8, which all processes share."`
 	IndexUser   string `name:"index-user" setting:"ANNALS_INDEX_USER" help:"User of the Elasticsearch, unless its address holds one."`
 	IndexPass   string `name:"index-password" setting:"ANNALS_INDEX_PASSWORD" help:"Password of the user; better set in the environment than as a flag."`
@@ -86,6 +88,7 @@ func (s *Settings) Validate() error {
 	if s.Postgres != server.Embedded && !hasScheme(s.Postgres, "postgres", "postgresql") {
 		bad("POSTGRES", `is neither "embedded" nor an address such as postgres://user@host:5432/annals`)
 	}
+	s.validateReplica(bad)
 	s.validateIndex(bad)
 	s.validateRoles(bad)
 	if s.MinFreeDisk < 0 {
@@ -123,6 +126,20 @@ func (s *Settings) validateRoles(bad func(name, format string, args ...any)) {
 	}
 	if setting, err := roles.CheckEmbedded(s.EventStore, s.Postgres, s.Index); err != nil {
 		bad(setting, "%v", err)
+	}
+}
+
+// validateReplica does not repeat the address, which may hold a password.
+func (s *Settings) validateReplica(bad func(name, format string, args ...any)) {
+	if s.Replica == "" {
+		return
+	}
+	if s.Postgres == server.Embedded {
+		bad("POSTGRES_REPLICA", "is set, but ANNALS_POSTGRES is embedded: set that to the address of the primary")
+		return
+	}
+	if err := replica.CheckURL(s.Replica); err != nil {
+		bad("POSTGRES_REPLICA", "%v", err)
 	}
 }
 
@@ -255,7 +272,8 @@ func (s *Settings) config() (server.Config, error) {
 		Roles:   roles,
 		APIAddr: s.APIAddr, ConsoleAddr: s.ConsoleAddr, OpsAddr: s.OpsAddr,
 		URLs:       auth.URLs{API: s.APIURL, Console: s.ConsoleURL, Auth: s.AuthURL},
-		EventStore: s.EventStore, Postgres: s.Postgres, Index: s.elastic(), Derive: s.Pipeline == "on",
+		EventStore: s.EventStore, Postgres: s.Postgres, PostgresReplica: s.Replica,
+		Index: s.elastic(), Derive: s.Pipeline == "on",
 		Model: s.model(), Embeddings: s.embeddings(), TLSCert: s.TLSCert, TLSKey: s.TLSKey,
 		MinFreeDisk: uint64(s.MinFreeDisk) << 20, RateLimit: s.RateLimit, PlanTerms: terms,
 	}, nil

@@ -29,10 +29,13 @@ func TestSettings_Valid(t *testing.T) {
 		"cluster":            func(s *Settings) { s.EventStore = "esdb+discover://admin:changeit@a:2113,b:2113?tls=true" },
 		"database":           func(s *Settings) { s.Postgres = "postgres://annals@db/annals" },
 		"database by socket": func(s *Settings) { s.Postgres = "postgresql:///annals?host=/run/postgresql" },
-		"public address":     func(s *Settings) { s.APIURL = "https://memory.example.com/" },
-		"model":              func(s *Settings) { s.ModelURL, s.ModelName, s.ModelKey = "https://models.example.com/v1", "small", "k" },
-		"embeddings":         func(s *Settings) { s.EmbedURL, s.EmbedName = "http://127.0.0.1:11434/v1", "small" },
-		"plans":              func(s *Settings) { s.Plans = `{"flex":{"projects":50}}` },
+		"replicas": func(s *Settings) {
+			s.Postgres, s.Replica = "postgres://annals@db/annals", "postgres://annals:p@a,b:5433/annals?connect_timeout=1"
+		},
+		"public address": func(s *Settings) { s.APIURL = "https://memory.example.com/" },
+		"model":          func(s *Settings) { s.ModelURL, s.ModelName, s.ModelKey = "https://models.example.com/v1", "small", "k" },
+		"embeddings":     func(s *Settings) { s.EmbedURL, s.EmbedName = "http://127.0.0.1:11434/v1", "small" },
+		"plans":          func(s *Settings) { s.Plans = `{"flex":{"projects":50}}` },
 		"write alone": func(s *Settings) {
 			s.Roles, s.EventStore, s.Postgres = "write", "esdb://log:2113", "postgres://db/annals"
 		},
@@ -69,8 +72,14 @@ func TestSettings_Invalid(t *testing.T) {
 		"event store's CA":     {func(s *Settings) { s.EventStore = "esdb+discover://u:secret@h1,h2?tlsCAFile=" + missing }, "wrong tlsCAFile"},
 		"event store's key":    {func(s *Settings) { s.EventStore = "esdb+discover://u:secret@h1,h2?tlsCaFil=x" }, `unknown setting "tlsCaFil"`},
 		"database":             {func(s *Settings) { s.Postgres = "mysql://u:secret@h/db" }, "ANNALS_POSTGRES"},
-		"index":                {func(s *Settings) { s.Index = "kafka://u:secret@h" }, "ANNALS_INDEX cannot be used: the address"},
-		"index's user":         {func(s *Settings) { s.Index, s.IndexUser = "https://h:9200", "u" }, "a user is set without a password"},
+		"replica": {func(s *Settings) {
+			s.Postgres, s.Replica = "postgres://db/annals", "postgres://u:secret@h:x/db"
+		}, "ANNALS_POSTGRES_REPLICA is no address"},
+		"replica of an embedded database": {func(s *Settings) {
+			s.Replica = "postgres://u:secret@h/db"
+		}, "ANNALS_POSTGRES_REPLICA is set, but ANNALS_POSTGRES is embedded"},
+		"index":        {func(s *Settings) { s.Index = "kafka://u:secret@h" }, "ANNALS_INDEX cannot be used: the address"},
+		"index's user": {func(s *Settings) { s.Index, s.IndexUser = "https://h:9200", "u" }, "a user is set without a password"},
 		"index's credentials": {func(s *Settings) {
 			s.Index, s.IndexKey = "https://u:secret@h:9200", "secret"
 		}, "an API key and a user are set"},

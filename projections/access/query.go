@@ -12,6 +12,7 @@ import (
 
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/replica"
 )
 
 // Queries reads the tables of this projection.
@@ -105,7 +106,12 @@ func (q Queries) scanProject(row pgx.CollectableRow) (p Project, err error) {
 
 // Projects lists the projects of an organization, archived ones too, oldest first.
 func (q Queries) Projects(ctx context.Context, organizationID uuid.UUID) ([]Project, error) {
-	rows, err := q.DB.Query(ctx, selectProjects+`where organization_id = $1 order by number`, organizationID)
+	return q.ProjectsIn(ctx, q.DB, organizationID)
+}
+
+// ProjectsIn is Projects in a snapshot.
+func (q Queries) ProjectsIn(ctx context.Context, db replica.Snapshot, organizationID uuid.UUID) ([]Project, error) {
+	rows, err := db.Query(ctx, selectProjects+`where organization_id = $1 order by number`, organizationID)
 	if err != nil {
 		return nil, fmt.Errorf("list projects: %w", err)
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/internal/pg/replica"
 )
 
 // Counts are the counters of a project.
@@ -22,7 +24,14 @@ type Counts struct {
 // Counts reads the counters of projects, for a month as in "2026-11". A project without any is
 // absent.
 func (q Queries) Counts(ctx context.Context, projects []uuid.UUID, month string) (map[uuid.UUID]Counts, error) {
-	rows, err := q.DB.Query(ctx, `
+	return q.CountsIn(ctx, q.DB, projects, month)
+}
+
+// CountsIn is Counts in a snapshot.
+func (Queries) CountsIn(
+	ctx context.Context, db replica.Snapshot, projects []uuid.UUID, month string,
+) (map[uuid.UUID]Counts, error) {
+	rows, err := db.Query(ctx, `
 		select p.id,
 			coalesce(s.live, 0), coalesce(s.memories, 0), coalesce(u.ingestions, 0), coalesce(u.credit_tenths, 0)
 		from unnest($1::uuid[]) as p (id) left join datapoints.month_usage u on u.project_id = p.id and u.month = $2

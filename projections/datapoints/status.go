@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -12,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/replica"
 )
 
 // headReader reads the head of the log.
@@ -33,6 +35,8 @@ type Queries struct {
 	DB    *pgxpool.Pool
 	Store headReader
 	Wait  waiter
+	// Replica may answer Status; nil for none.
+	Replica *replica.Reader
 }
 
 // The statuses of a polled send.
@@ -87,7 +91,7 @@ type Status struct {
 func (q Queries) Send(
 	ctx context.Context, project auth.Project, ingestionID uuid.UUID,
 ) (s SendStatus, ok bool, err error) {
-	s, _, ok, err = q.snapshot(ctx, project, ingestionID)
+	s, _, ok, err = snapshot(ctx, q.DB, project, ingestionID)
 	return s, ok, err
 }
 
@@ -108,15 +112,12 @@ func (q Queries) Readiness(ctx context.Context, project auth.Project) (Readiness
 // change each of them, so Status first waits until the projection has applied the head. If that
 // takes too long, the fault is the waiter's.
 func (q Queries) Status(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (Status, error) {
-	send, ready, ok, err := q.snapshot(ctx, project, ingestionID)
+	send, ready, ok, served, err := q.atReplica(ctx, project, ingestionID)
 	if err != nil {
 		return Status{}, err
 	}
-	if !ok || ready.Settled() || ready.Blocked() {
-		if err := q.CatchUp(ctx); err != nil {
-			return Status{}, err
-		}
-		if send, ready, ok, err = q.snapshot(ctx, project, ingestionID); err != nil {
+	if !served {
+		if send, ready, ok, err = q.atPrimary(ctx, project, ingestionID); err != nil {
 			return Status{}, err
 		}
 	}
@@ -136,6 +137,46 @@ func (q Queries) Status(ctx context.Context, project auth.Project, ingestionID u
 	return s, nil
 }
 
+// replicaHeadLimit bounds how long a read at the replica waits for the head of the log. The primary
+// answers most calls without it.
+const replicaHeadLimit = time.Second
+
+// atReplica reads a send and the counters of its project as of the head of the log. If served is false,
+// the primary must answer.
+func (q Queries) atReplica(
+	ctx context.Context, project auth.Project, ingestionID uuid.UUID,
+) (s SendStatus, r Readiness, ok, served bool, err error) {
+	if !q.Replica.Up() {
+		return s, r, false, false, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, replicaHeadLimit)
+	defer cancel()
+	head, err := q.Store.Head(limited)
+	if err != nil {
+		return s, r, false, false, context.Cause(ctx) // the primary may answer without the log
+	}
+	need := replica.Need{Kind: "status", Position: head, Projections: []string{Name}}
+	served, err = q.Replica.Read(ctx, need, func(ctx context.Context, db replica.Snapshot) (err error) {
+		s, r, ok, err = snapshot(ctx, db, project, ingestionID)
+		return err
+	})
+	return s, r, ok, served, err
+}
+
+// atPrimary reads the same at the primary: as of the head where a later event could change the answer.
+func (q Queries) atPrimary(
+	ctx context.Context, project auth.Project, ingestionID uuid.UUID,
+) (s SendStatus, r Readiness, ok bool, err error) {
+	s, r, ok, err = snapshot(ctx, q.DB, project, ingestionID)
+	if err != nil || ok && !r.Settled() && !r.Blocked() {
+		return s, r, ok, err
+	}
+	if err := q.CatchUp(ctx); err != nil {
+		return s, r, false, err
+	}
+	return snapshot(ctx, q.DB, project, ingestionID)
+}
+
 // CatchUp waits until the projection has applied the head of the log. If that takes too long, its
 // fault is the waiter's.
 func (q Queries) CatchUp(ctx context.Context) error {
@@ -148,11 +189,11 @@ func (q Queries) CatchUp(ctx context.Context) error {
 
 // snapshot reads a send and the counters of its project in one statement, so that they are
 // consistent.
-func (q Queries) snapshot(
-	ctx context.Context, project auth.Project, ingestionID uuid.UUID,
+func snapshot(
+	ctx context.Context, db replica.Snapshot, project auth.Project, ingestionID uuid.UUID,
 ) (s SendStatus, r Readiness, ok bool, err error) {
 	var phase, code, message *string
-	err = q.DB.QueryRow(ctx, `select s.phase, s.failure_code, s.failure_message, coalesce(r.raw, 0),
+	err = db.QueryRow(ctx, `select s.phase, s.failure_code, s.failure_message, coalesce(r.raw, 0),
 		coalesce(r.comprehension, 0), coalesce(r.failed, 0)
 		from (select) one
 		left join datapoints.sends s on s.id = $2 and s.project_id = $1

@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/replica"
 )
 
 // headReader reads the head of the log.
@@ -48,12 +50,23 @@ type Queries struct {
 	scopes  scopes
 	pending pending
 	rules   *ruleCache
+	// replica may answer what Identities, Identity and Audiences read; nil for none.
+	replica *replica.Reader
 }
 
 // NewQueries makes the queries of a process, which cache the rules of projects. db must be the
 // primary, since their results decide what may be read.
 func NewQueries(db *pgxpool.Pool, store headReader, wait waiter, scopes scopes, pending pending) *Queries {
 	return &Queries{db: db, store: store, wait: wait, scopes: scopes, pending: pending, rules: newRuleCache()}
+}
+
+// WithReplica returns queries that read identities and audiences at a replica where that has applied
+// the head of the log. They share their cache with q, which only reads at the primary fill: its rules
+// decide what may be read.
+func (q *Queries) WithReplica(r *replica.Reader) *Queries {
+	at := *q
+	at.replica = r
+	return &at
 }
 
 // requireRunning returns the fault service-unavailable while the projection is stopped: its rows
@@ -66,11 +79,65 @@ func (q *Queries) requireRunning(ctx context.Context) error {
 	return nil
 }
 
-// passHead waits until the projection has applied the head of the log.
-func (q *Queries) passHead(ctx context.Context) error {
+// readAtHead reads as of the head of the log at a call.
+type readAtHead struct {
+	q    *Queries
+	kind string
+	head eventstore.Position
+	// primary is true once the projection has passed the head at the primary, where all is read then.
+	primary bool
+}
+
+// atHead begins a read as of the head of the log. Kind names it in the metrics of the replica.
+func (q *Queries) atHead(ctx context.Context, kind string) (*readAtHead, error) {
 	head, err := q.store.Head(ctx)
 	if err != nil {
-		return fmt.Errorf("read head of the log: %w", err)
+		return nil, fmt.Errorf("read head of the log: %w", err)
 	}
-	return q.wait.Wait(ctx, head, Name)
+	r := &readAtHead{q: q, kind: kind, head: head}
+	if q.replica == nil {
+		return r, r.atPrimary(ctx)
+	}
+	return r, nil
+}
+
+// atPrimary makes the reads that follow those of the primary, once the projection has applied the head.
+func (r *readAtHead) atPrimary(ctx context.Context) error {
+	if r.primary {
+		return nil
+	}
+	r.primary = true
+	return r.q.wait.Wait(ctx, r.head, Name)
+}
+
+// do calls read with the replica if that has applied the head, else with the primary. It may call read
+// twice.
+func (r *readAtHead) do(ctx context.Context, read func(ctx context.Context, db replica.Snapshot) error) error {
+	if served, err := r.try(ctx, read); served || err != nil {
+		return err
+	}
+	return read(ctx, r.q.db)
+}
+
+// snapshot is do for several statements, which read one snapshot.
+func (r *readAtHead) snapshot(
+	ctx context.Context, read func(ctx context.Context, db replica.Snapshot) error,
+) error {
+	if served, err := r.try(ctx, read); served || err != nil {
+		return err
+	}
+	return pgx.BeginTxFunc(ctx, r.q.db, snapshot, func(tx pgx.Tx) error { return read(ctx, tx) })
+}
+
+// try reads at the replica. Unless it is served, the projection has applied the head at the primary.
+func (r *readAtHead) try(
+	ctx context.Context, read func(ctx context.Context, db replica.Snapshot) error,
+) (served bool, err error) {
+	if !r.primary {
+		need := replica.Need{Kind: r.kind, Position: r.head, Projections: []string{Name}}
+		if served, err := r.q.replica.Read(ctx, need, read); served || err != nil {
+			return served, err
+		}
+	}
+	return false, r.atPrimary(ctx)
 }

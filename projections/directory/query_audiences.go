@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/internal/pgarray"
 )
 
@@ -97,11 +98,12 @@ func scanAudience(row pgx.CollectableRow) (a Audience, err error) {
 // bytes of responses are in flight.
 func (q *Queries) Audiences(ctx context.Context, project auth.Project) iter.Seq2[Audience, error] {
 	return func(yield func(Audience, error) bool) {
-		if err := q.passHead(ctx); err != nil {
+		at, err := q.atHead(ctx, "audiences")
+		if err != nil {
 			yield(Audience{}, err)
 			return
 		}
-		if err := q.audiences(ctx, project, true, nil, func(a Audience) bool { return yield(a, nil) }); err != nil {
+		if err := at.audiences(ctx, project, true, nil, func(a Audience) bool { return yield(a, nil) }); err != nil {
 			yield(Audience{}, fmt.Errorf("list audiences: %w", err))
 		}
 	}
@@ -121,10 +123,11 @@ func (q *Queries) AudienceList(ctx context.Context, project auth.Project) (list 
 // Audience finds an audience of a project by its slug once the projection has applied the head of
 // the log. audience.Default is the slug of the default one. The faults are those of Audiences.
 func (q *Queries) Audience(ctx context.Context, project auth.Project, slug string) (a Audience, ok bool, err error) {
-	if err := q.passHead(ctx); err != nil {
+	at, err := q.atHead(ctx, "audiences")
+	if err != nil {
 		return Audience{}, false, err
 	}
-	err = q.audiences(ctx, project, slug == audience.Default, &slug, func(found Audience) bool {
+	err = at.audiences(ctx, project, slug == audience.Default, &slug, func(found Audience) bool {
 		a, ok = found, true
 		return false
 	})
@@ -136,26 +139,26 @@ func (q *Queries) Audience(ctx context.Context, project auth.Project, slug strin
 
 // audiences yields the default audience if byDefault is true, then those of a slug, or all if slug
 // is nil, until yield returns false.
-func (q *Queries) audiences(
+func (r *readAtHead) audiences(
 	ctx context.Context, project auth.Project, byDefault bool, slug *string, yield func(Audience) bool,
 ) error {
 	var (
 		first Audience
 		list  []audienceSize
 	)
-	err := pgx.BeginTxFunc(ctx, q.db, snapshot, func(tx pgx.Tx) (err error) {
+	err := r.snapshot(ctx, func(ctx context.Context, db replica.Snapshot) (err error) {
 		if byDefault {
-			if first, err = defaultAudience(ctx, tx, project.ID); err != nil {
+			if first, err = defaultAudience(ctx, db, project.ID); err != nil {
 				return err
 			}
 		}
-		list, err = audienceSizes(ctx, tx, project.ID, slug)
+		list, err = audienceSizes(ctx, db, project.ID, slug)
 		return err
 	})
 	if err != nil || !byDefault && len(list) == 0 {
 		return err
 	}
-	scopes, err := q.scopes.Scopes(ctx, project)
+	scopes, err := r.q.scopes.Scopes(ctx, project)
 	if err != nil {
 		return err
 	}
@@ -168,7 +171,7 @@ func (q *Queries) audiences(
 		for ; n < len(list) && bytes+list[n].bytes <= maxGroupBytes; n++ {
 			bytes += list[n].bytes
 		}
-		more, err := q.yieldGroup(ctx, project.ID, list[:n], bytes, func(a Audience) bool {
+		more, err := r.yieldGroup(ctx, project.ID, list[:n], bytes, func(a Audience) bool {
 			a.MemoryCount = scopes[a.id]
 			return yield(a)
 		})
@@ -182,18 +185,22 @@ func (q *Queries) audiences(
 
 // yieldGroup yields the audiences of a group. It returns the bytes that it reserved once the caller
 // asks for the next group.
-func (q *Queries) yieldGroup(
+func (r *readAtHead) yieldGroup(
 	ctx context.Context, project uuid.UUID, list []audienceSize, bytes int64, yield func(Audience) bool,
 ) (more bool, err error) {
 	if err := allowance.Reserve(ctx, answerCopies*bytes); err != nil {
 		return false, err
 	}
 	ids := pgarray.IDs(list, func(s audienceSize) uuid.UUID { return s.id })
-	rows, err := q.db.Query(ctx, selectAudiencesByID, project, ids)
-	if err != nil {
-		return false, err
-	}
-	shown, err := pgx.CollectRows(rows, scanAudience)
+	var shown []Audience
+	err = r.do(ctx, func(ctx context.Context, db replica.Snapshot) error {
+		rows, err := db.Query(ctx, selectAudiencesByID, project, ids)
+		if err != nil {
+			return err
+		}
+		shown, err = pgx.CollectRows(rows, scanAudience)
+		return err
+	})
 	if err != nil {
 		return false, err
 	}
@@ -207,9 +214,9 @@ func (q *Queries) yieldGroup(
 	return true, nil
 }
 
-func defaultAudience(ctx context.Context, tx pgx.Tx, project uuid.UUID) (Audience, error) {
+func defaultAudience(ctx context.Context, db replica.Snapshot, project uuid.UUID) (Audience, error) {
 	a := Audience{Slug: audience.Default, Name: "Project", Kind: audience.KindDefault}
-	row := tx.QueryRow(ctx, `select created_at, identities from directory.projects where project_id = $1`, project)
+	row := db.QueryRow(ctx, `select created_at, identities from directory.projects where project_id = $1`, project)
 	err := row.Scan(&a.CreatedAt, &a.MemberCount)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Audience{}, fmt.Errorf("project %s was not created", project)
@@ -218,8 +225,8 @@ func defaultAudience(ctx context.Context, tx pgx.Tx, project uuid.UUID) (Audienc
 	return a, err
 }
 
-func audienceSizes(ctx context.Context, tx pgx.Tx, project uuid.UUID, slug *string) ([]audienceSize, error) {
-	rows, err := tx.Query(ctx, selectAudienceSizes, project, slug)
+func audienceSizes(ctx context.Context, db replica.Snapshot, project uuid.UUID, slug *string) ([]audienceSize, error) {
+	rows, err := db.Query(ctx, selectAudienceSizes, project, slug)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/internal/pgarray"
 )
 
@@ -75,71 +76,107 @@ func scanIdentity(row pgx.CollectableRow) (i Identity, err error) {
 // so that lastSeenAt includes every send acknowledged before. The fault is service-unavailable
 // while the projection is stopped or late.
 func (q *Queries) Identity(ctx context.Context, project auth.Project, name string) (i Identity, ok bool, err error) {
-	if err := q.passHead(ctx); err != nil {
+	at, err := q.atHead(ctx, "identity")
+	if err != nil {
 		return Identity{}, false, err
 	}
-	return q.identity(ctx, project, name)
+	i, ok, err = at.identity(ctx, project, stream.IdentityID(project.Namespace, name))
+	if err == nil && ok {
+		err = q.lastSeen(ctx, project, []*Identity{&i})
+	}
+	if err != nil {
+		return Identity{}, false, fmt.Errorf("find identity: %w", err)
+	}
+	return i, ok, nil
 }
 
-func (q *Queries) identity(
-	ctx context.Context, project auth.Project, name string,
+// identity finds a record by its id, without when it was last seen.
+func (r *readAtHead) identity(
+	ctx context.Context, project auth.Project, id uuid.UUID,
 ) (found Identity, ok bool, err error) {
-	id := stream.IdentityID(project.Namespace, name)
 	var (
 		bytes int64
 		at    eventstore.Position
 	)
-	err = q.db.QueryRow(ctx, `select octet_length(i.traits), p.rules_at from directory.identities i
-		join directory.projects p using (project_id)
-		where i.id = $2 and i.project_id = $1 and i.identity is not null`, project.ID, id).Scan(&bytes, (*uint64)(&at))
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Identity{}, false, nil
-	}
-	if err != nil {
-		return Identity{}, false, fmt.Errorf("find identity: %w", err)
+	err = r.do(ctx, func(ctx context.Context, db replica.Snapshot) error {
+		err := db.QueryRow(ctx, `select octet_length(i.traits), p.rules_at from directory.identities i
+			join directory.projects p using (project_id)
+			where i.id = $2 and i.project_id = $1 and i.identity is not null`, project.ID, id).Scan(&bytes, (*uint64)(&at))
+		if ok = err == nil; errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	if err != nil || !ok {
+		return Identity{}, false, err
 	}
 	if err := allowance.Reserve(ctx, answerCopies*bytes); err != nil {
 		return Identity{}, false, err
 	}
-	if _, kept := q.rules.get(project.ID, at); !kept && at != 0 {
-		release, err := q.rules.acquire(ctx, project.ID)
+	if _, kept := r.q.rules.get(project.ID, at); !kept && at != 0 {
+		if err := r.atPrimary(ctx); err != nil { // only the primary fills the cache
+			return Identity{}, false, err
+		}
+		release, err := r.q.rules.acquire(ctx, project.ID)
 		if err != nil {
-			return Identity{}, false, fmt.Errorf("find identity: %w", err)
+			return Identity{}, false, err
 		}
 		defer release()
 	}
-	err = pgx.BeginTxFunc(ctx, q.db, snapshot, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `select `+identityColumns+` from directory.identities i
-			where i.id = $2 and i.project_id = $1 and i.identity is not null`, project.ID, id)
-		if err != nil {
-			return err
-		}
-		if found, err = pgx.CollectExactlyOneRow(rows, scanIdentity); err != nil {
-			return err
-		}
-		v, rules, err := q.readReachIn(ctx, tx, project, id)
-		if err != nil {
-			return err
-		}
-		rows, err = tx.Query(ctx, `select slug from directory.audiences where project_id = $1 and id = any($2::uuid[])
-			order by slug collate "C"`,
-			project.ID, v.reach(rules))
-		if err != nil {
-			return err
-		}
-		found.Audiences, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	err = r.snapshot(ctx, func(ctx context.Context, db replica.Snapshot) error {
+		found, ok, err = r.record(ctx, db, project, id)
 		return err
 	})
+	return found, ok, err
+}
+
+// record reads a record with its audiences in a snapshot. At the replica it declines unless the rules of
+// the project are cached.
+func (r *readAtHead) record(
+	ctx context.Context, db replica.Snapshot, project auth.Project, id uuid.UUID,
+) (found Identity, ok bool, err error) {
+	rows, err := db.Query(ctx, `select `+identityColumns+` from directory.identities i
+		where i.id = $2 and i.project_id = $1 and i.identity is not null`, project.ID, id)
+	if err != nil {
+		return Identity{}, false, err
+	}
+	found, err = pgx.CollectExactlyOneRow(rows, scanIdentity)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Identity{}, false, nil
 	}
-	if err == nil {
-		err = q.lastSeen(ctx, project, []*Identity{&found})
-	}
 	if err != nil {
-		return Identity{}, false, fmt.Errorf("find identity: %w", err)
+		return Identity{}, false, err
 	}
-	return found, true, nil
+	v, err := readViewer(ctx, db, project.ID, id)
+	if err != nil {
+		return Identity{}, false, err
+	}
+	var rules *ruleSet
+	if v.rulesAt != 0 {
+		if rules, err = r.rules(ctx, db, project.ID, v.rulesAt); err != nil {
+			return Identity{}, false, err
+		}
+	}
+	rows, err = db.Query(ctx, `select slug from directory.audiences where project_id = $1 and id = any($2::uuid[])
+		order by slug collate "C"`, project.ID, v.reach(rules))
+	if err != nil {
+		return Identity{}, false, err
+	}
+	found.Audiences, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	return found, true, err
+}
+
+// rules returns the rules of a project as of a snapshot.
+func (r *readAtHead) rules(
+	ctx context.Context, db replica.Snapshot, project uuid.UUID, at eventstore.Position,
+) (*ruleSet, error) {
+	if r.primary {
+		return r.q.rulesAsOf(ctx, db, project, at)
+	}
+	if kept, ok := r.q.rules.get(project, at); ok {
+		return kept, nil
+	}
+	return nil, replica.ErrDeclined
 }
 
 const (
@@ -190,10 +227,18 @@ type foundIdentity struct {
 // before it reads them. The fault is service-unavailable if the projection is stopped or late, or
 // if too many bytes of responses are in flight.
 func (q *Queries) Identities(ctx context.Context, project auth.Project, l Listing) (Identities, error) {
-	if err := q.passHead(ctx); err != nil {
+	at, err := q.atHead(ctx, "identities")
+	if err != nil {
 		return Identities{}, err
 	}
-	list, more, err := q.find(ctx, project, l)
+	var (
+		list []foundIdentity
+		more bool
+	)
+	err = at.do(ctx, func(ctx context.Context, db replica.Snapshot) (err error) {
+		list, more, err = find(ctx, db, project, l)
+		return err
+	})
 	if err != nil || len(list) == 0 {
 		return Identities{}, err
 	}
@@ -204,14 +249,18 @@ func (q *Queries) Identities(ctx context.Context, project auth.Project, l Listin
 	if err := allowance.Reserve(ctx, answerCopies*bytes); err != nil {
 		return Identities{}, err
 	}
-	rows, err := q.db.Query(ctx, selectFound, project.ID,
-		pgarray.Column(list, func(i foundIdentity) time.Time { return i.CreatedAt }),
-		pgarray.IDs(list, func(i foundIdentity) uuid.UUID { return i.ID }))
-	if err != nil {
-		return Identities{}, fmt.Errorf("list identities: %w", err)
-	}
 	page := Identities{More: more, End: &list[len(list)-1].Cursor}
-	if page.List, err = pgx.CollectRows(rows, scanIdentity); err != nil {
+	err = at.do(ctx, func(ctx context.Context, db replica.Snapshot) error {
+		rows, err := db.Query(ctx, selectFound, project.ID,
+			pgarray.Column(list, func(i foundIdentity) time.Time { return i.CreatedAt }),
+			pgarray.IDs(list, func(i foundIdentity) uuid.UUID { return i.ID }))
+		if err != nil {
+			return err
+		}
+		page.List, err = pgx.CollectRows(rows, scanIdentity)
+		return err
+	})
+	if err != nil {
 		return Identities{}, fmt.Errorf("list identities: %w", err)
 	}
 	of := make([]*Identity, len(page.List))
@@ -225,8 +274,8 @@ func (q *Queries) Identities(ctx context.Context, project auth.Project, l Listin
 }
 
 // find finds the identities to return, without their traits. more is true if others follow.
-func (q *Queries) find(
-	ctx context.Context, project auth.Project, l Listing,
+func find(
+	ctx context.Context, db replica.Snapshot, project auth.Project, l Listing,
 ) (list []foundIdentity, more bool, err error) {
 	var (
 		after *time.Time
@@ -243,7 +292,7 @@ func (q *Queries) find(
 		}
 		sql, args = listByTrait, append(args, [16]byte(m), l.Key, l.Value)
 	}
-	rows, err := q.db.Query(ctx, sql, args...)
+	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("list identities: %w", err)
 	}

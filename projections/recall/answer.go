@@ -74,7 +74,7 @@ func (s *Service) askBeforeSnapshot(
 	}
 	err = s.config.DB.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		g := newGate(conn, q, now)
-		g.reach = reach
+		g.replica, g.reach = s.config.Replica, reach
 		page, err = s.answer(ctx, g, &question, found, true)
 		return end(ctx, conn, err)
 	})
@@ -105,7 +105,9 @@ func (s *Service) inSnapshot(ctx context.Context, conn *pgxpool.Conn, q Query, n
 	if err != nil {
 		return Response{}, err
 	}
-	return s.answer(ctx, newGate(conn, q, now), &question, found, false)
+	g := newGate(conn, q, now)
+	g.replica = s.config.Replica
+	return s.answer(ctx, g, &question, found, false)
 }
 
 // end ends the read-only transaction of a connection. If that fails, the pool drops the connection.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/projections/directory"
 )
 
@@ -17,7 +18,9 @@ import (
 // the index returns.
 type gate struct {
 	db database
-	q  Query
+	// replica may answer texts that passed; nil for none.
+	replica *replica.Reader
+	q       Query
 	// now is the time of the request. perspective is valid once hasPerspective.
 	now, perspective time.Time
 	hasPerspective   bool

@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/panics"
+	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/recallindex"
@@ -100,8 +101,10 @@ type Viewers interface {
 
 // Config holds the dependencies of a Service.
 type Config struct {
-	DB    *pgxpool.Pool
-	Index recallindex.Index
+	DB *pgxpool.Pool
+	// Replica may answer the texts that passed the gate; nil for none.
+	Replica *replica.Reader
+	Index   recallindex.Index
 	// Analyzer may be nil for a separate one.
 	Analyzer *recall.Analyzer
 	Blobs    eventstore.BlobReader

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -13,7 +15,9 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/allowance"
+	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/internal/projection"
 )
 
 const (
@@ -58,10 +62,10 @@ const selectBodies = `select r.data_point, r.number, case when c.content then r.
 	from unnest($1::uuid[], $2::int[], $3::bool[], $4::bool[]) c (id, number, content, metadata)
 	cross join lateral (select * from datapoints.revisions where data_point = c.id and number = c.number offset 0) r`
 
-// bodies reads parts of revisions of data points that passed.
-func (g *gate) bodies(ctx context.Context, wanted []part) (map[revisionKey]*body, error) {
+// readBodies reads parts of revisions.
+func readBodies(ctx context.Context, db database, wanted []part) (map[revisionKey]*body, error) {
 	found := make(map[revisionKey]*body, len(wanted))
-	rows, err := g.db.Query(ctx, selectBodies, pgarray.IDs(wanted, func(w part) uuid.UUID { return w.dataPoint }),
+	rows, err := db.Query(ctx, selectBodies, pgarray.IDs(wanted, func(w part) uuid.UUID { return w.dataPoint }),
 		pgarray.Column(wanted, func(w part) int32 { return int32(w.revision) }),
 		pgarray.Column(wanted, func(w part) bool { return w.content }),
 		pgarray.Column(wanted, func(w part) bool { return w.metadata }))
@@ -81,6 +85,33 @@ func (g *gate) bodies(ctx context.Context, wanted []part) (map[revisionKey]*body
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("read texts: %w", err)
 	}
+	return found, nil
+}
+
+// bodies reads parts of revisions that passed the gate: at the replica, since a revision never changes,
+// and at the primary what the replica does not have yet.
+func (g *gate) bodies(ctx context.Context, wanted []part) (map[revisionKey]*body, error) {
+	var found map[revisionKey]*body
+	need := replica.Need{Kind: "bodies", Projections: []string{projection.DataPoints}}
+	served, err := g.replica.Read(ctx, need, func(ctx context.Context, db replica.Snapshot) (err error) {
+		found, err = readBodies(ctx, db, wanted)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !served {
+		return readBodies(ctx, g.db, wanted)
+	}
+	missing := slices.DeleteFunc(slices.Clone(wanted), func(w part) bool { return found[w.revisionKey] != nil })
+	if len(missing) == 0 {
+		return found, nil
+	}
+	rest, err := readBodies(ctx, g.db, missing)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(found, rest)
 	return found, nil
 }
 

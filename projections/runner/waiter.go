@@ -49,13 +49,21 @@ func (w *Waiter) Wait(ctx context.Context, pos eventstore.Position, names ...str
 	return nil
 }
 
+// Request makes the named projections, where this process runs them, apply a position without a pause,
+// for a caller that waits for it elsewhere.
+func (w *Waiter) Request(pos eventstore.Position, names ...string) {
+	for _, name := range names {
+		if local, ok := w.local[name]; ok {
+			local.request(pos)
+		}
+	}
+}
+
 func (w *Waiter) waitOne(ctx context.Context, pos eventstore.Position, name string) error {
 	if pos == 0 {
 		return nil
 	}
-	if local, ok := w.local[name]; ok {
-		local.request(pos)
-	}
+	w.Request(pos, name)
 	pause := firstPoll
 	for {
 		now, err := w.state(ctx, name, pos)

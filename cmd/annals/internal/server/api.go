@@ -55,6 +55,9 @@ func newHandlers(p apiParts) (handlers, error) {
 	)
 	p.semantic.register(p.registry)
 	p.health.register(p.registry)
+	if p.read.replica != nil {
+		p.registry.MustRegister(p.read.replica)
+	}
 	metrics, err := httpx.NewMetrics(p.registry)
 	if err != nil {
 		return handlers{}, err
@@ -102,15 +105,17 @@ func (p apiParts) readRoutes() readapi.Deps {
 	accounts := readapi.Accounts{
 		Organizations: read.access, DataPoints: read.dataPoints,
 		Charges: usage.Queries{DB: st.db, PlanTerms: cfg.PlanTerms}, PlanTerms: cfg.PlanTerms,
-		Head: st.store.Head, Waiter: read.waiter, Now: cfg.now,
+		Head: st.store.Head, Waiter: read.waiter, Now: cfg.now, Replica: read.replica,
 	}
 	recaller := recall.New(recall.Config{
-		DB: st.db, Index: st.index, Analyzer: read.analyzer, Viewers: read.directory, Blobs: st.journal(),
+		DB: st.db, Replica: read.replica, Index: st.index, Analyzer: read.analyzer, Viewers: read.directory, Blobs: st.journal(),
 		Projections: read.waiter, Log: cfg.Logger, Semantic: p.semantic.search(), Now: cfg.Clock,
 	})
 	limits := limiter.New(st.db, cfg.PlanTerms, read.waiter, cfg.Logger)
+	directory, statuses := read.directory.WithReplica(read.replica), read.dataPoints
+	statuses.Replica = read.replica
 	return readapi.Deps{
-		Identities: read.directory, Audiences: read.directory, Statuses: read.dataPoints, Projects: accounts, Usage: accounts,
+		Identities: directory, Audiences: directory, Statuses: statuses, Projects: accounts, Usage: accounts,
 		Meter: limiter.NewRecalls(limits, cfg.Logger), Recall: localRecall{p.index, recaller},
 		Sends: read.dataPoints, Progress: read.waiter, LoggedCalls: &requestlog.Log{DB: st.db},
 	}

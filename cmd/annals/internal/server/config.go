@@ -28,6 +28,9 @@ type Config struct {
 	URLs auth.URLs
 	// EventStore and Postgres are Embedded or an address.
 	EventStore, Postgres string
+	// PostgresReplica is the address of streaming replicas of a Postgres that is not embedded; "" for
+	// none. Only a process that serves reads uses it.
+	PostgresReplica string
 	// Index is the Elasticsearch with the recall index, which all processes share. Nil is an embedded
 	// index, which belongs to this process.
 	Index *elastic.Options

@@ -55,7 +55,7 @@ var (
 	nodeMetric = prometheus.NewDesc("annals_node_total",
 		"What the embedded event store wrote since its start.", []string{"what"}, nil)
 	connectionsMetric = prometheus.NewDesc("annals_postgres_connections",
-		"Connections to Postgres of calls and of background work, in use and idle.", []string{"pool", "state"}, nil)
+		"Connections to Postgres of calls, of background work and to the replica, in use and idle.", []string{"pool", "state"}, nil)
 	maxConnectionsMetric = prometheus.NewDesc("annals_postgres_connections_max",
 		"The most connections that a pool opens.", []string{"pool"}, nil)
 	chargeMetric = prometheus.NewDesc("annals_metering_oldest_seconds",
@@ -123,8 +123,11 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 		counter(nodeMetric, float64(stats.Events), "events")
 		counter(nodeMetric, float64(stats.Fsyncs), "fsyncs")
 	}
-	for name, pool := range map[string]*pgxpool.Pool{"calls": m.storage.db, "work": m.storage.work} {
-		s := pool.Stat()
+	pools := map[string]*pgxpool.Stat{"calls": m.storage.db.Stat(), "work": m.storage.work.Stat()}
+	if m.storage.replica != nil {
+		pools["replica"] = m.storage.replica.Stat()
+	}
+	for name, s := range pools {
 		gauge(connectionsMetric, float64(s.AcquiredConns()), name, "in-use")
 		gauge(connectionsMetric, float64(s.IdleConns()), name, "idle")
 		gauge(maxConnectionsMetric, float64(s.MaxConns()), name)

@@ -3,12 +3,14 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
@@ -34,10 +36,12 @@ type readSide struct {
 	directory *directory.Queries
 	analyzer  *domainrecall.Analyzer
 	backlog   *backlog
+	// replica answers some reads of calls; nil for none.
+	replica *replica.Reader
 }
 
 func newReadSide(
-	cfg Config, st *storage, namespaces stream.Namespaces, registry *prometheus.Registry,
+	ctx context.Context, cfg Config, st *storage, namespaces stream.Namespaces, registry *prometheus.Registry,
 ) (*readSide, error) {
 	r := &readSide{
 		access:   access.Queries{DB: st.db, Namespaces: namespaces},
@@ -63,7 +67,30 @@ func newReadSide(
 	r.dataPoints = datapoints.Queries{DB: st.db, Store: st.store, Wait: r.waiter}
 	r.work = datapoints.Queries{DB: st.work, Store: st.store, Wait: r.inside}
 	r.directory = directory.NewQueries(st.db, st.store, r.waiter, r.dataPoints, limiter.PendingCharges{DB: st.db})
-	return r, nil
+	r.replica, err = openReplica(ctx, cfg, st, r, runs.Projectors)
+	return r, err
+}
+
+// openReplica opens the replica of Postgres, nil without one or if no role of the process reads there.
+// The storage closes it.
+func openReplica(
+	ctx context.Context, cfg Config, st *storage, read *readSide, projectors []projections.Projector,
+) (*replica.Reader, error) {
+	if cfg.PostgresReplica == "" || !cfg.Roles.parts().reads {
+		return nil, nil //nolint:nilnil // a nil reader reads nothing
+	}
+	versions := map[string]int{}
+	for _, p := range projectors {
+		versions[p.Name()] = p.Version()
+	}
+	opened, err := replica.Open(ctx, replica.Config{
+		URL: cfg.PostgresReplica, Primary: st.db, Versions: versions, Request: read.waiter.Request, Logger: cfg.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the replica that ANNALS_POSTGRES_REPLICA names cannot be used: %w", err)
+	}
+	st.replica = opened
+	return opened, nil
 }
 
 // projectors returns the projectors of the service, in the order in which all of them are rebuilt.

@@ -80,7 +80,7 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()
-	read, err := newReadSide(cfg, st, journal.Namespaces, registry)
+	read, err := newReadSide(ctx, cfg, st, journal.Namespaces, registry)
 	if err != nil {
 		return nil, err
 	}
@@ -191,6 +191,9 @@ func (s *Server) watchers() []task {
 	}
 	if has.pressure {
 		list = append(list, task{"pressure", s.backpressure.run})
+	}
+	if s.read.replica != nil {
+		list = append(list, task{"postgres replica", s.read.replica.Run})
 	}
 	return list
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
@@ -45,6 +46,7 @@ type storage struct {
 	codec    *eventstore.Codec
 	db       *pgxpool.Pool     // for calls
 	work     *pgxpool.Pool     // for background work
+	replica  *replica.Reader   // of the database, nil for none
 	index    recallindex.Index // nil if no role of the process needs it
 }
 
@@ -181,6 +183,7 @@ func (st *storage) close() error {
 	if st.index != nil {
 		errs = append(errs, st.index.Close())
 	}
+	st.replica.Close()
 	for _, pool := range []*pgxpool.Pool{st.db, st.work} {
 		if pool != nil {
 			pool.Close()
