@@ -50,6 +50,13 @@ func TestAlerts_FireOnFaultsOnly(t *testing.T) {
 			`annals_postgres_connections{` + process + `,pool="calls",state="in-use"} 32x30` + "\n" + `annals_postgres_connections_max{` + process + `,pool="calls"} 32x30`,
 			`annals_postgres_connections{` + process + `,pool="calls",state="in-use"} 20x30` + "\n" + `annals_postgres_connections_max{` + process + `,pool="calls"} 32x30`,
 		},
+		"AnnalsPostgresReplicaAway": {
+			`annals_postgres_replica_up{` + process + `} 0x30`, `annals_postgres_replica_up{` + process + `} 1x30`,
+		},
+		"AnnalsPostgresReplicaBehind": {
+			`annals_postgres_replica_up{` + process + `} 1x30` + "\n" + `annals_postgres_replica_lag_seconds{` + process + `} 40x30`,
+			`annals_postgres_replica_up{` + process + `} 1x30` + "\n" + `annals_postgres_replica_lag_seconds{` + process + `} 2x30`,
+		},
 		"AnnalsEmbeddingsDown": {`annals_embeddings_up{` + process + `} 0x30`, `annals_embeddings_up{` + process + `} 1x30`},
 		"AnnalsFileDescriptors": {
 			`process_open_fds{` + process + `} 900x30` + "\n" + `process_max_fds{` + process + `} 1024x30`,

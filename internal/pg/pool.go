@@ -11,6 +11,9 @@ import (
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 )
 
+// defaultConnections bounds a pool that nothing else bounds.
+const defaultConnections = 16
+
 // OpenPool opens a pool of connections and waits for its first one. Times are read in UTC. A setting of url, such as
 // pool_max_conns, wins over the defaults of this function, and configure over both; at most 16 connections by default.
 func OpenPool(ctx context.Context, url string, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
@@ -37,7 +40,7 @@ func NewPool(ctx context.Context, url string, configure ...func(*pgxpool.Config)
 	}
 	// pgx's own parser leaves a pool setting among the parameters of the session.
 	if _, chosen := plain.RuntimeParams["pool_max_conns"]; !chosen {
-		cfg.MaxConns = 16
+		cfg.MaxConns = defaultConnections
 	}
 	if _, named := cfg.ConnConfig.RuntimeParams["application_name"]; !named {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "annals"

@@ -1,9 +1,9 @@
 // Package replica reads at streaming replicas of the database, where that gives the same answer as a
 // read at the primary.
 //
-// A replica is behind the primary, so a read states what it must include: the position up to which
+// A replica follows the primary with a lag, so a read states what it must include: the position up to which
 // projections have applied the log. One snapshot of the replica shows the checkpoints and the rows.
-// If the checkpoints are behind, or the replica is away, busy, slow or in error, the caller reads at
+// If the checkpoints lag, or the replica is away, busy, slow or in error, the caller reads at
 // the primary, within the deadline of the same call. A replica that fails gets no reads until a watch
 // has found it well again.
 package replica
@@ -31,8 +31,8 @@ import (
 const (
 	// readLimit bounds a read with its connection. What takes longer is read at the primary.
 	readLimit = 2 * time.Second
-	// patience is how long a read waits for a replica that is behind: one that follows closely is in
-	// time then, also while the log grows. After a wait in vain, reads do not wait for impatience.
+	// patience is how long a read waits for a replica that lags: one that follows closely is in time
+	// then, also while the log grows. After a wait in vain, reads do not wait for impatience.
 	patience   = 100 * time.Millisecond
 	firstLook  = 5 * time.Millisecond
 	impatience = time.Second
@@ -69,7 +69,7 @@ type Config struct {
 	Primary *pgxpool.Pool
 	// Versions are those of the projections that the queries of this program were written for.
 	Versions map[string]int
-	// Request tells the projections of this process that a caller waits for a position. It may be nil.
+	// Request makes the projections of this process hurry, since a caller waits for a position. It may be nil.
 	Request func(position eventstore.Position, projections ...string)
 	Logger  *slog.Logger
 }
@@ -99,7 +99,7 @@ type Reader struct {
 // The results of a read, as the metrics name them.
 const (
 	served   = "served"   // the replica answered
-	behind   = "behind"   // it has not applied the position, or not the schema
+	late     = "late"     // it has not applied the position, or not the schema
 	away     = "away"     // it is left alone, since it failed
 	busy     = "busy"     // all connections to it were in use
 	conflict = "conflict" // what it replayed ended the read
@@ -164,10 +164,10 @@ func (r *Reader) try(
 	return served, err
 }
 
-// resultOf returns what an error of a read says about the replica; nil means that it is behind.
+// resultOf returns the result of a read that failed with an error; nil means that the replica lags.
 func resultOf(err error) string {
 	if err == nil {
-		return behind
+		return late
 	}
 	if errors.Is(err, ErrDeclined) {
 		return declined
@@ -181,13 +181,13 @@ func resultOf(err error) string {
 		"0A000", "26000": // a cached statement of a schema that a rebuild replaced
 		return conflict
 	case "3F000", "42P01", "42703": // a schema that it does not have yet
-		return behind
+		return late
 	}
 	return broken
 }
 
 // await begins a snapshot in which the projections have applied the position. It returns false,
-// without a snapshot, if the replica is behind.
+// without a snapshot, if the replica lags.
 func (r *Reader) await(ctx context.Context, conn *pgxpool.Conn, need Need) (bool, error) {
 	began, pause := time.Now(), firstLook
 	for first := true; ; first = false {

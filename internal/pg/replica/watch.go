@@ -70,12 +70,12 @@ func (r *Reader) restore(ctx context.Context) {
 	r.cfg.Logger.InfoContext(ctx, "postgres replica answers, reads go to it")
 }
 
-// selectLag reads how far a standby is behind. A process that runs projections renews its leases every
+// selectLag reads the lag of a standby. A process that runs projections renews its leases every
 // other second, so the primary is never idle for longer.
 const selectLag = `select pg_is_in_recovery(),
 	greatest(0, coalesce(extract(epoch from clock_timestamp() - pg_last_xact_replay_timestamp()), 0))::float8`
 
-// probe connects to the replica and reads how far it is behind.
+// probe connects to the replica and reads its lag.
 func (r *Reader) probe(ctx context.Context) error {
 	var (
 		recovering bool

@@ -108,14 +108,15 @@ func (p apiParts) readRoutes() readapi.Deps {
 		Head: st.store.Head, Waiter: read.waiter, Now: cfg.now, Replica: read.replica,
 	}
 	recaller := recall.New(recall.Config{
-		DB: st.db, Replica: read.replica, Index: st.index, Analyzer: read.analyzer, Viewers: read.directory, Blobs: st.journal(),
-		Projections: read.waiter, Log: cfg.Logger, Semantic: p.semantic.search(), Now: cfg.Clock,
+		DB: st.db, Replica: read.replica, Index: st.index, Analyzer: read.analyzer, Viewers: read.directory,
+		Blobs: st.journal(), Projections: read.waiter, Log: cfg.Logger, Semantic: p.semantic.search(), Now: cfg.Clock,
 	})
 	limits := limiter.New(st.db, cfg.PlanTerms, read.waiter, cfg.Logger)
 	directory, statuses := read.directory.WithReplica(read.replica), read.dataPoints
 	statuses.Replica = read.replica
 	return readapi.Deps{
-		Identities: directory, Audiences: directory, Statuses: statuses, Projects: accounts, Usage: accounts,
+		Identities: directory, Audiences: directory, Statuses: statuses,
+		Projects: accounts, Usage: accounts,
 		Meter: limiter.NewRecalls(limits, cfg.Logger), Recall: localRecall{p.index, recaller},
 		Sends: read.dataPoints, Progress: read.waiter, LoggedCalls: &requestlog.Log{DB: st.db},
 	}
