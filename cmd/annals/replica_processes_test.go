@@ -8,6 +8,7 @@ import (
 
 	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // A process that serves reads for another one's writes reads at the replica. Paused or stopped, the replica
@@ -38,7 +39,7 @@ func TestRoles_ReplicaOfPostgres(t *testing.T) {
 		}
 	}
 	ingest("a")
-	d.until("the text is recalled from the replica", func() bool {
+	runtest.Await(t, "the text is recalled from the replica", func() bool {
 		page, code := rest.recall("marigold")
 		if code != "" || len(page.Results) == 0 {
 			return false
@@ -56,12 +57,12 @@ func TestRoles_ReplicaOfPostgres(t *testing.T) {
 	servers.Resume()
 	servers.Stop()
 	ingest("b")
-	d.until("a text is recalled without the replica", func() bool {
+	runtest.Await(t, "a text is recalled without the replica", func() bool {
 		page, code := rest.recall("marigold")
 		return code == "" && len(page.Results) > 0
 	})
 	servers.Start()
-	d.until("the replica is up again", func() bool {
+	runtest.Await(t, "the replica is up again", func() bool {
 		_, body := rest.get("/metrics")
 		return strings.Contains(body, "annals_postgres_replica_up 1\n")
 	})
@@ -80,7 +81,7 @@ func TestServe_ReplicaOfAnotherCluster(t *testing.T) {
 		if err == nil {
 			t.Error("it ended without an error")
 		}
-	case <-time.After(testTimeout):
+	case <-time.After(runtest.Timeout):
 		t.Fatal("it does not end")
 	}
 	s.cmd = nil

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,11 +17,10 @@ import (
 	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/pg/replica"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
-
-const testTimeout = 5 * time.Minute
 
 // fixture is a replicated database with one projection, and a reader.
 type fixture struct {
@@ -142,15 +140,6 @@ func (f *fixture) results() map[string]float64 {
 	return results
 }
 
-func (f *fixture) eventually(what string, is func() bool) {
-	f.Helper()
-	for deadline := time.Now().Add(testTimeout); !is(); {
-		if time.Now().After(deadline) {
-			f.Fatalf("not within %s: %s", testTimeout, what)
-		}
-	}
-}
-
 func TestReader_Positions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -169,13 +158,13 @@ func TestReader_Positions(t *testing.T) {
 		t.Errorf("as of any position: %d rows, %v", rows, ok)
 	}
 	f.Resume()
-	f.eventually("the replica is in time again", func() bool { _, ok := f.read(2); return ok })
+	runtest.Await(t, "the replica is in time again", func() bool { _, ok := f.read(2); return ok })
 	if rows, _ := f.read(2); rows != 0 {
 		t.Errorf("a deleted row was read as of its deletion")
 	}
 	// A read waits for a replica that follows closely.
 	f.exec(`update things.checkpoint set position = 3`)
-	f.eventually("a read is served just after the change", func() bool { _, ok := f.read(3); return ok })
+	runtest.Await(t, "a read is served just after the change", func() bool { _, ok := f.read(3); return ok })
 	f.exec(`update things.checkpoint set version = 4`)
 	f.CatchUp()
 	if _, ok := f.read(0); ok {
@@ -188,7 +177,7 @@ func TestReader_Positions(t *testing.T) {
 	}
 	f.exec(strings.ReplaceAll(createProjection, "id int", "id bigint, more text"))
 	f.CatchUp()
-	f.eventually("rows of the new schema are read", func() bool { _, ok := f.read(1); return ok })
+	runtest.Await(t, "rows of the new schema are read", func() bool { _, ok := f.read(1); return ok })
 	if r := f.results(); r["late"] < 4 || r["served"] < 4 || r["failed"] != 0 || r["annals_postgres_replica_up"] != 1 {
 		t.Errorf("counted %v", r)
 	}
@@ -245,19 +234,19 @@ func TestReader_ReplicaAway(t *testing.T) {
 		t.Errorf("counted %v", r)
 	}
 	f.Start()
-	f.eventually("the replica is read again", func() bool { _, ok := f.read(1); return ok })
+	runtest.Await(t, "the replica is read again", func() bool { _, ok := f.read(1); return ok })
 	if n := f.said.count("reads go to it"); n != 1 {
 		t.Errorf("its return was logged %d times", n)
 	}
 	if n := f.said.count("reads stay on the primary"); n == 0 || n > 3 {
 		t.Errorf("its failure was logged %d times", n)
 	}
-	f.eventually("the lag is known", func() bool { _, known := f.results()["annals_postgres_replica_lag_seconds"]; return known })
+	runtest.Await(t, "the lag is known", func() bool { _, known := f.results()["annals_postgres_replica_lag_seconds"]; return known })
 
 	// A promoted replica follows nobody.
 	f.OnReplica(`select pg_promote()`)
-	f.eventually("a promoted replica is not read", func() bool { _, ok := f.read(1); return !ok })
-	f.eventually("nor does it count as up", func() bool { return !f.reader.Up() })
+	runtest.Await(t, "a promoted replica is not read", func() bool { _, ok := f.read(1); return !ok })
+	runtest.Await(t, "nor does it count as up", func() bool { return !f.reader.Up() })
 }
 
 // Of several hosts, one that is a standby is read.

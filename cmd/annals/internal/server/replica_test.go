@@ -9,6 +9,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/runner"
 )
 
@@ -85,7 +86,7 @@ func (r *replicated) recall(query string) map[string]string {
 func (r *replicated) served(kind string, call func()) {
 	r.t.Helper()
 	before := r.reads(kind, "served")
-	r.eventually("the replica answers "+kind, func() bool {
+	runtest.Await(r.t, "the replica answers "+kind, func() bool {
 		call()
 		return r.reads(kind, "served") != before
 	})
