@@ -125,3 +125,27 @@ func (j Journal) ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error) {
 	}
 	return data, nil
 }
+
+// ReadBlobStart reads the first chunk of a blob, which is all of a small one. The error is a
+// *BlobError if it is gone or damaged. The hash of the blob is not checked.
+func (j Journal) ReadBlobStart(ctx context.Context, ref blob.Ref) ([]byte, error) {
+	events, err := j.Store.Read(ctx, ref.Stream, 1, Forwards, 1)
+	if errors.Is(err, ErrDeleted) || err == nil && len(events) == 0 && ref.Size > 0 {
+		return nil, &BlobError{Stream: ref.Stream, Missing: true, Detail: "its first chunk is not there"}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read blob: %w", err)
+	}
+	if len(events) == 0 {
+		return nil, nil
+	}
+	decoded, err := j.Codec.Decode(events[0])
+	if err != nil {
+		return nil, &BlobError{Stream: ref.Stream, Detail: err.Error()}
+	}
+	chunk, is := decoded.(blob.Chunk)
+	if !is {
+		return nil, &BlobError{Stream: ref.Stream, Detail: "unexpected event " + events[0].Type}
+	}
+	return chunk.Data, nil
+}

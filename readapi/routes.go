@@ -73,6 +73,7 @@ type Deps struct {
 	Sends       sends
 	Progress    progress
 	LoggedCalls loggedCalls
+	Trace       tracer
 }
 
 // Register adds the routes to a router of httpx.New.
@@ -86,5 +87,10 @@ func Register(e *echo.Echo, d Deps) {
 	e.GET(auth.Prefix+"/identities/:identity", identityAPI{d.Identities}.get)
 	e.GET(auth.Prefix+"/audiences", audienceAPI{d.Audiences}.list)
 	e.GET(auth.Prefix+"/audiences/:slug", audienceAPI{d.Audiences}.get)
+	traces := traceAPI{d.Trace}
+	e.GET(auth.Prefix+"/trace/roots", traces.roots)
+	e.GET(auth.Prefix+"/trace/nodes/:id", traces.node)
+	e.GET(auth.Prefix+"/trace/lineage/:rootId", traces.lineage)
+	e.GET(auth.Prefix+"/trace/timeline/:rootId", traces.timeline)
 	e.GET("/openapi.yaml", func(c echo.Context) error { return c.Blob(http.StatusOK, "application/yaml", OpenAPI) })
 }

@@ -11,15 +11,18 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 )
 
 const (
-	// partFacts and partBlobs are how many facts and blobs of a data point one event holds. Both
-	// together take less than half of an append.
+	// partFacts and partBlobs are how many facts and blobs of a data point one event holds. All parts
+	// of an event together take less than half of an append.
 	partFacts = 1000
 	partBlobs = 1000
+	// partMemories is how many counts of memories one event holds.
+	partMemories = 1000
 	// retainSize is how many data points are read, a part of each, before their facts are appended.
 	retainSize = 64
 )
@@ -158,7 +161,7 @@ func (e *Eraser) nextFacts(ctx context.Context, r *retaining) ([]deletion.FactsK
 	}
 	part := deletion.FactsKept{
 		ProjectID: r.deleted.ProjectID, DataPoint: r.dataPoint, DeletedAt: r.deleted.DeletedAt,
-		Facts: []deletion.RetainedFact{}, From: r.Next, To: r.end, Newest: r.newest,
+		RequestID: r.deleted.RequestID, Facts: []deletion.RetainedFact{}, From: r.Next, To: r.end, Newest: r.newest,
 	}
 	name, from := stream.Name(stream.DataPoint, r.dataPoint), eventstore.Revision(r.Next)
 	err := e.Journal.Scan(ctx, name, from, func(f eventstore.DecodedEvent) (bool, error) {
@@ -251,20 +254,29 @@ func (e *Eraser) readEnd(ctx context.Context, r *retaining) error {
 	return nil
 }
 
-// lastFacts adds the blobs of the memories of a data point to its last part, and further parts if
-// they are too many.
+// lastFacts adds the blobs and the counts of the memories of a data point to its last part, and
+// further parts if they are too many.
 func (e *Eraser) lastFacts(ctx context.Context, part deletion.FactsKept) ([]deletion.FactsKept, error) {
 	parts := []deletion.FactsKept{part}
 	name := stream.Name(stream.Memory, part.DataPoint)
 	err := e.Journal.Scan(ctx, name, 0, func(f eventstore.DecodedEvent) (bool, error) {
 		last := &parts[len(parts)-1]
-		if len(last.Blobs) >= partBlobs {
+		if len(last.Blobs) >= partBlobs || len(last.Memories) >= partMemories {
 			more := part
 			more.From, more.Facts, more.Blobs = part.To, []deletion.RetainedFact{}, nil
 			parts = append(parts, more)
 			last = &parts[len(parts)-1]
 		}
 		last.Blobs = append(last.Blobs, blobsOf(f)...)
+		if derived, is := f.Event.(*memory.Derived); is {
+			count, err := e.countMemories(ctx, derived)
+			if err != nil {
+				return false, err
+			}
+			if count > 0 {
+				last.Memories = append(last.Memories, deletion.MemoryCount{Revision: derived.Revision, Count: count})
+			}
+		}
 		return true, nil
 	})
 	if err != nil && !errors.Is(err, eventstore.ErrDeleted) {
@@ -272,4 +284,24 @@ func (e *Eraser) lastFacts(ctx context.Context, part deletion.FactsKept) ([]dele
 	}
 	parts[len(parts)-1].Complete = true
 	return parts, nil
+}
+
+// countMemories returns how many memories an event holds. A blob that is lost holds none.
+func (e *Eraser) countMemories(ctx context.Context, derived *memory.Derived) (int, error) {
+	if derived.Blob == nil {
+		return len(derived.Memories), nil
+	}
+	data, err := e.Journal.ReadBlob(ctx, *derived.Blob)
+	if _, lost := errors.AsType[*eventstore.BlobError](err); lost {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	memories, err := memory.Decode(data)
+	if err != nil {
+		e.Logger.WarnContext(ctx, "memories of a revision are lost", "blob", derived.Blob.Stream, "err", err)
+		return 0, nil
+	}
+	return len(memories), nil
 }

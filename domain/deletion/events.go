@@ -91,6 +91,17 @@ type FactsKept struct {
 	Complete  bool           `json:"complete,omitempty"`
 	// Newest is the revision that was the newest one when the data point was deleted.
 	Newest int `json:"newest,omitempty"`
+	// RequestID is that of the datapoint.Deleted, zero in events of earlier versions.
+	RequestID uuid.UUID `json:"requestId,omitzero"`
+	// Memories count what was derived, so that the ids of these memories (memory.ID) outlive them. They
+	// are in the last parts. Events of earlier versions count none.
+	Memories []MemoryCount `json:"memories,omitempty"`
+}
+
+// MemoryCount is how many memories were derived from a revision.
+type MemoryCount struct {
+	Revision int `json:"revision"`
+	Count    int `json:"count"`
 }
 
 // Ranged reports whether the event names the stream revisions that it covers.
@@ -111,10 +122,10 @@ func (e FactsKept) NewestRevision() int {
 }
 
 // EventType implements event.Event.
-func (FactsKept) EventType() string { return "deletion.facts-kept.v3" }
+func (FactsKept) EventType() string { return "deletion.facts-kept.v4" }
 
-// UpFactsKept reads the first version, which retained no authors, and the second, which named no
-// range.
+// UpFactsKept reads the first version, which retained no authors, the second, which named no range,
+// and the third, which named no request and counted no memories.
 func UpFactsKept(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
 	return FactsKept{}.EventType(), payload, nil
 }

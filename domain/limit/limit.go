@@ -50,6 +50,17 @@ const (
 // ExplainedItems is how many items of a send explain lists. It counts the others.
 const ExplainedItems = 100
 
+// What a trace answers.
+const (
+	// TraceRoots is that of a page of each group, TraceNodes that of a lineage and of a timeline.
+	TraceRoots = 50
+	TraceNodes = 400
+	// TraceContent is the most of the content of a source that a node shows.
+	TraceContent = 4000
+	// TraceDays is the widest window of a timeline.
+	TraceDays = 31
+)
+
 // The identity directory. A record that was stored beyond these limits stays as it is, and can be
 // made smaller.
 const (

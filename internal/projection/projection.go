@@ -9,5 +9,6 @@ const (
 	Embeddings  = "embeddings"
 	Memories    = "memories"
 	RecallIndex = "recallindex"
+	Trace       = "trace"
 	Usage       = "usage"
 )

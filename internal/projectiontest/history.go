@@ -53,6 +53,7 @@ type point struct {
 	newest   eventstore.Position // of its newest effect
 	work     []*work             // its revisions to derive, in order
 	facts    []deletion.RetainedFact
+	derived  []deletion.MemoryCount // of each event of memories, in order
 	deletion *wipe
 	deleted  time.Time
 	kept     bool
@@ -102,6 +103,7 @@ type send struct {
 type wipe struct {
 	project uuid.UUID
 	id      uuid.UUID
+	request uuid.UUID
 	send    *send
 	at      time.Time
 	targets []*point

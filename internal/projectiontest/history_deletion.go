@@ -14,7 +14,8 @@ func (h *History) take(p *point, w *wipe, single bool) {
 	h.Deleted[p.id] = true
 	w.taken = append(w.taken, p)
 	h.Append(stream.Name(stream.DataPoint, p.id), &datapoint.Deleted{
-		ProjectID: p.project, DeletionID: w.id, DeletedAt: w.at, IngestionID: p.state.IngestionID, Single: single,
+		ProjectID: p.project, DeletionID: w.id, RequestID: w.request, DeletedAt: w.at,
+		IngestionID: p.state.IngestionID, Single: single,
 	})
 }
 
@@ -33,13 +34,13 @@ func (h *History) deleteOne() {
 	if !ok {
 		return
 	}
-	w := &wipe{project: p.project, id: h.id(), at: h.now(), fanned: true}
+	w := &wipe{project: p.project, id: h.id(), request: h.id(), at: h.now(), fanned: true}
 	h.wipes = append(h.wipes, w)
 	h.take(p, w, true)
 }
 
 func (h *History) deleteSome() {
-	w := &wipe{project: h.points[h.pick("project", len(h.points))].project, id: h.id(), at: h.now()}
+	w := &wipe{project: h.points[h.pick("project", len(h.points))].project, id: h.id(), request: h.id(), at: h.now()}
 	for _, p := range h.points {
 		if p.project == w.project && h.deletable(p) && h.chance("target") {
 			w.targets = append(w.targets, p)
@@ -53,7 +54,7 @@ func (h *History) deleteSend() {
 	if !ok {
 		return
 	}
-	w := &wipe{project: s.project, id: h.id(), at: h.now(), send: s}
+	w := &wipe{project: s.project, id: h.id(), request: h.id(), at: h.now(), send: s}
 	for _, p := range s.points {
 		if stands(p) && p.state.IngestionID == s.id {
 			w.targets = append(w.targets, p)
@@ -66,7 +67,7 @@ func (h *History) accept(w *wipe) {
 	if len(w.targets) == 0 {
 		return
 	}
-	accepted := &deletion.Accepted{ProjectID: w.project, AcceptedAt: w.at}
+	accepted := &deletion.Accepted{ProjectID: w.project, RequestID: w.request, AcceptedAt: w.at}
 	if w.send != nil {
 		accepted.IngestionID = w.send.id
 		w.send.gone = true
@@ -143,7 +144,10 @@ func (h *History) clean() {
 // factsOf returns the retained facts of a data point, in one part or two. Older facts, from before
 // watermarks, name no range.
 func (h *History) factsOf(p *point) []*deletion.FactsKept {
-	all := deletion.FactsKept{ProjectID: p.project, DataPoint: p.id, Facts: slices.Clone(p.facts), DeletedAt: p.deleted}
+	all := deletion.FactsKept{
+		ProjectID: p.project, DataPoint: p.id, Facts: slices.Clone(p.facts), DeletedAt: p.deleted,
+		RequestID: p.deletion.request, Memories: slices.Clone(p.derived),
+	}
 	for n, fact := range all.Facts {
 		if fact.CreatedRevision() {
 			all.Facts[n].SearchableAt = h.sendByID(fact.IngestionID).searchableAt
@@ -160,7 +164,7 @@ func (h *History) factsOf(p *point) []*deletion.FactsKept {
 	}
 	first, second := all, all
 	cut := 1 + h.pick("facts in the first part", len(all.Facts)-1)
-	first.Facts, first.To, first.Complete = all.Facts[:cut], int64(cut), false
+	first.Facts, first.Memories, first.To, first.Complete = all.Facts[:cut], nil, int64(cut), false
 	second.Facts, second.From, second.Blobs = all.Facts[cut:], int64(cut), slices.Clone(p.blobs)
 	return []*deletion.FactsKept{&first, &second}
 }

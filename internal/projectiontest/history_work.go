@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
@@ -76,6 +77,7 @@ func (h *History) derived(w *work) *memory.Derived {
 		e.Memories = append(e.Memories, m)
 	}
 	w.memories = len(e.Memories)
+	w.point.derived = append(w.point.derived, deletion.MemoryCount{Revision: w.revision, Count: w.memories})
 	if h.Blobs == nil {
 		return e
 	}

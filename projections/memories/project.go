@@ -38,7 +38,7 @@ type Projector struct {
 // search index finds them: so the longest pace is below that of the index.
 func New(blobs eventstore.BlobReader, logger *slog.Logger) *Projector {
 	return &Projector{blobs: blobs, logger: logger, Base: projections.NewBase(projections.Description{
-		Name: Name, Version: 2, Categories: []string{stream.Memory, stream.DataPoint, stream.Deletion}, Schema: schema,
+		Name: Name, Version: 3, Categories: []string{stream.Memory, stream.DataPoint, stream.Deletion}, Schema: schema,
 		TextTables: []string{"memories"},
 		Counted:    []string{"memories", "captured"},
 		Pace:       projections.Pace{Min: 60 * time.Millisecond, Max: 180 * time.Millisecond},

@@ -158,8 +158,8 @@ func (f *fold) save(ctx context.Context, tx pgx.Tx) error {
 			pgarray.Column(rows, func(l memoryRow) []byte { return []byte(l.Excerpt) }),
 			pgarray.Column(rows, func(l memoryRow) int32 { return int32(l.Start) }),
 			pgarray.Column(rows, func(l memoryRow) int32 { return int32(l.End) }),
-			pgarray.Column(rows, func(l memoryRow) string { return indexKey(l.Subject) }),
-			pgarray.Column(rows, func(l memoryRow) string { return indexKey(l.Attribute) }),
+			pgarray.Column(rows, func(l memoryRow) string { return IndexKey(l.Subject) }),
+			pgarray.Column(rows, func(l memoryRow) string { return IndexKey(l.Attribute) }),
 			pgarray.Column(rows, func(l memoryRow) time.Time { return pgarray.Instant(l.event.OccurredAt) }),
 			pgarray.Column(rows, func(l memoryRow) *time.Time { return pgarray.Optional(l.ResolvedFrom) }),
 			pgarray.Column(rows, func(l memoryRow) *time.Time { return pgarray.Optional(l.ResolvedTo) }),
@@ -222,9 +222,10 @@ func (f *fold) saveCaptured(b *pgx.Batch) {
 // maxKeyBytes is the most bytes of a subject or attribute that are indexed unchanged.
 const maxKeyBytes = 200
 
-// indexKey makes a subject or an attribute indexable: a text column accepts only UTF-8 without
-// U+0000, and an index entry at most 2,704 bytes. Equal texts stay equal, different ones different.
-func indexKey(text string) string {
+// IndexKey makes a subject or an attribute indexable, as the columns contain it: a text column
+// accepts only UTF-8 without U+0000, and an index entry at most 2,704 bytes. Equal texts stay equal,
+// different ones different.
+func IndexKey(text string) string {
 	clean := strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 	if clean == text && len(text) <= maxKeyBytes {
 		return text

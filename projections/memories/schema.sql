@@ -11,7 +11,7 @@ create table memories (
 	excerpt       bytea not null,
 	span_start    int not null,
 	span_end      int not null,
-	subject       text not null,                -- only compared, so it is shortened for the index (indexKey in save.go)
+	subject       text not null,                -- only compared, so it is shortened for the index (IndexKey in save.go)
 	attribute     text not null,
 	occurred_at   timestamptz not null,
 	resolved_from timestamptz,
@@ -20,6 +20,7 @@ create table memories (
 	position      bigint not null
 );
 create index memories_by_data_point on memories (data_point, revision);
+create index memories_by_project on memories (project_id, derived_at, id);
 create index memories_by_statement on memories (project_id, subject, attribute, occurred_at, id) where kind = 'claim' and subject <> '';
 
 create table edges (

@@ -348,6 +348,9 @@ func (h *Harness) ApplyPage(p projections.Projector, size int, commit bool) bool
 	}
 	var facts []eventstore.DecodedEvent
 	for _, r := range recorded {
+		if r.System() { // no projector of this harness applies the end of a stream
+			continue
+		}
 		for _, category := range p.Categories() {
 			if stream.Category(r.Stream) == category {
 				facts = append(facts, h.Codec.DecodeRecorded(r))

@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/runner"
+	"github.com/annals-project/annals/projections/trace"
 	"github.com/annals-project/annals/projections/usage"
 	"github.com/annals-project/annals/projections/usage/limiter"
 	"github.com/annals-project/annals/readapi"
@@ -119,7 +120,31 @@ func (p apiParts) readRoutes() readapi.Deps {
 		Projects: accounts, Usage: accounts,
 		Meter: limiter.NewRecalls(limits, cfg.Logger), Recall: localRecall{p.index, recaller},
 		Sends: read.dataPoints, Progress: read.waiter, LoggedCalls: &requestlog.Log{DB: st.db},
+		Trace: trace.New(trace.Config{
+			DB: st.db, Journal: st.journal(), Wait: read.waiter, Index: localSearch{p.index, st.index},
+			Analyzer: read.analyzer, Recalls: loggedRecalls{&requestlog.Log{DB: st.db}}, Logger: cfg.Logger, Now: cfg.now,
+		}),
 	}
+}
+
+// loggedRecalls are the recalls of the request log as a timeline shows them.
+type loggedRecalls struct{ log *requestlog.Log }
+
+// Hits reads the recalls that returned nodes, from a time to another, both inclusive.
+func (l loggedRecalls) Hits(
+	ctx context.Context, project uuid.UUID, nodes []uuid.UUID, from, to time.Time, limit int,
+) ([]trace.Recall, error) {
+	hits, err := l.log.Hits(ctx, project, nodes, from, to.Add(time.Microsecond), limit)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]trace.Recall, len(hits))
+	for i, h := range hits {
+		list[i] = trace.Recall{
+			Request: h.RequestID, ReceivedAt: h.ReceivedAt.UTC(), Identity: h.Identity, Node: h.NodeID, Rank: h.Rank,
+		}
+	}
+	return list, nil
 }
 
 // missingRole refuses the routes of the roles that a process lacks. The 503 makes a client try

@@ -222,3 +222,17 @@ func (l localRecall) Recall(ctx context.Context, q recall.Query) (recall.Respons
 	}
 	return l.recall.Recall(ctx, q)
 }
+
+// localSearch searches the index while that of this process can answer, as localRecall does.
+type localSearch struct {
+	index *localIndex
+	recallindex.Index
+}
+
+// Search implements recallindex.Index.
+func (l localSearch) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
+	if reason := l.index.unavailableReason(); reason != "" {
+		return recallindex.Result{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", reason)
+	}
+	return l.Index.Search(ctx, q)
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
+	"github.com/annals-project/annals/projections/trace"
 	"github.com/annals-project/annals/projections/usage"
 	"github.com/annals-project/annals/projections/usage/limiter"
 )
@@ -101,6 +102,7 @@ func projectors(
 	list := []projections.Projector{
 		access.New(), datapoints.New(journal), memories.New(journal, cfg.Logger),
 		recallindex.New(st.index, journal, analyzer, cfg.Logger), usage.New(), directory.New(journal, namespaces, cfg.Logger),
+		trace.NewProjector(journal),
 	}
 	if cfg.Embeddings.URL != "" {
 		list = append(list, embeddings.New())

@@ -1,0 +1,255 @@
+// Package trace answers where a memory comes from, what became of a data point, and when: roots,
+// nodes, lineage and timeline.
+//
+// A projection without text finds the streams of a node (schema.sql, project.go). The answer is then
+// folded from the events of these streams (replay.go), so it is what the log records, whatever
+// the tables of other projections contain. The ids of nodes outlive the deletion of their data point,
+// so that trace can report by which request it was deleted.
+package trace
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/projections"
+)
+
+// Name names the projection: its schema, its topic, and what callers wait for.
+const Name = projection.Trace
+
+//go:embed schema.sql
+var schema string
+
+// Projector keeps schema trace.
+type Projector struct {
+	projections.Base
+	blobs eventstore.BlobReader
+}
+
+// NewProjector makes the projector. blobs reads the memories that did not fit into their event, for their ids.
+func NewProjector(blobs eventstore.BlobReader) Projector {
+	return Projector{blobs: blobs, Base: projections.NewBase(projections.Description{
+		Name: Name, Version: 1, Categories: []string{stream.DataPoint, stream.Memory, stream.Deletion}, Schema: schema,
+		Counted: []string{"revisions", "memories", "deleted"},
+		Pace:    projections.Pace{Min: 200 * time.Millisecond, Max: 500 * time.Millisecond},
+	})}
+}
+
+const (
+	selectDeleted   = `select data_point from deleted where data_point = any($1::uuid[])`
+	upsertRevisions = `insert into revisions (node_id, project_id, data_point, number, accepted, effect)
+		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::bigint[], $6::bigint[])
+		on conflict (node_id) do update set accepted = excluded.accepted, effect = excluded.effect,
+			derived = case when excluded.accepted is not null then revisions.derived end`
+	setDerived = `update revisions r set derived = d.derived from unnest($1::uuid[], $2::bigint[]) d (node_id, derived)
+		where r.node_id = d.node_id and r.accepted is not null`
+	insertMemories = `insert into memories (id, node_id) select * from unnest($1::uuid[], $2::uuid[])
+		on conflict (id) do nothing`
+	upsertDeleted = `insert into deleted (data_point, project_id, request_id, deleted_at)
+		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[])
+		on conflict (data_point) do update set request_id = coalesce(excluded.request_id, deleted.request_id)`
+)
+
+type revisionRow struct {
+	node, project, dataPoint uuid.UUID
+	number                   int
+	accepted, effect         *int64
+}
+
+type memoryRow struct{ id, node uuid.UUID }
+
+type deletedRow struct {
+	dataPoint, project uuid.UUID
+	request            *uuid.UUID
+	at                 time.Time
+}
+
+// fold holds the rows that a page of events writes.
+type fold struct {
+	revisions map[uuid.UUID]revisionRow
+	derived   map[uuid.UUID]int64
+	memories  map[uuid.UUID]memoryRow
+	deleted   map[uuid.UUID]deletedRow
+	// gone are the data points whose deletion an earlier page applied.
+	gone map[uuid.UUID]struct{}
+}
+
+// Apply folds a page of events, then writes one statement per table. The memories of a blob that is
+// missing or damaged have no ids, as in projection memories.
+func (p Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) error {
+	f := &fold{
+		revisions: map[uuid.UUID]revisionRow{}, derived: map[uuid.UUID]int64{}, memories: map[uuid.UUID]memoryRow{},
+		deleted: map[uuid.UUID]deletedRow{}, gone: map[uuid.UUID]struct{}{},
+	}
+	if err := f.load(ctx, tx, events); err != nil {
+		return err
+	}
+	err := projections.Each(events, func(decoded eventstore.DecodedEvent) error { return p.apply(ctx, f, decoded) })
+	if err != nil {
+		return err
+	}
+	return f.save(ctx, tx)
+}
+
+// load reads which data points of the page are deleted: what a worker derives too late has no ids.
+func (f *fold) load(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) error {
+	touched := map[uuid.UUID]struct{}{}
+	for _, decoded := range events {
+		switch decoded.Event.(type) {
+		case *memory.Derived, *datapoint.RevisionAccepted:
+			touched[stream.Owner(decoded.Stream)] = struct{}{}
+		}
+	}
+	if len(touched) == 0 {
+		return nil
+	}
+	rows, err := tx.Query(ctx, selectDeleted, pgarray.Keys(touched))
+	if err != nil {
+		return fmt.Errorf("load the rows of the page: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return fmt.Errorf("load the rows of the page: %w", err)
+	}
+	for _, id := range ids {
+		f.gone[id] = struct{}{}
+	}
+	return nil
+}
+
+func (p Projector) apply(ctx context.Context, f *fold, decoded eventstore.DecodedEvent) error {
+	owner := stream.Owner(decoded.Stream)
+	switch e := decoded.Event.(type) {
+	case *datapoint.RevisionAccepted:
+		f.revisionAccepted(decoded, owner, e)
+	case *memory.Derived:
+		if _, gone := f.gone[owner]; gone {
+			return nil
+		}
+		return p.memoriesDerived(ctx, f, decoded, owner, e)
+	case *datapoint.Deleted:
+		f.markDeleted(owner, e.ProjectID, e.RequestID, e.DeletedAt)
+	case *deletion.FactsKept:
+		f.factsKept(e)
+	case *datapoint.Moved, *datapoint.Resent, *memory.DerivationStarted, *memory.Failed, *memory.Embedded,
+		*deletion.Accepted, *deletion.FannedOut, *deletion.Cleaned:
+	default:
+		return fmt.Errorf("no rule for %s", decoded.Type)
+	}
+	return nil
+}
+
+func (f *fold) revisionAccepted(decoded eventstore.DecodedEvent, dataPoint uuid.UUID, e *datapoint.RevisionAccepted) {
+	if _, gone := f.gone[dataPoint]; gone {
+		return // applied before: its row is older than the deletion
+	}
+	accepted, effect := int64(decoded.Revision), int64(decoded.Position)
+	if e.Commit != 0 {
+		effect = int64(e.Commit)
+	}
+	node := datapoint.NodeID(dataPoint, e.Effect.Revision)
+	f.revisions[node] = revisionRow{
+		node: node, project: e.ProjectID, dataPoint: dataPoint, number: e.Effect.Revision,
+		accepted: &accepted, effect: &effect,
+	}
+}
+
+func (p Projector) memoriesDerived(
+	ctx context.Context, f *fold, decoded eventstore.DecodedEvent, dataPoint uuid.UUID, e *memory.Derived,
+) error {
+	list, err := memoriesOf(ctx, p.blobs, e)
+	if err != nil && !isLost(err) {
+		return fmt.Errorf("read the memories of data point %s, revision %d: %w", dataPoint, e.Revision, err)
+	}
+	node := datapoint.NodeID(dataPoint, e.Revision)
+	f.derived[node] = int64(decoded.Revision)
+	for _, m := range list {
+		f.memories[m.ID] = memoryRow{m.ID, node}
+	}
+	return nil
+}
+
+// factsKept writes the ids of an erased data point from its retained facts alone, whether or not this
+// replay read its streams: this is the erasure law. Facts of earlier versions count no memories.
+func (f *fold) factsKept(e *deletion.FactsKept) {
+	for _, fact := range e.Facts {
+		if fact.CreatedRevision() {
+			f.erase(e, fact.Revision)
+		}
+	}
+	for _, derived := range e.Memories {
+		node := datapoint.NodeID(e.DataPoint, derived.Revision)
+		for n := range derived.Count {
+			id := memory.ID(e.DataPoint, derived.Revision, n)
+			f.memories[id] = memoryRow{id, node}
+		}
+	}
+	f.markDeleted(e.DataPoint, e.ProjectID, e.RequestID, e.DeletedAt)
+}
+
+func (f *fold) erase(e *deletion.FactsKept, number int) {
+	node := datapoint.NodeID(e.DataPoint, number)
+	f.revisions[node] = revisionRow{node: node, project: e.ProjectID, dataPoint: e.DataPoint, number: number}
+}
+
+func (f *fold) markDeleted(dataPoint, project, request uuid.UUID, at time.Time) {
+	row := deletedRow{dataPoint: dataPoint, project: project, request: pgarray.Optional(request), at: pgarray.Instant(at)}
+	if before, ok := f.deleted[dataPoint]; ok && row.request == nil {
+		row.request = before.request
+	}
+	f.deleted[dataPoint] = row
+	f.gone[dataPoint] = struct{}{}
+}
+
+// save writes the rows in one round trip.
+func (f *fold) save(ctx context.Context, tx pgx.Tx) error {
+	b := new(pgx.Batch)
+	if rows := values(f.revisions); len(rows) > 0 {
+		b.Queue(upsertRevisions,
+			pgarray.IDs(rows, func(r revisionRow) uuid.UUID { return r.node }),
+			pgarray.IDs(rows, func(r revisionRow) uuid.UUID { return r.project }),
+			pgarray.IDs(rows, func(r revisionRow) uuid.UUID { return r.dataPoint }),
+			pgarray.Column(rows, func(r revisionRow) int32 { return int32(r.number) }),
+			pgarray.Column(rows, func(r revisionRow) *int64 { return r.accepted }),
+			pgarray.Column(rows, func(r revisionRow) *int64 { return r.effect }))
+	}
+	if len(f.derived) > 0 {
+		nodes := pgarray.Keys(f.derived)
+		b.Queue(setDerived, nodes, pgarray.Column(nodes, func(id uuid.UUID) int64 { return f.derived[id] }))
+	}
+	if rows := values(f.memories); len(rows) > 0 {
+		b.Queue(insertMemories, pgarray.IDs(rows, func(r memoryRow) uuid.UUID { return r.id }),
+			pgarray.IDs(rows, func(r memoryRow) uuid.UUID { return r.node }))
+	}
+	if rows := values(f.deleted); len(rows) > 0 {
+		b.Queue(upsertDeleted,
+			pgarray.IDs(rows, func(r deletedRow) uuid.UUID { return r.dataPoint }),
+			pgarray.IDs(rows, func(r deletedRow) uuid.UUID { return r.project }),
+			pgarray.Column(rows, func(r deletedRow) *uuid.UUID { return r.request }),
+			pgarray.Column(rows, func(r deletedRow) time.Time { return r.at }))
+	}
+	if err := pgarray.Flush(ctx, tx, b); err != nil {
+		return fmt.Errorf("write the rows of the page: %w", err)
+	}
+	return nil
+}
+
+func values[R any](rows map[uuid.UUID]R) []R {
+	list := make([]R, 0, len(rows))
+	for _, row := range rows {
+		list = append(list, row)
+	}
+	return list
+}

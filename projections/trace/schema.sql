@@ -1,0 +1,26 @@
+-- The ids of all nodes that ever were, and where their events are. There is no text here, so that the
+-- rows outlive the deletion of a data point.
+
+-- The revisions of data points. After the erasure of its data point a row has an id and a number only.
+create table revisions (
+	node_id    uuid primary key,
+	project_id uuid not null,
+	data_point uuid not null,
+	number     int not null,
+	accepted   bigint,                          -- stream revision of its event; null: erased
+	effect     bigint,                          -- position at which it takes effect; null: erased
+	derived    bigint                           -- stream revision of its newest memories; null: none, or erased
+);
+create index revisions_by_effect on revisions (data_point, effect);
+
+create table memories (
+	id      uuid primary key,
+	node_id uuid not null                       -- of its revision
+);
+
+create table deleted (
+	data_point uuid primary key,
+	project_id uuid not null,
+	request_id uuid,                            -- null: retained by an earlier version, which did not note it
+	deleted_at timestamptz not null
+);

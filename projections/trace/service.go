@@ -1,0 +1,243 @@
+package trace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/projections/recallindex"
+)
+
+// concurrent is how many traces a process replays at once. Each holds at most the memories of a few
+// revisions; others wait as long as their calls may.
+const concurrent = 8
+
+// waiter waits for projections.
+type waiter interface {
+	// Wait returns nil once each of the named projections has applied the position, else a fault.
+	Wait(ctx context.Context, position eventstore.Position, names ...string) error
+}
+
+// recalls knows which recalls returned a node.
+type recalls interface {
+	// Hits returns at most limit recalls of a project that returned one of the nodes in a window,
+	// newest first.
+	Hits(ctx context.Context, project uuid.UUID, nodes []uuid.UUID, from, to time.Time, limit int) ([]Recall, error)
+}
+
+// searcher searches the recall index.
+type searcher interface {
+	Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error)
+}
+
+// Config is what a Service needs.
+type Config struct {
+	DB      *pgxpool.Pool
+	Journal eventstore.Journal
+	Wait    waiter
+	// Index and Analyzer find the roots of a search.
+	Index    searcher
+	Analyzer *recall.Analyzer
+	// Recalls is nil if no request log exists: no recall is known then.
+	Recalls recalls
+	Logger  *slog.Logger
+	// Now is the clock, time.Now if nil.
+	Now func() time.Time
+}
+
+// Service answers the trace reads. It is safe for concurrent use.
+type Service struct {
+	Config
+	slots *semaphore.Weighted
+}
+
+// New makes a service.
+func New(c Config) *Service {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &Service{Config: c, slots: semaphore.NewWeighted(concurrent)}
+}
+
+// enter waits for a slot. Call leave after it returned nil.
+func (s *Service) enter(ctx context.Context) error {
+	if err := s.slots.Acquire(ctx, 1); err != nil {
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "too many traces are replayed; try again")
+	}
+	return nil
+}
+
+func (s *Service) leave() { s.slots.Release(1) }
+
+// place is where the events of a revision are.
+type place struct {
+	node, dataPoint uuid.UUID
+	number          int
+	// accepted, effect and derived are nil if erased; derived also if there are no memories.
+	accepted, effect, derived *int64
+	deleted                   *Deleted
+	// head is the newest revision of the data point according to its stream.
+	head int
+}
+
+// Deleted records when a data point was deleted. Request is nil if that was retained by a version that
+// did not note it.
+type Deleted struct {
+	At      time.Time
+	Request *uuid.UUID
+}
+
+const selectPlace = `select r.node_id, r.data_point, r.number, r.accepted, r.effect, r.derived, d.deleted_at, d.request_id
+	from (select $1::uuid as node_id union all select node_id from trace.memories where id = $1) c
+	cross join lateral (select * from trace.revisions where node_id = c.node_id offset 0) r
+	left join trace.deleted d on d.data_point = r.data_point
+	where r.project_id = $2`
+
+func scanPlace(row pgx.Row) (at place, err error) {
+	var when *time.Time
+	var request *uuid.UUID
+	err = row.Scan(&at.node, &at.dataPoint, &at.number, &at.accepted, &at.effect, &at.derived, &when, &request)
+	if when != nil {
+		at.deleted = &Deleted{At: when.UTC(), Request: request}
+	}
+	return at, err
+}
+
+// locate finds the revision of a node, as the projection is now. ok is false if the project has no
+// such node up to there.
+func (s *Service) locate(ctx context.Context, project auth.Project, node uuid.UUID) (at place, ok bool, err error) {
+	at, err = scanPlace(s.DB.QueryRow(ctx, selectPlace, node, project.ID))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return place{}, false, nil
+	}
+	if err != nil {
+		return place{}, false, fmt.Errorf("find a node: %w", err)
+	}
+	return at, true, nil
+}
+
+// find replays the revision of a node. If its data point was deleted, the graph is nil and the place
+// records when. The fault is not-found if the project has no such node at the head of the log.
+func (s *Service) find(ctx context.Context, project auth.Project, node uuid.UUID) (*Graph, place, error) {
+	for passed := false; ; passed = true {
+		at, ok, err := s.locate(ctx, project, node)
+		if err != nil {
+			return nil, at, err
+		}
+		if ok {
+			g, err := s.graph(ctx, &at)
+			known := err == nil && g == nil // deleted
+			if g != nil {
+				_, known = g.byID[node]
+			}
+			if known || err != nil && (!errors.Is(err, errErased) || passed) {
+				return g, at, err
+			}
+		}
+		if passed {
+			return nil, at, fault.New(fault.NotFound, fault.CodeNotFound, "the project has no node %s", node)
+		}
+		if err := s.passHead(ctx); err != nil {
+			return nil, at, err
+		}
+	}
+}
+
+// graph replays a revision. If the data point was deleted, it returns nil and sets at.deleted. The
+// error is errErased if its streams are gone and the projection does not know the deletion yet.
+func (s *Service) graph(ctx context.Context, at *place) (*Graph, error) {
+	if at.deleted != nil {
+		return nil, nil //nolint:nilnil // at.deleted is the answer
+	}
+	last, ok, err := s.Journal.Last(ctx, stream.Name(stream.DataPoint, at.dataPoint))
+	if err != nil || !ok {
+		return nil, erasedOr(err)
+	}
+	if e, is := last.Event.(*datapoint.Deleted); is {
+		at.deleted = &Deleted{At: e.DeletedAt.UTC(), Request: &e.RequestID}
+		return nil, nil //nolint:nilnil // at.deleted is the answer
+	}
+	_, states, _ := datapoint.SendOf(last.Event)
+	at.head = states.Head().Revision
+	if at.derived == nil {
+		if err := s.findDerived(ctx, at); err != nil {
+			return nil, err
+		}
+	}
+	r, err := replay(ctx, s.Journal, *at)
+	if err != nil {
+		return nil, err
+	}
+	return NewGraph(r), nil
+}
+
+// tail is how many of the last events of a stream of memories are read for memories that the
+// projection has not applied yet.
+const tail = 32
+
+// findDerived looks for the memories of a revision at the end of their stream.
+func (s *Service) findDerived(ctx context.Context, at *place) error {
+	name := stream.Name(stream.Memory, at.dataPoint)
+	events, err := s.Journal.Read(ctx, name, eventstore.EndOfStream, eventstore.Backwards, tail)
+	if err != nil {
+		return erasedOr(err)
+	}
+	for _, e := range events {
+		if derived, is := e.Event.(*memory.Derived); is && derived.Revision == at.number {
+			revision := int64(e.Revision)
+			at.derived = &revision
+			return nil
+		}
+	}
+	return nil
+}
+
+// passHead waits until the projection has applied the head of the log.
+func (s *Service) passHead(ctx context.Context) error {
+	head, err := s.Journal.Store.Head(ctx)
+	if err != nil {
+		return fmt.Errorf("read head of the log: %w", err)
+	}
+	return s.Wait.Wait(ctx, head, Name, projection.DataPoints, projection.Memories)
+}
+
+// Lineage walks from a root. Its fault is not-found.
+func (s *Service) Lineage(
+	ctx context.Context, project auth.Project, root uuid.UUID, all bool, reveal []Side, limit int,
+) (Lineage, error) {
+	if err := s.enter(ctx); err != nil {
+		return Lineage{}, err
+	}
+	defer s.leave()
+	g, at, err := s.find(ctx, project, root)
+	if err != nil {
+		return Lineage{}, err
+	}
+	if g == nil {
+		return Lineage{Root: at.brief(root), Nodes: []Brief{}, Edges: []Edge{}, Deleted: at.deleted}, nil
+	}
+	return g.Lineage(root, all, reveal, limit), nil
+}
+
+// brief describes a node of a deleted data point.
+func (p place) brief(node uuid.UUID) Brief {
+	if node == p.node {
+		return Brief{ID: node, Kind: KindSource}
+	}
+	return Brief{ID: node, Kind: KindMemory}
+}

@@ -1,0 +1,208 @@
+package readapi
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/instant"
+	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/trace"
+)
+
+// defaultRoots is how many roots a page of each group has.
+const defaultRoots = 25
+
+// tracer answers where memory comes from. The fault of a node that the project does not have is
+// not-found.
+type tracer interface {
+	Roots(ctx context.Context, project auth.Project, q trace.RootsQuery) (trace.Roots, error)
+	Node(ctx context.Context, project auth.Project, id uuid.UUID) (trace.Node, error)
+	// Lineage walks from a root: over all sides, or over those to reveal.
+	Lineage(
+		ctx context.Context, project auth.Project, root uuid.UUID, all bool, reveal []trace.Side, limit int,
+	) (trace.Lineage, error)
+	// Timeline reads a window; nil means the default. Its faults are also invalid-range and
+	// range-too-wide.
+	Timeline(ctx context.Context, project auth.Project, root uuid.UUID, from, to *time.Time) (trace.Timeline, error)
+}
+
+type traceAPI struct {
+	queries tracer
+}
+
+// roots is GET /api/v1/trace/roots?search=&ingestionId=&first=&afterMemories=&afterSources=.
+func (a traceAPI) roots(c echo.Context) error {
+	q, err := rootsQueryOf(c.QueryParams())
+	if err != nil {
+		return err
+	}
+	found, err := a.queries.Roots(c.Request().Context(), httpx.Principal(c).Project, q)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, rootsView{Memories: rootPageOf(found.Memories), Sources: rootPageOf(found.Sources)})
+}
+
+// node is GET /api/v1/trace/nodes/:id.
+func (a traceAPI) node(c echo.Context) error {
+	id, err := httpx.PathUUID(c, "id")
+	if err != nil {
+		return err
+	}
+	found, err := a.queries.Node(c.Request().Context(), httpx.Principal(c).Project, id)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, nodeViewOf(found))
+}
+
+// lineage is GET /api/v1/trace/lineage/:rootId?revealAll=&reveal=&limit=.
+func (a traceAPI) lineage(c echo.Context) error {
+	root, err := httpx.PathUUID(c, "rootId")
+	if err != nil {
+		return err
+	}
+	query, problems := c.QueryParams(), httpx.Problems{}
+	reveal, err := sidesOf(query["reveal"])
+	if err != nil {
+		return err
+	}
+	all, err := strconv.ParseBool(query.Get("revealAll"))
+	if err != nil && query.Get("revealAll") != "" {
+		problems.Add("revealAll", "want true or false, got %.40q", query.Get("revealAll"))
+	}
+	most := countOf(query, "limit", limit.TraceNodes, limit.TraceNodes, &problems)
+	if err := problems.Err(); err != nil {
+		return err
+	}
+	found, err := a.queries.Lineage(c.Request().Context(), httpx.Principal(c).Project, root, all, reveal, most)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, lineageViewOf(found))
+}
+
+// timeline is GET /api/v1/trace/timeline/:rootId?from=&to=.
+func (a traceAPI) timeline(c echo.Context) error {
+	root, err := httpx.PathUUID(c, "rootId")
+	if err != nil {
+		return err
+	}
+	query, problems := c.QueryParams(), httpx.Problems{}
+	from, to := instantOf(query, "from", &problems), instantOf(query, "to", &problems)
+	if err := problems.Err(); err != nil {
+		return err
+	}
+	found, err := a.queries.Timeline(c.Request().Context(), httpx.Principal(c).Project, root, from, to)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, timelineViewOf(found))
+}
+
+func rootsQueryOf(query url.Values) (trace.RootsQuery, error) {
+	var problems httpx.Problems
+	q := trace.RootsQuery{
+		Search:        strings.TrimSpace(query.Get("search")),
+		First:         countOf(query, "first", limit.TraceRoots, defaultRoots, &problems),
+		AfterMemories: rootCursorOf(query, "afterMemories", &problems),
+		AfterSources:  rootCursorOf(query, "afterSources", &problems),
+	}
+	if q.Search != "" {
+		if !utf8.ValidString(q.Search) {
+			problems.Add("search", "is not UTF-8")
+		} else if err := httpx.CheckName(q.Search, 1, limit.SourceID); err != nil {
+			problems.Add("search", "%v", err)
+		}
+	}
+	if text := query.Get("ingestionId"); text != "" {
+		id, err := uuid.Parse(text)
+		if err != nil || id == uuid.Nil {
+			problems.Add("ingestionId", "is not the id of a send")
+		}
+		q.Ingestion = id
+	}
+	return q, problems.Err()
+}
+
+// countOf reads how many of something are asked for, from 1 to most.
+func countOf(query url.Values, name string, most, otherwise int, problems *httpx.Problems) int {
+	text := query.Get(name)
+	if text == "" {
+		return otherwise
+	}
+	count, err := strconv.Atoi(text)
+	if err != nil || count < 1 || count > most {
+		problems.Add(name, "want an integer from 1 to %d, got %.40q", most, text)
+	}
+	return count
+}
+
+// instantOf reads an instant, nil if it is omitted.
+func instantOf(query url.Values, name string, problems *httpx.Problems) *time.Time {
+	text := query.Get(name)
+	if text == "" {
+		return nil
+	}
+	at, err := instant.Parse(text)
+	if err != nil {
+		problems.Add(name, "%v", err)
+		return nil
+	}
+	return &at
+}
+
+// sidesOf reads the sides to reveal. Its fault is invalid-reveal.
+func sidesOf(reveal []string) ([]trace.Side, error) {
+	var sides []trace.Side
+	for _, text := range reveal {
+		node, of, _ := strings.Cut(text, ":")
+		id, err := uuid.Parse(node)
+		if err != nil || len(node) != 36 || of != trace.Inputs && of != trace.Outputs {
+			return nil, fault.New(fault.Invalid, fault.CodeInvalidReveal, "reveal is %.80q: want <id>:%s or <id>:%s",
+				text, trace.Inputs, trace.Outputs)
+		}
+		sides = append(sides, trace.Side{Node: id, Of: of})
+	}
+	return sides, nil
+}
+
+// rootCursor returns a cursor as clients get it.
+func rootCursor(c trace.Cursor) string {
+	raw := binary.BigEndian.AppendUint64(nil, uint64(c.At.UnixMicro()))
+	return base64.RawURLEncoding.EncodeToString(append(raw, c.ID[:]...))
+}
+
+var errRootCursor = errors.New("is not an endCursor of a list of roots")
+
+func rootCursorOf(query url.Values, name string, problems *httpx.Problems) *trace.Cursor {
+	text := query.Get(name)
+	if text == "" {
+		return nil
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(raw) != 24 {
+		problems.Add(name, "%v", errRootCursor)
+		return nil
+	}
+	at := time.UnixMicro(int64(binary.BigEndian.Uint64(raw))).UTC()
+	if year := at.Year(); year < 1 || year > 9999 {
+		problems.Add(name, "%v", errRootCursor)
+		return nil
+	}
+	return &trace.Cursor{At: at, ID: uuid.UUID(raw[8:])}
+}
