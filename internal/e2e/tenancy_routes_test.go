@@ -93,6 +93,7 @@ func itsIdentity(n names) string  { return n.identity }
 func itsAudience(n names) string  { return n.audience }
 func itsTrait(n names) string     { return n.trait }
 func itsWords(n names) string     { return n.words }
+func itsNode(n names) string      { return n.node }
 
 // attacks are how every route is called with the names of a neighbour. A name that the caller may
 // use itself makes something of the caller's own.
@@ -117,6 +118,12 @@ var attacks = map[string]*attack{
 	"POST /data-points/delete":        only(404, sent("/data-points/delete", `{"ids":[%q]}`, itsSource)),
 
 	"POST /recall": only(200, sent("/recall", `{"query":"secret %s","identity":%q}`, itsWords, itsIdentity)),
+
+	"GET /trace/roots": only(200, at("/trace/roots?search=", itsSource, ""), at("/trace/roots?search=", itsWords, ""),
+		at("/trace/roots?search=", itsNode, ""), at("/trace/roots?ingestionId=", itsIngestion, "")),
+	"GET /trace/nodes/:id":        only(404, at("/trace/nodes/", itsNode, "")),
+	"GET /trace/lineage/:rootId":  only(404, at("/trace/lineage/", itsNode, "?revealAll=true")),
+	"GET /trace/timeline/:rootId": only(404, at("/trace/timeline/", itsNode, "")),
 
 	"PUT /identities/:identity": only(200, func(n names, _ tenant) request {
 		return request{path: "/identities/" + n.identity, body: `{"traits":{"mine":"a"}}`}

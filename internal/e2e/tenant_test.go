@@ -26,7 +26,7 @@ type tenant struct {
 // those, which nobody else may read.
 type names struct {
 	source, ingestion, identity, audience, trait, project, keyID, cursor, idempotency string
-	value, label, words, title                                                        string
+	value, label, words, title, node                                                  string
 	// far is of another organization.
 	far bool
 }
@@ -41,7 +41,7 @@ func someNames() names {
 	return names{
 		source: "source-" + tag, ingestion: uuid.Must(uuid.NewV7()).String(), identity: "identity-" + tag, audience: "audience-" + tag,
 		trait: "trait-" + tag, project: "secret-" + tag, keyID: uuid.NewString(), idempotency: "once-" + tag,
-		value: "value-" + tag, label: "label-" + tag, words: "zebra" + tag, title: "title-" + tag,
+		value: "value-" + tag, label: "label-" + tag, words: "zebra" + tag, title: "title-" + tag, node: uuid.NewString(),
 	}
 }
 
@@ -136,6 +136,8 @@ func (y *tenancy) victim(management string) (tenant, names) {
 	runtest.Await(y.t, "the send is settled", func() bool {
 		return y.must(v.key, http.MethodGet, "/ingest/"+n.ingestion, "")["settled"] == true
 	})
+	roots := y.must(v.key, http.MethodGet, "/trace/roots?search="+n.source, "")["sources"].(map[string]any)
+	n.node = roots["nodes"].([]any)[0].(map[string]any)["id"].(string)
 	// Its own last recall is seen before the walk begins, so that no other can be taken for it.
 	var recalled time.Time
 	runtest.Await(y.t, "the text is recalled", func() bool {
@@ -154,7 +156,8 @@ func (y *tenancy) victim(management string) (tenant, names) {
 func (y *tenancy) seen(v tenant, n names) map[string]string {
 	y.t.Helper()
 	answers := map[string]string{}
-	for _, path := range []string{"/identities", "/identities/" + n.identity, "/audiences", "/audiences/" + n.audience, "/ingest/" + n.ingestion, "/usage"} {
+	for _, path := range []string{"/identities", "/identities/" + n.identity, "/audiences", "/audiences/" + n.audience, "/ingest/" + n.ingestion, "/usage",
+		"/trace/nodes/" + n.node, "/trace/lineage/" + n.node + "?revealAll=true"} {
 		status, body := y.call(v.key, http.MethodGet, path, "")
 		if status != http.StatusOK {
 			y.t.Errorf("the neighbour's own %s: %d %s", path, status, body)

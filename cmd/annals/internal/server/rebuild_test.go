@@ -49,6 +49,9 @@ func (h *harness) answers(keys ...string) map[string]string {
 		if len(h.sends[key]) == 0 {
 			continue
 		}
+		for _, path := range h.tracePaths(key) {
+			add(key, http.MethodGet, path, nil)
+		}
 		for _, query := range []string{
 			"Which editor does Ana like?", "launch", "Where does Bo live?", "secret",
 			"tea", "the long report", "What happened in May 2025?", "nothing of this kind",
@@ -161,6 +164,8 @@ func (h *harness) walk(own, management string) (other string) {
 	h.direct()
 	h.manage(own, created.Slug)
 
+	h.tracePaths(own) // keeps the nodes of what is deleted now
+	h.tracePaths(key.Key)
 	h.must(own, http.MethodPost, api+"/data-points/delete", point{"ids": []string{"b2", "report"}}, nil)
 	h.must(own, http.MethodDelete, api+"/data-points/worse", nil, nil)
 	h.must(key.Key, http.MethodDelete, api+"/ingest/"+whole, nil, nil)
@@ -349,7 +354,7 @@ func TestServer_EveryAnswerIsRebuilt(t *testing.T) {
 	before = h.answers(management, h.acme, own, other)
 
 	t.Log("drop everything but the log")
-	if _, err := h.storage.db.Exec(t.Context(), `do $$ declare s text; begin for s in select nspname from pg_namespace where nspname in ('access', 'datapoints', 'directory', 'memories', 'recallindex', 'usage') loop
+	if _, err := h.storage.db.Exec(t.Context(), `do $$ declare s text; begin for s in select nspname from pg_namespace where nspname in ('access', 'datapoints', 'directory', 'memories', 'recallindex', 'trace', 'usage') loop
 		execute 'alter schema ' || s || ' rename to gone_' || s; end loop; end $$`); err != nil {
 		t.Fatal(err)
 	}
@@ -373,7 +378,7 @@ func (h *harness) rebuildsOffline() {
 		h.t.Fatal(err)
 	}
 	names, err := local.Projections(h.t.Context())
-	if err != nil || len(names) != 6 {
+	if err != nil || len(names) != 7 {
 		h.t.Errorf("projections %v, %v", names, err)
 	}
 	var mu sync.Mutex
