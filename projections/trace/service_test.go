@@ -26,12 +26,13 @@ import (
 // harness is a project with a trace service.
 type harness struct {
 	*recalltest.Harness
-	t       *testing.T
+	t       testing.TB
 	service *trace.Service
 	recalls []trace.Recall
 }
 
-func newHarness(t *testing.T) *harness {
+func newHarness(t testing.TB) *harness {
+	t.Helper()
 	h := &harness{Harness: recalltest.New(t, nil), t: t}
 	h.AddProjector(trace.NewProjector(h.Journal))
 	h.service = trace.New(trace.Config{

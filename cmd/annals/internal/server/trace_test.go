@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // tracePaths returns the reads of every node that was ever listed for a key, also of deleted ones. The
@@ -96,7 +98,7 @@ func TestServer_TraceOfDeleted(t *testing.T) {
 		}
 	}
 	check("deleted")
-	h.eventually("the deletion is cleaned", func() bool { return h.count("deletion.cleaned.v1") == 1 })
+	runtest.Await(h.t, "the deletion is cleaned", func() bool { return h.count("deletion.cleaned.v1") == 1 })
 	check("cleaned")
 	if _, err := h.storage.db.Exec(t.Context(), `alter schema trace rename to gone_trace`); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,142 @@
+package e2e
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/bench/locomo"
+	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/readapi"
+)
+
+// lineage is the answer of a lineage read.
+type lineage struct {
+	Nodes []struct{ ID, Kind, Headline string }
+	Edges []struct{ InputID, DerivedID string }
+}
+
+// read makes a GET with the project key, checks the answer against the OpenAPI document, and decodes it.
+func (s *service) read(path string, into any) {
+	s.t.Helper()
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	defer transport.CloseIdleConnections()
+	checked := http.Client{Transport: apitest.Load(s.t, readapi.OpenAPI).Transport(s.t, transport)}
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+s.addr+auth.Prefix+path, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+s.credentials()["ANNALS_PROJECT_KEY"])
+	res, err := checked.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode == http.StatusOK {
+		err = json.Unmarshal(body, into)
+	}
+	if err != nil || res.StatusCode != http.StatusOK {
+		s.t.Fatalf("%s: %d %.500s, %v", path, res.StatusCode, body, err)
+	}
+}
+
+// TestTrace_Dialogue loads a real dialogue, where a folder of them is named, and walks ten recalled
+// memories back to the turns that caused them, and forward again.
+func TestTrace_Dialogue(t *testing.T) {
+	folder := os.Getenv("ANNALS_TEST_LOCOMO")
+	if folder == "" {
+		t.Skip("ANNALS_TEST_LOCOMO names no folder")
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no dialogues in %s: %v", folder, err)
+	}
+	file, err := os.Open(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	dialogue, err := locomo.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newService(t, sharedPostgres(t))
+	s.start()
+	c := s.client(client.Options{})
+	turns := map[string]string{}
+	for page := range slices.Chunk(dialogue.DataPoints(), 500) {
+		items := make([]json.RawMessage, len(page))
+		for n, turn := range page {
+			turns[turn.ID] = turn.Content
+			if items[n], err = json.Marshal(turn); err != nil {
+				t.Fatal(err)
+			}
+		}
+		receipt, err := c.IngestBatch(t.Context(), items, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		completed(t.Context(), t, c, receipt.IngestionID)
+	}
+	walked := map[string]bool{}
+	for _, question := range dialogue.Questions {
+		page, err := c.Recall(t.Context(), client.RecallRequest{Query: question.Text, Identity: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, result := range page.Results {
+			if result.Artifact.Kind != "source" && !walked[result.ID] && len(walked) < 10 {
+				walked[result.ID] = true
+				s.walkBack(result, turns)
+			}
+		}
+		if len(walked) == 10 {
+			return
+		}
+	}
+	t.Errorf("%d memories were recalled", len(walked))
+}
+
+// walkBack walks from a recalled memory to its turn, and from the node of the turn to the memory.
+func (s *service) walkBack(result client.Result, turns map[string]string) {
+	s.t.Helper()
+	var node struct{ ID, DataPointID, Headline, Content string }
+	s.read("/trace/nodes/"+result.ID, &node)
+	sent := result.Sources[0]
+	if node.DataPointID != sent.SourceID || !strings.HasPrefix(result.Content, strings.TrimSuffix(node.Headline, "…")) {
+		s.t.Errorf("memory %q of %s is the node %+v", result.Content, sent.SourceID, node)
+	}
+	var back lineage
+	s.read("/trace/lineage/"+result.ID, &back)
+	source := ""
+	for _, n := range back.Nodes {
+		if n.Kind == "source" {
+			source = n.ID
+		}
+	}
+	joined := slices.ContainsFunc(back.Edges, func(e struct{ InputID, DerivedID string }) bool {
+		return e.InputID == source && e.DerivedID == result.ID
+	})
+	if source == "" || !joined {
+		s.t.Fatalf("lineage of %q: %+v", result.Content, back)
+	}
+	s.read("/trace/nodes/"+source, &node)
+	turn := turns[sent.SourceID]
+	if node.DataPointID != sent.SourceID || node.Content != turn || turn == "" ||
+		!strings.Contains(turn, sent.Excerpts[0]) {
+		s.t.Errorf("memory %q leads to %+v, want the turn %q", result.Content, node, turn)
+	}
+	var forward lineage
+	s.read("/trace/lineage/"+source+"?reveal="+source+":outputs", &forward)
+	if !slices.ContainsFunc(forward.Nodes, func(n struct{ ID, Kind, Headline string }) bool { return n.ID == result.ID }) {
+		s.t.Errorf("the turn %q does not lead to %q: %+v", turn, result.Content, forward)
+	}
+}

@@ -1,0 +1,184 @@
+package readapi_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/trace"
+	"github.com/annals-project/annals/readapi"
+)
+
+// fakeTrace records what it is asked and answers with what it holds.
+type fakeTrace struct {
+	asked    []any
+	roots    trace.Roots
+	node     trace.Node
+	lineage  trace.Lineage
+	timeline trace.Timeline
+}
+
+func (f *fakeTrace) Roots(_ context.Context, p auth.Project, q trace.RootsQuery) (trace.Roots, error) {
+	f.asked = []any{p.ID, q}
+	return f.roots, nil
+}
+
+func (f *fakeTrace) Node(_ context.Context, p auth.Project, id uuid.UUID) (trace.Node, error) {
+	f.asked = []any{p.ID, id}
+	return f.node, nil
+}
+
+func (f *fakeTrace) Lineage(
+	_ context.Context, p auth.Project, root uuid.UUID, all bool, reveal []trace.Side, limit int,
+) (trace.Lineage, error) {
+	f.asked = []any{p.ID, root, all, reveal, limit}
+	return f.lineage, nil
+}
+
+func (f *fakeTrace) Timeline(
+	_ context.Context, p auth.Project, root uuid.UUID, from, to *time.Time,
+) (trace.Timeline, error) {
+	f.asked = []any{p.ID, root, from, to}
+	return f.timeline, nil
+}
+
+func serveTrace(t *testing.T, f *fakeTrace) *apitest.Client {
+	t.Helper()
+	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
+	readapi.Register(e, readapi.Deps{Trace: f})
+	return apitest.Start(t, readapi.OpenAPI, e)
+}
+
+// node is a node that answers show.
+var node = uuid.MustParse("77777777-7777-4777-8777-777777777777")
+
+func TestTrace_Parameters(t *testing.T) {
+	source := trace.Brief{ID: node, Kind: "source"}
+	f := &fakeTrace{
+		node: trace.Node{Brief: source}, lineage: trace.Lineage{Root: source}, timeline: trace.Timeline{Root: source},
+	}
+	api := serveTrace(t, f)
+	project, at := apitest.Principal.Project.ID, time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+	cursor := base64.RawURLEncoding.EncodeToString(append([]byte{0, 6, 0x44, 0x12, 0, 0, 0, 0}, node[:]...))
+	side := func(of string) trace.Side { return trace.Side{Node: node, Of: of} }
+	for _, c := range []struct {
+		path string
+		want []any
+	}{
+		{"roots", []any{project, trace.RootsQuery{First: 25}}},
+		{"roots?first=1&search=%20a%20b%20", []any{project, trace.RootsQuery{First: 1, Search: "a b"}}},
+		{"roots?first=50&ingestionId=" + sendID.String(), []any{project, trace.RootsQuery{First: 50, Ingestion: sendID}}},
+		{"nodes/" + node.String(), []any{project, node}},
+		{"lineage/" + node.String(), []any{project, node, false, []trace.Side(nil), 400}},
+		{"lineage/" + node.String() + "?revealAll=true&limit=1", []any{project, node, true, []trace.Side(nil), 1}},
+		{
+			"lineage/" + node.String() + "?limit=400&reveal=" + node.String() + ":inputs&reveal=" + node.String() + ":outputs",
+			[]any{project, node, false, []trace.Side{side("inputs"), side("outputs")}, 400},
+		},
+		{"timeline/" + node.String(), []any{project, node, (*time.Time)(nil), (*time.Time)(nil)}},
+		{"timeline/" + node.String() + "?from=2026-11-21T09:00:00Z", []any{project, node, &at, (*time.Time)(nil)}},
+	} {
+		f.asked = nil
+		api.Call(http.MethodGet, "/api/v1/trace/"+c.path, apitest.ProjectKey, "").Want(t, 200, "")
+		if diff := cmp.Diff(c.want, f.asked); diff != "" {
+			t.Errorf("%s: %s", c.path, diff)
+		}
+	}
+	api.Call(http.MethodGet, "/api/v1/trace/roots?afterSources="+cursor, apitest.ProjectKey, "").Want(t, 200, "")
+	if q := f.asked[1].(trace.RootsQuery); q.AfterSources == nil || q.AfterSources.ID != node || q.AfterMemories != nil {
+		t.Errorf("cursor %+v", q)
+	}
+}
+
+func TestTrace_Refusals(t *testing.T) {
+	f := &fakeTrace{}
+	api := serveTrace(t, f)
+	id := node.String()
+	for _, c := range []struct {
+		path   string
+		status int
+		code   string
+	}{
+		{"roots?first=0", 400, "invalid-request"}, {"roots?first=51", 400, "invalid-request"},
+		{"roots?first=x", 400, "invalid-request"}, {"roots?afterMemories=x", 400, "invalid-request"},
+		{"roots?afterSources=AAAA", 400, "invalid-request"}, {"roots?ingestionId=x", 400, "invalid-request"},
+		{"roots?search=%00", 400, "invalid-request"}, {"roots?search=%FF", 400, "invalid-request"},
+		{"roots?search=" + strings.Repeat("a", 1001), 400, "invalid-request"},
+		{"nodes/x", 404, "not-found"}, {"lineage/x", 404, "not-found"}, {"timeline/x", 404, "not-found"},
+		{"lineage/" + id + "?limit=0", 400, "invalid-request"}, {"lineage/" + id + "?limit=401", 400, "invalid-request"},
+		{"lineage/" + id + "?revealAll=maybe", 400, "invalid-request"},
+		{"lineage/" + id + "?reveal=" + id, 400, "invalid-reveal"}, {"lineage/" + id + "?reveal=", 400, "invalid-reveal"},
+		{"lineage/" + id + "?reveal=" + id + ":both", 400, "invalid-reveal"},
+		{"lineage/" + id + "?reveal=x:inputs", 400, "invalid-reveal"},
+		{"timeline/" + id + "?from=x", 400, "invalid-request"}, {"timeline/" + id + "?to=yesterday", 400, "invalid-request"},
+	} {
+		f.asked = nil
+		api.Call(http.MethodGet, "/api/v1/trace/"+c.path, apitest.ProjectKey, "").
+			Want(t, c.status, fmt.Sprintf(`"code":%q`, c.code))
+		if f.asked != nil {
+			t.Errorf("%s: asked %v", c.path, f.asked)
+		}
+	}
+	api.Call(http.MethodGet, "/api/v1/trace/roots", apitest.ManagementKey, "").Want(t, 401, `"code":"unauthorized"`)
+}
+
+// A page is continued with the cursor that it gave.
+func TestTrace_CursorOfAPage(t *testing.T) {
+	end := trace.Cursor{At: time.Date(2026, 11, 21, 9, 0, 0, 123456000, time.UTC), ID: node}
+	f := &fakeTrace{roots: trace.Roots{Memories: trace.RootPage{
+		Nodes: []trace.Root{{Brief: trace.Brief{ID: node, Kind: "memory", MemoryKind: "claim"}}}, More: true, End: &end,
+	}}}
+	api := serveTrace(t, f)
+	var raw []byte
+	for shift := 56; shift >= 0; shift -= 8 {
+		raw = append(raw, byte(end.At.UnixMicro()>>shift))
+	}
+	cursor := base64.RawURLEncoding.EncodeToString(append(raw, node[:]...))
+	api.Call(http.MethodGet, "/api/v1/trace/roots", apitest.ProjectKey, "").Want(t, 200,
+		`"hasMore":true,"endCursor":"`+cursor+`"},"sources":{"nodes":[],"hasMore":false,"endCursor":null}}`)
+	api.Call(http.MethodGet, "/api/v1/trace/roots?afterMemories="+url.QueryEscape(cursor), apitest.ProjectKey, "").Want(t, 200, "")
+	if diff := cmp.Diff(&end, f.asked[1].(trace.RootsQuery).AfterMemories); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTrace_Answers(t *testing.T) {
+	at, request := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), sendID
+	f := &fakeTrace{
+		node: trace.Node{
+			Brief: trace.Brief{ID: node, Kind: "memory"}, Revision: 2, Phase: "deleted",
+			Deleted: &trace.Deleted{At: at, Request: &request},
+		},
+		lineage: trace.Lineage{
+			Root:  trace.Brief{ID: node, Kind: "source", Headline: "A call"},
+			Nodes: []trace.Brief{{ID: node, Kind: "source", Headline: "A call"}}, Hidden: 3,
+		},
+		timeline: trace.Timeline{Root: trace.Brief{ID: node, Kind: "source"}, From: at, To: at, Deleted: &trace.Deleted{At: at}},
+	}
+	api := serveTrace(t, f)
+	get := func(path string) apitest.Response {
+		return api.Call(http.MethodGet, "/api/v1/trace/"+path+"/"+node.String(), apitest.ProjectKey, "")
+	}
+	get("nodes").Want(t, 200, `{"id":"77777777-7777-4777-8777-777777777777","kind":"memory","memoryKind":null,"headline":null,`+
+		`"dataPointId":null,"revision":2,"occurredAt":null,"createdAt":null,"readyAt":null,"validFrom":null,"validTo":null,`+
+		`"current":false,"replacedId":null,"replacedById":null,"inputCount":0,"outputCount":0,"phase":"deleted","requestId":null,`+
+		`"ingestionId":null,"deletedAt":"2026-11-21T09:00:00Z","deletedByRequestId":"66666666-6666-4666-8666-666666666666"}`)
+	get("lineage").Want(t, 200, `"headline":"A call"},"nodes":[{"id":"77777777-7777-4777-8777-777777777777","kind":"source",`+
+		`"memoryKind":null,"headline":"A call"}],"edges":[],"hiddenCount":3}`)
+	get("timeline").Want(t, 200, `"headline":null,"deletedAt":"2026-11-21T09:00:00Z","deletedByRequestId":null},`+
+		`"from":"2026-11-21T09:00:00Z","to":"2026-11-21T09:00:00Z","nodes":[],"sends":[],"recalls":[],"replacements":[],"truncated":false}`)
+	f.node = trace.Node{Brief: trace.Brief{ID: node, Kind: "source", Headline: "A call"}, Content: "text", More: true}
+	get("nodes").Want(t, 200, `"content":"text","contentTruncated":true}`)
+}
