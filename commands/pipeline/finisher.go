@@ -48,7 +48,8 @@ type Finisher struct {
 	Logger     *slog.Logger
 	Now        func() time.Time
 
-	stuck stuckList
+	// stuck and stuckBulks are the fan-outs that cannot be completed, of FanOuts and of Identities.
+	stuck, stuckBulks stuckList
 	// completing and erasing are held by the current round of each loop, whether an operator or Run
 	// started it.
 	completing, erasing sync.Mutex

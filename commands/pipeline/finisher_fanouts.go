@@ -98,9 +98,17 @@ func (f *Finisher) catchUpBulks(ctx context.Context) error {
 
 // completeFanOuts completes the deletions and batches that are due.
 func (f *Finisher) completeFanOuts(ctx context.Context, all bool) (wait time.Duration, err error) {
-	open, err := f.FanOuts.PendingFanOuts(ctx, finishSize+f.stuck.count())
+	limit := finishSize + f.stuck.count()
+	open, err := f.FanOuts.PendingFanOuts(ctx, limit)
 	if err != nil {
 		return 0, err
+	}
+	if len(open) < limit {
+		pending := make(map[uuid.UUID]bool, len(open))
+		for _, op := range open {
+			pending[op.ID] = true
+		}
+		f.stuck.keep(pending)
 	}
 	var errs []error
 	d := due{now: f.Now(), all: all}
@@ -113,10 +121,7 @@ func (f *Finisher) completeFanOuts(ctx context.Context, all bool) (wait time.Dur
 		}
 		deletion := op.Category == stream.Deletion
 		switch {
-		case !all && f.stuck.isResting(op.ID, d.now):
-			deleting[op.ProjectID] = true
-			continue
-		case d.isLeft(op.AcceptedAt):
+		case !all && f.stuck.isResting(op.ID, d.now), d.isLeft(op.AcceptedAt):
 			deleting[op.ProjectID] = deleting[op.ProjectID] || deletion
 			continue
 		case !deletion && deleting[op.ProjectID]:
@@ -133,14 +138,22 @@ func (f *Finisher) completeFanOuts(ctx context.Context, all bool) (wait time.Dur
 
 // completeBulks completes the bulk writes that are due.
 func (f *Finisher) completeBulks(ctx context.Context, all bool) (wait time.Duration, err error) {
-	bulks, err := f.Identities.PendingBulks(ctx, finishSize)
+	limit := finishSize + f.stuckBulks.count()
+	bulks, err := f.Identities.PendingBulks(ctx, limit)
 	if err != nil {
 		return 0, err
+	}
+	if len(bulks) < limit {
+		pending := make(map[uuid.UUID]bool, len(bulks))
+		for _, b := range bulks {
+			pending[b.ID] = true
+		}
+		f.stuckBulks.keep(pending)
 	}
 	var errs []error
 	d := due{now: f.Now(), all: all}
 	for _, b := range bulks {
-		if !d.is(b.AcceptedAt) {
+		if !all && f.stuckBulks.isResting(b.ID, d.now) || !d.is(b.AcceptedAt) {
 			continue
 		}
 		if err := f.resumeBulk(ctx, b); err != nil {
@@ -150,10 +163,15 @@ func (f *Finisher) completeBulks(ctx context.Context, all bool) (wait time.Durat
 	return f.afterDue(ctx, d, projection.Directory, errors.Join(errs...))
 }
 
+// resumeBulk resumes the fan-out of a bulk write. It records one that cannot be completed.
 func (f *Finisher) resumeBulk(ctx context.Context, b work.Bulk) error {
-	return f.bounded(ctx, func(ctx context.Context) error {
+	err := f.bounded(ctx, func(ctx context.Context) error {
 		return f.Journal.ResumeBulk(ctx, f.Identities, f.Progress, b.ID, f.Now())
 	})
+	f.record(ctx, &f.stuckBulks, work.Operation{
+		ProjectID: b.ProjectID, Category: stream.Bulk, ID: b.ID, AcceptedAt: b.AcceptedAt, Position: b.Position,
+	}, err)
+	return err
 }
 
 func (f *Finisher) resume(ctx context.Context, op work.Operation) error {

@@ -13,7 +13,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/domain/comprehend"
+	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
@@ -322,5 +324,67 @@ func TestFinisher_OneItemPanics(t *testing.T) {
 	err := f.bounded(t.Context(), func(context.Context) error { panic(errors.New("one item")) })
 	if err == nil || !strings.Contains(err.Error(), "one item") || seen.Load() != 1 {
 		t.Errorf("error %v, %d stacks", err, seen.Load())
+	}
+}
+
+// A batch and a bulk write whose fan-outs panic each time are tried ever more rarely, and hold up no
+// other.
+func TestFinisher_FanOutPanicsAlways(t *testing.T) {
+	w := newIdleHarness(t)
+	w.commitBatch("poison", item("a", "one"), item("b", "two"))
+	if _, err := w.stop(2).BulkIdentities(t.Context(), w.call, []identity.Row{{Identity: "ana"}, {Identity: "bo"}}); err == nil {
+		t.Fatal("the call succeeded after its store died")
+	}
+	w.passHead()
+	names := []string{
+		w.pointName("a"), stream.Name(stream.Identity, stream.IdentityID(w.call.Principal.Project.Namespace, "ana")),
+	}
+	var store eventstore.Store = w.store
+	for _, name := range names {
+		store = panickingStore{store, name}
+	}
+	logger, seen := countStacks()
+	log := commands.NewJournal(store, w.log.Codec, logger)
+	log.Namespaces = w.log.Namespaces
+	w.finishOver(log)
+	w.finisher.Logger = logger
+	round := func() int {
+		before := seen.Load()
+		w.finisher.complete(t.Context(), false, new(erasure.Report))
+		return int(seen.Load() - before)
+	}
+	w.clock.move(finishAfter)
+	if err := w.finisher.CatchUp(t.Context()); err != nil || seen.Load() != 2 {
+		t.Fatalf("the start: %v, %d panics", err, seen.Load())
+	}
+	if n := w.finisher.StuckFanOuts(); n != 2 || len(w.finisher.Stuck()) != 0 {
+		t.Errorf("%d fan-outs and %d deletions are stuck", n, len(w.finisher.Stuck()))
+	}
+	w.commitBatch("sound", item("c", "three"), item("d", "four"))
+	w.passHead()
+	w.clock.move(finishAfter)
+	n, live := round(), w.live()
+	if n != 0 || slices.Contains(live, "a") || !slices.Contains(live, "c") || !slices.Contains(live, "d") {
+		t.Errorf("live are %v after %d further panics", live, n)
+	}
+	var tries []int
+	for minute := range 200 {
+		w.clock.move(time.Minute)
+		for range 3 {
+			if round() > 0 {
+				tries = append(tries, minute)
+			}
+		}
+	}
+	if want := []int{0, 2, 6, 14, 30, 62, 122, 182}; !slices.Equal(tries, want) {
+		t.Errorf("tries in minutes %v, want %v", tries, want)
+	}
+	log = commands.NewJournal(w.store, w.log.Codec, logger)
+	log.Namespaces = w.log.Namespaces
+	w.finishOver(log)
+	w.clock.move(longestStuckPause)
+	w.finisher.complete(t.Context(), false, new(erasure.Report))
+	if live := w.live(); w.finisher.StuckFanOuts() != 0 || !slices.Equal(live, []string{"a", "b", "c", "d"}) {
+		t.Errorf("repaired, live are %v and %d are stuck", live, w.finisher.StuckFanOuts())
 	}
 }

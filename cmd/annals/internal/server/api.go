@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/auth"
@@ -41,7 +40,7 @@ type apiParts struct {
 	semantic     semantic
 	admission    *admission
 	health       *health
-	stuck        func() []pipeline.Stuck
+	background   *background
 	registry     *prometheus.Registry
 	// ownOps is true if the operation routes have a separate address.
 	ownOps bool
@@ -52,7 +51,7 @@ func newHandlers(p apiParts) (handlers, error) {
 	cfg, logger := p.cfg, p.cfg.Logger
 	p.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&stateMetrics{p.read.runtime, p.storage, p.backpressure, p.stuck, cfg.Roles.parts(), logger},
+		&stateMetrics{p.read.runtime, p.storage, p.backpressure, p.background, cfg.Roles.parts(), logger},
 	)
 	p.semantic.register(p.registry)
 	p.health.register(p.registry)

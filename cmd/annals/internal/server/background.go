@@ -194,6 +194,14 @@ func (b *background) stuck() []pipeline.Stuck {
 	return b.finisher.Stuck()
 }
 
+// stuckFanOuts counts the other fan-outs that this process cannot complete.
+func (b *background) stuckFanOuts() int {
+	if b.finisher == nil {
+		return 0
+	}
+	return b.finisher.StuckFanOuts()
+}
+
 // flushRecalls appends all counted recalls to the log, for a backup, which reads the log alone. On
 // failure it only logs: a backup without the last recalls is better than none.
 func (b *background) flushRecalls(ctx context.Context) {

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/runner"
 	"github.com/annals-project/annals/projections/usage/limiter"
@@ -62,6 +61,8 @@ var (
 		"Age of the oldest counted recalls that are not in the log, at most about 15 minutes. 0 for none.", nil, nil)
 	stuckMetric = prometheus.NewDesc("annals_deletions_stuck",
 		"Committed deletions that cannot be completed: what they delete is still served.", nil, nil)
+	stuckFanOutMetric = prometheus.NewDesc("annals_fanouts_stuck",
+		"Committed batches and bulk writes that cannot be completed. Their tries become rare.", nil, nil)
 	waitsMetric = prometheus.NewDesc("annals_postgres_connection_waits_total",
 		"How often a caller waited for a connection, since all were in use or none was open.", []string{"pool"}, nil)
 )
@@ -71,7 +72,7 @@ type stateMetrics struct {
 	runtime      *runner.Runtime
 	storage      *storage
 	backpressure *backpressure
-	stuck        func() []pipeline.Stuck
+	background   *background
 	has          parts
 	logger       *slog.Logger
 }
@@ -80,7 +81,7 @@ type stateMetrics struct {
 func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		refusedMetric, setAsideMetric, openMetric, lagMetric, stallMetric, nodeMetric,
-		connectionsMetric, maxConnectionsMetric, chargeMetric, stuckMetric, waitsMetric,
+		connectionsMetric, maxConnectionsMetric, chargeMetric, stuckMetric, stuckFanOutMetric, waitsMetric,
 	} {
 		out <- d
 	}
@@ -115,7 +116,8 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 	gauge(setAsideMetric, float64(len(m.runtime.IsSetAside())))
 	gauge(openMetric, m.backpressure.since(state.derivation.Item).Seconds(), "derivation")
 	gauge(openMetric, m.backpressure.since(state.derivation.Captured).Seconds(), "index")
-	gauge(stuckMetric, float64(len(m.stuck())))
+	gauge(stuckMetric, float64(len(m.background.stuck())))
+	gauge(stuckFanOutMetric, float64(m.background.stuckFanOuts()))
 	counter(stallMetric, float64(m.runtime.FeedStalls()))
 	if m.storage.node != nil {
 		stats := m.storage.node.Stats()

@@ -66,7 +66,7 @@ func TestServer_CallsUseAllTheirConnections(t *testing.T) {
 	text := h.metrics()
 	for _, line := range []string{
 		`annals_postgres_connections{pool="calls",state="in-use"} 32`, `annals_postgres_connections_max{pool="work"} 24`,
-		"annals_metering_oldest_seconds 0", "annals_deletions_stuck 0",
+		"annals_metering_oldest_seconds 0", "annals_deletions_stuck 0", "annals_fanouts_stuck 0",
 	} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("/metrics lacks %s", line)

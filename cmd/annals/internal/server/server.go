@@ -105,7 +105,7 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 	health := newHealth(cfg, st, read, index, pressure, work.stuck, admission)
 	handlers, err := newHandlers(apiParts{
 		cfg: cfg, urls: urls, storage: st, read: read, write: write, index: index, backpressure: pressure,
-		semantic: semantic, admission: admission, health: health, stuck: work.stuck, registry: registry,
+		semantic: semantic, admission: admission, health: health, background: work, registry: registry,
 		ownOps: l.ops != nil,
 	})
 	if err != nil {
