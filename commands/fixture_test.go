@@ -9,20 +9,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/commands/erasure"
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/work"
 )
@@ -39,37 +38,13 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	n, err := node.Start(t.Context(), node.Config{Dir: "log", FS: vfs.NewMem()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	c := n.Connection()
-	store, err := esdb.Open(esdb.Config{
-		ConnectionString: c.ConnectionString(), Username: c.Username, Password: c.Password, RootCAs: c.RootCAs, Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return fixtureOver(t, store)
+	return fixtureOver(t, nodetest.Store(t, node.Config{}))
 }
 
 // fixtureOver returns another process on the same log, with the same project.
 func fixtureOver(t *testing.T, store eventstore.Store) *fixture {
 	t.Helper()
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	codec := eventstoretest.Codec(t)
 	w := &fixture{t: t, store: store, log: commands.NewJournal(store, codec, slog.New(slog.DiscardHandler))}
 	w.config = commands.Config{
 		Journal: w.log, Waiter: noWait{}, Sends: w, Directory: logDirectory{w.log}, HashKey: make([]byte, 32), Pipeline: true,

@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/work"
@@ -46,10 +45,7 @@ type atHead struct{}
 func (atHead) Wait(context.Context, eventstore.Position, ...string) error { return nil }
 
 func TestMetering_FlushesDueCountsAndAllAtTheEnd(t *testing.T) {
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	codec := eventstoretest.Codec(t)
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
 		c := &counted{start: time.Now(), err: errors.New("no database")} // a failed flush is retried

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -18,10 +17,7 @@ import (
 )
 
 func TestSetEventAside(t *testing.T) {
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	codec := eventstoretest.Codec(t)
 	store := eventstoretest.NewMemory()
 	log := commands.NewJournal(store, codec, slog.New(slog.DiscardHandler))
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

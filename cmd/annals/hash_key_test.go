@@ -11,9 +11,8 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/commands"
-	"github.com/annals-project/annals/domain"
-	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 )
@@ -34,8 +33,7 @@ func openedFolder(t *testing.T) (dir string, key []byte) {
 	must(err)
 	store, err := esdb.Open(datafolder.ConnectTo(n, esdb.Config{Logger: quiet}))
 	must(err)
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	must(err)
+	codec := eventstoretest.Codec(t)
 	must(commands.Bootstrap(
 		t.Context(), commands.NewJournal(store, codec, quiet),
 		commands.FirstStart{Organization: "Annals", HashKey: key, At: time.Now().UTC()},

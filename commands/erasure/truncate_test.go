@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands/erasure"
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
@@ -34,10 +33,7 @@ func (s *mute) Truncate(context.Context, string, eventstore.Revision) error {
 // removed returns a store with a removed record, and the removal.
 func removed(t *testing.T) (*mute, erasure.Streams, work.Removal) {
 	t.Helper()
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	codec := eventstoretest.Codec(t)
 	store := &mute{Memory: eventstoretest.NewMemory()}
 	log := eventstore.Journal{Store: store, Codec: codec}
 	r := work.Removal{ProjectID: uuid.New(), IdentityID: uuid.New(), Revision: 1}

@@ -8,20 +8,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/work"
 )
@@ -57,32 +56,9 @@ type fixture struct {
 
 func newFixture(t *testing.T, content string, answers ...error) *fixture {
 	t.Helper()
-	n, err := node.Start(t.Context(), node.Config{Dir: "log", FS: vfs.NewMem()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	c := n.Connection()
 	quiet := slog.New(slog.DiscardHandler)
-	store, err := esdb.Open(esdb.Config{
-		ConnectionString: c.ConnectionString(), Username: c.Username, Password: c.Password, RootCAs: c.RootCAs, Logger: quiet,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := nodetest.Store(t, node.Config{})
+	codec := eventstoretest.Codec(t)
 	log := commands.NewJournal(store, codec, quiet)
 	project := auth.Project{ID: uuid.New(), Namespace: uuid.New()}
 	write := commands.New(commands.Config{Journal: log, HashKey: make([]byte, 32)})

@@ -18,7 +18,6 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/commands/erasure"
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/registry"
@@ -26,7 +25,9 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
@@ -103,43 +104,22 @@ func (w *harness) confirm() {
 // newIdleHarness is a harness without derivation, as with the pipeline switched off.
 func newIdleHarness(t *testing.T) *harness {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	closing := func(close func() error) {
-		t.Cleanup(func() {
-			if err := close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
 	quiet := slog.New(slog.DiscardHandler)
 	folder := t.TempDir()
-	n, err := node.Start(t.Context(), node.Config{Dir: filepath.Join(folder, "log"), Logger: quiet})
-	must(err)
-	closing(n.Close)
-	c := n.Connection()
 	w := &harness{t: t, db: pgtest.Database(t), clock: &clock{}, folder: folder}
-	w.store, err = esdb.Open(esdb.Config{
-		ConnectionString: c.ConnectionString(), Username: c.Username,
-		Password: c.Password, RootCAs: c.RootCAs, Logger: quiet,
-	})
-	must(err)
-	closing(w.store.Close)
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	must(err)
+	n := nodetest.Start(t, node.Config{Dir: filepath.Join(folder, "log")})
+	w.store = nodetest.Open(t, nodetest.ConfigOf(n.Connection()))
+	codec := eventstoretest.Codec(t)
 	w.log = commands.NewJournal(w.store, codec, quiet)
 	w.log.Now = w.clock.now
 	w.log.Namespaces = stream.NewNamespaces(make([]byte, 32))
+	var err error
 	w.index, err = bleve.Open(filepath.Join(folder, "index"), bleve.Options{})
-	must(err)
-	closing(w.index.Close)
+	runtest.Must(t, err)
+	nodetest.CloseAtEnd(t, w.index)
 	_, err = w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.Meta{CommandID: uuid.New()},
 		registry.LogOpened{LogID: uuid.New(), OpenedAt: at})
-	must(err)
+	runtest.Must(t, err)
 	runtime, err := runner.New(runner.Config{
 		DB: w.db, Store: w.store, Codec: codec, LogID: runner.LogIDOf(w.store, codec), Logger: quiet,
 		Projectors: []projections.Projector{
@@ -148,7 +128,7 @@ func newIdleHarness(t *testing.T) *harness {
 			people.New(w.log, w.log.Namespaces, quiet),
 		},
 	})
-	must(err)
+	runtest.Must(t, err)
 	w.runtime, w.waiter = runtime, runtime.Waiter()
 	w.queries = datapoints.Queries{DB: w.db, Store: w.store, Wait: w.waiter}
 	w.directory = people.NewQueries(w.db, w.store, w.waiter, w.queries, nobodySeen{})

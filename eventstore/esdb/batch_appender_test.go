@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 )
 
 func TestNode_BatchAppends(t *testing.T) {
@@ -28,7 +29,7 @@ func TestNode_BatchAppends(t *testing.T) {
 	eventstoretest.Run(t, func(t *testing.T) eventstore.Store {
 		cfg := config(conn, 2)
 		cfg.BatchAppends = true
-		store := closing(t, cfg)
+		store := nodetest.Open(t, cfg)
 		// The first append opens the common call. The appends of the test then use it.
 		for range 20 {
 			if _, err := store.Append(t.Context(), "warm-"+uuid.NewString(), eventstore.NoStream, []eventstore.Proposed{{ID: uuid.New(), Type: "a.b.v1", Data: []byte(`{}`)}}); err != nil {
@@ -94,7 +95,7 @@ func (b *batching) open(t *testing.T) *esdb.Store {
 			t.Errorf("serve: %v", err)
 		}
 	})
-	return closing(t, esdb.Config{
+	return nodetest.Open(t, esdb.Config{
 		ConnectionString: "esdb://" + listener.Addr().String() + "?tls=false",
 		Logger:           quiet(),
 		BatchAppends:     true,

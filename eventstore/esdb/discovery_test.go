@@ -18,7 +18,7 @@ var soon = []string{"discoveryInterval=20", "keepAliveTimeout=1000"}
 
 func openCluster(t *testing.T, connectionString string, connections int) *esdb.Store {
 	t.Helper()
-	return closing(t, esdb.Config{ConnectionString: connectionString, Logger: quiet(), Connections: connections})
+	return nodetest.Open(t, esdb.Config{ConnectionString: connectionString, Logger: quiet(), Connections: connections})
 }
 
 func TestCluster(t *testing.T) {

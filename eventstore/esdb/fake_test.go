@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node/clustertest"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 )
 
 func TestMain(m *testing.M) {
@@ -126,7 +127,7 @@ func serving(t *testing.T, addr string, server *grpc.Server) (at string, stop fu
 // insecure is a store of one or more plain servers that gives up finding them soon.
 func insecure(t *testing.T, addrs ...string) *esdb.Store {
 	t.Helper()
-	return closing(t, esdb.Config{
+	return nodetest.Open(t, esdb.Config{
 		ConnectionString: "esdb://" + strings.Join(
 			addrs, ",",
 		) + "?tls=false&maxDiscoverAttempts=2&discoveryInterval=5", Logger: quiet(),

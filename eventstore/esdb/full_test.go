@@ -11,6 +11,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 )
 
 // smallDisk is a disk that can be full.
@@ -33,7 +34,7 @@ func TestAppend_FullDisk(t *testing.T) {
 		t.Run(fmt.Sprint("together=", together), func(t *testing.T) {
 			disk := &smallDisk{FS: vfs.NewMem()}
 			n := startInsecure(t, disk)
-			store := closing(t, esdb.Config{
+			store := nodetest.Open(t, esdb.Config{
 				ConnectionString: "esdb://" + n.Connection().Addr + "?tls=false",
 				Logger:           quiet(),
 				BatchAppends:     together,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 )
 
 // TestOutage_ServerReturns covers what the driver does not survive: a server that is down for
@@ -99,7 +100,7 @@ func TestOutage_SilentServer(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	store := closing(t, esdb.Config{
+	store := nodetest.Open(t, esdb.Config{
 		ConnectionString: "esdb://" + listener.Addr().String() +
 			"?tls=false&maxDiscoverAttempts=1&gossipTimeout=1&discoveryInterval=1", Logger: quiet(),
 	})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 )
 
 // reconnects is how often the connections are cut: ANNALS_RECONNECTS, or few.
@@ -37,8 +38,8 @@ func TestReconnects_NoLeak(t *testing.T) {
 	const connections, callers, early = 2, 8, 10
 	rounds := reconnects(t)
 	conn := startNode(t)
-	w := newWire(t, conn.Addr)
-	conn.Addr = w.addr()
+	w := nodetest.NewWire(t, conn.Addr)
+	conn.Addr = w.Addr()
 	store := open(t, conn, connections)
 	ctx := within(t, patience+time.Duration(rounds)*time.Second)
 
@@ -74,12 +75,12 @@ func TestReconnects_NoLeak(t *testing.T) {
 		if round == early {
 			before = settled(ctx, t, w, connections)
 		}
-		w.cut()
+		w.Cut()
 	}
 	next := done.Load() + callers
 	until(ctx, t, "calls go on", func() bool { return done.Load() >= next })
 	after := settled(ctx, t, w, connections)
-	_, ever := w.clients()
+	_, ever := w.Clients()
 	t.Logf("%d cuts, %d connections; goroutines %d, then %d; heap %d KiB, then %d KiB", rounds, ever, before.goroutines,
 		after.goroutines, before.heap>>10, after.heap>>10)
 	if ever < rounds {
@@ -97,7 +98,7 @@ func TestReconnects_NoLeak(t *testing.T) {
 	if err := store.Close(); err != nil {
 		t.Error(err)
 	}
-	until(ctx, t, "all connections are closed", func() bool { open, _ := w.clients(); return open == 0 })
+	until(ctx, t, "all connections are closed", func() bool { open, _ := w.Clients(); return open == 0 })
 }
 
 // follow subscribes whenever it must, and proves that every event comes once and in order.
@@ -139,11 +140,11 @@ type resources struct {
 
 // settled waits until no more connections than expected are open, and counts. The subscription may
 // still use a client that was retired, and grpc may have opened its connection again.
-func settled(ctx context.Context, t *testing.T, w *wire, connections int) resources {
+func settled(ctx context.Context, t *testing.T, w *nodetest.Wire, connections int) resources {
 	t.Helper()
 	until(
 		ctx, t, "no connection is open that nobody uses",
-		func() bool { open, _ := w.clients(); return open <= connections+1 },
+		func() bool { open, _ := w.Clients(); return open <= connections+1 },
 	)
 	runtime.GC()
 	var m runtime.MemStats

@@ -17,30 +17,31 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 )
 
 // TestAppend_LostAnswer loses the answer to an append that was written, and
 // makes the append again.
 func TestAppend_LostAnswer(t *testing.T) {
 	n := startInsecure(t, vfs.NewMem())
-	w := newWire(t, n.Connection().Addr)
-	store, ctx := insecure(t, w.addr()), within(t, patience)
+	w := nodetest.NewWire(t, n.Connection().Addr)
+	store, ctx := insecure(t, w.Addr()), within(t, patience)
 	if _, err := store.Head(ctx); err != nil { // connects
 		t.Fatal(err)
 	}
 	events := oneEvent()
-	w.mute(true)
+	w.Mute(true)
 	failed := make(chan error, 1)
 	go func() {
 		_, err := store.Append(ctx, "account-1", eventstore.NoStream, events)
 		failed <- err
 	}()
 	until(ctx, t, "the append is written", func() bool { return n.Stats().Appends == 1 })
-	w.cut()
+	w.Cut()
 	if err := <-failed; !errors.Is(err, eventstore.ErrUnknown) || errors.Is(err, eventstore.ErrConflict) {
 		t.Errorf("an append without an answer: %v", err)
 	}
-	w.mute(false)
+	w.Mute(false)
 	for range 2 {
 		done, err := eventstore.AppendUntilKnown(ctx, store, "account-1", eventstore.NoStream, events)
 		if err != nil || done.Revision != 0 || done.Position == 0 {
@@ -61,12 +62,12 @@ func TestAppend_LostAnswer(t *testing.T) {
 // TestAppend_CallerCancels ends the context of the caller before the answer arrives.
 func TestAppend_CallerCancels(t *testing.T) {
 	n := startInsecure(t, vfs.NewMem())
-	w := newWire(t, n.Connection().Addr)
-	store, ctx := insecure(t, w.addr()), within(t, patience)
+	w := nodetest.NewWire(t, n.Connection().Addr)
+	store, ctx := insecure(t, w.Addr()), within(t, patience)
 	if _, err := store.Head(ctx); err != nil {
 		t.Fatal(err)
 	}
-	w.mute(true)
+	w.Mute(true)
 	impatient, cancel := context.WithCancel(ctx)
 	failed := make(chan error, 1)
 	go func() {
@@ -79,8 +80,8 @@ func TestAppend_CallerCancels(t *testing.T) {
 		errors.Is(err, eventstore.ErrConflict) {
 		t.Errorf("got %v", err)
 	}
-	w.mute(false)
-	w.cut()
+	w.Mute(false)
+	w.Cut()
 	if done, err := eventstore.AppendUntilKnown(ctx, store, "account-1", eventstore.NoStream, oneEvent()); err != nil ||
 		done.Revision != 0 {
 		t.Errorf("the same append again: %+v, %v", done, err)
@@ -93,8 +94,8 @@ func TestSubscription_ServerRestarted(t *testing.T) {
 	const restarts, each = 4, 30
 	disk := vfs.NewMem()
 	n := startInsecure(t, disk)
-	w := newWire(t, n.Connection().Addr)
-	store, ctx := insecure(t, w.addr()), within(t, patience)
+	w := nodetest.NewWire(t, n.Connection().Addr)
+	store, ctx := insecure(t, w.Addr()), within(t, patience)
 
 	following, stop := context.WithCancel(ctx)
 	defer stop()
@@ -131,7 +132,7 @@ func TestSubscription_ServerRestarted(t *testing.T) {
 			t.Fatal(err)
 		}
 		n = startInsecure(t, disk)
-		w.lead(n.Connection().Addr)
+		w.Lead(n.Connection().Addr)
 	}
 	for want := range eventstore.Revision(restarts * each) {
 		select {
@@ -225,14 +226,5 @@ func (nonsense) Marshal(any) (mem.BufferSlice, error) {
 // startInsecure starts a node that every client may call, over a disk that outlives it.
 func startInsecure(t *testing.T, disk vfs.FS) *node.Node {
 	t.Helper()
-	n, err := node.Start(context.Background(), node.Config{Dir: "log", FS: disk, Insecure: true, Logger: quiet()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
+	return nodetest.Start(t, node.Config{Dir: "log", FS: disk, Insecure: true})
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/eventstore"
@@ -45,10 +44,7 @@ func newFixture(t *testing.T, wrap func(*eventstoretest.Memory) eventstore.Store
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	codec := eventstoretest.Codec(t)
 	r := &fixture{
 		T:      t,
 		ctx:    ctx,

@@ -10,7 +10,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/feed"
@@ -24,10 +23,7 @@ import (
 // The suite skips what these features exclude. Several subscribers of one topic do not share its
 // messages (RequireSingleInstance): a lease gives each projection one reader.
 func TestFeed_WatermillSuite(t *testing.T) {
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	codec := eventstoretest.Codec(t)
 	shared := &suiteLog{
 		memory: eventstoretest.NewMemory(), codec: codec,
 		revisions: map[string]eventstore.Revision{}, checkpoints: map[string]eventstore.Position{},

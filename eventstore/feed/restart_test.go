@@ -9,11 +9,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/feed"
 	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 )
 
 // restarting is a node that can be restarted over the same log. Clients reach it through a wire
@@ -22,7 +23,7 @@ type restarting struct {
 	*testing.T
 	disk  vfs.FS
 	node  *node.Node
-	wire  *wire
+	wire  *nodetest.Wire
 	store eventstore.Store
 	codec *eventstore.Codec
 }
@@ -31,38 +32,17 @@ func newRestarting(t *testing.T) *restarting {
 	t.Helper()
 	r := &restarting{T: t, disk: vfs.NewMem()}
 	r.start()
-	r.wire = newWire(t, r.node.Connection().Addr)
-	store, err := esdb.Open(esdb.Config{
-		ConnectionString: "esdb://" + r.wire.listener.Addr().String() +
-			"?tls=false&discoveryInterval=5", Logger: quiet(), Connections: 2,
+	r.wire = nodetest.NewWire(t, r.node.Connection().Addr)
+	r.store = nodetest.Open(t, esdb.Config{
+		ConnectionString: "esdb://" + r.wire.Addr() + "?tls=false&discoveryInterval=5", Connections: 2,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	r.store = store
-	if r.codec, err = eventstore.NewCodec(domain.Catalog); err != nil {
-		t.Fatal(err)
-	}
+	r.codec = eventstoretest.Codec(t)
 	return r
 }
 
 func (r *restarting) start() {
 	r.Helper()
-	n, err := node.Start(context.Background(), node.Config{Dir: "log", FS: r.disk, Insecure: true, Logger: quiet()})
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.node = n
-	r.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			r.Error(err)
-		}
-	})
+	r.node = nodetest.Start(r, node.Config{Dir: "log", FS: r.disk, Insecure: true})
 }
 
 func (r *restarting) restart() {
@@ -71,7 +51,7 @@ func (r *restarting) restart() {
 		r.Fatal(err)
 	}
 	r.start()
-	r.wire.lead(r.node.Connection().Addr)
+	r.wire.Lead(r.node.Connection().Addr)
 }
 
 // append stores n events one by one after a revision, whatever happens to the server meanwhile.
@@ -150,7 +130,7 @@ func TestPage_OutlivesConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	var built reader
-	for _, cut := range []func(){r.wire.cut, r.restart, r.wire.cut} {
+	for _, cut := range []func(){r.wire.Cut, r.restart, r.wire.Cut} {
 		want := len(built.ids)
 		held, page := take(ctx, t, messages)
 		before := slices.Clone(page.Events)

@@ -6,12 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/commands"
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/ingestion"
@@ -20,8 +18,9 @@ import (
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
@@ -72,45 +71,19 @@ func (p patientWaiter) Wait(ctx context.Context, pos eventstore.Position, names 
 
 func newInside(t *testing.T) *fixture {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	closing := func(end func() error) {
-		t.Cleanup(func() {
-			if err := end(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
 	quiet := runtest.Warnings(t)
-	n, err := node.Start(t.Context(), node.Config{Dir: "log", FS: vfs.NewMem(), Logger: quiet})
-	must(err)
-	closing(n.Close)
-	c := n.Connection()
-	store, err := esdb.Open(esdb.Config{
-		ConnectionString: c.ConnectionString(),
-		Username:         c.Username,
-		Password:         c.Password,
-		RootCAs:          c.RootCAs,
-		Logger:           quiet,
-	})
-	must(err)
-	closing(store.Close)
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	must(err)
+	store := nodetest.Store(t, node.Config{Logger: quiet})
+	codec := eventstoretest.Codec(t)
 	index, err := bleve.Open(filepath.Join(t.TempDir(), "index"), bleve.Options{})
-	must(err)
-	closing(index.Close)
+	runtest.Must(t, err)
+	nodetest.CloseAtEnd(t, index)
 
 	w := &fixture{t: t, store: store, log: commands.NewJournal(store, codec, quiet), db: pgtest.Database(t)}
 	hashKey, stored := make([]byte, 32), stream.NewNamespace()
 	namespaces := stream.NewNamespaces(hashKey)
 	project := auth.Project{ID: uuid.New(), Number: 1, Slug: "default"}
 	project.Namespace, err = namespaces.Of(stored)
-	must(err)
+	runtest.Must(t, err)
 	born := time.Now().UTC().Add(-24 * time.Hour).Truncate(time.Microsecond)
 	w.call = commands.Call{
 		Principal:  auth.Principal{Kind: auth.ProjectKey, KeyID: uuid.New(), OrganizationID: uuid.New(), Project: project},
@@ -120,7 +93,7 @@ func newInside(t *testing.T) *fixture {
 		registry.LogOpened{LogID: uuid.New(), OpenedAt: born}, registry.ProjectCreated{
 			OrganizationID: w.call.Principal.OrganizationID, ProjectID: project.ID, Number: 1, Slug: project.Slug, Name: "default", Namespace: stored, CreatedAt: born,
 		})
-	must(err)
+	runtest.Must(t, err)
 	journal, analyzer := eventstore.Journal{Store: store, Codec: codec}, domainrecall.NewAnalyzer()
 	w.runtime, err = runner.New(runner.Config{
 		DB: w.db, Store: store, Codec: codec, LogID: runner.LogIDOf(store, codec), Logger: quiet,
@@ -129,7 +102,7 @@ func newInside(t *testing.T) *fixture {
 			recallindex.New(index, journal, analyzer, quiet),
 		},
 	})
-	must(err)
+	runtest.Must(t, err)
 	w.waiter = w.runtime.Waiter()
 	waits := patientWaiter{w.waiter}
 	points := datapoints.Queries{DB: w.db, Store: store, Wait: waits}

@@ -18,7 +18,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/commands"
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/domain/datapoint"
@@ -376,10 +375,7 @@ type built struct {
 
 func build(f *testing.F) *built {
 	f.Helper()
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		f.Fatal(err)
-	}
+	codec := eventstoretest.Codec(f)
 	index, err := bleve.Open(filepath.Join(f.TempDir(), "bleve"), bleve.Options{})
 	if err != nil {
 		f.Fatal(err)

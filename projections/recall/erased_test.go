@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/recall"
@@ -58,10 +57,7 @@ func appendFiller(t *testing.T, store *eventstoretest.Memory, events int) {
 // once the new index is in use.
 func TestRebuild_TextErasedMeanwhile(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	codec := eventstoretest.Codec(t)
 	store := eventstoretest.NewMemory()
 	folder := filepath.Join(t.TempDir(), "index")
 	index, err := bleve.Open(folder, bleve.Options{})

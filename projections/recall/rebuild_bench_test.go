@@ -17,7 +17,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
@@ -26,9 +25,10 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/feed"
 	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/access"
@@ -65,32 +65,8 @@ func rebuildSends(b *testing.B) int {
 // long it takes as to read the log without decoding it.
 func BenchmarkRebuild(b *testing.B) {
 	log := slog.New(slog.DiscardHandler)
-	n, err := node.Start(b.Context(), node.Config{Dir: filepath.Join(b.TempDir(), "log"), Logger: log})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			b.Error(err)
-		}
-	})
-	c := n.Connection()
-	store, err := esdb.Open(esdb.Config{
-		ConnectionString: c.ConnectionString(), Username: c.Username,
-		Password: c.Password, RootCAs: c.RootCAs, Logger: log,
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			b.Error(err)
-		}
-	})
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		b.Fatal(err)
-	}
+	store := nodetest.Store(b, node.Config{Dir: filepath.Join(b.TempDir(), "log")})
+	codec := eventstoretest.Codec(b)
 	fill(b, store, codec)
 	index, err := bleve.Open(filepath.Join(b.TempDir(), "index"), bleve.Options{})
 	if err != nil {

@@ -2,50 +2,23 @@ package runner
 
 import (
 	"fmt"
-	"log/slog"
 	"sync"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 )
 
 // newNodeWorld is a world whose log is the embedded node, reached through the driver.
 func newNodeWorld(t *testing.T) *world {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	n, err := node.Start(t.Context(), node.Config{Dir: t.TempDir(), Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	c := n.Connection()
-	store, err := esdb.Open(esdb.Config{
-		ConnectionString: c.ConnectionString(),
-		Username:         c.Username,
-		Password:         c.Password,
-		RootCAs:          c.RootCAs,
-		Logger:           log,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	return &world{
 		db:    pgtest.Database(t),
-		store: store,
+		store: nodetest.Store(t, node.Config{Dir: t.TempDir()}),
 		codec: codec(t),
 		logID: uuid.New(),
 		next:  map[string]eventstore.Revision{},

@@ -9,8 +9,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/annals-project/annals/domain"
-	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node"
 )
@@ -56,16 +54,6 @@ func Open(t testing.TB, cfg esdb.Config) *esdb.Store {
 func Store(t testing.TB, cfg node.Config) *esdb.Store {
 	t.Helper()
 	return Open(t, ConfigOf(Start(t, cfg).Connection()))
-}
-
-// Codec knows every event of the domain.
-func Codec(t testing.TB) *eventstore.Codec {
-	t.Helper()
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return codec
 }
 
 // CloseAtEnd closes something at the end of the test. What was opened last is closed first.

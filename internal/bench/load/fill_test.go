@@ -7,17 +7,13 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 )
 
 func TestFill_MatchesAService(t *testing.T) {
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	codec := eventstoretest.Codec(t)
 	store, project, namespace := eventstoretest.NewMemory(), uuid.New(), uuid.New()
 	fill := Fill{Store: store, Codec: codec, Project: project, Namespace: namespace, Words: 5, Callers: 3}
 	for _, span := range [][2]int{{0, 7}, {7, 12}} {

@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
@@ -71,10 +70,7 @@ func New(t testing.TB, index recallindex.Index) *Harness {
 		})
 		index = own
 	}
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	codec := eventstoretest.Codec(t)
 	store := eventstoretest.NewMemory()
 	h := &Harness{
 		t: t, DB: pgtest.Database(t), Store: store, Journal: eventstore.Journal{Store: store, Codec: codec}, Index: index,

@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
@@ -47,10 +46,7 @@ func newFixture(t *testing.T) *fixture {
 	db := pgtest.Database(t)
 	projectiontest.Make(t, db, datapoints.New(nil))
 	projectiontest.Make(t, db, usage.New())
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	codec := eventstoretest.Codec(t)
 	s := &fixture{
 		t:       t,
 		db:      db,

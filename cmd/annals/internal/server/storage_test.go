@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -33,11 +34,9 @@ func TestStorage_LogStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := n.Connection()
-	store, err := esdb.Open(esdb.Config{
-		ConnectionString: c.ConnectionString(), Username: c.Username,
-		Password: c.Password, RootCAs: c.RootCAs, Logger: log,
-	})
+	cfg := nodetest.ConfigOf(n.Connection())
+	cfg.Logger = log
+	store, err := esdb.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package esdb_test
+package nodetest
 
 import (
 	"errors"
@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// wire forwards bytes between the clients of its address and a server. A test can cut it, or have
+// Wire forwards bytes between the clients of its address and a server. A test can cut it, or have
 // it drop what the server sends.
-type wire struct {
+type Wire struct {
 	listener net.Listener
 	running  sync.WaitGroup
 
@@ -21,27 +21,29 @@ type wire struct {
 	accepted int
 }
 
-func newWire(t *testing.T, to string) *wire {
+// NewWire returns a wire to a server. It ends with the test.
+func NewWire(t testing.TB, to string) *Wire {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{listener: listener, to: to, open: map[net.Conn]bool{}}
+	w := &Wire{listener: listener, to: to, open: map[net.Conn]bool{}}
 	w.running.Go(w.accept)
 	t.Cleanup(func() {
 		if err := listener.Close(); err != nil {
 			t.Error(err)
 		}
-		w.cut()
+		w.Cut()
 		w.running.Wait()
 	})
 	return w
 }
 
-func (w *wire) addr() string { return w.listener.Addr().String() }
+// Addr is the address for clients.
+func (w *Wire) Addr() string { return w.listener.Addr().String() }
 
-func (w *wire) accept() {
+func (w *Wire) accept() {
 	for {
 		client, err := w.listener.Accept()
 		if err != nil {
@@ -66,7 +68,7 @@ func (w *wire) accept() {
 
 // pass copies until either end closes, which ends both. What the copy failed of is what the test is
 // about.
-func (w *wire) pass(from net.Conn, to io.WriteCloser) {
+func (w *Wire) pass(from net.Conn, to io.WriteCloser) {
 	_, _ = io.Copy(to, from)
 	_ = to.Close()
 	_ = from.Close()
@@ -77,7 +79,7 @@ func (w *wire) pass(from net.Conn, to io.WriteCloser) {
 
 // quietly is a connection that swallows while the wire is muted.
 type quietly struct {
-	wire *wire
+	wire *Wire
 	net.Conn
 }
 
@@ -111,21 +113,22 @@ func (q *quietly) ReadFrom(from io.Reader) (n int64, err error) {
 	}
 }
 
-func (w *wire) mute(muted bool) {
+// Mute has the wire drop what the server sends, or pass it on again.
+func (w *Wire) Mute(muted bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.muted = muted
 }
 
-// lead lets new connections go to another server.
-func (w *wire) lead(to string) {
+// Lead lets new connections go to another server.
+func (w *Wire) Lead(to string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.to = to
 }
 
-// cut breaks all connections.
-func (w *wire) cut() {
+// Cut breaks all connections.
+func (w *Wire) Cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for conn := range w.open {
@@ -133,8 +136,8 @@ func (w *wire) cut() {
 	}
 }
 
-// clients is how many connections of clients are open, and how many there were.
-func (w *wire) clients() (open, ever int) {
+// Clients is how many connections of clients are open, and how many there were.
+func (w *Wire) Clients() (open, ever int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.open) / 2, w.accepted
