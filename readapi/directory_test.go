@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"iter"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -82,7 +81,7 @@ func (p *people) Audience(
 
 func serveDirectory(t *testing.T, p *people) *apitest.Client {
 	t.Helper()
-	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
+	e := httpx.New(apitest.EdgeConfig())
 	readapi.Register(e, readapi.Deps{Identities: p, Audiences: p})
 	return apitest.Start(t, readapi.OpenAPI, e)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -91,7 +90,7 @@ func (f *fake) Usage(_ context.Context, p auth.Principal, at time.Time) (readapi
 // serve serves the read side over a fake, with the real edge.
 func serve(t *testing.T, f *fake) *apitest.Client {
 	t.Helper()
-	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
+	e := httpx.New(apitest.EdgeConfig())
 	readapi.Register(e, readapi.Deps{Statuses: f, Projects: f, Recall: f, Meter: meter{f}, Usage: f})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{

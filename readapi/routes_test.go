@@ -3,7 +3,6 @@ package readapi_test
 import (
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net/http"
 	"sort"
 	"strings"
@@ -110,7 +109,7 @@ func TestDocument_Served(t *testing.T) {
 // TestDocument_EveryRoute holds the document, the table of credentials and the
 // router against each other.
 func TestDocument_EveryRoute(t *testing.T) {
-	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
+	e := httpx.New(apitest.EdgeConfig())
 	inTable := map[string]bool{}
 	for _, r := range e.Routes() {
 		inTable[r.Method+" "+r.Path] = true

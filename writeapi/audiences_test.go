@@ -3,7 +3,6 @@ package writeapi_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"reflect"
 	"strings"
@@ -67,7 +66,7 @@ func (k *keeper) ViewAudience(_ context.Context, project auth.Project, slug stri
 
 func serveAudiences(t *testing.T, k *keeper) *apitest.Client {
 	t.Helper()
-	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
+	e := httpx.New(apitest.EdgeConfig())
 	writeapi.Register(e, writeapi.Deps{Audiences: k, AudienceViews: k})
 	return apitest.Start(t, readapi.OpenAPI, e)
 }

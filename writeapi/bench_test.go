@@ -1,7 +1,6 @@
 package writeapi_test
 
 import (
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -16,7 +15,7 @@ import (
 // nothing.
 func BenchmarkSingle(b *testing.B) {
 	f := &fake{}
-	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
+	e := httpx.New(apitest.EdgeConfig())
 	writeapi.Register(e, writeapi.Deps{Ingest: f, Delete: f, Projects: f})
 	body := `{"content":"` + strings.Repeat("Anna likes tea. ", 20) + `","id":"s1","metadata":{"a":1},"timestamp":"2026-11-21T09:00:00Z"}`
 	b.ReportAllocs()

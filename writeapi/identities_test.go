@@ -3,7 +3,6 @@ package writeapi_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
@@ -87,7 +86,7 @@ func (d *directory) LastSeen(context.Context, auth.Project, uuid.UUID, time.Time
 
 func serveIdentities(t *testing.T, d *directory) *apitest.Client {
 	t.Helper()
-	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
+	e := httpx.New(apitest.EdgeConfig())
 	writeapi.Register(e, writeapi.Deps{Identities: d, Sight: d})
 	return apitest.Start(t, readapi.OpenAPI, e)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
@@ -28,17 +29,9 @@ func (s *scene) outcome() []string {
 		streams[stream.Name(stream.DataPoint, point)] = nil
 		streams[stream.Name(stream.Memory, point)] = nil
 	}
-	for after := s.start; ; {
-		page, err := s.store.ReadAll(s.t.Context(), after, 500)
-		s.must(err)
-		if len(page) == 0 {
-			break
-		}
-		for _, r := range page {
-			after = r.Position
-			if !r.System() {
-				streams[r.Stream] = append(streams[r.Stream], r.Type)
-			}
+	for _, r := range eventstoretest.All(s.t, s.store, s.start) {
+		if !r.System() {
+			streams[r.Stream] = append(streams[r.Stream], r.Type)
 		}
 	}
 	var all []string

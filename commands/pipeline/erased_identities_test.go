@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // everywhere fails the test where a word is not in all of some places, each named by a part of it.
@@ -77,8 +78,9 @@ func (w *harness) blobsOf(name string) (blobs []text) {
 func TestRemovedIdentity_TraitsAreNowhere(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
+	word := runtest.Word
 	replaced, big, patched, bigPatch, bulk, staged, unstored, lives := word(), word(), word(), word(), word(), word(),
-		word(), word()
+		runtest.Word(), runtest.Word()
 	large := func(word string) map[string]string {
 		traits := map[string]string{}
 		for n := range 300 {
@@ -174,7 +176,7 @@ func TestFinisher_ClearsRemovals(t *testing.T) {
 	for n := range rows {
 		rows[n] = identity.Row{Identity: fmt.Sprint("identity ", n)}
 	}
-	rows[0].Traits = map[string]string{"city": word()}
+	rows[0].Traits = map[string]string{"city": runtest.Word()}
 	if _, err := w.write.BulkIdentities(t.Context(), w.call, rows); err != nil {
 		t.Fatal(err)
 	}

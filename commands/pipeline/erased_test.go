@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -18,17 +17,10 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
 )
-
-// word is letters that no compression shortens, and that nobody else writes.
-func word() string {
-	letters := make([]byte, 28)
-	for i := range letters {
-		letters[i] = "bcdfghjklmnpqrtvwxz"[rand.IntN(19)] //nolint:gosec // it is to differ, not to be secret
-	}
-	return string(letters)
-}
 
 // places are the tables of every schema, the events, the keys of the log and the files of log and
 // index that hold a word. Of a word that was stemmed, its beginning is looked for.
@@ -54,20 +46,10 @@ func (w *harness) places(word string) []string {
 			places = append(places, table)
 		}
 	}
-	for after := eventstore.Position(0); ; {
-		page, err := w.store.ReadAll(w.t.Context(), after, 500)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if len(page) == 0 {
-			break
-		}
-		for _, r := range page {
-			after = r.Position
-			whole := bytes.Join([][]byte{r.Data, r.Meta, []byte(r.Stream), []byte(r.Type)}, nil)
-			if bytes.Contains(bytes.ToLower(whole), []byte(word)) {
-				places = append(places, "event "+r.Type)
-			}
+	for _, r := range eventstoretest.All(w.t, w.store, 0) {
+		whole := bytes.Join([][]byte{r.Data, r.Meta, []byte(r.Stream), []byte(r.Type)}, nil)
+		if bytes.Contains(bytes.ToLower(whole), []byte(word)) {
+			places = append(places, "event "+r.Type)
 		}
 	}
 	for _, file := range blevetest.Holding(w.t, w.folder, word) {
@@ -99,6 +81,7 @@ func (w *harness) over(store eventstore.Store) *commands.Service {
 func TestErasedText_IsNowhere(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
+	word := runtest.Word
 	short, long, label, metadata, staged, unstored, kept := word(), word(), word(), word(), word(), word(), word()
 	text := func(id, content string) commands.DataPoint { return commands.DataPoint{ID: &id, Content: content} }
 	note := text("note", "Ana's favourite editor is "+short+".")

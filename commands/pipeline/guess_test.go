@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
 )
 
 // What was erased cannot be guessed from a copy of the log without the hash key: neither an
@@ -135,22 +136,13 @@ func (w *harness) sendAndErase() (guesses, stages map[string]string) {
 func (w *harness) copyOfLog() string {
 	w.t.Helper()
 	var b bytes.Buffer
-	for after := eventstore.Position(0); ; {
-		page, err := w.store.ReadAll(w.t.Context(), after, 500)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if len(page) == 0 {
-			return b.String()
-		}
-		for _, r := range page {
-			after = r.Position
-			for _, part := range [][]byte{[]byte(r.Stream), []byte(r.Type), []byte(r.ID.String()), r.Data, r.Meta} {
-				b.Write(part)
-				b.WriteByte('\n')
-			}
+	for _, r := range eventstoretest.All(w.t, w.store, 0) {
+		for _, part := range [][]byte{[]byte(r.Stream), []byte(r.Type), []byte(r.ID.String()), r.Data, r.Meta} {
+			b.Write(part)
+			b.WriteByte('\n')
 		}
 	}
+	return b.String()
 }
 
 var uuidInText = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)

@@ -271,20 +271,12 @@ func (w *harness) holders(word string) []string {
 			holders = append(holders, "index of "+string(part))
 		}
 	}
-	for after := eventstore.Position(0); ; {
-		page, err := w.store.ReadAll(w.t.Context(), after, 500)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if len(page) == 0 {
-			return holders
-		}
-		for _, r := range page {
-			if after = r.Position; bytes.Contains(bytes.ToLower(r.Data), []byte(word)) {
-				holders = append(holders, "stream of "+stream.Category(r.Stream))
-			}
+	for _, r := range eventstoretest.All(w.t, w.store, 0) {
+		if bytes.Contains(bytes.ToLower(r.Data), []byte(word)) {
+			holders = append(holders, "stream of "+stream.Category(r.Stream))
 		}
 	}
+	return holders
 }
 
 // What is deleted is gone from every table, from the index and from the log once the deletion is

@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // commitDeletion commits a bulk deletion whose process dies before it fans out, and returns its id.
@@ -87,7 +88,7 @@ func TestEraseNow_TenPairsOfOverlappingDeletions(t *testing.T) {
 	w := newIdleHarness(t)
 	var words []string
 	for pair := range 10 {
-		secret := word()
+		secret := runtest.Word()
 		words = append(words, secret)
 		items, ids := make([]commands.DataPoint, 6), make([]string, 6)
 		for i := range items {

@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -68,7 +69,7 @@ func (h heldExtractor) Extract(_ context.Context, in comprehend.Input) ([]memory
 func TestWorker_StalledBeforeItsAttemptUntilTheDeletionIsCleaned(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
-	secret := word()
+	secret := runtest.Word()
 	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana's favourite editor is "+secret+"."), ""); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,9 @@ func TestWorker_StalledWithinItsAttemptUntilTheDeletionIsCleaned(t *testing.T) {
 	for name, memories := range map[string]int{"memories in the event": 1, "memories in a blob": 5000} {
 		t.Run(name, func(t *testing.T) {
 			w := newIdleHarness(t)
-			held := heldExtractor{begun: make(chan struct{}), release: make(chan struct{}), word: word(), memories: memories}
+			held := heldExtractor{
+				begun: make(chan struct{}), release: make(chan struct{}), word: runtest.Word(), memories: memories,
+			}
 			if _, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana met "+held.word), ""); err != nil {
 				t.Fatal(err)
 			}
@@ -133,7 +136,7 @@ func TestWorker_StalledWithinItsAttemptUntilTheDeletionIsCleaned(t *testing.T) {
 func TestSweep_BlobOfAnErasedDataPoint(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
-	secret := word()
+	secret := runtest.Word()
 	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana met "+secret), ""); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +165,7 @@ func (w *harness) orphan(owner uuid.UUID, text string, holds ...uuid.UUID) {
 func TestErase_StageThatWasNeverCommitted(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
-	secret := word()
+	secret := runtest.Word()
 	if _, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{
 		item("staged", secret),
 		item("other", "two"),

@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
 )
 
 // story is a random history of a project whose texts lie in blobs, written by processes that die.
@@ -167,16 +168,8 @@ func (s *story) race() {
 func (s *story) whatIsReferredTo() []blob.Ref {
 	s.t.Helper()
 	names := map[string]bool{}
-	for after := s.start; ; {
-		page, err := s.store.ReadAll(s.t.Context(), after, 500)
-		s.must(err)
-		if len(page) == 0 {
-			break
-		}
-		for _, r := range page {
-			after = r.Position
-			names[r.Stream] = !r.System()
-		}
+	for _, r := range eventstoretest.All(s.t, s.store, s.start) {
+		names[r.Stream] = !r.System()
 	}
 	var refs []blob.Ref
 	for name, ours := range names {

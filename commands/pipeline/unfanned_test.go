@@ -15,6 +15,8 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // commitBatch commits a batch under a key; its process dies before the fan-out.
@@ -46,20 +48,12 @@ func (w *harness) live() []string {
 func (w *harness) accepted(id string) (n int) {
 	w.t.Helper()
 	name := stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, id))
-	for after := eventstore.Position(0); ; {
-		page, err := w.store.ReadAll(w.t.Context(), after, 500)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if len(page) == 0 {
-			return n
-		}
-		for _, r := range page {
-			if after = r.Position; r.Stream == name && r.Type == "datapoint.revision-accepted.v1" {
-				n++
-			}
+	for _, r := range eventstoretest.All(w.t, w.store, 0) {
+		if r.Stream == name && r.Type == "datapoint.revision-accepted.v1" {
+			n++
 		}
 	}
+	return n
 }
 
 // finish lets a new process complete what is open, before it takes calls and then in the background.
@@ -94,7 +88,7 @@ func TestDeleteSend_BatchThatIsNotFannedOut(t *testing.T) {
 	for survived := int64(2); survived < 9; survived++ {
 		t.Run(fmt.Sprintf("after %d writes", survived), func(t *testing.T) {
 			w := newIdleHarness(t)
-			secret := word()
+			secret := runtest.Word()
 			if _, err := w.write.IngestBatch(t.Context(), w.call,
 				[]commands.DataPoint{item("same", "two"), item("changed", "three")}, ""); err != nil {
 				t.Fatal(err)
@@ -138,7 +132,7 @@ func TestDeleteDataPoints_ItemsThatAreNotFannedOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newIdleHarness(t)
-			secret := word()
+			secret := runtest.Word()
 			if _, err := w.write.Ingest(t.Context(), w.call, item("changed", "three"), ""); err != nil {
 				t.Fatal(err)
 			}

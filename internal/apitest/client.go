@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/secret"
 )
 
@@ -33,6 +35,11 @@ var URLs = auth.URLs{
 	API:     "https://api.example.com",
 	Console: "https://console.example.com",
 	Auth:    "https://auth.example.com",
+}
+
+// EdgeConfig is what tests give the HTTP edge: the keys and addresses above, and no log.
+func EdgeConfig() httpx.Config {
+	return httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: Keys{}, URLs: URLs}
 }
 
 // Principal is the owner of ProjectKey.

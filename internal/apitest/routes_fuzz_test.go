@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -105,7 +104,7 @@ func (okStub) Recall(_ context.Context, q recall.Query) (recall.Response, error)
 
 // routes is the whole API over something that does whatever it is asked for.
 func routes() http.Handler {
-	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
+	e := httpx.New(apitest.EdgeConfig())
 	writeapi.Register(e, writeapi.Deps{
 		Ingest: okStub{}, Delete: okStub{}, Projects: okStub{}, Audiences: okStub{},
 		AudienceViews: okStub{}, Identities: okStub{}, Sight: okStub{},

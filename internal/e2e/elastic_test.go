@@ -50,7 +50,7 @@ func TestElasticsearch_ErasedRebuiltAndLost(t *testing.T) {
 	s := newService(t, append(elasticSettings(t, options), sharedPostgres(t))...)
 	s.start()
 	c := s.client(client.Options{})
-	gone, stays, deleted := secret(), secret(), false
+	gone, stays, deleted := runtest.Word(), runtest.Word(), false
 	send := func(id, word string) {
 		t.Helper()
 		r, err := c.Ingest(t.Context(), client.DataPoint{ID: id, Content: "The password of " + id + " is " + word + "."}, "")
@@ -105,7 +105,7 @@ func TestElasticsearch_ErasedRebuiltAndLost(t *testing.T) {
 	runtest.Await(t, "the lost index is built again", func() bool { return recalls("stays", stays) })
 	s.stop()
 	s.start()
-	send("later", secret())
+	send("later", runtest.Word())
 	if !recalls("stays", stays) {
 		t.Error("after a restart it is not recalled")
 	}

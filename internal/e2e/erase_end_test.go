@@ -149,7 +149,7 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 	}
 	var words []string
 	fresh := func() string {
-		words = append(words, secret())
+		words = append(words, runtest.Word())
 		return words[len(words)-1]
 	}
 	send := func(id string) string {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,15 +12,6 @@ import (
 	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
 )
 
-// secret is a word that nobody else writes, and that no compression shortens.
-func secret() string {
-	letters := make([]byte, 28)
-	for i := range letters {
-		letters[i] = "bcdfghjklmnpqrtvwxz"[rand.IntN(19)] //nolint:gosec // it is to differ, not to be secret
-	}
-	return string(letters)
-}
-
 // What is deleted is in no file of the log and of the index once "annals erase --now" has answered,
 // and before that it is.
 func TestErase_NoWordOnTheDisk(t *testing.T) {
@@ -29,7 +19,7 @@ func TestErase_NoWordOnTheDisk(t *testing.T) {
 	s := newService(t)
 	s.start()
 	c := s.client(client.Options{})
-	gone, stays := secret(), secret()
+	gone, stays := runtest.Word(), runtest.Word()
 	for id, word := range map[string]string{"gone": gone, "stays": stays} {
 		r, err := c.Ingest(t.Context(), client.DataPoint{ID: id, Content: "The password of " + id + " is " + word + "."}, "")
 		if err != nil {
@@ -118,7 +108,8 @@ func TestErase_TraitsOfRemovedIdentities(t *testing.T) {
 	}
 	said := map[string][]string{}
 	for _, name := range []string{"now", "later", "never"} {
-		words := []string{secret(), secret(), secret(), secret()}
+		word := runtest.Word
+		words := []string{word(), word(), word(), word()}
 		said[name] = words
 		traits := func(word string) map[string]any { return map[string]any{"traits": map[string]string{"city": word}} }
 		call(200, "PUT", "/identities/"+name, traits(words[0]))

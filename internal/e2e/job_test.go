@@ -108,16 +108,8 @@ func TestNeighboursAndDeletion(t *testing.T) {
 func neighboursAndDeletion(t *testing.T, index []string) {
 	s := newService(t, append(index, sharedPostgres(t))...)
 	s.start()
-	m := s.management()
-	project, err := m.CreateProject(t.Context(), "Next door")
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := m.CreateKey(t.Context(), project.Slug, "agent")
-	if err != nil {
-		t.Fatal(err)
-	}
-	owner, neighbour := s.client(client.Options{}), s.with(key.Key, client.Options{})
+	owner := s.client(client.Options{})
+	neighbour, slug, key := s.neighbour()
 	r, err := owner.Ingest(t.Context(), client.DataPoint{Content: "The vault code is 4711", ID: "a/b c"}, "key")
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +151,7 @@ func neighboursAndDeletion(t *testing.T, index []string) {
 		t.Errorf("the deleted send polls %+v, %v", status, err)
 	}
 
-	if err := m.RevokeKey(t.Context(), project.Slug, key.ID); err != nil {
+	if err := s.management().RevokeKey(t.Context(), slug, key); err != nil {
 		t.Fatal(err)
 	}
 	_, err = neighbour.Recall(t.Context(), client.RecallRequest{Query: "mine", Identity: "x"})

@@ -20,16 +20,8 @@ func TestDerivation_FeedThatNeverPauses(t *testing.T) {
 	t.Parallel()
 	s := newService(t, sharedPostgres(t))
 	s.start()
-	m := s.management()
-	project, err := m.CreateProject(t.Context(), "Next door")
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := m.CreateKey(t.Context(), project.Slug, "agent")
-	if err != nil {
-		t.Fatal(err)
-	}
-	busy, neighbour := s.client(client.Options{}), s.with(key.Key, client.Options{})
+	busy := s.client(client.Options{})
+	neighbour, _, _ := s.neighbour()
 
 	ctx, stop := context.WithCancel(t.Context())
 	var feed sync.WaitGroup

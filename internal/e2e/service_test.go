@@ -219,6 +219,18 @@ func (s *service) with(key string, o client.Options) *client.Client {
 	return c
 }
 
+// neighbour is a client of another project of the same organization, with the project's slug and the
+// id of its key.
+func (s *service) neighbour() (c *client.Client, slug, key string) {
+	s.t.Helper()
+	m := s.management()
+	project, err := m.CreateProject(s.t.Context(), "Next door")
+	runtest.Must(s.t, err)
+	created, err := m.CreateKey(s.t.Context(), project.Slug, "agent")
+	runtest.Must(s.t, err)
+	return s.with(created.Key, client.Options{}), project.Slug, created.ID
+}
+
 // completed waits until a send is completed.
 func completed(ctx context.Context, t *testing.T, c *client.Client, id string) {
 	t.Helper()

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
@@ -263,18 +264,9 @@ func (h *harness) await(key, id, end string) {
 }
 
 // events returns every event of the log.
-func (h *harness) events() (all []eventstore.Recorded) {
+func (h *harness) events() []eventstore.Recorded {
 	h.t.Helper()
-	for after := eventstore.Position(0); ; {
-		page, err := h.storage.store.ReadAll(h.t.Context(), after, 1000)
-		if err != nil {
-			h.t.Fatal(err)
-		}
-		if len(page) == 0 {
-			return all
-		}
-		all, after = append(all, page...), page[len(page)-1].Position
-	}
+	return eventstoretest.All(h.t, h.storage.store, 0)
 }
 
 func (h *harness) count(typ string) (n int) {

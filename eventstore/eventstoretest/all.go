@@ -1,0 +1,23 @@
+package eventstoretest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/annals-project/annals/eventstore"
+)
+
+// All returns every event of a log after a position.
+func All(t testing.TB, store eventstore.Store, after eventstore.Position) (all []eventstore.Recorded) {
+	t.Helper()
+	for {
+		page, err := store.ReadAll(context.WithoutCancel(t.Context()), after, 500)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page) == 0 {
+			return all
+		}
+		all, after = append(all, page...), page[len(page)-1].Position
+	}
+}
