@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,9 +33,24 @@ type Contract struct {
 // is for one test of its package to ask.
 func Load(t testing.TB, document []byte) *Contract {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(document)
+	read, _ := documents.LoadOrStore(string(document), sync.OnceValues(func() (*openapi3.T, error) {
+		return readDocument(document)
+	}))
+	doc, err := read.(func() (*openapi3.T, error))()
 	if err != nil {
 		t.Fatalf("read the OpenAPI document: %v", err)
+	}
+	return &Contract{doc: doc}
+}
+
+// documents are the documents that were read, by their text: to read one takes longer than most
+// tests, and a process has hundreds of clients.
+var documents sync.Map
+
+func readDocument(document []byte) (*openapi3.T, error) {
+	doc, err := openapi3.NewLoader().LoadFromData(document)
+	if err != nil {
+		return nil, err
 	}
 	closed := false
 	for _, ref := range doc.Components.Schemas {
@@ -42,7 +58,7 @@ func Load(t testing.TB, document []byte) *Contract {
 			s.AdditionalProperties.Has = &closed
 		}
 	}
-	return &Contract{doc: doc}
+	return doc, nil
 }
 
 // formats are the formats of the document, which the library itself leaves unchecked or checks
