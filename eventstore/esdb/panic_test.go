@@ -18,6 +18,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/node/nodetest"
 )
 
 // panickingLog panics at each message about a lost connection while it is armed, and counts that.
@@ -41,7 +42,7 @@ func (h *panickingLog) store(t *testing.T, addr string) *esdb.Store {
 	t.Helper()
 	h.Handler = slog.DiscardHandler
 	h.armed.Store(true)
-	return closing(t, esdb.Config{
+	return nodetest.Open(t, esdb.Config{
 		ConnectionString: "esdb://" + addr + "?tls=false&maxDiscoverAttempts=2&discoveryInterval=5", Logger: slog.New(h),
 	})
 }
