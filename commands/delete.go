@@ -73,17 +73,23 @@ func (s *Service) pending(ctx context.Context, call Call, targets []target) (map
 	return s.sends.Pending(ctx, call.Principal.Project, unwritten)
 }
 
+// targetsOf returns the data points of a send. Its fault is not-found.
+func (s *Service) targetsOf(ctx context.Context, call Call, send uuid.UUID) ([]uuid.UUID, error) {
+	dataPoints, found, err := s.sends.Targets(ctx, call.Principal.Project, send)
+	if err == nil && !found {
+		err = fault.New(fault.NotFound, fault.CodeNotFound, "the project has no ingestion %s", send)
+	}
+	return dataPoints, err
+}
+
 // DeleteSend deletes the data points whose newest revision is that of the send. A second call
 // changes nothing. Its fault is not-found.
 func (s *Service) DeleteSend(ctx context.Context, call Call, id uuid.UUID) error {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
-	dataPoints, found, err := s.sends.Targets(decideCtx, call.Principal.Project, id)
+	dataPoints, err := s.targetsOf(decideCtx, call, id)
 	if err != nil {
 		return err
-	}
-	if !found {
-		return fault.New(fault.NotFound, fault.CodeNotFound, "the project has no ingestion %s", id)
 	}
 	send, err := s.journal.readSend(decideCtx, id)
 	if err != nil {

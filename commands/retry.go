@@ -23,12 +23,9 @@ import (
 func (s *Service) Retry(ctx context.Context, call Call, id uuid.UUID) error {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
-	dataPoints, found, err := s.sends.Targets(decideCtx, call.Principal.Project, id)
+	dataPoints, err := s.targetsOf(decideCtx, call, id)
 	if err != nil {
 		return err
-	}
-	if !found {
-		return fault.New(fault.NotFound, fault.CodeNotFound, "the project has no ingestion %s", id)
 	}
 	if !s.pipeline {
 		return fault.New(fault.Unavailable, fault.CodePipelineDisabled,

@@ -129,19 +129,30 @@ func readAppendOptions(r *storage.Request, first *streams.AppendReq) error {
 		return errInvalid("an append begins with its options")
 	}
 	r.Stream = string(o.GetStreamIdentifier().GetStreamName())
-	switch e := o.GetExpectedStreamRevision().(type) {
-	case *streams.AppendReq_Options_Revision:
-		r.Expected = exact(e.Revision)
-	case *streams.AppendReq_Options_NoStream:
-		r.Expected = storage.Expectation{Revision: storage.NoStream}
-	case *streams.AppendReq_Options_Any:
-		r.Expected.Kind = storage.ExpectAny
-	case *streams.AppendReq_Options_StreamExists:
-		r.Expected.Kind = storage.ExpectExists
-	default:
+	if o.GetExpectedStreamRevision() == nil {
 		return errInvalid("an append says which revision it expects")
 	}
+	r.Expected = expectation(o)
 	return writable(r.Stream)
+}
+
+// expectation decodes the expected revision of an append, a delete or a tombstone. One is set.
+func expectation(o interface {
+	GetNoStream() *shared.Empty
+	GetAny() *shared.Empty
+	GetStreamExists() *shared.Empty
+	GetRevision() uint64
+}) storage.Expectation {
+	switch {
+	case o.GetNoStream() != nil:
+		return storage.Expectation{Revision: storage.NoStream}
+	case o.GetAny() != nil:
+		return storage.Expectation{Kind: storage.ExpectAny}
+	case o.GetStreamExists() != nil:
+		return storage.Expectation{Kind: storage.ExpectExists}
+	default:
+		return exact(o.GetRevision())
+	}
 }
 
 // writable refuses the stream names that no client may write.

@@ -12,18 +12,10 @@ import (
 func (s *service) Delete(ctx context.Context, in *streams.DeleteReq) (*streams.DeleteResp, error) {
 	o := in.GetOptions()
 	r := &storage.Request{Kind: storage.KindDelete, Stream: string(o.GetStreamIdentifier().GetStreamName())}
-	switch e := o.GetExpectedStreamRevision().(type) {
-	case *streams.DeleteReq_Options_Revision:
-		r.Expected = exact(e.Revision)
-	case *streams.DeleteReq_Options_NoStream:
-		r.Expected = storage.Expectation{Revision: storage.NoStream}
-	case *streams.DeleteReq_Options_Any:
-		r.Expected.Kind = storage.ExpectAny
-	case *streams.DeleteReq_Options_StreamExists:
-		r.Expected.Kind = storage.ExpectExists
-	default:
+	if o.GetExpectedStreamRevision() == nil {
 		return nil, s.node.failUnary(ctx, errInvalid("a delete says which revision it expects"))
 	}
+	r.Expected = expectation(o)
 	position, err := s.end(ctx, r)
 	if err != nil {
 		return nil, s.node.failUnary(ctx, err)
@@ -37,18 +29,10 @@ func (s *service) Delete(ctx context.Context, in *streams.DeleteReq) (*streams.D
 func (s *service) Tombstone(ctx context.Context, in *streams.TombstoneReq) (*streams.TombstoneResp, error) {
 	o := in.GetOptions()
 	r := &storage.Request{Kind: storage.KindTombstone, Stream: string(o.GetStreamIdentifier().GetStreamName())}
-	switch e := o.GetExpectedStreamRevision().(type) {
-	case *streams.TombstoneReq_Options_Revision:
-		r.Expected = exact(e.Revision)
-	case *streams.TombstoneReq_Options_NoStream:
-		r.Expected = storage.Expectation{Revision: storage.NoStream}
-	case *streams.TombstoneReq_Options_Any:
-		r.Expected.Kind = storage.ExpectAny
-	case *streams.TombstoneReq_Options_StreamExists:
-		r.Expected.Kind = storage.ExpectExists
-	default:
+	if o.GetExpectedStreamRevision() == nil {
 		return nil, s.node.failUnary(ctx, errInvalid("a tombstone says which revision it expects"))
 	}
+	r.Expected = expectation(o)
 	position, err := s.end(ctx, r)
 	if err != nil {
 		return nil, s.node.failUnary(ctx, err)

@@ -118,6 +118,7 @@ func newInside(t *testing.T) *fixture {
 		Blobs:       journal,
 		Projections: w.waiter,
 		Log:         quiet,
+		Now:         time.Now,
 		Viewers:     w.directory,
 	})
 	runtest.Part(w.t, w.runtime.Run)

@@ -38,6 +38,7 @@ import (
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recall/recalltest"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
 	"github.com/annals-project/annals/readapi"
@@ -141,7 +142,10 @@ func (h *harness) setUp(codec *eventstore.Codec) {
 	})
 	readapi.Register(e, readapi.Deps{
 		Identities: records, Audiences: records, Meter: free{},
-		Recall: recall.New(recall.Config{DB: h.db, Index: h.index, Analyzer: h.analyzer, Blobs: h.log, Viewers: records}),
+		Recall: recall.New(recall.Config{
+			DB: h.db, Index: h.index, Analyzer: h.analyzer, Blobs: h.log, Viewers: records,
+			Projections: recalltest.Running{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		}),
 	})
 	h.api = e
 	h.projectors = []projectiontest.Projector{

@@ -29,11 +29,9 @@ var requiredProjections = []string{projection.DataPoints, projection.Memories}
 // answerQuery answers in a snapshot that confirms what the identity reaches. If the reach changes
 // each time, the last attempt reads it within the snapshot.
 func (s *Service) answerQuery(ctx context.Context, q Query) (Response, error) {
-	if s.config.Projections != nil {
-		for _, name := range requiredProjections {
-			if err := s.config.Projections.Stopped(ctx, name); err != nil {
-				return Response{}, fmt.Errorf("check projection %s: %w", name, err)
-			}
+	for _, name := range requiredProjections {
+		if err := s.config.Projections.Stopped(ctx, name); err != nil {
+			return Response{}, fmt.Errorf("check projection %s: %w", name, err)
 		}
 	}
 	now := instant(s.config.Now())

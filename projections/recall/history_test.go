@@ -24,6 +24,7 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recall/recalltest"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
@@ -142,7 +143,10 @@ func TestGate_Histories(t *testing.T) {
 				from := base.Add(time.Duration(rapid.IntRange(0, 60).Draw(r, "from")) * time.Second)
 				q.From = &from
 			}
-			service := recall.New(recall.Config{DB: db, Index: index, Analyzer: analyzer, Now: func() time.Time { return base }})
+			service := recall.New(recall.Config{
+				DB: db, Index: index, Analyzer: analyzer, Projections: recalltest.Running{},
+				Now: func() time.Time { return base }, Log: slog.New(slog.DiscardHandler),
+			})
 			page, err := service.Recall(t.Context(), q)
 			if err != nil {
 				r.Fatal(err)

@@ -52,7 +52,9 @@ func TestRecall_BudgetTooSmallForAnything(t *testing.T) {
 	}
 	h.CatchUp()
 	index := &counting{Index: h.Index}
-	service := recall.New(recall.Config{DB: h.DB, Index: index, Blobs: h, Now: func() time.Time { return h.Now }})
+	config := h.Config()
+	config.Index = index
+	service := recall.New(config)
 	for _, c := range []struct {
 		limit, budget int
 		results       int
@@ -102,7 +104,9 @@ func TestRecall_BytesEndTheResponse(t *testing.T) {
 		}
 		h.CatchUp()
 		blobs := &counter{Harness: h}
-		service := recall.New(recall.Config{DB: h.DB, Index: h.Index, Blobs: blobs, Now: func() time.Time { return h.Now }})
+		config := h.Config()
+		config.Blobs = blobs
+		service := recall.New(config)
 		answers := allowance.New(allowance.Config{Total: 64 << 20, Share: 32 << 20, Wait: time.Minute, Waiters: 8})
 		hold := answers.Open(uuid.New())
 		q := h.Ask("helix")
@@ -190,10 +194,9 @@ func TestRecall_ManyTextsInBlobsThatDoNotFit(t *testing.T) {
 		})
 	}
 	blobs := &counter{Harness: h}
-	service := recall.New(recall.Config{
-		DB: h.DB, Index: fixed{h.Index, hits}, Blobs: blobs,
-		Now: func() time.Time { return h.Now },
-	})
+	config := h.Config()
+	config.Index, config.Blobs = fixed{h.Index, hits}, blobs
+	service := recall.New(config)
 	q := h.Ask("helix")
 	q.Budget = 32000
 	page, err := service.Recall(t.Context(), q)
@@ -233,7 +236,9 @@ func TestRecall_OneOrganizationHoldsItsShare(t *testing.T) {
 			<-release
 		}
 	}
-	service := recall.New(recall.Config{DB: h.DB, Index: index, Blobs: h, Now: func() time.Time { return h.Now }})
+	config := h.Config()
+	config.Index = index
+	service := recall.New(config)
 	organization, share := uuid.New(), service.Share()
 	var group sync.WaitGroup
 	recallGreedily := func(ctx context.Context) error {
@@ -290,15 +295,20 @@ func TestRecall_Panics(t *testing.T) {
 	h := recalltest.New(t, nil)
 	h.Send(recalltest.DataPoint{ID: "a", Content: "helix", OccurredAt: at(1), Big: true})
 	h.CatchUp()
-	for name, config := range map[string]recall.Config{
-		"index of sources":  {Index: broken{Index: h.Index, at: "index", part: recallindex.Sources}, Blobs: h},
-		"index of memories": {Index: broken{Index: h.Index, at: "index", part: recallindex.Memories}, Blobs: h},
-		"meaning":           {Index: h.Index, Blobs: h, Semantic: broken{}},
-		"in the snapshot":   {Index: h.Index, Blobs: broken{}},
+	for name, change := range map[string]func(*recall.Config){
+		"index of sources": func(c *recall.Config) {
+			c.Index = broken{Index: h.Index, at: "index", part: recallindex.Sources}
+		},
+		"index of memories": func(c *recall.Config) {
+			c.Index = broken{Index: h.Index, at: "index", part: recallindex.Memories}
+		},
+		"semantic search": func(c *recall.Config) { c.Semantic = broken{} },
+		"in the snapshot": func(c *recall.Config) { c.Blobs = broken{} },
 	} {
 		var memories bytes.Buffer
-		config.DB, config.Log, config.Now = h.DB, slog.New(slog.NewTextHandler(&memories, nil)),
-			func() time.Time { return h.Now }
+		config := h.Config()
+		change(&config)
+		config.Log = slog.New(slog.NewTextHandler(&memories, nil))
 		service := recall.New(config)
 		// More often than there are connections or slots: each is released.
 		for range int(h.DB.Config().MaxConns) + 2 {

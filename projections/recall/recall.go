@@ -103,9 +103,8 @@ type Viewers interface {
 type Config struct {
 	DB *pgxpool.Pool
 	// Replica may answer the texts that passed the gate; nil for none.
-	Replica *replica.Reader
-	Index   recallindex.Index
-	// Analyzer may be nil for a separate one.
+	Replica  *replica.Reader
+	Index    recallindex.Index
 	Analyzer *recall.Analyzer
 	Blobs    eventstore.BlobReader
 	// Viewers find what the identity of a query reaches; nil takes the audiences of the query.
@@ -113,11 +112,10 @@ type Config struct {
 	// Semantic finds data points by embedding within a bounded time; nil searches by words only.
 	Semantic Semantic
 	// Projections report whether a projection stopped: recall fails then, since a deletion may not be
-	// applied. Nil skips the check.
+	// applied.
 	Projections interface {
 		Stopped(ctx context.Context, projection string) error
 	}
-	// Now may be nil for time.Now.
 	Now func() time.Time
 	Log *slog.Logger
 }
@@ -131,15 +129,6 @@ type Service struct {
 
 // New makes a service.
 func New(config Config) *Service {
-	if config.Analyzer == nil {
-		config.Analyzer = recall.NewAnalyzer()
-	}
-	if config.Now == nil {
-		config.Now = time.Now
-	}
-	if config.Log == nil {
-		config.Log = slog.New(slog.DiscardHandler)
-	}
 	return &Service{config: config, slots: newSlots(config.DB)}
 }
 
@@ -153,10 +142,7 @@ const (
 // newSlots bounds the recalls that run: together they leave a quarter of the database's connections
 // to other work, and those of one organization take at most half of the rest.
 func newSlots(db *pgxpool.Pool) *allowance.Allowance {
-	all := int64(16)
-	if db != nil {
-		all = max(int64(db.Config().MaxConns)*3/4, 2)
-	}
+	all := max(int64(db.Config().MaxConns)*3/4, 2)
 	return allowance.New(allowance.Config{
 		Total: all, Share: all / 2, Wait: slotWait, Waiters: maxWaiting,
 		Refusal: "too many recalls of the organization are running; retry",

@@ -30,10 +30,9 @@ func (stopped) Stopped(_ context.Context, name string) error {
 
 func TestRecall_Unavailable(t *testing.T) {
 	h := recalltest.New(t, failing{})
-	services := map[string]*recall.Service{
-		"index":      h.Service(),
-		"projection": recall.New(recall.Config{DB: h.DB, Index: h.Index, Blobs: h, Projections: stopped{}}),
-	}
+	config := h.Config()
+	config.Projections = stopped{}
+	services := map[string]*recall.Service{"index": h.Service(), "projection": recall.New(config)}
 	for name, service := range services {
 		_, err := service.Recall(t.Context(), h.Ask("helix"))
 		var f *fault.Error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -38,7 +39,9 @@ func newViewerFixture(t *testing.T) *viewerFixture {
 	v := &viewerFixture{Harness: recalltest.New(t, nil)}
 	v.AddProjector(directory.New(v, stream.Namespaces{}, slog.New(slog.DiscardHandler)))
 	v.directory = directory.NewQueries(v.DB, nil, v, nil, nil)
-	v.service = recall.New(recall.Config{DB: v.DB, Index: v.Index, Blobs: v, Viewers: v})
+	config := v.Config()
+	config.Viewers, config.Now = v, time.Now
+	v.service = recall.New(config)
 	v.Append(stream.Registry, registry.ProjectCreated{
 		ProjectID: v.Project.ID, Slug: v.Project.Slug,
 		Namespace: stream.Namespace{ID: v.Project.Namespace}, CreatedAt: v.Now,

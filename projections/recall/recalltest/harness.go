@@ -3,6 +3,7 @@
 package recalltest
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"math"
@@ -47,6 +48,7 @@ type Harness struct {
 	PageSize int
 	// Now is the time of the next event.
 	Now        time.Time
+	analyzer   *domainrecall.Analyzer
 	projectors []projections.Projector
 	applied    map[string]eventstore.Position
 	service    *recall.Service
@@ -87,13 +89,29 @@ func New(t testing.TB, index recallindex.Index) *Harness {
 	for _, p := range h.projectors {
 		h.MakeSchema(p)
 	}
-	config := recall.Config{DB: h.DB, Index: index, Analyzer: analyzer, Blobs: h, Now: func() time.Time { return h.Now }}
+	h.analyzer = analyzer
+	config := h.Config()
 	if alwaysSemantic() {
 		config.Semantic = h.UseSemantic(nil)
 	}
 	h.service = recall.New(config)
 	return h
 }
+
+// Config returns the configuration of a service on the harness: lexical search, and the audiences of the
+// query.
+func (h *Harness) Config() recall.Config {
+	return recall.Config{
+		DB: h.DB, Index: h.Index, Analyzer: h.analyzer, Blobs: h, Projections: Running{},
+		Now: func() time.Time { return h.Now }, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+// Running is a set of projections of which none is stopped.
+type Running struct{}
+
+// Stopped implements the check of recall.Config.
+func (Running) Stopped(context.Context, string) error { return nil }
 
 // MakeSchema creates the tables of a projector, empty.
 func (h *Harness) MakeSchema(p projections.Projector) {

@@ -109,7 +109,7 @@ func (p apiParts) readRoutes() readapi.Deps {
 	}
 	recaller := recall.New(recall.Config{
 		DB: st.db, Replica: read.replica, Index: st.index, Analyzer: read.analyzer, Viewers: read.directory,
-		Blobs: st.journal(), Projections: read.waiter, Log: cfg.Logger, Semantic: p.semantic.search(), Now: cfg.Clock,
+		Blobs: st.journal(), Projections: read.waiter, Log: cfg.Logger, Semantic: p.semantic.search(), Now: cfg.now,
 	})
 	limits := limiter.New(st.db, cfg.PlanTerms, read.waiter, cfg.Logger)
 	directory, statuses := read.directory.WithReplica(read.replica), read.dataPoints
