@@ -3,9 +3,11 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 
@@ -129,8 +131,8 @@ func (w *hostileWorker) encode(body any) []byte {
 func (w *hostileWorker) call() hostileCall {
 	routes := auth.Routes()
 	r := routes[w.rng.IntN(len(routes))]
-	if w.one(2) { // the routes that store or search something are called more often
-		r = routes[choose(w, 0, 0, 0, 1, 4, 7, 9, 9, 10, 12)]
+	if w.one(2) { // the routes that store, search or explain something are called more often
+		r = routes[choose(w, 0, 0, 0, 1, 4, 6, 6, 7, 9, 9, 10, 12, 25, 26, 27, 28, 30, 31)]
 	}
 	path := strings.TrimPrefix(r.Path, auth.Prefix)
 	c := w.to(r.Method, path, w.filled(path), w.bodyOf(r.Method+" "+path))
@@ -151,7 +153,8 @@ func (w *hostileWorker) filled(template string) string {
 			continue
 		}
 		kind := map[string]string{
-			":ingestionId": "send", ":sourceId": "source", ":identity": "identity", ":slug": "audience", ":keyId": "key",
+			":ingestionId": choose(w, "send", "send", "request"), ":sourceId": "source", ":identity": "identity", ":slug": "audience", ":keyId": "key",
+			":requestId": "request", ":id": "node", ":rootId": "node",
 		}[part]
 		if strings.HasPrefix(template, "/projects") && part == ":slug" {
 			kind = "project"
@@ -224,14 +227,38 @@ func (w *hostileWorker) query(path string, management bool) string {
 		add("traitKey", "team", "k")
 		add("traitValue", "red")
 	case "/requests", "/requests/histogram", "/trace/roots", "/trace/lineage/:rootId", "/trace/timeline/:rootId":
-		for _, name := range []string{"from", "to", "first", "after", "status", "search", "limit", "reveal", "revealAll"} {
-			add(name, w.instant(), "1", "100")
-		}
+		w.debuggingQuery(q)
 	}
 	if len(q) == 0 {
 		return ""
 	}
 	return "?" + q.Encode()
+}
+
+// debuggingQuery adds what the debugging reads take: right, from another caller, wrong, or very often.
+func (w *hostileWorker) debuggingQuery(q url.Values) {
+	pool := func(kind string) string { return choose(w, w.caller, choose(w, w.callers...)).pools.some(w.rng, kind) }
+	values := map[string][]string{
+		"from": {w.instant()}, "to": {w.instant()}, "first": {"1", "50", "100", "101", "-1", "99999999999999999999"},
+		"after": {pool("cursor"), pool("cursor")}, "afterMemories": {pool("cursor")}, "afterSources": {pool("cursor")},
+		"status": {"200", "202", "-1", "9999"}, "statusClass": {"2xx", "4xx", "3xx", "%xx"}, "keyName": {"k", "%", "_", "*"},
+		"endpoint": {"POST /api/v1/ingest", "POST /api/v1/recall", "GET %"}, "ingestionId": {pool("send"), pool("request")},
+		"search":    {pool("source"), pool("request"), "%", "_", "(a+)+$", `\`, "zm", "' or 1=1 --"},
+		"revealAll": {"true", "false", "2"}, "limit": {"1", "400", "401", "0", "-9223372036854775808"},
+		"reveal": {pool("node") + ":inputs", pool("node") + ":outputs", pool("node") + ":sides"},
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if !w.one(4) {
+			continue
+		}
+		times := 1
+		if w.strange && w.one(6) {
+			times = choose(w, 2, 100, 101, 2_000, 10_000)
+		}
+		for range times {
+			q.Add(name, choose(w, append(values[name], w.odd())...))
+		}
+	}
 }
 
 // someProject is the project of any caller. Not that of another one in the same organization for a

@@ -79,6 +79,9 @@ func (w *hostileWorker) judge(c hostileCall, req *http.Request, res *http.Respon
 	if res.StatusCode < 300 {
 		w.learn(c, answer)
 	}
+	if id := res.Header.Get("X-Request-Id"); id != "" {
+		w.caller.pools.add("request", id)
+	}
 }
 
 // wrongAnswer is what no answer may be: a failure of the service, or an error without its envelope.
@@ -158,6 +161,13 @@ func (w *hostileWorker) learn(c hostileCall, answer map[string]any) {
 		}
 	}
 	switch c.route.Method + c.route.Path {
+	case "GET/api/v1/ingest/:ingestionId/explain":
+		items, _ := answer["items"].([]any)
+		for _, item := range items[:min(len(items), 3)] {
+			if node, ok := item.(map[string]any)["sourceId"].(string); ok {
+				w.caller.pools.add("node", node)
+			}
+		}
 	case "POST/api/v1/projects":
 		if slug, ok := answer["slug"].(string); ok {
 			w.caller.pools.add("project", slug)

@@ -141,6 +141,15 @@ func (h *harness) start() {
 // goroutine may call it.
 func (h *harness) call(key, method, path string, body any, headers ...string) (int, []byte) {
 	h.t.Helper()
+	status, _, answer := h.callWithHeader(key, method, path, body, headers...)
+	return status, answer
+}
+
+// callWithHeader is call with the headers of the answer.
+func (h *harness) callWithHeader(
+	key, method, path string, body any, headers ...string,
+) (status int, header http.Header, answer []byte) {
+	h.t.Helper()
 	var text []byte
 	if body != nil {
 		var err error
@@ -152,7 +161,7 @@ func (h *harness) call(key, method, path string, body any, headers ...string) (i
 		bytes.NewReader(text))
 	if err != nil {
 		h.t.Error(err)
-		return 0, nil
+		return 0, nil, nil
 	}
 	req.Header.Set("Authorization", "Bearer "+key)
 	if body != nil {
@@ -164,17 +173,17 @@ func (h *harness) call(key, method, path string, body any, headers ...string) (i
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		h.t.Errorf("%s %s: %v", method, path, err)
-		return 0, nil
+		return 0, nil, nil
 	}
 	defer func() { _ = res.Body.Close() }()
-	answer, err := io.ReadAll(res.Body)
+	answer, err = io.ReadAll(res.Body)
 	if err != nil {
 		h.t.Errorf("%s %s: %v", method, path, err)
 	}
 	if path == api+"/recall" && res.StatusCode == http.StatusOK {
 		h.recalled.add(key)
 	}
-	return res.StatusCode, answer
+	return res.StatusCode, res.Header, answer
 }
 
 // must makes a request that has to succeed, and decodes the answer into out.

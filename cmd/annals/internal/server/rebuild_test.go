@@ -45,6 +45,7 @@ func (h *harness) answers(keys ...string) map[string]string {
 		}
 		for _, id := range h.sends[key] {
 			add(key, http.MethodGet, api+"/ingest/"+id, nil)
+			add(key, http.MethodGet, api+"/ingest/"+id+"/explain", nil)
 		}
 		if len(h.sends[key]) == 0 {
 			continue
