@@ -116,6 +116,9 @@ func (s *Service) Timeline(
 	return b.build(ctx)
 }
 
+// latest is the last instant that JSON can hold.
+var latest = time.Date(9999, time.December, 31, 23, 59, 59, 999_999_000, time.UTC)
+
 // window returns the window of a timeline of a root that was searchable at a time.
 func window(from, to *time.Time, ready, now time.Time) (start, end time.Time) {
 	switch {
@@ -125,6 +128,8 @@ func window(from, to *time.Time, ready, now time.Time) (start, end time.Time) {
 		start = *from
 		if end = start.Add(maxWindow); end.After(now) && start.Before(now) {
 			end = now
+		} else if end.After(latest) {
+			end = latest
 		}
 	case to != nil:
 		start, end = to.Add(-maxWindow), *to
