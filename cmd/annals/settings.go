@@ -32,7 +32,7 @@ type Settings struct {
 	EventStore  string `name:"eventstore" setting:"ANNALS_EVENTSTORE" default:"embedded" help:"Event store: embedded, or a server such as esdb://host:2113, or the cluster of some hosts: esdb+discover://user:password@host1:2113,host2:2113?tlsCAFile=ca.pem; better set in the environment than as a flag."`
 	Postgres    string `name:"postgres" setting:"ANNALS_POSTGRES" default:"embedded" help:"Database: embedded, or postgres://user@host/database."`
 	Replica     string `name:"postgres-replica" setting:"ANNALS_POSTGRES_REPLICA" help:"Streaming replicas of the database, to which reads go that they can answer as it would: postgres://user@host1,host2/database; better set in the environment than as a flag."`
-	Index       string `name:"index" setting:"ANNALS_INDEX" default:"embedded" help:"Recall index: embedded, or https://host:9200 of an Elasticsearch 8, which all processes share."`
+	Index       string `name:"index" setting:"ANNALS_INDEX" default:"embedded" help:"Recall index: embedded, or https://host:9200 of an Elasticsearch 8, which all processes share, several separated by commas."`
 	IndexUser   string `name:"index-user" setting:"ANNALS_INDEX_USER" help:"User of the Elasticsearch, unless its address holds one."`
 	IndexPass   string `name:"index-password" setting:"ANNALS_INDEX_PASSWORD" help:"Password of the user; better set in the environment than as a flag."`
 	IndexKey    string `name:"index-key" setting:"ANNALS_INDEX_KEY" help:"API key of the Elasticsearch in its encoded form, instead of a user; better set in the environment than as a flag."`

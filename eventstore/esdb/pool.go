@@ -53,6 +53,7 @@ type pool struct {
 	mu    sync.Mutex
 	links []*link
 	next  int
+	seen  seen
 }
 
 var (
@@ -168,6 +169,8 @@ func (p *pool) connect(l *link) {
 			l.failed = fmt.Errorf("%w: %w", ErrUntrusted, l.failed)
 		}
 		p.retire(l, l.failed)
+	} else {
+		p.countConnected(l)
 	}
 }
 
@@ -268,6 +271,7 @@ func (p *pool) retireLocked(l *link, err error) {
 		p.closeClient(l)
 	}
 	if p.ctx.Err() == nil {
+		p.seen.GivenUp++
 		p.logger.Warn("event store connection given up", "server", l.server, "err", err)
 	}
 }

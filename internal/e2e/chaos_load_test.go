@@ -21,8 +21,11 @@ const (
 	chaosCall = 15 * time.Second
 	// chaosGroup is how many texts have a word in common, so that one recall finds them all.
 	chaosGroup = 50
-	// chaosCallers is how many calls of a kind are open at once, at most.
-	chaosCallers = 64
+	// chaosCallers is how many calls of a kind are open at once, at most: as many as are due while a
+	// process is frozen for one try.
+	chaosCallers = 512
+	// chaosLate is by how much a call may be made late.
+	chaosLate = 100 * time.Millisecond
 )
 
 // passing reports whether a call that failed may succeed at another process or later.
@@ -46,6 +49,10 @@ type chaosLoad struct {
 	writers, readers []*client.Client
 	recalls          atomic.Int64
 	unanswered       atomic.Int64
+	// heldUp counts the calls that waited because all callers were in a call: the service was the limit.
+	// late counts those that the generator itself made late.
+	heldUp [3]atomic.Int64
+	late   atomic.Int64
 
 	mu    sync.Mutex
 	texts []chaosText
@@ -63,15 +70,16 @@ func chaosTopic(g int) string { return fmt.Sprintf("topic%06dx", g) }
 
 // run starts the load; it ends with the context.
 func (l *chaosLoad) run(ctx context.Context, load *sync.WaitGroup) {
-	l.paced(ctx, load, chaosSends, l.send)
-	l.paced(ctx, load, chaosRecalls, l.recall)
-	l.paced(ctx, load, chaosDeletes, l.remove)
+	l.paced(ctx, load, chaosSends, &l.heldUp[0], l.send)
+	l.paced(ctx, load, chaosRecalls, &l.heldUp[1], l.recall)
+	l.paced(ctx, load, chaosDeletes, &l.heldUp[2], l.remove)
 }
 
 // paced makes calls at a rate until the context ends, with a bound on those that are open. Calls that
 // were held up are made up for, and one that has begun is made to its end.
 func (l *chaosLoad) paced(
-	ctx context.Context, load *sync.WaitGroup, perSecond int, call func(ctx context.Context, rng *rand.Rand),
+	ctx context.Context, load *sync.WaitGroup, perSecond int, heldUp *atomic.Int64,
+	call func(ctx context.Context, rng *rand.Rand),
 ) {
 	due := make(chan struct{})
 	for range chaosCallers {
@@ -86,10 +94,20 @@ func (l *chaosLoad) paced(
 		defer close(due)
 		began := time.Now()
 		for n := 0; !l.t.Failed(); n++ {
+			wait := time.Until(began.Add(time.Duration(n) * time.Second / time.Duration(perSecond)))
 			select {
-			case <-time.After(time.Until(began.Add(time.Duration(n) * time.Second / time.Duration(perSecond)))):
+			case <-time.After(wait):
 			case <-ctx.Done():
 				return
+			}
+			select {
+			case due <- struct{}{}:
+				if wait < -chaosLate {
+					l.late.Add(1)
+				}
+				continue
+			default:
+				heldUp.Add(1)
 			}
 			select {
 			case due <- struct{}{}:
@@ -257,6 +275,8 @@ func (l *chaosLoad) rates(lasts time.Duration) string {
 			deleted++
 		}
 	}
-	return fmt.Sprintf("%.0f sends/s and %.0f recalls/s answered, %d deletions, %d tries without an answer",
-		float64(l.sent)/lasts.Seconds(), float64(l.recalls.Load())/lasts.Seconds(), deleted, l.unanswered.Load())
+	return fmt.Sprintf("%.0f of %d sends/s and %.0f of %d recalls/s answered, %d deletions, %d tries without an answer, "+
+		"calls that were due and waited: %d sends, %d recalls; the generator was late %d times",
+		float64(l.sent)/lasts.Seconds(), chaosSends, float64(l.recalls.Load())/lasts.Seconds(), chaosRecalls, deleted,
+		l.unanswered.Load(), l.heldUp[0].Load(), l.heldUp[1].Load(), l.late.Load())
 }

@@ -2,10 +2,14 @@ package pg
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
@@ -61,6 +65,26 @@ func NewPool(ctx context.Context, url string, configure ...func(*pgxpool.Config)
 		return nil, fmt.Errorf("open pool: %w", err)
 	}
 	return pool, nil
+}
+
+// The classes of SQLSTATE of a server that starts or stops, or has no room.
+const (
+	operatorIntervention = "57"
+	noResources          = "53"
+)
+
+// IsRefusal reports whether the error of a connection means that the server refuses it for good, or that
+// the address is wrong. Otherwise a later try may succeed: no server answers, or it starts or stops, or
+// has no room.
+func IsRefusal(err error) bool {
+	if refused, is := errors.AsType[*pgconn.PgError](err); is {
+		return !strings.HasPrefix(refused.Code, operatorIntervention) && !strings.HasPrefix(refused.Code, noResources)
+	}
+	if _, is := errors.AsType[*tls.CertificateVerificationError](err); is {
+		return true
+	}
+	_, is := errors.AsType[*pgconn.ConnectError](err)
+	return !is
 }
 
 func readTimesInUTC(types *pgtype.Map) {

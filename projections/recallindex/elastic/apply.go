@@ -139,7 +139,7 @@ func (x *Index) deleteAll(
 ) error {
 	size := x.options.limits.scan
 	return x.rounds(ctx, g, size, func() (found, made int, err error) {
-		hits, err := x.scan(ctx, g, map[string]any{"query": query, "size": size, "_source": false})
+		hits, err := x.scan(ctx, g, map[string]any{"query": query, "size": size})
 		if err != nil {
 			return 0, 0, err
 		}
@@ -181,7 +181,7 @@ func (x *Index) move(ctx context.Context, g generation, p *page) error {
 	return inChunks(p.moves, movesChunk, func(points []string) error {
 		query := p.toMove(points)
 		return x.rounds(ctx, g, size, func() (found, made int, err error) {
-			hits, err := x.scan(ctx, g, map[string]any{"query": query, "size": size})
+			hits, err := x.scan(ctx, g, map[string]any{"query": query, "size": size, "docvalue_fields": recordField})
 			if err != nil {
 				return 0, 0, err
 			}
@@ -215,6 +215,10 @@ func (p *page) rewrite(hits []hit) ([]operation, error) {
 		if err != nil {
 			return nil, err
 		}
+		is, err := h.record()
+		if err != nil {
+			return nil, err
+		}
 		s := recallindex.Scope{DataPoint: k.DataPoint, Part: k.Part(), Revision: k.Revision}
 		_, deleted := p.scopes[scope(project, s)]
 		if _, written := p.written[h.ID]; deleted || written {
@@ -222,7 +226,7 @@ func (p *page) rewrite(hits []hit) ([]operation, error) {
 		}
 		m := p.moves[dataPoint(project, k.DataPoint)]
 		o, err := upsert(project, recallindex.Document{
-			Key: k, Audience: m.audience, OccurredAt: time.UnixMilli(h.Source.At), Terms: h.Source.terms(),
+			Key: k, Audience: m.audience, OccurredAt: time.UnixMilli(is.at), Terms: is.terms,
 		}, m.version)
 		if err != nil {
 			return nil, err
@@ -234,10 +238,21 @@ func (p *page) rewrite(hits []hit) ([]operation, error) {
 
 // hit is a document that a search found.
 type hit struct {
-	ID      string  `json:"_id"`
-	Routing string  `json:"_routing"`
-	Score   float64 `json:"_score"`
-	Source  source  `json:"_source"`
+	ID      string `json:"_id"`
+	Routing string `json:"_routing"`
+	Fields  struct {
+		Record [][]byte `json:"c"`
+	} `json:"fields"`
+}
+
+// recordField is the field that a search names to get records.
+var recordField = []string{"c"}
+
+func (h hit) record() (record, error) {
+	if n := len(h.Fields.Record); n != 1 {
+		return record{}, fmt.Errorf("elasticsearch returns %d records of a document", n)
+	}
+	return parseRecord(h.Fields.Record[0])
 }
 
 // hitsAnswer is the answer to a search.
@@ -258,7 +273,7 @@ func (x *Index) scan(ctx context.Context, g generation, body map[string]any) ([]
 	var answer hitsAnswer
 	r := esapi.SearchRequest{
 		Index: []string{x.options.writeAlias(g)}, Body: bytes.NewReader(text), AllowPartialSearchResults: &partial,
-		FilterPath: []string{"hits.hits._id", "hits.hits._routing", "hits.hits._source"},
+		FilterPath: []string{"hits.hits._id", "hits.hits._routing", "hits.hits.fields"},
 	}
 	err = x.client.do(ctx, x.options.limits.write, r, &answer)
 	return answer.Hits.Hits, err

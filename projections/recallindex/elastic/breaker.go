@@ -36,6 +36,13 @@ func (b *breaker) allow(now time.Time) bool {
 	return true
 }
 
+// isOpen reports whether requests are refused.
+func (b *breaker) isOpen() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failures >= breakerLimit
+}
+
 func (b *breaker) succeeded() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -96,6 +96,7 @@ func (x *Index) bulkPart(ctx context.Context, g generation, operations []operati
 			return made, nil
 		case err == nil:
 			operations = left
+			x.client.counts.repeated.Add(int64(len(left)))
 			err = fmt.Errorf("elasticsearch has no room for %d of the documents of a page", len(left))
 		case !isTransient(err) || ctx.Err() != nil:
 			return made, err

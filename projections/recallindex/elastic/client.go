@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/elastic/elastic-transport-go/v8/elastictransport"
@@ -28,15 +30,43 @@ var (
 	errTooBig = errors.New("the answer of Elasticsearch is too big")
 )
 
+// closeTime bounds how long Close waits for what watches servers that did not answer.
+const closeTime = 10 * time.Second
+
 // leastMinor is the minor version that brought sparse vectors.
 const leastMinor = 11
 
-// client sends requests: each in its time, with an answer of bounded size, from the right product.
+// client sends requests: each in its time, with an answer of bounded size, from the right product. Of
+// several servers, the next one gets the next request; one that does not answer gets none for a while.
 type client struct {
 	transport *elastictransport.Client
 	http      *http.Transport
 	breaker   breaker
 	maxBody   int64
+	counts    counts
+}
+
+// counts are what Stats returns.
+type counts struct{ answered, refused, failed, notSent, repeated atomic.Int64 }
+
+// Stats are what the requests of a process came to.
+type Stats struct {
+	// Requests that were answered, that Elasticsearch refused, that got no answer or an error of the
+	// server, and that were not sent since several before them failed.
+	Answered, Refused, Failed, NotSent int64
+	// Repeated is how many documents were sent again, since there was no room for them.
+	Repeated int64
+	// Paused is true while no request is sent, because several in a row failed.
+	Paused bool
+}
+
+// Stats returns what the requests of this process came to.
+func (x *Index) Stats() Stats {
+	c := &x.client.counts
+	return Stats{
+		Answered: c.answered.Load(), Refused: c.refused.Load(), Failed: c.failed.Load(), NotSent: c.notSent.Load(),
+		Repeated: c.repeated.Load(), Paused: x.client.breaker.isOpen(),
+	}
 }
 
 func newClient(o Options) (*client, error) {
@@ -54,8 +84,13 @@ func newClient(o Options) (*client, error) {
 	}
 	pool = pool.Clone()
 	pool.TLSClientConfig, pool.MaxIdleConnsPerHost, pool.Proxy = trust, 32, nil
-	options := []elastictransport.Option{
-		elastictransport.WithURLs(at.url), elastictransport.WithTransport(pool), elastictransport.WithDisableRetry(),
+	pool.DialContext = (&net.Dialer{Timeout: o.limits.dial, KeepAlive: 30 * time.Second}).DialContext
+	options := []elastictransport.Option{elastictransport.WithURLs(at.urls...)}
+	if others := len(at.urls) - 1; others == 0 {
+		options = append(options, elastictransport.WithTransport(pool), elastictransport.WithDisableRetry())
+	} else {
+		options = append(options, elastictransport.WithTransport(patient{pool}), elastictransport.WithRetry(others),
+			elastictransport.WithRetryOnError(isForAnother))
 	}
 	switch {
 	case o.Key != "":
@@ -70,6 +105,32 @@ func newClient(o Options) (*client, error) {
 	return &client{transport: transport, http: pool, maxBody: o.limits.body}, nil
 }
 
+// patient is a transport that does not blame a server for a request whose caller gave up: such a server
+// would get no request for a minute.
+type patient struct{ http.RoundTripper }
+
+// statusGivenUp answers a request whose caller gave up. No server sends it.
+const statusGivenUp = 499
+
+// RoundTrip implements http.RoundTripper.
+func (p patient) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := p.RoundTripper.RoundTrip(r)
+	if err != nil && errors.Is(r.Context().Err(), context.Canceled) {
+		return &http.Response{StatusCode: statusGivenUp, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+	}
+	return answer, err
+}
+
+// isForAnother reports whether another server may get a request that one did not answer: one that did
+// not get it, or one that changes nothing when it is made twice.
+func isForAnother(r *http.Request, err error) bool {
+	if r.Context().Err() != nil {
+		return false
+	}
+	failed, is := errors.AsType[*net.OpError](err)
+	return is && failed.Op == "dial" || r.Method != http.MethodPut && !strings.HasSuffix(r.URL.Path, "/_aliases")
+}
+
 // request is one of package esapi.
 type request interface {
 	Do(ctx context.Context, transport esapi.Transport) (*esapi.Response, error)
@@ -78,6 +139,7 @@ type request interface {
 // do sends a request, and decodes its answer into out unless that is nil.
 func (c *client) do(ctx context.Context, limit time.Duration, r request, out any) error {
 	if !c.breaker.allow(time.Now()) {
+		c.counts.notSent.Add(1)
 		return ErrUnavailable
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
@@ -85,11 +147,16 @@ func (c *client) do(ctx context.Context, limit time.Duration, r request, out any
 	answer, err := c.send(limited, r)
 	refused, isRefusal := errors.AsType[*responseError](err)
 	switch {
-	case err == nil, isRefusal && !refused.isServerFailure(), errors.Is(err, ErrProduct):
+	case err == nil:
+		c.counts.answered.Add(1)
+		c.breaker.succeeded()
+	case isRefusal && !refused.isServerFailure(), errors.Is(err, ErrProduct):
+		c.counts.refused.Add(1)
 		c.breaker.succeeded()
 	case ctx.Err() != nil:
 		c.breaker.abandoned()
 	default:
+		c.counts.failed.Add(1)
 		c.breaker.failed(time.Now())
 	}
 	if err != nil {
@@ -115,6 +182,8 @@ func (c *client) send(ctx context.Context, r request) (body []byte, err error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("elasticsearch broke off its answer: %w", err)
+	case answer.StatusCode == statusGivenUp && ctx.Err() != nil:
+		return nil, ctx.Err()
 	case int64(len(body)) > c.maxBody:
 		return nil, errTooBig
 	case answer.StatusCode >= http.StatusBadRequest:
@@ -125,7 +194,12 @@ func (c *client) send(ctx context.Context, r request) (body []byte, err error) {
 	return body, nil
 }
 
-func (c *client) close() { c.http.CloseIdleConnections() }
+func (c *client) close() error {
+	defer c.http.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	return c.transport.Close(ctx)
+}
 
 // checkVersion returns an error unless the server is an Elasticsearch of a version that the package
 // knows. It does not ask GET /, which some distributions lack.

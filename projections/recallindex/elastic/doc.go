@@ -13,11 +13,34 @@
 //
 // A sparse vector keeps nine bits of a number and cuts off the rest: a score is up to 0.4 % too low.
 // So a search fetches more candidates than it returns, and scores them exactly by the terms in their
-// source. If many documents lie within that error of the worst result, some of the last results may
+// records. If many documents lie within that error of the worst result, some of the last results may
 // have a score that is by as much too low.
 //
 // A search is two requests: one for the statistics, one for the candidates, to the same copy of the
 // same shard. A refresh in between makes the statistics one page older than the candidates.
+//
+// What a candidate returns is its record, a doc value. To return ids or sources, Elasticsearch
+// would unpack a block of the stored fields for every candidate: that took most of the time of a
+// search with several hundred candidates.
+//
+// # What a search sees of a page
+//
+// A page is deletes, then writes, then moves, each visible as soon as Elasticsearch refreshes: at the
+// end of the page, between two rounds of a large delete or move, and rarely by itself. So a search
+// may see a part of a page. A page that fails in between is applied again whole. What can be wrong
+// meanwhile is what may be wrong of any index that lags the log:
+//
+//   - A document is missing that its page will write: recall misses a candidate for a moment. No
+//     send is reported as searchable by then, because the checkpoint of the page comes after its last refresh.
+//   - A document is there that its page will delete, or has the audience of before: the gate of recall
+//     reads what is true now from Postgres, and drops it.
+//   - A count is off by the documents of one page, and with it a weight, which is rounded.
+//
+// # Servers
+//
+// Of several addresses the next one gets the next request. One that does not answer gets none for a
+// minute, then for longer, and its request goes to the next one, unless that could make it twice: what
+// creates an index or moves aliases is sent again only if no server got it. All must be of one cluster.
 //
 // # Names
 //

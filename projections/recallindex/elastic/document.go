@@ -15,7 +15,7 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// document is what Elasticsearch indexes, of which it keeps the source.
+// document is what Elasticsearch indexes. It keeps only the record.
 type document struct {
 	Group     string `json:"g"` // the part of the project
 	DataPoint string `json:"d"`
@@ -24,19 +24,48 @@ type document struct {
 	// Impacts are by term, Labels are terms; both have the prefix of the part.
 	Impacts map[string]float32 `json:"v,omitempty"`
 	Labels  []string           `json:"l,omitempty"`
-	source
+	At      int64              `json:"at"` // in milliseconds, rounded down
+	Record  []byte             `json:"c"`
 }
 
-// source is what a hit returns of a document. Terms have no spaces.
-type source struct {
-	At     int64         `json:"at"` // in milliseconds, rounded down
-	Text   string        `json:"t,omitempty"`
-	Label  string        `json:"b,omitempty"`
-	Traits recall.Traits `json:"x,omitempty"`
+// record is what a hit returns of a document. It is one doc value:
+// Elasticsearch would have to unpack a block of documents for every source or id that it returns.
+type record struct {
+	id    string
+	at    int64
+	terms recall.Terms
 }
 
-func (s source) terms() recall.Terms {
-	return recall.Terms{Text: strings.Fields(s.Text), Label: strings.Fields(s.Label), Traits: s.Traits}
+// The fields of a record are lines. Terms contain no spaces.
+const (
+	recordBreak  = "\n"
+	recordFields = 5
+)
+
+func (r record) encode() []byte {
+	return []byte(strings.Join([]string{
+		r.id, strconv.FormatInt(r.at, 10), strconv.Itoa(int(r.terms.Traits)),
+		strings.Join(r.terms.Label, " "), strings.Join(r.terms.Text, " "),
+	}, recordBreak))
+}
+
+func parseRecord(text []byte) (r record, err error) {
+	fields := strings.Split(string(text), recordBreak)
+	if len(fields) != recordFields {
+		return r, fmt.Errorf("the record of a document has %d lines, want %d", len(fields), recordFields)
+	}
+	r.id = fields[0]
+	if r.at, err = strconv.ParseInt(fields[1], 10, 64); err != nil {
+		return r, fmt.Errorf("time in the record of a document: %w", err)
+	}
+	traits, err := strconv.ParseUint(fields[2], 10, 8)
+	if err != nil {
+		return r, fmt.Errorf("traits in the record of a document: %w", err)
+	}
+	r.terms = recall.Terms{
+		Label: strings.Fields(fields[3]), Text: strings.Fields(fields[4]), Traits: recall.Traits(traits),
+	}
+	return r, nil
 }
 
 // encodeDocument returns the JSON of a document.
@@ -45,12 +74,9 @@ func encodeDocument(project uuid.UUID, d recallindex.Document) ([]byte, error) {
 	doc := document{
 		Group: group(project, part), DataPoint: dataPoint(project, d.DataPoint),
 		Scope:    scope(project, recallindex.Scope{DataPoint: d.DataPoint, Part: part, Revision: d.Revision}),
-		Audience: d.Audience.String(),
-		source: source{
-			At: d.OccurredAt.UnixMilli(), Text: strings.Join(d.Terms.Text, " "), Label: strings.Join(d.Terms.Label, " "),
-			Traits: d.Terms.Traits,
-		},
+		Audience: d.Audience.String(), At: d.OccurredAt.UnixMilli(),
 	}
+	doc.Record = record{id: identifier(project, d.Key), at: doc.At, terms: d.Terms}.encode()
 	in := prefix(project, part)
 	counts := make(map[string]int, len(d.Terms.Text))
 	for _, t := range d.Terms.Text {
@@ -72,10 +98,6 @@ func stored(impact float64) float32 {
 	const cut = 15
 	return math.Float32frombits(math.Float32bits(float32(impact)) >> cut << cut)
 }
-
-// storedError is by how much an impact may exceed what is stored of it, as a factor, with room for the
-// rounding of sums.
-const storedError = 1 + 1.0/256 + 1e-4
 
 // partPrefix begins every term of a part of a project.
 type partPrefix string

@@ -19,7 +19,7 @@ import (
 
 // formatVersion is part of the name of every generation. Raise it with every change of the analysis
 // of text, of the mapping or of the ids: an index of another format is not used.
-const formatVersion = "1"
+const formatVersion = "2"
 
 // generation is one build of the index. Its zero value is none.
 type generation struct {
@@ -164,11 +164,12 @@ func (x *Index) description(g generation, aliases []string) map[string]any {
 		"mappings": map[string]any{
 			"dynamic": false, "_meta": meta{Format: formatVersion, Generation: g.id},
 			"_routing": map[string]any{"required": true},
-			"_source":  map[string]any{"includes": []string{"t", "b", "x", "at"}},
+			"_source":  map[string]any{"enabled": false},
 			"properties": map[string]any{
 				"g": keyword, "d": keyword, "s": keyword, "a": keyword, "l": keyword,
 				"at": map[string]any{"type": "long", "doc_values": false},
 				"v":  map[string]any{"type": "sparse_vector"},
+				"c":  map[string]any{"type": "binary", "doc_values": true},
 			},
 		},
 	}

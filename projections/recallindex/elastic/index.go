@@ -42,7 +42,7 @@ type Index struct {
 var _ recallindex.Shared = (*Index)(nil)
 
 // Open connects to the server, and opens the generation in use, or begins one. A server that does
-// not answer is retried for half a minute. Errors hold no secrets.
+// not answer is retried for ConnectTime. Errors hold no secrets.
 func Open(ctx context.Context, options Options) (*Index, error) {
 	options = options.withDefaults()
 	if _, err := options.Validate(); err != nil {
@@ -54,8 +54,7 @@ func Open(ctx context.Context, options Options) (*Index, error) {
 	}
 	x := &Index{client: c, options: options, unrefreshed: true}
 	if err := x.connect(ctx); err != nil {
-		c.close()
-		return nil, fmt.Errorf("recall index: %w", err)
+		return nil, fmt.Errorf("recall index: %w", errors.Join(err, c.close()))
 	}
 	return x, nil
 }
@@ -185,11 +184,12 @@ func (x *Index) Refilled(ctx context.Context, loss recallindex.Loss, _ *recallin
 func (x *Index) Close() error {
 	x.calls.Lock()
 	defer x.calls.Unlock()
+	var err error
 	if !x.closed && !x.isShadow {
-		x.client.close()
+		err = x.client.close()
 	}
 	x.closed = true
-	return nil
+	return err
 }
 
 // beginCall begins a call; if it returns nil, the caller must call endCall.

@@ -15,7 +15,8 @@ import (
 
 // Options say where an index is and how it is used. URL is required.
 type Options struct {
-	// URL is the address of the server, such as https://host:9200. It may hold user and password.
+	// URL is the address of the server, such as https://host:9200, or those of several servers of one
+	// cluster, separated by commas. It may hold user and password.
 	URL string
 	// User and Password replace those of the URL. Key is an API key, as Elasticsearch encodes it; it
 	// excludes a user.
@@ -42,6 +43,8 @@ type limits struct {
 	scan, rewrite int
 	// search, write, admin and merge bound the time of a request.
 	search, write, admin, merge time.Duration
+	// dial bounds the time until a server accepts a connection.
+	dial time.Duration
 	// connect is how long Open retries a server that does not answer.
 	connect time.Duration
 	// pause is the first pause before a retry.
@@ -50,11 +53,18 @@ type limits struct {
 	body int64
 }
 
+// dialTime is how long a server may take to accept a connection.
+const dialTime = 3 * time.Second
+
+// ConnectTime is how long Open retries a server that does not answer.
+const ConnectTime = 30 * time.Second
+
 var defaultLimits = limits{
 	bulkOps: 1000, bulkBytes: 5 << 20, bulkTries: 8,
 	scan: 10_000, rewrite: 1000,
 	search: 10 * time.Second, write: 30 * time.Second, admin: 30 * time.Second, merge: 10 * time.Minute,
-	connect: 30 * time.Second, pause: 50 * time.Millisecond, body: 128 << 20,
+	dial:    dialTime,
+	connect: ConnectTime, pause: 50 * time.Millisecond, body: 128 << 20,
 }
 
 // namePattern is stricter than Elasticsearch, so that names of generations are unambiguous.
@@ -80,19 +90,26 @@ func (o Options) Validate() (field string, err error) {
 
 // address is where to connect, and with which credentials.
 type address struct {
-	url            *url.URL // without user and password
+	urls           []*url.URL // without user and password, of one scheme
 	user, password string
 }
 
-func (o Options) address() (address, error) {
-	u, err := url.Parse(o.URL)
-	// The error of url.Parse repeats the address with its password.
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return address{}, errors.New("the address must be like https://user:password@host:9200")
+// maxAddresses bounds how many servers may be named.
+const maxAddresses = 32
+
+// addressBreak is what separates addresses. A password may contain a comma.
+var addressBreak = regexp.MustCompile(`,\s*(https?://)`)
+
+func (o Options) address() (a address, err error) {
+	texts := strings.Split(addressBreak.ReplaceAllString(strings.TrimSpace(o.URL), "\n$1"), "\n")
+	if len(texts) > maxAddresses {
+		return address{}, fmt.Errorf("%d addresses are set, at most %d may be", len(texts), maxAddresses)
 	}
-	a := address{user: u.User.Username(), url: u}
-	a.password, _ = u.User.Password()
-	u.User = nil
+	for _, text := range texts {
+		if err := a.add(text); err != nil {
+			return address{}, err
+		}
+	}
 	if o.User != "" {
 		a.user, a.password = o.User, ""
 	}
@@ -110,6 +127,36 @@ func (o Options) address() (address, error) {
 		return address{}, errors.New("the API key must be its encoded form, without spaces")
 	}
 	return a, nil
+}
+
+// add adds the address of one more server.
+func (a *address) add(text string) error {
+	u, err := url.Parse(text)
+	// The error of url.Parse repeats the address with its password.
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" ||
+		u.Fragment != "" {
+		return errors.New("the address must be like https://user:password@host:9200, several separated by commas")
+	}
+	user := u.User.Username()
+	password, _ := u.User.Password()
+	u.User = nil
+	for _, other := range a.urls {
+		switch {
+		case other.Scheme != u.Scheme:
+			return errors.New("the addresses must all be https, or all http")
+		case *other == *u:
+			return fmt.Errorf("the address %s is set twice", u)
+		}
+	}
+	named, before := user != "" || password != "", a.user != "" || a.password != ""
+	if named && before && (a.user != user || a.password != password) {
+		return errors.New("the addresses name different users or passwords: name them in one")
+	}
+	if named {
+		a.user, a.password = user, password
+	}
+	a.urls = append(a.urls, u)
+	return nil
 }
 
 // tls returns which certificates to trust: those of the CA, or of the system.

@@ -76,7 +76,7 @@ func (s *scripted) serve(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(r.URL.Path, "/_nodes"):
 		answer = fmt.Sprintf(`{"nodes":{"n":{"version":%q}}}`, s.version)
 	case strings.HasSuffix(r.URL.Path, "/_mapping"):
-		answer = `{"annals-1-000001":{"mappings":{"_meta":{"format":"1","generation":"` + generationID + `"}}}}`
+		answer = `{"annals-2-000001":{"mappings":{"_meta":{"format":"2","generation":"` + generationID + `"}}}}`
 	case strings.HasSuffix(r.URL.Path, "/_bulk"):
 		answer, status = s.answerBulk(body)
 	default:

@@ -16,11 +16,9 @@ import (
 )
 
 const (
-	// leastSpare is how many more candidates than results a search fetches at least, because the scores
-	// of Elasticsearch are not exact. If those do not suffice, it fetches maxCandidates once, or half
-	// more than results if that is more.
-	leastSpare    = 64
-	maxCandidates = 400
+	// leastCandidates is how many candidates a search fetches at least. It fetches half as many more as
+	// it returns, because the scores of Elasticsearch are not exact.
+	leastCandidates = 400
 	// maxWindow is the most hits that Elasticsearch returns.
 	maxWindow = 10_000
 )
@@ -61,22 +59,12 @@ func (x *Index) search(ctx context.Context, q recallindex.Query) (found recallin
 	if query == nil {
 		return found, nil
 	}
-	r := newRanking(q, weights)
-	for n := min(q.Size+max(leastSpare, q.Size/4), maxWindow); ; {
-		hits, err := x.candidates(ctx, q, query, n)
-		if err != nil {
-			return found, err
-		}
-		if err := r.rank(hits); err != nil {
-			return found, err
-		}
-		last := min(max(maxCandidates, q.Size+q.Size/2), maxWindow)
-		if len(hits) < n || n >= last || r.isExact(hits[len(hits)-1].Score) {
-			found.Hits = r.hits()
-			return found, nil
-		}
-		n = last
+	hits, err := x.candidates(ctx, q, query, min(max(leastCandidates, q.Size+q.Size/2), maxWindow))
+	if err != nil {
+		return found, err
 	}
+	found.Hits, err = best(q, weights, hits)
+	return found, err
 }
 
 // statistics counts the documents of the part, and those with each term.
@@ -159,8 +147,8 @@ func candidateQuery(q recallindex.Query, s recall.Statistics, weights recall.Wei
 func (x *Index) candidates(ctx context.Context, q recallindex.Query, query map[string]any, n int) ([]hit, error) {
 	var answer hitsAnswer
 	err := x.searchFor(ctx, q, map[string]any{
-		"query": query, "size": n, "track_total_hits": false, "_source": []string{"t", "b", "x"},
-	}, []string{"hits.hits._id", "hits.hits._score", "hits.hits._source"}, &answer)
+		"query": query, "size": n, "track_total_hits": false, "stored_fields": "_none_", "docvalue_fields": recordField,
+	}, []string{"hits.hits.fields"}, &answer)
 	return answer.Hits.Hits, err
 }
 
@@ -184,7 +172,6 @@ type ranking struct {
 	query   recallindex.Query
 	weights recall.Weights
 	places  map[string]int // of the terms in the query
-	ranked  []scored
 }
 
 type scored struct {
@@ -192,68 +179,57 @@ type scored struct {
 	score float64
 }
 
-func newRanking(q recallindex.Query, weights recall.Weights) *ranking {
-	r := &ranking{query: q, weights: weights, places: make(map[string]int, len(q.Terms))}
+// best returns as many of the candidates as the query asks for.
+func best(q recallindex.Query, weights recall.Weights, candidates []hit) ([]recallindex.Hit, error) {
+	r := ranking{query: q, weights: weights, places: make(map[string]int, len(q.Terms))}
 	for i, t := range q.Terms {
 		r.places[t] = i
 	}
-	return r
-}
-
-// rank replaces the candidates.
-func (r *ranking) rank(hits []hit) error {
-	r.ranked = make([]scored, 0, len(hits))
-	for _, h := range hits {
-		s, err := r.scoreOf(h)
+	ranked := make([]scored, 0, len(candidates))
+	for _, c := range candidates {
+		s, err := r.scoreOf(c)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		r.ranked = append(r.ranked, s)
+		ranked = append(ranked, s)
 	}
-	slices.SortStableFunc(r.ranked, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
-	return nil
+	slices.SortStableFunc(ranked, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
+	hits := make([]recallindex.Hit, min(len(ranked), q.Size))
+	for i := range hits {
+		hits[i] = ranked[i].Hit
+	}
+	return hits, nil
 }
 
 // scoreOf counts the terms of the query in a document.
-func (r *ranking) scoreOf(h hit) (s scored, err error) {
-	project, key, err := parseIdentifier(h.ID)
+func (r ranking) scoreOf(h hit) (s scored, err error) {
+	is, err := h.record()
+	if err != nil {
+		return s, err
+	}
+	project, key, err := parseIdentifier(is.id)
 	if err == nil && project != r.query.Project {
 		err = errors.New("elasticsearch returned a document of another project")
 	}
 	if err != nil {
 		return s, err
 	}
-	terms, inText := h.Source.terms(), false
-	s.Hit = recallindex.Hit{Key: key, Counts: make([]recall.Count, len(r.query.Terms)), Traits: terms.Traits}
-	for _, t := range terms.Text {
+	inText := false
+	s.Hit = recallindex.Hit{Key: key, Counts: make([]recall.Count, len(r.query.Terms)), Traits: is.terms.Traits}
+	for _, t := range is.terms.Text {
 		if i, asked := r.places[t]; asked {
 			s.Counts[i].Text++
 			inText = true
 		}
 	}
-	for _, t := range terms.Label {
+	for _, t := range is.terms.Label {
 		if i, asked := r.places[t]; asked {
 			s.Counts[i].Label = 1
 		}
 	}
 	if inText {
-		s.Length = len(terms.Text)
+		s.Length = len(is.terms.Text)
 	}
 	s.score = r.weights.Score(s.Counts, s.Length)
 	return s, nil
-}
-
-// isExact reports whether no document whose score in Elasticsearch is at most last can be among the
-// results.
-func (r *ranking) isExact(last float64) bool {
-	return len(r.ranked) >= r.query.Size && r.ranked[r.query.Size-1].score >= last*storedError
-}
-
-func (r *ranking) hits() []recallindex.Hit {
-	best := r.ranked[:min(len(r.ranked), r.query.Size)]
-	hits := make([]recallindex.Hit, len(best))
-	for i, s := range best {
-		hits[i] = s.Hit
-	}
-	return hits
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/recallindex/elastic"
 	"github.com/annals-project/annals/projections/runner"
 	"github.com/annals-project/annals/projections/usage/limiter"
 )
@@ -63,6 +64,16 @@ var (
 		"Committed deletions that cannot be completed: what they delete is still served.", nil, nil)
 	stuckFanOutMetric = prometheus.NewDesc("annals_fanouts_stuck",
 		"Committed batches and bulk writes that cannot be completed. Their tries become rare.", nil, nil)
+	storeConnectionsMetric = prometheus.NewDesc("annals_eventstore_connections_total",
+		"Connections to the event store that were made, that were given up, and that went to another server than the one "+
+			"before: another leader.", []string{"outcome"}, nil)
+	elasticRequestsMetric = prometheus.NewDesc("annals_elasticsearch_requests_total",
+		"Requests to Elasticsearch: answered, refused by it, failed, and not sent since several before them failed.",
+		[]string{"outcome"}, nil)
+	elasticRepeatedMetric = prometheus.NewDesc("annals_elasticsearch_repeated_documents_total",
+		"Documents that Elasticsearch had no room for, and that were sent again.", nil, nil)
+	elasticPausedMetric = prometheus.NewDesc("annals_elasticsearch_paused",
+		"1 while no request is sent to Elasticsearch, because several in a row failed.", nil, nil)
 	waitsMetric = prometheus.NewDesc("annals_postgres_connection_waits_total",
 		"How often a caller waited for a connection, since all were in use or none was open.", []string{"pool"}, nil)
 )
@@ -82,6 +93,7 @@ func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		refusedMetric, setAsideMetric, openMetric, lagMetric, stallMetric, nodeMetric,
 		connectionsMetric, maxConnectionsMetric, chargeMetric, stuckMetric, stuckFanOutMetric, waitsMetric,
+		storeConnectionsMetric, elasticRequestsMetric, elasticRepeatedMetric, elasticPausedMetric,
 	} {
 		out <- d
 	}
@@ -125,6 +137,7 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 		counter(nodeMetric, float64(stats.Events), "events")
 		counter(nodeMetric, float64(stats.Fsyncs), "fsyncs")
 	}
+	m.collectServers(counter, gauge)
 	pools := map[string]*pgxpool.Stat{"calls": m.storage.db.Stat(), "work": m.storage.work.Stat()}
 	if m.storage.replica != nil {
 		pools["replica"] = m.storage.replica.Stat()
@@ -142,4 +155,27 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	gauge(chargeMetric, age.Seconds())
+}
+
+// collectServers collects what the clients of the event store and of Elasticsearch count.
+func (m *stateMetrics) collectServers(counter, gauge func(of *prometheus.Desc, value float64, labels ...string)) {
+	store := m.storage.store.Stats()
+	counter(storeConnectionsMetric, float64(store.Connected), "made")
+	counter(storeConnectionsMetric, float64(store.GivenUp), "given-up")
+	counter(storeConnectionsMetric, float64(store.Moved), "moved")
+	index, is := m.storage.index.(*elastic.Index)
+	if !is {
+		return
+	}
+	stats := index.Stats()
+	counter(elasticRequestsMetric, float64(stats.Answered), "answered")
+	counter(elasticRequestsMetric, float64(stats.Refused), "refused")
+	counter(elasticRequestsMetric, float64(stats.Failed), "failed")
+	counter(elasticRequestsMetric, float64(stats.NotSent), "not-sent")
+	counter(elasticRepeatedMetric, float64(stats.Repeated))
+	paused := 0.0
+	if stats.Paused {
+		paused = 1
+	}
+	gauge(elasticPausedMetric, paused)
 }

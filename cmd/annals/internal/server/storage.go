@@ -117,27 +117,42 @@ func (st *storage) openLog(ctx context.Context, settings Config, logger *slog.Lo
 	return awaitLog(ctx, st.store, logger)
 }
 
-// startWait is how long a start waits for a server of the log that does not answer, as while a cluster
-// elects its leader.
-const startWait = 15 * time.Second
+// startWait is how long a start waits for an event store, a Postgres or an Elasticsearch that does not
+// answer, as while it starts itself or a cluster elects its leader.
+const startWait = elastic.ConnectTime
 
-// awaitLog waits until a server answers. It fails at once if the server refuses: then a setting is
-// wrong.
-func awaitLog(ctx context.Context, store *esdb.Store, logger *slog.Logger) error {
+// serverRetry is the pause between two tries of a start to reach a server.
+const serverRetry = time.Second
+
+// awaitServer tries to reach a server until it answers. It fails at once if the server refuses: then a
+// setting is wrong.
+func awaitServer(
+	ctx context.Context, logger *slog.Logger, server string, reach func() error, isRefusal func(error) bool,
+) error {
 	until := time.Now().Add(startWait)
 	for {
-		_, err := store.Head(ctx)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, esdb.ErrUntrusted) || time.Now().After(until) {
-			return fmt.Errorf("the event store that ANNALS_EVENTSTORE names cannot be used: %w", err)
-		}
-		logger.WarnContext(ctx, "event store does not answer yet, will retry", "err", err)
-		if err := backoff.Pause(ctx, time.Second, nil); err != nil {
+		err := reach()
+		if err == nil || isRefusal(err) || time.Now().After(until) {
 			return err
 		}
+		logger.WarnContext(ctx, server+" does not answer yet, will retry", "err", err)
+		if ended := backoff.Pause(ctx, serverRetry, nil); ended != nil {
+			return errors.Join(err, ended)
+		}
 	}
+}
+
+func awaitLog(ctx context.Context, store *esdb.Store, logger *slog.Logger) error {
+	err := awaitServer(ctx, logger, "event store", func() error {
+		_, err := store.Head(ctx)
+		return err
+	}, func(err error) bool {
+		return !errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, esdb.ErrUntrusted)
+	})
+	if err != nil {
+		return fmt.Errorf("the event store that ANNALS_EVENTSTORE names cannot be used: %w", err)
+	}
+	return nil
 }
 
 func (st *storage) openDatabase(ctx context.Context, cfg Config, logger *slog.Logger) (err error) {
@@ -148,7 +163,11 @@ func (st *storage) openDatabase(ctx context.Context, cfg Config, logger *slog.Lo
 		}
 		url = st.postgres.URL()
 	}
-	if st.db, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) { c.MaxConns = callConnections }); err != nil {
+	err = awaitServer(ctx, logger, "postgres", func() (err error) {
+		st.db, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) { c.MaxConns = callConnections })
+		return err
+	}, pg.IsRefusal)
+	if err != nil {
 		return err
 	}
 	if st.work, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) { c.MaxConns = workConnections }); err != nil {
