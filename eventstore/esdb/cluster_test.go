@@ -390,6 +390,9 @@ func TestCluster_AppendRefusedEarly(t *testing.T) {
 		c.Script(round%2, func(s *clustertest.Script) { s.Early = true })
 		c.Lead((round + 1) % 2)
 	}
+	if got := store.Stats(); got.Moved < 5 || got.GivenUp < 5 || got.Connected <= got.Moved {
+		t.Errorf("of 5 changes of the leader the store counts %+v", got)
+	}
 	if got := c.Node.Stats().Events; got != uint64(at)+1 {
 		t.Errorf("%d events are stored, want %d", got, at+1)
 	}
