@@ -63,7 +63,7 @@ func (p *chaosPart) revive() (ended bool) {
 	p.t.Helper()
 	select {
 	case err := <-p.done:
-		p.t.Logf("%s ended with %v, and is started again", p.name, err)
+		p.t.Logf("%s ended with %v, and is started again: %s", p.name, err, p.log.Tail(1<<10))
 		p.begin()
 		return true
 	default:

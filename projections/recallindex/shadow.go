@@ -8,6 +8,12 @@ import (
 )
 
 // Rebuildable is an Index that can be rebuilt in a shadow while the current generation is in use.
+//
+// A rebuild that was interrupted begins again, unlike those of tables: rows of a shadow are as they were
+// at its checkpoint, but what a shadow index holds is not known without a look at every document, and
+// text that was deleted since would stay in it until the rebuild is continued. Before the switch-over the
+// rows are counted, and not the documents: how many passages a data point has is known only from its
+// text, which may be erased by then.
 type Rebuildable interface {
 	Index
 	// NewShadow begins an empty generation and returns an Index of it. It removes what an earlier call
