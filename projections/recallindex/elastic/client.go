@@ -30,6 +30,10 @@ var (
 	errTooBig = errors.New("the answer of Elasticsearch is too big")
 )
 
+// maxConns bounds the connections to one server. Further requests wait for one: a new connection for
+// every request costs a server under load more than the requests do, until it answers none in time.
+const maxConns = 32
+
 // closeTime bounds how long Close waits for what watches servers that did not answer.
 const closeTime = 10 * time.Second
 
@@ -83,7 +87,7 @@ func newClient(o Options) (*client, error) {
 		return nil, errors.New("the default HTTP transport was replaced")
 	}
 	pool = pool.Clone()
-	pool.TLSClientConfig, pool.MaxIdleConnsPerHost, pool.Proxy = trust, 32, nil
+	pool.TLSClientConfig, pool.MaxIdleConnsPerHost, pool.MaxConnsPerHost, pool.Proxy = trust, maxConns, maxConns, nil
 	pool.DialContext = (&net.Dialer{Timeout: o.limits.dial, KeepAlive: 30 * time.Second}).DialContext
 	options := []elastictransport.Option{elastictransport.WithURLs(at.urls...)}
 	if others := len(at.urls) - 1; others == 0 {
