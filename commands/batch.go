@@ -94,7 +94,11 @@ func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint,
 			"the batch is accepted and will be processed; its receipt is not ready yet").
 			With("committed", true).With("ingestionId", id)
 	}
-	return batchReceipt(call, id, items, outcomes), s.waitVisibleBatch(fanCtx, b, outcomes)
+	receipt := batchReceipt(call, id, items, outcomes)
+	for i, o := range outcomes {
+		receipt.CreditTenths += chargedFor(o, b.prepared[i])
+	}
+	return receipt, s.waitVisibleBatch(fanCtx, b, outcomes)
 }
 
 // batch is a batch between its preparation and the end of its fan-out.

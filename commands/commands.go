@@ -47,6 +47,8 @@ type Receipt struct {
 	Status      string    `json:"status"`
 	// Unchanged is true, or null if something changed.
 	Unchanged *bool `json:"unchanged"`
+	// CreditTenths is what this call was charged: nothing if it repeats an idempotency key.
+	CreditTenths int64 `json:"-"`
 }
 
 // BatchReceipt is the answer to a batch. Status and Unchanged describe it as a whole.
@@ -56,6 +58,8 @@ type BatchReceipt struct {
 	Status      string        `json:"status"`
 	Unchanged   *bool         `json:"unchanged"`
 	Items       []ItemReceipt `json:"items"`
+	// CreditTenths is what this call was charged: nothing if it repeats an idempotency key.
+	CreditTenths int64 `json:"-"`
 }
 
 // ItemReceipt is the answer to one item, in the order sent.

@@ -133,7 +133,17 @@ func (n *single) try(ctx context.Context, in DataPoint, mustRead bool) (Receipt,
 	if moves(base, n.prepared.ingest) {
 		err = n.service.waitVisibleOutcomes(ctx, done.Position, outcome)
 	}
-	return n.receipt(outcome), err
+	receipt := n.receipt(outcome)
+	receipt.CreditTenths = chargedFor(outcome, n.prepared)
+	return receipt, err
+}
+
+// chargedFor returns what an item was charged for its outcome: only a new revision costs something.
+func chargedFor(o ingestion.Outcome, p prepared) int64 {
+	if o.Outcome == ingestion.Created || o.Outcome == ingestion.Updated {
+		return p.ingest.CreditTenths
+	}
+	return 0
 }
 
 // reserve reserves what the send costs on this base. A send that creates no revision costs nothing.

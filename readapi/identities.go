@@ -97,6 +97,7 @@ func (a identityAPI) get(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	httpx.NoteOf(c).Identity = name
 	found, ok, err := a.queries.Identity(c.Request().Context(), httpx.Principal(c).Project, name)
 	if err != nil {
 		return err

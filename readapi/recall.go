@@ -11,6 +11,8 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/rawjson"
@@ -32,7 +34,10 @@ const (
 )
 
 // recallAPI is POST /api/v1/recall.
-type recallAPI struct{ charged }
+type recallAPI struct {
+	charged
+	terms metering.PlanTerms
+}
 
 // post answers a recall. A budget over the plan's ceiling is lowered to it. Where the plan has a
 // price, the fault may be spend-cap-reached or out-of-credits.
@@ -45,15 +50,29 @@ func (a recallAPI) post(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	principal := httpx.Principal(c)
+	principal, note := httpx.Principal(c), httpx.NoteOf(c)
+	note.Identity = q.Identity
 	q.Project, q.Organization = principal.Project, principal.OrganizationID
 	q.Budget = min(q.Budget, a.meter.Ceiling(principal.Limits.Plan))
 	found, err := a.Recall(c.Request().Context(), principal, q, httpx.ReceivedAt(c))
 	if err != nil {
 		return err
 	}
+	note.CreditTenths = a.terms.Of(principal.Limits.Plan).RecallTenths
+	noteResults(note, principal.Project.Namespace, found.Results)
 	shell := recallResponse{AsOf: found.AsOf, UsedEvidenceTokens: found.UsedEvidenceTokens, Results: []recallResult{}}
 	return httpx.Stream(c, shell, "results", recallResults(found.Results))
+}
+
+// noteResults notes the results of a recall, and the data points that they rest on.
+func noteResults(note *httpx.Note, namespace uuid.UUID, found []recall.Result) {
+	note.Hits = make([]uuid.UUID, len(found))
+	for i, r := range found {
+		note.Hits[i] = r.ID
+		for _, s := range r.Sources {
+			note.IDs = append(note.IDs, stream.DataPointID(namespace, s.SourceID))
+		}
+	}
 }
 
 // charged is a recaller whose calls are charged.

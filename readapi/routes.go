@@ -74,13 +74,22 @@ type Deps struct {
 	Progress    progress
 	LoggedCalls loggedCalls
 	Trace       tracer
+	// Requests is the request log, LoggedSends what became of the sends of its calls.
+	Requests    requestLog
+	LoggedSends loggedSends
+	// PlanTerms are the prices of recalls, and how long bodies of calls are kept.
+	PlanTerms metering.PlanTerms
 }
 
 // Register adds the routes to a router of httpx.New.
 func Register(e *echo.Echo, d Deps) {
 	e.GET(auth.Prefix+"/ingest/:ingestionId", statusAPI{d.Statuses}.get)
 	e.GET(auth.Prefix+"/ingest/:ingestionId/explain", explainAPI{d.Sends, d.Progress, d.LoggedCalls}.get)
-	e.POST(auth.Prefix+"/recall", recallAPI{charged{d.Meter, d.Recall}}.post)
+	e.POST(auth.Prefix+"/recall", recallAPI{charged{d.Meter, d.Recall}, d.PlanTerms}.post)
+	requests := requestAPI{d.Requests, d.LoggedSends, d.PlanTerms}
+	e.GET(auth.Prefix+"/requests", requests.list)
+	e.GET(auth.Prefix+"/requests/histogram", requests.histogram)
+	e.GET(auth.Prefix+"/requests/:requestId", requests.get)
 	e.GET(auth.Prefix+"/projects", projectAPI{d.Projects}.list)
 	e.GET(auth.Prefix+"/usage", usageAPI{d.Usage}.get)
 	e.GET(auth.Prefix+"/identities", identityAPI{d.Identities}.list)

@@ -22,18 +22,25 @@ func (a ingestAPI) batch(c echo.Context) error {
 	}
 	items, key, err := batchOf(body)
 	if err != nil {
+		noteItems(c, items...)
 		return err
 	}
 	receipt, err := a.commands.IngestBatch(c.Request().Context(), callOf(c), items, key)
 	if err != nil {
+		noteItems(c, items...)
 		return err
+	}
+	noteSend(c, authorOf(items), receipt.IngestionID, receipt.CreditTenths)
+	for _, item := range receipt.Items {
+		noteSources(c, item.SourceID)
 	}
 	return c.JSON(receiptStatus(receipt.Status), receipt)
 }
 
 // batchOf reads the body of a batch. The fault is invalid-ingestion for an empty batch, more than
 // 1,000 items or a repeated source id, content-too-large for more than 16 MiB of content, and
-// invalid-request, with the item's position, for an item that is wrong.
+// invalid-request, with the item's position, for an item that is wrong. With a fault come the items
+// that were read.
 func batchOf(body []byte) (items []commands.DataPoint, key string, err error) {
 	var problems httpx.Problems
 	f := httpx.FieldsOf(body, "", &problems, "items", "idempotencyKey")
@@ -54,16 +61,16 @@ func batchOf(body []byte) (items []commands.DataPoint, key string, err error) {
 		at := fmt.Sprintf("items[%d]", i)
 		item := httpx.FieldsOf(text, at, &problems, dataPointFields...)
 		if err := problems.Err(); err != nil {
-			return nil, "", itemFault(err, i)
+			return items[:i], "", itemFault(err, i)
 		}
 		items[i] = dataPointOf(item, &problems)
 		if err := problems.Err(); err != nil {
-			return nil, "", itemFault(err, i)
+			return items[:i+1], "", itemFault(err, i)
 		}
 		size += len(items[i].Content)
 	}
 	if err := checkSize("the content of the batch", size); err != nil {
-		return nil, "", err
+		return items, "", err
 	}
 	return items, key, checkDistinct(items)
 }

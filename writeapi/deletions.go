@@ -37,6 +37,7 @@ func (a deletionAPI) one(c echo.Context) error {
 	if err := httpx.CheckName(id, 1, limit.SourceID); err != nil {
 		return httpx.Invalid("sourceId", "%v", err)
 	}
+	noteSources(c, id)
 	receipt, err := a.commands.DeleteDataPoints(c.Request().Context(), callOf(c), []string{id})
 	if err != nil {
 		return err
@@ -51,6 +52,7 @@ func (a deletionAPI) bulk(c echo.Context) error {
 		return err
 	}
 	ids, err := deletionOf(body)
+	noteSources(c, ids...)
 	if err != nil {
 		return err
 	}

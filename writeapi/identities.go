@@ -135,6 +135,7 @@ func identityOf(c echo.Context) (string, error) {
 	if err := httpx.CheckName(name, 1, limit.Identity); err != nil {
 		return "", httpx.Invalid("identity", "%v", err)
 	}
+	httpx.NoteOf(c).Identity = name
 	return name, nil
 }
 

@@ -23,12 +23,16 @@ func (a ingestAPI) single(c echo.Context) error {
 	}
 	in, key, err := singleOf(body)
 	if err != nil {
+		noteItems(c, in)
 		return err
 	}
 	receipt, err := a.commands.Ingest(c.Request().Context(), callOf(c), in, key)
 	if err != nil {
+		noteItems(c, in)
 		return err
 	}
+	noteSend(c, in.Identity, receipt.IngestionID, receipt.CreditTenths)
+	noteSources(c, receipt.SourceID)
 	return c.JSON(receiptStatus(receipt.Status), receipt)
 }
 
@@ -78,5 +82,6 @@ func (a ingestAPI) retry(c echo.Context) error {
 	if err := a.commands.Retry(c.Request().Context(), callOf(c), id); err != nil {
 		return err
 	}
+	httpx.NoteOf(c).IngestionID = id
 	return c.JSON(http.StatusAccepted, retried{IngestionID: id, Status: commands.StatusQueued})
 }

@@ -4,6 +4,8 @@ package fault
 const (
 	CodeInvalidRequest       = "invalid-request"
 	CodeInvalidIngestion     = "invalid-ingestion"
+	CodeInvalidRange         = "invalid-range"
+	CodeRangeTooWide         = "range-too-wide"
 	CodeInvalidDeletion      = "invalid-deletion"
 	CodeAudienceUnknown      = "audience-unknown"
 	CodeTraitsInvalid        = "traits-invalid"
@@ -27,8 +29,6 @@ const (
 	CodeIdentityRequired     = "identity-required"
 	CodeRecallSortInvalid    = "recall-sort-invalid"
 	CodeRecallRangeInvalid   = "recall-range-invalid"
-	CodeInvalidRange         = "invalid-range"
-	CodeRangeTooWide         = "range-too-wide"
 	CodeInvalidReveal        = "invalid-reveal"
 	CodeProjectNameInvalid   = "project-name-invalid"
 	CodeKeyNameInvalid       = "key-name-invalid"

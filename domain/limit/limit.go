@@ -45,6 +45,8 @@ const (
 	RecallResults = 200
 	// EvidenceTokens is the most of an evidence budget. A plan may lower it.
 	EvidenceTokens = 32_000
+	// RequestPage is a page of the request log.
+	RequestPage = 100
 )
 
 // ExplainedItems is how many items of a send explain lists. It counts the others.

@@ -49,7 +49,8 @@ func NewAuthenticator(keys Keys) *Authenticator { return &Authenticator{keys: ke
 //
 // The fault is missing-api-key, malformed-api-key or unauthorized (401), organization-not-ready
 // (503), project-archived (403), or service-unavailable (503) if the key could not be looked up.
-// An open route gives a zero principal.
+// An open route gives a zero principal. The principal of an archived project comes with the fault, for
+// the request log.
 func (a *Authenticator) Authenticate(ctx context.Context, route Route, header http.Header) (Principal, error) {
 	if route.Open {
 		return Principal{}, nil
@@ -89,7 +90,7 @@ func (a *Authenticator) lookup(ctx context.Context, kind Kind, value string) (Pr
 		return Principal{}, fault.New(fault.Unavailable, fault.CodeOrganizationNotReady,
 			"the organization of this key is still being prepared; send the request again")
 	case h.Archived:
-		return Principal{}, fault.New(fault.Forbidden, fault.CodeProjectArchived, "the project of this key is archived")
+		return h.Principal, fault.New(fault.Forbidden, fault.CodeProjectArchived, "the project of this key is archived")
 	}
 	return h.Principal, nil
 }

@@ -20,9 +20,11 @@ const (
 
 // Principal is the caller that the authentication middleware found.
 type Principal struct {
-	Kind           Kind
-	KeyID          uuid.UUID
-	KeyName        string
+	Kind    Kind
+	KeyID   uuid.UUID
+	KeyName string
+	// KeyPrefix is the beginning of the key that is shown to people.
+	KeyPrefix      string
 	OrganizationID uuid.UUID
 	// Project is the one project that the call may touch; zero for a management key that names none.
 	Project Project

@@ -36,6 +36,8 @@ type Route struct {
 	ProjectQuery bool
 	// Unlimited routes are outside the limit of requests per minute.
 	Unlimited bool
+	// Unlogged routes have no row in the request log, Bodiless ones a row without bodies.
+	Unlogged, Bodiless bool
 	// Unknown is what a request has whose path or method is no route of the contract.
 	Unknown bool
 }
@@ -70,11 +72,11 @@ func Routes() []Route {
 	return []Route{
 		{Method: post, Path: Prefix + "/ingest", Keys: project, Agent: Write},
 		{Method: post, Path: Prefix + "/ingest/batch", Keys: project, Agent: Write},
-		{Method: post, Path: Prefix + "/ingest/estimate", Keys: project, Agent: Read},
-		{Method: get, Path: Prefix + "/ingest/:ingestionId", Keys: project, Agent: Read, Unlimited: true},
+		{Method: post, Path: Prefix + "/ingest/estimate", Keys: project, Agent: Read, Unlogged: true},
+		{Method: get, Path: Prefix + "/ingest/:ingestionId", Keys: project, Agent: Read, Unlimited: true, Bodiless: true},
 		{Method: del, Path: Prefix + "/ingest/:ingestionId", Keys: project, Agent: Write},
 		{Method: post, Path: Prefix + "/ingest/:ingestionId/retry", Keys: project, Agent: Write},
-		{Method: get, Path: Prefix + "/ingest/:ingestionId/explain", Keys: project, Agent: Read},
+		{Method: get, Path: Prefix + "/ingest/:ingestionId/explain", Keys: project, Agent: Read, Unlogged: true},
 		{Method: del, Path: Prefix + "/data-points/:sourceId", Keys: project},
 		{Method: post, Path: Prefix + "/data-points/delete", Keys: project},
 
@@ -98,14 +100,14 @@ func Routes() []Route {
 		{Method: post, Path: Prefix + "/projects/:slug/keys", Keys: management},
 		{Method: del, Path: Prefix + "/projects/:slug/keys/:keyId", Keys: management},
 
-		{Method: get, Path: Prefix + "/requests", Keys: project, Agent: Read},
-		{Method: get, Path: Prefix + "/requests/histogram", Keys: project, Agent: Read},
-		{Method: get, Path: Prefix + "/requests/:requestId", Keys: project, Agent: Read},
-		{Method: get, Path: Prefix + "/trace/roots", Keys: project, Agent: Read},
-		{Method: get, Path: Prefix + "/trace/nodes/:id", Keys: project, Agent: Read},
-		{Method: get, Path: Prefix + "/trace/lineage/:rootId", Keys: project, Agent: Read},
-		{Method: get, Path: Prefix + "/trace/timeline/:rootId", Keys: project, Agent: Read},
-		{Method: get, Path: Prefix + "/usage", Keys: either, Agent: Read},
+		{Method: get, Path: Prefix + "/requests", Keys: project, Agent: Read, Unlogged: true},
+		{Method: get, Path: Prefix + "/requests/histogram", Keys: project, Agent: Read, Unlogged: true},
+		{Method: get, Path: Prefix + "/requests/:requestId", Keys: project, Agent: Read, Unlogged: true},
+		{Method: get, Path: Prefix + "/trace/roots", Keys: project, Agent: Read, Unlogged: true},
+		{Method: get, Path: Prefix + "/trace/nodes/:id", Keys: project, Agent: Read, Unlogged: true},
+		{Method: get, Path: Prefix + "/trace/lineage/:rootId", Keys: project, Agent: Read, Unlogged: true},
+		{Method: get, Path: Prefix + "/trace/timeline/:rootId", Keys: project, Agent: Read, Unlogged: true},
+		{Method: get, Path: Prefix + "/usage", Keys: either, Agent: Read, Bodiless: true},
 
 		{Method: post, Path: Prefix + "/webhooks/:webhookId/:token", Open: true, Unlimited: true},
 	}

@@ -80,11 +80,14 @@ func refuseBrowsers(c echo.Context, _ *request) error {
 }
 
 // authenticate finds the principal of every call of the API, also on paths that are no route.
-func authenticate(a *auth.Authenticator) echo.MiddlewareFunc {
+func (e edge) authenticate(a *auth.Authenticator) echo.MiddlewareFunc {
 	return onAPI(func(c echo.Context, r *request) (err error) {
 		header := c.Request().Header
 		if r.principal, err = a.Authenticate(c.Request().Context(), r.route, header); err != nil {
 			r.invalidToken = auth.CarriesAgentToken(header)
+		}
+		if full := e.logCall(c, r); full != nil {
+			return full
 		}
 		return err
 	})
@@ -102,6 +105,7 @@ func limitRate(ask func(auth.Principal) (retry time.Duration, ok bool)) echo.Mid
 			if retry, ok := ask(r.principal); !ok {
 				seconds := max(int64((retry+time.Second-1)/time.Second), 1)
 				c.Response().Header().Set(echo.HeaderRetryAfter, strconv.FormatInt(seconds, 10))
+				r.unlog()
 				return c.NoContent(http.StatusTooManyRequests)
 			}
 			return next(c)
@@ -110,13 +114,14 @@ func limitRate(ask func(auth.Principal) (retry time.Duration, ok bool)) echo.Mid
 }
 
 // selectProject finds the project that a call names in addition to its key.
-func selectProject(a *auth.Authenticator) echo.MiddlewareFunc {
+func (e edge) selectProject(a *auth.Authenticator) echo.MiddlewareFunc {
 	return onAPI(func(c echo.Context, r *request) error {
 		principal, err := a.SelectProject(c.Request().Context(), r.route, c.Request().URL.Query(), r.principal)
-		if err == nil {
-			r.principal = principal
+		if err != nil {
+			return err
 		}
-		return err
+		r.principal = principal
+		return e.logCall(c, r)
 	})
 }
 

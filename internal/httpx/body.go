@@ -44,6 +44,9 @@ func Body(c echo.Context, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := stateOf(c).logged.keepRequest(req.Context(), raw); err != nil {
+		return nil, err
+	}
 	if len(raw) == 0 {
 		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "the body is empty: want a JSON value")
 	}

@@ -27,9 +27,9 @@ func (e edge) serve(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		holdConnection(c)
 		started := e.cfg.Now()
-		id, err := uuid.NewV7()
+		id, err := newRequestID(started)
 		if err != nil {
-			return fmt.Errorf("draw a request id: %w", err)
+			return err
 		}
 		state := &request{
 			id:         id,
@@ -49,7 +49,8 @@ func (e edge) serve(next echo.HandlerFunc) echo.HandlerFunc {
 			header.Set(echo.HeaderCacheControl, "no-store")
 		}
 
-		c.Response().Writer = newPacedWriter(c.Response().Writer)
+		state.tee = &tee{ResponseWriter: newPacedWriter(c.Response().Writer)}
+		c.Response().Writer = state.tee
 		if c.Request().ContentLength != 0 {
 			// A body that nobody reads holds its connection no longer than this.
 			_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Now().Add(bodyGrace))
@@ -60,6 +61,9 @@ func (e edge) serve(next echo.HandlerFunc) echo.HandlerFunc {
 		defer func() {
 			state.release()
 			state.answer.Release()
+			if state.logged != nil {
+				state.logged.hold.Release() // the request was aborted
+			}
 		}()
 
 		e.cfg.Metrics.begin()
@@ -68,12 +72,27 @@ func (e edge) serve(next echo.HandlerFunc) echo.HandlerFunc {
 			brokeOff = c.Response().Committed
 			c.Error(err)
 		}
-		e.note(c, state, e.cfg.Now().Sub(started))
+		took := e.cfg.Now().Sub(started)
+		e.note(c, state, took)
+		e.addCall(c, state, took)
 		if brokeOff {
 			panic(http.ErrAbortHandler) // a client must not take the part that it has for the whole
 		}
 		return nil
 	}
+}
+
+// newRequestID returns a UUIDv7 whose time is that of the request, by which the request log finds it.
+func newRequestID(at time.Time) (uuid.UUID, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("draw a request id: %w", err)
+	}
+	millis := at.UnixMilli()
+	for i := range 6 {
+		id[i] = byte(millis >> (8 * (5 - i))) //nolint:gosec // the low 8 bits
+	}
+	return id, nil
 }
 
 // guard runs the rest of the chain and turns a panic into an error.

@@ -23,6 +23,8 @@ type Config struct {
 	Keys auth.Keys
 	// Metrics counts requests; nil counts nothing.
 	Metrics *Metrics
+	// Calls is the request log; nil logs no calls.
+	Calls CallLog
 	// Bodies bounds the bytes of request bodies in flight; nil means NewBodies(BodyBytes).
 	Bodies *Bodies
 	// Answers bounds the bytes of answers that are built or being written; nil means NewAnswers().
@@ -76,16 +78,17 @@ func New(cfg Config) *echo.Echo {
 	cfg.Metrics.watch(cfg.Bodies, cfg.Answers)
 	e := newEcho(cfg)
 	authenticator := auth.NewAuthenticator(cfg.Keys)
+	outer := edge{cfg: cfg, routes: auth.NewTable()}
 	e.Use(
-		edge{cfg: cfg, routes: auth.NewTable()}.serve,
+		outer.serve,
 		atMost(cfg.MaxRequests),
 		onAPI(refuseBrowsers),
 		admit(cfg.Admit),
-		authenticate(authenticator),
+		outer.authenticate(authenticator),
 		atMostOfOne(cfg.MaxRequests, cfg.MaxOfOne),
 		limitRate(cfg.Limit),
 		exactRoute,
-		selectProject(authenticator),
+		outer.selectProject(authenticator),
 		holdAnswers(cfg.Answers),
 		admitWrites(cfg.Writes),
 	)

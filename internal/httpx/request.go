@@ -28,6 +28,10 @@ type request struct {
 	invalidToken bool
 	// code is the code of the answered fault, "" for a success.
 	code string
+	// logged is what is collected for the request log, nil if the call is not logged; tee keeps the
+	// beginning of the response.
+	logged *logged
+	tee    *tee
 	// note is what the handler adds for the request log.
 	note Note
 	// timeout is how long the request may take once its body is there; bodies is the allowance that

@@ -54,19 +54,19 @@ func (q Queries) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (
 	switch kind {
 	case auth.ProjectKey:
 		var stored stream.Namespace
-		err = q.DB.QueryRow(ctx, `select k.id, k.name, o.id, not o.prepared, o.plan, o.spend_cap_tenths,
+		err = q.DB.QueryRow(ctx, `select k.id, k.name, k.prefix, o.id, not o.prepared, o.plan, o.spend_cap_tenths,
 				p.id, p.number, p.slug, p.namespace, p.keyed, p.archived, p.ingestion_cap, p.credit_cap_tenths
 			from access.keys k join access.projects p on p.id = k.project_id join access.organizations o on o.id = p.organization_id
 			where k.hash = $1 and k.revoked_at is null`, hash[:]).
-			Scan(&h.KeyID, &h.KeyName, &h.OrganizationID, &h.Preparing, &l.Plan, &l.SpendCapTenths,
+			Scan(&h.KeyID, &h.KeyName, &h.KeyPrefix, &h.OrganizationID, &h.Preparing, &l.Plan, &l.SpendCapTenths,
 				&p.ID, &p.Number, &p.Slug, &stored.ID, &stored.Keyed, &h.Archived, &l.IngestionCap, &l.CreditCapTenths)
 		if err == nil {
 			p.Namespace, err = q.Namespaces.Of(stored)
 		}
 	case auth.ManagementKey:
-		err = q.DB.QueryRow(ctx, `select management_key_id, id, not prepared, plan, spend_cap_tenths
+		err = q.DB.QueryRow(ctx, `select management_key_id, coalesce(management_key_prefix, ''), id, not prepared, plan, spend_cap_tenths
 			from access.organizations where management_key_hash = $1`, hash[:]).
-			Scan(&h.KeyID, &h.OrganizationID, &h.Preparing, &l.Plan, &l.SpendCapTenths)
+			Scan(&h.KeyID, &h.KeyPrefix, &h.OrganizationID, &h.Preparing, &l.Plan, &l.SpendCapTenths)
 	default:
 		return auth.Holder{}, false, nil
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/internal/ratelimit"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/runner"
 	"github.com/annals-project/annals/projections/trace"
@@ -41,7 +42,9 @@ type apiParts struct {
 	admission    *admission
 	health       *health
 	background   *background
-	registry     *prometheus.Registry
+	// requests writes the request log; nil without the roles that serve calls.
+	requests *requestlog.Writer
+	registry *prometheus.Registry
 	// ownOps is true if the operation routes have a separate address.
 	ownOps bool
 }
@@ -62,8 +65,16 @@ func newHandlers(p apiParts) (handlers, error) {
 	if err != nil {
 		return handlers{}, err
 	}
+	var calls httpx.CallLog
+	if p.requests != nil {
+		if err := p.requests.Register(p.registry); err != nil {
+			return handlers{}, err
+		}
+		calls = p.requests
+	}
 	e := httpx.New(httpx.Config{
-		Log: logger, Metrics: metrics, Keys: failClosedKeys{p.read.keys, p.read.waiter}, Admit: p.admission.admit,
+		Calls: calls, Log: logger,
+		Metrics: metrics, Keys: failClosedKeys{p.read.keys, p.read.waiter}, Admit: p.admission.admit,
 		Writes: p.backpressure.refuse, Limit: newRateLimits(cfg.RateLimit, cfg.PlanTerms, cfg.Clock).allow,
 		URLs: p.urls, Now: cfg.Clock,
 	})
@@ -114,14 +125,16 @@ func (p apiParts) readRoutes() readapi.Deps {
 	limits := limiter.New(st.db, cfg.PlanTerms, read.waiter, cfg.Logger)
 	directory, statuses := read.directory.WithReplica(read.replica), read.dataPoints
 	statuses.Replica = read.replica
+	requests := &requestlog.Log{DB: st.db, FailedSends: datapoints.FailedSendIDs}
 	return readapi.Deps{
 		Identities: directory, Audiences: directory, Statuses: statuses,
 		Projects: accounts, Usage: accounts,
 		Meter: limiter.NewRecalls(limits, cfg.Logger), Recall: localRecall{p.index, recaller},
-		Sends: read.dataPoints, Progress: read.waiter, LoggedCalls: &requestlog.Log{DB: st.db},
+		Sends: read.dataPoints, Progress: read.waiter, LoggedCalls: requests, Requests: requests,
+		LoggedSends: read.dataPoints, PlanTerms: cfg.PlanTerms,
 		Trace: trace.New(trace.Config{
 			DB: st.db, Journal: st.journal(), Wait: read.waiter, Index: localSearch{p.index, st.index},
-			Analyzer: read.analyzer, Recalls: loggedRecalls{&requestlog.Log{DB: st.db}}, Logger: cfg.Logger, Now: cfg.now,
+			Analyzer: read.analyzer, Recalls: loggedRecalls{requests}, Logger: cfg.Logger, Now: cfg.now,
 		}),
 	}
 }

@@ -49,7 +49,9 @@ type Config struct {
 	// is no limit, nil the limit of the plan.
 	RateLimit *int
 	PlanTerms metering.PlanTerms
-	Logger    *slog.Logger
+	// NoRequestLog logs no calls. Only benchmarks set it, to measure what the log costs.
+	NoRequestLog bool
+	Logger       *slog.Logger
 	// Clock may be nil for the clock of the machine.
 	Clock func() time.Time
 	// Ready is called once, when the service accepts requests. It may be nil.

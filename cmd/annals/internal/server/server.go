@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/requestlog"
 )
 
 // openTimeout bounds New, including a first initialisation of the database.
@@ -38,6 +39,7 @@ type Server struct {
 	health       *health
 	backups      datafolder.Backup // zero without the roles that it needs
 	web          *web
+	requests     *requestlog.Writer // nil if no calls are logged
 	handlers     handlers
 	operator     http.Handler
 }
@@ -103,17 +105,22 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 	}
 	admission := &admission{}
 	health := newHealth(cfg, st, read, index, pressure, work.stuck, admission)
+	var requests *requestlog.Writer
+	if has := cfg.Roles.parts(); (has.writes || has.reads) && !cfg.NoRequestLog {
+		requests = requestlog.NewWriter(st.work, cfg.PlanTerms, cfg.Logger)
+	}
 	handlers, err := newHandlers(apiParts{
 		cfg: cfg, urls: urls, storage: st, read: read, write: write, index: index, backpressure: pressure,
-		semantic: semantic, admission: admission, health: health, background: work, registry: registry,
+		semantic: semantic, admission: admission, health: health, background: work,
+		requests: requests, registry: registry,
 		ownOps: l.ops != nil,
 	})
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, storage: st, listeners: l, urls: urls, journal: journal, read: read, index: index, backpressure: pressure,
-		background: work, semantic: semantic, health: health, web: newWeb(cfg, admission), handlers: handlers,
+		cfg: cfg, requests: requests, storage: st, listeners: l, urls: urls, journal: journal, read: read, index: index,
+		backpressure: pressure, background: work, semantic: semantic, health: health, web: newWeb(cfg, admission), handlers: handlers,
 		startup: newStartup(cfg, st, read, write, index, work, admission, func() { cfg.Ready(urls) }),
 	}
 	if has := cfg.Roles.parts(); has.writes && has.pipeline {
@@ -177,7 +184,11 @@ func (s *Server) Run(ctx context.Context) error {
 		core = append(core, task{r.name, s.startup.after(r.run)})
 	}
 	// A panic in a task that the others need ends the process. A task that only watches restarts.
-	base := restarting(logger, s.watchers())
+	watchers := s.watchers()
+	if s.requests != nil {
+		watchers = append(watchers, task{"request log", s.requests.Run})
+	}
+	base := restarting(logger, watchers)
 	base = append(base, task{"projections", s.read.runtime.Run}, task{"postgres", s.storage.watchPostgres})
 	return runTiers(ctx, logger, edge, restarting(logger, core), base)
 }

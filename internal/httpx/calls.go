@@ -1,0 +1,183 @@
+package httpx
+
+import (
+	"context"
+	"net/http"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/internal/allowance"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/requestlog"
+)
+
+// CallLog is the request log. Each call of a known project is added to it once, except those of
+// unlogged routes and those beyond the rate limit.
+type CallLog interface {
+	// Open reserves room for a call before it is handled. The error is service-unavailable.
+	Open(ctx context.Context, organization uuid.UUID) (*allowance.Hold, error)
+	// Keeps reports whether the bodies of calls under a plan are kept.
+	Keeps(plan metering.Plan) bool
+	// Add adds a finished call, and takes over its hold.
+	Add(r requestlog.Record)
+}
+
+// logged is what the edge collects of a call for the request log. nil collects nothing.
+type logged struct {
+	hold *allowance.Hold
+	// bodies is true if the bodies are kept.
+	bodies bool
+	// request is the beginning of the body that was read, requestBytes its length.
+	request      []byte
+	requestBytes int64
+}
+
+// logCall reserves room for the row of a call once its project is known.
+func (e edge) logCall(c echo.Context, r *request) error {
+	if e.cfg.Calls == nil || r.logged != nil || r.principal.Project.ID == uuid.Nil || r.route.Unlogged {
+		return nil
+	}
+	hold, err := e.cfg.Calls.Open(c.Request().Context(), r.principal.OrganizationID)
+	if err != nil {
+		return err
+	}
+	r.logged = &logged{hold: hold, bodies: !r.route.Bodiless && e.cfg.Calls.Keeps(r.principal.Limits.Plan)}
+	if r.logged.bodies {
+		r.tee.hold, r.tee.ctx = hold, c.Request().Context()
+	}
+	return nil
+}
+
+// unlog drops the row of a call.
+func (r *request) unlog() {
+	if r.logged != nil {
+		r.logged.hold.Release()
+		r.logged, r.tee.hold = nil, nil
+		r.route.Unlogged = true
+	}
+}
+
+// keepRequest keeps the beginning of the body of a call. The caller must not change the body.
+func (l *logged) keepRequest(ctx context.Context, body []byte) error {
+	if l == nil {
+		return nil
+	}
+	l.requestBytes = int64(len(body))
+	if !l.bodies {
+		return nil
+	}
+	kept := body[:min(len(body), requestlog.MaxBody)]
+	if err := l.hold.Reserve(ctx, int64(len(kept))); err != nil {
+		return err
+	}
+	l.request = kept
+	return nil
+}
+
+// addCall adds the call to the request log.
+func (e edge) addCall(c echo.Context, r *request, took time.Duration) {
+	l := r.logged
+	if l == nil {
+		return
+	}
+	req, res := c.Request(), c.Response()
+	record := requestlog.Record{
+		RequestID: r.id, Project: r.principal.Project.ID, ReceivedAt: r.receivedAt, Endpoint: endpointOf(req.Method, r.route),
+		Path: req.URL.EscapedPath(), Status: res.Status, ErrorCode: r.code, Duration: took, Key: keyOf(r.principal),
+		Identity: r.note.Identity, IngestionID: r.note.IngestionID, Plan: string(r.principal.Limits.Plan),
+		RequestBytes: max(l.requestBytes, req.ContentLength), ResponseBytes: res.Size,
+		RequestHeader: req.Header, ResponseHeader: res.Header(), IDs: r.note.IDs, Hits: r.note.Hits, Hold: l.hold,
+	}
+	if r.principal.Limits.Plan.Metered() {
+		record.CreditTenths = &r.note.CreditTenths
+	}
+	if l.bodies {
+		record.Payload = &requestlog.Payload{
+			Request: l.request, RequestTruncated: int64(len(l.request)) < record.RequestBytes,
+			Response: r.tee.kept, ResponseTruncated: int64(len(r.tee.kept)) < record.ResponseBytes,
+		}
+	}
+	if record.ErrorCode == fault.CodeDataPointDeleted {
+		record.Payload = nil // it may hold a text that was deleted
+	}
+	r.logged = nil
+	e.cfg.Calls.Add(record)
+}
+
+var (
+	parameters = regexp.MustCompile(`:([A-Za-z]+)`)
+	methods    = []string{
+		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodOptions,
+	}
+)
+
+// Endpoint returns the name of a route in the request log, as in "GET /api/v1/ingest/{ingestionId}".
+// All unknown routes of a method share one name.
+func Endpoint(r auth.Route) string { return endpointOf(r.Method, r) }
+
+func endpointOf(method string, r auth.Route) string {
+	if !slices.Contains(methods, method) {
+		method = "OTHER"
+	}
+	if r.Unknown || r.Path == "" {
+		return method + " " + auth.Prefix + "/*"
+	}
+	return method + " " + parameters.ReplaceAllString(r.Path, "{$1}")
+}
+
+// tee is a writer of responses that keeps the beginning of the body.
+type tee struct {
+	http.ResponseWriter
+	// hold is the room of the call; nil keeps nothing.
+	hold *allowance.Hold
+	ctx  context.Context //nolint:containedctx // of the one request that the writer belongs to
+	kept []byte
+}
+
+// Unwrap is for http.ResponseController.
+func (t *tee) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// Write implements io.Writer.
+func (t *tee) Write(b []byte) (int, error) {
+	n, err := t.ResponseWriter.Write(b)
+	if t.hold != nil {
+		t.keep(b[:n])
+	}
+	return n, err
+}
+
+// keep keeps what fits. If there is no room for it in time, the rest of the response is not kept.
+func (t *tee) keep(b []byte) {
+	b = b[:min(len(b), requestlog.MaxBody-len(t.kept))]
+	if len(b) == 0 {
+		return
+	}
+	if need := len(t.kept) + len(b); need > cap(t.kept) {
+		size := min(max(need, 2*cap(t.kept)), requestlog.MaxBody)
+		if err := t.hold.Reserve(t.ctx, int64(size-cap(t.kept))); err != nil {
+			t.hold = nil
+			return
+		}
+		grown := make([]byte, len(t.kept), size)
+		copy(grown, t.kept)
+		t.kept = grown
+	}
+	t.kept = append(t.kept, b...)
+}
+
+// managementName is the name of a management key in the request log.
+const managementName = "management key"
+
+func keyOf(p auth.Principal) requestlog.Key {
+	if p.Kind == auth.ManagementKey {
+		return requestlog.Key{Name: managementName, Prefix: p.KeyPrefix}
+	}
+	return requestlog.Key{Name: p.KeyName, Prefix: p.KeyPrefix}
+}

@@ -1,0 +1,226 @@
+package requestlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/internal/allowance"
+)
+
+func TestWriter_RoundTrip(t *testing.T) {
+	h := newHarness(t)
+	project, send, credits := uuid.New(), uuid.New(), int64(35)
+	r := recordAt(project, noon)
+	r.Identity, r.IngestionID, r.CreditTenths = "ana", send, &credits
+	r.IDs, r.Hits = []uuid.UUID{uuid.New()}, []uuid.UUID{uuid.New(), uuid.New()}
+	r.RequestHeader = http.Header{"Accept": {"a", "b"}, "Authorization": {"Bearer svc_sk_x"}, "Cookie": {"c"}}
+	r.ResponseHeader = http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"i"}}
+	r.Payload = &Payload{
+		Request: []byte("\x00\xff<"), Response: bytes.Repeat([]byte("ab"), MaxBody/2), ResponseTruncated: true,
+	}
+	h.add(t, r)
+	got, err := h.Get(t.Context(), project, r.RequestID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r.Payload, got.Payload); diff != "" {
+		t.Error(diff)
+	}
+	if string(got.RequestHeaders) != `{"accept":"a, b"}` ||
+		string(got.ResponseHeaders) != `{"content-type":"application/json"}` {
+		t.Errorf("headers are %s and %s", got.RequestHeaders, got.ResponseHeaders)
+	}
+	want := Entry{
+		RequestID: r.RequestID, Project: project, ReceivedAt: noon, Endpoint: r.Endpoint, Method: "POST", Path: r.Path,
+		Status: 202, Duration: r.Duration, Key: r.Key, Identity: &r.Identity, IngestionID: &send, CreditTenths: &credits,
+	}
+	if diff := cmp.Diff(want, got.Entry); diff != "" {
+		t.Error(diff)
+	}
+	hits, err := h.Hits(t.Context(), project, []uuid.UUID{r.Hits[1], uuid.New()}, noon, noon.Add(time.Second), 10)
+	if diff := cmp.Diff([]Hit{{r.RequestID, noon, "ana", r.Hits[1], 2}}, hits); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	for name, get := range map[string]func() error{
+		"another project": func() error { _, err := h.Get(t.Context(), uuid.New(), r.RequestID); return err },
+		"another id":      func() error { _, err := h.Get(t.Context(), project, idAt(noon)); return err },
+		"no v7":           func() error { _, err := h.Get(t.Context(), project, uuid.New()); return err },
+	} {
+		if f, is := errors.AsType[*fault.Error](get()); !is || f.Code != fault.CodeNotFound {
+			t.Errorf("%s: not a not-found", name)
+		}
+	}
+	hits, err = h.Hits(t.Context(), uuid.New(), r.Hits, noon, noon.Add(time.Second), 10)
+	if len(hits) > 0 || err != nil {
+		t.Errorf("another project reads %v, %v", hits, err)
+	}
+}
+
+// TestWriter_RepeatedBatch writes a batch whose first commit was not answered.
+func TestWriter_RepeatedBatch(t *testing.T) {
+	h := newHarness(t)
+	project := uuid.New()
+	batch := []row{rowOf(recordAt(project, noon)), rowOf(recordAt(project, noon.Add(time.Hour)))}
+	for range 2 {
+		if err := h.flush(t.Context(), batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := h.List(t.Context(), project, Query{From: noon, To: noon.AddDate(0, 0, 1), First: 10})
+	if err != nil || page.TotalCount != 2 || len(page.Entries) != 2 {
+		t.Errorf("%d of %d calls, %v", len(page.Entries), page.TotalCount, err)
+	}
+}
+
+// TestWriter_RefusedRow has a call that no database can hold among others.
+func TestWriter_RefusedRow(t *testing.T) {
+	h := newHarness(t)
+	var log bytes.Buffer
+	h.log = slog.New(slog.NewTextHandler(&log, nil))
+	project := uuid.New()
+	batch := make([]row, 9)
+	for i := range batch {
+		batch[i] = rowOf(recordAt(project, noon.Add(time.Duration(i)*time.Second)))
+	}
+	batch[4].path = "\x00"
+	if err := h.flush(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	page, err := h.List(t.Context(), project, Query{From: noon, To: noon.AddDate(0, 0, 1), First: 10})
+	if err != nil || page.TotalCount != 8 || len(page.Entries) != 8 {
+		t.Errorf("%d of %d calls, %v", len(page.Entries), page.TotalCount, err)
+	}
+	if !strings.Contains(log.String(), batch[4].requestID.String()) {
+		t.Errorf("the log does not name the dropped call: %s", log.String())
+	}
+}
+
+func TestWriter_FlushAtShutdown(t *testing.T) {
+	h := newHarness(t)
+	project := uuid.New()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := recordAt(project, noon)
+	h.Add(r)
+	if err := h.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Get(t.Context(), project, r.RequestID); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWriter_FullQueue fills the share of an organization: its next call is refused after a wait, a
+// neighbour's is not, and a flush makes room again.
+func TestWriter_FullQueue(t *testing.T) {
+	h := newHarness(t)
+	organization := uuid.New()
+	h.room = allowance.New(allowance.Config{
+		Total: 4 * RowBytes, Share: 2 * RowBytes, Wait: time.Millisecond, Waiters: 10, Refusal: "full",
+	})
+	var holds []*allowance.Hold
+	for range 2 {
+		hold, err := h.Open(t.Context(), organization)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holds = append(holds, hold)
+	}
+	if _, err := h.Open(t.Context(), organization); err == nil {
+		t.Error("a third call has room")
+	}
+	neighbour, err := h.Open(t.Context(), uuid.New())
+	if err != nil {
+		t.Errorf("the neighbour has no room: %v", err)
+	}
+	neighbour.Release()
+	for i, hold := range holds {
+		r := recordAt(organization, noon.Add(time.Duration(i)))
+		r.Hold = hold
+		h.Add(r)
+	}
+	h.flushAll(t)
+	if _, err := h.Open(t.Context(), organization); err != nil {
+		t.Errorf("after a flush there is no room: %v", err)
+	}
+}
+
+// TestWriter_DatabaseAway adds calls while the database does not answer: they are written once it
+// does.
+func TestWriter_DatabaseAway(t *testing.T) {
+	h := newHarness(t)
+	project := uuid.New()
+	working := h.Writer.db
+	away, err := working.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := away.Exec(t.Context(), "lock table ops.request_counts in access exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+	r := recordAt(project, noon)
+	h.Add(r)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.Run(ctx) }()
+	if err := away.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until := time.Now().Add(hang)
+	for err := errors.New("not read"); err != nil; _, err = h.Get(t.Context(), project, r.RequestID) {
+		if time.Now().After(until) {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWriter_Keeps(t *testing.T) {
+	terms := metering.DefaultTariff()
+	none := terms[metering.Flex]
+	none.RetentionDays = 0
+	terms[metering.Flex] = none
+	w := NewWriter(nil, terms, slog.New(slog.DiscardHandler))
+	if !w.Keeps("") || !w.Keeps(metering.PayAsYouGo) || w.Keeps(metering.Flex) {
+		t.Error("bodies are kept under the wrong plans")
+	}
+}
+
+func TestRedact_Keys(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"a":"svc_sk_abc-D_1"}`:                      `{"a":"svc_sk_redacted"}`,
+		`svc_mk_x svc_sk_y`:                           `svc_mk_redacted svc_sk_redacted`,
+		`"\u0073vc_sk\u005fabc\u0041b"`:               `"\u0073vc_sk\u005fredacted"`,
+		`svc_sk_ is a prefix, svc_xk_a none`:          `svc_sk_ is a prefix, svc_xk_a none`,
+		`\u0073\u0076\u0063\u005F\u006D\u006B\u005Fa`: `\u0073\u0076\u0063\u005F\u006D\u006B\u005Fredacted`,
+	} {
+		if got := string(redact([]byte(in))); got != want {
+			t.Errorf("%s became %s, want %s", in, got, want)
+		}
+	}
+	for in, want := range map[string]string{
+		"/api/v1/data-points/svc%5Fsk%5Fabc":        "/api/v1/data-points/svc_sk_redacted",
+		"/api/v1/identities/svc_sk_abc":             "/api/v1/identities/svc_sk_redacted",
+		"/api/v1/webhooks/whk_1/token":              "/api/v1/webhooks/whk_1",
+		"/api/v1/data-points/a%2Fb":                 "/api/v1/data-points/a%2Fb",
+		"/api/v1/x/" + strings.Repeat("a", maxPath): "/api/v1/x/" + strings.Repeat("a", maxPath-10),
+	} {
+		if got := redactPath(in); got != want {
+			t.Errorf("%s became %s, want %s", in, got, want)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package readapi
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/instant"
+	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/requestlog"
+)
+
+const (
+	// defaultRequests is the size of a page of calls, defaultWindow the window that is listed.
+	defaultRequests = 25
+	defaultWindow   = 24 * time.Hour
+)
+
+// statusClasses are the values of filter statusClass.
+var statusClasses = map[string]int{"2xx": 2, "4xx": 4, "5xx": 5}
+
+// requestQueryOf reads the query parameters of a list or histogram. The fault is invalid-range,
+// range-too-wide, or invalid-request with the field that is wrong. paged is true for a list.
+func requestQueryOf(
+	values url.Values, now time.Time, project auth.Project, paged bool,
+) (q requestlog.Query, err error) {
+	var problems httpx.Problems
+	q.Statuses, q.Classes = statusesOf(values["status"], &problems), classesOf(values["statusClass"], &problems)
+	q.Endpoints, q.KeyNames = namesOf(values, "endpoint", &problems), namesOf(values, "keyName", &problems)
+	if search := strings.TrimSpace(values.Get("search")); search != "" {
+		checkParameter(&problems, "search", search, limit.SourceID)
+		q.Search, q.SearchPoint = search, stream.DataPointID(project.Namespace, search)
+	}
+	if paged {
+		q.First = firstOf(values, &problems)
+		if after := values.Get("after"); after != "" {
+			cursor, err := requestlog.ParseCursor(after)
+			if err != nil {
+				problems.Add("after", "is not an endCursor of a list of requests")
+			}
+			q.After = &cursor
+		}
+	}
+	from, to := parameterInstant(values, "from", &problems), parameterInstant(values, "to", &problems)
+	if err := problems.Err(); err != nil {
+		return q, err
+	}
+	// The call's own time is not part of the default window: it is received now.
+	switch {
+	case from == nil && to == nil:
+		q.From, q.To = now.Add(-defaultWindow), now
+	case from == nil:
+		q.From, q.To = to.Add(-defaultWindow), *to
+	case to == nil:
+		q.From, q.To = *from, now
+	default:
+		q.From, q.To = *from, *to
+	}
+	if q.From.After(q.To) {
+		return q, fault.New(fault.Invalid, fault.CodeInvalidRange, "from %s is after to %s",
+			q.From.Format(time.RFC3339Nano), q.To.Format(time.RFC3339Nano))
+	}
+	if q.To.Sub(q.From) > requestlog.MaxRange {
+		return q, fault.New(fault.Invalid, fault.CodeRangeTooWide,
+			"the window is longer than 31 days: bring from and to closer together")
+	}
+	return q, nil
+}
+
+func parameterInstant(values url.Values, name string, problems *httpx.Problems) *time.Time {
+	text := values.Get(name)
+	if text == "" {
+		return nil
+	}
+	at, err := instant.Parse(text)
+	if err != nil {
+		problems.Add(name, "want an ISO 8601 instant: %v", err)
+		return nil
+	}
+	return &at
+}
+
+// maxValues is the most values of one filter.
+const maxValues = 100
+
+func statusesOf(texts []string, problems *httpx.Problems) []int {
+	checkCount("status", texts, problems)
+	var statuses []int
+	for _, text := range texts {
+		status, err := strconv.Atoi(text)
+		if err != nil || len(text) != 3 || status < 100 || status > 599 {
+			problems.Add("status", "is %.40q: want an HTTP status such as 202", text)
+			continue
+		}
+		statuses = append(statuses, status)
+	}
+	return statuses
+}
+
+func classesOf(texts []string, problems *httpx.Problems) []int {
+	checkCount("statusClass", texts, problems)
+	var classes []int
+	for _, text := range texts {
+		class, ok := statusClasses[text]
+		if !ok {
+			problems.Add("statusClass", "is %.40q: want 2xx, 4xx or 5xx", text)
+			continue
+		}
+		classes = append(classes, class)
+	}
+	return classes
+}
+
+func namesOf(values url.Values, name string, problems *httpx.Problems) []string {
+	checkCount(name, values[name], problems)
+	for _, text := range values[name] {
+		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+			problems.Add(name, "is not text in UTF-8 without U+0000")
+		}
+	}
+	return slices.Clone(values[name])
+}
+
+func checkCount(name string, texts []string, problems *httpx.Problems) {
+	if len(texts) > maxValues {
+		problems.Add(name, "occurs %d times: want at most %d", len(texts), maxValues)
+	}
+}
+
+func firstOf(values url.Values, problems *httpx.Problems) int {
+	text := values.Get("first")
+	if text == "" {
+		return defaultRequests
+	}
+	first, err := strconv.Atoi(text)
+	if err != nil || first < 1 || first > limit.RequestPage {
+		problems.Add("first", "is %.40q: want 1 to %d", text, limit.RequestPage)
+	}
+	return first
+}
