@@ -52,6 +52,7 @@ type Settings struct {
 	TLSKey      string `name:"tls-key" setting:"ANNALS_TLS_KEY" help:"Private key file (PEM) of the certificate."`
 	MinFreeDisk int    `name:"min-free-disk" setting:"ANNALS_MIN_FREE_DISK" default:"1024" help:"MiB of the data folder's disk that must be free, or writes are refused; 0 checks no disk."`
 	RateLimit   *int   `name:"rate-limit-per-minute" setting:"ANNALS_RATE_LIMIT_PER_MINUTE" help:"Requests that an organization may send in any 60 seconds, whatever its plan; 0 is no limit; default: the limit of its plan."`
+	Retention   *int   `name:"payload-retention-days" setting:"ANNALS_PAYLOAD_RETENTION_DAYS" help:"Days that the request log keeps the bodies of calls of organizations without a plan, 0 to 365; 0 never stores them; default: 14."`
 	Plans       string `name:"plans" setting:"ANNALS_PLANS" help:"Terms of plans that differ from the default, as JSON by plan."`
 	LogLevel    string `name:"log-level" setting:"ANNALS_LOG_LEVEL" default:"info" help:"Least level that is logged: debug, info, warn or error."`
 }
@@ -96,6 +97,9 @@ func (s *Settings) Validate() error {
 	}
 	if s.RateLimit != nil && *s.RateLimit < 0 {
 		bad("RATE_LIMIT_PER_MINUTE", "is %d: want a number of requests, 0 for no limit", *s.RateLimit)
+	}
+	if s.Retention != nil && (*s.Retention < 0 || *s.Retention > maxRetentionDays) {
+		bad("PAYLOAD_RETENTION_DAYS", "is %d: want 0 to %d days", *s.Retention, maxRetentionDays)
 	}
 	if s.Pipeline != "on" && s.Pipeline != "off" {
 		bad("PIPELINE", "is %q: want on or off", s.Pipeline)
@@ -249,12 +253,24 @@ func validateModel(family string, e model.Endpoint, bad func(name, format string
 	}
 }
 
+// maxRetentionDays is the most days that bodies of calls are kept.
+const maxRetentionDays = 365
+
 // planTerms returns the terms of every plan.
 func (s *Settings) planTerms() (metering.PlanTerms, error) {
-	if s.Plans == "" {
-		return metering.DefaultTariff(), nil
+	terms := metering.DefaultTariff()
+	if s.Plans != "" {
+		var err error
+		if terms, err = terms.Override(s.Plans); err != nil {
+			return nil, err
+		}
 	}
-	return metering.DefaultTariff().Override(s.Plans)
+	if s.Retention != nil {
+		selfHosted := terms[metering.SelfHosted]
+		selfHosted.RetentionDays = *s.Retention
+		terms[metering.SelfHosted] = selfHosted
+	}
+	return terms, nil
 }
 
 // config returns the configuration of the service, without a logger. The settings must be valid.

@@ -70,6 +70,8 @@ type Eraser struct {
 	Tables tables
 	Index  index
 	Store  scavenger
+	// Calls blanks the request log; nil without one.
+	Calls callLog
 	// HasIndex reports whether this process feeds the index, and so can purge its files.
 	HasIndex func() bool
 	// ExtraProjections hold customer text in addition to those that every service has.

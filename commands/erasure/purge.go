@@ -21,6 +21,12 @@ type tables interface {
 	Vacuum(ctx context.Context) (tables int, err error)
 }
 
+// callLog removes the stored bodies of calls.
+type callLog interface {
+	// Blank removes the bodies of all calls that carried or returned one of the data points.
+	Blank(ctx context.Context, dataPoints []uuid.UUID) error
+}
+
 // index removes deleted documents from the files of the search index.
 type index interface {
 	// Purge returns once no file holds anything of the documents that were deleted before, and how
@@ -109,6 +115,12 @@ func (e *Eraser) purgeRest(
 		}
 	}
 	for ids := range slices.Chunk(slices.Collect(maps.Keys(deletionsOf)), listSize) {
+		if e.Calls != nil {
+			err := e.bounded(ctx, func(ctx context.Context) error { return e.Calls.Blank(ctx, ids) })
+			if err != nil {
+				return nil, err
+			}
+		}
 		names, err := e.Blobs.BlobsOf(ctx, ids)
 		if err != nil {
 			return nil, err

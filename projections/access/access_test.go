@@ -105,13 +105,14 @@ func TestQuery_KeyByHash(t *testing.T) {
 			Kind:           auth.ProjectKey,
 			KeyID:          id(name),
 			KeyName:        name,
+			KeyPrefix:      "svc_sk_",
 			OrganizationID: id(org),
 			Project:        p,
 			Limits:         l,
 		}
 	}
 	manager := func(name, org string, l metering.Caps) auth.Principal {
-		return auth.Principal{Kind: auth.ManagementKey, KeyID: id(name), OrganizationID: id(org), Limits: l}
+		return auth.Principal{Kind: auth.ManagementKey, KeyID: id(name), KeyPrefix: "svc_mk_", OrganizationID: id(org), Limits: l}
 	}
 	selfHosted := metering.Caps{Plan: metering.SelfHosted}
 	for _, c := range []struct {

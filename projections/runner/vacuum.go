@@ -24,6 +24,8 @@ type Vacuum struct {
 	Projectors []projections.Projector
 	// Leftovers drops what rebuilds left (Runtime.DropLeftovers); nil in tests.
 	Leftovers func(context.Context) error
+	// Others names further tables with customer text; it may be nil.
+	Others func(context.Context) ([]pgx.Identifier, error)
 }
 
 const (
@@ -60,17 +62,26 @@ func (v Vacuum) Vacuum(ctx context.Context) (tables int, err error) {
 		_, resetErr := conn.Exec(context.WithoutCancel(ctx), "reset lock_timeout")
 		err = errors.Join(err, resetErr)
 	}()
+	var all []pgx.Identifier
+	if v.Others != nil {
+		if all, err = v.Others(ctx); err != nil {
+			return 0, fmt.Errorf("vacuum: %w", err)
+		}
+	}
 	for _, p := range v.Projectors {
 		for _, table := range p.TextTables() {
-			// Do not truncate the table, which would lock readers out. Always clean the indexes, which hold
-			// text too.
-			name := pgx.Identifier{p.Name(), table}.Sanitize()
-			_, err := conn.Exec(ctx, "vacuum (index_cleanup on, truncate off) "+name, pgx.QueryExecModeSimpleProtocol)
-			if err != nil {
-				return tables, fmt.Errorf("vacuum %s: %w", name, err)
-			}
-			tables++
+			all = append(all, pgx.Identifier{p.Name(), table})
 		}
+	}
+	for _, table := range all {
+		// Do not truncate the table, which would lock readers out. Always clean the indexes, which hold
+		// text too.
+		name := table.Sanitize()
+		_, err := conn.Exec(ctx, "vacuum (index_cleanup on, truncate off) "+name, pgx.QueryExecModeSimpleProtocol)
+		if err != nil {
+			return tables, fmt.Errorf("vacuum %s: %w", name, err)
+		}
+		tables++
 	}
 	return tables, nil
 }

@@ -51,6 +51,12 @@ create table ops.request_payloads (
 	primary key (project_id, received_at, request_id)
 ) partition by range (received_at);
 
+-- No statistics of customer text: Postgres would keep whole values there.
+alter table ops.requests alter path set statistics 0, alter identity set statistics 0,
+	alter request_headers set statistics 0, alter response_headers set statistics 0, alter webhook set statistics 0,
+	alter ids set statistics 0, alter hits set statistics 0;
+alter table ops.request_payloads alter request set statistics 0, alter response set statistics 0;
+
 -- How many calls began in a step of 1, 15 or 180 minutes, written with the calls.
 create table ops.request_counts (
 	project_id uuid not null,

@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/commands/pipeline/model"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
@@ -37,6 +38,7 @@ type background struct {
 	embedder    *pipeline.Embedder // nil also without embeddings, or if derivation is switched off
 	metering    *commands.Metering
 	preparation *preparation
+	maintainer  *requestlog.Maintainer
 
 	backpressure *backpressure
 	leases       datapoints.Queries
@@ -70,6 +72,7 @@ func newBackground(p backgroundParts) (*background, error) {
 		Logger: cfg.Logger, Now: cfg.now,
 	}
 	b.finisher = newFinisher(p)
+	b.maintainer = &requestlog.Maintainer{DB: p.storage.work, Terms: cfg.PlanTerms, Log: cfg.Logger, Now: cfg.now}
 	b.metering = &commands.Metering{
 		Journal: p.journal, Pending: limiter.PendingCharges{DB: p.storage.work}, Waiter: p.read.inside,
 		Logger: cfg.Logger, Now: cfg.now,
@@ -115,8 +118,9 @@ func newFinisher(p backgroundParts) *pipeline.Finisher {
 // newEraser makes the eraser with what it purges from the disk.
 func newEraser(p backgroundParts, identities *directory.Queries) *erasure.Eraser {
 	cfg, st := p.cfg, p.storage
+	calls := &requestlog.Blanker{DB: st.work}
 	tables := runner.Vacuum{
-		DB: st.work,
+		DB: st.work, Others: calls.Tables,
 		Projectors: []projections.Projector{
 			datapoints.New(nil), memories.New(nil, nil), directory.New(nil, stream.Namespaces{}, nil),
 		},
@@ -126,7 +130,7 @@ func newEraser(p backgroundParts, identities *directory.Queries) *erasure.Eraser
 		Streams:   erasure.Streams{Journal: p.journal.Journal, Logger: cfg.Logger},
 		Deletions: p.read.work, Blobs: p.read.work, Identities: identities,
 		Rows: commands.BulkRows{Journal: p.journal, Directory: identities}, Authors: p.journal,
-		Progress: p.read.inside, Index: st.index, Store: erasure.Cluster, HasIndex: p.index.isFed, Now: cfg.now,
+		Calls: calls, Progress: p.read.inside, Index: st.index, Store: erasure.Cluster, HasIndex: p.index.isFed, Now: cfg.now,
 	}
 	if p.semantic.finder != nil {
 		e.ExtraProjections = []string{embeddings.Name}
@@ -144,6 +148,9 @@ func newEraser(p backgroundParts, identities *directory.Queries) *erasure.Eraser
 // tasks returns the tasks of the background work.
 func (b *background) tasks() []task {
 	var list []task
+	if b.maintainer != nil {
+		list = append(list, task{"request log maintenance", b.maintainer.Run})
+	}
 	if b.preparation != nil {
 		list = append(list, task{"preparation", b.preparation.run})
 	}
