@@ -65,7 +65,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 func recordAt(project uuid.UUID, at time.Time) Record {
 	return Record{
 		RequestID: idAt(at), Project: project, ReceivedAt: at, Endpoint: "POST /api/v1/ingest", Path: "/api/v1/ingest",
-		Status: 202, Duration: 1500 * time.Microsecond, Key: Key{Name: "first", Prefix: "svc_sk_"},
+		Status: 202, Duration: 1500 * time.Microsecond, Key: Key{Name: "first", Prefix: "svc_sk_ab12"},
 		Plan:    string(metering.SelfHosted),
 		Payload: &Payload{Request: []byte(`{"content":"a"}`), Response: []byte(`{}`)}, RequestBytes: 15, ResponseBytes: 2,
 	}

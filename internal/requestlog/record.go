@@ -105,7 +105,7 @@ func rowOf(r Record) row {
 		requestID: r.RequestID, project: r.Project, receivedAt: r.ReceivedAt,
 		kind: kind{
 			r.Project, r.Endpoint, r.Status, r.ErrorCode,
-			redactText(r.Key.Name, maxName), redactText(r.Key.Prefix, maxName),
+			redactText(r.Key.Name, maxName), r.Key.Prefix, // the prefix is no secret: it is shown to people
 		},
 		path: redactPath(r.Path), duration: r.Duration, creditTenths: r.CreditTenths, plan: r.Plan,
 		requestBytes: r.RequestBytes, responseBytes: r.ResponseBytes,
