@@ -41,7 +41,7 @@ type sends struct{}
 func (sends) Phases(
 	context.Context, auth.Project, []uuid.UUID,
 ) (map[uuid.UUID]datapoints.SendPhase, error) {
-	return nil, nil
+	return map[uuid.UUID]datapoints.SendPhase{}, nil
 }
 
 func (sends) AnyDeleted(context.Context, auth.Project, []uuid.UUID) (bool, error) { return false, nil }
