@@ -192,7 +192,7 @@ func (w *Writer) drain(ctx context.Context) {
 }
 
 // flush writes a batch, and releases the room of its calls. A batch with a call that the database
-// refuses is halved down to that call, which is dropped.
+// refuses, or that is stored already, is halved down to that call.
 func (w *Writer) flush(ctx context.Context, batch []row) error {
 	limited, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
@@ -202,7 +202,7 @@ func (w *Writer) flush(ctx context.Context, batch []row) error {
 	})
 	w.metrics.flush.Observe(time.Since(began).Seconds())
 	switch {
-	case err == nil, isStored(err):
+	case err == nil, isStored(err) && len(batch) == 1:
 		w.metrics.rows.Add(float64(len(batch)))
 	case !isRefused(err):
 		return err
@@ -219,8 +219,8 @@ func (w *Writer) flush(ctx context.Context, batch []row) error {
 	return nil
 }
 
-// isStored reports whether an earlier try of the same batch was committed although its answer was
-// lost: then each of its rows violates the primary key.
+// isStored reports whether an earlier try was committed although its answer was lost: then the row
+// violates the primary key.
 func isStored(err error) bool {
 	p, is := errors.AsType[*pgconn.PgError](err)
 	return is && p.Code == "23505"
