@@ -1,0 +1,263 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// debugged is a project with something of every kind to look at.
+type debugged struct {
+	*harness
+	key, management, other string
+	send, request, node    string
+	refused                string
+}
+
+func newDebugged(t *testing.T) *debugged {
+	t.Helper()
+	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
+	h.set = func(c *Config) { c.RateLimit = new(0) }
+	h.start()
+	d := &debugged{harness: h, management: h.createAcme().ManagementKey}
+	d.key, d.other = h.newProject(d.management, "Tea"), h.newProject(d.management, "Coffee")
+	d.send, d.request = h.sendOnce(d.key, "/ingest", 202, point{
+		"id": "call", "content": "Ana likes tea. Bo lives in Rome.", "identity": "Ana",
+	})
+	h.await(d.key, d.send, "completed")
+	h.must(d.key, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "Ana"}, nil)
+	_, header, _ := h.callWithHeader(d.key, http.MethodPost, api+"/ingest", point{"content": "x", "audience": "none"})
+	d.refused = header.Get("X-Request-Id")
+	d.node = *h.explain(d.key, d.send).Items[0].SourceID
+	return d
+}
+
+// path is a route with ids that exist.
+func (d *debugged) path(r auth.Route) string {
+	return strings.NewReplacer(":ingestionId", d.send, ":requestId", d.request, ":id", d.node, ":rootId", d.node).
+		Replace(r.Path)
+}
+
+// debuggingReads are the routes of the contract that are built and have no row in the request log.
+func debuggingReads(t *testing.T) (routes []auth.Route) {
+	t.Helper()
+	for _, r := range auth.Routes() {
+		if r.Unlogged && r.Path != api+"/ingest/estimate" {
+			routes = append(routes, r)
+		}
+	}
+	if len(routes) != 8 {
+		t.Fatalf("%d debugging reads: %v", len(routes), routes)
+	}
+	return routes
+}
+
+// logged returns the endpoints of all logged calls and how often they are logged, as soon as a call
+// that is made now is among them.
+func (d *debugged) logged() map[string]int {
+	d.t.Helper()
+	_, header, _ := d.callWithHeader(d.key, http.MethodGet, api+"/audiences", nil)
+	last := header.Get("X-Request-Id")
+	counts := map[string]int{}
+	d.eventually("the log has "+last, func() bool {
+		if d.t.Failed() {
+			d.t.FailNow()
+		}
+		var page struct {
+			HasMore  bool
+			Requests []struct{ RequestID, Method, Path string }
+		}
+		d.must(d.key, http.MethodGet, api+"/requests?first=100", nil, &page)
+		if page.HasMore {
+			d.t.Fatal("more than a page is logged")
+		}
+		clear(counts)
+		found := false
+		for _, r := range page.Requests {
+			counts[r.Method+" "+r.Path]++
+			found = found || r.RequestID == last
+		}
+		return found
+	})
+	delete(counts, "GET "+api+"/audiences")
+	return counts
+}
+
+// No debugging read costs anything, is logged, or is an activity of an identity. Usage and polls are
+// logged.
+func TestServer_DebuggingReadsLeaveNoTrace(t *testing.T) {
+	t.Parallel()
+	d := newDebugged(t)
+	seen := func() (at string) {
+		var i struct{ LastSeenAt string }
+		d.must(d.key, http.MethodGet, api+"/identities/Ana", nil, &i)
+		return i.LastSeenAt
+	}
+	usage, calls, lastSeen := d.usage(d.key), d.logged(), seen()
+	for _, r := range debuggingReads(t) {
+		for _, key := range []string{d.key, d.other} {
+			d.call(key, r.Method, d.path(r), nil)
+			d.call(key, r.Method, d.path(r)+"?first=0&limit=0&from=x&reveal=x", nil)
+		}
+		d.must(d.key, r.Method, d.path(r), nil, nil)
+		if diff := cmp.Diff(usage, d.usage(d.key)); diff != "" {
+			t.Errorf("%s changes usage (-before +after):\n%s", r.Path, diff)
+		}
+	}
+	calls["GET "+api+"/usage"] += len(debuggingReads(t))
+	calls["GET "+api+"/identities/Ana"]++
+	poll := "GET " + api + "/ingest/" + d.send
+	d.must(d.key, http.MethodGet, api+"/ingest/"+d.send, nil, nil)
+	calls[poll]++
+	if diff := cmp.Diff(calls, d.logged()); diff != "" {
+		t.Errorf("logged calls (-want +got):\n%s", diff)
+	}
+	if calls[poll] < 2 {
+		t.Errorf("polls are not logged: %v", calls)
+	}
+	if at := seen(); at != lastSeen {
+		t.Errorf("Ana was last seen at %s, before at %s", at, lastSeen)
+	}
+	for _, read := range []string{"/requests", "/explain", "/trace"} {
+		for call := range d.logged() {
+			if strings.Contains(call, read) {
+				t.Errorf("%s is logged", call)
+			}
+		}
+	}
+}
+
+// A refused call is explained by its request id at once, as long as the log keeps it, to its project
+// alone.
+func TestServer_ExplainARefusedCall(t *testing.T) {
+	t.Parallel()
+	d := newDebugged(t)
+	_, header, _ := d.callWithHeader(d.key, http.MethodPost, api+"/ingest", point{"content": "x", "audience": "none"})
+	for _, id := range []string{d.refused, header.Get("X-Request-Id")} {
+		e := d.explain(d.key, id)
+		if e.IngestionID != nil || e.RequestID != id || e.Status != 400 || *e.ErrorCode != "audience-unknown" ||
+			!strings.HasPrefix(e.Next, "Create the audience") {
+			t.Errorf("%+v", e)
+		}
+		d.wants(d.other, http.MethodGet, api+"/ingest/"+id+"/explain", nil, 404, "not-found")
+	}
+	if e := d.explain(d.key, d.request); e.IngestionID == nil || *e.IngestionID != d.send || e.Status != 202 {
+		t.Errorf("of the send: %+v", e)
+	}
+	// A second call with the same idempotency key finds the send of the first.
+	again := point{"content": "Cy likes rain.", "idempotencyKey": "k"}
+	send, first := d.sendOnce(d.key, "/ingest", 202, again)
+	_, second := d.sendOnce(d.key, "/ingest", 202, again)
+	if e := d.explain(d.key, second); e.IngestionID == nil || *e.IngestionID != send || e.RequestID != first {
+		t.Errorf("of a repeated call: %+v", e)
+	}
+	d.wants(d.key, http.MethodGet, api+"/ingest/"+uuid.Must(uuid.NewV7()).String()+"/explain", nil, 404, "not-found")
+}
+
+// envelope fails unless a body is the JSON of an error.
+func envelope(status int, body []byte) error {
+	var e struct {
+		Code, DebugMessage string
+		Status             int
+		Data               map[string]any
+	}
+	err := json.Unmarshal(body, &e)
+	if err != nil || e.Code == "" || e.DebugMessage == "" || e.Status != status || e.Data == nil {
+		return fmt.Errorf("%d %.300s is no envelope: %w", status, body, err)
+	}
+	for _, inner := range []string{"SQLSTATE", "goroutine", "pgx", "ops.", "datapoints."} {
+		if strings.Contains(string(body), inner) {
+			return errors.New("an answer shows " + inner)
+		}
+	}
+	return nil
+}
+
+// What is asked wrongly, by a stranger, or very often, is refused with an envelope, shows nothing of
+// another project, and stays small.
+func TestServer_DebuggingReadsUnderHostileQuestions(t *testing.T) {
+	t.Parallel()
+	d := newDebugged(t)
+	values := []string{
+		"", "\x00", "a\x00b", "\xff", "-1", "0", "99999999999999999999", "1e3", "%", "_", "%%__", `\`, "'", "(a+)+$", "[",
+		"tea", "call", "Ana", d.send, d.request, d.node, "{" + d.node + "}", strings.ReplaceAll(d.node, "-", ""),
+		uuid.Nil.String(), strings.Repeat("x", 1001), strings.Repeat("ü", 5000), "0001-01-01T00:00:00Z",
+		"9999-12-31T23:59:59Z", "2026-02-30", strings.Repeat("A", 32), strings.Repeat("_", 42) + "8=",
+		d.node + ":inputs", ":inputs", "true", "2xx",
+	}
+	names := []string{
+		"from", "to", "status", "statusClass", "endpoint", "keyName", "search", "after", "first", "ingestionId",
+		"afterMemories", "afterSources", "revealAll", "reveal", "limit",
+	}
+	ask := func(key, path string) {
+		t.Helper()
+		status, body := d.call(key, http.MethodGet, path, nil)
+		if status >= 500 {
+			t.Errorf("%.200s: %d %.300s", path, status, body)
+		}
+		if status >= 400 && len(body) > 0 && status != http.StatusRequestHeaderFieldsTooLarge {
+			if err := envelope(status, body); err != nil {
+				t.Errorf("%.200s: %v", path, err)
+			}
+		}
+		if len(body) > 1<<20 {
+			t.Errorf("%.200s: %d bytes", path, len(body))
+		}
+		if key == d.other && strings.Contains(string(body), "Rome") {
+			t.Errorf("%.200s shows another project: %.300s", path, body)
+		}
+	}
+	for _, r := range debuggingReads(t) {
+		for _, name := range names {
+			for _, value := range values {
+				ask(d.key, d.path(r)+"?"+url.Values{name: {value}}.Encode())
+			}
+			ask(d.other, d.path(r)+"?"+url.Values{name: {"call"}}.Encode())
+			for _, value := range []string{"x", "2", d.node + ":outputs"} {
+				for _, times := range []int{2, 101, 1000, 10_000} {
+					ask(d.key, d.path(r)+"?"+strings.Repeat("&"+name+"="+value, times))
+				}
+			}
+		}
+		if strings.Contains(r.Path, ":") {
+			for _, value := range values {
+				if value != "" {
+					at := strings.Index(r.Path, ":")
+					end := max(strings.Index(r.Path[at:], "/"), 0)
+					rest := ""
+					if end > 0 {
+						rest = r.Path[at+end:]
+					}
+					ask(d.key, r.Path[:at]+url.PathEscape(value)+rest)
+				}
+			}
+			d.wants(d.other, r.Method, d.path(r), nil, 404, "not-found")
+		}
+		d.wants(d.management, r.Method, d.path(r), nil, 401, "unauthorized")
+		d.wants("svc_sk_unknown", r.Method, d.path(r), nil, 401, "unauthorized")
+	}
+	d.setArchived("Acme", "tea", true)
+	for _, r := range debuggingReads(t) {
+		d.wants(d.key, r.Method, d.path(r), nil, 403, "project-archived")
+	}
+}
+
+// Debugging reads are within the limit of calls per minute; only polls of a send are outside.
+func TestRoutes_DebuggingReadsAreLimited(t *testing.T) {
+	for _, r := range auth.Routes() {
+		polls := r.Method == http.MethodGet && r.Path == api+"/ingest/:ingestionId"
+		if r.Unlimited != (polls || r.Open) {
+			t.Errorf("%s %s: unlimited is %t", r.Method, r.Path, r.Unlimited)
+		}
+	}
+}
