@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // debugged is a project with something of every kind to look at.
@@ -69,7 +70,7 @@ func (d *debugged) logged() map[string]int {
 	_, header, _ := d.callWithHeader(d.key, http.MethodGet, api+"/audiences", nil)
 	last := header.Get("X-Request-Id")
 	counts := map[string]int{}
-	d.eventually("the log has "+last, func() bool {
+	runtest.Await(d.t, "the log has "+last, func() bool {
 		if d.t.Failed() {
 			d.t.FailNow()
 		}
