@@ -135,7 +135,7 @@ func awaitServer(
 		if err == nil || isRefusal(err) || time.Now().After(until) {
 			return err
 		}
-		logger.WarnContext(ctx, server+" does not answer yet, will retry", "err", err)
+		logger.WarnContext(ctx, "a server does not answer yet, will retry", "server", server, "err", err)
 		if ended := backoff.Pause(ctx, serverRetry, nil); ended != nil {
 			return errors.Join(err, ended)
 		}
