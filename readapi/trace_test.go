@@ -111,18 +111,27 @@ func TestTrace_Refusals(t *testing.T) {
 		status int
 		code   string
 	}{
-		{"roots?first=0", 400, "invalid-request"}, {"roots?first=51", 400, "invalid-request"},
-		{"roots?first=x", 400, "invalid-request"}, {"roots?afterMemories=x", 400, "invalid-request"},
-		{"roots?afterSources=AAAA", 400, "invalid-request"}, {"roots?ingestionId=x", 400, "invalid-request"},
-		{"roots?search=%00", 400, "invalid-request"}, {"roots?search=%FF", 400, "invalid-request"},
+		{"roots?first=0", 400, "invalid-request"},
+		{"roots?first=51", 400, "invalid-request"},
+		{"roots?first=x", 400, "invalid-request"},
+		{"roots?afterMemories=x", 400, "invalid-request"},
+		{"roots?afterSources=AAAA", 400, "invalid-request"},
+		{"roots?ingestionId=x", 400, "invalid-request"},
+		{"roots?search=%00", 400, "invalid-request"},
+		{"roots?search=%FF", 400, "invalid-request"},
 		{"roots?search=" + strings.Repeat("a", 1001), 400, "invalid-request"},
-		{"nodes/x", 404, "not-found"}, {"lineage/x", 404, "not-found"}, {"timeline/x", 404, "not-found"},
-		{"lineage/" + id + "?limit=0", 400, "invalid-request"}, {"lineage/" + id + "?limit=401", 400, "invalid-request"},
+		{"nodes/x", 404, "not-found"},
+		{"lineage/x", 404, "not-found"},
+		{"timeline/x", 404, "not-found"},
+		{"lineage/" + id + "?limit=0", 400, "invalid-request"},
+		{"lineage/" + id + "?limit=401", 400, "invalid-request"},
 		{"lineage/" + id + "?revealAll=maybe", 400, "invalid-request"},
-		{"lineage/" + id + "?reveal=" + id, 400, "invalid-reveal"}, {"lineage/" + id + "?reveal=", 400, "invalid-reveal"},
+		{"lineage/" + id + "?reveal=" + id, 400, "invalid-reveal"},
+		{"lineage/" + id + "?reveal=", 400, "invalid-reveal"},
 		{"lineage/" + id + "?reveal=" + id + ":both", 400, "invalid-reveal"},
 		{"lineage/" + id + "?reveal=x:inputs", 400, "invalid-reveal"},
-		{"timeline/" + id + "?from=x", 400, "invalid-request"}, {"timeline/" + id + "?to=yesterday", 400, "invalid-request"},
+		{"timeline/" + id + "?from=x", 400, "invalid-request"},
+		{"timeline/" + id + "?to=yesterday", 400, "invalid-request"},
 	} {
 		f.asked = nil
 		api.Call(http.MethodGet, "/api/v1/trace/"+c.path, apitest.ProjectKey, "").

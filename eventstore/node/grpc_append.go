@@ -142,7 +142,8 @@ func expectation(o interface {
 	GetAny() *shared.Empty
 	GetStreamExists() *shared.Empty
 	GetRevision() uint64
-}) storage.Expectation {
+},
+) storage.Expectation {
 	switch {
 	case o.GetNoStream() != nil:
 		return storage.Expectation{Revision: storage.NoStream}

@@ -156,8 +156,10 @@ func (y *tenancy) victim(management string) (tenant, names) {
 func (y *tenancy) seen(v tenant, n names) map[string]string {
 	y.t.Helper()
 	answers := map[string]string{}
-	for _, path := range []string{"/identities", "/identities/" + n.identity, "/audiences", "/audiences/" + n.audience, "/ingest/" + n.ingestion, "/usage",
-		"/trace/nodes/" + n.node, "/trace/lineage/" + n.node + "?revealAll=true"} {
+	for _, path := range []string{
+		"/identities", "/identities/" + n.identity, "/audiences", "/audiences/" + n.audience, "/ingest/" + n.ingestion, "/usage",
+		"/trace/nodes/" + n.node, "/trace/lineage/" + n.node + "?revealAll=true",
+	} {
 		status, body := y.call(v.key, http.MethodGet, path, "")
 		if status != http.StatusOK {
 			y.t.Errorf("the neighbour's own %s: %d %s", path, status, body)
