@@ -102,6 +102,10 @@ func TestIngest_AuthorIsCreatedOnce(t *testing.T) {
 func TestIngest_IdempotencyKeys(t *testing.T) {
 	w := newFixture(t)
 	first := w.ingest(text("s", "one", labelled("l")), "key")
+	if first.CreditTenths != 10 {
+		t.Errorf("the send is charged %d tenths", first.CreditTenths)
+	}
+	first.CreditTenths = 0 // who repeats the key pays nothing
 	if again := w.ingest(text("s", "one", labelled("l")), "key"); again != first {
 		t.Errorf("the same payload answers %+v, first %+v", again, first)
 	}
@@ -143,10 +147,18 @@ func TestIngest_ConcurrentCallersOfOneKey(t *testing.T) {
 		on := worlds[i%2]
 		receipts[i], errs[i] = on.Ingest(t.Context(), on.call, text("s", "one"), "key")
 	})
+	var charged int64
+	for i, r := range receipts {
+		charged += r.CreditTenths
+		receipts[i].CreditTenths = 0
+	}
 	for i, r := range receipts {
 		if errs[i] != nil || r != receipts[0] {
 			t.Errorf("caller %d: %+v, %v", i, r, errs[i])
 		}
+	}
+	if charged != 10 {
+		t.Errorf("the callers are charged %d tenths together, want those of one send", charged)
 	}
 	wantTypes(t, w.types("s"), accepted)
 }

@@ -87,8 +87,9 @@ var managementReads = []string{
 
 var (
 	whenAsked = regexp.MustCompile(`"asOf":"[^"]*"`)
-	recalls   = regexp.MustCompile(`"recalls":\d+`)
-	seen      = regexp.MustCompile(`("identity":"(?:` + strings.Join(recallers, "|") + `)","traits":\{[^}]*\},"origin":"\w+","lastSeenAt":)"[^"]*"`)
+	// In a timeline they are those of the request log, which is not derived from the event log.
+	recalls = regexp.MustCompile(`"recalls":(?:\d+|\[[^\]]*\])`)
+	seen    = regexp.MustCompile(`("identity":"(?:` + strings.Join(recallers, "|") + `)","traits":\{[^}]*\},"origin":"\w+","lastSeenAt":)"[^"]*"`)
 )
 
 // withoutRecalls removes from a body the time of the answer and what recalls change.
