@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -164,6 +165,7 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 	}
 	person := fresh()
 	call("PUT", "/identities/ana@"+person, map[string]any{"traits": map[string]string{"city": fresh()}}, 200)
+	aboutPerson := len(words)
 	const pairs, each = 10, 4
 	ids := make([][]string, pairs)
 	var sends []string
@@ -219,7 +221,12 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n, word := range words {
-		if in := holding(t, s, db, word); len(in) > 0 {
+		in := holding(t, s, db, word)
+		if n < aboutPerson {
+			// Who called about a person, or as one, remains in the request log until its retention ends.
+			in = slices.DeleteFunc(in, func(place string) bool { return strings.HasPrefix(place, "ops.request") })
+		}
+		if len(in) > 0 {
 			t.Errorf("erased, and word %d is in %v", n, in)
 		}
 	}
@@ -241,9 +248,15 @@ var withoutText = []string{
 	"datapoints.sends.failure_code", "datapoints.sends.month", "datapoints.sends.phase", "datapoints.sends.verdict",
 	"datapoints.verdicts.failure_code", "datapoints.verdicts.verdict",
 	"directory.audiences.kind", "directory.identities.origin", "memories.memories.kind",
-	"ops.charges.month", "ops.leases.holder", "ops.reservations.month", "ops.sealed_keys.seal_key",
+	"ops.charges.month", "ops.leases.holder",
+	"ops.request_kinds.endpoint", "ops.request_kinds.error_code", "ops.request_kinds.key_name", "ops.request_kinds.key_prefix",
+	"ops.request_payloads.plan", "ops.requests.plan",
+	"ops.reservations.month", "ops.sealed_keys.seal_key",
 	"usage.charges.month", "usage.flushes.month", "usage.grants.kind", "usage.grants.month", "usage.plans.month", "usage.plans.plan",
 }
+
+// partitionDay is the day in the name of a partition of the request log.
+var partitionDay = regexp.MustCompile(`_\d{8}\.`)
 
 // wantNoStatistics wants Postgres to keep no values of a column that may hold text, but for those
 // that are listed to hold none.
@@ -263,6 +276,7 @@ func wantNoStatistics(t *testing.T, db *pgxpool.Pool) {
 	}
 	for _, column := range columns {
 		name, target, _ := strings.Cut(column, " ")
+		name = partitionDay.ReplaceAllString(name, ".")
 		_, inSchema, _ := strings.Cut(name, ".")
 		if target != "0" && !slices.Contains(withoutText, name) && !slices.Contains(withoutText, "*."+inSchema) {
 			t.Errorf("column %s keeps statistics: set them to 0, or list it if it never holds text of customers", name)

@@ -94,6 +94,7 @@ func itsAudience(n names) string  { return n.audience }
 func itsTrait(n names) string     { return n.trait }
 func itsWords(n names) string     { return n.words }
 func itsNode(n names) string      { return n.node }
+func itsRequest(n names) string   { return n.request }
 
 // attacks are how every route is called with the names of a neighbour. A name that the caller may
 // use itself makes something of the caller's own.
@@ -114,11 +115,17 @@ var attacks = map[string]*attack{
 	"GET /ingest/:ingestionId":        only(404, at("/ingest/", itsIngestion, "")),
 	"DELETE /ingest/:ingestionId":     only(404, at("/ingest/", itsIngestion, "")),
 	"POST /ingest/:ingestionId/retry": only(404, at("/ingest/", itsIngestion, "/retry")),
-	"DELETE /data-points/:sourceId":   only(404, at("/data-points/", itsSource, "")),
-	"POST /data-points/delete":        only(404, sent("/data-points/delete", `{"ids":[%q]}`, itsSource)),
+	"GET /ingest/:ingestionId/explain": only(404, at("/ingest/", itsIngestion, "/explain"),
+		at("/ingest/", itsRequest, "/explain")),
+	"DELETE /data-points/:sourceId": only(404, at("/data-points/", itsSource, "")),
+	"POST /data-points/delete":      only(404, sent("/data-points/delete", `{"ids":[%q]}`, itsSource)),
 
 	"POST /recall": only(200, sent("/recall", `{"query":"secret %s","identity":%q}`, itsWords, itsIdentity)),
 
+	"GET /requests": only(200, at("/requests?search=", itsRequest, ""), at("/requests?search=", itsSource, "")),
+	"GET /requests/histogram": only(200, at("/requests/histogram?search=", itsRequest, ""),
+		at("/requests/histogram?search=", itsSource, "")),
+	"GET /requests/:requestId": only(404, at("/requests/", itsRequest, "")),
 	"GET /trace/roots": only(200, at("/trace/roots?search=", itsSource, ""), at("/trace/roots?search=", itsWords, ""),
 		at("/trace/roots?search=", itsNode, ""), at("/trace/roots?ingestionId=", itsIngestion, "")),
 	"GET /trace/nodes/:id":        only(404, at("/trace/nodes/", itsNode, "")),

@@ -26,7 +26,7 @@ type tenant struct {
 // those, which nobody else may read.
 type names struct {
 	source, ingestion, identity, audience, trait, project, keyID, cursor, idempotency string
-	value, label, words, title, node                                                  string
+	value, label, words, title, node, request                                         string
 	// far is of another organization.
 	far bool
 }
@@ -42,6 +42,7 @@ func someNames() names {
 		source: "source-" + tag, ingestion: uuid.Must(uuid.NewV7()).String(), identity: "identity-" + tag, audience: "audience-" + tag,
 		trait: "trait-" + tag, project: "secret-" + tag, keyID: uuid.NewString(), idempotency: "once-" + tag,
 		value: "value-" + tag, label: "label-" + tag, words: "zebra" + tag, title: "title-" + tag, node: uuid.NewString(),
+		request: uuid.Must(uuid.NewV7()).String(),
 	}
 }
 
@@ -138,6 +139,14 @@ func (y *tenancy) victim(management string) (tenant, names) {
 	})
 	roots := y.must(v.key, http.MethodGet, "/trace/roots?search="+n.source, "")["sources"].(map[string]any)
 	n.node = roots["nodes"].([]any)[0].(map[string]any)["id"].(string)
+	runtest.Await(y.t, "the send is logged", func() bool {
+		logged := y.must(v.key, http.MethodGet, "/requests?search="+n.source, "")["requests"].([]any)
+		if len(logged) == 0 {
+			return false
+		}
+		n.request = logged[0].(map[string]any)["requestId"].(string)
+		return true
+	})
 	// Its own last recall is seen before the walk begins, so that no other can be taken for it.
 	var recalled time.Time
 	runtest.Await(y.t, "the text is recalled", func() bool {

@@ -56,14 +56,14 @@ func (h *harness) tracePaths(key string) []string {
 }
 
 // A node of a deleted data point reports the request of its deletion, and no text, until and after the
-// erasure. Trace reads are free and are neither logged nor counted.
+// erasure.
 func TestServer_TraceOfDeleted(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.start()
 	own, _ := h.keys()
-	h.send(own, "/ingest", "completed", point{"id": "vault", "content": "The code of the vault is 4711. Bo lives in Lisbon."})
-	h.send(own, "/ingest", "completed", point{"id": "vault", "content": "The code of the vault is 4712. Bo lives in Porto."})
+	h.send(own, "/ingest", "completed", point{"id": "vault", "content": "The code of the vault is saffron. Bo lives in Lisbon."})
+	h.send(own, "/ingest", "completed", point{"id": "vault", "content": "The code of the vault is indigo. Bo lives in Porto."})
 	h.tracePaths(own)
 	ids := h.traced[own]
 	if len(ids) < 3 {
@@ -79,7 +79,7 @@ func TestServer_TraceOfDeleted(t *testing.T) {
 		for _, path := range h.tracePaths(own) {
 			status, body := h.call(own, http.MethodGet, path, nil)
 			if text := string(body); status != http.StatusOK || strings.Contains(text, "vault") ||
-				strings.Contains(text, "471") || strings.Contains(text, "Bo") {
+				strings.Contains(text, "saffron") || strings.Contains(text, "indigo") || strings.Contains(text, "Bo") {
 				t.Errorf("%s: %s: %d %s", when, path, status, body)
 			}
 		}
