@@ -172,7 +172,7 @@ func (s *Server) shutDown() error {
 	}
 	errs = append(errs, s.socket.remove())
 	if s.lock != nil {
-		errs = append(errs, s.lock.Close())
+		errs = append(errs, unlockFile(s.lock))
 	}
 	return errors.Join(errs...)
 }

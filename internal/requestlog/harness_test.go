@@ -26,7 +26,7 @@ type harness struct {
 	db *pgxpool.Pool
 }
 
-func newHarness(t *testing.T) *harness {
+func newHarness(t testing.TB) *harness {
 	t.Helper()
 	db := pgtest.Database(t)
 	return &harness{
@@ -36,7 +36,7 @@ func newHarness(t *testing.T) *harness {
 }
 
 // add reserves room for calls, adds them, and writes them.
-func (h *harness) add(t *testing.T, records ...Record) {
+func (h *harness) add(t testing.TB, records ...Record) {
 	t.Helper()
 	for _, r := range records {
 		hold, err := h.Open(t.Context(), r.Project)
@@ -49,7 +49,7 @@ func (h *harness) add(t *testing.T, records ...Record) {
 	h.flushAll(t)
 }
 
-func (h *harness) flushAll(t *testing.T) {
+func (h *harness) flushAll(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()

@@ -205,6 +205,7 @@ func TestReplica_Away(t *testing.T) {
 	r := startReplicated(t)
 	r.must(r.key, http.MethodPut, api+"/identities/ana", point{"traits": point{}}, nil)
 	r.served("identities", func() { r.identities() })
+	sent := r.send(r.key, "/ingest", "completed", point{"content": "Bo likes pears."})
 	r.underLoad(r.key, func() {
 		r.servers.Stop()
 		for range 10 {
@@ -216,7 +217,7 @@ func TestReplica_Away(t *testing.T) {
 			t.Error("a replica that ended counts as up")
 		}
 		r.servers.Start()
-		r.served("status", func() { r.must(r.key, http.MethodGet, api+"/ingest/"+r.sends[r.key][0], nil, nil) })
+		r.served("status", func() { r.must(r.key, http.MethodGet, api+"/ingest/"+sent, nil, nil) })
 	})
 	for range 2 {
 		if err := r.read.runtime.Rebuild(t.Context(), "directory", func(runner.RebuildProgress) {}); err != nil {
