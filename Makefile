@@ -73,6 +73,7 @@ bench: build ## Measure against the budgets of the design, with ratios to the pa
 	$(GO) test -run '^$$' -bench '^BenchmarkAppend$$/callers=32$$' -benchtime 3s ./eventstore/node | tee bin/bare.txt
 	$(GO) test -run '^$$' -bench '^BenchmarkEngineQuery$$' -benchtime 300x ./cmd/annals/internal/bench | tee -a bin/bare.txt
 	$(GO) test -run '^$$' -bench '^BenchmarkLineage$$' -benchtime 500x ./projections/trace
+	$(GO) test -run '^$$' -bench '^BenchmarkLog$$' -benchtime 100x -timeout 30m ./internal/requestlog
 	deploy/elasticsearch/start.sh run $(GO) test -run '^$$' -bench '^BenchmarkEngines$$' -benchtime 500x ./projections/recallindex/elastic
 	./bin/annals bench load --own --bare bin/bare.txt $(BENCH)
 	./bin/annals bench sustained --own --for $(SUSTAINED)
