@@ -74,6 +74,7 @@ bench: build ## Measure against the budgets of the design, with ratios to the pa
 	$(GO) test -run '^$$' -bench '^BenchmarkEngineQuery$$' -benchtime 300x ./cmd/annals/internal/bench | tee -a bin/bare.txt
 	$(GO) test -run '^$$' -bench '^BenchmarkLineage$$' -benchtime 500x ./projections/trace
 	$(GO) test -run '^$$' -bench '^BenchmarkLog$$' -benchtime 100x -timeout 30m ./internal/requestlog
+	$(GO) test -run '^$$' -bench '^BenchmarkRequestLog$$' -benchtime 8x -timeout 30m ./cmd/annals/internal/server
 	deploy/elasticsearch/start.sh run $(GO) test -run '^$$' -bench '^BenchmarkEngines$$' -benchtime 500x ./projections/recallindex/elastic
 	./bin/annals bench load --own --bare bin/bare.txt $(BENCH)
 	./bin/annals bench sustained --own --for $(SUSTAINED)
@@ -99,6 +100,7 @@ soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under lo
 	ANNALS_NODE_STEPS=8 $(GO) test -count=1 -timeout 60m ./eventstore/node ./eventstore/node/storage
 	ANNALS_RECONNECTS=1000 $(GO) test -count=1 -timeout 30m -run '^TestReconnects' ./eventstore/esdb
 	ANNALS_CLUSTER_FAULTS=200 $(GO) test -count=1 -timeout 60m -v -run '^TestCluster_Faults' ./eventstore/esdb
+	$(GO) test -count=1 -timeout 30m -run '^TestCut_Hostile' ./domain/estimate -hostile-bytes 1048576
 	ANNALS_SWEEPS=150 $(GO) test -count=1 -timeout 30m -run '^TestSweep_Random' ./commands/pipeline
 	ANNALS_TEST_OPEN=10000000 $(GO) test -count=1 -timeout 60m -run '^TestOpen_Time' ./eventstore/node/storage
 

@@ -44,7 +44,7 @@ func (r *audienceReader) read(ctx context.Context, project uuid.UUID) (*audience
 	}
 	next, err := r.fold(ctx, project, state)
 	if next.Events > state.Events {
-		r.keep(project, next)
+		r.remember(project, next)
 	}
 	return next, err
 }
@@ -64,7 +64,7 @@ func (r *audienceReader) fold(ctx context.Context, project uuid.UUID, state *aud
 	return state, err
 }
 
-func (r *audienceReader) keep(project uuid.UUID, state *audience.State) {
+func (r *audienceReader) remember(project uuid.UUID, state *audience.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if known, ok := r.known.Get(project); ok {

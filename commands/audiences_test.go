@@ -116,7 +116,7 @@ func TestPutAudience_BigDefinition(t *testing.T) {
 func TestPutAudience_RefusedStoresNothing(t *testing.T) {
 	w := newFixture(t)
 	w.put(ruleOf("rules", audience.Condition{Trait: "team", Operator: audience.Exists}))
-	stood := len(w.audiences())
+	before := len(w.audiences())
 	mismatch := fixedOf("rules", "ana")
 	mismatch.Rule = &audience.Rule{}
 	for code, in := range map[string]commands.AudiencePut{
@@ -131,8 +131,8 @@ func TestPutAudience_RefusedStoresNothing(t *testing.T) {
 		_, err := w.PutAudience(t.Context(), w.call, in)
 		wantFault(t, err, code)
 	}
-	if n := len(w.audiences()); n != stood || len(w.records("ana")) != 0 {
-		t.Errorf("%d events, %d of ana", n-stood, len(w.records("ana")))
+	if n := len(w.audiences()); n != before || len(w.records("ana")) != 0 {
+		t.Errorf("%d events, %d of ana", n-before, len(w.records("ana")))
 	}
 }
 

@@ -56,7 +56,7 @@ func (s *Service) known(ctx context.Context, b *batch) []int {
 		}
 		var err error
 		if sent, err = s.dataPoints.Sent(ctx, ids); err != nil {
-			s.journal.Logger.WarnContext(ctx, "which data points are new is not known, and each is read", "err", err)
+			s.journal.Logger.WarnContext(ctx, "query of new data points failed, each is read instead", "err", err)
 			ask = false
 		}
 	}

@@ -75,7 +75,7 @@ func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint,
 	}
 	if err := s.commit(decideCtx, call, b, fingerprint); err != nil {
 		if errors.Is(err, eventstore.ErrConflict) { // another try of the same key was first
-			s.journal.dropStage(decideCtx, b.accepted.Stage.Stream)
+			s.journal.tombstoneStage(decideCtx, b.accepted.Stage.Stream)
 			first, done, err := s.replayBatch(decideCtx, call, id, key, fingerprint, items)
 			if !done && err == nil {
 				err = fmt.Errorf("send %s: neither new nor known", id)
@@ -108,11 +108,11 @@ type batch struct {
 	stage    written
 	commit   eventstore.Position
 	prepared []prepared
-	// what each item was decided on; State is nil also where the finisher has not read it
+	// bases are what the items were decided on; State is also nil before the finisher has read it.
 	bases       []datapoint.Base
-	effects     []eventstore.Position // of the bases in the order of effects, 0 where it is to be read
-	unread      bool                  // the bases are to be read: the finisher goes on with what another process left
-	reservation *reservation          // nil where it was committed already
+	effects     []eventstore.Position // of the bases in effect order, 0 before it is read
+	unread      bool                  // the finisher resumes the batch, and must read the bases
+	reservation *reservation          // nil if the batch was committed before
 	// deleted is the deletion that was recorded before the fan-out was complete, nil for none.
 	deleted *deletion.Accepted
 }

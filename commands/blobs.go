@@ -60,8 +60,8 @@ func (l *Journal) writeBlob(
 	if w.since.IsZero() {
 		w.since = now
 	}
-	if keep := now.Add(blob.Keep); keep.After(deadline) {
-		deadline = keep
+	if extended := now.Add(blob.Keep); extended.After(deadline) {
+		deadline = extended
 	}
 	ref, err := l.WriteBlob(ctx, owner, command, project, deadline, meta, data, holds...)
 	if err == nil {
@@ -77,8 +77,8 @@ func (l *Journal) appendReferring(
 	if len(w.streams) == 0 {
 		return l.Append(ctx, stream, expected, meta, events...)
 	}
-	guarded := eventstore.Journal{Store: inTime{l.Store, l, w}, Codec: l.Codec}
-	done, err := guarded.Append(ctx, stream, expected, meta, events...)
+	limited := eventstore.Journal{Store: inTime{l.Store, l, w}, Codec: l.Codec}
+	done, err := limited.Append(ctx, stream, expected, meta, events...)
 	err = appendFault(err)
 	if err == nil && l.wall().Sub(w.since) >= referBy {
 		err = l.holdBlobs(ctx, w)

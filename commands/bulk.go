@@ -23,8 +23,8 @@ import (
 
 // IdentityStatus reports whether a bulk write created or updated an identity.
 type IdentityStatus struct {
-	Identity string `json:"identity"`
-	Status   string `json:"status"`
+	Identity string
+	Status   string
 }
 
 // BulkIdentities creates records or replaces all of their traits, all or none. If an identity is in
@@ -38,7 +38,7 @@ func (s *Service) BulkIdentities(ctx context.Context, call Call, rows []identity
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	b := newBulk(call, distinct(rows))
-	before, err := s.lookUp(decideCtx, call, b)
+	before, err := s.readRecords(decideCtx, call, b)
 	if err != nil {
 		return nil, err
 	}
@@ -49,13 +49,13 @@ func (s *Service) BulkIdentities(ctx context.Context, call Call, rows []identity
 	}
 	// The rows were written between the two reads, which may take long. The fan-out orders what
 	// changes after the second read.
-	now, err := s.lookUp(decideCtx, call, b)
+	now, err := s.readRecords(decideCtx, call, b)
 	if err != nil {
 		return nil, err
 	}
 	for i, id := range b.ids {
 		if before.current[i].Revision != now.current[i].Revision {
-			return nil, raced(b.rows[i].Identity)
+			return nil, conflictError(b.rows[i].Identity)
 		}
 		b.accepted.Targets[i] = identity.BulkTarget{IdentityID: id, Decided: int64(now.current[i].Revision)}
 	}
@@ -93,9 +93,9 @@ type bulk struct {
 	ids      []uuid.UUID
 	// deadline is until when its unreferenced blobs are retained.
 	deadline time.Time
-	// decidedOn is the state that it was decided on. It is nil for a write that another run began: its
+	// decidedOn is the state that it was decided on. It is nil if another run began the fan-out: its
 	// rows may be stored already.
-	decidedOn *bulkLook
+	decidedOn *bulkRead
 }
 
 func newBulk(call Call, rows []identity.Row) *bulk {
@@ -130,50 +130,50 @@ func distinct(rows []identity.Row) []identity.Row {
 	return last
 }
 
-// bulkLook is a read of the records of a bulk write, in its order: the current state of each, with
+// bulkRead is a read of the records of a bulk write, in its order: the current state of each, with
 // revision -1 for a stream without events, and up to which position no other bulk write of one of
 // them was pending.
-type bulkLook struct {
+type bulkRead struct {
 	head    eventstore.Position
 	current []work.RecordHead
 }
 
-// lookUp reads the records as the directory has them at the head of the log. The fault is conflict
+// readRecords reads the records as the directory has them at the head of the log. The fault is conflict
 // if another bulk write of one of them is pending.
-func (s *Service) lookUp(ctx context.Context, call Call, b *bulk) (look bulkLook, err error) {
-	if look.head, err = s.journal.Store.Head(ctx); err != nil {
-		return look, unavailable(err)
+func (s *Service) readRecords(ctx context.Context, call Call, b *bulk) (read bulkRead, err error) {
+	if read.head, err = s.journal.Store.Head(ctx); err != nil {
+		return read, unavailable(err)
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, visibleTimeout)
 	defer cancel()
-	if err := s.waiter.Wait(waitCtx, look.head, projection.Directory); err != nil {
-		return look, err
+	if err := s.waiter.Wait(waitCtx, read.head, projection.Directory); err != nil {
+		return read, err
 	}
 	open, err := s.directory.OpenBulks(ctx, call.Principal.Project, b.ids)
 	if err != nil {
-		return look, err
+		return read, err
 	}
 	if len(open) > 0 {
-		return look, fault.New(fault.Conflict, fault.CodeConflict,
+		return read, fault.New(fault.Conflict, fault.CodeConflict,
 			"another bulk write of some of the identities is pending; nothing was applied, retry")
 	}
 	// A bulk write that was committed since is after this read, and is completed before the rows of
 	// this one.
 	known, err := s.directory.RecordHeads(ctx, call.Principal.Project, b.ids)
 	if err != nil {
-		return look, err
+		return read, err
 	}
-	look.current = make([]work.RecordHead, len(b.ids))
+	read.current = make([]work.RecordHead, len(b.ids))
 	for i, id := range b.ids {
-		look.current[i].Revision = eventstore.NoStream
+		read.current[i].Revision = eventstore.NoStream
 		if at, ok := known[id]; ok {
-			look.current[i] = at
+			read.current[i] = at
 		}
 	}
-	return look, nil
+	return read, nil
 }
 
-func raced(name string) *fault.Error {
+func conflictError(name string) *fault.Error {
 	return fault.New(fault.Conflict, fault.CodeConflict,
 		"the identity %q was written at the same time; nothing was applied, retry", name)
 }
@@ -203,22 +203,23 @@ func (l *Journal) writeRows(ctx context.Context, call Call, b *bulk, command uui
 // readBulk prepares a committed bulk write to be fanned out again. It returns nil if the fan-out is
 // complete. If its rows cannot be read, it returns the write without them and a *stageError.
 func (l *Journal) readBulk(ctx context.Context, id uuid.UUID, now time.Time) (*bulk, error) {
-	facts, err := l.ReadFrom(ctx, stream.Name(stream.Bulk, id), 0)
-	if err != nil || len(facts) == 0 {
+	events, err := l.ReadFrom(ctx, stream.Name(stream.Bulk, id), 0)
+	if err != nil || len(events) == 0 {
 		return nil, err
 	}
-	accepted, ok := facts[0].Event.(*identity.BulkAccepted)
+	accepted, ok := events[0].Event.(*identity.BulkAccepted)
 	if !ok {
-		return nil, fmt.Errorf("bulk write %s begins with %s", id, facts[0].Type)
+		return nil, fmt.Errorf("bulk write %s begins with %s", id, events[0].Type)
 	}
-	if bulkFannedOut(facts) != nil {
+	if bulkFannedOut(events) != nil {
 		return nil, nil //nolint:nilnil // there is nothing to do
 	}
-	b := &bulk{id: id, accepted: *accepted, commit: facts[0].Position, deadline: now.Add(blob.Keep)}
+	b := &bulk{id: id, accepted: *accepted, commit: events[0].Position, deadline: now.Add(blob.Keep)}
 	data, err := l.ReadBlob(ctx, accepted.Rows)
 	if _, is := errors.AsType[*eventstore.BlobError](err); is {
 		// The run that completes the fan-out tombstones the rows.
-		if facts, readErr := l.ReadFrom(ctx, stream.Name(stream.Bulk, id), 1); readErr == nil && bulkFannedOut(facts) != nil {
+		events, readErr := l.ReadFrom(ctx, stream.Name(stream.Bulk, id), 1)
+		if readErr == nil && bulkFannedOut(events) != nil {
 			return nil, nil //nolint:nilnil // there is nothing to do
 		}
 		return b, &stageError{send: id, err: err}
@@ -238,8 +239,8 @@ func (l *Journal) readBulk(ctx context.Context, id uuid.UUID, now time.Time) (*b
 }
 
 // bulkFannedOut returns the end of a bulk write, nil before its fan-out is complete.
-func bulkFannedOut(facts []eventstore.DecodedEvent) *identity.BulkFannedOut {
-	for _, f := range facts {
+func bulkFannedOut(events []eventstore.DecodedEvent) *identity.BulkFannedOut {
+	for _, f := range events {
 		if done, ok := f.Event.(*identity.BulkFannedOut); ok {
 			return done
 		}

@@ -29,7 +29,7 @@ func (l *Journal) fanOutBulk(parent context.Context, directory Directory, waiter
 	}
 	statuses := make([]string, len(b.rows))
 	g, ctx := errgroup.WithContext(parent)
-	shown := make(chan struct{})
+	visible := make(chan struct{})
 	start := func(work func() error) {
 		g.Go(func() error {
 			return panics.Call(ctx, l.Logger, "fan-out of a bulk write panicked", work, "bulk", b.id)
@@ -41,7 +41,7 @@ func (l *Journal) fanOutBulk(parent context.Context, directory Directory, waiter
 		if err := waiter.Wait(waitCtx, b.commit, projection.Directory); err != nil {
 			return err
 		}
-		close(shown)
+		close(visible)
 		return nil
 	})
 	start(func() error {
@@ -49,7 +49,7 @@ func (l *Journal) fanOutBulk(parent context.Context, directory Directory, waiter
 			// Once the directory has applied the commit, it knows every bulk write that was committed
 			// earlier.
 			select {
-			case <-shown:
+			case <-visible:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -122,11 +122,11 @@ func (l *Journal) closeBulk(ctx context.Context, b *bulk, statuses []string) ([]
 	_, err := l.Append(ctx, name, 0, b.meta("done"),
 		identity.BulkFannedOut{ProjectID: b.accepted.ProjectID, Statuses: statuses})
 	if errors.Is(err, eventstore.ErrConflict) {
-		facts, err := l.ReadFrom(ctx, name, 1)
+		events, err := l.ReadFrom(ctx, name, 1)
 		if err != nil {
 			return nil, err
 		}
-		done := bulkFannedOut(facts)
+		done := bulkFannedOut(events)
 		if done == nil {
 			return nil, fmt.Errorf("bulk write %s: neither open nor fanned out", b.id)
 		}
@@ -134,7 +134,7 @@ func (l *Journal) closeBulk(ctx context.Context, b *bulk, statuses []string) ([]
 	} else if err != nil {
 		return nil, err
 	}
-	l.dropStage(ctx, b.accepted.Rows.Stream)
+	l.tombstoneStage(ctx, b.accepted.Rows.Stream)
 	return statuses, nil
 }
 
@@ -163,19 +163,19 @@ func (b BulkRows) CompleteRows(ctx context.Context, project, identity uuid.UUID,
 // completeBulks appends those rows of bulk writes that concern the records, in the order of the
 // commits.
 func (l *Journal) completeBulks(
-	ctx context.Context, open, ids []uuid.UUID, now time.Time, want func(*bulk) bool,
+	ctx context.Context, open, ids []uuid.UUID, now time.Time, include func(*bulk) bool,
 ) error {
 	var bulks []*bulk
 	for _, id := range open {
 		b, err := l.readBulk(ctx, id, now)
 		if _, lost := errors.AsType[*stageError](err); lost {
-			l.Logger.ErrorContext(ctx, "the rows of a bulk write are lost", "bulk", id, "err", err)
-			continue // nobody can write them; the finisher ends it
+			l.Logger.ErrorContext(ctx, "rows of a bulk write cannot be read, they are skipped", "bulk", id, "err", err)
+			continue // no process can write them; the finisher abandons the write
 		}
 		if err != nil {
 			return err
 		}
-		if b != nil && want(b) {
+		if b != nil && include(b) {
 			bulks = append(bulks, b)
 		}
 	}
@@ -218,12 +218,12 @@ func (l *Journal) applyRow(ctx context.Context, b *bulk, i int) (status string, 
 	// The first try relies on what the row was decided on: the store refuses the append if that
 	// changed.
 	err = untilNoConflict(ctx, nil, func(reread bool) error {
-		var place identity.RowEffect
+		var effect identity.RowEffect
 		at := eventstore.Revision(target.Decided)
 		if reread || b.decidedOn == nil || b.decidedOn.current[i].Hidden {
 			var applied *identity.BulkRowApplied
 			var err error
-			place, at, applied, err = l.resolveRow(ctx, name, eventstore.Revision(target.Decided), b.commit, meta.CommandID)
+			effect, at, applied, err = l.resolveRow(ctx, name, eventstore.Revision(target.Decided), b.commit, meta.CommandID)
 			if err != nil {
 				return err
 			}
@@ -232,9 +232,9 @@ func (l *Journal) applyRow(ctx context.Context, b *bulk, i int) (status string, 
 				return nil
 			}
 		} else {
-			place = identity.ResolveRow(b.decidedOn.current[i].Record, nil, uint64(b.commit))
+			effect = identity.ResolveRow(b.decidedOn.current[i].Record, nil, uint64(b.commit))
 		}
-		e, err := l.rowEvent(ctx, &row, place)
+		e, err := l.rowEvent(ctx, &row, effect)
 		if err != nil {
 			return err
 		}
@@ -253,22 +253,22 @@ func (l *Journal) applyRow(ctx context.Context, b *bulk, i int) (status string, 
 // begins earlier, until no such row is left.
 func (l *Journal) resolveRow(
 	ctx context.Context, name string, decided eventstore.Revision, commit eventstore.Position, command uuid.UUID,
-) (place identity.RowEffect, at eventstore.Revision, applied *identity.BulkRowApplied, err error) {
+) (effect identity.RowEffect, at eventstore.Revision, applied *identity.BulkRowApplied, err error) {
 	for from, step := decided, eventstore.Revision(1); ; from, step = max(from-step, eventstore.NoStream), 2*step {
-		facts, err := l.ReadFrom(ctx, name, max(from, 0))
+		events, err := l.ReadFrom(ctx, name, max(from, 0))
 		if err != nil {
-			return place, 0, nil, err
+			return effect, 0, nil, err
 		}
-		if from >= 0 && len(facts) > 0 && facts[0].Revision == from && rowBefore(facts[0].Position, facts[1:]) {
+		if from >= 0 && len(events) > 0 && events[0].Revision == from && rowBefore(events[0].Position, events[1:]) {
 			continue
 		}
-		return l.resolveRowAmong(ctx, facts, from, commit, command)
+		return l.resolveRowAmong(ctx, events, from, commit, command)
 	}
 }
 
-// rowBefore reports whether one of some facts is a bulk row that takes effect before a position.
-func rowBefore(position eventstore.Position, facts []eventstore.DecodedEvent) bool {
-	return slices.ContainsFunc(facts, func(f eventstore.DecodedEvent) bool {
+// rowBefore reports whether one of the events is a bulk row that takes effect before a position.
+func rowBefore(position eventstore.Position, events []eventstore.DecodedEvent) bool {
+	return slices.ContainsFunc(events, func(f eventstore.DecodedEvent) bool {
 		row, is := f.Event.(*identity.BulkRowApplied)
 		return is && eventstore.Position(row.Commit) < position
 	})
@@ -276,33 +276,33 @@ func rowBefore(position eventstore.Position, facts []eventstore.DecodedEvent) bo
 
 // resolveRowAmong finds the effect of a row among the events of a stream from a revision on.
 func (l *Journal) resolveRowAmong(
-	ctx context.Context, facts []eventstore.DecodedEvent, from eventstore.Revision, commit eventstore.Position,
+	ctx context.Context, events []eventstore.DecodedEvent, from eventstore.Revision, commit eventstore.Position,
 	command uuid.UUID,
-) (place identity.RowEffect, at eventstore.Revision, applied *identity.BulkRowApplied, err error) {
+) (effect identity.RowEffect, at eventstore.Revision, applied *identity.BulkRowApplied, err error) {
 	var base *identity.Record
 	var stored []identity.Effect
 	at = eventstore.NoStream
-	if from >= 0 && len(facts) > 0 && facts[0].Revision > from {
-		// A later removal, which is among the facts, truncated it: only its existence matters.
+	if from >= 0 && len(events) > 0 && events[0].Revision > from {
+		// A later removal among the events truncated it: only its existence matters.
 		base = &identity.Record{}
 	}
-	for _, f := range facts {
+	for _, f := range events {
 		at = f.Revision
 		row, isRow := f.Event.(*identity.BulkRowApplied)
 		if isRow && f.Details.CommandID == command {
-			return place, at, row, nil
+			return effect, at, row, nil
 		}
 		if f.Revision == from {
 			if base, err = l.recordAt(ctx, f); err != nil {
-				return place, 0, nil, err
+				return effect, 0, nil, err
 			}
 			continue
 		}
-		effect := identity.Effect{At: uint64(f.Position), Event: f.Event}
+		later := identity.Effect{At: uint64(f.Position), Event: f.Event}
 		if isRow {
-			effect.At = row.Commit
+			later.At = row.Commit
 		}
-		stored = append(stored, effect)
+		stored = append(stored, later)
 	}
 	return identity.ResolveRow(base, stored, uint64(commit)), at, nil, nil
 }
@@ -311,45 +311,45 @@ func (l *Journal) resolveRowAmong(
 // decided.
 type bulkRow struct {
 	*bulk
-	ordinal int
-	owner   owner
-	own     *identity.Traits
+	ordinal   int
+	owner     owner
+	ownTraits *identity.Traits
 }
 
 // rowEvent makes the event of a row with its effect.
 func (l *Journal) rowEvent(
-	ctx context.Context, r *bulkRow, place identity.RowEffect,
+	ctx context.Context, r *bulkRow, effect identity.RowEffect,
 ) (e identity.BulkRowApplied, err error) {
 	e = identity.BulkRowApplied{
 		ProjectID: r.accepted.ProjectID, BulkID: r.id, Ordinal: r.ordinal, Commit: uint64(r.commit),
-		Status: place.Status, History: place.History,
+		Status: effect.Status, History: effect.History,
 	}
 	row := r.rows[r.ordinal]
 	var traits identity.Traits
 	switch {
-	case place.Stands: // later effects replace all traits, so the row needs none
-	case len(place.Patches) > 0:
-		under := row.Traits
-		for _, patch := range place.Patches {
+	case effect.Outdated: // later effects replace all traits, so the row needs none
+	case len(effect.Patches) > 0:
+		merged := row.Traits
+		for _, patch := range effect.Patches {
 			if patch, err = l.patchOf(ctx, patch); err != nil {
 				return e, err
 			}
-			under = patch.Apply(under)
+			merged = patch.Apply(merged)
 		}
-		if traits, err = l.externalizeTraits(ctx, r.owner, under); err != nil {
+		if traits, err = l.externalizeTraits(ctx, r.owner, merged); err != nil {
 			return e, err
 		}
 	default:
-		if r.own == nil {
-			own, err := l.externalizeTraits(ctx, r.owner, row.Traits)
+		if r.ownTraits == nil {
+			ownTraits, err := l.externalizeTraits(ctx, r.owner, row.Traits)
 			if err != nil {
 				return e, err
 			}
-			r.own = &own
+			r.ownTraits = &ownTraits
 		}
-		traits = *r.own
+		traits = *r.ownTraits
 	}
-	e.Record = place.Record(row, traits, r.accepted.Origin, r.accepted.AcceptedAt)
+	e.Record = effect.Record(row, traits, r.accepted.Origin, r.accepted.AcceptedAt)
 	return e, nil
 }
 

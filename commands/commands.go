@@ -41,39 +41,39 @@ const (
 
 // Receipt is the answer to a single send.
 type Receipt struct {
-	ProjectID   int64     `json:"projectId"`
-	IngestionID uuid.UUID `json:"ingestionId"`
-	SourceID    string    `json:"sourceId"`
-	Status      string    `json:"status"`
+	ProjectID   int64
+	IngestionID uuid.UUID
+	SourceID    string
+	Status      string
 	// Unchanged is true, or null if something changed.
-	Unchanged *bool `json:"unchanged"`
+	Unchanged *bool
 	// CreditTenths is what this call was charged: nothing if it repeats an idempotency key.
-	CreditTenths int64 `json:"-"`
+	CreditTenths int64
 }
 
 // BatchReceipt is the answer to a batch. Status and Unchanged describe it as a whole.
 type BatchReceipt struct {
-	ProjectID   int64         `json:"projectId"`
-	IngestionID uuid.UUID     `json:"ingestionId"`
-	Status      string        `json:"status"`
-	Unchanged   *bool         `json:"unchanged"`
-	Items       []ItemReceipt `json:"items"`
+	ProjectID   int64
+	IngestionID uuid.UUID
+	Status      string
+	Unchanged   *bool
+	Items       []ItemReceipt
 	// CreditTenths is what this call was charged: nothing if it repeats an idempotency key.
-	CreditTenths int64 `json:"-"`
+	CreditTenths int64
 }
 
 // ItemReceipt is the answer to one item, in the order sent.
 type ItemReceipt struct {
-	Ordinal   int    `json:"ordinal"`
-	SourceID  string `json:"sourceId"`
-	Status    string `json:"status"`
-	Unchanged *bool  `json:"unchanged"`
+	Ordinal   int
+	SourceID  string
+	Status    string
+	Unchanged *bool
 }
 
 // DeletionReceipt is the answer to a deletion by source ids: each id once, in the order sent.
 type DeletionReceipt struct {
-	OperationID uuid.UUID `json:"operationId"`
-	IDs         []string  `json:"ids"`
+	OperationID uuid.UUID
+	IDs         []string
 }
 
 // ProjectReceipt is the answer to the creation of a project.
@@ -88,10 +88,10 @@ type ProjectReceipt struct {
 
 // KeyReceipt is the answer to the creation of a key. Key is the clear value, shown only here.
 type KeyReceipt struct {
-	ID        string    `json:"id"`
-	Name      string    `json:"name"`
-	KeyPrefix string    `json:"keyPrefix"`
-	KeySuffix string    `json:"keySuffix"`
-	CreatedAt time.Time `json:"createdAt"`
-	Key       string    `json:"key"`
+	ID        string
+	Name      string
+	KeyPrefix string
+	KeySuffix string
+	CreatedAt time.Time
+	Key       string
 }

@@ -22,6 +22,8 @@ import (
 //     the commit names;
 //   - changes of an identity record (changeIdentity, ensureIdentityIn), which write new blobs in
 //     each try, or run under the lock of another stream;
+//   - the end of a send (pipeline.Confirmer.end), which first appends without a read, and the record of
+//     a cleared identity (erasure.RecordCleared), which reads only the events after its removal;
 //   - the flush of usage (Metering.append), which records its revision in the database first;
 //   - holdBlob and tombstone, which decide nothing.
 

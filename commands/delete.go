@@ -132,7 +132,7 @@ func (l *Journal) newestOf(ctx context.Context, dataPoints []uuid.UUID, send uui
 // deletionRun is a deletion between its decision and the end of its fan-out.
 type deletionRun struct {
 	id          uuid.UUID
-	ingestionID uuid.UUID // set for the deletion of a send: only its own revisions are taken
+	ingestionID uuid.UUID // set for the deletion of a send: only its own revisions are deleted
 	accepted    deletion.Accepted
 	targets     []target
 }
@@ -205,10 +205,10 @@ func (s *Service) commitDeletion(ctx, caller context.Context, call Call, d *dele
 // fanOutDeletion deletes each target and records that in the stream of the deletion. It may run any
 // number of times.
 func (l *Journal) fanOutDeletion(ctx context.Context, d *deletionRun) (eventstore.Position, error) {
-	taken := make([]bool, len(d.targets))
+	isDeleted := make([]bool, len(d.targets))
 	err := l.each(ctx, len(d.targets), func(ctx context.Context, i int) error {
 		var err error
-		_, taken[i], err = l.deleteOne(ctx, d.id, &d.accepted, d.targets[i], false)
+		_, isDeleted[i], err = l.deleteOne(ctx, d.id, &d.accepted, d.targets[i], false)
 		if err != nil {
 			return fmt.Errorf("target %d of deletion %s: %w", i, d.id, err)
 		}
@@ -217,34 +217,34 @@ func (l *Journal) fanOutDeletion(ctx context.Context, d *deletionRun) (eventstor
 	if err != nil {
 		return 0, err
 	}
-	var deleted, kept []uuid.UUID
+	var deleted, retained []uuid.UUID
 	for i, t := range d.targets {
-		if taken[i] {
+		if isDeleted[i] {
 			deleted = append(deleted, t.dataPoint)
 		} else {
-			kept = append(kept, t.dataPoint)
+			retained = append(retained, t.dataPoint)
 		}
 	}
 	name := stream.Name(stream.Deletion, d.id)
 	done, err := runDecision(ctx, l, decision[deletion.State]{
 		stream: name, read: folded[deletion.State](l, name),
 		decide: func(_ context.Context, state deletion.State) ([]event.Event, error) {
-			return state.CompleteFanOut(deleted, kept), nil
+			return state.CompleteFanOut(deleted, retained), nil
 		},
 		meta: func() event.Meta { return fanOutMeta(&d.accepted, "done") },
 	})
 	return done.Position, err
 }
 
-// deleteOne deletes one data point at whatever stream revision it has. taken is false if the
-// deletion is that of a send, and another send created the newest revision. A data point that
-// another deletion took first is taken, at position 0.
+// deleteOne deletes one data point at whatever stream revision it has. deleted is false if the
+// deletion is that of a send, and another send created the newest revision. For a data point that
+// another deletion deleted first, deleted is true and the position is 0.
 //
 // A data point without events is deleted before a batch creates it: the fan-out of the batch finds
 // the deletion.
 func (l *Journal) deleteOne(
 	ctx context.Context, id uuid.UUID, accepted *deletion.Accepted, t target, single bool,
-) (position eventstore.Position, taken bool, err error) {
+) (position eventstore.Position, deleted bool, err error) {
 	name := stream.Name(stream.DataPoint, t.dataPoint)
 	err = untilNoConflict(ctx, nil, func(reread bool) (err error) {
 		if reread {
@@ -252,23 +252,22 @@ func (l *Journal) deleteOne(
 				return err
 			}
 		}
-		taken = t.gone || accepted.IngestionID == uuid.Nil || t.head.IngestionID == accepted.IngestionID
-		if t.gone || !taken {
+		deleted = t.gone || accepted.IngestionID == uuid.Nil || t.head.IngestionID == accepted.IngestionID
+		if t.gone || !deleted {
 			return nil
 		}
-		deleted := deletedBy(id, accepted, t.head.IngestionID, single)
-		done, err := l.Append(ctx, name, t.at, targetMeta(accepted, t.dataPoint), deleted)
+		e := deletedBy(id, accepted, t.head.IngestionID, single)
+		done, err := l.Append(ctx, name, t.at, targetMeta(accepted, t.dataPoint), e)
 		position = done.Position
 		if errors.Is(err, eventstore.ErrDeleted) {
 			return nil
 		}
 		return err
 	})
-	return position, taken && err == nil, err
+	return position, deleted && err == nil, err
 }
 
-// deletedBy is the event by which a deletion takes a data point whose newest revision a send
-// created.
+// deletedBy returns the event of a deletion for a data point whose newest revision a send created.
 func deletedBy(id uuid.UUID, accepted *deletion.Accepted, send uuid.UUID, single bool) datapoint.Deleted {
 	return datapoint.Deleted{
 		ProjectID: accepted.ProjectID, DeletionID: id, RequestID: accepted.RequestID, DeletedAt: accepted.AcceptedAt,

@@ -34,7 +34,7 @@ func (l *Journal) fanOutBatch(ctx context.Context, b *batch) ([]ingestion.Outcom
 	if outcomes, err = l.completeFanOut(ctx, b, outcomes); err != nil {
 		return nil, err
 	}
-	l.dropStage(ctx, b.accepted.Stage.Stream)
+	l.tombstoneStage(ctx, b.accepted.Stage.Stream)
 	return outcomes, nil
 }
 
@@ -62,8 +62,8 @@ func (l *Journal) completeFanOut(
 	return stored, err
 }
 
-// dropStage tombstones a stage that no batch needs any more. If that fails, the sweep does it.
-func (l *Journal) dropStage(ctx context.Context, name string) {
+// tombstoneStage tombstones a stage that no batch needs any more. If that fails, the sweep does it.
+func (l *Journal) tombstoneStage(ctx context.Context, name string) {
 	if _, err := l.Tombstone(ctx, name); err != nil {
 		l.Logger.WarnContext(ctx, "tombstone of stage failed, left to the sweep", "stream", name, "err", err)
 	}
@@ -124,7 +124,7 @@ func (l *Journal) fanOutItem(ctx context.Context, b *batch, i int) (ingestion.Ou
 		var e event.Event
 		appended := meta
 		if b.deleted != nil && base.Later == nil && createsRevision(base, p.ingest) {
-			// It would be the newest revision, which the deletion takes: store the deletion in its place,
+			// The deletion covers the revision that the item would create, so store the deletion instead,
 			// with the ids of the deletion. The store takes an event for a repetition of another with the
 			// same id.
 			outcome = ingestion.Outcome{Outcome: ingestion.Deleted}
@@ -176,13 +176,13 @@ func (l *Journal) rebase(
 	ctx context.Context, name string, decided eventstore.Revision, commit eventstore.Position, final bool,
 	command uuid.UUID,
 ) (base datapoint.Base, at eventstore.Revision, outcome ingestion.Outcome, done bool, err error) {
-	facts, err := l.ReadFrom(ctx, name, max(decided, 0))
+	events, err := l.ReadFrom(ctx, name, max(decided, 0))
 	if err != nil {
 		return base, 0, outcome, false, err
 	}
 	at = eventstore.NoStream
 	var below eventstore.Position
-	for _, f := range facts {
+	for _, f := range events {
 		at = f.Revision
 		if f.Details.CommandID == command {
 			outcome, _ := datapoint.OutcomeOf(f.Event)

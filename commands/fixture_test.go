@@ -119,7 +119,7 @@ func (w *fixture) Targets(
 			continue
 		}
 		found = true
-		if _, brought := e.(*datapoint.RevisionAccepted); brought {
+		if _, created := e.(*datapoint.RevisionAccepted); created {
 			targets = append(targets, stream.Owner(r.Stream))
 		}
 	}

@@ -31,8 +31,8 @@ func (l *Journal) currentRecord(ctx context.Context, name string) (*identity.Rec
 // it.
 func (l *Journal) recordAt(ctx context.Context, f eventstore.DecodedEvent) (*identity.Record, error) {
 	const page = 8
-	behind := []event.Event{f.Event} // newest first
-	for at := f.Revision; at > 0 && !identity.IsSelfContained(behind[len(behind)-1]); {
+	unread := []event.Event{f.Event} // newest first
+	for at := f.Revision; at > 0 && !identity.IsSelfContained(unread[len(unread)-1]); {
 		events, err := l.Read(ctx, f.Stream, at-1, eventstore.Backwards, page)
 		if err != nil {
 			return nil, unavailable(err)
@@ -41,14 +41,14 @@ func (l *Journal) recordAt(ctx context.Context, f eventstore.DecodedEvent) (*ide
 			break // the earlier ones are truncated
 		}
 		for _, before := range events {
-			behind, at = append(behind, before.Event), before.Revision
+			unread, at = append(unread, before.Event), before.Revision
 			if identity.IsSelfContained(before.Event) {
 				break
 			}
 		}
 	}
 	var record *identity.Record
-	for _, e := range slices.Backward(behind) {
+	for _, e := range slices.Backward(unread) {
 		record = identity.Evolve(record, e)
 	}
 	return record, nil

@@ -251,7 +251,7 @@ func (n *single) replay(ctx context.Context, in DataPoint) (Receipt, bool, error
 
 // find returns the receipt of the send if it is stored after the claim.
 func (n *single) find(ctx context.Context) (Receipt, bool, error) {
-	facts, err := n.service.journal.ReadFrom(ctx, n.prepared.stream, n.claimed+1)
+	events, err := n.service.journal.ReadFrom(ctx, n.prepared.stream, n.claimed+1)
 	if errors.Is(err, eventstore.ErrDeleted) {
 		return Receipt{}, false, dataPointDeleted(n.prepared.ingest.SourceID)
 	}
@@ -262,7 +262,7 @@ func (n *single) find(ctx context.Context) (Receipt, bool, error) {
 	var moved eventstore.Position
 	var last ingestion.Outcome
 	found := false
-	for _, f := range facts {
+	for _, f := range events {
 		if _, gone := f.Event.(*datapoint.Deleted); gone {
 			return Receipt{}, false, dataPointDeleted(n.prepared.ingest.SourceID)
 		}

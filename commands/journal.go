@@ -58,14 +58,6 @@ func (l *Journal) Append(
 	return done, appendFault(err)
 }
 
-// AppendEncoded is Append of encoded events.
-func (l *Journal) AppendEncoded(
-	ctx context.Context, stream string, expected eventstore.Revision, proposed []eventstore.Proposed,
-) (eventstore.Appended, error) {
-	done, err := eventstore.AppendUntilKnown(ctx, l.Store, stream, expected, proposed)
-	return done, appendFault(err)
-}
-
 // Last reads the last event of a stream. ok is false if the stream has no events.
 func (l *Journal) Last(ctx context.Context, stream string) (last eventstore.DecodedEvent, ok bool, err error) {
 	last, ok, err = l.Journal.Last(ctx, stream)

@@ -15,13 +15,14 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/work"
 )
 
 const (
-	// flushEvery is about how long the recalls of a project stay outside the log, seenEvery how long a
+	// flushEvery is about how long the counts of a project stay outside the log, seenEvery how long a
 	// seen identity does.
 	flushEvery = 10 * time.Minute
 	seenEvery  = time.Hour
@@ -35,7 +36,15 @@ const (
 	flushWidth = 8
 )
 
-// PendingCharges are the counted recalls of all processes that are not in the log yet.
+// Events counts the events that webhooks receive, and charges their price under the caps of their
+// projects and organizations, for all processes together.
+type Events interface {
+	// ChargeEvent runs work for one received event and counts it. An event whose work fails costs
+	// nothing. The faults are those of work and of Limiter.Reserve.
+	ChargeEvent(ctx context.Context, p auth.Principal, at time.Time, work func() error) error
+}
+
+// PendingCharges are the counted recalls and received events of all processes that are not in the log yet.
 type PendingCharges interface {
 	// Take assigns flush ids to counts that are due. It returns these charges and the open ones of
 	// other processes. more reports that there may be others.
@@ -50,7 +59,7 @@ type PendingCharges interface {
 	DropSeen(ctx context.Context) error
 }
 
-// Metering appends counted recalls to the log. It deletes a count only once it has seen it in the
+// Metering appends counted recalls and received events to the log. It deletes a count only once it has seen it in the
 // log, and appends it only after a revision from which on it looked for it: no crash loses a count
 // or stores it twice.
 type Metering struct {
@@ -68,16 +77,16 @@ func (m *Metering) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ticker.C:
-			m.guarded(ctx, work.Due{Sum: flushEvery, Seen: seenEvery})
+			m.flushOrLog(ctx, work.Due{Sum: flushEvery, Seen: seenEvery})
 		case <-ctx.Done():
-			m.guarded(context.WithoutCancel(ctx), work.Due{})
+			m.flushOrLog(context.WithoutCancel(ctx), work.Due{})
 			return nil
 		}
 	}
 }
 
-// guarded is flush that only logs a failure. The next flush, or another process, continues.
-func (m *Metering) guarded(ctx context.Context, due work.Due) {
+// flushOrLog is flush that only logs a failure. The next flush, or another process, continues.
+func (m *Metering) flushOrLog(ctx context.Context, due work.Due) {
 	if err := m.flush(ctx, due); err != nil {
 		m.Logger.WarnContext(ctx, "usage flush failed, will retry", "err", err)
 	}
@@ -123,7 +132,7 @@ func (m *Metering) appendAll(ctx context.Context, open []work.Charge) ([]eventst
 				return err
 			})
 			if errs[i] != nil {
-				errs[i] = fmt.Errorf("flush recalls of project %s: %w", c.ProjectID, errs[i])
+				errs[i] = fmt.Errorf("flush counts of project %s: %w", c.ProjectID, errs[i])
 			}
 			return nil
 		})
@@ -140,7 +149,8 @@ func (m *Metering) append(ctx context.Context, c work.Charge) (eventstore.Positi
 	defer release()
 	charged := metering.Charged{
 		ProjectID: c.ProjectID, OrganizationID: c.OrganizationID, FlushID: c.FlushID, Month: c.Month,
-		Recalls: c.Recalls, RecallTenths: c.RecallTenths, Seen: c.Seen, At: m.Now(),
+		Recalls: c.Recalls, RecallTenths: c.RecallTenths, WebhookEvents: c.WebhookEvents, WebhookTenths: c.WebhookTenths,
+		Seen: c.Seen, At: m.Now(),
 	}
 	var position eventstore.Position
 	err = untilNoConflict(ctx, &backoff.Tries{}, func(bool) error {
@@ -177,11 +187,11 @@ func (m *Metering) lastOf(ctx context.Context, name string) (eventstore.Revision
 func (m *Metering) find(
 	ctx context.Context, name string, from eventstore.Revision, flush uuid.UUID,
 ) (eventstore.Position, error) {
-	facts, err := m.Journal.ReadFrom(ctx, name, from)
+	events, err := m.Journal.ReadFrom(ctx, name, from)
 	if err != nil {
 		return 0, err
 	}
-	for _, f := range facts {
+	for _, f := range events {
 		if e, ok := f.Event.(*metering.Charged); ok && e.FlushID == flush {
 			return f.Position, nil
 		}

@@ -27,14 +27,14 @@ func (l *Journal) namespaceOf(ctx context.Context, project uuid.UUID) (namespace
 	if namespace, ok = n.known[project]; ok {
 		return namespace, true, nil
 	}
-	facts, err := l.ReadFrom(ctx, stream.Registry, n.next)
+	events, err := l.ReadFrom(ctx, stream.Registry, n.next)
 	if err != nil {
 		return uuid.Nil, false, err
 	}
 	if n.known == nil {
 		n.known = make(map[uuid.UUID]uuid.UUID)
 	}
-	for _, f := range facts {
+	for _, f := range events {
 		if e, created := f.Event.(*registry.ProjectCreated); created {
 			if n.known[e.ProjectID], err = l.Namespaces.Of(e.Namespace); err != nil {
 				return uuid.Nil, false, err

@@ -39,13 +39,13 @@ type NewOrganization struct {
 // OrganizationReceipt is the answer to the creation of an organization. ManagementKey is the clear
 // value, shown only here.
 type OrganizationReceipt struct {
-	ID             uuid.UUID     `json:"id"`
-	Name           string        `json:"name"`
-	Plan           metering.Plan `json:"plan"`
-	OwnerEmail     string        `json:"ownerEmail,omitempty"`
-	StartingTenths int64         `json:"-"`
-	CreatedAt      time.Time     `json:"createdAt"`
-	ManagementKey  string        `json:"managementKey"`
+	ID             uuid.UUID
+	Name           string
+	Plan           metering.Plan
+	OwnerEmail     string
+	StartingTenths int64
+	CreatedAt      time.Time
+	ManagementKey  string
 }
 
 // CreateOrganization creates an organization with its owner, plan, starting credits and management
@@ -226,7 +226,7 @@ func (s *Service) organization(ctx context.Context, nameOrID string) (registry.O
 		return found, nil
 	}
 	return registry.OrganizationCreated{}, fault.New(fault.NotFound, fault.CodeNotFound,
-		"there is no organization %q, but there are: %s", nameOrID, list)
+		"organization %q not found; known: %s", nameOrID, list)
 }
 
 // checkPlan refuses an unknown plan.

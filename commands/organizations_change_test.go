@@ -41,7 +41,7 @@ func (a *accounts) Balance(ctx context.Context, id uuid.UUID, at time.Time) (met
 			l.Granted[e.Month] = g
 		}
 	}
-	return l.Balance(metering.DefaultTariff(), metering.Month(at)), err
+	return l.Balance(metering.DefaultPlanTerms(), metering.Month(at)), err
 }
 
 // metered returns a fixture with accounts and the first organization.

@@ -99,7 +99,7 @@ func (s *Service) CreateKey(ctx context.Context, call Call, slug, name string) (
 	// Seal the value before the key exists, so that no crash leaves a key that cannot be revealed. A
 	// later start drops a value without a key.
 	if err := s.vault.Keep(decideCtx, created.KeyID, generated.Clear); err != nil {
-		s.journal.Logger.ErrorContext(ctx, "key not sealed", "err", err)
+		s.journal.Logger.ErrorContext(ctx, "seal of a new key failed, the key is refused", "err", err)
 		return KeyReceipt{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the key could not be stored; retry")
 	}
 	done, err := s.decideProject(decideCtx, call, p.ProjectID, func(project.State) ([]event.Event, error) {

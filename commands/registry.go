@@ -23,12 +23,12 @@ type registryReader struct {
 func (r *registryReader) read(ctx context.Context) (registry.State, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	facts, err := r.journal.ReadFrom(ctx, stream.Registry, eventstore.Revision(r.state.Events))
+	events, err := r.journal.ReadFrom(ctx, stream.Registry, eventstore.Revision(r.state.Events))
 	if err != nil {
 		return registry.State{}, err
 	}
 	state := r.state.Clone()
-	for _, f := range facts {
+	for _, f := range events {
 		state.Evolve(f.Event)
 	}
 	r.state = state

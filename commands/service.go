@@ -43,7 +43,9 @@ type Config struct {
 	// DataPoints saves a batch the reads of new data points. Without it, each is read.
 	DataPoints DataPoints
 	// Limits reserve what sends cost. Without it, sends have no caps.
-	Limits  Limiter
+	Limits Limiter
+	// Events counts the events that webhooks receive, and charges their price. Without it, they are free.
+	Events  Events
 	HashKey []byte // key of the fingerprints, at least 32 bytes
 	// Pipeline is false if background derivation is switched off: then nothing can be retried.
 	Pipeline bool
@@ -82,6 +84,7 @@ type Service struct {
 	directory  Directory
 	records    Records
 	load       *LoadGauge
+	events     Events
 	authors    *authors
 	registry   *registryReader
 	audiences  *audienceReader
@@ -92,7 +95,7 @@ func New(cfg Config) *Service {
 	s := &Service{
 		journal: cfg.Journal, waiter: cfg.Waiter, sends: cfg.Sends, dataPoints: cfg.DataPoints, limits: cfg.Limits,
 		hashKey: cfg.HashKey, pipeline: cfg.Pipeline, preparing: cfg.Preparing, vault: cfg.Vault, accounts: cfg.Accounts,
-		planTerms: cfg.PlanTerms, directory: cfg.Directory, records: cfg.Records, load: cfg.LoadGauge,
+		planTerms: cfg.PlanTerms, directory: cfg.Directory, records: cfg.Records, load: cfg.LoadGauge, events: cfg.Events,
 		authors: newAuthors(cfg.SoleWriter), registry: &registryReader{journal: cfg.Journal},
 		audiences: newAudienceReader(cfg.Journal),
 	}
@@ -103,7 +106,10 @@ func New(cfg Config) *Service {
 		s.vault = noVault{}
 	}
 	if s.planTerms == nil {
-		s.planTerms = metering.DefaultTariff()
+		s.planTerms = metering.DefaultPlanTerms()
+	}
+	if s.events == nil {
+		s.events = uncounted{}
 	}
 	if s.load == nil {
 		s.load = &LoadGauge{}
@@ -116,6 +122,13 @@ type unlimited struct{}
 
 func (unlimited) Reserve(context.Context, metering.Reservation, time.Duration) error { return nil }
 func (unlimited) Release(context.Context, uuid.UUID, uuid.UUID) error                { return nil }
+
+// uncounted are Events that cost nothing.
+type uncounted struct{}
+
+func (uncounted) ChargeEvent(_ context.Context, _ auth.Principal, _ time.Time, work func() error) error {
+	return work()
+}
 
 // noVault is a Vault that stores nothing.
 type noVault struct{}

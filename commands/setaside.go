@@ -27,7 +27,7 @@ type SetAside struct {
 // The refusals of SetEventAside, with errors.Is.
 var (
 	ErrNoSuchEvent = errors.New("there is no event at this position")
-	ErrNotAside    = errors.New("this event cannot be set aside")
+	ErrNotSetAside = errors.New("this event cannot be set aside")
 )
 
 // SetEventAside records that projections ignore an event. It appends nothing if an earlier decision
@@ -42,7 +42,7 @@ func SetEventAside(ctx context.Context, l *Journal, s SetAside) (registry.EventS
 	if !found {
 		return registry.EventSetAside{}, fmt.Errorf("%w: %d", ErrNoSuchEvent, s.Position)
 	}
-	if err := mayBeAside(at); err != nil {
+	if err := checkSetAside(at); err != nil {
 		return registry.EventSetAside{}, err
 	}
 	projections := slices.Clone(s.Projections)
@@ -57,7 +57,7 @@ func SetEventAside(ctx context.Context, l *Journal, s SetAside) (registry.EventS
 	_, err = runDecision(ctx, l, decision[*registry.EventSetAside]{
 		stream: stream.Registry,
 		read: func(ctx context.Context) (*registry.EventSetAside, head, error) {
-			return l.asideOf(ctx, decided.Position)
+			return l.setAsideOf(ctx, decided.Position)
 		},
 		decide: func(_ context.Context, before *registry.EventSetAside) ([]event.Event, error) {
 			switch {
@@ -76,21 +76,23 @@ func SetEventAside(ctx context.Context, l *Journal, s SetAside) (registry.EventS
 	return result, err
 }
 
-// mayBeAside refuses an event that projections need, or that none of them applies.
-func mayBeAside(r eventstore.Recorded) error {
+// checkSetAside refuses an event that projections need, or that none of them applies.
+func checkSetAside(r eventstore.Recorded) error {
 	switch {
 	case r.System():
-		return fmt.Errorf("%w: it belongs to the event store", ErrNotAside)
+		return fmt.Errorf("%w: it belongs to the event store", ErrNotSetAside)
 	case r.Stream == stream.Registry && (r.Revision == 0 || r.Type == (registry.EventSetAside{}).EventType()):
-		return fmt.Errorf("%w: the log needs %s", ErrNotAside, r.Type)
+		return fmt.Errorf("%w: the log needs %s", ErrNotSetAside, r.Type)
 	default:
 		return nil
 	}
 }
 
-// asideOf reads what the registry records of an event, nil for nothing. It does not decode other
+// setAsideOf reads what the registry records of an event, nil for nothing. It does not decode other
 // events: one that this program does not know may be what is to be set aside.
-func (l *Journal) asideOf(ctx context.Context, position uint64) (before *registry.EventSetAside, at head, err error) {
+func (l *Journal) setAsideOf(
+	ctx context.Context, position uint64,
+) (before *registry.EventSetAside, at head, err error) {
 	const page = 256
 	at = headAfter(0)
 	for {

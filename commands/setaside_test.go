@@ -40,7 +40,7 @@ func TestSetEventAside(t *testing.T) {
 		want error
 	}{
 		"a position without an event": {odd.Position + 1, commands.ErrNoSuchEvent},
-		"the id of the log":           {first[0].Position, commands.ErrNotAside},
+		"the id of the log":           {first[0].Position, commands.ErrNotSetAside},
 	} {
 		if _, err := commands.SetEventAside(t.Context(), log, commands.SetAside{Position: c.at, At: at}); !errors.Is(
 			err, c.want,
@@ -48,7 +48,7 @@ func TestSetEventAside(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	aside := func(projections ...string) registry.EventSetAside {
+	setAside := func(projections ...string) registry.EventSetAside {
 		t.Helper()
 		e, err := commands.SetEventAside(t.Context(), log, commands.SetAside{
 			Position:    odd.Position,
@@ -79,7 +79,7 @@ func TestSetEventAside(t *testing.T) {
 		{[]string{"datapoints"}, nil, 8},
 	} {
 		want.Projections = step.want
-		if diff := cmp.Diff(want, aside(step.projections...)); diff != "" {
+		if diff := cmp.Diff(want, setAside(step.projections...)); diff != "" {
 			t.Errorf("set aside for %v (-want +got):\n%s", step.projections, diff)
 		}
 		events, err := store.Read(t.Context(), stream.Registry, 0, eventstore.Forwards, 100)
@@ -92,7 +92,7 @@ func TestSetEventAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := commands.SetAside{Position: last[0].Position, At: at}
-	if _, err := commands.SetEventAside(t.Context(), log, again); !errors.Is(err, commands.ErrNotAside) {
+	if _, err := commands.SetEventAside(t.Context(), log, again); !errors.Is(err, commands.ErrNotSetAside) {
 		t.Errorf("a decision itself is set aside: %v", err)
 	}
 }

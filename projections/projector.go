@@ -119,9 +119,16 @@ type External interface {
 	Target() string
 	// Reset empties the target before a rebuild. It may be called again.
 	Reset(ctx context.Context) error
-	// Shadow begins an empty target next to the one in use and returns the projector that fills it.
-	// It removes what an earlier call began.
-	Shadow(ctx context.Context) (Projector, error)
+	// Shadow returns the projector that fills a target next to the one in use. It continues the target
+	// resume, if an earlier call began that in this place and nothing of it is lost: then resumed is
+	// true. Otherwise it removes what an earlier call began, and begins an empty one.
+	Shadow(ctx context.Context, resume string) (next Projector, resumed bool, err error)
+	// Verify counts what the target of a projector that Shadow returned holds, and returns an error if
+	// that is not what its rows say, which tx reads. No page is applied meanwhile.
+	Verify(ctx context.Context, tx pgx.Tx) error
+	// Close closes the target of a projector that Shadow returned. What it holds stays, for a later call
+	// of Shadow.
+	Close() error
 	// Promote puts a target that Shadow began into use, durably once it returns, and removes the
 	// one before; running calls finish on that. ok is false if this process has no such target. It
 	// may be called again, also by the next process.
@@ -131,6 +138,9 @@ type External interface {
 	// Purge returns once nothing that was deleted from the target is on the disk.
 	Purge(ctx context.Context) error
 }
+
+// ErrTarget reports a target that does not hold what was written to it.
+var ErrTarget = errors.New("the external target does not hold what was written to it")
 
 // Shared is an External whose target several processes use. A standby keeps it, and adopts by Promote
 // what another process put into use.

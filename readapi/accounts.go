@@ -50,7 +50,8 @@ type headWaiter interface {
 	Wait(ctx context.Context, position eventstore.Position, projections ...string) error
 }
 
-// Accounts composes what organizations have and used. It serves Deps.Projects and Deps.Usage.
+// Accounts composes what organizations have and used. It serves Deps.Projects,
+// Deps.Usage and Deps.Rooms.
 type Accounts struct {
 	Organizations organizationQueries
 	DataPoints    counterQueries
@@ -79,18 +80,7 @@ func (a Accounts) waitVisible(ctx context.Context) error {
 // Usage returns the usage of the principal's project, or of the live projects of its organization
 // for a management key.
 func (a Accounts) Usage(ctx context.Context, p auth.Principal, at time.Time) (Usage, error) {
-	if err := a.waitVisible(ctx); err != nil {
-		return Usage{}, err
-	}
-	o, _, err := a.Organizations.OrganizationByID(ctx, p.OrganizationID)
-	if err != nil {
-		return Usage{}, err
-	}
-	projects, err := a.visibleProjects(ctx, p)
-	if err != nil {
-		return Usage{}, err
-	}
-	account, err := a.Charges.Account(ctx, p.OrganizationID, metering.Month(at))
+	o, projects, account, err := a.account(ctx, p, at)
 	if err != nil {
 		return Usage{}, err
 	}
@@ -107,6 +97,57 @@ func (a Accounts) Usage(ctx context.Context, p auth.Principal, at time.Time) (Us
 	}
 	u.Month = monthOf(at, u.Metered || capped)
 	return u, nil
+}
+
+// account returns the organization of a principal, its visible projects and its account, as of every call
+// that was answered before.
+func (a Accounts) account(
+	ctx context.Context, p auth.Principal, at time.Time,
+) (o access.Organization, projects []access.Project, account usage.Account, err error) {
+	if err = a.waitVisible(ctx); err != nil {
+		return o, nil, account, err
+	}
+	if o, _, err = a.Organizations.OrganizationByID(ctx, p.OrganizationID); err != nil {
+		return o, nil, account, err
+	}
+	if projects, err = a.visibleProjects(ctx, p); err != nil {
+		return o, nil, account, err
+	}
+	account, err = a.Charges.Account(ctx, p.OrganizationID, metering.Month(at))
+	return o, projects, account, err
+}
+
+// Room returns what the principal's project may still ingest.
+func (a Accounts) Room(ctx context.Context, p auth.Principal, at time.Time) (Room, error) {
+	o, projects, account, err := a.account(ctx, p, at)
+	if err != nil {
+		return Room{}, err
+	}
+	b := account.Ledger.Balance(a.PlanTerms, account.Month)
+	r := Room{Metered: b.Plan.Metered()}
+	var credits []int64
+	if r.Metered {
+		r.LeftTenths = new(b.LeftTenths())
+		credits = append(credits, *r.LeftTenths)
+	}
+	if o.SpendCapTenths != nil {
+		credits = append(credits, max(0, *o.SpendCapTenths-account.ChargedTenths()))
+	}
+	for _, project := range projects {
+		used := account.Projects[project.ID]
+		if project.CreditCapTenths != nil {
+			r.ProjectCapLeftTenths = new(max(0, *project.CreditCapTenths-used.CreditTenths))
+			credits = append(credits, *r.ProjectCapLeftTenths)
+		}
+		if project.IngestionCap != nil {
+			r.Points = new(max(0, *project.IngestionCap-used.Ingestions))
+		}
+	}
+	if len(credits) > 0 {
+		r.CreditTenths = new(slices.Min(credits))
+	}
+	r.ResetsAt = monthOf(at, len(credits) > 0 || r.Points != nil).ResetsAt
+	return r, nil
 }
 
 // visibleProjects returns the principal's project, or the live projects of its organization for a

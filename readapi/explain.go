@@ -136,7 +136,7 @@ type explainAPI struct {
 
 const (
 	// logDelay is the time within which a call is in the request log, logPoll the pause between two
-	// looks at it.
+	// reads of it.
 	logDelay = 2 * time.Second
 	logPoll  = 100 * time.Millisecond
 )
@@ -175,9 +175,8 @@ func (a explainAPI) send(
 	return a.sends.Explain(ctx, project, id, limit.ExplainedItems, indexed)
 }
 
-// search finds what the projection does not know yet: a logged call, the send that it made, or a send
-// of which the projection has yet to read. ok is false if the call made no send. The fault is
-// not-found if the project has neither.
+// search finds what the projection has not applied yet: a logged call with its send, or another
+// send. ok is false if the call made no send. The fault is not-found if the project has neither.
 func (a explainAPI) search(
 	ctx context.Context, project auth.Project, id uuid.UUID,
 ) (s datapoints.Explained, call requestlog.Call, ok bool, err error) {
@@ -202,7 +201,7 @@ func (a explainAPI) search(
 	return s, call, ok, err
 }
 
-// awaitCall looks for a call until it must be in the log.
+// awaitCall reads a call repeatedly until it must be in the log.
 func (a explainAPI) awaitCall(ctx context.Context, project auth.Project, id uuid.UUID) (requestlog.Call, error) {
 	end := time.Now().Add(logDelay)
 	if made := madeAt(id).Add(logDelay); made.Before(end) {

@@ -1,6 +1,13 @@
 package readapi
 
-import "strings"
+import (
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/internal/auth"
+)
 
 // NextTable is the table of next steps as the OpenAPI document prints it.
 func NextTable() string {
@@ -22,3 +29,8 @@ func NextSentences() (sentences []string) {
 
 // HasNext reports whether a row is for an error code.
 func HasNext(code string) bool { return findNext(callRefused, code) != "" }
+
+// RegisterEstimate adds the route of estimates with another wait of long ones.
+func RegisterEstimate(e *echo.Echo, r rooms, wait time.Duration) {
+	e.POST(auth.Prefix+"/ingest/estimate", newEstimateAPI(r, wait).post)
+}

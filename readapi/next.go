@@ -106,6 +106,16 @@ var nextSteps = []nextStep{
 	},
 	{
 		callRefused,
+		[]string{fault.CodeWebhookBodyTooLarge},
+		"Let the sender send smaller events: one event has at most the limitBytes of the answer.",
+	},
+	{
+		callRefused,
+		[]string{fault.CodeWebhookPaused},
+		"Resume the webhook, then let the sender send the event again: events of a pause are not kept.",
+	},
+	{
+		callRefused,
 		[]string{fault.CodeIdempotencyConflict},
 		"Send this payload under another idempotencyKey: the key belongs to the ingestionId of the answer.",
 	},
@@ -186,7 +196,7 @@ func findNext(phase, when string) string {
 // nextOfSend returns the next step of a send.
 func nextOfSend(s datapoints.Explained) string {
 	switch {
-	case s.Phase == datapoints.PhaseFailed && !s.FailureStands:
+	case s.Phase == datapoints.PhaseFailed && !s.FailureCounts:
 		return findNext(s.Phase, whenOutdated)
 	case s.Failure != nil:
 		if next := findNext(s.Phase, s.Failure.Code); next != "" {

@@ -12,10 +12,10 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/rawjson"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
-	"github.com/annals-project/annals/internal/rawjson"
 	"github.com/annals-project/annals/projections/recall"
 )
 

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/internal/rawjson"
+	"github.com/annals-project/annals/domain/rawjson"
 )
 
 // FuzzQuery reads any body as a recall: what is accepted keeps every limit, and what is refused

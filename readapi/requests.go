@@ -57,7 +57,7 @@ type requestEntry struct {
 	// IngestionID is the send that the call made or queued again, Phase its phase now.
 	IngestionID *uuid.UUID `json:"ingestionId"`
 	Phase       *string    `json:"phase"`
-	// Credits is null where nothing is metered.
+	// Credits is null without metering.
 	Credits *json.Number    `json:"credits"`
 	Webhook *requestWebhook `json:"webhook"`
 	Verdict *string         `json:"verdict"`
@@ -201,7 +201,7 @@ func requestEntryOf(e requestlog.Entry, phases map[uuid.UUID]datapoints.SendPhas
 	}
 	if e.Webhook != nil {
 		v.Webhook = &requestWebhook{ID: e.Webhook.ID, Name: e.Webhook.Name}
-		v.Verdict = &e.Webhook.Verdict
+		v.Verdict = verdictOf(e.Webhook)
 	}
 	switch {
 	case e.Status >= http.StatusBadRequest:
@@ -212,6 +212,14 @@ func requestEntryOf(e requestlog.Entry, phases map[uuid.UUID]datapoints.SendPhas
 		v.Outcome = outcomeFailedLater
 	}
 	return v
+}
+
+// verdictOf returns nil for an event that was refused.
+func verdictOf(w *requestlog.Webhook) *string {
+	if w.Verdict == "" {
+		return nil
+	}
+	return &w.Verdict
 }
 
 // get is GET /api/v1/requests/:requestId. The bodies are not shown from the moment that a data point
@@ -242,7 +250,7 @@ func (a requestAPI) get(c echo.Context) error {
 		detail.Path = requestlog.BlankPath(call.Endpoint, call.Path)
 	}
 	if w := call.Webhook; w != nil {
-		detail.Webhook.EventID, detail.Webhook.Verdict, detail.Webhook.DroppedBy = &w.EventID, &w.Verdict, w.DroppedBy
+		detail.Webhook.EventID, detail.Webhook.Verdict, detail.Webhook.DroppedBy = &w.EventID, verdictOf(w), w.DroppedBy
 	}
 	expires := call.ReceivedAt.AddDate(0, 0, a.terms.Of(metering.Plan(call.Plan)).RetentionDays)
 	if call.Payload != nil && !deleted && httpx.ReceivedAt(c).Before(expires) {

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/secret"
 	"github.com/annals-project/annals/projections/trace"
 	"github.com/annals-project/annals/readapi"
 )
@@ -190,4 +191,62 @@ func TestTrace_Answers(t *testing.T) {
 		`"from":"2026-11-21T09:00:00Z","to":"2026-11-21T09:00:00Z","nodes":[],"sends":[],"recalls":[],"replacements":[],"truncated":false}`)
 	f.node = trace.Node{Brief: trace.Brief{ID: node, Kind: "source", Headline: "A call"}, Content: "text", More: true}
 	get("nodes").Want(t, 200, `"content":"text","contentTruncated":true}`)
+}
+
+// neighbourKey is a key of an organization of its own.
+const neighbourKey = "svc_sk_00000000000000000000000000000000000000ff"
+
+// neighbours knows the keys of apitest and neighbourKey.
+type neighbours struct{ apitest.Keys }
+
+func (n neighbours) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (auth.Holder, bool, error) {
+	if hash != secret.Hash(neighbourKey) {
+		return n.Keys.KeyByHash(ctx, kind, hash)
+	}
+	holder, ok, err := n.Keys.KeyByHash(ctx, kind, secret.Hash(apitest.ProjectKey))
+	holder.OrganizationID = uuid.New()
+	return holder, ok, err
+}
+
+// blockedTrace answers no question about a node before it is released.
+type blockedTrace struct {
+	fakeTrace
+	entered chan struct{}
+	release chan struct{}
+}
+
+func (b *blockedTrace) Node(context.Context, auth.Project, uuid.UUID) (trace.Node, error) {
+	b.entered <- struct{}{}
+	<-b.release
+	return trace.Node{Brief: trace.Brief{ID: node, Kind: "source"}}, nil
+}
+
+func (b *blockedTrace) Roots(context.Context, auth.Project, trace.RootsQuery) (trace.Roots, error) {
+	return trace.Roots{}, nil
+}
+
+// While an organization runs all the debugging reads that it may, its neighbour's are served.
+func TestDebuggingReads_OfOneOrganization(t *testing.T) {
+	b := &blockedTrace{entered: make(chan struct{}), release: make(chan struct{})}
+	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: neighbours{}, URLs: apitest.URLs})
+	readapi.Register(e, readapi.Deps{Trace: b})
+	api := apitest.Start(t, readapi.OpenAPI, e)
+	done := make(chan apitest.Response)
+	for range 4 {
+		go func() { done <- api.Call(http.MethodGet, "/api/v1/trace/nodes/"+node.String(), apitest.ProjectKey, "") }()
+		<-b.entered
+	}
+	go func() { done <- api.Call(http.MethodGet, "/api/v1/trace/roots", apitest.ProjectKey, "") }()
+	api.Call(http.MethodGet, "/api/v1/trace/roots", neighbourKey, "").Want(t, 200)
+	// The fifth waits for one of the four, and is refused in the end.
+	refused := <-done
+	refused.Want(t, 503, `"code":"service-unavailable"`)
+	if refused.Header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	close(b.release)
+	for range 4 {
+		(<-done).Want(t, 200)
+	}
+	api.Call(http.MethodGet, "/api/v1/trace/roots", apitest.ProjectKey, "").Want(t, 200)
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/rawjson"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
-	"github.com/annals-project/annals/internal/rawjson"
 )
 
-// audienceKeeper changes the audiences of a project. Every later read shows an answered change.
-type audienceKeeper interface {
+// audienceCommands changes the audiences of a project. Every later read shows an answered change.
+type audienceCommands interface {
 	PutAudience(ctx context.Context, call commands.Call, in commands.AudiencePut) (commands.AudienceReceipt, error)
 	DeleteAudience(ctx context.Context, call commands.Call, slug string) error
 	RecomputeAudience(ctx context.Context, call commands.Call, slug string) (commands.AudienceReceipt, error)
@@ -30,7 +30,7 @@ type audienceViewer interface {
 }
 
 type audienceAPI struct {
-	commands audienceKeeper
+	commands audienceCommands
 	views    audienceViewer
 }
 

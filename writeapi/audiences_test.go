@@ -20,8 +20,8 @@ import (
 	"github.com/annals-project/annals/writeapi"
 )
 
-// keeper records its calls. Its audience exists unless gone is set.
-type keeper struct {
+// fakeAudiences records its calls. Its audience exists unless gone is set.
+type fakeAudiences struct {
 	err     error
 	created bool
 	gone    bool
@@ -32,31 +32,31 @@ type keeper struct {
 	shown   auth.Project
 }
 
-func (k *keeper) note(call commands.Call, slug string) error {
+func (k *fakeAudiences) note(call commands.Call, slug string) error {
 	k.calls++
 	k.call, k.slug = call, slug
 	return k.err
 }
 
-func (k *keeper) PutAudience(
+func (k *fakeAudiences) PutAudience(
 	_ context.Context, call commands.Call, in commands.AudiencePut,
 ) (commands.AudienceReceipt, error) {
 	k.put = in
 	return commands.AudienceReceipt{ID: uuid.New(), Slug: in.Slug, Created: k.created}, k.note(call, in.Slug)
 }
 
-func (k *keeper) DeleteAudience(_ context.Context, call commands.Call, slug string) error {
+func (k *fakeAudiences) DeleteAudience(_ context.Context, call commands.Call, slug string) error {
 	return k.note(call, slug)
 }
 
-func (k *keeper) RecomputeAudience(
+func (k *fakeAudiences) RecomputeAudience(
 	_ context.Context, call commands.Call, slug string,
 ) (commands.AudienceReceipt, error) {
 	return commands.AudienceReceipt{ID: uuid.New(), Slug: slug}, k.note(call, slug)
 }
 
 // ViewAudience implements audienceViewer.
-func (k *keeper) ViewAudience(_ context.Context, project auth.Project, slug string) (any, bool, error) {
+func (k *fakeAudiences) ViewAudience(_ context.Context, project auth.Project, slug string) (any, bool, error) {
 	k.shown = project
 	return map[string]any{
 		"slug": slug, "name": "Name", "kind": "fixed", "memberCount": 1, "memoryCount": 2, "reachesNobody": false,
@@ -64,7 +64,7 @@ func (k *keeper) ViewAudience(_ context.Context, project auth.Project, slug stri
 	}, !k.gone, nil
 }
 
-func serveAudiences(t *testing.T, k *keeper) *apitest.Client {
+func serveAudiences(t *testing.T, k *fakeAudiences) *apitest.Client {
 	t.Helper()
 	e := httpx.New(apitest.EdgeConfig())
 	writeapi.Register(e, writeapi.Deps{Audiences: k, AudienceViews: k})
@@ -72,7 +72,7 @@ func serveAudiences(t *testing.T, k *keeper) *apitest.Client {
 }
 
 func TestPutAudience(t *testing.T) {
-	k := &keeper{created: true}
+	k := &fakeAudiences{created: true}
 	api := serveAudiences(t, k)
 	api.Call(http.MethodPut, "/api/v1/audiences/leads", apitest.ProjectKey, `{"kind":"fixed","name":"The leads","identities":["bo","ana","bo"],"rule":null}`).
 		Want(t, 201, `"slug":"leads"`, `"memberCount":1`)
@@ -114,7 +114,7 @@ func TestPutAudience_LimitOfMembers(t *testing.T) {
 		}
 		return `{"kind":"fixed","identities":[` + strings.Join(append(names, `"0"`), ",") + `]}`
 	}
-	k := &keeper{}
+	k := &fakeAudiences{}
 	api := serveAudiences(t, k)
 	api.Call(http.MethodPut, "/api/v1/audiences/leads", apitest.ProjectKey, members(limit.AudienceMembers)).Want(t, 200)
 	if len(k.put.Identities) != limit.AudienceMembers {
@@ -139,7 +139,7 @@ func TestPutAudience_BiggestRule(t *testing.T) {
 	body := `{"kind":"rule","rule":{"match":"any","conditions":[` + strings.TrimSuffix(
 		strings.Repeat(condition, limit.RuleConditions), ",",
 	) + `]}}`
-	k := &keeper{}
+	k := &fakeAudiences{}
 	serveAudiences(t, k).Call(http.MethodPut, "/api/v1/audiences/rules", apitest.ProjectKey, body).Want(t, 200)
 	if k.calls != 1 {
 		t.Errorf("%d commands were given", k.calls)
@@ -147,7 +147,7 @@ func TestPutAudience_BiggestRule(t *testing.T) {
 }
 
 func TestPutAudience_Refused(t *testing.T) {
-	k := &keeper{}
+	k := &fakeAudiences{}
 	api := serveAudiences(t, k)
 	fixed := func(members ...string) string {
 		return `{"kind":"fixed","identities":[` + strings.Join(members, ",") + `]}`
@@ -247,7 +247,7 @@ func TestPutAudience_Refused(t *testing.T) {
 }
 
 func TestAudience_DeleteAndRecompute(t *testing.T) {
-	k := &keeper{}
+	k := &fakeAudiences{}
 	api := serveAudiences(t, k)
 	got := api.Call(http.MethodDelete, "/api/v1/audiences/leads", apitest.ProjectKey, "")
 	if got.Status != 204 || got.Body != "" || k.slug != "leads" || k.call.Principal != apitest.Principal {

@@ -10,8 +10,8 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/rawjson"
 	"github.com/annals-project/annals/internal/httpx"
-	"github.com/annals-project/annals/internal/rawjson"
 )
 
 // batch is POST /api/v1/ingest/batch.
@@ -34,7 +34,7 @@ func (a ingestAPI) batch(c echo.Context) error {
 	for _, item := range receipt.Items {
 		noteSources(c, item.SourceID)
 	}
-	return c.JSON(receiptStatus(receipt.Status), receipt)
+	return c.JSON(receiptStatus(receipt.Status), batchReceiptOf(receipt))
 }
 
 // batchOf reads the body of a batch. The fault is invalid-ingestion for an empty batch, more than
@@ -59,7 +59,7 @@ func batchOf(body []byte) (items []commands.DataPoint, key string, err error) {
 	size := 0
 	for i, text := range texts {
 		at := fmt.Sprintf("items[%d]", i)
-		item := httpx.FieldsOf(text, at, &problems, dataPointFields...)
+		item := httpx.FieldsOf(text, at, &problems, httpx.DataPointFields...)
 		if err := problems.Err(); err != nil {
 			return items[:i], "", itemFault(err, i)
 		}

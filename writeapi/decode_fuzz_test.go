@@ -10,7 +10,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/internal/rawjson"
+	"github.com/annals-project/annals/domain/rawjson"
 )
 
 // FuzzDecode decodes any body as each request. It checks that an accepted request is within every

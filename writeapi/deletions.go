@@ -8,8 +8,8 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/rawjson"
 	"github.com/annals-project/annals/internal/httpx"
-	"github.com/annals-project/annals/internal/rawjson"
 )
 
 type deletionAPI struct {
@@ -42,7 +42,7 @@ func (a deletionAPI) one(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusAccepted, receipt)
+	return c.JSON(http.StatusAccepted, deletionReceiptView(receipt))
 }
 
 // bulk is POST /api/v1/data-points/delete.
@@ -60,7 +60,7 @@ func (a deletionAPI) bulk(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusAccepted, receipt)
+	return c.JSON(http.StatusAccepted, deletionReceiptView(receipt))
 }
 
 // deletionOf reads the ids of a bulk deletion: each once, in the order of its first mention. The

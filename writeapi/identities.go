@@ -15,8 +15,8 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 )
 
-// identityKeeper changes the directory of a project. Every later recall uses an answered change.
-type identityKeeper interface {
+// identityCommands changes the directory of a project. Every later recall uses an answered change.
+type identityCommands interface {
 	PutIdentity(
 		ctx context.Context, call commands.Call, name string, traits map[string]string,
 	) (commands.IdentityReceipt, error)
@@ -27,14 +27,14 @@ type identityKeeper interface {
 	BulkIdentities(ctx context.Context, call commands.Call, rows []identity.Row) ([]commands.IdentityStatus, error)
 }
 
-// identitySight returns when a record created at createdAt was last seen, nil if not since.
-type identitySight interface {
+// lastSeenReader returns when a record created at createdAt was last seen, nil if not since.
+type lastSeenReader interface {
 	LastSeen(ctx context.Context, project auth.Project, id uuid.UUID, createdAt time.Time) (*time.Time, error)
 }
 
 type identityAPI struct {
-	commands identityKeeper
-	sight    identitySight
+	commands identityCommands
+	lastSeen lastSeenReader
 }
 
 // identityView is a directory record in the answer of a write. Audiences is always null: only the
@@ -111,12 +111,12 @@ func (a identityAPI) bulk(c echo.Context) error {
 		return err
 	}
 	return c.JSON(http.StatusOK, struct {
-		Identities []commands.IdentityStatus `json:"identities"`
-	}{statuses})
+		Identities []identityStatusView `json:"identities"`
+	}{identityStatusesOf(statuses)})
 }
 
 func (a identityAPI) show(c echo.Context, r commands.IdentityReceipt) error {
-	seen, err := a.sight.LastSeen(c.Request().Context(), httpx.Principal(c).Project, r.ID, r.CreatedAt)
+	seen, err := a.lastSeen.LastSeen(c.Request().Context(), httpx.Principal(c).Project, r.ID, r.CreatedAt)
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func (d *directory) LastSeen(context.Context, auth.Project, uuid.UUID, time.Time
 func serveIdentities(t *testing.T, d *directory) *apitest.Client {
 	t.Helper()
 	e := httpx.New(apitest.EdgeConfig())
-	writeapi.Register(e, writeapi.Deps{Identities: d, Sight: d})
+	writeapi.Register(e, writeapi.Deps{Identities: d, LastSeen: d})
 	return apitest.Start(t, readapi.OpenAPI, e)
 }
 

@@ -33,13 +33,13 @@ func (a ingestAPI) single(c echo.Context) error {
 	}
 	noteSend(c, in.Identity, receipt.IngestionID, receipt.CreditTenths)
 	noteSources(c, receipt.SourceID)
-	return c.JSON(receiptStatus(receipt.Status), receipt)
+	return c.JSON(receiptStatus(receipt.Status), receiptView(receipt))
 }
 
 // singleOf reads the body of a single send: a data point and its idempotency key.
 func singleOf(body []byte) (in commands.DataPoint, key string, err error) {
 	var problems httpx.Problems
-	f := httpx.FieldsOf(body, "", &problems, append([]string{"idempotencyKey"}, dataPointFields...)...)
+	f := httpx.FieldsOf(body, "", &problems, append([]string{"idempotencyKey"}, httpx.DataPointFields...)...)
 	if err := problems.Err(); err != nil {
 		return in, "", err
 	}

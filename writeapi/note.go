@@ -27,7 +27,7 @@ func noteSources(c echo.Context, sourceIDs ...string) {
 	}
 }
 
-// noteItems notes what a refused send carries, up to where it was read.
+// noteItems records what was read of a refused send.
 func noteItems(c echo.Context, items ...commands.DataPoint) {
 	for _, in := range items {
 		switch {

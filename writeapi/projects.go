@@ -74,7 +74,7 @@ func (a projectAPI) createKey(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusCreated, receipt)
+	return c.JSON(http.StatusCreated, keyReceiptView(receipt))
 }
 
 // revokeKey is DELETE /api/v1/projects/:slug/keys/:keyId.

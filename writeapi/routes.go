@@ -42,11 +42,12 @@ type Deps struct {
 	Delete   deleter
 	Projects administrator
 	// Audiences are changed by commands and shown by a query.
-	Audiences     audienceKeeper
+	Audiences     audienceCommands
 	AudienceViews audienceViewer
 	// Identities are changed by commands. Sight returns when they were last seen.
-	Identities identityKeeper
-	Sight      identitySight
+	Identities identityCommands
+	LastSeen   lastSeenReader
+	Events     eventReceiver
 }
 
 // Register adds the routes to a router of httpx.New.
@@ -66,11 +67,14 @@ func Register(e *echo.Echo, d Deps) {
 	e.DELETE(auth.Prefix+"/audiences/:slug", audiences.remove)
 	e.POST(auth.Prefix+"/audiences/:slug/recompute", audiences.recompute)
 
-	identities := identityAPI{d.Identities, d.Sight}
+	identities := identityAPI{d.Identities, d.LastSeen}
 	e.PUT(auth.Prefix+"/identities/:identity", identities.put)
 	e.PATCH(auth.Prefix+"/identities/:identity", identities.patch)
 	e.DELETE(auth.Prefix+"/identities/:identity", identities.remove)
 	e.POST(auth.Prefix+"/identities/bulk", identities.bulk)
+
+	events := webhookAPI{d.Events}
+	e.POST(auth.Prefix+"/webhooks/:webhookId/:token", events.receive)
 
 	projects := projectAPI{d.Projects}
 	e.POST(auth.Prefix+"/projects", projects.create)

@@ -7,8 +7,8 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/rawjson"
 	"github.com/annals-project/annals/internal/httpx"
-	"github.com/annals-project/annals/internal/rawjson"
 )
 
 // traitChanges is an object of strings and nulls. No key is in both.
@@ -99,11 +99,11 @@ func rowsOf(body []byte) ([]identity.Row, error) {
 	for i, text := range texts {
 		var err error
 		if rows[i], err = rowOf(text); err != nil {
-			said := err.Error()
+			message := err.Error()
 			if f, ok := errors.AsType[*fault.Error](err); ok {
-				said = f.Msg
+				message = f.Msg
 			}
-			return nil, fault.New(fault.Invalid, fault.CodeBulkInvalidRows, "rows[%d]: %s", i, said).With("row", i)
+			return nil, fault.New(fault.Invalid, fault.CodeBulkInvalidRows, "rows[%d]: %s", i, message).With("row", i)
 		}
 		traits += len(rows[i].Traits)
 		if err := identity.CheckBulkTraits(traits); err != nil {

@@ -44,7 +44,7 @@ func (s *MeasuredServer) config(env *Env, wait time.Duration) (bench.Config, err
 	return cfg, err
 }
 
-// RowFlags say how long a benchmark waits and how its rows are printed.
+// RowFlags set how long a benchmark waits and how its rows are printed.
 type RowFlags struct {
 	Wait   time.Duration `name:"wait" default:"15m" help:"Longest wait until everything that was sent can be recalled."`
 	Strict bool          `name:"strict" help:"Fail if a bound is missed."`

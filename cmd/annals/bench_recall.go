@@ -33,8 +33,8 @@ func (c *BeamCmd) Run(ctx context.Context, env *Env) error {
 	return c.Score.run(ctx, env, c.Dirs, bench.ReadBeam)
 }
 
-// ScoreFlags say which server is scored on recall, and the bounds of the score. Each dialogue is sent
-// to a new project, which is not removed.
+// ScoreFlags name the server that is scored on recall, and the bounds of the score. Each dialogue
+// is sent to a new project, which is not removed.
 type ScoreFlags struct {
 	Remote
 	ManagementKey string        `name:"management-key" setting:"ANNALS_MANAGEMENT_KEY" help:"Management key, which creates the projects; use the variable."`

@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/annals-project/annals/cmd/annals/internal/terminal"
+	"github.com/annals-project/annals/cmd/annals/internal/transfer"
 )
 
 // The exit codes of every command.
@@ -15,13 +19,17 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2
+	// exitPartly is the code of an import that sent all but the files that it skipped.
+	exitPartly = 3
 )
 
 // CLI is the grammar of the command line.
 type CLI struct {
 	Serve       ServeCmd       `cmd:"" help:"Run the service: API, projections and pipeline in one process."`
 	Node        NodeCmd        `cmd:"" help:"Run the event store alone, for EventStoreDB clients."`
-	Import      ImportCmd      `cmd:"" help:"Send a file of data points, in batches; a second run continues where the first one stopped."`
+	Import      ImportCmd      `cmd:"" help:"Send files, or a file of data points, in batches; a second run continues where the first one stopped."`
+	Export      ExportCmd      `cmd:"" help:"Write the data points of a project to a file that import takes; a second run continues where the first one stopped."`
+	Estimate    EstimateCmd    `cmd:"" help:"Show what files would become as data points and what they would cost; sends nothing to memory."`
 	Recall      RecallCmd      `cmd:"" help:"Ask a question and print what is remembered, with its sources."`
 	Status      StatusCmd      `cmd:"" help:"Show whether the server is ready, or the progress of one send."`
 	Healthcheck HealthcheckCmd `cmd:"" help:"Ask the service of this machine whether it runs, for container engines."`
@@ -33,6 +41,7 @@ type CLI struct {
 	Rebuild     RebuildCmd     `cmd:"" help:"Build a projection from the log in a shadow, and switch over to it."`
 	Org         OrgCmd         `cmd:"" help:"Create organizations, and set their plan, credits, spend cap and management key."`
 	Project     ProjectCmd     `cmd:"" help:"Archive projects, and set their caps."`
+	Webhook     WebhookCmd     `cmd:"" help:"Let events of other systems become data points: create webhooks, and change, pause, try and delete them."`
 
 	Bench BenchCmd `cmd:"" help:"Measure a running server."`
 }
@@ -47,7 +56,10 @@ type Env struct {
 	Now func() time.Time
 }
 
-// exited carries the code of an exit that the parser asked for, such as after --help.
+// terminal is where the command asks and shows progress.
+func (e *Env) terminal() terminal.Streams { return terminal.Streams{In: e.Stdin, Out: e.Stderr} }
+
+// exited carries the code of an exit that the parser requested, such as after --help.
 type exited int
 
 // run parses args and runs one command. It returns the exit code and never exits; a failure is one line on stderr.
@@ -99,6 +111,16 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 func printError(stderr io.Writer, err error) int {
 	line := strings.Join(strings.Fields(err.Error()), " ")
 	_, _ = fmt.Fprintf(stderr, "annals: %s\n", line)
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
+	if errors.Is(err, terminal.ErrNone) {
+		return exitUsage
+	}
+	if _, is := errors.AsType[*transfer.SkippedError](err); is {
+		return exitPartly
+	}
 	return exitFailed
 }
 

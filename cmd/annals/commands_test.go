@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
+	"github.com/annals-project/annals/cmd/annals/internal/transfer"
 	"github.com/annals-project/annals/internal/client"
 )
 
@@ -62,7 +63,7 @@ func TestImport_ContinuesAfterARefusal(t *testing.T) {
 	}
 	f.refuse = nil
 	got = annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file, "--json")
-	var sum importSummary
+	var sum transfer.PointsSummary
 	if err := json.Unmarshal([]byte(got.stdout), &sum); err != nil || sum.Points != 1200 || sum.Sent != 700 {
 		t.Fatalf("got %+v, %v", got, err)
 	}

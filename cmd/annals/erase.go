@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"io"
-	"time"
 
-	"github.com/dustin/go-humanize/english"
-
+	"github.com/annals-project/annals/cmd/annals/internal/erasure"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 )
 
@@ -15,12 +13,33 @@ import (
 type EraseCmd struct {
 	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
 	Now     bool   `name:"now" help:"Erase all that was deleted, from tables, index and event store, and wait until that is done."`
-	JSON    bool   `name:"json" help:"Print the answer as one JSON value."`
+	OrgFlag
+	Project  string `name:"project" placeholder:"SLUG" help:"Project of the identity."`
+	Identity string `name:"identity" placeholder:"NAME" help:"Erase a person: everything that this identity wrote in the project, its record, and its name in the request log."`
+	Resends  bool   `name:"with-resends" help:"With --identity: delete also what others wrote and the person sent again, whose history names the person."`
+	Yes      bool   `name:"yes" help:"Erase the person without asking."`
+	JSON     bool   `name:"json" help:"Print the answer as one JSON value."`
+}
+
+// Validate is called by the parser.
+func (c *EraseCmd) Validate() error {
+	switch {
+	case c.Identity == "" && (c.Project != "" || c.Org != "" || c.Yes || c.Resends):
+		return errors.New("--project, --org, --yes and --with-resends need --identity")
+	case c.Identity != "" && c.Project == "":
+		return errors.New("--identity needs --project")
+	case c.Identity != "" && c.Now:
+		return errors.New("--identity does not go with --now: it erases at once")
+	}
+	return nil
 }
 
 // Run shows what waits to be erased, or erases it.
 func (c *EraseCmd) Run(ctx context.Context, env *Env) error {
 	server := operatorapi.Dial(c.DataDir)
+	if c.Identity != "" {
+		return c.erasePerson(ctx, env, server)
+	}
 	if !c.Now {
 		pending, err := operatorapi.PendingErasures.Call(ctx, server, operatorapi.None{})
 		if err != nil {
@@ -29,7 +48,7 @@ func (c *EraseCmd) Run(ctx context.Context, env *Env) error {
 		if c.JSON {
 			return printJSON(env.Stdout, pending)
 		}
-		printPending(env.Stdout, pending)
+		erasure.PrintPending(env.Stdout, pending)
 		return nil
 	}
 	done, err := operatorapi.EraseNow.Call(ctx, server, operatorapi.None{})
@@ -39,30 +58,27 @@ func (c *EraseCmd) Run(ctx context.Context, env *Env) error {
 	if c.JSON {
 		return printJSON(env.Stdout, done)
 	}
-	_, _ = fmt.Fprintf(env.Stdout, "deletions cleaned: %d\nremoved identities cleared: %d\nstreams ended: %d\n"+
-		"blobs swept: %d\ntables vacuumed: %d\nindexes rewritten: %d\nevent store: %s\n",
-		done.Deletions, done.Identities, done.Streams, done.Blobs, done.Tables, done.Indexes, done.Store)
-	printPending(env.Stdout, done.Left)
+	erasure.PrintErased(env.Stdout, done)
 	return nil
 }
 
-func printPending(to io.Writer, p operatorapi.Pending) {
-	if p.FanOuts+p.Deletions+p.Identities+p.Blobs == 0 {
-		_, _ = fmt.Fprintln(to, "nothing waits to be erased")
-		return
+func (c *EraseCmd) erasePerson(ctx context.Context, env *Env, server *operatorapi.Client) error {
+	target, err := c.target()
+	if err != nil {
+		return err
 	}
-	_, _ = fmt.Fprintf(to, "waiting: %s of %s, %s to be completed",
-		english.Plural(p.Deletions, "deletion", "deletions"),
-		english.Plural(p.DataPoints, "data point", "data points"),
-		english.Plural(p.FanOuts, "operation", "operations"))
-	if p.Identities > 0 {
-		_, _ = fmt.Fprintf(to, ", %s", english.Plural(p.Identities, "removed identity", "removed identities"))
+	of := erasure.OfPerson{
+		Server: server, Yes: c.Yes, Terminal: env.terminal(), Deleted: io.Discard,
+		Person: operatorapi.PersonRequest{
+			Target: target, Project: c.Project, Identity: c.Identity, Resends: c.Resends,
+		},
 	}
-	if p.Blobs > 0 {
-		_, _ = fmt.Fprintf(to, ", %d texts of sends that were never stored", p.Blobs)
-		if p.Until != nil {
-			_, _ = fmt.Fprintf(to, " (until %s)", p.Until.UTC().Format(time.RFC3339))
-		}
+	if !c.JSON {
+		of.Deleted = env.Stdout
 	}
-	_, _ = fmt.Fprintln(to)
+	sum, err := of.Run(ctx)
+	if err != nil {
+		return err
+	}
+	return printSummary(env.Stdout, sum, c.JSON)
 }

@@ -26,20 +26,20 @@ type EventsCmd struct {
 	SetAside EventsSetAsideCmd `cmd:"" name:"set-aside" help:"Let projections ignore an event that they cannot apply, or list such events."`
 }
 
-// LogSource names the log that a command reads: that of the server that runs on a data folder, through
-// its socket, or that of an event store elsewhere.
+// LogSource names the log that a command reads: through the socket of a server on a data folder,
+// or at the address of an event store.
 type LogSource struct {
 	DataDir    string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
 	EventStore string `name:"eventstore" setting:"ANNALS_EVENTSTORE" default:"embedded" help:"Event store: embedded, which the running server reads, or esdb://host:2113, which this command reads."`
 }
 
-// eventReader reads events, from wherever they are.
+// eventReader reads events of a log.
 type eventReader interface {
 	Tail(ctx context.Context, t operatorapi.Tail, opened func(), emit func(operatorapi.Event) error) error
 	Events(ctx context.Context, s operatorapi.StreamRange, emit func(operatorapi.Event) error) error
 }
 
-// open reaches the log. The reader is closed by calling done.
+// open opens the log. The caller closes it with done.
 func (s LogSource) open() (from eventReader, done func() error, err error) {
 	if s.EventStore == server.Embedded {
 		return operatorapi.Dial(s.DataDir), func() error { return nil }, nil
@@ -54,7 +54,7 @@ func (s LogSource) open() (from eventReader, done func() error, err error) {
 	return directReader{store}, store.Close, nil
 }
 
-// directReader reads an event store without a server between.
+// directReader reads an event store without a server in between.
 type directReader struct{ log operatorapi.EventLog }
 
 func (d directReader) Tail(
@@ -130,7 +130,7 @@ func (c *EventsReadCmd) Run(ctx context.Context, env *Env) (err error) {
 		return nil
 	}
 	count := 0
-	if !c.JSON { // as they come
+	if !c.JSON { // print each event when it arrives
 		emit = func(e operatorapi.Event) error {
 			count++
 			return showEvent(env.Stdout, e)
@@ -164,7 +164,7 @@ func showEvent(w io.Writer, e operatorapi.Event) error {
 	return err
 }
 
-// visible is a name in which no byte means anything to a terminal.
+// visible escapes the characters of a name that control a terminal.
 func visible(name string) string {
 	quoted := strconv.Quote(name)
 	if plain := quoted[1 : len(quoted)-1]; plain == name && !strings.Contains(name, " ") {
@@ -173,7 +173,7 @@ func visible(name string) string {
 	return quoted
 }
 
-// harmless escapes what JSON leaves as it is and a terminal would obey.
+// harmless escapes the characters that JSON allows and that control a terminal.
 func harmless(payload string) string {
 	if strings.IndexFunc(payload, unicode.IsControl) < 0 {
 		return payload

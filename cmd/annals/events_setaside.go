@@ -44,13 +44,13 @@ func (c *EventsSetAsideCmd) Run(ctx context.Context, env *Env) error {
 		}
 		by = current.Username
 	}
-	aside, err := operatorapi.SetAside.Call(ctx, server, operatorapi.SetAsideRequest{
+	setAside, err := operatorapi.SetAside.Call(ctx, server, operatorapi.SetAsideRequest{
 		Position: c.Position, Projection: c.Projection, Reason: c.Reason, By: "operator " + by, Force: c.Force,
 	})
 	if err != nil {
 		return err
 	}
-	return c.show(env, []operatorapi.EventSetAside{aside})
+	return c.show(env, []operatorapi.EventSetAside{setAside})
 }
 
 func (c *EventsSetAsideCmd) show(env *Env, list []operatorapi.EventSetAside) error {

@@ -179,7 +179,7 @@ func TestEventsTail_FollowsTheLog(t *testing.T) {
 	for way, flags := range ways {
 		t.Run(way, func(t *testing.T) {
 			all := tail(t, append(flags, "--from=start")...)
-			behind := tail(t, append(flags, "--from=2", "--stream=a", "--json")...)
+			unread := tail(t, append(flags, "--from=2", "--stream=a", "--json")...)
 			typed := tail(t, append(flags, "--from=start", "--type=tested.v2")...)
 			all.next() // the node's own first event
 			if got := all.next(); !strings.HasPrefix(got, "2 a@0 tested.v1 ") || !strings.HasSuffix(got, ` {"n":1}`) {
@@ -190,7 +190,7 @@ func TestEventsTail_FollowsTheLog(t *testing.T) {
 			add("a")
 			var got operatorapi.Event
 			for i := range 2 {
-				err := json.Unmarshal([]byte(behind.next()), &got)
+				err := json.Unmarshal([]byte(unread.next()), &got)
 				if err != nil || got.Stream != "a" || got.Position <= uint64(i+1) {
 					t.Errorf("got %+v, %v", got, err)
 				}
@@ -198,7 +198,7 @@ func TestEventsTail_FollowsTheLog(t *testing.T) {
 			if got := typed.next(); !strings.HasPrefix(got, "3 a@1 tested.v2 ") {
 				t.Errorf("by type %q", got)
 			}
-			for _, tl := range []tailing{all, behind, typed} {
+			for _, tl := range []tailing{all, unread, typed} {
 				tl.end()
 			}
 		})

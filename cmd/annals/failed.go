@@ -10,8 +10,8 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 )
 
-// FailedCmd is "annals failed". It asks the server through the socket in the data folder, so it needs no key, but the
-// rights of the user that runs the server.
+// FailedCmd is "annals failed". It calls the server through the socket in the data folder, so it
+// needs no key, but the rights of the user that runs the server.
 type FailedCmd struct {
 	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
 	Retry   bool   `name:"retry" help:"Put back the stopped sends that a retry can help."`
@@ -21,7 +21,7 @@ type FailedCmd struct {
 // failedSend is a stopped send as it is printed.
 type failedSend struct {
 	operatorapi.Failed
-	// Retried is set where --retry put the send back.
+	// Retried is true if --retry queued the send again.
 	Retried bool `json:"retried,omitempty"`
 }
 
@@ -60,7 +60,8 @@ func allFailed(ctx context.Context, server *operatorapi.Client) ([]failedSend, e
 	}
 }
 
-// retryAll puts back what a retry can help. A send that another caller put back or deleted meanwhile is passed over.
+// retryAll retries the sends that a retry can help. It skips a send that another caller retried or
+// deleted meanwhile.
 func retryAll(ctx context.Context, server *operatorapi.Client, list []failedSend) error {
 	for i := range list {
 		if !list[i].Retryable {

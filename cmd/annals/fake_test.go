@@ -65,6 +65,7 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (f *fakeServer) batch(w http.ResponseWriter, key string, items []client.DataPoint) {
 	if f.refuse != nil {
 		if status, text := f.refuse(items); status != 0 {
+			w.Header().Set("Retry-After", "0")
 			w.WriteHeader(status)
 			_, _ = w.Write([]byte(text))
 			return

@@ -19,7 +19,7 @@ import (
 // maxHealthAnswer bounds how many bytes of an answer a check reads.
 const maxHealthAnswer = 64 << 10
 
-// HealthcheckCmd is "annals healthcheck": it asks the service of this machine how it is, for container
+// HealthcheckCmd is "annals healthcheck". It checks the service of this machine, for container
 // engines whose image has no shell and no HTTP client. It reads the settings of the service.
 type HealthcheckCmd struct {
 	APIAddr string        `name:"api-addr" setting:"ANNALS_API_ADDR" default:"127.0.0.1:8080" help:"Address that the API of the service listens on."`
@@ -29,7 +29,7 @@ type HealthcheckCmd struct {
 	Timeout time.Duration `name:"timeout" default:"4s" help:"How long the service may take to answer."`
 }
 
-// Run prints one line if the service is well, and fails with one line otherwise.
+// Run prints one line if the service is ready, and fails with one line otherwise.
 func (c *HealthcheckCmd) Run(ctx context.Context, env *Env) error {
 	address, err := c.address()
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *HealthcheckCmd) Run(ctx context.Context, env *Env) error {
 	return err
 }
 
-// address returns the URL of the check. It is on the loopback, or on the one address that the service
+// address returns the URL of the check. It uses the loopback, or the one address that the service
 // listens on.
 func (c *HealthcheckCmd) address() (string, error) {
 	setting, addr := "ANNALS_API_ADDR", c.APIAddr

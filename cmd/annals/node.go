@@ -94,7 +94,7 @@ func (c *NodeCmd) secure(cfg *node.Config) (err error) {
 // longestPassword bounds what is read of a password file.
 const longestPassword = 4096
 
-// readPassword reads the one line of a file that not everybody may read.
+// readPassword reads the one line of a file that other users cannot read.
 func readPassword(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -121,8 +121,8 @@ func readPassword(path string) (string, error) {
 	return password, nil
 }
 
-// address is the connection string, and where its password is: that is not printed, since what a
-// service prints is often kept.
+// address returns the connection string, and the place of its password. The password itself is not
+// printed, since the output of a service is often stored.
 func (c *NodeCmd) address(conn node.Connection, certificate *tls.Certificate) string {
 	if c.Insecure {
 		return conn.ConnectionString()

@@ -150,7 +150,7 @@ func (c *OrgRotateCmd) Run(ctx context.Context, env *Env) error {
 	return runChange(ctx, env, c.ServiceFlags, operatorapi.RotateManagementKey, in, describe)
 }
 
-// warn adds what is not as it should be.
+// warn adds the warning of a command.
 func warn(b *strings.Builder, o operatorapi.Organization) {
 	if o.Warning != "" {
 		fmt.Fprintf(b, "warning: %s\n", o.Warning)

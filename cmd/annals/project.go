@@ -35,7 +35,7 @@ type ProjectUnarchiveCmd struct {
 	Slug string `arg:"" help:"Slug of the project."`
 }
 
-// Run takes the project back.
+// Run restores the project.
 func (c *ProjectUnarchiveCmd) Run(ctx context.Context, env *Env) error {
 	return archive(ctx, env, c.ServiceFlags, c.OrgFlag, c.Slug, false)
 }

@@ -34,8 +34,8 @@ type rebuilder interface {
 	) error
 }
 
-// Run rebuilds through the server that runs on the data folder. Where none runs, it opens what a
-// server would and rebuilds by itself.
+// Run rebuilds through the server that runs on the data folder. If none runs, it opens what a
+// server would open and rebuilds in this process.
 func (c *RebuildCmd) Run(ctx context.Context, env *Env) (err error) {
 	if c.Rate < 0 {
 		return fmt.Errorf("--rate is %d: want events a second, 0 for no limit", c.Rate)
@@ -127,7 +127,7 @@ func compared(r operatorapi.RebuildProgress) string {
 	return "as many rows as before"
 }
 
-// left describes how much is left, and where an interrupted rebuild continued.
+// left describes how much is left, and the position at which an interrupted rebuild continued.
 func left(r operatorapi.RebuildProgress) (text string) {
 	if r.LeftSeconds > 0 {
 		text = ", " + time.Duration(r.LeftSeconds*float64(time.Second)).Round(time.Second).String() + " left"

@@ -26,7 +26,7 @@ type RecallCmd struct {
 	JSON          bool   `name:"json" help:"Print the answer as one JSON value."`
 }
 
-// Run asks the question.
+// Run sends the query.
 func (c *RecallCmd) Run(ctx context.Context, env *Env) error {
 	to, err := c.client(client.Options{})
 	if err != nil {
@@ -57,7 +57,7 @@ func (c *RecallCmd) Run(ctx context.Context, env *Env) error {
 	return nil
 }
 
-// recallText shows each result as its rank, kind and time, then its text and where it comes from.
+// recallText shows each result as its rank, kind and time, then its text and its sources.
 func recallText(page client.RecallResponse) string {
 	var b strings.Builder
 	for _, r := range page.Results {

@@ -10,15 +10,15 @@ import (
 	"github.com/annals-project/annals/internal/client"
 )
 
-// Remote names the server that a command calls, and the key. The credentials file of the data folder
-// completes what no flag and no variable sets.
+// Remote names the server that a command calls, and the key. The credentials file of the data
+// folder completes what neither a flag nor a variable sets.
 type Remote struct {
 	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder; its credentials.env holds the address and the keys."`
 	URL     string `name:"url" setting:"ANNALS_API_URL" help:"Address of the server."`
 	Key     string `name:"key" setting:"ANNALS_PROJECT_KEY" help:"Project key; use the variable, since other users can see the flags of a process."`
 }
 
-// defaultURL is where a server listens that was started without settings.
+// defaultURL is the address of a server that was started without settings.
 const defaultURL = "http://127.0.0.1:8080"
 
 // fill completes the flags from the data folder.
@@ -78,4 +78,20 @@ func printJSON(w io.Writer, value any) error {
 		return fmt.Errorf("write answer: %w", err)
 	}
 	return nil
+}
+
+// summary is the result of a command whose failure is known only after all was done.
+type summary interface {
+	Print(out io.Writer)
+	Err() error
+}
+
+// printSummary prints a summary, as text or as one JSON value, and returns its failure.
+func printSummary(out io.Writer, s summary, asJSON bool) error {
+	if !asJSON {
+		s.Print(out)
+	} else if err := printJSON(out, s); err != nil {
+		return err
+	}
+	return s.Err()
 }

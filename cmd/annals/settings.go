@@ -258,7 +258,7 @@ const maxRetentionDays = 365
 
 // planTerms returns the terms of every plan.
 func (s *Settings) planTerms() (metering.PlanTerms, error) {
-	terms := metering.DefaultTariff()
+	terms := metering.DefaultPlanTerms()
 	if s.Plans != "" {
 		var err error
 		if terms, err = terms.Override(s.Plans); err != nil {

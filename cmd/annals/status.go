@@ -18,7 +18,7 @@ type StatusCmd struct {
 	JSON        bool   `name:"json" help:"Print the answer as one JSON value."`
 }
 
-// Run shows the state; it fails where the server is not ready or the send has stopped.
+// Run shows the state. It fails if the server is not ready or the send has stopped.
 func (c *StatusCmd) Run(ctx context.Context, env *Env) error {
 	if c.IngestionID == "" {
 		return c.server(ctx, env)
@@ -56,7 +56,7 @@ func projectState(s client.IngestionStatus) string {
 	}
 }
 
-// server asks whether the server is ready; that needs no key.
+// server shows whether the server is ready, which requires no key.
 func (c *StatusCmd) server(ctx context.Context, env *Env) error {
 	if _, err := c.fill(); err != nil {
 		return err

@@ -69,9 +69,9 @@ func (e *Eraser) RetainAll(ctx context.Context) error {
 		}
 		var group errgroup.Group
 		group.SetLimit(roundWidth)
-		for id, taken := range byDeletion {
+		for id, dataPoints := range byDeletion {
 			group.Go(func() error {
-				return e.bounded(ctx, func(ctx context.Context) error { return e.RetainFacts(ctx, id, taken) })
+				return e.bounded(ctx, func(ctx context.Context) error { return e.RetainFacts(ctx, id, dataPoints) })
 			})
 		}
 		if err := group.Wait(); err != nil {

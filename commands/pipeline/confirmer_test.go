@@ -21,14 +21,14 @@ import (
 	"github.com/annals-project/annals/internal/work"
 )
 
-// standstill is projections that do not move.
-type standstill map[string]eventstore.Position
+// stalled is projections that do not move.
+type stalled map[string]eventstore.Position
 
-func (standstill) Wait(context.Context, eventstore.Position, ...string) error { return nil }
-func (s standstill) Position(_ context.Context, name string) (eventstore.Position, error) {
+func (stalled) Wait(context.Context, eventstore.Position, ...string) error { return nil }
+func (s stalled) Position(_ context.Context, name string) (eventstore.Position, error) {
 	return s[name], nil
 }
-func (standstill) Watch(string) (<-chan struct{}, func()) { return nil, func() {} }
+func (stalled) Watch(string) (<-chan struct{}, func()) { return nil, func() {} }
 
 // listed is a work list that always returns the same sends: those that wait for a watermark, and
 // others.
@@ -47,9 +47,9 @@ func (l listed) Searchable(
 	return position, nil
 }
 
-func (l listed) Unsearchable(_ context.Context, behind eventstore.Position, _ int) (sends []work.Send, err error) {
+func (l listed) Unsearchable(_ context.Context, lagging eventstore.Position, _ int) (sends []work.Send, err error) {
 	for _, s := range l.waiting {
-		if s.Position > behind {
+		if s.Position > lagging {
 			sends = append(sends, s)
 		}
 	}
@@ -61,15 +61,15 @@ type confirming struct {
 	*Confirmer
 	b        *fixture
 	clock    time.Time
-	trouble  error
-	progress standstill
+	indexErr error
+	progress stalled
 }
 
-func newConfirming(b *fixture, list listed, progress standstill) *confirming {
+func newConfirming(b *fixture, list listed, progress stalled) *confirming {
 	c := &confirming{b: b, clock: at, progress: progress}
 	c.Confirmer = &Confirmer{
 		Journal: b.Journal, Sends: list, Progress: progress, Logger: b.Logger,
-		IndexErr: func(context.Context) error { return c.trouble },
+		IndexErr: func(context.Context) error { return c.indexErr },
 		Now:      func() time.Time { return c.clock }, ended: make(map[uuid.UUID]eventstore.Position),
 	}
 	return c
@@ -126,17 +126,17 @@ func TestConfirmer_WaitsForTheIndex(t *testing.T) {
 	waits, fails, short := sendAt(10), sendAt(10), sendAt(10)
 	fails.Failure = &work.Failure{Code: ingestion.ModelUnavailable, Message: "no answer"}
 	list := listed{[]work.Send{waits}, []work.Send{fails, short}}
-	progress := standstill{projection.DataPoints: 5, projection.Memories: 20, projection.RecallIndex: 9}
+	progress := stalled{projection.DataPoints: 5, projection.Memories: 20, projection.RecallIndex: 9}
 	c := newConfirming(newFixture(t, "text"), list, progress)
 	c.want(streamOf(fails), "ingestion.failed.v1")
 	c.want(streamOf(waits))
-	c.trouble = errors.New("disk full")
+	c.indexErr = errors.New("disk full")
 	c.want(streamOf(waits))
 	c.clock = c.clock.Add(indexTimeout)
 	c.want(streamOf(waits)) // within the time limit
-	c.trouble = nil
+	c.indexErr = nil
 	c.want(streamOf(waits)) // the index came back: the time limit starts again
-	c.trouble = errors.New("disk full")
+	c.indexErr = errors.New("disk full")
 	c.want(streamOf(waits))
 	c.clock = c.clock.Add(indexTimeout + time.Second)
 	for _, send := range []work.Send{waits, short} {
@@ -153,7 +153,7 @@ func TestConfirmer_WaitsForTheIndex(t *testing.T) {
 	// Once the index is back, each waiting send ends once: by a watermark, or by itself if it lost
 	// a data point.
 	other := sendAt(10)
-	c.Sends, c.trouble = listed{[]work.Send{sendAt(10)}, []work.Send{other}}, nil
+	c.Sends, c.indexErr = listed{[]work.Send{sendAt(10)}, []work.Send{other}}, nil
 	c.progress[projection.RecallIndex] = 10
 	for range 2 {
 		c.want(streamOf(other), "ingestion.indexed.v1")
@@ -168,7 +168,7 @@ func TestConfirmer_WaitsForTheIndex(t *testing.T) {
 func TestConfirmer_Watermarks(t *testing.T) {
 	b := newFixture(t, "text")
 	list := listed{waiting: []work.Send{sendAt(10), sendAt(20), sendAt(30)}}
-	c := newConfirming(b, list, standstill{projection.DataPoints: 0, projection.Memories: 30, projection.RecallIndex: 25})
+	c := newConfirming(b, list, stalled{projection.DataPoints: 0, projection.Memories: 30, projection.RecallIndex: 25})
 	steps := []struct {
 		name   string
 		change func()
@@ -205,7 +205,7 @@ func TestConfirmer_WatermarkOfManySends(t *testing.T) {
 	for n := range watermarkSize + 1 {
 		list.waiting = append(list.waiting, sendAt(eventstore.Position(n+1)))
 	}
-	applied := standstill{projection.DataPoints: 1 << 40, projection.Memories: 1 << 40, projection.RecallIndex: 1 << 40}
+	applied := stalled{projection.DataPoints: 1 << 40, projection.Memories: 1 << 40, projection.RecallIndex: 1 << 40}
 	c := newConfirming(b, list, applied)
 	c.mustRound()
 	if diff := cmp.Diff([]uint64{watermarkSize}, b.marks()); diff != "" {
@@ -216,7 +216,7 @@ func TestConfirmer_WatermarkOfManySends(t *testing.T) {
 // Two processes read the watermarks of each other, so no watermark is below the one before it.
 func TestConfirmer_TwoProcesses(t *testing.T) {
 	b := newFixture(t, "text")
-	far := standstill{projection.DataPoints: 1 << 40, projection.Memories: 1 << 40, projection.RecallIndex: 1 << 40}
+	far := stalled{projection.DataPoints: 1 << 40, projection.Memories: 1 << 40, projection.RecallIndex: 1 << 40}
 	one := newConfirming(b, listed{waiting: []work.Send{sendAt(10)}}, far)
 	two := newConfirming(b, listed{waiting: []work.Send{sendAt(20)}}, far)
 	two.mustRound()
@@ -241,7 +241,7 @@ func TestConfirmer_TwoProcesses(t *testing.T) {
 func TestConfirmer_DiesAtAWatermark(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		b := newFixture(t, "text")
-		far := standstill{projection.DataPoints: 1 << 40, projection.Memories: 1 << 40, projection.RecallIndex: 1 << 40}
+		far := stalled{projection.DataPoints: 1 << 40, projection.Memories: 1 << 40, projection.RecallIndex: 1 << 40}
 		list := listed{waiting: []work.Send{sendAt(10)}}
 		dying := newConfirming(b, list, far)
 		dying.mustRound()
@@ -269,7 +269,7 @@ func TestConfirmer_DiesAtAWatermark(t *testing.T) {
 // Watermarks are few, however much waits: some at once after a pause, and then four a second.
 func TestConfirmer_WatermarksAreFew(t *testing.T) {
 	list := listed{waiting: []work.Send{sendAt(10)}}
-	applied := standstill{projection.DataPoints: 1 << 40, projection.Memories: 10, projection.RecallIndex: 10}
+	applied := stalled{projection.DataPoints: 1 << 40, projection.Memories: 10, projection.RecallIndex: 10}
 	c := newConfirming(newFixture(t, "text"), list, applied)
 	for range 200 {
 		if !c.mustRound() {
@@ -292,7 +292,7 @@ func TestConfirmer_FailureOfAnEarlierRound(t *testing.T) {
 	b := newFixture(t, "text")
 	send := sendAt(10)
 	send.Failure = &work.Failure{Code: ingestion.ModelUnavailable, Message: "no answer"}
-	c := newConfirming(b, listed{others: []work.Send{send}}, standstill{})
+	c := newConfirming(b, listed{others: []work.Send{send}}, stalled{})
 	c.want(streamOf(send), "ingestion.failed.v1")
 	retry := func(round int) {
 		t.Helper()

@@ -18,7 +18,9 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
 )
 
 // scene is one run of an operation, in a project of its own.
@@ -41,7 +43,8 @@ type operation struct {
 // leaves all of it or nothing.
 var alone = []string{
 	"CreateProject", "CreateKey", "RevokeKey", "SetArchived", "SetCaps", "SetPlan", "SetSpendCap", "GrantCredits", "RotateManagementKey",
-	"DeleteAudience", "RecomputeAudience",
+	"DeleteAudience", "RecomputeAudience", "CreateWebhook", "ChangeWebhook", "SetWebhookPaused", "RotateWebhookToken", "DeleteWebhook",
+	"CheckWebhook",
 }
 
 // elsewhere are the commands whose crashes package commands itself goes through: they concern no project.
@@ -139,6 +142,16 @@ func operations() []operation {
 	signed.Identity = &author
 	return append(identityOperations(), []operation{
 		{name: "single send", method: "Ingest", act: single(signed, "")},
+		{name: "event of a webhook", method: "ReceiveEvent", prepare: known, act: func(
+			s *scene, c *commands.Service, _ *Finisher,
+		) error {
+			call := s.call
+			call.Principal.Webhook = &auth.Webhook{
+				ID: "whk_1", Settings: webhook.Settings{Name: "Tickets", ContentPath: "$.text", IDPath: "$.id"},
+			}
+			_, err := c.ReceiveEvent(s.t.Context(), call, "evt_1", []byte(`{"id":"changed","text":"four"}`))
+			return err
+		}},
 		{name: "single send with key", method: "Ingest", prepare: known, act: single(item("changed", "four"), "key")},
 		{name: "single send with key and blob", method: "Ingest", act: single(item("large", big), "key")},
 		{name: "batch", method: "IngestBatch", prepare: known, act: func(s *scene, c *commands.Service, _ *Finisher) error {

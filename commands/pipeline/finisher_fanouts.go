@@ -108,7 +108,7 @@ func (f *Finisher) completeFanOuts(ctx context.Context, all bool) (wait time.Dur
 		for _, op := range open {
 			pending[op.ID] = true
 		}
-		f.stuck.keep(pending)
+		f.stuck.retain(pending)
 	}
 	var errs []error
 	d := due{now: f.Now(), all: all}
@@ -148,7 +148,7 @@ func (f *Finisher) completeBulks(ctx context.Context, all bool) (wait time.Durat
 		for _, b := range bulks {
 			pending[b.ID] = true
 		}
-		f.stuckBulks.keep(pending)
+		f.stuckBulks.retain(pending)
 	}
 	var errs []error
 	d := due{now: f.Now(), all: all}

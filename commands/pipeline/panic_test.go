@@ -181,7 +181,7 @@ func TestConfirmer_EndOfASendPanics(t *testing.T) {
 		b.Journal.Codec, b.Logger)
 	c := &Confirmer{
 		Journal: log, Sends: listed{others: []work.Send{poisoned, other}}, Logger: logger,
-		Progress: standstill{projection.DataPoints: 5, projection.Memories: 20, projection.RecallIndex: 20},
+		Progress: stalled{projection.DataPoints: 5, projection.Memories: 20, projection.RecallIndex: 20},
 		IndexErr: func(context.Context) error { return nil }, Now: func() time.Time { return at },
 		ended: make(map[uuid.UUID]eventstore.Position),
 	}
@@ -221,7 +221,7 @@ func TestConfirmer_EndOfASendPanicsAlways(t *testing.T) {
 		b.Journal.Codec, b.Logger)
 	c := &Confirmer{
 		Journal: log, Sends: listed{others: []work.Send{poisoned}}, Logger: logger,
-		Progress: standstill{projection.DataPoints: 5, projection.Memories: 20, projection.RecallIndex: 20},
+		Progress: stalled{projection.DataPoints: 5, projection.Memories: 20, projection.RecallIndex: 20},
 		IndexErr: func(context.Context) error { return nil }, Now: func() time.Time { return at },
 	}
 	for range 3 * maxAttempts {

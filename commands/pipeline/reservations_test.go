@@ -32,7 +32,7 @@ func (w *harness) capped(items int64) *limiter.Limiter {
 	var log projectiontest.Log
 	log.Append(stream.Registry, &registry.ProjectCreated{ProjectID: p.Project.ID, OrganizationID: p.OrganizationID})
 	projectiontest.Apply(w.t, w.db, usage.New(), log.Facts...)
-	m := limiter.New(w.db, metering.DefaultTariff(), w.waiter, slog.New(slog.DiscardHandler))
+	m := limiter.New(w.db, metering.DefaultPlanTerms(), w.waiter, slog.New(slog.DiscardHandler))
 	w.config.Limits = m
 	w.write, w.finisher.Reservations = commands.New(w.config), m
 	return m

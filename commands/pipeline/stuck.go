@@ -73,8 +73,8 @@ func (l *stuckList) drop(id uuid.UUID) {
 	delete(l.by, id)
 }
 
-// keep drops the operations that are not among the pending ones: another process completed them.
-func (l *stuckList) keep(pending map[uuid.UUID]bool) {
+// retain drops the operations that are not among the pending ones: another process completed them.
+func (l *stuckList) retain(pending map[uuid.UUID]bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	maps.DeleteFunc(l.by, func(id uuid.UUID, _ Stuck) bool { return !pending[id] })

@@ -16,7 +16,7 @@ type suspendWatch struct {
 	// clocks reads both clocks, the second from an arbitrary start; nil reads those of the machine.
 	clocks func() (wall time.Time, timers time.Duration)
 
-	begun  time.Time
+	start  time.Time
 	wall   time.Time
 	timers time.Duration
 	// until is the end of the rest, by the clock of the timers.
@@ -39,8 +39,8 @@ func (w *suspendWatch) read() (wall time.Time, timers time.Duration) {
 		return w.clocks()
 	}
 	now := time.Now()
-	if w.begun.IsZero() {
-		w.begun = now
+	if w.start.IsZero() {
+		w.start = now
 	}
-	return now.Round(0), now.Sub(w.begun)
+	return now.Round(0), now.Sub(w.start)
 }

@@ -96,13 +96,13 @@ func (idle) Busy() bool { return false }
 // noAge is the age of the oldest item in an empty queue.
 func noAge() time.Duration { return 0 }
 
-// crowded is a foreground that never pauses.
-type crowded struct{}
+// busyGauge is a foreground that never pauses.
+type busyGauge struct{}
 
-func (crowded) Busy() bool { return true }
+func (busyGauge) Busy() bool { return true }
 
 func TestThrottle_ForegroundNeverPauses(t *testing.T) {
-	w := &Worker{LoadGauge: crowded{}, Age: noAge}
+	w := &Worker{LoadGauge: busyGauge{}, Age: noAge}
 	if got := w.currentWidth(); got != width/4 {
 		t.Errorf("%d lanes where no age is known", got)
 	}

@@ -54,16 +54,16 @@ func (s *State) Decide(d Draft, project, fresh uuid.UUID, at time.Time) (put Put
 	if err := d.Check(); err != nil {
 		return Put{}, false, err
 	}
-	standing, exists := s.Find(d.Slug)
+	current, exists := s.Find(d.Slug)
 	if !d.defined() {
-		return Put{}, false, undefined(d, standing, exists)
+		return Put{}, false, undefined(d, current, exists)
 	}
-	if err := s.checkRoom(standing, exists, d.Definition); err != nil {
+	if err := s.checkRoom(current, exists, d.Definition); err != nil {
 		return Put{}, false, err
 	}
 	put = Put{ProjectID: project, AudienceID: fresh, Slug: d.Slug, Name: d.Slug, Kind: d.Kind, CreatedAt: at, PutAt: at}
 	if exists {
-		put.AudienceID, put.Name, put.CreatedAt = standing.ID, standing.Name, standing.CreatedAt
+		put.AudienceID, put.Name, put.CreatedAt = current.ID, current.Name, current.CreatedAt
 	}
 	if d.Name != nil {
 		put.Name = *d.Name
@@ -72,14 +72,14 @@ func (s *State) Decide(d Draft, project, fresh uuid.UUID, at time.Time) (put Put
 }
 
 // undefined is the fault of a draft without the definition of its kind.
-func undefined(d Draft, standing Live, exists bool) error {
+func undefined(d Draft, current Live, exists bool) error {
 	field := "identities"
 	if d.Kind == KindRule {
 		field = "rule"
 	}
-	if exists && standing.Kind != d.Kind {
+	if exists && current.Kind != d.Kind {
 		return fault.New(fault.Invalid, fault.CodeAudienceKindSwitch,
-			"the audience is of kind %s: to make it one of kind %s, send %s", standing.Kind, d.Kind, field)
+			"the audience is of kind %s: to make it one of kind %s, send %s", current.Kind, d.Kind, field)
 	}
 	return fault.New(fault.Invalid, fault.CodeInvalidRequest, "%s: is required for an audience of kind %s", field, d.Kind).
 		With("errors",
@@ -89,26 +89,26 @@ func undefined(d Draft, standing Live, exists bool) error {
 // Remove returns the removal of the audience with a slug. The fault is that of CheckSlug, or
 // not-found.
 func (s *State) Remove(slug string, project uuid.UUID, at time.Time) (Removed, error) {
-	standing, err := s.named(slug)
-	return Removed{ProjectID: project, AudienceID: standing.ID, RemovedAt: at}, err
+	current, err := s.named(slug)
+	return Removed{ProjectID: project, AudienceID: current.ID, RemovedAt: at}, err
 }
 
 // Recompute returns the event that counts the audience with a slug again. The fault is that of
 // CheckSlug, or not-found.
 func (s *State) Recompute(slug string, project uuid.UUID, at time.Time) (Recomputed, error) {
-	standing, err := s.named(slug)
-	return Recomputed{ProjectID: project, AudienceID: standing.ID, RecomputedAt: at}, err
+	current, err := s.named(slug)
+	return Recomputed{ProjectID: project, AudienceID: current.ID, RecomputedAt: at}, err
 }
 
 func (s *State) named(slug string) (Live, error) {
 	if err := CheckSlug(slug); err != nil {
 		return Live{}, err
 	}
-	standing, ok := s.Find(slug)
+	current, ok := s.Find(slug)
 	if !ok {
 		return Live{}, fault.New(fault.NotFound, fault.CodeNotFound, "the project has no audience %q", slug)
 	}
-	return standing, nil
+	return current, nil
 }
 
 // RuleInvalid is the fault of a rule that breaks the limits, with the field of the request.

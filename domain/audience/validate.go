@@ -82,7 +82,7 @@ func CheckSlug(slug string) error {
 	}
 	if slug == Default {
 		return fault.New(fault.Invalid, fault.CodeAudienceSlugReserved,
-			"the audience %q is what every identity reaches: it can be neither put, nor deleted, nor recomputed", Default)
+			"the audience %q contains every identity: it cannot be put, deleted or recomputed", Default)
 	}
 	return nil
 }

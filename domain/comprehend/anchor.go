@@ -21,10 +21,10 @@ func readAnchors(d *document, s *sentence) []draft {
 
 // anchorLine returns a line as `"next Tuesday", said on 12 May 2025, is 13 May 2025`. A date that
 // is complete as written does not depend on the time of the sentence; only its weekday is added.
-func anchorLine(s *sentence, date dated, said time.Time) string {
+func anchorLine(s *sentence, date dated, occurredAt time.Time) string {
 	expression := flat(s.text[s.tokens[date.from].at:s.tokens[date.to-1].end()])
 	if date.relative {
-		return `"` + expression + `", said on ` + said.Format("2 January 2006") + `, is ` + date.describe()
+		return `"` + expression + `", said on ` + occurredAt.Format("2 January 2006") + `, is ` + date.describe()
 	}
 	resolved := date.describe()
 	if date.start.AddDate(0, 0, 1).Equal(date.end) || date.clock {

@@ -45,14 +45,14 @@ const (
 	// label or metadata, in code points.
 	MaxLine    = 300
 	MaxExcerpt = 300
-	// MaxRead is the most bytes of a content that are cut into sentences. Of a longer one, evenly
+	// maxRead is the most bytes of a content that are cut into sentences. Of a longer one, evenly
 	// spread pieces of about 2 KiB are.
-	MaxRead = 2 << 20
-	// MaxSentence is the longest sentence that is read, in bytes. Longer ones are data, code or
+	maxRead = 2 << 20
+	// maxSentence is the longest sentence that is read, in bytes. Longer ones are data, code or
 	// lists.
-	MaxSentence = 800
-	// MaxMetadata is the most bytes of metadata that are read.
-	MaxMetadata = 1 << 20
+	maxSentence = 800
+	// maxMetadata is the most bytes of metadata that are read.
+	maxMetadata = 1 << 20
 )
 
 // Input is one revision of one data point.

@@ -22,9 +22,9 @@ type dateReader struct {
 }
 
 // findDates finds the date expressions of a sentence, in order, the longest at each place.
-func findDates(s *sentence, said time.Time) []dated {
-	r := dateReader{tokens: s.tokens, tense: s.tense, today: said.Truncate(0)}
-	r.today = time.Date(said.Year(), said.Month(), said.Day(), 0, 0, 0, 0, time.UTC)
+func findDates(s *sentence, occurredAt time.Time) []dated {
+	r := dateReader{tokens: s.tokens, tense: s.tense, today: occurredAt.Truncate(0)}
+	r.today = time.Date(occurredAt.Year(), occurredAt.Month(), occurredAt.Day(), 0, 0, 0, 0, time.UTC)
 	found := s.dates
 	for i := 0; i < len(r.tokens); {
 		d, ok := r.at(i)
@@ -171,12 +171,12 @@ func (r *dateReader) month(i int) (time.Month, bool) {
 // brings it closest to today. Its expression begins at token i.
 func (r *dateReader) nearest(i int, month time.Month, day int) (time.Time, bool) {
 	moved := r.putOff(i)
-	told := r.tense.past && !r.tense.future && !moved && !r.said(i)
+	reported := r.tense.past && !r.tense.future && !moved && !r.isPresent(i)
 	ahead := moved || r.tense.future && !r.tense.past
 	var best time.Time
 	for year := r.today.Year() - 1; year <= r.today.Year()+1; year++ {
 		t := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
-		if t.Day() != day || told && t.After(r.today) || ahead && t.Before(r.today) {
+		if t.Day() != day || reported && t.After(r.today) || ahead && t.Before(r.today) {
 			continue
 		}
 		if best.IsZero() || t.Sub(r.today).Abs() < best.Sub(r.today).Abs() {
@@ -186,9 +186,9 @@ func (r *dateReader) nearest(i int, month time.Month, day int) (time.Time, bool)
 	return best, !best.IsZero()
 }
 
-// said reports whether the verb right before the date at token i is in the present, as in "Omar
+// isPresent reports whether the verb right before the date at token i is in the present, as in "Omar
 // resigned; his last day is 27 February".
-func (r *dateReader) said(i int) bool {
+func (r *dateReader) isPresent(i int) bool {
 	for i--; beforeDates[r.low(i)] || r.low(i) == "due" || r.low(i) == "planned" || r.low(i) == "now"; i-- {
 	}
 	return r.low(i) == "is" || r.low(i) == "are"
@@ -251,9 +251,9 @@ type Period struct{ Start, End time.Time }
 
 // Periods reads the date expressions of a question that is asked at an instant, in order. What the
 // question leaves open, as the year of a month, is the latest that has begun, unless the question
-// is about the future. It reads at most MaxSentence bytes.
+// is about the future. It reads at most maxSentence bytes.
 func Periods(question string, asked time.Time) []Period {
-	s := sentence{tokens: tokenize(mask(question[:min(len(question), MaxSentence)]), nil)}
+	s := sentence{tokens: tokenize(mask(question[:min(len(question), maxSentence)]), nil)}
 	s.tense = tenseOf(s.tokens)
 	s.tense.past = !s.tense.future
 	var periods []Period

@@ -223,7 +223,7 @@ func (r *dateReader) onWeekday(i int) (dated, bool) {
 	}
 	sign := 0
 	switch {
-	case moved, r.aimed(i), r.said(i):
+	case moved, r.aimed(i), r.isPresent(i):
 		sign = 1 // a new date after a delay lies in the future
 	case r.recalled(i):
 		sign = -1

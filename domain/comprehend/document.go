@@ -19,7 +19,7 @@ type document struct {
 	english    bool            // the content looks like English, so capitals mean names
 	capitals   map[string]bool // words with a capital inside a sentence
 	excerpt    string          // the excerpt of memories from label, metadata and author
-	share      float64         // the part of the content to read, 1 unless it is longer than MaxRead
+	share      float64         // the part of the content to read, 1 unless it is longer than maxRead
 	credit     float64         // bytes that may still be read
 }
 
@@ -28,11 +28,11 @@ const sampleBytes = 64 << 10
 
 func newDocument(in Input) *document {
 	doc := &document{
-		share:   min(1, MaxRead/float64(max(len(in.Content), 1))),
+		share:   min(1, maxRead/float64(max(len(in.Content), 1))),
 		content: in.Content, label: flat(in.Label), occurredAt: in.OccurredAt,
 		names: map[string]bool{}, speakers: map[string]bool{}, capitals: map[string]bool{},
 	}
-	if len(in.Metadata) <= MaxMetadata {
+	if len(in.Metadata) <= maxMetadata {
 		doc.metadata = in.Metadata
 	}
 	doc.author = authorOf(in.Author, doc.label)
@@ -60,8 +60,8 @@ func (d *document) sample() {
 		text = text[:sampleBytes]
 	}
 	for line := range strings.Lines(text) {
-		if len(line) > 4*MaxSentence {
-			line = line[:4*MaxSentence]
+		if len(line) > 4*maxSentence {
+			line = line[:4*maxSentence]
 		}
 		tokens = tokenize(mask(line), tokens[:0])
 		for i, t := range tokens {

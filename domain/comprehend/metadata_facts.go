@@ -9,7 +9,7 @@ import (
 
 // factRules read facts from single fields of the metadata, by the words of their keys. A name in
 // the same object identifies the subject; without one, the outermost object describes the author.
-var factRules = []func(d *document, f field, beside []field) []draft{
+var factRules = []func(d *document, f field, siblings []field) []draft{
 	contactFact, memberFact, favouriteFact,
 	ruleFact, dateFact, peopleFact,
 }
@@ -23,8 +23,8 @@ func (f field) key() string {
 }
 
 // whose returns the subject of a field, "" if it is not clear.
-func (f field) whose(d *document, beside []field) string {
-	for _, b := range beside {
+func (f field) whose(d *document, siblings []field) string {
+	for _, b := range siblings {
 		if k := b.key(); (k == "name" || k == "full name" || k == "display name") && len(b.path) == len(f.path) &&
 			shortName(b.value) {
 			return b.value
@@ -54,9 +54,9 @@ var contactKeys = map[string]string{
 
 // contactFact: {"email": "ana@example.com"} with an author, {"name": "Ana Ruiz", "github":
 // "aruiz"}.
-func contactFact(d *document, f field, beside []field) []draft {
+func contactFact(d *document, f field, siblings []field) []draft {
 	what := contactKeys[f.key()]
-	who := f.whose(d, beside)
+	who := f.whose(d, siblings)
 	if what == "" || who == "" || f.value == "" || len(f.value) > maxName || strings.EqualFold(f.value, who) {
 		return nil
 	}
@@ -89,13 +89,13 @@ func digitMark(r rune) rune {
 
 // memberFact: {"team": "platform"} with an author, {"name": "Bo", "department": "finance"},
 // {"team": {"name": …, "members": […]}}.
-func memberFact(d *document, f field, beside []field) []draft {
+func memberFact(d *document, f field, siblings []field) []draft {
 	if f.number || !shortName(f.value) {
 		return nil
 	}
 	key := f.key()
 	if key == "members" && len(f.path) >= 1 {
-		for _, b := range beside {
+		for _, b := range siblings {
 			if k := b.key(); (k == "name" || k == "team" || k == "group") && len(b.path) == len(f.path) &&
 				shortName(b.value) && (k != "name" || len(f.path) > 1 && groups[f.path[len(f.path)-2]]) {
 				return []draft{{
@@ -106,7 +106,7 @@ func memberFact(d *document, f field, beside []field) []draft {
 		}
 		return nil
 	}
-	who := f.whose(d, beside)
+	who := f.whose(d, siblings)
 	if who == "" || strings.EqualFold(who, f.value) {
 		return nil
 	}
@@ -145,8 +145,8 @@ func groupName(value, kind string) string {
 
 // favouriteFact: {"favouriteEditor": "Helix"}, {"preferences": {"theme": "dark"}}, {"timezone":
 // "Europe/Berlin"}.
-func favouriteFact(d *document, f field, beside []field) []draft {
-	who := f.whose(d, beside)
+func favouriteFact(d *document, f field, siblings []field) []draft {
+	who := f.whose(d, siblings)
 	if who == "" || !shortName(f.value) && !f.number {
 		return nil
 	}

@@ -22,7 +22,7 @@ func readLabelAndMetadata(d *document, out *collector, a *allowance) {
 // sentencesOf calls yield for each sentence of a text other than the content.
 func (d *document) sentencesOf(text string, yield func(*sentence)) {
 	text = flat(text)
-	if text == "" || len(text) > 4*MaxSentence {
+	if text == "" || len(text) > 4*maxSentence {
 		return
 	}
 	whole := *d

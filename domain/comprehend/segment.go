@@ -31,7 +31,7 @@ const maxBlock = 2048
 func (d *document) eachSentence(yield func(*sentence) bool) {
 	var s sentence
 	d.eachSpan(func(start, end int, who speaker) bool {
-		if end-start > MaxSentence || end-start < 2 || !utf8.ValidString(d.content[start:end]) {
+		if end-start > maxSentence || end-start < 2 || !utf8.ValidString(d.content[start:end]) {
 			return true
 		}
 		s = sentence{

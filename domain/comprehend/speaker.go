@@ -122,7 +122,7 @@ func (d *document) findSpeakers() {
 	}
 	turns := map[string]int{}
 	total, lines, again, personal, known := 0, 0, false, 0, false
-	for line := range strings.Lines(d.content[:min(len(d.content), MaxRead)]) {
+	for line := range strings.Lines(d.content[:min(len(d.content), maxRead)]) {
 		lines++
 		name, skip := turnOf(line)
 		if skip == 0 {

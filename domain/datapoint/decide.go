@@ -86,11 +86,11 @@ func (b Base) Decide(c Ingest, stored *Text) event.Event {
 		after.IngestionID = c.IngestionID
 	}
 	after.LastNumber = number
-	standing := States{Effect: after}
+	states := States{Effect: after}
 	if b.Later != nil {
 		current := *b.Later
 		current.LastNumber = number
-		standing.Current = &current
+		states.Current = &current
 	}
 	if !isRevision {
 		// Nothing is processed, so nothing is charged.
@@ -98,15 +98,15 @@ func (b Base) Decide(c Ingest, stored *Text) event.Event {
 	}
 	switch {
 	case outcome == ingestion.Moved:
-		return &Moved{Send: c.Send, States: standing}
+		return &Moved{Send: c.Send, States: states}
 	case outcome == ingestion.Unchanged:
-		return &Resent{Send: c.Send, States: standing}
+		return &Resent{Send: c.Send, States: states}
 	default:
 		body := Body{Content: c.Content, Metadata: c.Metadata}
 		if !c.MetadataSent {
 			body.Metadata = stored
 		}
-		return &RevisionAccepted{Send: c.Send, States: standing, Body: body}
+		return &RevisionAccepted{Send: c.Send, States: states, Body: body}
 	}
 }
 
@@ -147,7 +147,7 @@ func OutcomeOf(e event.Event) (outcome ingestion.Outcome, ok bool) {
 }
 
 // SendOf returns the send and the states of an event. ok is false for a deletion.
-func SendOf(e event.Event) (send Send, standing States, ok bool) {
+func SendOf(e event.Event) (send Send, states States, ok bool) {
 	switch e := e.(type) {
 	case *RevisionAccepted:
 		return e.Send, e.States, true

@@ -6,7 +6,6 @@
 package datapoint
 
 import (
-	"encoding/json"
 	"strconv"
 	"time"
 
@@ -15,8 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 )
 
-// Text is a piece of customer text, inline or (when the event would pass blob.InlineLimit) in a
-// blob.
+// Text is a piece of customer text, inline, or in a blob if the event would exceed blob.InlineLimit.
 type Text struct {
 	Inline string    `json:"inline,omitempty"`
 	Blob   *blob.Ref `json:"blob,omitempty"`
@@ -39,13 +37,13 @@ type Send struct {
 	// AcceptedAt is the time of the request, in UTC, at microsecond precision.
 	AcceptedAt time.Time `json:"acceptedAt"`
 	RequestID  uuid.UUID `json:"requestId"`
-	// Author is the customer id of the author, "" when the send names none.
+	// Author is the identity of the author, "" if the send names none.
 	Author string `json:"author,omitempty"`
 	// Commit is the position of the batch's commit, at which the item takes effect; 0 for a single
 	// send.
 	Commit uint64 `json:"commit,omitempty"`
 	// Bytes is the size of the content in UTF-8, CreditTenths its price in tenths of a credit (0
-	// when nothing is processed), Month the UTC calendar month that it counts in ("2026-11").
+	// if nothing is processed), Month the UTC calendar month that it counts in ("2026-11").
 	Bytes        int64  `json:"bytes"`
 	CreditTenths int64  `json:"creditTenths"`
 	Month        string `json:"month"`
@@ -119,7 +117,7 @@ type Resent struct {
 // EventType implements event.Event.
 func (Resent) EventType() string { return "datapoint.resent.v1" }
 
-// Deleted ends a data point; a tombstone follows once the facts that outlive it are kept.
+// Deleted deletes a data point. A tombstone follows once the facts that outlive it are retained.
 type Deleted struct {
 	ProjectID  uuid.UUID `json:"projectId"`
 	DeletionID uuid.UUID `json:"deletionId"`
@@ -127,7 +125,7 @@ type Deleted struct {
 	DeletedAt  time.Time `json:"deletedAt"`
 	// IngestionID is the send of the newest revision.
 	IngestionID uuid.UUID `json:"ingestionId"`
-	// Single is true when this event is the whole operation (deletion of one id), false for a fan-out.
+	// Single is true if this event is the whole operation (the deletion of one id), false in a fan-out.
 	Single bool `json:"single"`
 }
 
@@ -138,12 +136,4 @@ func (Deleted) EventType() string { return "datapoint.deleted.v1" }
 // trace.
 func NodeID(dataPoint uuid.UUID, revision int) uuid.UUID {
 	return uuid.NewSHA1(dataPoint, []byte("revision:"+strconv.Itoa(revision)))
-}
-
-// RawMetadata is the inline metadata as JSON, nil when there is none or it is in a blob.
-func (b Body) RawMetadata() json.RawMessage {
-	if b.Metadata == nil || b.Metadata.Blob != nil {
-		return nil
-	}
-	return json.RawMessage(b.Metadata.Inline)
 }

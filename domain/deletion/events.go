@@ -11,7 +11,7 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 )
 
-// Target is a data point that the deletion takes.
+// Target is a data point that the deletion deletes.
 type Target struct {
 	DataPoint uuid.UUID `json:"dataPoint"`
 	// Decided is the stream revision that the deletion was decided on.
@@ -19,7 +19,7 @@ type Target struct {
 }
 
 // Accepted commits a deletion of several ids, or of a send. If IngestionID is set, a data point is
-// taken only if its newest revision is still that of the send.
+// deleted only if its newest revision is still that of the send.
 type Accepted struct {
 	ProjectID   uuid.UUID `json:"projectId"`
 	IngestionID uuid.UUID `json:"ingestionId,omitzero"`
@@ -33,7 +33,7 @@ type Accepted struct {
 // EventType implements event.Event.
 func (Accepted) EventType() string { return "deletion.accepted.v1" }
 
-// FannedOut records that every target was deleted, or (Kept) left because a later send revised it.
+// FannedOut records that every target was deleted, or (Kept) not, because a later send revised it.
 type FannedOut struct {
 	ProjectID uuid.UUID   `json:"projectId"`
 	Deleted   []uuid.UUID `json:"deleted"`

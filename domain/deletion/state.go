@@ -96,19 +96,19 @@ func (s *State) PendingFanOut() bool { return s.Commit != nil && !s.fannedOut }
 // Retained returns how much of the facts of a data point is stored, nil for nothing.
 func (s *State) Retained(dataPoint uuid.UUID) *Retained { return s.retained[dataPoint] }
 
-// Others returns the data points that the deletion took and whose facts another deletion retains,
-// which erases them.
+// Others returns the deleted data points whose facts another deletion retains. That deletion erases
+// them.
 func (s *State) Others() []uuid.UUID {
 	return slices.DeleteFunc(slices.Clone(s.Deleted), func(id uuid.UUID) bool { return s.retained[id] != nil })
 }
 
-// CompleteFanOut decides how a fan-out ends: with the data points that it deleted and those that it
-// kept, unless another run ended it.
-func (s *State) CompleteFanOut(deleted, kept []uuid.UUID) []event.Event {
+// CompleteFanOut decides how a fan-out ends: with the deleted and the retained data points, unless
+// another run ended it.
+func (s *State) CompleteFanOut(deleted, retained []uuid.UUID) []event.Event {
 	if !s.PendingFanOut() {
 		return nil
 	}
-	return []event.Event{&FannedOut{ProjectID: s.ProjectID, Deleted: deleted, Kept: kept}}
+	return []event.Event{&FannedOut{ProjectID: s.ProjectID, Deleted: deleted, Kept: retained}}
 }
 
 // Clean decides the last event: nothing is left on the disks that the service cleans. It decides

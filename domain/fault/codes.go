@@ -20,6 +20,8 @@ const (
 	CodeOutOfCredits         = "out-of-credits"
 	CodeProjectLimitReached  = "project-limit-reached"
 	CodeWebhooksNotIncluded  = "webhooks-not-included"
+	CodeWebhookPaused        = "webhook-paused"
+	CodeWebhookBodyTooLarge  = "webhook-body-too-large"
 	CodeConflict             = "conflict"
 	CodeProjectCapReached    = "project-cap-reached"
 	CodeSpendCapReached      = "spend-cap-reached"

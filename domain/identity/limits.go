@@ -5,8 +5,8 @@ import (
 	"github.com/annals-project/annals/domain/limit"
 )
 
-// TraitBytes is the size that limit.TraitBytes bounds.
-func TraitBytes(traits map[string]string) int {
+// traitBytes returns the size that limit.TraitBytes bounds.
+func traitBytes(traits map[string]string) int {
 	size := 0
 	for key, value := range traits {
 		size += len(key) + len(value)
@@ -21,7 +21,7 @@ func CheckTraits(before, traits map[string]string) error {
 		return fault.New(fault.Invalid, fault.CodeTraitsInvalid,
 			"traits: the identity would have %d: want at most %d", n, limit.Traits)
 	}
-	if size := TraitBytes(traits); size > limit.TraitBytes && size > TraitBytes(before) {
+	if size := traitBytes(traits); size > limit.TraitBytes && size > traitBytes(before) {
 		return fault.New(fault.Invalid, fault.CodeTraitsInvalid,
 			"traits: keys and values would have %d bytes together: want at most %d", size, limit.TraitBytes)
 	}

@@ -8,10 +8,10 @@ import (
 
 // Evolve returns the record after the next event of its stream, nil if there is none. It does not
 // change the given record.
-func Evolve(standing *Record, e event.Event) *Record {
+func Evolve(current *Record, e event.Event) *Record {
 	switch e := e.(type) {
 	case *Appeared:
-		if standing == nil {
+		if current == nil {
 			return &Record{Identity: e.Identity, Origin: e.Origin, CreatedAt: e.AppearedAt, UpdatedAt: e.AppearedAt}
 		}
 	case *TraitsReplaced:
@@ -23,7 +23,7 @@ func Evolve(standing *Record, e event.Event) *Record {
 	case *Removed:
 		return nil
 	}
-	return standing
+	return current
 }
 
 // IsSelfContained reports whether an event alone determines the record after it.

@@ -49,9 +49,9 @@ type Item struct {
 	CreditTenths int64 `json:"creditTenths"`
 }
 
-// Final reports whether the item creates no revision, whatever others change between its decision
-// and its fan-out, since nothing was reserved for one. It takes effect where it was decided, and
-// not at the commit.
+// Final reports whether the item creates no revision, whatever other calls change between its decision
+// and its fan-out, since nothing was reserved for one. It takes effect at its decision, and not at the
+// commit.
 func (i Item) Final() bool { return i.CreditTenths == 0 }
 
 // Accepted commits a batch. Its items are staged in a blob. After it nothing is refused.

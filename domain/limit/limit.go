@@ -33,6 +33,27 @@ const (
 	AudienceBody = 24 << 20
 )
 
+// What an estimate takes and shows.
+const (
+	EstimateFiles = 10_000
+	// EstimateFileBytes is that of one file in UTF-8; a longer one is skipped.
+	EstimateFileBytes = 16 << 20
+	// EstimateBody holds all files or items of a request.
+	EstimateBody = 256 << 20
+	// EstimatePath is the length of the path of a file.
+	EstimatePath = 1000
+	// EstimatePoints is how many data points a request becomes. The files beyond them are skipped.
+	EstimatePoints = 1_000_000
+	// EstimateContents is that of the contents and metadata that an answer returns in full.
+	EstimateContents = 256 << 20
+	// EstimateRows is how many data points a summary shows, EstimatePreview how much of each.
+	EstimateRows    = 1000
+	EstimatePreview = 160
+	// EstimateBatch and EstimateBatchBytes bound a batch.
+	EstimateBatch      = 500
+	EstimateBatchBytes = 8 << 20
+)
+
 // What a name may hold.
 const (
 	OrganizationName = 255
@@ -92,4 +113,22 @@ const (
 	AudienceBytes  = 32 << 20
 	RuleConditions = 20
 	RuleValues     = 50
+)
+
+// Webhooks.
+const (
+	Webhooks       = 20 // of a project
+	WebhookName    = 64
+	WebhookFilters = 20
+	// WebhookFilterValues is that of one filter with several values.
+	WebhookFilterValues = 50
+	// WebhookFilterBytes is that of the values of all filters of a webhook together, in UTF-8.
+	WebhookFilterBytes = 64 << 10
+	// WebhookPath is that of a path in the settings, WebhookID that of an id that a path leads to.
+	WebhookPath = 500
+	WebhookID   = 200
+	// WebhookBody is that of an event, in bytes.
+	WebhookBody = 1 << 20
+	// WebhookEvents is that of one webhook in a minute.
+	WebhookEvents = 600
 )

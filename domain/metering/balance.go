@@ -53,7 +53,7 @@ func (b Balance) LeftTenths() int64 {
 // Balance returns the balance of a month under the terms of a tariff. Allowances are spent first
 // and expire with their month; the rest rolls over. A deficit, from calls that arrived while
 // credits were taken back, is not carried into the next month.
-func (l Ledger) Balance(tariff PlanTerms, month string) Balance {
+func (l Ledger) Balance(terms PlanTerms, month string) Balance {
 	months := map[string]bool{month: true}
 	for m := range l.Granted {
 		months[m] = true
@@ -67,7 +67,7 @@ func (l Ledger) Balance(tariff PlanTerms, month string) Balance {
 		if m > month {
 			break
 		}
-		plan, allowance, spent := l.month(tariff, m)
+		plan, allowance, spent := l.month(terms, m)
 		granted := l.Granted[m]
 		b = Balance{
 			Plan: plan, IncludedTenths: granted.StartingTenths + allowance, BoughtTenths: granted.BoughtTenths,
@@ -81,12 +81,12 @@ func (l Ledger) Balance(tariff PlanTerms, month string) Balance {
 // month returns the plan at the end of a month, its allowance, and what was spent in it while a
 // metered plan was in force. After a change of plan within the month, the larger allowance holds
 // for the whole month, so that no change takes away what was spent.
-func (l Ledger) month(tariff PlanTerms, month string) (plan Plan, allowance, spent int64) {
+func (l Ledger) month(terms PlanTerms, month string) (plan Plan, allowance, spent int64) {
 	plan = SelfHosted
 	var since int64
 	until := func(charged int64) {
 		if plan.Metered() {
-			allowance = max(allowance, tariff[plan].AllowanceTenths)
+			allowance = max(allowance, terms[plan].AllowanceTenths)
 			spent += max(0, charged-since)
 		}
 		since = max(since, charged)

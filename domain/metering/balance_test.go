@@ -12,7 +12,7 @@ import (
 
 // generous gives allowances, so that what expires differs from what rolls over.
 func generous() metering.PlanTerms {
-	t := metering.DefaultTariff()
+	t := metering.DefaultPlanTerms()
 	for plan, tenths := range map[metering.Plan]int64{metering.Flex: 1000, metering.Enterprise: 5000} {
 		terms := t[plan]
 		terms.AllowanceTenths = tenths

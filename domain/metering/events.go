@@ -1,6 +1,8 @@
 package metering
 
 import (
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,6 +19,9 @@ type Charged struct {
 	// Recalls were answered, for RecallTenths in all.
 	Recalls      int64 `json:"recalls"`
 	RecallTenths int64 `json:"recallTenths"`
+	// WebhookEvents were received, for WebhookTenths in all.
+	WebhookEvents int64 `json:"webhookEvents"`
+	WebhookTenths int64 `json:"webhookTenths"`
 	// Seen are the identities that recalled.
 	Seen []Seen    `json:"seen"`
 	At   time.Time `json:"at"`
@@ -30,4 +35,14 @@ type Seen struct {
 }
 
 // EventType implements event.Event.
-func (Charged) EventType() string { return "usage.charged.v1" }
+func (Charged) EventType() string { return "usage.charged.v2" }
+
+// UpCharged reads the first version of Charged, which counted recalls only.
+func UpCharged(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
+	var e Charged
+	if err := json.Unmarshal(payload, &e); err != nil {
+		return "", nil, fmt.Errorf("charged: %w", err)
+	}
+	up, err = json.Marshal(e)
+	return e.EventType(), up, err
+}

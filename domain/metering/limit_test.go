@@ -58,7 +58,7 @@ func TestRefuse(t *testing.T) {
 				At:           at,
 				Items:        2,
 				CreditTenths: 20,
-			}.Refuse(used, metering.DefaultTariff()[c.limits.Plan])
+			}.Refuse(used, metering.DefaultPlanTerms()[c.limits.Plan])
 			if c.code == "" {
 				if err != nil {
 					t.Errorf("refused: %v", err)

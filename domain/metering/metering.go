@@ -14,5 +14,9 @@ func IngestTenths(size int64) int64 {
 	return max(credits, 1) * 10
 }
 
+// WebhookEventTenths is the price of an event that a webhook receives, in tenths of a credit. What it
+// is ingested as costs its own price.
+const WebhookEventTenths = 1
+
 // Month returns the UTC calendar month of an instant, as "2006-01".
 func Month(at time.Time) string { return at.UTC().Format("2006-01") }

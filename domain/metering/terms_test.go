@@ -10,13 +10,13 @@ import (
 )
 
 func TestOverride_NamedFieldsOnly(t *testing.T) {
-	got, err := metering.DefaultTariff().
+	got, err := metering.DefaultPlanTerms().
 		Override(`{"flex":{"allowanceTenths":12345,"projects":0,"webhooks":false},"payg":{"recallTenths":0,"evidenceCeiling":1},
 		"enterprise":{"retentionDays":365,"requestsPerMinute":1000000000},"self-hosted":{}}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := metering.DefaultTariff()
+	want := metering.DefaultPlanTerms()
 	flex, payg, enterprise := want[metering.Flex], want[metering.PayAsYouGo], want[metering.Enterprise]
 	flex.AllowanceTenths, flex.Projects, flex.Webhooks = 12345, 0, false
 	payg.RecallTenths, payg.EvidenceCeiling = 0, 1
@@ -25,8 +25,8 @@ func TestOverride_NamedFieldsOnly(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(metering.DefaultTariff(), metering.DefaultTariff()); diff != "" ||
-		metering.DefaultTariff()[metering.Flex].AllowanceTenths != 0 {
+	if diff := cmp.Diff(metering.DefaultPlanTerms(), metering.DefaultPlanTerms()); diff != "" ||
+		metering.DefaultPlanTerms()[metering.Flex].AllowanceTenths != 0 {
 		t.Error("the default changed")
 	}
 }
@@ -52,7 +52,7 @@ func TestOverride_Invalid(t *testing.T) {
 		`{"flex":{"allowanceTenths":1e15}}`:   "plan flex",
 		`{"flex":{"projects":7},"payg":null}`: "",
 	} {
-		_, err := metering.DefaultTariff().Override(text)
+		_, err := metering.DefaultPlanTerms().Override(text)
 		if says == "" {
 			if err != nil {
 				t.Errorf("%s: %v", text, err)

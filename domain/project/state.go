@@ -9,6 +9,8 @@ import (
 // State is what decisions need of a project.
 type State struct {
 	LiveKeys map[uuid.UUID]bool
+	// Webhooks are those that are not deleted, by id.
+	Webhooks map[string]Webhook
 	Archived bool
 	// IngestionCap and CreditCapTenths are the monthly caps, nil for none.
 	IngestionCap    *int64
@@ -31,5 +33,7 @@ func (s *State) Evolve(e event.Event) {
 		s.Archived = false
 	case *CapsSet:
 		s.IngestionCap, s.CreditCapTenths = e.IngestionCap, e.CreditCapTenths
+	default:
+		s.evolveWebhook(e)
 	}
 }

@@ -78,8 +78,8 @@ func (w Weights) Score(counts []Count, length int) float64 {
 	return score
 }
 
-// RelatedWeight is the weight of a related word, relative to the query's own.
-const RelatedWeight = 0.4
+// relatedWeight is the weight of a related word, relative to the query's own.
+const relatedWeight = 0.4
 
 // Usual returns the mean weight of the first own terms, without those that occur nowhere; 1 if none
 // occurs.
@@ -103,8 +103,8 @@ func (w Weights) Lessened(own int) Weights {
 	lessened := make(Weights, len(w))
 	copy(lessened, w)
 	for i := own; i < len(w); i++ {
-		lessened[i].text *= RelatedWeight
-		lessened[i].label *= RelatedWeight
+		lessened[i].text *= relatedWeight
+		lessened[i].label *= relatedWeight
 	}
 	return lessened
 }

@@ -46,32 +46,32 @@ func (a *Analyzer) Label(label, author string) []string {
 	return distinct(a.Terms(label + "\n" + author))
 }
 
-// Query analyses a query: each term once, at most QueryTerms of them, in order of appearance.
+// Query analyses a query: each term once, at most queryTerms of them, in order of appearance.
 func (a *Analyzer) Query(text string) []string {
 	terms := distinct(a.Terms(cut(text, queryBytes)))
-	if len(terms) > QueryTerms {
-		terms = terms[:QueryTerms]
+	if len(terms) > queryTerms {
+		terms = terms[:queryTerms]
 	}
 	return terms
 }
 
-// QueryTerms is the most terms of a query; queryBytes is the most bytes of a query that are read.
+// queryTerms is the most terms of a query; queryBytes is the most bytes of a query that are read.
 const (
-	QueryTerms = 64
+	queryTerms = 64
 	queryBytes = 64 << 10
 )
 
 func distinct(terms []string) []string {
 	seen := make(map[string]struct{}, len(terms))
-	kept := terms[:0]
+	once := terms[:0]
 	for _, t := range terms {
 		if _, twice := seen[t]; twice {
 			continue
 		}
 		seen[t] = struct{}{}
-		kept = append(kept, t)
+		once = append(once, t)
 	}
-	return kept
+	return once
 }
 
 // cut shortens a text to at most n bytes, at the beginning of a code point.

@@ -106,7 +106,7 @@ func ownWords(s *scene, turn int) float64 {
 		best[of] = max(best[of], value)
 	}
 	for _, term := range s.content {
-		score += RelatedWeight * best[term]
+		score += relatedWeight * best[term]
 	}
 	return max(score, t.Key)
 }

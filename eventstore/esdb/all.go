@@ -8,7 +8,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// usualReadSize is for how many events room is made before a read of the log.
+// usualReadSize is the initial capacity, in events, of a read of the log.
 const usualReadSize = 512
 
 // ReadAll implements eventstore.Store.
@@ -16,7 +16,7 @@ func (s *Store) ReadAll(ctx context.Context, after eventstore.Position, limit in
 	if limit <= 0 {
 		return nil, nil
 	}
-	// One more, for the event at the position itself, which is not asked for.
+	// Read one event more: the read includes the event at the position itself, which is dropped.
 	events, err := s.readLog(ctx, driver.Forwards, allPosition(after), after, limit, uint64(limit)+1)
 	if err != nil {
 		return nil, readError(ctx, "read the log", err)
@@ -42,8 +42,8 @@ func (s *Store) ReadAt(ctx context.Context, at eventstore.Position) (eventstore.
 	return events[0], true, nil
 }
 
-// Head implements eventstore.Store. The newest event is often the system's, which is as good a head
-// as any: readers come to that too.
+// Head implements eventstore.Store. The newest event is often one of the system, which readers of
+// the whole log reach as well.
 func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 	events, err := s.readLog(ctx, driver.Backwards, driver.End{}, 0, 1, 1)
 	if err != nil {
@@ -55,8 +55,8 @@ func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 	return events[0].Position, nil
 }
 
-// readLog asks for count events of the log and takes up to limit of them, and not much more than
-// eventstore.MaxPage bytes, leaving out the one at skip.
+// readLog reads count events of the log, without the one at skip. It returns at most limit of
+// them, and not much more than eventstore.MaxPage bytes.
 func (s *Store) readLog(
 	ctx context.Context, direction driver.Direction, from driver.AllPosition, skip eventstore.Position, limit int,
 	count uint64,

@@ -17,18 +17,19 @@ import (
 )
 
 const (
-	// maxBatchedBytes is the largest append that goes with others: a bigger one would hold them up.
+	// maxBatchedBytes is the largest append that shares the call. A larger one would delay the
+	// others.
 	maxBatchedBytes = 64 << 10
-	// firstBatchPause is how long appends go each by a call of its own after the common one was
-	// lost; it doubles up to longestBatchPause while calls end without having done anything.
+	// firstBatchPause is how long each append is a separate call after the shared call was lost. It
+	// doubles up to longestBatchPause while shared calls end without a success.
 	firstBatchPause   = time.Second
 	longestBatchPause = time.Minute
 )
 
-// batchAppender sends appends over one call of BatchAppend, which the driver does not support. A
-// call for each append costs several times as much as its content. It is only a shortcut: the
-// driver repeats, with the same event ids, each append that it cannot send or that does not
-// succeed. So each append is stored once, and its caller gets the right error.
+// batchAppender sends appends over one shared call of BatchAppend, which the driver does not
+// support. One call for each append would cost several times as much as its content. The driver
+// repeats, with the same event ids, each append that is not sent here or does not succeed. So each
+// append is stored once, and its caller gets the right error.
 type batchAppender struct {
 	address string
 	options []grpc.DialOption
@@ -39,10 +40,10 @@ type batchAppender struct {
 
 	mu   sync.Mutex
 	conn *grpc.ClientConn
-	// call is nil while there is none; next is when one may be made.
+	// call is nil if none runs. No new one is made before next.
 	call *batchCall
 	next time.Time
-	// pause follows a call that did nothing.
+	// pause follows a call without a success.
 	pause time.Duration
 	// unsupported reports that the server has no such call.
 	unsupported bool
@@ -60,18 +61,18 @@ func newBatchAppender(conf *driver.Configuration, log *slog.Logger) *batchAppend
 	return t
 }
 
-// sendResult is what the common call knows of an append.
+// sendResult is what is known about an append over the shared call.
 type sendResult int
 
 const (
-	// nothing: it was not sent.
+	// notSent: it was not sent.
 	notSent sendResult = iota
-	// unconfirmed: it was sent, and no success came back. It may have been done all the same.
+	// unconfirmed: it was sent and no success was received. It may have happened.
 	unconfirmed
 	confirmed
 )
 
-// append appends events of that size altogether, in bytes.
+// append appends events of a total size in bytes.
 func (t *batchAppender) append(
 	ctx context.Context, stream string, expected eventstore.Revision, events []eventstore.Proposed, size int,
 ) (eventstore.Appended, sendResult) {
@@ -95,7 +96,8 @@ func (t *batchAppender) append(
 	return done, confirmed
 }
 
-// current returns the call that runs. It returns nil if there is none, and begins one for later appends.
+// current returns the running call. If there is none, it returns nil and starts one for later
+// appends.
 func (t *batchAppender) current() *batchCall {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,7 +108,7 @@ func (t *batchAppender) current() *batchCall {
 	if t.conn == nil {
 		conn, err := grpc.NewClient(t.address, t.options...)
 		if err != nil {
-			t.logger.Warn("appends go one by one", "err", err)
+			t.logger.Warn("batch append stream not started, using unary appends", "err", err)
 			t.unsupported = true
 			return nil
 		}
@@ -118,7 +120,7 @@ func (t *batchAppender) current() *batchCall {
 }
 
 // runCall makes a call and runs it until it ends. It returns the reason, which may be a panic, and
-// whether an append succeeded over the call.
+// whether an append succeeded over it.
 func (t *batchAppender) runCall(conn *grpc.ClientConn) (useful bool, err error) {
 	defer recoverPanic(&err)
 	ctx, fail := context.WithCancelCause(t.ctx)
@@ -134,7 +136,7 @@ func (t *batchAppender) runCall(conn *grpc.ClientConn) (useful bool, err error) 
 	return call.run()
 }
 
-// run makes a call, and decides after its end when there may be another one.
+// run makes a call. After its end it determines when the next one may be made.
 func (t *batchAppender) run(conn *grpc.ClientConn) {
 	useful, err := t.runCall(conn)
 	t.mu.Lock()
@@ -150,9 +152,9 @@ func (t *batchAppender) run(conn *grpc.ClientConn) {
 	case t.ctx.Err() != nil:
 	case status.Code(err) == codes.Unimplemented:
 		t.unsupported = true
-		t.logger.Info("the event store takes no appends together, they go one by one")
+		t.logger.Info("event store does not support batch appends, using unary appends")
 	default:
-		t.logger.Warn("the common call of appends was lost, they go one by one for a moment", "err", err)
+		t.logger.Warn("batch append stream lost, using unary appends until a retry", "err", err)
 	}
 }
 

@@ -116,7 +116,7 @@ func stored(revision, position uint64) func(*streams.BatchAppendReq) *streams.Ba
 // until appends until it is so. What comes before the common call stands, goes by calls of its own.
 func (b *batching) until(t *testing.T, store *esdb.Store, so func() bool) {
 	t.Helper()
-	ctx := within(t, patience)
+	ctx := within(t, hangLimit)
 	for !so() {
 		if _, err := store.Append(ctx, "a-1", eventstore.NoStream, oneEvent()); err != nil {
 			t.Fatal(err)
@@ -216,9 +216,9 @@ func TestBatchAppender_ContextEnds(t *testing.T) {
 
 // The server receives the deadline of the caller: no caller would learn of a later write.
 func TestBatchAppender_SendsDeadline(t *testing.T) {
-	var patience atomic.Int64
+	var hangLimit atomic.Int64
 	b := &batching{answer: func(r *streams.BatchAppendReq) *streams.BatchAppendResp {
-		patience.Store(int64(r.GetOptions().GetDeadline().AsDuration()))
+		hangLimit.Store(int64(r.GetOptions().GetDeadline().AsDuration()))
 		return stored(1, 2)(r)
 	}}
 	store := b.open(t)
@@ -226,13 +226,13 @@ func TestBatchAppender_SendsDeadline(t *testing.T) {
 	if _, err := store.Append(t.Context(), "a-1", eventstore.NoStream, oneEvent()); err != nil {
 		t.Fatal(err)
 	}
-	if got := time.Duration(patience.Load()); got != 20*time.Second {
+	if got := time.Duration(hangLimit.Load()); got != 20*time.Second {
 		t.Errorf("without a deadline the server has %s", got)
 	}
 	if _, err := store.Append(within(t, 10*time.Second), "a-1", eventstore.NoStream, oneEvent()); err != nil {
 		t.Fatal(err)
 	}
-	if got := time.Duration(patience.Load()); got > 10*time.Second || got <= 0 {
+	if got := time.Duration(hangLimit.Load()); got > 10*time.Second || got <= 0 {
 		t.Errorf("with a deadline in 10 s the server has %s", got)
 	}
 }
@@ -251,7 +251,7 @@ func TestBatchAppender_CloseDuringAppend(t *testing.T) {
 	b.until(t, store, func() bool { return b.together.Load() > 0 })
 	failed := make(chan error, 1)
 	go func() {
-		_, err := store.Append(within(t, patience), "silent-1", eventstore.NoStream, oneEvent())
+		_, err := store.Append(within(t, hangLimit), "silent-1", eventstore.NoStream, oneEvent())
 		failed <- err
 	}()
 	<-arrived

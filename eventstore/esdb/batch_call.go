@@ -18,17 +18,18 @@ import (
 )
 
 const (
-	// serverTimeout is how long the server may take for one append before it answers that it did not
-	// get to it.
+	// serverTimeout is how long the server may take for one append before it responds that it timed
+	// out.
 	serverTimeout = 20 * time.Second
-	// answerTimeout is how long an append waits for any answer; then the whole call is taken for
+	// answerTimeout is how long an append waits for any response. After that the whole call counts as
 	// broken.
 	answerTimeout = serverTimeout + 10*time.Second
 )
 
 var errNoAnswer = errors.New("an append was not answered")
 
-// batchCall is one call that carries appends of many callers. One goroutine sends, one receives.
+// batchCall is one call that carries the appends of many callers. One goroutine sends, one
+// receives.
 type batchCall struct {
 	ctx           context.Context
 	fail          context.CancelCauseFunc
@@ -54,8 +55,8 @@ func newBatchCall(
 	}
 }
 
-// append sends an append and waits for its answer: nil where none came before the context or the
-// call ended.
+// append sends an append and waits for its response. It returns nil if the context or the call
+// ended first.
 func (c *batchCall) append(
 	ctx context.Context, stream string, expected eventstore.Revision, events []eventstore.Proposed,
 ) *streams.BatchAppendResp {
@@ -70,19 +71,19 @@ func (c *batchCall) append(
 		delete(c.waiting, number)
 		c.mu.Unlock()
 	}()
-	patience := serverTimeout
+	timeout := serverTimeout
 	if until, bounded := ctx.Deadline(); bounded {
-		// Nobody hears of what the server does later than that.
-		patience = min(patience, time.Until(until))
+		// The caller has left by then, so the server need not try any longer.
+		timeout = min(timeout, time.Until(until))
 	}
 	broken := time.NewTimer(c.answerTimeout)
 	defer broken.Stop()
 	queue := c.queue
-	request := batchRequest(number, stream, expected, events, patience)
+	request := batchRequest(number, stream, expected, events, timeout)
 	for {
 		select {
 		case queue <- request:
-			queue = nil // from now on it waits for the answer
+			queue = nil // it is sent: wait for the response
 		case response := <-answer:
 			return response
 		case <-broken.C:
@@ -131,7 +132,8 @@ func (c *batchCall) run() (useful bool, why error) {
 	}
 }
 
-// send sends until the call ends. Its error is a panic: the receiver gets the reason of a failed send.
+// send sends until the call ends. It returns only panics: the receiver gets the reason of a failed
+// send.
 func (c *batchCall) send() (err error) {
 	defer recoverPanic(&err)
 	for {
@@ -147,11 +149,11 @@ func (c *batchCall) send() (err error) {
 }
 
 func batchRequest(
-	number uint64, stream string, expected eventstore.Revision, events []eventstore.Proposed, patience time.Duration,
+	number uint64, stream string, expected eventstore.Revision, events []eventstore.Proposed, timeout time.Duration,
 ) *streams.BatchAppendReq {
 	options := &streams.BatchAppendReq_Options{
 		StreamIdentifier: &shared.StreamIdentifier{StreamName: []byte(stream)},
-		DeadlineOption:   &streams.BatchAppendReq_Options_Deadline{Deadline: durationpb.New(patience)},
+		DeadlineOption:   &streams.BatchAppendReq_Options_Deadline{Deadline: durationpb.New(timeout)},
 	}
 	if expected == eventstore.NoStream {
 		options.ExpectedStreamPosition = &streams.BatchAppendReq_Options_NoStream{NoStream: &emptypb.Empty{}}

@@ -10,11 +10,12 @@ import (
 	driver "github.com/EventStore/EventStore-Client-Go/v4/esdb"
 )
 
-// maxTries is how often a call is made that certainly did not reach a server that could answer it.
+// maxTries is how often a call is made that certainly was not executed.
 const maxTries = 3
 
 // do makes one call. It returns when the context ends, even if the driver does not. It repeats the
-// call if the error proves that nothing was done; again reports which other errors allow it.
+// call if the error proves that it was not executed; again reports which other errors allow a
+// repeat.
 func do[T any](
 	ctx context.Context, p *pool, again func(errorKind) bool, call func(context.Context, *driver.Client) (T, error),
 ) (T, error) {
@@ -50,7 +51,7 @@ func once[T any](ctx context.Context, p *pool, call func(context.Context, *drive
 		return zero, err
 	}
 	if p.leader == nil && !p.redirected.Load() {
-		// A client that is connected and stays where it is ends its calls with their contexts.
+		// A connected client ends its calls with their contexts.
 		defer p.release(l)
 		value, err := callOn(ctx, l, call)
 		p.handleError(l, err)
@@ -73,15 +74,15 @@ func once[T any](ctx context.Context, p *pool, call func(context.Context, *drive
 	}
 }
 
-// recoverPanic is deferred directly. It adds a panic to the error.
+// recoverPanic must be deferred directly. It adds a panic to the error.
 func recoverPanic(err *error) {
 	if v := recover(); v != nil {
 		*err = errors.Join(*err, fmt.Errorf("event store client panicked: %v", v))
 	}
 }
 
-// enteringContext is the context of a call on its way into a client. The driver looks at the
-// deadline of its caller as soon as it has the connection, and before it makes use of it.
+// enteringContext is the context of a call that is entering a client. The driver reads the
+// deadline of its caller right after it has obtained the connection, before it uses it.
 type enteringContext struct {
 	context.Context
 	link    *link
@@ -100,13 +101,13 @@ func (e *enteringContext) arrive() {
 	}
 }
 
-// callOn makes a call of a client that was acquired.
+// callOn makes a call on a client that was acquired.
 func callOn[T any](
 	ctx context.Context, l *link, call func(context.Context, *driver.Client) (T, error),
 ) (value T, err error) {
 	e := &enteringContext{Context: ctx, link: l}
-	defer e.arrive() // also if the driver did not come to it
-	// The driver panics on answers that it does not expect, and when it was closed during a call.
+	defer e.arrive() // also if the driver returned before it read the deadline
+	// The driver panics on unexpected responses, and if it is closed during a call.
 	defer recoverPanic(&err)
 	e.Context = toLeader(ctx)
 	return call(e, l.client)

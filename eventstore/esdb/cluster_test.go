@@ -109,7 +109,7 @@ func TestCluster_Faults(t *testing.T) {
 	}
 	t.Logf("seed %d", seed)
 	c := clustertest.Start(t, 3)
-	ctx := within(t, patience+time.Duration(clusterFaults(t))*30*time.Second)
+	ctx := within(t, hangLimit+time.Duration(clusterFaults(t))*30*time.Second)
 	w := newClusterLoad(ctx, t, c)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	leader := 0
@@ -375,7 +375,7 @@ func (w *clusterLoad) finish() {
 // the append reaches the new leader all the same.
 func TestCluster_AppendRefusedEarly(t *testing.T) {
 	c := clustertest.Start(t, 2)
-	store, ctx := openCluster(t, c.ConnectionString(soon...), 1), within(t, patience)
+	store, ctx := openCluster(t, c.ConnectionString(soon...), 1), within(t, hangLimit)
 	at := eventstore.NoStream
 	for round := range 6 {
 		events := make([]eventstore.Proposed, 10)

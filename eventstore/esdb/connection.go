@@ -21,14 +21,16 @@ const (
 	maxHosts = 32
 )
 
-// The slowest keepalive that is accepted: without pings nobody notices a server that is frozen.
+// These are the slowest keepalive pings that are accepted. Without pings a frozen server is not
+// detected.
 const (
 	maxKeepAlive        = time.Minute
 	maxKeepAliveTimeout = time.Minute
 )
 
-// CheckConnectionString returns why Open would refuse a connection string, nil if it would not. It
-// reads the files that the string names. The error is one line and holds no part of the credentials.
+// CheckConnectionString returns the reason why Open would refuse a connection string, nil if it
+// would not. It reads the files that the string names. The error is one line without any part of
+// the credentials.
 func CheckConnectionString(text string) error {
 	_, err := parseConnection(text)
 	return err
@@ -37,14 +39,14 @@ func CheckConnectionString(text string) error {
 // connection is a connection string: how to connect, and to which hosts.
 type connection struct {
 	conf driver.Configuration
-	// hosts are host:port; one that is not to be discovered is the server itself.
+	// hosts are host:port. Without discovery, the only host is the server itself.
 	hosts    []string
 	discover bool
 }
 
-// parseConnection reads a connection string. The driver's own reader is used for the settings
-// alone: it loses all hosts but an empty one when several are to be discovered, ignores a misspelt
-// setting, and quotes passwords in its errors.
+// parseConnection reads a connection string. It uses the parser of the driver for the settings
+// only: with discovery by several hosts, that parser loses all of them but an empty one. It also
+// ignores misspelt settings and quotes passwords in its errors.
 func parseConnection(text string) (c connection, err error) {
 	scheme, rest, found := strings.Cut(text, "://")
 	if !found || scheme != "esdb" && scheme != "esdb+discover" {
@@ -96,8 +98,8 @@ func parseUser(text string) (name, password string, err error) {
 	return name, password, nil
 }
 
-// parseHosts returns host:port of each host. Its errors count the hosts and do not quote them: a
-// password that is not escaped may have got there.
+// parseHosts returns host:port of each host. Its errors name hosts by their number and do not
+// quote them, because an unescaped password may be among them.
 func parseHosts(text string) ([]string, error) {
 	all := strings.Split(text, ",")
 	if len(all) > maxHosts {
@@ -119,7 +121,7 @@ func parseHosts(text string) ([]string, error) {
 	return all, nil
 }
 
-// knownSettings checks the value of each setting that a connection string may have, by its name in
+// knownSettings has a check of the value for each setting of a connection string, by its name in
 // lower case.
 var knownSettings = map[string]struct {
 	name  string

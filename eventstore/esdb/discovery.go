@@ -23,28 +23,29 @@ import (
 	"github.com/annals-project/annals/eventstore/backoff"
 )
 
-// maxMembers is the most members of a cluster that a finder asks.
+// maxMembers is the most members of a cluster that a finder queries.
 const maxMembers = 2 * maxHosts
 
 var errNoLeader = errors.New("no leader was found")
 
-// finder finds the leader of a cluster by gossip. The driver's own search asks one host after the
-// other, takes a follower where the gossip shows no leader, believes what a host has not yet
-// noticed, and cannot be stopped.
+// finder finds the leader of a cluster by gossip. The search of the driver queries the hosts one
+// after the other, accepts a follower if the gossip shows no leader, trusts outdated gossip, and
+// cannot be cancelled.
 type finder struct {
 	seeds   []string
 	options []grpc.DialOption
-	// timeout bounds the answer of one host. A round asks all hosts; pause is between rounds.
+	// timeout bounds the response of one host. A round queries all hosts; pause is the time between
+	// rounds.
 	timeout, pause time.Duration
 	rounds         int
 
 	mu sync.Mutex
-	// members are the hosts that the last leader named. They are asked too: the hosts of the
+	// members are the hosts that the last leader named. They are queried too, since the hosts of the
 	// connection string may be gone.
 	members []string
 }
 
-// newFinder returns nil if the server is not to be discovered.
+// newFinder returns nil for a connection without discovery.
 func newFinder(c connection) *finder {
 	if !c.discover {
 		return nil
@@ -56,8 +57,8 @@ func newFinder(c connection) *finder {
 	}
 }
 
-// find returns host:port of the leader. It asks in a bounded number of rounds, or until the context
-// ends. The error names each host and what it answered in the last round.
+// find returns host:port of the leader. It makes a bounded number of rounds and ends with the
+// context. The error names each host and its response in the last round.
 func (f *finder) find(ctx context.Context) (leader string, err error) {
 	pause := backoff.Backoff{First: f.pause, Longest: f.pause}
 	for round := 1; ; round++ {
@@ -70,17 +71,17 @@ func (f *finder) find(ctx context.Context) (leader string, err error) {
 	}
 }
 
-// answer is what a host replied about its cluster.
+// answer is the response of a host about its cluster.
 type answer struct {
 	host string
-	// leader is the live leader that the host knows, empty for none.
+	// leader is the live leader that the host knows, "" for none.
 	leader  string
 	members []string
 	err     error
 }
 
-// round asks all hosts at the same time. A leader is one that names itself: others may not have
-// noticed that it is gone. So a host that is dead or frozen delays a round only where none leads.
+// round queries all hosts at once. A leader is one that names itself, because others may not have
+// noticed its end. So a dead or frozen host delays a round only if no host is the leader.
 func (f *finder) round(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -138,7 +139,7 @@ func (f *finder) ask(ctx context.Context, host string) (a answer) {
 		if len(a.members) < maxHosts {
 			a.members = append(a.members, address)
 		}
-		// Of two leaders in one view, believe the host about itself.
+		// If a view contains two leaders, the host is right about itself.
 		if m.GetIsAlive() && m.GetState() == gossip.MemberInfo_Leader && a.leader != host {
 			a.leader = address
 		}
@@ -158,7 +159,7 @@ func (f *finder) learn(members []string) {
 	f.members = members
 }
 
-// lineErrors are errors on one line.
+// lineErrors is a list of errors on one line.
 type lineErrors []error
 
 // joinLine is errors.Join on one line, for a log.
@@ -174,7 +175,8 @@ func (all lineErrors) Error() string {
 
 func (all lineErrors) Unwrap() []error { return all }
 
-// dialOptions are those of the driver, for connections of our own.
+// dialOptions returns the dial options of the driver, for connections that this package makes
+// itself.
 func dialOptions(conf *driver.Configuration) []grpc.DialOption {
 	transport := insecure.NewCredentials()
 	var options []grpc.DialOption

@@ -31,7 +31,7 @@ func TestDiscovery_DeadSeeds(t *testing.T) {
 	c := clustertest.Start(t, 3)
 	c.Kill(2)
 	c.Lead(1)
-	ctx := within(t, patience)
+	ctx := within(t, hangLimit)
 	nobody := []string{"127.0.0.1:1", "127.0.0.1:2"}
 	for name, hosts := range map[string][]string{
 		"all":                       c.Addresses(),
@@ -62,7 +62,7 @@ func TestDiscovery_DeadSeeds(t *testing.T) {
 // The hosts of the connection string may all be gone: the client asks the members that it knows.
 func TestDiscovery_SeedGone(t *testing.T) {
 	c := clustertest.Start(t, 3)
-	store, ctx := openCluster(t, c.At(c.Addresses()[:1], soon...), 1), within(t, patience)
+	store, ctx := openCluster(t, c.At(c.Addresses()[:1], soon...), 1), within(t, hangLimit)
 	if _, err := store.Head(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestDiscovery_SeedGone(t *testing.T) {
 func TestDiscovery_FrozenFollower(t *testing.T) {
 	c := clustertest.Start(t, 3)
 	c.Freeze(1)
-	ctx := within(t, patience)
+	ctx := within(t, hangLimit)
 	for range 5 {
 		store := openCluster(t, c.ConnectionString("gossipTimeout=60"), 1)
 		if _, err := store.Head(ctx); err != nil {
@@ -93,7 +93,7 @@ func TestDiscovery_FrozenFollower(t *testing.T) {
 // While nobody leads, and while the others name a leader that is dead, no call gets an old answer.
 func TestDiscovery_NoLeader(t *testing.T) {
 	c := clustertest.Start(t, 3)
-	store, ctx := openCluster(t, c.ConnectionString("maxDiscoverAttempts=2", "discoveryInterval=5"), 2), within(t, patience)
+	store, ctx := openCluster(t, c.ConnectionString("maxDiscoverAttempts=2", "discoveryInterval=5"), 2), within(t, hangLimit)
 	if _, err := store.Append(ctx, "a-1", eventstore.NoStream, oneEvent()); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestDiscovery_NoLeader(t *testing.T) {
 
 func TestDiscovery_WrongCertificateOrPassword(t *testing.T) {
 	c := clustertest.Start(t, 2)
-	ctx := within(t, patience)
+	ctx := within(t, hangLimit)
 	other, _, _ := nodetest.Files(t, "other.pem", "x")
 	right := c.ConnectionString("maxDiscoverAttempts=1")
 	for name, test := range map[string]struct{ connection, want string }{

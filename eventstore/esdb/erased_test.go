@@ -11,7 +11,7 @@ import (
 // TestRead_AfterErasedEvents has the node remove the events of a tombstoned stream from the log,
 // and with them positions that readers have reached.
 func TestRead_AfterErasedEvents(t *testing.T) {
-	store, ctx := open(t, startNode(t), 1), within(t, patience)
+	store, ctx := open(t, startNode(t), 1), within(t, hangLimit)
 	append := func(stream string, expected eventstore.Revision) eventstore.Appended {
 		t.Helper()
 		events := oneEvent()

@@ -14,43 +14,43 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// errorKind is what an error of the driver means.
+// errorKind is the meaning of an error of the driver.
 type errorKind int
 
 const (
-	// unclear is every error that proves nothing about the call, such as a connection that was lost
-	// during it.
+	// unclear: the error proves nothing about the call, such as a connection that was lost during it.
 	unclear errorKind = iota
 	none
-	// noServer: none was found, so nothing was sent.
+	// noServer: no server was found, so nothing was sent.
 	noServer
-	// neverSent: the client lost its connection and will never have one again.
+	// neverSent: the client lost its connection and will not get another one.
 	neverSent
-	// notLeader: refused by a follower; the driver goes over to the leader by itself.
+	// notLeader: a follower refused the call. The driver switches to the leader by itself.
 	notLeader
-	// noLeader: refused by a follower that does not know the leader.
+	// noLeader: a follower that does not know the leader refused the call.
 	noLeader
 	unreachable
-	// closedHere: our side closed the connection during the call, since another call learned that it
-	// leads to no leader.
+	// closedHere: this side closed the connection during the call, since another call found that it
+	// does not reach a leader.
 	closedHere
-	// cutOff: the server ended an append before it had all of it. The driver does not know why.
+	// cutOff: the server ended an append before it had received all of it. The driver does not report
+	// why.
 	cutOff
 	wrongRevision
 	deleted
 	missing
 	oversize
-	// badPosition: no event begins at the position that was asked for.
+	// badPosition: no event begins at the requested position.
 	badPosition
-	// full: the server has no space left, and wrote nothing of what was asked.
+	// full: the server has no space left and wrote nothing of the call.
 	full
-	// refused: the server understood, and will not do it however often it is asked.
+	// refused: the server understood the call and refuses it permanently.
 	refused
 )
 
-// classify returns the kind of a driver's error. The driver itself distinguishes few: it reads two
-// of the server's trailers, and wraps some of its own errors so that its FromError does not find
-// them. classify therefore uses errors.As, and the gRPC status for the other errors.
+// classify returns the kind of an error of the driver. The driver distinguishes only a few: it
+// reads two of the server's trailers, and it wraps some of its own errors so that its FromError
+// does not find them. So classify uses errors.As, and the gRPC status of the other errors.
 func classify(err error) errorKind {
 	if err == nil {
 		return none
@@ -73,14 +73,14 @@ func classify(err error) errorKind {
 		case driver.ErrorCodeNotLeader:
 			return notLeader
 		case driver.ErrorCodeResourceNotFound:
-			// The driver's word for an empty stream has no status; a status of this code is a follower
-			// without a leader.
+			// The error of the driver for an empty stream has no status. With a status, this code means a
+			// follower without a leader.
 			if _, remote := status.FromError(e.Err()); !remote {
 				return missing
 			}
 		}
 	}
-	// After this the client is dead, whatever the reason was that discovery failed for.
+	// After this error the client is unusable, whatever the reason of the failed discovery was.
 	if strings.Contains(err.Error(), "maximum discovery attempt count reached") {
 		return neverSent
 	}
@@ -114,8 +114,8 @@ func classify(err error) errorKind {
 		}
 		return refused
 	case codes.ResourceExhausted:
-		// gRPC itself answers so where a message is too large, perhaps the answer to what was done;
-		// the driver keeps the trailer to itself.
+		// gRPC uses this code also for a message that is too large, perhaps the response to a call that
+		// was executed. The driver does not pass the trailer on.
 		if strings.Contains(st.Message(), "disk of the event store is full: nothing was written") {
 			return full
 		}
@@ -142,10 +142,10 @@ func readError(ctx context.Context, what string, err error) error {
 	}
 }
 
-// writeError returns the error of a failed append or deletion: a definite one if there is one, or
-// ErrUnknown. A server that was never reached is both ErrUnknown and ErrUnavailable, so that a
-// caller that repeats unknown writes needs no second rule. A server without space is only
-// ErrUnavailable: repeating the write is useless until somebody makes space.
+// writeError returns the error of a failed append or deletion: a definite error, or ErrUnknown. An
+// unreachable server is both ErrUnknown and ErrUnavailable, so that callers that repeat unknown
+// writes need only one rule. A server without space is only ErrUnavailable: repeating the write is
+// useless until an operator frees space.
 func writeError(ctx context.Context, what string, err error) error {
 	switch classify(err) {
 	case wrongRevision:

@@ -16,8 +16,8 @@ import (
 	"github.com/annals-project/annals/eventstore/esdb"
 )
 
-// patience bounds a test that hangs; it is far beyond what a slow machine needs.
-const patience = 3 * time.Minute
+// hangLimit bounds a test that hangs; it is far beyond what a slow machine needs.
+const hangLimit = 3 * time.Minute
 
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
@@ -44,7 +44,7 @@ func TestCalls_RequireLeader(t *testing.T) {
 		},
 	}
 	addr, _ := f.serve(t, "127.0.0.1:0")
-	store, ctx := insecure(t, addr), within(t, patience)
+	store, ctx := insecure(t, addr), within(t, hangLimit)
 	calls := []func() error{
 		func() error { _, err := store.Append(ctx, "a-1", eventstore.NoStream, oneEvent()); return err },
 		func() error { _, err := store.Read(ctx, "a-1", 0, eventstore.Forwards, 1); return err },
@@ -104,7 +104,7 @@ func TestAppend_Failures(t *testing.T) {
 				onAppend: func(_ []*streams.AppendReq, in streams.Streams_AppendServer) error { return c.with.on(in.Context()) },
 			}
 			addr, _ := f.serve(t, "127.0.0.1:0")
-			_, err := insecure(t, addr).Append(within(t, patience), "a-1", eventstore.NoStream, oneEvent())
+			_, err := insecure(t, addr).Append(within(t, hangLimit), "a-1", eventstore.NoStream, oneEvent())
 			// A write that may have been done is never repeated without the caller. A write that a
 			// follower refused may be.
 			if n := f.count(); n != 1 && c.name != "nobody leads" {
@@ -148,7 +148,7 @@ func TestDelete_Failures(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := &fake{onDelete: func(ctx context.Context) (*streams.DeleteResp, error) { return nil, c.with.on(ctx) }}
 			addr, _ := f.serve(t, "127.0.0.1:0")
-			store, ctx := insecure(t, addr), within(t, patience)
+			store, ctx := insecure(t, addr), within(t, hangLimit)
 			if _, err := store.Delete(ctx, "a-1", 3); !errors.Is(err, c.want) || f.count() != 1 {
 				t.Errorf("delete: %v, want %v", err, c.want)
 			}
@@ -164,7 +164,7 @@ func TestRead_FollowerWithoutLeader(t *testing.T) {
 		return failing{codes.NotFound, "Leader info available", []string{"exception", "not-leader"}}.on(out.Context())
 	}}
 	addr, _ := f.serve(t, "127.0.0.1:0")
-	store, ctx := insecure(t, addr), within(t, patience)
+	store, ctx := insecure(t, addr), within(t, hangLimit)
 	if events, err := store.Read(ctx, "a-1", 0, eventstore.Forwards, 1); !errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("read: %v, %v", events, err)
 	}
@@ -214,7 +214,7 @@ func TestCalls_MoveToLeader(t *testing.T) {
 		},
 	} {
 		before := follower.count()
-		if err := call(within(t, patience), insecure(t, addr)); err != nil {
+		if err := call(within(t, hangLimit), insecure(t, addr)); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 		if n := follower.count() - before; n != 1 {
@@ -230,7 +230,7 @@ func TestCalls_UnexpectedAnswers(t *testing.T) {
 		return &streams.DeleteResp{PositionOption: &streams.DeleteResp_NoPosition{NoPosition: &shared.Empty{}}}, nil
 	}}
 	addr, _ := f.serve(t, "127.0.0.1:0")
-	store, ctx := insecure(t, addr), within(t, patience)
+	store, ctx := insecure(t, addr), within(t, hangLimit)
 	if _, err := store.Read(ctx, "a-1", 0, eventstore.Forwards, 1); !errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("read: %v", err)
 	}
@@ -252,7 +252,7 @@ func TestAppend_RepeatWithoutPosition(t *testing.T) {
 		},
 	}
 	addr, _ := f.serve(t, "127.0.0.1:0")
-	done, err := insecure(t, addr).Append(within(t, patience), "a-1", 4, oneEvent())
+	done, err := insecure(t, addr).Append(within(t, hangLimit), "a-1", 4, oneEvent())
 	if want := (eventstore.Appended{Revision: 5, Position: 77}); err != nil || done != want {
 		t.Errorf("got %+v, %v; want %+v", done, err, want)
 	}
@@ -265,7 +265,7 @@ func TestAppend_AboveLimit(t *testing.T) {
 	addr, _ := f.serve(t, "127.0.0.1:0")
 	big := oneEvent()
 	big[0].Data = make([]byte, eventstore.MaxAppend)
-	_, err := insecure(t, addr).Append(within(t, patience), "a-1", eventstore.NoStream, big)
+	_, err := insecure(t, addr).Append(within(t, hangLimit), "a-1", eventstore.NoStream, big)
 	if !errors.Is(err, eventstore.ErrTooLarge) {
 		t.Errorf("got %v", err)
 	}
@@ -279,7 +279,7 @@ func TestReadAt_InvalidPosition(t *testing.T) {
 		return failing{codes.InvalidArgument, "Trying to read from an invalid position.", nil}.on(out.Context())
 	}}
 	addr, _ := f.serve(t, "127.0.0.1:0")
-	store, ctx := insecure(t, addr), within(t, patience)
+	store, ctx := insecure(t, addr), within(t, hangLimit)
 	if r, ok, err := store.ReadAt(ctx, 41); ok || err != nil {
 		t.Errorf("at: %+v, %t, %v", r, ok, err)
 	}

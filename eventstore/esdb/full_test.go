@@ -39,7 +39,7 @@ func TestAppend_FullDisk(t *testing.T) {
 				Logger:           quiet(),
 				BatchAppends:     together,
 			})
-			ctx := within(t, patience)
+			ctx := within(t, hangLimit)
 			for range 20 { // the first append opens the common call
 				if _, err := store.Append(ctx, "warm-"+uuid.NewString(), eventstore.NoStream, oneEvent()); err != nil {
 					t.Fatal(err)

@@ -36,7 +36,7 @@ func TestOutage_ServerReturns(t *testing.T) {
 		}
 	}
 	addr, stop := sound().serve(t, "127.0.0.1:0")
-	store, ctx := insecure(t, addr), within(t, patience)
+	store, ctx := insecure(t, addr), within(t, hangLimit)
 	for round := range 3 {
 		if _, err := store.Append(ctx, "a-1", eventstore.NoStream, oneEvent()); err != nil {
 			t.Fatalf("round %d: append: %v", round, err)
@@ -77,7 +77,7 @@ func TestOutage_ServerStartsLater(t *testing.T) {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	store, ctx := insecure(t, addr), within(t, patience)
+	store, ctx := insecure(t, addr), within(t, hangLimit)
 	if _, err := store.Head(ctx); !errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
@@ -130,7 +130,7 @@ func TestClose_LaterCalls(t *testing.T) {
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	ctx := within(t, patience)
+	ctx := within(t, hangLimit)
 	if _, err := store.Head(ctx); err == nil || errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("head: %v", err)
 	}

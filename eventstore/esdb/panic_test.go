@@ -70,7 +70,7 @@ func TestConnect_Panics(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log panickingLog
-	store, ctx := log.store(t, addr), within(t, patience)
+	store, ctx := log.store(t, addr), within(t, hangLimit)
 	_, err = store.Append(ctx, "a-1", eventstore.NoStream, oneEvent())
 	log.wantPanic(t, err)
 	(&fake{onAppend: soundAppend}).serve(t, addr)
@@ -100,7 +100,7 @@ func TestCallOnPooledConnection_Panics(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log panickingLog
-	store, ctx := log.store(t, addr), within(t, patience)
+	store, ctx := log.store(t, addr), within(t, hangLimit)
 	if _, err := store.Tombstone(ctx, "a-1", 0); err == nil {
 		t.Fatal("a follower tombstones")
 	}
@@ -125,7 +125,7 @@ func TestSubscription_Panics(t *testing.T) {
 	}}
 	addr, _ := f.serve(t, "127.0.0.1:0")
 	var log panickingLog
-	store, ctx := log.store(t, addr), within(t, patience)
+	store, ctx := log.store(t, addr), within(t, hangLimit)
 	sub, err := store.Subscribe(ctx, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func (c callerContext) Value(key any) any {
 func TestCall_ContextPanics(t *testing.T) {
 	f := &fake{onAppend: soundAppend}
 	addr, _ := f.serve(t, "127.0.0.1:0")
-	store, ctx := insecure(t, addr), within(t, patience)
+	store, ctx := insecure(t, addr), within(t, hangLimit)
 	if _, err := store.Append(callerContext{ctx}, "a-1", eventstore.NoStream, oneEvent()); err == nil ||
 		!strings.Contains(err.Error(), "panicked: value") {
 		t.Errorf("append: %v", err)

@@ -14,40 +14,41 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// link is one client of the driver, which is one connection, and how many calls are on it.
+// link is one client of the driver, with one connection, and the number of its calls.
 type link struct {
 	slot int
 	// client and server, its host:port, are set before ready is closed.
 	client *driver.Client
 	server string
-	// ready is closed once the driver has found a server, or has found none. In the second case failed
-	// is set, and the client is never used.
+	// ready is closed once the driver has found a server or has failed. In the second case failed is
+	// set, and the client is never used.
 	ready  chan struct{}
 	failed error
-	// entering counts the calls that have the client and not yet its connection. No call is added once
-	// the client is retired.
+	// entering counts the calls that have the client and do not have its connection yet. No call is
+	// added once the client is retired.
 	entering sync.WaitGroup
 
-	// Under the lock of the pool:
+	// The lock of the pool guards the following fields.
 	calls   int
 	retired bool
 }
 
-// pool holds the clients. The driver searches for a server at the first call, for as long as that
-// takes and whatever the contexts of the calls say; so calls wait outside until it has one. A
-// client that lost its server is retired: new calls get a new client, and it is closed when its
-// last call has ended, since the driver neither closes the connection that it leaves nor bears
-// being closed during a call. So the driver must never make a second connection: see leave.
+// pool holds the clients. During its first call the driver searches for a server, however long
+// that takes and regardless of the contexts of its callers. So calls wait in acquire until a
+// client is connected. A client that lost its server is retired: new calls get a new client, and
+// the old one is closed after its last call, because closing it earlier would break that call. The
+// driver does not close a connection that it replaces, so it must never make a second one: see
+// leave.
 type pool struct {
 	conf   driver.Configuration
 	logger *slog.Logger
-	// leader finds the server of each new client; nil if there is only the one in conf.
+	// leader finds the server of each new client; nil if conf names the only one.
 	leader *finder
 	// ctx ends when the pool is closed.
 	ctx    context.Context
 	cancel context.CancelFunc
-	// redirected is set once a server named another one as the leader: the driver then goes there,
-	// and may hold calls meanwhile.
+	// redirected is set once a server named another one as the leader. The driver then connects to
+	// that one, and may block calls meanwhile.
 	redirected atomic.Bool
 
 	mu    sync.Mutex
@@ -59,7 +60,7 @@ type pool struct {
 var (
 	errClosed       = errors.New("event store was closed")
 	errNotConnected = errors.New("no event store was found")
-	// ErrUntrusted is in the error of a call if a certificate of the server was not accepted.
+	// ErrUntrusted is in the error of a call if a certificate of the server is not trusted.
 	ErrUntrusted = errors.New("the certificate of a server is not trusted")
 )
 
@@ -69,8 +70,8 @@ func newPool(c connection, size int, log *slog.Logger) *pool {
 	return p
 }
 
-// acquire waits for a connected client; the clients take turns. The caller enters it with on, and
-// releases it.
+// acquire waits for a connected client; the clients take turns. The caller makes its call with
+// callOn, and then releases the client.
 func (p *pool) acquire(ctx context.Context) (*link, error) {
 	for {
 		l, entered, err := p.pick()
@@ -95,7 +96,7 @@ func (p *pool) acquire(ctx context.Context) (*link, error) {
 	}
 }
 
-// pick is the client whose turn it is; it is entered at once where it is connected.
+// pick returns the next client. If that is connected, the call has entered it.
 func (p *pool) pick() (l *link, entered bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,40 +133,40 @@ func (p *pool) enter(l *link) bool {
 	return true
 }
 
-// watchLog learns of a lost connection from the driver's log. The driver logs a failed call before
-// it forgets the connection of the call. If another call asked for a connection in between, it
-// would get a new one, and nobody could close the old one any more. So watchLog retires the client
-// first, and calls that are entering the client still get the old connection.
+// watchLog detects a lost connection from the driver's log. The driver logs a failed call before
+// it forgets the connection of that call. A call that requested a connection in between would get
+// a new one, and the old one could never be closed. So watchLog retires the client first, and
+// calls that are entering it still get the old connection.
 func (p *pool) watchLog(l *link) driver.LoggingFunc {
-	tell := p.conf.Logger
+	forward := p.conf.Logger
 	return func(level driver.LogLevel, format string, args ...any) {
-		tell(level, format, args...)
+		forward(level, format, args...)
 		if level != driver.LogError || len(args) != 1 {
 			return
 		}
 		if err, ok := args[0].(error); ok && status.Code(err) == codes.Unavailable {
-			// The driver may log on a goroutine that nobody else recovers. The client is retired by then.
+			// The driver may log in a goroutine without a recover. The client is retired by now.
 			defer recoverPanic(&err)
 			p.retireAndWait(l, err)
 		}
 	}
 }
 
-// retireAndWait retires a client and waits until nobody is on the way into it. That is soon: a
-// client that is connected keeps nobody waiting.
+// retireAndWait retires a client and waits until no call is entering it. That is soon: a connected
+// client does not block entering calls.
 func (p *pool) retireAndWait(l *link, err error) {
 	p.retire(l, err)
 	l.entering.Wait()
 }
 
-// connect finds the server of a client and connects it. Calls that wait for the client get its
-// panic as their error.
+// connect finds the server of a client and connects to it. A panic is the error of the calls that
+// wait for the client.
 func (p *pool) connect(l *link) {
 	defer close(l.ready)
 	defer recoverPanic(&l.failed)
 	defer p.release(l)
 	if l.failed = p.findServer(l); l.failed != nil {
-		if strings.Contains(l.failed.Error(), "x509: ") { // grpc passes on the text alone
+		if strings.Contains(l.failed.Error(), "x509: ") { // grpc passes only the text on
 			l.failed = fmt.Errorf("%w: %w", ErrUntrusted, l.failed)
 		}
 		p.retire(l, l.failed)
@@ -174,8 +175,8 @@ func (p *pool) connect(l *link) {
 	}
 }
 
-// findServer makes the client and connects it: to ask for the version of the server takes no call to
-// it.
+// findServer makes the client and connects it. It reads the version of the server, which connects
+// without a call to the log.
 func (p *pool) findServer(l *link) (err error) {
 	defer recoverPanic(&err)
 	if err := p.makeClient(l); err != nil {
@@ -192,7 +193,7 @@ func (p *pool) makeClient(l *link) (err error) {
 		if conf.Address, err = p.leader.find(p.ctx); err != nil {
 			return err
 		}
-		conf.MaxDiscoverAttempts = 1 // another one may lead by then
+		conf.MaxDiscoverAttempts = 1 // the leader may have changed by the next attempt
 	}
 	client, err := driver.NewClient(&conf)
 	if err != nil {
@@ -212,8 +213,8 @@ func (p *pool) release(l *link) {
 	}
 }
 
-// handleError retires a client after an error that proves that its server is gone. A client that
-// the error ended is closed at once: calls that entered it at that moment would otherwise never
+// handleError retires a client after an error that proves that its server is gone. It closes a
+// client that the error ended at once, since calls that are entering it would otherwise never
 // return.
 func (p *pool) handleError(l *link, err error) {
 	switch classify(err) {
@@ -225,7 +226,7 @@ func (p *pool) handleError(l *link, err error) {
 			p.retireServer(l, err)
 		}
 	case cutOff:
-		// Whatever the server refused, it is asked who leads before the next append.
+		// Find the leader again before the next append, whatever the reason of the refusal.
 		p.retire(l, err)
 	case neverSent:
 		p.retire(l, err)
@@ -236,8 +237,8 @@ func (p *pool) handleError(l *link, err error) {
 	}
 }
 
-// retireServer retires a client and, in a cluster, the others that have the same server: a call
-// that is made again would only meet the server once more.
+// retireServer retires a client and, in a cluster, the others with the same server: repeated calls
+// would only reach that server again.
 func (p *pool) retireServer(l *link, err error) {
 	p.retire(l, err)
 	if p.leader == nil {
@@ -258,7 +259,8 @@ func (p *pool) retire(l *link, err error) {
 	p.retireLocked(l, err)
 }
 
-// retireLocked is retire under the lock. A client without a call is closed at once.
+// retireLocked is retire for a caller that holds the lock. It closes a client without calls at
+// once.
 func (p *pool) retireLocked(l *link, err error) {
 	if l.retired {
 		return
@@ -276,9 +278,9 @@ func (p *pool) retireLocked(l *link, err error) {
 	}
 }
 
-// closeClient closes a client, under the lock; closing twice does nothing.
+// closeClient closes a client. The caller holds the lock. A second call does nothing.
 func (p *pool) closeClient(l *link) {
-	if l.client == nil { // none was made
+	if l.client == nil { // it was never made
 		return
 	}
 	if err := l.client.Close(); err != nil {

@@ -64,7 +64,7 @@ func (s *Store) ReadLast(ctx context.Context, stream string) (eventstore.Recorde
 	return events[0], true, nil
 }
 
-// each hands over what a read answers, until visit has enough of it or the answer ends.
+// each passes the events of a read to visit, until visit returns false or the read ends.
 func each(read *driver.ReadStream, visit func(eventstore.Recorded) bool) error {
 	defer read.Close()
 	for {
@@ -81,7 +81,7 @@ func each(read *driver.ReadStream, visit func(eventstore.Recorded) bool) error {
 	}
 }
 
-// recorded takes over an event; ok is false for one that was a link to what is gone.
+// recorded converts an event; ok is false for a link to an event that no longer exists.
 func recorded(resolved *driver.ResolvedEvent) (eventstore.Recorded, bool) {
 	e := resolved.OriginalEvent()
 	if e == nil {
@@ -99,8 +99,8 @@ func recorded(resolved *driver.ResolvedEvent) (eventstore.Recorded, bool) {
 	}, true
 }
 
-// allPosition is where a read of the log begins: forwards it includes the event at the position,
-// backwards and in a subscription it does not.
+// allPosition is where a read of the log begins. A forward read includes the event at the
+// position, a backward read and a subscription do not.
 func allPosition(after eventstore.Position) driver.AllPosition {
 	if after == 0 {
 		return driver.Start{}

@@ -41,7 +41,7 @@ func TestReconnects_NoLeak(t *testing.T) {
 	w := nodetest.NewWire(t, conn.Addr)
 	conn.Addr = w.Addr()
 	store := open(t, conn, connections)
-	ctx := within(t, patience+time.Duration(rounds)*time.Second)
+	ctx := within(t, hangLimit+time.Duration(rounds)*time.Second)
 
 	working, stop := context.WithCancel(ctx)
 	defer stop()

@@ -16,7 +16,7 @@ func TestCluster_LaggingFollower(t *testing.T) {
 	c.Script(0, func(s *clustertest.Script) { s.Lag = uint64(first) })
 	c.Script(2, func(s *clustertest.Script) { s.Lag = uint64(first) })
 	c.Lead(1)
-	ctx := within(t, patience)
+	ctx := within(t, hangLimit)
 	for range 3 {
 		if last, ok, err := store.ReadLast(ctx, "counter-1"); err != nil || !ok || last.Revision != 2 {
 			t.Errorf("last: %+v, %t, %v", last, ok, err)
@@ -33,7 +33,7 @@ func TestCluster_DecisionOnOldState(t *testing.T) {
 	c, store, first := lagging(t)
 	c.Script(0, func(s *clustertest.Script) { s.Lag, s.Deaf = uint64(first), true })
 	c.Lead(1)
-	ctx := within(t, patience)
+	ctx := within(t, hangLimit)
 	last, ok, err := store.ReadLast(ctx, "counter-1")
 	if err != nil || !ok || last.Revision != 0 {
 		t.Fatalf("the old leader shows no old state: %+v, %t, %v", last, ok, err)
@@ -54,7 +54,7 @@ func lagging(t *testing.T) (c *clustertest.Cluster, store eventstore.Store, firs
 	t.Helper()
 	c = clustertest.Start(t, 3)
 	store = openCluster(t, c.ConnectionString(soon...), 2)
-	ctx := within(t, patience)
+	ctx := within(t, hangLimit)
 	for at := eventstore.NoStream; at < 2; at++ {
 		events := []eventstore.Proposed{{ID: uuid.New(), Type: "thing.counted.v1", Data: []byte(`{}`)}}
 		done, err := store.Append(ctx, "counter-1", at, events)
@@ -72,7 +72,7 @@ func lagging(t *testing.T) (c *clustertest.Cluster, store eventstore.Store, firs
 // report what is so.
 func TestCluster_EndsWithLostAnswers(t *testing.T) {
 	c, store, _ := lagging(t)
-	ctx := within(t, patience)
+	ctx := within(t, hangLimit)
 	c.LoseAnswers(0, 1)
 	if err := store.Truncate(ctx, "counter-1", 1); !errors.Is(err, eventstore.ErrUnknown) {
 		t.Errorf("truncate: %v", err)

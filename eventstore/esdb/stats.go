@@ -1,21 +1,21 @@
 package esdb
 
-// Stats are what became of the connections of a store.
+// Stats counts events of the connections of a store.
 type Stats struct {
-	// Connected counts connections that were made, GivenUp those that were given up since their server
-	// did not answer or does not lead, or could not be made.
+	// Connected counts the connections that were made. GivenUp counts those that failed or were
+	// abandoned, because their server does not respond or is not the leader.
 	Connected, GivenUp int64
-	// Moved is how often a connection went to another server than the one before it: another leader.
+	// Moved counts the connections to another server than the one before, such as to a new leader.
 	Moved int64
 }
 
-// seen is what a pool counts, and the server of its newest connection.
+// seen holds the counts of a pool, and the server of its newest connection.
 type seen struct {
 	Stats
 	server string
 }
 
-// Stats returns what became of the connections.
+// Stats returns the counts of the connections.
 func (s *Store) Stats() Stats {
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()

@@ -1,5 +1,4 @@
-// Package esdb keeps the log in EventStoreDB: in a cluster, or in the node that Annals carries
-// along.
+// Package esdb keeps the log in EventStoreDB: in a cluster, or in the embedded node.
 //
 // It is the only package that uses the driver, and it makes up for these faults of the driver: it
 // never sends requires-leader, it ignores the context of a call while it connects, it cannot
@@ -34,16 +33,15 @@ type Config struct {
 	Logger  *slog.Logger
 	// Connections is how many connections share the calls, at least 1.
 	Connections int
-	// BatchAppends sends small appends over one common call, where the address names one server and
-	// that takes them so. They are the same appends, with the same answers, for a fraction of the
-	// processor time.
+	// BatchAppends sends small appends over one shared call, if the address names one server that
+	// supports it. The appends and their results are the same, for a fraction of the processor time.
 	BatchAppends bool
 }
 
 // Store is an eventstore.Store over EventStoreDB.
 type Store struct {
 	pool *pool
-	// batches is nil where every append is a call.
+	// batches is nil if each append is a separate call.
 	batches *batchAppender
 }
 
@@ -68,7 +66,7 @@ func Open(cfg Config) (*Store, error) {
 	c.conf.Logger = driverLog(cfg.Logger)
 	s := &Store{pool: newPool(c, max(cfg.Connections, 1), cfg.Logger)}
 	if cfg.BatchAppends && !c.discover {
-		// The leader of a cluster changes: there each append is a call of its own.
+		// In a cluster the leader changes, so each append is a separate call there.
 		s.batches = newBatchAppender(&c.conf, cfg.Logger)
 	}
 	return s, nil
@@ -82,8 +80,8 @@ func (s *Store) Close() error {
 	return errors.Join(s.batches.close(), s.pool.close())
 }
 
-// driverLog hands on what the driver has to say. All of it is for debugging: it calls a deleted
-// stream an error, and what matters of the rest reaches the caller.
+// driverLog passes the messages of the driver on at level debug: the driver logs a deleted stream
+// as an error, and all other errors also reach the caller.
 func driverLog(log *slog.Logger) driver.LoggingFunc {
 	return func(level driver.LogLevel, format string, args ...any) {
 		if log.Enabled(context.Background(), slog.LevelDebug) {
@@ -92,8 +90,8 @@ func driverLog(log *slog.Logger) driver.LoggingFunc {
 	}
 }
 
-// toLeader asks for the leader. The driver means to do so itself, but puts the header where only
-// servers look.
+// toLeader sets the header that requires the leader. The driver intends to set it too, but does it
+// in incoming metadata, which is not sent.
 func toLeader(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "requires-leader", "true")
 }

@@ -10,11 +10,10 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// readAhead is how many events a subscription takes from the connection before they are asked for.
+// readAhead is how many events a subscription buffers.
 const readAhead = 64
 
-// subscription hands over what a goroutine of its own receives, since the driver's Recv knows no
-// context.
+// subscription receives in a separate goroutine, because Recv of the driver takes no context.
 type subscription struct {
 	cancel context.CancelFunc
 	events chan eventstore.Recorded
@@ -28,7 +27,7 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position) (event
 	following, cancel := context.WithCancel(ctx)
 	sub := &subscription{cancel: cancel, events: make(chan eventstore.Recorded, readAhead), ended: make(chan struct{})}
 	opened := make(chan struct{})
-	// A store that is closed takes its subscriptions along.
+	// Closing the store ends its subscriptions.
 	detach := context.AfterFunc(s.pool.ctx, cancel)
 	go func() {
 		defer cancel()
@@ -53,7 +52,7 @@ func (s *Store) follow(
 	ctx context.Context, after eventstore.Position, events chan<- eventstore.Recorded, opened chan<- struct{},
 ) error {
 	const what = "follow the log"
-	begun := false
+	isOpen := false
 	once := func() error {
 		l, err := s.pool.acquire(ctx)
 		if err != nil {
@@ -65,7 +64,7 @@ func (s *Store) follow(
 			if err != nil {
 				return struct{}{}, err
 			}
-			begun = true
+			isOpen = true
 			close(opened)
 			return struct{}{}, receive(ctx, sub, events)
 		})
@@ -75,13 +74,13 @@ func (s *Store) follow(
 	for try := 1; ; try++ {
 		err := once()
 		why := classify(err)
-		if begun || try == maxTries || ctx.Err() != nil || !isNotExecuted(why) && !isConnectionLost(why) {
+		if isOpen || try == maxTries || ctx.Err() != nil || !isNotExecuted(why) && !isConnectionLost(why) {
 			return readError(ctx, what, err)
 		}
 	}
 }
 
-// receive hands over the events of a subscription until it is dropped or its context ends.
+// receive passes the events of a subscription on until it is dropped or its context ends.
 func receive(ctx context.Context, sub *driver.Subscription, events chan<- eventstore.Recorded) error {
 	for {
 		got := sub.Recv()
@@ -89,7 +88,7 @@ func receive(ctx context.Context, sub *driver.Subscription, events chan<- events
 		case got.SubscriptionDropped != nil:
 			return errors.Join(errDropped, got.SubscriptionDropped.Error, sub.Close())
 		case got.EventAppeared == nil:
-			// Checkpoints come with filters only; to have caught up means nothing to us.
+			// Checkpoints occur with filters only, and "caught up" needs no action.
 			continue
 		}
 		r, ok := recorded(got.EventAppeared)
@@ -108,7 +107,7 @@ var errDropped = errors.New("subscription was dropped")
 
 // Next implements eventstore.Subscription.
 func (sub *subscription) Next(ctx context.Context) (eventstore.Recorded, error) {
-	// What was received before the end comes first.
+	// Return what was received before the end first.
 	select {
 	case r := <-sub.events:
 		return r, nil
@@ -129,8 +128,8 @@ func (sub *subscription) Next(ctx context.Context) (eventstore.Recorded, error) 
 	}
 }
 
-// Close implements eventstore.Subscription. It does not wait: while the driver is setting up its
-// connection it cannot be stopped.
+// Close implements eventstore.Subscription. It does not wait, because the driver cannot be stopped
+// while it connects.
 func (sub *subscription) Close() error {
 	sub.cancel()
 	return nil

@@ -12,13 +12,13 @@ import (
 	"github.com/annals-project/annals/eventstore/backoff"
 )
 
-// truncateBefore is the field of a stream's metadata with the revision before which it is
+// truncateBefore is the field of stream metadata with the revision before which the stream is
 // truncated.
 const truncateBefore = "$tb"
 
-// Truncate implements eventstore.Store. It writes the stream's metadata, which is a stream too, at
-// the revision that it read, so that a lower truncation never replaces a higher one. While other
-// writers change the metadata first, it tries again until the context ends.
+// Truncate implements eventstore.Store. It writes the stream metadata at the revision that it
+// read, so that a lower truncation never replaces a higher one. While other writers change the
+// metadata first, it repeats that until the context ends.
 func (s *Store) Truncate(ctx context.Context, stream string, before eventstore.Revision) error {
 	what := fmt.Sprintf("truncate %s before %d", stream, before)
 	last, ok, err := s.ReadLast(ctx, stream)

@@ -25,7 +25,7 @@ import (
 func TestAppend_LostAnswer(t *testing.T) {
 	n := startInsecure(t, vfs.NewMem())
 	w := nodetest.NewWire(t, n.Connection().Addr)
-	store, ctx := insecure(t, w.Addr()), within(t, patience)
+	store, ctx := insecure(t, w.Addr()), within(t, hangLimit)
 	if _, err := store.Head(ctx); err != nil { // connects
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestAppend_LostAnswer(t *testing.T) {
 func TestAppend_CallerCancels(t *testing.T) {
 	n := startInsecure(t, vfs.NewMem())
 	w := nodetest.NewWire(t, n.Connection().Addr)
-	store, ctx := insecure(t, w.Addr()), within(t, patience)
+	store, ctx := insecure(t, w.Addr()), within(t, hangLimit)
 	if _, err := store.Head(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestSubscription_ServerRestarted(t *testing.T) {
 	disk := vfs.NewMem()
 	n := startInsecure(t, disk)
 	w := nodetest.NewWire(t, n.Connection().Addr)
-	store, ctx := insecure(t, w.Addr()), within(t, patience)
+	store, ctx := insecure(t, w.Addr()), within(t, hangLimit)
 
 	following, stop := context.WithCancel(ctx)
 	defer stop()
@@ -196,7 +196,7 @@ func TestCalls_InvalidBytes(t *testing.T) {
 // fails proves that every call fails in a way that callers repeat.
 func fails(t *testing.T, store *esdb.Store, what string) {
 	t.Helper()
-	ctx := within(t, patience)
+	ctx := within(t, hangLimit)
 	if _, err := store.Head(ctx); !errors.Is(err, eventstore.ErrUnavailable) {
 		t.Errorf("%s: head: %v", what, err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// noRetry allows no further repeat: a write is repeated only after an error that proves that it was
-// not done.
+// noRetry allows no further repeats: a write is repeated only after an error that proves that it
+// was not executed.
 func noRetry(errorKind) bool { return false }
 
 // Append implements eventstore.Store.
@@ -58,7 +58,7 @@ func (s *Store) Append(
 		Position: eventstore.Position(result.CommitPosition),
 	}
 	if done.Position == 0 || result.CommitPosition == noPosition {
-		// An append that was recognised may be answered without its position, but callers wait for that.
+		// A repeated append may return no position, but callers wait for the position.
 		return s.findPosition(ctx, what, stream, done)
 	}
 	return done, nil
@@ -139,8 +139,9 @@ func expectedRevision(r eventstore.Revision) (driver.ExpectedRevision, error) {
 	}
 }
 
-// checkEvents checks an append before anything is sent, and counts its bytes: a server that refuses
-// an append for its size ends the call in the middle, and the driver then cannot say why.
+// checkEvents checks an append before anything is sent, and returns its size in bytes. A server
+// that refuses an append for its size ends the call in the middle, and then the driver cannot
+// return the reason.
 func checkEvents(events []eventstore.Proposed) (size int, err error) {
 	if len(events) == 0 {
 		return 0, errors.New("no events")

@@ -17,8 +17,8 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// patience is the timeout of a test against a server that does not answer.
-const patience = 30 * time.Second
+// hangLimit is the timeout of a test against a server that does not answer.
+const hangLimit = 30 * time.Second
 
 // Run checks a store against the port. It calls open once for each test. Open may return the same
 // log each time, even if others write to it: the suite writes only to new streams. Open must close
@@ -37,7 +37,7 @@ func Run(t *testing.T, open func(t *testing.T) eventstore.Store) {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
 				t.Run(test.name, func(t *testing.T) {
-					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 					defer cancel()
 					test.run(&fixture{T: t, ctx: ctx, store: open(t)})
 				})

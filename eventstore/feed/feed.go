@@ -10,7 +10,9 @@ package feed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,7 +42,7 @@ type Feed struct {
 	live     *live
 	pages    *pages
 	stopLive context.CancelFunc
-	observed bool // the live subscription goes on without topics
+	observed bool // the live subscription continues without topics
 	closed   bool
 	running  sync.WaitGroup
 }
@@ -109,7 +111,7 @@ func (f *Feed) Subscribe(ctx context.Context, name string) (<-chan *message.Mess
 	f.topics[t] = stop
 	f.running.Go(func() {
 		defer f.leave(t)
-		// its end closes the channel, and the reader subscribes again
+		// Its end closes the channel, and the reader subscribes again.
 		_ = recoverPanic(ctx, t.logger, func() { t.run(running, ctx) })
 	})
 	return t.out, nil
@@ -193,4 +195,16 @@ func (f *Feed) Status() []Status {
 // is not needed.
 func newPause() backoff.Backoff {
 	return backoff.Backoff{First: 50 * time.Millisecond, Longest: 5 * time.Second}
+}
+
+// recoverPanic runs fn and returns its panic, which it logs with its stack, as an error.
+func recoverPanic(ctx context.Context, log *slog.Logger, fn func()) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			log.ErrorContext(ctx, "feed panicked", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", v)
+		}
+	}()
+	fn()
+	return nil
 }

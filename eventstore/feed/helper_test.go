@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds a test that hangs; it is far beyond what a slow machine needs.
-const patience = 5 * time.Minute
+// hangLimit bounds a test that hangs; it is far beyond what a slow machine needs.
+const hangLimit = 5 * time.Minute
 
 // fixture is a feed over a store in memory, with checkpoints that follow the acknowledged pages.
 type fixture struct {
@@ -42,7 +42,7 @@ type fixture struct {
 // it is.
 func newFixture(t *testing.T, wrap func(*eventstoretest.Memory) eventstore.Store) *fixture {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	t.Cleanup(cancel)
 	codec := eventstoretest.Codec(t)
 	r := &fixture{

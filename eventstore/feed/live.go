@@ -35,9 +35,9 @@ type live struct {
 	// known is false until the head of the log was read for the first time.
 	known     bool
 	base, top eventstore.Position
-	facts     []eventstore.DecodedEvent
+	events    []eventstore.DecodedEvent
 	bytes     int
-	// wake is closed at the next change; nil while nobody waits.
+	// wake is closed at the next change; nil if no topic waits.
 	wake chan struct{}
 }
 
@@ -83,18 +83,18 @@ func (l *live) begin(ctx context.Context) error {
 }
 
 func (l *live) follow(ctx context.Context, pause *backoff.Backoff) error {
-	ctx, giveUp := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watched{}
 	w.waiting.Store(true) // also for the subscription itself
 	watching := make(chan struct{})
 	go func() {
 		defer close(watching)
-		for again := newPause(); recoverPanic(ctx, l.logger, func() { l.watch(ctx, w, giveUp) }) != nil; {
+		for again := newPause(); recoverPanic(ctx, l.logger, func() { l.watch(ctx, w, cancel) }) != nil; {
 			_ = again.Wait(ctx)
 		}
 	}()
 	defer func() { <-watching }()
-	defer giveUp(nil)
+	defer cancel(nil)
 	sub, err := l.store.Subscribe(ctx, l.reached())
 	if err != nil {
 		return err
@@ -125,17 +125,17 @@ func (l *live) add(f eventstore.DecodedEvent) {
 	if f.Position <= l.top {
 		return
 	}
-	l.facts = append(l.facts, f)
+	l.events = append(l.events, f)
 	l.bytes += f.Size()
 	l.top = f.Position
 	drop := 0
-	for len(l.facts)-drop > windowEvents || l.bytes > windowBytes && len(l.facts)-drop > 1 {
-		l.base = l.facts[drop].Position
-		l.bytes -= l.facts[drop].Size()
+	for len(l.events)-drop > windowEvents || l.bytes > windowBytes && len(l.events)-drop > 1 {
+		l.base = l.events[drop].Position
+		l.bytes -= l.events[drop].Size()
 		drop++
 	}
 	// Pages share this array: dropped events are sliced off and never overwritten.
-	l.facts = l.facts[drop:]
+	l.events = l.events[drop:]
 	l.notify()
 }
 
@@ -148,11 +148,11 @@ func (l *live) notify() {
 
 // view is what a topic finds after its position.
 type view struct {
-	// evicted is true where the window begins later than that.
+	// evicted is true if the window begins after that position.
 	evicted bool
 	base    eventstore.Position
-	facts   []eventstore.DecodedEvent
-	// wake is closed when there may be more. It is set only if there is nothing to take or to read.
+	events  []eventstore.DecodedEvent
+	// wake is closed when there may be more events. It is set only if there are none now.
 	wake <-chan struct{}
 }
 
@@ -162,22 +162,22 @@ func (l *live) after(p eventstore.Position) view {
 	if l.known && p < l.base {
 		return view{evicted: true, base: l.base}
 	}
-	from := sort.Search(len(l.facts), func(i int) bool { return l.facts[i].Position > p })
-	if from == len(l.facts) {
+	from := sort.Search(len(l.events), func(i int) bool { return l.events[i].Position > p })
+	if from == len(l.events) {
 		if l.wake == nil {
 			l.wake = make(chan struct{})
 		}
 		return view{base: l.base, wake: l.wake}
 	}
-	to := from + countFitting(l.facts[from:])
-	return view{base: l.base, facts: l.facts[from:to:to]}
+	to := from + countFitting(l.events[from:])
+	return view{base: l.base, events: l.events[from:to:to]}
 }
 
 // countFitting returns how many of the events fit into one page.
-func countFitting(facts []eventstore.DecodedEvent) int {
+func countFitting(events []eventstore.DecodedEvent) int {
 	n, size := 0, 0
-	for n < len(facts) && n < PageEvents {
-		if size += facts[n].Size(); size > PageBytes && n > 0 {
+	for n < len(events) && n < PageEvents {
+		if size += events[n].Size(); size > PageBytes && n > 0 {
 			break
 		}
 		n++

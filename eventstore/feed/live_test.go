@@ -20,17 +20,17 @@ func TestWindow_BoundInBytes(t *testing.T) {
 	if l.bytes > windowBytes || l.bytes < windowBytes-size {
 		t.Errorf("%d bytes are kept, want about %d", l.bytes, windowBytes)
 	}
-	if want := eventstore.Position(n - len(l.facts)); l.base != want {
-		t.Errorf("%d events are kept and the window begins after %d, want %d", len(l.facts), l.base, want)
+	if want := eventstore.Position(n - len(l.events)); l.base != want {
+		t.Errorf("%d events are kept and the window begins after %d, want %d", len(l.events), l.base, want)
 	}
 	if v := l.after(l.base - 1); !v.evicted {
 		t.Error("a topic before the window is not evicted")
 	}
 	v := l.after(l.base)
-	if v.evicted || len(v.facts) == 0 || v.facts[0].Position != l.base+1 {
-		t.Errorf("a topic at the begin of the window gets %d events", len(v.facts))
+	if v.evicted || len(v.events) == 0 || v.events[0].Position != l.base+1 {
+		t.Errorf("a topic at the begin of the window gets %d events", len(v.events))
 	}
-	if got := len(v.facts) * size; got > PageBytes {
+	if got := len(v.events) * size; got > PageBytes {
 		t.Errorf("a page of %d bytes", got)
 	}
 }

@@ -199,7 +199,7 @@ func (r *fixture) readUnderLoad(
 			}
 			r.setCheckpoint(topic, built.at)
 			msg.Ack()
-		case <-time.After(patience):
+		case <-time.After(hangLimit):
 			r.Errorf("%s: no page came after %d of %d events", topic, len(built.ids), total.Load())
 			return
 		}

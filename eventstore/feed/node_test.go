@@ -33,7 +33,7 @@ func newNode(t testing.TB, via func(addr string) string) (eventstore.Store, *eve
 // connections are cut again and again.
 func TestTopics_BrokenConnections(t *testing.T) {
 	const writers, each, topics, cutEvery = 4, 100, 3, 20
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*hangLimit)
 	defer cancel()
 	var w *nodetest.Wire
 	store, codec := newNode(t, func(addr string) string {

@@ -37,8 +37,8 @@ type pageRead struct {
 	after eventstore.Position
 	done  chan struct{}
 	// Once done is closed:
-	facts []eventstore.DecodedEvent
-	err   error
+	events []eventstore.DecodedEvent
+	err    error
 	// bytes is 0 until then; the lock of the pages guards it.
 	bytes int
 }
@@ -81,12 +81,12 @@ func (p *pages) fetch(r *pageRead) {
 	failed := recoverPanic(ctx, p.logger, func() {
 		var events []eventstore.Recorded
 		events, r.err = p.store.ReadAll(ctx, r.after, PageEvents)
-		facts := make([]eventstore.DecodedEvent, len(events))
+		decoded := make([]eventstore.DecodedEvent, len(events))
 		for i, e := range events {
-			facts[i] = Decode(p.codec, e)
+			decoded[i] = Decode(p.codec, e)
 			size += e.Size()
 		}
-		r.facts = facts
+		r.events = decoded
 	})
 	r.err = errors.Join(r.err, failed)
 
@@ -94,7 +94,7 @@ func (p *pages) fetch(r *pageRead) {
 	defer p.mu.Unlock()
 	defer close(r.done)
 	r.bytes = size
-	if len(r.facts) == 0 {
+	if len(r.events) == 0 {
 		// Do not cache the end of the log or a failure.
 		p.cached = slices.DeleteFunc(p.cached, func(other *pageRead) bool { return other == r })
 	}

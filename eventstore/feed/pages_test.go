@@ -52,7 +52,7 @@ func TestReads_OldPagesDropped(t *testing.T) {
 		r.append(feed.PageEvents)
 	}
 	quick, slow := r.subscribe(r.ctx, "quick"), r.subscribe(r.ctx, "slow")
-	var ahead, behind reader
+	var ahead, lagging reader
 	for range pages {
 		if err := ahead.apply(r.ack(quick)); err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ func TestReads_OldPagesDropped(t *testing.T) {
 		t.Errorf("%d pages were read %d times", pages, n)
 	}
 	for range pages {
-		if err := behind.apply(r.ack(slow)); err != nil {
+		if err := lagging.apply(r.ack(slow)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -70,7 +70,7 @@ func TestReads_OldPagesDropped(t *testing.T) {
 	if n := counting.reads.Load(); n < pages+pages/2 || n > 2*pages {
 		t.Errorf("%d pages were read %d times by two", pages, n)
 	}
-	if !slices.Equal(ahead.ids, behind.ids) {
+	if !slices.Equal(ahead.ids, lagging.ids) {
 		t.Error("the topics built different things")
 	}
 }

@@ -71,7 +71,7 @@ func (r *restarting) append(ctx context.Context, name string, at eventstore.Revi
 // before it, while the server stops and starts.
 func TestTopics_ServerRestarts(t *testing.T) {
 	const restarts, each = 5, 40
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*hangLimit)
 	defer cancel()
 	r := newRestarting(t)
 	f := feed.New(r.store, r.codec, noCheckpoint, quiet())
@@ -104,7 +104,7 @@ func TestTopics_ServerRestarts(t *testing.T) {
 	}
 	reading.Wait()
 	if ctx.Err() != nil {
-		t.Errorf("the topics did not get to the end within %s", 2*patience)
+		t.Errorf("the topics did not get to the end within %s", 2*hangLimit)
 	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
@@ -119,7 +119,7 @@ func TestTopics_ServerRestarts(t *testing.T) {
 // TestPage_OutlivesConnection holds a page while its connection is lost and more
 // events are stored. The page stays the same, and the next one begins after it.
 func TestPage_OutlivesConnection(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	r := newRestarting(t)
 	name := "project-" + uuid.NewString()

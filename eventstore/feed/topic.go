@@ -123,7 +123,7 @@ func (t *topic) next(ctx context.Context) (Page, bool) {
 				continue
 			}
 			t.lastErr.Store(nil)
-			if len(r.facts) == 0 {
+			if len(r.events) == 0 {
 				if fresh {
 					// The window existed before the log was read: everything up to its beginning
 					// was erased.
@@ -131,13 +131,13 @@ func (t *topic) next(ctx context.Context) (Page, bool) {
 				}
 				continue
 			}
-			page := t.page(r.facts)
+			page := t.page(r.events)
 			if page.Next < v.base {
 				t.prefetched, _ = t.pages.read(t.cursor)
 			}
 			return page, true
-		case len(v.facts) > 0:
-			return t.page(v.facts), true
+		case len(v.events) > 0:
+			return t.page(v.events), true
 		}
 		select {
 		case <-v.wake:
@@ -148,10 +148,10 @@ func (t *topic) next(ctx context.Context) (Page, bool) {
 }
 
 // page makes a page of events and moves the cursor after them.
-func (t *topic) page(facts []eventstore.DecodedEvent) Page {
-	next := facts[len(facts)-1].Position
+func (t *topic) page(events []eventstore.DecodedEvent) Page {
+	next := events[len(events)-1].Position
 	t.cursor = next
-	return Page{After: eventstore.Position(t.acked.Load()), Next: next, Events: facts, AtHead: next >= t.live.reached()}
+	return Page{After: eventstore.Position(t.acked.Load()), Next: next, Events: events, AtHead: next >= t.live.reached()}
 }
 
 // nextRead returns the read of the page after the cursor, which may have been prefetched; fresh

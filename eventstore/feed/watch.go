@@ -19,7 +19,7 @@ const (
 
 var errStalled = errors.New("subscription stalled while the log grows")
 
-// watched is what the watchdog knows of one subscription.
+// watched is what the watchdog records about one subscription.
 type watched struct {
 	// seen counts the events of the subscription. waiting is true while a call of Next waits for
 	// one: a reader that works on an event for long has not stalled.
@@ -40,9 +40,9 @@ func (w *watched) next(ctx context.Context, sub eventstore.Subscription) (events
 
 // watch compares the head of the log with the position reached, and ends the subscription once it
 // has stalled. A half-open connection, or a server that has lost the subscription, reports no
-// error. A failed read of the head proves nothing. A single look proves nothing either, since a new
-// event may be on its way.
-func (l *live) watch(ctx context.Context, w *watched, giveUp context.CancelCauseFunc) {
+// error. A failed read of the head proves nothing. One comparison proves nothing either, since a
+// new event may be on its way.
+func (l *live) watch(ctx context.Context, w *watched, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(watchPause)
 	defer tick.Stop()
 	var (
@@ -73,7 +73,7 @@ func (l *live) watch(ctx context.Context, w *watched, giveUp context.CancelCause
 		}
 		if time.Since(since) >= stallTime {
 			l.stalls.Add(1)
-			giveUp(fmt.Errorf("%w: reached %d, head is %d", errStalled, l.reached(), head))
+			cancel(fmt.Errorf("%w: reached %d, head is %d", errStalled, l.reached(), head))
 			return
 		}
 	}

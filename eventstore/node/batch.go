@@ -53,7 +53,7 @@ func newBatch(correlation *shared.UUID, o *streams.BatchAppendReq_Options) *batc
 	case *streams.BatchAppendReq_Options_StreamExists:
 		a.request.Expected.Kind = storage.ExpectExists
 	default:
-		a.refuse(statusBadRequest("an append says which revision it expects"))
+		a.refuse(statusBadRequest("an append must name the revision that it expects"))
 	}
 	if err := writable(a.request.Stream); err != nil {
 		a.refuse(statusBadRequest(err.Error()))
@@ -68,15 +68,15 @@ func newBatch(correlation *shared.UUID, o *streams.BatchAppendReq_Options) *batc
 // a duration: that is practically unlimited, and maxBatchTime bounds it.
 func deadlineOf(o *streams.BatchAppendReq_Options, now time.Time) time.Time {
 	deadline := now.Add(maxBatchTime)
-	asked := deadline
+	requested := deadline
 	switch d := o.GetDeadlineOption().(type) {
 	case *streams.BatchAppendReq_Options_Deadline:
-		asked = now.Add(d.Deadline.AsDuration())
+		requested = now.Add(d.Deadline.AsDuration())
 	case *streams.BatchAppendReq_Options_Deadline_21_10_0:
-		asked = d.Deadline_21_10_0.AsTime()
+		requested = d.Deadline_21_10_0.AsTime()
 	}
-	if asked.Before(deadline) {
-		return asked
+	if requested.Before(deadline) {
+		return requested
 	}
 	return deadline
 }

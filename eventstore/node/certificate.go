@@ -17,8 +17,8 @@ import (
 // certificateLife is longer than any process runs.
 const certificateLife = 10 * 365 * 24 * time.Hour
 
-// newCertificate makes a certificate that stands for the loopback and for the address of a
-// listener. Its key is kept in memory only.
+// newCertificate makes a certificate for the loopback and for the address of a listener. Its key
+// is in memory only.
 func newCertificate(addr net.Addr) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -47,7 +47,7 @@ func newCertificate(addr net.Addr) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// leafOf is the certificate itself, without those that vouch for it.
+// leafOf returns the certificate itself, without its issuers.
 func leafOf(certificate *tls.Certificate) (*x509.Certificate, error) {
 	if len(certificate.Certificate) == 0 {
 		return nil, errors.New("the certificate of the event store is empty")

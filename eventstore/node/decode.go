@@ -48,7 +48,7 @@ func (m *rawMessage) event() (sent, error) {
 	}
 	p := msg.GetProposedMessage()
 	if p == nil {
-		return sent{}, errInvalid("the options of an append come once")
+		return sent{}, errInvalid("an append must have its options once")
 	}
 	return sentOf(p)
 }

@@ -56,12 +56,12 @@ func (s *sender) sendAll(events []storage.Entry) error {
 }
 
 // sendLink sends a link with its target, or alone if the target is removed.
-func (s *sender) sendLink(e storage.Entry, place []byte) error {
+func (s *sender) sendLink(e storage.Entry, link []byte) error {
 	resp, err := decodeRecord(e.Record)
 	if err != nil {
 		return fmt.Errorf("event at position %d: %w", e.Position, err)
 	}
-	target, err := s.target(place)
+	target, err := s.target(link)
 	if err != nil {
 		return err
 	}
@@ -70,8 +70,8 @@ func (s *sender) sendLink(e storage.Entry, place []byte) error {
 }
 
 // target returns the event that a link names, nil if readers do not see it.
-func (s *sender) target(place []byte) (*streams.ReadResp_ReadEvent_RecordedEvent, error) {
-	number, stream, ok := bytes.Cut(place, []byte("@"))
+func (s *sender) target(link []byte) (*streams.ReadResp_ReadEvent_RecordedEvent, error) {
+	number, stream, ok := bytes.Cut(link, []byte("@"))
 	revision, err := strconv.ParseInt(string(number), 10, 64)
 	if !ok || err != nil || revision < 0 {
 		return nil, nil //nolint:nilnil // a link to nowhere is shown without its target
@@ -82,7 +82,7 @@ func (s *sender) target(place []byte) (*streams.ReadResp_ReadEvent_RecordedEvent
 	}
 	resp, err := decodeRecord(record)
 	if err != nil {
-		return nil, fmt.Errorf("event %s: %w", place, err)
+		return nil, fmt.Errorf("event %s: %w", link, err)
 	}
 	return resp.GetEvent().GetEvent(), nil
 }

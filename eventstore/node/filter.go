@@ -35,7 +35,7 @@ func parseFilter(o *streams.ReadReq_Options_FilterOptions) (*filter, error) {
 	}
 	multiplier := int(o.GetCheckpointIntervalMultiplier())
 	if multiplier == 0 {
-		return nil, errInvalid("a filter says after how many windows it wants a checkpoint")
+		return nil, errInvalid("a filter must set its checkpoint interval")
 	}
 	f.interval *= multiplier
 	var by *streams.ReadReq_Options_FilterOptions_Expression
@@ -56,7 +56,7 @@ func parseFilter(o *streams.ReadReq_Options_FilterOptions) (*filter, error) {
 			return nil, err
 		}
 	default:
-		return nil, errInvalid("a filter has prefixes or an expression")
+		return nil, errInvalid("a filter must have prefixes or an expression")
 	}
 	return f, nil
 }

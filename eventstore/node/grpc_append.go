@@ -36,9 +36,9 @@ func newService(n *Node) *service { return &service{node: n, large: make(chan st
 // Append stores the events of one client stream, all or none. It refuses only after the last
 // message: a client that is still sending would lose the answer.
 func (s *service) Append(call streams.Streams_AppendServer) error {
-	var place largeSlot
-	defer place.release()
-	r, err := receiveAppend(call, func() error { return place.acquire(call.Context(), s.large) })
+	var slot largeSlot
+	defer slot.release()
+	r, err := receiveAppend(call, func() error { return slot.acquire(call.Context(), s.large) })
 	if err != nil {
 		return s.node.fail(call, err)
 	}
@@ -84,7 +84,7 @@ func (p *largeSlot) release() {
 func receiveAppend(call streams.Streams_AppendServer, large func() error) (*storage.Request, error) {
 	first, err := call.Recv()
 	if errors.Is(err, io.EOF) {
-		return nil, errInvalid("an append begins with its options")
+		return nil, errInvalid("an append must begin with its options")
 	}
 	if err != nil {
 		return nil, err
@@ -126,11 +126,11 @@ func receiveAppend(call streams.Streams_AppendServer, large func() error) (*stor
 func readAppendOptions(r *storage.Request, first *streams.AppendReq) error {
 	o := first.GetOptions()
 	if o == nil {
-		return errInvalid("an append begins with its options")
+		return errInvalid("an append must begin with its options")
 	}
 	r.Stream = string(o.GetStreamIdentifier().GetStreamName())
 	if o.GetExpectedStreamRevision() == nil {
-		return errInvalid("an append says which revision it expects")
+		return errInvalid("an append must name the revision that it expects")
 	}
 	r.Expected = expectation(o)
 	return writable(r.Stream)
@@ -159,11 +159,11 @@ func expectation(o interface {
 // writable refuses the stream names that no client may write.
 func writable(stream string) error {
 	if stream == "" {
-		return errInvalid("a stream has a name")
+		return errInvalid("a stream must have a name")
 	}
 	if storage.IsMeta(stream) &&
 		(len(stream) == len(storage.MetaPrefix) || storage.IsMeta(stream[len(storage.MetaPrefix):])) {
-		return errInvalid("metadata has no metadata")
+		return errInvalid("a metadata stream cannot have metadata")
 	}
 	return nil
 }
@@ -192,7 +192,7 @@ func idOf(id *shared.UUID) (uuid.UUID, error) {
 	if text, ok := id.GetValue().(*shared.UUID_String_); ok {
 		parsed, err := uuid.Parse(text.String_)
 		if err != nil {
-			return uuid.Nil, errInvalid("the id of an event is a uuid")
+			return uuid.Nil, errInvalid("the id of an event must be a UUID")
 		}
 		return parsed, nil
 	}

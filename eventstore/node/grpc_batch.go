@@ -123,7 +123,7 @@ func (b *batches) receive(call streams.Streams_BatchAppendServer) error {
 		}
 		id, err := idOf(part.GetCorrelationId())
 		if err != nil || part.GetCorrelationId().GetValue() == nil {
-			return errInvalid("every part of an append bears the correlation id of its append, a uuid")
+			return errInvalid("each part of an append must carry the correlation id of the append, a UUID")
 		}
 		if a := b.collect(id, part); a != nil {
 			if err := b.submit(a); err != nil {
@@ -203,7 +203,7 @@ func (b *batches) expire(id uuid.UUID, a *batch) {
 	}
 	b.mu.Unlock()
 	if late {
-		_ = b.enqueue(a) // where the call has ended, nobody waits for it
+		_ = b.enqueue(a) // after the end of the call, nobody waits for it
 	}
 }
 

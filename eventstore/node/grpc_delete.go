@@ -13,7 +13,7 @@ func (s *service) Delete(ctx context.Context, in *streams.DeleteReq) (*streams.D
 	o := in.GetOptions()
 	r := &storage.Request{Kind: storage.KindDelete, Stream: string(o.GetStreamIdentifier().GetStreamName())}
 	if o.GetExpectedStreamRevision() == nil {
-		return nil, s.node.failUnary(ctx, errInvalid("a delete says which revision it expects"))
+		return nil, s.node.failUnary(ctx, errInvalid("a delete must name the revision that it expects"))
 	}
 	r.Expected = expectation(o)
 	position, err := s.end(ctx, r)
@@ -30,7 +30,7 @@ func (s *service) Tombstone(ctx context.Context, in *streams.TombstoneReq) (*str
 	o := in.GetOptions()
 	r := &storage.Request{Kind: storage.KindTombstone, Stream: string(o.GetStreamIdentifier().GetStreamName())}
 	if o.GetExpectedStreamRevision() == nil {
-		return nil, s.node.failUnary(ctx, errInvalid("a tombstone says which revision it expects"))
+		return nil, s.node.failUnary(ctx, errInvalid("a tombstone must name the revision that it expects"))
 	}
 	r.Expected = expectation(o)
 	position, err := s.end(ctx, r)
@@ -48,7 +48,7 @@ func (s *service) end(ctx context.Context, r *storage.Request) (uint64, error) {
 		return 0, err
 	}
 	if storage.IsMeta(r.Stream) {
-		return 0, errInvalid("metadata is not deleted but written anew")
+		return 0, errInvalid("metadata cannot be deleted: write new metadata instead")
 	}
 	d, err := s.node.engine.Do(ctx, r)
 	if err != nil {

@@ -57,10 +57,10 @@ func parseRead(o *streams.ReadReq_Options) (readSpec, error) {
 	case *streams.ReadReq_Options_Subscription:
 		r.subscribe = true
 	default:
-		return r, errInvalid("a read says how many events, or subscribes")
+		return r, errInvalid("a read must have a count or be a subscription")
 	}
 	if r.subscribe && r.backwards {
-		return r, errInvalid("a subscription goes forwards")
+		return r, errInvalid("a subscription must read forwards")
 	}
 	_, r.textIDs = o.GetUuidOption().GetContent().(*streams.ReadReq_Options_UUIDOption_String_)
 	r.resolveLinks = o.GetResolveLinks()
@@ -73,11 +73,11 @@ func parseRead(o *streams.ReadReq_Options) (readSpec, error) {
 		return r, r.fromAll(from.All)
 	case *streams.ReadReq_Options_Stream:
 		if r.filter != nil {
-			return r, errInvalid("only the whole log is filtered")
+			return r, errInvalid("a filter requires a read of the whole log")
 		}
 		return r, r.fromStream(from.Stream)
 	}
-	return r, errInvalid("a read names a stream or the whole log")
+	return r, errInvalid("a read must name a stream or the whole log")
 }
 
 func (r *readSpec) fromAll(o *streams.ReadReq_Options_AllOptions) error {
@@ -89,7 +89,7 @@ func (r *readSpec) fromAll(o *streams.ReadReq_Options_AllOptions) error {
 	case *streams.ReadReq_Options_AllOptions_End:
 		r.position, r.atEnd = math.MaxUint64, true
 	default:
-		return errInvalid("a read of the whole log says where it begins")
+		return errInvalid("a read of the whole log must name its first position")
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func (r *readSpec) fromAll(o *streams.ReadReq_Options_AllOptions) error {
 func (r *readSpec) fromStream(o *streams.ReadReq_Options_StreamOptions) error {
 	r.stream = string(o.GetStreamIdentifier().GetStreamName())
 	if r.stream == "" {
-		return errInvalid("a stream has a name")
+		return errInvalid("a stream must have a name")
 	}
 	switch from := o.GetRevisionOption().(type) {
 	case *streams.ReadReq_Options_StreamOptions_Revision:
@@ -109,7 +109,7 @@ func (r *readSpec) fromStream(o *streams.ReadReq_Options_StreamOptions) error {
 	case *streams.ReadReq_Options_StreamOptions_End:
 		r.revision, r.atEnd = math.MaxInt64, true
 	default:
-		return errInvalid("a read of a stream says where it begins")
+		return errInvalid("a read of a stream must name its first revision")
 	}
 	return nil
 }

@@ -30,16 +30,16 @@ const userName = "admin"
 type Connection struct {
 	// Addr is host:port.
 	Addr string
-	// Username and Password are empty where the node is insecure. A password that was not configured
-	// is new at every start.
+	// Username and Password are empty if the node is insecure. A password that was not configured is
+	// new at every start.
 	Username string
 	Password string
-	// RootCAs holds the certificate of the node and nothing else; nil where the node is insecure.
+	// RootCAs contains only the certificate of the node; nil if the node is insecure.
 	RootCAs *x509.CertPool
 }
 
-// ConnectionString is the address as EventStoreDB clients take it. Neither credentials nor
-// certificate are in it.
+// ConnectionString returns the address as EventStoreDB clients expect it, without credentials and
+// certificate.
 func (c Connection) ConnectionString() string {
 	if c.RootCAs == nil {
 		return "esdb://" + c.Addr + "?tls=false"
@@ -47,21 +47,21 @@ func (c Connection) ConnectionString() string {
 	return "esdb://" + c.Addr
 }
 
-// identity is the certificate by which clients know the node, and the password by which it knows
-// them.
+// identity is the certificate that authenticates the node to clients, and the password that
+// authenticates clients.
 type identity struct {
 	connection Connection
-	// certificate is nil where the node is insecure: then everybody is let in.
+	// certificate is nil if the node is insecure: then every caller is accepted.
 	certificate *tls.Certificate
-	// credentials is the hash of the user and password that are let in: comparing hashes takes
-	// equally long for all.
+	// credentials is the hash of the accepted user and password. The comparison of hashes takes
+	// equally long for all values.
 	credentials [sha256.Size]byte
-	// commonHeader is the authorization header as clients nearly always write it: it is let in
-	// without being decoded.
+	// commonHeader is the authorization header as nearly all clients write it, which need not be
+	// decoded.
 	commonHeader []byte
 }
 
-// newIdentity makes up what the configuration leaves open. An insecure node listens on the loopback
+// newIdentity generates what the configuration omits. An insecure node listens on the loopback
 // only.
 func newIdentity(cfg Config, addr net.Addr) (*identity, error) {
 	if cfg.Insecure {
@@ -98,8 +98,7 @@ func newIdentity(cfg Config, addr net.Addr) (*identity, error) {
 	}, nil
 }
 
-// options let grpc ask for TLS and for the password. Who calls a service that is not there is asked
-// first, too.
+// options make grpc require TLS and the password, for unknown services too.
 func (id *identity) options() []grpc.ServerOption {
 	unknown := grpc.UnknownServiceHandler(func(_ any, call grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(call)
@@ -116,13 +115,13 @@ func (id *identity) options() []grpc.ServerOption {
 	}
 }
 
-// open are the services that clients call before they send credentials.
+// open lists the services that clients call before they send credentials.
 var open = []string{
 	"/" + serverfeatures.ServerFeatures_ServiceDesc.ServiceName + "/",
 	"/" + gossip.Gossip_ServiceDesc.ServiceName + "/",
 }
 
-// admit refuses a call that does not know the password.
+// admit refuses a call without the right password.
 func (id *identity) admit(ctx context.Context, method string) error {
 	for _, service := range open {
 		if strings.HasPrefix(method, service) {
@@ -146,7 +145,7 @@ func (id *identity) admit(ctx context.Context, method string) error {
 			return nil
 		}
 	}
-	return status.Error(codes.Unauthenticated, "the event store asks for its user and password")
+	return status.Error(codes.Unauthenticated, "the event store requires its user and password")
 }
 
 func (id *identity) unary(
@@ -167,7 +166,7 @@ func (id *identity) stream(
 	return handle(srv, call)
 }
 
-// hostOf returns the address that a listener is bound to; nil where that is no TCP address.
+// hostOf returns the address that a listener is bound to, nil if it is not a TCP address.
 func hostOf(addr net.Addr) net.IP {
 	if tcp, ok := addr.(*net.TCPAddr); ok {
 		return tcp.IP
@@ -175,9 +174,9 @@ func hostOf(addr net.Addr) net.IP {
 	return nil
 }
 
-// reachable is host:port by which clients reach a listener: under a name of its certificate where
-// that does not stand for the address itself, and through the loopback where the listener is bound
-// to all addresses.
+// reachable returns the host:port by which clients reach a listener. The host is a name of the
+// certificate if the certificate does not cover the address itself, and the loopback if the
+// listener is bound to all addresses.
 func reachable(addr net.Addr, certificate *x509.Certificate) string {
 	ip, port := hostOf(addr), addr.(*net.TCPAddr).Port // a listener of ours is TCP
 	if ip.IsUnspecified() {

@@ -44,12 +44,12 @@ type model struct {
 	head    uint64
 	streams map[string]*modelStream
 	log     []*modelEvent
-	// lately are the ids since the last start, which an append at no exact revision is recognised by.
-	lately map[uuid.UUID]*modelEvent
+	// recent are the ids since the last start, which an append at no exact revision is recognised by.
+	recent map[uuid.UUID]*modelEvent
 }
 
 func newModel(now time.Time) *model {
-	return &model{now: now, streams: map[string]*modelStream{}, lately: map[uuid.UUID]*modelEvent{}}
+	return &model{now: now, streams: map[string]*modelStream{}, recent: map[uuid.UUID]*modelEvent{}}
 }
 
 func (m *model) stream(name string) *modelStream {
@@ -115,7 +115,7 @@ func (m *model) decide(name string, e storage.Expectation, events []event) rulin
 func (m *model) decideByID(name string, wrong ruling, events []event) ruling {
 	var last *modelEvent
 	for i, sent := range events {
-		known, ok := m.lately[sent.id]
+		known, ok := m.recent[sent.id]
 		switch {
 		case ok && known.stream == name:
 			last = known
@@ -178,7 +178,7 @@ func (m *model) write(name string, sent event) {
 	}
 	s.events, m.log = append(s.events, e), append(m.log, e)
 	if sent.id != uuid.Nil {
-		m.lately[sent.id] = e
+		m.recent[sent.id] = e
 	}
 }
 
@@ -285,4 +285,4 @@ func (m *model) scavenge() {
 }
 
 // restarted forgets what a start forgets.
-func (m *model) restarted() { m.lately = map[uuid.UUID]*modelEvent{} }
+func (m *model) restarted() { m.recent = map[uuid.UUID]*modelEvent{} }

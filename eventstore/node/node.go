@@ -172,7 +172,7 @@ func (n *Node) serve(listener net.Listener) {
 		err = nil
 	}
 	if err != nil {
-		n.log.Error("event store stopped listening", "err", err)
+		n.log.Error("event store listener failed", "err", err)
 	}
 	n.served <- err
 }

@@ -24,7 +24,7 @@ func (n *Node) Err() error { return n.engine.Err() }
 // storage.Engine.Scavenge.
 func (n *Node) Scavenge(ctx context.Context) error { return n.engine.Scavenge(ctx) }
 
-// Backup writes the log as of one moment into an empty folder while calls go on: see
+// Backup writes the log as of one moment into an empty folder while calls continue: see
 // storage.Engine.Backup.
 func (n *Node) Backup(ctx context.Context, dir string) error { return n.engine.Backup(ctx, dir) }
 

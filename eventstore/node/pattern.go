@@ -36,7 +36,7 @@ func newPattern(text string) (*pattern, error) {
 			"the expression of a filter has %d bytes: at most %d are taken", len(text), maxExpression))
 	}
 	p := &pattern{limit: matchTime}
-	err := guarded(func() (err error) {
+	err := recovered(func() (err error) {
 		p.compiled, err = regexp2.Compile(text, regexp2.None)
 		return err
 	})
@@ -58,7 +58,7 @@ func (p *pattern) matches(ctx context.Context, name []byte) (found bool, err err
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	err = guarded(func() (err error) {
+	err = recovered(func() (err error) {
 		found, err = p.compiled.MatchString(string(name))
 		return err
 	})
@@ -74,8 +74,8 @@ func (p *pattern) matches(ctx context.Context, name []byte) (found bool, err err
 
 var errEngine = errors.New("the engine of expressions panicked")
 
-// guarded turns a panic of the engine into an error, because the expression comes from a client.
-func guarded(run func() error) (err error) {
+// recovered turns a panic of the engine into an error, because the expression comes from a client.
+func recovered(run func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%w: %v", errEngine, r)

@@ -107,7 +107,7 @@ func TestPattern_Bounds(t *testing.T) {
 
 // A panic inside the engine fails only the call.
 func TestPattern_Panic(t *testing.T) {
-	err := guarded(func() error { panic("index out of range") })
+	err := recovered(func() error { panic("index out of range") })
 	if err == nil || !strings.Contains(err.Error(), "out of range") {
 		t.Errorf("got %v", err)
 	}

@@ -214,7 +214,7 @@ func TestSubscription_SlowReader(t *testing.T) {
 	for i := range total {
 		c.append("s", at(int64(i)-1), newEvent(big))
 	}
-	if _, _, behind := n.engine.Tail(0, nil); !behind {
+	if _, _, lagging := n.engine.Tail(0, nil); !lagging {
 		t.Fatal("the tail still holds everything: this test tests nothing")
 	}
 	var got []uint64

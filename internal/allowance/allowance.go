@@ -81,7 +81,7 @@ type Hold struct {
 
 // Reserve adds n bytes to the hold, and waits for room if there is none. A hold never exceeds the
 // share of its organization: a request that needs more waits until it holds the whole share, and
-// has no neighbour of the same organization.
+// shares it with no other request.
 //
 // The error is service-unavailable if there was no room in time, or that of the context.
 func (h *Hold) Reserve(ctx context.Context, n int64) error {

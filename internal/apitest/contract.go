@@ -183,7 +183,7 @@ func (c *Contract) checkEnvelope(status int, header http.Header, body []byte) er
 	if err := c.doc.Components.Schemas["Error"].Value.VisitJSON(envelope); err != nil {
 		return fmt.Errorf("the error is no envelope: %w", err)
 	}
-	if said, ok := envelope["status"].(float64); !ok || int(said) != status {
+	if inBody, ok := envelope["status"].(float64); !ok || int(inBody) != status {
 		return fmt.Errorf("the envelope has status %v", envelope["status"])
 	}
 	return nil

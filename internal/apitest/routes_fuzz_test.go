@@ -94,6 +94,10 @@ func (okStub) Get(_ context.Context, _, id uuid.UUID) (requestlog.Call, error) {
 
 func (okStub) Projects(context.Context, uuid.UUID) ([]readapi.Project, error) { return nil, nil }
 
+func (okStub) Room(context.Context, auth.Principal, time.Time) (readapi.Room, error) {
+	return readapi.Room{}, nil
+}
+
 func (okStub) Recall(_ context.Context, q recall.Query) (recall.Response, error) {
 	return recall.Response{AsOf: time.Unix(1, 0).UTC(), Results: []recall.Result{{
 		ID: uuid.New(), Rank: 1, Content: q.Text, OccurredAt: time.Unix(1, 0).UTC(),
@@ -107,11 +111,12 @@ func routes() http.Handler {
 	e := httpx.New(apitest.EdgeConfig())
 	writeapi.Register(e, writeapi.Deps{
 		Ingest: okStub{}, Delete: okStub{}, Projects: okStub{}, Audiences: okStub{},
-		AudienceViews: okStub{}, Identities: okStub{}, Sight: okStub{},
+		AudienceViews: okStub{}, Identities: okStub{}, LastSeen: okStub{},
 	})
 	readapi.Register(e, readapi.Deps{
 		Statuses: okStub{}, Projects: okStub{}, Recall: okStub{}, Identities: okStub{}, Audiences: okStub{},
 		Meter: okMeter{}, Usage: okStub{}, Sends: okStub{}, Progress: okStub{}, LoggedCalls: okStub{},
+		Rooms: okStub{},
 	})
 	readapi.RegisterOperation(e,
 		readapi.Operation{Ready: func(context.Context) []readapi.NotReady { return nil }, Metrics: prometheus.NewRegistry()})
@@ -126,6 +131,8 @@ func FuzzRoutes(f *testing.F) {
 		{"POST /api/v1/ingest", "", `{"content":"I like tea","id":"a/b","metadata":{"a":[1e999,null]},"timestamp":"9999-12-31T23:59:59Z"}`},
 		{"POST /api/v1/ingest?x=%zz", "Content-Type: text/plain", `{"content":"\ud800"}`},
 		{"POST /api/v1/ingest/batch", "", `{"items":[{"content":"x"},{"content":"y","id":"z"}],"idempotencyKey":"k"}`},
+		{"POST /api/v1/ingest/estimate", "", `{"files":[{"path":"a.csv","content":"id,date\n1,2025-01-01"}],"timeZone":"Europe/Rome","points":"full"}`},
+		{"POST /api/v1/ingest/estimate", "", `{"items":[{"content":"x"},{"content":"x","metadata":null}],"points":"none"}`},
 		{"GET /api/v1/ingest/" + id, "", ""},
 		{"GET /api/v1/ingest/" + id + "/explain", "", ""},
 		{"GET /api/v1/ingest/ffffffff-ffff-7fff-8fff-ffffffffffff/explain?project=default", "", ""},

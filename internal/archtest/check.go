@@ -38,6 +38,7 @@ var pathOfAMachine = regexp.MustCompile(forbidden)
 func Check(tree fs.FS) ([]Violation, error) {
 	var found []Violation
 	documented := map[string]bool{}
+	programs := map[string]int{} // lines by folder
 	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -64,6 +65,9 @@ func Check(tree fs.FS) ([]Violation, error) {
 			return err
 		}
 		found = append(found, more...)
+		if dir := path.Dir(name); path.Dir(dir) == "cmd" && !strings.HasSuffix(name, "_test.go") {
+			programs[dir] += bytes.Count(src, []byte("\n"))
+		}
 		return nil
 	})
 	if err != nil {
@@ -72,6 +76,13 @@ func Check(tree fs.FS) ([]Violation, error) {
 	for dir, ok := range documented {
 		if !ok {
 			found = append(found, Violation{dir, 0, "the package has no package comment"})
+		}
+	}
+	for dir, n := range programs {
+		if n > MaxMainLines {
+			what := fmt.Sprintf("%d lines are too many for commands, flags and printing (at most %d): "+
+				"move what a command does to a package below internal", n, MaxMainLines)
+			found = append(found, Violation{dir, 0, what})
 		}
 	}
 	slices.SortFunc(found, func(a, b Violation) int { return strings.Compare(a.String(), b.String()) })

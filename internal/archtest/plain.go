@@ -32,7 +32,7 @@ func checkPlain(name string, src []byte, files *token.FileSet, file *ast.File) [
 		return nil
 	}
 	var found []Violation
-	look := func(pos token.Pos, text string) {
+	check := func(pos token.Pos, text string) {
 		for i, line := range strings.Split(text, "\n") {
 			for _, word := range avoided.FindAllString(line, -1) {
 				found = append(found, Violation{name, files.Position(pos).Line + i, fmt.Sprintf("the glossary replaces %q", word)})
@@ -41,7 +41,7 @@ func checkPlain(name string, src []byte, files *token.FileSet, file *ast.File) [
 	}
 	for _, group := range file.Comments {
 		for _, c := range group.List {
-			look(c.Pos(), c.Text)
+			check(c.Pos(), c.Text)
 		}
 	}
 	raw, data := map[int]bool{}, map[int]int{}
@@ -67,7 +67,7 @@ func checkPlain(name string, src []byte, files *token.FileSet, file *ast.File) [
 				for _, arg := range n.Args {
 					if text, ok := arg.(*ast.BasicLit); ok && text.Kind == token.STRING {
 						if message, err := strconv.Unquote(text.Value); err == nil {
-							look(text.Pos(), message)
+							check(text.Pos(), message)
 						}
 					}
 				}

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"crypto/subtle"
 	"fmt"
 	"net/http"
 	"slices"
@@ -75,6 +76,27 @@ func (a *Authenticator) Authenticate(ctx context.Context, route Route, header ht
 	return a.lookup(ctx, kind, value)
 }
 
+// AuthenticateEvent returns the caller of a webhook, by the token in the URL. A wrong id and a wrong token
+// are one not-found, each after one look-up by the hash of the token. It also returns the principal of an
+// archived project.
+//
+// Its other faults are organization-not-ready and service-unavailable.
+func (a *Authenticator) AuthenticateEvent(ctx context.Context, webhookID, token string) (Principal, error) {
+	h, ok, err := a.keys.KeyByHash(ctx, WebhookToken, secret.Hash(token))
+	switch {
+	case err != nil:
+		unavailable := fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+			"the webhook could not be looked up; send the event again")
+		return Principal{}, fmt.Errorf("%w: %w", unavailable, err)
+	case !ok || subtle.ConstantTimeCompare([]byte(h.Webhook.ID), []byte(webhookID)) != 1:
+		return Principal{}, fault.New(fault.NotFound, fault.CodeNotFound, "there is no webhook of this id and token")
+	case h.Preparing:
+		return Principal{}, fault.New(fault.Unavailable, fault.CodeOrganizationNotReady,
+			"the organization of this webhook is still being prepared; send the event again")
+	}
+	return h.Principal, nil
+}
+
 func (a *Authenticator) lookup(ctx context.Context, kind Kind, value string) (Principal, error) {
 	// Look up the key by its hash: the duration of a lookup then reveals nothing about a key with
 	// a similar hash.
@@ -115,7 +137,7 @@ func bearer(header http.Header) (string, error) {
 			"the Authorization header does not read Bearer <key>")
 	case value == "":
 		return "", fault.New(fault.Unauthenticated, fault.CodeMissingAPIKey,
-			"the Authorization header reads Bearer, with no key after it")
+			"the Authorization header is Bearer without a key")
 	}
 	return value, nil
 }

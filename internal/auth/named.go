@@ -9,8 +9,8 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 )
 
-// ProjectParam is the parameter of a query that names a project by its slug.
-const ProjectParam = "project"
+// projectParam is the parameter of a query that names a project by its slug.
+const projectParam = "project"
 
 // SelectProject applies the rules of ?project= to a caller that Authenticate found. On every route,
 // a project key may name only its own project. On a route that needs a project, a management key
@@ -25,7 +25,7 @@ func (a *Authenticator) SelectProject(
 		return p, nil
 	}
 	var named []string
-	for _, slug := range query[ProjectParam] {
+	for _, slug := range query[projectParam] {
 		if slug != "" {
 			named = append(named, slug)
 		}

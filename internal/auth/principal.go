@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/webhook"
 )
 
 // Kind is a kind of credential.
@@ -16,6 +17,7 @@ const (
 	ProjectKey    Kind = "project key"
 	ManagementKey Kind = "management key"
 	AgentToken    Kind = "agent token"
+	WebhookToken  Kind = "webhook token"
 )
 
 // Principal is the caller that the authentication middleware found.
@@ -30,6 +32,18 @@ type Principal struct {
 	Project Project
 	// Limits are those of the organization and of Project.
 	Limits metering.Caps
+	// Webhook is the webhook of a webhook token, nil for other callers. Then KeyID is the id of the
+	// token, KeyName the name of the webhook, and KeyPrefix its id.
+	Webhook *Webhook
+}
+
+// Webhook is a webhook as its token was looked up.
+type Webhook struct {
+	ID     string // "whk_" and 20 characters
+	Paused bool
+	// Archived reports that the project is archived.
+	Archived bool
+	Settings webhook.Settings
 }
 
 // Project is the scope of every query and command of a call.
@@ -49,6 +63,8 @@ func (p Principal) Name() string {
 		return "key:" + p.KeyID.String()
 	case ManagementKey:
 		return "management-key:" + p.KeyID.String()
+	case WebhookToken:
+		return "webhook:" + p.Webhook.ID
 	default:
 		return string(p.Kind)
 	}

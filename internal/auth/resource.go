@@ -22,7 +22,7 @@ type Resource struct {
 func APIResource(u URLs) Resource {
 	return Resource{
 		Resource: u.API + Prefix, ResourceName: "Memory", AuthorizationServers: []string{u.Auth},
-		ScopesSupported: Scopes(), BearerMethods: []string{"header"},
+		ScopesSupported: scopes(), BearerMethods: []string{"header"},
 	}
 }
 

@@ -18,8 +18,8 @@ const (
 	Write Scope = "memory:write"
 )
 
-// Scopes lists the scopes as the protected-resource document names them.
-func Scopes() []string { return []string{string(Read), string(Write)} }
+// scopes lists the scopes as the protected-resource document names them.
+func scopes() []string { return []string{string(Read), string(Write)} }
 
 // Route is one route of the contract and the credentials that it accepts.
 type Route struct {
@@ -30,8 +30,9 @@ type Route struct {
 	Keys []Kind
 	// Agent is the scope that an agent token needs, None if the route accepts keys only.
 	Agent Scope
-	// Open routes need no credential in a header: it is in the URL.
-	Open bool
+	// Open routes need no credential in a header: it is in the URL. That of a Webhook route is the token of
+	// a webhook.
+	Open, Webhook bool
 	// ProjectQuery routes need ?project=<slug> of a management key.
 	ProjectQuery bool
 	// Unlimited routes are outside the limit of requests per minute.
@@ -109,7 +110,7 @@ func Routes() []Route {
 		{Method: get, Path: Prefix + "/trace/timeline/:rootId", Keys: project, Agent: Read, Unlogged: true},
 		{Method: get, Path: Prefix + "/usage", Keys: either, Agent: Read, Bodiless: true},
 
-		{Method: post, Path: Prefix + "/webhooks/:webhookId/:token", Open: true, Unlimited: true},
+		{Method: post, Path: Prefix + "/webhooks/:webhookId/:token", Open: true, Webhook: true, Unlimited: true},
 	}
 }
 

@@ -52,7 +52,7 @@ func (c *Client) Retry(ctx context.Context, ingestionID string) error {
 		call{method: http.MethodPost, path: api + "/ingest/" + url.PathEscape(ingestionID) + "/retry", once: true}, nil)
 }
 
-// DeleteIngestion deletes what one send brought.
+// DeleteIngestion deletes the data points of one send.
 func (c *Client) DeleteIngestion(ctx context.Context, ingestionID string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: api + "/ingest/" + url.PathEscape(ingestionID)}, nil)
 }
@@ -68,6 +68,13 @@ func (c *Client) DeleteDataPoints(ctx context.Context, ids []string) (DeletionRe
 	return out, err
 }
 
+// Estimate returns what files would become and cost. It writes nothing.
+func (c *Client) Estimate(ctx context.Context, in EstimateRequest) (Estimate, error) {
+	var out Estimate
+	err := c.do(ctx, call{method: http.MethodPost, path: api + "/ingest/estimate", body: in}, &out)
+	return out, err
+}
+
 // Recall asks a question.
 func (c *Client) Recall(ctx context.Context, q RecallRequest) (RecallResponse, error) {
 	var out RecallResponse
@@ -75,7 +82,7 @@ func (c *Client) Recall(ctx context.Context, q RecallRequest) (RecallResponse, e
 	return out, err
 }
 
-// Projects lists the projects of the organization; it takes the management key.
+// Projects lists the projects of the organization. It requires the management key.
 func (c *Client) Projects(ctx context.Context) ([]Project, error) {
 	var out struct {
 		Projects []Project `json:"projects"`
@@ -84,8 +91,8 @@ func (c *Client) Projects(ctx context.Context) ([]Project, error) {
 	return out.Projects, err
 }
 
-// CreateProject creates a project; it takes the management key, and is sent once: a second call
-// would make a second project.
+// CreateProject creates a project. It requires the management key, and is sent once: a second call
+// would create a second project.
 func (c *Client) CreateProject(ctx context.Context, name string) (Project, error) {
 	body := struct {
 		Name string `json:"name"`
@@ -95,7 +102,7 @@ func (c *Client) CreateProject(ctx context.Context, name string) (Project, error
 	return out, err
 }
 
-// CreateKey creates a key of a project; it takes the management key, and is sent once.
+// CreateKey creates a key of a project. It requires the management key, and is sent once.
 func (c *Client) CreateKey(ctx context.Context, project, name string) (Key, error) {
 	body := struct {
 		Name string `json:"name"`
@@ -107,46 +114,47 @@ func (c *Client) CreateKey(ctx context.Context, project, name string) (Key, erro
 	return out, err
 }
 
-// RevokeKey revokes a key of a project; it takes the management key.
+// RevokeKey revokes a key of a project. It requires the management key.
 func (c *Client) RevokeKey(ctx context.Context, project, keyID string) error {
 	path := api + "/projects/" + url.PathEscape(project) + "/keys/" + url.PathEscape(keyID)
 	return c.do(ctx, call{method: http.MethodDelete, path: path, once: true}, nil)
 }
 
-// Condition is how a server is.
+// Condition is the state of a server.
 type Condition struct {
 	Ready bool `json:"ready"`
-	// Why is one line that names what is missing, where the server is not ready.
+	// Why names what is missing on one line, if the server is not ready.
 	Why string `json:"why"`
-	// WritesRefused are the reasons why calls that write are refused for the time being.
+	// WritesRefused are the reasons why writes are refused at the moment.
 	WritesRefused []string `json:"writesRefused,omitempty"`
 	// OpenTooLong describes an item or send that is open for too long, "" if there is none.
 	OpenTooLong string `json:"openTooLong,omitempty"`
-	// RecallElsewhere is why this server does not answer recall, "" where it does.
+	// RecallElsewhere is the reason why this server does not answer recall, "" if it does.
 	RecallElsewhere string `json:"recallElsewhere,omitempty"`
-	// RecallIncomplete names the parts of the index that are filled again: recall of the projects in
-	// them is refused meanwhile.
+	// RecallIncomplete names the parts of the index that are being filled again. Recall of the
+	// projects in them is refused meanwhile.
 	RecallIncomplete []string `json:"recallIncomplete,omitempty"`
-	// BulkWritesLost counts bulk writes of identities that were given up since their rows could not be read.
+	// BulkWritesLost counts the abandoned bulk writes of identities: their rows could not be read.
 	BulkWritesLost int `json:"bulkWritesLost,omitempty"`
-	// SetAside are the events that projections pass over.
+	// SetAside are the events that projections ignore.
 	SetAside []SetAside `json:"setAside,omitempty"`
 }
 
-// SetAside is an event that projections pass over; none named are all.
+// SetAside is an event that the named projections ignore, or all if none is named.
 type SetAside struct {
 	Position    uint64   `json:"position"`
 	Type        string   `json:"type"`
 	Projections []string `json:"projections,omitempty"`
 }
 
-// Ready asks once whether the server is ready; where it is not, why is one line that names what is missing.
+// Ready checks once whether the server is ready. If it is not, why names what is missing on one
+// line.
 func (c *Client) Ready(ctx context.Context) (ready bool, why string, err error) {
 	is, err := c.Condition(ctx)
 	return is.Ready, is.Why, err
 }
 
-// Condition asks once how the server is.
+// Condition reads the state of the server once.
 func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 	got, err := c.attempt(ctx, call{method: http.MethodGet, path: "/readyz"}, nil)
 	if err != nil {
@@ -159,7 +167,7 @@ func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 			Data json.RawMessage `json:"data"`
 		}
 		if json.Unmarshal(got.body, &envelope) != nil {
-			return is, nil // whatever answered, it is not the server
+			return is, nil // the response is not that of the server
 		}
 		remarks = envelope.Data
 	}
@@ -180,7 +188,7 @@ func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 	return is, nil
 }
 
-// notReady returns the parts that the answer names, else its text.
+// notReady returns the missing parts that the response names, else its text.
 func notReady(a answer) string {
 	var body struct {
 		Data struct {
@@ -200,8 +208,8 @@ func notReady(a answer) string {
 	return strings.Join(parts, "; ")
 }
 
-// Metric reads one series of the server's metrics, named as the text format writes it; 0 where the
-// server has none of that name.
+// Metric reads one series of the server's metrics, by its name in the text format. It returns 0 if
+// there is no such series.
 func (c *Client) Metric(ctx context.Context, series string) (float64, error) {
 	got, err := c.attempt(ctx, call{method: http.MethodGet, path: "/metrics"}, nil)
 	if err != nil {
@@ -222,8 +230,8 @@ func (c *Client) Metric(ctx context.Context, series string) (float64, error) {
 	return 0, nil
 }
 
-// WaitSettled polls a send until nothing of its project is in progress any more. Where sends have stopped, they are
-// left: the status is then Blocked. It ends with ctx.
+// WaitSettled polls a send until no send of its project is in progress. Stopped sends do not end:
+// the status is then Blocked. It ends with ctx.
 func (c *Client) WaitSettled(
 	ctx context.Context, ingestionID string, progress func(IngestionStatus),
 ) (IngestionStatus, error) {

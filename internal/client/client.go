@@ -18,23 +18,24 @@ import (
 	"github.com/annals-project/annals/eventstore/backoff"
 )
 
-// MaxResponse is the most bytes of a response body that are read.
-const MaxResponse = 64 << 20
+// maxResponse is the most bytes of a response body that are read.
+const maxResponse = 64 << 20
 
 // Options tune a Client. The zero value is ready to use.
 type Options struct {
-	// Transport carries the requests; nil is one of this client's own with connections kept open.
+	// Transport carries the requests; nil is a separate one that keeps connections open.
 	Transport http.RoundTripper
 	// Timeout bounds one attempt, its body included; 0 is 60 s.
 	Timeout time.Duration
-	// Attempts bounds how often a call is tried that was refused with 429 or 503 or, where repeating it does no harm,
-	// got no answer; 0 is 6.
+	// Attempts bounds how often a call is tried that was refused with 429 or 503, or that got no
+	// response if repeating it is safe; 0 is 6.
 	Attempts int
 	// ConnectAttempts bounds how often a server that refuses connections is called; 0 is 1.
 	ConnectAttempts int
 }
 
-// Client calls one server with one credential. It is safe for concurrent use. The credential is in no error and no log.
+// Client calls one server with one credential. It is safe for concurrent use. No error and no log
+// contains the credential.
 type Client struct {
 	base  string
 	key   string
@@ -66,7 +67,7 @@ func New(base, key string, o Options) (*Client, error) {
 	}, nil
 }
 
-// refuseRedirect keeps the credential from going anywhere but to the server that was named.
+// refuseRedirect prevents sending the credential to another server.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Base is the address of the server.
@@ -75,12 +76,12 @@ func (c *Client) Base() string { return c.base }
 // Error is a refusal by the server.
 type Error struct {
 	Status int
-	// Code and Message are those of the error envelope; Code is "" where the answer had none.
+	// Code and Message are those of the error envelope; Code is "" without an envelope.
 	Code    string
 	Message string
-	// RequestID is the X-Request-Id of the answer.
+	// RequestID is the X-Request-Id of the response.
 	RequestID string
-	// RetryAfter is the header of that name, "" if the answer had none.
+	// RetryAfter is the header of that name, "" if it is missing.
 	RetryAfter string
 }
 
@@ -98,7 +99,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// UnreachableError is a server that did not answer.
+// UnreachableError is a server that did not respond.
 type UnreachableError struct {
 	Base string
 	Err  error
@@ -110,7 +111,7 @@ func (e *UnreachableError) Error() string {
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// rootCause leaves out the method and the address that net/http puts before what went wrong.
+// rootCause removes the method and the address that net/http puts before the cause.
 func rootCause(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
@@ -124,7 +125,7 @@ type call struct {
 	// path begins with a slash and is already escaped.
 	path string
 	body any
-	// once forbids to repeat a call if it is unknown whether it took effect.
+	// once forbids repeating a call whose effect is unknown.
 	once bool
 }
 
@@ -153,7 +154,7 @@ func (c *Client) do(ctx context.Context, what call, out any) error {
 	}
 }
 
-// answer is what came back of one attempt.
+// answer is the response to one attempt.
 type answer struct {
 	status     int
 	requestID  string
@@ -161,10 +162,11 @@ type answer struct {
 	body       []byte
 }
 
-func (c *Client) attempt(ctx context.Context, what call, body []byte) (answer, error) {
+// request makes the request of one attempt.
+func (c *Client) request(ctx context.Context, what call, body []byte) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, what.method, c.base+what.path, bytes.NewReader(body))
 	if err != nil {
-		return answer{}, fmt.Errorf("make request: %w", err)
+		return nil, fmt.Errorf("make request: %w", err)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -173,12 +175,20 @@ func (c *Client) attempt(ctx context.Context, what call, body []byte) (answer, e
 		req.Header.Set("Authorization", "Bearer "+c.key)
 	}
 	req.Header.Set("User-Agent", "annals-cli")
+	return req, nil
+}
+
+func (c *Client) attempt(ctx context.Context, what call, body []byte) (answer, error) {
+	req, err := c.request(ctx, what, body)
+	if err != nil {
+		return answer{}, err
+	}
 	res, err := c.http.Do(req)
 	if err != nil {
 		return answer{}, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(res.Body, MaxResponse))
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxResponse))
 	if err != nil {
 		return answer{}, fmt.Errorf("read answer: %w", err)
 	}
@@ -195,7 +205,7 @@ func (a answer) decode(out any) error {
 	return nil
 }
 
-// failure turns an attempt that was the last into an error.
+// failure returns the error of the last attempt.
 func (a answer) failure(base string, err error) error {
 	if err != nil {
 		return &UnreachableError{base, err}
@@ -205,7 +215,7 @@ func (a answer) failure(base string, err error) error {
 		DebugMessage string `json:"debugMessage"`
 	}
 	e := &Error{Status: a.status, RequestID: a.requestID, RetryAfter: a.retryAfter}
-	// A body that is no envelope (a proxy's page, or none) leaves the status to speak.
+	// Without an envelope, as in the page of a proxy, only the status is known.
 	if json.Unmarshal(a.body, &envelope) == nil {
 		e.Code, e.Message = envelope.Code, envelope.DebugMessage
 	}

@@ -6,7 +6,7 @@ import (
 	"net/url"
 )
 
-// Identity is a record of the directory to be written: a PUT replaces all of its traits.
+// Identity is a record of the directory as written: a PUT replaces all of its traits.
 type Identity struct {
 	Identity string            `json:"identity"`
 	Traits   map[string]string `json:"traits"`
@@ -25,7 +25,7 @@ type Comparison struct {
 	Values   []string `json:"values"`
 }
 
-// Audience is what is shown of an audience after a write.
+// Audience is an audience as a write returns it.
 type Audience struct {
 	Slug        string `json:"slug"`
 	MemberCount int64  `json:"memberCount"`
@@ -45,7 +45,7 @@ func (c *Client) PutIdentities(ctx context.Context, rows []Identity) error {
 	return c.do(ctx, call{method: http.MethodPost, path: api + "/identities/bulk", body: rows}, nil)
 }
 
-// PutRule creates an audience of all identities that a rule matches, or replaces its rule.
+// PutRule creates an audience of all identities that match a rule, or replaces its rule.
 func (c *Client) PutRule(ctx context.Context, slug string, rule Rule) (Audience, error) {
 	body := struct {
 		Kind string `json:"kind"`

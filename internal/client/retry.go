@@ -12,11 +12,11 @@ import (
 const (
 	firstWait = 200 * time.Millisecond
 	maxWait   = 10 * time.Second
-	// maxRetryAfter is the longest wait that a server is granted.
+	// maxRetryAfter is the longest wait that a server may request.
 	maxRetryAfter = time.Minute
 )
 
-// again decides whether a call is tried once more, and after which wait.
+// again decides whether to try a call again, and after which wait.
 func (c *Client) again(what call, attempt int, wait time.Duration, got answer, err error) (time.Duration, bool) {
 	switch {
 	case err != nil && isDial(err):
@@ -32,23 +32,22 @@ func (c *Client) again(what call, attempt int, wait time.Duration, got answer, e
 	}
 }
 
-// envelopeless distinguishes the 429 of the per-minute limit, which passes, from that of a cap, which
-// does not pass soon.
+// envelopeless distinguishes the 429 of the rate limit, which passes soon, from that of a cap.
 func envelopeless(a answer) bool { return len(a.body) == 0 }
 
-// final503 is a refusal that waiting does not change.
+// final503 reports a refusal that waiting does not change.
 func final503(a answer) bool {
 	e, ok := errors.AsType[*Error](a.failure("", nil))
 	return ok && e.Code == "pipeline-disabled"
 }
 
-// isDial reports that no connection was made, so that the server has not received the call.
+// isDial reports that no connection was made, so the server has not received the call.
 func isDial(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
 }
 
-// retryAfter is the wait that the server asks for, in seconds or as a date, else the one given.
+// retryAfter returns the wait that the server requests, in seconds or as a date, else otherwise.
 func retryAfter(a answer, otherwise time.Duration) time.Duration {
 	if s, err := strconv.Atoi(a.retryAfter); err == nil && s >= 0 {
 		return min(time.Duration(s)*time.Second, maxRetryAfter)

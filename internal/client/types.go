@@ -16,7 +16,7 @@ type DataPoint struct {
 	Identity  string          `json:"identity,omitempty"`
 }
 
-// Receipt answers a single send. Status is "queued" or "completed".
+// Receipt is the response to a single send. Status is "queued" or "completed".
 type Receipt struct {
 	ProjectID   int64  `json:"projectId"`
 	IngestionID string `json:"ingestionId"`
@@ -25,7 +25,7 @@ type Receipt struct {
 	Unchanged   *bool  `json:"unchanged"`
 }
 
-// BatchReceipt answers a batch.
+// BatchReceipt is the response to a batch.
 type BatchReceipt struct {
 	ProjectID   int64         `json:"projectId"`
 	IngestionID string        `json:"ingestionId"`
@@ -34,7 +34,7 @@ type BatchReceipt struct {
 	Items       []ItemReceipt `json:"items"`
 }
 
-// ItemReceipt answers one item of a batch, in the order sent.
+// ItemReceipt is the receipt of one item of a batch, in the order sent.
 type ItemReceipt struct {
 	Ordinal   int    `json:"ordinal"`
 	SourceID  string `json:"sourceId"`
@@ -42,7 +42,8 @@ type ItemReceipt struct {
 	Unchanged *bool  `json:"unchanged"`
 }
 
-// IngestionStatus is the progress of a send. Settled, Blocked and Readiness concern the whole project.
+// IngestionStatus is the progress of a send. Settled, Blocked and Readiness describe the whole
+// project.
 type IngestionStatus struct {
 	Status    string    `json:"status"`
 	Settled   bool      `json:"settled"`
@@ -59,13 +60,13 @@ type Readiness struct {
 	Failed        int `json:"failed"`
 }
 
-// Failure is why a send stopped.
+// Failure is the reason why a send stopped.
 type Failure struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
 
-// RecallRequest is a question. Zero fields are omitted, and the server's defaults hold.
+// RecallRequest is a recall query. Zero fields are omitted, so the server's defaults apply.
 type RecallRequest struct {
 	Query          string `json:"query"`
 	Identity       string `json:"identity"`
@@ -78,14 +79,14 @@ type RecallRequest struct {
 	Sort           string `json:"sort,omitempty"`
 }
 
-// RecallResponse is an answer.
+// RecallResponse is the response to a recall query.
 type RecallResponse struct {
 	AsOf               time.Time `json:"asOf"`
 	UsedEvidenceTokens int       `json:"usedEvidenceTokens"`
 	Results            []Result  `json:"results"`
 }
 
-// Result is one document of an answer.
+// Result is one document of a recall response.
 type Result struct {
 	ID         string    `json:"id"`
 	Rank       int       `json:"rank"`
@@ -103,7 +104,7 @@ type Artifact struct {
 	SupersededAt *time.Time `json:"supersededAt,omitempty"`
 }
 
-// Source is the evidence of a result from one data point.
+// Source is the evidence of a result in one data point.
 type Source struct {
 	SourceID   string          `json:"sourceId"`
 	OccurredAt time.Time       `json:"occurredAt"`
@@ -112,7 +113,8 @@ type Source struct {
 	Excerpts   []string        `json:"excerpts"`
 }
 
-// Tokens counts what the result takes of a budget: content and excerpts at four characters a token, rounded up.
+// Tokens counts what the result uses of a budget: content and excerpts at four characters a token,
+// rounded up.
 func (r Result) Tokens() int {
 	n := len([]rune(r.Content))
 	for _, s := range r.Sources {
@@ -123,13 +125,13 @@ func (r Result) Tokens() int {
 	return (n + 3) / 4
 }
 
-// DeletionReceipt answers a deletion by source ids.
+// DeletionReceipt is the response to a deletion by source ids.
 type DeletionReceipt struct {
 	OperationID string   `json:"operationId"`
 	IDs         []string `json:"ids"`
 }
 
-// Project is a project as the management routes show it.
+// Project is a project as the management routes return it.
 type Project struct {
 	Slug        string `json:"slug"`
 	Name        string `json:"name"`
@@ -148,4 +150,81 @@ type Key struct {
 	KeySuffix string    `json:"keySuffix"`
 	CreatedAt time.Time `json:"createdAt"`
 	Key       string    `json:"key"`
+}
+
+// EstimateRequest is files to be estimated. An empty field is omitted.
+type EstimateRequest struct {
+	Files    []EstimateFile `json:"files"`
+	TimeZone string         `json:"timeZone,omitempty"`
+	// Points is summary, none or full.
+	Points string `json:"points,omitempty"`
+}
+
+// EstimateFile is one file of an EstimateRequest.
+type EstimateFile struct {
+	Path    string `json:"path"`
+	Content string `json:"content"`
+	Kind    string `json:"kind,omitempty"`
+}
+
+// Estimate is what files become and cost. Credits are nil without metering.
+type Estimate struct {
+	Files         []EstimatedFile  `json:"files"`
+	DataPoints    int              `json:"dataPoints"`
+	Bytes         int64            `json:"bytes"`
+	Credits       *json.Number     `json:"credits"`
+	Batches       []EstimatedBatch `json:"batches"`
+	Points        []EstimatedPoint `json:"points"`
+	PointsOmitted int              `json:"pointsOmitted"`
+	Balance       EstimateBalance  `json:"balance"`
+	Fits          bool             `json:"fits"`
+	FitsFirst     int              `json:"fitsFirst"`
+	Metered       bool             `json:"metered"`
+	TimeZone      string           `json:"timeZone"`
+}
+
+// EstimatedFile is what one file becomes. Skipped is the reason why it becomes nothing.
+type EstimatedFile struct {
+	Path       string       `json:"path"`
+	Kind       *string      `json:"kind"`
+	DetectedBy *string      `json:"detectedBy"`
+	Points     int          `json:"points"`
+	Bytes      int64        `json:"bytes"`
+	Credits    *json.Number `json:"credits"`
+	Skipped    *string      `json:"skipped"`
+}
+
+// EstimatedBatch is the next Points data points of the import.
+type EstimatedBatch struct {
+	Index          int          `json:"index"`
+	From           *time.Time   `json:"from"`
+	To             *time.Time   `json:"to"`
+	Points         int          `json:"points"`
+	Bytes          int64        `json:"bytes"`
+	Credits        *json.Number `json:"credits"`
+	IdempotencyKey string       `json:"idempotencyKey"`
+}
+
+// EstimatedPoint is one data point. Content and Metadata are there only in full.
+type EstimatedPoint struct {
+	ID        string          `json:"id"`
+	Kind      *string         `json:"kind"`
+	Path      *string         `json:"path"`
+	Label     *string         `json:"label"`
+	Timestamp *time.Time      `json:"timestamp"`
+	Identity  *string         `json:"identity"`
+	Audience  *string         `json:"audience"`
+	Bytes     int             `json:"bytes"`
+	Credits   *json.Number    `json:"credits"`
+	Preview   string          `json:"preview"`
+	Content   *string         `json:"content,omitempty"`
+	Metadata  json.RawMessage `json:"metadata,omitempty"`
+}
+
+// EstimateBalance is what is left of credits and caps.
+type EstimateBalance struct {
+	Left                *json.Number `json:"left"`
+	ResetsAt            *time.Time   `json:"resetsAt"`
+	ProjectCapLeft      *json.Number `json:"projectCapLeft"`
+	IngestionCapReached bool         `json:"ingestionCapReached"`
 }

@@ -35,6 +35,8 @@ type chaosPart struct {
 	cmd  *exec.Cmd
 	done chan error
 	log  *runtest.Output
+	// ended is why it ended by itself, each time.
+	ended []string
 }
 
 func (p *chaosPart) begin() {
@@ -64,6 +66,7 @@ func (p *chaosPart) revive() (ended bool) {
 	select {
 	case err := <-p.done:
 		p.t.Logf("%s ended with %v, and is started again: %s", p.name, err, p.log.Tail(1<<10))
+		p.ended = append(p.ended, fmt.Sprintf("%s: %v", p.name, err))
 		p.begin()
 		return true
 	default:
@@ -207,6 +210,15 @@ func (d *chaosDeployment) heal() {
 	for _, p := range d.parts {
 		runtest.Await(d.t, p.name+" is ready", func() bool { return !p.revive() && p.ready() })
 	}
+}
+
+// endedAlone describes which processes ended by themselves.
+func (d *chaosDeployment) endedAlone() string {
+	var all []string
+	for _, p := range d.parts {
+		all = append(all, p.ended...)
+	}
+	return fmt.Sprintf("%d processes ended by themselves %q", len(all), all)
 }
 
 // clients returns a client of each process with the key of the first start.

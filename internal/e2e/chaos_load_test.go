@@ -11,28 +11,21 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
 const (
-	// chaosCall bounds one try of a call: a frozen process does not answer.
-	chaosCall = 15 * time.Second
 	// chaosGroup is how many texts have a word in common, so that one recall finds them all.
 	chaosGroup = 50
-	// chaosCallers is how many calls of a kind are open at once, at most: as many as are due while a
-	// process is frozen for one try.
-	chaosCallers = 512
+	// chaosCallers is how many calls of a kind are open at once, at most. Those that wait for a frozen
+	// process are as many as another one of its role has open.
+	chaosCallers = 64
 	// chaosLate is by how much a call may be made late.
 	chaosLate = 100 * time.Millisecond
 )
-
-// passing reports whether a call that failed may succeed at another process or later.
-func passing(err error) bool {
-	refused, ok := errors.AsType[*client.Error](err)
-	return !ok || refused.Status >= http.StatusInternalServerError || refused.Status == http.StatusTooManyRequests
-}
 
 // chaosText is one text of the load.
 type chaosText struct {
@@ -46,23 +39,33 @@ type chaosText struct {
 type chaosLoad struct {
 	t                *testing.T
 	d                *chaosDeployment
-	writers, readers []*client.Client
-	recalls          atomic.Int64
-	unanswered       atomic.Int64
+	writers, readers *chaosPool
+	sends, recalls   atomic.Int64
+	tries            [3]atomic.Int64 // that were not answered, by kind of call
 	// heldUp counts the calls that waited because all callers were in a call: the service was the limit.
-	// late counts those that the generator itself made late.
+	// late counts those that the generator itself made late, while it did not make up for others.
 	heldUp [3]atomic.Int64
 	late   atomic.Int64
+	// kept are sends and recalls that were answered by the end of the load.
+	kept [2]int64
 
 	mu    sync.Mutex
 	texts []chaosText
 	last  string // the newest acknowledged send
-	sent  int    // how many are acknowledged
 }
+
+// The kinds of calls.
+const (
+	sendCalls = iota
+	recallCalls
+	deleteCalls
+)
 
 func newChaosLoad(t *testing.T, d *chaosDeployment) *chaosLoad {
 	t.Helper()
-	return &chaosLoad{t: t, d: d, writers: d.clients(d.writers), readers: d.clients(d.readers)}
+	return &chaosLoad{
+		t: t, d: d, writers: newChaosPool(d.clients(d.writers)), readers: newChaosPool(d.clients(d.readers)),
+	}
 }
 
 func chaosWord(n int) string  { return fmt.Sprintf("word%07dx", n) }
@@ -70,9 +73,9 @@ func chaosTopic(g int) string { return fmt.Sprintf("topic%06dx", g) }
 
 // run starts the load; it ends with the context.
 func (l *chaosLoad) run(ctx context.Context, load *sync.WaitGroup) {
-	l.paced(ctx, load, chaosSends, &l.heldUp[0], l.send)
-	l.paced(ctx, load, chaosRecalls, &l.heldUp[1], l.recall)
-	l.paced(ctx, load, chaosDeletes, &l.heldUp[2], l.remove)
+	l.paced(ctx, load, chaosSends, &l.heldUp[sendCalls], l.send)
+	l.paced(ctx, load, chaosRecalls, &l.heldUp[recallCalls], l.recall)
+	l.paced(ctx, load, chaosDeletes, &l.heldUp[deleteCalls], l.remove)
 }
 
 // paced makes calls at a rate until the context ends, with a bound on those that are open. Calls that
@@ -92,7 +95,7 @@ func (l *chaosLoad) paced(
 	}
 	load.Go(func() {
 		defer close(due)
-		began := time.Now()
+		began, behind := time.Now(), false
 		for n := 0; !l.t.Failed(); n++ {
 			wait := time.Until(began.Add(time.Duration(n) * time.Second / time.Duration(perSecond)))
 			select {
@@ -100,14 +103,16 @@ func (l *chaosLoad) paced(
 			case <-ctx.Done():
 				return
 			}
+			behind = behind && wait < 0
 			select {
 			case due <- struct{}{}:
-				if wait < -chaosLate {
+				if wait < -chaosLate && !behind {
 					l.late.Add(1)
 				}
 				continue
 			default:
 				heldUp.Add(1)
+				behind = true
 			}
 			select {
 			case due <- struct{}{}:
@@ -119,7 +124,7 @@ func (l *chaosLoad) paced(
 }
 
 // send ingests the next text, with an idempotency key: a try that got no answer is repeated.
-func (l *chaosLoad) send(ctx context.Context, rng *rand.Rand) {
+func (l *chaosLoad) send(ctx context.Context, _ *rand.Rand) {
 	l.mu.Lock()
 	n := len(l.texts)
 	l.texts = append(l.texts, chaosText{})
@@ -128,19 +133,19 @@ func (l *chaosLoad) send(ctx context.Context, rng *rand.Rand) {
 		ID:      fmt.Sprint("text-", n),
 		Content: fmt.Sprintf("Note on %s: %s prefers green tea.", chaosTopic(n/chaosGroup), chaosWord(n)),
 	}
-	receipt, unanswered, err := untilAnswered(ctx, l.writers, rng.IntN(len(l.writers)),
+	receipt, tries, err := untilAnswered(ctx, l.writers,
 		func(ctx context.Context, c *client.Client) (client.Receipt, error) {
 			return c.Ingest(ctx, point, fmt.Sprint("key-", n))
 		})
-	l.unanswered.Add(int64(unanswered))
+	l.tries[sendCalls].Add(int64(tries))
 	if err != nil {
 		l.t.Errorf("send %d: %v", n, err)
 		return
 	}
+	l.sends.Add(1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.texts[n].ingestion, l.last = receipt.IngestionID, receipt.IngestionID
-	l.sent++
 }
 
 // remove deletes a text that was acknowledged.
@@ -150,13 +155,13 @@ func (l *chaosLoad) remove(ctx context.Context, rng *rand.Rand) {
 		return
 	}
 	id := fmt.Sprint("text-", n)
-	_, unanswered, err := untilAnswered(ctx, l.writers, rng.IntN(len(l.writers)),
+	_, tries, err := untilAnswered(ctx, l.writers,
 		func(ctx context.Context, c *client.Client) (client.DeletionReceipt, error) {
 			return c.DeleteDataPoints(ctx, []string{id})
 		})
-	l.unanswered.Add(int64(unanswered))
+	l.tries[deleteCalls].Add(int64(tries))
 	refused, ok := errors.AsType[*client.Error](err)
-	if ok && refused.Status == http.StatusNotFound && unanswered > 0 {
+	if ok && refused.Status == http.StatusNotFound && tries > 0 {
 		err = nil // a try before this one deleted it
 	}
 	if err != nil {
@@ -192,32 +197,38 @@ func (l *chaosLoad) recall(ctx context.Context, rng *rand.Rand) {
 		return
 	}
 	group := rng.IntN(groups)
-	if _, err := l.found(ctx, group, rng.IntN(len(l.readers))); err != nil {
+	if _, err := l.found(ctx, group); err != nil {
 		l.t.Errorf("recall of group %d: %v", group, err)
+		return
 	}
 	l.recalls.Add(1)
 }
 
 // found returns which texts of a group a recall shows. It fails the test if one was deleted before.
-func (l *chaosLoad) found(ctx context.Context, group, first int) (map[int]bool, error) {
+func (l *chaosLoad) found(ctx context.Context, group int) (map[int]bool, error) {
 	gone := l.deleted(group)
-	page, unanswered, err := untilAnswered(ctx, l.readers, first,
+	page, tries, err := untilAnswered(ctx, l.readers,
 		func(ctx context.Context, c *client.Client) (client.RecallResponse, error) {
 			return c.Recall(ctx,
 				client.RecallRequest{Query: chaosTopic(group), Identity: "ana", Limit: 200, Level: "extra-high"})
 		})
-	l.unanswered.Add(int64(unanswered))
+	l.tries[recallCalls].Add(int64(tries))
 	if err != nil {
 		return nil, err
 	}
+	words := map[string]int{}
+	for n := group * chaosGroup; n < (group+1)*chaosGroup; n++ {
+		words[chaosWord(n)] = n
+	}
 	shown := map[int]bool{}
 	for _, result := range page.Results {
-		for n := group * chaosGroup; n < (group+1)*chaosGroup; n++ {
-			evidence := result.Content
-			for _, source := range result.Sources {
-				evidence += strings.Join(source.Excerpts, " ")
-			}
-			if !strings.Contains(evidence, chaosWord(n)) {
+		evidence := result.Content
+		for _, source := range result.Sources {
+			evidence += " " + strings.Join(source.Excerpts, " ")
+		}
+		for _, word := range strings.FieldsFunc(evidence, isChaosSeparator) {
+			n, is := words[word]
+			if !is {
 				continue
 			}
 			shown[n] = true
@@ -228,6 +239,9 @@ func (l *chaosLoad) found(ctx context.Context, group, first int) (map[int]bool, 
 	}
 	return shown, nil
 }
+
+// isChaosSeparator reports whether a rune is between words.
+func isChaosSeparator(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
 
 // deleted returns the texts of a group whose deletion is acknowledged.
 func (l *chaosLoad) deleted(group int) map[int]bool {
@@ -246,7 +260,7 @@ func (l *chaosLoad) deleted(group int) map[int]bool {
 func (l *chaosLoad) settle() {
 	l.t.Helper()
 	runtest.Await(l.t, "the project is settled", func() bool {
-		status, err := l.readers[0].Status(l.t.Context(), l.last)
+		status, err := l.readers.targets[0].client.Status(l.t.Context(), l.last)
 		return err == nil && status.Settled
 	})
 }
@@ -255,7 +269,7 @@ func (l *chaosLoad) settle() {
 func (l *chaosLoad) check(when string) {
 	l.t.Helper()
 	for group := 0; group*chaosGroup < len(l.texts); group++ {
-		shown, err := l.found(l.t.Context(), group, group)
+		shown, err := l.found(l.t.Context(), group)
 		if err != nil {
 			l.t.Fatalf("%s: recall of group %d: %v", when, group, err)
 		}
@@ -267,6 +281,9 @@ func (l *chaosLoad) check(when string) {
 	}
 }
 
+// keepRates ends the time in which answers count for the rates.
+func (l *chaosLoad) keepRates() { l.kept = [2]int64{l.sends.Load(), l.recalls.Load()} }
+
 // rates describes what was reached.
 func (l *chaosLoad) rates(lasts time.Duration) string {
 	deleted := 0
@@ -275,8 +292,10 @@ func (l *chaosLoad) rates(lasts time.Duration) string {
 			deleted++
 		}
 	}
-	return fmt.Sprintf("%.0f of %d sends/s and %.0f of %d recalls/s answered, %d deletions, %d tries without an answer, "+
-		"calls that were due and waited: %d sends, %d recalls; the generator was late %d times",
-		float64(l.sent)/lasts.Seconds(), chaosSends, float64(l.recalls.Load())/lasts.Seconds(), chaosRecalls, deleted,
-		l.unanswered.Load(), l.heldUp[0].Load(), l.heldUp[1].Load(), l.late.Load())
+	return fmt.Sprintf("%.0f of %d sends/s and %.0f of %d recalls/s accepted, %d deletions; tries without an answer: "+
+		"%d of sends, %d of recalls, %d of deletions; calls that were due and waited: %d sends, %d recalls; "+
+		"the generator was late %d times",
+		float64(l.kept[0])/lasts.Seconds(), chaosSends, float64(l.kept[1])/lasts.Seconds(), chaosRecalls, deleted,
+		l.tries[sendCalls].Load(), l.tries[recallCalls].Load(), l.tries[deleteCalls].Load(),
+		l.heldUp[sendCalls].Load(), l.heldUp[recallCalls].Load(), l.late.Load())
 }

@@ -337,8 +337,8 @@ func (w *worker) checkRepeated(s *send, id string, items []client.ItemReceipt, e
 		w.errorf(s.call, "repeated with its key, send %s is answered %s, %v", s.id, id, err)
 		return
 	}
-	changes := make([]bool, len(s.brought))
-	for i, r := range s.brought {
+	changes := make([]bool, len(s.created))
+	for i, r := range s.created {
 		changes[i] = r != nil
 	}
 	w.checkItems(s.call, items, changes)

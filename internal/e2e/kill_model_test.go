@@ -75,7 +75,7 @@ func (p *point) captured() *revision {
 type send struct {
 	id      string
 	call    *call
-	brought []*revision // by item, nil where the item changed nothing
+	created []*revision // by item, nil where the item changed nothing
 	deleted bool        // as a send
 }
 
@@ -218,7 +218,7 @@ func (m *model) applySend(c *call, id string) *send {
 			i.point.revisions = append(i.point.revisions, r)
 			m.ingested++
 		}
-		s.brought = append(s.brought, r)
+		s.created = append(s.created, r)
 	}
 	c.send = s
 	m.sends = append(m.sends, s)
@@ -250,19 +250,19 @@ func (m *model) applyWipe(s *send) {
 func (m *model) failedSends() int {
 	n := 0
 	for _, s := range m.sends {
-		if s.stands() {
+		if s.isLive() {
 			n++
 		}
 	}
 	return n
 }
 
-// stands reports whether the failure of a send counts.
-func (s *send) stands() bool {
+// isLive reports whether the failure of a send counts.
+func (s *send) isLive() bool {
 	if s.deleted {
 		return false
 	}
-	for i, r := range s.brought {
+	for i, r := range s.created {
 		if r == nil || !r.junk() {
 			continue
 		}
@@ -289,7 +289,7 @@ func indexOf(list []*revision, r *revision) int {
 
 // holds reports whether a point lives that the send brought a revision of.
 func (s *send) holds() bool {
-	for i, r := range s.brought {
+	for i, r := range s.created {
 		if r != nil && !s.call.items[i].point.deleted {
 			return true
 		}
@@ -300,7 +300,7 @@ func (s *send) holds() bool {
 // statuses are those that a send may end with.
 func (s *send) statuses() []string {
 	bad, live := false, true
-	for i, r := range s.brought {
+	for i, r := range s.created {
 		if r == nil {
 			continue
 		}

@@ -120,6 +120,9 @@ var attacks = map[string]*attack{
 	"DELETE /data-points/:sourceId": only(404, at("/data-points/", itsSource, "")),
 	"POST /data-points/delete":      only(404, sent("/data-points/delete", `{"ids":[%q]}`, itsSource)),
 
+	"POST /ingest/estimate": only(200, sent("/ingest/estimate",
+		`{"points":"none","items":[{"content":"mine","id":%q,"identity":%q}]}`, itsSource, itsIdentity)),
+
 	"POST /recall": only(200, sent("/recall", `{"query":"secret %s","identity":%q}`, itsWords, itsIdentity)),
 
 	"GET /requests": only(200, at("/requests?search=", itsRequest, ""), at("/requests?search=", itsSource, "")),

@@ -31,7 +31,7 @@ var changing = []struct {
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<uuid>"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`), "<instant>"},
 	{regexp.MustCompile(`"projectId":\d+`), `"projectId":<number>`},
-	{regexp.MustCompile(`"(key|keyPrefix|keySuffix|endCursor)":"[^"]*"`), `"$1":"<$1>"`},
+	{regexp.MustCompile(`"(key|keyPrefix|keySuffix|endCursor|idempotencyKey)":"[^"]*"`), `"$1":"<$1>"`},
 }
 
 // plain is an answer without what differs between any two calls, and without the names that the

@@ -2,7 +2,6 @@ package httpx
 
 import (
 	"net/http"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -14,7 +13,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// onAPI checks the calls of the API, and no others.
+// onAPI applies a check to the calls of the API only.
 func onAPI(check func(c echo.Context, r *request) error) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
@@ -79,9 +78,15 @@ func refuseBrowsers(c echo.Context, _ *request) error {
 	return nil
 }
 
-// authenticate finds the principal of every call of the API, also on paths that are no route.
+// authenticate finds the principal of every call of the API, for unknown paths as well.
 func (e edge) authenticate(a *auth.Authenticator) echo.MiddlewareFunc {
 	return onAPI(func(c echo.Context, r *request) (err error) {
+		if r.route.Webhook {
+			if r.principal, err = authenticateEvent(c, a); err != nil {
+				return err
+			}
+			return e.logCall(c, r)
+		}
 		header := c.Request().Header
 		if r.principal, err = a.Authenticate(c.Request().Context(), r.route, header); err != nil {
 			r.invalidToken = auth.CarriesAgentToken(header)
@@ -103,10 +108,7 @@ func limitRate(ask func(auth.Principal) (retry time.Duration, ok bool)) echo.Mid
 				return next(c)
 			}
 			if retry, ok := ask(r.principal); !ok {
-				seconds := max(int64((retry+time.Second-1)/time.Second), 1)
-				c.Response().Header().Set(echo.HeaderRetryAfter, strconv.FormatInt(seconds, 10))
-				r.unlog()
-				return c.NoContent(http.StatusTooManyRequests)
+				return r.refuseRate(c, retry)
 			}
 			return next(c)
 		}
@@ -125,8 +127,8 @@ func (e edge) selectProject(a *auth.Authenticator) echo.MiddlewareFunc {
 	})
 }
 
-// template returns the template of the request's route, "" if no route matches. The router accepts
-// slashes in the last parameter, the API does not.
+// template returns the template of the request's route, "" if no route matches. Unlike the router,
+// the API accepts no slash in the last parameter.
 func template(c echo.Context) string {
 	if strings.Count(c.Path(), "/") != strings.Count(c.Request().URL.EscapedPath(), "/") {
 		return ""

@@ -16,30 +16,31 @@ const (
 	BodyBytes = 4 * IngestLimit
 	// FreeBody is the size up to which bodies are read without a reservation.
 	FreeBody = 16 << 10
-	// LongBody is the size beyond which the bodies of an organization arrive one after the other.
-	// None of them then waits for another that is half read.
-	LongBody = 16 << 20
-	// valueBytes is what one JSON value takes in memory once it is decoded, without its text.
+	// longBody is the size above which the bodies of an organization arrive one after the other, so
+	// that none of them waits for another one that is half read.
+	longBody = 16 << 20
+	// valueBytes is the memory of one decoded JSON value, without its text.
 	valueBytes = 64
 
-	// bodyWait is how long a body waits for room before its call is refused.
+	// bodyWait is how long a body waits for memory before its call is refused.
 	bodyWait = 5 * time.Second
-	// bodyWaiters is how many bodies wait for room at once.
+	// bodyWaiters is how many bodies wait for memory at once.
 	bodyWaiters = 1024
-	// bodyGrace and leastRate bound how slowly a body may arrive: so many bytes a second on average,
-	// once the grace is over. The same holds for how fast an answer must be read.
+	// bodyGrace and leastRate bound how slowly a body may arrive: at least leastRate bytes a second
+	// on average, after bodyGrace. The same applies to how fast a client must read a response.
 	bodyGrace = 10 * time.Second
 	leastRate = 16 << 10
-	// bodyTime is the longest time that a body may take to arrive.
+	// bodyTime is the longest time in which a body may arrive.
 	bodyTime = 5 * time.Minute
 )
 
-// Bodies is the allowance of bytes that request bodies in flight share.
+// Bodies is the allowance of bytes of request bodies in flight.
 type Bodies struct {
 	bytes *allowance.Allowance
-	// long counts bodies beyond LongBody.
-	long *allowance.Allowance
-	wait time.Duration
+	// long counts bodies beyond LongBody, longest those beyond IngestLimit: one at a time, since it
+	// reserves no more than the share of its organization.
+	long, longest *allowance.Allowance
+	wait          time.Duration
 }
 
 // NewBodies makes an allowance of total bytes.
@@ -51,17 +52,18 @@ func newBodies(total int64, wait time.Duration) *Bodies {
 		bytes: allowance.New(
 			allowance.Config{Total: total, Share: total / 4, Wait: wait, Waiters: bodyWaiters, Refusal: refusal},
 		),
-		long: allowance.New(allowance.Config{Total: 4, Share: 1, Wait: wait, Waiters: bodyWaiters, Refusal: refusal}),
-		wait: wait,
+		long:    allowance.New(allowance.Config{Total: 4, Share: 1, Wait: wait, Waiters: bodyWaiters, Refusal: refusal}),
+		longest: allowance.New(allowance.Config{Total: 1, Share: 1, Wait: wait, Waiters: bodyWaiters, Refusal: refusal}),
+		wait:    wait,
 	}
 }
 
 // InFlight returns how many bytes are reserved.
 func (b *Bodies) InFlight() int64 { return b.bytes.InUse() }
 
-// longest is how long the body of a request may take to arrive, before it is known which route it
+// timeOf is how long the body of a request may take to arrive, before it is known which route it
 // is for.
-func (b *Bodies) longest(req *http.Request) time.Duration {
+func (b *Bodies) timeOf(req *http.Request) time.Duration {
 	if req.ContentLength == 0 {
 		return 0
 	}
@@ -70,17 +72,22 @@ func (b *Bodies) longest(req *http.Request) time.Duration {
 
 // hold is the reservation of one body.
 type hold struct {
-	bytes, long *allowance.Hold
+	bytes, long, longest *allowance.Hold
 }
 
 func (b *Bodies) open(organization uuid.UUID) hold {
-	return hold{b.bytes.Open(organization), b.long.Open(organization)}
+	return hold{b.bytes.Open(organization), b.long.Open(organization), b.longest.Open(organization)}
 }
 
 // upTo raises the reservation to n bytes.
 func (h hold) upTo(ctx context.Context, n int64) error {
-	if n > LongBody {
+	if n > longBody {
 		if err := h.long.Reserve(ctx, 1); err != nil {
+			return err
+		}
+	}
+	if n > IngestLimit+1 { // a body of unknown length has room for the byte beyond its limit
+		if err := h.longest.Reserve(ctx, 1); err != nil {
 			return err
 		}
 	}
@@ -88,6 +95,7 @@ func (h hold) upTo(ctx context.Context, n int64) error {
 }
 
 func (h hold) release() {
+	h.longest.Release()
 	h.bytes.Release()
 	h.long.Release()
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/internal/rawjson"
+	"github.com/annals-project/annals/domain/rawjson"
 )
 
 const (
@@ -27,9 +27,9 @@ const (
 
 // Body reads the body of a request as one JSON value of at most limit bytes.
 //
-// The fault is invalid-request (empty, no JSON, no UTF-8, half a surrogate pair, nested deeper than
-// 10,000, more after the value, broken off), content-too-large, unsupported-media-type, timeout, or
-// service-unavailable when too many bodies are in flight.
+// The fault is invalid-request (empty, not JSON, not UTF-8, half a surrogate pair, nested deeper
+// than 10,000, more after the value, truncated), content-too-large, unsupported-media-type,
+// timeout, or service-unavailable if too many bodies are in flight.
 func Body(c echo.Context, limit int64) ([]byte, error) {
 	req := c.Request()
 	if req.ContentLength > limit {
@@ -44,7 +44,7 @@ func Body(c echo.Context, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := stateOf(c).logged.keepRequest(req.Context(), raw); err != nil {
+	if err := stateOf(c).logged.copyRequest(req.Context(), raw); err != nil {
 		return nil, err
 	}
 	if len(raw) == 0 {
@@ -63,7 +63,30 @@ func Body(c echo.Context, limit int64) ([]byte, error) {
 	return raw, held.weigh(c.Request().Context(), len(raw), values)
 }
 
-// weigh reserves what a body becomes in memory: many small values take a multiple of their text.
+// RawBody reads the body of a request of any media type, at most limit bytes. tooLong is the fault of a
+// longer one.
+//
+// The other faults are unsupported-media-type for an encoded body, invalid-request for a truncated one,
+// timeout, and service-unavailable if too many bodies are in flight.
+func RawBody(c echo.Context, limit int64, tooLong error) ([]byte, error) {
+	req := c.Request()
+	if req.ContentLength > limit {
+		return nil, tooLong
+	}
+	if err := checkEncoding(req.Header); err != nil {
+		return nil, err
+	}
+	raw, _, err := read(c, limit)
+	if f, is := errors.AsType[*fault.Error](err); is && f.Code == fault.CodeContentTooLarge {
+		return nil, tooLong
+	}
+	if err != nil {
+		return nil, err
+	}
+	return raw, stateOf(c).logged.copyRequest(req.Context(), raw)
+}
+
+// weigh reserves the memory of a decoded body: many small values need a multiple of their text.
 func (h hold) weigh(ctx context.Context, length, values int) error {
 	weight := int64(length) + int64(values)*valueBytes
 	if length <= FreeBody && weight <= 4*FreeBody {
@@ -72,9 +95,8 @@ func (h hold) weigh(ctx context.Context, length, values int) error {
 	return h.bytes.Reserve(ctx, weight-h.bytes.Held())
 }
 
-// read takes the whole body into memory, and reserves room for it as it arrives. The room is given
-// back when the response is written. From then on the request has the time that one without a body
-// has.
+// read reads the whole body, and reserves memory for it as it arrives. The memory is returned when
+// the response is written. From then on the request has the time of one without a body.
 func read(c echo.Context, limit int64) ([]byte, hold, error) {
 	req, state := c.Request(), stateOf(c)
 	if req.ContentLength == 0 {
@@ -95,8 +117,8 @@ func read(c echo.Context, limit int64) ([]byte, hold, error) {
 	ctx, cancel := context.WithTimeout(req.Context(), state.timeout)
 	c.SetRequest(req.WithContext(ctx))
 	state.release = func() { cancel(); r.hold.release() }
-	// Without this the watch for a client that goes away would end the request at the deadline of
-	// its body.
+	// Without this, the watch for a disconnected client would end the request at the deadline of its
+	// body.
 	return raw, r.hold, r.deadline(time.Time{})
 }
 
@@ -107,16 +129,16 @@ type bodyReader struct {
 	hold       hold
 	controller *http.ResponseController
 	started    time.Time
-	// waited is how long the body waited for room. The peer does not answer for that time.
+	// waited is how long the body waited for memory. That time does not count as the client's.
 	waited time.Duration
 }
 
-// read reads a body of a length, or one of unknown length (-1) up to a limit. The buffer grows with
-// what has arrived, never with what was announced.
+// read reads a body of a length, or one of unknown length (-1) up to a limit. The buffer grows
+// with the bytes that arrived, not with the announced length.
 func (r *bodyReader) read(length, limit int64) ([]byte, error) {
 	end := length
 	if length < 0 {
-		end = limit + 1 // the byte that shows that it is longer
+		end = limit + 1 // one byte more shows that the body is too long
 	}
 	raw := make([]byte, 0, min(end, FreeBody))
 	for int64(len(raw)) < end {
@@ -178,7 +200,7 @@ func unread(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return fault.New(fault.SlowBody, fault.CodeTimeout, "the body did not arrive in time")
 	}
-	return fault.New(fault.Invalid, fault.CodeInvalidRequest, "the body broke off: %v", err)
+	return fault.New(fault.Invalid, fault.CodeInvalidRequest, "the request body is truncated: %v", err)
 }
 
 func tooLarge(limit int64) *fault.Error {
@@ -186,12 +208,20 @@ func tooLarge(limit int64) *fault.Error {
 		With("limitBytes", limit)
 }
 
-// checkMediaType refuses a Content-Type that is there and is not JSON, and a body that is packed.
-// None at all is JSON.
-func checkMediaType(header http.Header) error {
+// checkEncoding refuses an encoded body.
+func checkEncoding(header http.Header) error {
 	if packed := header.Get(echo.HeaderContentEncoding); packed != "" && !strings.EqualFold(packed, "identity") {
 		return fault.New(fault.UnsupportedMedia, fault.CodeUnsupportedMediaType,
 			"the Content-Encoding is %.100q: want none", packed)
+	}
+	return nil
+}
+
+// checkMediaType refuses a Content-Type other than JSON, and an encoded body. Without a
+// Content-Type the body counts as JSON.
+func checkMediaType(header http.Header) error {
+	if err := checkEncoding(header); err != nil {
+		return err
 	}
 	sent := header.Get(echo.HeaderContentType)
 	if sent == "" {

@@ -22,13 +22,14 @@ import (
 type CallLog interface {
 	// Open reserves room for a call before it is handled. The error is service-unavailable.
 	Open(ctx context.Context, organization uuid.UUID) (*allowance.Hold, error)
-	// Keeps reports whether the bodies of calls under a plan are kept.
-	Keeps(plan metering.Plan) bool
+	// RetainsBodies reports whether the bodies of calls under a plan are kept.
+	RetainsBodies(plan metering.Plan) bool
 	// Add adds a finished call, and takes over its hold.
 	Add(r requestlog.Record)
 }
 
-// logged is what the edge collects of a call for the request log. nil collects nothing.
+// logged is what the edge collects about a call for the request log. A nil *logged collects
+// nothing.
 type logged struct {
 	hold *allowance.Hold
 	// bodies is true if the bodies are kept.
@@ -47,7 +48,7 @@ func (e edge) logCall(c echo.Context, r *request) error {
 	if err != nil {
 		return err
 	}
-	r.logged = &logged{hold: hold, bodies: !r.route.Bodiless && e.cfg.Calls.Keeps(r.principal.Limits.Plan)}
+	r.logged = &logged{hold: hold, bodies: !r.route.Bodiless && e.cfg.Calls.RetainsBodies(r.principal.Limits.Plan)}
 	if r.logged.bodies {
 		r.tee.hold, r.tee.ctx = hold, c.Request().Context()
 	}
@@ -63,8 +64,8 @@ func (r *request) unlog() {
 	}
 }
 
-// keepRequest keeps the beginning of the body of a call. The caller must not change the body.
-func (l *logged) keepRequest(ctx context.Context, body []byte) error {
+// copyRequest keeps the beginning of the body of a call. The caller must not change the body.
+func (l *logged) copyRequest(ctx context.Context, body []byte) error {
 	if l == nil {
 		return nil
 	}
@@ -72,11 +73,11 @@ func (l *logged) keepRequest(ctx context.Context, body []byte) error {
 	if !l.bodies {
 		return nil
 	}
-	kept := body[:min(len(body), requestlog.MaxBody)]
-	if err := l.hold.Reserve(ctx, int64(len(kept))); err != nil {
+	start := body[:min(len(body), requestlog.MaxBody)]
+	if err := l.hold.Reserve(ctx, int64(len(start))); err != nil {
 		return err
 	}
-	l.request = kept
+	l.request = start
 	return nil
 }
 
@@ -93,6 +94,7 @@ func (e edge) addCall(c echo.Context, r *request, took time.Duration) {
 		Identity: r.note.Identity, IngestionID: r.note.IngestionID, Plan: string(r.principal.Limits.Plan),
 		RequestBytes: max(l.requestBytes, req.ContentLength), ResponseBytes: res.Size,
 		RequestHeader: req.Header, ResponseHeader: res.Header(), IDs: r.note.IDs, Hits: r.note.Hits, Hold: l.hold,
+		Webhook: r.eventOf(),
 	}
 	if r.principal.Limits.Plan.Metered() {
 		record.CreditTenths = &r.note.CreditTenths
@@ -100,7 +102,7 @@ func (e edge) addCall(c echo.Context, r *request, took time.Duration) {
 	if l.bodies {
 		record.Payload = &requestlog.Payload{
 			Request: l.request, RequestTruncated: int64(len(l.request)) < record.RequestBytes,
-			Response: r.tee.kept, ResponseTruncated: int64(len(r.tee.kept)) < record.ResponseBytes,
+			Response: r.tee.start, ResponseTruncated: int64(len(r.tee.start)) < record.ResponseBytes,
 		}
 	}
 	if record.ErrorCode == fault.CodeDataPointDeleted {
@@ -118,10 +120,8 @@ var (
 	}
 )
 
-// Endpoint returns the name of a route in the request log, as in "GET /api/v1/ingest/{ingestionId}".
+// endpointOf returns the name of a route in the request log, as in "GET /api/v1/ingest/{ingestionId}".
 // All unknown routes of a method share one name.
-func Endpoint(r auth.Route) string { return endpointOf(r.Method, r) }
-
 func endpointOf(method string, r auth.Route) string {
 	if !slices.Contains(methods, method) {
 		method = "OTHER"
@@ -132,13 +132,13 @@ func endpointOf(method string, r auth.Route) string {
 	return method + " " + parameters.ReplaceAllString(r.Path, "{$1}")
 }
 
-// tee is a writer of responses that keeps the beginning of the body.
+// tee is a writer of responses that copies the beginning of the body.
 type tee struct {
 	http.ResponseWriter
-	// hold is the room of the call; nil keeps nothing.
-	hold *allowance.Hold
-	ctx  context.Context //nolint:containedctx // of the one request that the writer belongs to
-	kept []byte
+	// hold is the reservation of the call; nil copies nothing.
+	hold  *allowance.Hold
+	ctx   context.Context //nolint:containedctx // of the one request that the writer belongs to
+	start []byte
 }
 
 // Unwrap is for http.ResponseController.
@@ -148,28 +148,28 @@ func (t *tee) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 func (t *tee) Write(b []byte) (int, error) {
 	n, err := t.ResponseWriter.Write(b)
 	if t.hold != nil {
-		t.keep(b[:n])
+		t.retain(b[:n])
 	}
 	return n, err
 }
 
-// keep keeps what fits. If there is no room for it in time, the rest of the response is not kept.
-func (t *tee) keep(b []byte) {
-	b = b[:min(len(b), requestlog.MaxBody-len(t.kept))]
+// retain copies what fits. If there is no room for it in time, it ignores the rest of the response.
+func (t *tee) retain(b []byte) {
+	b = b[:min(len(b), requestlog.MaxBody-len(t.start))]
 	if len(b) == 0 {
 		return
 	}
-	if need := len(t.kept) + len(b); need > cap(t.kept) {
-		size := min(max(need, 2*cap(t.kept)), requestlog.MaxBody)
-		if err := t.hold.Reserve(t.ctx, int64(size-cap(t.kept))); err != nil {
+	if need := len(t.start) + len(b); need > cap(t.start) {
+		size := min(max(need, 2*cap(t.start)), requestlog.MaxBody)
+		if err := t.hold.Reserve(t.ctx, int64(size-cap(t.start))); err != nil {
 			t.hold = nil
 			return
 		}
-		grown := make([]byte, len(t.kept), size)
-		copy(grown, t.kept)
-		t.kept = grown
+		grown := make([]byte, len(t.start), size)
+		copy(grown, t.start)
+		t.start = grown
 	}
-	t.kept = append(t.kept, b...)
+	t.start = append(t.start, b...)
 }
 
 // managementName is the name of a management key in the request log.

@@ -31,22 +31,21 @@ func ConnectionLimit() int {
 	return int(min(max(limit.Cur/2, leastConnections), mostConnections))
 }
 
-// Connections bounds the connections of all listeners of a process. A new connection beyond the
-// bound takes the place of the one that has been without a request for longest: an idle one, or one
-// whose request does not arrive. While all of them serve a request, a new one is closed.
+// Connections bounds the connections of all listeners of a process. A new connection over the
+// bound replaces the one that has been without a request for longest: an idle one, or one whose
+// request does not arrive. If all of them serve a request, the new one is closed.
 type Connections struct {
 	most, ofOne int
 
 	mu sync.Mutex
-	// waiting are the connections without a request, the longest waiting first; serving those with
-	// one.
+	// waiting are the connections without a request, the longest waiting first. The others serve one.
 	waiting *list.List // of *connection
 	open    int
 	remotes map[netip.Addr]int
 }
 
-// NewConnections bounds connections to a number, and those of one remote address to half of it. The
-// local machine has no bound of its own: what reaches the service from there is its own proxy.
+// NewConnections bounds connections to a number, and those of one remote address to half of it.
+// The local machine has no separate bound, because its connections are those of a local proxy.
 func NewConnections(most int) *Connections {
 	return &Connections{most: most, ofOne: max(most/2, 1), waiting: list.New(), remotes: map[netip.Addr]int{}}
 }
@@ -58,7 +57,7 @@ func (l *Connections) Open() int {
 	return l.open
 }
 
-// Listen returns a listener whose connections count.
+// Listen returns a listener whose connections are counted.
 func (l *Connections) Listen(of net.Listener) net.Listener { return &limitedListener{of, l} }
 
 type limitedListener struct {
@@ -67,7 +66,7 @@ type limitedListener struct {
 }
 
 // Accept returns the next connection for which there is room. It never waits for room, so that the
-// queue of the system holds no connection that would be served.
+// queue of the system holds no connection that could be served.
 func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -81,18 +80,18 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// connection is one that counts. It implements net.Conn.
+// connection is a counted connection. It implements net.Conn.
 type connection struct {
 	net.Conn
 	limit  *Connections
 	remote netip.Addr
-	// place is that in waiting, nil while a request is served. Guarded by the mutex of the limit, as
-	// is closed.
+	// place is the element in waiting, nil while a request is served. The mutex of the limit guards
+	// it and closed.
 	place  *list.Element
 	closed bool
 }
 
-// admit counts a connection, nil if there is no room for it.
+// admit counts a connection. It returns nil if there is no room for it.
 func (l *Connections) admit(c net.Conn) *connection {
 	remote := remoteOf(c)
 	l.mu.Lock()
@@ -154,7 +153,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite is what net/http calls before it closes a connection whose request it did not read.
+// CloseWrite is called by net/http before it closes a connection whose request it did not read.
 func (c *connection) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -162,7 +161,7 @@ func (c *connection) CloseWrite() error {
 	return nil
 }
 
-// serving notes that a request of the connection is being served, or no longer is.
+// serving records whether a request of the connection is being served.
 func (c *connection) serving(yes bool) {
 	c.limit.mu.Lock()
 	defer c.limit.mu.Unlock()
@@ -178,7 +177,7 @@ func (c *connection) serving(yes bool) {
 
 type connectionKey struct{}
 
-// keepConnection is http.Server.ConnContext: the edge finds the connection of a request by it.
+// keepConnection is http.Server.ConnContext. The edge finds the connection of a request by it.
 func keepConnection(ctx context.Context, c net.Conn) context.Context {
 	if encrypted, ok := c.(*tls.Conn); ok {
 		c = encrypted.NetConn()
@@ -199,15 +198,15 @@ func trackConnection(c net.Conn, state http.ConnState) {
 	}
 }
 
-// holdConnection keeps the connection of a request while that is served.
+// holdConnection marks the connection of a request as busy while the request is served.
 func holdConnection(c echo.Context) {
 	if counted, ok := c.Request().Context().Value(connectionKey{}).(*connection); ok {
 		counted.serving(true)
 	}
 }
 
-// remoteOf is the address of the peer; that of one which has no IP address is invalid, and has no
-// bound of its own.
+// remoteOf returns the address of the peer. The address of a peer without an IP address is
+// invalid, and has no separate bound.
 func remoteOf(c net.Conn) netip.Addr {
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		return tcp.AddrPort().Addr().Unmap()

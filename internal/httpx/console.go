@@ -27,7 +27,7 @@ func NewOperation(cfg Config) *echo.Echo {
 		cfg.Now = time.Now
 	}
 	if cfg.Timeout == 0 {
-		cfg.Timeout = DefaultTimeout
+		cfg.Timeout = defaultTimeout
 	}
 	cfg.Metrics, cfg.Bodies = nil, NewBodies(BodyBytes)
 	e := newEcho(cfg)

@@ -16,8 +16,8 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// edge is the outermost middleware: it gives the request its id, time and deadline, turns whatever
-// comes back into one response, and notes it once in the log and the metrics.
+// edge is the outermost middleware. It gives the request its id, time and deadline, turns every
+// result into one response, and records it once in the log and in the metrics.
 type edge struct {
 	cfg    Config
 	routes auth.Table
@@ -42,20 +42,20 @@ func (e edge) serve(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		c.Set(requestKey, state)
 		header := c.Response().Header()
-		header.Set(HeaderRequestID, id.String())
+		header.Set(headerRequestID, id.String())
 		header.Set(echo.HeaderXContentTypeOptions, "nosniff")
 		if state.api {
-			// Answers hold customers' text and new keys: no cache between keeps them.
+			// Responses contain customers' text and new keys: no cache may store them.
 			header.Set(echo.HeaderCacheControl, "no-store")
 		}
 
 		state.tee = &tee{ResponseWriter: newPacedWriter(c.Response().Writer)}
 		c.Response().Writer = state.tee
 		if c.Request().ContentLength != 0 {
-			// A body that nobody reads holds its connection no longer than this.
+			// A body that is not read blocks its connection no longer than this.
 			_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Now().Add(bodyGrace))
 		}
-		ctx, cancel := context.WithTimeout(c.Request().Context(), e.cfg.Timeout+e.cfg.Bodies.longest(c.Request()))
+		ctx, cancel := context.WithTimeout(c.Request().Context(), e.cfg.Timeout+e.cfg.Bodies.timeOf(c.Request()))
 		defer cancel()
 		c.SetRequest(c.Request().WithContext(ctx))
 		defer func() {
@@ -76,13 +76,13 @@ func (e edge) serve(next echo.HandlerFunc) echo.HandlerFunc {
 		e.note(c, state, took)
 		e.addCall(c, state, took)
 		if brokeOff {
-			panic(http.ErrAbortHandler) // a client must not take the part that it has for the whole
+			panic(http.ErrAbortHandler) // the client must notice that the response is incomplete
 		}
 		return nil
 	}
 }
 
-// newRequestID returns a UUIDv7 whose time is that of the request, by which the request log finds it.
+// newRequestID returns a UUIDv7 with the time of the request, by which the request log finds it.
 func newRequestID(at time.Time) (uuid.UUID, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -117,7 +117,7 @@ var errPanic = errors.New("panic while serving a request")
 func (e edge) note(c echo.Context, state *request, took time.Duration) {
 	req, res := c.Request(), c.Response()
 	e.cfg.Metrics.end(req.Method, state.route.Path, res.Status, state.code, took)
-	// The template, not the path: a path may hold a customer's id or a webhook's token.
+	// Log the template, because a path may contain a customer's id or a webhook's token.
 	attrs := []slog.Attr{
 		slog.String("requestId", state.id.String()), slog.String("method", req.Method),
 		slog.String("route", state.route.Path), slog.Int("status", res.Status),

@@ -41,8 +41,7 @@ var statuses = map[fault.Kind]int{
 }
 
 // retryAfter returns how many seconds the client should wait before it sends the request again, ""
-// if waiting does not help. Every 503 for load carries it: a refusal for load needs nothing but a
-// fault of the kind Unavailable.
+// if waiting does not help. Every fault of the kind Unavailable is a 503 for load, and has it.
 func retryAfter(f *fault.Error) string {
 	switch {
 	case statuses[f.Kind] != http.StatusServiceUnavailable, f.Code == fault.CodePipelineDisabled:
@@ -66,10 +65,11 @@ func (w errorWriter) write(err error, c echo.Context) {
 	state.code = f.Code
 	switch {
 	case c.Response().Committed:
-		w.log.WarnContext(ctx, "response broke off", "requestId", state.id, "route", c.Path(), "err", err)
+		w.log.WarnContext(ctx, "response aborted", "requestId", state.id, "route", c.Path(), "err", err)
 		return
 	case errors.Is(err, errPanic), errors.Is(err, context.Canceled):
-		// The panic is logged where it was caught; a client that went away is no fault of ours.
+		// A panic is logged where it is caught, and a disconnected client is not an error of the
+		// service.
 	case f.Kind == fault.Unavailable && !state.api:
 		// An operator's probe before the service is ready.
 	case f.Kind == fault.Unavailable:
@@ -93,7 +93,7 @@ func (w errorWriter) write(err error, c echo.Context) {
 		data = map[string]any{}
 	}
 	if err := c.JSON(status, Envelope{Code: f.Code, Status: status, DebugMessage: f.Msg, Data: data}); err != nil {
-		w.log.WarnContext(ctx, "response broke off", "requestId", state.id, "route", c.Path(), "err", err)
+		w.log.WarnContext(ctx, "response aborted", "requestId", state.id, "route", c.Path(), "err", err)
 	}
 }
 
@@ -106,7 +106,7 @@ func faultOf(err error, c echo.Context) *fault.Error {
 	if h, ok := errors.AsType[*echo.HTTPError](err); ok {
 		switch h.Code {
 		case http.StatusNotFound:
-			// The path is not repeated: it may hold the token of a webhook.
+			// Do not repeat the path: it may contain the token of a webhook.
 			return fault.New(fault.NotFound, fault.CodeNotFound, "nothing is served at this path")
 		case http.StatusMethodNotAllowed:
 			return fault.New(fault.MethodNotAllowed, fault.CodeMethodNotAllowed,

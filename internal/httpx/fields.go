@@ -11,39 +11,39 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/instant"
-	"github.com/annals-project/annals/internal/rawjson"
+	"github.com/annals-project/annals/domain/rawjson"
 )
 
-// FieldError is one thing that is wrong with a request, in data.errors of an invalid-request.
+// FieldError is one error in a request, listed in data.errors of an invalid-request.
 type FieldError struct {
 	// Field is the path of the field, such as "items[3].content"; "" is the body as a whole.
 	Field   string `json:"field"`
 	Message string `json:"message"`
 }
 
-// Problems collects what is wrong with the fields of a request.
+// Problems collects the errors in the fields of a request.
 type Problems struct {
 	errors []FieldError
 }
 
-// Add notes that a field is wrong.
+// Add adds an error of a field.
 func (p *Problems) Add(field, format string, args ...any) {
 	p.errors = append(p.errors, FieldError{field, fmt.Sprintf(format, args...)})
 }
 
-// Err is the invalid-request that names every problem, nil if there is none.
+// Err returns an invalid-request that names every problem, nil if there is none.
 func (p *Problems) Err() error {
 	if len(p.errors) == 0 {
 		return nil
 	}
-	said := make([]string, len(p.errors))
+	messages := make([]string, len(p.errors))
 	for i, e := range p.errors {
-		said[i] = strings.TrimPrefix(e.Field+": "+e.Message, ": ")
+		messages[i] = strings.TrimPrefix(e.Field+": "+e.Message, ": ")
 	}
-	return fault.New(fault.Invalid, fault.CodeInvalidRequest, "%s", strings.Join(said, "; ")).With("errors", p.errors)
+	return fault.New(fault.Invalid, fault.CodeInvalidRequest, "%s", strings.Join(messages, "; ")).With("errors", p.errors)
 }
 
-// Invalid is an invalid-request about one field.
+// Invalid returns an invalid-request about one field.
 func Invalid(field, format string, args ...any) error {
 	var p Problems
 	p.Add(field, format, args...)
@@ -58,8 +58,8 @@ type Fields struct {
 	problems *Problems
 }
 
-// FieldsOf reads the named members of the object at a path ("" for the body, "items[3]"
-// for an item). Anything but an object is a problem, and has no members.
+// FieldsOf reads the named members of the object at a path ("" for the body, "items[3]" for an
+// item). A value that is not an object is a problem, and has no members.
 func FieldsOf(object []byte, at string, problems *Problems, names ...string) Fields {
 	members, ok := rawjson.Members(object, names...)
 	if !ok {
@@ -68,7 +68,7 @@ func FieldsOf(object []byte, at string, problems *Problems, names ...string) Fie
 	return Fields{members: members, at: at, problems: problems}
 }
 
-// Path is the path of a member.
+// Path returns the path of a member.
 func (f Fields) Path(name string) string {
 	if f.at == "" {
 		return name
@@ -76,16 +76,17 @@ func (f Fields) Path(name string) string {
 	return f.at + "." + name
 }
 
-// Raw is the JSON of a member as sent, nil if it is omitted. Only here null is not omitted.
+// Raw returns the JSON of a member as sent, nil if it is omitted. Unlike the other methods, it
+// returns null as a value.
 func (f Fields) Raw(name string) json.RawMessage { return f.members[name] }
 
-// Has reports whether a member is there and not null.
+// Has reports whether a member exists and is not null.
 func (f Fields) Has(name string) bool {
 	value, ok := f.members[name]
 	return ok && rawjson.KindOf(value) != rawjson.Null
 }
 
-// Text is a string member, nil if it is omitted or not a string.
+// Text returns a string member, nil if it is omitted or not a string.
 func (f Fields) Text(name string) *string {
 	if !f.Has(name) {
 		return nil
@@ -98,8 +99,8 @@ func (f Fields) Text(name string) *string {
 	return &text
 }
 
-// Name is a string member of least to most characters without U+0000, nil if it is omitted or
-// refused.
+// Name returns a string member of least to most characters without U+0000, nil if it is omitted or
+// invalid.
 func (f Fields) Name(name string, least, most int) *string {
 	text := f.Text(name)
 	if text == nil {
@@ -112,7 +113,7 @@ func (f Fields) Name(name string, least, most int) *string {
 	return text
 }
 
-// CheckName returns what is wrong with a name: its length in code points, or a U+0000 in it.
+// CheckName returns an error for a name with a wrong length in code points, or with U+0000.
 func CheckName(text string, least, most int) error {
 	n := utf8.RuneCountInString(text)
 	switch {
@@ -126,8 +127,8 @@ func CheckName(text string, least, most int) error {
 	return nil
 }
 
-// Instant is an ISO 8601 member in UTC at microsecond precision, nil if it is omitted or
-// refused.
+// Instant returns an ISO 8601 member in UTC at microsecond precision, nil if it is omitted or
+// invalid.
 func (f Fields) Instant(name string) *time.Time {
 	text := f.Text(name)
 	if text == nil {
@@ -141,10 +142,10 @@ func (f Fields) Instant(name string) *time.Time {
 	return &at
 }
 
-// Integer is an integer member from least to most, nil if it is omitted or refused.
-// A number without a fraction is an integer however it is written.
+// Integer returns an integer member from least to most, nil if it is omitted or invalid. A number
+// without a fraction is an integer in every notation.
 func (f Fields) Integer(name string, least, most int) *int {
-	number, ok := f.whole(name)
+	number, ok := f.integer(name)
 	if !ok {
 		return nil
 	}
@@ -156,10 +157,10 @@ func (f Fields) Integer(name string, least, most int) *int {
 	return &n
 }
 
-// IntegerMax is an integer member of at least least, lowered to most if it is more; nil if it
-// is omitted or refused.
+// IntegerMax returns an integer member of at least least, reduced to most if it is larger; nil if
+// it is omitted or invalid.
 func (f Fields) IntegerMax(name string, least, most int) *int {
-	number, ok := f.whole(name)
+	number, ok := f.integer(name)
 	if !ok {
 		return nil
 	}
@@ -171,7 +172,7 @@ func (f Fields) IntegerMax(name string, least, most int) *int {
 	return &n
 }
 
-func (f Fields) whole(name string) (number float64, ok bool) {
+func (f Fields) integer(name string) (number float64, ok bool) {
 	if !f.Has(name) {
 		return 0, false
 	}
@@ -179,7 +180,7 @@ func (f Fields) whole(name string) (number float64, ok bool) {
 		f.problems.Add(f.Path(name), "want an integer, got %s", kind)
 		return 0, false
 	}
-	// A number too big for a float64 is one of the infinities, which are beyond any range.
+	// A number too big for a float64 becomes an infinity, which is outside every range.
 	number, err := strconv.ParseFloat(string(f.members[name]), 64)
 	if err != nil && !math.IsInf(number, 0) || number != math.Trunc(number) {
 		f.problems.Add(f.Path(name), "want an integer, got %.40s", f.members[name])

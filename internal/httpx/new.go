@@ -27,7 +27,7 @@ type Config struct {
 	Calls CallLog
 	// Bodies bounds the bytes of request bodies in flight; nil means NewBodies(BodyBytes).
 	Bodies *Bodies
-	// Answers bounds the bytes of answers that are built or being written; nil means NewAnswers().
+	// Answers bounds the bytes of answers that are built or being written; nil means newAnswers().
 	Answers *allowance.Allowance
 	// Admit is called before every call of the API; its error is the response. Nil admits all.
 	Admit func() error
@@ -37,22 +37,24 @@ type Config struct {
 	// Limit is called before every call of a known caller, except on exempt routes. If ok is false,
 	// the call is refused with Retry-After wait. Nil sets no limit.
 	Limit func(p auth.Principal) (retry time.Duration, ok bool)
+	// Events admits events of webhooks; nil admits all that have a webhook.
+	Events EventAdmission
 	// MaxRequests bounds the calls of the API that are served at once, and so every queue that they
-	// wait in; 0 means DefaultMaxRequests.
+	// wait in; 0 means defaultMaxRequests.
 	MaxRequests int64
 	// MaxOfOne bounds those of one organization; 0 means a quarter of MaxRequests.
 	MaxOfOne int64
-	// Timeout bounds a request, without the time in which its body arrives; 0 means DefaultTimeout.
+	// Timeout bounds a request, without the time in which its body arrives; 0 means defaultTimeout.
 	Timeout time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// DefaultTimeout is how long a request may take once its body is there.
-const DefaultTimeout = 30 * time.Second
+// defaultTimeout is how long a request may take once its body is there.
+const defaultTimeout = 30 * time.Second
 
-// DefaultMaxRequests is how many calls of the API are served at once.
-const DefaultMaxRequests = 4096
+// defaultMaxRequests is how many calls of the API are served at once.
+const defaultMaxRequests = 4096
 
 // New returns the router of the API: its edge, the protected-resource document, and on every route of
 // the contract a 404 that needs the route's credentials. Packages writeapi and readapi replace these.
@@ -61,10 +63,10 @@ func New(cfg Config) *echo.Echo {
 		cfg.Now = time.Now
 	}
 	if cfg.Timeout == 0 {
-		cfg.Timeout = DefaultTimeout
+		cfg.Timeout = defaultTimeout
 	}
 	if cfg.MaxRequests == 0 {
-		cfg.MaxRequests = DefaultMaxRequests
+		cfg.MaxRequests = defaultMaxRequests
 	}
 	if cfg.MaxOfOne == 0 {
 		cfg.MaxOfOne = max(cfg.MaxRequests/4, 1)
@@ -73,7 +75,7 @@ func New(cfg Config) *echo.Echo {
 		cfg.Bodies = NewBodies(BodyBytes)
 	}
 	if cfg.Answers == nil {
-		cfg.Answers = NewAnswers()
+		cfg.Answers = newAnswers()
 	}
 	cfg.Metrics.watch(cfg.Bodies, cfg.Answers)
 	e := newEcho(cfg)
@@ -87,6 +89,7 @@ func New(cfg Config) *echo.Echo {
 		outer.authenticate(authenticator),
 		atMostOfOne(cfg.MaxRequests, cfg.MaxOfOne),
 		limitRate(cfg.Limit),
+		admitEvents(cfg.Events),
 		exactRoute,
 		outer.selectProject(authenticator),
 		holdAnswers(cfg.Answers),
@@ -144,7 +147,7 @@ func NewServer(handler http.Handler, log *slog.Logger) *http.Server {
 		ConnContext:       keepConnection,
 		ConnState:         trackConnection,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		// OPTIONS * is a path that is not there, like any other.
+		// OPTIONS * is an unknown path like any other.
 		DisableGeneralOptionsHandler: true,
 	}
 }

@@ -10,13 +10,12 @@ import (
 const (
 	// writeStep is the most bytes that are written before the deadline of an answer is set again.
 	writeStep = 64 << 10
-	// answerTime is the longest time that an answer may take to be read.
+	// answerTime is the longest time that a client may take to read a response.
 	answerTime = 5 * time.Minute
 )
 
-// pacedWriter writes an answer, and breaks it off if the peer reads less than leastRate on average
-// once bodyGrace is over. Only the time that a write takes counts, not the time that the handler
-// takes to make the answer.
+// pacedWriter writes a response, and aborts it if the peer reads less than leastRate on average
+// after bodyGrace. Only the time of the writes counts, not the time that the handler needs.
 type pacedWriter struct {
 	http.ResponseWriter
 	controller *http.ResponseController

@@ -11,8 +11,8 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 )
 
-// PathParam is a path parameter, percent-decoded exactly once, whatever characters it holds. It is
-// read from the path as sent, since the router hands out some parameters decoded and some not.
+// PathParam returns a path parameter, percent-decoded exactly once. It reads the path as sent,
+// since the router returns some parameters decoded and some not.
 func PathParam(c echo.Context, name string) (string, error) {
 	template := strings.Split(c.Path(), "/")
 	segments := strings.Split(c.Request().URL.EscapedPath(), "/")
@@ -32,8 +32,8 @@ func PathParam(c echo.Context, name string) (string, error) {
 	return "", fault.New(fault.Internal, fault.CodeInternal, "the route has no parameter %s", name)
 }
 
-// PathUUID is a path parameter that is a UUID in its usual form of 36 characters. Anything else is
-// the id of nothing: 404 not-found.
+// PathUUID returns a path parameter that is a UUID in its usual form of 36 characters. Any other
+// text names nothing: 404 not-found.
 func PathUUID(c echo.Context, name string) (uuid.UUID, error) {
 	value, err := PathParam(c, name)
 	if err != nil || len(value) != 36 {

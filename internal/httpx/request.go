@@ -12,14 +12,14 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// HeaderRequestID is on every response; its value is made here, never taken from the caller.
-const HeaderRequestID = "X-Request-Id"
+// headerRequestID is on every response; its value is made here, never taken from the caller.
+const headerRequestID = "X-Request-Id"
 
 const requestKey = "annals.request"
 
-// request is what the edge knows of a request while it is served.
+// request is the state of a request at the edge.
 type request struct {
-	// api reports that the path is under /api/v1; route is what the request asks for.
+	// api is true for a path under /api/v1; route is the requested route.
 	api          bool
 	route        auth.Route
 	id           uuid.UUID
@@ -28,20 +28,20 @@ type request struct {
 	invalidToken bool
 	// code is the code of the answered fault, "" for a success.
 	code string
-	// logged is what is collected for the request log, nil if the call is not logged; tee keeps the
+	// logged collects the request for the request log, nil if it is not logged. tee retains the
 	// beginning of the response.
 	logged *logged
 	tee    *tee
 	// note is what the handler adds for the request log.
 	note Note
-	// timeout is how long the request may take once its body is there; bodies is the allowance that
-	// the body is read under.
+	// timeout is how long the request may take once its body has arrived. bodies is the allowance of
+	// its body.
 	timeout time.Duration
 	bodies  *Bodies
-	// answer is what the answer reserves; it is released when the response is written.
+	// answer is the reservation of the response, released once that is written.
 	answer *allowance.Hold
-	// release gives back the share of the body. It runs when the response is written, since what is
-	// decoded lives that long.
+	// release returns the reservation of the body. It runs when the response is written, since
+	// decoded values live until then.
 	release func()
 }
 
@@ -52,11 +52,11 @@ func stateOf(c echo.Context) *request {
 	return &request{}
 }
 
-// RequestID is the UUIDv7 of the request, the same as its X-Request-Id header.
+// RequestID returns the UUIDv7 of the request, the same as in its X-Request-Id header.
 func RequestID(c echo.Context) uuid.UUID { return stateOf(c).id }
 
-// ReceivedAt is the time of the request, in UTC, cut to microseconds.
+// ReceivedAt returns the time of the request, in UTC, cut to microseconds.
 func ReceivedAt(c echo.Context) time.Time { return stateOf(c).receivedAt }
 
-// Principal is who calls. It is zero on routes that take no credential.
+// Principal returns the caller. It is zero on routes without credentials.
 func Principal(c echo.Context) auth.Principal { return stateOf(c).principal }

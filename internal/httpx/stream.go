@@ -10,8 +10,8 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// Stream answers 200 with an object that holds one long list, of which it encodes one item at a
-// time. shell is the object with that list empty, but not nil; name is the JSON name of the list.
+// Stream responds 200 with an object that contains one long list, which it encodes item by item.
+// shell is the object with that list empty, but not nil; name is the JSON name of the list.
 func Stream[T any](c echo.Context, shell any, name string, items []T) error {
 	return StreamSeq(c, shell, name, func(yield func(T, error) bool) {
 		for i := range items {
@@ -22,15 +22,15 @@ func Stream[T any](c echo.Context, shell any, name string, items []T) error {
 	})
 }
 
-// StreamSeq is Stream of items that are read while they are written. If the first item is an error,
-// nothing is written; a later error breaks the response off.
+// StreamSeq is Stream of items that are read while they are written. If the first item is an
+// error, nothing is written. A later error aborts the response.
 func StreamSeq[T any](c echo.Context, shell any, name string, items iter.Seq2[T, error]) error {
-	whole, err := encode(shell)
+	encoded, err := encode(shell)
 	if err != nil {
 		return err
 	}
-	// Inside of a string the quotes are escaped: the first match is the member.
-	before, after, ok := bytes.Cut(whole, []byte(`"`+name+`":[]`))
+	// Quotes within a string are escaped, so the first match is the member.
+	before, after, ok := bytes.Cut(encoded, []byte(`"`+name+`":[]`))
 	if !ok {
 		return fmt.Errorf("the answer has no empty list %s", name)
 	}
@@ -73,7 +73,7 @@ func StreamSeq[T any](c echo.Context, shell any, name string, items iter.Seq2[T,
 	return write([]byte{']'}, after, []byte{'\n'})
 }
 
-// encode is the JSON of a value as serializer writes it.
+// encode returns the JSON of a value as serializer writes it.
 func encode(v any) ([]byte, error) {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)

@@ -22,6 +22,8 @@ type batch struct {
 	// lines are the line numbers of the items.
 	lines []int
 	bytes int
+	// skipped counts the lines that were skipped before the last item, from the beginning of this run.
+	skipped int
 	// start and end are the offsets of the input that the batch covers, and sum the hash of all before end.
 	start, end int64
 	sum        string
@@ -70,7 +72,7 @@ func (c *batches) next() (*batch, error) {
 		seen[p.id] = true
 		b.items, b.ids, b.lines = append(b.items, p.raw), append(b.ids, p.id), append(b.lines, p.line)
 		b.bytes += len(p.raw) + 1
-		b.end, b.sum = p.end, p.sum
+		b.end, b.sum, b.skipped = p.end, p.sum, p.skipped
 	}
 	c.end = b.end
 	return b, nil

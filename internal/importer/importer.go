@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"regexp"
 	"slices"
 	"strconv"
 
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/panics"
 )
 
 // Sender takes a batch. *client.Client is one.
@@ -79,6 +81,8 @@ type flight struct {
 	done            map[int]*sent
 	acknowledged    int
 	state           State
+	// skipped is how many of the lines that were skipped in this run are in state.
+	skipped int
 }
 
 func (f *flight) run(ctx context.Context) (State, error) {
@@ -99,8 +103,15 @@ func (f *flight) run(ctx context.Context) (State, error) {
 	}
 	if errors.Is(failed, io.EOF) {
 		failed = nil
+		f.countSkipped(f.cut.lines.skipped) // after the last data point
 	}
 	return f.state, failed
+}
+
+// countSkipped counts lines of this run, up to those before some place, once.
+func (f *flight) countSkipped(before int) {
+	f.state.Skipped += before - f.skipped
+	f.skipped = before
 }
 
 // collides reports whether a batch in flight has one of the ids: the revisions of an id keep their
@@ -117,7 +128,10 @@ func (f *flight) start(ctx context.Context, b *batch) {
 	f.started++
 	f.flying++
 	go func() {
-		s.receipt, s.err = f.im.To.IngestBatch(ctx, b.items, b.key(f.im.State.ImportID))
+		s.err = panics.Call(ctx, slog.Default(), "sending a batch panicked", func() (err error) {
+			s.receipt, err = f.im.To.IngestBatch(ctx, b.items, b.key(f.im.State.ImportID))
+			return err
+		})
 		f.results <- s
 	}()
 }
@@ -147,6 +161,7 @@ func (f *flight) land(s *sent) error {
 		delete(f.done, f.acknowledged)
 		f.acknowledged++
 		f.state.advance(b)
+		f.countSkipped(b.skipped)
 		moved = true
 	}
 	if moved && f.im.Moved != nil {

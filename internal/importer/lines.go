@@ -42,6 +42,8 @@ type point struct {
 	// end is the offset after the line, and sum the SHA-256 of the input up to it.
 	end int64
 	sum string
+	// skipped counts the lines before it that were skipped, from the beginning of this run.
+	skipped int
 }
 
 // lines reads points from an input. It begins with an empty hash: what is skipped has to be read through it.
@@ -50,6 +52,8 @@ type lines struct {
 	line   int
 	offset int64
 	hash   hash.Hash
+	// skipped counts lines that an export writes besides data points.
+	skipped int
 }
 
 func newLines(in io.Reader) *lines {
@@ -58,7 +62,7 @@ func newLines(in io.Reader) *lines {
 
 func (l *lines) sum() string { return hex.EncodeToString(l.hash.Sum(nil)) }
 
-// next returns the next data point; io.EOF at the end. Blank lines are passed over.
+// next returns the next data point; io.EOF at the end. Blank lines and the memories of an export are skipped.
 func (l *lines) next() (point, error) {
 	for {
 		text, err := l.read()
@@ -73,10 +77,14 @@ func (l *lines) next() (point, error) {
 			continue
 		}
 		id, err := check(trimmed)
+		if err != nil && isMemory(trimmed) {
+			l.skipped++
+			continue
+		}
 		if err != nil {
 			return point{}, &LineError{l.line, err}
 		}
-		return point{line: l.line, id: id, raw: trimmed, end: l.offset, sum: l.sum()}, nil
+		return point{line: l.line, id: id, raw: trimmed, end: l.offset, sum: l.sum(), skipped: l.skipped}, nil
 	}
 }
 
@@ -154,6 +162,14 @@ func check(line []byte) (id string, err error) {
 	default:
 		return DefaultID(*p.Content), nil
 	}
+}
+
+// isMemory reports whether a line is what an export writes of a memory: the service derives it again.
+func isMemory(line []byte) bool {
+	var l struct {
+		Type string `json:"type"`
+	}
+	return json.Unmarshal(line, &l) == nil && l.Type == "memory"
 }
 
 // DefaultID returns the source id of a data point that is sent without one.

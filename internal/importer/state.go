@@ -27,6 +27,8 @@ type State struct {
 	Points    int `json:"points"`
 	Unchanged int `json:"unchanged"`
 	Batches   int `json:"batches"`
+	// Skipped counts the memories of an export that were not sent.
+	Skipped int `json:"skipped,omitempty"`
 	// LastIngestion is the id of a send of this import, whose status shows the progress of the project.
 	LastIngestion string `json:"lastIngestion"`
 }

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Error is a recovered panic. Its text contains the value only: the stack is logged and never sent to
@@ -54,4 +56,20 @@ func Go(ctx context.Context, logger *slog.Logger, msg string, fn func()) {
 	go func() {
 		_ = Call(ctx, logger, msg, func() error { fn(); return nil })
 	}()
+}
+
+// Each calls work with 0 to n-1, at most width at a time, and stops at the first error. A panic of a
+// call is its error, and is logged.
+func Each(ctx context.Context, logger *slog.Logger, width, n int, work func(ctx context.Context, i int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(width)
+	for i := range n {
+		if ctx.Err() != nil {
+			break
+		}
+		g.Go(func() error {
+			return Call(ctx, logger, "work on one item panicked", func() error { return work(ctx, i) }, "item", i)
+		})
+	}
+	return g.Wait()
 }

@@ -25,7 +25,7 @@ func lockFile(path string) (*os.File, error) {
 	return file, nil
 }
 
-// unlockFile gives up the lock. Closing the file alone keeps it as long as a child that another
+// unlockFile releases the lock. Closing the file alone keeps it as long as a child that another
 // goroutine is starting has inherited the file.
 func unlockFile(file *os.File) error {
 	return errors.Join(syscall.Flock(int(file.Fd()), syscall.LOCK_UN), file.Close())

@@ -15,11 +15,12 @@ import (
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 )
 
-// defaultConnections bounds a pool that nothing else bounds.
+// defaultConnections bounds a pool without another bound.
 const defaultConnections = 16
 
-// OpenPool opens a pool of connections and waits for its first one. Times are read in UTC. A setting of url, such as
-// pool_max_conns, wins over the defaults of this function, and configure over both; at most 16 connections by default.
+// OpenPool opens a pool of connections and waits for its first one. Times are read in UTC. A
+// setting of url, such as pool_max_conns, overrides the defaults of this function, and configure
+// overrides both. The default is at most 16 connections.
 func OpenPool(ctx context.Context, url string, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	pool, err := NewPool(ctx, url, configure...)
 	if err != nil {
@@ -32,7 +33,7 @@ func OpenPool(ctx context.Context, url string, configure ...func(*pgxpool.Config
 	return pool, nil
 }
 
-// NewPool is OpenPool without waiting for a connection: the server may be away.
+// NewPool is OpenPool without waiting for a connection: the server may be unreachable.
 func NewPool(ctx context.Context, url string, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -73,9 +74,9 @@ const (
 	noResources          = "53"
 )
 
-// IsRefusal reports whether the error of a connection means that the server refuses it for good, or that
-// the address is wrong. Otherwise a later try may succeed: no server answers, or it starts or stops, or
-// has no room.
+// IsRefusal reports whether the error of a connection means that the server refuses it
+// permanently, or that the address is wrong. Otherwise a later try may succeed: no server
+// responds, or it starts or stops, or has no free connection.
 func IsRefusal(err error) bool {
 	if refused, is := errors.AsType[*pgconn.PgError](err); is {
 		return !strings.HasPrefix(refused.Code, operatorIntervention) && !strings.HasPrefix(refused.Code, noResources)

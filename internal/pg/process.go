@@ -130,7 +130,7 @@ type lastLines struct {
 	lines []string
 }
 
-const linesKept = 8
+const tailLines = 8
 
 func (l *lastLines) read(r io.Reader, log *slog.Logger) {
 	lines := bufio.NewReader(r)
@@ -149,7 +149,7 @@ func (l *lastLines) read(r io.Reader, log *slog.Logger) {
 func (l *lastLines) add(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lines = append(l.lines, line); len(l.lines) > linesKept {
+	if l.lines = append(l.lines, line); len(l.lines) > tailLines {
 		l.lines = slices.Delete(l.lines, 0, 1)
 	}
 }

@@ -27,11 +27,11 @@ func (h *History) WithoutErased(t *rapid.T) []eventstore.DecodedEvent {
 }
 
 // Cut draws pages of a log.
-func Cut(t *rapid.T, facts []eventstore.DecodedEvent) [][]eventstore.DecodedEvent {
+func Cut(t *rapid.T, events []eventstore.DecodedEvent) [][]eventstore.DecodedEvent {
 	var pages [][]eventstore.DecodedEvent
-	for len(facts) > 0 {
-		n := rapid.IntRange(1, min(len(facts), 25)).Draw(t, "page")
-		pages, facts = append(pages, facts[:n]), facts[n:]
+	for len(events) > 0 {
+		n := rapid.IntRange(1, min(len(events), 25)).Draw(t, "page")
+		pages, events = append(pages, events[:n]), events[n:]
 	}
 	return pages
 }

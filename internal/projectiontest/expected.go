@@ -15,9 +15,9 @@ type SendState struct {
 	Bytes, CreditTenths int64
 	// Phase is queued, processing, captured, indexed, failed or nothing-changed.
 	Phase string
-	// Stands reports that a failed send counts: a live data point of it failed, and no newer
+	// Counts reports that a failed send counts: a live data point of it failed, and no newer
 	// revision of that data point succeeded.
-	Stands bool
+	Counts bool
 }
 
 // Totals are the expected totals of a project.
@@ -35,15 +35,15 @@ type Totals struct {
 func (h *History) Sends() map[uuid.UUID]SendState {
 	states := map[uuid.UUID]SendState{}
 	for _, s := range h.sends {
-		state := SendState{Items: len(s.points)}
-		for ordinal := range s.points {
+		state := SendState{Items: len(s.dataPoints)}
+		for ordinal := range s.dataPoints {
 			if s.charged(ordinal) {
 				state.Bytes += size(ordinal)
 				state.CreditTenths += price(ordinal)
 			}
 		}
 		state.Phase = h.phaseOf(s)
-		state.Stands = state.Phase == "failed" && s.stands()
+		state.Counts = state.Phase == "failed" && s.countsFailure()
 		states[s.id] = state
 	}
 	return states
@@ -57,7 +57,7 @@ func (h *History) Totals() map[uuid.UUID]Totals {
 		if sum.Scopes == nil {
 			sum.Scopes = map[uuid.UUID]int64{}
 		}
-		for ordinal := range s.points {
+		for ordinal := range s.dataPoints {
 			if s.charged(ordinal) {
 				sum.Ingested++
 				sum.CreditTenths += price(ordinal)
@@ -68,12 +68,12 @@ func (h *History) Totals() map[uuid.UUID]Totals {
 			sum.Raw++
 		case phase == "processing", phase == "captured":
 			sum.Comprehension++
-		case phase == "failed" && s.stands():
+		case phase == "failed" && s.countsFailure():
 			sum.Failed++
 		}
 		totals[s.project] = sum
 	}
-	for _, p := range h.points {
+	for _, p := range h.dataPoints {
 		if sum, ok := totals[p.project]; ok && p.exists && live(p) {
 			sum.Live++
 			sum.Scopes[p.state.Audience] += 1 + p.memories()
@@ -113,10 +113,10 @@ func (s *send) charged(ordinal int) bool {
 
 // outcome returns the outcome of an item, "" before the log has one.
 func (s *send) outcome(ordinal int) string {
-	o := s.stood[ordinal]
+	o := s.fannedOut[ordinal]
 	switch {
-	case s.said != nil:
-		return s.said[ordinal].Outcome
+	case s.recorded != nil:
+		return s.recorded[ordinal].Outcome
 	case o == nil || o.Outcome == ingestion.Deleted: // the end of the fan-out, still missing, reports it
 		return ""
 	default:
@@ -138,7 +138,7 @@ func (s *send) workOf(ordinal int) *work {
 // items that are not fanned out.
 func countOf(s *send) map[string]int {
 	count := map[string]int{}
-	for ordinal, p := range s.points {
+	for ordinal, p := range s.dataPoints {
 		switch o := s.outcome(ordinal); {
 		case o == "":
 		case o == ingestion.Unchanged || o == ingestion.Moved:
@@ -161,7 +161,7 @@ func (h *History) phaseOf(s *send) string {
 	for _, w := range h.wipes {
 		wiped = wiped || w.send == s && w.fanned
 	}
-	items := len(s.points)
+	items := len(s.dataPoints)
 	switch {
 	case count["unchanged"] == items:
 		return "nothing-changed"
@@ -184,9 +184,9 @@ func (h *History) phaseOf(s *send) string {
 	}
 }
 
-// stands reports whether a failure of the send counts. If the index failed, it counts because of
+// countsFailure reports whether a failure of the send counts. If the index failed, it counts because of
 // the captured items.
-func (s *send) stands() bool {
+func (s *send) countsFailure() bool {
 	if !s.fanned {
 		return true
 	}

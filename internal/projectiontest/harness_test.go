@@ -136,7 +136,7 @@ func (h *harness) setUp(codec *eventstore.Codec) {
 		Ingest:        service,
 		Delete:        service,
 		Identities:    service,
-		Sight:         records,
+		LastSeen:      records,
 		Audiences:     service,
 		AudienceViews: readapi.AudienceViews{Queries: records},
 	})

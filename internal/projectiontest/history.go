@@ -30,12 +30,12 @@ type History struct {
 	// events.
 	Blobs map[string][]byte
 
-	t      *rapid.T
-	ids    int
-	points []*point
-	sends  []*send
-	wipes  []*wipe
-	blobs  []string
+	t          *rapid.T
+	ids        int
+	dataPoints []*point
+	sends      []*send
+	wipes      []*wipe
+	blobs      []string
 	// ends are the positions at which steps ended. searchable is the index in ends of the last
 	// watermark; watermarks reports that there was one.
 	ends       []eventstore.Position
@@ -52,7 +52,7 @@ type point struct {
 	state    datapoint.State
 	newest   eventstore.Position // of its newest effect
 	work     []*work             // its revisions to derive, in order
-	facts    []deletion.RetainedFact
+	events   []deletion.RetainedFact
 	derived  []deletion.MemoryCount // of each event of memories, in order
 	deletion *wipe
 	deleted  time.Time
@@ -73,15 +73,15 @@ type work struct {
 }
 
 type send struct {
-	project uuid.UUID
-	id      uuid.UUID
-	request uuid.UUID
-	at      time.Time
-	commit  eventstore.Position // 0 for a single send
-	stage   string
-	points  []*point
-	stood   []*ingestion.Outcome // outcome of each item, nil before its fan-out
-	said    []ingestion.Outcome  // their outcomes in the end of the fan-out
+	project    uuid.UUID
+	id         uuid.UUID
+	request    uuid.UUID
+	at         time.Time
+	commit     eventstore.Position // 0 for a single send
+	stage      string
+	dataPoints []*point
+	fannedOut  []*ingestion.Outcome // outcome of each item, nil before its fan-out
+	recorded   []ingestion.Outcome  // their outcomes in the end of the fan-out
 	// unpriced are the items that looked unchanged at the commit.
 	unpriced map[int]bool
 	fanned   bool
@@ -134,7 +134,7 @@ func drawHistory(t *rapid.T, blobs map[string][]byte) *History {
 		// Few of them, so that much happens to each.
 		for n := range rapid.IntRange(1, 3).Draw(t, "data points") {
 			name := fmt.Sprintf("source %d/%d", p, n)
-			h.points = append(h.points, &point{project: project, id: h.id(), name: name})
+			h.dataPoints = append(h.dataPoints, &point{project: project, id: h.id(), name: name})
 		}
 	}
 	steps := []func(){
@@ -186,7 +186,7 @@ func live(p *point) bool { return p.deletion == nil }
 // sendOf makes the part of an event that names its send.
 func (h *History) sendOf(s *send, ordinal int) datapoint.Send {
 	return datapoint.Send{
-		ProjectID: s.project, IngestionID: s.id, Ordinal: ordinal, Items: len(s.points),
+		ProjectID: s.project, IngestionID: s.id, Ordinal: ordinal, Items: len(s.dataPoints),
 		AcceptedAt: s.at, RequestID: s.request,
 		Commit: uint64(s.commit), Bytes: size(ordinal), CreditTenths: price(ordinal), Month: s.month(),
 	}
@@ -237,8 +237,8 @@ func (h *History) land(s *send, ordinal int, p *point) {
 	}
 	p.newest = max(p.newest, at)
 	outcome, _ := datapoint.OutcomeOf(e)
-	s.stood[ordinal] = &outcome
-	p.facts = append(p.facts, deletion.RetainedFact{
+	s.fannedOut[ordinal] = &outcome
+	p.events = append(p.events, deletion.RetainedFact{
 		IngestionID: s.id, Ordinal: ordinal, Items: from.Items, RequestID: s.request, AcceptedAt: s.at, Bytes: from.Bytes,
 		CreditTenths: from.CreditTenths, Month: from.Month,
 		Outcome: outcome.Outcome, Revision: outcome.Revision, Historic: historic,
@@ -255,18 +255,18 @@ func (h *History) standing(p *point, effect datapoint.State, historic bool) data
 }
 
 func (h *History) single() {
-	p, ok := some(h, "point", h.points, live)
+	p, ok := some(h, "point", h.dataPoints, live)
 	if !ok {
 		return
 	}
 	s := &send{
-		project: p.project,
-		id:      h.id(),
-		request: h.id(),
-		at:      h.now(),
-		points:  []*point{p},
-		stood:   make([]*ingestion.Outcome, 1),
-		fanned:  true,
+		project:    p.project,
+		id:         h.id(),
+		request:    h.id(),
+		at:         h.now(),
+		dataPoints: []*point{p},
+		fannedOut:  make([]*ingestion.Outcome, 1),
+		fanned:     true,
 	}
 	if h.chance("keyed") {
 		h.Append(stream.Name(stream.Ingestion, s.id),
@@ -277,22 +277,22 @@ func (h *History) single() {
 }
 
 func (h *History) batch() {
-	project := h.points[h.pick("project", len(h.points))].project
+	project := h.dataPoints[h.pick("project", len(h.dataPoints))].project
 	s := &send{project: project, id: h.id(), request: h.id(), at: h.now(), unpriced: map[int]bool{}}
 	accepted := &ingestion.Accepted{ProjectID: project, RequestID: s.request, AcceptedAt: s.at, Month: s.month()}
-	for _, p := range h.points {
-		if p.project == project && live(p) && (len(s.points) == 0 || h.chance("in batch")) {
-			item := ingestion.Item{DataPoint: p.id, Bytes: size(len(s.points)), CreditTenths: price(len(s.points))}
+	for _, p := range h.dataPoints {
+		if p.project == project && live(p) && (len(s.dataPoints) == 0 || h.chance("in batch")) {
+			item := ingestion.Item{DataPoint: p.id, Bytes: size(len(s.dataPoints)), CreditTenths: price(len(s.dataPoints))}
 			if p.exists && h.chance("looks unchanged") {
-				s.unpriced[len(s.points)], item.CreditTenths = true, 0
+				s.unpriced[len(s.dataPoints)], item.CreditTenths = true, 0
 			}
-			accepted.Items, s.points = append(accepted.Items, item), append(s.points, p)
+			accepted.Items, s.dataPoints = append(accepted.Items, item), append(s.dataPoints, p)
 		}
 	}
-	if len(s.points) == 0 {
+	if len(s.dataPoints) == 0 {
 		return
 	}
-	s.stood = make([]*ingestion.Outcome, len(s.points))
+	s.fannedOut = make([]*ingestion.Outcome, len(s.dataPoints))
 	accepted.Stage.Stream = h.begin(project, s.id)
 	s.stage = accepted.Stage.Stream
 	s.commit = h.Append(stream.Name(stream.Ingestion, s.id), accepted)
@@ -305,26 +305,26 @@ func (h *History) fanOut() {
 	if !ok {
 		return
 	}
-	for ordinal, p := range s.points {
-		if s.stood[ordinal] != nil {
+	for ordinal, p := range s.dataPoints {
+		if s.fannedOut[ordinal] != nil {
 			continue
 		}
 		if !live(p) {
-			s.stood[ordinal] = &ingestion.Outcome{Outcome: ingestion.Deleted}
+			s.fannedOut[ordinal] = &ingestion.Outcome{Outcome: ingestion.Deleted}
 			continue
 		}
 		h.land(s, ordinal, p)
 		return
 	}
 	done := &ingestion.FannedOut{ProjectID: s.project}
-	for ordinal, o := range s.stood {
-		if s.points[ordinal].closed && h.chance("another run found the stream gone") {
+	for ordinal, o := range s.fannedOut {
+		if s.dataPoints[ordinal].closed && h.chance("another run found the stream gone") {
 			o = &ingestion.Outcome{Outcome: ingestion.Deleted}
 		}
 		done.Outcomes = append(done.Outcomes, *o)
 	}
 	h.Append(stream.Name(stream.Ingestion, s.id), done)
-	s.fanned, s.said = true, done.Outcomes
+	s.fanned, s.recorded = true, done.Outcomes
 	if s.verdict == "failed" {
 		s.verdict = "" // it was given up while another run continued
 	}

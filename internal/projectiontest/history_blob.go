@@ -37,7 +37,7 @@ func (h *History) text(p *point, content string) datapoint.Text {
 
 // holds reports whether a data point has blobs that are not ended.
 func (h *History) holds(id uuid.UUID) bool {
-	for _, p := range h.points {
+	for _, p := range h.dataPoints {
 		for _, name := range p.blobs {
 			if p.id == id && !h.Ended[name] {
 				return true
@@ -77,7 +77,7 @@ func (h *History) giveUp() {
 
 // loose begins a blob that no event refers to.
 func (h *History) loose() {
-	p := h.points[h.pick("loose", len(h.points))]
+	p := h.dataPoints[h.pick("loose", len(h.dataPoints))]
 	h.blobs = append(h.blobs, h.begin(p.project, p.id))
 }
 

@@ -19,18 +19,18 @@ func (h *History) take(p *point, w *wipe, single bool) {
 	})
 }
 
-func stands(p *point) bool { return live(p) && p.exists }
+func countsItem(p *point) bool { return live(p) && p.exists }
 
 // deletable reports whether a data point can be deleted by its id: it exists, or a batch that is
 // not fanned out brings it.
 func (h *History) deletable(p *point) bool {
-	return stands(p) || live(p) && slices.ContainsFunc(h.sends, func(s *send) bool {
-		return !s.fanned && s.verdict == "" && slices.Contains(s.points, p)
+	return countsItem(p) || live(p) && slices.ContainsFunc(h.sends, func(s *send) bool {
+		return !s.fanned && s.verdict == "" && slices.Contains(s.dataPoints, p)
 	})
 }
 
 func (h *History) deleteOne() {
-	p, ok := some(h, "delete", h.points, h.deletable)
+	p, ok := some(h, "delete", h.dataPoints, h.deletable)
 	if !ok {
 		return
 	}
@@ -40,8 +40,9 @@ func (h *History) deleteOne() {
 }
 
 func (h *History) deleteSome() {
-	w := &wipe{project: h.points[h.pick("project", len(h.points))].project, id: h.id(), request: h.id(), at: h.now()}
-	for _, p := range h.points {
+	project := h.dataPoints[h.pick("project", len(h.dataPoints))].project
+	w := &wipe{project: project, id: h.id(), request: h.id(), at: h.now()}
+	for _, p := range h.dataPoints {
 		if p.project == w.project && h.deletable(p) && h.chance("target") {
 			w.targets = append(w.targets, p)
 		}
@@ -55,8 +56,8 @@ func (h *History) deleteSend() {
 		return
 	}
 	w := &wipe{project: s.project, id: h.id(), request: h.id(), at: h.now(), send: s}
-	for _, p := range s.points {
-		if stands(p) && p.state.IngestionID == s.id {
+	for _, p := range s.dataPoints {
+		if countsItem(p) && p.state.IngestionID == s.id {
 			w.targets = append(w.targets, p)
 		}
 	}
@@ -108,7 +109,8 @@ func (h *History) wipeNext() {
 }
 
 func (h *History) keepFacts() {
-	p, ok := some(h, "keep", h.points, func(p *point) bool { return p.deletion != nil && p.deletion.fanned && !p.kept })
+	unretained := func(p *point) bool { return p.deletion != nil && p.deletion.fanned && !p.kept }
+	p, ok := some(h, "keep", h.dataPoints, unretained)
 	if !ok {
 		return
 	}
@@ -145,7 +147,7 @@ func (h *History) clean() {
 // watermarks, name no range.
 func (h *History) factsOf(p *point) []*deletion.FactsKept {
 	all := deletion.FactsKept{
-		ProjectID: p.project, DataPoint: p.id, Facts: slices.Clone(p.facts), DeletedAt: p.deleted,
+		ProjectID: p.project, DataPoint: p.id, Facts: slices.Clone(p.events), DeletedAt: p.deleted,
 		RequestID: p.deletion.request, Memories: slices.Clone(p.derived),
 	}
 	for n, fact := range all.Facts {

@@ -41,7 +41,7 @@ func (h *History) watermark() {
 
 // late stores memories that one worker derived while another recorded the failure of the revision.
 func (h *History) late() {
-	p, ok := some(h, "late", h.points, func(p *point) bool { return !p.closed && len(p.work) > 0 })
+	p, ok := some(h, "late", h.dataPoints, func(p *point) bool { return !p.closed && len(p.work) > 0 })
 	if !ok {
 		return
 	}

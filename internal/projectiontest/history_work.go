@@ -24,7 +24,7 @@ func next(p *point) *work {
 }
 
 func (h *History) start() {
-	p, ok := some(h, "start", h.points, func(p *point) bool { return next(p) != nil })
+	p, ok := some(h, "start", h.dataPoints, func(p *point) bool { return next(p) != nil })
 	if !ok {
 		return
 	}
@@ -37,7 +37,8 @@ func (h *History) start() {
 }
 
 func (h *History) finish() {
-	p, ok := some(h, "finish", h.points, func(p *point) bool { return next(p) != nil && next(p).phase == "processing" })
+	processing := func(p *point) bool { return next(p) != nil && next(p).phase == "processing" }
+	p, ok := some(h, "finish", h.dataPoints, processing)
 	if !ok {
 		return
 	}
@@ -93,7 +94,7 @@ func (h *History) derived(w *work) *memory.Derived {
 
 // rederive derives a captured revision again.
 func (h *History) rederive() {
-	p, ok := some(h, "rederive", h.points, func(p *point) bool { return !p.closed && len(p.work) > 0 })
+	p, ok := some(h, "rederive", h.dataPoints, func(p *point) bool { return !p.closed && len(p.work) > 0 })
 	if !ok {
 		return
 	}

@@ -18,16 +18,16 @@ var errDone = errors.New("seen")
 func Rows(
 	ctx context.Context, db *pgxpool.Pool, p Projector, pages [][]eventstore.DecodedEvent, without ...string,
 ) (dump map[string][]string, err error) {
-	err = Look(ctx, db, p, pages, func(tx pgx.Tx) (err error) {
+	err = Inspect(ctx, db, p, pages, func(tx pgx.Tx) (err error) {
 		dump, err = Dump(ctx, tx, p, without...)
 		return err
 	})
 	return dump, err
 }
 
-// Look applies pages to empty tables, calls look with them and rolls everything back.
-func Look(
-	ctx context.Context, db *pgxpool.Pool, p Projector, pages [][]eventstore.DecodedEvent, look func(pgx.Tx) error,
+// Inspect applies pages to empty tables, calls look with them and rolls everything back.
+func Inspect(
+	ctx context.Context, db *pgxpool.Pool, p Projector, pages [][]eventstore.DecodedEvent, inspect func(pgx.Tx) error,
 ) error {
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		if err := Enter(ctx, tx, p); err != nil {
@@ -42,7 +42,7 @@ func Look(
 				return fmt.Errorf("page %d: %w", n, err)
 			}
 		}
-		if err := look(tx); err != nil {
+		if err := inspect(tx); err != nil {
 			return err
 		}
 		return errDone

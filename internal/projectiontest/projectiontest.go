@@ -94,9 +94,9 @@ func Enter(ctx context.Context, tx pgx.Tx, p Projector) error {
 }
 
 // Own returns the facts of the families of a projector.
-func Own(p Projector, facts []eventstore.DecodedEvent) []eventstore.DecodedEvent {
+func Own(p Projector, events []eventstore.DecodedEvent) []eventstore.DecodedEvent {
 	var own []eventstore.DecodedEvent
-	for _, f := range facts {
+	for _, f := range events {
 		for _, family := range p.Categories() {
 			if strings.HasPrefix(f.Stream, family+"-") || f.Stream == family {
 				own = append(own, f)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -52,10 +53,10 @@ func startAPI(t *testing.T) *api {
 	t.Helper()
 	a := &api{db: pgtest.Database(t), out: &runtest.Output{}}
 	logger := slog.New(slog.NewJSONHandler(a.out, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	writer := requestlog.NewWriter(a.db, metering.DefaultTariff(), logger)
+	writer := requestlog.NewWriter(a.db, metering.DefaultPlanTerms(), logger)
 	a.log = &requestlog.Log{DB: a.db}
 	e := httpx.New(httpx.Config{Calls: writer, Log: logger, Keys: apitest.Keys{}, URLs: apitest.URLs})
-	readapi.Register(e, readapi.Deps{Requests: a.log, LoggedSends: sends{}, PlanTerms: metering.DefaultTariff()})
+	readapi.Register(e, readapi.Deps{Requests: a.log, LoggedSends: sends{}, PlanTerms: metering.DefaultPlanTerms()})
 	for _, r := range auth.Routes() {
 		if strings.Contains(r.Path, "/requests") {
 			continue
@@ -106,7 +107,7 @@ func (a *api) logged(t *testing.T) []requestlog.Entry {
 // TestAPI_LoggedRoutes calls every route.
 func TestAPI_LoggedRoutes(t *testing.T) {
 	a := startAPI(t)
-	want := map[string]bool{}
+	want, parameters := map[string]bool{}, regexp.MustCompile(`:([A-Za-z]+)`)
 	for _, r := range auth.Routes() {
 		if r.Open || !r.Takes(auth.ProjectKey) {
 			continue
@@ -119,7 +120,7 @@ func TestAPI_LoggedRoutes(t *testing.T) {
 		debugging := strings.HasPrefix(path, "/api/v1/requests") || strings.HasPrefix(path, "/api/v1/trace") ||
 			strings.HasSuffix(path, "/explain") || strings.HasSuffix(path, "/estimate")
 		if !debugging {
-			want[httpx.Endpoint(r)] = true
+			want[r.Method+" "+parameters.ReplaceAllString(r.Path, "{$1}")] = true
 		}
 	}
 	a.Call(http.MethodGet, "/api/v1/nothing", apitest.ProjectKey, "")

@@ -65,7 +65,7 @@ func TestBlank_StoredCalls(t *testing.T) {
 // another process.
 func TestBlank_CallInMemory(t *testing.T) {
 	h := newHarness(t)
-	other := NewWriter(h.db, metering.DefaultTariff(), slog.New(slog.DiscardHandler))
+	other := NewWriter(h.db, metering.DefaultPlanTerms(), slog.New(slog.DiscardHandler))
 	project, dead := uuid.New(), uuid.New()
 	records := []Record{recordAt(project, noon), recordAt(project, noon.Add(time.Second))}
 	records[0].IDs = []uuid.UUID{dead}
@@ -134,7 +134,7 @@ func TestBlank_WaitsForFlush(t *testing.T) {
 // TestMaintainer_Retention has bodies of each plan at both sides of their retention.
 func TestMaintainer_Retention(t *testing.T) {
 	h := newHarness(t)
-	terms := metering.DefaultTariff()
+	terms := metering.DefaultPlanTerms()
 	m := &Maintainer{DB: h.db, Terms: terms, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return noon }}
 	project := uuid.New()
 	var records []Record
@@ -176,6 +176,13 @@ func TestMaintainer_Retention(t *testing.T) {
 	if err := h.db.QueryRow(t.Context(), `select count(*) from pg_class where relkind = 'r' and relname like 'requests\_2026112_'
 		and relname > 'requests_20261120'`).Scan(&days); err != nil || days != ahead {
 		t.Errorf("%d days ahead, want %d, %v", days, ahead, err)
+	}
+	m.Now = func() time.Time { return noon.Add(2 * time.Second) }
+	if err := m.Maintain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if has := h.payloads(t, records); slices.Contains(has, true) {
+		t.Errorf("calls with bodies two seconds later: %v", has)
 	}
 	// Partitions that were dropped come back for a late call.
 	h.add(t, recordAt(project, old.ReceivedAt.Add(-time.Minute)))

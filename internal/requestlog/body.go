@@ -75,6 +75,24 @@ func methodOf(endpoint string) string {
 	return method
 }
 
+// maxDroppedBy is the most bytes of a stored filter.
+const maxDroppedBy = 1024
+
+// encode returns the webhook of a call as JSON, without the values of keys.
+func (w Webhook) encode() *string {
+	w.Name = redactText(w.Name, maxName)
+	if w.DroppedBy != nil {
+		by := redactText(*w.DroppedBy, maxDroppedBy)
+		w.DroppedBy = &by
+	}
+	text, err := json.Marshal(w)
+	if err != nil {
+		return nil // unreachable: strings
+	}
+	encoded := string(text)
+	return &encoded
+}
+
 func webhookOf(text *string) (*Webhook, error) {
 	if text == nil {
 		return nil, nil //nolint:nilnil // no webhook is no error

@@ -1,4 +1,4 @@
-// Package requestlog keeps one row for each logged call of a project: who called what, when, with
+// Package requestlog stores one row for each logged call of a project: who called what, when, with
 // which outcome, and the bodies as long as retention keeps them. Calls are written off the request
 // path in batches (Writer), read back by Log, and lose their bodies when a data point that they
 // carried or returned is deleted (Blank).
@@ -33,11 +33,11 @@ type Entry struct {
 	ErrorCode string
 	Duration  time.Duration
 	Key       Key
-	// Identity is who the call was about or answered as, nil for none.
+	// Identity is the identity that the call was about or answered as, nil for none.
 	Identity *string
 	// IngestionID is the send that the call made or queued again, nil for none.
 	IngestionID *uuid.UUID
-	// CreditTenths is what the call was charged, nil where nothing is metered.
+	// CreditTenths is what the call was charged, nil without metering.
 	CreditTenths *int64
 	// Webhook is nil unless the call was an event of a webhook.
 	Webhook *Webhook
@@ -49,7 +49,7 @@ type Key struct {
 	Prefix string
 }
 
-// Webhook is what the receiver decided on an event.
+// Webhook is what the receiver decided on an event. Verdict is "" for a refused one.
 type Webhook struct {
 	ID        string  `json:"id"`
 	Name      string  `json:"name"`
@@ -111,7 +111,7 @@ type Bucket struct {
 type Hit struct {
 	RequestID  uuid.UUID
 	ReceivedAt time.Time
-	// Identity is who recalled.
+	// Identity is the identity that recalled.
 	Identity string
 	// NodeID is the id of the result: a memory, or the node of a source.
 	NodeID uuid.UUID

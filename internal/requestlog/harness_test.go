@@ -31,7 +31,7 @@ func newHarness(t testing.TB) *harness {
 	db := pgtest.Database(t)
 	return &harness{
 		Log: &Log{DB: db}, db: db,
-		Writer: NewWriter(db, metering.DefaultTariff(), slog.New(slog.DiscardHandler)),
+		Writer: NewWriter(db, metering.DefaultPlanTerms(), slog.New(slog.DiscardHandler)),
 	}
 }
 

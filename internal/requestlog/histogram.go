@@ -70,11 +70,8 @@ func (l *Log) Histogram(ctx context.Context, project uuid.UUID, q Query) (Histog
 // searchOutcomes calls add for each call whose id or data point is searched for, if no key name
 // matches.
 func (r *reading) searchOutcomes(ctx context.Context, add func(when time.Time, accepted bool)) error {
-	rows, err := r.tx.Query(ctx, `select r.received_at, k.status < 400
-		from ops.requests r join ops.request_kinds k using (kind)
-		where r.project_id = $1 and r.received_at >= $2 and r.received_at < $3 and r.kind = any($4)
-			and `+isSearched, r.project, r.q.From, r.q.To, list(r.others), r.q.SearchPoint, r.found, r.foundAt,
-		r.foundAt.Add(time.Millisecond))
+	rows, err := r.tx.Query(ctx, searched+`select s.received_at, k.status < 400
+		from searched s join ops.request_kinds k using (kind)`, r.searchedArgs()...)
 	if err != nil {
 		return err
 	}
@@ -92,9 +89,9 @@ func (r *reading) failedLater(ctx context.Context, failed string, add func(when 
 	rows, err := r.tx.Query(ctx, `select r.received_at from (`+failed+`) f (id)
 		join ops.requests r on r.ingestion_id = f.id join ops.request_kinds k using (kind)
 		where r.project_id = $1 and r.received_at >= $2 and r.received_at < $3 and k.status < 400
-			and ($4::bigint[] is null or r.kind = any($4) or r.kind = any($9) and `+isSearched+`)`,
-		r.project, r.q.From, r.q.To, r.kinds, r.q.SearchPoint, r.found, r.foundAt,
-		r.foundAt.Add(time.Millisecond), list(r.others))
+			and ($4::bigint[] is null or r.kind = any($4)
+				or r.kind = any($7) and (r.ids @> array[$5::uuid] or r.request_id = $6))`,
+		r.project, r.q.From, r.q.To, r.kinds, r.q.SearchPoint, r.found, list(r.others))
 	if err != nil {
 		return err
 	}

@@ -224,23 +224,52 @@ func (r *reading) byKinds(ctx context.Context, counts []count) ([]Entry, error) 
 		r.project, since, end.At, end.ID, r.q.First+1, r.kinds)
 }
 
-// isSearched selects the calls whose id or data point is searched for.
-const isSearched = `(r.ids @> array[$5::uuid] or (r.request_id = $6 and r.received_at >= $7 and r.received_at < $8))`
+// searched are the keys of the calls of the window whose id or data point is searched for, and whose
+// kind matches the other filters. Each is found by its own index before kinds are looked at: in one
+// condition with the kinds, Postgres reads all calls of these kinds instead.
+const searched = `with found as materialized (
+		select received_at, request_id, kind from ops.requests
+		where project_id = $1 and received_at >= $2 and received_at < $3 and ids @> array[$5::uuid]
+		union
+		select received_at, request_id, kind from ops.requests
+		where project_id = $1 and received_at >= greatest($2, $7) and received_at < least($3, $8) and request_id = $6
+	), searched as (select received_at, request_id, kind from found where kind = any($4)) `
+
+// searchedArgs are the first eight arguments of a query that begins with searched.
+func (r *reading) searchedArgs() []any {
+	return []any{
+		r.project, r.q.From, r.q.To, list(r.others), r.q.SearchPoint, r.found, r.foundAt, r.foundAt.Add(time.Millisecond),
+	}
+}
 
 // bySearch reads the newest calls whose id or data point is searched for, if no key name matches, one
 // more than the page has, and counts them all.
 func (r *reading) bySearch(ctx context.Context) (entries []Entry, n int64, err error) {
-	const matching = `ops.requests r join ops.request_kinds k using (kind) where r.project_id = $1
-		and r.received_at >= $2 and r.received_at < $3 and r.kind = any($4) and ` + isSearched
-	args := []any{
-		r.project, r.q.From, r.q.To, list(r.others), r.q.SearchPoint, r.found, r.foundAt, r.foundAt.Add(time.Millisecond),
-	}
-	if err := r.tx.QueryRow(ctx, `select count(*) from `+matching, args...).Scan(&n); err != nil {
+	end := r.end()
+	rows, err := r.tx.Query(ctx, searched+`select n, received_at, request_id from (select count(*) n from searched) t
+		left join (
+			select received_at, request_id from searched where (received_at, request_id) < ($9, $10)
+			order by received_at desc, request_id desc limit $11
+		) s on true`, append(r.searchedArgs(), end.At, end.ID, r.q.First+1)...)
+	if err != nil {
 		return nil, 0, err
 	}
-	end := r.end()
-	entries, err = r.entries(ctx, matching+` and (r.received_at, r.request_id) < ($9, $10)
-		order by r.received_at desc, r.request_id desc limit $11`, append(args, end.At, end.ID, r.q.First+1)...)
+	var times []time.Time
+	var ids []uuid.UUID
+	var at *time.Time
+	var id *uuid.UUID
+	_, err = pgx.ForEachRow(rows, []any{&n, &at, &id}, func() error {
+		if at != nil {
+			times, ids = append(times, *at), append(ids, *id)
+		}
+		return nil
+	})
+	if err != nil || len(ids) == 0 {
+		return nil, n, err
+	}
+	entries, err = r.entries(ctx, `unnest($2::timestamptz[], $3::uuid[]) s (received_at, request_id)
+		join ops.requests r on r.project_id = $1 and r.received_at = s.received_at and r.request_id = s.request_id
+		join ops.request_kinds k using (kind) order by r.received_at desc, r.request_id desc`, r.project, times, ids)
 	return entries, n, err
 }
 

@@ -16,12 +16,16 @@ import (
 )
 
 // Maintainer creates the partitions of the coming days and removes what is too old. Several processes
-// may run it.
+// may run one each.
 type Maintainer struct {
 	DB    *pgxpool.Pool
 	Terms metering.PlanTerms
 	Log   *slog.Logger
 	Now   func() time.Time
+
+	// deleted is up to when a plan's bodies were deleted, less an hour for calls that were written
+	// late. The first round of a process looks at all of them.
+	deleted map[metering.Plan]time.Time
 }
 
 const (
@@ -64,8 +68,12 @@ func (m *Maintainer) Maintain(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("delete old counts: %w", err))
 	}
 	if _, err := m.DB.Exec(ctx, `delete from ops.blanked_points
-		where blanked_at < now() - make_interval(secs => $1)`, keptBlanked.Seconds()); err != nil {
+		where blanked_at < now() - make_interval(secs => $1)`, blankedFor.Seconds()); err != nil {
 		errs = append(errs, fmt.Errorf("forget blanked data points: %w", err))
+	}
+	if _, err := m.DB.Exec(ctx, `delete from ops.blanked_projects
+		where blanked_at < now() - make_interval(secs => $1)`, blankedFor.Seconds()); err != nil {
+		errs = append(errs, fmt.Errorf("forget projects with blanked persons: %w", err))
 	}
 	return errors.Join(errs...)
 }
@@ -77,10 +85,15 @@ func (m *Maintainer) deleteBodies(ctx context.Context, now time.Time) error {
 		if plan == metering.SelfHosted {
 			names = append(names, "")
 		}
-		if _, err := m.DB.Exec(ctx, `delete from ops.request_payloads where plan = any($1) and received_at < $2`,
-			names, now.AddDate(0, 0, -t.RetentionDays)); err != nil {
+		until := now.AddDate(0, 0, -t.RetentionDays)
+		if _, err := m.DB.Exec(ctx, `delete from ops.request_payloads
+			where plan = any($1) and received_at >= $2 and received_at < $3`, names, m.deleted[plan], until); err != nil {
 			return fmt.Errorf("delete old bodies: %w", err)
 		}
+		if m.deleted == nil {
+			m.deleted = map[metering.Plan]time.Time{}
+		}
+		m.deleted[plan] = until.Add(-time.Hour)
 	}
 	return nil
 }

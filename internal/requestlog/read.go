@@ -12,8 +12,12 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 )
 
-// snapshot is a transaction whose statements see the same rows, so that counts and pages agree.
-var snapshot = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+// snapshot is a transaction whose statements see the same rows, so that counts and pages agree. Each
+// statement is planned for its arguments: a plan for any window expects it to be short, and reads all
+// calls of a long one.
+var snapshot = pgx.TxOptions{
+	BeginQuery: "begin isolation level repeatable read read only; set local plan_cache_mode = force_custom_plan",
+}
 
 // entryColumns are the columns of an Entry, of ops.requests r and ops.request_kinds k.
 const entryColumns = `r.request_id, r.project_id, r.received_at, k.endpoint, k.status, k.error_code, k.key_name,
@@ -105,16 +109,25 @@ func (l *Log) Hits(
 	if len(nodes) == 0 || limit <= 0 {
 		return nil, nil
 	}
-	rows, err := l.DB.Query(ctx, `select r.request_id, r.received_at, coalesce(r.identity, ''), n.node,
-			array_position(r.hits, n.node)
-		from ops.requests r cross join lateral (select h.node from unnest(r.hits) h (node)
-			where h.node = any($2::uuid[])) n
-		where r.project_id = $1 and r.ids && $2::uuid[] and r.received_at >= $3 and r.received_at < $4
-		order by r.received_at desc, r.request_id desc, 5 limit $5`, project, nodes, from, to, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read recalls that returned nodes: %w", err)
-	}
-	hits, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Hit])
+	var hits []Hit
+	// The recalls are found by the index of ids before they are ordered: for an ordered page Postgres
+	// would read all calls back from the newest.
+	err := pgx.BeginTxFunc(ctx, l.DB, snapshot, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `with returned as materialized (
+				select received_at, request_id from ops.requests where project_id = $1 and ids && $2::uuid[]
+					and hits && $2::uuid[] and received_at >= $3 and received_at < $4
+			)
+			select r.request_id, r.received_at, coalesce(r.identity, ''), n.node, array_position(r.hits, n.node)
+			from (select * from returned order by received_at desc, request_id desc limit $5) s
+			join ops.requests r on r.project_id = $1 and r.received_at = s.received_at and r.request_id = s.request_id
+			cross join lateral (select h.node from unnest(r.hits) h (node) where h.node = any($2::uuid[])) n
+			order by r.received_at desc, r.request_id desc, 5 limit $5`, project, nodes, from, to, limit)
+		if err != nil {
+			return err
+		}
+		hits, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Hit])
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read recalls that returned nodes: %w", err)
 	}

@@ -25,7 +25,7 @@ type Record struct {
 	Duration  time.Duration
 	Key       Key
 	Identity  string // "" for none
-	// IngestionID is uuid.Nil for none, CreditTenths nil where nothing is metered.
+	// IngestionID is uuid.Nil for none, CreditTenths nil without metering.
 	IngestionID  uuid.UUID
 	CreditTenths *int64
 	// Plan decides how long the bodies are kept.
@@ -35,6 +35,8 @@ type Record struct {
 	// Payload is nil for a call whose bodies are not kept.
 	Payload   *Payload
 	IDs, Hits []uuid.UUID
+	// Webhook is nil unless the call was an event of a webhook.
+	Webhook *Webhook
 	// Hold is the room of the call, which ends when the row is written.
 	Hold *allowance.Hold
 }
@@ -88,6 +90,7 @@ type row struct {
 	requestHeaders, responseHeaders string
 	payload                         *Payload
 	ids, hits                       []uuid.UUID
+	webhook                         *string // JSON
 	hold                            *allowance.Hold
 	// added is when the row came into the queue, by the clock of the machine.
 	added time.Time
@@ -125,6 +128,9 @@ func rowOf(r Record) row {
 			Request: redact(r.Payload.Request), Response: redact(r.Payload.Response),
 			RequestTruncated: r.Payload.RequestTruncated, ResponseTruncated: r.Payload.ResponseTruncated,
 		}
+	}
+	if r.Webhook != nil {
+		w.webhook = r.Webhook.encode()
 	}
 	if all := slices.Concat(r.IDs, r.Hits); len(all) > 0 {
 		slices.SortFunc(all, func(a, b uuid.UUID) int { return strings.Compare(string(a[:]), string(b[:])) })

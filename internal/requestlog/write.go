@@ -20,9 +20,9 @@ import (
 // Either a flush sees what Blank recorded, or Blank finds what the flush has written.
 const deletionLock = 0x616e6e616c74
 
-// writing begins the transaction of a flush. A process that is frozen in it holds up a deletion no
-// longer than the timeout. A crash of the database may lose its last moments: the rows are a log, and
-// no answer rests on them.
+// writing begins the transaction of a flush. A process that is frozen in it delays a deletion no
+// longer than the timeout. A crash of the database may lose the newest rows, on which no answer
+// depends.
 var writing = pgx.TxOptions{BeginQuery: `begin isolation level read committed;
 	set local idle_in_transaction_session_timeout = '10s'; set local synchronous_commit = off`}
 
@@ -52,6 +52,9 @@ func (w *Writer) write(ctx context.Context, batch []row) error {
 			return err
 		}
 		blanked, err := blankedOf(ctx, tx, batch)
+		if err == nil {
+			err = w.strip(ctx, tx, batch)
+		}
 		if err != nil {
 			return err
 		}
@@ -122,11 +125,11 @@ func (w *Writer) storeKinds(ctx context.Context, batch []row) error {
 	return nil
 }
 
-// keptBlanked is how long blanked data points are recorded. A call that waits longer is written
-// without its bodies.
-const keptBlanked = 48 * time.Hour
+// blankedFor is how long blanked data points and projects are recorded. A call that waits longer is written
+// without text.
+const blankedFor = 48 * time.Hour
 
-// blankedOf returns which data points of a batch were blanked lately.
+// blankedOf returns which data points of a batch were blanked recently.
 func blankedOf(ctx context.Context, tx pgx.Tx, batch []row) (map[uuid.UUID]bool, error) {
 	var some bool
 	if err := tx.QueryRow(ctx, `select exists (select from ops.blanked_points)`).Scan(&some); err != nil || !some {
@@ -149,6 +152,36 @@ func blankedOf(ctx context.Context, tx pgx.Tx, batch []row) (map[uuid.UUID]bool,
 	return blanked, err
 }
 
+// strip removes the text of calls that may be about a person who was erased after they came into memory.
+func (w *Writer) strip(ctx context.Context, tx pgx.Tx, batch []row) error {
+	rows, err := tx.Query(ctx, `select project_id, blanked_at from ops.blanked_projects`)
+	if err != nil {
+		return err
+	}
+	var project uuid.UUID
+	var at time.Time
+	if _, err := pgx.ForEachRow(rows, []any{&project, &at}, func() error {
+		if !w.stripped[project].at.Equal(at) {
+			w.stripped[project] = strippedUntil{at, time.Now()}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for i := range batch {
+		r := &batch[i]
+		until, some := w.stripped[r.project]
+		if some && !r.added.After(until.seen) || time.Since(r.added) >= blankedFor/2 {
+			_, r.path, _ = strings.Cut(r.kind.endpoint, " ")
+			r.identity, r.payload, r.requestHeaders, r.responseHeaders = nil, nil, "{}", "{}"
+		}
+	}
+	return nil
+}
+
+// strippedUntil is when a person of a project was erased, and when this process learned of it, by its own clock.
+type strippedUntil struct{ at, seen time.Time }
+
 func (w *Writer) copyRows(ctx context.Context, tx pgx.Tx, batch []row, blanked map[uuid.UUID]bool) error {
 	var bodies []row
 	for i := range batch {
@@ -157,20 +190,20 @@ func (w *Writer) copyRows(ctx context.Context, tx pgx.Tx, batch []row, blanked m
 		if dead {
 			r.path = BlankPath(r.kind.endpoint, r.path)
 		}
-		if r.payload != nil && !dead && time.Since(r.added) < keptBlanked/2 {
+		if r.payload != nil && !dead {
 			bodies = append(bodies, *r)
 		}
 	}
 	_, err := tx.CopyFrom(ctx, pgx.Identifier{"ops", "requests"}, []string{
 		"project_id", "received_at", "request_id", "kind", "path", "duration_us", "identity", "ingestion_id",
 		"credit_tenths",
-		"request_bytes", "response_bytes", "request_headers", "response_headers", "plan", "ids", "hits",
+		"request_bytes", "response_bytes", "request_headers", "response_headers", "plan", "ids", "hits", "webhook",
 	}, pgx.CopyFromSlice(len(batch), func(i int) ([]any, error) {
 		r := batch[i]
 		return []any{
 			r.project, r.receivedAt, r.requestID, w.kinds[r.kind], r.path, r.duration.Microseconds(), r.identity,
 			r.ingestionID, r.creditTenths, r.requestBytes, r.responseBytes, r.requestHeaders, r.responseHeaders, r.plan,
-			r.ids, r.hits,
+			r.ids, r.hits, r.webhook,
 		}, nil
 	}))
 	if err != nil || len(bodies) == 0 {

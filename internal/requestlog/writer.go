@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// QueueBytes is the most bytes of calls that are not written yet, of all organizations; one of them
+	// queueBytes is the most bytes of calls that are not written yet, of all organizations; one of them
 	// holds a quarter of it.
-	QueueBytes = 64 << 20
+	queueBytes = 64 << 20
 	// RowBytes is the room of a call without its bodies. It is reserved before the call is handled.
 	RowBytes = 8 << 10
 	// queueWait is how long a call waits for room before it is refused, and queueWaiters how many wait.
@@ -54,6 +54,8 @@ type Writer struct {
 	// kinds and days are used by Run only: what is known to be stored.
 	kinds map[kind]int64
 	days  map[time.Time]bool
+	// stripped are the projects of which a person was erased, also used by Run only.
+	stripped map[uuid.UUID]strippedUntil
 }
 
 type metrics struct {
@@ -61,12 +63,13 @@ type metrics struct {
 	flush          prometheus.Histogram
 }
 
-// NewWriter makes a writer. The terms of plans say how many days bodies are kept.
+// NewWriter makes a writer. The terms of the plans set how many days bodies are kept.
 func NewWriter(db *pgxpool.Pool, terms metering.PlanTerms, log *slog.Logger) *Writer {
 	return &Writer{
 		db: db, log: log, terms: terms, wake: make(chan struct{}, 1), kinds: map[kind]int64{}, days: map[time.Time]bool{},
+		stripped: map[uuid.UUID]strippedUntil{},
 		room: allowance.New(allowance.Config{
-			Total: QueueBytes, Share: QueueBytes / 4, Wait: queueWait, Waiters: queueWaiters,
+			Total: queueBytes, Share: queueBytes / 4, Wait: queueWait, Waiters: queueWaiters,
 			Refusal: "the request log is full, since its database is slow; send the request again",
 		}),
 		metrics: metrics{
@@ -105,8 +108,8 @@ func (w *Writer) Open(ctx context.Context, organization uuid.UUID) (*allowance.H
 	return hold, hold.Reserve(ctx, RowBytes)
 }
 
-// Keeps reports whether the bodies of calls under a plan are kept at all.
-func (w *Writer) Keeps(plan metering.Plan) bool { return w.terms.Of(plan).RetentionDays > 0 }
+// RetainsBodies reports whether the bodies of calls under a plan are kept at all.
+func (w *Writer) RetainsBodies(plan metering.Plan) bool { return w.terms.Of(plan).RetentionDays > 0 }
 
 // Add puts a call into the queue. It never waits.
 func (w *Writer) Add(r Record) {

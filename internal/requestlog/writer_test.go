@@ -190,12 +190,12 @@ func TestWriter_DatabaseAway(t *testing.T) {
 }
 
 func TestWriter_Keeps(t *testing.T) {
-	terms := metering.DefaultTariff()
+	terms := metering.DefaultPlanTerms()
 	none := terms[metering.Flex]
 	none.RetentionDays = 0
 	terms[metering.Flex] = none
 	w := NewWriter(nil, terms, slog.New(slog.DiscardHandler))
-	if !w.Keeps("") || !w.Keeps(metering.PayAsYouGo) || w.Keeps(metering.Flex) {
+	if !w.RetainsBodies("") || !w.RetainsBodies(metering.PayAsYouGo) || w.RetainsBodies(metering.Flex) {
 		t.Error("bodies are kept under the wrong plans")
 	}
 }

@@ -73,3 +73,12 @@ func (o *Output) Tail(most int) string {
 	all := o.String()
 	return all[max(0, len(all)-most):]
 }
+
+// Word returns letters that no compression shortens, and that nobody else writes.
+func Word() string {
+	letters := make([]byte, 28)
+	for i := range letters {
+		letters[i] = "bcdfghjklmnpqrtvwxz"[rand.IntN(19)] //nolint:gosec // it is to differ, not to be secret
+	}
+	return string(letters)
+}

@@ -1,4 +1,4 @@
-// Package secret draws API keys and derives the parts that may be stored or shown.
+// Package secret generates API keys and derives the parts that may be stored or shown.
 package secret
 
 import (
@@ -25,7 +25,7 @@ const (
 	shownSuffix = 4
 )
 
-// Key is a new key. Clear is shown once; Hash is stored; people recognise the key by Prefix and
+// Key is a new key. Clear is shown once; Hash is stored; users recognize the key by Prefix and
 // Suffix.
 type Key struct {
 	Clear  string
@@ -34,31 +34,55 @@ type Key struct {
 	Suffix string
 }
 
-// NewProjectKey draws a project key from the system's random source.
+// NewProjectKey generates a project key from the system's random source.
 func NewProjectKey() (Key, error) { return newKey(rand.Reader, ProjectKeyPrefix) }
 
-// NewManagementKey draws a management key from the system's random source.
+// NewManagementKey generates a management key from the system's random source.
 func NewManagementKey() (Key, error) { return newKey(rand.Reader, ManagementKeyPrefix) }
 
 func newKey(random io.Reader, prefix string) (Key, error) {
+	text, err := draw(random, drawn)
+	if err != nil {
+		return Key{}, err
+	}
+	return Describe(prefix + text), nil
+}
+
+// The lengths of what NewWebhook generates: the token alone is the credential.
+const (
+	webhookIDPrefix = "whk_"
+	webhookIDDrawn  = 20
+	// WebhookTokenLength is the number of characters of a token.
+	WebhookTokenLength = 32
+)
+
+// NewWebhookID generates the id of a webhook: whk_ and 20 letters and digits.
+func NewWebhookID() (string, error) {
+	text, err := draw(rand.Reader, webhookIDDrawn)
+	return webhookIDPrefix + text, err
+}
+
+// NewWebhookToken generates the token of a webhook: 32 letters and digits.
+func NewWebhookToken() (string, error) { return draw(rand.Reader, WebhookTokenLength) }
+
+// draw returns n letters and digits, all equally likely.
+func draw(random io.Reader, n int) (string, error) {
 	var b strings.Builder
-	b.WriteString(prefix)
 	buf := make([]byte, 1)
-	for b.Len() < len(prefix)+drawn {
+	for b.Len() < n {
 		if _, err := io.ReadFull(random, buf); err != nil {
-			return Key{}, fmt.Errorf("draw a key: %w", err)
+			return "", fmt.Errorf("draw a key: %w", err)
 		}
-		// Bytes of 248 and above are passed over, so that each of the 62 characters is as likely as any
-		// other.
+		// Skip bytes of 248 and above, so that all 62 characters are equally likely.
 		if n := int(buf[0]); n < 4*len(alphabet) {
 			b.WriteByte(alphabet[n%len(alphabet)])
 		}
 	}
-	return Describe(b.String()), nil
+	return b.String(), nil
 }
 
-// Describe returns the key of a clear value that was drawn elsewhere. Prefix and Suffix are empty
-// if the value is too short.
+// Describe returns the key of a clear value that was generated elsewhere. Prefix and Suffix are
+// empty if the value is too short.
 func Describe(clear string) Key {
 	k := Key{Clear: clear, Hash: HashText(clear)}
 	if len(clear) >= len(ProjectKeyPrefix)+2*(shownPrefix+shownSuffix) {

@@ -8,7 +8,8 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 )
 
-// Charge is a number of recalls of a project in a month that a flush is to append to the log.
+// Charge is a number of recalls and of received events of a project in a month that a flush is to
+// append to the log.
 type Charge struct {
 	FlushID        uuid.UUID
 	ProjectID      uuid.UUID
@@ -16,6 +17,8 @@ type Charge struct {
 	Month          string
 	Recalls        int64
 	RecallTenths   int64
+	WebhookEvents  int64
+	WebhookTenths  int64
 	Seen           []metering.Seen
 }
 

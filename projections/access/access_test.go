@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,13 @@ func TestQuery_KeyByHash(t *testing.T) {
 	w.caps("live", new(int64(5)), new(int64(60)))
 	w.caps("back", new(int64(5)), new(int64(60)))
 	w.caps("back", nil, new(int64(0)))
+	for _, slug := range []string{"live", "archived", "first"} {
+		w.webhook(slug, "hook of "+slug)
+	}
+	w.pauseWebhook("live", "hook of live", true)
+	w.rotateToken("live", "hook of live", "new token")
+	w.webhook("live", "gone")
+	w.deleteWebhook("live", "gone")
 	q := applied(t, w)
 	type answer struct {
 		Holder auth.Holder
@@ -115,6 +123,14 @@ func TestQuery_KeyByHash(t *testing.T) {
 		return auth.Principal{Kind: auth.ManagementKey, KeyID: id(name), KeyPrefix: "svc_mk_", OrganizationID: id(org), Limits: l}
 	}
 	selfHosted := metering.Caps{Plan: metering.SelfHosted}
+	hook := func(name, token, org string, p auth.Project, l metering.Caps) auth.Principal {
+		return auth.Principal{
+			Kind: auth.WebhookToken, KeyID: id(token), KeyName: name, KeyPrefix: name, OrganizationID: id(org), Project: p, Limits: l,
+			Webhook: &auth.Webhook{
+				ID: name, Paused: name == "hook of live", Archived: name == "hook of archived", Settings: settingsOf(name),
+			},
+		}
+	}
 	for _, c := range []struct {
 		kind auth.Kind
 		key  string
@@ -132,6 +148,13 @@ func TestQuery_KeyByHash(t *testing.T) {
 		{auth.ManagementKey, "old management key", answer{}},
 		{auth.ManagementKey, "key", answer{}},
 		{auth.AgentToken, "key", answer{}},
+		{auth.WebhookToken, "new token", answer{auth.Holder{Principal: hook("hook of live", "new token", "org", projectOf("live", 1), capped(new(int64(5)), new(int64(60))))}, true}},
+		{auth.WebhookToken, "token of hook of archived", answer{auth.Holder{Principal: hook("hook of archived", "token of hook of archived", "org", projectOf("archived", 2), flex), Archived: true}, true}},
+		{auth.WebhookToken, "token of hook of first", answer{auth.Holder{Principal: hook("hook of first", "token of hook of first", "new", projectOf("first", 4), selfHosted), Preparing: true}, true}},
+		{auth.WebhookToken, "token of hook of live", answer{}},
+		{auth.WebhookToken, "token of gone", answer{}},
+		{auth.WebhookToken, "key", answer{}},
+		{auth.ProjectKey, "new token", answer{}},
 	} {
 		t.Run(fmt.Sprint(c.kind, ", ", c.key), func(t *testing.T) {
 			var got answer
@@ -288,6 +311,12 @@ func TestProjector_ContradictingEvents(t *testing.T) {
 		"the plan of nothing":      func(w *writer) { w.plan("unknown", metering.Flex) },
 		"the caps of nothing":      func(w *writer) { w.caps("unknown", nil, nil) },
 		"the archive of nothing":   func(w *writer) { w.archive("unknown", true) },
+		"a pause of no webhook":    func(w *writer) { w.pauseWebhook("unknown", "hook", true) },
+		"a change of a deleted webhook": func(w *writer) {
+			w.webhook("p", "hook")
+			w.deleteWebhook("p", "hook")
+			w.changeWebhook("p", "hook", "other")
+		},
 		"a hash that is none": func(w *writer) {
 			w.Append(stream.Name(stream.Project, id("p")), &project.KeyCreated{Hash: "abc"})
 		},
@@ -326,11 +355,7 @@ func TestProjector_PagesOfAnySize(tt *testing.T) {
 
 func rows(t *rapid.T, tt *testing.T, db *pgxpool.Pool, pages [][]eventstore.DecodedEvent) map[string][]string {
 	tt.Helper()
-	dump, err := projectiontest.Rows(tt.Context(), db, access.New(), pages)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dump
+	return projectiontest.RowsAfter(t, tt, db, access.New(), pages)
 }
 
 // draw draws the events of a registry and its organizations.
@@ -338,11 +363,11 @@ func draw(t *rapid.T) *writer {
 	w := &writer{}
 	w.Append(stream.Registry, &registry.LogOpened{LogID: id("log"), OpenedAt: noon})
 	w.organization("org 0")
-	var slugs, keys []string
+	var slugs, keys, hooks []string
 	owners := map[string]string{}
 	for n := range rapid.IntRange(1, 30).Draw(t, "steps") {
 		name := fmt.Sprint(n)
-		switch step := rapid.IntRange(0, 10).Draw(t, "step"); {
+		switch step := rapid.IntRange(0, 16).Draw(t, "step"); {
 		case step == 0:
 			w.managementKey("org 0", "management "+name)
 		case step == 1 || len(slugs) == 0:
@@ -355,6 +380,24 @@ func draw(t *rapid.T) *writer {
 		case step == 3:
 			key := rapid.SampledFrom(keys).Draw(t, "key")
 			w.revoke(owners[key], key)
+		case step == 11 || step > 11 && len(hooks) == 0:
+			slug := rapid.SampledFrom(slugs).Draw(t, "slug")
+			hooks, owners["hook "+name] = append(hooks, "hook "+name), slug
+			w.webhook(slug, "hook "+name)
+		case step > 11:
+			at := rapid.IntRange(0, len(hooks)-1).Draw(t, "webhook")
+			hook := hooks[at]
+			switch step {
+			case 12:
+				w.changeWebhook(owners[hook], hook, "changed "+name)
+			case 13, 14:
+				w.pauseWebhook(owners[hook], hook, step == 13)
+			case 15:
+				w.rotateToken(owners[hook], hook, "token "+name)
+			default:
+				w.deleteWebhook(owners[hook], hook)
+				hooks = slices.Delete(hooks, at, at+1)
+			}
 		case step == 6:
 			w.plan("org 0",
 				rapid.SampledFrom([]metering.Plan{metering.SelfHosted, metering.PayAsYouGo, metering.Enterprise}).Draw(t, "plan"))

@@ -8,9 +8,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// LiveKeys returns those of the project keys that are created and not revoked in the projection.
+// LiveKeys returns those of the project keys that are created and not revoked in the projection, and of the
+// tokens of webhooks that are in use.
 func (q Queries) LiveKeys(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]struct{}, error) {
-	rows, err := q.DB.Query(ctx, `select id from access.keys where id = any($1) and revoked_at is null`, ids)
+	rows, err := q.DB.Query(ctx, `select id from access.keys where id = any($1) and revoked_at is null
+		union all select token_id from access.webhooks where token_id = any($1)`, ids)
 	if err != nil {
 		return nil, fmt.Errorf("find live keys: %w", err)
 	}

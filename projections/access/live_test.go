@@ -18,11 +18,19 @@ func TestQuery_LiveKeys(t *testing.T) {
 	w.key("one", "revoked")
 	w.key("one", "not asked for")
 	w.revoke("one", "revoked")
-	got, err := applied(t, w).LiveKeys(t.Context(), []uuid.UUID{id("live"), id("revoked"), id("unknown")})
+	w.webhook("one", "hook")
+	w.webhook("one", "rotated")
+	w.rotateToken("one", "rotated", "new token")
+	w.webhook("one", "deleted")
+	w.deleteWebhook("one", "deleted")
+	got, err := applied(t, w).LiveKeys(t.Context(), []uuid.UUID{
+		id("live"), id("revoked"), id("unknown"), id("token of hook"), id("token of rotated"), id("new token"), id("token of deleted"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[uuid.UUID]struct{}{id("live"): {}}, got); diff != "" {
+	want := map[uuid.UUID]struct{}{id("live"): {}, id("token of hook"): {}, id("new token"): {}}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("live keys (-want +got):\n%s", diff)
 	}
 }

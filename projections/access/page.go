@@ -63,6 +63,7 @@ type fold struct {
 	organizations map[uuid.UUID]*organizationRow
 	projects      map[uuid.UUID]*projectRow
 	keys          map[uuid.UUID]*keyRow
+	webhooks      map[string]*webhookRow
 }
 
 // apply folds one event.
@@ -128,7 +129,11 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 		})
 	case *registry.EventSetAside, *registry.HashKeySet: // the runner's, and the start's
 	default:
-		return fmt.Errorf("no rule for %s", f.Type)
+		known, err := p.applyWebhook(f.Event)
+		if err == nil && !known {
+			err = fmt.Errorf("no rule for %s", f.Type)
+		}
+		return err
 	}
 	return nil
 }

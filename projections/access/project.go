@@ -1,5 +1,5 @@
 // Package access projects the callers and their limits: the id of the log, organizations with plan,
-// spend cap and management key, projects with their caps, and project keys.
+// spend cap and management key, projects with their caps, project keys, and webhooks.
 package access
 
 import (
@@ -28,20 +28,21 @@ type Projector struct{ projections.Base }
 // pause between pages; without a pause, most pages would hold none.
 func New() Projector {
 	return Projector{projections.NewBase(projections.Description{
-		Name: Name, Version: 4, Categories: []string{stream.Registry, stream.Organization, stream.Project}, Schema: schema,
-		Pace: projections.Pace{Min: 50 * time.Millisecond}, Counted: []string{"organizations", "projects", "keys"},
+		Name: Name, Version: 5, Categories: []string{stream.Registry, stream.Organization, stream.Project}, Schema: schema,
+		Pace:    projections.Pace{Min: 50 * time.Millisecond},
+		Counted: []string{"organizations", "projects", "keys", "webhooks"},
 	})}
 }
 
 // Apply folds the page over the rows that it changes, then writes one statement per table. It fails
-// on an unknown event, and on an event of an organization, a project or a key that was never
+// on an unknown event, and on an event of an organization, a project, a key or a webhook that was never
 // created.
-func (Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.DecodedEvent) error {
-	p, err := load(ctx, tx, facts)
+func (Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) error {
+	p, err := load(ctx, tx, events)
 	if err != nil {
 		return err
 	}
-	if err := projections.Each(facts, p.apply); err != nil {
+	if err := projections.Each(events, p.apply); err != nil {
 		return err
 	}
 	return p.save(ctx, tx)

@@ -46,8 +46,8 @@ type Key struct {
 	RevokedAt *time.Time
 }
 
-// KeyByHash implements auth.Keys by the SHA-256 of the key's clear value. ok is false for a key
-// that is unknown or revoked, or of a kind other than a key.
+// KeyByHash implements auth.Keys by the SHA-256 of the clear value of a key or of a webhook's token. ok is
+// false for one that is unknown or revoked, or of another kind.
 func (q Queries) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (h auth.Holder, ok bool, err error) {
 	h.Kind = kind
 	p, l := &h.Project, &h.Limits
@@ -67,6 +67,8 @@ func (q Queries) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (
 		err = q.DB.QueryRow(ctx, `select management_key_id, coalesce(management_key_prefix, ''), id, not prepared, plan, spend_cap_tenths
 			from access.organizations where management_key_hash = $1`, hash[:]).
 			Scan(&h.KeyID, &h.KeyPrefix, &h.OrganizationID, &h.Preparing, &l.Plan, &l.SpendCapTenths)
+	case auth.WebhookToken:
+		err = q.webhookByToken(ctx, hash, &h)
 	default:
 		return auth.Holder{}, false, nil
 	}
@@ -126,7 +128,16 @@ func (q Queries) ProjectsIn(ctx context.Context, db replica.Snapshot, organizati
 func (q Queries) ProjectBySlug(
 	ctx context.Context, organizationID uuid.UUID, slug string,
 ) (p Project, ok bool, err error) {
-	rows, err := q.DB.Query(ctx, selectProjects+`where organization_id = $1 and slug = $2`, organizationID, slug)
+	return q.findProject(ctx, `where organization_id = $1 and slug = $2`, organizationID, slug)
+}
+
+// ProjectByID finds a project of any organization, for the operator.
+func (q Queries) ProjectByID(ctx context.Context, id uuid.UUID) (p Project, ok bool, err error) {
+	return q.findProject(ctx, `where id = $1`, id)
+}
+
+func (q Queries) findProject(ctx context.Context, where string, args ...any) (p Project, ok bool, err error) {
+	rows, err := q.DB.Query(ctx, selectProjects+where, args...)
 	if err != nil {
 		return Project{}, false, fmt.Errorf("find project: %w", err)
 	}
@@ -140,20 +151,20 @@ func (q Queries) ProjectBySlug(
 	return p, true, nil
 }
 
-// ProjectByID finds a project of any organization, for the operator.
-func (q Queries) ProjectByID(ctx context.Context, id uuid.UUID) (p Project, ok bool, err error) {
-	rows, err := q.DB.Query(ctx, selectProjects+`where id = $1`, id)
+// FindProjects finds projects by slug, archived ones too: that of an organization with a name or an id, or those of all
+// organizations if that is "".
+func (q Queries) FindProjects(ctx context.Context, organization, slug string) ([]Project, error) {
+	rows, err := q.DB.Query(ctx, selectProjects+`where slug = $2 and organization_id in (
+		select id from access.organizations where $1 = '' or name = $1 or id::text = lower($1)) order by number limit 10`,
+		organization, slug)
 	if err != nil {
-		return Project{}, false, fmt.Errorf("find project: %w", err)
+		return nil, fmt.Errorf("find projects: %w", err)
 	}
-	p, err = pgx.CollectExactlyOneRow(rows, q.scanProject)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Project{}, false, nil
-	}
+	projects, err := pgx.CollectRows(rows, q.scanProject)
 	if err != nil {
-		return Project{}, false, fmt.Errorf("find project: %w", err)
+		return nil, fmt.Errorf("find projects: %w", err)
 	}
-	return p, true, nil
+	return projects, nil
 }
 
 // Keys lists the keys of a project, revoked ones too, oldest first.
@@ -181,4 +192,21 @@ func (q Queries) LogID(ctx context.Context) (id uuid.UUID, ok bool, err error) {
 		return uuid.Nil, false, fmt.Errorf("read the log's id: %w", err)
 	}
 	return id, true, nil
+}
+
+// Owners maps projects to their organizations. It leaves out unknown projects.
+func (q Queries) Owners(ctx context.Context, projects []uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
+	rows, err := q.DB.Query(ctx, `select id, organization_id from access.projects where id = any($1::uuid[])`, projects)
+	if err != nil {
+		return nil, fmt.Errorf("find owners of projects: %w", err)
+	}
+	owners := make(map[uuid.UUID]uuid.UUID, len(projects))
+	var project, organization uuid.UUID
+	if _, err = pgx.ForEachRow(rows, []any{&project, &organization}, func() error {
+		owners[project] = organization
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("find owners of projects: %w", err)
+	}
+	return owners, nil
 }

@@ -16,14 +16,15 @@ import (
 )
 
 // load reads the rows that the events change; what they create is not read.
-func load(ctx context.Context, tx pgx.Tx, facts []eventstore.DecodedEvent) (*fold, error) {
+func load(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) (*fold, error) {
 	p := &fold{
 		organizations: map[uuid.UUID]*organizationRow{},
 		projects:      map[uuid.UUID]*projectRow{},
 		keys:          map[uuid.UUID]*keyRow{},
+		webhooks:      map[string]*webhookRow{},
 	}
 	organizations, projects, keys := map[uuid.UUID]bool{}, map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
-	for _, f := range facts {
+	for _, f := range events {
 		switch e := f.Event.(type) {
 		case *organization.ManagementKeySet:
 			organizations[e.OrganizationID] = true
@@ -88,6 +89,7 @@ func load(ctx context.Context, tx pgx.Tx, facts []eventstore.DecodedEvent) (*fol
 		}
 		return rows.Err()
 	})
+	p.queueWebhooks(b, events)
 	if err := pgarray.Flush(ctx, tx, b); err != nil {
 		return nil, fmt.Errorf("load rows of a page: %w", err)
 	}
@@ -158,6 +160,7 @@ func (p *fold) save(ctx context.Context, tx pgx.Tx) error {
 			pgarray.Column(rows, func(k *keyRow) time.Time { return k.createdAt }),
 			pgarray.Column(rows, func(k *keyRow) *time.Time { return k.revokedAt }))
 	}
+	p.saveWebhooks(b)
 	if err := pgarray.Flush(ctx, tx, b); err != nil {
 		return fmt.Errorf("write rows of a page: %w", err)
 	}
@@ -165,11 +168,11 @@ func (p *fold) save(ctx context.Context, tx pgx.Tx) error {
 }
 
 func changed[R any](rows map[uuid.UUID]R, is func(R) bool) []R {
-	var kept []R
+	var matching []R
 	for _, row := range rows {
 		if is(row) {
-			kept = append(kept, row)
+			matching = append(matching, row)
 		}
 	}
-	return kept
+	return matching
 }

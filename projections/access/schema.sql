@@ -47,8 +47,22 @@ create table keys (
 );
 create index keys_by_project on keys (project_id);
 
+-- Events of other systems become data points by the settings of a webhook, which are JSON. Of its token only the hash is here; token_id
+-- names the sealed token.
+create table webhooks (
+	id         text primary key,
+	project_id uuid not null,
+	token_id   uuid not null unique,
+	token_hash bytea not null unique,
+	settings   text not null,
+	paused     boolean not null,
+	created_at timestamptz not null
+);
+create index webhooks_by_project on webhooks (project_id);
+
 -- No statistics of texts: Postgres would keep whole values there, also of what is deleted.
 alter table organizations alter name set statistics 0, alter owner_email set statistics 0, alter management_key_hash set statistics 0,
 	alter management_key_prefix set statistics 0, alter management_key_suffix set statistics 0;
 alter table projects alter slug set statistics 0, alter name set statistics 0;
+alter table webhooks alter id set statistics 0, alter token_hash set statistics 0, alter settings set statistics 0;
 alter table keys alter name set statistics 0, alter hash set statistics 0, alter prefix set statistics 0, alter suffix set statistics 0;

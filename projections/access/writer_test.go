@@ -10,6 +10,7 @@ import (
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/internal/projectiontest"
 )
 
@@ -73,6 +74,47 @@ func (w *writer) key(slug, key string) {
 func (w *writer) revoke(slug, key string) {
 	w.Append(stream.Name(stream.Project, id(slug)),
 		&project.KeyRevoked{ProjectID: id(slug), KeyID: id(key), RevokedAt: noon.Add(time.Hour)})
+}
+
+// webhook creates a webhook whose id, name and token are of its name.
+func (w *writer) webhook(slug, name string) {
+	w.Append(stream.Name(stream.Project, id(slug)), &project.WebhookCreated{
+		ProjectID: id(slug), WebhookID: name, TokenID: id("token of " + name), TokenHash: hashText("token of " + name),
+		Settings: settingsOf(name), CreatedAt: noon,
+	})
+}
+
+func settingsOf(name string) webhook.Settings {
+	return webhook.Settings{
+		Name: name, ContentPath: "$.text", Filters: []webhook.Filter{{Path: "$.a", Operator: webhook.Is, Values: []string{"b"}}},
+	}
+}
+
+func (w *writer) changeWebhook(slug, name, to string) {
+	w.Append(stream.Name(stream.Project, id(slug)), &project.WebhookChanged{
+		ProjectID: id(slug), WebhookID: name, Settings: settingsOf(to), ChangedAt: noon,
+	})
+}
+
+func (w *writer) pauseWebhook(slug, name string, paused bool) {
+	if paused {
+		w.Append(stream.Name(stream.Project, id(slug)),
+			&project.WebhookPaused{ProjectID: id(slug), WebhookID: name, PausedAt: noon})
+	} else {
+		w.Append(stream.Name(stream.Project, id(slug)),
+			&project.WebhookResumed{ProjectID: id(slug), WebhookID: name, ResumedAt: noon})
+	}
+}
+
+func (w *writer) rotateToken(slug, name, token string) {
+	w.Append(stream.Name(stream.Project, id(slug)), &project.WebhookTokenRotated{
+		ProjectID: id(slug), WebhookID: name, TokenID: id(token), TokenHash: hashText(token), RotatedAt: noon,
+	})
+}
+
+func (w *writer) deleteWebhook(slug, name string) {
+	w.Append(stream.Name(stream.Project, id(slug)),
+		&project.WebhookDeleted{ProjectID: id(slug), WebhookID: name, DeletedAt: noon})
 }
 
 func (w *writer) archive(slug string, archived bool) {

@@ -22,11 +22,11 @@ func TestCounters_MatchWriteSide(tt *testing.T) {
 	projectiontest.Make(tt, db, datapoints.New(nil))
 	rapid.Check(tt, func(t *rapid.T) {
 		h := projectiontest.DrawBlobHistory(t)
-		facts, p := h.Facts, datapoints.New(blobMap(h.Blobs))
+		facts, p := h.Facts, datapoints.New(projectiontest.Blobs(h.Blobs))
 		if rapid.Bool().Draw(t, "erased streams are gone") {
-			facts, p = h.WithoutErased(t), datapoints.New(blobMap(h.LeftBlobs()))
+			facts, p = h.WithoutErased(t), datapoints.New(projectiontest.Blobs(h.LeftBlobs()))
 		}
-		err := projectiontest.Look(tt.Context(), db, p, projectiontest.Cut(t, facts), func(tx pgx.Tx) error {
+		err := projectiontest.Inspect(tt.Context(), db, p, projectiontest.Cut(t, facts), func(tx pgx.Tx) error {
 			sends, err := sendStates(tt, tx)
 			if err != nil {
 				return err
@@ -140,7 +140,7 @@ func sendStates(t *testing.T, tx pgx.Tx) (map[uuid.UUID]projectiontest.SendState
 	states := map[uuid.UUID]projectiontest.SendState{}
 	var id uuid.UUID
 	var s projectiontest.SendState
-	_, err = pgx.ForEachRow(rows, []any{&id, &s.Items, &s.Bytes, &s.CreditTenths, &s.Phase, &s.Stands}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &s.Items, &s.Bytes, &s.CreditTenths, &s.Phase, &s.Counts}, func() error {
 		states[id] = s
 		return nil
 	})

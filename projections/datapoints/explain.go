@@ -23,7 +23,7 @@ type Explained struct {
 	// Failure is nil unless Phase is failed. FailureStands is false if a newer revision or a deletion
 	// made it moot.
 	Failure       *Failure
-	FailureStands bool
+	FailureCounts bool
 	CreditTenths  int64
 	// Deleted reports whether the send, or all that it sent, was deleted.
 	Deleted bool
@@ -74,7 +74,7 @@ func (q Queries) Explain(
 	var total, memories int
 	var searchable bool
 	_, err = pgx.ForEachRow(rows, []any{
-		&s.ID, &s.RequestID, &s.AcceptedAt, &s.SettledAt, &s.Phase, &code, &message, &s.FailureStands, &s.CreditTenths,
+		&s.ID, &s.RequestID, &s.AcceptedAt, &s.SettledAt, &s.Phase, &code, &message, &s.FailureCounts, &s.CreditTenths,
 		&s.Deleted, &total, &ordinal, &dataPoint, &revision, &outcome, &phase, &source, &searchable, &memories,
 	}, func() error {
 		ok = true

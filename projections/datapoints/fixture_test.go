@@ -39,16 +39,6 @@ var (
 // noon is the time of the first event; each further event is a second later.
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// blobMap holds blobs by stream; others are missing.
-type blobMap map[string][]byte
-
-func (s blobMap) ReadBlob(_ context.Context, ref blob.Ref) ([]byte, error) {
-	if data, ok := s[ref.Stream]; ok {
-		return data, nil
-	}
-	return nil, &eventstore.BlobError{Stream: ref.Stream, Missing: true}
-}
-
 // unavailableBlobs is a store that cannot be reached.
 type unavailableBlobs struct{}
 

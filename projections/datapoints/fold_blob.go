@@ -23,7 +23,7 @@ import (
 // each change with its own statement.
 type blobRow struct {
 	stream   string
-	begun    *blob.Opened
+	opened   *blob.Opened
 	position eventstore.Position // of its first event
 	referred bool
 	send     uuid.UUID // the batch that it is the stage of
@@ -42,7 +42,7 @@ func (f *fold) blob(name string) *blobRow {
 // blobOpened applies the first event of a blob. It precedes every event that refers to the blob.
 func (f *fold) blobOpened(at eventstore.Position, name string, e *blob.Opened) {
 	row := f.blob(name)
-	row.begun, row.position = e, at
+	row.opened, row.position = e, at
 }
 
 // noteReferences marks the blobs that an event refers to.
@@ -130,18 +130,18 @@ func (f *fold) saveBlobs(b *pgx.Batch) {
 			ended = append(ended, name)
 		}
 	}
-	if rows := filter(f.blobs, func(r *blobRow) bool { return r.begun != nil && !r.ended }); len(rows) > 0 {
+	if rows := filter(f.blobs, func(r *blobRow) bool { return r.opened != nil && !r.ended }); len(rows) > 0 {
 		b.Queue(insertBlobs,
 			pgarray.Column(rows, func(r *blobRow) string { return r.stream }),
-			pgarray.IDs(rows, func(r *blobRow) uuid.UUID { return r.begun.ProjectID }),
-			pgarray.IDs(rows, func(r *blobRow) uuid.UUID { return r.begun.Owner }),
-			pgarray.Column(rows, func(r *blobRow) time.Time { return pgarray.Instant(r.begun.Deadline) }),
+			pgarray.IDs(rows, func(r *blobRow) uuid.UUID { return r.opened.ProjectID }),
+			pgarray.IDs(rows, func(r *blobRow) uuid.UUID { return r.opened.Owner }),
+			pgarray.Column(rows, func(r *blobRow) time.Time { return pgarray.Instant(r.opened.Deadline) }),
 			pgarray.Column(rows, func(r *blobRow) bool { return r.referred }),
 			pgarray.Column(rows, func(r *blobRow) *uuid.UUID { return pgarray.Optional(r.send) }),
 			pgarray.Column(rows, func(r *blobRow) int64 { return int64(r.position) }),
-			pgarray.Column(rows, func(r *blobRow) *string { return uuidArray(r.begun.Holds) }))
+			pgarray.Column(rows, func(r *blobRow) *string { return uuidArray(r.opened.Holds) }))
 	}
-	if rows := filter(f.blobs, func(r *blobRow) bool { return r.begun == nil && !r.ended }); len(rows) > 0 {
+	if rows := filter(f.blobs, func(r *blobRow) bool { return r.opened == nil && !r.ended }); len(rows) > 0 {
 		b.Queue(updateBlobs,
 			pgarray.Column(rows, func(r *blobRow) string { return r.stream }),
 			pgarray.Column(rows, func(r *blobRow) bool { return r.referred }),

@@ -60,7 +60,7 @@ func TestBlobs_DirectoryReferences(t *testing.T) {
 	for name, pages := range map[string][][]eventstore.DecodedEvent{
 		"one page": {w.Facts}, "single events": single, "each twice": twice,
 	} {
-		err := projectiontest.Look(t.Context(), w.Queries.DB, datapoints.New(nil), pages, func(tx pgx.Tx) error {
+		err := projectiontest.Inspect(t.Context(), w.Queries.DB, datapoints.New(nil), pages, func(tx pgx.Tx) error {
 			rows, err := tx.Query(t.Context(), `select stream from datapoints.blobs where not referred order by stream`)
 			if err != nil {
 				return err

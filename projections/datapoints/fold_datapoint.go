@@ -94,13 +94,13 @@ func (f *fold) removeDataPoint(id uuid.UUID) {
 	}
 	delete(f.dataPoints, id)
 	f.removed.add(id)
-	kept := f.revisions[:0]
+	others := f.revisions[:0]
 	for _, r := range f.revisions {
 		if r.dataPoint != id {
-			kept = append(kept, r)
+			others = append(others, r)
 		}
 	}
-	f.revisions = kept
+	f.revisions = others
 	for key := range f.movedAudiences {
 		if key.dataPoint == id {
 			delete(f.movedAudiences, key)

@@ -62,7 +62,7 @@ func TestApply_AcceptedTexts(tt *testing.T) {
 			OccurredAt    time.Time
 		}
 		pages := [][]eventstore.DecodedEvent{w.Facts}
-		err := projectiontest.Look(tt.Context(), db, datapoints.New(nil), pages, func(tx pgx.Tx) error {
+		err := projectiontest.Inspect(tt.Context(), db, datapoints.New(nil), pages, func(tx pgx.Tx) error {
 			var got row
 			if err := tx.QueryRow(tt.Context(), `select d.source_id, r.label, r.content, r.metadata, d.occurred_at
 				from datapoints.data_points d join datapoints.revisions r on r.data_point = d.id`).

@@ -17,14 +17,11 @@ import (
 )
 
 func rowsAfter(
-	t *rapid.T, tt *testing.T, db *pgxpool.Pool, blobs blobMap, pages [][]eventstore.DecodedEvent, without ...string,
+	t *rapid.T, tt *testing.T, db *pgxpool.Pool, blobs projectiontest.Blobs, pages [][]eventstore.DecodedEvent,
+	without ...string,
 ) map[string][]string {
 	tt.Helper()
-	dump, err := projectiontest.Rows(tt.Context(), db, datapoints.New(blobs), pages, without...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dump
+	return projectiontest.RowsAfter(t, tt, db, datapoints.New(blobs), pages, without...)
 }
 
 func TestApply_PageSizes(tt *testing.T) {
@@ -161,15 +158,15 @@ func TestApply_ConsistentRows(tt *testing.T) {
 	projectiontest.Make(tt, db, datapoints.New(nil))
 	rapid.Check(tt, func(t *rapid.T) {
 		h := projectiontest.DrawBlobHistory(t)
-		facts, p := h.Facts, datapoints.New(blobMap(h.Blobs))
+		facts, p := h.Facts, datapoints.New(projectiontest.Blobs(h.Blobs))
 		if rapid.Bool().Draw(t, "erased streams are gone") {
-			facts, p = h.WithoutErased(t), datapoints.New(blobMap(h.LeftBlobs()))
+			facts, p = h.WithoutErased(t), datapoints.New(projectiontest.Blobs(h.LeftBlobs()))
 		}
 		deleted := make([]uuid.UUID, 0, len(h.Deleted))
 		for id := range h.Deleted {
 			deleted = append(deleted, id)
 		}
-		err := projectiontest.Look(tt.Context(), db, p, projectiontest.Cut(t, facts), func(tx pgx.Tx) error {
+		err := projectiontest.Inspect(tt.Context(), db, p, projectiontest.Cut(t, facts), func(tx pgx.Tx) error {
 			rows, err := tx.Query(tt.Context(), contradictions, deleted)
 			if err != nil {
 				return err

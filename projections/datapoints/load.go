@@ -18,7 +18,7 @@ const (
 		ordinal)`
 	itemsOf    = selectItems + `where data_point = any($1::uuid[]) and outcome not in ('unchanged', 'moved')`
 	failedOf   = selectItems + `where data_point = any($1::uuid[]) and phase in ('failed', 'unindexed')`
-	itemsWhole = selectItems + `where ingestion_id = any($1::uuid[])`
+	itemsAll   = selectItems + `where ingestion_id = any($1::uuid[])`
 	itemsEnded = selectItems + `where ingestion_id = any($1::uuid[]) and phase in ('captured', 'failed', 'unindexed')`
 
 	selectDataPoints = `select id, project_id, source_id, revision, captured, memories, audience, occurred_at,
@@ -55,7 +55,7 @@ func load(ctx context.Context, tx pgx.Tx, k *keys) (*fold, error) {
 	}
 	pgarray.Queue(first, itemsOf, k.itemsOf, f.readItems)
 	pgarray.Queue(first, failedOf, k.failedOf, f.readItems)
-	pgarray.Queue(first, itemsWhole, k.allItems, f.readItems)
+	pgarray.Queue(first, itemsAll, k.allItems, f.readItems)
 	pgarray.Queue(first, itemsEnded, k.endedItems, f.readItems)
 	if k.searchable > 0 {
 		first.Queue(sendsSearchable, int64(k.searchable)).Query(f.readSends)

@@ -94,13 +94,13 @@ func (f *fold) save(ctx context.Context, tx pgx.Tx) error {
 
 // filter returns the rows that match.
 func filter[K comparable, R any](rows map[K]R, changed func(R) bool) []R {
-	var kept []R
+	var matching []R
 	for _, row := range rows {
 		if changed(row) {
-			kept = append(kept, row)
+			matching = append(matching, row)
 		}
 	}
-	return kept
+	return matching
 }
 
 func (f *fold) saveItems(b *pgx.Batch) {

@@ -101,11 +101,11 @@ func TestScopes_MemoriesInBlobs(t *testing.T) {
 	})
 	page := [][]eventstore.DecodedEvent{w.Facts}
 	for name, c := range map[string]struct {
-		blobs blobMap
+		blobs projectiontest.Blobs
 		want  int64
-	}{"there": {blobMap{"blob-a": data}, 5}, "gone": {nil, 1}, "damaged": {blobMap{"blob-a": []byte("[{")}, 1}} {
+	}{"there": {projectiontest.Blobs{"blob-a": data}, 5}, "gone": {nil, 1}, "damaged": {projectiontest.Blobs{"blob-a": []byte("[{")}, 1}} {
 		w := newFixture(t)
-		err := projectiontest.Look(t.Context(), w.Queries.DB, datapoints.New(c.blobs), page, func(tx pgx.Tx) error {
+		err := projectiontest.Inspect(t.Context(), w.Queries.DB, datapoints.New(c.blobs), page, func(tx pgx.Tx) error {
 			var got int64
 			err := tx.QueryRow(t.Context(), `select live + memories from datapoints.scopes`).Scan(&got)
 			if got != c.want {
@@ -117,7 +117,7 @@ func TestScopes_MemoriesInBlobs(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
-	err = projectiontest.Look(
+	err = projectiontest.Inspect(
 		t.Context(), w.Queries.DB, datapoints.New(unavailableBlobs{}), page, func(pgx.Tx) error { return nil },
 	)
 	if !errors.Is(err, eventstore.ErrUnavailable) {

@@ -30,7 +30,7 @@ const waitingScan = 64
 // that were accepted after a position. It reads a few rows of an index, however many items are
 // open.
 func (q Queries) Waiting(ctx context.Context, after eventstore.Position, before int) (w Waiting, err error) {
-	var item, crowd, captured *time.Time
+	var item, overLimit, captured *time.Time
 	err = q.DB.QueryRow(ctx, `select (
 			select min(s.accepted_at) from (
 				select ingestion_id from datapoints.items where phase = 'queued' and attempt = 0
@@ -47,11 +47,11 @@ func (q Queries) Waiting(ctx context.Context, after eventstore.Position, before 
 				order by position limit $3
 			) s where s.round = 0
 		)`, int64(after), before, waitingScan).
-		Scan(&item, &crowd, &captured)
+		Scan(&item, &overLimit, &captured)
 	if err != nil {
 		return Waiting{}, fmt.Errorf("read oldest open items: %w", err)
 	}
-	for to, from := range map[*time.Time]*time.Time{&w.Item: item, &w.Backlogged: crowd, &w.Captured: captured} {
+	for to, from := range map[*time.Time]*time.Time{&w.Item: item, &w.Backlogged: overLimit, &w.Captured: captured} {
 		if from != nil {
 			*to = from.UTC()
 		}

@@ -64,12 +64,8 @@ func whos(names ...string) []uuid.UUID {
 // blobs are the blobs that a test wrote; others are missing.
 type blobs map[string][]byte
 
-func (b blobs) ReadBlob(_ context.Context, ref blob.Ref) ([]byte, error) {
-	data, ok := b[ref.Stream]
-	if !ok {
-		return nil, &eventstore.BlobError{Stream: ref.Stream, Missing: true}
-	}
-	return data, nil
+func (b blobs) ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error) {
+	return projectiontest.Blobs(b).ReadBlob(ctx, ref)
 }
 
 func (b blobs) write(name string, v any) *blob.Ref {

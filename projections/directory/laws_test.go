@@ -114,7 +114,7 @@ func TestApply_ConsistentRows(tt *testing.T) {
 		if rapid.Bool().Draw(t, "erased") {
 			facts, kept = h.withoutErased()
 		}
-		err := projectiontest.Look(tt.Context(), db, directory.New(
+		err := projectiontest.Inspect(tt.Context(), db, directory.New(
 			kept, namespaces, slog.New(slog.DiscardHandler),
 		), projectiontest.Cut(t, facts), func(tx pgx.Tx) error {
 			rows, err := tx.Query(tt.Context(), contradictions)

@@ -113,7 +113,7 @@ func (r *readAtHead) identity(
 	if err := allowance.Reserve(ctx, answerCopies*bytes); err != nil {
 		return Identity{}, false, err
 	}
-	if _, kept := r.q.rules.get(project.ID, at); !kept && at != 0 {
+	if _, cached := r.q.rules.get(project.ID, at); !cached && at != 0 {
 		if err := r.atPrimary(ctx); err != nil { // only the primary fills the cache
 			return Identity{}, false, err
 		}
@@ -173,8 +173,8 @@ func (r *readAtHead) rules(
 	if r.primary {
 		return r.q.rulesAsOf(ctx, db, project, at)
 	}
-	if kept, ok := r.q.rules.get(project, at); ok {
-		return kept, nil
+	if cached, ok := r.q.rules.get(project, at); ok {
+		return cached, nil
 	}
 	return nil, replica.ErrDeclined
 }

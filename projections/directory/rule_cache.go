@@ -46,8 +46,8 @@ func newRuleCache() *ruleCache {
 func (c *ruleCache) get(project uuid.UUID, at eventstore.Position) (*ruleSet, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	kept, ok := c.projects[project]
-	return kept.set, ok && kept.at == at
+	cached, ok := c.projects[project]
+	return cached.set, ok && cached.at == at
 }
 
 // put caches a set. It evicts the largest sets first, so a large set never evicts a smaller one.
@@ -64,8 +64,8 @@ func (c *ruleCache) put(project uuid.UUID, at eventstore.Position, set *ruleSet)
 	c.bytes += cost(set)
 	for c.bytes > maxCachedRules {
 		biggest, most := uuid.Nil, 0
-		for other, kept := range c.projects {
-			if n := cost(kept.set); n > most {
+		for other, cached := range c.projects {
+			if n := cost(cached.set); n > most {
 				biggest, most = other, n
 			}
 		}

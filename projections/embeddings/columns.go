@@ -64,7 +64,7 @@ func (c *Columns) Nearest(ctx context.Context, q Query, vector []float32) ([]Hit
 	if err := col.catchUp(ctx, c.db, c.model, q.Project); err != nil {
 		return nil, err
 	}
-	c.makeRoom(col)
+	c.evict(col)
 	hits, err := col.nearest(ctx, c.log, q, scale, code)
 	return hits, errors.Join(err, ctx.Err())
 }
@@ -81,9 +81,9 @@ func (c *Columns) of(project uuid.UUID) *column {
 	return col
 }
 
-// makeRoom evicts the columns that were searched longest ago, but not the given one, while all are
+// evict evicts the columns that were searched longest ago, but not the given one, while all are
 // too big.
-func (c *Columns) makeRoom(but *column) {
+func (c *Columns) evict(but *column) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {

@@ -286,9 +286,5 @@ func rows(
 	t *rapid.T, tt *testing.T, db *pgxpool.Pool, p *memories.Projector, pages [][]eventstore.DecodedEvent,
 ) map[string][]string {
 	tt.Helper()
-	dump, err := projectiontest.Rows(tt.Context(), db, p, pages)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dump
+	return projectiontest.RowsAfter(t, tt, db, p, pages)
 }

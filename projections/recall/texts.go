@@ -121,9 +121,9 @@ type texts struct {
 	blobs   eventstore.BlobReader
 	ranking *ranking
 	log     *slog.Logger
-	// contents are counted contents of blobs, kept their bytes.
+	// contents are counted contents of blobs, held is their size in bytes.
 	contents map[revisionKey][]byte
-	kept     int64
+	held     int64
 	err      error
 }
 
@@ -165,8 +165,8 @@ func (t *texts) count(ctx context.Context, key revisionKey, p *dataPointRow) boo
 	}
 	tokens := recall.Tokens(string(data))
 	p.tokens = &tokens
-	if t.kept+p.big.Size <= keptBytes {
-		t.kept += p.big.Size
+	if t.held+p.big.Size <= keptBytes {
+		t.held += p.big.Size
 		t.contents[key] = data
 	}
 	return true

@@ -34,6 +34,7 @@ func (p *Projector) changes(ctx context.Context, pg *fold) ([]Change, error) {
 			if err != nil {
 				return nil, err
 			}
+			row.passages = len(documents)
 			c.Upserts = append(c.Upserts, documents...)
 		}
 		if row.derived != nil {
@@ -41,6 +42,7 @@ func (p *Projector) changes(ctx context.Context, pg *fold) ([]Change, error) {
 			if err != nil {
 				return nil, err
 			}
+			row.memories = len(documents)
 			c.Upserts = append(c.Upserts, documents...)
 		}
 		// Documents that the page indexes have the new audience already.
@@ -103,14 +105,14 @@ func (p *Projector) memoryDocuments(
 
 const (
 	deleteDataPoints = `delete from data_points d where d.id = any($1::uuid[])`
-	upsertDataPoints = `insert into data_points
-			(id, project_id, audience, revision, body_at, occurred_at, memory_revision, memory_at, position)
-		select id, project_id, audience, revision, body_at, occurred_at, memory_revision, memory_at, position
-		from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::bigint[], $6::timestamptz[], $7::int[], $8::bigint[], $9::bigint[])
-			as row (id, project_id, audience, revision, body_at, occurred_at, memory_revision, memory_at, position)
+	upsertDataPoints = `insert into data_points (` + columns + `)
+		select ` + columns + `
+		from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::bigint[], $6::timestamptz[], $7::int[], $8::bigint[],
+			$9::int[], $10::int[], $11::bigint[]) as row (` + columns + `)
 		on conflict (id) do update set audience = excluded.audience, revision = excluded.revision, body_at = excluded.body_at,
 			occurred_at = excluded.occurred_at, memory_revision = excluded.memory_revision,
-			memory_at = excluded.memory_at, position = excluded.position`
+			memory_at = excluded.memory_at, passages = excluded.passages, memories = excluded.memories,
+			position = excluded.position`
 )
 
 // save writes the rows of the page.
@@ -137,6 +139,8 @@ func (p *fold) save(ctx context.Context, tx pgx.Tx) error {
 			pgarray.Column(rows, func(r entry) time.Time { return r.occurredAt }),
 			pgarray.Column(rows, func(r entry) int32 { return int32(r.memoryRevision) }),
 			pgarray.Column(rows, func(r entry) int64 { return r.memoryAt }),
+			pgarray.Column(rows, func(r entry) int32 { return int32(r.passages) }),
+			pgarray.Column(rows, func(r entry) int32 { return int32(r.memories) }),
 			pgarray.Column(rows, func(r entry) int64 { return int64(r.position) }),
 		)
 	}

@@ -26,7 +26,9 @@ type dataPointRow struct {
 	occurredAt     time.Time
 	memoryRevision int
 	memoryAt       int64
-	position       eventstore.Position
+	// passages and memories are how many documents the index holds of revision and memoryRevision.
+	passages, memories int
+	position           eventstore.Position
 
 	// accepted and derived are the events of the page that set the current state, nil if there are
 	// none; moved reports that the audience changed.
@@ -49,8 +51,9 @@ const (
 	// lockSchema keeps pages and refills apart. The index is written before the rows of a page are
 	// committed, so a refill must not read the rows in between.
 	lockSchema       = `select pg_advisory_xact_lock(hashtextextended(current_schema(), 10))`
-	selectDataPoints = `select id, project_id, audience, revision, body_at, occurred_at, memory_revision, memory_at, position
-		from data_points where id = any($1::uuid[])`
+	selectDataPoints = `select ` + columns + ` from data_points where id = any($1::uuid[])`
+	columns          = `id, project_id, audience, revision, body_at, occurred_at, memory_revision, memory_at,
+		passages, memories, position`
 )
 
 // load reads the rows of the data points that the events are about.
@@ -91,7 +94,7 @@ func dataPointRows(rows pgx.Rows) (map[uuid.UUID]*dataPointRow, error) {
 		row := new(dataPointRow)
 		var position int64
 		if err := rows.Scan(&id, &row.project, &row.audience, &row.revision, &row.bodyAt, &row.occurredAt,
-			&row.memoryRevision, &row.memoryAt, &position); err != nil {
+			&row.memoryRevision, &row.memoryAt, &row.passages, &row.memories, &position); err != nil {
 			return nil, err
 		}
 		row.position = eventstore.Position(position)

@@ -120,6 +120,8 @@ type Index interface {
 	Search(ctx context.Context, q Query) (Result, error)
 	// Count returns the number of documents of a project, both parts.
 	Count(ctx context.Context, project uuid.UUID) (int, error)
+	// Total returns the number of documents of all projects.
+	Total(ctx context.Context) (int, error)
 	// Purge returns once no file contains anything of the documents that were deleted before, and how
 	// many parts of the index it rewrote.
 	Purge(ctx context.Context) (parts int, err error)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
@@ -176,6 +179,15 @@ func apply(
 	return nil
 }
 
+// verify calls Verify as a rebuild does.
+func verify(ctx context.Context, begin func(context.Context) (pgx.Tx, error), p *recallindex.Projector) error {
+	tx, err := begin(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(projectiontest.Enter(ctx, tx, p), p.Verify(ctx, tx), tx.Rollback(ctx))
+}
+
 // TestProjector_Histories: with any pages, and if transactions are rolled back after the index was
 // written, the index holds what the log describes, and the rows do not depend on the pages. Without
 // the events of erased streams it is the same.
@@ -193,6 +205,9 @@ func TestProjector_Histories(t *testing.T) {
 				r.Fatal(err)
 			}
 			if err := apply(t.Context(), db.Begin, p, projectiontest.Cut(r, events), lose); err != nil {
+				r.Fatal(err)
+			}
+			if err := verify(t.Context(), db.Begin, p); err != nil {
 				r.Fatal(err)
 			}
 			rows, err := projectiontest.Dump(t.Context(), db, p)
@@ -262,6 +277,9 @@ func TestProjector_Blobs(t *testing.T) {
 		if n := len(index.Documents()[uuid.UUID{1}]); n != want {
 			t.Fatalf("%d documents, want %d", n, want)
 		}
+		if err := verify(t.Context(), db.Begin, p); err != nil {
+			t.Fatal(err)
+		}
 	}
 	projectiontest.Apply(t, db, p, log.Facts...)
 	count(3)
@@ -277,6 +295,24 @@ func TestProjector_Blobs(t *testing.T) {
 	log.Append(stream.Name(stream.DataPoint, id), accepted(3, datapoint.Text{Inline: "vim"}))
 	projectiontest.Apply(t, db, p, log.Facts[3:]...)
 	count(1)
+	for what, change := range map[string]recallindex.Change{
+		"one too many": {Upserts: []recallindex.Document{{Key: recallindex.Key{DataPoint: uuid.New()}}}},
+		"one too few":  {Deletes: []recallindex.Scope{{DataPoint: id, Part: recallindex.Sources, Revision: 3}}},
+	} {
+		other := indextest.NewMemory()
+		write := recallindex.Change{
+			Project: uuid.UUID{1}, Upserts: slices.Collect(maps.Values(index.Documents()[uuid.UUID{1}])),
+		}
+		change.Project = uuid.UUID{1}
+		for _, c := range []recallindex.Change{write, change} {
+			if err := other.Apply(t.Context(), []recallindex.Change{c}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := verify(t.Context(), db.Begin, projector(other, l)); !errors.Is(err, projections.ErrTarget) {
+			t.Errorf("%s: verified with %v", what, err)
+		}
+	}
 }
 
 // A move, a revision of another audience, and a deletion read no text that is indexed already.

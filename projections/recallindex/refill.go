@@ -79,7 +79,7 @@ func (p *Projector) Refill(ctx context.Context, db *pgxpool.Pool, loss Loss) err
 	}
 }
 
-const selectNext = `select id, project_id, audience, revision, body_at, occurred_at, memory_revision, memory_at, position
+const selectNext = `select ` + columns + `
 	from data_points where (project_id, id) > ($1, $2) order by project_id, id limit $3`
 
 // refillStep refills some data points. It returns the last of them, nil at the end.

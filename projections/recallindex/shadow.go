@@ -3,22 +3,24 @@ package recallindex
 import (
 	"context"
 	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/projections"
 )
 
-// Rebuildable is an Index that can be rebuilt in a shadow while the current generation is in use.
-//
-// A rebuild that was interrupted begins again, unlike those of tables: rows of a shadow are as they were
-// at its checkpoint, but what a shadow index holds is not known without a look at every document, and
-// text that was deleted since would stay in it until the rebuild is continued. Before the switch-over the
-// rows are counted, and not the documents: how many passages a data point has is known only from its
-// text, which may be erased by then.
+// Rebuildable is an Index that can be rebuilt in a shadow while the current generation is in use. A
+// shadow outlives its process: the rebuild that is continued applies its last page again, which changes
+// nothing.
 type Rebuildable interface {
 	Index
 	// NewShadow begins an empty generation and returns an Index of it. It removes what an earlier call
 	// began.
 	NewShadow(ctx context.Context) (Index, error)
+	// ResumeShadow closes the Index that NewShadow returned, and opens its generation again. ok is false
+	// if this process has no such generation, or that lost documents.
+	ResumeShadow(ctx context.Context, generation string) (next Index, ok bool, err error)
 	// Promote puts the generation that NewShadow began into use, durably once it returns, and removes
 	// the one before; running calls finish on that. ok is false if this process has no such
 	// generation. It closes the Index that NewShadow returned.
@@ -45,19 +47,53 @@ var (
 var errNoShadow = errors.New("the index cannot be rebuilt in a shadow")
 
 // Shadow implements projections.External.
-func (p *Projector) Shadow(ctx context.Context) (projections.Projector, error) {
+func (p *Projector) Shadow(ctx context.Context, resume string) (_ projections.Projector, resumed bool, err error) {
 	index, ok := p.index.(Rebuildable)
 	if !ok {
-		return nil, errNoShadow
+		return nil, false, errNoShadow
 	}
-	next, err := index.NewShadow(ctx)
-	if err != nil {
-		return nil, err
+	var next Index
+	if resume != "" {
+		if next, resumed, err = index.ResumeShadow(ctx, resume); err != nil {
+			return nil, false, err
+		}
+	}
+	if !resumed {
+		if next, err = index.NewShadow(ctx); err != nil {
+			return nil, false, err
+		}
 	}
 	shadow := *p
 	shadow.index = next
-	return &shadow, nil
+	return &shadow, resumed, nil
 }
+
+// Verify implements projections.External: the index holds as many documents as the rows say.
+func (p *Projector) Verify(ctx context.Context, tx pgx.Tx) error {
+	var written int
+	err := tx.QueryRow(ctx, `select coalesce(sum(passages + memories), 0) from data_points`).Scan(&written)
+	if err != nil {
+		return fmt.Errorf("count the documents that were written: %w", err)
+	}
+	return VerifyTotal(ctx, p.index, written)
+}
+
+// VerifyTotal returns projections.ErrTarget if an index does not hold as many documents as were
+// written.
+func VerifyTotal(ctx context.Context, x Index, written int) error {
+	total, err := x.Total(ctx)
+	if err != nil {
+		return fmt.Errorf("count the documents of the index: %w", err)
+	}
+	if total != written {
+		return fmt.Errorf("%w: %s has %d documents, and %d were written",
+			projections.ErrTarget, x.Generation(), total, written)
+	}
+	return nil
+}
+
+// Close implements projections.External.
+func (p *Projector) Close() error { return p.index.Close() }
 
 // Promote implements projections.External.
 func (p *Projector) Promote(ctx context.Context, target string) (bool, error) {

@@ -69,13 +69,13 @@ func (b *bounds) applied(own []eventstore.DecodedEvent, took time.Duration) {
 }
 
 // fitting returns how many events, from the first, the next transaction applies.
-func (r *runner) fitting(facts []eventstore.DecodedEvent) int {
+func (r *runner) fitting(events []eventstore.DecodedEvent) int {
 	bounded, knows := r.projector.(projections.Bounded)
 	if !knows && r.bounds.maxOwn == 0 && r.bounds.slow == 0 {
-		return len(facts)
+		return len(events)
 	}
-	own, at := make([]eventstore.DecodedEvent, 0, len(facts)), make([]int, 0, len(facts))
-	for i, f := range facts {
+	own, at := make([]eventstore.DecodedEvent, 0, len(events)), make([]int, 0, len(events))
+	for i, f := range events {
 		if r.owns(f) {
 			own, at = append(own, f), append(at, i)
 		}
@@ -94,7 +94,7 @@ func (r *runner) fitting(facts []eventstore.DecodedEvent) int {
 		}
 	}
 	if fit == len(own) {
-		return len(facts)
+		return len(events)
 	}
 	return at[fit]
 }

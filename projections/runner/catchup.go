@@ -33,12 +33,12 @@ var errReadEnded = errors.New("reading the log ended early")
 
 // logRead is the result of one read of the log: no events at its end.
 type logRead struct {
-	facts []eventstore.DecodedEvent
-	err   error
+	events []eventstore.DecodedEvent
+	err    error
 }
 
-// logEnd is where a catch-up ends: at a position, or with 0 at the end of the log. If it is not
-// exact, the page with the position is applied whole.
+// logEnd is the end of a catch-up: a position, or 0 for the end of the log. If it is not exact, the
+// whole page with the position is applied.
 type logEnd struct {
 	at    eventstore.Position
 	exact bool
@@ -77,8 +77,8 @@ func (r *runner) catchUp(ctx context.Context, l *lease, until logEnd,
 		if err := ctx.Err(); err != nil {
 			return err // what was read ahead is not applied
 		}
-		var facts []eventstore.DecodedEvent
-		for bytes := 0; len(facts) < size && bytes < maxBytes; {
+		var events []eventstore.DecodedEvent
+		for bytes := 0; len(events) < size && bytes < maxBytes; {
 			s, ok := <-ahead
 			if !ok {
 				return cmp.Or(ctx.Err(), errReadEnded)
@@ -86,19 +86,19 @@ func (r *runner) catchUp(ctx context.Context, l *lease, until logEnd,
 			if s.err != nil {
 				return s.err
 			}
-			if len(s.facts) == 0 {
+			if len(s.events) == 0 {
 				ended = true
 				break
 			}
-			for _, f := range s.facts {
+			for _, f := range s.events {
 				bytes += f.Size()
 			}
-			facts = append(facts, s.facts...)
+			events = append(events, s.events...)
 		}
-		if facts = until.cut(facts); len(facts) == 0 {
+		if events = until.cut(events); len(events) == 0 {
 			return nil
 		}
-		page := feed.Page{After: reached, Next: facts[len(facts)-1].Position, Events: facts}
+		page := feed.Page{After: reached, Next: events[len(events)-1].Position, Events: events}
 		began := time.Now()
 		if err := r.applyRetrying(ctx, l, page); err != nil {
 			return err
@@ -110,7 +110,7 @@ func (r *runner) catchUp(ctx context.Context, l *lease, until logEnd,
 			size = min(2*size, maxEvents)
 		}
 		if reached = page.Next; passed != nil {
-			passed(len(facts), reached)
+			passed(len(events), reached)
 		}
 	}
 	return nil
@@ -157,7 +157,7 @@ func (r *runner) read(ctx context.Context, after eventstore.Position, out chan<-
 	decoder.Go(func() {
 		for got := range encoded {
 			select {
-			case out <- logRead{facts: decodeAll(got.events, r.decode), err: got.err}:
+			case out <- logRead{events: decodeAll(got.events, r.decode), err: got.err}:
 			case <-ctx.Done():
 			}
 		}
@@ -186,21 +186,21 @@ func (r *runner) readShared(ctx context.Context, after eventstore.Position, out 
 	defer close(out)
 	defer r.shared.leave(r.projector.Name())
 	for p := (backoff.Backoff{First: 50 * time.Millisecond, Longest: time.Second}); ctx.Err() == nil; {
-		facts, err := r.shared.next(ctx, r.projector.Name(), after)
+		events, err := r.shared.next(ctx, r.projector.Name(), after)
 		if err != nil && transient(err) && ctx.Err() == nil {
 			r.log.WarnContext(ctx, "read of the log failed, will retry", "after", after, "err", err)
 			_ = p.Wait(ctx)
 			continue
 		}
 		select {
-		case out <- logRead{facts, err}:
+		case out <- logRead{events, err}:
 		case <-ctx.Done():
 			return
 		}
-		if err != nil || len(facts) == 0 {
+		if err != nil || len(events) == 0 {
 			return
 		}
-		after = facts[len(facts)-1].Position
+		after = events[len(events)-1].Position
 	}
 }
 
@@ -216,18 +216,18 @@ func (r *runner) decode(e eventstore.Recorded) eventstore.DecodedEvent {
 func decodeAll(
 	events []eventstore.Recorded, decode func(eventstore.Recorded) eventstore.DecodedEvent,
 ) []eventstore.DecodedEvent {
-	facts := make([]eventstore.DecodedEvent, len(events))
+	decoded := make([]eventstore.DecodedEvent, len(events))
 	workers := min(runtime.GOMAXPROCS(0), 4)
 	var group sync.WaitGroup
 	for w := range workers {
 		group.Go(func() {
 			for i := w; i < len(events); i += workers {
-				facts[i] = decode(events[i])
+				decoded[i] = decode(events[i])
 			}
 		})
 	}
 	group.Wait()
-	return facts
+	return decoded
 }
 
 // catchUpFirst applies most of a long lag in large pages, before the lease takes its pages from the

@@ -75,13 +75,13 @@ type heldError struct {
 
 func (e *heldError) Error() string { return "lease of " + e.holder }
 
-// beginLease begins a transaction that takes a lease. A process that is frozen in it holds the others
-// up for no longer than the timeout.
+// beginLease begins a transaction that takes a lease. A process that is frozen in it delays the
+// others no longer than the timeout.
 var beginLease = pgx.TxOptions{
 	BeginQuery: "begin; set local idle_in_transaction_session_timeout = '15s'; set local lock_timeout = '5s'",
 }
 
-// lock lets one process at a time look at the lease. The lock ends with the transaction.
+// lock lets one process at a time read or change the lease. The lock ends with the transaction.
 func (c checkpoints) lock(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('annals projection ' || $1, 0))`, c.name)
 	return err
@@ -102,10 +102,10 @@ func (c checkpoints) endWriters(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// claim is find for a process that takes the lease. It waits for no lock of a lease that is not over,
-// and ends what the holder of one that is over still does.
+// claim is find for a process that takes the lease. It waits for no lock of a lease in force, and
+// ends the sessions of a holder whose lease is over.
 func (c checkpoints) claim(ctx context.Context, tx pgx.Tx, holder string) (row checkpoint, ok bool, err error) {
-	row, ok, err = c.look(ctx, tx, holder, "")
+	row, ok, err = c.readLocked(ctx, tx, holder, "")
 	if !ok || err != nil {
 		return row, ok, err
 	}
@@ -120,11 +120,13 @@ func (c checkpoints) claim(ctx context.Context, tx pgx.Tx, holder string) (row c
 // find locks and reads the row; ok is false if the schema does not exist. It returns a *heldError,
 // with the row, if another process has the lease.
 func (c checkpoints) find(ctx context.Context, tx pgx.Tx, holder string) (row checkpoint, ok bool, err error) {
-	return c.look(ctx, tx, holder, " for update")
+	return c.readLocked(ctx, tx, holder, " for update")
 }
 
-// look is find with a lock clause. row.holder is the last holder.
-func (c checkpoints) look(ctx context.Context, tx pgx.Tx, holder, lock string) (row checkpoint, ok bool, err error) {
+// readLocked is find with a lock clause. row.holder is the last holder.
+func (c checkpoints) readLocked(
+	ctx context.Context, tx pgx.Tx, holder, lock string,
+) (row checkpoint, ok bool, err error) {
 	if err := c.lock(ctx, tx); err != nil { // also while a schema is created
 		return row, false, err
 	}

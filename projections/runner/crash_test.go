@@ -27,7 +27,7 @@ func TestRunner_ServerCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	w := &world{
+	w := &fixture{
 		db:    db,
 		store: eventstoretest.NewMemory(),
 		codec: codec(t),

@@ -46,7 +46,7 @@ func (rt *Runtime) Health(ctx context.Context) []Status {
 	}
 	all := make([]Status, 0, len(rt.runners))
 	for _, r := range rt.runners {
-		now, err := rt.inside.state(ctx, r.projector.Name(), 0)
+		now, err := rt.background.state(ctx, r.projector.Name(), 0)
 		s := Status{
 			Name: r.projector.Name(), Version: r.projector.Version(), Position: now.position, Head: head,
 			Active: now.active, Stop: now.stop, LastErr: now.lastErr, Repeat: now.repeat,

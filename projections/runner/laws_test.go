@@ -32,7 +32,7 @@ func TestRunner_PagesOfAnySize(t *testing.T) {
 
 // drawLog draws facts of two families, at most one of which cannot be applied; spoiled is where, or
 // their number.
-func drawLog(rt *rapid.T, w *world) (facts []eventstore.DecodedEvent, spoiled int) {
+func drawLog(rt *rapid.T, w *fixture) (facts []eventstore.DecodedEvent, spoiled int) {
 	n := rapid.IntRange(1, 30).Draw(rt, "events")
 	spoiled = rapid.IntRange(0, 2*n).Draw(rt, "spoiled")
 	for i := range n {
@@ -52,7 +52,7 @@ func drawLog(rt *rapid.T, w *world) (facts []eventstore.DecodedEvent, spoiled in
 
 // rowsAfter applies facts to an empty projection in pages of the given sizes, the last size again
 // and again.
-func (w *world) rowsAfter(
+func (w *fixture) rowsAfter(
 	t *testing.T, rt *rapid.T, facts []eventstore.DecodedEvent, sizes []int,
 ) (rows []total, stopped bool) {
 	w.exec(t, "drop schema if exists apples cascade")

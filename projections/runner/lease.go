@@ -44,7 +44,7 @@ const (
 	// defaultLease is how long a lease lasts after its last renewal. After its process was killed or
 	// frozen, a projection waits for that long and for standbyPoll: together less than takeOverLimit.
 	defaultLease = 4 * time.Second
-	// standbyPoll is the longest pause between two looks of a standby at the lease.
+	// standbyPoll is the longest pause before a standby tries to take the lease again.
 	standbyPoll   = 500 * time.Millisecond
 	takeOverLimit = 5 * time.Second
 	// renewals is how often a lease is renewed in its time.
@@ -223,7 +223,7 @@ func (r *runner) renew(ctx context.Context, l *lease) error {
 // maintainOrEnd is maintain, and ends the lease on a panic.
 func (r *runner) maintainOrEnd(l *lease) {
 	maintain := func() error { r.maintain(l); return nil }
-	if panics.Call(l.ctx, r.log, "maintaining a lease panicked, it ends", maintain) != nil {
+	if panics.Call(l.ctx, r.log, "maintenance of a lease panicked, the lease ends", maintain) != nil {
 		l.end()
 	}
 }

@@ -219,7 +219,7 @@ func TestLease_IdleRunner(t *testing.T) {
 }
 
 // awaitProlonged waits until a process has renewed the lease.
-func (w *world) awaitProlonged(t *testing.T) {
+func (w *fixture) awaitProlonged(t *testing.T) {
 	t.Helper()
 	var before int64
 	if err := w.db.QueryRow(t.Context(), `select extract(epoch from until)::bigint from apples.checkpoint`).Scan(&before); err != nil {

@@ -19,15 +19,15 @@ import (
 // live before. It leaves running rebuilds alone.
 func (rt *Runtime) DropLeftovers(ctx context.Context) error { return rt.dropLeftovers(ctx, 0) }
 
-// dropLeftovers is DropLeftovers, but keeps for a time what an interrupted rebuild can continue.
-func (rt *Runtime) dropLeftovers(ctx context.Context, keep time.Duration) error {
+// dropLeftovers is DropLeftovers, but retains for a time what an interrupted rebuild can continue.
+func (rt *Runtime) dropLeftovers(ctx context.Context, retain time.Duration) error {
 	var errs []error
 	for _, r := range rt.runners {
-		if !r.rebuilding.TryLock() {
+		if !r.shadow.tryLock() {
 			continue // this process rebuilds it
 		}
-		_, err := r.dropLeftovers(ctx, keep)
-		r.rebuilding.Unlock()
+		_, err := r.dropLeftovers(ctx, retain)
+		r.shadow.unlock()
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -47,11 +47,34 @@ func (rt *Runtime) watchLeftovers(ctx context.Context) {
 	}
 }
 
-// leftoversEvery is the pause between looks for leftovers: about one lease.
+// leftoversEvery is the pause between two checks for leftovers: about one lease.
 const leftoversEvery = 5 * time.Second
 
 // resumable is how long an interrupted rebuild can be continued. A round of erasure ends that earlier.
 const resumable = 24 * time.Hour
+
+// shadowLock is a lock that can be waited for as long as a context lasts. It has room for one value.
+type shadowLock chan struct{}
+
+func (l shadowLock) lock(ctx context.Context) error {
+	select {
+	case l <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l shadowLock) tryLock() bool {
+	select {
+	case l <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (l shadowLock) unlock() { <-l }
 
 // leftovers returns the schemas of shadows and those that were live before.
 func leftovers(ctx context.Context, db *pgxpool.Pool) ([]string, error) {
@@ -67,21 +90,18 @@ func leftovers(ctx context.Context, db *pgxpool.Pool) ([]string, error) {
 	return names, nil
 }
 
-// dropLeftovers drops what rebuilds of this projection left, but keeps for a time what a rebuild can
-// continue. held is true if another process may be rebuilding it. The caller holds rebuilding.
-func (r *runner) dropLeftovers(ctx context.Context, keep time.Duration) (held bool, err error) {
+// dropLeftovers drops what rebuilds of this projection left, but retains for a time what a rebuild
+// can continue. held is true if another process may be rebuilding it. The caller holds shadow.
+func (r *runner) dropLeftovers(ctx context.Context, retain time.Duration) (held bool, err error) {
 	if err := r.dropOld(ctx); err != nil {
 		return false, err
 	}
 	// A lease of this process is of a rebuild that ended.
-	external, ok := r.projector.(projections.External)
-	if ok {
-		keep = 0
-	}
-	if held, err = dropShadow(ctx, r.db, r.projector.Name()+shadowSuffix, r.holder, keep); held || err != nil {
+	held, retained, err := dropShadow(ctx, r.db, r.projector.Name()+shadowSuffix, r.holder, retain)
+	if held || retained || err != nil {
 		return held, err
 	}
-	if ok {
+	if external, ok := r.projector.(projections.External); ok {
 		if err := external.Discard(ctx); err != nil {
 			return false, fmt.Errorf("discard the shadow of the target: %w", err)
 		}
@@ -90,21 +110,20 @@ func (r *runner) dropLeftovers(ctx context.Context, keep time.Duration) (held bo
 }
 
 // dropShadow drops the schema of a shadow, unless another holder has the lease on it, or its lease
-// ended within the time for which it is kept.
+// ended within a time: then retained is true.
 func dropShadow(
-	ctx context.Context, db *pgxpool.Pool, name, holder string, keep time.Duration,
-) (held bool, err error) {
+	ctx context.Context, db *pgxpool.Pool, name, holder string, retain time.Duration,
+) (held, retained bool, err error) {
 	shadow := newCheckpoints(db, name)
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		row, found, err := shadow.find(ctx, tx, holder)
 		if err != nil {
 			return err
 		}
-		if found && keep > 0 && row.position > 0 {
-			var kept bool
+		if found && retain > 0 && row.position > 0 {
 			err := tx.QueryRow(ctx, `select until > clock_timestamp() - make_interval(secs => $1)
-				from `+shadow.schema+`.checkpoint`, keep.Seconds()).Scan(&kept)
-			if err != nil || kept {
+				from `+shadow.schema+`.checkpoint`, retain.Seconds()).Scan(&retained)
+			if err != nil || retained {
 				return err
 			}
 		}
@@ -112,12 +131,12 @@ func dropShadow(
 		return err
 	})
 	if _, is := errors.AsType[*heldError](err); is {
-		return true, nil
+		return true, false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("drop schema %s: %w", name, err)
+		return false, false, fmt.Errorf("drop schema %s: %w", name, err)
 	}
-	return false, nil
+	return false, retained, nil
 }
 
 // dropOld drops the schemas of this projection that were live before.

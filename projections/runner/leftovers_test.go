@@ -11,7 +11,7 @@ import (
 )
 
 // killedRebuild leaves the shadow of a process that was killed a moment ago, with a row in it.
-func (w *world) killedRebuild(t *testing.T, p projections.Projector) {
+func (w *fixture) killedRebuild(t *testing.T, p projections.Projector) {
 	t.Helper()
 	shadow := newCheckpoints(w.db, p.Name()+shadowSuffix)
 	live, err := newCheckpoints(w.db, p.Name()).read(t.Context())

@@ -98,9 +98,11 @@ func (p external) Reset(context.Context) error {
 	return nil
 }
 
-func (external) Shadow(context.Context) (projections.Projector, error) {
-	return nil, errors.ErrUnsupported
+func (external) Shadow(context.Context, string) (projections.Projector, bool, error) {
+	return nil, false, errors.ErrUnsupported
 }
+func (external) Verify(context.Context, pgx.Tx) error          { return nil }
+func (external) Close() error                                  { return nil }
 func (external) Promote(context.Context, string) (bool, error) { return false, nil }
 func (external) Discard(context.Context) error                 { return nil }
 func (external) Purge(context.Context) error                   { return nil }
@@ -131,8 +133,8 @@ func (p tally) Apply(ctx context.Context, tx pgx.Tx, page []eventstore.DecodedEv
 	return nil
 }
 
-// world is a database and a log.
-type world struct {
+// fixture is a database and a log.
+type fixture struct {
 	db    *pgxpool.Pool
 	store eventstore.Store
 	codec *eventstore.Codec
@@ -140,9 +142,9 @@ type world struct {
 	next  map[string]eventstore.Revision
 }
 
-func newWorld(t testing.TB) *world {
+func newWorld(t testing.TB) *fixture {
 	t.Helper()
-	return &world{
+	return &fixture{
 		db:    pgtest.Database(t),
 		store: eventstoretest.NewMemory(),
 		codec: codec(t),
@@ -152,7 +154,7 @@ func newWorld(t testing.TB) *world {
 }
 
 // add appends numbers to a stream and returns the position of the last.
-func (w *world) add(t testing.TB, name string, numbers ...int) eventstore.Position {
+func (w *fixture) add(t testing.TB, name string, numbers ...int) eventstore.Position {
 	t.Helper()
 	var last eventstore.Position
 	for _, n := range numbers {
@@ -161,7 +163,7 @@ func (w *world) add(t testing.TB, name string, numbers ...int) eventstore.Positi
 	return last
 }
 
-func (w *world) append(t testing.TB, name, typ string, data any) eventstore.Position {
+func (w *fixture) append(t testing.TB, name, typ string, data any) eventstore.Position {
 	t.Helper()
 	body, err := json.Marshal(data)
 	if err != nil {
@@ -181,7 +183,7 @@ func (w *world) append(t testing.TB, name, typ string, data any) eventstore.Posi
 	return done.Position
 }
 
-func (w *world) runtime(t testing.TB, change func(*Config), projectors ...projections.Projector) *Runtime {
+func (w *fixture) runtime(t testing.TB, change func(*Config), projectors ...projections.Projector) *Runtime {
 	t.Helper()
 	cfg := Config{
 		DB: w.db, Store: w.store, Codec: w.codec, Projectors: projectors, Lease: 2 * time.Second,
@@ -240,7 +242,7 @@ type total struct {
 	Total, Events int64
 }
 
-func (w *world) totals(t testing.TB, projection string) []total {
+func (w *fixture) totals(t testing.TB, projection string) []total {
 	t.Helper()
 	rows, err := w.db.Query(t.Context(), "select stream, total, events from "+projection+".totals order by stream")
 	if err != nil {
@@ -253,14 +255,14 @@ func (w *world) totals(t testing.TB, projection string) []total {
 	return all
 }
 
-func (w *world) wantTotals(t testing.TB, projection string, want ...total) {
+func (w *fixture) wantTotals(t testing.TB, projection string, want ...total) {
 	t.Helper()
 	if diff := cmp.Diff(want, w.totals(t, projection)); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", projection, diff)
 	}
 }
 
-func (w *world) exec(t testing.TB, sql string, args ...any) {
+func (w *fixture) exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
 	if _, err := w.db.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatal(err)

@@ -14,9 +14,9 @@ import (
 )
 
 // newNodeWorld is a world whose log is the embedded node, reached through the driver.
-func newNodeWorld(t *testing.T) *world {
+func newNodeWorld(t *testing.T) *fixture {
 	t.Helper()
-	return &world{
+	return &fixture{
 		db:    pgtest.Database(t),
 		store: nodetest.Store(t, node.Config{Dir: t.TempDir()}),
 		codec: codec(t),
@@ -36,7 +36,7 @@ func TestRunner_OnTheNode(t *testing.T) {
 	var writers sync.WaitGroup
 	for n := range 4 {
 		// Each writer has a separate map of revisions and separate streams.
-		own := &world{store: w.store, next: map[string]eventstore.Revision{}}
+		own := &fixture{store: w.store, next: map[string]eventstore.Revision{}}
 		writers.Go(func() {
 			for range 50 {
 				own.add(t, fmt.Sprintf("pear-%d", n), 2)

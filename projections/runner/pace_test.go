@@ -28,7 +28,7 @@ func TestRest(t *testing.T) {
 	large := feed.Page{Events: make([]eventstore.DecodedEvent, 200), Next: 30, AtHead: true}
 	larger := feed.Page{Events: make([]eventstore.DecodedEvent, feed.PageEvents-1), Next: 30, AtHead: true}
 	full := feed.Page{Events: make([]eventstore.DecodedEvent, feed.PageEvents), Next: 30, AtHead: true}
-	behind := feed.Page{Events: make([]eventstore.DecodedEvent, 3), Next: 30}
+	lagging := feed.Page{Events: make([]eventstore.DecodedEvent, 3), Next: 30}
 	for _, c := range []struct {
 		name      string
 		projector projections.Projector
@@ -48,7 +48,7 @@ func TestRest(t *testing.T) {
 		{name: "a full page, stretched", projector: stretched{}, page: full},
 		{name: "somebody waits for what is behind a large page", projector: stretched{}, page: large, before: 31},
 		{name: "a full page", projector: paced{}, page: full},
-		{name: "a page that is behind", projector: paced{}, page: behind},
+		{name: "a page that is behind", projector: paced{}, page: lagging},
 		{name: "a projector without a pace", projector: tally{}, page: small},
 		{name: "somebody waited for this page", projector: paced{}, page: small, before: 30, want: time.Second},
 		{name: "somebody waits for the next", projector: paced{}, page: small, before: 31},

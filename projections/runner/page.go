@@ -103,36 +103,36 @@ func (r *runner) applyFitting(
 func (r *runner) bisect(
 	ctx context.Context, l *lease, after eventstore.Position, events []eventstore.DecodedEvent,
 ) error {
-	whole := r.commitPage(ctx, l, after, events)
-	long := errors.Is(whole, errTooLong)
-	if whole == nil || errors.Is(whole, errStale) || transient(whole) && !long {
-		return whole
+	cause := r.commitPage(ctx, l, after, events)
+	long := errors.Is(cause, errTooLong)
+	if cause == nil || errors.Is(cause, errStale) || transient(cause) && !long {
+		return cause
 	}
-	var own []int
+	var owned []int
 	for i, f := range events {
 		if r.owns(f) {
-			own = append(own, i)
+			owned = append(owned, i)
 		}
 	}
-	if len(own) == 1 && long {
+	if len(owned) == 1 && long {
 		r.log.WarnContext(ctx, "event takes longer than its limit, will retry with a longer one",
-			"position", events[own[0]].Position, "stream", events[own[0]].Stream, "next_limit", r.bounds.slowLimit, "err", whole)
-		return whole
+			"position", events[owned[0]].Position, "stream", events[owned[0]].Stream, "next_limit", r.bounds.slowLimit, "err", cause)
+		return cause
 	}
-	if len(own) == 1 {
+	if len(owned) == 1 {
 		// The events of other projections before it still move the checkpoint.
-		if first := own[0]; first > 0 {
+		if first := owned[0]; first > 0 {
 			if err := r.commitPage(ctx, l, after, events[:first]); err != nil {
 				return err
 			}
 		}
-		return r.stopAt(ctx, l, events[own[0]], whole)
+		return r.stopAt(ctx, l, events[owned[0]], cause)
 	}
 	if err := ctx.Err(); err != nil {
 		return err // the next holder of the lease applies the rest
 	}
-	r.log.WarnContext(ctx, "page not applied, will retry in halves", "after", after, "events", len(events), "err", whole)
-	middle := own[len(own)/2]
+	r.log.WarnContext(ctx, "page not applied, will retry in halves", "after", after, "events", len(events), "err", cause)
+	middle := owned[len(owned)/2]
 	if err := r.applyFitting(ctx, l, after, events[:middle]); err != nil {
 		return err
 	}
@@ -160,42 +160,42 @@ func (r *runner) commitPage(
 	ctx context.Context, l *lease, after eventstore.Position, events []eventstore.DecodedEvent,
 ) error {
 	began := time.Now()
-	var own []eventstore.DecodedEvent
+	var owned []eventstore.DecodedEvent
 	for _, f := range events {
 		if r.owns(f) {
-			own = append(own, f)
+			owned = append(owned, f)
 		}
 	}
-	limit := r.bounds.limit(own)
+	limit := r.bounds.limit(owned)
 	ctx, cancel := r.within(ctx, limit)
 	defer cancel()
 	last := events[len(events)-1]
 	var err error
-	if len(own) == 0 {
+	if len(owned) == 0 {
 		err = l.skip(after, last.Position, last.ID)
 	} else {
 		err = l.advance(after, last.Position, last.ID, func(from eventstore.Position) error {
-			return r.inTx(ctx, l, from, last, own)
+			return r.inTx(ctx, l, from, last, owned)
 		})
 		if err = tooLong(ctx, limit, err); errors.Is(err, errTooLong) {
-			r.bounds.exceeded(own)
+			r.bounds.exceeded(owned)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	if len(own) > 0 {
-		r.bounds.applied(own, time.Since(began))
+	if len(owned) > 0 {
+		r.bounds.applied(owned, time.Since(began))
 	}
 	// Wake waiters last, so that the hook has already invalidated its caches.
-	r.hooks.page(r.projector.Name(), len(events), len(own), time.Since(began))
+	r.hooks.page(r.projector.Name(), len(events), len(owned), time.Since(began))
 	r.progress.advanced(last.Position)
 	return nil
 }
 
 // inTx writes rows and checkpoint in one transaction, which starts with the checkpoint at from.
 func (r *runner) inTx(
-	ctx context.Context, l *lease, from eventstore.Position, last eventstore.DecodedEvent, own []eventstore.DecodedEvent,
+	ctx context.Context, l *lease, from eventstore.Position, last eventstore.DecodedEvent, owned []eventstore.DecodedEvent,
 ) error {
 	if _, external := r.projector.(projections.External); external {
 		// The epoch guards the rows. The external target is written before they are committed.
@@ -204,7 +204,7 @@ func (r *runner) inTx(
 		}
 	}
 	return pgx.BeginTxFunc(ctx, r.db, beginIn(r.table.schema), func(tx pgx.Tx) error {
-		if err := r.recoverPanics(ctx, tx, own); err != nil {
+		if err := r.recoverPanics(ctx, tx, owned); err != nil {
 			if tx.Conn().IsClosed() {
 				return projections.Transient(err)
 			}
@@ -215,7 +215,7 @@ func (r *runner) inTx(
 }
 
 // recoverPanics calls Apply and returns its panic as an error of the events.
-func (r *runner) recoverPanics(ctx context.Context, tx pgx.Tx, own []eventstore.DecodedEvent) (err error) {
+func (r *runner) recoverPanics(ctx context.Context, tx pgx.Tx, owned []eventstore.DecodedEvent) (err error) {
 	defer panics.Recover(ctx, r.log, &err, "projector panicked")
-	return r.projector.Apply(ctx, tx, own)
+	return r.projector.Apply(ctx, tx, owned)
 }

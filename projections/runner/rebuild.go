@@ -16,7 +16,7 @@ import (
 var (
 	ErrUnknownProjection = errors.New("unknown projection")
 	ErrRebuilding        = errors.New("projection is being rebuilt already")
-	ErrElsewhere         = errors.New("projection belongs to another process")
+	errFedElsewhere      = errors.New("projection belongs to another process")
 	ErrCounts            = errors.New("the rebuilt rows are not as many as the live ones")
 )
 
@@ -65,10 +65,11 @@ func (rt *Runtime) Rebuild(ctx context.Context, name string, report func(Rebuild
 }
 
 // RebuildWith builds a projection in a shadow, and switches over once the shadow has caught up. It
-// begins at position 0, or continues a rebuild that was interrupted within the last day, unless that
-// wrote to an external target. The live projection continues until then; readers notice nothing. It
-// calls report, if not nil, after every page. It returns ErrCounts if the rows at the position of
-// the live projection are not as many as the live ones. Run need not be running.
+// begins at position 0, or continues a rebuild that was interrupted within the last day. The live
+// projection continues until then; readers notice nothing. It calls report, if not nil, after every
+// page. It returns ErrCounts if the rows at the position of the live projection are not as many as the
+// live ones, and projections.ErrTarget if an external target does not hold what was written to it. Run
+// need not be running.
 func (rt *Runtime) RebuildWith(
 	ctx context.Context, name string, options RebuildOptions, report func(RebuildProgress),
 ) error {
@@ -103,10 +104,15 @@ func (r *runner) rebuild(ctx context.Context, options RebuildOptions, report fun
 	if report == nil {
 		report = func(RebuildProgress) {}
 	}
-	if !r.rebuilding.TryLock() {
+	if !r.rebuilding.CompareAndSwap(false, true) {
 		return ErrRebuilding
 	}
-	defer r.rebuilding.Unlock()
+	defer r.rebuilding.Store(false)
+	// A check for leftovers holds the shadow for a moment.
+	if err := r.shadow.lock(ctx); err != nil {
+		return fmt.Errorf("rebuild %s: wait for the shadow: %w", r.projector.Name(), err)
+	}
+	defer r.shadow.unlock()
 	p := RebuildProgress{Projection: r.projector.Name()}
 	began := time.Now()
 	b, err := r.startShadow(ctx, options)

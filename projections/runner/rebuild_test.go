@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // schemas are the schemas of a projection, live and other.
-func (w *world) schemas(t testing.TB, name string) int {
+func (w *fixture) schemas(t testing.TB, name string) int {
 	t.Helper()
 	var n int
 	if err := w.db.QueryRow(t.Context(), `select count(*) from pg_namespace where nspname like $1 || '%'`, name).Scan(&n); err != nil {
@@ -68,7 +69,7 @@ func TestRebuild_UnderLoad(t *testing.T) {
 		var busy sync.WaitGroup
 		var written atomic.Int64
 		busy.Go(func() {
-			own := &world{store: w.store, next: map[string]eventstore.Revision{}}
+			own := &fixture{store: w.store, next: map[string]eventstore.Revision{}}
 			for ctx.Err() == nil {
 				mustWait(t, rt.Waiter(), own.add(t, "apple-1", 1), "apples")
 				n := written.Add(1)
@@ -147,6 +148,31 @@ func TestRebuild_SecondRebuild(t *testing.T) {
 	}
 	if err := a.Rebuild(t.Context(), "plums", nil); !errors.Is(err, ErrUnknownProjection) {
 		t.Errorf("a projection that is none: %v", err)
+	}
+}
+
+// A check for leftovers runs every few seconds. A rebuild that meets one waits for it.
+func TestRebuild_DuringCheckForLeftovers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rt := w.runtime(t, nil, tally{family: "apple"})
+	run(t, rt)
+	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
+	shadow := rt.runners[0].shadow
+	if err := shadow.lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := rt.Rebuild(ended, "apples", nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("a rebuild that waits until its context ends: %v, want %v", err, context.Canceled)
+	}
+	done := make(chan error, 1)
+	go func() { done <- rt.Rebuild(t.Context(), "apples", nil) }()
+	runtest.Await(t, "rebuild waits", func() bool { return rt.runners[0].rebuilding.Load() })
+	shadow.unlock()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 

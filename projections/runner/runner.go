@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,9 +46,11 @@ type runner struct {
 	// trust is how long waiters may rely on the last read of the checkpoint.
 	trust time.Duration
 
-	// rebuilding is held while this process rebuilds the projection or drops leftovers of rebuilds.
-	rebuilding       sync.Mutex
-	leftoversDropped bool // under rebuilding
+	// rebuilding is true while this process rebuilds the projection.
+	rebuilding atomic.Bool
+	// shadow is held while the shadow of the projection is filled, and while a check drops what rebuilds left.
+	shadow           shadowLock
+	leftoversDropped bool // under shadow
 	// clearedFor is the target of another process for which this process cleared its own. Only
 	// awaitLease uses it.
 	clearedFor string
@@ -205,10 +206,10 @@ func (r *runner) promoteTarget(ctx context.Context, row checkpoint) error {
 
 // dropLeftoversOnce drops what rebuilds of an earlier process left, with the first lease.
 func (r *runner) dropLeftoversOnce(ctx context.Context) {
-	if !r.rebuilding.TryLock() {
+	if !r.shadow.tryLock() {
 		return
 	}
-	defer r.rebuilding.Unlock()
+	defer r.shadow.unlock()
 	if r.leftoversDropped {
 		return
 	}
@@ -244,7 +245,7 @@ func (r *runner) checkLog(ctx context.Context, row checkpoint) error {
 	// An event that has been erased since cannot be compared.
 	if found && row.last != nil && at.ID != *row.last {
 		return r.stopFor(fmt.Errorf("event at position %d of log %s is %s, and was %s when it was applied: "+
-			"the event store is a copy that went on by itself",
+			"the event store is a copy that has diverged",
 			row.position, row.logID, at.ID, *row.last))
 	}
 	return nil
@@ -261,14 +262,14 @@ func (r *runner) stopFor(err error) *Stop { return &Stop{Projection: r.projector
 // servePages delivers the pages of a lease until it ends, then releases it.
 func (r *runner) servePages(ctx context.Context, l *lease, topic string, out chan<- *message.Message) {
 	r.current.Store(l)
-	kept := make(chan struct{})
+	maintained := make(chan struct{})
 	go func() {
-		defer close(kept)
+		defer close(maintained)
 		r.maintainOrEnd(l)
 	}()
 	defer func() { // also after a panic
 		l.end()
-		<-kept
+		<-maintained
 		r.progress.change(func(p *progress) { p.active = false })
 	}()
 	r.catchUpFirst(l)
@@ -286,7 +287,7 @@ func (r *runner) servePages(ctx context.Context, l *lease, topic string, out cha
 		}
 	}
 	l.end()
-	<-kept
+	<-maintained
 	r.progress.change(func(p *progress) { p.active = false })
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
 	defer cancel()
@@ -359,7 +360,7 @@ func (r *runner) recordStop(ctx context.Context, stop *Stop) {
 
 // errStale means that the checkpoint is not at the start of the page: another process took the
 // lease, or the database was restored to an older state.
-var errStale = errors.New("checkpoint is elsewhere")
+var errStale = errors.New("checkpoint has moved")
 
 const (
 	takeLimit    = time.Minute

@@ -39,12 +39,12 @@ type Config struct {
 	// LogID returns the id of the log in Store; it may fail until bootstrap. See LogIDOf.
 	LogID      func(context.Context) (uuid.UUID, error)
 	Projectors []projections.Projector
-	// Remote is true if other processes run the projectors. This one only waits for them and takes no
-	// lease: it uses the names and versions of Projectors alone.
+	// Remote is true if other processes run the projectors. This process only waits for them and
+	// takes no lease: it uses only the names and versions of Projectors.
 	Remote bool
 	Logger *slog.Logger
 	// Holder names this process among those on the database. A process with the name of an earlier one
-	// takes its leases at once, so two running processes must differ. It is random by default.
+	// takes its leases at once, so each running process needs its own name. It is random by default.
 	Holder string
 	// Lease is how long another process waits after the last renewal; defaultLease by default.
 	Lease time.Duration
@@ -91,10 +91,10 @@ type Runtime struct {
 	feed     *feed.Feed
 	runners  []*runner
 	topics   map[string]*runner
-	// waiter serves calls, inside background work.
-	waiter   *Waiter
-	inside   *Waiter
-	setAside *setAside
+	// waiter serves calls, background serves background work.
+	waiter     *Waiter
+	background *Waiter
+	setAside   *setAside
 }
 
 // New makes a runtime. Nothing runs before Run.
@@ -112,19 +112,19 @@ func New(cfg Config) (*Runtime, error) {
 	cfg.RepeatLimit = cmp.Or(cfg.RepeatLimit, repeatLimit)
 	rt := &Runtime{
 		observer: cfg.Observer, remote: cfg.Remote, log: cfg.Logger, db: cfg.DB, store: cfg.Store, codec: cfg.Codec,
-		topics: map[string]*runner{}, inside: NewWaiter(cfg.DB),
+		topics: map[string]*runner{}, background: NewWaiter(cfg.DB),
 	}
-	rt.inside.holder, rt.inside.repeatLimit = cfg.Holder, cfg.RepeatLimit
-	outside := *rt.inside
-	outside.db = cmp.Or(cfg.Calls, cfg.DB)
-	rt.waiter = &outside
+	rt.background.holder, rt.background.repeatLimit = cfg.Holder, cfg.RepeatLimit
+	calls := *rt.background
+	calls.db = cmp.Or(cfg.Calls, cfg.DB)
+	rt.waiter = &calls
 	rt.setAside = newSetAside(cfg.Store, cfg.Codec)
 	rt.feed = feed.New(cfg.Store, cfg.Codec, rt.position, cfg.Logger)
 	for _, p := range cfg.Projectors {
 		r := &runner{
 			projector: p, table: newCheckpoints(cfg.DB, p.Name()), db: cfg.DB, store: cfg.Store, codec: cfg.Codec,
 			feed: rt.feed, logID: cfg.LogID,
-			setAside: rt.setAside, holder: cfg.Holder, leaseTime: cfg.Lease,
+			setAside: rt.setAside, holder: cfg.Holder, leaseTime: cfg.Lease, shadow: make(shadowLock, 1),
 			log: cfg.Logger.With("projection", p.Name()), hooks: cfg.Hooks,
 			bounds: bounds{page: cfg.PageLimit, event: cfg.EventLimit}, repeatLimit: cfg.RepeatLimit, trust: trustFor,
 		}
@@ -204,8 +204,8 @@ func (rt *Runtime) position(ctx context.Context, topic string) (eventstore.Posit
 // Waiter returns the waiter for calls.
 func (rt *Runtime) Waiter() *Waiter { return rt.waiter }
 
-// Inside returns the waiter for background work, which does not use the connections of calls.
-func (rt *Runtime) Inside() *Waiter { return rt.inside }
+// BackgroundWaiter returns the waiter for background work. It does not use the connections of calls.
+func (rt *Runtime) BackgroundWaiter() *Waiter { return rt.background }
 
 // LogIDOf reads the id of the log from the first event of its registry, and fails until that is
 // written.

@@ -134,14 +134,14 @@ func TestRunner_LostConnectionsAndTransientErrors(t *testing.T) {
 
 func TestRunner_EventThatCannotBeApplied(t *testing.T) {
 	t.Parallel()
-	for name, spoil := range map[string]func(*world, testing.TB) eventstore.Position{
-		"refused":  func(w *world, t testing.TB) eventstore.Position { return w.add(t, "apple-2", refusedByApply) },
-		"panic":    func(w *world, t testing.TB) eventstore.Position { return w.add(t, "apple-2", refusedByPanic) },
-		"database": func(w *world, t testing.TB) eventstore.Position { return w.add(t, "apple-2", refusedByDatabase) },
-		"unknown name": func(w *world, t testing.TB) eventstore.Position {
+	for name, spoil := range map[string]func(*fixture, testing.TB) eventstore.Position{
+		"refused":  func(w *fixture, t testing.TB) eventstore.Position { return w.add(t, "apple-2", refusedByApply) },
+		"panic":    func(w *fixture, t testing.TB) eventstore.Position { return w.add(t, "apple-2", refusedByPanic) },
+		"database": func(w *fixture, t testing.TB) eventstore.Position { return w.add(t, "apple-2", refusedByDatabase) },
+		"unknown name": func(w *fixture, t testing.TB) eventstore.Position {
 			return w.append(t, "apple-2", "tally.of-tomorrow.v1", added{})
 		},
-		"undecodable": func(w *world, t testing.TB) eventstore.Position {
+		"undecodable": func(w *fixture, t testing.TB) eventstore.Position {
 			return w.append(t, "apple-2", "tally.added.v1", "no object")
 		},
 	} {
@@ -250,7 +250,7 @@ func TestRunner_AnotherLog(t *testing.T) {
 	stop()
 
 	t.Run("of another id", func(t *testing.T) {
-		w := &world{
+		w := &fixture{
 			db:    w.db,
 			store: eventstoretest.NewMemory(),
 			codec: w.codec,
@@ -272,7 +272,7 @@ func TestRunner_AnotherLog(t *testing.T) {
 		w.wantTotals(t, "apples", total{"apple-1", 3, 2})
 	})
 	t.Run("an older copy", func(t *testing.T) {
-		w := &world{
+		w := &fixture{
 			db:    w.db,
 			store: eventstoretest.NewMemory(),
 			codec: w.codec,
@@ -288,7 +288,7 @@ func TestRunner_AnotherLog(t *testing.T) {
 		w.wantTotals(t, "apples", total{"apple-1", 3, 2})
 	})
 	t.Run("a copy that went on", func(t *testing.T) {
-		w := &world{
+		w := &fixture{
 			db:    w.db,
 			store: eventstoretest.NewMemory(),
 			codec: w.codec,
@@ -298,8 +298,8 @@ func TestRunner_AnotherLog(t *testing.T) {
 		w.add(t, "apple-1", 1, 2, 3)
 		rt := w.runtime(t, nil, tally{family: "apple"})
 		run(t, rt)
-		wantStop(t, rt, "went on by itself")
-		if err := rt.Rebuild(limited(t), "apples", nil); err == nil || !strings.Contains(err.Error(), "went on by itself") {
+		wantStop(t, rt, "has diverged")
+		if err := rt.Rebuild(limited(t), "apples", nil); err == nil || !strings.Contains(err.Error(), "has diverged") {
 			t.Errorf("a rebuild ends with %v", err)
 		}
 		w.wantTotals(t, "apples", total{"apple-1", 3, 2})

@@ -13,7 +13,7 @@ import (
 )
 
 // setAside records that projections skip an event.
-func (w *world) setAside(t testing.TB, at eventstore.Position, projections ...string) eventstore.Position {
+func (w *fixture) setAside(t testing.TB, at eventstore.Position, projections ...string) eventstore.Position {
 	t.Helper()
 	return w.append(t, stream.Registry, registry.EventSetAside{}.EventType(),
 		registry.EventSetAside{Position: uint64(at), Projections: projections})

@@ -29,6 +29,10 @@ type shadowBuild struct {
 	resumed eventstore.Position
 	// compared is true once the counts of the rows were compared with the live ones.
 	compared bool
+	// target is the projector of the shadow if it has an external target, nil otherwise.
+	target projections.External
+	// refuted is true if the external target does not hold what was written to it.
+	refuted bool
 }
 
 // shadowConnections is what one build uses: for pages, its lease and the switch-over.
@@ -87,7 +91,7 @@ func (r *runner) checkReplaceable(ctx context.Context, logID uuid.UUID) error {
 		return r.foreignLog(row, logID)
 	}
 	if _, is := r.projector.(projections.External); is && row.holder != "" && row.holder != r.holder {
-		return fmt.Errorf("%w: process %s feeds its external target", ErrElsewhere, row.holder)
+		return fmt.Errorf("%w: process %s feeds its external target", errFedElsewhere, row.holder)
 	}
 	return r.checkLog(ctx, row)
 }
@@ -105,12 +109,17 @@ func (b *shadowBuild) takeLease(ctx context.Context, logID uuid.UUID) (*lease, e
 		if err != nil {
 			return err
 		}
+		resumes := found && b.canResume(ctx, row, logID)
 		if external, ok := b.live.projector.(projections.External); ok {
-			if n.projector, err = external.Shadow(ctx); err != nil {
+			if !resumes {
+				row.target = ""
+			}
+			if n.projector, resumes, err = external.Shadow(ctx, row.target); err != nil {
 				return fmt.Errorf("begin shadow: %w", err)
 			}
+			b.target, _ = n.projector.(projections.External)
 		}
-		if found && b.canResume(ctx, row, logID) {
+		if resumes {
 			b.resumed = row.position
 		} else if row, err = n.table.create(ctx, tx, n.projector, row.epoch, logID); err != nil {
 			return err
@@ -119,16 +128,24 @@ func (b *shadowBuild) takeLease(ctx context.Context, logID uuid.UUID) (*lease, e
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, b.closeTarget())
 	}
 	return newLease(row.epoch, row.position, began), nil
+}
+
+// closeTarget closes the external target of the shadow, if there is one.
+func (b *shadowBuild) closeTarget() error {
+	if b.target == nil {
+		return nil
+	}
+	return b.target.Close()
 }
 
 // canResume reports whether the rows of an interrupted build are those of a new one at the same
 // position.
 func (b *shadowBuild) canResume(ctx context.Context, row checkpoint, logID uuid.UUID) bool {
 	n := b.next
-	if _, external := n.projector.(projections.External); external || b.options.Restart || row.position == 0 {
+	if b.options.Restart || row.position == 0 {
 		return false
 	}
 	if row.version != n.projector.Version() || row.logID != logID {
@@ -154,6 +171,9 @@ func (b *shadowBuild) run(ctx context.Context, report func(passed int, at events
 		if err := b.purge(ctx); err != nil {
 			return b.wrapEnd(ctx, err)
 		}
+		if err := b.verify(ctx); err != nil {
+			return b.wrapEnd(ctx, err)
+		}
 		err := b.switchOver(ctx)
 		switch {
 		case err == nil:
@@ -173,8 +193,8 @@ func (b *shadowBuild) purge(ctx context.Context) error {
 	if b.purged {
 		return nil
 	}
-	if external, ok := b.next.projector.(projections.External); ok {
-		if err := external.Purge(ctx); err != nil {
+	if b.target != nil {
+		if err := b.target.Purge(ctx); err != nil {
 			return fmt.Errorf("purge the shadow: %w", err)
 		}
 	}
@@ -186,6 +206,24 @@ func (b *shadowBuild) purge(ctx context.Context) error {
 		}
 	}
 	b.purged = true
+	return nil
+}
+
+// verify returns ErrTarget if the external target does not hold what the rows say. What is applied
+// later, while the live projection waits for the switch-over, is not counted.
+func (b *shadowBuild) verify(ctx context.Context) error {
+	if b.target == nil {
+		return nil
+	}
+	err := pgx.BeginTxFunc(ctx, b.next.db, beginIn(b.next.table.schema), func(tx pgx.Tx) error {
+		return b.target.Verify(ctx, tx)
+	})
+	if errors.Is(err, projections.ErrTarget) {
+		b.refuted = true
+	}
+	if err != nil {
+		return fmt.Errorf("verify the shadow: %w", err)
+	}
 	return nil
 }
 
@@ -205,13 +243,18 @@ func (b *shadowBuild) close(ctx context.Context, switched bool) error {
 	if switched {
 		return nil
 	}
+	closed := b.closeTarget()
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeLimit)
 	defer cancel()
 	tag, err := b.next.db.Exec(limited, `update `+b.next.table.schema+`.checkpoint
 		set until = clock_timestamp() where epoch = $1`, b.lease.epoch)
 	if err != nil || tag.RowsAffected() == 0 {
-		return err // another process has the lease by now
+		return errors.Join(err, closed) // another process has the lease by now
 	}
-	_, err = b.live.dropLeftovers(limited, resumable)
-	return err
+	keep := resumable
+	if b.refuted {
+		keep = 0 // it would be refuted again
+	}
+	_, err = b.live.dropLeftovers(limited, keep)
+	return errors.Join(err, closed)
 }

@@ -14,17 +14,17 @@ import (
 const (
 	sharedReadsHeld = 16
 	sharedBytesHeld = 4 * feed.PageBytes
-	// sharedPatience is how long a projection waits for a slower one: as long as a page may take. After
-	// that the slower one reads for itself.
-	sharedPatience = pageLimit
+	// sharedTimeout is how long a projection waits for a slower one: as long as a page may take.
+	// After that the slower one reads separately.
+	sharedTimeout = pageLimit
 )
 
 // sharedReads reads and decodes the log once for projections that are rebuilt together. It holds the
 // newest reads. A projection that is ahead waits for those that still need the oldest of them.
 type sharedReads struct {
-	store    eventstore.Store
-	codec    *eventstore.Codec
-	patience time.Duration
+	store   eventstore.Store
+	codec   *eventstore.Codec
+	timeout time.Duration
 
 	mu sync.Mutex
 	// at is after which position each projection reads next; 0 until it begins.
@@ -34,20 +34,21 @@ type sharedReads struct {
 	moved chan struct{}
 }
 
-// sharedRead is a read of the log that is under way or done.
+// sharedRead is a read of the log, in progress or done.
 type sharedRead struct {
 	after eventstore.Position
 	done  chan struct{}
-	// Once done is closed. No facts and no error are the end of the log.
-	facts []eventstore.DecodedEvent
-	err   error
-	// bytes is 0 until then; under the mutex of the sharedReads.
+	// The following fields are valid once done is closed. Neither events nor an error mean the end of
+	// the log.
+	events []eventstore.DecodedEvent
+	err    error
+	// bytes is 0 before that. The mutex of the sharedReads guards it.
 	bytes int
 }
 
 func newSharedReads(store eventstore.Store, codec *eventstore.Codec, projections []string) *sharedReads {
 	s := &sharedReads{
-		store: store, codec: codec, patience: sharedPatience,
+		store: store, codec: codec, timeout: sharedTimeout,
 		at: map[string]eventstore.Position{}, moved: make(chan struct{}),
 	}
 	for _, name := range projections {
@@ -90,29 +91,29 @@ func (s *sharedReads) next(
 		if read.err != nil && !own {
 			continue // the projection that read may have ended
 		}
-		if n := len(read.facts); n > 0 {
+		if n := len(read.events); n > 0 {
 			s.mu.Lock()
-			s.at[projection] = read.facts[n-1].Position
+			s.at[projection] = read.events[n-1].Position
 			s.announce()
 			s.mu.Unlock()
 		}
-		return read.facts, read.err
+		return read.events, read.err
 	}
 }
 
-// find returns the read after a position. own reports that it is new and that the caller must fetch it;
-// then find has waited for room.
+// find returns the read after a position. own reports that the read is new, so the caller must
+// fetch it. Before that, find waits for room.
 func (s *sharedReads) find(
 	ctx context.Context, projection string, after eventstore.Position,
 ) (read *sharedRead, own bool, err error) {
-	patience := time.NewTimer(s.patience)
-	defer patience.Stop()
+	timer := time.NewTimer(s.timeout)
+	defer timer.Stop()
 	for waited := false; ; {
 		s.mu.Lock()
 		s.at[projection] = after
 		if i := slices.IndexFunc(s.held, func(r *sharedRead) bool { return r.after == after }); i >= 0 {
 			read = s.held[i]
-		} else if s.makeRoom(waited) {
+		} else if s.evict(waited) {
 			read, own = &sharedRead{after: after, done: make(chan struct{})}, true
 			s.held = append(s.held, read)
 		}
@@ -123,7 +124,7 @@ func (s *sharedReads) find(
 		}
 		select {
 		case <-moved:
-		case <-patience.C:
+		case <-timer.C:
 			waited = true
 		case <-ctx.Done():
 			return nil, false, ctx.Err()
@@ -131,9 +132,9 @@ func (s *sharedReads) find(
 	}
 }
 
-// makeRoom drops the oldest reads until there is room for one more. It returns false if a projection
+// evict drops the oldest reads until there is room for one more. It returns false if a projection
 // still needs the oldest, unless forced. The caller holds the mutex.
-func (s *sharedReads) makeRoom(force bool) bool {
+func (s *sharedReads) evict(force bool) bool {
 	bytes := 0
 	for _, r := range s.held {
 		bytes += r.bytes
@@ -157,15 +158,15 @@ func (s *sharedReads) fetch(ctx context.Context, read *sharedRead) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		defer close(read.done)
-		for _, f := range read.facts {
+		for _, f := range read.events {
 			read.bytes += f.Size()
 		}
-		if len(read.facts) == 0 {
+		if len(read.events) == 0 {
 			s.held = slices.DeleteFunc(s.held, func(r *sharedRead) bool { return r == read })
 		}
 	}()
 	events, err := s.store.ReadAll(ctx, read.after, readEvents)
-	read.facts, read.err = decodeAll(events, func(e eventstore.Recorded) eventstore.DecodedEvent {
+	read.events, read.err = decodeAll(events, func(e eventstore.Recorded) eventstore.DecodedEvent {
 		return feed.Decode(s.codec, e)
 	}), err
 }

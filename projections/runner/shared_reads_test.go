@@ -34,7 +34,7 @@ func (s *countingStore) ReadAll(
 }
 
 // fill appends numbers, as many as so many reads of the log return, by turns to both streams.
-func (w *world) fill(t testing.TB, reads int) eventstore.Position {
+func (w *fixture) fill(t testing.TB, reads int) eventstore.Position {
 	t.Helper()
 	var last eventstore.Position
 	for i := range reads * readEvents {
@@ -100,7 +100,7 @@ func readTo(
 // A projection waits for one that still needs the oldest read, and no longer than its patience.
 func TestSharedReads_SlowerProjection(t *testing.T) {
 	t.Parallel()
-	w := &world{store: eventstoretest.NewMemory(), codec: codec(t), next: map[string]eventstore.Revision{}}
+	w := &fixture{store: eventstoretest.NewMemory(), codec: codec(t), next: map[string]eventstore.Revision{}}
 	end := w.fill(t, sharedReadsHeld+2)
 	for name, wake := range map[string]func(s *sharedReads){
 		"moves":  func(s *sharedReads) { _, _ = readTo(t.Context(), s, "slow", 0, end/(sharedReadsHeld+2)*2) },
@@ -111,8 +111,8 @@ func TestSharedReads_SlowerProjection(t *testing.T) {
 			t.Parallel()
 			store := &countingStore{Store: w.store}
 			s := newSharedReads(store, w.codec, []string{"quick", "slow"})
-			if s.patience = time.Hour; wake == nil {
-				s.patience = time.Millisecond
+			if s.timeout = time.Hour; wake == nil {
+				s.timeout = time.Millisecond
 			}
 			done := make(chan error, 1)
 			go func() {
@@ -145,7 +145,7 @@ func TestSharedReads_SlowerProjection(t *testing.T) {
 // A read that ended with the projection that began it is repeated by those that wait for it.
 func TestSharedReads_FailedRead(t *testing.T) {
 	t.Parallel()
-	w := &world{store: eventstoretest.NewMemory(), codec: codec(t), next: map[string]eventstore.Revision{}}
+	w := &fixture{store: eventstoretest.NewMemory(), codec: codec(t), next: map[string]eventstore.Revision{}}
 	end := w.fill(t, 1)
 	began := make(chan struct{})
 	var once sync.Once

@@ -92,6 +92,13 @@ func (r *runner) clearForeign(ctx context.Context, held *heldError) {
 		if err := external.Reset(limited); err != nil {
 			return err
 		}
+		if r.shadow.tryLock() { // nothing fills it
+			err := external.Discard(limited)
+			r.shadow.unlock()
+			if err != nil {
+				return err
+			}
+		}
 		r.clearedFor = held.target
 		r.log.InfoContext(ctx, "cleared the external target, another process feeds its own",
 			"holder", held.holder, "target", held.target)

@@ -10,7 +10,7 @@ import (
 
 // strict returns a runtime that never trusts its memory, with two pages applied; first and last are
 // their ends.
-func strict(t *testing.T, w *world) (rt *Runtime, stop func(), first, last eventstore.Position) {
+func strict(t *testing.T, w *fixture) (rt *Runtime, stop func(), first, last eventstore.Position) {
 	t.Helper()
 	rt = w.runtime(t, func(c *Config) { c.Lease = time.Hour }, tally{family: "apple"})
 	for _, r := range rt.runners {
@@ -26,7 +26,7 @@ func strict(t *testing.T, w *world) (rt *Runtime, stop func(), first, last event
 
 // fallBack resets rows and checkpoint to a position, as if an older copy of the database replaced
 // it; also is a further change of the checkpoint.
-func (w *world) fallBack(t *testing.T, at eventstore.Position, also string) {
+func (w *fixture) fallBack(t *testing.T, at eventstore.Position, also string) {
 	t.Helper()
 	w.exec(t, `with fallen as (update apples.totals set total = 1, events = 1)
 		update apples.checkpoint set position = $1, last_event_id = null`+also, int64(at))

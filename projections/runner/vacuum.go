@@ -122,7 +122,7 @@ func (v Vacuum) dropDead(ctx context.Context) (held bool, err error) {
 			}
 			continue
 		}
-		leased, err := dropShadow(ctx, v.DB, name, "", 0)
+		leased, _, err := dropShadow(ctx, v.DB, name, "", 0)
 		if err != nil {
 			return false, err
 		}

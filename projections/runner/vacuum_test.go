@@ -16,15 +16,15 @@ import (
 	"github.com/annals-project/annals/projections/runner"
 )
 
-// shelf keeps text in one table.
-type shelf struct{ projections.Base }
+// textProjector keeps text in one table.
+type textProjector struct{ projections.Base }
 
-var shelves = shelf{projections.NewBase(projections.Description{
+var shelves = textProjector{projections.NewBase(projections.Description{
 	Name: "shelf", TextTables: []string{"books"},
 	Schema: `create table books (id int primary key, title text not null); create index books_by_title on books (title)`,
 })}
 
-func (shelf) Apply(context.Context, pgx.Tx, []eventstore.DecodedEvent) error { return nil }
+func (textProjector) Apply(context.Context, pgx.Tx, []eventstore.DecodedEvent) error { return nil }
 
 func newShelf(t *testing.T) *pgxpool.Pool {
 	t.Helper()
@@ -84,8 +84,8 @@ func TestVacuum_DeadRowsStillVisible(t *testing.T) {
 	// the pool closes once no connection is in use
 	defer func() { _ = reader.Rollback(context.WithoutCancel(t.Context())) }()
 	// A slow machine needs a longer time to see the reader.
-	for patience := 300 * time.Millisecond; ; patience *= 2 {
-		short, cancel := context.WithTimeout(t.Context(), patience)
+	for hangLimit := 300 * time.Millisecond; ; hangLimit *= 2 {
+		short, cancel := context.WithTimeout(t.Context(), hangLimit)
 		_, err := v.Vacuum(short)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) {
@@ -94,7 +94,7 @@ func TestVacuum_DeadRowsStillVisible(t *testing.T) {
 		if strings.Contains(err.Error(), "still see what was deleted") {
 			break
 		}
-		if patience > time.Minute {
+		if hangLimit > time.Minute {
 			t.Fatalf("it never waited for the reader: %v", err)
 		}
 	}

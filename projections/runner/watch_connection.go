@@ -25,7 +25,7 @@ func (rt *Runtime) watchConnection(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		rt.log.WarnContext(ctx, "connection to the database lost, will take the leases again", "err", err)
+		rt.log.WarnContext(ctx, "database connection lost, will take the leases again", "err", err)
 		for _, r := range rt.runners {
 			if l := r.current.Load(); l != nil {
 				l.end()

@@ -44,7 +44,7 @@ type revisionEvent struct {
 // history reads the revisions of a data point around one, in effect order, and the sends of all events
 // that it read, also of those that changed nothing. more reports that the stream has others.
 func (s *Service) history(
-	ctx context.Context, at place,
+	ctx context.Context, at location,
 ) (list []revisionEvent, sends []uuid.UUID, more bool, err error) {
 	read := func(from eventstore.Revision, direction eventstore.Direction) error {
 		found, left, err := s.readSide(ctx, at.dataPoint, from, direction)
@@ -208,7 +208,7 @@ func (s *Service) elsewhere(
 	}
 	defer rows.Close()
 	for rows.Next() {
-		m := Moment{Brief: Brief{Kind: KindMemory}, Section: SectionElsewhere}
+		m := Moment{Brief: Brief{Kind: KindMemory}, Section: sectionElsewhere}
 		var content []byte
 		if err := rows.Scan(&m.ID, &m.MemoryKind, &content, &m.OccurredAt, &m.ArrivedAt, &m.Revision, &m.SourceID,
 			&m.Ingestion); err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// PhaseDeleted is the phase of a node whose data point was deleted. The other phases are those of its
+// phaseDeleted is the phase of a node whose data point was deleted. The other phases are those of its
 // send.
-const PhaseDeleted = "deleted"
+const phaseDeleted = "deleted"
 
 // phaseIndexed is the phase of a send that is searchable.
 const phaseIndexed = "indexed"
@@ -50,16 +50,12 @@ type Node struct {
 
 // Node returns a node of a project, current or not. Its fault is not-found.
 func (s *Service) Node(ctx context.Context, project auth.Project, id uuid.UUID) (Node, error) {
-	if err := s.enter(ctx); err != nil {
-		return Node{}, err
-	}
-	defer s.leave()
 	g, at, err := s.find(ctx, project, id)
 	if err != nil {
 		return Node{}, err
 	}
 	if g == nil {
-		return Node{Brief: at.brief(id), Revision: at.number, Phase: PhaseDeleted, Deleted: at.deleted}, nil
+		return Node{Brief: at.brief(id), Revision: at.number, Phase: phaseDeleted, Deleted: at.deleted}, nil
 	}
 	n := g.byID[id]
 	near, err := s.neighbours(ctx, project, at)
@@ -75,14 +71,14 @@ func (s *Service) Node(ctx context.Context, project auth.Project, id uuid.UUID) 
 	send := near.sends[node.Ingestion]
 	node.Phase, node.ReadyAt = send.phase, send.readyAt()
 	if n == 0 {
-		err = s.placeSource(ctx, &node, near)
+		err = s.replaceSource(ctx, &node, near)
 	} else {
-		err = s.placeMemory(ctx, project, &node, near)
+		err = s.replaceMemory(ctx, project, &node, near)
 	}
 	return node, err
 }
 
-// node describes the node at a place of the graph by the events of its revision alone.
+// node describes node n of the graph by the events of its revision alone.
 func (g *Graph) node(n int) Node {
 	node := Node{
 		Brief: g.brief(n), SourceID: g.Accepted.Effect.SourceID, Revision: g.Accepted.Effect.Revision,
@@ -98,8 +94,8 @@ func (g *Graph) node(n int) Node {
 	return node
 }
 
-// placeSource sets what replaced a revision, and what it replaced.
-func (s *Service) placeSource(ctx context.Context, node *Node, near neighbours) error {
+// replaceSource sets what replaced a revision, and what it replaced.
+func (s *Service) replaceSource(ctx context.Context, node *Node, near neighbours) error {
 	if near.before != nil {
 		node.Replaced = &near.before.node
 	}
@@ -111,7 +107,7 @@ func (s *Service) placeSource(ctx context.Context, node *Node, near neighbours) 
 }
 
 // replace ends the validity of a node by a newer revision.
-func (s *Service) replace(ctx context.Context, node *Node, by place) error {
+func (s *Service) replace(ctx context.Context, node *Node, by location) error {
 	newer, err := replaySource(ctx, s.Journal, by)
 	if errors.Is(err, errErased) {
 		return nil // deleted since: the next call reports it
@@ -124,8 +120,8 @@ func (s *Service) replace(ctx context.Context, node *Node, by place) error {
 	return nil
 }
 
-// placeMemory sets what superseded a claim, and what it superseded, or the newer revision.
-func (s *Service) placeMemory(ctx context.Context, project auth.Project, node *Node, near neighbours) error {
+// replaceMemory sets what superseded a claim, and what it superseded, or the newer revision.
+func (s *Service) replaceMemory(ctx context.Context, project auth.Project, node *Node, near neighbours) error {
 	if near.captured != nil {
 		return s.replace(ctx, node, *near.captured)
 	}
@@ -141,32 +137,32 @@ func (s *Service) placeMemory(ctx context.Context, project auth.Project, node *N
 
 // neighbours are the revisions of a data point next to one, in effect order, and its send.
 type neighbours struct {
-	before, after *place
+	before, after *location
 	// captured is the next one with memories.
-	captured *place
+	captured *location
 	// newest is the newest revision with memories that recall knows, 0 for none.
 	newest int
 	sends  map[uuid.UUID]send
 }
 
 // lags reports whether a revision was replaced, and the projection has not applied by what.
-func (near neighbours) lags(at place) bool {
+func (near neighbours) lags(at location) bool {
 	return near.after == nil && at.head != at.number || near.captured == nil && near.newest > at.number
 }
 
 const (
-	placeColumns = `select node_id, data_point, number, accepted, effect, derived, null::timestamptz, null::uuid
+	locationColumns = `select node_id, data_point, number, accepted, effect, derived, null::timestamptz, null::uuid
 		from trace.revisions where data_point = $1 and effect `
-	selectBefore   = placeColumns + `< $2 order by effect desc limit 1`
-	selectAfter    = placeColumns + `> $2 order by effect limit 1`
-	selectCaptured = placeColumns + `> $2 and derived is not null order by effect limit 1`
+	selectBefore   = locationColumns + `< $2 order by effect desc limit 1`
+	selectAfter    = locationColumns + `> $2 order by effect limit 1`
+	selectCaptured = locationColumns + `> $2 and derived is not null order by effect limit 1`
 )
 
-func (s *Service) neighbours(ctx context.Context, project auth.Project, at place) (near neighbours, err error) {
+func (s *Service) neighbours(ctx context.Context, project auth.Project, at location) (near neighbours, err error) {
 	b := new(pgx.Batch)
-	read := func(into **place) func(pgx.Row) error {
+	read := func(into **location) func(pgx.Row) error {
 		return func(row pgx.Row) error {
-			found, err := scanPlace(row)
+			found, err := scanLocation(row)
 			if errors.Is(err, pgx.ErrNoRows) {
 				return nil
 			}

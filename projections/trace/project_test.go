@@ -1,7 +1,6 @@
 package trace_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -9,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
-	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/memory"
@@ -22,27 +20,12 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// blobs are the blobs of a history.
-type blobs map[string][]byte
-
-// ReadBlob implements eventstore.BlobReader.
-func (b blobs) ReadBlob(_ context.Context, ref blob.Ref) ([]byte, error) {
-	data, ok := b[ref.Stream]
-	if !ok {
-		return nil, &eventstore.BlobError{Stream: ref.Stream, Missing: true}
-	}
-	return data, nil
-}
-
 func rowsAfter(
-	t *rapid.T, tt *testing.T, db *pgxpool.Pool, texts blobs, pages [][]eventstore.DecodedEvent, without ...string,
+	t *rapid.T, tt *testing.T, db *pgxpool.Pool, texts projectiontest.Blobs, pages [][]eventstore.DecodedEvent,
+	without ...string,
 ) map[string][]string {
 	tt.Helper()
-	dump, err := projectiontest.Rows(tt.Context(), db, trace.NewProjector(texts), pages, without...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dump
+	return projectiontest.RowsAfter(t, tt, db, trace.NewProjector(texts), pages, without...)
 }
 
 // Pages of any size, and pages that come twice, give the same rows.

@@ -33,12 +33,12 @@ const (
 
 // journal reads the streams.
 type journal interface {
-	// Last, At, Read and ReadBlob are those of eventstore.Journal.
+	eventstore.BlobReader
+	// Last, At and Read are those of eventstore.Journal.
 	Last(ctx context.Context, stream string) (eventstore.DecodedEvent, bool, error)
 	At(ctx context.Context, stream string, revision eventstore.Revision) (eventstore.DecodedEvent, bool, error)
 	Read(ctx context.Context, stream string, from eventstore.Revision, direction eventstore.Direction, limit int) (
 		[]eventstore.DecodedEvent, error)
-	ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error)
 	// ReadBlobStart reads the first bytes of a blob, as many as its first chunk has.
 	ReadBlobStart(ctx context.Context, ref blob.Ref) ([]byte, error)
 }
@@ -56,11 +56,11 @@ type Revision struct {
 	Memories []memory.Memory
 }
 
-// errErased is returned if the streams of a data point are deleted while they are read.
+// errErased reports that the streams of a data point were deleted while they were read.
 var errErased = errors.New("the data point was deleted")
 
 // replay reads the events of a revision and folds them.
-func replay(ctx context.Context, j journal, at place) (*Revision, error) {
+func replay(ctx context.Context, j journal, at location) (*Revision, error) {
 	r, err := replaySource(ctx, j, at)
 	if err != nil || at.derived == nil {
 		return r, err
@@ -81,7 +81,7 @@ func replay(ctx context.Context, j journal, at place) (*Revision, error) {
 }
 
 // replaySource reads the event of a revision, without its memories.
-func replaySource(ctx context.Context, j journal, at place) (*Revision, error) {
+func replaySource(ctx context.Context, j journal, at location) (*Revision, error) {
 	if at.accepted == nil {
 		return nil, errErased
 	}
@@ -114,7 +114,7 @@ func foldSource(
 	return r, nil
 }
 
-// erasedOr returns errErased for an event that is gone, else the error.
+// erasedOr returns errErased for an event that no longer exists, else the error.
 func erasedOr(err error) error {
 	if err == nil || errors.Is(err, eventstore.ErrDeleted) {
 		return errErased
@@ -147,7 +147,7 @@ func isLost(err error) bool {
 	return lost
 }
 
-// wholeCharacters drops the bytes of a character that was cut off.
+// wholeCharacters drops the bytes of an incomplete last character.
 func wholeCharacters(text []byte) string {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if c := text[len(text)-n]; utf8.RuneStart(c) {
@@ -200,9 +200,9 @@ type Graph struct {
 	*Revision
 	// nodes lists the ids: of the source, then of the memories.
 	nodes []uuid.UUID
-	// byID is the place of each node in nodes.
+	// byID is the index of each node in nodes.
 	byID map[uuid.UUID]int
-	// inputs and outputs are the places of the neighbours of each node, in order.
+	// inputs and outputs are the indices of the neighbours of each node, in order.
 	inputs, outputs [][]int
 }
 
@@ -242,7 +242,7 @@ type Brief struct {
 	Headline   string
 }
 
-// brief describes the node at a place of the graph.
+// brief describes node n of the graph.
 func (g *Graph) brief(n int) Brief {
 	if n == 0 {
 		return Brief{ID: g.ID, Kind: KindSource, Headline: g.Headline()}
@@ -251,7 +251,7 @@ func (g *Graph) brief(n int) Brief {
 	return Brief{ID: m.ID, Kind: KindMemory, MemoryKind: m.Kind, Headline: headline(m.Content)}
 }
 
-// occurredAt and createdAt are the times of the node at a place of the graph.
+// occurredAt and createdAt return the times of node n of the graph.
 func (g *Graph) occurredAt(n int) time.Time {
 	if n == 0 {
 		return g.Accepted.Effect.OccurredAt.UTC()

@@ -51,17 +51,13 @@ type RootPage struct {
 // Roots are a page of each group.
 type Roots struct{ Memories, Sources RootPage }
 
-// Roots lists the roots of a project: its live data points, as they are now or as a send brought them,
+// Roots lists the roots of a project: its live data points, as they are now or as a send created them,
 // and the memories of these. The lists are those of the tables; a node, its lineage and its timeline
 // are folded from the streams.
 //
 // A search for words finds the best searchHits documents of each group that contain all of them, as
 // recall would.
 func (s *Service) Roots(ctx context.Context, project auth.Project, q RootsQuery) (Roots, error) {
-	if err := s.enter(ctx); err != nil {
-		return Roots{}, err
-	}
-	defer s.leave()
 	f, err := s.filter(ctx, project, q)
 	if err != nil {
 		return Roots{}, err
@@ -81,28 +77,28 @@ type filter struct {
 	// sources are revisions of data points, memories are ids.
 	sources  *revisionList
 	memories []uuid.UUID
-	// send are the revisions that a send brought.
+	// send are the revisions that a send created.
 	send *revisionList
 }
 
 // revisionList is revisions as the columns of a table; number 0 is the newest of a data point.
 type revisionList struct {
-	points  []uuid.UUID
-	numbers []int32
+	dataPoints []uuid.UUID
+	numbers    []int32
 }
 
-func (l *revisionList) add(point uuid.UUID, number int32) {
-	l.points, l.numbers = append(l.points, point), append(l.numbers, number)
+func (l *revisionList) add(dataPoint uuid.UUID, number int32) {
+	l.dataPoints, l.numbers = append(l.dataPoints, dataPoint), append(l.numbers, number)
 }
 
 func (s *Service) filter(ctx context.Context, project auth.Project, q RootsQuery) (f filter, err error) {
-	var points map[uuid.UUID]struct{}
+	var dataPoints map[uuid.UUID]struct{}
 	if q.Search != "" {
-		if points, f.memories, err = s.search(ctx, project, q.Search); err != nil {
+		if dataPoints, f.memories, err = s.search(ctx, project, q.Search); err != nil {
 			return filter{}, err
 		}
 		f.sources = &revisionList{}
-		for id := range points {
+		for id := range dataPoints {
 			f.sources.add(id, 0)
 		}
 	}
@@ -113,22 +109,22 @@ func (s *Service) filter(ctx context.Context, project auth.Project, q RootsQuery
 		return filter{}, err
 	}
 	f.sources = &revisionList{}
-	for n, id := range f.send.points {
-		if _, found := points[id]; found || q.Search == "" {
+	for n, id := range f.send.dataPoints {
+		if _, found := dataPoints[id]; found || q.Search == "" {
 			f.sources.add(id, f.send.numbers[n])
 		}
 	}
 	return f, nil
 }
 
-// itemsOf reads the revisions that a send brought.
+// itemsOf reads the revisions that a send created.
 func (s *Service) itemsOf(ctx context.Context, project auth.Project, send uuid.UUID) (*revisionList, error) {
 	rows, err := s.DB.Query(ctx, `select data_point, revision from datapoints.items
 		where ingestion_id = $1 and project_id = $2 and outcome in ('created', 'updated')`, send, project.ID)
 	if err != nil {
 		return nil, fmt.Errorf("read the items of a send: %w", err)
 	}
-	list := &revisionList{points: []uuid.UUID{}, numbers: []int32{}}
+	list := &revisionList{dataPoints: []uuid.UUID{}, numbers: []int32{}}
 	var id uuid.UUID
 	var number int32
 	_, err = pgx.ForEachRow(rows, []any{&id, &number}, func() error {
@@ -173,7 +169,7 @@ func (s *Service) sourceRoots(ctx context.Context, project auth.Project, q Roots
 	args := []any{project.ID, from.At, from.ID, q.First + 1}
 	sql := fmt.Sprintf(selectSources, newestSources)
 	if l := f.sources; l != nil {
-		sql, args = fmt.Sprintf(selectSources, namedSources), append(args, l.points, l.numbers)
+		sql, args = fmt.Sprintf(selectSources, namedSources), append(args, l.dataPoints, l.numbers)
 	}
 	rows, err := s.DB.Query(ctx, sql, args...)
 	if err != nil {
@@ -240,9 +236,9 @@ func (s *Service) memoryRoots(ctx context.Context, project auth.Project, q Roots
 	source, args := newestMemories, []any{project.ID, from.At, from.ID, q.First + 1}
 	switch {
 	case f.send != nil && f.memories != nil:
-		source, args = namedOfSend, append(args, f.send.points, f.send.numbers, f.memories)
+		source, args = namedOfSend, append(args, f.send.dataPoints, f.send.numbers, f.memories)
 	case f.send != nil:
-		source, args = memoriesOfSend, append(args, f.send.points, f.send.numbers)
+		source, args = memoriesOfSend, append(args, f.send.dataPoints, f.send.numbers)
 	case f.memories != nil:
 		source, args = namedMemories, append(args, f.memories)
 	}

@@ -21,22 +21,22 @@ const searchHits = 400
 // and the documents that contain all its words. What it finds may be deleted since.
 func (s *Service) search(
 	ctx context.Context, project auth.Project, text string,
-) (points map[uuid.UUID]struct{}, memories []uuid.UUID, err error) {
-	points, memories = map[uuid.UUID]struct{}{stream.DataPointID(project.Namespace, text): {}}, []uuid.UUID{}
+) (dataPoints map[uuid.UUID]struct{}, memories []uuid.UUID, err error) {
+	dataPoints, memories = map[uuid.UUID]struct{}{stream.DataPointID(project.Namespace, text): {}}, []uuid.UUID{}
 	if id, err := uuid.Parse(text); err == nil {
 		at, ok, err := s.locate(ctx, project, id)
 		switch {
 		case err != nil:
 			return nil, nil, err
 		case ok && at.node == id:
-			points[at.dataPoint] = struct{}{}
+			dataPoints[at.dataPoint] = struct{}{}
 		case ok:
 			memories = append(memories, id)
 		}
 	}
 	terms := s.Analyzer.Query(text)
 	if len(terms) == 0 {
-		return points, memories, nil
+		return dataPoints, memories, nil
 	}
 	audiences, err := s.audiences(ctx, project)
 	if err != nil {
@@ -56,14 +56,14 @@ func (s *Service) search(
 		return nil, nil, err
 	}
 	for id := range withAll(sources.Hits, len(terms)) {
-		points[id] = struct{}{}
+		dataPoints[id] = struct{}{}
 	}
 	for _, h := range derived.Hits {
 		if contains(h.Counts, len(terms)) {
 			memories = append(memories, h.Memory)
 		}
 	}
-	return points, memories, nil
+	return dataPoints, memories, nil
 }
 
 // searchIndex searches one part of the index. Its fault is service-unavailable.

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
@@ -22,10 +21,6 @@ import (
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/projections/recallindex"
 )
-
-// concurrent is how many traces a process replays at once. Each holds at most the memories of a few
-// revisions; others wait as long as their calls may.
-const concurrent = 8
 
 // waiter waits for projections.
 type waiter interface {
@@ -61,31 +56,18 @@ type Config struct {
 }
 
 // Service answers the trace reads. It is safe for concurrent use.
-type Service struct {
-	Config
-	slots *semaphore.Weighted
-}
+type Service struct{ Config }
 
 // New makes a service.
 func New(c Config) *Service {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Service{Config: c, slots: semaphore.NewWeighted(concurrent)}
+	return &Service{Config: c}
 }
 
-// enter waits for a slot. Call leave after it returned nil.
-func (s *Service) enter(ctx context.Context) error {
-	if err := s.slots.Acquire(ctx, 1); err != nil {
-		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "too many traces are replayed; try again")
-	}
-	return nil
-}
-
-func (s *Service) leave() { s.slots.Release(1) }
-
-// place is where the events of a revision are.
-type place struct {
+// location is where the events of a revision are.
+type location struct {
 	node, dataPoint uuid.UUID
 	number          int
 	// accepted, effect and derived are nil if erased; derived also if there are no memories.
@@ -95,20 +77,20 @@ type place struct {
 	head int
 }
 
-// Deleted records when a data point was deleted. Request is nil if that was retained by a version that
-// did not note it.
+// Deleted records when a data point was deleted. Request is nil if a version of the program that
+// did not record it retained the facts.
 type Deleted struct {
 	At      time.Time
 	Request *uuid.UUID
 }
 
-const selectPlace = `select r.node_id, r.data_point, r.number, r.accepted, r.effect, r.derived, d.deleted_at, d.request_id
+const selectLocation = `select r.node_id, r.data_point, r.number, r.accepted, r.effect, r.derived, d.deleted_at, d.request_id
 	from (select $1::uuid as node_id union all select node_id from trace.memories where id = $1) c
 	cross join lateral (select * from trace.revisions where node_id = c.node_id offset 0) r
 	left join trace.deleted d on d.data_point = r.data_point
 	where r.project_id = $2`
 
-func scanPlace(row pgx.Row) (at place, err error) {
+func scanLocation(row pgx.Row) (at location, err error) {
 	var when *time.Time
 	var request *uuid.UUID
 	err = row.Scan(&at.node, &at.dataPoint, &at.number, &at.accepted, &at.effect, &at.derived, &when, &request)
@@ -120,20 +102,21 @@ func scanPlace(row pgx.Row) (at place, err error) {
 
 // locate finds the revision of a node, as the projection is now. ok is false if the project has no
 // such node up to there.
-func (s *Service) locate(ctx context.Context, project auth.Project, node uuid.UUID) (at place, ok bool, err error) {
-	at, err = scanPlace(s.DB.QueryRow(ctx, selectPlace, node, project.ID))
+func (s *Service) locate(ctx context.Context, project auth.Project, node uuid.UUID) (at location, ok bool, err error) {
+	at, err = scanLocation(s.DB.QueryRow(ctx, selectLocation, node, project.ID))
 	if errors.Is(err, pgx.ErrNoRows) {
-		return place{}, false, nil
+		return location{}, false, nil
 	}
 	if err != nil {
-		return place{}, false, fmt.Errorf("find a node: %w", err)
+		return location{}, false, fmt.Errorf("find a node: %w", err)
 	}
 	return at, true, nil
 }
 
-// find replays the revision of a node. If its data point was deleted, the graph is nil and the place
-// records when. The fault is not-found if the project has no such node at the head of the log.
-func (s *Service) find(ctx context.Context, project auth.Project, node uuid.UUID) (*Graph, place, error) {
+// find replays the revision of a node. If its data point was deleted, the graph is nil and the
+// location records when. The fault is not-found if the project has no such node at the head of the
+// log.
+func (s *Service) find(ctx context.Context, project auth.Project, node uuid.UUID) (*Graph, location, error) {
 	for passed := false; ; passed = true {
 		at, ok, err := s.locate(ctx, project, node)
 		if err != nil {
@@ -160,7 +143,7 @@ func (s *Service) find(ctx context.Context, project auth.Project, node uuid.UUID
 
 // graph replays a revision. If the data point was deleted, it returns nil and sets at.deleted. The
 // error is errErased if its streams are gone and the projection does not know the deletion yet.
-func (s *Service) graph(ctx context.Context, at *place) (*Graph, error) {
+func (s *Service) graph(ctx context.Context, at *location) (*Graph, error) {
 	if at.deleted != nil {
 		return nil, nil //nolint:nilnil // at.deleted is the answer
 	}
@@ -191,7 +174,7 @@ func (s *Service) graph(ctx context.Context, at *place) (*Graph, error) {
 const tail = 32
 
 // findDerived looks for the memories of a revision at the end of their stream.
-func (s *Service) findDerived(ctx context.Context, at *place) error {
+func (s *Service) findDerived(ctx context.Context, at *location) error {
 	name := stream.Name(stream.Memory, at.dataPoint)
 	events, err := s.Journal.Read(ctx, name, eventstore.EndOfStream, eventstore.Backwards, tail)
 	if err != nil {
@@ -220,10 +203,6 @@ func (s *Service) passHead(ctx context.Context) error {
 func (s *Service) Lineage(
 	ctx context.Context, project auth.Project, root uuid.UUID, all bool, reveal []Side, limit int,
 ) (Lineage, error) {
-	if err := s.enter(ctx); err != nil {
-		return Lineage{}, err
-	}
-	defer s.leave()
 	g, at, err := s.find(ctx, project, root)
 	if err != nil {
 		return Lineage{}, err
@@ -235,7 +214,7 @@ func (s *Service) Lineage(
 }
 
 // brief describes a node of a deleted data point.
-func (p place) brief(node uuid.UUID) Brief {
+func (p location) brief(node uuid.UUID) Brief {
 	if node == p.node {
 		return Brief{ID: node, Kind: KindSource}
 	}

@@ -15,10 +15,10 @@ import (
 
 // The sections of a timeline. A node is in the first that claims it, in this order.
 const (
-	SectionRevision  = "revision"
-	SectionBuiltFrom = "built-from"
-	SectionProduced  = "produced"
-	SectionElsewhere = "elsewhere"
+	sectionRevision  = "revision"
+	sectionBuiltFrom = "built-from"
+	sectionProduced  = "produced"
+	sectionElsewhere = "elsewhere"
 )
 
 const (
@@ -64,8 +64,8 @@ type Replacement struct {
 	At           time.Time
 }
 
-// Timeline is what happened around a root in a window, each list by time. Truncated reports that there
-// is more of something than is shown.
+// Timeline is what happened around a root in a window, each list by time. Truncated reports that a list
+// is incomplete.
 type Timeline struct {
 	Root         Brief
 	From, To     time.Time
@@ -88,10 +88,6 @@ func (s *Service) Timeline(
 			return Timeline{}, err
 		}
 	}
-	if err := s.enter(ctx); err != nil {
-		return Timeline{}, err
-	}
-	defer s.leave()
 	g, at, err := s.find(ctx, project, root)
 	if err != nil {
 		return Timeline{}, err
@@ -101,7 +97,7 @@ func (s *Service) Timeline(
 		t.From, t.To = window(from, to, at.deleted.At, s.Now())
 		return t, nil
 	}
-	b := &builder{service: s, project: project, graph: g, place: at, root: g.byID[root]}
+	b := &builder{service: s, project: project, graph: g, location: at, root: g.byID[root]}
 	if err := b.collect(ctx); err != nil {
 		return Timeline{}, err
 	}
@@ -157,12 +153,12 @@ type builder struct {
 	service  *Service
 	project  auth.Project
 	graph    *Graph
-	place    place
+	location location
 	root     int
 	from, to time.Time
 
 	history   []revisionEvent // of the data point around the root, in effect order
-	touched   []uuid.UUID     // the sends of the history
+	sendIDs   []uuid.UUID     // the sends of the history
 	sends     map[uuid.UUID]send
 	claims    map[uuid.UUID]claim
 	captured  int
@@ -172,13 +168,13 @@ type builder struct {
 
 // collect reads what does not depend on the window.
 func (b *builder) collect(ctx context.Context) (err error) {
-	if b.history, b.touched, b.truncated, err = b.service.history(ctx, b.place); err != nil {
+	if b.history, b.sendIDs, b.truncated, err = b.service.history(ctx, b.location); err != nil {
 		return err
 	}
-	if b.sends, err = b.service.readSends(ctx, b.project, b.touched); err != nil {
+	if b.sends, err = b.service.readSends(ctx, b.project, b.sendIDs); err != nil {
 		return err
 	}
-	if b.captured, err = b.service.capturedRevision(ctx, b.place.dataPoint); err != nil {
+	if b.captured, err = b.service.capturedRevision(ctx, b.location.dataPoint); err != nil {
 		return err
 	}
 	b.claims, err = b.service.claims(ctx, b.project, b.graph.nodes[1:])
@@ -193,12 +189,13 @@ func (b *builder) build(ctx context.Context) (Timeline, error) {
 		}
 	}
 	for _, n := range b.graph.reach(b.root, b.graph.inputs) {
-		b.claim(b.moment(n, SectionBuiltFrom))
+		b.claim(b.moment(n, sectionBuiltFrom))
 	}
 	for _, n := range b.graph.reach(b.root, b.graph.outputs) {
-		b.claim(b.moment(n, SectionProduced))
+		b.claim(b.moment(n, sectionProduced))
 	}
-	elsewhere, more, err := b.service.elsewhere(ctx, b.project, b.place.dataPoint, b.graph.subjects(b.root), b.from, b.to)
+	subjects := b.graph.subjects(b.root)
+	elsewhere, more, err := b.service.elsewhere(ctx, b.project, b.location.dataPoint, subjects, b.from, b.to)
 	if err != nil {
 		return Timeline{}, err
 	}
@@ -233,16 +230,16 @@ func (b *builder) inWindow(at time.Time) bool { return !at.Before(b.from) && !at
 // revision describes another revision of the data point.
 func (b *builder) revision(e revisionEvent) Moment {
 	return Moment{
-		Brief: Brief{ID: e.node, Kind: KindSource, Headline: e.headline}, Section: SectionRevision,
+		Brief: Brief{ID: e.node, Kind: KindSource, Headline: e.headline}, Section: sectionRevision,
 		OccurredAt: e.occurredAt, ArrivedAt: e.acceptedAt, SearchableAt: b.sends[e.ingestion].readyAt(),
-		Current: e.number == b.place.head, SourceID: e.sourceID, Revision: e.number, Ingestion: e.ingestion,
+		Current: e.number == b.location.head, SourceID: e.sourceID, Revision: e.number, Ingestion: e.ingestion,
 	}
 }
 
 // moment describes a node of the root's own revision.
 func (b *builder) moment(n int, section string) Moment {
 	accepted := b.graph.Accepted
-	current := accepted.Effect.Revision == b.place.head
+	current := accepted.Effect.Revision == b.location.head
 	if n > 0 {
 		current = accepted.Effect.Revision == b.captured && b.claims[b.graph.nodes[n]].later == nil
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 )
 
-// Queries reads the tables of this projection, the price of data points, and recalls that are not
-// in the log yet.
+// Queries reads the tables of this projection, the price of data points, and the counts that are
+// not in the log yet.
 type Queries struct {
 	DB        *pgxpool.Pool
 	PlanTerms metering.PlanTerms
@@ -23,7 +23,9 @@ type Queries struct {
 type Used struct {
 	Ingestions int64
 	Recalls    int64
-	// CreditTenths is the price of both.
+	// WebhookEvents are those that webhooks received, whether or not they were ingested.
+	WebhookEvents int64
+	// CreditTenths is the price of all of them.
 	CreditTenths int64
 }
 
@@ -44,24 +46,25 @@ type querier interface {
 }
 
 // used selects what the projects of organization $1 used, as rows (project_id, month, ingestions,
-// recalls, credit_tenths). A send counts once datapoints has it. A recall counts in ops.charges
-// until usage has the flush that contains it.
+// recalls, events, credit_tenths). A send counts once datapoints has it. A recall or a received event
+// counts in ops.charges until usage has the flush that contains it.
 const used = `
-	select u.project_id, u.month, u.ingestions, 0::bigint as recalls, u.credit_tenths
+	select u.project_id, u.month, u.ingestions, 0::bigint as recalls, 0::bigint as events, u.credit_tenths
 		from usage.projects p join datapoints.month_usage u on u.project_id = p.project_id where p.organization_id = $1
-	union all select c.project_id, c.month, 0, c.recalls, c.recall_tenths from usage.charges c where c.organization_id = $1
-	union all select c.project_id, c.month, 0, c.recalls, c.recall_tenths from ops.charges c
+	union all select c.project_id, c.month, 0, c.recalls, c.webhook_events, c.recall_tenths + c.webhook_tenths
+		from usage.charges c where c.organization_id = $1
+	union all select c.project_id, c.month, 0, c.recalls, c.webhook_events, c.recall_tenths + c.webhook_tenths from ops.charges c
 		where c.organization_id = $1 and not exists (select from usage.flushes f where f.flush_id = c.flush_id)`
 
 // reserved selects the reservations of organization $1 for sends that datapoints does not have yet,
 // as more rows of used. At most one of several tries of a send is stored.
 const reserved = `
-	union all select r.project_id, r.month, max(r.items), 0, max(r.credit_tenths) from ops.reservations r
+	union all select r.project_id, r.month, max(r.items), 0, 0, max(r.credit_tenths) from ops.reservations r
 		where r.organization_id = $1 and not exists (select from datapoints.sends s where s.id = r.send_id)
 		group by r.send_id, r.project_id, r.month`
 
 // readAccount reads the account of an organization in one statement. Under the lock of the
-// organization it counts each send and each recall exactly once, reserved or projected. more is
+// organization it counts each send, recall and received event exactly once, reserved or projected. more is
 // "union all" and a select of more rows of used.
 func readAccount(ctx context.Context, db querier, more string, organization uuid.UUID, month string) (Account, error) {
 	a := Account{
@@ -71,9 +74,9 @@ func readAccount(ctx context.Context, db querier, more string, organization uuid
 	}
 	rows, err := db.Query(ctx, `
 		with used as (`+used+more+`)
-		select 0 as part, revision, plan as kind, month, null::uuid as project, charged_tenths as tenths, 0::bigint, 0::bigint from usage.plans where organization_id = $1
-		union all select 1, 0, kind, month, null, sum(tenths)::bigint, 0, 0 from usage.grants where organization_id = $1 group by kind, month
-		union all select 2, 0, '', month, case when month = $2 then project_id end, sum(credit_tenths)::bigint, sum(ingestions)::bigint, sum(recalls)::bigint
+		select 0 as part, revision, plan as kind, month, null::uuid as project, charged_tenths as tenths, 0::bigint, 0::bigint, 0::bigint from usage.plans where organization_id = $1
+		union all select 1, 0, kind, month, null, sum(tenths)::bigint, 0, 0, 0 from usage.grants where organization_id = $1 group by kind, month
+		union all select 2, 0, '', month, case when month = $2 then project_id end, sum(credit_tenths)::bigint, sum(ingestions)::bigint, sum(recalls)::bigint, sum(events)::bigint
 			from used group by month, case when month = $2 then project_id end
 		order by 1, 2`, organization, month)
 	if err != nil {
@@ -86,7 +89,7 @@ func readAccount(ctx context.Context, db querier, more string, organization uuid
 	var u Used
 	_, err = pgx.ForEachRow(
 		rows,
-		[]any{&part, &revision, &kind, &in, &project, &u.CreditTenths, &u.Ingestions, &u.Recalls},
+		[]any{&part, &revision, &kind, &in, &project, &u.CreditTenths, &u.Ingestions, &u.Recalls, &u.WebhookEvents},
 		func() error {
 			switch part {
 			case 0:

@@ -35,7 +35,7 @@ func BenchmarkAccount(b *testing.B) {
 			if _, err := db.Exec(b.Context(), `analyze`); err != nil {
 				b.Fatal(err)
 			}
-			q := usage.Queries{DB: db, PlanTerms: metering.DefaultTariff()}
+			q := usage.Queries{DB: db, PlanTerms: metering.DefaultPlanTerms()}
 			for b.Loop() {
 				if a, err := q.Account(b.Context(), organization, "2026-11"); err != nil || len(a.Projects) != projects {
 					b.Fatal(len(a.Projects), err)

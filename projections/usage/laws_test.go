@@ -80,12 +80,17 @@ func draw(t *rapid.T) *drawn {
 			l.Granted[month] = granted
 		default:
 			project := id(fmt.Sprint(o, rapid.IntRange(0, 1).Draw(t, "project")))
+			events := rapid.Int64Range(0, 100).Draw(t, "events")
 			d.Append(stream.UsageName(project, month), &metering.Charged{
-				ProjectID: project, OrganizationID: organizationID, FlushID: id(fmt.Sprint("flush ", n)), Month: month, Recalls: int64(n), RecallTenths: tenths, At: noon,
+				ProjectID: project, OrganizationID: organizationID, FlushID: id(fmt.Sprint("flush ", n)), Month: month,
+				Recalls: int64(n), RecallTenths: tenths, WebhookEvents: events, WebhookTenths: 2 * events, At: noon,
 			})
-			l.Charged[month] += tenths
+			l.Charged[month] += tenths + 2*events
 			u := d.used[project.String()+month]
-			d.used[project.String()+month] = usage.Used{Recalls: u.Recalls + int64(n), CreditTenths: u.CreditTenths + tenths}
+			d.used[project.String()+month] = usage.Used{
+				Recalls: u.Recalls + int64(n), WebhookEvents: u.WebhookEvents + events,
+				CreditTenths: u.CreditTenths + tenths + 2*events,
+			}
 		}
 		d.want[organizationID] = l
 	}
@@ -120,7 +125,7 @@ func TestAccount_MatchesTheLog(tt *testing.T) {
 	db := pgtest.Database(tt)
 	projectiontest.Make(tt, db, datapoints.New(nil))
 	projectiontest.Make(tt, db, usage.New())
-	q := usage.Queries{DB: db, PlanTerms: metering.DefaultTariff()}
+	q := usage.Queries{DB: db, PlanTerms: metering.DefaultPlanTerms()}
 	rapid.Check(tt, func(t *rapid.T) {
 		d := draw(t)
 		projectiontest.Empty(tt, db, usage.New())
@@ -162,13 +167,13 @@ func TestProjector_RetainsNewestFlushes(t *testing.T) {
 	for _, page := range slices.Collect(slices.Chunk(log.Facts, 70)) {
 		projectiontest.Apply(t, db, usage.New(), page...)
 	}
-	var kept, oldest, other, recalls int
+	var flushed, oldest, other, recalls int
 	if err := db.QueryRow(t.Context(), `select count(*), min(revision), (select count(*) from usage.flushes where project_id = $2),
-		(select recalls from usage.charges where project_id = $1) from usage.flushes where project_id = $1`, id("project"), id("other")).Scan(&kept, &oldest, &other, &recalls); err != nil {
+		(select recalls from usage.charges where project_id = $1) from usage.flushes where project_id = $1`, id("project"), id("other")).Scan(&flushed, &oldest, &other, &recalls); err != nil {
 		t.Fatal(err)
 	}
-	if kept != 256 || oldest != many-256 || other != 1 || recalls != many {
-		t.Errorf("%d kept from %d, %d of another stream, %d recalls", kept, oldest, other, recalls)
+	if flushed != 256 || oldest != many-256 || other != 1 || recalls != many {
+		t.Errorf("%d kept from %d, %d of another stream, %d recalls", flushed, oldest, other, recalls)
 	}
 }
 

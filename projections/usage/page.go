@@ -28,7 +28,9 @@ type chargeRow struct {
 	monthKey
 	organization uuid.UUID
 	recalls      int64
-	tenths       int64
+	recallTenths int64
+	events       int64
+	eventTenths  int64
 	revision     eventstore.Revision
 	dirty        bool
 }
@@ -91,15 +93,17 @@ func (p *fold) charge(e *metering.Charged, revision eventstore.Revision) {
 	}
 	row.organization, row.revision, row.dirty = e.OrganizationID, revision, true
 	row.recalls += e.Recalls
-	row.tenths += e.RecallTenths
+	row.recallTenths += e.RecallTenths
+	row.events += e.WebhookEvents
+	row.eventTenths += e.WebhookTenths
 	p.flushes = append(p.flushes, flushRow{e.FlushID, key, revision})
 }
 
 // load reads the sums that the events change.
-func load(ctx context.Context, tx pgx.Tx, facts []eventstore.DecodedEvent) (*fold, error) {
+func load(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) (*fold, error) {
 	p := &fold{charges: map[monthKey]*chargeRow{}}
 	keys := map[monthKey]bool{}
-	for _, f := range facts {
+	for _, f := range events {
 		if e, ok := f.Event.(*metering.Charged); ok {
 			keys[monthKey{e.ProjectID, e.Month}] = true
 		}
@@ -111,7 +115,7 @@ func load(ctx context.Context, tx pgx.Tx, facts []eventstore.DecodedEvent) (*fol
 	for key := range keys {
 		wanted = append(wanted, key)
 	}
-	rows, err := tx.Query(ctx, `select c.project_id, c.month, c.organization_id, c.recalls, c.recall_tenths, c.revision
+	rows, err := tx.Query(ctx, `select c.project_id, c.month, c.organization_id, c.recalls, c.recall_tenths, c.webhook_events, c.webhook_tenths, c.revision
 		from charges c join unnest($1::uuid[], $2::text[]) as k (project_id, month) using (project_id, month)`,
 		pgarray.IDs(wanted, func(k monthKey) uuid.UUID { return k.project }),
 		pgarray.Column(wanted, func(k monthKey) string { return k.month }),
@@ -122,7 +126,10 @@ func load(ctx context.Context, tx pgx.Tx, facts []eventstore.DecodedEvent) (*fol
 	defer rows.Close()
 	for rows.Next() {
 		r := &chargeRow{}
-		if err := rows.Scan(&r.project, &r.month, &r.organization, &r.recalls, &r.tenths, &r.revision); err != nil {
+		into := []any{
+			&r.project, &r.month, &r.organization, &r.recalls, &r.recallTenths, &r.events, &r.eventTenths, &r.revision,
+		}
+		if err := rows.Scan(into...); err != nil {
 			return nil, fmt.Errorf("load rows of a page: %w", err)
 		}
 		p.charges[r.monthKey] = r

@@ -1,4 +1,4 @@
-// Package usage projects plans, grants and charged recalls. It reads them as one account of an
+// Package usage projects plans, grants, and charged recalls and received events. It reads them as one account of an
 // organization, together with the price of data points and with what package limiter holds in
 // schema ops.
 package usage
@@ -29,19 +29,19 @@ type Projector struct{ projections.Base }
 // pause between pages; without a pause, most pages would hold none.
 func New() Projector {
 	return Projector{projections.NewBase(projections.Description{
-		Name: Name, Version: 1, Categories: []string{stream.Registry, stream.Organization, stream.Usage}, Schema: schema,
+		Name: Name, Version: 2, Categories: []string{stream.Registry, stream.Organization, stream.Usage}, Schema: schema,
 		Pace: projections.Pace{Min: 50 * time.Millisecond}, Counted: []string{"plans", "grants", "charges"},
 	})}
 }
 
 // Apply folds the page over the rows that it changes, then writes one statement per table. Events
 // that were applied before change nothing. It fails on an unknown event.
-func (Projector) Apply(ctx context.Context, tx pgx.Tx, facts []eventstore.DecodedEvent) error {
-	p, err := load(ctx, tx, facts)
+func (Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) error {
+	p, err := load(ctx, tx, events)
 	if err != nil {
 		return err
 	}
-	if err := projections.Each(facts, p.apply); err != nil {
+	if err := projections.Each(events, p.apply); err != nil {
 		return err
 	}
 	return p.save(ctx, tx)

@@ -57,13 +57,16 @@ func (p *fold) saveCharges(b *pgx.Batch) {
 	projects := pgarray.IDs(rows, func(r *chargeRow) uuid.UUID { return r.project })
 	months := pgarray.Column(rows, func(r *chargeRow) string { return r.month })
 	revisions := pgarray.Column(rows, func(r *chargeRow) int64 { return int64(r.revision) })
-	b.Queue(`insert into charges (project_id, month, organization_id, recalls, recall_tenths, revision)
-		select * from unnest($1::uuid[], $2::text[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[])
-		on conflict (project_id, month) do update set recalls = excluded.recalls, recall_tenths = excluded.recall_tenths, revision = excluded.revision`,
+	b.Queue(`insert into charges (project_id, month, organization_id, recalls, recall_tenths, webhook_events, webhook_tenths, revision)
+		select * from unnest($1::uuid[], $2::text[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
+		on conflict (project_id, month) do update set recalls = excluded.recalls, recall_tenths = excluded.recall_tenths,
+			webhook_events = excluded.webhook_events, webhook_tenths = excluded.webhook_tenths, revision = excluded.revision`,
 		projects, months,
 		pgarray.IDs(rows, func(r *chargeRow) uuid.UUID { return r.organization }),
 		pgarray.Column(rows, func(r *chargeRow) int64 { return r.recalls }),
-		pgarray.Column(rows, func(r *chargeRow) int64 { return r.tenths }),
+		pgarray.Column(rows, func(r *chargeRow) int64 { return r.recallTenths }),
+		pgarray.Column(rows, func(r *chargeRow) int64 { return r.events }),
+		pgarray.Column(rows, func(r *chargeRow) int64 { return r.eventTenths }),
 		revisions)
 	b.Queue(`insert into flushes (flush_id, project_id, month, revision)
 		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[]) on conflict (flush_id) do nothing`,

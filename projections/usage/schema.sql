@@ -1,4 +1,4 @@
--- What balances follow from, beside what data points cost (datapoints.month_usage): plans, grants, and charged recalls.
+-- What balances follow from, beside what data points cost (datapoints.month_usage): plans, grants, and charged recalls and received events.
 create table projects (
 	project_id      uuid primary key,
 	organization_id uuid not null
@@ -29,6 +29,8 @@ create table charges (
 	organization_id uuid not null,
 	recalls         bigint not null,
 	recall_tenths   bigint not null,
+	webhook_events  bigint not null,
+	webhook_tenths  bigint not null,
 	revision        bigint not null,            -- of the stream, the newest that is summed up here
 	primary key (project_id, month)
 );

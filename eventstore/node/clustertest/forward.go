@@ -158,17 +158,25 @@ func (m *member) send(
 	}
 }
 
+// begin receives the requests of a call, and delays or refuses it as the script demands.
+func (m *member) begin(call grpc.ServerStream, refuse bool) (requests []*frame, s Script, err error) {
+	if requests, err = receive(call); err != nil {
+		return nil, s, err
+	}
+	s, _ = m.now()
+	time.Sleep(s.Delay)
+	if refuse {
+		return nil, s, notLeader(call, s.Leader)
+	}
+	return requests, s, nil
+}
+
 // write forwards an append, a deletion or a tombstone. Once it was read, it is done even if its
 // caller has gone.
 func (m *member) write(call grpc.ServerStream, method string, refuse bool) error {
-	requests, err := receive(call)
+	requests, _, err := m.begin(call, refuse)
 	if err != nil {
 		return err
-	}
-	s, _ := m.now()
-	time.Sleep(s.Delay)
-	if refuse {
-		return notLeader(call, s.Leader)
 	}
 	if m.lose(&m.loseRequests) {
 		m.listener.cut()
@@ -192,14 +200,9 @@ func (m *member) write(call grpc.ServerStream, method string, refuse bool) error
 
 // read forwards a read or a subscription, and shows of it what the member has of the log.
 func (m *member) read(call grpc.ServerStream, method string, refuse bool) error {
-	requests, err := receive(call)
+	requests, s, err := m.begin(call, refuse)
 	if err != nil {
 		return err
-	}
-	s, _ := m.now()
-	time.Sleep(s.Delay)
-	if refuse {
-		return notLeader(call, s.Leader)
 	}
 	request := &streams.ReadReq{}
 	if len(requests) != 1 {

@@ -16,8 +16,8 @@ import (
 
 const (
 	clientVersion = "6.2.1"
-	// patience bounds one run of the client; it takes seconds unless it hangs.
-	patience = 3 * time.Minute
+	// hangLimit bounds one run of the client; it takes seconds unless it hangs.
+	hangLimit = 3 * time.Minute
 )
 
 func TestOfficialNodeJSClient(t *testing.T) {
@@ -58,7 +58,7 @@ func installClient(t *testing.T) {
 			return
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	npm := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 	if out, err := npm.CombinedOutput(); err != nil {
@@ -68,7 +68,7 @@ func installClient(t *testing.T) {
 
 func runClient(t *testing.T, address string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", "--test", "client.test.js")
 	cmd.Env = append(os.Environ(), "ANNALS_ADDRESS="+address)

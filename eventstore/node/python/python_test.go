@@ -15,8 +15,8 @@ import (
 	"github.com/annals-project/annals/eventstore/node/nodetest"
 )
 
-// patience bounds the installation and one run of the client, which take seconds unless they hang.
-const patience = 5 * time.Minute
+// hangLimit bounds the installation and one run of the client, which take seconds unless they hang.
+const hangLimit = 5 * time.Minute
 
 func TestOfficialPythonClient(t *testing.T) {
 	if testing.Short() {
@@ -47,7 +47,7 @@ func installClient(t *testing.T) (python string) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		missing("the Python client is not tested: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	venv := filepath.Join(t.TempDir(), "venv")
 	if out, err := exec.CommandContext(ctx, "python3", "-m", "venv", venv).CombinedOutput(); err != nil {
@@ -67,7 +67,7 @@ var ran = regexp.MustCompile(`(?m)^Ran [1-9][0-9]* tests? in `)
 
 func runClient(t *testing.T, python, address string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, "-B", "-m", "unittest", "-v", "streams_test", "log_test", "subscriptions_test")
 	cmd.Env = append(os.Environ(), "ANNALS_ADDRESS="+address)

@@ -40,13 +40,13 @@ func (g *commitDelay) record(size, queued int, took time.Duration) {
 }
 
 // next returns the next request of the group that began at a time, nil if the group is complete.
-func (w *writer) next(begun time.Time) *Request {
+func (w *writer) next(began time.Time) *Request {
 	select {
 	case r := <-w.requests:
 		return r
 	default:
 	}
-	d := w.delay.wait(len(w.answers), time.Since(begun))
+	d := w.delay.wait(len(w.answers), time.Since(began))
 	if d <= 0 {
 		return nil
 	}

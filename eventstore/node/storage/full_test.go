@@ -205,6 +205,43 @@ func TestFullDisk_StallsAndRecovers(t *testing.T) {
 	}
 }
 
+// noTables is a file system that has no room for tables while it is full, but for logs.
+type noTables struct {
+	vfs.FS
+	full atomic.Bool
+}
+
+func (f *noTables) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if f.full.Load() && strings.HasSuffix(name, ".sst") {
+		return nil, &os.PathError{Op: "create", Path: name, Err: syscall.ENOSPC}
+	}
+	return f.FS.Create(name, category)
+}
+
+// The logs still have room, but the tables have not: the engine holds writes back once its memory is
+// full. Their callers learn it, and the writes continue once there is space.
+func TestFullDisk_TablesOnly(t *testing.T) {
+	fs := &noTables{FS: vfs.NewMem()}
+	n := open(t, Config{Dir: "log", FS: fs, MemtableBytes: 64 << 10})
+	n.store.disk.space.stallAfter = 20 * time.Millisecond
+	c := clientOf(t, n)
+	fs.full.Store(true)
+	var o outcomes
+	for i := 0; len(o.unknown) == 0 && !t.Failed(); i++ {
+		e := newEvent(noise(5000))
+		resp, err := c.tryAppend(runtest.Context(t), "s", anyRevision, e)
+		if errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal("a write that is held back is not ended")
+		}
+		o.took(t, e, uint64(resp.Revision), err)
+	}
+	o.check(t, c.read(ofAll()))
+	fs.full.Store(false)
+	awaitSpace(t, n)
+	c.append("s", anyRevision, newEvent("{}"))
+	o.check(t, c.read(ofAll()))
+}
+
 // awaitSpace waits until no write waits for space.
 func awaitSpace(t *testing.T, n *Engine) {
 	t.Helper()

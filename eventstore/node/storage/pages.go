@@ -166,7 +166,7 @@ func (v *view) state(stream string) (*streamState, error) {
 	return s, nil
 }
 
-// event returns one event of a stream, nil where readers do not see it.
+// event returns one event of a stream, nil if readers do not see it.
 func (v *view) event(stream string, revision int64) ([]byte, error) {
 	state, err := v.state(stream)
 	if err != nil || state.deleted() || !state.exists() || revision < state.firstReadable() || revision > state.last {

@@ -35,15 +35,15 @@ func (l *recentIDs) find(id uuid.UUID) (recentEvent, bool) {
 
 // add adds an event and evicts the oldest ones over the bound. An id that is written again keeps
 // its newest place.
-func (l *recentIDs) add(id uuid.UUID, place recentEvent) {
+func (l *recentIDs) add(id uuid.UUID, added recentEvent) {
 	if old, known := l.events[id]; known {
-		l.bytes += len(place.stream) - len(old.stream)
-		l.events[id] = place
+		l.bytes += len(added.stream) - len(old.stream)
+		l.events[id] = added
 		return
 	}
-	l.events[id] = place
+	l.events[id] = added
 	l.order = append(l.order, id)
-	l.bytes += recentEntryBytes + len(place.stream)
+	l.bytes += recentEntryBytes + len(added.stream)
 	for l.bytes > recentBytes && len(l.order) > 0 {
 		oldest := l.order[0]
 		l.order = l.order[1:]

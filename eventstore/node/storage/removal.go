@@ -18,9 +18,9 @@ type pending struct {
 	due    time.Time
 }
 
-// overtaken reports whether the stream was soft-deleted after an event that caused an immediate
+// isDelayed reports whether the stream was soft-deleted after an event that caused an immediate
 // removal: the deletion has its own grace period.
-func (p pending) overtaken(v *view) (bool, error) {
+func (p pending) isDelayed(v *view) (bool, error) {
 	if p.due.UnixNano() != 0 {
 		return false, nil
 	}
@@ -154,11 +154,11 @@ func (s *scavenger) removeDue(v *view, due []pending, all bool) (err error) {
 }
 
 func (s *scavenger) removeOne(r *remover, v *view, p pending, all bool, seen map[string]bool) error {
-	overtaken, err := p.overtaken(v)
+	delayed, err := p.isDelayed(v)
 	if err != nil {
 		return err
 	}
-	if (all || !overtaken) && !seen[p.stream] {
+	if (all || !delayed) && !seen[p.stream] {
 		seen[p.stream] = true
 		if err := s.remove(r, v, p.stream, IsMeta(p.stream)); err != nil {
 			return err

@@ -7,6 +7,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/annals-project/annals/eventstore/backoff"
 )
 
 const (
@@ -25,8 +27,8 @@ const (
 	// copies the other events in them.
 	rewritePause = 10 * time.Minute
 	// failurePause follows a failed removal. It doubles up to failureRest while removals fail.
-	failurePause = time.Second
-	failureRest  = time.Minute
+	failurePause   = time.Second
+	failureLongest = time.Minute
 	// forever is longer than any process runs.
 	forever = time.Duration(math.MaxInt64)
 )
@@ -89,7 +91,7 @@ type scavenger struct {
 	manual bool
 
 	due    chan struct{}
-	urgent chan struct{}   // somebody asks for a round
+	urgent chan struct{}   // a round is requested
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -167,11 +169,11 @@ func (s *scavenger) run() {
 		if !s.manual && !s.isRequested() && !s.sleep(s.gather) {
 			return
 		}
-		asked := s.begin()
-		if asked == nil && s.manual {
+		requests := s.begin()
+		if requests == nil && s.manual {
 			continue
 		}
-		wait, err := s.runOnce(asked)
+		wait, err := s.runOnce(requests)
 		if err == nil {
 			err = s.saveMark()
 		}
@@ -187,39 +189,31 @@ func (s *scavenger) run() {
 		if !s.sleep(failing) {
 			return
 		}
-		failing = min(2*failing, failureRest)
+		failing = min(2*failing, failureLongest)
 		s.wake()
 	}
 }
 
 // sleep waits, unless a round is requested; false means that the node closes.
 func (s *scavenger) sleep(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.urgent:
-	case <-s.ctx.Done():
-		return false
-	}
-	return true
+	return backoff.Pause(s.ctx, d, s.urgent) == nil
 }
 
 // runOnce removes what is due; for a requested round, or after the pause, also from the files. It
 // returns how long until more is due.
-func (s *scavenger) runOnce(asked *round) (wait time.Duration, err error) {
+func (s *scavenger) runOnce(requests *round) (wait time.Duration, err error) {
 	pause := !s.now().Before(s.rewriteAt)
-	wait, err = s.sweep(sweeping{all: asked != nil, bounded: asked != nil || pause})
-	if err == nil && (asked != nil || pause) {
+	wait, err = s.sweep(sweeping{all: requests != nil, bounded: requests != nil || pause})
+	if err == nil && (requests != nil || pause) {
 		s.rewriteAt = s.now().Add(s.pause)
-		err = s.erase(asked != nil)
+		err = s.erase(requests != nil)
 	}
-	if asked != nil {
-		asked.err = err
+	if requests != nil {
+		requests.err = err
 		if s.ctx.Err() != nil {
-			asked.err = ErrClosing
+			requests.err = ErrClosing
 		}
-		close(asked.done)
+		close(requests.done)
 	}
 	return wait, err
 }

@@ -47,9 +47,13 @@ type space struct {
 
 	mu      sync.Mutex
 	waiting int
-	stalled chan struct{} // closed while a write has been waiting for longer than stallTimeout
-	alarm   *time.Timer
-	closed  chan struct{} // closed once no write may wait
+	// commitBegan is when the commit in progress began, zero if there is none. held is set while it
+	// waits for a table that cannot be written: the engine holds no more in memory then.
+	commitBegan time.Time
+	held        bool
+	stalled     chan struct{} // closed while writes have been waiting for longer than stallTimeout
+	alarm       *time.Timer
+	closed      chan struct{} // closed once no write may wait
 }
 
 func newSpace(log *slog.Logger) *space {
@@ -81,6 +85,7 @@ func (s *space) try(p spacePolicy, do func() error) error {
 		return err
 	}
 	if p == failAfterPause {
+		s.tableFailed(err) // before the pause, which may outlast the want of space
 		s.pause(tablePause)
 		return err
 	}
@@ -116,9 +121,18 @@ func (s *space) wait(err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.waiting > 0 && s.stalled == stalled {
-			close(stalled)
+			s.stopWaits()
 		}
 	})
+}
+
+// stopWaits makes the callers of writes receive ErrStalled.
+func (s *space) stopWaits() {
+	select {
+	case <-s.stalled:
+	default:
+		close(s.stalled)
+	}
 }
 
 func (s *space) resume() {
@@ -128,6 +142,44 @@ func (s *space) resume() {
 		return
 	}
 	s.alarm.Stop()
+	s.proceed()
+}
+
+// commit calls do, which commits to the engine. One commit is in progress at a time.
+func (s *space) commit(do func() error) error {
+	s.mu.Lock()
+	s.commitBegan = time.Now()
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.commitBegan = time.Time{}
+		if s.held {
+			s.held = false
+			s.proceed()
+		}
+	}()
+	return do()
+}
+
+// tableFailed notes that a table could not be written for want of space. A commit that has been in
+// progress for long waits for that table.
+func (s *space) tableFailed(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held || s.commitBegan.IsZero() || time.Since(s.commitBegan) < s.stallAfter {
+		return
+	}
+	s.log.Error("no space left for the tables of the event store; writes wait for it", "err", err)
+	s.held = true
+	s.stopWaits()
+}
+
+// proceed ends a stall if nothing waits any more.
+func (s *space) proceed() {
+	if s.waiting > 0 || s.held {
+		return
+	}
 	select {
 	case <-s.stalled:
 		s.stalled = make(chan struct{})

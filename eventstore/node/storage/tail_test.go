@@ -25,11 +25,11 @@ func TestTail_Bounds(t *testing.T) {
 			t.Fatalf("the tail holds %d bytes, %d events", tl.bytes, position-tl.first+1)
 		}
 	}
-	got, _, behind := tl.after(position-2, make([]Entry, 0, 5))
-	if behind || len(got) != 2 || got[1].Position != position {
-		t.Errorf("got %v, evicted %v", got, behind)
+	got, _, evicted := tl.after(position-2, make([]Entry, 0, 5))
+	if evicted || len(got) != 2 || got[1].Position != position {
+		t.Errorf("got %v, evicted %v", got, evicted)
 	}
-	if _, _, behind := tl.after(position-3, nil); !behind {
+	if _, _, evicted := tl.after(position-3, nil); !evicted {
 		t.Error("an event larger than the bound was kept")
 	}
 	push(4, pageBytes/2)

@@ -341,7 +341,7 @@ func (w *writer) commitBatch() error {
 	done := make(chan error, 1)
 	go func() {
 		defer w.engineFailure.recoverPanic("a commit")
-		done <- w.store.write(w.batch)
+		done <- w.store.disk.space.commit(func() error { return w.store.write(w.batch) })
 	}()
 	select {
 	case err := <-done:

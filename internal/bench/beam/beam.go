@@ -17,13 +17,13 @@ import (
 	"github.com/annals-project/annals/internal/client"
 )
 
-// asker is the role that asks the questions.
+// asker is the role of the user who asks the questions.
 const asker = "user"
 
-// anchor is how the data set writes days.
+// anchor is the format of days in the data set.
 const anchor = "January-02-2006"
 
-// excluded are the categories whose questions do not ask for facts in the chat.
+// excluded are the categories whose questions do not concern facts in the chat.
 var excluded = []string{"event_ordering", "instruction_following", "preference_following", "summarization"}
 
 type message struct {
@@ -64,14 +64,14 @@ func Read(dir string) (score.Dialogue, error) {
 					return d, fmt.Errorf("two messages have the id %d", m.ID)
 				}
 				known[id] = true
-				d.Points = append(d.Points, client.DataPoint{
+				d.DataPoints = append(d.DataPoints, client.DataPoint{
 					Content: m.Content, ID: id, Label: fmt.Sprintf("%s, part %d", m.Role, n+1), Timestamp: at.Format(time.RFC3339),
 					Identity: m.Role,
 				})
 			}
 		}
 	}
-	if len(d.Points) == 0 {
+	if len(d.DataPoints) == 0 {
 		return d, errors.New("the chat holds no message")
 	}
 	d.AskedAt = at.Add(time.Hour)

@@ -48,7 +48,7 @@ func TestRead(t *testing.T) {
 	}
 	want := score.Dialogue{
 		ID: "chat-1", Asker: "user", AskedAt: got.AskedAt, Skipped: 1,
-		Points: []client.DataPoint{
+		DataPoints: []client.DataPoint{
 			{Content: "Hello", ID: "chat-1/0", Label: "user, part 1", Timestamp: "2024-03-15T00:00:01Z", Identity: "user"},
 			{Content: "Hi", ID: "chat-1/1", Label: "assistant, part 1", Timestamp: "2024-03-15T00:00:02Z", Identity: "assistant"},
 			{Content: "More", ID: "chat-1/2", Label: "user, part 2", Timestamp: "2024-04-05T00:00:01Z", Identity: "user"},

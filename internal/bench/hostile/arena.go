@@ -25,20 +25,20 @@ type Tenant struct {
 	Key, Management, Slug string
 }
 
-// Arena is what an attack works with.
+// Arena is the environment of an attack.
 type Arena struct {
 	// Base is the address of the service, such as http://127.0.0.1:8080.
 	Base     string
 	Attacker Tenant
 	Sizes    Sizes
-	// Answers counts what the attacker was answered.
+	// Answers counts the responses to the attacker.
 	Answers *Answers
 	http    *http.Client
-	// projects are keys of more projects of the attacker, where the attack has made some.
+	// projects are keys of further projects of the attacker, if the attack created some.
 	projects []string
 }
 
-// callLimit is how long one call of an attacker may take; slow readers have their own.
+// callLimit is how long one call of an attacker may take. Slow readers have a separate limit.
 const callLimit = 3 * time.Minute
 
 // NewArena makes the arena of one attack.
@@ -51,10 +51,10 @@ func NewArena(base string, attacker Tenant, sizes Sizes) *Arena {
 	}
 }
 
-// Close closes the connections that are idle.
+// Close closes the idle connections.
 func (a *Arena) Close() { a.http.CloseIdleConnections() }
 
-// Answers counts answers by status and code. The zero value is ready.
+// Answers counts responses by status and code. The zero value is ready.
 type Answers struct {
 	mu sync.Mutex
 	of map[string]int
@@ -69,7 +69,7 @@ func (a *Answers) add(what string) {
 	a.of[what]++
 }
 
-// Select is the answers whose name begins so, as text in the order of the names.
+// Select returns the responses whose name has a prefix, as text in the order of the names.
 func (a *Answers) Select(prefix string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -82,7 +82,8 @@ func (a *Answers) Select(prefix string) string {
 	return strings.Join(parts, ", ")
 }
 
-// Wrong is how many answers were a failure of the service: a 5xx, but for a 503 that names its wait.
+// Wrong counts the responses that are a failure of the service: a 5xx, except a 503 with
+// Retry-After.
 func (a *Answers) Wrong() (count int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -96,14 +97,15 @@ func (a *Answers) Wrong() (count int) {
 
 const noRetryAfter = " without Retry-After"
 
-// reply is an answer of the service; status 0 is none.
+// reply is a response of the service; status 0 is none.
 type reply struct {
 	status int
 	body   []byte
 	wait   time.Duration
 }
 
-// fetch makes one call, whose answer is counted. A body that is an io.Reader is sent as it is, any other as JSON.
+// fetch makes one call, and counts its response. A body that is an io.Reader is sent unchanged,
+// any other as JSON.
 func (a *Arena) fetch(ctx context.Context, key, method, path string, body any) (reply, error) {
 	reader, err := bodyOf(body)
 	if err != nil {
@@ -123,8 +125,8 @@ func (a *Arena) fetch(ctx context.Context, key, method, path string, body any) (
 		return reply{}, fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	const kept = 1 << 20
-	text, err := io.ReadAll(io.LimitReader(res.Body, kept))
+	const most = 1 << 20
+	text, err := io.ReadAll(io.LimitReader(res.Body, most))
 	if err == nil {
 		_, err = io.Copy(io.Discard, res.Body)
 	}
@@ -172,7 +174,7 @@ func nameOf(res *http.Response, body []byte) string {
 	return name
 }
 
-// try makes one call of the attacker, whatever comes back.
+// try makes one call of the attacker, and ignores the response.
 func (a *Arena) try(ctx context.Context, method, path string, body any) reply {
 	r, err := a.fetch(ctx, a.Attacker.Key, method, path, body)
 	if err != nil {
@@ -181,7 +183,8 @@ func (a *Arena) try(ctx context.Context, method, path string, body any) reply {
 	return r
 }
 
-// must makes a call of the attacker until it is neither refused for load nor left without an answer.
+// must makes a call of the attacker until it is neither refused for load nor left without a
+// response.
 func (a *Arena) must(ctx context.Context, method, path string, body any) (reply, error) {
 	return a.insist(ctx, a.Attacker.Key, method, path, body)
 }
@@ -201,7 +204,7 @@ func (a *Arena) insist(ctx context.Context, key, method, path string, body any) 
 	}
 }
 
-// each does something count times, parallel at a time, and ends with the first error.
+// each calls do count times, parallel at a time, and ends with the first error.
 func each(ctx context.Context, count, parallel int, do func(ctx context.Context, n int) error) error {
 	group, working := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -217,7 +220,7 @@ func each(ctx context.Context, count, parallel int, do func(ctx context.Context,
 	return ctx.Err()
 }
 
-// during does something again and again, parallel at a time, until the time is over.
+// during calls do repeatedly, parallel at a time, until the time is over.
 func during(ctx context.Context, lasts time.Duration, parallel int, do func(ctx context.Context, n int)) error {
 	end := time.Now().Add(lasts)
 	return each(ctx, parallel, parallel, func(ctx context.Context, n int) error {
@@ -228,8 +231,8 @@ func during(ctx context.Context, lasts time.Duration, parallel int, do func(ctx 
 	})
 }
 
-// settle waits until nothing of the attacker is in progress.
-func (a *Arena) settle(ctx context.Context) error {
+// awaitSettled waits until no send of the attacker is in progress.
+func (a *Arena) awaitSettled(ctx context.Context) error {
 	sent, err := a.must(ctx, http.MethodPost, "/ingest",
 		map[string]any{"id": "last", "content": fmt.Sprintf("The last text, of %d.", time.Now().UnixNano())})
 	if err != nil {

@@ -11,16 +11,16 @@ import (
 	"github.com/annals-project/annals/internal/bench/load"
 )
 
-// Attack is something that one tenant does to all others.
+// Attack is an attack of one tenant on all others.
 type Attack struct {
 	Name, What string
-	// Prepare stores what the attack needs; nobody is watched meanwhile. Nil prepares nothing.
+	// Prepare stores what the attack needs, before the neighbour is observed. Nil prepares nothing.
 	Prepare func(context.Context, *Arena) error
-	// Run is the attack. Refusals are no error: it goes on, or ends.
+	// Run is the attack. A refusal is not an error: the attack continues or ends.
 	Run func(context.Context, *Arena) error
 }
 
-// Attacks are all attacks, in the order in which they are run.
+// Attacks returns all attacks in the order in which they run.
 func Attacks() []Attack {
 	return []Attack{
 		{"moves", "move documents of 2 MiB to another audience and back", prepareMoves, runMoves},
@@ -39,7 +39,7 @@ func Attacks() []Attack {
 	}
 }
 
-// document is a text of about so many bytes; texts of different numbers differ.
+// document returns a text of about size bytes. Texts of different numbers differ.
 func document(n, size int) string {
 	words := load.NewTexts(uint64(n)).Text(2000)
 	return fmt.Sprintf("Document %d. %s", n, strings.Repeat(words+" ", size/len(words)))
@@ -66,10 +66,10 @@ func prepareMoves(ctx context.Context, a *Arena) error {
 	if err != nil {
 		return err
 	}
-	return a.settle(ctx)
+	return a.awaitSettled(ctx)
 }
 
-// runMoves moves there one by one and back in batches.
+// runMoves moves data points to an audience one by one, and back in batches.
 func runMoves(ctx context.Context, a *Arena) error {
 	err := each(ctx, a.Sizes.Moves, 8, func(ctx context.Context, n int) error {
 		_, err := a.must(ctx, http.MethodPost, "/ingest", movedDocument(n, "right"))
@@ -90,7 +90,7 @@ func runMoves(ctx context.Context, a *Arena) error {
 	if err != nil {
 		return err
 	}
-	return a.settle(ctx)
+	return a.awaitSettled(ctx)
 }
 
 const batchSize = 1000
@@ -117,14 +117,14 @@ func (a *Arena) short(ctx context.Context, count int) error {
 	if err != nil {
 		return err
 	}
-	return a.settle(ctx)
+	return a.awaitSettled(ctx)
 }
 
 func prepareDeletions(ctx context.Context, a *Arena) error { return a.short(ctx, a.Sizes.Deletions) }
 
 func runDeletions(ctx context.Context, a *Arena) error {
 	err := each(ctx, (a.Sizes.Deletions+batchSize-1)/batchSize, 4, func(ctx context.Context, n int) error {
-		for range 20 { // a deletion that was committed and not answered is not found the next time
+		for range 20 { // the try after an unanswered deletion finds nothing
 			r := a.try(ctx, http.MethodPost, "/data-points/delete", map[string]any{"ids": deletionIDs(n, a.Sizes.Deletions)})
 			if r.status == http.StatusAccepted || r.status == http.StatusNotFound {
 				return nil
@@ -138,10 +138,10 @@ func runDeletions(ctx context.Context, a *Arena) error {
 	if err != nil {
 		return err
 	}
-	return a.settle(ctx)
+	return a.awaitSettled(ctx)
 }
 
-// runResends sends one id: half of the times as it is, half of the times with another content.
+// runResends sends one id: half of the times unchanged, half of the times with another content.
 func runResends(ctx context.Context, a *Arena) error {
 	const parallel = 32
 	for _, contents := range [][]string{{"I like tea."}, {"I like coffee.", "I like water."}} {
@@ -164,7 +164,7 @@ func runResends(ctx context.Context, a *Arena) error {
 	if _, err := a.must(ctx, http.MethodDelete, "/data-points/one", nil); err != nil {
 		return err
 	}
-	return a.settle(ctx)
+	return a.awaitSettled(ctx)
 }
 
 // runTexts sends texts one by one, in batches, and some as one long text.
@@ -197,5 +197,5 @@ func runTexts(ctx context.Context, a *Arena) error {
 		a.try(ctx, http.MethodPost, "/ingest",
 			map[string]any{"id": fmt.Sprintf("long-%d", n), "content": long[:min(len(long), 1<<20)]})
 	}
-	return a.settle(ctx)
+	return a.awaitSettled(ctx)
 }

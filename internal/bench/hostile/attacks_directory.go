@@ -13,8 +13,8 @@ import (
 
 const ruledTraits = 20
 
-// prepareRules makes identities with traits, and rules over them: of values as long as they may be,
-// where the project may hold so many of them, else shorter ones.
+// prepareRules creates identities with traits, and rules over them: with the longest values, if
+// the project may have as many of them, else with shorter ones.
 func prepareRules(ctx context.Context, a *Arena) error {
 	err := each(ctx, (a.Sizes.Identities+batchSize-1)/batchSize, 1, func(ctx context.Context, n int) error {
 		var rows []any
@@ -48,7 +48,7 @@ func prepareRules(ctx context.Context, a *Arena) error {
 	})
 }
 
-// rule has as many conditions and values as a rule may have.
+// rule returns a rule with the most conditions and values.
 func rule(n, length int) map[string]any {
 	conditions := make([]any, ruledTraits)
 	for c := range conditions {
@@ -61,7 +61,7 @@ func rule(n, length int) map[string]any {
 	return map[string]any{"match": "any", "conditions": conditions}
 }
 
-// runRules recomputes every rule, and changes identities meanwhile.
+// runRules recomputes every rule while it changes identities.
 func runRules(ctx context.Context, a *Arena) error {
 	for range 3 {
 		err := each(ctx, a.Sizes.Rules, 6, func(ctx context.Context, n int) error {
@@ -78,7 +78,7 @@ func runRules(ctx context.Context, a *Arena) error {
 	return nil
 }
 
-// traitsOf is so many traits of the longest value.
+// traitsOf returns count traits of the longest value.
 func traitsOf(count int) map[string]any {
 	traits := make(map[string]string, count)
 	for n := range count {
@@ -109,7 +109,7 @@ func prepareTraits(ctx context.Context, a *Arena) error {
 	})
 }
 
-// runTraits lists with six slow readers and two quick ones.
+// runTraits lists identities with six slow readers and two fast ones.
 func runTraits(ctx context.Context, a *Arena) error {
 	const slow, quick = 6, 2
 	return each(ctx, slow+quick, slow+quick, func(ctx context.Context, n int) error {
@@ -141,7 +141,7 @@ func runPuts(ctx context.Context, a *Arena) error {
 	return nil
 }
 
-// runBodies sends bodies that are small on the wire and large once they are decoded, or that are hard to decode.
+// runBodies sends bodies that are small on the wire and large or slow to decode.
 func runBodies(ctx context.Context, a *Arena) error {
 	filled := func(head, piece, tail string, bytes int) func() io.Reader {
 		return func() io.Reader {

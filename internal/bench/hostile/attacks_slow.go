@@ -15,7 +15,8 @@ import (
 	"github.com/annals-project/annals/eventstore/backoff"
 )
 
-// readSlowly makes a call and reads so many bytes of its answer in a second, again and again until the time is over.
+// readSlowly makes a call and reads a number of bytes of its response in a second, repeatedly
+// until the time is over.
 func (a *Arena) readSlowly(
 	ctx context.Context, method, path string, body any, perSecond int, lasts time.Duration,
 ) error {
@@ -30,7 +31,7 @@ func (a *Arena) readSlowly(
 	return ctx.Err()
 }
 
-// readOnce speaks HTTP by itself, so that nothing but the window of the connection is read ahead.
+// readOnce uses a raw connection, so that only its window is read ahead.
 func (a *Arena) readOnce(ctx context.Context, method, path string, body any, perSecond int, end time.Time) error {
 	reader, err := bodyOf(body)
 	if err != nil {
@@ -86,7 +87,7 @@ func (a *Arena) dial(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// prepareConnections stores an answer that is long to read.
+// prepareConnections stores data with a long response.
 func prepareConnections(ctx context.Context, a *Arena) error {
 	body, err := json.Marshal(traitsOf(largeTraits))
 	if err != nil {
@@ -98,7 +99,7 @@ func prepareConnections(ctx context.Context, a *Arena) error {
 	})
 }
 
-// runConnections holds connections of five kinds. One that the service closes is opened again.
+// runConnections holds connections of five kinds. It reopens those that the service closes.
 func runConnections(ctx context.Context, a *Arena) error {
 	end := time.Now().Add(a.Sizes.Hold)
 	return each(ctx, a.Sizes.Connections, a.Sizes.Connections, func(ctx context.Context, n int) error {
@@ -106,15 +107,15 @@ func runConnections(ctx context.Context, a *Arena) error {
 			switch n % 5 {
 			case 0: // a head that never ends
 				a.trickle(ctx, a.head(http.MethodPost, "/ingest")+"X-Slow: ", end)
-			case 1: // a body that was announced as the longest
+			case 1: // a body with the largest Content-Length
 				a.trickle(ctx, a.head(http.MethodPost, "/ingest")+"Content-Length: 102760448\r\n\r\n", end)
-			case 2: // a body of a size that is small
+			case 2: // a small body
 				a.trickle(ctx, a.head(http.MethodPost, "/ingest")+"Content-Length: 262144\r\n\r\n", end)
 			case 3: // an answer that is read slowly
 				if a.readOnce(ctx, http.MethodGet, "/identities?limit=1000", nil, 100, end) != nil {
-					_ = backoff.Pause(ctx, probeEvery, nil) // the loop looks at the context
+					_ = backoff.Pause(ctx, probeEvery, nil) // the loop checks the context
 				}
-			default: // a connection that nothing is asked on
+			default: // a connection without a request
 				a.trickle(ctx, "", end)
 			}
 			if backoff.Pause(ctx, probeEvery, nil) != nil {
@@ -125,8 +126,8 @@ func runConnections(ctx context.Context, a *Arena) error {
 	})
 }
 
-// trickle sends a text and then a byte a second, none where the text is empty, until the end or
-// until the service closes.
+// trickle sends a text and then one byte a second until the end or until the service closes. An
+// empty text sends nothing.
 func (a *Arena) trickle(ctx context.Context, text string, end time.Time) {
 	conn, err := a.dial(ctx)
 	if err != nil {
@@ -178,10 +179,10 @@ func prepareMetadata(ctx context.Context, a *Arena) error {
 	if err != nil {
 		return err
 	}
-	return a.settle(ctx)
+	return a.awaitSettled(ctx)
 }
 
-// runMetadata recalls 12 at once, first as quickly as it comes and then slowly.
+// runMetadata sends 12 recalls at once, first at full speed and then with slow readers.
 func runMetadata(ctx context.Context, a *Arena) error {
 	const parallel, rounds = 12, 3
 	query := map[string]any{"query": "tea", "identity": "walk", "limit": 200}
@@ -197,7 +198,7 @@ func runMetadata(ctx context.Context, a *Arena) error {
 	})
 }
 
-// runKeys calls with keys that nobody has, each once.
+// runKeys calls with unknown keys, each once.
 func runKeys(ctx context.Context, a *Arena) error {
 	return during(ctx, a.Sizes.Hold, 64, func(ctx context.Context, n int) {
 		raw := make([]byte, 20)
@@ -214,7 +215,7 @@ func runKeys(ctx context.Context, a *Arena) error {
 	})
 }
 
-// prepareProjects makes the keys of many projects.
+// prepareProjects creates many projects with a key each.
 func prepareProjects(ctx context.Context, a *Arena) error {
 	a.projects = make([]string, a.Sizes.Projects)
 	return each(ctx, a.Sizes.Projects, 4, func(ctx context.Context, n int) error {
@@ -236,10 +237,10 @@ func runProjects(ctx context.Context, a *Arena) error {
 	if err != nil {
 		return err
 	}
-	return a.settle(ctx)
+	return a.awaitSettled(ctx)
 }
 
-// MakeTenant makes a project with a key.
+// MakeTenant creates a project with a key.
 func MakeTenant(ctx context.Context, base, management, name string) (Tenant, error) {
 	a := NewArena(base, Tenant{Key: management}, Sizes{})
 	defer a.Close()
@@ -266,7 +267,7 @@ func MakeTenant(ctx context.Context, base, management, name string) (Tenant, err
 
 func prepareTokens(ctx context.Context, a *Arena) error { return a.short(ctx, 5*batchSize) }
 
-// runTokens asks for much and has a budget for nothing.
+// runTokens sends recalls of many results with a budget for none.
 func runTokens(ctx context.Context, a *Arena) error {
 	return during(ctx, a.Sizes.Hold, 32, func(ctx context.Context, n int) {
 		a.try(ctx, http.MethodPost, "/recall",

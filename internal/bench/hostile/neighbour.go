@@ -14,18 +14,19 @@ import (
 // The calls of a neighbour.
 const (
 	probeEvery = 25 * time.Millisecond
-	// giveUp is how long the neighbour waits for a text to be recalled; one that takes longer counts as that long.
-	giveUp = time.Minute
+	// recallLimit is how long the neighbour waits for a text to be recalled. A slower one counts as that long.
+	recallLimit = time.Minute
 )
 
-// Noticed is what a neighbour noticed of an attack.
+// Noticed is the effect of an attack on a neighbour.
 type Noticed struct {
-	// Searchable are the times from the first try to send a text until it was recalled, Recall those
-	// of recalls that were answered.
+	// Searchable are the times from the first try to send a text until it was recalled. Recall are
+	// those of answered recalls.
 	Searchable, Recall load.Times
 }
 
-// Neighbour sends one data point at a time and recalls it until the context ends. answers counts what it was answered.
+// Neighbour sends one data point at a time and recalls it, until the context ends. answers counts
+// the responses.
 func Neighbour(ctx context.Context, base string, tenant Tenant, answers *Answers) Noticed {
 	a := NewArena(base, tenant, Sizes{})
 	a.Answers = answers
@@ -34,19 +35,19 @@ func Neighbour(ctx context.Context, base string, tenant Tenant, answers *Answers
 	texts := load.NewTexts(uint64(time.Now().UnixNano()))
 	for n := 0; ctx.Err() == nil; n++ {
 		took, ok := a.probe(ctx, fmt.Sprintf("probe-%d", n), texts, &noticed.Recall)
-		if ok || took >= giveUp || ctx.Err() == nil {
+		if ok || took >= recallLimit || ctx.Err() == nil {
 			noticed.Searchable = append(noticed.Searchable, took)
 		}
 	}
 	return noticed
 }
 
-// probe sends a text with a word that no other holds, and asks for the word until it is recalled.
-// ok is false where it never was.
+// probe sends a text with a unique word, and recalls the word until it finds the text. ok is false
+// if it never does.
 func (a *Arena) probe(
 	ctx context.Context, id string, texts *load.Texts, recalls *load.Times,
 ) (took time.Duration, ok bool) {
-	ctx, cancel := context.WithTimeout(ctx, giveUp)
+	ctx, cancel := context.WithTimeout(ctx, recallLimit)
 	defer cancel()
 	word := texts.Rare()
 	began := time.Now()
@@ -71,7 +72,7 @@ func (a *Arena) probe(
 	}
 }
 
-// Settle gives a neighbour a few texts to recall from, and waits until they are derived.
+// Settle sends a few texts of a neighbour to recall from, and waits until they are derived.
 func Settle(ctx context.Context, base string, tenant Tenant) error {
 	a := NewArena(base, tenant, Sizes{})
 	defer a.Close()
@@ -83,5 +84,5 @@ func Settle(ctx context.Context, base string, tenant Tenant) error {
 	if _, err := a.must(ctx, http.MethodPost, "/ingest/batch", map[string]any{"items": items}); err != nil {
 		return err
 	}
-	return a.settle(ctx)
+	return a.awaitSettled(ctx)
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Resident is how many bytes of memory a process has in use; 0 where the system does not show it.
+// Resident returns the resident memory of a process in bytes, 0 if the system does not report it.
 func Resident(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if errors.Is(err, os.ErrNotExist) {

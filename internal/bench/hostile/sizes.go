@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Sizes say how large each attack is.
+// Sizes are the sizes of the attacks.
 type Sizes struct {
 	Moves       int           `name:"moves" default:"200" help:"Documents of 2 MiB to move to another audience and back."`
 	Deletions   int           `name:"deletions" default:"100000" help:"Data points to delete, in bulk deletions of 1,000."`
@@ -39,7 +39,7 @@ func (s *Sizes) Validate() error {
 	return nil
 }
 
-// Scaled is the sizes times their scale, each at least 1.
+// Scaled returns the sizes times their scale, each at least 1.
 func (s Sizes) Scaled() Sizes {
 	for _, n := range []*int{
 		&s.Moves, &s.Deletions, &s.Rules, &s.Identities, &s.Resends, &s.Connections, &s.Metadata, &s.Traits, &s.Texts,

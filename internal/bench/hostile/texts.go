@@ -1,5 +1,5 @@
-// Package hostile attacks a running service over its public API, and measures what a neighbour
-// notices of it. Every attack has a bound in count, bytes and time.
+// Package hostile attacks a running service over its public API, and measures the effect on a
+// neighbour. Every attack has a bound in count, bytes and time.
 package hostile
 
 import (
@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// lexicon are words and marks that the built-in extractor reads a meaning into; sentences of them
-// reach its rare branches.
+// lexicon are words and marks that the built-in extractor handles. Sentences of them reach its
+// rare branches.
 var lexicon = strings.Fields(`ok okay thanks sure yes no please rule note remember always never must should not don't won't it its they
 	them this that those these he she we i my our your his her who which what when where if because until since before after but and or
 	is are was were am be been isn't aren't like likes love loves hate prefer prefers moved lives live works work changed renamed left
@@ -16,7 +16,7 @@ var lexicon = strings.Fields(`ok okay thanks sure yes no please rule note rememb
 	in on at of to from with by for as than the a an every each all no one somebody ana ben berlin project team deadline 1 2 3rd 2024-02-30 9am
 	25:61 Q3 Dr. e.g. U.S. http://a.b -- - — … "" '' ( ) [ ] : ; , . ! ? ?! ... @ana #tag *bold* 1. • € 🙂 ’s 's`)
 
-// corners are texts that broke something once, or come close to a bound.
+// corners are texts that failed once, or are close to a bound.
 var corners = []string{
 	"ok, it", "Thanks, it", "Rule: it", "ok,it", "ok, it.", "Note: it", "Rule:", "Rule: .", "ok, ", "it", "It.", ",", ":", "\"", "'s", "- it", "if it", "always it", "must",
 	"my", "My is", "I moved", "I moved to", "Rule: never", "from to", "not", "remember that it", "…", "— it", "\u200b", "\u00a0", "\ufeffok, it", "a\u0301\u0301\u0301",
@@ -28,7 +28,8 @@ var corners = []string{
 	"0000-00-00", "in 99999999999999999999 days", "next next next friday", "1e999999", "-0", "NaN", "null", "true",
 }
 
-// Text draws a text: one of the corners, or words of the extractor's lexicon in any order.
+// Text returns a random text: one of the corners, or words of the extractor's lexicon in any
+// order.
 func Text(rng *rand.Rand) string {
 	if rng.IntN(3) == 0 {
 		return corners[rng.IntN(len(corners))]

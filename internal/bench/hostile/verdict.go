@@ -8,34 +8,35 @@ import (
 	"github.com/annals-project/annals/internal/bench/load"
 )
 
-// The bounds of an attack: what a neighbour may notice of it, in milliseconds, and how much memory it may take.
+// The bounds of an attack: its effect on a neighbour in milliseconds, and the memory of the
+// service.
 const (
-	MaxSearchable = 2000
-	MaxRecall     = 1000
+	maxSearchable = 2000
+	maxRecall     = 1000
 	MaxResident   = 1 << 30
 )
 
-// Result is what came of an attack.
+// Result is the outcome of an attack.
 type Result struct {
 	Attack  Attack
 	Noticed Noticed
 	// Seconds is how long the attack took.
 	Seconds float64
-	// Resident is the most memory that the process had in use meanwhile, without Postgres.
+	// Resident is the largest memory of the process during the attack, without Postgres.
 	Resident int64
 	// Before and After are the goroutines of the service.
 	Before, After float64
-	// Attacker and Neighbour are what they were answered.
+	// Attacker and Neighbour count the responses to each.
 	Attacker, Neighbour *Answers
-	// Restarts counts how often the process ended by itself or was stopped since it took too much memory.
+	// Restarts counts how often the process ended by itself or was killed for its memory.
 	Restarts int
 	// Restart is how long the start after the attack took, in seconds.
 	Restart float64
-	// Err is why the attack did not come to its end.
+	// Err is the reason why the attack ended early.
 	Err error
 }
 
-// Missed lists the bounds that were not kept.
+// Missed lists the bounds that were exceeded.
 func (r Result) Missed() (missed []string) {
 	add := func(is bool, format string, args ...any) {
 		if is {
@@ -44,10 +45,10 @@ func (r Result) Missed() (missed []string) {
 	}
 	add(r.Err != nil, "%v", r.Err)
 	add(len(r.Noticed.Searchable) == 0 || len(r.Noticed.Recall) == 0, "the neighbour was not answered")
-	add(len(r.Noticed.Searchable) > 0 && r.Noticed.Searchable.Percentile(0.99) > MaxSearchable,
-		"searchable after more than %d ms", MaxSearchable)
-	add(len(r.Noticed.Recall) > 0 && r.Noticed.Recall.Percentile(0.99) > MaxRecall, "recall takes more than %d ms",
-		MaxRecall)
+	add(len(r.Noticed.Searchable) > 0 && r.Noticed.Searchable.Percentile(0.99) > maxSearchable,
+		"searchable after more than %d ms", maxSearchable)
+	add(len(r.Noticed.Recall) > 0 && r.Noticed.Recall.Percentile(0.99) > maxRecall, "recall takes more than %d ms",
+		maxRecall)
 	add(r.Resident > MaxResident, "memory over %d MiB", MaxResident>>20)
 	add(r.Restarts > 0, "%d restarts", r.Restarts)
 	add(r.Attacker.Wrong() > 0, "the attacker got %s", r.Attacker.Select("5"))

@@ -9,9 +9,10 @@ import (
 	"strings"
 )
 
-// Bare is what the parts below make alone: read from the output of the Go benchmarks that ran just before.
+// Bare are the speeds of the parts alone, from the output of the Go benchmarks that ran just
+// before.
 type Bare struct {
-	// Appends is how many appends a second the event store takes from 32 callers.
+	// Appends is how many appends a second the event store accepts from 32 callers.
 	Appends float64
 	// Query is how long the index takes for one query over as many passages, in milliseconds.
 	Query float64
@@ -27,7 +28,7 @@ var bareLines = []struct {
 	{regexp.MustCompile(`^BenchmarkEngineQuery(-\d+)?$`), "ns/op", func(b *Bare, v float64) { b.Query = v / 1e6 }},
 }
 
-// ReadBare reads the output of go test -bench. What is not in it stays 0.
+// ReadBare reads the output of go test -bench. Missing values stay 0.
 func ReadBare(r io.Reader) (Bare, error) {
 	var b Bare
 	lines := bufio.NewScanner(r)

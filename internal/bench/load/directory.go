@@ -15,14 +15,15 @@ import (
 	"github.com/annals-project/annals/internal/client"
 )
 
-// The traits of the identities that Identities makes: each is of one of so many teams, regions and levels.
+// The traits of the identities that Identities creates: each has one of these numbers of teams,
+// regions and levels.
 const (
 	teams   = 200
 	regions = 5
 	levels  = 10
 )
 
-// Member is the n-th identity, who is of the n-th team, counted round.
+// Member returns the n-th identity. Teams repeat after the last one.
 func Member(n int) client.Identity {
 	return client.Identity{Identity: "member-" + strconv.Itoa(n), Traits: map[string]string{
 		"team": team(n), "region": "region-" + strconv.Itoa(n%regions), "level": strconv.Itoa(n % levels), "name": "Member " + strconv.Itoa(n),
@@ -31,10 +32,11 @@ func Member(n int) client.Identity {
 
 func team(n int) string { return "team-" + strconv.Itoa(n%teams) }
 
-// bulkRows is how many identities a bulk write brings.
+// bulkRows is how many identities a bulk write has.
 const bulkRows = 1000
 
-// Identities makes so many identities in bulk writes, one after the other. The rate is of identities.
+// Identities creates count identities in bulk writes, one after the other. The rate counts
+// identities.
 func Identities(ctx context.Context, to *client.Client, count int) (Rate, error) {
 	var times Times
 	began := time.Now()
@@ -53,10 +55,10 @@ func Identities(ctx context.Context, to *client.Client, count int) (Rate, error)
 	return Rate{float64(count) / lasted.Seconds(), lasted, times}, nil
 }
 
-// RuleSlug names the audience that the n-th rule makes.
+// RuleSlug returns the slug of the audience of the n-th rule.
 func RuleSlug(n int) string { return "rule-" + strconv.Itoa(n) }
 
-// Rule is the n-th rule: ten teams of which the n-th is the first, without one region.
+// Rule returns the n-th rule: ten teams from the n-th on, without one region.
 func Rule(n int) client.Rule {
 	of := make([]string, 10)
 	for i := range of {
@@ -69,7 +71,7 @@ func Rule(n int) client.Rule {
 	}}
 }
 
-// Rules puts so many audiences by rules.
+// Rules puts count audiences with rules.
 func Rules(ctx context.Context, to *client.Client, count int) (Times, error) {
 	var times Times
 	for n := range count {
@@ -82,8 +84,8 @@ func Rules(ctx context.Context, to *client.Client, count int) (Times, error) {
 	return times, nil
 }
 
-// Recomputes recounts the members of so many rules, each over all identities. That nobody is a
-// member of any is an error.
+// Recomputes recounts the members of the rules, each over all identities. A rule without members
+// is an error.
 func Recomputes(ctx context.Context, to *client.Client, rules, count int) (Times, error) {
 	var times Times
 	var members int64
@@ -101,7 +103,8 @@ func Recomputes(ctx context.Context, to *client.Client, rules, count int) (Times
 	return times, nil
 }
 
-// Puts puts count identities out of so many, parallel at a time; each changes its team, and so enters and leaves rules.
+// Puts puts count of the identities, parallel at a time. Each changes its team, and so enters and
+// leaves rules.
 func Puts(ctx context.Context, to *client.Client, identities, count, parallel int) (Times, error) {
 	var mu sync.Mutex
 	var times Times
@@ -126,9 +129,9 @@ func Puts(ctx context.Context, to *client.Client, identities, count, parallel in
 	return times, group.Wait()
 }
 
-// Follow moves an identity in and out of the audience of a text, so many times each, and recalls
-// right after each answer. It is an error where recall does not follow at once. The rule of the
-// audience is Rule(0), and the text is scoped to it.
+// Follow moves an identity in and out of the audience of a text, count times each, and recalls
+// right after each answer. It fails if recall does not follow at once. The rule of the audience is
+// rule 0, and the text is scoped to it.
 func Follow(ctx context.Context, to *client.Client, run string, count int) error {
 	word := NewTexts(11).Rare()
 	receipt, err := to.Ingest(ctx,
@@ -169,8 +172,8 @@ func Follow(ctx context.Context, to *client.Client, run string, count int) error
 	return nil
 }
 
-// Compare asks the same questions of two projects, one after the other in turns, each as another
-// identity of so many, after a few that warm up.
+// Compare sends the same queries to two projects in turn, each as another identity, after a few
+// that warm up.
 func Compare(
 	ctx context.Context, one, other *client.Client, identities, count int, from, until time.Time,
 ) (a, b Times, err error) {
@@ -193,7 +196,7 @@ func Compare(
 			return nil
 		}
 		first, second := func() error { return ask(one, &a) }, func() error { return ask(other, &b) }
-		if i%2 == 1 { // neither has always the warmer caches
+		if i%2 == 1 { // alternate, since the second call has warmer caches
 			first, second = second, first
 		}
 		if err := errors.Join(first(), second()); err != nil {

@@ -17,13 +17,13 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Fill writes single sends and what the service would have derived from them, as fast as the event
-// store accepts them: a million texts would take an hour through the API. The service itself
-// records that they are searchable, once it runs. No service may run on the log during a Fill.
+// Fill writes single sends and their derived memories to the log, as fast as the event store
+// accepts them: a million texts would take an hour through the API. The service itself records
+// that they are searchable, once it runs. No service may run on the log during a Fill.
 type Fill struct {
 	Store eventstore.Store
 	Codec *eventstore.Codec
-	// Project and Namespace are those of the project that the texts go to.
+	// Project and Namespace are those of the project of the texts.
 	Project, Namespace uuid.UUID
 	// Words is the length of each text, Callers how many append at once.
 	Words, Callers int
@@ -32,7 +32,8 @@ type Fill struct {
 // fillChunk is how many texts a caller makes from one seed.
 const fillChunk = 1000
 
-// Run writes the texts from and up to, exclusive. Each occurred a minute after the one before, as those of Batches do.
+// Run writes the texts from and up to, exclusive. Each occurred a minute after the one before, as
+// in Batches.
 func (f Fill) Run(ctx context.Context, from, to int) error {
 	var next atomic.Int64
 	next.Store(int64(from))

@@ -25,21 +25,21 @@ const shortWords = 20
 // Times are durations of one kind of call.
 type Times []time.Duration
 
-// Percentile is in milliseconds; the times are sorted by it.
+// Percentile returns a percentile in milliseconds. It sorts the times.
 func (t Times) Percentile(p float64) float64 {
 	slices.Sort(t)
 	return float64(score.Percentile(t, p).Microseconds()) / 1000
 }
 
-// Rate is what a load came to.
+// Rate is the result of a load.
 type Rate struct {
 	PerSecond float64
 	Lasted    time.Duration
 	Times     Times
 }
 
-// Single sends one data point after another from so many clients for a while, each at least one;
-// each send counts once it is acknowledged.
+// Single sends data points one after the other from a number of clients for a while, at least one
+// each. A send counts once it is acknowledged.
 func Single(ctx context.Context, to *client.Client, clients int, lasts time.Duration, run string) (Rate, error) {
 	times := make([]Times, clients)
 	texts := make([]*Texts, clients)
@@ -71,8 +71,8 @@ func Single(ctx context.Context, to *client.Client, clients int, lasts time.Dura
 	return Rate{float64(len(all)) / lasted.Seconds(), lasted, all}, nil
 }
 
-// Batches sends count batches of size short texts, parallel at a time. The rate is of items. The receipt of the last
-// batch serves to wait for what was sent.
+// Batches sends count batches of size short texts, parallel at a time. The rate counts items. A
+// caller can wait for the sends with the receipt of the last batch.
 func Batches(
 	ctx context.Context, to *client.Client, count, size, words, parallel int, run string,
 ) (Rate, client.BatchReceipt, error) {
@@ -112,7 +112,7 @@ func Batches(
 	return Rate{float64(count*size) / lasted.Seconds(), lasted, times}, last, nil
 }
 
-// epoch is when the first text of a batch occurred; each next one occurred a minute later.
+// epoch is the time of the first text of a batch. Each next one occurred a minute later.
 var epoch = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func batch(texts *Texts, number, size, words int, run string) ([]json.RawMessage, error) {
@@ -130,7 +130,8 @@ func batch(texts *Texts, number, size, words int, run string) ([]json.RawMessage
 	return items, nil
 }
 
-// Recalls asks count questions one after the other, each within a window of time, after a few that warm up.
+// Recalls sends count queries one after the other, each within a window of time, after a few that
+// warm up.
 func Recalls(ctx context.Context, to *client.Client, count int, from, until time.Time) (Times, error) {
 	texts := NewTexts(7)
 	var times Times
@@ -156,7 +157,7 @@ func Recalls(ctx context.Context, to *client.Client, count int, from, until time
 	return times, nil
 }
 
-// Window is the middle half of the time that so many texts of Batches occurred in.
+// Window returns the middle half of the time of the texts of Batches.
 func Window(texts int) (from, until time.Time) {
 	span := time.Duration(texts) * time.Minute
 	return epoch.Add(span / 4), epoch.Add(3 * span / 4)

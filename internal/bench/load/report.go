@@ -16,7 +16,7 @@ type Row struct {
 	Must    float64 `json:"must,omitempty"`
 	AtLeast bool    `json:"atLeast,omitempty"`
 	Aim     float64 `json:"aim,omitempty"`
-	// Bare is what the part below makes alone in the same run, and BareOf names it; 0 is unknown.
+	// Bare is the value of the part alone in the same run, and BareOf names that part; 0 is unknown.
 	Bare   float64 `json:"bare,omitempty"`
 	BareOf string  `json:"bareOf,omitempty"`
 }
@@ -33,7 +33,7 @@ func (r Row) Met() bool {
 	}
 }
 
-// Ratio is the value as a multiple of the bare part; 0 is unknown.
+// Ratio returns the value as a multiple of Bare; 0 is unknown.
 func (r Row) Ratio() float64 {
 	if r.Bare == 0 {
 		return 0
@@ -44,7 +44,7 @@ func (r Row) Ratio() float64 {
 // Table writes rows for people.
 func Table(w io.Writer, rows []Row) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "WHAT\tMEASURED\tMUST\tAIM\tRATIO\t") // an error comes back from Flush
+	_, _ = fmt.Fprintln(t, "WHAT\tMEASURED\tMUST\tAIM\tRATIO\t") // Flush returns the error
 	for _, r := range rows {
 		must, aim, ratio, mark := "", "", "", ""
 		if r.Must != 0 {

@@ -11,19 +11,20 @@ import (
 	"github.com/annals-project/annals/internal/client"
 )
 
-// The shape of the measurement of how soon a send is recalled.
+// The sizes of the measurement of how soon a send is recalled.
 const (
-	// senders is how many clients keep up the load.
+	// senders is how many clients make the load.
 	senders = 16
-	// probers is how many sends are waited for at once, and probeEvery the pause between two questions for one.
+	// probers is how many sends are awaited at once, and probeEvery the pause between two recalls for
+	// one.
 	probers    = 4
 	probeEvery = 10 * time.Millisecond
-	// probeLimit is how long a send is waited for.
+	// probeLimit is how long a send is awaited.
 	probeLimit = 30 * time.Second
 )
 
-// Searchable keeps up a load of perSecond single sends for a while and measures how long after its receipt a send is
-// first recalled. probes bounds how many are measured.
+// Searchable makes perSecond single sends for a while, and measures how long after its receipt a
+// send is first recalled. probes bounds how many are measured.
 func Searchable(
 	ctx context.Context, to *client.Client, perSecond float64, lasts time.Duration, probes int, run string,
 ) (Times, error) {
@@ -62,7 +63,7 @@ func Searchable(
 	return times, nil
 }
 
-// steady sends at a rate until over; a server that is slower than the rate slows it down.
+// steady sends at a rate until over is closed. A slower server slows it down.
 func steady(ctx context.Context, to *client.Client, perSecond float64, over <-chan struct{}, run string) error {
 	texts := NewTexts(900)
 	tick := time.NewTicker(time.Duration(float64(time.Second) / max(perSecond, 0.1)))
@@ -82,7 +83,7 @@ func steady(ctx context.Context, to *client.Client, perSecond float64, over <-ch
 	}
 }
 
-// probe sends a text with a word that no other holds, and asks for the word until the text is recalled.
+// probe sends a text with a unique word, and recalls the word until it finds the text.
 func probe(ctx context.Context, to *client.Client, texts *Texts, id string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()

@@ -37,8 +37,8 @@ type Sends struct {
 	Made, Acknowledged int
 	// Held counts sends that came due while too many were in flight.
 	Held int
-	// Refused counts answers 503 and 429, Untold those of them without Retry-After.
-	Refused, Untold int
+	// Refused counts the responses 503 and 429, WithoutWait those of them without Retry-After.
+	Refused, WithoutWait int
 	// Unanswered counts sends without an answer, which may have happened. FirstUnanswered is the
 	// first such error.
 	Unanswered      int
@@ -64,7 +64,7 @@ const (
 	sampleLimit = 2 * time.Minute
 	// mostSent bounds the acknowledged sends that are remembered for a later check.
 	mostSent = 20_000
-	// dueTick is the pause between two looks for sends that are due.
+	// dueTick is the pause between two checks for sends that are due.
 	dueTick = 2 * time.Millisecond
 )
 
@@ -173,7 +173,7 @@ func (r *sustaining) send(ctx context.Context, d due, texts *Texts) error {
 	if refused, is := refusedForNow(err); is {
 		r.out.Refused++
 		if refused.RetryAfter == "" {
-			r.out.Untold++
+			r.out.WithoutWait++
 		}
 		return nil
 	}

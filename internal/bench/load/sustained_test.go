@@ -14,9 +14,9 @@ import (
 	"github.com/annals-project/annals/internal/client"
 )
 
-// keeper is a server that refuses every third send. It completes the others, and lets them be
+// fakeService is a server that refuses every third send. It completes the others, and lets them be
 // recalled, at the third question.
-type keeper struct {
+type fakeService struct {
 	mu      sync.Mutex
 	calls   int
 	texts   map[string]string // by ingestion
@@ -25,7 +25,7 @@ type keeper struct {
 	refused http.Header
 }
 
-func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (k *fakeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var answer any
@@ -73,7 +73,7 @@ func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func keep(t *testing.T, k *keeper) *client.Client {
+func keep(t *testing.T, k *fakeService) *client.Client {
 	t.Helper()
 	k.texts, k.asked = map[string]string{}, map[string]int{}
 	server := httptest.NewServer(k)
@@ -86,7 +86,7 @@ func keep(t *testing.T, k *keeper) *client.Client {
 }
 
 func TestSustained_Outcomes(t *testing.T) {
-	k := &keeper{refused: http.Header{"Retry-After": {"1"}}}
+	k := &fakeService{refused: http.Header{"Retry-After": {"1"}}}
 	c := keep(t, k)
 	got, err := Sustained{
 		To: []*client.Client{c}, PerSecond: 100, Lasts: 600 * time.Millisecond, UnderWay: 64, Run: "r",
@@ -94,9 +94,9 @@ func TestSustained_Outcomes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Made != 60 || got.Held != 0 || got.Made != k.calls || got.Refused != k.calls/3 || got.Untold != 0 ||
+	if got.Made != 60 || got.Held != 0 || got.Made != k.calls || got.Refused != k.calls/3 || got.WithoutWait != 0 ||
 		got.Unanswered != 0 {
-		t.Errorf("of %d calls: made %d, held %d, refused %d, untold %d", k.calls, got.Made, got.Held, got.Refused, got.Untold)
+		t.Errorf("of %d calls: made %d, held %d, refused %d, untold %d", k.calls, got.Made, got.Held, got.Refused, got.WithoutWait)
 	}
 	if got.Acknowledged != len(k.texts) || len(got.Receipts) != got.Acknowledged || len(got.Sent[0]) != got.Acknowledged {
 		t.Errorf("%d acknowledged, %d times, %d remembered of %d",
@@ -110,7 +110,7 @@ func TestSustained_Outcomes(t *testing.T) {
 }
 
 func TestSustained_SamplesASend(t *testing.T) {
-	c := keep(t, &keeper{})
+	c := keep(t, &fakeService{})
 	got, err := Sustained{
 		To: []*client.Client{c}, PerSecond: 1, Lasts: time.Second, UnderWay: 1, Run: "r",
 	}.Start(t.Context())
@@ -123,15 +123,15 @@ func TestSustained_SamplesASend(t *testing.T) {
 }
 
 func TestSustained_RefusalWithoutRetryAfter(t *testing.T) {
-	c := keep(t, &keeper{})
+	c := keep(t, &fakeService{})
 	got, err := Sustained{
 		To: []*client.Client{c}, PerSecond: 50, Lasts: time.Second, UnderWay: 64, Run: "r", Blind: true,
 	}.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Untold == 0 || got.Untold != got.Refused || len(got.Completed) != 0 {
-		t.Errorf("%d of %d refusals were untold, %d samples", got.Untold, got.Refused, len(got.Completed))
+	if got.WithoutWait == 0 || got.WithoutWait != got.Refused || len(got.Completed) != 0 {
+		t.Errorf("%d of %d refusals were untold, %d samples", got.WithoutWait, got.Refused, len(got.Completed))
 	}
 }
 
@@ -163,7 +163,7 @@ func TestSustained_HoldsBack(t *testing.T) {
 }
 
 func TestUnfinished_NamesWhatIsOpen(t *testing.T) {
-	c := keep(t, &keeper{never: true})
+	c := keep(t, &fakeService{never: true})
 	asked, open, err := Unfinished(t.Context(), []*client.Client{c, c}, [][]string{{"a", "b"}, {"c"}})
 	if err != nil || asked != 3 || open != 3 {
 		t.Errorf("asked %d, open %d, %v", asked, open, err)

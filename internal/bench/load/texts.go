@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Texts makes up texts whose words are as unevenly common as those of a language. Equal seeds make equal texts.
-// It is for one goroutine.
+// Texts generates texts whose words are as unevenly distributed as those of a language. Equal
+// seeds generate equal texts. It is for one goroutine.
 type Texts struct {
 	words []string
 	zipf  *rand.Zipf
@@ -47,7 +47,7 @@ func NewTexts(seed uint64) *Texts {
 	return t
 }
 
-// Text is so many words, as one sentence.
+// Text returns words as one sentence.
 func (t *Texts) Text(words int) string {
 	var b strings.Builder
 	for i := range words {
@@ -60,10 +60,10 @@ func (t *Texts) Text(words int) string {
 	return b.String()
 }
 
-// commonest are as many of the words as a language has that say nothing: no question is about them.
+// commonest is how many of the words are as common as stop words. No query is about them.
 const commonest = 100
 
-// Query is a question of three to six words, rather common and rare ones.
+// Query returns a question of three to six words, common and rare ones.
 func (t *Texts) Query() string {
 	words := make([]string, 3+t.rand.IntN(4))
 	for i := range words {
@@ -76,7 +76,7 @@ func (t *Texts) Query() string {
 	return strings.Join(words, " ")
 }
 
-// Rare is a word that no text holds.
+// Rare returns a word that no text contains.
 func (t *Texts) Rare() string {
 	return fmt.Sprintf("xq%016x", t.rand.Uint64())
 }

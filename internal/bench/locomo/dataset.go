@@ -20,8 +20,8 @@ import (
 // Adversarial is the category of questions that the dialogue does not answer; they are excluded.
 const Adversarial = 5
 
-// CategoryName names a category of questions.
-func CategoryName(category int) string {
+// categoryName names a category of questions.
+func categoryName(category int) string {
 	names := []string{1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", Adversarial: "adversarial"}
 	if category < 1 || category >= len(names) {
 		return "category " + strconv.Itoa(category)
@@ -166,13 +166,13 @@ func (c Conversation) SourceID(turn string) string { return c.ID + "/" + turn }
 
 // DataPoints returns the turns as data points to send, oldest first.
 func (c Conversation) DataPoints() []client.DataPoint {
-	points := make([]client.DataPoint, len(c.Turns))
+	dataPoints := make([]client.DataPoint, len(c.Turns))
 	for i, t := range c.Turns {
 		content := t.Text
 		if t.Caption != "" {
 			content = strings.TrimSpace(content + "\n[" + t.Caption + "]")
 		}
-		points[i] = client.DataPoint{
+		dataPoints[i] = client.DataPoint{
 			Content:   content,
 			ID:        c.SourceID(t.ID),
 			Label:     fmt.Sprintf("%s, session %d", t.Speaker, t.Session),
@@ -180,7 +180,7 @@ func (c Conversation) DataPoints() []client.DataPoint {
 			Identity:  t.Speaker,
 		}
 	}
-	return points
+	return dataPoints
 }
 
 // AskedAt is a time after the last session, at which the questions are asked.
@@ -196,12 +196,12 @@ func (c Conversation) AskedAt() time.Time {
 
 // Dialogue returns the conversation with its questions for a measurement.
 func (c Conversation) Dialogue() score.Dialogue {
-	d := score.Dialogue{ID: c.ID, Points: c.DataPoints(), AskedAt: c.AskedAt(), Skipped: c.Skipped}
+	d := score.Dialogue{ID: c.ID, DataPoints: c.DataPoints(), AskedAt: c.AskedAt(), Skipped: c.Skipped}
 	if len(c.Turns) > 0 {
 		d.Asker = c.Turns[0].Speaker
 	}
 	for _, q := range c.Questions {
-		question := score.Question{Text: q.Text, Category: CategoryName(q.Category), Excluded: q.Category == Adversarial}
+		question := score.Question{Text: q.Text, Category: categoryName(q.Category), Excluded: q.Category == Adversarial}
 		for _, turn := range q.Evidence {
 			question.Evidence = append(question.Evidence, c.SourceID(turn))
 		}

@@ -102,7 +102,7 @@ func TestDialogue(t *testing.T) {
 	if diff := cmp.Diff(want, d.Questions); diff != "" {
 		t.Error(diff)
 	}
-	if d.Asker != "Ana" || len(d.Points) != 3 || d.Skipped != 2 || !d.AskedAt.Equal(c.AskedAt()) {
+	if d.Asker != "Ana" || len(d.DataPoints) != 3 || d.Skipped != 2 || !d.AskedAt.Equal(c.AskedAt()) {
 		t.Errorf("got %+v", d)
 	}
 }

@@ -61,7 +61,7 @@ type scene struct {
 
 func newScene(analyzer *recall.Analyzer, d Dialogue) (*scene, error) {
 	s := &scene{Dialogue: d, analyzer: analyzer, frequencies: map[string]recall.Count{}}
-	for i, p := range d.Points {
+	for i, p := range d.DataPoints {
 		at, err := time.Parse(time.RFC3339, p.Timestamp)
 		if err != nil {
 			return nil, fmt.Errorf("time of %s: %w", p.ID, err)
@@ -141,8 +141,8 @@ func (s *scene) rank(text, without string) []client.Result {
 	results := make([]client.Result, len(order))
 	for place, i := range order {
 		results[place] = client.Result{
-			Rank: place + 1, Content: s.Points[i].Content,
-			Sources: []client.Source{{SourceID: s.Points[i].ID}},
+			Rank: place + 1, Content: s.DataPoints[i].Content,
+			Sources: []client.Source{{SourceID: s.DataPoints[i].ID}},
 		}
 	}
 	return results

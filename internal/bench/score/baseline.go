@@ -23,16 +23,16 @@ const (
 
 // plain is a dialogue as plain full-text search sees it: whole turns.
 type plain struct {
-	points  []client.DataPoint
-	counts  []map[string]int
-	lengths []float64
-	docs    map[string]int
-	mean    float64
+	dataPoints []client.DataPoint
+	counts     []map[string]int
+	lengths    []float64
+	docs       map[string]int
+	mean       float64
 }
 
 func newPlain(d Dialogue) *plain {
-	p := &plain{points: d.Points, docs: map[string]int{}}
-	for _, point := range d.Points {
+	p := &plain{dataPoints: d.DataPoints, docs: map[string]int{}}
+	for _, point := range d.DataPoints {
 		counts := map[string]int{}
 		terms := plainTerms(point.Content)
 		for _, t := range terms {
@@ -42,7 +42,7 @@ func newPlain(d Dialogue) *plain {
 		}
 		p.counts = append(p.counts, counts)
 		p.lengths = append(p.lengths, float64(len(terms)))
-		p.mean += float64(len(terms)) / float64(len(d.Points))
+		p.mean += float64(len(terms)) / float64(len(d.DataPoints))
 	}
 	return p
 }
@@ -63,11 +63,11 @@ func plainTerms(text string) []string {
 
 // search ranks the turns that contain a word of the question.
 func (p *plain) search(question string) []client.Result {
-	scores := make([]float64, len(p.points))
+	scores := make([]float64, len(p.dataPoints))
 	terms := plainTerms(question)
 	slices.Sort(terms)
 	for _, t := range slices.Compact(terms) {
-		n, df := float64(len(p.points)), float64(p.docs[t])
+		n, df := float64(len(p.dataPoints)), float64(p.docs[t])
 		rarity := math.Log1p((n - df + 0.5) / (df + 0.5))
 		for i, counts := range p.counts {
 			if tf := float64(counts[t]); tf > 0 {
@@ -85,7 +85,7 @@ func (p *plain) search(question string) []client.Result {
 	results := make([]client.Result, len(order))
 	for place, i := range order {
 		results[place] = client.Result{
-			Rank: place + 1, Content: p.points[i].Content, Sources: []client.Source{{SourceID: p.points[i].ID}},
+			Rank: place + 1, Content: p.dataPoints[i].Content, Sources: []client.Source{{SourceID: p.dataPoints[i].ID}},
 		}
 	}
 	return results

@@ -10,9 +10,9 @@ import (
 // Dialogue is a conversation with questions about it.
 type Dialogue struct {
 	ID string
-	// Points are the turns, oldest first.
-	Points    []client.DataPoint
-	Questions []Question
+	// DataPoints are the turns, oldest first.
+	DataPoints []client.DataPoint
+	Questions  []Question
 	// Asker is the identity that asks, at AskedAt.
 	Asker   string
 	AskedAt time.Time

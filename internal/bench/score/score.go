@@ -9,11 +9,11 @@ import (
 	"github.com/annals-project/annals/internal/client"
 )
 
-// Ks are the numbers of results that recall is reported at.
-func Ks() []int { return []int{5, 10, 20, 50, 100} }
+// ranks are the numbers of results that recall is reported at.
+func ranks() []int { return []int{5, 10, 20, 50, 100} }
 
-// Budgets are the numbers of tokens that recall is reported within.
-func Budgets() []int { return []int{1000, 2000, 4000, 8000} }
+// budgets are the numbers of tokens that recall is reported within.
+func budgets() []int { return []int{1000, 2000, 4000, 8000} }
 
 // Answer is one question with its results.
 type Answer struct {
@@ -75,7 +75,7 @@ func Measure(dialogues []Dialogue, answers []Answer) Report {
 	r.Overall = score(counted(answers))
 	var plain []Answer
 	for _, d := range dialogues {
-		r.Turns += len(d.Points)
+		r.Turns += len(d.DataPoints)
 		r.Skipped += d.Skipped
 		plain = append(plain, baseline(d)...)
 	}
@@ -95,10 +95,10 @@ func counted(answers []Answer) []Answer {
 
 func score(answers []Answer) Score {
 	s := Score{Questions: len(answers), At: map[int]float64{}, Within: map[int]float64{}}
-	for _, k := range Ks() {
+	for _, k := range ranks() {
 		s.At[k] = mean(answers, func(a Answer) []client.Result { return a.Results[:min(k, len(a.Results))] })
 	}
-	for _, budget := range Budgets() {
+	for _, budget := range budgets() {
 		s.Within[budget] = mean(answers, func(a Answer) []client.Result { return within(a.Results, budget) })
 	}
 	return s

@@ -84,7 +84,7 @@ func TestPercentile(t *testing.T) {
 func talk() Dialogue {
 	return Dialogue{
 		ID: "talk", Asker: "Ana", AskedAt: time.Date(2025, 6, 1, 0, 0, 0, 0, time.UTC),
-		Points: []client.DataPoint{
+		DataPoints: []client.DataPoint{
 			{ID: "1", Content: "Which tea do you like?", Identity: "Ben", Timestamp: "2025-05-12T09:00:00Z"},
 			{ID: "2", Content: "Green, and the walking", Identity: "Ana", Timestamp: "2025-05-12T09:00:01Z"},
 			{ID: "3", Content: "Trains are late", Identity: "Ben", Timestamp: "2025-05-20T09:00:00Z"},
@@ -133,7 +133,7 @@ func TestAblation(t *testing.T) {
 		t.Errorf("got %v", at)
 	}
 	broken := talk()
-	broken.Points[0].Timestamp = "yesterday"
+	broken.DataPoints[0].Timestamp = "yesterday"
 	if _, err := Ablate([]Dialogue{broken}); err == nil {
 		t.Error("a time that is none is taken")
 	}

@@ -12,10 +12,10 @@ import (
 func (r Report) Table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	head := "category\tn\t"
-	for _, k := range Ks() {
+	for _, k := range ranks() {
 		head += fmt.Sprintf("R@%d\t", k)
 	}
-	for _, b := range Budgets() {
+	for _, b := range budgets() {
 		head += fmt.Sprintf("%d tok\t", b)
 	}
 	lines := []string{head}
@@ -50,10 +50,10 @@ func (r Report) Table(w io.Writer) error {
 
 func line(name string, s Score) string {
 	text := fmt.Sprintf("%s\t%d\t", name, s.Questions)
-	for _, k := range Ks() {
+	for _, k := range ranks() {
 		text += fmt.Sprintf("%.1f\t", 100*s.At[k])
 	}
-	for _, b := range Budgets() {
+	for _, b := range budgets() {
 		text += fmt.Sprintf("%.1f\t", 100*s.Within[b])
 	}
 	return text

@@ -67,13 +67,13 @@ func copyCluster(ctx context.Context, programs, url, folder string) error {
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(programs, "pg_basebackup"), "--pgdata="+folder, "--dbname="+url,
 		"--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--wal-method=stream")
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("pg_basebackup: %w: %s", err, said)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("pg_basebackup: %w: %s", err, output)
 	}
 	return nil
 }
 
-// Start starts the replica, where it does not run.
+// Start starts the replica unless it runs.
 func (r *Replicated) Start() {
 	r.t.Helper()
 	if r.replica != nil {
@@ -88,7 +88,7 @@ func (r *Replicated) Start() {
 	r.Replica = r.replica.URL()
 }
 
-// Stop stops the replica, where it runs.
+// Stop stops the replica if it runs.
 func (r *Replicated) Stop() {
 	r.t.Helper()
 	if r.replica == nil {
@@ -143,7 +143,7 @@ func (r *Replicated) CatchUp() {
 	}
 }
 
-// query runs a statement on a new connection and scans its row, if it is to have one.
+// query runs a statement on a new connection and scans its row into into, if there are any.
 func (r *Replicated) query(url, sql string, into ...any) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), 5*time.Minute)

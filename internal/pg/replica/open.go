@@ -21,12 +21,12 @@ const (
 	startLimit   = 5 * time.Second
 	connectLimit = 2 * time.Second
 	// connectionLife bounds how long a connection is used, so that the first host of the address is
-	// used again some time after it is back.
+	// used again some time after it has returned.
 	connectionLife = 10 * time.Minute
 )
 
-// CheckURL returns why an address cannot be that of a replica. It repeats nothing of the address,
-// which may hold a password.
+// CheckURL returns why an address cannot be that of a replica. It does not quote the address,
+// which may contain a password.
 func CheckURL(url string) error {
 	scheme, _, ok := strings.Cut(url, "://")
 	if ok && (scheme == "postgres" || scheme == "postgresql") {
@@ -72,7 +72,7 @@ func (r *Reader) check(ctx context.Context, conn *pgconn.PgConn) error {
 	return nil
 }
 
-// wrongServerError means that the address names a server that is no replica of the primary.
+// wrongServerError means that the address names a server that is not a replica of the primary.
 type wrongServerError struct{ is, want identity }
 
 // Error implements error.
@@ -84,9 +84,10 @@ func (e *wrongServerError) Error() string {
 	return fmt.Sprintf("it names the database %q, but the primary's is %q", e.is.database, e.want.database)
 }
 
-// Open opens the connections to the replicas. It fails if the first one that answers can never serve:
-// if it refuses the user, or is of another cluster or database than the primary. One that does not
-// answer, or is no standby, gets no reads until it does and is. Close must be called, and Run run.
+// Open opens the connections to the replicas. It fails if the first one that responds can never
+// serve: it refuses the user, or belongs to another cluster or database than the primary. One that
+// does not respond, or is not a standby, gets no reads until it does. Call Run, and Close after
+// it.
 func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	if err := CheckURL(cfg.URL); err != nil {
 		return nil, err
@@ -95,7 +96,7 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Reader{
-		cfg: cfg, failed: make(chan struct{}, 1), looks: map[string]string{},
+		cfg: cfg, failed: make(chan struct{}, 1), selects: map[string]string{},
 		reads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "annals_postgres_replica_reads_total",
 			Help: "Reads that a replica may answer, by what became of them: all but served were made at the primary.",
@@ -125,7 +126,7 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	return r, nil
 }
 
-// configure adds to a pool that each connection is one to a replica of the primary.
+// configure makes a pool check that each connection is to a replica of the primary.
 func (r *Reader) configure(c *pgxpool.Config) {
 	if c.ConnConfig.ConnectTimeout == 0 {
 		c.ConnConfig.ConnectTimeout = connectLimit
@@ -134,7 +135,7 @@ func (r *Reader) configure(c *pgxpool.Config) {
 	c.ConnConfig.ValidateConnect = r.check
 }
 
-// isWrong reports whether an error will not pass: the setting is wrong.
+// isWrong reports whether an error is permanent: the setting is wrong.
 func isWrong(err error) bool {
 	if _, wrong := errors.AsType[*wrongServerError](err); wrong {
 		return true

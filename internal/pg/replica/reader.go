@@ -1,11 +1,11 @@
-// Package replica reads at streaming replicas of the database, where that gives the same answer as a
+// Package replica reads at streaming replicas of the database, if that gives the same answer as a
 // read at the primary.
 //
-// A replica follows the primary with a lag, so a read states what it must include: the position up to which
-// projections have applied the log. One snapshot of the replica shows the checkpoints and the rows.
-// If the checkpoints lag, or the replica is away, busy, slow or in error, the caller reads at
-// the primary, within the deadline of the same call. A replica that fails gets no reads until a watch
-// has found it well again.
+// A replica lags the primary, so a read states what it must include: the position up to which
+// projections have applied the log. One snapshot of the replica shows the checkpoints and the
+// rows. If the checkpoints lag, or the replica is unreachable, busy, slow or in error, the caller
+// reads at the primary, within the deadline of the same call. A replica that fails gets no reads
+// until a probe succeeds.
 package replica
 
 import (
@@ -29,18 +29,19 @@ import (
 )
 
 const (
-	// readLimit bounds a read with its connection. What takes longer is read at the primary.
+	// readLimit bounds a read with its connection. A slower read continues at the primary.
 	readLimit = 2 * time.Second
-	// patience is how long a read waits for a replica that lags: one that follows closely is in time
-	// then, also while the log grows. After a wait in vain, reads do not wait for impatience.
-	patience   = 100 * time.Millisecond
-	firstLook  = 5 * time.Millisecond
-	impatience = time.Second
+	// lagWait is how long a read waits for a replica that lags. A replica that follows closely
+	// catches up within it, also while the log grows. After a wait in vain, reads do not wait for
+	// noWait.
+	lagWait   = 100 * time.Millisecond
+	firstLook = 5 * time.Millisecond
+	noWait    = time.Second
 	// endLimit bounds the end of a snapshot.
 	endLimit = time.Second
 )
 
-// ErrDeclined is returned by a read that the primary must answer, though the replica is well.
+// ErrDeclined is returned by a read that the primary must answer, although the replica works.
 var ErrDeclined = errors.New("the read belongs to the primary")
 
 // Snapshot reads rows: a snapshot of the replica, a transaction, or a pool.
@@ -69,7 +70,8 @@ type Config struct {
 	Primary *pgxpool.Pool
 	// Versions are those of the projections that the queries of this program were written for.
 	Versions map[string]int
-	// Request makes the projections of this process hurry, since a caller waits for a position. It may be nil.
+	// Request makes the projections of this process apply a position without a pause, since a caller
+	// waits for it. It may be nil.
 	Request func(position eventstore.Position, projections ...string)
 	Logger  *slog.Logger
 }
@@ -85,14 +87,15 @@ type Reader struct {
 	failed chan struct{}
 	// lag is how long ago the replica's newest transaction was committed, in nanoseconds.
 	lag atomic.Int64
-	// impatientUntil is until when reads do not wait for the replica, in Unix nanoseconds.
-	impatientUntil atomic.Int64
-	reads          *prometheus.CounterVec
+	// noWaitUntil is the end of the time in which reads do not wait for the replica, in Unix
+	// nanoseconds.
+	noWaitUntil atomic.Int64
+	reads       *prometheus.CounterVec
 
 	mu sync.Mutex
-	// looks are the statements that read checkpoints, by the names of the projections.
-	looks map[string]string
-	// lastErr is why the replica is not up. It is logged once.
+	// selects are the statements that read checkpoints, by the names of the projections.
+	selects map[string]string
+	// lastErr is the reason why the replica is not up. It is logged once.
 	lastErr error
 }
 
@@ -100,16 +103,16 @@ type Reader struct {
 const (
 	served   = "served"   // the replica answered
 	late     = "late"     // it has not applied the position, or not the schema
-	away     = "away"     // it is left alone, since it failed
+	away     = "away"     // it failed, and gets no reads for now
 	busy     = "busy"     // all connections to it were in use
-	conflict = "conflict" // what it replayed ended the read
-	declined = "declined" // the read found out that it needs the primary
+	conflict = "conflict" // its recovery cancelled the read
+	declined = "declined" // the read requires the primary
 	broken   = "failed"
 )
 
-// Read calls read with a snapshot of the replica that includes what need states. If ok is false the
-// caller must read at the primary, whatever read did before. err is a fault that read returned, or the
-// end of ctx; other errors of read are taken for failures of the replica.
+// Read calls read with a snapshot of the replica that includes what need states. If ok is false,
+// the caller must read at the primary, whatever read did before. err is a fault that read
+// returned, or the end of ctx. Other errors of read count as failures of the replica.
 func (r *Reader) Read(
 	ctx context.Context, need Need, read func(ctx context.Context, db Snapshot) error,
 ) (ok bool, err error) {
@@ -199,14 +202,14 @@ func (r *Reader) await(ctx context.Context, conn *pgxpool.Conn, need Need) (bool
 			return true, nil
 		}
 		end(ctx, conn)
-		if conn.Conn().IsClosed() || at < 0 || began.UnixNano() < r.impatientUntil.Load() {
+		if conn.Conn().IsClosed() || at < 0 || began.UnixNano() < r.noWaitUntil.Load() {
 			return false, nil
 		}
 		if first && r.cfg.Request != nil {
 			r.cfg.Request(need.Position, need.Projections...)
 		}
-		if time.Since(began)+pause > patience {
-			r.impatientUntil.Store(time.Now().Add(impatience).UnixNano())
+		if time.Since(began)+pause > lagWait {
+			r.noWaitUntil.Store(time.Now().Add(noWait).UnixNano())
 			return false, nil
 		}
 		if err := backoff.Pause(ctx, pause, nil); err != nil {
@@ -222,23 +225,23 @@ func (r *Reader) begin(ctx context.Context, conn *pgxpool.Conn, need Need) (at i
 	var recovering bool
 	batch := new(pgx.Batch)
 	batch.Queue("begin isolation level repeatable read read only")
-	batch.Queue(r.look(need.Projections)).QueryRow(func(row pgx.Row) error { return row.Scan(&recovering, &at) })
+	batch.Queue(r.selectFor(need.Projections)).QueryRow(func(row pgx.Row) error { return row.Scan(&recovering, &at) })
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		return 0, err
 	}
-	if !recovering { // it was promoted while connected, and follows nobody
+	if !recovering { // it was promoted while connected, and is no longer a standby
 		return 0, pgconn.ErrPrimaryConnection
 	}
 	return at, nil
 }
 
-// look returns the statement that reads the checkpoints of projections: whether the server is a
-// standby, and the lowest position.
-func (r *Reader) look(projections []string) string {
+// selectFor returns the statement that reads the checkpoints of projections: whether the server is
+// a standby, and the lowest position.
+func (r *Reader) selectFor(projections []string) string {
 	key := strings.Join(projections, ",")
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if sql, ok := r.looks[key]; ok {
+	if sql, ok := r.selects[key]; ok {
 		return sql
 	}
 	columns := make([]string, len(projections))
@@ -250,7 +253,7 @@ func (r *Reader) look(projections []string) string {
 	if len(columns) == 0 {
 		sql = "select pg_is_in_recovery(), 0::bigint"
 	}
-	r.looks[key] = sql
+	r.selects[key] = sql
 	return sql
 }
 
@@ -266,10 +269,10 @@ func end(ctx context.Context, conn *pgxpool.Conn) {
 	}
 }
 
-// fail leaves the replica alone until the watch finds it well.
+// fail stops reads at the replica until a probe succeeds.
 func (r *Reader) fail(ctx context.Context, err error) {
 	if !r.up.CompareAndSwap(true, false) {
-		return // others failed with it
+		return // another read reported it
 	}
 	r.pool.Reset() // the next connections are new, perhaps to another host
 	r.report(ctx, err)
@@ -279,7 +282,7 @@ func (r *Reader) fail(ctx context.Context, err error) {
 	}
 }
 
-// report logs why the replica is not up, unless the last report said the same.
+// report logs why the replica is not up, unless the last report had the same reason.
 func (r *Reader) report(ctx context.Context, err error) {
 	r.mu.Lock()
 	same := r.lastErr != nil && r.lastErr.Error() == err.Error()

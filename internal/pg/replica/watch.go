@@ -32,7 +32,7 @@ func (r *Reader) Run(ctx context.Context) error {
 		} else {
 			_ = backoff.Pause(ctx, pause, r.failed)
 			if !r.up.Load() {
-				continue // it has just failed: leave it alone for a while
+				continue // it has just failed: pause before the next probe
 			}
 		}
 		if ctx.Err() != nil {
@@ -49,7 +49,7 @@ func (r *Reader) Run(ctx context.Context) error {
 		case err != nil:
 			r.report(ctx, err)
 		case wasUp:
-			wait.Reset() // it has been well since the last probe
+			wait.Reset() // it has worked since the last probe
 		default:
 			r.restore(ctx)
 		}
@@ -60,7 +60,7 @@ func (r *Reader) Run(ctx context.Context) error {
 // restore lets reads go to the replica again.
 func (r *Reader) restore(ctx context.Context) {
 	select {
-	case <-r.failed: // of before
+	case <-r.failed: // drop an old signal
 	default:
 	}
 	r.mu.Lock()

@@ -17,7 +17,6 @@ import (
 
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
-	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/memory"
 	domainrecall "github.com/annals-project/annals/domain/recall"
@@ -26,7 +25,6 @@ import (
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/pgtest"
-	"github.com/annals-project/annals/internal/projectiontest"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/embeddings"
@@ -312,13 +310,6 @@ func (h *Harness) Delete(sourceID string) (deletionID uuid.UUID) {
 	return deletionID
 }
 
-// RetainFacts appends the empty retained facts of a deleted data point.
-func (h *Harness) RetainFacts(sourceID string, deletionID uuid.UUID) {
-	h.t.Helper()
-	h.Append(stream.Name(stream.Deletion, deletionID),
-		deletion.FactsKept{ProjectID: h.Project.ID, DataPoint: h.DataPoint(sourceID), DeletedAt: h.Now})
-}
-
 // Projector returns a projector by name.
 func (h *Harness) Projector(name string) projections.Projector {
 	for _, p := range h.projectors {
@@ -328,72 +319,6 @@ func (h *Harness) Projector(name string) projections.Projector {
 	}
 	h.t.Fatalf("no projector %s", name)
 	return nil
-}
-
-// CatchUp applies the log to the named projections, or to all of them.
-func (h *Harness) CatchUp(names ...string) {
-	h.t.Helper()
-	if h.semantic {
-		h.embed()
-	}
-	for _, p := range h.projectors {
-		wanted := len(names) == 0
-		for _, name := range names {
-			wanted = wanted || name == p.Name()
-		}
-		if !wanted {
-			continue
-		}
-		for h.ApplyPage(p, h.PageSize, true) {
-		}
-	}
-}
-
-// ApplyPage applies the next page to a projector; without commit it rolls back. It returns false at
-// the head.
-func (h *Harness) ApplyPage(p projections.Projector, size int, commit bool) bool {
-	h.t.Helper()
-	recorded, err := h.Store.ReadAll(h.t.Context(), h.applied[p.Name()], size)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	if len(recorded) == 0 {
-		return false
-	}
-	var facts []eventstore.DecodedEvent
-	for _, r := range recorded {
-		if r.System() { // no projector of this harness applies the end of a stream
-			continue
-		}
-		for _, category := range p.Categories() {
-			if stream.Category(r.Stream) == category {
-				facts = append(facts, h.Codec.DecodeRecorded(r))
-			}
-		}
-	}
-	tx, err := h.DB.Begin(h.t.Context())
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	if len(facts) > 0 {
-		if err := projectiontest.Enter(h.t.Context(), tx, p); err != nil {
-			h.t.Fatal(err)
-		}
-		if err := p.Apply(h.t.Context(), tx, facts); err != nil {
-			h.t.Fatalf("%s: %v", p.Name(), err)
-		}
-	}
-	if !commit {
-		if err := tx.Rollback(h.t.Context()); err != nil {
-			h.t.Fatal(err)
-		}
-		return true
-	}
-	if err := tx.Commit(h.t.Context()); err != nil {
-		h.t.Fatal(err)
-	}
-	h.applied[p.Name()] = recorded[len(recorded)-1].Position
-	return true
 }
 
 // Ask returns a query with the defaults of the API: everything project-visible, 100 documents,

@@ -27,11 +27,8 @@ func (x *Index) Apply(ctx context.Context, changes []recallindex.Change) error {
 		return err
 	}
 	defer x.endCall()
-	x.mu.Lock()
-	damaged := x.damaged
-	x.mu.Unlock()
-	if damaged != nil {
-		return damaged
+	if err := x.damage(); err != nil {
+		return err
 	}
 	slots := map[string]*slotWork{}
 	for _, c := range changes {
@@ -310,28 +307,6 @@ func (h *handle) count(at partition) (n int, err error) {
 		return nil
 	})
 	return n, err
-}
-
-// Count implements recallindex.Index.
-func (x *Index) Count(ctx context.Context, project uuid.UUID) (total int, err error) {
-	if err := x.beginCall(ctx); err != nil {
-		return 0, err
-	}
-	defer x.endCall()
-	for _, at := range x.partitions(project) {
-		err := x.with(at.slot, false, func(h *handle) error {
-			if h.index == nil {
-				return nil
-			}
-			n, err := h.count(at)
-			total += n
-			return err
-		})
-		if err != nil {
-			return 0, err
-		}
-	}
-	return total, nil
 }
 
 // DropProject implements recallindex.Index.

@@ -116,6 +116,7 @@ func (x *Index) Close() error {
 	x.calls.Lock()
 	defer x.calls.Unlock()
 	x.closed = true
+	x.closeNext(context.Background())
 	return x.closeAll()
 }
 

@@ -28,6 +28,11 @@ func (x *Index) NewShadow(ctx context.Context) (recallindex.Index, error) {
 	if err != nil {
 		return nil, fmt.Errorf("recall index: %w", err)
 	}
+	return x.shadow(generation), nil
+}
+
+// shadow returns the Index of a generation that is built.
+func (x *Index) shadow(generation string) *Index {
 	next := &Index{
 		folder: x.folder, options: x.options, handles: map[string]*handle{}, owns: map[uuid.UUID]bool{},
 		losses: map[string]loss{}, writes: map[string]writeCount{}, generation: generation, isShadow: true,
@@ -35,7 +40,46 @@ func (x *Index) NewShadow(ctx context.Context) (recallindex.Index, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.next = next
-	return next, nil
+	return next
+}
+
+// ResumeShadow implements recallindex.Rebuildable.
+func (x *Index) ResumeShadow(ctx context.Context, target string) (recallindex.Index, bool, error) {
+	if err := x.beginCall(ctx); err != nil {
+		return nil, false, err
+	}
+	defer x.endCall()
+	x.closeNext(ctx)
+	generation, err := x.named(nextFile)
+	if errors.Is(err, errNoGeneration) || err == nil && "bleve:"+generation != target {
+		return nil, false, nil
+	}
+	if err != nil {
+		x.options.Log.WarnContext(ctx, "recall index shadow is unusable", "err", err)
+		return nil, false, nil
+	}
+	next := x.shadow(generation)
+	err = next.loadSlots()
+	if err == nil && next.damage() == nil && len(next.Losses()) == 0 {
+		return next, true, nil
+	}
+	x.options.Log.WarnContext(ctx, "recall index shadow lost documents", "err", errors.Join(err, next.damage()))
+	x.closeNext(ctx)
+	return nil, false, nil
+}
+
+// closeNext closes the shadow, if there is one.
+func (x *Index) closeNext(ctx context.Context) {
+	x.mu.Lock()
+	next := x.next
+	x.next = nil
+	x.mu.Unlock()
+	if next == nil {
+		return
+	}
+	if err := next.Close(); err != nil {
+		x.options.Log.WarnContext(ctx, "close of recall index shadow failed", "err", err)
+	}
 }
 
 // Promote implements recallindex.Rebuildable. The files are durable already. The end of a rebuild and
@@ -124,15 +168,7 @@ func (x *Index) Discard(ctx context.Context) error {
 		return err
 	}
 	defer x.endCall()
-	x.mu.Lock()
-	next := x.next
-	x.next = nil
-	x.mu.Unlock()
-	if next != nil {
-		if err := next.Close(); err != nil {
-			x.options.Log.WarnContext(ctx, "close of recall index shadow failed", "err", err)
-		}
-	}
+	x.closeNext(ctx)
 	data, err := os.ReadFile(filepath.Join(x.folder, nextFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

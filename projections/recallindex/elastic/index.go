@@ -155,14 +155,32 @@ func (x *Index) Count(ctx context.Context, project uuid.UUID) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	var answer struct {
-		Count int `json:"count"`
+	return x.count(ctx, esapi.CountRequest{Body: bytes.NewReader(body), Routing: []string{project.String()}})
+}
+
+// Total implements recallindex.Index.
+func (x *Index) Total(ctx context.Context) (int, error) {
+	if err := x.beginCall(ctx); err != nil {
+		return 0, err
 	}
-	r := esapi.CountRequest{
-		Index: []string{x.counted()}, Body: bytes.NewReader(body), Routing: []string{project.String()},
+	defer x.endCall()
+	return x.count(ctx, esapi.CountRequest{})
+}
+
+// count counts documents in all shards, or fails.
+func (x *Index) count(ctx context.Context, r esapi.CountRequest) (int, error) {
+	r.Index = []string{x.counted()}
+	var answer struct {
+		Count  int `json:"count"`
+		Shards struct {
+			Failed int `json:"failed"`
+		} `json:"_shards"`
 	}
 	if err := x.client.do(ctx, x.options.limits.search, r, &answer); err != nil {
 		return 0, fmt.Errorf("count recall index: %w", err)
+	}
+	if answer.Shards.Failed > 0 {
+		return 0, fmt.Errorf("count recall index: elasticsearch could not count %d shards", answer.Shards.Failed)
 	}
 	return answer.Count, nil
 }

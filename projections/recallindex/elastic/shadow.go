@@ -24,11 +24,44 @@ func (x *Index) NewShadow(ctx context.Context) (recallindex.Index, error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin shadow of recall index: %w", err)
 	}
-	next := &Index{client: x.client, options: x.options, isShadow: true, generation: g}
+	return x.shadow(g), nil
+}
+
+// shadow returns the Index of a generation that is built.
+func (x *Index) shadow(g generation) *Index {
+	next := &Index{client: x.client, options: x.options, isShadow: true, generation: g, unrefreshed: true}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.next = next
-	return next, nil
+	return next
+}
+
+// ResumeShadow implements recallindex.Rebuildable.
+func (x *Index) ResumeShadow(ctx context.Context, target string) (recallindex.Index, bool, error) {
+	if err := x.beginCall(ctx); err != nil {
+		return nil, false, err
+	}
+	defer x.endCall()
+	x.closeNext()
+	g, ok, err := x.named(ctx, x.options.next())
+	if err != nil {
+		return nil, false, fmt.Errorf("resume shadow of recall index: %w", err)
+	}
+	if !ok || g.String() != target {
+		return nil, false, nil
+	}
+	return x.shadow(g), true, nil
+}
+
+// closeNext closes the shadow, if there is one.
+func (x *Index) closeNext() {
+	x.mu.Lock()
+	next := x.next
+	x.next = nil
+	x.mu.Unlock()
+	if next != nil {
+		_ = next.Close() // it never fails
+	}
 }
 
 // Promote implements recallindex.Rebuildable. If another process promoted the generation, this one
@@ -94,13 +127,7 @@ func (x *Index) Discard(ctx context.Context) error {
 		return err
 	}
 	defer x.endCall()
-	x.mu.Lock()
-	next := x.next
-	x.next = nil
-	x.mu.Unlock()
-	if next != nil {
-		_ = next.Close() // it never fails
-	}
+	x.closeNext()
 	if err := x.dropOthers(ctx, x.options.live()); err != nil {
 		return fmt.Errorf("discard shadow of recall index: %w", err)
 	}

@@ -62,6 +62,10 @@ func Run(t *testing.T, newStorage func(t *testing.T) Storage) {
 		{"reset", reset},
 		{"purged", purged},
 		{"purged during calls", purgedDuringCalls},
+		{"total", total},
+		{"shadow", shadow},
+		{"shadow resumed", shadowResumed},
+		{"shadow verified", shadowVerified},
 		{"closed", closed},
 		{"model", model},
 	}

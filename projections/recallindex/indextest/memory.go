@@ -160,6 +160,16 @@ func (m *Memory) Count(ctx context.Context, project uuid.UUID) (int, error) {
 	return len(m.projects[project]), m.enter(ctx)
 }
 
+// Total implements recallindex.Index.
+func (m *Memory) Total(ctx context.Context) (total int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, documents := range m.projects {
+		total += len(documents)
+	}
+	return total, m.enter(ctx)
+}
+
 // Purge implements recallindex.Index: nothing that was deleted is kept.
 func (m *Memory) Purge(ctx context.Context) (int, error) {
 	m.mu.Lock()

@@ -47,7 +47,7 @@ func BenchmarkRecallCounted(b *testing.B) {
 	projectiontest.Make(b, db, datapoints.New(nil))
 	projectiontest.Make(b, db, usage.New())
 	log := slog.New(slog.DiscardHandler)
-	r := limiter.NewRecalls(limiter.New(db, metering.DefaultTariff(), nil, log), log)
+	r := limiter.NewRecalls(limiter.New(db, metering.DefaultPlanTerms(), nil, log), log)
 	p := auth.Principal{OrganizationID: uuid.New(), Project: auth.Project{ID: uuid.New(), Namespace: uuid.New()}}
 	answer := func(n int) {
 		if err := r.Charge(b.Context(), p, fmt.Sprint("identity ", n%100), noon, func() error { return nil }); err != nil {

@@ -7,7 +7,7 @@ import (
 
 // collector writes the calls that arrive while one statement runs with the next statement.
 type collector struct {
-	write func(ctx context.Context, calls []recallCount) error
+	write func(ctx context.Context, calls []call) error
 	// writing holds a token while a group is written.
 	writing chan struct{}
 	mu      sync.Mutex
@@ -16,20 +16,20 @@ type collector struct {
 
 // group is the calls of one statement.
 type group struct {
-	calls []recallCount
+	calls []call
 	done  chan struct{}
 	err   error
 }
 
 // add returns once the call is written. If the context ends first, it may be written all the same.
-func (c *collector) add(ctx context.Context, call recallCount) error {
+func (c *collector) add(ctx context.Context, one call) error {
 	c.mu.Lock()
 	own, first := c.next, c.next == nil
 	if first {
 		own = &group{done: make(chan struct{})}
 		c.next = own
 	}
-	own.calls = append(own.calls, call)
+	own.calls = append(own.calls, one)
 	c.mu.Unlock()
 	if first {
 		c.lead(ctx, own)

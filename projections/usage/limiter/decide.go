@@ -56,12 +56,20 @@ func (l *Limiter) decide(ctx context.Context, organization uuid.UUID, group []*r
 			return err
 		}
 		var granted []*request
+		var charged []call
 		for _, r := range group {
-			if r.err = u.reserve(r, l.terms); r.err == nil {
+			switch r.err = u.reserve(r, l.terms); {
+			case r.err != nil:
+			case r.charge != nil:
+				charged = append(charged, *r.charge)
+			default:
 				granted = append(granted, r)
 			}
 		}
-		return insert(ctx, tx, granted)
+		if err := insert(ctx, tx, granted); err != nil {
+			return err
+		}
+		return write(ctx, tx, charged, nil)
 	})
 }
 

@@ -38,6 +38,7 @@ type fixture struct {
 	queries usage.Queries
 	pending limiter.PendingCharges
 	recalls *limiter.Recalls
+	events  *limiter.Events
 	caller  auth.Principal
 }
 
@@ -52,10 +53,12 @@ func newFixture(t *testing.T) *fixture {
 		db:      db,
 		store:   eventstoretest.NewMemory(),
 		codec:   codec,
-		queries: usage.Queries{DB: db, PlanTerms: metering.DefaultTariff()},
+		queries: usage.Queries{DB: db, PlanTerms: metering.DefaultPlanTerms()},
 		pending: limiter.PendingCharges{DB: db},
 	}
 	s.recalls = s.counter()
+	log := slog.New(slog.DiscardHandler)
+	s.events = limiter.NewEvents(limiter.New(s.db, metering.DefaultPlanTerms(), nil, log), log)
 	s.newCaller()
 	return s
 }
@@ -63,7 +66,7 @@ func newFixture(t *testing.T) *fixture {
 // counter returns the counter of another process.
 func (s *fixture) counter() *limiter.Recalls {
 	log := slog.New(slog.DiscardHandler)
-	return limiter.NewRecalls(limiter.New(s.db, metering.DefaultTariff(), nil, log), log)
+	return limiter.NewRecalls(limiter.New(s.db, metering.DefaultPlanTerms(), nil, log), log)
 }
 
 // newCaller makes an organization with a project, whose key calls from now on.

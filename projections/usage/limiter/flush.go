@@ -31,7 +31,7 @@ const (
 
 // Take assigns flush ids to counts that are due. It returns these charges and those that another
 // process abandoned; more reports that there may be others. Counts stay in ops until the log has
-// them. A sum below 0 after a refund waits until it is above 0 again. A sum whose project has a
+// them. What is below 0 after a refund waits until it is above 0 again. A sum whose project has a
 // flush in progress waits for that, unless everything is due.
 func (p PendingCharges) Take(ctx context.Context, due work.Due) (open []work.Charge, more bool, err error) {
 	err = pgx.BeginTxFunc(ctx, p.DB, begin, func(tx pgx.Tx) error {
@@ -47,7 +47,7 @@ func (p PendingCharges) Take(ctx context.Context, due work.Due) (open []work.Cha
 		return err
 	})
 	if err != nil {
-		return nil, false, fmt.Errorf("take counted recalls: %w", err)
+		return nil, false, fmt.Errorf("take counted calls: %w", err)
 	}
 	return open, more, nil
 }
@@ -62,11 +62,16 @@ type taking struct {
 	more    bool
 }
 
-// sums takes the sums that are due.
+// flushable is true of a sum of ops.charges that has something for the log, or nothing at all.
+const flushable = `(greatest(recalls, recall_tenths, webhook_events, webhook_tenths) > 0
+	or least(recalls, recall_tenths, webhook_events, webhook_tenths) = 0)`
+
+// sums takes the sums that are due. What is below 0 in one of them stays.
 func (t *taking) sums(ctx context.Context) error {
 	// In the order in which counts are written, so that no two transactions deadlock.
-	rows, err := t.tx.Query(ctx, `select project_id, month from ops.charges c
-		where flush_id = $1 and recalls >= 0 and recall_tenths >= 0 and ($2::float8 = 0
+	rows, err := t.tx.Query(ctx, `select project_id, month, organization_id, recalls, recall_tenths, webhook_events, webhook_tenths
+		from ops.charges c
+		where flush_id = $1 and `+flushable+` and ($2::float8 = 0
 			or since <= now() - make_interval(secs => $2 * (0.5 + get_byte(uuid_send(project_id), 15) / 255.0))
 				and not exists (select from ops.charges o
 					where o.project_id = c.project_id and o.month = c.month and o.flush_id <> $1))
@@ -75,9 +80,15 @@ func (t *taking) sums(ctx context.Context) error {
 		return err
 	}
 	var keys []monthKey
-	var key monthKey
-	if _, err := pgx.ForEachRow(rows, []any{&key.project, &key.month}, func() error {
-		keys = append(keys, key)
+	var below []sum
+	var s sum
+	if _, err := pgx.ForEachRow(rows, []any{
+		&s.project, &s.month, &s.organization, &s.recalls, &s.recallTenths, &s.events, &s.eventTenths,
+	}, func() error {
+		keys = append(keys, s.monthKey)
+		if rest := s.belowZero(); rest != (amounts{}) {
+			below = append(below, sum{s.monthKey, rest, s.organization})
+		}
 		return nil
 	}); err != nil || len(keys) == 0 {
 		return err
@@ -87,11 +98,13 @@ func (t *taking) sums(ctx context.Context) error {
 	months := pgarray.Column(keys, func(k monthKey) string { return k.month })
 	const locked = ` unnest($2::uuid[], $3::text[]) as k (project_id, month)
 		where c.flush_id = $1 and c.project_id = k.project_id and c.month = k.month`
-	if _, err := t.tx.Exec(ctx, `delete from ops.charges c using`+locked+` and c.recalls = 0 and c.recall_tenths = 0`,
-		uuid.Nil, projects, months); err != nil {
+	const empty = ` and (c.recalls, c.recall_tenths, c.webhook_events, c.webhook_tenths) = (0, 0, 0, 0)`
+	if _, err := t.tx.Exec(ctx, `delete from ops.charges c using`+locked+empty, uuid.Nil, projects, months); err != nil {
 		return err
 	}
-	if rows, err = t.tx.Query(ctx, `update ops.charges c set flush_id = gen_random_uuid(), taken = now() from`+locked+`
+	if rows, err = t.tx.Query(ctx, `update ops.charges c set flush_id = gen_random_uuid(), taken = now(),
+			recalls = greatest(c.recalls, 0), recall_tenths = greatest(c.recall_tenths, 0),
+			webhook_events = greatest(c.webhook_events, 0), webhook_tenths = greatest(c.webhook_tenths, 0) from`+locked+`
 		returning c.project_id, c.flush_id`, uuid.Nil, projects, months); err != nil {
 		return err
 	}
@@ -100,7 +113,12 @@ func (t *taking) sums(ctx context.Context) error {
 		t.flushes[project] = append(t.flushes[project], flush)
 		return nil
 	})
-	return err
+	if err != nil || len(below) == 0 {
+		return err
+	}
+	b := &pgx.Batch{}
+	queueSums(b, below)
+	return t.tx.SendBatch(ctx, b).Close()
 }
 
 // seen distributes due identities over the flushes of their projects, and adds flushes if they are
@@ -213,7 +231,8 @@ func (t *taking) open(ctx context.Context) (open []work.Charge, err error) {
 			order by coalesce(taken, since), flush_id limit $3 for update of c skip locked)
 		update ops.charges c set taken = now()
 		where flush_id = any($2::uuid[]) or flush_id in (select flush_id from abandoned)
-		returning c.flush_id, c.project_id, c.organization_id, c.month, c.recalls, c.recall_tenths`,
+		returning c.flush_id, c.project_id, c.organization_id, c.month,
+			c.recalls, c.recall_tenths, c.webhook_events, c.webhook_tenths`,
 		uuid.Nil, pgarray.Keys(own), maxAbandoned)
 	if err != nil {
 		return nil, err
@@ -222,7 +241,7 @@ func (t *taking) open(ctx context.Context) (open []work.Charge, err error) {
 	var c work.Charge
 	_, err = pgx.ForEachRow(rows, []any{
 		&c.FlushID, &c.ProjectID, &c.OrganizationID, &c.Month,
-		&c.Recalls, &c.RecallTenths,
+		&c.Recalls, &c.RecallTenths, &c.WebhookEvents, &c.WebhookTenths,
 	}, func() error {
 		at[c.FlushID] = len(open)
 		open = append(open, c)

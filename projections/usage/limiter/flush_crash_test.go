@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/work"
+	"github.com/annals-project/annals/projections/usage"
 	"github.com/annals-project/annals/projections/usage/limiter"
 )
 
@@ -123,54 +124,55 @@ func TestFlush_CrashAtEachStep(t *testing.T) {
 				s.t = t
 				s.newCaller()
 				wantSeen := map[uuid.UUID]time.Time{s.identity("ana"): noon.Add(time.Second), s.identity("bo"): noon}
-				want := func(when string, recalls int64) {
+				want := func(when string, recalls, events int64) {
 					t.Helper()
-					if got := s.used("2026-11").Recalls; got != recalls {
-						t.Errorf("%s there are %d recalls, want %d", when, got, recalls)
-					}
+					s.wantUsed(when, usage.Used{Recalls: recalls, WebhookEvents: events, CreditTenths: events})
 					if diff := cmp.Diff(wantSeen, s.seen("2026-11")); diff != "" {
 						t.Errorf("%s there were seen (-want +got):\n%s", when, diff)
 					}
 				}
 				s.recall("ana", noon.Add(time.Second))
 				s.recall("bo", noon)
+				s.receive(noon)
 				c := &crash{at: at, after: after}
 				if err := s.process(c).Flush(t.Context()); !errors.Is(err, errCrash) && c.steps >= at {
 					t.Fatalf("it did not crash: %v", err)
 				}
-				want("at the crash", 2)
+				want("at the crash", 2, 1)
 				if applied {
 					if err := s.project(t.Context()); err != nil {
 						t.Fatal(err)
 					}
-					want("once the log is applied", 2)
+					want("once the log is applied", 2, 1)
 				} else {
 					s.age() // the next process finds the flush before its projection has applied it
 				}
-				// Another process counts more recalls meanwhile, and appends them to the same stream.
+				// Another process counts more calls meanwhile, and appends them to the same stream.
 				s.recall("cy", noon)
+				s.receive(noon)
+				s.receive(noon)
 				wantSeen[s.identity("cy")] = noon
-				want("counted on", 3)
+				want("counted on", 3, 3)
 				s.flush()
-				want("behind a flush of another", 3)
+				want("behind a flush of another", 3, 3)
 				s.age()
 				s.flush()
-				want("in the end", 3)
+				want("in the end", 3, 3)
 				s.flush()
 				if s.left() != 0 {
 					t.Errorf("%d rows are left", s.left())
 				}
-				var sum int64
+				var recalls, events, tenths int64
 				flushes := map[uuid.UUID]bool{}
 				for _, e := range s.charged("2026-11") {
-					sum += e.Recalls
+					recalls, events, tenths = recalls+e.Recalls, events+e.WebhookEvents, tenths+e.WebhookTenths
 					if flushes[e.FlushID] {
 						t.Errorf("flush %s is in the log twice", e.FlushID)
 					}
 					flushes[e.FlushID] = true
 				}
-				if sum != 3 {
-					t.Errorf("the log counts %d recalls", sum)
+				if recalls != 3 || events != 3 || tenths != 3 {
+					t.Errorf("the log counts %d recalls, and %d events for %d", recalls, events, tenths)
 				}
 				if c.steps < at {
 					at = -1 // the flush ended before this step

@@ -1,6 +1,7 @@
 // Package limiter keeps the usage of organizations within their limits, on the write side of the
-// usage projection: it reserves items and credits for sends (Limiter), charges recalls (Recalls),
-// and hands out counted recalls to be appended to the log (PendingCharges). All of its rows are in
+// usage projection: it reserves items and credits for sends (Limiter), charges recalls (Recalls) and
+// the events of webhooks (Events), and hands out what is counted to be appended to the log
+// (PendingCharges). All of its rows are in
 // schema ops.
 package limiter
 
@@ -54,20 +55,44 @@ var required = []string{datapoints.Name, usage.Name}
 // Calls of one organization that arrive while others are decided form the next group, which is
 // decided in the order of arrival in one transaction.
 func (l *Limiter) Reserve(ctx context.Context, r metering.Reservation, hold time.Duration) error {
+	// A reservation that is granted to a caller who left is taken for abandoned later.
+	_, err := l.await(ctx, &request{Reservation: r, hold: hold})
+	return err
+}
+
+// await queues a request and waits for its decision. If the context ends first and a group has the
+// request, grouped is true, and it may be granted all the same.
+func (l *Limiter) await(ctx context.Context, r *request) (grouped bool, err error) {
 	if err := l.checkProjections(ctx); err != nil {
-		return l.unavailable(ctx, r.OrganizationID, err)
+		return false, l.unavailable(ctx, r.OrganizationID, err)
 	}
-	q := &request{Reservation: r, hold: hold, month: metering.Month(r.At), done: make(chan struct{})}
-	if l.queues.add(q) {
+	r.month, r.done = metering.Month(r.At), make(chan struct{})
+	if l.queues.add(r) {
 		go l.decideAll(context.WithoutCancel(ctx), r.OrganizationID)
 	}
 	select {
-	case <-q.done:
-		return q.err
+	case <-r.done:
+		return false, r.err
 	case <-ctx.Done():
-		l.queues.cancel(q)
-		return fmt.Errorf("reserve: %w", context.Cause(ctx))
+		return !l.queues.cancel(r), fmt.Errorf("reserve: %w", context.Cause(ctx))
 	}
+}
+
+// charge counts a call if the limits allow its reservation, which has no items. If the context ends
+// before that is decided, it is refunded.
+func (l *Limiter) charge(
+	ctx context.Context, charged call, r metering.Reservation, refund func(context.Context, call),
+) error {
+	q := &request{Reservation: r, charge: &charged}
+	grouped, err := l.await(ctx, q)
+	if !grouped {
+		return err
+	}
+	<-q.done // groupTimeout bounds it
+	if q.err == nil {
+		refund(ctx, charged)
+	}
+	return err
 }
 
 // Release ends the reservation of a try whose send was not stored and will not be. It is not an

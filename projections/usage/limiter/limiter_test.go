@@ -55,7 +55,7 @@ func newLimiterFixture(t testing.TB, limits metering.Caps) *limiterFixture {
 
 // process is the meters of another process.
 func (l *limiterFixture) process(p limiter.Projections) *limiter.Limiter {
-	return limiter.New(l.db, metering.DefaultTariff(), p, slog.New(slog.DiscardHandler))
+	return limiter.New(l.db, metering.DefaultPlanTerms(), p, slog.New(slog.DiscardHandler))
 }
 
 func (l *limiterFixture) newProject(organization uuid.UUID) uuid.UUID {

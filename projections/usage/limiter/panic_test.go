@@ -15,7 +15,7 @@ import (
 
 // A decision that panics refuses its requests, and the organization can ask again.
 func TestLimiter_DecisionPanics(t *testing.T) {
-	l := limiter.New(nil, metering.DefaultTariff(), nil, slog.New(slog.DiscardHandler)) // no database: a nil pointer
+	l := limiter.New(nil, metering.DefaultPlanTerms(), nil, slog.New(slog.DiscardHandler)) // no database: a nil pointer
 	r := metering.Reservation{
 		OrganizationID: uuid.New(), ProjectID: uuid.New(), SendID: uuid.New(), Try: uuid.New(), Items: 1, At: time.Now(),
 	}

@@ -14,8 +14,12 @@ type request struct {
 	metering.Reservation
 	month string
 	hold  time.Duration
-	// canceled is set, under the mutex of the queues, if its caller left before it was decided.
-	canceled bool
+	// charge, unless it is nil, is counted in place of a reservation, since nothing is sent that would
+	// be projected.
+	charge *call
+	// canceled and grouped are set under the mutex of the queues: if its caller left before it was in a
+	// group, and once it is in one.
+	canceled, grouped bool
 	// done is closed once it is decided; err is the decision.
 	done chan struct{}
 	err  error
@@ -39,11 +43,12 @@ func (q queues) add(r *request) (first bool) {
 	return !decided
 }
 
-// cancel removes a request that no group has yet.
-func (q queues) cancel(r *request) {
+// cancel removes a request that no group has yet; ok is false if a group has it.
+func (q queues) cancel(r *request) (ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	r.canceled = true
+	r.canceled = !r.grouped
+	return r.canceled
 }
 
 // next returns the requests that wait for an organization. None ends the work for it.
@@ -52,6 +57,7 @@ func (q queues) next(organization uuid.UUID) (group []*request) {
 	defer q.mu.Unlock()
 	for _, r := range q.waiting[organization] {
 		if !r.canceled {
+			r.grouped = true
 			group = append(group, r)
 		}
 	}

@@ -252,7 +252,7 @@ func TestRecall_StoppedProjections(t *testing.T) {
 	for _, name := range []string{"usage", "datapoints"} {
 		s := newFixture(t)
 		log := slog.New(slog.DiscardHandler)
-		s.recalls = limiter.NewRecalls(limiter.New(s.db, metering.DefaultTariff(), stopped(name), log), log)
+		s.recalls = limiter.NewRecalls(limiter.New(s.db, metering.DefaultPlanTerms(), stopped(name), log), log)
 		s.plan(metering.PayAsYouGo, 100)
 		s.refuse(fault.CodeServiceUnavailable)
 		s.plan(metering.Flex, 0)

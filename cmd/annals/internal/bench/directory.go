@@ -54,7 +54,7 @@ func (m *directoryRun) fill(ctx context.Context) (err error) {
 		if _, _, err := load.Batches(ctx, to, m.opts.Passages/1000, 1000, passageWords, 1, m.run); err != nil {
 			return err
 		}
-		if _, err := m.settle(ctx, to); err != nil {
+		if _, err := m.awaitSettled(ctx, to); err != nil {
 			return err
 		}
 	}

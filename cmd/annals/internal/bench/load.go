@@ -108,11 +108,11 @@ func (m *loadRun) single(ctx context.Context) error {
 	if err := m.spent(ctx, what+" until the last receipt", spent, len(got.Times)); err != nil {
 		return err
 	}
-	behind, err := m.settle(ctx, to)
+	last, err := m.awaitSettled(ctx, to)
 	if err != nil {
 		return err
 	}
-	m.row(load.Row{What: "derivation behind single ingest", Value: behind.Seconds(), Unit: "s"})
+	m.row(load.Row{What: "derivation behind single ingest", Value: last.Seconds(), Unit: "s"})
 	return m.spent(ctx, what+" with derivation", spent, len(got.Times))
 }
 
@@ -130,7 +130,7 @@ func (m *loadRun) searchable(ctx context.Context) error {
 		What: "accepted to searchable at half that load, p99", Value: times.Percentile(0.99), Unit: "ms", Must: 1000,
 		Aim: 250,
 	})
-	_, err = m.settle(ctx, to)
+	_, err = m.awaitSettled(ctx, to)
 	return err
 }
 
@@ -154,11 +154,11 @@ func (m *loadRun) batches(ctx context.Context) error {
 	if err := m.spent(ctx, "item of a batch until the last receipt", spent, 1000*m.opts.Batches); err != nil {
 		return err
 	}
-	behind, err := m.settle(ctx, to)
+	last, err := m.awaitSettled(ctx, to)
 	if err != nil {
 		return err
 	}
-	m.row(load.Row{What: "derivation behind batches", Value: behind.Seconds(), Unit: "s"})
+	m.row(load.Row{What: "derivation behind batches", Value: last.Seconds(), Unit: "s"})
 	return m.spent(ctx, "item of a batch with derivation", spent, 1000*m.opts.Batches)
 }
 
@@ -171,7 +171,7 @@ func (m *loadRun) recall(ctx context.Context) error {
 	if _, _, err = load.Batches(ctx, to, count, 1000, passageWords, 2, m.run); err != nil {
 		return err
 	}
-	if _, err = m.settle(ctx, to); err != nil {
+	if _, err = m.awaitSettled(ctx, to); err != nil {
 		return err
 	}
 	spent, err := m.processor(ctx)

@@ -140,8 +140,8 @@ func clientOf(url, key string, o client.Options) (*client.Client, error) {
 	return c, nil
 }
 
-// settle waits until no send of a project is in progress, so that the loads do not overlap.
-func (m *measurement) settle(ctx context.Context, to *client.Client) (time.Duration, error) {
+// awaitSettled waits until no send of a project is in progress, so that the loads do not overlap.
+func (m *measurement) awaitSettled(ctx context.Context, to *client.Client) (time.Duration, error) {
 	began := time.Now()
 	receipt, err := to.Ingest(ctx, client.DataPoint{ID: m.run + "/last", Content: "The last text."}, "")
 	if err != nil {

@@ -68,7 +68,7 @@ func sendDialogue(ctx context.Context, cfg Config, d score.Dialogue) (*client.Cl
 		return nil, err
 	}
 	var lines bytes.Buffer
-	for _, p := range d.Points {
+	for _, p := range d.DataPoints {
 		line, err := importer.Line(p)
 		if err != nil {
 			return nil, err

@@ -73,7 +73,7 @@ func (m *sizes) at(ctx context.Context, size int) error {
 	if _, err := m.own.start(ctx); err != nil {
 		return err
 	}
-	if _, err := m.settle(ctx, m.to); err != nil {
+	if _, err := m.awaitSettled(ctx, m.to); err != nil {
 		return err
 	}
 	m.rate("events projected and indexed a second"+of, size, began)

@@ -60,7 +60,7 @@ func (m *sustained) burst(ctx context.Context) error {
 	m.most, m.sends = got.PerSecond, m.sends+len(got.Times)
 	what := fmt.Sprintf("burst of %v, %d clients", m.opts.Burst, burstClients)
 	m.row(load.Row{What: what, Value: got.PerSecond, Unit: "/s", AtLeast: true})
-	_, err = m.settle(ctx, to)
+	_, err = m.awaitSettled(ctx, to)
 	return err
 }
 
@@ -98,7 +98,7 @@ func (m *sustained) beyond(ctx context.Context) error {
 		AtLeast: true,
 	})
 	m.row(load.Row{What: "refused" + of, Value: share(got.Refused, got.Made), Unit: "%"})
-	m.row(load.Row{What: "refused without Retry-After" + of, Value: float64(got.Untold), Unit: "", Must: 1})
+	m.row(load.Row{What: "refused without Retry-After" + of, Value: float64(got.WithoutWait), Unit: "", Must: 1})
 	m.times("due to receipt"+of, got.Receipts, 0)
 	m.times("accepted to completed"+of, got.Completed, 0)
 	m.row(load.Row{
@@ -163,11 +163,11 @@ func (m *sustained) targets(ctx context.Context, name string) ([]target, error) 
 		t.first = receipt.IngestionID
 		list[i] = t
 	}
-	return list, m.settled(ctx, list)
+	return list, m.awaitAllSettled(ctx, list)
 }
 
-// settled waits until no send of the projects is in progress.
-func (m *sustained) settled(ctx context.Context, list []target) error {
+// awaitAllSettled waits until no send of the projects is in progress.
+func (m *sustained) awaitAllSettled(ctx context.Context, list []target) error {
 	for _, t := range list {
 		if err := waitSettled(ctx, t.retries, t.first, m.Wait); err != nil {
 			return err
@@ -182,9 +182,9 @@ func (m *sustained) at(ctx context.Context, name, of string, rate int) (load.Sen
 	if err != nil {
 		return load.Sends{}, nil, err
 	}
-	calls, asks := make([]*client.Client, len(list)), make([]*client.Client, len(list))
+	calls, retrying := make([]*client.Client, len(list)), make([]*client.Client, len(list))
 	for i, t := range list {
-		calls[i], asks[i] = t.calls, t.retries
+		calls[i], retrying[i] = t.calls, t.retries
 	}
 	before, err := m.cost(ctx)
 	if err != nil {
@@ -202,7 +202,7 @@ func (m *sustained) at(ctx context.Context, name, of string, rate int) (load.Sen
 	}
 	m.sends += got.Acknowledged
 	over := time.Now()
-	if err := m.settled(ctx, list); err != nil {
+	if err := m.awaitAllSettled(ctx, list); err != nil {
 		return got, seen, err
 	}
 	m.row(load.Row{What: "settled after the load" + of, Value: time.Since(over).Seconds(), Unit: "s"})
@@ -220,11 +220,13 @@ func (m *sustained) at(ctx context.Context, name, of string, rate int) (load.Sen
 	if got.Overdue > 0 {
 		m.row(load.Row{What: "of the sample, given up" + of, Value: float64(got.Overdue), Unit: "", Must: 1})
 	}
-	return got, seen, m.kept(ctx, of, list, asks, got)
+	return got, seen, m.kept(ctx, of, list, retrying, got)
 }
 
 // kept counts acknowledged sends that are missing or not completed.
-func (m *sustained) kept(ctx context.Context, of string, list []target, asks []*client.Client, got load.Sends) error {
+func (m *sustained) kept(
+	ctx context.Context, of string, list []target, retrying []*client.Client, got load.Sends,
+) error {
 	projects, err := m.Manager.Projects(ctx)
 	if err != nil {
 		return err
@@ -239,7 +241,7 @@ func (m *sustained) kept(ctx context.Context, of string, list []target, asks []*
 	}
 	lost := max(0, float64(got.Acknowledged)-float64(there))
 	m.row(load.Row{What: "acknowledged and lost" + of, Value: lost, Unit: "", Must: 1})
-	asked, open, err := load.Unfinished(ctx, asks, got.Sent)
+	asked, open, err := load.Unfinished(ctx, retrying, got.Sent)
 	if err != nil {
 		return err
 	}

@@ -20,11 +20,11 @@ import (
 
 // The recalls during sends.
 const (
-	besidePerSecond = 200
-	// besideTurns is how often a quiet and a busy measurement alternate, so that other work of the
+	busyRate = 200
+	// busyRounds is how often a quiet and a busy measurement alternate, so that other work of the
 	// machine affects both.
-	besideTurns   = 4
-	besideQueries = 150
+	busyRounds  = 4
+	busyQueries = 150
 )
 
 // recalls measures recall without and with concurrent sends.
@@ -40,7 +40,7 @@ func (m *sustained) recalls(ctx context.Context) error {
 	if _, _, err = load.Batches(ctx, to, count, 1000, passageWords, 2, m.run); err != nil {
 		return err
 	}
-	if _, err = m.settle(ctx, to); err != nil {
+	if _, err = m.awaitSettled(ctx, to); err != nil {
 		return err
 	}
 	m.sends += 1000 * count
@@ -50,13 +50,13 @@ func (m *sustained) recalls(ctx context.Context) error {
 	}
 	from, until := load.Window(count * 1000)
 	var quiet, busy load.Times
-	for turn := range besideTurns {
-		times, err := load.Recalls(ctx, to, besideQueries, from, until)
+	for round := range busyRounds {
+		times, err := load.Recalls(ctx, to, busyQueries, from, until)
 		if err != nil {
 			return err
 		}
 		quiet = append(quiet, times...)
-		if times, err = m.busyRecalls(ctx, to, list, turn, from, until); err != nil {
+		if times, err = m.busyRecalls(ctx, to, list, round, from, until); err != nil {
 			return err
 		}
 		busy = append(busy, times...)
@@ -64,7 +64,7 @@ func (m *sustained) recalls(ctx context.Context) error {
 	p50 := quiet.Percentile(0.50)
 	m.row(load.Row{What: "recall, quiet, p50", Value: p50, Unit: "ms"})
 	m.row(load.Row{
-		What: fmt.Sprintf("recall beside %d sends a second, p50", besidePerSecond), Value: busy.Percentile(0.50),
+		What: fmt.Sprintf("recall beside %d sends a second, p50", busyRate), Value: busy.Percentile(0.50),
 		Unit: "ms", Must: 1.5 * p50, Bare: p50, BareOf: "quiet",
 	})
 	return nil
@@ -72,32 +72,32 @@ func (m *sustained) recalls(ctx context.Context) error {
 
 // busyRecalls measures recall during sends to other projects, and returns once these sends have ended.
 func (m *sustained) busyRecalls(
-	ctx context.Context, to *client.Client, list []target, turn int, from, until time.Time,
+	ctx context.Context, to *client.Client, list []target, round int, from, until time.Time,
 ) (times load.Times, err error) {
 	calls := make([]*client.Client, len(list))
 	for i, t := range list {
 		calls[i] = t.calls
 	}
-	group, together := errgroup.WithContext(ctx)
+	group, runCtx := errgroup.WithContext(ctx)
 	enough := make(chan struct{})
 	group.Go(func() error {
 		sends := load.Sustained{
-			To: calls, PerSecond: besidePerSecond, Lasts: time.Hour, Until: enough, UnderWay: m.opts.UnderWay,
-			Run: fmt.Sprintf("%s/beside/%d", m.run, turn), Blind: true,
+			To: calls, PerSecond: busyRate, Lasts: time.Hour, Until: enough, UnderWay: m.opts.UnderWay,
+			Run: fmt.Sprintf("%s/beside/%d", m.run, round), Blind: true,
 		}
-		got, err := sends.Start(together)
+		got, err := sends.Start(runCtx)
 		m.sends += got.Acknowledged
 		return err
 	})
 	group.Go(func() (err error) {
 		defer close(enough)
-		times, err = load.Recalls(together, to, besideQueries, from, until)
+		times, err = load.Recalls(runCtx, to, busyQueries, from, until)
 		return err
 	})
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	return times, m.settled(ctx, list)
+	return times, m.awaitAllSettled(ctx, list)
 }
 
 // rebuild rebuilds all projections while no server runs.
@@ -110,7 +110,7 @@ func (m *sustained) rebuild(ctx context.Context) error {
 	}
 	began := time.Now()
 	rebuilding := exec.CommandContext(ctx, m.own.program, "rebuild", "all", "--json", "--data-dir", m.own.dir)
-	said, err := rebuilding.Output()
+	output, err := rebuilding.Output()
 	if err != nil {
 		if exit, is := errors.AsType[*exec.ExitError](err); is {
 			err = fmt.Errorf("%w: %s", err, exit.Stderr)
@@ -118,7 +118,7 @@ func (m *sustained) rebuild(ctx context.Context) error {
 		return fmt.Errorf("rebuild: %w", err)
 	}
 	took := time.Since(began)
-	for lines := bufio.NewScanner(bytes.NewReader(said)); lines.Scan(); {
+	for lines := bufio.NewScanner(bytes.NewReader(output)); lines.Scan(); {
 		var r operatorapi.RebuildProgress
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			return fmt.Errorf("decode the output of the rebuild: %w", err)

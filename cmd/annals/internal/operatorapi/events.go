@@ -43,8 +43,8 @@ type Event struct {
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
 
-// EventOf returns the form for operators of a stored event.
-func EventOf(r eventstore.Recorded) Event {
+// eventOf returns the form for operators of a stored event.
+func eventOf(r eventstore.Recorded) Event {
 	e := Event{
 		Position: uint64(r.Position), Stream: r.Stream, Revision: int64(r.Revision), ID: r.ID, Type: r.Type,
 		Created: r.Created.UTC(), Size: len(r.Data) + len(r.Meta), Metadata: compact(r.Meta),
@@ -98,7 +98,7 @@ func (t Tail) Follow(ctx context.Context, log EventLog, opened func(), emit func
 		if t.Stream != "" && r.Stream != t.Stream || !strings.HasPrefix(r.Type, t.Type) {
 			continue
 		}
-		if err := emit(EventOf(r)); err != nil {
+		if err := emit(eventOf(r)); err != nil {
 			return err
 		}
 	}
@@ -137,7 +137,7 @@ func (s StreamRange) Walk(ctx context.Context, log EventLog, emit func(Event) er
 			return err
 		}
 		for _, r := range events {
-			if err := emit(EventOf(r)); err != nil {
+			if err := emit(eventOf(r)); err != nil {
 				return err
 			}
 			next = r.Revision + step

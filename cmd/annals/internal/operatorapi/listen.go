@@ -11,14 +11,14 @@ import (
 	"path/filepath"
 )
 
-// SocketName is the file name of the socket in the data folder. Its mode is 0600.
-const SocketName = "annals.sock"
+// socketName is the file name of the socket in the data folder. Its mode is 0600.
+const socketName = "annals.sock"
 
-// MaxSocketPath is the longest path of a Unix socket on every supported system.
-const MaxSocketPath = 103
+// maxSocketPath is the longest path of a Unix socket on every supported system.
+const maxSocketPath = 103
 
 // Socket returns the path of the socket of a data folder.
-func Socket(dataDir string) string { return filepath.Join(dataDir, SocketName) }
+func Socket(dataDir string) string { return filepath.Join(dataDir, socketName) }
 
 // Listen opens the socket of a data folder for this user only. The caller holds the lock of the data
 // folder, so an existing socket was left by a server that died. Closing the listener removes the
@@ -30,7 +30,7 @@ func Listen(ctx context.Context, dataDir string, log *slog.Logger) (net.Listener
 		return nil, fmt.Errorf("create a folder for the socket: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(hidden) }()
-	created := filepath.Join(hidden, SocketName)
+	created := filepath.Join(hidden, socketName)
 	var lc net.ListenConfig
 	var l net.Listener
 	err = reach(created, func(path string) (err error) {
@@ -69,10 +69,10 @@ func (l *listener) Close() error {
 // reach calls use with a path of the socket that is short enough for a Unix socket: the path of a data
 // folder may be long. The path is valid during the call only.
 func reach(path string, use func(path string) error) error {
-	if len(path) <= MaxSocketPath {
+	if len(path) <= maxSocketPath {
 		return use(path)
 	}
-	whole, err := filepath.Abs(filepath.Dir(path))
+	folder, err := filepath.Abs(filepath.Dir(path))
 	if err != nil {
 		return fmt.Errorf("find the folder of the socket: %w", err)
 	}
@@ -82,7 +82,7 @@ func reach(path string, use func(path string) error) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	link := filepath.Join(dir, "d")
-	if err := os.Symlink(whole, link); err != nil {
+	if err := os.Symlink(folder, link); err != nil {
 		return fmt.Errorf("create a short path to the socket: %w", err)
 	}
 	return use(filepath.Join(link, filepath.Base(path)))

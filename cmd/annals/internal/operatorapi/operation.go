@@ -20,7 +20,7 @@ type None struct{}
 
 // The limits of an operation. An operation that changes something takes as long as it needs.
 const (
-	maxRequest  = 64 << 10
+	maxRequest  = 2 << 20 // an event of a webhook in base 64
 	maxAnswer   = 16 << 20
 	readTimeout = 30 * time.Second
 )

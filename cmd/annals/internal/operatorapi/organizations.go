@@ -116,8 +116,8 @@ type CapsRequest struct {
 	CreditTenths *int64 `json:"creditTenths"`
 }
 
-// Organization is an organization as a command returns it, without what the command is not about.
-// Credits are decimals with at most one digit.
+// Organization is an organization as a command returns it. Fields that do not concern the command
+// are empty. Credits are decimals with at most one digit.
 type Organization struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`

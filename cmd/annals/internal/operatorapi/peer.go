@@ -105,27 +105,27 @@ func (s *SetAsideRequest) setBy(ctx context.Context) (err error) {
 	return err
 }
 
-// by returns the name for events: that of the peer, with the name that the client sent as a remark if
-// it differs.
-func by(ctx context.Context, says string) (string, error) {
+// by returns the name for events: that of the peer, and the name that the client sent as a remark
+// if it differs.
+func by(ctx context.Context, remark string) (string, error) {
 	p, known := ctx.Value(peerKey{}).(peer)
 	if !known {
 		return "", errors.New("the user at the other end of the socket is not known")
 	}
 	name := p.name()
-	says = strings.Map(func(r rune) rune {
+	remark = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return -1
 		}
 		return r
-	}, says)
-	if runes := []rune(says); len(runes) > maxRemark {
-		says = string(runes[:maxRemark])
+	}, remark)
+	if runes := []rune(remark); len(runes) > maxRemark {
+		remark = string(runes[:maxRemark])
 	}
-	if says == "" || says == name {
+	if remark == "" || remark == name {
 		return name, nil
 	}
-	return name + " (says: " + says + ")", nil
+	return name + " (says: " + remark + ")", nil
 }
 
 // maxRemark is the longest remark in characters.

@@ -2,7 +2,7 @@ package operatorapi
 
 import "golang.org/x/sys/unix"
 
-// userOf asks the system for the user at the other end of a Unix socket.
+// userOf returns the user at the other end of a Unix socket, as the system reports it.
 func userOf(fd int) (uid int, err error) {
 	credentials, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// peerOf knows no peer: where the system does not name one, the socket takes no commands.
+// peerOf returns an error: this system does not name the peer, so the socket accepts no commands.
 func peerOf(net.Conn) (peer, error) {
 	return peer{}, errors.New("this system does not name the user of a socket's peer")
 }

@@ -8,7 +8,7 @@ import (
 	"net"
 )
 
-// peerOf asks the system for the peer of a connection.
+// peerOf returns the peer of a connection, as the system reports it.
 func peerOf(c net.Conn) (p peer, err error) {
 	socket, is := c.(*net.UnixConn)
 	if !is {
@@ -18,9 +18,9 @@ func peerOf(c net.Conn) (p peer, err error) {
 	if err != nil {
 		return p, fmt.Errorf("read the peer's user: %w", err)
 	}
-	var asked error
-	err = raw.Control(func(fd uintptr) { p.uid, asked = userOf(int(fd)) })
-	if err = errors.Join(err, asked); err != nil {
+	var userErr error
+	err = raw.Control(func(fd uintptr) { p.uid, userErr = userOf(int(fd)) })
+	if err = errors.Join(err, userErr); err != nil {
 		return peer{}, fmt.Errorf("read the peer's user: %w", err)
 	}
 	return p, nil

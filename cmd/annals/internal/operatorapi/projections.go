@@ -81,7 +81,7 @@ type Projections struct {
 	Runtime *runner.Runtime
 	Journal *commands.Journal
 	Now     func() time.Time
-	// Stuck returns the deletions that cannot be completed. Nil without a finisher.
+	// Stuck returns the deletions that this process cannot complete.
 	Stuck func() []pipeline.Stuck
 }
 
@@ -230,7 +230,7 @@ func (p Projections) SetAside(ctx context.Context, in SetAsideRequest) (EventSet
 		order.Projections = already.Projections // the same decision again
 	}
 	decided, err := commands.SetEventAside(ctx, p.Journal, order)
-	if errors.Is(err, commands.ErrNoSuchEvent) || errors.Is(err, commands.ErrNotAside) {
+	if errors.Is(err, commands.ErrNoSuchEvent) || errors.Is(err, commands.ErrNotSetAside) {
 		return EventSetAside{}, Refuse("%v", err)
 	}
 	if err != nil {
@@ -246,7 +246,7 @@ func (p Projections) stoppedAt(ctx context.Context, at eventstore.Position) (nam
 			names = append(names, h.Name)
 		}
 	}
-	if p.Stuck != nil && slices.ContainsFunc(p.Stuck(), func(d pipeline.Stuck) bool { return d.Position == at }) {
+	if slices.ContainsFunc(p.Stuck(), func(d pipeline.Stuck) bool { return d.Position == at }) {
 		names = append(names, datapoints.Name)
 	}
 	return names

@@ -54,23 +54,33 @@ func (l *lines) fail(err error) error {
 	return l.write(line{Failure: failure})
 }
 
+// open calls a route and returns the body of its answer. A refusal is the error that it names.
+func (c *Client) open(ctx context.Context, method, path string) (io.ReadCloser, error) {
+	res, err := c.send(ctx, method, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode == http.StatusOK {
+		return res.Body, nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("read answer: %w", err)
+	}
+	return nil, refusedBy(res.StatusCode, text)
+}
+
 // stream calls a route and passes on the lines of its answer, which may be endless. opened is called
 // once the answer has begun. It returns nil at the end of the answer.
 func (c *Client) stream(ctx context.Context, method, path string, opened func(), each func(line) error) error {
-	res, err := c.send(ctx, method, path, nil)
+	body, err := c.open(ctx, method, path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode != http.StatusOK {
-		text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-		if err != nil {
-			return fmt.Errorf("read answer: %w", err)
-		}
-		return refusedBy(res.StatusCode, text)
-	}
+	defer func() { _ = body.Close() }()
 	opened()
-	for dec := json.NewDecoder(bufio.NewReader(res.Body)); ; {
+	for dec := json.NewDecoder(bufio.NewReader(body)); ; {
 		var l line
 		err := dec.Decode(&l)
 		switch {
@@ -79,7 +89,7 @@ func (c *Client) stream(ctx context.Context, method, path string, opened func(),
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			return fmt.Errorf("the answer of the server broke off: %w", err)
+			return fmt.Errorf("the response of the server is truncated: %w", err)
 		case l.Failure != nil && l.Failure.Code == codeDeleted:
 			return eventstore.ErrDeleted
 		case l.Failure != nil:

@@ -76,7 +76,7 @@ func newHandlers(p apiParts) (handlers, error) {
 		Calls: calls, Log: logger,
 		Metrics: metrics, Keys: failClosedKeys{p.read.keys, p.read.waiter}, Admit: p.admission.admit,
 		Writes: p.backpressure.refuse, Limit: newRateLimits(cfg.RateLimit, cfg.PlanTerms, cfg.Clock).allow,
-		URLs: p.urls, Now: cfg.Clock,
+		URLs: p.urls, Now: cfg.Clock, Events: newEventAdmission(cfg, p.storage),
 	})
 	has := cfg.Roles.parts()
 	if has.writes {
@@ -86,7 +86,7 @@ func newHandlers(p apiParts) (handlers, error) {
 		readapi.Register(e, p.readRoutes())
 	}
 	httpx.RefuseRoutes(e, missingRole(has))
-	h := handlers{api: e, console: httpx.NewConsole(httpx.Config{Log: logger, URLs: p.urls})}
+	h := handlers{api: e, console: withWebhooks(e, httpx.NewConsole(httpx.Config{Log: logger, URLs: p.urls}))}
 	operation := readapi.Operation{
 		Ready: p.health.notReady, Remarks: p.health.remarks, Metrics: p.registry, Log: logger, Private: p.ownOps,
 	}
@@ -106,7 +106,7 @@ func (p apiParts) writeRoutes() writeapi.Deps {
 	service, directory := p.write.service, p.read.directory
 	return writeapi.Deps{
 		Ingest: service, Delete: service, Audiences: service, AudienceViews: readapi.AudienceViews{Queries: directory},
-		Identities: service, Sight: directory, Projects: service,
+		Identities: service, LastSeen: directory, Projects: service, Events: service,
 	}
 }
 
@@ -128,7 +128,7 @@ func (p apiParts) readRoutes() readapi.Deps {
 	requests := &requestlog.Log{DB: st.db, FailedSends: datapoints.FailedSendIDs}
 	return readapi.Deps{
 		Identities: directory, Audiences: directory, Statuses: statuses,
-		Projects: accounts, Usage: accounts,
+		Projects: accounts, Usage: accounts, Rooms: accounts,
 		Meter: limiter.NewRecalls(limits, cfg.Logger), Recall: localRecall{p.index, recaller},
 		Sends: read.dataPoints, Progress: read.waiter, LoggedCalls: requests, Requests: requests,
 		LoggedSends: read.dataPoints, PlanTerms: cfg.PlanTerms,
@@ -160,7 +160,7 @@ func (l loggedRecalls) Hits(
 }
 
 // missingRole refuses the routes of the roles that a process lacks. The 503 makes a client try
-// again: a 404 would say that what the route names does not exist.
+// again: a 404 would mean that the named thing does not exist.
 func missingRole(has parts) func(auth.Route) error {
 	return func(r auth.Route) error {
 		missing := RoleRead

@@ -15,7 +15,7 @@ func TestRateLimits_EveryPlan(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	through := func(every *int, plan metering.Plan) int {
 		t.Helper()
-		l := newRateLimits(every, metering.DefaultTariff(), func() time.Time { return at })
+		l := newRateLimits(every, metering.DefaultPlanTerms(), func() time.Time { return at })
 		p := auth.Principal{OrganizationID: uuid.New(), Limits: metering.Caps{Plan: plan}}
 		for n := range 3500 {
 			if retry, ok := l.allow(p); !ok {

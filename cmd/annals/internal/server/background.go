@@ -68,13 +68,13 @@ func newBackground(p backgroundParts) (*background, error) {
 		return b, nil
 	}
 	b.confirmer = &pipeline.Confirmer{
-		Journal: p.journal, Sends: p.read.work, Progress: p.read.inside, IndexErr: p.read.indexTrouble,
+		Journal: p.journal, Sends: p.read.work, Progress: p.read.background, IndexErr: p.read.indexErr,
 		Logger: cfg.Logger, Now: cfg.now,
 	}
 	b.finisher = newFinisher(p)
 	b.maintainer = &requestlog.Maintainer{DB: p.storage.work, Terms: cfg.PlanTerms, Log: cfg.Logger, Now: cfg.now}
 	b.metering = &commands.Metering{
-		Journal: p.journal, Pending: limiter.PendingCharges{DB: p.storage.work}, Waiter: p.read.inside,
+		Journal: p.journal, Pending: limiter.PendingCharges{DB: p.storage.work}, Waiter: p.read.background,
 		Logger: cfg.Logger, Now: cfg.now,
 	}
 	if !cfg.Derive {
@@ -82,7 +82,7 @@ func newBackground(p backgroundParts) (*background, error) {
 	}
 	b.worker = &pipeline.Worker{
 		LoadGauge: p.load, Age: p.backpressure.age, Journal: p.journal,
-		Queue: throttledQueue{p.read.work, p.backpressure}, Progress: p.read.inside,
+		Queue: throttledQueue{p.read.work, p.backpressure}, Progress: p.read.background,
 		Extractor: pipeline.Builtin{}, Logger: cfg.Logger, Holder: uuid.NewString(), Now: cfg.now,
 	}
 	if cfg.Model.URL != "" {
@@ -94,7 +94,7 @@ func newBackground(p backgroundParts) (*background, error) {
 	}
 	if p.semantic.finder != nil {
 		b.embedder = &pipeline.Embedder{
-			Journal: p.journal, List: embeddings.Queries{DB: p.storage.work}, Progress: p.read.inside,
+			Journal: p.journal, List: embeddings.Queries{DB: p.storage.work}, Progress: p.read.background,
 			Vectors: p.semantic.vectors, Logger: cfg.Logger, Now: cfg.now,
 		}
 	}
@@ -102,12 +102,12 @@ func newBackground(p backgroundParts) (*background, error) {
 }
 
 func newFinisher(p backgroundParts) *pipeline.Finisher {
-	cfg, st, inside := p.cfg, p.storage, p.read.inside
-	identities := directory.NewQueries(st.work, st.store, inside, p.read.work, limiter.PendingCharges{DB: st.work})
+	cfg, st, waiter := p.cfg, p.storage, p.read.background
+	identities := directory.NewQueries(st.work, st.store, waiter, p.read.work, limiter.PendingCharges{DB: st.work})
 	return &pipeline.Finisher{
 		Journal: p.journal, FanOuts: p.read.work, Identities: identities, Eraser: newEraser(p, identities),
-		Reservations: limiter.New(st.work, cfg.PlanTerms, inside, cfg.Logger),
-		Progress:     inside, Logger: cfg.Logger, Now: cfg.now,
+		Reservations: limiter.New(st.work, cfg.PlanTerms, waiter, cfg.Logger),
+		Progress:     waiter, Logger: cfg.Logger, Now: cfg.now,
 		IsSetAside: func(at eventstore.Position) bool {
 			e, is := p.read.runtime.IsSetAside()[at]
 			return is && (len(e.Projections) == 0 || slices.Contains(e.Projections, datapoints.Name))
@@ -130,7 +130,8 @@ func newEraser(p backgroundParts, identities *directory.Queries) *erasure.Eraser
 		Streams:   erasure.Streams{Journal: p.journal.Journal, Logger: cfg.Logger},
 		Deletions: p.read.work, Blobs: p.read.work, Identities: identities,
 		Rows: commands.BulkRows{Journal: p.journal, Directory: identities}, Authors: p.journal,
-		Calls: calls, Progress: p.read.inside, Index: st.index, Store: erasure.Cluster, HasIndex: p.index.isFed, Now: cfg.now,
+		Calls: calls, Progress: p.read.background, Index: st.index, Store: erasure.Cluster, HasIndex: p.index.isFed,
+		Now: cfg.now,
 	}
 	if p.semantic.finder != nil {
 		e.ExtraProjections = []string{embeddings.Name}

@@ -92,7 +92,7 @@ func (b *backlog) Arrived(f eventstore.DecodedEvent) {
 
 // merge merges each two segments. The caller holds the lock.
 func (b *backlog) merge() {
-	kept := b.segments[:0]
+	merged := b.segments[:0]
 	for i := 0; i < len(b.segments); i += 2 {
 		s := b.segments[i]
 		if i+1 < len(b.segments) {
@@ -105,10 +105,10 @@ func (b *backlog) merge() {
 				s.share[project] = sum
 			}
 		}
-		kept = append(kept, s)
+		merged = append(merged, s)
 	}
-	clear(b.segments[len(kept):])
-	b.segments = kept
+	clear(b.segments[len(merged):])
+	b.segments = merged
 }
 
 // applied drops the segments that end at a position or before it.

@@ -76,14 +76,14 @@ func indexOf(id uuid.UUID) int {
 func TestBackpressure_OrganizationAheadOfOthers(t *testing.T) {
 	c := newOwnersFixture()
 	c.arrive(acme, 20000, 10)
-	c.arrive(globe, ownBehindEvents, 10)
+	c.arrive(globe, ownLagEvents, 10)
 	c.wants(t, "much to do for a moment", acme, globe, initech)
-	c.clock = c.clock.Add(ownBehindFor - time.Millisecond)
+	c.clock = c.clock.Add(ownLagTime - time.Millisecond)
 	c.wants(t, "not yet for long", acme, globe, initech)
 	c.clock = c.clock.Add(time.Millisecond)
 	c.wants(t, "for long: the one with the most", globe, initech)
 	// Without the backlog all would be refused by now.
-	c.clock = c.clock.Add(farBehindFor)
+	c.clock = c.clock.Add(lagTime)
 	c.arrive(initech, 100, 10)
 	c.wants(t, "for longer than all others are given", globe, initech)
 	c.arrive(globe, segmentEvents, 10)
@@ -92,7 +92,7 @@ func TestBackpressure_OrganizationAheadOfOthers(t *testing.T) {
 		t.Errorf("reasons for the operator: %q", got)
 	}
 	// Half of its own events are left.
-	c.position = 20000 - ownBehindEvents
+	c.position = 20000 - ownLagEvents
 	c.wants(t, "caught up with most of it", initech)
 	c.position = 20000
 	c.wants(t, "caught up with all of the first", acme, initech)
@@ -103,13 +103,13 @@ func TestBackpressure_OrganizationAheadOfOthers(t *testing.T) {
 func TestBackpressure_ManySendTogether(t *testing.T) {
 	c := newOwnersFixture()
 	c.arrive(acme, 5000, 10)
-	for range farBehindEvents + segmentEvents {
+	for range lagEvents + segmentEvents {
 		c.arrive(uuid.New(), 1, 10)
 	}
 	c.check(t.Context())
-	c.clock = c.clock.Add(ownBehindFor)
+	c.clock = c.clock.Add(ownLagTime)
 	c.wants(t, "one first", globe, initech)
-	c.clock = c.clock.Add(farBehindFor)
+	c.clock = c.clock.Add(lagTime)
 	c.wants(t, "then all")
 }
 
@@ -118,7 +118,7 @@ func TestBackpressure_BytesOfAnOrganization(t *testing.T) {
 	c.arrive(acme, 16, 2<<20)
 	c.arrive(globe, 17, 2<<20)
 	c.check(t.Context())
-	c.clock = c.clock.Add(ownBehindFor)
+	c.clock = c.clock.Add(ownLagTime)
 	c.wants(t, "at and over the limit", acme, initech)
 }
 
@@ -127,9 +127,9 @@ func TestBackpressure_WithoutBacklog(t *testing.T) {
 	c.arrive(acme, 20000, 10)
 	c.backlog.Begins(c.headNow) // as after a start
 	c.check(t.Context())
-	c.clock = c.clock.Add(ownBehindFor)
+	c.clock = c.clock.Add(ownLagTime)
 	c.wants(t, "before the limit of all", acme, globe, initech)
-	c.clock = c.clock.Add(farBehindFor)
+	c.clock = c.clock.Add(lagTime)
 	c.wants(t, "over the limit of all")
 	c.position = c.headNow
 	c.wants(t, "caught up", acme, globe, initech)
@@ -139,7 +139,7 @@ func TestBackpressure_ErrorKeepsResult(t *testing.T) {
 	c := newOwnersFixture()
 	c.arrive(acme, 20000, 10)
 	c.check(t.Context())
-	c.clock = c.clock.Add(ownBehindFor)
+	c.clock = c.clock.Add(ownLagTime)
 	c.wants(t, "refused", globe, initech)
 	c.broken = errors.New("the database does not answer")
 	c.position = c.headNow

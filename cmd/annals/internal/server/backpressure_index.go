@@ -14,7 +14,7 @@ import (
 
 // An organization that delays others in the recall index is refused early: if the index has not
 // reached the head of indexLagTime ago, events of other organizations wait there too, and more than
-// indexLagEvents or ownBehindBytes of what it has to apply are the organization's own.
+// indexLagEvents or ownLagBytes of what it has to apply are the organization's own.
 const (
 	indexLagTime   = 500 * time.Millisecond
 	indexLagEvents = 1000
@@ -68,7 +68,7 @@ func (p *backpressure) checkIndexLag(
 		return none, err
 	}
 	maps.DeleteFunc(sums, func(_ uuid.UUID, a amount) bool {
-		return a.events <= indexLagEvents && a.bytes <= ownBehindBytes
+		return a.events <= indexLagEvents && a.bytes <= ownLagBytes
 	})
 	return sums, nil
 }

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// A projection lags far if it has not reached the head of farBehindFor ago and has more than
-	// farBehindEvents to apply. It has caught up once half as many are left.
-	farBehindFor    = 30 * time.Second
-	farBehindEvents = 1000
+	// A projection lags far if it has not reached the head of lagTime ago and has more than lagEvents
+	// to apply. It has caught up once half as many are left.
+	lagTime   = 30 * time.Second
+	lagEvents = 1000
 	// One organization is refused earlier than all: if projections have not reached the head of
-	// ownBehindFor ago and this much of what they have to apply is its own. It is accepted again once
+	// ownLagTime ago and this much of what they have to apply is its own. It is accepted again once
 	// half as much is left.
-	ownBehindFor    = 15 * time.Second
-	ownBehindEvents = 500
-	ownBehindBytes  = 32 << 20
+	ownLagTime   = 15 * time.Second
+	ownLagEvents = 500
+	ownLagBytes  = 32 << 20
 	// maxOwners bounds the projects whose organizations are cached.
 	maxOwners = 10000
 )
@@ -59,9 +59,9 @@ func (p *backpressure) checkLag(ctx context.Context, before blocks) blocks {
 	}
 	maps.Copy(ahead, aheadOfIndex)
 	now := blocks{ahead: ahead}
-	limit, least := farBehindEvents, farBehindFor
+	limit, least := lagEvents, lagTime
 	if before.lagging != "" {
-		limit, least = farBehindEvents/2, 0
+		limit, least = lagEvents/2, 0
 	}
 	for _, s := range health {
 		if s.Position >= head || late[s.Name] < least {
@@ -88,7 +88,7 @@ func (p *backpressure) checkOwn(
 	if p.backlog == nil {
 		return none, nil
 	}
-	if late < ownBehindFor && len(before.ahead) == 0 {
+	if late < ownLagTime && len(before.ahead) == 0 {
 		return none, nil
 	}
 	_, shares, ok := p.backlog.after(slowest)
@@ -101,9 +101,9 @@ func (p *backpressure) checkOwn(
 	}
 	maps.DeleteFunc(sums, func(organization uuid.UUID, a amount) bool {
 		if _, was := before.ahead[organization]; was {
-			return a.events <= ownBehindEvents/2 && a.bytes <= ownBehindBytes/2
+			return a.events <= ownLagEvents/2 && a.bytes <= ownLagBytes/2
 		}
-		return late < ownBehindFor || a.events <= ownBehindEvents && a.bytes <= ownBehindBytes
+		return late < ownLagTime || a.events <= ownLagEvents && a.bytes <= ownLagBytes
 	})
 	return sums, nil
 }

@@ -100,17 +100,17 @@ func TestBackpressure_ProjectionLagsFar(t *testing.T) {
 	s.want(t, "at the head", true, true)
 	s.headNow = 20000
 	s.want(t, "much to do for a moment", true, true)
-	s.clock = s.clock.Add(farBehindFor - time.Millisecond)
+	s.clock = s.clock.Add(lagTime - time.Millisecond)
 	s.want(t, "not yet for long", true, true)
 	s.clock = s.clock.Add(time.Millisecond)
 	s.want(t, "for long", false, false)
-	s.position = 20000 - farBehindEvents/2 - 1
+	s.position = 20000 - lagEvents/2 - 1
 	s.want(t, "nearly caught up", false, false)
 	s.position++
 	s.want(t, "caught up", true, true)
 	s.position = 20000
 	s.want(t, "at the head again", true, true)
-	s.headNow += farBehindEvents
+	s.headNow += lagEvents
 	s.clock = s.clock.Add(time.Second)
 	s.want(t, "few events", true, true)
 	s.clock = s.clock.Add(time.Hour)

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// joinRetry is the pause between two looks whether the log is open yet.
+	// joinRetry is the pause between two tries to open the log.
 	joinRetry = 500 * time.Millisecond
 	// openTries bounds how often the log is opened while the event store does not answer. Each try also
 	// waits for the event store as long as one read does.
 	openTries = int(startWait / joinRetry)
 )
 
-// openJournal makes the log ready and returns it with its hash key. An event store that goes away
-// during the start gets some time to come back.
+// openJournal opens or fills the log, and returns it with its hash key. An event store that is
+// unreachable during the start gets some time to return.
 func openJournal(
 	ctx context.Context, cfg Config, st *storage, urls auth.URLs,
 ) (journal *commands.Journal, hashKey []byte, err error) {
@@ -39,7 +39,7 @@ func openJournal(
 	return journal, hashKey, err
 }
 
-// retryUnavailable opens the log until the event store answers, at most openTries times.
+// retryUnavailable opens the log until the event store responds, at most openTries times.
 func retryUnavailable(ctx context.Context, logger *slog.Logger, open func() error) error {
 	for try := 1; ; try++ {
 		err := open()

@@ -96,7 +96,7 @@ func (h *harness) config() Config {
 	}
 	cfg := Config{
 		Data: datafolder.Folder{Dir: h.dir}, APIAddr: "127.0.0.1:0", ConsoleAddr: "127.0.0.1:0",
-		EventStore: Embedded, Postgres: h.postgres, Derive: true, PlanTerms: metering.DefaultTariff(),
+		EventStore: Embedded, Postgres: h.postgres, Derive: true, PlanTerms: metering.DefaultPlanTerms(),
 		Logger: runtest.Warnings(h.t),
 	}
 	if h.set != nil {

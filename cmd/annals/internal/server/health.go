@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/recallindex"
@@ -53,7 +55,7 @@ func (h *health) notReady(ctx context.Context) []readapi.NotReady {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	var parts []readapi.NotReady
-	if h.has.projections { // another process answers for its own
+	if h.has.projections { // other processes report their own
 		parts = h.projectionsNotReady(ctx)
 	}
 	add := func(part, reason string, cause error) { parts = append(parts, notReady(part, reason, cause)) }
@@ -149,4 +151,16 @@ func (h *health) remarks() readapi.Remarks {
 	}
 	slices.SortFunc(r.SetAside, func(a, b readapi.SetAside) int { return cmp.Compare(a.Position, b.Position) })
 	return r
+}
+
+// register adds the metric that shows whether the service is ready.
+func (h *health) register(registry prometheus.Registerer) {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "annals_ready", Help: "1 while /readyz answers 200.",
+	}, func() float64 {
+		if len(h.notReady(context.Background())) == 0 {
+			return 1
+		}
+		return 0
+	}))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
@@ -17,7 +18,7 @@ const (
 	// a start.
 	indexPoll = 500 * time.Millisecond
 	startPoll = 20 * time.Millisecond
-	// sharedPoll is how often the process that feeds a shared index looks whether it still exists.
+	// sharedPoll is how often the process that feeds a shared index checks that it still exists.
 	sharedPoll = 5 * time.Second
 	// indexCatchUp bounds one wait for the index to reach the head.
 	indexCatchUp = 5 * time.Second
@@ -44,8 +45,8 @@ type localIndex struct {
 	readyEpoch atomic.Int64
 	// checked is when a shared index was last checked. Only watch uses it.
 	checked time.Time
-	// stopped is true while the projection is stopped in this process and no other continues it: then
-	// the index will not get more than it holds.
+	// stopped is true while the projection is stopped in this process and no other process continues
+	// it: then the index is as complete as it can be.
 	stopped atomic.Bool
 }
 
@@ -95,13 +96,7 @@ func (x *localIndex) watch(ctx context.Context) error {
 	defer stop()
 	for ctx.Err() == nil {
 		x.check(ctx)
-		timer := time.NewTimer(indexPoll)
-		select {
-		case <-moved:
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		_ = backoff.Pause(ctx, indexPoll, moved)
 	}
 	return nil
 }
@@ -156,8 +151,8 @@ func (x *localIndex) publish(ctx context.Context) error {
 	return err
 }
 
-// checkShared looks from time to time whether the index still exists. If not, it begins a new
-// generation, and the lease ends and builds that.
+// checkShared checks from time to time whether the index still exists. If not, it begins a new
+// generation; the lease ends, and the next one builds that.
 func (x *localIndex) checkShared(ctx context.Context) {
 	if time.Since(x.checked) < sharedPoll {
 		return

@@ -50,14 +50,14 @@ func TestServer_CallsUseAllTheirConnections(t *testing.T) {
 		}
 		return true
 	})
-	if err := h.background.metering.Flush(t.Context()); err != nil || h.count("usage.charged.v1") != 1 {
+	if err := h.background.metering.Flush(t.Context()); err != nil || h.count("usage.charged.v2") != 1 {
 		t.Errorf("recalls are not taken to the log: %v", err)
 	}
 	head, err := h.storage.store.Head(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.read.runtime.Inside().Wait(t.Context(), head, datapoints.Name); err != nil {
+	if err := h.read.runtime.BackgroundWaiter().Wait(t.Context(), head, datapoints.Name); err != nil {
 		t.Errorf("events are not applied: %v", err)
 	}
 	if _, err := h.background.finisher.Pending(t.Context()); err != nil {

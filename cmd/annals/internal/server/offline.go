@@ -6,6 +6,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/pipeline"
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/runner"
 )
@@ -36,7 +37,8 @@ func OpenRebuilder(ctx context.Context, cfg Config) (*Rebuilder, error) {
 	if err != nil {
 		return nil, errors.Join(err, st.close())
 	}
-	return &Rebuilder{operatorapi.Projections{Runtime: runtime, Journal: events}, st}, nil
+	none := func() []pipeline.Stuck { return nil } // no finisher runs
+	return &Rebuilder{operatorapi.Projections{Runtime: runtime, Journal: events, Stuck: none}, st}, nil
 }
 
 // Projections returns the names of the projections, in the order in which all of them are rebuilt.

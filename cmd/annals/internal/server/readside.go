@@ -27,10 +27,10 @@ import (
 // readSide is the projections and the queries on their tables.
 type readSide struct {
 	runtime *runner.Runtime
-	// waiter waits for projections on behalf of calls, inside on behalf of background work.
-	waiter, inside *runner.Waiter
-	access         access.Queries
-	keys           auth.Keys
+	// waiter waits for projections on behalf of calls, background on behalf of background work.
+	waiter, background *runner.Waiter
+	access             access.Queries
+	keys               auth.Keys
 	// dataPoints serves calls. work serves background work.
 	dataPoints, work datapoints.Queries
 	// directory caches the rules of projects, so a process has one.
@@ -64,9 +64,9 @@ func newReadSide(
 	if r.runtime, err = runner.New(runs); err != nil {
 		return nil, err
 	}
-	r.waiter, r.inside = r.runtime.Waiter(), r.runtime.Inside()
+	r.waiter, r.background = r.runtime.Waiter(), r.runtime.BackgroundWaiter()
 	r.dataPoints = datapoints.Queries{DB: st.db, Store: st.store, Wait: r.waiter}
-	r.work = datapoints.Queries{DB: st.work, Store: st.store, Wait: r.inside}
+	r.work = datapoints.Queries{DB: st.work, Store: st.store, Wait: r.background}
 	r.directory = directory.NewQueries(st.db, st.store, r.waiter, r.dataPoints, limiter.PendingCharges{DB: st.db})
 	r.replica, err = openReplica(ctx, cfg, st, r, runs.Projectors)
 	return r, err
@@ -119,8 +119,8 @@ func (r *readSide) isStopped(ctx context.Context, name string) bool {
 	return stop || repeat
 }
 
-// indexTrouble returns why the recall index applies no events, nil if it does.
-func (r *readSide) indexTrouble(ctx context.Context) error {
+// indexErr returns why the recall index applies no events, nil if it does.
+func (r *readSide) indexErr(ctx context.Context) error {
 	for _, s := range r.runtime.Health(ctx) {
 		if s.Name != recallindex.Name {
 			continue

@@ -265,6 +265,7 @@ func (h *harness) manage(own, neighbour string) {
 		"match":      "all",
 		"conditions": []point{{"trait": "team", "operator": "is", "values": []string{"blue"}}},
 	}})
+	h.manageWebhooks(own)
 	put("/audiences/gone", point{"kind": "fixed", "identities": []string{"cy"}})
 	h.send(own, "/ingest", "completed", point{
 		"id":      "plan",
@@ -280,7 +281,7 @@ func (h *harness) manage(own, neighbour string) {
 	put("/identities/again", point{"traits": point{"town": "Porto"}})
 	runtest.Await(h.t, "removals are cleared", func() bool { return h.count("identity.cleared.v1") == 2 })
 	h.must(own, http.MethodPost, api+"/recall", point{"query": "plan", "identity": "cy"}, nil)
-	if err := h.background.metering.Flush(h.t.Context()); err != nil || h.count("usage.charged.v1") == 0 {
+	if err := h.background.metering.Flush(h.t.Context()); err != nil || h.count("usage.charged.v2") == 0 {
 		h.t.Fatalf("recalls are not taken to the log: %v", err)
 	}
 }

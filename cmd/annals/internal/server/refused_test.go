@@ -23,9 +23,9 @@ import (
 
 // fakePressure is a fake of the conditions under which a service refuses writes.
 type fakePressure struct {
-	free   atomic.Uint64
-	behind atomic.Bool
-	looks  atomic.Int64
+	free    atomic.Uint64
+	lagging atomic.Bool
+	looks   atomic.Int64
 }
 
 // arrange replaces the disk and the log of a service with the fake.
@@ -35,13 +35,13 @@ func (s *fakePressure) arrange(p *Server) {
 	p.backpressure.minFree = 1000
 	p.backpressure.free = func() (uint64, error) { return s.free.Load(), nil }
 	p.backpressure.head = func(ctx context.Context) (eventstore.Position, error) {
-		if s.behind.Load() {
+		if s.lagging.Load() {
 			return math.MaxInt64, nil
 		}
 		return head(ctx)
 	}
 	p.backpressure.countAfter = func(_ context.Context, _ eventstore.Position, limit int) (int, error) {
-		if s.behind.Load() {
+		if s.lagging.Load() {
 			return limit, nil
 		}
 		return 0, nil
@@ -169,11 +169,11 @@ func (r *refusal) wantStated(why string) {
 }
 
 // waitUntil waits until the service has noticed the state of the disk and of the projections.
-func (r *refusal) waitUntil(nearlyFull, full, behind bool) {
+func (r *refusal) waitUntil(nearlyFull, full, lagging bool) {
 	r.t.Helper()
 	runtest.Await(r.t, "the fakePressure is noticed", func() bool {
 		found := r.backpressure.state()
-		return (found.nearlyFull != "") == nearlyFull && (found.full != "") == full && (found.lagging != "") == behind
+		return (found.nearlyFull != "") == nearlyFull && (found.full != "") == full && (found.lagging != "") == lagging
 	})
 }
 
@@ -190,11 +190,11 @@ func TestServer_RefusedWrites(t *testing.T) {
 	r.waitUntil(true, true, false)
 	r.wantRefused("nearly full", true)
 	s.free.Store(math.MaxUint64)
-	s.behind.Store(true)
+	s.lagging.Store(true)
 	r.waitUntil(false, false, true)
 	r.wantRefused("lags the log", true)
 
-	s.behind.Store(false)
+	s.lagging.Store(false)
 	s.free.Store(999)
 	r.waitUntil(true, false, false)
 	r.wantRefused("nearly full", false)

@@ -80,16 +80,16 @@ func (r Roles) CheckEmbedded(eventStore, postgres, index string) (setting string
 	return "", nil
 }
 
-// parts are what a process makes and runs. Every process has the operation routes and the operator
-// socket, and waits for projections through their checkpoints.
+// parts are the parts of a process that its roles require. Every process has the operation routes
+// and the operator socket, and waits for projections through their checkpoints.
 type parts struct {
 	// writes and reads are the routes of the API that change state, and those that only read.
 	writes, reads bool
 	// firstStart fills an empty log and prepares organizations. A process without it waits for one
 	// that has it.
 	firstStart bool
-	// pressure watches what refuses writes and holds derivation up.
-	pressure bool
+	// backpressure watches what refuses writes and holds derivation up.
+	backpressure bool
 	// index opens the recall index: to search, feed or purge it.
 	index bool
 	// projections runs the projectors, each while this process has its lease.
@@ -102,10 +102,10 @@ type parts struct {
 
 // partsOf lists what each role needs.
 var partsOf = map[Role]parts{
-	RoleWrite:     {writes: true, firstStart: true, pressure: true},
+	RoleWrite:     {writes: true, firstStart: true, backpressure: true},
 	RoleRead:      {reads: true, index: true},
 	RoleProjector: {projections: true, index: true},
-	RolePipeline:  {pipeline: true, pressure: true, index: true},
+	RolePipeline:  {pipeline: true, backpressure: true, index: true},
 	RoleConsole:   {console: true},
 }
 
@@ -116,12 +116,12 @@ func (r Roles) parts() (all parts) {
 			continue
 		}
 		all.writes, all.reads = all.writes || of.writes, all.reads || of.reads
-		all.firstStart, all.pressure = all.firstStart || of.firstStart, all.pressure || of.pressure
+		all.firstStart, all.backpressure = all.firstStart || of.firstStart, all.backpressure || of.backpressure
 		all.index, all.projections = all.index || of.index, all.projections || of.projections
 		all.pipeline, all.console = all.pipeline || of.pipeline, all.console || of.console
 	}
 	return all
 }
 
-// needsProjections reports whether anything of the process rests on projections.
+// needsProjections reports whether any part of the process depends on projections.
 func (p parts) needsProjections() bool { return p.writes || p.reads || p.projections || p.pipeline }

@@ -9,12 +9,12 @@ import (
 
 func TestRoles_Parts(t *testing.T) {
 	all := parts{
-		writes: true, reads: true, firstStart: true, pressure: true, index: true, projections: true, pipeline: true, console: true,
+		writes: true, reads: true, firstStart: true, backpressure: true, index: true, projections: true, pipeline: true, console: true,
 	}
 	for text, want := range map[string]parts{
-		"write": {writes: true, firstStart: true, pressure: true}, "read": {reads: true, index: true},
-		"projector": {projections: true, index: true}, "pipeline": {pipeline: true, pressure: true, index: true},
-		"console": {console: true}, " read , write,read": {writes: true, reads: true, firstStart: true, pressure: true, index: true},
+		"write": {writes: true, firstStart: true, backpressure: true}, "read": {reads: true, index: true},
+		"projector": {projections: true, index: true}, "pipeline": {pipeline: true, backpressure: true, index: true},
+		"console": {console: true}, " read , write,read": {writes: true, reads: true, firstStart: true, backpressure: true, index: true},
 		"write,read,projector,pipeline,console": all,
 	} {
 		roles, err := ParseRoles(text)

@@ -16,8 +16,11 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/projections/export"
+	"github.com/annals-project/annals/projections/runner"
 )
 
 // openTimeout bounds New, including a first initialisation of the database.
@@ -142,8 +145,24 @@ func (s *Server) operatorHandler(write *writeSide) http.Handler {
 			Queries: s.read.dataPoints, Access: s.read.access, Commands: write.service, Now: now,
 		}
 		organizations := operatorapi.Organizations{Commands: write.service, DataDir: s.cfg.Data.Dir, Now: now}
-		routes = slices.Concat(routes, operatorapi.SendRoutes(sends), organizations.Routes())
+		calls := &requestlog.Blanker{DB: s.storage.work}
+		people := operatorapi.People{
+			Commands: write.service, Projects: s.read.access, Queries: s.read.work, DB: s.storage.work,
+			Calls: calls, Vacuum: runner.Vacuum{DB: s.storage.work, Others: calls.Tables},
+			Log: s.storage.store, Waiter: s.read.background, Now: now, Journal: s.storage.journal(), Logger: s.cfg.Logger,
+		}
+		webhooks := operatorapi.Webhooks{
+			Commands: write.service, Access: s.read.access, Vault: write.vault, URL: s.urls.Console,
+			Log: s.storage.store, Waiter: s.read.waiter, Now: now,
+		}
+		routes = slices.Concat(
+			routes, operatorapi.SendRoutes(sends), organizations.Routes(), people.Routes(), webhooks.Routes(),
+		)
 	}
+	routes = append(routes, operatorapi.Exports{
+		Reader:   export.Reader{DB: s.storage.db, Blobs: s.storage.journal()},
+		Projects: s.read.access, Log: s.storage.store, Waiter: s.read.waiter, Now: now,
+	}.Route())
 	if has.projections {
 		routes = append(routes, operatorapi.Projections{
 			Runtime: s.read.runtime, Journal: s.journal, Now: now, Stuck: s.background.stuck,
@@ -201,7 +220,7 @@ func (s *Server) watchers() []task {
 	if has.projections {
 		list = append(list, task{"index", s.index.watch}, task{"refill", s.index.refill})
 	}
-	if has.pressure {
+	if has.backpressure {
 		list = append(list, task{"pressure", s.backpressure.run})
 	}
 	if s.read.replica != nil {
@@ -214,13 +233,4 @@ func (s *Server) watchers() []task {
 func (s *Server) Close() error { return s.storage.close() }
 
 // sleep waits. It returns false if the context ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
+func sleep(ctx context.Context, d time.Duration) bool { return backoff.Pause(ctx, d, nil) == nil }

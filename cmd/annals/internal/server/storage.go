@@ -32,7 +32,7 @@ const connections = 4
 // callConnections and workConnections bound the connections to Postgres of calls and of background
 // work: projections, their leases, and the work lists of the pipeline. The pools are separate so
 // that many calls cannot starve the background work. Each projection that is rebuilt in a shadow
-// takes runner.besideConnections more.
+// takes runner.shadowConnections more.
 const (
 	callConnections = 32
 	workConnections = 24

@@ -136,7 +136,7 @@ func (w *web) serve(l net.Listener, handler http.Handler) func(context.Context) 
 		defer cancel()
 		err := server.Shutdown(drainCtx)
 		if errors.Is(err, context.DeadlineExceeded) {
-			w.logger.Warn("open requests were cut off", "after", drainTimeout.String())
+			w.logger.Warn("drain timeout passed, open requests are aborted", "after", drainTimeout.String())
 			err = server.Close()
 		}
 		<-served // http.ErrServerClosed

@@ -46,7 +46,8 @@ func newWriteSide(
 		Journal: journal, Waiter: read.waiter, Sends: read.dataPoints, DataPoints: read.dataPoints,
 		Records: read.directory, Directory: read.directory, SoleWriter: cfg.EventStore == Embedded,
 		HashKey: hashKey, Pipeline: cfg.Derive, LoadGauge: load, Limits: limits, PlanTerms: cfg.PlanTerms,
-		Accounts: usage.Queries{DB: st.db, PlanTerms: cfg.PlanTerms}, Vault: w.vault, Preparing: read.access,
+		Events: limiter.NewEvents(limits, cfg.Logger), Accounts: usage.Queries{DB: st.db, PlanTerms: cfg.PlanTerms},
+		Vault: w.vault, Preparing: read.access,
 	})
 	return w, nil
 }

@@ -11,7 +11,7 @@ import (
 // Organizations is a service whose organizations and projects are what is set. Every command returns
 // them, or Refuse if it is set.
 type Organizations struct {
-	// Asked is the last request, as the service got it.
+	// Asked is the last request that the service received.
 	Asked        any
 	Organization operatorapi.Organization
 	Project      operatorapi.Project
@@ -45,7 +45,7 @@ type Eraser struct {
 	Pending operatorapi.Pending
 	Erased  operatorapi.Erased
 	Refuse  error
-	// Calls is how often it was asked to erase.
+	// Calls counts the requests to erase.
 	Calls int
 }
 

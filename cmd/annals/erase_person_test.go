@@ -1,0 +1,54 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
+)
+
+func startPeople(t *testing.T, f *operatortest.People) []string {
+	t.Helper()
+	f.Erased = operatorapi.Erased{Deletions: 2, Store: "scavenged"}
+	dir := t.TempDir()
+	operatortest.Serve(t, dir, f.Routes()...)
+	return []string{"erase", "--data-dir", dir, "--identity", "ana", "--project", "default"}
+}
+
+func TestErasePerson_DeletesForgetsAndErases(t *testing.T) {
+	f := &operatortest.People{Points: 3, NamedIn: 5, Record: true}
+	got := annals(t.Context(), nil, "", append(startPeople(t, f), "--yes")...)
+	want := "deleted 2 data points, receipt 01000000-0000-0000-0000-000000000000\n" +
+		"deleted 1 data point, receipt 01000000-0000-0000-0000-000000000000\n" +
+		"data points deleted: 3\nrecord: removed\ncalls blanked: 5\ndeletions cleaned: 2\n"
+	if got.code != exitOK || !strings.HasPrefix(got.stdout, want) || !strings.Contains(got.stderr, "ana wrote 3 data points") {
+		t.Errorf("%+v", got)
+	}
+	if f.Calls != 1 || f.Points != 0 || f.Record {
+		t.Errorf("left: %+v", f)
+	}
+}
+
+func TestErasePerson_AsksOnATerminalOnly(t *testing.T) {
+	f := &operatortest.People{Points: 1, Record: true}
+	args := startPeople(t, f)
+	got := annals(t.Context(), nil, "y\n", args...)
+	if got.code != exitUsage || !strings.Contains(got.stderr, "add --yes") || f.Points != 1 || !f.Record || f.Calls != 0 {
+		t.Errorf("%+v, %+v", got, f)
+	}
+}
+
+func TestErasePerson_Flags(t *testing.T) {
+	for _, args := range [][]string{
+		{"--identity", "ana"},
+		{"--project", "default"},
+		{"--yes"},
+		{"--org", "Acme"},
+		{"--identity", "ana", "--project", "default", "--now"},
+	} {
+		if got := annals(t.Context(), nil, "", append([]string{"erase", "--data-dir", t.TempDir()}, args...)...); got.code != exitUsage {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/transfer"
+)
+
+// ExportCmd is "annals export".
+type ExportCmd struct {
+	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
+	OrgFlag
+	Project  string `name:"project" required:"" placeholder:"SLUG" help:"Project to export."`
+	Out      string `name:"out" default:"-" placeholder:"FILE" help:"File to write; a second run continues one that stopped. - is standard output."`
+	Memories bool   `name:"memories" help:"Write also what was derived, after the line of each data point."`
+	JSON     bool   `name:"json" help:"Print the summary as one JSON value; needs --out FILE."`
+}
+
+// Validate is called by the parser.
+func (c *ExportCmd) Validate() error {
+	if c.JSON && c.Out == "-" {
+		return errors.New("--json needs --out FILE: standard output has the lines")
+	}
+	return nil
+}
+
+// Run exports the project.
+func (c *ExportCmd) Run(ctx context.Context, env *Env) error {
+	out := transfer.Export{
+		From:     operatorapi.Dial(c.DataDir),
+		Request:  operatorapi.ExportRequest{Organization: c.Org, Project: c.Project, Memories: c.Memories},
+		Terminal: env.terminal(),
+	}
+	if c.Out == "-" {
+		return out.Lines(ctx, env.Stdout)
+	}
+	sum, err := out.File(ctx, c.Out)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(env.Stdout, sum)
+	}
+	return sum.Print(env.Stdout)
+}

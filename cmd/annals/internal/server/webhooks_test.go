@@ -1,0 +1,638 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/webhook"
+	"github.com/annals-project/annals/internal/runtest"
+)
+
+// createWebhook creates a webhook as an operator. "" is the only organization.
+func (h *harness) createWebhook(organization, project string, s webhook.Settings) operatorapi.Webhook {
+	h.t.Helper()
+	if s.Name == "" {
+		s.Name = "Tickets"
+	}
+	return h.onWebhook(operatorapi.CreateWebhook, operatorapi.WebhookRequest{
+		Target: target(organization), Project: project, Settings: s,
+	})
+}
+
+func (h *harness) onWebhook(
+	do operatorapi.Operation[operatorapi.WebhookRequest, operatorapi.Webhook], in operatorapi.WebhookRequest,
+) operatorapi.Webhook {
+	h.t.Helper()
+	in.By = "operator test"
+	w, err := do.Call(h.t.Context(), operatorapi.Dial(h.dir), in)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return w
+}
+
+func filterOf(t *testing.T, expression string) webhook.Filter {
+	t.Helper()
+	f, err := webhook.ParseFilter(expression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// received is the answer to an event.
+type received struct {
+	status      int
+	header      http.Header
+	body        string
+	EventID     string
+	RequestID   uuid.UUID
+	Verdict     string
+	DroppedBy   *string
+	IngestionID *uuid.UUID
+	DataPointID *string
+	Unchanged   *bool
+	Code        string
+	Data        map[string]any
+}
+
+// event sends an event. It does not end the test, so that any goroutine may call it.
+func (h *harness) event(url string, body io.Reader, headers ...string) (r received) {
+	h.t.Helper()
+	req, err := http.NewRequestWithContext(context.WithoutCancel(h.t.Context()), http.MethodPost, url, body)
+	if err != nil {
+		h.t.Error(err)
+		return r
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		h.t.Errorf("event: %v", err)
+		return r
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err == nil && len(text) > 0 {
+		err = json.Unmarshal(text, &r)
+	}
+	if err != nil {
+		h.t.Errorf("answer to an event: %v", err)
+	}
+	r.status, r.header, r.body = res.StatusCode, res.Header, string(text)
+	return r
+}
+
+// ingested sends an event that must be ingested, and waits until it is recalled.
+func (h *harness) ingested(key, url, body string) received {
+	h.t.Helper()
+	r := h.event(url, strings.NewReader(body))
+	if r.status != http.StatusAccepted || r.Verdict != "ingested" || r.DroppedBy != nil || r.IngestionID == nil ||
+		r.DataPointID == nil || r.RequestID.String() != r.header.Get("X-Request-Id") || len(r.EventID) != len("evt_")+26 {
+		h.t.Fatalf("event %.80s: %d %s", body, r.status, r.body)
+	}
+	h.sends[key] = append(h.sends[key], r.IngestionID.String())
+	h.await(key, r.IngestionID.String(), "completed")
+	return r
+}
+
+func (h *harness) refused(url, body string, status int, code string) received {
+	h.t.Helper()
+	r := h.event(url, strings.NewReader(body))
+	if r.status != status || r.Code != code {
+		h.t.Errorf("event %.80s: %d %s, want %d %s", body, r.status, r.body, status, code)
+	}
+	return r
+}
+
+// sources returns the sources of what a query finds.
+func (h *harness) sources(key, query, identity string) (list []struct {
+	SourceID   string
+	OccurredAt string
+	Metadata   map[string]any
+},
+) {
+	h.t.Helper()
+	var page struct {
+		Results []struct {
+			Sources []struct {
+				SourceID   string
+				OccurredAt string
+				Metadata   map[string]any
+			}
+		}
+	}
+	h.must(key, http.MethodPost, api+"/recall", point{"query": query, "identity": identity}, &page)
+	for _, r := range page.Results {
+		list = append(list, r.Sources...)
+	}
+	return list
+}
+
+// manageWebhooks writes every event about webhooks, and lets some receive events.
+func (h *harness) manageWebhooks(own string) {
+	h.t.Helper()
+	w := h.createWebhook("Annals", "default", webhook.Settings{ContentPath: "$.text", IDPath: "$.id", Audience: "team"})
+	h.ingested(own, w.URL, `{"id":"hook","text":"The parcel from Braga is lost."}`)
+	h.onWebhook(operatorapi.PauseWebhook, operatorapi.WebhookRequest{ID: w.ID, Pause: true})
+	h.onWebhook(operatorapi.PauseWebhook, operatorapi.WebhookRequest{ID: w.ID})
+	h.onWebhook(operatorapi.ChangeWebhook, operatorapi.WebhookRequest{
+		ID: w.ID, Settings: webhook.Settings{Name: "Parcels", ContentPath: "$.text"},
+	})
+	w = h.onWebhook(operatorapi.RotateWebhook, operatorapi.WebhookRequest{ID: w.ID})
+	h.ingested(own, w.URL, `{"text":"The parcel from Faro arrived."}`)
+	gone := h.createWebhook("Annals", "default", webhook.Settings{ContentPath: "$"})
+	h.onWebhook(operatorapi.DeleteWebhook, operatorapi.WebhookRequest{ID: gone.ID})
+}
+
+func TestWebhook_Events(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.start()
+	own, _ := h.keys()
+	h.must(own, http.MethodPut, api+"/audiences/team", point{"kind": "fixed", "identities": []string{"ana"}}, nil)
+	w := h.createWebhook("", "default", webhook.Settings{
+		ContentPath: "$.text", OccurredAtPath: "$.at", IDPath: "$.id", Audience: "team",
+		Filters: []webhook.Filter{
+			filterOf(t, "$.type is note"), filterOf(t, "$.level is-any-of 1 2"), filterOf(t, "$.tags contains x"), filterOf(t, "$.who exists"),
+		},
+	})
+	const rest = `"type":"note","level":2,"tags":["x"],"who":{}}`
+	first := h.ingested(own, w.URL, `{"id":"n-1","text":"The marigolds need water.","at":"2025-05-04T09:12:33Z",`+rest)
+	if *first.DataPointID != "n-1" || first.Unchanged != nil {
+		t.Errorf("answer %s", first.body)
+	}
+	found := h.sources(own, "marigolds", "ana")
+	if len(found) == 0 || found[0].SourceID != "n-1" || found[0].Metadata["source"] != "webhook" ||
+		found[0].Metadata["webhookId"] != w.ID || len(found[0].Metadata) != 2 || found[0].OccurredAt != "2025-05-04T09:12:33Z" {
+		t.Errorf("recalled %+v", found)
+	}
+	if found := h.sources(own, "marigolds", "bo"); len(found) > 0 {
+		t.Errorf("recalled by one who is not in the audience: %+v", found)
+	}
+	// Mapped, a repeated event is unchanged; without a time it is a new revision.
+	if again := h.event(w.URL, strings.NewReader(
+		`{"id":"n-1","text":"The marigolds need water.","at":1746349953,`+rest)); again.status != http.StatusAccepted ||
+		again.Unchanged == nil || !*again.Unchanged || *again.DataPointID != "n-1" {
+		t.Errorf("again: %d %s", again.status, again.body)
+	}
+	if later := h.ingested(own, w.URL, `{"id":"n-1","text":"The marigolds need water.",`+rest); later.Unchanged != nil {
+		t.Errorf("without a time: %s", later.body)
+	}
+	if other := h.ingested(own, w.URL, `{"text":1.50,`+rest); *other.DataPointID != other.EventID {
+		t.Errorf("without an id: %s", other.body)
+	}
+	for body, by := range map[string]string{
+		`{"text":"a",` + strings.Replace(rest, "note", "Note", 1):   "$.type is note",
+		`{"text":"a",` + strings.Replace(rest, ":2", ":3", 1):       "$.level is any of 1, 2",
+		`{"text":"a",` + strings.Replace(rest, `["x"]`, `["y"]`, 1): "$.tags contains x",
+		`{"text":"a",` + strings.Replace(rest, `{}`, `null`, 1):     "$.who exists",
+		`{"text":" ",` + rest: webhook.NoContent,
+		`{"t":"a",` + rest:    webhook.NoContent,
+		`plain text`:          "$.type is note",
+		``:                    "$.type is note",
+	} {
+		r := h.event(w.URL, strings.NewReader(body))
+		if r.status != http.StatusOK || r.Verdict != "dropped" || r.DroppedBy == nil || *r.DroppedBy != by ||
+			r.IngestionID != nil || r.DataPointID != nil || r.Unchanged != nil || r.EventID == "" {
+			t.Errorf("event %s: %d %s, want dropped by %s", body, r.status, r.body, by)
+		}
+	}
+	// Any media type, on both addresses, whatever the Authorization header.
+	whole := h.createWebhook("", "default", webhook.Settings{ContentPath: "$"})
+	for _, url := range []string{whole.URL, strings.Replace(whole.URL, h.urls.Console, h.urls.API, 1)} {
+		r := h.event(url, strings.NewReader("payload=%7B%7D"), "Content-Type", "application/x-www-form-urlencoded",
+			"Authorization", "Basic abc")
+		if r.status != http.StatusAccepted {
+			t.Errorf("a form on %s: %d %s", url, r.status, r.body)
+		}
+	}
+	if a := h.fetch(http.MethodGet, h.urls.Console+api+"/projects", own, ""); a.status != http.StatusNotFound {
+		t.Errorf("another route on the console's address: %d", a.status)
+	}
+}
+
+func TestWebhook_Refusals(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.start()
+	own, _ := h.keys()
+	h.must(own, http.MethodPut, api+"/audiences/team", point{"kind": "fixed", "identities": []string{"ana"}}, nil)
+	w := h.createWebhook("", "default", webhook.Settings{ContentPath: "$.text", IDPath: "$.id", Audience: "team"})
+	other := h.createWebhook("", "default", webhook.Settings{ContentPath: "$"})
+	base, token, _ := strings.Cut(w.URL, w.ID+"/")
+	_, otherToken, _ := strings.Cut(other.URL, other.ID+"/")
+
+	var bodies []string
+	for _, path := range []string{
+		w.ID + "/" + otherToken, other.ID + "/" + token, "whk_unknown/" + token, w.ID + "/" + token[:31], w.ID + "/" + token + "x",
+		w.ID + "/%00", "%ff/" + token, strings.ToLower(w.ID) + "/" + token, w.ID + "/" + strings.Repeat("x", 5000),
+	} {
+		r := h.refused(base+path, `{"text":"a"}`, http.StatusNotFound, "not-found")
+		bodies = append(bodies, r.body)
+	}
+	if len(slices.Compact(bodies)) != 1 {
+		t.Errorf("several answers to wrong ids and tokens: %q", slices.Compact(bodies))
+	}
+	if a := h.fetch(http.MethodGet, w.URL, "", ""); a.status != http.StatusMethodNotAllowed {
+		t.Errorf("GET: %d %s", a.status, a.body)
+	}
+	if r := h.event(w.URL, strings.NewReader(`{"text":"a"}`), "Origin", "https://example.com"); r.Code != "cors-refused" {
+		t.Errorf("of a browser: %d %s", r.status, r.body)
+	}
+
+	// The body has at most 1 MiB, announced or not.
+	exact := strings.Repeat("é", limit.WebhookBody/2)
+	if r := h.event(other.URL, strings.NewReader(exact)); r.status != http.StatusAccepted {
+		t.Errorf("1 MiB: %d %s", r.status, r.body)
+	}
+	if r := h.event(other.URL, io.MultiReader(strings.NewReader(exact))); r.status != http.StatusAccepted {
+		t.Errorf("1 MiB in chunks: %d %s", r.status, r.body)
+	}
+	for _, body := range []io.Reader{strings.NewReader(exact + "x"), io.MultiReader(strings.NewReader(exact + "x"))} {
+		r := h.event(other.URL, body)
+		if r.status != http.StatusRequestEntityTooLarge || r.Code != "webhook-body-too-large" ||
+			r.Data["limitBytes"] != float64(limit.WebhookBody) {
+			t.Errorf("more than 1 MiB: %d %s", r.status, r.body)
+		}
+	}
+	if r := h.event(other.URL, strings.NewReader("x"), "Content-Encoding", "gzip"); r.Code != "unsupported-media-type" {
+		t.Errorf("an encoded body: %d %s", r.status, r.body)
+	}
+
+	h.ingested(own, w.URL, `{"id":"gone","text":"A note."}`)
+	h.must(own, http.MethodDelete, api+"/data-points/gone", nil, nil)
+	h.refused(w.URL, `{"id":"gone","text":"A note."}`, http.StatusConflict, "data-point-deleted")
+
+	h.onWebhook(operatorapi.PauseWebhook, operatorapi.WebhookRequest{ID: w.ID, Pause: true})
+	h.refused(w.URL, `{"id":"paused","text":"A note."}`, http.StatusConflict, "webhook-paused")
+	h.setArchived("", "default", true)
+	h.refused(w.URL, strings.Repeat("x", limit.WebhookBody+1), http.StatusConflict, "webhook-paused")
+	h.onWebhook(operatorapi.PauseWebhook, operatorapi.WebhookRequest{ID: w.ID})
+	h.refused(w.URL, strings.Repeat("x", limit.WebhookBody+1), http.StatusForbidden, "project-archived")
+	h.setArchived("", "default", false)
+	h.ingested(own, w.URL, `{"id":"back","text":"A note."}`)
+
+	h.must(own, http.MethodDelete, api+"/audiences/team", nil, nil)
+	if r := h.refused(w.URL, `{"id":"lost","text":"A note."}`, http.StatusBadRequest, "audience-unknown"); r.Data["audience"] != "team" {
+		t.Errorf("a deleted audience: %s", r.body)
+	}
+	h.onWebhook(operatorapi.ChangeWebhook, operatorapi.WebhookRequest{
+		ID: w.ID, Settings: webhook.Settings{Name: "Notes", ContentPath: "$.text"},
+	})
+	if r := h.ingested(own, w.URL, `{"id":"lost","text":"A note."}`); *r.DataPointID != r.EventID {
+		t.Errorf("after the change: %s", r.body)
+	}
+
+	rotated := h.onWebhook(operatorapi.RotateWebhook, operatorapi.WebhookRequest{ID: w.ID})
+	h.refused(w.URL, `{"text":"a"}`, http.StatusNotFound, "not-found")
+	h.ingested(own, rotated.URL, `{"text":"With the new token."}`)
+	if shown := h.onWebhook(operatorapi.ShowWebhook, operatorapi.WebhookRequest{ID: w.ID}); shown.URL != rotated.URL {
+		t.Errorf("shown %s, want %s", shown.URL, rotated.URL)
+	}
+	h.onWebhook(operatorapi.DeleteWebhook, operatorapi.WebhookRequest{ID: w.ID})
+	h.refused(rotated.URL, `{"text":"a"}`, http.StatusNotFound, "not-found")
+	if _, err := operatorapi.ShowWebhook.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.WebhookRequest{
+		Target: target(""), ID: w.ID,
+	}); err == nil {
+		t.Error("a deleted webhook is shown")
+	}
+}
+
+// Senders of one mapped id make one data point, with their revisions in the order of the log.
+func TestWebhook_OneIDAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.start()
+	own, _ := h.keys()
+	w := h.createWebhook("", "default", webhook.Settings{ContentPath: "$.text", IDPath: "$.id", OccurredAtPath: "$.at"})
+	const senders, each = 32, 4
+	var group sync.WaitGroup
+	for n := range senders {
+		group.Go(func() {
+			for i := range each {
+				r := h.event(w.URL, strings.NewReader(fmt.Sprintf(`{"id":"one","at":0,"text":"Sender %d writes %d."}`, n, i)))
+				if r.status != http.StatusAccepted || *r.DataPointID != "one" {
+					t.Errorf("sender %d: %d %s", n, r.status, r.body)
+				}
+			}
+		})
+	}
+	group.Wait()
+	last := h.ingested(own, w.URL, `{"id":"one","at":0,"text":"The last one writes of peonies."}`)
+	var points, revisions int
+	if err := h.storage.db.QueryRow(t.Context(), `select count(*), max(revision)
+		from datapoints.data_points where source_id = 'one'`).
+		Scan(&points, &revisions); err != nil {
+		t.Fatal(err)
+	}
+	if points != 1 || revisions != senders*each+1 || last.Unchanged != nil {
+		t.Errorf("%d data points with %d revisions", points, revisions)
+	}
+	if found := h.sources(own, "peonies", "ana"); len(found) == 0 || found[0].SourceID != "one" {
+		t.Errorf("recalled %+v", found)
+	}
+	if found := h.sources(own, "Sender 3 writes 2", "ana"); slices.ContainsFunc(found, func(s struct {
+		SourceID   string
+		OccurredAt string
+		Metadata   map[string]any
+	},
+	) bool {
+		return s.SourceID != "one"
+	}) {
+		t.Errorf("recalled %+v", found)
+	}
+}
+
+// At most 600 events of a webhook are taken in a minute. What is refused has no body and no row.
+func TestWebhook_TooManyEvents(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.start()
+	own, _ := h.keys()
+	w := h.createWebhook("", "default", webhook.Settings{ContentPath: "$.text", Filters: []webhook.Filter{filterOf(t, "$.a exists")}})
+	other := h.createWebhook("", "default", webhook.Settings{ContentPath: "$"})
+	taken, refused := 0, 0
+	for refused < 50 {
+		r := h.event(w.URL, strings.NewReader("{}"))
+		switch r.status {
+		case http.StatusOK:
+			taken++
+		case http.StatusTooManyRequests:
+			refused++
+			if r.body != "" || r.header.Get("Retry-After") == "" {
+				t.Fatalf("refused with %q, Retry-After %q", r.body, r.header.Get("Retry-After"))
+			}
+		default:
+			t.Fatalf("%d %s", r.status, r.body)
+		}
+	}
+	if taken < limit.WebhookEvents*95/100 || taken > limit.WebhookEvents {
+		t.Errorf("%d events were taken", taken)
+	}
+	if r := h.event(other.URL, strings.NewReader("x")); r.status != http.StatusAccepted {
+		t.Errorf("another webhook: %d %s", r.status, r.body)
+	}
+	runtest.Await(t, "all taken events are logged", func() bool {
+		var list struct{ TotalCount int }
+		h.must(own, http.MethodGet, api+"/requests?outcome=Accepted", nil, &list)
+		return list.TotalCount == taken+1
+	})
+}
+
+// The request log lists each event, and its body until the data point is deleted. The token is nowhere in
+// clear.
+func TestWebhook_RequestLog(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	var logged lines
+	h.set = func(c *Config) {
+		c.Logger = slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	h.start()
+	own, _ := h.keys()
+	w := h.createWebhook("", "default", webhook.Settings{
+		Name: "CI", ContentPath: "$.text", IDPath: "$.id", Filters: []webhook.Filter{filterOf(t, "$.text exists")},
+	})
+	_, token, _ := strings.Cut(w.URL, w.ID+"/")
+	ingested := h.ingested(own, w.URL, `{"id":"b-1","text":"The build of the greenhouse failed."}`)
+	dropped := h.event(w.URL, strings.NewReader(`{"id":"b-2"}`))
+	h.onWebhook(operatorapi.PauseWebhook, operatorapi.WebhookRequest{ID: w.ID, Pause: true})
+	refused := h.refused(w.URL, `{"id":"b-3","text":"x"}`, http.StatusConflict, "webhook-paused")
+
+	type row struct {
+		RequestID, Path, Outcome string
+		Status                   int
+		IngestionID, Verdict     *string
+		Key                      struct{ Name, Prefix string }
+		Webhook                  struct {
+			ID, Name           string
+			EventID, DroppedBy *string
+		}
+		Payload *struct{ Request, Response string }
+	}
+	read := func(r received) (got row) {
+		t.Helper()
+		id := r.header.Get("X-Request-Id")
+		runtest.Await(t, "the row is written", func() bool {
+			status, _ := h.call(own, http.MethodGet, api+"/requests/"+id, nil)
+			return status == http.StatusOK
+		})
+		h.must(own, http.MethodGet, api+"/requests/"+id, nil, &got)
+		if got.Path != api+"/webhooks/"+w.ID || got.Key.Name != "CI" || got.Key.Prefix != w.ID || got.Webhook.ID != w.ID ||
+			got.Webhook.Name != "CI" || got.Webhook.EventID == nil || r.EventID != "" && *got.Webhook.EventID != r.EventID {
+			t.Errorf("row %+v", got)
+		}
+		return got
+	}
+	text := func(s *string) string {
+		if s == nil {
+			return ""
+		}
+		return *s
+	}
+	if r := read(ingested); r.Outcome != "Accepted" || text(r.Verdict) != "ingested" || text(r.IngestionID) != ingested.IngestionID.String() ||
+		r.Payload == nil || !strings.Contains(r.Payload.Request, "greenhouse") || r.Webhook.DroppedBy != nil {
+		t.Errorf("ingested: %+v", r)
+	}
+	if r := read(dropped); r.Outcome != "Dropped" || text(r.Verdict) != "dropped" || text(r.Webhook.DroppedBy) != "$.text exists" ||
+		r.IngestionID != nil || r.Payload == nil {
+		t.Errorf("dropped: %+v", r)
+	}
+	if r := read(refused); r.Outcome != "Rejected" || r.Verdict != nil || r.Status != http.StatusConflict {
+		t.Errorf("refused: %+v", r)
+	}
+	var list struct{ Requests []row }
+	h.must(own, http.MethodGet, api+"/requests?endpoint=POST+/api/v1/webhooks/%7BwebhookId%7D/%7Btoken%7D", nil, &list)
+	if len(list.Requests) != 3 {
+		t.Errorf("%d rows, want the three events", len(list.Requests))
+	}
+	h.must(own, http.MethodDelete, api+"/data-points/b-1", nil, nil)
+	if r := read(ingested); r.Payload != nil {
+		t.Errorf("the body is kept after the deletion: %+v", r.Payload)
+	}
+	h.tokenNowhere(token, &logged)
+}
+
+// tokenNowhere checks that a token is in no event, no row of any table and no line of the log.
+func (h *harness) tokenNowhere(token string, logged *lines) {
+	h.t.Helper()
+	h.nowhereInClear(token)
+	rows, err := h.storage.db.Query(h.t.Context(), `select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables
+		where schemaname not in ('pg_catalog', 'information_schema')`)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var tables []string
+	for rows.Next() {
+		var table string
+		if err := rows.Scan(&table); err != nil {
+			h.t.Fatal(err)
+		}
+		tables = append(tables, table)
+	}
+	for _, table := range tables {
+		var n int
+		err := h.storage.db.QueryRow(h.t.Context(), `select count(*) from `+table+` x where strpos(x::text, $1) > 0
+			or strpos(x::text, encode($1::bytea, 'hex')) > 0`, token).Scan(&n)
+		if err != nil || n > 0 {
+			h.t.Errorf("%d rows of %s hold the token, %v", n, table, err)
+		}
+	}
+	if len(tables) < 20 {
+		h.t.Errorf("only %d tables were searched", len(tables))
+	}
+	if text := logged.text(); !strings.Contains(text, "/webhooks/:webhookId/:token") || strings.Contains(text, token) {
+		h.t.Error("the log of the process holds the token, or no event")
+	}
+	if strings.Contains(h.metrics(), token) {
+		h.t.Error("the metrics hold the token")
+	}
+}
+
+// lines is a log that goroutines write.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// A webhook writes into its own project only, and its operator must name the right organization.
+func TestWebhook_Neighbours(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.start()
+	own, _ := h.keys()
+	acme := h.createAcme()
+	h.setPlan("Acme", "flex")
+	theirs := h.newProject(acme.ManagementKey, "Default")
+	mine := h.createWebhook("Annals", "default", webhook.Settings{ContentPath: "$.text", IDPath: "$.id"})
+	foreign := h.createWebhook("Acme", "default", webhook.Settings{ContentPath: "$.text", IDPath: "$.id"})
+	h.ingested(own, mine.URL, `{"id":"same","text":"The orchids are mine."}`)
+	h.ingested(theirs, foreign.URL, `{"id":"same","text":"The orchids are theirs."}`)
+	for key, other := range map[string]string{own: foreign.ID, theirs: mine.ID} {
+		found := h.sources(key, "orchids", "ana")
+		if len(found) != 1 || found[0].Metadata["webhookId"] == other {
+			t.Errorf("recalled %+v", found)
+		}
+	}
+	for _, organization := range []string{"Acme", "nobody"} {
+		for name, do := range map[string]operatorapi.Operation[operatorapi.WebhookRequest, operatorapi.Webhook]{
+			"show": operatorapi.ShowWebhook, "pause": operatorapi.PauseWebhook, "rotate": operatorapi.RotateWebhook,
+			"delete": operatorapi.DeleteWebhook, "change": operatorapi.ChangeWebhook,
+		} {
+			in := operatorapi.WebhookRequest{
+				Target: target(organization), ID: mine.ID, Pause: true, Settings: webhook.Settings{Name: "a", ContentPath: "$"},
+			}
+			if w, err := do.Call(t.Context(), operatorapi.Dial(h.dir), in); err == nil {
+				t.Errorf("%s by %s: %+v", name, organization, w)
+			}
+		}
+	}
+	if w := h.onWebhook(operatorapi.ShowWebhook, operatorapi.WebhookRequest{ID: mine.ID}); w.Paused || w.URL != mine.URL {
+		t.Errorf("changed by a neighbour: %+v", w)
+	}
+}
+
+// The prices of events under a metered plan, and the limits that refuse them.
+func TestWebhook_Charges(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.start()
+	acme := h.createAcme()
+	key := h.newProject(acme.ManagementKey, "Default")
+	mapped := webhook.Settings{
+		ContentPath: "$.text", IDPath: "$.id", OccurredAtPath: "$.at", Filters: []webhook.Filter{filterOf(t, "$.text exists")},
+	}
+	w := h.createWebhook("Acme", "default", mapped)
+	h.refused(w.URL, `{"text":"a"}`, http.StatusPaymentRequired, "webhooks-not-included")
+	h.setPlan("Acme", "flex")
+	credits := func(want, ingestions float64) {
+		t.Helper()
+		if u := h.usage(key).Project; u["credits"] != want || u["ingestions"] != ingestions {
+			t.Errorf("usage %v, want %v credits for %v ingestions", u, want, ingestions)
+		}
+	}
+	credits(0, 0)
+	body := `{"id":"a","at":0,"text":"` + strings.Repeat("x", 400) + `"}`
+	first := h.ingested(key, w.URL, body)
+	credits(2.1, 1)
+	if r := h.event(w.URL, strings.NewReader(body)); r.Unchanged == nil {
+		t.Errorf("again: %s", r.body)
+	}
+	credits(2.2, 1)
+	if r := h.event(w.URL, strings.NewReader(`{}`)); r.Verdict != "dropped" {
+		t.Errorf("dropped: %s", r.body)
+	}
+	credits(2.3, 1)
+	var call struct{ Credits float64 }
+	runtest.Await(t, "the row is written", func() bool {
+		status, answer := h.call(key, http.MethodGet, api+"/requests/"+first.RequestID.String(), nil)
+		return status == http.StatusOK && json.Unmarshal(answer, &call) == nil
+	})
+	if call.Credits != 2.1 {
+		t.Errorf("the row of the event shows %v credits", call.Credits)
+	}
+
+	// What is refused costs nothing, also the tenth of the event.
+	h.setCaps("Acme", "default", new(int64(1)), nil)
+	h.refused(w.URL, `{"id":"b","at":0,"text":"x"}`, http.StatusTooManyRequests, "project-cap-reached")
+	if r := h.event(w.URL, strings.NewReader(`{}`)); r.Verdict != "dropped" {
+		t.Errorf("a dropped event under a full ingestion cap: %d %s", r.status, r.body)
+	}
+	credits(2.4, 1)
+	h.setCaps("Acme", "default", new(int64(100)), new(int64(25)))
+	h.refused(w.URL, `{"id":"b","at":0,"text":"x"}`, http.StatusTooManyRequests, "project-cap-reached")
+	if r := h.event(w.URL, strings.NewReader(`{}`)); r.Verdict != "dropped" {
+		t.Errorf("the last tenth: %d %s", r.status, r.body)
+	}
+	h.refused(w.URL, `{}`, http.StatusTooManyRequests, "project-cap-reached")
+	credits(2.5, 1)
+	h.setCaps("Acme", "default", nil, new(int64(1000)))
+	h.setSpendCap("Acme", new(int64(25)))
+	h.refused(w.URL, `{}`, http.StatusTooManyRequests, "spend-cap-reached")
+	h.setSpendCap("Acme", nil)
+	h.grant("Acme", -(4_000_000 - 25 - 11))
+	h.ingested(key, w.URL, `{"id":"b","at":0,"text":"x"}`)
+	if r := h.refused(w.URL, `{}`, http.StatusPaymentRequired, "out-of-credits"); r.Data["creditsLeft"] != 0.0 || r.Data["creditsNeeded"] != 0.1 {
+		t.Errorf("without credits: %s", r.body)
+	}
+	credits(3.6, 2)
+	h.setPlan("Acme", "payg")
+	h.refused(w.URL, `{}`, http.StatusPaymentRequired, "webhooks-not-included")
+	h.setPlan("Acme", "flex")
+
+	// After a flush and a restart the figures are the same.
+	if err := h.background.metering.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	credits(3.6, 2)
+	h.stop()
+	h.start()
+	credits(3.6, 2)
+}

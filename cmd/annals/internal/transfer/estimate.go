@@ -1,0 +1,152 @@
+package transfer
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
+
+	"github.com/annals-project/annals/cmd/annals/internal/terminal"
+	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/sources"
+)
+
+// estimateTimeout is how long a request with many files may take.
+const estimateTimeout = 3 * time.Minute
+
+// Cut is how files are cut into data points.
+type Cut struct {
+	// Kind is what all files are, "" if the server detects it for each one.
+	Kind string
+	// TimeZone is the zone of times that are written without one, "" for UTC.
+	TimeZone string
+}
+
+// Estimate asks the server what files, and the files of folders, would become and cost.
+func Estimate(
+	ctx context.Context, connect Connect, paths []string, cut Cut, show terminal.Streams,
+) (client.Estimate, error) {
+	to, err := connect(client.Options{Timeout: estimateTimeout})
+	if err != nil {
+		return client.Estimate{}, err
+	}
+	files, err := sources.Find(paths...)
+	if err != nil {
+		return client.Estimate{}, err
+	}
+	return estimateFiles(ctx, files, cut, show, to.Estimate)
+}
+
+// estimateFiles lets ask estimate one request after the other, and adds the answers up.
+func estimateFiles(
+	ctx context.Context, files []sources.File, cut Cut, show terminal.Streams,
+	ask func(context.Context, client.EstimateRequest) (client.Estimate, error),
+) (client.Estimate, error) {
+	sum := estimateSum{Estimate: client.Estimate{
+		Files: []client.EstimatedFile{}, Batches: []client.EstimatedBatch{}, Points: []client.EstimatedPoint{},
+		TimeZone: cmp.Or(cut.TimeZone, "UTC"),
+	}}
+	bar := show.Progress(0)
+	defer bar.End()
+	for request, err := range sources.Requests(files, cut.Kind) {
+		if err != nil {
+			return sum.Estimate, err
+		}
+		got := client.Estimate{}
+		if len(request.Files) > 0 {
+			got, err = ask(ctx, client.EstimateRequest{Files: request.Files, TimeZone: cut.TimeZone})
+			if err != nil {
+				return sum.Estimate, err
+			}
+		}
+		if err := sum.add(got, request.Skipped, len(request.Files) > 0); err != nil {
+			return sum.Estimate, err
+		}
+		bar.Show(terminal.Step{Plain: fmt.Sprintf("%s of %s read", humanize.Comma(int64(len(sum.Files))),
+			english.Plural(len(files), "file", "files"))})
+	}
+	return sum.Estimate, nil
+}
+
+// estimateSum is the estimates of several requests as one.
+type estimateSum struct {
+	client.Estimate
+	requests int
+	tenths   int64
+	// full is true from the first request on that does not fit what the earlier ones leave.
+	full bool
+}
+
+// add adds the estimate of a request; asked is false for files that were all left out here.
+func (s *estimateSum) add(e client.Estimate, skipped []client.EstimatedFile, asked bool) error {
+	s.Files = append(append(s.Files, e.Files...), skipped...)
+	if !asked {
+		s.Fits = s.Fits || s.requests == 0
+		return nil
+	}
+	tenths, err := tenthsOf(e.Credits)
+	if err != nil {
+		return err
+	}
+	s.requests++
+	for _, b := range e.Batches {
+		b.Index = len(s.Batches)
+		s.Batches = append(s.Batches, b)
+	}
+	shown := e.Points[:min(len(e.Points), limit.EstimateRows-len(s.Points))]
+	s.Points = append(s.Points, shown...)
+	s.PointsOmitted += e.PointsOmitted + len(e.Points) - len(shown)
+	s.DataPoints += e.DataPoints
+	s.Bytes += e.Bytes
+	s.tenths += tenths
+	if e.Metered {
+		n := json.Number(tenthsText(s.tenths))
+		s.Credits = &n
+	}
+	s.Balance, s.Metered, s.TimeZone = e.Balance, e.Metered, e.TimeZone
+	fits := e.Fits
+	for _, left := range []*json.Number{e.Balance.Left, e.Balance.ProjectCapLeft} {
+		if left == nil {
+			continue
+		}
+		most, err := tenthsOf(left)
+		if err != nil {
+			return err
+		}
+		fits = fits && (!e.Metered || s.tenths <= most)
+	}
+	switch {
+	case s.full:
+	case fits:
+		s.FitsFirst += e.DataPoints
+	case s.requests == 1:
+		s.FitsFirst = e.FitsFirst
+	}
+	s.full = s.full || !fits
+	s.Fits = !s.full
+	return nil
+}
+
+// tenthsOf reads a number of credits, nil as 0.
+func tenthsOf(n *json.Number) (int64, error) {
+	if n == nil {
+		return 0, nil
+	}
+	whole, part, _ := strings.Cut(n.String(), ".")
+	tenths, err := strconv.ParseInt(whole+cmp.Or(part, "0"), 10, 64)
+	if err != nil || len(part) > 1 {
+		return 0, fmt.Errorf("answer of the server has %q credits", n)
+	}
+	return tenths, nil
+}
+
+func tenthsText(tenths int64) string {
+	return strings.TrimSuffix(fmt.Sprintf("%d.%d", tenths/10, tenths%10), ".0")
+}

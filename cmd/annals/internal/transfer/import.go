@@ -1,0 +1,73 @@
+// Package transfer brings data points into a project and out of it: the estimate, the import and the export of the
+// command line, with their questions, tables, progress and files. The commands are in cmd/annals.
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dustin/go-humanize/english"
+
+	"github.com/annals-project/annals/cmd/annals/internal/terminal"
+	"github.com/annals-project/annals/internal/client"
+)
+
+// Connect makes a client of the server that a command names.
+type Connect func(client.Options) (*client.Client, error)
+
+// Import is what an import of data points and one of files have in common.
+type Import struct {
+	Connect Connect
+	// State is the file with the progress, "" for one next to what is imported.
+	State string
+	// Parallel is how many batches are in flight at once.
+	Parallel int
+	// Wait waits until everything that was sent can be recalled.
+	Wait     bool
+	Terminal terminal.Streams
+}
+
+// patient is how often a batch is sent that a server under load refuses. With the pauses that it asks for this is
+// several minutes.
+const patient = 200
+
+// connect makes a client that later waits for a server that is away or under load.
+func (i Import) connect(timeout time.Duration) (*client.Client, error) {
+	return i.Connect(client.Options{ConnectAttempts: 8, Attempts: patient, Timeout: timeout})
+}
+
+// settled waits, if that is asked for, until the last send can be recalled. It returns nil if it did not wait.
+func (i Import) settled(ctx context.Context, to *client.Client, last string) (*client.IngestionStatus, error) {
+	if !i.Wait || last == "" {
+		return nil, nil //nolint:nilnil // nothing to wait for
+	}
+	bar := i.Terminal.Progress(0)
+	status, err := to.WaitSettled(ctx, last, func(s client.IngestionStatus) {
+		waiting := english.Plural(s.Readiness.Raw+s.Readiness.Comprehension, "send", "sends")
+		bar.Show(terminal.Step{Plain: "waiting for " + waiting})
+	})
+	bar.End()
+	if err != nil {
+		return nil, fmt.Errorf("everything was sent, but waiting for it failed: %w", err)
+	}
+	return &status, nil
+}
+
+// interrupted replaces the error of work that the person ended.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
+	}
+	return err
+}
+
+// stoppedSends is the error of an import after which sends of the project have stopped.
+func stoppedSends(s *client.IngestionStatus) error {
+	if s == nil || s.Readiness.Failed == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s of the project stopped: annals failed lists them",
+		english.Plural(s.Readiness.Failed, "send", "sends"))
+}

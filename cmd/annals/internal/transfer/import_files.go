@@ -1,0 +1,186 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
+
+	"github.com/annals-project/annals/cmd/annals/internal/terminal"
+	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/importer"
+	"github.com/annals-project/annals/internal/sources"
+)
+
+// FilesSummary is what an import of files prints.
+type FilesSummary struct {
+	// Files and Skipped count the files that were read and those that became nothing.
+	Files   int `json:"files"`
+	Skipped int `json:"skipped"`
+	// Points counts the data points of the files, Sent and Unchanged those of this run.
+	Points    int     `json:"points"`
+	Sent      int     `json:"sent"`
+	Unchanged int     `json:"unchanged"`
+	Batches   int     `json:"batches"`
+	Seconds   float64 `json:"seconds"`
+	Project   int64   `json:"projectId"`
+	// Status is that of the project, where the command waited for it.
+	Status *client.IngestionStatus `json:"status,omitempty"`
+	// last is the last send.
+	last string
+}
+
+// Files shows what files, and the files of folders, cost, asks unless yes is set, and sends what they become.
+func (i Import) Files(ctx context.Context, paths []string, cut Cut, yes bool) (sum FilesSummary, err error) {
+	to, err := i.connect(estimateTimeout)
+	if err != nil {
+		return sum, err
+	}
+	if _, _, err := to.Ready(ctx); err != nil {
+		return sum, err // fail at once; later the client waits for the server
+	}
+	progress, err := i.filesProgress(paths[0])
+	if err != nil {
+		return sum, err
+	}
+	found, err := sources.Find(paths...)
+	if err != nil {
+		return sum, err
+	}
+	found = slices.DeleteFunc(found, func(f sources.File) bool {
+		isHidden := f.Skipped != "" && strings.HasPrefix(filepath.Base(f.Path), ".") // such as .git
+		return isHidden || f.Path == progress
+	})
+	spool, err := importer.NewSpool()
+	if err != nil {
+		return sum, err
+	}
+	defer func() { err = errors.Join(err, spool.Close()) }()
+	add := func(ctx context.Context, in client.EstimateRequest) (client.Estimate, error) {
+		return spool.Add(ctx, to, in)
+	}
+	estimated, err := estimateFiles(ctx, found, cut, i.Terminal, add)
+	if err != nil {
+		return sum, err
+	}
+	state, err := importer.OpenFilesState(progress, to.Base())
+	if err != nil {
+		return sum, err
+	}
+	defer func() { err = errors.Join(err, state.Close()) }()
+	files := importer.Files{To: to, Spool: spool, State: state, Parallel: i.Parallel}
+	if err := i.confirm(yes, estimated, files.Total()); err != nil {
+		return sum, err
+	}
+	if sum, err = i.send(ctx, files, estimated); err != nil {
+		return sum, err
+	}
+	sum.Status, err = i.settled(ctx, to, sum.last)
+	return sum, err
+}
+
+// filesProgress is the path of the progress file, without links, as sources.Find names files.
+func (i Import) filesProgress(first string) (string, error) {
+	path := i.State
+	if path == "" {
+		absolute, err := filepath.Abs(first)
+		if err != nil {
+			return "", fmt.Errorf("name the progress file: %w", err)
+		}
+		path = absolute + ".progress"
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("name the progress file: %w", err)
+	}
+	folder, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return "", fmt.Errorf("name the progress file: %w", err)
+	}
+	return filepath.Join(folder, filepath.Base(path)), nil
+}
+
+// confirm shows what the files cost, and asks.
+func (i Import) confirm(yes bool, e client.Estimate, done importer.FilesTotal) error {
+	if err := PrintEstimate(i.Terminal.Out, e); err != nil {
+		return err
+	}
+	if done.Points > 0 {
+		_, _ = fmt.Fprintf(i.Terminal.Out, "%s of that were sent by an earlier run\n",
+			english.Plural(done.Points, "data point", "data points"))
+	}
+	if yes || e.DataPoints == done.Points {
+		return nil
+	}
+	yes, err := i.Terminal.Ask("Send " + english.Plural(e.DataPoints-done.Points, "data point", "data points") + "?")
+	if err != nil {
+		return fmt.Errorf("to send the files, add --yes: %w", err)
+	}
+	if !yes {
+		return errors.New("nothing was sent")
+	}
+	return nil
+}
+
+// send sends what the files became.
+func (i Import) send(ctx context.Context, files importer.Files, e client.Estimate) (sum FilesSummary, err error) {
+	began, before, size := time.Now(), files.Total(), files.Spool.Bytes()
+	bar := i.Terminal.Progress(before.Bytes)
+	files.Moved = func(t importer.FilesTotal) {
+		bar.Show(terminal.Step{Done: t.Bytes, Total: size, Items: t.Sent, What: "data points"})
+	}
+	after, err := files.Run(ctx)
+	bar.End()
+	if err != nil {
+		return sum, fmt.Errorf("import stopped after %s of %s data points: %w; run the same command again to go on",
+			humanize.Comma(int64(after.Points)), humanize.Comma(int64(e.DataPoints)), interrupted(ctx, err))
+	}
+	sum = FilesSummary{
+		Files: len(e.Files), Points: after.Points, Sent: after.Sent, Unchanged: after.SentUnchanged,
+		Batches: after.SentBatches, Seconds: time.Since(began).Seconds(), Project: after.ProjectID,
+		last: after.LastIngestion,
+	}
+	for _, f := range e.Files {
+		if f.Skipped != nil {
+			sum.Skipped++
+		}
+	}
+	return sum, nil
+}
+
+// Print writes the summary as text.
+func (s FilesSummary) Print(out io.Writer) {
+	rate := int64(float64(s.Sent) / max(s.Seconds, 0.001))
+	_, _ = fmt.Fprintf(out, "%s sent in %s in %.1f s (%s/s), %s of them unchanged; %s of %s in all\n",
+		english.Plural(s.Sent, "data point", "data points"), english.Plural(s.Batches, "batch", "batches"), s.Seconds,
+		humanize.Comma(rate), humanize.Comma(int64(s.Unchanged)), humanize.Comma(int64(s.Points)),
+		english.Plural(s.Files-s.Skipped, "file", "files"))
+	if s.Status != nil && s.Status.Readiness.Failed == 0 {
+		_, _ = fmt.Fprintln(out, "everything can be recalled")
+	}
+}
+
+// SkippedError is the error of an import that sent all but some files.
+type SkippedError struct{ Files int }
+
+func (e *SkippedError) Error() string {
+	return english.Plural(e.Files, "file was", "files were") + " skipped; the rest was sent"
+}
+
+// Err is what ends the command after the summary.
+func (s FilesSummary) Err() error {
+	if err := stoppedSends(s.Status); err != nil {
+		return err
+	}
+	if s.Skipped > 0 {
+		return &SkippedError{s.Skipped}
+	}
+	return nil
+}

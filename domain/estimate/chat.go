@@ -1,0 +1,111 @@
+package estimate
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// message is one message of a chat. Its time is the zero time if it is not known.
+type message struct {
+	at     time.Time
+	author string
+	text   string
+}
+
+// room collects the messages of one chat.
+type room struct {
+	// name is "" for a chat that its file does not name.
+	name     string
+	messages []message
+}
+
+func (r *room) add(m message) {
+	m.author, m.text = fitName(m.author, maxSpeaker), strings.TrimSpace(m.text)
+	if m.text != "" {
+		r.messages = append(r.messages, m)
+	}
+}
+
+// cutChat cuts the export of a chat: one data point for each day.
+func cutChat(c *cut) error {
+	text := strings.TrimSpace(c.text)
+	var err error
+	head := text[:min(len(text), headBytes)]
+	switch {
+	case strings.HasPrefix(text, "[{"), strings.HasPrefix(text, "{"), isChatExport(head):
+		err = cutChatJSON(c, text)
+	case isChatTable(head):
+		err = cutChatTable(c)
+	default:
+		err = cutChatText(c)
+	}
+	if err == nil && c.points == 0 {
+		return unparseable(Chat, "it has no messages")
+	}
+	return err
+}
+
+// days emits the days of a chat. The time of a day is that of its last message: nothing in it is later.
+func (c *cut) days(r *room) error {
+	slices.SortStableFunc(r.messages, func(a, b message) int { return a.at.Compare(b.at) })
+	for len(r.messages) > 0 {
+		day := c.dayOf(r.messages[0])
+		n := 1
+		for n < len(r.messages) && c.dayOf(r.messages[n]) == day {
+			n++
+		}
+		if err := c.day(r.name, day, r.messages[:n]); err != nil {
+			return err
+		}
+		r.messages = r.messages[n:]
+	}
+	return nil
+}
+
+// dayOf returns the day of a message in the zone of the request, "" for a message without a time.
+func (c *cut) dayOf(m message) string {
+	if m.at.IsZero() {
+		return ""
+	}
+	return m.at.In(c.zone).Format(time.DateOnly)
+}
+
+func (c *cut) day(name, day string, messages []message) error {
+	var b strings.Builder
+	same := true
+	for i, m := range messages {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		if !m.at.IsZero() {
+			b.WriteString("[" + m.at.In(c.zone).Format("15:04") + "] ")
+		}
+		if m.author != "" {
+			b.WriteString(m.author + ": ")
+		}
+		b.WriteString(m.text)
+		same = same && m.author == messages[0].author
+	}
+	title := name
+	if title == "" {
+		title = c.base()
+	}
+	p := Point{Content: b.String(), At: messages[len(messages)-1].at, Label: title, Metadata: c.metadata("chat", name)}
+	if same {
+		p.Identity = messages[0].author
+	}
+	switch {
+	case day == "":
+		p.ID = c.id(nonEmpty(name, "undated")...)
+	case strings.Contains(title, day):
+		p.ID = c.id(nonEmpty(name, day)...)
+	default:
+		p.ID, p.Label = c.id(nonEmpty(name, day)...), title+", "+day
+	}
+	return c.emit(p)
+}
+
+func nonEmpty(texts ...string) []string {
+	return slices.DeleteFunc(texts, func(t string) bool { return t == "" })
+}

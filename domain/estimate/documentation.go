@@ -1,0 +1,166 @@
+package estimate
+
+import (
+	"strings"
+	"time"
+	"unicode"
+)
+
+// section is a part of a document under one heading.
+type section struct {
+	// level is that of the heading, 0 for what is before the first.
+	level   int
+	heading string
+	text    string
+}
+
+// document is what a reader of a format found.
+type document struct {
+	title    string
+	author   string
+	at       string
+	sections func(yield func(section) error) error
+}
+
+// cutDocumentation cuts a document by its sections: one data point each.
+func cutDocumentation(c *cut) error {
+	d := readDocument(c)
+	var at time.Time
+	if parsed, ok := parseTime(d.at, c.zone, false); ok {
+		at = parsed
+	} else {
+		at = dateInName(c.path, c.zone)
+	}
+	root := d.title
+	if root == "" {
+		root = c.base()
+	}
+	var trail [7]string
+	taken := names{}
+	return d.sections(func(s section) error {
+		level := min(s.level, 6)
+		trail[level] = s.heading
+		clear(trail[level+1:])
+		if level <= 1 && s.level > 0 && d.title == "" {
+			root = s.heading
+		}
+		p := Point{Label: labelOf(root, trail[1:]), Identity: d.author, At: at, Metadata: c.metadata()}
+		p.ID, p.Content = c.id(taken.unique(anchor(trail[1:]), "")), s.text
+		return c.emit(p)
+	})
+}
+
+// readDocument reads by the extension, else by what the text begins with.
+func readDocument(c *cut) document {
+	switch ext := extension(c.path); {
+	case ext == ".html" || ext == ".htm" || ext == ".xhtml":
+		return htmlDocument(c.text)
+	case ext == ".adoc" || ext == ".asciidoc" || ext == ".asc":
+		return asciiDocument(c.text)
+	case ext == ".md" || ext == ".markdown" || ext == ".mdx":
+		return markdownDocument(c.text)
+	}
+	start := strings.ToLower(strings.TrimSpace(c.text[:min(len(c.text), 1024)]))
+	if strings.HasPrefix(start, "<!doctype html") || strings.HasPrefix(start, "<html") {
+		return htmlDocument(c.text)
+	}
+	if strings.HasPrefix(start, "= ") || strings.HasPrefix(start, "== ") {
+		return asciiDocument(c.text)
+	}
+	return markdownDocument(c.text)
+}
+
+// labelOf joins the title of a document and the headings on the way to a section.
+func labelOf(root string, headings []string) string {
+	parts := []string{root}
+	for _, h := range headings {
+		if h != "" && h != root {
+			parts = append(parts, h)
+		}
+	}
+	return strings.Join(parts, " › ")
+}
+
+// anchor returns the name of a section within its document, "top" for what is before the first.
+func anchor(headings []string) string {
+	var parts []string
+	for _, h := range headings {
+		if h != "" {
+			parts = append(parts, slug(h))
+		}
+	}
+	if len(parts) == 0 {
+		return "top"
+	}
+	return strings.Join(parts, "/")
+}
+
+// slug keeps the letters and digits of a heading.
+func slug(heading string) string {
+	var b strings.Builder
+	gap := false
+	for _, r := range strings.ToLower(cutRunes(heading, 200)) {
+		switch {
+		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
+			gap = b.Len() > 0
+			continue
+		case gap:
+			b.WriteByte('-')
+		}
+		gap = false
+		b.WriteRune(r)
+	}
+	if b.Len() == 0 {
+		return "section"
+	}
+	return b.String()
+}
+
+// frontMatter splits off the header that many generators of sites put before a text. Only its plain
+// values are read.
+func frontMatter(text string) (values map[string]string, rest string) {
+	line, after := firstLine(text)
+	if strings.TrimRight(line, " ") != "---" {
+		return nil, text
+	}
+	values = map[string]string{}
+	for left := 200; left > 0 && after != ""; left-- {
+		line, after = firstLine(after)
+		if t := strings.TrimRight(line, " "); t == "---" || t == "..." {
+			return values, after
+		}
+		if name, value, ok := strings.Cut(line, ":"); ok && len(line) < 1000 && !strings.HasPrefix(name, " ") {
+			values[plainName(name)] = strings.Trim(strings.TrimSpace(value), `"'`)
+		}
+	}
+	return nil, text
+}
+
+// lineSections cuts a text at the lines that begins names as headings.
+func lineSections(
+	text string, begins func(line, next string) (level int, heading string, used int),
+) func(yield func(section) error) error {
+	return func(yield func(section) error) error {
+		current, start, at := section{}, 0, 0
+		for at < len(text) {
+			line, rest := firstLine(text[at:])
+			next, _ := firstLine(rest)
+			level, heading, used := begins(line, next)
+			end := min(at+len(line)+1, len(text))
+			if level == 0 {
+				at = end
+				continue
+			}
+			current.text = text[start:at]
+			if err := yield(current); err != nil {
+				return err
+			}
+			current, start = section{level: level, heading: fitName(heading, 200)}, at
+			if at = end; used == 2 {
+				at = min(at+len(next)+1, len(text))
+			}
+		}
+		current.text = text[start:]
+		return yield(current)
+	}
+}

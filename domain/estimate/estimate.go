@@ -1,0 +1,214 @@
+// Package estimate cuts files into the data points that an import would send, and prices them.
+//
+// Each kind of file has a cutter of its own. Cutters are pure: the same file and time zone give the same
+// data points, with the same ids. They run in linear time and hold one file in memory. A Plan orders the
+// data points of many files, cuts them into batches, and computes which of them fit a balance.
+package estimate
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/annals-project/annals/domain/limit"
+)
+
+// Kind is what a file is, which decides where it is cut.
+type Kind string
+
+// The kinds of files, as the API names them.
+const (
+	Email         Kind = "email"
+	Chat          Kind = "chat"
+	Transcript    Kind = "transcript"
+	Table         Kind = "table"
+	Records       Kind = "records"
+	Code          Kind = "code"
+	Documentation Kind = "documentation"
+	Notes         Kind = "notes"
+)
+
+// Kinds lists every kind.
+func Kinds() []Kind {
+	return []Kind{Email, Chat, Transcript, Table, Records, Code, Documentation, Notes}
+}
+
+// KindNames returns the names of the kinds.
+func KindNames() []string {
+	names := make([]string, 0, len(Kinds()))
+	for _, k := range Kinds() {
+		names = append(names, string(k))
+	}
+	return names
+}
+
+// IsKind reports whether a name is that of a kind.
+func IsKind(name string) bool { return slices.Contains(Kinds(), Kind(name)) }
+
+// File is a file to be cut.
+type File struct {
+	// Path is the name under which the caller knows the file. It is part of the ids.
+	Path string
+	// Content is the text of the file in UTF-8.
+	Content string
+	// Kind skips the detection; "" detects.
+	Kind Kind
+}
+
+// Point is a data point that an import would send. Its fields are within the limits of a send.
+type Point struct {
+	ID      string
+	Content string
+	// Label, Identity and Audience are "" for none.
+	Label    string
+	Identity string
+	Audience string
+	// At is in UTC, cut to microseconds; the zero time is none.
+	At time.Time
+	// Metadata is a JSON value, nil for none.
+	Metadata json.RawMessage
+}
+
+// Skip is the reason why a file becomes no data points.
+type Skip struct{ Reason string }
+
+func (s *Skip) Error() string { return s.Reason }
+
+func skip(format string, args ...any) error { return &Skip{fmt.Sprintf(format, args...)} }
+
+// unparseable is the reason of a file that is not of its kind.
+func unparseable(kind Kind, format string, args ...any) error {
+	return skip("cannot be read as %s: %s", kind, fmt.Sprintf(format, args...))
+}
+
+// Origin is what a file was taken for.
+type Origin struct {
+	// Kind is "" for a file that was skipped before its kind was known.
+	Kind Kind
+	By   DetectedBy
+}
+
+// Cut calls yield for each data point of a file, in the order of the file. Times without a zone are in
+// zone. The error is a *Skip if the file becomes no data points: those that were yielded before do not
+// count. Any other error is that of yield.
+func Cut(f File, zone *time.Location, yield func(Point) error) (Origin, error) {
+	switch {
+	case len(f.Content) > limit.EstimateFileBytes:
+		return Origin{Kind: f.Kind}, skip("has %d bytes: want at most %d", len(f.Content), limit.EstimateFileBytes)
+	case strings.IndexByte(f.Content, 0) >= 0:
+		return Origin{Kind: f.Kind}, skip("is not text: it holds U+0000")
+	}
+	text := normalize(f.Content)
+	if strings.TrimSpace(text) == "" {
+		return Origin{Kind: f.Kind}, skip("is empty or white space")
+	}
+	origin := Origin{f.Kind, Given}
+	if f.Kind == "" {
+		origin = detect(f.Path, text)
+	}
+	c := &cut{
+		path: f.Path, text: text, zone: zone, yield: yield, most: maxGrowth*int64(len(text)) + growthSpare,
+	}
+	if err := cutters[origin.Kind](c); err != nil {
+		return origin, err
+	}
+	if c.points == 0 {
+		return origin, unparseable(origin.Kind, "it has nothing to remember")
+	}
+	return origin, nil
+}
+
+var cutters = map[Kind]func(*cut) error{
+	Email: cutEmail, Chat: cutChat, Transcript: cutTranscript, Table: cutTable, Records: cutRecords, Code: cutCode,
+	Documentation: cutDocumentation, Notes: cutNotes,
+}
+
+const (
+	// maxGrowth bounds the content of all data points of a file, as a multiple of its size: the names of
+	// columns are repeated in each row. growthSpare is for small files.
+	maxGrowth   = 16
+	growthSpare = 1 << 20
+	// partBytes is the size beyond which text without natural breaks is cut into parts. The smallest
+	// budget of a recall holds several of them.
+	partBytes = 12_000
+)
+
+// cut is one file while it is cut.
+type cut struct {
+	path  string
+	text  string // without a byte order mark, lines end with \n
+	zone  *time.Location
+	yield func(Point) error
+
+	points int
+	// size and most are the content so far and its bound.
+	size, most int64
+}
+
+// base returns the name of the file without its folders and its extension.
+func (c *cut) base() string {
+	name := path.Base(strings.ReplaceAll(c.path, `\`, "/"))
+	if ext := path.Ext(name); ext != name {
+		name = strings.TrimSuffix(name, ext)
+	}
+	return name
+}
+
+// id returns an id within the file.
+func (c *cut) id(parts ...string) string {
+	if len(parts) == 0 {
+		return c.path
+	}
+	return c.path + "#" + strings.Join(parts, "/")
+}
+
+// emit yields a data point after it is brought within the limits of a send. Blank content yields nothing.
+func (c *cut) emit(p Point) error {
+	p.Content = strings.Trim(p.Content, "\n")
+	if strings.TrimSpace(p.Content) == "" {
+		return nil
+	}
+	if len(p.Content) > limit.ContentBytes {
+		return skip("a data point would have %d bytes: want at most %d", len(p.Content), limit.ContentBytes)
+	}
+	if c.size += int64(len(p.Content)); c.size > c.most {
+		return skip("its data points would have more than %d times its bytes", maxGrowth)
+	}
+	p.ID = fitID(p.ID)
+	p.Label = fitName(p.Label, limit.Label)
+	p.Identity = fitName(p.Identity, limit.Identity)
+	p.At = fitTime(p.At)
+	if len(p.Metadata) > limit.MetadataBytes {
+		p.Metadata = nil
+	}
+	c.points++
+	return c.yield(p)
+}
+
+// metadata encodes pairs of a key and a value; empty values are left out. The path always comes first.
+func (c *cut) metadata(pairs ...any) json.RawMessage {
+	var b strings.Builder
+	b.WriteString(`{"path":`)
+	b.Write(encodeJSON(c.path))
+	for i := 0; i+1 < len(pairs); i += 2 {
+		switch v := pairs[i+1].(type) {
+		case string:
+			if v == "" {
+				continue
+			}
+		case []string:
+			if len(v) == 0 {
+				continue
+			}
+		}
+		b.WriteByte(',')
+		b.Write(encodeJSON(pairs[i]))
+		b.WriteByte(':')
+		b.Write(encodeJSON(pairs[i+1]))
+	}
+	b.WriteByte('}')
+	return json.RawMessage(b.String())
+}

@@ -1,0 +1,196 @@
+package estimate_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/domain/estimate"
+)
+
+var hostileBytes = flag.Int("hostile-bytes", 1<<17, "size of each hostile file")
+
+// hostile returns files that are made to take time or memory, each of about size bytes, by name. The name
+// begins with the kind, and ends with the extension.
+func hostile(size int) map[string]string {
+	rep := func(text string) string { return strings.Repeat(text, max(1, size/len(text))) }
+	each := func(format string) string {
+		var b strings.Builder
+		for n := 0; b.Len() < size; n++ {
+			_, _ = fmt.Fprintf(&b, format, n)
+		}
+		return b.String()
+	}
+	const head = "From: a@example.com\nTo: b@example.com\nSubject: x\n"
+	nested := func(depth int) string {
+		var b strings.Builder
+		b.WriteString(head + "Content-Type: multipart/mixed; boundary=b0\n\n")
+		for n := range depth {
+			_, _ = fmt.Fprintf(&b, "--b%d\nContent-Type: multipart/mixed; boundary=b%d\n\n", n, n+1)
+		}
+		return b.String() + rep("tea ")
+	}
+	return map[string]string{
+		"email nested multiparts.eml":      nested(size / 100),
+		"email one boundary.eml":           head + "Content-Type: multipart/mixed; boundary=b\n\n" + rep("--b\nContent-Type: multipart/mixed; boundary=b\n\n"),
+		"email many headers.eml":           head + each("X-%d: y\n") + "\ntea",
+		"email folded header.eml":          head + "X: y\n" + rep(" y\n") + "\ntea",
+		"email long header.eml":            head + "X: " + rep("y") + "\n\ntea",
+		"email encoded words.eml":          "From: a@example.com\nTo: b@example.com\nSubject: " + rep("=?utf-8?q?=C3?= ") + "\n\ntea",
+		"email half an encoded word.eml":   "From: a@example.com\nTo: b@example.com\nSubject: " + rep("=?utf-8?") + "\n\ntea",
+		"email addresses.eml":              "Subject: x\nTo: b\nFrom: " + rep("a@b,") + "\n\ntea",
+		"email comments.eml":               "Subject: x\nTo: b\nFrom: " + rep("(") + "\n\ntea",
+		"email parameters.eml":             head + "Content-Type: text/plain" + rep("; a*0=b") + "\n\ntea",
+		"email empty parts.eml":            head + "Content-Type: multipart/mixed; boundary=b\n\n" + rep("--b\n"),
+		"email dashes.eml":                 head + "Content-Type: multipart/mixed; boundary=-\n\n" + rep("-"),
+		"email attached messages.eml":      head + "Content-Type: message/rfc822\n\n" + rep("From: a\nContent-Type: message/rfc822\n\n"),
+		"email base64.eml":                 head + "Content-Transfer-Encoding: base64\n\n" + rep("YWFh\n"),
+		"email quoted-printable.eml":       head + "Content-Transfer-Encoding: quoted-printable\n\n" + rep("=\n=41"),
+		"email long quoted-printable.eml":  head + "Content-Transfer-Encoding: quoted-printable\n\n" + rep("=41"),
+		"email wrong quoted-printable.eml": head + "Content-Transfer-Encoding: quoted-printable\n\n" + rep("=ZZ\n"),
+		"email quotes.eml":                 head + "\n" + rep("> \n"),
+		"email attributions.eml":           head + "\n" + rep("On a wrote:\n> b\nc\n"),
+		"email half attributions.eml":      head + "\n" + rep("On \n"),
+		"email underscores.eml":            head + "\n" + rep(strings.Repeat("_", 30)+"\n"),
+		"email one underscore.eml":         head + "\n" + rep("_"),
+		"email outlook.eml":                head + "\n" + rep("From: a\nSent: b\n"),
+		"email html blockquotes.eml":       head + "Content-Type: text/html\n\n" + rep("<blockquote>"),
+		"email html divisions.eml":         head + "Content-Type: text/html\n\n" + rep("<div class=\"gmail_quote\">"),
+		"email mailbox.mbox":               rep("From a@b Mon May 12 08:15:00 2025\nFrom: a\nTo: b\n\ntea\n\n"),
+		"email from lines.mbox":            "From a@b Mon May 12 08:15:00 2025\nFrom: a\nTo: b\n\n" + rep("\nFrom a 10:00"),
+		"email quoted from lines.mbox":     "From a@b Mon May 12 08:15:00 2025\nFrom: a\nTo: b\n\n" + rep("\n>>>>From a"),
+		"email charset.eml":                head + "Content-Type: text/plain; charset=iso-2022-jp\n\n" + rep("\x1b$B"),
+		"chat brackets.txt":                rep("["),
+		"chat digits.txt":                  rep("1"),
+		"chat one message.txt":             "[12/05/2025, 10:15] Ana: " + rep("tea "),
+		"chat empty messages.txt":          rep("[12/05/2025, 10:15] Ana:\n"),
+		"chat days.txt":                    each("[%d-05-12 10:15] Ana: x\n"),
+		"chat backwards.txt":               rep("[13/05/2025, 10:15] Ana: x\n[12/05/2025, 10:15] Ana: x\n"),
+		"chat dashes.txt":                  rep("1 - "),
+		"chat angles.txt":                  rep("1 <"),
+		"chat telegram.json":               `{"name":"a","from_id":1,"messages":[` + strings.TrimSuffix(rep(`{"from":"a","text":["b",{"text":"c"}]},`), ",") + `]}`,
+		"chat telegram pieces.json":        `{"name":"a","from_id":1,"messages":[{"from":"a","text":[` + strings.TrimSuffix(rep(`"b",`), ",") + `]}]}`,
+		"chat telegram chats.json":         `{"personal_information":{},"chats":{"list":[` + strings.TrimSuffix(rep(`{"messages":[{"from":"a","text":"b"}]},`), ",") + `]}}`,
+		"chat slack marks.json":            `[{"type":"message","user":"U","ts":"1747044900.0","text":"` + rep("<") + `"}]`,
+		"chat slack users.json":            "[" + strings.TrimSuffix(each(`{"type":"message","user":"U%d","ts":"1747044900.0","text":"<@U1>","user_profile":{"name":"a"}},`), ",") + "]",
+		"chat nested.json":                 `{"guild":` + rep(`{"a":`),
+		"transcript timings.vtt":           "WEBVTT\n\n" + rep("00:01.000 --> 00:02.000\n"),
+		"transcript arrows.vtt":            "WEBVTT\n\n" + rep("-->"),
+		"transcript tags.vtt":              "WEBVTT\n\n00:01.000 --> 00:02.000\n" + rep("<v a>"),
+		"transcript open tags.vtt":         "WEBVTT\n\n00:01.000 --> 00:02.000\n" + rep("<"),
+		"transcript one cue.srt":           "1\n00:00:01,000 --> 00:00:02,000\n" + rep("a"),
+		"transcript cues.srt":              each("1\n00:00:01,000 --> 00:00:02,000\n%d\n\n"),
+		"transcript speakers.txt":          each("A%d: b\n"),
+		"transcript one speaker.txt":       "Ana: a\nBo: b\nAna: a\nBo: b\nAna: " + rep("a\n"),
+		"transcript colons.txt":            rep(":"),
+		"transcript names.txt":             rep("A a "),
+		"transcript clocks.txt":            rep("1:00:"),
+		"table one row.csv":                "a,b\n" + rep("x,"),
+		"table one value.csv":              "a,b\n" + rep("x"),
+		"table quotes.csv":                 "a,b\n" + rep(`"`),
+		"table open quotes.csv":            "a,b\n" + rep("\"\n"),
+		"table quoted lines.csv":           "a,b\n\"" + rep("x\n"),
+		"table header.csv":                 rep("a,"),
+		"table long header.csv":            rep("a") + ",b\n1,2\n",
+		"table wide.csv":                   strings.Repeat("abcdefghijkl,", 999) + "z\n" + rep(strings.Repeat("1,", 999)+"1\n"),
+		"table empty rows.csv":             "a,b\n" + rep(",\n"),
+		"table same rows.csv":              "a,b\n" + rep("1,2\n"),
+		"table tabs.tsv":                   rep("\t"),
+		"table dates.csv":                  "date,b\n" + rep("Monday the first of Octember 12:00,2\n"),
+		"records nested.json":              rep("["),
+		"records nested objects.json":      rep(`{"a":`),
+		"records deep.json":                "[" + strings.Repeat(`{"a":[`, 4000) + `"` + rep("x") + `"` + strings.Repeat("]}", 4000) + "]",
+		"records deep and wide.json":       "[" + strings.Repeat(`{"abcdefgh":`, 30) + "[" + strings.TrimSuffix(rep(`"x",`), ",") + "]" + strings.Repeat("}", 30) + "]",
+		"records numbers.json":             "[" + rep("1,") + "1]",
+		"records empty.json":               "[" + rep("{},") + "{}]",
+		"records fields.json":              "[{" + strings.TrimSuffix(each(`"a%d":1,`), ",") + "}]",
+		"records names.json":               "[{" + strings.TrimSuffix(rep(`"`+strings.Repeat("n", 1000)+`":{"b":1},`), ",") + "}]",
+		"records lines.jsonl":              rep("{\"a\":1}\n"),
+		"records open string.json":         `["` + rep("x"),
+		"records escapes.json":             `["` + rep(`\u00e9\\`) + `"]`,
+		"records people.json":              "[" + strings.TrimSuffix(rep(`{"author":{"x":{"name":1}}},`), ",") + "]",
+		"records lists.json":               `{"a":[{}],` + strings.TrimSuffix(each(`"b%d":[{}],`), ",") + "}",
+		"code functions.go":                rep("func a() {\n"),
+		"code one line.go":                 "func a" + rep("a"),
+		"code comments.go":                 rep("// a\n"),
+		"code lines.c":                     rep("a b(\n"),
+		"code words.js":                    rep("const a = ("),
+		"code annotations.java":            rep("@a ") + "\n" + rep("@a\n"),
+		"code types.cs":                    rep(strings.Repeat("a ", 140) + "\n"),
+		"code rust.rs":                     rep("pub async const unsafe " + "\n"),
+		"code sql.sql":                     rep("create or replace "),
+		"documentation marks.md":           rep("#"),
+		"documentation headings.md":        rep("# \n"),
+		"documentation named.md":           each("# %d\n"),
+		"documentation deep.md":            rep("# a\n## b\n### c\n#### d\n##### e\n###### f\n"),
+		"documentation fences.md":          rep("```\n"),
+		"documentation comments.md":        rep("<!--\n"),
+		"documentation underlines.md":      rep("a\n=\n"),
+		"documentation front matter.md":    "---\n" + rep("a: b\n"),
+		"documentation long heading.md":    "# " + rep("a "),
+		"documentation equals.adoc":        rep("= "),
+		"documentation blocks.adoc":        rep("----\n====\n"),
+		"documentation sections.adoc":      each("== %d\n"),
+		"documentation headings.html":      rep("<h1>"),
+		"documentation closed.html":        each("<h2>%d</h2>"),
+		"documentation nested.html":        rep("<div>"),
+		"documentation angles.html":        rep("<"),
+		"documentation attributes.html":    "<meta " + rep("a=b ") + ">tea",
+		"documentation metas.html":         rep("<meta name=author content=a>") + "tea",
+		"documentation hidden.html":        rep("<nav>"),
+		"documentation comments.html":      rep("<!--"),
+		"documentation entities.html":      rep("&amp;&#0;&"),
+		"documentation spaces.html":        rep("<p> </p>"),
+		"documentation pre.html":           "<pre>" + rep("\n"),
+		"notes one word.txt":               rep("x"),
+		"notes accents.txt":                rep("é"),
+		"notes lines.txt":                  "a" + rep("\n") + "b",
+		"notes marks.txt":                  rep("\u0301"),
+		"notes returns.txt":                rep("a\r"),
+		"notes broken UTF-8.txt":           rep("\xff\xfe"),
+	}
+}
+
+// No file takes time that grows faster than its size, or memory that is a large multiple of it. A file that
+// took quadratic time would not end before the deadline of the test.
+func TestCut_Hostile(t *testing.T) {
+	size := *hostileBytes
+	if testing.Short() {
+		size /= 8 // for the race detector, which also keeps regular expressions from reusing memory
+	}
+	for name, content := range hostile(size) {
+		kind, _, _ := strings.Cut(name, " ")
+		t.Run(name, func(t *testing.T) {
+			f := estimate.File{Path: name, Content: content, Kind: estimate.Kind(kind)}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			began, points := time.Now(), 0
+			_, err := estimate.Cut(f, time.UTC, func(p estimate.Point) error {
+				points++
+				return checkPoint(p)
+			})
+			runtime.ReadMemStats(&after)
+			reason, _ := errors.AsType[*estimate.Skip](err)
+			if err != nil && reason == nil {
+				t.Error(err)
+			}
+			allocated := after.TotalAlloc - before.TotalAlloc
+			t.Logf("%v, %d MiB allocated, %d data points, %v", time.Since(began).Round(time.Millisecond), allocated>>20, points, err)
+			// What each data point takes is freed as it is passed on: most of this is never in use at once.
+			if most := 600*uint64(len(content)) + 64<<20; allocated > most {
+				t.Errorf("%d MiB are allocated: want at most %d", allocated>>20, most>>20)
+			}
+			// The file may also be of a kind that it does not look like.
+			f.Kind = ""
+			if _, err := estimate.Cut(f, time.UTC, func(estimate.Point) error { return nil }); err != nil {
+				if _, ok := errors.AsType[*estimate.Skip](err); !ok {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}

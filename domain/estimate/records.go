@@ -1,0 +1,285 @@
+package estimate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/rawjson"
+)
+
+const (
+	// maxRecordLines and maxRecordDepth bound how a record is written as lines: it is walked once for each
+	// level.
+	maxRecordLines = 5000
+	maxRecordDepth = 8
+)
+
+// cutRecords cuts a JSON array, JSON Lines, or one JSON object: one data point for each element.
+func cutRecords(c *cut) error {
+	r := &records{cut: c, names: names{}, plain: map[string]string{}}
+	text := strings.TrimSpace(c.text)
+	if strings.HasPrefix(text, "[") {
+		return r.array([]byte(text))
+	}
+	dec := json.NewDecoder(strings.NewReader(text))
+	for n := 1; ; n++ {
+		var element json.RawMessage
+		err := dec.Decode(&element)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return unparseable(Records, "value %d: %v", n, err)
+		}
+		if n == 1 && !dec.More() {
+			// One object may hold the list of records in its only array.
+			if list := onlyList(element); list != nil {
+				return r.array(list)
+			}
+		}
+		if err := r.add(element); err != nil {
+			return err
+		}
+	}
+}
+
+// array cuts the elements of a JSON array.
+func (r *records) array(text []byte) (err error) {
+	if !json.Valid(text) {
+		var sink json.RawMessage
+		return unparseable(Records, "%v", json.Unmarshal(text, &sink))
+	}
+	rawjson.Elements(text, func(_ int, element []byte) bool {
+		err = r.add(element)
+		return err == nil
+	})
+	return err
+}
+
+// onlyList returns the array of objects in an object that has one such array, nil for anything else.
+func onlyList(object json.RawMessage) (list json.RawMessage) {
+	lists := 0
+	rawjson.Each(object, func(_ string, value []byte) bool {
+		if value[0] == '[' && bytes.HasPrefix(trimSpace(value[1:]), []byte("{")) {
+			list = value
+			lists++
+		}
+		return true
+	})
+	if lists != 1 {
+		return nil
+	}
+	return list
+}
+
+// member is a member of a record. Its name is as plainName returns it.
+type member struct {
+	name  string
+	value json.RawMessage
+}
+
+// records is a list of records while it is cut.
+type records struct {
+	cut   *cut
+	names names
+	// plain are the plain names of fields.
+	plain map[string]string
+	// fields are those of the record at hand.
+	fields []member
+}
+
+// maxPlain is how many names of fields are kept.
+const maxPlain = 1000
+
+func (r *records) plainName(name string) string {
+	plain, ok := r.plain[name]
+	if !ok {
+		if plain = plainName(name); len(r.plain) < maxPlain {
+			r.plain[name] = plain
+		}
+	}
+	return plain
+}
+
+// field returns the first field that has one of the names as text, "" for none.
+func (r *records) field(names ...string) string {
+	for _, name := range names {
+		for _, m := range r.fields {
+			if m.name == name {
+				if text := scalar(m.value); text != "" {
+					return text
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// add makes the data point of an element. A record that has a text as content, as a data point has, is
+// that text; of any other each field is a line.
+func (r *records) add(element json.RawMessage) error {
+	r.fields = r.fields[:0]
+	rawjson.Each(element, func(name string, value []byte) bool {
+		r.fields = append(r.fields, member{r.plainName(name), value})
+		return len(r.fields) <= maxRecordLines
+	})
+	if len(r.fields) > maxRecordLines {
+		return unparseable(Records, "a record has more than %d fields", maxRecordLines)
+	}
+	p := Point{Label: r.field(labelNames...), Identity: r.field(authorNames...), Metadata: r.cut.metadata()}
+	if slug := r.field(audienceNames...); audience.ValidSlug(slug) {
+		p.Audience = slug
+	}
+	for _, name := range timeNames {
+		text := r.field(name)
+		if text == "" {
+			continue
+		}
+		at, ok := parseTime(text, r.cut.zone, false)
+		if !ok {
+			at, ok = parseUnix(text)
+		}
+		if ok {
+			p.At = at
+			break
+		}
+	}
+	p.Content = r.content(element)
+	if p.Label == "" {
+		p.Label = r.cut.base()
+	}
+	p.ID = r.cut.id(r.names.unique(r.field(idNames...), p.Content))
+	return r.cut.emit(p)
+}
+
+func (r *records) content(element json.RawMessage) string {
+	for _, m := range r.fields {
+		if m.name == "content" && m.value[0] == '"' {
+			if text, _ := rawjson.Text(m.value); strings.TrimSpace(text) != "" {
+				return text
+			}
+		}
+	}
+	w := recordLines{}
+	w.write("", element, 0)
+	return w.b.String()
+}
+
+// scalar returns a string, a number or a boolean as text; an object of a person as its name; else "".
+func scalar(value json.RawMessage) (text string) {
+	value = trimSpace(value)
+	switch {
+	case len(value) == 0 || value[0] == '[' || value[0] == 'n':
+		return ""
+	case value[0] == '{':
+		if len(value) > 4096 {
+			return ""
+		}
+		for _, want := range []string{"name", "displayName", "login", "email", "id"} {
+			rawjson.Each(value, func(name string, member []byte) bool {
+				if name == want && member[0] == '"' {
+					text, _ = rawjson.Text(member)
+					text = strings.TrimSpace(text)
+				}
+				return text == ""
+			})
+			if text != "" {
+				return text
+			}
+		}
+		return ""
+	case value[0] == '"':
+		text, _ = rawjson.Text(value)
+		return strings.TrimSpace(text)
+	default:
+		return string(bytes.TrimSpace(value))
+	}
+}
+
+// trimSpace removes the white space of JSON before a value.
+func trimSpace(text []byte) []byte { return bytes.TrimLeft(text, " \t\r\n") }
+
+// recordLines writes a JSON value as lines "name: value". Names of nested fields are joined by a dot.
+type recordLines struct {
+	b     strings.Builder
+	lines int
+}
+
+func (w *recordLines) write(name string, value json.RawMessage, depth int) {
+	if len(value) == 0 || w.lines >= maxRecordLines {
+		return
+	}
+	switch {
+	case value[0] == 'n':
+	case value[0] == '{' && depth < maxRecordDepth:
+		rawjson.Each(value, func(inner string, value []byte) bool {
+			w.write(join(name, inner), value, depth+1)
+			return w.lines < maxRecordLines
+		})
+	case value[0] == '[' && depth < maxRecordDepth:
+		w.list(name, value, depth)
+	case value[0] == '"':
+		w.line(name, scalar(value))
+	default:
+		w.line(name, string(value))
+	}
+}
+
+// list writes an array: one of plain values as one line, else each element with its number.
+func (w *recordLines) list(name string, value json.RawMessage, depth int) {
+	nested := false
+	var plain strings.Builder
+	rawjson.Elements(value, func(_ int, e []byte) bool {
+		if nested = e[0] == '{' || e[0] == '['; nested {
+			return false
+		}
+		if text := scalar(e); text != "" {
+			if plain.Len() > 0 {
+				plain.WriteString(", ")
+			}
+			plain.WriteString(text)
+		}
+		return true
+	})
+	if !nested {
+		w.line(name, plain.String())
+		return
+	}
+	n := 0
+	rawjson.Elements(value, func(_ int, e []byte) bool {
+		n++
+		w.write(join(name, strconv.Itoa(n)), e, depth+1)
+		return w.lines < maxRecordLines
+	})
+}
+
+func (w *recordLines) line(name, text string) {
+	if text == "" {
+		return
+	}
+	if w.lines++; w.lines > 1 {
+		w.b.WriteByte('\n')
+	}
+	if name != "" {
+		w.b.WriteString(name)
+		w.b.WriteString(": ")
+	}
+	w.b.WriteString(text)
+}
+
+// join joins the names of nested fields; a long name keeps its end.
+func join(outer, inner string) string {
+	name := inner
+	if outer != "" {
+		name = outer + "." + inner
+	}
+	if len(name) > 2*maxColumnName {
+		name = "…" + strings.ToValidUTF8(name[len(name)-maxColumnName:], "")
+	}
+	return name
+}

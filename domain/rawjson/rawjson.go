@@ -1,0 +1,197 @@
+// Package rawjson splits JSON text without decoding the parts that are not needed, so that a body
+// is not copied in memory, and errors can name the position of a wrong value.
+package rawjson
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"unicode/utf8"
+)
+
+// Check returns the reason why a text is not one JSON value in UTF-8 that nests at most 10,000
+// deep. All other functions of this package require checked text.
+func Check(text []byte) error {
+	if !utf8.Valid(text) {
+		return errors.New("it is not UTF-8")
+	}
+	if json.Valid(text) {
+		return nil
+	}
+	// Only a refused text is read again, for the reason.
+	var sink json.RawMessage
+	if err := json.Unmarshal(text, &sink); err != nil {
+		return err
+	}
+	return errors.New("it is not JSON")
+}
+
+// Kind is the kind of a JSON value, in words for messages.
+type Kind string
+
+// The kinds of JSON values.
+const (
+	Object  Kind = "an object"
+	Array   Kind = "an array"
+	String  Kind = "a string"
+	Number  Kind = "a number"
+	Boolean Kind = "a boolean"
+	Null    Kind = "null"
+)
+
+// KindOf returns the kind of a value.
+func KindOf(value []byte) Kind {
+	switch value[skipSpace(value, 0)] {
+	case '{':
+		return Object
+	case '[':
+		return Array
+	case '"':
+		return String
+	case 't', 'f':
+		return Boolean
+	case 'n':
+		return Null
+	default:
+		return Number
+	}
+}
+
+// Members returns the values of the named members of an object, as parts of its text. If a name
+// occurs twice, the last one counts. Missing names are not in the map. Names are compared exactly.
+// ok is false if the value is not an object.
+func Members(value []byte, names ...string) (members map[string][]byte, ok bool) {
+	if KindOf(value) != Object {
+		return nil, false
+	}
+	members = make(map[string][]byte, len(names))
+	i := skipSpace(value, 0) + 1
+	for {
+		i = skipSpace(value, i)
+		switch value[i] {
+		case '}':
+			return members, true
+		case ',':
+			i++
+			continue
+		}
+		end := skipString(value, i)
+		name, wanted := nameOf(value[i:end], names)
+		i = skipSpace(value, end) + 1 // the colon
+		i = skipSpace(value, i)
+		end = skipValue(value, i)
+		if wanted {
+			members[name] = value[i:end:end]
+		}
+		i = end
+	}
+}
+
+// Elements calls yield for each element of an array, as part of its text, until it returns false.
+// ok is false if the value is not an array.
+func Elements(value []byte, yield func(i int, element []byte) bool) (ok bool) {
+	if KindOf(value) != Array {
+		return false
+	}
+	i := skipSpace(value, 0) + 1
+	for n := 0; ; {
+		i = skipSpace(value, i)
+		switch value[i] {
+		case ']':
+			return true
+		case ',':
+			i++
+			continue
+		}
+		end := skipValue(value, i)
+		if !yield(n, value[i:end:end]) {
+			return true
+		}
+		n++
+		i = end
+	}
+}
+
+// Text returns the text of a string value. ok is false if the value is not a string. An escaped
+// half of a surrogate pair becomes U+FFFD.
+func Text(value []byte) (text string, ok bool) {
+	if KindOf(value) != String {
+		return "", false
+	}
+	value = bytes.TrimSpace(value)
+	if inside := value[1 : len(value)-1]; bytes.IndexByte(inside, '\\') < 0 {
+		return string(inside), true
+	}
+	return text, json.Unmarshal(value, &text) == nil
+}
+
+// nameOf returns which of the names a member has. It decodes the name only if it contains an
+// escape.
+func nameOf(quoted []byte, names []string) (string, bool) {
+	inside := quoted[1 : len(quoted)-1]
+	if bytes.IndexByte(inside, '\\') >= 0 {
+		var text string
+		// All wanted names are short, so a longer one cannot match, whatever its escapes.
+		if len(inside) > 1024 || json.Unmarshal(quoted, &text) != nil {
+			return "", false
+		}
+		inside = []byte(text)
+	}
+	for _, name := range names {
+		if string(inside) == name {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+func skipSpace(text []byte, i int) int {
+	for i < len(text) && (text[i] == ' ' || text[i] == '\t' || text[i] == '\n' || text[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// skipString returns the index after the string that starts at i.
+func skipString(text []byte, i int) int {
+	start := i + 1
+	for i = start; ; i++ {
+		i += bytes.IndexByte(text[i:], '"')
+		slashes := 0
+		for slashes < i-start && text[i-1-slashes] == '\\' {
+			slashes++
+		}
+		if slashes%2 == 0 {
+			return i + 1
+		}
+	}
+}
+
+// skipValue returns the index after the value that starts at i.
+func skipValue(text []byte, i int) int {
+	switch text[i] {
+	case '"':
+		return skipString(text, i)
+	case '{', '[':
+		for depth := 0; ; {
+			switch text[i] {
+			case '"':
+				i = skipString(text, i)
+				continue
+			case '{', '[':
+				depth++
+			case '}', ']':
+				depth--
+			}
+			i++
+			if depth == 0 {
+				return i
+			}
+		}
+	default:
+		for i < len(text) && bytes.IndexByte([]byte(" \t\r\n,]}"), text[i]) < 0 {
+			i++
+		}
+		return i
+	}
+}

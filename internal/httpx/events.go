@@ -1,0 +1,108 @@
+package httpx
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/requestlog"
+)
+
+// EventAdmission decides whether a webhook may receive events now.
+type EventAdmission interface {
+	// Includes reports whether the plan of a webhook has webhooks.
+	Includes(p auth.Principal) bool
+	// Count counts an event of a webhook over all processes. ok is false if there are too many in this
+	// minute; then retry is when to try again.
+	Count(ctx context.Context, webhookID string) (retry time.Duration, ok bool, err error)
+}
+
+// authenticateEvent finds the webhook of a call by its URL. What cannot be a path parameter is no token.
+func authenticateEvent(c echo.Context, a *auth.Authenticator) (auth.Principal, error) {
+	parameter := func(name string) string {
+		value, err := PathParam(c, name)
+		if err != nil {
+			return ""
+		}
+		return value
+	}
+	return a.AuthenticateEvent(c.Request().Context(), parameter("webhookId"), parameter("token"))
+}
+
+// admitEvents applies the checks of a webhook to its events, in the order of the contract, before their
+// body is read. A refusal for too many events has no body and no row in the request log.
+func admitEvents(admission EventAdmission) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			r := stateOf(c)
+			if !r.api || !r.route.Webhook {
+				return next(c)
+			}
+			w := r.principal.Webhook
+			if admission != nil {
+				if !admission.Includes(r.principal) {
+					return fault.New(fault.PaymentRequired, fault.CodeWebhooksNotIncluded, "the plan has no webhooks: change the plan")
+				}
+				retry, ok, err := admission.Count(c.Request().Context(), w.ID)
+				if err != nil {
+					return err
+				}
+				if !ok {
+					return r.refuseRate(c, retry)
+				}
+			}
+			switch {
+			case w.Paused:
+				return fault.New(fault.Conflict, fault.CodeWebhookPaused, "the webhook is paused: the event is not kept")
+			case w.Archived:
+				return fault.New(fault.Forbidden, fault.CodeProjectArchived, "the project of this webhook is archived")
+			}
+			return next(c)
+		}
+	}
+}
+
+// refuseRate answers a call beyond a rate limit, without a body and without a row in the request log.
+func (r *request) refuseRate(c echo.Context, retry time.Duration) error {
+	seconds := max(int64((retry+time.Second-1)/time.Second), 1)
+	c.Response().Header().Set(echo.HeaderRetryAfter, strconv.FormatInt(seconds, 10))
+	r.unlog()
+	return c.NoContent(http.StatusTooManyRequests)
+}
+
+// EventID returns the id of the event that a request carries: "evt_" and the 26 characters of the request
+// id in Crockford's base 32, which sort by time.
+func EventID(requestID uuid.UUID) string {
+	const alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+	text := []byte("evt_00000000000000000000000000")
+	bits, left, at := uint32(0), 0, len(text)
+	for i := len(requestID) - 1; i >= 0; i-- {
+		bits |= uint32(requestID[i]) << left
+		for left += 8; left >= 5; left -= 5 {
+			at--
+			text[at] = alphabet[bits&31]
+			bits >>= 5
+		}
+	}
+	text[at-1] = alphabet[bits&31] // the 3 bits that are left
+	return string(text)
+}
+
+// eventOf is the event of a call for the request log, nil for another call. A refused event has no verdict.
+func (r *request) eventOf() *requestlog.Webhook {
+	w := r.principal.Webhook
+	if w == nil {
+		return nil
+	}
+	event := &requestlog.Webhook{ID: w.ID, Name: w.Settings.Name, EventID: EventID(r.id), Verdict: r.note.Verdict}
+	if r.note.DroppedBy != "" {
+		event.DroppedBy = &r.note.DroppedBy
+	}
+	return event
+}

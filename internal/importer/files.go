@@ -1,0 +1,152 @@
+package importer
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+
+	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/panics"
+)
+
+// Files is one run over the batches of a spool, each with the idempotency key of its estimate: a batch that was sent
+// before, by whichever run, changes nothing.
+type Files struct {
+	To    Sender
+	Spool *Spool
+	State *FilesState
+	// Parallel is how many batches are in flight at once; 0 is 4.
+	Parallel int
+	// Moved is called after each acknowledged batch, from one goroutine. It may be nil.
+	Moved func(FilesTotal)
+}
+
+// FilesTotal is what is acknowledged of an import, by this run and earlier ones.
+type FilesTotal struct {
+	Points, Unchanged, Batches int
+	Bytes                      int64
+	// Sent counts the data points of this run, SentUnchanged those of them that the server already had.
+	Sent, SentUnchanged, SentBatches int
+	ProjectID                        int64
+	LastIngestion                    string
+}
+
+// Total returns how much of a spool is acknowledged.
+func (f Files) Total() FilesTotal {
+	t := FilesTotal{ProjectID: f.State.ProjectID, LastIngestion: f.State.LastIngestion}
+	for _, b := range f.Spool.batches {
+		if done, sent := f.State.sent[b.key]; sent {
+			t.Points, t.Unchanged, t.Batches, t.Bytes = t.Points+b.points, t.Unchanged+done, t.Batches+1, t.Bytes+b.bytes
+		}
+	}
+	return t
+}
+
+// Bytes is the size of all contents of a spool.
+func (s *Spool) Bytes() (n int64) {
+	for _, b := range s.batches {
+		n += b.bytes
+	}
+	return n
+}
+
+// flownBatch is a batch with its outcome.
+type flownBatch struct {
+	planned
+	items   []spooled
+	receipt client.BatchReceipt
+	err     error
+}
+
+// Run sends what was not acknowledged yet, in the order of time. Batches that are in flight when one is refused are
+// still awaited.
+func (f Files) Run(ctx context.Context) (FilesTotal, error) {
+	total, results, flying := f.Total(), make(chan *flownBatch), 0
+	var failed error
+	land := func() {
+		b := <-results
+		flying--
+		if err := f.land(b, &total); err != nil && failed == nil {
+			failed = err
+		}
+	}
+	for _, b := range f.Spool.inOrder() {
+		if _, sent := f.State.sent[b.key]; sent {
+			continue
+		}
+		for flying >= cmp.Or(f.Parallel, 4) {
+			land()
+		}
+		if failed == nil {
+			failed = ctx.Err()
+		}
+		if failed != nil {
+			break
+		}
+		items, err := f.Spool.read(b)
+		if err != nil {
+			failed = err
+			break
+		}
+		flying++
+		go func() {
+			sent := &flownBatch{planned: b, items: items}
+			raw := make([]json.RawMessage, len(items))
+			for i, item := range items {
+				raw[i] = item.Item
+			}
+			sent.err = panics.Call(ctx, slog.Default(), "sending a batch panicked", func() (err error) {
+				sent.receipt, err = f.To.IngestBatch(ctx, raw, b.key)
+				return err
+			})
+			results <- sent
+		}()
+	}
+	for flying > 0 {
+		land()
+	}
+	return total, failed
+}
+
+// land records the outcome of a batch.
+func (f Files) land(b *flownBatch, total *FilesTotal) error {
+	if b.err != nil {
+		return b.explain()
+	}
+	unchanged := 0
+	for _, item := range b.receipt.Items {
+		if item.Unchanged != nil && *item.Unchanged {
+			unchanged++
+		}
+	}
+	if err := f.State.add(b.key, unchanged, b.receipt); err != nil {
+		return err
+	}
+	total.Points, total.Unchanged, total.Batches = total.Points+b.points, total.Unchanged+unchanged, total.Batches+1
+	total.Bytes += b.bytes
+	total.Sent, total.SentUnchanged = total.Sent+b.points, total.SentUnchanged+unchanged
+	total.SentBatches++
+	total.ProjectID, total.LastIngestion = f.State.ProjectID, f.State.LastIngestion
+	if f.Moved != nil {
+		f.Moved(*total)
+	}
+	return nil
+}
+
+// explain names the file that a refused item came from.
+func (b *flownBatch) explain() error {
+	refused, ok := errors.AsType[*client.Error](b.err)
+	if !ok {
+		return b.err
+	}
+	if m := namedItem.FindStringSubmatch(refused.Message); m != nil {
+		if i, err := strconv.Atoi(m[1]); err == nil && i < len(b.items) {
+			return fmt.Errorf("a data point of %s was refused: %w", b.items[i].Path, b.err)
+		}
+	}
+	return b.err
+}

@@ -1,0 +1,202 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/annals-project/annals/internal/client"
+)
+
+// estimator makes a data point of each file, and a batch of each two. It breaks off breaksOff times before.
+type estimator struct{ breaksOff int }
+
+func (e *estimator) EstimateFull(
+	_ context.Context, in client.EstimateRequest, begin func() error, each func(client.EstimatedPoint) error,
+) (out client.Estimate, err error) {
+	for {
+		if err := begin(); err != nil {
+			return out, err
+		}
+		for i, f := range in.Files {
+			if e.breaksOff > 0 && i == 1 {
+				break
+			}
+			at := day(f.Path)
+			p := client.EstimatedPoint{ID: "of " + f.Path, Path: &f.Path, Content: &f.Content, Timestamp: at, Bytes: len(f.Content)}
+			if err := each(p); err != nil {
+				return out, err
+			}
+		}
+		if e.breaksOff--; e.breaksOff < 0 {
+			break
+		}
+	}
+	for some := range slices.Chunk(in.Files, 2) {
+		b := client.EstimatedBatch{From: day(some[0].Path), Points: len(some), IdempotencyKey: "key"}
+		for _, f := range some {
+			b.IdempotencyKey += " " + f.Path
+			b.Bytes += int64(len(f.Content))
+		}
+		out.Batches = append(out.Batches, b)
+	}
+	out.DataPoints = len(in.Files)
+	return out, nil
+}
+
+// day is the time of a file named by the day of a month; nil for 0.
+func day(name string) *time.Time {
+	var n int
+	if _, err := fmt.Sscan(name, &n); err != nil || n == 0 {
+		return nil
+	}
+	at := time.Date(2025, 5, n, 0, 0, 0, 0, time.UTC)
+	return &at
+}
+
+// spoolOf estimates files in several requests, each a list of names.
+func spoolOf(t *testing.T, e *estimator, requests ...string) *Spool {
+	t.Helper()
+	s, err := NewSpool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	for _, names := range requests {
+		var in client.EstimateRequest
+		for _, name := range strings.Fields(names) {
+			in.Files = append(in.Files, client.EstimateFile{Path: name, Content: "<" + name + ">\n"})
+		}
+		if _, err := s.Add(t.Context(), e, in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func stateAt(t *testing.T, path string) *FilesState {
+	t.Helper()
+	s, err := OpenFilesState(path, "here")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestFiles_InTheOrderOfTime(t *testing.T) {
+	s, to := spoolOf(t, &estimator{breaksOff: 2}, "3 4 5 6 0", "1 2 7 8"), &server{}
+	total, err := Files{To: to, Spool: s, State: stateAt(t, filepath.Join(t.TempDir(), "p")), Parallel: 1}.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.ReplaceAll(strings.Join(to.taken, ""), "\n", ""); got != "<1><2><3><4><5><6><7><8><0>" {
+		t.Errorf("sent %s", got)
+	}
+	want := FilesTotal{Points: 9, Batches: 5, Bytes: s.Bytes(), Sent: 9, SentBatches: 5, ProjectID: 1, LastIngestion: "send-4"}
+	if diff := cmp.Diff(want, total); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFiles_ContinuesAfterAStop(t *testing.T) {
+	for stop := range 4 {
+		to, path := &server{}, filepath.Join(t.TempDir(), "p")
+		sent := 0
+		to.refuse = func([]string) error {
+			if sent++; sent > stop {
+				return errors.New("away")
+			}
+			return nil
+		}
+		first, err := Files{To: to, Spool: spoolOf(t, &estimator{}, "1 2 3 4 5 6"), State: stateAt(t, path), Parallel: 1}.Run(t.Context())
+		if (err == nil) != (stop == 3) || first.Batches != stop {
+			t.Fatalf("stopped after %d: %+v, %v", stop, first, err)
+		}
+		to.refuse = nil
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stop == 2 { // a crash cut the last line
+			if err := os.WriteFile(path, text[:len(text)-5], 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last, err := Files{To: to, Spool: spoolOf(t, &estimator{}, "1 2 3 4 5 6"), State: stateAt(t, path)}.Run(t.Context())
+		if err != nil || last.Points != 6 || len(to.taken) != 6 || stop < 2 && last.SentBatches != 3-stop {
+			t.Errorf("stopped after %d: %+v, %q, %v", stop, last, to.taken, err)
+		}
+	}
+}
+
+func TestFiles_BatchesInFlight(t *testing.T) {
+	names := strings.Repeat("1 2 3 4 5 6 7 8 ", 1)
+	to := &server{delay: func(string) time.Duration { return 10 * time.Millisecond }}
+	if _, err := (Files{
+		To: to, Spool: spoolOf(t, &estimator{}, names), State: stateAt(t, filepath.Join(t.TempDir(), "p")), Parallel: 3,
+	}).Run(t.Context()); err != nil || to.most > 3 || len(to.taken) != 8 {
+		t.Errorf("at most %d in flight, %d sent, %v", to.most, len(to.taken), err)
+	}
+}
+
+func TestFiles_RefusalNamesTheFile(t *testing.T) {
+	to := &server{refuse: func([]string) error {
+		return &client.Error{Status: 400, Code: "audience-unknown", Message: "items[1].audience: there is no audience"}
+	}}
+	_, err := Files{
+		To: to, Spool: spoolOf(t, &estimator{}, "1 2"), State: stateAt(t, filepath.Join(t.TempDir(), "p")),
+	}.Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "a data point of 2 was refused") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOpenFilesState_OtherFiles(t *testing.T) {
+	for name, text := range map[string]string{
+		"text": "Dear Ana,", "line": "Dear Ana,\n", "points": `{"version":1,"importId":"x"}` + "\n", "json": "{}\n",
+		"another server": `{"version":2,"server":"there"}` + "\n",
+	} {
+		path := filepath.Join(t.TempDir(), "p")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := OpenFilesState(path, "here"); err == nil {
+			_ = s.Close()
+			t.Errorf("%s is taken for the progress of an import", name)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != text {
+			t.Errorf("%s was changed to %q, %v", name, got, err)
+		}
+	}
+}
+
+func TestFiles_AnotherProject(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p")
+	if err := os.WriteFile(path, []byte(`{"version":2,"server":"here"}`+"\n"+
+		`{"sent":"key 1 2","projectId":7,"ingestion":"i"}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Files{To: &server{}, Spool: spoolOf(t, &estimator{}, "1 2 3"), State: stateAt(t, path)}.Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "another project") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSpool_BatchesDoNotMatch(t *testing.T) {
+	s := spoolOf(t, &estimator{})
+	for _, points := range []int{0, 1, 3} {
+		e := client.Estimate{Batches: []client.EstimatedBatch{{Points: points, IdempotencyKey: "k"}}}
+		if err := s.cut(e, []int64{3, 9}, 9); err == nil {
+			t.Errorf("a batch of %d of 2 data points is taken", points)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package importer
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/annals-project/annals/internal/client"
+)
+
+// Spool holds the data points of an estimate on the disk, a line each, until they are sent. Its file has no name, so
+// nothing is left of it when the process ends in whatever way.
+type Spool struct {
+	file    *os.File
+	size    int64
+	batches []planned
+}
+
+// planned is a batch of an estimate.
+type planned struct {
+	key           string
+	from          time.Time // the zero time if its data points have none
+	points        int
+	bytes         int64
+	offset, limit int64
+}
+
+// spooled is a line of a spool: an item of a batch, and the file that it is from.
+type spooled struct {
+	Path string          `json:"path,omitempty"`
+	Item json.RawMessage `json:"item"`
+}
+
+// NewSpool creates a spool in the folder for temporary files. The caller must close it.
+func NewSpool() (*Spool, error) {
+	file, err := os.CreateTemp("", "annals-import-")
+	if err != nil {
+		return nil, fmt.Errorf("create a file for the data points: %w", err)
+	}
+	if err := os.Remove(file.Name()); err != nil {
+		return nil, fmt.Errorf("create a file for the data points: %w", err)
+	}
+	return &Spool{file: file}, nil
+}
+
+// Close frees the disk.
+func (s *Spool) Close() error { return s.file.Close() }
+
+// Estimator estimates files. *client.Client is one.
+type Estimator interface {
+	EstimateFull(
+		ctx context.Context, in client.EstimateRequest, begin func() error, each func(client.EstimatedPoint) error,
+	) (client.Estimate, error)
+}
+
+// Add estimates files and adds their data points in the batches of the estimate.
+func (s *Spool) Add(ctx context.Context, from Estimator, in client.EstimateRequest) (client.Estimate, error) {
+	out := bufio.NewWriterSize(s.file, 1<<20)
+	var ends []int64
+	end := s.size
+	begin := func() error {
+		out.Reset(s.file)
+		ends, end = ends[:0], s.size
+		if err := s.file.Truncate(s.size); err != nil {
+			return err
+		}
+		_, err := s.file.Seek(s.size, io.SeekStart)
+		return err
+	}
+	e, err := from.EstimateFull(ctx, in, begin, func(p client.EstimatedPoint) error {
+		line, err := spoolLine(p)
+		if err != nil {
+			return err
+		}
+		end += int64(len(line))
+		ends = append(ends, end)
+		_, err = out.Write(line)
+		return err
+	})
+	if err != nil {
+		return e, err
+	}
+	if err := out.Flush(); err != nil {
+		return e, fmt.Errorf("write data points: %w", err)
+	}
+	return e, s.cut(e, ends, end)
+}
+
+// cut adds the batches of an estimate, whose data points end at some offsets.
+func (s *Spool) cut(e client.Estimate, ends []int64, end int64) error {
+	place, offset := 0, s.size
+	for _, b := range e.Batches {
+		if place += b.Points; place > len(ends) || b.Points < 1 || b.IdempotencyKey == "" {
+			return fmt.Errorf("the estimate has %d data points, and its batches have more", len(ends))
+		}
+		p := planned{key: b.IdempotencyKey, points: b.Points, bytes: b.Bytes, offset: offset, limit: ends[place-1]}
+		if b.From != nil {
+			p.from = *b.From
+		}
+		s.batches, offset = append(s.batches, p), p.limit
+	}
+	if place != len(ends) {
+		return fmt.Errorf("the estimate has %d data points, and %d in its batches", len(ends), place)
+	}
+	s.size = end
+	return nil
+}
+
+// inOrder returns the batches by time, those without one last. The batches of one estimate keep their order.
+func (s *Spool) inOrder() []planned {
+	list := slices.Clone(s.batches)
+	slices.SortStableFunc(list, func(a, b planned) int {
+		if a.from.IsZero() != b.from.IsZero() {
+			return cmp.Compare(b.from.Unix(), a.from.Unix()) // the zero time is before all others
+		}
+		return a.from.Compare(b.from)
+	})
+	return list
+}
+
+// read returns the data points of a batch.
+func (s *Spool) read(b planned) ([]spooled, error) {
+	text := make([]byte, b.limit-b.offset)
+	if _, err := s.file.ReadAt(text, b.offset); err != nil {
+		return nil, fmt.Errorf("read data points: %w", err)
+	}
+	items := make([]spooled, 0, b.points)
+	for line := range bytes.Lines(text) {
+		var item spooled
+		if err := json.Unmarshal(line, &item); err != nil {
+			return nil, fmt.Errorf("read data points: %w", err)
+		}
+		items = append(items, item)
+	}
+	return items, nil
+}
+
+// spoolLine makes the item of a batch from a data point of an estimate.
+func spoolLine(p client.EstimatedPoint) ([]byte, error) {
+	item := struct {
+		Content   *string         `json:"content"`
+		ID        string          `json:"id"`
+		Label     *string         `json:"label,omitempty"`
+		Timestamp *time.Time      `json:"timestamp,omitempty"`
+		Metadata  json.RawMessage `json:"metadata,omitempty"`
+		Audience  *string         `json:"audience,omitempty"`
+		Identity  *string         `json:"identity,omitempty"`
+	}{p.Content, p.ID, p.Label, p.Timestamp, p.Metadata, p.Audience, p.Identity}
+	var line spooled
+	if p.Path != nil {
+		line.Path = *p.Path
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(item)
+	if err == nil {
+		line.Item = bytes.TrimSuffix(bytes.Clone(b.Bytes()), []byte("\n"))
+		b.Reset()
+		err = enc.Encode(line)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encode data point: %w", err)
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,150 @@
+package export
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// lineWriter writes lines. It writes long texts as they are read, without a copy of the line.
+type lineWriter struct {
+	to *bufio.Writer
+	// compact is used for metadata.
+	compact bytes.Buffer
+}
+
+// A field is omitted if its value is empty, except a label, which may be set and empty.
+type head struct {
+	ID        string  `json:"id"`
+	Timestamp string  `json:"timestamp"`
+	Label     *string `json:"label,omitempty"`
+	Identity  *string `json:"identity,omitempty"`
+	Audience  string  `json:"audience,omitempty"`
+}
+
+// dataPoint writes the line of a data point, with the fields that an item of POST /api/v1/ingest/batch has.
+func (w *lineWriter) dataPoint(at Place, p *text) error {
+	if err := w.begin(head{
+		ID: at.SourceID, Timestamp: instant(at.OccurredAt), Label: p.label, Identity: p.author, Audience: p.audience,
+	}); err != nil {
+		return err
+	}
+	if p.metadata != nil {
+		w.compact.Reset()
+		if err := json.Compact(&w.compact, p.metadata); err != nil { // a line break would end the line
+			return fmt.Errorf("metadata of a data point: %w", err)
+		}
+		_, _ = w.to.WriteString(`,"metadata":`) // the writer keeps its first error
+		_, _ = w.to.Write(w.compact.Bytes())
+		if w.compact.Cap() > textBytes {
+			w.compact = bytes.Buffer{}
+		}
+	}
+	_, _ = w.to.WriteString(`,"content":`)
+	w.string(p.content)
+	_, err := w.to.WriteString("}\n")
+	return err
+}
+
+// MemoryType is the type of the line of a memory. The line of a data point has no type.
+const MemoryType = "memory"
+
+type memoryHead struct {
+	Type string `json:"type"`
+	memoryName
+	// ID is the id under which recall and trace show the memory. Another project has another one.
+	ID         string `json:"id"`
+	Kind       string `json:"kind"`
+	OccurredAt string `json:"occurredAt"`
+	// ResolvedFrom and ResolvedTo are the time that a temporal anchor names, half open.
+	ResolvedFrom string `json:"resolvedFrom,omitempty"`
+	ResolvedTo   string `json:"resolvedTo,omitempty"`
+	// Inputs are what it was built from: data points, or memories if they have a number.
+	Inputs []memoryName `json:"inputs"`
+	// SupersededAt is when the first later claim on the same subject and attribute occurred, SupersededBy that claim.
+	SupersededAt string      `json:"supersededAt,omitempty"`
+	SupersededBy *memoryName `json:"supersededBy,omitempty"`
+}
+
+// memoryName names a memory without an id of ours: by its source and its number there, from 0.
+type memoryName struct {
+	SourceID string `json:"sourceId"`
+	Number   *int   `json:"number,omitempty"`
+}
+
+// memory writes the line of a memory of a data point.
+func (w *lineWriter) memory(sourceID string, d derived) error {
+	h := memoryHead{
+		Type: MemoryType, memoryName: memoryName{sourceID, &d.number}, ID: d.id.String(), Kind: d.kind,
+		OccurredAt: instant(d.occurredAt), Inputs: []memoryName{},
+	}
+	if d.resolvedFrom != nil {
+		h.ResolvedFrom = instant(*d.resolvedFrom)
+	}
+	if d.resolvedTo != nil {
+		h.ResolvedTo = instant(*d.resolvedTo)
+	}
+	if d.fromSource {
+		h.Inputs = append(h.Inputs, memoryName{SourceID: sourceID})
+	}
+	for _, n := range d.inputs {
+		number := int(n)
+		h.Inputs = append(h.Inputs, memoryName{sourceID, &number})
+	}
+	if d.supersededAt != nil {
+		h.SupersededAt, h.SupersededBy = instant(*d.supersededAt), &memoryName{*d.supersededSource, d.supersededNumber}
+	}
+	if err := w.begin(h); err != nil {
+		return err
+	}
+	_, _ = w.to.WriteString(`,"content":`)
+	w.string(d.content)
+	_, _ = w.to.WriteString(`,"excerpt":`)
+	w.string(d.excerpt)
+	_, err := w.to.WriteString("}\n")
+	return err
+}
+
+// begin writes an object without its closing brace.
+func (w *lineWriter) begin(h any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(h); err != nil {
+		return fmt.Errorf("encode line: %w", err)
+	}
+	_, err := w.to.Write(bytes.TrimSuffix(b.Bytes(), []byte("}\n")))
+	return err
+}
+
+// string writes text as a JSON string. An escape has one form only, so that equal texts make equal lines.
+func (w *lineWriter) string(text []byte) {
+	_ = w.to.WriteByte('"')
+	from := 0
+	for i, c := range text {
+		if c >= 0x20 && c != '"' && c != '\\' {
+			continue
+		}
+		_, _ = w.to.Write(text[from:i])
+		from = i + 1
+		switch c {
+		case '"', '\\':
+			_, _ = w.to.Write([]byte{'\\', c})
+		case '\n':
+			_, _ = w.to.WriteString(`\n`)
+		case '\r':
+			_, _ = w.to.WriteString(`\r`)
+		case '\t':
+			_, _ = w.to.WriteString(`\t`)
+		default:
+			_, _ = fmt.Fprintf(w.to, `\u%04x`, c)
+		}
+	}
+	_, _ = w.to.Write(text[from:])
+	_ = w.to.WriteByte('"')
+}
+
+// instant writes a time of the years 1 to 9999 to the microsecond.
+func instant(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }

@@ -1,0 +1,189 @@
+package readapi
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/estimate"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/rawjson"
+	"github.com/annals-project/annals/internal/httpx"
+)
+
+// What an estimate shows of each data point.
+const (
+	pointsSummary = "summary"
+	pointsNone    = "none"
+	pointsFull    = "full"
+)
+
+// estimateQuery is the body of an estimate.
+type estimateQuery struct {
+	zone   *time.Location
+	points string
+	// files and items are the JSON of each; one of them is nil.
+	files, items [][]byte
+}
+
+func (q estimateQuery) full() bool { return q.points == pointsFull }
+
+// rows is how many data points are shown; see estimate.Plan.
+func (q estimateQuery) rows() int {
+	switch q.points {
+	case pointsFull:
+		return -1
+	case pointsNone:
+		return 0
+	default:
+		return limit.EstimateRows
+	}
+}
+
+// estimateOf reads the body of an estimate, except its files and items. The fault is invalid-request.
+func estimateOf(body []byte) (estimateQuery, error) {
+	var problems httpx.Problems
+	f := httpx.FieldsOf(body, "", &problems, "files", "items", "timeZone", "points")
+	if err := problems.Err(); err != nil {
+		return estimateQuery{}, err
+	}
+	q := estimateQuery{zone: zoneOf(f, &problems), points: pointsSummary}
+	if points := f.Text("points"); points != nil {
+		q.points = *points
+		if q.points != pointsSummary && q.points != pointsNone && q.points != pointsFull {
+			problems.Add("points", "is %.100q: want summary, none or full", q.points)
+		}
+	}
+	switch {
+	case f.Has("files") && f.Has("items"):
+		problems.Add("items", "send files or items, not both")
+	case f.Has("files"):
+		q.files = listOf(f, "files", limit.EstimateFiles, &problems)
+	case f.Has("items"):
+		q.items = listOf(f, "items", limit.EstimatePoints, &problems)
+	default:
+		problems.Add("files", "is required: send files or items")
+	}
+	return q, problems.Err()
+}
+
+// zoneOf returns the zone of a request, UTC if it names none.
+func zoneOf(f httpx.Fields, problems *httpx.Problems) *time.Location {
+	name := f.Text("timeZone")
+	if name == nil {
+		return time.UTC
+	}
+	zone, err := time.LoadLocation(*name)
+	// "" is UTC for the library, and "Local" the zone of this machine: neither is a name of IANA.
+	if err != nil || *name == "" || strings.EqualFold(*name, "Local") {
+		problems.Add("timeZone", "is %.100q: want a name of the IANA time zone database, such as Europe/Rome", *name)
+		return time.UTC
+	}
+	return zone
+}
+
+// listOf returns the JSON of each element of a list of 1 to most elements.
+func listOf(f httpx.Fields, name string, most int, problems *httpx.Problems) [][]byte {
+	var list [][]byte
+	count := 0
+	isArray := rawjson.Elements(f.Raw(name), func(_ int, element []byte) bool {
+		if count++; count <= most {
+			list = append(list, element)
+		}
+		return true
+	})
+	switch {
+	case !isArray:
+		problems.Add(name, "want an array, got %s", rawjson.KindOf(f.Raw(name)))
+	case count == 0 || count > most:
+		problems.Add(name, "has %d elements: want 1 to %d", count, most)
+	}
+	return list
+}
+
+// plan cuts the files, or takes the items. The fault is invalid-request, or that of the context; the error
+// may be estimate.ErrContents.
+func (q estimateQuery) plan(ctx context.Context) (*estimate.Plan, error) {
+	plan := estimate.NewPlan(q.zone, q.rows())
+	for i, text := range q.files {
+		file, err := fileOf(text, fmt.Sprintf("files[%d]", i))
+		if err != nil {
+			return nil, err
+		}
+		if err := plan.AddFile(file, ctx.Err); err != nil {
+			return nil, err
+		}
+	}
+	for i, text := range q.items {
+		point, err := itemOf(text, fmt.Sprintf("items[%d]", i))
+		if err != nil {
+			return nil, err
+		}
+		if err := plan.AddItem(point); err != nil {
+			return nil, err
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return plan, nil
+}
+
+func fileOf(text []byte, at string) (estimate.File, error) {
+	var problems httpx.Problems
+	f := httpx.FieldsOf(text, at, &problems, "path", "content", "kind")
+	if err := problems.Err(); err != nil {
+		return estimate.File{}, err
+	}
+	var file estimate.File
+	if path := f.Name("path", 1, limit.EstimatePath); path != nil {
+		file.Path = *path
+	} else if !f.Has("path") {
+		problems.Add(f.Path("path"), "is required")
+	}
+	if content := f.Text("content"); content != nil {
+		file.Content = *content
+	} else if !f.Has("content") {
+		problems.Add(f.Path("content"), "is required")
+	}
+	if kind := f.Text("kind"); kind != nil {
+		file.Kind = estimate.Kind(*kind)
+		if !estimate.IsKind(*kind) {
+			problems.Add(f.Path("kind"), "is %.100q: want %s", *kind, strings.Join(estimate.KindNames(), ", "))
+		}
+	}
+	return file, problems.Err()
+}
+
+// itemOf reads an item as a batch takes it.
+func itemOf(text []byte, at string) (estimate.Point, error) {
+	var problems httpx.Problems
+	f := httpx.FieldsOf(text, at, &problems, httpx.DataPointFields...)
+	if err := problems.Err(); err != nil {
+		return estimate.Point{}, err
+	}
+	in := httpx.DataPointOf(f, &problems)
+	if err := problems.Err(); err != nil {
+		return estimate.Point{}, err
+	}
+	if size := len(in.Content); size > limit.ContentBytes {
+		return estimate.Point{}, fault.New(fault.TooLarge, fault.CodeContentTooLarge,
+			"the content of %s has %d bytes in UTF-8: want at most %d", at, size, limit.ContentBytes).
+			With("limitBytes", limit.ContentBytes).With("bytes", size)
+	}
+	p := estimate.Point{ID: datapoint.Digest([]byte(in.Content)), Content: in.Content, Metadata: in.Metadata}
+	for to, from := range map[*string]*string{
+		&p.ID: in.ID, &p.Label: in.Label, &p.Identity: in.Identity, &p.Audience: in.Audience,
+	} {
+		if from != nil {
+			*to = *from
+		}
+	}
+	if in.Timestamp != nil {
+		p.At = *in.Timestamp
+	}
+	return p, nil
+}
