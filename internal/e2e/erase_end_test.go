@@ -251,7 +251,7 @@ var withoutText = []string{
 	"ops.charges.month", "ops.leases.holder",
 	"ops.request_kinds.endpoint", "ops.request_kinds.error_code", "ops.request_kinds.key_name", "ops.request_kinds.key_prefix",
 	"ops.request_payloads.plan", "ops.requests.plan",
-	"ops.reservations.month", "ops.sealed_keys.seal_key",
+	"ops.reservations.month", "ops.sealed_keys.seal_key", "ops.webhook_leases.webhook_id",
 	"usage.charges.month", "usage.flushes.month", "usage.grants.kind", "usage.grants.month", "usage.plans.month", "usage.plans.plan",
 }
 

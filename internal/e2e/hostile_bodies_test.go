@@ -178,6 +178,9 @@ func (w *hostileWorker) bodyOf(route string) any {
 	case "POST /ingest/estimate":
 		return map[string]any{"files": []any{map[string]any{"path": w.odd(), "content": w.content()}}, "timeZone": w.odd()}
 	case "POST /webhooks/:webhookId/:token":
+		if w.one(2) {
+			return map[string]any{"content": w.content(), "id": choose[any](w, w.known("source", 8), w.odd(), 1.5, nil)}
+		}
 		return w.value(2)
 	default:
 		if w.one(10) {

@@ -117,7 +117,7 @@ func newHostileWalk(t *testing.T, seed uint64) *hostileWalk {
 		},
 	}
 	w.start()
-	management := []string{w.credentials()["ANNALS_MANAGEMENT_KEY"], w.organization("Next door")}
+	management := []string{w.credentials()["ANNALS_MANAGEMENT_KEY"], w.organization(otherOrganization)}
 	y := &tenancy{service: w.service, http: w.http}
 	for n, organization := range []int{0, 0, 1} {
 		made, _ := y.newTenant(management[organization], fmt.Sprintf("hostile %d", n))
@@ -125,6 +125,9 @@ func newHostileWalk(t *testing.T, seed uint64) *hostileWalk {
 		rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(n)}).Read(marker) //nolint:errcheck // it never fails
 		c := &hostileCaller{tenant: made, organization: organization, marker: "zm" + hex.EncodeToString(marker)}
 		c.client = w.with(made.key, client.Options{})
+		id, token := y.newWebhook([]string{ownOrganization, otherOrganization}[organization], made.slug)
+		c.pools.add("webhook", id)
+		c.token = token
 		w.callers = append(w.callers, c)
 	}
 	w.started = w.metric("process_start_time_seconds")

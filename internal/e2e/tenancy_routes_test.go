@@ -175,5 +175,11 @@ var attacks = map[string]*attack{
 		}
 		return calls
 	}},
+	"POST /webhooks/:webhookId/:token": {within: true, calls: func(n names, own tenant) []request {
+		return []request{
+			{path: "/webhooks/" + n.webhook + "/" + own.token, body: `{"content":"hello there"}`, want: 404},
+			{path: "/webhooks/" + n.webhook + "/" + own.key, body: `{"content":"hello there"}`, want: 404},
+		}
+	}},
 	"GET /usage": only(200, func(names, tenant) request { return request{path: "/usage", grows: true} }),
 }

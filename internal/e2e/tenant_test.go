@@ -4,9 +4,12 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os/exec"
+	"path"
 	"regexp"
 	"strings"
 	"time"
@@ -20,13 +23,15 @@ import (
 // tenant is a project with a key, and the management key of its organization.
 type tenant struct {
 	key, management, slug string
+	// token is that of a webhook of the same organization, "" for a victim.
+	token string
 }
 
 // names are what a caller may have heard of a tenant: ids, slugs and a cursor, and the data of
 // those, which nobody else may read.
 type names struct {
 	source, ingestion, identity, audience, trait, project, keyID, cursor, idempotency string
-	value, label, words, title, node, request                                         string
+	value, label, words, title, node, request, webhook                                string
 	// far is of another organization.
 	far bool
 }
@@ -42,7 +47,7 @@ func someNames() names {
 		source: "source-" + tag, ingestion: uuid.Must(uuid.NewV7()).String(), identity: "identity-" + tag, audience: "audience-" + tag,
 		trait: "trait-" + tag, project: "secret-" + tag, keyID: uuid.NewString(), idempotency: "once-" + tag,
 		value: "value-" + tag, label: "label-" + tag, words: "zebra" + tag, title: "title-" + tag, node: uuid.NewString(),
-		request: uuid.Must(uuid.NewV7()).String(),
+		request: uuid.Must(uuid.NewV7()).String(), webhook: "whk_12345678" + tag,
 	}
 }
 
@@ -61,6 +66,8 @@ type tenancy struct {
 	// http holds every answer against the OpenAPI document.
 	http              *http.Client
 	management, other string
+	// token is that of a webhook of the attackers.
+	token string
 }
 
 // call makes a request, and answers its status and body.
@@ -113,12 +120,33 @@ func (y *tenancy) newTenant(management, name string) (made tenant, keyID string)
 	return tenant{key: key["key"].(string), management: management, slug: slug}, key["id"].(string)
 }
 
+// The organizations of an installation: the one of the first start, and the one that is created.
+const ownOrganization, otherOrganization = "Annals", "Next door"
+
+// newWebhook creates a webhook of a project by the command line. It returns the id and the token, the two last parts of
+// the URL.
+func (y *tenancy) newWebhook(organization, project string) (id, token string) {
+	y.t.Helper()
+	out, err := exec.Command(binary, "webhook", "create", "--org", organization, "--project", project, "--name", "Tickets",
+		"--content-path", "$.content", "--id-path", "$.id", "--data-dir", y.dir, "--json").Output()
+	var created struct{ ID, URL string }
+	if err = errors.Join(err, json.Unmarshal(out, &created)); err != nil || created.ID == "" {
+		y.t.Fatalf("create a webhook: %v\n%s", err, out)
+	}
+	return created.ID, path.Base(created.URL)
+}
+
 // victim is a tenant that holds something of every kind, and what a caller may have heard of it.
 func (y *tenancy) victim(management string) (tenant, names) {
 	y.t.Helper()
 	n := someNames()
 	v, keyID := y.newTenant(management, n.project)
 	n.project, n.keyID, n.far = v.slug, keyID, management == y.other
+	organization := ownOrganization
+	if n.far {
+		organization = otherOrganization
+	}
+	n.webhook, _ = y.newWebhook(organization, v.slug)
 	y.must(management, http.MethodPost, "/projects", fmt.Sprintf(`{"name":"%s b"}`, n.project))
 	traits := fmt.Sprintf(`{"traits":{%q:%q}}`, n.trait, n.value)
 	y.must(v.key, http.MethodPut, "/identities/"+n.identity, traits)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"path"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
@@ -61,12 +63,15 @@ type refusal struct {
 	names, unknown *strings.Replacer
 }
 
+const eventRoute = api + "/webhooks/:webhookId/:token"
+
 var refusedBodies = map[string]string{
 	api + "/recall":             `{"query":"tea","identity":"bo"}`,
 	api + "/data-points/delete": `{"ids":["nothing of this kind"]}`,
 	api + "/ingest":             `{"content":"never stored"}`,
 	api + "/ingest/batch":       `{"items":[{"content":"never stored"}]}`,
 	api + "/projects":           `{"name":"never made"}`,
+	eventRoute:                  `{"content":"never stored"}`,
 }
 
 func newRefusal(h *harness) *refusal {
@@ -75,20 +80,22 @@ func newRefusal(h *harness) *refusal {
 	r.own, r.management = h.keys()
 	sent := h.send(r.own, "/ingest", "completed", point{"id": "tea", "content": "I like green tea.", "identity": "bo"})
 	r.baseline = h.answers(r.management, r.own)
-	r.names = strings.NewReplacer(":ingestionId", sent, ":sourceId", "unknown", ":slug", "default", ":keyId", "unknown")
+	hook := h.createWebhook("", "default", webhook.Settings{ContentPath: "$.content"})
+	r.names = strings.NewReplacer(":ingestionId", sent, ":sourceId", "unknown", ":slug", "default", ":keyId", "unknown",
+		":webhookId", hook.ID, ":token", path.Base(hook.URL))
 	r.unknown = strings.NewReplacer(":ingestionId", uuid.NewString(), ":sourceId", "unknown", ":slug", "default",
 		":keyId", "unknown")
 	return r
 }
 
 // ask makes a call and holds its answer against the contract.
-func (r *refusal) ask(method, path, key, body string) answer {
+func (r *refusal) ask(method, target, key, body string) answer {
 	r.t.Helper()
-	got := r.fetch(method, r.urls.API+path, key, body)
+	got := r.fetch(method, r.urls.API+target, key, body)
 	// The document does not describe a route that does not exist. Its error is an envelope too.
 	if err := r.contract.Check(got.request, got.status, got.header, []byte(got.body)); err != nil &&
 		!strings.Contains(err.Error(), "no such route") {
-		r.t.Errorf("%s %s: %v", method, path, err)
+		r.t.Errorf("%s %s: %v", method, target, err)
 	}
 	return got
 }
@@ -103,11 +110,11 @@ func (r *refusal) callRoute(route auth.Route) answer {
 	if route.Method != http.MethodGet {
 		body = refusedBodies[route.Path]
 	}
-	path := r.names.Replace(route.Path)
+	target := r.names.Replace(route.Path)
 	if route.Deletes() {
-		path = r.unknown.Replace(route.Path)
+		target = r.unknown.Replace(route.Path)
 	}
-	return r.ask(route.Method, path, key, body)
+	return r.ask(route.Method, target, key, body)
 }
 
 // wantRefused checks that writes, and deletions too if it is said, are refused for a reason, and
