@@ -1,0 +1,135 @@
+package commands_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/webhook"
+)
+
+// withWebhooks returns a fixture whose call is of the first project, and the vault that holds tokens.
+func withWebhooks(t *testing.T) (*fixture, *vault) {
+	t.Helper()
+	w, a := metered(t)
+	v := &vault{kept: map[uuid.UUID]string{}}
+	w.Service = commands.New(commands.Config{
+		Journal: w.log, Waiter: noWait{}, Accounts: a, Vault: v, Directory: logDirectory{w.log},
+	})
+	state := w.registry()
+	p, ok := state.Project(w.call.Principal.OrganizationID, "default")
+	if !ok {
+		t.Fatal("there is no first project")
+	}
+	w.call.Principal.Project.ID = p.ProjectID
+	return w, v
+}
+
+func (w *fixture) createWebhook(s webhook.Settings) commands.WebhookReceipt {
+	w.t.Helper()
+	receipt, err := w.CreateWebhook(w.t.Context(), w.call, s)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return receipt
+}
+
+var anyText = webhook.Settings{Name: "Tickets", ContentPath: "$.text"}
+
+func TestCreateWebhook_TwentyAProject(t *testing.T) {
+	w, v := withWebhooks(t)
+	var first commands.WebhookReceipt
+	for n := range limit.Webhooks {
+		made := w.createWebhook(anyText)
+		if n == 0 {
+			first = made
+		}
+	}
+	before := w.projectTypes("default")
+	_, err := w.CreateWebhook(t.Context(), w.call, anyText)
+	wantFault(t, err, "invalid-request")
+	wantTypes(t, w.projectTypes("default"), before...)
+	if err := w.DeleteWebhook(t.Context(), w.call, first.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.createWebhook(anyText)
+	_, err = w.CreateWebhook(t.Context(), w.call, anyText)
+	wantFault(t, err, "invalid-request")
+	if v.kept[first.TokenID] != "" {
+		t.Error("the token of a deleted webhook is kept")
+	}
+}
+
+// The vault has the token that works, and no other. If it fails, nothing is created or rotated; what takes a
+// token away does not depend on it.
+func TestWebhook_TokensInTheVault(t *testing.T) {
+	w, v := withWebhooks(t)
+	made := w.createWebhook(anyText)
+	if len(made.Token) != 32 || v.kept[made.TokenID] != made.Token || len(v.kept) != 1 {
+		t.Fatalf("kept %v of %+v", v.kept, made)
+	}
+	rotated, err := w.RotateWebhookToken(t.Context(), w.call, made.ID)
+	if err != nil || rotated.ID != made.ID || rotated.Token == made.Token || v.kept[rotated.TokenID] != rotated.Token || len(v.kept) != 1 {
+		t.Fatalf("kept %v of %+v, %v", v.kept, rotated, err)
+	}
+	v.fails = errors.New("no answer")
+	before := w.projectTypes("default")
+	_, err = w.CreateWebhook(t.Context(), w.call, anyText)
+	wantFault(t, err, "service-unavailable")
+	_, err = w.RotateWebhookToken(t.Context(), w.call, made.ID)
+	wantFault(t, err, "service-unavailable")
+	wantTypes(t, w.projectTypes("default"), before...)
+	if err := w.DeleteWebhook(t.Context(), w.call, made.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWebhook_WrongSettings(t *testing.T) {
+	w, v := withWebhooks(t)
+	made := w.createWebhook(anyText)
+	before := w.projectTypes("default")
+	for name, c := range map[string]struct {
+		settings webhook.Settings
+		code     string
+	}{
+		"no path":          {webhook.Settings{Name: "a"}, "invalid-request"},
+		"a long name":      {webhook.Settings{Name: strings.Repeat("é", limit.WebhookName+1), ContentPath: "$"}, "invalid-request"},
+		"unknown audience": {webhook.Settings{Name: "a", ContentPath: "$", Audience: "none-such"}, "audience-unknown"},
+	} {
+		_, err := w.CreateWebhook(t.Context(), w.call, c.settings)
+		wantFault(t, err, c.code)
+		err = w.ChangeWebhook(t.Context(), w.call, made.ID, c.settings)
+		wantFault(t, err, c.code)
+		if t.Failed() {
+			t.Fatalf("with %s", name)
+		}
+	}
+	wantTypes(t, w.projectTypes("default"), before...)
+	if len(v.kept) != 1 {
+		t.Errorf("%d tokens are kept", len(v.kept))
+	}
+}
+
+func TestWebhook_Unknown(t *testing.T) {
+	w, v := withWebhooks(t)
+	made := w.createWebhook(anyText)
+	other := w.call
+	other.Principal.Project.ID = uuid.New() // a neighbour's
+	for _, c := range []struct {
+		call commands.Call
+		id   string
+	}{{w.call, "whk_unknown"}, {other, made.ID}} {
+		wantFault(t, w.ChangeWebhook(t.Context(), c.call, c.id, anyText), "not-found")
+		wantFault(t, w.SetWebhookPaused(t.Context(), c.call, c.id, true), "not-found")
+		wantFault(t, w.DeleteWebhook(t.Context(), c.call, c.id), "not-found")
+		_, err := w.RotateWebhookToken(t.Context(), c.call, c.id)
+		wantFault(t, err, "not-found")
+	}
+	if v.kept[made.TokenID] != made.Token {
+		t.Error("the token is gone")
+	}
+}
