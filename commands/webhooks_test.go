@@ -73,7 +73,8 @@ func TestWebhook_TokensInTheVault(t *testing.T) {
 		t.Fatalf("kept %v of %+v", v.kept, made)
 	}
 	rotated, err := w.RotateWebhookToken(t.Context(), w.call, made.ID)
-	if err != nil || rotated.ID != made.ID || rotated.Token == made.Token || v.kept[rotated.TokenID] != rotated.Token || len(v.kept) != 1 {
+	if err != nil || rotated.ID != made.ID || rotated.Token == made.Token || v.kept[rotated.TokenID] != rotated.Token ||
+		len(v.kept) != 1 {
 		t.Fatalf("kept %v of %+v, %v", v.kept, rotated, err)
 	}
 	v.fails = errors.New("no answer")

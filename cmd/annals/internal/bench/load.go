@@ -40,7 +40,7 @@ func Load(ctx context.Context, cfg Config, opts LoadOptions) ([]load.Row, error)
 		}
 	}
 	start := func(ctx context.Context) error { return m.start(ctx, "start to ready, empty", 3, 1) }
-	return m.measure(ctx, start, m.single, m.searchable, m.batches, m.recall, m.again)
+	return m.measure(ctx, start, m.single, m.webhooks, m.searchable, m.batches, m.recall, m.again)
 }
 
 func (m *loadRun) readBare() error {

@@ -38,6 +38,9 @@ type Config struct {
 // passageWords is the length of a text to recall from: about 250 bytes.
 const passageWords = 40
 
+// shortWords is the length of a short text: about 120 bytes.
+const shortWords = 20
+
 // measurement is one run of a benchmark. It writes to projects that it creates, and does not remove
 // them.
 type measurement struct {
