@@ -53,6 +53,7 @@ func (s *Service) prepare(ctx context.Context, call Call, in DataPoint, audience
 	}
 	if in.Identity != nil {
 		p.ingest.Author = *in.Identity
+		p.ingest.AuthorID = stream.IdentityID(call.Principal.Project.Namespace, *in.Identity)
 	}
 	if in.Metadata != nil {
 		canonical, err := datapoint.CanonicalMetadata(in.Metadata)

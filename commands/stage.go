@@ -94,6 +94,10 @@ func (l *Journal) readStage(ctx context.Context, send *storedSend) (*batch, erro
 		if err := dec.Decode(&in); err != nil {
 			return nil, &stageError{send: id, err: fmt.Errorf("item %d: %w", i, err)}
 		}
+		author, err := l.AuthorID(ctx, accepted.ProjectID, in.Author)
+		if err != nil {
+			return nil, err
+		}
 		p := prepared{
 			dataPoint: item.DataPoint, stream: stream.Name(stream.DataPoint, item.DataPoint), content: in.Content,
 			metadata: in.Metadata,
@@ -104,7 +108,7 @@ func (l *Journal) readStage(ctx context.Context, send *storedSend) (*batch, erro
 				AcceptedAt: accepted.AcceptedAt, RequestID: accepted.RequestID, Author: in.Author, Bytes: item.Bytes,
 				CreditTenths: metering.IngestTenths(item.Bytes), Month: accepted.Month,
 			},
-			SourceID: in.SourceID, ContentDigest: datapoint.Digest([]byte(in.Content)), Label: in.Label,
+			AuthorID: author, SourceID: in.SourceID, ContentDigest: datapoint.Digest([]byte(in.Content)), Label: in.Label,
 			OccurredAt: in.OccurredAt, Audience: in.Audience,
 		}
 		if in.Metadata != nil {

@@ -16,7 +16,7 @@ type EraseCmd struct {
 	OrgFlag
 	Project  string `name:"project" placeholder:"SLUG" help:"Project of the identity."`
 	Identity string `name:"identity" placeholder:"NAME" help:"Erase a person: everything that this identity wrote in the project, its record, and its name in the request log."`
-	Resends  bool   `name:"with-resends" help:"With --identity: delete also what others wrote and the person sent again, whose history names the person."`
+	Resends  bool   `name:"with-resends" help:"With --identity: delete also what others wrote and the person sent again, where an earlier version stored the name with it."`
 	Yes      bool   `name:"yes" help:"Erase the person without asking."`
 	JSON     bool   `name:"json" help:"Print the answer as one JSON value."`
 }

@@ -196,7 +196,10 @@ func (e *Eraser) factOf(
 		return fact, false, nil
 	}
 	outcome, _ := datapoint.OutcomeOf(f.Event)
-	author, err := e.Authors.AuthorID(ctx, send.ProjectID, send.Author)
+	author := datapoint.AuthorIDOf(f.Event)
+	if author == uuid.Nil {
+		author, err = e.Authors.AuthorID(ctx, send.ProjectID, send.Author)
+	}
 	return deletion.RetainedFact{
 		IngestionID: send.IngestionID, Ordinal: send.Ordinal, Items: send.Items, RequestID: send.RequestID,
 		AcceptedAt: send.AcceptedAt, Bytes: send.Bytes, CreditTenths: send.CreditTenths, Month: send.Month,

@@ -13,6 +13,8 @@ import (
 // omitted.
 type Ingest struct {
 	Send
+	// AuthorID is the identity record of the author (stream.IdentityID), zero without one.
+	AuthorID uuid.UUID
 	SourceID string
 	// ContentDigest is the SHA-256 of the content in lower-case hexadecimal.
 	ContentDigest string
@@ -93,14 +95,14 @@ func (b Base) Decide(c Ingest, stored *Text) event.Event {
 		states.Current = &current
 	}
 	if !isRevision {
-		// Nothing is processed, so nothing is charged.
-		c.CreditTenths = 0
+		c.CreditTenths = 0 // nothing is processed, so nothing is charged
+		c.Author = ""
 	}
 	switch {
 	case outcome == ingestion.Moved:
-		return &Moved{Send: c.Send, States: states}
+		return &Moved{Send: c.Send, States: states, Again: Again{c.AuthorID}}
 	case outcome == ingestion.Unchanged:
-		return &Resent{Send: c.Send, States: states}
+		return &Resent{Send: c.Send, States: states, Again: Again{c.AuthorID}}
 	default:
 		body := Body{Content: c.Content, Metadata: c.Metadata}
 		if !c.MetadataSent {
@@ -157,6 +159,18 @@ func SendOf(e event.Event) (send Send, states States, ok bool) {
 		return e.Send, e.States, true
 	default:
 		return Send{}, States{}, false
+	}
+}
+
+// AuthorIDOf returns the identity record of who sent, if the event holds it in place of the name.
+func AuthorIDOf(e event.Event) uuid.UUID {
+	switch e := e.(type) {
+	case *Moved:
+		return e.AuthorID
+	case *Resent:
+		return e.AuthorID
+	default:
+		return uuid.Nil
 	}
 }
 

@@ -43,6 +43,11 @@ func send(change ...func(*datapoint.Ingest)) datapoint.Ingest {
 	return c
 }
 
+// by names the author of a send.
+func by(author string) func(*datapoint.Ingest) {
+	return func(c *datapoint.Ingest) { c.Author, c.AuthorID = author, first }
+}
+
 func TestDecide(t *testing.T) {
 	label := "retro"
 	storedMetadata := &datapoint.Text{Inline: `{"a":1}`}
@@ -83,11 +88,28 @@ func TestDecide(t *testing.T) {
 			then: &datapoint.Resent{Send: free, States: datapoint.States{Effect: *stored()}},
 		},
 		{
-			name: "another author alone is unchanged", given: stored(), when: send(func(c *datapoint.Ingest) { c.Author = "bo" }),
+			name: "another author alone is unchanged, and not named", given: stored(), when: send(by("bo")),
 			then: &datapoint.Resent{
-				Send:   func() datapoint.Send { s := free; s.Author = "bo"; return s }(),
-				States: datapoint.States{Effect: *stored()},
+				Send: free, States: datapoint.States{Effect: *stored()}, Again: datapoint.Again{AuthorID: first},
 			},
+		},
+		{
+			name: "another author of another audience is not named", given: stored(),
+			when: send(by("bo"), func(c *datapoint.Ingest) { c.Audience = team }),
+			then: &datapoint.Moved{
+				Send:   free,
+				States: datapoint.States{Effect: *stored(func(s *datapoint.State) { s.Audience = team })},
+				Again:  datapoint.Again{AuthorID: first},
+			},
+		},
+		{
+			name: "the author of a revision is named", given: stored(),
+			when: send(by("bo"), func(c *datapoint.Ingest) { c.ContentDigest = "bb" }),
+			then: func() event.Event {
+				e := revision(2, func(s *datapoint.State) { s.Content = "bb" }).(*datapoint.RevisionAccepted)
+				e.Author = "bo"
+				return e
+			}(),
 		},
 		{
 			name: "audience only", given: stored(), when: send(func(c *datapoint.Ingest) { c.Audience = team }),

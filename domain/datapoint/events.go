@@ -6,6 +6,7 @@
 package datapoint
 
 import (
+	"encoding/json"
 	"strconv"
 	"time"
 
@@ -37,7 +38,7 @@ type Send struct {
 	// AcceptedAt is the time of the request, in UTC, at microsecond precision.
 	AcceptedAt time.Time `json:"acceptedAt"`
 	RequestID  uuid.UUID `json:"requestId"`
-	// Author is the identity of the author, "" if the send names none.
+	// Author is the identity of the author, "" if the send names none. Moved and Resent hold its record instead.
 	Author string `json:"author,omitempty"`
 	// Commit is the position of the batch's commit, at which the item takes effect; 0 for a single
 	// send.
@@ -99,23 +100,43 @@ type RevisionAccepted struct {
 // EventType implements event.Event.
 func (RevisionAccepted) EventType() string { return "datapoint.revision-accepted.v1" }
 
+// Again is who sent what is there already. A text goes when any of its authors is erased, so a revision may name its
+// author. Who only sent it again is no author of it, and must not be named in the stream.
+type Again struct {
+	// AuthorID is the identity record (stream.IdentityID), zero if the send names no author, and in the first version,
+	// in which Send names it.
+	AuthorID uuid.UUID `json:"authorId,omitzero"`
+}
+
 // Moved is a send that changed only the audience. Nothing is processed again.
 type Moved struct {
 	Send
 	States
+	Again
 }
 
 // EventType implements event.Event.
-func (Moved) EventType() string { return "datapoint.moved.v1" }
+func (Moved) EventType() string { return "datapoint.moved.v2" }
 
 // Resent is a send that changed nothing.
 type Resent struct {
 	Send
 	States
+	Again
 }
 
 // EventType implements event.Event.
-func (Resent) EventType() string { return "datapoint.resent.v1" }
+func (Resent) EventType() string { return "datapoint.resent.v2" }
+
+// UpMoved reads the first version, which held the author instead of its record.
+func UpMoved(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
+	return Moved{}.EventType(), payload, nil
+}
+
+// UpResent reads the first version, which held the author instead of its record.
+func UpResent(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
+	return Resent{}.EventType(), payload, nil
+}
 
 // Deleted deletes a data point. A tombstone follows once the facts that outlive it are retained.
 type Deleted struct {

@@ -94,6 +94,10 @@ func newFold(p *Projector, tx pgx.Tx) *fold {
 // apply folds one event. It fails on an unknown event and on one that contradicts an earlier event.
 func (f *fold) apply(ctx context.Context, decoded eventstore.DecodedEvent) error {
 	if send, _, ok := datapoint.SendOf(decoded.Event); ok {
+		if id := datapoint.AuthorIDOf(decoded.Event); id != uuid.Nil {
+			f.noteSeen(send.ProjectID, id, send.AcceptedAt)
+			return nil
+		}
 		return f.noteAuthor(send)
 	}
 	owner := stream.Owner(decoded.Stream)

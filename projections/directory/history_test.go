@@ -301,11 +301,15 @@ func (h *history) audience() {
 func (h *history) seen(name string) {
 	at := noon.Add(time.Duration(h.pick("at", 3600)) * time.Second)
 	point := id(fmt.Sprint("point ", len(h.Facts)))
-	switch h.pick("seen", 3) {
+	switch h.pick("seen", 4) {
 	case 0:
+		h.Append(stream.Name(stream.DataPoint, point), &datapoint.Moved{
+			Send: datapoint.Send{ProjectID: here.ID, AcceptedAt: at}, Again: datapoint.Again{AuthorID: who(name)},
+		})
+	case 1:
 		h.Append(stream.Name(stream.DataPoint, point),
 			&datapoint.Resent{Send: datapoint.Send{ProjectID: here.ID, Author: name, AcceptedAt: at}})
-	case 1:
+	case 2:
 		h.Append(stream.Name(stream.Deletion, point), &deletion.FactsKept{
 			ProjectID: here.ID, DataPoint: point,
 			Facts: []deletion.RetainedFact{{AcceptedAt: at, AuthorID: who(name)}, {AcceptedAt: at}},

@@ -40,7 +40,7 @@ func (f *fold) touch(ctx context.Context, events []eventstore.DecodedEvent) (tou
 	t := touched{projects: ids{}, identities: ids{}, audiences: ids{}, members: ids{}, closedBulks: ids{}}
 	for _, decoded := range events {
 		if send, _, ok := datapoint.SendOf(decoded.Event); ok {
-			if send.Author != "" {
+			if send.Author != "" || datapoint.AuthorIDOf(decoded.Event) != uuid.Nil {
 				t.projects.add(send.ProjectID)
 			}
 			continue
