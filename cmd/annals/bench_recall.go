@@ -48,6 +48,7 @@ type ScoreFlags struct {
 	MaxP50        time.Duration `name:"max-p50" help:"Fail if the median recall takes longer."`
 	Wait          time.Duration `name:"wait" default:"10m" help:"Longest wait until everything that was sent can be recalled."`
 	Ablate        bool          `name:"ablate" help:"Also rank in this process, without one signal of the ranker at a time."`
+	Fit           bool          `name:"fit" help:"Also fit the weights of the ranker to the dialogues, each held out once."`
 	JSON          bool          `name:"json" help:"Print the report as one JSON value."`
 }
 
@@ -66,6 +67,11 @@ func (c *ScoreFlags) run(
 	report := score.Measure(dialogues, answers)
 	if c.Ablate {
 		if report.Ablation, err = score.Ablate(dialogues, recall.Signals()...); err != nil {
+			return err
+		}
+	}
+	if c.Fit {
+		if report.Fit, err = score.FitWeights(dialogues); err != nil {
 			return err
 		}
 	}

@@ -9,29 +9,57 @@ import (
 // weight.
 type signal struct {
 	name   string
-	weight float64
 	of     func(s *scene, turn int) float64
+	weight float64
 }
 
-// signals are all of them. The weights are rounded from those that ranked three dialogues of two
-// people best; the page "How recall ranks" of the documentation shows what each is worth.
-var signals = []signal{
-	{"words", 1, func(s *scene, turn int) float64 { return s.base[turn] }},
-	{"label", 0.5, label},
-	{"author", 0.7, author},
-	{"first person", 0.1, firstPerson},
-	{"before", 0.5, func(s *scene, turn int) float64 { return s.at(s.base, turn, -1) }},
-	{"after", 0.4, func(s *scene, turn int) float64 { return s.at(s.base, turn, 1) }},
-	{"two before", 0.25, func(s *scene, turn int) float64 { return s.at(s.base, turn, -2) }},
-	{"two after", 0.2, func(s *scene, turn int) float64 { return s.at(s.base, turn, 2) }},
-	{"answers", 0.1, answers},
-	{"context overlap", 0.1, contextOverlap},
-	{"conversation", 0.15, func(s *scene, turn int) float64 { return s.threads[turn] }},
-	{"time evidence", 0.6, evidence(TimeEvidence)},
-	{"number evidence", 0.4, evidence(NumberEvidence)},
-	{"name evidence", 0.2, evidence(NameEvidence)},
-	{"date", 2.5, date},
-	{"semantic", SemanticWeight, similarity},
+// signals are all of them. Each has its weight in signalWeights.
+var signals = weighted([]signal{
+	{name: "words", of: func(s *scene, turn int) float64 { return s.base[turn] }},
+	{name: "label", of: label},
+	{name: "author", of: author},
+	{name: "first person", of: firstPerson},
+	{name: "before", of: func(s *scene, turn int) float64 { return s.at(s.base, turn, -1) }},
+	{name: "after", of: func(s *scene, turn int) float64 { return s.at(s.base, turn, 1) }},
+	{name: "two before", of: func(s *scene, turn int) float64 { return s.at(s.base, turn, -2) }},
+	{name: "two after", of: func(s *scene, turn int) float64 { return s.at(s.base, turn, 2) }},
+	{name: "answers", of: answers},
+	{name: "context overlap", of: contextOverlap},
+	{name: "conversation", of: func(s *scene, turn int) float64 { return s.threads[turn] }},
+	{name: "time evidence", of: evidence(TimeEvidence)},
+	{name: "number evidence", of: evidence(NumberEvidence)},
+	{name: "name evidence", of: evidence(NameEvidence)},
+	{name: "date", of: date},
+	{name: "semantic", of: similarity},
+})
+
+// signalWeights are in the form in which "annals bench recall locomo FILE… --fit" prints fitted ones. They are rounded
+// from those that ranked three dialogues of two people best; the page "How recall ranks" of the documentation shows
+// what each is worth, and why fitted ones did not replace them.
+var signalWeights = map[string]float64{
+	"words":           1,
+	"label":           0.5,
+	"author":          0.7,
+	"first person":    0.1,
+	"before":          0.5,
+	"after":           0.4,
+	"two before":      0.25,
+	"two after":       0.2,
+	"answers":         0.1,
+	"context overlap": 0.1,
+	"conversation":    0.15,
+	"time evidence":   0.6,
+	"number evidence": 0.4,
+	"name evidence":   0.2,
+	"date":            2.5,
+	"semantic":        SemanticWeight,
+}
+
+func weighted(list []signal) []signal {
+	for i := range list {
+		list[i].weight = signalWeights[list[i].name]
+	}
+	return list
 }
 
 // SemanticWeight is the weight of one standard deviation of similarity, in weights of a usual term.
@@ -45,6 +73,53 @@ const questionDiscount = 0.2
 func SizeShare(bytes int64) float64 {
 	const off, from, least = 0.15, 500, 0.3
 	return max(least, 1-off*math.Log2(max(1, float64(bytes)/from)))
+}
+
+// Weight is the weight of a signal.
+type Weight struct {
+	Signal string  `json:"signal"`
+	Weight float64 `json:"weight"`
+}
+
+// SignalWeights are the weights that Rank uses, in the order of the values of Features.
+func SignalWeights() []Weight {
+	weights := make([]Weight, len(signals))
+	for i, s := range signals {
+		weights[i] = Weight{s.name, s.weight}
+	}
+	return weights
+}
+
+// Features are what Rank makes the score of one turn of: its factor, times the sum of the values, each times
+// the weight of its signal.
+type Features struct {
+	Values []float64
+	Factor float64
+}
+
+// Features returns those of each turn, to fit weights.
+func (a *Analyzer) Features(q Question, weights Weights, turns []Turn) []Features {
+	s := newScene(a, q, weights, turns, false)
+	features := make([]Features, len(turns))
+	for i := range turns {
+		features[i] = Features{Values: make([]float64, len(signals)), Factor: turns[i].factor(nil)}
+		for j, signal := range signals {
+			features[i].Values[j] = signal.of(s, i)
+		}
+	}
+	return features
+}
+
+// factor is what the score of a turn is multiplied by.
+func (t *Turn) factor(off map[string]bool) float64 {
+	factor := 1.0
+	if t.Traits.Has(IsQuestion) && !off["is question"] {
+		factor *= 1 - questionDiscount
+	}
+	if !off["size"] {
+		factor *= SizeShare(t.Size)
+	}
+	return factor
 }
 
 // Rank scores turns for a question: the higher, the better; 0 has nothing in common with it.
@@ -63,12 +138,7 @@ func (a *Analyzer) Rank(q Question, weights Weights, turns []Turn, without ...st
 				scores[i] += signal.weight * signal.of(s, i)
 			}
 		}
-		if turns[i].Traits.Has(IsQuestion) && !off["is question"] {
-			scores[i] *= 1 - questionDiscount
-		}
-		if !off["size"] {
-			scores[i] *= SizeShare(turns[i].Size)
-		}
+		scores[i] *= turns[i].factor(off)
 	}
 	return scores
 }

@@ -228,3 +228,25 @@ func TestTraits(t *testing.T) {
 		}
 	}
 }
+
+// Rank is the factor of a turn times the weighted sum of its features.
+func TestFeatures_MakeTheScore(t *testing.T) {
+	a := recall.NewAnalyzer()
+	question := a.Question("When did Ana buy the kayak?", "Ben", began)
+	turns, weights := talk(a, question, []turnLine{
+		{"Ana", "I bought a kayak in June.", 0}, {"Ben", "Which kayak?", time.Minute}, {"Ana", strings.Repeat("The red one. ", 90), time.Hour},
+	})
+	features := a.Features(question, weights, turns)
+	for i, score := range a.Rank(question, weights, turns) {
+		sum := 0.0
+		for j, w := range recall.SignalWeights() {
+			if w.Weight <= 0 {
+				t.Errorf("signal %q has no weight", w.Signal)
+			}
+			sum += w.Weight * features[i].Values[j]
+		}
+		if got := sum * features[i].Factor; got != score || i < 2 && score == 0 {
+			t.Errorf("turn %d: the features make %v, its score is %v", i, got, score)
+		}
+	}
+}

@@ -38,10 +38,12 @@ func (w *hostileWorker) send(c hostileCall) {
 	w.judge(c, req, res, body)
 }
 
-// mayBeCut is whether an error is that of a long body, or of a head that is too long: the call may
-// be refused before all of it is there, which cuts the connection.
+// mayBeCut is whether an error is that of a long body, or of a head that is longer than what the server reads at
+// once: the call may be refused before all of it is there, which cuts the connection.
 func (c hostileCall) mayBeCut(err error) bool {
-	return len(c.body)+len(c.target)+len(fmt.Sprint(c.header)) > 30_000 && !errors.Is(err, context.DeadlineExceeded)
+	const readAtOnce = 4 << 10
+	head := len(c.target) + len(fmt.Sprint(c.header))
+	return (head > readAtOnce || head+len(c.body) > 30_000) && !errors.Is(err, context.DeadlineExceeded)
 }
 
 func (w *hostileWorker) request(ctx context.Context, c hostileCall, body io.Reader) *http.Request {

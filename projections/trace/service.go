@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/datapoint"
@@ -84,6 +85,9 @@ type Deleted struct {
 	Request *uuid.UUID
 }
 
+// undefinedTable is the code of Postgres for a table, or a schema of one, that is not there.
+const undefinedTable = "42P01"
+
 const selectLocation = `select r.node_id, r.data_point, r.number, r.accepted, r.effect, r.derived, d.deleted_at, d.request_id
 	from (select $1::uuid as node_id union all select node_id from trace.memories where id = $1) c
 	cross join lateral (select * from trace.revisions where node_id = c.node_id offset 0) r
@@ -104,7 +108,10 @@ func scanLocation(row pgx.Row) (at location, err error) {
 // such node up to there.
 func (s *Service) locate(ctx context.Context, project auth.Project, node uuid.UUID) (at location, ok bool, err error) {
 	at, err = scanLocation(s.DB.QueryRow(ctx, selectLocation, node, project.ID))
-	if errors.Is(err, pgx.ErrNoRows) {
+	missing, refused := errors.AsType[*pgconn.PgError](err)
+	// A service is ready before the first build of this projection, as after an upgrade, has created its tables.
+	notBuilt := refused && missing.Code == undefinedTable
+	if errors.Is(err, pgx.ErrNoRows) || notBuilt {
 		return location{}, false, nil
 	}
 	if err != nil {

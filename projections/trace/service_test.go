@@ -127,6 +127,34 @@ func TestNode_Revisions(t *testing.T) {
 	}
 }
 
+// builtLater is a projection whose tables are there only once somebody has waited for it.
+type builtLater struct{ *harness }
+
+func (b builtLater) Wait(ctx context.Context, _ eventstore.Position, _ ...string) error {
+	_, err := b.DB.Exec(ctx, "alter schema being_built rename to trace")
+	return err
+}
+
+func TestNode_BeforeTheFirstBuild(t *testing.T) {
+	h := newHarness(t)
+	h.Send(recalltest.DataPoint{ID: "a", Content: "Ana uses Vim."})
+	h.CatchUp()
+	h.service.Wait = builtLater{h}
+	for _, id := range []uuid.UUID{h.source("a", 1), uuid.New()} {
+		if _, err := h.DB.Exec(t.Context(), "alter schema trace rename to being_built"); err != nil {
+			t.Fatal(err)
+		}
+		n, err := h.service.Node(t.Context(), h.Project, id)
+		if id == h.source("a", 1) {
+			if err != nil || n.Content != "Ana uses Vim." {
+				t.Errorf("a node: %+v, %v", n, err)
+			}
+			continue
+		}
+		wantFault(t, err, fault.CodeNotFound)
+	}
+}
+
 // A claim that a later one supersedes names it, and the other way round.
 func TestNode_SupersededClaim(t *testing.T) {
 	h := newHarness(t)

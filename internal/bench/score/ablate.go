@@ -111,6 +111,12 @@ func (s *scene) answers(without string) []Answer {
 }
 
 func (s *scene) rank(text, without string) []client.Result {
+	question, weights, turns := s.asked(text)
+	return s.results(s.analyzer.Rank(question, weights, turns, without))
+}
+
+// asked returns a question with the weights of its terms, and the turns by their best passages for it.
+func (s *scene) asked(text string) (recall.Question, recall.Weights, []recall.Turn) {
 	question := s.analyzer.Question(text, s.Asker, s.AskedAt)
 	statistics := recall.Statistics{Docs: s.docs}
 	for _, t := range question.Terms {
@@ -130,7 +136,11 @@ func (s *scene) rank(text, without string) []client.Result {
 			}
 		}
 	}
-	scores := s.analyzer.Rank(question, weights, turns, without)
+	return question, weights, turns
+}
+
+// results returns the turns that have a score, best first.
+func (s *scene) results(scores []float64) []client.Result {
 	var order []int
 	for i, score := range scores {
 		if score > 0 {

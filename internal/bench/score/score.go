@@ -49,6 +49,8 @@ type Report struct {
 	P99 float64 `json:"p99Ms"`
 	// Ablation holds the scores without one signal each, if requested.
 	Ablation []Ablated `json:"ablation,omitempty"`
+	// Fit holds fitted weights, nil if none were requested.
+	Fit *Fit `json:"fit,omitempty"`
 }
 
 // Measure scores the answers to the questions of dialogues.

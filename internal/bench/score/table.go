@@ -1,6 +1,7 @@
 package score
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -31,6 +32,13 @@ func (r Report) Table(w io.Writer) error {
 	for _, a := range r.Ablation {
 		lines = append(lines, line(a.name(), a.Score))
 	}
+	if r.Fit != nil {
+		for _, d := range append(r.Fit.Dialogues, r.Fit.Overall) {
+			of := cmp.Or(d.Dialogue, "all of these")
+			lines = append(lines, line(of+", weights of the code", d.Code), line(of+", fitted on all", d.InSample),
+				line(of+", held out", d.HeldOut))
+		}
+	}
 	for _, l := range lines {
 		if _, err := fmt.Fprintln(t, l); err != nil {
 			return fmt.Errorf("write table: %w", err)
@@ -42,6 +50,13 @@ func (r Report) Table(w io.Writer) error {
 	_, err := fmt.Fprintf(w, "%d dialogues, %d turns; %d questions without evidence left out; "+
 		"%.2f sources a result; recall p50 %.1f ms, p99 %.1f ms\n",
 		r.Dialogues, r.Turns, r.Skipped, r.SourcesPerResult, r.P50, r.P99)
+	if err == nil && r.Fit != nil {
+		for _, f := range r.Fit.Weights {
+			if _, err = fmt.Fprintf(w, "\t%q: %v,\n", f.Signal, f.Weight); err != nil {
+				break
+			}
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sys/unix"
 
 	"github.com/annals-project/annals/internal/pg"
 )
@@ -43,6 +44,18 @@ var shared struct {
 var numbers atomic.Int64
 
 const folderPrefix = "annals-pgtest-"
+
+// folder returns where servers have their data: in memory if the system has much of it for files, since a database is
+// hundreds of files, which a disk creates and removes slowly; otherwise where temporary files are.
+func folder() string {
+	const inMemory, enough = "/dev/shm", 4 << 30
+	var fs unix.Statfs_t
+	if os.Getenv("TMPDIR") != "" || unix.Statfs(inMemory, &fs) != nil || fs.Bavail*uint64(fs.Bsize) < enough ||
+		unix.Access(inMemory, unix.W_OK) != nil {
+		return os.TempDir()
+	}
+	return inMemory
+}
 
 // Main runs the tests and exits: func TestMain(m *testing.M) { pgtest.Main(m) }. The first test
 // that asks for a database starts the server, Main stops and removes it.
@@ -172,7 +185,7 @@ func start(ctx context.Context) error {
 		if err := removeLeft(); err != nil {
 			return err
 		}
-		dir, err := os.MkdirTemp("", folderPrefix+strconv.Itoa(os.Getpid())+"-")
+		dir, err := os.MkdirTemp(folder(), folderPrefix+strconv.Itoa(os.Getpid())+"-")
 		if err != nil {
 			return fmt.Errorf("folder of the server: %w", err)
 		}
@@ -255,7 +268,7 @@ func onDatabase(address, name string) (string, error) {
 
 // removeOrphanedSocket removes folders of test processes that were killed; their servers ended with them.
 func removeLeft() error {
-	left, err := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*"))
+	left, err := filepath.Glob(filepath.Join(folder(), folderPrefix+"*"))
 	if err != nil {
 		return fmt.Errorf("folders of earlier tests: %w", err)
 	}
