@@ -158,9 +158,9 @@ func (i Import) send(ctx context.Context, files importer.Files, e client.Estimat
 // Print writes the summary as text.
 func (s FilesSummary) Print(out io.Writer) {
 	rate := int64(float64(s.Sent) / max(s.Seconds, 0.001))
-	_, _ = fmt.Fprintf(out, "%s sent in %s in %.1f s (%s/s), %s of them unchanged; %s of %s in all\n",
+	_, _ = fmt.Fprintf(out, "%s sent in %s in %.1f s (%s/s), %s of them unchanged; %s from %s in all\n",
 		english.Plural(s.Sent, "data point", "data points"), english.Plural(s.Batches, "batch", "batches"), s.Seconds,
-		humanize.Comma(rate), humanize.Comma(int64(s.Unchanged)), humanize.Comma(int64(s.Points)),
+		humanize.Comma(rate), humanize.Comma(int64(s.Unchanged)), english.Plural(s.Points, "data point", "data points"),
 		english.Plural(s.Files-s.Skipped, "file", "files"))
 	if s.Status != nil && s.Status.Readiness.Failed == 0 {
 		_, _ = fmt.Fprintln(out, "everything can be recalled")
