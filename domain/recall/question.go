@@ -19,6 +19,8 @@ type Question struct {
 	Periods []comprehend.Period
 	// Asker is the author that "I" and "my" refer to, "" if the query does not use them.
 	Asker string
+	// AsksOrder reports that it asks in what order things happened, which several conversations say together.
+	AsksOrder bool
 }
 
 // Term is one term of a question.
@@ -38,7 +40,7 @@ const (
 // Question analyses a query, as asked by an identity at an instant.
 func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 	own := a.Query(text)
-	q := Question{Answer: answerOf(text), Periods: comprehend.Periods(text, asked)}
+	q := Question{Answer: answerOf(text), Periods: comprehend.Periods(text, asked), AsksOrder: asksOrder(text)}
 	if TraitsOf(cut(text, queryBytes)).Has(FirstPerson) {
 		q.Asker = asker
 	}
@@ -98,6 +100,14 @@ var (
 		"company", "restaurant", "team", "state",
 	}
 )
+
+// wantsOrder are the phrases of a question for an order of events.
+var wantsOrder = []string{"what order", "order in which", "chronological order", "timeline of"}
+
+func asksOrder(text string) bool {
+	low := strings.ToLower(cut(text, queryBytes))
+	return slices.ContainsFunc(wantsOrder, func(s string) bool { return strings.Contains(low, s) })
+}
 
 // answerOf returns the trait of a passage that answers a question.
 func answerOf(text string) Traits {

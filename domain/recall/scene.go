@@ -50,6 +50,8 @@ type scene struct {
 	named string
 	// base is the score of each turn by its own words, threads that of its conversation.
 	base, threads []float64
+	// threadOf is the number of the conversation of each turn.
+	threadOf []int
 	// literal leaves out related words.
 	literal bool
 	// related is a buffer for the related words of one turn.
@@ -83,6 +85,7 @@ func newScene(a *Analyzer, q Question, weights Weights, turns []Turn, literal bo
 	for i := range turns {
 		s.base[i] = ownWords(s, i)
 	}
+	s.threadOf = make([]int, len(turns))
 	s.threads = s.scoreThreads()
 	return s
 }
@@ -140,7 +143,7 @@ func (s *scene) scoreThreads() []float64 {
 	})
 	scores := make([]float64, len(s.turns))
 	counts := make([]int, len(s.content))
-	for from := 0; from < len(order); {
+	for from, thread := 0, 0; from < len(order); thread++ {
 		to := from + 1
 		for to < len(order) && SameThread(s.turns[order[to-1]].OccurredAt, s.turns[order[to]].OccurredAt) {
 			to++
@@ -158,7 +161,7 @@ func (s *scene) scoreThreads() []float64 {
 			}
 		}
 		for _, i := range order[from:to] {
-			scores[i] = score
+			scores[i], s.threadOf[i] = score, thread
 		}
 		from = to
 	}

@@ -1,7 +1,9 @@
 package recall
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -140,6 +142,9 @@ func (a *Analyzer) Rank(q Question, weights Weights, turns []Turn, without ...st
 		}
 		scores[i] *= turns[i].factor(off)
 	}
+	if q.AsksOrder && !off["spread"] {
+		s.spread(scores)
+	}
 	return scores
 }
 
@@ -262,6 +267,28 @@ func date(s *scene, turn int) float64 {
 	return 0
 }
 
+// spreadShare is the share of its score that a turn keeps for each better one of its conversation, down to that of
+// the spreadMost'th.
+const (
+	spreadShare = 0.8
+	spreadMost  = 20
+)
+
+// spread lets the best turns of each conversation come before the next of any of them.
+func (s *scene) spread(scores []float64) {
+	order := make([]int, len(scores))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(scores[b], scores[a]) })
+	before := make([]int, len(scores)) // by conversation
+	for _, i := range order {
+		thread := s.threadOf[i]
+		scores[i] *= math.Pow(spreadShare, float64(min(before[thread], spreadMost)))
+		before[thread]++
+	}
+}
+
 // similarity is how near the embedding of the turn is to that of the question. It never lowers a
 // score.
 func similarity(s *scene, turn int) float64 {
@@ -278,5 +305,5 @@ func Signals() []string {
 	for _, s := range signals {
 		names = append(names, s.name)
 	}
-	return append(names, "related words", "is question", "size")
+	return append(names, "related words", "is question", "size", "spread")
 }

@@ -91,6 +91,12 @@ func TestSignals(t *testing.T) {
 		{"date", "What happened to the ship on 20 June 2025?", 1, 0, []turnLine{{"Ana", "The ship left", 0}, {"Ana", "The ship left", 40 * day}}},
 		{"is question", "Where is the ship?", 1, 0, []turnLine{{"Ana", "The ship?", 0}, {"Ana", "The ship.", day}}},
 		{"size", "Where is the ship?", 1, 0, []turnLine{{"Ana", "The ship is here" + strings.Repeat(" …", 400), 0}, {"Ana", "The ship is here", day}}},
+		{"spread", "In what order did the ship leave?", 2, 1, []turnLine{
+			{"Ana", "The ship, the ship left", 0},
+			{"Ana", "The ship left again", 2 * day},
+			{"Ana", "Also the ship left", 4 * day},
+			{"Ana", "The ship, the ship left", 2*day + time.Minute},
+		}},
 		{"label", "Where is Ben?", 0, 1, []turnLine{{"Ben", "Ships were there", 0}, {"Ana", "Ships were there", day}}},
 	} {
 		t.Run(c.signal, func(t *testing.T) {
@@ -123,6 +129,18 @@ func TestRank_AskerIsI(t *testing.T) {
 		scores := a.Rank(question, weights, turns)
 		if scores[above] < scores[1-above] || (above == 1) != (scores[1] > scores[0]) {
 			t.Errorf("%q: %v", text, scores)
+		}
+	}
+}
+
+func TestQuestion_AsksOrder(t *testing.T) {
+	a := recall.NewAnalyzer()
+	for text, want := range map[string]bool{
+		"Give me a Timeline of the trip": true, "In what order did I mention the features?": true, "List the order in which I raised them.": true,
+		"What did Ana order in the shop?": false, "What must be done in order to leave?": false, "Where is the ship?": false,
+	} {
+		if got := a.Question(text, "Ana", began).AsksOrder; got != want {
+			t.Errorf("%q: %v", text, got)
 		}
 	}
 }
