@@ -128,7 +128,9 @@ start() {
   mkdir -p "$dir"
   dir=$(cd "$dir" && pwd)
   java_home=$(dirname "$(dirname "$(readlink -f "$(command -v java)")")")
-  export ES_JAVA_HOME=$java_home ES_JAVA_OPTS="-Xms$heap -Xmx$heap"
+  # Its temporary files go with its data.
+  mkdir -p "$dir/tmp"
+  export ES_JAVA_HOME=$java_home ES_JAVA_OPTS="-Xms$heap -Xmx$heap" ES_TMPDIR=$dir/tmp CLI_JAVA_OPTS=-Djava.io.tmpdir=$dir/tmp
   download
   choose_user
   configure

@@ -36,7 +36,8 @@ func alone(t *testing.T, test func(t *testing.T)) {
 	ctx, cancel := context.WithTimeout(t.Context(), runtest.Timeout)
 	defer cancel()
 	child := exec.CommandContext(ctx, os.Args[0], "-test.run", "^"+t.Name()+"$")
-	child.Env = append(os.Environ(), runsAlone+"=yes")
+	// The child ends without its clean-up, so its temporary files are below a folder of this process.
+	child.Env = append(os.Environ(), runsAlone+"=yes", "TMPDIR="+t.TempDir())
 	if out, err := child.CombinedOutput(); err != nil || !strings.Contains(string(out), "survived") {
 		t.Errorf("%v\n%.4000s", err, out)
 	}
