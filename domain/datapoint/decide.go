@@ -100,9 +100,9 @@ func (b Base) Decide(c Ingest, stored *Text) event.Event {
 	}
 	switch {
 	case outcome == ingestion.Moved:
-		return &Moved{Send: c.Send, States: states, Again: Again{c.AuthorID}}
+		return &Moved{Send: c.Send, States: states, Sender: Sender{c.AuthorID}}
 	case outcome == ingestion.Unchanged:
-		return &Resent{Send: c.Send, States: states, Again: Again{c.AuthorID}}
+		return &Resent{Send: c.Send, States: states, Sender: Sender{c.AuthorID}}
 	default:
 		body := Body{Content: c.Content, Metadata: c.Metadata}
 		if !c.MetadataSent {

@@ -90,7 +90,7 @@ func TestDecide(t *testing.T) {
 		{
 			name: "another author alone is unchanged, and not named", given: stored(), when: send(by("bo")),
 			then: &datapoint.Resent{
-				Send: free, States: datapoint.States{Effect: *stored()}, Again: datapoint.Again{AuthorID: first},
+				Send: free, States: datapoint.States{Effect: *stored()}, Sender: datapoint.Sender{AuthorID: first},
 			},
 		},
 		{
@@ -99,7 +99,7 @@ func TestDecide(t *testing.T) {
 			then: &datapoint.Moved{
 				Send:   free,
 				States: datapoint.States{Effect: *stored(func(s *datapoint.State) { s.Audience = team })},
-				Again:  datapoint.Again{AuthorID: first},
+				Sender: datapoint.Sender{AuthorID: first},
 			},
 		},
 		{

@@ -100,9 +100,9 @@ type RevisionAccepted struct {
 // EventType implements event.Event.
 func (RevisionAccepted) EventType() string { return "datapoint.revision-accepted.v1" }
 
-// Again is who sent what is there already. A text goes when any of its authors is erased, so a revision may name its
-// author. Who only sent it again is no author of it, and must not be named in the stream.
-type Again struct {
+// Sender is the author of a send that makes no revision. The erasure of a person deletes the data points of which the
+// person wrote a revision. This send wrote none, so its data point stays, and its events must not name the person.
+type Sender struct {
 	// AuthorID is the identity record (stream.IdentityID), zero if the send names no author, and in the first version,
 	// in which Send names it.
 	AuthorID uuid.UUID `json:"authorId,omitzero"`
@@ -112,7 +112,7 @@ type Again struct {
 type Moved struct {
 	Send
 	States
-	Again
+	Sender
 }
 
 // EventType implements event.Event.
@@ -122,7 +122,7 @@ func (Moved) EventType() string { return "datapoint.moved.v2" }
 type Resent struct {
 	Send
 	States
-	Again
+	Sender
 }
 
 // EventType implements event.Event.

@@ -304,7 +304,7 @@ func (h *history) seen(name string) {
 	switch h.pick("seen", 4) {
 	case 0:
 		h.Append(stream.Name(stream.DataPoint, point), &datapoint.Moved{
-			Send: datapoint.Send{ProjectID: here.ID, AcceptedAt: at}, Again: datapoint.Again{AuthorID: who(name)},
+			Send: datapoint.Send{ProjectID: here.ID, AcceptedAt: at}, Sender: datapoint.Sender{AuthorID: who(name)},
 		})
 	case 1:
 		h.Append(stream.Name(stream.DataPoint, point),

@@ -108,9 +108,9 @@ func scanLocation(row pgx.Row) (at location, err error) {
 // such node up to there.
 func (s *Service) locate(ctx context.Context, project auth.Project, node uuid.UUID) (at location, ok bool, err error) {
 	at, err = scanLocation(s.DB.QueryRow(ctx, selectLocation, node, project.ID))
-	missing, refused := errors.AsType[*pgconn.PgError](err)
-	// A service is ready before the first build of this projection, as after an upgrade, has created its tables.
-	notBuilt := refused && missing.Code == undefinedTable
+	// After an upgrade a service may be ready before the first build of this projection has created its tables.
+	refused, is := errors.AsType[*pgconn.PgError](err)
+	notBuilt := is && refused.Code == undefinedTable
 	if errors.Is(err, pgx.ErrNoRows) || notBuilt {
 		return location{}, false, nil
 	}
