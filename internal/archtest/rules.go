@@ -46,6 +46,7 @@ var only = map[string][]string{
 	"github.com/blevesearch":                               {"projections/recallindex"},
 	"github.com/elastic":                                   {"projections/recallindex/elastic"},
 	"github.com/alecthomas/kong":                           {"cmd"},
+	"github.com/viterin/vek":                               {"internal/minilm"},
 }
 
 // testOnly are modules that no file but a test, or a package of tests, may import.

@@ -1,0 +1,244 @@
+package minilm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+func tinyModel(t testing.TB, f *tinyONNX) *Model {
+	t.Helper()
+	m, err := newModel(f.encode(), tokenizerJSON(vocabulary))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestEmbed_SameAsPlainLoops(t *testing.T) {
+	for _, size := range []struct{ hidden, inner, layers int }{{32, 40, 1}, {64, 96, 2}} {
+		f := newTinyONNX(size.hidden, size.inner, size.layers)
+		m := tinyModel(t, f)
+		for _, text := range []string{"", "run", "unaffable, running!", strings.Repeat("cafe ", 31), strings.Repeat("run ", 500)} {
+			got := mustEmbed(t, m, text)
+			want := f.plain(t, m.tok.encode(nil, text))
+			for i := range want {
+				expectNear(t, fmt.Sprintf("hidden %d, %.20q", size.hidden, text), got[i], want[i], 1e-4)
+			}
+		}
+	}
+}
+
+// plain computes a vector from the content of the file with loops over float64.
+func (f *tinyONNX) plain(t *testing.T, ids []int32) []float64 {
+	t.Helper()
+	embedding := func(table string, row, i int) float64 {
+		return (float64(f.tensor("embeddings." + table + "_embeddings.weight_quantized").raw[row*f.hidden+i]) - 127) * 0.01
+	}
+	x := make([][]float64, len(ids))
+	for at, id := range ids {
+		for i := range f.hidden {
+			x[at] = append(x[at], embedding("word", int(id), i)+embedding("position", at, i)+embedding("token_type", 0, i))
+		}
+	}
+	x = f.plainNorm(x, "embeddings.LayerNorm")
+	for l := range f.layers {
+		query, key := f.plainDense(x, l, roleQuery), f.plainDense(x, l, roleKey)
+		attended := plainAttention(query, key, f.plainDense(x, l, roleValue))
+		x = plainAdd(x, f.plainDense(attended, l, roleOutput))
+		x = f.plainNorm(x, fmt.Sprintf("encoder.layer.%d.attention.output.LayerNorm", l))
+		inner := f.plainDense(x, l, roleUp)
+		for _, row := range inner {
+			for i, v := range row {
+				row[i] = v / 2 * (1 + math.Erf(v/math.Sqrt2))
+			}
+		}
+		x = plainAdd(x, f.plainDense(inner, l, roleDown))
+		x = f.plainNorm(x, fmt.Sprintf("encoder.layer.%d.output.LayerNorm", l))
+	}
+	mean, length := make([]float64, f.hidden), 0.0
+	for i := range mean {
+		for _, row := range x {
+			mean[i] += row[i]
+		}
+		length += mean[i] * mean[i]
+	}
+	for i := range mean {
+		mean[i] /= math.Sqrt(length)
+	}
+	return mean
+}
+
+func (f *tinyONNX) plainDense(x [][]float64, layer int, role string) [][]float64 {
+	i := slices.IndexFunc(f.nodes, func(n tinyNode) bool { return n.name == matMulNode(layer, role) })
+	name := strings.TrimSuffix(f.nodes[i].inputs[1], "_quantized")
+	weights, scale, zero := f.tensor(name+"_quantized"), f.tensor(name+"_scale"), f.tensor(name+"_zero_point")
+	bias := appendFloats(nil, f.tensor(fmt.Sprintf("encoder.layer.%d.%s.bias", layer, strings.ReplaceAll(role, "/", "."))).raw)
+	out := make([][]float64, len(x))
+	for at, row := range x {
+		for o := range bias {
+			sum := float64(bias[o])
+			for i, v := range row {
+				sum += v * float64(int(int8(weights.raw[i*len(bias)+o]))-int(zero.ints[o])) * float64(scale.floats[o])
+			}
+			out[at] = append(out[at], sum)
+		}
+	}
+	return out
+}
+
+func (f *tinyONNX) plainNorm(x [][]float64, name string) [][]float64 {
+	scale, bias := appendFloats(nil, f.tensor(name+".weight").raw), appendFloats(nil, f.tensor(name+".bias").raw)
+	for _, row := range x {
+		mean, variance := 0.0, 0.0
+		for _, v := range row {
+			mean += v / float64(len(row))
+		}
+		for _, v := range row {
+			variance += (v - mean) * (v - mean) / float64(len(row))
+		}
+		for i, v := range row {
+			row[i] = (v-mean)/math.Sqrt(variance+normEps)*float64(scale[i]) + float64(bias[i])
+		}
+	}
+	return x
+}
+
+func plainAttention(query, key, value [][]float64) [][]float64 {
+	out := make([][]float64, len(query))
+	for at := range query {
+		out[at] = make([]float64, len(query[at]))
+		for h := 0; h < len(query[at]); h += headSize {
+			weights, sum := make([]float64, len(key)), 0.0
+			for to := range key {
+				score := 0.0
+				for i := h; i < h+headSize; i++ {
+					score += query[at][i] * key[to][i]
+				}
+				weights[to] = math.Exp(score / math.Sqrt(headSize))
+				sum += weights[to]
+			}
+			for to := range key {
+				for i := h; i < h+headSize; i++ {
+					out[at][i] += weights[to] / sum * value[to][i]
+				}
+			}
+		}
+	}
+	return out
+}
+
+func plainAdd(x, y [][]float64) [][]float64 {
+	for at := range x {
+		for i := range x[at] {
+			x[at][i] += y[at][i]
+		}
+	}
+	return x
+}
+
+func TestEmbed_CanceledContext(t *testing.T) {
+	m := tinyModel(t, newTinyONNX(32, 32, 1))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if v, err := m.Embed(ctx, "run"); !errors.Is(err, context.Canceled) || v != nil {
+		t.Errorf("got %v, %v", v, err)
+	}
+}
+
+func TestNewModel_MalformedFile(t *testing.T) {
+	const weights = "onnx::MatMul_701_quantized"
+	for name, change := range map[string]func(f *tinyONNX){
+		"missing tensor":     func(f *tinyONNX) { f.tensor(weights).name = "other" },
+		"missing bias":       func(f *tinyONNX) { f.tensor("encoder.layer.1.output.dense.bias").name = "other" },
+		"missing norm":       func(f *tinyONNX) { f.tensor("embeddings.LayerNorm.bias").name = "other" },
+		"other type":         func(f *tinyONNX) { f.tensor(weights).typ = typeUint8 },
+		"other shape":        func(f *tinyONNX) { f.tensor(weights).dims = []int{f.hidden * f.hidden} },
+		"transposed":         func(f *tinyONNX) { f.tensor("onnx::MatMul_705_quantized").dims = []int{f.inner, f.hidden} },
+		"data cut":           func(f *tinyONNX) { w := f.tensor(weights); w.raw = w.raw[1:] },
+		"no data":            func(f *tinyONNX) { f.tensor(weights).raw = nil },
+		"floats cut":         func(f *tinyONNX) { b := f.tensor("embeddings.LayerNorm.bias"); b.raw = b.raw[1:] },
+		"negative dimension": func(f *tinyONNX) { f.tensor("embeddings.word_embeddings.weight_quantized").dims[0] = -1 },
+		"product overflows":  func(f *tinyONNX) { f.tensor("embeddings.word_embeddings.weight_quantized").dims[0] = 1 << 62 },
+		"empty table":        func(f *tinyONNX) { f.tensor("embeddings.word_embeddings.weight_quantized").dims[0] = 0 },
+		"scale is a vector":  func(f *tinyONNX) { f.tensor("embeddings.word_embeddings.weight_scale").dims = []int{1} },
+		"fewer tokens than ids": func(f *tinyONNX) {
+			w := f.tensor("embeddings.word_embeddings.weight_quantized")
+			w.dims[0], w.raw = 2, w.raw[:2*f.hidden]
+		},
+		"few positions": func(f *tinyONNX) {
+			w := f.tensor("embeddings.position_embeddings.weight_quantized")
+			w.dims[0], w.raw = 9, w.raw[:9*f.hidden]
+		},
+		"node with few inputs":     func(f *tinyONNX) { f.nodes[3].inputs = f.nodes[3].inputs[:2] },
+		"node of another name":     func(f *tinyONNX) { f.nodes[3].name = "/other" },
+		"node too many":            func(f *tinyONNX) { f.nodes[len(f.nodes)-1].op = "MatMulInteger" },
+		"no nodes":                 func(f *tinyONNX) { f.nodes = nil },
+		"weights of two products":  func(f *tinyONNX) { f.nodes[1].inputs = f.nodes[0].inputs },
+		"inner size of next layer": func(f *tinyONNX) { f.nodes[10].inputs[1] = "onnx::MatMul_707_quantized" },
+	} {
+		f := newTinyONNX(64, 96, 2)
+		change(f)
+		if _, err := newModel(f.encode(), tokenizerJSON(vocabulary)); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	if _, err := newModel(newTinyONNX(40, 96, 1).encode(), tokenizerJSON(vocabulary)); err == nil {
+		t.Error("40 dimensions do not divide into heads, but were accepted")
+	}
+}
+
+func TestParseONNX_MalformedWire(t *testing.T) {
+	valid := newTinyONNX(32, 32, 1).encode()
+	inGraph := func(num protowire.Number, data []byte) []byte {
+		return appendBytes(nil, modelGraph, appendBytes(nil, num, data))
+	}
+	for name, data := range map[string][]byte{
+		"empty":            nil,
+		"no graph":         {0x08, 0x06},
+		"cut":              valid[:len(valid)-1],
+		"cut in a tag":     {0xff},
+		"length too large": {0x3a, 0xff, 0xff, 0xff, 0xff, 0x0f},
+		"cut node":         inGraph(graphNode, []byte{0x0a, 0x05}),
+		"cut tensor":       inGraph(graphInitializer, []byte{0x4a, 0x05}),
+		"cut dims":         inGraph(graphInitializer, appendBytes(nil, tensorDims, []byte{0xff})),
+		"cut floats":       inGraph(graphInitializer, appendBytes(nil, tensorFloats, []byte{1, 2, 3})),
+		"dims as fixed32":  inGraph(graphInitializer, protowire.AppendFixed32(protowire.AppendTag(nil, tensorDims, protowire.Fixed32Type), 1)),
+		"floats as varint": inGraph(graphInitializer, protowire.AppendVarint(protowire.AppendTag(nil, tensorFloats, protowire.VarintType), 1)),
+	} {
+		if _, err := parseONNX(data); !errors.Is(err, errONNX) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+func FuzzONNX(f *testing.F) {
+	f.Add(newTinyONNX(32, 32, 1).encode())
+	f.Add(newTinyONNX(32, 64, 2).encode()[:4000])
+	f.Add([]byte{0x3a, 0x02, 0x2a, 0x00})
+	vocab := tokenizerJSON(vocabulary)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := newModel(data, vocab)
+		if err != nil {
+			return
+		}
+		floats := len(m.net.places)
+		for _, l := range m.net.layers {
+			for _, d := range []dense{l.queryKey, l.value, l.output, l.up, l.down} {
+				floats += len(d.weights) + len(d.bias)
+			}
+		}
+		if floats > len(data) {
+			t.Fatalf("%d numbers from %d bytes", floats, len(data))
+		}
+		if _, err := m.Embed(t.Context(), "unaffable, running!"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
