@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -287,16 +288,31 @@ func (s *scene) settle() {
 	s.passHead()
 }
 
+// crashes returns at which writes a process dies: at every one, before it is stored and after, with ANNALS_CRASHES=all;
+// otherwise before and after in turn, and under the race detector at fewer.
+func crashes() (every int, from func(stored bool) int) {
+	none := func(bool) int { return 0 }
+	switch {
+	case os.Getenv("ANNALS_CRASHES") == "all":
+		return 1, none
+	case testing.Short():
+		return 4, none
+	}
+	return 2, func(stored bool) int {
+		if stored {
+			return 1
+		}
+		return 0
+	}
+}
+
 // Wherever a process dies in the middle of anything, the next one leaves what an uninterrupted
 // run would have left, or what was there before; and what was answered is there. All of it is the
 // finisher's: nothing is derived in this test.
 func TestOperations_CrashAfterEachAppend(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
-	every := 1
-	if testing.Short() {
-		every = 4 // under the race detector; a run without it covers each crash
-	}
+	every, from := crashes()
 	covered, compared := slices.Concat(alone, elsewhere), ""
 	for _, op := range operations() {
 		covered = append(covered, op.method)
@@ -317,7 +333,7 @@ func TestOperations_CrashAfterEachAppend(t *testing.T) {
 
 			steps := 0
 			for _, stored := range []bool{false, true} {
-				for n := 0; ; n += every {
+				for n := from(stored); ; n += every {
 					s := w.begin(op)
 					v := &victim{Store: w.store, left: n, stored: stored}
 					service, finisher := w.services(serial{v, make(chan struct{}, 1)})

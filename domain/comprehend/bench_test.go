@@ -52,7 +52,7 @@ func TestExtract_LargestContent(t *testing.T) {
 			if len(got) > comprehend.MaxMemories {
 				t.Errorf("%d memories", len(got))
 			}
-			if took > time.Minute { // seconds in practice; the room is for busy machines and the race detector
+			if took > 10*time.Minute { // seconds in practice; the room is for busy machines
 				t.Errorf("took %v", took)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -155,11 +156,14 @@ func TestExtract_SentenceEndsAtEachWord(t *testing.T) {
 		t.Skip("goes through all words many times, in one goroutine")
 	}
 	v := readVocabulary(t)
-	for _, form := range []string{
+	for i, form := range []string{
 		"%s", "ok, %s", "Rule: %s", "Ana %s", "I have never %s", "it is not %s",
 		"When deploying, always %s", "My favourite %s", "%s, %s", "Please %s %s", "%s %s %s", "No %s after",
 	} {
-		for _, w := range v.all() {
+		for j, w := range v.all() {
+			if (i+j)%3 > 0 && os.Getenv("ANNALS_HOSTILE") == "" {
+				continue // a third of the words for each form, all of them in make soak
+			}
 			text := strings.ReplaceAll(form, "%s", w)
 			if value := extractAll(t, text, "Ana", w); value != nil {
 				t.Errorf("%q: panic: %v", text, value)

@@ -2,6 +2,7 @@ package datapoints_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -25,7 +26,14 @@ import (
 	"github.com/annals-project/annals/projections/memories"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+// TestMain makes rapid check fewer histories than its default: each is written to Postgres several times. Its flag, as
+// in make soak, sets another number.
+func TestMain(m *testing.M) {
+	if err := flag.Set("rapid.checks", "40"); err != nil {
+		panic(err)
+	}
+	pgtest.Main(m)
+}
 
 // id makes a UUID of a name.
 func id(name string) uuid.UUID { return uuid.NewSHA1(uuid.NameSpaceURL, []byte(name)) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -219,8 +220,11 @@ func TestServer_DebuggingReadsUnderHostileQuestions(t *testing.T) {
 		}
 	}
 	for _, r := range debuggingReads(t) {
-		for _, name := range names {
-			for _, value := range values {
+		for i, name := range names {
+			for j, value := range values {
+				if (i+j)%3 > 0 && os.Getenv("ANNALS_HOSTILE") == "" {
+					continue // a third of them for each name, all of them in make soak
+				}
 				ask(d.key, d.path(r)+"?"+url.Values{name: {value}}.Encode())
 			}
 			ask(d.other, d.path(r)+"?"+url.Values{name: {"call"}}.Encode())
