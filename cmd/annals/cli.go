@@ -41,6 +41,7 @@ type CLI struct {
 	Rebuild     RebuildCmd     `cmd:"" help:"Build a projection from the log in a shadow, and switch over to it."`
 	Org         OrgCmd         `cmd:"" help:"Create organizations, and set their plan, credits, spend cap and management key."`
 	Project     ProjectCmd     `cmd:"" help:"Archive projects, and set their caps."`
+	Embeddings  EmbeddingsCmd  `cmd:"" help:"Install the built-in embedding model, and see how far texts are embedded."`
 	Webhook     WebhookCmd     `cmd:"" help:"Let events of other systems become data points: create webhooks, and change, pause, try and delete them."`
 
 	Bench BenchCmd `cmd:"" help:"Measure a running server."`

@@ -2,42 +2,55 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"strings"
+	"errors"
 
-	"github.com/dustin/go-humanize/english"
-
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/recallview"
 	"github.com/annals-project/annals/internal/client"
 )
 
 // RecallCmd is "annals recall".
 type RecallCmd struct {
 	Remote
-	Query         string `arg:"" help:"The question."`
-	Identity      string `name:"identity" required:"" help:"Customer id to answer as."`
-	Limit         int    `name:"limit" help:"Most results, 1 to 200; default 100."`
-	Level         string `name:"level" help:"Budget: low, medium, high or extra-high."`
-	MaxTokens     int    `name:"max-tokens" help:"Budget in tokens, instead of a level."`
-	At            string `name:"at" placeholder:"TIME" help:"Answer as of this time (ISO 8601)."`
-	From          string `name:"from" placeholder:"TIME" help:"Only what occurred at or after this time."`
-	To            string `name:"to" placeholder:"TIME" help:"Only what occurred at or before this time."`
-	Chronological bool   `name:"chronological" help:"Oldest first, instead of best first."`
-	JSON          bool   `name:"json" help:"Print the answer as one JSON value."`
+	OrgFlag
+	Query         string   `arg:"" help:"The question."`
+	Identity      string   `name:"identity" required:"" help:"Customer id to answer as."`
+	Limit         int      `name:"limit" help:"Most results, 1 to 200; default 100."`
+	Level         string   `name:"level" help:"Budget: low, medium, high or extra-high."`
+	MaxTokens     int      `name:"max-tokens" help:"Budget in tokens, instead of a level."`
+	At            string   `name:"at" placeholder:"TIME" help:"Answer as of this time (ISO 8601)."`
+	From          string   `name:"from" placeholder:"TIME" help:"Only what occurred at or after this time."`
+	To            string   `name:"to" placeholder:"TIME" help:"Only what occurred at or before this time."`
+	Chronological bool     `name:"chronological" help:"Oldest first, instead of best first."`
+	Explain       bool     `name:"explain" help:"Show why each result is there; asks the server that runs on the data folder, as its operator."`
+	Missing       []string `name:"missing" sep:"none" placeholder:"SOURCE_ID" help:"With --explain: show where recall lost this source; may be repeated."`
+	Project       string   `name:"project" placeholder:"SLUG" help:"With --explain: project to ask; default that of the key."`
+	JSON          bool     `name:"json" help:"Print the answer as one JSON value."`
+}
+
+// Validate is called by the parser.
+func (c *RecallCmd) Validate() error {
+	if !c.Explain && (len(c.Missing) > 0 || c.Project != "" || c.Org != "") {
+		return errors.New("--missing, --project and --org need --explain")
+	}
+	return nil
 }
 
 // Run sends the query.
 func (c *RecallCmd) Run(ctx context.Context, env *Env) error {
-	to, err := c.client(client.Options{})
-	if err != nil {
-		return err
-	}
 	q := client.RecallRequest{
 		Query: c.Query, Identity: c.Identity, Limit: c.Limit, Level: c.Level, MaxTokens: c.MaxTokens,
 		QueryTimestamp: c.At, OccurredFrom: c.From, OccurredTo: c.To,
 	}
 	if c.Chronological {
 		q.Sort = "chronological"
+	}
+	if c.Explain {
+		return c.explain(ctx, env, q)
+	}
+	to, err := c.client(client.Options{})
+	if err != nil {
+		return err
 	}
 	page, err := to.Recall(ctx, q)
 	if err != nil {
@@ -46,42 +59,27 @@ func (c *RecallCmd) Run(ctx context.Context, env *Env) error {
 	if c.JSON {
 		return printJSON(env.Stdout, page)
 	}
-	if len(page.Results) == 0 {
-		_, err = fmt.Fprintln(env.Stdout, "nothing is remembered that matches")
-	} else {
-		_, err = io.WriteString(env.Stdout, recallText(page))
+	return recallview.PrintResponse(env.Stdout, page)
+}
+
+// explain explains the query through the socket of the data folder.
+func (c *RecallCmd) explain(ctx context.Context, env *Env, q client.RecallRequest) error {
+	if c.Project == "" {
+		if _, err := c.client(client.Options{}); err != nil { // finds the key
+			return err
+		}
 	}
+	in, err := operatorapi.NewExplainRequest(q, c.Key, c.Missing)
 	if err != nil {
-		return fmt.Errorf("write answer: %w", err)
+		return err
 	}
-	return nil
-}
-
-// recallText shows each result as its rank, kind and time, then its text and its sources.
-func recallText(page client.RecallResponse) string {
-	var b strings.Builder
-	for _, r := range page.Results {
-		_, _ = fmt.Fprintf(&b, "%d. %s, %s", r.Rank, r.Artifact.Kind, r.OccurredAt.UTC().Format("2006-01-02 15:04"))
-		if r.Artifact.SupersededAt != nil {
-			_, _ = fmt.Fprintf(&b, ", superseded %s", r.Artifact.SupersededAt.UTC().Format("2006-01-02 15:04"))
-		}
-		b.WriteString("\n" + indent(r.Content))
-		for _, s := range r.Sources {
-			_, _ = fmt.Fprintf(&b, "   from %s", s.SourceID)
-			if s.Label != "" {
-				_, _ = fmt.Fprintf(&b, " (%s)", s.Label)
-			}
-			b.WriteString("\n")
-			for _, e := range s.Excerpts {
-				b.WriteString(indent("> " + e))
-			}
-		}
+	in.Organization, in.Project = c.Org, c.Project
+	explained, err := operatorapi.ExplainRecall.Call(ctx, operatorapi.Dial(c.DataDir), in)
+	if err != nil {
+		return err
 	}
-	_, _ = fmt.Fprintf(&b, "%s, %s\n", english.Plural(len(page.Results), "result", "results"),
-		english.Plural(page.UsedEvidenceTokens, "token", "tokens"))
-	return b.String()
-}
-
-func indent(text string) string {
-	return "   " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n   ") + "\n"
+	if c.JSON {
+		return printJSON(env.Stdout, explained)
+	}
+	return recallview.PrintExplanation(env.Stdout, explained)
 }

@@ -43,7 +43,8 @@ type Settings struct {
 	ModelURL    string `name:"model-url" setting:"ANNALS_MODEL_URL" help:"Base address of an OpenAI-compatible endpoint that extracts memory, such as https://models.example.com/v1; default: the built-in extractor."`
 	ModelName   string `name:"model-name" setting:"ANNALS_MODEL_NAME" help:"Model at the endpoint."`
 	ModelKey    string `name:"model-key" setting:"ANNALS_MODEL_KEY" help:"Key of the endpoint, if it needs one; better set in the environment than as a flag."`
-	EmbedURL    string `name:"embeddings-url" setting:"ANNALS_EMBEDDINGS_URL" help:"Base address of an OpenAI-compatible endpoint for embeddings; default: search is lexical."`
+	Embeddings  string `name:"embeddings" setting:"ANNALS_EMBEDDINGS" help:"Semantic search without an endpoint: builtin, by the model that annals embeddings install has installed; default: search is lexical."`
+	EmbedURL    string `name:"embeddings-url" setting:"ANNALS_EMBEDDINGS_URL" help:"Base address of an OpenAI-compatible endpoint for embeddings, which then takes the place of the built-in model."`
 	EmbedName   string `name:"embeddings-name" setting:"ANNALS_EMBEDDINGS_NAME" help:"Model of the embeddings; a new model embeds everything again."`
 	EmbedKey    string `name:"embeddings-key" setting:"ANNALS_EMBEDDINGS_KEY" help:"Key of that endpoint, if it needs one; better set in the environment than as a flag."`
 	HashKey     string `name:"hash-key" setting:"ANNALS_HASH_KEY" help:"Key of the hashes of customer text, 32 bytes as base64 or hex, never changed; default: generated once in the data folder."`
@@ -119,6 +120,9 @@ func (s *Settings) Validate() error {
 	s.validateTLS(bad)
 	validateModel("MODEL", s.model(), bad)
 	validateModel("EMBEDDINGS", s.embeddings(), bad)
+	if s.Embeddings != "" && s.Embeddings != builtin {
+		bad("EMBEDDINGS", "is %q: want builtin, or nothing", s.Embeddings)
+	}
 	return errors.Join(errs...)
 }
 
@@ -231,6 +235,9 @@ func (s *Settings) model() model.Endpoint {
 	return model.Endpoint{URL: s.ModelURL, Name: s.ModelName, Key: s.ModelKey}
 }
 
+// builtin is the value of Embeddings that selects the built-in model.
+const builtin = "builtin"
+
 // embeddings returns the endpoint for embeddings, zero for none.
 func (s *Settings) embeddings() model.Endpoint {
 	return model.Endpoint{URL: s.EmbedURL, Name: s.EmbedName, Key: s.EmbedKey}
@@ -290,7 +297,8 @@ func (s *Settings) config() (server.Config, error) {
 		URLs:       auth.URLs{API: s.APIURL, Console: s.ConsoleURL, Auth: s.AuthURL},
 		EventStore: s.EventStore, Postgres: s.Postgres, PostgresReplica: s.Replica,
 		Index: s.elastic(), Derive: s.Pipeline == "on",
-		Model: s.model(), Embeddings: s.embeddings(), TLSCert: s.TLSCert, TLSKey: s.TLSKey,
+		Model: s.model(), Embeddings: s.embeddings(), BuiltinEmbeddings: s.Embeddings == builtin,
+		TLSCert: s.TLSCert, TLSKey: s.TLSKey,
 		MinFreeDisk: uint64(s.MinFreeDisk) << 20, RateLimit: s.RateLimit, PlanTerms: terms,
 	}, nil
 }

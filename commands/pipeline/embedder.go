@@ -33,28 +33,46 @@ const (
 	longestEmbedPause = 2 * time.Minute
 )
 
-// vectors is a model that returns the vectors of texts.
-type vectors interface {
+// Vectors is a model that returns the vectors of texts.
+type Vectors interface {
 	// Name names the model. Vectors of different models do not compare.
 	Name() string
+	// Passages is how many passages of a revision are embedded at most, and Memories whether its memories are.
+	Passages() int
+	Memories() bool
 	// Embed returns a vector for each text, all of the same dimensions. The error is a *Failure, or
 	// that of the context.
 	Embed(ctx context.Context, texts []string) ([][]float32, error)
 }
 
-// embedQueue lists the captured revisions without vectors of a model.
+// embedQueue lists captured revisions, at most limit of them and none of the data points of except.
 type embedQueue interface {
-	// PendingEmbeddings lists at most limit revisions, without the data points of except.
-	PendingEmbeddings(ctx context.Context, model string, except []uuid.UUID, limit int) ([]work.Embedding, error)
+	// Unembedded lists those without vectors.
+	Unembedded(ctx context.Context, except []uuid.UUID, limit int) ([]work.Embedding, error)
+	// EmbeddedByOthers lists those whose last vectors another model made.
+	EmbeddedByOthers(ctx context.Context, model string, except []uuid.UUID, limit int) ([]work.Embedding, error)
+}
+
+// Live is the model whose vectors recall compares.
+type Live interface {
+	// Vectors returns it, nil if it can no longer be called.
+	Vectors() Vectors
+	// Switch makes the model of a name the one that recall uses, in all processes.
+	Switch(ctx context.Context, name string) error
 }
 
 // Embedder stores the vectors of captured revisions, for semantic search. No send waits for it or
 // fails because of it: until a revision is embedded, only lexical search finds it.
+//
+// While recall uses another model than Vectors, new revisions get the vectors of both, that of recall first. Those of
+// Vectors are made of all other revisions meanwhile, in at most half of the time. Recall is switched when none lacks
+// them.
 type Embedder struct {
 	Journal  *commands.Journal
 	List     embedQueue
 	Progress progress
-	Vectors  vectors
+	Vectors  Vectors
+	Live     Live
 	Logger   *slog.Logger
 	Now      func() time.Time
 
@@ -91,7 +109,7 @@ func (e *Embedder) Run(ctx context.Context) error {
 	return nil
 }
 
-// round embeds the next revisions of the list. worked is false if the list is empty.
+// round embeds the next revisions of the lists. worked is false if there are none.
 func (e *Embedder) round(ctx context.Context, later map[uuid.UUID]time.Time) (worked bool, err error) {
 	var except []uuid.UUID
 	for id, at := range later {
@@ -101,17 +119,49 @@ func (e *Embedder) round(ctx context.Context, later map[uuid.UUID]time.Time) (wo
 			except = append(except, id)
 		}
 	}
-	items, err := e.List.PendingEmbeddings(ctx, e.Vectors.Name(), except, embedSize)
-	if err != nil || len(items) == 0 {
+	start := time.Now()
+	by, live := e.Vectors, e.Live.Vectors()
+	if live != nil {
+		by = live
+	}
+	items, err := e.List.Unembedded(ctx, except, embedSize)
+	again := err == nil && len(items) == 0
+	if again {
+		by = e.Vectors
+		items, err = e.List.EmbeddedByOthers(ctx, by.Name(), except, embedSize)
+	}
+	if err != nil {
 		return false, err
 	}
+	if len(items) == 0 {
+		if len(except) == 0 && (live == nil || live.Name() != e.Vectors.Name()) {
+			return false, e.Live.Switch(ctx, e.Vectors.Name())
+		}
+		return false, nil
+	}
+	if err := e.embedItems(ctx, by, items, later); err != nil {
+		return false, err
+	}
+	if again { // recall does not wait for these, others do for the processor
+		_ = backoff.Pause(ctx, time.Since(start), nil)
+	}
+	return true, nil
+}
+
+// embedItems stores the vectors of some revisions by a model, and waits until they are projected.
+func (e *Embedder) embedItems(
+	ctx context.Context, by Vectors, items []work.Embedding, later map[uuid.UUID]time.Time,
+) error {
 	var due []*embedding
 	for _, item := range items {
 		var work *embedding
 		isDue := false
-		err := e.guard(ctx, item.DataPoint, func() (err error) { work, isDue, err = e.prepare(ctx, item); return err })
+		err := e.guard(ctx, item.DataPoint, func() (err error) {
+			work, isDue, err = e.prepare(ctx, item, by)
+			return err
+		})
 		if err != nil {
-			return false, err
+			return err
 		}
 		if !isDue {
 			later[item.DataPoint] = e.Now().Add(embedPoll) // the list lags, or a worker derives the revision
@@ -120,24 +170,24 @@ func (e *Embedder) round(ctx context.Context, later map[uuid.UUID]time.Time) (wo
 		due = append(due, work)
 	}
 	if len(due) == 0 {
-		return true, nil
+		return nil
 	}
-	if err := e.embed(ctx, due); err != nil {
-		return false, err
+	if err := e.embed(ctx, by, due); err != nil {
+		return err
 	}
 	var last eventstore.Position
 	for _, work := range due {
 		position := eventstore.Position(0)
-		err := e.guard(ctx, work.DataPoint, func() (err error) { position, err = e.store(ctx, work); return err })
+		err := e.guard(ctx, work.DataPoint, func() (err error) { position, err = e.store(ctx, by, work); return err })
 		if err != nil {
-			return false, err
+			return err
 		}
 		if position == 0 {
 			later[work.DataPoint] = e.Now().Add(embedPoll)
 		}
 		last = max(last, position)
 	}
-	return true, e.Progress.Wait(ctx, last, projection.Embeddings)
+	return e.Progress.Wait(ctx, last, projection.Embeddings)
 }
 
 // guard works on one data point. A panic defers that data point and no other: it is logged and
@@ -156,7 +206,7 @@ func (e *Embedder) guard(ctx context.Context, dataPoint uuid.UUID, work func() e
 
 // embed calls the model for the vectors of all passages, several texts in a call. A text that the
 // model refuses gets no vector.
-func (e *Embedder) embed(ctx context.Context, due []*embedding) error {
+func (e *Embedder) embed(ctx context.Context, by Vectors, due []*embedding) error {
 	var texts []*passage
 	for _, work := range due {
 		for i := range work.passages {
@@ -165,7 +215,7 @@ func (e *Embedder) embed(ctx context.Context, due []*embedding) error {
 	}
 	for len(texts) > 0 {
 		n := min(len(texts), embedTexts)
-		if err := e.call(ctx, texts[:n]); err != nil {
+		if err := e.call(ctx, by, texts[:n]); err != nil {
 			return err
 		}
 		texts = texts[n:]
@@ -174,9 +224,9 @@ func (e *Embedder) embed(ctx context.Context, due []*embedding) error {
 }
 
 // callModel calls the model. A panic of the client is an error of the call.
-func (e *Embedder) callModel(ctx context.Context, texts []string) (vectors [][]float32, err error) {
+func (e *Embedder) callModel(ctx context.Context, by Vectors, texts []string) (vectors [][]float32, err error) {
 	defer panics.Recover(ctx, e.Logger, &err, "embedding call panicked", "texts", len(texts))
-	return e.Vectors.Embed(ctx, texts)
+	return by.Embed(ctx, texts)
 }
 
 // isRefusal reports whether a call failed because of its texts, or may have: the model refused them,
@@ -191,21 +241,21 @@ func isRefusal(err error) bool {
 
 // call embeds some texts. If the model refuses them it is called with halves, so that one text does
 // not cost the others their vectors.
-func (e *Embedder) call(ctx context.Context, texts []*passage) error {
+func (e *Embedder) call(ctx context.Context, by Vectors, texts []*passage) error {
 	bodies := make([]string, len(texts))
 	for i, p := range texts {
 		bodies[i] = p.text
 	}
-	vectors, err := e.callModel(ctx, bodies)
+	vectors, err := e.callModel(ctx, by, bodies)
 	if isRefusal(err) {
 		if len(texts) == 1 {
-			return e.probe(ctx)
+			return e.probe(ctx, by)
 		}
 		half := len(texts) / 2
-		if err := e.call(ctx, texts[:half]); err != nil {
+		if err := e.call(ctx, by, texts[:half]); err != nil {
 			return err
 		}
-		return e.call(ctx, texts[half:])
+		return e.call(ctx, by, texts[half:])
 	}
 	if err != nil {
 		return err
@@ -219,8 +269,8 @@ func (e *Embedder) call(ctx context.Context, texts []*passage) error {
 }
 
 // probe returns an error if the model refuses every text, as an endpoint does with a wrong key.
-func (e *Embedder) probe(ctx context.Context) error {
-	_, err := e.callModel(ctx, []string{"hello"})
+func (e *Embedder) probe(ctx context.Context, by Vectors) error {
+	_, err := e.callModel(ctx, by, []string{"hello"})
 	if isRefusal(err) {
 		return &Failure{Code: ingestion.ModelUnavailable, Message: "the model refuses every text", Retryable: true}
 	}

@@ -22,7 +22,9 @@ type pointers struct {
 	texts []string
 }
 
-func (*pointers) Name() string { return "pointers" }
+func (*pointers) Name() string   { return "pointers" }
+func (*pointers) Passages() int  { return 2048 }
+func (*pointers) Memories() bool { return true }
 
 func (p *pointers) Embed(_ context.Context, texts []string) ([][]float32, error) {
 	if err := p.fails(texts); err != nil {
@@ -42,7 +44,11 @@ type list struct {
 	progress
 }
 
-func (l list) PendingEmbeddings(_ context.Context, _ string, but []uuid.UUID, _ int) ([]work.Embedding, error) {
+func (list) EmbeddedByOthers(context.Context, string, []uuid.UUID, int) ([]work.Embedding, error) {
+	return nil, nil
+}
+
+func (l list) Unembedded(_ context.Context, but []uuid.UUID, _ int) ([]work.Embedding, error) {
 	if slices.Contains(but, l.item.DataPoint) {
 		return nil, nil
 	}
@@ -54,8 +60,15 @@ func (list) Wait(context.Context, eventstore.Position, ...string) error { return
 func newEmbedder(b *fixture, fails func([]string) error) (*Embedder, *pointers) {
 	p := &pointers{fails: fails}
 	l := list{item: b.item}
-	return &Embedder{Journal: b.Journal, List: l, Progress: l, Vectors: p, Logger: b.Logger, Now: b.Now}, p
+	return &Embedder{Journal: b.Journal, List: l, Progress: l, Vectors: p, Live: live{p}, Logger: b.Logger, Now: b.Now}, p
 }
+
+// live is a model that recall uses for good.
+type live struct{ vectors Vectors }
+
+func (l live) Vectors() Vectors { return l.vectors }
+
+func (live) Switch(context.Context, string) error { return errors.New("nothing to switch to") }
 
 func TestEmbedder_CapturedRevision(t *testing.T) {
 	down := errors.New("down")
@@ -156,5 +169,100 @@ func TestEmbedder_ManyVectors(t *testing.T) {
 	}
 	if len(parts) < 2 || vectors != 3001 {
 		t.Errorf("%d vectors in %d parts", vectors, len(parts))
+	}
+}
+
+// another is a model that recall is switched to.
+type another struct{ *pointers }
+
+func (another) Name() string   { return "another" }
+func (another) Memories() bool { return false }
+
+// twoLists lists an item until a model has embedded it.
+type twoLists struct {
+	list
+	unembedded, byOthers bool
+}
+
+func (q *twoLists) Unembedded(ctx context.Context, but []uuid.UUID, n int) ([]work.Embedding, error) {
+	if !q.unembedded {
+		return nil, nil
+	}
+	return q.list.Unembedded(ctx, but, n)
+}
+
+func (q *twoLists) EmbeddedByOthers(
+	ctx context.Context, model string, but []uuid.UUID, n int,
+) ([]work.Embedding, error) {
+	if !q.byOthers || model != "another" {
+		return nil, nil
+	}
+	return q.list.Unembedded(ctx, but, n)
+}
+
+// switched is a live model that notes what it is switched to.
+type switched struct {
+	vectors Vectors
+	to      []string
+}
+
+func (s *switched) Vectors() Vectors { return s.vectors }
+
+func (s *switched) Switch(_ context.Context, name string) error {
+	s.to = append(s.to, name)
+	return nil
+}
+
+// A new revision gets the vectors of the model that recall uses first. Recall is switched once nothing lacks those of
+// the configured one.
+func TestEmbedder_AnotherModel(t *testing.T) {
+	b := newFixture(t, "Ana likes tea")
+	b.attempt()
+	e, p := newEmbedder(b, func([]string) error { return nil })
+	live := &switched{vectors: p}
+	q := &twoLists{list: e.List.(list), unembedded: true, byOthers: true}
+	e.List, e.Live, e.Vectors = q, live, another{p}
+	later := map[uuid.UUID]time.Time{}
+	round := func(want bool) {
+		t.Helper()
+		if worked, err := e.round(t.Context(), later); err != nil || worked != want {
+			t.Fatalf("worked %v, %v", worked, err)
+		}
+	}
+	models := func() (list []string) {
+		for _, decoded := range b.history() {
+			if made, is := decoded.Event.(*memory.Embedded); is {
+				list = append(list, made.Model)
+			}
+		}
+		return list
+	}
+	round(true)
+	q.unembedded = false
+	round(true)
+	if got := models(); !slices.Equal(got, []string{"pointers", "another"}) || live.to != nil {
+		t.Errorf("embedded by %v, switched to %v", got, live.to)
+	}
+	q.byOthers = false
+	later[uuid.New()] = b.Now().Add(time.Hour) // one is not due yet
+	round(false)
+	if live.to != nil {
+		t.Errorf("switched to %v although one is missing", live.to)
+	}
+	clear(later)
+	round(false)
+	if !slices.Equal(live.to, []string{"another"}) {
+		t.Errorf("switched to %v", live.to)
+	}
+	live.vectors = another{p}
+	round(false)
+	if len(live.to) != 1 {
+		t.Errorf("switched again: %v", live.to)
+	}
+	// If the model that recall uses cannot be called, the configured one embeds what is new.
+	live.vectors, q.unembedded = nil, true
+	round(true)
+	if got := models(); len(got) != 3 || got[2] != "another" {
+		t.Errorf("embedded by %v", got)
 	}
 }

@@ -19,9 +19,6 @@ import (
 )
 
 const (
-	// maxPassages is how many passages of a revision are embedded. Those of a longer text are evenly
-	// spread.
-	maxPassages = 2048
 	// partVectors bounds the bytes of codes in one event. As base64, with the rest of the event, they
 	// stay below blob.InlineLimit.
 	partVectors = 128 << 10
@@ -45,7 +42,9 @@ type passage struct {
 
 // prepare reads what is to be embedded. The item is not due if there is nothing to do, or if an
 // attempt at another revision is in progress.
-func (e *Embedder) prepare(ctx context.Context, item work.Embedding) (pending *embedding, due bool, err error) {
+func (e *Embedder) prepare(
+	ctx context.Context, item work.Embedding, by Vectors,
+) (pending *embedding, due bool, err error) {
 	name := stream.Name(stream.Memory, item.DataPoint)
 	last, ok, err := e.Journal.Last(ctx, name)
 	if errors.Is(err, eventstore.ErrDeleted) || err == nil && !ok {
@@ -74,14 +73,16 @@ func (e *Embedder) prepare(ctx context.Context, item work.Embedding) (pending *e
 		return nil, false, err
 	}
 	memories := derived.Memories
-	if derived.Blob != nil {
+	if !by.Memories() {
+		memories = nil
+	} else if derived.Blob != nil {
 		if memories, err = e.memories(ctx, derived); err != nil {
 			return nil, false, err
 		}
 	}
 	pending = &embedding{Embedding: item, at: at}
 	if e.panicked[item.DataPoint] < maxAttempts {
-		pending.add(text, memories)
+		pending.add(text, memories, by.Passages())
 	}
 	return pending, true, nil
 }
@@ -125,8 +126,9 @@ func (e *Embedder) memories(ctx context.Context, derived *memory.Derived) ([]mem
 	return memory.Decode(data)
 }
 
-// add adds the texts of a revision. Each begins with the author or the label, and the time.
-func (w *embedding) add(text *work.Text, memories []memory.Memory) {
+// add adds the texts of a revision. Each begins with the author or the label, and the time. If it has more passages
+// than most, those are evenly spread.
+func (w *embedding) add(text *work.Text, memories []memory.Memory, most int) {
 	head := text.Author
 	if head == "" {
 		head = text.Label
@@ -145,8 +147,8 @@ func (w *embedding) add(text *work.Text, memories []memory.Memory) {
 	for span := range recall.Split(text.Content) {
 		spans = append(spans, span)
 	}
-	for i := range min(len(spans), maxPassages) {
-		n := i * len(spans) / min(len(spans), maxPassages)
+	for i := range min(len(spans), most) {
+		n := i * len(spans) / min(len(spans), most)
 		note(text.Content[spans[n].Start:spans[n].End], memory.Vector{Passage: n})
 	}
 	for _, m := range memories {
@@ -156,7 +158,7 @@ func (w *embedding) add(text *work.Text, memories []memory.Memory) {
 
 // store appends the vectors after the events that they were computed from. The position is 0 if
 // another event was appended since, or the data point was erased.
-func (e *Embedder) store(ctx context.Context, pending *embedding) (eventstore.Position, error) {
+func (e *Embedder) store(ctx context.Context, by Vectors, pending *embedding) (eventstore.Position, error) {
 	parts, dims := [][]memory.Vector{nil}, 0
 	size := 0
 	for _, p := range pending.passages {
@@ -175,7 +177,7 @@ func (e *Embedder) store(ctx context.Context, pending *embedding) (eventstore.Po
 	for i, vectors := range parts {
 		meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline"}
 		done, err := e.Journal.Append(ctx, name, at, meta, memory.Embedded{
-			ProjectID: pending.ProjectID, Revision: pending.Revision, Model: e.Vectors.Name(), Dims: dims,
+			ProjectID: pending.ProjectID, Revision: pending.Revision, Model: by.Name(), Dims: dims,
 			Part: i + 1, Parts: len(parts), Vectors: vectors, EmbeddedAt: e.Now(),
 		})
 		if errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrDeleted) {

@@ -97,7 +97,7 @@ func Compose(candidates []Candidate, limit int, budget Budget, cost func(Entry) 
 			break
 		}
 	}
-	return Composed{Entries: c.entries, Used: c.used, Ended: c.ended}
+	return Composed{Entries: c.entries, Used: c.used, Ended: c.ended, Order: c.sorted, LeftOut: c.leftOut}
 }
 
 // Composed is the documents of a response and what they take of its budget. Ended reports whether
@@ -106,6 +106,17 @@ type Composed struct {
 	Entries []Entry
 	Used    Cost
 	Ended   bool
+	// Order are all candidates, best first. LeftOut are those whose turn came, but whose source did not
+	// fit or could not be shown.
+	Order   []int
+	LeftOut []LeftOut
+}
+
+// LeftOut is a candidate whose source is not in a response, and what was used of the budget when its
+// turn came.
+type LeftOut struct {
+	Candidate int
+	Used      Cost
 }
 
 type composer struct {
@@ -114,8 +125,10 @@ type composer struct {
 	budget     Budget
 	cost       func(Entry) (Cost, bool)
 
-	// waiting are the remaining candidates, best first; scores orders all of them.
+	// waiting are the remaining candidates of sorted, best first; scores orders all of them.
 	waiting []int
+	sorted  []int
+	leftOut []LeftOut
 	scores  []float64
 	sources int
 	// paired are memories of sources in the response, standIns of sources that are not.
@@ -148,6 +161,7 @@ func (c *composer) order() {
 		return cmp.Or(cmp.Compare(c.scores[j], c.scores[i]), a.OccurredAt.Compare(b.OccurredAt),
 			bytes.Compare(a.ID[:], b.ID[:]))
 	})
+	c.sorted = c.waiting
 }
 
 // step adds the next document or leaves one out. It returns false at the end.
@@ -190,6 +204,7 @@ func (c *composer) candidate(i int) {
 	source := Entry{i, Source}
 	cost, fits := c.fits(source)
 	if !fits || !c.fitsBytes(cost) {
+		c.leftOut = append(c.leftOut, LeftOut{i, c.used})
 		c.standIns = append(c.standIns, memories...)
 		c.sort(c.standIns, false)
 		return

@@ -17,11 +17,11 @@ type Turn struct {
 	Traits Traits
 	// Key is the score of its best memory, on the scale of word scores; 0 for none.
 	Key float64
-	// Similarity is how much nearer its embedding is to the question's than usual, in standard
-	// deviations; 0 for no more than usual, or unknown.
-	Similarity float64
-	Author     string
-	OccurredAt time.Time
+	// Similarity is how much nearer its embedding is to the question's than usual, in standard deviations, negative for
+	// less; 0 if unknown. Window is the same of the mean of it and its neighbours in the conversation.
+	Similarity, Window float64
+	Author             string
+	OccurredAt         time.Time
 	// Before and After are the indexes of its neighbours in the conversation, or None.
 	Before, After int
 }

@@ -32,7 +32,8 @@ var signals = weighted([]signal{
 	{name: "number evidence", of: evidence(NumberEvidence)},
 	{name: "name evidence", of: evidence(NameEvidence)},
 	{name: "date", of: date},
-	{name: "semantic", of: similarity},
+	{name: "semantic", of: func(s *scene, turn int) float64 { return s.inUsual(s.turns[turn].Similarity) }},
+	{name: "semantic window", of: func(s *scene, turn int) float64 { return s.inUsual(s.turns[turn].Window) }},
 })
 
 // signalWeights are in the form in which "annals bench recall locomo FILE… --fit" prints fitted ones. They are rounded
@@ -55,6 +56,7 @@ var signalWeights = map[string]float64{
 	"name evidence":   0.2,
 	"date":            2.5,
 	"semantic":        SemanticWeight,
+	"semantic window": WindowWeight,
 }
 
 func weighted(list []signal) []signal {
@@ -64,8 +66,12 @@ func weighted(list []signal) []signal {
 	return list
 }
 
-// SemanticWeight is the weight of one standard deviation of similarity, in weights of a usual term.
-const SemanticWeight = 0.25
+// SemanticWeight and WindowWeight are the weights of one standard deviation of similarity, of a data point and of its
+// window, in weights of a usual term.
+const (
+	SemanticWeight = 0.35
+	WindowWeight   = 0.3
+)
 
 // questionDiscount is the share of its score that a question loses.
 const questionDiscount = 0.2
@@ -112,16 +118,29 @@ func (a *Analyzer) Features(q Question, weights Weights, turns []Turn) []Feature
 	return features
 }
 
-// factor is what the score of a turn is multiplied by.
+// factors are what the score of a turn is multiplied by.
+var factors = []struct {
+	name string
+	of   func(t *Turn) float64
+}{
+	{"is question", func(t *Turn) float64 {
+		if t.Traits.Has(IsQuestion) {
+			return 1 - questionDiscount
+		}
+		return 1
+	}},
+	{"size", func(t *Turn) float64 { return SizeShare(t.Size) }},
+}
+
+// factor is the product of all factors of a turn.
 func (t *Turn) factor(off map[string]bool) float64 {
-	factor := 1.0
-	if t.Traits.Has(IsQuestion) && !off["is question"] {
-		factor *= 1 - questionDiscount
+	product := 1.0
+	for _, f := range factors {
+		if !off[f.name] {
+			product *= f.of(t)
+		}
 	}
-	if !off["size"] {
-		factor *= SizeShare(t.Size)
-	}
-	return factor
+	return product
 }
 
 // Rank scores turns for a question: the higher, the better; 0 has nothing in common with it.
@@ -132,18 +151,33 @@ func (a *Analyzer) Rank(q Question, weights Weights, turns []Turn, without ...st
 	for _, name := range without {
 		off[name] = true
 	}
-	s := newScene(a, q, weights, turns, off["related words"])
-	scores := make([]float64, len(turns))
-	for i := range turns {
+	return newScene(a, q, weights, turns, off["related words"]).rank(off, nil)
+}
+
+// rank scores the turns. It notes in explained, unless that is nil, what makes the score of each.
+func (s *scene) rank(off map[string]bool, explained []ExplainedTurn) []float64 {
+	scores := make([]float64, len(s.turns))
+	for i := range s.turns {
 		for _, signal := range signals {
-			if !off[signal.name] {
-				scores[i] += signal.weight * signal.of(s, i)
+			if off[signal.name] {
+				continue
+			}
+			value := signal.of(s, i)
+			scores[i] += signal.weight * value
+			if explained != nil {
+				explained[i].addSignal(signal, value)
 			}
 		}
-		scores[i] *= turns[i].factor(off)
+		if least := leastShare * s.base[i]; scores[i] < least && !off[leastName] {
+			if explained != nil {
+				explained[i].addSignal(signal{name: leastName, weight: 1}, least-scores[i])
+			}
+			scores[i] = least
+		}
+		scores[i] *= s.turns[i].factor(off)
 	}
-	if q.AsksOrder && !off["spread"] {
-		s.spread(scores)
+	if s.question.AsksOrder && !off[spreadName] {
+		s.spread(scores, explained)
 	}
 	return scores
 }
@@ -267,6 +301,13 @@ func date(s *scene, turn int) float64 {
 	return 0
 }
 
+// leastShare is the share of the score of its words that a turn keeps however far its embedding is from the question's,
+// leastName the name of what it is given for that.
+const (
+	leastShare = 0.05
+	leastName  = "least"
+)
+
 // spreadShare is the share of its score that a turn keeps for each better one of its conversation, down to that of
 // the spreadMost'th.
 const (
@@ -274,8 +315,11 @@ const (
 	spreadMost  = 20
 )
 
+// spreadName is the name of spread as a signal.
+const spreadName = "spread"
+
 // spread lets the best turns of each conversation come before the next of any of them.
-func (s *scene) spread(scores []float64) {
+func (s *scene) spread(scores []float64, explained []ExplainedTurn) {
 	order := make([]int, len(scores))
 	for i := range order {
 		order[i] = i
@@ -284,19 +328,21 @@ func (s *scene) spread(scores []float64) {
 	before := make([]int, len(scores)) // by conversation
 	for _, i := range order {
 		thread := s.threadOf[i]
-		scores[i] *= math.Pow(spreadShare, float64(min(before[thread], spreadMost)))
+		share := math.Pow(spreadShare, float64(min(before[thread], spreadMost)))
+		scores[i] *= share
 		before[thread]++
+		if explained != nil {
+			explained[i].addFactor(spreadName, share)
+		}
 	}
 }
 
-// similarity is how near the embedding of the turn is to that of the question. It never lowers a
-// score.
-func similarity(s *scene, turn int) float64 {
-	value := max(0, s.turns[turn].Similarity)
+// inUsual converts a similarity to the unit of signals without terms.
+func (s *scene) inUsual(similarity float64) float64 {
 	if s.usual == 0 { // no text contains these words
-		return value
+		return similarity
 	}
-	return value * s.usual
+	return similarity * s.usual
 }
 
 // Signals are the names that Rank can leave out.
@@ -305,5 +351,9 @@ func Signals() []string {
 	for _, s := range signals {
 		names = append(names, s.name)
 	}
-	return append(names, "related words", "is question", "size", "spread")
+	names = append(names, "related words")
+	for _, f := range factors {
+		names = append(names, f.name)
+	}
+	return append(names, leastName, spreadName)
 }

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -12,7 +13,7 @@ import (
 
 // BenchmarkNearest compares the vectors of a project of 100,000 data points.
 func BenchmarkNearest(b *testing.B) {
-	const points, dims = 100_000, 1024
+	const points, dims = 100_000, 384
 	random := rand.New(rand.NewPCG(1, 2))
 	vector := func() (scale float32, code []byte) {
 		v := make([]float32, dims)
@@ -23,15 +24,19 @@ func BenchmarkNearest(b *testing.B) {
 		return scale, code
 	}
 	col := new(column)
-	for range points {
+	var changes []change
+	for n := range points {
 		scale, code := vector()
-		col.put(entry{id: uuid.New(), revision: 1}, dims,
-			pack(&memory.Embedded{Dims: dims, Vectors: []memory.Vector{{Scale: scale, Code: code}}}))
+		changes = append(changes, change{
+			entry: entry{id: uuid.New(), revision: 1, spoken: true, at: int64(n) * int64(time.Minute/time.Microsecond)},
+			dims:  dims, packed: pack(&memory.Embedded{Dims: dims, Vectors: []memory.Vector{{Scale: scale, Code: code}}}),
+		})
 	}
+	col.apply(changes, nil)
 	scale, code := vector()
 	for b.Loop() {
-		hits, err := col.nearest(b.Context(), slog.New(slog.DiscardHandler),
-			Query{Audiences: []uuid.UUID{uuid.Nil}, Size: 200}, scale, code)
+		q := Query{Audiences: []uuid.UUID{uuid.Nil}, Size: 200}
+		hits, err := newSearch(col, q, scale, code).run(b.Context(), slog.New(slog.DiscardHandler))
 		if err != nil || len(hits) != 200 {
 			b.Fatal("not all are compared")
 		}

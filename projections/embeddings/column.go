@@ -1,170 +1,184 @@
 package embeddings
 
 import (
+	"bytes"
 	"cmp"
-	"context"
-	"log/slog"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/sync/errgroup"
 
-	"github.com/annals-project/annals/internal/panics"
+	"github.com/annals-project/annals/domain/recall"
 )
 
-// entry is a data point of a column. It has count vectors from place first on.
+// entry is a data point of a column. It has count vectors from place first on. at is when it occurred, in microseconds.
 type entry struct {
 	id, audience uuid.UUID
-	occurredAt   time.Time
+	at, position int64
 	revision     int
+	spoken       bool
 	first, count int
 }
 
-// column holds the vectors of one project. A caller holds sync while it reads changes; mu guards
-// the vectors.
+// column holds the vectors of one project by one model. A caller holds sync while it reads changes; mu guards the
+// vectors.
 type column struct {
 	asked, size atomic.Int64
 
-	sync               sync.Mutex
-	position, removals int64
+	sync sync.Mutex
+	// position and removed are the positions up to which changes and removals were read.
+	position, removed int64
 
 	mu      sync.RWMutex
 	dims    int
 	entries []entry
-	places  map[uuid.UUID]int
-	scales  []float32
-	codes   []byte
-	live    int
+	// places are those of the entries by id; free are the places of removed ones.
+	places map[uuid.UUID]int32
+	free   []int32
+	// order lists the places by audience, time and id, so that the neighbours of a data point in its conversation are
+	// next to it.
+	order  []int32
+	scales []float32
+	codes  []byte
+	// signs holds one bit for each dimension of each vector.
+	signs []uint64
+	live  int
 }
-
-// tolerated is how many data points may be deleted before the column is read again.
-func (col *column) tolerated() int64 { return int64(64 + len(col.entries)/16) }
 
 // wasteful reports whether most of the vectors were replaced.
 func (col *column) wasteful() bool { return len(col.scales) > 1024 && len(col.scales) > 2*col.live }
 
-func (col *column) clear(removals int64) {
+func (col *column) clear() {
 	col.mu.Lock()
 	defer col.mu.Unlock()
-	col.position, col.removals = 0, removals
-	col.dims, col.entries, col.places, col.scales, col.codes, col.live = 0, nil, nil, nil, nil, 0
+	col.position, col.removed = 0, 0
+	col.dims, col.entries, col.places, col.free, col.order = 0, nil, nil, nil, nil
+	col.scales, col.codes, col.signs, col.live = nil, nil, nil, 0
 }
 
-// put sets the vectors of a data point. Vectors with other dimensions than before replace all
-// vectors of the column.
-func (col *column) put(e entry, dims int, packed []byte) {
+// change is a row to put into a column.
+type change struct {
+	entry
+	dims   int
+	packed []byte
+}
+
+// removal is a deleted data point. What was accepted after its position stays.
+type removal struct {
+	id       uuid.UUID
+	position int64
+}
+
+// apply puts and removes data points.
+func (col *column) apply(changes []change, removals []removal) {
+	if len(changes) == 0 && len(removals) == 0 {
+		return
+	}
 	col.mu.Lock()
 	defer col.mu.Unlock()
-	if dims > 0 && col.dims != dims {
+	moved := make(map[int32]struct{}, len(changes)+len(removals))
+	var put []int32
+	for _, r := range removals {
+		place, known := col.places[r.id]
+		if !known || col.entries[place].position > r.position {
+			continue
+		}
+		moved[place] = struct{}{}
+		col.live -= col.entries[place].count
+		col.entries[place] = entry{}
+		delete(col.places, r.id)
+		col.free = append(col.free, place)
+	}
+	for _, c := range changes {
+		place, isNew := col.put(c)
+		if _, twice := moved[place]; !twice || isNew {
+			put = append(put, place)
+		}
+		moved[place] = struct{}{}
+	}
+	col.arrange(moved, put)
+	col.size.Store(int64(cap(col.codes) + 4*cap(col.scales) + 8*cap(col.signs) + 160*len(col.entries)))
+}
+
+// put sets the vectors of a data point. Vectors with other dimensions than before replace all vectors of the column.
+func (col *column) put(c change) (place int32, isNew bool) {
+	if c.dims > 0 && col.dims != c.dims {
 		for i := range col.entries {
 			col.entries[i].count = 0
 		}
-		col.dims, col.scales, col.codes, col.live = dims, nil, nil, 0
+		col.dims, col.scales, col.codes, col.signs, col.live = c.dims, nil, nil, nil, 0
 	}
+	e := c.entry
 	e.first = len(col.scales)
-	if dims > 0 {
-		unpack(packed, dims, func(scale float32, code []byte) {
+	if c.dims > 0 {
+		unpack(c.packed, c.dims, func(scale float32, code []byte) {
 			col.scales, col.codes = append(col.scales, scale), append(col.codes, code...)
+			col.signs = appendSigns(col.signs, code)
 		})
 	}
 	e.count = len(col.scales) - e.first
 	col.live += e.count
-	if i, known := col.places[e.id]; known {
-		col.live -= col.entries[i].count
-		col.entries[i] = e
-	} else {
-		if col.places == nil {
-			col.places = make(map[uuid.UUID]int)
-		}
-		col.places[e.id] = len(col.entries)
+	place, known := col.places[e.id]
+	switch {
+	case known:
+		col.live -= col.entries[place].count
+		col.entries[place] = e
+		return place, false
+	case len(col.free) > 0:
+		place, col.free = col.free[len(col.free)-1], col.free[:len(col.free)-1]
+		col.entries[place] = e
+	default:
+		place = int32(len(col.entries))
 		col.entries = append(col.entries, e)
 	}
-	col.size.Store(int64(cap(col.codes) + 4*cap(col.scales) + 128*len(col.entries)))
+	if col.places == nil {
+		col.places = make(map[uuid.UUID]int32)
+	}
+	col.places[e.id] = place
+	return place, true
 }
 
-// checkEvery is the number of entries between two checks whether the context has ended.
-const checkEvery = 512
-
-// minShared is the number of entries from which several goroutines share the work.
-const minShared = 4096
-
-// nearest compares all vectors that the query may read. The result is incomplete if the context
-// ended.
-func (col *column) nearest(ctx context.Context, log *slog.Logger, q Query, scale float32, code []byte) ([]Hit, error) {
-	col.mu.RLock()
-	defer col.mu.RUnlock()
-	if col.dims != len(code) || q.Size <= 0 {
-		return nil, nil
-	}
-	workers := 1
-	if len(col.entries) > minShared {
-		workers = runtime.GOMAXPROCS(0)
-	}
-	found := make([][]Hit, workers)
-	var group errgroup.Group
-	for w := range workers {
-		group.Go(func() error {
-			return panics.Call(ctx, log, "comparing vectors panicked", func() error {
-				from, to := len(col.entries)*w/workers, len(col.entries)*(w+1)/workers
-				found[w] = col.compare(ctx, q, scale, code, col.entries[from:to])
-				return nil
-			})
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	return best(slices.Concat(found...), q.Size), nil
-}
-
-func (col *column) compare(ctx context.Context, q Query, scale float32, code []byte, entries []entry) []Hit {
-	var hits []Hit
-	for i := range entries {
-		if i%checkEvery == 0 && ctx.Err() != nil {
-			return nil
-		}
-		e := &entries[i]
-		if e.count == 0 || !slices.Contains(q.Audiences, e.audience) ||
-			q.From != nil && e.occurredAt.Before(*q.From) || q.To != nil && e.occurredAt.After(*q.To) {
+// arrange brings the order up to date: places that were put or removed leave it, and those that were put are merged
+// into it.
+func (col *column) arrange(moved map[int32]struct{}, put []int32) {
+	slices.SortFunc(put, col.compare)
+	put = slices.Compact(put)
+	order := make([]int32, 0, len(col.order)+len(put))
+	for _, place := range col.order {
+		if _, gone := moved[place]; gone {
 			continue
 		}
-		most := float32(-2)
-		for n := e.first; n < e.first+e.count; n++ {
-			most = max(most, col.scales[n]*float32(dot(code, col.codes[n*col.dims:(n+1)*col.dims])))
+		for len(put) > 0 && col.compare(put[0], place) < 0 {
+			order, put = append(order, put[0]), put[1:]
 		}
-		hits = append(hits, Hit{DataPoint: e.id, Revision: e.revision, Similarity: float64(most * scale)})
-		if len(hits) >= 8*q.Size { // keep memory bounded
-			hits = best(hits, q.Size)
-		}
+		order = append(order, place)
 	}
-	return hits
+	col.order = append(order, put...)
 }
 
-// best returns the size best hits, best first.
-func best(hits []Hit, size int) []Hit {
-	slices.SortFunc(hits, func(a, b Hit) int {
-		return cmp.Or(cmp.Compare(b.Similarity, a.Similarity), slices.Compare(a.DataPoint[:], b.DataPoint[:]))
-	})
-	return hits[:min(len(hits), size)]
+// compare orders two places by audience, time and id.
+func (col *column) compare(a, b int32) int {
+	x, y := &col.entries[a], &col.entries[b]
+	return cmp.Or(bytes.Compare(x.audience[:], y.audience[:]), cmp.Compare(x.at, y.at), bytes.Compare(x.id[:], y.id[:]))
 }
 
-// dot returns the dot product of two codes of equal length.
-func dot(a, b []byte) int32 {
-	b = b[:len(a)]
-	var s0, s1, s2, s3 int32
-	i := 0
-	for ; i+4 <= len(a); i += 4 {
-		s0 += int32(int8(a[i])) * int32(int8(b[i]))
-		s1 += int32(int8(a[i+1])) * int32(int8(b[i+1]))
-		s2 += int32(int8(a[i+2])) * int32(int8(b[i+2]))
-		s3 += int32(int8(a[i+3])) * int32(int8(b[i+3]))
+// adjoin reports whether two entries, next to each other in the order, are of one conversation and one audience.
+func adjoin(earlier, later *entry) bool {
+	return earlier.spoken && later.spoken && earlier.audience == later.audience &&
+		recall.SameThread(time.UnixMicro(earlier.at), time.UnixMicro(later.at))
+}
+
+// appendSigns appends a bit for each dimension of a vector: whether it is negative.
+func appendSigns(signs []uint64, code []byte) []uint64 {
+	for len(code) > 0 {
+		word := uint64(0)
+		n := min(64, len(code))
+		for i, c := range code[:n] {
+			word |= uint64(c>>7) << i
+		}
+		signs, code = append(signs, word), code[n:]
 	}
-	for ; i < len(a); i++ {
-		s0 += int32(int8(a[i])) * int32(int8(b[i]))
-	}
-	return s0 + s1 + s2 + s3
+	return signs
 }

@@ -2,7 +2,6 @@ package embeddings
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -27,11 +26,29 @@ type Query struct {
 	Size int
 }
 
-// Hit is a data point that semantic search found. Similarity is the cosine of its best vector.
+// Hit is a data point that semantic search found. Similarity is that of its best vector, Window the mean of it and of
+// its neighbours in the conversation: both in standard deviations above what is usual among the data points that the
+// query may read, or the cosine if these are too few.
 type Hit struct {
-	DataPoint  uuid.UUID
-	Revision   int
-	Similarity float64
+	DataPoint          uuid.UUID
+	Revision           int
+	Similarity, Window float64
+}
+
+// Found is what a search found: the nearest data points, and how near others are.
+type Found struct {
+	// Hits are the nearest data points, best first.
+	Hits   []Hit
+	search *search
+}
+
+// Of returns how near data points are, in any order: those of ids that have vectors and that the query may read. A nil
+// Found knows none.
+func (f *Found) Of(ids []uuid.UUID) []Hit {
+	if f == nil || f.search == nil {
+		return nil
+	}
+	return f.search.of(ids)
 }
 
 // columnsBytes is about the most memory for vectors. Above it, the projects that were searched
@@ -53,20 +70,23 @@ func NewColumns(db *pgxpool.Pool, model string) *Columns {
 	return &Columns{db: db, model: model, log: slog.New(slog.DiscardHandler), projects: make(map[uuid.UUID]*column)}
 }
 
-// Nearest finds the nearest data points by brute force, best first. It knows all vectors in the
-// table at the call.
-func (c *Columns) Nearest(ctx context.Context, q Query, vector []float32) ([]Hit, error) {
+// Nearest finds the nearest data points. It knows all vectors in the table at the call.
+func (c *Columns) Nearest(ctx context.Context, q Query, vector []float32) (*Found, error) {
 	scale, code, ok := memory.Quantize(vector)
 	if !ok {
-		return nil, nil
+		return new(Found), nil
 	}
 	col := c.of(q.Project)
 	if err := col.catchUp(ctx, c.db, c.model, q.Project); err != nil {
 		return nil, err
 	}
 	c.evict(col)
-	hits, err := col.nearest(ctx, c.log, q, scale, code)
-	return hits, errors.Join(err, ctx.Err())
+	s := newSearch(col, q, scale, code)
+	hits, err := s.run(ctx, c.log)
+	if err != nil {
+		return nil, err
+	}
+	return &Found{hits, s}, nil
 }
 
 func (c *Columns) of(project uuid.UUID) *column {
@@ -104,38 +124,42 @@ func (c *Columns) evict(but *column) {
 }
 
 const (
-	selectRemovals = `select coalesce((select count from embeddings.removals where project_id = $1), 0)`
-	selectVectors  = `select id, audience, occurred_at, revision, case when model = $3 then dims else 0 end,
-		case when model = $3 then vectors else '' end, position
-		from embeddings.points where project_id = $1 and position > $2 order by position`
+	selectPruned   = `select coalesce((select position from embeddings.pruned where project_id = $1), 0)`
+	selectRemovals = `select id, position from embeddings.removals where project_id = $1 and position > $2
+		order by position`
+	selectVectors = `select p.id, p.audience, p.occurred_at, p.spoken, p.revision, coalesce(v.dims, 0),
+		coalesce(v.vectors, ''), p.position
+		from embeddings.points p left join embeddings.vectors v on v.id = p.id and v.model = $3
+		where p.project_id = $1 and p.position > $2 order by p.position`
 )
 
-// catchUp reads the changes of the table. Deleted data points stay, since the gate of recall hides
-// them, until there are too many; then the column is read again.
+// changesAtOnce is how many changes are put into a column at once: searches wait meanwhile.
+const changesAtOnce = 2048
+
+// catchUp reads the changes of the table. A column that lacks removals that are no longer listed is read again.
 func (col *column) catchUp(ctx context.Context, db *pgxpool.Pool, model string, project uuid.UUID) error {
 	col.sync.Lock()
 	defer col.sync.Unlock()
 	for {
-		batch := new(pgx.Batch)
-		var removals int64
 		reread := false
-		batch.Queue(selectRemovals, project).QueryRow(func(row pgx.Row) error { return row.Scan(&removals) })
-		batch.Queue(selectVectors, project, col.position, model).Query(func(rows pgx.Rows) error {
-			if reread = removals < col.removals || removals-col.removals > col.tolerated(); reread {
+		batch := new(pgx.Batch)
+		batch.Queue(selectPruned, project).QueryRow(func(row pgx.Row) error {
+			var pruned int64
+			err := row.Scan(&pruned)
+			reread = col.position > 0 && pruned > col.removed
+			return err
+		})
+		batch.Queue(selectRemovals, project, col.removed).Query(func(rows pgx.Rows) error {
+			if reread {
 				return nil
 			}
-			for rows.Next() {
-				var p entry
-				var dims int
-				var packed []byte
-				var position int64
-				if err := rows.Scan(&p.id, &p.audience, &p.occurredAt, &p.revision, &dims, &packed, &position); err != nil {
-					return err
-				}
-				col.put(p, dims, packed)
-				col.position = position
+			return col.readRemovals(rows)
+		})
+		batch.Queue(selectVectors, project, col.position, model).Query(func(rows pgx.Rows) error {
+			if reread {
+				return nil
 			}
-			return rows.Err()
+			return col.readChanges(rows)
 		})
 		if err := db.SendBatch(ctx, batch).Close(); err != nil {
 			return fmt.Errorf("read vectors: %w", err)
@@ -143,6 +167,44 @@ func (col *column) catchUp(ctx context.Context, db *pgxpool.Pool, model string, 
 		if !reread && !col.wasteful() {
 			return nil
 		}
-		col.clear(removals)
+		col.clear()
 	}
+}
+
+// readRemovals removes data points. Removals are read before changes: what is deleted after that is in no change.
+func (col *column) readRemovals(rows pgx.Rows) error {
+	var removals []removal
+	for rows.Next() {
+		var r removal
+		if err := rows.Scan(&r.id, &r.position); err != nil {
+			return err
+		}
+		removals, col.removed = append(removals, r), r.position
+	}
+	col.apply(nil, removals)
+	return rows.Err()
+}
+
+func (col *column) readChanges(rows pgx.Rows) error {
+	var changes []change
+	flush := func() {
+		col.apply(changes, nil)
+		if len(changes) > 0 {
+			col.position = changes[len(changes)-1].position
+		}
+		changes = changes[:0]
+	}
+	for rows.Next() {
+		var c change
+		var at time.Time
+		if err := rows.Scan(&c.id, &c.audience, &at, &c.spoken, &c.revision, &c.dims, &c.packed, &c.position); err != nil {
+			return err
+		}
+		c.at = at.UnixMicro()
+		if changes = append(changes, c); len(changes) == changesAtOnce {
+			flush()
+		}
+	}
+	flush()
+	return rows.Err()
 }

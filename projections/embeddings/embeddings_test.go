@@ -39,11 +39,11 @@ func (w *fixture) near(columns *embeddings.Columns, q embeddings.Query, text str
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	hits, err := columns.Nearest(w.t.Context(), q, direction)
+	nearest, err := columns.Nearest(w.t.Context(), q, direction)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for _, hit := range hits {
+	for _, hit := range nearest.Hits {
 		if hit.Similarity < 0.1 {
 			continue
 		}
@@ -111,10 +111,15 @@ func TestApply_Parts(t *testing.T) {
 	queries := embeddings.Queries{DB: w.DB}
 	due := func(model string) int {
 		t.Helper()
-		list, err := queries.PendingEmbeddings(t.Context(), model, nil, 10)
+		list, err := queries.Unembedded(t.Context(), nil, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
+		others, err := queries.EmbeddedByOthers(t.Context(), model, nil, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, others...)
 		for _, e := range list {
 			if e.DataPoint != w.DataPoint("a") || e.Revision != revision || e.ProjectID != w.Project.ID {
 				t.Errorf("due %+v", e)
@@ -135,7 +140,7 @@ func TestApply_Parts(t *testing.T) {
 	}
 	vectors := func() (packed []byte) {
 		t.Helper()
-		if err := w.DB.QueryRow(t.Context(), "select vectors from embeddings.points where model = 'parts'").
+		if err := w.DB.QueryRow(t.Context(), "select vectors from embeddings.vectors where model = 'parts' and dims > 0").
 			Scan(&packed); err != nil {
 			return nil
 		}
@@ -153,7 +158,7 @@ func TestApply_Parts(t *testing.T) {
 	if got := vectors(); !slices.Equal(got, want) || due("parts") != 0 {
 		t.Errorf("vectors %v, want %v", got, want)
 	}
-	if list, err := queries.PendingEmbeddings(
+	if list, err := queries.EmbeddedByOthers(
 		t.Context(), "x", []uuid.UUID{w.DataPoint("a")}, 10,
 	); err != nil || len(list) != 0 {
 		t.Errorf("but for it: %v, %v", list, err)
@@ -171,8 +176,8 @@ func TestNearest_CancelledContext(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	q := embeddings.Query{Project: w.Project.ID, Audiences: []uuid.UUID{uuid.Nil}, Size: 1}
-	if hits, err := w.columns.Nearest(ended, q, direction); err == nil {
-		t.Errorf("hits %v", hits)
+	if nearest, err := w.columns.Nearest(ended, q, direction); err == nil {
+		t.Errorf("hits %v", nearest.Hits)
 	}
 }
 
@@ -182,9 +187,100 @@ func TestSchema_NoVectorStatistics(t *testing.T) {
 	projectiontest.Make(t, db, embeddings.New())
 	var columns string
 	err := db.QueryRow(t.Context(), `select string_agg(attname, ' ' order by attname) from pg_attribute
-		where attrelid = 'embeddings.points'::regclass and atttypid = 'bytea'::regtype and coalesce(attstattarget,
+		where attrelid = 'embeddings.vectors'::regclass and atttypid = 'bytea'::regtype and coalesce(attstattarget,
 			-1) = 0`).Scan(&columns)
 	if err != nil || columns != "partial vectors" {
 		t.Errorf("columns without statistics are %q, %v", columns, err)
+	}
+}
+
+// A process that lacks removals which are no longer listed reads the project again.
+func TestNearest_PrunedRemovals(t *testing.T) {
+	w := newFixture(t)
+	for _, id := range []string{"a", "b"} {
+		w.Send(recalltest.DataPoint{ID: id, Content: "green tea"})
+	}
+	w.CatchUp()
+	q := embeddings.Query{Audiences: []uuid.UUID{uuid.Nil}, Size: 9}
+	if got := w.near(w.columns, q, "tea", "a", "b"); len(got) != 2 {
+		t.Fatalf("found %v", got)
+	}
+	for _, statement := range []string{
+		`delete from embeddings.points where id = $2 and $1::uuid is not null`,
+		`insert into embeddings.pruned (project_id, position) select $1, 1::bigint << 40 where $2::uuid is not null`,
+		`insert into embeddings.removals (project_id, position, id) values ($1, (1::bigint << 40) + 1, $2)`,
+	} {
+		if _, err := w.DB.Exec(t.Context(), statement, w.Project.ID, w.DataPoint("a")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.want("after the deletion", w.near(w.columns, q, "tea", "a", "b"), "b")
+	w.want("again", w.near(w.columns, q, "tea", "a", "b"), "b")
+}
+
+// Only the last removals of a project stay listed.
+func TestApply_PrunesRemovals(t *testing.T) {
+	w := newFixture(t)
+	_, err := w.DB.Exec(t.Context(), `insert into embeddings.removals (project_id, position, id)
+		select $1, -n, gen_random_uuid() from generate_series(1, 1200) n`, w.Project.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Send(recalltest.DataPoint{ID: "a", Content: "tea"})
+	w.Delete("a")
+	w.CatchUp()
+	var listed, pruned int
+	err = w.DB.QueryRow(t.Context(), `select count(*), (select position from embeddings.pruned) from embeddings.removals`).
+		Scan(&listed, &pruned)
+	if err != nil || listed != 1000 || pruned != -1000 {
+		t.Errorf("%d removals are listed, those up to %d are not, %v", listed, pruned, err)
+	}
+}
+
+// While another model embeds, both have their vectors. After the switch those of the first are dropped.
+func TestLiveModel(t *testing.T) {
+	w := newFixture(t)
+	live := embeddings.LiveModel{DB: w.DB}
+	for _, name := range []string{recalltest.HashModel, "other"} {
+		if got, err := live.Begin(t.Context(), name); err != nil || got != recalltest.HashModel {
+			t.Fatalf("live %q, %v", got, err)
+		}
+	}
+	for _, id := range []string{"a", "b"} {
+		revision := w.Send(recalltest.DataPoint{ID: id, Content: "green tea"})
+		w.Derive(id, revision, w.Now, false)
+	}
+	w.CatchUp()
+	w.Append(stream.Name(stream.Memory, w.DataPoint("a")), memory.Embedded{
+		ProjectID: w.Project.ID, Revision: 1, Model: "other", Dims: 2, Part: 1, Parts: 1, EmbeddedAt: w.Now,
+		Vectors: []memory.Vector{{Scale: 1, Code: []byte{1, 2}}},
+	})
+	w.CatchUp(embeddings.Name)
+	q := embeddings.Query{Audiences: []uuid.UUID{uuid.Nil}, Size: 9}
+	if got := w.near(w.columns, q, "tea", "a", "b"); len(got) != 2 {
+		t.Errorf("by the live model: %v", got)
+	}
+	queries := embeddings.Queries{DB: w.DB}
+	if p, err := queries.Progress(t.Context(), "other"); err != nil ||
+		p != (embeddings.Progress{Model: "other", Live: recalltest.HashModel, Embedded: 1, Captured: 2}) {
+		t.Errorf("progress %+v, %v", p, err)
+	}
+	models := func() (list string) {
+		t.Helper()
+		err := w.DB.QueryRow(t.Context(), `select coalesce(string_agg(model, ', ' order by model), '') from embeddings.vectors`).
+			Scan(&list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	if err := live.Switch(t.Context(), "other"); err != nil {
+		t.Fatal(err)
+	}
+	if err := live.DropOthers(t.Context(), time.Hour); err != nil || models() != "hashed words, hashed words, other" {
+		t.Errorf("right after the switch: %s, %v", models(), err)
+	}
+	if err := live.DropOthers(t.Context(), 0); err != nil || models() != "other" {
+		t.Errorf("later: %s, %v", models(), err)
 	}
 }

@@ -3,7 +3,6 @@ package embeddings
 import (
 	"context"
 	"log/slog"
-	"math"
 	"sync"
 	"time"
 
@@ -23,15 +22,15 @@ const (
 	probeTimeout = 10 * time.Second
 )
 
-// Finder finds data points by semantic search. If the endpoint of the model fails, only the recalls
-// that wait at that moment lose searchTimeout, and none until it replies again. It is safe for
-// concurrent use.
+// Finder finds data points by semantic search. If the model fails, only the recalls that wait at that moment lose
+// searchTimeout, and none until it replies again. It is safe for concurrent use.
 type Finder struct {
-	embed   Embed
-	columns *Columns
-	logger  *slog.Logger
+	logger *slog.Logger
 
 	mu sync.Mutex
+	// embed and columns are of one model.
+	embed   Embed
+	columns *Columns
 	// until is the end of the current pause, zero while the endpoint replies. probing is set while
 	// a probe runs.
 	until   time.Time
@@ -43,54 +42,65 @@ type Finder struct {
 
 // NewFinder makes a finder. It sets the logger of columns.
 func NewFinder(embed Embed, columns *Columns, logger *slog.Logger) *Finder {
-	columns.log = logger
-	return &Finder{embed: embed, columns: columns, logger: logger}
+	f := &Finder{logger: logger}
+	f.Use(embed, columns)
+	return f
 }
 
-// Find returns the nearest data points, each with how far its similarity exceeds the ordinary one.
-// It returns nil if it cannot do that in time: recall is then lexical.
-func (f *Finder) Find(ctx context.Context, q Query, text string) []Hit {
+// Use replaces the model and its vectors: searches that begin later use both.
+func (f *Finder) Use(embed Embed, columns *Columns) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	columns.log = f.logger
+	f.embed, f.columns, f.until, f.pause = embed, columns, time.Time{}, 0
+}
+
+// Find returns the nearest data points. It returns nil if it cannot do that in time: recall is then lexical.
+func (f *Finder) Find(ctx context.Context, q Query, text string) *Found {
 	limited, cancel := context.WithTimeout(ctx, searchTimeout)
 	defer cancel()
-	hits, ok := f.search(limited, ctx, q, text)
-	if !ok {
+	found := f.search(limited, ctx, q, text)
+	if found == nil {
 		f.mu.Lock()
 		f.without++
 		f.mu.Unlock()
 	}
-	return standardize(hits)
+	return found
 }
 
 // search embeds the text and searches with limited, which may end before the recall does.
-func (f *Finder) search(limited, recall context.Context, q Query, text string) (hits []Hit, ok bool) {
-	if !f.available(recall, text) {
-		return nil, false
+func (f *Finder) search(limited, recall context.Context, q Query, text string) *Found {
+	embed, columns := f.available(recall, text)
+	if embed == nil {
+		return nil
 	}
-	vector, err := f.embed(limited, text)
+	vector, err := embed(limited, text)
 	if recall.Err() != nil {
-		return nil, false // the caller left: this is no failure of the endpoint
+		return nil // the caller left: this is no failure of the model
 	}
 	f.record(recall, err)
 	if err != nil {
-		return nil, false
+		return nil
 	}
-	hits, err = f.columns.Nearest(limited, q, vector)
+	found, err := columns.Nearest(limited, q, vector)
 	if err != nil {
 		f.logger.DebugContext(recall, "semantic search failed, this recall is lexical", "err", err)
+		return nil
 	}
-	return hits, err == nil
+	return found
 }
 
-// available reports whether the endpoint may be called. The first call after a pause starts a probe
-// and does not wait for it.
-func (f *Finder) available(ctx context.Context, text string) bool {
+// available returns the model and its vectors, nil if the model is not to be called now. The first call after a pause
+// starts a probe and does not wait for it.
+func (f *Finder) available(ctx context.Context, text string) (Embed, *Columns) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.until.IsZero() {
-		return true
+		return f.embed, f.columns
 	}
 	if !f.probing && !time.Now().Before(f.until) {
 		f.probing = true
+		embed := f.embed
 		panics.Go(ctx, f.logger, "probe of the embedding model panicked", func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
 			defer cancel()
@@ -100,17 +110,17 @@ func (f *Finder) available(ctx context.Context, text string) bool {
 				f.mu.Unlock()
 			}()
 			start := time.Now()
-			_, err := f.embed(ctx, text)
+			_, err := embed(ctx, text)
 			if err == nil && time.Since(start) > searchTimeout {
 				err = context.DeadlineExceeded // it replies, but too late for a recall
 			}
 			f.record(ctx, err)
 		})
 	}
-	return false
+	return nil, nil
 }
 
-// record notes whether the endpoint replied, and logs a change.
+// record notes whether the model replied, and logs a change.
 func (f *Finder) record(ctx context.Context, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,45 +138,10 @@ func (f *Finder) record(ctx context.Context, err error) {
 	}
 }
 
-// Up reports whether the endpoint replied to the last call. without is the number of recalls
+// Up reports whether the model replied to the last call. without is the number of recalls
 // without semantic search.
 func (f *Finder) Up() (up bool, without uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.until.IsZero(), f.without
-}
-
-// ordinary is how many standard deviations above the mean mean nothing: of 200 hits some exceed the
-// mean by chance.
-const ordinary = 2
-
-// minDistribution is the least number of hits with a useful distribution. Fewer hits keep their
-// cosine as similarity.
-const minDistribution = 8
-
-// standardize replaces the similarity of each hit by how many standard deviations it exceeds the
-// ordinary one, and drops hits that do not.
-func standardize(hits []Hit) []Hit {
-	mean, deviation := 0.0, 0.0
-	for _, h := range hits {
-		mean += h.Similarity / float64(len(hits))
-	}
-	for _, h := range hits {
-		deviation += (h.Similarity - mean) * (h.Similarity - mean) / float64(len(hits))
-	}
-	deviation = math.Sqrt(deviation)
-	var near []Hit
-	for _, h := range hits {
-		switch {
-		case h.Similarity <= 0:
-			continue
-		case len(hits) < minDistribution || deviation < 1e-9:
-		default:
-			h.Similarity = (h.Similarity-mean)/deviation - ordinary
-		}
-		if h.Similarity > 0 {
-			near = append(near, h)
-		}
-	}
-	return near
 }

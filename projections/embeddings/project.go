@@ -16,6 +16,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/datapoint"
@@ -40,71 +41,98 @@ type Projector struct{ projections.Base }
 // New makes the projector.
 func New() Projector {
 	return Projector{projections.NewBase(projections.Description{
-		Name: Name, Version: 2, Categories: []string{stream.DataPoint, stream.Memory, stream.Deletion}, Schema: schema,
-		TextTables: []string{"points"}, // a text can be guessed from its vector
+		Name: Name, Version: 3, Categories: []string{stream.DataPoint, stream.Memory, stream.Deletion}, Schema: schema,
+		TextTables: []string{"vectors"}, // a text can be guessed from its vector
 		Counted:    []string{"points"},
 		Pace:       projections.Pace{Min: 200 * time.Millisecond},
 	})}
 }
 
 const (
-	acceptPoint = `insert into points as p (id, project_id, audience, occurred_at, revision, position) values ($1, $2,
-		$3, $4, $5, $6)
+	acceptPoint = `insert into points as p (id, project_id, audience, occurred_at, spoken, revision, position)
+		values ($1, $2, $3, $4, $5, $6, $7)
 		on conflict (id) do update set audience = excluded.audience, occurred_at = excluded.occurred_at,
-			revision = excluded.revision,
-			position = excluded.position, model = '', dims = 0, vectors = '', part = 0, partial = ''
+			spoken = excluded.spoken, revision = excluded.revision, position = excluded.position, model = ''
 		where p.revision < excluded.revision`
+	// dropVectors drops those of the revisions before the one that was accepted at a position.
+	dropVectors  = `delete from vectors v using points p where v.id = $1 and p.id = $1 and p.position = $2`
 	movePoint    = `update points set audience = $2, position = $3 where id = $1 and audience <> $2`
 	capturePoint = `update points set captured = $2 where id = $1 and captured < $2`
-	beginVectors = `update points set part = 1, partial = $3 where id = $1 and revision = $2`
-	addVectors   = `update points set part = part + 1, partial = partial || $3 where id = $1 and revision = $2
-		and part = $4 - 1`
-	endVectors = `update points set model = $3, dims = $4, vectors = partial, part = 0, partial = '', position = $5
-		where id = $1 and revision = $2 and part = $6`
-	forgetPoint = `with gone as (delete from points where id = $1 returning project_id)
-		insert into removals as r (project_id, count) select project_id, 1 from gone
-		on conflict (project_id) do update set count = r.count + 1`
+	beginVectors = `insert into vectors (id, model, part, partial)
+		select id, $3, 1, $4 from points where id = $1 and revision = $2
+		on conflict (id, model) do update set part = 1, partial = excluded.partial`
+	addVectors = `update vectors set part = part + 1, partial = partial || $4 where id = $1 and model = $3
+		and part = $5 - 1 and exists (select from points where id = $1 and revision = $2)`
+	endVectors = `with complete as (
+			update vectors set dims = $4, vectors = partial, part = 0, partial = ''
+			where id = $1 and model = $3 and part = $6 and exists (select from points where id = $1 and revision = $2)
+			returning id
+		)
+		update points set model = $3, position = $5 where id in (select id from complete)`
+	forgetVectors = `delete from vectors where id = $1`
+	forgetPoint   = `with gone as (delete from points where id = $1 returning project_id)
+		insert into removals (project_id, position, id) select project_id, $2, $1 from gone`
+	// pruneRemovals keeps the last removals of a project. A process that lacks earlier ones reads the project again.
+	pruneRemovals = `with old as (
+			delete from removals where project_id = $1 and position <= (
+				select position from removals where project_id = $1 order by position desc offset $2 limit 1)
+			returning position
+		)
+		insert into pruned as p (project_id, position) select $1, max(position) from old having max(position) is not null
+		on conflict (project_id) do update set position = greatest(p.position, excluded.position)`
 )
 
-// Apply writes the page, with one statement for each change, in one round trip.
+// keptRemovals is how many removals of a project are listed.
+const keptRemovals = 1000
+
+// Apply writes the page, with a few statements for each change, in one round trip.
 func (Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) error {
-	batch := new(pgx.Batch)
-	queue := func(decoded eventstore.DecodedEvent) error { return apply(batch, decoded) }
-	if err := projections.Each(events, queue); err != nil {
+	w := writer{removed: make(map[uuid.UUID]struct{})}
+	if err := projections.Each(events, w.apply); err != nil {
 		return err
 	}
-	if err := pgarray.Flush(ctx, tx, batch); err != nil {
+	for project := range w.removed {
+		w.batch.Queue(pruneRemovals, project, keptRemovals)
+	}
+	if err := pgarray.Flush(ctx, tx, &w.batch); err != nil {
 		return fmt.Errorf("write the rows of the page: %w", err)
 	}
 	return nil
 }
 
-func apply(batch *pgx.Batch, decoded eventstore.DecodedEvent) error {
+// writer collects the statements of a page, and the projects that it deletes data points of.
+type writer struct {
+	batch   pgx.Batch
+	removed map[uuid.UUID]struct{}
+}
+
+func (w *writer) apply(decoded eventstore.DecodedEvent) error {
 	id, position := stream.Owner(decoded.Stream), int64(decoded.Position)
 	switch e := decoded.Event.(type) {
 	case *datapoint.RevisionAccepted:
 		if !e.Historic() {
-			batch.Queue(acceptPoint, id, e.ProjectID, e.Effect.Audience, pgarray.Instant(e.Effect.OccurredAt),
-				e.Effect.Revision, position)
+			w.batch.Queue(acceptPoint, id, e.ProjectID, e.Effect.Audience, pgarray.Instant(e.Effect.OccurredAt),
+				e.Author != "", e.Effect.Revision, position)
+			w.batch.Queue(dropVectors, id, position)
 		}
 	case *datapoint.Moved:
 		if !e.Historic() {
-			batch.Queue(movePoint, id, e.Effect.Audience, position)
+			w.batch.Queue(movePoint, id, e.Effect.Audience, position)
 		}
 	case *datapoint.Deleted:
-		batch.Queue(forgetPoint, id)
+		w.forget(id, e.ProjectID, position)
 	case *deletion.FactsKept:
-		batch.Queue(forgetPoint, e.DataPoint)
+		w.forget(e.DataPoint, e.ProjectID, position)
 	case *memory.Derived:
-		batch.Queue(capturePoint, id, e.Revision)
+		w.batch.Queue(capturePoint, id, e.Revision)
 	case *memory.Embedded:
 		if e.Part == 1 {
-			batch.Queue(beginVectors, id, e.Revision, pack(e))
+			w.batch.Queue(beginVectors, id, e.Revision, e.Model, pack(e))
 		} else {
-			batch.Queue(addVectors, id, e.Revision, pack(e), e.Part)
+			w.batch.Queue(addVectors, id, e.Revision, e.Model, pack(e), e.Part)
 		}
 		if e.Part == e.Parts {
-			batch.Queue(endVectors, id, e.Revision, e.Model, e.Dims, position, e.Parts)
+			w.batch.Queue(endVectors, id, e.Revision, e.Model, e.Dims, position, e.Parts)
 		}
 	case *datapoint.Resent, *memory.DerivationStarted, *memory.Failed,
 		*deletion.Accepted, *deletion.FannedOut, *deletion.Cleaned:
@@ -112,6 +140,12 @@ func apply(batch *pgx.Batch, decoded eventstore.DecodedEvent) error {
 		return fmt.Errorf("no rule for %s", decoded.Type)
 	}
 	return nil
+}
+
+func (w *writer) forget(id, project uuid.UUID, position int64) {
+	w.batch.Queue(forgetVectors, id)
+	w.batch.Queue(forgetPoint, id, position)
+	w.removed[project] = struct{}{}
 }
 
 // pack encodes the vectors of an event for a row. It drops vectors that do not have the dimensions

@@ -149,7 +149,11 @@ func (s *Service) answer(
 		}
 		// If the response has room left, consider all candidates.
 		if full := len(composed.Entries) == question.Limit || composed.Ended; full || n == len(found.order) {
-			return s.response(ctx, texts, question, composed)
+			page, err := s.response(ctx, texts, question, composed)
+			if err == nil && s.explainer != nil {
+				err = s.explainer.explain(ctx, &answered{s, g, question, found, texts, composed, page})
+			}
+			return page, err
 		}
 		n = len(found.order)
 	}

@@ -287,7 +287,7 @@ func (b broken) Search(ctx context.Context, q recallindex.Query) (recallindex.Re
 	return b.Index.Search(ctx, q)
 }
 
-func (b broken) Find(context.Context, embeddings.Query, string) []embeddings.Hit { panic("meaning") }
+func (b broken) Find(context.Context, embeddings.Query, string) *embeddings.Found { panic("meaning") }
 
 func (b broken) ReadBlob(context.Context, blob.Ref) ([]byte, error) { panic("blob") }
 

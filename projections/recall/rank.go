@@ -57,6 +57,7 @@ func (s *Service) rank(ctx context.Context, g *gate, question *question, f *cand
 	if err := g.loadNeighbours(ctx, mostPromising(g, question, f, best, keys)); err != nil {
 		return nil, err
 	}
+	f.addNeighbours(g, question)
 	scores := s.score(g, question, f, best, keys)
 	r := new(ranking)
 	for id, p := range g.dataPoints {
@@ -125,13 +126,13 @@ func mostPromising(
 	g *gate, question *question, f *candidates, best map[uuid.UUID]*passage, keys map[uuid.UUID]float64,
 ) []uuid.UUID {
 	order := make([]scored, 0, len(best))
-	usual := recall.SemanticWeight * f.weights.Usual(question.own)
+	usual := f.weights.Usual(question.own)
 	for id, p := range g.dataPoints {
 		score := keys[id]
 		if b := best[id]; b != nil {
 			score = max(score, b.score)
 		}
-		score += usual * f.similarity(id, p)
+		score += usual * nearness(f.similarity(id, p))
 		if p.inWindow && p.author != nil && score > 0 {
 			order = append(order, scored{id, score})
 		}
@@ -153,7 +154,7 @@ func (s *Service) score(
 ) map[uuid.UUID]float64 {
 	ids := make([]uuid.UUID, 0, len(g.dataPoints))
 	for id, p := range g.dataPoints {
-		if p.inWindow && (best[id] != nil || keys[id] > 0 || p.isNeighbour || f.similarity(id, p) > 0) {
+		if p.inWindow && (best[id] != nil || keys[id] > 0 || p.isNeighbour || f.similarity(id, p).Revision > 0) {
 			ids = append(ids, id)
 		}
 	}
@@ -168,11 +169,13 @@ func (s *Service) score(
 		if b := best[id]; b != nil {
 			turn = b.Turn
 		}
-		if turn.Similarity = f.similarity(id, p); best[id] == nil && !p.isNeighbour {
+		if best[id] == nil && !p.isNeighbour {
 			if body := g.texts[revisionKey{id, p.revision}]; body != nil {
 				turn.Traits = recall.TraitsOf(string(body.content))
 			}
 		}
+		near := f.similarity(id, p)
+		turn.Similarity, turn.Window = near.Similarity, near.Window
 		turn.Key, turn.Size, turn.OccurredAt = keys[id], p.size, p.occurredAt
 		turn.Before, turn.After = recall.None, recall.None
 		if p.author != nil {
@@ -188,12 +191,19 @@ func (s *Service) score(
 		}
 	}
 	scores := make(map[uuid.UUID]float64, len(ids))
-	for i, score := range s.config.Analyzer.Rank(question.asked, f.weights, turns) {
+	for i, score := range s.rankTurns(question, f, ids, turns) {
 		if score > 0 {
 			scores[ids[i]] = score
 		}
 	}
 	return scores
+}
+
+func (s *Service) rankTurns(question *question, f *candidates, ids []uuid.UUID, turns []recall.Turn) []float64 {
+	if s.explainer == nil {
+		return s.config.Analyzer.Rank(question.asked, f.weights, turns)
+	}
+	return s.explainer.note(ids, turns, s.config.Analyzer.RankExplained(question.asked, f.weights, turns))
 }
 
 // maxLiveText is the most text, in bytes, that is analysed for candidates of which the index has an

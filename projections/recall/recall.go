@@ -88,7 +88,7 @@ type Source struct {
 // Semantic finds the data points whose embeddings are nearest to that of a text. Its view of
 // audiences and times may be stale; the gate checks them again.
 type Semantic interface {
-	Find(ctx context.Context, q embeddings.Query, text string) []embeddings.Hit
+	Find(ctx context.Context, q embeddings.Query, text string) *embeddings.Found
 }
 
 // Viewers read what identities reach.
@@ -125,6 +125,8 @@ type Service struct {
 	config Config
 	// slots bounds the recalls that run; a recall reserves one unit.
 	slots *allowance.Allowance
+	// explainer notes how the one query of this service is answered, nil unless it is explained.
+	explainer *explainer
 }
 
 // New makes a service.
@@ -158,31 +160,39 @@ const incomplete = "the index of this project is being repaired; retry in a mome
 //
 // The bytes of the response are reserved from the allowance that the context carries, if any.
 func (s *Service) Recall(ctx context.Context, q Query) (page Response, err error) {
-	slot := s.slots.Open(q.Organization)
-	defer slot.Release()
-	if err := slot.Reserve(ctx, 1); err != nil {
-		return Response{}, err
-	}
-	err = panics.Call(ctx, s.config.Log, "recall panicked", func() (err error) {
+	err = s.run(ctx, q.Organization, func() (err error) {
 		page, err = s.answerQuery(ctx, q)
 		return err
 	})
+	if err != nil {
+		return Response{}, err
+	}
+	return page, nil
+}
+
+// run answers within the slots of an organization. Its errors are those of Recall.
+func (s *Service) run(ctx context.Context, organization uuid.UUID, answer func() error) error {
+	slot := s.slots.Open(organization)
+	defer slot.Release()
+	if err := slot.Reserve(ctx, 1); err != nil {
+		return err
+	}
+	err := panics.Call(ctx, s.config.Log, "recall panicked", answer)
 	if err == nil {
-		return page, nil
+		return nil
 	}
 	if _, panicked := errors.AsType[*panics.Error](err); panicked {
-		return Response{}, fault.New(fault.Internal, fault.CodeInternal,
-			"the recall failed; quote its X-Request-Id to support")
+		return fault.New(fault.Internal, fault.CodeInternal, "the recall failed; quote its X-Request-Id to support")
 	}
 	if ctx.Err() != nil {
-		return Response{}, err
+		return err
 	}
 	if _, isFault := errors.AsType[*fault.Error](err); isFault {
-		return Response{}, err
+		return err
 	}
 	if errors.Is(err, recallindex.ErrIncomplete) {
-		return Response{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", incomplete)
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", incomplete)
 	}
 	s.config.Log.ErrorContext(ctx, "recall failed", "err", err)
-	return Response{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "memory cannot be searched now; retry")
+	return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "memory cannot be searched now; retry")
 }

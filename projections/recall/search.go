@@ -23,8 +23,8 @@ type question struct {
 	terms             []string
 	own               int
 	sources, memories int
-	// semantic holds the nearest embeddings, once semanticDone.
-	semantic     []embeddings.Hit
+	// semantic holds the nearest embeddings, once semanticDone; nil if there are none.
+	semantic     *embeddings.Found
 	semanticDone bool
 }
 
@@ -135,30 +135,56 @@ func (f *candidates) arrange() {
 	}
 }
 
-// addSemantic adds the candidates of semantic search.
+// addSemantic adds the candidates of semantic search, and how near the others are.
 func (f *candidates) addSemantic(question *question) {
-	if len(question.semantic) == 0 {
+	if question.semantic == nil {
 		return
 	}
-	f.semantic = make(map[uuid.UUID]embeddings.Hit, len(question.semantic))
-	usual := recall.SemanticWeight * f.weights.Usual(question.own)
-	for _, h := range question.semantic {
-		f.semantic[h.DataPoint] = h
-		score, known := f.scores[h.DataPoint]
-		if !known {
+	f.semantic = make(map[uuid.UUID]embeddings.Hit, len(question.semantic.Hits)+len(f.order))
+	f.noteSimilarities(question.semantic.Of(f.order))
+	for _, h := range question.semantic.Hits {
+		if _, known := f.scores[h.DataPoint]; !known {
 			f.order = append(f.order, h.DataPoint)
+			f.semantic[h.DataPoint] = h
 		}
-		f.scores[h.DataPoint] = score + usual*h.Similarity
+	}
+	usual := f.weights.Usual(question.own)
+	for id, h := range f.semantic {
+		f.scores[id] += usual * nearness(h)
 	}
 }
 
-// similarity is how near an authorized data point is to the query, 0 if the embedding is not of its
-// newest revision.
-func (f *candidates) similarity(id uuid.UUID, p *dataPointRow) float64 {
-	if h, near := f.semantic[id]; near && h.Revision == p.revision {
-		return h.Similarity
+// addNeighbours adds how near the neighbours are that were loaded.
+func (f *candidates) addNeighbours(g *gate, question *question) {
+	if f.semantic == nil {
+		return
 	}
-	return 0
+	var loaded []uuid.UUID
+	for id := range g.dataPoints {
+		if _, known := f.semantic[id]; !known {
+			loaded = append(loaded, id)
+		}
+	}
+	f.noteSimilarities(question.semantic.Of(loaded))
+}
+
+func (f *candidates) noteSimilarities(hits []embeddings.Hit) {
+	for _, h := range hits {
+		f.semantic[h.DataPoint] = h
+	}
+}
+
+// nearness is what semantic search adds to a score, in weights of a usual term.
+func nearness(h embeddings.Hit) float64 {
+	return recall.SemanticWeight*h.Similarity + recall.WindowWeight*h.Window
+}
+
+// similarity is how near an authorized data point is to the query, zero if the embedding is not of its newest revision.
+func (f *candidates) similarity(id uuid.UUID, p *dataPointRow) embeddings.Hit {
+	if h, near := f.semantic[id]; near && h.Revision == p.revision {
+		return h
+	}
+	return embeddings.Hit{}
 }
 
 // scored is a data point with its score.

@@ -22,6 +22,22 @@ func NewEmbedder(endpoint Endpoint) (*Embedder, error) {
 // Name returns the name of the model.
 func (e *Embedder) Name() string { return e.endpoint.Name }
 
+// maxPassages is how many passages of a revision are embedded.
+const maxPassages = 2048
+
+// Passages is how many passages of a revision are embedded at most.
+func (*Embedder) Passages() int { return maxPassages }
+
+// Memories reports that memories are embedded too.
+func (*Embedder) Memories() bool { return true }
+
+// Named is the same endpoint with another model.
+func (e *Embedder) Named(name string) *Embedder {
+	other := *e
+	other.endpoint.Name = name
+	return &other
+}
+
 // maxDims bounds the dimensions of a vector.
 const maxDims = 8192
 

@@ -51,6 +51,8 @@ type Report struct {
 	Ablation []Ablated `json:"ablation,omitempty"`
 	// Fit holds fitted weights, nil if none were requested.
 	Fit *Fit `json:"fit,omitempty"`
+	// Misses are the evidence that recall lost, nil if they were not requested.
+	Misses []Miss `json:"misses,omitzero"`
 }
 
 // Measure scores the answers to the questions of dialogues.

@@ -27,6 +27,8 @@ type Config struct {
 	Manager *client.Client
 	// DataDir is the data folder of the server that Manager calls.
 	DataDir string
+	// Misses reports that Misses is called after Answer, which then checks first that it can explain.
+	Misses bool
 	// Program is the program of the separate server, "" for the running program.
 	Program string
 	// Wait is the longest wait until everything that was sent can be recalled.

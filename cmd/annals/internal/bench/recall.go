@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/bench/beam"
 	"github.com/annals-project/annals/internal/bench/locomo"
 	"github.com/annals-project/annals/internal/bench/score"
@@ -28,78 +30,128 @@ func ReadLocomo(name string) (score.Dialogue, error) {
 // ReadBeam reads a BEAM chat with an assistant from a folder.
 func ReadBeam(dir string) (score.Dialogue, error) { return beam.Read(dir) }
 
+// Measured are dialogues with what recall found for their questions.
+type Measured struct {
+	Dialogues []score.Dialogue
+	Answers   []score.Answer
+	// asked are the dialogues again, each with the key of its project and its answers.
+	asked []askedDialogue
+}
+
+type askedDialogue struct {
+	score.Dialogue
+	key     string
+	answers []score.Answer
+}
+
 // Answer sends each dialogue to a separate project, and returns the dialogues and what recall found
 // for their questions. The projects remain.
 func Answer(
 	ctx context.Context, cfg Config, names []string, read func(name string) (score.Dialogue, error),
-) ([]score.Dialogue, []score.Answer, error) {
+) (m Measured, err error) {
 	if _, _, err := cfg.Manager.Ready(ctx); err != nil {
-		return nil, nil, err
+		return m, err
 	}
-	var dialogues []score.Dialogue
-	var answers []score.Answer
 	for _, name := range names {
 		d, err := read(name)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", name, err)
+			return m, fmt.Errorf("%s: %w", name, err)
 		}
-		project, err := sendDialogue(ctx, cfg, d)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", d.ID, err)
+		asked := askedDialogue{Dialogue: d}
+		var project *client.Client
+		if project, asked.key, err = sendDialogue(ctx, cfg, d); err != nil {
+			return m, fmt.Errorf("%s: %w", d.ID, err)
 		}
-		got, err := recallAll(ctx, project, d)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", d.ID, err)
+		if asked.answers, err = recallAll(ctx, project, d); err != nil {
+			return m, fmt.Errorf("%s: %w", d.ID, err)
 		}
-		dialogues, answers = append(dialogues, d), append(answers, got...)
+		m.Dialogues, m.Answers = append(m.Dialogues, d), append(m.Answers, asked.answers...)
+		m.asked = append(m.asked, asked)
 	}
-	return dialogues, answers, nil
+	return m, nil
 }
 
 // sendDialogue creates a project for a dialogue, sends its turns, and waits until all of them can be
-// recalled.
-func sendDialogue(ctx context.Context, cfg Config, d score.Dialogue) (*client.Client, error) {
+// recalled. It returns the key of the project, too.
+func sendDialogue(ctx context.Context, cfg Config, d score.Dialogue) (_ *client.Client, key string, err error) {
 	slug, key, err := newProject(ctx, cfg.Manager, "Dialogue "+d.ID)
 	if err != nil {
-		return nil, err
+		return nil, "", err
+	}
+	if cfg.Misses {
+		if _, err := explain(ctx, cfg, client.RecallRequest{Query: "hello", Identity: "bench"}, key, nil); err != nil {
+			return nil, "", err
+		}
 	}
 	to, err := clientOf(cfg.Manager.Base(), key, client.Options{})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	var lines bytes.Buffer
 	for _, p := range d.DataPoints {
 		line, err := importer.Line(p)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		_, _ = lines.Write(line)
 	}
 	began := time.Now()
 	state, err := importer.Import{To: to, In: &lines, State: importer.NewState(to.Base())}.Run(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("send the turns: %w", err)
+		return nil, "", fmt.Errorf("send the turns: %w", err)
 	}
 	if err := waitSettled(ctx, to, state.LastIngestion, cfg.Wait); err != nil {
-		return nil, err
+		return nil, "", err
+	}
+	if err := waitEmbedded(ctx, cfg); err != nil {
+		return nil, "", err
 	}
 	_, _ = fmt.Fprintf(cfg.Progress, "%s: %d turns in project %s, settled in %.1f s\n",
 		d.ID, state.Points, slug, time.Since(began).Seconds())
-	return to, nil
+	return to, key, nil
+}
+
+// embeddedPoll is how often a server is asked whether it has embedded everything.
+const embeddedPoll = 200 * time.Millisecond
+
+// waitEmbedded waits until the server of the data folder has embedded all data points. It does not wait for a server
+// without embeddings, or of which it has no data folder.
+func waitEmbedded(ctx context.Context, cfg Config) error {
+	ctx, cancel := context.WithTimeout(ctx, cfg.Wait)
+	defer cancel()
+	server := operatorapi.Dial(cfg.DataDir)
+	for server.Running(ctx) {
+		p, err := operatorapi.EmbeddingProgress.Call(ctx, server, operatorapi.None{})
+		if err != nil {
+			return fmt.Errorf("wait until everything is embedded: %w", err)
+		}
+		if p.Embedded == p.Captured {
+			return nil
+		}
+		if err := backoff.Pause(ctx, embeddedPoll, nil); err != nil {
+			return fmt.Errorf("%d of %d data points are embedded: %w", p.Embedded, p.Captured, err)
+		}
+	}
+	return nil
 }
 
 // recallAll recalls for every question of a dialogue, one after the other.
 func recallAll(ctx context.Context, to *client.Client, d score.Dialogue) ([]score.Answer, error) {
-	at := d.AskedAt.Format(time.RFC3339)
 	answers := make([]score.Answer, 0, len(d.Questions))
 	for _, q := range d.Questions {
 		began := time.Now()
-		response, err := to.Recall(ctx,
-			client.RecallRequest{Query: q.Text, Identity: d.Asker, Limit: 100, MaxTokens: 32000, QueryTimestamp: at})
+		response, err := to.Recall(ctx, requestOf(d, q, 32000))
 		if err != nil {
 			return nil, fmt.Errorf("recall %q: %w", q.Text, err)
 		}
 		answers = append(answers, score.Answer{Question: q, Results: response.Results, Took: time.Since(began)})
 	}
 	return answers, nil
+}
+
+func requestOf(d score.Dialogue, q score.Question, tokens int) client.RecallRequest {
+	return client.RecallRequest{
+		Query: q.Text, Identity: d.Asker, Limit: score.MissLimit, MaxTokens: tokens,
+		QueryTimestamp: d.AskedAt.Format(time.RFC3339),
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"path/filepath"
 )
 
 // Folder is a data folder, with the keys that the settings give.
@@ -16,6 +17,9 @@ type Folder struct {
 	// SealKey holds configured seal keys as base64 or hex, separated by commas, "" for none.
 	SealKey string
 }
+
+// Model is the folder of the built-in embedding model.
+func (f Folder) Model() string { return filepath.Join(f.Dir, "models", "all-MiniLM-L6-v2-q") }
 
 // SecretBytes is the length of a hash key and of a seal key.
 const SecretBytes = 32

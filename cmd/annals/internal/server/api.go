@@ -17,7 +17,6 @@ import (
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
-	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/runner"
 	"github.com/annals-project/annals/projections/trace"
 	"github.com/annals-project/annals/projections/usage"
@@ -37,6 +36,7 @@ type apiParts struct {
 	read         *readSide
 	write        *writeSide
 	index        *localIndex
+	recall       localRecall
 	backpressure *backpressure
 	semantic     semantic
 	admission    *admission
@@ -118,10 +118,6 @@ func (p apiParts) readRoutes() readapi.Deps {
 		Charges: usage.Queries{DB: st.db, PlanTerms: cfg.PlanTerms}, PlanTerms: cfg.PlanTerms,
 		Head: st.store.Head, Waiter: read.waiter, Now: cfg.now, Replica: read.replica,
 	}
-	recaller := recall.New(recall.Config{
-		DB: st.db, Replica: read.replica, Index: st.index, Analyzer: read.analyzer, Viewers: read.directory,
-		Blobs: st.journal(), Projections: read.waiter, Log: cfg.Logger, Semantic: p.semantic.search(), Now: cfg.now,
-	})
 	limits := limiter.New(st.db, cfg.PlanTerms, read.waiter, cfg.Logger)
 	directory, statuses := read.directory.WithReplica(read.replica), read.dataPoints
 	statuses.Replica = read.replica
@@ -129,7 +125,7 @@ func (p apiParts) readRoutes() readapi.Deps {
 	return readapi.Deps{
 		Identities: directory, Audiences: directory, Statuses: statuses,
 		Projects: accounts, Usage: accounts, Rooms: accounts,
-		Meter: limiter.NewRecalls(limits, cfg.Logger), Recall: localRecall{p.index, recaller},
+		Meter: limiter.NewRecalls(limits, cfg.Logger), Recall: p.recall,
 		Sends: read.dataPoints, Progress: read.waiter, LoggedCalls: requests, Requests: requests,
 		LoggedSends: read.dataPoints, PlanTerms: cfg.PlanTerms,
 		Trace: trace.New(trace.Config{

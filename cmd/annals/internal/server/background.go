@@ -95,7 +95,7 @@ func newBackground(p backgroundParts) (*background, error) {
 	if p.semantic.finder != nil {
 		b.embedder = &pipeline.Embedder{
 			Journal: p.journal, List: embeddings.Queries{DB: p.storage.work}, Progress: p.read.background,
-			Vectors: p.semantic.vectors, Logger: cfg.Logger, Now: cfg.now,
+			Vectors: p.semantic.vectors, Live: p.semantic.live, Logger: cfg.Logger, Now: cfg.now,
 		}
 	}
 	return b, nil
@@ -133,7 +133,7 @@ func newEraser(p backgroundParts, identities *directory.Queries) *erasure.Eraser
 		Calls: calls, Progress: p.read.background, Index: st.index, Store: erasure.Cluster, HasIndex: p.index.isFed,
 		Now: cfg.now,
 	}
-	if p.semantic.finder != nil {
+	if cfg.wantsEmbeddings() {
 		e.ExtraProjections = []string{embeddings.Name}
 		tables.Projectors = append(tables.Projectors, embeddings.New())
 	}

@@ -38,8 +38,10 @@ type Config struct {
 	Derive bool
 	// Model extracts memory; without a URL the built-in extractor does.
 	Model model.Endpoint
-	// Embeddings makes vectors for semantic search; without a URL search is lexical.
-	Embeddings model.Endpoint
+	// Embeddings makes vectors for semantic search. Without a URL the built-in model does, if BuiltinEmbeddings is set and
+	// it is installed; otherwise search is lexical.
+	Embeddings        model.Endpoint
+	BuiltinEmbeddings bool
 	// TLSCert and TLSKey name the PEM files with which every address speaks HTTPS. Both may be empty.
 	TLSCert, TLSKey string
 	// MinFreeDisk is how many bytes of the data folder's disk must be free for writes. 0 checks no
@@ -95,3 +97,6 @@ func (c Config) now() time.Time { return instantOf(c.Clock) }
 
 // instantOf reads a clock at the precision of the log.
 func instantOf(clock func() time.Time) time.Time { return clock().UTC().Truncate(time.Microsecond) }
+
+// wantsEmbeddings reports whether vectors are projected.
+func (c Config) wantsEmbeddings() bool { return c.Embeddings.URL != "" || c.BuiltinEmbeddings }

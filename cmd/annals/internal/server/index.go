@@ -209,6 +209,25 @@ type localRecall struct {
 	recall *recall.Service
 }
 
+// newLocalRecall returns the recall of the process, the zero value if no role of it reads.
+func newLocalRecall(cfg Config, st *storage, read *readSide, index *localIndex, semantic semantic) localRecall {
+	if !cfg.Roles.parts().reads {
+		return localRecall{}
+	}
+	return localRecall{index, recall.New(recall.Config{
+		DB: st.db, Replica: read.replica, Index: st.index, Analyzer: read.analyzer, Viewers: read.directory,
+		Blobs: st.journal(), Projections: read.waiter, Log: cfg.Logger, Semantic: semantic.search(), Now: cfg.now,
+	})}
+}
+
+// Explain explains a recall to an operator. Its faults are those of Recall.
+func (l localRecall) Explain(ctx context.Context, q recall.Query, sourceIDs []string) (recall.Explanation, error) {
+	if reason := l.index.unavailableReason(); reason != "" {
+		return recall.Explanation{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", reason)
+	}
+	return l.recall.Explain(ctx, q, sourceIDs)
+}
+
 // Recall searches the memory of a project. Its faults are those of recall.Service, and
 // service-unavailable if the index cannot answer.
 func (l localRecall) Recall(ctx context.Context, q recall.Query) (recall.Response, error) {

@@ -104,7 +104,7 @@ func projectors(
 		recallindex.New(st.index, journal, analyzer, cfg.Logger), usage.New(), directory.New(journal, namespaces, cfg.Logger),
 		trace.NewProjector(journal),
 	}
-	if cfg.Embeddings.URL != "" {
+	if cfg.wantsEmbeddings() {
 		list = append(list, embeddings.New())
 	}
 	return list

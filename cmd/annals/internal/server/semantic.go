@@ -2,46 +2,190 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/commands/pipeline/model"
+	"github.com/annals-project/annals/internal/minilm"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/recall"
 )
 
-// semantic is what semantic search needs. Without an endpoint for embeddings it is the zero value.
+// semantic is what semantic search needs. Without a model for embeddings it is the zero value.
 type semantic struct {
-	vectors *model.Embedder
+	// vectors is the model that embeds, live the one that recall uses.
+	vectors pipeline.Vectors
+	live    *liveModel
 	finder  *embeddings.Finder
 }
 
-// newSemantic makes the finder. Without an endpoint a process that runs projections drops that of
-// the embeddings, since nothing would keep it up to date and the log has all of it.
+// newSemantic makes the finder. Without a model a process that runs projections drops that of the embeddings, since
+// nothing would keep it up to date and the log has all of it.
 func newSemantic(ctx context.Context, cfg Config, st *storage) (semantic, error) {
-	if cfg.Embeddings.URL == "" && !cfg.Roles.parts().projections {
-		return semantic{}, nil
-	}
-	if cfg.Embeddings.URL == "" {
+	if !cfg.wantsEmbeddings() {
+		if !cfg.Roles.parts().projections {
+			return semantic{}, nil
+		}
 		return semantic{}, dropEmbeddings(ctx, st.db, cfg.Logger)
 	}
-	vectors, err := model.NewEmbedder(cfg.Embeddings)
+	models, err := newModels(cfg)
 	if err != nil {
 		return semantic{}, err
 	}
-	embed := func(ctx context.Context, text string) ([]float32, error) {
-		found, err := vectors.Embed(ctx, []string{text})
+	vectors := models.configured()
+	if vectors == nil {
+		cfg.Logger.WarnContext(ctx, "the built-in embedding model is not installed: recall searches by words alone",
+			"install", "annals embeddings install FILE, or make model")
+		return semantic{}, nil
+	}
+	stored := embeddings.LiveModel{DB: st.db}
+	name, err := stored.Begin(ctx, vectors.Name())
+	if err != nil {
+		return semantic{}, err
+	}
+	live := &liveModel{models: models, stored: stored, logger: cfg.Logger}
+	live.finder = embeddings.NewFinder(unavailable, embeddings.NewColumns(st.db, name), cfg.Logger)
+	live.use(ctx, name)
+	return semantic{vectors, live, live.finder}, nil
+}
+
+// models are the embedding models that this process can call.
+type models struct {
+	endpoint *model.Embedder // nil without one
+	builtin  *model.Builtin  // nil if it is not wanted or not installed
+}
+
+func newModels(cfg Config) (m models, err error) {
+	if cfg.Embeddings.URL != "" {
+		if m.endpoint, err = model.NewEmbedder(cfg.Embeddings); err != nil {
+			return m, err
+		}
+	}
+	if cfg.BuiltinEmbeddings {
+		encoder, err := minilm.Open(cfg.Data.Model())
+		if err == nil {
+			m.builtin = model.NewBuiltin(encoder)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return m, fmt.Errorf("built-in embedding model: %w; install it again", err)
+		}
+	}
+	return m, nil
+}
+
+// configured returns the model that embeds: that of the endpoint, or the built-in one, or nil.
+func (m models) configured() pipeline.Vectors {
+	switch {
+	case m.endpoint != nil:
+		return m.endpoint
+	case m.builtin != nil:
+		return m.builtin
+	}
+	return nil
+}
+
+// named returns a model by its name, with what embeds questions; nil if this process cannot call it. An endpoint is
+// asked for any model but the built-in one.
+func (m models) named(name string) (pipeline.Vectors, embeddings.Embed) {
+	if m.builtin != nil && m.builtin.Name() == name {
+		return m.builtin, m.builtin.EmbedQuestion
+	}
+	if m.endpoint == nil || minilm.IsName(name) {
+		return nil, nil
+	}
+	endpoint := m.endpoint.Named(name)
+	return endpoint, func(ctx context.Context, text string) ([]float32, error) {
+		found, err := endpoint.Embed(ctx, []string{text})
 		if err != nil {
 			return nil, err
 		}
 		return found[0], nil
 	}
-	finder := embeddings.NewFinder(embed, embeddings.NewColumns(st.db, vectors.Name()), cfg.Logger)
-	return semantic{vectors, finder}, nil
+}
+
+// unavailable is a model that cannot be called.
+func unavailable(context.Context, string) ([]float32, error) {
+	return nil, errors.New("the model that made the vectors is no longer configured")
+}
+
+// liveModel is the model whose vectors recall compares.
+type liveModel struct {
+	models models
+	stored embeddings.LiveModel
+	finder *embeddings.Finder
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	name    string
+	vectors pipeline.Vectors
+}
+
+// Vectors implements pipeline.Live.
+func (l *liveModel) Vectors() pipeline.Vectors {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.vectors
+}
+
+// Switch implements pipeline.Live.
+func (l *liveModel) Switch(ctx context.Context, name string) error {
+	if err := l.stored.Switch(ctx, name); err != nil {
+		return err
+	}
+	l.logger.InfoContext(ctx, "recall uses the vectors of another embedding model", "model", name)
+	l.use(ctx, name)
+	return nil
+}
+
+// use makes this process search by the vectors of a model.
+func (l *liveModel) use(ctx context.Context, name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if name == l.name {
+		return
+	}
+	vectors, embed := l.models.named(name)
+	if vectors == nil {
+		l.logger.WarnContext(ctx, "the embedding model of the stored vectors cannot be called: recall searches by words "+
+			"alone until the configured model has made its own", "model", name)
+		embed = unavailable
+	}
+	l.name, l.vectors = name, vectors
+	l.finder.Use(embed, embeddings.NewColumns(l.stored.DB, name))
+}
+
+const (
+	// followEvery is how often a process reads which model is live, droppedAfter how long after a switch the vectors of
+	// the model before it are deleted.
+	followEvery  = 5 * time.Second
+	droppedAfter = time.Minute
+)
+
+// follow searches by the live model, which another process may switch. With drops it deletes the vectors of others.
+func (l *liveModel) follow(drops bool) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		for sleep(ctx, followEvery) {
+			name, err := l.stored.Read(ctx)
+			if err == nil {
+				l.use(ctx, name)
+				if drops {
+					err = l.stored.DropOthers(ctx, droppedAfter)
+				}
+			}
+			if err != nil && ctx.Err() == nil {
+				l.logger.WarnContext(ctx, "following the live embedding model failed, will retry", "err", err)
+			}
+		}
+		return nil
+	}
 }
 
 // search returns the finder as recall takes it, nil if search is lexical.
@@ -52,14 +196,22 @@ func (s semantic) search() recall.Semantic {
 	return s.finder
 }
 
-// register adds the metrics of the endpoint.
+// model returns the name of the model that embeds, "" for none.
+func (s semantic) model() string {
+	if s.vectors == nil {
+		return ""
+	}
+	return s.vectors.Name()
+}
+
+// register adds the metrics of the model.
 func (s semantic) register(registry *prometheus.Registry) {
 	if s.finder == nil {
 		return
 	}
 	registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "annals_embeddings_up", Help: "1 while the endpoint for embeddings answers recalls in time.",
+			Name: "annals_embeddings_up", Help: "1 while the embedding model answers recalls in time.",
 		}, func() float64 {
 			if up, _ := s.finder.Up(); up {
 				return 1
@@ -68,7 +220,7 @@ func (s semantic) register(registry *prometheus.Registry) {
 		}),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "annals_recalls_by_words_alone_total",
-			Help: "Recalls that the endpoint for embeddings gave no answer for in time.",
+			Help: "Recalls that the embedding model gave no answer for in time.",
 		}, func() float64 {
 			_, without := s.finder.Up()
 			return float64(without)
@@ -91,7 +243,7 @@ func dropEmbeddings(ctx context.Context, db *pgxpool.Pool, logger *slog.Logger) 
 		if _, err := db.Exec(ctx, "drop schema if exists "+pgx.Identifier{name}.Sanitize()+" cascade"); err != nil {
 			return fmt.Errorf("drop schema %s: %w", name, err)
 		}
-		logger.InfoContext(ctx, "schema of embeddings dropped, since no endpoint is set", "schema", name)
+		logger.InfoContext(ctx, "schema of embeddings dropped, since no model is set", "schema", name)
 	}
 	return nil
 }

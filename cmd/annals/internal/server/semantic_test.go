@@ -22,7 +22,9 @@ type fakeEmbeddings struct {
 	t *testing.T
 	// dead makes calls hang. asked counts the calls, indexed the texts that are not a question. A text
 	// with "unspeakable" is refused.
-	dead    atomic.Bool
+	dead atomic.Bool
+	// slow makes the model "other" embed no text but questions.
+	slow    atomic.Bool
 	indexed atomic.Int64
 	asked   atomic.Int64
 }
@@ -52,6 +54,10 @@ func (m *fakeEmbeddings) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Data []datum `json:"data"`
 	}
 	for i, text := range request.Input {
+		if m.slow.Load() && request.Model == "other" && strings.Contains(text, "): ") {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
 		if strings.Contains(text, "unspeakable") {
 			w.WriteHeader(http.StatusBadRequest)
 			return
@@ -62,7 +68,7 @@ func (m *fakeEmbeddings) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		vector := make([]float32, 512)
 		for _, word := range strings.Fields(synonyms.Replace(strings.ToLower(text))) {
 			h := fnv.New32a()
-			_, _ = h.Write([]byte(strings.Trim(word, ".,:?()")))
+			_, _ = h.Write([]byte(request.Model + strings.Trim(word, ".,:?()"))) // vectors of two models do not compare
 			vector[h.Sum32()%512]++
 		}
 		answer.Data = append(answer.Data, datum{i, vector})
@@ -146,13 +152,32 @@ func TestServer_Embeddings(t *testing.T) {
 	h.send(key, "/ingest", "completed", point{"id": "later", "content": "The garden is green"})
 	m.dead.Store(false)
 
-	// Another model embeds everything again.
+	// Another model embeds everything again. Recall goes on with the vectors of the first until that is done.
 	h.stop()
 	h.set = func(s *Config) { s.Embeddings.URL, s.Embeddings.Name = server.URL+"/v1", "other" }
+	m.slow.Store(true)
 	h.start()
-	runtest.Await(h.t, "all are embedded by the other model", func() bool { return rows("model = 'other'") == 3 })
 	if got := first("vehicle"); got != "blue" {
+		t.Errorf("while the other model embeds: %q", got)
+	}
+	h.send(key, "/ingest", "completed", point{"id": "new", "content": "Her automobile is red"})
+	runtest.Await(h.t, "a new one is embedded by the first model", func() bool { return rows("model = 'small'") == 4 })
+	if live := h.semantic.live.Vectors().Name(); live != "small" || rows("model = 'other'") != 0 {
+		t.Errorf("recall uses %s", live)
+	}
+	if got := first("red vehicle"); got != "new" {
+		t.Errorf("new while the other model embeds: %q", got)
+	}
+	m.slow.Store(false)
+	runtest.Await(h.t, "all are embedded by the other model", func() bool { return rows("model = 'other'") == 4 })
+	runtest.Await(h.t, "recall uses the other model", func() bool { return h.semantic.live.Vectors().Name() == "other" })
+	if got := first("blue vehicle"); got != "blue" {
 		t.Errorf("by the other model: %q", got)
+	}
+	h.stop()
+	h.start()
+	if got := first("blue vehicle"); got != "blue" || h.semantic.live.Vectors().Name() != "other" {
+		t.Errorf("by the other model after a start: %q", got)
 	}
 
 	// A deleted data point leaves no vector.
@@ -163,7 +188,7 @@ func TestServer_Embeddings(t *testing.T) {
 	if _, err := operatorapi.EraseNow.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.None{}); err != nil {
 		t.Fatal(err)
 	}
-	if rows("true") != 2 || first("vehicle") == "blue" {
+	if rows("true") != 3 || first("blue vehicle") == "blue" {
 		t.Errorf("%d rows after the deletion", rows("true"))
 	}
 	vectors := 0
@@ -172,8 +197,8 @@ func TestServer_Embeddings(t *testing.T) {
 			vectors++
 		}
 	}
-	if vectors == 0 || vectors > 4 {
-		t.Errorf("%d events of vectors are left, of two data points", vectors)
+	if vectors == 0 || vectors > 6 {
+		t.Errorf("%d events of vectors are left, of three data points", vectors)
 	}
 
 	// Without an endpoint no embeddings stay in the database.

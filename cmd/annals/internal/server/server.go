@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/export"
 	"github.com/annals-project/annals/projections/runner"
 )
@@ -108,13 +109,14 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 	}
 	admission := &admission{}
 	health := newHealth(cfg, st, read, index, pressure, work.stuck, admission)
+	recaller := newLocalRecall(cfg, st, read, index, semantic)
 	var requests *requestlog.Writer
 	if has := cfg.Roles.parts(); (has.writes || has.reads) && !cfg.NoRequestLog {
 		requests = requestlog.NewWriter(st.work, cfg.PlanTerms, cfg.Logger)
 	}
 	handlers, err := newHandlers(apiParts{
 		cfg: cfg, urls: urls, storage: st, read: read, write: write, index: index, backpressure: pressure,
-		semantic: semantic, admission: admission, health: health, background: work,
+		recall: recaller, semantic: semantic, admission: admission, health: health, background: work,
 		requests: requests, registry: registry,
 		ownOps: l.ops != nil,
 	})
@@ -132,12 +134,12 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 			Node: st.node, Dir: cfg.Data.Dir, HashKey: hashKey, SealKeys: write.sealKeys, Flush: work.flushRecalls,
 		}
 	}
-	s.operator = s.operatorHandler(write)
+	s.operator = s.operatorHandler(write, recaller)
 	return s, nil
 }
 
 // operatorHandler serves the operator socket.
-func (s *Server) operatorHandler(write *writeSide) http.Handler {
+func (s *Server) operatorHandler(write *writeSide, recaller localRecall) http.Handler {
 	now, has := s.cfg.now, s.cfg.Roles.parts()
 	routes := operatorapi.EventRoutes(s.storage.store)
 	if has.writes {
@@ -163,6 +165,12 @@ func (s *Server) operatorHandler(write *writeSide) http.Handler {
 		Reader:   export.Reader{DB: s.storage.db, Blobs: s.storage.journal()},
 		Projects: s.read.access, Log: s.storage.store, Waiter: s.read.waiter, Now: now,
 	}.Route())
+	if has.reads {
+		routes = append(routes, operatorapi.Recalls{
+			Projects: s.read.access, Access: s.read.access, Recall: recaller, Plans: s.cfg.PlanTerms,
+		}.Route())
+	}
+	routes = append(routes, operatorapi.EmbeddingRoute(embeddings.Queries{DB: s.storage.db}, s.semantic.model()))
 	if has.projections {
 		routes = append(routes, operatorapi.Projections{
 			Runtime: s.read.runtime, Journal: s.journal, Now: now, Stuck: s.background.stuck,
@@ -202,6 +210,9 @@ func (s *Server) Run(ctx context.Context) error {
 	var core []task
 	for _, r := range s.background.tasks() {
 		core = append(core, task{r.name, s.startup.after(r.run)})
+	}
+	if live := s.semantic.live; live != nil {
+		core = append(core, task{"embedding model", s.startup.after(live.follow(s.cfg.Roles.parts().projections))})
 	}
 	// A panic in a task that the others need ends the process. A task that only watches restarts.
 	watchers := s.watchers()

@@ -1,0 +1,60 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/internal/bench/score"
+	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/projections/recall"
+)
+
+// Causes are the causes of misses, in the order of the steps of a recall.
+func Causes() []string {
+	var causes []string
+	for _, v := range recall.Verdicts() {
+		causes = append(causes, string(v))
+	}
+	return causes
+}
+
+// Misses explains all evidence that the responses lack, through the operator socket of the data folder.
+func Misses(ctx context.Context, cfg Config, m Measured) ([]score.Miss, error) {
+	misses := []score.Miss{}
+	for _, d := range m.asked {
+		for _, a := range d.answers {
+			missing := a.Missing()
+			for len(missing) > 0 {
+				some := missing[:min(len(missing), operatorapi.MaxExplainedSources)]
+				missing = missing[len(some):]
+				explained, err := explain(ctx, cfg, requestOf(d.Dialogue, a.Question, score.MissTokens), d.key, some)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %q: %w", d.ID, a.Text, err)
+				}
+				for _, s := range explained.Sources {
+					misses = append(misses, score.Miss{
+						Dialogue: d.ID, Category: a.Category, Question: a.Text, SourceID: s.SourceID,
+						Cause: string(s.Verdict), Why: s.Why, Rank: s.Rank,
+					})
+				}
+			}
+		}
+	}
+	return misses, nil
+}
+
+// explain explains a recall in the project of a key.
+func explain(
+	ctx context.Context, cfg Config, q client.RecallRequest, key string, sourceIDs []string,
+) (recall.Explanation, error) {
+	in, err := operatorapi.NewExplainRequest(q, key, sourceIDs)
+	if err != nil {
+		return recall.Explanation{}, err
+	}
+	explained, err := operatorapi.ExplainRecall.Call(ctx, operatorapi.Dial(cfg.DataDir), in)
+	if err != nil {
+		err = fmt.Errorf("--misses asks the server %s through the socket in its data folder: %w", cfg.Manager.Base(), err)
+	}
+	return explained, err
+}

@@ -1,0 +1,95 @@
+package recallview_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/annals-project/annals/cmd/annals/internal/recallview"
+	domainrecall "github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/projections/recall"
+)
+
+var at = time.Date(2025, 5, 12, 9, 30, 0, 0, time.UTC)
+
+func explanation() recall.Explanation {
+	last, passed := 3.25, recall.ExplainedGate{Passed: true, Audience: recall.ProjectVisible}
+	score := recall.ExplainedScore{
+		Score: 6.16, Signals: []domainrecall.Contribution{{Signal: "words", Value: 5, Weight: 1}, {Signal: "date", Value: 1.08, Weight: 2.5}},
+		Factors: []domainrecall.Factor{{Name: "is question", Value: 0.8}}, FoundBy: []string{"words", "memory"},
+	}
+	return recall.Explanation{
+		AsOf: at, Limit: 100, Budget: 8000, UsedEvidenceTokens: 16,
+		Question: recall.ExplainedQuestion{
+			Terms: []recall.ExplainedTerm{
+				{Term: "ana", Weight: 1, NamesAuthor: true}, {Term: "launch", Weight: 2.0791}, {Term: "start", RelatedTo: "launch", Weight: 1.5},
+			},
+			Answer: "time", Author: "Ana", AsksOrder: true, Periods: []recall.ExplainedPeriod{{Start: at, End: at.AddDate(0, 1, 0)}},
+		},
+		Search: recall.ExplainedSearch{Passages: 12, Memories: 1, DataPoints: 12, Checked: 12, Passed: 14, Ranked: 13},
+		Results: []recall.ExplainedResult{
+			{Rank: 1, Kind: "source", SourceID: "call\t1", OccurredAt: at, Tokens: 16, Gate: passed, ExplainedScore: score},
+		},
+		Sources: []recall.ExplainedSource{
+			{SourceID: "a", Verdict: recall.NotStored},
+			{SourceID: "b", Verdict: recall.RankedBelow, Rank: 2, Why: "place 2 of 2 candidates; the limit is 1", LastScore: &last, ExplainedScore: &score},
+		},
+	}
+}
+
+func TestPrintExplanation(t *testing.T) {
+	var b strings.Builder
+	if err := recallview.PrintExplanation(&b, explanation()); err != nil {
+		t.Fatal(err)
+	}
+	formula := "6.16 = (words 5×1 + date 1.08×2.5) × is question 0.8"
+	want := `words: ana 1 (names an author), launch 2.079
+related words: start 1.5 (launch)
+asks for: a time, an order of events, what occurred from 2025-05-12 to 2025-06-12, the author Ana
+search: 12 passages and 1 memory by words, 0 by embedding alone: 12 data points
+gate: 12 checked; 14 passed, neighbours included; 13 ranked
+response: as of 2025-05-12T09:30:00Z, limit 100, 16 of 8000 tokens
+
+RANK  KIND    SOURCE     OCCURRED    TOKENS  GATE             FOUND BY       SCORE
+1     source  "call\t1"  2025-05-12  16      passed, project  words, memory  ` + formula + `
+
+SOURCE  VERDICT       RANK  REASON                                   SCORE
+a       not stored                                                   
+b       ranked below  2     place 2 of 2 candidates; the limit is 1  ` + formula + `; the last one has 3.25
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestPrintExplanation_Nothing(t *testing.T) {
+	var b strings.Builder
+	if err := recallview.PrintExplanation(&b, recall.Explanation{AsOf: at, Limit: 1, Budget: 2}); err != nil {
+		t.Fatal(err)
+	}
+	want := `words: none
+search: 0 passages and 0 memories by words, 0 by embedding alone: 0 data points
+gate: 0 checked; 0 passed, neighbours included; 0 ranked
+response: as of 2025-05-12T09:30:00Z, limit 1, 0 of 2 tokens
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+type closedPipe struct{}
+
+func (closedPipe) Write([]byte) (int, error) { return 0, errors.New("closed") }
+
+func TestPrint_ReportsAFailedWrite(t *testing.T) {
+	if err := recallview.PrintExplanation(closedPipe{}, explanation()); err == nil {
+		t.Error("an explanation that is not written is no error")
+	}
+	if err := recallview.PrintResponse(closedPipe{}, client.RecallResponse{}); err == nil {
+		t.Error("a response that is not written is no error")
+	}
+}

@@ -1,0 +1,333 @@
+package embeddings
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"math"
+	"math/bits"
+	"runtime"
+	"slices"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/panics"
+)
+
+const (
+	// checkEvery is the number of entries between two checks whether the context has ended.
+	checkEvery = 512
+	// minShared is the number of entries from which several goroutines share the work.
+	minShared = 8192
+	// maxExact is the number of entries up to which all vectors are compared. In larger columns the signs of the
+	// dimensions choose which: oversampling times as many as are wanted, and about statisticsSample others for the
+	// distribution.
+	maxExact         = 4096
+	oversampling     = 8
+	statisticsSample = 1024
+	// minDistribution is the least number of entries with a useful distribution. Fewer keep their cosine.
+	minDistribution = 8
+)
+
+// unknown is the similarity of an entry that the query may not read, or that has no vector.
+const unknown = float32(-2)
+
+// distribution is what is usual for a similarity.
+type distribution struct{ mean, deviation float64 }
+
+// distributionOf ignores what is unknown.
+func distributionOf(values []float32) (d distribution, count int) {
+	var sum, squares float64
+	for _, v := range values {
+		if v != unknown {
+			sum, squares, count = sum+float64(v), squares+float64(v)*float64(v), count+1
+		}
+	}
+	if count == 0 {
+		return distribution{0, 1}, 0
+	}
+	d.mean = sum / float64(count)
+	d.deviation = math.Sqrt(max(0, squares/float64(count)-d.mean*d.mean))
+	return d, count
+}
+
+// standard returns how many standard deviations a similarity exceeds the usual one.
+func (d distribution) standard(similarity float32) float64 {
+	return (float64(similarity) - d.mean) / d.deviation
+}
+
+// search is one comparison of a text with a column. Its slices are by the column's order.
+type search struct {
+	col  *column
+	q    Query
+	from int64
+	to   int64
+	// scale, code and signs are the vector of the text.
+	scale float32
+	code  []byte
+	signs []uint64
+	// own is the similarity of each data point, window the mean of it and of its neighbours in the conversation.
+	own, window     []float32
+	ofOwn, ofWindow distribution
+}
+
+func newSearch(col *column, q Query, scale float32, code []byte) *search {
+	s := &search{
+		col: col, q: q, from: math.MinInt64, to: math.MaxInt64, scale: scale, code: code, signs: appendSigns(nil, code),
+	}
+	if q.From != nil {
+		s.from = q.From.UnixMicro()
+	}
+	if q.To != nil {
+		s.to = q.To.UnixMicro()
+	}
+	return s
+}
+
+// readable reports whether the query may read an entry that has vectors.
+func (s *search) readable(e *entry) bool {
+	return e.count > 0 && e.at >= s.from && e.at <= s.to && slices.Contains(s.q.Audiences, e.audience)
+}
+
+// exact is the cosine of the best vector of an entry.
+func (s *search) exact(e *entry) float32 {
+	dims, most := s.col.dims, unknown
+	for n := e.first; n < e.first+e.count; n++ {
+		most = max(most, s.col.scales[n]*float32(dot(s.code, s.col.codes[n*dims:(n+1)*dims])))
+	}
+	return most * s.scale
+}
+
+// rough estimates the cosine from the signs: the share of the dimensions whose signs differ is about the angle.
+func (s *search) rough(e *entry) float32 {
+	size, least := len(s.signs), s.col.dims
+	for n := e.first; n < e.first+e.count; n++ {
+		differ := 0
+		for i, word := range s.col.signs[n*size : (n+1)*size] {
+			differ += bits.OnesCount64(word ^ s.signs[i])
+		}
+		least = min(least, differ)
+	}
+	return 1 - 2*float32(least)/float32(s.col.dims)
+}
+
+// run finds the nearest data points, best first.
+func (s *search) run(ctx context.Context, log *slog.Logger) ([]Hit, error) {
+	s.col.mu.RLock()
+	defer s.col.mu.RUnlock()
+	if s.col.dims != len(s.code) || s.q.Size <= 0 {
+		return nil, nil
+	}
+	order := s.col.order
+	all := len(order) <= maxExact
+	similarity := s.rough
+	if all {
+		similarity = s.exact
+	}
+	s.own, s.window = make([]float32, len(order)), make([]float32, len(order))
+	if err := s.compare(ctx, log, similarity); err != nil {
+		return nil, err
+	}
+	for i := range order {
+		s.window[i] = s.mean(i, func(near int) float32 { return s.own[near] })
+	}
+	s.measure()
+	if all {
+		return s.best(s.q.Size), ctx.Err()
+	}
+	chosen := s.choose(oversampling * s.q.Size)
+	s.sample()
+	for i := range s.own {
+		s.own[i] = unknown
+	}
+	for _, i := range chosen {
+		s.own[i], s.window[i] = s.exactAt(i)
+	}
+	return s.best(s.q.Size), ctx.Err()
+}
+
+// compare sets the similarity of all entries that the query may read, on all processors if there are many.
+func (s *search) compare(ctx context.Context, log *slog.Logger, similarity func(*entry) float32) error {
+	order, workers := s.col.order, 1
+	if len(order) > minShared {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	var group errgroup.Group
+	for w := range workers {
+		group.Go(func() error {
+			return panics.Call(ctx, log, "comparing vectors panicked", func() error {
+				for i := len(order) * w / workers; i < len(order)*(w+1)/workers; i++ {
+					if i%checkEvery == 0 && ctx.Err() != nil {
+						return ctx.Err()
+					}
+					s.own[i] = unknown
+					if e := &s.col.entries[order[i]]; s.readable(e) {
+						s.own[i] = similarity(e)
+					}
+				}
+				return nil
+			})
+		})
+	}
+	return group.Wait()
+}
+
+// mean returns the mean similarity of an entry and of the neighbours in its conversation that the query may read.
+func (s *search) mean(i int, own func(i int) float32) float32 {
+	value := own(i)
+	if value == unknown {
+		return unknown
+	}
+	sum, count := value, float32(1)
+	e := &s.col.entries[s.col.order[i]]
+	if i > 0 && adjoin(&s.col.entries[s.col.order[i-1]], e) {
+		if near := own(i - 1); near != unknown {
+			sum, count = sum+near, count+1
+		}
+	}
+	if i+1 < len(s.col.order) && adjoin(e, &s.col.entries[s.col.order[i+1]]) {
+		if near := own(i + 1); near != unknown {
+			sum, count = sum+near, count+1
+		}
+	}
+	return sum / count
+}
+
+// exactAt compares the vectors of an entry and of its neighbours.
+func (s *search) exactAt(i int) (own, window float32) {
+	compare := func(i int) float32 {
+		if e := &s.col.entries[s.col.order[i]]; s.readable(e) {
+			return s.exact(e)
+		}
+		return unknown
+	}
+	return compare(i), s.mean(i, compare)
+}
+
+// measure finds what is usual. Of few entries nothing is: their cosines count as they are.
+func (s *search) measure() {
+	var count int
+	s.ofOwn, count = distributionOf(s.own)
+	s.ofWindow, _ = distributionOf(s.window)
+	for _, d := range []*distribution{&s.ofOwn, &s.ofWindow} {
+		if count < minDistribution || d.deviation < 1e-6 {
+			*d = distribution{0, 1}
+		}
+	}
+}
+
+// sample measures exactly, on entries evenly spread over those that the query may read.
+func (s *search) sample() {
+	var readable []int
+	for i, own := range s.own {
+		if own != unknown {
+			readable = append(readable, i)
+		}
+	}
+	var own, window []float32
+	for n := range min(len(readable), statisticsSample) {
+		o, w := s.exactAt(readable[n*len(readable)/min(len(readable), statisticsSample)])
+		own, window = append(own, o), append(window, w)
+	}
+	of := &search{own: own, window: window}
+	of.measure()
+	s.ofOwn, s.ofWindow = of.ofOwn, of.ofWindow
+}
+
+// value is what an entry is ranked by.
+func (s *search) value(i int) float64 {
+	return recall.SemanticWeight*s.ofOwn.standard(s.own[i]) + recall.WindowWeight*s.ofWindow.standard(s.window[i])
+}
+
+// choose returns the places in the order of about the best size entries, in any order.
+func (s *search) choose(size int) []int {
+	type candidate struct {
+		place int
+		value float64
+	}
+	var best []candidate
+	cut := func() {
+		slices.SortFunc(best, func(a, b candidate) int {
+			return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.place, b.place))
+		})
+		best = best[:min(len(best), size)]
+	}
+	least := math.Inf(-1)
+	for i, own := range s.own {
+		if own == unknown {
+			continue
+		}
+		if value := s.value(i); value > least {
+			best = append(best, candidate{i, value})
+		}
+		if len(best) >= 4*size { // keep memory bounded
+			cut()
+			least = best[size-1].value
+		}
+	}
+	cut()
+	places := make([]int, len(best))
+	for n, c := range best {
+		places[n] = c.place
+	}
+	return places
+}
+
+// best returns the size best entries, best first.
+func (s *search) best(size int) []Hit {
+	places := s.choose(size)
+	hits := make([]Hit, len(places))
+	for n, i := range places {
+		e := &s.col.entries[s.col.order[i]]
+		hits[n] = Hit{
+			DataPoint: e.id, Revision: e.revision,
+			Similarity: s.ofOwn.standard(s.own[i]), Window: s.ofWindow.standard(s.window[i]),
+		}
+	}
+	return hits
+}
+
+// of compares data points by id: those that the query may read and that have vectors.
+func (s *search) of(ids []uuid.UUID) []Hit {
+	s.col.mu.RLock()
+	defer s.col.mu.RUnlock()
+	if s.col.dims != len(s.code) {
+		return nil
+	}
+	hits := make([]Hit, 0, len(ids))
+	for _, id := range ids {
+		place, known := s.col.places[id]
+		if !known || !s.readable(&s.col.entries[place]) {
+			continue
+		}
+		i, found := slices.BinarySearchFunc(s.col.order, place, s.col.compare)
+		if !found {
+			continue
+		}
+		own, window := s.exactAt(i)
+		hits = append(hits, Hit{
+			DataPoint: id, Revision: s.col.entries[place].revision,
+			Similarity: s.ofOwn.standard(own), Window: s.ofWindow.standard(window),
+		})
+	}
+	return hits
+}
+
+// dot returns the dot product of two codes of equal length.
+func dot(a, b []byte) int32 {
+	b = b[:len(a)]
+	var s0, s1, s2, s3 int32
+	i := 0
+	for ; i+4 <= len(a); i += 4 {
+		s0 += int32(int8(a[i])) * int32(int8(b[i]))
+		s1 += int32(int8(a[i+1])) * int32(int8(b[i+1]))
+		s2 += int32(int8(a[i+2])) * int32(int8(b[i+2]))
+		s3 += int32(int8(a[i+3])) * int32(int8(b[i+3]))
+	}
+	for ; i < len(a); i++ {
+		s0 += int32(int8(a[i])) * int32(int8(b[i]))
+	}
+	return s0 + s1 + s2 + s3
+}
