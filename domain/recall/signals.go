@@ -176,7 +176,10 @@ func (s *scene) rank(off map[string]bool, explained []ExplainedTurn) []float64 {
 		}
 		scores[i] *= s.turns[i].factor(off)
 	}
-	if s.question.AsksOrder && !off[spreadName] {
+	switch {
+	case !s.question.AsksOrder && !off[floorName]:
+		s.floor(scores, explained)
+	case s.question.AsksOrder && !off[spreadName]:
 		s.spread(scores, explained)
 	}
 	return scores
@@ -355,5 +358,5 @@ func Signals() []string {
 	for _, f := range factors {
 		names = append(names, f.name)
 	}
-	return append(names, leastName, spreadName)
+	return append(names, leastName, floorName, spreadName)
 }

@@ -62,8 +62,8 @@ func (s *Service) rank(ctx context.Context, g *gate, question *question, f *cand
 	r := new(ranking)
 	for id, p := range g.dataPoints {
 		score, ranked := scores[id]
-		if !ranked && len(memories[id]) == 0 {
-			continue
+		if !ranked && (p.inWindow || len(memories[id]) == 0) {
+			continue // it has nothing of the question, or too little
 		}
 		c := recall.Candidate{
 			ID: p.node, OccurredAt: p.occurredAt, Score: score, Hidden: !p.inWindow, Least: int(p.leastTokens()),

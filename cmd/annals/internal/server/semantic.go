@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -122,6 +123,8 @@ type liveModel struct {
 	stored embeddings.LiveModel
 	finder *embeddings.Finder
 	logger *slog.Logger
+	// missing is how many data points the configured model had not embedded when they were counted last.
+	missing atomic.Int64
 
 	mu      sync.Mutex
 	name    string
@@ -163,28 +166,45 @@ func (l *liveModel) use(ctx context.Context, name string) {
 }
 
 const (
-	// followEvery is how often a process reads which model is live, droppedAfter how long after a switch the vectors of
-	// the model before it are deleted.
+	// followEvery is how often a process reads which model is live, tendEvery how often one with projections counts what
+	// is missing and deletes the vectors of the models before, droppedAfter how long after a switch these stay.
 	followEvery  = 5 * time.Second
+	tendEvery    = time.Minute
 	droppedAfter = time.Minute
 )
 
-// follow searches by the live model, which another process may switch. With drops it deletes the vectors of others.
-func (l *liveModel) follow(drops bool) func(ctx context.Context) error {
-	return func(ctx context.Context) error {
-		for sleep(ctx, followEvery) {
-			name, err := l.stored.Read(ctx)
-			if err == nil {
-				l.use(ctx, name)
-				if drops {
-					err = l.stored.DropOthers(ctx, droppedAfter)
-				}
-			}
-			if err != nil && ctx.Err() == nil {
-				l.logger.WarnContext(ctx, "following the live embedding model failed, will retry", "err", err)
-			}
+// follow searches by the live model, which another process may switch.
+func (l *liveModel) follow(ctx context.Context) error {
+	for sleep(ctx, followEvery) {
+		name, err := l.stored.Read(ctx)
+		if err != nil {
+			l.warn(ctx, "reading the live embedding model failed, will retry", err)
+			continue
 		}
-		return nil
+		l.use(ctx, name)
+	}
+	return nil
+}
+
+// tend counts what the configured model has not embedded, and deletes the vectors of models that were live before.
+func (s semantic) tend(ctx context.Context) error {
+	queries := embeddings.Queries{DB: s.live.stored.DB}
+	for first := true; first || sleep(ctx, tendEvery); first = false {
+		p, err := queries.Progress(ctx, s.vectors.Name())
+		if err == nil {
+			s.live.missing.Store(p.Captured - p.Embedded)
+			err = s.live.stored.DropOthers(ctx, droppedAfter)
+		}
+		if err != nil {
+			s.live.warn(ctx, "tending the stored vectors failed, will retry", err)
+		}
+	}
+	return nil
+}
+
+func (l *liveModel) warn(ctx context.Context, message string, err error) {
+	if ctx.Err() == nil {
+		l.logger.WarnContext(ctx, message, "err", err)
 	}
 }
 
@@ -218,6 +238,9 @@ func (s semantic) register(registry *prometheus.Registry) {
 			}
 			return 0
 		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "annals_embeddings_missing", Help: "Data points that the embedding model has not embedded yet.",
+		}, func() float64 { return float64(s.live.missing.Load()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "annals_recalls_by_words_alone_total",
 			Help: "Recalls that the embedding model gave no answer for in time.",

@@ -212,7 +212,10 @@ func (s *Server) Run(ctx context.Context) error {
 		core = append(core, task{r.name, s.startup.after(r.run)})
 	}
 	if live := s.semantic.live; live != nil {
-		core = append(core, task{"embedding model", s.startup.after(live.follow(s.cfg.Roles.parts().projections))})
+		core = append(core, task{"embedding model", s.startup.after(live.follow)})
+		if s.cfg.Roles.parts().projections {
+			core = append(core, task{"stored vectors", s.startup.after(s.semantic.tend)})
+		}
 	}
 	// A panic in a task that the others need ends the process. A task that only watches restarts.
 	watchers := s.watchers()

@@ -1,0 +1,59 @@
+package recall
+
+import (
+	"cmp"
+	"slices"
+)
+
+// The floor drops what has little in common with the question: a recall on something that was never stored returns
+// little. A turn stays if its score is a share of what a turn with each word of the question would score by these words:
+// floorShare if it has one of them, floorShareNear if only its conversation or its meaning speaks for it. At most
+// floorWords words count, the rarest, so that a long question does not drop everything; and the best floorKeeps turns
+// stay, since a question may have many words that nobody used. A question for an order of events has no floor: it asks
+// for more than its words say.
+const (
+	floorShare     = 0.21
+	floorShareNear = 0.18
+	floorWords     = 8
+	floorKeeps     = 10
+	floorName      = "floor"
+)
+
+// floor sets the scores below the floor to 0.
+func (s *scene) floor(scores []float64, explained []ExplainedTurn) {
+	if len(scores) <= floorKeeps {
+		return
+	}
+	order := make([]int, len(scores))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(scores[b], scores[a]) })
+	most := s.most()
+	for _, i := range order[floorKeeps:] {
+		share := floorShare
+		if s.base[i] <= 0 {
+			share = floorShareNear
+		}
+		if scores[i] >= share*most {
+			continue
+		}
+		if explained != nil && scores[i] != 0 {
+			explained[i].addFactor(floorName, 0)
+		}
+		scores[i] = 0
+	}
+}
+
+// most is the sum of the weights of the question's own words, at most floorWords of them.
+func (s *scene) most() (sum float64) {
+	weights := make([]float64, 0, s.question.Own())
+	for _, w := range s.weights[:min(s.question.Own(), len(s.weights))] {
+		weights = append(weights, w.text)
+	}
+	slices.SortFunc(weights, func(a, b float64) int { return cmp.Compare(b, a) })
+	for _, w := range weights[:min(len(weights), floorWords)] {
+		sum += w
+	}
+	return sum
+}

@@ -1,0 +1,131 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/projections/embeddings"
+)
+
+// modelVariable names the environment variable with the folder of the built-in embedding model.
+const modelVariable = "ANNALS_TEST_MODEL"
+
+// newModelService is a service with the built-in model, or skips the test.
+func newModelService(t *testing.T) *service {
+	t.Helper()
+	folder := os.Getenv(modelVariable)
+	if folder == "" {
+		t.Skipf("%s names no folder with the model", modelVariable)
+	}
+	s := newService(t, "ANNALS_EMBEDDINGS=builtin")
+	if out, err := s.run("embeddings", "install", folder, "--data-dir", s.dir); err != nil {
+		t.Fatalf("install: %s, %v", out, err)
+	}
+	return s
+}
+
+func (s *service) run(args ...string) (string, error) {
+	out, err := exec.CommandContext(s.t.Context(), binary, args...).CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+// embedded waits until all of n data points are embedded.
+func (s *service) embedded(n int64) {
+	s.t.Helper()
+	runtest.Await(s.t, "all are embedded", func() bool {
+		out, err := s.run("embeddings", "status", "--json", "--data-dir", s.dir)
+		var p embeddings.Progress
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &p)
+		}
+		if err != nil {
+			s.t.Fatalf("status: %s, %v", out, err)
+		}
+		return p.Captured == n && p.Embedded == n
+	})
+}
+
+// The built-in model finds what shares no word with the question, before and after a kill, a rebuild and a deletion.
+func TestEmbeddings_Builtin(t *testing.T) {
+	t.Parallel()
+	s := newModelService(t)
+	s.start()
+	c := s.client(client.Options{})
+	texts := map[string]string{
+		"car":    "My automobile broke down on the motorway",
+		"garden": "The roses in the garden are in bloom",
+		"loan":   "The bank refused to lend us the money",
+		"tea":    "A cup of Earl Grey in the afternoon is what she likes best",
+	}
+	for id, content := range texts {
+		receipt, err := c.Ingest(t.Context(), client.DataPoint{
+			ID: id, Content: content, Identity: "ana", Timestamp: "2025-05-12T09:00:00Z",
+		}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		completed(t.Context(), t, c, receipt.IngestionID)
+	}
+	s.embedded(int64(len(texts)))
+	first := func(query string) string {
+		t.Helper()
+		found, err := c.Recall(t.Context(), client.RecallRequest{Query: query, Identity: "ben"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found.Results) == 0 {
+			return ""
+		}
+		return found.Results[0].Sources[0].SourceID
+	}
+	check := func(when string) {
+		t.Helper()
+		for query, want := range map[string]string{
+			"Did the vehicle have engine trouble?": "car", "Which flowers grow there?": "garden",
+			"Could they borrow from a financial institution?": "loan", "favourite drink": "tea",
+		} {
+			if got := first(query); got != want {
+				t.Errorf("%s, %q finds %q, want %q", when, query, got, want)
+			}
+		}
+	}
+	check("embedded")
+	s.kill()
+	s.start()
+	c = s.client(client.Options{})
+	check("after a kill")
+	if out, err := s.run("rebuild", "embeddings", "--data-dir", s.dir); err != nil {
+		t.Fatalf("rebuild: %s, %v", out, err)
+	}
+	check("after a rebuild")
+	if _, err := c.DeleteDataPoints(t.Context(), []string{"car"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := first("Did the vehicle have engine trouble?"); got == "car" {
+		t.Error("a deleted data point is found")
+	}
+}
+
+// Without the model the service starts, says so, and searches by words.
+func TestEmbeddings_NotInstalled(t *testing.T) {
+	t.Parallel()
+	s := newService(t, "ANNALS_EMBEDDINGS=builtin")
+	s.start()
+	if log := s.log.String(); !strings.Contains(log, "the built-in embedding model is not installed") ||
+		!strings.Contains(log, "make model") {
+		t.Errorf("the log says %s", log)
+	}
+	if out, err := s.run("embeddings", "status", "--data-dir", s.dir); err != nil || !strings.Contains(out, "words alone") {
+		t.Errorf("status: %s, %v", out, err)
+	}
+	for source, want := range map[string]string{s.dir: "no such file", binary: "not"} {
+		if out, err := s.run("embeddings", "install", source, "--data-dir", s.dir); err == nil || !strings.Contains(out, want) {
+			t.Errorf("install from %s: %s", source, out)
+		}
+	}
+}
