@@ -6,21 +6,22 @@ import (
 )
 
 // The floor drops what has little in common with the question: a recall on something that was never stored returns
-// little. A turn stays if its score is a share of what a turn with each word of the question would score by these words:
-// floorShare if it has one of them, floorShareNear if only its conversation or its meaning speaks for it. At most
-// floorWords words count, the rarest, so that a long question does not drop everything; and the best floorKeeps turns
-// stay, since a question may have many words that nobody used. A question for an order of events has no floor: it asks
-// for more than its words say.
+// little. A turn stays if its score without embeddings is a share of what a turn with each word of the question would
+// score by these words: floorShare if it has one of them, floorShareNear if only its conversation speaks for it. It also
+// stays if embeddings add floorMeaning usual weights. At most floorWords words count, the rarest, so that a long question
+// does not drop everything; and the best floorKeeps turns stay, since a question may have many words that nobody used. A
+// question for an order of events has no floor: it asks for more than its words say.
 const (
-	floorShare     = 0.21
-	floorShareNear = 0.18
+	floorShare     = 0.215
+	floorShareNear = 0.2
+	floorMeaning   = 1.6
 	floorWords     = 8
 	floorKeeps     = 10
 	floorName      = "floor"
 )
 
-// floor sets the scores below the floor to 0.
-func (s *scene) floor(scores []float64, explained []ExplainedTurn) {
+// floor sets the scores below the floor to 0. meanings are what embeddings added to them, before the factors.
+func (s *scene) floor(scores, meanings []float64, off map[string]bool, explained []ExplainedTurn) {
 	if len(scores) <= floorKeeps {
 		return
 	}
@@ -35,7 +36,8 @@ func (s *scene) floor(scores []float64, explained []ExplainedTurn) {
 		if s.base[i] <= 0 {
 			share = floorShareNear
 		}
-		if scores[i] >= share*most {
+		byWords := scores[i] - meanings[i]*s.turns[i].factor(off)
+		if byWords >= share*most || meanings[i] >= s.inUsual(floorMeaning) {
 			continue
 		}
 		if explained != nil && scores[i] != 0 {

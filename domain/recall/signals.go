@@ -13,6 +13,8 @@ type signal struct {
 	name   string
 	of     func(s *scene, turn int) float64
 	weight float64
+	// meaning reports that it is about embeddings.
+	meaning bool
 }
 
 // signals are all of them. Each has its weight in signalWeights.
@@ -32,28 +34,28 @@ var signals = weighted([]signal{
 	{name: "number evidence", of: evidence(NumberEvidence)},
 	{name: "name evidence", of: evidence(NameEvidence)},
 	{name: "date", of: date},
-	{name: "semantic", of: func(s *scene, turn int) float64 { return s.inUsual(s.turns[turn].Similarity) }},
-	{name: "semantic window", of: func(s *scene, turn int) float64 { return s.inUsual(s.turns[turn].Window) }},
+	{name: "semantic", meaning: true, of: similarity},
+	{name: "semantic window", meaning: true, of: windowSimilarity},
 })
 
-// signalWeights are in the form in which "annals bench recall locomo FILE… --fit" prints fitted ones. They are rounded
-// from those that ranked three dialogues of two people best; the page "How recall ranks" of the documentation shows
-// what each is worth, and why fitted ones did not replace them.
+// signalWeights are in the form in which "annals bench recall locomo FILE… --fit" prints fitted ones. They are about the
+// mean of those that were set by hand and of those that were fitted, to dialogues of two people and to chats with an
+// assistant; the page "How recall ranks" of the documentation shows what each is worth.
 var signalWeights = map[string]float64{
 	"words":           1,
 	"label":           0.5,
-	"author":          0.7,
-	"first person":    0.1,
-	"before":          0.5,
-	"after":           0.4,
+	"author":          0.8,
+	"first person":    0.3,
+	"before":          0.3,
+	"after":           0.25,
 	"two before":      0.25,
-	"two after":       0.2,
-	"answers":         0.1,
-	"context overlap": 0.1,
-	"conversation":    0.15,
-	"time evidence":   0.6,
-	"number evidence": 0.4,
-	"name evidence":   0.2,
+	"two after":       0.1,
+	"answers":         0.4,
+	"context overlap": 0.25,
+	"conversation":    0.1,
+	"time evidence":   1.2,
+	"number evidence": 0.2,
+	"name evidence":   0.4,
 	"date":            2.5,
 	"semantic":        SemanticWeight,
 	"semantic window": WindowWeight,
@@ -156,7 +158,7 @@ func (a *Analyzer) Rank(q Question, weights Weights, turns []Turn, without ...st
 
 // rank scores the turns. It notes in explained, unless that is nil, what makes the score of each.
 func (s *scene) rank(off map[string]bool, explained []ExplainedTurn) []float64 {
-	scores := make([]float64, len(s.turns))
+	scores, meanings := make([]float64, len(s.turns)), make([]float64, len(s.turns))
 	for i := range s.turns {
 		for _, signal := range signals {
 			if off[signal.name] {
@@ -164,6 +166,9 @@ func (s *scene) rank(off map[string]bool, explained []ExplainedTurn) []float64 {
 			}
 			value := signal.of(s, i)
 			scores[i] += signal.weight * value
+			if signal.meaning {
+				meanings[i] += signal.weight * value
+			}
 			if explained != nil {
 				explained[i].addSignal(signal, value)
 			}
@@ -178,7 +183,7 @@ func (s *scene) rank(off map[string]bool, explained []ExplainedTurn) []float64 {
 	}
 	switch {
 	case !s.question.AsksOrder && !off[floorName]:
-		s.floor(scores, explained)
+		s.floor(scores, meanings, off, explained)
 	case s.question.AsksOrder && !off[spreadName]:
 		s.spread(scores, explained)
 	}
@@ -339,6 +344,10 @@ func (s *scene) spread(scores []float64, explained []ExplainedTurn) {
 		}
 	}
 }
+
+func similarity(s *scene, turn int) float64 { return s.inUsual(s.turns[turn].Similarity) }
+
+func windowSimilarity(s *scene, turn int) float64 { return s.inUsual(s.turns[turn].Window) }
 
 // inUsual converts a similarity to the unit of signals without terms.
 func (s *scene) inUsual(similarity float64) float64 {

@@ -220,7 +220,7 @@ func TestGate_Superseded(t *testing.T) {
 	claim("3", "Helix", 9, uuid.Nil)
 	for n := range 20 {
 		h.Send(recalltest.DataPoint{
-			ID: fmt.Sprint("filler", n), Content: fmt.Sprint("An editor of note ", n),
+			ID: fmt.Sprint("filler", n), Content: fmt.Sprint("Ana met a favourite editor of mine ", n),
 			OccurredAt: at(2),
 		})
 	}

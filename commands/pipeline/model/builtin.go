@@ -63,7 +63,7 @@ type rest struct {
 }
 
 const (
-	leastRest, mostRest = 0.05, 16
+	leastRest, mostRest = 0.05, 4
 	// crowded is from how much more time than of the processor a work took that others wait for a processor.
 	crowded = 1.25
 )
