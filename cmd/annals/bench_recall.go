@@ -31,17 +31,18 @@ func (c *BeamCmd) Run(ctx context.Context, env *Env) error {
 	return c.Score.run(ctx, env, c.Dirs, bench.ReadBeam)
 }
 
-// ScoreFlags name the server that is scored on recall, and the bounds of the score. Each dialogue
-// is sent to a new project, which is not removed.
+// ScoreFlags name the server that is scored on recall, and the bounds of the score. Each dialogue, or all of them
+// together, are sent to a new project, which is not removed.
 type ScoreFlags struct {
 	Remote
 	ManagementKey string `name:"management-key" setting:"ANNALS_MANAGEMENT_KEY" help:"Management key, which creates the projects; use the variable."`
 	score.Bounds
-	Wait   time.Duration `name:"wait" default:"10m" help:"Longest wait until everything that was sent can be recalled."`
-	Ablate bool          `name:"ablate" help:"Also rank in this process, without one signal of the ranker at a time."`
-	Fit    bool          `name:"fit" help:"Also fit the weights of the ranker to the dialogues, each held out once."`
-	Misses bool          `name:"misses" help:"Also ask the server, as its operator on the data folder, where each missed turn was lost."`
-	JSON   bool          `name:"json" help:"Print the report as one JSON value."`
+	Wait       time.Duration `name:"wait" default:"10m" help:"Longest wait until everything that was sent can be recalled."`
+	OneProject bool          `name:"one-project" help:"Send all dialogues to one project, not one each. --ablate and --fit still rank each alone."`
+	Ablate     bool          `name:"ablate" help:"Also rank in this process, without one signal of the ranker at a time."`
+	Fit        bool          `name:"fit" help:"Also fit the weights of the ranker to the dialogues, each held out once."`
+	Misses     bool          `name:"misses" help:"Also ask the server, as its operator on the data folder, where each missed turn was lost."`
+	JSON       bool          `name:"json" help:"Print the report as one JSON value."`
 }
 
 func (c *ScoreFlags) run(
@@ -52,6 +53,7 @@ func (c *ScoreFlags) run(
 		return err
 	}
 	cfg := bench.Config{Manager: manager, DataDir: c.DataDir, Wait: c.Wait, Progress: env.Stderr, Misses: c.Misses}
+	cfg.OneProject = c.OneProject
 	measured, err := bench.Answer(ctx, cfg, names, read)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/internal/bench/score"
+	"github.com/annals-project/annals/internal/client"
 )
 
 const conversation = `{"sample_id": "talk-1",
@@ -30,6 +31,54 @@ func TestBenchRecall_Locomo(t *testing.T) {
 	}
 	if f.projects != 2 || len(f.texts["svc_sk_p1"]) != 2 || f.texts["svc_sk_p2"][0].ID != "talk-2/D1:1" {
 		t.Errorf("the server took %+v", f.texts)
+	}
+}
+
+func TestBenchRecall_OneProject(t *testing.T) {
+	f, dir := startFake(t)
+	one := write(t, "one.json", conversation)
+	other := strings.NewReplacer("talk-1", "talk-2", "Ana", "Cem", "8 May", "9 June")
+	two := write(t, "two.json", other.Replace(conversation))
+	args := []string{"bench", "recall", "locomo", "--one-project", "--ablate", "--fit", "--data-dir", dir, "--json"}
+	got := annals(t.Context(), nil, "", append(args, one, two)...)
+	var report score.Report
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil {
+		t.Fatalf("%v: %+v", err, got)
+	}
+	if report.Dialogues != 2 || report.Turns != 4 || report.Overall.Questions != 4 || report.Overall.At[10] != 0.5 ||
+		len(report.Ablation) == 0 || report.Fit == nil {
+		t.Errorf("got %+v", report)
+	}
+	var ids []string
+	for _, p := range f.texts["svc_sk_p1"] {
+		ids = append(ids, p.ID)
+	}
+	if f.projects != 1 || strings.Join(ids, " ") != "talk-1/D1:1 talk-1/D1:2 talk-2/D1:1 talk-2/D1:2" {
+		t.Errorf("%d projects took %v", f.projects, ids)
+	}
+	for i, want := range []client.RecallRequest{
+		{Query: "tea", Identity: "Ana", QueryTimestamp: "2024-05-08T14:56:01Z"},
+		{Query: "tea", Identity: "Cem", QueryTimestamp: "2024-06-09T14:56:01Z"},
+	} {
+		if got := f.recalls[2*i]; got.Query != want.Query || got.Identity != want.Identity ||
+			got.QueryTimestamp != want.QueryTimestamp {
+			t.Errorf("dialogue %d asks %+v, want %+v", i+1, got, want)
+		}
+	}
+	if !strings.Contains(got.stderr, "talk-1, talk-2: 4 turns in project p1") {
+		t.Errorf("it prints %s", got.stderr)
+	}
+}
+
+func TestBenchRecall_OneProjectTwiceTheSame(t *testing.T) {
+	f, dir := startFake(t)
+	file := write(t, "one.json", conversation)
+	got := annals(t.Context(), nil, "", "bench", "recall", "locomo", "--one-project", "--data-dir", dir, file, file)
+	if got.code != exitFailed || !strings.Contains(got.stderr, "--one-project needs dialogues of different ids") {
+		t.Errorf("got %+v", got)
+	}
+	if f.projects != 0 {
+		t.Errorf("it created %d projects first", f.projects)
 	}
 }
 

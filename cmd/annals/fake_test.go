@@ -21,6 +21,8 @@ import (
 type fakeServer struct {
 	mu    sync.Mutex
 	texts map[string][]client.DataPoint
+	// recalls are the recalls so far.
+	recalls []client.RecallRequest
 	// refuse, where set, answers a batch instead.
 	refuse   func(items []client.DataPoint) (status int, body string)
 	status   client.IngestionStatus
@@ -33,8 +35,8 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer f.mu.Unlock()
 	key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 	var body struct {
+		client.RecallRequest
 		Items []client.DataPoint `json:"items"`
-		Query string             `json:"query"`
 	}
 	if r.Method == http.MethodPost {
 		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
@@ -56,6 +58,7 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "/api/v1/ingest/batch":
 		f.batch(w, key, body.Items)
 	case path == "/api/v1/recall":
+		f.recalls = append(f.recalls, body.RecallRequest)
 		reply(w, f.recall(key, body.Query))
 	default:
 		reply(w, f.status)

@@ -44,6 +44,7 @@ type Settings struct {
 	ModelName   string `name:"model-name" setting:"ANNALS_MODEL_NAME" help:"Model at the endpoint."`
 	ModelKey    string `name:"model-key" setting:"ANNALS_MODEL_KEY" help:"Key of the endpoint, if it needs one; better set in the environment than as a flag."`
 	Embeddings  string `name:"embeddings" setting:"ANNALS_EMBEDDINGS" help:"Semantic search without an endpoint: builtin, by the model that annals embeddings install has installed; default: search is lexical."`
+	Floor       string `name:"recall-floor" setting:"ANNALS_RECALL_FLOOR" default:"on" enum:"on,off" help:"Whether recall leaves out what has little in common with the query."`
 	EmbedURL    string `name:"embeddings-url" setting:"ANNALS_EMBEDDINGS_URL" help:"Base address of an OpenAI-compatible endpoint for embeddings, which then takes the place of the built-in model."`
 	EmbedName   string `name:"embeddings-name" setting:"ANNALS_EMBEDDINGS_NAME" help:"Model of the embeddings; a new model embeds everything again."`
 	EmbedKey    string `name:"embeddings-key" setting:"ANNALS_EMBEDDINGS_KEY" help:"Key of that endpoint, if it needs one; better set in the environment than as a flag."`
@@ -298,7 +299,8 @@ func (s *Settings) config() (server.Config, error) {
 		EventStore: s.EventStore, Postgres: s.Postgres, PostgresReplica: s.Replica,
 		Index: s.elastic(), Derive: s.Pipeline == "on",
 		Model: s.model(), Embeddings: s.embeddings(), BuiltinEmbeddings: s.Embeddings == builtin,
-		TLSCert: s.TLSCert, TLSKey: s.TLSKey,
+		NoRecallFloor: s.Floor == "off",
+		TLSCert:       s.TLSCert, TLSKey: s.TLSKey,
 		MinFreeDisk: uint64(s.MinFreeDisk) << 20, RateLimit: s.RateLimit, PlanTerms: terms,
 	}, nil
 }

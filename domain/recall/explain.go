@@ -46,7 +46,7 @@ type Explained struct {
 }
 
 // RankExplained is Rank with its reasons.
-func (a *Analyzer) RankExplained(q Question, weights Weights, turns []Turn) Explained {
+func (a *Analyzer) RankExplained(q Question, weights Weights, turns []Turn, without ...string) Explained {
 	s := newScene(a, q, weights, turns, false)
 	e := Explained{Turns: make([]ExplainedTurn, len(turns)), Named: s.named, Usual: s.usual, Content: s.content}
 	for i := range turns {
@@ -54,7 +54,7 @@ func (a *Analyzer) RankExplained(q Question, weights Weights, turns []Turn) Expl
 			e.Turns[i].addFactor(f.name, f.of(&turns[i]))
 		}
 	}
-	for i, score := range s.rank(nil, e.Turns) {
+	for i, score := range s.rank(leftOut(without), e.Turns) {
 		e.Turns[i].Score = score
 	}
 	return e

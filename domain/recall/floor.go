@@ -7,18 +7,20 @@ import (
 
 // The floor drops what has little in common with the question: a recall on something that was never stored returns
 // little. A turn stays if its score without embeddings is a share of what a turn with each word of the question would
-// score by these words: floorShare if it has one of them, floorShareNear if only its conversation speaks for it. It also
-// stays if embeddings add floorMeaning usual weights. At most floorWords words count, the rarest, so that a long question
-// does not drop everything; and the best floorKeeps turns stay, since a question may have many words that nobody used. A
-// question for an order of events has no floor: it asks for more than its words say.
+// score by these words: floorShare if it has one of them, floorShareNear if only its conversation speaks for it. It
+// also stays if embeddings add floorMeaning usual weights. At most floorWords words count, the rarest, so that a long
+// question does not drop everything; and the best floorKeeps turns stay, since a question may have many words that
+// nobody used. A question for an order of events has no floor: it asks for more than its words.
 const (
 	floorShare     = 0.215
 	floorShareNear = 0.2
 	floorMeaning   = 1.6
 	floorWords     = 8
-	floorKeeps     = 10
-	floorName      = "floor"
+	floorKeeps     = 20
 )
+
+// Floor is the name of the floor as a signal, by which a service leaves it out.
+const Floor = "floor"
 
 // floor sets the scores below the floor to 0. meanings are what embeddings added to them, before the factors.
 func (s *scene) floor(scores, meanings []float64, off map[string]bool, explained []ExplainedTurn) {
@@ -41,7 +43,7 @@ func (s *scene) floor(scores, meanings []float64, off map[string]bool, explained
 			continue
 		}
 		if explained != nil && scores[i] != 0 {
-			explained[i].addFactor(floorName, 0)
+			explained[i].addFactor(Floor, 0)
 		}
 		scores[i] = 0
 	}

@@ -32,14 +32,14 @@ func ranked(t *testing.T, text string, others int) (first bool, rest int) {
 	return first, rest
 }
 
-// What shares only a common word with the question is dropped, but for the best ten.
+// What shares only a common word with the question is dropped, but for the best twenty.
 func TestRank_Floor(t *testing.T) {
 	const question = "Which lighthouse keeper painted the lantern room in spring?"
-	if first, rest := ranked(t, question, 40); !first || rest != 9 {
-		t.Errorf("found %v, with %d that have one common word; want the best ten together", first, rest)
+	if first, rest := ranked(t, question, 40); !first || rest != 19 {
+		t.Errorf("found %v, with %d that have one common word; want the best twenty together", first, rest)
 	}
-	if first, rest := ranked(t, question, 9); !first || rest != 9 {
-		t.Errorf("of ten: found %v, with %d others", first, rest)
+	if first, rest := ranked(t, question, 19); !first || rest != 19 {
+		t.Errorf("of twenty: found %v, with %d others", first, rest)
 	}
 	// A question of one word is answered by all that have it.
 	if first, rest := ranked(t, "spring", 40); !first || rest != 40 {

@@ -38,9 +38,9 @@ var signals = weighted([]signal{
 	{name: "semantic window", meaning: true, of: windowSimilarity},
 })
 
-// signalWeights are in the form in which "annals bench recall locomo FILE… --fit" prints fitted ones. They are about the
-// mean of those that were set by hand and of those that were fitted, to dialogues of two people and to chats with an
-// assistant; the page "How recall ranks" of the documentation shows what each is worth.
+// signalWeights are in the form in which "annals bench recall locomo FILE… --fit" prints fitted ones. They are about
+// the mean of those that were set by hand and of those that were fitted, to dialogues of two people and to chats with
+// an assistant; the page "How recall ranks" of the documentation shows what each is worth.
 var signalWeights = map[string]float64{
 	"words":           1,
 	"label":           0.5,
@@ -149,11 +149,16 @@ func (t *Turn) factor(off map[string]bool) float64 {
 // Weights are those of the question's terms. Without lists names of Signals to leave out, for
 // measurements.
 func (a *Analyzer) Rank(q Question, weights Weights, turns []Turn, without ...string) []float64 {
-	off := make(map[string]bool, len(without))
-	for _, name := range without {
+	off := leftOut(without)
+	return newScene(a, q, weights, turns, off["related words"]).rank(off, nil)
+}
+
+func leftOut(names []string) map[string]bool {
+	off := make(map[string]bool, len(names))
+	for _, name := range names {
 		off[name] = true
 	}
-	return newScene(a, q, weights, turns, off["related words"]).rank(off, nil)
+	return off
 }
 
 // rank scores the turns. It notes in explained, unless that is nil, what makes the score of each.
@@ -182,7 +187,7 @@ func (s *scene) rank(off map[string]bool, explained []ExplainedTurn) []float64 {
 		scores[i] *= s.turns[i].factor(off)
 	}
 	switch {
-	case !s.question.AsksOrder && !off[floorName]:
+	case !s.question.AsksOrder && !off[Floor]:
 		s.floor(scores, meanings, off, explained)
 	case s.question.AsksOrder && !off[spreadName]:
 		s.spread(scores, explained)
@@ -367,5 +372,5 @@ func Signals() []string {
 	for _, f := range factors {
 		names = append(names, f.name)
 	}
-	return append(names, leastName, floorName, spreadName)
+	return append(names, leastName, Floor, spreadName)
 }

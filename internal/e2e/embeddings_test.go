@@ -111,14 +111,14 @@ func TestEmbeddings_Builtin(t *testing.T) {
 	}
 }
 
-// Without the model the service starts, says so, and searches by words.
+// Without the model the service starts with a warning, and searches by words.
 func TestEmbeddings_NotInstalled(t *testing.T) {
 	t.Parallel()
 	s := newService(t, "ANNALS_EMBEDDINGS=builtin")
 	s.start()
 	if log := s.log.String(); !strings.Contains(log, "the built-in embedding model is not installed") ||
 		!strings.Contains(log, "make model") {
-		t.Errorf("the log says %s", log)
+		t.Errorf("log %s", log)
 	}
 	if out, err := s.run("embeddings", "status", "--data-dir", s.dir); err != nil || !strings.Contains(out, "words alone") {
 		t.Errorf("status: %s, %v", out, err)

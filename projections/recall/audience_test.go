@@ -1,6 +1,7 @@
 package recall_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -174,6 +175,9 @@ func TestGate_RedactedClaimSupersedesForItsOwnViewersOnly(t *testing.T) {
 	h.Derive("old", 1, at(1), false, claim("Oslo"))
 	h.Send(recalltest.DataPoint{ID: "new", Content: "Dora lives in the city of Rome.", OccurredAt: at(2), Audience: board})
 	h.Derive("new", 1, at(2), false, claim("Rome"))
+	for n := range 9 { // so that a response has room for several memories
+		h.Send(recalltest.DataPoint{ID: fmt.Sprint("filler", n), Content: "Dora's city, not Oslo", OccurredAt: at(3)})
+	}
 	h.CatchUp()
 	superseded := func(audiences ...uuid.UUID) bool {
 		t.Helper()

@@ -171,6 +171,9 @@ func (e *explainer) score(entry recall.Entry) ExplainedScore {
 	if entry.Memory != recall.Source {
 		e.scoreMemory(&score, entry, id)
 	}
+	if share, demoted := e.texts.ranking.demoted[entry.Candidate]; demoted {
+		score.Factors = append(score.Factors, recall.Factor{Name: "superseded", Value: share})
+	}
 	return score
 }
 

@@ -1,6 +1,7 @@
 package recall_test
 
 import (
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +15,9 @@ import (
 // The data points right before and after a result come along if the viewer may read them, if they
 // have an author and are of the same hour, and if they are in the window.
 func TestNeighbours_AreShown(t *testing.T) {
+	if os.Getenv(recalltest.EmbeddingsVariable) != "" {
+		t.Skip("semantic search finds what is in a conversation with the right words, whether or not they are neighbours")
+	}
 	team := uuid.New()
 	h := recalltest.New(t, nil)
 	say := func(id, content, author string, minutes int, audience uuid.UUID) {

@@ -18,6 +18,8 @@ type ranking struct {
 	ids        []uuid.UUID
 	dataPoints []*dataPointRow
 	memories   [][]*memoryRow
+	// demoted holds what the scores of a candidate were multiplied by, since a later claim supersedes its best memory.
+	demoted map[int]float64
 }
 
 // maxWeight is the most weight of any memory.
@@ -90,6 +92,9 @@ func (s *Service) rank(ctx context.Context, g *gate, question *question, f *cand
 		}
 		r.candidates, r.ids = append(r.candidates, c), append(r.ids, id)
 		r.dataPoints, r.memories = append(r.dataPoints, p), append(r.memories, shown)
+	}
+	if len(question.asked.Periods) == 0 && !question.asked.AsksOrder { // a question for a time asks for what was
+		r.demote()
 	}
 	return r, nil
 }
@@ -201,9 +206,10 @@ func (s *Service) score(
 
 func (s *Service) rankTurns(question *question, f *candidates, ids []uuid.UUID, turns []recall.Turn) []float64 {
 	if s.explainer == nil {
-		return s.config.Analyzer.Rank(question.asked, f.weights, turns)
+		return s.config.Analyzer.Rank(question.asked, f.weights, turns, s.config.Without...)
 	}
-	return s.explainer.note(ids, turns, s.config.Analyzer.RankExplained(question.asked, f.weights, turns))
+	ranked := s.config.Analyzer.RankExplained(question.asked, f.weights, turns, s.config.Without...)
+	return s.explainer.note(ids, turns, ranked)
 }
 
 // maxLiveText is the most text, in bytes, that is analysed for candidates of which the index has an

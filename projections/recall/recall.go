@@ -106,7 +106,9 @@ type Config struct {
 	Replica  *replica.Reader
 	Index    recallindex.Index
 	Analyzer *recall.Analyzer
-	Blobs    eventstore.BlobReader
+	// Without names signals of the ranker to leave out, such as recall.Floor.
+	Without []string
+	Blobs   eventstore.BlobReader
 	// Viewers find what the identity of a query reaches; nil takes the audiences of the query.
 	Viewers Viewers
 	// Semantic finds data points by embedding within a bounded time; nil searches by words only.

@@ -160,7 +160,7 @@ func TestGate_LyingIndex(t *testing.T) {
 	old := h.Derive("live", 1, at(1), false, recalltest.Line{Kind: "rule", Content: "rule of live"})
 	h.Send(recalltest.DataPoint{ID: "revised", Content: "helix of old", OccurredAt: at(1)})
 	old = append(old, h.Derive("revised", 1, at(1), false, recalltest.Line{Kind: "rule", Content: "rule of old"})...)
-	h.Send(recalltest.DataPoint{ID: "revised", Content: "something else"})
+	h.Send(recalltest.DataPoint{ID: "revised", Content: "something else", OccurredAt: at(5)}) // in no conversation
 	h.Derive("revised", 2, at(1), false)
 	h.Delete("gone")
 	h.CatchUp()

@@ -135,6 +135,10 @@ func (f *candidates) arrange() {
 	}
 }
 
+// leastNearness is what semantic search must add to a data point that no word found: in a small project the nearest ones
+// may be no nearer than any text.
+const leastNearness = 0.1
+
 // addSemantic adds the candidates of semantic search, and how near the others are.
 func (f *candidates) addSemantic(question *question) {
 	if question.semantic == nil {
@@ -143,7 +147,7 @@ func (f *candidates) addSemantic(question *question) {
 	f.semantic = make(map[uuid.UUID]embeddings.Hit, len(question.semantic.Hits)+len(f.order))
 	f.noteSimilarities(question.semantic.Of(f.order))
 	for _, h := range question.semantic.Hits {
-		if _, known := f.scores[h.DataPoint]; !known {
+		if _, known := f.scores[h.DataPoint]; !known && nearness(h) > leastNearness {
 			f.order = append(f.order, h.DataPoint)
 			f.semantic[h.DataPoint] = h
 		}

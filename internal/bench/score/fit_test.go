@@ -45,8 +45,11 @@ func TestFitWeights_FindsTheSignalThatSeparates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	author, date := weightOf(t, fit.Weights, "author"), weightOf(t, fit.Weights, "date")
-	if was := weightOf(t, recall.SignalWeights(), "author"); author <= was || weightOf(t, fit.Weights, "words") != 1 {
+	date := weightOf(t, fit.Weights, "date")
+	of := func(weights []recall.Weight) float64 { // the two signals of what an author writes of themselves
+		return weightOf(t, weights, "author") + weightOf(t, weights, "first person")
+	}
+	if was := of(recall.SignalWeights()); of(fit.Weights) <= was || weightOf(t, fit.Weights, "words") != 1 {
 		t.Errorf("weights %v: want more for the author than %v, and 1 for words", fit.Weights, was)
 	}
 	if was := weightOf(t, recall.SignalWeights(), "date"); date != was {

@@ -29,6 +29,8 @@ type Config struct {
 	DataDir string
 	// Misses reports that Misses is called after Answer, which then checks first that it can explain.
 	Misses bool
+	// OneProject reports that Answer sends all dialogues to one project.
+	OneProject bool
 	// Program is the program of the separate server, "" for the running program.
 	Program string
 	// Wait is the longest wait until everything that was sent can be recalled.

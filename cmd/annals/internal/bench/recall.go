@@ -3,8 +3,11 @@ package bench
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
@@ -44,8 +47,8 @@ type askedDialogue struct {
 	answers []score.Answer
 }
 
-// Answer sends each dialogue to a separate project, and returns the dialogues and what recall found
-// for their questions. The projects remain.
+// Answer sends each dialogue to a separate project, or with OneProject all of them to one, and returns the dialogues
+// and what recall found for their questions. The projects remain.
 func Answer(
 	ctx context.Context, cfg Config, names []string, read func(name string) (score.Dialogue, error),
 ) (m Measured, err error) {
@@ -57,24 +60,58 @@ func Answer(
 		if err != nil {
 			return m, fmt.Errorf("%s: %w", name, err)
 		}
-		asked := askedDialogue{Dialogue: d}
-		var project *client.Client
-		if project, asked.key, err = sendDialogue(ctx, cfg, d); err != nil {
-			return m, fmt.Errorf("%s: %w", d.ID, err)
+		m.Dialogues = append(m.Dialogues, d)
+	}
+	perProject := 1
+	if cfg.OneProject {
+		if perProject = max(1, len(m.Dialogues)); !differ(m.Dialogues) {
+			return m, errors.New("--one-project needs dialogues of different ids: one of them would replace another")
 		}
-		if asked.answers, err = recallAll(ctx, project, d); err != nil {
-			return m, fmt.Errorf("%s: %w", d.ID, err)
+	}
+	for group := range slices.Chunk(m.Dialogues, perProject) {
+		project, key, err := sendDialogues(ctx, cfg, group)
+		if err != nil {
+			return m, fmt.Errorf("%s: %w", idsOf(group), err)
 		}
-		m.Dialogues, m.Answers = append(m.Dialogues, d), append(m.Answers, asked.answers...)
-		m.asked = append(m.asked, asked)
+		for _, d := range group {
+			answers, err := recallAll(ctx, project, d)
+			if err != nil {
+				return m, fmt.Errorf("%s: %w", d.ID, err)
+			}
+			m.Answers = append(m.Answers, answers...)
+			m.asked = append(m.asked, askedDialogue{Dialogue: d, key: key, answers: answers})
+		}
 	}
 	return m, nil
 }
 
-// sendDialogue creates a project for a dialogue, sends its turns, and waits until all of them can be
+// differ reports whether no two dialogues have the same id.
+func differ(dialogues []score.Dialogue) bool {
+	seen := map[string]bool{}
+	for _, d := range dialogues {
+		seen[d.ID] = true
+	}
+	return len(seen) == len(dialogues)
+}
+
+func idsOf(dialogues []score.Dialogue) string {
+	ids := make([]string, len(dialogues))
+	for i, d := range dialogues {
+		ids[i] = d.ID
+	}
+	return strings.Join(ids, ", ")
+}
+
+// sendDialogues creates a project for dialogues, sends their turns, and waits until all of them can be
 // recalled. It returns the key of the project, too.
-func sendDialogue(ctx context.Context, cfg Config, d score.Dialogue) (_ *client.Client, key string, err error) {
-	slug, key, err := newProject(ctx, cfg.Manager, "Dialogue "+d.ID)
+func sendDialogues(
+	ctx context.Context, cfg Config, dialogues []score.Dialogue,
+) (_ *client.Client, key string, err error) {
+	name := "Dialogue " + dialogues[0].ID
+	if len(dialogues) > 1 {
+		name = fmt.Sprintf("%d dialogues", len(dialogues))
+	}
+	slug, key, err := newProject(ctx, cfg.Manager, name)
 	if err != nil {
 		return nil, "", err
 	}
@@ -88,12 +125,14 @@ func sendDialogue(ctx context.Context, cfg Config, d score.Dialogue) (_ *client.
 		return nil, "", err
 	}
 	var lines bytes.Buffer
-	for _, p := range d.DataPoints {
-		line, err := importer.Line(p)
-		if err != nil {
-			return nil, "", err
+	for _, d := range dialogues {
+		for _, p := range d.DataPoints {
+			line, err := importer.Line(p)
+			if err != nil {
+				return nil, "", err
+			}
+			_, _ = lines.Write(line)
 		}
-		_, _ = lines.Write(line)
 	}
 	began := time.Now()
 	state, err := importer.Import{To: to, In: &lines, State: importer.NewState(to.Base())}.Run(ctx)
@@ -107,7 +146,7 @@ func sendDialogue(ctx context.Context, cfg Config, d score.Dialogue) (_ *client.
 		return nil, "", err
 	}
 	_, _ = fmt.Fprintf(cfg.Progress, "%s: %d turns in project %s, settled in %.1f s\n",
-		d.ID, state.Points, slug, time.Since(began).Seconds())
+		idsOf(dialogues), state.Points, slug, time.Since(began).Seconds())
 	return to, key, nil
 }
 

@@ -42,6 +42,8 @@ type Config struct {
 	// it is installed; otherwise search is lexical.
 	Embeddings        model.Endpoint
 	BuiltinEmbeddings bool
+	// NoRecallFloor lets recall return also what has little in common with the query.
+	NoRecallFloor bool
 	// TLSCert and TLSKey name the PEM files with which every address speaks HTTPS. Both may be empty.
 	TLSCert, TLSKey string
 	// MinFreeDisk is how many bytes of the data folder's disk must be free for writes. 0 checks no

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/domain/fault"
+	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/recallindex"
@@ -214,8 +215,13 @@ func newLocalRecall(cfg Config, st *storage, read *readSide, index *localIndex, 
 	if !cfg.Roles.parts().reads {
 		return localRecall{}
 	}
+	var without []string
+	if cfg.NoRecallFloor {
+		without = append(without, domainrecall.Floor)
+	}
 	return localRecall{index, recall.New(recall.Config{
-		DB: st.db, Replica: read.replica, Index: st.index, Analyzer: read.analyzer, Viewers: read.directory,
+		Without: without,
+		DB:      st.db, Replica: read.replica, Index: st.index, Analyzer: read.analyzer, Viewers: read.directory,
 		Blobs: st.journal(), Projections: read.waiter, Log: cfg.Logger, Semantic: semantic.search(), Now: cfg.now,
 	})}
 }

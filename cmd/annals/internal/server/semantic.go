@@ -178,7 +178,7 @@ func (l *liveModel) follow(ctx context.Context) error {
 	for sleep(ctx, followEvery) {
 		name, err := l.stored.Read(ctx)
 		if err != nil {
-			l.warn(ctx, "reading the live embedding model failed, will retry", err)
+			l.warn(ctx, "live model", err)
 			continue
 		}
 		l.use(ctx, name)
@@ -196,15 +196,15 @@ func (s semantic) tend(ctx context.Context) error {
 			err = s.live.stored.DropOthers(ctx, droppedAfter)
 		}
 		if err != nil {
-			s.live.warn(ctx, "tending the stored vectors failed, will retry", err)
+			s.live.warn(ctx, "missing and dropped ones", err)
 		}
 	}
 	return nil
 }
 
-func (l *liveModel) warn(ctx context.Context, message string, err error) {
+func (l *liveModel) warn(ctx context.Context, what string, err error) {
 	if ctx.Err() == nil {
-		l.logger.WarnContext(ctx, message, "err", err)
+		l.logger.WarnContext(ctx, "work on the stored vectors failed, will retry", "what", what, "err", err)
 	}
 }
 
