@@ -119,7 +119,8 @@ func reserve(ctx context.Context) (name, address string, err error) {
 		name, shared.free = shared.free[last], shared.free[:last]
 	} else {
 		name = newName()
-		if _, err := shared.admin.Exec(ctx, "create database "+name+" template "+shared.template+shared.strategy); err != nil {
+		create := "create database " + name + " template " + shared.template + shared.strategy
+		if _, err := shared.admin.Exec(ctx, create); err != nil {
 			return "", "", fmt.Errorf("create database: %w", err)
 		}
 		shared.created = append(shared.created, name)
