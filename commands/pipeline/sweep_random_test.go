@@ -209,7 +209,7 @@ func (s *story) whatIsReferredTo() []blob.Ref {
 // and once all is finished, none is left that nothing refers to.
 func TestSweep_RandomOperations(t *testing.T) {
 	t.Parallel()
-	runs := 12
+	runs := 8
 	if testing.Short() {
 		runs = 3
 	}

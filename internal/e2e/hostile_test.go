@@ -26,7 +26,7 @@ import (
 // The size of a hostile walk. ANNALS_HOSTILE sets a duration instead, half of it for a walk from
 // the fixed seed and half for a walk from a fresh seed.
 const (
-	hostileSteps   = 160
+	hostileSteps   = 120
 	hostileWorkers = 6
 	// hostileWarm is the part of the steps, as one of so many, after which memory and goroutines are
 	// measured first.

@@ -21,7 +21,7 @@ import (
 
 // walkSteps is the number of steps of the walk from the fixed seed, a tenth of it in short mode.
 // ANNALS_WALK overrides it and adds a walk from a fresh seed; ANNALS_WALK_SEED repeats a walk.
-const walkSteps = 600
+const walkSteps = 400
 
 // Nobody ever recalls what they may not read, nor learns of it: neither a source, nor a memory, nor
 // that something was said later.
