@@ -16,7 +16,7 @@ const (
 	floorShareNear = 0.2
 	floorMeaning   = 1.6
 	floorWords     = 8
-	floorKeeps     = 20
+	floorKeeps     = 16
 )
 
 // Floor is the name of the floor as a signal, by which a service leaves it out.

@@ -32,14 +32,14 @@ func ranked(t *testing.T, text string, others int) (first bool, rest int) {
 	return first, rest
 }
 
-// What shares only a common word with the question is dropped, but for the best twenty.
+// What shares only a common word with the question is dropped, but for the best sixteen.
 func TestRank_Floor(t *testing.T) {
 	const question = "Which lighthouse keeper painted the lantern room in spring?"
-	if first, rest := ranked(t, question, 40); !first || rest != 19 {
-		t.Errorf("found %v, with %d that have one common word; want the best twenty together", first, rest)
+	if first, rest := ranked(t, question, 40); !first || rest != 15 {
+		t.Errorf("found %v, with %d that have one common word; want the best sixteen together", first, rest)
 	}
-	if first, rest := ranked(t, question, 19); !first || rest != 19 {
-		t.Errorf("of twenty: found %v, with %d others", first, rest)
+	if first, rest := ranked(t, question, 15); !first || rest != 15 {
+		t.Errorf("of sixteen: found %v, with %d others", first, rest)
 	}
 	// A question of one word is answered by all that have it.
 	if first, rest := ranked(t, "spring", 40); !first || rest != 40 {
