@@ -17,6 +17,7 @@ type buffers struct {
 	context  []float32 // [tokens][hidden]
 	inner    []float32 // [tokens][inner]
 	scores   []float32 // [padded tokens]
+	split    split     // of the products of this text
 }
 
 func newBuffers(n *network) *buffers {
@@ -39,15 +40,23 @@ func (n *network) embed(ctx context.Context, dst []float32, b *buffers) error {
 			return err
 		}
 		l := &n.layers[i]
-		n.attend(l, b, tokens)
-		l.output.apply(sum, b.context[:len(x)], tokens)
+		if err := n.attend(l, b, tokens); err != nil {
+			return err
+		}
+		if err := l.output.apply(sum, b.context[:len(x)], tokens, b.split); err != nil {
+			return err
+		}
 		vek32.Add_Inplace(x, sum)
 		l.outputNorm.apply(x, n.hidden)
 
 		inner := b.inner[:tokens*n.inner]
-		l.up.apply(inner, x, tokens)
+		if err := l.up.apply(inner, x, tokens, b.split); err != nil {
+			return err
+		}
 		n.cdf.gelu(inner)
-		l.down.apply(sum, inner, tokens)
+		if err := l.down.apply(sum, inner, tokens, b.split); err != nil {
+			return err
+		}
 		vek32.Add_Inplace(x, sum)
 		l.downNorm.apply(x, n.hidden)
 	}
@@ -68,14 +77,18 @@ func (n *network) lookup(x []float32, ids []int32) {
 }
 
 // attend writes the attention of all heads to b.context.
-func (n *network) attend(l *layer, b *buffers, tokens int) {
+func (n *network) attend(l *layer, b *buffers, tokens int) error {
 	x := b.x[:tokens*n.hidden]
 	queryKey := b.queryKey[:2*len(x)]
-	l.queryKey.apply(queryKey, x, tokens)
+	if err := l.queryKey.apply(queryKey, x, tokens, b.split); err != nil {
+		return err
+	}
 	// Products of a multiple of 32 numbers avoid a slow remainder loop.
 	padded := (tokens + 31) &^ 31
 	values := b.values[:n.hidden*padded]
-	l.value.applyTransposed(values, x, tokens, padded)
+	if err := l.value.applyTransposed(values, x, tokens, padded, b.split); err != nil {
+		return err
+	}
 	scores := b.scores[:padded]
 	clear(scores)
 	for h := range n.heads {
@@ -92,6 +105,7 @@ func (n *network) attend(l *layer, b *buffers, tokens int) {
 			vek32.MatMul_Into(b.context[t*n.hidden+h*headSize:][:headSize], values, scores, padded)
 		}
 	}
+	return nil
 }
 
 // pool writes the mean of the rows of x, scaled to unit length.

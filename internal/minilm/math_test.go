@@ -17,14 +17,25 @@ func numbers(n int, seed uint64) []float32 {
 }
 
 func TestDense_SameAsPlainLoops(t *testing.T) {
+	for _, s := range []split{1, 2, 3, 8} {
+		testDense(t, s)
+	}
+}
+
+func testDense(t *testing.T, s split) {
+	t.Helper()
 	for _, size := range []struct{ in, out, tokens int }{
 		{32, 32, 1}, {32, 7, 3}, {64, 96, 13}, {384, 50, 33}, {1536, 9, 21}, {384, 3, maxTokens}, {1 << 14, 2, 2},
 	} {
 		d := dense{in: size.in, out: size.out, weights: numbers(size.in*size.out, 1), bias: numbers(size.out, 2)}
 		x, stride := numbers(size.in*size.tokens, 3), size.tokens+5
 		rows, columns := numbers(size.tokens*size.out, 4), numbers(size.out*stride, 5)
-		d.apply(rows, x, size.tokens)
-		d.applyTransposed(columns, x, size.tokens, stride)
+		if err := d.apply(rows, x, size.tokens, s); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.applyTransposed(columns, x, size.tokens, stride, s); err != nil {
+			t.Fatal(err)
+		}
 		for o := range size.out {
 			for token := range size.tokens {
 				want := float64(d.bias[o])
