@@ -28,7 +28,7 @@ type Query struct {
 
 // Hit is a data point that semantic search found. Similarity is that of its best vector, Window the mean of it and of
 // its neighbours in the conversation: both in standard deviations above what is usual among the data points that the
-// query may read, or the cosine if these are too few.
+// query may read, or in quarters of the cosine if these are too few.
 type Hit struct {
 	DataPoint          uuid.UUID
 	Revision           int

@@ -44,7 +44,7 @@ func (w *fixture) near(columns *embeddings.Columns, q embeddings.Query, text str
 		w.t.Fatal(err)
 	}
 	for _, hit := range nearest.Hits {
-		if hit.Similarity < 0.1 {
+		if hit.Similarity < 0.4 {
 			continue
 		}
 		i := slices.IndexFunc(among, func(id string) bool { return w.DataPoint(id) == hit.DataPoint })

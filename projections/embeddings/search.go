@@ -27,8 +27,10 @@ const (
 	maxExact         = 4096
 	oversampling     = 8
 	statisticsSample = 1024
-	// minDistribution is the least number of entries with a useful distribution. Fewer keep their cosine.
+	// minDistribution is the least number of entries with a useful distribution. Of fewer, a cosine of fewDeviation counts
+	// as one standard deviation.
 	minDistribution = 8
+	fewDeviation    = 0.25
 )
 
 // unknown is the similarity of an entry that the query may not read, or that has no vector.
@@ -206,14 +208,14 @@ func (s *search) exactAt(i int) (own, window float32) {
 	return compare(i), s.mean(i, compare)
 }
 
-// measure finds what is usual. Of few entries nothing is: their cosines count as they are.
+// measure finds what is usual. Of few entries nothing is: their cosines count.
 func (s *search) measure() {
 	var count int
 	s.ofOwn, count = distributionOf(s.own)
 	s.ofWindow, _ = distributionOf(s.window)
 	for _, d := range []*distribution{&s.ofOwn, &s.ofWindow} {
 		if count < minDistribution || d.deviation < 1e-6 {
-			*d = distribution{0, 1}
+			*d = distribution{0, fewDeviation}
 		}
 	}
 }

@@ -137,7 +137,7 @@ func (f *candidates) arrange() {
 
 // leastNearness is what semantic search must add to a data point that no word found: in a small project the nearest
 // ones may be no nearer than any text.
-const leastNearness = 0.1
+const leastNearness = 0.3
 
 // addSemantic adds the candidates of semantic search, and how near the others are.
 func (f *candidates) addSemantic(question *question) {
