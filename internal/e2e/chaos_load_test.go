@@ -23,6 +23,9 @@ const (
 	// chaosCallers is how many calls of a kind are open at once, at most. Those that wait for a frozen
 	// process are as many as another one of its role has open.
 	chaosCallers = 64
+	// chaosShare is how many sends there may be for each recall that is answered: ten times as many as
+	// are made.
+	chaosShare = 10 * chaosSends / chaosRecalls
 	// chaosLate is by how much a call may be made late.
 	chaosLate = 100 * time.Millisecond
 )
@@ -281,8 +284,15 @@ func (l *chaosLoad) check(when string) {
 	}
 }
 
-// keepRates ends the time in which answers count for the rates.
-func (l *chaosLoad) keepRates() { l.kept = [2]int64{l.sends.Load(), l.recalls.Load()} }
+// keepRates ends the time in which answers count for the rates. A service that refuses recall as long
+// as the load lasts fails the test.
+func (l *chaosLoad) keepRates() {
+	l.t.Helper()
+	l.kept = [2]int64{l.sends.Load(), l.recalls.Load()}
+	if l.kept[recallCalls]*chaosShare < l.kept[sendCalls] {
+		l.t.Errorf("%d recalls and %d sends were answered under load", l.kept[recallCalls], l.kept[sendCalls])
+	}
+}
 
 // rates describes what was reached.
 func (l *chaosLoad) rates(lasts time.Duration) string {

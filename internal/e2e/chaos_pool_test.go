@@ -10,6 +10,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // chaosCall bounds one try of a call: a frozen process does not answer.
@@ -78,11 +79,12 @@ func (p *chaosPool) gave(t *chaosTarget, err error) {
 	}
 }
 
-// untilAnswered makes a call at one process after the other until one answers it. A process that is
-// down or frozen does not. tries counts those that were not answered.
+// untilAnswered makes a call at one process after the other until one answers it, for runtest.Timeout
+// at most. A process that is down or frozen does not. tries counts those that were not answered.
 func untilAnswered[T any](
 	ctx context.Context, of *chaosPool, call func(context.Context, *client.Client) (T, error),
 ) (answer T, tries int, err error) {
+	last := time.Now().Add(runtest.Timeout)
 	for pause := (backoff.Backoff{First: 50 * time.Millisecond, Longest: 2 * time.Second}); ; tries++ {
 		t, wait := of.take()
 		passes(ctx, wait)
@@ -90,7 +92,7 @@ func untilAnswered[T any](
 		answer, err = call(limited, t.client)
 		cancel()
 		of.gave(t, err)
-		if err == nil || ctx.Err() != nil || !passing(err) {
+		if err == nil || ctx.Err() != nil || !passing(err) || time.Now().After(last) {
 			return answer, tries, err
 		}
 		passes(ctx, pause.Next())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	domainrecall "github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/recallindex"
@@ -39,6 +40,8 @@ type localIndex struct {
 	ownsIndex bool
 	// shared is the index that all processes search, nil if each has its own. Recall needs no lease then.
 	shared recallindex.Shared
+	// feeds is true if this process runs projections: it may hold the lease.
+	feeds bool
 	// grace is how long a start waits for the index.
 	grace  time.Duration
 	logger *slog.Logger
@@ -46,6 +49,10 @@ type localIndex struct {
 	readyEpoch atomic.Int64
 	// checked is when a shared index was last checked. Only watch uses it.
 	checked time.Time
+	// goal is the head of the log when goalEpoch began. A later head would move away while sends do not
+	// pause. Only watch uses both.
+	goal      eventstore.Position
+	goalEpoch int64
 	// stopped is true while the projection is stopped in this process and no other process continues
 	// it: then the index is as complete as it can be.
 	stopped atomic.Bool
@@ -57,7 +64,8 @@ func newLocalIndex(cfg Config, st *storage, read *readSide) *localIndex {
 		return nil
 	}
 	x := &localIndex{
-		read: read, storage: st, ownsIndex: cfg.EventStore == Embedded, grace: indexGrace, logger: cfg.Logger,
+		read: read, storage: st, ownsIndex: cfg.EventStore == Embedded, feeds: cfg.Roles.parts().projections,
+		grace: indexGrace, logger: cfg.Logger,
 	}
 	x.shared, _ = st.index.(recallindex.Shared)
 	return x
@@ -124,12 +132,7 @@ func (x *localIndex) check(ctx context.Context) {
 		x.stopped.Store(x.publish(ctx) == nil)
 		return
 	}
-	head, err := x.storage.store.Head(ctx)
-	if err == nil {
-		limited, cancel := context.WithTimeout(ctx, indexCatchUp)
-		defer cancel()
-		err = x.read.waiter.Wait(limited, head, recallindex.Name)
-	}
+	err := x.reachGoal(ctx, epoch)
 	if _, still := x.read.runtime.Active(recallindex.Name); err == nil && still {
 		err = x.publish(ctx)
 	}
@@ -138,6 +141,21 @@ func (x *localIndex) check(ctx context.Context) {
 		x.readyEpoch.Store(epoch)
 		x.stopped.Store(false)
 	}
+}
+
+// reachGoal waits for the index to reach the head of the log that was there when an epoch began, at
+// most for indexCatchUp.
+func (x *localIndex) reachGoal(ctx context.Context, epoch int64) error {
+	if x.goalEpoch != epoch {
+		head, err := x.storage.store.Head(ctx)
+		if err != nil {
+			return err
+		}
+		x.goal, x.goalEpoch = head, epoch
+	}
+	limited, cancel := context.WithTimeout(ctx, indexCatchUp)
+	defer cancel()
+	return x.read.waiter.Wait(limited, x.goal, recallindex.Name)
 }
 
 // publish makes a shared index that was empty answer recalls, in all processes.
@@ -164,19 +182,23 @@ func (x *localIndex) checkShared(ctx context.Context) {
 	}
 }
 
-// await waits until the index is ready or another process is known to feed its own, at most for the
-// grace. The service starts without its index, and refuses recall until the index is ready.
+// await waits until the index is ready or another process is known to feed its own or the shared one,
+// at most for the grace. The service starts without its index. Recall is refused until an index that is
+// new has been ready once.
 func (x *localIndex) await(ctx context.Context) {
-	if x.shared != nil {
+	if x.shared != nil && !x.feeds {
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, x.grace)
 	defer cancel()
 	switch {
 	case x.isStandby(limited):
+		if x.shared != nil {
+			return
+		}
 		x.logger.InfoContext(ctx, "another process feeds its index, recall is refused until this process takes over")
 	case limited.Err() != nil && ctx.Err() == nil:
-		x.logger.WarnContext(ctx, "recall index is not ready, recall is refused until it is")
+		x.logger.WarnContext(ctx, "recall index is not ready, recall may be refused until it is")
 	}
 }
 
