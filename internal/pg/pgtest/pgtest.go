@@ -37,6 +37,8 @@ var shared struct {
 	admin    *pgx.Conn
 	url      string // of any database of the server
 	template string
+	// strategy is how databases are copied, where the server knows more than one way.
+	strategy string
 	// created are all databases but the template, free those that no test uses.
 	created, free []string
 }
@@ -117,7 +119,8 @@ func reserve(ctx context.Context) (name, address string, err error) {
 		name, shared.free = shared.free[last], shared.free[:last]
 	} else {
 		name = newName()
-		if _, err := shared.admin.Exec(ctx, "create database "+name+" template "+shared.template); err != nil {
+		create := "create database " + name + " template " + shared.template + shared.strategy
+		if _, err := shared.admin.Exec(ctx, create); err != nil {
 			return "", "", fmt.Errorf("create database: %w", err)
 		}
 		shared.created = append(shared.created, name)
@@ -192,7 +195,8 @@ func start(ctx context.Context) error {
 		shared.dir = dir
 		// A test's data need not survive the machine.
 		settings := map[string]string{
-			"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "max_connections": "400",
+			"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "wal_compression": "off",
+			"max_connections": "400",
 		}
 		if shared.server, err = pg.Start(ctx, pg.Config{DataDir: dir, Settings: settings}); err != nil {
 			return err
@@ -204,6 +208,13 @@ func start(ctx context.Context) error {
 		return fmt.Errorf("connect: %w", err)
 	}
 	shared.admin, shared.template = admin, newName()
+	var version int
+	if err := admin.QueryRow(ctx, "select current_setting('server_version_num')::int").Scan(&version); err != nil {
+		return fmt.Errorf("read the version: %w", err)
+	}
+	if version >= 150000 {
+		shared.strategy = " strategy file_copy" // the default logs each page
+	}
 	if _, err := admin.Exec(ctx, "create database "+shared.template); err != nil {
 		return fmt.Errorf("create template: %w", err)
 	}
