@@ -23,9 +23,6 @@ const (
 	// chaosCallers is how many calls of a kind are open at once, at most. Those that wait for a frozen
 	// process are as many as another one of its role has open.
 	chaosCallers = 64
-	// chaosShare is how many sends there may be for each recall that is answered: ten times as many as
-	// are made.
-	chaosShare = 10 * chaosSends / chaosRecalls
 	// chaosLate is by how much a call may be made late.
 	chaosLate = 100 * time.Millisecond
 )
@@ -289,8 +286,8 @@ func (l *chaosLoad) check(when string) {
 func (l *chaosLoad) keepRates() {
 	l.t.Helper()
 	l.kept = [2]int64{l.sends.Load(), l.recalls.Load()}
-	if l.kept[recallCalls]*chaosShare < l.kept[sendCalls] {
-		l.t.Errorf("%d recalls and %d sends were answered under load", l.kept[recallCalls], l.kept[sendCalls])
+	if l.kept[recallCalls] < chaosCallers {
+		l.t.Errorf("under load %d recalls were answered, fewer than one for each caller", l.kept[recallCalls])
 	}
 }
 
