@@ -289,7 +289,7 @@ func (s *scene) settle() {
 }
 
 // crashes returns at which writes a process dies: at every one, before it is stored and after, with ANNALS_CRASHES=all;
-// otherwise before and after in turn, and under the race detector at fewer.
+// otherwise at every third, before and after at different ones, and under the race detector at fewer.
 func crashes() (every int, from func(stored bool) int) {
 	none := func(bool) int { return 0 }
 	switch {
@@ -298,7 +298,7 @@ func crashes() (every int, from func(stored bool) int) {
 	case testing.Short():
 		return 4, none
 	}
-	return 2, func(stored bool) int {
+	return 3, func(stored bool) int {
 		if stored {
 			return 1
 		}
