@@ -30,19 +30,26 @@ func Part(t testing.TB, part func(context.Context) error) {
 const firstPort, lastPort = 15000, 31999
 
 // FreeAddress returns a loopback address that is free at this moment, for a process that must listen
-// on the same address after each restart.
+// on the same address after each restart. No other call returns it until the test ends: the UDP port of
+// the same number is held, which processes of other packages see too.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	var err error
 	for range 100 {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort+1)))
-		var l net.Listener
-		if l, err = new(net.ListenConfig).Listen(t.Context(), "tcp", addr); err != nil {
-			continue // in use
+		var held net.PacketConn
+		if held, err = new(net.ListenConfig).ListenPacket(t.Context(), "udp", addr); err != nil {
+			continue // another test has it
 		}
-		if err = l.Close(); err == nil {
+		var l net.Listener
+		if l, err = new(net.ListenConfig).Listen(t.Context(), "tcp", addr); err == nil {
+			err = l.Close()
+		}
+		if err == nil {
+			t.Cleanup(func() { _ = held.Close() })
 			return addr
 		}
+		_ = held.Close() // the TCP port is in use
 	}
 	t.Fatalf("no address is free: %v", err)
 	return ""
