@@ -253,8 +253,9 @@ func (w *webhookTest) kill(t *testing.T) {
 	all.Wait()
 	one.start()
 	c := two.client()
-	for _, id := range accepted { // what the process had leased is derived when the lease has run out
-		if got, err := c.Status(t.Context(), id); err != nil || got.Status == "failed" {
+	for _, id := range accepted {
+		got, err := c.WaitSettled(t.Context(), id, nil)
+		if err != nil || got.Status != "completed" {
 			t.Errorf("send %s: %+v, %v", id, got, err)
 		}
 	}

@@ -49,8 +49,8 @@ type localIndex struct {
 	readyEpoch atomic.Int64
 	// checked is when a shared index was last checked. Only watch uses it.
 	checked time.Time
-	// goal is the head of the log when goalEpoch began. A later head would move away while sends do not
-	// pause. Only watch uses both.
+	// goal is the position that the index must reach in epoch goalEpoch: the head of the log when that
+	// epoch began. The current head would move away while sends do not pause. Only watch uses both.
 	goal      eventstore.Position
 	goalEpoch int64
 	// stopped is true while the projection is stopped in this process and no other process continues
@@ -183,8 +183,8 @@ func (x *localIndex) checkShared(ctx context.Context) {
 }
 
 // await waits until the index is ready or another process is known to feed its own or the shared one,
-// at most for the grace. The service starts without its index. Recall is refused until an index that is
-// new has been ready once.
+// at most for the grace. After that the service starts although the index is not ready; recall is refused
+// while the index cannot answer.
 func (x *localIndex) await(ctx context.Context) {
 	if x.shared != nil && !x.feeds {
 		return
