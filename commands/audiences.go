@@ -109,7 +109,8 @@ func (s *Service) DeleteAudience(ctx context.Context, call Call, slug string) er
 		return state.Remove(slug, call.Principal.Project.ID, call.ReceivedAt)
 	})
 	if err != nil {
-		return err
+		name := stream.Name(stream.Audiences, call.Principal.Project.ID)
+		return s.refuseRemovalFrom(decideCtx, err, name, projection.Directory)
 	}
 	return waitVisible(ctx, s.waiter, position, projection.Directory)
 }

@@ -45,16 +45,18 @@ func (s *Service) DeleteDataPoints(ctx context.Context, call Call, ids []string)
 		}
 	}
 	if len(unknown) > 0 {
-		return DeletionReceipt{}, fault.New(fault.NotFound, fault.CodeDataPointNotFound,
-			"nothing was deleted: %d of the ids name no live data point", len(unknown)).With("ids", unknown)
+		return DeletionReceipt{}, s.refuseRemoval(ctx, fault.New(fault.NotFound, fault.CodeDataPointNotFound,
+			"nothing was deleted: %d of the ids name no live data point", len(unknown)).With("ids", unknown),
+			lastRemoval(d.targets), projection.DataPoints)
 	}
 	position, err := s.commitDeletion(decideCtx, ctx, call, d)
 	if err != nil {
 		return DeletionReceipt{}, err
 	}
 	if position == 0 { // lost to another deletion of the same single id
-		return DeletionReceipt{}, fault.New(fault.NotFound, fault.CodeDataPointNotFound,
-			"nothing was deleted: the id names no live data point").With("ids", ids)
+		return DeletionReceipt{}, s.refuseRemovalFrom(decideCtx, fault.New(fault.NotFound, fault.CodeDataPointNotFound,
+			"nothing was deleted: the id names no live data point").With("ids", ids),
+			stream.Name(stream.DataPoint, d.targets[0].dataPoint), projection.DataPoints)
 	}
 	return DeletionReceipt{OperationID: d.id, IDs: ids}, waitVisible(ctx, s.waiter, position, projection.DataPoints)
 }
@@ -96,6 +98,7 @@ func (s *Service) DeleteSend(ctx context.Context, call Call, id uuid.UUID) error
 		return err
 	}
 	open, stopped := send.PendingFanOut(), send.Abandoned()
+	var removed eventstore.Position
 	d := &deletionRun{id: uuid.Must(uuid.NewV7()), ingestionID: id}
 	if open {
 		d.id = stream.SendDeletionID(id)
@@ -104,12 +107,12 @@ func (s *Service) DeleteSend(ctx context.Context, call Call, id uuid.UUID) error
 		for _, item := range send.Batch.Items {
 			d.targets = append(d.targets, target{dataPoint: item.DataPoint, at: eventstore.Revision(item.Decided)})
 		}
-	} else if d.targets, err = s.journal.newestOf(decideCtx, dataPoints, id); err != nil {
+	} else if d.targets, removed, err = s.journal.newestOf(decideCtx, dataPoints, id); err != nil {
 		return err
 	}
 	// An abandoned batch may have nothing to delete, but it counts as stopped until it is deleted.
 	if len(d.targets) == 0 && !open {
-		return nil
+		return waitVisible(ctx, s.waiter, removed, projection.DataPoints)
 	}
 	position, err := s.commitDeletion(decideCtx, ctx, call, d)
 	if err != nil {
@@ -118,15 +121,19 @@ func (s *Service) DeleteSend(ctx context.Context, call Call, id uuid.UUID) error
 	return waitVisible(ctx, s.waiter, position, projection.DataPoints)
 }
 
-// newestOf returns those of the data points whose newest revision is that of a send.
-func (l *Journal) newestOf(ctx context.Context, dataPoints []uuid.UUID, send uuid.UUID) ([]target, error) {
+// newestOf returns those of the data points whose newest revision is that of a send, and the last
+// removal of one of the others.
+func (l *Journal) newestOf(
+	ctx context.Context, dataPoints []uuid.UUID, send uuid.UUID,
+) (newest []target, removed eventstore.Position, err error) {
 	found := make([]target, len(dataPoints))
-	err := l.each(ctx, len(dataPoints), func(ctx context.Context, i int) error {
+	err = l.each(ctx, len(dataPoints), func(ctx context.Context, i int) error {
 		var err error
 		found[i], err = l.target(ctx, dataPoints[i])
 		return err
 	})
-	return slices.DeleteFunc(found, func(t target) bool { return !t.live() || t.head.IngestionID != send }), err
+	removed = lastRemoval(found)
+	return slices.DeleteFunc(found, func(t target) bool { return !t.live() || t.head.IngestionID != send }), removed, err
 }
 
 // deletionRun is a deletion between its decision and the end of its fan-out.
@@ -143,6 +150,8 @@ type target struct {
 	at        eventstore.Revision // NoStream if it has no events
 	head      datapoint.State
 	gone      bool // deleted, or erased since
+	// removed is where it was deleted, 0 if it is live or erased.
+	removed eventstore.Position
 }
 
 func (t target) live() bool { return !t.gone && t.at != eventstore.NoStream }
@@ -159,7 +168,19 @@ func (l *Journal) target(ctx context.Context, dataPoint uuid.UUID) (target, erro
 		return target{dataPoint: dataPoint, at: eventstore.NoStream}, nil
 	}
 	_, current, live := datapoint.SendOf(last.Event)
-	return target{dataPoint: dataPoint, at: last.Revision, head: current.Head(), gone: !live}, nil
+	t := target{dataPoint: dataPoint, at: last.Revision, head: current.Head(), gone: !live}
+	if t.gone {
+		t.removed = last.Position
+	}
+	return t, nil
+}
+
+// lastRemoval is the position of the last deletion among targets, 0 if none is known to be deleted.
+func lastRemoval(targets []target) (last eventstore.Position) {
+	for _, t := range targets {
+		last = max(last, t.removed)
+	}
+	return last
 }
 
 // commitDeletion commits the deletion and fans it out. One id is one append: then the position is 0

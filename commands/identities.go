@@ -147,7 +147,7 @@ func (s *Service) DeleteIdentity(ctx context.Context, call Call, name string) er
 		},
 	)
 	if err != nil {
-		return err
+		return s.refuseRemovalFrom(ctx, err, stream.Name(stream.Identity, id), projection.Directory)
 	}
 	if err := waitVisible(ctx, s.waiter, done.Position, projection.Directory); err != nil {
 		return err

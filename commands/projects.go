@@ -136,7 +136,7 @@ func (s *Service) RevokeKey(ctx context.Context, call Call, slug, keyID string) 
 		return []event.Event{project.KeyRevoked{ProjectID: p.ProjectID, KeyID: id, RevokedAt: call.ReceivedAt}}, nil
 	})
 	if err != nil {
-		return err
+		return s.refuseRemovalFrom(decideCtx, err, stream.Name(stream.Project, p.ProjectID), projection.Access)
 	}
 	if err := s.vault.Drop(decideCtx, id); err != nil {
 		s.journal.Logger.WarnContext(ctx, "sealed value of revoked key not dropped, next start drops it", "key", id,

@@ -8,6 +8,7 @@ import (
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/project"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/secret"
@@ -108,7 +109,7 @@ func (s *Service) DeleteWebhook(ctx context.Context, call Call, id string) error
 		}}, err
 	})
 	if err != nil {
-		return err
+		return s.refuseRemovalFrom(ctx, err, stream.Name(stream.Project, call.Principal.Project.ID), projection.Access)
 	}
 	s.dropToken(ctx, token)
 	return nil

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -105,6 +106,20 @@ type chaosDeployment struct {
 	parts []*chaosPart
 	// writers and readers are the indexes in parts of those that answer writes and reads.
 	writers, readers []int
+
+	mu     sync.Mutex
+	errors []string
+}
+
+// errorf fails the test, and keeps what failed first to print it again after what the processes wrote.
+func (d *chaosDeployment) errorf(format string, args ...any) {
+	d.t.Helper()
+	d.t.Errorf(format, args...)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.errors) < 5 {
+		d.errors = append(d.errors, fmt.Sprintf(format, args...))
+	}
 }
 
 func newChaosDeployment(t *testing.T) *chaosDeployment {
@@ -116,6 +131,11 @@ func newChaosDeployment(t *testing.T) *chaosDeployment {
 	}
 	t.Cleanup(db.Close)
 	d := &chaosDeployment{t: t, db: db}
+	t.Cleanup(func() {
+		if len(d.errors) > 0 {
+			t.Logf("failed with: %s", strings.Join(d.errors, "\n"))
+		}
+	})
 	store := runtest.FreeAddress(t)
 	d.add("event store", store,
 		[]string{"node", "--data-dir", filepath.Join(dir, "node"), "--addr", store, "--insecure", "--log-level", "error"}, nil)
@@ -320,7 +340,7 @@ func (d *chaosDeployment) wantRows(tables []string) {
 				d.t.Fatal(err)
 			}
 			for _, row := range different {
-				d.t.Errorf("%s: %s: %s", table, side.what, row)
+				d.errorf("%s: %s: %s", table, side.what, row)
 			}
 		}
 	}

@@ -139,7 +139,7 @@ func (l *chaosLoad) send(ctx context.Context, _ *rand.Rand) {
 		})
 	l.tries[sendCalls].Add(int64(tries))
 	if err != nil {
-		l.t.Errorf("send %d: %v", n, err)
+		l.d.errorf("send %d: %v", n, err)
 		return
 	}
 	l.sends.Add(1)
@@ -165,7 +165,7 @@ func (l *chaosLoad) remove(ctx context.Context, rng *rand.Rand) {
 		err = nil // a try before this one deleted it
 	}
 	if err != nil {
-		l.t.Errorf("delete %s: %v", id, err)
+		l.d.errorf("delete %s: %v", id, err)
 		return
 	}
 	l.mu.Lock()
@@ -198,7 +198,7 @@ func (l *chaosLoad) recall(ctx context.Context, rng *rand.Rand) {
 	}
 	group := rng.IntN(groups)
 	if _, err := l.found(ctx, group); err != nil {
-		l.t.Errorf("recall of group %d: %v", group, err)
+		l.d.errorf("recall of group %d: %v", group, err)
 		return
 	}
 	l.recalls.Add(1)
@@ -233,7 +233,7 @@ func (l *chaosLoad) found(ctx context.Context, group int) (map[int]bool, error) 
 			}
 			shown[n] = true
 			if gone[n] {
-				l.t.Errorf("text %d was deleted, and a recall shows it: %+v", n, result)
+				l.d.errorf("text %d was deleted, and a recall shows it: %+v", n, result)
 			}
 		}
 	}
@@ -275,19 +275,23 @@ func (l *chaosLoad) check(when string) {
 		}
 		for n := group * chaosGroup; n < min((group+1)*chaosGroup, len(l.texts)); n++ {
 			if text := l.texts[n]; text.ingestion != "" && !text.deleting && !shown[n] {
-				l.t.Errorf("%s: text %d of send %s is not recalled", when, n, text.ingestion)
+				l.d.errorf("%s: text %d of send %s is not recalled", when, n, text.ingestion)
 			}
 		}
 	}
 }
 
-// keepRates ends the time in which answers count for the rates. A service that refuses recall as long
-// as the load lasts fails the test.
+// keepRates ends the time in which answers count for the rates.
 func (l *chaosLoad) keepRates() {
-	l.t.Helper()
 	l.kept = [2]int64{l.sends.Load(), l.recalls.Load()}
+}
+
+// wantRecalls fails the test if the service refused recall as long as the load lasted.
+func (l *chaosLoad) wantRecalls(lasts time.Duration) {
+	l.t.Helper()
 	if l.kept[recallCalls] < chaosCallers {
-		l.t.Errorf("under load %d recalls were answered, fewer than one for each caller", l.kept[recallCalls])
+		l.d.errorf("under load %d recalls were answered, fewer than one for each caller: %s",
+			l.kept[recallCalls], l.rates(lasts))
 	}
 }
 
@@ -300,9 +304,10 @@ func (l *chaosLoad) rates(lasts time.Duration) string {
 		}
 	}
 	return fmt.Sprintf("%.0f of %d sends/s and %.0f of %d recalls/s accepted, %d deletions; tries without an answer: "+
-		"%d of sends, %d of recalls, %d of deletions; calls that were due and waited: %d sends, %d recalls; "+
+		"%d of sends, %d of recalls, %d of deletions, at those that write %v, at those that read %v; calls that were due and waited: %d sends, %d recalls; "+
 		"the generator was late %d times",
 		float64(l.kept[0])/lasts.Seconds(), chaosSends, float64(l.kept[1])/lasts.Seconds(), chaosRecalls, deleted,
 		l.tries[sendCalls].Load(), l.tries[recallCalls].Load(), l.tries[deleteCalls].Load(),
+		l.writers.unanswered, l.readers.unanswered,
 		l.heldUp[sendCalls].Load(), l.heldUp[recallCalls].Load(), l.late.Load())
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -22,12 +23,28 @@ func passing(err error) bool {
 	return !ok || refused.Status >= http.StatusInternalServerError || refused.Status == http.StatusTooManyRequests
 }
 
+// whyUnanswered describes an error such that those of one kind are alike.
+func whyUnanswered(err error) string {
+	if refused, ok := errors.AsType[*client.Error](err); ok {
+		return fmt.Sprintf("%d %s: %s", refused.Status, refused.Code, refused.Message)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer in time"
+	}
+	for errors.Unwrap(err) != nil {
+		err = errors.Unwrap(err)
+	}
+	return err.Error()
+}
+
 // chaosPool shares calls among the processes that answer them, as a load balancer does: a call goes to
 // the one with the fewest open calls, so that few wait for one that is frozen, and one that does not
 // answer is left alone for a while.
 type chaosPool struct {
 	mu      sync.Mutex
 	targets []*chaosTarget
+	// unanswered counts the tries that were not answered, by why.
+	unanswered map[string]int
 }
 
 // chaosTarget is one process of a pool.
@@ -40,7 +57,7 @@ type chaosTarget struct {
 }
 
 func newChaosPool(clients []*client.Client) *chaosPool {
-	p := &chaosPool{}
+	p := &chaosPool{unanswered: map[string]int{}}
 	for _, c := range clients {
 		p.targets = append(p.targets, &chaosTarget{
 			client: c, pause: backoff.Backoff{First: 50 * time.Millisecond, Longest: time.Second},
@@ -70,6 +87,9 @@ func (p *chaosPool) gave(t *chaosTarget, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t.open--
+	if err != nil {
+		p.unanswered[whyUnanswered(err)]++
+	}
 	switch {
 	case err == nil || !passing(err):
 		t.alone = time.Time{}

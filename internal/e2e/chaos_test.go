@@ -49,10 +49,11 @@ func TestChaos(t *testing.T) {
 	l.keepRates()
 	d.heal() // a process that ended by itself in the last fault may be what the open calls wait for
 	load.Wait()
+	t.Logf("%s; %s; %s", faults, l.rates(lasts), d.endedAlone())
+	l.wantRecalls(lasts)
 	if t.Failed() {
 		return
 	}
-	t.Logf("%s; %s; %s", faults, l.rates(lasts), d.endedAlone())
 
 	l.settle()
 	l.check("after the load")
