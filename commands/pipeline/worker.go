@@ -73,6 +73,7 @@ type Worker struct {
 	Now    func() time.Time
 	// next is the project after which the next lease begins.
 	next uuid.UUID
+	held heldLeases
 }
 
 // Run derives until the context ends. It completes the appends of attempts that have begun.
@@ -80,6 +81,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	background, ctx := errgroup.WithContext(ctx)
 	moved, stop := w.Progress.Watch(projection.DataPoints)
 	defer stop()
+	background.Go(func() error { w.renewLeases(ctx); return nil })
 	if w.Slow {
 		background.Go(func() error { w.deriveEach(ctx, background, moved); return nil })
 		return background.Wait()

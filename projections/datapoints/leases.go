@@ -243,12 +243,13 @@ func scanLeased(row pgx.CollectableRow) (i work.Item, rank int64, err error) {
 	return i, rank, err
 }
 
-// Extend sets the end of the leases that the holder still has: later while it works, or the time of
-// the next attempt.
+// Extend sets the end of those leases that the holder still has.
 func (q Queries) Extend(ctx context.Context, holder string, dataPoints []uuid.UUID, until time.Time) error {
-	_, err := q.DB.Exec(ctx, `update ops.leases set until = $3
-		where holder = $1 and data_point = any($2::uuid[])`, holder, dataPoints, until)
-	if err != nil {
+	b := &pgx.Batch{}
+	b.Queue(`select set_config('synchronous_commit', 'off', true)`)
+	b.Queue(`update ops.leases set until = $3 where holder = $1 and data_point = any($2::uuid[])`,
+		holder, dataPoints, until)
+	if err := q.DB.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("extend leases: %w", err)
 	}
 	return nil
