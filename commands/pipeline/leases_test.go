@@ -48,7 +48,7 @@ func TestWorker_RenewsLeases(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A lease that is never released is not renewed for ever.
+	// A lease that is never released is renewed only up to the limit.
 	for elapsed := leaseDuration; elapsed < renewLimit; elapsed += leaseDuration / 2 {
 		w.clock.move(leaseDuration / 2)
 		if err := works.renewOnce(t.Context()); err != nil {
