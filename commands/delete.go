@@ -121,8 +121,8 @@ func (s *Service) DeleteSend(ctx context.Context, call Call, id uuid.UUID) error
 	return waitVisible(ctx, s.waiter, position, projection.DataPoints)
 }
 
-// newestOf returns those of the data points whose newest revision is that of a send, and the last
-// removal of one of the others.
+// newestOf returns those of the data points whose newest revision is that of a send, and where
+// the last of the deleted ones was deleted.
 func (l *Journal) newestOf(
 	ctx context.Context, dataPoints []uuid.UUID, send uuid.UUID,
 ) (newest []target, removed eventstore.Position, err error) {

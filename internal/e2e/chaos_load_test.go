@@ -304,7 +304,8 @@ func (l *chaosLoad) rates(lasts time.Duration) string {
 		}
 	}
 	return fmt.Sprintf("%.0f of %d sends/s and %.0f of %d recalls/s accepted, %d deletions; tries without an answer: "+
-		"%d of sends, %d of recalls, %d of deletions, at those that write %v, at those that read %v; calls that were due and waited: %d sends, %d recalls; "+
+		"%d of sends, %d of recalls, %d of deletions, at those that write %v, at those that read %v; "+
+		"calls that were due and waited: %d sends, %d recalls; "+
 		"the generator was late %d times",
 		float64(l.kept[0])/lasts.Seconds(), chaosSends, float64(l.kept[1])/lasts.Seconds(), chaosRecalls, deleted,
 		l.tries[sendCalls].Load(), l.tries[recallCalls].Load(), l.tries[deleteCalls].Load(),
