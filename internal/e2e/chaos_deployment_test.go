@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -30,8 +31,9 @@ type chaosPart struct {
 	addr string
 	args []string
 	env  []string
-	// ready reports whether the process serves.
-	ready func() bool
+	// ready reports whether the process serves; readiness is what it answered last, if it did not.
+	ready     func() bool
+	readiness string
 
 	cmd  *exec.Cmd
 	done chan error
@@ -176,8 +178,8 @@ func (d *chaosDeployment) add(name, addr string, args, env []string) {
 		if args[0] == "node" {
 			return true // those that need it wait for it
 		}
-		res, err := http.Get("http://" + addr + "/readyz")
-		return err == nil && res.Body.Close() == nil && res.StatusCode == http.StatusOK
+		p.readiness = readiness(d.t.Context(), addr)
+		return p.readiness == ""
 	}
 	d.t.Cleanup(func() {
 		if p.cmd != nil {
@@ -185,10 +187,30 @@ func (d *chaosDeployment) add(name, addr string, args, env []string) {
 			<-p.done
 		}
 		if d.t.Failed() {
-			d.t.Logf("%s said:\n%s", name, p.log.Tail(6<<10))
+			d.t.Logf("%s said:\n%s\nnot ready when it was asked last: %q", name, p.log.Tail(6<<10), p.readiness)
 		}
 	})
 	d.parts = append(d.parts, p)
+}
+
+// readiness returns why a process does not serve, and nothing if it does.
+func readiness(ctx context.Context, addr string) string {
+	ctx, cancel := context.WithTimeout(ctx, chaosCall)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", http.NoBody)
+	if err != nil {
+		return err.Error()
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err.Error()
+	}
+	defer res.Body.Close() //nolint:errcheck // only read
+	body, err := io.ReadAll(io.LimitReader(res.Body, 4<<10))
+	if err != nil || res.StatusCode != http.StatusOK {
+		return fmt.Sprintf("%s: %s", res.Status, body)
+	}
+	return ""
 }
 
 // start starts what does not run, and waits until all is ready: the roles need each other. The second

@@ -94,8 +94,14 @@ func (p *progress) watch() (<-chan struct{}, func()) {
 	}
 }
 
-// leased records that this or another process took the lease at a position: the failure to take it
-// is over. A page that failed there still fails, until it comes again.
+// standsBy records that another process has the lease: what failed here is over, and the other process
+// records whether the page fails there too.
+func (p *progress) standsBy() {
+	p.change(func(p *progress) { p.lastErr, p.repeat = nil, nil })
+}
+
+// leased records that this process took the lease at a position: the failure to take it is over. A page
+// that failed there still fails, until it comes again.
 func (p *progress) leased(at eventstore.Position) {
 	p.change(func(p *progress) {
 		if p.repeat == nil || p.repeat.Next == 0 || at > p.repeat.After {

@@ -115,7 +115,7 @@ func (r *runner) awaitLease(ctx context.Context) *lease {
 				r.log.InfoContext(ctx, "another process has the lease of a projection, standing by", "holder", held.holder)
 			}
 			standby, began = true, time.Now()
-			r.progress.leased(0) // the other process does the work
+			r.progress.standsBy()
 			r.clearForeign(ctx, held)
 			// Notice soon that the lease was released early.
 			_ = backoff.Pause(ctx, min(max(held.left, 10*time.Millisecond), standbyPoll), nil)

@@ -2,12 +2,16 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/projections"
 )
 
 // Both processes know the holder of the lease and whether it is alive. Each lease has a new epoch.
@@ -130,4 +134,22 @@ func TestStandby_StoppedHere(t *testing.T) {
 	if a.StoppedHere(t.Context(), "apples") {
 		t.Error("it runs in another process, and counts as stopped here")
 	}
+}
+
+// A page that failed here is no failure of this process once another one has the lease: a process that was
+// suspended in a page would never be ready again.
+func TestStandby_FailedPageIsOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.runtime(t, nil, tally{family: "apple", apply: func(context.Context, []eventstore.DecodedEvent) error {
+		return projections.Transient(errors.New("database is away"))
+	}})
+	run(t, a)
+	w.add(t, "apple-1", 1)
+	eventually(t, "its page fails", func() bool { return status(t, a, "apples").LastErr != nil })
+	w.exec(t, `update apples.checkpoint set epoch = epoch + 1, holder = 'another', until = clock_timestamp() + interval '1 hour'`)
+	eventually(t, "it stands by without a failure", func() bool {
+		s := status(t, a, "apples")
+		return !s.Active && s.LastErr == nil && s.Repeat == nil
+	})
 }
