@@ -205,7 +205,7 @@ func readiness(ctx context.Context, addr string) string {
 	if err != nil {
 		return err.Error()
 	}
-	defer res.Body.Close() //nolint:errcheck // only read
+	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, 4<<10))
 	if err != nil || res.StatusCode != http.StatusOK {
 		return fmt.Sprintf("%s: %s", res.Status, body)

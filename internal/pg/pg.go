@@ -195,9 +195,9 @@ func (s *Server) settings() map[string]string {
 		"synchronous_commit":              "on",
 		"wal_level":                       "minimal", // nobody replicates a private server
 		"max_wal_senders":                 "0",
-		"wal_compression":                 "on",
+		"wal_compression":                 "off", // on, it takes half of the processor time of a rebuild
 		"min_wal_size":                    "32MB",
-		"max_wal_size":                    "256MB",
+		"max_wal_size":                    "1GB",
 		"autovacuum":                      "on",
 		"autovacuum_max_workers":          "2",
 		"timezone":                        "UTC",
