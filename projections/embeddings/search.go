@@ -1,7 +1,6 @@
 package embeddings
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"math"
@@ -26,7 +25,7 @@ const (
 	// distribution.
 	maxExact         = 4096
 	oversampling     = 8
-	statisticsSample = 1024
+	statisticsSample = 512
 	// minDistribution is the least number of entries with a useful distribution. Of fewer, a cosine of fewDeviation counts
 	// as one standard deviation.
 	minDistribution = 8
@@ -68,7 +67,7 @@ type search struct {
 	to   int64
 	// scale, code and signs are the vector of the text.
 	scale float32
-	code  []byte
+	code  []int32
 	signs []uint64
 	// own is the similarity of each data point, window the mean of it and of its neighbours in the conversation.
 	own, window     []float32
@@ -77,7 +76,7 @@ type search struct {
 
 func newSearch(col *column, q Query, scale float32, code []byte) *search {
 	s := &search{
-		col: col, q: q, from: math.MinInt64, to: math.MaxInt64, scale: scale, code: code, signs: appendSigns(nil, code),
+		col: col, q: q, from: math.MinInt64, to: math.MaxInt64, scale: scale, code: widen(code), signs: appendSigns(nil, code),
 	}
 	if q.From != nil {
 		s.from = q.From.UnixMicro()
@@ -183,13 +182,12 @@ func (s *search) mean(i int, own func(i int) float32) float32 {
 		return unknown
 	}
 	sum, count := value, float32(1)
-	e := &s.col.entries[s.col.order[i]]
-	if i > 0 && adjoin(&s.col.entries[s.col.order[i-1]], e) {
+	if s.col.joined[i] {
 		if near := own(i - 1); near != unknown {
 			sum, count = sum+near, count+1
 		}
 	}
-	if i+1 < len(s.col.order) && adjoin(e, &s.col.entries[s.col.order[i+1]]) {
+	if i+1 < len(s.col.joined) && s.col.joined[i+1] {
 		if near := own(i + 1); near != unknown {
 			sum, count = sum+near, count+1
 		}
@@ -239,42 +237,69 @@ func (s *search) sample() {
 }
 
 // value is what an entry is ranked by.
-func (s *search) value(i int) float64 {
-	return recall.SemanticWeight*s.ofOwn.standard(s.own[i]) + recall.WindowWeight*s.ofWindow.standard(s.window[i])
+func (s *search) value(i int) float32 {
+	return float32(recall.SemanticWeight*s.ofOwn.standard(s.own[i]) + recall.WindowWeight*s.ofWindow.standard(s.window[i]))
 }
 
-// choose returns the places in the order of about the best size entries, in any order.
+// choose returns the places in the order of the best size entries, best first.
 func (s *search) choose(size int) []int {
-	type candidate struct {
-		place int
-		value float64
-	}
-	var best []candidate
-	cut := func() {
-		slices.SortFunc(best, func(a, b candidate) int {
-			return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.place, b.place))
-		})
-		best = best[:min(len(best), size)]
-	}
-	least := math.Inf(-1)
+	least := s.leastBin(size)
+	var best []uint64
 	for i, own := range s.own {
 		if own == unknown {
 			continue
 		}
-		if value := s.value(i); value > least {
-			best = append(best, candidate{i, value})
-		}
-		if len(best) >= 4*size { // keep memory bounded
-			cut()
-			least = best[size-1].value
+		if value := s.value(i); binOf(value) >= least {
+			best = append(best, rankKey(value, i))
 		}
 	}
-	cut()
+	slices.Sort(best)
+	best = best[max(0, len(best)-size):]
 	places := make([]int, len(best))
-	for n, c := range best {
-		places[n] = c.place
+	for n, key := range best {
+		places[len(best)-1-n] = int(^uint32(key))
 	}
 	return places
+}
+
+// Values are counted in bins from -binDeviations up to binDeviations.
+const (
+	bins          = 4096
+	binDeviations = 16
+)
+
+// binOf returns the bin of a value. A greater value is in the same bin or in a later one.
+func binOf(value float32) int {
+	return min(max(int((value+binDeviations)*(bins/(2*binDeviations))), 0), bins-1)
+}
+
+// leastBin returns a bin such that at least size entries, and few more, are in it or in later ones: it is
+// faster to count in bins than to sort.
+func (s *search) leastBin(size int) int {
+	var counts [bins]int
+	for i, own := range s.own {
+		if own != unknown {
+			counts[binOf(s.value(i))]++
+		}
+	}
+	for n := bins - 1; n > 0; n-- {
+		if size -= counts[n]; size <= 0 {
+			return n
+		}
+	}
+	return 0
+}
+
+// rankKey returns a number that is greater for a greater value, and of equal values for the earlier place:
+// numbers sort faster than candidates do.
+func rankKey(value float32, place int) uint64 {
+	ordered := math.Float32bits(value)
+	if ordered&(1<<31) != 0 {
+		ordered = ^ordered
+	} else {
+		ordered |= 1 << 31
+	}
+	return uint64(ordered)<<32 | uint64(^uint32(place))
 }
 
 // best returns the size best entries, best first.
@@ -317,19 +342,27 @@ func (s *search) of(ids []uuid.UUID) []Hit {
 	return hits
 }
 
-// dot returns the dot product of two codes of equal length.
-func dot(a, b []byte) int32 {
-	b = b[:len(a)]
-	var s0, s1, s2, s3 int32
-	i := 0
-	for ; i+4 <= len(a); i += 4 {
-		s0 += int32(int8(a[i])) * int32(int8(b[i]))
-		s1 += int32(int8(a[i+1])) * int32(int8(b[i+1]))
-		s2 += int32(int8(a[i+2])) * int32(int8(b[i+2]))
-		s3 += int32(int8(a[i+3])) * int32(int8(b[i+3]))
+// widen returns the signed bytes of a code as numbers, so that dot converts those of one side only.
+func widen(code []byte) []int32 {
+	wide := make([]int32, len(code))
+	for i, c := range code {
+		wide[i] = int32(int8(c))
 	}
-	for ; i < len(a); i++ {
-		s0 += int32(int8(a[i])) * int32(int8(b[i]))
+	return wide
+}
+
+// dot returns the dot product of a code that is widened and one that is not, of equal length.
+func dot(a []int32, b []byte) int32 {
+	var s0, s1, s2, s3 int32
+	for len(a) >= 8 && len(b) >= 8 {
+		s0 += a[0]*int32(int8(b[0])) + a[4]*int32(int8(b[4]))
+		s1 += a[1]*int32(int8(b[1])) + a[5]*int32(int8(b[5]))
+		s2 += a[2]*int32(int8(b[2])) + a[6]*int32(int8(b[6]))
+		s3 += a[3]*int32(int8(b[3])) + a[7]*int32(int8(b[7]))
+		a, b = a[8:], b[8:]
+	}
+	for i, c := range b {
+		s0 += a[i] * int32(int8(c))
 	}
 	return s0 + s1 + s2 + s3
 }

@@ -1,6 +1,7 @@
 package embeddings
 
 import (
+	"cmp"
 	"log/slog"
 	"math"
 	"math/rand/v2"
@@ -248,4 +249,30 @@ func randomVector(random *rand.Rand, dims int, around []float32) []float32 {
 		}
 	}
 	return v
+}
+
+// The best are those of a sorted list, also if values are equal, beyond the bins, or fewer than asked for.
+func TestSearch_Choose(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 8))
+	for n := range 200 {
+		s := &search{ofOwn: distribution{0, 0.01 + random.Float64()}, ofWindow: distribution{0.1, 0.02}}
+		for range random.IntN(3000) {
+			own := unknown
+			if random.IntN(10) > 0 {
+				own = float32(random.IntN(200)-100) / 100
+			}
+			s.own, s.window = append(s.own, own), append(s.window, float32(random.IntN(3))/10)
+		}
+		size := 1 + random.IntN(500)
+		var want []int
+		for i, own := range s.own {
+			if own != unknown {
+				want = append(want, i)
+			}
+		}
+		slices.SortStableFunc(want, func(a, b int) int { return cmp.Compare(s.value(b), s.value(a)) })
+		if want = want[:min(len(want), size)]; !slices.Equal(s.choose(size), want) {
+			t.Fatalf("round %d: best %d of %d: %v, want %v", n, size, len(s.own), s.choose(size), want)
+		}
+	}
 }
