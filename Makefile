@@ -84,6 +84,7 @@ bench: build ## Measure against the budgets of the design, with ratios to the pa
 	$(GO) test -run '^$$' -bench '^BenchmarkRebuild$$' -benchtime 1x ./projections/recall
 	$(GO) test -run '^$$' -bench '^BenchmarkAppend$$/callers=32$$' -benchtime 3s ./eventstore/node | tee bin/bare.txt
 	$(GO) test -run '^$$' -bench '^BenchmarkEngineQuery$$' -benchtime 300x ./cmd/annals/internal/bench | tee -a bin/bare.txt
+	$(GO) test -run '^$$' -bench '^BenchmarkNearest$$' -benchtime 300x ./projections/embeddings
 	$(GO) test -run '^$$' -bench '^BenchmarkLineage$$' -benchtime 500x ./projections/trace
 	$(GO) test -run '^$$' -bench '^BenchmarkLog$$' -benchtime 100x -timeout 30m ./internal/requestlog
 	$(GO) test -run '^$$' -bench '^BenchmarkRequestLog$$' -benchtime 8x -timeout 30m ./cmd/annals/internal/server
@@ -92,8 +93,8 @@ bench: build ## Measure against the budgets of the design, with ratios to the pa
 	./bin/annals bench sustained --own --for $(SUSTAINED)
 	./bin/annals bench directory --own
 
-bench-size: build ## Measure recall, memory and start at 100,000 and a million passages (SIZES=10000 for less).
-	./bin/annals bench size --passages $(SIZES)
+bench-size: build ## Measure recall, memory and start at 100,000 and a million passages (SIZES=10000 for less, BENCH="--model FILE" with the built-in model).
+	./bin/annals bench size --passages $(SIZES) $(BENCH)
 
 bench-hostile: build ## Measure what a neighbour notices of each attack (BENCH="--scale 0.05 --attacks moves" for less).
 	./bin/annals bench hostile --check $(BENCH)

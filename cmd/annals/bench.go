@@ -202,6 +202,7 @@ func (c *SustainedCmd) Run(ctx context.Context, env *Env) error {
 type SizeCmd struct {
 	Sizes   []int         `name:"passages" default:"100000,1000000" help:"How many texts, one size after the other, growing, each 1,000 to 2,000,000."`
 	Queries int           `name:"queries" default:"500" help:"Recalls to measure, 1 to 100,000."`
+	Model   string        `name:"model" help:"Embed the texts too, by the built-in model in this file or folder, as annals embeddings install takes it."`
 	Wait    time.Duration `name:"wait" default:"60m" help:"Longest wait until everything that was written can be recalled."`
 	Strict  bool          `name:"strict" help:"Fail if a bound is missed."`
 	JSON    bool          `name:"json" help:"Print the rows as one JSON value."`
@@ -221,7 +222,7 @@ func (c *SizeCmd) Validate() error {
 
 // Run runs the benchmark.
 func (c *SizeCmd) Run(ctx context.Context, env *Env) error {
-	opts := bench.SizeOptions{Passages: c.Sizes, Queries: c.Queries}
+	opts := bench.SizeOptions{Passages: c.Sizes, Queries: c.Queries, Model: c.Model}
 	rows := &RowFlags{Wait: c.Wait, Strict: c.Strict, JSON: c.JSON}
 	return measure(ctx, env, &MeasuredServer{Own: true}, rows, opts, bench.Size)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/internal/bench/load"
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/minilm"
 )
 
 // SizeOptions are the sizes of Size.
@@ -25,6 +26,9 @@ type SizeOptions struct {
 	// Passages are how many texts the store has, one size after the other, growing.
 	Passages []int
 	Queries  int
+	// Model is the file or folder of the built-in embedding model, as minilm.Install takes it; "" measures
+	// recall by words alone.
+	Model string
 }
 
 // sizes is one run of Size.
@@ -41,8 +45,19 @@ type sizes struct {
 func Size(ctx context.Context, cfg Config, opts SizeOptions) ([]load.Row, error) {
 	m := &sizes{measurement: newMeasurement(cfg), opts: opts}
 	m.run = "size"
-	start := func(ctx context.Context) error { m.own.limit = m.Wait; return m.startOwn(ctx) }
-	return m.measure(ctx, start, m.create, m.grow)
+	return m.measure(ctx, m.startServer, m.create, m.grow)
+}
+
+// startServer starts the server, with the embedding model if there is one.
+func (m *sizes) startServer(ctx context.Context) error {
+	m.own.limit = m.Wait
+	if m.opts.Model != "" {
+		if err := minilm.Install(ctx, m.opts.Model, datafolder.Folder{Dir: m.own.dir}.Model()); err != nil {
+			return err
+		}
+		m.own.flags = append(m.own.flags, "--embeddings", "builtin")
+	}
+	return m.startOwn(ctx)
 }
 
 // create creates the project and stops the server.
@@ -77,6 +92,9 @@ func (m *sizes) at(ctx context.Context, size int) error {
 		return err
 	}
 	m.rate("events projected and indexed a second"+of, size, began)
+	if err := m.embed(ctx, of, size); err != nil {
+		return err
+	}
 	if err := m.resident(ctx, "memory after that"+of, load.Row{}); err != nil {
 		return err
 	}
@@ -98,8 +116,11 @@ func (m *sizes) at(ctx context.Context, size int) error {
 		return err
 	}
 	p50, row := times.Percentile(0.50), load.Row{Must: 10}
-	if size > 100_000 {
+	switch {
+	case size > 100_000:
 		row = load.Row{Must: 40, Aim: 20}
+	case m.opts.Model != "":
+		row = load.Row{Must: 20}
 	}
 	row.What, row.Value, row.Unit = "recall with three filters, p50"+of, p50, "ms"
 	m.row(row)
@@ -122,6 +143,20 @@ func (m *sizes) at(ctx context.Context, size int) error {
 func (m *sizes) rate(what string, size int, began time.Time) {
 	events := eventsOfText * float64(size-m.held)
 	m.row(load.Row{What: what, Value: events / time.Since(began).Seconds(), Unit: "/s", AtLeast: true})
+}
+
+// embed waits until the texts have vectors, if there is a model.
+func (m *sizes) embed(ctx context.Context, of string, size int) error {
+	if m.opts.Model == "" {
+		return nil
+	}
+	began := time.Now()
+	if err := waitEmbedded(ctx, m.Config); err != nil {
+		return err
+	}
+	perSecond := float64(size-m.held) / time.Since(began).Seconds()
+	m.row(load.Row{What: "texts embedded a second" + of, Value: perSecond, Unit: "/s", AtLeast: true})
+	return nil
 }
 
 // resident reports the memory of the service.
