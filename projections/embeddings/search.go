@@ -76,7 +76,8 @@ type search struct {
 
 func newSearch(col *column, q Query, scale float32, code []byte) *search {
 	s := &search{
-		col: col, q: q, from: math.MinInt64, to: math.MaxInt64, scale: scale, code: widen(code), signs: appendSigns(nil, code),
+		col: col, q: q, from: math.MinInt64, to: math.MaxInt64,
+		scale: scale, code: widen(code), signs: appendSigns(nil, code),
 	}
 	if q.From != nil {
 		s.from = q.From.UnixMicro()
