@@ -70,29 +70,39 @@ func (d *debugged) logged() map[string]int {
 	d.t.Helper()
 	_, header, _ := d.callWithHeader(d.key, http.MethodGet, api+"/audiences", nil)
 	last := header.Get("X-Request-Id")
-	counts := map[string]int{}
+	var counts map[string]int
 	runtest.Await(d.t, "the log has "+last, func() bool {
 		if d.t.Failed() {
 			d.t.FailNow()
 		}
-		var page struct {
-			HasMore  bool
-			Requests []struct{ RequestID, Method, Path string }
-		}
-		d.must(d.key, http.MethodGet, api+"/requests?first=100", nil, &page)
-		if page.HasMore {
-			d.t.Fatal("more than a page is logged")
-		}
-		clear(counts)
-		found := false
-		for _, r := range page.Requests {
-			counts[r.Method+" "+r.Path]++
-			found = found || r.RequestID == last
-		}
+		var found bool
+		counts, found = d.readLog(last)
 		return found
 	})
 	delete(counts, "GET "+api+"/audiences")
 	return counts
+}
+
+// readLog returns how often each endpoint is logged, on all pages, and whether the call id is logged.
+func (d *debugged) readLog(id string) (counts map[string]int, found bool) {
+	d.t.Helper()
+	counts = map[string]int{}
+	for after := ""; ; {
+		var page struct {
+			HasMore   bool
+			EndCursor string
+			Requests  []struct{ RequestID, Method, Path string }
+		}
+		d.must(d.key, http.MethodGet, api+"/requests?first=100&after="+url.QueryEscape(after), nil, &page)
+		for _, r := range page.Requests {
+			counts[r.Method+" "+r.Path]++
+			found = found || r.RequestID == id
+		}
+		if !page.HasMore {
+			return counts, found
+		}
+		after = page.EndCursor
+	}
 }
 
 // No debugging read costs anything, is logged, or is an activity of an identity. Usage and polls are
