@@ -3,6 +3,7 @@ package comprehend
 import (
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // claimRules read what somebody holds or what is so. The first rule that matches a clause decides,
@@ -16,6 +17,7 @@ var claimRules = []reader{
 	{"inverted favourite", invertedFavourite},
 	{"relation", relation},
 	{"date of something", dateOf},
+	{"time of something", timeOf},
 	{"birth", born},
 	{"attribute", attributeIs},
 	{"home", home},
@@ -24,6 +26,7 @@ var claimRules = []reader{
 	{"opinion", opinion},
 	{"trait", trait},
 	{"occupation", occupation},
+	{"weight", weight},
 	{"absence", absence},
 	{"recurrence", recurs},
 	{"possession", possession},
@@ -107,7 +110,7 @@ func relation(c *clause) []draft {
 			c.to-c.rest < 7) {
 		return c.claim(c.subjectKey(), "manager")
 	}
-	if !c.copula() || !c.plain() {
+	if !c.copula() || !c.plain() && !c.ended() {
 		return nil
 	}
 	owner, at := "", c.rest
@@ -154,11 +157,13 @@ func born(c *clause) []draft {
 
 // hasValue reports whether "is" is followed by words that can be understood alone.
 func (c *clause) hasValue() bool {
-	if c.rest >= c.to || vagueObjects[c.low(c.rest)] || c.to-c.rest > 16 {
+	one := c.low(c.rest) == "one" && c.rest+1 < c.to // "one hour"
+	if c.rest >= c.to || vagueObjects[c.low(c.rest)] && !one || c.to-c.rest > 16 {
 		return false
 	}
-	return c.s.tokens[c.rest].word || c.low(c.rest) == `"` || (c.low(c.rest) == "+" || c.low(c.rest) == "(") &&
-		c.rest+1 < c.to && c.s.tokens[c.rest+1].numeric()
+	first := c.low(c.rest)
+	return c.s.tokens[c.rest].word || first == `"` || strings.Contains("+($€£", first) && c.rest+1 < c.to &&
+		c.s.tokens[c.rest+1].numeric()
 }
 
 // dateOf: "the launch is on 3 June", "the launch is scheduled for next Tuesday", "Ana's birthday
@@ -204,6 +209,22 @@ func dateOf(c *clause) []draft {
 	return c.claim(subject, attribute)
 }
 
+// timeOf: "our standup is at 9:30 now".
+func timeOf(c *clause) []draft {
+	if c.kind != thing && c.kind != named && c.kind != ours || c.past || !c.copula() || !c.plain() ||
+		c.low(c.rest) != "at" {
+		return nil
+	}
+	_, end, ok := (&dateReader{tokens: c.s.tokens[:c.to]}).clock(c.rest + 1)
+	if !ok && strings.Contains(c.low(c.rest+1), ":") { // "9:30" may be morning or evening
+		end, ok = c.rest+2, c.s.tokens[c.rest+1].numeric()
+	}
+	if !ok || end < c.to && !c.isTimeOfState(end) {
+		return nil
+	}
+	return c.claim(c.subjectKey(), "time")
+}
+
 var (
 	dateSettings = set(`schedule plan set book move postpone delay arrange`)
 	happenings   = set(`start begin end open close launch ship leave arrive happen expire depart finish land`)
@@ -213,11 +234,15 @@ var (
 // Paris", for attributes with one value at a time.
 func attributeIs(c *clause) []draft {
 	owner, attribute, ok := c.owned()
+	if ok && c.passive && c.rest == c.to && !c.past && c.plain() && strings.EqualFold(attribute, "status") {
+		return c.claim(owner, attribute) // "the status of the migration is blocked"
+	}
 	if !ok || !c.copula() || c.past || !c.hasValue() || c.modal != "" {
 		return nil
 	}
 	words := strings.Fields(strings.ToLower(attribute))
 	if len(words) == 0 || len(words) > 4 || !c.measured() && !attributes[words[len(words)-1]] &&
+		!(possessed[words[len(words)-1]] && c.identified()) &&
 		!strings.HasSuffix(strings.Join(words, " "), "blood type") &&
 		!strings.HasSuffix(strings.Join(words, " "), "blood group") &&
 		!strings.HasSuffix(strings.Join(words, " "), "shoe size") || c.low(c.rest) == "to" && !aims[words[len(words)-1]] {
@@ -227,7 +252,7 @@ func attributeIs(c *clause) []draft {
 		attribute = strings.Join(words[1:], " ") // the new boss is the boss
 	}
 	if aims[words[len(words)-1]] { // one can have many
-		attribute += " " + c.text(c.rest, c.to)
+		attribute += " " + trimAttribute(c.text(c.rest, c.to))
 	}
 	return c.claim(owner, attribute)
 }
@@ -257,6 +282,24 @@ var attributes = set(`sla date deadline birthday anniversary age budget owner po
 	manager boss mentor spouse husband wife partner girlfriend boyfriend fiance fiancé diet hometown timezone zone salary size height weight breed motto specialty speciality passion
 	major degree nationality religion employer domain endpoint database provider supplier vendor rate schedule location venue threshold quota capacity default timeout cost fee
 	doctor dentist therapist teacher coach lead leader captain ceo cto allergy allergies`)
+
+// possessed are things of which somebody has one at a time. Only a name or a number identifies
+// one: "my car is a Golf", but not "my car is dirty".
+var possessed = set(`address number email nickname car bike laptop phone computer bank insurer landlord gym school university college club neighbourhood neighborhood vet hairdresser barber
+	accountant tutor trainer supervisor handle browser shell pin`)
+
+// identified reports whether a name or a number follows the verb: "is a Golf", "is 12 Mill Lane".
+func (c *clause) identified() bool {
+	at := c.rest
+	for at < c.to && adverbs[c.low(at)] {
+		at++
+	}
+	if low := c.low(at); low == "a" || low == "an" || low == "the" {
+		at++
+	}
+	return at < c.to && (c.s.tokens[at].numeric() || nameEnd(c.s.tokens[:c.to], at) > at ||
+		strings.IndexFunc(c.s.tokens[at].text, unicode.IsUpper) > 0) // an iPhone
+}
 
 var aims = set(`goal dream hobby hobbies job plan passion motto`)
 

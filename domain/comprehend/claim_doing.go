@@ -5,7 +5,7 @@ import "strings"
 // plan: "I plan to visit Rome", "Ana wants to become a counsellor", "I'm going to start a blog",
 // "my goal is to …".
 func plan(c *clause) []draft {
-	if c.kind == thing || c.past || c.negated {
+	if c.kind == thing || c.past || c.negated && !c.ended() {
 		return nil
 	}
 	at := c.rest
@@ -37,7 +37,8 @@ func plan(c *clause) []draft {
 		at++
 	}
 	verb := c.low(at)
-	if c.to-at < 3 || vagueWishes[verb] && verb != "take" && verb != "start" && verb != "try" && verb != "go" &&
+	short := c.to-at < 3 && !(c.lemma == "want" && studies[verb] && c.to-at == 2)
+	if short || vagueWishes[verb] && verb != "take" && verb != "start" && verb != "try" && verb != "go" &&
 		verb != "get" || vagueObjects[c.low(at+1)] {
 		return nil
 	}
@@ -47,6 +48,28 @@ func plan(c *clause) []draft {
 	}
 	return c.claim(c.subjectKey(), "plan "+trimAttribute(text))
 }
+
+// ended reports whether something was so before and is no more: "no longer", "not … any more".
+func (c *clause) ended() bool {
+	for i := c.subjEnd; i < c.to; i++ {
+		switch next := c.low(i + 1); c.low(i) {
+		case "no":
+			if next == "longer" {
+				return true
+			}
+		case "any":
+			if next == "more" || next == "longer" {
+				return true
+			}
+		case "anymore":
+			return true
+		}
+	}
+	return false
+}
+
+// studies are verbs whose object is understood in one word: "study law", "learn Spanish".
+var studies = set(`study learn teach visit join`)
 
 // departures are verbs whose present tense speaks of the future.
 var departures = set(`start begin leave arrive fly retire graduate travel return join move`)
@@ -64,7 +87,7 @@ func (c *clause) comes() bool {
 // pursuit: "I'm learning the piano", "Ana is reading Dune", "I'm training for a marathon", "I've
 // been practising yoga for two years".
 func pursuit(c *clause) []draft {
-	if !c.progressive || c.past || c.negated || c.modal != "" || c.kind == thing {
+	if !c.progressive || c.past || c.negated && !c.ended() || c.modal != "" || c.kind == thing {
 		return nil
 	}
 	long := false
@@ -108,7 +131,7 @@ func owns(c *clause) []draft {
 			return nil
 		}
 	}
-	return c.claim(c.subjectKey(), "owns "+c.text(c.rest, c.to))
+	return c.claim(c.subjectKey(), "owns "+trimAttribute(c.text(c.rest, c.to)))
 }
 
 // recurs: "The retro takes place every second Thursday at 10:00", "our standup is on Mondays".
@@ -179,6 +202,11 @@ func practice(c *clause) []draft {
 		return nil
 	}
 	text, end, ok := c.object(c.rest)
+	if low := c.low(c.rest); c.lemma == "speak" && (low == "fluent" || low == "good" || low == "some") {
+		text, end, ok = c.object(c.rest + 1)
+	} else if c.lemma == "speak" && low == "a" && c.low(c.rest+1) == "little" {
+		text, end, ok = c.object(c.rest + 2)
+	}
 	if !ok || unable && c.lemma != "eat" && c.lemma != "drink" {
 		return nil
 	}
@@ -189,7 +217,7 @@ func practice(c *clause) []draft {
 			return nil
 		}
 	case "speak":
-		if !c.s.tokens[c.rest].capital() {
+		if !c.s.tokens[end-1].capital() && !c.s.tokens[c.rest].capital() {
 			return nil
 		}
 	case "drive":
@@ -197,7 +225,8 @@ func practice(c *clause) []draft {
 			return nil
 		}
 	case "eat", "drink", "smoke":
-		if !c.negated || determiners[c.low(c.rest)] {
+		again := c.low(c.to-1) == "again" // "I eat meat again"
+		if !c.negated && !again || determiners[c.low(c.rest)] {
 			return nil
 		}
 	case "wear":

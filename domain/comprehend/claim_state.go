@@ -27,7 +27,7 @@ func trait(c *clause) []draft {
 	}
 	switch {
 	case traits[low] != "" && (next == "" || !c.s.tokens[c.rest+1].word || prepositions[next] || conjunctions[next] ||
-		next == "again"):
+		next == "again" || c.isTimeOfState(c.rest+1)):
 		return c.claim(c.subjectKey(), traits[low])
 	case low == "lactose" && next == "intolerant":
 		return c.claim(c.subjectKey(), "intolerance of lactose")
@@ -46,6 +46,14 @@ func trait(c *clause) []draft {
 	return nil
 }
 
+// weight: "I weigh 78 kilos now".
+func weight(c *clause) []draft {
+	if c.lemma != "weigh" || !c.present() || c.rest >= c.to || !c.s.tokens[c.rest].numeric() {
+		return nil
+	}
+	return c.claim(c.subjectKey(), "weight")
+}
+
 // occupation: "I'm a nurse", "Ana is a software engineer".
 func occupation(c *clause) []draft {
 	if c.kind == thing || c.kind == firstPlural || c.plural || !c.copula() || c.past || c.modal != "" ||
@@ -54,7 +62,7 @@ func occupation(c *clause) []draft {
 	}
 	head := c.rest
 	for i := c.rest + 1; i < c.to && c.s.tokens[i].word && !prepositions[c.low(i)] && !conjunctions[c.low(i)] &&
-		i < c.rest+5; i++ {
+		i < c.rest+5 && !c.isTimeOfState(i); i++ {
 		head = i
 	}
 	if !isOccupation(c.low(head)) {
@@ -62,6 +70,9 @@ func occupation(c *clause) []draft {
 	}
 	return c.claim(c.subjectKey(), "occupation")
 }
+
+// isTimeOfState reports whether "now", "these days", "any more" or the like stands at token i.
+func (c *clause) isTimeOfState(i int) bool { return c.low(i) == "now" || c.nowadays(i) }
 
 func isOccupation(word string) bool {
 	if occupations[word] {
@@ -82,6 +93,9 @@ func possession(c *clause) []draft {
 		return nil
 	}
 	text, end, ok := c.object(c.rest)
+	if c.low(c.rest) == "one" && c.rest+1 < c.to { // "one daughter"
+		text, end, ok = c.object(c.rest + 1)
+	}
 	if !ok {
 		return nil
 	}
@@ -192,6 +206,7 @@ func worksWith(c *clause) []draft {
 			return nil
 		}
 	}
+	text, _, _ = strings.Cut(text, " as ") // "use Firefox as my browser"
 	return c.claim(c.subjectKey(), c.lemma+" "+trimAttribute(text))
 }
 

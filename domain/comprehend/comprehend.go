@@ -28,7 +28,7 @@ import (
 
 // Extractor names this grammar and its version in stored events. A change that alters memories
 // needs a new version.
-const Extractor = "builtin/2"
+const Extractor = "builtin/3"
 
 // Limits of one revision. They limit time and memory; what exceeds them stays in the verbatim
 // source.

@@ -77,7 +77,7 @@ func (c *clause) auxiliary(i int) (done, ok bool) {
 			c.modal, c.verb = "going to", ahead+2
 			c.lemma = c.low(c.verb)
 			return true, true
-		case nextGerund && !nounLike[next]:
+		case nextGerund && (!nounLike[next] || c.acts()):
 			c.progressive = true
 			return false, true
 		case nextPart && !adjectives[next]:
@@ -111,6 +111,13 @@ func (c *clause) auxiliary(i int) (done, ok bool) {
 		return true, true
 	}
 	return true, c.mainVerb(i)
+}
+
+// acts reports whether the subject is a person, who does things: "I'm reading Dune". In "my hobby is
+// reading" the same word is a noun.
+func (c *clause) acts() bool {
+	return c.kind == first || c.kind == firstPlural ||
+		c.kind == named && nameEnd(c.s.tokens[:c.to], c.subj) == c.subjEnd && c.doc.names[c.low(c.subj)]
 }
 
 func isBase(low string) bool {

@@ -110,8 +110,8 @@ func (c *clause) object(i int) (text string, end int, ok bool) {
 	for i < c.to && adverbs[c.low(i)] {
 		i++
 	}
-	if i >= c.to || vagueObjects[c.low(i)] || c.low(i) == "their" || c.low(i) == "its" || c.low(i) == "his" ||
-		c.low(i) == "her" {
+	if i >= c.to || c.nowadays(i) || vagueObjects[c.low(i)] || c.low(i) == "their" || c.low(i) == "its" ||
+		c.low(i) == "his" || c.low(i) == "her" {
 		return "", i, false
 	}
 	if c.low(i) == "the" && !commonGround[c.low(i+1)] && !isName(c.s.tokens[min(i+1, c.to-1)]) {

@@ -134,25 +134,30 @@ func readOwnDialogue(t *testing.T) (locomo.Conversation, []update) {
 // claimKey is what a claim is about: a later claim on the same supersedes it.
 type claimKey struct{ subject, attribute string }
 
-// sendTurns sends the turns of a dialogue with the memories that the built-in extractor reads in them. It returns what
-// the claims of each turn are about.
+// sendTurns sends the turns of a dialogue with their memories. It returns what the claims of each turn are about.
 func sendTurns(t *testing.T, h *recalltest.Harness, talk locomo.Conversation) map[string][]claimKey {
 	t.Helper()
 	claims := map[string][]claimKey{}
 	for i, turn := range talk.DataPoints() {
-		at := talk.Turns[i].At
-		h.Send(recalltest.DataPoint{
-			ID: turn.ID, Content: turn.Content, Label: turn.Label, Author: turn.Identity, OccurredAt: at,
+		claims[talk.Turns[i].ID] = sendText(h, recalltest.DataPoint{
+			ID: turn.ID, Content: turn.Content, Label: turn.Label, Author: turn.Identity, OccurredAt: talk.Turns[i].At,
 		})
-		memories := comprehend.Extract(comprehend.Input{
-			DataPoint: h.DataPoint(turn.ID), Revision: 1, Content: turn.Content, Label: turn.Label, Author: turn.Identity,
-			OccurredAt: at,
-		})
-		h.DeriveMemories(turn.ID, 1, at, false, memories)
-		for _, m := range memories {
-			if m.Kind == memory.Claim && m.Subject != "" {
-				claims[talk.Turns[i].ID] = append(claims[talk.Turns[i].ID], claimKey{m.Subject, m.Attribute})
-			}
+	}
+	return claims
+}
+
+// sendText sends a text with the memories that the built-in extractor reads in it. It returns what the claims are
+// about.
+func sendText(h *recalltest.Harness, p recalltest.DataPoint) (claims []claimKey) {
+	h.Send(p)
+	memories := comprehend.Extract(comprehend.Input{
+		DataPoint: h.DataPoint(p.ID), Revision: 1, Content: p.Content, Label: p.Label, Author: p.Author,
+		OccurredAt: p.OccurredAt,
+	})
+	h.DeriveMemories(p.ID, 1, p.OccurredAt, false, memories)
+	for _, m := range memories {
+		if m.Kind == memory.Claim && m.Subject != "" {
+			claims = append(claims, claimKey{m.Subject, m.Attribute})
 		}
 	}
 	return claims
