@@ -174,6 +174,9 @@ func (e *explainer) score(entry recall.Entry) ExplainedScore {
 	if share, demoted := e.texts.ranking.demoted[entry.Candidate]; demoted {
 		score.Factors = append(score.Factors, recall.Factor{Name: "superseded", Value: share})
 	}
+	if share, promoted := e.texts.ranking.promoted[entry.Candidate]; promoted {
+		score.Factors = append(score.Factors, recall.Factor{Name: "restates", Value: share})
+	}
 	return score
 }
 

@@ -20,6 +20,8 @@ type ranking struct {
 	memories   [][]*memoryRow
 	// demoted holds what the scores of a candidate were multiplied by, since a later claim supersedes its best memory.
 	demoted map[int]float64
+	// promoted holds what the scores of a candidate were multiplied by, since it restates an earlier text.
+	promoted map[int]float64
 }
 
 // maxWeight is the most weight of any memory.
@@ -95,6 +97,7 @@ func (s *Service) rank(ctx context.Context, g *gate, question *question, f *cand
 	}
 	if len(question.asked.Periods) == 0 && !question.asked.AsksOrder { // a question for a time asks for what was
 		r.demote()
+		r.promote(g, best)
 	}
 	return r, nil
 }

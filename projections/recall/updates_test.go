@@ -19,10 +19,9 @@ const updatePairs = "testdata/updates.txt"
 // updatePair holds two statements of one speaker on one thing.
 type updatePair struct{ speaker, earlier, later, question string }
 
-// TestUpdatePairs guards that the current text stands above the one that it replaces, with all pairs in one project. A
-// pair counts only if the claims of both are about the same thing.
+// TestUpdatePairs guards that the current text stands above the one that it replaces, with all pairs in one project.
 func TestUpdatePairs(t *testing.T) {
-	const least = 0.93
+	const least = 0.97
 	h := recalltest.New(t, nil)
 	pairs := readUpdatePairs(t)
 	claims := sendPairs(h, pairs)
@@ -31,10 +30,7 @@ func TestUpdatePairs(t *testing.T) {
 	for i, p := range pairs {
 		page := h.Recall(h.Ask(p.question))
 		earlier, later := placeOfSource(page, pairID(0, i)), placeOfSource(page, pairID(1, i))
-		superseded := slices.ContainsFunc(claims[pairID(1, i)], func(c claimKey) bool {
-			return slices.Contains(claims[pairID(0, i)], c)
-		})
-		if superseded && later < earlier {
+		if later < earlier {
 			inOrder++
 			continue
 		}
