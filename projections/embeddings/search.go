@@ -133,7 +133,7 @@ func (s *search) run(ctx context.Context, log *slog.Logger) ([]Hit, error) {
 		return nil, err
 	}
 	for i := range order {
-		s.window[i] = s.mean(i, func(near int) float32 { return s.own[near] })
+		s.window[i] = s.mean(i, s.own[i], func(near int) float32 { return s.own[near] })
 	}
 	s.measure()
 	if all {
@@ -176,20 +176,20 @@ func (s *search) compare(ctx context.Context, log *slog.Logger, similarity func(
 	return group.Wait()
 }
 
-// mean returns the mean similarity of an entry and of the neighbours in its conversation that the query may read.
-func (s *search) mean(i int, own func(i int) float32) float32 {
-	value := own(i)
-	if value == unknown {
+// mean returns the mean similarity of an entry, which is own, and of the neighbours in its conversation that the query
+// may read.
+func (s *search) mean(i int, own float32, neighbour func(i int) float32) float32 {
+	if own == unknown {
 		return unknown
 	}
-	sum, count := value, float32(1)
+	sum, count := own, float32(1)
 	if s.col.joined[i] {
-		if near := own(i - 1); near != unknown {
+		if near := neighbour(i - 1); near != unknown {
 			sum, count = sum+near, count+1
 		}
 	}
 	if i+1 < len(s.col.joined) && s.col.joined[i+1] {
-		if near := own(i + 1); near != unknown {
+		if near := neighbour(i + 1); near != unknown {
 			sum, count = sum+near, count+1
 		}
 	}
@@ -204,7 +204,8 @@ func (s *search) exactAt(i int) (own, window float32) {
 		}
 		return unknown
 	}
-	return compare(i), s.mean(i, compare)
+	own = compare(i)
+	return own, s.mean(i, own, compare)
 }
 
 // measure finds what is usual. Of few entries nothing is: their cosines count.
@@ -237,20 +238,25 @@ func (s *search) sample() {
 	s.ofOwn, s.ofWindow = of.ofOwn, of.ofWindow
 }
 
-// value is what an entry is ranked by.
-func (s *search) value(i int) float32 {
-	return float32(recall.SemanticWeight*s.ofOwn.standard(s.own[i]) + recall.WindowWeight*s.ofWindow.standard(s.window[i]))
+// values returns the function that ranks entries. It has no division, since it is called for each of them.
+func (s *search) values() func(i int) float32 {
+	own, window := recall.SemanticWeight/s.ofOwn.deviation, recall.WindowWeight/s.ofWindow.deviation
+	usual := own*s.ofOwn.mean + window*s.ofWindow.mean
+	return func(i int) float32 {
+		return float32(own*float64(s.own[i]) + window*float64(s.window[i]) - usual)
+	}
 }
 
 // choose returns the places in the order of the best size entries, best first.
 func (s *search) choose(size int) []int {
-	least := s.leastBin(size)
+	valueOf := s.values()
+	least := s.leastBin(size, valueOf)
 	var best []uint64
 	for i, own := range s.own {
 		if own == unknown {
 			continue
 		}
-		if value := s.value(i); binOf(value) >= least {
+		if value := valueOf(i); binOf(value) >= least {
 			best = append(best, rankKey(value, i))
 		}
 	}
@@ -276,11 +282,11 @@ func binOf(value float32) int {
 
 // leastBin returns a bin such that at least size entries, and few more, are in it or in later ones: it is
 // faster to count in bins than to sort.
-func (s *search) leastBin(size int) int {
+func (s *search) leastBin(size int, valueOf func(i int) float32) int {
 	var counts [bins]int
 	for i, own := range s.own {
 		if own != unknown {
-			counts[binOf(s.value(i))]++
+			counts[binOf(valueOf(i))]++
 		}
 	}
 	for n := bins - 1; n > 0; n-- {

@@ -270,7 +270,8 @@ func TestSearch_Choose(t *testing.T) {
 				want = append(want, i)
 			}
 		}
-		slices.SortStableFunc(want, func(a, b int) int { return cmp.Compare(s.value(b), s.value(a)) })
+		valueOf := s.values()
+		slices.SortStableFunc(want, func(a, b int) int { return cmp.Compare(valueOf(b), valueOf(a)) })
 		if want = want[:min(len(want), size)]; !slices.Equal(s.choose(size), want) {
 			t.Fatalf("round %d: best %d of %d: %v, want %v", n, size, len(s.own), s.choose(size), want)
 		}
