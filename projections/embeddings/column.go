@@ -170,6 +170,9 @@ func (col *column) compare(a, b int32) int {
 	return cmp.Or(bytes.Compare(x.audience[:], y.audience[:]), cmp.Compare(x.at, y.at), bytes.Compare(x.id[:], y.id[:]))
 }
 
+// continues reports whether the entry at a place of the order continues the conversation of the one before.
+func (col *column) continues(i int) bool { return i < len(col.joined) && col.joined[i] }
+
 // adjoin reports whether two entries, next to each other in the order, are of one conversation and one audience.
 func adjoin(earlier, later *entry) bool {
 	return earlier.spoken && later.spoken && earlier.audience == later.audience &&

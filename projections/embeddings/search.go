@@ -132,15 +132,13 @@ func (s *search) run(ctx context.Context, log *slog.Logger) ([]Hit, error) {
 	if err := s.compare(ctx, log, similarity); err != nil {
 		return nil, err
 	}
-	for i := range order {
-		s.window[i] = s.mean(i, s.own[i], func(near int) float32 { return s.own[near] })
-	}
-	s.measure()
+	s.average()
+	count := s.measure()
 	if all {
 		return s.best(s.q.Size), ctx.Err()
 	}
 	chosen := s.choose(oversampling * s.q.Size)
-	s.sample()
+	s.sample(count)
 	for i := range s.own {
 		s.own[i] = unknown
 	}
@@ -176,41 +174,62 @@ func (s *search) compare(ctx context.Context, log *slog.Logger, similarity func(
 	return group.Wait()
 }
 
-// mean returns the mean similarity of an entry, which is own, and of the neighbours in its conversation that the query
-// may read.
-func (s *search) mean(i int, own float32, neighbour func(i int) float32) float32 {
-	if own == unknown {
-		return unknown
-	}
-	sum, count := own, float32(1)
-	if s.col.joined[i] {
-		if near := neighbour(i - 1); near != unknown {
-			sum, count = sum+near, count+1
+// average sets the mean of each entry and of its neighbours in the conversation.
+func (s *search) average() {
+	before := unknown
+	for i, own := range s.own {
+		after := unknown
+		if s.col.continues(i + 1) {
+			after = s.own[i+1]
+		}
+		s.window[i] = mean(own, before, after)
+		if before = own; after == unknown {
+			before = unknown
 		}
 	}
-	if i+1 < len(s.col.joined) && s.col.joined[i+1] {
-		if near := neighbour(i + 1); near != unknown {
-			sum, count = sum+near, count+1
-		}
-	}
-	return sum / count
 }
 
-// exactAt compares the vectors of an entry and of its neighbours.
+// mean returns the mean of a similarity and of the known ones of those before and after it. It has no division,
+// since it is called for each entry.
+func mean(own, before, after float32) float32 {
+	switch {
+	case own == unknown || before == unknown && after == unknown:
+		return own
+	case before == unknown:
+		return (own + after) * 0.5
+	case after == unknown:
+		return (own + before) * 0.5
+	default:
+		return (own + before + after) * (1. / 3)
+	}
+}
+
+// exactAt compares the vectors of an entry and of its neighbours in the conversation.
 func (s *search) exactAt(i int) (own, window float32) {
-	compare := func(i int) float32 {
-		if e := &s.col.entries[s.col.order[i]]; s.readable(e) {
-			return s.exact(e)
-		}
-		return unknown
+	if own = s.exactIfReadable(i); own == unknown {
+		return unknown, unknown
 	}
-	own = compare(i)
-	return own, s.mean(i, own, compare)
+	before, after := unknown, unknown
+	if s.col.continues(i) {
+		before = s.exactIfReadable(i - 1)
+	}
+	if s.col.continues(i + 1) {
+		after = s.exactIfReadable(i + 1)
+	}
+	return own, mean(own, before, after)
 }
 
-// measure finds what is usual. Of few entries nothing is: their cosines count.
-func (s *search) measure() {
-	var count int
+// exactIfReadable is unknown for an entry that the query may not read.
+func (s *search) exactIfReadable(i int) float32 {
+	if e := &s.col.entries[s.col.order[i]]; s.readable(e) {
+		return s.exact(e)
+	}
+	return unknown
+}
+
+// measure finds what is usual, and returns how many entries the query may read. Of few entries nothing is usual: their
+// cosines count.
+func (s *search) measure() (count int) {
 	s.ofOwn, count = distributionOf(s.own)
 	s.ofWindow, _ = distributionOf(s.window)
 	for _, d := range []*distribution{&s.ofOwn, &s.ofWindow} {
@@ -218,20 +237,24 @@ func (s *search) measure() {
 			*d = distribution{0, fewDeviation}
 		}
 	}
+	return count
 }
 
-// sample measures exactly, on entries evenly spread over those that the query may read.
-func (s *search) sample() {
-	var readable []int
-	for i, own := range s.own {
-		if own != unknown {
-			readable = append(readable, i)
+// sample measures exactly, on entries evenly spread over the readable ones, of which there are count.
+func (s *search) sample(count int) {
+	size := min(count, statisticsSample)
+	own, window := make([]float32, 0, size), make([]float32, 0, size)
+	seen, next := 0, 0
+	for i := range s.own {
+		if s.own[i] == unknown {
+			continue
 		}
-	}
-	var own, window []float32
-	for n := range min(len(readable), statisticsSample) {
-		o, w := s.exactAt(readable[n*len(readable)/min(len(readable), statisticsSample)])
-		own, window = append(own, o), append(window, w)
+		if seen == next && len(own) < size {
+			o, w := s.exactAt(i)
+			own, window = append(own, o), append(window, w)
+			next = len(own) * count / size
+		}
+		seen++
 	}
 	of := &search{own: own, window: window}
 	of.measure()
