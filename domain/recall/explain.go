@@ -37,10 +37,11 @@ func (e *ExplainedTurn) addFactor(name string, value float64) {
 type Explained struct {
 	// Turns are in the order of the ranked ones.
 	Turns []ExplainedTurn
-	// Named is the author that the question names, or that asks it; "" for none or several. Usual is the
-	// weight of a usual term of the question. Content are the indexes of its own terms that are looked
-	// for in texts; the others name an author.
+	// Named is the author that the question names, or that asks it; "" for none or several. Other is the asker of a
+	// question that addresses "you": it asks for texts of others. Usual is the weight of a usual term of the question.
+	// Content are the indexes of its own terms that are looked for in texts; the others name an author.
 	Named   string
+	Other   string
 	Usual   float64
 	Content []int
 }
@@ -48,7 +49,9 @@ type Explained struct {
 // RankExplained is Rank with its reasons.
 func (a *Analyzer) RankExplained(q Question, weights Weights, turns []Turn, without ...string) Explained {
 	s := newScene(a, q, weights, turns, false)
-	e := Explained{Turns: make([]ExplainedTurn, len(turns)), Named: s.named, Usual: s.usual, Content: s.content}
+	e := Explained{
+		Turns: make([]ExplainedTurn, len(turns)), Named: s.named, Other: s.other, Usual: s.usual, Content: s.content,
+	}
 	for i := range turns {
 		for _, f := range factors {
 			e.Turns[i].addFactor(f.name, f.of(&turns[i]))

@@ -19,6 +19,10 @@ type Question struct {
 	Periods []comprehend.Period
 	// Asker is the author that "I" and "my" refer to, "" if the query does not use them.
 	Asker string
+	// Addressed is the asker, if the query asks what "you" said or did: turns of others answer it. It is "" if not.
+	Addressed string
+	// AsksPast reports that it asks for what was, not for what is.
+	AsksPast bool
 	// AsksOrder reports that it asks in what order things happened, which several conversations say together.
 	AsksOrder bool
 }
@@ -40,9 +44,15 @@ const (
 // Question analyses a query, as asked by an identity at an instant.
 func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 	own := a.Query(text)
-	q := Question{Answer: answerOf(text), Periods: comprehend.Periods(text, asked), AsksOrder: asksOrder(text)}
+	q := Question{
+		Answer: answerOf(text), Periods: comprehend.Periods(text, asked),
+		AsksPast: asksPast(text), AsksOrder: asksOrder(text),
+	}
 	if TraitsOf(cut(text, queryBytes)).Has(FirstPerson) {
 		q.Asker = asker
+	}
+	if asksYou(text) {
+		q.Addressed = asker
 	}
 	known := make(map[string]struct{}, len(own))
 	for i, term := range own {
@@ -107,6 +117,47 @@ var wantsOrder = []string{"what order", "order in which", "chronological order",
 func asksOrder(text string) bool {
 	low := strings.ToLower(cut(text, queryBytes))
 	return slices.ContainsFunc(wantsOrder, func(s string) bool { return strings.Contains(low, s) })
+}
+
+// youDid are the phrases that ask what "you" said or did, in words between spaces. "Can you …" and "would you …" ask
+// for something new.
+var youDid = func() []string {
+	phrases := []string{" did you ", " have you ", " had you ", " were you "}
+	for said := range strings.FieldsSeq(`said told suggested recommended mentioned gave explained advised proposed promised showed
+		wrote described provided answered listed named`) {
+		phrases = append(phrases, " you "+said+" ")
+	}
+	for thing := range strings.FieldsSeq(`advice recommendation recommendations suggestion suggestions answer
+		explanation proposal`) {
+		phrases = append(phrases, " your "+thing+" ")
+	}
+	return phrases
+}()
+
+func asksYou(text string) bool {
+	spaced := spacedWords(text)
+	return slices.ContainsFunc(youDid, func(s string) bool { return strings.Contains(spaced, s) })
+}
+
+// pastWords show that a query asks for what was.
+var pastWords = wordSet(`did was were had used originally initially previously before first earlier former formerly
+	once past history`)
+
+func asksPast(text string) bool {
+	past := false
+	words(cut(text, queryBytes), func(word []byte) {
+		if _, is := pastWords[string(word)]; is {
+			past = true
+		}
+	})
+	return past
+}
+
+// spacedWords returns the words of a query with a space before and after each.
+func spacedWords(text string) string {
+	b := []byte{' '}
+	words(cut(text, queryBytes), func(word []byte) { b = append(append(b, word...), ' ') })
+	return string(b)
 }
 
 // answerOf returns the trait of a passage that answers a question.

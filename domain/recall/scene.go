@@ -48,6 +48,9 @@ type scene struct {
 	// named is the one author that the question names, or if it names none, the asker; "" for none or
 	// several.
 	named string
+	// other is an author whose turns do not count as written by the author asked for: that of a question that addresses
+	// "you" and names no author; "" for none.
+	other string
 	// base is the score of each turn by its own words, threads that of its conversation.
 	base, threads []float64
 	// threadOf is the number of the conversation of each turn.
@@ -109,6 +112,8 @@ func (s *scene) findNamed(a *Analyzer) (names []int) {
 		names = append(names, place)
 	}
 	switch {
+	case authors == 0 && s.question.Addressed != "":
+		s.other = s.question.Addressed
 	case authors == 0:
 		s.named = s.question.Asker
 	case authors > 1:

@@ -248,13 +248,21 @@ func label(s *scene, turn int) float64 {
 	return score
 }
 
-// author is 1 usual weight if the author that the question names wrote the turn.
+// author is 1 usual weight if the author that the question names or addresses wrote the turn.
 func author(s *scene, turn int) float64 {
-	if s.named == "" || s.turns[turn].Author != s.named {
+	by := s.turns[turn].Author
+	switch {
+	case s.named != "" && by == s.named:
+		return s.usual
+	case s.other != "" && by != "" && by != s.other:
+		return otherAuthor * s.usual
+	default:
 		return 0
 	}
-	return s.usual
 }
+
+// otherAuthor is what it counts that not the asker wrote the turn, if the question asks what "you" said.
+const otherAuthor = 2
 
 // firstPerson is that of an author who speaks of themselves.
 func firstPerson(s *scene, turn int) float64 {

@@ -238,11 +238,14 @@ func TestTraits(t *testing.T) {
 		"Вчера был Париж":              recall.NameEvidence,
 		strings.Repeat("long", 40):     0,
 		"\xff\xfe broken":              0,
+		"It was Rescheduled":           recall.ChangeEvidence | recall.NameEvidence,
+		"no longer so":                 recall.ChangeEvidence,
+		"They like New York":           recall.ChangeEvidence | recall.NameEvidence,
 		"Look:\nParis":                 0,
 		"last year, we met Ana twice.": recall.TimeEvidence | recall.FirstPerson | recall.NameEvidence | recall.NumberEvidence,
 	} {
 		if got := recall.TraitsOf(text); got != want {
-			t.Errorf("%q has %06b, want %06b", text, got, want)
+			t.Errorf("%q has %07b, want %07b", text, got, want)
 		}
 	}
 }

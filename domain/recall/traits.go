@@ -23,6 +23,8 @@ const (
 	FirstPerson
 	// SecondPerson: the author addresses somebody.
 	SecondPerson
+	// ChangeEvidence: it states that something is no longer as it was.
+	ChangeEvidence
 )
 
 // Has reports whether all of some traits are set.
@@ -35,6 +37,11 @@ var traitWords = map[Traits]string{
 	TimeEvidence: `yesterday today tonight tomorrow last next ago since week weeks weekend weekends month months year years day days
 		morning afternoon evening monday tuesday wednesday thursday friday saturday sunday
 		january february march april may june july august september october november december`,
+	ChangeEvidence: `now currently recently nowadays anymore longer new newer newest latest instead replaced replacing
+		changed change changing switched switching moved moving migrated relocated transferred updated update updating upgraded
+		improved increased decreased reduced raised lowered dropped grown grew reached bumped cut down back
+		extended postponed delayed rescheduled became turned stopped quit finished started began cancelled canceled closed left
+		sold joined adopted gave took decided`,
 	NumberEvidence: `one two three four five six seven eight nine ten eleven twelve dozen hundred thousand million couple once twice thrice several few both`,
 }
 
@@ -86,7 +93,7 @@ func wordEnd(text string, i int) int {
 }
 
 // longestTraitWord is the length of the longest word of traitWords, in bytes.
-const longestTraitWord = 10
+const longestTraitWord = 11
 
 func traitsOfWord(word string, first bool) Traits {
 	var traits Traits
@@ -113,7 +120,8 @@ func traitsOfWord(word string, first bool) Traits {
 		folded = append(folded, byte(r))
 	}
 	traits |= traitByWord[string(folded)]
-	if r, size := utf8.DecodeRuneInString(word); !first && unicode.IsUpper(r) && size < len(word) && traits == 0 {
+	r, size := utf8.DecodeRuneInString(word)
+	if !first && unicode.IsUpper(r) && size < len(word) && traits&^ChangeEvidence == 0 { // a New in New York is a name
 		traits |= NameEvidence
 	}
 	return traits

@@ -123,6 +123,17 @@ func end(ctx context.Context, conn *pgxpool.Conn, err error) error {
 // not pass the gate, some do not fit the budget, and the index ranks differently.
 func firstCandidates(limit int) int { return max(128, limit+limit/4) }
 
+// moreCandidates is how many are authorized and ranked if that takes little time and a response holds many documents:
+// in a project of at most fewPassages, if the first texts are short. The index would decide too much there.
+func moreCandidates(limit int) int { return max(firstCandidates(limit), 2*limit+limit/2) }
+
+const fewPassages = 10_000
+
+// wantsMore reports whether more candidates than the first are ranked.
+func (g *gate) wantsMore(question *question, found *candidates) bool {
+	return found.sources.Statistics.Docs <= fewPassages && g.tokens() < 2*int64(question.Budget)
+}
+
 // answer authorizes as many candidates as the response may need, most promising first, and searches
 // for more if too few can be shown. With opening, the first authorization begins the snapshot.
 func (s *Service) answer(
@@ -132,6 +143,10 @@ func (s *Service) answer(
 		n = min(n, len(found.order))
 		if err := g.authorize(ctx, found, n, opening); err != nil {
 			return Response{}, err
+		}
+		if more := min(moreCandidates(question.Limit), len(found.order)); n < more && g.wantsMore(question, found) {
+			n = more
+			continue
 		}
 		if n == len(found.order) && round < maxSearches && found.more(question) && !g.suffices(question) {
 			round++
@@ -147,8 +162,9 @@ func (s *Service) answer(
 		if err != nil {
 			return Response{}, err
 		}
-		// If the response has room left, consider all candidates.
-		if full := len(composed.Entries) == question.Limit || composed.Ended; full || n == len(found.order) {
+		// If the response has much room left, consider all candidates.
+		full := len(composed.Entries) == question.Limit || composed.Ended || 4*composed.Used.Tokens >= 3*question.Budget
+		if full || n == len(found.order) {
 			page, err := s.response(ctx, texts, question, composed)
 			if err == nil && s.explainer != nil {
 				err = s.explainer.explain(ctx, &answered{s, g, question, found, texts, composed, page})

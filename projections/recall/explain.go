@@ -33,7 +33,9 @@ type ExplainedQuestion struct {
 	Answer  string            `json:"answer,omitempty"`
 	Periods []ExplainedPeriod `json:"periods"`
 	// Author is the author that it names or who asks it, "" for none or several.
-	Author    string `json:"author,omitempty"`
+	Author string `json:"author,omitempty"`
+	// OtherThan is the asker of a query that addresses "you", which asks for texts of others.
+	OtherThan string `json:"otherThan,omitempty"`
 	AsksOrder bool   `json:"asksOrder"`
 	// UsualWeight is the unit of the signals that count no words.
 	UsualWeight float64 `json:"usualWeight"`
@@ -237,7 +239,7 @@ func (e *explainer) explainQuestion() ExplainedQuestion {
 	asked := e.question.asked
 	q := ExplainedQuestion{
 		Terms: make([]ExplainedTerm, len(asked.Terms)), Answer: answers[asked.Answer], Periods: []ExplainedPeriod{},
-		Author: e.ranked.Named, AsksOrder: asked.AsksOrder, UsualWeight: e.ranked.Usual,
+		Author: e.ranked.Named, OtherThan: e.ranked.Other, AsksOrder: asked.AsksOrder, UsualWeight: e.ranked.Usual,
 	}
 	for _, p := range asked.Periods {
 		q.Periods = append(q.Periods, ExplainedPeriod(p))

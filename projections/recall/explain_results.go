@@ -175,7 +175,7 @@ func (e *explainer) score(entry recall.Entry) ExplainedScore {
 		score.Factors = append(score.Factors, recall.Factor{Name: "superseded", Value: share})
 	}
 	if share, promoted := e.texts.ranking.promoted[entry.Candidate]; promoted {
-		score.Factors = append(score.Factors, recall.Factor{Name: "restates", Value: share})
+		score.Factors = append(score.Factors, recall.Factor{Name: "updates", Value: share})
 	}
 	return score
 }

@@ -33,7 +33,7 @@ func Judge(
 	}
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		g := newGate(tx, q, now)
-		f.arrange()
+		f.arrange(&question{Query: q})
 		if err := g.authorize(ctx, f, len(f.order), false); err != nil {
 			return err
 		}

@@ -66,10 +66,8 @@ type dataPointRow struct {
 	metadataSize int64
 	// inWindow reports whether the newest revision occurred within From, To and the perspective.
 	inWindow bool
-	// isNeighbour reports whether it is next to a candidate in the conversation; traits are set then,
-	// if its text is short.
+	// isNeighbour reports whether it is next to a candidate in the conversation.
 	isNeighbour bool
-	traits      recall.Traits
 }
 
 // memoryRow is a memory of the newest captured revision of such a data point, and occurred in the
@@ -201,7 +199,8 @@ func (g *gate) authorize(ctx context.Context, f *candidates, n int, opening bool
 	}
 	audiences := g.q.Audiences
 	if len(dataPoints) > 0 {
-		batch.Queue(selectDataPoints, dataPoints, g.q.Project.ID, audiences, !g.isBeyondFirst(n)).Query(g.readDataPoints)
+		withTexts := n <= moreCandidates(g.q.Limit) // of more, most are not shown
+		batch.Queue(selectDataPoints, dataPoints, g.q.Project.ID, audiences, withTexts).Query(g.readDataPoints)
 	}
 	if len(memories) > 0 {
 		batch.Queue(selectMemories, memories, g.q.Project.ID, audiences, at, g.q.From, g.q.To, g.now).Query(g.readMemories)
@@ -217,9 +216,6 @@ func (g *gate) authorize(ctx context.Context, f *candidates, n int, opening bool
 	}
 	return nil
 }
-
-// isBeyondFirst reports whether n is more than is authorized at first.
-func (g *gate) isBeyondFirst(n int) bool { return n > firstCandidates(g.q.Limit) }
 
 func (g *gate) setPerspective(row pgx.Row) error {
 	if err := row.Scan(&g.perspective); err != nil {
@@ -267,6 +263,16 @@ func (g *gate) readMemories(rows pgx.Rows) error {
 		g.memories[l.id] = l
 	}
 	return rows.Err()
+}
+
+// tokens is what all texts that passed cost at least.
+func (g *gate) tokens() (sum int64) {
+	for _, p := range g.dataPoints {
+		if p.inWindow {
+			sum += p.leastTokens()
+		}
+	}
+	return sum
 }
 
 // tooLong is how many sources that exceed the budget may pass before recall stops searching for

@@ -7,52 +7,67 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-
-	"github.com/annals-project/annals/domain/recall"
 )
 
 // Neighbours pass the same gate as everything else: nothing of a neighbour that the viewer may not
-// read takes part. Only data points with an author have neighbours: documents without one are not a
-// conversation.
-const selectNeighbours = `select c.id, d.later, d.id, d.revision, d.source_id, r.node_id, d.occurred_at, r.label, r.author, r.size, r.content_blob, r.tokens, r.carried,
-		r.short, case when r.short then r.content end, case when r.short then r.metadata end
+// read takes part. This names them; those that are not candidates themselves are then looked up like candidates.
+const selectNeighbours = `select c.id, d.later, d.id, d.occurred_at
 	from unnest($1::uuid[], $2::timestamptz[]) c (id, at)
 	cross join lateral (
-		(select false as later, * from datapoints.data_points
+		(select false as later, id, occurred_at from datapoints.data_points
 			where project_id = $3 and audience = any($4::uuid[]) and occurred_at < c.at and occurred_at >= greatest(c.at - interval '1 hour', $5)
 			order by occurred_at desc, id desc limit 2)
 		union all
-		(select true, * from datapoints.data_points
+		(select true, id, occurred_at from datapoints.data_points
 			where project_id = $3 and audience = any($4::uuid[]) and occurred_at > c.at and occurred_at <= least(c.at + interval '1 hour', $6)
 			order by occurred_at, id limit 2)
-	) d
-	cross join lateral (
-		select *, coalesce(octet_length(content), 0) as size, ` + metadataSize + ` as carried, content_blob is null and metadata_blob is null
-			and octet_length(content) <= 1024 and coalesce(octet_length(metadata), 0) <= 1024 as short
-		from datapoints.revisions where data_point = d.id and number = d.revision offset 0
-	) r
-	where r.author is not null`
+	) d`
 
-// neighbour is a row of selectNeighbours.
+// neighbour is a data point right before or after another one.
 type neighbour struct {
 	id    uuid.UUID
 	later bool
 	at    time.Time
 }
 
-// loadNeighbours loads the two data points right before and after each of some data points.
+// loadNeighbours loads the two data points right before and after each of some data points. Only data points with an
+// author have neighbours: documents without one are not a conversation.
 func (g *gate) loadNeighbours(ctx context.Context, dataPoints []uuid.UUID) error {
 	var wanted []uuid.UUID
-	var times []time.Time
 	for _, id := range dataPoints {
 		if _, known := g.withNeighbours[id]; !known {
 			g.withNeighbours[id] = struct{}{}
-			wanted, times = append(wanted, id), append(times, g.dataPoints[id].occurredAt)
+			wanted = append(wanted, id)
 		}
 	}
 	if len(wanted) == 0 {
 		return nil
+	}
+	found, err := g.findNeighbours(ctx, wanted)
+	if err != nil {
+		return fmt.Errorf("find neighbours: %w", err)
+	}
+	if err := g.lookUpNeighbours(ctx, found); err != nil {
+		return fmt.Errorf("look up neighbours: %w", err)
+	}
+	for _, id := range wanted {
+		g.link(id, slices.DeleteFunc(found[id], func(n neighbour) bool {
+			p := g.dataPoints[n.id]
+			if p == nil || p.author == nil {
+				return true
+			}
+			p.isNeighbour = true
+			return false
+		}))
+	}
+	return nil
+}
+
+// findNeighbours returns the neighbours of each data point, within the window and up to the perspective.
+func (g *gate) findNeighbours(ctx context.Context, of []uuid.UUID) (map[uuid.UUID][]neighbour, error) {
+	times := make([]time.Time, len(of))
+	for i, id := range of {
+		times[i] = g.dataPoints[id].occurredAt
 	}
 	from, to := time.Time{}, g.perspective
 	if g.q.From != nil {
@@ -61,48 +76,43 @@ func (g *gate) loadNeighbours(ctx context.Context, dataPoints []uuid.UUID) error
 	if g.q.To != nil && g.q.To.Before(to) {
 		to = *g.q.To
 	}
-	rows, err := g.db.Query(ctx, selectNeighbours, wanted, times, g.q.Project.ID, g.q.Audiences, from, to)
+	rows, err := g.db.Query(ctx, selectNeighbours, of, times, g.q.Project.ID, g.q.Audiences, from, to)
 	if err != nil {
-		return fmt.Errorf("load neighbours: %w", err)
+		return nil, err
 	}
-	found := make(map[uuid.UUID][]neighbour)
-	if err := g.readNeighbours(rows, found); err != nil {
-		return fmt.Errorf("load neighbours: %w", err)
+	defer rows.Close()
+	found := make(map[uuid.UUID][]neighbour, len(of))
+	for rows.Next() {
+		var id uuid.UUID
+		var n neighbour
+		if err := rows.Scan(&id, &n.later, &n.id, &n.at); err != nil {
+			return nil, err
+		}
+		found[id] = append(found[id], n)
 	}
-	for _, id := range wanted {
-		g.link(id, found[id])
-	}
-	return nil
+	return found, rows.Err()
 }
 
-func (g *gate) readNeighbours(rows pgx.Rows, found map[uuid.UUID][]neighbour) error {
-	defer rows.Close()
-	for rows.Next() {
-		var of, id uuid.UUID
-		var later bool
-		p, b := new(dataPointRow), new(body)
-		if err := rows.Scan(&of, &later, &id, &p.revision, &p.sourceID, &p.node, &p.occurredAt, &p.label, &p.author,
-			&p.size, &p.big, &p.tokens, &p.metadataSize, &b.ready, &b.content, (*[]byte)(&b.metadata)); err != nil {
-			return err
+// lookUpNeighbours looks up the neighbours that no candidate is.
+func (g *gate) lookUpNeighbours(ctx context.Context, found map[uuid.UUID][]neighbour) error {
+	var unknown []uuid.UUID
+	for _, neighbours := range found {
+		for _, n := range neighbours {
+			if _, known := g.checkedDataPoints[n.id]; !known {
+				g.checkedDataPoints[n.id] = struct{}{}
+				unknown = append(unknown, n.id)
+			}
 		}
-		p.occurredAt = p.occurredAt.UTC()
-		found[of] = append(found[of], neighbour{id, later, p.occurredAt})
-		if known := g.dataPoints[id]; known != nil {
-			known.isNeighbour = true
-			continue
-		}
-		if p.big != nil {
-			p.size = p.big.Size
-		}
-		if b.ready {
-			b.label = p.label
-			g.texts[revisionKey{id, p.revision}] = b
-			p.traits = recall.TraitsOf(string(b.content))
-		}
-		p.inWindow, p.isNeighbour = true, true
-		g.dataPoints[id] = p
 	}
-	return rows.Err()
+	if len(unknown) == 0 {
+		return nil
+	}
+	rows, err := g.db.Query(ctx, selectDataPoints, unknown, g.q.Project.ID, g.q.Audiences, true)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	return g.readDataPoints(rows)
 }
 
 // link records the order of a data point and its neighbours.

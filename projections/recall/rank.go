@@ -20,7 +20,7 @@ type ranking struct {
 	memories   [][]*memoryRow
 	// demoted holds what the scores of a candidate were multiplied by, since a later claim supersedes its best memory.
 	demoted map[int]float64
-	// promoted holds what the scores of a candidate were multiplied by, since it restates an earlier text.
+	// promoted holds what the scores of a candidate were multiplied by, since it updates an earlier text.
 	promoted map[int]float64
 }
 
@@ -95,9 +95,11 @@ func (s *Service) rank(ctx context.Context, g *gate, question *question, f *cand
 		r.candidates, r.ids = append(r.candidates, c), append(r.ids, id)
 		r.dataPoints, r.memories = append(r.dataPoints, p), append(r.memories, shown)
 	}
-	if len(question.asked.Periods) == 0 && !question.asked.AsksOrder { // a question for a time asks for what was
+	if asked := &question.asked; len(asked.Periods) == 0 && !asked.AsksOrder { // a question for a time asks for what was
 		r.demote()
-		r.promote(g, best)
+		if !asked.AsksPast {
+			s.promote(r, g, question, f, best)
+		}
 	}
 	return r, nil
 }
@@ -173,14 +175,11 @@ func (s *Service) score(
 	for i, id := range ids {
 		places[id] = i
 		p := g.dataPoints[id]
-		turn := recall.Turn{Traits: p.traits}
+		var turn recall.Turn
 		if b := best[id]; b != nil {
 			turn = b.Turn
-		}
-		if best[id] == nil && !p.isNeighbour {
-			if body := g.texts[revisionKey{id, p.revision}]; body != nil {
-				turn.Traits = recall.TraitsOf(string(body.content))
-			}
+		} else if text := g.texts[revisionKey{id, p.revision}]; text != nil {
+			turn.Traits = recall.TraitsOf(string(text.content))
 		}
 		near := f.similarity(id, p)
 		turn.Similarity, turn.Window = near.Similarity, near.Window

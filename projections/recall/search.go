@@ -108,14 +108,15 @@ func (s *Service) search(ctx context.Context, question *question) (*candidates, 
 	f.weights = f.sources.Statistics.Weights()
 	f.chooseBy = f.weights.Lessened(question.own)
 	f.memoryWeights = f.sources.Statistics.OfMemories(f.memories.Statistics).Weights()
-	f.arrange()
+	f.arrange(question)
 	f.addSemantic(question)
 	f.sort()
 	return f, nil
 }
 
-// arrange scores the hits and lists their data points.
-func (f *candidates) arrange() {
+// arrange scores the hits and lists their data points. Which of them are ranked depends on their traits, too.
+func (f *candidates) arrange(question *question) {
+	usual := f.weights.Usual(question.own)
 	f.sourceScores, f.memoryScores = make([]float64, len(f.sources.Hits)), make([]float64, len(f.memories.Hits))
 	f.scores = make(map[uuid.UUID]float64, len(f.sources.Hits)+len(f.memories.Hits))
 	add := func(id uuid.UUID, score float64) {
@@ -127,7 +128,7 @@ func (f *candidates) arrange() {
 	}
 	for i, h := range f.sources.Hits {
 		f.sourceScores[i] = f.chooseBy.Score(h.Counts, h.Length)
-		add(h.DataPoint, f.sourceScores[i])
+		add(h.DataPoint, question.asked.Promise(f.sourceScores[i], usual, h.Traits))
 	}
 	for i, h := range f.memories.Hits {
 		f.memoryScores[i] = f.memoryWeights.Score(h.Counts, h.Length)
@@ -164,8 +165,8 @@ func (f *candidates) addNeighbours(g *gate, question *question) {
 		return
 	}
 	var loaded []uuid.UUID
-	for id := range g.dataPoints {
-		if _, known := f.semantic[id]; !known {
+	for id, p := range g.dataPoints {
+		if _, known := f.semantic[id]; !known && p.isNeighbour {
 			loaded = append(loaded, id)
 		}
 	}

@@ -48,20 +48,19 @@ func (r *ranking) demote() {
 	}
 }
 
-// restatedAmong is the most candidates, best first, among which restated texts are looked for, and restatedBytes the
-// most bytes of such a text.
+// updatedAmong is the most candidates, best first, among which updates are looked for. statementBytes is the most bytes
+// of a text that is compared by all its words.
 const (
-	restatedAmong = 32
-	restatedBytes = 256
+	updatedAmong   = 32
+	statementBytes = 256
 )
 
-// restatedShare is what the score of a later text is of the score of the text that it restates.
-const restatedShare = 1 / supersededShare
+// updateShare is what the score of an update is of the score of the text that it updates.
+const updateShare = 1 / supersededShare
 
-// promote ranks a short text above an earlier one of the same author that it restates, if both have the same words of
-// the question: the extractor may find no claim in them. Texts are taken from the earliest on, so that several on one
-// subject are in order.
-func (r *ranking) promote(g *gate, passages map[uuid.UUID]*passage) {
+// promote ranks a text above an earlier one of the same author that it updates: the extractor may find no claim in
+// them. Texts are taken from the earliest on, so that several on one subject are in order.
+func (s *Service) promote(r *ranking, g *gate, question *question, f *candidates, passages map[uuid.UUID]*passage) {
 	r.promoted = make(map[int]float64)
 	order := make([]int, len(r.ids))
 	for i := range order {
@@ -70,25 +69,29 @@ func (r *ranking) promote(g *gate, passages map[uuid.UUID]*passage) {
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(r.candidates[b].Score, r.candidates[a].Score), bytes.Compare(r.ids[a][:], r.ids[b][:]))
 	})
-	short := make([]statement, 0, restatedAmong)
-	for _, i := range order[:min(len(order), restatedAmong)] {
-		if s, ok := r.statement(i, g, passages); ok {
-			short = append(short, s)
-		}
-	}
-	slices.SortStableFunc(short, func(a, b statement) int {
-		return r.dataPoints[a.place].occurredAt.Compare(r.dataPoints[b.place].occurredAt)
+	order = slices.DeleteFunc(order[:min(len(order), updatedAmong)], func(i int) bool {
+		_, demoted := r.demoted[i]
+		return demoted || passages[r.ids[i]] == nil || r.dataPoints[i].author == nil || r.candidates[i].Score <= 0
 	})
-	for n, later := range short {
-		c, most := &r.candidates[later.place], 0.0
-		for _, earlier := range short[:n] {
-			if score := r.candidates[earlier.place].Score; score >= c.Score && earlier.restatedBy(later) &&
-				r.dataPoints[earlier.place].occurredAt.Before(r.dataPoints[later.place].occurredAt) {
-				most = max(most, score*restatedShare)
+	slices.SortStableFunc(order, func(a, b int) int {
+		return r.dataPoints[a].occurredAt.Compare(r.dataPoints[b].occurredAt)
+	})
+	statements := make([]recall.Statement, len(order))
+	for n, i := range order {
+		key := revisionKey{r.ids[i], r.dataPoints[i].revision}
+		statements[n] = s.statement(g, key, f.weights[:question.own], passages[key.dataPoint])
+	}
+	for n, i := range order {
+		c, most := &r.candidates[i], 0.0
+		statements[n].Score = c.Score
+		for m, j := range order[:n] {
+			if score := r.candidates[j].Score; score >= c.Score && *r.dataPoints[j].author == *r.dataPoints[i].author &&
+				r.dataPoints[j].occurredAt.Before(r.dataPoints[i].occurredAt) && statements[m].UpdatedBy(&statements[n]) {
+				most = max(most, score*updateShare)
 			}
 		}
 		if share := most / c.Score; share > 1 {
-			r.promoted[later.place] = share
+			r.promoted[i], statements[n].Score = share, most
 			c.Score = most
 			for m := range c.Memories {
 				c.Memories[m].Score *= share
@@ -97,35 +100,23 @@ func (r *ranking) promote(g *gate, passages map[uuid.UUID]*passage) {
 	}
 }
 
-// statement is the short text of the candidate at a place. Two statements have the same words of the question if their
-// words are equal.
-type statement struct {
-	place         int
-	author, words string
-	content       string
-}
-
-// statement returns the text of a candidate; ok is false if it is no short statement that was found by its words.
-func (r *ranking) statement(i int, g *gate, passages map[uuid.UUID]*passage) (s statement, ok bool) {
-	p, found := r.dataPoints[i], passages[r.ids[i]]
-	text := g.texts[revisionKey{r.ids[i], p.revision}]
-	_, demoted := r.demoted[i]
-	if found == nil || text == nil || p.author == nil || p.size > restatedBytes || demoted ||
-		r.candidates[i].Score <= 0 || found.Traits.Has(recall.IsQuestion) {
-		return s, false
+// statement describes the text of a revision by its best passage. Its score is not set.
+func (s *Service) statement(g *gate, key revisionKey, weights recall.Weights, best *passage) recall.Statement {
+	statement := recall.Statement{Words: make([]float64, len(weights)), Changes: best.Traits.Has(recall.ChangeEvidence)}
+	sum := 0.0
+	for n := range weights {
+		sum += weights.Text(n)
 	}
-	has := make([]byte, len(found.Counts))
-	for n, c := range found.Counts {
-		if c.Text > 0 {
-			has[n] = 1
+	for n := range weights {
+		if best.Counts[n].Text > 0 {
+			statement.Words[n] = weights.Text(n) / sum
 		}
 	}
-	return statement{i, *p.author, string(has), string(text.content)}, true
-}
-
-// restatedBy reports whether a later statement restates this one.
-func (s statement) restatedBy(later statement) bool {
-	return s.author == later.author && s.words == later.words && recall.Restates(later.content, s.content)
+	text := g.texts[key]
+	if text != nil && len(text.content) <= statementBytes && !best.Traits.Has(recall.IsQuestion) {
+		statement.Terms = s.config.Analyzer.Terms(string(text.content))
+	}
+	return statement
 }
 
 // best returns the index of the best memory of a candidate, nil for none, and the best score of it and its memories.

@@ -13,17 +13,23 @@ import (
 	"github.com/annals-project/annals/projections/recall/recalltest"
 )
 
-// updatePairs holds pairs of texts of which the later replaces the earlier. The file describes its format.
-const updatePairs = "testdata/updates.txt"
+// updatePairs are files of pairs of texts of which the later replaces the earlier, and the least share of them that
+// must be in order. Each describes its format.
+var updatePairs = map[string]float64{"testdata/updates.txt": 0.97, "testdata/updates_freely.txt": 0.9}
 
 // updatePair holds two statements of one speaker on one thing.
 type updatePair struct{ speaker, earlier, later, question string }
 
-// TestUpdatePairs guards that the current text stands above the one that it replaces, with all pairs in one project.
+// TestUpdatePairs guards that the current text stands above the one that it replaces, with all pairs of a file in one
+// project.
 func TestUpdatePairs(t *testing.T) {
-	const least = 0.97
+	for file, least := range updatePairs {
+		t.Run(file, func(t *testing.T) { testUpdatePairs(t, readUpdatePairs(t, file), least) })
+	}
+}
+
+func testUpdatePairs(t *testing.T, pairs []updatePair, least float64) {
 	h := recalltest.New(t, nil)
-	pairs := readUpdatePairs(t)
 	claims := sendPairs(h, pairs)
 	h.CatchUp()
 	inOrder := 0
@@ -71,9 +77,9 @@ func placeOfSource(page recall.Response, id string) int {
 	return at
 }
 
-func readUpdatePairs(t *testing.T) (pairs []updatePair) {
+func readUpdatePairs(t *testing.T, file string) (pairs []updatePair) {
 	t.Helper()
-	text, err := os.ReadFile(updatePairs)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}

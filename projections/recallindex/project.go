@@ -42,7 +42,7 @@ func New(index Index, texts Texts, analyzer *recall.Analyzer, log *slog.Logger) 
 	return &Projector{
 		index: index, texts: texts, analyzer: analyzer, log: log,
 		Base: projections.NewBase(projections.Description{
-			Name: Name, Version: 4, Categories: []string{stream.DataPoint, stream.Memory, stream.Deletion}, Schema: schema,
+			Name: Name, Version: 5, Categories: []string{stream.DataPoint, stream.Memory, stream.Deletion}, Schema: schema,
 			Pace:    projections.Pace{Min: 80 * time.Millisecond, Max: 200 * time.Millisecond},
 			Counted: []string{"data_points"},
 		}),

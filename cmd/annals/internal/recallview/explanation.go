@@ -88,6 +88,9 @@ func explainQuestion(b *strings.Builder, q recall.ExplainedQuestion) {
 	if q.Author != "" {
 		asks = append(asks, "the author "+printable(q.Author))
 	}
+	if q.OtherThan != "" {
+		asks = append(asks, "an author other than "+printable(q.OtherThan))
+	}
 	if len(asks) > 0 {
 		_, _ = fmt.Fprintf(b, "asks for: %s\n", strings.Join(asks, ", "))
 	}

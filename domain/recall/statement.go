@@ -1,0 +1,63 @@
+package recall
+
+// Statement is what shows whether one text states what has become of another: "I quit football for basketball" states
+// it of "I play football".
+type Statement struct {
+	// Terms are those of a short text that is no question, nil for others.
+	Terms []string
+	// Words are the question's own words as shares of their weight, in their order, 0 for those that its best passage
+	// lacks.
+	Words []float64
+	// Changes reports that this passage has ChangeEvidence.
+	Changes bool
+	Score   float64
+}
+
+// A later text updates an earlier one
+//   - if it has a third of its terms, and states that something changed or both have at most briefTerms terms; or
+//   - if it states that something changed, has updateWords of its words of the question, which are updateAsked of all
+//     words of the question, and has at least updateScore of its score.
+const (
+	updateTerms = 3
+	briefTerms  = 8
+	updateWords = 0.75
+	updateAsked = 0.5
+	updateScore = 0.6
+)
+
+// UpdatedBy reports whether a later text of the same author probably states what is current of the same matter.
+func (s *Statement) UpdatedBy(later *Statement) bool {
+	brief := len(s.Terms) <= briefTerms && len(later.Terms) <= briefTerms
+	if (later.Changes || brief) && s.termsIn(later) {
+		return true
+	}
+	return later.Changes && later.Score >= updateScore*s.Score && s.wordsIn(later)
+}
+
+// termsIn reports whether another statement has enough of the terms.
+func (s *Statement) termsIn(other *Statement) bool {
+	has := make(map[string]bool, len(other.Terms))
+	for _, term := range other.Terms {
+		has[term] = true
+	}
+	same, seen := 0, make(map[string]bool, len(s.Terms))
+	for _, term := range s.Terms {
+		if !seen[term] && has[term] {
+			same++
+		}
+		seen[term] = true
+	}
+	return same > 0 && updateTerms*same >= len(seen)
+}
+
+// wordsIn reports whether another statement has enough of the words of the question.
+func (s *Statement) wordsIn(other *Statement) bool {
+	sum, same := 0.0, 0.0
+	for i, weight := range s.Words {
+		sum += weight
+		if other.Words[i] > 0 {
+			same += weight
+		}
+	}
+	return same >= updateAsked && same >= updateWords*sum
+}
