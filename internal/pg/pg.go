@@ -189,6 +189,7 @@ func (s *Server) settings() map[string]string {
 		"effective_cache_size":            "512MB",
 		"random_page_cost":                "1.1",
 		"jit":                             "off", // costs more than it saves on short statements
+		"enable_memoize":                  "off", // recall looks up each row once, a cache of them takes a quarter of the time
 		"max_parallel_workers_per_gather": "0",
 		"max_worker_processes":            "4",
 		"fsync":                           "on",
