@@ -1,6 +1,7 @@
 package recall
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"time"
@@ -134,30 +135,25 @@ var youDid = func() []string {
 	return phrases
 }()
 
-func asksYou(text string) bool {
-	spaced := spacedWords(text)
-	return slices.ContainsFunc(youDid, func(s string) bool { return strings.Contains(spaced, s) })
-}
+func asksYou(text string) bool { return hasPhrase(text, youDid) }
 
-// pastWords show that a query asks for what was.
-var pastWords = wordSet(`did was were had used originally initially previously before first earlier former formerly
-	once past history`)
+// pastPhrases show that a query asks for what was.
+var pastPhrases = func() []string {
+	phrases := []string{" used to "}
+	for word := range strings.FieldsSeq(`did was were had before earlier former formerly original originally initial
+		initially previous previously past`) {
+		phrases = append(phrases, " "+word+" ")
+	}
+	return phrases
+}()
 
-func asksPast(text string) bool {
-	past := false
-	words(cut(text, queryBytes), func(word []byte) {
-		if _, is := pastWords[string(word)]; is {
-			past = true
-		}
-	})
-	return past
-}
+func asksPast(text string) bool { return hasPhrase(text, pastPhrases) }
 
-// spacedWords returns the words of a query with a space before and after each.
-func spacedWords(text string) string {
-	b := []byte{' '}
-	words(cut(text, queryBytes), func(word []byte) { b = append(append(b, word...), ' ') })
-	return string(b)
+// hasPhrase reports whether the words of a query, with a space before and after each, contain one of some phrases.
+func hasPhrase(text string, phrases []string) bool {
+	spaced := []byte{' '}
+	words(cut(text, queryBytes), func(word []byte) { spaced = append(append(spaced, word...), ' ') })
+	return slices.ContainsFunc(phrases, func(s string) bool { return bytes.Contains(spaced, []byte(s)) })
 }
 
 // answerOf returns the trait of a passage that answers a question.

@@ -1,9 +1,11 @@
 package recall
 
+import "slices"
+
 // Statement is what shows whether one text states what has become of another: "I quit football for basketball" states
 // it of "I play football".
 type Statement struct {
-	// Terms are those of a short text that is no question, nil for others.
+	// Terms are those of a short text that is no question, sorted and each once; nil for others.
 	Terms []string
 	// Words are the question's own words as shares of their weight, in their order, 0 for those that its best passage
 	// lacks.
@@ -36,18 +38,14 @@ func (s *Statement) UpdatedBy(later *Statement) bool {
 
 // termsIn reports whether another statement has enough of the terms.
 func (s *Statement) termsIn(other *Statement) bool {
-	has := make(map[string]bool, len(other.Terms))
-	for _, term := range other.Terms {
-		has[term] = true
-	}
-	same, seen := 0, make(map[string]bool, len(s.Terms))
+	same, rest := 0, other.Terms
 	for _, term := range s.Terms {
-		if !seen[term] && has[term] {
+		i, found := slices.BinarySearch(rest, term)
+		if rest = rest[i:]; found {
 			same++
 		}
-		seen[term] = true
 	}
-	return same > 0 && updateTerms*same >= len(seen)
+	return same > 0 && updateTerms*same >= len(s.Terms)
 }
 
 // wordsIn reports whether another statement has enough of the words of the question.

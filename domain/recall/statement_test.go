@@ -1,6 +1,7 @@
 package recall_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +12,11 @@ import (
 func TestStatement_UpdatedBy(t *testing.T) {
 	a := recall.NewAnalyzer()
 	short := func(text string) recall.Statement {
-		return recall.Statement{Terms: a.Terms(text), Changes: recall.TraitsOf(text).Has(recall.ChangeEvidence), Score: 1}
+		terms := a.Terms(text)
+		slices.Sort(terms)
+		return recall.Statement{
+			Terms: slices.Compact(terms), Changes: recall.TraitsOf(text).Has(recall.ChangeEvidence), Score: 1,
+		}
 	}
 	long := func(score float64, changes bool, words ...float64) recall.Statement {
 		return recall.Statement{Words: words, Changes: changes, Score: score}
@@ -25,7 +30,6 @@ func TestStatement_UpdatedBy(t *testing.T) {
 		"another matter":            {short("The trip is in June"), short("The car needs oil"), false},
 		"a third of the terms":      {short("red green blue"), short("red"), true},
 		"less than a third":         {short("red green blue pink"), short("red"), false},
-		"a repeated term":           {short("red red red green blue pink"), short("red"), false},
 		"eight terms":               {short("a1 a2 a3 a4 a5 a6 a7 a8"), short("a1 a2 a3 b4 b5 b6 b7 b8"), true},
 		"nine terms":                {short("a1 a2 a3 a4 a5 a6 a7 a8 a9"), short("a1 a2 a3 b4 b5 b6 b7 b8"), false},
 		"nine terms, changed":       {short("a1 a2 a3 a4 a5 a6 a7 a8 a9"), short("a1 a2 a3 now"), true},
@@ -62,7 +66,8 @@ func TestQuestion_AsksPast(t *testing.T) {
 	a := recall.NewAnalyzer()
 	for text, want := range map[string]bool{
 		"Where did Ana live?": true, "What was the deadline originally?": true, "Where had Ana been?": true, "WHERE WAS ANA?": true,
-		"Where does Ana live?": false, "What is the deadline?": false, "How many have been merged?": false, "": false,
+		"What car did Ana drive?": true, "Which libraries are used?": false, "What is Ana used to?": true, "What is the previous one?": true,
+		"Where does Ana live?": false, "What is the deadline of the first sprint?": false, "How many have been merged?": false, "": false,
 		strings.Repeat("a ", 40_000) + "was": false, // beyond what is read of a query
 	} {
 		if got := a.Question(text, "", began).AsksPast; got != want {

@@ -114,7 +114,9 @@ func (s *Service) statement(g *gate, key revisionKey, weights recall.Weights, be
 	}
 	text := g.texts[key]
 	if text != nil && len(text.content) <= statementBytes && !best.Traits.Has(recall.IsQuestion) {
-		statement.Terms = s.config.Analyzer.Terms(string(text.content))
+		terms := s.config.Analyzer.Terms(string(text.content))
+		slices.Sort(terms)
+		statement.Terms = slices.Compact(terms)
 	}
 	return statement
 }
