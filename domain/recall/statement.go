@@ -16,9 +16,10 @@ type Statement struct {
 }
 
 // A later text updates an earlier one
-//   - if it has a third of its terms, and states that something changed or both have at most briefTerms terms; or
-//   - if it states that something changed, has updateWords of its words of the question, which are updateAsked of all
-//     words of the question, and has at least updateScore of its score.
+//   - if it has a third of the terms of the earlier one, and states that something changed or both have at most
+//     briefTerms terms; or
+//   - if it states that something changed, has updateWords of the question's words that the earlier one has,
+//     which are updateAsked of all its words, and has at least updateScore of the earlier one's score.
 const (
 	updateTerms = 3
 	briefTerms  = 8

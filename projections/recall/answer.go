@@ -127,6 +127,7 @@ func firstCandidates(limit int) int { return max(128, limit+limit/4) }
 // in a project of at most fewPassages, if the first texts are short. The index would decide too much there.
 func moreCandidates(limit int) int { return max(firstCandidates(limit), 2*limit+limit/2) }
 
+// fewPassages is up to how many passages of a project a search is so fast that there is time to rank more.
 const fewPassages = 10_000
 
 // wantsMore reports whether more candidates than the first are ranked.

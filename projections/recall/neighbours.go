@@ -10,7 +10,7 @@ import (
 )
 
 // Neighbours pass the same gate as everything else: nothing of a neighbour that the viewer may not
-// read takes part. This names them; those that are not candidates themselves are then looked up like candidates.
+// read takes part. The statement returns their ids; those that are not candidates are then looked up as candidates are.
 const selectNeighbours = `select c.id, d.later, d.id, d.occurred_at
 	from unnest($1::uuid[], $2::timestamptz[]) c (id, at)
 	cross join lateral (
@@ -93,7 +93,7 @@ func (g *gate) findNeighbours(ctx context.Context, of []uuid.UUID) (map[uuid.UUI
 	return found, rows.Err()
 }
 
-// lookUpNeighbours looks up the neighbours that no candidate is.
+// lookUpNeighbours looks up the neighbours that are not candidates, with their texts if these are short.
 func (g *gate) lookUpNeighbours(ctx context.Context, found map[uuid.UUID][]neighbour) error {
 	var unknown []uuid.UUID
 	for _, neighbours := range found {
