@@ -124,11 +124,21 @@ func (l *lease) age() time.Duration {
 	return passed(l.renewedAt)
 }
 
-// confirmedWithin reports whether the checkpoint was read within a time.
-func (l *lease) confirmedWithin(within time.Duration) bool {
+// confirmedWithin reports whether the checkpoint was read within a time, and not before since.
+func (l *lease) confirmedWithin(within time.Duration, since time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return passed(l.confirmedAt) < within
+	return passed(l.confirmedAt) < within && !l.confirmedAt.Before(since)
+}
+
+// trusted reports whether the last read of the checkpoint needs no other: it is recent, and a
+// connection is watched since before it, which the database would have closed if it had crashed.
+func (r *runner) trusted(l *lease) bool {
+	if r.watchedSince == nil {
+		return false
+	}
+	since := r.watchedSince.Load()
+	return since != nil && l.confirmedWithin(r.trust, *since)
 }
 
 func (l *lease) confirmed(at time.Time) {
@@ -153,7 +163,7 @@ func (r *runner) confirm(ctx context.Context, l *lease) error {
 	if l.ctx.Err() != nil {
 		return errStale
 	}
-	if l.confirmedWithin(r.trust) {
+	if r.trusted(l) {
 		return nil
 	}
 	select {
@@ -164,7 +174,7 @@ func (r *runner) confirm(ctx context.Context, l *lease) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if l.confirmedWithin(r.trust) {
+	if r.trusted(l) {
 		return nil
 	}
 	stored, _, _ := l.at()

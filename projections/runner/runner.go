@@ -45,6 +45,8 @@ type runner struct {
 	repeatLimit time.Duration
 	// trust is how long waiters may rely on the last read of the checkpoint.
 	trust time.Duration
+	// watchedSince is that of the Runtime, nil for a shadow, which trusts nothing.
+	watchedSince *atomic.Pointer[time.Time]
 
 	// rebuilding is true while this process rebuilds the projection.
 	rebuilding atomic.Bool

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -95,6 +96,8 @@ type Runtime struct {
 	waiter     *Waiter
 	background *Waiter
 	setAside   *setAside
+	// watchedSince is when the connection of watchConnection was opened, nil while there is none.
+	watchedSince atomic.Pointer[time.Time]
 }
 
 // New makes a runtime. Nothing runs before Run.
@@ -127,6 +130,7 @@ func New(cfg Config) (*Runtime, error) {
 			setAside: rt.setAside, holder: cfg.Holder, leaseTime: cfg.Lease, shadow: make(shadowLock, 1),
 			log: cfg.Logger.With("projection", p.Name()), hooks: cfg.Hooks,
 			bounds: bounds{page: cfg.PageLimit, event: cfg.EventLimit}, repeatLimit: cfg.RepeatLimit, trust: trustFor,
+			watchedSince: &rt.watchedSince,
 		}
 		if _, twice := rt.waiter.local[p.Name()]; twice {
 			return nil, fmt.Errorf("runner: two projectors are named %s", p.Name())

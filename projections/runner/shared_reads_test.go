@@ -161,10 +161,10 @@ func TestSharedReads_FailedRead(t *testing.T) {
 	s := newSharedReads(store, w.codec, []string{"first", "second"})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	done := make(chan error, 2)
+	first, second := make(chan error, 1), make(chan error, 1)
 	go func() {
 		_, err := readTo(ctx, s, "first", 0, end)
-		done <- err
+		first <- err
 	}()
 	<-began
 	go func() {
@@ -172,13 +172,13 @@ func TestSharedReads_FailedRead(t *testing.T) {
 		if at != end {
 			err = errors.Join(err, errors.New("second did not reach the end"))
 		}
-		done <- err
+		second <- err
 	}()
 	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
+	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Errorf("first ended with %v", err)
 	}
-	if err := <-done; err != nil {
+	if err := <-second; err != nil {
 		t.Error(err)
 	}
 }

@@ -89,17 +89,20 @@ func TestWait_CheckpointCannotBeRead(t *testing.T) {
 // While pages are committed, no waiter reads the database.
 func TestPosition_RecentCheckIsTrusted(t *testing.T) {
 	turn := newLease(1, 7, time.Now())
-	if !turn.confirmedWithin(time.Minute) {
+	if !turn.confirmedWithin(time.Minute, time.Time{}) {
 		t.Error("a check of now is not trusted")
 	}
 	turn = newLease(1, 7, time.Now().Add(-time.Hour))
-	if turn.confirmedWithin(time.Minute) {
+	if turn.confirmedWithin(time.Minute, time.Time{}) {
 		t.Error("a check of an hour ago is trusted")
+	}
+	if now := time.Now(); newLease(1, 7, now).confirmedWithin(time.Minute, now.Add(time.Second)) {
+		t.Error("a check of before the connection was watched is trusted")
 	}
 	// After a suspension of the machine the monotonic clock has stopped meanwhile, the wall clock
 	// has not.
 	turn.confirmed(time.Now().Round(0).Add(-time.Hour))
-	if turn.confirmedWithin(time.Minute) {
+	if turn.confirmedWithin(time.Minute, time.Time{}) {
 		t.Error("a check of before the machine was suspended is trusted")
 	}
 }
