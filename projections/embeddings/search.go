@@ -22,9 +22,10 @@ const (
 	minShared = 8192
 	// maxExact is the number of entries up to which all vectors are compared. In larger columns the signs of the
 	// dimensions choose which: oversampling times as many as are wanted, and about statisticsSample others for the
-	// distribution.
+	// distribution. Of those, refining times as many as are wanted have their neighbours compared, too.
 	maxExact         = 4096
 	oversampling     = 8
+	refining         = 2
 	statisticsSample = 512
 	// minDistribution is the least number of entries with a useful distribution. Of fewer, a cosine of fewDeviation counts
 	// as one standard deviation.
@@ -138,14 +139,18 @@ func (s *search) run(ctx context.Context, log *slog.Logger) ([]Hit, error) {
 		return s.best(s.q.Size), ctx.Err()
 	}
 	chosen := s.choose(oversampling * s.q.Size)
+	roughly := s.ofOwn
 	s.sample(count)
-	for i := range s.own {
-		s.own[i] = unknown
+	return s.refine(chosen, roughly), ctx.Err()
+}
+
+// hit returns the entry at a place of the order with its similarities.
+func (s *search) hit(i int, own, window float32) Hit {
+	e := &s.col.entries[s.col.order[i]]
+	return Hit{
+		DataPoint: e.id, Revision: e.revision,
+		Similarity: s.ofOwn.standard(own), Window: s.ofWindow.standard(window),
 	}
-	for _, i := range chosen {
-		s.own[i], s.window[i] = s.exactAt(i)
-	}
-	return s.best(s.q.Size), ctx.Err()
 }
 
 // compare sets the similarity of all entries that the query may read, on all processors if there are many.
@@ -262,11 +267,11 @@ func (s *search) sample(count int) {
 }
 
 // values returns the function that ranks entries. It has no division, since it is called for each of them.
-func (s *search) values() func(i int) float32 {
+func (s *search) values() func(own, window float32) float32 {
 	own, window := recall.SemanticWeight/s.ofOwn.deviation, recall.WindowWeight/s.ofWindow.deviation
 	usual := own*s.ofOwn.mean + window*s.ofWindow.mean
-	return func(i int) float32 {
-		return float32(own*float64(s.own[i]) + window*float64(s.window[i]) - usual)
+	return func(ofOwn, ofWindow float32) float32 {
+		return float32(own*float64(ofOwn) + window*float64(ofWindow) - usual)
 	}
 }
 
@@ -279,7 +284,7 @@ func (s *search) choose(size int) []int {
 		if own == unknown {
 			continue
 		}
-		if value := valueOf(i); binOf(value) >= least {
+		if value := valueOf(own, s.window[i]); binOf(value) >= least {
 			best = append(best, rankKey(value, i))
 		}
 	}
@@ -305,11 +310,11 @@ func binOf(value float32) int {
 
 // leastBin returns a bin such that at least size entries, and few more, are in it or in later ones: it is
 // faster to count in bins than to sort.
-func (s *search) leastBin(size int, valueOf func(i int) float32) int {
+func (s *search) leastBin(size int, valueOf func(own, window float32) float32) int {
 	var counts [bins]int
 	for i, own := range s.own {
 		if own != unknown {
-			counts[binOf(valueOf(i))]++
+			counts[binOf(valueOf(own, s.window[i]))]++
 		}
 	}
 	for n := bins - 1; n > 0; n-- {
@@ -337,11 +342,7 @@ func (s *search) best(size int) []Hit {
 	places := s.choose(size)
 	hits := make([]Hit, len(places))
 	for n, i := range places {
-		e := &s.col.entries[s.col.order[i]]
-		hits[n] = Hit{
-			DataPoint: e.id, Revision: e.revision,
-			Similarity: s.ofOwn.standard(s.own[i]), Window: s.ofWindow.standard(s.window[i]),
-		}
+		hits[n] = s.hit(i, s.own[i], s.window[i])
 	}
 	return hits
 }
@@ -364,10 +365,7 @@ func (s *search) of(ids []uuid.UUID) []Hit {
 			continue
 		}
 		own, window := s.exactAt(i)
-		hits = append(hits, Hit{
-			DataPoint: id, Revision: s.col.entries[place].revision,
-			Similarity: s.ofOwn.standard(own), Window: s.ofWindow.standard(window),
-		})
+		hits = append(hits, s.hit(i, own, window))
 	}
 	return hits
 }

@@ -271,7 +271,9 @@ func TestSearch_Choose(t *testing.T) {
 			}
 		}
 		valueOf := s.values()
-		slices.SortStableFunc(want, func(a, b int) int { return cmp.Compare(valueOf(b), valueOf(a)) })
+		slices.SortStableFunc(want, func(a, b int) int {
+			return cmp.Compare(valueOf(s.own[b], s.window[b]), valueOf(s.own[a], s.window[a]))
+		})
 		if want = want[:min(len(want), size)]; !slices.Equal(s.choose(size), want) {
 			t.Fatalf("round %d: best %d of %d: %v, want %v", n, size, len(s.own), s.choose(size), want)
 		}
