@@ -40,6 +40,8 @@ type column struct {
 	// order lists the places by audience, time and id, so that the neighbours of a data point in its conversation are
 	// next to it.
 	order []int32
+	// ordered is the inverse of order: where each place is in it.
+	ordered []int32
 	// joined holds for each of the order whether it continues the conversation of the one before.
 	joined []bool
 	scales []float32
@@ -56,7 +58,7 @@ func (col *column) clear() {
 	col.mu.Lock()
 	defer col.mu.Unlock()
 	col.position, col.removed = 0, 0
-	col.dims, col.entries, col.places, col.free, col.order, col.joined = 0, nil, nil, nil, nil, nil
+	col.dims, col.entries, col.places, col.free, col.order, col.ordered, col.joined = 0, nil, nil, nil, nil, nil, nil
 	col.scales, col.codes, col.signs, col.live = nil, nil, nil, 0
 }
 
@@ -158,6 +160,10 @@ func (col *column) arrange(moved map[int32]struct{}, put []int32) {
 		order = append(order, place)
 	}
 	col.order = append(order, put...)
+	col.ordered = slices.Grow(col.ordered[:0], len(col.entries))[:len(col.entries)]
+	for i, place := range col.order {
+		col.ordered[place] = int32(i)
+	}
 	col.joined = slices.Grow(col.joined[:0], len(col.order))[:len(col.order)]
 	for i := range col.joined {
 		col.joined[i] = i > 0 && adjoin(&col.entries[col.order[i-1]], &col.entries[col.order[i]])

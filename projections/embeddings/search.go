@@ -360,10 +360,7 @@ func (s *search) of(ids []uuid.UUID) []Hit {
 		if !known || !s.readable(&s.col.entries[place]) {
 			continue
 		}
-		i, found := slices.BinarySearchFunc(s.col.order, place, s.col.compare)
-		if !found {
-			continue
-		}
+		i := int(s.col.ordered[place])
 		own, window := s.exactAt(i)
 		hits = append(hits, s.hit(i, own, window))
 	}

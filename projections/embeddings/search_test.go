@@ -175,7 +175,11 @@ func TestColumn_Order(t *testing.T) {
 			t.Fatalf("step %d: %d in order, %d known", step, len(col.order), len(known))
 		}
 		for id, p := range known {
-			e := col.entries[col.places[p.key()]]
+			place := col.places[p.key()]
+			if col.order[col.ordered[place]] != place {
+				t.Fatalf("step %d: %+v is not where it is said to be in the order", step, p)
+			}
+			e := col.entries[place]
 			if e.id[15] != id || e.at != int64(p.minutes)*time.Minute.Microseconds() || e.audience[15] != p.audience {
 				t.Fatalf("step %d: %+v is stored as %+v", step, p, e)
 			}
