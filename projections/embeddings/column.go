@@ -40,7 +40,7 @@ type column struct {
 	// order lists the places by audience, time and id, so that the neighbours of a data point in its conversation are
 	// next to it.
 	order []int32
-	// ordered is the inverse of order: where each place is in it.
+	// ordered is the inverse of order: the index in order of each place.
 	ordered []int32
 	// joined holds for each of the order whether it continues the conversation of the one before.
 	joined []bool

@@ -5,14 +5,15 @@ import (
 	"slices"
 )
 
-// nearest is one of the nearest entries, by its place in the order.
+// nearest is a chosen entry: its place in the order and its similarities.
 type nearest struct {
 	place       int
 	own, window float32
 }
 
-// refine compares the chosen entries exactly, and then the neighbours of the best of them. Before that, the rough
-// similarities of the neighbours, whose distribution is given, count.
+// refine returns the best of the chosen entries. It compares all of them exactly, and the neighbours only of the best:
+// the others are ranked by the rough similarities of their neighbours, which it scales to exact ones. roughly is the
+// distribution of rough similarities.
 func (s *search) refine(chosen []int, roughly distribution) []Hit {
 	stretch := float32(s.ofOwn.deviation / roughly.deviation)
 	shift := float32(s.ofOwn.mean) - stretch*float32(roughly.mean)

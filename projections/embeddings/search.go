@@ -22,7 +22,7 @@ const (
 	minShared = 8192
 	// maxExact is the number of entries up to which all vectors are compared. In larger columns the signs of the
 	// dimensions choose which: oversampling times as many as are wanted, and about statisticsSample others for the
-	// distribution. Of those, refining times as many as are wanted have their neighbours compared, too.
+	// distribution. The neighbours of refining times as many as are wanted are compared, too.
 	maxExact         = 4096
 	oversampling     = 8
 	refining         = 2

@@ -177,7 +177,7 @@ func TestColumn_Order(t *testing.T) {
 		for id, p := range known {
 			place := col.places[p.key()]
 			if col.order[col.ordered[place]] != place {
-				t.Fatalf("step %d: %+v is not where it is said to be in the order", step, p)
+				t.Fatalf("step %d: the index of %+v in the order is wrong", step, p)
 			}
 			e := col.entries[place]
 			if e.id[15] != id || e.at != int64(p.minutes)*time.Minute.Microseconds() || e.audience[15] != p.audience {

@@ -48,7 +48,7 @@ func TestRunner_ServerCrash(t *testing.T) {
 		}
 		server = startServer(t, dir)
 	}
-	// Both may still be at the end of the log as they knew it before the crash.
+	// Health may still report both as they were before the crash: it does not read the checkpoint.
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples", "pears")
 	eventually(t, "the turns go on", func() bool {
 		for _, s := range rt.Health(t.Context()) {

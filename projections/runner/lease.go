@@ -124,15 +124,15 @@ func (l *lease) age() time.Duration {
 	return passed(l.renewedAt)
 }
 
-// confirmedWithin reports whether the checkpoint was read within a time, and not before since.
+// confirmedWithin reports whether the checkpoint was read at most a time ago, and not before since.
 func (l *lease) confirmedWithin(within time.Duration, since time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return passed(l.confirmedAt) < within && !l.confirmedAt.Before(since)
 }
 
-// trusted reports whether the last read of the checkpoint needs no other: it is recent, and a
-// connection is watched since before it, which the database would have closed if it had crashed.
+// trusted reports whether waiters may rely on the last read of the checkpoint. It must be recent, and
+// a connection must have been watched since: if the database crashes, that connection ends.
 func (r *runner) trusted(l *lease) bool {
 	if r.watchedSince == nil {
 		return false

@@ -12,6 +12,7 @@ import (
 // begin at what is left. Until then no wait for a lost page succeeds: waits rely on what this
 // process knows only while a connection is watched.
 func (rt *Runtime) watchConnection(ctx context.Context) {
+	defer rt.watchedSince.Store(nil) // also after a panic
 	for p := (backoff.Backoff{First: 20 * time.Millisecond, Longest: time.Second}); ctx.Err() == nil; _ = p.Wait(ctx) {
 		conn, err := rt.db.Acquire(ctx)
 		if err != nil {
