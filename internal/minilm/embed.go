@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/viterin/vek/vek32"
+
+	"github.com/annals-project/annals/internal/quantized"
 )
 
 // buffers is the working memory of one text of up to maxTokens tokens.
@@ -11,22 +13,29 @@ type buffers struct {
 	ids      []int32
 	x        []float32 // [tokens][hidden]: the activations between layers
 	sum      []float32 // [tokens][hidden]
-	queryKey []float32 // [tokens][2*hidden]
-	keys     []float32 // [heads][tokens][headSize]
-	values   []float32 // [hidden][padded tokens]
+	attended []float32 // [tokens][3*hidden]: queries, keys and values
+	keys     []float32 // [tokens][headSize] of one head
+	values   []float32 // [headSize][padded tokens] of one head
 	context  []float32 // [tokens][hidden]
 	inner    []float32 // [tokens][inner]
 	scores   []float32 // [padded tokens]
-	split    split     // of the products of this text
+	rows     quantized.Rows
 }
 
 func newBuffers(n *network) *buffers {
 	size := maxTokens * n.hidden
 	return &buffers{
 		ids: make([]int32, 0, maxTokens), x: make([]float32, size), sum: make([]float32, size),
-		queryKey: make([]float32, 2*size), keys: make([]float32, size), values: make([]float32, size),
-		context: make([]float32, size), inner: make([]float32, maxTokens*n.inner), scores: make([]float32, maxTokens),
+		attended: make([]float32, 3*size), context: make([]float32, size),
+		keys: make([]float32, maxTokens*headSize), values: make([]float32, maxTokens*headSize),
+		inner: make([]float32, maxTokens*n.inner), scores: make([]float32, maxTokens),
 	}
+}
+
+// multiply writes the outputs for each row of x to dst.
+func (b *buffers) multiply(m *quantized.Matrix, dst, x []float32) {
+	b.rows.Round(x, m.In)
+	m.Multiply(dst, b.rows)
 }
 
 // embed writes the vector of the tokens b.ids to dst. There are at least one and at most maxTokens.
@@ -40,23 +49,15 @@ func (n *network) embed(ctx context.Context, dst []float32, b *buffers) error {
 			return err
 		}
 		l := &n.layers[i]
-		if err := n.attend(l, b, tokens); err != nil {
-			return err
-		}
-		if err := l.output.apply(sum, b.context[:len(x)], tokens, b.split); err != nil {
-			return err
-		}
+		n.attend(l, b, tokens)
+		b.multiply(l.output, sum, b.context[:len(x)])
 		vek32.Add_Inplace(x, sum)
 		l.outputNorm.apply(x, n.hidden)
 
 		inner := b.inner[:tokens*n.inner]
-		if err := l.up.apply(inner, x, tokens, b.split); err != nil {
-			return err
-		}
+		b.multiply(l.up, inner, x)
 		n.cdf.gelu(inner)
-		if err := l.down.apply(sum, inner, tokens, b.split); err != nil {
-			return err
-		}
+		b.multiply(l.down, sum, inner)
 		vek32.Add_Inplace(x, sum)
 		l.downNorm.apply(x, n.hidden)
 	}
@@ -77,35 +78,30 @@ func (n *network) lookup(x []float32, ids []int32) {
 }
 
 // attend writes the attention of all heads to b.context.
-func (n *network) attend(l *layer, b *buffers, tokens int) error {
-	x := b.x[:tokens*n.hidden]
-	queryKey := b.queryKey[:2*len(x)]
-	if err := l.queryKey.apply(queryKey, x, tokens, b.split); err != nil {
-		return err
-	}
+func (n *network) attend(l *layer, b *buffers, tokens int) {
+	x, attended := b.x[:tokens*n.hidden], b.attended[:3*tokens*n.hidden]
+	b.multiply(l.attended, attended, x)
 	// Products of a multiple of 32 numbers avoid a slow remainder loop.
 	padded := (tokens + 31) &^ 31
-	values := b.values[:n.hidden*padded]
-	if err := l.value.applyTransposed(values, x, tokens, padded, b.split); err != nil {
-		return err
-	}
-	scores := b.scores[:padded]
+	keys, values, scores := b.keys[:tokens*headSize], b.values[:headSize*padded], b.scores[:padded]
+	clear(values)
 	clear(scores)
 	for h := range n.heads {
-		keys := b.keys[:tokens*headSize]
-		for t := range tokens {
-			at := t*2*n.hidden + n.hidden + h*headSize
-			copy(keys[t*headSize:(t+1)*headSize], queryKey[at:])
+		row := func(t, kind int) []float32 {
+			return attended[(3*t+kind)*n.hidden+h*headSize:][:headSize]
 		}
-		values := values[h*headSize*padded : (h+1)*headSize*padded]
 		for t := range tokens {
-			query := queryKey[t*2*n.hidden+h*headSize:][:headSize]
-			vek32.MatMul_Into(scores[:tokens], keys, query, headSize)
+			copy(keys[t*headSize:], row(t, 1))
+			for i, v := range row(t, 2) {
+				values[i*padded+t] = v
+			}
+		}
+		for t := range tokens {
+			vek32.MatMul_Into(scores[:tokens], keys, row(t, 0), headSize)
 			softmax(scores[:tokens])
 			vek32.MatMul_Into(b.context[t*n.hidden+h*headSize:][:headSize], values, scores, padded)
 		}
 	}
-	return nil
 }
 
 // pool writes the mean of the rows of x, scaled to unit length.

@@ -16,42 +16,6 @@ func numbers(n int, seed uint64) []float32 {
 	return x
 }
 
-func TestDense_SameAsPlainLoops(t *testing.T) {
-	for _, s := range []split{1, 2, 3, 8} {
-		testDense(t, s)
-	}
-}
-
-func testDense(t *testing.T, s split) {
-	t.Helper()
-	for _, size := range []struct{ in, out, tokens int }{
-		{32, 32, 1}, {32, 7, 3}, {64, 96, 13}, {384, 50, 33}, {1536, 9, 21}, {384, 3, maxTokens}, {1 << 14, 2, 2},
-	} {
-		d := dense{in: size.in, out: size.out, weights: numbers(size.in*size.out, 1), bias: numbers(size.out, 2)}
-		x, stride := numbers(size.in*size.tokens, 3), size.tokens+5
-		rows, columns := numbers(size.tokens*size.out, 4), numbers(size.out*stride, 5)
-		if err := d.apply(rows, x, size.tokens, s); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.applyTransposed(columns, x, size.tokens, stride, s); err != nil {
-			t.Fatal(err)
-		}
-		for o := range size.out {
-			for token := range size.tokens {
-				want := float64(d.bias[o])
-				for i := range size.in {
-					want += float64(d.weights[o*size.in+i]) * float64(x[token*size.in+i])
-				}
-				expectNear(t, "apply", rows[token*size.out+o], want, 1e-3)
-				expectNear(t, "applyTransposed", columns[o*stride+token], want, 1e-3)
-			}
-			for _, v := range columns[o*stride+size.tokens : (o+1)*stride] {
-				expectNear(t, "padding", v, 0, 0)
-			}
-		}
-	}
-}
-
 func TestLayerNorm_SameAsPlainLoops(t *testing.T) {
 	const width = 96
 	n := layerNorm{scale: numbers(width, 1), bias: numbers(width, 2)}

@@ -3,7 +3,10 @@ package minilm
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
+
+	"github.com/annals-project/annals/internal/quantized"
 )
 
 // The constants of the architecture, which the ONNX file has only in the wiring of its graph.
@@ -26,17 +29,10 @@ type network struct {
 }
 
 type layer struct {
-	queryKey, value, output dense // the attention; queries come before keys and are scaled
-	outputNorm              layerNorm
-	up, down                dense
-	downNorm                layerNorm
-}
-
-// dense is a linear map from in to out numbers. Its weights are a row for each output.
-type dense struct {
-	in, out int
-	weights []float32 // [out][in]
-	bias    []float32 // [out]
+	attended, output *quantized.Matrix // the attention: queries, which are scaled, then keys, then values
+	outputNorm       layerNorm
+	up, down         *quantized.Matrix
+	downNorm         layerNorm
 }
 
 type layerNorm struct {
@@ -159,10 +155,11 @@ func (n *network) loadLayer(g *graph, i int) (l layer, err error) {
 	if err != nil {
 		return l, err
 	}
-	l.queryKey = joinDense(query, key)
-	if l.value, err = loadDense(g, i, roleValue, n.hidden, n.hidden); err != nil {
+	value, err := loadDense(g, i, roleValue, n.hidden, n.hidden)
+	if err != nil {
 		return l, err
 	}
+	l.attended = joinDense(query, key, value)
 	if l.output, err = loadDense(g, i, roleOutput, n.hidden, n.hidden); err != nil {
 		return l, err
 	}
@@ -176,7 +173,7 @@ func (n *network) loadLayer(g *graph, i int) (l layer, err error) {
 	if l.up, err = loadDense(g, i, roleUp, n.hidden, inner); err != nil {
 		return l, err
 	}
-	n.inner = l.up.out
+	n.inner = l.up.Out
 	if l.down, err = loadDense(g, i, roleDown, n.inner, n.hidden); err != nil {
 		return l, err
 	}
@@ -184,57 +181,63 @@ func (n *network) loadLayer(g *graph, i int) (l layer, err error) {
 	return l, err
 }
 
-// loadDense dequantizes and transposes the weights of one product, [in][out] in the file.
-func loadDense(g *graph, layer int, role string, in, out int) (dense, error) {
+// loadDense transposes the weights of one product, [in][out] in the file.
+func loadDense(g *graph, layer int, role string, in, out int) (*quantized.Matrix, error) {
 	inputs := g.matMuls[matMulNode(layer, role)]
 	if len(inputs) != 4 {
-		return dense{}, fmt.Errorf("%s has %d inputs, want 4", role, len(inputs))
+		return nil, fmt.Errorf("%s has %d inputs, want 4", role, len(inputs))
 	}
 	name := inputs[1]
 	values, err := g.bytes(name, typeInt8, in, out)
 	if err != nil {
-		return dense{}, err
+		return nil, err
 	}
 	t := g.tensors[name]
 	if t.used {
-		return dense{}, fmt.Errorf("tensor %q belongs to two products", name)
+		return nil, fmt.Errorf("tensor %q belongs to two products", name)
 	}
-	t.used, out = true, int(t.dims[1])
+	t.used, in, out = true, int(t.dims[0]), int(t.dims[1])
+	if in > quantized.MaxIn {
+		return nil, fmt.Errorf("%s has %d inputs of each output, want at most %d", role, in, quantized.MaxIn)
+	}
 	scale, err := g.floats(strings.TrimSuffix(name, "_quantized")+"_scale", out)
 	if err != nil {
-		return dense{}, err
+		return nil, err
 	}
 	zero, err := g.bytes(inputs[3], typeInt8, out)
 	if err != nil {
-		return dense{}, err
+		return nil, err
 	}
 	bias := fmt.Sprintf("encoder.layer.%d.%s.bias", layer, strings.ReplaceAll(role, "/", "."))
-	d := dense{in: in, out: out, weights: make([]float32, in*out)}
-	if d.bias, err = g.floats(bias, out); err != nil {
-		return dense{}, err
+	if slices.ContainsFunc(zero, func(z byte) bool { return z != 0 }) {
+		return nil, fmt.Errorf("tensor %q has a zero point other than 0", name)
+	}
+	d := &quantized.Matrix{In: in, Out: out, Codes: make([]int8, in*out), Scales: slices.Clone(scale)}
+	if d.Biases, err = g.floats(bias, out); err != nil {
+		return nil, err
 	}
 	for o := range out {
-		row, s, z := d.weights[o*in:(o+1)*in], scale[o], int(int8(zero[o]))
-		for i := range row {
-			row[i] = float32(int(int8(values[i*out+o]))-z) * s
+		for i := range in {
+			d.Codes[o*in+i] = int8(values[i*out+o])
 		}
 	}
 	return d, nil
 }
 
-func scaleDense(d dense, by float32) {
-	for i := range d.weights {
-		d.weights[i] *= by
-	}
-	for i := range d.bias {
-		d.bias[i] *= by
+func scaleDense(d *quantized.Matrix, by float32) {
+	for o := range d.Out {
+		d.Scales[o] *= by
+		d.Biases[o] *= by
 	}
 }
 
-// joinDense returns a map with the outputs of a before those of b.
-func joinDense(a, b dense) dense {
-	return dense{
-		in: a.in, out: a.out + b.out,
-		weights: append(a.weights, b.weights...), bias: append(a.bias, b.bias...),
+// joinDense returns a map with the outputs of all parts.
+func joinDense(parts ...*quantized.Matrix) *quantized.Matrix {
+	d := &quantized.Matrix{In: parts[0].In}
+	for _, p := range parts {
+		d.Out += p.Out
+		d.Codes, d.Scales = append(d.Codes, p.Codes...), append(d.Scales, p.Scales...)
+		d.Biases = append(d.Biases, p.Biases...)
 	}
+	return d
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/annals-project/annals/internal/quantized"
 )
 
 func tinyModel(t testing.TB, f *tinyONNX) *Model {
@@ -179,6 +181,7 @@ func TestNewModel_MalformedFile(t *testing.T) {
 		"node with few inputs":     func(f *tinyONNX) { f.nodes[3].inputs = f.nodes[3].inputs[:2] },
 		"node of another name":     func(f *tinyONNX) { f.nodes[3].name = "/other" },
 		"node too many":            func(f *tinyONNX) { f.nodes[len(f.nodes)-1].op = "MatMulInteger" },
+		"zero point of a weight":   func(f *tinyONNX) { f.tensor("onnx::MatMul_703_zero_point").ints[5] = 1 },
 		"no nodes":                 func(f *tinyONNX) { f.nodes = nil },
 		"weights of two products":  func(f *tinyONNX) { f.nodes[1].inputs = f.nodes[0].inputs },
 		"inner size of next layer": func(f *tinyONNX) { f.nodes[10].inputs[1] = "onnx::MatMul_707_quantized" },
@@ -230,8 +233,8 @@ func FuzzONNX(f *testing.F) {
 		}
 		floats := len(m.net.places)
 		for _, l := range m.net.layers {
-			for _, d := range []dense{l.queryKey, l.value, l.output, l.up, l.down} {
-				floats += len(d.weights) + len(d.bias)
+			for _, d := range []*quantized.Matrix{l.attended, l.output, l.up, l.down} {
+				floats += len(d.Codes) + len(d.Biases)
 			}
 		}
 		if floats > len(data) {

@@ -72,7 +72,7 @@ func (f *tinyONNX) addDense(layer, number int, role string, in, out int) {
 	name := fmt.Sprintf("onnx::MatMul_%d", number)
 	scale, zero := make([]float32, out), make([]int8, out)
 	for o := range out {
-		scale[o], zero[o] = 0.001*(1+f.random.Float32()), int8(f.random.IntN(5)-2)
+		scale[o] = 0.001 * (1 + f.random.Float32())
 	}
 	bias := fmt.Sprintf("encoder.layer.%d.%s.bias", layer, strings.ReplaceAll(role, "/", "."))
 	f.add(tinyTensor{name: name + "_quantized", typ: typeInt8, dims: []int{in, out}, raw: f.bytes(in * out)})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/panics"
+	"github.com/annals-project/annals/internal/quantized"
 )
 
 const (
@@ -68,7 +69,7 @@ type search struct {
 	to   int64
 	// scale, code and signs are the vector of the text.
 	scale float32
-	code  []int32
+	code  []int16
 	signs []uint64
 	// own is the similarity of each data point, window the mean of it and of its neighbours in the conversation.
 	own, window     []float32
@@ -98,7 +99,7 @@ func (s *search) readable(e *entry) bool {
 func (s *search) exact(e *entry) float32 {
 	dims, most := s.col.dims, unknown
 	for n := e.first; n < e.first+e.count; n++ {
-		most = max(most, s.col.scales[n]*float32(dot(s.code, s.col.codes[n*dims:(n+1)*dims])))
+		most = max(most, s.col.scales[n]*float32(quantized.Dot(s.code, s.col.codes[n*dims:(n+1)*dims])))
 	}
 	return most * s.scale
 }
@@ -367,27 +368,11 @@ func (s *search) of(ids []uuid.UUID) []Hit {
 	return hits
 }
 
-// widen returns the signed bytes of a code as numbers, so that dot converts those of one side only.
-func widen(code []byte) []int32 {
-	wide := make([]int32, len(code))
+// widen returns the signed bytes of a code as numbers of 16 bits.
+func widen(code []byte) []int16 {
+	wide := make([]int16, len(code))
 	for i, c := range code {
-		wide[i] = int32(int8(c))
+		wide[i] = int16(int8(c))
 	}
 	return wide
-}
-
-// dot returns the dot product of a code that is widened and one that is not, of equal length.
-func dot(a []int32, b []byte) int32 {
-	var s0, s1, s2, s3 int32
-	for len(a) >= 8 && len(b) >= 8 {
-		s0 += a[0]*int32(int8(b[0])) + a[4]*int32(int8(b[4]))
-		s1 += a[1]*int32(int8(b[1])) + a[5]*int32(int8(b[5]))
-		s2 += a[2]*int32(int8(b[2])) + a[6]*int32(int8(b[6]))
-		s3 += a[3]*int32(int8(b[3])) + a[7]*int32(int8(b[7]))
-		a, b = a[8:], b[8:]
-	}
-	for i, c := range b {
-		s0 += a[i] * int32(int8(c))
-	}
-	return s0 + s1 + s2 + s3
 }

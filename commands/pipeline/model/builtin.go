@@ -32,7 +32,7 @@ const questionBytes = 512
 
 // EmbedQuestion returns the vector of a question. The error is that of the context.
 func (b *Builtin) EmbedQuestion(ctx context.Context, text string) ([]float32, error) {
-	return b.model.EmbedSoon(ctx, text[:min(len(text), questionBytes)])
+	return b.model.Embed(ctx, text[:min(len(text), questionBytes)])
 }
 
 // Embed returns a vector for each text. It gives way to other work: after each text it rests, the longer the more

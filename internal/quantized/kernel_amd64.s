@@ -1,0 +1,133 @@
+#include "textflag.h"
+
+// func multiplyPair(
+//	dstA, dstB *float32, a, b *int16, weights *int8, scales, biases *float32, stepA, stepB float32, in, outs int,
+// )
+//
+// Y0 to Y3 hold the sums of row a with four rows of weights, Y4 to Y7 those of row b.
+TEXT ·multiplyPair(SB), NOSPLIT, $0-80
+	MOVQ dstA+0(FP), R8
+	MOVQ dstB+8(FP), R9
+	MOVQ a+16(FP), SI
+	MOVQ b+24(FP), DI
+	MOVQ weights+32(FP), R10
+	MOVQ scales+40(FP), R11
+	MOVQ biases+48(FP), R12
+	VBROADCASTSS stepA+56(FP), X14
+	VBROADCASTSS stepB+60(FP), X15
+	MOVQ in+64(FP), CX
+	MOVQ outs+72(FP), DX
+	LEAQ (CX)(CX*2), BX
+
+outputs:
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ R10, R13
+	XORQ AX, AX
+
+inputs:
+	VMOVDQU (SI)(AX*2), Y12
+	VMOVDQU (DI)(AX*2), Y13
+	VPMOVSXBW (R13), Y8
+	VPMOVSXBW (R13)(CX*1), Y9
+	VPMADDWD Y12, Y8, Y10
+	VPADDD Y10, Y0, Y0
+	VPMADDWD Y13, Y8, Y11
+	VPADDD Y11, Y4, Y4
+	VPMADDWD Y12, Y9, Y10
+	VPADDD Y10, Y1, Y1
+	VPMADDWD Y13, Y9, Y11
+	VPADDD Y11, Y5, Y5
+	VPMOVSXBW (R13)(CX*2), Y8
+	VPMOVSXBW (R13)(BX*1), Y9
+	VPMADDWD Y12, Y8, Y10
+	VPADDD Y10, Y2, Y2
+	VPMADDWD Y13, Y8, Y11
+	VPADDD Y11, Y6, Y6
+	VPMADDWD Y12, Y9, Y10
+	VPADDD Y10, Y3, Y3
+	VPMADDWD Y13, Y9, Y11
+	VPADDD Y11, Y7, Y7
+	ADDQ $16, R13
+	ADDQ $16, AX
+	CMPQ AX, CX
+	JLT inputs
+
+	// Add up the lanes, so that X0 and X4 hold one sum for each of the four outputs.
+	VPHADDD Y1, Y0, Y0
+	VPHADDD Y3, Y2, Y2
+	VPHADDD Y2, Y0, Y0
+	VEXTRACTI128 $1, Y0, X1
+	VPADDD X1, X0, X0
+	VPHADDD Y5, Y4, Y4
+	VPHADDD Y7, Y6, Y6
+	VPHADDD Y6, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPADDD X5, X4, X4
+
+	VMOVUPS (R11), X8
+	VMOVUPS (R12), X9
+	VCVTDQ2PS X0, X0
+	VMULPS X14, X0, X0
+	VMULPS X8, X0, X0
+	VADDPS X9, X0, X0
+	VMOVUPS X0, (R8)
+	VCVTDQ2PS X4, X4
+	VMULPS X15, X4, X4
+	VMULPS X8, X4, X4
+	VADDPS X9, X4, X4
+	VMOVUPS X4, (R9)
+
+	ADDQ $16, R8
+	ADDQ $16, R9
+	ADDQ $16, R11
+	ADDQ $16, R12
+	LEAQ (R10)(CX*4), R10
+	SUBQ $4, DX
+	JG outputs
+	VZEROUPPER
+	RET
+
+// func dot(a *int16, b *byte, n int) int32
+TEXT ·dot(SB), NOSPLIT, $0-28
+	MOVQ a+0(FP), SI
+	MOVQ b+8(FP), DI
+	MOVQ n+16(FP), CX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	XORQ AX, AX
+	TESTQ $16, CX
+	JZ pairs
+	VPMOVSXBW (DI), Y2
+	VPMADDWD (SI), Y2, Y0
+	ADDQ $16, AX
+	CMPQ AX, CX
+	JGE sum
+
+pairs:
+	VPMOVSXBW (DI)(AX*1), Y2
+	VPMOVSXBW 16(DI)(AX*1), Y3
+	VPMADDWD (SI)(AX*2), Y2, Y2
+	VPMADDWD 32(SI)(AX*2), Y3, Y3
+	VPADDD Y2, Y0, Y0
+	VPADDD Y3, Y1, Y1
+	ADDQ $32, AX
+	CMPQ AX, CX
+	JLT pairs
+
+sum:
+	VPADDD Y1, Y0, Y0
+	VEXTRACTI128 $1, Y0, X1
+	VPADDD X1, X0, X0
+	VPHADDD X0, X0, X0
+	VPHADDD X0, X0, X0
+	VMOVD X0, AX
+	MOVL AX, ret+24(FP)
+	VZEROUPPER
+	RET
