@@ -2,6 +2,7 @@ package embeddings
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -10,8 +11,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/internal/panics"
 )
 
 // Query is a semantic search in a project.
@@ -70,17 +73,25 @@ func NewColumns(db *pgxpool.Pool, model string) *Columns {
 	return &Columns{db: db, model: model, log: slog.New(slog.DiscardHandler), projects: make(map[uuid.UUID]*column)}
 }
 
-// Nearest finds the nearest data points. It knows all vectors in the table at the call.
-func (c *Columns) Nearest(ctx context.Context, q Query, vector []float32) (*Found, error) {
+// Nearest finds the data points nearest to the vector that embed returns. It knows all vectors in the table at the
+// call: it reads new ones while embed runs.
+func (c *Columns) Nearest(ctx context.Context, q Query, embed func() ([]float32, error)) (*Found, error) {
+	col := c.of(q.Project)
+	var group errgroup.Group
+	group.Go(func() error {
+		return panics.Call(ctx, c.log, "reading vectors panicked", func() error {
+			return col.catchUp(ctx, c.db, c.model, q.Project)
+		})
+	})
+	vector, err := embed()
+	if err := errors.Join(err, group.Wait()); err != nil {
+		return nil, err
+	}
+	c.evict(col)
 	scale, code, ok := memory.Quantize(vector)
 	if !ok {
 		return new(Found), nil
 	}
-	col := c.of(q.Project)
-	if err := col.catchUp(ctx, c.db, c.model, q.Project); err != nil {
-		return nil, err
-	}
-	c.evict(col)
 	s := newSearch(col, q, scale, code)
 	hits, err := s.run(ctx, c.log)
 	if err != nil {

@@ -35,11 +35,8 @@ func newFixture(t *testing.T) *fixture {
 func (w *fixture) near(columns *embeddings.Columns, q embeddings.Query, text string, among ...string) (found []string) {
 	w.t.Helper()
 	q.Project, q.Size = w.Project.ID, max(q.Size, 1)
-	direction, err := recalltest.Hashed(w.t.Context(), text)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	nearest, err := columns.Nearest(w.t.Context(), q, direction)
+	embed := func() ([]float32, error) { return recalltest.Hashed(w.t.Context(), text) }
+	nearest, err := columns.Nearest(w.t.Context(), q, embed)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -169,14 +166,11 @@ func TestNearest_CancelledContext(t *testing.T) {
 	w := newFixture(t)
 	w.Send(recalltest.DataPoint{ID: "a", Content: "green tea"})
 	w.CatchUp()
-	direction, err := recalltest.Hashed(t.Context(), "tea")
-	if err != nil {
-		t.Fatal(err)
-	}
+	embed := func() ([]float32, error) { return recalltest.Hashed(t.Context(), "tea") }
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	q := embeddings.Query{Project: w.Project.ID, Audiences: []uuid.UUID{uuid.Nil}, Size: 1}
-	if nearest, err := w.columns.Nearest(ended, q, direction); err == nil {
+	if nearest, err := w.columns.Nearest(ended, q, embed); err == nil {
 		t.Errorf("hits %v", nearest.Hits)
 	}
 }

@@ -74,15 +74,13 @@ func (f *Finder) search(limited, recall context.Context, q Query, text string) *
 	if embed == nil {
 		return nil
 	}
-	vector, err := embed(limited, text)
-	if recall.Err() != nil {
-		return nil // the caller left: this is no failure of the model
-	}
-	f.record(recall, err)
-	if err != nil {
-		return nil
-	}
-	found, err := columns.Nearest(limited, q, vector)
+	found, err := columns.Nearest(limited, q, func() ([]float32, error) {
+		vector, err := embed(limited, text)
+		if recall.Err() == nil { // else the caller left: this is no failure of the model
+			f.record(recall, err)
+		}
+		return vector, err
+	})
 	if err != nil {
 		f.logger.DebugContext(recall, "semantic search failed, this recall is lexical", "err", err)
 		return nil
