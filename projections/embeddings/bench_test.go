@@ -32,7 +32,9 @@ func BenchmarkNearest(b *testing.B) {
 			dims:  dims, packed: pack(&memory.Embedded{Dims: dims, Vectors: []memory.Vector{{Scale: scale, Code: code}}}),
 		})
 	}
+	random.Shuffle(len(changes), func(i, j int) { changes[i], changes[j] = changes[j], changes[i] })
 	col.apply(changes, nil)
+	col.tidy()
 	scale, code := vector()
 	for b.Loop() {
 		q := Query{Audiences: []uuid.UUID{uuid.Nil}, Size: 200}

@@ -13,13 +13,14 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 )
 
-// entry is a data point of a column. It has count vectors from place first on. at is when it occurred, in microseconds.
+// entry is a data point of a column. It has count vectors from first on, and their signs from the word signs on. It
+// occurred at at, in microseconds.
 type entry struct {
-	id, audience uuid.UUID
-	at, position int64
-	revision     int
-	spoken       bool
-	first, count int
+	id, audience        uuid.UUID
+	at, position        int64
+	revision            int
+	spoken              bool
+	first, count, signs int
 }
 
 // column holds the vectors of one project by one model. A caller holds sync while it reads changes; mu guards the
@@ -49,6 +50,8 @@ type column struct {
 	// signs holds one bit for each dimension of each vector.
 	signs []uint64
 	live  int
+	// scattered counts the entries that were put since the entries and signs were laid out in order.
+	scattered int
 }
 
 // wasteful reports whether most of the vectors were replaced.
@@ -59,7 +62,7 @@ func (col *column) clear() {
 	defer col.mu.Unlock()
 	col.position, col.removed = 0, 0
 	col.dims, col.entries, col.places, col.free, col.order, col.ordered, col.joined = 0, nil, nil, nil, nil, nil, nil
-	col.scales, col.codes, col.signs, col.live = nil, nil, nil, 0
+	col.scales, col.codes, col.signs, col.live, col.scattered = nil, nil, nil, 0, 0
 }
 
 // change is a row to put into a column.
@@ -103,6 +106,12 @@ func (col *column) apply(changes []change, removals []removal) {
 		moved[place] = struct{}{}
 	}
 	col.arrange(moved, put)
+	col.scattered += len(put)
+	col.account()
+}
+
+// account sets about how much memory the column takes.
+func (col *column) account() {
 	col.size.Store(int64(cap(col.codes) + 4*cap(col.scales) + 8*cap(col.signs) + 160*len(col.entries)))
 }
 
@@ -115,7 +124,7 @@ func (col *column) put(c change) (place int32, isNew bool) {
 		col.dims, col.scales, col.codes, col.signs, col.live = c.dims, nil, nil, nil, 0
 	}
 	e := c.entry
-	e.first = len(col.scales)
+	e.first, e.signs = len(col.scales), len(col.signs)
 	if c.dims > 0 {
 		unpack(c.packed, c.dims, func(scale float32, code []byte) {
 			col.scales, col.codes = append(col.scales, scale), append(col.codes, code...)
@@ -185,11 +194,14 @@ func adjoin(earlier, later *entry) bool {
 		recall.SameThread(time.UnixMicro(earlier.at), time.UnixMicro(later.at))
 }
 
+// signBits is how many dimensions a word of signs holds.
+const signBits = 64
+
 // appendSigns appends a bit for each dimension of a vector: whether it is negative.
 func appendSigns(signs []uint64, code []byte) []uint64 {
 	for len(code) > 0 {
 		word := uint64(0)
-		n := min(64, len(code))
+		n := min(signBits, len(code))
 		for i, c := range code[:n] {
 			word |= uint64(c>>7) << i
 		}

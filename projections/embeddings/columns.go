@@ -176,6 +176,7 @@ func (col *column) catchUp(ctx context.Context, db *pgxpool.Pool, model string, 
 			return fmt.Errorf("read vectors: %w", err)
 		}
 		if !reread && !col.wasteful() {
+			col.tidy()
 			return nil
 		}
 		col.clear()

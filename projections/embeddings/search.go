@@ -107,9 +107,9 @@ func (s *search) exact(e *entry) float32 {
 // rough estimates the cosine from the signs: the share of the dimensions whose signs differ is about the angle.
 func (s *search) rough(e *entry) float32 {
 	size, least := len(s.signs), s.col.dims
-	for n := e.first; n < e.first+e.count; n++ {
+	for n := range e.count {
 		differ := 0
-		for i, word := range s.col.signs[n*size : (n+1)*size] {
+		for i, word := range s.col.signs[e.signs+n*size:][:size] {
 			differ += bits.OnesCount64(word ^ s.signs[i])
 		}
 		least = min(least, differ)

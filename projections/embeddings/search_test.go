@@ -171,6 +171,10 @@ func TestColumn_Order(t *testing.T) {
 			changes, known[p.id] = append(changes, p.change(t, step)), p
 		}
 		col.apply(changes, removals)
+		if random.IntN(4) == 0 {
+			col.scattered = max(tidyEntries, len(col.order))
+			col.tidy()
+		}
 		if len(col.order) != len(known) || len(col.places) != len(known) || !slices.IsSortedFunc(col.order, col.compare) {
 			t.Fatalf("step %d: %d in order, %d known", step, len(col.order), len(known))
 		}
@@ -182,6 +186,10 @@ func TestColumn_Order(t *testing.T) {
 			e := col.entries[place]
 			if e.id[15] != id || e.at != int64(p.minutes)*time.Minute.Microseconds() || e.audience[15] != p.audience {
 				t.Fatalf("step %d: %+v is stored as %+v", step, p, e)
+			}
+			signs := appendSigns(nil, col.codes[e.first*col.dims:(e.first+1)*col.dims])
+			if e.count != 1 || !slices.Equal(col.signs[e.signs:e.signs+len(signs)], signs) {
+				t.Fatalf("step %d: the signs of %+v are wrong", step, p)
 			}
 		}
 	}
@@ -204,7 +212,11 @@ func TestSearch_LargeColumn(t *testing.T) {
 			dims:  dims, packed: pack(&memory.Embedded{Dims: dims, Vectors: []memory.Vector{{Scale: scale, Code: code}}}),
 		})
 	}
+	random.Shuffle(points, func(i, j int) { changes[i], changes[j] = changes[j], changes[i] })
 	col.apply(changes, nil)
+	if col.tidy(); col.scattered > 0 || !slices.IsSorted(col.order) {
+		t.Error("the column is not laid out in order")
+	}
 	scale, code, _ := memory.Quantize(randomVector(random, dims, topics[7]))
 	s := newSearch(col, Query{Audiences: []uuid.UUID{uuid.Nil}, Size: size}, scale, code)
 	hits, err := s.run(t.Context(), slog.New(slog.DiscardHandler))

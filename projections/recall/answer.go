@@ -65,6 +65,8 @@ func (s *Service) askBeforeSnapshot(
 	ctx context.Context, q Query, reach *directory.Reach, now time.Time,
 ) (page Response, err error) {
 	question := s.newQuestion(q, now)
+	near := s.startNearest(ctx, &question)
+	defer near.stop()
 	// Search before the snapshot begins, so that the gate sees the current state of each candidate.
 	found, err := s.search(ctx, &question)
 	if err != nil {
@@ -73,7 +75,7 @@ func (s *Service) askBeforeSnapshot(
 	err = s.config.DB.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		g := newGate(conn, q, now)
 		g.replica, g.reach = s.config.Replica, reach
-		page, err = s.answer(ctx, g, &question, found, true)
+		page, err = s.answer(ctx, g, &question, found, near, true)
 		return end(ctx, conn, err)
 	})
 	return page, err
@@ -99,13 +101,15 @@ func (s *Service) inSnapshot(ctx context.Context, conn *pgxpool.Conn, q Query, n
 	}
 	q.Audiences = reach.Audiences
 	question := s.newQuestion(q, now)
+	near := s.startNearest(ctx, &question)
+	defer near.stop()
 	found, err := s.search(ctx, &question)
 	if err != nil {
 		return Response{}, err
 	}
 	g := newGate(conn, q, now)
 	g.replica = s.config.Replica
-	return s.answer(ctx, g, &question, found, false)
+	return s.answer(ctx, g, &question, found, near, false)
 }
 
 // end ends the read-only transaction of a connection. If that fails, the pool drops the connection.
@@ -136,13 +140,22 @@ func (g *gate) wantsMore(question *question, found *candidates) bool {
 }
 
 // answer authorizes as many candidates as the response may need, most promising first, and searches
-// for more if too few can be shown. With opening, the first authorization begins the snapshot.
+// for more if too few can be shown. With opening, the first authorization begins the snapshot: it is
+// of what words found, before the nearest are known.
 func (s *Service) answer(
-	ctx context.Context, g *gate, question *question, found *candidates, opening bool,
-) (Response, error) {
-	for n, round := firstCandidates(question.Limit), 1; ; opening = false {
+	ctx context.Context, g *gate, question *question, found *candidates, near *nearest, opening bool,
+) (_ Response, err error) {
+	n := firstCandidates(question.Limit)
+	if err := g.authorize(ctx, found, min(n, len(found.order)), opening); err != nil {
+		return Response{}, err
+	}
+	if question.semantic, err = near.wait(); err != nil {
+		return Response{}, err
+	}
+	found.addSemantic(question)
+	for round := 1; ; {
 		n = min(n, len(found.order))
-		if err := g.authorize(ctx, found, n, opening); err != nil {
+		if err := g.authorize(ctx, found, n, false); err != nil {
 			return Response{}, err
 		}
 		if more := min(moreCandidates(question.Limit), len(found.order)); n < more && g.wantsMore(question, found) {

@@ -23,9 +23,8 @@ type question struct {
 	terms             []string
 	own               int
 	sources, memories int
-	// semantic holds the nearest embeddings, once semanticDone; nil if there are none.
-	semantic     *embeddings.Found
-	semanticDone bool
+	// semantic holds the nearest embeddings once they are found, nil if there are none.
+	semantic *embeddings.Found
 }
 
 // maxSemantic is the most candidates that semantic search adds.
@@ -60,34 +59,28 @@ type candidates struct {
 // more reports whether the index may hold more sources than the search asked for.
 func (f *candidates) more(question *question) bool { return len(f.sources.Hits) >= question.sources }
 
+// until is the latest time of a source, nil for no limit.
+func (q *question) until() *time.Time {
+	if q.To != nil && (q.At == nil || q.To.Before(*q.At)) {
+		return q.To
+	}
+	return q.At
+}
+
 // search searches both parts of the index at once.
 func (s *Service) search(ctx context.Context, question *question) (*candidates, error) {
 	f := new(candidates)
 	if len(question.terms) == 0 && s.config.Semantic == nil {
 		return f, nil
 	}
-	to := question.At
-	if question.To != nil && (to == nil || question.To.Before(*to)) {
-		to = question.To
-	}
 	query := recallindex.Query{
 		Project: question.Project.ID, Terms: question.terms, Own: question.own, Audiences: question.Audiences,
-		From: question.From, To: to,
+		From: question.From, To: question.until(),
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	// run starts a part of the search. Its panic becomes an error of this recall.
 	run := func(what string, search func() error) {
 		group.Go(func() error { return panics.Call(ctx, s.config.Log, "search panicked", search, "part", what) })
-	}
-	if s.config.Semantic != nil && !question.semanticDone {
-		question.semanticDone = true
-		run("semantic", func() error {
-			q := embeddings.Query{
-				Project: question.Project.ID, Audiences: question.Audiences, From: question.From, To: to, Size: maxSemantic,
-			}
-			question.semantic = s.config.Semantic.Find(ctx, q, question.Text)
-			return nil
-		})
 	}
 	run("sources", func() (err error) {
 		q := query
@@ -109,8 +102,8 @@ func (s *Service) search(ctx context.Context, question *question) (*candidates, 
 	f.chooseBy = f.weights.Lessened(question.own)
 	f.memoryWeights = f.sources.Statistics.OfMemories(f.memories.Statistics).Weights()
 	f.arrange(question)
-	f.addSemantic(question)
 	f.sort()
+	f.addSemantic(question)
 	return f, nil
 }
 
@@ -140,7 +133,7 @@ func (f *candidates) arrange(question *question) {
 // ones may be no nearer than any text.
 const leastNearness = 0.3
 
-// addSemantic adds the candidates of semantic search, and how near the others are.
+// addSemantic adds the candidates of semantic search, if any, and how near the others are. The order changes.
 func (f *candidates) addSemantic(question *question) {
 	if question.semantic == nil {
 		return
@@ -157,6 +150,7 @@ func (f *candidates) addSemantic(question *question) {
 	for id, h := range f.semantic {
 		f.scores[id] += usual * nearness(h)
 	}
+	f.sort()
 }
 
 // addNeighbours adds how near the neighbours are that were loaded.
