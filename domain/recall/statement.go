@@ -13,28 +13,47 @@ type Statement struct {
 	// Changes reports that this passage has ChangeEvidence.
 	Changes bool
 	Score   float64
+	// Rank is 0 for the best candidate.
+	Rank int
 }
 
 // A later text updates an earlier one
 //   - if it has a third of the terms of the earlier one, and states that something changed or both have at most
 //     briefTerms terms; or
 //   - if it states that something changed, has updateWords of the question's words that the earlier one has,
-//     which are updateAsked of all its words, and has at least updateScore of the earlier one's score.
+//     which are updateAsked of all its words, and has at least updateScore of the earlier one's score; or
+//   - if it states that something changed, both are among the first updateRanks candidates and have at most shortTerms
+//     terms, and it has at least updateLeast of the earlier one's score: "I became a vegetarian" has no word of "I eat
+//     meat".
 const (
 	updateTerms = 3
 	briefTerms  = 8
 	updateWords = 0.75
 	updateAsked = 0.5
 	updateScore = 0.6
+	updateRanks = 5
+	shortTerms  = 12
+	updateLeast = 0.4
 )
 
 // UpdatedBy reports whether a later text of the same author probably states what is current of the same matter.
 func (s *Statement) UpdatedBy(later *Statement) bool {
-	brief := len(s.Terms) <= briefTerms && len(later.Terms) <= briefTerms
-	if (later.Changes || brief) && s.termsIn(later) {
+	if (later.Changes || bothShort(s, later, briefTerms)) && s.termsIn(later) {
 		return true
 	}
-	return later.Changes && later.Score >= updateScore*s.Score && s.wordsIn(later)
+	if !later.Changes {
+		return false
+	}
+	if later.Score >= updateScore*s.Score && s.wordsIn(later) {
+		return true
+	}
+	first := s.Rank < updateRanks && later.Rank < updateRanks
+	return first && bothShort(s, later, shortTerms) && later.Score >= updateLeast*s.Score
+}
+
+// bothShort reports whether both are short texts with at most so many terms.
+func bothShort(a, b *Statement, most int) bool {
+	return a.Terms != nil && b.Terms != nil && len(a.Terms) <= most && len(b.Terms) <= most
 }
 
 // termsIn reports whether another statement has enough of the terms.

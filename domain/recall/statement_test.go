@@ -18,6 +18,12 @@ func TestStatement_UpdatedBy(t *testing.T) {
 			Terms: slices.Compact(terms), Changes: recall.TraitsOf(text).Has(recall.ChangeEvidence), Score: 1,
 		}
 	}
+	at := func(rank int, score float64, text string) recall.Statement {
+		s := short(text)
+		s.Rank, s.Score = rank, score
+		return s
+	}
+	const meat, vegetarian = "I eat meat", "I became a vegetarian"
 	long := func(score float64, changes bool, words ...float64) recall.Statement {
 		return recall.Statement{Words: words, Changes: changes, Score: score}
 	}
@@ -33,6 +39,12 @@ func TestStatement_UpdatedBy(t *testing.T) {
 		"eight terms":               {short("a1 a2 a3 a4 a5 a6 a7 a8"), short("a1 a2 a3 b4 b5 b6 b7 b8"), true},
 		"nine terms":                {short("a1 a2 a3 a4 a5 a6 a7 a8 a9"), short("a1 a2 a3 b4 b5 b6 b7 b8"), false},
 		"nine terms, changed":       {short("a1 a2 a3 a4 a5 a6 a7 a8 a9"), short("a1 a2 a3 now"), true},
+		"other words, changed":      {at(0, 1, meat), at(4, 0.4, vegetarian), true},
+		"other words, much worse":   {at(0, 1, meat), at(1, 0.39, vegetarian), false},
+		"other words, not first":    {at(0, 1, meat), at(5, 1, vegetarian), false},
+		"other words, not changed":  {at(0, 1, meat), at(1, 1, "I am a vegetarian"), false},
+		"other words, twelve terms": {at(0, 1, meat), at(1, 1, "now b1 b2 b3 b4 b5 b6 b7 b8 b9 b10 b11 b12"), true},
+		"other words, thirteen":     {at(0, 1, meat), at(1, 1, "now b1 b2 b3 b4 b5 b6 b7 b8 b9 b10 b11 b12 b13"), false},
 		"no terms":                  {recall.Statement{}, recall.Statement{}, false},
 		"long, changed":             {long(1, false, 0.5, 0.25, 0), long(0.6, true, 0.5, 0.25, 0.25), true},
 		"long, not changed":         {long(1, false, 0.5, 0.25, 0), long(1, false, 0.5, 0.25, 0.25), false},

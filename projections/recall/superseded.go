@@ -73,6 +73,10 @@ func (s *Service) promote(r *ranking, g *gate, question *question, f *candidates
 		_, demoted := r.demoted[i]
 		return demoted || passages[r.ids[i]] == nil || r.dataPoints[i].author == nil || r.candidates[i].Score <= 0
 	})
+	ranks := make(map[int]int, len(order))
+	for rank, i := range order {
+		ranks[i] = rank
+	}
 	slices.SortStableFunc(order, func(a, b int) int {
 		return r.dataPoints[a].occurredAt.Compare(r.dataPoints[b].occurredAt)
 	})
@@ -80,6 +84,7 @@ func (s *Service) promote(r *ranking, g *gate, question *question, f *candidates
 	for n, i := range order {
 		key := revisionKey{r.ids[i], r.dataPoints[i].revision}
 		statements[n] = s.statement(g, key, f.weights[:question.own], passages[key.dataPoint])
+		statements[n].Rank = ranks[i]
 	}
 	for n, i := range order {
 		c, most := &r.candidates[i], 0.0
