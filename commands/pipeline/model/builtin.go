@@ -18,7 +18,7 @@ func NewBuiltin(model *minilm.Model) *Builtin { return &Builtin{model} }
 // Name returns the name of the model, with the digest of its weights.
 func (b *Builtin) Name() string { return b.model.Name() }
 
-// builtinPassages is how many passages of a revision are embedded: each takes up to half a second of a processor.
+// builtinPassages is how many passages of a revision are embedded: each takes up to a tenth of a second of a processor.
 const builtinPassages = 32
 
 // Passages is how many passages of a revision are embedded at most.
