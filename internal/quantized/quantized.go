@@ -1,8 +1,7 @@
 // Package quantized multiplies matrices and vectors whose numbers are stored as one signed byte each.
 //
 // It computes with integers: a row of activations is rounded to 16 bits, so that one instruction of AVX2 does twice
-// as many products as with floats, and weights take a quarter of the memory. Other processors run plain loops, with
-// the same results.
+// as many products as with floats, and weights take a quarter of the memory. Other processors run plain loops.
 package quantized
 
 import "math"
@@ -29,8 +28,12 @@ const blockBytes = 64 << 10
 // MaxIn is the longest row of activations: its sums of products fit 32 bits.
 const MaxIn = 1 << 16
 
-// Multiply writes the outputs for each row of x to dst, [len(x)][Out].
+// Multiply writes the outputs for each row of x to dst, [rows][Out]. It panics if a size does not match.
 func (m *Matrix) Multiply(dst []float32, x Rows) {
+	if len(m.Codes) != m.In*m.Out || len(m.Scales) != m.Out || len(m.Biases) != m.Out ||
+		len(x.codes) != len(x.steps)*m.In || len(dst) != len(x.steps)*m.Out {
+		panic("quantized: a size does not match") // the kernel does not check bounds
+	}
 	block := max(2, blockBytes/(2*m.In))
 	for first := 0; first < len(x.steps); first += block {
 		m.multiply(dst, x, first, min(first+block, len(x.steps)))

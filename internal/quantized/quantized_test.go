@@ -98,6 +98,35 @@ func TestMultiply_Extremes(t *testing.T) {
 	}
 }
 
+// The kernel checks no bounds, so Multiply must.
+func TestMultiply_SizesThatDoNotMatch(t *testing.T) {
+	const in, out = 16, 4
+	for name, change := range map[string]func(m *Matrix, rows *Rows, dst *[]float32){
+		"short output":     func(_ *Matrix, _ *Rows, dst *[]float32) { *dst = (*dst)[1:] },
+		"few weights":      func(m *Matrix, _ *Rows, _ *[]float32) { m.Codes = m.Codes[1:] },
+		"few scales":       func(m *Matrix, _ *Rows, _ *[]float32) { m.Scales = m.Scales[1:] },
+		"few biases":       func(m *Matrix, _ *Rows, _ *[]float32) { m.Biases = m.Biases[1:] },
+		"rows of another":  func(_ *Matrix, rows *Rows, _ *[]float32) { rows.Round(make([]float32, 2*in), 2*in) },
+		"more rows":        func(_ *Matrix, rows *Rows, _ *[]float32) { rows.Round(make([]float32, 3*in), in) },
+		"more inputs":      func(m *Matrix, _ *Rows, _ *[]float32) { m.In *= 2 },
+		"fewer outputs":    func(m *Matrix, _ *Rows, _ *[]float32) { m.Out-- },
+		"nothing of a row": func(_ *Matrix, rows *Rows, _ *[]float32) { rows.codes = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, dst := randomMatrix(rand.New(rand.NewPCG(1, 1)), in, out), make([]float32, 2*out)
+			var rows Rows
+			rows.Round(make([]float32, 2*in), in)
+			change(m, &rows, &dst)
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			m.Multiply(dst, rows)
+		})
+	}
+}
+
 func TestRound(t *testing.T) {
 	for _, width := range []int{1, 16, 384, 1536, MaxIn} {
 		x := make([]float32, 3*width)
