@@ -12,6 +12,8 @@ type Statement struct {
 	Words []float64
 	// Changes reports that this passage has ChangeEvidence.
 	Changes bool
+	// Answers reports that it has the kind of answer that the question asks for.
+	Answers bool
 	Score   float64
 	// Rank is 0 for the best candidate.
 	Rank int
@@ -22,9 +24,10 @@ type Statement struct {
 //     briefTerms terms; or
 //   - if it states that something changed, has updateWords of the question's words that the earlier one has,
 //     which are updateAsked of all its words, and has at least updateScore of the earlier one's score; or
-//   - if it states that something changed, both are among the first updateRanks candidates and have at most shortTerms
-//     terms, and it has at least updateLeast of the earlier one's score: "I became a vegetarian" has no word of "I eat
-//     meat".
+//   - if both are among the first updateRanks candidates and have at most shortTerms terms, it has at least
+//     updateLeast of the earlier one's score, and it states that something changed, or both share a term and have the
+//     kind of answer that the question asks for: "I became a vegetarian" has no word of "I eat meat", and "My flat
+//     costs 900 euros from May on" none of change.
 const (
 	updateTerms = 3
 	briefTerms  = 8
@@ -41,14 +44,13 @@ func (s *Statement) UpdatedBy(later *Statement) bool {
 	if (later.Changes || bothShort(s, later, briefTerms)) && s.termsIn(later) {
 		return true
 	}
-	if !later.Changes {
-		return false
-	}
-	if later.Score >= updateScore*s.Score && s.wordsIn(later) {
+	if later.Changes && later.Score >= updateScore*s.Score && s.wordsIn(later) {
 		return true
 	}
-	first := s.Rank < updateRanks && later.Rank < updateRanks
-	return first && bothShort(s, later, shortTerms) && later.Score >= updateLeast*s.Score
+	if max(s.Rank, later.Rank) >= updateRanks || later.Score < updateLeast*s.Score || !bothShort(s, later, shortTerms) {
+		return false
+	}
+	return later.Changes || s.Answers && later.Answers && s.common(later) > 0
 }
 
 // bothShort reports whether both are short texts with at most so many terms.
@@ -58,14 +60,20 @@ func bothShort(a, b *Statement, most int) bool {
 
 // termsIn reports whether another statement has enough of the terms.
 func (s *Statement) termsIn(other *Statement) bool {
-	same, rest := 0, other.Terms
+	same := s.common(other)
+	return same > 0 && updateTerms*same >= len(s.Terms)
+}
+
+// common returns how many terms both have.
+func (s *Statement) common(other *Statement) (same int) {
+	rest := other.Terms
 	for _, term := range s.Terms {
 		i, found := slices.BinarySearch(rest, term)
 		if rest = rest[i:]; found {
 			same++
 		}
 	}
-	return same > 0 && updateTerms*same >= len(s.Terms)
+	return same
 }
 
 // wordsIn reports whether another statement has enough of the words of the question.

@@ -23,6 +23,11 @@ func TestStatement_UpdatedBy(t *testing.T) {
 		s.Rank, s.Score = rank, score
 		return s
 	}
+	answer := func(rank int, score float64, text string) recall.Statement {
+		s := at(rank, score, text)
+		s.Answers = true
+		return s
+	}
 	const meat, vegetarian = "I eat meat", "I became a vegetarian"
 	long := func(score float64, changes bool, words ...float64) recall.Statement {
 		return recall.Statement{Words: words, Changes: changes, Score: score}
@@ -45,6 +50,9 @@ func TestStatement_UpdatedBy(t *testing.T) {
 		"other words, not changed":  {at(0, 1, meat), at(1, 1, "I am a vegetarian"), false},
 		"other words, twelve terms": {at(0, 1, meat), at(1, 1, "now b1 b2 b3 b4 b5 b6 b7 b8 b9 b10 b11 b12"), true},
 		"other words, thirteen":     {at(0, 1, meat), at(1, 1, "now b1 b2 b3 b4 b5 b6 b7 b8 b9 b10 b11 b12 b13"), false},
+		"one word, both answer":     {answer(0, 1, "I pay 800 euros for my flat, with heating"), answer(1, 1, "The flat costs 900, says the landlord"), true},
+		"no word, both answer":      {answer(0, 1, "I pay 800 euros"), answer(1, 1, "The flat costs 900, says the landlord"), false},
+		"one word, one answers":     {at(0, 1, "I pay rent for my flat, with heating"), answer(1, 1, "The flat costs 900, says the landlord"), false},
 		"no terms":                  {recall.Statement{}, recall.Statement{}, false},
 		"long, changed":             {long(1, false, 0.5, 0.25, 0), long(0.6, true, 0.5, 0.25, 0.25), true},
 		"long, not changed":         {long(1, false, 0.5, 0.25, 0), long(1, false, 0.5, 0.25, 0.25), false},
@@ -99,6 +107,21 @@ func TestRank_Addressee(t *testing.T) {
 		turns, weights := talk(a, question, []turnLine{{"bot", "I recommend a drink", 0}, {"Ana", "I recommend a drink", 48 * time.Hour}})
 		if scores := a.Rank(question, weights, turns); scores[above] <= scores[1-above] {
 			t.Errorf("%q: %v", text, scores)
+		}
+	}
+}
+
+func TestQuestion_Answers(t *testing.T) {
+	a := recall.NewAnalyzer()
+	for text, want := range map[string]recall.Traits{
+		"When is it?": recall.TimeEvidence, "How many are there?": recall.NumberEvidence, "Who is it?": recall.NameEvidence,
+		"What is it?": recall.NumberEvidence,
+	} {
+		question := a.Question(text, "", began)
+		for _, traits := range []recall.Traits{recall.TimeEvidence, recall.NumberEvidence, recall.NameEvidence} {
+			if got := question.Answers(traits); got != (traits == want) {
+				t.Errorf("%q: %v for %d", text, got, traits)
+			}
 		}
 	}
 }

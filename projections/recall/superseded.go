@@ -84,6 +84,7 @@ func (s *Service) promote(r *ranking, g *gate, question *question, f *candidates
 	for n, i := range order {
 		key := revisionKey{r.ids[i], r.dataPoints[i].revision}
 		statements[n] = s.statement(g, key, f.weights[:question.own], passages[key.dataPoint])
+		statements[n].Answers = question.asked.Answers(passages[key.dataPoint].Traits)
 		statements[n].Rank = ranks[i]
 	}
 	for n, i := range order {
