@@ -60,7 +60,7 @@ var errReachChanged = errors.New("what the identity reaches has changed")
 
 // askBeforeSnapshot searches the index, then answers in a snapshot that begins after the search.
 // The snapshot must confirm the reach: a text that entered an audience after the identity had left
-// it is not for this viewer.
+// it is not for this viewer. The snapshot waits for the nearest, for at most as long as the finder does.
 func (s *Service) askBeforeSnapshot(
 	ctx context.Context, q Query, reach *directory.Reach, now time.Time,
 ) (page Response, err error) {

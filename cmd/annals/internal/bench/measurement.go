@@ -136,8 +136,12 @@ func (m *measurement) project(ctx context.Context, name string) (*client.Client,
 	if err != nil {
 		return nil, err
 	}
-	return clientOf(m.Manager.Base(), key, client.Options{})
+	return clientOf(m.Manager.Base(), key, client.Options{Attempts: loadAttempts})
 }
+
+// loadAttempts is how often a call of a load is tried: a server on a busy machine refuses writes until derivation has
+// caught up, and the load then takes longer.
+const loadAttempts = 60
 
 func clientOf(url, key string, o client.Options) (*client.Client, error) {
 	c, err := client.New(url, key, o)
