@@ -1,6 +1,10 @@
 package recall
 
-import "slices"
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
 
 // Statement is what shows whether one text states what has become of another: "I quit football for basketball" states
 // it of "I play football".
@@ -12,6 +16,8 @@ type Statement struct {
 	Words []float64
 	// Changes reports that this passage has ChangeEvidence.
 	Changes bool
+	// HintsChange reports that a short text has one of the words that HintsChange knows.
+	HintsChange bool
 	// Answers reports that it has the kind of answer that the question asks for.
 	Answers bool
 	Score   float64
@@ -25,9 +31,9 @@ type Statement struct {
 //   - if it states that something changed, has updateWords of the question's words that the earlier one has,
 //     which are updateAsked of all its words, and has at least updateScore of the earlier one's score; or
 //   - if both are among the first updateRanks candidates and have at most shortTerms terms, it has at least
-//     updateLeast of the earlier one's score, and it states that something changed, or both share a term and have the
-//     kind of answer that the question asks for: "I became a vegetarian" has no word of "I eat meat", and "My flat
-//     costs 900 euros from May on" none of change.
+//     updateLeast of the earlier one's score, and it states or hints that something changed, or both share a term and
+//     have the kind of answer that the question asks for: "I became a vegetarian" has no word of "I eat meat", and "My
+//     flat costs 900 euros from May on" none of change.
 const (
 	updateTerms = 3
 	briefTerms  = 8
@@ -50,7 +56,30 @@ func (s *Statement) UpdatedBy(later *Statement) bool {
 	if max(s.Rank, later.Rank) >= updateRanks || later.Score < updateLeast*s.Score || !bothShort(s, later, shortTerms) {
 		return false
 	}
-	return later.Changes || s.Answers && later.Answers && s.common(later) > 0
+	return later.Changes || later.HintsChange || s.Answers && later.Answers && s.common(later) > 0
+}
+
+// changeHints are words that state a change in a short text about what is asked, and often none in other texts. The
+// index does not store whether a passage has one.
+var changeHints = wordSet(`another beat bought broke bumped climbed divorced doubled fell fewer finally fired given
+	gone got handed hired jumped landed lately married merged outgrown passed ported promoted pushed renamed resigned
+	retired rewrote rose settled shifted shrank signed since slipped swapped taken traded trimmed tripled went`)
+
+// HintsChange reports whether a text has a word that may state a change.
+func HintsChange(text string) bool {
+	for i := 0; i < len(text); {
+		end := wordEnd(text, i)
+		if end == i {
+			_, size := utf8.DecodeRuneInString(text[i:])
+			i += size
+			continue
+		}
+		if _, hints := changeHints[strings.ToLower(text[i:end])]; hints {
+			return true
+		}
+		i = end
+	}
+	return false
 }
 
 // bothShort reports whether both are short texts with at most so many terms.

@@ -15,7 +15,8 @@ func TestStatement_UpdatedBy(t *testing.T) {
 		terms := a.Terms(text)
 		slices.Sort(terms)
 		return recall.Statement{
-			Terms: slices.Compact(terms), Changes: recall.TraitsOf(text).Has(recall.ChangeEvidence), Score: 1,
+			Terms: slices.Compact(terms), Changes: recall.TraitsOf(text).Has(recall.ChangeEvidence),
+			HintsChange: recall.HintsChange(text), Score: 1,
 		}
 	}
 	at := func(rank int, score float64, text string) recall.Statement {
@@ -47,6 +48,7 @@ func TestStatement_UpdatedBy(t *testing.T) {
 		"other words, changed":      {at(0, 1, meat), at(4, 0.4, vegetarian), true},
 		"other words, much worse":   {at(0, 1, meat), at(1, 0.39, vegetarian), false},
 		"other words, not first":    {at(0, 1, meat), at(5, 1, vegetarian), false},
+		"other words, hint":         {at(0, 1, meat), at(1, 1, "I have outgrown steaks"), true},
 		"other words, not changed":  {at(0, 1, meat), at(1, 1, "I am a vegetarian"), false},
 		"other words, twelve terms": {at(0, 1, meat), at(1, 1, "now b1 b2 b3 b4 b5 b6 b7 b8 b9 b10 b11 b12"), true},
 		"other words, thirteen":     {at(0, 1, meat), at(1, 1, "now b1 b2 b3 b4 b5 b6 b7 b8 b9 b10 b11 b12 b13"), false},
@@ -66,6 +68,17 @@ func TestStatement_UpdatedBy(t *testing.T) {
 				t.Errorf("got %v", got)
 			}
 		})
+	}
+}
+
+func TestHintsChange(t *testing.T) {
+	for text, want := range map[string]bool{
+		"Dana got a dog": true, "GONE!": true, "she's… married, it seems": true, "since": true,
+		"": false, "forgotten": false, "It's sincere": false, "…": false, "\xff\xfe": false,
+	} {
+		if got := recall.HintsChange(text); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
 	}
 }
 

@@ -122,7 +122,7 @@ func (s *Service) statement(g *gate, key revisionKey, weights recall.Weights, be
 	if text != nil && len(text.content) <= statementBytes && !best.Traits.Has(recall.IsQuestion) {
 		terms := s.config.Analyzer.Terms(string(text.content))
 		slices.Sort(terms)
-		statement.Terms = slices.Compact(terms)
+		statement.Terms, statement.HintsChange = slices.Compact(terms), recall.HintsChange(string(text.content))
 	}
 	return statement
 }

@@ -17,6 +17,7 @@ import (
 // must be in order. Each describes its format.
 var updatePairs = map[string]float64{
 	"testdata/updates.txt": 0.98, "testdata/updates_freely.txt": 0.95, "testdata/updates_longer.txt": 0.9,
+	"testdata/updates_chats.txt": 0.93,
 }
 
 // updatePair holds two statements of one speaker on one thing.
@@ -36,7 +37,9 @@ func testUpdatePairs(t *testing.T, pairs []updatePair, least float64) {
 	h.CatchUp()
 	inOrder := 0
 	for i, p := range pairs {
-		page := h.Recall(h.Ask(p.question))
+		q := h.Ask(p.question)
+		q.Identity = p.speaker
+		page := h.Recall(q)
 		earlier, later := placeOfSource(page, pairID(0, i)), placeOfSource(page, pairID(1, i))
 		if later < earlier {
 			inOrder++
