@@ -30,10 +30,10 @@ type Statement struct {
 //     briefTerms terms; or
 //   - if it states that something changed, has updateWords of the question's words that the earlier one has,
 //     which are updateAsked of all its words, and has at least updateScore of the earlier one's score; or
-//   - if both are among the first updateRanks candidates and have at most shortTerms terms, it has at least
-//     updateLeast of the earlier one's score, and it states or hints that something changed, or both share a term and
-//     have the kind of answer that the question asks for: "I became a vegetarian" has no word of "I eat meat", and "My
-//     flat costs 900 euros from May on" none of change.
+//   - if both are among the first updateRanks candidates and have at most shortTerms terms, or the earlier one at most
+//     factTerms and the later one newsTerms, it has at least updateLeast of the earlier one's score, and it states or
+//     hints that something changed, or both share a term and have the kind of answer that the question asks for: "I
+//     became a vegetarian" has no word of "I eat meat", and "My flat costs 900 euros from May on" none of change.
 const (
 	updateTerms = 3
 	briefTerms  = 8
@@ -42,18 +42,23 @@ const (
 	updateScore = 0.6
 	updateRanks = 5
 	shortTerms  = 12
+	factTerms   = 6
+	newsTerms   = 24
 	updateLeast = 0.4
 )
 
 // UpdatedBy reports whether a later text of the same author probably states what is current of the same matter.
 func (s *Statement) UpdatedBy(later *Statement) bool {
-	if (later.Changes || bothShort(s, later, briefTerms)) && s.termsIn(later) {
+	if (later.Changes || atMost(s, briefTerms, later, briefTerms)) && s.termsIn(later) {
 		return true
 	}
 	if later.Changes && later.Score >= updateScore*s.Score && s.wordsIn(later) {
 		return true
 	}
-	if max(s.Rank, later.Rank) >= updateRanks || later.Score < updateLeast*s.Score || !bothShort(s, later, shortTerms) {
+	if max(s.Rank, later.Rank) >= updateRanks || later.Score < updateLeast*s.Score {
+		return false
+	}
+	if !atMost(s, shortTerms, later, shortTerms) && !atMost(s, factTerms, later, newsTerms) {
 		return false
 	}
 	return later.Changes || later.HintsChange || s.Answers && later.Answers && s.common(later) > 0
@@ -82,9 +87,9 @@ func HintsChange(text string) bool {
 	return false
 }
 
-// bothShort reports whether both are short texts with at most so many terms.
-func bothShort(a, b *Statement, most int) bool {
-	return a.Terms != nil && b.Terms != nil && len(a.Terms) <= most && len(b.Terms) <= most
+// atMost reports whether a has at most mostA terms and b at most mostB, and both have terms.
+func atMost(a *Statement, mostA int, b *Statement, mostB int) bool {
+	return a.Terms != nil && b.Terms != nil && len(a.Terms) <= mostA && len(b.Terms) <= mostB
 }
 
 // termsIn reports whether another statement has enough of the terms.

@@ -1,6 +1,7 @@
 package recall_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -50,8 +51,10 @@ func TestStatement_UpdatedBy(t *testing.T) {
 		"other words, not first":    {at(0, 1, meat), at(5, 1, vegetarian), false},
 		"other words, hint":         {at(0, 1, meat), at(1, 1, "I have outgrown steaks"), true},
 		"other words, not changed":  {at(0, 1, meat), at(1, 1, "I am a vegetarian"), false},
-		"other words, twelve terms": {at(0, 1, meat), at(1, 1, "now b1 b2 b3 b4 b5 b6 b7 b8 b9 b10 b11 b12"), true},
-		"other words, thirteen":     {at(0, 1, meat), at(1, 1, "now b1 b2 b3 b4 b5 b6 b7 b8 b9 b10 b11 b12 b13"), false},
+		"seven terms, twelve terms": {at(0, 1, "a1 a2 a3 a4 a5 a6 a7"), at(1, 1, "got "+words(11)), true},
+		"six terms, 24 terms":       {at(0, 1, "a1 a2 a3 a4 a5 a6"), at(1, 1, "now "+words(23)), true},
+		"six terms, 25 terms":       {at(0, 1, "a1 a2 a3 a4 a5 a6"), at(1, 1, "got "+words(25)), false},
+		"seven terms, 13 terms":     {at(0, 1, "a1 a2 a3 a4 a5 a6 a7"), at(1, 1, "got "+words(13)), false},
 		"one word, both answer":     {answer(0, 1, "I pay 800 euros for my flat, with heating"), answer(1, 1, "The flat costs 900, says the landlord"), true},
 		"no word, both answer":      {answer(0, 1, "I pay 800 euros"), answer(1, 1, "The flat costs 900, says the landlord"), false},
 		"one word, one answers":     {at(0, 1, "I pay rent for my flat, with heating"), answer(1, 1, "The flat costs 900, says the landlord"), false},
@@ -69,6 +72,15 @@ func TestStatement_UpdatedBy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// words returns words that no other text has.
+func words(count int) string {
+	var b strings.Builder
+	for i := range count {
+		fmt.Fprintf(&b, "c%d ", i)
+	}
+	return b.String()
 }
 
 func TestHintsChange(t *testing.T) {

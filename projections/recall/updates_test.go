@@ -17,7 +17,7 @@ import (
 // must be in order. Each describes its format.
 var updatePairs = map[string]float64{
 	"testdata/updates.txt": 0.98, "testdata/updates_freely.txt": 0.95, "testdata/updates_longer.txt": 0.9,
-	"testdata/updates_chats.txt": 0.93,
+	"testdata/updates_chats.txt": 0.9, "testdata/updates_news.txt": 0.8,
 }
 
 // updatePair holds two statements of one speaker on one thing.
