@@ -71,7 +71,7 @@ func (s *Service) promote(r *ranking, g *gate, question *question, f *candidates
 	})
 	order = slices.DeleteFunc(order[:min(len(order), updatedAmong)], func(i int) bool {
 		_, demoted := r.demoted[i]
-		return demoted || passages[r.ids[i]] == nil || r.dataPoints[i].author == nil || r.candidates[i].Score <= 0
+		return demoted || r.dataPoints[i].author == nil || r.candidates[i].Score <= 0
 	})
 	ranks := make(map[int]int, len(order))
 	for rank, i := range order {
@@ -83,8 +83,7 @@ func (s *Service) promote(r *ranking, g *gate, question *question, f *candidates
 	statements := make([]recall.Statement, len(order))
 	for n, i := range order {
 		key := revisionKey{r.ids[i], r.dataPoints[i].revision}
-		statements[n] = s.statement(g, key, f.weights[:question.own], passages[key.dataPoint])
-		statements[n].Answers = question.asked.Answers(passages[key.dataPoint].Traits)
+		statements[n] = s.statement(g.texts[key], f.weights[:question.own], passages[key.dataPoint], &question.asked)
 		statements[n].Rank = ranks[i]
 	}
 	for n, i := range order {
@@ -106,20 +105,30 @@ func (s *Service) promote(r *ranking, g *gate, question *question, f *candidates
 	}
 }
 
-// statement describes the text of a revision by its best passage. Its score is not set.
-func (s *Service) statement(g *gate, key revisionKey, weights recall.Weights, best *passage) recall.Statement {
-	statement := recall.Statement{Words: make([]float64, len(weights)), Changes: best.Traits.Has(recall.ChangeEvidence)}
-	sum := 0.0
-	for n := range weights {
-		sum += weights.Text(n)
-	}
-	for n := range weights {
-		if best.Counts[n].Text > 0 {
-			statement.Words[n] = weights.Text(n) / sum
+// statement describes a text by its best passage, which is nil if words did not find it. The text is nil if it is long.
+// Its rank and its score are not set.
+func (s *Service) statement(
+	text *body, weights recall.Weights, best *passage, asked *recall.Question,
+) (statement recall.Statement) {
+	var traits recall.Traits
+	statement.Words = make([]float64, len(weights))
+	switch {
+	case best != nil:
+		traits = best.Traits
+		sum := 0.0
+		for n := range weights {
+			sum += weights.Text(n)
 		}
+		for n := range weights {
+			if best.Counts[n].Text > 0 {
+				statement.Words[n] = weights.Text(n) / sum
+			}
+		}
+	case text != nil:
+		traits = recall.TraitsOf(string(text.content))
 	}
-	text := g.texts[key]
-	if text != nil && len(text.content) <= statementBytes && !best.Traits.Has(recall.IsQuestion) {
+	statement.Changes, statement.Answers = traits.Has(recall.ChangeEvidence), asked.Answers(traits)
+	if text != nil && len(text.content) <= statementBytes && !traits.Has(recall.IsQuestion) {
 		terms := s.config.Analyzer.Terms(string(text.content))
 		slices.Sort(terms)
 		statement.Terms, statement.HintsChange = slices.Compact(terms), recall.HintsChange(string(text.content))
