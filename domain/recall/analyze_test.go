@@ -167,7 +167,7 @@ func FuzzPassages(f *testing.F) {
 			}
 		}
 		for _, term := range a.Query(content) {
-			if term == "" {
+			if term.Text == "" {
 				t.Fatal("an empty term")
 			}
 		}

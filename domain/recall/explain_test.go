@@ -47,7 +47,7 @@ func drawScene(t *rapid.T) (recall.Question, recall.Weights, []recall.Turn) {
 		}
 		turns[i] = turn
 	}
-	return question, statistics.Weights(), turns
+	return question, statistics.Weights(question.Terms), turns
 }
 
 // combined is the score that the parts of an explained turn make.

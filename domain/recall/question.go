@@ -31,9 +31,32 @@ type Question struct {
 // Term is one term of a question.
 type Term struct {
 	Text string
-	// For is the index of the query's own term that a related term belongs to; an own term has its own
-	// index.
+	Kind Kind
+	// For is the index of the question's own word that the term is a form of; a word has its own index.
 	For int
+	// Share is what the term counts of the weight of that word, from 0 to 1.
+	Share float64
+}
+
+// Kind is what a term is to a word of a question.
+type Kind uint8
+
+// The kinds, in the order of the terms of a question: the words as they are written, their stems, spellings that differ
+// by an edit or two, and words related to them.
+const (
+	Whole Kind = iota
+	Stem
+	Spelling
+	Related
+)
+
+// Wholes returns terms that are words as they are written.
+func Wholes(words ...string) []Term {
+	terms := make([]Term, len(words))
+	for i, word := range words {
+		terms[i] = Term{Text: word, For: i, Share: 1}
+	}
+	return terms
 }
 
 // At most so many related words are added for one term of a query, and for all of them.
@@ -56,14 +79,14 @@ func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 		q.Addressed = asker
 	}
 	known := make(map[string]struct{}, len(own))
-	for i, term := range own {
-		q.Terms = append(q.Terms, Term{term, i})
-		known[term] = struct{}{}
+	q.Terms = own
+	for _, term := range own {
+		known[term.Text] = struct{}{}
 	}
 	added := 0
 	for i, term := range own {
 		room := min(relatedToOne, relatedToAll-added)
-		for _, other := range related[term] {
+		for _, other := range related[term.Text] {
 			if room == 0 {
 				break
 			}
@@ -71,7 +94,7 @@ func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 				continue
 			}
 			known[other] = struct{}{}
-			q.Terms = append(q.Terms, Term{other, i})
+			q.Terms = append(q.Terms, Term{Text: other, Kind: Related, For: i, Share: relatedWeight})
 			room--
 			added++
 		}
@@ -79,22 +102,24 @@ func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 	return q
 }
 
-// Texts returns the terms for a search of the index.
-func (q *Question) Texts() []string {
-	texts := make([]string, len(q.Terms))
-	for i, t := range q.Terms {
-		texts[i] = t.Text
-	}
-	return texts
-}
+// Own returns how many words the question has; they are its first terms.
+func (q *Question) Own() int { return ownOf(q.Terms) }
 
-// Own returns how many of the terms are the query's; the others are related to them.
-func (q *Question) Own() int {
+func ownOf(terms []Term) int {
 	n := 0
-	for n < len(q.Terms) && q.Terms[n].For == n {
+	for n < len(terms) && terms[n].Kind == Whole {
 		n++
 	}
 	return n
+}
+
+// Direct returns the terms without related words.
+func (q *Question) Direct() []Term {
+	n := len(q.Terms)
+	for n > 0 && q.Terms[n-1].Kind == Related {
+		n--
+	}
+	return q.Terms[:n]
 }
 
 // The beginnings that show what kind of answer a question wants.

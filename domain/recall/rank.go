@@ -1,6 +1,9 @@
 package recall
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // The constants of BM25. averageLength is fixed, since the true average would reveal the length of
 // texts that the viewer may not read.
@@ -23,18 +26,39 @@ type Statistics struct {
 	Frequencies []Count
 }
 
-// Weights are the weights of the terms of a query, in its order.
+// Weights are the weights of the terms of a question, in its order.
 type Weights []struct{ text, label float64 }
 
 // Weights rounds rarity to powers of two, so that texts that the viewer may not read have almost no
-// influence on an order.
-func (s Statistics) Weights() Weights {
-	weights := make(Weights, len(s.Frequencies))
-	for i, f := range s.Frequencies {
+// influence on an order. A word and its stems are as rare as all of them together: the language of a text changes
+// nothing.
+func (s Statistics) Weights(terms []Term) Weights {
+	frequencies := s.ofWords(terms)
+	weights := make(Weights, len(frequencies))
+	for i, f := range frequencies {
 		weights[i].text = rarity(s.Docs, f.Text)
 		weights[i].label = labelWeight * rarity(s.Docs, f.Label)
 	}
 	return weights
+}
+
+// ofWords returns the frequencies of the terms, those of words and their stems taken together.
+func (s Statistics) ofWords(terms []Term) []Count {
+	frequencies := slices.Clone(s.Frequencies)
+	stems := make([]Count, ownOf(terms))
+	for i, t := range terms {
+		if t.Kind == Stem {
+			stems[t.For].Text += frequencies[i].Text
+			stems[t.For].Label += frequencies[i].Label
+		}
+	}
+	for i, t := range terms {
+		if t.Kind <= Stem {
+			frequencies[i].Text = max(s.Frequencies[t.For].Text, stems[t.For].Text)
+			frequencies[i].Label = max(s.Frequencies[t.For].Label, stems[t.For].Label)
+		}
+	}
+	return frequencies
 }
 
 // OfMemories returns the statistics that rank memories. They are those of the sources, so that both
@@ -97,16 +121,14 @@ func (w Weights) Usual(own int) float64 {
 	return sum / float64(met)
 }
 
-// Lessened returns the weights by which an index chooses candidates: terms from own on are related
-// ones, and weigh less.
-func (w Weights) Lessened(own int) Weights {
-	lessened := make(Weights, len(w))
-	copy(lessened, w)
-	for i := own; i < len(w); i++ {
-		lessened[i].text *= relatedWeight
-		lessened[i].label *= relatedWeight
+// Shared returns the weights by which an index chooses candidates: each term has its share.
+func (w Weights) Shared(terms []Term) Weights {
+	shared := slices.Clone(w)
+	for i := range shared {
+		shared[i].text *= terms[i].Share
+		shared[i].label *= terms[i].Share
 	}
-	return lessened
+	return shared
 }
 
 // Text is the weight of a term in a text, to be multiplied by its impact.
@@ -126,16 +148,16 @@ func Impact(count, length int) float64 {
 const MaxImpact = bm25K1 + 1
 
 // Counts counts how often each term of a query occurs in a passage.
-func Counts(query []string, passage Terms) []Count {
+func Counts(query []Term, passage Terms) []Count {
 	counts := make([]Count, len(query))
 	for i, term := range query {
 		for _, t := range passage.Text {
-			if t == term {
+			if t == term.Text {
 				counts[i].Text++
 			}
 		}
 		for _, t := range passage.Label {
-			if t == term {
+			if t == term.Text {
 				counts[i].Label++
 			}
 		}

@@ -46,13 +46,10 @@ func (a *Analyzer) Label(label, author string) []string {
 	return distinct(a.Terms(label + "\n" + author))
 }
 
-// Query analyses a query: each term once, at most queryTerms of them, in order of appearance.
-func (a *Analyzer) Query(text string) []string {
-	terms := distinct(a.Terms(cut(text, queryBytes)))
-	if len(terms) > queryTerms {
-		terms = terms[:queryTerms]
-	}
-	return terms
+// Query analyses a query: each word once, at most queryTerms of them, in order of appearance.
+func (a *Analyzer) Query(text string) []Term {
+	words := distinct(a.Terms(cut(text, queryBytes)))
+	return Wholes(words[:min(len(words), queryTerms)]...)
 }
 
 // queryTerms is the most terms of a query; queryBytes is the most bytes of a query that are read.

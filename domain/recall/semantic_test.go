@@ -40,7 +40,7 @@ func TestRank_Similarity(t *testing.T) {
 	unknown := a.Question("Xylophone?", "", began)
 	turns, _ = talk(a, unknown, []turnLine{{"Ana", "She plays the mallets", 0}})
 	turns[0].Similarity = 1
-	if scores := a.Rank(unknown, recall.Statistics{Frequencies: make([]recall.Count, len(unknown.Terms))}.Weights(),
+	if scores := a.Rank(unknown, recall.Statistics{Frequencies: make([]recall.Count, len(unknown.Terms))}.Weights(unknown.Terms),
 		turns); scores[0] <= 0 {
 		t.Errorf("score %v", scores)
 	}

@@ -33,7 +33,7 @@ func talk(
 			OccurredAt: began.Add(l.at),
 			Before:     recall.None, After: recall.None,
 		}
-		counts := recall.Counts(question.Texts(), passage)
+		counts := recall.Counts(question.Terms, passage)
 		if slices.ContainsFunc(counts, func(c recall.Count) bool { return c != recall.Count{} }) {
 			turn.Counts = counts
 		}
@@ -46,7 +46,7 @@ func talk(
 		}
 		turns = append(turns, turn)
 	}
-	return turns, statistics.Weights()
+	return turns, statistics.Weights(question.Terms)
 }
 
 // TestSignals shows the effect of each signal: with all of them one line is above another, and by

@@ -192,7 +192,7 @@ func (e *explainer) scoreOf(id uuid.UUID) ExplainedScore {
 		s.Signals, s.Factors = append(s.Signals, turn.Contributions...), append(s.Factors, turn.Factors...)
 		for i, c := range e.turns[place].Counts {
 			if c.Text > 0 || c.Label > 0 {
-				s.Words = append(s.Words, e.question.terms[i])
+				s.Words = append(s.Words, e.question.asked.Terms[i].Text)
 			}
 		}
 	}

@@ -165,7 +165,7 @@ func (e *explainer) explainUnfound(ctx context.Context, s *ExplainedSource, p *s
 	}
 	best, score := []recall.Count(nil), 0.0
 	for _, passage := range passages {
-		counts := recall.Counts(e.question.terms, passage)
+		counts := recall.Counts(e.question.asked.Terms, passage)
 		if value := e.found.chooseBy.Score(counts, len(passage.Text)); value > score {
 			best, score = counts, value
 		}
@@ -183,7 +183,7 @@ func (e *explainer) explainUnfound(ctx context.Context, s *ExplainedSource, p *s
 	}
 	for i, c := range best {
 		if c.Text > 0 || c.Label > 0 {
-			s.Words = append(s.Words, e.question.terms[i])
+			s.Words = append(s.Words, e.question.asked.Terms[i].Text)
 		}
 	}
 	s.Why = "its words match, but the search did not find it: the index may have an older audience or time of it"
@@ -229,7 +229,7 @@ const (
 func (e *explainer) findInIndex(ctx context.Context, p *storedDataPoint, passage recall.Terms) (int, error) {
 	terms := distinctTerms(passage)
 	q := recallindex.Query{
-		Project: e.question.Project.ID, Part: recallindex.Sources, Terms: terms, Own: len(terms),
+		Project: e.question.Project.ID, Part: recallindex.Sources, Terms: recall.Wholes(terms...),
 		Audiences: []uuid.UUID{p.audience}, From: &p.occurredAt, To: &p.occurredAt, Size: lookupFirst,
 	}
 	for {

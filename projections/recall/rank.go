@@ -136,7 +136,7 @@ func mostPromising(
 	g *gate, question *question, f *candidates, best map[uuid.UUID]*passage, keys map[uuid.UUID]float64,
 ) []uuid.UUID {
 	order := make([]scored, 0, len(best))
-	usual := f.weights.Usual(question.own)
+	usual := f.weights.Usual(question.asked.Own())
 	for id, p := range g.dataPoints {
 		score := keys[id]
 		if b := best[id]; b != nil {
@@ -258,7 +258,7 @@ func (s *Service) scoreLive(
 			document.Author = *p.author
 		}
 		for _, terms := range s.config.Analyzer.Passages(document) {
-			counts := recall.Counts(question.terms, terms)
+			counts := recall.Counts(question.asked.Terms, terms)
 			value := f.chooseBy.Score(counts, len(terms.Text))
 			if known := best[key.dataPoint]; value > 0 && (known == nil || value > known.score) {
 				best[key.dataPoint] = &passage{recall.Turn{Counts: counts, Length: len(terms.Text), Traits: terms.Traits}, value}

@@ -20,8 +20,6 @@ import (
 type question struct {
 	Query
 	asked             recall.Question
-	terms             []string
-	own               int
 	sources, memories int
 	// semantic holds the nearest embeddings once they are found, nil if there are none.
 	semantic *embeddings.Found
@@ -36,7 +34,7 @@ func (s *Service) newQuestion(q Query, now time.Time) question {
 	}
 	asked := s.config.Analyzer.Question(q.Text, q.Identity, now)
 	return question{
-		Query: q, asked: asked, terms: asked.Texts(), own: asked.Own(),
+		Query: q, asked: asked,
 		sources: max(firstSources, 3*q.Limit), memories: max(firstMemories, q.Limit),
 	}
 }
@@ -70,13 +68,15 @@ func (q *question) until() *time.Time {
 // search searches both parts of the index at once.
 func (s *Service) search(ctx context.Context, question *question) (*candidates, error) {
 	f := new(candidates)
-	if len(question.terms) == 0 && s.config.Semantic == nil {
+	if len(question.asked.Terms) == 0 && s.config.Semantic == nil {
 		return f, nil
 	}
 	query := recallindex.Query{
-		Project: question.Project.ID, Terms: question.terms, Own: question.own, Audiences: question.Audiences,
+		Project: question.Project.ID, Terms: question.asked.Terms, Audiences: question.Audiences,
 		From: question.From, To: question.until(),
 	}
+	// A memory leads to its source only by the query's own words, not by related ones.
+	direct := question.asked.Direct()
 	group, ctx := errgroup.WithContext(ctx)
 	// run starts a part of the search. Its panic becomes an error of this recall.
 	run := func(what string, search func() error) {
@@ -90,17 +90,16 @@ func (s *Service) search(ctx context.Context, question *question) (*candidates, 
 	})
 	run("memories", func() (err error) {
 		q := query
-		// A memory leads to its source only by the query's own words, not by related ones.
-		q.Part, q.Size, q.Terms = recallindex.Memories, question.memories, question.terms[:question.own]
+		q.Part, q.Size, q.Terms = recallindex.Memories, question.memories, direct
 		f.memories, err = s.config.Index.Search(ctx, q)
 		return err
 	})
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	f.weights = f.sources.Statistics.Weights()
-	f.chooseBy = f.weights.Lessened(question.own)
-	f.memoryWeights = f.sources.Statistics.OfMemories(f.memories.Statistics).Weights()
+	f.weights = f.sources.Statistics.Weights(question.asked.Terms)
+	f.chooseBy = f.weights.Shared(question.asked.Terms)
+	f.memoryWeights = f.sources.Statistics.OfMemories(f.memories.Statistics).Weights(direct).Shared(direct)
 	f.arrange(question)
 	f.sort()
 	f.addSemantic(question)
@@ -109,7 +108,7 @@ func (s *Service) search(ctx context.Context, question *question) (*candidates, 
 
 // arrange scores the hits and lists their data points. Which of them are ranked depends on their traits, too.
 func (f *candidates) arrange(question *question) {
-	usual := f.weights.Usual(question.own)
+	usual := f.weights.Usual(question.asked.Own())
 	f.sourceScores, f.memoryScores = make([]float64, len(f.sources.Hits)), make([]float64, len(f.memories.Hits))
 	f.scores = make(map[uuid.UUID]float64, len(f.sources.Hits)+len(f.memories.Hits))
 	add := func(id uuid.UUID, score float64) {
@@ -146,7 +145,7 @@ func (f *candidates) addSemantic(question *question) {
 			f.semantic[h.DataPoint] = h
 		}
 	}
-	usual := f.weights.Usual(question.own)
+	usual := f.weights.Usual(question.asked.Own())
 	for id, h := range f.semantic {
 		f.scores[id] += usual * nearness(h)
 	}

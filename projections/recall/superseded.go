@@ -83,7 +83,7 @@ func (s *Service) promote(r *ranking, g *gate, question *question, f *candidates
 	statements := make([]recall.Statement, len(order))
 	for n, i := range order {
 		key := revisionKey{r.ids[i], r.dataPoints[i].revision}
-		statements[n] = s.statement(g.texts[key], f.weights[:question.own], passages[key.dataPoint], &question.asked)
+		statements[n] = s.statement(g.texts[key], f.weights[:question.asked.Own()], passages[key.dataPoint], &question.asked)
 		statements[n].Rank = ranks[i]
 	}
 	for n, i := range order {

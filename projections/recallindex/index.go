@@ -80,10 +80,8 @@ type Change struct {
 type Query struct {
 	Project uuid.UUID
 	Part    Part
-	// Terms are distinct; without any, nothing is found. Those from Own on are related words, and
-	// weigh less.
-	Terms []string
-	Own   int
+	// Terms are distinct; without any, nothing is found.
+	Terms []recall.Term
 	// Audiences are those that the viewer reaches, uuid.Nil for project-visible; none reaches nothing.
 	Audiences []uuid.UUID
 	// From and To bound OccurredAt, inclusive; nil is open. An index may also return documents

@@ -43,7 +43,7 @@ func (s *Service) search(
 		return nil, nil, err
 	}
 	query := recallindex.Query{
-		Project: project.ID, Terms: terms, Own: len(terms), Audiences: audiences, Size: searchHits,
+		Project: project.ID, Terms: terms, Audiences: audiences, Size: searchHits,
 	}
 	query.Part = recallindex.Sources
 	sources, err := s.searchIndex(ctx, query)
@@ -55,11 +55,11 @@ func (s *Service) search(
 	if err != nil {
 		return nil, nil, err
 	}
-	for id := range withAll(sources.Hits, len(terms)) {
+	for id := range withAll(sources.Hits, terms) {
 		dataPoints[id] = struct{}{}
 	}
 	for _, h := range derived.Hits {
-		if contains(h.Counts, len(terms)) {
+		if contains(h.Counts, terms) {
 			memories = append(memories, h.Memory)
 		}
 	}
@@ -77,15 +77,15 @@ func (s *Service) searchIndex(ctx context.Context, q recallindex.Query) (recalli
 }
 
 // withAll returns the data points whose passages together contain every term.
-func withAll(hits []recallindex.Hit, terms int) map[uuid.UUID]struct{} {
+func withAll(hits []recallindex.Hit, terms []recall.Term) map[uuid.UUID]struct{} {
 	sums := map[uuid.UUID][]recall.Count{}
 	for _, h := range hits {
 		sum := sums[h.DataPoint]
 		if sum == nil {
-			sum = make([]recall.Count, terms)
+			sum = make([]recall.Count, len(terms))
 			sums[h.DataPoint] = sum
 		}
-		for n, c := range h.Counts[:min(terms, len(h.Counts))] {
+		for n, c := range h.Counts[:min(len(terms), len(h.Counts))] {
 			sum[n].Text, sum[n].Label = sum[n].Text+c.Text, sum[n].Label+c.Label
 		}
 	}
@@ -98,17 +98,21 @@ func withAll(hits []recallindex.Hit, terms int) map[uuid.UUID]struct{} {
 	return found
 }
 
-// contains reports whether every term occurs.
-func contains(counts []recall.Count, terms int) bool {
-	if len(counts) < terms {
+// contains reports whether every word occurs, in any form.
+func contains(counts []recall.Count, terms []recall.Term) bool {
+	if len(counts) < len(terms) {
 		return false
 	}
-	for _, c := range counts[:terms] {
-		if c.Text+c.Label == 0 {
-			return false
+	missing := map[int]struct{}{}
+	for _, t := range terms {
+		missing[t.For] = struct{}{}
+	}
+	for i, t := range terms {
+		if counts[i].Text+counts[i].Label > 0 {
+			delete(missing, t.For)
 		}
 	}
-	return true
+	return len(missing) == 0
 }
 
 // audiences returns every audience that a data point of the project has, removed ones too: a project

@@ -122,7 +122,7 @@ func (s *scene) asked(text string) (recall.Question, recall.Weights, []recall.Tu
 	for _, t := range question.Terms {
 		statistics.Frequencies = append(statistics.Frequencies, s.frequencies[t.Text])
 	}
-	weights := statistics.Weights()
+	weights := statistics.Weights(question.Terms)
 	turns := slices.Clone(s.turns)
 	for i := range turns {
 		best := 0.0
@@ -130,7 +130,7 @@ func (s *scene) asked(text string) (recall.Question, recall.Weights, []recall.Tu
 			turns[i].Traits = s.passages[i][0].Traits
 		}
 		for _, passage := range s.passages[i] {
-			counts := recall.Counts(question.Texts(), passage)
+			counts := recall.Counts(question.Terms, passage)
 			if value := weights.Score(counts, len(passage.Text)); value > best {
 				best, turns[i].Counts, turns[i].Length, turns[i].Traits = value, counts, len(passage.Text), passage.Traits
 			}

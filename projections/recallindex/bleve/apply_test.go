@@ -33,7 +33,7 @@ func TestApply_ManyTerms(t *testing.T) {
 	}
 	runtest.Must(t, x.Apply(t.Context(), []recallindex.Change{change}))
 	found, err := x.Search(t.Context(), recallindex.Query{
-		Project: project, Part: recallindex.Sources, Terms: []string{"helix", "w7of4"}, Audiences: []uuid.UUID{uuid.Nil},
+		Project: project, Part: recallindex.Sources, Terms: recall.Wholes("helix", "w7of4"), Audiences: []uuid.UUID{uuid.Nil},
 		Size: 10,
 	})
 	runtest.Must(t, err)

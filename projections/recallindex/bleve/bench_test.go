@@ -55,7 +55,7 @@ func BenchmarkSearch(b *testing.B) {
 		}
 	}
 	b.Logf("%.0f passages a second are written", benchPassages/time.Since(began).Seconds())
-	var queries [][]string
+	var queries [][]recall.Term
 	for questions := load.NewTexts(7); len(queries) < 200; {
 		queries = append(queries, analyzer.Query(questions.Query()))
 	}
@@ -113,7 +113,7 @@ func processorTime(b *testing.B) time.Duration {
 }
 
 // bare is the same query for Bleve's search.
-func bare(terms []string, q recallindex.Query, filters bool) *blevesearch.SearchRequest {
+func bare(terms []recall.Term, q recallindex.Query, filters bool) *blevesearch.SearchRequest {
 	inField := func(text, field string) query.Query {
 		t := query.NewTermQuery(text)
 		t.SetField(field)
@@ -121,7 +121,7 @@ func bare(terms []string, q recallindex.Query, filters bool) *blevesearch.Search
 	}
 	var should []query.Query
 	for _, t := range terms {
-		should = append(should, inField(t, textField), inField(t, labelField))
+		should = append(should, inField(t.Text, textField), inField(t.Text, labelField))
 	}
 	boolean := query.NewBooleanQuery(nil, should, nil)
 	if filters {

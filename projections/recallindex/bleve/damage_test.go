@@ -26,7 +26,7 @@ func elsewhere(project uuid.UUID) uuid.UUID {
 func ask(t *testing.T, x recallindex.Index, project uuid.UUID) (int, error) {
 	t.Helper()
 	found, err := x.Search(t.Context(), recallindex.Query{
-		Project: project, Part: recallindex.Sources, Terms: []string{"helix"}, Audiences: []uuid.UUID{uuid.Nil}, Size: 10,
+		Project: project, Part: recallindex.Sources, Terms: recall.Wholes("helix"), Audiences: []uuid.UUID{uuid.Nil}, Size: 10,
 	})
 	return len(found.Hits), err
 }

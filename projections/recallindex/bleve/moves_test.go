@@ -38,7 +38,7 @@ func TestMove_SegmentOfAConcurrentMerge(t *testing.T) {
 	found := func(audience uuid.UUID) int {
 		t.Helper()
 		f, err := x.Search(t.Context(), recallindex.Query{
-			Project: project, Part: recallindex.Sources, Terms: []string{"tea"}, Audiences: []uuid.UUID{audience}, Size: 10,
+			Project: project, Part: recallindex.Sources, Terms: recall.Wholes("tea"), Audiences: []uuid.UUID{audience}, Size: 10,
 		})
 		if err != nil {
 			t.Fatal(err)

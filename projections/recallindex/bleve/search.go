@@ -79,12 +79,9 @@ type searchedSegment struct {
 
 // add adds the segments of a partition.
 func (s *search) add(at partition, h *handle, segments []*scorch.SegmentSnapshot) {
-	terms := s.query.Terms
-	if at.prefix != "" {
-		terms = make([]string, len(s.query.Terms))
-		for i, t := range s.query.Terms {
-			terms[i] = at.prefix + t
-		}
+	terms := make([]string, len(s.query.Terms))
+	for i, t := range s.query.Terms {
+		terms[i] = at.prefix + t.Text
 	}
 	for i, column := range h.columns.of(segments) {
 		s.segments = append(s.segments,
@@ -105,7 +102,7 @@ func (s *search) run(ctx context.Context) error {
 		return err
 	}
 	filter, best := newFilter(s.query), &topK{size: s.query.Size}
-	walk := maxScore{weights: s.found.Statistics.Weights().Lessened(s.query.Own), top: best, counts: make([]recall.Count,
+	walk := maxScore{weights: s.found.Statistics.Weights(s.query.Terms).Shared(s.query.Terms), top: best, counts: make([]recall.Count,
 		len(s.query.Terms))}
 	for _, in := range s.segments {
 		if len(in.lists) > 0 {

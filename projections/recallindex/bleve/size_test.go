@@ -70,7 +70,7 @@ func BenchmarkSize(b *testing.B) {
 	b.Logf("%d MiB on disk, opened in %s", size>>20, time.Since(began))
 	minutes := time.Duration(passages) * time.Minute
 	from, to := benchStart.Add(minutes/4), benchStart.Add(3*minutes/4)
-	ask := func(terms []string) time.Duration {
+	ask := func(terms []recall.Term) time.Duration {
 		began := time.Now()
 		if _, err := x.Search(b.Context(), recallindex.Query{
 			Project: project, Part: recallindex.Sources, Terms: terms, Audiences: []uuid.UUID{uuid.Nil}, From: &from, To: &to,

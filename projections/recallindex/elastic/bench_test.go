@@ -53,7 +53,7 @@ func BenchmarkEngines(b *testing.B) {
 	}
 }
 
-func benchEngine(b *testing.B, x recallindex.Index, passages []recallindex.Document, queries [][]string) {
+func benchEngine(b *testing.B, x recallindex.Index, passages []recallindex.Document, queries [][]recall.Term) {
 	b.Cleanup(func() {
 		if err := x.Close(); err != nil {
 			b.Error(err)
@@ -96,7 +96,7 @@ func benchEngine(b *testing.B, x recallindex.Index, passages []recallindex.Docum
 	b.Run("search with filters", search)
 }
 
-func benchCorpus() (passages []recallindex.Document, queries [][]string) {
+func benchCorpus() (passages []recallindex.Document, queries [][]recall.Term) {
 	analyzer, texts := recall.NewAnalyzer(), load.NewTexts(10_000)
 	for i := range benchPassages {
 		d := recallindex.Document{

@@ -38,7 +38,7 @@ func apply(t *testing.T, x recallindex.Index, c recallindex.Change) {
 func hits(t *testing.T, x recallindex.Index, project uuid.UUID, word string, audience uuid.UUID) int {
 	t.Helper()
 	found, err := x.Search(t.Context(), recallindex.Query{
-		Project: project, Part: recallindex.Sources, Terms: []string{word}, Audiences: []uuid.UUID{audience}, Size: 100,
+		Project: project, Part: recallindex.Sources, Terms: recall.Wholes(word), Audiences: []uuid.UUID{audience}, Size: 100,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func TestIndex_HeldUntilPublished(t *testing.T) {
 	apply(t, x, recallindex.Change{
 		Project: project, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix")},
 	})
-	q := recallindex.Query{Project: project, Part: recallindex.Sources, Terms: []string{"helix"}, Size: 1}
+	q := recallindex.Query{Project: project, Part: recallindex.Sources, Terms: recall.Wholes("helix"), Size: 1}
 	for _, process := range []*elastic.Index{x, other} {
 		if _, err := process.Search(t.Context(), q); !errors.Is(err, recallindex.ErrIncomplete) {
 			t.Errorf("search: %v, want %v", err, recallindex.ErrIncomplete)

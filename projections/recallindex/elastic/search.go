@@ -54,7 +54,7 @@ func (x *Index) search(ctx context.Context, q recallindex.Query) (found recallin
 	if found.Statistics.Docs == 0 || len(q.Audiences) == 0 || q.Size <= 0 {
 		return found, nil
 	}
-	weights := found.Statistics.Weights().Lessened(q.Own)
+	weights := found.Statistics.Weights(q.Terms).Shared(q.Terms)
 	query := candidateQuery(q, found.Statistics, weights)
 	if query == nil {
 		return found, nil
@@ -74,8 +74,8 @@ func (x *Index) statistics(ctx context.Context, q recallindex.Query) (recall.Sta
 	filters := []map[string]any{{"term": map[string]any{"g": group(q.Project, q.Part)}}}
 	for _, t := range q.Terms {
 		filters = append(filters,
-			map[string]any{"term": map[string]any{"v": in.feature(t)}},
-			map[string]any{"term": map[string]any{"l": in.feature(t)}})
+			map[string]any{"term": map[string]any{"v": in.feature(t.Text)}},
+			map[string]any{"term": map[string]any{"l": in.feature(t.Text)}})
 	}
 	var answer struct {
 		Aggregations struct {
@@ -111,12 +111,12 @@ func candidateQuery(q recallindex.Query, s recall.Statistics, weights recall.Wei
 	for i, t := range q.Terms {
 		if s.Frequencies[i].Text > 0 {
 			should = append(should, map[string]any{"term": map[string]any{"v": map[string]any{
-				"value": in.feature(t), "boost": weights.Text(i),
+				"value": in.feature(t.Text), "boost": weights.Text(i),
 			}}})
 		}
 		if s.Frequencies[i].Label > 0 {
 			should = append(should, map[string]any{"constant_score": map[string]any{
-				"filter": map[string]any{"term": map[string]any{"l": in.feature(t)}}, "boost": weights.Label(i),
+				"filter": map[string]any{"term": map[string]any{"l": in.feature(t.Text)}}, "boost": weights.Label(i),
 			}})
 		}
 	}
@@ -183,7 +183,7 @@ type scored struct {
 func best(q recallindex.Query, weights recall.Weights, candidates []hit) ([]recallindex.Hit, error) {
 	r := ranking{query: q, weights: weights, places: make(map[string]int, len(q.Terms))}
 	for i, t := range q.Terms {
-		r.places[t] = i
+		r.places[t.Text] = i
 	}
 	ranked := make([]scored, 0, len(candidates))
 	for _, c := range candidates {

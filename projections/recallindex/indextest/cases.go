@@ -59,7 +59,7 @@ func related(t *testing.T, open Open) {
 	first.Terms.Traits, second.Terms.Traits = recall.IsQuestion|recall.SecondPerson, 0
 	apply(t, x, project, recallindex.Change{Upserts: []recallindex.Document{first, second}})
 	q := query(project, "helix vim")
-	q.Own = 1
+	q.Terms[1].Kind, q.Terms[1].For, q.Terms[1].Share = recall.Related, 0, 0.4
 	traits := map[uuid.UUID]recall.Traits{}
 	for _, h := range search(t, x, q).Hits {
 		traits[h.DataPoint] = h.Traits
@@ -67,7 +67,7 @@ func related(t *testing.T, open Open) {
 	equal(t, "traits", traits, map[uuid.UUID]recall.Traits{very: first.Terms.Traits, other: 0})
 	q.Size = 1
 	equal(t, "the very word first", keys(search(t, x, q)), []recallindex.Key{first.Key})
-	q.Own = 2
+	q.Terms = recall.Wholes("helix", "vim")
 	equal(t, "the shorter text first", keys(search(t, x, q)), []recallindex.Key{second.Key})
 }
 
@@ -258,7 +258,7 @@ func awkwardTerms(t *testing.T, open Open) {
 	apply(t, x, project, recallindex.Change{Upserts: []recallindex.Document{d}})
 	for _, term := range awkward {
 		q := query(project, "")
-		q.Terms = []string{term}
+		q.Terms = recall.Wholes(term)
 		found := search(t, x, q)
 		equal(t, term, found.Statistics, recall.Statistics{Docs: 1, Frequencies: []recall.Count{{Text: 1, Label: 1}}})
 		equal(t, term, len(found.Hits), 1)
@@ -294,7 +294,7 @@ func model(t *testing.T, open Open) {
 			apply(t, x, project, change)
 		}
 		q := query(project, "")
-		q.Terms = rapid.SliceOfNDistinct(word, 1, 5, rapid.ID[string]).Draw(r, "query")
+		q.Terms = recall.Wholes(rapid.SliceOfNDistinct(word, 1, 5, rapid.ID[string]).Draw(r, "query")...)
 		want := recallindex.Result{Statistics: recall.Statistics{Docs: len(held), Frequencies: make([]recall.Count,
 			len(q.Terms))}}
 		for _, d := range held {

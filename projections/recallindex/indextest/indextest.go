@@ -92,7 +92,7 @@ func memoryOf(dataPoint, id uuid.UUID, text string) recallindex.Document {
 
 func query(project uuid.UUID, text string) recallindex.Query {
 	return recallindex.Query{
-		Project: project, Part: recallindex.Sources, Terms: strings.Fields(text),
+		Project: project, Part: recallindex.Sources, Terms: recall.Wholes(strings.Fields(text)...),
 		Audiences: []uuid.UUID{uuid.Nil}, Size: 100,
 	}
 }

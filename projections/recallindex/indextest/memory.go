@@ -135,7 +135,7 @@ func (m *Memory) Search(ctx context.Context, q recallindex.Query) (recallindex.R
 			found.Hits = append(found.Hits, hit)
 		}
 	}
-	weights := found.Statistics.Weights().Lessened(q.Own)
+	weights := found.Statistics.Weights(q.Terms).Shared(q.Terms)
 	slices.SortFunc(found.Hits, func(a, b recallindex.Hit) int {
 		if weights.Score(a.Counts, a.Length) > weights.Score(b.Counts, b.Length) {
 			return -1
