@@ -1,87 +1,61 @@
 package recall
 
-import (
-	"sync"
+import "strings"
 
-	"github.com/kljensen/snowball/english"
+// Analyzer turns texts and queries into terms. It is safe for concurrent use.
+type Analyzer struct {
+	version int
+	former  *formerAnalysis
+}
+
+// Versions of the analysis. An index holds terms of one of them, and is asked with its own.
+const (
+	formerVersion  = 1
+	currentVersion = 2
 )
 
-// Analyzer turns text into terms: English stems of words that are not stop words. It caches stems
-// up to a limit. It is safe for concurrent use.
-type Analyzer struct {
-	mu    sync.RWMutex
-	stems map[string]string
+const (
+	// termBytes is the most bytes of a term; the rest of a longer word is ignored.
+	termBytes = 64
+	// wordsKept is how many words an Analyzer caches before it clears the cache: about 10 MiB.
+	wordsKept = 1 << 16
+)
+
+// NewAnalyzer makes an analyzer of the current version, with an empty cache.
+func NewAnalyzer() *Analyzer {
+	return &Analyzer{version: currentVersion, former: &formerAnalysis{stems: make(map[string]string)}}
 }
 
-// stemsKept is how many stems an Analyzer caches before it clears the cache: about 10 MiB.
-const stemsKept = 1 << 16
-
-// NewAnalyzer makes an analyzer with an empty cache.
-func NewAnalyzer() *Analyzer { return &Analyzer{stems: make(map[string]string)} }
-
-// Terms returns the terms of a text in order. A text of only stop words yields those; a text
-// without a word yields its symbols, so that all visible text has terms.
-func (a *Analyzer) Terms(text string) []string {
-	terms := make([]string, 0, len(text)/8+1)
-	stopped := false
-	words(text, func(word []byte) {
-		term := a.stem(word)
-		if term == "" {
-			stopped = true
-			return
-		}
-		terms = append(terms, term)
-	})
-	if len(terms) > 0 {
-		return terms
-	}
-	if !stopped {
-		return symbols(text)
-	}
-	words(text, func(word []byte) { terms = append(terms, string(word)) })
-	return terms
+// NewFormerAnalyzer makes an analyzer of the version before, for an index that is not rebuilt yet.
+func NewFormerAnalyzer() *Analyzer {
+	return &Analyzer{version: formerVersion, former: &formerAnalysis{stems: make(map[string]string)}}
 }
 
-// stem returns the term of a word from the cache, "" for a stop word.
-func (a *Analyzer) stem(spelled []byte) string {
-	a.mu.RLock()
-	term, known := a.stems[string(spelled)]
-	a.mu.RUnlock()
-	if known {
-		return term
+// Version is the version of the analysis: an index of another version must be built again.
+func (a *Analyzer) Version() int { return a.version }
+
+// Terms returns the terms by which an index finds a text, in its order, with repetitions.
+func (a *Analyzer) Terms(text string) []string { return a.former.terms(text) }
+
+// Words returns the words of a text in its order, with repetitions: folded, without parts of words and without stop
+// words. Text of only stop words yields those.
+func (a *Analyzer) Words(text string) []string { return a.former.terms(text) }
+
+// Stems returns one term for each word of Words: its stem, or the word if it has none. Texts with the same stems say
+// the same in other forms.
+func (a *Analyzer) Stems(text string) []string { return a.former.terms(text) }
+
+// LanguageMarker returns the marker of the language of a stem: each passage that has a stem of a language has its
+// marker once. ok is false for any other term.
+func LanguageMarker(term string) (marker string, ok bool) {
+	if term == "" || term[0] != stemMark {
+		return "", false
 	}
-	word := string(spelled)
-	term = termOf(word)
-	a.mu.Lock()
-	if len(a.stems) >= stemsKept {
-		clear(a.stems)
-	}
-	a.stems[word] = term
-	a.mu.Unlock()
-	return term
+	marker, _, ok = strings.Cut(term, ":")
+	return marker, ok
 }
 
-// termOf returns the term of a word, "" for a stop word.
-func termOf(word string) string {
-	if _, stop := stopWords[word]; stop {
-		return ""
-	}
-	if base, irregular := irregularForms[word]; irregular {
-		return termOf(base)
-	}
-	return stemOf(word)
-}
+// stemMark begins stems and markers. No word contains it.
+const stemMark = '~'
 
-// stemOf returns the English stem of a lower-case word (Porter2). A word with anything but the
-// letters a to z, or of one or two letters, is its own stem.
-func stemOf(word string) string {
-	if len(word) <= 2 {
-		return word
-	}
-	for i := range len(word) {
-		if word[i] < 'a' || word[i] > 'z' {
-			return word
-		}
-	}
-	return english.Stem(word, true)
-}
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/annals-project/annals/domain/comprehend"
 )
@@ -36,6 +37,28 @@ type Term struct {
 	For int
 	// Share is what the term counts of the weight of that word, from 0 to 1.
 	Share float64
+	// Capitals reports that a word is written with inner capitals.
+	Capitals bool
+}
+
+// IsIdentifier reports whether a word of a question is a number or an id: it has a digit, or is written with @, _ or
+// inner capitals.
+func (t Term) IsIdentifier() bool {
+	return t.Kind == Whole && (t.Capitals || strings.ContainsAny(t.Text, "0123456789@_"))
+}
+
+// Misspellable reports whether a word of a question may be looked for by other spellings: at least five letters and
+// nothing else, of a script with case or of Hebrew or Arabic.
+func (t Term) Misspellable() bool {
+	letters := 0
+	for _, r := range t.Text {
+		if !unicode.In(r, unicode.Latin, unicode.Cyrillic, unicode.Greek, unicode.Hebrew, unicode.Arabic, unicode.Armenian,
+			unicode.Georgian) {
+			return false
+		}
+		letters++
+	}
+	return t.Kind == Whole && letters >= 5
 }
 
 // Kind is what a term is to a word of a question.
@@ -177,7 +200,7 @@ func asksPast(text string) bool { return hasPhrase(text, pastPhrases) }
 // hasPhrase reports whether the words of a query, with a space before and after each, contain one of some phrases.
 func hasPhrase(text string, phrases []string) bool {
 	spaced := []byte{' '}
-	words(cut(text, queryBytes), func(word []byte) { spaced = append(append(spaced, word...), ' ') })
+	formerWords(cut(text, queryBytes), func(word []byte) { spaced = append(append(spaced, word...), ' ') })
 	return slices.ContainsFunc(phrases, func(s string) bool { return bytes.Contains(spaced, []byte(s)) })
 }
 

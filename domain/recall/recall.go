@@ -48,7 +48,7 @@ func (a *Analyzer) Label(label, author string) []string {
 
 // Query analyses a query: each word once, at most queryTerms of them, in order of appearance.
 func (a *Analyzer) Query(text string) []Term {
-	words := distinct(a.Terms(cut(text, queryBytes)))
+	words := distinct(a.former.terms(cut(text, queryBytes)))
 	return Wholes(words[:min(len(words), queryTerms)]...)
 }
 

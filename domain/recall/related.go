@@ -183,7 +183,7 @@ var related = relatedTerms()
 func relatedTerms() map[string][]string {
 	table := make(map[string][]string)
 	add := func(word, other string) {
-		from, to := termOf(word), termOf(other)
+		from, to := formerTermOf(word), formerTermOf(other)
 		if from != "" && to != "" && from != to {
 			table[from] = append(table[from], to)
 		}

@@ -7,15 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// termBytes is the most bytes of a term; the rest of a longer word is ignored.
-const termBytes = 64
-
-// words calls yield for every word of a text, in order: lower case, without marks and possessives.
+// formerWords calls yield for every word of a text, in order: lower case, without marks and possessives.
 // Words joined by one of @ . _ - : / + are yielded one by one and, if the whole has a digit, an @
 // or a _, once more joined. Scripts without spaces are yielded as pairs of characters. A word is
 // valid until yield returns.
-func words(text string, yield func(word []byte)) {
-	s := scanner{yield: yield}
+func formerWords(text string, yield func(word []byte)) {
+	s := formerScanner{yield: yield}
 	for i := 0; i < len(text); {
 		r, size := rune(text[i]), 1
 		if r >= utf8.RuneSelf {
@@ -27,8 +24,8 @@ func words(text string, yield func(word []byte)) {
 	s.endCompound()
 }
 
-// scanner collects words from code points in one pass. Its buffers hold at most a few terms.
-type scanner struct {
+// formerScanner collects words from code points in one pass. Its buffers hold at most a few terms.
+type formerScanner struct {
 	yield func([]byte)
 	// word is the current word, folded; apostrophe is the index after an apostrophe in it, 0 for none.
 	word       []byte
@@ -46,7 +43,7 @@ type scanner struct {
 	alone    bool
 }
 
-func (s *scanner) next(r rune) {
+func (s *formerScanner) next(r rune) {
 	if r < utf8.RuneSelf {
 		s.ascii(byte(r))
 		return
@@ -65,7 +62,7 @@ func (s *scanner) next(r rune) {
 	switch {
 	case unicode.Is(unicode.Mn, r):
 		// Skip a mark: a word with and without it is the same term.
-	case spaceless(r):
+	case formerSpaceless(r):
 		if len(s.word) > 0 || s.parts > 0 {
 			s.endCompound()
 		}
@@ -82,7 +79,7 @@ func (s *scanner) next(r rune) {
 	}
 }
 
-func (s *scanner) ascii(c byte) {
+func (s *formerScanner) ascii(c byte) {
 	switch {
 	case c >= 'a' && c <= 'z':
 		s.add(c)
@@ -116,9 +113,9 @@ func (s *scanner) ascii(c byte) {
 }
 
 // letter adds a letter beyond ASCII, without its accents.
-func (s *scanner) letter(r rune) {
+func (s *formerScanner) letter(r rune) {
 	r = unicode.ToLower(r)
-	if plain, ok := plainLetters[r]; ok {
+	if plain, ok := formerPlainLetters[r]; ok {
 		for i := range len(plain) {
 			s.add(plain[i])
 		}
@@ -130,7 +127,7 @@ func (s *scanner) letter(r rune) {
 	}
 }
 
-func (s *scanner) add(c byte) {
+func (s *formerScanner) add(c byte) {
 	s.startPart()
 	if len(s.word) < termBytes {
 		s.word = append(s.word, c)
@@ -138,7 +135,7 @@ func (s *scanner) add(c byte) {
 }
 
 // startPart begins a word, unless one has begun. A pending character joins it to the word before.
-func (s *scanner) startPart() {
+func (s *formerScanner) startPart() {
 	s.endPairs()
 	if s.pending == 0 {
 		return
@@ -151,17 +148,17 @@ func (s *scanner) startPart() {
 
 // endPossessive drops an earlier apostrophe: in "rock'n'roll" only the last one can begin a
 // possessive.
-func (s *scanner) endPossessive() { s.apostrophe = 0 }
+func (s *formerScanner) endPossessive() { s.apostrophe = 0 }
 
-func (s *scanner) endWord() {
+func (s *formerScanner) endWord() {
 	if len(s.word) == 0 {
 		return
 	}
 	word := s.word
 	if s.apostrophe > 0 {
-		word = withoutContraction(word, s.apostrophe)
+		word = formerWithoutContraction(word, s.apostrophe)
 	}
-	word = withoutOrdinal(word)
+	word = formerWithoutOrdinal(word)
 	s.yield(word)
 	s.parts++
 	if len(s.compound) < 2*termBytes {
@@ -170,7 +167,7 @@ func (s *scanner) endWord() {
 	s.word, s.apostrophe = s.word[:0], 0
 }
 
-func (s *scanner) endCompound() {
+func (s *formerScanner) endCompound() {
 	s.endWord()
 	s.endPairs()
 	if s.parts > 1 && s.whole {
@@ -179,7 +176,7 @@ func (s *scanner) endCompound() {
 	s.compound, s.parts, s.whole, s.pending = s.compound[:0], 0, false, 0
 }
 
-func (s *scanner) pair(r rune) {
+func (s *formerScanner) pair(r rune) {
 	if s.previous != 0 {
 		s.yield(utf8.AppendRune(utf8.AppendRune(nil, s.previous), r))
 	}
@@ -187,15 +184,15 @@ func (s *scanner) pair(r rune) {
 	s.previous = r
 }
 
-func (s *scanner) endPairs() {
+func (s *formerScanner) endPairs() {
 	if s.previous != 0 && s.alone {
 		s.yield(utf8.AppendRune(nil, s.previous))
 	}
 	s.previous, s.alone = 0, false
 }
 
-// withoutContraction drops a possessive or a short verb after an apostrophe: Ana's, we'll, don't.
-func withoutContraction(word []byte, apostrophe int) []byte {
+// formerWithoutContraction drops a possessive or a short verb after an apostrophe: Ana's, we'll, don't.
+func formerWithoutContraction(word []byte, apostrophe int) []byte {
 	switch string(word[apostrophe:]) {
 	case "s", "ll", "re", "ve", "m", "d":
 		return word[:apostrophe]
@@ -207,8 +204,8 @@ func withoutContraction(word []byte, apostrophe int) []byte {
 	return word
 }
 
-// withoutOrdinal makes 7 of 7th, so that all spellings of a date match.
-func withoutOrdinal(word []byte) []byte {
+// formerWithoutOrdinal makes 7 of 7th, so that all spellings of a date match.
+func formerWithoutOrdinal(word []byte) []byte {
 	n := len(word) - 2
 	if n < 1 || !isDigit(word[n-1]) {
 		return word
@@ -226,10 +223,8 @@ func withoutOrdinal(word []byte) []byte {
 	}
 }
 
-func isDigit(c byte) bool { return c >= '0' && c <= '9' }
-
-// spaceless reports whether the script of a character is written without spaces between words.
-func spaceless(r rune) bool {
+// formerSpaceless reports whether the script of a character is written without spaces between words.
+func formerSpaceless(r rune) bool {
 	if r < 0x0E00 {
 		return false
 	}
@@ -237,9 +232,9 @@ func spaceless(r rune) bool {
 		unicode.Myanmar)
 }
 
-// symbols returns the visible characters of a text without words, each once and at most a few: the
+// formerSymbols returns the visible characters of a text without words, each once and at most a few: the
 // whole text may be an emoji.
-func symbols(text string) []string {
+func formerSymbols(text string) []string {
 	const most = 16
 	var found []string
 	for _, r := range text {
@@ -256,14 +251,14 @@ func symbols(text string) []string {
 	return found
 }
 
-// plainLetters folds accented Latin letters to plain ones.
-var plainLetters = foldTable(
+// formerPlainLetters folds accented Latin letters to plain ones.
+var formerPlainLetters = formerFoldTable(
 	"àáâãāăąǎ", "a", "æ", "ae", "çćĉċč", "c", "ďđð", "d", "èéêëēĕėęě", "e", "ĝğġģ", "g", "ĥħ", "h", "ìíîïĩīĭįı", "i",
 	"ĵ", "j", "ķ", "k", "ĺļľŀł", "l", "ñńņňŋ", "n", "òóôõöøōŏőǒ", "o", "œ", "oe", "ŕŗř", "r", "śŝşšș", "s", "ß", "ss",
 	"ţťŧț", "t", "þ", "th", "ùúûüũūŭůűųǔ", "u", "ŵ", "w", "ýÿŷ", "y", "źżž", "z", "äå", "a",
 )
 
-func foldTable(pairs ...string) map[rune]string {
+func formerFoldTable(pairs ...string) map[rune]string {
 	table := make(map[rune]string)
 	for i := 0; i < len(pairs); i += 2 {
 		for _, r := range pairs[i] {
