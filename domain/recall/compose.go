@@ -23,7 +23,9 @@ type Candidate struct {
 	// window.
 	Hidden bool
 	// Least is a lower bound of what the source costs, in tokens.
-	Least    int
+	Least int
+	// Place orders candidates with equal scores.
+	Place    int
 	Memories []Derived
 }
 
@@ -158,8 +160,8 @@ func (c *composer) order() {
 	}
 	slices.SortFunc(c.waiting, func(i, j int) int {
 		a, b := &c.candidates[i], &c.candidates[j]
-		return cmp.Or(cmp.Compare(c.scores[j], c.scores[i]), a.OccurredAt.Compare(b.OccurredAt),
-			bytes.Compare(a.ID[:], b.ID[:]))
+		return cmp.Or(cmp.Compare(c.scores[j], c.scores[i]), cmp.Compare(a.Place, b.Place),
+			a.OccurredAt.Compare(b.OccurredAt), bytes.Compare(a.ID[:], b.ID[:]))
 	})
 	c.sorted = c.waiting
 }

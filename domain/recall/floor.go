@@ -49,11 +49,17 @@ func (s *scene) floor(scores, meanings []float64, off map[string]bool, explained
 	}
 }
 
-// most is the sum of the weights of the question's own words, at most floorWords of them.
+// most is the sum of the weights of the question's own words that any turn has, at most floorWords of them.
 func (s *scene) most() (sum float64) {
-	weights := make([]float64, 0, s.question.Own())
-	for _, w := range s.weights[:min(s.question.Own(), len(s.weights))] {
-		weights = append(weights, w.text)
+	var met Words
+	for _, held := range s.held {
+		met |= held
+	}
+	weights := make([]float64, 0, s.own)
+	for i := range s.own {
+		if met.Has(i) {
+			weights = append(weights, s.weights[i].text)
+		}
 	}
 	slices.SortFunc(weights, func(a, b float64) int { return cmp.Compare(b, a) })
 	for _, w := range weights[:min(len(weights), floorWords)] {

@@ -16,12 +16,3 @@ func (q *Question) Promise(words, usual float64, traits Traits) float64 {
 	}
 	return words
 }
-
-// Answers reports whether a passage has the kind of answer that the question asks for. If it asks for none, a number
-// counts: most values that change are numbers.
-func (q *Question) Answers(traits Traits) bool {
-	if q.Answer == 0 {
-		return traits.Has(NumberEvidence)
-	}
-	return traits.Has(q.Answer)
-}

@@ -23,8 +23,8 @@ type Question struct {
 	Asker string
 	// Addressed is the asker, if the query asks what "you" said or did: turns of others answer it. It is "" if not.
 	Addressed string
-	// AsksPast reports that it asks for what was, not for what is.
-	AsksPast bool
+	// AsksLatest reports that it asks for what is current.
+	AsksLatest bool
 	// AsksOrder reports that it asks in what order things happened, which several conversations say together.
 	AsksOrder bool
 }
@@ -93,7 +93,7 @@ func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 	own := a.Query(text)
 	q := Question{
 		Answer: answerOf(text), Periods: comprehend.Periods(text, asked),
-		AsksPast: asksPast(text), AsksOrder: asksOrder(text),
+		AsksLatest: hasPhrase(text, latestPhrases), AsksOrder: asksOrder(text),
 	}
 	if TraitsOf(cut(text, queryBytes)).Has(FirstPerson) {
 		q.Asker = asker
@@ -185,17 +185,14 @@ var youDid = func() []string {
 
 func asksYou(text string) bool { return hasPhrase(text, youDid) }
 
-// pastPhrases show that a query asks for what was.
-var pastPhrases = func() []string {
-	phrases := []string{" used to "}
-	for word := range strings.FieldsSeq(`did was were had before earlier former formerly original originally initial
-		initially previous previously past`) {
+// latestPhrases ask for the newest of equal texts.
+var latestPhrases = func() (phrases []string) {
+	for word := range strings.FieldsSeq(`now nowadays current currently latest newest recent presently
+		jetzt derzeit aktuell maintenant actuellement ahora adesso agora nu сейчас`) {
 		phrases = append(phrases, " "+word+" ")
 	}
 	return phrases
 }()
-
-func asksPast(text string) bool { return hasPhrase(text, pastPhrases) }
 
 // hasPhrase reports whether the words of a query, with a space before and after each, contain one of some phrases.
 func hasPhrase(text string, phrases []string) bool {

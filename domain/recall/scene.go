@@ -36,65 +36,108 @@ const threadGap = time.Hour
 // of the earlier.
 func SameThread(earlier, later time.Time) bool { return later.Sub(earlier) <= threadGap }
 
+// Words is a set of words of a question, by their index. A question has at most 64.
+type Words uint64
+
+// AllWords is the set of the first n words.
+func AllWords(n int) Words { return 1<<n - 1 }
+
+// Has reports whether a word is in the set.
+func (w Words) Has(i int) bool { return w&(1<<i) != 0 }
+
+// Contains reports whether all words of another set are in this one.
+func (w Words) Contains(other Words) bool { return other&^w == 0 }
+
+// Held returns the words of a question of which a text or its label has the word itself or a stem, by the counts of the
+// question's terms; spelled are those of which it has only another spelling.
+func (q *Question) Held(counts []Count) (held, spelled Words) {
+	for i, c := range counts {
+		if c == (Count{}) {
+			continue
+		}
+		switch t := q.Terms[i]; t.Kind {
+		case Whole, Stem:
+			held |= 1 << t.For
+		case Spelling:
+			spelled |= 1 << t.For
+		case Related:
+		}
+	}
+	return held, spelled &^ held
+}
+
 // scene is the input of all signals.
 type scene struct {
 	question Question
 	turns    []Turn
 	weights  Weights
-	// content are the indexes of the question's own terms, without those that only name an author.
-	content []int
-	// usual is the mean weight of these terms, the unit of signals without terms.
+	// content are the indexes of the question's own words, without those that only name an author; isContent are the
+	// same as a set.
+	content   []int
+	isContent Words
+	// usual is the mean weight of these words, the unit of signals without words.
 	usual float64
 	// named is the one author that the question names, or if it names none, the asker; "" for none or
-	// several.
+	// several. names are the words that name authors.
 	named string
+	names Words
 	// other is an author whose turns do not count as written by the author asked for: that of a question that addresses
 	// "you" and names no author; "" for none.
 	other string
-	// base is the score of each turn by its own words, threads that of its conversation.
-	base, threads []float64
+	// own is the number of the question's words, held those that each turn has.
+	own  int
+	held []Words
+	// base is the score of each turn by its own words, threads that of its conversation. plain is the score of its text
+	// by all words, names of authors too.
+	base, threads, plain []float64
 	// threadOf is the number of the conversation of each turn.
 	threadOf []int
 	// literal leaves out related words.
 	literal bool
-	// related is a buffer for the related words of one turn.
-	related []float64
 }
 
 func newScene(a *Analyzer, q Question, weights Weights, turns []Turn, literal bool) *scene {
-	s := &scene{question: q, turns: turns, weights: weights, literal: literal}
-	names := s.findNamed(a)
-	own := q.Own()
-	for i := range own {
-		if !slices.Contains(names, i) {
-			s.content = append(s.content, i)
+	s := &scene{question: q, turns: turns, weights: weights, literal: literal, own: q.Own()}
+	s.findNamed(a)
+	s.chooseContent()
+	s.held, s.threadOf = make([]Words, len(turns)), make([]int, len(turns))
+	s.base, s.plain = make([]float64, len(turns)), make([]float64, len(turns))
+	gains, related := make([]float64, s.own), make([]float64, s.own)
+	for i := range turns {
+		s.held[i], _ = q.Held(turns[i].Counts)
+		s.scoreWords(i, gains, related)
+		for word, gain := range gains {
+			s.plain[i] += gain
+			if s.isContent.Has(word) {
+				s.base[i] += gain
+			}
 		}
+		s.base[i] = max(s.base[i], turns[i].Key)
 	}
-	if len(s.content) == 0 { // the question is only a name
-		for i := range own {
+	s.threads = s.scoreThreads()
+	return s
+}
+
+// chooseContent sets the words that are looked for in texts, and the unit of signals.
+func (s *scene) chooseContent() {
+	for i := range s.own {
+		if !s.names.Has(i) || s.names.Contains(AllWords(s.own)) { // else the question is only a name
 			s.content = append(s.content, i)
+			s.isContent |= 1 << i
 		}
 	}
 	met := 0
 	for _, i := range s.content {
-		if w := weights[i].text; w > 0 {
+		if w := s.weights[i].text; w > 0 {
 			s.usual += w
 			met++
 		}
 	}
 	s.usual /= float64(max(met, 1))
-	s.related = make([]float64, own)
-	s.base = make([]float64, len(turns))
-	for i := range turns {
-		s.base[i] = ownWords(s, i)
-	}
-	s.threadOf = make([]int, len(turns))
-	s.threads = s.scoreThreads()
-	return s
 }
 
-// findNamed finds the author that the question names, and returns the terms that name authors.
-func (s *scene) findNamed(a *Analyzer) (names []int) {
+// findNamed finds the author that the question names, and the words that name authors.
+func (s *scene) findNamed(a *Analyzer) {
 	seen := make(map[string]struct{})
 	authors := 0
 	for i := range s.turns {
@@ -109,7 +152,7 @@ func (s *scene) findNamed(a *Analyzer) (names []int) {
 		}
 		authors++
 		s.named = author
-		names = append(names, place)
+		s.names |= 1 << place
 	}
 	switch {
 	case authors == 0 && s.question.Addressed != "":
@@ -119,21 +162,58 @@ func (s *scene) findNamed(a *Analyzer) (names []int) {
 	case authors > 1:
 		s.named = ""
 	}
-	return names
 }
 
-// nameOf returns the index of the question's term that is the first name of an author, or None.
+// nameOf returns the index of the question's word that is the first name of an author, or None.
 func (s *scene) nameOf(a *Analyzer, author string) int {
 	terms := a.Terms(cut(author, termBytes))
 	if len(terms) == 0 {
 		return None
 	}
-	for i := range s.question.Own() {
+	for i := range s.own {
 		if s.question.Terms[i].Text == terms[0] {
 			return i
 		}
 	}
 	return None
+}
+
+// scoreWords sets what each word of the question adds to the score of a turn: BM25 of its forms, and of the best word
+// that is related to it or spelled like it. related is a buffer.
+func (s *scene) scoreWords(turn int, gains, related []float64) {
+	clear(gains)
+	clear(related)
+	t := &s.turns[turn]
+	for i, c := range t.Counts {
+		if c.Text == 0 {
+			continue
+		}
+		term := s.question.Terms[i]
+		gain := term.Share * s.weights[i].text * Impact(c.Text, t.Length)
+		if term.Kind <= Stem {
+			gains[term.For] += gain
+			continue
+		}
+		if s.literal && term.Kind == Related {
+			continue
+		}
+		if asked := s.weights[term.For].text; asked > 0 && s.weights[i].text > asked {
+			gain *= asked / s.weights[i].text // it weighs at most what the word that was asked for does
+		}
+		related[term.For] = max(related[term.For], gain)
+	}
+	for word, gain := range related {
+		gains[word] += gain
+	}
+}
+
+// at returns a score of the turn some steps before (negative) or after another, 0 if there is no such turn.
+func (s *scene) at(scores []float64, turn, steps int) float64 {
+	near := s.neighbour(turn, steps)
+	if near == None {
+		return 0
+	}
+	return scores[near]
 }
 
 // scoreThreads scores the known turns of each conversation as one text, and returns that score for
@@ -147,7 +227,7 @@ func (s *scene) scoreThreads() []float64 {
 		return cmp.Or(s.turns[a].OccurredAt.Compare(s.turns[b].OccurredAt), cmp.Compare(a, b))
 	})
 	scores := make([]float64, len(s.turns))
-	counts := make([]int, len(s.content))
+	counts := make([]int, s.own)
 	for from, thread := 0, 0; from < len(order); thread++ {
 		to := from + 1
 		for to < len(order) && SameThread(s.turns[order[to-1]].OccurredAt, s.turns[order[to]].OccurredAt) {
@@ -155,14 +235,12 @@ func (s *scene) scoreThreads() []float64 {
 		}
 		clear(counts)
 		for _, i := range order[from:to] {
-			for c, term := range s.content {
-				counts[c] += s.count(i, term)
-			}
+			s.addCounts(counts, i)
 		}
 		score := 0.0
-		for c, term := range s.content {
-			if tf := float64(counts[c]); tf > 0 {
-				score += s.weights[term].text * tf * (threadK1 + 1) / (tf + threadK1)
+		for _, word := range s.content {
+			if tf := float64(counts[word]); tf > 0 {
+				score += s.weights[word].text * tf * (threadK1 + 1) / (tf + threadK1)
 			}
 		}
 		for _, i := range order[from:to] {
@@ -173,26 +251,21 @@ func (s *scene) scoreThreads() []float64 {
 	return scores
 }
 
+// addCounts adds how often the text of a turn has each word, in the form that it has most.
+func (s *scene) addCounts(counts []int, turn int) {
+	most := make([]int, s.own)
+	for i, c := range s.turns[turn].Counts {
+		if t := s.question.Terms[i]; t.Kind <= Stem {
+			most[t.For] = max(most[t.For], c.Text)
+		}
+	}
+	for i, n := range most {
+		counts[i] += n
+	}
+}
+
 // threadK1 is how soon repetitions of a word in a conversation stop adding to its score.
 const threadK1 = 1.2
-
-// count is how often a term occurs in the text of a turn.
-func (s *scene) count(turn, term int) int {
-	if counts := s.turns[turn].Counts; counts != nil {
-		return counts[term].Text
-	}
-	return 0
-}
-
-// at returns a score of the turn some steps before (negative) or after another, 0 if there is no
-// such turn.
-func (s *scene) at(scores []float64, turn, steps int) float64 {
-	turn = s.neighbour(turn, steps)
-	if turn == None {
-		return 0
-	}
-	return scores[turn]
-}
 
 func (s *scene) neighbour(turn, steps int) int {
 	for ; steps < 0 && turn != None; steps++ {
@@ -202,4 +275,14 @@ func (s *scene) neighbour(turn, steps int) int {
 		turn = s.turns[turn].After
 	}
 	return turn
+}
+
+// hasWord reports whether the text of a turn, not only its label, has a word or a stem of it.
+func (s *scene) hasWord(turn, word int) bool {
+	for i, c := range s.turns[turn].Counts {
+		if t := s.question.Terms[i]; t.For == word && t.Kind <= Stem && c.Text > 0 {
+			return true
+		}
+	}
+	return false
 }

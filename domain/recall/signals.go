@@ -56,7 +56,7 @@ var signalWeights = map[string]float64{
 	"time evidence":   1.2,
 	"number evidence": 0.2,
 	"name evidence":   0.4,
-	"date":            2.5,
+	"date":            3,
 	"semantic":        SemanticWeight,
 	"semantic window": WindowWeight,
 }
@@ -186,6 +186,9 @@ func (s *scene) rank(off map[string]bool, explained []ExplainedTurn) []float64 {
 		}
 		scores[i] *= s.turns[i].factor(off)
 	}
+	if !off[onlyHolder] {
+		s.raise(scores, meanings, off, explained)
+	}
 	switch {
 	case !s.question.AsksOrder && !off[Floor]:
 		s.floor(scores, meanings, off, explained)
@@ -195,44 +198,6 @@ func (s *scene) rank(off map[string]bool, explained []ExplainedTurn) []float64 {
 	return scores
 }
 
-// ownWords is BM25 of the question's own words, and of the best related one for each; or the turn's
-// Key if that is more.
-func ownWords(s *scene, turn int) float64 {
-	t := &s.turns[turn]
-	if t.Counts == nil {
-		return t.Key
-	}
-	norm := bm25K1 * (1 - bm25B + bm25B*float64(t.Length)/averageLength)
-	gain := func(term int) float64 {
-		tf := float64(t.Counts[term].Text)
-		if tf == 0 {
-			return 0
-		}
-		return s.weights[term].text * tf * (bm25K1 + 1) / (tf + norm)
-	}
-	score := 0.0
-	for _, term := range s.content {
-		score += gain(term)
-	}
-	if s.literal {
-		return max(score, t.Key)
-	}
-	best := s.related
-	clear(best)
-	for term := len(best); term < len(s.question.Terms); term++ {
-		of := s.question.Terms[term].For
-		value := gain(term)
-		if asked := s.weights[of].text; asked > 0 && s.weights[term].text > asked {
-			value *= asked / s.weights[term].text // a related word weighs at most what the query's own does
-		}
-		best[of] = max(best[of], value)
-	}
-	for _, term := range s.content {
-		score += relatedWeight * best[term]
-	}
-	return max(score, t.Key)
-}
-
 // label scores the question's own words in the label.
 func label(s *scene, turn int) float64 {
 	t := &s.turns[turn]
@@ -240,9 +205,9 @@ func label(s *scene, turn int) float64 {
 		return 0
 	}
 	score := 0.0
-	for _, term := range s.content {
-		if t.Counts[term].Label > 0 {
-			score += s.weights[term].label
+	for i, c := range t.Counts {
+		if term := s.question.Terms[i]; c.Label > 0 && term.Kind <= Spelling && s.isContent.Has(term.For) {
+			score += term.Share * s.weights[i].label
 		}
 	}
 	return score
@@ -284,10 +249,10 @@ func answers(s *scene, turn int) float64 {
 // contextOverlap is how much of the question the turn and its neighbours contain together.
 func contextOverlap(s *scene, turn int) float64 {
 	score := 0.0
-	for _, term := range s.content {
+	for _, word := range s.content {
 		for steps := -2; steps <= 2; steps++ {
-			if near := s.neighbour(turn, steps); near != None && s.count(near, term) > 0 {
-				score += s.weights[term].text
+			if near := s.neighbour(turn, steps); near != None && s.hasWord(near, word) {
+				score += s.weights[word].text
 				break
 			}
 		}
@@ -305,21 +270,26 @@ func evidence(kind Traits) func(s *scene, turn int) float64 {
 	}
 }
 
-// People mention a day on that day or in the days after it.
+// People mention a day on that day or in the days after it. A turn of these days counts nearShare of one of the day.
 const (
 	mentionBefore = 24 * time.Hour
 	mentionAfter  = 10 * 24 * time.Hour
+	nearShare     = 2. / 3
 )
 
-// date is 1 usual weight if the turn occurred when people mention the time that the question names.
+// date is 1 usual weight for a turn that occurred within a period that the question names, and nearShare of it if it
+// occurred when people mention that period.
 func date(s *scene, turn int) float64 {
-	at := s.turns[turn].OccurredAt
+	at, value := s.turns[turn].OccurredAt, 0.0
 	for _, p := range s.question.Periods {
-		if !at.Before(p.Start.Add(-mentionBefore)) && !at.After(p.End.Add(mentionAfter)) {
+		switch {
+		case !at.Before(p.Start) && at.Before(p.End):
 			return s.usual
+		case !at.Before(p.Start.Add(-mentionBefore)) && !at.After(p.End.Add(mentionAfter)):
+			value = nearShare * s.usual
 		}
 	}
-	return 0
+	return value
 }
 
 // leastShare is the share of the score of its words that a turn keeps however far its embedding is from the question's,
@@ -380,5 +350,5 @@ func Signals() []string {
 	for _, f := range factors {
 		names = append(names, f.name)
 	}
-	return append(names, leastName, Floor, spreadName)
+	return append(names, leastName, onlyHolder, Floor, spreadName)
 }

@@ -154,7 +154,8 @@ type ExplainedSource struct {
 func (s *Service) Explain(ctx context.Context, q Query, sourceIDs []string) (Explanation, error) {
 	q.Organization = uuid.Nil
 	e := &explainer{sourceIDs: sourceIDs}
-	explaining := &Service{config: s.config, slots: s.slots, explainer: e}
+	explaining := *s
+	explaining.explainer = e
 	err := s.run(ctx, q.Organization, func() error {
 		_, err := explaining.answerQuery(ctx, q)
 		return err

@@ -171,11 +171,8 @@ func (e *explainer) score(entry recall.Entry) ExplainedScore {
 	if entry.Memory != recall.Source {
 		e.scoreMemory(&score, entry, id)
 	}
-	if share, demoted := e.texts.ranking.demoted[entry.Candidate]; demoted {
-		score.Factors = append(score.Factors, recall.Factor{Name: "superseded", Value: share})
-	}
-	if share, promoted := e.texts.ranking.promoted[entry.Candidate]; promoted {
-		score.Factors = append(score.Factors, recall.Factor{Name: "updates", Value: share})
+	if place, moved := e.texts.ranking.moves[entry.Candidate]; moved {
+		score.Factors = append(score.Factors, recall.Factor{Name: string(place.Move), Value: place.Share})
 	}
 	return score
 }

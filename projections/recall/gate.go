@@ -83,8 +83,9 @@ type memoryRow struct {
 	excerpt      string
 	occurredAt   time.Time
 	supersededAt *time.Time
-	// supersededBy is the data point of the claim that supersedes it, nil for none.
+	// supersededBy is the data point of the claim that supersedes it, nil for none; supersededTo is what that states.
 	supersededBy *uuid.UUID
+	supersededTo string
 }
 
 // newGate makes a gate for the perspective of the query. Without one the perspective is now, or the
@@ -138,7 +139,8 @@ const selectDataPoints = `select d.id, d.revision, d.source_id, r.node_id, d.occ
 const selectMemories = `with perspective as materialized (
 		select coalesce($4::timestamptz, greatest($7::timestamptz, (select max(accepted_at) from datapoints.data_points where project_id = $2))) as at
 	)
-	select m.id, m.data_point, m.revision, own.carried, m.kind, m.content, m.excerpt, m.occurred_at, later.occurred_at, later.data_point
+	select m.id, m.data_point, m.revision, own.carried, m.kind, m.content, m.excerpt, m.occurred_at, later.occurred_at, later.data_point,
+		later.content
 	from unnest($1::uuid[]) c (id)
 	cross join lateral (select * from memories.memories where id = c.id offset 0) m
 	cross join lateral (select from memories.captured where data_point = m.data_point and revision = m.revision offset 0) k
@@ -148,7 +150,7 @@ const selectMemories = `with perspective as materialized (
 		where data_point = m.data_point and number = m.revision and m.revision <> d.revision offset 0
 	) own on true
 	left join lateral (
-		select n.occurred_at, n.data_point
+		select n.occurred_at, n.data_point, n.content
 		from memories.memories n
 		cross join lateral (select from memories.captured where data_point = n.data_point and revision = n.revision offset 0) nk
 		cross join lateral (select * from datapoints.data_points where id = n.data_point offset 0) nd
@@ -251,12 +253,13 @@ func (g *gate) readDataPoints(rows pgx.Rows) error {
 func (g *gate) readMemories(rows pgx.Rows) error {
 	for rows.Next() {
 		l := new(memoryRow)
-		var content, excerpt []byte
+		var content, excerpt, supersededTo []byte
 		if err := rows.Scan(&l.id, &l.dataPoint, &l.revision, &l.metadataSize, &l.kind, &content, &excerpt,
-			&l.occurredAt, &l.supersededAt, &l.supersededBy); err != nil {
+			&l.occurredAt, &l.supersededAt, &l.supersededBy, &supersededTo); err != nil {
 			return err
 		}
 		l.content, l.excerpt, l.occurredAt = string(content), string(excerpt), l.occurredAt.UTC()
+		l.supersededTo = string(supersededTo)
 		if l.supersededAt != nil {
 			*l.supersededAt = l.supersededAt.UTC()
 		}

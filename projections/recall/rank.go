@@ -18,10 +18,8 @@ type ranking struct {
 	ids        []uuid.UUID
 	dataPoints []*dataPointRow
 	memories   [][]*memoryRow
-	// demoted holds what the scores of a candidate were multiplied by, since a later claim supersedes its best memory.
-	demoted map[int]float64
-	// promoted holds what the scores of a candidate were multiplied by, since it updates an earlier text.
-	promoted map[int]float64
+	// moves are the candidates that are not where their scores put them.
+	moves map[int]recall.Place
 }
 
 // maxWeight is the most weight of any memory.
@@ -95,13 +93,7 @@ func (s *Service) rank(ctx context.Context, g *gate, question *question, f *cand
 		r.candidates, r.ids = append(r.candidates, c), append(r.ids, id)
 		r.dataPoints, r.memories = append(r.dataPoints, p), append(r.memories, shown)
 	}
-	if asked := &question.asked; len(asked.Periods) == 0 && !asked.AsksOrder { // a question for a time asks for what was
-		r.demote()
-		if !asked.AsksPast {
-			s.promote(r, g, question, f, best)
-		}
-	}
-	return r, nil
+	return r, s.arrange(ctx, r, g, question, best)
 }
 
 // passage is the best passage of a data point, with the score of its words.

@@ -7,10 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"hash/maphash"
 	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/fault"
@@ -127,14 +129,24 @@ type Service struct {
 	config Config
 	// slots bounds the recalls that run; a recall reserves one unit.
 	slots *allowance.Allowance
+	// statements caches what short texts say; seed is that of their hashes.
+	statements *lru.Cache[revisionKey, statement]
+	seed       maphash.Seed
 	// explainer notes how the one query of this service is answered, nil unless it is explained.
 	explainer *explainer
 }
 
 // New makes a service.
 func New(config Config) *Service {
-	return &Service{config: config, slots: newSlots(config.DB)}
+	statements, err := lru.New[revisionKey, statement](statementsKept)
+	if err != nil {
+		panic(err) // the size is not positive
+	}
+	return &Service{config: config, slots: newSlots(config.DB), statements: statements, seed: maphash.MakeSeed()}
 }
+
+// statementsKept is of how many texts a service remembers what they say: about 10 MiB.
+const statementsKept = 1 << 16
 
 const (
 	// slotWait is how long a recall waits for a slot, and maxWaiting how many recalls wait at once, at

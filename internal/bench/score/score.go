@@ -10,7 +10,7 @@ import (
 )
 
 // ranks are the numbers of results that recall is reported at.
-func ranks() []int { return []int{5, 10, 20, 50, 100} }
+func ranks() []int { return []int{1, 5, 10, 20, 50, 100} }
 
 // budgets are the numbers of tokens that recall is reported within.
 func budgets() []int { return []int{1000, 2000, 4000, 8000} }

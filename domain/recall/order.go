@@ -1,0 +1,221 @@
+package recall
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// Placed is a candidate whose place in a response is chosen.
+type Placed struct {
+	// Score is the best one of its source and its memories.
+	Score      float64
+	OccurredAt time.Time
+	SourceID   string
+	// Held are the words of the question that it has, Spelled those of which it has only another spelling.
+	Held, Spelled Words
+	// ByMemory reports that a memory of it matches the question.
+	ByMemory bool
+	// SupersededBy is the index of the candidate whose claim supersedes its best memory, None for none.
+	SupersededBy int
+	// SameAs is the index of a candidate that says the same and ranks before it, None for none.
+	SameAs int
+	// WordForWord reports that its text is the question.
+	WordForWord bool
+}
+
+// Move is why a candidate is not where its score puts it.
+type Move string
+
+// The reasons, in the words of an explanation.
+const (
+	MoveNone        Move = ""
+	MoveSuperseded  Move = "superseded"
+	MovePeriod      Move = "outside the period"
+	MoveEarlier     Move = "earlier"
+	MoveRestates    Move = "restates"
+	MoveSpelling    Move = "other spelling"
+	MoveWordForWord Move = "word for word"
+)
+
+// Place is where a candidate stands: its score, which is never above that of a candidate before it, and why it moved.
+type Place struct {
+	Candidate int
+	Score     float64
+	// Share is Score as a share of the candidate's own.
+	Share float64
+	Move  Move
+}
+
+// equalShare is the least share of a candidate's score that another one has that goes above it for its time.
+const equalShare = 0.8
+
+// Order arranges candidates by their scores, the older first if they are equal, then by source id. After that
+//
+//   - one whose best memory is a superseded claim goes right below the one that supersedes it;
+//   - if the question names a period, one outside goes right below an equal one inside;
+//   - if it asks for what is current, an earlier one goes right below an equal later one;
+//   - restatements go below all others that have a word of the question, and below them what has only other spellings;
+//   - a text that is the question goes first.
+//
+// Candidates are equal for the sake of their time if the one that goes up has all words of the question that the other
+// has, and at least equalShare of its score. None moves twice.
+func (q *Question) Order(list []Placed) []Place {
+	order := make([]int, len(list))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return list[a].Compare(&list[b]) })
+	return places(list, q.last(list, q.first(list, q.byTime(list, order))))
+}
+
+// scoreDigits is to how many parts scores are compared: sums of floats in another order differ by less.
+const scoreDigits = 1e9
+
+// Compare orders candidates by their scores, the older first if they are equal, then by source id.
+func (p *Placed) Compare(other *Placed) int {
+	return cmp.Or(cmp.Compare(math.Round(other.Score*scoreDigits), math.Round(p.Score*scoreDigits)),
+		p.OccurredAt.Compare(other.OccurredAt), cmp.Compare(p.SourceID, other.SourceID))
+}
+
+// moved is a candidate with the reason for its place.
+type moved struct {
+	candidate int
+	move      Move
+}
+
+// byTime lets candidates go right below others for their time.
+func (q *Question) byTime(list []Placed, order []int) []moved {
+	below, moves := make(map[int][]int), make(map[int]Move)
+	for rank, i := range order {
+		above, move := q.above(list, order, rank)
+		if above != None {
+			below[above] = append(below[above], i)
+			moves[i] = move
+		}
+	}
+	arranged := make([]moved, 0, len(list))
+	var add func(i int)
+	add = func(i int) {
+		arranged = append(arranged, moved{i, moves[i]})
+		slices.SortStableFunc(below[i], func(a, b int) int { return list[b].OccurredAt.Compare(list[a].OccurredAt) })
+		for _, lower := range below[i] {
+			add(lower)
+		}
+	}
+	for _, i := range order {
+		if moves[i] == MoveNone {
+			add(i)
+		}
+	}
+	return arranged
+}
+
+// comparedByTime is the most candidates, best first, that are compared with each other for their time.
+const comparedByTime = 256
+
+// above returns the candidate below which another one goes, None for none: of several equal ones the last.
+func (q *Question) above(list []Placed, order []int, rank int) (above int, move Move) {
+	i := order[rank]
+	if newer := list[i].SupersededBy; newer != None && !q.onlyIn(&list[i], &list[newer]) {
+		if slices.Contains(order[rank+1:], newer) {
+			return newer, MoveSuperseded
+		}
+		return None, MoveNone
+	}
+	switch {
+	case len(q.Periods) > 0:
+		move = MovePeriod
+	case q.AsksLatest:
+		move = MoveEarlier
+	default:
+		return None, MoveNone
+	}
+	above = None
+	for _, j := range order[min(rank+1, comparedByTime, len(order)):min(comparedByTime, len(order))] {
+		better := list[i].OccurredAt.Before(list[j].OccurredAt)
+		if move == MovePeriod {
+			better = q.onlyIn(&list[j], &list[i])
+		}
+		if better && list[i].Held != 0 && list[j].Score >= equalShare*list[i].Score && list[j].Held.Contains(list[i].Held) {
+			above = j
+		}
+	}
+	if above == None {
+		move = MoveNone
+	}
+	return above, move
+}
+
+// onlyIn reports whether of two candidates only the first occurred in a period that the question names.
+func (q *Question) onlyIn(a, b *Placed) bool { return q.names(a.OccurredAt) && !q.names(b.OccurredAt) }
+
+// names reports whether the question names a period that an instant is in.
+func (q *Question) names(at time.Time) bool {
+	for _, p := range q.Periods {
+		if !at.Before(p.Start) && at.Before(p.End) {
+			return true
+		}
+	}
+	return false
+}
+
+// first moves texts that are the question to the front.
+func (*Question) first(list []Placed, order []moved) []moved {
+	slices.SortStableFunc(order, func(a, b moved) int {
+		switch is, other := list[a.candidate].WordForWord, list[b.candidate].WordForWord; {
+		case is && !other:
+			return -1
+		case other && !is:
+			return 1
+		}
+		return 0
+	})
+	for i := range order {
+		if list[order[i].candidate].WordForWord && i == 0 {
+			order[i].move = MoveWordForWord
+		}
+	}
+	return order
+}
+
+// last moves restatements, and then what has only other spellings of the question's words, below all others that have a
+// word of it.
+func (*Question) last(list []Placed, order []moved) []moved {
+	var kept, restating, spelled []moved
+	after := 0
+	for _, m := range order {
+		switch p := &list[m.candidate]; {
+		case p.SameAs != None:
+			restating = append(restating, moved{m.candidate, MoveRestates})
+		case p.Held == 0 && p.Spelled != 0 && !p.ByMemory:
+			spelled = append(spelled, moved{m.candidate, MoveSpelling})
+		default:
+			kept = append(kept, m)
+			if p.Held != 0 || p.ByMemory {
+				after = len(kept)
+			}
+		}
+	}
+	return slices.Concat(kept[:after], restating, spelled, kept[after:])
+}
+
+// places gives each candidate a score that is not above that of the one before it.
+func places(list []Placed, order []moved) []Place {
+	placed := make([]Place, len(order))
+	best := 0.0
+	for _, p := range list {
+		best = max(best, p.Score)
+	}
+	for i, m := range order {
+		if i > 0 || m.move != MoveWordForWord {
+			best = min(best, list[m.candidate].Score)
+		}
+		placed[i] = Place{Candidate: m.candidate, Score: best, Share: 1, Move: m.move}
+		if own := list[m.candidate].Score; own > 0 {
+			placed[i].Share = best / own
+		}
+	}
+	return placed
+}

@@ -1,0 +1,65 @@
+package recall
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// negations change what a text says, although they are stop words.
+var negations = wordSet(`not no never none neither nor without cannot nicht kein nie pas jamais non nunca niet inte не`)
+
+// Negations returns the words of a text that negate, each as often as it occurs, so that texts which differ by one do not
+// say the same. A contraction counts as "not".
+func Negations(text string) (found []string) {
+	eachWord(text, func(word string, _ bool) {
+		low := strings.ToLower(word)
+		switch _, negates := negations[low]; {
+		case strings.HasSuffix(low, "n't"), strings.HasSuffix(low, "n’t"), low == "cannot":
+			found = append(found, "not")
+		case negates:
+			found = append(found, low)
+		}
+	})
+	return found
+}
+
+// Exact returns the words of a text that name something: numbers, ids, and names, which are capitalized within a
+// sentence. Texts that differ in one are about different things.
+func Exact(text string) (found []string) {
+	eachWord(text, func(word string, first bool) {
+		initial, _ := utf8.DecodeRuneInString(word)
+		if !first && unicode.IsUpper(initial) || strings.ContainsFunc(word, unicode.IsDigit) {
+			found = append(found, strings.ToLower(word))
+		}
+	})
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// eachWord calls yield for each word of a text, and says whether it begins a sentence.
+func eachWord(text string, yield func(word string, first bool)) {
+	first := true
+	for i := 0; i < len(text); {
+		end := wordEnd(text, i)
+		if end == i {
+			r, size := utf8.DecodeRuneInString(text[i:])
+			first = first || beginsSentence(r)
+			i += size
+			continue
+		}
+		yield(text[i:end], first)
+		first, i = false, end
+	}
+}
+
+// beginsSentence reports whether a sentence begins after a character that belongs to no word.
+func beginsSentence(r rune) bool {
+	switch r {
+	case '.', '!', '?', '\n', ':', '[', '"', '“', '。':
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,222 @@
+package recall
+
+import (
+	"context"
+	"hash/maphash"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/recall"
+)
+
+// arrange gives the candidates their final scores and places.
+func (s *Service) arrange(
+	ctx context.Context, r *ranking, g *gate, question *question, passages map[uuid.UUID]*passage,
+) error {
+	list := make([]recall.Placed, len(r.ids))
+	places := make(map[uuid.UUID]int, len(r.ids))
+	for i, id := range r.ids {
+		places[id] = i
+		memory, score := best(&r.candidates[i])
+		list[i] = recall.Placed{
+			Score: score, OccurredAt: r.dataPoints[i].occurredAt, SourceID: r.dataPoints[i].sourceID,
+			ByMemory: memory != nil, SupersededBy: recall.None, SameAs: recall.None,
+		}
+		if p := passages[id]; p != nil {
+			list[i].Held, list[i].Spelled = question.asked.Held(p.Counts)
+		}
+	}
+	s.noteSuperseded(r, question, places, list)
+	if err := s.noteWordForWord(ctx, r, g, question, list); err != nil {
+		return err
+	}
+	s.noteRestatements(r, g, list)
+	r.moves = make(map[int]recall.Place)
+	for place, p := range question.asked.Order(list) {
+		c := &r.candidates[p.Candidate]
+		c.Place = place
+		if p.Move != recall.MoveNone {
+			r.moves[p.Candidate] = p
+		}
+		c.Score *= p.Share
+		for m := range c.Memories {
+			c.Memories[m].Score *= p.Share
+		}
+	}
+	return nil
+}
+
+// best returns the index of the best memory of a candidate, nil for none, and the best score of it and its memories.
+func best(c *recall.Candidate) (memory *int, score float64) {
+	for i := range c.Memories {
+		if memory == nil || c.Memories[i].Score > c.Memories[*memory].Score {
+			memory = &i
+		}
+	}
+	if score = c.Score; memory != nil {
+		score = max(score, c.Memories[*memory].Score)
+	}
+	return memory, score
+}
+
+// noteSuperseded notes the candidates whose best memory is a claim that another candidate supersedes, unless the question
+// names a value that only the superseded claim has.
+func (s *Service) noteSuperseded(r *ranking, question *question, places map[uuid.UUID]int, list []recall.Placed) {
+	var asked map[string]struct{}
+	for i := range list {
+		memory, _ := best(&r.candidates[i])
+		if memory == nil {
+			continue
+		}
+		claim := r.memories[i][*memory]
+		if claim.supersededBy == nil {
+			continue
+		}
+		newer, known := places[*claim.supersededBy]
+		if !known || newer == i {
+			continue
+		}
+		if asked == nil {
+			asked = setOf(s.stems(question.Text))
+		}
+		later := setOf(s.stems(claim.supersededTo))
+		named := slices.ContainsFunc(s.stems(claim.content), func(stem string) bool {
+			_, isAsked := asked[stem]
+			_, stays := later[stem]
+			return isAsked && !stays
+		})
+		if !named {
+			list[i].SupersededBy = newer
+		}
+	}
+}
+
+func (s *Service) stems(text string) []string { return s.config.Analyzer.Stems(text) }
+
+func setOf(terms []string) map[string]struct{} {
+	set := make(map[string]struct{}, len(terms))
+	for _, t := range terms {
+		set[t] = struct{}{}
+	}
+	return set
+}
+
+// wordForWordRead is the most texts that are read to see whether they are the question, and wordForWordSize what their
+// size may be, in sizes of the question: other spaces and marks are no other words.
+const (
+	wordForWordRead = 8
+	wordForWordSize = 2
+)
+
+// noteWordForWord notes the texts that are the question, word for word.
+func (s *Service) noteWordForWord(
+	ctx context.Context, r *ranking, g *gate, question *question, list []recall.Placed,
+) error {
+	own, size := question.asked.Own(), int64(len(question.Text))
+	if own == 0 {
+		return nil
+	}
+	all := recall.AllWords(own)
+	words := s.config.Analyzer.Words(question.Text)
+	var unread []part
+	var of []int
+	for i, id := range r.ids {
+		p := r.dataPoints[i]
+		if list[i].Held != all || p.size > wordForWordSize*size || size > wordForWordSize*p.size {
+			continue
+		}
+		key := revisionKey{id, p.revision}
+		if b := g.texts[key]; b != nil && b.content != nil {
+			list[i].WordForWord = slices.Equal(words, s.config.Analyzer.Words(string(b.content)))
+		} else if p.big == nil && len(unread) < wordForWordRead {
+			unread, of = append(unread, part{revisionKey: key, content: true}), append(of, i)
+		}
+	}
+	if len(unread) == 0 {
+		return nil
+	}
+	bodies, err := g.bodies(ctx, unread)
+	if err != nil {
+		return err
+	}
+	for n, i := range of {
+		if b := bodies[unread[n].revisionKey]; b != nil {
+			list[i].WordForWord = slices.Equal(words, s.config.Analyzer.Words(string(b.content)))
+		}
+	}
+	return nil
+}
+
+// statement is what two texts that say the same have in common. Both values are hashes.
+type statement struct {
+	// stems are those of all words but stop words; exact are its names, numbers, ids and negations.
+	stems, exact uint64
+}
+
+// noteRestatements notes of each short text the first by score that says the same.
+func (s *Service) noteRestatements(r *ranking, g *gate, list []recall.Placed) {
+	order := make([]int, len(list))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return list[a].Compare(&list[b]) })
+	byStems := make(map[uint64]int, len(order))
+	byClaim := make(map[string]int)
+	said := make(map[int]statement, len(order))
+	for _, i := range order {
+		b := g.texts[revisionKey{r.ids[i], r.dataPoints[i].revision}]
+		if b == nil || len(b.content) == 0 || r.candidates[i].Hidden {
+			continue
+		}
+		said[i] = s.statementOf(revisionKey{r.ids[i], r.dataPoints[i].revision}, string(b.content))
+		if first, known := byStems[said[i].stems]; known {
+			list[i].SameAs = first
+			continue
+		}
+		claim := claimOf(r, i)
+		if first, known := byClaim[claim]; known && claim != "" && said[first].exact == said[i].exact {
+			list[i].SameAs = first
+			continue
+		}
+		byStems[said[i].stems] = i
+		if _, known := byClaim[claim]; !known {
+			byClaim[claim] = i
+		}
+	}
+}
+
+// claimOf returns the best memory of a candidate if it is a claim, else "".
+func claimOf(r *ranking, i int) string {
+	if m, _ := best(&r.candidates[i]); m != nil && r.memories[i][*m].kind == memory.Claim {
+		return r.memories[i][*m].content
+	}
+	return ""
+}
+
+// statementOf returns what a text says. It is a pure function of the text, so the service caches it.
+func (s *Service) statementOf(key revisionKey, text string) statement {
+	if known, ok := s.statements.Get(key); ok {
+		return known
+	}
+	stems := s.stems(text)
+	negations := recall.Negations(text)
+	said := statement{
+		stems: s.hash(append(stems, negations...)), exact: s.hash(append(recall.Exact(text), negations...)),
+	}
+	s.statements.Add(key, said)
+	return said
+}
+
+// hash returns the same for the same set of terms.
+func (s *Service) hash(terms []string) uint64 {
+	slices.Sort(terms)
+	var h maphash.Hash
+	h.SetSeed(s.seed)
+	for _, t := range slices.Compact(terms) {
+		_, _ = h.WriteString(t) // it returns no error
+		_ = h.WriteByte(' ')
+	}
+	return h.Sum64()
+}
