@@ -124,7 +124,7 @@ func named() []Kind {
 		}, name, days},
 		{"e-mail addresses", [templatesCount]template{
 			{"{v} answers mail at {n}.", []string{"Who answers mail at {n}?"}},
-			{"The report about the {v} goes to {n}.", []string{"Which report goes to {n}?"}},
+			{"The report of {v} goes to {n}.", []string{"Whose report goes to {n}?"}},
 		}, mail, people},
 		{"identifiers", [templatesCount]template{
 			{"{n} returns the {v}.", []string{"What does {n} return?"}},
@@ -135,7 +135,7 @@ func named() []Kind {
 			{"Without {n} the {v} does not start.", []string{"What needs {n}?"}},
 		}, variable, things},
 		{"settings", [templatesCount]template{
-			{"{n} is for the {v} only.", []string{"What is {n} for?"}},
+			{"{n} is for {v} only.", []string{"What is {n} for?"}},
 			{"{v} asked me to change {n}.", []string{"Who asked to change {n}?"}},
 		}, setting, people},
 		{"hosts", [templatesCount]template{
