@@ -13,21 +13,84 @@ import (
 	"github.com/annals-project/annals/projections/recall/recalltest"
 )
 
-// updatePairs are files of pairs of texts of which the later replaces the earlier, and the least share of them that
-// must be in order. Each describes its format.
+// The least shares of pairs that must be in order: of updates by file, and of parallel facts.
+const (
+	leastUpdates       = 0.98
+	leastUpdatesFreely = 0.95
+	leastUpdatesLonger = 0.87
+	leastUpdatesChats  = 0.9
+	leastUpdatesNews   = 0.8
+	leastParallel      = 0.99
+)
+
+// updatePairs are files of pairs of texts of which the later replaces the earlier. Each describes its format.
 var updatePairs = map[string]float64{
-	"testdata/updates.txt": 0.98, "testdata/updates_freely.txt": 0.95, "testdata/updates_longer.txt": 0.87,
-	"testdata/updates_chats.txt": 0.9, "testdata/updates_news.txt": 0.8,
+	"testdata/updates.txt": leastUpdates, "testdata/updates_freely.txt": leastUpdatesFreely,
+	"testdata/updates_longer.txt": leastUpdatesLonger, "testdata/updates_chats.txt": leastUpdatesChats,
+	"testdata/updates_news.txt": leastUpdatesNews,
 }
+
+// parallelPairs is a file of pairs of texts about two things, at least as many as there are updates: a rule that orders
+// updates must not order them.
+const parallelPairs = "testdata/parallel.txt"
 
 // updatePair holds two statements of one speaker on one thing.
 type updatePair struct{ speaker, earlier, later, question string }
 
 // TestUpdatePairs guards that the current text stands above the one that it replaces, with all pairs of a file in one
-// project.
+// project, and that a fact is first if a question asks for it, however many facts of its shape are later.
 func TestUpdatePairs(t *testing.T) {
-	for file, least := range updatePairs {
-		t.Run(file, func(t *testing.T) { testUpdatePairs(t, readUpdatePairs(t, file), least) })
+	t.Run("order", func(t *testing.T) {
+		for file, least := range updatePairs {
+			t.Run(file, func(t *testing.T) {
+				t.Parallel()
+				testUpdatePairs(t, readUpdatePairs(t, file), least)
+			})
+		}
+		t.Run(parallelPairs, testParallelPairs)
+	})
+	updates := 0
+	for file := range updatePairs {
+		updates += len(readUpdatePairs(t, file))
+	}
+	if parallel := len(readPairs(t, parallelPairs, 5)); parallel < updates {
+		t.Errorf("%d parallel pairs for %d updates", parallel, updates)
+	}
+}
+
+// testParallelPairs asks for both facts of each pair.
+func testParallelPairs(t *testing.T) {
+	t.Parallel()
+	h := recalltest.New(t, nil)
+	rows := readPairs(t, parallelPairs, 5)
+	var pairs []updatePair
+	for _, row := range rows {
+		pairs = append(pairs, updatePair{speaker: row[0], earlier: row[1], later: row[2]})
+	}
+	sendPairs(h, pairs)
+	h.CatchUp()
+	first := 0
+	for i, row := range rows {
+		for n := range 2 {
+			q := h.Ask(row[3+n])
+			q.Identity = row[0]
+			page := h.Recall(q)
+			place := placeOfSource(page, pairID(n, i))
+			if place == 0 {
+				first++
+				continue
+			}
+			got := "nothing"
+			if len(page.Results) > 0 {
+				got = page.Results[0].Content
+			}
+			t.Logf("%s: result %d %q, first is %q", row[3+n], place, row[1+n], got)
+		}
+	}
+	share := float64(first) / float64(2*len(rows))
+	t.Logf("%d of %d facts (%.3f) are first", first, 2*len(rows), share)
+	if share < leastParallel {
+		t.Errorf("%.3f of the facts are first, below %.3f", share, leastParallel)
 	}
 }
 
@@ -84,6 +147,15 @@ func placeOfSource(page recall.Response, id string) int {
 
 func readUpdatePairs(t *testing.T, file string) (pairs []updatePair) {
 	t.Helper()
+	for _, row := range readPairs(t, file, 4) {
+		pairs = append(pairs, updatePair{row[0], row[1], row[2], row[3]})
+	}
+	return pairs
+}
+
+// readPairs returns the fields of each line of a file.
+func readPairs(t *testing.T, file string, fields int) (rows [][]string) {
+	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -92,11 +164,11 @@ func readUpdatePairs(t *testing.T, file string) (pairs []updatePair) {
 		if line = strings.TrimSpace(line); strings.HasPrefix(line, "#") {
 			continue
 		}
-		fields := strings.Split(line, " | ")
-		if len(fields) != 4 {
-			t.Fatalf("%q has %d fields, want 4", line, len(fields))
+		row := strings.Split(line, " | ")
+		if len(row) != fields {
+			t.Fatalf("%q has %d fields, want %d", line, len(row), fields)
 		}
-		pairs = append(pairs, updatePair{fields[0], fields[1], fields[2], fields[3]})
+		rows = append(rows, row)
 	}
-	return pairs
+	return rows
 }
