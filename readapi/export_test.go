@@ -34,3 +34,6 @@ func HasNext(code string) bool { return findNext(callRefused, code) != "" }
 func RegisterEstimate(e *echo.Echo, r rooms, wait time.Duration) {
 	e.POST(auth.Prefix+"/ingest/estimate", newEstimateAPI(r, wait).post)
 }
+
+// RequestQueryOf reads the parameters of a list or histogram of calls.
+var RequestQueryOf = requestQueryOf

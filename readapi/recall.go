@@ -163,7 +163,13 @@ func QueryOf(body []byte) (recall.Query, error) {
 	if results := f.Integer("limit", 1, limit.RecallResults); results != nil {
 		q.Limit = *results
 	}
-	q.At, q.From, q.To = f.Instant("queryTimestamp"), f.Instant("occurredFrom"), f.Instant("occurredTo")
+	q.From = f.Instant("occurredFrom")
+	if asked := f.Written("queryTimestamp"); asked != nil {
+		q.At = &asked.At // in its zone, whose days the query names
+	}
+	if to := f.Written("occurredTo"); to != nil {
+		q.To = new(to.Last())
+	}
 	f.Name("identity", 1, limit.Identity)
 	if err := problems.Err(); err != nil {
 		return recall.Query{}, err

@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/readapi"
 )
 
 // asked is the query of `{"query":"tea","identity":"ana"}` with changes.
@@ -29,6 +30,7 @@ func asked(change func(*recall.Query)) recall.Query {
 }
 
 func TestRecall_Request(t *testing.T) {
+	endOfDay := instant(24).Add(-time.Microsecond)
 	for more, want := range map[string]recall.Query{
 		``: asked(nil),
 		`,"limit":null,"level":null,"maxTokens":null,"queryTimestamp":null,"occurredFrom":null,"occurredTo":null,"sort":null`: asked(nil),
@@ -48,14 +50,17 @@ func TestRecall_Request(t *testing.T) {
 		`,"maxTokens":99999999999999999`:  asked(func(q *recall.Query) { q.Budget = 32000 }),
 		`,"sort":"relevance"`:             asked(nil),
 		`,"sort":"chronological"`:         asked(func(q *recall.Query) { q.Chronological = true }),
-		`,"queryTimestamp":"2026-11-21T10:00:00.1234569+01:00"`:  asked(func(q *recall.Query) { q.At = ptr(instant(9).Add(123456 * time.Microsecond)) }),
-		`,"occurredFrom":"2026-11-21T09"`:                        asked(func(q *recall.Query) { q.From = ptr(instant(9)) }),
-		`,"occurredTo":"2026-11-21"`:                             asked(func(q *recall.Query) { q.To = ptr(instant(0)) }),
-		`,"occurredFrom":"2026-11-21","occurredTo":"2026-11-21"`: asked(func(q *recall.Query) { q.From, q.To = ptr(instant(0)), ptr(instant(0)) }),
-		`,"projectId":3,"audience":"team","Limit":7`:             asked(nil),
-		`,"query":" a\u0000b "`:                                  asked(func(q *recall.Query) { q.Text = " a\x00b " }),
-		`,"identity":" b "`:                                      asked(func(q *recall.Query) { q.Identity = " b " }),
-		`,"identity":"` + strings.Repeat("€", 200) + `"`:         asked(func(q *recall.Query) { q.Identity = strings.Repeat("€", 200) }),
+		`,"queryTimestamp":"2026-11-21T10:00:00.1234569+01:00"`:   asked(func(q *recall.Query) { q.At = ptr(instant(9).Add(123456 * time.Microsecond)) }),
+		`,"occurredFrom":"2026-11-21T09"`:                         asked(func(q *recall.Query) { q.From = ptr(instant(9)) }),
+		`,"queryTimestamp":"2026-11-21"`:                          asked(func(q *recall.Query) { q.At = ptr(instant(0)) }),
+		`,"occurredTo":"2026-11-21"`:                              asked(func(q *recall.Query) { q.To = ptr(endOfDay) }),
+		`,"occurredTo":"2026-11-21T00:00Z"`:                       asked(func(q *recall.Query) { q.To = ptr(instant(0)) }),
+		`,"occurredFrom":"2026-11-21","occurredTo":"2026-11-21"`:  asked(func(q *recall.Query) { q.From, q.To = ptr(instant(0)), ptr(endOfDay) }),
+		`,"occurredFrom":"2026-11-21T09","occurredTo":"20261121"`: asked(func(q *recall.Query) { q.From, q.To = ptr(instant(9)), ptr(endOfDay) }),
+		`,"projectId":3,"audience":"team","Limit":7`:              asked(nil),
+		`,"query":" a\u0000b "`:                                   asked(func(q *recall.Query) { q.Text = " a\x00b " }),
+		`,"identity":" b "`:                                       asked(func(q *recall.Query) { q.Identity = " b " }),
+		`,"identity":"` + strings.Repeat("€", 200) + `"`:          asked(func(q *recall.Query) { q.Identity = strings.Repeat("€", 200) }),
 	} {
 		t.Run(more, func(t *testing.T) {
 			f := &fake{page: recall.Response{AsOf: instant(9), Results: []recall.Result{}}}
@@ -65,6 +70,22 @@ func TestRecall_Request(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// The days that a query names are those of the zone of queryTimestamp.
+func TestRecall_ZoneOfQueryTimestamp(t *testing.T) {
+	for text, offset := range map[string]int{
+		"2025-05-12T23:30:00-07:00": -7 * 3600, "2025-05-12T23:30:00+05:45": 5*3600 + 45*60,
+		"2025-05-12T23:30:00Z": 0, "2025-05-12T23:30": 0, "2025-05-12": 0,
+	} {
+		q, err := readapi.QueryOf([]byte(`{"query":"tea","identity":"ana","queryTimestamp":"` + text + `"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, got := q.At.Zone(); got != offset || q.At.Day() != 12 {
+			t.Errorf("%s: read as %s", text, q.At)
+		}
 	}
 }
 
@@ -107,7 +128,8 @@ func TestRecall_Refusals(t *testing.T) {
 		{`{` + good + `,"queryTimestamp":0}`, "invalid-request", "queryTimestamp: want a string"},
 		{`{` + good + `,"occurredFrom":"2026-13-01"}`, "invalid-request", "occurredFrom"},
 		{`{` + good + `,"occurredTo":"2026-11-31"}`, "invalid-request", "occurredTo"},
-		{`{` + good + `,"occurredFrom":"2026-11-21T00:00:00.000001Z","occurredTo":"2026-11-21"}`, "recall-range-invalid", ""},
+		{`{` + good + `,"occurredFrom":"2026-11-22","occurredTo":"2026-11-21"}`, "recall-range-invalid", ""},
+		{`{` + good + `,"occurredFrom":"2026-11-21T00:00:00.000001Z","occurredTo":"2026-11-21T00:00Z"}`, "recall-range-invalid", ""},
 		{`{` + good + `,"sort":"newest"}`, "recall-sort-invalid", ""},
 		{`{` + good + `,"sort":"Relevance"}`, "recall-sort-invalid", ""},
 		{`{` + good + `,"sort":""}`, "recall-sort-invalid", ""},

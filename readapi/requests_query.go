@@ -48,43 +48,26 @@ func requestQueryOf(
 			q.After = &cursor
 		}
 	}
-	from, to := parameterInstant(values, "from", &problems), parameterInstant(values, "to", &problems)
+	from, to := instantOf(values, "from", &problems), instantOf(values, "to", &problems)
 	if err := problems.Err(); err != nil {
 		return q, err
 	}
-	// The call's own time is not part of the default window: it is received now.
-	switch {
-	case from == nil && to == nil:
-		q.From, q.To = now.Add(-defaultWindow), now
-	case from == nil:
-		q.From, q.To = to.Add(-defaultWindow), *to
-	case to == nil:
-		q.From, q.To = *from, now
-	default:
-		q.From, q.To = *from, *to
+	if to == nil { // The call's own time is not part of the default window: it is received now.
+		to = &instant.Written{At: now}
 	}
-	if q.From.After(q.To) {
+	if q.To = to.End().UTC(); from == nil {
+		q.From = q.To.Add(-defaultWindow)
+		return q, nil
+	}
+	if q.From = from.At.UTC(); q.From.After(to.Last()) {
 		return q, fault.New(fault.Invalid, fault.CodeInvalidRange, "from %s is after to %s",
-			q.From.Format(time.RFC3339Nano), q.To.Format(time.RFC3339Nano))
+			q.From.Format(time.RFC3339Nano), to.Last().UTC().Format(time.RFC3339Nano))
 	}
-	if q.To.Sub(q.From) > requestlog.MaxRange {
+	if to.At.Sub(q.From) > requestlog.MaxRange {
 		return q, fault.New(fault.Invalid, fault.CodeRangeTooWide,
 			"the window is longer than 31 days: bring from and to closer together")
 	}
 	return q, nil
-}
-
-func parameterInstant(values url.Values, name string, problems *httpx.Problems) *time.Time {
-	text := values.Get(name)
-	if text == "" {
-		return nil
-	}
-	at, err := instant.Parse(text)
-	if err != nil {
-		problems.Add(name, "want an ISO 8601 instant: %v", err)
-		return nil
-	}
-	return &at
 }
 
 // maxValues is the most values of one filter.

@@ -37,7 +37,7 @@ type tracer interface {
 	) (trace.Lineage, error)
 	// Timeline reads a window; nil means the default. Its faults are also invalid-range and
 	// range-too-wide.
-	Timeline(ctx context.Context, project auth.Project, root uuid.UUID, from, to *time.Time) (trace.Timeline, error)
+	Timeline(ctx context.Context, project auth.Project, root uuid.UUID, from, to *instant.Written) (trace.Timeline, error)
 }
 
 type traceAPI struct {
@@ -152,18 +152,18 @@ func countOf(query url.Values, name string, most, otherwise int, problems *httpx
 	return count
 }
 
-// instantOf reads an instant, nil if it is omitted.
-func instantOf(query url.Values, name string, problems *httpx.Problems) *time.Time {
+// instantOf reads an instant, nil if it is omitted or wrong.
+func instantOf(query url.Values, name string, problems *httpx.Problems) *instant.Written {
 	text := query.Get(name)
 	if text == "" {
 		return nil
 	}
-	at, err := instant.Parse(text)
+	w, err := instant.Read(text)
 	if err != nil {
-		problems.Add(name, "%v", err)
+		problems.Add(name, "want an ISO 8601 instant: %v", err)
 		return nil
 	}
-	return &at
+	return &w
 }
 
 // sidesOf reads the sides to reveal. Its fault is invalid-reveal.

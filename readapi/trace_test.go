@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	domaininstant "github.com/annals-project/annals/domain/instant"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
@@ -49,7 +50,7 @@ func (f *fakeTrace) Lineage(
 }
 
 func (f *fakeTrace) Timeline(
-	_ context.Context, p auth.Project, root uuid.UUID, from, to *time.Time,
+	_ context.Context, p auth.Project, root uuid.UUID, from, to *domaininstant.Written,
 ) (trace.Timeline, error) {
 	f.asked = []any{p.ID, root, from, to}
 	return f.timeline, nil
@@ -72,6 +73,7 @@ func TestTrace_Parameters(t *testing.T) {
 	}
 	api := serveTrace(t, f)
 	project, at := apitest.Principal.Project.ID, time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+	day, none := at.Add(-9*time.Hour), (*domaininstant.Written)(nil)
 	cursor := base64.RawURLEncoding.EncodeToString(append([]byte{0, 6, 0x44, 0x12, 0, 0, 0, 0}, node[:]...))
 	side := func(of string) trace.Side { return trace.Side{Node: node, Of: of} }
 	for _, c := range []struct {
@@ -88,8 +90,12 @@ func TestTrace_Parameters(t *testing.T) {
 			"lineage/" + node.String() + "?limit=400&reveal=" + node.String() + ":inputs&reveal=" + node.String() + ":outputs",
 			[]any{project, node, false, []trace.Side{side("inputs"), side("outputs")}, 400},
 		},
-		{"timeline/" + node.String(), []any{project, node, (*time.Time)(nil), (*time.Time)(nil)}},
-		{"timeline/" + node.String() + "?from=2026-11-21T09:00:00Z", []any{project, node, &at, (*time.Time)(nil)}},
+		{"timeline/" + node.String(), []any{project, node, none, none}},
+		{"timeline/" + node.String() + "?from=2026-11-21T09:00:00Z", []any{project, node, &domaininstant.Written{At: at}, none}},
+		{
+			"timeline/" + node.String() + "?from=2026-11-21&to=2026-11-21",
+			[]any{project, node, &domaininstant.Written{At: day, DateOnly: true}, &domaininstant.Written{At: day, DateOnly: true}},
+		},
 	} {
 		f.asked = nil
 		api.Call(http.MethodGet, "/api/v1/trace/"+c.path, apitest.ProjectKey, "").Want(t, 200, "")

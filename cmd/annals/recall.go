@@ -18,9 +18,9 @@ type RecallCmd struct {
 	Limit         int      `name:"limit" help:"Most results, 1 to 200; default 100."`
 	Level         string   `name:"level" help:"Budget: low, medium, high or extra-high."`
 	MaxTokens     int      `name:"max-tokens" help:"Budget in tokens, instead of a level."`
-	At            string   `name:"at" placeholder:"TIME" help:"Answer as of this time (ISO 8601)."`
+	At            string   `name:"at" placeholder:"TIME" help:"Answer as of this time (ISO 8601); \"yesterday\" is a day at its offset, default UTC."`
 	From          string   `name:"from" placeholder:"TIME" help:"Only what occurred at or after this time."`
-	To            string   `name:"to" placeholder:"TIME" help:"Only what occurred at or before this time."`
+	To            string   `name:"to" placeholder:"TIME" help:"Only what occurred at or before this time; a date alone is that UTC day to its end."`
 	Chronological bool     `name:"chronological" help:"Oldest first, instead of best first."`
 	Explain       bool     `name:"explain" help:"Show why each result is there; asks the server that runs on the data folder, as its operator."`
 	Missing       []string `name:"missing" sep:"none" placeholder:"SOURCE_ID" help:"With --explain: show where recall lost this source; may be repeated."`

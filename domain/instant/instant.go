@@ -27,7 +27,45 @@ var (
 // in which times are stored and compared.
 func Truncate(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// Parse reads an ISO 8601 instant and returns it in UTC, cut to microseconds.
+// Written is an instant as a client wrote it.
+type Written struct {
+	// At is the instant, cut to microseconds, in the zone that was written; UTC without one.
+	At time.Time
+	// DateOnly reports a date without a time; At is then the first moment of that UTC day.
+	DateOnly bool
+}
+
+// End returns the end of a range that ends before w, exclusive: for a date alone the end of its day.
+// It stays in the range of Read: the last day of the year 9999 ends with its last microsecond.
+func (w Written) End() time.Time {
+	end := w.At
+	if w.DateOnly {
+		if end = end.AddDate(0, 0, 1); end.Year() > maxYear {
+			end = end.Add(-time.Microsecond)
+		}
+	}
+	return end
+}
+
+// Last returns the end of a range that ends with w, inclusive: for a date alone the last microsecond
+// of its day.
+func (w Written) Last() time.Time {
+	if w.DateOnly {
+		return w.At.AddDate(0, 0, 1).Add(-time.Microsecond)
+	}
+	return w.At
+}
+
+// Parse reads an ISO 8601 instant as Read does and returns it in UTC, cut to microseconds.
+func Parse(s string) (time.Time, error) {
+	w, err := Read(s)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return w.At.UTC(), nil
+}
+
+// Read reads an ISO 8601 instant.
 //
 // A date is a calendar date, a week date or an ordinal date in the extended or the basic format
 // (2025-06-03, 20250603, 2025-W23-2, 2025W232, 2025-154, 2025154); alone it means its first moment.
@@ -40,39 +78,45 @@ func Truncate(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond)
 // A year or a month alone, an interval, a signed or longer year and white space around the value
 // are refused, and so is an instant outside the years 0001 to 9999. The error names the reason and
 // does not repeat the value.
-func Parse(s string) (time.Time, error) {
+func Read(s string) (Written, error) {
 	r := reader{s: s}
 	day, err := r.date()
 	if err != nil {
-		return time.Time{}, err
+		return Written{}, err
 	}
 	if r.rest() == "" {
-		return inRange(day)
+		return inRange(Written{At: day, DateOnly: true}, time.UTC)
 	}
 	if !r.oneOf("Tt ") {
-		return time.Time{}, errShape
+		return Written{}, errShape
 	}
 	clock, leap, err := r.clock()
 	if err != nil {
-		return time.Time{}, err
+		return Written{}, err
 	}
 	offset, err := r.offset()
 	if err != nil {
-		return time.Time{}, err
+		return Written{}, err
 	}
 	if r.rest() != "" {
-		return time.Time{}, errShape
+		return Written{}, errShape
 	}
 	t := day.Add(clock - offset)
 	if leap && (t.Hour() != 0 || t.Minute() != 0 || t.Second() != 0) {
-		return time.Time{}, errLeap
+		return Written{}, errLeap
 	}
-	return inRange(t)
+	zone := time.UTC
+	if offset != 0 {
+		zone = time.FixedZone("", int(offset/time.Second))
+	}
+	return inRange(Written{At: t}, zone)
 }
 
-func inRange(t time.Time) (time.Time, error) {
-	if t.Year() < minYear || t.Year() > maxYear {
-		return time.Time{}, errRange
+// inRange puts an instant that was read in UTC into its zone, or refuses it.
+func inRange(w Written, zone *time.Location) (Written, error) {
+	if w.At.Year() < minYear || w.At.Year() > maxYear {
+		return Written{}, errRange
 	}
-	return t, nil
+	w.At = w.At.In(zone)
+	return w, nil
 }

@@ -78,6 +78,29 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestRead(t *testing.T) {
+	const day = "2025-06-03T00:00:00Z"
+	for _, c := range []struct{ in, at, end, last string }{
+		{"2025-06-03", day, "2025-06-04T00:00:00Z", "2025-06-03T23:59:59.999999Z"},
+		{"2025W232", day, "2025-06-04T00:00:00Z", "2025-06-03T23:59:59.999999Z"},
+		{"9999-12-31", "9999-12-31T00:00:00Z", "9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999999Z"},
+		{"2025-06-03T00", day, day, day},
+		{"2025-06-03T00:00:00Z", day, day, day},
+		{"2025-06-03T00:00+00:00", day, day, day},
+		{"2025-05-12T23:30:00-07:00", "2025-05-12T23:30:00-07:00", "2025-05-12T23:30:00-07:00", "2025-05-12T23:30:00-07:00"},
+		{"2025-05-12T24:00-0730", "2025-05-13T00:00:00-07:30", "2025-05-13T00:00:00-07:30", "2025-05-13T00:00:00-07:30"},
+	} {
+		w, err := instant.Read(c.in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := [3]string{w.At.Format(time.RFC3339Nano), w.End().Format(time.RFC3339Nano), w.Last().Format(time.RFC3339Nano)}
+		if want := [3]string{c.at, c.end, c.last}; got != want {
+			t.Errorf("%s: got %s, want %s", c.in, got, want)
+		}
+	}
+}
+
 func TestParse_Refusals(t *testing.T) {
 	for _, in := range []string{
 		"", " ", "now", "tomorrow", "T", "Z", "1748945730", "2025", "2025-06", "202506", "25-06-03", "02025-06-03", "+2025-06-03", "-2025-06-03",

@@ -130,16 +130,25 @@ func CheckName(text string, least, most int) error {
 // Instant returns an ISO 8601 member in UTC at microsecond precision, nil if it is omitted or
 // invalid.
 func (f Fields) Instant(name string) *time.Time {
+	w := f.Written(name)
+	if w == nil {
+		return nil
+	}
+	return new(w.At.UTC())
+}
+
+// Written returns an ISO 8601 member as it is written, nil if it is omitted or invalid.
+func (f Fields) Written(name string) *instant.Written {
 	text := f.Text(name)
 	if text == nil {
 		return nil
 	}
-	at, err := instant.Parse(*text)
+	w, err := instant.Read(*text)
 	if err != nil {
 		f.problems.Add(f.Path(name), "want an ISO 8601 instant: %v", err)
 		return nil
 	}
-	return &at
+	return &w
 }
 
 // Integer returns an integer member from least to most, nil if it is omitted or invalid. A number

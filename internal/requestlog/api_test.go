@@ -245,8 +245,23 @@ func TestAPI_Queries(t *testing.T) {
 		"from=2026-10-01T00:00:00Z&to=2026-11-01T00:00:00.000001Z": "range-too-wide",
 		"from=2026-10-01T00:00:00Z&to=2026-10-01T00:00:00Z":        "",
 		"from=2026-10-01T00:00:00.000001Z&to=2026-10-01T00:00:00Z": "invalid-range",
+		"from=2026-10-01&to=2026-10-01":                            "",
+		"from=2026-10-01T23:59:59.999999Z&to=2026-10-01":           "",
+		"from=2026-10-02&to=2026-10-01":                            "invalid-range",
+		"from=2026-10-01&to=2026-11-01":                            "",
+		"from=2026-09-30T23:59:59.999999Z&to=2026-11-01":           "range-too-wide",
+		"from=2026-09-30&to=2026-11-01":                            "range-too-wide",
+		"from=9999-12-31&to=9999-12-31":                            "",
+		"to=9999-12-31":                                            "",
 	} {
 		res := a.Call(http.MethodGet, "/api/v1/requests?"+query, apitest.ProjectKey, "")
+		if strings.Contains(query, "to=") {
+			status := http.StatusOK
+			if code != "" {
+				status = http.StatusBadRequest
+			}
+			a.Call(http.MethodGet, "/api/v1/requests/histogram?"+query, apitest.ProjectKey, "").Want(t, status, code)
+		}
 		switch {
 		case code == "":
 			res.Want(t, http.StatusOK, `"requests":[]`)

@@ -39,8 +39,8 @@ type Query struct {
 	Identity  string
 	// Limit is the most documents, Budget the most tokens.
 	Limit, Budget int
-	// At is the perspective; nil is now. From and To bound when a source occurred, inclusive; nil is
-	// open.
+	// At is the perspective; nil is now. The days that the text names are those of its location, of UTC
+	// if it is nil. From and To bound when a source occurred, inclusive; nil is open.
 	At       *time.Time
 	From, To *time.Time
 	// Chronological sorts the results oldest first; ranks stay those of relevance.

@@ -29,6 +29,7 @@ type question struct {
 const maxSemantic = 200
 
 func (s *Service) newQuestion(q Query, now time.Time) question {
+	now = now.UTC() // without a perspective, the query names days of UTC
 	if q.At != nil {
 		now = *q.At
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/instant"
 	"github.com/annals-project/annals/domain/memory"
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/stream"
@@ -344,17 +345,17 @@ func TestTimeline_Sections(t *testing.T) {
 	if !replaced {
 		t.Errorf("replacements %+v", source.Replacements)
 	}
-	from, to := start.Add(-2*time.Hour), start.Add(-time.Hour)
+	from, to := instant.Written{At: start.Add(-2 * time.Hour)}, instant.Written{At: start.Add(-time.Hour)}
 	if line, err = h.service.Timeline(t.Context(), h.Project, second[0], &from, &to); err != nil ||
 		len(line.Nodes)+len(line.Sends)+len(line.Recalls)+len(line.Replacements) != 0 {
 		t.Errorf("a window before everything: %+v, %v", line, err)
 	}
 	_, err = h.service.Timeline(t.Context(), h.Project, second[0], &to, &from)
 	wantFault(t, err, fault.CodeInvalidRange)
-	far := from.Add(31*24*time.Hour + time.Microsecond)
+	far := instant.Written{At: from.At.Add(31*24*time.Hour + time.Microsecond)}
 	_, err = h.service.Timeline(t.Context(), h.Project, second[0], &from, &far)
 	wantFault(t, err, fault.CodeRangeTooWide)
-	far = from.Add(31 * 24 * time.Hour)
+	far.At = from.At.Add(31 * 24 * time.Hour)
 	if _, err = h.service.Timeline(t.Context(), h.Project, second[0], &from, &far); err != nil {
 		t.Errorf("31 days: %v", err)
 	}

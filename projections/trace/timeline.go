@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/instant"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/auth"
 )
@@ -81,12 +82,10 @@ type Timeline struct {
 // Timeline reads what happened around a root. Without from or to, the window is the root's recent
 // history. Its faults are not-found, invalid-range and range-too-wide.
 func (s *Service) Timeline(
-	ctx context.Context, project auth.Project, root uuid.UUID, from, to *time.Time,
+	ctx context.Context, project auth.Project, root uuid.UUID, from, to *instant.Written,
 ) (Timeline, error) {
-	if from != nil && to != nil {
-		if err := checkWindow(*from, *to); err != nil {
-			return Timeline{}, err
-		}
+	if err := checkWindow(from, to); err != nil {
+		return Timeline{}, err
 	}
 	g, at, err := s.find(ctx, project, root)
 	if err != nil {
@@ -106,29 +105,27 @@ func (s *Service) Timeline(
 		ready = *at
 	}
 	b.from, b.to = window(from, to, ready, s.Now())
-	if err := checkWindow(b.from, b.to); err != nil {
-		return Timeline{}, err
-	}
 	return b.build(ctx)
 }
 
 // latest is the last instant that JSON can hold.
 var latest = time.Date(9999, time.December, 31, 23, 59, 59, 999_999_000, time.UTC)
 
-// window returns the window of a timeline of a root that was searchable at a time.
-func window(from, to *time.Time, ready, now time.Time) (start, end time.Time) {
+// window returns the window of a timeline of a root that was searchable at a time, inclusive. With one
+// end or none it is maxWindow long, or as long as time lasts.
+func window(from, to *instant.Written, ready, now time.Time) (start, end time.Time) {
 	switch {
 	case from != nil && to != nil:
-		start, end = *from, *to
+		start, end = from.At, to.Last()
 	case from != nil:
-		start = *from
+		start = from.At
 		if end = start.Add(maxWindow); end.After(now) && start.Before(now) {
 			end = now
 		} else if end.After(latest) {
 			end = latest
 		}
 	case to != nil:
-		start, end = to.Add(-maxWindow), *to
+		start, end = to.End().Add(-maxWindow), to.Last()
 	default:
 		if end = ready.Add(defaultAfter); end.After(now) {
 			end = now
@@ -138,11 +135,14 @@ func window(from, to *time.Time, ready, now time.Time) (start, end time.Time) {
 	return start.UTC().Truncate(time.Microsecond), end.UTC().Truncate(time.Microsecond)
 }
 
-func checkWindow(from, to time.Time) error {
+// checkWindow checks the ends that were sent. The window is measured to the first moment of an end that
+// is a date alone.
+func checkWindow(from, to *instant.Written) error {
 	switch {
-	case from.After(to):
+	case from == nil || to == nil:
+	case from.At.After(to.Last()):
 		return fault.New(fault.Invalid, fault.CodeInvalidRange, "from is after to")
-	case to.Sub(from) > maxWindow:
+	case to.At.Sub(from.At) > maxWindow:
 		return fault.New(fault.Invalid, fault.CodeRangeTooWide, "from and to are more than %d days apart", limit.TraceDays)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -90,6 +91,28 @@ func TestExplainRecall_ReachesTheService(t *testing.T) {
 		}
 		if diff := cmp.Diff([]string{"a", "b"}, e.ids); diff != "" {
 			t.Errorf("%s: ids %s", name, diff)
+		}
+	}
+}
+
+// A date alone in occurredTo is that day to its end, as in a recall.
+func TestExplainRecall_Dates(t *testing.T) {
+	e, c := startExplainer(t)
+	day := time.Date(2026, 6, 30, 0, 0, 0, 0, time.UTC)
+	for to, want := range map[string]time.Time{
+		"2026-06-30": day.Add(24*time.Hour - time.Microsecond), "2026-06-30T00:00:00Z": day,
+	} {
+		in, err := operatorapi.NewExplainRequest(client.RecallRequest{
+			Query: "tea", Identity: "ana", OccurredFrom: "2026-06-30", OccurredTo: to,
+		}, explainedKey, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := operatorapi.ExplainRecall.Call(t.Context(), c, in); err != nil {
+			t.Fatal(err)
+		}
+		if e.query.From == nil || !e.query.From.Equal(day) || e.query.To == nil || !e.query.To.Equal(want) {
+			t.Errorf("to %s: %v to %v", to, e.query.From, e.query.To)
 		}
 	}
 }
