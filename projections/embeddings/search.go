@@ -71,6 +71,8 @@ type search struct {
 	scale float32
 	code  []int16
 	signs []uint64
+	// least is the least cosine of a hit, 0 for no limit.
+	least float32
 	// own is the similarity of each data point, window the mean of it and of its neighbours in the conversation.
 	own, window     []float32
 	ofOwn, ofWindow distribution
@@ -137,6 +139,7 @@ func (s *search) run(ctx context.Context, log *slog.Logger) ([]Hit, error) {
 	s.average()
 	count := s.measure()
 	if all {
+		s.dropUnlike()
 		return s.best(s.q.Size), ctx.Err()
 	}
 	chosen := s.choose(oversampling * s.q.Size)
@@ -150,7 +153,19 @@ func (s *search) hit(i int, own, window float32) Hit {
 	e := &s.col.entries[s.col.order[i]]
 	return Hit{
 		DataPoint: e.id, Revision: e.revision,
-		Similarity: s.ofOwn.standard(own), Window: s.ofWindow.standard(window),
+		Similarity: s.ofOwn.standard(own), Window: s.ofWindow.standard(window), Cosine: float64(own),
+	}
+}
+
+// unlike reports whether an exact cosine is too low for a hit.
+func (s *search) unlike(own float32) bool { return s.least > 0 && own < s.least }
+
+// dropUnlike leaves out the entries that are too unlike the text. The distribution and the windows know them already.
+func (s *search) dropUnlike() {
+	for i, own := range s.own {
+		if s.unlike(own) {
+			s.own[i] = unknown
+		}
 	}
 }
 
