@@ -66,7 +66,7 @@ const columnsBytes = 1 << 30
 type Columns struct {
 	db    *pgxpool.Pool
 	model string
-	least float64
+	least Least
 	log   *slog.Logger
 
 	mu       sync.Mutex
@@ -78,10 +78,14 @@ func NewColumns(db *pgxpool.Pool, model string) *Columns {
 	return &Columns{db: db, model: model, log: slog.New(slog.DiscardHandler), projects: make(map[uuid.UUID]*column)}
 }
 
-// WithLeast sets the least cosine of hits, and returns the columns: of what is less similar to a query, the model knows
-// nothing. Before the first search; the default 0 is no limit.
-func (c *Columns) WithLeast(cosine float64) *Columns {
-	c.least = cosine
+// Least returns the cosine from which a text has something in common with a query, if the query may read so many
+// vectors: the more there are, the nearer is the nearest of them by chance. 0 is no limit.
+type Least func(vectors int) float64
+
+// WithLeast sets the least cosine of hits, and returns the columns. It is called before the first search; without it
+// there is no limit.
+func (c *Columns) WithLeast(least Least) *Columns {
+	c.least = least
 	return c
 }
 
@@ -102,15 +106,15 @@ func (c *Columns) Nearest(ctx context.Context, q Query, embed func() ([]float32,
 	c.evict(col)
 	scale, code, ok := memory.Quantize(vector)
 	if !ok {
-		return &Found{Least: c.least}, nil
+		return new(Found), nil
 	}
 	s := newSearch(col, q, scale, code)
-	s.least = float32(c.least)
+	s.leastOf = c.least
 	hits, err := s.run(ctx, c.log)
 	if err != nil {
 		return nil, err
 	}
-	return &Found{hits, c.least, s}, nil
+	return &Found{hits, float64(s.least), s}, nil
 }
 
 func (c *Columns) of(project uuid.UUID) *column {

@@ -17,14 +17,15 @@ func TestSearch_Least(t *testing.T) {
 	list := []point{{id: 1}, {id: 2, degrees: 40, minutes: 10}, {id: 3, degrees: 70, minutes: 20}, {id: 4, degrees: 90, minutes: 30}}
 	scale, code, _ := memory.Quantize(direction(0))
 	for name, c := range map[string]struct {
-		least float32
+		least float64
 		want  []byte
 	}{
 		"no limit": {0, []byte{1, 2, 3, 4}}, "some": {0.5, []byte{1, 2}}, "all": {0.1, []byte{1, 2, 3}},
 		"one": {0.9, []byte{1}}, "none": {1.1, nil},
 	} {
 		s := newSearch(columnOf(t, list...), Query{Audiences: []uuid.UUID{uuid.Nil}, Size: 10}, scale, code)
-		s.least = c.least
+		var asked int
+		s.leastOf = func(vectors int) float64 { asked = vectors; return c.least }
 		hits, err := s.run(t.Context(), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
@@ -34,8 +35,8 @@ func TestSearch_Least(t *testing.T) {
 			got = append(got, h.DataPoint[15])
 		}
 		slices.Sort(got)
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
+		if !slices.Equal(got, c.want) || asked != len(list) {
+			t.Errorf("%s: %v of %d, want %v", name, got, asked, c.want)
 		}
 		byID := s.of([]uuid.UUID{{15: 1}, {15: 2}, {15: 3}, {15: 4}})
 		if len(byID) != len(list) {
@@ -78,7 +79,7 @@ func TestSearch_LeastInLargeColumn(t *testing.T) {
 	for name, towards := range map[string][]float32{"a topic": topics[7], "nothing": randomVector(random, dims, nil)} {
 		scale, code, _ := memory.Quantize(towards)
 		s := newSearch(col, Query{Audiences: []uuid.UUID{uuid.Nil}, Size: size}, scale, code)
-		s.least = least
+		s.leastOf = func(int) float64 { return least }
 		hits, err := s.run(t.Context(), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
