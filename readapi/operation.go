@@ -32,6 +32,8 @@ type Remarks struct {
 	// RecallIncomplete names the parts of the index that lost documents. The service refuses recall of
 	// their projects until it has filled them from the log.
 	RecallIncomplete []string `json:"recallIncomplete,omitempty"`
+	// SemanticSearchOff is why recall searches by words alone although vectors are stored, "" if it does not.
+	SemanticSearchOff string `json:"semanticSearchOff,omitempty"`
 	// BulkWritesLost counts the bulk writes of identities that were abandoned, since their rows could
 	// not be read.
 	BulkWritesLost int `json:"bulkWritesLost,omitempty"`
@@ -102,6 +104,9 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 		}
 		if len(also.RecallIncomplete) > 0 {
 			unready = unready.With("recallIncomplete", also.RecallIncomplete)
+		}
+		if also.SemanticSearchOff != "" {
+			unready = unready.With("semanticSearchOff", also.SemanticSearchOff)
 		}
 		if also.BulkWritesLost > 0 {
 			unready = unready.With("bulkWritesLost", also.BulkWritesLost)

@@ -27,7 +27,7 @@ func (c *InstallEmbeddingsCmd) Run(ctx context.Context, env *Env) error {
 	if err := minilm.Install(ctx, c.Source, dir); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(env.Stdout, "installed in %s; the next start with ANNALS_EMBEDDINGS=builtin uses it\n", dir)
+	_, err := fmt.Fprintf(env.Stdout, "installed in %s; the next start uses it, unless ANNALS_EMBEDDINGS is none\n", dir)
 	return err
 }
 

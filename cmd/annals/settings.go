@@ -43,11 +43,12 @@ type Settings struct {
 	ModelURL    string `name:"model-url" setting:"ANNALS_MODEL_URL" help:"Base address of an OpenAI-compatible endpoint that extracts memory, such as https://models.example.com/v1; default: the built-in extractor."`
 	ModelName   string `name:"model-name" setting:"ANNALS_MODEL_NAME" help:"Model at the endpoint."`
 	ModelKey    string `name:"model-key" setting:"ANNALS_MODEL_KEY" help:"Key of the endpoint, if it needs one; better set in the environment than as a flag."`
-	Embeddings  string `name:"embeddings" setting:"ANNALS_EMBEDDINGS" help:"Semantic search without an endpoint: builtin, by the model that annals embeddings install has installed; default: search is lexical."`
+	Embeddings  string `name:"embeddings" setting:"ANNALS_EMBEDDINGS" default:"auto" help:"Semantic search without an endpoint: auto, by the built-in model if annals embeddings install has installed it, else recall searches by words alone; none; or builtin, which warns if the model is not installed."`
 	Floor       string `name:"recall-floor" setting:"ANNALS_RECALL_FLOOR" default:"on" enum:"on,off" help:"Whether recall leaves out what has little in common with the query."`
 	EmbedURL    string `name:"embeddings-url" setting:"ANNALS_EMBEDDINGS_URL" help:"Base address of an OpenAI-compatible endpoint for embeddings, which then takes the place of the built-in model."`
 	EmbedName   string `name:"embeddings-name" setting:"ANNALS_EMBEDDINGS_NAME" help:"Model of the embeddings; a new model embeds everything again."`
 	EmbedKey    string `name:"embeddings-key" setting:"ANNALS_EMBEDDINGS_KEY" help:"Key of that endpoint, if it needs one; better set in the environment than as a flag."`
+	EmbedLeast  string `name:"embeddings-least" setting:"ANNALS_EMBEDDINGS_LEAST" help:"Cosine from 0 to 1 below which the model of that endpoint finds nothing; default: no limit. The built-in model has its own."`
 	HashKey     string `name:"hash-key" setting:"ANNALS_HASH_KEY" help:"Key of the hashes of customer text, 32 bytes as base64 or hex, never changed; default: generated once in the data folder."`
 	SealKey     string `name:"seal-key" setting:"ANNALS_SEAL_KEY" help:"Keys that seal API keys, so that they can be revealed, each 32 bytes as base64 or hex, separated by commas: the first seals, all open; better set in the environment than as a flag; default: generated once in the data folder."`
 	TLSCert     string `name:"tls-cert" setting:"ANNALS_TLS_CERT" help:"Certificate file (PEM); with a key the API speaks HTTPS."`
@@ -121,8 +122,8 @@ func (s *Settings) Validate() error {
 	s.validateTLS(bad)
 	validateModel("MODEL", s.model(), bad)
 	validateModel("EMBEDDINGS", s.embeddings(), bad)
-	if s.Embeddings != "" && s.Embeddings != builtin {
-		bad("EMBEDDINGS", "is %q: want builtin, or nothing", s.Embeddings)
+	if _, _, setting, err := s.embeddingModels(); err != nil {
+		bad(setting, "%v", err)
 	}
 	return errors.Join(errs...)
 }
@@ -236,8 +237,14 @@ func (s *Settings) model() model.Endpoint {
 	return model.Endpoint{URL: s.ModelURL, Name: s.ModelName, Key: s.ModelKey}
 }
 
-// builtin is the value of Embeddings that selects the built-in model.
-const builtin = "builtin"
+// embeddingModels returns when the built-in model embeds, and the least cosine of what an endpoint's model finds.
+func (s *Settings) embeddingModels() (builtin server.Builtin, least float64, setting string, err error) {
+	if builtin, err = server.ParseBuiltin(s.Embeddings, s.EmbedURL != ""); err != nil {
+		return "", 0, "EMBEDDINGS", err
+	}
+	least, err = server.ParseLeast(s.EmbedLeast, s.EmbedURL != "")
+	return builtin, least, "EMBEDDINGS_LEAST", err
+}
 
 // embeddings returns the endpoint for embeddings, zero for none.
 func (s *Settings) embeddings() model.Endpoint {
@@ -291,6 +298,10 @@ func (s *Settings) config() (server.Config, error) {
 	if err != nil {
 		return server.Config{}, fmt.Errorf("ANNALS_ROLES %w", err)
 	}
+	builtin, least, setting, err := s.embeddingModels()
+	if err != nil {
+		return server.Config{}, fmt.Errorf("ANNALS_%s %w", setting, err)
+	}
 	return server.Config{
 		Data:    datafolder.Folder{Dir: s.DataDir, HashKey: s.HashKey, SealKey: s.SealKey},
 		Roles:   roles,
@@ -298,7 +309,7 @@ func (s *Settings) config() (server.Config, error) {
 		URLs:       auth.URLs{API: s.APIURL, Console: s.ConsoleURL, Auth: s.AuthURL},
 		EventStore: s.EventStore, Postgres: s.Postgres, PostgresReplica: s.Replica,
 		Index: s.elastic(), Derive: s.Pipeline == "on",
-		Model: s.model(), Embeddings: s.embeddings(), BuiltinEmbeddings: s.Embeddings == builtin,
+		Model: s.model(), Embeddings: s.embeddings(), EmbeddingsLeast: least, Builtin: builtin,
 		NoRecallFloor: s.Floor == "off",
 		TLSCert:       s.TLSCert, TLSKey: s.TLSKey,
 		MinFreeDisk: uint64(s.MinFreeDisk) << 20, RateLimit: s.RateLimit, PlanTerms: terms,

@@ -105,6 +105,9 @@ func tellCondition(w io.Writer, url string, is client.Condition) error {
 	if is.RecallElsewhere != "" {
 		lines = append(lines, "recall is not answered here: "+is.RecallElsewhere)
 	}
+	if is.SemanticSearchOff != "" {
+		lines = append(lines, is.SemanticSearchOff)
+	}
 	if is.BulkWritesLost > 0 {
 		lines = append(
 			lines,

@@ -134,6 +134,8 @@ type Condition struct {
 	// RecallIncomplete names the parts of the index that are being filled again. Recall of the
 	// projects in them is refused meanwhile.
 	RecallIncomplete []string `json:"recallIncomplete,omitempty"`
+	// SemanticSearchOff is the reason why recall searches by words alone although vectors are stored, "" if it does not.
+	SemanticSearchOff string `json:"semanticSearchOff,omitempty"`
 	// BulkWritesLost counts the abandoned bulk writes of identities: their rows could not be read.
 	BulkWritesLost int `json:"bulkWritesLost,omitempty"`
 	// SetAside are the events that projections ignore.
@@ -176,6 +178,7 @@ func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 		OpenTooLong     string     `json:"openTooLong"`
 		RecallElsewhere string     `json:"recallElsewhere"`
 		Incomplete      []string   `json:"recallIncomplete"`
+		SemanticOff     string     `json:"semanticSearchOff"`
 		BulkWritesLost  int        `json:"bulkWritesLost"`
 		SetAside        []SetAside `json:"setAside"`
 	}
@@ -183,6 +186,7 @@ func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 		is.WritesRefused, is.RecallElsewhere = also.WritesRefused, also.RecallElsewhere
 		is.BulkWritesLost, is.SetAside = also.BulkWritesLost, also.SetAside
 		is.RecallIncomplete, is.OpenTooLong = also.Incomplete, also.OpenTooLong
+		is.SemanticSearchOff = also.SemanticOff
 	}
 	is.Ready = got.status == http.StatusOK
 	return is, nil

@@ -31,22 +31,26 @@ type Query struct {
 
 // Hit is a data point that semantic search found. Similarity is that of its best vector, Window the mean of it and of
 // its neighbours in the conversation: both in standard deviations above what is usual among the data points that the
-// query may read, or in quarters of the cosine if these are too few.
+// query may read, or in quarters of the cosine if these are too few. Cosine is that of its best vector, to 1; what is
+// below 0 is about 0.
 type Hit struct {
 	DataPoint          uuid.UUID
 	Revision           int
 	Similarity, Window float64
+	Cosine             float64
 }
 
 // Found is what a search found: the nearest data points, and how near others are.
 type Found struct {
-	// Hits are the nearest data points, best first.
-	Hits   []Hit
+	// Hits are the nearest data points, best first, none with a cosine below Least.
+	Hits []Hit
+	// Least is the cosine from which a text has something in common with the query, 0 if the model has no such limit.
+	Least  float64
 	search *search
 }
 
-// Of returns how near data points are, in any order: those of ids that have vectors and that the query may read. A nil
-// Found knows none.
+// Of returns how near data points are, in any order: those of ids that have vectors and that the query may read, also
+// those below Least. A nil Found knows none.
 func (f *Found) Of(ids []uuid.UUID) []Hit {
 	if f == nil || f.search == nil {
 		return nil
@@ -62,6 +66,7 @@ const columnsBytes = 1 << 30
 type Columns struct {
 	db    *pgxpool.Pool
 	model string
+	least Least
 	log   *slog.Logger
 
 	mu       sync.Mutex
@@ -71,6 +76,17 @@ type Columns struct {
 // NewColumns makes columns for the vectors of a model. It ignores those of other models.
 func NewColumns(db *pgxpool.Pool, model string) *Columns {
 	return &Columns{db: db, model: model, log: slog.New(slog.DiscardHandler), projects: make(map[uuid.UUID]*column)}
+}
+
+// Least returns the cosine from which a text has something in common with a query, if the query may read so many
+// vectors: the more there are, the nearer is the nearest of them by chance. 0 is no limit.
+type Least func(vectors int) float64
+
+// WithLeast sets the least cosine of hits, and returns the columns. It is called before the first search; without it
+// there is no limit.
+func (c *Columns) WithLeast(least Least) *Columns {
+	c.least = least
+	return c
 }
 
 // Nearest finds the data points nearest to the vector that embed returns. It knows all vectors in the table at the
@@ -93,11 +109,12 @@ func (c *Columns) Nearest(ctx context.Context, q Query, embed func() ([]float32,
 		return new(Found), nil
 	}
 	s := newSearch(col, q, scale, code)
+	s.leastOf = c.least
 	hits, err := s.run(ctx, c.log)
 	if err != nil {
 		return nil, err
 	}
-	return &Found{hits, s}, nil
+	return &Found{hits, float64(s.least), s}, nil
 }
 
 func (c *Columns) of(project uuid.UUID) *column {

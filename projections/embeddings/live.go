@@ -21,6 +21,29 @@ func (l LiveModel) Begin(ctx context.Context, name string) (live string, err err
 	return l.Read(ctx)
 }
 
+// Stored returns the name of the live model, "" if there is none, and whether vectors of it are projected.
+func (l LiveModel) Stored(ctx context.Context) (live string, vectors bool, err error) {
+	var projected bool
+	err = l.DB.QueryRow(ctx, `select coalesce((select name from ops.embedding_model), ''),
+		to_regclass('embeddings.vectors') is not null`).Scan(&live, &projected)
+	if err == nil && projected && live != "" {
+		err = l.DB.QueryRow(ctx, `select exists (select from embeddings.vectors where model = $1 and dims > 0)`,
+			live).Scan(&vectors)
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("read the model of the stored vectors: %w", err)
+	}
+	return live, vectors, nil
+}
+
+// Forget makes no model the live one.
+func (l LiveModel) Forget(ctx context.Context) error {
+	if _, err := l.DB.Exec(ctx, `delete from ops.embedding_model`); err != nil {
+		return fmt.Errorf("forget the live embedding model: %w", err)
+	}
+	return nil
+}
+
 // Read returns the name of the live model.
 func (l LiveModel) Read(ctx context.Context) (name string, err error) {
 	if err := l.DB.QueryRow(ctx, `select name from ops.embedding_model`).Scan(&name); err != nil {

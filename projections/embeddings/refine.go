@@ -11,7 +11,7 @@ type nearest struct {
 	own, window float32
 }
 
-// refine returns the best of the chosen entries. It compares all of them exactly, and the neighbours only of the best:
+// refine returns the best of the chosen entries that are not too unlike the text. It compares all of them exactly, and the neighbours only of the best:
 // the others are ranked by the rough similarities of their neighbours, which it scales to exact ones. roughly is the
 // distribution of rough similarities.
 func (s *search) refine(chosen []int, roughly distribution) []Hit {
@@ -23,8 +23,12 @@ func (s *search) refine(chosen []int, roughly distribution) []Hit {
 		}
 		return shift + stretch*s.own[i]
 	}
-	list := make([]nearest, len(chosen))
-	for n, i := range chosen {
+	list := make([]nearest, 0, len(chosen))
+	for _, i := range chosen {
+		own := s.exactIfReadable(i)
+		if s.unlike(own) {
+			continue
+		}
 		before, after := unknown, unknown
 		if s.col.continues(i) {
 			before = stretched(i - 1)
@@ -32,8 +36,7 @@ func (s *search) refine(chosen []int, roughly distribution) []Hit {
 		if s.col.continues(i + 1) {
 			after = stretched(i + 1)
 		}
-		own := s.exactIfReadable(i)
-		list[n] = nearest{i, own, mean(own, before, after)}
+		list = append(list, nearest{i, own, mean(own, before, after)})
 	}
 	list = s.rank(list, refining*s.q.Size)
 	for n, c := range list {

@@ -71,6 +71,9 @@ type search struct {
 	scale float32
 	code  []int16
 	signs []uint64
+	// least is the least cosine of a hit, 0 for no limit, as leastOf returns it. That may be nil.
+	least   float32
+	leastOf Least
 	// own is the similarity of each data point, window the mean of it and of its neighbours in the conversation.
 	own, window     []float32
 	ofOwn, ofWindow distribution
@@ -136,7 +139,11 @@ func (s *search) run(ctx context.Context, log *slog.Logger) ([]Hit, error) {
 	}
 	s.average()
 	count := s.measure()
+	if s.leastOf != nil {
+		s.least = float32(s.leastOf(s.vectors()))
+	}
 	if all {
+		s.dropUnlike()
 		return s.best(s.q.Size), ctx.Err()
 	}
 	chosen := s.choose(oversampling * s.q.Size)
@@ -150,7 +157,29 @@ func (s *search) hit(i int, own, window float32) Hit {
 	e := &s.col.entries[s.col.order[i]]
 	return Hit{
 		DataPoint: e.id, Revision: e.revision,
-		Similarity: s.ofOwn.standard(own), Window: s.ofWindow.standard(window),
+		Similarity: s.ofOwn.standard(own), Window: s.ofWindow.standard(window), Cosine: float64(own),
+	}
+}
+
+// vectors counts those of the entries that the query may read.
+func (s *search) vectors() (count int) {
+	for i, own := range s.own {
+		if own != unknown {
+			count += s.col.entries[s.col.order[i]].count
+		}
+	}
+	return count
+}
+
+// unlike reports whether an exact cosine is too low for a hit.
+func (s *search) unlike(own float32) bool { return s.least > 0 && own < s.least }
+
+// dropUnlike leaves out the entries that are too unlike the text. The distribution and the windows know them already.
+func (s *search) dropUnlike() {
+	for i, own := range s.own {
+		if s.unlike(own) {
+			s.own[i] = unknown
+		}
 	}
 }
 

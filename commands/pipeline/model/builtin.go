@@ -6,14 +6,21 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/eventstore/backoff"
-	"github.com/annals-project/annals/internal/minilm"
 )
 
-// Builtin embeds texts in this process.
-type Builtin struct{ model *minilm.Model }
+// Encoder is a model in this process, such as *minilm.Model. It is safe for concurrent use.
+type Encoder interface {
+	// Name names the model with the digest of its weights.
+	Name() string
+	// Embed returns the vector of a text. The error is that of the context.
+	Embed(ctx context.Context, text string) ([]float32, error)
+}
 
-// NewBuiltin makes an embedder of a model that Open has read.
-func NewBuiltin(model *minilm.Model) *Builtin { return &Builtin{model} }
+// Builtin embeds texts in this process.
+type Builtin struct{ model Encoder }
+
+// NewBuiltin makes an embedder of a model.
+func NewBuiltin(model Encoder) *Builtin { return &Builtin{model} }
 
 // Name returns the name of the model, with the digest of its weights.
 func (b *Builtin) Name() string { return b.model.Name() }

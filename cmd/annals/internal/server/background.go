@@ -54,6 +54,7 @@ type backgroundParts struct {
 	write        *writeSide
 	index        *localIndex
 	backpressure *backpressure
+	models       models
 	semantic     semantic
 	load         *commands.LoadGauge
 }
@@ -133,7 +134,7 @@ func newEraser(p backgroundParts, identities *directory.Queries) *erasure.Eraser
 		Calls: calls, Progress: p.read.background, Index: st.index, Store: erasure.Cluster, HasIndex: p.index.isFed,
 		Now: cfg.now,
 	}
-	if cfg.wantsEmbeddings() {
+	if p.models.projected {
 		e.ExtraProjections = []string{embeddings.Name}
 		tables.Projectors = append(tables.Projectors, embeddings.New())
 	}

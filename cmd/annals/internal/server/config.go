@@ -38,10 +38,11 @@ type Config struct {
 	Derive bool
 	// Model extracts memory; without a URL the built-in extractor does.
 	Model model.Endpoint
-	// Embeddings makes vectors for semantic search. Without a URL the built-in model does, if BuiltinEmbeddings is set and
-	// it is installed; otherwise search is lexical.
-	Embeddings        model.Endpoint
-	BuiltinEmbeddings bool
+	// Embeddings makes vectors for semantic search, with the least cosine of what it finds (0 to 1, 0 for none). Without a
+	// URL the built-in model does, if Builtin allows it and it is installed; otherwise search is lexical.
+	Embeddings      model.Endpoint
+	EmbeddingsLeast float64
+	Builtin         Builtin
 	// NoRecallFloor lets recall return also what has little in common with the query.
 	NoRecallFloor bool
 	// TLSCert and TLSKey name the PEM files with which every address speaks HTTPS. Both may be empty.
@@ -60,6 +61,8 @@ type Config struct {
 	Clock func() time.Time
 	// Ready is called once, when the service accepts requests. It may be nil.
 	Ready func(auth.URLs)
+	// openEncoder opens the built-in model in a folder. Nil is minilm.Open; only tests set another.
+	openEncoder func(dir string) (model.Encoder, error)
 }
 
 // publicURLs completes the public addresses from the addresses that are listened on, which name the
@@ -99,6 +102,3 @@ func (c Config) now() time.Time { return instantOf(c.Clock) }
 
 // instantOf reads a clock at the precision of the log.
 func instantOf(clock func() time.Time) time.Time { return clock().UTC().Truncate(time.Microsecond) }
-
-// wantsEmbeddings reports whether vectors are projected.
-func (c Config) wantsEmbeddings() bool { return c.Embeddings.URL != "" || c.BuiltinEmbeddings }

@@ -32,6 +32,7 @@ type health struct {
 	storage      *storage
 	index        *localIndex // nil if no role needs the index
 	backpressure *backpressure
+	semantic     semantic
 	stuck        func() []pipeline.Stuck
 	has          parts
 	admission    *admission
@@ -41,12 +42,12 @@ type health struct {
 }
 
 func newHealth(
-	cfg Config, st *storage, read *readSide, index *localIndex, pressure *backpressure,
+	cfg Config, st *storage, read *readSide, index *localIndex, pressure *backpressure, semantic semantic,
 	stuck func() []pipeline.Stuck, admission *admission,
 ) *health {
 	return &health{
 		runtime: read.runtime, directory: read.directory, storage: st, index: index, backpressure: pressure,
-		stuck: stuck, has: cfg.Roles.parts(), admission: admission, logger: cfg.Logger,
+		semantic: semantic, stuck: stuck, has: cfg.Roles.parts(), admission: admission, logger: cfg.Logger,
 	}
 }
 
@@ -130,6 +131,7 @@ func (h *health) logCauses(ctx context.Context, parts []readapi.NotReady) {
 func (h *health) remarks() readapi.Remarks {
 	r := readapi.Remarks{
 		WritesRefused: h.backpressure.reasons(), OpenTooLong: h.backpressure.openTooLong(),
+		SemanticSearchOff: h.semantic.reason(),
 	}
 	if h.has.reads {
 		r.RecallElsewhere = h.index.unavailableReason()

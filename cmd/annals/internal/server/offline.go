@@ -30,9 +30,13 @@ func OpenRebuilder(ctx context.Context, cfg Config) (*Rebuilder, error) {
 	if err := cfg.Data.UseHashKey(ctx, events); err != nil {
 		return nil, errors.Join(err, st.close())
 	}
+	models, err := newModels(ctx, cfg, st)
+	if err != nil {
+		return nil, errors.Join(err, st.close())
+	}
 	runtime, err := runner.New(runner.Config{
 		DB: st.work, Store: st.store, Codec: st.codec, LogID: runner.LogIDOf(st.store, st.codec), Logger: cfg.Logger,
-		Projectors: projectors(cfg, st, events.Namespaces, domainrecall.NewAnalyzer()),
+		Projectors: projectors(cfg, st, events.Namespaces, models, domainrecall.NewAnalyzer()),
 	})
 	if err != nil {
 		return nil, errors.Join(err, st.close())

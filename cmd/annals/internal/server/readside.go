@@ -42,7 +42,8 @@ type readSide struct {
 }
 
 func newReadSide(
-	ctx context.Context, cfg Config, st *storage, namespaces stream.Namespaces, registry *prometheus.Registry,
+	ctx context.Context, cfg Config, st *storage, namespaces stream.Namespaces, models models,
+	registry *prometheus.Registry,
 ) (*readSide, error) {
 	r := &readSide{
 		access:   access.Queries{DB: st.db, Namespaces: namespaces},
@@ -56,7 +57,7 @@ func newReadSide(
 		Remote: !has.projections,
 		DB:     st.work, Calls: st.db, Store: st.store, Codec: st.codec, Logger: cfg.Logger,
 		Hooks: projectionMetrics(registry, changed), LogID: runner.LogIDOf(st.store, st.codec),
-		Projectors: projectors(cfg, st, namespaces, r.analyzer),
+		Projectors: projectors(cfg, st, namespaces, models, r.analyzer),
 	}
 	if has.writes {
 		runs.Observer = r.backlog
@@ -96,7 +97,7 @@ func openReplica(
 
 // projectors returns the projectors of the service, in the order in which all of them are rebuilt.
 func projectors(
-	cfg Config, st *storage, namespaces stream.Namespaces, analyzer *domainrecall.Analyzer,
+	cfg Config, st *storage, namespaces stream.Namespaces, models models, analyzer *domainrecall.Analyzer,
 ) []projections.Projector {
 	journal := st.journal()
 	list := []projections.Projector{
@@ -104,7 +105,7 @@ func projectors(
 		recallindex.New(st.index, journal, analyzer, cfg.Logger), usage.New(), directory.New(journal, namespaces, cfg.Logger),
 		trace.NewProjector(journal),
 	}
-	if cfg.wantsEmbeddings() {
+	if models.projected {
 		list = append(list, embeddings.New())
 	}
 	return list

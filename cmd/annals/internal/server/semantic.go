@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -15,8 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/annals-project/annals/commands/pipeline"
-	"github.com/annals-project/annals/commands/pipeline/model"
-	"github.com/annals-project/annals/internal/minilm"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/recall"
 )
@@ -27,26 +24,26 @@ type semantic struct {
 	vectors pipeline.Vectors
 	live    *liveModel
 	finder  *embeddings.Finder
+	// off is why search is lexical although vectors are stored, "" if they are used or none are stored.
+	off string
 }
 
-// newSemantic makes the finder. Without a model a process that runs projections drops that of the embeddings, since
-// nothing would keep it up to date and the log has all of it.
-func newSemantic(ctx context.Context, cfg Config, st *storage) (semantic, error) {
-	if !cfg.wantsEmbeddings() {
-		if !cfg.Roles.parts().projections {
-			return semantic{}, nil
+// newSemantic makes the finder. A process that runs projections drops that of the embeddings if none are projected,
+// since nothing would keep it up to date and the log has all of it.
+func newSemantic(ctx context.Context, cfg Config, st *storage, models models) (semantic, error) {
+	if !models.projected && cfg.Roles.parts().projections {
+		if err := dropEmbeddings(ctx, st.db, cfg.Logger); err != nil {
+			return semantic{}, err
 		}
-		return semantic{}, dropEmbeddings(ctx, st.db, cfg.Logger)
-	}
-	models, err := newModels(cfg)
-	if err != nil {
-		return semantic{}, err
+		if cfg.Builtin == BuiltinNone { // then none is missing at a later start either
+			if err := (embeddings.LiveModel{DB: st.db}).Forget(ctx); err != nil {
+				return semantic{}, err
+			}
+		}
 	}
 	vectors := models.configured()
 	if vectors == nil {
-		cfg.Logger.WarnContext(ctx, "the built-in embedding model is not installed: recall searches by words alone",
-			"install", "annals embeddings install FILE, or make model")
-		return semantic{}, nil
+		return semantic{off: models.reportNone(ctx, cfg)}, nil
 	}
 	stored := embeddings.LiveModel{DB: st.db}
 	name, err := stored.Begin(ctx, vectors.Name())
@@ -56,60 +53,7 @@ func newSemantic(ctx context.Context, cfg Config, st *storage) (semantic, error)
 	live := &liveModel{models: models, stored: stored, logger: cfg.Logger}
 	live.finder = embeddings.NewFinder(unavailable, embeddings.NewColumns(st.db, name), cfg.Logger)
 	live.use(ctx, name)
-	return semantic{vectors, live, live.finder}, nil
-}
-
-// models are the embedding models that this process can call.
-type models struct {
-	endpoint *model.Embedder // nil without one
-	builtin  *model.Builtin  // nil if it is not wanted or not installed
-}
-
-func newModels(cfg Config) (m models, err error) {
-	if cfg.Embeddings.URL != "" {
-		if m.endpoint, err = model.NewEmbedder(cfg.Embeddings); err != nil {
-			return m, err
-		}
-	}
-	if cfg.BuiltinEmbeddings {
-		encoder, err := minilm.Open(cfg.Data.Model())
-		if err == nil {
-			m.builtin = model.NewBuiltin(encoder)
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return m, fmt.Errorf("built-in embedding model: %w; install it again", err)
-		}
-	}
-	return m, nil
-}
-
-// configured returns the model that embeds: that of the endpoint, or the built-in one, or nil.
-func (m models) configured() pipeline.Vectors {
-	switch {
-	case m.endpoint != nil:
-		return m.endpoint
-	case m.builtin != nil:
-		return m.builtin
-	}
-	return nil
-}
-
-// named returns a model by its name, with what embeds questions; nil if this process cannot call it. An endpoint is
-// asked for any model but the built-in one.
-func (m models) named(name string) (pipeline.Vectors, embeddings.Embed) {
-	if m.builtin != nil && m.builtin.Name() == name {
-		return m.builtin, m.builtin.EmbedQuestion
-	}
-	if m.endpoint == nil || minilm.IsName(name) {
-		return nil, nil
-	}
-	endpoint := m.endpoint.Named(name)
-	return endpoint, func(ctx context.Context, text string) ([]float32, error) {
-		found, err := endpoint.Embed(ctx, []string{text})
-		if err != nil {
-			return nil, err
-		}
-		return found[0], nil
-	}
+	return semantic{vectors: vectors, live: live, finder: live.finder}, nil
 }
 
 // unavailable is a model that cannot be called.
@@ -158,11 +102,22 @@ func (l *liveModel) use(ctx context.Context, name string) {
 	vectors, embed := l.models.named(name)
 	if vectors == nil {
 		l.logger.WarnContext(ctx, "the embedding model of the stored vectors cannot be called: recall searches by words "+
-			"alone until the configured model has made its own", "model", name)
+			"alone until the configured model has made its own", "model", name, "configured", l.models.configured().Name())
 		embed = unavailable
 	}
 	l.name, l.vectors = name, vectors
-	l.finder.Use(embed, embeddings.NewColumns(l.stored.DB, name))
+	l.finder.Use(embed, embeddings.NewColumns(l.stored.DB, name).WithLeast(l.models.least(name)))
+}
+
+// off returns why search is lexical although vectors are stored, "" if they are used.
+func (l *liveModel) off() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.vectors != nil {
+		return ""
+	}
+	return fmt.Sprintf("the embedding model %s of the stored vectors cannot be called: recall searches by words alone "+
+		"until %s has made its own (annals embeddings status)", l.name, l.models.configured().Name())
 }
 
 const (
@@ -206,6 +161,14 @@ func (l *liveModel) warn(ctx context.Context, what string, err error) {
 	if ctx.Err() == nil {
 		l.logger.WarnContext(ctx, "work on the stored vectors failed, will retry", "what", what, "err", err)
 	}
+}
+
+// reason returns why search is lexical although vectors are stored, "" if they are used or none are stored.
+func (s semantic) reason() string {
+	if s.live != nil {
+		return s.live.off()
+	}
+	return s.off
 }
 
 // search returns the finder as recall takes it, nil if search is lexical.

@@ -29,7 +29,8 @@ type fakeEmbeddings struct {
 	asked   atomic.Int64
 }
 
-var synonyms = strings.NewReplacer("vehicle", "automobile", "car", "automobile")
+// synonyms are words that mean the same to the fake models; recall knows nothing of the last.
+var synonyms = strings.NewReplacer("vehicle", "automobile", "car", "automobile", "gizmotron", "automobile")
 
 func (m *fakeEmbeddings) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var request struct {

@@ -86,13 +86,17 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()
-	read, err := newReadSide(ctx, cfg, st, journal.Namespaces, registry)
+	models, err := newModels(ctx, cfg, st)
+	if err != nil {
+		return nil, err
+	}
+	read, err := newReadSide(ctx, cfg, st, journal.Namespaces, models, registry)
 	if err != nil {
 		return nil, err
 	}
 	index := newLocalIndex(cfg, st, read)
 	pressure := newBackpressure(sourcesOf(cfg, st, read))
-	semantic, err := newSemantic(ctx, cfg, st)
+	semantic, err := newSemantic(ctx, cfg, st, models)
 	if err != nil {
 		return nil, err
 	}
@@ -103,12 +107,12 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 			return nil, err
 		}
 	}
-	work, err := newBackground(backgroundParts{cfg, st, journal, read, write, index, pressure, semantic, load})
+	work, err := newBackground(backgroundParts{cfg, st, journal, read, write, index, pressure, models, semantic, load})
 	if err != nil {
 		return nil, err
 	}
 	admission := &admission{}
-	health := newHealth(cfg, st, read, index, pressure, work.stuck, admission)
+	health := newHealth(cfg, st, read, index, pressure, semantic, work.stuck, admission)
 	recaller := newLocalRecall(cfg, st, read, index, semantic)
 	var requests *requestlog.Writer
 	if has := cfg.Roles.parts(); (has.writes || has.reads) && !cfg.NoRequestLog {

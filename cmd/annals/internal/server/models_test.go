@@ -1,0 +1,375 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/annals-project/annals/commands/pipeline/model"
+	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/projections/embeddings"
+)
+
+func TestParseBuiltin(t *testing.T) {
+	for _, c := range []struct {
+		text     string
+		endpoint bool
+		want     Builtin
+		says     string
+	}{
+		{"", false, BuiltinAuto, ""}, {"auto", true, BuiltinAuto, ""}, {"builtin", false, BuiltinWanted, ""},
+		{"none", false, BuiltinNone, ""}, {"none", true, "", "ANNALS_EMBEDDINGS_URL is set"},
+		{"off", false, "", "auto, none or builtin"}, {"Auto", false, "", "auto, none or builtin"},
+	} {
+		got, err := ParseBuiltin(c.text, c.endpoint)
+		if got != c.want || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%q, endpoint %v: %q, %v", c.text, c.endpoint, got, err)
+		}
+	}
+}
+
+func TestParseLeast(t *testing.T) {
+	for _, c := range []struct {
+		text     string
+		endpoint bool
+		want     float64
+		says     string
+	}{
+		{"", false, 0, ""}, {"0", false, 0, ""}, {"0.35", true, 0.35, ""}, {"1", true, 1, ""},
+		{"0.35", false, 0, "ANNALS_EMBEDDINGS_URL is not"}, {"1.01", true, 0, "from 0 to 1"}, {"-0.1", true, 0, "from 0 to 1"},
+		{"NaN", true, 0, "from 0 to 1"}, {"+Inf", true, 0, "from 0 to 1"}, {"35%", true, 0, "from 0 to 1"},
+		{"0,35", true, 0, "from 0 to 1"},
+	} {
+		got, err := ParseLeast(c.text, c.endpoint)
+		if got != c.want || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%q, endpoint %v: %v, %v", c.text, c.endpoint, got, err)
+		}
+	}
+}
+
+// fakeEncoder is a built-in model of a test: hashed words with the synonyms of fakeEmbeddings. It counts the texts that
+// are not a question.
+type fakeEncoder struct{ indexed *atomic.Int64 }
+
+func (fakeEncoder) Name() string { return "all-MiniLM-L6-v2-q@fake" }
+
+func (f fakeEncoder) Embed(_ context.Context, text string) ([]float32, error) {
+	if strings.Contains(text, "): ") {
+		f.indexed.Add(1)
+	}
+	vector := make([]float32, 512)
+	for _, word := range strings.Fields(synonyms.Replace(strings.ToLower(text))) {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(strings.Trim(word, ".,:?()")))
+		vector[h.Sum32()%512]++
+	}
+	return vector, nil
+}
+
+// open opens the model if its file is in the folder.
+func (f fakeEncoder) open(dir string) (model.Encoder, error) {
+	if _, err := os.Stat(filepath.Join(dir, "model.onnx")); err != nil {
+		return nil, fmt.Errorf("open model: %w", err)
+	}
+	return f, nil
+}
+
+// records is a log that a test reads.
+type records struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (r *records) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Buffer.Write(p)
+}
+
+// about returns the lines that name an embedding model, by their level, and forgets all.
+func (r *records) about() (lines []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for line := range strings.Lines(r.Buffer.String()) {
+		if strings.Contains(line, "recall searches by words alone") {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	r.Buffer.Reset()
+	return lines
+}
+
+// modelHarness is a service whose built-in model may be installed and removed.
+type modelHarness struct {
+	*harness
+	log     *records
+	encoder fakeEncoder
+	key     string
+}
+
+func newModelHarness(t *testing.T) *modelHarness {
+	return &modelHarness{harness: newHarness(t), log: &records{}, encoder: fakeEncoder{new(atomic.Int64)}}
+}
+
+// begin starts the service with a setting, and with what else change sets; nil is nothing.
+func (h *modelHarness) begin(builtin Builtin, change func(*Config)) {
+	h.t.Helper()
+	h.set = func(c *Config) {
+		c.Builtin, c.openEncoder = builtin, h.encoder.open
+		c.Logger = slog.New(slog.NewTextHandler(h.log, nil))
+		if change != nil {
+			change(c)
+		}
+	}
+	h.start()
+	h.key, _ = h.keys()
+}
+
+func (h *modelHarness) modelFile() string {
+	return filepath.Join(h.config().Data.Model(), "model.onnx")
+}
+
+func (h *modelHarness) install() {
+	h.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(h.modelFile()), 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.WriteFile(h.modelFile(), nil, 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// first returns the source id of the best result, "" if there is none.
+func (h *modelHarness) first(query string) string {
+	h.t.Helper()
+	var page struct {
+		Results []struct{ Sources []struct{ SourceID string } }
+	}
+	h.must(h.key, http.MethodPost, api+"/recall", point{"query": query, "identity": "bo"}, &page)
+	if len(page.Results) == 0 {
+		return ""
+	}
+	return page.Results[0].Sources[0].SourceID
+}
+
+// embedded waits until vectors of n data points by a model are stored.
+func (h *modelHarness) embedded(model string, n int) {
+	h.t.Helper()
+	runtest.Await(h.t, "all are embedded", func() bool {
+		var got int
+		err := h.storage.db.QueryRow(h.t.Context(), "select count(*) from embeddings.points where model = $1", model).Scan(&got)
+		return err == nil && got == n
+	})
+}
+
+func (h *modelHarness) hasProjection() bool {
+	for _, name := range h.read.runtime.Names() {
+		if name == embeddings.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// off is what annals status reads of semantic search.
+func (h *modelHarness) off() string {
+	h.t.Helper()
+	c, err := client.New(h.urls.API, "", client.Options{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	is, err := c.Condition(h.t.Context())
+	if err != nil || !is.Ready {
+		h.t.Fatalf("%+v, %v", is, err)
+	}
+	return is.SemanticSearchOff
+}
+
+// Without a model search is lexical: auto says how to get one, builtin warns, none says nothing, and no status reports it.
+func TestModels_NotInstalled(t *testing.T) {
+	t.Parallel()
+	for builtin, c := range map[Builtin]struct {
+		lines      []string
+		projection bool
+	}{
+		BuiltinAuto:   {[]string{"level=INFO", "no embedding model is installed", "make model"}, false},
+		BuiltinWanted: {[]string{"level=WARN", "the built-in embedding model is not installed", "make model"}, true},
+		BuiltinNone:   {nil, false},
+	} {
+		t.Run("setting "+string(builtin), func(t *testing.T) {
+			t.Parallel()
+			h := newModelHarness(t)
+			h.begin(builtin, nil)
+			h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue"})
+			if got := h.first("blue automobile"); got != "blue" {
+				t.Errorf("by words: %q", got)
+			}
+			if got := h.first("gizmotron"); got != "" {
+				t.Errorf("by meaning: %q", got)
+			}
+			lines := h.log.about()
+			if len(lines) != min(1, len(c.lines)) {
+				t.Fatalf("logged %q", lines)
+			}
+			for _, want := range c.lines {
+				if !strings.Contains(lines[0], want) {
+					t.Errorf("logged %s without %q", lines[0], want)
+				}
+			}
+			if h.hasProjection() != c.projection || h.off() != "" {
+				t.Errorf("projection %v, status %q", h.hasProjection(), h.off())
+			}
+		})
+	}
+}
+
+// A model that is removed is reported with its name. Its vectors are used again, and not made again, once it is back.
+func TestModels_RemovedAndInstalledAgain(t *testing.T) {
+	t.Parallel()
+	h := newModelHarness(t)
+	h.install()
+	h.begin(BuiltinAuto, nil)
+	h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue"})
+	h.send(h.key, "/ingest", "completed", point{"id": "gone", "content": "Her automobile turned green"})
+	h.embedded(h.encoder.Name(), 2)
+	if got := h.first("blue gizmotron"); got != "blue" || h.off() != "" || len(h.log.about()) != 0 {
+		t.Errorf("installed: %q, status %q", got, h.off())
+	}
+	for range 2 { // each start warns
+		h.stop()
+		if err := os.RemoveAll(h.modelFile()); err != nil {
+			t.Fatal(err)
+		}
+		h.begin(BuiltinAuto, nil)
+		lines := h.log.about()
+		if len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], h.encoder.Name()) ||
+			!strings.Contains(lines[0], "make model") {
+			t.Errorf("removed: logged %q", lines)
+		}
+		if off := h.off(); !strings.Contains(off, h.encoder.Name()) || !strings.Contains(off, "make model") {
+			t.Errorf("removed: status %q", off)
+		}
+		if got := h.first("gizmotron"); got != "" {
+			t.Errorf("removed: %q", got)
+		}
+	}
+	// Vectors of a deleted text leave meanwhile.
+	if status, body := h.call(h.key, http.MethodPost, api+"/data-points/delete", point{"ids": []string{"gone"}}); status/100 != 2 {
+		t.Fatalf("delete: %d %s", status, body)
+	}
+	runtest.Await(h.t, "the vectors of the deleted one left", func() bool {
+		var n int
+		err := h.storage.db.QueryRow(t.Context(), "select count(*) from embeddings.vectors").Scan(&n)
+		return err == nil && n == 1
+	})
+	h.stop()
+	indexed := h.encoder.indexed.Load()
+	h.install()
+	h.begin(BuiltinAuto, nil)
+	if got := h.first("blue gizmotron"); got != "blue" || h.off() != "" || len(h.log.about()) != 0 {
+		t.Errorf("installed again: %q, status %q", got, h.off())
+	}
+	if again := h.encoder.indexed.Load() - indexed; again != 0 {
+		t.Errorf("%d texts embedded again", again)
+	}
+}
+
+// Without its endpoint the model of the stored vectors is missing. With none nothing is stored and nothing reported; the
+// endpoint comes before the built-in model, which takes over once it has made its own vectors.
+func TestModels_EndpointRemoved(t *testing.T) {
+	t.Parallel()
+	fake := httptest.NewServer(&fakeEmbeddings{t: t})
+	t.Cleanup(fake.Close)
+	endpoint := func(c *Config) { c.Embeddings.URL, c.Embeddings.Name = fake.URL+"/v1", "small" }
+	h := newModelHarness(t)
+	h.begin(BuiltinAuto, endpoint)
+	h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue"})
+	h.embedded("small", 1)
+	h.stop()
+	h.log.about()
+	h.begin(BuiltinAuto, nil)
+	lines := h.log.about()
+	if len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "model=small") ||
+		!strings.Contains(lines[0], "ANNALS_EMBEDDINGS_URL") {
+		t.Errorf("endpoint removed: logged %q", lines)
+	}
+	if off := h.off(); !strings.Contains(off, "model small") || !strings.Contains(off, "ANNALS_EMBEDDINGS_URL") {
+		t.Errorf("endpoint removed: status %q", off)
+	}
+	h.stop()
+	h.install()
+	h.begin(BuiltinAuto, endpoint)
+	if got := h.first("gizmotron"); got != "blue" || h.semantic.live.Vectors().Name() != "small" || h.off() != "" {
+		t.Errorf("endpoint again: %q by %s", got, h.semantic.live.Vectors().Name())
+	}
+	h.stop()
+	h.log.about()
+	h.begin(BuiltinAuto, nil)
+	h.embedded(h.encoder.Name(), 1)
+	runtest.Await(h.t, "the built-in model takes over", func() bool { return h.off() == "" })
+	if got := h.first("gizmotron"); got != "blue" {
+		t.Errorf("by the built-in model: %q", got)
+	}
+	if lines := h.log.about(); len(lines) != 1 || !strings.Contains(lines[0], "small") {
+		t.Errorf("other model: logged %q", lines)
+	}
+	h.stop()
+	if err := os.Remove(h.modelFile()); err != nil {
+		t.Fatal(err)
+	}
+	h.begin(BuiltinNone, nil)
+	if h.hasProjection() || h.off() != "" || len(h.log.about()) != 0 {
+		t.Errorf("none: status %q", h.off())
+	}
+	h.stop()
+	h.begin(BuiltinAuto, nil)
+	if lines := h.log.about(); h.hasProjection() || h.off() != "" || len(lines) != 1 || !strings.Contains(lines[0], "level=INFO") {
+		t.Errorf("after none: status %q, logged %q", h.off(), lines)
+	}
+}
+
+// A process whose roles need no model does not report that it has none.
+func TestModels_ReportByRole(t *testing.T) {
+	t.Parallel()
+	for roles, want := range map[Role]bool{
+		RoleRead: true, RolePipeline: true, RoleProjector: false, RoleWrite: false, RoleConsole: false,
+	} {
+		log := &records{}
+		m := models{stored: "small"}
+		reason := m.reportNone(t.Context(), Config{
+			Builtin: BuiltinAuto, Roles: Roles{roles}, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		})
+		if (reason != "") != want || len(log.about()) != map[bool]int{true: 1}[want] {
+			t.Errorf("%s: %q", roles, reason)
+		}
+	}
+}
+
+// A damaged model stops the start, whatever the setting is.
+func TestModels_Damaged(t *testing.T) {
+	t.Parallel()
+	h := newModelHarness(t)
+	cfg := h.config()
+	cfg.Builtin = BuiltinAuto
+	cfg.openEncoder = func(string) (model.Encoder, error) { return nil, fmt.Errorf("model.onnx has 3 bytes") }
+	if _, err := newModels(t.Context(), cfg, nil); err == nil || !strings.Contains(err.Error(), "install it again") {
+		t.Errorf("damaged: %v", err)
+	}
+	cfg.openEncoder = func(string) (model.Encoder, error) { return nil, fs.ErrNotExist }
+	cfg.Builtin = BuiltinNone
+	if m, err := newModels(t.Context(), cfg, nil); err != nil || m.projected {
+		t.Errorf("none: %+v, %v", m, err)
+	}
+}
