@@ -50,12 +50,30 @@ const (
 	Repeated
 )
 
-// Entry is a document of a response: the source of a candidate, or one of its memories if Memory is
-// not Source.
-type Entry struct{ Candidate, Memory int }
+// Entry is a document of a response: the source of a candidate, one of its memories, or a passage of the source. The
+// Passage of other documents is 0.
+type Entry struct{ Candidate, Memory, Passage int }
 
-// Source is the Memory of an Entry that is the source itself.
-const Source = -1
+// Source is the Memory of an Entry that is the source itself, InPart of one that is a passage of it.
+const (
+	Source = -1
+	InPart = -2
+)
+
+// Passage is a passage that may stand in for the source of a candidate.
+type Passage struct {
+	// N is its number in the text, the Passage of its Entry.
+	N int
+	// Share is what its score is of that of the candidate, from 0 to 1.
+	Share float64
+	// Repeats are memories of the candidate that show what the passage shows of the question.
+	Repeats []int
+}
+
+// Passages returns passages of a candidate that cost no more than what is left, best first; of the best
+// PassagesOfSource the response may show each. Next are the candidates whose turns come after it, in order, so that
+// their texts may be read with the text of this one.
+type Passages func(candidate int, left Cost, next []int) []Passage
 
 // resultsPerMemory is how many results there are for each memory whose source is in the response.
 const resultsPerMemory = 5
@@ -91,8 +109,16 @@ type Cost struct {
 // right above its source, within the same fifth rounded up. If a source is not in the response,
 // because it is too long or outside the window, its memories stand in for it and compete by their
 // scores.
-func Compose(candidates []Candidate, limit int, budget Budget, cost func(Entry) (Cost, bool)) Composed {
-	c := composer{candidates: candidates, limit: limit, budget: budget, cost: cost}
+//
+// Passages of a source that does not fit into what is left of the tokens stand in for it, too. They are no memories: the
+// best one is where the source would have been, another one competes by its share of that score. A passage that repeats
+// a memory of the response is left out.
+func Compose(
+	candidates []Candidate, limit int, budget Budget, cost func(Entry) (Cost, bool), passages Passages,
+) Composed {
+	c := composer{
+		candidates: candidates, limit: limit, budget: budget, cost: cost, passagesOf: passages, passages: map[Entry]Passage{},
+	}
 	c.order()
 	for len(c.entries) < limit && !c.ended {
 		if !c.step() {
@@ -126,6 +152,7 @@ type composer struct {
 	limit      int
 	budget     Budget
 	cost       func(Entry) (Cost, bool)
+	passagesOf Passages
 
 	// waiting are the remaining candidates of sorted, best first; scores orders all of them.
 	waiting []int
@@ -133,8 +160,9 @@ type composer struct {
 	leftOut []LeftOut
 	scores  []float64
 	sources int
-	// paired are memories of sources in the response, standIns of sources that are not.
+	// paired are memories of sources in the response, standIns memories and passages of sources that are not.
 	paired, standIns []Entry
+	passages         map[Entry]Passage
 	entries          []Entry
 	used             Cost
 	// ended is set by the document whose bytes end the response.
@@ -143,16 +171,22 @@ type composer struct {
 	pairedCount int
 }
 
+// Best is the score by which a candidate is ordered.
+func (c *Candidate) Best() float64 {
+	best := c.Score
+	for _, m := range c.Memories {
+		best = max(best, m.Score)
+	}
+	return best
+}
+
 func (c *composer) memory(e Entry) *Derived { return &c.candidates[e.Candidate].Memories[e.Memory] }
 
 // order sorts the candidates.
 func (c *composer) order() {
 	c.scores = make([]float64, len(c.candidates))
 	for i, candidate := range c.candidates {
-		c.scores[i] = candidate.Score
-		for _, m := range candidate.Memories {
-			c.scores[i] = max(c.scores[i], m.Score)
-		}
+		c.scores[i] = candidate.Best()
 		c.waiting = append(c.waiting, i)
 		if !candidate.Hidden {
 			c.sources++
@@ -175,8 +209,10 @@ func (c *composer) step() bool {
 	if len(c.waiting) > 0 {
 		next = c.scores[c.waiting[0]]
 	}
-	if len(c.standIns) > 0 && (len(c.waiting) == 0 || c.memory(c.standIns[0]).Score >= next) {
-		c.admit(c.standIns[0])
+	if len(c.standIns) > 0 && (len(c.waiting) == 0 || c.score(c.standIns[0]) >= next) {
+		if e := c.standIns[0]; !c.repeats(e) {
+			c.admit(e)
+		}
 		c.standIns = c.standIns[1:]
 		return true
 	}
@@ -203,11 +239,14 @@ func (c *composer) step() bool {
 func (c *composer) candidate(i int) {
 	candidate := &c.candidates[i]
 	memories := c.ranked(i)
-	source := Entry{i, Source}
+	source := Entry{Candidate: i, Memory: Source}
 	cost, fits := c.fits(source)
 	if !fits || !c.fitsBytes(cost) {
 		c.leftOut = append(c.leftOut, LeftOut{i, c.used})
 		c.standIns = append(c.standIns, memories...)
+		if !c.ended && !candidate.Hidden {
+			c.addPassages(i)
+		}
 		c.sort(c.standIns, false)
 		return
 	}
@@ -224,6 +263,27 @@ func (c *composer) candidate(i int) {
 	c.add(source, cost)
 	c.paired = append(c.paired, memories...)
 	c.sort(c.paired, true)
+}
+
+// addPassages adds the passages of a candidate to what stands in.
+func (c *composer) addPassages(i int) {
+	if c.passagesOf == nil {
+		return
+	}
+	left := Cost{c.budget.Tokens - c.used.Tokens, c.budget.Bytes - c.used.Bytes}
+	passages := c.passagesOf(i, left, c.waiting)
+	for _, p := range passages[:min(len(passages), PassagesOfSource)] {
+		e := Entry{i, InPart, p.N}
+		c.passages[e] = p
+		c.standIns = append(c.standIns, e)
+	}
+}
+
+// repeats reports whether a passage repeats a memory of the response.
+func (c *composer) repeats(e Entry) bool {
+	return e.Memory == InPart && slices.ContainsFunc(c.passages[e].Repeats, func(m int) bool {
+		return slices.Contains(c.entries, Entry{Candidate: e.Candidate, Memory: m})
+	})
 }
 
 // fits returns what the source of a candidate costs, and whether it can be shown within the
@@ -263,7 +323,7 @@ func (c *composer) add(e Entry, cost Cost) {
 func (c *composer) ranked(i int) []Entry {
 	var list []Entry
 	for m := range c.candidates[i].Memories {
-		list = append(list, Entry{i, m})
+		list = append(list, Entry{Candidate: i, Memory: m})
 	}
 	c.sort(list, true)
 	seen := make(map[string]struct{}, len(list))
@@ -275,15 +335,34 @@ func (c *composer) ranked(i int) []Entry {
 	})
 }
 
-// sort orders memories by score, or with byWorth by their worth first.
+// sort orders memories and passages by score, or with byWorth memories by their worth first. Of equal scores memories are
+// first, since they are shorter.
 func (c *composer) sort(list []Entry, byWorth bool) {
 	slices.SortStableFunc(list, func(x, y Entry) int {
-		a, b := c.memory(x), c.memory(y)
-		if byWorth && a.Worth != b.Worth {
-			return cmp.Compare(a.Worth, b.Worth)
+		if byWorth && c.memory(x).Worth != c.memory(y).Worth {
+			return cmp.Compare(c.memory(x).Worth, c.memory(y).Worth)
 		}
-		return cmp.Or(cmp.Compare(b.Score, a.Score), a.OccurredAt.Compare(b.OccurredAt), bytes.Compare(a.ID[:], b.ID[:]))
+		a, aID := c.origin(x)
+		b, bID := c.origin(y)
+		return cmp.Or(cmp.Compare(c.score(y), c.score(x)), cmp.Compare(min(y.Memory, 0), min(x.Memory, 0)), a.Compare(b),
+			bytes.Compare(aID[:], bID[:]))
 	})
+}
+
+// score is the score by which a memory or a passage competes.
+func (c *composer) score(e Entry) float64 {
+	if e.Memory == InPart {
+		return c.scores[e.Candidate] * c.passages[e].Share
+	}
+	return c.memory(e).Score
+}
+
+// origin returns what orders documents of equal scores: a time and an id. Passages have those of their source.
+func (c *composer) origin(e Entry) (time.Time, uuid.UUID) {
+	if e.Memory == InPart {
+		return c.candidates[e.Candidate].OccurredAt, c.candidates[e.Candidate].ID
+	}
+	return c.memory(e).OccurredAt, c.memory(e).ID
 }
 
 // Tokens returns what a document costs of the budget: a quarter of the code points of its content

@@ -88,7 +88,7 @@ func TestCompose(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			got := recall.Compose(c.candidates, c.limit, recall.Budget{Tokens: c.budget, Bytes: 1 << 20},
-				func(recall.Entry) (recall.Cost, bool) { return recall.Cost{Tokens: 1, Bytes: 1}, true })
+				func(recall.Entry) (recall.Cost, bool) { return recall.Cost{Tokens: 1, Bytes: 1}, true }, nil)
 			if diff := cmp.Diff(c.want, entries(got.Entries)); diff != "" {
 				t.Error(diff)
 			}
@@ -121,7 +121,7 @@ func TestCompose_BytesEndThePage(t *testing.T) {
 					return recall.Cost{Tokens: 1, Bytes: 1}, true
 				}
 				return recall.Cost{Tokens: 1, Bytes: c.bytes[e.Candidate]}, true
-			})
+			}, nil)
 			if entries(got.Entries) != c.want || got.Ended != c.ended {
 				t.Errorf("page %q, ended %t", entries(got.Entries), got.Ended)
 			}
@@ -165,7 +165,7 @@ func TestCompose_Laws(t *testing.T) {
 		cost := func(e recall.Entry) (recall.Cost, bool) {
 			return recall.Cost{Tokens: costs[e], Bytes: int64(7 * costs[e])}, true
 		}
-		composed := recall.Compose(candidates, limit, recall.Budget{Tokens: budget, Bytes: most}, cost)
+		composed := recall.Compose(candidates, limit, recall.Budget{Tokens: budget, Bytes: most}, cost, nil)
 		page, used := composed.Entries, composed.Used.Tokens
 		if composed.Used.Bytes > most && len(page) > 1 || composed.Used.Bytes != int64(7*used) {
 			t.Fatalf("%d documents of %d bytes, limit %d", len(page), composed.Used.Bytes, most)
@@ -223,7 +223,7 @@ func TestCompose_Laws(t *testing.T) {
 				}
 			}
 		}
-		again := recall.Compose(candidates, limit, recall.Budget{Tokens: budget, Bytes: most}, cost)
+		again := recall.Compose(candidates, limit, recall.Budget{Tokens: budget, Bytes: most}, cost, nil)
 		if diff := cmp.Diff(page, again.Entries); diff != "" {
 			t.Fatal(diff)
 		}

@@ -202,11 +202,14 @@ func (s *Service) compose(
 	}
 	texts := &texts{
 		gate: g, blobs: s.config.Blobs, ranking: ranking, log: s.config.Log, contents: map[revisionKey][]byte{},
+		analyzer: s.config.Analyzer, question: question, found: found,
 	}
 	budget := recall.Budget{Tokens: question.Budget, Bytes: ResponseBytes}
-	composed := recall.Compose(ranking.candidates, question.Limit, budget, func(e recall.Entry) (recall.Cost, bool) {
-		return texts.cost(ctx, e)
-	})
+	cost := func(e recall.Entry) (recall.Cost, bool) { return texts.cost(ctx, e) }
+	passages := func(candidate int, left recall.Cost, next []int) []recall.Passage {
+		return texts.passages(ctx, candidate, left, next)
+	}
+	composed := recall.Compose(ranking.candidates, question.Limit, budget, cost, passages)
 	return texts, composed, texts.err
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/stream"
 )
@@ -123,13 +124,12 @@ func (e *explainer) judge(p *storedDataPoint) ExplainedGate {
 
 // entry returns the document of the response with an id, which every result has.
 func (e *explainer) entry(id uuid.UUID) recall.Entry {
-	candidates := e.texts.ranking.candidates
 	for _, entry := range e.composed.Entries {
-		of := candidates[entry.Candidate].ID
-		if entry.Memory != recall.Source {
-			of = candidates[entry.Candidate].Memories[entry.Memory].ID
-		}
-		if of == id {
+		of := &e.texts.ranking.candidates[entry.Candidate]
+		switch {
+		case entry.Memory == recall.Source && of.ID == id,
+			entry.Memory == recall.InPart && datapoint.PassageID(of.ID, entry.Passage) == id,
+			entry.Memory >= 0 && of.Memories[entry.Memory].ID == id:
 			return entry
 		}
 	}
@@ -163,12 +163,16 @@ func preview(text string) string {
 	return string([]rune(text)[:maxPreview-1]) + "…"
 }
 
-// score explains the score of a source, or of one of its memories.
+// score explains the score of a source, of one of its passages, or of one of its memories.
 func (e *explainer) score(entry recall.Entry) ExplainedScore {
 	id := e.texts.ranking.ids[entry.Candidate]
 	score := e.scoreOf(id)
 	score.Score = e.texts.ranking.candidates[entry.Candidate].Score
-	if entry.Memory != recall.Source {
+	switch entry.Memory {
+	case recall.Source:
+	case recall.InPart:
+		e.scorePassage(&score, entry)
+	default:
 		e.scoreMemory(&score, entry, id)
 	}
 	if place, moved := e.texts.ranking.moves[entry.Candidate]; moved {
@@ -205,6 +209,22 @@ func (e *explainer) scoreOf(id uuid.UUID) ExplainedScore {
 	found("embedding", len(passages)+len(memories) == 0 && slices.Contains(e.found.order, id))
 	found("neighbour", p != nil && p.isNeighbour)
 	return s
+}
+
+// scorePassage turns the explained score of a source into that of a passage: that of its best memory if that is more,
+// times how well the passage matches.
+func (e *explainer) scorePassage(score *ExplainedScore, entry recall.Entry) {
+	candidate := &e.texts.ranking.candidates[entry.Candidate]
+	add := func(name string, value float64) {
+		if value != 1 {
+			score.Factors = append(score.Factors, recall.Factor{Name: name, Value: value})
+			score.Score *= value
+		}
+	}
+	add("best memory", candidate.Best()/candidate.Score)
+	if p := e.texts.passage(entry); p != nil {
+		add("share of a passage", p.share)
+	}
 }
 
 // scoreMemory turns the explained score of a source into that of its memory: without the factor of the

@@ -41,7 +41,7 @@ func (e *explainer) source(ctx context.Context, sourceID string) (ExplainedSourc
 	return s, e.explainUnranked(ctx, &s, p)
 }
 
-// isReturned explains a source that the response shows, itself or by a memory.
+// isReturned explains a source that the response shows, itself, by a passage or by a memory.
 func (e *explainer) isReturned(s *ExplainedSource) bool {
 	best := Result{}
 	for _, r := range e.page.Results {
@@ -54,7 +54,10 @@ func (e *explainer) isReturned(s *ExplainedSource) bool {
 		return false
 	}
 	s.Verdict, s.Rank = Returned, best.Rank
-	if best.Artifact.Kind != KindSource {
+	switch entry := e.entry(best.ID); {
+	case entry.Memory == recall.InPart:
+		s.Why = "by a passage of it"
+	case entry.Memory >= 0:
 		s.Why = "by a memory of it: " + best.Artifact.Kind
 	}
 	return true
@@ -89,7 +92,7 @@ func (e *explainer) explainLoss(ctx context.Context, s *ExplainedSource, rank in
 			len(e.composed.Order), e.question.Limit)
 	case considered && !shown && p.big != nil:
 		s.Verdict = OverBudget
-		s.Why = fmt.Sprintf("a recall reads at most %d MiB of long texts to count their tokens", countedBytes>>20)
+		s.Why = fmt.Sprintf("a recall reads at most %d MiB of long texts", countedBytes>>20)
 	case used.Bytes+cost.Bytes > ResponseBytes && cost.Tokens <= left, !considered && e.composed.Ended:
 		s.Verdict, s.TokensLeft = OverBudget, &left
 		s.Why = fmt.Sprintf("a response has at most %d MiB", ResponseBytes>>20)
@@ -99,6 +102,24 @@ func (e *explainer) explainLoss(ctx context.Context, s *ExplainedSource, rank in
 		if s.Tokens != nil {
 			s.Why = fmt.Sprintf("it has %d tokens, %d were left", *s.Tokens, left)
 		}
+		if considered {
+			s.Why += e.explainPassages(candidate, left)
+		}
+	}
+}
+
+// explainPassages explains why no passage of a candidate stands in, "" if its text is one passage or has none that matches.
+func (e *explainer) explainPassages(candidate, left int) string {
+	passages, read := e.gate.excerpted[e.texts.sourceKey(candidate)]
+	switch {
+	case !e.texts.mayHavePassages(candidate) || read && len(passages) == 0:
+		return ""
+	case read || left < recall.LeastPassage:
+		return ", also too few for a passage"
+	case e.gate.unfit >= maxUnfit:
+		return fmt.Sprintf(", also too few for the passages of the %d before it", maxUnfit)
+	default:
+		return fmt.Sprintf("; a recall reads passages of at most %d texts", maxExcerpted)
 	}
 }
 

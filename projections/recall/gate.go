@@ -35,8 +35,12 @@ type gate struct {
 	checkedMemories   map[uuid.UUID]struct{}
 	// texts are the short ones, which are read with their data points.
 	texts map[revisionKey]*body
-	// counted is how many bytes of blobs were read to count tokens.
-	counted int64
+	// counted is how many bytes of texts were read to count tokens and to find passages, analysed how many of them were
+	// analysed.
+	counted, analysed int64
+	// excerpted are the passages of texts that do not fit; the last unfit of those texts have none that fits.
+	excerpted map[revisionKey]excerpted
+	unfit     int
 	// next maps a data point to its successor in the conversation; withNeighbours holds those whose
 	// neighbours are loaded.
 	next           map[uuid.UUID]uuid.UUID
@@ -95,8 +99,8 @@ func newGate(db database, q Query, now time.Time) *gate {
 	g := &gate{
 		db: db, q: q, now: now, dataPoints: map[uuid.UUID]*dataPointRow{}, memories: map[uuid.UUID]*memoryRow{},
 		checkedDataPoints: map[uuid.UUID]struct{}{}, checkedMemories: map[uuid.UUID]struct{}{},
-		texts: map[revisionKey]*body{},
-		next:  map[uuid.UUID]uuid.UUID{}, withNeighbours: map[uuid.UUID]struct{}{},
+		texts: map[revisionKey]*body{}, excerpted: map[revisionKey]excerpted{},
+		next: map[uuid.UUID]uuid.UUID{}, withNeighbours: map[uuid.UUID]struct{}{},
 	}
 	if q.At != nil {
 		g.perspective, g.hasPerspective = instant(*q.At), true
@@ -278,26 +282,21 @@ func (g *gate) tokens() (sum int64) {
 	return sum
 }
 
-// tooLong is how many sources that exceed the budget may pass before recall stops searching for
-// others.
-const tooLong = 100
-
-// suffices reports whether what passed fills a response: enough sources for its limit or its
-// tokens, or so many too long ones that others hardly fit.
+// suffices reports whether what passed fills a response: enough sources for its limit or its tokens. Of a source that
+// exceeds the budget a passage stands in.
 func (g *gate) suffices(question *question) bool {
-	fit, long, tokens := 0, 0, int64(0)
+	sources, tokens, budget := 0, int64(0), int64(question.Budget)
 	for _, p := range g.dataPoints {
 		if !p.inWindow {
 			continue
 		}
 		least := p.leastTokens()
-		if least > int64(question.Budget) {
-			long++
-			continue
+		if least > budget {
+			least = min(least, recall.LeastPassage)
 		}
-		fit, tokens = fit+1, tokens+least
+		sources, tokens = sources+1, tokens+least
 	}
-	return fit >= question.Limit || tokens >= int64(question.Budget) || long >= tooLong
+	return sources >= question.Limit || tokens >= budget
 }
 
 // leastTokens is what the content costs, or a lower bound of it until it was counted.

@@ -392,5 +392,14 @@ func TestRecall_ManyPassagesOfOneSource(t *testing.T) {
 		want = append(want, content)
 	}
 	h.CatchUp()
-	equal(t, "notes", len(h.Recall(h.Ask("helix")).Results), len(want))
+	notes, passages := 0, 0
+	for _, r := range h.Recall(h.Ask("helix")).Results {
+		if r.Sources[0].SourceID == "book" {
+			passages++
+		} else {
+			notes++
+		}
+	}
+	equal(t, "notes", notes, len(want))
+	equal(t, "passages of the book", passages, 3)
 }

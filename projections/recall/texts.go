@@ -26,7 +26,7 @@ const (
 	ResponseBytes = 16 << 20
 	// documentBytes is what a document takes besides its texts.
 	documentBytes = 512
-	// countedBytes is the most bytes of contents in blobs that one recall reads to count their tokens.
+	// countedBytes is the most bytes of contents that one recall reads to count their tokens or for their passages.
 	countedBytes = 64 << 20
 	// keptBytes is the most bytes of counted contents that stay in memory until the response is
 	// complete. Others are read again.
@@ -117,11 +117,14 @@ func (g *gate) bodies(ctx context.Context, wanted []part) (map[revisionKey]*body
 
 // texts returns what documents cost, and reads them once they are chosen.
 type texts struct {
-	gate    *gate
-	blobs   eventstore.BlobReader
-	ranking *ranking
-	log     *slog.Logger
-	// contents are counted contents of blobs, held is their size in bytes.
+	gate     *gate
+	blobs    eventstore.BlobReader
+	ranking  *ranking
+	analyzer *recall.Analyzer
+	question *question
+	found    *candidates
+	log      *slog.Logger
+	// contents are counted contents of blobs, and texts to be read for their passages; held is their size in bytes.
 	contents map[revisionKey][]byte
 	held     int64
 	err      error
@@ -133,23 +136,36 @@ func (t *texts) cost(ctx context.Context, e recall.Entry) (cost recall.Cost, ok 
 		return cost, false
 	}
 	p := t.ranking.dataPoints[e.Candidate]
-	cost.Bytes = documentBytes + p.metadataSize
-	if p.label != nil {
-		cost.Bytes += int64(len(*p.label))
-	}
-	if e.Memory != recall.Source {
+	switch cost = t.carried(e.Candidate); e.Memory {
+	case recall.Source:
+		if p.tokens == nil && !t.count(ctx, t.key(e), p) {
+			return cost, false
+		}
+		cost.Tokens, cost.Bytes = *p.tokens, cost.Bytes+p.size
+	case recall.InPart:
+		passage := t.passage(e)
+		if passage == nil {
+			return cost, false
+		}
+		cost = t.passageCost(e.Candidate, passage)
+	default:
 		l := t.ranking.memories[e.Candidate][e.Memory]
 		if l.metadataSize != nil {
 			cost.Bytes += *l.metadataSize - p.metadataSize
 		}
 		cost.Tokens, cost.Bytes = recall.Tokens(l.content, l.excerpt), cost.Bytes+int64(len(l.content)+len(l.excerpt))
-		return cost, true
 	}
-	if p.tokens == nil && !t.count(ctx, t.key(e), p) {
-		return cost, false
-	}
-	cost.Tokens, cost.Bytes = *p.tokens, cost.Bytes+p.size
 	return cost, true
+}
+
+// carried returns what a document of a candidate costs besides its texts: no tokens.
+func (t *texts) carried(candidate int) (cost recall.Cost) {
+	p := t.ranking.dataPoints[candidate]
+	cost.Bytes = documentBytes + p.metadataSize
+	if p.label != nil {
+		cost.Bytes += int64(len(*p.label))
+	}
+	return cost
 }
 
 // count counts the tokens of a content in a blob. It returns false if the content is gone, or if
@@ -166,19 +182,30 @@ func (t *texts) count(ctx context.Context, key revisionKey, p *dataPointRow) boo
 	tokens := recall.Tokens(string(data))
 	p.tokens = &tokens
 	if t.held+p.big.Size <= keptBytes {
-		t.held += p.big.Size
-		t.contents[key] = data
+		t.hold(key, data)
 	}
 	return true
 }
 
+// hold keeps a content until it is shown or dropped.
+func (t *texts) hold(key revisionKey, content []byte) {
+	t.held += int64(len(content))
+	t.contents[key] = content
+}
+
+// drop frees a content that is not needed any more.
+func (t *texts) drop(key revisionKey) {
+	t.held -= int64(len(t.contents[key]))
+	delete(t.contents, key)
+}
+
 // key is the revision that a document shows or cites.
 func (t *texts) key(e recall.Entry) revisionKey {
-	id := t.ranking.ids[e.Candidate]
-	if e.Memory != recall.Source {
-		return revisionKey{id, t.ranking.memories[e.Candidate][e.Memory].revision}
+	key := t.sourceKey(e.Candidate)
+	if e.Memory >= 0 {
+		key.revision = t.ranking.memories[e.Candidate][e.Memory].revision
 	}
-	return revisionKey{id, t.ranking.dataPoints[e.Candidate].revision}
+	return key
 }
 
 // blob reads a blob. It returns nil if the blob is gone, or after an error.
@@ -243,7 +270,7 @@ func (t *texts) fill(ctx context.Context, w part, b *body) {
 		if b.content = t.contents[w.revisionKey]; b.content == nil {
 			b.content = t.blob(ctx, b.contentBlob)
 		}
-		delete(t.contents, w.revisionKey)
+		t.drop(w.revisionKey)
 		b.gone = b.content == nil
 	}
 	if b.metadataBlob != nil && !b.gone {
@@ -266,6 +293,9 @@ func (t *texts) result(e recall.Entry, rank int) (r Result, ok bool) {
 			ID: p.node, Rank: rank, OccurredAt: p.occurredAt, Content: string(b.content),
 			Artifact: Artifact{ID: p.node, Kind: KindSource, OccurredAt: p.occurredAt}, Sources: []Source{source},
 		}, true
+	}
+	if e.Memory == recall.InPart {
+		return t.passageResult(e, rank, source)
 	}
 	l := t.ranking.memories[e.Candidate][e.Memory]
 	source.OccurredAt, source.Excerpts = l.occurredAt, []string{l.excerpt}

@@ -33,7 +33,7 @@ type Node struct {
 	// ReadyAt since when its whole send was searchable, nil if it is not.
 	OccurredAt, CreatedAt time.Time
 	ReadyAt               *time.Time
-	// A source is valid from its acceptance until that of the revision after it. A memory is valid from
+	// A source, or a passage of it, is valid from its acceptance until that of the revision after it. A memory is valid from
 	// when it occurred until a later claim supersedes it, or a newer revision with memories is accepted.
 	ValidFrom time.Time
 	ValidTo   *time.Time
@@ -70,9 +70,12 @@ func (s *Service) Node(ctx context.Context, project auth.Project, id uuid.UUID) 
 	node := g.node(n)
 	send := near.sends[node.Ingestion]
 	node.Phase, node.ReadyAt = send.phase, send.readyAt()
-	if n == 0 {
+	switch n {
+	case 0:
 		err = s.replaceSource(ctx, &node, near)
-	} else {
+	case g.passage:
+		err = s.replacePassage(ctx, &node, near)
+	default:
 		err = s.replaceMemory(ctx, project, &node, near)
 	}
 	return node, err
@@ -86,8 +89,10 @@ func (g *Graph) node(n int) Node {
 		OccurredAt: g.occurredAt(n), CreatedAt: g.createdAt(n),
 		Inputs: len(g.inputs[n]), Outputs: len(g.outputs[n]),
 	}
-	if node.ValidFrom = node.OccurredAt; n == 0 {
+	if node.ValidFrom = node.OccurredAt; n == 0 || n == g.passage {
 		node.ValidFrom = node.CreatedAt
+	}
+	if n == 0 {
 		node.Content, node.More = cut(g.Content, limit.TraceContent)
 		node.More = node.More || !g.Whole
 	}

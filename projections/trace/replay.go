@@ -198,8 +198,9 @@ func (r *Revision) Headline() string {
 // that an extractor reads one revision and nothing else makes it all of the lineage of each of them.
 type Graph struct {
 	*Revision
-	// nodes lists the ids: of the source, then of the memories.
-	nodes []uuid.UUID
+	// nodes lists the ids: of the source, then of the memories. passage is the index of a passage among these, 0 for none.
+	nodes   []uuid.UUID
+	passage int
 	// byID is the index of each node in nodes.
 	byID map[uuid.UUID]int
 	// inputs and outputs are the indices of the neighbours of each node, in order.
@@ -251,16 +252,16 @@ func (g *Graph) brief(n int) Brief {
 	return Brief{ID: m.ID, Kind: KindMemory, MemoryKind: m.Kind, Headline: headline(m.Content)}
 }
 
-// occurredAt and createdAt return the times of node n of the graph.
+// occurredAt and createdAt return the times of node n of the graph. A passage has those of its source.
 func (g *Graph) occurredAt(n int) time.Time {
-	if n == 0 {
+	if n == 0 || n == g.passage {
 		return g.Accepted.Effect.OccurredAt.UTC()
 	}
 	return g.Derived.OccurredAt.UTC()
 }
 
 func (g *Graph) createdAt(n int) time.Time {
-	if n == 0 {
+	if n == 0 || n == g.passage {
 		return g.Accepted.AcceptedAt.UTC()
 	}
 	return g.Derived.DerivedAt.UTC()

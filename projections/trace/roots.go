@@ -263,6 +263,9 @@ func (s *Service) memoryRoots(ctx context.Context, project auth.Project, q Roots
 	if err := rows.Err(); err != nil {
 		return RootPage{}, err
 	}
+	if cursors, err = s.addPassage(ctx, project, q, &page, cursors); err != nil {
+		return RootPage{}, err
+	}
 	page.end(q.First, cursors)
 	claims, err := s.claims(ctx, project, ids)
 	if err != nil {

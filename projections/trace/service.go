@@ -76,6 +76,8 @@ type location struct {
 	deleted                   *Deleted
 	// head is the newest revision of the data point according to its stream.
 	head int
+	// passage is the number of a passage of the source, nil if the node is none.
+	passage *int
 }
 
 // Deleted records when a data point was deleted. Request is nil if a version of the program that
@@ -94,6 +96,13 @@ const selectLocation = `select r.node_id, r.data_point, r.number, r.accepted, r.
 	left join trace.deleted d on d.data_point = r.data_point
 	where r.project_id = $2`
 
+// selectPassage finds the revision that a passage belongs to by the bounds of the ids of its node.
+const selectPassage = `select r.node_id, r.data_point, r.number, r.accepted, r.effect, r.derived, d.deleted_at, d.request_id
+	from trace.revisions r
+	left join trace.deleted d on d.data_point = r.data_point
+	where r.node_id between $1 and $2 and r.project_id = $3
+	order by r.node_id limit 1`
+
 func scanLocation(row pgx.Row) (at location, err error) {
 	var when *time.Time
 	var request *uuid.UUID
@@ -107,7 +116,14 @@ func scanLocation(row pgx.Row) (at location, err error) {
 // locate finds the revision of a node, as the projection is now. ok is false if the project has no
 // such node up to there.
 func (s *Service) locate(ctx context.Context, project auth.Project, node uuid.UUID) (at location, ok bool, err error) {
-	at, err = scanLocation(s.DB.QueryRow(ctx, selectLocation, node, project.ID))
+	low, high, isPassage := datapoint.NodesOfPassage(node)
+	if isPassage {
+		at, err = scanLocation(s.DB.QueryRow(ctx, selectPassage, low, high, project.ID))
+		number := datapoint.PassageNumber(node, at.node)
+		at.passage = &number
+	} else {
+		at, err = scanLocation(s.DB.QueryRow(ctx, selectLocation, node, project.ID))
+	}
 	// After an upgrade a service may be ready before the first build of this projection has created its tables.
 	refused, is := errors.AsType[*pgconn.PgError](err)
 	notBuilt := is && refused.Code == undefinedTable
@@ -173,7 +189,10 @@ func (s *Service) graph(ctx context.Context, at *location) (*Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewGraph(r), nil
+	if at.passage == nil {
+		return NewGraph(r), nil
+	}
+	return withPassage(ctx, s.Journal, r, *at.passage)
 }
 
 // tail is how many of the last events of a stream of memories are read for memories that the
