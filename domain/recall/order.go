@@ -13,10 +13,11 @@ type Placed struct {
 	Score      float64
 	OccurredAt time.Time
 	SourceID   string
-	// Held are the words of the question that it has, Spelled those of which it has only another spelling.
-	Held, Spelled Words
-	// ByMemory reports that a memory of it matches the question.
-	ByMemory bool
+	// Held are the words of the question that its text has.
+	Held Words
+	// Exactly reports that it, its label or a memory of it has a word of the question, Spelled that it has another
+	// spelling of one.
+	Exactly, Spelled bool
 	// SupersededBy is the index of the candidate whose claim supersedes its best memory, None for none.
 	SupersededBy int
 	// SameAs is the index of a candidate that says the same and ranks before it, None for none.
@@ -46,6 +47,14 @@ type Place struct {
 	// Share is Score as a share of the candidate's own.
 	Share float64
 	Move  Move
+}
+
+// Of returns what becomes of a score of the candidate, whose best one is own.
+func (p Place) Of(own, score float64) float64 {
+	if score == own { // a product of floats may be above the score of the candidate before
+		return p.Score
+	}
+	return min(score*p.Share, p.Score)
 }
 
 // equalShare is the least share of a candidate's score that another one has that goes above it for its time.
@@ -187,13 +196,13 @@ func (*Question) last(list []Placed, order []moved) []moved {
 	after := 0
 	for _, m := range order {
 		switch p := &list[m.candidate]; {
-		case p.SameAs != None:
+		case p.SameAs != None && !p.WordForWord:
 			restating = append(restating, moved{m.candidate, MoveRestates})
-		case p.Held == 0 && p.Spelled != 0 && !p.ByMemory:
+		case p.Spelled && !p.Exactly:
 			spelled = append(spelled, moved{m.candidate, MoveSpelling})
 		default:
 			kept = append(kept, m)
-			if p.Held != 0 || p.ByMemory {
+			if p.Exactly {
 				after = len(kept)
 			}
 		}

@@ -38,6 +38,12 @@ func Exact(text string) (found []string) {
 	return slices.Compact(found)
 }
 
+// WordsOf returns the words of a text in lower case, without what stands between them.
+func WordsOf(text string) (found []string) {
+	eachWord(text, func(word string, _ bool) { found = append(found, strings.ToLower(word)) })
+	return found
+}
+
 // eachWord calls yield for each word of a text, and says whether it begins a sentence.
 func eachWord(text string, yield func(word string, first bool)) {
 	first := true

@@ -48,22 +48,33 @@ func (w Words) Has(i int) bool { return w&(1<<i) != 0 }
 // Contains reports whether all words of another set are in this one.
 func (w Words) Contains(other Words) bool { return other&^w == 0 }
 
-// Held returns the words of a question of which a text or its label has the word itself or a stem, by the counts of the
-// question's terms; spelled are those of which it has only another spelling.
-func (q *Question) Held(counts []Count) (held, spelled Words) {
+// Held returns the words of a question of which a text has the word itself or a stem, by the counts of the question's
+// terms. A label does not count: it names the author, too.
+func (q *Question) Held(counts []Count) (held Words) {
+	for i, c := range counts {
+		if t := q.Terms[i]; c.Text > 0 && t.Kind <= Stem {
+			held |= 1 << t.For
+		}
+	}
+	return held
+}
+
+// Matched reports whether a text or its label has a word of the question or a stem of it, and whether it has another
+// spelling of one.
+func (q *Question) Matched(counts []Count) (exactly, spelled bool) {
 	for i, c := range counts {
 		if c == (Count{}) {
 			continue
 		}
-		switch t := q.Terms[i]; t.Kind {
+		switch q.Terms[i].Kind {
 		case Whole, Stem:
-			held |= 1 << t.For
+			exactly = true
 		case Spelling:
-			spelled |= 1 << t.For
+			spelled = true
 		case Related:
 		}
 	}
-	return held, spelled &^ held
+	return exactly, spelled
 }
 
 // scene is the input of all signals.
@@ -104,7 +115,7 @@ func newScene(a *Analyzer, q Question, weights Weights, turns []Turn, literal bo
 	s.base, s.plain = make([]float64, len(turns)), make([]float64, len(turns))
 	gains, related := make([]float64, s.own), make([]float64, s.own)
 	for i := range turns {
-		s.held[i], _ = q.Held(turns[i].Counts)
+		s.held[i] = q.Held(turns[i].Counts)
 		s.scoreWords(i, gains, related)
 		for word, gain := range gains {
 			s.plain[i] += gain

@@ -154,7 +154,7 @@ func (s *Service) answer(
 	}
 	found.addSemantic(question)
 	for round := 1; ; {
-		n = min(n, len(found.order))
+		n = found.withTies(min(n, len(found.order)))
 		if err := g.authorize(ctx, found, n, false); err != nil {
 			return Response{}, err
 		}

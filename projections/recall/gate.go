@@ -1,6 +1,7 @@
 package recall
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -72,6 +73,11 @@ type dataPointRow struct {
 	inWindow bool
 	// isNeighbour reports whether it is next to a candidate in the conversation.
 	isNeighbour bool
+}
+
+// compare orders data points of one project by their time and their source id.
+func (p *dataPointRow) compare(other *dataPointRow) int {
+	return cmp.Or(p.occurredAt.Compare(other.occurredAt), cmp.Compare(p.sourceID, other.sourceID))
 }
 
 // memoryRow is a memory of the newest captured revision of such a data point, and occurred in the

@@ -1,6 +1,7 @@
 package recall
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,17 +11,18 @@ import (
 )
 
 // Neighbours pass the same gate as everything else: nothing of a neighbour that the viewer may not
-// read takes part. The statement returns their ids; those that are not candidates are then looked up as candidates are.
+// read takes part. The statement returns the ids of two on each side, and of a third, which shows whether the second is
+// one of several at that instant; those that are not candidates are then looked up as candidates are.
 const selectNeighbours = `select c.id, d.later, d.id, d.occurred_at
 	from unnest($1::uuid[], $2::timestamptz[]) c (id, at)
 	cross join lateral (
 		(select false as later, id, occurred_at from datapoints.data_points
 			where project_id = $3 and audience = any($4::uuid[]) and occurred_at < c.at and occurred_at >= greatest(c.at - interval '1 hour', $5)
-			order by occurred_at desc, id desc limit 2)
+			order by occurred_at desc limit 3)
 		union all
 		(select true, id, occurred_at from datapoints.data_points
 			where project_id = $3 and audience = any($4::uuid[]) and occurred_at > c.at and occurred_at <= least(c.at + interval '1 hour', $6)
-			order by occurred_at, id limit 2)
+			order by occurred_at limit 3)
 	) d`
 
 // neighbour is a data point right before or after another one.
@@ -90,7 +92,28 @@ func (g *gate) findNeighbours(ctx context.Context, of []uuid.UUID) (map[uuid.UUI
 		}
 		found[id] = append(found[id], n)
 	}
+	for id, neighbours := range found {
+		found[id] = slices.Concat(nearestOf(neighbours, false), nearestOf(neighbours, true))
+	}
 	return found, rows.Err()
+}
+
+// nearestOf returns the two neighbours on one side. Of more at one instant none is a neighbour: which of them would be
+// is chance, and would differ between projects.
+func nearestOf(neighbours []neighbour, later bool) []neighbour {
+	side := slices.DeleteFunc(slices.Clone(neighbours), func(n neighbour) bool { return n.later != later })
+	slices.SortStableFunc(side, func(a, b neighbour) int {
+		if later {
+			return a.at.Compare(b.at)
+		}
+		return b.at.Compare(a.at)
+	})
+	for n := 2; n > 0; n-- {
+		if len(side) <= n || !side[n].at.Equal(side[n-1].at) {
+			return side[:min(n, len(side))]
+		}
+	}
+	return nil
 }
 
 // lookUpNeighbours looks up the neighbours that are not candidates, with their texts if these are short.
@@ -117,7 +140,9 @@ func (g *gate) lookUpNeighbours(ctx context.Context, found map[uuid.UUID][]neigh
 
 // link records the order of a data point and its neighbours.
 func (g *gate) link(id uuid.UUID, neighbours []neighbour) {
-	slices.SortStableFunc(neighbours, func(a, b neighbour) int { return a.at.Compare(b.at) })
+	slices.SortFunc(neighbours, func(a, b neighbour) int {
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(g.dataPoints[a.id].sourceID, g.dataPoints[b.id].sourceID))
+	})
 	earlier := uuid.Nil
 	note := func(next uuid.UUID) {
 		if earlier != uuid.Nil {

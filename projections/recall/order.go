@@ -22,10 +22,11 @@ func (s *Service) arrange(
 		memory, score := best(&r.candidates[i])
 		list[i] = recall.Placed{
 			Score: score, OccurredAt: r.dataPoints[i].occurredAt, SourceID: r.dataPoints[i].sourceID,
-			ByMemory: memory != nil, SupersededBy: recall.None, SameAs: recall.None,
+			Exactly: memory != nil, SupersededBy: recall.None, SameAs: recall.None,
 		}
 		if p := passages[id]; p != nil {
-			list[i].Held, list[i].Spelled = question.asked.Held(p.Counts)
+			exactly, spelled := question.asked.Matched(p.Counts)
+			list[i].Held, list[i].Exactly, list[i].Spelled = p.held, list[i].Exactly || exactly, spelled
 		}
 	}
 	s.noteSuperseded(r, question, places, list)
@@ -40,9 +41,10 @@ func (s *Service) arrange(
 		if p.Move != recall.MoveNone {
 			r.moves[p.Candidate] = p
 		}
-		c.Score *= p.Share
+		own := list[p.Candidate].Score
+		c.Score = p.Of(own, c.Score)
 		for m := range c.Memories {
-			c.Memories[m].Score *= p.Share
+			c.Memories[m].Score = p.Of(own, c.Memories[m].Score)
 		}
 	}
 	return nil
@@ -119,7 +121,7 @@ func (s *Service) noteWordForWord(
 		return nil
 	}
 	all := recall.AllWords(own)
-	words := s.config.Analyzer.Words(question.Text)
+	words := recall.WordsOf(question.Text)
 	var unread []part
 	var of []int
 	for i, id := range r.ids {
@@ -129,7 +131,7 @@ func (s *Service) noteWordForWord(
 		}
 		key := revisionKey{id, p.revision}
 		if b := g.texts[key]; b != nil && b.content != nil {
-			list[i].WordForWord = slices.Equal(words, s.config.Analyzer.Words(string(b.content)))
+			list[i].WordForWord = slices.Equal(words, recall.WordsOf(string(b.content)))
 		} else if p.big == nil && len(unread) < wordForWordRead {
 			unread, of = append(unread, part{revisionKey: key, content: true}), append(of, i)
 		}
@@ -143,7 +145,7 @@ func (s *Service) noteWordForWord(
 	}
 	for n, i := range of {
 		if b := bodies[unread[n].revisionKey]; b != nil {
-			list[i].WordForWord = slices.Equal(words, s.config.Analyzer.Words(string(b.content)))
+			list[i].WordForWord = slices.Equal(words, recall.WordsOf(string(b.content)))
 		}
 	}
 	return nil

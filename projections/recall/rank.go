@@ -1,7 +1,7 @@
 package recall
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"slices"
 
@@ -96,10 +96,25 @@ func (s *Service) rank(ctx context.Context, g *gate, question *question, f *cand
 	return r, s.arrange(ctx, r, g, question, best)
 }
 
-// passage is the best passage of a data point, with the score of its words.
+// passage is the best passage of a data point, with the score of its words. held are the words of the question that any
+// of its passages has.
 type passage struct {
 	recall.Turn
 	score float64
+	held  recall.Words
+}
+
+// better returns the passage, or another one of the same data point if that has a higher score. The passage may be nil.
+func (p *passage) better(q *recall.Question, turn recall.Turn, score float64) *passage {
+	held := q.Held(turn.Counts)
+	if p == nil {
+		return &passage{turn, score, held}
+	}
+	p.held |= held
+	if score > p.score {
+		p.Turn, p.score = turn, score
+	}
+	return p
 }
 
 // passages finds the best passage of each data point that passed and is in the window.
@@ -116,9 +131,8 @@ func (s *Service) passages(
 			stale[h.DataPoint] = struct{}{}
 			continue
 		}
-		if known := best[h.DataPoint]; known == nil || f.sourceScores[i] > known.score {
-			best[h.DataPoint] = &passage{recall.Turn{Counts: h.Counts, Length: h.Length, Traits: h.Traits}, f.sourceScores[i]}
-		}
+		best[h.DataPoint] = best[h.DataPoint].better(&question.asked,
+			recall.Turn{Counts: h.Counts, Length: h.Length, Traits: h.Traits}, f.sourceScores[i])
 	}
 	return best, s.scoreLive(ctx, g, question, f, stale, best)
 }
@@ -139,7 +153,9 @@ func mostPromising(
 			order = append(order, scored{id, score})
 		}
 	}
-	slices.SortFunc(order, byScore)
+	slices.SortFunc(order, func(a, b scored) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), g.dataPoints[a.id].compare(g.dataPoints[b.id]))
+	})
 	ids := make([]uuid.UUID, min(len(order), maxWithNeighbours))
 	for i := range ids {
 		ids[i] = order[i].id
@@ -161,7 +177,7 @@ func (s *Service) score(
 		}
 	}
 	// A sum of floats depends on the order of its terms, so keep that order the same in every run.
-	slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	slices.SortFunc(ids, func(a, b uuid.UUID) int { return g.dataPoints[a].compare(g.dataPoints[b]) })
 	places := make(map[uuid.UUID]int, len(ids))
 	turns := make([]recall.Turn, len(ids))
 	for i, id := range ids {
@@ -252,8 +268,9 @@ func (s *Service) scoreLive(
 		for _, terms := range s.config.Analyzer.Passages(document) {
 			counts := recall.Counts(question.asked.Terms, terms)
 			value := f.chooseBy.Score(counts, len(terms.Text))
-			if known := best[key.dataPoint]; value > 0 && (known == nil || value > known.score) {
-				best[key.dataPoint] = &passage{recall.Turn{Counts: counts, Length: len(terms.Text), Traits: terms.Traits}, value}
+			if value > 0 {
+				best[key.dataPoint] = best[key.dataPoint].better(&question.asked,
+					recall.Turn{Counts: counts, Length: len(terms.Text), Traits: terms.Traits}, value)
 			}
 		}
 	}

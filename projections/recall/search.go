@@ -196,6 +196,15 @@ func byScore(a, b scored) int {
 	return cmp.Or(cmp.Compare(b.score, a.score), bytes.Compare(a.id[:], b.id[:]))
 }
 
+// withTies returns how many data points the first n are with all that are as promising as the last of them, so that
+// chance does not decide which of equal texts are ranked.
+func (f *candidates) withTies(n int) int {
+	for n > 0 && n < len(f.order) && f.scores[f.order[n]] == f.scores[f.order[n-1]] {
+		n++
+	}
+	return n
+}
+
 // sort orders the data points, most promising first.
 func (f *candidates) sort() {
 	order := make([]scored, len(f.order))

@@ -78,7 +78,7 @@ func testWordForWord(t *testing.T, texts []string) {
 		}
 		ids[text] = fmt.Sprint(i)
 		sendText(h, recalltest.DataPoint{
-			ID: ids[text], Content: text, Author: []string{"ana", "ben", "cem"}[i%3], OccurredAt: at(1).AddDate(0, 0, i*7%50),
+			ID: ids[text], Content: text, Author: []string{"ana", "ben", "cem"}[i%3], OccurredAt: at(1).AddDate(0, 0, i*7%30),
 		})
 	}
 	h.CatchUp()
