@@ -30,7 +30,7 @@ func (a *formerAnalysis) terms(text string) []string {
 		return terms
 	}
 	if !stopped {
-		return formerSymbols(text)
+		return symbols(text)
 	}
 	formerWords(text, func(word []byte) { terms = append(terms, string(word)) })
 	return terms

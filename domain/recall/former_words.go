@@ -1,7 +1,6 @@
 package recall
 
 import (
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -230,25 +229,6 @@ func formerSpaceless(r rune) bool {
 	}
 	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer,
 		unicode.Myanmar)
-}
-
-// formerSymbols returns the visible characters of a text without words, each once and at most a few: the
-// whole text may be an emoji.
-func formerSymbols(text string) []string {
-	const most = 16
-	var found []string
-	for _, r := range text {
-		if unicode.IsSpace(r) || !unicode.IsGraphic(r) || unicode.Is(unicode.Mn, r) {
-			continue
-		}
-		if s := string(r); !slices.Contains(found, s) {
-			found = append(found, s)
-		}
-		if len(found) == most {
-			break
-		}
-	}
-	return found
 }
 
 // formerPlainLetters folds accented Latin letters to plain ones.

@@ -101,28 +101,43 @@ func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 	if asksYou(text) {
 		q.Addressed = asker
 	}
+	q.Terms = a.addRelated(own)
+	return q
+}
+
+// addRelated appends the words that are related to those of a question, by their English stems.
+func (a *Analyzer) addRelated(terms []Term) []Term {
+	table, tag := related(), inEnglish.marker()+":"
+	if a.former != nil {
+		table, tag = formerRelated(), ""
+	}
+	own := terms
 	known := make(map[string]struct{}, len(own))
-	q.Terms = own
 	for _, term := range own {
 		known[term.Text] = struct{}{}
 	}
 	added := 0
-	for i, term := range own {
+	for _, term := range own {
+		stem, english := strings.CutPrefix(term.Text, tag)
+		if !english {
+			continue
+		}
 		room := min(relatedToOne, relatedToAll-added)
-		for _, other := range related[term.Text] {
+		for _, other := range table[stem] {
 			if room == 0 {
 				break
 			}
+			other = tag + other
 			if _, twice := known[other]; twice {
 				continue
 			}
 			known[other] = struct{}{}
-			q.Terms = append(q.Terms, Term{Text: other, Kind: Related, For: i, Share: relatedWeight})
+			terms = append(terms, Term{Text: other, Kind: Related, For: term.For, Share: relatedWeight})
 			room--
 			added++
 		}
 	}
-	return q
+	return terms
 }
 
 // Own returns how many words the question has; they are its first terms.
@@ -197,7 +212,12 @@ var latestPhrases = func() (phrases []string) {
 // hasPhrase reports whether the words of a query, with a space before and after each, contain one of some phrases.
 func hasPhrase(text string, phrases []string) bool {
 	spaced := []byte{' '}
-	formerWords(cut(text, queryBytes), func(word []byte) { spaced = append(append(spaced, word...), ' ') })
+	var s scanner
+	s.scan(cut(text, queryBytes), func(t token) {
+		if t.kind == aWord {
+			spaced = append(append(spaced, t.text...), ' ')
+		}
+	})
 	return slices.ContainsFunc(phrases, func(s string) bool { return bytes.Contains(spaced, []byte(s)) })
 }
 

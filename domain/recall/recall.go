@@ -2,7 +2,12 @@
 // ranking, budget and order. All of it is pure.
 package recall
 
-import "strings"
+import (
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+)
 
 // Document is the searchable text of one revision of a data point.
 type Document struct {
@@ -24,18 +29,37 @@ type Terms struct {
 // Passages analyses a document: one Terms for each passage that has any, the label's terms with
 // each of them. A document without any term yields none.
 func (a *Analyzer) Passages(d Document) []Terms {
-	label := a.Label(d.Label, d.Author)
-	var passages []Terms
+	if a.former != nil {
+		return passages(d, a.Label(d.Label, d.Author), a.former.terms)
+	}
+	speaks := sync.OnceValue(func() spoken { return a.spoken(cut(d.Content, languageBytes)) })
+	terms := func(part string) []string {
+		p := a.read(part)
+		defer p.release()
+		own := p.evidence.text()
+		if !own.latinCertain && p.words > 0 && len(part) < len(d.Content) {
+			own = speaks()
+		}
+		return p.terms(part, own)
+	}
+	var label []string
+	if d.Label != "" || d.Author != "" {
+		label = distinct(terms(d.Label + "\n" + d.Author))
+	}
+	return passages(d, label, terms)
+}
+
+func passages(d Document, label []string, terms func(string) []string) (all []Terms) {
 	for span := range Split(d.Content) {
 		content := d.Content[span.Start:span.End]
-		if text := a.Terms(content); len(text) > 0 {
-			passages = append(passages, Terms{Text: text, Label: label, Traits: TraitsOf(content)})
+		if text := terms(content); len(text) > 0 {
+			all = append(all, Terms{Text: text, Label: label, Traits: TraitsOf(content)})
 		}
 	}
-	if len(passages) == 0 && len(label) > 0 {
-		passages = append(passages, Terms{Label: label})
+	if len(all) == 0 && len(label) > 0 {
+		all = append(all, Terms{Label: label})
 	}
-	return passages
+	return all
 }
 
 // Label analyses label and author: each term once, in order of appearance.
@@ -46,10 +70,11 @@ func (a *Analyzer) Label(label, author string) []string {
 	return distinct(a.Terms(label + "\n" + author))
 }
 
-// Query analyses a query: each word once, at most queryTerms of them, in order of appearance.
-func (a *Analyzer) Query(text string) []Term {
-	words := distinct(a.former.terms(cut(text, queryBytes)))
-	return Wholes(words[:min(len(words), queryTerms)]...)
+// spoken returns the languages of a text.
+func (a *Analyzer) spoken(text string) spoken {
+	p := a.read(text)
+	defer p.release()
+	return p.evidence.text()
 }
 
 // queryTerms is the most terms of a query; queryBytes is the most bytes of a query that are read.
@@ -80,4 +105,23 @@ func cut(text string, n int) string {
 		n--
 	}
 	return strings.ToValidUTF8(text[:n], "")
+}
+
+// symbols returns the visible characters of a text without words, each once and at most a few: the
+// whole text may be an emoji.
+func symbols(text string) []string {
+	const most = 16
+	var found []string
+	for _, r := range text {
+		if unicode.IsSpace(r) || !unicode.IsGraphic(r) || unicode.Is(unicode.Mn, r) {
+			continue
+		}
+		if s := string(r); !slices.Contains(found, s) {
+			found = append(found, s)
+		}
+		if len(found) == most {
+			break
+		}
+	}
+	return found
 }

@@ -1,6 +1,9 @@
 package recall
 
-import "strings"
+import (
+	"strings"
+	"sync"
+)
 
 // synonyms are words for the same thing, one group a line.
 const synonyms = `
@@ -178,12 +181,24 @@ allergy:dairy nut peanut gluten fur cat dog
 
 // related maps a term to the terms that a text may use instead: its synonyms, then words of its
 // kind. The tables are small, since the index looks up each of their words.
-var related = relatedTerms()
+var (
+	related = sync.OnceValue(func() map[string][]string {
+		stem := func(word string) string {
+			e := newEntry(word, word)
+			if e.alphabet != latin || e.stops.has(inEnglish) {
+				return ""
+			}
+			return strings.TrimPrefix(e.in(inEnglish)[0], inEnglish.marker()+":")
+		}
+		return relatedTerms(stem)
+	})
+	formerRelated = sync.OnceValue(func() map[string][]string { return relatedTerms(formerTermOf) })
+)
 
-func relatedTerms() map[string][]string {
+func relatedTerms(termOf func(string) string) map[string][]string {
 	table := make(map[string][]string)
 	add := func(word, other string) {
-		from, to := formerTermOf(word), formerTermOf(other)
+		from, to := termOf(word), termOf(other)
 		if from != "" && to != "" && from != to {
 			table[from] = append(table[from], to)
 		}

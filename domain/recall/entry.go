@@ -1,0 +1,169 @@
+package recall
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode/utf8"
+
+	snowball "github.com/blevesearch/snowballstem"
+)
+
+// entry is what an Analyzer knows of a word: its language has to be known for its stems.
+type entry struct {
+	word string
+	// spelled is the word with its marks, as stemmers expect it.
+	spelled string
+	// alphabet is that of a word of letters alone, if languages with stems use it.
+	alphabet alphabet
+	// stops are the languages in which it is a stop word, number is that of the stop word; typical are the languages that
+	// its letters speak for.
+	stops   languages
+	number  int
+	typical languages
+	stems   atomic.Pointer[stemsOf]
+}
+
+// stemsOf are the stems of a word in one language, before those in others.
+type stemsOf struct {
+	language language
+	terms    []string
+	next     *stemsOf
+}
+
+// vocabulary caches entries up to a limit. It is safe for concurrent use.
+type vocabulary struct {
+	mu      sync.RWMutex
+	entries map[string]*entry
+}
+
+// lookUp returns the entry of a token.
+func (v *vocabulary) lookUp(t *token) *entry {
+	key := t.text
+	if len(t.spelled) > 0 {
+		key = t.spelled
+	}
+	v.mu.RLock()
+	e := v.entries[string(key)]
+	v.mu.RUnlock()
+	if e != nil {
+		return e
+	}
+	e = newEntry(string(t.text), string(key))
+	v.mu.Lock()
+	if len(v.entries) >= wordsKept {
+		clear(v.entries)
+	}
+	v.entries[e.spelled] = e
+	v.mu.Unlock()
+	return e
+}
+
+func newEntry(word, spelled string) *entry {
+	if spelled == word {
+		spelled = word // one copy
+	}
+	e := &entry{word: word, spelled: spelled, alphabet: alphabetOf(word)}
+	if stop, ok := stopWords[word]; ok {
+		e.stops, e.number = stop.in, stop.number
+	}
+	for _, r := range spelled {
+		if r >= utf8.RuneSelf {
+			e.typical |= typicalLetters[r]
+		}
+	}
+	return e
+}
+
+// alphabetOf returns the alphabet of a folded word of at least two letters and nothing else.
+func alphabetOf(word string) alphabet {
+	of, letters := otherAlphabet, 0
+	for _, r := range word {
+		a := latin
+		switch {
+		case r >= utf8.RuneSelf:
+			a = characterOf(r).alphabet
+		case r < 'a' || r > 'z':
+			return otherAlphabet
+		}
+		if letters > 0 && a != of {
+			return otherAlphabet
+		}
+		of = a
+		letters++
+	}
+	if letters < 2 && of != korean {
+		return otherAlphabet
+	}
+	return of
+}
+
+// in returns the stems of a word in a language, tagged with it.
+func (e *entry) in(l language) []string {
+	first := e.stems.Load()
+	for s := first; s != nil; s = s.next {
+		if s.language == l {
+			return s.terms
+		}
+	}
+	made := &stemsOf{language: l, terms: e.makeStems(l), next: first}
+	e.stems.CompareAndSwap(first, made) // if another was faster, the next call finds or makes them
+	return made.terms
+}
+
+func (e *entry) makeStems(l language) []string {
+	if l == inKorean {
+		return prefixes(e.word)
+	}
+	word := e.spelled
+	if l == inEnglish {
+		word = baseOf(e.word)
+	}
+	env := snowball.NewEnv(word)
+	languageInfo[l].stem(env)
+	return []string{tagged(l, foldStem(env.Current()))}
+}
+
+// tagged returns a stem as the term of a language.
+func tagged(l language, stem string) string {
+	return cut(l.marker()+":"+stem, termBytes)
+}
+
+// foldStem drops the marks that a stem still has.
+func foldStem(stem string) string {
+	plain := true
+	for i := range len(stem) {
+		plain = plain && stem[i] < utf8.RuneSelf
+	}
+	if plain {
+		return stem
+	}
+	var folded strings.Builder
+	for _, r := range stem {
+		if r < utf8.RuneSelf {
+			folded.WriteByte(byte(r))
+		} else {
+			folded.WriteString(characterOf(r).text)
+		}
+	}
+	return folded.String()
+}
+
+// mostSyllables is how many syllables the longest prefix of a Korean word has, besides the word itself.
+const mostSyllables = 8
+
+// prefixes returns the beginnings of a Korean word, the word itself first: what follows a noun is part of its word.
+func prefixes(word string) []string {
+	terms := []string{tagged(inKorean, word)}
+	syllables := 0
+	for i := range word {
+		if i == 0 {
+			continue
+		}
+		if syllables++; syllables > mostSyllables {
+			break
+		}
+		terms = append(terms, tagged(inKorean, word[:i]))
+	}
+	return terms
+}
