@@ -4,6 +4,8 @@ import (
 	"sync"
 
 	"github.com/kljensen/snowball/english"
+
+	"github.com/annals-project/annals/domain/lexicon"
 )
 
 // Analyzer turns text into terms: English stems of words that are not stop words. It caches stems
@@ -63,14 +65,23 @@ func (a *Analyzer) stem(spelled []byte) string {
 
 // termOf returns the term of a word, "" for a stop word.
 func termOf(word string) string {
-	if _, stop := stopWords[word]; stop {
+	if _, stop := stopWords()[word]; stop {
 		return ""
 	}
-	if base, irregular := irregularForms[word]; irregular {
+	if base, irregular := lexicon.Base(word); irregular {
 		return termOf(base)
 	}
 	return stemOf(word)
 }
+
+// stopWords are the English stop words as words reads them: without an apostrophe and what comes after it.
+var stopWords = sync.OnceValue(func() map[string]struct{} {
+	set := make(map[string]struct{})
+	for stop := range lexicon.StopWords("en") {
+		words(stop, func(word []byte) { set[string(word)] = struct{}{} })
+	}
+	return set
+})
 
 // stemOf returns the English stem of a lower-case word (Porter2). A word with anything but the
 // letters a to z, or of one or two letters, is its own stem.

@@ -55,6 +55,14 @@ var traitByWord = func() map[string]Traits {
 	return traits
 }()
 
+func wordSet(list string) map[string]struct{} {
+	set := make(map[string]struct{})
+	for w := range strings.FieldsSeq(list) {
+		set[w] = struct{}{}
+	}
+	return set
+}
+
 // TraitsOf returns the traits of a passage, read in one pass.
 func TraitsOf(text string) Traits {
 	var traits Traits
