@@ -11,7 +11,7 @@ import (
 
 // Question is the analysis of a query.
 type Question struct {
-	// Terms are the search terms: the query's own first, then words related to them, each once.
+	// Terms are the search terms, each once.
 	Terms []Term
 	// Answer is the trait of a passage that answers it: TimeEvidence, NumberEvidence, NameEvidence, or
 	// 0 for any.
@@ -59,17 +59,10 @@ func Wholes(words ...string) []Term {
 	return terms
 }
 
-// At most so many related words are added for one term of a query, and for all of them.
-const (
-	relatedToOne = 10
-	relatedToAll = 48
-)
-
 // Question analyses a query, as asked by an identity at an instant.
 func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
-	own := a.Query(text)
 	q := Question{
-		Answer: answerOf(text), Periods: comprehend.Periods(text, asked),
+		Terms: a.Query(text), Answer: answerOf(text), Periods: comprehend.Periods(text, asked),
 		AsksPast: asksPast(text), AsksOrder: asksOrder(text),
 	}
 	if TraitsOf(cut(text, queryBytes)).Has(FirstPerson) {
@@ -77,27 +70,6 @@ func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 	}
 	if asksYou(text) {
 		q.Addressed = asker
-	}
-	known := make(map[string]struct{}, len(own))
-	q.Terms = own
-	for _, term := range own {
-		known[term.Text] = struct{}{}
-	}
-	added := 0
-	for i, term := range own {
-		room := min(relatedToOne, relatedToAll-added)
-		for _, other := range related[term.Text] {
-			if room == 0 {
-				break
-			}
-			if _, twice := known[other]; twice {
-				continue
-			}
-			known[other] = struct{}{}
-			q.Terms = append(q.Terms, Term{Text: other, Kind: Related, For: i, Share: relatedWeight})
-			room--
-			added++
-		}
 	}
 	return q
 }
