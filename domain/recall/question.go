@@ -117,32 +117,31 @@ func asksOrder(text string) bool {
 	return slices.ContainsFunc(wantsOrder, func(s string) bool { return strings.Contains(low, s) })
 }
 
-// youDid are the phrases that ask what "you" said or did, in words between spaces. "Can you …" and "would you …" ask
-// for something new.
-var youDid = func() []string {
-	phrases := []string{" did you ", " have you ", " had you ", " were you "}
-	for said := range strings.FieldsSeq(`said told suggested recommended mentioned gave explained advised proposed promised showed
-		wrote described provided answered listed named`) {
-		phrases = append(phrases, " you "+said+" ")
+// What "you" said or did is asked for by an auxiliary before "you", a verb after it, or a noun after "your". "Can you …"
+// and "would you …" ask for something new.
+const (
+	beforeYou = `did have had were`
+	afterYou  = `said told suggested recommended mentioned gave explained advised proposed promised showed wrote described
+		provided answered listed named`
+	afterYour = `advice recommendation recommendations suggestion suggestions answer explanation proposal`
+)
+
+// youDid are the phrases that ask what "you" said or did, in words between spaces.
+var youDid = slices.Concat(phrases(" ", beforeYou, " you "), phrases(" you ", afterYou, " "), phrases(" your ", afterYour, " "))
+
+// phrases puts what comes before and after around each word of a list.
+func phrases(before, list, after string) (all []string) {
+	for word := range strings.FieldsSeq(list) {
+		all = append(all, before+word+after)
 	}
-	for thing := range strings.FieldsSeq(`advice recommendation recommendations suggestion suggestions answer
-		explanation proposal`) {
-		phrases = append(phrases, " your "+thing+" ")
-	}
-	return phrases
-}()
+	return all
+}
 
 func asksYou(text string) bool { return hasPhrase(text, youDid) }
 
 // pastPhrases show that a query asks for what was.
-var pastPhrases = func() []string {
-	phrases := []string{" used to "}
-	for word := range strings.FieldsSeq(`did was were had before earlier former formerly original originally initial
-		initially previous previously past`) {
-		phrases = append(phrases, " "+word+" ")
-	}
-	return phrases
-}()
+var pastPhrases = append(phrases(" ", `did was were had before earlier former formerly original originally initial initially
+	previous previously past`, " "), " used to ")
 
 func asksPast(text string) bool { return hasPhrase(text, pastPhrases) }
 
