@@ -117,8 +117,8 @@ func asksOrder(text string) bool {
 	return slices.ContainsFunc(wantsOrder, func(s string) bool { return strings.Contains(low, s) })
 }
 
-// What "you" said or did is asked for by an auxiliary before "you", a verb after it, or a noun after "your". "Can you …"
-// and "would you …" ask for something new.
+// What "you" said or did is asked for by an auxiliary before "you", a verb after it, or a noun after "your". "Can you"
+// and "would you" ask for something new.
 const (
 	beforeYou = `did have had were`
 	afterYou  = `said told suggested recommended mentioned gave explained advised proposed promised showed wrote described
@@ -127,7 +127,9 @@ const (
 )
 
 // youDid are the phrases that ask what "you" said or did, in words between spaces.
-var youDid = slices.Concat(phrases(" ", beforeYou, " you "), phrases(" you ", afterYou, " "), phrases(" your ", afterYour, " "))
+var youDid = slices.Concat(
+	phrases(" ", beforeYou, " you "), phrases(" you ", afterYou, " "), phrases(" your ", afterYour, " "),
+)
 
 // phrases puts what comes before and after around each word of a list.
 func phrases(before, list, after string) (all []string) {
@@ -139,9 +141,11 @@ func phrases(before, list, after string) (all []string) {
 
 func asksYou(text string) bool { return hasPhrase(text, youDid) }
 
-// pastPhrases show that a query asks for what was.
-var pastPhrases = append(phrases(" ", `did was were had before earlier former formerly original originally initial initially
-	previous previously past`, " "), " used to ")
+// pastWords show that a query asks for what was.
+const pastWords = `did was were had before earlier former formerly original originally initial initially previous
+	previously past`
+
+var pastPhrases = append(phrases(" ", pastWords, " "), " used to ")
 
 func asksPast(text string) bool { return hasPhrase(text, pastPhrases) }
 
