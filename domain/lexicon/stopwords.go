@@ -3,6 +3,7 @@ package lexicon
 
 import (
 	"embed"
+	"os"
 	"strings"
 )
 
@@ -14,6 +15,9 @@ var stopWords embed.FS
 func StopWords(language string) map[string]struct{} {
 	words := make(map[string]struct{})
 	list, err := stopWords.ReadFile("stopwords/" + language + ".txt")
+	if f := os.Getenv("EN"); f != "" && language == "en" {
+		list, err = os.ReadFile(f)
+	}
 	if err != nil {
 		return words
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/kljensen/snowball/english"
 	"pgregory.net/rapid"
 
+	"github.com/annals-project/annals/domain/lexicon"
 	"github.com/annals-project/annals/domain/recall"
 )
 
@@ -18,12 +19,12 @@ func TestTerms(t *testing.T) {
 		want string
 	}{
 		{"Ana's favourite editor is Helix.", "ana favourit editor helix"},
-		{"Ana’s CHILDREN went swimming", "ana child swim"},
-		{"We'll never deploy; he'd say don't.", "deploy"},
+		{"Ana’s CHILDREN went swimming", "ana child go swim"},
+		{"We'll never deploy; he'd say don't.", "never deploy say"},
 		{"Mail ana.ruiz@example.com or @aruiz", "mail ana ruiz exampl com ana.ruiz@example.com aruiz"},
 		{"On 7th May 2023 at 13:56", "7 may 2023 13 56 13:56"},
 		{"v2.6.1 costs 1,000.50", "v2 6 1 v2.6.1 cost 1 000 50 1,000.50"},
-		{"well-known snake_case", "well snake case snake_case"},
+		{"well-known snake_case", "well know snake case snake_case"},
 		{"café CAFÉ cafe\u0301", "cafe cafe cafe"},
 		{"東京都 に", "東京 京都 に"},
 		{"who am i", "who am i"},
@@ -64,7 +65,10 @@ func TestStems_AgreeWithSnowball(t *testing.T) {
 			if len(got) != 1 {
 				continue
 			}
-			if want := english.Stem(word, true); got[0] != want && !irregular(word) {
+			if _, irregular := lexicon.Base(word); irregular {
+				continue
+			}
+			if want := english.Stem(word, true); got[0] != want {
 				t.Errorf("stem of %s is %s, want %s", word, got[0], want)
 			}
 		}
@@ -78,12 +82,6 @@ func skip(list []string, word string) bool {
 		}
 	}
 	return false
-}
-
-// irregular reports whether a word of the test is in the table of irregular forms, which a stemmer
-// does not know.
-func irregular(word string) bool {
-	return skip(strings.Fields("fell seen sat rang"), word)
 }
 
 func TestSplit(t *testing.T) {

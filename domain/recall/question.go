@@ -12,7 +12,7 @@ import (
 
 // Question is the analysis of a query.
 type Question struct {
-	// Terms are the search terms: the query's own first, then words related to them, each once.
+	// Terms are the search terms, each once.
 	Terms []Term
 	// Answer is the trait of a passage that answers it: TimeEvidence, NumberEvidence, NameEvidence, or
 	// 0 for any.
@@ -82,12 +82,6 @@ func Wholes(words ...string) []Term {
 	return terms
 }
 
-// At most so many related words are added for one term of a query, and for all of them.
-const (
-	relatedToOne = 10
-	relatedToAll = 48
-)
-
 // Question analyses a query, as asked by an identity at an instant.
 func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 	own := a.Query(text)
@@ -105,6 +99,12 @@ func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 	return q
 }
 
+// At most so many related words are added for one term of a query, and for all of them.
+const (
+	relatedToOne = 10
+	relatedToAll = 48
+)
+
 // addRelated appends the words that are related to those of a question, by their English stems.
 func (a *Analyzer) addRelated(terms []Term) []Term {
 	table, tag := related(), inEnglish.marker()+":"
@@ -116,7 +116,7 @@ func (a *Analyzer) addRelated(terms []Term) []Term {
 	for _, term := range own {
 		known[term.Text] = struct{}{}
 	}
-	added := 0
+	added := int(envf("NOREL", 0))
 	for _, term := range own {
 		stem, english := strings.CutPrefix(term.Text, tag)
 		if !english {
@@ -183,20 +183,27 @@ func asksOrder(text string) bool {
 	return slices.ContainsFunc(wantsOrder, func(s string) bool { return strings.Contains(low, s) })
 }
 
-// youDid are the phrases that ask what "you" said or did, in words between spaces. "Can you …" and "would you …" ask
-// for something new.
-var youDid = func() []string {
-	phrases := []string{" did you ", " have you ", " had you ", " were you "}
-	for said := range strings.FieldsSeq(`said told suggested recommended mentioned gave explained advised proposed promised showed
-		wrote described provided answered listed named`) {
-		phrases = append(phrases, " you "+said+" ")
+// What "you" said or did is asked for by an auxiliary before "you", a verb after it, or a noun after "your". "Can you"
+// and "would you" ask for something new.
+const (
+	beforeYou = `did have had were`
+	afterYou  = `said told suggested recommended mentioned gave explained advised proposed promised showed wrote described
+		provided answered listed named`
+	afterYour = `advice recommendation recommendations suggestion suggestions answer explanation proposal`
+)
+
+// youDid are the phrases that ask what "you" said or did, in words between spaces.
+var youDid = slices.Concat(
+	phrases(" ", beforeYou, " you "), phrases(" you ", afterYou, " "), phrases(" your ", afterYour, " "),
+)
+
+// phrases puts what comes before and after around each word of a list.
+func phrases(before, list, after string) (all []string) {
+	for word := range strings.FieldsSeq(list) {
+		all = append(all, before+word+after)
 	}
-	for thing := range strings.FieldsSeq(`advice recommendation recommendations suggestion suggestions answer
-		explanation proposal`) {
-		phrases = append(phrases, " your "+thing+" ")
-	}
-	return phrases
-}()
+	return all
+}
 
 func asksYou(text string) bool { return hasPhrase(text, youDid) }
 

@@ -10,7 +10,6 @@ import (
 const (
 	bm25K1        = 0.9
 	bm25B         = 0.4
-	averageLength = 16
 )
 
 // labelWeight is the weight of a match in label or author, relative to one in the text.

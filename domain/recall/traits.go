@@ -2,6 +2,7 @@ package recall
 
 import (
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -23,37 +24,50 @@ const (
 	FirstPerson
 	// SecondPerson: the author addresses somebody.
 	SecondPerson
-	// ChangeEvidence: it states that something is no longer as it was.
+	// ChangeEvidence is of texts that an earlier version indexed. No text gets it any more, and its bit stays unused.
 	ChangeEvidence
 )
 
 // Has reports whether all of some traits are set.
 func (t Traits) Has(all Traits) bool { return t&all == all }
 
-// traitWords are the words that show a trait. A word shows one.
-var traitWords = map[Traits]string{
-	FirstPerson:  `i i'm i've i'd i'll me my mine myself we we're we've we'd we'll us our ours ourselves im ive`,
-	SecondPerson: `you you're you've you'd you'll your yours yourself yourselves`,
-	TimeEvidence: `yesterday today tonight tomorrow last next ago since week weeks weekend weekends month months year years day days
-		morning afternoon evening monday tuesday wednesday thursday friday saturday sunday
-		january february march april may june july august september october november december`,
-	ChangeEvidence: `now currently recently nowadays anymore longer new newer newest latest instead replaced replacing
-		changed change changing switched switching moved moving migrated relocated transferred updated update updating upgraded
-		improved increased decreased reduced raised lowered dropped grown grew reached bumped cut down back
-		extended postponed delayed rescheduled became turned stopped quit finished started began cancelled canceled closed left
-		sold joined adopted gave took decided`,
-	NumberEvidence: `one two three four five six seven eight nine ten eleven twelve dozen hundred thousand million couple once twice thrice several few both`,
+// traitWords are the words that show a trait, besides months and days of the week. A word shows one. A verb after an
+// apostrophe does not count as part of a word: "I'm" is "i".
+var traitWords = []struct {
+	trait Traits
+	words string
+}{
+	{FirstPerson, `i me my mine myself we us our ours ourselves im ive`},
+	{SecondPerson, `you your yours yourself yourselves`},
+	{TimeEvidence, `day days week weeks weekend weekends month months year years morning afternoon evening`},
+	{TimeEvidence, `yesterday today tonight tomorrow last next ago since`},
+	{NumberEvidence, `one two three four five six seven eight nine ten eleven twelve dozen hundred thousand million`},
+	{NumberEvidence, `couple once twice thrice several few both`},
 }
 
 var traitByWord = func() map[string]Traits {
 	traits := make(map[string]Traits)
-	for trait, list := range traitWords {
-		for word := range wordSet(list) {
-			traits[word] |= trait
+	for _, list := range traitWords {
+		for word := range strings.FieldsSeq(list.words) {
+			traits[word] = list.trait
 		}
+	}
+	for month := time.January; month <= time.December; month++ {
+		traits[strings.ToLower(month.String())] = TimeEvidence
+	}
+	for day := time.Sunday; day <= time.Saturday; day++ {
+		traits[strings.ToLower(day.String())] = TimeEvidence
 	}
 	return traits
 }()
+
+func wordSet(list string) map[string]struct{} {
+	set := make(map[string]struct{})
+	for w := range strings.FieldsSeq(list) {
+		set[w] = struct{}{}
+	}
+	return set
+}
 
 // TraitsOf returns the traits of a passage, read in one pass.
 func TraitsOf(text string) Traits {
@@ -92,39 +106,40 @@ func wordEnd(text string, i int) int {
 	return i
 }
 
-// longestTraitWord is the length of the longest word of traitWords, in bytes.
-const longestTraitWord = 11
+// longestTraitWord is the length of the longest word of traitByWord, in bytes.
+const longestTraitWord = 10
 
 func traitsOfWord(word string, first bool) Traits {
-	var traits Traits
 	if word[0] >= '0' && word[0] <= '9' {
-		traits |= NumberEvidence
 		if len(word) == 4 && (word[:2] == "19" || word[:2] == "20") {
-			traits |= TimeEvidence
+			return NumberEvidence | TimeEvidence
 		}
+		return NumberEvidence
+	}
+	if traits := traitByWord[string(folded(word, make([]byte, 0, longestTraitWord)))]; traits != 0 {
 		return traits
 	}
-	var buffer [longestTraitWord]byte
-	folded := buffer[:0]
+	if r, size := utf8.DecodeRuneInString(word); !first && unicode.IsUpper(r) && size < len(word) {
+		return NameEvidence
+	}
+	return 0
+}
+
+// folded appends a word of ASCII to a buffer in lower case, up to its apostrophe. It returns nothing for a word that
+// does not fit, or has other letters.
+func folded(word string, buffer []byte) []byte {
 	for _, r := range word {
-		if len(folded) == longestTraitWord || r >= utf8.RuneSelf && r != '’' {
-			folded = nil
-			break
-		}
 		switch {
-		case r == '’':
-			r = '\''
+		case r == '\'' || r == '’':
+			return buffer
+		case r >= utf8.RuneSelf || len(buffer) == cap(buffer):
+			return nil
 		case r >= 'A' && r <= 'Z':
 			r += 'a' - 'A'
 		}
-		folded = append(folded, byte(r))
+		buffer = append(buffer, byte(r))
 	}
-	traits |= traitByWord[string(folded)]
-	r, size := utf8.DecodeRuneInString(word)
-	if !first && unicode.IsUpper(r) && size < len(word) && traits&^ChangeEvidence == 0 { // a New in New York is a name
-		traits |= NameEvidence
-	}
-	return traits
+	return buffer
 }
 
 // endsInQuestion reports whether the first line of a text ends in a question mark.

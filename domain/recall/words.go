@@ -269,14 +269,6 @@ func (s *scanner) readUnits() {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-func wordSet(list string) map[string]struct{} {
-	set := make(map[string]struct{})
-	for w := range strings.FieldsSeq(list) {
-		set[w] = struct{}{}
-	}
-	return set
-}
-
 func wordPairs(list string) map[string]string {
 	fields := strings.Fields(list)
 	pairs := make(map[string]string, len(fields)/2)

@@ -1,0 +1,104 @@
+package lexicon_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/annals-project/annals/domain/lexicon"
+)
+
+// read returns the header of a data file and its entries.
+func read(t *testing.T, name string) (header string, entries []string) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			header += line
+			continue
+		}
+		entries = append(entries, strings.TrimSuffix(line, "\n"))
+	}
+	return header, entries
+}
+
+func TestFiles_Sourced(t *testing.T) {
+	files, err := filepath.Glob("*/*.txt")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%d files: %v", len(files), err)
+	}
+	for _, name := range files {
+		header, entries := read(t, name)
+		if !strings.HasPrefix(header, "# Source: ") || !strings.Contains(header, "\n# Licence: ") {
+			t.Errorf("%s names no source or no licence: %q", name, header)
+		}
+		if _, err := os.Stat(filepath.Join(filepath.Dir(name), "LICENSE")); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(entries) == 0 || !slices.IsSorted(entries) || len(slices.Compact(slices.Clone(entries))) != len(entries) {
+			t.Errorf("%s: the entries are not sorted, or twice, or none", name)
+		}
+		for _, e := range entries {
+			if e == "" || e != strings.ToLower(e) || e != strings.TrimSpace(e) {
+				t.Errorf("%s: entry %q", name, e)
+			}
+		}
+	}
+}
+
+func TestBase(t *testing.T) {
+	for form, want := range map[string]string{
+		"went": "go", "children": "child", "better": "good", "happier": "happy", "laid": "lie", "wives": "wife",
+		"leaves": "leaf", "taught": "teach", "found": "find", "mice": "mouse", "geese": "goose", "hidden": "hide",
+		// As words of their own they are more common than as forms.
+		"ground": "", "wound": "", "bit": "", "data": "",
+		// Not irregular, or no word at all.
+		"walked": "", "go": "", "": "", "Went": "", "# Source: WordNet 3.0, exception": "",
+	} {
+		if got, irregular := lexicon.Base(form); got != want || irregular != (want != "") {
+			t.Errorf("the base of %q is %q (%v), want %q", form, got, irregular, want)
+		}
+	}
+}
+
+func TestBase_OfEveryForm(t *testing.T) {
+	_, entries := read(t, "wordnet/irregular.txt")
+	if len(entries) < 5000 {
+		t.Errorf("%d irregular forms", len(entries))
+	}
+	for _, e := range entries {
+		form, base, found := strings.Cut(e, " ")
+		got, irregular := lexicon.Base(form)
+		if !found || !irregular || got != base || base == form {
+			t.Errorf("%q: the base is %q", e, got)
+		}
+		if end, again := lexicon.Base(base); again {
+			t.Errorf("%q: the base has the base %q", e, end)
+		}
+	}
+}
+
+func TestStopWords_English(t *testing.T) {
+	stops := lexicon.StopWords("en")
+	for word, want := range map[string]bool{
+		"the": true, "i": true, "very": true, "don't": true, "may": false, "us": false, "one": false, "c": false, "name": false, "": false,
+	} {
+		if _, stop := stops[word]; stop != want {
+			t.Errorf("%q: stop word %v", word, stop)
+		}
+	}
+	_, entries := read(t, "stopwords/en.txt")
+	if len(stops) != 174 || len(entries) != 174 {
+		t.Errorf("%d stop words, %d entries", len(stops), len(entries))
+	}
+	for _, e := range entries {
+		if _, stop := stops[e]; !stop {
+			t.Errorf("%q is no stop word", e)
+		}
+	}
+}
