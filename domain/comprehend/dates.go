@@ -21,7 +21,7 @@ type dateReader struct {
 	today  time.Time // midnight; its location is that of all days
 	// asks is set for a question: names of days and months count in any case.
 	asks bool
-	// shouted is set for a question without a lower-case letter, in which a capital tells nothing.
+	// shouted is set for a question without a lower-case letter, in which a capital marks no name.
 	shouted bool
 	// before is the expression that was found before, of a question.
 	before dated

@@ -112,7 +112,7 @@ func (r *dateReader) bounded(d dated) Period {
 			p.End = tomorrow
 		}
 	case low == "before" || low == "after":
-		if near, ok := r.beside(at, d); ok {
+		if near, ok := r.unitAway(at, d); ok {
 			return near
 		}
 		switch {
@@ -127,9 +127,9 @@ func (r *dateReader) bounded(d dated) Period {
 	return p
 }
 
-// beside reads the unit before the word "before" or "after" at token i: "the week before 12 May", "two
+// unitAway reads the unit before the word "before" or "after" at token i: "the week before 12 May", "two
 // days after last Friday".
-func (r *dateReader) beside(i int, d dated) (Period, bool) {
+func (r *dateReader) unitAway(i int, d dated) (Period, bool) {
 	unit := strings.TrimSuffix(r.low(i-1), "s")
 	length := map[string]int{"day": 1, "week": 7}[unit]
 	if length == 0 {
@@ -163,7 +163,9 @@ var (
 	beforeDays   = set(`on by until till since before after from`)
 	// subjectsOfVerbs come before "may" and "march" as verbs.
 	subjectsOfVerbs = set(`i we you he she it they who that which what how when where there to do does did will can could should must not`)
-	afterModal      = set(`be have not never also only still`)
+	// afterDates come after a date, besides pronouns, articles and auxiliaries.
+	afterDates = set(`and or but when where who`)
+	afterModal = set(`be have not never also only still`)
 	// dayNames come before a weekday in the name of one day of the year.
 	dayNames = set(`black good cyber easter ash palm bloody super holy maundy whit shrove giving fat man ruby`)
 	// notLatest come before a weekday or month that is not the latest one.
@@ -180,8 +182,8 @@ func (r *dateReader) closes(i int) bool {
 // closesShort is closes without prepositions: "he last sat at the door".
 func (r *dateReader) closesShort(i int) bool {
 	low := r.low(i)
-	return low == "" || !r.tokens[i].word || pronouns[low] || determiners[low] || partsOfDay[low] || modals[low] || doForms[low] ||
-		beForms[low] || haveForms[low] || low == "and" || low == "or" || low == "but" || low == "when" || low == "where" || low == "who"
+	return low == "" || !r.tokens[i].word || pronouns[low] || determiners[low] || partsOfDay[low] || modals[low] ||
+		doForms[low] || beForms[low] || haveForms[low] || afterDates[low]
 }
 
 // isVerbOrNoun reports whether a short form of a weekday at token i is another word: "she sat down", "on
