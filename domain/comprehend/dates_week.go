@@ -95,7 +95,7 @@ func (r *dateReader) rolling(i int) (dated, bool) {
 		return dated{}, false
 	}
 	n *= sign
-	far := r.today
+	var far time.Time
 	switch strings.TrimSuffix(r.low(at), "s") {
 	case "day":
 		if !counted {
