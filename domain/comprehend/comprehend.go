@@ -9,7 +9,8 @@
 // clause.go). Dates (dates*.go, anchor.go), instructions (rule*.go) and names (mention.go) are read
 // from a sentence; claims (claim*.go), events (observation.go, extract_event.go), identities
 // (extract_identity.go) and memberships (membership.go) from its clauses. third_person.go writes the
-// line of a memory. Label and metadata are read by metadata*.go.
+// line of a memory. Label and metadata are read by metadata*.go. The dates of questions are read by
+// Periods (dates_question.go, dates_asked.go, dates_week.go).
 //
 // Besides the standard library and google/uuid it uses clipperhouse/uax29 (sentence boundaries) and
 // kljensen/snowball (stems, to compare claims). Both are pure functions over tables.

@@ -18,22 +18,27 @@ type dated struct {
 type dateReader struct {
 	tokens []token
 	tense  tense
-	today  time.Time // midnight, UTC
+	today  time.Time // midnight; its location is that of all days
+	// asks is set for a question: names of days and months count in any case.
+	asks bool
+	// shouted is set for a question without a lower-case letter, in which a capital marks no name.
+	shouted bool
+	// before is the expression that was found before, of a question.
+	before dated
 }
 
 // findDates finds the date expressions of a sentence, in order, the longest at each place.
 func findDates(s *sentence, occurredAt time.Time) []dated {
-	r := dateReader{tokens: s.tokens, tense: s.tense, today: occurredAt.Truncate(0)}
-	r.today = time.Date(occurredAt.Year(), occurredAt.Month(), occurredAt.Day(), 0, 0, 0, 0, time.UTC)
+	r := dateReader{tokens: s.tokens, tense: s.tense, today: midnight(occurredAt.UTC())}
 	found := s.dates
 	for i := 0; i < len(r.tokens); {
 		d, ok := r.at(i)
-		if !ok || d.start.Year() < 1 || d.end.Year() > 9999 || !d.start.Before(d.end) {
+		if !ok || !d.inRange() {
 			i++
 			continue
 		}
 		if len(found) > 0 {
-			d = r.inRange(found[len(found)-1], d)
+			d = r.following(found[len(found)-1], d)
 		}
 		found = append(found, r.withClock(d))
 		i = found[len(found)-1].to
@@ -41,9 +46,19 @@ func findDates(s *sentence, occurredAt time.Time) []dated {
 	return found
 }
 
-// inRange returns a date as the end of a range that an earlier date begins: in "from 1 April to 30
+// midnight returns the first moment of the day of t in its location.
+func midnight(t time.Time) time.Time {
+	return time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, t.Location())
+}
+
+// inRange reports whether the span is not empty and can be stored.
+func (d dated) inRange() bool {
+	return d.start.Year() >= 1 && d.end.Year() <= 9999 && d.start.Before(d.end)
+}
+
+// following returns a date as the end of a range that an earlier date begins: in "from 1 April to 30
 // September" the second follows the first.
-func (r *dateReader) inRange(first, d dated) dated {
+func (r *dateReader) following(first, d dated) dated {
 	if !d.relative || d.clock || first.to+1 != d.from || !d.start.Before(first.start) {
 		return d
 	}
@@ -94,6 +109,11 @@ func (r *dateReader) low(i int) string {
 	return r.tokens[i].low
 }
 
+// date returns the first moment of a day.
+func (r *dateReader) date(year int, month time.Month, day int) time.Time {
+	return time.Date(year, month, day, 0, 0, 0, 0, r.today.Location())
+}
+
 // day returns the day n days after today.
 func (r *dateReader) day(n int) time.Time { return r.today.AddDate(0, 0, n) }
 
@@ -102,8 +122,8 @@ func oneDay(from, to int, day time.Time, relative bool) dated {
 	return dated{from: from, to: to, start: day, end: day.AddDate(0, 0, 1), relative: relative}
 }
 
-func monthOf(from, to int, year int, month time.Month, relative bool) dated {
-	start := time.Date(year, month, 1, 0, 0, 0, 0, time.UTC)
+func (r *dateReader) monthOf(from, to int, year int, month time.Month, relative bool) dated {
+	start := r.date(year, month, 1)
 	return dated{from: from, to: to, start: start, end: start.AddDate(0, 1, 0), relative: relative}
 }
 
@@ -158,13 +178,22 @@ func yearOf(low string) (int, bool) {
 	return n, err == nil && n >= 1000 && n <= 2999
 }
 
-// month reads the name of a month. "may", "march" and short forms count only with a capital.
+// month reads the name of a month. In a text it counts only with a capital.
 func (r *dateReader) month(i int) (time.Month, bool) {
+	if r.asks {
+		return r.monthName(i)
+	}
 	m, ok := months[r.low(i)]
 	if !ok || !r.tokens[i].capital() {
 		return 0, false
 	}
 	return time.Month(m), true
+}
+
+// weekdayName reads the name of a weekday. In a text it counts only with a capital.
+func (r *dateReader) weekdayName(i int) (day int, ok bool) {
+	day, ok = weekdays[r.low(i)]
+	return day, ok && (r.asks || r.tokens[i].capital())
 }
 
 // nearest returns a day of a month, in the year that the tense requires, else in the year that
@@ -175,7 +204,7 @@ func (r *dateReader) nearest(i int, month time.Month, day int) (time.Time, bool)
 	ahead := moved || r.tense.future && !r.tense.past
 	var best time.Time
 	for year := r.today.Year() - 1; year <= r.today.Year()+1; year++ {
-		t := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+		t := r.date(year, month, day)
 		if t.Day() != day || reported && t.After(r.today) || ahead && t.Before(r.today) {
 			continue
 		}
@@ -244,21 +273,4 @@ func (d dated) describe() string {
 		return d.start.Format("2006")
 	}
 	return d.start.Format(day) + " to " + last.Format(day)
-}
-
-// Period is a span of time from Start until before End.
-type Period struct{ Start, End time.Time }
-
-// Periods reads the date expressions of a question that is asked at an instant, in order. What the
-// question leaves open, as the year of a month, is the latest that has begun, unless the question
-// is about the future. It reads at most maxSentence bytes.
-func Periods(question string, asked time.Time) []Period {
-	s := sentence{tokens: tokenize(mask(question[:min(len(question), maxSentence)]), nil)}
-	s.tense = tenseOf(s.tokens)
-	s.tense.past = !s.tense.future
-	var periods []Period
-	for _, d := range findDates(&s, asked.UTC()) {
-		periods = append(periods, Period{d.start, d.end})
-	}
-	return periods
 }

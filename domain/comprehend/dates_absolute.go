@@ -21,9 +21,9 @@ func (r *dateReader) written(i int) (dated, bool) {
 			return dated{}, false
 		}
 		if len(text) == 10 {
-			return oneDay(i, i+1, t, false), true
+			return oneDay(i, i+1, r.date(t.Date()), false), true
 		}
-		start := t.Truncate(time.Minute)
+		start := t.Truncate(time.Minute).In(r.today.Location())
 		return dated{from: i, to: i + 1, start: start, end: start.Add(time.Minute), clock: true}, true
 	}
 	sep := "/"
@@ -61,13 +61,13 @@ func (r *dateReader) written(i int) (dated, bool) {
 	if year < 1900 || year > 2200 {
 		return dated{}, false // more often a version or an address
 	}
-	t, ok := calendar(year, time.Month(month), day)
+	t, ok := r.calendar(year, time.Month(month), day)
 	return oneDay(i, i+1, t, false), ok
 }
 
 // calendar returns a day; ok is false if it does not exist.
-func calendar(year int, month time.Month, day int) (time.Time, bool) {
-	t := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+func (r *dateReader) calendar(year int, month time.Month, day int) (time.Time, bool) {
+	t := r.date(year, month, day)
 	return t, t.Month() == month && t.Day() == day
 }
 
@@ -135,21 +135,21 @@ func (r *dateReader) daysOfMonth(from, at int, month time.Month, first, last int
 		yearAt++
 	}
 	if year, ok := yearOf(r.low(yearAt)); ok {
-		a, ok1 := calendar(year, month, first)
-		b, ok2 := calendar(year, month, last)
+		a, ok1 := r.calendar(year, month, first)
+		b, ok2 := r.calendar(year, month, last)
 		return dated{from: from, to: yearAt + 1, start: a, end: b.AddDate(0, 0, 1)}, ok1 && ok2
 	}
 	a, ok := r.nearest(from, month, first)
 	if !ok {
 		return dated{}, false
 	}
-	b, ok := calendar(a.Year(), month, last)
+	b, ok := r.calendar(a.Year(), month, last)
 	return dated{from: from, to: at, start: a, end: b.AddDate(0, 0, 1), relative: true}, ok
 }
 
 // weekdayDate reads "Tuesday, 3 June 2025" and "Tue June 3".
 func (r *dateReader) weekdayDate(i int) (dated, bool) {
-	if _, ok := weekdays[r.low(i)]; !ok || !r.tokens[i].capital() {
+	if _, ok := r.weekdayName(i); !ok {
 		return dated{}, false
 	}
 	at := i + 1
@@ -185,7 +185,7 @@ func (r *dateReader) monthYear(i int) (dated, bool) {
 	if !ok {
 		return dated{}, false
 	}
-	return monthOf(i, at+1, year, month, false), true
+	return r.monthOf(i, at+1, year, month, false), true
 }
 
 // quarter reads "Q3 2025".
@@ -195,6 +195,6 @@ func (r *dateReader) quarter(i int) (dated, bool) {
 	if !ok || len(low) != 2 || low[0] != 'q' || low[1] < '1' || low[1] > '4' {
 		return dated{}, false
 	}
-	start := time.Date(year, time.Month(3*int(low[1]-'1')+1), 1, 0, 0, 0, 0, time.UTC)
+	start := r.date(year, time.Month(3*int(low[1]-'1')+1), 1)
 	return dated{from: i, to: i + 2, start: start, end: start.AddDate(0, 3, 0)}, true
 }

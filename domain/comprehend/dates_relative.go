@@ -71,13 +71,16 @@ func (r *dateReader) lastNext(i int) (dated, bool) {
 		return dated{}, false
 	}
 	the := r.low(i-1) == "the" || r.low(i-1) == "these"
-	if day, ok := weekdays[r.low(at)]; ok && r.tokens[at].capital() && !(the && sign != 1) {
-		if plural[r.low(at+1)] {
+	if day, ok := r.weekdayName(at); ok && (r.asks || !(the && sign != 1)) {
+		if plural[r.low(at+1)] || r.asks && r.isVerbOrNoun(at) {
 			return dated{}, false
 		}
 		to := at + 1
 		if partsOfDay[r.low(to)] {
 			to++
+		}
+		if r.asks && sign == 0 && !r.tense.future {
+			return oneDay(i, to, inWeek(r.today, day), true), true
 		}
 		return oneDay(i, to, r.weekday(day, sign), true), true
 	}
@@ -99,7 +102,7 @@ var (
 // unit returns the week, weekend, month, quarter or year n after the current one.
 func (r *dateReader) unit(from, to int, name string, n int) (dated, bool) {
 	d := dated{from: from, to: to, relative: true}
-	first := time.Date(r.today.Year(), r.today.Month(), 1, 0, 0, 0, 0, time.UTC)
+	first := r.date(r.today.Year(), r.today.Month(), 1)
 	switch name {
 	case "week":
 		d.start = monday(r.today).AddDate(0, 0, 7*n)
@@ -119,7 +122,7 @@ func (r *dateReader) unit(from, to int, name string, n int) (dated, bool) {
 		d.start = first.AddDate(0, -int(first.Month()-1)%3+3*n, 0)
 		d.end = d.start.AddDate(0, 3, 0)
 	case "year":
-		d.start = time.Date(r.today.Year()+n, 1, 1, 0, 0, 0, 0, time.UTC)
+		d.start = r.date(r.today.Year()+n, 1, 1)
 		d.end = d.start.AddDate(1, 0, 0)
 	default:
 		return dated{}, false
@@ -150,7 +153,7 @@ func (r *dateReader) namedMonth(from, to int, month time.Month, sign int) (dated
 	case sign > 0 && month <= r.today.Month():
 		year++
 	}
-	return monthOf(from, to, year, month, true), true
+	return r.monthOf(from, to, year, month, true), true
 }
 
 // ago reads "two days ago", "a week from now", "3 months back".
@@ -199,8 +202,8 @@ func (r *dateReader) away(from, to int, unit string, n int) (dated, bool) {
 	case "week", "weeks":
 		return oneDay(from, to, r.day(7*n), true), true
 	case "month", "months":
-		first := time.Date(r.today.Year(), r.today.Month(), 1, 0, 0, 0, 0, time.UTC).AddDate(0, n, 0)
-		return monthOf(from, to, first.Year(), first.Month(), true), true
+		first := r.date(r.today.Year(), r.today.Month(), 1).AddDate(0, n, 0)
+		return r.monthOf(from, to, first.Year(), first.Month(), true), true
 	case "year", "years":
 		return r.unit(from, to, "year", n)
 	}

@@ -136,6 +136,25 @@ func TestExplain_Question(t *testing.T) {
 	}
 }
 
+// The days that a query names are those of the location of its perspective; the time of the response
+// is in UTC.
+func TestExplain_DaysOfThePerspective(t *testing.T) {
+	h := recalltest.New(t, nil)
+	sendDialogue(h)
+	pacific := time.FixedZone("", -7*3600)
+	perspective := time.Date(2025, 5, 12, 23, 30, 0, 0, pacific)
+	q := h.Ask("What happened yesterday?")
+	q.At = &perspective
+	e := explain(t, h.Service(), q)
+	start := time.Date(2025, 5, 11, 0, 0, 0, 0, pacific)
+	if p := e.Question.Periods; len(p) != 1 || !p[0].Start.Equal(start) || !p[0].End.Equal(start.AddDate(0, 0, 1)) {
+		t.Errorf("periods %+v, want from %s", p, start)
+	}
+	if e.AsOf.Location() != time.UTC || !e.AsOf.Equal(perspective) {
+		t.Errorf("as of %s", e.AsOf)
+	}
+}
+
 func TestExplain_Returned(t *testing.T) {
 	h := recalltest.New(t, nil)
 	long := strings.Repeat("Nothing to see here, move along. ", 2000) + "\n\nThe password of the vault is swordfish."

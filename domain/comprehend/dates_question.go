@@ -1,0 +1,240 @@
+package comprehend
+
+import (
+	"strings"
+	"time"
+	"unicode"
+)
+
+// Period is a span of time: Start is inside, End is not.
+type Period struct{ Start, End time.Time }
+
+// Periods reads the date expressions of a question that is asked at an instant, in order, in any
+// case. Days are those of the location of asked. What the question leaves open, as the year of a month
+// or the week of a weekday, is the latest that has begun, unless the question is about the future. The
+// ends of a range are one period, "since" a day lasts until the day of asked ends, and "before" a day
+// begins with the year 1. It reads at most maxSentence bytes.
+func Periods(question string, asked time.Time) []Period {
+	question = mask(question[:min(len(question), maxSentence)])
+	r := dateReader{
+		tokens: tokenize(question, nil), today: midnight(asked), asks: true,
+		shouted: !strings.ContainsFunc(question, unicode.IsLower),
+	}
+	r.tense = tenseOf(r.tokens)
+	// "What did we plan to do in May?" asks for the past.
+	r.tense.future = (r.tense.future || asksPlans(r.tokens)) && !r.tense.past
+	r.tense.past = !r.tense.future
+	var periods []Period
+	for i := 0; i < len(r.tokens); {
+		d, ok := r.askedAt(i)
+		if !ok || !d.inRange() {
+			i++
+			continue
+		}
+		i = d.to
+		if whole, ok := r.ranged(r.before, d); ok && len(periods) > 0 {
+			d, periods = whole, periods[:len(periods)-1]
+		}
+		r.before = d
+		periods = append(periods, r.bounded(d))
+	}
+	return periods
+}
+
+// asksPlans reports whether a question asks for what somebody does later: "what are we doing on Friday?".
+func asksPlans(tokens []token) bool {
+	for i := 0; i+2 < len(tokens); i++ {
+		if low := tokens[i].low; (low == "are" || low == "is" || low == "am") && pronouns[tokens[i+1].low] {
+			if _, ok := is(tokens[i+2].low, gerund); ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// askedAt reads the date expression of a question that begins with token i.
+func (r *dateReader) askedAt(i int) (dated, bool) {
+	for _, read := range []func(int) (dated, bool){
+		r.written, r.dashed, r.numericMonth, r.dayMonth, r.monthDays, r.monthDay, r.ordinalMonth, r.weekdayDate,
+		r.monthYear, r.quarter, r.askedQuarter, r.weekdayOfWeek, r.weekOf, r.nearby, r.rolling, r.lastNext,
+		r.askedAgo, r.ago, r.within, r.askedWeekday, r.askedDay, r.askedMonth, r.askedYear, r.askedWeekend,
+	} {
+		if d, ok := read(i); ok {
+			return d, true
+		}
+	}
+	return dated{}, false
+}
+
+// ranged returns the range from the first to the second of two expressions: "from Monday to
+// Wednesday", "between 3 May and 5 June".
+func (r *dateReader) ranged(first, d dated) (dated, bool) {
+	if !r.joins(first, d.from) {
+		return dated{}, false
+	}
+	switch r.low(first.to) {
+	case "or":
+		return dated{}, false
+	case "and":
+		if r.low(first.from-1) != "between" && (r.low(first.from-1) != "the" || r.low(first.from-2) != "between") {
+			return dated{}, false
+		}
+	}
+	d = r.following(first, d)
+	if _, weekday := weekdays[r.low(first.from)]; weekday && d.start.Before(first.start) {
+		first.start = first.start.AddDate(0, 0, -7)
+	}
+	d.from, d.start = first.from, first.start
+	return d, d.inRange()
+}
+
+// joins reports whether only a word as "to" or "and" is between an expression and token i.
+func (r *dateReader) joins(first dated, i int) bool {
+	if r.low(i-1) == "the" {
+		i--
+	}
+	return first.to > 0 && first.to == i-1 && joining[r.low(i-1)]
+}
+
+// bounded returns the period of an expression with the word before it: "since Monday", "the day after
+// 12 May".
+func (r *dateReader) bounded(d dated) Period {
+	at := d.from - 1
+	if r.low(at) == "the" {
+		at--
+	}
+	tomorrow := r.day(1)
+	p := Period{d.start, d.end}
+	switch low := r.low(at); {
+	case low == "since" || low == "from" && (r.low(d.to) == "on" || strings.HasPrefix(r.low(d.to), "onward")):
+		if d.start.Before(tomorrow) {
+			p.End = tomorrow
+		}
+	case low == "before" || low == "after":
+		if near, ok := r.unitAway(at, d); ok {
+			return near
+		}
+		switch {
+		case low == "after" && d.end.Before(tomorrow):
+			p = Period{d.end, tomorrow}
+		case low == "before" && r.tense.future && r.today.Before(d.start):
+			p = Period{r.today, d.start}
+		case low == "before" && d.start.Year() > 1:
+			p = Period{r.date(1, 1, 1), d.start}
+		}
+	}
+	return p
+}
+
+// unitAway reads the unit before the word "before" or "after" at token i: "the week before 12 May", "two
+// days after last Friday".
+func (r *dateReader) unitAway(i int, d dated) (Period, bool) {
+	unit := strings.TrimSuffix(r.low(i-1), "s")
+	length := map[string]int{"day": 1, "week": 7}[unit]
+	if length == 0 {
+		return Period{}, false
+	}
+	n, ok := number(r.low(i - 2))
+	if !ok {
+		n = 1
+	}
+	n = min(n, 1000)
+	start := d.end.AddDate(0, 0, length*(n-1))
+	if r.low(i) == "before" {
+		start = d.start.AddDate(0, 0, -length*n)
+	}
+	p := Period{start, start.AddDate(0, 0, length)}
+	return p, dated{start: p.Start, end: p.End}.inRange()
+}
+
+// Words that decide what a date expression of a question is.
+var (
+	joining = set(`to until till through thru and or - – —`)
+	// verbMonths are names of months that are also verbs, verbWeekdays short forms that are other words.
+	verbMonths   = set(`may march mar`)
+	verbWeekdays = set(`sun sat mon wed`)
+	// plainMonths are names of months that are nothing else.
+	plainMonths = set(`january february july september october november december`)
+	// beforeMonths come before a month; before a short form only those of beforeShort do.
+	beforeMonths = set(`in on of by for from since until till during before after around through throughout early late mid last next this`)
+	beforeShort  = set(`in since until till during early late mid last next this`)
+	beforeYears  = set(`in during since until till by before after throughout early late mid year between spring summer autumn fall winter`)
+	beforeDays   = set(`on by until till since before after from`)
+	// subjectsOfVerbs come before "may" and "march" as verbs.
+	subjectsOfVerbs = set(`i we you he she it they who that which what how when where there to do does did will can could should must not`)
+	// afterDates come after a date, besides pronouns, articles and auxiliaries.
+	afterDates = set(`and or but when where who`)
+	afterModal = set(`be have not never also only still`)
+	// dayNames come before a weekday in the name of one day of the year.
+	dayNames = set(`black good cyber easter ash palm bloody super holy maundy whit shrove giving fat man ruby`)
+	// notLatest come before a weekday or month that is not the latest one.
+	notLatest = set(`every each any most some many a an first second third fourth fifth last next past previous coming upcoming`)
+)
+
+// closes reports whether a date may end before token i: the next word cannot be a noun that it
+// describes.
+func (r *dateReader) closes(i int) bool {
+	low := r.low(i)
+	return low == "" || !r.tokens[i].word || prepositions[low] || r.closesShort(i)
+}
+
+// closesShort is closes without prepositions: "he last sat at the door".
+func (r *dateReader) closesShort(i int) bool {
+	low := r.low(i)
+	return low == "" || !r.tokens[i].word || pronouns[low] || determiners[low] || partsOfDay[low] || modals[low] ||
+		doForms[low] || beForms[low] || haveForms[low] || afterDates[low]
+}
+
+// isVerbOrNoun reports whether a short form of a weekday at token i is another word: "she sat down", "on
+// sun loungers".
+func (r *dateReader) isVerbOrNoun(i int) bool {
+	if !verbWeekdays[r.low(i)] {
+		return false
+	}
+	switch r.low(i - 1) {
+	case "on", "since", "until", "till", "before", "after":
+		return !r.closes(i + 1)
+	case "by", "from":
+		return r.low(i) == "sun" || !r.closes(i+1)
+	case "last", "next", "this":
+		return !r.closesShort(i + 1)
+	}
+	return !r.joins(r.before, i)
+}
+
+// monthName reads the name of a month in a question, in any case. "may" and "march" are none where
+// they are verbs.
+func (r *dateReader) monthName(i int) (time.Month, bool) {
+	low := strings.TrimPrefix(r.low(i), "mid-")
+	m, ok := months[low]
+	if !ok {
+		return 0, false
+	}
+	before, after := r.low(i-1), r.low(i+1)
+	if verbMonths[low] {
+		_, verb := is(after, base)
+		verb = verb && (before == "this" || (before == "last" || before == "next") && r.low(i-2) == "the")
+		if verb || subjectsOfVerbs[before] && !r.joins(r.before, i) || low == "may" && afterModal[after] {
+			return 0, false
+		}
+	}
+	return time.Month(m), true
+}
+
+// namesMonth reports whether the name of a month at token i is one without a day or a year.
+func (r *dateReader) namesMonth(i int) bool {
+	low, before := r.low(i), r.low(i-1)
+	capital := r.tokens[i].capital() && !r.shouted
+	switch {
+	case strings.HasPrefix(low, "mid-"), r.joins(r.before, i):
+		return true
+	case len(low) < 4 && low != "may":
+		return beforeShort[before]
+	case beforeMonths[before]:
+		return true
+	case before == "the":
+		return plainMonths[low] || low == "april" || low == "june" || capital
+	}
+	return plainMonths[low] && !notLatest[before]
+}
