@@ -13,16 +13,17 @@ import (
 )
 
 const (
-	// maxExcerpted is of how many texts one recall reads passages, maxUnfit after how many texts in a row without one that
-	// fits it stops.
+	// maxExcerpted is of how many texts one recall reads passages.
 	maxExcerpted = 64
-	maxUnfit     = 8
+	// maxUnfit is after how many texts in a row that have no passage that fits a recall reads no others: what is left of
+	// the budget is too little then.
+	maxUnfit = 8
 	// readAhead is how many texts are read at once, and readAheadBytes the most bytes of those whose turns come later.
 	readAhead      = 8
 	readAheadBytes = 1 << 20
 	// keptPassages is how many passages of a text are candidates: of long ones fewer fit.
 	keptPassages = 8
-	// analysedBytes is the most text that one recall analyses, since the index does not know which passages match.
+	// analysedBytes is the most text that one recall analyses if the index does not know which passages match.
 	analysedBytes = 4 << 20
 )
 
@@ -308,7 +309,7 @@ func (t *texts) repeated(candidate int, p *passageText) (memories []int) {
 	return memories
 }
 
-// passage returns a passage that Compose was told of.
+// passage returns a passage that Compose has received.
 func (t *texts) passage(e recall.Entry) *passageText {
 	for _, p := range t.gate.excerpted[t.sourceKey(e.Candidate)] {
 		if p.n == e.Passage {
