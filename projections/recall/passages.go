@@ -44,14 +44,15 @@ type passageText struct {
 
 // passages implements recall.Passages.
 func (t *texts) passages(ctx context.Context, candidate int, left recall.Cost, next []int) []recall.Passage {
-	if t.err != nil || !t.mayHavePassages(candidate) {
+	key := t.sourceKey(candidate)
+	// Without an entry only its neighbours match.
+	if _, matches := t.found.scores[key.dataPoint]; !matches || t.err != nil || !t.mayHavePassages(candidate) {
 		return nil
 	}
 	// If something else is in the response, do not read a text for its last passage, the only one that may be so short.
 	if left.Tokens < recall.LeastPassage && left.Tokens < t.question.Budget {
 		return nil
 	}
-	key := t.sourceKey(candidate)
 	of, known := t.gate.excerpted[key]
 	if !known {
 		if t.gate.unfit >= maxUnfit || len(t.gate.excerpted) >= maxExcerpted {
@@ -62,8 +63,7 @@ func (t *texts) passages(ctx context.Context, candidate int, left recall.Cost, n
 	}
 	var list []recall.Passage
 	for _, p := range of {
-		cost := t.passageCost(candidate, p)
-		if cost.Tokens > left.Tokens {
+		if recall.Tokens(p.content) > left.Tokens || t.passageCost(candidate, p).Tokens > left.Tokens {
 			continue
 		}
 		list = append(list, recall.Passage{N: p.n, Share: p.share, Repeats: t.repeated(candidate, p)})
@@ -175,8 +175,8 @@ func (t *texts) choose(candidate int, text string) excerpted {
 		ranked = t.analysed(t.ranking.dataPoints[candidate], text)
 	}
 	if len(ranked) == 0 {
-		if len(t.ranking.memories[candidate]) > 0 || !slices.Contains(t.found.order, key.dataPoint) {
-			return nil // its memories stand in, or only its neighbours match
+		if len(t.ranking.memories[candidate]) > 0 {
+			return nil // they stand in
 		}
 		ranked = []rankedPassage{{}} // its meaning matches: the first passage stands for the text
 	}

@@ -2,6 +2,7 @@ package recall_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,8 +13,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/memory"
 	domainrecall "github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/recall/recalltest"
@@ -360,5 +363,32 @@ func TestPassages_ManyLongTexts(t *testing.T) {
 	checkTokens(t, page, q.Budget)
 	if page.UsedEvidenceTokens < q.Budget*9/10 {
 		t.Errorf("%d tokens in %d results", page.UsedEvidenceTokens, len(page.Results))
+	}
+}
+
+// The bytes of a text that is read for its passages are reserved while it is read; those of the passages remain reserved.
+func TestPassages_ReservesWhatItReads(t *testing.T) {
+	h := recalltest.New(t, nil)
+	text := longLog(spareKey)
+	h.Send(recalltest.DataPoint{ID: "long", Content: text, OccurredAt: at(12), Big: true})
+	h.CatchUp()
+	answers := allowance.New(allowance.Config{
+		Total: int64(2 * len(text)), Share: int64(2 * len(text)), Wait: time.Millisecond, Waiters: 1,
+	})
+	hold := answers.Open(uuid.New())
+	page, err := h.Service().Recall(allowance.NewContext(t.Context(), hold), h.Ask(askSpareKey))
+	if err != nil || len(page.Results) != 1 {
+		t.Fatalf("%d results, %v", len(page.Results), err)
+	}
+	if held := hold.Held(); held < int64(len(page.Results[0].Content)) || held > 4096 {
+		t.Errorf("%d bytes stay reserved", held)
+	}
+	other := answers.Open(uuid.New())
+	if err := other.Reserve(t.Context(), int64(len(text))); err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.Service().Recall(allowance.NewContext(t.Context(), hold), h.Ask(askSpareKey))
+	if f, ok := errors.AsType[*fault.Error](err); !ok || f.Kind != fault.Unavailable {
+		t.Errorf("without room: %v", err)
 	}
 }
