@@ -366,7 +366,8 @@ func TestPassages_ManyLongTexts(t *testing.T) {
 	}
 }
 
-// The bytes of a text that is read for its passages are reserved while it is read; those of the passages remain reserved.
+// The bytes of a text that is read for its passages are reserved while it is read; those of the passages remain
+// reserved.
 func TestPassages_ReservesWhatItReads(t *testing.T) {
 	h := recalltest.New(t, nil)
 	text := longLog(spareKey)
