@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/projections/recall"
@@ -148,6 +149,7 @@ func TestRecall_Refusals(t *testing.T) {
 
 func TestRecall_Response(t *testing.T) {
 	id := uuid.MustParse("88888888-8888-4888-8888-888888888888")
+	passage := datapoint.PassageID(datapoint.NodeID(id, 1), 7)
 	f := &fake{page: recall.Response{
 		AsOf: instant(9).Add(time.Microsecond), UsedEvidenceTokens: 12,
 		Results: []recall.Result{
@@ -165,13 +167,20 @@ func TestRecall_Response(t *testing.T) {
 				},
 				Sources: []recall.Source{{SourceID: "s2", OccurredAt: instant(7), Metadata: json.RawMessage(`null`), Excerpts: []string{"x"}}},
 			},
+			{
+				ID: passage, Rank: 3, OccurredAt: instant(6), Content: "one line\nand another",
+				Artifact: recall.Artifact{ID: passage, Kind: "observation", OccurredAt: instant(6)},
+				Sources:  []recall.Source{{SourceID: "long", OccurredAt: instant(6), Excerpts: []string{"one line"}}},
+			},
 		},
 	}}
 	serve(t, f).Call(http.MethodPost, "/api/v1/recall", apitest.ProjectKey, `{"query":"tea","identity":"ana"}`).Want(t, 200,
 		`{"asOf":"2026-11-21T09:00:00.000001Z","usedEvidenceTokens":12,"results":[{"id":"`+id.String()+`","rank":1,"occurredAt":"2026-11-21T08:00:00Z","content":"a < b & \u2028 \u0000",`+
 			`"artifact":{"id":"`+id.String()+`","kind":"source","occurredAt":"2026-11-21T08:00:00Z"},`+
 			`"sources":[{"sourceId":"s/1","occurredAt":"2026-11-21T08:00:00Z","label":"L","metadata":{"b":1.50,"a":"<"},"excerpts":[]}]}`,
-		`"kind":"claim","occurredAt":"2026-11-21T07:00:00Z","supersededAt":"2026-11-21T08:00:00Z"}`, `"metadata":null,"excerpts":["x"]`)
+		`"kind":"claim","occurredAt":"2026-11-21T07:00:00Z","supersededAt":"2026-11-21T08:00:00Z"}`, `"metadata":null,"excerpts":["x"]`,
+		`"content":"one line\nand another","artifact":{"id":"`+passage.String()+`","kind":"observation","occurredAt":"2026-11-21T06:00:00Z"},`+
+			`"sources":[{"sourceId":"long","occurredAt":"2026-11-21T06:00:00Z","excerpts":["one line"]}]`)
 }
 
 func TestRecall_Faults(t *testing.T) {

@@ -110,9 +110,9 @@ type Cost struct {
 // because it is too long or outside the window, its memories stand in for it and compete by their
 // scores.
 //
-// Passages of a source that does not fit into what is left of the tokens stand in for it, too. They are no memories: the
-// best one is where the source would have been, another one competes by its share of that score. A passage that repeats
-// a memory of the response is left out.
+// Passages of a source that does not fit into what is left of the tokens stand in for it, too. They do not count as
+// memories. The best one is where the source would have been, another one competes by its share of that score. A
+// passage that repeats a memory of the response is left out.
 func Compose(
 	candidates []Candidate, limit int, budget Budget, cost func(Entry) (Cost, bool), passages Passages,
 ) Composed {
@@ -335,8 +335,8 @@ func (c *composer) ranked(i int) []Entry {
 	})
 }
 
-// sort orders memories and passages by score, or with byWorth memories by their worth first. Of equal scores memories are
-// first, since they are shorter.
+// sort orders memories and passages by score, or with byWorth memories by their worth first. Of equal scores memories
+// are first, since they are shorter.
 func (c *composer) sort(list []Entry, byWorth bool) {
 	slices.SortStableFunc(list, func(x, y Entry) int {
 		if byWorth && c.memory(x).Worth != c.memory(y).Worth {

@@ -13,12 +13,16 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 )
 
-// entries names documents: 2 is the source of candidate 2, 2.0 its first memory.
+// entries names documents: 2 is the source of candidate 2, 2.0 its first memory, 2/5 passage 5 of the source.
 func entries(page []recall.Entry) string {
 	var names []string
 	for _, e := range page {
 		name := fmt.Sprint(e.Candidate)
-		if e.Memory != recall.Source {
+		switch e.Memory {
+		case recall.Source:
+		case recall.InPart:
+			name += fmt.Sprint("/", e.Passage)
+		default:
 			name += fmt.Sprint(".", e.Memory)
 		}
 		names = append(names, name)

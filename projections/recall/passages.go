@@ -13,16 +13,17 @@ import (
 )
 
 const (
-	// maxExcerpted is of how many texts one recall reads passages, maxUnfit after how many texts in a row without one that
-	// fits it stops.
+	// maxExcerpted is of how many texts one recall reads passages.
 	maxExcerpted = 64
-	maxUnfit     = 8
+	// maxUnfit is after how many texts in a row that have no passage that fits a recall reads no others: what is left of
+	// the budget is too little then.
+	maxUnfit = 8
 	// readAhead is how many texts are read at once, and readAheadBytes the most bytes of those whose turns come later.
 	readAhead      = 8
 	readAheadBytes = 1 << 20
 	// keptPassages is how many passages of a text are candidates: of long ones fewer fit.
 	keptPassages = 8
-	// analysedBytes is the most text that one recall analyses, since the index does not know which passages match.
+	// analysedBytes is the most text that one recall analyses if the index does not know which passages match.
 	analysedBytes = 4 << 20
 )
 
@@ -43,14 +44,15 @@ type passageText struct {
 
 // passages implements recall.Passages.
 func (t *texts) passages(ctx context.Context, candidate int, left recall.Cost, next []int) []recall.Passage {
-	if t.err != nil || !t.mayHavePassages(candidate) {
+	key := t.sourceKey(candidate)
+	// Without an entry only its neighbours match.
+	if _, matches := t.found.scores[key.dataPoint]; !matches || t.err != nil || !t.mayHavePassages(candidate) {
 		return nil
 	}
 	// If something else is in the response, do not read a text for its last passage, the only one that may be so short.
 	if left.Tokens < recall.LeastPassage && left.Tokens < t.question.Budget {
 		return nil
 	}
-	key := t.sourceKey(candidate)
 	of, known := t.gate.excerpted[key]
 	if !known {
 		if t.gate.unfit >= maxUnfit || len(t.gate.excerpted) >= maxExcerpted {
@@ -61,8 +63,7 @@ func (t *texts) passages(ctx context.Context, candidate int, left recall.Cost, n
 	}
 	var list []recall.Passage
 	for _, p := range of {
-		cost := t.passageCost(candidate, p)
-		if cost.Tokens > left.Tokens {
+		if recall.Tokens(p.content) > left.Tokens || t.passageCost(candidate, p).Tokens > left.Tokens {
 			continue
 		}
 		list = append(list, recall.Passage{N: p.n, Share: p.share, Repeats: t.repeated(candidate, p)})
@@ -174,8 +175,8 @@ func (t *texts) choose(candidate int, text string) excerpted {
 		ranked = t.analysed(t.ranking.dataPoints[candidate], text)
 	}
 	if len(ranked) == 0 {
-		if len(t.ranking.memories[candidate]) > 0 || !slices.Contains(t.found.order, key.dataPoint) {
-			return nil // its memories stand in, or only its neighbours match
+		if len(t.ranking.memories[candidate]) > 0 {
+			return nil // they stand in
 		}
 		ranked = []rankedPassage{{}} // its meaning matches: the first passage stands for the text
 	}
@@ -308,7 +309,7 @@ func (t *texts) repeated(candidate int, p *passageText) (memories []int) {
 	return memories
 }
 
-// passage returns a passage that Compose was told of.
+// passage returns a passage that Compose has received.
 func (t *texts) passage(e recall.Entry) *passageText {
 	for _, p := range t.gate.excerpted[t.sourceKey(e.Candidate)] {
 		if p.n == e.Passage {

@@ -33,8 +33,8 @@ type Node struct {
 	// ReadyAt since when its whole send was searchable, nil if it is not.
 	OccurredAt, CreatedAt time.Time
 	ReadyAt               *time.Time
-	// A source, or a passage of it, is valid from its acceptance until that of the revision after it. A memory is valid from
-	// when it occurred until a later claim supersedes it, or a newer revision with memories is accepted.
+	// A source, or a passage of it, is valid from its acceptance until that of the revision after it. Another memory is
+	// valid from when it occurred until a later claim supersedes it, or a newer revision with memories is accepted.
 	ValidFrom time.Time
 	ValidTo   *time.Time
 	Current   bool

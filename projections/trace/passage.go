@@ -78,8 +78,8 @@ func (s *Service) replacePassage(ctx context.Context, node *Node, near neighbour
 	return s.replace(ctx, node, *near.after)
 }
 
-// addPassage inserts the passage that a search names into a page of memories that is not cut yet, and returns the cursors
-// of its nodes. A passage of a deleted data point is not a root.
+// addPassage inserts the passage that a search names into a page of memories that is not cut yet, and returns the
+// cursors of its nodes. A passage of a deleted data point is not a root.
 func (s *Service) addPassage(
 	ctx context.Context, project auth.Project, q RootsQuery, page *RootPage, cursors []Cursor,
 ) ([]Cursor, error) {

@@ -226,11 +226,11 @@ func TestService_Neighbour(t *testing.T) {
 // are gone, and after a rebuild.
 func TestService_DeletedAtEveryStage(t *testing.T) {
 	h := newHarness(t)
-	h.Send(recalltest.DataPoint{ID: "secret-id", Content: "Ana uses Vim."})
+	h.Send(recalltest.DataPoint{ID: "secret-id", Content: strings.Repeat("Ana uses Vim. ", 300)})
 	ids := h.Derive("secret-id", 1, h.Now, false, claimOf("Ana's editor is Vim."))
 	h.Send(recalltest.DataPoint{ID: "secret-id", Content: "Ana uses Helix.", Big: true})
 	ids = append(ids, h.Derive("secret-id", 2, h.Now, true, claimOf("Ana's editor is Helix."))...)
-	ids = append(ids, h.source("secret-id", 1), h.source("secret-id", 2))
+	ids = append(ids, h.source("secret-id", 1), h.source("secret-id", 2), datapoint.PassageID(h.source("secret-id", 1), 1))
 	h.CatchUp()
 	point, request, at := h.DataPoint("secret-id"), uuid.New(), h.Now.Add(time.Minute)
 	deletionID := uuid.New()
