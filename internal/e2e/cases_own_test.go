@@ -126,8 +126,8 @@ func longCase() recallCase {
 	return recallCase{
 		Case: "long text", Points: append(others(), mioSaid("diary", "2025-02-20T18:00:00Z", diary.String())),
 		Generate: &generated{
-			ID: "log", Timestamp: "2025-02-21T18:00:00Z", Lines: 6000, Line: "{n} Boiler normal, valve shut, nothing to report.",
-			At: 5100, Text: "Reminder: the fuse box is labelled in Portuguese.",
+			ID: "log", Timestamp: "2025-02-21T18:00:00Z", Lines: 1200, Line: "{n} Boiler normal, valve shut, nothing to report.",
+			At: 1010, Text: "Reminder: the fuse box is labelled in Portuguese.",
 		},
 		Queries: []caseQuery{
 			wanting("Where is the cellar torch?", wanted{Excerpt: "hid the cellar torch behind the flour bin"}),
