@@ -92,6 +92,12 @@ bench: build ## Measure against the budgets of the design, with ratios to the pa
 	./bin/annals bench load --own --bare bin/bare.txt $(BENCH)
 	./bin/annals bench sustained --own --for $(SUSTAINED)
 	./bin/annals bench directory --own
+	./bin/annals bench needles --own
+	@if [[ -d "$(DATA)/models/all-MiniLM-L6-v2-q" ]]; then \
+		./bin/annals bench needles --own --model "$(DATA)/models/all-MiniLM-L6-v2-q"; \
+	else \
+		echo "no model in $(DATA): needles are not measured with it (make model fetches it)"; \
+	fi
 
 bench-size: build ## Measure recall, memory and start at 100,000 and a million passages (SIZES=10000 for less, BENCH="--model FILE" with the built-in model).
 	./bin/annals bench size --passages $(SIZES) $(BENCH)

@@ -22,6 +22,7 @@ type BenchCmd struct {
 	} `cmd:"" help:"Measure how well recall finds what it should."`
 	Load      LoadCmd      `cmd:"" help:"Measure speed under load, against the budgets of the design."`
 	Sustained SustainedCmd `cmd:"" help:"Measure a steady load and an overload against the budgets of the design."`
+	Needles   NeedlesCmd   `cmd:"" help:"Measure whether recall finds the one of many texts that a question names by a detail."`
 	Directory DirectoryCmd `cmd:"" help:"Measure what many identities and rules cost, against the budgets of the design."`
 	Hostile   HostileCmd   `cmd:"" help:"Measure what a neighbour notices while one tenant misuses the service."`
 	Size      SizeCmd      `cmd:"" help:"Measure recall, memory and start as the store grows, against the budgets of the design."`

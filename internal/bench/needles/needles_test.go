@@ -14,9 +14,12 @@ func TestNew_EveryKindAndArrangement(t *testing.T) {
 	}
 	for _, kind := range Kinds() {
 		for arrangement := range Arrangements {
-			sizes := Sizes{Texts: MaxTexts, Others: 200, Arrangement: arrangement}
+			sizes := Sizes{Texts: 50, Others: 20, Arrangement: arrangement}
+			if arrangement < templatesCount {
+				sizes.Texts, sizes.Others = MaxTexts, 500
+			}
 			p := New(kind, sizes)
-			if len(p.Texts) != MaxTexts+200 || len(p.Questions) != MaxTexts {
+			if len(p.Texts) != sizes.Texts+sizes.Others || len(p.Questions) != sizes.Texts {
 				t.Fatalf("%s: %d texts and %d questions", kind.Name, len(p.Texts), len(p.Questions))
 			}
 			if !reflect.DeepEqual(p, New(kind, sizes)) {

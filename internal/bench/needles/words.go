@@ -21,11 +21,12 @@ var (
 
 // The parts of names and identifiers.
 var (
-	givenNames = strings.Fields("Petra Noor Jonas Amira Lukas Freya Tomas Ingrid Kofi Selma Bruno Wanda Felix Greta Hugo " +
-		"Irina Jannis Katja Levi Mirjam Nadia Oskar Paula Quirin Rosa Stefan Tamara Ulrich Vera Walter Xaver Yvonne")
-	familyNames = strings.Fields("Vogel Lindt Okafor Berger Castro Dijkstra Eriksen Fontaine Gruber Haddad Ivanov Jansen " +
-		"Kowalski Larsen Moreau Novak Olsen Petrov Quist Romano Sato Torres Ulmer Varga Weber Xenakis Yilmaz Zeman " +
-		"Ahlberg Bianchi Conrad Dorn")
+	givenNames = strings.Fields("Petra Noor Jonas Amira Lukas Freya Tomas Ingrid Kofi Selma Bruno " +
+		"Wanda Felix Greta Hugo Irina Jannis Katja Levi Mirjam Nadia Oskar " +
+		"Paula Quirin Rosa Stefan Tamara Ulrich Vera Walter Xaver Yvonne")
+	familyNames = strings.Fields("Vogel Lindt Okafor Berger Castro Dijkstra Eriksen Fontaine Gruber Haddad Ivanov " +
+		"Jansen Kowalski Larsen Moreau Novak Olsen Petrov Quist Romano Sato Torres " +
+		"Ulmer Varga Weber Xenakis Yilmaz Zeman Ahlberg Bianchi Conrad Dorn")
 	subjects = strings.Fields("crane berth tariff invoice vessel pilot ballast customs tide cargo ledger anchor roster " +
 		"permit gate fender")
 	objects          = strings.Fields("cache limit rate index total queue window draft quota token")

@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/internal/bench/load"
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/minilm"
 )
 
 // Config names the server that a benchmark measures.
@@ -187,6 +188,15 @@ func (m *measurement) start(ctx context.Context, what string, must, aim float64)
 func (m *measurement) startOwn(ctx context.Context) error {
 	_, err := m.own.start(ctx)
 	return err
+}
+
+// startWithModel starts the separate server with the built-in embedding model of a file or folder.
+func (m *measurement) startWithModel(ctx context.Context, model string) error {
+	if err := minilm.Install(ctx, model, datafolder.Folder{Dir: m.own.dir}.Model()); err != nil {
+		return err
+	}
+	m.own.flags = append(m.own.flags, "--embeddings", "builtin")
+	return m.startOwn(ctx)
 }
 
 // management returns a client with the management key of the separate server.

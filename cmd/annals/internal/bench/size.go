@@ -18,7 +18,6 @@ import (
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/internal/bench/load"
 	"github.com/annals-project/annals/internal/client"
-	"github.com/annals-project/annals/internal/minilm"
 )
 
 // SizeOptions are the sizes of Size.
@@ -52,10 +51,7 @@ func Size(ctx context.Context, cfg Config, opts SizeOptions) ([]load.Row, error)
 func (m *sizes) startServer(ctx context.Context) error {
 	m.own.limit = m.Wait
 	if m.opts.Model != "" {
-		if err := minilm.Install(ctx, m.opts.Model, datafolder.Folder{Dir: m.own.dir}.Model()); err != nil {
-			return err
-		}
-		m.own.flags = append(m.own.flags, "--embeddings", "builtin")
+		return m.startWithModel(ctx, m.opts.Model)
 	}
 	return m.startOwn(ctx)
 }
