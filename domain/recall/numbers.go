@@ -54,11 +54,14 @@ func (s *scanner) numberAt(at int) number {
 		n.text = appendTerm(n.text, s.text[from+1:from+4])
 	}
 	n.end, n.grouped = to, true
-	point := byte('.')
-	if sep == '.' {
-		point = ','
+	next := 0
+	if sep != '.' {
+		next = s.decimalsEnd(to, '.')
 	}
-	if next := s.decimalsEnd(to, point); next > 0 {
+	if sep != ',' && next == 0 {
+		next = s.decimalsEnd(to, ',')
+	}
+	if next > 0 {
 		n.text = appendTerm(append(n.text, '.'), s.text[to+1:next])
 		n.end, n.decimal = next, true
 	}
@@ -82,11 +85,8 @@ func (s *scanner) groupsAt(at, end int) (sep byte, to, groups int) {
 	if groups > 0 && (sep == ' ' || sep == '\'') { // the next words begin within
 		s.groupsEnd = to
 	}
-	last := s.digitAt(to + 1)
 	switch {
-	case groups == 0, to < len(s.text) && s.text[to] == sep && last:
-		return 0, 0, 0
-	case sep == ',' && last && s.text[to] == ',', sep != ',' && sep != ' ' && last && joins(s.text[to]) && s.text[to] != ',':
+	case groups == 0, to < len(s.text) && s.text[to] == sep && s.digitAt(to+1):
 		return 0, 0, 0
 	case sep == '.' && (groups == 3 || s.wordAt(to) || s.wordAt(to+1) && joins(s.text[to]) && s.text[to] != ','):
 		return 0, 0, 0

@@ -198,20 +198,24 @@ func TestQuestion_Bounded(t *testing.T) {
 	a := recall.NewAnalyzer()
 	question := a.Question(strings.Repeat(
 		"family food country sport animal pet event activity music art emotion health clothes ", 5), "", began)
-	own := 0
+	own, related := 0, 0
 	seen := map[string]bool{}
 	for i, term := range question.Terms {
 		if seen[term.Text] {
 			t.Errorf("%q twice", term.Text)
 		}
 		seen[term.Text] = true
-		if term.For == i {
+		switch term.Kind {
+		case recall.Whole:
 			own++
-		} else if term.For >= own {
+		case recall.Related:
+			related++
+		}
+		if term.For >= own || (term.For == i) != (term.Kind == recall.Whole) {
 			t.Errorf("%q belongs to no word of the query", term.Text)
 		}
 	}
-	if related := len(question.Terms) - own; own != 13 || related == 0 || related > 48 {
+	if own != 13 || related == 0 || related > 48 {
 		t.Errorf("%d own terms and %d related ones", own, related)
 	}
 }

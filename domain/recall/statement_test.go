@@ -13,7 +13,7 @@ import (
 func TestStatement_UpdatedBy(t *testing.T) {
 	a := recall.NewAnalyzer()
 	short := func(text string) recall.Statement {
-		terms := a.Terms(text)
+		terms := a.Stems(text)
 		slices.Sort(terms)
 		return recall.Statement{
 			Terms: slices.Compact(terms), Changes: recall.TraitsOf(text).Has(recall.ChangeEvidence),
