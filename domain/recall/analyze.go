@@ -46,8 +46,8 @@ func (a *Analyzer) Version() int {
 }
 
 // Terms returns the terms by which an index finds a text, in its order, with repetitions: its words and their parts,
-// their stems in its language, and once the marker of each language of a stem. A text without a word has its symbols, so
-// that all visible text has terms.
+// their stems in its language, and once the marker of each language of a stem. A text without a word has its symbols,
+// so that all visible text has terms.
 func (a *Analyzer) Terms(text string) []string {
 	if a.former != nil {
 		return a.former.terms(text)

@@ -14,8 +14,8 @@ type entry struct {
 	word string
 	// spelled is the word with its marks, as stemmers expect it.
 	spelled string
-	// alphabet is that of a word of letters alone, if languages with stems use it. short reports a word of one letter, which
-	// has no stem.
+	// alphabet is that of a word of letters alone, if languages with stems use it. short reports a word of one letter,
+	// which has no stem.
 	alphabet alphabet
 	short    bool
 	// stops are the languages in which it is a stop word, number is that of the stop word; typical are the languages that

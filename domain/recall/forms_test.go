@@ -49,8 +49,8 @@ func TestTerms_NormalForms(t *testing.T) {
 	})
 }
 
-// TestTerms_Case: a text is found by its lower and its upper case. If it is written in one case, it has all words of the
-// other.
+// TestTerms_Case: a text is found by its lower and its upper case. If it is written in one case, it has all words of
+// the other.
 func TestTerms_Case(t *testing.T) {
 	a := recall.NewAnalyzer()
 	rapid.Check(t, func(t *rapid.T) {

@@ -146,8 +146,8 @@ func (e *languageEvidence) claim(by languages) {
 	}
 }
 
-// spoken are the languages of a text: that of its words in the Latin alphabet, and whether that, and Russian for words in
-// Cyrillic, are certain.
+// spoken are the languages of a text: that of its words in the Latin alphabet, and whether that, and Russian for words
+// in Cyrillic, are certain.
 type spoken struct {
 	latin                      language
 	latinCertain, russianKnown bool

@@ -6,10 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// readNumber looks at a number that begins at a digit, and yields what it says beside its digits: without separators of
-// thousands and with a decimal point, with its currency sign, and as a phone number. It reports true if the number is
-// clear; then its digits are read. If it is not, both readings count: 1.234 is yielded as 1234 here and as a compound
-// later.
+// readNumber looks at a number that begins at a digit, and yields its other forms: without separators of thousands and
+// with a decimal point, with its currency sign, and as a phone number. It reports true if the number is clear; then its
+// digits are read. If it is not, both readings count: 1.234 is yielded as 1234 here and as a compound later.
 func (s *scanner) readNumber() bool {
 	n := s.numberAt(s.at)
 	switch {
@@ -115,7 +114,7 @@ func (s *scanner) digitsEnd(at int) int {
 	return at
 }
 
-// appendTerm appends digits to a number, as far as a term with a sign has room.
+// appendTerm appends digits to a number, up to what a term with a sign has room for.
 func appendTerm(text, digits []byte) []byte {
 	return append(text, digits[:min(len(digits), max(0, termBytes-8-len(text)))]...)
 }
@@ -132,7 +131,8 @@ func (s *scanner) yieldAmount(n number) {
 	amount := make([]byte, 0, termBytes)
 	s.yield(token{text: append(append(amount, sign...), n.text...), kind: aForm})
 	if n.grouped && !n.clear { // the other reading
-		if written := bytes.TrimRight(s.text[s.at:n.end], "."); bytes.IndexByte(written, ' ') < 0 && len(written) < termBytes/2 {
+		written := s.text[s.at:n.end]
+		if bytes.IndexByte(written, ' ') < 0 && len(written) < termBytes/2 {
 			s.yield(token{text: append(append(amount[:0], sign...), written...), kind: aForm})
 		}
 	}

@@ -81,7 +81,7 @@ func reversed(list []float64) []float64 {
 	return list
 }
 
-// plain are texts beside those that are looked for.
+// plain are texts among which others are looked for.
 var plain = []string{
 	"The ferry to the island leaves at noon.", "Omar painted the mast of the cutter.", "Two seals sleep on the slipway.",
 	"The office closes early on Fridays.", "Lin counted 38 crates in shed 7.", "The generator was serviced in March.",

@@ -232,7 +232,8 @@ func (s *scanner) yieldParts(text []byte) {
 // readSign reads the signs of C++, C# and the like: the word is another one with them.
 func (s *scanner) readSign() []byte {
 	w := &s.word
-	if n := len(w.text); n > 2 || w.digits || w.text[0] >= utf8.RuneSelf || w.text[n-1] >= utf8.RuneSelf || w.apostrophe > 0 {
+	n := len(w.text)
+	if n > 2 || w.digits || w.text[0] >= utf8.RuneSelf || w.text[n-1] >= utf8.RuneSelf || w.apostrophe > 0 {
 		return nil
 	}
 	end := s.at
